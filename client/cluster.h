@@ -1,0 +1,194 @@
+#ifndef HOLDFAST_CLIENT_CLUSTER_H_
+#define HOLDFAST_CLIENT_CLUSTER_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/cluster_spec.h"
+#include "common/ids.h"
+#include "common/rpc_limits.h"
+#include "common/task_id.h"
+#include "proto/cluster.pb.h"
+#include "proto/coordinator.pb.h"
+
+namespace holdfast {
+
+// The values of all variables at one version.
+struct Parameters {
+  GlobalStep version;
+  // By variable, in the order declared; each row-major.
+  std::vector<std::vector<float>> values;
+};
+
+// A push offered to its step.
+struct Contribution {
+  GlobalStep step;
+  // seat mod M must be the caller's replica index.
+  uint32_t seat = 0;
+  PushSequence sequence;
+  // Behind the gradient. 0: weight 0, without a push.
+  uint64_t examples = 0;
+  // The gradient is multiplied by this at the shards.
+  float clip_factor = 1;
+  // Mean loss over the examples, for people.
+  double loss = 0;
+};
+
+// One task's connection to a cluster: the way in which workers, tools and tests
+// declare, push, contribute, pull, pin and ask.
+//
+// A synchronous worker does, in short:
+//
+//   auto cluster = Cluster::Connect(options);
+//   (*cluster)->Declare(declaration, deadline);
+//   (*cluster)->AwaitVariables(deadline);
+//   Parameters now, next;
+//   (*cluster)->StartPull(GlobalStep(0), &now)->Await(deadline);
+//   for (;;) {
+//     auto push = (*cluster)->StartPush(now.version);
+//     push->Add(variable, gradient);  // each variable, in any order
+//     push->Await(deadline);
+//     auto offer = (*cluster)->StartContribute(
+//         {now.version, seat, push->sequence(), examples, 1.0f, loss});
+//     auto pull = (*cluster)->StartPull(now.version.next(), &next);
+//     offer->Await(deadline);  // the verdict
+//     pull->Await(deadline);
+//     std::swap(now, next);
+//   }
+//
+// What goes wrong on the wire is tried again, with the same meaning, until the
+// call's deadline; a push counts once however often it was sent. Errors name
+// the task that was spoken to or waited for. Errors common to all calls:
+//   ABORTED            the job has failed; the message is its reason.
+//   UNAVAILABLE        a ps could not be reached until the deadline, or the
+//                      coordinator was silent for a whole lease.
+//   DEADLINE_EXCEEDED  what was waited for did not come; the message says what.
+//
+// Thread-safe. Handles (Push and the like) are thread-compatible, may be used
+// from different threads, and must not outlive the Cluster.
+class Cluster {
+ public:
+  struct Options {
+    ClusterSpec cluster;
+    // Who the caller is. A worker or chief registers and holds a lease; the
+    // default only reads.
+    TaskId task = {"client", 0};
+    // Of job file and data; workers whose digests differ are refused.
+    std::string job_digest;
+    std::string data_digest;
+    // Until every ps answers.
+    absl::Duration connect_timeout = absl::Seconds(300);
+    // Bytes of tensors in one call, at most.
+    int64_t part_bytes = kPartBytes;
+    // Told about once a second, from another thread, while a call waits longer
+    // than two seconds for somebody: what it waits for. May be empty.
+    std::function<void(const std::string& what)> on_waiting;
+  };
+
+  // A gradient on its way to the shards.
+  class Push {
+   public:
+    virtual ~Push() = default;
+    virtual PushSequence sequence() const = 0;
+    // Hands in the gradient of one variable (its index as declared), whole and
+    // row-major; parts that it completes leave at once. The memory must stay as
+    // it is until Await has returned or the push is destroyed. Errors:
+    // INVALID_ARGUMENT for a wrong index, length, a variable that is not
+    // trainable, or one handed in before.
+    virtual absl::Status Add(size_t variable,
+                             absl::Span<const float> gradient) = 0;
+    // Waits until every shard has acknowledged every part. The verdict where
+    // the push is decided already (its step has closed: STALE), otherwise
+    // VERDICT_UNSPECIFIED: it may be contributed.
+    // Errors: FAILED_PRECONDITION when a trainable variable was not handed in.
+    virtual absl::StatusOr<proto::Verdict> Await(absl::Time deadline) = 0;
+  };
+
+  // A contribution that waits for its verdict.
+  class Offer {
+   public:
+    virtual ~Offer() = default;
+    struct Outcome {
+      proto::Verdict verdict;
+      // The open step when the verdict was told.
+      GlobalStep global_step;
+    };
+    virtual absl::StatusOr<Outcome> Await(absl::Time deadline) = 0;
+  };
+
+  // A pull that waits for its version.
+  class Pull {
+   public:
+    virtual ~Pull() = default;
+    // On success all of `into` is of one version. On an error its content is
+    // not specified.
+    virtual absl::Status Await(absl::Time deadline) = 0;
+  };
+
+  // A version held on every shard. Let go when destroyed.
+  class Pin {
+   public:
+    virtual ~Pin() = default;
+    virtual GlobalStep version() const = 0;
+    // Reads the pinned version.
+    virtual absl::Status Read(Parameters* into, absl::Time deadline) = 0;
+  };
+
+  // Connects to every ps of the cluster, which may start later, and registers
+  // unless options.task is a client.
+  // Errors: those of Coordinator.Register (proto/coordinator.proto);
+  // UNAVAILABLE with the name of a ps that did not answer in time.
+  static absl::StatusOr<std::unique_ptr<Cluster>> Connect(Options options);
+
+  // Without a Leave before it, leaves with an error, so that others need not
+  // wait for the lease to run out.
+  virtual ~Cluster() = default;
+
+  // Errors: INVALID_ARGUMENT, ALREADY_EXISTS: see Coordinator.Declare.
+  virtual absl::Status Declare(const proto::Declaration& declaration,
+                               absl::Time deadline) = 0;
+  // Waits until the variables exist on every shard. To be called before
+  // anything below that moves tensors.
+  virtual absl::Status AwaitVariables(absl::Time deadline) = 0;
+  // What was declared, with defaults filled in (N and M). After AwaitVariables.
+  virtual const proto::Declaration& declaration() const = 0;
+
+  // `step` is the version that the gradient is computed on. Takes a new
+  // sequence.
+  virtual std::unique_ptr<Push> StartPush(GlobalStep step) = 0;
+  // A sequence for a contribution of weight 0, which has no push.
+  virtual PushSequence NextSequence() = 0;
+  virtual std::unique_ptr<Offer> StartContribute(const Contribution& offer) = 0;
+  // The newest version once it is at least `min_version`. `into` must not be
+  // touched until Await has returned or the pull is destroyed; its vectors are
+  // resized where they have to be.
+  virtual std::unique_ptr<Pull> StartPull(GlobalStep min_version,
+                                          Parameters* into) = 0;
+  // Holds one version, the newest or a newer one, on every shard for reading,
+  // for at most `hold`.
+  virtual absl::StatusOr<std::unique_ptr<Pin>> PinVersion(
+      absl::Duration hold, absl::Time deadline) = 0;
+
+  virtual absl::Status ReportEvaluation(const proto::EvaluationResult& result,
+                                        absl::Time deadline) = 0;
+  virtual absl::StatusOr<proto::GetStatusResponse> GetStatus(
+      absl::Time deadline) = 0;
+  // Ends the session in order; `error` says why when the job is not done, and
+  // ends the job. Nothing else may be called afterwards.
+  virtual absl::Status Leave(const std::string& error, absl::Time deadline) = 0;
+
+  // As last heard, at the latest one lease renewal ago.
+  virtual proto::JobState state() const = 0;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLIENT_CLUSTER_H_

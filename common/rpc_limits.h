@@ -1,0 +1,29 @@
+#ifndef HOLDFAST_COMMON_RPC_LIMITS_H_
+#define HOLDFAST_COMMON_RPC_LIMITS_H_
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+
+namespace holdfast {
+
+// Of the contracts in proto/. Tasks of other versions are refused.
+inline constexpr uint32_t kProtocolVersion = 1;
+
+// Bytes of tensors in one message, at most. Larger ones make a call's latency
+// that of its slowest copy; smaller ones pay more round trips.
+inline constexpr int64_t kPartBytes = int64_t{4} << 20;
+
+// What a gRPC message may measure: a part, and room for what surrounds it.
+inline constexpr int kMaxMessageBytes = 16 << 20;
+
+// How long a server parks a call at most, whatever the caller asks for.
+inline constexpr absl::Duration kMaxPark = absl::Seconds(30);
+
+// Pushes that a worker may have in the cluster without having acknowledged the
+// verdicts of those before.
+inline constexpr uint64_t kMaxUnacknowledgedPushes = 4096;
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_RPC_LIMITS_H_

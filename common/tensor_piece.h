@@ -1,0 +1,28 @@
+#ifndef HOLDFAST_COMMON_TENSOR_PIECE_H_
+#define HOLDFAST_COMMON_TENSOR_PIECE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/buffer.h"
+#include "proto/training.pb.h"
+
+namespace holdfast {
+
+// A stretch of a variable with its values: proto::TensorPart, whose bytes are a
+// Buffer.
+struct TensorPiece {
+  std::string variable;
+  // Of the whole variable.
+  std::vector<int64_t> shape;
+  proto::DataType dtype = proto::FLOAT32;
+  // Index of the first element in the whole variable.
+  uint64_t begin = 0;
+  // Little-endian elements.
+  Buffer data;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_TENSOR_PIECE_H_

@@ -1,0 +1,55 @@
+#include "ps_server/coordinator/step.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace holdfast {
+
+Step::Step(GlobalStep number, uint32_t replicas_to_aggregate,
+           uint32_t total_num_replicas)
+    : number_(number),
+      replicas_to_aggregate_(replicas_to_aggregate),
+      total_num_replicas_(total_num_replicas),
+      num_seats_(std::max(replicas_to_aggregate, total_num_replicas)) {}
+
+const SeatOffer* Step::Find(uint32_t seat) const {
+  const auto it = offers_.find(seat);
+  return it == offers_.end() ? nullptr : &it->second;
+}
+
+void Step::Fill(uint32_t seat, SeatOffer offer) {
+  offers_.emplace(seat, std::move(offer));
+}
+
+std::vector<uint32_t> Step::MissingReplicas() const {
+  std::set<uint32_t> missing;
+  for (uint32_t seat = 0; seat < num_seats_; ++seat) {
+    if (offers_.count(seat) == 0) missing.insert(OwnerOf(seat));
+  }
+  return {missing.begin(), missing.end()};
+}
+
+std::vector<proto::StepContribution> Step::Contributions() const {
+  uint64_t all_examples = 0;
+  for (const auto& [seat, offer] : offers_) all_examples += offer.examples;
+  std::vector<proto::StepContribution> contributions;
+  for (const auto& [seat, offer] : offers_) {
+    proto::StepContribution contribution;
+    contribution.set_seat(seat);
+    contribution.mutable_worker()->set_job(offer.push.from.worker.job);
+    contribution.mutable_worker()->set_index(offer.push.from.worker.index);
+    contribution.set_incarnation(offer.push.from.incarnation.value());
+    contribution.set_sequence(offer.push.sequence.value());
+    if (offer.examples > 0) {
+      contribution.set_weight(
+          static_cast<float>(static_cast<double>(offer.clip_factor) *
+                             static_cast<double>(offer.examples) /
+                             static_cast<double>(all_examples)));
+    }
+    contributions.push_back(std::move(contribution));
+  }
+  return contributions;
+}
+
+}  // namespace holdfast

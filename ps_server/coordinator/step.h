@@ -1,0 +1,64 @@
+#ifndef HOLDFAST_PS_SERVER_COORDINATOR_STEP_H_
+#define HOLDFAST_PS_SERVER_COORDINATOR_STEP_H_
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "common/ids.h"
+#include "proto/shard.pb.h"
+#include "ps_server/shard/push_id.h"
+
+namespace holdfast {
+
+// A push offered to a seat.
+struct SeatOffer {
+  PushId push;
+  uint64_t examples = 0;
+  float clip_factor = 1;
+  double loss = 0;
+};
+
+// The open step: its seats and who fills them.
+//
+// Of N = replicas_to_aggregate and M = total_num_replicas, a step has max(N, M)
+// seats; seat i belongs to the worker with replica index i mod M; N offers
+// close it (docs/life_of_a_step.md, step 4).
+//
+// Thread-compatible.
+class Step {
+ public:
+  Step(GlobalStep number, uint32_t replicas_to_aggregate,
+       uint32_t total_num_replicas);
+
+  GlobalStep number() const { return number_; }
+  uint32_t num_seats() const { return num_seats_; }
+  uint32_t OwnerOf(uint32_t seat) const { return seat % total_num_replicas_; }
+
+  // The offer in `seat`, or null.
+  const SeatOffer* Find(uint32_t seat) const;
+  void Fill(uint32_t seat, SeatOffer offer);
+  bool full() const { return offers_.size() >= replicas_to_aggregate_; }
+
+  // Replica indices with a seat that is empty, in order, each once.
+  std::vector<uint32_t> MissingReplicas() const;
+
+  // By seat.
+  const std::map<uint32_t, SeatOffer>& offers() const { return offers_; }
+
+  // S: the offers in the order of their seats, each with the weight
+  //   clip_factor x examples / examples of all offers,
+  // computed in double and rounded once.
+  std::vector<proto::StepContribution> Contributions() const;
+
+ private:
+  GlobalStep number_;
+  uint32_t replicas_to_aggregate_;
+  uint32_t total_num_replicas_;
+  uint32_t num_seats_;
+  std::map<uint32_t, SeatOffer> offers_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_COORDINATOR_STEP_H_

@@ -1,0 +1,49 @@
+#ifndef HOLDFAST_PS_SERVER_SHARD_LEDGER_H_
+#define HOLDFAST_PS_SERVER_SHARD_LEDGER_H_
+
+#include <map>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "common/ids.h"
+#include "proto/cluster.pb.h"
+#include "ps_server/shard/push_id.h"
+
+namespace holdfast {
+
+// What became of the pushes that a shard has decided: so that a push sent
+// again, however late, gets its first verdict.
+//
+// A worker says up to which sequence it knows its verdicts; those are
+// forgotten, and count as decided for ever. The window above is bounded.
+//
+// Thread-compatible.
+// Invariant: at most kMaxUnacknowledgedPushes verdicts are kept of each life.
+class Ledger {
+ public:
+  // Forgets verdicts at or below `sequence`. A lower mark than before does
+  // nothing.
+  void AckThrough(const WorkerLife& from, PushSequence sequence);
+
+  // The verdict of `push`, when it is decided: STALE for a forgotten one, whose
+  // worker had its verdict long ago.
+  std::optional<proto::Verdict> Find(const PushId& push) const;
+
+  // Errors: RESOURCE_EXHAUSTED when `push` is too far above the worker's mark
+  // for its verdict to be kept.
+  absl::Status CheckInWindow(const PushId& push) const;
+
+  void Record(const PushId& push, proto::Verdict verdict);
+
+ private:
+  struct Life {
+    PushSequence acked_through;
+    std::map<PushSequence, proto::Verdict> verdicts;
+  };
+
+  std::map<WorkerLife, Life> lives_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_SHARD_LEDGER_H_

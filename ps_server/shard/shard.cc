@@ -1,0 +1,444 @@
+#include "ps_server/shard/shard.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc_limits.h"
+#include "common/shape.h"
+#include "common/task_id.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "ps_server/shard/apply_step.h"
+
+namespace holdfast {
+namespace {
+
+constexpr size_t kBytesPerElement = sizeof(float);
+// Versions held at one time by Pin. Each costs at most a copy of the shard.
+constexpr size_t kMaxPins = 64;
+
+TaskId ToTaskId(const proto::TaskId& task) {
+  return {task.job(), task.index()};
+}
+
+WorkerLife LifeOf(const proto::Sender& sender) {
+  return {ToTaskId(sender.task()), Incarnation(sender.incarnation())};
+}
+
+absl::Time ParkedUntil(absl::Time now, uint64_t wait_ms) {
+  return now + std::min(absl::Milliseconds(std::min<uint64_t>(
+                            wait_ms, absl::ToInt64Milliseconds(kMaxPark))),
+                        kMaxPark);
+}
+
+}  // namespace
+
+Shard::Shard(const Options& options, const Clock* clock)
+    : options_(options), clock_(clock) {
+  state_.set_phase(proto::STARTING);
+}
+
+GlobalStep Shard::version() const {
+  return store_ == nullptr ? GlobalStep(0) : store_->newest()->number;
+}
+
+absl::Status Shard::CheckGeneration(const proto::Sender& sender) const {
+  if (sender.generation() == options_.generation.value()) {
+    return absl::OkStatus();
+  }
+  return absl::AbortedError(
+      absl::StrCat(ToTaskId(sender.task()).ToString(), " speaks in generation ",
+                   sender.generation(), ", /job:ps/task:", options_.index,
+                   " is in ", options_.generation.value()));
+}
+
+absl::Status Shard::CheckFromCoordinator(const proto::Sender& sender) const {
+  if (ToTaskId(sender.task()) != TaskId{kPsJob, 0}) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(ToTaskId(sender.task()).ToString(),
+                     " does what only /job:ps/task:0 may"));
+  }
+  return CheckGeneration(sender);
+}
+
+absl::Status Shard::CheckReady() const {
+  if (store_ != nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("/job:ps/task:", options_.index,
+                   " has no variables yet: they are not declared"));
+}
+
+void Shard::Create(const proto::CreateRequest& request,
+                   Reply<proto::CreateResponse> reply) {
+  if (absl::Status status = CheckFromCoordinator(request.sender());
+      !status.ok()) {
+    return reply(status);
+  }
+  std::vector<proto::Slice> placement(request.slices().begin(),
+                                      request.slices().end());
+  if (store_ != nullptr) {
+    using google::protobuf::util::MessageDifferencer;
+    const bool same =
+        MessageDifferencer::Equals(declaration_, request.declaration()) &&
+        std::equal(placement.begin(), placement.end(), placement_.begin(),
+                   placement_.end(), [](const auto& a, const auto& b) {
+                     return MessageDifferencer::Equals(a, b);
+                   });
+    if (!same) {
+      return reply(absl::AlreadyExistsError(
+          absl::StrCat("/job:ps/task:", options_.index,
+                       " holds the variables of another declaration")));
+    }
+  } else {
+    std::vector<std::unique_ptr<Optimizer>> optimizers;
+    std::vector<size_t> slots_by_optimizer;
+    for (const proto::Optimizer& config : request.declaration().optimizers()) {
+      optimizers.push_back(MakeOptimizer(config));
+      slots_by_optimizer.push_back(optimizers.back()->num_slots());
+    }
+    absl::StatusOr<std::unique_ptr<DenseStore>> store = DenseStore::Create(
+        request.declaration(), placement, options_.index, slots_by_optimizer);
+    if (!store.ok()) return reply(store.status());
+    store_ = *std::move(store);
+    optimizers_ = std::move(optimizers);
+    declaration_ = request.declaration();
+    placement_ = std::move(placement);
+    const proto::Consistency::Synchronous& mode =
+        declaration_.consistency().synchronous();
+    const uint32_t replicas = std::max(1u, mode.total_num_replicas());
+    const uint32_t seats_per_worker =
+        std::max(1u, mode.replicas_to_aggregate() / replicas);
+    // Twice what a step has seats for: a worker may abandon a push and begin
+    // another in its place.
+    staged_.Configure(&store_->slices(), 2 * size_t{seats_per_worker});
+    state_.set_phase(proto::TRAINING);
+  }
+  proto::CreateResponse response;
+  response.set_generation(options_.generation.value());
+  reply(std::move(response));
+}
+
+proto::PushResponse Shard::PushAnswer(proto::Verdict verdict) const {
+  proto::PushResponse response;
+  response.set_generation(options_.generation.value());
+  response.set_verdict(verdict);
+  response.set_version(version().value());
+  return response;
+}
+
+absl::StatusOr<GradientPiece> Shard::Fit(TensorPiece piece) const {
+  const auto error = [&](auto... what) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("variable \"", piece.variable, "\": ", what...));
+  };
+  const uint64_t size = piece.data.size() / kBytesPerElement;
+  absl::StatusOr<size_t> slice =
+      store_->Find(piece.variable, piece.begin, size);
+  if (!slice.ok()) {
+    return absl::InvalidArgumentError(slice.status().message());
+  }
+  const proto::Variable& declared = store_->slices()[*slice].variable;
+  if (piece.dtype != declared.dtype()) {
+    return error("gradient is ", proto::DataType_Name(piece.dtype),
+                 ", declared ", proto::DataType_Name(declared.dtype()));
+  }
+  if (!std::equal(piece.shape.begin(), piece.shape.end(),
+                  declared.shape().begin(), declared.shape().end())) {
+    return error("gradient has shape ", ShapeString(piece.shape), ", declared ",
+                 ShapeString(declared.shape()));
+  }
+  if (!store_->slices()[*slice].trainable()) {
+    return error("gradient for a variable that is not trainable");
+  }
+  if (piece.data.size() % kBytesPerElement != 0) {
+    return error("gradient has ", piece.data.size(),
+                 " bytes, which is no whole number of elements");
+  }
+  return GradientPiece{*slice, piece.begin, size, std::move(piece.data)};
+}
+
+absl::StatusOr<StagedPart> Shard::Fit(PushPart part) const {
+  StagedPart staged{{LifeOf(part.sender), part.sequence},
+                    part.step,
+                    part.part,
+                    part.num_parts,
+                    {}};
+  if (part.part >= part.num_parts) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("part ", part.part, " of ", part.num_parts));
+  }
+  for (TensorPiece& tensor : part.tensors) {
+    absl::StatusOr<GradientPiece> piece = Fit(std::move(tensor));
+    if (!piece.ok()) return piece.status();
+    staged.pieces.push_back(*std::move(piece));
+  }
+  return staged;
+}
+
+void Shard::Push(PushPart part, Reply<proto::PushResponse> reply) {
+  if (part.sender.generation() != options_.generation.value()) {
+    return reply(PushAnswer(proto::ABORTED));
+  }
+  if (state_.phase() == proto::FAILED) {
+    return reply(absl::AbortedError(state_.reason()));
+  }
+  if (absl::Status status = CheckReady(); !status.ok()) return reply(status);
+  const PushId id{LifeOf(part.sender), part.sequence};
+  const auto refuse = [&](const absl::Status& status) {
+    reply(absl::Status(status.code(),
+                       absl::StrCat(status.message(), " (pushed by ",
+                                    id.from.worker.ToString(), ")")));
+  };
+  const std::string& job = part.sender.task().job();
+  if ((job != kWorkerJob && job != kChiefJob) ||
+      part.sender.task().index() >=
+          declaration_.consistency().synchronous().total_num_replicas()) {
+    return refuse(absl::InvalidArgumentError(
+        absl::StrCat("only a worker of the cluster may push")));
+  }
+  if (part.sender.incarnation() == 0) {
+    return refuse(absl::InvalidArgumentError("incarnation 0 may not push"));
+  }
+  ledger_.AckThrough(
+      id.from,
+      std::min(part.acked_through, PushSequence(part.sequence.value() - 1)));
+  if (const std::optional<proto::Verdict> verdict = ledger_.Find(id)) {
+    return reply(PushAnswer(*verdict));
+  }
+  if (part.step < version()) return reply(PushAnswer(proto::STALE));
+  if (part.step > version()) {
+    return refuse(absl::FailedPreconditionError(absl::StrCat(
+        "gradient of step ", part.step.value(),
+        ", /job:ps/task:", options_.index, " is at step ", version().value())));
+  }
+  if (absl::Status status = ledger_.CheckInWindow(id); !status.ok()) {
+    return refuse(status);
+  }
+  absl::StatusOr<StagedPart> staged = Fit(std::move(part));
+  if (!staged.ok()) return refuse(staged.status());
+  if (absl::Status status = staged_.Add(*std::move(staged)); !status.ok()) {
+    return refuse(status);
+  }
+  reply(PushAnswer(proto::VERDICT_UNSPECIFIED));
+}
+
+PullReply Shard::PullAnswer() const {
+  PullReply reply;
+  reply.generation = options_.generation;
+  reply.state = state_;
+  reply.version = version();
+  return reply;
+}
+
+absl::StatusOr<PullReply> Shard::Read(const proto::PullRequest& request,
+                                      const StoreVersion& version) const {
+  PullReply reply = PullAnswer();
+  reply.version = version.number;
+  uint64_t bytes = 0;
+  for (const proto::ReadRange& range : request.ranges()) {
+    absl::StatusOr<size_t> slice =
+        store_->Find(range.variable(), range.begin(), range.size());
+    if (!slice.ok()) return slice.status();
+    bytes += range.size() * kBytesPerElement;
+    if (bytes > kMaxMessageBytes - kMaxMessageBytes / 4) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "a pull of more than ", kMaxMessageBytes - kMaxMessageBytes / 4,
+          " bytes: ask in parts"));
+    }
+    const proto::Variable& variable = store_->slices()[*slice].variable;
+    TensorPiece piece;
+    piece.variable = variable.name();
+    piece.shape.assign(variable.shape().begin(), variable.shape().end());
+    piece.dtype = variable.dtype();
+    piece.begin = range.begin();
+    piece.data = store_->Read(version, *slice, range.begin(), range.size());
+    reply.tensors.push_back(std::move(piece));
+  }
+  return reply;
+}
+
+std::shared_ptr<const StoreVersion> Shard::FindVersion(
+    GlobalStep version) const {
+  if (store_->newest()->number == version) return store_->newest();
+  for (const auto& [id, pin] : pins_) {
+    if (pin.version->number == version) return pin.version;
+  }
+  return nullptr;
+}
+
+void Shard::Pull(const proto::PullRequest& request, Reply<PullReply> reply) {
+  if (absl::Status status = CheckGeneration(request.sender()); !status.ok()) {
+    return reply(status);
+  }
+  if (state_.phase() == proto::FAILED) return reply(PullAnswer());
+  if (absl::Status status = CheckReady(); !status.ok()) return reply(status);
+  if (request.which_case() == proto::PullRequest::kExactVersion) {
+    const auto version = FindVersion(GlobalStep(request.exact_version()));
+    if (version == nullptr) {
+      return reply(absl::NotFoundError(absl::StrCat(
+          "version ", request.exact_version(), " is not held at /job:ps/task:",
+          options_.index, ", the newest is ", this->version().value())));
+    }
+    return reply(Read(request, *version));
+  }
+  if (version().value() >= request.min_version()) {
+    return reply(Read(request, *store_->newest()));
+  }
+  // What cannot be read is told at once, not when the version is there.
+  if (absl::StatusOr<PullReply> test = Read(request, *store_->newest());
+      !test.ok()) {
+    return reply(test.status());
+  }
+  if (request.wait_ms() == 0) return reply(PullAnswer());
+  parked_.push_back({request, std::move(reply),
+                     ParkedUntil(clock_->Now(), request.wait_ms())});
+}
+
+template <typename Done>
+void Shard::AnswerParked(Done done) {
+  // Replies may come back with further calls: take them off the list first.
+  std::list<ParkedPull> ready;
+  for (auto it = parked_.begin(); it != parked_.end();) {
+    const auto next = std::next(it);
+    if (done(*it)) ready.splice(ready.end(), parked_, it);
+    it = next;
+  }
+  for (ParkedPull& pull : ready) {
+    if (version().value() >= pull.request.min_version() &&
+        state_.phase() != proto::FAILED) {
+      pull.reply(Read(pull.request, *store_->newest()));
+    } else {
+      pull.reply(PullAnswer());
+    }
+  }
+}
+
+void Shard::Pin(const proto::PinRequest& request,
+                Reply<proto::PinResponse> reply) {
+  if (absl::Status status = CheckGeneration(request.sender()); !status.ok()) {
+    return reply(status);
+  }
+  if (absl::Status status = CheckReady(); !status.ok()) return reply(status);
+  const auto version = request.has_version()
+                           ? FindVersion(GlobalStep(request.version()))
+                           : store_->newest();
+  if (version == nullptr) {
+    return reply(absl::NotFoundError(absl::StrCat(
+        "version ", request.version(), " is not held at /job:ps/task:",
+        options_.index, ", the newest is ", this->version().value())));
+  }
+  if (pins_.size() >= kMaxPins) {
+    return reply(absl::ResourceExhaustedError(absl::StrCat(
+        pins_.size(), " pins are held at /job:ps/task:", options_.index,
+        " already")));
+  }
+  const uint64_t id = next_pin_++;
+  pins_[id] = {version, clock_->Now() + absl::Milliseconds(request.hold_ms())};
+  proto::PinResponse response;
+  response.set_generation(options_.generation.value());
+  response.set_version(version->number.value());
+  response.set_pin(id);
+  reply(std::move(response));
+}
+
+void Shard::Unpin(const proto::UnpinRequest& request,
+                  Reply<proto::UnpinResponse> reply) {
+  if (absl::Status status = CheckGeneration(request.sender()); !status.ok()) {
+    return reply(status);
+  }
+  pins_.erase(request.pin());
+  proto::UnpinResponse response;
+  response.set_generation(options_.generation.value());
+  reply(std::move(response));
+}
+
+void Shard::Commit(const proto::CommitRequest& request,
+                   Reply<proto::CommitResponse> reply) {
+  if (absl::Status status = CheckFromCoordinator(request.sender());
+      !status.ok()) {
+    return reply(status);
+  }
+  if (absl::Status status = CheckReady(); !status.ok()) return reply(status);
+  const auto answer = [&] {
+    proto::CommitResponse response;
+    response.set_generation(options_.generation.value());
+    response.set_version(version().value());
+    reply(std::move(response));
+  };
+  const GlobalStep step(request.step());
+  if (step < version()) return answer();  // held already
+  const auto refuse = [&](const std::string& what) {
+    reply(absl::InternalError(absl::StrCat("commit of step ", step.value(),
+                                           " at /job:ps/task:", options_.index,
+                                           ": ", what)));
+  };
+  if (step > version()) {
+    return refuse(absl::StrCat("the shard is at step ", version().value()));
+  }
+  if (request.scalars_size() != declaration_.optimizers_size()) {
+    return refuse(absl::StrCat("scalars of ", request.scalars_size(),
+                               " optimizers, declared ",
+                               declaration_.optimizers_size()));
+  }
+
+  std::vector<WeightedGradient> gradients;
+  std::vector<PushId> accepted;
+  for (const proto::StepContribution& contribution : request.contributions()) {
+    const PushId id{{ToTaskId(contribution.worker()),
+                     Incarnation(contribution.incarnation())},
+                    PushSequence(contribution.sequence())};
+    if (!std::isfinite(contribution.weight())) {
+      return refuse(absl::StrCat(id.ToString(), " has a weight of ",
+                                 contribution.weight()));
+    }
+    accepted.push_back(id);
+    if (contribution.weight() == 0) continue;
+    absl::StatusOr<std::vector<Buffer>> gradient = staged_.Find(id, step);
+    if (!gradient.ok()) return refuse(std::string(gradient.status().message()));
+    gradients.push_back({contribution.weight(), *std::move(gradient)});
+  }
+
+  if (gradients.empty()) {
+    store_->PublishUnchanged();
+  } else {
+    const std::vector<proto::StepScalars> scalars(request.scalars().begin(),
+                                                  request.scalars().end());
+    ApplyStep(gradients, scalars, optimizers_, store_.get());
+  }
+  for (const PushId& id : accepted) ledger_.Record(id, proto::ACCEPTED);
+  for (const PushId& id : staged_.DropThrough(step)) {
+    ledger_.Record(id, proto::STALE);  // keeps ACCEPTED where it stands
+  }
+  answer();
+  AnswerParked([&](const ParkedPull& pull) {
+    return version().value() >= pull.request.min_version();
+  });
+}
+
+void Shard::End(const proto::EndRequest& request,
+                Reply<proto::EndResponse> reply) {
+  if (absl::Status status = CheckFromCoordinator(request.sender());
+      !status.ok()) {
+    return reply(status);
+  }
+  if (state_.phase() != proto::DONE && state_.phase() != proto::FAILED) {
+    state_ = request.state();
+    staged_.Clear();
+    pins_.clear();
+  }
+  proto::EndResponse response;
+  response.set_generation(options_.generation.value());
+  reply(std::move(response));
+  AnswerParked([](const ParkedPull&) { return true; });
+}
+
+void Shard::Tick() {
+  const absl::Time now = clock_->Now();
+  AnswerParked([&](const ParkedPull& pull) { return pull.deadline <= now; });
+  for (auto it = pins_.begin(); it != pins_.end();) {
+    it = it->second.deadline <= now ? pins_.erase(it) : std::next(it);
+  }
+}
+
+}  // namespace holdfast

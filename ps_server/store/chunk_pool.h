@@ -1,0 +1,33 @@
+#ifndef HOLDFAST_PS_SERVER_STORE_CHUNK_POOL_H_
+#define HOLDFAST_PS_SERVER_STORE_CHUNK_POOL_H_
+
+#include <cstddef>
+#include <memory>
+
+namespace holdfast {
+
+// Memory for chunks, used again when the last reference to a chunk goes: fresh
+// pages cost more than the update that fills them.
+//
+// Keeps as much spare memory as was in use at one time, never more.
+//
+// Thread-safe, as are the chunks' references, which may outlive the pool.
+class ChunkPool {
+ public:
+  ChunkPool();
+  ~ChunkPool();
+  ChunkPool(const ChunkPool&) = delete;
+  ChunkPool& operator=(const ChunkPool&) = delete;
+
+  // Room for `elements` float32, aligned to a cache line. The content is not
+  // specified.
+  std::shared_ptr<float> Take(size_t elements);
+
+ private:
+  struct Shelf;
+  std::shared_ptr<Shelf> shelf_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_STORE_CHUNK_POOL_H_

@@ -1,0 +1,153 @@
+#include "ps_server/store/dense_store.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "common/initializer.h"
+#include "common/shape.h"
+#include "glog/logging.h"
+
+namespace holdfast {
+
+size_t StoredSlice::chunk_size(size_t chunk) const {
+  return std::min<uint64_t>(kChunkElements, size - chunk * kChunkElements);
+}
+
+absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
+    const proto::Declaration& declaration,
+    const std::vector<proto::Slice>& placed, uint32_t ps,
+    const std::vector<size_t>& slots_by_optimizer) {
+  auto store = std::unique_ptr<DenseStore>(new DenseStore);
+  auto version = std::make_shared<StoreVersion>();
+  for (const proto::Slice& place : placed) {
+    if (place.ps() != ps) continue;
+    const auto variable = std::find_if(
+        declaration.variables().begin(), declaration.variables().end(),
+        [&](const auto& v) { return v.name() == place.variable(); });
+    if (variable == declaration.variables().end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("slice of variable \"", place.variable(),
+                       "\", which is not declared"));
+    }
+    absl::StatusOr<int64_t> elements = NumElements(variable->shape());
+    if (!elements.ok()) return elements.status();
+    if (place.begin() > static_cast<uint64_t>(*elements) ||
+        place.size() > static_cast<uint64_t>(*elements) - place.begin()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "variable \"", place.variable(), "\": slice [", place.begin(), ", +",
+          place.size(), ") of ", *elements, " elements"));
+    }
+    if (variable->optimizer() >= slots_by_optimizer.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "variable \"", place.variable(), "\": optimizer ",
+          variable->optimizer(), " of ", slots_by_optimizer.size()));
+    }
+
+    StoredSlice slice{*variable, place.begin(), place.size()};
+    std::vector<std::shared_ptr<const float>> chunks;
+    const size_t num_slots =
+        slice.trainable() ? slots_by_optimizer[variable->optimizer()] : 0;
+    std::vector<std::vector<std::shared_ptr<float>>> slots(num_slots);
+    for (size_t c = 0; c < slice.num_chunks(); ++c) {
+      const size_t size = slice.chunk_size(c);
+      std::shared_ptr<float> chunk = store->pool_.Take(size);
+      absl::Status filled = Initialize(
+          variable->initializer(), variable->shape(), variable->name(),
+          declaration.seed(), slice.begin + c * kChunkElements,
+          absl::MakeSpan(chunk.get(), size));
+      if (!filled.ok()) return filled;
+      chunks.push_back(std::move(chunk));
+      for (auto& slot : slots) {
+        slot.push_back(store->pool_.Take(size));
+        std::memset(slot.back().get(), 0, size * sizeof(float));
+      }
+    }
+    store->by_variable_[variable->name()].push_back(store->slices_.size());
+    store->slices_.push_back(std::move(slice));
+    store->slots_.push_back(std::move(slots));
+    version->slices.push_back(std::move(chunks));
+  }
+  store->newest_ = std::move(version);
+  return store;
+}
+
+absl::StatusOr<size_t> DenseStore::Find(absl::string_view variable,
+                                        uint64_t begin, uint64_t size) const {
+  const auto found = by_variable_.find(variable);
+  if (found == by_variable_.end()) {
+    return absl::NotFoundError(
+        absl::StrCat("variable \"", variable, "\" is not on this ps"));
+  }
+  for (const size_t i : found->second) {
+    const StoredSlice& slice = slices_[i];
+    if (begin >= slice.begin && begin - slice.begin <= slice.size &&
+        size <= slice.size - (begin - slice.begin)) {
+      return i;
+    }
+  }
+  return absl::NotFoundError(absl::StrCat("variable \"", variable,
+                                          "\": elements [", begin, ", +", size,
+                                          ") are not in a slice on this ps"));
+}
+
+Buffer DenseStore::Read(const StoreVersion& version, size_t slice,
+                        uint64_t begin, uint64_t size) const {
+  const StoredSlice& info = slices_[slice];
+  CHECK_GE(begin, info.begin);
+  uint64_t at = begin - info.begin;
+  CHECK_LE(at + size, info.size);
+  Buffer values;
+  while (size > 0) {
+    const size_t chunk = at / kChunkElements;
+    const size_t offset = at % kChunkElements;
+    const uint64_t taken =
+        std::min<uint64_t>(size, info.chunk_size(chunk) - offset);
+    const std::shared_ptr<const float>& memory = version.slices[slice][chunk];
+    values.Append(Buffer::FromMemory(memory.get() + offset,
+                                     taken * sizeof(float), memory));
+    at += taken;
+    size -= taken;
+  }
+  return values;
+}
+
+DenseStore::Draft DenseStore::Reserve() {
+  Draft draft;
+  draft.number = newest_->number.next();
+  draft.written.resize(slices_.size());
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    if (!slices_[i].trainable()) continue;
+    for (size_t c = 0; c < slices_[i].num_chunks(); ++c) {
+      draft.written[i].push_back(pool_.Take(slices_[i].chunk_size(c)));
+    }
+  }
+  return draft;
+}
+
+std::vector<float*> DenseStore::slots(size_t slice, size_t chunk) {
+  std::vector<float*> result;
+  for (const auto& slot : slots_[slice]) result.push_back(slot[chunk].get());
+  return result;
+}
+
+void DenseStore::Publish(Draft draft) {
+  auto version = std::make_shared<StoreVersion>(*newest_);
+  version->number = draft.number;
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    for (size_t c = 0; c < draft.written[i].size(); ++c) {
+      version->slices[i][c] = std::move(draft.written[i][c]);
+    }
+  }
+  newest_ = std::move(version);
+}
+
+void DenseStore::PublishUnchanged() {
+  auto version = std::make_shared<StoreVersion>(*newest_);
+  version->number = newest_->number.next();
+  newest_ = std::move(version);
+}
+
+}  // namespace holdfast

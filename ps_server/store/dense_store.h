@@ -1,0 +1,108 @@
+#ifndef HOLDFAST_PS_SERVER_STORE_DENSE_STORE_H_
+#define HOLDFAST_PS_SERVER_STORE_DENSE_STORE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/buffer.h"
+#include "common/ids.h"
+#include "proto/cluster.pb.h"
+#include "ps_server/store/chunk_pool.h"
+
+namespace holdfast {
+
+// Elements of a chunk: 1 MiB of float32. A larger chunk wastes more of a small
+// slice's memory pool; a smaller one makes a pull's chain of buffers longer.
+inline constexpr size_t kChunkElements = size_t{1} << 18;
+
+// A stretch of a variable that this shard holds.
+struct StoredSlice {
+  proto::Variable variable;
+  // Of the whole variable, in elements.
+  uint64_t begin = 0;
+  uint64_t size = 0;
+
+  bool trainable() const {
+    return !variable.has_trainable() || variable.trainable();
+  }
+  size_t num_chunks() const {
+    return (size + kChunkElements - 1) / kChunkElements;
+  }
+  // Elements of one chunk.
+  size_t chunk_size(size_t chunk) const;
+};
+
+// The values of all slices after `number` steps. Never changed once published;
+// held for as long as somebody has a reference.
+struct StoreVersion {
+  GlobalStep number;
+  // By slice, by chunk.
+  std::vector<std::vector<std::shared_ptr<const float>>> slices;
+};
+
+// The bytes of a shard: dense slices in versions, and the optimizer's slots.
+//
+// Thread-compatible. A StoreVersion may be read, and let go, by any thread.
+// Invariant: newest() is whole at all times.
+class DenseStore {
+ public:
+  // A version in the making: chunks of trainable slices are spare memory of
+  // unspecified content, the others are those of the version before.
+  struct Draft {
+    GlobalStep number;
+    std::vector<std::vector<std::shared_ptr<float>>> written;
+  };
+
+  // Makes the slices of `placed` on ps `ps`, with their first values, as
+  // version 0, and zeroed slots: slots_by_optimizer[o] for variables of
+  // optimizer o. Errors: INVALID_ARGUMENT for a slice that does not fit its
+  // variable.
+  static absl::StatusOr<std::unique_ptr<DenseStore>> Create(
+      const proto::Declaration& declaration,
+      const std::vector<proto::Slice>& placed, uint32_t ps,
+      const std::vector<size_t>& slots_by_optimizer);
+
+  const std::vector<StoredSlice>& slices() const { return slices_; }
+  std::shared_ptr<const StoreVersion> newest() const { return newest_; }
+
+  // The slice that holds all of [begin, begin + size) of a variable.
+  // Errors: NOT_FOUND, naming what is here.
+  absl::StatusOr<size_t> Find(absl::string_view variable, uint64_t begin,
+                              uint64_t size) const;
+
+  // The values of [begin, begin + size) of the slice's variable, where they
+  // lie.
+  Buffer Read(const StoreVersion& version, size_t slice, uint64_t begin,
+              uint64_t size) const;
+
+  // Takes all memory that the next version needs: after it nothing can fail.
+  Draft Reserve();
+  // The arrays beside one chunk of a slice, by slot.
+  std::vector<float*> slots(size_t slice, size_t chunk);
+  // Makes `draft` the newest version, whole.
+  void Publish(Draft draft);
+  // Makes the newest values the next version, unchanged.
+  void PublishUnchanged();
+
+ private:
+  DenseStore() = default;
+
+  std::vector<StoredSlice> slices_;
+  // Indices into slices_.
+  absl::flat_hash_map<std::string, std::vector<size_t>> by_variable_;
+  ChunkPool pool_;
+  std::shared_ptr<const StoreVersion> newest_;
+  // By slice, by slot, by chunk.
+  std::vector<std::vector<std::vector<std::shared_ptr<float>>>> slots_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_STORE_DENSE_STORE_H_
