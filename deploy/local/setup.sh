@@ -1,0 +1,83 @@
+#!/bin/bash
+# Installs what the build needs on Debian 12. Does nothing, at once, when all of
+# it is there. Messages go to stderr.
+set -euo pipefail
+
+readonly packages=(
+  bazel-bootstrap
+  dataset-fashion-mnist # what the examples train on
+  g++
+  libabsl-dev
+  libbenchmark-dev
+  libgmock-dev
+  libgoogle-glog-dev
+  libgrpc++-dev
+  libgtest-dev
+  libopenblas-dev
+  libprotobuf-dev
+  libssl-dev
+  pkg-config
+  protobuf-compiler
+  protobuf-compiler-grpc
+  python3-minimal # tests/run.sh counts with it
+  zlib1g-dev
+)
+
+say() { echo "setup: $*" >&2; }
+
+is_debian_12() {
+  [[ -r /etc/os-release ]] && command -v apt-get >/dev/null || return 1
+  (
+    . /etc/os-release
+    [[ "${ID:-}${VERSION_ID:-}" == debian12 || "${VERSION_CODENAME:-}" == bookworm ||
+      "${DEBIAN_CODENAME:-}" == bookworm ]]
+  )
+}
+
+missing=("${packages[@]}")
+if command -v dpkg-query >/dev/null; then
+  installed=" $(dpkg-query --show --showformat='${db:Status-Abbrev}${Package} ' \
+    "${packages[@]}" 2>/dev/null || true)"
+  missing=()
+  for package in "${packages[@]}"; do
+    # "ii " is "wanted, installed"; any other state is to be repaired by apt.
+    [[ "$installed" == *" ii $package "* || "$installed" == *" hi $package "* ]] ||
+      missing+=("$package")
+  done
+fi
+((${#missing[@]} > 0)) || exit 0
+
+if ! is_debian_12; then
+  say "this script installs packages on Debian 12 (bookworm) only, and these are missing:"
+  say "  ${missing[*]}"
+  exit 1
+fi
+
+as_root=()
+if ((EUID != 0)); then
+  if ! command -v sudo >/dev/null; then
+    say "neither root nor sudo; as root run"
+    say "  apt-get install ${missing[*]}"
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+as_root+=(env DEBIAN_FRONTEND=noninteractive)
+
+say "installing ${missing[*]} (takes a few minutes)"
+log="$(mktemp)"
+trap 'rm -f "$log"' EXIT
+# Another apt may be at work on a machine that has just started.
+apt=("${as_root[@]}" apt-get -qq -o DPkg::Lock::Timeout=600)
+# Slim container images lack this folder, and the Java that Bazel runs on does not
+# install without it.
+"${as_root[@]}" mkdir -p /usr/share/man/man1
+# Without the newest lists the installation may still succeed, and if it does not
+# says why.
+"${apt[@]}" update </dev/null >>"$log" 2>&1 || true
+if ! "${apt[@]}" install --yes --no-install-recommends "${missing[@]}" </dev/null >>"$log" 2>&1; then
+  tail -n 40 "$log" >&2
+  say "apt-get could not install ${missing[*]}"
+  exit 1
+fi
+say "done"
