@@ -1,0 +1,127 @@
+#include "worker/input/example_order.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+namespace holdfast {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::vector<int64_t> Stream(const ExampleOrder& order, int64_t begin,
+                            int64_t end) {
+  std::vector<int64_t> examples;
+  for (int64_t p = begin; p < end; ++p) examples.push_back(order.At(p));
+  return examples;
+}
+
+TEST(ExampleOrderTest, EveryEpochVisitsEveryExampleOnce) {
+  for (int64_t n : {1, 2, 3, 4, 5, 15, 16, 17, 100, 255, 256, 257, 1000}) {
+    std::vector<int64_t> all(n);
+    std::iota(all.begin(), all.end(), 0);
+    const ExampleOrder order(/*seed=*/1, n);
+    for (int64_t epoch = 0; epoch < 5; ++epoch) {
+      std::vector<int64_t> seen = Stream(order, epoch * n, (epoch + 1) * n);
+      std::sort(seen.begin(), seen.end());
+      EXPECT_EQ(seen, all) << n << " examples, epoch " << epoch;
+    }
+  }
+}
+
+// The order is a contract: a job that goes on after an upgrade, or on workers
+// of two builds, must find the same examples. Values from the first version.
+TEST(ExampleOrderTest, OrderNeverChanges) {
+  EXPECT_THAT(
+      Stream(ExampleOrder(1, 10), 0, 20),
+      ElementsAre(2, 4, 0, 5, 9, 7, 6, 3, 1, 8, 4, 5, 9, 7, 0, 2, 1, 8, 6, 3));
+  const ExampleOrder mnist(0x123456789abcdef0, 60000);
+  EXPECT_THAT(Stream(mnist, 59998, 60004),
+              ElementsAre(17053, 18377, 23393, 19516, 4808, 9599));
+  EXPECT_EQ(ExampleOrder(1, int64_t{1} << 62).At(12345), 115130522557311161);
+}
+
+TEST(ExampleOrderTest, SeedAndEpochMakeTheOrder) {
+  const ExampleOrder order(1, 100), same(1, 100), other(2, 100);
+  // Beyond 32 bits too.
+  const ExampleOrder far(uint64_t{1} << 32 | 1, 100);
+  const std::vector<int64_t> first = Stream(order, 0, 100);
+  EXPECT_EQ(Stream(same, 0, 100), first);
+  EXPECT_NE(Stream(order, 100, 200), first);
+  EXPECT_NE(Stream(other, 0, 100), first);
+  EXPECT_NE(Stream(far, 0, 100), first);
+}
+
+// Each example is as likely at each place: over 4000 epochs the count is 4000/n
+// on average, with a standard deviation of at most sqrt(4000/n); the sum of
+// squared deviations over the mean is chi-squared with (n - 1)^2 degrees of
+// freedom, so below its mean by 5 standard deviations, and above, in all but
+// one case of a million. The order is fixed, so the test never changes its
+// mind.
+TEST(ExampleOrderTest, PlacesAreUniform) {
+  constexpr int kEpochs = 4000;
+  for (int n : {2, 3, 5, 8, 10, 16, 17, 30}) {
+    const ExampleOrder order(/*seed=*/7, n);
+    std::vector<int> counts(n * n);
+    for (int64_t p = 0; p < int64_t{n} * kEpochs; ++p) {
+      ++counts[p % n * n + order.At(p)];
+    }
+    const double mean = double{kEpochs} / n;
+    double chi_squared = 0;
+    for (int count : counts) {
+      chi_squared += (count - mean) * (count - mean) / mean;
+    }
+    const double freedom = (n - 1) * (n - 1);
+    EXPECT_LT(chi_squared, freedom + 5 * std::sqrt(2 * freedom)) << n;
+    EXPECT_GT(chi_squared, freedom - 5 * std::sqrt(2 * freedom)) << n;
+  }
+}
+
+// Neighbours in one epoch are not neighbours in the next, nor in the data: of
+// 10,000 examples about 1 in 5,000 follows its neighbour by chance.
+TEST(ExampleOrderTest, NeighboursArePart) {
+  constexpr int64_t kExamples = 10000;
+  const ExampleOrder order(3, kExamples);
+  std::vector<int64_t> place(kExamples);
+  for (int64_t p = 0; p < kExamples; ++p) place[order.At(p)] = p;
+  int in_data = 0, in_epoch = 0;
+  for (int64_t p = kExamples; p + 1 < 2 * kExamples; ++p) {
+    const int64_t a = order.At(p), b = order.At(p + 1);
+    in_data += std::abs(a - b) == 1;
+    in_epoch += std::abs(place[a] - place[b]) == 1;
+  }
+  EXPECT_LT(in_data, 12);
+  EXPECT_LT(in_epoch, 12);
+}
+
+TEST(FirstPositionTest, StepsDependOnlyOnTheirExamples) {
+  EXPECT_EQ(*FirstPosition(0, 2, 0, 100), 0);
+  EXPECT_EQ(*FirstPosition(0, 2, 1, 100), 100);
+  EXPECT_EQ(*FirstPosition(7, 2, 0, 100), 1400);
+  EXPECT_EQ(*FirstPosition(7, 2, 1, 100), 1500);
+  // The step of one worker with batches of 200.
+  EXPECT_EQ(*FirstPosition(7, 1, 0, 200), 1400);
+}
+
+TEST(FirstPositionTest, RefusesWhatCannotBeCounted) {
+  constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(*FirstPosition(kMax - 1, 1, 0, 1), static_cast<int64_t>(kMax - 1));
+  EXPECT_EQ(FirstPosition(kMax, 1, 0, 1).status().code(),
+            absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(FirstPosition(kMax / 100, 1, 0, 100).status().code(),
+            absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(FirstPosition(~uint64_t{0}, 1, 0, 1).status().code(),
+            absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(
+      FirstPosition(1000000000000000, 65536, 3, 1000000000).status().code(),
+      absl::StatusCode::kOutOfRange);
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,31 @@
+#include "worker/input/sequential_batches.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+
+namespace holdfast {
+
+SequentialBatches::SequentialBatches(const ExampleSource* source,
+                                     int64_t batch_size)
+    : source_(source),
+      batch_size_(std::min(batch_size, source->num_examples())),
+      example_size_(ExampleSize(*source)),
+      inputs_(batch_size_ * example_size_),
+      labels_(batch_size_) {}
+
+absl::StatusOr<Batch> SequentialBatches::Next() {
+  const int64_t size = std::min(batch_size_, source_->num_examples() - next_);
+  for (int64_t i = 0; i < size; ++i) {
+    const absl::Status status = source_->Read(
+        next_ + i,
+        absl::MakeSpan(inputs_).subspan(i * example_size_, example_size_),
+        &labels_[i]);
+    if (!status.ok()) return status;
+  }
+  next_ += size;
+  return Batch{absl::MakeConstSpan(inputs_.data(), size * example_size_),
+               absl::MakeConstSpan(labels_.data(), size)};
+}
+
+}  // namespace holdfast

@@ -1,0 +1,38 @@
+#ifndef HOLDFAST_WORKER_INPUT_SEQUENTIAL_BATCHES_H_
+#define HOLDFAST_WORKER_INPUT_SEQUENTIAL_BATCHES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/input/batch.h"
+#include "worker/input/example_source.h"
+
+namespace holdfast {
+
+// Every example of a source once, in the source's order, as evaluation wants
+// them.
+//
+// Thread-compatible.
+class SequentialBatches {
+ public:
+  // `source` must outlive this; `batch_size` is at least 1.
+  SequentialBatches(const ExampleSource* source, int64_t batch_size);
+
+  // The next batch; the last may be smaller, and behind it come empty ones. Its
+  // memory stays until the next call.
+  // Errors: those of the source.
+  absl::StatusOr<Batch> Next();
+
+ private:
+  const ExampleSource* const source_;
+  const int64_t batch_size_;
+  const int64_t example_size_;
+  int64_t next_ = 0;
+  std::vector<float> inputs_;
+  std::vector<int32_t> labels_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_INPUT_SEQUENTIAL_BATCHES_H_

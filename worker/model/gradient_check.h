@@ -1,0 +1,29 @@
+#ifndef HOLDFAST_WORKER_MODEL_GRADIENT_CHECK_H_
+#define HOLDFAST_WORKER_MODEL_GRADIENT_CHECK_H_
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker/input/batch.h"
+#include "worker/model/model.h"
+
+namespace holdfast {
+
+// Compares the gradients of `model` at `parameters` with central differences of
+// its mean loss, (f(x + h) - f(x - h)) / 2 h, element by element; and tests
+// that every trainable variable gets a gradient, once and of its size, and that
+// both passes find the same loss. For tests of models, with few parameters and
+// away from kinks of the loss.
+//
+// The losses come of float32, so that with h = `step` a difference is wrong by
+// about 1e-7 / h for rounding and h^2 for curvature: 1e-2 is a good step.
+// Errors: FAILED_PRECONDITION with the variable, the element and both values,
+// where they differ by more than `tolerance`; those of the model.
+absl::Status CheckGradients(Model* model,
+                            std::vector<std::vector<float>> parameters,
+                            const Batch& batch, float step = 1e-2f,
+                            double tolerance = 2e-4);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_MODEL_GRADIENT_CHECK_H_

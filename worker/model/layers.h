@@ -1,0 +1,78 @@
+#ifndef HOLDFAST_WORKER_MODEL_LAYERS_H_
+#define HOLDFAST_WORKER_MODEL_LAYERS_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "proto/job.pb.h"
+#include "proto/training.pb.h"
+#include "worker/backend/backend.h"
+
+namespace holdfast {
+
+// One function in a Sequential, with its part of the variables. Shapes are
+// those of one example; as matrices, tensors have an example per row.
+//
+// Thread-compatible. Keeps the memory of its results, and takes more only for a
+// larger batch than any before.
+class Layer {
+ public:
+  // Takes the gradient of one of the layer's variables, by its place in
+  // variables(), with the variable's elements in row-major order. It stays
+  // until the next Backward().
+  using GradientSink =
+      absl::FunctionRef<absl::Status(int variable, ConstMatrix gradient)>;
+
+  virtual ~Layer() = default;
+
+  // Declared with "<layer>/" before their names.
+  const std::vector<proto::Variable>& variables() const { return variables_; }
+  const std::vector<int64_t>& output_shape() const { return output_shape_; }
+
+  // The layer's value at `x` [examples, inputs], under `parameters`, one for
+  // each of variables(). [examples, outputs]; it stays until the next
+  // Forward(). Errors: those of the backend.
+  virtual absl::StatusOr<ConstMatrix> Forward(
+      absl::Span<const ConstMatrix> parameters, ConstMatrix x) = 0;
+
+  // The chain rule. From `x` and `y`, of the last Forward(), and `dy`, the
+  // gradient of the mean loss by y, makes the gradients by the variables, for
+  // `sink` in reverse order of variables() and each as early as possible, and
+  // then, if `want_dx`, that by x, which it returns. dy may be overwritten.
+  // Errors: those of the backend and of `sink`.
+  virtual absl::StatusOr<Matrix> Backward(
+      absl::Span<const ConstMatrix> parameters, ConstMatrix x, ConstMatrix y,
+      Matrix dy, bool want_dx, GradientSink sink) = 0;
+
+ protected:
+  Layer(Backend* backend, std::vector<int64_t> output_shape,
+        std::vector<proto::Variable> variables)
+      : backend_(backend),
+        output_shape_(std::move(output_shape)),
+        variables_(std::move(variables)) {}
+
+  Backend* const backend_;
+
+ private:
+  const std::vector<int64_t> output_shape_;
+  const std::vector<proto::Variable> variables_;
+};
+
+// The layer that `config` tells of, for examples of `input_shape`, by the name
+// `name`. `backend` must outlive it.
+// Errors: INVALID_ARGUMENT, with the layer's name, when it cannot take such
+// examples.
+absl::StatusOr<std::unique_ptr<Layer>> CreateLayer(
+    const proto::Layer& config, const std::string& name,
+    absl::Span<const int64_t> input_shape, Backend* backend);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_MODEL_LAYERS_H_

@@ -1,0 +1,52 @@
+#include "worker/model/model.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/shape.h"
+
+namespace holdfast {
+
+absl::Status CheckParameters(
+    absl::Span<const proto::Variable> variables,
+    absl::Span<const absl::Span<const float>> parameters) {
+  if (parameters.size() != variables.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the model was given values of ", parameters.size(),
+                     " variables; it has ", variables.size()));
+  }
+  for (size_t i = 0; i < variables.size(); ++i) {
+    const proto::Variable& variable = variables[i];
+    const absl::StatusOr<int64_t> elements = NumElements(variable.shape());
+    if (!elements.ok()) return elements.status();
+    if (static_cast<int64_t>(parameters[i].size()) != *elements) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "variable \"", variable.name(), "\": the model was given ",
+          parameters[i].size(), " values, its shape is ",
+          ShapeString(variable.shape())));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBatch(const Batch& batch, int64_t example_size,
+                        int64_t num_classes) {
+  if (batch.size() == 0) {
+    return absl::InvalidArgumentError("the batch has no examples");
+  }
+  if (static_cast<int64_t>(batch.inputs.size()) !=
+      batch.size() * example_size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the batch has ", batch.inputs.size(), " input values for ",
+        batch.size(), " examples; the model takes ", example_size,
+        " values for each"));
+  }
+  for (int64_t i = 0; i < batch.size(); ++i) {
+    if (batch.labels[i] < 0 || batch.labels[i] >= num_classes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "example ", i, " of the batch has the label ", batch.labels[i],
+          "; the model knows the classes 0 to ", num_classes - 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,86 @@
+// What a worker trains: an interface that users implement
+// (examples/custom_model/), and what helps to implement it.
+#ifndef HOLDFAST_WORKER_MODEL_MODEL_H_
+#define HOLDFAST_WORKER_MODEL_MODEL_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "proto/training.pb.h"
+#include "worker/input/batch.h"
+
+namespace holdfast {
+
+// What a forward pass found.
+struct BatchResult {
+  int64_t examples = 0;
+  // Sum of the examples' losses.
+  double loss_sum = 0;
+  // Examples that were predicted right; 0 where the model predicts no class.
+  int64_t correct = 0;
+  // Whether the loss is a number. Where it is not, no gradient was made, and
+  // the worker contributes nothing to the step.
+  bool finite = true;
+};
+
+// Takes the gradient of the variable at this place in Variables().
+using GradientSink =
+    absl::FunctionRef<void(int variable, absl::Span<const float> gradient)>;
+
+// A differentiable function with a loss, whose variables the cluster holds. A
+// model has no state that a step changes: it gets the values with every call.
+//
+// Thread-compatible. A worker makes one and uses it to its end, for batches of
+// any size; memory is best taken in the first step and kept.
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  // Name, shape and first values of each variable, in the order in which the
+  // forward pass uses them. Always the same; every worker's model must give the
+  // same. Names are unique.
+  virtual std::vector<proto::Variable> Variables() const = 0;
+
+  // Computes the gradient of the mean loss over `batch`, at least one example,
+  // at `parameters`: values of the variables in the order of Variables(),
+  // row-major.
+  //
+  // Calls `sink` once for each trainable variable, from this thread, as soon as
+  // its gradient is ready, while the rest of the backward pass is still to
+  // come: the worker sends it off meanwhile. The last layer's come first. A
+  // gradient's memory stays as it is until the next call of ComputeGradients.
+  //
+  // When the loss is not finite, returns so and never calls `sink`.
+  // Errors: INVALID_ARGUMENT when parameters or batch do not fit the model
+  // (CheckParameters, CheckBatch); those of the backend. After an error the
+  // gradients that `sink` took are to be dropped.
+  virtual absl::StatusOr<BatchResult> ComputeGradients(
+      absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
+      GradientSink sink) = 0;
+
+  // The forward pass alone.
+  virtual absl::StatusOr<BatchResult> Evaluate(
+      absl::Span<const absl::Span<const float>> parameters,
+      const Batch& batch) = 0;
+};
+
+// Tests that there are values for all of `variables`, and as many as each has
+// elements.
+// Errors: INVALID_ARGUMENT with the variable's name; those of NumElements.
+absl::Status CheckParameters(
+    absl::Span<const proto::Variable> variables,
+    absl::Span<const absl::Span<const float>> parameters);
+
+// Tests that `batch` has at least one example, `example_size` values for each,
+// and labels in [0, num_classes).
+// Errors: INVALID_ARGUMENT with the example's place in the batch.
+absl::Status CheckBatch(const Batch& batch, int64_t example_size,
+                        int64_t num_classes);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_MODEL_MODEL_H_

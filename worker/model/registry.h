@@ -1,0 +1,69 @@
+#ifndef HOLDFAST_WORKER_MODEL_REGISTRY_H_
+#define HOLDFAST_WORKER_MODEL_REGISTRY_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "proto/job.pb.h"
+#include "worker/backend/backend.h"
+#include "worker/model/model.h"
+
+namespace holdfast {
+
+// What a model is made from.
+struct ModelContext {
+  // Of one example, without a batch dimension.
+  std::vector<int64_t> example_shape;
+  // Labels are below it, where the data tell.
+  std::optional<int64_t> num_classes;
+  // The arithmetic that the worker was told to use, for a model that wants it.
+  // It outlives the model.
+  Backend* backend = nullptr;
+  // The `options` of the job file.
+  std::map<std::string, std::string> options;
+};
+
+// The models of the user's own that a worker binary was linked with, by the
+// names under which a job file asks for them. main() fills one and hands it to
+// WorkerMain (examples/custom_model/).
+//
+// Thread-compatible.
+class ModelRegistry {
+ public:
+  // Makes a model, or says what is wrong with the context, options above all.
+  // An option that it does not know should be an error.
+  using Factory = std::function<absl::StatusOr<std::unique_ptr<Model>>(
+      const ModelContext&)>;
+
+  // Errors: ALREADY_EXISTS when a model has that name.
+  absl::Status Register(absl::string_view name, Factory factory);
+
+  // Errors: NOT_FOUND, with the names that there are; those of the factory,
+  // with the model's name.
+  absl::StatusOr<std::unique_ptr<Model>> Create(
+      absl::string_view name, const ModelContext& context) const;
+
+ private:
+  std::map<std::string, Factory, std::less<>> factories_;
+};
+
+// The model of a job file: a Sequential, or one of `registry`. The arguments
+// are those of ModelContext. Errors: those of Sequential::Create and
+// ModelRegistry::Create.
+absl::StatusOr<std::unique_ptr<Model>> CreateModel(
+    const proto::Model& config, absl::Span<const int64_t> example_shape,
+    std::optional<int64_t> num_classes, Backend* backend,
+    const ModelRegistry& registry);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_MODEL_REGISTRY_H_

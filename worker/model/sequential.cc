@@ -1,0 +1,203 @@
+#include "worker/model/sequential.h"
+
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/shape.h"
+
+namespace holdfast {
+namespace {
+
+absl::string_view KindName(const proto::Layer& config) {
+  switch (config.kind_case()) {
+    case proto::Layer::kFlatten:
+      return "flatten";
+    case proto::Layer::kDense:
+      return "dense";
+    case proto::Layer::kRelu:
+      return "relu";
+    case proto::Layer::KIND_NOT_SET:
+      break;
+  }
+  return "layer";
+}
+
+// Each layer's name: that given, or else its kind and the count of its kind
+// before it.
+// Errors: INVALID_ARGUMENT when two are the same.
+absl::StatusOr<std::vector<std::string>> NameLayers(
+    const proto::Sequential& config) {
+  std::vector<std::string> names;
+  std::map<absl::string_view, int> count_of_kind;
+  std::map<std::string, int> place_of_name;
+  for (const proto::Layer& layer : config.layers()) {
+    const absl::string_view kind = KindName(layer);
+    const int before = count_of_kind[kind]++;
+    std::string name = layer.name();
+    if (name.empty()) {
+      name = before == 0 ? std::string(kind) : absl::StrCat(kind, "_", before);
+    }
+    const int place = names.size();
+    const auto [other, is_first] = place_of_name.emplace(name, place);
+    if (!is_first) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("layers ", other->second, " and ", place,
+                       " (counted from 0) are both named \"", name, "\""));
+    }
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Sequential>> Sequential::Create(
+    const proto::Sequential& config, absl::Span<const int64_t> example_shape,
+    std::optional<int64_t> num_classes, Backend* backend) {
+  const absl::StatusOr<std::vector<std::string>> names = NameLayers(config);
+  if (!names.ok()) return names.status();
+  if (names->empty()) {
+    return absl::InvalidArgumentError("the model has no layers");
+  }
+  if (!config.loss().has_softmax_cross_entropy()) {
+    return absl::InvalidArgumentError("the model has no loss");
+  }
+
+  const absl::StatusOr<int64_t> example_size = NumElements(example_shape);
+  if (!example_size.ok()) return example_size.status();
+
+  std::unique_ptr<Sequential> model(new Sequential(backend));
+  std::vector<int64_t> shape(example_shape.begin(), example_shape.end());
+  for (int i = 0; i < config.layers_size(); ++i) {
+    absl::StatusOr<std::unique_ptr<Layer>> layer =
+        CreateLayer(config.layers(i), (*names)[i], shape, backend);
+    if (!layer.ok()) return layer.status();
+    shape = (*layer)->output_shape();
+    const std::vector<proto::Variable>& variables = (*layer)->variables();
+    if (model->variables_.empty()) model->first_trained_layer_ = i;
+    model->first_variable_.push_back(model->variables_.size());
+    model->variables_.insert(model->variables_.end(), variables.begin(),
+                             variables.end());
+    model->layers_.push_back(*std::move(layer));
+  }
+  if (model->variables_.empty()) {
+    return absl::InvalidArgumentError(
+        "the model has nothing to train: no layer has variables");
+  }
+  if (shape.size() != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layer \"", names->back(),
+                     "\", the last, gives the shape ", ShapeString(shape),
+                     "; softmax cross-entropy takes a vector of logits"));
+  }
+  if (num_classes.has_value() && shape[0] < *num_classes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "layer \"", names->back(), "\", the last, gives ", shape[0],
+        " logits; the data have ", *num_classes, " classes"));
+  }
+  model->example_size_ = *example_size;
+  model->num_logits_ = shape[0];
+  model->parameter_staging_.resize(model->variables_.size());
+  model->parameters_.resize(model->variables_.size());
+  model->values_.resize(model->layers_.size() + 1);
+  model->sending_.reserve(model->variables_.size());
+  return model;
+}
+
+absl::StatusOr<BatchResult> Sequential::ComputeGradients(
+    absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
+    GradientSink sink) {
+  Matrix gradient;
+  const absl::StatusOr<BatchResult> result =
+      RunForward(parameters, batch, &gradient);
+  if (!result.ok() || !result->finite) return result;
+
+  sending_.clear();
+  size_t delivered = 0;
+  const auto deliver_next = [&] {
+    const Sending& next = sending_[delivered++];
+    sink(next.variable, next.download.values);
+  };
+  for (int i = layers_.size() - 1; i >= first_trained_layer_; --i) {
+    const absl::StatusOr<Matrix> dx = layers_[i]->Backward(
+        ParametersOf(i), values_[i], values_[i + 1], gradient,
+        /*want_dx=*/i > first_trained_layer_,
+        [&](int variable, ConstMatrix made) -> absl::Status {
+          const absl::StatusOr<Download> download =
+              backend_->StartDownload(made);
+          if (!download.ok()) return download.status();
+          sending_.push_back({first_variable_[i] + variable, *download});
+          // Never waits: the device has the rest of the backward pass to do.
+          while (delivered < sending_.size()) {
+            const absl::StatusOr<bool> arrived =
+                backend_->HasArrived(sending_[delivered].download);
+            if (!arrived.ok()) return arrived.status();
+            if (!*arrived) break;
+            deliver_next();
+          }
+          return absl::OkStatus();
+        });
+    if (!dx.ok()) return dx.status();
+    gradient = *dx;
+  }
+  while (delivered < sending_.size()) {
+    const absl::Status status = backend_->Await(sending_[delivered].download);
+    if (!status.ok()) return status;
+    deliver_next();
+  }
+  return result;
+}
+
+absl::StatusOr<BatchResult> Sequential::Evaluate(
+    absl::Span<const absl::Span<const float>> parameters, const Batch& batch) {
+  return RunForward(parameters, batch, nullptr);
+}
+
+absl::StatusOr<BatchResult> Sequential::RunForward(
+    absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
+    Matrix* gradient) {
+  absl::Status status = CheckParameters(variables_, parameters);
+  if (!status.ok()) return status;
+  status = CheckBatch(batch, example_size_, num_logits_);
+  if (!status.ok()) return status;
+
+  for (size_t i = 0; i < variables_.size(); ++i) {
+    // A matrix as it is, a vector as a row.
+    const proto::Variable& variable = variables_[i];
+    const int64_t rows = variable.shape_size() > 1 ? variable.shape(0) : 1;
+    const absl::StatusOr<ConstMatrix> uploaded =
+        backend_->Upload(parameters[i], rows, parameters[i].size() / rows,
+                         &parameter_staging_[i]);
+    if (!uploaded.ok()) return uploaded.status();
+    parameters_[i] = *uploaded;
+  }
+  const absl::StatusOr<ConstMatrix> input = backend_->Upload(
+      batch.inputs, batch.size(), example_size_, &input_staging_);
+  if (!input.ok()) return input.status();
+  values_[0] = *input;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const absl::StatusOr<ConstMatrix> value =
+        layers_[i]->Forward(ParametersOf(i), values_[i]);
+    if (!value.ok()) return value.status();
+    values_[i + 1] = *value;
+  }
+  if (gradient != nullptr) {
+    status = backend_->Reserve(values_.back().size(), &loss_gradient_);
+    if (!status.ok()) return status;
+    *gradient = loss_gradient_.View(batch.size(), num_logits_);
+  }
+  const absl::StatusOr<LossSums> loss =
+      backend_->SoftmaxCrossEntropy(values_.back(), batch.labels, gradient);
+  if (!loss.ok()) return loss.status();
+  return BatchResult{batch.size(), loss->loss, loss->correct,
+                     std::isfinite(loss->loss)};
+}
+
+absl::Span<const ConstMatrix> Sequential::ParametersOf(int layer) const {
+  return absl::MakeConstSpan(parameters_)
+      .subspan(first_variable_[layer], layers_[layer]->variables().size());
+}
+
+}  // namespace holdfast

@@ -1,0 +1,82 @@
+#ifndef HOLDFAST_WORKER_MODEL_SEQUENTIAL_H_
+#define HOLDFAST_WORKER_MODEL_SEQUENTIAL_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "proto/job.pb.h"
+#include "worker/backend/backend.h"
+#include "worker/model/layers.h"
+#include "worker/model/model.h"
+
+namespace holdfast {
+
+// The model that a job file describes as a sequence of layers and a loss, as in
+// proto::Sequential.
+//
+// Gradients come in the reverse order of Variables().
+// Memory is taken by the first call, and again only for a larger batch.
+class Sequential final : public Model {
+ public:
+  // Makes the model for examples of `example_shape`. `num_classes`, where the
+  // data tell it, is what the labels are below. `backend` must outlive the
+  // model. Errors: INVALID_ARGUMENT, with the layer's name, when layers do not
+  // fit one another, the examples, the loss or the classes, when two have the
+  // same name, or when nothing is there to train.
+  static absl::StatusOr<std::unique_ptr<Sequential>> Create(
+      const proto::Sequential& config, absl::Span<const int64_t> example_shape,
+      std::optional<int64_t> num_classes, Backend* backend);
+
+  std::vector<proto::Variable> Variables() const override { return variables_; }
+  absl::StatusOr<BatchResult> ComputeGradients(
+      absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
+      GradientSink sink) override;
+  absl::StatusOr<BatchResult> Evaluate(
+      absl::Span<const absl::Span<const float>> parameters,
+      const Batch& batch) override;
+
+ private:
+  explicit Sequential(Backend* backend) : backend_(backend) {}
+
+  // Tests and uploads what a pass needs, and runs the layers. Makes the loss's
+  // gradient by the logits when `gradient` is not null.
+  absl::StatusOr<BatchResult> RunForward(
+      absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
+      Matrix* gradient);
+
+  absl::Span<const ConstMatrix> ParametersOf(int layer) const;
+
+  Backend* const backend_;
+  std::vector<std::unique_ptr<Layer>> layers_;
+  // Of all layers, in order, and the place of each layer's first.
+  std::vector<proto::Variable> variables_;
+  std::vector<int> first_variable_;
+  // The first layer with variables, where the backward pass ends.
+  int first_trained_layer_ = 0;
+  int64_t example_size_ = 0;
+  int64_t num_logits_ = 0;
+
+  // Of the pass under way, kept for their memory.
+  struct Sending {
+    int variable = 0;
+    Download download;
+  };
+  DeviceBuffer input_staging_;
+  std::vector<DeviceBuffer> parameter_staging_;
+  std::vector<ConstMatrix> parameters_;
+  // values_[i] goes into layer i, values_[i + 1] comes out.
+  std::vector<ConstMatrix> values_;
+  DeviceBuffer loss_gradient_;
+  // In the order in which they were begun.
+  std::vector<Sending> sending_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_MODEL_SEQUENTIAL_H_
