@@ -1,0 +1,156 @@
+#include "common/daemon.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <utility>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "common/flags.h"
+#include "glog/logging.h"
+
+ABSL_FLAG(std::string, job_name, "",
+          "The job of this task: ps, worker or chief. Without it, but with "
+          "--task_index, the job that this program is for.");
+ABSL_FLAG(std::optional<int64_t>, task_index, std::nullopt,
+          "The index of this task in its job.");
+ABSL_FLAG(std::string, cluster_spec, "",
+          "The cluster: a file with JSON, or JSON itself, as in "
+          R"({"ps": ["a:2222"], "worker": ["b:2222", "c:2222"]}.)");
+ABSL_FLAG(std::string, ps_hosts, "",
+          "The cluster, instead of --cluster_spec: host:port of each ps task, "
+          "separated by commas.");
+ABSL_FLAG(std::string, worker_hosts, "", "As --ps_hosts, of the worker tasks.");
+ABSL_FLAG(std::string, chief_hosts, "",
+          "As --ps_hosts, of the chief, where one is listed.");
+ABSL_FLAG(bool, insecure, false,
+          "Allow to listen where other machines may connect, though nothing is "
+          "encrypted. Without it only loopback addresses will do.");
+
+namespace holdfast {
+namespace {
+
+// Of this program, for its messages.
+std::string* ProgramName() {
+  static std::string* const name = new std::string("holdfast");
+  return name;
+}
+
+sigset_t StopSet() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  return set;
+}
+
+int MakeSignalFd() {
+  const sigset_t set = StopSet();
+  const int fd = signalfd(-1, &set, SFD_CLOEXEC);
+  PCHECK(fd >= 0);
+  return fd;
+}
+
+int MakeEventFd() {
+  const int fd = eventfd(0, EFD_CLOEXEC);
+  PCHECK(fd >= 0);
+  return fd;
+}
+
+}  // namespace
+
+std::optional<int> BeginDaemon(int argc, char** argv,
+                               absl::string_view description) {
+  if (argc > 0) {
+    const std::string path = argv[0];
+    *ProgramName() = path.substr(path.rfind('/') + 1);
+  }
+  const sigset_t set = StopSet();
+  PCHECK(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
+  FLAGS_logtostderr = true;
+  google::InitGoogleLogging(ProgramName()->c_str());
+
+  const absl::StatusOr<CommandLine> line =
+      ParseFlags(std::vector<std::string>(argv + (argc > 0), argv + argc));
+  if (!line.ok()) return UsageError(line.status());
+  if (line->help) {
+    std::cout << *ProgramName() << ": " << description << "\n\nFlags:\n"
+              << FlagsHelp();
+    return kExitDone;
+  }
+  if (!line->arguments.empty()) {
+    return UsageError(absl::InvalidArgumentError(
+        absl::StrCat("takes flags alone, but was given \"",
+                     line->arguments.front(), "\"; --help lists them")));
+  }
+  return std::nullopt;
+}
+
+int UsageError(const absl::Status& status) {
+  std::cerr << *ProgramName() << ": " << status.message() << std::endl;
+  return kExitUsage;
+}
+
+absl::StatusOr<ResolvedTask> TaskFromFlags(absl::string_view default_job) {
+  ClusterFlags flags;
+  flags.cluster_spec = absl::GetFlag(FLAGS_cluster_spec);
+  flags.ps_hosts = absl::GetFlag(FLAGS_ps_hosts);
+  flags.worker_hosts = absl::GetFlag(FLAGS_worker_hosts);
+  flags.chief_hosts = absl::GetFlag(FLAGS_chief_hosts);
+  flags.job_name = absl::GetFlag(FLAGS_job_name);
+  flags.task_index = absl::GetFlag(FLAGS_task_index);
+  if (flags.job_name.empty() && flags.task_index.has_value()) {
+    flags.job_name = std::string(default_job);
+  }
+  const char* tf_config = std::getenv("TF_CONFIG");
+  return ResolveTask(flags, tf_config == nullptr ? "" : tf_config);
+}
+
+bool InsecureFlag() { return absl::GetFlag(FLAGS_insecure); }
+
+std::string ProcessName() {
+  char host[256] = "";
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrCat(host, ":", getpid());
+}
+
+StopSignals::StopSignals(
+    absl::AnyInvocable<void(const std::string& signal)> stop)
+    : stop_(std::move(stop)),
+      signals_(MakeSignalFd()),
+      quit_(MakeEventFd()),
+      thread_(&StopSignals::Watch, this) {}
+
+StopSignals::~StopSignals() {
+  const uint64_t one = 1;
+  PCHECK(write(quit_, &one, sizeof(one)) == sizeof(one));
+  thread_.join();
+  close(signals_);
+  close(quit_);
+}
+
+void StopSignals::Watch() {
+  bool stopped = false;
+  for (;;) {
+    pollfd fds[] = {{signals_, POLLIN, 0}, {quit_, POLLIN, 0}};
+    if (poll(fds, 2, -1) < 0) continue;  // EINTR
+    if (fds[1].revents != 0) return;
+    signalfd_siginfo info;
+    if (read(signals_, &info, sizeof(info)) != sizeof(info)) continue;
+    const int number = static_cast<int>(info.ssi_signo);
+    if (stopped) _exit(128 + number);
+    stopped = true;
+    stop_(number == SIGTERM ? "SIGTERM" : "SIGINT");
+  }
+}
+
+}  // namespace holdfast

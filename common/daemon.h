@@ -1,0 +1,78 @@
+#ifndef HOLDFAST_COMMON_DAEMON_H_
+#define HOLDFAST_COMMON_DAEMON_H_
+
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/cluster_spec.h"
+
+namespace holdfast {
+
+// What the mains of the daemons have in common. A program that links this has
+// the flags --job_name, --task_index, --cluster_spec, --ps_hosts,
+// --worker_hosts,
+// --chief_hosts and --insecure.
+
+// The exit codes of all our programs.
+inline constexpr int kExitDone = 0;
+// The job or the program failed; stderr says why.
+inline constexpr int kExitFailed = 1;
+// The program was called wrongly; stderr says how.
+inline constexpr int kExitUsage = 2;
+
+// The first line of a main: logs to stderr from here on, holds SIGTERM and
+// SIGINT back until there are StopSignals, sets the flags from the command
+// line, and refuses arguments that are not flags. Returns the exit code where
+// the program is to end: after --help, which prints `description` and the
+// flags, and after a wrong use, which is told on stderr.
+std::optional<int> BeginDaemon(int argc, char** argv,
+                               absl::string_view description);
+
+// Prints "<program>: <message>" on stderr. Returns kExitUsage.
+int UsageError(const absl::Status& status);
+
+// Cluster and task as the flags or TF_CONFIG in the environment name them
+// (common/cluster_spec.h). With --task_index alone the job is `default_job`.
+// Errors: as holdfast::ResolveTask.
+absl::StatusOr<ResolvedTask> TaskFromFlags(absl::string_view default_job);
+
+// The value of --insecure.
+bool InsecureFlag();
+
+// "host:process id", by which messages tell processes apart.
+std::string ProcessName();
+
+// Turns SIGTERM and SIGINT into a call, which comes at once if they came
+// before. The second of them ends the process on the spot, with exit code 128 +
+// its number, as a shell would name it.
+//
+// Needs BeginDaemon before, and no thread started before that. One at a time.
+// Thread-compatible.
+class StopSignals {
+ public:
+  // Calls `stop` from a thread of its own with the signal's name, once.
+  explicit StopSignals(
+      absl::AnyInvocable<void(const std::string& signal)> stop);
+  // From then on the signals are held back again.
+  ~StopSignals();
+
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+ private:
+  void Watch();
+
+  absl::AnyInvocable<void(const std::string& signal)> stop_;
+  const int signals_;  // a signalfd
+  const int quit_;     // an eventfd
+  std::thread thread_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_DAEMON_H_

@@ -1,0 +1,583 @@
+#include "common/job_file.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "proto/cluster.pb.h"
+#include "proto/shard.pb.h"
+
+namespace holdfast {
+namespace {
+
+using ::google::protobuf::TextFormat;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+// A job without a fault. The tests of faults change single words in it.
+constexpr char kJob[] = R"(name: "job"
+model {
+  sequential {
+    layers { flatten {} }
+    layers { dense { units: 8 } }
+    layers { relu {} }
+    layers { name: "out" dense { units: 4 use_bias: true } }
+    loss { softmax_cross_entropy {} }
+  }
+}
+data {
+  train { idx { images: "train-images" labels: "train-labels" } }
+  test { idx { images: "/data/test-images" labels: "/data/test-labels" } }
+  scale: 0.5
+}
+batch_size: 100
+steps: 3000
+optimizer { learning_rate: 0.1 sgd {} }
+consistency { synchronous { replicas_to_aggregate: 2 total_num_replicas: 2 } }
+placement: GREEDY_BY_BYTES
+evaluation { every_steps: 500 }
+seed: 7
+)";
+
+// kJob with `from` replaced, which stands in it once.
+std::string Changed(const std::string& from, const std::string& to) {
+  const std::string job = kJob;
+  EXPECT_NE(job.find(from), std::string::npos) << from;
+  EXPECT_EQ(job.find(from), job.rfind(from)) << from;
+  return absl::StrReplaceAll(job, {{from, to}});
+}
+
+std::string Message(const absl::Status& status) {
+  return std::string(status.message());
+}
+
+// The lines of the error that `text` gives.
+std::vector<std::string> ErrorsOf(const std::string& text) {
+  const auto job = ParseJobFile(text, "dir/job.textproto");
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument) << text;
+  return absl::StrSplit(Message(job.status()), '\n');
+}
+
+proto::Job Parse(const std::string& text) {
+  const auto job = ParseJobFile(text, "job.textproto");
+  EXPECT_TRUE(job.ok()) << job.status();
+  return *job;
+}
+
+TEST(ParseJobFileTest, GoodJob) {
+  const auto job = ParseJobFile(kJob, "some/dir/job.textproto");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->name(), "job");
+  EXPECT_EQ(job->model().sequential().layers_size(), 4);
+  EXPECT_EQ(job->steps(), 3000);
+  EXPECT_EQ(job->placement(), proto::GREEDY_BY_BYTES);
+}
+
+TEST(ParseJobFileTest, RelativePathsCountFromTheFile) {
+  const struct {
+    std::string filename;
+    std::string images;
+  } kCases[] = {
+      {"some/dir/job.textproto", "some/dir/train-images"},
+      {"/job.textproto", "/train-images"},
+      {"job.textproto", "train-images"},
+  };
+  for (const auto& test : kCases) {
+    const auto job = ParseJobFile(kJob, test.filename);
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->data().train().idx().images(), test.images);
+    EXPECT_EQ(job->data().test().idx().labels(), "/data/test-labels");
+  }
+}
+
+// One fault each, and all that is said of it. The line numbers are kJob's.
+TEST(ParseJobFileTest, OneFault) {
+  const struct {
+    std::string from;
+    std::string to;
+    std::string error;
+  } kCases[] = {
+      // Not a textproto.
+      {"evaluation {", "evaluation",
+       ":21:12: evaluation: expected \"{\", found "
+       "\"every_steps\""},
+      {"\"out\"", "\"out",
+       ":7:60: model.sequential.layers[3].name: string "
+       "literals cannot cross line boundaries"},
+      {"seed: 7", "seed: 7 }", ":22:9: expected identifier, got: }"},
+      {"seed: 7",
+       "seed:", ":22:1: seed: expected integer, got the end of the file"},
+      {"seed: 7", "seed: 7 @", ":22:9: expected identifier, got: @"},
+      {"sgd {} }", "sgd {} ", ":18:1: optimizer: is not closed"},
+      // Fields that are not there, or there twice.
+      {"units: 8", "unit: 8 units: 8",
+       ":5:22: model.sequential.layers[1].dense: no field named \"unit\" "
+       "(there "
+       "are: units, kernel_initializer, bias_initializer, use_bias)"},
+      {"relu {}", "relu { leak: 1 }",
+       ":6:21: model.sequential.layers[2].relu: no field named \"leak\""},
+      {"seed: 7", "seed: 7 [a.b]: 2", ":22:14: no field named [a.b]"},
+      {"seed: 7", "seed: 7 seed: 8", ":22:9: seed: is set twice"},
+      {"sgd {}", "sgd {} momentum {}",
+       ":18:39: optimizer.momentum: cannot be set along with \"sgd\""},
+      {"steps: 3000", "steps: 3000 epochs: 2",
+       ":17:13: epochs: cannot be set along with \"steps\""},
+      // Values of the wrong type.
+      {"batch_size: 100", "batch_size: \"a\"",
+       ":16:1: batch_size: expected integer, got: \"a\""},
+      {"batch_size: 100", "batch_size: -1",
+       ":16:1: batch_size: expected integer, got: -"},
+      {"batch_size: 100", "batch_size: 1.5",
+       ":16:1: batch_size: expected integer, got: 1.5"},
+      {"batch_size: 100", "batch_size: 4294967296",
+       ":16:1: batch_size: integer out of range (4294967296)"},
+      {"batch_size: 100", "batch_size { a: 1 }",
+       ":16:12: batch_size: expected \":\", found \"{\""},
+      {"\"job\"", "job", ":1:1: name: expected string, got: job"},
+      {"0.1", "fast",
+       ":18:13: optimizer.learning_rate: expected double, got: fast"},
+      {"use_bias: true", "use_bias: yes",
+       ":7:43: model.sequential.layers[3].dense.use_bias: must be true or "
+       "false, is yes"},
+      {"GREEDY_BY_BYTES", "GREEDY",
+       ":20:1: placement: must be ROUND_ROBIN or GREEDY_BY_BYTES, is GREEDY"},
+      {"relu {}", "relu: 1",
+       ":6:20: model.sequential.layers[2].relu: expected \"{\", found \"1\""},
+      // Impossible values.
+      {"\"job\"", "\"\"", ":1: name: must be set"},
+      {"\"job\"", "\"my job\"",
+       ":1: name: must be letters, digits and _-./, and begin with a letter or "
+       "digit, is \"my job\""},
+      {"\"out\"", "\"../out\"",
+       ":7: model.sequential.layers[3].name: must be letters, digits and _-./, "
+       "and begin with a letter or digit, is \"../out\""},
+      {"batch_size: 100", "",
+       ": batch_size: must be at least 1, is 0 or not set"},
+      {"batch_size: 100", "batch_size: 0",
+       ":16: batch_size: must be at least 1, is 0 or not set"},
+      {"batch_size: 100", "batch_size: 2000000000",
+       ":16: batch_size: must be at most 1000000000, is 2000000000"},
+      {"steps: 3000", "", ": needs steps or epochs"},
+      {"steps: 3000", "steps: 0", ":17: steps: must be at least 1, is 0"},
+      {"steps: 3000", "epochs: 0", ":17: epochs: must be above 0, is 0"},
+      {"steps: 3000", "epochs: nan", ":17: epochs: must be finite, is nan"},
+      {"0.1", "-1", ":18: optimizer.learning_rate: must be above 0, is -1"},
+      {"0.1", "1e999", ":18: optimizer.learning_rate: must be finite, is inf"},
+      {"0.1", "-inf", ":18: optimizer.learning_rate: must be finite, is -inf"},
+      {"learning_rate: 0.1", "",
+       ":18: optimizer.learning_rate: must be above 0, is 0 or not set"},
+      {"sgd {}", "", ":18: optimizer: needs sgd or momentum"},
+      {"sgd {}", "momentum { momentum: 1 }",
+       ":18: optimizer.momentum.momentum: must be below 1, is 1"},
+      {"sgd {}", "momentum { momentum: -0.5 }",
+       ":18: optimizer.momentum.momentum: must be at least 0, is -0.5"},
+      {"optimizer { learning_rate: 0.1 sgd {} }", "",
+       ": optimizer: must be set"},
+      {"scale: 0.5", "scale: 0", ":14: data.scale: must be above 0, is 0"},
+      {"scale: 0.5", "prefetch: 0",
+       ":14: data.prefetch: must be at least 1, is 0"},
+      {"GREEDY_BY_BYTES", "7",
+       ":20: placement: must be ROUND_ROBIN or GREEDY_BY_BYTES, is 7"},
+      {"\"train-images\"", "\"\"", ":12: data.train.idx.images: must be set"},
+      {"train { idx { images: \"train-images\" labels: \"train-labels\" } }",
+       "train {}", ":12: data.train: needs idx"},
+      {"relu {}", "",
+       ":6: model.sequential.layers[2]: needs flatten, dense or "
+       "relu"},
+      {"units: 8", "units: 0",
+       ":5: model.sequential.layers[1].dense.units: must be at least 1, is 0 "
+       "or "
+       "not set"},
+      {"loss { softmax_cross_entropy {} }", "loss {}",
+       ":8: model.sequential.loss: needs softmax_cross_entropy"},
+      {"loss { softmax_cross_entropy {} }", "",
+       ":3: model.sequential.loss: must be set"},
+      {"units: 8", "units: 8 kernel_initializer {}",
+       ":5: model.sequential.layers[1].dense.kernel_initializer: needs zeros, "
+       "constant, uniform, normal, truncated_normal, glorot or he"},
+      {"units: 8", "units: 8 kernel_initializer { normal { stddev: -1 } }",
+       ":5: model.sequential.layers[1].dense.kernel_initializer.normal.stddev: "
+       "must be at least 0, is -1"},
+      {"consistency { synchronous { replicas_to_aggregate: 2 "
+       "total_num_replicas: 2 } }",
+       "consistency {}", ":19: consistency: needs synchronous"},
+      {"replicas_to_aggregate: 2", "replicas_to_aggregate: 0",
+       ":19: consistency.synchronous.replicas_to_aggregate: must be at least "
+       "1, "
+       "is 0"},
+      {"seed: 7", "timeouts { step_seconds: 0 }",
+       ":22: timeouts.step_seconds: must be above 0, is 0"},
+      {"seed: 7", "local { ps: 0 }", ":22: local.ps: must be at least 1, is 0"},
+      // Rules between fields.
+      {"replicas_to_aggregate: 2", "replicas_to_aggregate: 3",
+       ":19: consistency.synchronous.replicas_to_aggregate: must be at most "
+       "total_num_replicas, which is 2, or a multiple of it, is 3"},
+      {"seed: 7", "local { workers: 3 }",
+       ":22: local.workers: must be total_num_replicas, which is 2, is 3"},
+      {"test { idx { images: \"/data/test-images\" labels: "
+       "\"/data/test-labels\" } }",
+       "", ":21: evaluation: needs data.test"},
+      {"units: 8", "units: 8 kernel_initializer { uniform { low: 1 high: 1 } }",
+       ":5: model.sequential.layers[1].dense.kernel_initializer.uniform.high: "
+       "must be above low, which is 1, is 1"},
+      {"units: 8", "units: 8 use_bias: false bias_initializer { zeros {} }",
+       ":5: model.sequential.layers[1].dense.bias_initializer: has no bias to "
+       "initialize: use_bias is false"},
+      {"\"out\"", "\"relu\"",
+       ":7: model.sequential.layers[3]: has the name \"relu\", as layers[2] "
+       "has: "
+       "give it another"},
+  };
+  for (const auto& test : kCases) {
+    EXPECT_THAT(ErrorsOf(Changed(test.from, test.to)),
+                ElementsAre(absl::StrCat("dir/job.textproto", test.error)))
+        << test.from << " -> " << test.to;
+  }
+}
+
+TEST(ParseJobFileTest, EveryFaultIsTold) {
+  // Values that cannot be read: the rules are not tried.
+  EXPECT_THAT(
+      ErrorsOf("name: 7\n"
+               "foo: 1\n"
+               "model { sequential { layers [ { dense { units: x } },\n"
+               "                    { dense { unit: 3 } } ] } }\n"
+               "placement: NOWHERE;\n"
+               "steps: 1.5\n"),
+      ElementsAre(
+          StartsWith("dir/job.textproto:1:1: name: expected string"),
+          StartsWith("dir/job.textproto:2:1: no field named \"foo\""),
+          StartsWith("dir/job.textproto:3:41: "
+                     "model.sequential.layers[0].dense.units: expected"),
+          StartsWith("dir/job.textproto:4:31: "
+                     "model.sequential.layers[1].dense: no field"),
+          StartsWith("dir/job.textproto:5:1: placement: must be"),
+          StartsWith("dir/job.textproto:6:1: steps: expected integer")));
+  // All can be read but unknown fields: the rules are tried on the rest.
+  EXPECT_THAT(
+      ErrorsOf("optimizer { learning_rate: -2 adam {} }\n"
+               "name: \"x\"\n"
+               "batch_size: 0\n"),
+      ElementsAre("dir/job.textproto: model: must be set",
+                  "dir/job.textproto: data: must be set",
+                  "dir/job.textproto: needs steps or epochs",
+                  "dir/job.textproto:1: optimizer: needs sgd or momentum",
+                  "dir/job.textproto:1: optimizer.learning_rate: must be above "
+                  "0, is -2",
+                  "dir/job.textproto:1:31: optimizer: no field named \"adam\" "
+                  "(there are: learning_rate, sgd, momentum)",
+                  "dir/job.textproto:3: batch_size: must be at least 1, is 0 "
+                  "or not set"));
+}
+
+TEST(ParseJobFileTest, AtMostTwentyFaultsAreTold) {
+  std::string unknown;
+  std::string wrong;
+  std::string broken = "layers { }\n";
+  for (int i = 0; i < 1000; ++i) {
+    absl::StrAppend(&unknown, "a", i, ": 1\n");
+    absl::StrAppend(&wrong, "local { ps: x }\n");
+    absl::StrAppend(&broken, "layers { relu {} name: \"?\" }\n");
+  }
+  for (const std::string& text :
+       {unknown, wrong,
+        absl::StrCat("model { sequential {\n", broken, "} }\n")}) {
+    const std::vector<std::string> errors = ErrorsOf(text);
+    EXPECT_THAT(errors, SizeIs(21));
+    EXPECT_EQ(errors.back(), "dir/job.textproto: and more");
+  }
+}
+
+TEST(ParseJobFileTest, AnythingButAJob) {
+  EXPECT_THAT(ErrorsOf(""), SizeIs(6));
+  EXPECT_THAT(ErrorsOf("# nothing"), SizeIs(6));
+  for (const std::string& text :
+       {std::string("\0\1\2", 3), std::string("\xff\xfe{"), std::string("{"),
+        std::string("]"), std::string("model {{"), std::string("model { ]"),
+        std::string("model [{ } , <> ]"), std::string("name: 'a' \"b\" 7"),
+        std::string("\"name\": \"json\""),
+        std::string("model < sequential { >"), std::string(100, '['),
+        std::string(100, '{')}) {
+    EXPECT_THAT(ErrorsOf(text), Not(SizeIs(0)));
+  }
+  std::string deep;
+  for (int i = 0; i < 200; ++i) deep += "a {";
+  EXPECT_THAT(
+      ErrorsOf(deep),
+      ElementsAre("dir/job.textproto: messages nested deeper than 100"));
+  EXPECT_THAT(ErrorsOf(absl::StrCat("a: ", std::string(200, '['))),
+              ElementsAre(HasSubstr("nested deeper")));
+  EXPECT_THAT(ErrorsOf(std::string((1 << 20) + 1, '\n')),
+              ElementsAre("dir/job.textproto: a job file has at most 1048576 "
+                          "bytes"));
+}
+
+// Every prefix of a good job, and every job with one byte changed, is read or
+// refused with words.
+TEST(ParseJobFileTest, DamagedJobs) {
+  const std::string good = kJob;
+  for (size_t size = 0; size < good.size(); ++size) {
+    const auto job = ParseJobFile(good.substr(0, size), "j");
+    if (job.ok()) continue;
+    EXPECT_THAT(Message(job.status()), StartsWith("j:"));
+  }
+  for (size_t at = 0; at < good.size(); ++at) {
+    for (const char c : {'{', '}', '"', '[', ' ', '\n', '\t', 'x', '\xff'}) {
+      std::string bad = good;
+      bad[at] = c;
+      const auto job = ParseJobFile(bad, "j");
+      if (job.ok()) continue;
+      EXPECT_THAT(Message(job.status()), StartsWith("j:"));
+    }
+  }
+}
+
+TEST(ParseJobFileTest, ColumnsCountTabsToTheNextMultipleOfEight) {
+  EXPECT_THAT(
+      ErrorsOf("name: \"x\"\n \t\tfoo: 1\n"),
+      ::testing::Contains(StartsWith("dir/job.textproto:2:17: no field")));
+}
+
+TEST(LoadJobFileTest, ReadsAFile) {
+  const std::string path = absl::StrCat(::testing::TempDir(), "/j.textproto");
+  std::ofstream(path, std::ios::binary) << kJob;
+  const auto job = LoadJobFile(path);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->data().train().idx().images(),
+            absl::StrCat(::testing::TempDir(), "/train-images"));
+}
+
+TEST(LoadJobFileTest, Unreadable) {
+  for (const std::string& path :
+       {absl::StrCat(::testing::TempDir(), "/none.textproto"),
+        std::string(::testing::TempDir()), std::string()}) {
+    const auto job = LoadJobFile(path);
+    EXPECT_EQ(job.status().code(), absl::StatusCode::kNotFound);
+    EXPECT_THAT(Message(job.status()),
+                HasSubstr(absl::StrCat("cannot read job file \"", path, "\"")));
+  }
+  const auto endless = LoadJobFile("/dev/zero");
+  EXPECT_THAT(Message(endless.status()),
+              HasSubstr("/dev/zero: a job file has at most 1048576 bytes"));
+}
+
+// Every job in examples/ is one. Bazel runs tests where the tree's files stand.
+TEST(LoadJobFileTest, Examples) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator("examples")) {
+    if (entry.path().extension() != ".textproto") continue;
+    names.push_back(entry.path().stem());
+    const auto job = LoadJobFile(entry.path());
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->name(), names.back());
+    const auto replicas = ResolveConsistency(*job, job->local().workers());
+    EXPECT_TRUE(replicas.ok()) << names.back() << ": " << replicas.status();
+  }
+  EXPECT_THAT(names,
+              ::testing::IsSupersetOf(
+                  {"fashion_mnist_mlp", "fashion_mnist_mlp_backup",
+                   "fashion_mnist_softmax", "fashion_mnist_softmax_backup"}));
+}
+
+TEST(ValidateMessageTest, NamesTypeAndPaths) {
+  proto::PushRequest request;
+  EXPECT_EQ(
+      Message(ValidateMessage(request)),
+      "PushRequest: sender: must be set; sequence: must be at least 1, is "
+      "0 or not set; num_parts: must be at least 1, is 0 or not set");
+  request.mutable_sender()->mutable_task()->set_job("worker");
+  request.set_sequence(1);
+  request.set_num_parts(1);
+  EXPECT_TRUE(ValidateMessage(request).ok());
+  request.add_tensors()->set_variable("v");
+  request.add_tensors()->set_dtype(static_cast<proto::DataType>(99));
+  EXPECT_EQ(Message(ValidateMessage(request)),
+            "PushRequest: tensors[1].variable: must be set; tensors[1].dtype: "
+            "must be DATA_TYPE_UNSPECIFIED or FLOAT32, is 99");
+}
+
+TEST(ValidateMessageTest, ElementsOfRepeatedNumbers) {
+  proto::Variable variable;
+  variable.set_name("v");
+  variable.set_dtype(proto::FLOAT32);
+  variable.mutable_initializer()->mutable_zeros();
+  variable.add_shape(3);
+  variable.add_shape(-1);
+  EXPECT_EQ(Message(ValidateMessage(variable)),
+            "Variable: shape[1]: must be at least 0, is -1");
+  variable.clear_shape();
+  variable.clear_dtype();
+  EXPECT_EQ(Message(ValidateMessage(variable)), "Variable: dtype: must be set");
+}
+
+TEST(ValidateMessageTest, NotFinite) {
+  proto::Initializer initializer;
+  initializer.mutable_constant()->set_value(
+      std::numeric_limits<float>::quiet_NaN());
+  EXPECT_EQ(Message(ValidateMessage(initializer)),
+            "Initializer: constant.value: must be finite, is nan");
+}
+
+TEST(ValidateMessageTest, LongAndStrangeNamesAreCutAndEscaped) {
+  proto::Job job = Parse(kJob);
+  job.set_name(std::string(1000, '\n'));
+  const std::string message = Message(ValidateMessage(job));
+  EXPECT_THAT(message, HasSubstr("\\n\\n"));
+  EXPECT_LT(message.size(), 300);
+}
+
+TEST(ValidateMessageTest, AtMostTwenty) {
+  proto::PushRequest request;
+  for (int i = 0; i < 1000; ++i) request.add_tensors();
+  const std::vector<std::string> parts =
+      absl::StrSplit(Message(ValidateMessage(request)), "; ");
+  EXPECT_THAT(parts, SizeIs(21));
+  EXPECT_EQ(parts.back(), "and more");
+}
+
+TEST(JobDigestTest, TellsJobsApart) {
+  const std::string digest = JobDigest(Parse(kJob));
+  EXPECT_EQ(digest.size(), 64);
+  EXPECT_EQ(JobDigest(Parse(kJob)), digest);
+  // The same job elsewhere, or with data elsewhere.
+  EXPECT_EQ(JobDigest(*ParseJobFile(kJob, "/other/dir/x.textproto")), digest);
+  EXPECT_EQ(JobDigest(Parse(Changed("train-images", "images"))), digest);
+  EXPECT_EQ(JobDigest(Parse(Changed("/data/test-labels", "labels"))), digest);
+  EXPECT_EQ(JobDigest(Parse(Changed("seed: 7", "seed: 7 local { ps: 9 }"))),
+            digest);
+  for (const auto& [from, to] :
+       std::vector<std::pair<std::string, std::string>>{
+           {"seed: 7", "seed: 8"},
+           {"batch_size: 100", "batch_size: 99"},
+           {"steps: 3000", "steps: 3001"},
+           {"sgd {}", "momentum {}"},
+           {"units: 8", "units: 9"},
+           {"scale: 0.5", "scale: 0.25"}}) {
+    EXPECT_NE(JobDigest(Parse(Changed(from, to))), digest) << to;
+  }
+}
+
+TEST(JobDigestTest, MapsHaveOneOrder) {
+  proto::Job a;
+  proto::Job b;
+  for (int i = 0; i < 100; ++i) {
+    (*a.mutable_model()->mutable_registered()->mutable_options())[absl::StrCat(
+        "key", i)] = "value";
+    (*b.mutable_model()->mutable_registered()->mutable_options())[absl::StrCat(
+        "key", 99 - i)] = "value";
+  }
+  EXPECT_EQ(JobDigest(a), JobDigest(b));
+}
+
+TEST(LayerNamesTest, KindAndCount) {
+  proto::Sequential model;
+  ASSERT_TRUE(TextFormat::ParseFromString(
+      R"(layers { dense { units: 1 } } layers { relu {} }
+         layers { name: "x" dense { units: 1 } } layers { dense { units: 1 } }
+         layers { relu {} } layers {})",
+      &model));
+  EXPECT_THAT(LayerNames(model),
+              ElementsAre("dense", "relu", "x", "dense_2", "relu_1", ""));
+}
+
+TEST(TotalStepsTest, Table) {
+  const struct {
+    std::string length;
+    uint32_t batch_size;
+    uint64_t examples;
+    uint32_t seats;
+    uint64_t steps;
+  } kCases[] = {
+      {"steps: 3000", 100, 60000, 2, 3000},
+      {"epochs: 1", 100, 60000, 2, 300},
+      {"epochs: 10", 100, 60000, 2, 3000},
+      {"epochs: 1", 100, 60001, 2, 301},
+      {"epochs: 1", 100, 59999, 2, 300},
+      {"epochs: 0.5", 100, 60000, 1, 300},
+      {"epochs: 1", 7, 100, 3, 5},   // 100 / 21 = 4.76
+      {"epochs: 0.1", 1, 30, 3, 1},  // 0.1 * 30 = 3.0000000000000004
+      {"epochs: 0.001", 100, 100, 1, 1},
+      {"epochs: 1", 100, 0, 1, 1},
+      {"epochs: 1e9", 1, 1000000000, 1, 1000000000000000},
+  };
+  for (const auto& test : kCases) {
+    proto::Job job;
+    ASSERT_TRUE(TextFormat::ParseFromString(
+        absl::StrCat(test.length, " batch_size: ", test.batch_size), &job));
+    EXPECT_EQ(TotalSteps(job, test.examples, test.seats), test.steps)
+        << test.length << " of " << test.examples;
+  }
+}
+
+TEST(ResolveConsistencyTest, Table) {
+  const struct {
+    std::string consistency;
+    uint32_t replicas;
+    uint32_t n;
+    uint32_t m;
+    uint32_t seats;
+  } kCases[] = {
+      {"", 3, 3, 3, 3},
+      {"synchronous {}", 1, 1, 1, 1},
+      {"synchronous { total_num_replicas: 2 }", 2, 2, 2, 2},
+      {"synchronous { replicas_to_aggregate: 2 }", 3, 2, 3, 3},
+      {"synchronous { replicas_to_aggregate: 6 }", 3, 6, 3, 6},
+      {"synchronous { replicas_to_aggregate: 2 total_num_replicas: 3 }", 3, 2,
+       3, 3},
+      {"synchronous { replicas_to_aggregate: 4 total_num_replicas: 2 }", 2, 4,
+       2, 4},
+  };
+  for (const auto& test : kCases) {
+    proto::Job job;
+    ASSERT_TRUE(TextFormat::ParseFromString(test.consistency,
+                                            job.mutable_consistency()));
+    const auto resolved = ResolveConsistency(job, test.replicas);
+    ASSERT_TRUE(resolved.ok()) << resolved.status();
+    EXPECT_EQ(resolved->to_aggregate, test.n) << test.consistency;
+    EXPECT_EQ(resolved->total, test.m) << test.consistency;
+    EXPECT_EQ(resolved->seats(), test.seats) << test.consistency;
+  }
+}
+
+TEST(ResolveConsistencyTest, Refused) {
+  const struct {
+    std::string consistency;
+    uint32_t replicas;
+    std::string error;
+  } kCases[] = {
+      {"synchronous { total_num_replicas: 3 }", 2,
+       "total_num_replicas is 3, but the cluster has 2 workers (the chief "
+       "included): set total_num_replicas to 2, or start a cluster of 3"},
+      {"synchronous { total_num_replicas: 2 }", 1,
+       "total_num_replicas is 2, but the cluster has 1 worker (the chief"},
+      {"synchronous { replicas_to_aggregate: 3 }", 2,
+       "replicas_to_aggregate is 3 and there are 2 workers: above their number "
+       "it must be a multiple of it; set it to 2"},
+      {"synchronous { replicas_to_aggregate: 0 }", 2, "is 0 of 2 workers"},
+      {"", 0, "must be at least 1"},
+  };
+  for (const auto& test : kCases) {
+    proto::Job job;
+    ASSERT_TRUE(TextFormat::ParseFromString(test.consistency,
+                                            job.mutable_consistency()));
+    const auto resolved = ResolveConsistency(job, test.replicas);
+    EXPECT_EQ(resolved.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(Message(resolved.status()), HasSubstr(test.error));
+  }
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,68 @@
+#include "common/strand.h"
+
+#include <pthread.h>
+
+#include <utility>
+
+#include "absl/time/clock.h"
+
+namespace holdfast {
+
+Strand::Strand(const std::string& name) : thread_([this] { Run(); }) {
+  pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
+}
+
+Strand::~Strand() { Stop(); }
+
+void Strand::Post(Task task) {
+  absl::MutexLock lock(&mutex_);
+  if (stopping_) return;
+  tasks_.push_back(std::move(task));
+}
+
+void Strand::TickEvery(absl::Duration period, Task tick) {
+  Post([this, period, tick = std::move(tick)]() mutable {
+    tick_ = std::move(tick);
+    tick_period_ = period;
+    next_tick_ = absl::Now() + period;
+  });
+}
+
+void Strand::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) {
+      mutex_.Await(absl::Condition(&stopped_));
+      return;
+    }
+    stopping_ = true;
+  }
+  thread_.join();
+  absl::MutexLock lock(&mutex_);
+  stopped_ = true;
+}
+
+void Strand::Run() {
+  for (;;) {
+    std::deque<Task> tasks;
+    bool stopping;
+    {
+      absl::MutexLock lock(&mutex_);
+      mutex_.AwaitWithDeadline(absl::Condition(this, &Strand::HasWork),
+                               next_tick_);
+      tasks.swap(tasks_);
+      stopping = stopping_;
+    }
+    for (Task& task : tasks) {
+      task();
+      task = nullptr;  // What it holds is let go in order, too.
+    }
+    if (stopping) return;  // Nothing is posted after that.
+    if (absl::Now() >= next_tick_) {
+      tick_();
+      next_tick_ = absl::Now() + tick_period_;
+    }
+  }
+}
+
+}  // namespace holdfast

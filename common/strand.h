@@ -1,0 +1,70 @@
+#ifndef HOLDFAST_COMMON_STRAND_H_
+#define HOLDFAST_COMMON_STRAND_H_
+
+#include <deque>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace holdfast {
+
+// One thread that runs what it is given, one after the other, in the order
+// given.
+//
+// An event machine lives on one: whoever has a message for it posts the call,
+// and so the machine needs no locks, and the threads of gRPC do none of its
+// work.
+//
+// Thread-safe. What is posted may itself post, but must not stop the strand.
+class Strand {
+ public:
+  using Task = absl::AnyInvocable<void()>;
+
+  // `name` is the thread's, as debuggers and top show it; the first 15 bytes
+  // count.
+  explicit Strand(const std::string& name);
+  // Stops.
+  ~Strand();
+
+  Strand(const Strand&) = delete;
+  Strand& operator=(const Strand&) = delete;
+
+  // Runs `task` after all that was posted before. Once the strand has stopped,
+  // `task` is destroyed without being run.
+  void Post(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // From now on runs `tick` between tasks, each time `period` has passed since
+  // the last. A busy strand ticks late, never twice to catch up. To be called
+  // at most once.
+  void TickEvery(absl::Duration period, Task tick) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Runs what has been posted, but no tick, and ends the thread. What is posted
+  // later is dropped. Returns when nothing runs any more. May be repeated.
+  void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return stopping_ || !tasks_.empty();
+  }
+
+  absl::Mutex mutex_;
+  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+
+  // Used by the thread alone.
+  Task tick_;
+  absl::Duration tick_period_ = absl::InfiniteDuration();
+  absl::Time next_tick_ = absl::InfiniteFuture();
+
+  std::thread thread_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_STRAND_H_

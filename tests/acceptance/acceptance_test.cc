@@ -1,0 +1,137 @@
+// What the examples promise, on real data with real daemons: accuracies, equal
+// digests, and a late worker that is waited for.
+#include <unistd.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "cli/free_ports.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/local/program.h"
+#include "tests/local/small_job.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kSoftmax[] = "examples/fashion_mnist_softmax.textproto";
+constexpr char kMlp[] = "examples/fashion_mnist_mlp.textproto";
+
+class AcceptanceTest : public ::testing::Test {
+ protected:
+  AcceptanceTest() : folder_(FreshFolder()) {}
+
+  // result.json of the job, run with more flags.
+  google::protobuf::Struct Train(const std::string& job,
+                                 const std::vector<std::string>& flags) {
+    const std::string run_dir = absl::StrCat(folder_, "/run-", runs_++);
+    std::vector<std::string> args = {kHoldfast, "local", "--job=" + job,
+                                     "--run_dir=" + run_dir};
+    args.insert(args.end(), flags.begin(), flags.end());
+    Program program(args);
+    EXPECT_EQ(program.Wait(absl::Minutes(10)), 0) << program.output();
+    return ReadResult(run_dir + "/result.json");
+  }
+
+  // The job file with a number of steps of its own.
+  std::string Shortened(const std::string& job, int steps) {
+    std::string text;
+    for (absl::string_view line : absl::StrSplit(ReadText(job), '\n')) {
+      absl::StrAppend(&text,
+                      absl::StartsWith(line, "steps:")
+                          ? absl::StrCat("steps: ", steps)
+                          : std::string(line),
+                      "\n");
+    }
+    EXPECT_THAT(text, HasSubstr(absl::StrCat("steps: ", steps)));
+    const std::string path =
+        absl::StrCat(folder_, "/", steps, "-", jobs_++, ".textproto");
+    WriteText(path, text);
+    return path;
+  }
+
+  const std::string folder_;
+  int runs_ = 0;
+  int jobs_ = 0;
+};
+
+TEST_F(AcceptanceTest, SoftmaxReachesItsAccuracy) {
+  const auto result = Train(kSoftmax, {});
+  RecordProperty("test_accuracy",
+                 absl::StrCat(NumberIn(result, "test_accuracy")));
+  EXPECT_EQ(NumberIn(result, "global_step"), 3000);
+  EXPECT_GE(NumberIn(result, "test_accuracy"), 0.82);
+}
+
+TEST_F(AcceptanceTest, MlpReachesItsAccuracyInThreeMinutes) {
+  const absl::Time begun = absl::Now();
+  const auto result = Train(kMlp, {});
+  RecordProperty("test_accuracy",
+                 absl::StrCat(NumberIn(result, "test_accuracy")));
+  EXPECT_GE(NumberIn(result, "test_accuracy"), 0.88);
+  EXPECT_LT(absl::Now() - begun, absl::Minutes(3));
+}
+
+// One job and seed, twice each with 1, 2 and 3 ps, and with workers that dawdle
+// at random.
+TEST_F(AcceptanceTest, OneJobHasOneDigest) {
+  for (const std::string& job :
+       {Shortened(kSoftmax, 300), Shortened(kMlp, 120)}) {
+    std::set<std::string> digests;
+    for (const char* ps : {"--ps=1", "--ps=2", "--ps=3"}) {
+      for (int run = 0; run < 2; ++run) {
+        digests.insert(StringIn(Train(job, {ps}), "digest"));
+      }
+    }
+    digests.insert(
+        StringIn(Train(job, {"--ps=2", "--worker_flags=--slow_step_ms_max=50"}),
+                 "digest"));
+    EXPECT_THAT(digests, ::testing::SizeIs(1)) << job;
+    EXPECT_NE(StringIn(Train(job, {"--seed=77"}), "digest"), *digests.begin())
+        << "the seed does not matter";
+  }
+}
+
+// With N = M = 2 each step holds one gradient of each worker, also when one of
+// them comes 20 s late: it is waited for, visibly.
+TEST_F(AcceptanceTest, ALateWorkerIsWaitedFor) {
+  const auto ports =
+      FindFreePorts(3, kFirstPort + getpid() % 20000, LoopbackPortIsFree);
+  ASSERT_TRUE(ports.ok()) << ports.status();
+  const std::string cluster =
+      absl::StrCat("--cluster_spec={\"ps\": [\"localhost:", (*ports)[0],
+                   "\"], \"worker\": [\"localhost:", (*ports)[1],
+                   "\", \"localhost:", (*ports)[2], "\"]}");
+  const std::string job = "--job=" + Shortened(kSoftmax, 200);
+  const std::string result = folder_ + "/result.json";
+  Program ps({kPsServer, cluster, "--task_index=0"});
+  Program early(
+      {kPsWorker, cluster, job, "--task_index=0", "--result_file=" + result});
+  EXPECT_TRUE(early.ReadUntil("waiting for"));
+  EXPECT_TRUE(early.ReadUntil("/job:worker/task:1 (not joined)"));
+  // Nothing but time is to pass here.
+  absl::SleepFor(absl::Seconds(20));
+  Program late({kPsWorker, cluster, job, "--task_index=1"});
+  EXPECT_EQ(late.Wait(), 0) << late.output();
+  EXPECT_EQ(early.Wait(), 0) << early.output();
+  EXPECT_EQ(ps.Wait(), 0) << ps.output();
+  for (const Program* worker : {&early, &late}) {
+    EXPECT_THAT(worker->output(),
+                HasSubstr("leaves: 200 accepted, 0 stale, 0 duplicate"));
+  }
+  // The same as if both had been there from the beginning.
+  EXPECT_EQ(StringIn(ReadResult(result), "digest"),
+            StringIn(Train(Shortened(kSoftmax, 200), {}), "digest"));
+}
+
+}  // namespace
+}  // namespace holdfast
