@@ -1,0 +1,50 @@
+#ifndef HOLDFAST_COMMON_RPC_BACKOFF_H_
+#define HOLDFAST_COMMON_RPC_BACKOFF_H_
+
+#include <algorithm>
+
+#include "absl/random/random.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace holdfast {
+
+// Whether a call that failed with `status` may succeed when it is sent again:
+// UNAVAILABLE (no connection), DEADLINE_EXCEEDED (no answer), and CANCELLED,
+// which is how a server that shuts down answers the calls that it had parked.
+// Every call in proto/ may be repeated.
+inline bool IsTransient(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsCancelled(status);
+}
+
+// How long to wait before a call is sent again. The time doubles from `first`
+// up to `max`; of it, a random half is left out, so that tasks that lost the
+// same peer do not come back all at once.
+//
+// Thread-compatible.
+class Backoff {
+ public:
+  explicit Backoff(absl::Duration first = absl::Milliseconds(20),
+                   absl::Duration max = absl::Seconds(1))
+      : first_(first), max_(max), bound_(first) {}
+
+  // In [bound / 2, bound], with bound = first, 2 first, 4 first, ... max.
+  absl::Duration Next() {
+    const absl::Duration bound = bound_;
+    bound_ = std::min(2 * bound_, max_);
+    return bound * absl::Uniform(random_, 0.5, 1.0);
+  }
+  // After a success.
+  void Reset() { bound_ = first_; }
+
+ private:
+  const absl::Duration first_;
+  const absl::Duration max_;
+  absl::Duration bound_;
+  absl::InsecureBitGen random_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_RPC_BACKOFF_H_

@@ -1,0 +1,53 @@
+#include "common/rpc/channel.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include "common/rpc_limits.h"
+
+namespace holdfast {
+namespace {
+
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(absl::ToInt64Milliseconds(duration));
+}
+
+}  // namespace
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           ChannelKind kind) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetMaxSendMessageSize(kMaxMessageBytes);
+
+  if (kind == ChannelKind::kControl) {
+    // Otherwise all channels to one address share a connection.
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  }
+
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(kKeepaliveTime));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
+                   Milliseconds(kKeepaliveTimeout));
+  // A call parked at the server sends nothing for as long as it is parked.
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+
+  // Tasks start in any order, so the first attempt fails often. gRPC takes
+  // anything below 100 ms for 100 ms. "Min" is the time that one attempt to
+  // connect may take.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
+
+  // Callers repeat calls themselves (common/rpc/backoff.h); gRPC would keep a
+  // copy of what it may have to repeat.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  // No look-ups in the DNS for settings, and no detour over a web proxy.
+  arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+                                   arguments);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,42 @@
+#ifndef HOLDFAST_COMMON_RPC_CHANNEL_H_
+#define HOLDFAST_COMMON_RPC_CHANNEL_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace grpc {
+class Channel;
+}  // namespace grpc
+
+namespace holdfast {
+
+// What a channel carries. A small call queued behind tensors waits for them:
+// measured, 13.9 ms beside 16 parts of 4 MiB on the same connection, 0.27 ms on
+// its own.
+enum class ChannelKind {
+  // Push, Pull and their kin. Channels of one process to one ps may share a
+  // connection.
+  kTensors,
+  // Leases, Contribute, Commit. Each channel has a connection of its own.
+  kControl,
+};
+
+// How often a connection with calls in flight is tested, and how long the peer
+// may take to answer. A server must permit pings at this rate
+// (GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, half of
+// kKeepaliveTime).
+inline constexpr absl::Duration kKeepaliveTime = absl::Seconds(20);
+inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
+
+// A channel to `address`, "host:port", without encryption. It connects when it
+// is first used, and again after 0.1 s to 1 s whenever it has lost its peer;
+// calls made in between fail with UNAVAILABLE, and are not repeated by gRPC
+// itself. Thread-safe, as are channels.
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           ChannelKind kind);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_RPC_CHANNEL_H_

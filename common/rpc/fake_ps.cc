@@ -1,0 +1,135 @@
+#include "common/rpc/fake_ps.h"
+
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/status.h"
+#include "common/rpc_limits.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "proto/shard.grpc.pb.h"
+
+namespace holdfast {
+namespace {
+
+using grpc::ServerContext;
+using grpc::Status;
+
+class FakeCoordinator : public proto::Coordinator::Service {
+ public:
+  explicit FakeCoordinator(FakePs* ps) : ps_(ps) {}
+
+  Status Register(ServerContext*, const proto::RegisterRequest* request,
+                  proto::RegisterResponse* response) override {
+    return ToGrpcStatus(ps_->do_register.Call(*request, response));
+  }
+  Status RenewLease(ServerContext*, const proto::RenewLeaseRequest* request,
+                    proto::RenewLeaseResponse* response) override {
+    return ToGrpcStatus(ps_->renew.Call(*request, response));
+  }
+  Status Declare(ServerContext*, const proto::DeclareRequest* request,
+                 proto::DeclareResponse* response) override {
+    return ToGrpcStatus(ps_->declare.Call(*request, response));
+  }
+  Status GetPlacement(ServerContext*, const proto::GetPlacementRequest* request,
+                      proto::GetPlacementResponse* response) override {
+    return ToGrpcStatus(ps_->place.Call(*request, response));
+  }
+  Status Contribute(ServerContext*, const proto::ContributeRequest* request,
+                    proto::ContributeResponse* response) override {
+    return ToGrpcStatus(ps_->contribute.Call(*request, response));
+  }
+  Status ReportEvaluation(ServerContext*,
+                          const proto::ReportEvaluationRequest* request,
+                          proto::ReportEvaluationResponse* response) override {
+    return ToGrpcStatus(ps_->evaluation.Call(*request, response));
+  }
+  Status Leave(ServerContext*, const proto::LeaveRequest* request,
+               proto::LeaveResponse* response) override {
+    return ToGrpcStatus(ps_->leave.Call(*request, response));
+  }
+  Status GetStatus(ServerContext*, const proto::GetStatusRequest* request,
+                   proto::GetStatusResponse* response) override {
+    return ToGrpcStatus(ps_->get_status.Call(*request, response));
+  }
+
+ private:
+  FakePs* const ps_;
+};
+
+class FakeShard : public proto::Shard::Service {
+ public:
+  explicit FakeShard(FakePs* ps) : ps_(ps) {}
+
+  Status Push(ServerContext*, const proto::PushRequest* request,
+              proto::PushResponse* response) override {
+    return ToGrpcStatus(ps_->push.Call(*request, response));
+  }
+  Status Pull(ServerContext*, const proto::PullRequest* request,
+              proto::PullResponse* response) override {
+    return ToGrpcStatus(ps_->pull.Call(*request, response));
+  }
+  Status Pin(ServerContext*, const proto::PinRequest* request,
+             proto::PinResponse* response) override {
+    return ToGrpcStatus(ps_->pin.Call(*request, response));
+  }
+  Status Unpin(ServerContext*, const proto::UnpinRequest* request,
+               proto::UnpinResponse* response) override {
+    return ToGrpcStatus(ps_->unpin.Call(*request, response));
+  }
+
+ private:
+  FakePs* const ps_;
+};
+
+}  // namespace
+
+struct FakePs::Services {
+  Services(FakePs* ps, int wanted_port) : coordinator(ps), shard(ps) {
+    server = grpc::ServerBuilder()
+                 .AddListeningPort(absl::StrCat("127.0.0.1:", wanted_port),
+                                   grpc::InsecureServerCredentials(), &port)
+                 .SetMaxReceiveMessageSize(kMaxMessageBytes)
+                 .RegisterService(&coordinator)
+                 .RegisterService(&shard)
+                 .BuildAndStart();
+    address = absl::StrCat("127.0.0.1:", port);
+  }
+
+  FakeCoordinator coordinator;
+  FakeShard shard;
+  std::unique_ptr<grpc::Server> server;
+  int port = 0;
+  std::string address;
+
+  absl::Mutex mutex;
+  bool stopped ABSL_GUARDED_BY(mutex) = false;
+};
+
+FakePs::FakePs(int port) : services_(std::make_unique<Services>(this, port)) {}
+
+FakePs::~FakePs() { Stop(); }
+
+const std::string& FakePs::address() const { return services_->address; }
+
+int FakePs::port() const { return services_->port; }
+
+void FakePs::Stop() {
+  {
+    absl::MutexLock lock(&services_->mutex);
+    if (services_->stopped) return;
+    services_->stopped = true;
+  }
+  services_->server->Shutdown(std::chrono::system_clock::now());
+  services_->server->Wait();
+}
+
+absl::Status FakePs::Mute() const {
+  absl::MutexLock lock(&services_->mutex);
+  services_->mutex.Await(absl::Condition(&services_->stopped));
+  return absl::UnavailableError("stopped");
+}
+
+}  // namespace holdfast

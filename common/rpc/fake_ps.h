@@ -1,0 +1,108 @@
+#ifndef HOLDFAST_COMMON_RPC_FAKE_PS_H_
+#define HOLDFAST_COMMON_RPC_FAKE_PS_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "proto/cluster.pb.h"
+#include "proto/coordinator.pb.h"
+#include "proto/shard.pb.h"
+
+namespace holdfast {
+
+// One method of a puppet: what it was asked, and what it is to answer.
+// Thread-safe.
+template <typename Request, typename Response>
+class FakeMethod {
+ public:
+  // Called with each request, after it was kept, and with the number of
+  // requests before it. Without a script the answer is OK and empty.
+  using Script =
+      std::function<absl::Status(int call, const Request&, Response*)>;
+
+  void Do(Script script) {
+    absl::MutexLock lock(&mutex_);
+    script_ = std::move(script);
+  }
+
+  std::vector<Request> requests() const {
+    absl::MutexLock lock(&mutex_);
+    return requests_;
+  }
+  int num_calls() const {
+    absl::MutexLock lock(&mutex_);
+    return static_cast<int>(requests_.size());
+  }
+  void AwaitCalls(int count) const {
+    absl::MutexLock lock(&mutex_);
+    const auto enough = [&] {
+      return static_cast<int>(requests_.size()) >= count;
+    };
+    mutex_.Await(absl::Condition(&enough));
+  }
+
+  absl::Status Call(const Request& request, Response* response) {
+    int call;
+    Script script;
+    {
+      absl::MutexLock lock(&mutex_);
+      call = static_cast<int>(requests_.size());
+      requests_.push_back(request);
+      script = script_;
+    }
+    return script ? script(call, request, response) : absl::OkStatus();
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  Script script_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Request> requests_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A ps that is a puppet: coordinator and shard on a port of their own, without
+// any logic but the scripts of a test.
+class FakePs {
+ public:
+  // Listens on `port`; 0: any.
+  explicit FakePs(int port = 0);
+  ~FakePs();
+
+  // host:port.
+  const std::string& address() const;
+  int port() const;
+
+  // Ends all calls, waits until no script runs, and listens no more. May be
+  // repeated.
+  void Stop();
+  // For a script that does not answer: blocks until Stop.
+  absl::Status Mute() const;
+
+  FakeMethod<proto::RegisterRequest, proto::RegisterResponse> do_register;
+  FakeMethod<proto::RenewLeaseRequest, proto::RenewLeaseResponse> renew;
+  FakeMethod<proto::DeclareRequest, proto::DeclareResponse> declare;
+  FakeMethod<proto::GetPlacementRequest, proto::GetPlacementResponse> place;
+  FakeMethod<proto::ContributeRequest, proto::ContributeResponse> contribute;
+  FakeMethod<proto::ReportEvaluationRequest, proto::ReportEvaluationResponse>
+      evaluation;
+  FakeMethod<proto::LeaveRequest, proto::LeaveResponse> leave;
+  FakeMethod<proto::GetStatusRequest, proto::GetStatusResponse> get_status;
+
+  FakeMethod<proto::PushRequest, proto::PushResponse> push;
+  FakeMethod<proto::PullRequest, proto::PullResponse> pull;
+  FakeMethod<proto::PinRequest, proto::PinResponse> pin;
+  FakeMethod<proto::UnpinRequest, proto::UnpinResponse> unpin;
+
+ private:
+  struct Services;
+  const std::unique_ptr<Services> services_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_RPC_FAKE_PS_H_

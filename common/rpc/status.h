@@ -1,0 +1,23 @@
+#ifndef HOLDFAST_COMMON_RPC_STATUS_H_
+#define HOLDFAST_COMMON_RPC_STATUS_H_
+
+#include <grpcpp/support/status.h>
+
+#include "absl/status/status.h"
+
+namespace holdfast {
+
+// The one converter between the statuses of Abseil and of gRPC, whose codes are
+// the same numbers. Pure functions, safe from any thread.
+
+// A message above kMaxStatusMessage bytes is cut, because gRPC sends it as a
+// header, and a header that is too long kills the whole call.
+inline constexpr size_t kMaxStatusMessage = 4096;
+grpc::Status ToGrpcStatus(const absl::Status& status);
+
+// A code that Abseil does not know becomes UNKNOWN.
+absl::Status FromGrpcStatus(const grpc::Status& status);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_RPC_STATUS_H_

@@ -1,0 +1,507 @@
+// Leases, timeouts, and the ways in which a job ends.
+#include <string>
+
+#include "absl/time/time.h"
+#include "common/task_id.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ps_server/coordinator/coordinator.h"
+#include "ps_server/coordinator/coordinator_testing.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+// ---- Leases ----
+
+TEST_F(CoordinatorTest, ALeaseThatRunsOutEndsTheJobByName) {
+  StartTraining();
+  const auto parked = Offer(Worker(0), 0, 0, 1);
+  Pass(kLease - absl::Milliseconds(250), AllBut(Worker(1)));
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  Pass(absl::Milliseconds(250), AllBut(Worker(1)));
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_EQ(
+      state().reason(),
+      "/job:worker/task:1 (host-of-worker1:77) is lost: nothing was heard "
+      "of it for 10s");
+  EXPECT_EQ(Renew(Worker(0))->state().reason(), state().reason());
+  ASSERT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1));
+  EXPECT_EQ(links_->ends[0].request.state().phase(), proto::FAILED);
+  EXPECT_EQ(links_->ends[0].request.state().reason(), state().reason());
+  EXPECT_TRUE(Fails(Register(Worker(1), 2).status(), kAborted, {"is lost"}));
+}
+
+TEST_F(CoordinatorTest, APsThatIsSilentEndsTheJobToo) {
+  Make();
+  Join(Ps(1));
+  Pass(kLease, {});
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(), HasSubstr("/job:ps/task:1 (host-of-ps1:77)"));
+}
+
+TEST_F(CoordinatorTest, ARenewalLastsAWholeLease) {
+  Make();
+  Join(Worker(0));
+  Pass(kLease - absl::Seconds(1), {});
+  const auto renewed = Renew(Worker(0));
+  EXPECT_EQ(renewed->generation(), 1u);
+  EXPECT_EQ(renewed->state().phase(), proto::STARTING);
+  Pass(kLease - absl::Seconds(1), {});
+  EXPECT_EQ(state().phase(), proto::STARTING);
+  Pass(absl::Seconds(1), {});
+  EXPECT_EQ(state().phase(), proto::FAILED);
+}
+
+// The coordinator's own process was held up: it may not have heard the others.
+TEST_F(CoordinatorTest, ALateTickGrantsALease) {
+  StartTraining();
+  Advance(absl::Seconds(20));
+  Tick();
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  Pass(kLease - absl::Milliseconds(250), AllBut(Worker(1)));
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  Pass(absl::Milliseconds(250), AllBut(Worker(1)));
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(), HasSubstr("/job:worker/task:1"));
+}
+
+TEST_F(CoordinatorTest, AShortDelayOfTheTickGrantsNothing) {
+  Make();
+  Join(Worker(0));
+  // Each half a lease, so none is late.
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(state().phase(), proto::STARTING);
+    Advance(kLease / 2);
+    Tick();
+  }
+  EXPECT_EQ(state().phase(), proto::FAILED);
+}
+
+TEST_F(CoordinatorTest, WhoIsLostWhenAllStepsAreFixedIsNotMissed) {
+  StartTraining(MakeDeclaration(1));
+  OfferBoth(0);
+  Pass(kLease + absl::Seconds(1), AllBut(Worker(1)));
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  AckCommits();
+  EXPECT_EQ(state().phase(), proto::DONE);
+}
+
+TEST_F(CoordinatorTest, APsIsMissedUntilTheLastCommitHolds) {
+  StartTraining(MakeDeclaration(1));
+  OfferBoth(0);
+  Pass(kLease + absl::Seconds(1), AllBut(Ps(1)));
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(), HasSubstr("/job:ps/task:1"));
+}
+
+// ---- Timeouts ----
+
+TEST_F(CoordinatorTest, AJobThatDoesNotStartEnds) {
+  Make();
+  Join(Worker(0));
+  const auto parked = GetPlacement(30000);
+  Pass(absl::Seconds(60), {Worker(0)});
+  EXPECT_EQ(state().phase(), proto::STARTING);
+  const auto late = GetPlacement(30000);
+  Pass(absl::Seconds(1), {Worker(0)});
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_EQ(state().reason(),
+            "the job did not start within 1m: waited for /job:ps/task:1 (not "
+            "joined), the declaration by /job:worker/task:0 "
+            "(host-of-worker0:77)");
+  EXPECT_EQ(late->state().reason(), state().reason());
+  EXPECT_FALSE(late->ready());
+}
+
+TEST_F(CoordinatorTest, TheDeclarationBringsItsTimeouts) {
+  Make();
+  proto::Declaration declaration = MakeDeclaration();
+  declaration.mutable_timeouts()->set_start_seconds(20);
+  declaration.mutable_timeouts()->set_step_seconds(30);
+  Join(Ps(1));
+  Join(Worker(0));
+  ASSERT_TRUE(Declare(declaration).status().ok());
+  PuppetLinks::AnswerAll(links_->creates);
+  // The variables exist, but N workers have to be there too.
+  Pass(absl::Seconds(20), {Ps(1), Worker(0)});
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  Pass(absl::Milliseconds(250), {Ps(1), Worker(0)});
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(),
+              AllOf(HasSubstr("did not start within 20s"),
+                    HasSubstr("/job:worker/task:1 (not joined)")));
+
+  Make();
+  StartTraining(declaration);
+  Offer(Worker(0), 0, 0, 1);
+  Pass(absl::Seconds(30), AllTasks());
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  Pass(absl::Milliseconds(250), AllTasks());
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_EQ(state().reason(),
+            "step 0 was open for 30s: waited for /job:worker/task:1 "
+            "(host-of-worker1:77)");
+}
+
+TEST_F(CoordinatorTest, TheFirstStepsTimeCountsFromWhenItCouldBegin) {
+  Make();
+  Join(Ps(1));
+  Join(Worker(0));
+  Declare();
+  PuppetLinks::AnswerAll(links_->creates);
+  Pass(absl::Seconds(50), AllBut(Worker(1)));
+  Join(Worker(1));
+  Pass(absl::Seconds(100), AllTasks());
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  Pass(absl::Seconds(1), AllTasks());
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(), HasSubstr("step 0 was open for 1m40s"));
+}
+
+TEST_F(CoordinatorTest, EachStepHasTimeFromItsOpening) {
+  StartTraining();
+  for (uint64_t step = 0; step < 3; ++step) {
+    Pass(absl::Seconds(90), AllTasks());
+    OfferBoth(step);
+    AckCommits();
+  }
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  Pass(absl::Seconds(101), AllTasks());
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(),
+              AllOf(HasSubstr("step 3"), HasSubstr("/job:worker/task:0"),
+                    HasSubstr("/job:worker/task:1")));
+}
+
+TEST_F(CoordinatorTest, AShardThatDoesNotCommitIsNamed) {
+  StartTraining();
+  OfferBoth(0);
+  PuppetLinks::Answer(links_->commits, 0);
+  Pass(absl::Seconds(101), AllTasks());
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(),
+              AllOf(HasSubstr("the commit of step 0 at /job:ps/task:1"),
+                    Not(HasSubstr("/job:ps/task:0"))));
+}
+
+TEST_F(CoordinatorTest, ABackupReplicaIsNotNeededToBegin) {
+  Make(1, 3);
+  Join(Worker(0));
+  Declare(WithMode(2, 3));
+  PuppetLinks::AnswerAll(links_->creates);
+  Join(Worker(2));
+  Offer(Worker(0), 0, 0, 1);
+  EXPECT_EQ(Offer(Worker(2), 0, 2, 1)->verdict(), proto::ACCEPTED);
+  AckCommits();
+  Pass(absl::Seconds(99), {Worker(0), Worker(2)});
+  EXPECT_EQ(state().phase(), proto::TRAINING) << state().reason();
+}
+
+// ---- Leave and the end ----
+
+TEST_F(CoordinatorTest, WhoLeavesBeforeTheEndEndsTheJob) {
+  const struct {
+    const char* what;
+    TaskId task;
+    std::string error;
+    std::string reason;
+  } kCases[] = {
+      {"with an error", Worker(1), "out of memory",
+       "/job:worker/task:1 (host-of-worker1:77) left before the end: out of "
+       "memory"},
+      {"without", Worker(1), "",
+       "/job:worker/task:1 (host-of-worker1:77) left before the end: it gave "
+       "no "
+       "reason"},
+      {"a ps", Ps(1), "was told to stop",
+       "/job:ps/task:1 (host-of-ps1:77) left before the end: was told to stop"},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.what);
+    Make();
+    StartTraining();
+    const auto parked = Offer(Worker(0), 0, 0, 1);
+    const auto answer = Leave(c.task, c.error);
+    EXPECT_EQ(answer->state().phase(), proto::FAILED);
+    EXPECT_EQ(state().reason(), c.reason);
+    EXPECT_EQ(parked->verdict(), proto::ABORTED);
+    EXPECT_EQ(parked->state().reason(), c.reason);
+    // The first reason stands.
+    Leave(Worker(0), "me too");
+    EXPECT_EQ(state().reason(), c.reason);
+  }
+}
+
+TEST_F(CoordinatorTest,
+       WhoHasSeenTheLastVersionMayLeaveBeforeItIsAcknowledged) {
+  StartTraining(MakeDeclaration(1));
+  OfferBoth(0);
+  PuppetLinks::Answer(links_->commits, 0);
+  EXPECT_EQ(Leave(Worker(0))->state().phase(), proto::TRAINING);
+  EXPECT_EQ(Leave(Worker(1))->state().phase(), proto::TRAINING);
+  EXPECT_THAT(links_->ends, IsEmpty());
+  PuppetLinks::Answer(links_->commits, 1);
+  EXPECT_EQ(state().phase(), proto::DONE);
+  EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1));
+}
+
+TEST_F(CoordinatorTest, AnErrorEndsTheJobEvenWhenAllStepsAreFixed) {
+  StartTraining(MakeDeclaration(1));
+  OfferBoth(0);
+  Leave(Worker(1), "cannot write result.json");
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(), HasSubstr("cannot write result.json"));
+}
+
+TEST_F(CoordinatorTest, AfterTheLastStepOffersAreStale) {
+  StartTraining(MakeDeclaration(1));
+  OfferBoth(0);
+  EXPECT_EQ(Offer(Worker(0), 1, 0, 2)->verdict(), proto::STALE);
+  AckCommits();
+  const auto answer = Offer(Worker(0), 1, 0, 3);
+  EXPECT_EQ(answer->verdict(), proto::STALE);
+  EXPECT_EQ(answer->state().phase(), proto::DONE);
+  EXPECT_EQ(Offer(Worker(0), 0, 0, 1)->verdict(), proto::ACCEPTED);
+  Offer(Worker(1), 1, 1, 2);
+  EXPECT_THAT(links_->commits, IsEmpty()) << "no step beyond the last";
+}
+
+TEST_F(CoordinatorTest, TheShardsAreEndedWhenTheWorkersHaveLeft) {
+  TrainToTheEnd();
+  EXPECT_FALSE(coordinator_->finished());
+  EXPECT_EQ(Renew(Worker(1))->state().phase(), proto::DONE);
+  EXPECT_EQ(Leave(Worker(0))->state().phase(), proto::DONE);
+  Pass(absl::Seconds(30), AllBut(Worker(0)));
+  EXPECT_THAT(links_->ends, IsEmpty()) << "worker 1 may still be reading";
+  EXPECT_FALSE(coordinator_->finished());
+
+  Leave(Worker(1), "an error after the end is none of the job's");
+  EXPECT_EQ(state().phase(), proto::DONE);
+  ASSERT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1));
+  for (const auto& sent : links_->ends) {
+    EXPECT_EQ(sent.request.sender().task().job(), kPsJob);
+    EXPECT_EQ(sent.request.sender().generation(), 1u);
+    EXPECT_EQ(sent.request.state().phase(), proto::DONE);
+  }
+  PuppetLinks::Answer(links_->ends, 1);
+  EXPECT_FALSE(coordinator_->finished()) << "this ps' own shard is not told";
+  PuppetLinks::Answer(links_->ends, 0);
+  EXPECT_TRUE(coordinator_->finished());
+}
+
+TEST_F(CoordinatorTest, LeavingAgainIsFine) {
+  TrainToTheEnd();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Leave(Worker(0))->state().phase(), proto::DONE);
+  }
+  EXPECT_THAT(links_->ends, IsEmpty());
+}
+
+TEST_F(CoordinatorTest, AWorkerLostAfterTheEndIsNotWaitedForForever) {
+  TrainToTheEnd();
+  Leave(Worker(0));
+  Pass(kLease, {Ps(1)});
+  EXPECT_EQ(state().phase(), proto::DONE);
+  EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1));
+}
+
+TEST_F(CoordinatorTest, EndIsSentAgainUntilItHolds) {
+  TrainToTheEnd();
+  Leave(Worker(0));
+  Leave(Worker(1));
+  PuppetLinks::Answer(links_->ends, 1, absl::UnavailableError("lost"));
+  PuppetLinks::Answer(links_->ends, 0);
+  EXPECT_FALSE(coordinator_->finished());
+  Pass(absl::Milliseconds(250), {Ps(1)});
+  ASSERT_THAT(PuppetLinks::To(links_->ends), ElementsAre(1));
+  Pass(kResendAfter, {Ps(1)});
+  ASSERT_THAT(PuppetLinks::To(links_->ends), ElementsAre(1, 1));
+  EXPECT_FALSE(coordinator_->finished());
+  PuppetLinks::Answer(links_->ends, 1);
+  EXPECT_TRUE(coordinator_->finished());
+}
+
+TEST_F(CoordinatorTest, AShardThatRefusesTheEndHasHeardOfIt) {
+  TrainToTheEnd();
+  Leave(Worker(0));
+  Leave(Worker(1));
+  PuppetLinks::Answer(links_->ends, 0);
+  PuppetLinks::Answer(links_->ends, 1, absl::AbortedError("another job's"));
+  EXPECT_TRUE(coordinator_->finished());
+  EXPECT_EQ(state().phase(), proto::DONE);
+}
+
+TEST_F(CoordinatorTest, AShardThatIsGoneIsNotWaitedFor) {
+  TrainToTheEnd();
+  Leave(Worker(0));
+  Leave(Worker(1));
+  PuppetLinks::Answer(links_->ends, 0);
+  EXPECT_FALSE(coordinator_->finished());
+  Leave(Ps(1));
+  EXPECT_TRUE(coordinator_->finished());
+}
+
+TEST_F(CoordinatorTest, PatienceWithASilentShardEnds) {
+  TrainToTheEnd();
+  Leave(Worker(0));
+  Leave(Worker(1));
+  PuppetLinks::Answer(links_->ends, 0);
+  // It renews its lease, but does not answer.
+  Pass(kLease, {Ps(1)});
+  EXPECT_FALSE(coordinator_->finished());
+  Pass(absl::Milliseconds(250), {Ps(1)});
+  EXPECT_TRUE(coordinator_->finished());
+}
+
+TEST_F(CoordinatorTest, AFailedJobIsFinishedWhenAllHaveBeenTold) {
+  for (const bool by_leaving : {false, true}) {
+    SCOPED_TRACE(by_leaving);
+    Make();
+    StartTraining();
+    coordinator_->Fail("told to stop");
+    EXPECT_EQ(state().phase(), proto::FAILED);
+    EXPECT_EQ(state().reason(), "told to stop");
+    EXPECT_FALSE(coordinator_->finished());
+    AckEnds();
+    EXPECT_FALSE(coordinator_->finished()) << "the workers have not been told";
+    Renew(Worker(0));
+    EXPECT_FALSE(coordinator_->finished());
+    if (by_leaving) {
+      Leave(Worker(1), "because of the failure");
+    } else {
+      EXPECT_EQ(Renew(Worker(1))->state().reason(), "told to stop");
+    }
+    EXPECT_TRUE(coordinator_->finished());
+  }
+}
+
+TEST_F(CoordinatorTest, AFailedJobWaitsForItsShards) {
+  StartTraining();
+  coordinator_->Fail("told to stop");
+  Renew(Worker(0));
+  Renew(Worker(1));
+  EXPECT_FALSE(coordinator_->finished());
+  PuppetLinks::Answer(links_->ends, 1);
+  EXPECT_FALSE(coordinator_->finished());
+  PuppetLinks::Answer(links_->ends, 0);
+  EXPECT_TRUE(coordinator_->finished());
+}
+
+TEST_F(CoordinatorTest, AFailedJobIsNotKeptByASilentWorker) {
+  StartTraining();
+  coordinator_->Fail("told to stop");
+  AckEnds();
+  Renew(Worker(0));
+  Pass(kLease, {Ps(1), Worker(0)});
+  // Worker 1's lease ran out as well.
+  EXPECT_TRUE(coordinator_->finished());
+}
+
+TEST_F(CoordinatorTest, AFailedJobWaitsNoLongerThanALease) {
+  StartTraining();
+  coordinator_->Fail("told to stop");
+  // Nobody answers, and ticks come late, so that no lease ends.
+  Advance(kLease);
+  Tick();
+  EXPECT_FALSE(coordinator_->finished());
+  Advance(absl::Milliseconds(250));
+  Tick();
+  EXPECT_TRUE(coordinator_->finished());
+}
+
+TEST_F(CoordinatorTest, WhoNeverJoinedIsNotWaitedFor) {
+  Make();
+  Join(Worker(0));
+  coordinator_->Fail("told to stop");
+  Renew(Worker(0));
+  EXPECT_FALSE(coordinator_->finished());
+  PuppetLinks::Answer(links_->ends, 0);
+  EXPECT_TRUE(coordinator_->finished());
+}
+
+TEST_F(CoordinatorTest, ARunningJobIsNotFinished) {
+  Make();
+  EXPECT_FALSE(coordinator_->finished());
+  StartTraining();
+  EXPECT_FALSE(coordinator_->finished());
+  OfferBoth(0);
+  AckCommits();
+  EXPECT_FALSE(coordinator_->finished());
+}
+
+TEST_F(CoordinatorTest, TheFirstFailureStands) {
+  StartTraining();
+  coordinator_->Fail("the first");
+  coordinator_->Fail("the second");
+  EXPECT_EQ(state().reason(), "the first");
+  EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1)) << "once";
+
+  Make();
+  TrainToTheEnd();
+  coordinator_->Fail("too late");
+  EXPECT_EQ(state().phase(), proto::DONE);
+}
+
+TEST_F(CoordinatorTest, TheEndTakesThePlaceOfACommit) {
+  StartTraining();
+  OfferBoth(0);
+  PuppetLinks::Answer(links_->commits, 0);
+  coordinator_->Fail("told to stop");
+  EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1));
+  // What is still heard of the commit does nothing.
+  PuppetLinks::Answer(links_->commits, 1);
+  EXPECT_EQ(Status().global_step(), 0u);
+  EXPECT_FALSE(coordinator_->finished());
+  Pass(kResendAfter, AllTasks());
+  EXPECT_THAT(links_->commits, IsEmpty());
+  EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1, 0, 1));
+  AckEnds();
+  EXPECT_TRUE(coordinator_->finished());
+}
+
+TEST_F(CoordinatorTest, AFailureAnswersAtOnceWhoIsParked) {
+  Make();
+  Join(Worker(0));
+  const auto placement = GetPlacement(30000);
+  coordinator_->Fail("told to stop");
+  EXPECT_EQ(placement->state().reason(), "told to stop");
+  EXPECT_FALSE(placement->ready());
+
+  Make();
+  StartTraining();
+  const auto offer = Offer(Worker(0), 0, 0, 1);
+  coordinator_->Fail("told to stop");
+  EXPECT_EQ(offer->verdict(), proto::ABORTED);
+  EXPECT_EQ(Status().pushes().aborted(), 1u);
+}
+
+TEST_F(CoordinatorTest, AfterAFailureEverybodyIsToldWhy) {
+  StartTraining();
+  OfferBoth(0);
+  const auto parked = Offer(Worker(0), 1, 0, 2);
+  coordinator_->Fail("told to stop");
+  EXPECT_EQ(parked->verdict(), proto::ABORTED);
+  // A verdict that was told stands; others are ABORTED, again and again.
+  EXPECT_EQ(Offer(Worker(0), 0, 0, 1)->verdict(), proto::ACCEPTED);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(Offer(Worker(0), 1, 0, 2)->verdict(), proto::ABORTED);
+    const auto late = Offer(Worker(1), 1, 1, 2);
+    EXPECT_EQ(late->verdict(), proto::ABORTED);
+    EXPECT_EQ(late->state().reason(), "told to stop");
+  }
+  EXPECT_EQ(GetPlacement(30000)->state().reason(), "told to stop");
+  EXPECT_EQ(Renew(Worker(0))->state().reason(), "told to stop");
+  EXPECT_EQ(Status().state().reason(), "told to stop");
+  EXPECT_TRUE(
+      Fails(Register(Worker(1), 2).status(), kAborted, {"told to stop"}));
+  EXPECT_TRUE(Fails(Declare().status(), kAborted, {"told to stop"}));
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,332 @@
+// What the coordinator's tests share: shards' puppets, and a cluster whose
+// tasks speak when a test tells them to.
+#ifndef HOLDFAST_PS_SERVER_COORDINATOR_COORDINATOR_TESTING_H_
+#define HOLDFAST_PS_SERVER_COORDINATOR_COORDINATOR_TESTING_H_
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "common/rpc_limits.h"
+#include "common/task_id.h"
+#include "gtest/gtest.h"
+#include "ps_server/coordinator/coordinator.h"
+#include "ps_server/shard/testing.h"
+
+namespace holdfast {
+
+inline constexpr absl::StatusCode kAborted = absl::StatusCode::kAborted;
+inline constexpr absl::StatusCode kExists = absl::StatusCode::kAlreadyExists;
+inline constexpr absl::StatusCode kExhausted =
+    absl::StatusCode::kResourceExhausted;
+inline constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+inline constexpr absl::StatusCode kNotFound = absl::StatusCode::kNotFound;
+inline constexpr absl::StatusCode kNotReady =
+    absl::StatusCode::kFailedPrecondition;
+
+inline constexpr absl::Duration kLease = absl::Seconds(10);
+inline constexpr absl::Duration kResendAfter = absl::Seconds(5);
+
+inline TaskId Ps(uint32_t index) { return {kPsJob, index}; }
+inline TaskId Worker(uint32_t index) { return {kWorkerJob, index}; }
+inline TaskId Chief() { return {kChiefJob, 0}; }
+
+// Keeps what the coordinator sends, for the test to answer.
+class PuppetLinks : public ShardLinks {
+ public:
+  template <typename Request, typename Response>
+  struct Sent {
+    uint32_t ps;
+    Request request;
+    Reply<Response> reply;
+  };
+  template <typename Request, typename Response>
+  using Messages = std::deque<Sent<Request, Response>>;
+
+  void SetAddress(uint32_t ps, const std::string& address) override {
+    addresses.emplace_back(ps, address);
+  }
+  void Create(uint32_t ps, const proto::CreateRequest& request,
+              Reply<proto::CreateResponse> reply) override {
+    creates.push_back({ps, request, std::move(reply)});
+  }
+  void Commit(uint32_t ps, const proto::CommitRequest& request,
+              Reply<proto::CommitResponse> reply) override {
+    commits.push_back({ps, request, std::move(reply)});
+  }
+  void End(uint32_t ps, const proto::EndRequest& request,
+           Reply<proto::EndResponse> reply) override {
+    ends.push_back({ps, request, std::move(reply)});
+  }
+
+  // Answers the oldest message to `ps`, and takes it away.
+  template <typename Request, typename Response>
+  static void Answer(Messages<Request, Response>& messages, uint32_t ps,
+                     const absl::Status& status = absl::OkStatus()) {
+    for (auto it = messages.begin(); it != messages.end(); ++it) {
+      if (it->ps != ps) continue;
+      Reply<Response> reply = std::move(it->reply);
+      messages.erase(it);
+      if (status.ok()) return reply(Response());
+      return reply(status);
+    }
+    ADD_FAILURE() << "nothing was sent to ps " << ps;
+  }
+  // Answers all that is there now, and all that is sent in turn.
+  template <typename Request, typename Response>
+  static void AnswerAll(Messages<Request, Response>& messages) {
+    while (!messages.empty()) Answer(messages, messages.front().ps);
+  }
+  // To whom the messages are.
+  template <typename Request, typename Response>
+  static std::vector<uint32_t> To(const Messages<Request, Response>& messages) {
+    std::vector<uint32_t> to;
+    for (const auto& message : messages) to.push_back(message.ps);
+    return to;
+  }
+
+  std::vector<std::pair<uint32_t, std::string>> addresses;
+  Messages<proto::CreateRequest, proto::CreateResponse> creates;
+  Messages<proto::CommitRequest, proto::CommitResponse> commits;
+  Messages<proto::EndRequest, proto::EndResponse> ends;
+};
+
+// Seats, workers and weights of a Commit, as "0:worker0#3*0.25 ...".
+inline std::string S(const proto::CommitRequest& commit) {
+  std::vector<std::string> parts;
+  for (const auto& c : commit.contributions()) {
+    parts.push_back(absl::StrCat(c.seat(), ":", c.worker().job(),
+                                 c.worker().index(), "#", c.sequence(), "*",
+                                 c.weight()));
+  }
+  return absl::StrJoin(parts, " ");
+}
+
+// "w" [2,3] and "b" [3], SGD with learning rate 0.1.
+inline proto::Declaration MakeDeclaration(uint64_t total_steps = 10) {
+  proto::Declaration declaration;
+  const auto add = [&](const std::string& name,
+                       const std::vector<int64_t>& shape) {
+    proto::Variable& variable = *declaration.add_variables();
+    variable.set_name(name);
+    variable.mutable_shape()->Assign(shape.begin(), shape.end());
+    variable.set_dtype(proto::FLOAT32);
+    variable.mutable_initializer()->mutable_zeros();
+  };
+  add("w", {2, 3});
+  add("b", {3});
+  proto::Optimizer& optimizer = *declaration.add_optimizers();
+  optimizer.set_learning_rate(0.1f);
+  optimizer.mutable_sgd();
+  declaration.mutable_consistency()->mutable_synchronous();
+  declaration.set_total_steps(total_steps);
+  return declaration;
+}
+
+inline proto::Declaration WithMode(uint32_t n, uint32_t m,
+                                   uint64_t total_steps = 10) {
+  proto::Declaration declaration = MakeDeclaration(total_steps);
+  auto& mode = *declaration.mutable_consistency()->mutable_synchronous();
+  mode.set_replicas_to_aggregate(n);
+  mode.set_total_num_replicas(m);
+  return declaration;
+}
+
+class CoordinatorTest : public ::testing::Test {
+ protected:
+  void Make(uint32_t num_ps = 2, uint32_t num_workers = 2,
+            bool has_chief = false) {
+    Coordinator::Options options;
+    options.num_ps = num_ps;
+    options.num_workers = num_workers;
+    options.has_chief = has_chief;
+    options.lease = kLease;
+    options.start_timeout = absl::Seconds(60);
+    options.step_timeout = absl::Seconds(100);
+    options.resend_after = kResendAfter;
+    options.address = "host0:2000";
+    options_ = options;
+    incarnations_.clear();
+    links_ = std::make_unique<PuppetLinks>();
+    coordinator_ =
+        std::make_unique<Coordinator>(options, &clock_, links_.get());
+  }
+
+  // All of the following speak for tasks that have joined, in their
+  // incarnation.
+  proto::Sender SenderOf(const TaskId& task) {
+    proto::Sender sender;
+    sender.mutable_task()->set_job(task.job);
+    sender.mutable_task()->set_index(task.index);
+    sender.set_incarnation(incarnations_[task]);
+    sender.set_generation(1);
+    return sender;
+  }
+  proto::RegisterRequest RegisterOf(const TaskId& task, uint64_t nonce = 1) {
+    proto::RegisterRequest request;
+    *request.mutable_sender() = SenderOf(task);
+    request.mutable_sender()->clear_incarnation();
+    request.set_nonce(nonce);
+    request.set_protocol_version(kProtocolVersion);
+    request.set_process(absl::StrCat("host-of-", task.job, task.index, ":77"));
+    if (task.job == kPsJob) {
+      request.set_address(absl::StrCat("host", task.index, ":2000"));
+    } else {
+      request.set_job_digest("j0b");
+      request.set_data_digest("da7a");
+    }
+    request.set_num_ps(options_.num_ps);
+    request.set_num_workers(options_.num_workers);
+    return request;
+  }
+  template <typename Request, typename Response>
+  Answer<Response> Ask(void (Coordinator::*method)(const Request&,
+                                                   Reply<Response>),
+                       const Request& request) {
+    return holdfast::Ask(*coordinator_, method, request);
+  }
+  Answer<proto::RegisterResponse> Register(const TaskId& task,
+                                           uint64_t nonce = 1) {
+    return Ask(&Coordinator::Register, RegisterOf(task, nonce));
+  }
+  void Join(const TaskId& task, uint64_t nonce = 1) {
+    const auto answer = Register(task, nonce);
+    ASSERT_TRUE(answer.status().ok()) << answer.status();
+    incarnations_[task] = answer->incarnation();
+  }
+  Answer<proto::RenewLeaseResponse> Renew(const TaskId& task) {
+    proto::RenewLeaseRequest request;
+    *request.mutable_sender() = SenderOf(task);
+    return Ask(&Coordinator::RenewLease, request);
+  }
+  Answer<proto::DeclareResponse> Declare(
+      const proto::Declaration& declaration = MakeDeclaration(),
+      const TaskId& task = Worker(0)) {
+    proto::DeclareRequest request;
+    *request.mutable_sender() = SenderOf(task);
+    *request.mutable_declaration() = declaration;
+    return Ask(&Coordinator::Declare, request);
+  }
+  Answer<proto::GetPlacementResponse> GetPlacement(uint64_t wait_ms) {
+    proto::GetPlacementRequest request;
+    *request.mutable_sender() = SenderOf(Worker(0));
+    request.set_wait_ms(wait_ms);
+    return Ask(&Coordinator::GetPlacement, request);
+  }
+  Answer<proto::LeaveResponse> Leave(const TaskId& task,
+                                     const std::string& error = "") {
+    proto::LeaveRequest request;
+    *request.mutable_sender() = SenderOf(task);
+    request.set_error(error);
+    return Ask(&Coordinator::Leave, request);
+  }
+  proto::GetStatusResponse Status() {
+    return *Ask(&Coordinator::GetStatus, proto::GetStatusRequest());
+  }
+
+  // An offer of `examples` with loss 1.
+  proto::ContributeRequest OfferOf(const TaskId& task, uint64_t step,
+                                   uint32_t seat, uint64_t sequence,
+                                   uint64_t examples = 10) {
+    proto::ContributeRequest request;
+    *request.mutable_sender() = SenderOf(task);
+    request.set_step(step);
+    request.set_seat(seat);
+    request.set_sequence(sequence);
+    request.set_examples(examples);
+    request.set_loss(1);
+    request.set_wait_ms(1000);
+    return request;
+  }
+  Answer<proto::ContributeResponse> Contribute(
+      const proto::ContributeRequest& request) {
+    return Ask(&Coordinator::Contribute, request);
+  }
+  Answer<proto::ContributeResponse> Offer(const TaskId& task, uint64_t step,
+                                          uint32_t seat, uint64_t sequence,
+                                          uint64_t examples = 10) {
+    return Contribute(OfferOf(task, step, seat, sequence, examples));
+  }
+  // Workers 0 and 1 fill the two seats of `step`, each with push step + 1.
+  void OfferBoth(uint64_t step) {
+    Offer(Worker(0), step, 0, step + 1);
+    Offer(Worker(1), step, 1, step + 1);
+  }
+  // The i-th Commit that waits for an answer.
+  proto::CommitRequest Commit(size_t i = 0) const {
+    if (i < links_->commits.size()) return links_->commits[i].request;
+    ADD_FAILURE() << "no such Commit was sent";
+    return proto::CommitRequest();
+  }
+  void AckCommits() { PuppetLinks::AnswerAll(links_->commits); }
+  void AckEnds() { PuppetLinks::AnswerAll(links_->ends); }
+
+  std::vector<TaskId> AllTasks() const {
+    std::vector<TaskId> tasks;
+    for (uint32_t ps = 1; ps < options_.num_ps; ++ps) tasks.push_back(Ps(ps));
+    uint32_t workers = options_.num_workers;
+    if (options_.has_chief) {
+      tasks.push_back(Chief());
+      --workers;
+    }
+    for (uint32_t w = 0; w < workers; ++w) tasks.push_back(Worker(w));
+    return tasks;
+  }
+  std::vector<TaskId> AllBut(const TaskId& silent) const {
+    std::vector<TaskId> tasks;
+    for (const TaskId& task : AllTasks()) {
+      if (task != silent) tasks.push_back(task);
+    }
+    return tasks;
+  }
+  // To the opening of step 0: all have joined, the variables are made.
+  void StartTraining(
+      const proto::Declaration& declaration = MakeDeclaration()) {
+    if (coordinator_ == nullptr) Make();
+    for (const TaskId& task : AllTasks()) Join(task);
+    const auto declared =
+        Declare(declaration, options_.has_chief ? Chief() : Worker(0));
+    ASSERT_TRUE(declared.status().ok()) << declared.status();
+    PuppetLinks::AnswerAll(links_->creates);
+    ASSERT_EQ(state().phase(), proto::TRAINING);
+  }
+  // All steps of a job of two workers are committed.
+  void TrainToTheEnd(uint64_t total_steps = 2) {
+    StartTraining(MakeDeclaration(total_steps));
+    for (uint64_t step = 0; step < total_steps; ++step) {
+      OfferBoth(step);
+      AckCommits();
+    }
+    ASSERT_EQ(state().phase(), proto::DONE);
+  }
+
+  void Advance(absl::Duration time) { clock_.Advance(time); }
+  void Tick() { coordinator_->Tick(); }
+  // Lets time pass with ticks, in which `tasks` renew their leases.
+  void Pass(absl::Duration time, const std::vector<TaskId>& tasks) {
+    const absl::Duration kTick = absl::Milliseconds(250);
+    for (; time > absl::ZeroDuration(); time -= kTick) {
+      Advance(std::min(time, kTick));
+      for (const TaskId& task : tasks) Renew(task);
+      Tick();
+    }
+  }
+  const proto::JobState& state() const { return coordinator_->state(); }
+
+  FakeClock clock_;
+  Coordinator::Options options_;
+  std::map<TaskId, uint64_t> incarnations_;
+  std::unique_ptr<PuppetLinks> links_;
+  std::unique_ptr<Coordinator> coordinator_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_COORDINATOR_COORDINATOR_TESTING_H_

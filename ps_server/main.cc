@@ -1,0 +1,90 @@
+// The ps daemon: flags -> Server::Options -> Start -> Wait.
+
+#include <optional>
+#include <string>
+
+#include "absl/flags/flag.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/daemon.h"
+#include "glog/logging.h"
+#include "ps_server/server.h"
+
+ABSL_FLAG(std::string, listen_address, "",
+          "host:port to listen on, where that is not the task's address in the "
+          "cluster.");
+ABSL_FLAG(absl::Duration, lease, absl::Seconds(10),
+          "How long a task may be silent before it counts as lost. Of task 0, "
+          "for the whole job.");
+ABSL_FLAG(absl::Duration, start_timeout, absl::Seconds(300),
+          "How long the job may wait for tasks that have not started.");
+ABSL_FLAG(absl::Duration, step_timeout, absl::Seconds(300),
+          "How long a step may wait for contributions, where the job file does "
+          "not say.");
+
+namespace holdfast {
+namespace {
+
+// The least that a flag may be. A lease is judged, and renewed, some times
+// within its length.
+constexpr absl::Duration kMinLease = absl::Milliseconds(500);
+constexpr absl::Duration kMinTimeout = absl::Milliseconds(1);
+
+absl::Status CheckAtLeast(const char* flag, absl::Duration value,
+                          absl::Duration least) {
+  if (value >= least) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("flag --", flag, ": ", absl::FormatDuration(value),
+                   " is too short, at least ", absl::FormatDuration(least)));
+}
+
+absl::StatusOr<Server::Options> OptionsFromFlags() {
+  const absl::StatusOr<ResolvedTask> self = TaskFromFlags(kPsJob);
+  if (!self.ok()) return self.status();
+  Server::Options options{self->cluster, self->task};
+  options.listen_address = absl::GetFlag(FLAGS_listen_address);
+  options.insecure = InsecureFlag();
+  options.lease = absl::GetFlag(FLAGS_lease);
+  options.start_timeout = absl::GetFlag(FLAGS_start_timeout);
+  options.step_timeout = absl::GetFlag(FLAGS_step_timeout);
+  for (const absl::Status& status :
+       {CheckAtLeast("lease", options.lease, kMinLease),
+        CheckAtLeast("start_timeout", options.start_timeout, kMinTimeout),
+        CheckAtLeast("step_timeout", options.step_timeout, kMinTimeout)}) {
+    if (!status.ok()) return status;
+  }
+  return options;
+}
+
+int Main(int argc, char** argv) {
+  const std::optional<int> exit_code =
+      BeginDaemon(argc, argv, "one parameter server of a Holdfast cluster");
+  if (exit_code.has_value()) return *exit_code;
+
+  const absl::StatusOr<Server::Options> options = OptionsFromFlags();
+  if (!options.ok()) return UsageError(options.status());
+  const std::string name =
+      absl::StrCat(options->task.ToString(), " (", ProcessName(), ")");
+
+  const absl::StatusOr<std::unique_ptr<Server>> server =
+      Server::Start(*options);
+  if (!server.ok()) return UsageError(server.status());
+  StopSignals signals([&](const std::string& signal) {
+    (*server)->Stop(absl::StrCat(name, " was told to stop by ", signal));
+  });
+
+  const absl::Status status = (*server)->Wait();
+  if (!status.ok()) {
+    LOG(ERROR) << name << " ends: " << status.message();
+    return kExitFailed;
+  }
+  LOG(INFO) << name << " ends: the job is done";
+  return kExitDone;
+}
+
+}  // namespace
+}  // namespace holdfast
+
+int main(int argc, char** argv) { return holdfast::Main(argc, argv); }

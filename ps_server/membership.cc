@@ -1,0 +1,139 @@
+#include "ps_server/membership.h"
+
+#include <grpcpp/channel.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/rpc/channel.h"
+#include "common/task_id.h"
+#include "glog/logging.h"
+
+namespace holdfast {
+namespace {
+
+// How often a wait looks whether it is to stop.
+constexpr absl::Duration kPoll = absl::Milliseconds(100);
+// How often the log is told that the coordinator is waited for.
+constexpr absl::Duration kReportEvery = absl::Seconds(10);
+// For the registration with a coordinator that has accepted a connection.
+constexpr absl::Duration kRegisterTimeout = absl::Seconds(30);
+
+}  // namespace
+
+// Whether the coordinator's process can be reached, which Session, busy with
+// its lease, does not tell.
+class Membership::Coordinator {
+ public:
+  explicit Coordinator(const std::string& address)
+      : channel_(MakeChannel(address, ChannelKind::kControl)) {}
+
+  // Tries for at most kPoll.
+  bool IsReachable() {
+    return channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + kPoll));
+  }
+
+ private:
+  const std::shared_ptr<grpc::Channel> channel_;
+};
+
+Membership::Membership(Options options,
+                       std::function<void(const absl::Status&)> on_end)
+    : options_(std::move(options)),
+      on_end_(std::move(on_end)),
+      thread_([this] { Run(); }) {}
+
+Membership::~Membership() { StopThread(); }
+
+void Membership::StopThread() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Membership::Leave(const std::string& error, absl::Time deadline) {
+  StopThread();
+  if (session_ == nullptr) return;
+  if (absl::Status status = session_->Close(error, deadline); !status.ok()) {
+    LOG(WARNING) << "could not leave: " << status.message();
+  }
+}
+
+void Membership::Run() {
+  Coordinator coordinator(options_.session.coordinator);
+  if (absl::Status status = Join(&coordinator); !status.ok()) {
+    if (!stopping()) on_end_(status);
+    return;
+  }
+  LOG(INFO) << options_.session.task << " has joined";
+  if (AwaitSilenceAfterDone(&coordinator)) on_end_(absl::OkStatus());
+}
+
+absl::Status Membership::Join(Coordinator* coordinator) {
+  const absl::Time begun = absl::Now();
+  const absl::Time deadline = begun + options_.start_timeout;
+  const std::string name = absl::StrCat(TaskId{kPsJob, 0}.ToString(), " at ",
+                                        options_.session.coordinator);
+  absl::Time report = begun;
+  while (!coordinator->IsReachable()) {
+    if (stopping()) return absl::CancelledError("stopped");
+    const absl::Time now = absl::Now();
+    if (now >= deadline) {
+      return absl::UnavailableError(
+          absl::StrCat(name, " could not be reached for ",
+                       absl::FormatDuration(options_.start_timeout)));
+    }
+    if (now >= report) {
+      LOG(INFO) << "waiting for " << name;
+      report = now + kReportEvery;
+    }
+  }
+
+  Session::Options options = options_.session;
+  options.deadline = std::min(deadline, absl::Now() + kRegisterTimeout);
+  options.on_change = [this](const proto::JobState& state,
+                             const absl::Status& status) {
+    OnChange(state, status);
+  };
+  absl::StatusOr<std::unique_ptr<Session>> session =
+      Session::Open(std::move(options));
+  if (!session.ok()) return session.status();
+  session_ = *std::move(session);
+  return absl::OkStatus();
+}
+
+void Membership::OnChange(const proto::JobState& state,
+                          const absl::Status& status) {
+  if (!status.ok()) {
+    on_end_(status);
+  } else if (state.phase() == proto::DONE) {
+    absl::MutexLock lock(&mutex_);
+    done_ = true;
+  }
+}
+
+bool Membership::AwaitSilenceAfterDone(Coordinator* coordinator) {
+  const auto done_or_stopping = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return done_ || stopping_;
+  };
+  {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&done_or_stopping));
+  }
+  absl::Time reached = absl::Now();
+  while (absl::Now() - reached < options_.silence_after_done) {
+    if (coordinator->IsReachable()) reached = absl::Now();
+    absl::MutexLock lock(&mutex_);
+    if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kPoll)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace holdfast

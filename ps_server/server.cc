@@ -1,0 +1,342 @@
+#include "ps_server/server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/impl/service_type.h>
+#include <grpcpp/resource_quota.h>
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/base/call_once.h"
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "common/clock.h"
+#include "common/rpc/channel.h"
+#include "common/rpc_limits.h"
+#include "common/strand.h"
+#include "glog/logging.h"
+#include "ps_server/coordinator/coordinator.h"
+#include "ps_server/listen_address.h"
+#include "ps_server/membership.h"
+#include "ps_server/service/coordinator_service.h"
+#include "ps_server/service/shard_links.h"
+#include "ps_server/service/shard_service.h"
+#include "ps_server/shard/shard.h"
+
+namespace holdfast {
+namespace {
+
+// How often the machines are told the time.
+constexpr absl::Duration kTick = absl::Milliseconds(50);
+// How long a ps that is told to stop tries to say so to the coordinator.
+constexpr absl::Duration kLeaveTimeout = absl::Seconds(3);
+// Threads of the reflection service, the only one that blocks some. Its streams
+// beyond that are refused.
+constexpr int kMaxBlockingThreads = 8;
+
+bool Ended(const proto::JobState& state) {
+  return state.phase() == proto::DONE || state.phase() == proto::FAILED;
+}
+
+// What Wait returns for a job that has ended.
+absl::Status ResultOf(const proto::JobState& state) {
+  return state.phase() == proto::DONE ? absl::OkStatus()
+                                      : absl::AbortedError(state.reason());
+}
+
+// A gRPC server for `services`, with the standard health service and
+// reflection. nullptr when it cannot listen.
+std::unique_ptr<grpc::Server> StartGrpc(
+    const std::string& address, const std::vector<grpc::Service*>& services) {
+  // Both are settings of the process, read by the builder.
+  static absl::once_flag once;
+  absl::call_once(once, [] {
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  });
+
+  grpc::ServerBuilder builder;
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  // Otherwise two processes could listen on one port, and each would get some
+  // of the calls.
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // Clients ping connections on which their calls are parked.
+  builder.AddChannelArgument(
+      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+      static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveTime / 2)));
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
+  grpc::ResourceQuota quota("holdfast");
+  quota.SetMaxThreads(kMaxBlockingThreads);
+  builder.SetResourceQuota(quota);
+
+  int port = 0;
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
+  for (grpc::Service* service : services) builder.RegisterService(service);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  return port == 0 ? nullptr : std::move(server);
+}
+
+}  // namespace
+
+// Members stand in the order in which they are made; Stop goes back.
+class Server::Impl {
+ public:
+  Impl(Options options, std::string listen_address)
+      : options_(std::move(options)),
+        listen_address_(std::move(listen_address)),
+        name_(options_.task.ToString()),
+        shard_(ShardOptions(), &clock_) {}
+  ~Impl() { StopParts(absl::ZeroDuration()); }
+
+  absl::Status Start();
+  absl::Status Wait();
+  void Stop(const std::string& reason);
+
+ private:
+  bool coordinates() const { return options_.task.index == 0; }
+  std::string CoordinatorAddress() const {
+    return *options_.cluster.Address({kPsJob, 0});
+  }
+  Shard::Options ShardOptions() const {
+    Shard::Options shard;
+    shard.index = options_.task.index;
+    return shard;
+  }
+  void MakeCoordinator();
+  void StartTicking();
+  void Join();
+
+  // Run on the strands.
+  void TickCoordinator();
+  void TickShard();
+
+  // The ps has no more to do: Wait returns `result`. The first call counts.
+  void End(const absl::Status& result) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool has_ended() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return result_.has_value();
+  }
+  // Answers the calls that are parked at a shard whose coordinator is gone.
+  void EndShard(const absl::Status& result);
+  // Calls that are under way get `drain` for their answers.
+  void StopParts(absl::Duration drain);
+
+  const Options options_;
+  const std::string listen_address_;
+  const std::string name_;
+  const SystemClock clock_;
+
+  mutable absl::Mutex mutex_;
+  std::optional<absl::Status> result_ ABSL_GUARDED_BY(mutex_);
+  // Set by Stop; when to end even if somebody has not been told.
+  std::optional<std::string> stop_reason_ ABSL_GUARDED_BY(mutex_);
+  absl::Time stop_deadline_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+
+  // Used on its strand alone, as is the coordinator.
+  Shard shard_;
+  Strand shard_strand_{"shard"};
+
+  // In task 0 only.
+  std::optional<Strand> coordinator_strand_;
+  std::unique_ptr<ShardLinks> links_;
+  std::optional<Coordinator> coordinator_;
+  proto::JobPhase logged_phase_ = proto::STARTING;
+
+  std::unique_ptr<grpc::Service> shard_service_;
+  std::unique_ptr<grpc::Service> coordinator_service_;
+  std::unique_ptr<grpc::Server> grpc_;
+
+  // In all other tasks.
+  std::optional<Membership> membership_;
+};
+
+absl::Status Server::Impl::Start() {
+  shard_service_ = MakeShardService(&shard_, &shard_strand_);
+  if (coordinates()) {
+    MakeCoordinator();
+    coordinator_service_ =
+        MakeCoordinatorService(&*coordinator_, &*coordinator_strand_);
+  } else {
+    coordinator_service_ = MakeNoCoordinatorService(
+        name_, absl::StrCat(TaskId{kPsJob, 0}.ToString(), " at ",
+                            CoordinatorAddress()));
+  }
+  grpc_ = StartGrpc(listen_address_,
+                    {shard_service_.get(), coordinator_service_.get()});
+  if (grpc_ == nullptr) {
+    return absl::UnavailableError("gRPC does not say why");
+  }
+  LOG(INFO) << name_ << " listening on " << listen_address_;
+  StartTicking();
+  if (!coordinates()) Join();
+  return absl::OkStatus();
+}
+
+void Server::Impl::MakeCoordinator() {
+  coordinator_strand_.emplace("coordinator");
+  ShardLinksOptions links;
+  links.local_ps = options_.task.index;
+  links.local_shard = &shard_;
+  links.local_strand = &shard_strand_;
+  links.coordinator_strand = &*coordinator_strand_;
+  links_ = MakeShardLinks(links);
+
+  Coordinator::Options coordinator;
+  coordinator.num_ps = options_.cluster.num_ps();
+  coordinator.num_workers = options_.cluster.num_replicas();
+  coordinator.has_chief = options_.cluster.jobs().count(kChiefJob) > 0;
+  coordinator.lease = options_.lease;
+  coordinator.start_timeout = options_.start_timeout;
+  coordinator.step_timeout = options_.step_timeout;
+  coordinator.address = CoordinatorAddress();
+  coordinator_.emplace(coordinator, &clock_, links_.get());
+}
+
+void Server::Impl::StartTicking() {
+  shard_strand_.TickEvery(kTick, [this] { TickShard(); });
+  if (coordinates()) {
+    coordinator_strand_->TickEvery(kTick, [this] { TickCoordinator(); });
+  }
+}
+
+void Server::Impl::Join() {
+  Membership::Options options;
+  options.silence_after_done = options_.lease;
+  options.start_timeout = options_.start_timeout;
+  options.session.task = options_.task;
+  options.session.coordinator = CoordinatorAddress();
+  options.session.address = *options_.cluster.Address(options_.task);
+  options.session.num_ps = options_.cluster.num_ps();
+  options.session.num_workers = options_.cluster.num_replicas();
+  membership_.emplace(std::move(options), [this](const absl::Status& status) {
+    EndShard(status);
+    End(status);
+  });
+}
+
+void Server::Impl::TickCoordinator() {
+  coordinator_->Tick();
+  const proto::JobState& state = coordinator_->state();
+  if (state.phase() != logged_phase_) {
+    logged_phase_ = state.phase();
+    LOG(INFO) << "the job is " << proto::JobPhase_Name(state.phase())
+              << (state.reason().empty() ? "" : ": ") << state.reason();
+  }
+  if (coordinator_->finished()) {
+    End(ResultOf(state));
+    return;
+  }
+  // Whoever does not leave after the end of the job cannot keep this ps from
+  // being stopped.
+  absl::MutexLock lock(&mutex_);
+  if (!has_ended() && absl::Now() > stop_deadline_) {
+    result_ = absl::AbortedError(*stop_reason_);
+  }
+}
+
+void Server::Impl::TickShard() {
+  shard_.Tick();
+  if (!coordinates() && Ended(shard_.state())) End(ResultOf(shard_.state()));
+}
+
+void Server::Impl::EndShard(const absl::Status& result) {
+  proto::EndRequest request;
+  request.mutable_sender()->mutable_task()->set_job(kPsJob);
+  request.mutable_sender()->set_generation(ShardOptions().generation.value());
+  request.mutable_state()->set_phase(result.ok() ? proto::DONE : proto::FAILED);
+  request.mutable_state()->set_reason(std::string(result.message()));
+  shard_strand_.Post([this, request = std::move(request)] {
+    shard_.End(request, [](const absl::StatusOr<proto::EndResponse>&) {});
+  });
+}
+
+void Server::Impl::End(const absl::Status& result) {
+  absl::MutexLock lock(&mutex_);
+  if (!has_ended()) result_ = result;
+}
+
+void Server::Impl::Stop(const std::string& reason) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stop_reason_.has_value()) return;
+    stop_reason_ = reason;
+    stop_deadline_ = absl::Now() + options_.lease;
+  }
+  if (coordinates()) {
+    coordinator_strand_->Post([this, reason] { coordinator_->Fail(reason); });
+  } else {
+    End(absl::AbortedError(reason));
+  }
+}
+
+absl::Status Server::Impl::Wait() {
+  absl::Status result;
+  std::optional<std::string> stop_reason;
+  {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(this, &Impl::has_ended));
+    result = *result_;
+    stop_reason = stop_reason_;
+  }
+  // A shard that was told of the end has no reason to leave.
+  if (membership_.has_value() && stop_reason.has_value()) {
+    membership_->Leave(*stop_reason, absl::Now() + kLeaveTimeout);
+    EndShard(result);
+  }
+  StopParts(options_.drain_timeout);
+  return result;
+}
+
+// Each part before those that it uses.
+void Server::Impl::StopParts(absl::Duration drain) {
+  membership_.reset();
+  if (grpc_ != nullptr) {
+    grpc_->Shutdown(absl::ToChronoTime(absl::Now() + drain));
+    grpc_.reset();
+  }
+  if (coordinator_strand_.has_value()) coordinator_strand_->Stop();
+  links_.reset();
+  shard_strand_.Stop();
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
+  const std::string name = options.task.ToString();
+  if (options.task.job != kPsJob) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is not a task of job \"ps\""));
+  }
+  const absl::StatusOr<std::string> own = options.cluster.Address(options.task);
+  if (!own.ok()) return own.status();
+
+  const std::string where =
+      options.listen_address.empty() ? *own : options.listen_address;
+  const auto cannot_listen = [&](const absl::Status& why) {
+    return absl::Status(why.code(), absl::StrCat(name, " cannot listen on ",
+                                                 where, ": ", why.message()));
+  };
+  const absl::StatusOr<std::string> address =
+      ListenAddress(where, options.insecure);
+  if (!address.ok()) return cannot_listen(address.status());
+  auto impl = std::make_unique<Impl>(std::move(options), *address);
+  if (absl::Status status = impl->Start(); !status.ok()) {
+    return cannot_listen(status);
+  }
+  return std::unique_ptr<Server>(new Server(std::move(impl)));
+}
+
+Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Server::~Server() = default;
+
+absl::Status Server::Wait() { return impl_->Wait(); }
+void Server::Stop(const std::string& reason) { impl_->Stop(reason); }
+
+}  // namespace holdfast

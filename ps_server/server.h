@@ -1,0 +1,75 @@
+#ifndef HOLDFAST_PS_SERVER_SERVER_H_
+#define HOLDFAST_PS_SERVER_SERVER_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/cluster_spec.h"
+#include "common/task_id.h"
+
+namespace holdfast {
+
+// One ps task of a cluster: its shard, in task 0 also the job's coordinator,
+// and the gRPC server before them.
+//
+// Thread-safe.
+class Server {
+ public:
+  struct Options {
+    ClusterSpec cluster;
+    // Of job "ps".
+    TaskId task;
+    // Where to listen, host:port. Empty: where the ClusterSpec says that the
+    // task is. For machines whose name in the ClusterSpec is not an address of
+    // theirs.
+    std::string listen_address;
+    // Whether to listen where other machines may connect, unencrypted.
+    bool insecure = false;
+    // How long a task may be silent before it counts as lost. A longer one
+    // forgives longer pauses, and tells of a death later. Of task 0.
+    absl::Duration lease = absl::Seconds(10);
+    // How long the job may wait for tasks that have not started.
+    absl::Duration start_timeout = absl::Seconds(300);
+    // How long a step may stay open, where the job does not say. Of task 0.
+    absl::Duration step_timeout = absl::Seconds(300);
+    // How long answers may take to leave once the job has ended. A longer one
+    // waits longer for a peer that does not read.
+    absl::Duration drain_timeout = absl::Seconds(3);
+  };
+
+  // Listens, and begins to join in the background; other tasks may start later.
+  // Errors name the task, and the address where that is at fault:
+  // INVALID_ARGUMENT when the cluster has no such ps; as ListenAddress for
+  // where it listens.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(Options options);
+
+  // As Stop, and does not tell the other tasks: to them it is as if the process
+  // had died.
+  ~Server();
+
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Waits until this ps has no more to do, and stops it in order. OK when the
+  // job is DONE; ABORTED with the reason when it has failed; UNAVAILABLE or the
+  // coordinator's own error when this ps could not join or stay. To be called
+  // by one thread, once.
+  absl::Status Wait();
+
+  // Ends the job for `reason`, which the other tasks are told, or, after its
+  // end, this ps alone. Returns at once; Wait returns at most a lease later.
+  void Stop(const std::string& reason);
+
+ private:
+  class Impl;
+  explicit Server(std::unique_ptr<Impl> impl);
+
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_SERVER_H_

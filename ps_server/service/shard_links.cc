@@ -1,0 +1,183 @@
+#include "ps_server/service/shard_links.h"
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status.h"
+#include "common/task_id.h"
+#include "proto/shard.grpc.pb.h"
+
+namespace holdfast {
+namespace {
+
+using Stub = proto::Shard::Stub;
+using AsyncStub = proto::Shard::StubInterface::async_interface;
+
+// A call to another ps, from its sending to its end.
+template <typename Request, typename Response>
+struct RemoteCall {
+  grpc::ClientContext context;
+  std::shared_ptr<Stub> stub;
+  // Names the call in errors.
+  std::string what;
+  Request request;
+  Response response;
+  Reply<Response> reply;
+};
+
+class GrpcShardLinks final : public ShardLinks {
+ public:
+  explicit GrpcShardLinks(const ShardLinksOptions& options)
+      : options_(options) {}
+
+  ~GrpcShardLinks() override {
+    absl::MutexLock lock(&mutex_);
+    for (grpc::ClientContext* context : under_way_) context->TryCancel();
+    const auto none_under_way = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return under_way_.empty();
+    };
+    mutex_.Await(absl::Condition(&none_under_way));
+  }
+
+  void SetAddress(uint32_t ps, const std::string& address) override {
+    remotes_[ps] = {address, proto::Shard::NewStub(
+                                 MakeChannel(address, ChannelKind::kControl))};
+  }
+
+  void Create(uint32_t ps, const proto::CreateRequest& request,
+              Reply<proto::CreateResponse> reply) override {
+    Call(ps, "Create", &Shard::Create, &AsyncStub::Create, request,
+         std::move(reply));
+  }
+  void Commit(uint32_t ps, const proto::CommitRequest& request,
+              Reply<proto::CommitResponse> reply) override {
+    Call(ps, "Commit", &Shard::Commit, &AsyncStub::Commit, request,
+         std::move(reply));
+  }
+  void End(uint32_t ps, const proto::EndRequest& request,
+           Reply<proto::EndResponse> reply) override {
+    Call(ps, "End", &Shard::End, &AsyncStub::End, request, std::move(reply));
+  }
+
+ private:
+  struct Remote {
+    std::string address;
+    std::shared_ptr<Stub> stub;
+  };
+
+  template <typename Request, typename Response>
+  using LocalMethod = void (Shard::*)(const Request&, Reply<Response>);
+  template <typename Request, typename Response>
+  using RemoteMethod = void (AsyncStub::*)(grpc::ClientContext*, const Request*,
+                                           Response*,
+                                           std::function<void(grpc::Status)>);
+
+  template <typename Request, typename Response>
+  void Call(uint32_t ps, const char* method,
+            LocalMethod<Request, Response> local,
+            RemoteMethod<Request, Response> remote, const Request& request,
+            Reply<Response> reply) {
+    if (ps == options_.local_ps) {
+      CallLocal(local, request, std::move(reply));
+    } else {
+      CallRemote(ps, method, remote, request, std::move(reply));
+    }
+  }
+
+  template <typename Request, typename Response>
+  void CallLocal(LocalMethod<Request, Response> method, const Request& request,
+                 Reply<Response> reply) {
+    options_.local_strand->Post([shard = options_.local_shard, method, request,
+                                 reply = PostHome(std::move(reply))]() mutable {
+      (shard->*method)(request, std::move(reply));
+    });
+  }
+
+  template <typename Request, typename Response>
+  void CallRemote(uint32_t ps, const char* name,
+                  RemoteMethod<Request, Response> method,
+                  const Request& request, Reply<Response> reply)
+      ABSL_LOCKS_EXCLUDED(mutex_) {
+    const TaskId task = {kPsJob, ps};
+    const auto remote = remotes_.find(ps);
+    if (remote == remotes_.end()) {
+      PostHome(std::move(reply))(absl::UnavailableError(
+          absl::StrCat(name, ": ", task.ToString(), " has not joined")));
+      return;
+    }
+    auto* call = new RemoteCall<Request, Response>;
+    call->stub = remote->second.stub;
+    call->what = absl::StrCat(name, " at ", task.ToString(), ", ",
+                              remote->second.address);
+    call->request = request;
+    call->reply = PostHome(std::move(reply));
+    call->context.set_deadline(
+        absl::ToChronoTime(absl::Now() + options_.call_timeout));
+    {
+      absl::MutexLock lock(&mutex_);
+      under_way_.insert(&call->context);
+    }
+    (call->stub->async()->*method)(
+        &call->context, &call->request, &call->response,
+        [this, call](grpc::Status status) { Finish(call, status); });
+  }
+
+  template <typename Request, typename Response>
+  void Finish(RemoteCall<Request, Response>* call, const grpc::Status& status)
+      ABSL_LOCKS_EXCLUDED(mutex_) {
+    if (status.ok()) {
+      call->reply(std::move(call->response));
+    } else {
+      const absl::Status error = FromGrpcStatus(status);
+      call->reply(absl::Status(
+          error.code(), absl::StrCat(call->what, ": ", error.message())));
+    }
+    {
+      // The last access to *this: the destructor may be waiting for it.
+      absl::MutexLock lock(&mutex_);
+      under_way_.erase(&call->context);
+    }
+    delete call;
+  }
+
+  // A reply that runs `reply` where the coordinator lives.
+  template <typename Response>
+  Reply<Response> PostHome(Reply<Response> reply) {
+    return [home = options_.coordinator_strand,
+            reply = std::move(reply)](absl::StatusOr<Response> result) mutable {
+      home->Post(
+          [reply = std::move(reply), result = std::move(result)]() mutable {
+            reply(std::move(result));
+          });
+    };
+  }
+
+  const ShardLinksOptions options_;
+
+  // Used on the coordinator's strand alone.
+  std::map<uint32_t, Remote> remotes_;
+
+  absl::Mutex mutex_;
+  absl::flat_hash_set<grpc::ClientContext*> under_way_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+std::unique_ptr<ShardLinks> MakeShardLinks(const ShardLinksOptions& options) {
+  return std::make_unique<GrpcShardLinks>(options);
+}
+
+}  // namespace holdfast

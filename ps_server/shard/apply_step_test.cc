@@ -1,0 +1,256 @@
+#include "ps_server/shard/apply_step.h"
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/buffer.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+
+constexpr size_t kChunk = kChunkElements;
+
+proto::Variable Variable(const std::string& name, int64_t size, float value,
+                         uint32_t optimizer = 0) {
+  proto::Variable variable;
+  variable.set_name(name);
+  variable.add_shape(size);
+  variable.set_dtype(proto::FLOAT32);
+  variable.mutable_initializer()->mutable_constant()->set_value(value);
+  variable.set_optimizer(optimizer);
+  return variable;
+}
+
+Buffer Bytes(const std::vector<float>& values) {
+  return Buffer::FromString(
+      std::string(reinterpret_cast<const char*>(values.data()),
+                  values.size() * sizeof(float)));
+}
+
+// The same bytes in spans that end at `cuts`, each in memory of its own.
+Buffer Cut(const std::vector<float>& values, const std::vector<size_t>& cuts) {
+  const Buffer whole = Bytes(values);
+  Buffer result;
+  size_t begin = 0;
+  const auto add = [&](size_t end) {
+    std::string span(end - begin, '\0');
+    whole.Sub(begin, end - begin).CopyTo(span.data());
+    result.Append(Buffer::FromString(std::move(span)));
+    begin = end;
+  };
+  for (const size_t cut : cuts) add(cut);
+  add(whole.size());
+  return result;
+}
+
+// Variables with optimizers, and what steps make of them.
+class Bench {
+ public:
+  Bench(const std::vector<proto::Variable>& variables,
+        const std::vector<proto::Optimizer>& optimizers) {
+    proto::Declaration declaration;
+    std::vector<proto::Slice> placed;
+    for (const proto::Variable& variable : variables) {
+      *declaration.add_variables() = variable;
+      proto::Slice slice;
+      slice.set_variable(variable.name());
+      slice.set_size(variable.shape(0));
+      placed.push_back(slice);
+    }
+    std::vector<size_t> slots;
+    for (const proto::Optimizer& optimizer : optimizers) {
+      optimizers_.push_back(MakeOptimizer(optimizer));
+      slots.push_back(optimizers_.back()->num_slots());
+      scalars_.emplace_back().set_learning_rate(optimizer.learning_rate());
+    }
+    store_ = *DenseStore::Create(declaration, placed, 0, slots);
+  }
+
+  void Step(const std::vector<WeightedGradient>& gradients) {
+    ApplyStep(gradients, scalars_, optimizers_, store_.get());
+  }
+  std::vector<float> Values(size_t slice) const {
+    const Buffer read =
+        store_->Read(*store_->newest(), slice, 0, store_->slices()[slice].size);
+    std::vector<float> values(read.size() / sizeof(float));
+    read.CopyTo(values.data());
+    return values;
+  }
+  DenseStore& store() { return *store_; }
+
+ private:
+  std::vector<std::unique_ptr<Optimizer>> optimizers_;
+  std::vector<proto::StepScalars> scalars_;
+  std::unique_ptr<DenseStore> store_;
+};
+
+proto::Optimizer Sgd(float rate) {
+  proto::Optimizer optimizer;
+  optimizer.set_learning_rate(rate);
+  optimizer.mutable_sgd();
+  return optimizer;
+}
+
+proto::Optimizer Momentum(float rate, float momentum) {
+  proto::Optimizer optimizer;
+  optimizer.set_learning_rate(rate);
+  optimizer.mutable_momentum()->set_momentum(momentum);
+  return optimizer;
+}
+
+TEST(ApplyStepTest, AWeightedSumByHand) {
+  Bench bench({Variable("w", 2, 10)}, {Sgd(0.5f)});
+  // 0.25 {8, -4} + 0.75 {4, 16} = {5, 11};  10 - 0.5 {5, 11} = {7.5, 4.5}.
+  bench.Step({{0.25f, {Bytes({8, -4})}}, {0.75f, {Bytes({4, 16})}}});
+  EXPECT_THAT(bench.Values(0), ElementsAre(7.5f, 4.5f));
+  EXPECT_EQ(bench.store().newest()->number, GlobalStep(1));
+  // One alone, scaled: 0.5 {2, 4} = {1, 2};  {7.5, 4.5} - 0.5 {1, 2}.
+  bench.Step({{0.5f, {Bytes({2, 4})}}});
+  EXPECT_THAT(bench.Values(0), ElementsAre(7, 3.5f));
+  EXPECT_EQ(bench.store().newest()->number, GlobalStep(2));
+}
+
+// In float32 2^24 + 1 is 2^24 (a tie, to even), so
+//   (2^24 + 1) + 1 = 2^24,   (1 + 1) + 2^24 = 2^24 + 2.
+TEST(ApplyStepTest, AddsInTheOrderGiven) {
+  const WeightedGradient big = {1, {Bytes({0x1p24f})}};
+  const WeightedGradient one = {1, {Bytes({1})}};
+  const struct {
+    const char* what;
+    std::vector<WeightedGradient> gradients;
+    float sum;
+  } kCases[] = {
+      {"big, one, one", {big, one, one}, 0x1p24f},
+      {"one, big, one", {one, big, one}, 0x1p24f},
+      {"one, one, big", {one, one, big}, 0x1p24f + 2},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.what);
+    Bench bench({Variable("w", 1, 0)}, {Sgd(1)});
+    bench.Step(c.gradients);
+    EXPECT_THAT(bench.Values(0), ElementsAre(-c.sum));
+  }
+}
+
+// Rounded at each operation, not once at the end of a fused one. With
+// g = 1 + 2^-12, the product g g = 1 + 2^-11 + 2^-24 rounds to 1 + 2^-11 (a
+// tie, to even); with -(1 + 2^-11) added it is 0, where a fused multiply-add
+// keeps 2^-24.
+TEST(ApplyStepTest, RoundsTheProductBeforeItIsAdded) {
+  const float g = 1 + 0x1p-12f;
+  Bench bench({Variable("w", 64, 0)}, {Sgd(1)});
+  bench.Step({{1, {Bytes(std::vector<float>(64, -(1 + 0x1p-11f)))}},
+              {g, {Bytes(std::vector<float>(64, g))}}});
+  EXPECT_THAT(bench.Values(0), Each(0.0f));
+}
+
+TEST(ApplyStepTest, SlotsAndOptimizersGoByVariable) {
+  Bench bench(
+      {Variable("m", 1, 1, 1), Variable("s", 1, 1, 0), Variable("f", 1, 1, 1)},
+      {Sgd(0.25f), Momentum(0.5f, 0.5f)});
+  const auto gradient = [](float m, float s, float f) {
+    return std::vector<WeightedGradient>{
+        {1, {Bytes({m}), Bytes({s}), Bytes({f})}}};
+  };
+  // m: a = 1, w = 1 - 0.5 = 0.5;        s: 1 - 0.25 2 = 0.5;
+  // f: a = 4, w = 1 - 2 = -1.
+  bench.Step(gradient(1, 2, 4));
+  EXPECT_THAT(bench.Values(0), ElementsAre(0.5f));
+  EXPECT_THAT(bench.Values(1), ElementsAre(0.5f));
+  EXPECT_THAT(bench.Values(2), ElementsAre(-1));
+  // m: a = 0.5 + 1 = 1.5, w = 0.5 - 0.75 = -0.25;   s: 0.5;
+  // f: a = 2 + 0 = 2, w = -1 - 1 = -2.
+  bench.Step(gradient(1, 0, 0));
+  EXPECT_THAT(bench.Values(0), ElementsAre(-0.25f));
+  EXPECT_THAT(bench.Values(1), ElementsAre(0.5f));
+  EXPECT_THAT(bench.Values(2), ElementsAre(-2));
+}
+
+TEST(ApplyStepTest, WhatIsNotTrainableStays) {
+  proto::Variable frozen = Variable("frozen", 2, 3);
+  frozen.set_trainable(false);
+  Bench bench({frozen, Variable("w", 1, 1)}, {Sgd(1)});
+  bench.Step({{1, {Buffer(), Bytes({1})}}});
+  EXPECT_THAT(bench.Values(0), ElementsAre(3, 3));
+  EXPECT_THAT(bench.Values(1), ElementsAre(0));
+}
+
+TEST(ApplyStepTest, AVariableWithoutElements) {
+  Bench bench({Variable("none", 0, 0), Variable("w", 1, 1)}, {Sgd(1)});
+  bench.Step({{1, {Buffer(), Bytes({1})}}, {1, {Buffer(), Bytes({1})}}});
+  EXPECT_THAT(bench.Values(1), ElementsAre(-1));
+  EXPECT_EQ(bench.store().newest()->number, GlobalStep(1));
+}
+
+// Three chunks, the last of 13 elements; gradients that came in spans whose
+// borders lie inside elements, at chunks' borders, and beside them.
+TEST(ApplyStepTest, SeveralChunksAndBuffersCutInsideElements) {
+  constexpr size_t kSize = 2 * kChunk + 13;
+  std::vector<float> a(kSize), b(kSize);
+  for (size_t i = 0; i < kSize; ++i) {
+    a[i] = static_cast<float>(i % 1021) / 7;
+    b[i] = 3.0f / static_cast<float>(1 + i % 499);
+  }
+  const std::vector<std::vector<size_t>> kCuts = {
+      {},
+      {1, 2, 3, 4, 5},
+      {4 * kChunk - 1, 4 * kChunk + 1, 8 * kChunk + 3},
+      {4 * kChunk, 8 * kChunk},
+      {8191, 8193, 16385, 4 * kSize - 1},
+      // Misaligned from the front on.
+      {3, 1000003, 2000002},
+  };
+  for (size_t which = 0; which < kCuts.size(); ++which) {
+    SCOPED_TRACE(which);
+    Bench bench({Variable("w", kSize, 1)}, {Momentum(0.5f, 0.5f)});
+    std::vector<float> value(kSize, 1), slot(kSize, 0);
+    for (int step = 0; step < 2; ++step) {
+      bench.Step({{0.3f, {Cut(a, kCuts[which])}},
+                  {0.7f, {Cut(b, kCuts[kCuts.size() - 1 - which])}}});
+      for (size_t i = 0; i < kSize; ++i) {
+        float g = 0.3f * a[i];
+        g += 0.7f * b[i];
+        slot[i] = 0.5f * slot[i] + g;
+        value[i] = value[i] - 0.5f * slot[i];
+      }
+    }
+    const std::vector<float> values = bench.Values(0);
+    ASSERT_EQ(values.size(), kSize);
+    EXPECT_EQ(std::memcmp(values.data(), value.data(), kSize * sizeof(float)),
+              0);
+  }
+}
+
+// Memory of an old version is used again for the next one: whatever stands in
+// it must not show.
+TEST(ApplyStepTest, WhatIsLeftInUsedMemoryDoesNotShow) {
+  Bench bench({Variable("w", 3, 0)}, {Sgd(1)});
+  for (int step = 1; step <= 6; ++step) {
+    bench.Step({{1, {Bytes({-1, -2, -3})}}});
+    const float n = static_cast<float>(step);
+    EXPECT_THAT(bench.Values(0), ElementsAre(n, 2 * n, 3 * n));
+  }
+}
+
+TEST(ApplyStepTest, AHeldVersionIsNotWrittenTo) {
+  Bench bench({Variable("w", 2, 1)}, {Sgd(1)});
+  const auto held = bench.store().newest();
+  const Buffer read = bench.store().Read(*held, 0, 0, 2);
+  for (int step = 0; step < 5; ++step) {
+    bench.Step({{1, {Bytes({1, 1})}}});
+    std::vector<float> values(2);
+    read.CopyTo(values.data());
+    EXPECT_THAT(values, ElementsAre(1, 1)) << "after step " << step;
+  }
+  EXPECT_THAT(bench.Values(0), ElementsAre(-4, -4));
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,1251 @@
+#include "ps_server/shard/shard.h"
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/buffer.h"
+#include "common/rpc_limits.h"
+#include "common/task_id.h"
+#include "common/tensor_piece.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ps_server/shard/testing.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+using ::testing::SizeIs;
+
+constexpr absl::StatusCode kAborted = absl::StatusCode::kAborted;
+constexpr absl::StatusCode kExists = absl::StatusCode::kAlreadyExists;
+constexpr absl::StatusCode kExhausted = absl::StatusCode::kResourceExhausted;
+constexpr absl::StatusCode kInternal = absl::StatusCode::kInternal;
+constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr absl::StatusCode kNotFound = absl::StatusCode::kNotFound;
+constexpr absl::StatusCode kNotReady = absl::StatusCode::kFailedPrecondition;
+constexpr absl::StatusCode kDenied = absl::StatusCode::kPermissionDenied;
+
+constexpr uint32_t kThisPs = 1;
+
+proto::Sender Sender(const std::string& job, uint32_t index,
+                     uint64_t incarnation = 1, uint64_t generation = 1) {
+  proto::Sender sender;
+  sender.mutable_task()->set_job(job);
+  sender.mutable_task()->set_index(index);
+  sender.set_incarnation(incarnation);
+  sender.set_generation(generation);
+  return sender;
+}
+
+proto::Sender Coordinator() { return Sender(kPsJob, 0, 0); }
+proto::Sender Reader() { return Sender("client", 0, 0); }
+
+Buffer Bytes(const std::vector<float>& values) {
+  return Buffer::FromString(
+      std::string(reinterpret_cast<const char*>(values.data()),
+                  values.size() * sizeof(float)));
+}
+
+TensorPiece Tensor(const std::string& variable,
+                   const std::vector<int64_t>& shape,
+                   const std::vector<float>& values, uint64_t begin = 0) {
+  TensorPiece piece;
+  piece.variable = variable;
+  piece.shape = shape;
+  piece.begin = begin;
+  piece.data = Bytes(values);
+  return piece;
+}
+
+// "w" [2,2] of ones, "b" [2] of zeros, "frozen" [1] of 3 on this ps, and "far"
+// [8] on another. SGD with learning rate 0.5, or momentum 0.5 with 0.5.
+proto::CreateRequest MakeCreate(uint32_t n = 2, uint32_t m = 2,
+                                bool momentum = false) {
+  proto::CreateRequest request;
+  *request.mutable_sender() = Coordinator();
+  proto::Declaration& declaration = *request.mutable_declaration();
+  const auto add = [&](const std::string& name,
+                       const std::vector<int64_t>& shape, float value,
+                       uint32_t ps) {
+    proto::Variable& variable = *declaration.add_variables();
+    variable.set_name(name);
+    variable.mutable_shape()->Assign(shape.begin(), shape.end());
+    variable.set_dtype(proto::FLOAT32);
+    variable.mutable_initializer()->mutable_constant()->set_value(value);
+    proto::Slice& slice = *request.add_slices();
+    slice.set_variable(name);
+    slice.set_size(1);
+    for (const int64_t d : shape) slice.set_size(slice.size() * d);
+    slice.set_ps(ps);
+  };
+  add("w", {2, 2}, 1, kThisPs);
+  add("far", {8}, 0, kThisPs + 1);
+  add("b", {2}, 0, kThisPs);
+  add("frozen", {1}, 3, kThisPs);
+  declaration.mutable_variables(3)->set_trainable(false);
+  proto::Optimizer& optimizer = *declaration.add_optimizers();
+  optimizer.set_learning_rate(0.5f);
+  if (momentum) {
+    optimizer.mutable_momentum()->set_momentum(0.5f);
+  } else {
+    optimizer.mutable_sgd();
+  }
+  auto& mode = *declaration.mutable_consistency()->mutable_synchronous();
+  mode.set_replicas_to_aggregate(n);
+  mode.set_total_num_replicas(m);
+  declaration.set_total_steps(100);
+  return request;
+}
+
+class ShardTest : public ::testing::Test {
+ protected:
+  ShardTest() : shard_(MakeOptions(), &clock_) {}
+
+  void Create(const proto::CreateRequest& request = MakeCreate()) {
+    ASSERT_TRUE(Ask(shard_, &Shard::Create, request).status().ok());
+  }
+
+  // Part `part` of `num_parts` of a push.
+  PushPart Part(uint32_t worker, uint64_t sequence, uint64_t step,
+                std::vector<TensorPiece> tensors, uint32_t part = 0,
+                uint32_t num_parts = 1) {
+    PushPart push;
+    push.sender = Sender(kWorkerJob, worker);
+    push.sequence = PushSequence(sequence);
+    push.step = GlobalStep(step);
+    push.part = part;
+    push.num_parts = num_parts;
+    push.tensors = std::move(tensors);
+    return push;
+  }
+  // A whole push in one part: `w` for each element of w, `b` for those of b.
+  PushPart Whole(uint32_t worker, uint64_t sequence, uint64_t step, float w,
+                 float b = 0) {
+    return Part(worker, sequence, step,
+                {Tensor("w", {2, 2}, {w, w, w, w}), Tensor("b", {2}, {b, b})});
+  }
+  Answer<proto::PushResponse> Push(PushPart part) {
+    Answer<proto::PushResponse> answer;
+    shard_.Push(std::move(part), answer.Catch());
+    return answer;
+  }
+  // Expects the part to be kept.
+  void Stage(PushPart part) {
+    const auto answer = Push(std::move(part));
+    EXPECT_TRUE(answer.status().ok()) << answer.status();
+    EXPECT_EQ(answer->verdict(), proto::VERDICT_UNSPECIFIED);
+  }
+
+  struct Counted {
+    uint32_t worker;
+    uint64_t sequence;
+    float weight;
+  };
+  proto::CommitRequest MakeCommit(uint64_t step,
+                                  const std::vector<Counted>& contributions) {
+    proto::CommitRequest request;
+    *request.mutable_sender() = Coordinator();
+    request.set_step(step);
+    for (const Counted& counted : contributions) {
+      proto::StepContribution& c = *request.add_contributions();
+      c.set_seat(request.contributions_size() - 1);
+      c.mutable_worker()->set_job(kWorkerJob);
+      c.mutable_worker()->set_index(counted.worker);
+      c.set_incarnation(1);
+      c.set_sequence(counted.sequence);
+      c.set_weight(counted.weight);
+    }
+    request.add_scalars()->set_learning_rate(0.5f);
+    return request;
+  }
+  void Commit(uint64_t step, const std::vector<Counted>& contributions) {
+    const auto answer =
+        Ask(shard_, &Shard::Commit, MakeCommit(step, contributions));
+    EXPECT_TRUE(answer.status().ok()) << answer.status();
+    EXPECT_EQ(answer->version(), step + 1);
+    EXPECT_EQ(answer->generation(), 1u);
+    EXPECT_EQ(shard_.version(), GlobalStep(step + 1));
+  }
+  // A step of worker 0 alone, with gradient `w` in each element of w.
+  void Step(uint64_t step, float w) {
+    Stage(Whole(0, step + 1, step, w));
+    Commit(step, {{0, step + 1, 1}});
+  }
+
+  proto::PullRequest MakePull(const std::vector<std::string>& variables) {
+    proto::PullRequest request;
+    *request.mutable_sender() = Reader();
+    for (const std::string& name : variables) {
+      proto::ReadRange& range = *request.add_ranges();
+      range.set_variable(name);
+      range.set_size(name == "w" ? 4 : name == "b" ? 2 : 1);
+    }
+    return request;
+  }
+  Answer<PullReply> PullAtLeast(uint64_t version, uint64_t wait_ms = 1000) {
+    proto::PullRequest request = MakePull({"w"});
+    request.set_min_version(version);
+    request.set_wait_ms(wait_ms);
+    return Ask(shard_, &Shard::Pull, request);
+  }
+  Answer<PullReply> PullExactly(uint64_t version) {
+    proto::PullRequest request = MakePull({"w"});
+    request.set_exact_version(version);
+    return Ask(shard_, &Shard::Pull, request);
+  }
+  static std::vector<float> Values(const Answer<PullReply>& answer, size_t i) {
+    if (i >= answer->tensors.size()) return {};
+    const Buffer& data = answer->tensors[i].data;
+    std::vector<float> values(data.size() / sizeof(float));
+    data.CopyTo(values.data());
+    return values;
+  }
+  std::vector<float> Newest(const std::string& variable) {
+    return Values(Ask(shard_, &Shard::Pull, MakePull({variable})), 0);
+  }
+
+  Answer<proto::PinResponse> Pin(uint64_t hold_ms = 1000) {
+    proto::PinRequest request;
+    *request.mutable_sender() = Reader();
+    request.set_hold_ms(hold_ms);
+    return Ask(shard_, &Shard::Pin, request);
+  }
+  Answer<proto::PinResponse> PinVersion(uint64_t version,
+                                        uint64_t hold_ms = 1000) {
+    proto::PinRequest request;
+    *request.mutable_sender() = Reader();
+    request.set_version(version);
+    request.set_hold_ms(hold_ms);
+    return Ask(shard_, &Shard::Pin, request);
+  }
+  Answer<proto::UnpinResponse> Unpin(uint64_t pin) {
+    proto::UnpinRequest request;
+    *request.mutable_sender() = Reader();
+    request.set_pin(pin);
+    return Ask(shard_, &Shard::Unpin, request);
+  }
+  Answer<proto::EndResponse> End(proto::JobPhase phase,
+                                 const std::string& reason = "") {
+    proto::EndRequest request;
+    *request.mutable_sender() = Coordinator();
+    request.mutable_state()->set_phase(phase);
+    request.mutable_state()->set_reason(reason);
+    return Ask(shard_, &Shard::End, request);
+  }
+  void Pass(absl::Duration time) {
+    clock_.Advance(time);
+    shard_.Tick();
+  }
+
+  static Shard::Options MakeOptions() {
+    Shard::Options options;
+    options.index = kThisPs;
+    return options;
+  }
+
+  FakeClock clock_;
+  Shard shard_;
+};
+
+// ---- Create ----
+
+TEST_F(ShardTest, HasNothingBeforeCreate) {
+  EXPECT_EQ(shard_.state().phase(), proto::STARTING);
+  EXPECT_EQ(shard_.version(), GlobalStep(0));
+  const std::vector<std::string> text = {"/job:ps/task:1", "no variables yet"};
+  EXPECT_TRUE(Fails(Push(Whole(0, 1, 0, 1)).status(), kNotReady, text));
+  EXPECT_TRUE(Fails(PullAtLeast(0).status(), kNotReady, text));
+  EXPECT_TRUE(Fails(Pin().status(), kNotReady, text));
+  EXPECT_TRUE(Fails(Ask(shard_, &Shard::Commit, MakeCommit(0, {})).status(),
+                    kNotReady, text));
+}
+
+TEST_F(ShardTest, CreateMakesWhatIsPlacedHere) {
+  Create();
+  EXPECT_EQ(shard_.state().phase(), proto::TRAINING);
+  const auto pull = Ask(shard_, &Shard::Pull, MakePull({"w", "b", "frozen"}));
+  EXPECT_EQ(pull->version, GlobalStep(0));
+  EXPECT_EQ(pull->generation, Generation(1));
+  EXPECT_EQ(pull->state.phase(), proto::TRAINING);
+  ASSERT_THAT(pull->tensors, SizeIs(3));
+  EXPECT_THAT(Values(pull, 0), ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(Values(pull, 1), ElementsAre(0, 0));
+  EXPECT_THAT(Values(pull, 2), ElementsAre(3));
+  EXPECT_EQ(pull->tensors[0].variable, "w");
+  EXPECT_THAT(pull->tensors[0].shape, ElementsAre(2, 2));
+  EXPECT_EQ(pull->tensors[0].dtype, proto::FLOAT32);
+  EXPECT_TRUE(Fails(Ask(shard_, &Shard::Pull, MakePull({"far"})).status(),
+                    kNotFound, {"variable \"far\" is not on this ps"}));
+}
+
+TEST_F(ShardTest, CreateAgainDoesNothing) {
+  Create();
+  Step(0, 2);  // 1 - 0.5 x 2 = 0
+  Stage(Whole(0, 2, 1, 1));
+  Create();
+  EXPECT_EQ(shard_.version(), GlobalStep(1));
+  EXPECT_THAT(Newest("w"), Each(0.0f));
+  EXPECT_EQ(shard_.staged_bytes(), 6 * 4);
+}
+
+TEST_F(ShardTest, AnotherCreateIsRefused) {
+  Create();
+  const struct {
+    const char* what;
+    std::function<void(proto::CreateRequest&)> change;
+  } kCases[] = {
+      {"seed", [](auto& r) { r.mutable_declaration()->set_seed(5); }},
+      {"an initializer",
+       [](auto& r) {
+         r.mutable_declaration()
+             ->mutable_variables(0)
+             ->mutable_initializer()
+             ->mutable_constant()
+             ->set_value(9);
+       }},
+      {"a place", [](auto& r) { r.mutable_slices(1)->set_ps(0); }},
+      {"a slice less", [](auto& r) { r.mutable_slices()->RemoveLast(); }},
+      {"a slice more", [](auto& r) { *r.add_slices() = r.slices(0); }},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.what);
+    proto::CreateRequest request = MakeCreate();
+    c.change(request);
+    EXPECT_TRUE(Fails(Ask(shard_, &Shard::Create, request).status(), kExists,
+                      {"/job:ps/task:1", "another declaration"}));
+  }
+  EXPECT_THAT(Newest("w"), Each(1.0f));
+}
+
+TEST_F(ShardTest, ADeclarationThatCannotBeIsRefusedAndNothingMade) {
+  const struct {
+    const char* what;
+    std::function<void(proto::CreateRequest&)> change;
+    std::string text;
+  } kCases[] = {
+      {"slice of nothing",
+       [](auto& r) { r.mutable_slices(0)->set_variable("x"); }, "\"x\""},
+      {"slice too long", [](auto& r) { r.mutable_slices(0)->set_size(5); },
+       "\"w\""},
+      {"no optimizer",
+       [](auto& r) { r.mutable_declaration()->clear_optimizers(); },
+       "optimizer 0 of 0"},
+      {"no initializer",
+       [](auto& r) {
+         r.mutable_declaration()->mutable_variables(0)->clear_initializer();
+       },
+       "\"w\""},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.what);
+    proto::CreateRequest request = MakeCreate();
+    c.change(request);
+    EXPECT_TRUE(Fails(Ask(shard_, &Shard::Create, request).status(), kInvalid,
+                      {c.text}));
+    EXPECT_EQ(shard_.state().phase(), proto::STARTING);
+  }
+  Create();
+}
+
+// ---- Who may ----
+
+TEST_F(ShardTest, AnotherGenerationChangesNothing) {
+  Create();
+  Step(0, 2);
+  Stage(Whole(0, 2, 1, 1));
+  const auto pin = Pin();
+  for (const uint64_t generation : {0, 2}) {
+    SCOPED_TRACE(generation);
+    const std::vector<std::string> text = {
+        absl::StrCat("generation ", generation), "/job:ps/task:1 is in 1"};
+
+    PushPart part = Whole(1, 1, 1, 1);
+    part.sender.set_generation(generation);
+    part.acked_through = PushSequence(1000);
+    const auto push = Push(part);
+    EXPECT_EQ(push->verdict(), proto::ABORTED);
+    EXPECT_EQ(push->generation(), 1u);
+
+    proto::PullRequest pull = MakePull({"w"});
+    pull.mutable_sender()->set_generation(generation);
+    EXPECT_TRUE(
+        Fails(Ask(shard_, &Shard::Pull, pull).status(), kAborted, text));
+
+    proto::PinRequest pin_request;
+    *pin_request.mutable_sender() = Sender("client", 0, 0, generation);
+    pin_request.set_hold_ms(1000);
+    EXPECT_TRUE(
+        Fails(Ask(shard_, &Shard::Pin, pin_request).status(), kAborted, text));
+    proto::UnpinRequest unpin;
+    *unpin.mutable_sender() = Sender("client", 0, 0, generation);
+    unpin.set_pin(pin->pin());
+    EXPECT_TRUE(
+        Fails(Ask(shard_, &Shard::Unpin, unpin).status(), kAborted, text));
+
+    proto::CreateRequest create = MakeCreate();
+    create.mutable_sender()->set_generation(generation);
+    EXPECT_TRUE(
+        Fails(Ask(shard_, &Shard::Create, create).status(), kAborted, text));
+    proto::CommitRequest commit = MakeCommit(1, {{0, 2, 1}});
+    commit.mutable_sender()->set_generation(generation);
+    EXPECT_TRUE(
+        Fails(Ask(shard_, &Shard::Commit, commit).status(), kAborted, text));
+    proto::EndRequest end;
+    *end.mutable_sender() = Coordinator();
+    end.mutable_sender()->set_generation(generation);
+    end.mutable_state()->set_phase(proto::FAILED);
+    EXPECT_TRUE(Fails(Ask(shard_, &Shard::End, end).status(), kAborted, text));
+  }
+  EXPECT_EQ(shard_.state().phase(), proto::TRAINING);
+  EXPECT_EQ(shard_.version(), GlobalStep(1));
+  EXPECT_EQ(shard_.staged_bytes(), 6 * 4) << "of worker 0 alone";
+  Stage(Whole(1, 1, 1, 1));
+  Commit(1, {{0, 2, 1}});
+  EXPECT_TRUE(PullExactly(1).status().ok()) << "still pinned";
+}
+
+TEST_F(ShardTest, OnlyTheCoordinatorCreatesCommitsAndEnds) {
+  Create();
+  Stage(Whole(0, 1, 0, 1));
+  for (const proto::Sender& sender :
+       {Sender(kWorkerJob, 0), Sender(kPsJob, 1), Reader()}) {
+    SCOPED_TRACE(sender.ShortDebugString());
+    const std::vector<std::string> text = {
+        absl::StrCat("/job:", sender.task().job()),
+        "what only /job:ps/task:0 may"};
+    proto::CreateRequest create = MakeCreate();
+    *create.mutable_sender() = sender;
+    EXPECT_TRUE(
+        Fails(Ask(shard_, &Shard::Create, create).status(), kDenied, text));
+    proto::CommitRequest commit = MakeCommit(0, {{0, 1, 1}});
+    *commit.mutable_sender() = sender;
+    EXPECT_TRUE(
+        Fails(Ask(shard_, &Shard::Commit, commit).status(), kDenied, text));
+    proto::EndRequest end;
+    *end.mutable_sender() = sender;
+    end.mutable_state()->set_phase(proto::DONE);
+    EXPECT_TRUE(Fails(Ask(shard_, &Shard::End, end).status(), kDenied, text));
+  }
+  EXPECT_EQ(shard_.version(), GlobalStep(0));
+  EXPECT_EQ(shard_.state().phase(), proto::TRAINING);
+}
+
+TEST_F(ShardTest, OnlyWorkersOfTheClusterPush) {
+  Create();
+  const struct {
+    const char* what;
+    proto::Sender sender;
+    std::string text;
+  } kCases[] = {
+      {"a ps", Sender(kPsJob, 1), "(pushed by /job:ps/task:1)"},
+      {"a reader", Reader(), "(pushed by /job:client/task:0)"},
+      {"an evaluator", Sender(kEvaluatorJob, 0), "only a worker"},
+      {"index M", Sender(kWorkerJob, 2), "(pushed by /job:worker/task:2)"},
+      {"not registered", Sender(kWorkerJob, 0, 0), "incarnation 0"},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.what);
+    PushPart part = Whole(0, 1, 0, 1);
+    part.sender = c.sender;
+    EXPECT_TRUE(Fails(Push(part).status(), kInvalid, {c.text}));
+  }
+  EXPECT_EQ(shard_.staged_bytes(), 0);
+  PushPart chief = Whole(0, 1, 0, 1);
+  chief.sender = Sender(kChiefJob, 0);
+  Stage(chief);
+}
+
+// ---- Push ----
+
+TEST_F(ShardTest, PartsAreKeptOnceInAnyOrder) {
+  Create();
+  const std::vector<PushPart> parts = {
+      Part(0, 1, 0, {Tensor("w", {2, 2}, {1, 2}, 0)}, 0, 3),
+      Part(0, 1, 0, {Tensor("b", {2}, {5, 6})}, 1, 3),
+      Part(0, 1, 0, {Tensor("w", {2, 2}, {3, 4}, 2)}, 2, 3),
+  };
+  for (const int i : {2, 2, 0, 1, 0, 2}) {
+    const auto answer = Push(parts[i]);
+    EXPECT_EQ(answer->verdict(), proto::VERDICT_UNSPECIFIED);
+    EXPECT_EQ(answer->version(), 0u);
+    EXPECT_EQ(answer->generation(), 1u);
+  }
+  EXPECT_EQ(shard_.staged_bytes(), 6 * 4);
+  Commit(0, {{0, 1, 1}});
+  // 1 - 0.5 {1, 2, 3, 4};  0 - 0.5 {5, 6}.
+  EXPECT_THAT(Newest("w"), ElementsAre(0.5f, 0, -0.5f, -1));
+  EXPECT_THAT(Newest("b"), ElementsAre(-2.5f, -3));
+  EXPECT_THAT(Newest("frozen"), ElementsAre(3));
+  EXPECT_EQ(shard_.staged_bytes(), 0);
+}
+
+TEST_F(ShardTest, APushThatDoesNotFitIsRefusedByName) {
+  Create();
+  const std::string by = "(pushed by /job:worker/task:1)";
+  const uint64_t most = ~uint64_t{0};
+  const auto part = [&](TensorPiece piece) {
+    return Part(1, 1, 0, {Tensor("b", {2}, {1, 1}), std::move(piece)}, 0, 2);
+  };
+  const auto with = [](TensorPiece piece, auto change) {
+    change(piece);
+    return piece;
+  };
+  const TensorPiece good = Tensor("w", {2, 2}, {1, 1, 1, 1});
+  const struct {
+    const char* what;
+    PushPart part;
+    std::vector<std::string> text;
+  } kCases[] = {
+      {"shape",
+       part(Tensor("w", {4}, {1, 1, 1, 1})),
+       {"variable \"w\": gradient has shape [4], declared [2,2]"}},
+      {"rank 0",
+       part(Tensor("w", {}, {1, 1, 1, 1})),
+       {"variable \"w\": gradient has shape [], declared [2,2]"}},
+      {"shape with more dimensions",
+       part(Tensor("w", {2, 2, 1}, {1, 1, 1, 1})),
+       {"variable \"w\": gradient has shape [2,2,1], declared [2,2]"}},
+      {"dtype",
+       part(
+           with(good, [](auto& p) { p.dtype = proto::DATA_TYPE_UNSPECIFIED; })),
+       {"variable \"w\": gradient is DATA_TYPE_UNSPECIFIED, declared FLOAT32"}},
+      {"name", part(Tensor("v", {2, 2}, {1, 1, 1, 1})), {"variable \"v\""}},
+      {"on another ps", part(Tensor("far", {8}, {1})), {"variable \"far\""}},
+      {"too many elements",
+       part(Tensor("w", {2, 2}, {1, 1, 1, 1, 1})),
+       {"variable \"w\"", "[0, +5)"}},
+      {"begins too late",
+       part(Tensor("w", {2, 2}, {1, 1}, 3)),
+       {"variable \"w\"", "[3, +2)"}},
+      {"begins at 2^64 - 1",
+       part(Tensor("w", {2, 2}, {1, 1}, most)),
+       {"variable \"w\""}},
+      {"not trainable",
+       part(Tensor("frozen", {1}, {1})),
+       {"variable \"frozen\": gradient for a variable that is not trainable"}},
+      {"part of an element",
+       part(with(good, [](auto& p) { p.data = p.data.Sub(0, 15); })),
+       {"variable \"w\": gradient has 15 bytes", "no whole number"}},
+      {"the same elements twice",
+       part(Tensor("b", {2}, {1}, 1)),
+       {"variable \"b\": elements [1, 2) came twice"}},
+      {"part k of k", Part(1, 1, 0, {good}, 2, 2), {"part 2 of 2"}},
+      {"last part uncovered",
+       Part(1, 1, 0, {good}),
+       {"variable \"b\": 0 of 2 elements", "is dropped"}},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.what);
+    std::vector<std::string> text = c.text;
+    text.push_back(by);
+    EXPECT_TRUE(Fails(Push(c.part).status(), kInvalid, text));
+    EXPECT_EQ(shard_.staged_bytes(), 0) << "nothing of the part is kept";
+  }
+  // None of this is in the way of the push as it should be.
+  Stage(Whole(1, 1, 0, 1));
+}
+
+TEST_F(ShardTest, APartThatContradictsThoseHereIsRefused) {
+  Create();
+  Stage(Part(0, 1, 0, {Tensor("w", {2, 2}, {1, 1, 1, 1})}, 0, 2));
+  EXPECT_TRUE(Fails(
+      Push(Part(0, 1, 0, {Tensor("b", {2}, {1, 1})}, 1, 3)).status(), kInvalid,
+      {"push 1 of /job:worker/task:0", "in 3 parts", "in 2",
+       "(pushed by /job:worker/task:0)"}));
+  EXPECT_EQ(shard_.staged_bytes(), 4 * 4);
+}
+
+TEST_F(ShardTest, APushOfAnEarlierStepIsStale) {
+  Create();
+  Step(0, 1);
+  Step(1, 1);
+  for (const uint64_t step : {0, 1}) {
+    const auto answer = Push(Whole(1, 1, step, 1));
+    EXPECT_EQ(answer->verdict(), proto::STALE) << step;
+    EXPECT_EQ(answer->version(), 2u) << "the open step";
+  }
+  EXPECT_EQ(shard_.staged_bytes(), 0);
+}
+
+TEST_F(ShardTest, APushOfALaterStepIsAnError) {
+  Create();
+  EXPECT_TRUE(Fails(Push(Whole(1, 1, 1, 1)).status(), kNotReady,
+                    {"gradient of step 1", "/job:ps/task:1 is at step 0",
+                     "(pushed by /job:worker/task:1)"}));
+  EXPECT_EQ(shard_.staged_bytes(), 0);
+}
+
+TEST_F(ShardTest, ADecidedPushGetsItsFirstVerdictHoweverLate) {
+  Create();
+  Stage(Whole(0, 1, 0, 1));
+  Stage(Whole(1, 1, 0, 1));
+  Commit(0, {{0, 1, 1}});
+  EXPECT_EQ(Push(Whole(0, 1, 0, 1))->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(Push(Whole(1, 1, 0, 1))->verdict(), proto::STALE);
+  // The ledger comes before the step: a decided push is not staged again even
+  // where it claims the open one.
+  EXPECT_EQ(Push(Whole(0, 1, 1, 1))->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(Push(Whole(1, 1, 1, 1))->verdict(), proto::STALE);
+  EXPECT_EQ(shard_.staged_bytes(), 0);
+  for (uint64_t step = 1; step < 4; ++step) Step(step, 1);
+  EXPECT_EQ(Push(Whole(0, 1, 0, 1))->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(Push(Whole(1, 1, 0, 1))->verdict(), proto::STALE);
+}
+
+TEST_F(ShardTest, APushAtOrBelowAckedThroughIsDecided) {
+  Create();
+  Step(0, 1);
+  PushPart next = Whole(0, 5, 1, 1);
+  next.acked_through = PushSequence(4);
+  Stage(next);
+  // 1 was ACCEPTED, 4 never came here; both are known to their worker.
+  EXPECT_EQ(Push(Whole(0, 1, 1, 1))->verdict(), proto::STALE);
+  EXPECT_EQ(Push(Whole(0, 4, 1, 1))->verdict(), proto::STALE);
+  EXPECT_EQ(shard_.staged_bytes(), 6 * 4) << "push 5 alone";
+  // A push cannot tell that it is decided itself.
+  PushPart own = Whole(1, 3, 1, 1);
+  own.acked_through = PushSequence(3);
+  Stage(own);
+}
+
+TEST_F(ShardTest, ThePushesAboveAckedThroughAreBounded) {
+  Create();
+  EXPECT_TRUE(Fails(Push(Whole(0, kMaxUnacknowledgedPushes + 1, 0, 1)).status(),
+                    kExhausted,
+                    {"push 4097 of /job:worker/task:0", "acked_through, 0",
+                     "(pushed by /job:worker/task:0)"}));
+  EXPECT_EQ(shard_.staged_bytes(), 0);
+  Stage(Whole(0, kMaxUnacknowledgedPushes, 0, 1));
+  PushPart acked = Whole(0, kMaxUnacknowledgedPushes + 1, 0, 1);
+  acked.acked_through = PushSequence(1);
+  Stage(acked);
+}
+
+TEST_F(ShardTest, AWorkerHasTwicePlaceForItsSeats) {
+  const struct {
+    uint32_t n, m, place;
+  } kCases[] = {{2, 2, 2}, {1, 2, 2}, {2, 3, 2}, {6, 2, 6}};
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(testing::Message() << "N " << c.n << ", M " << c.m);
+    Shard shard(MakeOptions(), &clock_);
+    ASSERT_TRUE(Ask(shard, &Shard::Create, MakeCreate(c.n, c.m)).status().ok());
+    const auto push = [&](uint32_t worker, uint64_t sequence, uint64_t step) {
+      Answer<proto::PushResponse> answer;
+      shard.Push(Whole(worker, sequence, step, 1), answer.Catch());
+      return answer.status();
+    };
+    for (uint32_t i = 1; i <= c.place; ++i) EXPECT_TRUE(push(0, i, 0).ok());
+    EXPECT_TRUE(Fails(push(0, c.place + 1, 0), kExhausted,
+                      {"(pushed by /job:worker/task:0)"}));
+    EXPECT_EQ(shard.staged_bytes(), c.place * 24);
+    EXPECT_TRUE(push(1, 1, 0).ok()) << "another worker";
+    // The commit of the step makes place.
+    EXPECT_TRUE(
+        Ask(shard, &Shard::Commit, MakeCommit(0, {{0, 1, 1}})).status().ok());
+    EXPECT_EQ(shard.staged_bytes(), 0);
+    EXPECT_TRUE(push(0, c.place + 1, 1).ok());
+  }
+}
+
+TEST_F(ShardTest, AShardWithoutAShareTakesAnEmptyPart) {
+  proto::CreateRequest create = MakeCreate();
+  for (proto::Slice& slice : *create.mutable_slices()) slice.set_ps(0);
+  Create(create);
+  Stage(Part(0, 1, 0, {}));
+  Commit(0, {{0, 1, 1}});
+  EXPECT_EQ(shard_.version(), GlobalStep(1));
+  EXPECT_TRUE(
+      Fails(Ask(shard_, &Shard::Commit, MakeCommit(1, {{0, 2, 1}})).status(),
+            kInternal, {"push 2 of /job:worker/task:0"}))
+      << "even here a step is made of pushes that have come";
+}
+
+// ---- Commit ----
+
+TEST_F(ShardTest, AStepByHand) {
+  Create(MakeCreate(2, 2, /*momentum=*/true));
+  // Step 0: g = 0.25 x 4 + 0.75 x 8 = 7;  a = 7;  w = 1 - 0.5 x 7 = -2.5.
+  Stage(Whole(0, 1, 0, 4));
+  Stage(Whole(1, 1, 0, 8));
+  Commit(0, {{0, 1, 0.25f}, {1, 1, 0.75f}});
+  EXPECT_THAT(Newest("w"), Each(-2.5f));
+  // Step 1: g = 0.5 x 2 + 0.5 x -1 = 0.5;  a = 3.5 + 0.5 = 4;
+  // w = -2.5 - 0.5 x 4 = -4.5.
+  Stage(Whole(0, 2, 1, 2));
+  Stage(Whole(1, 2, 1, -1));
+  Commit(1, {{0, 2, 0.5f}, {1, 2, 0.5f}});
+  EXPECT_THAT(Newest("w"), Each(-4.5f));
+  EXPECT_THAT(Newest("frozen"), ElementsAre(3));
+}
+
+// 2^24 + 1 is 2^24 in float32 (a tie, to even): (2^24 + 1) + 1 = 2^24, but
+// (1 + 1) + 2^24 = 2^24 + 2. In the order of S, not of arrival or of workers.
+TEST_F(ShardTest, SumsInTheOrderOfS) {
+  Create(MakeCreate(6, 2));
+  // Worker 0 has the big one, worker 1 two small ones; b begins at 0.
+  const auto stage = [&](uint64_t step, uint64_t base) {
+    Stage(Whole(1, base + 2, step, 0, 1));
+    Stage(Whole(0, base + 1, step, 0, 0x1p24f));
+    Stage(Whole(1, base + 1, step, 0, 1));
+  };
+  stage(0, 0);
+  Commit(0, {{0, 1, 1}, {1, 1, 1}, {1, 2, 1}});
+  EXPECT_THAT(Newest("b"), Each(-0x1p23f));  // 0 - 0.5 x 2^24
+  stage(1, 2);
+  Commit(1, {{1, 3, 1}, {1, 4, 1}, {0, 3, 1}});
+  // -2^23 - 0.5 (2^24 + 2) = -2^24 - 1, which is -2^24 again; so look at the
+  // third step, from zero: 2^24 is taken away first.
+  stage(2, 4);
+  Commit(2, {{0, 5, -2}});  // -2^24 + 2^24 = 0
+  EXPECT_THAT(Newest("b"), Each(0.0f));
+  stage(3, 6);
+  Commit(3, {{1, 7, 1}, {1, 8, 1}, {0, 7, 1}});
+  EXPECT_THAT(Newest("b"), Each(-(0x1p23f + 1)));
+}
+
+TEST_F(ShardTest, CommitAgainDoesNothing) {
+  Create(MakeCreate(2, 2, /*momentum=*/true));
+  Step(0, 2);  // a = 2, w = 0
+  const proto::CommitRequest commit = MakeCommit(0, {{0, 1, 1}});
+  for (int i = 0; i < 2; ++i) {
+    const auto again = Ask(shard_, &Shard::Commit, commit);
+    EXPECT_EQ(again->version(), 1u);
+  }
+  EXPECT_EQ(shard_.version(), GlobalStep(1));
+  EXPECT_THAT(Newest("w"), Each(0.0f));
+  Step(1, 2);  // a = 1 + 2 = 3, w = -1.5
+  EXPECT_EQ(Ask(shard_, &Shard::Commit, commit)->version(), 2u);
+  EXPECT_THAT(Newest("w"), Each(-1.5f));
+}
+
+TEST_F(ShardTest, ACommitThatCannotBeIsAnErrorAndChangesNothing) {
+  Create();
+  Stage(Whole(0, 1, 0, 2));
+  Stage(Part(1, 1, 0, {Tensor("w", {2, 2}, {1, 1, 1, 1})}, 0, 2));
+  const float kNan = std::numeric_limits<float>::quiet_NaN();
+  const float kInf = std::numeric_limits<float>::infinity();
+  proto::CommitRequest no_scalars = MakeCommit(0, {{0, 1, 1}});
+  no_scalars.clear_scalars();
+  proto::CommitRequest second_life = MakeCommit(0, {{0, 1, 1}});
+  second_life.mutable_contributions(0)->set_incarnation(2);
+  const struct {
+    const char* what;
+    proto::CommitRequest request;
+    std::string text;
+  } kCases[] = {
+      {"ahead", MakeCommit(1, {{0, 1, 1}}), "the shard is at step 0"},
+      {"missing push", MakeCommit(0, {{0, 1, 0.5f}, {1, 7, 0.5f}}),
+       "push 7 of /job:worker/task:1 (incarnation 1) is not on this ps"},
+      {"of another life", second_life, "incarnation 2"},
+      {"not whole", MakeCommit(0, {{0, 1, 0.5f}, {1, 1, 0.5f}}),
+       "push 1 of /job:worker/task:1 (incarnation 1): variable \"b\": 0 of 2"},
+      {"NaN", MakeCommit(0, {{0, 1, kNan}}), "a weight of nan"},
+      {"infinite", MakeCommit(0, {{0, 1, kInf}}), "a weight of inf"},
+      {"NaN of one without parts", MakeCommit(0, {{0, 1, 1}, {1, 9, kNan}}),
+       "push 9 of /job:worker/task:1"},
+      {"no scalars", no_scalars, "scalars of 0 optimizers, declared 1"},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.what);
+    EXPECT_TRUE(Fails(Ask(shard_, &Shard::Commit, c.request).status(),
+                      kInternal,
+                      {absl::StrCat("commit of step ", c.request.step(),
+                                    " at /job:ps/task:1"),
+                       c.text}));
+    EXPECT_EQ(shard_.version(), GlobalStep(0));
+  }
+  EXPECT_THAT(Newest("w"), Each(1.0f));
+  EXPECT_EQ(shard_.staged_bytes(), 24 + 16);
+  // No verdict was noted either: the push counts when the right one comes.
+  Stage(Whole(0, 1, 0, 2));
+  Commit(0, {{0, 1, 1}});
+  EXPECT_THAT(Newest("w"), Each(0.0f));
+}
+
+TEST_F(ShardTest, WhenEveryWeightIs0TheVersionMovesAndNothingElse) {
+  Create(MakeCreate(2, 2, /*momentum=*/true));
+  Step(0, 2);  // a = 2, w = 1 - 1 = 0
+  // One has parts all the same (clipped to nothing), the other none.
+  Stage(Whole(0, 2, 1, 100));
+  Commit(1, {{0, 2, 0}, {1, 1, 0}});
+  EXPECT_THAT(Newest("w"), Each(0.0f));
+  EXPECT_EQ(shard_.staged_bytes(), 0);
+  EXPECT_EQ(Push(Whole(0, 2, 1, 100))->verdict(), proto::ACCEPTED);
+  // The slot is as it was: a = 0.5 x 2 + 4 = 5, w = 0 - 2.5. Had momentum
+  // coasted through step 1, a would be 4.5.
+  Stage(Whole(0, 3, 2, 4));
+  Commit(2, {{0, 3, 1}});
+  EXPECT_THAT(Newest("w"), Each(-2.5f));
+}
+
+TEST_F(ShardTest, AStepOfNoContributionsMovesTheVersion) {
+  Create();
+  Commit(0, {});
+  EXPECT_THAT(Newest("w"), Each(1.0f));
+}
+
+TEST_F(ShardTest, Weight0NeedsNoPartsAmongOthers) {
+  Create();
+  Stage(Whole(1, 1, 0, 2));
+  Commit(0, {{0, 1, 0}, {1, 1, 1}});
+  EXPECT_THAT(Newest("w"), Each(0.0f));
+}
+
+// Were it multiplied, 0 x infinity would poison the step.
+TEST_F(ShardTest, Weight0LeavesOutEvenWhatIsNotFinite) {
+  Create();
+  Stage(Whole(0, 1, 0, std::numeric_limits<float>::infinity()));
+  Stage(Whole(1, 1, 0, 2));
+  Commit(0, {{0, 1, 0}, {1, 1, 1}});
+  EXPECT_THAT(Newest("w"), Each(0.0f));
+}
+
+TEST_F(ShardTest, TheLateAreDroppedAndTheNextStepBegins) {
+  Create(MakeCreate(1, 2));
+  Stage(Whole(0, 1, 0, 2));
+  Stage(Part(1, 1, 0, {Tensor("w", {2, 2}, {9, 9, 9, 9})}, 0, 2));
+  Commit(0, {{0, 1, 1}});
+  EXPECT_THAT(Newest("w"), Each(0.0f));
+  EXPECT_EQ(shard_.staged_bytes(), 0);
+  EXPECT_EQ(Push(Part(1, 1, 0, {Tensor("b", {2}, {9, 9})}, 1, 2))->verdict(),
+            proto::STALE);
+  Stage(Whole(1, 2, 1, 2));
+  Commit(1, {{1, 2, 1}});
+  EXPECT_THAT(Newest("w"), Each(-1.0f));
+}
+
+// ---- Several chunks ----
+
+TEST_F(ShardTest, AVariableOfSeveralChunksInPartsCutInsideElements) {
+  constexpr uint64_t kSize = kChunkElements + 11;
+  proto::CreateRequest create = MakeCreate();
+  create.mutable_declaration()->mutable_variables()->Clear();
+  create.clear_slices();
+  proto::Variable& variable = *create.mutable_declaration()->add_variables();
+  variable.set_name("v");
+  variable.add_shape(kSize);
+  variable.set_dtype(proto::FLOAT32);
+  variable.mutable_initializer()->mutable_zeros();
+  proto::Slice& slice = *create.add_slices();
+  slice.set_variable("v");
+  slice.set_size(kSize);
+  slice.set_ps(kThisPs);
+  Create(create);
+
+  std::vector<float> gradient(kSize);
+  for (uint64_t i = 0; i < kSize; ++i) gradient[i] = static_cast<float>(i);
+  // Parts that end at element 5, in the second chunk, and at the end; each in
+  // spans that end 1, 2 and 3 bytes into an element.
+  const std::vector<uint64_t> ends = {5, kChunkElements + 3, kSize};
+  std::vector<PushPart> parts;
+  uint64_t begin = 0;
+  for (const uint64_t end : ends) {
+    TensorPiece piece =
+        Tensor("v", {static_cast<int64_t>(kSize)},
+               {gradient.begin() + begin, gradient.begin() + end}, begin);
+    const Buffer whole = piece.data;
+    piece.data = Buffer();
+    size_t at = 0;
+    for (const size_t to : {size_t{1}, size_t{6}, size_t{15}, whole.size()}) {
+      std::string span(to - at, '\0');
+      whole.Sub(at, to - at).CopyTo(span.data());
+      piece.data.Append(Buffer::FromString(std::move(span)));
+      at = to;
+    }
+    parts.push_back(Part(0, 1, 0, {std::move(piece)},
+                         static_cast<uint32_t>(parts.size()), 3));
+    begin = end;
+  }
+  for (const int i : {1, 2, 0}) Stage(parts[i]);
+  Commit(0, {{0, 1, 1}});
+
+  proto::PullRequest pull;
+  *pull.mutable_sender() = Reader();
+  pull.add_ranges()->set_variable("v");
+  pull.mutable_ranges(0)->set_size(kSize);
+  const std::vector<float> values = Values(Ask(shard_, &Shard::Pull, pull), 0);
+  ASSERT_EQ(values.size(), kSize);
+  uint64_t wrong = 0;
+  for (uint64_t i = 0; i < kSize; ++i) {
+    // Halves of numbers below 2^24: exact.
+    if (values[i] != -0.5f * static_cast<float>(i)) ++wrong;
+  }
+  EXPECT_EQ(wrong, 0u);
+
+  // A range over the border of the chunks alone.
+  pull.mutable_ranges(0)->set_begin(kChunkElements - 1);
+  pull.mutable_ranges(0)->set_size(2);
+  const float border = static_cast<float>(kChunkElements);
+  EXPECT_THAT(Values(Ask(shard_, &Shard::Pull, pull), 0),
+              ElementsAre(-0.5f * (border - 1), -0.5f * border));
+}
+
+// ---- Pull ----
+
+TEST_F(ShardTest, PullReturnsTheNewestAtOrAbove) {
+  Create();
+  Step(0, 2);
+  Step(1, 2);
+  for (const uint64_t version : {0, 1, 2}) {
+    const auto pull = PullAtLeast(version, 0);
+    EXPECT_EQ(pull->version, GlobalStep(2)) << version;
+    EXPECT_THAT(Values(pull, 0), Each(-1.0f));
+  }
+}
+
+TEST_F(ShardTest, PullOfRanges) {
+  Create();
+  Stage(Part(0, 1, 0,
+             {Tensor("w", {2, 2}, {2, 4, 6, 8}), Tensor("b", {2}, {0, 2})}));
+  Commit(0, {{0, 1, 1}});  // w = {0, -1, -2, -3}, b = {0, -1}
+  proto::PullRequest request = MakePull({"w", "b", "w"});
+  request.mutable_ranges(0)->set_begin(1);
+  request.mutable_ranges(0)->set_size(2);
+  request.mutable_ranges(2)->set_begin(4);
+  request.mutable_ranges(2)->set_size(0);
+  const auto pull = Ask(shard_, &Shard::Pull, request);
+  ASSERT_THAT(pull->tensors, SizeIs(3));
+  EXPECT_THAT(Values(pull, 0), ElementsAre(-1, -2));
+  EXPECT_EQ(pull->tensors[0].begin, 1u);
+  EXPECT_THAT(Values(pull, 1), ElementsAre(0, -1));
+  EXPECT_THAT(Values(pull, 2), IsEmpty());
+}
+
+TEST_F(ShardTest, PullOfNothingTellsTheVersion) {
+  Create();
+  Step(0, 2);
+  const auto pull = Ask(shard_, &Shard::Pull, MakePull({}));
+  EXPECT_EQ(pull->version, GlobalStep(1));
+  EXPECT_THAT(pull->tensors, IsEmpty());
+}
+
+TEST_F(ShardTest, APullIsParkedUntilItsVersionIsThere) {
+  Create();
+  const auto one = PullAtLeast(1);
+  const auto two = PullAtLeast(2);
+  EXPECT_FALSE(one.came());
+  Step(0, 2);
+  ASSERT_TRUE(one.came());
+  EXPECT_EQ(one->version, GlobalStep(1));
+  EXPECT_THAT(Values(one, 0), Each(0.0f));
+  EXPECT_FALSE(two.came());
+  Step(1, 2);
+  ASSERT_TRUE(two.came());
+  EXPECT_EQ(two->version, GlobalStep(2));
+  EXPECT_THAT(Values(two, 0), Each(-1.0f));
+}
+
+TEST_F(ShardTest, AParkedPullIsAnsweredWithoutValuesWhenItsTimeIsUp) {
+  Create();
+  const auto soon = PullAtLeast(1, 1000);
+  const auto later = PullAtLeast(1, 2000);
+  Pass(absl::Milliseconds(999));
+  EXPECT_FALSE(soon.came());
+  Pass(absl::Milliseconds(1));
+  ASSERT_TRUE(soon.came());
+  EXPECT_EQ(soon->version, GlobalStep(0));
+  EXPECT_EQ(soon->state.phase(), proto::TRAINING);
+  EXPECT_THAT(soon->tensors, IsEmpty());
+  EXPECT_FALSE(later.came());
+  Step(0, 2);
+  EXPECT_EQ(later->version, GlobalStep(1));
+}
+
+TEST_F(ShardTest, APullThatMayNotWaitIsAnsweredAtOnce) {
+  Create();
+  const auto pull = PullAtLeast(1, 0);
+  ASSERT_TRUE(pull.came());
+  EXPECT_EQ(pull->version, GlobalStep(0));
+  EXPECT_THAT(pull->tensors, IsEmpty());
+}
+
+TEST_F(ShardTest, NobodyIsParkedForLongerThanTheLimit) {
+  Create();
+  const auto pull = PullAtLeast(1, ~uint64_t{0});
+  Pass(kMaxPark - absl::Milliseconds(1));
+  EXPECT_FALSE(pull.came());
+  Pass(absl::Milliseconds(1));
+  EXPECT_TRUE(pull.came());
+}
+
+TEST_F(ShardTest, WhatCannotBeReadIsToldAtOnce) {
+  Create();
+  const uint64_t most = ~uint64_t{0};
+  const struct {
+    const char* variable;
+    uint64_t begin, size;
+  } kCases[] = {{"x", 0, 1},    {"far", 0, 1},  {"w", 0, 5}, {"w", 4, 1},
+                {"w", most, 2}, {"w", 1, most}, {"w", 5, 0}};
+  for (const auto& c : kCases) {
+    for (const uint64_t version : {0, 1}) {
+      SCOPED_TRACE(testing::Message() << c.variable << " " << c.begin << " +"
+                                      << c.size << " at " << version);
+      proto::PullRequest request = MakePull({"w"});
+      proto::ReadRange& range = *request.add_ranges();
+      range.set_variable(c.variable);
+      range.set_begin(c.begin);
+      range.set_size(c.size);
+      request.set_min_version(version);
+      request.set_wait_ms(1000);
+      EXPECT_TRUE(Fails(Ask(shard_, &Shard::Pull, request).status(), kNotFound,
+                        {absl::StrCat("variable \"", c.variable, "\"")}));
+    }
+  }
+}
+
+TEST_F(ShardTest, APullLargerThanAMessageIsRefused) {
+  // 1 MiB, asked for again and again: 12 fit in three quarters of the 16 MiB.
+  proto::CreateRequest create = MakeCreate();
+  create.mutable_declaration()->mutable_variables(2)->set_shape(0, 1 << 18);
+  create.mutable_slices(2)->set_size(1 << 18);
+  Create(create);
+  proto::PullRequest request;
+  *request.mutable_sender() = Reader();
+  const auto add = [&] {
+    request.add_ranges()->set_variable("b");
+    request.mutable_ranges(request.ranges_size() - 1)->set_size(1 << 18);
+  };
+  for (int i = 0; i < 12; ++i) add();
+  EXPECT_THAT(Ask(shard_, &Shard::Pull, request)->tensors, SizeIs(12));
+  add();
+  EXPECT_TRUE(Fails(Ask(shard_, &Shard::Pull, request).status(), kInvalid,
+                    {"12582912 bytes", "in parts"}));
+}
+
+TEST_F(ShardTest, AnswersMayCallBack) {
+  Create();
+  const auto step = [&](uint64_t number) {
+    Stage(Whole(0, number + 1, number, 2));
+    const auto answer =
+        Ask(shard_, &Shard::Commit, MakeCommit(number, {{0, number + 1, 1}}));
+    EXPECT_EQ(answer->version(), number + 1);
+  };
+  // A reader that pulls each version from inside the answer with the one
+  // before, and has step 2 made inside the second.
+  std::vector<std::pair<uint64_t, float>> seen;
+  std::function<void(uint64_t)> pull = [&](uint64_t version) {
+    proto::PullRequest request = MakePull({"w"});
+    request.set_min_version(version);
+    request.set_wait_ms(1000);
+    shard_.Pull(request, [&](absl::StatusOr<PullReply> reply) {
+      ASSERT_TRUE(reply.ok()) << reply.status();
+      ASSERT_THAT(reply->tensors, SizeIs(1));
+      float w = 0;
+      reply->tensors[0].data.Sub(0, sizeof(w)).CopyTo(&w);
+      seen.emplace_back(reply->version.value(), w);
+      if (seen.size() == 2) step(2);
+      if (seen.size() < 4) pull(reply->version.value() + 1);
+    });
+  };
+  pull(1);
+  step(0);
+  step(1);
+  EXPECT_THAT(seen, ElementsAre(Pair(1, 0), Pair(2, -1), Pair(3, -2)));
+  step(3);
+  EXPECT_THAT(seen, SizeIs(4));
+  EXPECT_EQ(seen.back(), std::make_pair(uint64_t{4}, -3.0f));
+}
+
+// ---- Versions that are held ----
+
+TEST_F(ShardTest, AnAnswerStaysAsItWas) {
+  Create();
+  const auto before = PullAtLeast(0);
+  const char* const memory = before->tensors[0].data.spans()[0].data;
+  EXPECT_EQ(PullAtLeast(0)->tensors[0].data.spans()[0].data, memory)
+      << "answers lie in the store, not in copies";
+  for (uint64_t step = 0; step < 5; ++step) {
+    Step(step, 2);
+    EXPECT_THAT(Values(before, 0), Each(1.0f)) << "after step " << step;
+  }
+}
+
+TEST_F(ShardTest, APinnedVersionIsReadExactlyWhileTrainingGoesOn) {
+  Create();
+  Step(0, 2);  // w = 0
+  const auto pin = Pin();
+  EXPECT_EQ(pin->version(), 1u);
+  EXPECT_EQ(pin->generation(), 1u);
+  for (uint64_t step = 1; step < 6; ++step) {
+    Step(step, 2);
+    const auto pull = PullExactly(1);
+    EXPECT_EQ(pull->version, GlobalStep(1));
+    EXPECT_THAT(Values(pull, 0), Each(0.0f)) << "after step " << step;
+  }
+  EXPECT_THAT(Newest("w"), Each(-5.0f));
+  EXPECT_EQ(PullExactly(6)->version, GlobalStep(6)) << "the newest, unpinned";
+  EXPECT_TRUE(Unpin(pin->pin()).status().ok());
+  EXPECT_TRUE(
+      Fails(PullExactly(1).status(), kNotFound,
+            {"version 1 is not held at /job:ps/task:1", "the newest is 6"}));
+}
+
+TEST_F(ShardTest, AVersionThatIsNotHeldCannotBeReadOrPinned) {
+  Create();
+  Step(0, 2);
+  for (const uint64_t version : {0, 2}) {
+    const std::vector<std::string> text = {
+        absl::StrCat("version ", version, " is not held at /job:ps/task:1"),
+        "the newest is 1"};
+    EXPECT_TRUE(Fails(PullExactly(version).status(), kNotFound, text));
+    EXPECT_TRUE(Fails(PinVersion(version).status(), kNotFound, text));
+  }
+  EXPECT_EQ(PinVersion(1)->version(), 1u);
+}
+
+TEST_F(ShardTest, PinsOfOneVersionAreCounted) {
+  Create();
+  const auto first = Pin();
+  Step(0, 2);
+  const auto second = PinVersion(0);
+  EXPECT_EQ(second->version(), 0u);
+  EXPECT_NE(first->pin(), second->pin());
+  Unpin(first->pin());
+  EXPECT_TRUE(PullExactly(0).status().ok());
+  // Naming one twice, or one that never was, lets nothing go.
+  EXPECT_TRUE(Unpin(first->pin()).status().ok());
+  EXPECT_TRUE(Unpin(12345).status().ok());
+  EXPECT_TRUE(PullExactly(0).status().ok());
+  Unpin(second->pin());
+  EXPECT_FALSE(PullExactly(0).status().ok());
+}
+
+TEST_F(ShardTest, APinEndsAtItsDeadline) {
+  Create();
+  Pin(1000);
+  Step(0, 2);
+  const auto longer = PinVersion(0, 5000);
+  Pass(absl::Milliseconds(1000));
+  EXPECT_TRUE(PullExactly(0).status().ok()) << "held by the longer one";
+  Unpin(longer->pin());
+  EXPECT_FALSE(PullExactly(0).status().ok());
+
+  Pin(1000);
+  Step(1, 2);
+  Pass(absl::Milliseconds(999));
+  EXPECT_TRUE(PullExactly(1).status().ok());
+  Pass(absl::Milliseconds(1));
+  EXPECT_FALSE(PullExactly(1).status().ok());
+}
+
+TEST_F(ShardTest, PinsAreBounded) {
+  Create();
+  std::vector<uint64_t> pins;
+  for (int i = 0; i < 64; ++i) pins.push_back(Pin()->pin());
+  EXPECT_TRUE(Fails(Pin().status(), kExhausted,
+                    {"64 pins are held at /job:ps/task:1"}));
+  Unpin(pins[10]);
+  EXPECT_TRUE(Pin().status().ok());
+  Pass(absl::Seconds(1));
+  EXPECT_TRUE(Pin().status().ok());
+}
+
+TEST_F(ShardTest, MemoryOfAPinnedVersionIsUsedAgainOnlyAfterwards) {
+  Create();
+  const auto memory = [](const Answer<PullReply>& pull) {
+    return pull->tensors[0].data.spans()[0].data;
+  };
+  const auto pin = Pin();
+  const char* const pinned = memory(PullExactly(0));
+  // Only the newest version and the draft of the next go on beside it.
+  for (uint64_t step = 0; step < 6; ++step) {
+    Step(step, 1);
+    EXPECT_NE(memory(PullAtLeast(0)), pinned) << step;
+  }
+  Unpin(pin->pin());
+  bool used_again = false;
+  for (uint64_t step = 6; step < 12; ++step) {
+    Step(step, 1);
+    used_again |= memory(PullAtLeast(0)) == pinned;
+  }
+  EXPECT_TRUE(used_again);
+}
+
+// ---- The end ----
+
+TEST_F(ShardTest, TheEndAnswersWhoIsParked) {
+  for (const proto::JobPhase phase : {proto::DONE, proto::FAILED}) {
+    SCOPED_TRACE(proto::JobPhase_Name(phase));
+    Shard shard(MakeOptions(), &clock_);
+    ASSERT_TRUE(Ask(shard, &Shard::Create, MakeCreate()).status().ok());
+    proto::PullRequest pull = MakePull({"w"});
+    pull.set_min_version(1);
+    pull.set_wait_ms(30000);
+    const auto parked = Ask(shard, &Shard::Pull, pull);
+    Answer<proto::PushResponse> push;
+    shard.Push(Whole(0, 1, 0, 1), push.Catch());
+
+    proto::EndRequest end;
+    *end.mutable_sender() = Coordinator();
+    end.mutable_state()->set_phase(phase);
+    end.mutable_state()->set_reason("why");
+    EXPECT_EQ(Ask(shard, &Shard::End, end)->generation(), 1u);
+    ASSERT_TRUE(parked.came());
+    EXPECT_EQ(parked->state.phase(), phase);
+    EXPECT_EQ(parked->state.reason(), "why");
+    EXPECT_EQ(parked->version, GlobalStep(0));
+    EXPECT_THAT(parked->tensors, IsEmpty());
+    EXPECT_EQ(shard.state().phase(), phase);
+    EXPECT_EQ(shard.staged_bytes(), 0);
+  }
+}
+
+TEST_F(ShardTest, TheFirstEndStands) {
+  Create();
+  EXPECT_TRUE(End(proto::FAILED, "the first").status().ok());
+  EXPECT_TRUE(End(proto::DONE).status().ok());
+  EXPECT_EQ(shard_.state().phase(), proto::FAILED);
+  EXPECT_EQ(shard_.state().reason(), "the first");
+}
+
+TEST_F(ShardTest, AfterAFailureCallsAreToldWhy) {
+  Create();
+  Step(0, 2);
+  End(proto::FAILED, "worker 1 is lost");
+  EXPECT_TRUE(
+      Fails(Push(Whole(0, 2, 1, 1)).status(), kAborted, {"worker 1 is lost"}));
+  EXPECT_EQ(shard_.staged_bytes(), 0);
+  for (const auto& pull : {PullAtLeast(0), PullAtLeast(5), PullExactly(1)}) {
+    ASSERT_TRUE(pull.came());
+    EXPECT_EQ(pull->state.phase(), proto::FAILED);
+    EXPECT_EQ(pull->state.reason(), "worker 1 is lost");
+    EXPECT_THAT(pull->tensors, IsEmpty());
+  }
+}
+
+TEST_F(ShardTest, AfterTheEndInOrderTheLastVersionCanBeRead) {
+  Create();
+  Step(0, 2);
+  End(proto::DONE);
+  const auto pull = PullAtLeast(1);
+  EXPECT_EQ(pull->version, GlobalStep(1));
+  EXPECT_EQ(pull->state.phase(), proto::DONE);
+  EXPECT_THAT(Values(pull, 0), Each(0.0f));
+}
+
+TEST_F(ShardTest, TheEndMayComeBeforeTheVariables) {
+  EXPECT_TRUE(End(proto::FAILED, "never started").status().ok());
+  EXPECT_EQ(shard_.state().phase(), proto::FAILED);
+  const auto pull = PullAtLeast(0);
+  EXPECT_EQ(pull->state.reason(), "never started");
+}
+
+TEST_F(ShardTest, TheEndLetsPinsGo) {
+  Create();
+  Pin(3600000);
+  Step(0, 2);
+  ASSERT_TRUE(PullExactly(0).status().ok());
+  End(proto::DONE);
+  EXPECT_TRUE(Fails(PullExactly(0).status(), kNotFound));
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,105 @@
+#include "ps_server/store/chunk_pool.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+TEST(ChunkPoolTest, ChunksAreAlignedToACacheLine) {
+  ChunkPool pool;
+  std::vector<std::shared_ptr<float>> chunks;
+  for (const size_t elements : {1, 3, 17, 4096}) {
+    chunks.push_back(pool.Take(elements));
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(chunks.back().get()) % 64, 0u)
+        << elements;
+    // All of it is ours to write (a sanitizer watches).
+    std::fill_n(chunks.back().get(), elements, 1.0f);
+  }
+}
+
+TEST(ChunkPoolTest, MemoryIsUsedAgainForTheSameSize) {
+  ChunkPool pool;
+  std::shared_ptr<float> chunk = pool.Take(100);
+  const float* const memory = chunk.get();
+  chunk = nullptr;
+  const std::shared_ptr<float> smaller = pool.Take(99);
+  EXPECT_NE(smaller.get(), memory);
+  EXPECT_EQ(pool.Take(100).get(), memory);
+}
+
+TEST(ChunkPoolTest, TakesNoFreshMemoryForWhatWasInUseAtOneTime) {
+  ChunkPool pool;
+  std::set<const float*> first;
+  {
+    std::vector<std::shared_ptr<float>> chunks;
+    for (int i = 0; i < 5; ++i) chunks.push_back(pool.Take(64));
+    for (const auto& chunk : chunks) first.insert(chunk.get());
+  }
+  EXPECT_EQ(first.size(), 5u);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::shared_ptr<float>> chunks;
+    for (int i = 0; i < 5; ++i) {
+      chunks.push_back(pool.Take(64));
+      EXPECT_EQ(first.count(chunks.back().get()), 1u);
+    }
+  }
+}
+
+TEST(ChunkPoolTest, WhatSomebodyRefersToIsNotHandedOut) {
+  ChunkPool pool;
+  std::shared_ptr<float> chunk = pool.Take(8);
+  const std::shared_ptr<const float> reader = chunk;
+  *chunk = 42;
+  chunk = nullptr;
+  const std::shared_ptr<float> next = pool.Take(8);
+  EXPECT_NE(next.get(), reader.get());
+  *next = 1;
+  EXPECT_EQ(*reader, 42);
+}
+
+TEST(ChunkPoolTest, ReferencesMayOutliveThePool) {
+  std::optional<ChunkPool> pool;
+  pool.emplace();
+  const std::shared_ptr<float> kept = pool->Take(8);
+  { const std::shared_ptr<float> spare = pool->Take(8); }
+  *kept = 42;
+  pool.reset();
+  EXPECT_EQ(*kept, 42);
+}
+
+// Two threads take, mark, and give back, also what the other has taken. Memory
+// that was handed out twice at a time would lose its mark.
+TEST(ChunkPoolTest, ServesSeveralThreads) {
+  ChunkPool pool;
+  constexpr int kRounds = 20000;
+  const auto work = [&pool](float mark) {
+    std::shared_ptr<float> held;
+    int torn = 0;
+    for (int i = 0; i < kRounds; ++i) {
+      std::shared_ptr<float> chunk = pool.Take(16);
+      std::fill_n(chunk.get(), 16, mark);
+      if (held != nullptr &&
+          (held.get()[0] != mark || held.get()[15] != mark)) {
+        ++torn;
+      }
+      held = std::move(chunk);
+    }
+    return torn;
+  };
+  int torn_by_other = 0;
+  std::thread other([&] { torn_by_other = work(1); });
+  EXPECT_EQ(work(2), 0);
+  other.join();
+  EXPECT_EQ(torn_by_other, 0);
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,735 @@
+// Every RPC, given what it should not be given: each is answered with an error
+// that names the thing, the daemons live on, and the training around it ends
+// with the values that were calculated by hand.
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/integration/loopback.h"
+#include "tests/integration/raw_client.h"
+#include "tests/integration/test_cluster.h"
+
+namespace holdfast {
+namespace {
+
+using testing::HasSubstr;
+
+// Round robin over two ps: "w" and "b" are on ps 0, "frozen" is on ps 1. Two
+// workers, both needed for a step.
+constexpr char kDeclaration[] = R"pb(
+  declaration {
+    variables {
+      name: "w"
+      shape: [ 2, 3 ]
+      dtype: FLOAT32
+      initializer { constant { value: 10 } }
+    }
+    variables {
+      name: "frozen"
+      shape: 2
+      dtype: FLOAT32
+      initializer { constant { value: 7 } }
+      trainable: false
+    }
+    variables {
+      name: "b"
+      dtype: FLOAT32
+      initializer { zeros {} }
+    }
+    optimizers {
+      learning_rate: 1
+      sgd {}
+    }
+    consistency { synchronous {} }
+    total_steps: 2
+  }
+)pb";
+
+std::string Sender(const std::string& job, int index, int incarnation,
+                   int generation) {
+  return absl::StrCat("sender { task { job: '", job, "' index: ", index,
+                      " } incarnation: ", incarnation,
+                      " generation: ", generation, " } ");
+}
+
+// `count` float32 of 1 (0x3f800000) or 3 (0x40400000), little-endian, as the
+// textproto of bytes.
+std::string Ones(int count) {
+  std::string data;
+  for (int i = 0; i < count; ++i)
+    absl::StrAppend(&data, "\\000\\000\\200\\077");
+  return data;
+}
+std::string Threes(int count) {
+  std::string data;
+  for (int i = 0; i < count; ++i)
+    absl::StrAppend(&data, "\\000\\000\\100\\100");
+  return data;
+}
+
+// A case of a table: `request` to `method` of ps `ps`.
+struct BadCall {
+  int ps;
+  const char* method;
+  // A textproto. Of the words in angle brackets, <w1> stands for the right
+  // sender worker 1, and <w> for all tensors of a push but their data's end.
+  std::string request;
+  // Code and parts of the message, or, where the answer is no error, of the
+  // response.
+  std::vector<const char*> expected;
+};
+
+class BadInputTest : public testing::Test {
+ protected:
+  BadInputTest()
+      : cluster_(MakeLoopbackCluster(2, 2), kLongLease),
+        ps0_(cluster_.address(0)),
+        ps1_(cluster_.address(1)) {
+    for (int worker = 0; worker < 2; ++worker) {
+      EXPECT_THAT(Ask(0, "Coordinator.Register",
+                      absl::StrCat(Sender("worker", worker, 0, 0),
+                                   "nonce: ", worker + 1, kRegisterRest)),
+                  HasSubstr("incarnation: 1 generation: 1"));
+    }
+    EXPECT_THAT(Ask(0, "Coordinator.Declare", absl::StrCat(W(0), kDeclaration)),
+                HasSubstr("OK"));
+    // Parked until ps 1 has joined and made its variables.
+    EXPECT_THAT(Ask(0, "Coordinator.GetPlacement",
+                    absl::StrCat(W(0), "wait_ms: 30000")),
+                HasSubstr("ready: true"));
+  }
+
+  static constexpr char kRegisterRest[] =
+      " protocol_version: 1 process: 'test' job_digest: 'j' data_digest: 'd' "
+      "num_ps: 2 num_workers: 2";
+
+  static std::string W(int worker) { return Sender("worker", worker, 1, 1); }
+
+  // "OK <response>" or "<CODE>: <message>".
+  std::string Ask(int ps, absl::string_view method, const std::string& request,
+                  absl::Duration timeout = kPatience) {
+    const absl::StatusOr<std::string> answer =
+        (ps == 0 ? ps0_ : ps1_).Call(method, request, timeout);
+    return answer.ok() ? absl::StrCat("OK ", *answer)
+                       : answer.status().ToString();
+  }
+
+  // A whole, right push of `worker` to both ps, for `step`.
+  void Push(int worker, int step, int sequence, const std::string& w,
+            const std::string& b) {
+    const std::string id =
+        absl::StrCat(W(worker), "sequence: ", sequence, " step: ", step,
+                     " num_parts: 1 acked_through: ", sequence - 1);
+    EXPECT_THAT(
+        Ask(0, "Shard.Push",
+            absl::StrCat(
+                id,
+                " tensors { variable: 'w' shape: [2, 3] dtype: FLOAT32 data: '",
+                w, "' } tensors { variable: 'b' dtype: FLOAT32 data: '", b,
+                "' }")),
+        HasSubstr("OK generation: 1"));
+    EXPECT_THAT(Ask(1, "Shard.Push", id), HasSubstr("OK generation: 1"));
+  }
+
+  std::string Contribute(int worker, int step, int sequence, int wait_ms) {
+    return Ask(0, "Coordinator.Contribute",
+               absl::StrCat(W(worker), "step: ", step, " seat: ", worker,
+                            " sequence: ", sequence,
+                            " examples: 100 loss: 1 acked_through: ",
+                            sequence - 1, " wait_ms: ", wait_ms));
+  }
+
+  // Worker 0 pushes ones and worker 1 threes: the step's mean is 2.
+  void TrainStep(int step, int sequence) {
+    Push(0, step, sequence, Ones(6), Ones(1));
+    EXPECT_THAT(Contribute(0, step, sequence, 0),
+                HasSubstr("waiting_for: \"/job:worker/task:1"));
+    Push(1, step, sequence, Threes(6), Threes(1));
+    EXPECT_THAT(Contribute(1, step, sequence, 30000),
+                HasSubstr("verdict: ACCEPTED"));
+    EXPECT_THAT(Contribute(0, step, sequence, 0),
+                HasSubstr("verdict: ACCEPTED"));
+  }
+
+  std::string Pull(int ps, int version, const std::string& ranges) {
+    return Ask(ps, "Shard.Pull",
+               absl::StrCat(W(0), "min_version: ", version, " wait_ms: 30000 ",
+                            ranges));
+  }
+
+  void Try(const std::vector<BadCall>& calls) {
+    for (const BadCall& call : calls) {
+      const std::string request =
+          absl::StrReplaceAll(call.request, {{"<w1>", W(1)}, {"<w0>", W(0)}});
+      const std::string answer = Ask(call.ps, call.method, request);
+      for (const char* part : call.expected) {
+        EXPECT_THAT(answer, HasSubstr(part))
+            << call.method << " at ps " << call.ps << " with " << call.request;
+      }
+    }
+  }
+
+  TestCluster cluster_;
+  RawClient ps0_;
+  RawClient ps1_;
+};
+
+// A push of worker 1 with the tensor `fields`, which must be refused: its
+// number is far from those of its real pushes.
+std::string PushOf(const std::string& fields) {
+  return "<w1> sequence: 50 num_parts: 1 step: 1 tensors { " + fields + " }";
+}
+
+TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
+  TrainStep(0, 1);
+  // While worker 0 waits for its partner in step 1:
+  Push(0, 1, 2, Ones(6), Ones(1));
+  EXPECT_THAT(Contribute(0, 1, 2, 0), HasSubstr("OK"));
+
+  const std::string six = "data: '" + Ones(6) + "' ";
+  const std::string w = "variable: 'w' shape: [2, 3] dtype: FLOAT32 ";
+  Try({
+      // Who asks.
+      {0,
+       "Shard.Push",
+       "sequence: 1 num_parts: 1",
+       {"INVALID_ARGUMENT", "PushRequest", "sender: must be set"}},
+      {0,
+       "Shard.Push",
+       "sender {} sequence: 1 num_parts: 1",
+       {"INVALID_ARGUMENT", "sender.task: must be set"}},
+      {0,
+       "Shard.Push",
+       "sender { task {} } sequence: 1 num_parts: 1",
+       {"INVALID_ARGUMENT", "sender.task.job: must be set"}},
+      {0, "Shard.Pull", "", {"INVALID_ARGUMENT", "sender"}},
+      {0, "Shard.Pin", "hold_ms: 1", {"INVALID_ARGUMENT", "sender"}},
+      {0, "Shard.Unpin", "", {"INVALID_ARGUMENT", "sender"}},
+      {0, "Shard.Create", "", {"INVALID_ARGUMENT", "sender", "declaration"}},
+      {0, "Shard.Commit", "", {"INVALID_ARGUMENT", "sender"}},
+      {0, "Shard.End", "", {"INVALID_ARGUMENT", "sender", "state"}},
+      {0, "Coordinator.Register", "nonce: 1", {"INVALID_ARGUMENT", "sender"}},
+      {0, "Coordinator.RenewLease", "", {"INVALID_ARGUMENT", "sender"}},
+      {0, "Coordinator.Declare", "", {"INVALID_ARGUMENT", "sender"}},
+      {0, "Coordinator.GetPlacement", "", {"INVALID_ARGUMENT", "sender"}},
+      {0,
+       "Coordinator.Contribute",
+       "sequence: 1",
+       {"INVALID_ARGUMENT", "sender"}},
+      {0, "Coordinator.ReportEvaluation", "", {"INVALID_ARGUMENT", "sender"}},
+      {0, "Coordinator.Leave", "", {"INVALID_ARGUMENT", "sender"}},
+
+      // In which generation.
+      {0,
+       "Shard.Push",
+       Sender("worker", 1, 1, 2) + "sequence: 9 step: 1 num_parts: 1",
+       {"OK", "generation: 1", "verdict: ABORTED"}},
+      {0,
+       "Shard.Pull",
+       Sender("worker", 1, 1, 0),
+       {"ABORTED", "/job:worker/task:1", "generation 0"}},
+      {0,
+       "Shard.Pin",
+       Sender("worker", 1, 1, 2) + "hold_ms: 1",
+       {"ABORTED", "generation 2"}},
+      {0, "Shard.Unpin", Sender("worker", 1, 1, 2), {"ABORTED"}},
+      {0, "Shard.Commit", Sender("ps", 0, 0, 2), {"ABORTED"}},
+      {0,
+       "Shard.End",
+       Sender("ps", 0, 0, 2) + "state { phase: DONE }",
+       {"ABORTED"}},
+      {0, "Coordinator.RenewLease", Sender("worker", 1, 1, 2), {"ABORTED"}},
+      {0,
+       "Coordinator.Contribute",
+       Sender("worker", 1, 1, 2) + "sequence: 9",
+       {"OK", "verdict: ABORTED"}},
+      {0, "Coordinator.Leave", Sender("worker", 1, 1, 2), {"ABORTED"}},
+
+      // In which life.
+      {0,
+       "Coordinator.RenewLease",
+       Sender("worker", 1, 9, 1),
+       {"NOT_FOUND", "/job:worker/task:1", "incarnation 9"}},
+      {0, "Coordinator.RenewLease", Sender("client", 0, 0, 1), {"NOT_FOUND"}},
+      {0,
+       "Coordinator.Contribute",
+       Sender("worker", 1, 0, 1) + "sequence: 9 step: 1 seat: 1",
+       {"verdict: FENCED"}},
+      {0,
+       "Coordinator.Contribute",
+       Sender("worker", 1, 9, 1) + "sequence: 9 step: 1 seat: 1",
+       {"NOT_FOUND"}},
+      {0, "Coordinator.Leave", Sender("worker", 1, 9, 1), {"NOT_FOUND"}},
+      {0,
+       "Coordinator.ReportEvaluation",
+       Sender("worker", 1, 9, 1) + "result { step: 1 }",
+       {"NOT_FOUND"}},
+
+      // As what.
+      {0,
+       "Shard.Push",
+       Sender("client", 0, 1, 1) + "sequence: 1 step: 1 num_parts: 1",
+       {"INVALID_ARGUMENT", "/job:client/task:0"}},
+      {0,
+       "Shard.Push",
+       Sender("worker", 7, 1, 1) + "sequence: 1 step: 1 num_parts: 1",
+       {"INVALID_ARGUMENT", "/job:worker/task:7"}},
+      {0,
+       "Shard.Push",
+       Sender("worker", 1, 0, 1) + "sequence: 1 step: 1 num_parts: 1",
+       {"INVALID_ARGUMENT", "incarnation 0"}},
+      {0,
+       "Shard.Create",
+       std::string("<w1> slices { variable: 'w' size: 6 }") + kDeclaration,
+       {"PERMISSION_DENIED", "/job:worker/task:1", "/job:ps/task:0"}},
+      {0, "Shard.Commit", "<w1> step: 1", {"PERMISSION_DENIED"}},
+      {0, "Shard.End", "<w1> state { phase: DONE }", {"PERMISSION_DENIED"}},
+      {0,
+       "Coordinator.Register",
+       Sender("ps", 0, 0, 0) + "nonce: 5" + kRegisterRest,
+       {"ALREADY_EXISTS", "/job:ps/task:0"}},
+      {0,
+       "Coordinator.Register",
+       Sender("worker", 99, 0, 0) + "nonce: 5" + kRegisterRest,
+       {"INVALID_ARGUMENT", "/job:worker/task:99", "2 ps"}},
+      {0,
+       "Coordinator.Register",
+       Sender("boss", 0, 0, 0) + "nonce: 5" + kRegisterRest,
+       {"INVALID_ARGUMENT", "/job:boss/task:0"}},
+      {0,
+       "Coordinator.Register",
+       Sender("worker", 1, 0, 0) + "nonce: 5" + kRegisterRest,
+       {"ALREADY_EXISTS", "/job:worker/task:1", "test"}},
+      {0,
+       "Coordinator.Register",
+       Sender("worker", 1, 0, 0) + "nonce: 0" + kRegisterRest,
+       {"INVALID_ARGUMENT", "nonce"}},
+      {0,
+       "Coordinator.Register",
+       Sender("worker", 1, 0, 0) + "nonce: 2 protocol_version: 77",
+       {"FAILED_PRECONDITION", "77"}},
+      {0,
+       "Coordinator.Register",
+       Sender("worker", 1, 0, 0) +
+           "nonce: 2 protocol_version: 1 num_ps: 5 num_workers: 2",
+       {"FAILED_PRECONDITION", "5 ps"}},
+
+      // Which part of which push.
+      {0,
+       "Shard.Push",
+       "<w1> sequence: 0 step: 1 num_parts: 1",
+       {"INVALID_ARGUMENT", "sequence: must be at least 1"}},
+      {0,
+       "Shard.Push",
+       "<w1> sequence: 50 step: 1 num_parts: 0",
+       {"INVALID_ARGUMENT", "num_parts: must be at least 1"}},
+      {0,
+       "Shard.Push",
+       "<w1> sequence: 50 step: 1 num_parts: 4294967295",
+       {"INVALID_ARGUMENT", "num_parts: must be at most 1048576"}},
+      {0,
+       "Shard.Push",
+       "<w1> sequence: 50 step: 1 part: 1 num_parts: 1",
+       {"INVALID_ARGUMENT", "part 1 of 1"}},
+      {0,
+       "Shard.Push",
+       "<w1> sequence: 50 step: 1 part: 4294967295 num_parts: 1",
+       {"INVALID_ARGUMENT", "part 4294967295 of 1"}},
+      {0,
+       "Shard.Push",
+       "<w1> sequence: 50 step: 2 num_parts: 1",
+       {"FAILED_PRECONDITION", "step 2", "/job:worker/task:1"}},
+      {0,
+       "Shard.Push",
+       "<w1> sequence: 50 step: 18446744073709551615 num_parts: 1",
+       {"FAILED_PRECONDITION", "18446744073709551615"}},
+      {0,
+       "Shard.Push",
+       "<w1> sequence: 50 step: 0 num_parts: 1",
+       {"OK", "verdict: STALE", "version: 1"}},
+      {0,
+       "Shard.Push",
+       "<w1> sequence: 18446744073709551615 step: 1 num_parts: 1",
+       {"/job:worker/task:1", "18446744073709551615"}},
+
+      // With which tensors.
+      {0,
+       "Shard.Push",
+       PushOf("shape: [2, 3] dtype: FLOAT32 " + six),
+       {"INVALID_ARGUMENT", "tensors[0].variable: must be set"}},
+      {0,
+       "Shard.Push",
+       PushOf("variable: 'nope' shape: [2, 3] dtype: FLOAT32 " + six),
+       {"INVALID_ARGUMENT", "\"nope\"", "/job:worker/task:1"}},
+      {0,
+       "Shard.Push",
+       PushOf("variable: 'frozen' shape: 2 dtype: FLOAT32 data: '" + Ones(2) +
+              "'"),
+       {"INVALID_ARGUMENT", "\"frozen\""}},
+      {1,
+       "Shard.Push",
+       PushOf("variable: 'frozen' shape: 2 dtype: FLOAT32 data: '" + Ones(2) +
+              "'"),
+       {"INVALID_ARGUMENT", "\"frozen\"", "not trainable"}},
+      {0,
+       "Shard.Push",
+       PushOf("variable: 'w' shape: [3, 2] dtype: FLOAT32 " + six),
+       {"INVALID_ARGUMENT", "\"w\"", "[3,2]", "[2,3]"}},
+      {0,
+       "Shard.Push",
+       PushOf("variable: 'w' shape: 6 dtype: FLOAT32 " + six),
+       {"INVALID_ARGUMENT", "\"w\"", "[6]", "[2,3]"}},
+      {0,
+       "Shard.Push",
+       PushOf("variable: 'w' shape: [-1, -6] dtype: FLOAT32 " + six),
+       {"INVALID_ARGUMENT", "\"w\"", "[-1,-6]"}},
+      {0,
+       "Shard.Push",
+       PushOf("variable: 'w' shape: [2, 3] " + six),
+       {"INVALID_ARGUMENT", "\"w\"", "DATA_TYPE_UNSPECIFIED", "FLOAT32"}},
+      {0,
+       "Shard.Push",
+       PushOf("variable: 'w' shape: [2, 3] dtype: 77 " + six),
+       {"INVALID_ARGUMENT", "dtype", "77"}},
+      {0,
+       "Shard.Push",
+       PushOf(w + "data: '12345'"),
+       {"INVALID_ARGUMENT", "\"w\"", "5 bytes"}},
+      {0,
+       "Shard.Push",
+       PushOf(w + "data: '" + Ones(7) + "'"),
+       {"INVALID_ARGUMENT", "\"w\"", "+7"}},
+      {0,
+       "Shard.Push",
+       PushOf(w + "begin: 1 " + six),
+       {"INVALID_ARGUMENT", "\"w\"", "[1, +6"}},
+      {0,
+       "Shard.Push",
+       PushOf(w + "begin: 7 data: '" + Ones(1) + "'"),
+       {"INVALID_ARGUMENT", "\"w\"", "[7, +1"}},
+      {0,
+       "Shard.Push",
+       PushOf(w + "begin: 18446744073709551615 data: '" + Ones(1) + "'"),
+       {"INVALID_ARGUMENT", "\"w\"", "18446744073709551615"}},
+      {0,
+       "Shard.Push",
+       PushOf(w + six + " } tensors { " + w + six),
+       {"INVALID_ARGUMENT", "\"w\"", "twice"}},
+      {0, "Shard.Push", PushOf(w + six), {"\"b\"", "0 of 1 elements"}},
+      {0,
+       "Shard.Push",
+       "<w1> sequence: 50 step: 1 num_parts: 1",
+       {"\"w\"", "0 of 6 elements"}},
+
+      // Pulls of nonsense.
+      {0,
+       "Shard.Pull",
+       "<w1> ranges {}",
+       {"INVALID_ARGUMENT", "ranges[0].variable: must be set"}},
+      {0,
+       "Shard.Pull",
+       "<w1> ranges { variable: 'nope' size: 1 }",
+       {"NOT_FOUND", "\"nope\""}},
+      {0,
+       "Shard.Pull",
+       "<w1> ranges { variable: 'frozen' size: 1 }",
+       {"NOT_FOUND", "\"frozen\""}},
+      {0,
+       "Shard.Pull",
+       "<w1> ranges { variable: 'w' size: 7 }",
+       {"NOT_FOUND", "\"w\"", "[0, +7"}},
+      {0,
+       "Shard.Pull",
+       "<w1> ranges { variable: 'w' begin: 7 }",
+       {"NOT_FOUND", "\"w\"", "[7, +0"}},
+      {0,
+       "Shard.Pull",
+       "<w1> ranges { variable: 'w' begin: 18446744073709551615 size: 2 }",
+       {"NOT_FOUND", "\"w\"", "18446744073709551615"}},
+      {0,
+       "Shard.Pull",
+       "<w1> ranges { variable: 'w' begin: 1 size: 18446744073709551615 }",
+       {"INVALID_ARGUMENT", "\"w\"", "18446744073709551615"}},
+      {0,
+       "Shard.Pull",
+       "<w1> exact_version: 0",
+       {"NOT_FOUND", "version 0", "newest is 1"}},
+      {0,
+       "Shard.Pull",
+       "<w1> exact_version: 18446744073709551615",
+       {"NOT_FOUND", "18446744073709551615"}},
+      {0,
+       "Shard.Pull",
+       "<w1> min_version: 18446744073709551615 ranges { variable: 'nope' } "
+       "wait_ms: 18446744073709551615",
+       {"NOT_FOUND", "\"nope\""}},
+
+      // Pins.
+      {0, "Shard.Pin", "<w1> hold_ms: 0", {"INVALID_ARGUMENT", "hold_ms"}},
+      {0,
+       "Shard.Pin",
+       "<w1> hold_ms: 18446744073709551615",
+       {"INVALID_ARGUMENT", "hold_ms", "3600000"}},
+      {0,
+       "Shard.Pin",
+       "<w1> hold_ms: 1 version: 99",
+       {"NOT_FOUND", "version 99"}},
+      {0, "Shard.Unpin", "<w1> pin: 18446744073709551615", {"OK"}},
+
+      // What only the coordinator sends, and never so.
+      {0,
+       "Shard.Create",
+       Sender("ps", 0, 0, 1) + "declaration {}",
+       {"INVALID_ARGUMENT", "declaration.variables: must have one"}},
+      {0,
+       "Shard.Create",
+       Sender("ps", 0, 0, 1) + "slices { variable: 'w' size: 3 }" +
+           kDeclaration,
+       {"ALREADY_EXISTS", "/job:ps/task:0"}},
+      {0,
+       "Shard.Commit",
+       Sender("ps", 0, 0, 1) + "step: 7",
+       {"INTERNAL", "step 7", "at step 1"}},
+      {0,
+       "Shard.Commit",
+       Sender("ps", 0, 0, 1) + "step: 1",
+       {"INTERNAL", "scalars"}},
+      {0,
+       "Shard.Commit",
+       Sender("ps", 0, 0, 1) +
+           "step: 1 scalars { learning_rate: 1 } contributions { worker { job: "
+           "'worker' index: 1 } incarnation: 1 sequence: 44 weight: 1 }",
+       {"INTERNAL", "/job:worker/task:1", "44"}},
+      {0,
+       "Shard.Commit",
+       Sender("ps", 0, 0, 1) +
+           "step: 1 scalars { learning_rate: 1 } contributions { worker { job: "
+           "'worker' } incarnation: 1 sequence: 2 weight: nan }",
+       {"INVALID_ARGUMENT", "weight"}},
+
+      // Declarations.
+      {0,
+       "Coordinator.Declare",
+       Sender("ps", 1, 1, 1) + kDeclaration,
+       {"/job:ps/task:1"}},
+      {0,
+       "Coordinator.Declare",
+       "<w1> declaration {}",
+       {"INVALID_ARGUMENT", "declaration.variables: must have one"}},
+      {0,
+       "Coordinator.Declare",
+       "<w1>" + absl::StrReplaceAll(kDeclaration, {{"name: \"w\"", ""}}),
+       {"INVALID_ARGUMENT", "declaration.variables[0].name: must be set"}},
+      {0,
+       "Coordinator.Declare",
+       "<w1>" + absl::StrReplaceAll(kDeclaration, {{"\"w\"", "\"../w\""}}),
+       {"INVALID_ARGUMENT", "declaration.variables[0].name", "../w"}},
+      {0,
+       "Coordinator.Declare",
+       "<w1>" + absl::StrReplaceAll(kDeclaration, {{"\"frozen\"", "\"w\""}}),
+       {"INVALID_ARGUMENT", "\"w\"", "twice"}},
+      {0,
+       "Coordinator.Declare",
+       "<w1>" + absl::StrReplaceAll(kDeclaration, {{"[ 2, 3 ]", "-2"}}),
+       {"INVALID_ARGUMENT", "declaration.variables[0].shape"}},
+      {0,
+       "Coordinator.Declare",
+       "<w1>" + absl::StrReplaceAll(kDeclaration,
+                                    {{"[ 2, 3 ]", "[9223372036854775807, 3]"}}),
+       {"INVALID_ARGUMENT", "\"w\"", "9223372036854775807"}},
+      {0,
+       "Coordinator.Declare",
+       "<w1>" + absl::StrReplaceAll(kDeclaration, {{"dtype: FLOAT32", ""}}),
+       {"INVALID_ARGUMENT", "declaration.variables[0].dtype"}},
+      {0,
+       "Coordinator.Declare",
+       "<w1>" + absl::StrReplaceAll(kDeclaration,
+                                    {{"initializer { zeros {} }", ""}}),
+       {"INVALID_ARGUMENT", "declaration.variables[2].initializer"}},
+      {0,
+       "Coordinator.Declare",
+       "<w1>" +
+           absl::StrReplaceAll(kDeclaration, {{"value: 10", "value: inf"}}),
+       {"INVALID_ARGUMENT", "declaration.variables[0].initializer"}},
+      {0,
+       "Coordinator.Declare",
+       "<w1>" + absl::StrReplaceAll(kDeclaration, {{"learning_rate: 1", ""}}),
+       {"declaration"}},
+      {0,
+       "Coordinator.Declare",
+       "<w1>" + absl::StrReplaceAll(kDeclaration, {{"sgd {}", ""}}),
+       {"INVALID_ARGUMENT", "declaration.optimizers[0]"}},
+      {0,
+       "Coordinator.Declare",
+       "<w1>" + absl::StrReplaceAll(kDeclaration, {{"trainable: false",
+                                                    "optimizer: 4294967295"}}),
+       {"INVALID_ARGUMENT", "\"frozen\"", "4294967295"}},
+      {0,
+       "Coordinator.Declare",
+       "<w1>" + absl::StrReplaceAll(
+                    kDeclaration,
+                    {{"synchronous {}",
+                      "synchronous { replicas_to_aggregate: 65537 }"}}),
+       {"INVALID_ARGUMENT", "replicas_to_aggregate", "65536"}},
+      {0,
+       "Coordinator.Declare",
+       "<w1>" +
+           absl::StrReplaceAll(kDeclaration,
+                               {{"synchronous {}",
+                                 "synchronous { replicas_to_aggregate: 3 }"}}),
+       {"INVALID_ARGUMENT", "replicas_to_aggregate is 3"}},
+      {0,
+       "Coordinator.Declare",
+       "<w1>" + absl::StrReplaceAll(
+                    kDeclaration, {{"synchronous {}",
+                                    "synchronous { total_num_replicas: 9 }"}}),
+       {"INVALID_ARGUMENT", "total_num_replicas is 9", "2 workers"}},
+      {0,
+       "Coordinator.Declare",
+       "<w1>" + absl::StrReplaceAll(kDeclaration,
+                                    {{"total_steps: 2", "total_steps: 0"}}),
+       {"INVALID_ARGUMENT", "declaration.total_steps"}},
+      {0,
+       "Coordinator.Declare",
+       "<w1>" + absl::StrReplaceAll(kDeclaration,
+                                    {{"total_steps: 2", "total_steps: 3"}}),
+       {"ALREADY_EXISTS", "total_steps: 2 -> 3", "/job:worker/task:1"}},
+
+      // Contributions.
+      {0,
+       "Coordinator.Contribute",
+       "<w1> sequence: 0 step: 1 seat: 1",
+       {"INVALID_ARGUMENT", "sequence"}},
+      {0,
+       "Coordinator.Contribute",
+       "<w1> sequence: 50 step: 1 seat: 0",
+       {"INVALID_ARGUMENT", "/job:worker/task:1", "seat 0"}},
+      {0,
+       "Coordinator.Contribute",
+       "<w1> sequence: 50 step: 1 seat: 4294967295",
+       {"INVALID_ARGUMENT", "seat 4294967295"}},
+      {0,
+       "Coordinator.Contribute",
+       "<w1> sequence: 50 step: 2 seat: 1",
+       {"FAILED_PRECONDITION", "step 2", "open step is 1"}},
+      {0,
+       "Coordinator.Contribute",
+       "<w1> sequence: 50 step: 1 seat: 1 clip_factor: 2",
+       {"INVALID_ARGUMENT", "clip_factor"}},
+      {0,
+       "Coordinator.Contribute",
+       "<w1> sequence: 50 step: 1 seat: 1 clip_factor: nan",
+       {"INVALID_ARGUMENT", "clip_factor"}},
+      {0,
+       "Coordinator.Contribute",
+       "<w1> sequence: 50 step: 1 seat: 1 loss: nan",
+       {"INVALID_ARGUMENT", "loss"}},
+      {0,
+       "Coordinator.Contribute",
+       "<w1> sequence: 18446744073709551615 step: 1 seat: 1",
+       {"/job:worker/task:1", "18446744073709551615"}},
+      {0,
+       "Coordinator.ReportEvaluation",
+       "<w1>",
+       {"INVALID_ARGUMENT", "result: must be set"}},
+      {0,
+       "Coordinator.ReportEvaluation",
+       "<w1> result { accuracy: inf }",
+       {"INVALID_ARGUMENT", "result.accuracy"}},
+
+      // The wrong ps.
+      {1,
+       "Coordinator.Register",
+       Sender("worker", 1, 0, 0) + "nonce: 5" + kRegisterRest,
+       {"FAILED_PRECONDITION", "/job:ps/task:1", "/job:ps/task:0 at 127."}},
+      {1, "Coordinator.RenewLease", "<w1>", {"FAILED_PRECONDITION"}},
+      {1, "Coordinator.Declare", "<w1>", {"FAILED_PRECONDITION"}},
+      {1, "Coordinator.GetPlacement", "<w1>", {"FAILED_PRECONDITION"}},
+      {1, "Coordinator.Contribute", "<w1>", {"FAILED_PRECONDITION"}},
+      {1, "Coordinator.ReportEvaluation", "<w1>", {"FAILED_PRECONDITION"}},
+      {1, "Coordinator.Leave", "<w1>", {"FAILED_PRECONDITION"}},
+      {1, "Coordinator.GetStatus", "", {"FAILED_PRECONDITION"}},
+  });
+
+  Push(1, 1, 2, Threes(6), Threes(1));
+  EXPECT_THAT(Contribute(1, 1, 2, 30000), HasSubstr("verdict: ACCEPTED"));
+  EXPECT_THAT(Contribute(0, 1, 2, 0), HasSubstr("verdict: ACCEPTED"));
+
+  // w = 10 - 2 - 2 = 6 (0x40c00000), b = 0 - 2 - 2 = -4 (0xc0800000).
+  EXPECT_THAT(Pull(0, 2,
+                   "ranges { variable: 'w' begin: 4 size: 2 } "
+                   "ranges { variable: 'b' size: 1 }"),
+              AllOf(HasSubstr("version: 2"),
+                    HasSubstr("begin: 4 data: "
+                              "\"\\000\\000\\300@\\000\\000\\300@\""),
+                    HasSubstr("data: \"\\000\\000\\200\\300\"")));
+  // 7 (0x40e00000).
+  EXPECT_THAT(Pull(1, 2, "ranges { variable: 'frozen' size: 2 }"),
+              HasSubstr("data: \"\\000\\000\\340@\\000\\000\\340@\""));
+
+  EXPECT_THAT(
+      Ask(0, "Coordinator.GetStatus", ""),
+      AllOf(HasSubstr("phase: DONE"), HasSubstr("global_step: 2"),
+            HasSubstr("pushes { accepted: 4 }"), HasSubstr("examples: 400")));
+  for (int worker = 0; worker < 2; ++worker) {
+    EXPECT_THAT(Ask(0, "Coordinator.Leave", W(worker)), HasSubstr("DONE"));
+  }
+  EXPECT_EQ(cluster_.Wait(0), absl::OkStatus());
+  EXPECT_EQ(cluster_.Wait(1), absl::OkStatus());
+}
+
+// A pull that is parked when its caller gives up is answered to nobody.
+TEST_F(BadInputTest, ACallerThatHasGoneDisturbsNobody) {
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(Ask(0, "Shard.Pull",
+                    W(1) + "min_version: 1 wait_ms: 18446744073709551615 "
+                           "ranges { variable: 'w' size: 6 }",
+                    absl::Milliseconds(20)),
+                HasSubstr("DEADLINE_EXCEEDED"));
+    EXPECT_THAT(Ask(0, "Coordinator.Contribute",
+                    W(0) + "sequence: 1 seat: 0 examples: 0 wait_ms: 30000",
+                    absl::Milliseconds(20)),
+                HasSubstr("DEADLINE_EXCEEDED"));
+  }
+  EXPECT_THAT(Ask(0, "Coordinator.Contribute",
+                  W(1) + "sequence: 1 seat: 1 examples: 0 wait_ms: 30000"),
+              HasSubstr("verdict: ACCEPTED"));
+  EXPECT_THAT(Pull(0, 1, "ranges { variable: 'w' size: 1 }"),
+              HasSubstr("version: 1"));
+}
+
+TEST_F(BadInputTest, BytesThatAreNoMessage) {
+  for (const char* method :
+       {"/holdfast.proto.Shard/Push", "/holdfast.proto.Shard/Pull",
+        "/holdfast.proto.Coordinator/Contribute"}) {
+    // A field of length 127 that is not there.
+    EXPECT_FALSE(ps0_.CallBytes(method, "\x0a\x7f", kPatience).ok());
+  }
+  EXPECT_EQ(ps0_.CallBytes("/holdfast.proto.Shard/Explode", "", kPatience)
+                .status()
+                .code(),
+            absl::StatusCode::kUnimplemented);
+  // Beyond 16 MiB.
+  EXPECT_EQ(ps0_.CallBytes("/holdfast.proto.Shard/Push",
+                           std::string(20 << 20, 'x'), kPatience)
+                .status()
+                .code(),
+            absl::StatusCode::kResourceExhausted);
+  // Fields of another version are ignored.
+  EXPECT_TRUE(ps0_.CallBytes("/holdfast.proto.Coordinator/GetStatus",
+                             "\xfa\x7f\x03"
+                             "abc",
+                             kPatience)
+                  .ok());
+  EXPECT_THAT(Ask(0, "Coordinator.GetStatus", ""),
+              HasSubstr("phase: TRAINING"));
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,154 @@
+#include "tests/integration/raw_client.h"
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/byte_buffer.h>
+
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status.h"
+#include "glog/logging.h"
+#include "google/protobuf/text_format.h"
+
+namespace holdfast {
+namespace {
+
+using google::protobuf::TextFormat;
+
+grpc::ByteBuffer ToBuffer(const std::string& bytes) {
+  const grpc::Slice slice(bytes);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+std::string ToString(const grpc::ByteBuffer& buffer) {
+  std::vector<grpc::Slice> slices;
+  if (!buffer.Dump(&slices).ok()) return "";
+  std::string bytes;
+  for (const grpc::Slice& slice : slices) {
+    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  return bytes;
+}
+
+void SetTimeout(grpc::ClientContext* context, absl::Duration timeout) {
+  context->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+}
+
+// Sends one message and waits for one.
+class OneAnswer
+    : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  OneAnswer(std::shared_ptr<grpc::Channel> channel, const std::string& path,
+            const std::string& request, absl::Duration timeout)
+      : stub_(std::move(channel)), request_(ToBuffer(request)) {
+    SetTimeout(&context_, timeout);
+    stub_.PrepareBidiStreamingCall(&context_, path, {}, this);
+    StartWriteLast(&request_, grpc::WriteOptions());
+    StartRead(&answer_);
+    StartCall();
+  }
+
+  absl::StatusOr<std::string> Await() {
+    done_.WaitForNotification();
+    if (!answered_) return FromGrpcStatus(status_);
+    return ToString(answer_);
+  }
+
+ private:
+  void OnReadDone(bool ok) override { answered_ = ok; }
+  void OnDone(const grpc::Status& status) override {
+    status_ = status;
+    done_.Notify();
+  }
+
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  const grpc::ByteBuffer request_;
+  grpc::ByteBuffer answer_;
+  bool answered_ = false;
+  grpc::Status status_;
+  absl::Notification done_;
+};
+
+}  // namespace
+
+RawClient::RawClient(const std::string& address)
+    : channel_(MakeChannel(address, ChannelKind::kControl)),
+      coordinator_(proto::Coordinator::NewStub(channel_)),
+      shard_(proto::Shard::NewStub(channel_)) {
+  using C = proto::Coordinator::Stub;
+  Add("Coordinator.Register", coordinator_.get(), &C::Register);
+  Add("Coordinator.RenewLease", coordinator_.get(), &C::RenewLease);
+  Add("Coordinator.Declare", coordinator_.get(), &C::Declare);
+  Add("Coordinator.GetPlacement", coordinator_.get(), &C::GetPlacement);
+  Add("Coordinator.Contribute", coordinator_.get(), &C::Contribute);
+  Add("Coordinator.ReportEvaluation", coordinator_.get(), &C::ReportEvaluation);
+  Add("Coordinator.Leave", coordinator_.get(), &C::Leave);
+  Add("Coordinator.GetStatus", coordinator_.get(), &C::GetStatus);
+  using S = proto::Shard::Stub;
+  Add("Shard.Push", shard_.get(), &S::Push);
+  Add("Shard.Pull", shard_.get(), &S::Pull);
+  Add("Shard.Pin", shard_.get(), &S::Pin);
+  Add("Shard.Unpin", shard_.get(), &S::Unpin);
+  Add("Shard.Create", shard_.get(), &S::Create);
+  Add("Shard.Commit", shard_.get(), &S::Commit);
+  Add("Shard.End", shard_.get(), &S::End);
+}
+
+template <typename Stub, typename Request, typename Response>
+void RawClient::Add(const std::string& name, Stub* stub,
+                    grpc::Status (Stub::*method)(grpc::ClientContext*,
+                                                 const Request&, Response*)) {
+  methods_[name] = [stub, method](
+                       const std::string& text,
+                       absl::Duration timeout) -> absl::StatusOr<std::string> {
+    Request request;
+    CHECK(TextFormat::ParseFromString(text, &request)) << text;
+    grpc::ClientContext context;
+    SetTimeout(&context, timeout);
+    Response response;
+    const grpc::Status status = (stub->*method)(&context, request, &response);
+    if (!status.ok()) return FromGrpcStatus(status);
+    return response.ShortDebugString();
+  };
+}
+
+absl::StatusOr<std::string> RawClient::Call(absl::string_view method,
+                                            const std::string& request,
+                                            absl::Duration timeout) const {
+  const auto found = methods_.find(method);
+  CHECK(found != methods_.end()) << method;
+  return found->second(request, timeout);
+}
+
+absl::StatusOr<std::string> RawClient::CallBytes(const std::string& path,
+                                                 const std::string& request,
+                                                 absl::Duration timeout) const {
+  grpc::ClientContext context;
+  SetTimeout(&context, timeout);
+  grpc::GenericStub stub(channel_);
+  const grpc::ByteBuffer sent = ToBuffer(request);
+  grpc::ByteBuffer answer;
+  absl::Notification done;
+  grpc::Status result;
+  stub.UnaryCall(&context, path, {}, &sent, &answer,
+                 [&](const grpc::Status& status) {
+                   result = status;
+                   done.Notify();
+                 });
+  done.WaitForNotification();
+  if (!result.ok()) return FromGrpcStatus(result);
+  return ToString(answer);
+}
+
+absl::StatusOr<std::string> RawClient::CallStream(
+    const std::string& path, const std::string& request,
+    absl::Duration timeout) const {
+  return OneAnswer(channel_, path, request, timeout).Await();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,61 @@
+#ifndef HOLDFAST_TESTS_INTEGRATION_RAW_CLIENT_H_
+#define HOLDFAST_TESTS_INTEGRATION_RAW_CLIENT_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "proto/shard.grpc.pb.h"
+
+namespace grpc {
+class Channel;
+}  // namespace grpc
+
+namespace holdfast {
+
+// Speaks to one ps in whatever words a test gives it, without the care of the
+// client library. Thread-safe.
+class RawClient {
+ public:
+  explicit RawClient(const std::string& address);
+
+  // Calls "Shard.Push" and the like; requests and responses are textprotos. The
+  // error is the server's, or gRPC's, as DEADLINE_EXCEEDED after `timeout`.
+  absl::StatusOr<std::string> Call(absl::string_view method,
+                                   const std::string& request,
+                                   absl::Duration timeout) const;
+
+  // Sends `request` to any method, as "/grpc.health.v1.Health/Check", as it is.
+  absl::StatusOr<std::string> CallBytes(const std::string& path,
+                                        const std::string& request,
+                                        absl::Duration timeout) const;
+
+  // Opens a stream to `path`, sends `request`, and returns the first answer.
+  absl::StatusOr<std::string> CallStream(const std::string& path,
+                                         const std::string& request,
+                                         absl::Duration timeout) const;
+
+ private:
+  using Method = std::function<absl::StatusOr<std::string>(
+      const std::string& request, absl::Duration timeout)>;
+
+  template <typename Stub, typename Request, typename Response>
+  void Add(const std::string& name, Stub* stub,
+           grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                        Response*));
+
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<proto::Coordinator::Stub> coordinator_;
+  const std::unique_ptr<proto::Shard::Stub> shard_;
+  std::map<std::string, Method, std::less<>> methods_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_TESTS_INTEGRATION_RAW_CLIENT_H_

@@ -1,0 +1,48 @@
+#ifndef HOLDFAST_TESTS_INTEGRATION_TEST_CLUSTER_H_
+#define HOLDFAST_TESTS_INTEGRATION_TEST_CLUSTER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/cluster_spec.h"
+#include "ps_server/server.h"
+
+namespace holdfast {
+
+// What a test waits for anything at most. Far longer than it takes.
+inline constexpr absl::Duration kPatience = absl::Seconds(30);
+inline absl::Time Soon() { return absl::Now() + kPatience; }
+
+// A lease that no test outlives, and one for tests that wait for its end.
+inline constexpr absl::Duration kLongLease = absl::Seconds(60);
+inline constexpr absl::Duration kShortLease = absl::Seconds(1);
+
+// The ps tasks of a cluster, in this process. Thread-compatible.
+class TestCluster {
+ public:
+  // Starts every ps.
+  TestCluster(const ClusterSpec& spec, absl::Duration lease);
+
+  const ClusterSpec& spec() const { return spec_; }
+  std::string address(uint32_t ps) const;
+  Server& ps(uint32_t index) { return *servers_[index]; }
+
+  // Ends a ps without a word to the others.
+  void Kill(uint32_t ps) { servers_[ps].reset(); }
+  // What Server::Wait of the ps returns. Ends the test program when it does
+  // not.
+  absl::Status Wait(uint32_t ps);
+
+ private:
+  const ClusterSpec spec_;
+  std::vector<std::unique_ptr<Server>> servers_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_TESTS_INTEGRATION_TEST_CLUSTER_H_

@@ -1,0 +1,163 @@
+#include "tests/integration/training.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "glog/logging.h"
+#include "google/protobuf/text_format.h"
+
+namespace holdfast {
+namespace {
+
+constexpr char kDeclaration[] = R"pb(
+  variables {
+    name: "w"
+    shape: [ 3, 2 ]
+    dtype: FLOAT32
+    initializer { constant { value: 10 } }
+  }
+  variables {
+    name: "frozen"
+    shape: 5
+    dtype: FLOAT32
+    initializer { constant { value: 7 } }
+    trainable: false
+  }
+  variables {
+    name: "b"
+    dtype: FLOAT32
+    initializer { zeros {} }
+  }
+  variables {
+    name: "tail"
+    shape: 7
+    dtype: FLOAT32
+    initializer { constant { value: 10 } }
+  }
+  optimizers {
+    learning_rate: 1
+    sgd {}
+  }
+  consistency { synchronous {} }
+)pb";
+
+// By the order of the declaration.
+constexpr size_t kSizes[] = {6, 5, 1, 7};
+constexpr float kFirst[] = {10, 7, 0, 10};
+constexpr bool kTrainable[] = {true, false, true, true};
+
+// All variables after `step` steps.
+absl::Status CheckValues(const Parameters& parameters, float mean) {
+  for (size_t v = 0; v < std::size(kSizes); ++v) {
+    const float change =
+        kTrainable[v] ? mean * static_cast<float>(parameters.version.value())
+                      : 0;
+    const std::vector<float> expected(kSizes[v], kFirst[v] - change);
+    if (parameters.values[v] != expected) {
+      return absl::InternalError(absl::StrCat(
+          "variable ", v, " of version ", parameters.version.value(),
+          " begins with ", parameters.values[v].front(), ", expected ",
+          expected.front()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+proto::Declaration MakeDeclaration(uint64_t total_steps) {
+  proto::Declaration declaration;
+  CHECK(google::protobuf::TextFormat::ParseFromString(kDeclaration,
+                                                      &declaration));
+  declaration.set_total_steps(total_steps);
+  return declaration;
+}
+
+absl::StatusOr<std::unique_ptr<Cluster>> ConnectWorker(
+    const ClusterSpec& spec, uint32_t replica, const std::string& digest) {
+  absl::StatusOr<TaskId> task = spec.ReplicaTask(replica);
+  if (!task.ok()) return task.status();
+  Cluster::Options options{spec};
+  options.task = *task;
+  options.job_digest = digest;
+  options.data_digest = "data";
+  options.connect_timeout = absl::Seconds(30);
+  return Cluster::Connect(std::move(options));
+}
+
+absl::StatusOr<std::unique_ptr<Cluster::Offer>> PushAndOffer(
+    Cluster* cluster, GlobalStep step, uint32_t replica, absl::Time deadline) {
+  // Outlives the push, which reads it until Await has returned.
+  const std::vector<float> gradient(*std::max_element(kSizes, std::end(kSizes)),
+                                    GradientOf(replica));
+  const std::unique_ptr<Cluster::Push> push = cluster->StartPush(step);
+  for (size_t v = 0; v < std::size(kSizes); ++v) {
+    if (!kTrainable[v]) continue;
+    if (absl::Status status =
+            push->Add(v, absl::MakeConstSpan(gradient.data(), kSizes[v]));
+        !status.ok()) {
+      return status;
+    }
+  }
+  absl::StatusOr<proto::Verdict> early = push->Await(deadline);
+  if (!early.ok()) return early.status();
+  if (*early != proto::VERDICT_UNSPECIFIED) {
+    return absl::InternalError(
+        absl::StrCat("push is ", proto::Verdict_Name(*early)));
+  }
+  Contribution contribution;
+  contribution.step = step;
+  contribution.seat = replica;
+  contribution.sequence = push->sequence();
+  contribution.examples = 100;
+  contribution.loss = 1;
+  return cluster->StartContribute(contribution);
+}
+
+absl::Status Train(Cluster* cluster, const TrainOptions& options) {
+  const auto soon = [&] { return absl::Now() + options.patience; };
+  if (absl::Status status =
+          cluster->Declare(MakeDeclaration(options.total_steps), soon());
+      !status.ok()) {
+    return status;
+  }
+  if (absl::Status status = cluster->AwaitVariables(soon()); !status.ok()) {
+    return status;
+  }
+  Parameters now;
+  if (absl::Status status =
+          cluster->StartPull(GlobalStep(0), &now)->Await(soon());
+      !status.ok()) {
+    return status;
+  }
+  for (;;) {
+    if (absl::Status status = CheckValues(now, options.mean); !status.ok()) {
+      return status;
+    }
+    if (now.version.value() >= options.total_steps) break;
+    if (options.on_step) options.on_step(now.version);
+    absl::StatusOr<std::unique_ptr<Cluster::Offer>> offer =
+        PushAndOffer(cluster, now.version, options.replica, soon());
+    if (!offer.ok()) return offer.status();
+    Parameters next;
+    const std::unique_ptr<Cluster::Pull> pull =
+        cluster->StartPull(now.version.next(), &next);
+    const absl::StatusOr<Cluster::Offer::Outcome> outcome =
+        (*offer)->Await(soon());
+    if (!outcome.ok()) return outcome.status();
+    // The pull first: where the job has failed it says why.
+    if (absl::Status status = pull->Await(soon()); !status.ok()) return status;
+    if (outcome->verdict != proto::ACCEPTED) {
+      return absl::InternalError(
+          absl::StrCat("verdict ", proto::Verdict_Name(outcome->verdict)));
+    }
+    now = std::move(next);
+  }
+  return cluster->Leave("", soon());
+}
+
+}  // namespace holdfast
