@@ -108,10 +108,11 @@ absl::StatusOr<Struct> ParseJson(absl::string_view json) {
   const auto status = google::protobuf::util::JsonStringToMessage(
       google::protobuf::StringPiece(json.data(), json.size()), &object);
   if (!status.ok()) {
+    // protobuf shows the place in further lines.
     const auto message = status.message();
-    return Error(absl::StrCat("not a JSON object: ",
-                              absl::StripAsciiWhitespace(absl::string_view(
-                                  message.data(), message.size()))));
+    std::string line(message.data(), message.size());
+    absl::RemoveExtraAsciiWhitespace(&line);
+    return Error(absl::StrCat("not a JSON object: ", line));
   }
   return object;
 }
@@ -398,25 +399,22 @@ absl::StatusOr<ClusterSpec> ClusterSpec::Make(Jobs jobs) {
   if (ps == jobs.end()) {
     return Error("no ps: the cluster needs one at least");
   }
-  uint32_t expected = 0;
-  for (const auto& [index, address] : ps->second) {
-    if (index != expected) {
-      return Error(absl::StrCat(
-          "job \"ps\" has a task ", index, " and no task ", expected,
-          ": every ps holds a share, so their indices have no gap"));
+  for (const auto& [job, tasks] : jobs) {
+    uint32_t expected = 0;
+    for (const auto& [index, address] : tasks) {
+      if (index != expected) {
+        return Error(absl::StrCat(
+            "job \"", job, "\" has a task ", index, " and no task ", expected,
+            ": name every task, for the job counts them"));
+      }
+      ++expected;
     }
-    ++expected;
   }
   const auto chief = jobs.find(kChiefJob);
   if (chief != jobs.end()) {
     if (chief->second.size() > 1) {
       return Error(absl::StrCat("job \"chief\" has ", chief->second.size(),
                                 " tasks: at most one can be"));
-    }
-    if (chief->second.begin()->first != 0) {
-      return Error(absl::StrCat("job \"chief\" has a task ",
-                                chief->second.begin()->first,
-                                ": the chief's index is 0"));
     }
   } else if (jobs.count(kWorkerJob) == 0) {
     return Error("no worker and no chief: the cluster needs one at least");
@@ -451,11 +449,9 @@ absl::Status ClusterSpec::CheckTask(const TaskId& task) const {
   }
   const Tasks& tasks = job->second;
   if (tasks.count(task.index) > 0) return absl::OkStatus();
-  const uint32_t last = tasks.rbegin()->first;
-  const std::string what = last + 1 != tasks.size()
-                               ? absl::StrCat(tasks.size(), " of 0 to ", last)
-                           : last == 0 ? "only task 0"
-                                       : absl::StrCat("tasks 0 to ", last);
+  const std::string what =
+      tasks.size() == 1 ? "only task 0"
+                        : absl::StrCat("tasks 0 to ", tasks.size() - 1);
   return Error(absl::StrCat("the cluster has no ", task.ToString(), ": job \"",
                             task.job, "\" has ", what));
 }
@@ -490,14 +486,11 @@ std::string ClusterSpec::ToJson() const {
   // Names and addresses have no character that JSON would escape.
   std::vector<std::string> lines;
   for (const auto& [job, tasks] : jobs_) {
-    const bool dense = tasks.rbegin()->first + 1 == tasks.size();
-    const auto entry = [dense](std::string* out, const auto& task) {
-      if (!dense) absl::StrAppend(out, "\"", task.first, "\": ");
+    const auto entry = [](std::string* out, const auto& task) {
       absl::StrAppend(out, "\"", task.second, "\"");
     };
-    lines.push_back(absl::StrCat("  \"", job, "\": ", dense ? "[" : "{",
-                                 absl::StrJoin(tasks, ", ", entry),
-                                 dense ? "]" : "}"));
+    lines.push_back(absl::StrCat("  \"", job, "\": [",
+                                 absl::StrJoin(tasks, ", ", entry), "]"));
   }
   return absl::StrCat("{\n", absl::StrJoin(lines, ",\n"), "\n}\n");
 }

@@ -1,7 +1,6 @@
 // Where the tasks of a cluster are, in the forms that TensorFlow's users know.
 //
-//   {"ps": ["a:2222", "b:2222"], "worker": {"0": "c:2222"}}   lists, sparse
-//   maps
+//   {"ps": ["a:2222", "b:2222"], "worker": {"0": "c:2222"}}   lists or maps
 //   {"cluster": {...}}                                        the same, wrapped
 //   --ps_hosts=a:2222,b:2222 --worker_hosts=c:2222            flags
 //   TF_CONFIG={"cluster": {...}, "task": {"type": "ps", "index": 0}}
@@ -47,9 +46,9 @@ bool IsLoopback(absl::string_view host);
 // The tasks of a cluster and their addresses.
 //
 // An immutable value: safe from any thread, copied at the cost of its strings.
-// Invariants: at least one ps, and their indices have no gap; at least one
-// replica; at most one chief, with index 0; indices below kMaxTasks; every
-// address is well formed and stands once.
+// Invariants: at least one ps; at least one replica; at most one chief; the
+// indices of a job have no gap and are below kMaxTasks; every address is well
+// formed and stands once.
 class ClusterSpec {
  public:
   using Tasks = std::map<uint32_t, std::string>;
@@ -93,8 +92,7 @@ class ClusterSpec {
   // All replicas, by replica index.
   const std::vector<TaskId>& replicas() const { return replicas_; }
 
-  // JSON that FromJson reads, jobs in alphabetic order: lists, or sparse maps
-  // where indices have gaps.
+  // JSON that FromJson reads: lists, jobs in alphabetic order.
   std::string ToJson() const;
 
  private:

@@ -1,10 +1,8 @@
 // The job file: what is trained, on what, and how; a textproto of
 // proto/job.proto. docs/job_file.md tells it with examples.
 //
-// Rules of validity stand in two places: those of one field beside the field,
-// as options in the proto (proto/rules.proto); those between fields in one
-// table in job_file.cc. Besides, every float must be finite and every enum
-// value known.
+// Rules of validity: those that hold for any message are told in
+// common/validate.h; those between the fields of a job stand in job_file.cc.
 //
 // Pure functions but for LoadJobFile, which reads its file; safe from any
 // thread.
@@ -18,7 +16,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "google/protobuf/message.h"
 #include "proto/job.pb.h"
 #include "proto/training.pb.h"
 
@@ -26,11 +23,13 @@ namespace holdfast {
 
 // The job in `text`, whole and valid, with relative data paths resolved against
 // the folder of `filename`.
-// Errors: INVALID_ARGUMENT with a line for each problem, in the order of the
-// file, and at most 20 of them:
-//   job.textproto:12:5: model.sequential.layers[2].dense: no field named "unit"
+// Errors: INVALID_ARGUMENT, with file and line. Where `text` cannot be read as
+// a Job, the first fault, in protobuf's words:
+//   job.textproto:12:5: Message type "..." has no field named "unit".
+// or else a line for each rule that it breaks, in the order of the file, and at
+// most 20 of them; a field that is missing has the line of the message around
+// it:
 //   job.textproto:31: optimizer.learning_rate: must be above 0, is -1
-// A file that cannot be read as a Job is not tested against the rules.
 absl::StatusOr<proto::Job> ParseJobFile(absl::string_view text,
                                         absl::string_view filename);
 
@@ -38,12 +37,6 @@ absl::StatusOr<proto::Job> ParseJobFile(absl::string_view text,
 // Errors: NOT_FOUND when it cannot be read; INVALID_ARGUMENT when it is longer
 // than 1 MiB, and as ParseJobFile.
 absl::StatusOr<proto::Job> LoadJobFile(const std::string& path);
-
-// Tests any message of proto/ against the rules, its submessages included.
-// Errors: INVALID_ARGUMENT, naming the message's type and each problem by its
-// path, 20 at most: `PushRequest: sender.task: must be set; num_parts: must be
-// at least 1, is 0`.
-absl::Status ValidateMessage(const google::protobuf::Message& message);
 
 // SHA-256, in hexadecimal, of what workers must agree on: the whole job but for
 // `local` and the data's paths, since data may lie elsewhere on each machine

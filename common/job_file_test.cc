@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -14,13 +13,13 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "proto/cluster.pb.h"
-#include "proto/shard.pb.h"
 
 namespace holdfast {
 namespace {
 
 using ::google::protobuf::TextFormat;
+using ::testing::AllOf;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -112,50 +111,68 @@ TEST(ParseJobFileTest, OneFault) {
   } kCases[] = {
       // Not a textproto.
       {"evaluation {", "evaluation",
-       ":21:12: evaluation: expected \"{\", found "
-       "\"every_steps\""},
+       ":21:12: after \"evaluation\": Expected \"{\", found \"every_steps\"."},
       {"\"out\"", "\"out",
-       ":7:60: model.sequential.layers[3].name: string "
-       "literals cannot cross line boundaries"},
-      {"seed: 7", "seed: 7 }", ":22:9: expected identifier, got: }"},
-      {"seed: 7",
-       "seed:", ":22:1: seed: expected integer, got the end of the file"},
-      {"seed: 7", "seed: 7 @", ":22:9: expected identifier, got: @"},
-      {"sgd {} }", "sgd {} ", ":18:1: optimizer: is not closed"},
+       ":7:60: after \"name\": String literals cannot cross line boundaries."},
+      {"seed: 7", "seed: 7 }",
+       ":22:9: after \"seed\": Expected identifier, got: }"},
+      {"seed: 7", "seed:",
+       ":23:1: after \"seed\": Expected integer, got: the end of the file"},
+      {"seed: 7", "seed: 7 @",
+       ":22:9: after \"seed\": Expected identifier, got: @"},
+      {"sgd {} }", "sgd {} ",
+       ":19:1: Message type \"holdfast.proto.Optimizer\" has no field named "
+       "\"consistency\"."},
       // Fields that are not there, or there twice.
       {"units: 8", "unit: 8 units: 8",
-       ":5:22: model.sequential.layers[1].dense: no field named \"unit\" "
-       "(there "
-       "are: units, kernel_initializer, bias_initializer, use_bias)"},
+       ":5:22: Message type \"holdfast.proto.Layer.Dense\" has no field named "
+       "\"unit\"."},
       {"relu {}", "relu { leak: 1 }",
-       ":6:21: model.sequential.layers[2].relu: no field named \"leak\""},
-      {"seed: 7", "seed: 7 [a.b]: 2", ":22:14: no field named [a.b]"},
-      {"seed: 7", "seed: 7 seed: 8", ":22:9: seed: is set twice"},
+       ":6:21: Message type \"holdfast.proto.Layer.Relu\" has no field named "
+       "\"leak\"."},
+      {"seed: 7", "seed: 7 [a.b]: 2",
+       ":22:14: after \"b\": Extension \"a.b\" is not defined or is not an "
+       "extension of \"holdfast.proto.Job\"."},
+      {"seed: 7", "seed: 7 seed: 8",
+       ":22:9: Non-repeated field \"seed\" is specified multiple times."},
       {"sgd {}", "sgd {} momentum {}",
-       ":18:39: optimizer.momentum: cannot be set along with \"sgd\""},
+       ":18:39: Field \"momentum\" is specified along with field \"sgd\", "
+       "another member of oneof \"update\"."},
       {"steps: 3000", "steps: 3000 epochs: 2",
-       ":17:13: epochs: cannot be set along with \"steps\""},
+       ":17:13: Field \"epochs\" is specified along with field \"steps\", "
+       "another member of oneof \"length\"."},
       // Values of the wrong type.
       {"batch_size: 100", "batch_size: \"a\"",
-       ":16:1: batch_size: expected integer, got: \"a\""},
+       ":16:13: after \"batch_size\": Expected integer, got: \"a\""},
+      {"batch_size: 100", "batch_size:\n  \"a\"",
+       ":17:3: after \"batch_size\": Expected integer, got: \"a\""},
       {"batch_size: 100", "batch_size: -1",
-       ":16:1: batch_size: expected integer, got: -"},
+       ":16:13: after \"batch_size\": Expected integer, got: -"},
       {"batch_size: 100", "batch_size: 1.5",
-       ":16:1: batch_size: expected integer, got: 1.5"},
+       ":16:13: after \"batch_size\": Expected integer, got: 1.5"},
       {"batch_size: 100", "batch_size: 4294967296",
-       ":16:1: batch_size: integer out of range (4294967296)"},
+       ":16:13: after \"batch_size\": Integer out of range (4294967296)"},
       {"batch_size: 100", "batch_size { a: 1 }",
-       ":16:12: batch_size: expected \":\", found \"{\""},
-      {"\"job\"", "job", ":1:1: name: expected string, got: job"},
+       ":16:12: after \"batch_size\": Expected \":\", found \"{\"."},
+      {"\"job\"", "job", ":1:7: after \"name\": Expected string, got: job"},
       {"0.1", "fast",
-       ":18:13: optimizer.learning_rate: expected double, got: fast"},
+       ":18:28: after \"learning_rate\": Expected double, got: fast"},
+      {"0.1", "\"fast\"",
+       ":18:28: after \"learning_rate\": Expected double, got: \"fast\""},
       {"use_bias: true", "use_bias: yes",
-       ":7:43: model.sequential.layers[3].dense.use_bias: must be true or "
-       "false, is yes"},
+       ":7:53: Invalid value for boolean field \"use_bias\". Value: \"yes\"."},
+      {"use_bias: true", "use_bias: 7",
+       ":7:53: after \"use_bias\": Integer out of range (7)"},
       {"GREEDY_BY_BYTES", "GREEDY",
-       ":20:1: placement: must be ROUND_ROBIN or GREEDY_BY_BYTES, is GREEDY"},
+       ":20:12: Unknown enumeration value of \"GREEDY\" for field "
+       "\"placement\"."},
+      {"GREEDY_BY_BYTES", "GREEDY # not RANDOM\n\n",
+       ":20:12: Unknown enumeration value of \"GREEDY\" for field "
+       "\"placement\"."},
+      {"GREEDY_BY_BYTES", "1.5",
+       ":20:12: after \"placement\": Expected integer or identifier, got: 1.5"},
       {"relu {}", "relu: 1",
-       ":6:20: model.sequential.layers[2].relu: expected \"{\", found \"1\""},
+       ":6:20: after \"relu\": Expected \"{\", found \"1\"."},
       // Impossible values.
       {"\"job\"", "\"\"", ":1: name: must be set"},
       {"\"job\"", "\"my job\"",
@@ -195,8 +212,8 @@ TEST(ParseJobFileTest, OneFault) {
       {"train { idx { images: \"train-images\" labels: \"train-labels\" } }",
        "train {}", ":12: data.train: needs idx"},
       {"relu {}", "",
-       ":6: model.sequential.layers[2]: needs flatten, dense or "
-       "relu"},
+       ":6: model.sequential.layers[2]: needs flatten or dense "
+       "or relu"},
       {"units: 8", "units: 0",
        ":5: model.sequential.layers[1].dense.units: must be at least 1, is 0 "
        "or "
@@ -206,8 +223,9 @@ TEST(ParseJobFileTest, OneFault) {
       {"loss { softmax_cross_entropy {} }", "",
        ":3: model.sequential.loss: must be set"},
       {"units: 8", "units: 8 kernel_initializer {}",
-       ":5: model.sequential.layers[1].dense.kernel_initializer: needs zeros, "
-       "constant, uniform, normal, truncated_normal, glorot or he"},
+       ":5: model.sequential.layers[1].dense.kernel_initializer: needs zeros "
+       "or "
+       "constant or uniform or normal or truncated_normal or glorot or he"},
       {"units: 8", "units: 8 kernel_initializer { normal { stddev: -1 } }",
        ":5: model.sequential.layers[1].dense.kernel_initializer.normal.stddev: "
        "must be at least 0, is -1"},
@@ -248,57 +266,65 @@ TEST(ParseJobFileTest, OneFault) {
   }
 }
 
-TEST(ParseJobFileTest, EveryFaultIsTold) {
-  // Values that cannot be read: the rules are not tried.
+TEST(ParseJobFileTest, EveryBrokenRuleIsToldInTheOrderOfTheFile) {
   EXPECT_THAT(
-      ErrorsOf("name: 7\n"
-               "foo: 1\n"
-               "model { sequential { layers [ { dense { units: x } },\n"
-               "                    { dense { unit: 3 } } ] } }\n"
-               "placement: NOWHERE;\n"
-               "steps: 1.5\n"),
-      ElementsAre(
-          StartsWith("dir/job.textproto:1:1: name: expected string"),
-          StartsWith("dir/job.textproto:2:1: no field named \"foo\""),
-          StartsWith("dir/job.textproto:3:41: "
-                     "model.sequential.layers[0].dense.units: expected"),
-          StartsWith("dir/job.textproto:4:31: "
-                     "model.sequential.layers[1].dense: no field"),
-          StartsWith("dir/job.textproto:5:1: placement: must be"),
-          StartsWith("dir/job.textproto:6:1: steps: expected integer")));
-  // All can be read but unknown fields: the rules are tried on the rest.
-  EXPECT_THAT(
-      ErrorsOf("optimizer { learning_rate: -2 adam {} }\n"
+      ErrorsOf("optimizer { learning_rate: -2 }\n"
                "name: \"x\"\n"
-               "batch_size: 0\n"),
-      ElementsAre("dir/job.textproto: model: must be set",
-                  "dir/job.textproto: data: must be set",
-                  "dir/job.textproto: needs steps or epochs",
-                  "dir/job.textproto:1: optimizer: needs sgd or momentum",
-                  "dir/job.textproto:1: optimizer.learning_rate: must be above "
-                  "0, is -2",
-                  "dir/job.textproto:1:31: optimizer: no field named \"adam\" "
-                  "(there are: learning_rate, sgd, momentum)",
-                  "dir/job.textproto:3: batch_size: must be at least 1, is 0 "
-                  "or not set"));
+               "batch_size: 0\n"
+               "model { sequential {\n"
+               "  layers {\n"
+               "    dense {\n"
+               "      units: 0\n"
+               "    }\n"
+               "  }\n"
+               "  layers {\n"
+               "  }\n"
+               "} }\n"),
+      ElementsAre(
+          "dir/job.textproto: data: must be set",
+          "dir/job.textproto: needs steps or epochs",
+          "dir/job.textproto:1: optimizer.learning_rate: must be above 0, is "
+          "-2",
+          "dir/job.textproto:1: optimizer: needs sgd or momentum",
+          "dir/job.textproto:3: batch_size: must be at least 1, is 0 or not "
+          "set",
+          "dir/job.textproto:4: model.sequential.loss: must be set",
+          "dir/job.textproto:7: model.sequential.layers[0].dense.units: must "
+          "be at least 1, is 0 or not set",
+          "dir/job.textproto:10: model.sequential.layers[1]: needs flatten or "
+          "dense or relu"));
+  // A list.
+  EXPECT_THAT(
+      ErrorsOf(Changed("layers { flatten {} }\n",
+                       "layers [\n{ flatten {} },\n"
+                       "{ dense {\n"
+                       "units: 0 } },\n"
+                       "{}]\n")),
+      ElementsAre(
+          "dir/job.textproto:3: model.sequential.layers[2]: needs "
+          "flatten or dense or relu",
+          "dir/job.textproto:7: model.sequential.layers[1].dense.units: "
+          "must be at least 1, is 0 or not set"));
 }
 
-TEST(ParseJobFileTest, AtMostTwentyFaultsAreTold) {
-  std::string unknown;
-  std::string wrong;
-  std::string broken = "layers { }\n";
+TEST(ParseJobFileTest, OfWhatCannotBeReadTheFirstFaultIsTold) {
+  EXPECT_THAT(ErrorsOf("batch_size: 0\n"
+                       "steps: many\n"
+                       "seed: few\n"),
+              ElementsAre("dir/job.textproto:2:8: after \"steps\": Expected "
+                          "integer, got: many"));
+}
+
+TEST(ParseJobFileTest, AtMostTwentyBrokenRulesAreTold) {
+  std::string layers;
   for (int i = 0; i < 1000; ++i) {
-    absl::StrAppend(&unknown, "a", i, ": 1\n");
-    absl::StrAppend(&wrong, "local { ps: x }\n");
-    absl::StrAppend(&broken, "layers { relu {} name: \"?\" }\n");
+    absl::StrAppend(&layers, "layers { relu {} name: \"?\" }\n");
   }
-  for (const std::string& text :
-       {unknown, wrong,
-        absl::StrCat("model { sequential {\n", broken, "} }\n")}) {
-    const std::vector<std::string> errors = ErrorsOf(text);
-    EXPECT_THAT(errors, SizeIs(21));
-    EXPECT_EQ(errors.back(), "dir/job.textproto: and more");
-  }
+  const std::vector<std::string> errors =
+      ErrorsOf(absl::StrCat("model { sequential {\n", layers, "} }\n"));
+  EXPECT_THAT(errors, SizeIs(21));
+  EXPECT_THAT(errors, Each(StartsWith("dir/job.textproto:")));
+  EXPECT_EQ(errors.back(), "dir/job.textproto: and more");
 }
 
 TEST(ParseJobFileTest, AnythingButAJob) {
@@ -308,18 +334,16 @@ TEST(ParseJobFileTest, AnythingButAJob) {
        {std::string("\0\1\2", 3), std::string("\xff\xfe{"), std::string("{"),
         std::string("]"), std::string("model {{"), std::string("model { ]"),
         std::string("model [{ } , <> ]"), std::string("name: 'a' \"b\" 7"),
-        std::string("\"name\": \"json\""),
+        std::string("\"name\": \"json\""), std::string("\"\""),
         std::string("model < sequential { >"), std::string(100, '['),
         std::string(100, '{')}) {
     EXPECT_THAT(ErrorsOf(text), Not(SizeIs(0)));
   }
   std::string deep;
-  for (int i = 0; i < 200; ++i) deep += "a {";
-  EXPECT_THAT(
-      ErrorsOf(deep),
-      ElementsAre("dir/job.textproto: messages nested deeper than 100"));
-  EXPECT_THAT(ErrorsOf(absl::StrCat("a: ", std::string(200, '['))),
-              ElementsAre(HasSubstr("nested deeper")));
+  for (int i = 0; i < 200000; ++i) deep += "a {";
+  EXPECT_THAT(ErrorsOf(deep), ElementsAre(HasSubstr(":1:1: ")));
+  EXPECT_THAT(ErrorsOf(absl::StrCat("a: ", std::string(200000, '['))),
+              ElementsAre(HasSubstr(":1:1: ")));
   EXPECT_THAT(ErrorsOf(std::string((1 << 20) + 1, '\n')),
               ElementsAre("dir/job.textproto: a job file has at most 1048576 "
                           "bytes"));
@@ -346,9 +370,9 @@ TEST(ParseJobFileTest, DamagedJobs) {
 }
 
 TEST(ParseJobFileTest, ColumnsCountTabsToTheNextMultipleOfEight) {
-  EXPECT_THAT(
-      ErrorsOf("name: \"x\"\n \t\tfoo: 1\n"),
-      ::testing::Contains(StartsWith("dir/job.textproto:2:17: no field")));
+  EXPECT_THAT(ErrorsOf("name: \"x\"\n \t\tfoo: 1\n"),
+              ElementsAre(AllOf(StartsWith("dir/job.textproto:2:17: "),
+                                HasSubstr("\"foo\""))));
 }
 
 TEST(LoadJobFileTest, ReadsAFile) {
@@ -390,62 +414,6 @@ TEST(LoadJobFileTest, Examples) {
               ::testing::IsSupersetOf(
                   {"fashion_mnist_mlp", "fashion_mnist_mlp_backup",
                    "fashion_mnist_softmax", "fashion_mnist_softmax_backup"}));
-}
-
-TEST(ValidateMessageTest, NamesTypeAndPaths) {
-  proto::PushRequest request;
-  EXPECT_EQ(
-      Message(ValidateMessage(request)),
-      "PushRequest: sender: must be set; sequence: must be at least 1, is "
-      "0 or not set; num_parts: must be at least 1, is 0 or not set");
-  request.mutable_sender()->mutable_task()->set_job("worker");
-  request.set_sequence(1);
-  request.set_num_parts(1);
-  EXPECT_TRUE(ValidateMessage(request).ok());
-  request.add_tensors()->set_variable("v");
-  request.add_tensors()->set_dtype(static_cast<proto::DataType>(99));
-  EXPECT_EQ(Message(ValidateMessage(request)),
-            "PushRequest: tensors[1].variable: must be set; tensors[1].dtype: "
-            "must be DATA_TYPE_UNSPECIFIED or FLOAT32, is 99");
-}
-
-TEST(ValidateMessageTest, ElementsOfRepeatedNumbers) {
-  proto::Variable variable;
-  variable.set_name("v");
-  variable.set_dtype(proto::FLOAT32);
-  variable.mutable_initializer()->mutable_zeros();
-  variable.add_shape(3);
-  variable.add_shape(-1);
-  EXPECT_EQ(Message(ValidateMessage(variable)),
-            "Variable: shape[1]: must be at least 0, is -1");
-  variable.clear_shape();
-  variable.clear_dtype();
-  EXPECT_EQ(Message(ValidateMessage(variable)), "Variable: dtype: must be set");
-}
-
-TEST(ValidateMessageTest, NotFinite) {
-  proto::Initializer initializer;
-  initializer.mutable_constant()->set_value(
-      std::numeric_limits<float>::quiet_NaN());
-  EXPECT_EQ(Message(ValidateMessage(initializer)),
-            "Initializer: constant.value: must be finite, is nan");
-}
-
-TEST(ValidateMessageTest, LongAndStrangeNamesAreCutAndEscaped) {
-  proto::Job job = Parse(kJob);
-  job.set_name(std::string(1000, '\n'));
-  const std::string message = Message(ValidateMessage(job));
-  EXPECT_THAT(message, HasSubstr("\\n\\n"));
-  EXPECT_LT(message.size(), 300);
-}
-
-TEST(ValidateMessageTest, AtMostTwenty) {
-  proto::PushRequest request;
-  for (int i = 0; i < 1000; ++i) request.add_tensors();
-  const std::vector<std::string> parts =
-      absl::StrSplit(Message(ValidateMessage(request)), "; ");
-  EXPECT_THAT(parts, SizeIs(21));
-  EXPECT_EQ(parts.back(), "and more");
 }
 
 TEST(JobDigestTest, TellsJobsApart) {

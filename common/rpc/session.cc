@@ -54,6 +54,9 @@ struct Session::Rpc {
                     Response* response) {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));
+    // A call that fails at once leaves nobody to drive the connection: gRPC would
+    // then find a coordinator that has just started only by its 5 s back-up poll.
+    context.set_wait_for_ready(true);
     {
       absl::MutexLock lock(&mutex);
       if (cancelled) return absl::CancelledError("the session is closed");
@@ -150,7 +153,8 @@ absl::Status Session::Register() {
     proto::RegisterResponse response;
     const absl::Status status = rpc_->Call(
         &Rpc::Stub::Register, request,
-        std::min(options_.deadline, absl::Now() + options_.attempt_timeout),
+        std::min({options_.deadline, absl::Now() + options_.attempt_timeout,
+                  std::max(report, absl::Now() + kReportEvery)}),
         &response);
     if (status.ok()) {
       absl::MutexLock lock(&mutex_);

@@ -39,8 +39,7 @@ absl::Status TrainReplica(const ClusterSpec& spec, const proto::Job& job,
   input.seats = {replica};
   auto batches = BatchPipeline::Start(&data, input);
   if (!batches.ok()) return batches.status();
-  Cluster::Options connect;
-  connect.cluster = spec;
+  Cluster::Options connect{.cluster = spec};
   connect.task = {kWorkerJob, replica};
   auto cluster = Cluster::Connect(connect);
   if (!cluster.ok()) return cluster.status();

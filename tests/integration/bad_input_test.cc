@@ -604,6 +604,10 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
       // Contributions.
       {0,
        "Coordinator.Contribute",
+       "<w1> sequence: 50 step: 1 seat: 1 examples: 18446744073709551615",
+       {"INVALID_ARGUMENT", "examples"}},
+      {0,
+       "Coordinator.Contribute",
        "<w1> sequence: 0 step: 1 seat: 1",
        {"INVALID_ARGUMENT", "sequence"}},
       {0,

@@ -5,50 +5,24 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/job_file.h"
 #include "common/shape.h"
 
 namespace holdfast {
 namespace {
 
-absl::string_view KindName(const proto::Layer& config) {
-  switch (config.kind_case()) {
-    case proto::Layer::kFlatten:
-      return "flatten";
-    case proto::Layer::kDense:
-      return "dense";
-    case proto::Layer::kRelu:
-      return "relu";
-    case proto::Layer::KIND_NOT_SET:
-      break;
-  }
-  return "layer";
-}
-
-// Each layer's name: that given, or else its kind and the count of its kind
-// before it.
-// Errors: INVALID_ARGUMENT when two are the same.
-absl::StatusOr<std::vector<std::string>> NameLayers(
-    const proto::Sequential& config) {
-  std::vector<std::string> names;
-  std::map<absl::string_view, int> count_of_kind;
-  std::map<std::string, int> place_of_name;
-  for (const proto::Layer& layer : config.layers()) {
-    const absl::string_view kind = KindName(layer);
-    const int before = count_of_kind[kind]++;
-    std::string name = layer.name();
-    if (name.empty()) {
-      name = before == 0 ? std::string(kind) : absl::StrCat(kind, "_", before);
-    }
-    const int place = names.size();
-    const auto [other, is_first] = place_of_name.emplace(name, place);
+// Errors: INVALID_ARGUMENT when two names are the same.
+absl::Status CheckDistinct(const std::vector<std::string>& names) {
+  std::map<absl::string_view, size_t> place_of_name;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto [other, is_first] = place_of_name.emplace(names[i], i);
     if (!is_first) {
       return absl::InvalidArgumentError(
-          absl::StrCat("layers ", other->second, " and ", place,
-                       " (counted from 0) are both named \"", name, "\""));
+          absl::StrCat("layers ", other->second, " and ", i,
+                       " (counted from 0) are both named \"", names[i], "\""));
     }
-    names.push_back(std::move(name));
   }
-  return names;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -56,9 +30,11 @@ absl::StatusOr<std::vector<std::string>> NameLayers(
 absl::StatusOr<std::unique_ptr<Sequential>> Sequential::Create(
     const proto::Sequential& config, absl::Span<const int64_t> example_shape,
     std::optional<int64_t> num_classes, Backend* backend) {
-  const absl::StatusOr<std::vector<std::string>> names = NameLayers(config);
-  if (!names.ok()) return names.status();
-  if (names->empty()) {
+  const std::vector<std::string> names = LayerNames(config);
+  if (absl::Status distinct = CheckDistinct(names); !distinct.ok()) {
+    return distinct;
+  }
+  if (names.empty()) {
     return absl::InvalidArgumentError("the model has no layers");
   }
   if (!config.loss().has_softmax_cross_entropy()) {
@@ -72,7 +48,7 @@ absl::StatusOr<std::unique_ptr<Sequential>> Sequential::Create(
   std::vector<int64_t> shape(example_shape.begin(), example_shape.end());
   for (int i = 0; i < config.layers_size(); ++i) {
     absl::StatusOr<std::unique_ptr<Layer>> layer =
-        CreateLayer(config.layers(i), (*names)[i], shape, backend);
+        CreateLayer(config.layers(i), names[i], shape, backend);
     if (!layer.ok()) return layer.status();
     shape = (*layer)->output_shape();
     const std::vector<proto::Variable>& variables = (*layer)->variables();
@@ -88,14 +64,14 @@ absl::StatusOr<std::unique_ptr<Sequential>> Sequential::Create(
   }
   if (shape.size() != 1) {
     return absl::InvalidArgumentError(
-        absl::StrCat("layer \"", names->back(),
-                     "\", the last, gives the shape ", ShapeString(shape),
+        absl::StrCat("layer \"", names.back(), "\", the last, gives the shape ",
+                     ShapeString(shape),
                      "; softmax cross-entropy takes a vector of logits"));
   }
   if (num_classes.has_value() && shape[0] < *num_classes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "layer \"", names->back(), "\", the last, gives ", shape[0],
-        " logits; the data have ", *num_classes, " classes"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("layer \"", names.back(), "\", the last, gives ", shape[0],
+                     " logits; the data have ", *num_classes, " classes"));
   }
   model->example_size_ = *example_size;
   model->num_logits_ = shape[0];

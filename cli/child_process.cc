@@ -1,0 +1,135 @@
+#include "cli/child_process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+namespace {
+
+// What the child does between fork and exec. Only calls that are safe after a
+// fork; returns errno when the program cannot be run.
+int Become(const char* binary, char* const* argv, int input, int log,
+           pid_t parent) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // The parent may have ended before the line above: then nobody kills us.
+  if (getppid() != parent) _exit(1);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD}) {
+    ::signal(signal, SIG_DFL);
+  }
+  if (dup2(input, STDIN_FILENO) < 0 || dup2(log, STDOUT_FILENO) < 0 ||
+      dup2(log, STDERR_FILENO) < 0) {
+    return errno;
+  }
+  execv(binary, argv);
+  return errno;
+}
+
+absl::StatusOr<int> Open(const std::string& path, int flags) {
+  const int fd = open(path.c_str(), flags | O_CLOEXEC, 0644);
+  if (fd < 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  }
+  return fd;
+}
+
+}  // namespace
+
+std::string ExitStatus::ToString() const {
+  if (signal != 0) {
+    return absl::StrCat("signal ", signal, " (", strsignal(signal), ")");
+  }
+  return absl::StrCat("exit status ", code);
+}
+
+absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
+    const Options& options) {
+  const absl::StatusOr<int> log =
+      Open(options.log_path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND);
+  if (!log.ok()) return log.status();
+  const auto close_log = absl::MakeCleanup([&] { close(*log); });
+  const absl::StatusOr<int> input = Open("/dev/null", O_RDONLY);
+  if (!input.ok()) return input.status();
+  const auto close_input = absl::MakeCleanup([&] { close(*input); });
+  // Closes unread when exec succeeds, otherwise brings its errno.
+  int failure[2];
+  if (pipe2(failure, O_CLOEXEC) != 0) {
+    return absl::ErrnoToStatus(errno, "cannot make a pipe");
+  }
+  const auto close_failure = absl::MakeCleanup([&] { close(failure[0]); });
+
+  std::vector<char*> argv = {const_cast<char*>(options.binary.c_str())};
+  for (const std::string& arg : options.args) {
+    argv.push_back(const_cast<char*>(arg.c_str()));
+  }
+  argv.push_back(nullptr);
+
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    const int error =
+        Become(options.binary.c_str(), argv.data(), *input, *log, parent);
+    const ssize_t written = write(failure[1], &error, sizeof(error));
+    _exit(written > 0 ? 126 : 127);
+  }
+  const int fork_error = errno;
+  close(failure[1]);
+  if (pid < 0) return absl::ErrnoToStatus(fork_error, "cannot fork");
+  // Here as well, so that Signal finds the group from the first moment on.
+  setpgid(pid, pid);
+
+  auto child = std::unique_ptr<ChildProcess>(new ChildProcess(pid));
+  int error = 0;
+  ssize_t size;
+  do {
+    size = read(failure[0], &error, sizeof(error));
+  } while (size < 0 && errno == EINTR);
+  if (size > 0) {
+    return absl::InternalError(
+        absl::StrCat("cannot run ", options.binary, ": ", strerror(error)));
+  }
+  return child;
+}
+
+ChildProcess::~ChildProcess() {
+  if (ended_.has_value()) return;
+  Signal(SIGKILL);
+  Reap(0);
+}
+
+void ChildProcess::Signal(int signal) {
+  if (!ended_.has_value()) kill(-pid_, signal);
+}
+
+std::optional<ExitStatus> ChildProcess::TryReap() { return Reap(WNOHANG); }
+
+std::optional<ExitStatus> ChildProcess::Reap(int wait_flags) {
+  if (ended_.has_value()) return ended_;
+  int status = 0;
+  pid_t pid;
+  do {
+    pid = waitpid(pid_, &status, wait_flags);
+  } while (pid < 0 && errno == EINTR);
+  if (pid != pid_) return std::nullopt;
+  ended_.emplace();
+  if (WIFSIGNALED(status)) {
+    ended_->signal = WTERMSIG(status);
+  } else {
+    ended_->code = WEXITSTATUS(status);
+  }
+  return ended_;
+}
+
+}  // namespace holdfast

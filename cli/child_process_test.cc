@@ -1,0 +1,118 @@
+#include "cli/child_process.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string ReadFile(const std::string& path) {
+  std::stringstream content;
+  content << std::ifstream(path).rdbuf();
+  return content.str();
+}
+
+class ChildProcessTest : public ::testing::Test {
+ protected:
+  // SIGCHLD is taken with sigwait, as the command takes it.
+  ChildProcessTest() {
+    sigemptyset(&child_ended_);
+    sigaddset(&child_ended_, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &child_ended_, nullptr);
+  }
+
+  absl::StatusOr<std::unique_ptr<ChildProcess>> StartShell(
+      const std::string& script) {
+    return ChildProcess::Start({"/bin/sh", {"-c", script}, log_path_});
+  }
+
+  ExitStatus WaitFor(ChildProcess& child) {
+    for (;;) {
+      if (auto ended = child.TryReap()) return *ended;
+      int signal = 0;
+      sigwait(&child_ended_, &signal);
+    }
+  }
+
+  const std::string log_path_ =
+      absl::StrCat(::testing::TempDir(), "/child.log");
+  sigset_t child_ended_;
+};
+
+TEST_F(ChildProcessTest, WritesBothStreamsToTheLog) {
+  auto child = StartShell("echo out; echo err >&2; exit 3");
+  ASSERT_TRUE(child.ok()) << child.status();
+  const ExitStatus ended = WaitFor(**child);
+  EXPECT_FALSE(ended.ok());
+  EXPECT_EQ(ended.ToString(), "exit status 3");
+  EXPECT_EQ(ReadFile(log_path_), "out\nerr\n");
+}
+
+TEST_F(ChildProcessTest, TellsTheSignalThatEndedIt) {
+  auto child = StartShell("kill -9 $$");
+  ASSERT_TRUE(child.ok()) << child.status();
+  EXPECT_EQ(WaitFor(**child).ToString(), "signal 9 (Killed)");
+}
+
+TEST_F(ChildProcessTest, HasSignalsAsNew) {
+  // The test blocks SIGCHLD; a child that inherited that would never end by
+  // TERM were it blocked as well.
+  sigset_t term;
+  sigemptyset(&term);
+  sigaddset(&term, SIGTERM);
+  sigprocmask(SIG_BLOCK, &term, nullptr);
+  auto child = StartShell("exec sleep 60");
+  ASSERT_TRUE(child.ok()) << child.status();
+  (*child)->Signal(SIGTERM);
+  EXPECT_EQ(WaitFor(**child).signal, SIGTERM);
+  sigprocmask(SIG_UNBLOCK, &term, nullptr);
+}
+
+TEST_F(ChildProcessTest, EndsWithItsOwner) {
+  auto child = StartShell("exec sleep 60");
+  ASSERT_TRUE(child.ok()) << child.status();
+  const pid_t pid = (*child)->pid();
+  child->reset();
+  EXPECT_EQ(kill(pid, 0), -1);
+  EXPECT_EQ(errno, ESRCH);
+}
+
+TEST_F(ChildProcessTest, EndsWhenThisProcessIsKilled) {
+  // The child holds the pipe's write end open, so its end is the pipe's.
+  int pipe_ends[2];
+  ASSERT_EQ(pipe(pipe_ends), 0);
+  const pid_t middle = fork();
+  if (middle == 0) {
+    auto child = StartShell("exec sleep 60");
+    if (!child.ok()) _exit(1);
+    raise(SIGKILL);
+  }
+  close(pipe_ends[1]);
+  waitpid(middle, nullptr, 0);
+  char byte;
+  EXPECT_EQ(read(pipe_ends[0], &byte, 1), 0);
+  close(pipe_ends[0]);
+}
+
+TEST_F(ChildProcessTest, SaysWhatItCannotRun) {
+  auto child = ChildProcess::Start({"/no/such/program", {}, log_path_});
+  EXPECT_THAT(child.status().message(),
+              HasSubstr("cannot run /no/such/program: No such file"));
+  child = ChildProcess::Start({"/bin/sh", {}, "/no/such/folder/log"});
+  EXPECT_THAT(child.status().message(), HasSubstr("/no/such/folder/log"));
+}
+
+}  // namespace
+}  // namespace holdfast

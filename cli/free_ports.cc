@@ -1,0 +1,46 @@
+#include "cli/free_ports.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+
+absl::StatusOr<std::vector<uint16_t>> FindFreePorts(
+    int count, uint16_t start, const std::function<bool(uint16_t)>& is_free) {
+  constexpr int kPorts = kLastPort - kFirstPort + 1;
+  std::vector<uint16_t> ports;
+  for (int i = 0; i < kPorts && static_cast<int>(ports.size()) < count; ++i) {
+    const uint16_t port = kFirstPort + (start - kFirstPort + i) % kPorts;
+    if (is_free(port)) ports.push_back(port);
+  }
+  if (static_cast<int>(ports.size()) < count) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "only ", ports.size(), " of the ", count,
+        " ports wanted are free between ", kFirstPort, " and ", kLastPort));
+  }
+  return ports;
+}
+
+bool LoopbackPortIsFree(uint16_t port) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  // As servers do: a port whose last connections linger is free.
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool bound = bind(fd, reinterpret_cast<const sockaddr*>(&address),
+                          sizeof(address)) == 0 &&
+                     listen(fd, 1) == 0;
+  close(fd);
+  return bound;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,222 @@
+#include "cli/local.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "cli/flag_set.h"
+#include "cli/local_run.h"
+#include "common/daemon.h"
+#include "common/job_file.h"
+
+namespace holdfast {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kUsage[] =
+    R"(holdfast local --job=FILE [flags]: trains a job on this machine
+
+Starts ps daemons and workers as processes of their own on loopback, shows the
+progress, and waits until all have ended. Ctrl-C ends everything.
+
+The run directory gets cluster.json (the ClusterSpec), a log for each task
+(ps-0.log, worker-0.log, ...), its process id while it runs (ps-0.pid), and
+result.json.
+
+Exits 0 when the job is done, 1 when it failed or a daemon died, 2 for wrong flags
+or a wrong job file, 130 when interrupted.
+
+)";
+
+constexpr int kMaxTasks = 1000;  // as Local in proto/job.proto
+
+// The flags as they were given.
+struct LocalFlags {
+  std::string job;
+  std::optional<int> ps;
+  std::optional<int> workers;
+  std::string run_dir;
+  std::optional<uint64_t> seed;
+  std::optional<int> intra_op_threads;
+  std::optional<absl::Duration> lease;
+  std::string ps_binary;
+  std::string worker_binary;
+  std::string ps_flags;
+  std::string worker_flags;
+};
+
+FlagSet MakeFlagSet(LocalFlags* flags) {
+  FlagSet set;
+  set.Add("job", "FILE", &flags->job, "The job file, a textproto. Needed.");
+  set.Add("ps", "NUMBER", &flags->ps,
+          "ps daemons. Default: the job's local.ps, or else 2.");
+  set.Add("workers", "NUMBER", &flags->workers,
+          "Workers. Default: the job's local.workers, or else its\n"
+          "total_num_replicas, or else 2.");
+  set.Add("run_dir", "FOLDER", &flags->run_dir,
+          "Where logs and result go; made when it is not there.\n"
+          "Default: runs/JOB-DATE-TIME in the current folder.");
+  set.Add("seed", "NUMBER", &flags->seed,
+          "Of first values and the order of examples. Default: the job's.");
+  set.Add("intra_op_threads", "NUMBER", &flags->intra_op_threads,
+          "Threads within an operation, of each worker. Default: 1.");
+  set.Add("lease", "DURATION", &flags->lease,
+          "How long a task may be silent before it counts as lost, as 10s.\n"
+          "Default: that of ps_server.");
+  set.Add(
+      "ps_binary", "FILE", &flags->ps_binary,
+      "The ps daemon. Default: ps_server beside this program, or where the\n"
+      "build puts it.");
+  set.Add(
+      "worker_binary", "FILE", &flags->worker_binary,
+      "The worker daemon, as for a model of your own. Default: ps_worker, as\n"
+      "ps_binary.");
+  set.Add("ps_flags", "FLAGS", &flags->ps_flags,
+          "More flags for each ps, separated by spaces.");
+  set.Add("worker_flags", "FLAGS", &flags->worker_flags,
+          "More flags for each worker, separated by spaces.");
+  return set;
+}
+
+absl::StatusOr<int> TasksFrom(absl::string_view flag, std::optional<int> given,
+                              int otherwise) {
+  if (!given.has_value()) return otherwise;
+  if (*given >= 1 && *given <= kMaxTasks) return *given;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, "=", *given, ": must be from 1 to ", kMaxTasks));
+}
+
+int DefaultPs(const proto::Job& job) {
+  return job.local().has_ps() ? job.local().ps() : 2;
+}
+
+int DefaultWorkers(const proto::Job& job) {
+  if (job.local().has_workers()) return job.local().workers();
+  const auto& synchronous = job.consistency().synchronous();
+  if (synchronous.has_total_num_replicas()) {
+    return synchronous.total_num_replicas();
+  }
+  return 2;
+}
+
+bool IsProgram(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored) && access(path.c_str(), X_OK) == 0;
+}
+
+// A daemon's program: the one `given`, or that beside this program, or that in
+// `build_folder` of the build's output, where this program is in cli.
+absl::StatusOr<std::string> FindProgram(absl::string_view flag,
+                                        const std::string& given,
+                                        const std::string& build_folder,
+                                        const std::string& name) {
+  std::vector<fs::path> places = {given};
+  if (given.empty()) {
+    std::error_code ignored;
+    const fs::path folder =
+        fs::read_symlink("/proc/self/exe", ignored).parent_path();
+    places = {folder / name, folder.parent_path() / build_folder / name};
+  }
+  for (const fs::path& place : places) {
+    if (IsProgram(place)) return place.string();
+  }
+  return absl::NotFoundError(absl::StrCat(
+      places.front().string(),
+      places.size() > 1 ? " or " + places.back().string() : "",
+      ": not there, or not a program; --", flag, " says where it is"));
+}
+
+std::string DefaultRunDir(const proto::Job& job) {
+  std::string name = job.name();
+  std::replace(name.begin(), name.end(), '/', '-');
+  return absl::StrCat(
+      "runs/", name, "-",
+      absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone()));
+}
+
+std::vector<std::string> Words(const std::string& flags) {
+  return absl::StrSplit(flags, ' ', absl::SkipWhitespace());
+}
+
+// Errors: whatever of flags and job file cannot be.
+absl::StatusOr<LocalRunOptions> MakeOptions(const LocalFlags& flags) {
+  if (flags.job.empty()) {
+    return absl::InvalidArgumentError(
+        "--job is needed: the file that says what to train");
+  }
+  const absl::StatusOr<proto::Job> job = LoadJobFile(flags.job);
+  if (!job.ok()) return job.status();
+
+  LocalRunOptions options;
+  options.job_file = flags.job;
+  options.job_name = job->name();
+  const auto ps = TasksFrom("ps", flags.ps, DefaultPs(*job));
+  if (!ps.ok()) return ps.status();
+  options.ps = *ps;
+  const auto workers =
+      TasksFrom("workers", flags.workers, DefaultWorkers(*job));
+  if (!workers.ok()) return workers.status();
+  options.workers = *workers;
+  const auto replicas = ResolveConsistency(*job, options.workers);
+  if (!replicas.ok()) return replicas.status();
+
+  const auto ps_binary =
+      FindProgram("ps_binary", flags.ps_binary, "ps_server", "ps_server");
+  if (!ps_binary.ok()) return ps_binary.status();
+  options.ps_binary = *ps_binary;
+  const auto worker_binary =
+      FindProgram("worker_binary", flags.worker_binary, "worker", "ps_worker");
+  if (!worker_binary.ok()) return worker_binary.status();
+  options.worker_binary = *worker_binary;
+
+  options.run_dir = flags.run_dir.empty() ? DefaultRunDir(*job) : flags.run_dir;
+  if (flags.seed.has_value()) {
+    options.worker_flags.push_back(absl::StrCat("--seed=", *flags.seed));
+  }
+  if (flags.intra_op_threads.has_value()) {
+    options.worker_flags.push_back(
+        absl::StrCat("--intra_op_threads=", *flags.intra_op_threads));
+  }
+  if (flags.lease.has_value()) {
+    options.ps_flags.push_back(
+        absl::StrCat("--lease=", absl::FormatDuration(*flags.lease)));
+  }
+  for (std::string& flag : Words(flags.ps_flags)) {
+    options.ps_flags.push_back(std::move(flag));
+  }
+  for (std::string& flag : Words(flags.worker_flags)) {
+    options.worker_flags.push_back(std::move(flag));
+  }
+  return options;
+}
+
+}  // namespace
+
+int LocalCommand(const std::vector<std::string>& args) {
+  LocalFlags flags;
+  const FlagSet flag_set = MakeFlagSet(&flags);
+  if (std::count(args.begin(), args.end(), "--help") > 0) {
+    std::cout << kUsage << "Flags:\n" << flag_set.Help();
+    return kExitDone;
+  }
+  const absl::Status parsed = flag_set.Parse(args);
+  const absl::StatusOr<LocalRunOptions> options =
+      parsed.ok() ? MakeOptions(flags) : parsed;
+  if (!options.ok()) {
+    std::cerr << "holdfast local: " << options.status().message() << std::endl;
+    return kExitUsage;
+  }
+  return RunLocally(*options);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,16 @@
+#ifndef HOLDFAST_CLI_LOCAL_H_
+#define HOLDFAST_CLI_LOCAL_H_
+
+#include <string>
+#include <vector>
+
+namespace holdfast {
+
+// `holdfast local`: trains a job on this machine, with ps and workers as
+// separate processes on loopback. `args` follow the subcommand. Returns the
+// exit code.
+int LocalCommand(const std::vector<std::string>& args);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLI_LOCAL_H_

@@ -1,0 +1,62 @@
+#ifndef HOLDFAST_CLI_LOCAL_CLUSTER_H_
+#define HOLDFAST_CLI_LOCAL_CLUSTER_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cli/child_process.h"
+#include "cli/run_directory.h"
+
+namespace holdfast {
+
+// The daemons of one run on this machine.
+//
+// Thread-compatible. To be started as ChildProcess::Start says: from a process
+// with one thread.
+class LocalCluster {
+ public:
+  // What to run for one task.
+  struct Program {
+    // "ps-0": names its files in the run directory.
+    std::string name;
+    std::string binary;
+    std::vector<std::string> args;
+  };
+
+  struct Daemon {
+    std::string name;
+    std::unique_ptr<ChildProcess> process;
+    // Set once it has ended and been reaped.
+    std::optional<ExitStatus> ended;
+  };
+
+  // Starts the programs, each with its log and pid file in `directory`. When
+  // one cannot be started, those before it are killed. Errors: those of
+  // ChildProcess::Start; of writing a pid file.
+  static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(
+      const std::vector<Program>& programs, const RunDirectory& directory);
+
+  // Reaps daemons that have ended. Those of this call, in the order of the
+  // programs. SIGCHLD tells when to ask.
+  std::vector<const Daemon*> Reap();
+
+  const std::vector<Daemon>& daemons() const { return daemons_; }
+  // Null when there is none of that name.
+  const Daemon* Find(const std::string& name) const;
+  // The names of those that have not ended.
+  std::vector<std::string> Running() const;
+
+  // Sends `signal` to all that have not ended.
+  void Signal(int signal);
+
+ private:
+  std::vector<Daemon> daemons_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLI_LOCAL_CLUSTER_H_

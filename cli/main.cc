@@ -1,0 +1,59 @@
+// holdfast: the command.
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "cli/local.h"
+#include "common/daemon.h"
+#include "glog/logging.h"
+
+namespace holdfast {
+namespace {
+
+struct Command {
+  const char* name;
+  const char* what;
+  int (*run)(const std::vector<std::string>& args);
+};
+
+constexpr Command kCommands[] = {
+    {"local", "train a job on this machine", LocalCommand},
+};
+
+void PrintUsage(std::ostream& out) {
+  out << "usage: holdfast COMMAND [flags]\n\n";
+  for (const Command& command : kCommands) {
+    out << "  " << command.name << "\t" << command.what << "\n";
+  }
+  out << "\nholdfast COMMAND --help tells of its flags." << std::endl;
+}
+
+int Main(int argc, char** argv) {
+  FLAGS_logtostderr = true;
+  // Of the libraries behind the commands; these speak for themselves.
+  FLAGS_minloglevel = google::GLOG_WARNING;
+  google::InitGoogleLogging(argv[0]);
+
+  const std::vector<std::string> args(argv + (argc > 0), argv + argc);
+  if (args.empty()) {
+    PrintUsage(std::cerr);
+    return kExitUsage;
+  }
+  if (args[0] == "--help" || args[0] == "help") {
+    PrintUsage(std::cout);
+    return kExitDone;
+  }
+  for (const Command& command : kCommands) {
+    if (args[0] == command.name) {
+      return command.run({args.begin() + 1, args.end()});
+    }
+  }
+  std::cerr << "holdfast: no command is named \"" << args[0] << "\"\n";
+  PrintUsage(std::cerr);
+  return kExitUsage;
+}
+
+}  // namespace
+}  // namespace holdfast
+
+int main(int argc, char** argv) { return holdfast::Main(argc, argv); }

@@ -1,0 +1,119 @@
+#include "cli/progress.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace holdfast {
+namespace {
+
+// Back to the first column, and what stands there gone.
+constexpr char kRewrite[] = "\r\033[K";
+
+std::string StepOf(const proto::GetStatusResponse& status) {
+  if (status.total_steps() == 0) return "";
+  return absl::StrFormat("step %d/%d %d%%", status.global_step(),
+                         status.total_steps(),
+                         100 * status.global_step() / status.total_steps());
+}
+
+}  // namespace
+
+std::string FormatTimeLeft(absl::Duration left) {
+  const int64_t seconds = absl::ToInt64Seconds(
+      absl::Ceil(std::max(left, absl::ZeroDuration()), absl::Seconds(1)));
+  if (seconds >= 3600) {
+    return absl::StrFormat("%d:%02d:%02d", seconds / 3600, seconds / 60 % 60,
+                           seconds % 60);
+  }
+  return absl::StrFormat("%d:%02d", seconds / 60, seconds % 60);
+}
+
+std::string Progress::Update(const proto::GetStatusResponse& status,
+                             absl::Time now) {
+  // The wait for the first step is no part of the speed.
+  if (status.state().phase() != proto::TRAINING || status.global_step() == 0) {
+    samples_.clear();
+  } else {
+    samples_.push_back({now, status.global_step(), status.examples()});
+  }
+  while (samples_.size() > 2 &&
+         now - samples_.front().time > options_.rate_window) {
+    samples_.pop_front();
+  }
+
+  if (options_.terminal) {
+    std::string line = Line(status).substr(0, std::max(options_.width - 1, 1));
+    if (line == shown_) return "";
+    shown_ = std::move(line);
+    return absl::StrCat(kRewrite, shown_);
+  }
+
+  if (!PlainLineIsDue(status, now)) return "";
+  last_plain_ = now;
+  last_phase_ = status.state().phase();
+  last_evaluated_ = status.evaluation().step();
+  last_waiting_ = status.waiting_for();
+  std::string line = Line(status);
+  if (line == shown_) return "";
+  shown_ = std::move(line);
+  return absl::StrCat(shown_, "\n");
+}
+
+std::string Progress::Finish() {
+  if (!options_.terminal || shown_.empty()) return "";
+  shown_.clear();
+  return "\n";
+}
+
+bool Progress::PlainLineIsDue(const proto::GetStatusResponse& status,
+                              absl::Time now) const {
+  return now - last_plain_ >= options_.plain_interval ||
+         status.state().phase() != last_phase_ ||
+         status.evaluation().step() != last_evaluated_ ||
+         (status.waiting_for() != last_waiting_ &&
+          !status.waiting_for().empty());
+}
+
+std::string Progress::Line(const proto::GetStatusResponse& status) const {
+  std::vector<std::string> parts;
+  const proto::JobPhase phase = status.state().phase();
+  if (phase == proto::STARTING) parts.push_back("starting");
+  if (phase == proto::FAILED) parts.push_back("failed");
+  if (std::string step = StepOf(status); !step.empty()) parts.push_back(step);
+  if (status.global_step() > 0) {
+    parts.push_back(absl::StrFormat("loss %.4f", status.train_loss()));
+  }
+  if (phase == proto::TRAINING && !samples_.empty()) {
+    const Sample& first = samples_.front();
+    const Sample& last = samples_.back();
+    const double seconds = absl::ToDoubleSeconds(last.time - first.time);
+    if (seconds > 0) {
+      parts.push_back(absl::StrFormat(
+          "%.0f examples/s", (last.examples - first.examples) / seconds));
+    }
+    if (seconds > 0 && last.step > first.step) {
+      const double steps_left = status.total_steps() - status.global_step();
+      const absl::Duration left = absl::Seconds(
+          steps_left * seconds / static_cast<double>(last.step - first.step));
+      parts.push_back(absl::StrCat(FormatTimeLeft(left), " left"));
+    }
+  }
+  if (status.evaluation().examples() > 0) {
+    parts.push_back(absl::StrFormat("accuracy %.4f (step %d)",
+                                    status.evaluation().accuracy(),
+                                    status.evaluation().step()));
+  }
+  if (phase == proto::DONE) parts.push_back("done");
+  if (phase == proto::FAILED) {
+    parts.push_back(status.state().reason());
+  } else if (!status.waiting_for().empty()) {
+    parts.push_back(absl::StrCat("waiting for ", status.waiting_for()));
+  }
+  return absl::StrJoin(parts, "  ");
+}
+
+}  // namespace holdfast

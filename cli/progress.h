@@ -1,0 +1,74 @@
+#ifndef HOLDFAST_CLI_PROGRESS_H_
+#define HOLDFAST_CLI_PROGRESS_H_
+
+#include <cstdint>
+#include <deque>
+#include <string>
+
+#include "absl/time/time.h"
+#include "proto/coordinator.pb.h"
+
+namespace holdfast {
+
+// "0:07", "12:34", "3:25:45"; seconds are rounded up.
+std::string FormatTimeLeft(absl::Duration left);
+
+// Turns what GetStatus says again and again into what a person at a terminal,
+// or a log, wants to read of a running job:
+//
+//   step 1230/3000 41%  loss 0.4321  51234 examples/s  0:07 left  accuracy
+//   0.8312 (step 1000)  waiting for /job:worker/task:1
+//
+// on one line; what is not known yet is left out.
+//
+// Thread-compatible.
+class Progress {
+ public:
+  struct Options {
+    // Rewrite one line. Otherwise a line of its own for each `plain_interval`,
+    // each evaluation, and each change of the job's phase or of what is waited
+    // for.
+    bool terminal = false;
+    // Columns of the terminal; a longer line is cut.
+    int width = 80;
+    absl::Duration plain_interval = absl::Seconds(5);
+    // Speed is taken over this long. Longer is steadier, and slower to show a
+    // change.
+    absl::Duration rate_window = absl::Seconds(3);
+  };
+
+  explicit Progress(const Options& options) : options_(options) {}
+
+  // What to print when `status` is heard at `now`; empty when nothing is due.
+  std::string Update(const proto::GetStatusResponse& status, absl::Time now);
+
+  // What to print before other text may follow.
+  std::string Finish();
+
+  // The line for `status`; of the speed it uses what Update has seen.
+  std::string Line(const proto::GetStatusResponse& status) const;
+
+ private:
+  struct Sample {
+    absl::Time time;
+    uint64_t step;
+    uint64_t examples;
+  };
+
+  bool PlainLineIsDue(const proto::GetStatusResponse& status,
+                      absl::Time now) const;
+
+  const Options options_;
+  // Of the last rate_window, oldest first.
+  std::deque<Sample> samples_;
+  // On a terminal: the line that stands there. Otherwise: the last one.
+  std::string shown_;
+  absl::Time last_plain_ = absl::InfinitePast();
+  proto::JobPhase last_phase_ = proto::JOB_PHASE_UNSPECIFIED;
+  uint64_t last_evaluated_ = 0;
+  std::string last_waiting_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLI_PROGRESS_H_

@@ -1,0 +1,122 @@
+#include "cli/progress.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+constexpr absl::Time kStart = absl::UnixEpoch();
+
+proto::GetStatusResponse Status(const std::string& text) {
+  proto::GetStatusResponse status;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &status));
+  return status;
+}
+
+proto::GetStatusResponse Training(uint64_t step) {
+  proto::GetStatusResponse status =
+      Status("state { phase: TRAINING } total_steps: 3000 train_loss: 0.54321");
+  status.set_global_step(step);
+  status.set_examples(step * 200);
+  return status;
+}
+
+TEST(FormatTimeLeftTest, Table) {
+  EXPECT_EQ(FormatTimeLeft(absl::ZeroDuration()), "0:00");
+  EXPECT_EQ(FormatTimeLeft(absl::Seconds(-3)), "0:00");
+  EXPECT_EQ(FormatTimeLeft(absl::Milliseconds(6001)), "0:07");
+  EXPECT_EQ(FormatTimeLeft(absl::Seconds(59.5)), "1:00");
+  EXPECT_EQ(FormatTimeLeft(absl::Seconds(754)), "12:34");
+  EXPECT_EQ(FormatTimeLeft(absl::Seconds(12345)), "3:25:45");
+}
+
+TEST(ProgressLineTest, TellsWhatIsKnown) {
+  const Progress progress({});
+  const struct {
+    std::string status, line;
+  } kCases[] = {
+      {"state { phase: STARTING } waiting_for: \"/job:worker/task:1\"",
+       "starting  waiting for /job:worker/task:1"},
+      {"state { phase: TRAINING } total_steps: 300", "step 0/300 0%"},
+      {"state { phase: TRAINING } total_steps: 300 global_step: 100 "
+       "train_loss: 0.25",
+       "step 100/300 33%  loss 0.2500"},
+      {"state { phase: TRAINING } total_steps: 300 global_step: 150 "
+       "train_loss: 0.25 evaluation { step: 100 examples: 50 accuracy: 0.5 }",
+       "step 150/300 50%  loss 0.2500  accuracy 0.5000 (step 100)"},
+      {"state { phase: DONE } total_steps: 300 global_step: 300 train_loss: "
+       "0.1",
+       "step 300/300 100%  loss 0.1000  done"},
+      {"state { phase: FAILED reason: \"/job:ps/task:1 is lost\" } "
+       "total_steps: 300 global_step: 3 train_loss: 0.1",
+       "failed  step 3/300 1%  loss 0.1000  /job:ps/task:1 is lost"},
+  };
+  for (const auto& test : kCases) {
+    EXPECT_EQ(progress.Line(Status(test.status)), test.line);
+  }
+}
+
+TEST(ProgressTest, SpeedIsThatOfTheWindow) {
+  Progress progress({.rate_window = absl::Seconds(3)});
+  // 100 steps a second, and from the 10th second on 50.
+  for (int second = 0; second <= 10; ++second) {
+    progress.Update(Training(100 * second), kStart + absl::Seconds(second));
+  }
+  EXPECT_EQ(progress.Line(Training(1000)),
+            "step 1000/3000 33%  loss 0.5432  20000 examples/s  0:20 left");
+  for (int second = 11; second <= 13; ++second) {
+    progress.Update(Training(1000 + 50 * (second - 10)),
+                    kStart + absl::Seconds(second));
+  }
+  EXPECT_EQ(progress.Line(Training(1150)),
+            "step 1150/3000 38%  loss 0.5432  10000 examples/s  0:37 left");
+}
+
+TEST(ProgressTest, RewritesOneLineOnATerminal) {
+  Progress progress({.terminal = true, .width = 16});
+  EXPECT_EQ(progress.Update(Training(0), kStart), "\r\033[Kstep 0/3000 0%");
+  // Nothing has changed.
+  EXPECT_EQ(progress.Update(Training(0), kStart), "");
+  // Cut one column before the edge, where terminals wrap.
+  EXPECT_EQ(progress.Update(Training(30), kStart), "\r\033[Kstep 30/3000 1%");
+  EXPECT_EQ(progress.Update(Training(300), kStart), "\r\033[Kstep 300/3000 1");
+  EXPECT_EQ(progress.Finish(), "\n");
+  EXPECT_EQ(progress.Finish(), "");
+}
+
+TEST(ProgressTest, WritesPlainLinesWhenTheyAreDue) {
+  Progress progress({.plain_interval = absl::Seconds(5)});
+  EXPECT_EQ(progress.Update(Training(0), kStart), "step 0/3000 0%\n");
+  EXPECT_EQ(progress.Update(Training(100), kStart + absl::Seconds(1)), "");
+
+  // An evaluation is told at once, and once.
+  proto::GetStatusResponse evaluated = Training(200);
+  *evaluated.mutable_evaluation() =
+      Status("evaluation { step: 200 examples: 9 accuracy: 0.75 }")
+          .evaluation();
+  EXPECT_EQ(progress.Update(evaluated, kStart + absl::Seconds(2)),
+            "step 200/3000 6%  loss 0.5432  20000 examples/s  0:28 left  "
+            "accuracy 0.7500 (step 200)\n");
+  EXPECT_EQ(progress.Update(evaluated, kStart + absl::Seconds(3)), "");
+
+  // So is what is waited for.
+  evaluated.set_waiting_for("/job:worker/task:1");
+  EXPECT_THAT(progress.Update(evaluated, kStart + absl::Seconds(4)),
+              ::testing::EndsWith("waiting for /job:worker/task:1\n"));
+  EXPECT_EQ(progress.Update(evaluated, kStart + absl::Seconds(5)), "");
+
+  // And the job's phase.
+  evaluated.mutable_state()->set_phase(proto::DONE);
+  EXPECT_NE(progress.Update(evaluated, kStart + absl::Seconds(5)), "");
+  evaluated.clear_waiting_for();
+  EXPECT_EQ(progress.Update(evaluated, kStart + absl::Seconds(6)), "");
+  EXPECT_NE(progress.Update(evaluated, kStart + absl::Seconds(10)), "");
+  EXPECT_EQ(progress.Finish(), "");
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,140 @@
+#include "cli/run_directory.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace holdfast {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr absl::string_view kClusterSpec = "cluster.json";
+constexpr absl::string_view kResult = "result.json";
+
+// "ps-0.log" of `extension` ".log".
+bool IsOfDaemon(absl::string_view file, absl::string_view extension) {
+  return (absl::ConsumePrefix(&file, "ps-") ||
+          absl::ConsumePrefix(&file, "worker-")) &&
+         absl::ConsumeSuffix(&file, extension) && !file.empty() &&
+         std::all_of(file.begin(), file.end(), absl::ascii_isdigit);
+}
+
+bool IsPid(absl::string_view file) { return IsOfDaemon(file, ".pid"); }
+
+bool IsOfRun(absl::string_view file) {
+  return file == kClusterSpec || file == kResult || IsPid(file) ||
+         IsOfDaemon(file, ".log");
+}
+
+// Removes the files of `folder` whose names are as `is_one` says.
+absl::Status RemoveFiles(const std::string& folder,
+                         bool (*is_one)(absl::string_view file)) {
+  std::error_code error;
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (is_one(entry.path().filename().string())) files.push_back(entry.path());
+  }
+  for (const fs::path& file : files) {
+    if (!fs::remove(file, error) && error) {
+      return absl::ErrnoToStatus(error.value(),
+                                 absl::StrCat("cannot remove ", file.string()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Open(
+    const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) {
+    return absl::ErrnoToStatus(error.value(),
+                               absl::StrCat("cannot make the folder ", path));
+  }
+  const int lock = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock < 0) {
+    return absl::ErrnoToStatus(errno,
+                               absl::StrCat("cannot open the folder ", path));
+  }
+  if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    const int reason = errno;
+    close(lock);
+    if (reason == EWOULDBLOCK) {
+      return absl::AlreadyExistsError(
+          absl::StrCat(path, " is in use by another run"));
+    }
+    return absl::ErrnoToStatus(reason, absl::StrCat("cannot lock ", path));
+  }
+  auto directory = std::unique_ptr<RunDirectory>(new RunDirectory(path, lock));
+  absl::Status cleared = RemoveFiles(path, IsOfRun);
+  if (!cleared.ok()) return cleared;
+  return directory;
+}
+
+RunDirectory::~RunDirectory() {
+  RemoveFiles(path_, IsPid).IgnoreError();
+  close(lock_);
+}
+
+std::string RunDirectory::cluster_spec_path() const {
+  return absl::StrCat(path_, "/", kClusterSpec);
+}
+
+std::string RunDirectory::result_path() const {
+  return absl::StrCat(path_, "/", kResult);
+}
+
+std::string RunDirectory::LogPath(absl::string_view daemon) const {
+  return absl::StrCat(path_, "/", daemon, ".log");
+}
+
+absl::Status RunDirectory::WriteClusterSpec(absl::string_view json) const {
+  return Write(cluster_spec_path(), json);
+}
+
+absl::Status RunDirectory::WritePid(absl::string_view daemon, pid_t pid) const {
+  return Write(absl::StrCat(path_, "/", daemon, ".pid"),
+               absl::StrCat(pid, "\n"));
+}
+
+absl::Status RunDirectory::Write(const std::string& path,
+                                 absl::string_view content) const {
+  std::ofstream file(path);
+  file << content << std::flush;
+  if (!file) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
+  }
+  return absl::OkStatus();
+}
+
+std::string LastLines(const std::string& path, int lines) {
+  constexpr std::streamoff kMost = 64 << 10;
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return "";
+  const std::streamoff size = std::min<std::streamoff>(file.tellg(), kMost);
+  std::string tail(size, '\0');
+  file.seekg(-size, std::ios::end);
+  file.read(tail.data(), size);
+  const std::vector<std::string> all =
+      absl::StrSplit(absl::StripSuffix(tail, "\n"), '\n');
+  const size_t first = all.size() - std::min<size_t>(all.size(), lines);
+  return absl::StrJoin(all.begin() + first, all.end(), "\n");
+}
+
+}  // namespace holdfast

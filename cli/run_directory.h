@@ -1,0 +1,62 @@
+#ifndef HOLDFAST_CLI_RUN_DIRECTORY_H_
+#define HOLDFAST_CLI_RUN_DIRECTORY_H_
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace holdfast {
+
+// The folder that a run leaves behind:
+//
+//   cluster.json   the ClusterSpec, in TensorFlow's form
+//   ps-0.log       what the daemon of that task said; worker-0.log, ...
+//   ps-0.pid       its process, while the run lasts
+//   result.json    what came out
+//
+// One run at a time uses it. Thread-compatible.
+class RunDirectory {
+ public:
+  // Makes the folder where there is none, and clears it of what an earlier run
+  // has left under the names above. Locked until this is destroyed.
+  // Errors: ALREADY_EXISTS when another run is using it; as the system says.
+  static absl::StatusOr<std::unique_ptr<RunDirectory>> Open(
+      const std::string& path);
+
+  // Removes the pid files.
+  ~RunDirectory();
+
+  RunDirectory(const RunDirectory&) = delete;
+  RunDirectory& operator=(const RunDirectory&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string cluster_spec_path() const;
+  std::string result_path() const;
+  // `daemon` as "ps-0".
+  std::string LogPath(absl::string_view daemon) const;
+
+  absl::Status WriteClusterSpec(absl::string_view json) const;
+  absl::Status WritePid(absl::string_view daemon, pid_t pid) const;
+
+ private:
+  RunDirectory(std::string path, int lock)
+      : path_(std::move(path)), lock_(lock) {}
+
+  absl::Status Write(const std::string& path, absl::string_view content) const;
+
+  const std::string path_;
+  const int lock_;  // a descriptor of the folder
+};
+
+// The last `lines` lines of the file at `path`, of which at most the last 64
+// KiB are read; empty when it cannot be read.
+std::string LastLines(const std::string& path, int lines);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLI_RUN_DIRECTORY_H_

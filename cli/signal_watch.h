@@ -1,0 +1,34 @@
+#ifndef HOLDFAST_CLI_SIGNAL_WATCH_H_
+#define HOLDFAST_CLI_SIGNAL_WATCH_H_
+
+#include <set>
+
+#include "absl/time/time.h"
+
+namespace holdfast {
+
+// Waits for signals as for any other event. While it lives, SIGCHLD and those
+// by which a user ends a program (SIGINT, SIGTERM, SIGHUP) do nothing but show
+// here.
+//
+// Make it before any other thread is started: the signals must be blocked in
+// all of them. Thread-compatible.
+class SignalWatch {
+ public:
+  SignalWatch();
+  ~SignalWatch();
+
+  SignalWatch(const SignalWatch&) = delete;
+  SignalWatch& operator=(const SignalWatch&) = delete;
+
+  // Waits until a signal has come, `fd` (-1: none) is readable, or `deadline`
+  // is there. The signals that have come since the last call.
+  std::set<int> Wait(int fd, absl::Time deadline);
+
+ private:
+  int signals_;  // a signalfd
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLI_SIGNAL_WATCH_H_

@@ -1,0 +1,25 @@
+#ifndef HOLDFAST_CLI_SUMMARY_H_
+#define HOLDFAST_CLI_SUMMARY_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace holdfast {
+
+// What result.json, of which `json` is the content, says, for people:
+//
+//   example: done
+//     steps          3000 in 12.0 s (250.0 steps/s, 50000 examples/s)
+//     train loss     0.4321
+//     test loss      0.4500
+//     test accuracy  0.8400
+//     digest         0123...
+//
+// What is not in it is left out.
+// Errors: INVALID_ARGUMENT when it is not a JSON object.
+absl::StatusOr<std::string> SummaryOf(const std::string& json);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLI_SUMMARY_H_

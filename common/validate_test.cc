@@ -1,0 +1,124 @@
+#include "common/validate.h"
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/coordinator.pb.h"
+#include "proto/shard.pb.h"
+#include "proto/training.pb.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+std::string Message(const absl::Status& status) {
+  return std::string(status.message());
+}
+
+TEST(ValidateMessageTest, NamesTypeAndPaths) {
+  proto::PushRequest request;
+  EXPECT_EQ(
+      Message(ValidateMessage(request)),
+      "PushRequest: sender: must be set; sequence: must be at least 1, is "
+      "0 or not set; num_parts: must be at least 1, is 0 or not set");
+  request.mutable_sender()->mutable_task()->set_job("worker");
+  request.set_sequence(1);
+  request.set_num_parts(1);
+  EXPECT_TRUE(ValidateMessage(request).ok());
+  request.add_tensors()->set_variable("v");
+  request.add_tensors()->set_dtype(static_cast<proto::DataType>(99));
+  EXPECT_EQ(Message(ValidateMessage(request)),
+            "PushRequest: tensors[1].variable: must be set; tensors[1].dtype: "
+            "must be DATA_TYPE_UNSPECIFIED or FLOAT32, is 99");
+}
+
+TEST(ValidateMessageTest, ElementsOfRepeatedNumbers) {
+  proto::Variable variable;
+  variable.set_name("v");
+  variable.set_dtype(proto::FLOAT32);
+  variable.mutable_initializer()->mutable_zeros();
+  variable.add_shape(3);
+  variable.add_shape(-1);
+  EXPECT_EQ(Message(ValidateMessage(variable)),
+            "Variable: shape[1]: must be at least 0, is -1");
+  variable.clear_shape();
+  variable.clear_dtype();
+  EXPECT_EQ(Message(ValidateMessage(variable)), "Variable: dtype: must be set");
+}
+
+TEST(ValidateMessageTest, NotFinite) {
+  proto::Initializer initializer;
+  initializer.mutable_constant()->set_value(
+      std::numeric_limits<float>::quiet_NaN());
+  EXPECT_EQ(Message(ValidateMessage(initializer)),
+            "Initializer: constant.value: must be finite, is nan");
+}
+
+TEST(ValidateMessageTest, NotFiniteWhereItMayBe) {
+  proto::EvaluationResult result;
+  for (const double loss : {std::numeric_limits<double>::quiet_NaN(),
+                            std::numeric_limits<double>::infinity(), 1.0}) {
+    result.set_loss(loss);
+    EXPECT_EQ(ValidateMessage(result), absl::OkStatus()) << loss;
+  }
+  result.set_accuracy(-std::numeric_limits<double>::infinity());
+  EXPECT_EQ(Message(ValidateMessage(result)),
+            "EvaluationResult: accuracy: must be finite, is -inf");
+}
+
+TEST(ValidateMessageTest, RulesBetweenFields) {
+  proto::Consistency consistency;
+  auto* const sync = consistency.mutable_synchronous();
+  const struct {
+    uint32_t n;
+    uint32_t m;
+    std::string message;
+  } kCases[] = {
+      {1, 2, ""},
+      {2, 2, ""},
+      {4, 2, ""},
+      {3, 2,
+       "Consistency: synchronous.replicas_to_aggregate: must be at most "
+       "total_num_replicas, which is 2, or a multiple of it, is 3"},
+      // Each has a rule of its own; the one between them holds its tongue.
+      {3, 0,
+       "Consistency: synchronous.total_num_replicas: must be at least 1, is "
+       "0"},
+  };
+  for (const auto& test : kCases) {
+    sync->set_replicas_to_aggregate(test.n);
+    sync->set_total_num_replicas(test.m);
+    EXPECT_EQ(Message(ValidateMessage(consistency)), test.message);
+  }
+  proto::Initializer::Uniform uniform;
+  EXPECT_EQ(Message(ValidateMessage(uniform)),
+            "Uniform: high: must be above low, which is 0, is 0");
+}
+
+TEST(ValidateMessageTest, LongAndStrangeNamesAreCutAndEscaped) {
+  proto::Variable variable;
+  variable.set_name(std::string(1000, '\n'));
+  const std::string message = Message(ValidateMessage(variable));
+  EXPECT_THAT(message, HasSubstr("\\n\\n"));
+  EXPECT_LT(message.size(), 300);
+}
+
+TEST(ValidateMessageTest, AtMostTwenty) {
+  proto::PushRequest request;
+  for (int i = 0; i < 1000; ++i) request.add_tensors();
+  const std::vector<std::string> parts =
+      absl::StrSplit(Message(ValidateMessage(request)), "; ");
+  EXPECT_THAT(parts, SizeIs(21));
+  EXPECT_EQ(parts.back(), "and more");
+}
+
+}  // namespace
+}  // namespace holdfast

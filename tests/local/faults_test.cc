@@ -1,0 +1,137 @@
+// `holdfast local` when something dies, or is told to end.
+
+#include <signal.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/local/program.h"
+#include "tests/local/small_job.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class FaultsTest : public ::testing::Test {
+ protected:
+  FaultsTest() : folder_(FreshFolder()), run_dir_(folder_ + "/run") {
+    WriteExamples(folder_);
+  }
+
+  // Starts a job that does not end by itself and waits until it trains.
+  std::unique_ptr<Program> StartEndlessJob() {
+    SmallJob job;
+    job.steps = 1000000000;
+    auto program = std::make_unique<Program>(std::vector<std::string>{
+        kHoldfast, "local", "--job=" + WriteJob(folder_, job),
+        "--run_dir=" + run_dir_, "--ps=2", "--workers=2", "--lease=1s"});
+    EXPECT_TRUE(program->ReadUntil("\nstep ")) << program->output();
+    for (const char* name : {"ps-0", "ps-1", "worker-0", "worker-1"}) {
+      daemons_.push_back(std::make_unique<WatchedProcess>(PidOf(name)));
+    }
+    return program;
+  }
+
+  pid_t PidOf(const std::string& daemon) const {
+    const pid_t pid = std::atoi(
+        ReadText(absl::StrCat(run_dir_, "/", daemon, ".pid")).c_str());
+    EXPECT_GT(pid, 0) << daemon;
+    return pid;
+  }
+
+  void ExpectNoDaemonIsLeft(absl::Duration within = absl::ZeroDuration()) {
+    for (const auto& daemon : daemons_) {
+      EXPECT_TRUE(daemon->IsGoneWithin(within));
+    }
+  }
+
+  const std::string folder_;
+  const std::string run_dir_;
+  std::vector<std::unique_ptr<WatchedProcess>> daemons_;
+};
+
+TEST_F(FaultsTest, DaemonThatIsKilledIsNamed) {
+  for (const char* name : {"worker-1", "worker-0", "ps-1", "ps-0"}) {
+    SCOPED_TRACE(name);
+    auto program = StartEndlessJob();
+    const pid_t pid = PidOf(name);
+    kill(pid, SIGKILL);
+    EXPECT_EQ(program->Wait(), 1);
+    EXPECT_THAT(program->output(),
+                AllOf(HasSubstr(absl::StrCat(name, " (pid ", pid,
+                                             ") ended with signal 9 (Killed)")),
+                      HasSubstr(absl::StrCat("of ", run_dir_, "/", name,
+                                             ".log:\n  I"))));
+    ExpectNoDaemonIsLeft();
+    EXPECT_EQ(ReadText(run_dir_ + "/ps-0.pid"), "");
+    daemons_.clear();
+  }
+}
+
+TEST_F(FaultsTest, InterruptEndsEverything) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    auto program = StartEndlessJob();
+    program->Signal(signal);
+    EXPECT_EQ(program->Wait(), 130) << program->output();
+    EXPECT_THAT(
+        program->output(),
+        HasSubstr("interrupted; ending ps-0, ps-1, worker-0, worker-1"));
+    ExpectNoDaemonIsLeft();
+    daemons_.clear();
+  }
+}
+
+TEST_F(FaultsTest, NoDaemonOutlivesTheCommand) {
+  auto program = StartEndlessJob();
+  program->Signal(SIGKILL);
+  EXPECT_EQ(program->Wait(), 128 + SIGKILL);
+  ExpectNoDaemonIsLeft(absl::Seconds(10));
+}
+
+TEST_F(FaultsTest, WorkerThatIsToldToStopEndsTheJobEverywhere) {
+  auto program = StartEndlessJob();
+  kill(PidOf("worker-1"), SIGTERM);
+  EXPECT_EQ(program->Wait(), 1);
+  EXPECT_THAT(program->output(), HasSubstr("told to stop by SIGTERM"));
+  ExpectNoDaemonIsLeft();
+}
+
+TEST_F(FaultsTest, DaemonThatCannotStartIsNamedWithItsReason) {
+  const std::string job = WriteJob(folder_, {});
+  Program program({kHoldfast, "local", "--job=" + job, "--run_dir=" + run_dir_,
+                   "--worker_flags=--no_such_flag=1"});
+  EXPECT_EQ(program.Wait(), 1);
+  EXPECT_THAT(program.output(),
+              AllOf(HasSubstr(") ended with exit status 2."),
+                    HasSubstr("unknown flag --no_such_flag")));
+}
+
+TEST_F(FaultsTest, DataThatAreCutOffAreNamed) {
+  const std::string job = WriteJob(folder_, {});
+  const std::string images = ReadText(folder_ + "/images.idx");
+  WriteText(folder_ + "/images.idx", images.substr(0, 1000));
+  Program program(
+      {kHoldfast, "local", "--job=" + job, "--run_dir=" + run_dir_});
+  EXPECT_EQ(program.Wait(), 1);
+  EXPECT_THAT(program.output(), AllOf(HasSubstr(") ended with exit status 1."),
+                                      HasSubstr(folder_ + "/images.idx")));
+}
+
+TEST_F(FaultsTest, RunDirectoryInUseIsRefused) {
+  auto program = StartEndlessJob();
+  Program second({kHoldfast, "local",
+                  absl::StrCat("--job=", folder_, "/job.textproto"),
+                  "--run_dir=" + run_dir_});
+  EXPECT_EQ(second.Wait(), 2);
+  EXPECT_THAT(second.output(), HasSubstr(run_dir_ + " is in use"));
+}
+
+}  // namespace
+}  // namespace holdfast

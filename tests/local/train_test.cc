@@ -1,0 +1,150 @@
+// `holdfast local` with real daemons: what comes out, and that it is the same
+// whatever should not matter.
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/local/program.h"
+#include "tests/local/small_job.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class TrainTest : public ::testing::Test {
+ protected:
+  TrainTest() : folder_(FreshFolder()) { WriteExamples(folder_); }
+
+  // Runs the job with more flags in a run directory of its own, which is
+  // returned.
+  std::string Train(const SmallJob& job, std::vector<std::string> flags) {
+    const std::string run_dir = absl::StrCat(folder_, "/run-", runs_++);
+    std::vector<std::string> args = {
+        kHoldfast, "local", absl::StrCat("--job=", WriteJob(folder_, job)),
+        absl::StrCat("--run_dir=", run_dir)};
+    args.insert(args.end(), flags.begin(), flags.end());
+    Program program(args);
+    EXPECT_EQ(program.Wait(), 0) << program.output();
+    output_ = program.output();
+    return run_dir;
+  }
+
+  // The digest of the variables after such a run.
+  std::string DigestOf(const SmallJob& job, std::vector<std::string> flags) {
+    return StringIn(ReadResult(Train(job, flags) + "/result.json"), "digest");
+  }
+
+  const std::string folder_;
+  int runs_ = 0;
+  std::string output_;
+};
+
+TEST_F(TrainTest, LeavesAResultAndSaysIt) {
+  const std::string run_dir = Train({}, {"--ps=2", "--workers=2"});
+  const google::protobuf::Struct result = ReadResult(run_dir + "/result.json");
+  EXPECT_EQ(StringIn(result, "job"), "small");
+  EXPECT_EQ(NumberIn(result, "ps"), 2);
+  EXPECT_EQ(NumberIn(result, "workers"), 2);
+  EXPECT_EQ(NumberIn(result, "seed"), 1);
+  EXPECT_EQ(NumberIn(result, "global_step"), 40);
+  // 2 gradients of 16 examples in each of 40 steps.
+  EXPECT_EQ(NumberIn(result, "examples"), 1280);
+  EXPECT_GT(NumberIn(result, "wall_seconds"), 0);
+  // The quarters are easy to tell apart; guessing would find a fourth.
+  EXPECT_GT(NumberIn(result, "test_accuracy"), 0.9);
+  EXPECT_LT(NumberIn(result, "test_loss"), 0.7);
+  EXPECT_EQ(StringIn(result, "digest").size(), 64);
+  const google::protobuf::Struct pushes =
+      result.fields().at("pushes").struct_value();
+  EXPECT_EQ(NumberIn(pushes, "accepted"), 80);
+  EXPECT_EQ(NumberIn(pushes, "stale"), 0);
+  EXPECT_EQ(NumberIn(pushes, "duplicate"), 0);
+
+  EXPECT_THAT(output_, AllOf(HasSubstr("small: 2 ps and 2 workers"),
+                             HasSubstr("small: done"),
+                             HasSubstr("steps          40 in "),
+                             HasSubstr(StringIn(result, "digest")),
+                             HasSubstr(run_dir + "/result.json")));
+  for (const char* name : {"ps-0", "ps-1", "worker-0", "worker-1"}) {
+    EXPECT_NE(ReadText(absl::StrCat(run_dir, "/", name, ".log")), "") << name;
+    EXPECT_EQ(ReadText(absl::StrCat(run_dir, "/", name, ".pid")), "") << name;
+  }
+}
+
+TEST_F(TrainTest, NumberOfPsDoesNotMatter) {
+  const std::string digest = DigestOf({}, {"--ps=1"});
+  EXPECT_EQ(DigestOf({}, {"--ps=1"}), digest);
+  EXPECT_EQ(DigestOf({}, {"--ps=2"}), digest);
+  EXPECT_EQ(DigestOf({}, {"--ps=3"}), digest);
+}
+
+TEST_F(TrainTest, SpeedOfWorkersDoesNotMatter) {
+  const std::string digest = DigestOf({}, {});
+  EXPECT_EQ(DigestOf({}, {"--worker_flags=--slow_step_ms_max=20"}), digest);
+}
+
+TEST_F(TrainTest, PackedFilesDoNotMatter) {
+  SmallJob job;
+  job.gzip = true;
+  EXPECT_EQ(DigestOf(job, {}), DigestOf({}, {}));
+}
+
+TEST_F(TrainTest, SeedMatters) {
+  const std::string digest = DigestOf({}, {});
+  EXPECT_NE(DigestOf({}, {"--seed=2"}), digest);
+  EXPECT_EQ(DigestOf({}, {"--seed=1"}), digest);
+}
+
+// N = 2 M: each of 2 workers fills 2 seats of 4.
+TEST_F(TrainTest, WorkersFillSeveralSeats) {
+  SmallJob job;
+  job.steps = 20;
+  job.replicas_to_aggregate = 4;
+  const google::protobuf::Struct result =
+      ReadResult(Train(job, {}) + "/result.json");
+  EXPECT_EQ(NumberIn(result, "examples"), 20 * 4 * 16);
+  EXPECT_EQ(NumberIn(result.fields().at("pushes").struct_value(), "accepted"),
+            80);
+}
+
+// N = 1, M = 2: of each step's two gradients one counts, and the other, where
+// it still comes, is stale.
+TEST_F(TrainTest, BackupReplicaIsStale) {
+  SmallJob job;
+  job.steps = 60;
+  job.replicas_to_aggregate = 1;
+  const google::protobuf::Struct result = ReadResult(
+      Train(job, {"--worker_flags=--slow_step_ms_max=5"}) + "/result.json");
+  EXPECT_EQ(NumberIn(result, "global_step"), 60);
+  EXPECT_EQ(NumberIn(result, "examples"), 60 * 16);
+  const google::protobuf::Struct pushes =
+      result.fields().at("pushes").struct_value();
+  EXPECT_EQ(NumberIn(pushes, "accepted"), 60);
+  EXPECT_GT(NumberIn(pushes, "stale"), 0);
+  EXPECT_EQ(NumberIn(pushes, "aborted"), 0);
+}
+
+TEST_F(TrainTest, JobWithoutATestSetHasNoTestResult) {
+  const std::string job = WriteJob(folder_, {});
+  std::string text = ReadText(job);
+  const size_t begin = text.find("  test {");
+  text.erase(begin, text.find('\n', begin) - begin);
+  const size_t evaluation = text.find("evaluation");
+  text.erase(evaluation, text.find('\n', evaluation) - evaluation);
+  WriteText(job, text);
+  Program program({kHoldfast, "local", "--job=" + job,
+                   absl::StrCat("--run_dir=", folder_, "/run")});
+  EXPECT_EQ(program.Wait(), 0) << program.output();
+  const google::protobuf::Struct result =
+      ReadResult(folder_ + "/run/result.json");
+  EXPECT_EQ(result.fields().count("test_accuracy"), 0);
+  EXPECT_EQ(StringIn(result, "digest").size(), 64);
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,6 @@
+// ps_worker: the worker daemon for models that a job file describes.
+#include "worker/worker_main.h"
+
+int main(int argc, char** argv) {
+  return holdfast::WorkerMain(argc, argv, holdfast::ModelRegistry());
+}

@@ -1,0 +1,24 @@
+#ifndef HOLDFAST_WORKER_TRAINER_DECLARATION_H_
+#define HOLDFAST_WORKER_TRAINER_DECLARATION_H_
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "common/job_file.h"
+#include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
+#include "proto/training.pb.h"
+
+namespace holdfast {
+
+// What the chief declares for `job`: the model's `variables`, all changed by
+// the job's optimizer; N and M as resolved for the cluster; the length in steps
+// over `num_examples`.
+proto::Declaration MakeDeclaration(const proto::Job& job,
+                                   absl::Span<const proto::Variable> variables,
+                                   const Replicas& replicas,
+                                   uint64_t num_examples);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_TRAINER_DECLARATION_H_

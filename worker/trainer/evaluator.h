@@ -1,0 +1,86 @@
+#ifndef HOLDFAST_WORKER_TRAINER_EVALUATOR_H_
+#define HOLDFAST_WORKER_TRAINER_EVALUATOR_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "client/cluster.h"
+#include "common/clock.h"
+#include "common/strand.h"
+#include "proto/coordinator.pb.h"
+#include "worker/input/example_source.h"
+#include "worker/model/model.h"
+
+namespace holdfast {
+
+// Evaluates `model` at `parameters` on every example of `test_set`,
+// `batch_size` at a time. Errors: those of the model and of the source;
+// CANCELLED once `cancelled`, which may be null, is true.
+absl::StatusOr<proto::EvaluationResult> EvaluateOn(
+    const ExampleSource& test_set, int64_t batch_size,
+    const Parameters& parameters, Model* model,
+    const std::atomic<bool>* cancelled);
+
+// Evaluates versions of the parameters while training goes on: on a thread of
+// its own, with a model of its own, one at a time. A version is pinned, read,
+// and evaluated on the test set; the result goes to the cluster and to the log.
+//
+// Start and Finish are for one thread.
+class Evaluator {
+ public:
+  struct Options {
+    // Examples in one forward pass. More may be faster, and take more memory.
+    int64_t batch_size = 1000;
+    // For what is asked of the cluster: pin, read, report.
+    absl::Duration call_timeout = absl::Seconds(330);
+    // How long the cluster keeps a pinned version that is not let go. Until
+    // then it may cost a copy of the parameters there. At most an hour.
+    absl::Duration hold = absl::Minutes(10);
+  };
+
+  // The arguments must outlive the evaluator; `model` is used by no one else.
+  Evaluator(Cluster* cluster, Model* model, const ExampleSource* test_set,
+            const Clock* clock, const Options& options);
+  // Gives up what is under way.
+  ~Evaluator();
+
+  Evaluator(const Evaluator&) = delete;
+  Evaluator& operator=(const Evaluator&) = delete;
+
+  // Pins the newest version and begins to evaluate it, once the evaluation
+  // before it has ended. Errors: those of Finish; those of Cluster::PinVersion.
+  absl::Status Start(absl::Time deadline);
+
+  // Waits for the evaluation under way, if there is one, and says how it went.
+  // Errors: DEADLINE_EXCEEDED when it has not ended; those of the evaluation,
+  // which are told once.
+  absl::Status Finish(absl::Time deadline);
+
+ private:
+  absl::Status Evaluate(Cluster::Pin& pin);
+
+  Cluster* const cluster_;
+  Model* const model_;
+  const ExampleSource* const test_set_;
+  const Clock* const clock_;
+  const Options options_;
+  std::atomic<bool> cancelled_ = false;
+  // Used by the strand alone; kept for its memory.
+  Parameters parameters_;
+
+  absl::Mutex mutex_;
+  bool idle_ ABSL_GUARDED_BY(mutex_) = true;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+
+  Strand strand_;  // last, so that it stops first
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_TRAINER_EVALUATOR_H_

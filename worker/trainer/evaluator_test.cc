@@ -1,0 +1,108 @@
+#include "worker/trainer/evaluator.h"
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/trainer/fake_cluster.h"
+#include "worker/trainer/fake_model.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const absl::Time kNoDeadline = absl::InfiniteFuture();
+
+TEST(EvaluateOnTest, IsTheMeanOverAllExamples) {
+  // 10 examples with labels 0 1 2 0 1 2 0 1 2 0, in batches of 4: 4, 4 and 2.
+  const FakeExamples examples(10, 3);
+  FakeModel model;
+  const Parameters parameters = {GlobalStep(2), {{2, 2}, {2, 2, 2}}};
+  const auto result = EvaluateOn(examples, 4, parameters, &model, nullptr);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->step(), 2);
+  EXPECT_EQ(result->examples(), 10);
+  EXPECT_EQ(result->loss(), 2);
+  EXPECT_EQ(result->accuracy(), 0.3);
+}
+
+TEST(EvaluateOnTest, EndsWithTheSourcesError) {
+  FakeExamples examples(10, 3);
+  examples.error = absl::DataLossError("truncated");
+  FakeModel model;
+  const Parameters parameters = {GlobalStep(2), {{2, 2}, {2, 2, 2}}};
+  EXPECT_EQ(
+      EvaluateOn(examples, 4, parameters, &model, nullptr).status().code(),
+      absl::StatusCode::kDataLoss);
+}
+
+class EvaluatorTest : public ::testing::Test {
+ protected:
+  EvaluatorTest() : cluster_(Declaration()) {}
+
+  static proto::Declaration Declaration() {
+    proto::Declaration declaration;
+    for (const proto::Variable& variable : FakeModel().Variables()) {
+      *declaration.add_variables() = variable;
+    }
+    return declaration;
+  }
+
+  const FakeExamples examples_ = FakeExamples(10, 3);
+  const SystemClock clock_;
+  FakeModel model_;
+  FakeCluster cluster_;
+};
+
+TEST_F(EvaluatorTest, ReportsThePinnedVersion) {
+  Evaluator evaluator(&cluster_, &model_, &examples_, &clock_, {});
+  EXPECT_EQ(evaluator.Start(kNoDeadline), absl::OkStatus());
+  EXPECT_EQ(evaluator.Finish(kNoDeadline), absl::OkStatus());
+  EXPECT_THAT(cluster_.calls(), ElementsAre("pin 0", "read 0", "report 0"));
+}
+
+TEST_F(EvaluatorTest, WaitsForTheOneBefore) {
+  absl::Notification go_on;
+  model_.on_evaluate = [&](int64_t) { go_on.WaitForNotification(); };
+  Evaluator evaluator(&cluster_, &model_, &examples_, &clock_, {});
+  EXPECT_EQ(evaluator.Start(kNoDeadline), absl::OkStatus());
+  EXPECT_EQ(evaluator.Start(absl::InfinitePast()).code(),
+            absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(cluster_.calls("pin"), ElementsAre("pin 0"));
+  go_on.Notify();
+  EXPECT_EQ(evaluator.Start(kNoDeadline), absl::OkStatus());
+  EXPECT_EQ(evaluator.Finish(kNoDeadline), absl::OkStatus());
+  EXPECT_THAT(cluster_.calls("report"), ElementsAre("report 0", "report 0"));
+}
+
+TEST_F(EvaluatorTest, TellsAnErrorOnce) {
+  cluster_.errors["report 0"] = absl::UnavailableError("ps is away");
+  Evaluator evaluator(&cluster_, &model_, &examples_, &clock_, {});
+  EXPECT_EQ(evaluator.Start(kNoDeadline), absl::OkStatus());
+  EXPECT_THAT(evaluator.Finish(kNoDeadline).message(), HasSubstr("ps is away"));
+  EXPECT_EQ(evaluator.Finish(kNoDeadline), absl::OkStatus());
+}
+
+TEST_F(EvaluatorTest, GivesUpWhenDestroyed) {
+  absl::Notification begun, go_on;
+  model_.on_evaluate = [&](int64_t) {
+    if (begun.HasBeenNotified()) return;
+    begun.Notify();
+    go_on.WaitForNotification();
+  };
+  auto evaluator =
+      std::make_unique<Evaluator>(&cluster_, &model_, &examples_, &clock_,
+                                  Evaluator::Options{.batch_size = 1});
+  EXPECT_EQ(evaluator->Start(kNoDeadline), absl::OkStatus());
+  begun.WaitForNotification();
+  // Released from another thread, while the destructor waits.
+  Strand releaser("releaser");
+  releaser.Post([&] { go_on.Notify(); });
+  evaluator.reset();
+  EXPECT_THAT(cluster_.calls("read"), ElementsAre("read 0"));
+}
+
+}  // namespace
+}  // namespace holdfast

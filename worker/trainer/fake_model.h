@@ -1,0 +1,120 @@
+#ifndef HOLDFAST_WORKER_TRAINER_FAKE_MODEL_H_
+#define HOLDFAST_WORKER_TRAINER_FAKE_MODEL_H_
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "worker/input/example_source.h"
+#include "worker/model/model.h"
+
+namespace holdfast {
+
+// A model with variables a [2] and b [3], made for FakeCluster, where all
+// values are the version: its loss is the version, and the gradients are the
+// version for b, which comes first, and minus the version for a. In an
+// evaluation an example is right when its label is the version.
+//
+// Thread-compatible.
+class FakeModel final : public Model {
+ public:
+  // Orders: the versions at which ...
+  struct {
+    // ... the loss is NaN,
+    int64_t nan_loss = -1;
+    // ... the gradient of a, the last, has an infinite value,
+    int64_t infinite_gradient = -1;
+    // ... computing gradients is an error.
+    int64_t error = -1;
+  } at;
+  // Called in each evaluation, with the version.
+  std::function<void(int64_t version)> on_evaluate;
+  // Called in each computation of gradients, with the version.
+  std::function<void(int64_t version)> on_compute;
+
+  // The first input value of each batch that gradients were computed of.
+  std::vector<float> first_inputs;
+
+  std::vector<proto::Variable> Variables() const override {
+    return {MakeVariable("a", 2), MakeVariable("b", 3)};
+  }
+
+  absl::StatusOr<BatchResult> ComputeGradients(
+      absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
+      GradientSink sink) override {
+    const float version = parameters[0][0];
+    first_inputs.push_back(batch.inputs[0]);
+    if (on_compute) on_compute(version);
+    if (version == at.error) return absl::InternalError("the model broke");
+    BatchResult result;
+    result.examples = batch.size();
+    result.loss_sum = version * batch.size();
+    if (version == at.nan_loss) {
+      result.finite = false;
+      return result;
+    }
+    b_.assign(3, version);
+    sink(1, b_);
+    a_.assign(2, -version);
+    if (version == at.infinite_gradient) {
+      a_[1] = std::numeric_limits<float>::infinity();
+    }
+    sink(0, a_);
+    return result;
+  }
+
+  absl::StatusOr<BatchResult> Evaluate(
+      absl::Span<const absl::Span<const float>> parameters,
+      const Batch& batch) override {
+    const float version = parameters[0][0];
+    if (on_evaluate) on_evaluate(version);
+    BatchResult result;
+    result.examples = batch.size();
+    result.loss_sum = version * batch.size();
+    for (const int32_t label : batch.labels) result.correct += label == version;
+    return result;
+  }
+
+ private:
+  static proto::Variable MakeVariable(const std::string& name, int64_t size) {
+    proto::Variable variable;
+    variable.set_name(name);
+    variable.add_shape(size);
+    variable.set_dtype(proto::FLOAT32);
+    variable.mutable_initializer()->mutable_zeros();
+    return variable;
+  }
+
+  std::vector<float> a_;
+  std::vector<float> b_;
+};
+
+// Examples of one value: that of example i is i, its label i mod `num_labels`.
+class FakeExamples final : public ExampleSource {
+ public:
+  FakeExamples(int64_t num_examples, int32_t num_labels)
+      : num_examples_(num_examples), num_labels_(num_labels) {}
+
+  // Order: what reading any example comes to.
+  absl::Status error;
+
+  int64_t num_examples() const override { return num_examples_; }
+  const std::vector<int64_t>& example_shape() const override { return shape_; }
+  absl::Status Read(int64_t index, absl::Span<float> input,
+                    int32_t* label) const override {
+    input[0] = index;
+    *label = index % num_labels_;
+    return error;
+  }
+
+ private:
+  const int64_t num_examples_;
+  const int32_t num_labels_;
+  const std::vector<int64_t> shape_ = {1};
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_TRAINER_FAKE_MODEL_H_

@@ -1,0 +1,93 @@
+#include "worker/trainer/result.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/util/json_util.h"
+
+namespace holdfast {
+namespace {
+
+double PerSecond(double count, double seconds) {
+  return seconds > 0 ? count / seconds : 0;
+}
+
+absl::Status WriteSynced(const std::string& path, const std::string& content) {
+  const int fd =
+      open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
+  }
+  const auto close_file = absl::MakeCleanup([fd] { close(fd); });
+  size_t written = 0;
+  while (written < content.size()) {
+    const ssize_t size =
+        write(fd, content.data() + written, content.size() - written);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
+    }
+    written += size;
+  }
+  if (fsync(fd) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot sync ", path));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddStatus(const proto::GetStatusResponse& status,
+               proto::TrainingResult* result) {
+  result->mutable_consistency()->set_replicas_to_aggregate(
+      status.replicas_to_aggregate());
+  result->mutable_consistency()->set_total_num_replicas(
+      status.total_num_replicas());
+  result->set_global_step(status.global_step());
+  result->set_examples(status.examples());
+  result->set_train_loss(status.train_loss());
+  const double seconds = status.training_seconds();
+  result->set_wall_seconds(seconds);
+  result->set_steps_per_second(PerSecond(status.global_step(), seconds));
+  result->set_examples_per_second(PerSecond(status.examples(), seconds));
+  const proto::PushCounts& counts = status.pushes();
+  proto::TrainingResult::Pushes* pushes = result->mutable_pushes();
+  pushes->set_accepted(counts.accepted());
+  pushes->set_stale(counts.stale());
+  pushes->set_duplicate(counts.duplicate());
+  pushes->set_fenced(counts.fenced());
+  pushes->set_aborted(counts.aborted());
+}
+
+absl::StatusOr<std::string> ResultToJson(const proto::TrainingResult& result) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.always_print_primitive_fields = true;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  const auto status =
+      google::protobuf::util::MessageToJsonString(result, &json, options);
+  if (!status.ok()) {
+    return absl::InternalError(
+        absl::StrCat("cannot write the result as JSON: ", status.ToString()));
+  }
+  return json;
+}
+
+absl::Status WriteFileAtomically(const std::string& path,
+                                 const std::string& content) {
+  const std::string aside = absl::StrCat(path, ".tmp");
+  absl::Status status = WriteSynced(aside, content);
+  if (status.ok() && rename(aside.c_str(), path.c_str()) != 0) {
+    status = absl::ErrnoToStatus(
+        errno, absl::StrCat("cannot rename ", aside, " to ", path));
+  }
+  if (!status.ok()) unlink(aside.c_str());
+  return status;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,30 @@
+#ifndef HOLDFAST_WORKER_TRAINER_RESULT_H_
+#define HOLDFAST_WORKER_TRAINER_RESULT_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/coordinator.pb.h"
+#include "worker/trainer/result.pb.h"
+
+namespace holdfast {
+
+// Fills in what the coordinator counted over the job: steps, examples, training
+// loss, times, pushes, N and M.
+void AddStatus(const proto::GetStatusResponse& status,
+               proto::TrainingResult* result);
+
+// The JSON of result.json.
+// Errors: INTERNAL when protobuf cannot write it.
+absl::StatusOr<std::string> ResultToJson(const proto::TrainingResult& result);
+
+// Writes `content` so that a reader, or a crash, finds the file whole or not at
+// all: aside (`path` + ".tmp"), synced, renamed.
+// Errors: as the system says, with the file's name.
+absl::Status WriteFileAtomically(const std::string& path,
+                                 const std::string& content);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_TRAINER_RESULT_H_

@@ -1,0 +1,414 @@
+#include "worker/worker_main.h"
+
+#include <signal.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/flags/flag.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/cluster.h"
+#include "common/clock.h"
+#include "common/cluster_spec.h"
+#include "common/daemon.h"
+#include "common/job_file.h"
+#include "common/task_id.h"
+#include "glog/logging.h"
+#include "worker/backend/cpu/cpu_backend.h"
+#include "worker/input/batch_pipeline.h"
+#include "worker/input/dataset.h"
+#include "worker/trainer/declaration.h"
+#include "worker/trainer/step_delay.h"
+#include "worker/trainer/trainer.h"
+
+ABSL_FLAG(std::string, job, "", "The job file, a textproto. Needed.");
+ABSL_FLAG(std::optional<uint64_t>, seed, std::nullopt,
+          "Of first values and of the order of examples, instead of the job "
+          "file's. The same for all workers.");
+ABSL_FLAG(int, intra_op_threads, 1,
+          "Threads within an operation of the model. Another number gives "
+          "results that differ in the last bits.");
+ABSL_FLAG(int, input_threads, 1, "Threads that make batches.");
+ABSL_FLAG(std::string, result_file, "",
+          "Where the chief writes the result of a finished job, as JSON. "
+          "Without it the result is only logged.");
+ABSL_FLAG(double, slow_step_ms_max, 0,
+          "For tests: dawdle before each step, at random (by seed, worker and "
+          "step) and less than so many milliseconds.");
+
+namespace holdfast {
+namespace {
+
+constexpr char kDescription[] =
+    "trains a job's model, together with other workers, on variables that ps "
+    "daemons hold.\n\n"
+    "  ps_worker --job=mnist.textproto --task_index=0 \\\n"
+    "      --ps_hosts=localhost:2222 --worker_hosts=localhost:2230\n\n"
+    "Exits 0 when the job is done, 1 when it failed, 2 for wrong flags or a "
+    "wrong job file.";
+
+constexpr int kMaxThreads = 1024;
+
+// What flags and job file say, found to fit together.
+struct Config {
+  ClusterSpec cluster;
+  TaskId task;
+  uint32_t replica = 0;
+  bool is_chief = false;
+  proto::Job job;
+  Replicas replicas;
+  int intra_op_threads = 1;
+  int input_threads = 1;
+  std::string result_file;
+  absl::Duration slow_step_max;
+};
+
+absl::Status CheckThreads(absl::string_view flag, int threads) {
+  if (threads >= 1 && threads <= kMaxThreads) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--", flag, "=", threads, ": must be from 1 to ", kMaxThreads));
+}
+
+absl::Status CheckJobOfTask(const TaskId& task) {
+  if (task.job == kWorkerJob || task.job == kChiefJob) return absl::OkStatus();
+  if (task.job == kEvaluatorJob) {
+    return absl::UnimplementedError(absl::StrCat(
+        task.ToString(),
+        ": an evaluator may stand in the cluster, but cannot "
+        "be run yet; the chief evaluates (evaluation.every_steps of the job)"));
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(task.ToString(),
+                   ": this program is for the jobs \"worker\" "
+                   "and \"chief\"; a ps is run by ps_server"));
+}
+
+// A connection is not encrypted: none may leave this machine unless told so.
+absl::Status CheckPsAddresses(const ClusterSpec& cluster) {
+  if (InsecureFlag()) return absl::OkStatus();
+  for (uint32_t ps = 0; ps < cluster.num_ps(); ++ps) {
+    const TaskId task = {kPsJob, ps};
+    const absl::StatusOr<std::string> address = cluster.Address(task);
+    if (!address.ok()) return address.status();
+    const absl::StatusOr<HostPort> parts = ParseHostPort(*address);
+    if (!parts.ok()) return parts.status();
+    if (!IsLoopback(parts->host)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          task.ToString(), " is at ", *address,
+          ", which is not this machine; "
+          "connections are not encrypted: allow that with --insecure"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Config> ReadConfig() {
+  absl::StatusOr<ResolvedTask> resolved = TaskFromFlags(kWorkerJob);
+  if (!resolved.ok()) return resolved.status();
+  Config config{.cluster = std::move(resolved->cluster),
+                .task = std::move(resolved->task)};
+  if (auto status = CheckJobOfTask(config.task); !status.ok()) return status;
+  const auto replica = config.cluster.ReplicaIndex(config.task);
+  if (!replica.ok()) return replica.status();
+  config.replica = *replica;
+  config.is_chief = config.replica == 0;
+  if (auto status = CheckPsAddresses(config.cluster); !status.ok()) {
+    return status;
+  }
+
+  config.intra_op_threads = absl::GetFlag(FLAGS_intra_op_threads);
+  config.input_threads = absl::GetFlag(FLAGS_input_threads);
+  auto status = CheckThreads("intra_op_threads", config.intra_op_threads);
+  if (!status.ok()) return status;
+  status = CheckThreads("input_threads", config.input_threads);
+  if (!status.ok()) return status;
+  const double slow_step_ms = absl::GetFlag(FLAGS_slow_step_ms_max);
+  if (!(slow_step_ms >= 0 && slow_step_ms <= 1e6)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--slow_step_ms_max=", slow_step_ms, ": must be from 0 to 1e6"));
+  }
+  config.slow_step_max = absl::Milliseconds(slow_step_ms);
+  config.result_file = absl::GetFlag(FLAGS_result_file);
+
+  const std::string path = absl::GetFlag(FLAGS_job);
+  if (path.empty()) {
+    return absl::InvalidArgumentError(
+        "--job is needed: the file that says what to train");
+  }
+  absl::StatusOr<proto::Job> job = LoadJobFile(path);
+  if (!job.ok()) return job.status();
+  config.job = *std::move(job);
+  if (const auto seed = absl::GetFlag(FLAGS_seed)) config.job.set_seed(*seed);
+  const auto replicas =
+      ResolveConsistency(config.job, config.cluster.num_replicas());
+  if (!replicas.ok()) return replicas.status();
+  config.replicas = *replicas;
+  return config;
+}
+
+// Data and model: all that a worker has before it connects.
+struct Workshop {
+  std::unique_ptr<Dataset> train_set;
+  // Null without one, and for a worker that does not evaluate.
+  std::unique_ptr<Dataset> test_set;
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Model> model;
+  // For evaluations during training, where there is a test set.
+  std::unique_ptr<Backend> evaluation_backend;
+  std::unique_ptr<Model> evaluation_model;
+};
+
+absl::Status ReadData(const Config& config, Workshop* workshop) {
+  const proto::Data& data = config.job.data();
+  const float scale = data.has_scale() ? data.scale() : Dataset::kDefaultScale;
+  auto train_set = Dataset::Read(data.train(), /*folder=*/"", scale);
+  if (!train_set.ok()) return train_set.status();
+  workshop->train_set = *std::move(train_set);
+  LOG(INFO) << workshop->train_set->num_examples() << " examples to train on";
+  if (!config.is_chief || !data.has_test()) return absl::OkStatus();
+
+  auto test_set = Dataset::Read(data.test(), /*folder=*/"", scale);
+  if (!test_set.ok()) return test_set.status();
+  workshop->test_set = *std::move(test_set);
+  const auto& trained_on = workshop->train_set->example_shape();
+  if (workshop->test_set->example_shape() != trained_on) {
+    return absl::InvalidArgumentError(
+        "the examples of the test set have another shape than those of the "
+        "training set");
+  }
+  LOG(INFO) << workshop->test_set->num_examples() << " examples to test on";
+  return absl::OkStatus();
+}
+
+absl::Status MakeModel(const Config& config, const ModelRegistry& registry,
+                       const Dataset& train_set,
+                       std::unique_ptr<Backend>* backend,
+                       std::unique_ptr<Model>* model) {
+  auto cpu = CpuBackend::Create({.threads = config.intra_op_threads});
+  if (!cpu.ok()) return cpu.status();
+  *backend = *std::move(cpu);
+  auto made = CreateModel(config.job.model(), train_set.example_shape(),
+                          train_set.num_classes(), backend->get(), registry);
+  if (!made.ok()) return made.status();
+  *model = *std::move(made);
+  return absl::OkStatus();
+}
+
+absl::Status MakeModels(const Config& config, const ModelRegistry& registry,
+                        Workshop* workshop) {
+  absl::Status status = MakeModel(config, registry, *workshop->train_set,
+                                  &workshop->backend, &workshop->model);
+  if (!status.ok() || workshop->test_set == nullptr) return status;
+  return MakeModel(config, registry, *workshop->train_set,
+                   &workshop->evaluation_backend, &workshop->evaluation_model);
+}
+
+absl::StatusOr<std::unique_ptr<BatchPipeline>> StartBatches(
+    const Config& config, const Dataset& train_set) {
+  BatchPipeline::Options options;
+  options.batch_size = config.job.batch_size();
+  options.seed = config.job.seed();
+  options.seats_per_step = config.replicas.seats();
+  options.seats.clear();
+  for (uint32_t seat = config.replica; seat < config.replicas.seats();
+       seat += config.replicas.total) {
+    options.seats.push_back(seat);
+  }
+  if (config.job.data().has_prefetch()) {
+    options.prefetch = config.job.data().prefetch();
+  }
+  options.threads = config.input_threads;
+  return BatchPipeline::Start(&train_set, options);
+}
+
+Cluster::Options ConnectOptions(const Config& config,
+                                const Dataset& train_set) {
+  Cluster::Options options{.cluster = config.cluster};
+  options.task = config.task;
+  options.job_digest = JobDigest(config.job);
+  options.data_digest = train_set.digest();
+  if (config.job.timeouts().has_start_seconds()) {
+    options.connect_timeout =
+        absl::Seconds(config.job.timeouts().start_seconds());
+  }
+  options.on_waiting = [](const std::string& what) {
+    LOG(INFO) << "waiting for " << what;
+  };
+  return options;
+}
+
+Trainer::Options TrainerOptions(const Config& config,
+                                const Workshop& workshop) {
+  Trainer::Options options;
+  options.replica = config.replica;
+  options.is_chief = config.is_chief;
+  options.declaration =
+      MakeDeclaration(config.job, workshop.model->Variables(), config.replicas,
+                      workshop.train_set->num_examples());
+  const proto::Timeouts& timeouts = config.job.timeouts();
+  if (timeouts.has_start_seconds()) {
+    options.start_timeout = absl::Seconds(timeouts.start_seconds());
+  }
+  if (timeouts.has_step_seconds()) {
+    options.step_timeout = absl::Seconds(timeouts.step_seconds());
+  }
+  options.evaluate_every_steps = config.job.evaluation().every_steps();
+  if (config.job.evaluation().has_batch_size()) {
+    options.evaluation_batch_size = config.job.evaluation().batch_size();
+  }
+  proto::TrainingResult& result = options.result;
+  result.set_job(config.job.name());
+  result.set_ps(config.cluster.num_ps());
+  result.set_workers(config.cluster.num_replicas());
+  result.mutable_consistency()->set_mode("synchronous");
+  result.set_seed(config.job.seed());
+  const Backend::Description cpu = workshop.backend->Describe();
+  result.mutable_cpu()->set_blas_core(cpu.core);
+  result.mutable_cpu()->set_threads(cpu.threads);
+  options.result_file = config.result_file;
+  if (config.slow_step_max > absl::ZeroDuration()) {
+    options.before_step = [max = config.slow_step_max, seed = config.job.seed(),
+                           replica = config.replica](GlobalStep step) {
+      absl::SleepFor(StepDelay(max, seed, replica, step));
+    };
+  }
+  return options;
+}
+
+// Takes leave for a process that is told to stop, and sees that it ends.
+// Thread-safe.
+class Leaver {
+ public:
+  // From here on there is a cluster to leave; null: not any more.
+  void SetCluster(Cluster* cluster) {
+    absl::MutexLock lock(&mutex_);
+    cluster_ = cluster;
+  }
+
+  // The process ends by itself.
+  void Done() { done_.Notify(); }
+
+  // The leave ends the job, and with it most of what the training thread waits
+  // for. A process that computes or waits on regardless is ended here.
+  void Stop(const std::string& signal) {
+    LOG(INFO) << "told to stop by " << signal;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (cluster_ != nullptr) {
+        const absl::Status left =
+            cluster_->Leave(absl::StrCat("told to stop by ", signal),
+                            absl::Now() + absl::Seconds(2));
+        LOG_IF(WARNING, !left.ok()) << "cannot take leave: " << left;
+        left_ = left.ok();
+      }
+    }
+    if (left_ && done_.WaitForNotificationWithTimeout(absl::Seconds(1))) return;
+    if (!done_.HasBeenNotified()) std::_Exit(kExitFailed);
+  }
+
+ private:
+  absl::Mutex mutex_;
+  Cluster* cluster_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  // Used by Stop alone.
+  bool left_ = false;
+  absl::Notification done_;
+};
+
+absl::Status Train(const Config& config, const Workshop& workshop,
+                   Leaver* leaver) {
+  auto batches = StartBatches(config, *workshop.train_set);
+  if (!batches.ok()) return batches.status();
+  auto cluster = Cluster::Connect(ConnectOptions(config, *workshop.train_set));
+  if (!cluster.ok()) return cluster.status();
+  leaver->SetCluster(cluster->get());
+
+  const SystemClock clock;
+  Trainer::Parts parts;
+  parts.cluster = cluster->get();
+  parts.model = workshop.model.get();
+  parts.batches = batches->get();
+  parts.test_set = workshop.test_set.get();
+  parts.evaluation_model = workshop.evaluation_model.get();
+  parts.clock = &clock;
+  const absl::Status status =
+      Trainer(parts, TrainerOptions(config, workshop)).Run();
+  leaver->SetCluster(nullptr);
+  return status;
+}
+
+// Sends a signal on to a thread that awaits it, and keeps it from this one.
+void PassOn(int signal, siginfo_t*, void* context) {
+  sigaddset(&static_cast<ucontext_t*>(context)->uc_sigmask, signal);
+  kill(getpid(), signal);
+}
+
+// BeginDaemon blocks the stop signals in all threads to come, but OpenBLAS has
+// started some before main(), and the kernel may choose one of these to be
+// ended by a signal, and the process with it.
+void KeepStopSignalsFromEarlyThreads() {
+  struct sigaction action = {};
+  action.sa_sigaction = PassOn;
+  action.sa_flags = SA_SIGINFO | SA_RESTART;
+  for (const int signal : {SIGTERM, SIGINT}) {
+    PCHECK(sigaction(signal, &action, nullptr) == 0);
+  }
+}
+
+int Fail(const absl::Status& status) {
+  LOG(ERROR) << status.message();
+  return kExitFailed;
+}
+
+int RunWorker(const ModelRegistry& registry, Leaver* leaver) {
+  const absl::StatusOr<Config> config = ReadConfig();
+  if (!config.ok()) return UsageError(config.status());
+  LOG(INFO) << config->task << (config->is_chief ? ", the chief," : "")
+            << " of " << config->cluster.num_replicas() << " workers and "
+            << config->cluster.num_ps() << " ps; job " << config->job.name();
+
+  Workshop workshop;
+  absl::Status status = ReadData(*config, &workshop);
+  if (!status.ok()) return Fail(status);
+  status = MakeModels(*config, registry, &workshop);
+  if (!status.ok()) {
+    return UsageError(absl::Status(
+        status.code(),
+        absl::StrCat(absl::GetFlag(FLAGS_job), ": ", status.message())));
+  }
+  status = Train(*config, workshop, leaver);
+  if (!status.ok()) return Fail(status);
+  LOG(INFO) << "the job is done";
+  return kExitDone;
+}
+
+}  // namespace
+
+int WorkerMain(int argc, char** argv, const ModelRegistry& registry) {
+  if (const std::optional<int> code = BeginDaemon(argc, argv, kDescription)) {
+    return *code;
+  }
+  KeepStopSignalsFromEarlyThreads();
+  Leaver leaver;
+  const StopSignals signals(
+      [&leaver](const std::string& signal) { leaver.Stop(signal); });
+  const int code = RunWorker(registry, &leaver);
+  leaver.Done();
+  return code;
+}
+
+}  // namespace holdfast

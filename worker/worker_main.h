@@ -1,0 +1,26 @@
+#ifndef HOLDFAST_WORKER_WORKER_MAIN_H_
+#define HOLDFAST_WORKER_WORKER_MAIN_H_
+
+#include "worker/model/registry.h"
+
+namespace holdfast {
+
+// The whole of a worker daemon: a program with models of its own fills a
+// registry and calls this from its main() (examples/custom_model/).
+//
+//   1. Reads flags, TF_CONFIG and job file.
+//   2. Reads the data, makes the model.
+//   3. Connects to the cluster, which compares job and data with those of the
+//      workers already there.
+//   4. Trains (worker/trainer/trainer.h) and leaves.
+//
+// SIGTERM and SIGINT make it leave, which ends the job.
+//
+// Returns the exit code of the process (common/daemon.h): kExitDone,
+// kExitFailed with the reason in the log, or kExitUsage with what is wrong with
+// flags or job file.
+int WorkerMain(int argc, char** argv, const ModelRegistry& registry);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_WORKER_MAIN_H_
