@@ -21,6 +21,9 @@
 
 namespace holdfast {
 
+// The job of a task that is in no cluster and only reads.
+inline constexpr char kClientJob[] = "client";
+
 // The values of all variables at one version.
 struct Parameters {
   GlobalStep version;
@@ -67,10 +70,19 @@ struct Contribution {
 // What goes wrong on the wire is tried again, with the same meaning, until the
 // call's deadline; a push counts once however often it was sent. Errors name
 // the task that was spoken to or waited for. Errors common to all calls:
-//   ABORTED            the job has failed; the message is its reason.
-//   UNAVAILABLE        a ps could not be reached until the deadline, or the
-//                      coordinator was silent for a whole lease.
-//   DEADLINE_EXCEEDED  what was waited for did not come; the message says what.
+//   ABORTED              the job has failed; the message is its reason.
+//   UNAVAILABLE          a ps could not be reached until the deadline, or the
+//                        coordinator was silent for a whole lease.
+//   DEADLINE_EXCEEDED    what was waited for did not come; the message says
+//                        what.
+//   FAILED_PRECONDITION  the call needs AwaitVariables first, or a registered
+//                        task; or what it waits for will not come, because the
+//                        job is DONE.
+//   INTERNAL             a ps answered what cannot be; the message names it.
+//
+// An Await that returns an error ends its handle: what is on its way is given
+// up, the memory is the caller's again, and each further Await returns the same
+// error. A handle may be destroyed at any time, with the same effect.
 //
 // Thread-safe. Handles (Push and the like) are thread-compatible, may be used
 // from different threads, and must not outlive the Cluster.
@@ -80,7 +92,7 @@ class Cluster {
     ClusterSpec cluster;
     // Who the caller is. A worker or chief registers and holds a lease; the
     // default only reads.
-    TaskId task = {"client", 0};
+    TaskId task = {kClientJob, 0};
     // Of job file and data; workers whose digests differ are refused.
     std::string job_digest;
     std::string data_digest;
@@ -88,8 +100,9 @@ class Cluster {
     absl::Duration connect_timeout = absl::Seconds(300);
     // Bytes of tensors in one call, at most.
     int64_t part_bytes = kPartBytes;
-    // Told about once a second, from another thread, while a call waits longer
-    // than two seconds for somebody: what it waits for. May be empty.
+    // Told about once a second, by the thread that waits, while a call waits
+    // longer than two seconds for somebody: what it waits for. Several threads
+    // may wait at a time. May be empty.
     std::function<void(const std::string& what)> on_waiting;
   };
 
@@ -100,15 +113,16 @@ class Cluster {
     virtual PushSequence sequence() const = 0;
     // Hands in the gradient of one variable (its index as declared), whole and
     // row-major; parts that it completes leave at once. The memory must stay as
-    // it is until Await has returned or the push is destroyed. Errors:
-    // INVALID_ARGUMENT for a wrong index, length, a variable that is not
-    // trainable, or one handed in before.
+    // it is until Await has returned or the push is destroyed.
+    // Errors: INVALID_ARGUMENT for a wrong index, length, a variable that is
+    // not trainable, or one handed in before; why the push has failed already.
     virtual absl::Status Add(size_t variable,
                              absl::Span<const float> gradient) = 0;
     // Waits until every shard has acknowledged every part. The verdict where
     // the push is decided already (its step has closed: STALE), otherwise
     // VERDICT_UNSPECIFIED: it may be contributed.
-    // Errors: FAILED_PRECONDITION when a trainable variable was not handed in.
+    // Errors: FAILED_PRECONDITION when a trainable variable was not handed in;
+    // those of Shard.Push in proto/shard.proto.
     virtual absl::StatusOr<proto::Verdict> Await(absl::Time deadline) = 0;
   };
 
@@ -138,7 +152,7 @@ class Cluster {
    public:
     virtual ~Pin() = default;
     virtual GlobalStep version() const = 0;
-    // Reads the pinned version.
+    // Reads the pinned version. Errors: NOT_FOUND when its time is up.
     virtual absl::Status Read(Parameters* into, absl::Time deadline) = 0;
   };
 
@@ -161,10 +175,10 @@ class Cluster {
   // What was declared, with defaults filled in (N and M). After AwaitVariables.
   virtual const proto::Declaration& declaration() const = 0;
 
-  // `step` is the version that the gradient is computed on. Takes a new
-  // sequence.
+  // Takes a new sequence. `step`: the version that the gradient is computed on.
   virtual std::unique_ptr<Push> StartPush(GlobalStep step) = 0;
-  // A sequence for a contribution of weight 0, which has no push.
+  // A sequence for a contribution of weight 0, which has no push. Contribute
+  // it: an unused one keeps the cluster from forgetting later verdicts.
   virtual PushSequence NextSequence() = 0;
   virtual std::unique_ptr<Offer> StartContribute(const Contribution& offer) = 0;
   // The newest version once it is at least `min_version`. `into` must not be
@@ -173,7 +187,8 @@ class Cluster {
   virtual std::unique_ptr<Pull> StartPull(GlobalStep min_version,
                                           Parameters* into) = 0;
   // Holds one version, the newest or a newer one, on every shard for reading,
-  // for at most `hold`.
+  // for at most `hold`, 1 ms to 1 h. A longer one keeps the memory of what has
+  // changed since for longer when the caller dies.
   virtual absl::StatusOr<std::unique_ptr<Pin>> PinVersion(
       absl::Duration hold, absl::Time deadline) = 0;
 
@@ -182,7 +197,8 @@ class Cluster {
   virtual absl::StatusOr<proto::GetStatusResponse> GetStatus(
       absl::Time deadline) = 0;
   // Ends the session in order; `error` says why when the job is not done, and
-  // ends the job. Nothing else may be called afterwards.
+  // ends the job. Nothing else may be called afterwards, but Leave again when
+  // it did not succeed.
   virtual absl::Status Leave(const std::string& error, absl::Time deadline) = 0;
 
   // As last heard, at the latest one lease renewal ago.

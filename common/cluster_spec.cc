@@ -449,9 +449,9 @@ absl::Status ClusterSpec::CheckTask(const TaskId& task) const {
   }
   const Tasks& tasks = job->second;
   if (tasks.count(task.index) > 0) return absl::OkStatus();
-  const std::string what =
-      tasks.size() == 1 ? "only task 0"
-                        : absl::StrCat("tasks 0 to ", tasks.size() - 1);
+  const std::string what = tasks.size() == 1
+                               ? "only task 0"
+                               : absl::StrCat("tasks 0 to ", tasks.size() - 1);
   return Error(absl::StrCat("the cluster has no ", task.ToString(), ": job \"",
                             task.job, "\" has ", what));
 }

@@ -185,10 +185,10 @@ TEST(ClusterSpecTest, AChiefAloneTrains) {
 
 TEST(ClusterSpecTest, MapsAreLists) {
   const ClusterSpec spec = Spec(
-      R"({"ps": {"0": "a:1"}, "worker": {"1": "w:1", "0": "w:0"}})");
+      R"({"ps": {"0": "a:1"}, "worker": {"1": "w:1", "0": "v:1"}})");
   EXPECT_EQ(spec.ToJson(), R"({
   "ps": ["a:1"],
-  "worker": ["w:0", "w:1"]
+  "worker": ["v:1", "w:1"]
 }
 )");
   EXPECT_EQ(*spec.ReplicaIndex({"worker", 1}), 1);

@@ -54,8 +54,9 @@ struct Session::Rpc {
                     Response* response) {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));
-    // A call that fails at once leaves nobody to drive the connection: gRPC would
-    // then find a coordinator that has just started only by its 5 s back-up poll.
+    // A call that fails at once leaves nobody to drive the connection: gRPC
+    // would then find a coordinator that has just started only by its 5 s
+    // back-up poll.
     context.set_wait_for_ready(true);
     {
       absl::MutexLock lock(&mutex);

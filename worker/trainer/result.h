@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/coordinator.pb.h"
-#include "worker/trainer/result.pb.h"
+#include "proto/result.pb.h"
 
 namespace holdfast {
 

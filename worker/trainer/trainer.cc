@@ -99,7 +99,7 @@ absl::Status Trainer::TrainStep() {
   for (const uint32_t seat : seats_) {
     auto offer = FillSeat(seat);
     if (!offer.ok()) return offer.status();
-    if (*offer != nullptr) offers.push_back({seat, *std::move(offer)});
+    offers.push_back({seat, *std::move(offer)});
   }
   const std::unique_ptr<Cluster::Pull> pull =
       parts_.cluster->StartPull(now_.version.next(), &next_);
@@ -145,13 +145,10 @@ absl::StatusOr<std::unique_ptr<Cluster::Offer>> Trainer::FillSeat(
     ++counts_.not_finite;
     return parts_.cluster->StartContribute(offer);
   }
-  const auto early = push->Await(StepDeadline());
-  if (!early.ok()) return early.status();
-  if (*early != proto::VERDICT_UNSPECIFIED) {
-    absl::Status status = CountVerdict(*early, seat);
-    if (!status.ok()) return status;
-    return nullptr;
-  }
+  // A push that a shard has found too late is offered all the same: the verdict
+  // is the coordinator's to tell, and to count.
+  const auto acknowledged = push->Await(StepDeadline());
+  if (!acknowledged.ok()) return acknowledged.status();
   offer.examples = result->examples;
   offer.loss = result->loss_sum / result->examples;
   LogProgress(offer.loss);

@@ -14,11 +14,11 @@
 #include "common/clock.h"
 #include "common/ids.h"
 #include "proto/cluster.pb.h"
+#include "proto/result.pb.h"
 #include "worker/input/batch_pipeline.h"
 #include "worker/input/example_source.h"
 #include "worker/model/model.h"
 #include "worker/trainer/evaluator.h"
-#include "worker/trainer/result.pb.h"
 
 namespace holdfast {
 
@@ -114,7 +114,7 @@ class Trainer {
   absl::Status Train();
   absl::Status Prepare();
   absl::Status TrainStep();
-  // Null when the step has closed without this seat.
+  // Computes, pushes and offers what belongs to the seat.
   absl::StatusOr<std::unique_ptr<Cluster::Offer>> FillSeat(uint32_t seat);
   absl::Status CountVerdict(proto::Verdict verdict, uint32_t seat);
   absl::Status EvaluateWhenDue();

@@ -170,11 +170,12 @@ TEST_F(TrainerTest, TakesTheBatchOfStepAndSeat) {
 TEST_F(TrainerTest, LateBackupWorkerGoesOnWithTheNewestVersion) {
   SetUpJob(/*replica=*/1, /*n=*/1, /*m=*/2, /*steps=*/6);
   // The contribution to step 0 comes too late: version 4 is there by then. The
-  // push for step 4 is even told so before it is offered, and the next pull
-  // finds the end.
+  // push for step 4 is told so by a shard already, and offered all the same, to
+  // be counted; the next pull finds the end.
   cluster_->verdicts[{0, 1}] = proto::STALE;
   cluster_->newest[1] = 4;
   cluster_->early_verdicts[4] = proto::STALE;
+  cluster_->verdicts[{4, 1}] = proto::STALE;
   cluster_->newest[5] = 6;
   EXPECT_EQ(Run(), absl::OkStatus());
   EXPECT_THAT(
@@ -183,8 +184,9 @@ TEST_F(TrainerTest, LateBackupWorkerGoesOnWithTheNewestVersion) {
                   "push #1 of step 0", "add 1", "add 0", "await push #1",
                   "contribute #1: step 0, seat 1, 8 examples", "pull 1",
                   "await verdict #1", "await pull 1", "push #2 of step 4",
-                  "add 1", "add 0", "await push #2", "pull 5", "await pull 5",
-                  "leave"));
+                  "add 1", "add 0", "await push #2",
+                  "contribute #2: step 4, seat 1, 8 examples", "pull 5",
+                  "await verdict #2", "await pull 5", "leave"));
   EXPECT_EQ(counts_.accepted, 0);
   EXPECT_EQ(counts_.stale, 2);
   EXPECT_THAT(model_.first_inputs,

@@ -1,0 +1,82 @@
+#include "client/call_group.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/call.h"
+
+namespace holdfast::client {
+
+CallGroup::CallGroup(std::shared_ptr<Context> context)
+    : context_(std::move(context)), state_(std::make_shared<State>()) {}
+
+CallGroup::~CallGroup() { Cancel(); }
+
+void CallGroup::Cancel() {
+  std::vector<Call::Underway> underway;
+  {
+    absl::MutexLock lock(&context_->mutex);
+    state_->cancelled = true;
+    for (const std::shared_ptr<Call>& call : state_->calls) {
+      underway.push_back(call->underway);
+    }
+  }
+  for (Call::Underway& call : underway) call.Cancel();
+  absl::MutexLock lock(&context_->mutex);
+  const auto quiet = [this] { return state_->answering == 0; };
+  context_->mutex.Await(absl::Condition(&quiet));
+}
+
+absl::Status CallGroup::Await(absl::Time deadline,
+                              absl::FunctionRef<bool()> done,
+                              absl::FunctionRef<std::string()> what) {
+  return AwaitUntil(deadline, /*regardless=*/false, done, what);
+}
+
+absl::Status CallGroup::AwaitRegardless(absl::Time deadline,
+                                        absl::FunctionRef<bool()> done,
+                                        absl::FunctionRef<std::string()> what) {
+  return AwaitUntil(deadline, /*regardless=*/true, done, what);
+}
+
+absl::Status CallGroup::AwaitUntil(absl::Time deadline, bool regardless,
+                                   absl::FunctionRef<bool()> done,
+                                   absl::FunctionRef<std::string()> what) {
+  const Timing& timing = context_->timing;
+  absl::Mutex& mutex = context_->mutex;
+  absl::Time report = context_->on_waiting == nullptr
+                          ? absl::InfiniteFuture()
+                          : absl::Now() + timing.first_report;
+  const auto over = [&] {
+    return done() || (!regardless && !context_->ended().ok());
+  };
+  absl::MutexLock lock(&mutex);
+  while (!mutex.AwaitWithDeadline(absl::Condition(&over),
+                                  std::min(deadline, report))) {
+    const absl::Status trouble = Trouble();
+    std::string text = what();
+    if (!trouble.ok()) absl::StrAppend(&text, ": ", trouble.message());
+    if (deadline <= report) {
+      text = absl::StrCat("waited in vain for ", text);
+      return absl::IsDeadlineExceeded(trouble) || trouble.ok()
+                 ? absl::DeadlineExceededError(text)
+                 : absl::UnavailableError(text);
+    }
+    mutex.Unlock();
+    context_->on_waiting(text);
+    mutex.Lock();
+    report = absl::Now() + timing.report_every;
+  }
+  return done() ? absl::OkStatus() : context_->ended();
+}
+
+absl::Status CallGroup::Trouble() const {
+  for (const std::shared_ptr<Call>& call : state_->calls) {
+    if (!call->trouble.ok()) return call->trouble;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace holdfast::client

@@ -1,0 +1,72 @@
+#ifndef HOLDFAST_CLIENT_CALL_GROUP_H_
+#define HOLDFAST_CLIENT_CALL_GROUP_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/context.h"
+
+namespace holdfast::client {
+
+// What to do with an answer: take it, or ask the same again.
+enum class Next { kDone, kAgain };
+
+// Where the answer to a call goes. Called on a thread of gRPC, without locks.
+template <typename Response>
+using Answer = absl::AnyInvocable<Next(absl::StatusOr<Response>)>;
+
+// The calls that one handle has under way, and its wait for them.
+//
+// A call that fails with a transient error (common/rpc/backoff.h) is sent again
+// after a pause, until its group is cancelled: Await's deadline bounds it. Only
+// other errors reach its Answer.
+//
+// Thread-safe; Cancel and the destructor must not be called by an Answer of the
+// group.
+class CallGroup {
+ public:
+  explicit CallGroup(std::shared_ptr<Context> context);
+  // Cancels.
+  ~CallGroup();
+
+  CallGroup(const CallGroup&) = delete;
+  CallGroup& operator=(const CallGroup&) = delete;
+
+  // Once this has returned, no Answer runs, and none will.
+  void Cancel();
+
+  // Waits until `done`, the end of the context, or `deadline`, and tells
+  // on_waiting meanwhile. `what` describes what is waited for; both are called
+  // with the context's lock held.
+  // Errors: why the context has ended; at the deadline UNAVAILABLE, when a peer
+  // could not be reached, otherwise DEADLINE_EXCEEDED; both with `what`.
+  absl::Status Await(absl::Time deadline, absl::FunctionRef<bool()> done,
+                     absl::FunctionRef<std::string()> what);
+  // The same, but goes on when the context has ended.
+  absl::Status AwaitRegardless(absl::Time deadline,
+                               absl::FunctionRef<bool()> done,
+                               absl::FunctionRef<std::string()> what);
+
+  struct State;
+  const std::shared_ptr<State>& state() const { return state_; }
+
+ private:
+  absl::Status AwaitUntil(absl::Time deadline, bool regardless,
+                          absl::FunctionRef<bool()> done,
+                          absl::FunctionRef<std::string()> what);
+  // Why a call is being sent again. OK when none is. With the lock held.
+  absl::Status Trouble() const;
+
+  const std::shared_ptr<Context> context_;
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace holdfast::client
+
+#endif  // HOLDFAST_CLIENT_CALL_GROUP_H_

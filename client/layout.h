@@ -1,0 +1,64 @@
+#ifndef HOLDFAST_CLIENT_LAYOUT_H_
+#define HOLDFAST_CLIENT_LAYOUT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/cluster.pb.h"
+#include "proto/coordinator.pb.h"
+
+namespace holdfast::client {
+
+// Elements [begin, begin + size) of a variable, row-major.
+struct Stretch {
+  size_t variable = 0;  // its index as declared
+  uint64_t begin = 0;
+  uint64_t size = 0;
+
+  friend bool operator==(const Stretch& a, const Stretch& b) {
+    return a.variable == b.variable && a.begin == b.begin && a.size == b.size;
+  }
+};
+
+// The variables of a job and where their elements are, as the coordinator told
+// and as tested here.
+//
+// An immutable value. Invariants: every element of every variable is in exactly
+// one slice; variables have distinct names and are float32.
+class Layout {
+ public:
+  struct Variable {
+    std::string name;
+    std::vector<int64_t> shape;
+    uint64_t size = 0;
+    bool trainable = true;
+  };
+
+  // Errors: INTERNAL when `placement` does not hold what the class promises;
+  // FAILED_PRECONDITION when it is of a cluster with another number of ps.
+  static absl::StatusOr<Layout> Make(
+      const proto::GetPlacementResponse& placement, uint32_t num_ps);
+
+  const proto::Declaration& declaration() const { return declaration_; }
+  // In the order declared.
+  const std::vector<Variable>& variables() const { return variables_; }
+  size_t num_trainable() const { return num_trainable_; }
+  uint32_t num_ps() const { return static_cast<uint32_t>(slices_.size()); }
+  // Of one ps, in the order declared, and by `begin`. None is empty.
+  const std::vector<Stretch>& slices(uint32_t ps) const { return slices_[ps]; }
+
+ private:
+  Layout() = default;
+
+  proto::Declaration declaration_;
+  std::vector<Variable> variables_;
+  size_t num_trainable_ = 0;
+  std::vector<std::vector<Stretch>> slices_;
+};
+
+}  // namespace holdfast::client
+
+#endif  // HOLDFAST_CLIENT_LAYOUT_H_

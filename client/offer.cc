@@ -1,0 +1,132 @@
+#include "client/offer.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+
+namespace holdfast::client {
+namespace {
+
+class OfferHandle : public Cluster::Offer {
+ public:
+  OfferHandle(Core* core, const Contribution& offer)
+      : core_(core),
+        mutex_(core->context->mutex),
+        offer_(offer),
+        calls_(core->context) {}
+
+  ~OfferHandle() override {
+    calls_.Cancel();
+    absl::MutexLock lock(&mutex_);
+    core_->sequences.Release(offer_.sequence);
+  }
+
+  void Start() ABSL_LOCKS_EXCLUDED(mutex_) {
+    proto::ContributeRequest request;
+    request.set_step(offer_.step.value());
+    request.set_seat(offer_.seat);
+    request.set_sequence(offer_.sequence.value());
+    request.set_examples(offer_.examples);
+    request.set_clip_factor(offer_.clip_factor);
+    request.set_loss(offer_.loss);
+    request.set_wait_ms(absl::ToInt64Milliseconds(core_->context->timing.park));
+    {
+      absl::MutexLock lock(&mutex_);
+      core_->sequences.Hold(offer_.sequence, offer_.step);
+      request.set_acked_through(core_->sequences.acked_through().value());
+    }
+    core_->wire->Contribute(
+        calls_, std::move(request),
+        [this](absl::StatusOr<proto::ContributeResponse> response) {
+          return OnAnswer(response);
+        });
+  }
+
+  absl::StatusOr<Outcome> Await(absl::Time deadline) override {
+    const absl::Status status = calls_.Await(
+        deadline, [this] { return !error_.ok() || outcome_.has_value(); },
+        [this] { return Missing(); });
+    calls_.Cancel();
+    absl::MutexLock lock(&mutex_);
+    if (error_.ok()) error_ = status;
+    if (!error_.ok()) return error_;
+    return *outcome_;
+  }
+
+ private:
+  std::string Missing() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    std::string text =
+        absl::StrCat("the verdict on push ", offer_.sequence.value(), " by ",
+                     core_->wire->PsName(0));
+    const std::string& step = core_->context->step_waits_for;
+    if (!step.empty()) absl::StrAppend(&text, "; ", step);
+    return text;
+  }
+
+  Next OnAnswer(const absl::StatusOr<proto::ContributeResponse>& response)
+      ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    if (!response.ok()) {
+      error_ = response.status();
+      return Next::kDone;
+    }
+    if (response->verdict() != proto::VERDICT_UNSPECIFIED) {
+      outcome_ = {response->verdict(), GlobalStep(response->global_step())};
+      core_->sequences.Settle(offer_.sequence);
+      core_->context->step_waits_for.clear();
+      return Next::kDone;
+    }
+    if (response->state().phase() == proto::DONE) {
+      error_ = absl::FailedPreconditionError(
+          absl::StrCat(core_->wire->PsName(0),
+                       ": the job is done, there is no verdict on push ",
+                       offer_.sequence.value()));
+      return Next::kDone;
+    }
+    if (response->waiting_for().empty()) {
+      core_->context->step_waits_for.clear();
+    } else {
+      core_->context->step_waits_for =
+          absl::StrCat("step ", response->global_step(), " waits for ",
+                       response->waiting_for());
+    }
+    return Next::kAgain;
+  }
+
+  Core* const core_;
+  absl::Mutex& mutex_;
+  const Contribution offer_;
+  CallGroup calls_;
+
+  std::optional<Outcome> outcome_ ABSL_GUARDED_BY(mutex_);
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A contribution that could not begin.
+class FailedOffer : public Cluster::Offer {
+ public:
+  explicit FailedOffer(absl::Status error) : error_(std::move(error)) {}
+  absl::StatusOr<Outcome> Await(absl::Time) override { return error_; }
+
+ private:
+  const absl::Status error_;
+};
+
+}  // namespace
+
+std::unique_ptr<Cluster::Offer> StartContribute(Core* core,
+                                                const Contribution& offer) {
+  if (absl::Status status = core->CheckMember(); !status.ok()) {
+    return std::make_unique<FailedOffer>(status);
+  }
+  auto handle = std::make_unique<OfferHandle>(core, offer);
+  handle->Start();
+  return handle;
+}
+
+}  // namespace holdfast::client

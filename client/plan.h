@@ -1,0 +1,46 @@
+#ifndef HOLDFAST_CLIENT_PLAN_H_
+#define HOLDFAST_CLIENT_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "client/layout.h"
+
+namespace holdfast::client {
+
+// How the tensors of a push or a pull are spread over messages. Made once from
+// the layout, the same for every step.
+struct Plan {
+  // What one message carries.
+  using Part = std::vector<Stretch>;
+  // A part of a plan.
+  struct Place {
+    uint32_t ps = 0;
+    uint32_t part = 0;
+  };
+
+  // By ps. Each has at least one part; a ps without elements has an empty one.
+  std::vector<std::vector<Part>> parts;
+  // By variable: the parts with elements of it, as often as they have stretches
+  // of it.
+  std::vector<std::vector<Place>> places;
+};
+
+// Parts have at most `part_bytes` (at least one element) of values each. A
+// slice above that is cut; smaller ones share a part as long as they fit; names
+// and shapes count against a bound of their own, so that a message of very many
+// small variables stays within kMaxMessageBytes.
+//
+// Pure functions.
+
+// The gradients of the trainable variables, the last declared first: in that
+// order a backward pass makes them.
+Plan PlanPush(const Layout& layout, int64_t part_bytes);
+
+// All variables, the first declared first: in that order a forward pass needs
+// them.
+Plan PlanPull(const Layout& layout, int64_t part_bytes);
+
+}  // namespace holdfast::client
+
+#endif  // HOLDFAST_CLIENT_PLAN_H_

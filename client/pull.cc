@@ -1,0 +1,249 @@
+#include "client/pull.h"
+
+#include <algorithm>
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
+#include "client/tensors.h"
+
+namespace holdfast::client {
+namespace {
+
+// Parts asked of one ps at a time.
+constexpr int kMaxPartsInFlight = 8;
+
+enum class Which { kNewest, kExact };
+
+class PullHandle : public Cluster::Pull {
+ public:
+  PullHandle(Core* core, const Placement* placement, Which which,
+             GlobalStep version, Parameters* into)
+      : core_(core),
+        mutex_(core->context->mutex),
+        layout_(placement->layout),
+        plan_(placement->pull),
+        which_(which),
+        calls_(core->context),
+        into_(into),
+        version_(version),
+        shards_(layout_.num_ps()) {
+    const std::vector<Layout::Variable>& variables = layout_.variables();
+    into->values.resize(variables.size());
+    for (size_t v = 0; v < variables.size(); ++v) {
+      into->values[v].resize(variables[v].size);
+    }
+    for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
+      num_parts_ += plan_.parts[ps].size();
+      shards_[ps].here.resize(plan_.parts[ps].size());
+      for (uint32_t part = 0; part < plan_.parts[ps].size(); ++part) {
+        shards_[ps].to_ask.push_back(part);
+      }
+    }
+  }
+
+  ~PullHandle() override { calls_.Cancel(); }
+
+  void Start() {
+    for (uint32_t ps = 0; ps < shards_.size(); ++ps) Ask(ps);
+  }
+
+  absl::Status Await(absl::Time deadline) override {
+    const absl::Status status = calls_.Await(
+        deadline, [this] { return !error_.ok() || complete(); },
+        [this] { return Missing(); });
+    calls_.Cancel();
+    absl::MutexLock lock(&mutex_);
+    if (error_.ok()) error_ = status;
+    return error_;
+  }
+
+ private:
+  // What is between this pull and one ps.
+  struct Shard {
+    // Parts to ask for.
+    std::deque<uint32_t> to_ask;
+    int in_flight = 0;
+    // By part: whether its values of version_ are in place.
+    std::vector<bool> here;
+  };
+
+  bool complete() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return num_here_ == num_parts_;
+  }
+
+  std::string Missing() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    std::vector<std::string> names;
+    for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
+      const std::vector<bool>& here = shards_[ps].here;
+      if (std::find(here.begin(), here.end(), false) != here.end()) {
+        names.push_back(core_->wire->PsName(ps));
+      }
+    }
+    std::string text = absl::StrCat("version ", version_.value(), " at ",
+                                    absl::StrJoin(names, ", "));
+    const std::string& step = core_->context->step_waits_for;
+    if (!step.empty()) absl::StrAppend(&text, "; ", step);
+    return text;
+  }
+
+  // Asks one ps for what is still to be asked. From the user's thread and from
+  // answers.
+  void Ask(uint32_t ps) ABSL_LOCKS_EXCLUDED(mutex_) {
+    for (;;) {
+      uint32_t part;
+      proto::PullRequest request;
+      {
+        absl::MutexLock lock(&mutex_);
+        Shard& shard = shards_[ps];
+        if (!error_.ok() || shard.to_ask.empty() ||
+            shard.in_flight == kMaxPartsInFlight) {
+          return;
+        }
+        part = shard.to_ask.front();
+        shard.to_ask.pop_front();
+        ++shard.in_flight;
+        if (which_ == Which::kExact) {
+          request.set_exact_version(version_.value());
+        } else {
+          request.set_min_version(version_.value());
+          request.set_wait_ms(
+              absl::ToInt64Milliseconds(core_->context->timing.park));
+        }
+      }
+      AddRanges(layout_, plan_.parts[ps][part], &request);
+      const GlobalStep asked(which_ == Which::kExact ? request.exact_version()
+                                                     : request.min_version());
+      core_->wire->Pull(calls_, ps, std::move(request),
+                        [this, ps, part,
+                         asked](absl::StatusOr<proto::PullResponse> response) {
+                          return OnAnswer(ps, part, asked, std::move(response));
+                        });
+    }
+  }
+
+  Next OnAnswer(uint32_t ps, uint32_t part, GlobalStep asked,
+                absl::StatusOr<proto::PullResponse> response)
+      ABSL_LOCKS_EXCLUDED(mutex_) {
+    if (!response.ok()) return Fail(response.status());
+    if (response->state().phase() == proto::FAILED) {
+      return Fail(absl::AbortedError(response->state().reason()));
+    }
+    const GlobalStep version(response->version());
+    if (version < asked) {
+      if (response->state().phase() != proto::DONE) return Next::kAgain;
+      return Fail(absl::FailedPreconditionError(absl::StrCat(
+          core_->wire->PsName(ps), ": the job is done at version ",
+          version.value(), ", version ", asked.value(), " will not come")));
+    }
+    if (which_ == Which::kExact && version != asked) {
+      return Fail(absl::InternalError(
+          absl::StrCat(core_->wire->PsName(ps), ": version ", asked.value(),
+                       " was asked for, and ", version.value(), " came")));
+    }
+
+    // Other parts may come at the same time, to other places.
+    if (absl::Status status =
+            TakeValues(layout_, plan_.parts[ps][part], &*response,
+                       absl::MakeSpan(into_->values));
+        !status.ok()) {
+      return Fail(absl::Status(
+          status.code(),
+          absl::StrCat(core_->wire->PsName(ps), ": ", status.message())));
+    }
+    {
+      absl::MutexLock lock(&mutex_);
+      --shards_[ps].in_flight;
+      if (version > version_) {
+        AskForNewer(version);
+      }
+      if (version < version_) {
+        shards_[ps].to_ask.push_back(part);
+      } else {
+        shards_[ps].here[part] = true;
+        ++num_here_;
+      }
+      if (complete()) {
+        into_->version = version_;
+        core_->sequences.Reached(version_);
+      }
+    }
+    for (uint32_t other = 0; other < shards_.size(); ++other) Ask(other);
+    return Next::kDone;
+  }
+
+  // [R7] All that has come is of lower versions, and is asked for again.
+  void AskForNewer(GlobalStep version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    version_ = version;
+    num_here_ = 0;
+    for (Shard& shard : shards_) {
+      for (uint32_t part = 0; part < shard.here.size(); ++part) {
+        if (!shard.here[part]) continue;
+        shard.here[part] = false;
+        shard.to_ask.push_back(part);
+      }
+    }
+  }
+
+  Next Fail(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    if (error_.ok()) error_ = error;
+    return Next::kDone;
+  }
+
+  Core* const core_;
+  absl::Mutex& mutex_;
+  const Layout& layout_;
+  const Plan& plan_;
+  const Which which_;
+  CallGroup calls_;
+  // Written by answers, each to the place of its part.
+  Parameters* const into_;
+
+  // What is pulled: the version asked for, or the highest that has come.
+  GlobalStep version_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Shard> shards_ ABSL_GUARDED_BY(mutex_);
+  size_t num_parts_ = 0;
+  size_t num_here_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A pull that could not begin.
+class FailedPull : public Cluster::Pull {
+ public:
+  explicit FailedPull(absl::Status error) : error_(std::move(error)) {}
+  absl::Status Await(absl::Time) override { return error_; }
+
+ private:
+  const absl::Status error_;
+};
+
+std::unique_ptr<Cluster::Pull> Start(Core* core, Which which,
+                                     GlobalStep version, Parameters* into) {
+  const absl::StatusOr<const Placement*> placement = core->Ready();
+  if (!placement.ok()) return std::make_unique<FailedPull>(placement.status());
+  auto pull =
+      std::make_unique<PullHandle>(core, *placement, which, version, into);
+  pull->Start();
+  return pull;
+}
+
+}  // namespace
+
+std::unique_ptr<Cluster::Pull> StartPull(Core* core, GlobalStep min_version,
+                                         Parameters* into) {
+  return Start(core, Which::kNewest, min_version, into);
+}
+
+std::unique_ptr<Cluster::Pull> StartPullOfPinned(Core* core, GlobalStep version,
+                                                 Parameters* into) {
+  return Start(core, Which::kExact, version, into);
+}
+
+}  // namespace holdfast::client

@@ -1,0 +1,323 @@
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "client/client_test_base.h"
+#include "client/cluster.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast::client {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
+
+// What a part carries: variable, begin, values.
+using Tensor = std::tuple<std::string, uint64_t, std::vector<float>>;
+
+std::vector<Tensor> TensorsOf(const proto::PushRequest& request) {
+  std::vector<Tensor> tensors;
+  for (const proto::TensorPart& part : request.tensors()) {
+    EXPECT_EQ(part.dtype(), proto::FLOAT32);
+    std::vector<float> values(part.data().size() / sizeof(float));
+    std::memcpy(values.data(), part.data().data(), part.data().size());
+    tensors.emplace_back(part.variable(), part.begin(), std::move(values));
+  }
+  return tensors;
+}
+
+class PushTest : public ClientTest {
+ protected:
+  void ConnectWithParts(int64_t part_bytes) {
+    Cluster::Options options = OptionsFor(kWorker);
+    options.part_bytes = part_bytes;
+    cluster_ = ConnectReady(options);
+    ASSERT_NE(cluster_, nullptr);
+  }
+
+  // Hands in a_ and b_.
+  void AddAll(Cluster::Push* push) {
+    absl::Status status = push->Add(1, b_);
+    EXPECT_TRUE(status.ok()) << status;
+    status = push->Add(0, a_);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+
+  const std::vector<float> a_ = {1, 2, 3, 4, 5, 6};
+  const std::vector<float> b_ = {10, 11, 12, 13, 14, 15, 16, 17};
+  std::unique_ptr<Cluster> cluster_;
+};
+
+TEST_F(PushTest, SendsEachShardItsParts) {
+  ConnectWithParts(16);
+  auto push = cluster_->StartPush(GlobalStep(7));
+  EXPECT_EQ(push->sequence(), PushSequence(1));
+  AddAll(push.get());
+  const auto verdict = push->Await(Late());
+  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  EXPECT_EQ(*verdict, proto::VERDICT_UNSPECIFIED);
+
+  std::vector<proto::PushRequest> parts = ps(0).push.requests();
+  ASSERT_THAT(parts, SizeIs(4));
+  std::sort(parts.begin(), parts.end(),
+            [](const auto& a, const auto& b) { return a.part() < b.part(); });
+  for (uint32_t part = 0; part < parts.size(); ++part) {
+    EXPECT_EQ(parts[part].sender().task().job(), "worker");
+    EXPECT_EQ(parts[part].sender().incarnation(), kIncarnation);
+    EXPECT_EQ(parts[part].sender().generation(), kGeneration);
+    EXPECT_EQ(parts[part].sequence(), 1);
+    EXPECT_EQ(parts[part].step(), 7);
+    EXPECT_EQ(parts[part].part(), part);
+    EXPECT_EQ(parts[part].num_parts(), 4);
+    EXPECT_EQ(parts[part].acked_through(), 0);
+  }
+  EXPECT_THAT(TensorsOf(parts[0]),
+              ElementsAre(Tensor("b", 0, {10, 11, 12, 13})));
+  EXPECT_THAT(TensorsOf(parts[1]), ElementsAre(Tensor("b", 4, {14})));
+  EXPECT_THAT(TensorsOf(parts[2]), ElementsAre(Tensor("a", 0, {1, 2, 3, 4})));
+  EXPECT_THAT(TensorsOf(parts[3]), ElementsAre(Tensor("a", 4, {5, 6})));
+  // The shape is that of the whole variable.
+  EXPECT_THAT(parts[3].tensors(0).shape(), ElementsAre(2, 3));
+
+  ASSERT_THAT(ps(1).push.requests(), SizeIs(1));
+  const proto::PushRequest only = ps(1).push.requests()[0];
+  EXPECT_EQ(only.num_parts(), 1);
+  EXPECT_THAT(TensorsOf(only), ElementsAre(Tensor("b", 5, {15, 16, 17})));
+
+  EXPECT_EQ(cluster_->StartPush(GlobalStep(7))->sequence(), PushSequence(2));
+  EXPECT_EQ(cluster_->NextSequence(), PushSequence(3));
+}
+
+TEST_F(PushTest, SmallVariablesTravelTogether) {
+  ConnectWithParts(1 << 20);
+  auto push = cluster_->StartPush(GlobalStep(0));
+  AddAll(push.get());
+  ASSERT_TRUE(push->Await(Late()).ok());
+  ASSERT_THAT(ps(0).push.requests(), SizeIs(1));
+  EXPECT_THAT(TensorsOf(ps(0).push.requests()[0]),
+              ElementsAre(Tensor("b", 0, {10, 11, 12, 13, 14}),
+                          Tensor("a", 0, {1, 2, 3, 4, 5, 6})));
+}
+
+TEST_F(PushTest, APartLeavesWhenItsVariablesAreThere) {
+  ConnectWithParts(16);
+  auto push = cluster_->StartPush(GlobalStep(0));
+  ASSERT_TRUE(push->Add(1, b_).ok());
+  ps(0).push.AwaitCalls(2);
+  ps(1).push.AwaitCalls(1);
+  for (const proto::PushRequest& request : ps(0).push.requests()) {
+    EXPECT_EQ(request.tensors(0).variable(), "b");
+  }
+  ASSERT_TRUE(push->Add(0, a_).ok());
+  EXPECT_TRUE(push->Await(Late()).ok());
+}
+
+TEST_F(PushTest, AShardWithoutAShareHearsOfThePushAtOnce) {
+  ps(0).place.Do([](int, const auto&, auto* response) {
+    AnswerPlacement(response);
+    // All of "b" on ps 0.
+    response->mutable_slices(1)->set_size(8);
+    response->mutable_slices(2)->set_size(0);
+    return absl::OkStatus();
+  });
+  ConnectWithParts(1 << 20);
+  auto push = cluster_->StartPush(GlobalStep(3));
+  ps(1).push.AwaitCalls(1);
+  const proto::PushRequest request = ps(1).push.requests()[0];
+  EXPECT_EQ(request.sequence(), 1);
+  EXPECT_EQ(request.step(), 3);
+  EXPECT_EQ(request.part(), 0);
+  EXPECT_EQ(request.num_parts(), 1);
+  EXPECT_THAT(request.tensors(), SizeIs(0));
+  EXPECT_EQ(ps(0).push.num_calls(), 0);
+}
+
+TEST_F(PushTest, SendsAgainWhatWasNotAnswered) {
+  // ps 0 answers nothing the first time: the attempt's time runs out. ps 1 is
+  // not to be reached the first two times.
+  ps(0).push.Do([&](int call, const auto&, auto*) {
+    return call == 0 ? ps(0).Mute() : absl::OkStatus();
+  });
+  ps(1).push.Do([](int call, const auto&, auto*) {
+    return call < 2 ? absl::UnavailableError("lost") : absl::OkStatus();
+  });
+  timing.tensors_attempt = absl::Milliseconds(100);
+  ConnectWithParts(1 << 20);
+  auto push = cluster_->StartPush(GlobalStep(0));
+  AddAll(push.get());
+  const auto verdict = push->Await(Late());
+  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  EXPECT_EQ(*verdict, proto::VERDICT_UNSPECIFIED);
+  EXPECT_GE(ps(0).push.num_calls(), 2);
+  for (const uint32_t i : {0, 1}) {
+    const std::vector<proto::PushRequest> requests = ps(i).push.requests();
+    for (const proto::PushRequest& request : requests) {
+      EXPECT_EQ(request.SerializeAsString(), requests[0].SerializeAsString());
+    }
+  }
+}
+
+TEST_F(PushTest, AVerdictIsTheOutcome) {
+  ps(1).push.Do([](int call, const auto&, auto* response) {
+    if (call == 0) response->set_verdict(proto::STALE);
+    return absl::OkStatus();
+  });
+  ConnectWithParts(1 << 20);
+  auto push = cluster_->StartPush(GlobalStep(0));
+  AddAll(push.get());
+  const auto verdict = push->Await(Late());
+  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  EXPECT_EQ(*verdict, proto::STALE);
+
+  // It is known, so the cluster may forget it.
+  push = cluster_->StartPush(GlobalStep(1));
+  AddAll(push.get());
+  ASSERT_TRUE(push->Await(Late()).ok());
+  EXPECT_EQ(ps(1).push.requests()[1].sequence(), 2);
+  EXPECT_EQ(ps(1).push.requests()[1].acked_through(), 1);
+}
+
+TEST_F(PushTest, AVerdictBeforeAllWasHandedInIsTheOutcomeToo) {
+  ps(1).push.Do([](int, const auto&, auto* response) {
+    response->set_verdict(proto::STALE);
+    return absl::OkStatus();
+  });
+  ConnectWithParts(1 << 20);
+  auto push = cluster_->StartPush(GlobalStep(0));
+  ASSERT_TRUE(push->Add(1, b_).ok());
+  // The mark says when the verdict has arrived.
+  do {
+    ASSERT_TRUE(
+        cluster_->StartContribute({GlobalStep(0), 1, cluster_->NextSequence()})
+            ->Await(Late())
+            .ok());
+  } while (ps(0).contribute.requests().back().acked_through() == 0);
+
+  EXPECT_TRUE(push->Add(0, a_).ok());
+  const auto verdict = push->Await(Late());
+  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  EXPECT_EQ(*verdict, proto::STALE);
+  EXPECT_EQ(ps(0).push.num_calls(), 0);
+}
+
+TEST_F(PushTest, APermanentErrorComesFromAwaitAndAdd) {
+  ps(1).push.Do([](int, const auto&, auto*) {
+    return absl::InvalidArgumentError("variable \"b\": declared otherwise");
+  });
+  ConnectWithParts(1 << 20);
+  const absl::Status error = absl::InvalidArgumentError(
+      absl::StrCat(PsName(1), ": variable \"b\": declared otherwise"));
+  auto push = cluster_->StartPush(GlobalStep(0));
+  ASSERT_TRUE(push->Add(0, a_).ok());
+  ASSERT_TRUE(push->Add(1, b_).ok());
+  EXPECT_EQ(push->Await(Late()).status(), error);
+  EXPECT_EQ(push->Await(Late()).status(), error);
+  EXPECT_EQ(ps(1).push.num_calls(), 1);
+}
+
+TEST_F(PushTest, WhatCannotBeHandedInIsRefused) {
+  ConnectWithParts(1 << 20);
+  auto push = cluster_->StartPush(GlobalStep(0));
+  EXPECT_EQ(push->Add(3, a_),
+            absl::InvalidArgumentError("there is no variable 3, only 3"));
+  EXPECT_EQ(push->Add(0, b_), absl::InvalidArgumentError(
+                                  "variable \"a\": gradient has 8 elements, "
+                                  "the variable 6"));
+  EXPECT_EQ(push->Add(2, {}),
+            absl::InvalidArgumentError("variable \"c\" is not trainable"));
+  EXPECT_TRUE(push->Add(0, a_).ok());
+  EXPECT_EQ(push->Add(0, a_),
+            absl::InvalidArgumentError(
+                "the gradient of variable \"a\" was handed in before"));
+  EXPECT_EQ(push->Await(Late()).status(),
+            absl::FailedPreconditionError("the gradients of 1 of 2 trainable "
+                                          "variables were not handed in"));
+  EXPECT_EQ(push->Add(1, b_), push->Await(Late()).status());
+}
+
+TEST_F(PushTest, ADeadlineNamesThePsThatIsMute) {
+  ps(1).push.Do([&](int, const auto&, auto*) { return ps(1).Mute(); });
+  ConnectWithParts(1 << 20);
+  auto push = cluster_->StartPush(GlobalStep(0));
+  AddAll(push.get());
+  EXPECT_EQ(
+      push->Await(After(300)).status(),
+      absl::DeadlineExceededError(absl::StrCat(
+          "waited in vain for the acknowledgment of push 1 by ", PsName(1))));
+}
+
+TEST_F(PushTest, ADeadlineNamesThePsThatIsNotThere) {
+  ConnectWithParts(1 << 20);
+  ps(1).Stop();
+  auto push = cluster_->StartPush(GlobalStep(0));
+  AddAll(push.get());
+  const absl::Status status = push->Await(After(300)).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(absl::StrCat("push 1 by ", PsName(1), ": ")));
+}
+
+TEST_F(PushTest, KeepsABoundedNumberOfPartsInFlight) {
+  absl::Mutex mutex;
+  int here = 0;
+  int most = 0;
+  absl::Notification eight;
+  ps(0).push.Do([&](int, const auto&, auto*) {
+    {
+      absl::MutexLock lock(&mutex);
+      most = std::max(most, ++here);
+      if (here == 8 && !eight.HasBeenNotified()) eight.Notify();
+    }
+    eight.WaitForNotification();
+    absl::MutexLock lock(&mutex);
+    --here;
+    return absl::OkStatus();
+  });
+  ConnectWithParts(4);  // 11 parts for ps 0
+  auto push = cluster_->StartPush(GlobalStep(0));
+  AddAll(push.get());
+  ASSERT_TRUE(push->Await(Late()).ok());
+  EXPECT_EQ(ps(0).push.num_calls(), 11);
+  {
+    absl::MutexLock lock(&mutex);
+    EXPECT_EQ(most, 8);
+  }
+  push.reset();
+  cluster_.reset();
+  StopPs();
+}
+
+TEST_F(PushTest, IsDestroyedWithCallsInFlight) {
+  absl::Notification destroyed;
+  ps(0).push.Do([&](int, const auto&, auto*) {
+    destroyed.WaitForNotification();
+    return absl::OkStatus();
+  });
+  ConnectWithParts(4);
+  {
+    std::vector<float> a = a_;
+    std::vector<float> b = b_;
+    auto push = cluster_->StartPush(GlobalStep(0));
+    ASSERT_TRUE(push->Add(1, b).ok());
+    ASSERT_TRUE(push->Add(0, a).ok());
+    ps(0).push.AwaitCalls(8);
+  }
+  // From here on nobody may look at the gradients: three parts were not made.
+  destroyed.Notify();
+  cluster_.reset();
+  StopPs();
+  EXPECT_EQ(ps(0).push.num_calls(), 8);
+}
+
+}  // namespace
+}  // namespace holdfast::client

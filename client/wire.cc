@@ -1,0 +1,236 @@
+#include "client/wire.h"
+
+#include <grpcpp/channel.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/call.h"
+#include "common/rpc/channel.h"
+#include "common/task_id.h"
+#include "proto/coordinator.grpc.pb.h"
+#include "proto/shard.grpc.pb.h"
+
+namespace holdfast::client {
+namespace {
+
+// How often AwaitConnected looks whether the job still goes on.
+constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
+
+// The state of the job in an answer, where the answer has one.
+template <typename Response>
+auto StateOf(const Response& response, int) -> decltype(&response.state()) {
+  return response.has_state() ? &response.state() : nullptr;
+}
+template <typename Response>
+const proto::JobState* StateOf(const Response&, long) {
+  return nullptr;
+}
+
+// Requests of GetStatus name no sender.
+template <typename Request>
+auto SetSender(const proto::Sender& sender, Request* request, int)
+    -> decltype(request->mutable_sender(), void()) {
+  *request->mutable_sender() = sender;
+}
+template <typename Request>
+void SetSender(const proto::Sender&, Request*, long) {}
+
+}  // namespace
+
+struct Wire::Impl {
+  struct Ps {
+    std::string name;
+    std::shared_ptr<grpc::Channel> channel;
+    std::unique_ptr<proto::Shard::Stub> stub;
+  };
+  // A method of a stub's async().
+  template <typename Async, typename Request, typename Response>
+  using AsyncMethod = void (Async::*)(grpc::ClientContext*, const Request*,
+                                      Response*,
+                                      std::function<void(grpc::Status)>);
+  using CoordinatorAsync = proto::Coordinator::StubInterface::async_interface;
+  using ShardAsync = proto::Shard::StubInterface::async_interface;
+
+  // `timeout`: of one attempt.
+  template <typename Async, typename Request, typename Response>
+  void Start(const CallGroup& group, const std::string& peer, Async* async,
+             AsyncMethod<Async, Request, Response> method,
+             absl::Duration timeout, Request request,
+             Answer<Response> answer) const {
+    SetSender(sender(), &request, 0);
+    auto attempt = [async, method](grpc::ClientContext* context,
+                                   const Request* request, Response* response,
+                                   std::function<void(grpc::Status)> done) {
+      (async->*method)(context, request, response, std::move(done));
+    };
+    auto note_and_answer = [context = context, answer = std::move(answer)](
+                               absl::StatusOr<Response> response) mutable {
+      if (response.ok()) {
+        if (const proto::JobState* state = StateOf(*response, 0)) {
+          context->Note(*state);
+        }
+      }
+      return answer(std::move(response));
+    };
+    std::make_shared<UnaryCall<Request, Response>>(
+        context, group.state(), peer, timeout, std::move(attempt),
+        std::move(request), std::move(note_and_answer))
+        ->Start();
+  }
+
+  template <typename Request, typename Response>
+  void AskCoordinator(const CallGroup& group,
+                      AsyncMethod<CoordinatorAsync, Request, Response> method,
+                      absl::Duration timeout, Request request,
+                      Answer<Response> answer) const {
+    CoordinatorAsync* const async = coordinator->async();
+    Start(group, ps[0].name, async, method, timeout, std::move(request),
+          std::move(answer));
+  }
+
+  template <typename Request, typename Response>
+  void AskShard(const CallGroup& group, uint32_t index,
+                AsyncMethod<ShardAsync, Request, Response> method,
+                absl::Duration timeout, Request request,
+                Answer<Response> answer) const {
+    ShardAsync* const async = ps[index].stub->async();
+    Start(group, ps[index].name, async, method, timeout, std::move(request),
+          std::move(answer));
+  }
+
+  const std::shared_ptr<Context> context;
+  const std::function<proto::Sender()> sender;
+  std::unique_ptr<proto::Coordinator::Stub> coordinator;
+  std::vector<Ps> ps;
+};
+
+Wire::Wire(std::shared_ptr<Context> context,
+           const std::vector<std::string>& ps_addresses,
+           std::function<proto::Sender()> sender)
+    : impl_(new Impl{std::move(context), std::move(sender)}) {
+  impl_->coordinator = proto::Coordinator::NewStub(
+      MakeChannel(ps_addresses.front(), ChannelKind::kControl));
+  for (uint32_t ps = 0; ps < ps_addresses.size(); ++ps) {
+    const std::string& address = ps_addresses[ps];
+    auto channel = MakeChannel(address, ChannelKind::kTensors);
+    auto stub = proto::Shard::NewStub(channel);
+    impl_->ps.push_back(
+        {absl::StrCat(TaskId{kPsJob, ps}.ToString(), " (", address, ")"),
+         std::move(channel), std::move(stub)});
+  }
+}
+
+Wire::~Wire() {
+  Context& context = *impl_->context;
+  absl::MutexLock lock(&context.mutex);
+  const auto none_out = [&context] { return context.calls_out == 0; };
+  context.mutex.Await(absl::Condition(&none_out));
+}
+
+uint32_t Wire::num_ps() const {
+  return static_cast<uint32_t>(impl_->ps.size());
+}
+
+const std::string& Wire::PsName(uint32_t ps) const {
+  return impl_->ps[ps].name;
+}
+
+absl::Status Wire::AwaitConnected(absl::Time deadline) {
+  Context& context = *impl_->context;
+  absl::Time report = absl::Now() + context.timing.first_report;
+  for (uint32_t ps = 0; ps < num_ps(); ++ps) {
+    for (;;) {
+      const absl::Time look = std::min(deadline, absl::Now() + kLookEvery);
+      if (impl_->ps[ps].channel->WaitForConnected(absl::ToChronoTime(look))) {
+        break;
+      }
+      {
+        absl::MutexLock lock(&context.mutex);
+        if (!context.ended().ok()) return context.ended();
+      }
+      if (absl::Now() >= deadline) {
+        return absl::UnavailableError(
+            absl::StrCat(PsName(ps), ": no connection could be made"));
+      }
+      if (context.on_waiting && absl::Now() >= report) {
+        context.on_waiting(absl::StrCat("a connection to ", PsName(ps)));
+        report = absl::Now() + context.timing.report_every;
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Wire::Declare(const CallGroup& group, proto::DeclareRequest request,
+                   Answer<proto::DeclareResponse> answer) {
+  impl_->AskCoordinator(group, &Impl::CoordinatorAsync::Declare,
+                        impl_->context->timing.attempt, std::move(request),
+                        std::move(answer));
+}
+
+void Wire::GetPlacement(const CallGroup& group,
+                        proto::GetPlacementRequest request,
+                        Answer<proto::GetPlacementResponse> answer) {
+  const absl::Duration timeout =
+      impl_->context->timing.attempt + absl::Milliseconds(request.wait_ms());
+  impl_->AskCoordinator(group, &Impl::CoordinatorAsync::GetPlacement, timeout,
+                        std::move(request), std::move(answer));
+}
+
+void Wire::Contribute(const CallGroup& group, proto::ContributeRequest request,
+                      Answer<proto::ContributeResponse> answer) {
+  const absl::Duration timeout =
+      impl_->context->timing.attempt + absl::Milliseconds(request.wait_ms());
+  impl_->AskCoordinator(group, &Impl::CoordinatorAsync::Contribute, timeout,
+                        std::move(request), std::move(answer));
+}
+
+void Wire::ReportEvaluation(const CallGroup& group,
+                            proto::ReportEvaluationRequest request,
+                            Answer<proto::ReportEvaluationResponse> answer) {
+  impl_->AskCoordinator(group, &Impl::CoordinatorAsync::ReportEvaluation,
+                        impl_->context->timing.attempt, std::move(request),
+                        std::move(answer));
+}
+
+void Wire::GetStatus(const CallGroup& group, proto::GetStatusRequest request,
+                     Answer<proto::GetStatusResponse> answer) {
+  impl_->AskCoordinator(group, &Impl::CoordinatorAsync::GetStatus,
+                        impl_->context->timing.attempt, std::move(request),
+                        std::move(answer));
+}
+
+void Wire::Push(const CallGroup& group, uint32_t ps, proto::PushRequest request,
+                Answer<proto::PushResponse> answer) {
+  impl_->AskShard(group, ps, &Impl::ShardAsync::Push,
+                  impl_->context->timing.tensors_attempt, std::move(request),
+                  std::move(answer));
+}
+
+void Wire::Pull(const CallGroup& group, uint32_t ps, proto::PullRequest request,
+                Answer<proto::PullResponse> answer) {
+  const absl::Duration timeout = impl_->context->timing.tensors_attempt +
+                                 absl::Milliseconds(request.wait_ms());
+  impl_->AskShard(group, ps, &Impl::ShardAsync::Pull, timeout,
+                  std::move(request), std::move(answer));
+}
+
+void Wire::Pin(const CallGroup& group, uint32_t ps, proto::PinRequest request,
+               Answer<proto::PinResponse> answer) {
+  impl_->AskShard(group, ps, &Impl::ShardAsync::Pin,
+                  impl_->context->timing.attempt, std::move(request),
+                  std::move(answer));
+}
+
+void Wire::Unpin(const CallGroup& group, uint32_t ps,
+                 proto::UnpinRequest request,
+                 Answer<proto::UnpinResponse> answer) {
+  impl_->AskShard(group, ps, &Impl::ShardAsync::Unpin,
+                  impl_->context->timing.attempt, std::move(request),
+                  std::move(answer));
+}
+
+}  // namespace holdfast::client

@@ -1,0 +1,77 @@
+#ifndef HOLDFAST_CLIENT_WIRE_H_
+#define HOLDFAST_CLIENT_WIRE_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/call_group.h"
+#include "client/context.h"
+#include "proto/cluster.pb.h"
+#include "proto/coordinator.pb.h"
+#include "proto/shard.pb.h"
+
+namespace holdfast::client {
+
+// The calls of proto/coordinator.proto and proto/shard.proto, asynchronous. The
+// only part of the client that knows gRPC's channels and stubs.
+//
+// Each call fills in the request's `sender`, belongs to a group, which sends it
+// again on transient errors, and tells the context of the JobState in its
+// answer before the answer is told. Errors begin with the name of the ps.
+//
+// Thread-safe.
+class Wire {
+ public:
+  // `ps_addresses`: host:port, by ps index. `sender` may be called from any
+  // thread.
+  Wire(std::shared_ptr<Context> context,
+       const std::vector<std::string>& ps_addresses,
+       std::function<proto::Sender()> sender);
+  // Waits until gRPC has let go of all calls, whose groups must be cancelled.
+  ~Wire();
+
+  uint32_t num_ps() const;
+  // "/job:ps/task:1 (127.0.0.1:4001)".
+  const std::string& PsName(uint32_t ps) const;
+
+  // Waits until there is a connection to every ps.
+  // Errors: UNAVAILABLE, with the name of the ps; why the context has ended.
+  absl::Status AwaitConnected(absl::Time deadline);
+
+  // To the coordinator.
+  void Declare(const CallGroup& group, proto::DeclareRequest request,
+               Answer<proto::DeclareResponse> answer);
+  void GetPlacement(const CallGroup& group, proto::GetPlacementRequest request,
+                    Answer<proto::GetPlacementResponse> answer);
+  void Contribute(const CallGroup& group, proto::ContributeRequest request,
+                  Answer<proto::ContributeResponse> answer);
+  void ReportEvaluation(const CallGroup& group,
+                        proto::ReportEvaluationRequest request,
+                        Answer<proto::ReportEvaluationResponse> answer);
+  void GetStatus(const CallGroup& group, proto::GetStatusRequest request,
+                 Answer<proto::GetStatusResponse> answer);
+
+  // To one ps.
+  void Push(const CallGroup& group, uint32_t ps, proto::PushRequest request,
+            Answer<proto::PushResponse> answer);
+  void Pull(const CallGroup& group, uint32_t ps, proto::PullRequest request,
+            Answer<proto::PullResponse> answer);
+  void Pin(const CallGroup& group, uint32_t ps, proto::PinRequest request,
+           Answer<proto::PinResponse> answer);
+  void Unpin(const CallGroup& group, uint32_t ps, proto::UnpinRequest request,
+             Answer<proto::UnpinResponse> answer);
+
+ private:
+  struct Impl;  // channels and stubs
+
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace holdfast::client
+
+#endif  // HOLDFAST_CLIENT_WIRE_H_
