@@ -267,6 +267,26 @@ TEST_F(PushTest, ADeadlineNamesThePsThatIsNotThere) {
               HasSubstr(absl::StrCat("push 1 by ", PsName(1), ": ")));
 }
 
+TEST_F(PushTest, ReachesAPsThatIsBack) {
+  const int port = ps(1).port();
+  std::unique_ptr<FakePs> back;
+  Cluster::Options options = OptionsFor(kWorker);
+  options.on_waiting = [&](const std::string& what) {
+    EXPECT_THAT(what, HasSubstr(PsName(1)));
+    if (back == nullptr) back = std::make_unique<FakePs>(port);
+  };
+  cluster_ = ConnectReady(options);
+  ps(1).Stop();
+  auto push = cluster_->StartPush(GlobalStep(0));
+  AddAll(push.get());
+  const auto verdict = push->Await(Late());
+  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  ASSERT_NE(back, nullptr);
+  EXPECT_EQ(back->push.num_calls(), 1);
+  push.reset();
+  cluster_.reset();
+}
+
 TEST_F(PushTest, KeepsABoundedNumberOfPartsInFlight) {
   absl::Mutex mutex;
   int here = 0;

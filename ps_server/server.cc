@@ -269,7 +269,8 @@ void Server::Impl::Stop(const std::string& reason) {
     absl::MutexLock lock(&mutex_);
     if (stop_reason_.has_value()) return;
     stop_reason_ = reason;
-    stop_deadline_ = absl::Now() + options_.lease;
+    // Whoever lives renews its lease, and hears of it, within a third of that.
+    stop_deadline_ = absl::Now() + 0.4 * options_.lease;
   }
   if (coordinates()) {
     coordinator_strand_->Post([this, reason] { coordinator_->Fail(reason); });
