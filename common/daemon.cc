@@ -117,12 +117,6 @@ absl::StatusOr<ResolvedTask> TaskFromFlags(absl::string_view default_job) {
 
 bool InsecureFlag() { return absl::GetFlag(FLAGS_insecure); }
 
-std::string ProcessName() {
-  char host[256] = "";
-  gethostname(host, sizeof(host) - 1);
-  return absl::StrCat(host, ":", getpid());
-}
-
 StopSignals::StopSignals(
     absl::AnyInvocable<void(const std::string& signal)> stop)
     : stop_(std::move(stop)),

@@ -44,9 +44,6 @@ absl::StatusOr<ResolvedTask> TaskFromFlags(absl::string_view default_job);
 // The value of --insecure.
 bool InsecureFlag();
 
-// "host:process id", by which messages tell processes apart.
-std::string ProcessName();
-
 // Turns SIGTERM and SIGINT into a call, which comes at once if they came
 // before. The second of them ends the process on the spot, with exit code 128 +
 // its number, as a shell would name it.

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/daemon.h"
+#include "common/process_name.h"
 #include "glog/logging.h"
 #include "ps_server/server.h"
 

@@ -2,7 +2,6 @@
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <random>
@@ -11,6 +10,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/process_name.h"
 #include "common/rpc/backoff.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
@@ -28,13 +28,6 @@ uint64_t MakeNonce() {
   std::random_device random;
   const uint64_t high = random();
   return high << 32 | random() | 1;  // never 0
-}
-
-// "host:pid", for people.
-std::string DescribeProcess() {
-  char host[256] = {};
-  if (gethostname(host, sizeof(host) - 1) != 0) return absl::StrCat(getpid());
-  return absl::StrCat(host, ":", getpid());
 }
 
 }  // namespace
@@ -142,7 +135,7 @@ absl::Status Session::Register() {
   request.set_nonce(MakeNonce());
   request.set_protocol_version(kProtocolVersion);
   request.set_address(options_.address);
-  request.set_process(DescribeProcess());
+  request.set_process(ProcessName());
   request.set_job_digest(options_.job_digest);
   request.set_data_digest(options_.data_digest);
   request.set_num_ps(options_.num_ps);

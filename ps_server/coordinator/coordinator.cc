@@ -10,6 +10,7 @@
 #include "common/rpc_limits.h"
 #include "common/shape.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "ps_server/request.h"
 
 namespace holdfast {
 namespace {
@@ -23,19 +24,10 @@ constexpr absl::Duration kRetryAfter = absl::Milliseconds(200);
 constexpr size_t kLossWindow = 100;
 constexpr uint32_t kMaxSeatsPerWorker = 1024;
 
-TaskId ToTaskId(const proto::TaskId& task) {
-  return {task.job(), task.index()};
-}
-
 // The message or its answer may have been lost; the same again may succeed.
 bool WorthRetrying(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
          absl::IsCancelled(status);
-}
-
-absl::Time ParkedUntil(absl::Time now, uint64_t wait_ms) {
-  return now + absl::Milliseconds(std::min<uint64_t>(
-                   wait_ms, absl::ToInt64Milliseconds(kMaxPark)));
 }
 
 // Takes from `parked` what `ready` tells to. Replies may come back with further

@@ -242,8 +242,8 @@ TEST_F(CoordinatorTest, DeclareFillsInNAndM) {
     if (c.n > 0) mode.set_replicas_to_aggregate(c.n);
     if (c.m > 0) mode.set_total_num_replicas(c.m);
     StartTraining(declaration);
-    const auto& resolved =
-        GetPlacement(0)->declaration().consistency().synchronous();
+    const auto placement = GetPlacement(0);
+    const auto& resolved = placement->declaration().consistency().synchronous();
     EXPECT_EQ(resolved.replicas_to_aggregate(), c.resolved_n);
     EXPECT_EQ(resolved.total_num_replicas(), c.resolved_m);
     EXPECT_EQ(Status().replicas_to_aggregate(), c.resolved_n);

@@ -9,6 +9,7 @@
 #include "common/shape.h"
 #include "common/task_id.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "ps_server/request.h"
 #include "ps_server/shard/apply_step.h"
 
 namespace holdfast {
@@ -18,18 +19,8 @@ constexpr size_t kBytesPerElement = sizeof(float);
 // Versions held at one time by Pin. Each costs at most a copy of the shard.
 constexpr size_t kMaxPins = 64;
 
-TaskId ToTaskId(const proto::TaskId& task) {
-  return {task.job(), task.index()};
-}
-
 WorkerLife LifeOf(const proto::Sender& sender) {
   return {ToTaskId(sender.task()), Incarnation(sender.incarnation())};
-}
-
-absl::Time ParkedUntil(absl::Time now, uint64_t wait_ms) {
-  return now + std::min(absl::Milliseconds(std::min<uint64_t>(
-                            wait_ms, absl::ToInt64Milliseconds(kMaxPark))),
-                        kMaxPark);
 }
 
 }  // namespace

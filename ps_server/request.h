@@ -1,0 +1,27 @@
+// What both event machines read from a request.
+#ifndef HOLDFAST_PS_SERVER_REQUEST_H_
+#define HOLDFAST_PS_SERVER_REQUEST_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/time/time.h"
+#include "common/rpc_limits.h"
+#include "common/task_id.h"
+#include "proto/cluster.pb.h"
+
+namespace holdfast {
+
+inline TaskId ToTaskId(const proto::TaskId& task) {
+  return {task.job(), task.index()};
+}
+
+// When a call that came at `now` is answered at the latest.
+inline absl::Time ParkedUntil(absl::Time now, uint64_t wait_ms) {
+  return now + absl::Milliseconds(std::min<uint64_t>(
+                   wait_ms, absl::ToInt64Milliseconds(kMaxPark)));
+}
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_REQUEST_H_
