@@ -1,6 +1,8 @@
 #ifndef HOLDFAST_COMMON_CLOCK_H_
 #define HOLDFAST_COMMON_CLOCK_H_
 
+#include <chrono>
+
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -16,6 +18,17 @@ class Clock {
 class SystemClock : public Clock {
  public:
   absl::Time Now() const override { return absl::Now(); }
+};
+
+// Counts from some moment of the past, and neither jumps nor goes back when the
+// machine's date is set: for leases and timeouts.
+class SteadyClock : public Clock {
+ public:
+  absl::Time Now() const override {
+    return absl::UnixEpoch() +
+           absl::FromChrono(
+               std::chrono::steady_clock::now().time_since_epoch());
+  }
 };
 
 }  // namespace holdfast

@@ -133,7 +133,7 @@ class Server::Impl {
   const Options options_;
   const std::string listen_address_;
   const std::string name_;
-  const SystemClock clock_;
+  const SteadyClock clock_;
 
   mutable absl::Mutex mutex_;
   std::optional<absl::Status> result_ ABSL_GUARDED_BY(mutex_);

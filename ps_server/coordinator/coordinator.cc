@@ -23,11 +23,17 @@ constexpr absl::Duration kRetryAfter = absl::Milliseconds(200);
 // Steps behind the status' train_loss.
 constexpr size_t kLossWindow = 100;
 constexpr uint32_t kMaxSeatsPerWorker = 1024;
+// Beyond it a call is answered at once, and may be asked again.
+constexpr size_t kMaxParkedCalls = 65536;
 
 // The message or its answer may have been lost; the same again may succeed.
 bool WorthRetrying(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
          absl::IsCancelled(status);
+}
+
+float ClipFactorOf(const proto::ContributeRequest& request) {
+  return request.has_clip_factor() ? request.clip_factor() : 1.0f;
 }
 
 // Takes from `parked` what `ready` tells to. Replies may come back with further
@@ -173,7 +179,10 @@ void Coordinator::Register(const proto::RegisterRequest& request,
         absl::StrCat("the place of ", task.ToString(), " is taken by ",
                      found->second.process, ", which is alive")));
   }
-  if (found == sessions_.end() || !found->second.alive) {
+  // A message that comes again after its process has left revives nobody.
+  const bool repeated =
+      found != sessions_.end() && found->second.nonce == request.nonce();
+  if (!repeated) {
     if (IsWorker(task)) {
       if (absl::Status status = CheckDigests(task, request); !status.ok()) {
         return reply(status);
@@ -358,7 +367,8 @@ proto::GetPlacementResponse Coordinator::PlacementAnswer() const {
 
 void Coordinator::GetPlacement(const proto::GetPlacementRequest& request,
                                Reply<proto::GetPlacementResponse> reply) {
-  if (step_.has_value() || ended() || request.wait_ms() == 0) {
+  if (step_.has_value() || ended() || request.wait_ms() == 0 ||
+      parked_placements_.size() >= kMaxParkedCalls) {
     return reply(PlacementAnswer());
   }
   parked_placements_.push_back(
@@ -430,8 +440,16 @@ void Coordinator::Contribute(const proto::ContributeRequest& request,
   if (const std::optional<proto::Verdict> verdict = ledger_.Find(push)) {
     return reply(ContributeAnswer(*verdict));
   }
+  // Who asks again does not wait for the earlier answer any more.
+  std::vector<ParkedContribution> earlier =
+      TakeIf(parked_contributions_, [&](const ParkedContribution& parked) {
+        return !(parked.push < push) && !(push < parked.push);
+      });
   parked_contributions_.push_back(
       {push, std::move(reply), ParkedUntil(clock_->Now(), request.wait_ms())});
+  for (ParkedContribution& parked : earlier) {
+    parked.reply(ContributeAnswer(proto::VERDICT_UNSPECIFIED));
+  }
   CloseStepWhenReady();
 }
 
@@ -439,6 +457,20 @@ void Coordinator::Contribute(const proto::ContributeRequest& request,
 absl::Status Coordinator::Offer(const proto::ContributeRequest& request,
                                 const PushId& push) {
   const GlobalStep number(request.step());
+  if (const std::optional<uint32_t> seat = step_->SeatOf(push)) {
+    const SeatOffer& offer = *step_->Find(*seat);
+    if (number == step_->number() && *seat == request.seat() &&
+        offer.examples == request.examples() &&
+        offer.clip_factor == ClipFactorOf(request)) {
+      return absl::OkStatus();  // asked again
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        push.ToString(), " was offered to step ", step_->number().value(),
+        ", seat ", *seat, " with ", offer.examples, " examples, clip factor ",
+        offer.clip_factor, " before, now to step ", number.value(), ", seat ",
+        request.seat(), " with ", request.examples(), ", ",
+        ClipFactorOf(request)));
+  }
   if (number > step_->number()) {
     return absl::FailedPreconditionError(
         absl::StrCat(push.ToString(), " is of step ", number.value(),
@@ -459,16 +491,6 @@ absl::Status Coordinator::Offer(const proto::ContributeRequest& request,
     Decide(push, proto::STALE);
     return absl::OkStatus();
   }
-  for (const auto& [seat, offer] : step_->offers()) {
-    if (offer.push < push || push < offer.push) continue;
-    if (seat == request.seat() && offer.examples == request.examples()) {
-      return absl::OkStatus();  // asked again
-    }
-    return absl::InvalidArgumentError(
-        absl::StrCat(push.ToString(), " was offered to seat ", seat, " with ",
-                     offer.examples, " examples before, now to seat ",
-                     request.seat(), " with ", request.examples()));
-  }
   if (step_->Find(request.seat()) != nullptr) {
     Decide(push, proto::DUPLICATE);
     return absl::OkStatus();
@@ -481,7 +503,7 @@ absl::Status Coordinator::Offer(const proto::ContributeRequest& request,
   SeatOffer offer;
   offer.push = push;
   offer.examples = request.examples();
-  if (request.has_clip_factor()) offer.clip_factor = request.clip_factor();
+  offer.clip_factor = ClipFactorOf(request);
   offer.loss = request.loss();
   step_->Fill(request.seat(), std::move(offer));
   return absl::OkStatus();
@@ -553,6 +575,7 @@ void Coordinator::OnCommitted() {
   if (recent_.size() > kLossWindow) recent_.pop_front();
   if (committed_.value() >= declaration_->total_steps()) {
     state_.set_phase(proto::DONE);
+    done_at_ = clock_->Now();
     EndWhenReady();
     return;
   }
@@ -692,6 +715,14 @@ std::string Coordinator::WaitingFor() const {
     }
     return absl::StrJoin(missing, ", ");
   }
+  if (state_.phase() == proto::DONE) {
+    std::vector<std::string> present;
+    for (const auto& [task, session] : sessions_) {
+      if (IsWorker(task) && session.alive) present.push_back(Describe(task));
+    }
+    if (present.empty()) return "";
+    return absl::StrCat("the leave of ", absl::StrJoin(present, ", "));
+  }
   return "";
 }
 
@@ -715,6 +746,7 @@ void Coordinator::JudgeLeases(absl::Time now) {
     for (auto& [task, session] : sessions_) {
       session.expires = std::max(session.expires, now + options_.lease);
     }
+    judged_from_ = now;
     return;
   }
   for (auto& [task, session] : sessions_) {
@@ -730,7 +762,7 @@ void Coordinator::JudgeLeases(absl::Time now) {
 }
 
 void Coordinator::JudgeTimeouts(absl::Time now) {
-  if (ended()) return;
+  if (now - judged_from_ < options_.lease) return;
   absl::Duration start = options_.start_timeout;
   absl::Duration step = options_.step_timeout;
   if (declaration_.has_value()) {
@@ -741,6 +773,16 @@ void Coordinator::JudgeTimeouts(absl::Time now) {
     if (timeouts.has_step_seconds()) {
       step = absl::Seconds(timeouts.step_seconds());
     }
+  }
+  if (ended()) {
+    if (state_.phase() == proto::DONE && now - done_at_ > step) {
+      // They have all that they came for; the job ends without them.
+      for (auto& [task, session] : sessions_) {
+        if (IsWorker(task)) session.alive = false;
+      }
+      EndWhenReady();
+    }
+    return;
   }
   if (!training_begun_.has_value()) {
     if (now - begun_ > start) {
@@ -814,7 +856,9 @@ void Coordinator::Leave(const proto::LeaveRequest& request,
   if ((*session)->alive) {
     (*session)->alive = false;
     (*session)->left = true;
-    if (!ended() && !(AllStepsFixed() && request.error().empty())) {
+    const bool needed_no_more =
+        AllStepsFixed() && IsWorker(task) && request.error().empty();
+    if (!ended() && !needed_no_more) {
       Fail(absl::StrCat(
           Describe(task), " left before the end: ",
           request.error().empty() ? "it gave no reason" : request.error()));
@@ -850,7 +894,8 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
   *status.mutable_state() = state_;
   status.set_global_step(committed_.value());
   const absl::Time now = clock_->Now();
-  const absl::Time since = training_begun_.has_value()
+  const absl::Time since = state_.phase() == proto::DONE ? done_at_
+                           : training_begun_.has_value()
                                ? std::max(step_opened_, *training_begun_)
                                : begun_;
   if (now - since > kLate) status.set_waiting_for(WaitingFor());

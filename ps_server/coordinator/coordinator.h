@@ -28,7 +28,7 @@ namespace holdfast {
 class ShardLinks {
  public:
   virtual ~ShardLinks() = default;
-  // Called once for each ps but the coordinator's own, when it has joined.
+  // Called for each ps but the coordinator's own, when it joins.
   virtual void SetAddress(uint32_t ps, const std::string& address) = 0;
   virtual void Create(uint32_t ps, const proto::CreateRequest& request,
                       Reply<proto::CreateResponse> reply) = 0;
@@ -202,6 +202,10 @@ class Coordinator {
   proto::JobState state_;
   absl::Time begun_;
   absl::Time last_tick_;
+  absl::Time done_at_;
+  // The last time that a tick came late: nobody is judged in the lease after
+  // it.
+  absl::Time judged_from_ = absl::InfinitePast();
 
   std::map<TaskId, Session> sessions_;
   std::map<TaskId, Incarnation> last_incarnation_;

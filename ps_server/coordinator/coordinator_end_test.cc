@@ -71,6 +71,18 @@ TEST_F(CoordinatorTest, ALateTickGrantsALease) {
   EXPECT_THAT(state().reason(), HasSubstr("/job:worker/task:1"));
 }
 
+TEST_F(CoordinatorTest, ALateTickGrantsALeaseToAStepToo) {
+  StartTraining();
+  Offer(Worker(0), 0, 0, 1);
+  Advance(absl::Seconds(200));
+  Tick();
+  Pass(kLease - absl::Milliseconds(250), AllTasks());
+  EXPECT_EQ(state().phase(), proto::TRAINING) << state().reason();
+  Pass(absl::Milliseconds(250), AllTasks());
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(), HasSubstr("step 0 was open for 1m40s"));
+}
+
 TEST_F(CoordinatorTest, AShortDelayOfTheTickGrantsNothing) {
   Make();
   Join(Worker(0));
@@ -251,6 +263,14 @@ TEST_F(CoordinatorTest,
   EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1));
 }
 
+TEST_F(CoordinatorTest, APsMayNotLeaveBeforeTheLastCommitHolds) {
+  StartTraining(MakeDeclaration(1));
+  OfferBoth(0);
+  Leave(Ps(1));
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(), HasSubstr("/job:ps/task:1"));
+}
+
 TEST_F(CoordinatorTest, AnErrorEndsTheJobEvenWhenAllStepsAreFixed) {
   StartTraining(MakeDeclaration(1));
   OfferBoth(0);
@@ -293,6 +313,31 @@ TEST_F(CoordinatorTest, TheShardsAreEndedWhenTheWorkersHaveLeft) {
   EXPECT_FALSE(coordinator_->finished()) << "this ps' own shard is not told";
   PuppetLinks::Answer(links_->ends, 0);
   EXPECT_TRUE(coordinator_->finished());
+}
+
+// It has all that it came for, and would keep the ps for ever.
+TEST_F(CoordinatorTest, AWorkerThatStaysAfterTheEndIsNotWaitedForForever) {
+  TrainToTheEnd();
+  Leave(Worker(0));
+  Pass(absl::Seconds(99), AllBut(Worker(0)));
+  EXPECT_THAT(links_->ends, IsEmpty());
+  EXPECT_THAT(Status().waiting_for(), HasSubstr("/job:worker/task:1"));
+  EXPECT_THAT(Status().waiting_for(), Not(HasSubstr("/job:worker/task:0")));
+  Pass(absl::Seconds(2), AllBut(Worker(0)));
+  ASSERT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1));
+  EXPECT_EQ(state().phase(), proto::DONE);
+  AckEnds();
+  EXPECT_TRUE(coordinator_->finished());
+}
+
+// The first Register of a process comes once more when the process has left.
+TEST_F(CoordinatorTest, ALateRegisterRevivesNobody) {
+  TrainToTheEnd();
+  Leave(Worker(0));
+  EXPECT_EQ(Register(Worker(0))->incarnation(), 1u);
+  Leave(Worker(1));
+  EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1))
+      << "nobody is waited for";
 }
 
 TEST_F(CoordinatorTest, LeavingAgainIsFine) {

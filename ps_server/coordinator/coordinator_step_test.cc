@@ -126,11 +126,12 @@ TEST_F(CoordinatorTest, AnOfferThatIsRepeatedIsOneOffer) {
   StartTraining();
   const auto first = Offer(Worker(0), 0, 0, 1, 30);
   const auto second = Offer(Worker(0), 0, 0, 1, 30);
-  EXPECT_FALSE(first.came());
+  // Only the latest is parked, however often it is asked.
+  ASSERT_TRUE(first.came());
+  EXPECT_EQ(first->verdict(), proto::VERDICT_UNSPECIFIED);
   EXPECT_FALSE(second.came());
   EXPECT_THAT(links_->commits, IsEmpty()) << "one seat is filled, not two";
   Offer(Worker(1), 0, 1, 1);
-  EXPECT_EQ(first->verdict(), proto::ACCEPTED);
   EXPECT_EQ(second->verdict(), proto::ACCEPTED);
   EXPECT_EQ(S(Commit()), "0:worker0#1*0.75 1:worker1#1*0.25");
   EXPECT_EQ(Status().pushes().accepted(), 2u);
@@ -172,12 +173,34 @@ TEST_F(CoordinatorTest, ARepeatThatContradictsIsRefused) {
       {"push 1 of /job:worker/task:0", "seat 2 with 30", "seat 0 with 30"}));
   EXPECT_TRUE(Fails(Offer(Worker(0), 0, 2, 1, 31).status(), kInvalid,
                     {"seat 2 with 30", "seat 2 with 31"}));
+  proto::ContributeRequest clipped = OfferOf(Worker(0), 0, 2, 1, 30);
+  clipped.set_clip_factor(0.5f);
+  EXPECT_TRUE(Fails(Contribute(clipped).status(), kInvalid,
+                    {"clip factor 1 before", "0.5"}));
   Offer(Worker(0), 0, 0, 2);
   Offer(Worker(1), 0, 1, 1);
   Offer(Worker(1), 0, 3, 2);
   EXPECT_EQ(offer->verdict(), proto::ACCEPTED) << "as it was offered first";
   // 30 of 60.
   EXPECT_EQ(Commit().contributions(2).weight(), 0.5f);
+}
+
+// Were it judged by the step that it claims now, it would be told STALE, and
+// count all the same.
+TEST_F(CoordinatorTest, ARepeatThatClaimsAnotherStepIsRefused) {
+  StartTraining();
+  OfferBoth(0);
+  AckCommits();
+  const auto offer = Offer(Worker(0), 1, 0, 2);
+  for (const uint64_t step : {0, 2}) {
+    EXPECT_TRUE(Fails(Offer(Worker(0), step, 0, 2).status(), kInvalid,
+                      {"push 2 of /job:worker/task:0", "to step 1, seat 0",
+                       absl::StrCat("to step ", step, ", seat 0")}));
+  }
+  EXPECT_FALSE(offer.came());
+  Offer(Worker(1), 1, 1, 2);
+  EXPECT_EQ(offer->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(Status().pushes().stale(), 0u);
 }
 
 TEST_F(CoordinatorTest, AWorkerFillsItsOwnSeatsOnly) {

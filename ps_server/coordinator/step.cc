@@ -18,7 +18,14 @@ const SeatOffer* Step::Find(uint32_t seat) const {
   return it == offers_.end() ? nullptr : &it->second;
 }
 
+std::optional<uint32_t> Step::SeatOf(const PushId& push) const {
+  const auto it = seats_.find(push);
+  if (it == seats_.end()) return std::nullopt;
+  return it->second;
+}
+
 void Step::Fill(uint32_t seat, SeatOffer offer) {
+  seats_.emplace(offer.push, seat);
   offers_.emplace(seat, std::move(offer));
 }
 

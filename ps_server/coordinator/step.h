@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "common/ids.h"
@@ -37,6 +38,8 @@ class Step {
 
   // The offer in `seat`, or null.
   const SeatOffer* Find(uint32_t seat) const;
+  // The seat that `push` fills.
+  std::optional<uint32_t> SeatOf(const PushId& push) const;
   void Fill(uint32_t seat, SeatOffer offer);
   bool full() const { return offers_.size() >= replicas_to_aggregate_; }
 
@@ -57,6 +60,7 @@ class Step {
   uint32_t total_num_replicas_;
   uint32_t num_seats_;
   std::map<uint32_t, SeatOffer> offers_;
+  std::map<PushId, uint32_t> seats_;
 };
 
 }  // namespace holdfast

@@ -37,10 +37,19 @@ absl::Status Ledger::CheckInWindow(const PushId& push) const {
       " above acked_through, ", mark, ": acknowledge verdicts first"));
 }
 
+size_t Ledger::size() const {
+  size_t size = 0;
+  for (const auto& [from, life] : lives_) size += life.verdicts.size();
+  return size;
+}
+
 void Ledger::Record(const PushId& push, proto::Verdict verdict) {
   Life& life = lives_[push.from];
   if (push.sequence > life.acked_through) {
     life.verdicts.emplace(push.sequence, verdict);
+    if (life.verdicts.size() > kMaxUnacknowledgedPushes) {
+      AckThrough(push.from, life.verdicts.begin()->first);
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_PS_SERVER_SHARD_LEDGER_H_
 #define HOLDFAST_PS_SERVER_SHARD_LEDGER_H_
 
+#include <cstddef>
 #include <map>
 #include <optional>
 
@@ -33,7 +34,13 @@ class Ledger {
   // for its verdict to be kept.
   absl::Status CheckInWindow(const PushId& push) const;
 
+  // Notes the verdict of `push`, unless one stands. Where its worker has
+  // acknowledged nothing for a whole window, as one whose pushes are all of
+  // weight 0 and reach no shard, the oldest is forgotten.
   void Record(const PushId& push, proto::Verdict verdict);
+
+  // Verdicts that are kept.
+  size_t size() const;
 
  private:
   struct Life {

@@ -52,6 +52,7 @@ TEST(LedgerTest, WhatIsAcknowledgedIsForgottenAndStaysDecided) {
   EXPECT_EQ(ledger.Find(Push(1)), proto::STALE);
   EXPECT_EQ(ledger.Find(Push(2)), proto::STALE);
   EXPECT_EQ(ledger.Find(Push(3)), proto::ACCEPTED);
+  EXPECT_EQ(ledger.size(), 1u);
 
   // It does not come back, by a verdict that is late or by a lower mark.
   ledger.Record(Push(2), proto::ACCEPTED);
@@ -89,6 +90,19 @@ TEST(LedgerTest, TheWindowIsBounded) {
                    .CheckInWindow(Push(kMaxUnacknowledgedPushes + 1,
                                        {{kWorkerJob, 0}, Incarnation(1)}))
                    .ok());
+}
+
+// As of a worker all of whose pushes are of weight 0, and reach no shard.
+TEST(LedgerTest, KeepsNoMoreVerdictsThanTheWindowHas) {
+  Ledger ledger;
+  for (uint64_t i = 1; i <= kMaxUnacknowledgedPushes + 2; ++i) {
+    ledger.Record(Push(i), proto::ACCEPTED);
+  }
+  EXPECT_EQ(ledger.size(), kMaxUnacknowledgedPushes);
+  EXPECT_EQ(ledger.Find(Push(2)), proto::STALE) << "forgotten";
+  EXPECT_EQ(ledger.Find(Push(3)), proto::ACCEPTED);
+  EXPECT_EQ(ledger.Find(Push(kMaxUnacknowledgedPushes + 2)), proto::ACCEPTED);
+  EXPECT_TRUE(ledger.CheckInWindow(Push(kMaxUnacknowledgedPushes + 2)).ok());
 }
 
 }  // namespace

@@ -18,6 +18,8 @@ namespace {
 constexpr size_t kBytesPerElement = sizeof(float);
 // Versions held at one time by Pin. Each costs at most a copy of the shard.
 constexpr size_t kMaxPins = 64;
+// Beyond it a pull is answered at once, and may be asked again.
+constexpr size_t kMaxParkedPulls = 65536;
 
 WorkerLife LifeOf(const proto::Sender& sender) {
   return {ToTaskId(sender.task()), Incarnation(sender.incarnation())};
@@ -53,6 +55,10 @@ absl::Status Shard::CheckFromCoordinator(const proto::Sender& sender) const {
   return CheckGeneration(sender);
 }
 
+std::string Shard::EndedText() const {
+  return state_.phase() == proto::DONE ? "the job is done" : state_.reason();
+}
+
 absl::Status Shard::CheckReady() const {
   if (store_ != nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -66,6 +72,8 @@ void Shard::Create(const proto::CreateRequest& request,
       !status.ok()) {
     return reply(status);
   }
+  // It was overtaken by End.
+  if (ended()) return reply(absl::AbortedError(EndedText()));
   std::vector<proto::Slice> placement(request.slices().begin(),
                                       request.slices().end());
   if (store_ != nullptr) {
@@ -123,13 +131,10 @@ absl::StatusOr<GradientPiece> Shard::Fit(TensorPiece piece) const {
     return absl::InvalidArgumentError(
         absl::StrCat("variable \"", piece.variable, "\": ", what...));
   };
-  const uint64_t size = piece.data.size() / kBytesPerElement;
-  absl::StatusOr<size_t> slice =
-      store_->Find(piece.variable, piece.begin, size);
-  if (!slice.ok()) {
-    return absl::InvalidArgumentError(slice.status().message());
-  }
-  const proto::Variable& declared = store_->slices()[*slice].variable;
+  // What is wrong with the shape would show as a range that does not fit.
+  const proto::Variable* const found = store_->FindVariable(piece.variable);
+  if (found == nullptr) return error("is not on this ps");
+  const proto::Variable& declared = *found;
   if (piece.dtype != declared.dtype()) {
     return error("gradient is ", proto::DataType_Name(piece.dtype),
                  ", declared ", proto::DataType_Name(declared.dtype()));
@@ -139,12 +144,18 @@ absl::StatusOr<GradientPiece> Shard::Fit(TensorPiece piece) const {
     return error("gradient has shape ", ShapeString(piece.shape), ", declared ",
                  ShapeString(declared.shape()));
   }
-  if (!store_->slices()[*slice].trainable()) {
-    return error("gradient for a variable that is not trainable");
-  }
   if (piece.data.size() % kBytesPerElement != 0) {
     return error("gradient has ", piece.data.size(),
                  " bytes, which is no whole number of elements");
+  }
+  const uint64_t size = piece.data.size() / kBytesPerElement;
+  const absl::StatusOr<size_t> slice =
+      store_->Find(piece.variable, piece.begin, size);
+  if (!slice.ok()) {
+    return absl::InvalidArgumentError(slice.status().message());
+  }
+  if (!store_->slices()[*slice].trainable()) {
+    return error("gradient for a variable that is not trainable");
   }
   return GradientPiece{*slice, piece.begin, size, std::move(piece.data)};
 }
@@ -171,9 +182,7 @@ void Shard::Push(PushPart part, Reply<proto::PushResponse> reply) {
   if (part.sender.generation() != options_.generation.value()) {
     return reply(PushAnswer(proto::ABORTED));
   }
-  if (state_.phase() == proto::FAILED) {
-    return reply(absl::AbortedError(state_.reason()));
-  }
+  if (ended()) return reply(absl::AbortedError(EndedText()));
   if (absl::Status status = CheckReady(); !status.ok()) return reply(status);
   const PushId id{LifeOf(part.sender), part.sequence};
   const auto refuse = [&](const absl::Status& status) {
@@ -181,10 +190,11 @@ void Shard::Push(PushPart part, Reply<proto::PushResponse> reply) {
                        absl::StrCat(status.message(), " (pushed by ",
                                     id.from.worker.ToString(), ")")));
   };
-  const std::string& job = part.sender.task().job();
-  if ((job != kWorkerJob && job != kChiefJob) ||
-      part.sender.task().index() >=
-          declaration_.consistency().synchronous().total_num_replicas()) {
+  const TaskId& worker = id.from.worker;
+  const uint32_t num_workers =
+      declaration_.consistency().synchronous().total_num_replicas();
+  if (!(worker.job == kWorkerJob && worker.index < num_workers) &&
+      worker != TaskId{kChiefJob, 0}) {
     return refuse(absl::InvalidArgumentError(
         absl::StrCat("only a worker of the cluster may push")));
   }
@@ -231,13 +241,15 @@ absl::StatusOr<PullReply> Shard::Read(const proto::PullRequest& request,
     absl::StatusOr<size_t> slice =
         store_->Find(range.variable(), range.begin(), range.size());
     if (!slice.ok()) return slice.status();
-    bytes += range.size() * kBytesPerElement;
+    const proto::Variable& variable = store_->slices()[*slice].variable;
+    // What surrounds the values counts too: a range may be empty.
+    bytes += range.size() * kBytesPerElement + sizeof(TensorPiece) +
+             variable.name().size() + sizeof(int64_t) * variable.shape_size();
     if (bytes > kMaxMessageBytes - kMaxMessageBytes / 4) {
       return absl::InvalidArgumentError(absl::StrCat(
           "a pull of more than ", kMaxMessageBytes - kMaxMessageBytes / 4,
           " bytes: ask in parts"));
     }
-    const proto::Variable& variable = store_->slices()[*slice].variable;
     TensorPiece piece;
     piece.variable = variable.name();
     piece.shape.assign(variable.shape().begin(), variable.shape().end());
@@ -281,7 +293,9 @@ void Shard::Pull(const proto::PullRequest& request, Reply<PullReply> reply) {
       !test.ok()) {
     return reply(test.status());
   }
-  if (request.wait_ms() == 0) return reply(PullAnswer());
+  if (request.wait_ms() == 0 || ended() || parked_.size() >= kMaxParkedPulls) {
+    return reply(PullAnswer());
+  }
   parked_.push_back({request, std::move(reply),
                      ParkedUntil(clock_->Now(), request.wait_ms())});
 }
@@ -310,6 +324,7 @@ void Shard::Pin(const proto::PinRequest& request,
   if (absl::Status status = CheckGeneration(request.sender()); !status.ok()) {
     return reply(status);
   }
+  if (ended()) return reply(absl::AbortedError(EndedText()));
   if (absl::Status status = CheckReady(); !status.ok()) return reply(status);
   const auto version = request.has_version()
                            ? FindVersion(GlobalStep(request.version()))
@@ -359,6 +374,7 @@ void Shard::Commit(const proto::CommitRequest& request,
   };
   const GlobalStep step(request.step());
   if (step < version()) return answer();  // held already
+  if (ended()) return reply(absl::AbortedError(EndedText()));
   const auto refuse = [&](const std::string& what) {
     reply(absl::InternalError(absl::StrCat("commit of step ", step.value(),
                                            " at /job:ps/task:", options_.index,
@@ -413,7 +429,7 @@ void Shard::End(const proto::EndRequest& request,
       !status.ok()) {
     return reply(status);
   }
-  if (state_.phase() != proto::DONE && state_.phase() != proto::FAILED) {
+  if (!ended()) {
     state_ = request.state();
     staged_.Clear();
     pins_.clear();

@@ -5,6 +5,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -82,7 +83,9 @@ class Shard {
   void Commit(const proto::CommitRequest& request,
               Reply<proto::CommitResponse> reply);
 
-  // From here on every call is answered with the job's state.
+  // From here on nothing is staged, committed, pinned or parked. A pull is
+  // answered with the job's state, when it is DONE with the values too; what
+  // else comes is ABORTED, with the reason.
   void End(const proto::EndRequest& request, Reply<proto::EndResponse> reply);
 
   // Answers parked calls whose time is up, and drops pins. Call it some ten
@@ -109,6 +112,10 @@ class Shard {
   absl::Status CheckGeneration(const proto::Sender& sender) const;
   absl::Status CheckFromCoordinator(const proto::Sender& sender) const;
   absl::Status CheckReady() const;
+  bool ended() const {
+    return state_.phase() == proto::DONE || state_.phase() == proto::FAILED;
+  }
+  std::string EndedText() const;
   // `part` as it is staged, when its tensors fit the declaration.
   absl::StatusOr<StagedPart> Fit(PushPart part) const;
   absl::StatusOr<GradientPiece> Fit(TensorPiece piece) const;

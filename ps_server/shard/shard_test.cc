@@ -507,6 +507,9 @@ TEST_F(ShardTest, APushThatDoesNotFitIsRefusedByName) {
       {"shape",
        part(Tensor("w", {4}, {1, 1, 1, 1})),
        {"variable \"w\": gradient has shape [4], declared [2,2]"}},
+      {"a larger shape, and as many elements",
+       part(Tensor("w", {2, 3}, {1, 1, 1, 1, 1, 1})),
+       {"variable \"w\": gradient has shape [2,3], declared [2,2]"}},
       {"rank 0",
        part(Tensor("w", {}, {1, 1, 1, 1})),
        {"variable \"w\": gradient has shape [], declared [2,2]"}},
@@ -1001,8 +1004,18 @@ TEST_F(ShardTest, WhatCannotBeReadIsToldAtOnce) {
   }
 }
 
+TEST_F(ShardTest, EmptyRangesCostTheirNamesAndShapes) {
+  Create();
+  proto::PullRequest request;
+  *request.mutable_sender() = Reader();
+  for (int i = 0; i < 200000; ++i) request.add_ranges()->set_variable("w");
+  EXPECT_TRUE(Fails(Ask(shard_, &Shard::Pull, request).status(), kInvalid,
+                    {"in parts"}));
+}
+
 TEST_F(ShardTest, APullLargerThanAMessageIsRefused) {
-  // 1 MiB, asked for again and again: 12 fit in three quarters of the 16 MiB.
+  // 1 MiB, asked for again and again: 11, and what names them, fit in three
+  // quarters of the 16 MiB.
   proto::CreateRequest create = MakeCreate();
   create.mutable_declaration()->mutable_variables(2)->set_shape(0, 1 << 18);
   create.mutable_slices(2)->set_size(1 << 18);
@@ -1013,8 +1026,8 @@ TEST_F(ShardTest, APullLargerThanAMessageIsRefused) {
     request.add_ranges()->set_variable("b");
     request.mutable_ranges(request.ranges_size() - 1)->set_size(1 << 18);
   };
-  for (int i = 0; i < 12; ++i) add();
-  EXPECT_THAT(Ask(shard_, &Shard::Pull, request)->tensors, SizeIs(12));
+  for (int i = 0; i < 11; ++i) add();
+  EXPECT_THAT(Ask(shard_, &Shard::Pull, request)->tensors, SizeIs(11));
   add();
   EXPECT_TRUE(Fails(Ask(shard_, &Shard::Pull, request).status(), kInvalid,
                     {"12582912 bytes", "in parts"}));
@@ -1236,6 +1249,43 @@ TEST_F(ShardTest, TheEndMayComeBeforeTheVariables) {
   EXPECT_EQ(shard_.state().phase(), proto::FAILED);
   const auto pull = PullAtLeast(0);
   EXPECT_EQ(pull->state.reason(), "never started");
+}
+
+TEST_F(ShardTest, ACreateThatTheEndOvertookDoesNothing) {
+  End(proto::FAILED, "never started");
+  EXPECT_TRUE(Fails(Ask(shard_, &Shard::Create, MakeCreate()).status(),
+                    kAborted, {"never started"}));
+  EXPECT_EQ(shard_.state().phase(), proto::FAILED);
+}
+
+TEST_F(ShardTest, AfterTheEndNothingIsStagedCommittedPinnedOrParked) {
+  for (const proto::JobPhase phase : {proto::DONE, proto::FAILED}) {
+    SCOPED_TRACE(proto::JobPhase_Name(phase));
+    Shard shard(MakeOptions(), &clock_);
+    ASSERT_TRUE(Ask(shard, &Shard::Create, MakeCreate()).status().ok());
+    proto::EndRequest end;
+    *end.mutable_sender() = Coordinator();
+    end.mutable_state()->set_phase(phase);
+    ASSERT_TRUE(Ask(shard, &Shard::End, end).status().ok());
+
+    Answer<proto::PushResponse> push;
+    shard.Push(Whole(0, 1, 0, 1), push.Catch());
+    EXPECT_TRUE(Fails(push.status(), kAborted));
+    EXPECT_EQ(shard.staged_bytes(), 0);
+    EXPECT_TRUE(Fails(Ask(shard, &Shard::Commit, MakeCommit(0, {})).status(),
+                      kAborted));
+    EXPECT_EQ(shard.version(), GlobalStep(0));
+    proto::PinRequest pin;
+    *pin.mutable_sender() = Reader();
+    pin.set_hold_ms(1000);
+    EXPECT_TRUE(Fails(Ask(shard, &Shard::Pin, pin).status(), kAborted));
+    proto::PullRequest pull = MakePull({"w"});
+    pull.set_min_version(1);
+    pull.set_wait_ms(30000);
+    const auto answer = Ask(shard, &Shard::Pull, pull);
+    ASSERT_TRUE(answer.came());
+    EXPECT_EQ(answer->state.phase(), phase);
+  }
 }
 
 TEST_F(ShardTest, TheEndLetsPinsGo) {

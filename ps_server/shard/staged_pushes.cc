@@ -1,5 +1,8 @@
 #include "ps_server/shard/staged_pushes.h"
 
+#include <algorithm>
+#include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -66,28 +69,36 @@ absl::Status StagedPushes::Add(StagedPart part) {
 
 absl::Status StagedPushes::CheckNoOverlap(const StagedPush& push,
                                           const StagedPart& part) const {
-  // The pieces of the part itself are tested against one another too.
-  std::map<size_t, std::map<uint64_t, uint64_t>> taken;  // begin -> end
-  for (const auto& [slice, pieces] : push.pieces) {
-    for (const auto& [begin, piece] : pieces) {
-      taken[slice].emplace(begin, begin + piece.size);
-    }
-  }
+  const auto twice = [&](const GradientPiece& piece) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "variable \"", (*slices_)[piece.slice].variable.name(),
+        "\": elements [", piece.begin, ", ", piece.begin + piece.size,
+        ") came twice in ", part.push.ToString()));
+  };
+  // Those of the part itself must not overlap either.
+  std::vector<const GradientPiece*> own;
   for (const GradientPiece& piece : part.pieces) {
-    if (piece.size == 0) continue;
-    auto& ends = taken[piece.slice];
-    const uint64_t end = piece.begin + piece.size;
-    const auto after = ends.lower_bound(piece.begin);
-    const bool hits_after = after != ends.end() && after->first < end;
-    const bool hits_before =
-        after != ends.begin() && std::prev(after)->second > piece.begin;
-    if (hits_after || hits_before) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("variable \"", (*slices_)[piece.slice].variable.name(),
-                       "\": elements [", piece.begin, ", ", end,
-                       ") came twice in ", part.push.ToString()));
+    if (piece.size > 0) own.push_back(&piece);
+  }
+  std::sort(own.begin(), own.end(), [](const auto* a, const auto* b) {
+    return std::tie(a->slice, a->begin) < std::tie(b->slice, b->begin);
+  });
+  for (size_t i = 0; i < own.size(); ++i) {
+    const GradientPiece& piece = *own[i];
+    if (i > 0 && own[i - 1]->slice == piece.slice &&
+        own[i - 1]->begin + own[i - 1]->size > piece.begin) {
+      return twice(piece);
     }
-    ends.emplace(piece.begin, end);
+    const auto held = push.pieces.find(piece.slice);
+    if (held == push.pieces.end()) continue;
+    const auto after = held->second.lower_bound(piece.begin);
+    if (after != held->second.end() &&
+        after->first < piece.begin + piece.size) {
+      return twice(piece);
+    }
+    if (after == held->second.begin()) continue;
+    const auto& [begin, before] = *std::prev(after);
+    if (begin + before.size > piece.begin) return twice(piece);
   }
   return absl::OkStatus();
 }
@@ -126,6 +137,11 @@ absl::StatusOr<std::vector<Buffer>> StagedPushes::Find(const PushId& id,
   if (absl::Status status = CheckCovered(push); !status.ok()) {
     return absl::InternalError(
         absl::StrCat(id.ToString(), ": ", status.message()));
+  }
+  if (push.parts.size() != push.num_parts) {
+    return absl::InternalError(absl::StrCat(id.ToString(), ": ",
+                                            push.parts.size(), " of ",
+                                            push.num_parts, " parts came"));
   }
   std::vector<Buffer> by_slice(slices_->size());
   for (const auto& [slice, pieces] : push.pieces) {

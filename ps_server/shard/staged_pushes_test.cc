@@ -145,6 +145,15 @@ TEST_F(StagedPushesTest, APartWithoutTensorsIsKeptWhereNothingIsTrained) {
   EXPECT_EQ((*gradient)[0].size(), 0u);
 }
 
+TEST_F(StagedPushesTest, APushLacksEvenAnEmptyPart) {
+  ASSERT_TRUE(
+      staged_.Add(Part(Push(1), 0, 2, {Piece(0, 4, 10), Piece(1, 0, 2)})).ok());
+  EXPECT_TRUE(Fails(staged_.Find(Push(1), GlobalStep(5)).status(), kInternal,
+                    {"push 1 of /job:worker/task:0", "1 of 2 parts"}));
+  ASSERT_TRUE(staged_.Add(Part(Push(1), 1, 2, {})).ok());
+  ExpectWhole(Push(1));
+}
+
 TEST_F(StagedPushesTest, OverlappingPiecesAreRefused) {
   const struct {
     const char* what;

@@ -9,7 +9,8 @@ namespace holdfast {
 // Memory for chunks, used again when the last reference to a chunk goes: fresh
 // pages cost more than the update that fills them.
 //
-// Keeps as much spare memory as was in use at one time, never more.
+// Of each size of chunk it keeps as many as were in use at one time, never
+// more.
 //
 // Thread-safe, as are the chunks' references, which may outlive the pool.
 class ChunkPool {

@@ -74,6 +74,12 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
   return store;
 }
 
+const proto::Variable* DenseStore::FindVariable(absl::string_view name) const {
+  const auto found = by_variable_.find(name);
+  return found == by_variable_.end() ? nullptr
+                                     : &slices_[found->second[0]].variable;
+}
+
 absl::StatusOr<size_t> DenseStore::Find(absl::string_view variable,
                                         uint64_t begin, uint64_t size) const {
   const auto found = by_variable_.find(variable);

@@ -72,6 +72,9 @@ class DenseStore {
   const std::vector<StoredSlice>& slices() const { return slices_; }
   std::shared_ptr<const StoreVersion> newest() const { return newest_; }
 
+  // What is declared of a variable that has a slice here, or null.
+  const proto::Variable* FindVariable(absl::string_view name) const;
+
   // The slice that holds all of [begin, begin + size) of a variable.
   // Errors: NOT_FOUND, naming what is here.
   absl::StatusOr<size_t> Find(absl::string_view variable, uint64_t begin,
