@@ -1,7 +1,7 @@
 #include "worker/trainer/trainer.h"
 
 #include <algorithm>
-#include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,10 +13,17 @@
 namespace holdfast {
 namespace {
 
+// std::isfinite on each element, in a form that GCC vectorises: it was 4 % of a
+// worker's time otherwise.
 bool AllFinite(absl::Span<const float> values) {
-  bool all = true;
-  for (const float value : values) all &= std::isfinite(value);
-  return all;
+  constexpr uint32_t kExponent = 0x7f800000;
+  uint32_t found = 0;
+  for (const float value : values) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof(bits));
+    found |= (bits & kExponent) == kExponent;
+  }
+  return found == 0;
 }
 
 // The seats of `replica` in a step of max(N, M).
