@@ -184,8 +184,8 @@ TEST(ClusterSpecTest, AChiefAloneTrains) {
 }
 
 TEST(ClusterSpecTest, MapsAreLists) {
-  const ClusterSpec spec = Spec(
-      R"({"ps": {"0": "a:1"}, "worker": {"1": "w:1", "0": "v:1"}})");
+  const ClusterSpec spec =
+      Spec(R"({"ps": {"0": "a:1"}, "worker": {"1": "w:1", "0": "v:1"}})");
   EXPECT_EQ(spec.ToJson(), R"({
   "ps": ["a:1"],
   "worker": ["v:1", "w:1"]
@@ -222,7 +222,8 @@ TEST(ClusterSpecTest, Refused) {
       {R"({"ps": ["a:1"], "chief": ["b:1", "c:1"]})",
        "job \"chief\" has 2 tasks: at most one can be"},
       {R"({"ps": ["a:1"], "chief": ["b:1"], "master": ["c:1"]})", "two chiefs"},
-      {R"({"ps": ["a:1"], "chief": {"1": "b:1"}})", "job \"chief\" has a task 1 and no task 0"},
+      {R"({"ps": ["a:1"], "chief": {"1": "b:1"}})",
+       "job \"chief\" has a task 1 and no task 0"},
       {R"({"cluster": 7})", "\"cluster\" must be an object, is the number 7"},
       {R"({"cluster": {}})", "no ps"},
       // Tasks.

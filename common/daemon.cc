@@ -71,8 +71,8 @@ int MakeEventFd() {
 
 std::optional<int> BeginDaemon(int argc, char** argv,
                                absl::string_view description) {
-  // Debian builds Abseil with a search for cycles of locks at each Lock, some 2 %
-  // of a daemon's time.
+  // Debian builds Abseil with a search for cycles of locks at each Lock, some 2
+  // % of a daemon's time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   if (argc > 0) {
     const std::string path = argv[0];

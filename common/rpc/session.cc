@@ -254,6 +254,8 @@ absl::Status Session::Close(const std::string& error, absl::Time deadline) {
   absl::MutexLock closing(&closing_);
   if (left_) return absl::OkStatus();
   StopRenewing();
+  // Silent for a whole lease: it will not hear of this either.
+  if (absl::IsUnavailable(status())) return status();
   rpc_->Permit();
 
   proto::LeaveRequest request;

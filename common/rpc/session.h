@@ -85,7 +85,8 @@ class Session {
   // Ends the session in order; `error` says why where the job is not done, and
   // then ends the job. May be repeated: once the coordinator has answered, it
   // does nothing. Does not return before `on_change`, if it runs, has returned.
-  // Errors: as Open, when the coordinator did not answer.
+  // Errors: as Open, when the coordinator did not answer; status(), at once,
+  // when it has been silent for a whole lease already.
   absl::Status Close(const std::string& error, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(closing_, mutex_);
 

@@ -710,8 +710,8 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, ProtocolSimulationTest,
                          ::testing::ValuesIn(std::vector<Scenario>{
                              {1, 1, 1, 4, 0, 0},
                              // Every third step has weight 0 alone.
-        {1, 1, 2, 5, 50, 100, true},
-        {2, 2, 1, 4, 0, 100},
+                             {1, 1, 2, 5, 50, 100, true},
+                             {2, 2, 1, 4, 0, 100},
                              {2, 2, 2, 4, 0, 100},
                              {2, 2, 2, 4, 50, 100},
                              {2, 2, 3, 4, 50, 100, true},
