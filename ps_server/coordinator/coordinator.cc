@@ -855,7 +855,6 @@ void Coordinator::Leave(const proto::LeaveRequest& request,
   const TaskId task = ToTaskId(request.sender().task());
   if ((*session)->alive) {
     (*session)->alive = false;
-    (*session)->left = true;
     const bool needed_no_more =
         AllStepsFixed() && IsWorker(task) && request.error().empty();
     if (!ended() && !needed_no_more) {

@@ -113,9 +113,8 @@ class Coordinator {
     uint64_t nonce = 0;
     std::string process;
     absl::Time expires;
-    // Counted as alive. Afterwards `left` says whether it went in order.
+    // False once it has left, or its lease has run out.
     bool alive = true;
-    bool left = false;
     // Knows that the job has ended.
     bool told = false;
   };
