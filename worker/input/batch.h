@@ -14,6 +14,9 @@ struct Batch {
   absl::Span<const float> inputs;
   // The class of each example, from 0.
   absl::Span<const int32_t> labels;
+  // The place of each example in the training stream (example_order.h), which
+  // names it for whatever is random in training. Empty outside training.
+  absl::Span<const int64_t> positions;
 
   int64_t size() const { return static_cast<int64_t>(labels.size()); }
 };
