@@ -204,6 +204,41 @@ void CheckSynchronous(const proto::Consistency::Synchronous& sync,
   }
 }
 
+void CheckPiecewise(const proto::LearningRateSchedule::Piecewise& piecewise,
+                    std::vector<BrokenRule>* broken) {
+  for (int i = 1; i < piecewise.pieces_size() && !IsFull(*broken); ++i) {
+    const uint64_t before = piecewise.pieces(i - 1).from_step();
+    const uint64_t step = piecewise.pieces(i).from_step();
+    if (step > before) continue;
+    broken->push_back(
+        {absl::StrCat("pieces[", i, "].from_step"),
+         absl::StrCat("must be above that of the piece before, which is ",
+                      before, ", is ", step)});
+  }
+}
+
+void CheckAdagrad(const proto::Optimizer::Adagrad& adagrad,
+                  std::vector<BrokenRule>* broken) {
+  // Where a gradient has always been 0 the step would be 0 / 0.
+  if (adagrad.has_initial_accumulator_value() &&
+      adagrad.initial_accumulator_value() == 0 && adagrad.has_epsilon() &&
+      adagrad.epsilon() == 0) {
+    broken->push_back(
+        {"epsilon",
+         "must be above 0 where initial_accumulator_value is 0, is 0"});
+  }
+}
+
+void CheckOptimizer(const proto::Optimizer& optimizer,
+                    std::vector<BrokenRule>* broken) {
+  if (optimizer.has_adamw() && optimizer.weight_decay() > 0) {
+    broken->push_back(
+        {"weight_decay",
+         absl::StrCat("must be 0 with adamw, which has its own, is ",
+                      optimizer.weight_decay())});
+  }
+}
+
 void CheckMessage(const Message& message, std::vector<BrokenRule>* broken) {
   const Descriptor& type = *message.GetDescriptor();
   for (int i = 0; i < type.field_count() && !IsFull(*broken); ++i) {
@@ -229,6 +264,19 @@ void CheckMessage(const Message& message, std::vector<BrokenRule>* broken) {
   if (const auto* sync =
           DynamicCastToGenerated<proto::Consistency::Synchronous>(&message)) {
     CheckSynchronous(*sync, broken);
+  }
+  if (const auto* piecewise =
+          DynamicCastToGenerated<proto::LearningRateSchedule::Piecewise>(
+              &message)) {
+    CheckPiecewise(*piecewise, broken);
+  }
+  if (const auto* adagrad =
+          DynamicCastToGenerated<proto::Optimizer::Adagrad>(&message)) {
+    CheckAdagrad(*adagrad, broken);
+  }
+  if (const auto* optimizer =
+          DynamicCastToGenerated<proto::Optimizer>(&message)) {
+    CheckOptimizer(*optimizer, broken);
   }
 }
 

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "proto/coordinator.pb.h"
 #include "proto/shard.pb.h"
@@ -101,6 +103,61 @@ TEST(ValidateMessageTest, RulesBetweenFields) {
   proto::Initializer::Uniform uniform;
   EXPECT_EQ(Message(ValidateMessage(uniform)),
             "Uniform: high: must be above low, which is 0, is 0");
+}
+
+// What is wrong with an optimizer of learning rate 1, as told of a declaration.
+std::string OptimizerFaults(const std::string& text) {
+  proto::Optimizer optimizer;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      "learning_rate: 1 " + text, &optimizer))
+      << text;
+  return Message(ValidateMessage(optimizer));
+}
+
+TEST(ValidateMessageTest, PiecesRise) {
+  const auto faults = [](const std::vector<uint64_t>& steps) {
+    std::string pieces;
+    for (const uint64_t step : steps) {
+      absl::StrAppend(&pieces, "pieces { from_step: ", step, " } ");
+    }
+    return OptimizerFaults("sgd {} schedule { piecewise { " + pieces + "} }");
+  };
+  EXPECT_EQ(faults({0}), "");
+  EXPECT_EQ(faults({7}), "");
+  EXPECT_EQ(faults({0, 1, 20, 1000}), "");
+  EXPECT_EQ(faults({3, 3}),
+            "Optimizer: schedule.piecewise.pieces[1].from_step: must be above "
+            "that of the piece before, which is 3, is 3");
+  EXPECT_EQ(faults({1, 5, 4}),
+            "Optimizer: schedule.piecewise.pieces[2].from_step: must be above "
+            "that of the piece before, which is 5, is 4");
+  EXPECT_EQ(faults({0, 0, 5, 2}),
+            "Optimizer: schedule.piecewise.pieces[1].from_step: must be above "
+            "that of the piece before, which is 0, is 0; "
+            "schedule.piecewise.pieces[3].from_step: must be above that of the "
+            "piece before, which is 5, is 2");
+  proto::LearningRateSchedule::Piecewise many;
+  for (int i = 0; i < 1000; ++i) many.add_pieces();
+  EXPECT_THAT(FindBrokenRules(many), SizeIs(kMaxBrokenRulesTold + 1));
+}
+
+TEST(ValidateMessageTest, WeightDecayIsNotToldTwice) {
+  EXPECT_EQ(OptimizerFaults("adam {} weight_decay: 0.1"), "");
+  EXPECT_EQ(OptimizerFaults("adamw { weight_decay: 0.1 }"), "");
+  EXPECT_EQ(OptimizerFaults("adamw {} weight_decay: 0"), "");
+  EXPECT_EQ(OptimizerFaults("adamw {} weight_decay: 0.125"),
+            "Optimizer: weight_decay: must be 0 with adamw, which has its own, "
+            "is 0.125");
+}
+
+TEST(ValidateMessageTest, AdagradDividesByMoreThan0) {
+  EXPECT_EQ(OptimizerFaults("adagrad {}"), "");
+  EXPECT_EQ(OptimizerFaults("adagrad { initial_accumulator_value: 0 }"), "");
+  EXPECT_EQ(OptimizerFaults("adagrad { epsilon: 0 }"), "");
+  EXPECT_EQ(
+      OptimizerFaults("adagrad { initial_accumulator_value: 0 epsilon: 0 }"),
+      "Optimizer: adagrad.epsilon: must be above 0 where "
+      "initial_accumulator_value is 0, is 0");
 }
 
 TEST(ValidateMessageTest, LongAndStrangeNamesAreCutAndEscaped) {

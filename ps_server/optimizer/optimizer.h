@@ -4,34 +4,71 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "absl/types/span.h"
-#include "proto/shard.pb.h"
+#include "proto/cluster.pb.h"
 #include "proto/training.pb.h"
 
 namespace holdfast {
 
-// One rule. Each element is worked on alone, so that a variable may be cut
-// anywhere and has the same bits after.
+// One rule. Each element is worked on alone, with operations that IEEE 754
+// rounds correctly (+ - * / sqrt) in the order written here and nothing else,
+// so that the bits are the same on every CPU and however a variable is cut.
 //
-// Below, w is the value, g the gradient, lr the learning rate of the step.
+// Below, w is the value, g the gradient, lr the learning rate of the step, and
+// c1 = 1 - beta1^t, c2 = 1 - beta2^t its bias corrections; slots stand in their
+// order, zero at first unless said otherwise. With a weight_decay wd (all but
+// AdamW), g is the gradient + wd w.
 //
 //   Sgd       w' = w - lr g
+//
 //   Momentum  a' = m a + g;  w' = w - lr a'
 //             Nesterov:      w' = w - (lr g + lr m a')
-//             (TensorFlow's ApplyMomentum; Sutskever et al. 2013.)
-//             Slot 0 is a, zero at first.
+//             Slot a. (TensorFlow's ResourceApplyMomentum; Sutskever et al.
+//             2013.)
+//
+//   Adagrad   a' = a + g^2;  w' = w - lr g / (sqrt(a') + epsilon)
+//             Slot a, initial_accumulator_value (default 0.1) at first; epsilon
+//             1e-7. (TensorFlow's ResourceApplyAdagradV2; Duchi et al. 2011.)
+//
+//   RmsProp   s' = s + (1 - rho) (g^2 - s);  d = s'
+//             Centered: b' = b + (1 - rho) (g - b);  d = max(s' - b'^2, 0)
+//             u = lr g / sqrt(d + epsilon);  w' = w - u
+//             With a momentum m above 0: a' = m a + u;  w' = w - a'
+//             Slots s; b if centered; a if m is above 0. rho 0.9, m 0, epsilon
+//             1e-7. (TensorFlow's ResourceApplyRMSProp and, but for the max,
+//             ResourceApplyCenteredRMSProp, where rounding may bring a variance
+//             of 0 below -epsilon, and w to NaN; Graves 2013. The slots begin
+//             as in Keras; TensorFlow 1 began with s = 1.)
+//
+//   Adam      m' = m + (1 - beta1) (g - m);  v' = v + (1 - beta2) (g^2 - v)
+//             w' = w - (lr sqrt(c2) / c1) m' / (sqrt(v') + epsilon)
+//             Slots m, v. beta1 0.9, beta2 0.999, epsilon 1e-8. (TensorFlow's
+//             ResourceApplyAdam; Kingma and Ba 2015, the form before section
+//             2.1, whose epsilon is not that of their algorithm 1.)
+//
+//   AdamW     m', v' as in Adam
+//             w' = w - ((lr / c1) m' / (sqrt(v') (1 / sqrt(c2)) + epsilon)
+//                       + lr wd w)
+//             Slots m, v. As in Adam, and wd 0.01. (Loshchilov and Hutter 2019,
+//             algorithm 2, with lr = eta alpha: w - lr (m_hat / (sqrt(v_hat) +
+//             epsilon) + wd w), as in PyTorch and Optax. Keras has Adam's
+//             epsilon instead.)
+//
+// What depends on the step alone is computed once for all elements.
 //
 // Thread-safe: has no state.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // Arrays beside a variable, each of its size, zero at first.
-  virtual size_t num_slots() const = 0;
+  // Of each slot, an array beside a variable and of its size, what stands in
+  // all its elements at first.
+  virtual std::vector<float> initial_slots() const = 0;
 
-  // Updates `count` elements. `next` is not `value`; slots are changed in
-  // place.
+  // Updates `count` elements. The slots are changed in place; no two arrays
+  // overlap.
   virtual void Apply(size_t count, const proto::StepScalars& scalars,
                      const float* value, const float* gradient,
                      absl::Span<float* const> slots, float* next) const = 0;
@@ -40,6 +77,9 @@ class Optimizer {
 // The rule that `config` names. Never null: a config without a rule (refused by
 // the declaration's check) gives SGD.
 std::unique_ptr<Optimizer> MakeOptimizer(const proto::Optimizer& config);
+
+// `config` with every optional field of its rule set: the defaults above.
+proto::Optimizer WithDefaults(proto::Optimizer config);
 
 }  // namespace holdfast
 

@@ -1,94 +1,489 @@
 #include "ps_server/optimizer/optimizer.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "tests/reference/optimizer_values.h"
 
 namespace holdfast {
 namespace {
 
+using ::google::protobuf::TextFormat;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::FloatEq;
 
-// Applies `gradients` one after the other to a single element.
-std::vector<float> Train(const proto::Optimizer& config, float value,
-                         const std::vector<float>& gradients) {
-  const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(config);
+proto::Optimizer Parse(const std::string& text) {
+  proto::Optimizer config;
+  EXPECT_TRUE(TextFormat::ParseFromString(text, &config)) << text;
+  return config;
+}
+
+// beta1 and beta2 of Adam and AdamW, 0 of others.
+struct Betas {
+  float beta1 = 0;
+  float beta2 = 0;
+};
+
+Betas BetasOf(const proto::Optimizer& told) {
+  const proto::Optimizer config = WithDefaults(told);
+  if (config.has_adam()) return {config.adam().beta1(), config.adam().beta2()};
+  return {config.adamw().beta1(), config.adamw().beta2()};
+}
+
+// What the coordinator tells of the t-th step, t = 1 at the first.
+proto::StepScalars Scalars(const proto::Optimizer& config, int t) {
+  const auto [beta1, beta2] = BetasOf(config);
   proto::StepScalars scalars;
   scalars.set_learning_rate(config.learning_rate());
-  std::vector<float> slots(optimizer->num_slots(), 0.0f);
-  std::vector<float*> slot_pointers;
-  for (float& slot : slots) slot_pointers.push_back(&slot);
+  scalars.set_bias_correction1(
+      static_cast<float>(1 - std::pow(double{beta1}, t)));
+  scalars.set_bias_correction2(
+      static_cast<float>(1 - std::pow(double{beta2}, t)));
+  return scalars;
+}
+
+// A variable and what steps make of it.
+class Bench {
+ public:
+  Bench(const proto::Optimizer& config, absl::Span<const float> start)
+      : config_(config),
+        optimizer_(MakeOptimizer(config)),
+        values_(start.begin(), start.end()) {
+    for (const float first : optimizer_->initial_slots()) {
+      slots_.emplace_back(values_.size(), first);
+    }
+  }
+
+  // Applies the step in pieces of at most `piece` elements.
+  void Step(absl::Span<const float> gradient, size_t piece) {
+    const proto::StepScalars scalars = Scalars(config_, ++t_);
+    std::vector<float> next(values_.size());
+    for (size_t at = 0; at < values_.size(); at += piece) {
+      std::vector<float*> slots;
+      for (std::vector<float>& slot : slots_) slots.push_back(&slot[at]);
+      optimizer_->Apply(std::min(piece, values_.size() - at), scalars,
+                        &values_[at], &gradient[at], slots, &next[at]);
+    }
+    values_ = std::move(next);
+  }
+  void Step(absl::Span<const float> gradient) {
+    Step(gradient, values_.size());
+  }
+
+  const std::vector<float>& values() const { return values_; }
+  const std::vector<std::vector<float>>& slots() const { return slots_; }
+
+ private:
+  const proto::Optimizer config_;
+  const std::unique_ptr<Optimizer> optimizer_;
+  std::vector<float> values_;
+  std::vector<std::vector<float>> slots_;
+  int t_ = 0;
+};
+
+// The value of a single element after each of `gradients`.
+std::vector<float> Train(const std::string& config, float value,
+                         const std::vector<float>& gradients) {
+  Bench bench(Parse(config), {value});
   std::vector<float> values;
   for (const float gradient : gradients) {
-    float next = 0;
-    optimizer->Apply(1, scalars, &value, &gradient, slot_pointers, &next);
-    value = next;
-    values.push_back(value);
+    bench.Step({gradient});
+    values.push_back(bench.values()[0]);
   }
   return values;
 }
 
+std::vector<float> InitialSlots(const std::string& config) {
+  return MakeOptimizer(Parse(config))->initial_slots();
+}
+
 TEST(OptimizerTest, Sgd) {
-  proto::Optimizer config;
-  config.set_learning_rate(0.5f);
-  config.mutable_sgd();
   // 1 - 0.5 * 2 = 0;  0 - 0.5 * -1 = 0.5;  unchanged by 0.
-  EXPECT_THAT(Train(config, 1, {2, -1, 0}), ElementsAre(0, 0.5f, 0.5f));
+  EXPECT_THAT(Train("learning_rate: 0.5 sgd {}", 1, {2, -1, 0}),
+              ElementsAre(0, 0.5f, 0.5f));
 }
 
 TEST(OptimizerTest, Momentum) {
-  proto::Optimizer config;
-  config.set_learning_rate(0.1f);
-  config.mutable_momentum()->set_momentum(0.9f);
   // a = 1;    w = 1 - 0.1             = 0.9
   // a = 1.9;  w = 0.9 - 0.19          = 0.71
   // a = 1.71; w = 0.71 - 0.171        = 0.539
-  EXPECT_THAT(Train(config, 1, {1, 1, 0}),
-              ElementsAre(FloatEq(0.9f), FloatEq(0.71f), FloatEq(0.539f)));
+  EXPECT_THAT(
+      Train("learning_rate: 0.1 momentum { momentum: 0.9 }", 1, {1, 1, 0}),
+      ElementsAre(FloatEq(0.9f), FloatEq(0.71f), FloatEq(0.539f)));
 }
 
 TEST(OptimizerTest, Nesterov) {
-  proto::Optimizer config;
-  config.set_learning_rate(0.1f);
-  config.mutable_momentum()->set_momentum(0.9f);
-  config.mutable_momentum()->set_nesterov(true);
   // a = 1;    w = 1 - (0.1 + 0.09 * 1)       = 0.81
   // a = 1.9;  w = 0.81 - (0.1 + 0.09 * 1.9)  = 0.539
   // a = 1.71; w = 0.539 - (0 + 0.09 * 1.71)  = 0.3851
-  EXPECT_THAT(Train(config, 1, {1, 1, 0}),
-              ElementsAre(FloatEq(0.81f), FloatEq(0.539f), FloatEq(0.3851f)));
+  EXPECT_THAT(
+      Train("learning_rate: 0.1 momentum { momentum: 0.9 nesterov: true }", 1,
+            {1, 1, 0}),
+      ElementsAre(FloatEq(0.81f), FloatEq(0.539f), FloatEq(0.3851f)));
 }
 
-TEST(OptimizerTest, SameBitsHoweverTheElementsAreCut) {
-  proto::Optimizer config;
-  config.set_learning_rate(0.37f);
-  config.mutable_momentum()->set_momentum(0.83f);
-  config.mutable_momentum()->set_nesterov(true);
-  const std::unique_ptr<Optimizer> optimizer = MakeOptimizer(config);
-  proto::StepScalars scalars;
-  scalars.set_learning_rate(config.learning_rate());
+TEST(OptimizerTest, Adagrad) {
+  // a = 7 + 3^2 = 16;  w = 1 - 0.5 * 3 / (4 + 1)    = 0.7
+  // a = 16 + 3^2 = 25; w = 0.7 + 0.5 * 3 / (5 + 1)  = 0.95
+  // a = 25;            w = 0.95
+  EXPECT_THAT(Train("learning_rate: 0.5 adagrad { initial_accumulator_value: 7 "
+                    "epsilon: 1 }",
+                    1, {3, -3, 0}),
+              ElementsAre(FloatEq(0.7f), FloatEq(0.95f), FloatEq(0.95f)));
+}
 
-  constexpr size_t kCount = 1031;
-  std::vector<float> value(kCount), gradient(kCount);
-  for (size_t i = 0; i < kCount; ++i) {
-    value[i] = 1.0f / static_cast<float>(i + 3);
-    gradient[i] = 7.0f / static_cast<float>(2 * i + 1);
-  }
-  auto run = [&](size_t piece) {
-    std::vector<float> slot(kCount, 0.25f), next(kCount);
-    for (size_t at = 0; at < kCount; at += piece) {
-      float* slots[] = {slot.data() + at};
-      optimizer->Apply(std::min(piece, kCount - at), scalars, &value[at],
-                       &gradient[at], slots, &next[at]);
-    }
-    next.insert(next.end(), slot.begin(), slot.end());
-    return next;
+TEST(OptimizerTest, RmsProp) {
+  // s = 0.5 * 4 = 2;          w = 1 - 0.5 * 2 / sqrt(2 + 0.25) = 1 - 2/3
+  // s = 2 + 0.5 (4.5 - 2)     (g^2 = 4.5)
+  //   = 3.25, + 0.25 = 3.5;   w = 1/3 - 0.5 sqrt(4.5 / 3.5)
+  const double w1 = 1.0 / 3;
+  const double w2 = w1 - 0.5 * std::sqrt(4.5 / 3.5);
+  const float root = std::sqrt(4.5f);
+  EXPECT_THAT(Train("learning_rate: 0.5 rmsprop { rho: 0.5 epsilon: 0.25 }", 1,
+                    {2, root}),
+              ElementsAre(FloatEq(w1), FloatEq(w2)));
+  // With momentum: a = 2/3, then a = 0.5 * 2/3 + 0.5 sqrt(4.5 / 3.5).
+  const double a2 = 1.0 / 3 + 0.5 * std::sqrt(4.5 / 3.5);
+  EXPECT_THAT(Train("learning_rate: 0.5 rmsprop { rho: 0.5 epsilon: 0.25 "
+                    "momentum: 0.5 }",
+                    1, {2, root}),
+              ElementsAre(FloatEq(w1), FloatEq(w1 - a2)));
+}
+
+TEST(OptimizerTest, CenteredRmsProp) {
+  // s = 2,   b = 1,    d = 1;            w = 1 - 0.5 * 2 / sqrt(1 + 3) = 0.5
+  // s = 3,   b = 1.5,  d = 3 - 2.25;     w = 0.5 - 0.5 * 2 / sqrt(3.75)
+  const double u2 = 1 / std::sqrt(3.75);
+  EXPECT_THAT(Train("learning_rate: 0.5 rmsprop { rho: 0.5 epsilon: 3 "
+                    "centered: true }",
+                    1, {2, 2}),
+              ElementsAre(FloatEq(0.5), FloatEq(0.5 - u2)));
+  // With momentum: a = 0.5, then a = 0.5 * 0.5 + 1 / sqrt(3.75).
+  EXPECT_THAT(Train("learning_rate: 0.5 rmsprop { rho: 0.5 epsilon: 3 "
+                    "centered: true momentum: 0.5 }",
+                    1, {2, 2}),
+              ElementsAre(FloatEq(0.5), FloatEq(0.5 - 0.25 - u2)));
+}
+
+TEST(OptimizerTest, Adam) {
+  // beta1 = 0.5, beta2 = 0.75: c1 = 0.5, 0.75; c2 = 0.25, 0.4375.
+  // m = 1,   v = 1:     w = 1 - 0.1 * sqrt(0.25) / 0.5 * 1 / (1 + 1) = 0.95
+  // m = 0.5, v = 0.75:  w = 0.95 - 0.1 * sqrt(0.4375) / 0.75 * 0.5 /
+  //                                                       (sqrt(0.75) + 1)
+  const double w2 =
+      0.95 - 0.1 * std::sqrt(0.4375) / 0.75 * 0.5 / (std::sqrt(0.75) + 1);
+  EXPECT_THAT(Train("learning_rate: 0.1 adam { beta1: 0.5 beta2: 0.75 "
+                    "epsilon: 1 }",
+                    1, {2, 0}),
+              ElementsAre(FloatEq(0.95), FloatEq(w2)));
+}
+
+TEST(OptimizerTest, AdamW) {
+  // m and v as above.
+  // m_hat = 2,   v_hat = 4:       w = 1 - 0.1 (2 / (2 + 1) + 0.5 * 1)
+  // m_hat = 2/3, v_hat = 12/7:    w -= 0.1 (2/3 / (sqrt(12/7) + 1) + 0.5 w)
+  const double w1 = 1 - 0.1 * (2.0 / 3 + 0.5);
+  const double w2 = w1 - 0.1 * (2.0 / 3 / (std::sqrt(12.0 / 7) + 1) + 0.5 * w1);
+  EXPECT_THAT(Train("learning_rate: 0.1 adamw { beta1: 0.5 beta2: 0.75 "
+                    "epsilon: 1 weight_decay: 0.5 }",
+                    1, {2, 0}),
+              ElementsAre(FloatEq(w1), FloatEq(w2)));
+}
+
+TEST(OptimizerTest, WeightDecayIsPartOfTheGradient) {
+  // g = 2 + 0.5 * 4 = 4;  w = 4 - 0.25 * 4 = 3
+  // g = 0 + 0.5 * 3;      w = 3 - 0.25 * 1.5 = 2.625
+  EXPECT_THAT(Train("learning_rate: 0.25 sgd {} weight_decay: 0.5", 4, {2, 0}),
+              ElementsAre(3, 2.625f));
+}
+
+TEST(OptimizerTest, FirstValuesOfSlots) {
+  EXPECT_THAT(InitialSlots("sgd {}"), ElementsAre());
+  EXPECT_THAT(InitialSlots("momentum {}"), ElementsAre(0));
+  EXPECT_THAT(InitialSlots("adagrad {}"), ElementsAre(0.1f));
+  EXPECT_THAT(InitialSlots("adagrad { initial_accumulator_value: 0 }"),
+              ElementsAre(0));
+  EXPECT_THAT(InitialSlots("rmsprop {}"), ElementsAre(0));
+  EXPECT_THAT(InitialSlots("rmsprop { momentum: 0.5 }"), ElementsAre(0, 0));
+  EXPECT_THAT(InitialSlots("rmsprop { centered: true }"), ElementsAre(0, 0));
+  EXPECT_THAT(InitialSlots("rmsprop { centered: true momentum: 0.5 }"),
+              ElementsAre(0, 0, 0));
+  EXPECT_THAT(InitialSlots("adam {}"), ElementsAre(0, 0));
+  EXPECT_THAT(InitialSlots("adamw {}"), ElementsAre(0, 0));
+}
+
+// The defaults of proto/training.proto.
+TEST(OptimizerTest, Defaults) {
+  const struct {
+    std::string told, full;
+  } kCases[] = {
+      {"adagrad {}",
+       "adagrad { initial_accumulator_value: 0.1 epsilon: 1e-7 }"},
+      {"rmsprop {}", "rmsprop { rho: 0.9 epsilon: 1e-7 }"},
+      {"adam {}", "adam { beta1: 0.9 beta2: 0.999 epsilon: 1e-8 }"},
+      {"adamw {}",
+       "adamw { beta1: 0.9 beta2: 0.999 epsilon: 1e-8 weight_decay: 0.01 }"},
+      // 0 is not the same as nothing.
+      {"adagrad { initial_accumulator_value: 0 epsilon: 1 }",
+       "adagrad { initial_accumulator_value: 0 epsilon: 1 }"},
+      {"adagrad { initial_accumulator_value: 1 epsilon: 0 }",
+       "adagrad { initial_accumulator_value: 1 epsilon: 0 }"},
+      {"adamw { beta1: 0 beta2: 0 epsilon: 1 weight_decay: 0 }",
+       "adamw { beta1: 0 beta2: 0 epsilon: 1 weight_decay: 0 }"},
+      {"rmsprop { rho: 0 epsilon: 1 }", "rmsprop { rho: 0 epsilon: 1 }"},
+      {"sgd {}", "sgd {}"},
+      {"momentum {}", "momentum {}"},
   };
-  const std::vector<float> whole = run(kCount);
-  EXPECT_EQ(run(1), whole);
-  EXPECT_EQ(run(7), whole);
+  for (const auto& c : kCases) {
+    const proto::Optimizer told = Parse(c.told), full = Parse(c.full);
+    EXPECT_EQ(WithDefaults(told).DebugString(), full.DebugString()) << c.told;
+    EXPECT_EQ(WithDefaults(full).DebugString(), full.DebugString()) << c.told;
+    // And the rules go by them.
+    Bench short_one(told, kReferenceStart), long_one(full, kReferenceStart);
+    for (const ReferenceElements& gradient : kReferenceGradients) {
+      short_one.Step(gradient);
+      long_one.Step(gradient);
+    }
+    EXPECT_EQ(short_one.values(), long_one.values()) << c.told;
+  }
+}
+
+// Two computations in float32 that order or fuse the operations of a step
+// differently, or one of them and one in double, may be an ulp apart after each
+// step: half an ulp (2^-24) for the subtraction from the value, and another for
+// the handful of roundings of the update, which is smaller. An error stays in
+// the value, and so the tolerance grows by the step, and goes by the greatest
+// value that the element has had.
+void ExpectNear(const std::string& what,
+                const std::vector<std::vector<float>>& values,
+                const std::vector<std::vector<double>>& expected) {
+  ASSERT_EQ(values.size(), expected.size());
+  std::vector<double> size(kReferenceStart.begin(), kReferenceStart.end());
+  for (double& s : size) s = std::abs(s);
+  for (size_t t = 0; t < values.size(); ++t) {
+    for (size_t i = 0; i < size.size(); ++i) {
+      size[i] = std::max(size[i], std::abs(expected[t][i]));
+      EXPECT_NEAR(values[t][i], expected[t][i],
+                  0x1p-23 * static_cast<double>(t + 1) * size[i])
+          << what << ", element " << i << " after step " << t + 1;
+    }
+  }
+}
+
+std::vector<std::vector<float>> TrainOnReference(const std::string& config) {
+  Bench bench(Parse(config), kReferenceStart);
+  std::vector<std::vector<float>> values;
+  for (const ReferenceElements& gradient : kReferenceGradients) {
+    bench.Step(gradient);
+    values.push_back(bench.values());
+  }
+  return values;
+}
+
+TEST(OptimizerTest, AsTensorFlowAndOptax) {
+  for (const ReferenceRun& run : kReferenceRuns) {
+    std::vector<std::vector<double>> expected;
+    for (const ReferenceElements& values : run.values) {
+      expected.emplace_back(values.begin(), values.end());
+    }
+    ExpectNear(run.config, TrainOnReference(run.config), expected);
+  }
+}
+
+// The formulas of optimizer.h, or of the paper where it has another form, in
+// double. `s` are the slots, in an order of their own, and zero at first.
+using Rule = std::function<double(double w, double g, double t, double* s)>;
+
+TEST(OptimizerTest, AsTheFormulasInDouble) {
+  // The numbers of a job file, as float32.
+  const double rate = 0.03f, decay = 0.2f, m = 0.9f, epsilon = 0.001f;
+  const double beta1 = 0.8f, beta2 = 0.95f, rho = 0.7f;
+  const auto adam_moments = [=](double g, double* s) {
+    s[0] = beta1 * s[0] + (1 - beta1) * g;
+    s[1] = beta2 * s[1] + (1 - beta2) * g * g;
+  };
+  const auto rms = [=](double g, bool centered, double* s) {
+    s[0] = rho * s[0] + (1 - rho) * g * g;
+    s[1] = centered ? rho * s[1] + (1 - rho) * g : 0;
+    return rate * g / std::sqrt(s[0] - s[1] * s[1] + epsilon);
+  };
+  const struct {
+    std::string rule;
+    Rule next;
+  } kCases[] = {
+      {"sgd {}",
+       [=](double w, double g, double, double*) { return w - rate * g; }},
+      {"momentum { momentum: 0.9 }",
+       [=](double w, double g, double, double* s) {
+         s[0] = m * s[0] + g;
+         return w - rate * s[0];
+       }},
+      {"momentum { momentum: 0.9 nesterov: true }",
+       [=](double w, double g, double, double* s) {
+         s[0] = m * s[0] + g;
+         return w - rate * (g + m * s[0]);
+       }},
+      {"adagrad { initial_accumulator_value: 0.5 epsilon: 0.001 }",
+       [=](double w, double g, double, double* s) {
+         s[0] += g * g;
+         return w - rate * g / (std::sqrt(0.5 + s[0]) + epsilon);
+       }},
+      {"rmsprop { rho: 0.7 epsilon: 0.001 }",
+       [=](double w, double g, double, double* s) {
+         return w - rms(g, false, s);
+       }},
+      {"rmsprop { rho: 0.7 epsilon: 0.001 momentum: 0.9 }",
+       [=](double w, double g, double, double* s) {
+         s[2] = m * s[2] + rms(g, false, s);
+         return w - s[2];
+       }},
+      {"rmsprop { rho: 0.7 epsilon: 0.001 centered: true }",
+       [=](double w, double g, double, double* s) {
+         return w - rms(g, true, s);
+       }},
+      {"rmsprop { rho: 0.7 epsilon: 0.001 centered: true momentum: 0.9 }",
+       [=](double w, double g, double, double* s) {
+         s[2] = m * s[2] + rms(g, true, s);
+         return w - s[2];
+       }},
+      {"adam { beta1: 0.8 beta2: 0.95 epsilon: 0.001 }",
+       [=](double w, double g, double t, double* s) {
+         adam_moments(g, s);
+         const double step = rate * std::sqrt(1 - std::pow(beta2, t)) /
+                             (1 - std::pow(beta1, t));
+         return w - step * s[0] / (std::sqrt(s[1]) + epsilon);
+       }},
+      {"adamw { beta1: 0.8 beta2: 0.95 epsilon: 0.001 weight_decay: 0.2 }",
+       [=](double w, double g, double t, double* s) {
+         adam_moments(g, s);
+         const double m_hat = s[0] / (1 - std::pow(beta1, t));
+         const double v_hat = s[1] / (1 - std::pow(beta2, t));
+         return w - rate * (m_hat / (std::sqrt(v_hat) + epsilon) + decay * w);
+       }},
+  };
+  for (const auto& c : kCases) {
+    for (const bool decays : {false, true}) {
+      std::string config = "learning_rate: 0.03 " + c.rule;
+      if (decays) {
+        if (c.rule.find("adamw") == 0) continue;
+        config += " weight_decay: 0.2";
+      }
+      std::vector<double> w(kReferenceStart.begin(), kReferenceStart.end());
+      std::vector<std::vector<double>> slots(w.size(), {0, 0, 0});
+      std::vector<std::vector<double>> expected;
+      for (size_t t = 0; t < kReferenceSteps; ++t) {
+        for (size_t i = 0; i < w.size(); ++i) {
+          const double g =
+              kReferenceGradients[t][i] + (decays ? decay * w[i] : 0);
+          w[i] = c.next(w[i], g, static_cast<double>(t) + 1, slots[i].data());
+        }
+        expected.push_back(w);
+      }
+      ExpectNear(config, TrainOnReference(config), expected);
+    }
+  }
+}
+
+const char* const kEachKind[] = {
+    "sgd {}",
+    "momentum { momentum: 0.83 }",
+    "momentum { momentum: 0.83 nesterov: true }",
+    "adagrad {}",
+    "rmsprop {}",
+    "rmsprop { momentum: 0.83 }",
+    "rmsprop { centered: true }",
+    "rmsprop { centered: true momentum: 0.83 }",
+    "adam {}",
+    "adamw {}",
+};
+
+// Vectors have four elements or more, and what is left over after them is
+// worked on alone.
+TEST(OptimizerTest, SameBitsHoweverTheElementsAreCut) {
+  constexpr size_t kCount = 67;
+  std::vector<float> start(kCount), gradient(kCount);
+  for (size_t i = 0; i < kCount; ++i) {
+    start[i] = 1.0f / static_cast<float>(i + 3);
+    gradient[i] = 7.0f / static_cast<float>(2 * i + 1) - 0.5f;
+  }
+  for (const std::string kind : kEachKind) {
+    for (const char* decay : {"", " weight_decay: 0.13"}) {
+      if (kind == "adamw {}" && *decay != '\0') continue;
+      const proto::Optimizer config =
+          Parse("learning_rate: 0.37 " + kind + decay);
+      const auto run = [&](size_t piece) {
+        Bench bench(config, start);
+        for (int step = 0; step < 3; ++step) bench.Step(gradient, piece);
+        std::vector<std::vector<float>> all = bench.slots();
+        all.push_back(bench.values());
+        return all;
+      };
+      const auto whole = run(kCount);
+      EXPECT_NE(whole.back(), start);
+      for (size_t piece = 1; piece < kCount; ++piece) {
+        const auto cut = run(piece);
+        for (size_t a = 0; a < whole.size(); ++a) {
+          EXPECT_EQ(std::memcmp(cut[a].data(), whole[a].data(),
+                                kCount * sizeof(float)),
+                    0)
+              << kind << decay << ", pieces of " << piece << ", array " << a;
+        }
+      }
+    }
+  }
+}
+
+// A gradient that is NaN is not hidden, and changes its own element only.
+TEST(OptimizerTest, NanStaysWhereItIs) {
+  for (const std::string kind : kEachKind) {
+    Bench bench(Parse("learning_rate: 0.1 " + kind),
+                std::vector<float>(9, 1.0f));
+    std::vector<float> gradient(9, 0.5f);
+    gradient[3] = std::numeric_limits<float>::quiet_NaN();
+    bench.Step(gradient);
+    for (size_t i = 0; i < 9; ++i) {
+      EXPECT_EQ(std::isnan(bench.values()[i]), i == 3) << kind << " " << i;
+    }
+  }
+}
+
+// The variance of a gradient that stays as it is tends to 0, and with rounding
+// to both slots may end below it, further than epsilon brings it up again: the
+// root of that would be NaN.
+TEST(OptimizerTest, CenteredRmsPropOfASteadyGradient) {
+  Bench bench(Parse("learning_rate: 0.1 rmsprop { centered: true }"), {0, 0});
+  bench.Step({8000, 80});
+  bool below_zero[2] = {};
+  for (int step = 0; step < 300; ++step) {
+    bench.Step({777.7f, 3});
+    for (size_t i = 0; i < 2; ++i) {
+      const float s = bench.slots()[0][i], b = bench.slots()[1][i];
+      below_zero[i] |= s - b * b < -1e-6f;
+      ASSERT_TRUE(std::isfinite(bench.values()[i])) << step << " " << i;
+    }
+  }
+  EXPECT_THAT(below_zero, Each(true)) << "else this tests nothing";
+}
+
+TEST(OptimizerTest, NoWeightDecayOfAnInfiniteValue) {
+  const float infinite = std::numeric_limits<float>::infinity();
+  EXPECT_THAT(Train("learning_rate: 0.5 sgd {}", infinite, {1}),
+              Each(infinite));
+}
+
+TEST(OptimizerTest, AConfigWithoutARuleIsSgd) {
+  EXPECT_THAT(Train("learning_rate: 0.5", 1, {1}), ElementsAre(0.5f));
 }
 
 }  // namespace

@@ -13,10 +13,21 @@ constexpr size_t kBlock = 2048;
 
 using Block = std::array<float, kBlock>;
 
+// Sets `sum` to weight x f(gradient), or adds that to it.
+template <typename Function>
+void Accumulate(bool add, float weight, const float* gradient, size_t count,
+                Function f, float* sum) {
+  if (add) {
+    for (size_t i = 0; i < count; ++i) sum[i] += weight * f(gradient[i]);
+  } else {
+    for (size_t i = 0; i < count; ++i) sum[i] = weight * f(gradient[i]);
+  }
+}
+
 void UpdateSlice(const std::vector<WeightedGradient>& gradients, size_t slice,
                  const proto::StepScalars& scalars, const Optimizer& optimizer,
-                 const StoreVersion& before, DenseStore::Draft& draft,
-                 DenseStore& store) {
+                 std::optional<float> clip_value, const StoreVersion& before,
+                 DenseStore::Draft& draft, DenseStore& store) {
   std::vector<FloatReader> readers;
   for (const WeightedGradient& gradient : gradients) {
     readers.emplace_back(&gradient.by_slice[slice]);
@@ -33,10 +44,15 @@ void UpdateSlice(const std::vector<WeightedGradient>& gradients, size_t slice,
       for (size_t r = 0; r < readers.size(); ++r) {
         const float* g = readers[r].Next(count, scratch.data());
         const float weight = gradients[r].weight;
-        if (r == 0) {
-          for (size_t i = 0; i < count; ++i) sum[i] = weight * g[i];
+        if (clip_value.has_value()) {
+          const auto clip = [c = *clip_value](float x) {
+            const float below = x > c ? c : x;
+            return below < -c ? -c : below;
+          };
+          Accumulate(r > 0, weight, g, count, clip, sum.data());
         } else {
-          for (size_t i = 0; i < count; ++i) sum[i] += weight * g[i];
+          const auto keep = [](float x) { return x; };
+          Accumulate(r > 0, weight, g, count, keep, sum.data());
         }
       }
       optimizer.Apply(count, scalars, value + at, sum.data(), slots, next + at);
@@ -50,7 +66,7 @@ void UpdateSlice(const std::vector<WeightedGradient>& gradients, size_t slice,
 void ApplyStep(const std::vector<WeightedGradient>& gradients,
                const std::vector<proto::StepScalars>& scalars,
                const std::vector<std::unique_ptr<Optimizer>>& optimizers,
-               DenseStore* store) {
+               DenseStore* store, std::optional<float> clip_value) {
   DenseStore::Draft draft = store->Reserve();
   const std::shared_ptr<const StoreVersion> before = store->newest();
   for (size_t i = 0; i < store->slices().size(); ++i) {
@@ -58,7 +74,7 @@ void ApplyStep(const std::vector<WeightedGradient>& gradients,
     if (!slice.trainable()) continue;
     const uint32_t optimizer = slice.variable.optimizer();
     UpdateSlice(gradients, i, scalars[optimizer], *optimizers[optimizer],
-                *before, draft, *store);
+                clip_value, *before, draft, *store);
   }
   store->Publish(std::move(draft));
 }

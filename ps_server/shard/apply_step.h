@@ -2,6 +2,7 @@
 #define HOLDFAST_PS_SERVER_SHARD_APPLY_STEP_H_
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "common/buffer.h"
@@ -22,13 +23,16 @@ struct WeightedGradient {
 //
 //   g = w_0 g_0 + w_1 g_1 + ...   (float32, added in the order of `gradients`)
 //
-// and then the optimizer's rule, in one pass over memory. `scalars` and
-// `optimizers` go by the index in StoredSlice::variable. `gradients` is not
-// empty and covers every trainable slice. Cannot fail.
+// and then the optimizer's rule, in one pass over memory. With a `clip_value`
+// each element of each gradient is first brought into [-clip_value,
+// clip_value]; NaN stays NaN. `scalars` and `optimizers` go by the index in
+// StoredSlice::variable. `gradients` is not empty and covers every trainable
+// slice. Cannot fail.
 void ApplyStep(const std::vector<WeightedGradient>& gradients,
                const std::vector<proto::StepScalars>& scalars,
                const std::vector<std::unique_ptr<Optimizer>>& optimizers,
-               DenseStore* store);
+               DenseStore* store,
+               std::optional<float> clip_value = std::nullopt);
 
 }  // namespace holdfast
 

@@ -1,7 +1,10 @@
 #include "ps_server/shard/apply_step.h"
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +17,7 @@ namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::FloatEq;
 
 constexpr size_t kChunk = kChunkElements;
 
@@ -64,17 +68,18 @@ class Bench {
       slice.set_size(variable.shape(0));
       placed.push_back(slice);
     }
-    std::vector<size_t> slots;
+    std::vector<std::vector<float>> slots;
     for (const proto::Optimizer& optimizer : optimizers) {
       optimizers_.push_back(MakeOptimizer(optimizer));
-      slots.push_back(optimizers_.back()->num_slots());
+      slots.push_back(optimizers_.back()->initial_slots());
       scalars_.emplace_back().set_learning_rate(optimizer.learning_rate());
     }
     store_ = *DenseStore::Create(declaration, placed, 0, slots);
   }
 
-  void Step(const std::vector<WeightedGradient>& gradients) {
-    ApplyStep(gradients, scalars_, optimizers_, store_.get());
+  void Step(const std::vector<WeightedGradient>& gradients,
+            std::optional<float> clip_value = std::nullopt) {
+    ApplyStep(gradients, scalars_, optimizers_, store_.get(), clip_value);
   }
   std::vector<float> Values(size_t slice) const {
     const Buffer read =
@@ -149,6 +154,60 @@ TEST(ApplyStepTest, RoundsTheProductBeforeItIsAdded) {
   bench.Step({{1, {Bytes(std::vector<float>(64, -(1 + 0x1p-11f)))}},
               {g, {Bytes(std::vector<float>(64, g))}}});
   EXPECT_THAT(bench.Values(0), Each(0.0f));
+}
+
+// Each element of each gradient, before it is weighted: with the bound 2
+//   {3, -3, 1, -2} -> {2, -2, 1, -2},  {-9, 5, 1.5, 2} -> {-2, 2, 1.5, 2},
+// and 0.25 of these and 0.5 of those make {-0.5, 0.5, 1, 0.5}.
+TEST(ApplyStepTest, ClipsByValueBeforeItWeights) {
+  Bench bench({Variable("w", 4, 0)}, {Sgd(1)});
+  const std::vector<WeightedGradient> gradients = {
+      {0.25f, {Bytes({3, -3, 1, -2})}}, {0.5f, {Bytes({-9, 5, 1.5f, 2})}}};
+  bench.Step(gradients, 2.0f);
+  EXPECT_THAT(bench.Values(0), ElementsAre(0.5f, -0.5f, -1, -0.5f));
+  // And without: 0.25 {3, -3, 1, -2} + 0.5 {-9, 5, 1.5, 2}
+  //                = {-3.75, 1.75, 1, 0.5}.
+  bench.Step(gradients);
+  EXPECT_THAT(bench.Values(0), ElementsAre(4.25f, -2.25f, -2, -1));
+}
+
+// Vectors have four elements or more; five are one and a rest, 67 several.
+TEST(ApplyStepTest, ClippingLeavesNanAndNothingElseBeyondTheBound) {
+  const float infinite = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const size_t size : {1, 5, 67}) {
+    for (size_t at = 0; at < size; ++at) {
+      for (const bool second : {false, true}) {
+        std::vector<float> special(size, infinite);
+        for (size_t i = at / 2; i < size; ++i) special[i] = -infinite;
+        special[at] = nan;
+        const std::vector<float> zero(size, 0);
+        Bench bench({Variable("w", static_cast<int64_t>(size), 0)}, {Sgd(1)});
+        bench.Step({{1, {Bytes(second ? zero : special)}},
+                    {1, {Bytes(second ? special : zero)}}},
+                   0.5f);
+        const std::vector<float> values = bench.Values(0);
+        for (size_t i = 0; i < size; ++i) {
+          if (i == at) {
+            EXPECT_TRUE(std::isnan(values[i])) << size << " " << i;
+          } else {
+            EXPECT_EQ(values[i], i < at / 2 ? -0.5f : 0.5f) << size << " " << i;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ApplyStepTest, SlotsBeginAsTheOptimizerSays) {
+  proto::Optimizer adagrad;
+  adagrad.set_learning_rate(1);
+  adagrad.mutable_adagrad()->set_initial_accumulator_value(7);
+  adagrad.mutable_adagrad()->set_epsilon(1);
+  Bench bench({Variable("w", 2, 1)}, {adagrad});
+  // a = 7 + 3^2 = 16;  w = 1 - 3 / (4 + 1) = 0.4.
+  bench.Step({{1, {Bytes({3, 3})}}});
+  EXPECT_THAT(bench.Values(0), Each(FloatEq(0.4f)));
 }
 
 TEST(ApplyStepTest, SlotsAndOptimizersGoByVariable) {

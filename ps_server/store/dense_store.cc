@@ -1,7 +1,6 @@
 #include "ps_server/store/dense_store.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,7 +18,7 @@ size_t StoredSlice::chunk_size(size_t chunk) const {
 absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
     const proto::Declaration& declaration,
     const std::vector<proto::Slice>& placed, uint32_t ps,
-    const std::vector<size_t>& slots_by_optimizer) {
+    const std::vector<std::vector<float>>& slots_by_optimizer) {
   auto store = std::unique_ptr<DenseStore>(new DenseStore);
   auto version = std::make_shared<StoreVersion>();
   for (const proto::Slice& place : placed) {
@@ -48,9 +47,10 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
 
     StoredSlice slice{*variable, place.begin(), place.size()};
     std::vector<std::shared_ptr<const float>> chunks;
-    const size_t num_slots =
-        slice.trainable() ? slots_by_optimizer[variable->optimizer()] : 0;
-    std::vector<std::vector<std::shared_ptr<float>>> slots(num_slots);
+    const std::vector<float> first =
+        slice.trainable() ? slots_by_optimizer[variable->optimizer()]
+                          : std::vector<float>();
+    std::vector<std::vector<std::shared_ptr<float>>> slots(first.size());
     for (size_t c = 0; c < slice.num_chunks(); ++c) {
       const size_t size = slice.chunk_size(c);
       std::shared_ptr<float> chunk = store->pool_.Take(size);
@@ -60,9 +60,9 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
           absl::MakeSpan(chunk.get(), size));
       if (!filled.ok()) return filled;
       chunks.push_back(std::move(chunk));
-      for (auto& slot : slots) {
-        slot.push_back(store->pool_.Take(size));
-        std::memset(slot.back().get(), 0, size * sizeof(float));
+      for (size_t s = 0; s < slots.size(); ++s) {
+        slots[s].push_back(store->pool_.Take(size));
+        std::fill_n(slots[s].back().get(), size, first[s]);
       }
     }
     store->by_variable_[variable->name()].push_back(store->slices_.size());

@@ -61,13 +61,13 @@ class DenseStore {
   };
 
   // Makes the slices of `placed` on ps `ps`, with their first values, as
-  // version 0, and zeroed slots: slots_by_optimizer[o] for variables of
-  // optimizer o. Errors: INVALID_ARGUMENT for a slice that does not fit its
-  // variable.
+  // version 0, and slots: for variables of optimizer o as many as
+  // slots_by_optimizer[o] has values, each filled with its value. Errors:
+  // INVALID_ARGUMENT for a slice that does not fit its variable.
   static absl::StatusOr<std::unique_ptr<DenseStore>> Create(
       const proto::Declaration& declaration,
       const std::vector<proto::Slice>& placed, uint32_t ps,
-      const std::vector<size_t>& slots_by_optimizer);
+      const std::vector<std::vector<float>>& slots_by_optimizer);
 
   const std::vector<StoredSlice>& slices() const { return slices_; }
   std::shared_ptr<const StoreVersion> newest() const { return newest_; }

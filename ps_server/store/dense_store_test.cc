@@ -57,9 +57,10 @@ std::vector<float> Newest(const DenseStore& store, size_t i) {
   return Values(store.Read(*store.newest(), i, slice.begin, slice.size));
 }
 
-std::unique_ptr<DenseStore> Make(const proto::Declaration& declaration,
-                                 const std::vector<proto::Slice>& placed,
-                                 const std::vector<size_t>& slots = {0}) {
+std::unique_ptr<DenseStore> Make(
+    const proto::Declaration& declaration,
+    const std::vector<proto::Slice>& placed,
+    const std::vector<std::vector<float>>& slots = {{}}) {
   auto store = DenseStore::Create(declaration, placed, 1, slots);
   EXPECT_TRUE(store.ok()) << store.status();
   return store.ok() ? *std::move(store) : nullptr;
@@ -67,15 +68,13 @@ std::unique_ptr<DenseStore> Make(const proto::Declaration& declaration,
 
 // A store with a variable of three chunks, the last of 5 elements, a small one,
 // and a frozen one.
-std::unique_ptr<DenseStore> MakeThree(const std::vector<size_t>& slots = {0}) {
+std::unique_ptr<DenseStore> MakeThree() {
   proto::Declaration declaration;
   AddVariable(declaration, "big", {2 * kChunkElements + 5}, 1);
   AddVariable(declaration, "small", {2, 3}, 2);
   AddVariable(declaration, "frozen", {4}, 3).set_trainable(false);
-  return Make(declaration,
-              {Place("big", 0, 2 * kChunk + 5), Place("small", 0, 6),
-               Place("frozen", 0, 4)},
-              slots);
+  return Make(declaration, {Place("big", 0, 2 * kChunk + 5),
+                            Place("small", 0, 6), Place("frozen", 0, 4)});
 }
 
 // A draft with `value` in every element.
@@ -190,7 +189,7 @@ TEST(DenseStoreTest, RefusesSlicesThatDoNotFit) {
   };
   for (const auto& c : kCases) {
     SCOPED_TRACE(c.what);
-    const auto store = DenseStore::Create(declaration, {c.place}, 1, {0});
+    const auto store = DenseStore::Create(declaration, {c.place}, 1, {{}});
     EXPECT_EQ(store.status().code(), absl::StatusCode::kInvalidArgument);
     for (const std::string& text : c.text) {
       EXPECT_THAT(std::string(store.status().message()), HasSubstr(text));
@@ -198,7 +197,7 @@ TEST(DenseStoreTest, RefusesSlicesThatDoNotFit) {
   }
   // What is placed elsewhere is not looked at.
   EXPECT_TRUE(
-      DenseStore::Create(declaration, {Place("x", 0, 1, 0)}, 1, {0}).ok());
+      DenseStore::Create(declaration, {Place("x", 0, 1, 0)}, 1, {{}}).ok());
 }
 
 TEST(DenseStoreTest, FindsTheSliceThatHoldsARange) {
@@ -284,7 +283,7 @@ TEST(DenseStoreTest, ReadsAcrossChunksWhereTheyLie) {
       << "no copy";
 }
 
-TEST(DenseStoreTest, SlotsAreZeroAndBesideTrainableChunks) {
+TEST(DenseStoreTest, SlotsBeginAsToldAndLieBesideTrainableChunks) {
   proto::Declaration declaration;
   AddVariable(declaration, "two", {kChunkElements + 3}, 1).set_optimizer(1);
   AddVariable(declaration, "none", {3}, 1);
@@ -293,15 +292,16 @@ TEST(DenseStoreTest, SlotsAreZeroAndBesideTrainableChunks) {
   const auto store = Make(
       declaration,
       {Place("two", 0, kChunk + 3), Place("none", 0, 3), Place("frozen", 0, 3)},
-      {0, 2});
+      {{}, {0.5f, 0}});
   ASSERT_NE(store, nullptr);
   for (size_t chunk = 0; chunk < 2; ++chunk) {
     ASSERT_THAT(store->slots(0, chunk), SizeIs(2));
     EXPECT_NE(store->slots(0, chunk)[0], store->slots(0, chunk)[1]);
-    for (const float* slot : store->slots(0, chunk)) {
-      const size_t size = store->slices()[0].chunk_size(chunk);
-      EXPECT_THAT(std::vector<float>(slot, slot + size), Each(0.0f));
-    }
+    const size_t size = store->slices()[0].chunk_size(chunk);
+    const float* first = store->slots(0, chunk)[0];
+    const float* second = store->slots(0, chunk)[1];
+    EXPECT_THAT(std::vector<float>(first, first + size), Each(0.5f));
+    EXPECT_THAT(std::vector<float>(second, second + size), Each(0.0f));
   }
   EXPECT_THAT(store->slots(1, 0), IsEmpty());
   EXPECT_THAT(store->slots(2, 0), IsEmpty()) << "no step changes it";
