@@ -85,6 +85,7 @@ absl::StatusOr<BatchResult> TanhClassifier::Forward(
 
   BatchResult result;
   result.examples = batch.size();
+  int64_t correct = 0;
   hidden_.resize(batch.size() * hidden_units_);
   probabilities_.resize(batch.size() * classes_);
   for (int64_t e = 0; e < batch.size(); ++e) {
@@ -111,8 +112,9 @@ absl::StatusOr<BatchResult> TanhClassifier::Forward(
     }
     for (float& value : p) value = static_cast<float>(value / sum);
     result.loss_sum += std::log(sum) - at_label;
-    result.correct += predicted == batch.labels[e] ? 1 : 0;
+    correct += predicted == batch.labels[e] ? 1 : 0;
   }
+  result.correct = correct;
   result.finite = std::isfinite(result.loss_sum);
   return result;
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -72,8 +73,11 @@ struct Download {
 struct LossSums {
   // Over the examples; natural logarithms.
   double loss = 0;
-  // Examples whose label has the greatest logit.
-  int64_t correct = 0;
+  // Examples whose class is predicted right. Absent where none is predicted.
+  std::optional<int64_t> correct;
+  // Over the examples: the mean over the outputs of |output - target|. Absent
+  // where the outputs are not compared with targets as numbers.
+  std::optional<double> absolute_error;
 };
 
 // The arithmetic behind a model. Everything that a model does to tensors goes
@@ -144,18 +148,68 @@ class Backend {
   // dy.
   virtual void ReluGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) = 0;
 
-  // Softmax and cross-entropy with one right class per example:
+  // y[i, j] = tanh(x[i, j]). y may be x.
+  virtual void Tanh(ConstMatrix x, Matrix y) = 0;
+
+  // dx[i, j] = dy[i, j] (1 - y[i, j]^2), with y of Tanh. dx may be dy.
+  virtual void TanhGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) = 0;
+
+  // y[i, j] = 1 / (1 + exp(-x[i, j])), by exp(-|x|), which cannot overflow. y
+  // may be x.
+  virtual void Sigmoid(ConstMatrix x, Matrix y) = 0;
+
+  // dx[i, j] = dy[i, j] y[i, j] (1 - y[i, j]), with y of Sigmoid. dx may be dy.
+  virtual void SigmoidGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) = 0;
+
+  // y[i, j] = s x[i, j], with s = 1 / (1 - rate) as a float32, or, with the
+  // probability `rate`, which is in [0, 1), 0: where
+  //
+  //   word j mod 4 of Philox4x32({p, p >> 32, j / 4, 0}, {key, key >> 32})
+  //
+  // (common/random.h), with p = positions[i], is below rate 2^32. The same call
+  // on dy makes dx. `positions`, one per row, are on the host and stay until
+  // what uses y has been downloaded. y may be x.
+  virtual void Dropout(ConstMatrix x, absl::Span<const int64_t> positions,
+                       uint64_t key, float rate, Matrix y) = 0;
+
+  // The losses. Each compares outputs z [m, n] with a label per example, on the
+  // host, and waits for the result. dz is the gradient of the mean loss; none
+  // is made when `gradient` is null, else [m, n], and it may be z. A loss that
+  // is not finite is no error here. The predicted class is that of the greatest
+  // output, and of equals the first, unless something else is said.
+
+  // Softmax and cross-entropy with one right class per example, labels in
+  // [0, n):
   //
   //   loss_i     = log(sum over j of exp(z[i, j])) - z[i, labels[i]]
   //   dz[i, j]   = (exp(z[i, j] - max_i) / sum_i - [j = labels[i]]) / m
-  //
-  // with logits z [m, n] and labels in [0, n) on the host. dz is the gradient
-  // of the mean loss; none is made when `gradient` is null, else [m, n], and it
-  // may be `logits`. Of equal greatest logits the first counts as the
-  // prediction. Waits for the result. A loss that is not finite is no error
-  // here.
   virtual absl::StatusOr<LossSums> SoftmaxCrossEntropy(
       ConstMatrix logits, absl::Span<const int32_t> labels,
+      Matrix* gradient) = 0;
+
+  // Sigmoid and cross-entropy of each output with a target t of 0 or 1:
+  //
+  //   t[i, j]    = labels[i], which is 0 or 1, where n is 1;
+  //                [j = labels[i]], with labels in [0, n), otherwise
+  //   loss_i     = mean over j of
+  //                max(z[i, j], 0) - z[i, j] t[i, j] + log(1 + exp(-|z[i, j]|))
+  //   dz[i, j]   = (sigmoid(z[i, j]) - t[i, j]) / (m n)
+  //
+  // Where n is 1, a logit above 0 predicts class 1, any other class 0.
+  virtual absl::StatusOr<LossSums> SigmoidCrossEntropy(
+      ConstMatrix logits, absl::Span<const int32_t> labels,
+      Matrix* gradient) = 0;
+
+  // The squared distance from a target t:
+  //
+  //   t[i, j]    = labels[i] where n is 1;
+  //                [j = labels[i]], with labels in [0, n), otherwise
+  //   loss_i     = mean over j of (z[i, j] - t[i, j])^2
+  //   dz[i, j]   = 2 (z[i, j] - t[i, j]) / (m n)
+  //
+  // Tells the absolute error. Where n is 1 no class is predicted.
+  virtual absl::StatusOr<LossSums> MeanSquaredError(
+      ConstMatrix outputs, absl::Span<const int32_t> labels,
       Matrix* gradient) = 0;
 };
 

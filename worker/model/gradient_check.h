@@ -10,10 +10,14 @@
 namespace holdfast {
 
 // Compares the gradients of `model` at `parameters` with central differences of
-// its mean loss, (f(x + h) - f(x - h)) / 2 h, element by element; and tests
-// that every trainable variable gets a gradient, once and of its size, and that
-// both passes find the same loss. For tests of models, with few parameters and
-// away from kinks of the loss.
+// its mean loss in training, (f(x + h) - f(x - h)) / 2 h, element by element;
+// and tests that every trainable variable gets a gradient, once and of its
+// size. For tests of models, with few parameters and away from kinks of the
+// loss.
+//
+// What is random in training is the same in every pass, if it follows from
+// `batch.positions` as it should. Without positions nothing is random: then
+// Evaluate must find the same loss, too.
 //
 // The losses come of float32, so that with h = `step` a difference is wrong by
 // about 1e-7 / h for rounding and h^2 for curvature: 1e-2 is a good step.

@@ -8,8 +8,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// The loss of an example x is w x^2 + b, with b not trained. It can be made to
-// lie.
+// The loss of an example x is w x^2 + b, with b not trained; in training, where
+// the example has a position, so many times that. It can be made to lie.
 class Parabola final : public Model {
  public:
   enum class Lie { kNone, kValue, kSize, kMissing, kTwice, kNotTrained, kLoss };
@@ -28,7 +28,10 @@ class Parabola final : public Model {
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       GradientSink sink) override {
     std::vector<float> gradient(lie_ == Lie::kSize ? 2 : 1);
-    for (float x : batch.inputs) gradient[0] += x * x / batch.size();
+    for (int64_t i = 0; i < batch.size(); ++i) {
+      gradient[0] +=
+          Weight(batch, i) * batch.inputs[i] * batch.inputs[i] / batch.size();
+    }
     if (lie_ == Lie::kValue) gradient[0] *= 1.01f;
     if (lie_ != Lie::kMissing) sink(0, gradient);
     if (lie_ == Lie::kTwice) sink(0, gradient);
@@ -39,18 +42,24 @@ class Parabola final : public Model {
   absl::StatusOr<BatchResult> Evaluate(
       absl::Span<const absl::Span<const float>> parameters,
       const Batch& batch) override {
-    BatchResult result = Loss(parameters, batch);
+    BatchResult result = Loss(parameters, {batch.inputs, batch.labels});
     if (lie_ == Lie::kLoss) result.loss_sum += 1;
     return result;
   }
 
  private:
+  static float Weight(const Batch& batch, int64_t i) {
+    return batch.positions.empty() ? 1 : batch.positions[i];
+  }
+
   static BatchResult Loss(absl::Span<const absl::Span<const float>> parameters,
                           const Batch& batch) {
     BatchResult result;
     result.examples = batch.size();
-    for (float x : batch.inputs) {
-      result.loss_sum += double{parameters[0][0]} * x * x + parameters[1][0];
+    for (int64_t i = 0; i < batch.size(); ++i) {
+      const double x = batch.inputs[i];
+      result.loss_sum +=
+          Weight(batch, i) * (parameters[0][0] * x * x + parameters[1][0]);
     }
     return result;
   }
@@ -79,6 +88,22 @@ TEST(GradientCheckTest, FindsWhatIsWrong) {
   EXPECT_THAT(check(Lie::kNotTrained).message(),
               HasSubstr("variable \"b\": has 1 gradients"));
   EXPECT_THAT(check(Lie::kLoss).message(), HasSubstr("finds the loss"));
+}
+
+TEST(GradientCheckTest, IsOfTheLossInTraining) {
+  const std::vector<float> inputs = {1, 2};
+  const std::vector<int32_t> labels = {0, 0};
+  const std::vector<int64_t> positions = {3, 1};
+  const auto check = [&](Parabola::Lie lie) {
+    Parabola model(lie);
+    return CheckGradients(&model, {{3}, {5}}, {inputs, labels, positions});
+  };
+  EXPECT_EQ(check(Parabola::Lie::kNone), absl::OkStatus());
+  // (3 x 1 + 1 x 4) / 2, and what the lie makes of it.
+  EXPECT_THAT(
+      check(Parabola::Lie::kValue).message(),
+      HasSubstr("has the gradient 3.535, the difference of losses gives "
+                "3.5"));
 }
 
 }  // namespace

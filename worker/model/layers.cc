@@ -16,7 +16,8 @@ class Flatten final : public Layer {
  public:
   Flatten(Backend* backend, int64_t size) : Layer(backend, {size}, {}) {}
 
-  absl::StatusOr<ConstMatrix> Forward(absl::Span<const ConstMatrix>,
+  absl::StatusOr<ConstMatrix> Forward(const Pass&,
+                                      absl::Span<const ConstMatrix>,
                                       ConstMatrix x) override {
     return x;
   }
@@ -28,29 +29,84 @@ class Flatten final : public Layer {
   }
 };
 
-// y = max(x, 0); dx = dy where y > 0, else 0.
-class Relu final : public Layer {
+// A function of each element by itself, whose derivative follows from its
+// value: members of Backend that make y of x, and dx of y and dy, in place.
+template <auto function, auto gradient>
+class Elementwise final : public Layer {
  public:
-  Relu(Backend* backend, absl::Span<const int64_t> shape)
+  Elementwise(Backend* backend, absl::Span<const int64_t> shape)
       : Layer(backend, {shape.begin(), shape.end()}, {}) {}
 
-  absl::StatusOr<ConstMatrix> Forward(absl::Span<const ConstMatrix>,
+  absl::StatusOr<ConstMatrix> Forward(const Pass&,
+                                      absl::Span<const ConstMatrix>,
                                       ConstMatrix x) override {
     absl::Status status = backend_->Reserve(x.size(), &output_);
     if (!status.ok()) return status;
     const Matrix y = output_.View(x.rows, x.cols);
-    backend_->Relu(x, y);
+    (backend_->*function)(x, y);
     return y;
   }
 
   absl::StatusOr<Matrix> Backward(absl::Span<const ConstMatrix>, ConstMatrix,
                                   ConstMatrix y, Matrix dy, bool want_dx,
                                   GradientSink) override {
-    if (want_dx) backend_->ReluGradient(y, dy, dy);
+    if (want_dx) (backend_->*gradient)(y, dy, dy);
     return dy;
   }
 
  private:
+  DeviceBuffer output_;
+};
+
+using Relu = Elementwise<&Backend::Relu, &Backend::ReluGradient>;
+using Tanh = Elementwise<&Backend::Tanh, &Backend::TanhGradient>;
+using Sigmoid = Elementwise<&Backend::Sigmoid, &Backend::SigmoidGradient>;
+
+// y = x, or in training y = mask x and dx = mask dy, with a mask that is not
+// kept but made again.
+class Dropout final : public Layer {
+ public:
+  Dropout(Backend* backend, absl::Span<const int64_t> shape,
+          const std::string& name, float rate, uint64_t key)
+      : Layer(backend, {shape.begin(), shape.end()}, {}),
+        name_(name),
+        rate_(rate),
+        key_(key) {}
+
+  absl::StatusOr<ConstMatrix> Forward(const Pass& pass,
+                                      absl::Span<const ConstMatrix>,
+                                      ConstMatrix x) override {
+    if (!pass.training || rate_ == 0) return x;
+    if (pass.positions.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "layer \"", name_,
+          "\": which values are dropped in training follows ",
+          "from the examples' places in the training stream, but the batch ",
+          "has no positions"));
+    }
+    absl::Status status = backend_->Reserve(x.size(), &output_);
+    if (!status.ok()) return status;
+    const Matrix y = output_.View(x.rows, x.cols);
+    positions_ = pass.positions;
+    backend_->Dropout(x, positions_, key_, rate_, y);
+    return y;
+  }
+
+  absl::StatusOr<Matrix> Backward(absl::Span<const ConstMatrix>, ConstMatrix,
+                                  ConstMatrix, Matrix dy, bool want_dx,
+                                  GradientSink) override {
+    if (want_dx && rate_ > 0) {
+      backend_->Dropout(dy, positions_, key_, rate_, dy);
+    }
+    return dy;
+  }
+
+ private:
+  const std::string name_;
+  const float rate_;
+  const uint64_t key_;
+  // Of the pass under way.
+  absl::Span<const int64_t> positions_;
   DeviceBuffer output_;
 };
 
@@ -64,7 +120,8 @@ class Dense final : public Layer {
         inputs_(inputs),
         units_(units) {}
 
-  absl::StatusOr<ConstMatrix> Forward(absl::Span<const ConstMatrix> parameters,
+  absl::StatusOr<ConstMatrix> Forward(const Pass&,
+                                      absl::Span<const ConstMatrix> parameters,
                                       ConstMatrix x) override {
     absl::Status status = backend_->Reserve(x.rows * units_, &output_);
     if (!status.ok()) return status;
@@ -163,11 +220,24 @@ absl::StatusOr<std::unique_ptr<Layer>> CreateDense(
   return std::make_unique<Dense>(backend, inputs, units, std::move(variables));
 }
 
+absl::StatusOr<std::unique_ptr<Layer>> CreateDropout(
+    const proto::Layer::Dropout& config, const std::string& name,
+    absl::Span<const int64_t> input_shape, uint64_t key, Backend* backend) {
+  // Not a number is wrong too.
+  if (!(config.rate() >= 0 && config.rate() < 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("layer \"", name, "\": rate is ", config.rate(),
+                     ", but must be 0 to below 1"));
+  }
+  return std::make_unique<Dropout>(backend, input_shape, name, config.rate(),
+                                   key);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Layer>> CreateLayer(
     const proto::Layer& config, const std::string& name,
-    absl::Span<const int64_t> input_shape, Backend* backend) {
+    absl::Span<const int64_t> input_shape, uint64_t key, Backend* backend) {
   int64_t size = 1;
   for (int64_t dimension : input_shape) {
     if (dimension < 1 || dimension > kMaxDimension / size) {
@@ -185,6 +255,12 @@ absl::StatusOr<std::unique_ptr<Layer>> CreateLayer(
       return CreateDense(config.dense(), name, input_shape, backend);
     case proto::Layer::kRelu:
       return std::make_unique<Relu>(backend, input_shape);
+    case proto::Layer::kTanh:
+      return std::make_unique<Tanh>(backend, input_shape);
+    case proto::Layer::kSigmoid:
+      return std::make_unique<Sigmoid>(backend, input_shape);
+    case proto::Layer::kDropout:
+      return CreateDropout(config.dropout(), name, input_shape, key, backend);
     case proto::Layer::KIND_NOT_SET:
       break;
   }

@@ -17,6 +17,14 @@
 
 namespace holdfast {
 
+// What a layer may have to know of the pass that it is part of.
+struct Pass {
+  // Whether gradients are computed.
+  bool training = false;
+  // Of the batch. Stays until the pass is over.
+  absl::Span<const int64_t> positions;
+};
+
 // One function in a Sequential, with its part of the variables. Shapes are
 // those of one example; as matrices, tensors have an example per row.
 //
@@ -38,11 +46,14 @@ class Layer {
 
   // The layer's value at `x` [examples, inputs], under `parameters`, one for
   // each of variables(). [examples, outputs]; it stays until the next
-  // Forward(). Errors: those of the backend.
+  // Forward(). Errors: those of the backend; INVALID_ARGUMENT, with the layer's
+  // name, when the pass lacks what the layer needs.
   virtual absl::StatusOr<ConstMatrix> Forward(
-      absl::Span<const ConstMatrix> parameters, ConstMatrix x) = 0;
+      const Pass& pass, absl::Span<const ConstMatrix> parameters,
+      ConstMatrix x) = 0;
 
-  // The chain rule. From `x` and `y`, of the last Forward(), and `dy`, the
+  // The chain rule. From `x` and `y`, of the last Forward(), whose pass was a
+  // training pass and is still under way, and `dy`, the
   // gradient of the mean loss by y, makes the gradients by the variables, for
   // `sink` in reverse order of variables() and each as early as possible, and
   // then, if `want_dx`, that by x, which it returns. dy may be overwritten.
@@ -66,12 +77,13 @@ class Layer {
 };
 
 // The layer that `config` tells of, for examples of `input_shape`, by the name
-// `name`. `backend` must outlive it.
+// `name`. What is random in it follows from `key`, which is its own. `backend`
+// must outlive it.
 // Errors: INVALID_ARGUMENT, with the layer's name, when it cannot take such
-// examples.
+// examples, or its config is not in order.
 absl::StatusOr<std::unique_ptr<Layer>> CreateLayer(
     const proto::Layer& config, const std::string& name,
-    absl::Span<const int64_t> input_shape, Backend* backend);
+    absl::Span<const int64_t> input_shape, uint64_t key, Backend* backend);
 
 }  // namespace holdfast
 

@@ -39,6 +39,12 @@ absl::Status CheckBatch(const Batch& batch, int64_t example_size,
         batch.size(), " examples; the model takes ", example_size,
         " values for each"));
   }
+  if (!batch.positions.empty() &&
+      batch.positions.size() != batch.labels.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the batch has ", batch.positions.size(),
+                     " positions for ", batch.size(), " examples"));
+  }
   for (int64_t i = 0; i < batch.size(); ++i) {
     if (batch.labels[i] < 0 || batch.labels[i] >= num_classes) {
       return absl::InvalidArgumentError(absl::StrCat(

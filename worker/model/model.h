@@ -4,6 +4,7 @@
 #define HOLDFAST_WORKER_MODEL_MODEL_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -20,8 +21,12 @@ struct BatchResult {
   int64_t examples = 0;
   // Sum of the examples' losses.
   double loss_sum = 0;
-  // Examples that were predicted right; 0 where the model predicts no class.
-  int64_t correct = 0;
+  // Examples whose class was predicted right. A model tells it always or, where
+  // it predicts no class, never.
+  std::optional<int64_t> correct;
+  // Sum of the examples' mean distances, over the outputs, of output and
+  // target. A model tells it always or, where it predicts no number, never.
+  std::optional<double> absolute_error_sum;
   // Whether the loss is a number. Where it is not, no gradient was made, and
   // the worker contributes nothing to the step.
   bool finite = true;
@@ -47,7 +52,9 @@ class Model {
 
   // Computes the gradient of the mean loss over `batch`, at least one example,
   // at `parameters`: values of the variables in the order of Variables(),
-  // row-major.
+  // row-major. What is random in it follows from the job's seed and from
+  // `batch.positions`, so that it is the same in whatever batch an example
+  // comes, and on whichever worker.
   //
   // Calls `sink` once for each trainable variable, from this thread, as soon as
   // its gradient is ready, while the rest of the backward pass is still to
@@ -62,7 +69,7 @@ class Model {
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       GradientSink sink) = 0;
 
-  // The forward pass alone.
+  // The forward pass alone, without anything random.
   virtual absl::StatusOr<BatchResult> Evaluate(
       absl::Span<const absl::Span<const float>> parameters,
       const Batch& batch) = 0;
@@ -76,7 +83,7 @@ absl::Status CheckParameters(
     absl::Span<const absl::Span<const float>> parameters);
 
 // Tests that `batch` has at least one example, `example_size` values for each,
-// and labels in [0, num_classes).
+// labels in [0, num_classes), and positions for all examples or for none.
 // Errors: INVALID_ARGUMENT with the example's place in the batch.
 absl::Status CheckBatch(const Batch& batch, int64_t example_size,
                         int64_t num_classes);

@@ -39,6 +39,13 @@ TEST(CheckBatchTest, WantsInputsAndLabelsThatFit) {
   EXPECT_THAT(CheckBatch({inputs, labels}, 3, 2).message(),
               HasSubstr("example 1 of the batch has the label 2; the model "
                         "knows the classes 0 to 1"));
+  const std::vector<int64_t> positions = {8, 9, 10};
+  EXPECT_TRUE(
+      CheckBatch({inputs, labels, absl::MakeConstSpan(positions).first(2)}, 3,
+                 3)
+          .ok());
+  EXPECT_THAT(CheckBatch({inputs, labels, positions}, 3, 3).message(),
+              HasSubstr("the batch has 3 positions for 2 examples"));
   const std::vector<int32_t> negative = {-1, 0};
   EXPECT_THAT(CheckBatch({inputs, negative}, 3, 2).message(),
               HasSubstr("example 0 of the batch has the label -1"));

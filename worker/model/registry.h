@@ -25,6 +25,9 @@ struct ModelContext {
   std::vector<int64_t> example_shape;
   // Labels are below it, where the data tell.
   std::optional<int64_t> num_classes;
+  // The job's: what is random in training follows from it (Model). All workers
+  // have the same.
+  uint64_t seed = 0;
   // The arithmetic that the worker was told to use, for a model that wants it.
   // It outlives the model.
   Backend* backend = nullptr;
@@ -61,7 +64,7 @@ class ModelRegistry {
 // ModelRegistry::Create.
 absl::StatusOr<std::unique_ptr<Model>> CreateModel(
     const proto::Model& config, absl::Span<const int64_t> example_shape,
-    std::optional<int64_t> num_classes, Backend* backend,
+    std::optional<int64_t> num_classes, uint64_t seed, Backend* backend,
     const ModelRegistry& registry);
 
 }  // namespace holdfast

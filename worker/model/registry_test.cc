@@ -36,7 +36,8 @@ proto::Model Parse(const std::string& text) {
 class RegistryTest : public ::testing::Test {
  protected:
   absl::StatusOr<std::unique_ptr<Model>> Create(const std::string& text) {
-    return CreateModel(Parse(text), {28, 28}, 10, backend_.get(), registry_);
+    return CreateModel(Parse(text), {28, 28}, 10, /*seed=*/5, backend_.get(),
+                       registry_);
   }
 
   std::unique_ptr<CpuBackend> backend_ = *CpuBackend::Create({});
@@ -63,6 +64,7 @@ TEST_F(RegistryTest, MakesARegisteredModelFromItsContext) {
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_THAT(given.example_shape, ElementsAre(28, 28));
   EXPECT_EQ(given.num_classes, 10);
+  EXPECT_EQ(given.seed, 5u);
   EXPECT_EQ(given.backend, backend_.get());
   EXPECT_THAT(given.options,
               ElementsAre(Pair("depth", "3"), Pair("width", "12")));
@@ -118,7 +120,7 @@ TEST_F(RegistryTest, MakesASequential) {
               )pb")
                   .status()
                   .message(),
-              HasSubstr("9 logits; the data have 10 classes"));
+              HasSubstr("9 classes apart; the data have 10 classes"));
 }
 
 TEST_F(RegistryTest, RefusesAModelOfNoKind) {

@@ -1,11 +1,13 @@
 #include "worker/model/sequential.h"
 
+#include <array>
 #include <cmath>
 #include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/job_file.h"
+#include "common/random.h"
 #include "common/shape.h"
 
 namespace holdfast {
@@ -25,11 +27,21 @@ absl::Status CheckDistinct(const std::vector<std::string>& names) {
   return absl::OkStatus();
 }
 
+// Of what is random in the layer with this place in the sequence.
+uint64_t KeyOfLayer(uint64_t seed, uint32_t layer) {
+  // Keeps these keys apart from other uses of Philox under one seed ("laye").
+  constexpr uint32_t kPurpose = 0x6c617965;
+  const std::array<uint32_t, 4> bits = Philox4x32(
+      {layer, 0, 0, kPurpose},
+      {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  return uint64_t{bits[1]} << 32 | bits[0];
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Sequential>> Sequential::Create(
     const proto::Sequential& config, absl::Span<const int64_t> example_shape,
-    std::optional<int64_t> num_classes, Backend* backend) {
+    std::optional<int64_t> num_classes, uint64_t seed, Backend* backend) {
   const std::vector<std::string> names = LayerNames(config);
   if (absl::Status distinct = CheckDistinct(names); !distinct.ok()) {
     return distinct;
@@ -37,18 +49,17 @@ absl::StatusOr<std::unique_ptr<Sequential>> Sequential::Create(
   if (names.empty()) {
     return absl::InvalidArgumentError("the model has no layers");
   }
-  if (!config.loss().has_softmax_cross_entropy()) {
-    return absl::InvalidArgumentError("the model has no loss");
-  }
+  const absl::StatusOr<Loss> loss = Loss::Create(config.loss());
+  if (!loss.ok()) return loss.status();
 
   const absl::StatusOr<int64_t> example_size = NumElements(example_shape);
   if (!example_size.ok()) return example_size.status();
 
-  std::unique_ptr<Sequential> model(new Sequential(backend));
+  std::unique_ptr<Sequential> model(new Sequential(backend, *loss));
   std::vector<int64_t> shape(example_shape.begin(), example_shape.end());
   for (int i = 0; i < config.layers_size(); ++i) {
-    absl::StatusOr<std::unique_ptr<Layer>> layer =
-        CreateLayer(config.layers(i), names[i], shape, backend);
+    absl::StatusOr<std::unique_ptr<Layer>> layer = CreateLayer(
+        config.layers(i), names[i], shape, KeyOfLayer(seed, i), backend);
     if (!layer.ok()) return layer.status();
     shape = (*layer)->output_shape();
     const std::vector<proto::Variable>& variables = (*layer)->variables();
@@ -65,16 +76,16 @@ absl::StatusOr<std::unique_ptr<Sequential>> Sequential::Create(
   if (shape.size() != 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("layer \"", names.back(), "\", the last, gives the shape ",
-                     ShapeString(shape),
-                     "; softmax cross-entropy takes a vector of logits"));
+                     ShapeString(shape), "; the loss takes a vector"));
   }
-  if (num_classes.has_value() && shape[0] < *num_classes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("layer \"", names.back(), "\", the last, gives ", shape[0],
-                     " logits; the data have ", *num_classes, " classes"));
+  model->num_classes_ = loss->NumClasses(shape[0]);
+  if (num_classes.has_value() && model->num_classes_ < *num_classes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "layer \"", names.back(), "\", the last, gives the shape ",
+        ShapeString(shape), ", by which the loss tells ", model->num_classes_,
+        " classes apart; the data have ", *num_classes, " classes"));
   }
   model->example_size_ = *example_size;
-  model->num_logits_ = shape[0];
   model->parameter_staging_.resize(model->variables_.size());
   model->parameters_.resize(model->variables_.size());
   model->values_.resize(model->layers_.size() + 1);
@@ -136,7 +147,7 @@ absl::StatusOr<BatchResult> Sequential::RunForward(
     Matrix* gradient) {
   absl::Status status = CheckParameters(variables_, parameters);
   if (!status.ok()) return status;
-  status = CheckBatch(batch, example_size_, num_logits_);
+  status = CheckBatch(batch, example_size_, num_classes_);
   if (!status.ok()) return status;
 
   for (size_t i = 0; i < variables_.size(); ++i) {
@@ -153,22 +164,28 @@ absl::StatusOr<BatchResult> Sequential::RunForward(
       batch.inputs, batch.size(), example_size_, &input_staging_);
   if (!input.ok()) return input.status();
   values_[0] = *input;
+  const Pass pass = {/*training=*/gradient != nullptr, batch.positions};
   for (size_t i = 0; i < layers_.size(); ++i) {
     const absl::StatusOr<ConstMatrix> value =
-        layers_[i]->Forward(ParametersOf(i), values_[i]);
+        layers_[i]->Forward(pass, ParametersOf(i), values_[i]);
     if (!value.ok()) return value.status();
     values_[i + 1] = *value;
   }
   if (gradient != nullptr) {
     status = backend_->Reserve(values_.back().size(), &loss_gradient_);
     if (!status.ok()) return status;
-    *gradient = loss_gradient_.View(batch.size(), num_logits_);
+    *gradient = loss_gradient_.View(batch.size(), values_.back().cols);
   }
-  const absl::StatusOr<LossSums> loss =
-      backend_->SoftmaxCrossEntropy(values_.back(), batch.labels, gradient);
-  if (!loss.ok()) return loss.status();
-  return BatchResult{batch.size(), loss->loss, loss->correct,
-                     std::isfinite(loss->loss)};
+  const absl::StatusOr<LossSums> sums =
+      loss_.Compute(backend_, values_.back(), batch.labels, gradient);
+  if (!sums.ok()) return sums.status();
+  BatchResult result;
+  result.examples = batch.size();
+  result.loss_sum = sums->loss;
+  result.correct = sums->correct;
+  result.absolute_error_sum = sums->absolute_error;
+  result.finite = std::isfinite(sums->loss);
+  return result;
 }
 
 absl::Span<const ConstMatrix> Sequential::ParametersOf(int layer) const {

@@ -13,6 +13,7 @@
 #include "proto/job.pb.h"
 #include "worker/backend/backend.h"
 #include "worker/model/layers.h"
+#include "worker/model/losses.h"
 #include "worker/model/model.h"
 
 namespace holdfast {
@@ -25,13 +26,15 @@ namespace holdfast {
 class Sequential final : public Model {
  public:
   // Makes the model for examples of `example_shape`. `num_classes`, where the
-  // data tell it, is what the labels are below. `backend` must outlive the
-  // model. Errors: INVALID_ARGUMENT, with the layer's name, when layers do not
-  // fit one another, the examples, the loss or the classes, when two have the
-  // same name, or when nothing is there to train.
+  // data tell it, is what the labels are below. What is random in training
+  // follows from `seed`, the layer's place in the sequence, the example's place
+  // in the training stream, and the element. `backend` must outlive the model.
+  // Errors: INVALID_ARGUMENT, with the layer's name, when layers do not fit one
+  // another, the examples, the loss or the classes, when two have the same
+  // name, or when nothing is there to train.
   static absl::StatusOr<std::unique_ptr<Sequential>> Create(
       const proto::Sequential& config, absl::Span<const int64_t> example_shape,
-      std::optional<int64_t> num_classes, Backend* backend);
+      std::optional<int64_t> num_classes, uint64_t seed, Backend* backend);
 
   std::vector<proto::Variable> Variables() const override { return variables_; }
   absl::StatusOr<BatchResult> ComputeGradients(
@@ -42,10 +45,11 @@ class Sequential final : public Model {
       const Batch& batch) override;
 
  private:
-  explicit Sequential(Backend* backend) : backend_(backend) {}
+  Sequential(Backend* backend, Loss loss) : backend_(backend), loss_(loss) {}
 
-  // Tests and uploads what a pass needs, and runs the layers. Makes the loss's
-  // gradient by the logits when `gradient` is not null.
+  // Tests and uploads what a pass needs, and runs the layers. A pass that makes
+  // the loss's gradient by the outputs, where `gradient` is not null, is a
+  // training pass.
   absl::StatusOr<BatchResult> RunForward(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       Matrix* gradient);
@@ -53,6 +57,7 @@ class Sequential final : public Model {
   absl::Span<const ConstMatrix> ParametersOf(int layer) const;
 
   Backend* const backend_;
+  const Loss loss_;
   std::vector<std::unique_ptr<Layer>> layers_;
   // Of all layers, in order, and the place of each layer's first.
   std::vector<proto::Variable> variables_;
@@ -60,7 +65,8 @@ class Sequential final : public Model {
   // The first layer with variables, where the backward pass ends.
   int first_trained_layer_ = 0;
   int64_t example_size_ = 0;
-  int64_t num_logits_ = 0;
+  // Labels are below it.
+  int64_t num_classes_ = 0;
 
   // Of the pass under way, kept for their memory.
   struct Sending {

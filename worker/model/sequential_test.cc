@@ -11,6 +11,7 @@
 #include <limits>
 #include <new>
 
+#include "absl/strings/str_cat.h"
 #include "common/random.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/model/gradient_check.h"
@@ -45,6 +46,9 @@ void operator delete(void* memory, std::align_val_t) noexcept {
 namespace holdfast {
 namespace {
 
+using ::testing::AnyOf;
+using ::testing::Contains;
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -95,20 +99,25 @@ std::vector<absl::Span<const float>> Spans(const Tensors& tensors) {
 struct Examples {
   Examples(int64_t size, int64_t example_size, int num_classes)
       : inputs(RandomValues(size * example_size, 1.0f, 7)) {
-    for (int64_t i = 0; i < size; ++i) labels.push_back(i * 7 % num_classes);
+    for (int64_t i = 0; i < size; ++i) {
+      labels.push_back(i * 7 % num_classes);
+      positions.push_back(1000 + i);
+    }
   }
   Batch batch() const { return {inputs, labels}; }
+  Batch training_batch() const { return {inputs, labels, positions}; }
 
   std::vector<float> inputs;
   std::vector<int32_t> labels;
+  std::vector<int64_t> positions;
 };
 
 class SequentialTest : public ::testing::Test {
  protected:
   absl::StatusOr<std::unique_ptr<Sequential>> Create(
       const proto::Sequential& config, std::vector<int64_t> shape,
-      std::optional<int64_t> num_classes = std::nullopt) {
-    return Sequential::Create(config, shape, num_classes, backend_.get());
+      std::optional<int64_t> num_classes = std::nullopt, uint64_t seed = 0) {
+    return Sequential::Create(config, shape, num_classes, seed, backend_.get());
   }
 
   std::unique_ptr<Sequential> MakeMlp(const std::vector<int>& units,
@@ -124,6 +133,31 @@ class SequentialTest : public ::testing::Test {
         Create(Parse(text), std::move(shape), num_classes).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
+  }
+
+  // For vectors of so many inputs.
+  std::unique_ptr<Sequential> Make(const std::string& text, int64_t inputs,
+                                   uint64_t seed = 0) {
+    auto model = Create(Parse(text), {inputs}, std::nullopt, seed);
+    EXPECT_TRUE(model.ok()) << model.status();
+    return *std::move(model);
+  }
+
+  // What the layers make, in training, of 64 ones in the example at
+  // `position`. By the gradient of a dense layer's kernel, at 0: the output is
+  // 0, its target 1, so that dz = -2 and dW = -2 y.
+  std::vector<float> InTraining(const std::string& layers, uint64_t seed,
+                                int64_t position) {
+    const auto model = Make(layers +
+                                "layers { dense { units: 1 use_bias: false } }"
+                                "loss { mean_squared_error {} }",
+                            64, seed);
+    const std::vector<float> ones(64, 1);
+    std::vector<float> y =
+        Gradients(model.get(), {std::vector<float>(64, 0)},
+                  {ones, {1}, absl::MakeConstSpan(&position, 1)})[0];
+    for (float& value : y) value /= -2;
+    return y;
   }
 
   // The gradients, by variable.
@@ -273,11 +307,36 @@ TEST_F(SequentialTest, ErrorsAtCreationNameTheLayer) {
               HasSubstr("layer \"flatten\": its input has the shape [0]"));
   EXPECT_THAT(CreateError("layers { name: 'x' }" + loss, {4}),
               HasSubstr("layer \"x\" has no kind"));
-  EXPECT_THAT(CreateError("layers { dense { units: 9 } }" + loss, {4}, 10),
-              HasSubstr("layer \"dense\", the last, gives 9 logits; the data "
-                        "have 10 classes"));
+  EXPECT_THAT(
+      CreateError("layers { dense { units: 9 } }" + loss, {4}, 10),
+      HasSubstr("layer \"dense\", the last, gives the shape [9], by which "
+                "the loss tells 9 classes apart; the data have 10 "
+                "classes"));
   EXPECT_THAT(CreateError("layers { relu {} }" + loss, {2, 2}),
               HasSubstr("nothing to train"));
+  EXPECT_THAT(CreateError("layers { dense { units: 3 } }"
+                          "layers { dropout { rate: 1 } }" +
+                              loss,
+                          {4}),
+              HasSubstr("layer \"dropout\": rate is 1, but must be 0 to below "
+                        "1"));
+  EXPECT_THAT(CreateError("layers { dropout { rate: -0.5 } }" + loss, {4}),
+              HasSubstr("rate is -0.5"));
+  EXPECT_THAT(CreateError("layers { dropout { rate: nan } }" + loss, {4}),
+              HasSubstr("rate is nan"));
+  EXPECT_THAT(CreateError("layers { dense { units: 1 } }"
+                          "loss { sigmoid_cross_entropy {} }",
+                          {4}, 3),
+              HasSubstr("layer \"dense\", the last, gives the shape [1], by "
+                        "which the loss tells 2 classes apart; the data have 3 "
+                        "classes"));
+  for (const char* name : {"sigmoid_cross_entropy", "mean_squared_error"}) {
+    EXPECT_THAT(
+        CreateError(absl::StrCat("layers { dense { units: 9 } } loss { ", name,
+                                 " {} }"),
+                    {4}, 10),
+        HasSubstr("tells 9 classes apart; the data have 10 classes"));
+  }
   EXPECT_THAT(CreateError(loss, {4}), HasSubstr("no layers"));
   EXPECT_THAT(CreateError("layers { dense { units: 2 } }", {4}),
               HasSubstr("no loss"));
@@ -362,6 +421,242 @@ TEST_F(SequentialTest, AgreesWithFiniteDifferences) {
   EXPECT_EQ(CheckGradients(model->get(), RandomParameters(**model),
                            examples.batch(), /*step=*/2e-3f),
             absl::OkStatus());
+}
+
+// Every layer and every loss, with one output and with several, in batches of
+// one example and of more.
+TEST_F(SequentialTest, EveryKindAgreesWithFiniteDifferences) {
+  for (const std::string loss :
+       {"softmax_cross_entropy", "sigmoid_cross_entropy",
+        "mean_squared_error"}) {
+    for (const int units : {1, 3}) {
+      for (const int64_t examples : {1, 5}) {
+        const auto model =
+            Make(absl::StrCat("layers { dense { units: 6 } }"
+                              "layers { tanh {} }"
+                              "layers { dense { units: 5 use_bias: false } }"
+                              "layers { sigmoid {} }"
+                              "layers { dense { units: ",
+                              units, " } } loss { ", loss, " {} }"),
+                 4);
+        const int classes =
+            units == 1 && loss != "softmax_cross_entropy" ? 2 : units;
+        EXPECT_EQ(CheckGradients(model.get(), RandomParameters(*model),
+                                 Examples(examples, 4, classes).batch()),
+                  absl::OkStatus())
+            << loss << " of " << units << ", " << examples << " examples";
+      }
+    }
+  }
+}
+
+// An activation at the end, and dropout at both ends and between: the mask is
+// the same in every pass.
+TEST_F(SequentialTest, DropoutAgreesWithFiniteDifferences) {
+  const auto model = Make(R"pb(
+                            layers { dropout { rate: 0.25 } }
+                            layers { dense { units: 8 } }
+                            layers { tanh {} }
+                            layers { dropout { rate: 0.5 } }
+                            layers { dropout { rate: 0 } }
+                            layers { dense { units: 3 } }
+                            layers { sigmoid {} }
+                            layers { dropout { rate: 0.25 } }
+                            loss { mean_squared_error {} }
+                          )pb",
+                          6);
+  const Tensors parameters = RandomParameters(*model);
+  const Examples examples(5, 6, 3);
+  EXPECT_EQ(CheckGradients(model.get(), parameters, examples.training_batch()),
+            absl::OkStatus());
+  // So that something was dropped.
+  const auto in_training =
+      model->ComputeGradients(Spans(parameters), examples.training_batch(),
+                              [](int, absl::Span<const float>) {});
+  const auto in_evaluation =
+      model->Evaluate(Spans(parameters), examples.batch());
+  ASSERT_TRUE(in_training.ok() && in_evaluation.ok());
+  EXPECT_NE(in_training->loss_sum, in_evaluation->loss_sum);
+}
+
+TEST_F(SequentialTest, DropoutFollowsSeedLayerAndPosition) {
+  const std::string dropout = "layers { dropout { rate: 0.5 } }";
+  const std::vector<float> y = InTraining(dropout, 7, 3);
+  EXPECT_THAT(y, Contains(0));
+  EXPECT_THAT(y, Contains(2));
+  EXPECT_THAT(y, Each(AnyOf(0, 2)));
+  EXPECT_EQ(InTraining(dropout, 7, 3), y);
+  EXPECT_NE(InTraining(dropout, 8, 3), y);
+  EXPECT_NE(InTraining(dropout, 7 + (uint64_t{1} << 32), 3), y);
+  EXPECT_NE(InTraining(dropout, 7, 4), y);
+  // In the second layer; relu leaves ones as they are.
+  EXPECT_NE(InTraining("layers { relu {} }" + dropout, 7, 3), y);
+  // The place counts, not the name.
+  EXPECT_EQ(InTraining("layers { name: 'other' dropout { rate: 0.5 } }", 7, 3),
+            y);
+  // The masks of two layers are independent: what neither drops is fourfold.
+  const std::vector<float> twice = InTraining(dropout + dropout, 7, 3);
+  EXPECT_THAT(twice, Contains(4));
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_TRUE(twice[i] == 0 || (twice[i] == 4 && y[i] == 2)) << i;
+  }
+  EXPECT_NE(twice, y);
+}
+
+// A known answer, so that a job's masks stay what they are: Philox4x32 of
+// ({position, 0, element / 4, 0}, key) in words below 2^31, with the key that
+// is the first two words of ({layer, 0, 0, 0x6c617965}, seed).
+TEST_F(SequentialTest, DropoutIsAsDocumented) {
+  const auto words = Philox4x32({1, 0, 0, 0x6c617965}, {7, 9});
+  std::vector<float> expected;
+  for (uint32_t block = 0; block < 16; ++block) {
+    for (const uint32_t word :
+         Philox4x32({3, 5, block, 0}, {words[0], words[1]})) {
+      expected.push_back(word < 0x80000000 ? 0 : 2);
+    }
+  }
+  EXPECT_EQ(InTraining("layers { relu {} } layers { dropout { rate: 0.5 } }",
+                       uint64_t{9} << 32 | 7, int64_t{5} << 32 | 3),
+            expected);
+}
+
+// The gradient of the mean over a batch is the mean over its examples, whose
+// values, small integers, are exact; the masks do not depend on the rest of the
+// batch.
+TEST_F(SequentialTest, DropoutIsTheSameHoweverTheBatchIsCut) {
+  const std::string dropout = "layers { dropout { rate: 0.5 } }";
+  const auto model = Make(dropout +
+                              "layers { dense { units: 1 use_bias: false } }"
+                              "loss { mean_squared_error {} }",
+                          64, 7);
+  const std::vector<int64_t> positions = {3, 100, 4, 99};
+  const std::vector<float> ones(4 * 64, 1);
+  const std::vector<int32_t> labels(4, 1);
+  std::vector<float> sum(64);
+  for (const int64_t position : positions) {
+    const std::vector<float> y = InTraining(dropout, 7, position);
+    for (int i = 0; i < 64; ++i) sum[i] += y[i];
+  }
+  for (float& value : sum) value *= -2.0f / 4;
+  EXPECT_EQ(Gradients(model.get(), {std::vector<float>(64, 0)},
+                      {ones, labels, positions})[0],
+            sum);
+}
+
+TEST_F(SequentialTest, DropoutNeedsPositionsInTrainingAlone) {
+  const auto model = Make(R"pb(
+                            layers {
+                              name: "thin"
+                              dropout { rate: 0.5 }
+                            }
+                            layers { dense { units: 3 } }
+                            loss { softmax_cross_entropy {} }
+                          )pb",
+                          4);
+  const auto plain = MakeMlp({3}, 4);
+  const Tensors parameters = RandomParameters(*model);
+  const Examples examples(5, 4, 3);
+  const auto ignore = [](int, absl::Span<const float>) { FAIL(); };
+  const absl::Status status =
+      model->ComputeGradients(Spans(parameters), examples.batch(), ignore)
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("layer \"thin\""));
+  EXPECT_THAT(status.message(), HasSubstr("the batch has no positions"));
+  const auto expected = plain->Evaluate(Spans(parameters), examples.batch());
+  ASSERT_TRUE(expected.ok());
+  for (const Batch& batch : {examples.batch(), examples.training_batch()}) {
+    const auto result = model->Evaluate(Spans(parameters), batch);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->loss_sum, expected->loss_sum);
+  }
+}
+
+TEST_F(SequentialTest, DropoutOfNothingIsTheIdentity) {
+  const auto model = Make(R"pb(
+                            layers { dense { units: 5 } }
+                            layers { dropout {} }
+                            layers { relu {} }
+                            layers { dense { units: 3 } }
+                            loss { softmax_cross_entropy {} }
+                          )pb",
+                          4);
+  const auto plain = MakeMlp({5, 3}, 4);
+  const Tensors parameters = RandomParameters(*model);
+  const Examples examples(6, 4, 3);
+  const Tensors expected = Gradients(plain.get(), parameters, examples.batch());
+  EXPECT_EQ(Gradients(model.get(), parameters, examples.batch()), expected);
+  EXPECT_EQ(Gradients(model.get(), parameters, examples.training_batch()),
+            expected);
+}
+
+// One dense unit of one input, w = 2 and b = -1, at x = 0, 1 and 2: outputs -1,
+// 1 and 3.
+TEST_F(SequentialTest, LossesOfOneOutputByHand) {
+  const Tensors parameters = {{2}, {-1}};
+  const std::vector<float> inputs = {0, 1, 2};
+  const std::vector<int32_t> labels = {0, 1, 1};
+  const auto evaluate = [&](const std::string& loss) {
+    return *Make("layers { dense { units: 1 } } loss { " + loss + " {} }", 1)
+                ->Evaluate(Spans(parameters), {inputs, labels});
+  };
+  const BatchResult sigmoid = evaluate("sigmoid_cross_entropy");
+  EXPECT_EQ(sigmoid.examples, 3);
+  // log(1 + exp(z)) where the label is 0, log(1 + exp(-z)) where it is 1.
+  EXPECT_NEAR(sigmoid.loss_sum,
+              std::log1p(std::exp(-1.0)) + std::log1p(std::exp(-1.0)) +
+                  std::log1p(std::exp(-3.0)),
+              1e-6);
+  EXPECT_EQ(sigmoid.correct, 3);
+  EXPECT_EQ(sigmoid.absolute_error_sum, std::nullopt);
+  // Errors -1, 0 and 2.
+  const BatchResult squared = evaluate("mean_squared_error");
+  EXPECT_EQ(squared.loss_sum, 5);
+  EXPECT_EQ(squared.correct, std::nullopt);
+  EXPECT_EQ(squared.absolute_error_sum, 3);
+}
+
+// Two dense units of one input, w = (1, 0) and b = (0, 1), at x = 2: outputs
+// (2, 1), label 1: errors (2, 0).
+TEST_F(SequentialTest, LossesOfSeveralOutputsByHand) {
+  const Tensors parameters = {{1, 0}, {0, 1}};
+  const std::vector<float> inputs = {2};
+  const auto evaluate = [&](const std::string& loss, int32_t label) {
+    return *Make("layers { dense { units: 2 } } loss { " + loss + " {} }", 1)
+                ->Evaluate(Spans(parameters), {inputs, {label}});
+  };
+  const BatchResult sigmoid = evaluate("sigmoid_cross_entropy", 1);
+  EXPECT_NEAR(sigmoid.loss_sum,
+              (std::log1p(std::exp(2.0)) + std::log1p(std::exp(-1.0))) / 2,
+              1e-6);
+  EXPECT_EQ(sigmoid.correct, 0);
+  EXPECT_EQ(sigmoid.absolute_error_sum, std::nullopt);
+  const BatchResult squared = evaluate("mean_squared_error", 1);
+  EXPECT_EQ(squared.loss_sum, 2);
+  EXPECT_EQ(squared.correct, 0);
+  EXPECT_EQ(squared.absolute_error_sum, 1);
+  EXPECT_EQ(evaluate("mean_squared_error", 0).correct, 1);
+  EXPECT_EQ(evaluate("softmax_cross_entropy", 0).absolute_error_sum,
+            std::nullopt);
+}
+
+TEST_F(SequentialTest, OneOutputLimitsTheLabelsAsTheLossSays) {
+  const Tensors parameters = {{2}, {-1}};
+  const std::vector<float> inputs = {0, 1, 2};
+  const auto evaluate = [&](const std::string& loss,
+                            std::vector<int32_t> labels) {
+    return Make("layers { dense { units: 1 } } loss { " + loss + " {} }", 1)
+        ->Evaluate(Spans(parameters), {inputs, labels})
+        .status();
+  };
+  const absl::Status status = evaluate("sigmoid_cross_entropy", {0, 1, 2});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(),
+              HasSubstr("example 2 of the batch has the label 2; the model "
+                        "knows the classes 0 to 1"));
+  EXPECT_TRUE(evaluate("mean_squared_error", {0, 200, 2147483647}).ok());
+  EXPECT_THAT(evaluate("mean_squared_error", {0, -1, 0}).message(),
+              HasSubstr("example 1 of the batch has the label -1"));
 }
 
 // Layers without variables at both ends: the backward pass starts in one and
@@ -529,7 +824,18 @@ TEST_F(SequentialTest, RefusesWhatDoesNotFit) {
 }
 
 TEST_F(SequentialTest, TakesNoMemoryInTheSteadyState) {
-  auto model = MakeMlp({32, 10}, 64);
+  const auto model = Make(R"pb(
+                            layers { dropout { rate: 0.5 } }
+                            layers { dense { units: 32 } }
+                            layers { relu {} }
+                            layers { dropout { rate: 0.5 } }
+                            layers { dense { units: 32 } }
+                            layers { sigmoid {} }
+                            layers { dense { units: 10 } }
+                            layers { tanh {} }
+                            loss { sigmoid_cross_entropy {} }
+                          )pb",
+                          64);
   const Tensors parameters = RandomParameters(*model);
   const std::vector<absl::Span<const float>> spans = Spans(parameters);
   const Examples large(50, 64, 10), small(20, 64, 10);
@@ -537,12 +843,14 @@ TEST_F(SequentialTest, TakesNoMemoryInTheSteadyState) {
   const auto add = [&](int, absl::Span<const float> gradient) {
     sum += gradient[0];
   };
-  ASSERT_TRUE(model->ComputeGradients(spans, large.batch(), add).ok());
+  ASSERT_TRUE(model->ComputeGradients(spans, large.training_batch(), add).ok());
   const int64_t before = g_allocations;
   for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(model->ComputeGradients(spans, small.batch(), add).ok());
+    ASSERT_TRUE(
+        model->ComputeGradients(spans, small.training_batch(), add).ok());
     ASSERT_TRUE(model->Evaluate(spans, large.batch()).ok());
-    ASSERT_TRUE(model->ComputeGradients(spans, large.batch(), add).ok());
+    ASSERT_TRUE(
+        model->ComputeGradients(spans, large.training_batch(), add).ok());
   }
   EXPECT_EQ(g_allocations - before, 0);
 }

@@ -1,6 +1,8 @@
 #include "worker/trainer/evaluator.h"
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,8 +21,9 @@ absl::StatusOr<proto::EvaluationResult> EvaluateOn(
                                                     parameters.values.end());
   SequentialBatches batches(&test_set, batch_size);
   int64_t examples = 0;
-  int64_t correct = 0;
   double loss_sum = 0;
+  std::optional<int64_t> correct;
+  std::optional<double> absolute_error_sum;
   for (;;) {
     if (cancelled != nullptr && *cancelled) {
       return absl::CancelledError("evaluation was given up");
@@ -31,15 +34,39 @@ absl::StatusOr<proto::EvaluationResult> EvaluateOn(
     const absl::StatusOr<BatchResult> result = model->Evaluate(values, *batch);
     if (!result.ok()) return result.status();
     examples += result->examples;
-    correct += result->correct;
     loss_sum += result->loss_sum;
+    if (result->correct.has_value()) {
+      correct = correct.value_or(0) + *result->correct;
+    }
+    if (result->absolute_error_sum.has_value()) {
+      absolute_error_sum =
+          absolute_error_sum.value_or(0) + *result->absolute_error_sum;
+    }
   }
   proto::EvaluationResult result;
   result.set_step(parameters.version.value());
   result.set_examples(examples);
   result.set_loss(loss_sum / examples);
-  result.set_accuracy(static_cast<double>(correct) / examples);
+  if (correct.has_value()) {
+    result.set_accuracy(static_cast<double>(*correct) / examples);
+  }
+  if (absolute_error_sum.has_value()) {
+    result.set_mean_absolute_error(*absolute_error_sum / examples);
+  }
   return result;
+}
+
+std::string DescribeEvaluation(const proto::EvaluationResult& result) {
+  std::string text =
+      absl::StrCat("step ", result.step(), ": test loss ", result.loss());
+  if (result.has_accuracy()) {
+    absl::StrAppend(&text, ", accuracy ", result.accuracy());
+  }
+  if (result.has_mean_absolute_error()) {
+    absl::StrAppend(&text, ", mean absolute error ",
+                    result.mean_absolute_error());
+  }
+  return text;
 }
 
 Evaluator::Evaluator(Cluster* cluster, Model* model,
@@ -90,9 +117,8 @@ absl::Status Evaluator::Evaluate(Cluster::Pin& pin) {
   const absl::StatusOr<proto::EvaluationResult> result = EvaluateOn(
       *test_set_, options_.batch_size, parameters_, model_, &cancelled_);
   if (!result.ok()) return result.status();
-  LOG(INFO) << "step " << result->step() << ": test loss " << result->loss()
-            << ", accuracy " << result->accuracy() << " ("
-            << clock_->Now() - begin << ")";
+  LOG(INFO) << DescribeEvaluation(*result) << " (" << clock_->Now() - begin
+            << ")";
   return cluster_->ReportEvaluation(*result,
                                     clock_->Now() + options_.call_timeout);
 }

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -26,6 +27,9 @@ absl::StatusOr<proto::EvaluationResult> EvaluateOn(
     const ExampleSource& test_set, int64_t batch_size,
     const Parameters& parameters, Model* model,
     const std::atomic<bool>* cancelled);
+
+// For the log: the step, the loss, and what else `result` holds.
+std::string DescribeEvaluation(const proto::EvaluationResult& result);
 
 // Evaluates versions of the parameters while training goes on: on a thread of
 // its own, with a model of its own, one at a time. A version is pinned, read,

@@ -19,20 +19,36 @@ TEST(EvaluateOnTest, IsTheMeanOverAllExamples) {
   // 10 examples with labels 0 1 2 0 1 2 0 1 2 0, in batches of 4: 4, 4 and 2.
   const FakeExamples examples(10, 3);
   FakeModel model;
-  const Parameters parameters = {GlobalStep(2), {{2, 2}, {2, 2, 2}}};
+  const Parameters parameters = {GlobalStep(2), {}, {{2, 2}, {2, 2, 2}}};
   const auto result = EvaluateOn(examples, 4, parameters, &model, nullptr);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->step(), 2);
   EXPECT_EQ(result->examples(), 10);
   EXPECT_EQ(result->loss(), 2);
   EXPECT_EQ(result->accuracy(), 0.3);
+  EXPECT_FALSE(result->has_mean_absolute_error());
+  EXPECT_EQ(DescribeEvaluation(*result), "step 2: test loss 2, accuracy 0.3");
+}
+
+TEST(EvaluateOnTest, TellsTheErrorOfANumber) {
+  // From version 2 the labels 0 1 2 0 1 2 0 1 2 0 are 4 x 2 + 3 x 1 away.
+  const FakeExamples examples(10, 3);
+  FakeModel model;
+  model.predicts_number = true;
+  const Parameters parameters = {GlobalStep(2), {}, {{2, 2}, {2, 2, 2}}};
+  const auto result = EvaluateOn(examples, 4, parameters, &model, nullptr);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_FALSE(result->has_accuracy());
+  EXPECT_EQ(result->mean_absolute_error(), 1.1);
+  EXPECT_EQ(DescribeEvaluation(*result),
+            "step 2: test loss 2, mean absolute error 1.1");
 }
 
 TEST(EvaluateOnTest, EndsWithTheSourcesError) {
   FakeExamples examples(10, 3);
   examples.error = absl::DataLossError("truncated");
   FakeModel model;
-  const Parameters parameters = {GlobalStep(2), {{2, 2}, {2, 2, 2}}};
+  const Parameters parameters = {GlobalStep(2), {}, {{2, 2}, {2, 2, 2}}};
   EXPECT_EQ(
       EvaluateOn(examples, 4, parameters, &model, nullptr).status().code(),
       absl::StatusCode::kDataLoss);

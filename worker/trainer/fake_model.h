@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_WORKER_TRAINER_FAKE_MODEL_H_
 #define HOLDFAST_WORKER_TRAINER_FAKE_MODEL_H_
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -15,7 +16,8 @@ namespace holdfast {
 // A model with variables a [2] and b [3], made for FakeCluster, where all
 // values are the version: its loss is the version, and the gradients are the
 // version for b, which comes first, and minus the version for a. In an
-// evaluation an example is right when its label is the version.
+// evaluation an example is right when its label is the version, or, where it
+// predicts a number, wrong by the distance of the two.
 //
 // Thread-compatible.
 class FakeModel final : public Model {
@@ -29,6 +31,8 @@ class FakeModel final : public Model {
     // ... computing gradients is an error.
     int64_t error = -1;
   } at;
+  // Order: whether it predicts a number, not a class.
+  bool predicts_number = false;
   // Called in each evaluation, with the version.
   std::function<void(int64_t version)> on_evaluate;
   // Called in each computation of gradients, with the version.
@@ -73,7 +77,17 @@ class FakeModel final : public Model {
     BatchResult result;
     result.examples = batch.size();
     result.loss_sum = version * batch.size();
-    for (const int32_t label : batch.labels) result.correct += label == version;
+    int64_t correct = 0;
+    double absolute_error_sum = 0;
+    for (const int32_t label : batch.labels) {
+      correct += label == version ? 1 : 0;
+      absolute_error_sum += std::abs(label - version);
+    }
+    if (predicts_number) {
+      result.absolute_error_sum = absolute_error_sum;
+    } else {
+      result.correct = correct;
+    }
     return result;
   }
 

@@ -3,11 +3,13 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <new>
 
 #include "absl/strings/str_cat.h"
+#include "common/random.h"
 
 namespace holdfast {
 namespace {
@@ -17,6 +19,16 @@ constexpr std::align_val_t kAlignment{64};
 
 CBLAS_TRANSPOSE Transposition(Form form) {
   return form == Form::kTransposed ? CblasTrans : CblasNoTrans;
+}
+
+// The first of the greatest of z's n values.
+int64_t ArgMax(const float* z, int64_t n) {
+  return std::max_element(z, z + n) - z;
+}
+
+// What the j-th of n outputs should be for an example with that label.
+double Target(int32_t label, int64_t j, int64_t n) {
+  return n == 1 ? label : (j == label ? 1 : 0);
 }
 
 }  // namespace
@@ -118,14 +130,69 @@ void CpuBackend::ReluGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) {
   }
 }
 
+void CpuBackend::Tanh(ConstMatrix x, Matrix y) {
+  const int64_t size = x.size();
+  for (int64_t i = 0; i < size; ++i) y.data[i] = std::tanh(x.data[i]);
+}
+
+void CpuBackend::TanhGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) {
+  const int64_t size = y.size();
+  for (int64_t i = 0; i < size; ++i) {
+    dx.data[i] = dy.data[i] * (1.0f - y.data[i] * y.data[i]);
+  }
+}
+
+void CpuBackend::Sigmoid(ConstMatrix x, Matrix y) {
+  const int64_t size = x.size();
+  for (int64_t i = 0; i < size; ++i) {
+    const float e = std::exp(-std::abs(x.data[i]));
+    y.data[i] = (x.data[i] < 0.0f ? e : 1.0f) / (1.0f + e);
+  }
+}
+
+void CpuBackend::SigmoidGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) {
+  const int64_t size = y.size();
+  for (int64_t i = 0; i < size; ++i) {
+    dx.data[i] = dy.data[i] * y.data[i] * (1.0f - y.data[i]);
+  }
+}
+
+void CpuBackend::Dropout(ConstMatrix x, absl::Span<const int64_t> positions,
+                         uint64_t key, float rate, Matrix y) {
+  constexpr int64_t kWords = 4;
+  const std::array<uint32_t, 2> philox_key = {static_cast<uint32_t>(key),
+                                              static_cast<uint32_t>(key >> 32)};
+  // No word lies between the product, which is exact, and the next integer.
+  const uint32_t dropped_below =
+      static_cast<uint32_t>(std::ceil(double{rate} * 0x1p32));
+  const float scale = static_cast<float>(1.0 / (1.0 - double{rate}));
+  for (int64_t i = 0; i < x.rows; ++i) {
+    const float* from = x.data + i * x.cols;
+    float* to = y.data + i * x.cols;
+    const uint64_t position = positions[i];
+    for (int64_t j = 0; j < x.cols; j += kWords) {
+      const std::array<uint32_t, 4> words =
+          Philox4x32({static_cast<uint32_t>(position),
+                      static_cast<uint32_t>(position >> 32),
+                      static_cast<uint32_t>(j / kWords), 0},
+                     philox_key);
+      const int64_t end = std::min(x.cols, j + kWords);
+      for (int64_t k = j; k < end; ++k) {
+        to[k] = words[k - j] < dropped_below ? 0.0f : from[k] * scale;
+      }
+    }
+  }
+}
+
 absl::StatusOr<LossSums> CpuBackend::SoftmaxCrossEntropy(
     ConstMatrix logits, absl::Span<const int32_t> labels, Matrix* gradient) {
   LossSums sums;
+  int64_t correct = 0;
   const double examples = static_cast<double>(logits.rows);
   for (int64_t i = 0; i < logits.rows; ++i) {
     const float* z = logits.data + i * logits.cols;
     const int64_t label = labels[i];
-    const int64_t predicted = std::max_element(z, z + logits.cols) - z;
+    const int64_t predicted = ArgMax(z, logits.cols);
     const float max = z[predicted];
     const float at_label = z[label];
     float* dz =
@@ -139,12 +206,67 @@ absl::StatusOr<LossSums> CpuBackend::SoftmaxCrossEntropy(
     // No term is above 1, and that of the greatest logit is 1: finite logits
     // give a finite loss.
     sums.loss += std::log(sum) - (double{at_label} - double{max});
-    sums.correct += predicted == label ? 1 : 0;
+    correct += predicted == label ? 1 : 0;
     if (dz == nullptr) continue;
     const float scale = static_cast<float>(1.0 / (sum * examples));
     for (int64_t j = 0; j < logits.cols; ++j) dz[j] *= scale;
     dz[label] -= static_cast<float>(1.0 / examples);
   }
+  sums.correct = correct;
+  return sums;
+}
+
+absl::StatusOr<LossSums> CpuBackend::SigmoidCrossEntropy(
+    ConstMatrix logits, absl::Span<const int32_t> labels, Matrix* gradient) {
+  LossSums sums;
+  int64_t correct = 0;
+  const int64_t n = logits.cols;
+  const double values = static_cast<double>(logits.size());
+  for (int64_t i = 0; i < logits.rows; ++i) {
+    const float* z = logits.data + i * n;
+    const int64_t predicted = n == 1 ? (z[0] > 0 ? 1 : 0) : ArgMax(z, n);
+    correct += predicted == labels[i] ? 1 : 0;
+    double sum = 0;
+    for (int64_t j = 0; j < n; ++j) {
+      const double logit = z[j];
+      const double target = Target(labels[i], j, n);
+      const double e = std::exp(-std::abs(logit));
+      sum += std::max(logit, 0.0) - logit * target + std::log1p(e);
+      if (gradient == nullptr) continue;
+      const double sigmoid = (logit < 0 ? e : 1.0) / (1.0 + e);
+      gradient->data[i * n + j] =
+          static_cast<float>((sigmoid - target) / values);
+    }
+    sums.loss += sum / static_cast<double>(n);
+  }
+  sums.correct = correct;
+  return sums;
+}
+
+absl::StatusOr<LossSums> CpuBackend::MeanSquaredError(
+    ConstMatrix outputs, absl::Span<const int32_t> labels, Matrix* gradient) {
+  LossSums sums;
+  int64_t correct = 0;
+  double absolute_error = 0;
+  const int64_t n = outputs.cols;
+  const double values = static_cast<double>(outputs.size());
+  for (int64_t i = 0; i < outputs.rows; ++i) {
+    const float* z = outputs.data + i * n;
+    correct += ArgMax(z, n) == labels[i] ? 1 : 0;
+    double squares = 0;
+    double distances = 0;
+    for (int64_t j = 0; j < n; ++j) {
+      const double error = z[j] - Target(labels[i], j, n);
+      squares += error * error;
+      distances += std::abs(error);
+      if (gradient == nullptr) continue;
+      gradient->data[i * n + j] = static_cast<float>(2.0 * error / values);
+    }
+    sums.loss += squares / static_cast<double>(n);
+    absolute_error += distances / static_cast<double>(n);
+  }
+  if (n > 1) sums.correct = correct;
+  sums.absolute_error = absolute_error;
   return sums;
 }
 

@@ -44,9 +44,21 @@ class CpuBackend final : public Backend {
   void SumRows(ConstMatrix x, Matrix sums) override;
   void Relu(ConstMatrix x, Matrix y) override;
   void ReluGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) override;
+  void Tanh(ConstMatrix x, Matrix y) override;
+  void TanhGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) override;
+  void Sigmoid(ConstMatrix x, Matrix y) override;
+  void SigmoidGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) override;
+  void Dropout(ConstMatrix x, absl::Span<const int64_t> positions, uint64_t key,
+               float rate, Matrix y) override;
   absl::StatusOr<LossSums> SoftmaxCrossEntropy(ConstMatrix logits,
                                                absl::Span<const int32_t> labels,
                                                Matrix* gradient) override;
+  absl::StatusOr<LossSums> SigmoidCrossEntropy(ConstMatrix logits,
+                                               absl::Span<const int32_t> labels,
+                                               Matrix* gradient) override;
+  absl::StatusOr<LossSums> MeanSquaredError(ConstMatrix outputs,
+                                            absl::Span<const int32_t> labels,
+                                            Matrix* gradient) override;
 
  private:
   explicit CpuBackend(Options options) : options_(options) {}

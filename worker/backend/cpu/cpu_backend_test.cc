@@ -4,17 +4,23 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <optional>
 #include <vector>
+
+#include "common/random.h"
 
 namespace holdfast {
 namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::FloatEq;
 using ::testing::HasSubstr;
 
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 std::unique_ptr<CpuBackend> MakeBackend() {
   absl::StatusOr<std::unique_ptr<CpuBackend>> backend = CpuBackend::Create({});
@@ -33,6 +39,12 @@ struct Values {
   int64_t cols;
   std::vector<float> values;
 };
+
+// Unlike ==, also of what is not a number.
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() &&
+         std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
 
 TEST(CpuBackendTest, TellsCoreAndThreads) {
   const Backend::Description description = MakeBackend()->Describe();
@@ -149,6 +161,155 @@ TEST(CpuBackendTest, Relu) {
   EXPECT_THAT(dy.values, ElementsAre(0, 0, 7, 0));
 }
 
+// tanh(ln 2) = (2 - 1/2) / (2 + 1/2) = 0.6, and its derivative 1 - 0.36.
+TEST(CpuBackendTest, Tanh) {
+  auto backend = MakeBackend();
+  const float ln2 = std::log(2.0f);
+  Values x(1, 6, {-ln2, 0, ln2, 1e4f, -1e4f, kNan});
+  Values y(1, 6, {9, 9, 9, 9, 9, 9});
+  backend->Tanh(x, y);
+  EXPECT_THAT(y.values, ElementsAre(FloatEq(-0.6f), 0, FloatEq(0.6f), 1, -1,
+                                    testing::IsNan()));
+  Values dy(1, 6, {2, 3, 4, 5, 6, 7});
+  Values dx(1, 6, {9, 9, 9, 9, 9, 9});
+  backend->TanhGradient(y, dy, dx);
+  EXPECT_THAT(dx.values, ElementsAre(FloatEq(1.28f), 3, FloatEq(2.56f), 0, 0,
+                                     testing::IsNan()));
+  backend->Tanh(x, x);
+  EXPECT_TRUE(SameBits(x.values, y.values));
+  backend->TanhGradient(y, dy, dy);
+  EXPECT_TRUE(SameBits(dy.values, dx.values));
+}
+
+// sigmoid(ln 3) = 3 / 4 and sigmoid(-ln 3) = 1 / 4; the derivative is 3 / 16.
+// sigmoid(-100) = exp(-100) but for one part in 1e43: 3.7201e-44, as mpmath
+// gives it, a subnormal float32, of which there is one every 1.4e-45.
+TEST(CpuBackendTest, Sigmoid) {
+  auto backend = MakeBackend();
+  const float ln3 = std::log(3.0f);
+  Values x(1, 8, {-ln3, 0, ln3, 1e4f, -1e4f, -100, kInfinity, kNan});
+  Values y(1, 8, std::vector<float>(8, 9));
+  backend->Sigmoid(x, y);
+  EXPECT_THAT(y.values, ElementsAre(FloatEq(0.25f), 0.5f, FloatEq(0.75f), 1, 0,
+                                    testing::FloatNear(3.7201e-44f, 1.5e-45f),
+                                    1, testing::IsNan()));
+  Values dy(1, 8, {16, 4, 32, 5, 6, 0, 7, 8});
+  Values dx(1, 8, std::vector<float>(8, 9));
+  backend->SigmoidGradient(y, dy, dx);
+  EXPECT_THAT(dx.values, ElementsAre(FloatEq(3), 1, FloatEq(6), 0, 0, 0, 0,
+                                     testing::IsNan()));
+  backend->Sigmoid(x, x);
+  EXPECT_TRUE(SameBits(x.values, y.values));
+  backend->SigmoidGradient(y, dy, dy);
+  EXPECT_TRUE(SameBits(dy.values, dx.values));
+}
+
+// What Dropout makes of ones, so many columns for each of `positions`.
+std::vector<float> DropOnes(const std::vector<int64_t>& positions, int64_t cols,
+                            uint64_t key, float rate) {
+  const int64_t rows = positions.size();
+  const Values x(rows, cols, std::vector<float>(rows * cols, 1));
+  Values y(rows, cols, std::vector<float>(rows * cols, kNan));
+  MakeBackend()->Dropout(x, positions, key, rate, y);
+  return y.values;
+}
+
+TEST(CpuBackendTest, DropoutFollowsPhilox) {
+  const int64_t large = (int64_t{7} << 32) + 3;
+  const std::vector<float> y =
+      DropOnes({2, large}, 6, /*key=*/uint64_t{5} << 32 | 9, 0.375f);
+  std::vector<float> expected;
+  for (const std::array<uint32_t, 2> p :
+       {std::array<uint32_t, 2>{2, 0}, std::array<uint32_t, 2>{3, 7}}) {
+    const auto first = Philox4x32({p[0], p[1], 0, 0}, {9, 5});
+    const auto second = Philox4x32({p[0], p[1], 1, 0}, {9, 5});
+    for (const uint32_t word :
+         {first[0], first[1], first[2], first[3], second[0], second[1]}) {
+      // 0.375 * 2^32; 1 / (1 - 0.375) = 1.6.
+      expected.push_back(word < 0x60000000 ? 0 : 1.6f);
+    }
+  }
+  EXPECT_EQ(y, expected);
+  // So that both outcomes are seen.
+  EXPECT_THAT(y, testing::Contains(0));
+  EXPECT_THAT(y, testing::Contains(1.6f));
+}
+
+TEST(CpuBackendTest, DropoutScalesDropsAndMayBeInPlace) {
+  auto backend = MakeBackend();
+  const std::vector<int64_t> positions = {4};
+  const std::vector<float> mask = DropOnes(positions, 64, 1, 0.5f);
+  Values x(1, 64, std::vector<float>(64));
+  for (int i = 0; i < 64; ++i) {
+    // What is dropped is gone, number or not.
+    x.values[i] = mask[i] == 0 ? (i % 2 == 0 ? kNan : kInfinity) : i;
+  }
+  backend->Dropout(x, positions, 1, 0.5f, x);
+  for (int i = 0; i < 64; ++i) {
+    EXPECT_EQ(x.values[i], mask[i] == 0 ? 0 : 2 * i) << i;
+  }
+  EXPECT_THAT(DropOnes(positions, 64, 1, 0), Each(1));
+}
+
+// An element is 0 with the probability p = 0.3, else 1 / 0.7: mean 1, variance
+// p / (1 - p). The bounds are five standard deviations of the estimates from
+// n = 1e6 elements: of the mean sqrt(p / (1 - p) / n); of the share of
+// neighbours that are both dropped, p^2 if they are independent, sqrt(p^2 (1 -
+// p^2) (1 + 2 p) / n) at most, of pairs that overlap.
+TEST(CpuBackendTest, DropoutIsAsOftenAsItSaysAndIndependent) {
+  constexpr int64_t kRows = 1000, kCols = 1000;
+  constexpr double kSize = kRows * kCols, kRate = 0.3;
+  std::vector<int64_t> positions(kRows);
+  for (int64_t i = 0; i < kRows; ++i) positions[i] = i;
+  const std::vector<float> y = DropOnes(positions, kCols, 77, kRate);
+  double sum = 0, squares = 0, beside = 0, below = 0, four_on = 0;
+  for (int64_t i = 0; i < kRows * kCols; ++i) {
+    sum += y[i];
+    squares += y[i] * y[i];
+    const auto both_dropped = [&](int64_t other) {
+      return y[i] == 0 && y[other % (kRows * kCols)] == 0 ? 1 : 0;
+    };
+    beside += both_dropped(i + 1);
+    four_on += both_dropped(i + 4);
+    below += both_dropped(i + kCols);
+  }
+  const double mean = sum / kSize;
+  EXPECT_NEAR(mean, 1, 5 * std::sqrt(kRate / (1 - kRate) / kSize));
+  // With the share q kept it is q (1 - q) / (1 - p)^2, and errs by (1 - 2 p) /
+  // (1 - p) times as much as the mean, q / (1 - p).
+  EXPECT_NEAR(squares / kSize - mean * mean, kRate / (1 - kRate),
+              5 * std::sqrt(kRate / (1 - kRate) / kSize) * (1 - 2 * kRate) /
+                  (1 - kRate));
+  const double p2 = kRate * kRate;
+  const double bound = 5 * std::sqrt(p2 * (1 - p2) * (1 + 2 * kRate) / kSize);
+  EXPECT_NEAR(beside / kSize, p2, bound);
+  EXPECT_NEAR(four_on / kSize, p2, bound);
+  EXPECT_NEAR(below / kSize, p2, bound);
+}
+
+TEST(CpuBackendTest, DropoutIsTheSameHoweverTheBatchIsCut) {
+  std::vector<int64_t> all(200);
+  for (int64_t i = 0; i < 200; ++i) all[i] = 1000 + i;
+  const std::vector<float> whole = DropOnes(all, 37, 3, 0.5f);
+  std::vector<float> cut;
+  for (const auto& [begin, end] :
+       {std::pair(0, 100), std::pair(100, 101), std::pair(101, 200)}) {
+    const std::vector<float> part =
+        DropOnes({all.begin() + begin, all.begin() + end}, 37, 3, 0.5f);
+    cut.insert(cut.end(), part.begin(), part.end());
+  }
+  EXPECT_EQ(cut, whole);
+}
+
+TEST(CpuBackendTest, DropoutDiffersByKeyAndPosition) {
+  const std::vector<float> y = DropOnes({3}, 64, 5, 0.5f);
+  EXPECT_EQ(DropOnes({3}, 64, 5, 0.5f), y);
+  EXPECT_NE(DropOnes({4}, 64, 5, 0.5f), y);
+  EXPECT_NE(DropOnes({3 + (int64_t{1} << 32)}, 64, 5, 0.5f), y);
+  EXPECT_NE(DropOnes({3}, 64, 6, 0.5f), y);
+  EXPECT_NE(DropOnes({3}, 64, 5 + (uint64_t{1} << 32), 0.5f), y);
+}
+
 // Two examples of two classes. z = (0, ln 3): p = (1/4, 3/4), label 1, loss
 // ln(4/3), dz = (1/4, -1/4) / 2. z = (0, 0): p = (1/2, 1/2), label 1, loss ln
 // 2, dz = (1/2, -1/2) / 2; the first of equals is the prediction: wrong.
@@ -195,21 +356,157 @@ TEST(CpuBackendTest, SoftmaxCrossEntropyOfLargeLogits) {
 
 TEST(CpuBackendTest, LossShowsWhatIsNotANumber) {
   auto backend = MakeBackend();
-  const float infinity = std::numeric_limits<float>::infinity();
-  for (float bad : {kNan, infinity}) {
+  for (float bad : {kNan, kInfinity, -kInfinity}) {
     for (int place = 0; place < 3; ++place) {
       Values z(1, 3, {0, 0, 0});
       z.values[place] = bad;
-      absl::StatusOr<LossSums> sums =
-          backend->SoftmaxCrossEntropy(z, {1}, nullptr);
-      ASSERT_TRUE(sums.ok());
-      EXPECT_FALSE(std::isfinite(sums->loss)) << bad << " at " << place;
+      const auto expect_not_finite = [&](absl::StatusOr<LossSums> sums) {
+        ASSERT_TRUE(sums.ok());
+        EXPECT_FALSE(std::isfinite(sums->loss)) << bad << " at " << place;
+      };
+      // The softmax of minus infinity is 0, but for the right class no loss.
+      if (bad != -kInfinity || place == 1) {
+        expect_not_finite(backend->SoftmaxCrossEntropy(z, {1}, nullptr));
+      }
+      expect_not_finite(backend->SigmoidCrossEntropy(z, {1}, nullptr));
+      expect_not_finite(backend->MeanSquaredError(z, {1}, nullptr));
     }
   }
 }
 
+// One output. z = ln 3, label 1: sigmoid 3/4, loss ln(4/3), dz = -1/4; right.
+// z = 0, label 1: sigmoid 1/2, loss ln 2, dz = -1/2; wrong, as 0 is not above
+// 0. z = -ln 3, label 1: loss ln 4, dz = -3/4; wrong. z = -ln 3, label 0: loss
+// ln(4/3), dz = 1/4; right. dz is by the mean over 4 examples.
+TEST(CpuBackendTest, SigmoidCrossEntropyOfOneOutputByHand) {
+  auto backend = MakeBackend();
+  const float ln3 = std::log(3.0f);
+  Values z(4, 1, {ln3, 0, -ln3, -ln3});
+  const std::vector<int32_t> labels = {1, 1, 1, 0};
+  Values gradient(4, 1, {kNan, kNan, kNan, kNan});
+  Matrix dz = gradient;
+  absl::StatusOr<LossSums> sums = backend->SigmoidCrossEntropy(z, labels, &dz);
+  ASSERT_TRUE(sums.ok());
+  EXPECT_NEAR(sums->loss, 2 * std::log(4.0 / 3) + std::log(2) + std::log(4),
+              1e-6);
+  EXPECT_EQ(sums->correct, 2);
+  EXPECT_EQ(sums->absolute_error, std::nullopt);
+  EXPECT_THAT(gradient.values,
+              ElementsAre(FloatEq(-0.0625f), -0.125f, FloatEq(-0.1875f),
+                          FloatEq(0.0625f)));
+
+  absl::StatusOr<LossSums> alone =
+      backend->SigmoidCrossEntropy(z, labels, nullptr);
+  ASSERT_TRUE(alone.ok());
+  EXPECT_EQ(alone->loss, sums->loss);
+  EXPECT_EQ(alone->correct, 2);
+
+  Matrix in_place = z;
+  ASSERT_TRUE(backend->SigmoidCrossEntropy(z, labels, &in_place).ok());
+  EXPECT_EQ(z.values, gradient.values);
+}
+
+// Three outputs. z = (0, ln 3, -ln 3), label 1, so t = (0, 1, 0): losses
+// (ln 2, ln(4/3), ln(4/3)), dz = (1/2, -1/4, 1/4) / 3; right. z = (0, 0, 0),
+// label 1: losses ln 2, dz = (1/2, -1/2, 1/2) / 3; the first of equals is the
+// prediction: wrong. dz is by the mean over 2 examples.
+TEST(CpuBackendTest, SigmoidCrossEntropyOfSeveralOutputsByHand) {
+  auto backend = MakeBackend();
+  const float ln3 = std::log(3.0f);
+  const Values z(2, 3, {0, ln3, -ln3, 0, 0, 0});
+  Values gradient(2, 3, std::vector<float>(6, kNan));
+  Matrix dz = gradient;
+  absl::StatusOr<LossSums> sums = backend->SigmoidCrossEntropy(z, {1, 1}, &dz);
+  ASSERT_TRUE(sums.ok());
+  EXPECT_NEAR(sums->loss, (4 * std::log(2) + 2 * std::log(4.0 / 3)) / 3, 1e-6);
+  EXPECT_EQ(sums->correct, 1);
+  EXPECT_THAT(
+      gradient.values,
+      ElementsAre(FloatEq(1.0f / 12), FloatEq(-1.0f / 24), FloatEq(1.0f / 24),
+                  FloatEq(1.0f / 12), FloatEq(-1.0f / 12), FloatEq(1.0f / 12)));
+}
+
+// Far out the loss is |z| where the prediction is wrong and 0 where it is
+// right; at z = 20 and label 1 it is log(1 + exp(-20)) = 2.0611536e-9 and dz =
+// -exp(-20) / (1 + exp(-20)) = -2.0611536e-9, both as mpmath gives them.
+TEST(CpuBackendTest, SigmoidCrossEntropyOfLargeLogits) {
+  auto backend = MakeBackend();
+  struct Case {
+    float z;
+    int32_t label;
+    double loss;
+    float dz;
+  };
+  for (const Case& c :
+       {Case{1e4f, 1, 0, 0}, Case{1e4f, 0, 1e4, 1}, Case{-1e4f, 0, 0, 0},
+        Case{-1e4f, 1, 1e4, -1}, Case{3e38f, 0, 3e38f, 1},
+        Case{20, 1, 2.0611536e-9, -2.0611536e-9f}}) {
+    Values z(1, 1, {c.z});
+    Matrix dz = z;
+    absl::StatusOr<LossSums> sums =
+        backend->SigmoidCrossEntropy(z, {c.label}, &dz);
+    ASSERT_TRUE(sums.ok());
+    EXPECT_NEAR(sums->loss, c.loss, 1e-7 * c.loss) << c.z;
+    EXPECT_THAT(z.values, ElementsAre(FloatEq(c.dz))) << c.z;
+  }
+}
+
+// One output: z = 2.5, label 4: error -1.5, dz = 2 (-1.5) / 2. z = -1, label 0:
+// error -1, dz = 2 (-1) / 2.
+TEST(CpuBackendTest, MeanSquaredErrorOfOneOutputByHand) {
+  auto backend = MakeBackend();
+  Values z(2, 1, {2.5f, -1});
+  Values gradient(2, 1, {kNan, kNan});
+  Matrix dz = gradient;
+  absl::StatusOr<LossSums> sums = backend->MeanSquaredError(z, {4, 0}, &dz);
+  ASSERT_TRUE(sums.ok());
+  EXPECT_EQ(sums->loss, 2.25 + 1);
+  EXPECT_EQ(sums->correct, std::nullopt);
+  EXPECT_EQ(sums->absolute_error, 1.5 + 1);
+  EXPECT_THAT(gradient.values, ElementsAre(-1.5f, -1));
+
+  absl::StatusOr<LossSums> alone =
+      backend->MeanSquaredError(z, {4, 0}, nullptr);
+  ASSERT_TRUE(alone.ok());
+  EXPECT_EQ(alone->loss, sums->loss);
+  EXPECT_EQ(alone->absolute_error, sums->absolute_error);
+
+  Matrix in_place = z;
+  ASSERT_TRUE(backend->MeanSquaredError(z, {4, 0}, &in_place).ok());
+  EXPECT_EQ(z.values, gradient.values);
+}
+
+// Four outputs, t = (0, 0, 1, 0): z = (1, 0, 2, -2): errors (1, 0, 1, -2), mean
+// square 6/4, mean distance 1, dz = 2 errors / (2 x 4); right. z = (1, 0, 1,
+// 0): errors (1, 0, 0, 0); the first of equals is the prediction: wrong.
+TEST(CpuBackendTest, MeanSquaredErrorOfSeveralOutputsByHand) {
+  auto backend = MakeBackend();
+  const Values z(2, 4, {1, 0, 2, -2, 1, 0, 1, 0});
+  Values gradient(2, 4, std::vector<float>(8, kNan));
+  Matrix dz = gradient;
+  absl::StatusOr<LossSums> sums = backend->MeanSquaredError(z, {2, 2}, &dz);
+  ASSERT_TRUE(sums.ok());
+  EXPECT_EQ(sums->loss, 1.5 + 0.25);
+  EXPECT_EQ(sums->correct, 1);
+  EXPECT_EQ(sums->absolute_error, 1 + 0.25);
+  EXPECT_THAT(gradient.values,
+              ElementsAre(0.25f, 0, 0.25f, -0.5f, 0.25f, 0, 0, 0));
+}
+
+// In float32 the square of the error would be infinite.
+TEST(CpuBackendTest, MeanSquaredErrorOfLargeOutputs) {
+  auto backend = MakeBackend();
+  Values z(1, 1, {1e30f});
+  Matrix dz = z;
+  absl::StatusOr<LossSums> sums = backend->MeanSquaredError(z, {0}, &dz);
+  ASSERT_TRUE(sums.ok());
+  EXPECT_NEAR(sums->loss, 1e60, 1e53);
+  EXPECT_NEAR(*sums->absolute_error, 1e30, 1e23);
+  EXPECT_THAT(z.values, ElementsAre(FloatEq(2e30f)));
+}
+
 // Gradients of one class and examples of none.
-TEST(CpuBackendTest, SoftmaxCrossEntropyOfOddShapes) {
+TEST(CpuBackendTest, LossesOfOddShapes) {
   auto backend = MakeBackend();
   Values one(1, 1, {5});
   Matrix dz = one;
@@ -218,9 +515,15 @@ TEST(CpuBackendTest, SoftmaxCrossEntropyOfOddShapes) {
   EXPECT_EQ(sums->loss, 0);
   EXPECT_EQ(sums->correct, 1);
   EXPECT_THAT(one.values, ElementsAre(0));
-  sums = backend->SoftmaxCrossEntropy(ConstMatrix{nullptr, 0, 3}, {}, nullptr);
-  ASSERT_TRUE(sums.ok());
-  EXPECT_EQ(sums->loss, 0);
+  for (const int64_t cols : {1, 3}) {
+    const ConstMatrix none = {nullptr, 0, cols};
+    for (const auto& empty : {backend->SoftmaxCrossEntropy(none, {}, nullptr),
+                              backend->SigmoidCrossEntropy(none, {}, nullptr),
+                              backend->MeanSquaredError(none, {}, nullptr)}) {
+      ASSERT_TRUE(empty.ok());
+      EXPECT_EQ(empty->loss, 0);
+    }
+  }
 }
 
 // Pulled parameters lie wherever the message put them.
