@@ -36,6 +36,7 @@ constexpr size_t kMaxFileBytes = 1 << 20;
 // Of messages in messages. A job has 7 at most.
 constexpr int kMaxDepth = 100;
 constexpr uint64_t kMaxSteps = 1'000'000'000'000'000;
+constexpr uint64_t kMaxTickets = 1000 * kMaxSteps;
 
 // What protobuf's parser says of a text before it gives up, and where, as it
 // counts: from 0, a tab reaching to the next multiple of 8.
@@ -134,6 +135,18 @@ void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
   if (job.has_evaluation() && job.has_data() && !job.data().has_test()) {
     broken->push_back({"evaluation", "needs data.test"});
   }
+  if (job.micro_batches() > job.batch_size()) {
+    broken->push_back(
+        {"micro_batches",
+         absl::StrCat("must be at most batch_size, which is ", job.batch_size(),
+                      ", is ", job.micro_batches())});
+  }
+  if (job.consistency().has_asynchronous() &&
+      job.examples() == proto::BY_STEP) {
+    broken->push_back({"examples",
+                       "must be BY_TICKET in an asynchronous job, whose pushes "
+                       "have no seats in steps, is BY_STEP"});
+  }
   const auto& sync = job.consistency().synchronous();
   if (job.local().has_workers() && sync.has_total_num_replicas() &&
       job.local().workers() != sync.total_num_replicas()) {
@@ -185,6 +198,33 @@ void ResolveData(absl::string_view filename, proto::Data* data) {
   };
   if (data->has_train()) resolve(data->mutable_train());
   if (data->has_test()) resolve(data->mutable_test());
+}
+
+// The steps of `seats` batches that the job's epochs over `num_examples` make,
+// from 1 to `limit`.
+uint64_t StepsOfEpochs(const proto::Job& job, uint64_t num_examples,
+                       uint32_t seats, uint64_t limit) {
+  const uint64_t size = uint64_t{seats} * job.batch_size();
+  const double per_epoch =
+      static_cast<double>(num_examples) / static_cast<double>(size);
+  // 0.1 epochs of 30 examples are 3, and not the step more that a rounding
+  // error of 0.1 would make of it.
+  const double slack = 1e-9 * job.epochs() * per_epoch;
+  const auto round_up = [slack](double steps) {
+    const double nearest = std::floor(steps + 0.5);
+    return std::abs(steps - nearest) <= slack ? nearest : std::ceil(steps);
+  };
+  double steps = 0;
+  if (job.data().short_last_batch()) {
+    const double whole = std::floor(job.epochs());
+    const uint64_t each = num_examples == 0 ? 0 : (num_examples - 1) / size + 1;
+    steps = whole * static_cast<double>(each) +
+            round_up((job.epochs() - whole) * per_epoch);
+  } else {
+    steps = round_up(job.epochs() * per_epoch);
+  }
+  return static_cast<uint64_t>(
+      std::clamp(steps, 1.0, static_cast<double>(limit)));
 }
 
 }  // namespace
@@ -266,44 +306,44 @@ std::vector<std::string> LayerNames(const proto::Sequential& model) {
   return names;
 }
 
-uint64_t TotalSteps(const proto::Job& job, uint64_t num_examples,
-                    uint32_t seats) {
-  if (job.length_case() == proto::Job::kSteps) {
-    return std::clamp<uint64_t>(job.steps(), 1, kMaxSteps);
+absl::StatusOr<Replicas> ResolveConsistency(const proto::Job& job,
+                                            uint32_t workers) {
+  if (workers == 0) {
+    return absl::InvalidArgumentError(
+        "the cluster has 0 workers: there must be at least 1");
   }
-  const double per_step =
-      static_cast<double>(seats) * static_cast<double>(job.batch_size());
-  const double steps =
-      job.epochs() * static_cast<double>(num_examples) / per_step;
-  // 0.1 epochs of 30 examples are 3, and not the step more that a rounding
-  // error of 0.1 would make of it.
-  const double nearest = std::floor(steps + 0.5);
-  const double whole =
-      std::abs(steps - nearest) <= 1e-9 * nearest ? nearest : std::ceil(steps);
-  return static_cast<uint64_t>(
-      std::clamp(whole, 1.0, static_cast<double>(kMaxSteps)));
-}
-
-absl::StatusOr<Replicas> ResolveConsistency(
-    const proto::Consistency& consistency, uint32_t replicas) {
-  const auto& sync = consistency.synchronous();
   Replicas result;
-  result.total =
-      sync.has_total_num_replicas() ? sync.total_num_replicas() : replicas;
+  result.total = workers;
+  if (job.consistency().has_asynchronous()) {
+    const auto& async = job.consistency().asynchronous();
+    result.asynchronous = true;
+    result.examples = proto::BY_TICKET;
+    if (async.has_pipeline_depth()) {
+      result.pipeline_depth = async.pipeline_depth();
+    }
+    if (async.has_staleness_bound()) {
+      result.staleness_bound = async.staleness_bound();
+    }
+    return result;
+  }
+
+  if (job.examples() == proto::BY_TICKET) result.examples = proto::BY_TICKET;
+  const auto& sync = job.consistency().synchronous();
+  if (sync.has_total_num_replicas() && sync.total_num_replicas() != workers) {
+    const uint32_t total = sync.total_num_replicas();
+    return absl::InvalidArgumentError(
+        absl::StrCat("total_num_replicas is ", total, ", but the cluster has ",
+                     workers, workers == 1 ? " worker" : " workers",
+                     " (the chief included): set total_num_replicas to ",
+                     workers, ", or start a cluster of ", total));
+  }
   result.to_aggregate = sync.has_replicas_to_aggregate()
                             ? sync.replicas_to_aggregate()
                             : result.total;
-  if (result.total != replicas) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "total_num_replicas is ", result.total, ", but the cluster has ",
-        replicas, replicas == 1 ? " worker" : " workers",
-        " (the chief included): set total_num_replicas to ", replicas,
-        ", or start a cluster of ", result.total));
-  }
-  if (result.total == 0 || result.to_aggregate == 0) {
+  if (result.to_aggregate == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("replicas_to_aggregate is ", result.to_aggregate, " of ",
-                     result.total, " workers: both must be at least 1"));
+        absl::StrCat("replicas_to_aggregate is 0 of ", result.total,
+                     " workers: it must be at least 1"));
   }
   if (result.to_aggregate > result.total &&
       result.to_aggregate % result.total != 0) {
@@ -315,12 +355,39 @@ absl::StatusOr<Replicas> ResolveConsistency(
                      result.to_aggregate / result.total * result.total,
                      ", or change the number of workers"));
   }
+  // Seats without examples would be the first to fill, and close the step on
+  // those that have some.
+  if (job.data().short_last_batch() && !result.by_ticket() &&
+      result.to_aggregate < result.total) {
+    return absl::InvalidArgumentError(
+        "data.short_last_batch with backup replicas needs examples: BY_TICKET");
+  }
   return result;
 }
 
-absl::StatusOr<Replicas> ResolveConsistency(const proto::Job& job,
-                                            uint32_t replicas) {
-  return ResolveConsistency(job.consistency(), replicas);
+uint64_t TotalTickets(const proto::Job& job, uint64_t num_examples,
+                      const Replicas& replicas) {
+  if (!replicas.by_ticket()) return 0;
+  const uint64_t per_step = replicas.tickets_per_step();
+  const uint64_t limit =
+      per_step < kMaxTickets / kMaxSteps ? kMaxSteps * per_step : kMaxTickets;
+  if (job.length_case() != proto::Job::kSteps) {
+    return StepsOfEpochs(job, num_examples, /*seats=*/1, limit);
+  }
+  const uint64_t steps = std::max<uint64_t>(job.steps(), 1);
+  return steps <= limit / per_step ? steps * per_step : limit;
+}
+
+uint64_t TotalSteps(const proto::Job& job, uint64_t num_examples,
+                    const Replicas& replicas) {
+  if (replicas.by_ticket()) {
+    const uint64_t per_step = replicas.tickets_per_step();
+    return (TotalTickets(job, num_examples, replicas) - 1) / per_step + 1;
+  }
+  if (job.length_case() != proto::Job::kSteps) {
+    return StepsOfEpochs(job, num_examples, replicas.seats(), kMaxSteps);
+  }
+  return std::clamp<uint64_t>(job.steps(), 1, kMaxSteps);
 }
 
 }  // namespace holdfast

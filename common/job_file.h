@@ -10,6 +10,7 @@
 #define HOLDFAST_COMMON_JOB_FILE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,30 +48,53 @@ std::string JobDigest(const proto::Job& job);
 // kind before it, as "dense", "dense_1".
 std::vector<std::string> LayerNames(const proto::Sequential& model);
 
-// The job's length in global steps: `steps`, or `epochs` passes over
-// `num_examples` in steps of `seats` batches, rounded up; from 1 to 1e15.
-// `seats` is at least 1.
-uint64_t TotalSteps(const proto::Job& job, uint64_t num_examples,
-                    uint32_t seats);
-
-// N and M of a job, with defaults filled in.
+// How a job's pushes become steps, and whose examples are whose, on a cluster
+// of so many workers; with defaults filled in.
 struct Replicas {
-  // N, the gradients that make a step.
+  // N, the gradients that make a step. 0 in an asynchronous job, where every
+  // push is a step of its own.
   uint32_t to_aggregate = 0;
-  // M, the workers. N <= M, or a multiple of it.
+  // M, the workers, the chief included. N <= M, or a multiple of it.
   uint32_t total = 0;
 
-  // max(N, M), the contributions that a step has room for.
+  bool asynchronous = false;
+  // Asynchronous: pushes that a worker may have begun and not finished.
+  uint32_t pipeline_depth = 1;
+  // Asynchronous: pushes that a worker may be ahead of the slowest. Absent:
+  // any number.
+  std::optional<uint32_t> staleness_bound;
+
+  // BY_STEP or BY_TICKET; BY_TICKET in an asynchronous job.
+  proto::ExampleAssignment examples = proto::BY_STEP;
+
+  // max(N, M), the contributions that a step of a synchronous job has room for.
   uint32_t seats() const { return to_aggregate > total ? to_aggregate : total; }
+  bool by_ticket() const { return examples == proto::BY_TICKET; }
+  // By ticket.
+  uint32_t tickets_per_step() const { return asynchronous ? 1 : to_aggregate; }
 };
 
-// N and M on a cluster of `replicas` workers, the chief included.
+// The same of `job`, which is valid, on a cluster of `workers`, the chief
+// included.
 // Errors: INVALID_ARGUMENT, naming both numbers and which to change, when
-// total_num_replicas is not `replicas`, or N is above M and no multiple of it.
-absl::StatusOr<Replicas> ResolveConsistency(
-    const proto::Consistency& consistency, uint32_t replicas);
+// total_num_replicas is not `workers`, or N is above M and no multiple of it;
+// when there are no workers;
+// when short last batches by step meet backup replicas.
 absl::StatusOr<Replicas> ResolveConsistency(const proto::Job& job,
-                                            uint32_t replicas);
+                                            uint32_t workers);
+
+// The job's length over `num_examples` to train on, as the declaration says it.
+// `epochs` are rounded up to whole batches, or, where the examples are BY_STEP,
+// to whole steps; every epoch by itself with data.short_last_batch
+// (worker/input/batch_ranges.h).
+//
+// Tickets to hand out, one for each batch; from 1 to 1e18. Asynchronous:
+// `steps` of them; synchronous: `steps` x N. 0 where the examples are BY_STEP.
+uint64_t TotalTickets(const proto::Job& job, uint64_t num_examples,
+                      const Replicas& replicas);
+// Global steps; from 1 to 1e15. BY_TICKET: as many as the tickets make.
+uint64_t TotalSteps(const proto::Job& job, uint64_t num_examples,
+                    const Replicas& replicas);
 
 }  // namespace holdfast
 

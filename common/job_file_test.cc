@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -196,7 +197,9 @@ TEST(ParseJobFileTest, OneFault) {
       {"0.1", "-inf", ":18: optimizer.learning_rate: must be finite, is -inf"},
       {"learning_rate: 0.1", "",
        ":18: optimizer.learning_rate: must be above 0, is 0 or not set"},
-      {"sgd {}", "", ":18: optimizer: needs sgd or momentum"},
+      {"sgd {}", "",
+       ":18: optimizer: needs sgd or momentum or adagrad or rmsprop or adam or "
+       "adamw"},
       {"sgd {}", "momentum { momentum: 1 }",
        ":18: optimizer.momentum.momentum: must be below 1, is 1"},
       {"sgd {}", "momentum { momentum: -0.5 }",
@@ -212,14 +215,15 @@ TEST(ParseJobFileTest, OneFault) {
       {"train { idx { images: \"train-images\" labels: \"train-labels\" } }",
        "train {}", ":12: data.train: needs idx"},
       {"relu {}", "",
-       ":6: model.sequential.layers[2]: needs flatten or dense "
-       "or relu"},
+       ":6: model.sequential.layers[2]: needs flatten or dense or relu or tanh "
+       "or sigmoid or dropout"},
       {"units: 8", "units: 0",
        ":5: model.sequential.layers[1].dense.units: must be at least 1, is 0 "
        "or "
        "not set"},
       {"loss { softmax_cross_entropy {} }", "loss {}",
-       ":8: model.sequential.loss: needs softmax_cross_entropy"},
+       ":8: model.sequential.loss: needs softmax_cross_entropy or "
+       "sigmoid_cross_entropy or mean_squared_error"},
       {"loss { softmax_cross_entropy {} }", "",
        ":3: model.sequential.loss: must be set"},
       {"units: 8", "units: 8 kernel_initializer {}",
@@ -231,7 +235,7 @@ TEST(ParseJobFileTest, OneFault) {
        "must be at least 0, is -1"},
       {"consistency { synchronous { replicas_to_aggregate: 2 "
        "total_num_replicas: 2 } }",
-       "consistency {}", ":19: consistency: needs synchronous"},
+       "consistency {}", ":19: consistency: needs synchronous or asynchronous"},
       {"replicas_to_aggregate: 2", "replicas_to_aggregate: 0",
        ":19: consistency.synchronous.replicas_to_aggregate: must be at least "
        "1, "
@@ -245,6 +249,22 @@ TEST(ParseJobFileTest, OneFault) {
        "total_num_replicas, which is 2, or a multiple of it, is 3"},
       {"seed: 7", "local { workers: 3 }",
        ":22: local.workers: must be total_num_replicas, which is 2, is 3"},
+      {"seed: 7", "micro_batches: 0",
+       ":22: micro_batches: must be at least 1, is 0"},
+      {"seed: 7", "micro_batches: 101",
+       ":22: micro_batches: must be at most batch_size, which is 100, is 101"},
+      {"seed: 7", "examples: ALL",
+       ":22:11: Unknown enumeration value of \"ALL\" for field \"examples\"."},
+      {"consistency { synchronous { replicas_to_aggregate: 2 "
+       "total_num_replicas: 2 } }",
+       "consistency { asynchronous {} }\nexamples: BY_STEP",
+       ":20: examples: must be BY_TICKET in an asynchronous job, whose pushes "
+       "have no seats in steps, is BY_STEP"},
+      {"consistency { synchronous { replicas_to_aggregate: 2 "
+       "total_num_replicas: 2 } }",
+       "consistency { asynchronous { pipeline_depth: 65 } }",
+       ":19: consistency.asynchronous.pipeline_depth: must be at most 64, is "
+       "65"},
       {"test { idx { images: \"/data/test-images\" labels: "
        "\"/data/test-labels\" } }",
        "", ":21: evaluation: needs data.test"},
@@ -285,14 +305,15 @@ TEST(ParseJobFileTest, EveryBrokenRuleIsToldInTheOrderOfTheFile) {
           "dir/job.textproto: needs steps or epochs",
           "dir/job.textproto:1: optimizer.learning_rate: must be above 0, is "
           "-2",
-          "dir/job.textproto:1: optimizer: needs sgd or momentum",
+          "dir/job.textproto:1: optimizer: needs sgd or momentum or adagrad or "
+          "rmsprop or adam or adamw",
           "dir/job.textproto:3: batch_size: must be at least 1, is 0 or not "
           "set",
           "dir/job.textproto:4: model.sequential.loss: must be set",
           "dir/job.textproto:7: model.sequential.layers[0].dense.units: must "
           "be at least 1, is 0 or not set",
           "dir/job.textproto:10: model.sequential.layers[1]: needs flatten or "
-          "dense or relu"));
+          "dense or relu or tanh or sigmoid or dropout"));
   // A list.
   EXPECT_THAT(
       ErrorsOf(Changed("layers { flatten {} }\n",
@@ -302,7 +323,7 @@ TEST(ParseJobFileTest, EveryBrokenRuleIsToldInTheOrderOfTheFile) {
                        "{}]\n")),
       ElementsAre(
           "dir/job.textproto:3: model.sequential.layers[2]: needs "
-          "flatten or dense or relu",
+          "flatten or dense or relu or tanh or sigmoid or dropout",
           "dir/job.textproto:7: model.sequential.layers[1].dense.units: "
           "must be at least 1, is 0 or not set"));
 }
@@ -375,6 +396,23 @@ TEST(ParseJobFileTest, ColumnsCountTabsToTheNextMultipleOfEight) {
                                 HasSubstr("\"foo\""))));
 }
 
+// What may be said of examples and batches, in jobs of either kind.
+TEST(ParseJobFileTest, ExamplesAndMicroBatches) {
+  const std::string synchronous =
+      "consistency { synchronous { replicas_to_aggregate: 2 "
+      "total_num_replicas: 2 } }";
+  for (const std::string& consistency :
+       {synchronous + "examples: BY_STEP", synchronous + "examples: BY_TICKET",
+        std::string("consistency { asynchronous {} } examples: BY_TICKET"),
+        std::string("consistency { asynchronous { staleness_bound: 0 } }"),
+        std::string("examples: BY_STEP"),
+        std::string("consistency { asynchronous {} } local { workers: 3 }"),
+        std::string("micro_batches: 100")}) {
+    const auto job = ParseJobFile(Changed(synchronous, consistency), "j");
+    EXPECT_TRUE(job.ok()) << consistency << ": " << job.status();
+  }
+}
+
 TEST(LoadJobFileTest, ReadsAFile) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/j.textproto");
   std::ofstream(path, std::ios::binary) << kJob;
@@ -433,7 +471,10 @@ TEST(JobDigestTest, TellsJobsApart) {
            {"steps: 3000", "steps: 3001"},
            {"sgd {}", "momentum {}"},
            {"units: 8", "units: 9"},
-           {"scale: 0.5", "scale: 0.25"}}) {
+           {"scale: 0.5", "scale: 0.25"},
+           {"scale: 0.5", "scale: 0.5 short_last_batch: true"},
+           {"seed: 7", "seed: 7 examples: BY_TICKET"},
+           {"seed: 7", "seed: 7 micro_batches: 2"}}) {
     EXPECT_NE(JobDigest(Parse(Changed(from, to))), digest) << to;
   }
 }
@@ -461,7 +502,18 @@ TEST(LayerNamesTest, KindAndCount) {
               ElementsAre("dense", "relu", "x", "dense_2", "relu_1", ""));
 }
 
-TEST(TotalStepsTest, Table) {
+// A job of this length and batch size.
+proto::Job JobOf(const std::string& length, uint32_t batch_size) {
+  proto::Job job;
+  EXPECT_TRUE(TextFormat::ParseFromString(
+      absl::StrCat(length, " batch_size: ", batch_size), &job))
+      << length;
+  return job;
+}
+
+constexpr char kShort[] = " data { short_last_batch: true }";
+
+TEST(TotalStepsTest, ByStep) {
   const struct {
     std::string length;
     uint32_t batch_size;
@@ -476,24 +528,99 @@ TEST(TotalStepsTest, Table) {
       {"epochs: 1", 100, 59999, 2, 300},
       {"epochs: 0.5", 100, 60000, 1, 300},
       {"epochs: 1", 7, 100, 3, 5},   // 100 / 21 = 4.76
+      {"epochs: 5", 7, 100, 3, 24},  // 500 / 21 = 23.81
       {"epochs: 0.1", 1, 30, 3, 1},  // 0.1 * 30 = 3.0000000000000004
       {"epochs: 0.001", 100, 100, 1, 1},
       {"epochs: 1", 100, 0, 1, 1},
       {"epochs: 1e9", 1, 1000000000, 1, 1000000000000000},
+      // Each epoch by itself: 100 / 21 are 5 steps.
+      {absl::StrCat("steps: 3000", kShort), 7, 100, 3, 3000},
+      {absl::StrCat("epochs: 1", kShort), 7, 100, 3, 5},
+      {absl::StrCat("epochs: 5", kShort), 7, 100, 3, 25},
+      {absl::StrCat("epochs: 3", kShort), 7, 105, 3, 15},
+      {absl::StrCat("epochs: 3", kShort), 7, 106, 3, 18},
+      // Of the last, 25 examples are 2 steps; 21 are one.
+      {absl::StrCat("epochs: 2.25", kShort), 7, 100, 3, 12},
+      {absl::StrCat("epochs: 2.21", kShort), 7, 100, 3, 11},
+      {absl::StrCat("epochs: 0.01", kShort), 7, 100, 3, 1},
+      // A rounding error is no step: 3.1 - 3 = 0.10000000000000009, of 30
+      // examples 3.0000000000000027.
+      {absl::StrCat("epochs: 3.1", kShort), 1, 30, 3, 31},
+      {absl::StrCat("epochs: 2.9999999999999996", kShort), 1, 30, 3, 30},
+      {absl::StrCat("epochs: 3.0000000000000004", kShort), 1, 30, 3, 30},
+      // A batch or a step of more than there is.
+      {absl::StrCat("epochs: 4", kShort), 7, 5, 1, 4},
+      {absl::StrCat("epochs: 4", kShort), 2, 5, 3, 4},
+      {absl::StrCat("epochs: 1", kShort), 100, 0, 1, 1},
+      {absl::StrCat("epochs: 1e9", kShort), 1, 1000000001, 1, 1000000000000000},
   };
   for (const auto& test : kCases) {
-    proto::Job job;
-    ASSERT_TRUE(TextFormat::ParseFromString(
-        absl::StrCat(test.length, " batch_size: ", test.batch_size), &job));
-    EXPECT_EQ(TotalSteps(job, test.examples, test.seats), test.steps)
+    // Backup replicas have seats too.
+    const Replicas replicas = {.to_aggregate = 1, .total = test.seats};
+    const proto::Job job = JobOf(test.length, test.batch_size);
+    EXPECT_EQ(TotalSteps(job, test.examples, replicas), test.steps)
+        << test.length << " of " << test.examples;
+    EXPECT_EQ(TotalTickets(job, test.examples, replicas), 0);
+  }
+}
+
+TEST(TotalTicketsTest, Table) {
+  const struct {
+    std::string length;
+    uint32_t batch_size;
+    uint64_t examples;
+    // N; 0: asynchronous.
+    uint32_t to_aggregate;
+    uint64_t tickets;
+    uint64_t steps;
+  } kCases[] = {
+      {"steps: 3000", 100, 60000, 0, 3000, 3000},
+      {"epochs: 1", 100, 60000, 0, 600, 600},
+      {"epochs: 2", 7, 100, 0, 29, 29},  // 200 / 7 = 28.57
+      {"epochs: 0.1", 1, 30, 0, 3, 3},
+      {"epochs: 0.001", 100, 100, 0, 1, 1},
+      {"epochs: 1", 100, 0, 0, 1, 1},
+      {"epochs: 1e9", 1, 1000000001, 0, 1000000000000000, 1000000000000000},
+      {"steps: 1000000000000000", 1, 10, 0, 1000000000000000, 1000000000000000},
+      // Each epoch by itself: 100 / 7 are 15 batches, of 25 examples 4.
+      {absl::StrCat("epochs: 2", kShort), 7, 100, 0, 30, 30},
+      {absl::StrCat("epochs: 2.25", kShort), 7, 100, 0, 34, 34},
+      {absl::StrCat("epochs: 2", kShort), 200, 100, 0, 2, 2},
+      // N to a step, but for the last.
+      {"steps: 3000", 100, 60000, 2, 6000, 3000},
+      {"epochs: 1", 100, 60000, 2, 600, 300},
+      {"epochs: 2", 7, 100, 3, 29, 10},
+      {"epochs: 2", 7, 100, 1, 29, 29},
+      {absl::StrCat("epochs: 2.25", kShort), 7, 100, 3, 34, 12},
+      // At most 1e18 tickets and 1e15 steps.
+      {"steps: 1000000000000000", 1, 10, 3, 3000000000000000, 1000000000000000},
+      {"steps: 1000000000000000", 1, 10, 999, 999000000000000000,
+       1000000000000000},
+      {"steps: 1000000000000000", 1, 10, 65536, 1000000000000000000,
+       15258789062500},
+      {"epochs: 1e9", 1, 10000000000, 3, 3000000000000000, 1000000000000000},
+      {"epochs: 1e9", 1, 10000000000, 65536, 1000000000000000000,
+       15258789062500},
+  };
+  for (const auto& test : kCases) {
+    Replicas replicas;
+    replicas.to_aggregate = test.to_aggregate;
+    // Backup replicas need no tickets of their own.
+    replicas.total = 5;
+    replicas.asynchronous = test.to_aggregate == 0;
+    replicas.examples = proto::BY_TICKET;
+    const proto::Job job = JobOf(test.length, test.batch_size);
+    EXPECT_EQ(TotalTickets(job, test.examples, replicas), test.tickets)
+        << test.length << " of " << test.examples;
+    EXPECT_EQ(TotalSteps(job, test.examples, replicas), test.steps)
         << test.length << " of " << test.examples;
   }
 }
 
-TEST(ResolveConsistencyTest, Table) {
+TEST(ResolveConsistencyTest, Synchronous) {
   const struct {
     std::string consistency;
-    uint32_t replicas;
+    uint32_t workers;
     uint32_t n;
     uint32_t m;
     uint32_t seats;
@@ -512,18 +639,77 @@ TEST(ResolveConsistencyTest, Table) {
     proto::Job job;
     ASSERT_TRUE(TextFormat::ParseFromString(test.consistency,
                                             job.mutable_consistency()));
-    const auto resolved = ResolveConsistency(job, test.replicas);
+    const auto resolved = ResolveConsistency(job, test.workers);
     ASSERT_TRUE(resolved.ok()) << resolved.status();
+    EXPECT_FALSE(resolved->asynchronous) << test.consistency;
     EXPECT_EQ(resolved->to_aggregate, test.n) << test.consistency;
     EXPECT_EQ(resolved->total, test.m) << test.consistency;
     EXPECT_EQ(resolved->seats(), test.seats) << test.consistency;
   }
 }
 
+TEST(ResolveConsistencyTest, ShortLastBatchesNeedTicketsWithBackupReplicas) {
+  proto::Job job;
+  job.mutable_data()->set_short_last_batch(true);
+  auto& sync = *job.mutable_consistency()->mutable_synchronous();
+  EXPECT_TRUE(ResolveConsistency(job, 3).ok());
+  sync.set_replicas_to_aggregate(2);
+  EXPECT_THAT(std::string(ResolveConsistency(job, 3).status().message()),
+              HasSubstr("short_last_batch"));
+  job.set_examples(proto::BY_TICKET);
+  EXPECT_TRUE(ResolveConsistency(job, 3).ok());
+}
+
+TEST(ResolveConsistencyTest, Asynchronous) {
+  proto::Job job;
+  job.mutable_consistency()->mutable_asynchronous();
+  auto resolved = ResolveConsistency(job, 3);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_TRUE(resolved->asynchronous);
+  EXPECT_EQ(resolved->total, 3);
+  EXPECT_EQ(resolved->to_aggregate, 0);
+  EXPECT_EQ(resolved->pipeline_depth, 1);
+  EXPECT_EQ(resolved->staleness_bound, std::nullopt);
+
+  auto* const async = job.mutable_consistency()->mutable_asynchronous();
+  async->set_pipeline_depth(4);
+  async->set_staleness_bound(0);
+  resolved = ResolveConsistency(job, 1);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(resolved->total, 1);
+  EXPECT_EQ(resolved->pipeline_depth, 4);
+  EXPECT_EQ(resolved->staleness_bound, 0);
+}
+
+TEST(ResolveConsistencyTest, ExamplesByDefault) {
+  const struct {
+    std::string job;
+    bool by_ticket;
+  } kCases[] = {
+      {"", false},
+      {"examples: BY_STEP", false},
+      {"examples: BY_TICKET", true},
+      {"consistency { synchronous {} }", false},
+      {"consistency { synchronous {} } examples: BY_TICKET", true},
+      {"consistency { asynchronous {} }", true},
+      {"consistency { asynchronous {} } examples: BY_TICKET", true},
+  };
+  for (const auto& test : kCases) {
+    proto::Job job;
+    ASSERT_TRUE(TextFormat::ParseFromString(test.job, &job));
+    const auto resolved = ResolveConsistency(job, 2);
+    ASSERT_TRUE(resolved.ok()) << resolved.status();
+    EXPECT_EQ(resolved->by_ticket(), test.by_ticket) << test.job;
+    EXPECT_EQ(resolved->examples,
+              test.by_ticket ? proto::BY_TICKET : proto::BY_STEP)
+        << test.job;
+  }
+}
+
 TEST(ResolveConsistencyTest, Refused) {
   const struct {
     std::string consistency;
-    uint32_t replicas;
+    uint32_t workers;
     std::string error;
   } kCases[] = {
       {"synchronous { total_num_replicas: 3 }", 2,
@@ -536,12 +722,13 @@ TEST(ResolveConsistencyTest, Refused) {
        "it must be a multiple of it; set it to 2"},
       {"synchronous { replicas_to_aggregate: 0 }", 2, "is 0 of 2 workers"},
       {"", 0, "must be at least 1"},
+      {"asynchronous {}", 0, "must be at least 1"},
   };
   for (const auto& test : kCases) {
     proto::Job job;
     ASSERT_TRUE(TextFormat::ParseFromString(test.consistency,
                                             job.mutable_consistency()));
-    const auto resolved = ResolveConsistency(job, test.replicas);
+    const auto resolved = ResolveConsistency(job, test.workers);
     EXPECT_EQ(resolved.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(Message(resolved.status()), HasSubstr(test.error));
   }

@@ -30,7 +30,7 @@ absl::Status TrainReplica(const ClusterSpec& spec, const proto::Job& job,
   auto backend = CpuBackend::Create({});
   if (!backend.ok()) return backend.status();
   auto model = CreateModel(job.model(), data.example_shape(),
-                           data.num_classes(), backend->get(), {});
+                           data.num_classes(), job.seed(), backend->get(), {});
   if (!model.ok()) return model.status();
   BatchPipeline::Options input;
   input.batch_size = job.batch_size();

@@ -20,9 +20,10 @@ absl::Status Check(const BatchPipeline::Options& options) {
                                          value, ", but must be at least 1"));
   };
   absl::Status status = at_least_1("batch_size", options.batch_size);
-  status.Update(at_least_1("seats_per_step", options.seats_per_step));
   status.Update(at_least_1("prefetch", options.prefetch));
   status.Update(at_least_1("threads", options.threads));
+  if (options.by_ticket) return status;
+  status.Update(at_least_1("seats_per_step", options.seats_per_step));
   if (!status.ok()) return status;
   const std::vector<int64_t>& seats = options.seats;
   if (seats.empty() || seats.front() < 0 ||
@@ -35,6 +36,13 @@ absl::Status Check(const BatchPipeline::Options& options) {
                      options.seats_per_step - 1));
   }
   return absl::OkStatus();
+}
+
+absl::Status WrongAssignment(absl::string_view asked_for,
+                             absl::string_view made) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("a batch by ", asked_for,
+                   " was asked for; this pipeline makes batches by ", made));
 }
 
 // Uninitialised, and null when there is no memory.
@@ -54,6 +62,10 @@ absl::StatusOr<std::unique_ptr<BatchPipeline>> BatchPipeline::Start(
   if (absl::Status status = pipeline->AllocateSlots(); !status.ok()) {
     return status;
   }
+  if (!pipeline->options_.by_ticket) {
+    absl::MutexLock lock(&pipeline->mutex_);
+    pipeline->Foretell(0);
+  }
   for (int i = 0; i < threads; ++i) {
     pipeline->threads_.emplace_back(&BatchPipeline::MakeBatches,
                                     pipeline.get());
@@ -65,7 +77,11 @@ BatchPipeline::BatchPipeline(const ExampleSource* source, Options options)
     : source_(source),
       options_(std::move(options)),
       example_size_(ExampleSize(*source)),
-      order_(options_.seed, source->num_examples()) {}
+      order_(options_.seed, source->num_examples()),
+      ranges_({.num_examples = source->num_examples(),
+               .batch_size = options_.batch_size,
+               .seats_per_step = options_.seats_per_step,
+               .short_last_batch = options_.short_last_batch}) {}
 
 BatchPipeline::~BatchPipeline() {
   Stop();
@@ -88,60 +104,65 @@ absl::Status BatchPipeline::AllocateSlots() {
   for (Slot& slot : slots_) {
     slot.inputs = Allocate<float>(values);
     slot.labels = Allocate<int32_t>(options_.batch_size);
-    if (slot.inputs == nullptr || slot.labels == nullptr) return no_memory;
+    slot.positions = Allocate<int64_t>(options_.batch_size);
+    if (slot.inputs == nullptr || slot.labels == nullptr ||
+        slot.positions == nullptr) {
+      return no_memory;
+    }
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<Batch> BatchPipeline::Next(GlobalStep step, int64_t seat,
                                           absl::Time deadline) {
+  if (options_.by_ticket) return WrongAssignment("step", "ticket");
   absl::StatusOr<uint64_t> index = IndexOf(step, seat);
   if (!index.ok()) return index.status();
 
   absl::MutexLock lock(&mutex_);
-  if (*index < wanted_) {
+  if (*index < next_) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the batch ", NameOf(*index),
         " was asked for; batches are handed out in order and once, the next is "
         "that ",
-        NameOf(wanted_), " or a later one"));
+        NameOf(next_), " or a later one"));
   }
-  // What was handed out is given back, and what was left out is dropped; a
-  // batch in the making that is not wanted is dropped by its thread.
-  wanted_ = *index;
-  next_to_make_ = std::max(next_to_make_, *index);
-  for (Slot& slot : slots_) {
-    if (slot.state == Slot::State::kHandedOut ||
-        (slot.state == Slot::State::kReady && slot.index < wanted_)) {
-      slot.state = Slot::State::kFree;
-    }
+  next_ = *index;
+  DropIf([index = *index](uint64_t left_out) { return left_out < index; });
+  Foretell(*index);
+  absl::StatusOr<Batch> batch = Take(*index, deadline);
+  if (batch.ok()) next_ = *index + 1;
+  return batch;
+}
+
+absl::Status BatchPipeline::Prepare(uint64_t ticket) {
+  if (!options_.by_ticket) return WrongAssignment("ticket", "step");
+  absl::MutexLock lock(&mutex_);
+  if (IsPrepared(ticket)) return absl::OkStatus();
+  if (NumPrepared() >= options_.prefetch) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot prepare the batch ", NameOf(ticket), ": ",
+                     NumPrepared(), " are prepared already"));
   }
-  // It is made, in the making, or next to be made, and there is or will be a
-  // slot for it: none is kept for an earlier one, and later ones are begun
-  // after it.
-  const bool in_time = mutex_.AwaitWithDeadline(
-      absl::Condition(this, &BatchPipeline::CanTakeOrStopped), deadline);
-  if (stopped_) {
-    return absl::CancelledError(
-        absl::StrCat("the batch pipeline was stopped before the batch ",
-                     NameOf(*index), " was taken"));
+  to_make_.push_back(ticket);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Batch> BatchPipeline::NextTicket(uint64_t ticket,
+                                                absl::Time deadline) {
+  if (!options_.by_ticket) return WrongAssignment("ticket", "step");
+  absl::MutexLock lock(&mutex_);
+  if (!IsPrepared(ticket) && NumPrepared() > options_.prefetch) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "no room for the batch ", NameOf(ticket), ": ", NumPrepared(),
+        " are prepared already, and must be taken or dropped first"));
   }
-  if (!in_time) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("waited in vain for the batch ", NameOf(*index),
-                     " to be read by the input threads"));
-  }
-  Slot* slot = WantedSlot();
-  if (!slot->status.ok()) {
-    return absl::Status(slot->status.code(),
-                        absl::StrCat("cannot make the batch ", NameOf(*index),
-                                     ": ", slot->status.message()));
-  }
-  slot->state = Slot::State::kHandedOut;
-  wanted_ = *index + 1;
-  return Batch{absl::MakeConstSpan(slot->inputs.get(),
-                                   options_.batch_size * example_size_),
-               absl::MakeConstSpan(slot->labels.get(), options_.batch_size)};
+  return Take(ticket, deadline);
+}
+
+void BatchPipeline::Drop(uint64_t ticket) {
+  absl::MutexLock lock(&mutex_);
+  DropIf([ticket](uint64_t index) { return index == ticket; });
 }
 
 void BatchPipeline::Stop() {
@@ -155,30 +176,121 @@ void BatchPipeline::MakeBatches() {
     mutex_.Await(absl::Condition(this, &BatchPipeline::CanMakeOrStopped));
     if (stopped_) return;
     Slot* slot = FreeSlot();
-    const uint64_t index = next_to_make_++;
+    const uint64_t index = to_make_.front();
+    to_make_.pop_front();
     slot->state = Slot::State::kMaking;
     slot->index = index;
     mutex_.Unlock();
     absl::Status status = Make(index, slot);
     mutex_.Lock();
     slot->status = std::move(status);
-    slot->state = index < wanted_ ? Slot::State::kFree : Slot::State::kReady;
+    slot->state = slot->state == Slot::State::kUnwanted ? Slot::State::kFree
+                                                        : Slot::State::kReady;
   }
 }
 
 absl::Status BatchPipeline::Make(uint64_t index, Slot* slot) const {
-  const absl::StatusOr<int64_t> first =
-      FirstPosition(StepOf(index).value(), options_.seats_per_step,
-                    SeatOf(index), options_.batch_size);
-  if (!first.ok()) return first.status();
-  for (int64_t i = 0; i < options_.batch_size; ++i) {
+  const absl::StatusOr<PositionRange> range = RangeOf(index);
+  if (!range.ok()) return range.status();
+  slot->size = range->count;
+  for (int64_t i = 0; i < range->count; ++i) {
+    slot->positions[i] = range->begin + i;
     const absl::Status status = source_->Read(
-        order_.At(*first + i),
+        order_.At(range->begin + i),
         absl::MakeSpan(slot->inputs.get() + i * example_size_, example_size_),
         &slot->labels[i]);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+void BatchPipeline::Foretell(uint64_t index) {
+  foretold_ = std::max(foretold_, index);
+  const uint64_t window = options_.prefetch;
+  while (foretold_ - index <= window) to_make_.push_back(foretold_++);
+}
+
+absl::StatusOr<Batch> BatchPipeline::Take(uint64_t index, absl::Time deadline) {
+  for (Slot& slot : slots_) {
+    if (slot.state == Slot::State::kHandedOut) slot.state = Slot::State::kFree;
+  }
+  if (SlotOf(index) == nullptr) {
+    // What is waited for is made before what is not.
+    to_make_.erase(std::remove(to_make_.begin(), to_make_.end(), index),
+                   to_make_.end());
+    to_make_.push_front(index);
+  }
+  asked_ = index;
+  const bool in_time = mutex_.AwaitWithDeadline(
+      absl::Condition(this, &BatchPipeline::CanTakeOrStopped), deadline);
+  if (stopped_) {
+    return absl::CancelledError(
+        absl::StrCat("the batch pipeline was stopped before the batch ",
+                     NameOf(index), " was taken"));
+  }
+  if (!in_time) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("waited in vain for the batch ", NameOf(index),
+                     " to be read by the input threads"));
+  }
+  Slot* slot = SlotOf(index);
+  if (!slot->status.ok()) {
+    slot->state = Slot::State::kFree;
+    return absl::Status(slot->status.code(),
+                        absl::StrCat("cannot make the batch ", NameOf(index),
+                                     ": ", slot->status.message()));
+  }
+  slot->state = Slot::State::kHandedOut;
+  return Batch{
+      absl::MakeConstSpan(slot->inputs.get(), slot->size * example_size_),
+      absl::MakeConstSpan(slot->labels.get(), slot->size),
+      absl::MakeConstSpan(slot->positions.get(), slot->size)};
+}
+
+template <typename Predicate>
+void BatchPipeline::DropIf(Predicate unwanted) {
+  to_make_.erase(std::remove_if(to_make_.begin(), to_make_.end(), unwanted),
+                 to_make_.end());
+  for (Slot& slot : slots_) {
+    if (!slot.IsPrepared() || !unwanted(slot.index)) continue;
+    slot.state = slot.state == Slot::State::kMaking ? Slot::State::kUnwanted
+                                                    : Slot::State::kFree;
+  }
+}
+
+bool BatchPipeline::IsPrepared(uint64_t index) {
+  return SlotOf(index) != nullptr ||
+         std::find(to_make_.begin(), to_make_.end(), index) != to_make_.end();
+}
+
+int BatchPipeline::NumPrepared() const {
+  const auto in_slots =
+      std::count_if(slots_.begin(), slots_.end(),
+                    [](const Slot& slot) { return slot.IsPrepared(); });
+  return static_cast<int>(to_make_.size() + in_slots);
+}
+
+BatchPipeline::Slot* BatchPipeline::FreeSlot() {
+  for (Slot& slot : slots_) {
+    if (slot.state == Slot::State::kFree) return &slot;
+  }
+  return nullptr;
+}
+
+BatchPipeline::Slot* BatchPipeline::SlotOf(uint64_t index) {
+  for (Slot& slot : slots_) {
+    if (slot.IsPrepared() && slot.index == index) return &slot;
+  }
+  return nullptr;
+}
+
+bool BatchPipeline::CanMakeOrStopped() {
+  return stopped_ || (!to_make_.empty() && FreeSlot() != nullptr);
+}
+
+bool BatchPipeline::CanTakeOrStopped() {
+  const Slot* const slot = SlotOf(asked_);
+  return stopped_ || (slot != nullptr && slot->state == Slot::State::kReady);
 }
 
 absl::StatusOr<uint64_t> BatchPipeline::IndexOf(GlobalStep step,
@@ -215,25 +327,15 @@ int64_t BatchPipeline::SeatOf(uint64_t index) const {
   return options_.seats[index % options_.seats.size()];
 }
 
+absl::StatusOr<PositionRange> BatchPipeline::RangeOf(uint64_t index) const {
+  if (options_.by_ticket) return ranges_.OfTicket(index);
+  return ranges_.OfSeat(StepOf(index).value(), SeatOf(index));
+}
+
 std::string BatchPipeline::NameOf(uint64_t index) const {
+  if (options_.by_ticket) return absl::StrCat("of ticket ", index);
   return absl::StrCat("of seat ", SeatOf(index), " in step ",
                       StepOf(index).value());
-}
-
-BatchPipeline::Slot* BatchPipeline::FreeSlot() {
-  for (Slot& slot : slots_) {
-    if (slot.state == Slot::State::kFree) return &slot;
-  }
-  return nullptr;
-}
-
-BatchPipeline::Slot* BatchPipeline::WantedSlot() {
-  for (Slot& slot : slots_) {
-    if (slot.state == Slot::State::kReady && slot.index == wanted_) {
-      return &slot;
-    }
-  }
-  return nullptr;
 }
 
 }  // namespace holdfast

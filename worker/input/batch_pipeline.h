@@ -2,6 +2,7 @@
 #define HOLDFAST_WORKER_INPUT_BATCH_PIPELINE_H_
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <thread>
@@ -14,40 +15,53 @@
 #include "absl/time/time.h"
 #include "common/ids.h"
 #include "worker/input/batch.h"
+#include "worker/input/batch_ranges.h"
 #include "worker/input/example_order.h"
 #include "worker/input/example_source.h"
 
 namespace holdfast {
 
-// Makes the batches of a worker's seats ahead of their use, on threads of its
-// own. The batch of a seat in a step is fixed (example_order.h); which batches
-// will be asked for is foretold by a rule: from the first step on, every step,
-// the worker's own seats in rising order.
+// Makes a worker's batches ahead of their use, on threads of its own. What a
+// batch is made of is fixed (batch_ranges.h); which batches will be asked for
+// depends on how the job's examples are assigned:
 //
-// A worker that is late may leave out steps: it asks for what it wants, and
-// whatever lies before that is dropped or never made.
+//   by step:    it is foretold by a rule: from the first step on, every step,
+//               the worker's own seats in rising order. A worker that is late
+//               may leave out steps: it asks for what it wants, and whatever
+//               lies before that is dropped or never made.
+//   by ticket:  Prepare() tells it, ticket by ticket; they are asked for in any
+//               order.
 //
-// Next() is for one thread at a time, which may be any; Stop() may be called
-// from any thread at any time. Invariants: at most `prefetch` + 1 batches are
-// in memory, the one handed out among them. Memory is taken once, at the start.
+// Next(), NextTicket() and Drop() are for one thread at a time, which may be
+// any; Prepare() and Stop() may be called from any thread at any time.
+// Invariants: at most `prefetch` + 1 batches are in memory, the one handed out
+// among them. Memory is taken once, at the start.
 class BatchPipeline {
  public:
   struct Options {
     // Examples in a batch; at least 1.
     int64_t batch_size = 1;
+    // Every epoch has batches of its own, of which the last may be smaller; by
+    // step, seats may be left without one. False: a batch may reach into the
+    // next epoch.
+    bool short_last_batch = false;
     // Of the order of examples.
     uint64_t seed = 0;
+    // Batches made ahead; at least 1. More bridge longer stalls of the source;
+    // each costs a batch of memory.
+    int prefetch = 4;
+    // That make batches; at least 1. More than `prefetch` have nothing to do.
+    int threads = 1;
+
+    // How the examples are assigned. True: by ticket, and what follows is not
+    // looked at.
+    bool by_ticket = false;
     // The first step that may be asked for.
     GlobalStep first_step;
     // Seats of a step, of all workers; at least 1.
     int64_t seats_per_step = 1;
     // Those asked for here, rising; at least one.
     std::vector<int64_t> seats = {0};
-    // Batches made ahead; at least 1. More bridge longer stalls of the source;
-    // each costs a batch of memory.
-    int prefetch = 4;
-    // That make batches; at least 1. More than `prefetch` have nothing to do.
-    int threads = 1;
   };
 
   // Begins to make batches of `source`, which must outlive the pipeline.
@@ -62,74 +76,122 @@ class BatchPipeline {
   BatchPipeline(const BatchPipeline&) = delete;
   BatchPipeline& operator=(const BatchPipeline&) = delete;
 
-  // The batch of `seat` in `step`. Its memory stays until the next call.
+  // By step: the batch of `seat` in `step`, empty where the epoch's examples
+  // have run out. Its memory stays until the next call of this.
   // Errors:
   //   INVALID_ARGUMENT: `seat` is not among Options::seats.
   //   FAILED_PRECONDITION: the batch, or a later one, was handed out before, or
-  //     `step` is before the first.
+  //     `step` is before the first; the batches are by ticket.
   //   OUT_OF_RANGE: its examples lie beyond the end of the numbers.
   //   DEADLINE_EXCEEDED: it was not made until `deadline`; it may be asked for
   //     again.
   //   CANCELLED: stopped.
-  //   Any other: of the source. Asked again, the answer is the same.
+  //   Any other: of the source. Asked again, it is made again.
   absl::StatusOr<Batch> Next(GlobalStep step, int64_t seat,
                              absl::Time deadline);
 
-  // Ends making batches; Next() returns CANCELLED from now on, also where it is
-  // waiting.
+  // By ticket: has the batch of the ticket with this index made, unless it is
+  // made or in the making already. Does not wait.
+  // Errors:
+  //   RESOURCE_EXHAUSTED: `prefetch` batches are prepared that were neither
+  //     taken nor dropped.
+  //   FAILED_PRECONDITION: the batches are by step.
+  absl::Status Prepare(uint64_t ticket);
+
+  // By ticket: the batch of the ticket with this index, whether it was prepared
+  // or not. Its memory stays until the next call of this.
+  // Errors:
+  //   RESOURCE_EXHAUSTED: it was not prepared, and others, asked for in vain,
+  //     leave it no room: ask for these again or drop them.
+  //   FAILED_PRECONDITION: the batches are by step.
+  //   OUT_OF_RANGE, DEADLINE_EXCEEDED, CANCELLED, any other: as Next(). What
+  //     was not made until `deadline` is prepared.
+  absl::StatusOr<Batch> NextTicket(uint64_t ticket, absl::Time deadline);
+
+  // By ticket: what was prepared for this ticket will not be asked for. Does
+  // nothing where nothing was.
+  void Drop(uint64_t ticket);
+
+  // Ends making batches; Next() and NextTicket() return CANCELLED from now on,
+  // also where they are waiting.
   void Stop();
 
  private:
   // The memory of a batch, and what it is used for.
   struct Slot {
-    enum class State { kFree, kMaking, kReady, kHandedOut };
+    // kUnwanted is in the making, and free after that.
+    enum class State { kFree, kMaking, kUnwanted, kReady, kHandedOut };
     State state = State::kFree;
-    // Place of the batch in the foretold sequence.
+    // Of the batch, as in to_make_.
     uint64_t index = 0;
     // Of making it.
     absl::Status status;
+    int64_t size = 0;
     std::unique_ptr<float[]> inputs;
     std::unique_ptr<int32_t[]> labels;
+    std::unique_ptr<int64_t[]> positions;
+
+    bool IsPrepared() const {
+      return state == State::kMaking || state == State::kReady;
+    }
   };
 
   BatchPipeline(const ExampleSource* source, Options options);
 
   absl::Status AllocateSlots();
-  // A thread: makes the next batch whenever a slot is free.
+  // A thread: makes the first of to_make_ whenever a slot is free.
   void MakeBatches();
   // Fills `slot`, which is kMaking, and so this thread's alone but for its
   // state.
   absl::Status Make(uint64_t index, Slot* slot) const;
 
+  // By step: has `index` and those that will be asked for after it made.
+  void Foretell(uint64_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Hands out the batch, prepared or not.
+  absl::StatusOr<Batch> Take(uint64_t index, absl::Time deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Forgets the prepared batches of whose index `unwanted` is true.
+  template <typename Predicate>
+  void DropIf(Predicate unwanted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  bool IsPrepared(uint64_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int NumPrepared() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Slot* FreeSlot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of a prepared batch; null where it is not begun.
+  Slot* SlotOf(uint64_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What the threads, and Take(), wait for.
+  bool CanMakeOrStopped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool CanTakeOrStopped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // By step, the index of a batch is its place in the foretold sequence; by
+  // ticket, that of the ticket.
   absl::StatusOr<uint64_t> IndexOf(GlobalStep step, int64_t seat) const;
   GlobalStep StepOf(uint64_t index) const;
   int64_t SeatOf(uint64_t index) const;
-  // "of seat 1 in step 7".
+  absl::StatusOr<PositionRange> RangeOf(uint64_t index) const;
+  // "of seat 1 in step 7", "of ticket 7".
   std::string NameOf(uint64_t index) const;
-
-  Slot* FreeSlot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Slot* WantedSlot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What the threads, and Next(), wait for.
-  bool CanMakeOrStopped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stopped_ || FreeSlot() != nullptr;
-  }
-  bool CanTakeOrStopped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stopped_ || WantedSlot() != nullptr;
-  }
 
   const ExampleSource* const source_;
   const Options options_;
   const int64_t example_size_;
   const ExampleOrder order_;
+  const BatchRanges ranges_;
 
   absl::Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  // Least index that is not begun.
-  uint64_t next_to_make_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Least index that may still be handed out.
-  uint64_t wanted_ ABSL_GUARDED_BY(mutex_) = 0;
-  // One for each batch made ahead and one for that handed out.
+  // Batches that are prepared and not begun; the next to be made is the first.
+  std::deque<uint64_t> to_make_ ABSL_GUARDED_BY(mutex_);
+  // One for each batch made ahead and one for that handed out. So there is one
+  // for a batch that is waited for: none is handed out then, and of the others
+  // at most `prefetch` are prepared; what is unwanted leaves its slot soon.
   std::vector<Slot> slots_ ABSL_GUARDED_BY(mutex_);
+  // What Take() waits for.
+  uint64_t asked_ ABSL_GUARDED_BY(mutex_) = 0;
+  // By step: the least index that may still be handed out, and the least that
+  // was not prepared.
+  uint64_t next_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t foretold_ ABSL_GUARDED_BY(mutex_) = 0;
 
   std::vector<std::thread> threads_;
 };

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
+#include <numeric>
 #include <thread>
 
 namespace holdfast {
@@ -26,6 +28,7 @@ class Puppet final : public ExampleSource {
     mutex_.Await(absl::Condition(&open_));
     --waiting_;
     ++reads_;
+    last_read_ = index;
     if (index == bad_index_) return absl::DataLossError("bad sector");
     input[0] = index;
     *label = index;
@@ -60,6 +63,10 @@ class Puppet final : public ExampleSource {
     absl::MutexLock lock(&mutex_);
     return reads_;
   }
+  int64_t last_read() const {
+    absl::MutexLock lock(&mutex_);
+    return last_read_;
+  }
 
  private:
   const int64_t num_examples_;
@@ -68,6 +75,7 @@ class Puppet final : public ExampleSource {
   bool open_ = true;
   int64_t bad_index_ = -1;
   mutable int64_t reads_ = 0;
+  mutable int64_t last_read_ = -1;
   mutable int waiting_ = 0;
 };
 
@@ -79,15 +87,23 @@ std::unique_ptr<BatchPipeline> Start(const ExampleSource& source,
 }
 
 // The labels of the batch, which are the examples' indices.
-std::vector<int32_t> Take(BatchPipeline* pipeline, uint64_t step,
-                          int64_t seat) {
-  const auto batch =
-      pipeline->Next(GlobalStep(step), seat, absl::InfiniteFuture());
+std::vector<int32_t> LabelsOf(const absl::StatusOr<Batch>& batch) {
   EXPECT_TRUE(batch.ok()) << batch.status();
   if (!batch.ok()) return {};
   EXPECT_EQ(std::vector<float>(batch->labels.begin(), batch->labels.end()),
             batch->inputs);
+  EXPECT_EQ(batch->positions.size(), batch->labels.size());
   return {batch->labels.begin(), batch->labels.end()};
+}
+
+std::vector<int32_t> Take(BatchPipeline* pipeline, uint64_t step,
+                          int64_t seat) {
+  return LabelsOf(
+      pipeline->Next(GlobalStep(step), seat, absl::InfiniteFuture()));
+}
+
+std::vector<int32_t> TakeTicket(BatchPipeline* pipeline, uint64_t ticket) {
+  return LabelsOf(pipeline->NextTicket(ticket, absl::InfiniteFuture()));
 }
 
 // The examples at [begin, begin + size) of the stream.
@@ -152,6 +168,58 @@ TEST(BatchPipelineTest, BatchMayBeLargerThanTheData) {
   const ExampleOrder order(0, 3);
   EXPECT_EQ(Take(pipeline.get(), 0, 0), Expected(order, 0, 10));
   EXPECT_EQ(Take(pipeline.get(), 1, 0), Expected(order, 10, 10));
+}
+
+// 10 examples in batches of 4, two to a step: an epoch is two steps, in seats
+// of 4, 4, 2 and 0.
+TEST(BatchPipelineTest, ShortAndEmptySeats) {
+  const Puppet source(10);
+  const ExampleOrder order(3, 10);
+  for (const std::vector<int64_t>& seats :
+       {std::vector<int64_t>{0, 1}, {0}, {1}}) {
+    BatchPipeline::Options options;
+    options.batch_size = 4;
+    options.short_last_batch = true;
+    options.seed = 3;
+    options.seats_per_step = 2;
+    options.seats = seats;
+    options.prefetch = 2;
+    options.threads = 2;
+    auto pipeline = Start(source, options);
+    for (uint64_t step = 0; step < 10; ++step) {
+      for (const int64_t seat : seats) {
+        const int64_t place = step % 2 * 2 + seat;
+        const int64_t size = std::vector<int64_t>{4, 4, 2, 0}[place];
+        EXPECT_EQ(Take(pipeline.get(), step, seat),
+                  Expected(order, step / 2 * 10 + place * 4, size));
+      }
+    }
+  }
+}
+
+TEST(BatchPipelineTest, TellsThePlacesOfTheExamples) {
+  const Puppet source(10);
+  BatchPipeline::Options options;
+  options.batch_size = 4;
+  options.seats_per_step = 2;
+  options.seats = {1};
+  auto pipeline = Start(source, options);
+  for (const int64_t begin : {4, 12, 20}) {
+    std::vector<int64_t> expected(4);
+    std::iota(expected.begin(), expected.end(), begin);
+    const auto batch =
+        pipeline->Next(GlobalStep(begin / 8), 1, absl::InfiniteFuture());
+    ASSERT_TRUE(batch.ok()) << batch.status();
+    EXPECT_EQ(batch->positions, absl::MakeConstSpan(expected));
+  }
+  options.by_ticket = true;
+  options.short_last_batch = true;
+  pipeline = Start(source, options);
+  // The last of the second epoch.
+  const auto batch = pipeline->NextTicket(5, absl::InfiniteFuture());
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_EQ(batch->positions,
+            absl::MakeConstSpan(std::vector<int64_t>{18, 19}));
 }
 
 TEST(BatchPipelineTest, MakesNoMoreThanItMay) {
@@ -319,6 +387,290 @@ TEST(BatchPipelineTest, EndsWhileBatchesAreMade) {
   }
 }
 
+// By ticket, in batches of 5 of 100 examples.
+class TicketPipelineTest : public ::testing::Test {
+ protected:
+  TicketPipelineTest() {
+    options_.batch_size = 5;
+    options_.by_ticket = true;
+  }
+
+  void Start(int prefetch, int threads) {
+    options_.prefetch = prefetch;
+    options_.threads = threads;
+    pipeline_ = holdfast::Start(source_, options_);
+  }
+
+  absl::Status Prepare(uint64_t ticket) { return pipeline_->Prepare(ticket); }
+  // What Next answers at once, where the batch is not made yet.
+  absl::StatusCode Ask(uint64_t ticket) {
+    return pipeline_->NextTicket(ticket, absl::InfinitePast()).status().code();
+  }
+  std::vector<int32_t> Take(uint64_t ticket) {
+    return TakeTicket(pipeline_.get(), ticket);
+  }
+  std::vector<int32_t> Expected(uint64_t ticket) const {
+    return holdfast::Expected(order_, ticket * 5, 5);
+  }
+
+  Puppet source_{100};
+  const ExampleOrder order_{0, 100};
+  BatchPipeline::Options options_;
+  std::unique_ptr<BatchPipeline> pipeline_;
+};
+
+constexpr absl::StatusCode kExhausted = absl::StatusCode::kResourceExhausted;
+constexpr absl::StatusCode kLate = absl::StatusCode::kDeadlineExceeded;
+
+TEST_F(TicketPipelineTest, GivesTheBatchesInAnyOrder) {
+  for (const int threads : {1, 3}) {
+    for (const int prefetch : {2, 3, 5}) {
+      Start(prefetch, threads);
+      // One is always asked for that was prepared after another.
+      EXPECT_TRUE(Prepare(7).ok());
+      for (const uint64_t ticket : {3, 1000, 0, 12, 13, 4}) {
+        EXPECT_TRUE(Prepare(ticket).ok());
+        EXPECT_EQ(Take(ticket), Expected(ticket));
+      }
+      EXPECT_EQ(Take(7), Expected(7));
+    }
+  }
+}
+
+TEST_F(TicketPipelineTest, GivesWhatWasNotPrepared) {
+  Start(/*prefetch=*/1, /*threads=*/1);
+  EXPECT_EQ(Take(3), Expected(3));
+  // The same again.
+  EXPECT_EQ(Take(3), Expected(3));
+  EXPECT_TRUE(Prepare(3).ok());
+  // Beside one that keeps its place.
+  EXPECT_EQ(Take(5), Expected(5));
+  EXPECT_EQ(Take(6), Expected(6));
+  EXPECT_EQ(Take(3), Expected(3));
+  source_.AwaitReads(5 * 5);
+  pipeline_.reset();
+  EXPECT_EQ(source_.reads(), 5 * 5);
+}
+
+// 100 examples in batches of 30: each epoch's last has 10.
+TEST_F(TicketPipelineTest, ShortLastBatches) {
+  options_.batch_size = 30;
+  options_.short_last_batch = true;
+  Start(/*prefetch=*/4, /*threads=*/2);
+  std::vector<int32_t> all(100);
+  std::iota(all.begin(), all.end(), 0);
+  for (const uint64_t epoch : {0, 1, 7}) {
+    std::vector<int32_t> seen;
+    for (const uint64_t i : {2, 3, 0, 1}) {
+      const std::vector<int32_t> batch = Take(epoch * 4 + i);
+      EXPECT_EQ(batch, holdfast::Expected(order_, epoch * 100 + i * 30,
+                                          i == 3 ? 10 : 30));
+      seen.insert(seen.end(), batch.begin(), batch.end());
+    }
+    std::sort(seen.begin(), seen.end());
+    EXPECT_EQ(seen, all);
+  }
+}
+
+TEST_F(TicketPipelineTest, PreparesNoMoreThanItMay) {
+  source_.Close();
+  Start(/*prefetch=*/2, /*threads=*/1);
+  EXPECT_TRUE(Prepare(10).ok());
+  EXPECT_TRUE(Prepare(11).ok());
+  EXPECT_EQ(Prepare(12), absl::ResourceExhaustedError(
+                             "cannot prepare the batch of ticket 12: 2 are "
+                             "prepared already"));
+  // What is prepared may be prepared, whether it is begun or not.
+  source_.AwaitHeld(1);
+  EXPECT_TRUE(Prepare(10).ok());
+  EXPECT_TRUE(Prepare(11).ok());
+  source_.Open();
+  source_.AwaitReads(2 * 5);
+  EXPECT_EQ(Prepare(12).code(), kExhausted);
+  // That which is handed out does not count.
+  EXPECT_EQ(Take(11), Expected(11));
+  EXPECT_TRUE(Prepare(12).ok());
+  EXPECT_EQ(Prepare(13).code(), kExhausted);
+  source_.AwaitReads(3 * 5);
+  pipeline_.reset();
+  EXPECT_EQ(source_.reads(), 3 * 5);
+}
+
+TEST_F(TicketPipelineTest, MemoryStaysUntilTheNextCall) {
+  Start(/*prefetch=*/1, /*threads=*/1);
+  const auto batch = pipeline_->NextTicket(4, absl::InfiniteFuture());
+  ASSERT_TRUE(batch.ok());
+  EXPECT_TRUE(Prepare(5).ok());
+  source_.AwaitReads(2 * 5);
+  pipeline_->Drop(5);
+  EXPECT_TRUE(Prepare(6).ok());
+  // Not what was handed out, which is over.
+  pipeline_->Drop(4);
+  source_.AwaitReads(3 * 5);
+  EXPECT_EQ(batch->labels, absl::MakeConstSpan(Expected(4)));
+}
+
+TEST_F(TicketPipelineTest, DropsWhatIsQueuedOrMade) {
+  source_.Close();
+  Start(/*prefetch=*/3, /*threads=*/1);
+  for (const uint64_t ticket : {1, 2, 3}) EXPECT_TRUE(Prepare(ticket).ok());
+  source_.AwaitHeld(1);
+  pipeline_->Drop(2);
+  pipeline_->Drop(2);
+  EXPECT_TRUE(Prepare(4).ok());
+  EXPECT_EQ(Prepare(5).code(), kExhausted);
+  source_.Open();
+  source_.AwaitReads(3 * 5);
+  pipeline_->Drop(3);
+  EXPECT_TRUE(Prepare(5).ok());
+  EXPECT_EQ(Prepare(6).code(), kExhausted);
+  for (const uint64_t ticket : {5, 1, 4}) {
+    EXPECT_EQ(Take(ticket), Expected(ticket));
+  }
+  pipeline_.reset();
+  // Ticket 2 was never made.
+  EXPECT_EQ(source_.reads(), 4 * 5);
+}
+
+TEST_F(TicketPipelineTest, DropsWhatIsInTheMaking) {
+  source_.Close();
+  Start(/*prefetch=*/2, /*threads=*/2);
+  EXPECT_TRUE(Prepare(1).ok());
+  EXPECT_TRUE(Prepare(2).ok());
+  source_.AwaitHeld(2);
+  pipeline_->Drop(1);
+  pipeline_->Drop(2);
+  // It is begun anew: what is unwanted stays so.
+  EXPECT_TRUE(Prepare(1).ok());
+  EXPECT_TRUE(Prepare(3).ok());
+  EXPECT_EQ(Prepare(4).code(), kExhausted);
+  source_.Open();
+  EXPECT_EQ(Take(3), Expected(3));
+  EXPECT_EQ(Take(1), Expected(1));
+  pipeline_.reset();
+  EXPECT_EQ(source_.reads(), 4 * 5);
+}
+
+TEST_F(TicketPipelineTest, WhatIsWaitedForIsMadeFirst) {
+  source_.Close();
+  Start(/*prefetch=*/3, /*threads=*/1);
+  for (const uint64_t ticket : {1, 2, 3}) EXPECT_TRUE(Prepare(ticket).ok());
+  source_.AwaitHeld(1);
+  EXPECT_EQ(Ask(3), kLate);
+  EXPECT_EQ(Ask(9), kLate);
+  source_.Open();
+  // 1 was begun; then follow 9, 3 and 2.
+  source_.AwaitReads(4 * 5);
+  EXPECT_EQ(source_.last_read(), Expected(2).back());
+  for (const uint64_t ticket : {2, 3, 9, 1}) {
+    EXPECT_EQ(Take(ticket), Expected(ticket));
+  }
+  EXPECT_EQ(source_.reads(), 4 * 5);
+}
+
+TEST_F(TicketPipelineTest, KeepsWhatWasAskedForInVain) {
+  source_.Close();
+  Start(/*prefetch=*/1, /*threads=*/1);
+  EXPECT_EQ(
+      pipeline_->NextTicket(1, absl::InfinitePast()).status(),
+      absl::DeadlineExceededError("waited in vain for the batch of ticket 1 to "
+                                  "be read by the input threads"));
+  EXPECT_EQ(Prepare(2).code(), kExhausted);
+  EXPECT_EQ(Ask(2), kLate);
+  EXPECT_EQ(pipeline_->NextTicket(3, absl::InfiniteFuture()).status(),
+            absl::ResourceExhaustedError(
+                "no room for the batch of ticket 3: 2 are prepared already, "
+                "and must be taken or dropped first"));
+  EXPECT_EQ(Ask(2), kLate);
+  pipeline_->Drop(1);
+  EXPECT_EQ(Ask(3), kLate);
+  source_.Open();
+  EXPECT_EQ(Take(2), Expected(2));
+  EXPECT_EQ(Take(3), Expected(3));
+  EXPECT_EQ(Take(1), Expected(1));
+}
+
+TEST_F(TicketPipelineTest, PreparesWhileAnotherIsWaitedFor) {
+  source_.Close();
+  Start(/*prefetch=*/2, /*threads=*/1);
+  std::thread other([this] {
+    source_.AwaitHeld(1);
+    EXPECT_TRUE(Prepare(8).ok());
+    source_.Open();
+  });
+  EXPECT_EQ(Take(7), Expected(7));
+  other.join();
+  source_.AwaitReads(2 * 5);
+  EXPECT_EQ(Take(8), Expected(8));
+  EXPECT_EQ(source_.reads(), 2 * 5);
+}
+
+TEST_F(TicketPipelineTest, PassesErrorsOn) {
+  source_.Fail(order_.At(3 * 5 + 2));
+  Start(/*prefetch=*/1, /*threads=*/1);
+  EXPECT_TRUE(Prepare(3).ok());
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    EXPECT_EQ(pipeline_->NextTicket(3, absl::InfiniteFuture()).status(),
+              absl::DataLossError("cannot make the batch of ticket 3: bad "
+                                  "sector"));
+  }
+  // It leaves its place to others.
+  EXPECT_TRUE(Prepare(4).ok());
+  EXPECT_EQ(Take(5), Expected(5));
+  EXPECT_EQ(Take(4), Expected(4));
+  source_.Fail(-1);
+  EXPECT_EQ(Take(3), Expected(3));
+}
+
+TEST_F(TicketPipelineTest, SaysWhenTheStreamIsAtItsEnd) {
+  Start(/*prefetch=*/1, /*threads=*/1);
+  const uint64_t end = std::numeric_limits<int64_t>::max() / 5;
+  EXPECT_TRUE(Prepare(end).ok());
+  EXPECT_EQ(Take(end - 1), Expected(end - 1));
+  EXPECT_EQ(pipeline_->NextTicket(end, absl::InfiniteFuture()).status().code(),
+            absl::StatusCode::kOutOfRange);
+}
+
+TEST_F(TicketPipelineTest, StopEndsAWait) {
+  source_.Close();
+  Start(/*prefetch=*/2, /*threads=*/1);
+  EXPECT_TRUE(Prepare(0).ok());
+  std::thread stopper([this] {
+    source_.AwaitHeld(1);
+    pipeline_->Stop();
+  });
+  const absl::Status status =
+      pipeline_->NextTicket(1, absl::InfiniteFuture()).status();
+  EXPECT_EQ(status,
+            absl::CancelledError("the batch pipeline was stopped before "
+                                 "the batch of ticket 1 was taken"));
+  stopper.join();
+  source_.Open();
+  EXPECT_EQ(Ask(0), absl::StatusCode::kCancelled);
+}
+
+TEST_F(TicketPipelineTest, EndsWhileBatchesAreMade) {
+  for (int i = 0; i < 50; ++i) {
+    Start(/*prefetch=*/3, /*threads=*/3);
+    for (const uint64_t ticket : {0, 1, 2}) EXPECT_TRUE(Prepare(ticket).ok());
+    if (i % 2 == 0) Take(1);
+  }
+}
+
+TEST_F(TicketPipelineTest, OneAssignmentOnly) {
+  Start(/*prefetch=*/1, /*threads=*/1);
+  EXPECT_EQ(pipeline_->Next(GlobalStep(0), 0, absl::InfiniteFuture()).status(),
+            absl::FailedPreconditionError("a batch by step was asked for; this "
+                                          "pipeline makes batches by ticket"));
+  EXPECT_EQ(source_.reads(), 0);
+  options_.by_ticket = false;
+  Start(/*prefetch=*/1, /*threads=*/1);
+  const absl::Status by_step = absl::FailedPreconditionError(
+      "a batch by ticket was asked for; this pipeline makes batches by step");
+  EXPECT_EQ(pipeline_->NextTicket(0, absl::InfiniteFuture()).status(), by_step);
+  EXPECT_EQ(Prepare(0), by_step);
+}
+
 TEST(BatchPipelineTest, RefusesBadOptions) {
   const Puppet source(10);
   const auto code = [&](auto&& change) {
@@ -339,6 +691,18 @@ TEST(BatchPipelineTest, RefusesBadOptions) {
   EXPECT_EQ(code([](Options& o) { o.seats = {4}; }), invalid);
   EXPECT_EQ(code([](Options& o) { o.seats = {2, 1}; }), invalid);
   EXPECT_EQ(code([](Options& o) { o.seats = {1, 1}; }), invalid);
+  // By ticket there are no seats.
+  EXPECT_EQ(code([](Options& o) {
+              o.by_ticket = true;
+              o.seats_per_step = 0;
+              o.seats = {};
+            }),
+            absl::StatusCode::kOk);
+  EXPECT_EQ(code([](Options& o) {
+              o.by_ticket = true;
+              o.batch_size = 0;
+            }),
+            invalid);
   EXPECT_EQ(code([](Options& o) { o.batch_size = int64_t{1} << 62; }),
             absl::StatusCode::kResourceExhausted);
 }

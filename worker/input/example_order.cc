@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "common/random.h"
 
 namespace holdfast {
@@ -62,23 +60,6 @@ ExampleOrder::RoundKeys ExampleOrder::KeysOf(uint64_t epoch) const {
     std::copy(bits.begin(), bits.end(), keys.begin() + block * 4);
   }
   return keys;
-}
-
-absl::StatusOr<int64_t> FirstPosition(uint64_t step, int64_t seats_per_step,
-                                      int64_t seat, int64_t batch_size) {
-  int64_t batch = 0;
-  int64_t first = 0;
-  int64_t end = 0;
-  if (__builtin_mul_overflow(step, seats_per_step, &batch) ||
-      __builtin_add_overflow(batch, seat, &batch) ||
-      __builtin_mul_overflow(batch, batch_size, &first) ||
-      __builtin_add_overflow(first, batch_size, &end)) {
-    return absl::OutOfRangeError(absl::StrCat(
-        "the examples of seat ", seat, " in step ", step, " (", seats_per_step,
-        " seats x ", batch_size,
-        " examples a step) lie beyond 2^63 - 1 in the training stream"));
-  }
-  return first;
 }
 
 }  // namespace holdfast

@@ -1,22 +1,14 @@
-// Which examples a step is made of.
+// The order in which training visits the examples.
 //
 // The training stream is the data set over and over: position p is in epoch
 // p / n, and every epoch visits each of the n examples once, in an order of its
-// own that follows from (seed, epoch) alone. A step takes the next S * B
-// positions, S seats of B examples each: seat i of step t covers
-//
-//     [(t * S + i) * B, (t * S + i + 1) * B).
-//
-// So what a step sees depends on S * B only: 2 workers x 100 and 1 worker x 200
-// train on the same examples, in the same order. An epoch may end within a
-// batch; no example is dropped at its end.
+// own that follows from (seed, epoch) alone. Which positions a batch is made of
+// is told in batch_ranges.h.
 #ifndef HOLDFAST_WORKER_INPUT_EXAMPLE_ORDER_H_
 #define HOLDFAST_WORKER_INPUT_EXAMPLE_ORDER_H_
 
 #include <array>
 #include <cstdint>
-
-#include "absl/status/statusor.h"
 
 namespace holdfast {
 
@@ -52,11 +44,6 @@ class ExampleOrder {
   // Bits in each half of the network.
   int half_bits_;
 };
-
-// The stream position at which the batch of `seat` in `step` begins.
-// Errors: OUT_OF_RANGE when it, or the batch's end, passes 2^63 - 1.
-absl::StatusOr<int64_t> FirstPosition(uint64_t step, int64_t seats_per_step,
-                                      int64_t seat, int64_t batch_size);
 
 }  // namespace holdfast
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 #include <numeric>
 #include <vector>
 
@@ -98,29 +97,6 @@ TEST(ExampleOrderTest, NeighboursArePart) {
   }
   EXPECT_LT(in_data, 12);
   EXPECT_LT(in_epoch, 12);
-}
-
-TEST(FirstPositionTest, StepsDependOnlyOnTheirExamples) {
-  EXPECT_EQ(*FirstPosition(0, 2, 0, 100), 0);
-  EXPECT_EQ(*FirstPosition(0, 2, 1, 100), 100);
-  EXPECT_EQ(*FirstPosition(7, 2, 0, 100), 1400);
-  EXPECT_EQ(*FirstPosition(7, 2, 1, 100), 1500);
-  // The step of one worker with batches of 200.
-  EXPECT_EQ(*FirstPosition(7, 1, 0, 200), 1400);
-}
-
-TEST(FirstPositionTest, RefusesWhatCannotBeCounted) {
-  constexpr uint64_t kMax = std::numeric_limits<int64_t>::max();
-  EXPECT_EQ(*FirstPosition(kMax - 1, 1, 0, 1), static_cast<int64_t>(kMax - 1));
-  EXPECT_EQ(FirstPosition(kMax, 1, 0, 1).status().code(),
-            absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(FirstPosition(kMax / 100, 1, 0, 100).status().code(),
-            absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(FirstPosition(~uint64_t{0}, 1, 0, 1).status().code(),
-            absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(
-      FirstPosition(1000000000000000, 65536, 3, 1000000000).status().code(),
-      absl::StatusCode::kOutOfRange);
 }
 
 }  // namespace
