@@ -1,7 +1,7 @@
 #include "client/plan.h"
 
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -28,23 +28,52 @@ struct Declared {
   bool trainable = true;
 };
 
+void AddVariable(int64_t size, bool trainable,
+                 proto::GetPlacementResponse* placement) {
+  proto::Variable* variable = placement->mutable_declaration()->add_variables();
+  variable->set_name(
+      absl::StrCat("v", placement->declaration().variables_size() - 1));
+  variable->add_shape(size);
+  variable->set_dtype(proto::FLOAT32);
+  variable->set_trainable(trainable);
+}
+
+void AddSlice(const std::string& variable, uint64_t begin, uint64_t size,
+              uint32_t ps, proto::GetPlacementResponse* placement) {
+  proto::Slice* slice = placement->add_slices();
+  slice->set_variable(variable);
+  slice->set_begin(begin);
+  slice->set_size(size);
+  slice->set_ps(ps);
+}
+
 // Variables "v0", "v1", ... of one dimension, each in one slice.
 Layout MakeLayout(const std::vector<Declared>& variables, uint32_t num_ps) {
   proto::GetPlacementResponse placement;
-  for (const Declared& declared : variables) {
-    proto::Variable* variable =
-        placement.mutable_declaration()->add_variables();
-    variable->set_name(
-        absl::StrCat("v", placement.declaration().variables_size() - 1));
-    variable->add_shape(declared.size);
-    variable->set_dtype(proto::FLOAT32);
-    variable->set_trainable(declared.trainable);
-    proto::Slice* slice = placement.add_slices();
-    slice->set_variable(variable->name());
-    slice->set_size(declared.size);
-    slice->set_ps(declared.ps);
+  for (size_t v = 0; v < variables.size(); ++v) {
+    AddVariable(variables[v].size, variables[v].trainable, &placement);
+    AddSlice(absl::StrCat("v", v), 0, variables[v].size, variables[v].ps,
+             &placement);
   }
   return *Layout::Make(placement, num_ps);
+}
+
+// "v0" (20) on ps 0, 1, 0, 0; "v1" (5); "v2" (9) in three slices, all on ps 0.
+// The slices are told in another order.
+Layout MakeCutLayout() {
+  proto::GetPlacementResponse placement;
+  AddVariable(20, true, &placement);
+  AddVariable(5, true, &placement);
+  AddVariable(9, true, &placement);
+  AddSlice("v2", 6, 3, 0, &placement);
+  AddSlice("v0", 15, 5, 0, &placement);
+  AddSlice("v0", 5, 5, 1, &placement);
+  AddSlice("v2", 0, 3, 0, &placement);
+  AddSlice("v0", 0, 5, 0, &placement);
+  AddSlice("v1", 0, 5, 0, &placement);
+  AddSlice("v0", 10, 5, 0, &placement);
+  AddSlice("v2", 3, 3, 0, &placement);
+  return *Layout::Make(placement, 2);
 }
 
 TEST(PlanPushTest, LastDeclaredFirst) {
@@ -124,6 +153,59 @@ TEST(PlanPushTest, ManyScalarsAreBoundedByWhatSurroundsThem) {
   EXPECT_EQ(plan.parts[0][0].size() + plan.parts[0][1].size(), kScalars);
 }
 
+// A shard keeps each slice by itself: what crosses the border of two would be
+// in neither.
+TEST(PlanPushTest, SeveralSlicesOnAPsLastFirstAndNeverAcrossABorder) {
+  // One part would hold all.
+  EXPECT_THAT(
+      PlanPush(MakeCutLayout(), 1 << 20).parts,
+      ElementsAre(ElementsAre(ElementsAre(Stretch{2, 6, 3}, Stretch{2, 3, 3},
+                                          Stretch{2, 0, 3}, Stretch{1, 0, 5},
+                                          Stretch{0, 15, 5}, Stretch{0, 10, 5},
+                                          Stretch{0, 0, 5})),
+                  ElementsAre(ElementsAre(Stretch{0, 5, 5}))));
+}
+
+TEST(PlanPushTest, CutsEachSliceByItself) {
+  // Parts of 4 elements: 3 | 3 | 3 | 4 1 | 4 1 ...: a new part for what does
+  // not fit beside the rest of another.
+  EXPECT_THAT(
+      PlanPush(MakeCutLayout(), 16).parts[0],
+      ElementsAre(ElementsAre(Stretch{2, 6, 3}), ElementsAre(Stretch{2, 3, 3}),
+                  ElementsAre(Stretch{2, 0, 3}), ElementsAre(Stretch{1, 0, 4}),
+                  ElementsAre(Stretch{1, 4, 1}), ElementsAre(Stretch{0, 15, 4}),
+                  ElementsAre(Stretch{0, 19, 1}),
+                  ElementsAre(Stretch{0, 10, 4}),
+                  ElementsAre(Stretch{0, 14, 1}), ElementsAre(Stretch{0, 0, 4}),
+                  ElementsAre(Stretch{0, 4, 1})));
+}
+
+TEST(PlanPushTest, PlacesCountEveryStretchOfAVariable) {
+  const Plan plan = PlanPush(MakeCutLayout(), 24);
+  // Parts of 6 elements: 3 3 | 3 | 5 | 5 | 5 | 5.
+  std::vector<std::vector<std::pair<uint32_t, uint32_t>>> places;
+  for (const std::vector<Plan::Place>& of_variable : plan.places) {
+    places.emplace_back();
+    for (const Plan::Place& place : of_variable) {
+      places.back().push_back({place.ps, place.part});
+    }
+  }
+  using Places = std::vector<std::pair<uint32_t, uint32_t>>;
+  EXPECT_THAT(places,
+              ElementsAre(Places{{0, 3}, {0, 4}, {0, 5}, {1, 0}},
+                          Places{{0, 2}}, Places{{0, 0}, {0, 0}, {0, 1}}));
+}
+
+TEST(PlanPullTest, SeveralSlicesOnAPsFirstFirstAndNeverAcrossABorder) {
+  EXPECT_THAT(
+      PlanPull(MakeCutLayout(), 1 << 20).parts,
+      ElementsAre(ElementsAre(ElementsAre(Stretch{0, 0, 5}, Stretch{0, 10, 5},
+                                          Stretch{0, 15, 5}, Stretch{1, 0, 5},
+                                          Stretch{2, 0, 3}, Stretch{2, 3, 3},
+                                          Stretch{2, 6, 3})),
+                  ElementsAre(ElementsAre(Stretch{0, 5, 5}))));
+}
+
 TEST(PlanPullTest, FirstDeclaredFirstWithWhatIsNotTrainable) {
   const Layout layout = MakeLayout({{10, 0}, {10, 0, false}, {10, 1}}, 3);
   EXPECT_THAT(
@@ -131,67 +213,6 @@ TEST(PlanPullTest, FirstDeclaredFirstWithWhatIsNotTrainable) {
       ElementsAre(
           ElementsAre(ElementsAre(Stretch{0, 0, 10}, Stretch{1, 0, 10})),
           ElementsAre(ElementsAre(Stretch{2, 0, 10})), ElementsAre(IsEmpty())));
-}
-
-// Layout::Make, with a placement that is right except for what `spoil` does.
-absl::Status MakeSpoilt(void (*spoil)(proto::GetPlacementResponse*)) {
-  proto::GetPlacementResponse placement;
-  proto::Variable* variable = placement.mutable_declaration()->add_variables();
-  variable->set_name("w");
-  variable->add_shape(4);
-  variable->add_shape(5);
-  variable->set_dtype(proto::FLOAT32);
-  for (uint32_t ps : {1, 0}) {
-    proto::Slice* slice = placement.add_slices();
-    slice->set_variable("w");
-    slice->set_begin(ps * 12);
-    slice->set_size(ps == 0 ? 12 : 8);
-    slice->set_ps(ps);
-  }
-  placement.add_ps_addresses("a:1");
-  placement.add_ps_addresses("b:1");
-  spoil(&placement);
-  return Layout::Make(placement, 2).status();
-}
-
-TEST(LayoutTest, TestsWhatTheCoordinatorTells) {
-  using Placement = proto::GetPlacementResponse;
-  const std::vector<
-      std::tuple<void (*)(Placement*), absl::StatusCode, std::string>>
-      cases = {
-          {[](Placement*) {}, absl::StatusCode::kOk, ""},
-          {[](Placement* p) { p->add_ps_addresses("c:1"); },
-           absl::StatusCode::kFailedPrecondition,
-           "the cluster has 3 ps tasks, the ClusterSpec here 2"},
-          {[](Placement* p) {
-             p->mutable_declaration()->mutable_variables(0)->set_shape(0, -1);
-           },
-           absl::StatusCode::kInternal, "variable \"w\""},
-          {[](Placement* p) {
-             p->mutable_declaration()->mutable_variables(0)->clear_dtype();
-           },
-           absl::StatusCode::kInternal, "not float32"},
-          {[](Placement* p) {
-             *p->mutable_declaration()->add_variables() =
-                 p->declaration().variables(0);
-           },
-           absl::StatusCode::kInternal, "stands twice"},
-          {[](Placement* p) { p->mutable_slices(0)->set_variable("x"); },
-           absl::StatusCode::kInternal, "not declared"},
-          {[](Placement* p) { p->mutable_slices(0)->set_ps(2); },
-           absl::StatusCode::kInternal, "at ps 2 of 2"},
-          {[](Placement* p) { p->mutable_slices()->RemoveLast(); },
-           absl::StatusCode::kInternal, "do not cover"},
-          {[](Placement* p) { p->mutable_slices(0)->set_begin(11); },
-           absl::StatusCode::kInternal, "do not cover"},
-          {[](Placement* p) { p->mutable_slices(0)->set_size(~uint64_t{0}); },
-           absl::StatusCode::kInternal, "do not cover"},
-      };
-  for (const auto& [spoil, code, message] : cases) {
-    const absl::Status status = MakeSpoilt(spoil);
-    EXPECT_EQ(status.code(), code) << message << ": " << status;
-    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(message));
-  }
 }
 
 }  // namespace

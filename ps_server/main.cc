@@ -11,6 +11,7 @@
 #include "common/daemon.h"
 #include "common/process_name.h"
 #include "glog/logging.h"
+#include "ps_server/memory_limit.h"
 #include "ps_server/server.h"
 
 ABSL_FLAG(std::string, listen_address, "",
@@ -24,6 +25,11 @@ ABSL_FLAG(absl::Duration, start_timeout, absl::Seconds(300),
 ABSL_FLAG(absl::Duration, step_timeout, absl::Seconds(300),
           "How long a step may wait for contributions, where the job file does "
           "not say.");
+ABSL_FLAG(
+    std::string, memory_limit, "",
+    "What this ps may take of memory for its share of the job, as 8GiB or "
+    "500MB; a job that needs more is refused. Default: 80 % of the "
+    "machine's, or of the container's.");
 
 namespace holdfast {
 namespace {
@@ -41,6 +47,15 @@ absl::Status CheckAtLeast(const char* flag, absl::Duration value,
                    " is too short, at least ", absl::FormatDuration(least)));
 }
 
+absl::StatusOr<int64_t> MemoryLimit() {
+  const std::string text = absl::GetFlag(FLAGS_memory_limit);
+  if (text.empty()) return DefaultMemoryLimit(/*root=*/"");
+  const absl::StatusOr<int64_t> bytes = ParseBytes(text);
+  if (bytes.ok()) return bytes;
+  return absl::InvalidArgumentError(
+      absl::StrCat("flag --memory_limit: ", bytes.status().message()));
+}
+
 absl::StatusOr<Server::Options> OptionsFromFlags() {
   const absl::StatusOr<ResolvedTask> self = TaskFromFlags(kPsJob);
   if (!self.ok()) return self.status();
@@ -56,6 +71,9 @@ absl::StatusOr<Server::Options> OptionsFromFlags() {
         CheckAtLeast("step_timeout", options.step_timeout, kMinTimeout)}) {
     if (!status.ok()) return status;
   }
+  const absl::StatusOr<int64_t> memory_limit = MemoryLimit();
+  if (!memory_limit.ok()) return memory_limit.status();
+  options.memory_limit_bytes = *memory_limit;
   return options;
 }
 

@@ -110,6 +110,7 @@ class Server::Impl {
   Shard::Options ShardOptions() const {
     Shard::Options shard;
     shard.index = options_.task.index;
+    shard.memory_limit_bytes = options_.memory_limit_bytes;
     return shard;
   }
   void MakeCoordinator();
@@ -197,6 +198,7 @@ void Server::Impl::MakeCoordinator() {
   coordinator.lease = options_.lease;
   coordinator.start_timeout = options_.start_timeout;
   coordinator.step_timeout = options_.step_timeout;
+  coordinator.memory_limit_bytes = options_.memory_limit_bytes;
   coordinator.address = CoordinatorAddress();
   coordinator_.emplace(coordinator, &clock_, links_.get());
 }
@@ -217,6 +219,7 @@ void Server::Impl::Join() {
   options.session.address = *options_.cluster.Address(options_.task);
   options.session.num_ps = options_.cluster.num_ps();
   options.session.num_workers = options_.cluster.num_replicas();
+  options.session.memory_limit_bytes = options_.memory_limit_bytes;
   membership_.emplace(std::move(options), [this](const absl::Status& status) {
     EndShard(status);
     End(status);

@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_PS_SERVER_SERVER_H_
 #define HOLDFAST_PS_SERVER_SERVER_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -35,6 +36,9 @@ class Server {
     absl::Duration start_timeout = absl::Seconds(300);
     // How long a step may stay open, where the job does not say. Of task 0.
     absl::Duration step_timeout = absl::Seconds(300);
+    // What this ps' share of the job may take. A job that needs more is
+    // refused. 0: no limit.
+    int64_t memory_limit_bytes = 0;
     // How long answers may take to leave once the job has ended. A longer one
     // waits longer for a peer that does not read.
     absl::Duration drain_timeout = absl::Seconds(3);

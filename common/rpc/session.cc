@@ -140,6 +140,7 @@ absl::Status Session::Register() {
   request.set_data_digest(options_.data_digest);
   request.set_num_ps(options_.num_ps);
   request.set_num_workers(options_.num_workers);
+  request.set_memory_limit_bytes(options_.memory_limit_bytes);
 
   absl::Time report = absl::Now() + kFirstReport;
   Backoff backoff;

@@ -42,6 +42,8 @@ class Session {
     // What the task's ClusterSpec holds.
     uint32_t num_ps = 1;
     uint32_t num_workers = 1;
+    // Of a ps: what its share of the job may take. 0: no limit.
+    int64_t memory_limit_bytes = 0;
 
     // Until when Open tries.
     absl::Time deadline = absl::InfiniteFuture();

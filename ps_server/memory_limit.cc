@@ -1,0 +1,90 @@
+#include "ps_server/memory_limit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+namespace {
+
+constexpr double kShare = 0.8;
+
+std::optional<int64_t> FirstNumber(const std::string& path,
+                                   const std::string& key) {
+  std::ifstream file(path);
+  std::string word;
+  // Of "KEY NUMBER ...", or of a file that holds nothing but the number. "max"
+  // is no limit.
+  while (file >> word) {
+    if (!key.empty()) {
+      if (word != key) continue;
+      if (!(file >> word)) break;
+    }
+    int64_t number;
+    if (absl::SimpleAtoi(word, &number) && number > 0) return number;
+    break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> ParseBytes(absl::string_view text) {
+  constexpr std::pair<absl::string_view, double> kUnits[] = {
+      {"TiB", 1024. * 1024 * 1024 * 1024},
+      {"GiB", 1024. * 1024 * 1024},
+      {"MiB", 1024. * 1024},
+      {"KiB", 1024.},
+      {"TB", 1e12},
+      {"GB", 1e9},
+      {"MB", 1e6},
+      {"kB", 1e3},
+      {"B", 1.},
+      {"", 1.}};
+  for (const auto& [unit, bytes] : kUnits) {
+    const size_t length = text.size() - std::min(text.size(), unit.size());
+    if (text.substr(length) != unit) continue;
+    double number;
+    if (!absl::SimpleAtod(absl::StripAsciiWhitespace(text.substr(0, length)),
+                          &number) ||
+        !(number * bytes >= 1) ||
+        number * bytes >=
+            static_cast<double>(std::numeric_limits<int64_t>::max())) {
+      break;
+    }
+    return static_cast<int64_t>(number * bytes);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", text,
+                   "\" is no number of bytes: say as much as 8GiB, 500MB or "
+                   "1000000"));
+}
+
+absl::StatusOr<int64_t> DefaultMemoryLimit(const std::string& root) {
+  std::optional<int64_t> least;
+  const auto take = [&](std::optional<int64_t> bytes) {
+    if (bytes.has_value()) least = std::min(least.value_or(*bytes), *bytes);
+  };
+  if (const auto kib = FirstNumber(root + "/proc/meminfo", "MemTotal:")) {
+    take(*kib * 1024);
+  }
+  // Of a container its own group is at the root of the mount.
+  take(FirstNumber(root + "/sys/fs/cgroup/memory.max", ""));
+  take(FirstNumber(root + "/sys/fs/cgroup/memory/memory.limit_in_bytes", ""));
+  if (!least.has_value()) {
+    return absl::NotFoundError(
+        absl::StrCat("neither ", root, "/proc/meminfo nor ", root,
+                     "/sys/fs/cgroup tells how much memory there is"));
+  }
+  return static_cast<int64_t>(std::floor(kShare * static_cast<double>(*least)));
+}
+
+}  // namespace holdfast

@@ -1,0 +1,130 @@
+#include "ps_server/shard/memory_plan.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "ps_server/optimizer/optimizer.h"
+
+namespace holdfast {
+namespace {
+
+constexpr uint64_t kElementBytes = sizeof(float);
+// Enough for anybody, where memory would allow for more.
+constexpr size_t kMaxPinnedVersions = 64;
+
+// Sums and products that stay at the greatest number where they would pass it:
+// far above any limit.
+uint64_t Add(uint64_t a, uint64_t b) {
+  uint64_t sum;
+  return __builtin_add_overflow(a, b, &sum)
+             ? std::numeric_limits<uint64_t>::max()
+             : sum;
+}
+uint64_t Times(uint64_t a, uint64_t b) {
+  uint64_t product;
+  return __builtin_mul_overflow(a, b, &product)
+             ? std::numeric_limits<uint64_t>::max()
+             : product;
+}
+
+std::string Text(uint64_t bytes) {
+  constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? absl::StrCat(bytes, " bytes")
+                   : absl::StrFormat("%.1f %s", value, kUnits[unit]);
+}
+
+// Of one shard, in bytes.
+struct Sizes {
+  uint64_t values = 0;
+  uint64_t trainable = 0;
+  uint64_t slots = 0;
+};
+
+Sizes SizesOn(const proto::Declaration& declaration,
+              const std::vector<proto::Slice>& slices, uint32_t ps) {
+  std::vector<size_t> num_slots;
+  for (const proto::Optimizer& config : declaration.optimizers()) {
+    num_slots.push_back(MakeOptimizer(config)->initial_slots().size());
+  }
+  std::map<absl::string_view, const proto::Variable*> variables;
+  for (const proto::Variable& variable : declaration.variables()) {
+    variables[variable.name()] = &variable;
+  }
+  Sizes sizes;
+  for (const proto::Slice& slice : slices) {
+    const auto variable = variables.find(slice.variable());
+    if (slice.ps() != ps || variable == variables.end()) continue;
+    const uint64_t bytes = Times(slice.size(), kElementBytes);
+    sizes.values = Add(sizes.values, bytes);
+    const proto::Variable& declared = *variable->second;
+    if (declared.has_trainable() && !declared.trainable()) continue;
+    sizes.trainable = Add(sizes.trainable, bytes);
+    if (declared.optimizer() < num_slots.size()) {
+      sizes.slots =
+          Add(sizes.slots, Times(bytes, num_slots[declared.optimizer()]));
+    }
+  }
+  return sizes;
+}
+
+}  // namespace
+
+absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
+                                      const std::vector<proto::Slice>& slices,
+                                      uint32_t ps, int64_t limit_bytes) {
+  const uint64_t workers = std::max(1u, declaration.num_workers());
+  const auto& synchronous = declaration.consistency().synchronous();
+  MemoryPlan plan;
+  if (declaration.consistency().has_asynchronous()) {
+    plan.max_pushes_per_worker =
+        std::max(1u, declaration.consistency().asynchronous().pipeline_depth());
+  } else {
+    plan.reserved_per_worker =
+        std::max<size_t>(1, synchronous.replicas_to_aggregate() / workers);
+    // A worker may abandon a push and begin another in its place.
+    plan.max_pushes_per_worker = 2 * plan.reserved_per_worker;
+  }
+  const uint64_t reserved = workers * plan.reserved_per_worker;
+  const uint64_t wanted_extra =
+      workers * (plan.max_pushes_per_worker - plan.reserved_per_worker);
+
+  const Sizes sizes = SizesOn(declaration, slices, ps);
+  const uint64_t t = sizes.trainable;
+  uint64_t needed = Add(sizes.values, sizes.slots);
+  needed = Add(needed, Times(t, 2));
+  needed = Add(needed, Times(t, reserved));
+  const uint64_t limit =
+      limit_bytes > 0 ? limit_bytes : std::numeric_limits<int64_t>::max();
+  if (needed > limit) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "/job:ps/task:", ps, " may take ", Text(limit),
+        limit_bytes > 0 ? " (--memory_limit)" : "", ", the job needs ",
+        Text(needed), " there: values ", Text(sizes.values),
+        " + optimizer slots ", Text(sizes.slots), " + next version ", Text(t),
+        " + a version being read ", Text(t), " + ", reserved, " pushes of ",
+        Text(t), " each"));
+  }
+  plan.needed_bytes = static_cast<int64_t>(needed);
+  uint64_t left = limit - needed;
+  plan.extra_pushes = t == 0 ? wanted_extra : std::min(wanted_extra, left / t);
+  left -= plan.extra_pushes * t;
+  plan.max_pinned_versions =
+      t == 0 ? kMaxPinnedVersions
+             : std::min<uint64_t>(kMaxPinnedVersions, 1 + left / t);
+  return plan;
+}
+
+}  // namespace holdfast

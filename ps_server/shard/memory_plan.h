@@ -1,0 +1,48 @@
+#ifndef HOLDFAST_PS_SERVER_SHARD_MEMORY_PLAN_H_
+#define HOLDFAST_PS_SERVER_SHARD_MEMORY_PLAN_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/cluster.pb.h"
+
+namespace holdfast {
+
+// How a shard's memory is given out, so that a job that has begun never runs
+// out of it. With V the bytes of all slices on the shard, and T those of the
+// trainable ones, it needs
+//
+//     V                       the values
+//   + T x slots               of the optimizers, variable by variable
+//   + T                       the next version, in the making
+//   + T                       an earlier version that is still being read
+//   + T x reserved_pushes     a push for each seat of a step (synchronous,
+//                             max(N, M)) or for each worker (asynchronous)
+//
+// and what is left goes to pushes that come early, then to pinned versions.
+// Messages on their way through gRPC are not counted: some 16 MiB for each
+// call.
+struct MemoryPlan {
+  // The sum above.
+  int64_t needed_bytes = 0;
+  // Pushes of one worker that always have room, and of all workers beside them.
+  size_t reserved_per_worker = 1;
+  size_t extra_pushes = 0;
+  // Of one worker, reserved or not.
+  size_t max_pushes_per_worker = 1;
+  // Distinct versions that pins may hold.
+  size_t max_pinned_versions = 1;
+};
+
+// The plan for the slices of ps `ps`. `declaration` has its defaults filled in.
+// `limit_bytes` 0: no limit.
+// Errors: RESOURCE_EXHAUSTED, with the sum, when it is above the limit.
+absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
+                                      const std::vector<proto::Slice>& slices,
+                                      uint32_t ps, int64_t limit_bytes);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_SHARD_MEMORY_PLAN_H_

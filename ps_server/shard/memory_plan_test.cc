@@ -1,0 +1,153 @@
+#include "ps_server/shard/memory_plan.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// "w", 1000 elements of which 600 are on ps 0, in two slices, and 400 on ps 1;
+// "frozen", 50 elements on ps 0. Adam: two slots.
+proto::Declaration MakeDeclaration() {
+  proto::Declaration declaration;
+  proto::Variable& w = *declaration.add_variables();
+  w.set_name("w");
+  w.add_shape(1000);
+  proto::Variable& frozen = *declaration.add_variables();
+  frozen.set_name("frozen");
+  frozen.add_shape(50);
+  frozen.set_trainable(false);
+  declaration.add_optimizers()->mutable_adam();
+  declaration.set_num_workers(3);
+  return declaration;
+}
+
+std::vector<proto::Slice> Slices() {
+  std::vector<proto::Slice> slices(4);
+  const auto set = [](proto::Slice& slice, const char* variable, uint64_t begin,
+                      uint64_t size, uint32_t ps) {
+    slice.set_variable(variable);
+    slice.set_begin(begin);
+    slice.set_size(size);
+    slice.set_ps(ps);
+  };
+  set(slices[0], "w", 0, 200, 0);
+  set(slices[1], "w", 200, 400, 1);
+  set(slices[2], "w", 600, 400, 0);
+  set(slices[3], "frozen", 0, 50, 0);
+  return slices;
+}
+
+proto::Declaration Synchronous(uint32_t n, uint32_t m) {
+  proto::Declaration declaration = MakeDeclaration();
+  auto& mode = *declaration.mutable_consistency()->mutable_synchronous();
+  mode.set_replicas_to_aggregate(n);
+  mode.set_total_num_replicas(m);
+  declaration.set_num_workers(m);
+  return declaration;
+}
+
+proto::Declaration Asynchronous(uint32_t depth) {
+  proto::Declaration declaration = MakeDeclaration();
+  declaration.mutable_consistency()->mutable_asynchronous()->set_pipeline_depth(
+      depth);
+  return declaration;
+}
+
+// T of ps 0.
+constexpr int64_t kT = 600 * 4;
+// Values and slots of ps 0.
+constexpr int64_t kFixed = kT + 50 * 4 + 2 * kT;
+
+struct Case {
+  std::string name;
+  proto::Declaration declaration;
+  // Beyond values, slots, and the two versions.
+  int64_t pushes;
+  size_t reserved_per_worker;
+  size_t wanted_extra;
+};
+
+std::vector<Case> Cases() {
+  return {
+      {"N = M", Synchronous(3, 3), 3, 1, 3},
+      {"backup", Synchronous(2, 3), 3, 1, 3},
+      {"N = 2 M", Synchronous(6, 3), 6, 2, 6},
+      {"asynchronous", Asynchronous(1), 3, 1, 0},
+      {"deep", Asynchronous(4), 3, 1, 9},
+  };
+}
+
+TEST(MemoryPlanTest, TheLeastIsTheSumOfItsParts) {
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(c.name);
+    const int64_t least = kFixed + 2 * kT + c.pushes * kT;
+    const auto plan = PlanMemory(c.declaration, Slices(), 0, least);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->needed_bytes, least);
+    EXPECT_EQ(plan->reserved_per_worker, c.reserved_per_worker);
+    EXPECT_EQ(plan->extra_pushes, 0u);
+    EXPECT_EQ(plan->max_pinned_versions, 1u);
+    EXPECT_FALSE(PlanMemory(c.declaration, Slices(), 0, least - 1).ok());
+  }
+}
+
+TEST(MemoryPlanTest, WhatIsLeftGoesToPushesThenToPins) {
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(c.name);
+    const int64_t least = kFixed + 2 * kT + c.pushes * kT;
+    for (size_t more = 0; more < 100; ++more) {
+      const auto plan =
+          PlanMemory(c.declaration, Slices(), 0, least + more * kT + kT / 2);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      EXPECT_EQ(plan->extra_pushes, std::min(more, c.wanted_extra));
+      EXPECT_EQ(plan->max_pinned_versions,
+                std::min<size_t>(64, 1 + more - plan->extra_pushes));
+    }
+    const auto unlimited = PlanMemory(c.declaration, Slices(), 0, 0);
+    ASSERT_TRUE(unlimited.ok()) << unlimited.status();
+    EXPECT_EQ(unlimited->extra_pushes, c.wanted_extra);
+    EXPECT_EQ(unlimited->max_pinned_versions, 64u);
+  }
+}
+
+TEST(MemoryPlanTest, OtherPsAndNothingToTrain) {
+  const auto other = PlanMemory(Asynchronous(1), Slices(), 1, 0);
+  ASSERT_TRUE(other.ok()) << other.status();
+  // 400 elements: value, two slots, two versions, three pushes.
+  EXPECT_EQ(other->needed_bytes, 400 * 4 * 8);
+  const auto nothing = PlanMemory(Asynchronous(2), Slices(), 2, 1);
+  ASSERT_TRUE(nothing.ok()) << nothing.status();
+  EXPECT_EQ(nothing->needed_bytes, 0);
+  EXPECT_EQ(nothing->extra_pushes, 3u);
+}
+
+TEST(MemoryPlanTest, TheRefusalShowsTheSum) {
+  const auto plan = PlanMemory(Asynchronous(1), Slices(), 0, 4096);
+  ASSERT_EQ(plan.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(
+      std::string(plan.status().message()),
+      AllOf(HasSubstr("/job:ps/task:0 may take 4.0 KiB (--memory_limit), the "
+                      "job needs 18.9 KiB there"),
+            HasSubstr("values 2.5 KiB + optimizer slots 4.7 KiB + next version "
+                      "2.3 KiB + a version being read 2.3 KiB + 3 pushes of "
+                      "2.3 KiB each")));
+}
+
+// What no 64 bits can count is refused, with or without a limit.
+TEST(MemoryPlanTest, AbsurdSizesAreRefused) {
+  std::vector<proto::Slice> slices = Slices();
+  slices[0].set_size(uint64_t{1} << 61);
+  EXPECT_FALSE(PlanMemory(Asynchronous(1), slices, 0, 0).ok());
+  slices[0].set_size(~uint64_t{0});
+  EXPECT_FALSE(PlanMemory(Asynchronous(1), slices, 0, 1 << 30).ok());
+}
+
+}  // namespace
+}  // namespace holdfast
