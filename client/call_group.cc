@@ -1,6 +1,7 @@
 #include "client/call_group.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,52 @@
 #include "client/call.h"
 
 namespace holdfast::client {
+namespace {
+
+// A call of nobody, made later.
+class Timer : public Call, public std::enable_shared_from_this<Timer> {
+ public:
+  Timer(std::shared_ptr<Context> context,
+        std::shared_ptr<CallGroup::State> group,
+        absl::AnyInvocable<void()> what)
+      : context_(std::move(context)),
+        group_(std::move(group)),
+        what_(std::move(what)) {}
+
+  void Start(absl::Duration delay) ABSL_LOCKS_EXCLUDED(context_->mutex) {
+    absl::MutexLock lock(&context_->mutex);
+    if (group_->cancelled) return;
+    group_->calls.insert(shared_from_this());
+    ++context_->calls_out;
+    underway.pause = std::make_shared<grpc::Alarm>();
+    underway.pause->Set(absl::ToChronoTime(absl::Now() + delay),
+                        [self = shared_from_this()](bool) { self->Ring(); });
+  }
+
+ private:
+  void Ring() {
+    absl::ReleasableMutexLock lock(&context_->mutex);
+    underway.pause = nullptr;
+    if (group_->cancelled) return Finish();
+    ++group_->answering;
+    lock.Release();
+    what_();
+    absl::MutexLock again(&context_->mutex);
+    --group_->answering;
+    Finish();
+  }
+
+  void Finish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex) {
+    group_->calls.erase(shared_from_this());
+    --context_->calls_out;
+  }
+
+  const std::shared_ptr<Context> context_;
+  const std::shared_ptr<CallGroup::State> group_;
+  absl::AnyInvocable<void()> what_;
+};
+
+}  // namespace
 
 CallGroup::CallGroup(std::shared_ptr<Context> context)
     : context_(std::move(context)), state_(std::make_shared<State>()) {}
@@ -27,6 +74,10 @@ void CallGroup::Cancel() {
   absl::MutexLock lock(&context_->mutex);
   const auto quiet = [this] { return state_->answering == 0; };
   context_->mutex.Await(absl::Condition(&quiet));
+}
+
+void CallGroup::After(absl::Duration delay, absl::AnyInvocable<void()> what) {
+  std::make_shared<Timer>(context_, state_, std::move(what))->Start(delay);
 }
 
 absl::Status CallGroup::Await(absl::Time deadline,

@@ -28,7 +28,7 @@ using Answer = absl::AnyInvocable<Next(absl::StatusOr<Response>)>;
 // other errors reach its Answer.
 //
 // Thread-safe; Cancel and the destructor must not be called by an Answer of the
-// group.
+// group, nor by what After calls.
 class CallGroup {
  public:
   explicit CallGroup(std::shared_ptr<Context> context);
@@ -38,8 +38,12 @@ class CallGroup {
   CallGroup(const CallGroup&) = delete;
   CallGroup& operator=(const CallGroup&) = delete;
 
-  // Once this has returned, no Answer runs, and none will.
+  // Once this has returned, no Answer runs, and none will, nor what After
+  // calls.
   void Cancel();
+
+  // Calls `what` after `delay`, on a thread of gRPC, without locks.
+  void After(absl::Duration delay, absl::AnyInvocable<void()> what);
 
   // Waits until `done`, the end of the context, or `deadline`, and tells
   // on_waiting meanwhile. `what` describes what is waited for; both are called

@@ -36,6 +36,7 @@ ClientTest::ClientTest() {
   timing.attempt = absl::Seconds(5);
   timing.tensors_attempt = absl::Seconds(5);
   timing.park = absl::Milliseconds(100);
+  timing.tell_spent = absl::Hours(1);
   timing.first_report = absl::Milliseconds(40);
   timing.report_every = absl::Milliseconds(20);
 
@@ -53,8 +54,23 @@ ClientTest::ClientTest() {
       response->mutable_state()->set_phase(proto::TRAINING);
       return absl::OkStatus();
     });
-    ps.place.Do([](int, const auto&, auto* response) {
+    ps.place.Do([this](int, const auto&, auto* response) {
       AnswerPlacement(response);
+      if (asynchronous) {
+        response->mutable_declaration()
+            ->mutable_consistency()
+            ->mutable_asynchronous();
+      }
+      return absl::OkStatus();
+    });
+    ps.take_ticket.Do([](int, const auto& request, auto* response) {
+      if (request.sequence() != 0) {
+        *response->mutable_ticket() = TicketOf(request.sequence());
+      }
+      return absl::OkStatus();
+    });
+    ps.apply.Do([](int, const auto&, auto* response) {
+      response->set_verdict(proto::ACCEPTED);
       return absl::OkStatus();
     });
     ps.contribute.Do([](int, const auto& request, auto* response) {
@@ -137,6 +153,22 @@ absl::Status ClientTest::AnswerPull(const proto::PullRequest& request,
     }
   }
   return absl::OkStatus();
+}
+
+proto::Ticket ClientTest::TicketOf(uint64_t sequence) {
+  proto::Ticket ticket;
+  ticket.set_index(sequence + 100);
+  ticket.add_scalars()->set_learning_rate(0.5f / sequence);
+  return ticket;
+}
+
+Ticket ClientTest::Take(Cluster* cluster) {
+  const auto ticket = cluster->StartTakeTicket()->Await(Late());
+  if (!ticket.ok() || !ticket->has_value()) {
+    ADD_FAILURE() << "no ticket: " << ticket.status();
+    return Ticket();
+  }
+  return **ticket;
 }
 
 void ClientTest::AnswerPlacement(proto::GetPlacementResponse* response) {

@@ -20,7 +20,8 @@ namespace holdfast::client {
 //
 // The job has these variables. By default the puppets answer as if all went
 // well: pulls with the values of `version`, or of min_version if that is more;
-// pushes with an acknowledgment, contributions with ACCEPTED.
+// pushes with an acknowledgment, contributions and applications with ACCEPTED,
+// requests for a ticket with TicketOf their sequence.
 //
 //   0  "a"  [2,3]  on ps 0
 //   1  "b"  [8]    elements 0 to 5 on ps 0, the rest on ps 1
@@ -59,11 +60,17 @@ class ClientTest : public ::testing::Test {
   static absl::Status AnswerPull(const proto::PullRequest& request,
                                  uint64_t version,
                                  proto::PullResponse* response);
+  static proto::Ticket TicketOf(uint64_t sequence);
+  // A ticket; the test fails where there is none.
+  static Ticket Take(Cluster* cluster);
   // The placement of the variables above.
   static void AnswerPlacement(proto::GetPlacementResponse* response);
 
-  // What Connect below uses; short, so that tests are.
+  // What ConnectReady uses; short, so that tests are. But a spent ticket is not
+  // told of in a call of its own.
   Timing timing;
+  // What the job is, as a client hears.
+  bool asynchronous = false;
   // The newest version of the puppets.
   std::atomic<uint64_t> version = 0;
 

@@ -44,6 +44,7 @@ class ClusterImpl : public Cluster {
                                 " ended without leaving the cluster"));
     }
     core_.background.reset();
+    core_.tickets.reset();
     core_.wire.reset();
   }
 
@@ -61,6 +62,8 @@ class ClusterImpl : public Cluster {
     }
     core_.wire = std::make_unique<Wire>(core_.context, addresses,
                                         [this] { return sender(); });
+    core_.tickets = std::make_unique<Tickets>(
+        core_.context, core_.wire.get(), &core_.sequences, core_.CheckMember());
     const absl::Status connected = core_.wire->AwaitConnected(deadline);
     if (!connected.ok()) {
       LeaveShortly(absl::StrCat(options_.task.ToString(),
@@ -109,6 +112,15 @@ class ClusterImpl : public Cluster {
 
   std::unique_ptr<Push> StartPush(GlobalStep step) override {
     return client::StartPush(&core_, step);
+  }
+
+  std::unique_ptr<Push> StartPush(const Ticket& ticket,
+                                  const Parameters& at) override {
+    return client::StartPush(&core_, ticket, at);
+  }
+
+  std::unique_ptr<TicketRequest> StartTakeTicket() override {
+    return core_.tickets->StartTake();
   }
 
   PushSequence NextSequence() override {

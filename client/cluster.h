@@ -24,11 +24,37 @@ namespace holdfast {
 // The job of a task that is in no cluster and only reads.
 inline constexpr char kClientJob[] = "client";
 
-// The values of all variables at one version.
+// The values of all variables.
 struct Parameters {
+  // Synchronous: of all values. Asynchronous: the least of `versions`.
   GlobalStep version;
+  // By ps. Asynchronous: of what that shard sent, or, where it came in several
+  // messages, the least of them.
+  std::vector<GlobalStep> versions;
   // By variable, in the order declared; each row-major.
   std::vector<std::vector<float>> values;
+};
+
+// The right to push once (docs/asynchronous.md).
+struct Ticket {
+  // Of the push that it is for.
+  PushSequence sequence;
+  // Fixes the examples: batch `index` of the training stream.
+  uint64_t index = 0;
+  // By the declaration's optimizers. Asynchronous jobs only.
+  std::vector<proto::StepScalars> scalars;
+  // The open step (synchronous) or the tickets spent when it was given.
+  GlobalStep global_step;
+};
+
+// How a push of an asynchronous job is to be applied.
+struct Application {
+  // Behind the gradient. 0: it changes nothing, whatever was handed in of it.
+  uint64_t examples = 0;
+  // The gradient is multiplied by this at the shards.
+  float clip_factor = 1;
+  // Mean loss over the examples, for people.
+  double loss = 0;
 };
 
 // A push offered to its step.
@@ -67,6 +93,20 @@ struct Contribution {
 //     std::swap(now, next);
 //   }
 //
+// An asynchronous worker does:
+//
+//   auto request = (*cluster)->StartTakeTicket();
+//   for (;;) {
+//     auto ticket = request->Await(deadline);
+//     if (!(*ticket).has_value()) break;  // the job is DONE
+//     request = (*cluster)->StartTakeTicket();  // the next one, meanwhile
+//     (*cluster)->StartPull(GlobalStep(0), &now)->Await(deadline);
+//     auto push = (*cluster)->StartPush(**ticket, now);
+//     push->Add(variable, gradient);  // each variable, in any order
+//     push->Apply({examples, 1.0f, loss});
+//     push->AwaitApplied(deadline);  // verdict and staleness
+//   }
+//
 // What goes wrong on the wire is tried again, with the same meaning, until the
 // call's deadline; a push counts once however often it was sent. Errors name
 // the task that was spoken to or waited for. Errors common to all calls:
@@ -79,6 +119,8 @@ struct Contribution {
 //                        task; or what it waits for will not come, because the
 //                        job is DONE.
 //   INTERNAL             a ps answered what cannot be; the message names it.
+// A ps without room for a push is no error: it is sent again, after a pause,
+// until the deadline, whose error then says so.
 //
 // An Await that returns an error ends its handle: what is on its way is given
 // up, the memory is the caller's again, and each further Await returns the same
@@ -113,17 +155,56 @@ class Cluster {
     virtual PushSequence sequence() const = 0;
     // Hands in the gradient of one variable (its index as declared), whole and
     // row-major; parts that it completes leave at once. The memory must stay as
-    // it is until Await has returned or the push is destroyed.
+    // it is until Await or AwaitApplied has returned or the push is destroyed.
     // Errors: INVALID_ARGUMENT for a wrong index, length, a variable that is
     // not trainable, or one handed in before; why the push has failed already.
     virtual absl::Status Add(size_t variable,
                              absl::Span<const float> gradient) = 0;
-    // Waits until every shard has acknowledged every part. The verdict where
-    // the push is decided already (its step has closed: STALE), otherwise
-    // VERDICT_UNSPECIFIED: it may be contributed.
+    // Synchronous jobs: waits until every shard has acknowledged every part.
+    // The verdict where the push is decided already (its step has closed:
+    // STALE), otherwise VERDICT_UNSPECIFIED: it may be contributed. One with a
+    // ticket is to be contributed whatever the verdict, for that returns its
+    // ticket.
     // Errors: FAILED_PRECONDITION when a trainable variable was not handed in;
-    // those of Shard.Push in proto/shard.proto.
+    // those of Shard.Push in proto/shard.proto but RESOURCE_EXHAUSTED.
     virtual absl::StatusOr<proto::Verdict> Await(absl::Time deadline) = 0;
+
+    // Asynchronous jobs, in place of Await: has the push applied on every shard
+    // as soon as each has acknowledged every part, without a thread that waits.
+    // To be called once, when all gradients were handed in, or, with 0
+    // examples, at any time: then nothing more of the gradient is sent.
+    // Errors: FAILED_PRECONDITION when a trainable variable was not handed in,
+    // or when called before, and INVALID_ARGUMENT for a loss that is not
+    // finite, which leave the push as it is; why it has failed already.
+    virtual absl::Status Apply(const Application& application) = 0;
+    struct Applied {
+      proto::Verdict verdict;
+      // The greatest of the shards': pushes applied between the version that
+      // the gradient was computed on and this one.
+      uint64_t staleness = 0;
+    };
+    // Waits until every shard has applied it: ACCEPTED, which is told to the
+    // coordinator by itself, also when nobody waits. FENCED: this worker has
+    // been shut out.
+    // Shards apply a worker's pushes in order, so one that is let go of before
+    // this leaves the later ones waiting for it. Before Apply it may be started
+    // again, with the same gradient or with 0 examples; after, it may be
+    // applied on some shards, and the worker has to leave.
+    // Errors: FAILED_PRECONDITION before Apply; those of Shard.Push but
+    // RESOURCE_EXHAUSTED, and of Shard.Apply.
+    virtual absl::StatusOr<Applied> AwaitApplied(absl::Time deadline) = 0;
+  };
+
+  // A request for a ticket. The ticket of one that is let go of before Await
+  // has returned it is the next one's.
+  class TicketRequest {
+   public:
+    virtual ~TicketRequest() = default;
+    // Nothing: the job is DONE, there are no more tickets.
+    // Errors: those of Coordinator.TakeTicket; ABORTED when this worker has
+    // been shut out.
+    virtual absl::StatusOr<std::optional<Ticket>> Await(
+        absl::Time deadline) = 0;
   };
 
   // A contribution that waits for its verdict.
@@ -142,15 +223,17 @@ class Cluster {
   class Pull {
    public:
     virtual ~Pull() = default;
-    // On success all of `into` is of one version. On an error its content is
-    // not specified.
+    // On success all of `into` is of one version, unless the job is
+    // asynchronous. On an error its content is not specified.
     virtual absl::Status Await(absl::Time deadline) = 0;
   };
 
-  // A version held on every shard. Let go when destroyed.
+  // A version held on every shard, in asynchronous jobs each shard's own. Let
+  // go when destroyed.
   class Pin {
    public:
     virtual ~Pin() = default;
+    // Asynchronous: the least of the shards'.
     virtual GlobalStep version() const = 0;
     // Reads the pinned version. Errors: NOT_FOUND when its time is up.
     virtual absl::Status Read(Parameters* into, absl::Time deadline) = 0;
@@ -175,20 +258,32 @@ class Cluster {
   // What was declared, with defaults filled in (N and M). After AwaitVariables.
   virtual const proto::Declaration& declaration() const = 0;
 
-  // Takes a new sequence. `step`: the version that the gradient is computed on.
+  // A push without a ticket: synchronous jobs whose examples are by step. Takes
+  // a new sequence. `step`: the version that the gradient is computed on.
   virtual std::unique_ptr<Push> StartPush(GlobalStep step) = 0;
-  // A sequence for a contribution of weight 0, which has no push. Contribute
-  // it: an unused one keeps the cluster from forgetting later verdicts.
+  // The push of a ticket, under its sequence, computed on `at`, whose values
+  // are not read.
+  virtual std::unique_ptr<Push> StartPush(const Ticket& ticket,
+                                          const Parameters& at) = 0;
+  // Takes a new sequence, and a ticket for it: for jobs whose examples are by
+  // ticket. An asynchronous worker may hold pipeline_depth + 1, a synchronous
+  // one as many as it has seats. Each is to be pushed and applied, or
+  // contributed, be it with 0 examples: others wait for it.
+  virtual std::unique_ptr<TicketRequest> StartTakeTicket() = 0;
+  // Synchronous jobs without tickets: a sequence for a contribution of weight
+  // 0, which has no push. Contribute it: an unused one keeps the cluster from
+  // forgetting later verdicts.
   virtual PushSequence NextSequence() = 0;
   virtual std::unique_ptr<Offer> StartContribute(const Contribution& offer) = 0;
-  // The newest version once it is at least `min_version`. `into` must not be
-  // touched until Await has returned or the pull is destroyed; its vectors are
-  // resized where they have to be.
+  // The newest version once it is at least `min_version`; asynchronous: the
+  // newest of each shard. `into` must not be touched until Await has returned
+  // or the pull is destroyed; its vectors are resized where they have to be.
   virtual std::unique_ptr<Pull> StartPull(GlobalStep min_version,
                                           Parameters* into) = 0;
-  // Holds one version, the newest or a newer one, on every shard for reading,
-  // for at most `hold`, 1 ms to 1 h. A longer one keeps the memory of what has
-  // changed since for longer when the caller dies.
+  // Holds one version, the newest or a newer one, on every shard for reading;
+  // asynchronous: the newest of each shard. For at most `hold`, 1 ms to 1 h. A
+  // longer one keeps the memory of what has changed since for longer when the
+  // caller dies.
   virtual absl::StatusOr<std::unique_ptr<Pin>> PinVersion(
       absl::Duration hold, absl::Time deadline) = 0;
 

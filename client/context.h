@@ -25,6 +25,9 @@ struct Timing {
   // How long servers are asked to park calls. A longer one means fewer calls
   // while nothing happens.
   absl::Duration park = absl::Seconds(5);
+  // How long a spent ticket waits for the next request for one to tell of it. A
+  // longer one books it later; a shorter one tells of it in a call of its own.
+  absl::Duration tell_spent = absl::Milliseconds(10);
   // When a wait is first told to on_waiting, and how often after that.
   absl::Duration first_report = absl::Seconds(2);
   absl::Duration report_every = absl::Seconds(1);

@@ -11,12 +11,17 @@
 #include "client/layout.h"
 #include "client/plan.h"
 #include "client/sequences.h"
+#include "client/tickets.h"
 #include "client/wire.h"
 
 namespace holdfast::client {
 
 // Where the variables are, and how their values are spread over messages.
 struct Placement {
+  bool asynchronous() const {
+    return layout.declaration().consistency().has_asynchronous();
+  }
+
   Layout layout;
   Plan push;
   Plan pull;
@@ -44,6 +49,7 @@ struct Core {
   std::unique_ptr<Wire> wire;
   // For calls that nobody waits for.
   std::unique_ptr<CallGroup> background;
+  std::unique_ptr<Tickets> tickets;
   // Whether the caller has registered.
   bool member = false;
 

@@ -22,9 +22,10 @@ constexpr absl::Duration kMaxHold = absl::Hours(1);
 // The pins on all shards.
 class PinHandle : public Cluster::Pin {
  public:
-  PinHandle(Core* core, absl::Duration hold)
+  PinHandle(Core* core, const Placement& placement, absl::Duration hold)
       : core_(core),
         mutex_(core->context->mutex),
+        asynchronous_(placement.asynchronous()),
         hold_(hold),
         calls_(core->context),
         shards_(core->wire->num_ps()) {}
@@ -39,7 +40,7 @@ class PinHandle : public Cluster::Pin {
       if (absl::Status status = PinNewest(deadline); !status.ok()) {
         return status;
       }
-      if (agreed()) return absl::OkStatus();
+      if (asynchronous_ || agreed()) return absl::OkStatus();
       for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
         if (shards_[ps].version < version_) Unpin(ps);
       }
@@ -49,10 +50,13 @@ class PinHandle : public Cluster::Pin {
     }
   }
 
-  GlobalStep version() const override { return version_; }
+  GlobalStep version() const override {
+    const std::vector<GlobalStep> pinned = versions();
+    return *std::min_element(pinned.begin(), pinned.end());
+  }
 
   absl::Status Read(Parameters* into, absl::Time deadline) override {
-    return StartPullOfPinned(core_, version_, into)->Await(deadline);
+    return StartPullOfPinned(core_, versions(), into)->Await(deadline);
   }
 
  private:
@@ -62,7 +66,15 @@ class PinHandle : public Cluster::Pin {
     // Of the pin held, or reached.
     GlobalStep version;
     bool answered = false;
+    // Why it has pinned nothing, as last heard, with its name.
+    std::string refusal;
   };
+
+  std::vector<GlobalStep> versions() const {
+    std::vector<GlobalStep> versions;
+    for (const Shard& shard : shards_) versions.push_back(shard.version);
+    return versions;
+  }
 
   bool agreed() const {
     return std::all_of(shards_.begin(), shards_.end(), [this](const Shard& s) {
@@ -79,25 +91,32 @@ class PinHandle : public Cluster::Pin {
       if (shards_[ps].answered) continue;
       core_->wire->Pin(calls_, ps, request,
                        [this, ps](absl::StatusOr<proto::PinResponse> response) {
-                         OnPinned(ps, response);
-                         return Next::kDone;
+                         return OnPinned(ps, response);
                        });
     }
     return AwaitAnswers(deadline, "a pinned version");
   }
 
-  void OnPinned(uint32_t ps, const absl::StatusOr<proto::PinResponse>& response)
+  // A ps without memory for another version has it once a pin there, perhaps
+  // one of ours that is being let go, has ended.
+  Next OnPinned(uint32_t ps, const absl::StatusOr<proto::PinResponse>& response)
       ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
+    if (absl::IsResourceExhausted(response.status())) {
+      shards_[ps].refusal = std::string(response.status().message());
+      return Next::kAgain;
+    }
     if (!response.ok()) {
       if (error_.ok()) error_ = response.status();
-      return;
+      return Next::kDone;
     }
     Shard& shard = shards_[ps];
     shard.pin = response->pin();
+    shard.refusal.clear();
     shard.version = GlobalStep(response->version());
     shard.answered = true;
     version_ = std::max(version_, shard.version);
+    return Next::kDone;
   }
 
   // Waits until the shards below version_ have reached it.
@@ -141,7 +160,10 @@ class PinHandle : public Cluster::Pin {
         [&] {
           std::vector<std::string> names;
           for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
-            if (!shards_[ps].answered) names.push_back(core_->wire->PsName(ps));
+            if (shards_[ps].answered) continue;
+            names.push_back(shards_[ps].refusal.empty()
+                                ? core_->wire->PsName(ps)
+                                : shards_[ps].refusal);
           }
           return absl::StrCat(what, " at ", absl::StrJoin(names, ", "));
         });
@@ -164,6 +186,7 @@ class PinHandle : public Cluster::Pin {
 
   Core* const core_;
   absl::Mutex& mutex_;
+  const bool asynchronous_;
   const absl::Duration hold_;
   CallGroup calls_;
 
@@ -184,11 +207,9 @@ absl::StatusOr<std::unique_ptr<Cluster::Pin>> PinVersion(Core* core,
         "a pin is held for 1ms to ", absl::FormatDuration(kMaxHold),
         ", not for ", absl::FormatDuration(hold)));
   }
-  if (absl::StatusOr<const Placement*> placement = core->Ready();
-      !placement.ok()) {
-    return placement.status();
-  }
-  auto pin = std::make_unique<PinHandle>(core, hold);
+  const absl::StatusOr<const Placement*> placement = core->Ready();
+  if (!placement.ok()) return placement.status();
+  auto pin = std::make_unique<PinHandle>(core, **placement, hold);
   if (absl::Status status = pin->Acquire(deadline); !status.ok()) {
     return status;
   }

@@ -10,7 +10,8 @@
 
 namespace holdfast::client {
 
-// One version, held on every shard:
+// A version held on every shard. In asynchronous jobs step 1 is all, and each
+// shard's is its own; in synchronous ones all are of one version:
 //
 //   1. PinNewest: each shard pins its newest version.
 //   2. Those below the highest are let go; AwaitVersion: once these shards have

@@ -13,7 +13,7 @@
 namespace holdfast::client {
 namespace {
 
-using ::testing::HasSubstr;
+using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
 class PinTest : public ClientTest {
@@ -108,6 +108,49 @@ TEST_F(PinTest, TheLaggardPinsAgainWhenItHasCaughtUp) {
   EXPECT_EQ(ps(1).unpin.requests()[1].pin(), 21);
 }
 
+TEST_F(PinTest, OfAnAsynchronousJobEachShardHoldsItsOwn) {
+  asynchronous = true;
+  cluster_ = ConnectReady(OptionsFor(kReader));
+  version = 8;
+  ps(1).pin.Do([](int, const auto&, auto* response) {
+    response->set_version(7);
+    response->set_pin(20);
+    return absl::OkStatus();
+  });
+  auto pin = cluster_->PinVersion(absl::Seconds(7), Late());
+  ASSERT_TRUE(pin.ok()) << pin.status();
+  EXPECT_EQ((*pin)->version(), GlobalStep(7));
+
+  version = 9;
+  for (const uint32_t i : {0, 1}) {
+    ps(i).pull.Do([i](int, const auto& request, auto* response) {
+      EXPECT_EQ(request.exact_version(), i == 0 ? 8 : 7);
+      return AnswerPull(request, request.exact_version(), response);
+    });
+  }
+  Parameters values;
+  ASSERT_TRUE((*pin)->Read(&values, Late()).ok());
+  EXPECT_EQ(values.version, GlobalStep(7));
+  EXPECT_THAT(values.versions, ElementsAre(GlobalStep(8), GlobalStep(7)));
+  EXPECT_EQ(values.values[0][5], Value(0, 5, 8));
+  EXPECT_EQ(values.values[1][7], Value(1, 7, 7));
+
+  EXPECT_EQ(ps(0).unpin.num_calls() + ps(1).unpin.num_calls(), 0);
+  pin->reset();
+  EXPECT_EQ(FirstUnpinned(0), 10);
+  EXPECT_EQ(FirstUnpinned(1), 20);
+}
+
+TEST_F(PinTest, ADeadlineNamesTheShardThatIsRead) {
+  auto pin = cluster_->PinVersion(absl::Seconds(7), Late());
+  ASSERT_TRUE(pin.ok()) << pin.status();
+  ps(1).pull.Do([this](int, const auto&, auto*) { return ps(1).Mute(); });
+  Parameters values;
+  EXPECT_EQ((*pin)->Read(&values, After(300)),
+            absl::DeadlineExceededError(absl::StrCat(
+                "waited in vain for the pinned version at ", PsName(1))));
+}
+
 // While the laggard caught up, it went past the other.
 TEST_F(PinTest, TheOtherPinsAgainWhenItWasOvertaken) {
   ps(0).pin.Do([](int call, const auto&, auto* response) {
@@ -127,6 +170,28 @@ TEST_F(PinTest, TheOtherPinsAgainWhenItWasOvertaken) {
   EXPECT_EQ(FirstUnpinned(1), 20);
 }
 
+TEST_F(PinTest, WaitsForRoomToHoldAVersion) {
+  ps(1).pin.Do([this](int call, const auto&, auto* response) {
+    if (call <= 2) return absl::ResourceExhaustedError("no room");
+    response->set_version(version);
+    response->set_pin(20);
+    return absl::OkStatus();
+  });
+  version = 4;
+  const auto pin = cluster_->PinVersion(absl::Seconds(7), Late());
+  ASSERT_TRUE(pin.ok()) << pin.status();
+  EXPECT_EQ((*pin)->version(), GlobalStep(4));
+  EXPECT_GE(ps(1).pin.num_calls(), 3);
+
+  ps(1).pin.Do([](int, const auto&, auto*) {
+    return absl::ResourceExhaustedError("no room");
+  });
+  EXPECT_EQ(
+      cluster_->PinVersion(absl::Seconds(7), After(300)).status(),
+      absl::DeadlineExceededError(absl::StrCat(
+          "waited in vain for a pinned version at ", PsName(1), ": no room")));
+}
+
 TEST_F(PinTest, LetsGoOfWhatItHasWhenItFails) {
   // ps 1 fails when ps 0 is not waited for any more.
   absl::Notification only_ps1;
@@ -138,11 +203,10 @@ TEST_F(PinTest, LetsGoOfWhatItHasWhenItFails) {
   cluster_ = ConnectReady(options);
   ps(1).pin.Do([&](int, const auto&, auto*) {
     only_ps1.WaitForNotification();
-    return absl::ResourceExhaustedError("64 pins are held");
+    return absl::InternalError("it is broken");
   });
   EXPECT_EQ(cluster_->PinVersion(absl::Seconds(7), Late()).status(),
-            absl::ResourceExhaustedError(
-                absl::StrCat(PsName(1), ": 64 pins are held")));
+            absl::InternalError(absl::StrCat(PsName(1), ": it is broken")));
   EXPECT_EQ(FirstUnpinned(0), 10);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,12 +20,18 @@ namespace {
 // Parts asked of one ps at a time.
 constexpr int kMaxPartsInFlight = 8;
 
-enum class Which { kNewest, kExact };
+enum class Which {
+  // Of all shards the same.
+  kNewest,
+  kNewestOfEach,
+  kExact,
+};
 
 class PullHandle : public Cluster::Pull {
  public:
+  // `versions`: by ps, at least these, or exactly.
   PullHandle(Core* core, const Placement* placement, Which which,
-             GlobalStep version, Parameters* into)
+             const std::vector<GlobalStep>& versions, Parameters* into)
       : core_(core),
         mutex_(core->context->mutex),
         layout_(placement->layout),
@@ -32,7 +39,6 @@ class PullHandle : public Cluster::Pull {
         which_(which),
         calls_(core->context),
         into_(into),
-        version_(version),
         shards_(layout_.num_ps()) {
     const std::vector<Layout::Variable>& variables = layout_.variables();
     into->values.resize(variables.size());
@@ -40,6 +46,7 @@ class PullHandle : public Cluster::Pull {
       into->values[v].resize(variables[v].size);
     }
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
+      shards_[ps].version = versions[ps];
       num_parts_ += plan_.parts[ps].size();
       shards_[ps].here.resize(plan_.parts[ps].size());
       for (uint32_t part = 0; part < plan_.parts[ps].size(); ++part) {
@@ -67,11 +74,16 @@ class PullHandle : public Cluster::Pull {
  private:
   // What is between this pull and one ps.
   struct Shard {
+    // What is pulled: the version asked for. kNewest: or the highest that has
+    // come, of any shard.
+    GlobalStep version;
     // Parts to ask for.
     std::deque<uint32_t> to_ask;
     int in_flight = 0;
-    // By part: whether its values of version_ are in place.
+    // By part: whether its values are in place.
     std::vector<bool> here;
+    // kNewestOfEach: the lowest version of these.
+    std::optional<GlobalStep> least;
   };
 
   bool complete() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
@@ -86,11 +98,16 @@ class PullHandle : public Cluster::Pull {
         names.push_back(core_->wire->PsName(ps));
       }
     }
-    std::string text = absl::StrCat("version ", version_.value(), " at ",
-                                    absl::StrJoin(names, ", "));
+    std::string text = absl::StrCat(What(), " at ", absl::StrJoin(names, ", "));
     const std::string& step = core_->context->step_waits_for;
     if (!step.empty()) absl::StrAppend(&text, "; ", step);
     return text;
+  }
+
+  std::string What() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    if (which_ == Which::kExact) return "the pinned version";
+    if (which_ == Which::kNewestOfEach) return "the newest version";
+    return absl::StrCat("version ", shards_.front().version.value());
   }
 
   // Asks one ps for what is still to be asked. From the user's thread and from
@@ -98,6 +115,7 @@ class PullHandle : public Cluster::Pull {
   void Ask(uint32_t ps) ABSL_LOCKS_EXCLUDED(mutex_) {
     for (;;) {
       uint32_t part;
+      GlobalStep asked;
       proto::PullRequest request;
       {
         absl::MutexLock lock(&mutex_);
@@ -109,17 +127,16 @@ class PullHandle : public Cluster::Pull {
         part = shard.to_ask.front();
         shard.to_ask.pop_front();
         ++shard.in_flight;
-        if (which_ == Which::kExact) {
-          request.set_exact_version(version_.value());
-        } else {
-          request.set_min_version(version_.value());
-          request.set_wait_ms(
-              absl::ToInt64Milliseconds(core_->context->timing.park));
-        }
+        asked = shard.version;
+      }
+      if (which_ == Which::kExact) {
+        request.set_exact_version(asked.value());
+      } else {
+        request.set_min_version(asked.value());
+        request.set_wait_ms(
+            absl::ToInt64Milliseconds(core_->context->timing.park));
       }
       AddRanges(layout_, plan_.parts[ps][part], &request);
-      const GlobalStep asked(which_ == Which::kExact ? request.exact_version()
-                                                     : request.min_version());
       core_->wire->Pull(calls_, ps, std::move(request),
                         [this, ps, part,
                          asked](absl::StatusOr<proto::PullResponse> response) {
@@ -159,20 +176,21 @@ class PullHandle : public Cluster::Pull {
     }
     {
       absl::MutexLock lock(&mutex_);
-      --shards_[ps].in_flight;
-      if (version > version_) {
+      Shard& shard = shards_[ps];
+      --shard.in_flight;
+      if (which_ == Which::kNewest && version > shard.version) {
         AskForNewer(version);
       }
-      if (version < version_) {
-        shards_[ps].to_ask.push_back(part);
+      if (version < shard.version) {
+        shard.to_ask.push_back(part);
       } else {
-        shards_[ps].here[part] = true;
+        shard.here[part] = true;
         ++num_here_;
+        if (which_ == Which::kNewestOfEach) {
+          shard.least = std::min(shard.least.value_or(version), version);
+        }
       }
-      if (complete()) {
-        into_->version = version_;
-        core_->sequences.Reached(version_);
-      }
+      if (complete()) TellVersions();
     }
     for (uint32_t other = 0; other < shards_.size(); ++other) Ask(other);
     return Next::kDone;
@@ -180,15 +198,25 @@ class PullHandle : public Cluster::Pull {
 
   // [R7] All that has come is of lower versions, and is asked for again.
   void AskForNewer(GlobalStep version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    version_ = version;
     num_here_ = 0;
     for (Shard& shard : shards_) {
+      shard.version = version;
       for (uint32_t part = 0; part < shard.here.size(); ++part) {
         if (!shard.here[part]) continue;
         shard.here[part] = false;
         shard.to_ask.push_back(part);
       }
     }
+  }
+
+  void TellVersions() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    into_->versions.clear();
+    for (const Shard& shard : shards_) {
+      into_->versions.push_back(shard.least.value_or(shard.version));
+    }
+    into_->version =
+        *std::min_element(into_->versions.begin(), into_->versions.end());
+    core_->sequences.Reached(into_->version);
   }
 
   Next Fail(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -206,8 +234,6 @@ class PullHandle : public Cluster::Pull {
   // Written by answers, each to the place of its part.
   Parameters* const into_;
 
-  // What is pulled: the version asked for, or the highest that has come.
-  GlobalStep version_ ABSL_GUARDED_BY(mutex_);
   std::vector<Shard> shards_ ABSL_GUARDED_BY(mutex_);
   size_t num_parts_ = 0;
   size_t num_here_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -225,11 +251,15 @@ class FailedPull : public Cluster::Pull {
 };
 
 std::unique_ptr<Cluster::Pull> Start(Core* core, Which which,
-                                     GlobalStep version, Parameters* into) {
+                                     const std::vector<GlobalStep>& versions,
+                                     Parameters* into) {
   const absl::StatusOr<const Placement*> placement = core->Ready();
   if (!placement.ok()) return std::make_unique<FailedPull>(placement.status());
+  if (which == Which::kNewest && (*placement)->asynchronous()) {
+    which = Which::kNewestOfEach;
+  }
   auto pull =
-      std::make_unique<PullHandle>(core, *placement, which, version, into);
+      std::make_unique<PullHandle>(core, *placement, which, versions, into);
   pull->Start();
   return pull;
 }
@@ -238,12 +268,14 @@ std::unique_ptr<Cluster::Pull> Start(Core* core, Which which,
 
 std::unique_ptr<Cluster::Pull> StartPull(Core* core, GlobalStep min_version,
                                          Parameters* into) {
-  return Start(core, Which::kNewest, min_version, into);
+  return Start(core, Which::kNewest,
+               std::vector<GlobalStep>(core->wire->num_ps(), min_version),
+               into);
 }
 
-std::unique_ptr<Cluster::Pull> StartPullOfPinned(Core* core, GlobalStep version,
-                                                 Parameters* into) {
-  return Start(core, Which::kExact, version, into);
+std::unique_ptr<Cluster::Pull> StartPullOfPinned(
+    Core* core, const std::vector<GlobalStep>& versions, Parameters* into) {
+  return Start(core, Which::kExact, versions, into);
 }
 
 }  // namespace holdfast::client

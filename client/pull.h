@@ -2,6 +2,7 @@
 #define HOLDFAST_CLIENT_PULL_H_
 
 #include <memory>
+#include <vector>
 
 #include "client/cluster.h"
 #include "client/core.h"
@@ -9,17 +10,18 @@
 
 namespace holdfast::client {
 
-// All variables, at one version. Every shard is asked, in the parts of
-// Placement::pull, some at a time. Answers of different versions are brought
-// together: what is below the highest is pulled again for it [R7].
+// All variables. Every shard is asked, in the parts of Placement::pull, some at
+// a time.
 
-// The newest version at or above `min_version`.
+// The newest version at or above `min_version`. In synchronous jobs answers of
+// different versions are brought together: what is below the highest is pulled
+// again for it [R7]. In asynchronous ones they stay as they come.
 std::unique_ptr<Cluster::Pull> StartPull(Core* core, GlobalStep min_version,
                                          Parameters* into);
 
-// `version`, which must be held on every shard.
-std::unique_ptr<Cluster::Pull> StartPullOfPinned(Core* core, GlobalStep version,
-                                                 Parameters* into);
+// By ps, the version that is held there.
+std::unique_ptr<Cluster::Pull> StartPullOfPinned(
+    Core* core, const std::vector<GlobalStep>& versions, Parameters* into);
 
 }  // namespace holdfast::client
 

@@ -13,6 +13,7 @@
 namespace holdfast::client {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -33,6 +34,8 @@ class PullTest : public ClientTest {
   // Whether all values are those of `version`.
   void ExpectValuesAt(uint64_t version) {
     EXPECT_EQ(values_.version, GlobalStep(version));
+    EXPECT_THAT(values_.versions,
+                ElementsAre(GlobalStep(version), GlobalStep(version)));
     EXPECT_EQ(values_.values, ValuesAt(version));
   }
 
@@ -107,6 +110,51 @@ TEST_F(PullTest, PullsLaggingPartsAgain) {
   ConnectWithParts(4);
   EXPECT_TRUE(Pull(0).ok());
   ExpectValuesAt(3);
+}
+
+// Shards of an asynchronous job apply pushes in orders of their own.
+TEST_F(PullTest, AnAsynchronousJobHasTheNewestOfEachShard) {
+  asynchronous = true;
+  // 14 parts, answered in any order.
+  ps(0).pull.Do([&](int call, const auto& request, auto* response) {
+    EXPECT_EQ(request.min_version(), 0);
+    return AnswerPull(request, call == 3 ? 5 : 6, response);
+  });
+  ps(1).pull.Do([&](int, const auto& request, auto* response) {
+    return AnswerPull(request, 9, response);
+  });
+  ConnectWithParts(4);
+  EXPECT_TRUE(Pull(0).ok());
+  EXPECT_EQ(values_.version, GlobalStep(5));
+  EXPECT_THAT(values_.versions, ElementsAre(GlobalStep(5), GlobalStep(9)));
+  // "a" and the first of "b", and the rest, once each.
+  EXPECT_EQ(ps(0).pull.num_calls(), 11);
+  EXPECT_EQ(ps(1).pull.num_calls(), 4);
+  EXPECT_EQ(values_.values[1][7], Value(1, 7, 9));
+  int of_5 = 0;
+  for (size_t v = 0; v < 2; ++v) {
+    for (uint64_t e = 0; e < values_.values[v].size(); ++e) {
+      if (values_.values[v][e] == Value(v, e, 5)) ++of_5;
+    }
+  }
+  EXPECT_EQ(of_5, 1);
+
+  // What was pulled before is not left over.
+  ps(0).pull.Do([&](int, const auto& request, auto* response) {
+    return AnswerPull(request, 10, response);
+  });
+  EXPECT_TRUE(Pull(0).ok());
+  EXPECT_EQ(values_.version, GlobalStep(9));
+  EXPECT_THAT(values_.versions, ElementsAre(GlobalStep(10), GlobalStep(9)));
+}
+
+TEST_F(PullTest, ADeadlineNamesTheShardOfAnAsynchronousJob) {
+  asynchronous = true;
+  ps(1).pull.Do([&](int, const auto&, auto*) { return ps(1).Mute(); });
+  ConnectWithParts(1 << 20);
+  EXPECT_EQ(Pull(0, After(300)),
+            absl::DeadlineExceededError(absl::StrCat(
+                "waited in vain for the newest version at ", PsName(1))));
 }
 
 TEST_F(PullTest, AMalformedAnswerIsAnErrorThatNamesThePs) {

@@ -1,5 +1,7 @@
 #include "client/push.h"
 
+#include <algorithm>
+#include <cmath>
 #include <deque>
 #include <optional>
 #include <string>
@@ -11,7 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
+#include "client/apply.h"
 #include "client/tensors.h"
+#include "common/rpc/backoff.h"
 
 namespace holdfast::client {
 namespace {
@@ -22,18 +26,22 @@ constexpr int kMaxPartsInFlight = 8;
 
 class PushHandle : public Cluster::Push {
  public:
-  PushHandle(Core* core, const Placement* placement, GlobalStep step,
-             PushSequence sequence)
+  // The sequence must be held, and is released at the end. `ticket`: null for a
+  // push without. `steps`: by ps, as PushRequest.step.
+  PushHandle(Core* core, const Placement* placement, PushSequence sequence,
+             const Ticket* ticket, std::vector<GlobalStep> steps)
       : core_(core),
         mutex_(core->context->mutex),
         layout_(placement->layout),
         plan_(placement->push),
-        step_(step),
         sequence_(sequence),
+        has_ticket_(ticket != nullptr),
+        steps_(std::move(steps)),
         calls_(core->context),
         gradients_(layout_.variables().size()),
         handed_in_(layout_.variables().size(), false),
         shards_(layout_.num_ps()) {
+    if (placement->asynchronous()) applier_.emplace(core, &calls_, *ticket);
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
       shards_[ps].unacknowledged = plan_.parts[ps].size();
       for (const Plan::Part& part : plan_.parts[ps]) {
@@ -88,12 +96,7 @@ class PushHandle : public Cluster::Push {
   absl::StatusOr<proto::Verdict> Await(absl::Time deadline) override {
     {
       absl::MutexLock lock(&mutex_);
-      if (!decided() && num_handed_in_ < layout_.num_trainable()) {
-        error_ = absl::FailedPreconditionError(absl::StrCat(
-            "the gradients of ", layout_.num_trainable() - num_handed_in_,
-            " of ", layout_.num_trainable(),
-            " trainable variables were not handed in"));
-      }
+      if (!decided()) error_ = CheckMayAwait();
     }
     const absl::Status status = calls_.Await(
         deadline, [this] { return decided() || acknowledged(); },
@@ -105,6 +108,50 @@ class PushHandle : public Cluster::Push {
     return verdict_;
   }
 
+  absl::Status Apply(const Application& application) override {
+    if (!applier_.has_value()) {
+      return absl::FailedPreconditionError(
+          "the job is synchronous: a push is contributed, not applied");
+    }
+    if (application.examples > 0 && !std::isfinite(application.loss)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the loss of push ", sequence_.value(), " is ",
+                       application.loss, ": apply it with 0 examples"));
+    }
+    {
+      absl::MutexLock lock(&mutex_);
+      if (application_.has_value()) {
+        return absl::FailedPreconditionError("Apply was called before");
+      }
+      if (!core_->context->ended().ok()) return core_->context->ended();
+      if (!error_.ok()) return error_;
+      if (application.examples > 0) {
+        if (absl::Status status = CheckHandedIn(); !status.ok()) return status;
+      }
+      application_ = application;
+    }
+    ApplyWhenReady();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Applied> AwaitApplied(absl::Time deadline) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!decided() && !application_.has_value()) {
+        error_ = absl::FailedPreconditionError("Apply was not called");
+      }
+    }
+    const absl::Status status = calls_.Await(
+        deadline, [this] { return decided() || applied(); },
+        [this] { return Missing(); });
+    calls_.Cancel();
+    absl::MutexLock lock(&mutex_);
+    if (applied()) return applier_->outcome();
+    if (error_.ok()) error_ = status;
+    if (!error_.ok()) return error_;
+    return Applied{verdict_};
+  }
+
  private:
   // What is between this push and one ps.
   struct Shard {
@@ -114,6 +161,11 @@ class PushHandle : public Cluster::Push {
     std::deque<uint32_t> ready;
     int in_flight = 0;
     size_t unacknowledged = 0;
+    // Why the ps has kept nothing, as last heard. Empty: it has room.
+    std::string refusal;
+    // Nothing is sent until a pause after a refusal is over.
+    bool pausing = false;
+    Backoff backoff;
   };
 
   absl::Status CheckFits(size_t variable,
@@ -136,6 +188,22 @@ class PushHandle : public Cluster::Push {
     return absl::OkStatus();
   }
 
+  absl::Status CheckHandedIn() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    const size_t missing = layout_.num_trainable() - num_handed_in_;
+    if (missing == 0) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the gradients of ", missing, " of ", layout_.num_trainable(),
+        " trainable variables were not handed in"));
+  }
+
+  absl::Status CheckMayAwait() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    if (applier_.has_value()) {
+      return absl::FailedPreconditionError(
+          "the job is asynchronous: a push is applied, and AwaitApplied waits");
+    }
+    return CheckHandedIn();
+  }
+
   bool decided() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return !error_.ok() || verdict_ != proto::VERDICT_UNSPECIFIED;
   }
@@ -147,15 +215,28 @@ class PushHandle : public Cluster::Push {
     return true;
   }
 
+  bool applied() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return applier_.has_value() && applier_->over();
+  }
+
+  // No part is needed, whatever was handed in.
+  bool empty() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return application_.has_value() && application_->examples == 0;
+  }
+
   std::string Missing() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    if (applying_) return applier_->Missing();
     std::vector<std::string> names;
+    std::string refusals;
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
-      if (shards_[ps].unacknowledged > 0) {
-        names.push_back(core_->wire->PsName(ps));
+      if (shards_[ps].unacknowledged == 0) continue;
+      names.push_back(core_->wire->PsName(ps));
+      if (!shards_[ps].refusal.empty()) {
+        absl::StrAppend(&refusals, "; ", shards_[ps].refusal);
       }
     }
     return absl::StrCat("the acknowledgment of push ", sequence_.value(),
-                        " by ", absl::StrJoin(names, ", "));
+                        " by ", absl::StrJoin(names, ", "), refusals);
   }
 
   // Sends what may leave to one ps. From the user's thread and from answers.
@@ -165,8 +246,9 @@ class PushHandle : public Cluster::Push {
       {
         absl::MutexLock lock(&mutex_);
         Shard& shard = shards_[ps];
-        if (decided() || shard.ready.empty() ||
-            shard.in_flight == kMaxPartsInFlight) {
+        const int at_a_time = shard.refusal.empty() ? kMaxPartsInFlight : 1;
+        if (decided() || empty() || shard.ready.empty() || shard.pausing ||
+            shard.in_flight >= at_a_time) {
           return;
         }
         request.set_part(shard.ready.front());
@@ -175,44 +257,88 @@ class PushHandle : public Cluster::Push {
         request.set_acked_through(core_->sequences.acked_through().value());
       }
       request.set_sequence(sequence_.value());
-      request.set_step(step_.value());
+      request.set_step(steps_[ps].value());
       request.set_num_parts(plan_.parts[ps].size());
       AddGradients(layout_, plan_.parts[ps][request.part()], gradients_,
                    &request);
+      const uint32_t part = request.part();
       core_->wire->Push(
           calls_, ps, std::move(request),
-          [this, ps](absl::StatusOr<proto::PushResponse> response) {
-            OnAnswer(ps, response);
+          [this, ps,
+           part](const absl::StatusOr<proto::PushResponse>& response) {
+            OnAnswer(ps, part, response);
             return Next::kDone;
           });
     }
   }
 
-  void OnAnswer(uint32_t ps,
+  void OnAnswer(uint32_t ps, uint32_t part,
                 const absl::StatusOr<proto::PushResponse>& response)
       ABSL_LOCKS_EXCLUDED(mutex_) {
+    std::optional<absl::Duration> pause;
     {
       absl::MutexLock lock(&mutex_);
-      --shards_[ps].in_flight;
-      if (!response.ok()) {
+      Shard& shard = shards_[ps];
+      --shard.in_flight;
+      if (empty()) return;
+      if (absl::IsResourceExhausted(response.status())) {
+        shard.ready.push_front(part);
+        shard.refusal = std::string(response.status().message());
+        if (!shard.pausing) pause = shard.backoff.Next();
+        shard.pausing = true;
+      } else if (!response.ok()) {
         if (error_.ok()) error_ = response.status();
-      } else if (response->verdict() != proto::VERDICT_UNSPECIFIED) {
+      } else if (IsOutcome(response->verdict())) {
         verdict_ = response->verdict();
-        core_->sequences.Settle(sequence_);
+        // With a ticket the coordinator has to hear of it first.
+        if (!has_ticket_) core_->sequences.Settle(sequence_);
       } else {
-        --shards_[ps].unacknowledged;
+        --shard.unacknowledged;
+        shard.refusal.clear();
+        shard.backoff.Reset();
       }
     }
+    if (pause.has_value()) {
+      calls_.After(*pause, [this, ps] {
+        {
+          absl::MutexLock lock(&mutex_);
+          shards_[ps].pausing = false;
+        }
+        SendReady(ps);
+      });
+    }
     SendReady(ps);
+    ApplyWhenReady();
+  }
+
+  // Whether a shard's verdict on a part is that on the push. An asynchronous
+  // push counts when all shards have applied it, not when this one has.
+  bool IsOutcome(proto::Verdict verdict) const {
+    return verdict != proto::VERDICT_UNSPECIFIED &&
+           !(applier_.has_value() && verdict == proto::ACCEPTED);
+  }
+
+  // From the user's thread and from answers.
+  void ApplyWhenReady() ABSL_LOCKS_EXCLUDED(mutex_) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!application_.has_value() || applying_ || decided()) return;
+      if (!empty() && !acknowledged()) return;
+      applying_ = true;
+    }
+    applier_->Start(*application_);
   }
 
   Core* const core_;
   absl::Mutex& mutex_;
   const Layout& layout_;
   const Plan& plan_;
-  const GlobalStep step_;
   const PushSequence sequence_;
+  const bool has_ticket_;
+  const std::vector<GlobalStep> steps_;
   CallGroup calls_;
+  // Asynchronous jobs only.
+  std::optional<Applier> applier_;
 
   // By variable. An element is written before the parts that need it are ready,
   // and read without the lock.
@@ -222,6 +348,9 @@ class PushHandle : public Cluster::Push {
   std::vector<Shard> shards_ ABSL_GUARDED_BY(mutex_);
   proto::Verdict verdict_ ABSL_GUARDED_BY(mutex_) = proto::VERDICT_UNSPECIFIED;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
+  // Set once.
+  std::optional<Application> application_ ABSL_GUARDED_BY(mutex_);
+  bool applying_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 // A push that could not begin.
@@ -231,26 +360,68 @@ class FailedPush : public Cluster::Push {
   PushSequence sequence() const override { return PushSequence(0); }
   absl::Status Add(size_t, absl::Span<const float>) override { return error_; }
   absl::StatusOr<proto::Verdict> Await(absl::Time) override { return error_; }
+  absl::Status Apply(const Application&) override { return error_; }
+  absl::StatusOr<Applied> AwaitApplied(absl::Time) override { return error_; }
 
  private:
   const absl::Status error_;
 };
 
+std::unique_ptr<Cluster::Push> Fail(absl::Status error) {
+  return std::make_unique<FailedPush>(std::move(error));
+}
+
+absl::StatusOr<const Placement*> ReadyToPush(const Core& core) {
+  if (absl::Status status = core.CheckMember(); !status.ok()) return status;
+  return core.Ready();
+}
+
+std::unique_ptr<Cluster::Push> Start(std::unique_ptr<PushHandle> push) {
+  push->Start();
+  return push;
+}
+
 }  // namespace
 
 std::unique_ptr<Cluster::Push> StartPush(Core* core, GlobalStep step) {
-  absl::Status status = core->CheckMember();
-  const absl::StatusOr<const Placement*> placement = core->Ready();
-  if (status.ok()) status = placement.status();
-  if (!status.ok()) return std::make_unique<FailedPush>(status);
+  const absl::StatusOr<const Placement*> placement = ReadyToPush(*core);
+  if (!placement.ok()) return Fail(placement.status());
+  if ((*placement)->asynchronous()) {
+    return Fail(absl::FailedPreconditionError(
+        "the job is asynchronous: a push needs a ticket"));
+  }
   PushSequence sequence;
   {
     absl::MutexLock lock(&core->context->mutex);
     sequence = core->sequences.Take(step);
   }
-  auto push = std::make_unique<PushHandle>(core, *placement, step, sequence);
-  push->Start();
-  return push;
+  return Start(std::make_unique<PushHandle>(
+      core, *placement, sequence, nullptr,
+      std::vector<GlobalStep>(core->wire->num_ps(), step)));
+}
+
+std::unique_ptr<Cluster::Push> StartPush(Core* core, const Ticket& ticket,
+                                         const Parameters& at) {
+  const absl::StatusOr<const Placement*> placement = ReadyToPush(*core);
+  if (!placement.ok()) return Fail(placement.status());
+  const bool asynchronous = (*placement)->asynchronous();
+  std::vector<GlobalStep> steps(core->wire->num_ps(), at.version);
+  if (asynchronous) {
+    if (at.versions.size() != steps.size()) {
+      return Fail(absl::InvalidArgumentError(
+          absl::StrCat("the parameters are of ", at.versions.size(),
+                       " ps, not of ", steps.size(), ": pull them first")));
+    }
+    steps = at.versions;
+  }
+  {
+    absl::MutexLock lock(&core->context->mutex);
+    core->sequences.Hold(ticket.sequence, asynchronous
+                                              ? std::nullopt
+                                              : std::optional(at.version));
+  }
+  return Start(std::make_unique<PushHandle>(core, *placement, ticket.sequence,
+                                            &ticket, std::move(steps)));
 }
 
 }  // namespace holdfast::client

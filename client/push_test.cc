@@ -210,6 +210,116 @@ TEST_F(PushTest, AVerdictBeforeAllWasHandedInIsTheOutcomeToo) {
   EXPECT_EQ(ps(0).push.num_calls(), 0);
 }
 
+TEST_F(PushTest, NoRoomIsNoError) {
+  ps(1).push.Do([](int call, const auto&, auto*) {
+    return call < 3 ? absl::ResourceExhaustedError("2 pushes are here")
+                    : absl::OkStatus();
+  });
+  ConnectWithParts(1 << 20);
+  auto push = cluster_->StartPush(GlobalStep(0));
+  AddAll(push.get());
+  const auto verdict = push->Await(Late());
+  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  EXPECT_EQ(*verdict, proto::VERDICT_UNSPECIFIED);
+  EXPECT_EQ(ps(1).push.num_calls(), 4);
+  EXPECT_THAT(TensorsOf(ps(1).push.requests().back()),
+              ElementsAre(Tensor("b", 5, {15, 16, 17})));
+}
+
+TEST_F(PushTest, OnePartAsksWhetherThereIsRoom) {
+  // The first 8 are refused together, then one twice. When it is kept, others
+  // follow side by side.
+  ps(0).push.Do([&](int call, const auto&, auto*) {
+    if (call < 8) ps(0).push.AwaitCalls(8);
+    if (call < 10) return absl::ResourceExhaustedError("2 pushes are here");
+    if (call == 11) ps(0).push.AwaitCalls(13);
+    return absl::OkStatus();
+  });
+  ConnectWithParts(4);  // 11 parts for ps 0, 8 at a time
+  auto push = cluster_->StartPush(GlobalStep(0));
+  AddAll(push.get());
+  ASSERT_TRUE(push->Await(Late()).ok());
+  const std::vector<proto::PushRequest> requests = ps(0).push.requests();
+  ASSERT_THAT(requests, SizeIs(8 + 2 + 11));
+  EXPECT_EQ(requests[8].part(), requests[10].part());
+  EXPECT_EQ(requests[9].part(), requests[10].part());
+  std::vector<uint32_t> kept;
+  for (size_t i = 10; i < requests.size(); ++i) {
+    kept.push_back(requests[i].part());
+  }
+  EXPECT_THAT(kept, UnorderedElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
+}
+
+TEST_F(PushTest, ADeadlineNamesThePsWithoutRoom) {
+  ps(1).push.Do([](int, const auto&, auto*) {
+    return absl::ResourceExhaustedError("2 pushes are here");
+  });
+  ConnectWithParts(1 << 20);
+  auto push = cluster_->StartPush(GlobalStep(0));
+  AddAll(push.get());
+  ps(0).push.AwaitCalls(1);
+  ps(1).push.AwaitCalls(2);
+  EXPECT_EQ(push->Await(After(300)).status(),
+            absl::DeadlineExceededError(absl::StrCat(
+                "waited in vain for the acknowledgment of push 1 by ",
+                PsName(1), "; ", PsName(1), ": 2 pushes are here")));
+}
+
+// The coordinator has to hear of the push before it is forgotten, so that the
+// ticket returns.
+TEST_F(PushTest, WithATicketOnlyAContributionSettlesIt) {
+  ps(1).push.Do([&](int call, const auto&, auto* response) {
+    ps(0).push.AwaitCalls(1);
+    if (call == 0) response->set_verdict(proto::STALE);
+    return absl::OkStatus();
+  });
+  ConnectWithParts(1 << 20);
+  const Ticket ticket = Take(cluster_.get());
+  Parameters at;
+  at.version = GlobalStep(4);
+  auto push = cluster_->StartPush(ticket, at);
+  EXPECT_EQ(push->sequence(), ticket.sequence);
+  AddAll(push.get());
+  const auto verdict = push->Await(Late());
+  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  EXPECT_EQ(*verdict, proto::STALE);
+  EXPECT_EQ(ps(0).push.requests()[0].sequence(), 1);
+  EXPECT_EQ(ps(0).push.requests()[0].step(), 4);
+  EXPECT_EQ(ps(1).push.requests()[0].step(), 4);
+
+  Take(cluster_.get());
+  EXPECT_EQ(ps(0).take_ticket.requests().back().acked_through(), 0);
+  ASSERT_TRUE(cluster_->StartContribute({GlobalStep(4), 1, ticket.sequence})
+                  ->Await(Late())
+                  .ok());
+  Take(cluster_.get());
+  EXPECT_EQ(ps(0).take_ticket.requests().back().acked_through(), 1);
+  // Those of a synchronous job are not told of.
+  EXPECT_THAT(ps(0).take_ticket.requests().back().spent(), SizeIs(0));
+}
+
+TEST_F(PushTest, WithATicketItIsSettledToWhenItsStepIsClosed) {
+  ConnectWithParts(1 << 20);
+  const Ticket ticket = Take(cluster_.get());
+  Parameters at;
+  at.version = GlobalStep(4);
+  cluster_->StartPush(ticket, at).reset();
+  ASSERT_TRUE(cluster_->StartPull(GlobalStep(4), &at)->Await(Late()).ok());
+  Take(cluster_.get());
+  EXPECT_EQ(ps(0).take_ticket.requests().back().acked_through(), 0);
+  ASSERT_TRUE(cluster_->StartPull(GlobalStep(5), &at)->Await(Late()).ok());
+  Take(cluster_.get());
+  EXPECT_EQ(ps(0).take_ticket.requests().back().acked_through(), 1);
+}
+
+TEST_F(PushTest, ASynchronousOneIsNotApplied) {
+  ConnectWithParts(1 << 20);
+  auto push = cluster_->StartPush(GlobalStep(0));
+  AddAll(push.get());
+  EXPECT_TRUE(absl::IsFailedPrecondition(push->Apply({8})));
+  EXPECT_TRUE(push->Await(Late()).ok());
+}
+
 TEST_F(PushTest, APermanentErrorComesFromAwaitAndAdd) {
   ps(1).push.Do([](int, const auto&, auto*) {
     return absl::InvalidArgumentError("variable \"b\": declared otherwise");

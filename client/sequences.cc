@@ -15,7 +15,7 @@ Sequences::Entry* Sequences::Find(PushSequence sequence) {
   return index < entries_.size() ? &entries_[index] : nullptr;
 }
 
-void Sequences::Hold(PushSequence sequence, GlobalStep step) {
+void Sequences::Hold(PushSequence sequence, std::optional<GlobalStep> step) {
   Entry* entry = Find(sequence);
   if (entry == nullptr) return;
   ++entry->holders;

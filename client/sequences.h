@@ -16,7 +16,9 @@ namespace holdfast::client {
 // any more: no handle holds it, and a version above its step has been seen, so
 // its step is closed. It must not be settled earlier: a push that was offered
 // and then let go of may still be in its step. Nor never: the cluster refuses
-// pushes that run kMaxUnacknowledgedPushes ahead of the mark.
+// pushes that run kMaxUnacknowledgedPushes ahead of the mark. A push of an
+// asynchronous job is of no step: its number is settled when the coordinator
+// has booked it as spent.
 //
 // Thread-compatible.
 class Sequences {
@@ -26,10 +28,10 @@ class Sequences {
 
   // Another handle for the number. A settled one may still be held: nothing
   // happens.
-  void Hold(PushSequence sequence, GlobalStep step);
+  void Hold(PushSequence sequence, std::optional<GlobalStep> step);
   void Release(PushSequence sequence);
 
-  // The verdict is known.
+  // The verdict is known, or booked.
   void Settle(PushSequence sequence);
   // `version` was read on every shard.
   void Reached(GlobalStep version);

@@ -84,5 +84,18 @@ TEST(SequencesTest, ANumberWithoutAStepWaitsForItsOffer) {
   EXPECT_EQ(sequences.acked_through(), number);
 }
 
+// A push of an asynchronous job is over when it is settled, not before.
+TEST(SequencesTest, APushOfNoStepIsNotSettledByAVersion) {
+  Sequences sequences;
+  const PushSequence push = sequences.Take(std::nullopt);
+  sequences.Release(push);
+  sequences.Hold(push, std::nullopt);
+  sequences.Release(push);
+  sequences.Reached(GlobalStep(100));
+  EXPECT_EQ(sequences.acked_through(), Number(0));
+  sequences.Settle(push);
+  EXPECT_EQ(sequences.acked_through(), push);
+}
+
 }  // namespace
 }  // namespace holdfast::client

@@ -43,8 +43,10 @@ void SetSender(const proto::Sender&, Request*, long) {}
 struct Wire::Impl {
   struct Ps {
     std::string name;
+    // For tensors. One for control connects when it is first used.
     std::shared_ptr<grpc::Channel> channel;
     std::unique_ptr<proto::Shard::Stub> stub;
+    std::unique_ptr<proto::Shard::Stub> control;
   };
   // A method of a stub's async().
   template <typename Async, typename Request, typename Response>
@@ -92,12 +94,14 @@ struct Wire::Impl {
   }
 
   template <typename Request, typename Response>
-  void AskShard(const CallGroup& group, uint32_t index,
+  void AskShard(const CallGroup& group, uint32_t index, ChannelKind kind,
                 AsyncMethod<ShardAsync, Request, Response> method,
                 absl::Duration timeout, Request request,
                 Answer<Response> answer) const {
-    ShardAsync* const async = ps[index].stub->async();
-    Start(group, ps[index].name, async, method, timeout, std::move(request),
+    const Ps& shard = ps[index];
+    ShardAsync* const async =
+        (kind == ChannelKind::kControl ? shard.control : shard.stub)->async();
+    Start(group, shard.name, async, method, timeout, std::move(request),
           std::move(answer));
   }
 
@@ -111,15 +115,15 @@ Wire::Wire(std::shared_ptr<Context> context,
            const std::vector<std::string>& ps_addresses,
            std::function<proto::Sender()> sender)
     : impl_(new Impl{std::move(context), std::move(sender)}) {
-  impl_->coordinator = proto::Coordinator::NewStub(
-      MakeChannel(ps_addresses.front(), ChannelKind::kControl));
   for (uint32_t ps = 0; ps < ps_addresses.size(); ++ps) {
     const std::string& address = ps_addresses[ps];
     auto channel = MakeChannel(address, ChannelKind::kTensors);
     auto stub = proto::Shard::NewStub(channel);
+    auto control = MakeChannel(address, ChannelKind::kControl);
+    if (ps == 0) impl_->coordinator = proto::Coordinator::NewStub(control);
     impl_->ps.push_back(
         {absl::StrCat(TaskId{kPsJob, ps}.ToString(), " (", address, ")"),
-         std::move(channel), std::move(stub)});
+         std::move(channel), std::move(stub), proto::Shard::NewStub(control)});
   }
 }
 
@@ -188,6 +192,14 @@ void Wire::Contribute(const CallGroup& group, proto::ContributeRequest request,
                         std::move(request), std::move(answer));
 }
 
+void Wire::TakeTicket(const CallGroup& group, proto::TakeTicketRequest request,
+                      Answer<proto::TakeTicketResponse> answer) {
+  const absl::Duration timeout =
+      impl_->context->timing.attempt + absl::Milliseconds(request.wait_ms());
+  impl_->AskCoordinator(group, &Impl::CoordinatorAsync::TakeTicket, timeout,
+                        std::move(request), std::move(answer));
+}
+
 void Wire::ReportEvaluation(const CallGroup& group,
                             proto::ReportEvaluationRequest request,
                             Answer<proto::ReportEvaluationResponse> answer) {
@@ -205,22 +217,31 @@ void Wire::GetStatus(const CallGroup& group, proto::GetStatusRequest request,
 
 void Wire::Push(const CallGroup& group, uint32_t ps, proto::PushRequest request,
                 Answer<proto::PushResponse> answer) {
-  impl_->AskShard(group, ps, &Impl::ShardAsync::Push,
+  impl_->AskShard(group, ps, ChannelKind::kTensors, &Impl::ShardAsync::Push,
                   impl_->context->timing.tensors_attempt, std::move(request),
                   std::move(answer));
+}
+
+void Wire::Apply(const CallGroup& group, uint32_t ps,
+                 proto::ApplyRequest request,
+                 Answer<proto::ApplyResponse> answer) {
+  const absl::Duration timeout =
+      impl_->context->timing.attempt + absl::Milliseconds(request.wait_ms());
+  impl_->AskShard(group, ps, ChannelKind::kControl, &Impl::ShardAsync::Apply,
+                  timeout, std::move(request), std::move(answer));
 }
 
 void Wire::Pull(const CallGroup& group, uint32_t ps, proto::PullRequest request,
                 Answer<proto::PullResponse> answer) {
   const absl::Duration timeout = impl_->context->timing.tensors_attempt +
                                  absl::Milliseconds(request.wait_ms());
-  impl_->AskShard(group, ps, &Impl::ShardAsync::Pull, timeout,
-                  std::move(request), std::move(answer));
+  impl_->AskShard(group, ps, ChannelKind::kTensors, &Impl::ShardAsync::Pull,
+                  timeout, std::move(request), std::move(answer));
 }
 
 void Wire::Pin(const CallGroup& group, uint32_t ps, proto::PinRequest request,
                Answer<proto::PinResponse> answer) {
-  impl_->AskShard(group, ps, &Impl::ShardAsync::Pin,
+  impl_->AskShard(group, ps, ChannelKind::kTensors, &Impl::ShardAsync::Pin,
                   impl_->context->timing.attempt, std::move(request),
                   std::move(answer));
 }
@@ -228,7 +249,7 @@ void Wire::Pin(const CallGroup& group, uint32_t ps, proto::PinRequest request,
 void Wire::Unpin(const CallGroup& group, uint32_t ps,
                  proto::UnpinRequest request,
                  Answer<proto::UnpinResponse> answer) {
-  impl_->AskShard(group, ps, &Impl::ShardAsync::Unpin,
+  impl_->AskShard(group, ps, ChannelKind::kTensors, &Impl::ShardAsync::Unpin,
                   impl_->context->timing.attempt, std::move(request),
                   std::move(answer));
 }

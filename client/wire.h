@@ -50,6 +50,8 @@ class Wire {
                     Answer<proto::GetPlacementResponse> answer);
   void Contribute(const CallGroup& group, proto::ContributeRequest request,
                   Answer<proto::ContributeResponse> answer);
+  void TakeTicket(const CallGroup& group, proto::TakeTicketRequest request,
+                  Answer<proto::TakeTicketResponse> answer);
   void ReportEvaluation(const CallGroup& group,
                         proto::ReportEvaluationRequest request,
                         Answer<proto::ReportEvaluationResponse> answer);
@@ -59,6 +61,8 @@ class Wire {
   // To one ps.
   void Push(const CallGroup& group, uint32_t ps, proto::PushRequest request,
             Answer<proto::PushResponse> answer);
+  void Apply(const CallGroup& group, uint32_t ps, proto::ApplyRequest request,
+             Answer<proto::ApplyResponse> answer);
   void Pull(const CallGroup& group, uint32_t ps, proto::PullRequest request,
             Answer<proto::PullResponse> answer);
   void Pin(const CallGroup& group, uint32_t ps, proto::PinRequest request,

@@ -41,6 +41,10 @@ class FakeCoordinator : public proto::Coordinator::Service {
                     proto::ContributeResponse* response) override {
     return ToGrpcStatus(ps_->contribute.Call(*request, response));
   }
+  Status TakeTicket(ServerContext*, const proto::TakeTicketRequest* request,
+                    proto::TakeTicketResponse* response) override {
+    return ToGrpcStatus(ps_->take_ticket.Call(*request, response));
+  }
   Status ReportEvaluation(ServerContext*,
                           const proto::ReportEvaluationRequest* request,
                           proto::ReportEvaluationResponse* response) override {
@@ -66,6 +70,10 @@ class FakeShard : public proto::Shard::Service {
   Status Push(ServerContext*, const proto::PushRequest* request,
               proto::PushResponse* response) override {
     return ToGrpcStatus(ps_->push.Call(*request, response));
+  }
+  Status Apply(ServerContext*, const proto::ApplyRequest* request,
+               proto::ApplyResponse* response) override {
+    return ToGrpcStatus(ps_->apply.Call(*request, response));
   }
   Status Pull(ServerContext*, const proto::PullRequest* request,
               proto::PullResponse* response) override {

@@ -88,12 +88,14 @@ class FakePs {
   FakeMethod<proto::DeclareRequest, proto::DeclareResponse> declare;
   FakeMethod<proto::GetPlacementRequest, proto::GetPlacementResponse> place;
   FakeMethod<proto::ContributeRequest, proto::ContributeResponse> contribute;
+  FakeMethod<proto::TakeTicketRequest, proto::TakeTicketResponse> take_ticket;
   FakeMethod<proto::ReportEvaluationRequest, proto::ReportEvaluationResponse>
       evaluation;
   FakeMethod<proto::LeaveRequest, proto::LeaveResponse> leave;
   FakeMethod<proto::GetStatusRequest, proto::GetStatusResponse> get_status;
 
   FakeMethod<proto::PushRequest, proto::PushResponse> push;
+  FakeMethod<proto::ApplyRequest, proto::ApplyResponse> apply;
   FakeMethod<proto::PullRequest, proto::PullResponse> pull;
   FakeMethod<proto::PinRequest, proto::PinResponse> pin;
   FakeMethod<proto::UnpinRequest, proto::UnpinResponse> unpin;

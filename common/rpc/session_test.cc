@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "common/rpc/backoff.h"
 #include "common/rpc/fake_ps.h"
+#include "common/rpc_limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -104,7 +105,7 @@ TEST_F(SessionTest, RegistersAndRenews) {
   ASSERT_THAT(coordinator_.do_register.requests(), SizeIs(1));
   const proto::RegisterRequest request = coordinator_.do_register.requests()[0];
   EXPECT_EQ(request.sender().incarnation(), 0);
-  EXPECT_EQ(request.protocol_version(), 1);
+  EXPECT_EQ(request.protocol_version(), kProtocolVersion);
   EXPECT_EQ(request.address(), "somewhere:1");
   EXPECT_THAT(request.process(), HasSubstr(absl::StrCat(getpid())));
   EXPECT_EQ(request.job_digest(), "job");

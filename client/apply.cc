@@ -1,0 +1,102 @@
+#include "client/apply.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace holdfast::client {
+
+Applier::Applier(Core* core, const CallGroup* calls, const Ticket& ticket)
+    : core_(core),
+      mutex_(core->context->mutex),
+      calls_(*calls),
+      ticket_(ticket),
+      shards_(core->wire->num_ps()) {}
+
+void Applier::Start(const Application& application) {
+  const bool empty = application.examples == 0;
+  proto::ApplyRequest request;
+  request.set_sequence(ticket_.sequence.value());
+  request.mutable_scalars()->Assign(ticket_.scalars.begin(),
+                                    ticket_.scalars.end());
+  request.set_clip_factor(empty ? 0 : application.clip_factor);
+  request.set_examples(application.examples);
+  request.set_wait_ms(absl::ToInt64Milliseconds(core_->context->timing.park));
+  {
+    absl::MutexLock lock(&mutex_);
+    request.set_acked_through(core_->sequences.acked_through().value());
+    spent_.set_sequence(ticket_.sequence.value());
+    spent_.set_examples(application.examples);
+    spent_.set_loss(empty ? 0 : application.loss);
+  }
+  for (uint32_t ps = 0; ps < core_->wire->num_ps(); ++ps) {
+    core_->wire->Apply(
+        calls_, ps, request,
+        [this, ps](const absl::StatusOr<proto::ApplyResponse>& response) {
+          return OnAnswer(ps, response);
+        });
+  }
+}
+
+Next Applier::OnAnswer(uint32_t ps,
+                       const absl::StatusOr<proto::ApplyResponse>& response) {
+  proto::SpentTicket spent;
+  {
+    absl::MutexLock lock(&mutex_);
+    Shard& shard = shards_[ps];
+    if (!response.ok()) {
+      if (!over_) error_ = response.status();
+      over_ = true;
+      return Next::kDone;
+    }
+    if (response->verdict() == proto::VERDICT_UNSPECIFIED) {
+      shard.waiting_for = response->waiting_for();
+      if (response->state().phase() != proto::DONE) return Next::kAgain;
+      if (!over_) {
+        error_ = absl::FailedPreconditionError(
+            absl::StrCat(core_->wire->PsName(ps), ": the job is done, push ",
+                         ticket_.sequence.value(), " will not be applied"));
+      }
+      over_ = true;
+      return Next::kDone;
+    }
+    if (response->verdict() != proto::ACCEPTED) {
+      if (!over_) verdict_ = response->verdict();
+      over_ = true;
+      return Next::kDone;
+    }
+    shard.applied = true;
+    spent_.set_staleness(std::max(spent_.staleness(), response->staleness()));
+    if (++num_applied_ < shards_.size()) return Next::kDone;
+    spent = spent_;
+  }
+  // Before anybody hears of it, so that the next request for a ticket tells.
+  core_->tickets->Spend(spent);
+  absl::MutexLock lock(&mutex_);
+  verdict_ = proto::ACCEPTED;
+  over_ = true;
+  return Next::kDone;
+}
+
+absl::StatusOr<Cluster::Push::Applied> Applier::outcome() const {
+  if (!error_.ok()) return error_;
+  return Cluster::Push::Applied{verdict_, spent_.staleness()};
+}
+
+std::string Applier::Missing() const {
+  std::vector<std::string> names;
+  for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
+    if (shards_[ps].applied) continue;
+    names.push_back(core_->wire->PsName(ps));
+    if (!shards_[ps].waiting_for.empty()) {
+      absl::StrAppend(&names.back(), ", which waits for ",
+                      shards_[ps].waiting_for);
+    }
+  }
+  return absl::StrCat("the application of push ", ticket_.sequence.value(),
+                      " by ", absl::StrJoin(names, "; "));
+}
+
+}  // namespace holdfast::client

@@ -1,0 +1,66 @@
+#ifndef HOLDFAST_CLIENT_APPLY_H_
+#define HOLDFAST_CLIENT_APPLY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "client/call_group.h"
+#include "client/cluster.h"
+#include "client/core.h"
+
+namespace holdfast::client {
+
+// docs/asynchronous.md, A3, as the worker does it: Apply to every shard, asked
+// again until each has a verdict. When all have said ACCEPTED, the ticket is
+// spent.
+//
+// Thread-safe.
+class Applier {
+ public:
+  // `core` and `calls`, to which its calls belong, must outlive this object.
+  Applier(Core* core, const CallGroup* calls, const Ticket& ticket);
+
+  // To be called once, when every shard has acknowledged every part, or, with 0
+  // examples, at any time.
+  void Start(const Application& application) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  bool over() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return over_; }
+  // Once it is over.
+  absl::StatusOr<Cluster::Push::Applied> outcome() const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  // Whom it waits for.
+  std::string Missing() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+
+ private:
+  struct Shard {
+    bool applied = false;
+    std::string waiting_for;
+  };
+
+  Next OnAnswer(uint32_t ps,
+                const absl::StatusOr<proto::ApplyResponse>& response)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  Core* const core_;
+  absl::Mutex& mutex_;
+  const CallGroup& calls_;
+  const Ticket ticket_;
+
+  // What is told when all have applied it.
+  proto::SpentTicket spent_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Shard> shards_ ABSL_GUARDED_BY(mutex_);
+  size_t num_applied_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  proto::Verdict verdict_ ABSL_GUARDED_BY(mutex_) = proto::VERDICT_UNSPECIFIED;
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace holdfast::client
+
+#endif  // HOLDFAST_CLIENT_APPLY_H_
