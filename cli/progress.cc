@@ -102,10 +102,14 @@ std::string Progress::Line(const proto::GetStatusResponse& status) const {
       parts.push_back(absl::StrCat(FormatTimeLeft(left), " left"));
     }
   }
-  if (status.evaluation().examples() > 0) {
+  const proto::EvaluationResult& evaluation = status.evaluation();
+  if (evaluation.has_accuracy()) {
     parts.push_back(absl::StrFormat("accuracy %.4f (step %d)",
-                                    status.evaluation().accuracy(),
-                                    status.evaluation().step()));
+                                    evaluation.accuracy(), evaluation.step()));
+  } else if (evaluation.has_mean_absolute_error()) {
+    parts.push_back(absl::StrFormat("error %.4f (step %d)",
+                                    evaluation.mean_absolute_error(),
+                                    evaluation.step()));
   }
   if (phase == proto::DONE) parts.push_back("done");
   if (phase == proto::FAILED) {

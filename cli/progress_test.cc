@@ -48,6 +48,10 @@ TEST(ProgressLineTest, TellsWhatIsKnown) {
       {"state { phase: TRAINING } total_steps: 300 global_step: 150 "
        "train_loss: 0.25 evaluation { step: 100 examples: 50 accuracy: 0.5 }",
        "step 150/300 50%  loss 0.2500  accuracy 0.5000 (step 100)"},
+      {"state { phase: TRAINING } total_steps: 300 global_step: 150 "
+       "train_loss: 0.25 evaluation { step: 100 examples: 50 "
+       "mean_absolute_error: 0.5 }",
+       "step 150/300 50%  loss 0.2500  error 0.5000 (step 100)"},
       {"state { phase: DONE } total_steps: 300 global_step: 300 train_loss: "
        "0.1",
        "step 300/300 100%  loss 0.1000  done"},

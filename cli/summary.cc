@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
 
@@ -14,18 +15,27 @@ namespace {
 using google::protobuf::Struct;
 using google::protobuf::Value;
 
-std::string StringAt(const Struct& object, const std::string& name) {
+const Value* FieldAt(const Struct& object, const std::string& name) {
   const auto found = object.fields().find(name);
-  return found == object.fields().end() ? "" : found->second.string_value();
+  return found == object.fields().end() ? nullptr : &found->second;
+}
+
+std::string StringAt(const Struct& object, const std::string& name) {
+  const Value* const value = FieldAt(object, name);
+  return value == nullptr ? "" : value->string_value();
 }
 
 std::optional<double> NumberAt(const Struct& object, const std::string& name) {
-  const auto found = object.fields().find(name);
-  if (found == object.fields().end() ||
-      found->second.kind_case() != Value::kNumberValue) {
+  const Value* const value = FieldAt(object, name);
+  if (value == nullptr || value->kind_case() != Value::kNumberValue) {
     return std::nullopt;
   }
-  return found->second.number_value();
+  return value->number_value();
+}
+
+// "worker:0" of "/job:worker/task:0".
+std::string ShortTask(const std::string& task) {
+  return absl::StrReplaceAll(task, {{"/job:", ""}, {"/task", ""}});
 }
 
 }  // namespace
@@ -40,7 +50,7 @@ absl::StatusOr<std::string> SummaryOf(const std::string& json) {
   }
 
   std::string summary = absl::StrCat(StringAt(result, "job"), ": done\n");
-  const auto add = [&](const char* name, const std::string& value) {
+  const auto add = [&](const std::string& name, const std::string& value) {
     absl::StrAppendFormat(&summary, "  %-14s %s\n", name, value);
   };
   absl::StrAppendFormat(
@@ -52,9 +62,25 @@ absl::StatusOr<std::string> SummaryOf(const std::string& json) {
   for (const auto& [label, name] :
        {std::pair("train loss", "train_loss"),
         std::pair("test loss", "test_loss"),
-        std::pair("test accuracy", "test_accuracy")}) {
+        std::pair("test accuracy", "test_accuracy"),
+        std::pair("mean abs error", "test_mean_absolute_error")}) {
     if (const auto number = NumberAt(result, name)) {
       add(label, absl::StrFormat("%.4f", *number));
+    }
+  }
+  if (const Value* const staleness = FieldAt(result, "staleness")) {
+    const Struct& fields = staleness->struct_value();
+    add("staleness", absl::StrFormat("mean %.2f, at most %.0f",
+                                     NumberAt(fields, "mean").value_or(0),
+                                     NumberAt(fields, "max").value_or(0)));
+  }
+  if (const Value* const workers = FieldAt(result, "by_worker")) {
+    for (const Value& worker : workers->list_value().values()) {
+      const Struct& fields = worker.struct_value();
+      add(ShortTask(StringAt(fields, "task")),
+          absl::StrFormat("%.0f pushes, %.0f examples",
+                          NumberAt(fields, "pushes").value_or(0),
+                          NumberAt(fields, "examples").value_or(0)));
     }
   }
   add("digest", StringAt(result, "digest"));

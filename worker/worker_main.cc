@@ -33,6 +33,7 @@
 #include "worker/input/batch_pipeline.h"
 #include "worker/input/dataset.h"
 #include "worker/trainer/declaration.h"
+#include "worker/trainer/slowed_model.h"
 #include "worker/trainer/step_delay.h"
 #include "worker/trainer/trainer.h"
 
@@ -49,7 +50,11 @@ ABSL_FLAG(std::string, result_file, "",
           "Without it the result is only logged.");
 ABSL_FLAG(double, slow_step_ms_max, 0,
           "For tests: dawdle before each step, at random (by seed, worker and "
-          "step) and less than so many milliseconds.");
+          "step, asynchronous by ticket) and less than so many milliseconds.");
+ABSL_FLAG(
+    double, slowdown, 1,
+    "For tests: each gradient takes so many times as long as it would, as "
+    "on a slower machine.");
 
 namespace holdfast {
 namespace {
@@ -63,6 +68,7 @@ constexpr char kDescription[] =
     "wrong job file.";
 
 constexpr int kMaxThreads = 1024;
+constexpr double kMaxSlowdown = 1000;
 
 // What flags and job file say, found to fit together.
 struct Config {
@@ -76,6 +82,7 @@ struct Config {
   int input_threads = 1;
   std::string result_file;
   absl::Duration slow_step_max;
+  double slowdown = 1;
 };
 
 absl::Status CheckThreads(absl::string_view flag, int threads) {
@@ -143,6 +150,11 @@ absl::StatusOr<Config> ReadConfig() {
         "--slow_step_ms_max=", slow_step_ms, ": must be from 0 to 1e6"));
   }
   config.slow_step_max = absl::Milliseconds(slow_step_ms);
+  config.slowdown = absl::GetFlag(FLAGS_slowdown);
+  if (!(config.slowdown >= 1 && config.slowdown <= kMaxSlowdown)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--slowdown=", config.slowdown, ": must be from 1 to ", kMaxSlowdown));
+  }
   config.result_file = absl::GetFlag(FLAGS_result_file);
 
   const std::string path = absl::GetFlag(FLAGS_job);
@@ -203,7 +215,8 @@ absl::Status MakeModel(const Config& config, const ModelRegistry& registry,
   if (!cpu.ok()) return cpu.status();
   *backend = *std::move(cpu);
   auto made = CreateModel(config.job.model(), train_set.example_shape(),
-                          train_set.num_classes(), backend->get(), registry);
+                          train_set.num_classes(), config.job.seed(),
+                          backend->get(), registry);
   if (!made.ok()) return made.status();
   *model = *std::move(made);
   return absl::OkStatus();
@@ -222,7 +235,9 @@ absl::StatusOr<std::unique_ptr<BatchPipeline>> StartBatches(
     const Config& config, const Dataset& train_set) {
   BatchPipeline::Options options;
   options.batch_size = config.job.batch_size();
+  options.short_last_batch = config.job.data().short_last_batch();
   options.seed = config.job.seed();
+  options.by_ticket = config.replicas.by_ticket();
   options.seats_per_step = config.replicas.seats();
   options.seats.clear();
   for (uint32_t seat = config.replica; seat < config.replicas.seats();
@@ -267,6 +282,9 @@ Trainer::Options TrainerOptions(const Config& config,
   if (timeouts.has_step_seconds()) {
     options.step_timeout = absl::Seconds(timeouts.step_seconds());
   }
+  if (config.job.has_micro_batches()) {
+    options.micro_batches = config.job.micro_batches();
+  }
   options.evaluate_every_steps = config.job.evaluation().every_steps();
   if (config.job.evaluation().has_batch_size()) {
     options.evaluation_batch_size = config.job.evaluation().batch_size();
@@ -275,7 +293,6 @@ Trainer::Options TrainerOptions(const Config& config,
   result.set_job(config.job.name());
   result.set_ps(config.cluster.num_ps());
   result.set_workers(config.cluster.num_replicas());
-  result.mutable_consistency()->set_mode("synchronous");
   result.set_seed(config.job.seed());
   const Backend::Description cpu = workshop.backend->Describe();
   result.mutable_cpu()->set_blas_core(cpu.core);
@@ -338,9 +355,12 @@ absl::Status Train(const Config& config, const Workshop& workshop,
   leaver->SetCluster(cluster->get());
 
   const SystemClock clock;
+  SlowedModel slowed(workshop.model.get(), config.slowdown, &clock,
+                     absl::SleepFor);
   Trainer::Parts parts;
   parts.cluster = cluster->get();
   parts.model = workshop.model.get();
+  if (config.slowdown > 1) parts.model = &slowed;
   parts.batches = batches->get();
   parts.test_set = workshop.test_set.get();
   parts.evaluation_model = workshop.evaluation_model.get();

@@ -12,8 +12,9 @@
 namespace holdfast {
 
 // What the chief declares for `job`: the model's `variables`, all changed by
-// the job's optimizer; N and M as resolved for the cluster; the length in steps
-// over `num_examples`.
+// the job's optimizer; the consistency and whose examples are whose, as
+// resolved for the cluster; the length in steps, and in tickets, over
+// `num_examples`.
 proto::Declaration MakeDeclaration(const proto::Job& job,
                                    absl::Span<const proto::Variable> variables,
                                    const Replicas& replicas,

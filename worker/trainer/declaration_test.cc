@@ -16,6 +16,17 @@ Message Parse(const std::string& text) {
   return message;
 }
 
+std::vector<proto::Variable> Variables() {
+  return {Parse<proto::Variable>(
+              "name: \"w\" shape: [2, 3] dtype: FLOAT32 initializer { he {} }"),
+          Parse<proto::Variable>(
+              "name: \"b\" shape: 3 dtype: FLOAT32 initializer { zeros {} }")};
+}
+
+bool Equal(const proto::Declaration& a, const proto::Declaration& b) {
+  return google::protobuf::util::MessageDifferencer::Equals(a, b);
+}
+
 // 2 passes over 1000 examples, 300 a step: 6.67 steps, rounded up.
 TEST(MakeDeclarationTest, HoldsWhatTheJobSays) {
   const auto job = Parse<proto::Job>(
@@ -28,12 +39,9 @@ TEST(MakeDeclarationTest, HoldsWhatTheJobSays) {
            }
            placement: GREEDY_BY_BYTES
            seed: 9
-           timeouts { step_seconds: 60 })pb");
-  const std::vector<proto::Variable> variables = {
-      Parse<proto::Variable>(
-          "name: \"w\" shape: [2, 3] dtype: FLOAT32 initializer { he {} }"),
-      Parse<proto::Variable>(
-          "name: \"b\" shape: 3 dtype: FLOAT32 initializer { zeros {} }")};
+           timeouts { step_seconds: 60 }
+           clipping { global_norm: 5 }
+           partitioner { fixed_shards { shards: 3 } })pb");
   const auto expected = Parse<proto::Declaration>(
       R"pb(variables {
              name: "w"
@@ -57,12 +65,47 @@ TEST(MakeDeclarationTest, HoldsWhatTheJobSays) {
            placement: GREEDY_BY_BYTES
            seed: 9
            total_steps: 7
-           timeouts { step_seconds: 60 })pb");
+           timeouts { step_seconds: 60 }
+           clipping { global_norm: 5 }
+           partitioner { fixed_shards { shards: 3 } }
+           examples: BY_STEP)pb");
   const proto::Declaration declaration = MakeDeclaration(
-      job, variables, Replicas{.to_aggregate = 2, .total = 3}, 1000);
-  EXPECT_TRUE(
-      google::protobuf::util::MessageDifferencer::Equals(declaration, expected))
-      << declaration.DebugString();
+      job, Variables(), Replicas{.to_aggregate = 2, .total = 3}, 1000);
+  EXPECT_TRUE(Equal(declaration, expected)) << declaration.DebugString();
+}
+
+// 2 passes over 1050 examples are 21 batches of 100, and 10.5 steps of 2.
+TEST(MakeDeclarationTest, CountsTicketsOfASynchronousJob) {
+  const auto job = Parse<proto::Job>("batch_size: 100 epochs: 2");
+  const proto::Declaration declaration = MakeDeclaration(
+      job, Variables(),
+      Replicas{.to_aggregate = 2, .total = 3, .examples = proto::BY_TICKET},
+      1050);
+  EXPECT_EQ(declaration.examples(), proto::BY_TICKET);
+  EXPECT_EQ(declaration.total_tickets(), 21);
+  EXPECT_EQ(declaration.total_steps(), 11);
+  EXPECT_FALSE(declaration.has_clipping());
+  EXPECT_FALSE(declaration.has_partitioner());
+}
+
+TEST(MakeDeclarationTest, HoldsAnAsynchronousMode) {
+  const auto job = Parse<proto::Job>("batch_size: 100 steps: 50");
+  Replicas replicas{.total = 3,
+                    .asynchronous = true,
+                    .pipeline_depth = 2,
+                    .examples = proto::BY_TICKET};
+  proto::Declaration declaration =
+      MakeDeclaration(job, Variables(), replicas, 1000);
+  EXPECT_EQ(declaration.consistency().ShortDebugString(),
+            "asynchronous { pipeline_depth: 2 }");
+  EXPECT_EQ(declaration.examples(), proto::BY_TICKET);
+  EXPECT_EQ(declaration.total_tickets(), 50);
+  EXPECT_EQ(declaration.total_steps(), 50);
+
+  replicas.staleness_bound = 0;
+  declaration = MakeDeclaration(job, Variables(), replicas, 1000);
+  EXPECT_EQ(declaration.consistency().ShortDebugString(),
+            "asynchronous { staleness_bound: 0 pipeline_depth: 2 }");
 }
 
 }  // namespace

@@ -9,54 +9,126 @@ namespace holdfast {
 
 class FakeCluster::FakePush final : public Cluster::Push {
  public:
-  FakePush(FakeCluster* cluster, GlobalStep step, uint64_t sequence)
+  FakePush(FakeCluster* cluster, GlobalStep step, PushSequence sequence)
       : cluster_(cluster), step_(step), sequence_(sequence) {}
 
-  PushSequence sequence() const override { return PushSequence(sequence_); }
+  PushSequence sequence() const override { return sequence_; }
 
   absl::Status Add(size_t variable, absl::Span<const float> gradient) override {
+    gradients_[variable] = gradient;
     {
       absl::MutexLock lock(&cluster_->mutex_);
-      cluster_->pushed_[sequence_][variable] = {gradient.begin(),
-                                                gradient.end()};
+      cluster_->pushed_[sequence_.value()][variable] = {gradient.begin(),
+                                                        gradient.end()};
     }
     return cluster_->Call(absl::StrCat("add ", variable));
   }
 
   absl::StatusOr<proto::Verdict> Await(absl::Time deadline) override {
-    absl::Status status =
-        cluster_->Call(absl::StrCat("await push #", sequence_), deadline);
+    CheckMemory();
+    absl::Status status = cluster_->Call(
+        absl::StrCat("await push #", sequence_.value()), deadline);
     if (!status.ok()) return status;
     const auto found = cluster_->early_verdicts.find(step_.value());
     return found == cluster_->early_verdicts.end() ? proto::VERDICT_UNSPECIFIED
                                                    : found->second;
   }
 
+  absl::Status Apply(const Application& application) override {
+    absl::Status status = cluster_->Call(absl::StrCat(
+        "apply #", sequence_.value(), ": ", application.examples, " examples"));
+    cluster_->DecideTicket(sequence_.value(), verdict());
+    absl::MutexLock lock(&cluster_->mutex_);
+    cluster_->applications_[sequence_.value()] = application;
+    return status;
+  }
+
+  absl::StatusOr<Applied> AwaitApplied(absl::Time deadline) override {
+    CheckMemory();
+    absl::Status status = cluster_->Call(
+        absl::StrCat("await applied #", sequence_.value()), deadline);
+    if (!status.ok()) return status;
+    cluster_->ForgetTicket(sequence_.value());
+    absl::MutexLock lock(&cluster_->mutex_);
+    if (verdict() == proto::ACCEPTED) {
+      cluster_->version_ = std::min(cluster_->version_ + 1,
+                                    cluster_->declaration_.total_steps());
+    }
+    return Applied{verdict()};
+  }
+
  private:
+  proto::Verdict verdict() const {
+    const auto found = cluster_->applied_verdicts.find(sequence_.value());
+    return found == cluster_->applied_verdicts.end() ? proto::ACCEPTED
+                                                     : found->second;
+  }
+
+  // What was handed in must still be there.
+  void CheckMemory() {
+    absl::MutexLock lock(&cluster_->mutex_);
+    for (const auto& [variable, gradient] : gradients_) {
+      if (gradient != cluster_->pushed_[sequence_.value()][variable]) {
+        cluster_->overwritten_.insert(sequence_.value());
+      }
+    }
+  }
+
   FakeCluster* const cluster_;
   const GlobalStep step_;
+  const PushSequence sequence_;
+  std::map<size_t, absl::Span<const float>> gradients_;
+};
+
+class FakeCluster::FakeTicketRequest final : public Cluster::TicketRequest {
+ public:
+  // `answer`: a ticket, an error, or, while the request is parked, neither.
+  FakeTicketRequest(FakeCluster* cluster, uint64_t sequence,
+                    absl::StatusOr<std::optional<Ticket>> answer)
+      : cluster_(cluster), sequence_(sequence), answer_(std::move(answer)) {}
+
+  absl::StatusOr<std::optional<Ticket>> Await(absl::Time deadline) override {
+    absl::Status status =
+        cluster_->Call(absl::StrCat("await ticket #", sequence_), deadline);
+    if (!status.ok()) return status;
+    if (!answer_.ok() || answer_->has_value()) return answer_;
+    absl::MutexLock lock(&cluster_->mutex_);
+    answer_ = cluster_->GiveTicket(sequence_);
+    if (answer_->has_value()) return answer_;
+    for (const auto& [sequence, held] : cluster_->held_) {
+      if (!held.decided) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("the worker waits for its own ticket ", held.index));
+      }
+    }
+    cluster_->version_ = cluster_->declaration_.total_steps();  // DONE
+    return answer_;
+  }
+
+ private:
+  FakeCluster* const cluster_;
   const uint64_t sequence_;
+  absl::StatusOr<std::optional<Ticket>> answer_;
 };
 
 class FakeCluster::FakeOffer final : public Cluster::Offer {
  public:
-  FakeOffer(FakeCluster* cluster, const Contribution& offer)
-      : cluster_(cluster), offer_(offer) {}
+  FakeOffer(FakeCluster* cluster, const Contribution& offer,
+            proto::Verdict verdict)
+      : cluster_(cluster), offer_(offer), verdict_(verdict) {}
 
   absl::StatusOr<Outcome> Await(absl::Time deadline) override {
     absl::Status status = cluster_->Call(
         absl::StrCat("await verdict #", offer_.sequence.value()), deadline);
     if (!status.ok()) return status;
-    const auto found =
-        cluster_->verdicts.find({offer_.step.value(), offer_.seat});
-    return Outcome{
-        found == cluster_->verdicts.end() ? proto::ACCEPTED : found->second,
-        offer_.step.next()};
+    cluster_->ForgetTicket(offer_.sequence.value());
+    return Outcome{verdict_, offer_.step.next()};
   }
 
  private:
   FakeCluster* const cluster_;
   const Contribution offer_;
+  const proto::Verdict verdict_;
 };
 
 class FakeCluster::FakePull final : public Cluster::Pull {
@@ -68,11 +140,15 @@ class FakeCluster::FakePull final : public Cluster::Pull {
     absl::Status status = cluster_->Call(
         absl::StrCat("await pull ", min_version_.value()), deadline);
     if (!status.ok()) return status;
+    GlobalStep version = min_version_;
     const auto found = cluster_->newest.find(min_version_.value());
-    const GlobalStep version(
-        found == cluster_->newest.end() ? min_version_.value() : found->second);
-    cluster_->Fill(version, into_);
     absl::MutexLock lock(&cluster_->mutex_);
+    if (found != cluster_->newest.end()) {
+      version = GlobalStep(found->second);
+    } else if (cluster_->asynchronous()) {
+      version = GlobalStep(cluster_->version_);
+    }
+    cluster_->Fill(version, into_);
     cluster_->version_ = std::max(cluster_->version_, version.value());
     return absl::OkStatus();
   }
@@ -92,6 +168,9 @@ class FakeCluster::FakePin final : public Cluster::Pin {
 
   absl::Status Read(Parameters* into, absl::Time deadline) override {
     cluster_->Fill(version_, into);
+    if (!cluster_->pinned_versions.empty()) {
+      into->versions = cluster_->pinned_versions;
+    }
     return cluster_->Call(absl::StrCat("read ", version_.value()), deadline);
   }
 
@@ -99,6 +178,13 @@ class FakeCluster::FakePin final : public Cluster::Pin {
   FakeCluster* const cluster_;
   const GlobalStep version_;
 };
+
+FakeCluster::FakeCluster(const proto::Declaration& declaration)
+    : declaration_(declaration) {
+  for (uint64_t i = 0; i < declaration.total_tickets(); ++i) {
+    tickets.push_back(i);
+  }
+}
 
 std::vector<std::string> FakeCluster::calls() const { return calls(""); }
 
@@ -125,6 +211,16 @@ std::vector<Contribution> FakeCluster::contributions() const {
   return contributions_;
 }
 
+std::map<uint64_t, Application> FakeCluster::applications() const {
+  absl::MutexLock lock(&mutex_);
+  return applications_;
+}
+
+std::set<uint64_t> FakeCluster::overwritten() const {
+  absl::MutexLock lock(&mutex_);
+  return overwritten_;
+}
+
 std::map<size_t, std::vector<float>> FakeCluster::pushed(uint64_t n) const {
   absl::MutexLock lock(&mutex_);
   const auto found = pushed_.find(n);
@@ -143,10 +239,65 @@ absl::Status FakeCluster::AwaitVariables(absl::Time deadline) {
 }
 
 std::unique_ptr<Cluster::Push> FakeCluster::StartPush(GlobalStep step) {
-  const uint64_t sequence = NextSequence().value();
-  Call(absl::StrCat("push #", sequence, " of step ", step.value()))
+  const PushSequence sequence = NextSequence();
+  Call(absl::StrCat("push #", sequence.value(), " of step ", step.value()))
       .IgnoreError();
   return std::make_unique<FakePush>(this, step, sequence);
+}
+
+std::unique_ptr<Cluster::Push> FakeCluster::StartPush(const Ticket& ticket,
+                                                      const Parameters& at) {
+  Call(absl::StrCat("push #", ticket.sequence.value(), " of ticket ",
+                    ticket.index, " at ", at.version.value()))
+      .IgnoreError();
+  return std::make_unique<FakePush>(this, at.version, ticket.sequence);
+}
+
+std::unique_ptr<Cluster::TicketRequest> FakeCluster::StartTakeTicket() {
+  const uint64_t sequence = NextSequence().value();
+  Call(absl::StrCat("take ticket #", sequence)).IgnoreError();
+  const auto& mode = declaration_.consistency();
+  const uint32_t n = mode.synchronous().replicas_to_aggregate();
+  const uint32_t m = mode.synchronous().total_num_replicas();
+  const size_t limit = asynchronous() ? mode.asynchronous().pipeline_depth() + 1
+                                      : std::max(n, m) / m;
+  absl::StatusOr<std::optional<Ticket>> answer;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (held_.size() < limit) {
+      answer = GiveTicket(sequence);
+    } else {
+      answer = absl::ResourceExhaustedError(
+          absl::StrCat("the worker holds ", held_.size(), " tickets"));
+    }
+  }
+  return std::make_unique<FakeTicketRequest>(this, sequence, std::move(answer));
+}
+
+std::optional<Ticket> FakeCluster::GiveTicket(uint64_t sequence) {
+  if (tickets.empty()) return std::nullopt;
+  Ticket ticket;
+  ticket.sequence = PushSequence(sequence);
+  ticket.index = tickets.front();
+  tickets.pop_front();
+  const auto found = ticket_steps.find(sequence);
+  ticket.global_step =
+      GlobalStep(found == ticket_steps.end() ? version_ : found->second);
+  held_[sequence].index = ticket.index;
+  return ticket;
+}
+
+void FakeCluster::DecideTicket(uint64_t sequence, proto::Verdict verdict) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = held_.find(sequence);
+  if (found == held_.end()) return;
+  found->second.decided = true;
+  if (verdict != proto::ACCEPTED) tickets.push_front(found->second.index);
+}
+
+void FakeCluster::ForgetTicket(uint64_t sequence) {
+  absl::MutexLock lock(&mutex_);
+  held_.erase(sequence);
 }
 
 PushSequence FakeCluster::NextSequence() {
@@ -164,7 +315,11 @@ std::unique_ptr<Cluster::Offer> FakeCluster::StartContribute(
     absl::MutexLock lock(&mutex_);
     contributions_.push_back(offer);
   }
-  return std::make_unique<FakeOffer>(this, offer);
+  const auto found = verdicts.find({offer.step.value(), offer.seat});
+  const proto::Verdict verdict =
+      found == verdicts.end() ? proto::ACCEPTED : found->second;
+  DecideTicket(offer.sequence.value(), verdict);
+  return std::make_unique<FakeOffer>(this, offer, verdict);
 }
 
 std::unique_ptr<Cluster::Pull> FakeCluster::StartPull(GlobalStep min_version,
@@ -224,6 +379,7 @@ absl::Status FakeCluster::Call(const std::string& line, absl::Time deadline) {
 
 void FakeCluster::Fill(GlobalStep version, Parameters* into) const {
   into->version = version;
+  into->versions = {version};
   into->values.resize(declaration_.variables_size());
   for (int i = 0; i < declaration_.variables_size(); ++i) {
     int64_t size = 1;

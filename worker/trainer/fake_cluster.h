@@ -2,8 +2,11 @@
 #define HOLDFAST_WORKER_TRAINER_FAKE_CLUSTER_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,16 +18,20 @@
 namespace holdfast {
 
 // A cluster that does as a test has written down, and writes down what it was
-// asked. Without other orders it accepts every contribution, and a pull finds
-// the version that it asks for. At version v every value of every variable is
-// v.
+// asked. Without other orders it accepts every push, and a pull finds the
+// version that it asks for; in an asynchronous job that which counts the pushes
+// whose application the worker has awaited. At version v every value of every
+// variable is v.
+//
+// The tickets of a declaration that has some go to this worker, in order; one
+// whose push is not ACCEPTED is handed out again. A worker that holds more than
+// it may is refused, as by the coordinator.
 //
 // Orders are given before the worker begins. Thread-safe from then on.
 class FakeCluster final : public Cluster {
  public:
   // What AwaitVariables finds, whoever declared it.
-  explicit FakeCluster(const proto::Declaration& declaration)
-      : declaration_(declaration) {}
+  explicit FakeCluster(const proto::Declaration& declaration);
 
   // Orders.
 
@@ -32,8 +39,18 @@ class FakeCluster final : public Cluster {
   std::map<std::pair<uint64_t, uint32_t>, proto::Verdict> verdicts;
   // The verdict that a push on this step's version finds before it is offered.
   std::map<uint64_t, proto::Verdict> early_verdicts;
+  // The verdict on the n-th push, of an asynchronous job.
+  std::map<uint64_t, proto::Verdict> applied_verdicts;
   // What a pull of at least this version finds.
   std::map<uint64_t, uint64_t> newest;
+  // The tickets that this worker gets, by default all. Others go to others, and
+  // are spent by the end.
+  std::deque<uint64_t> tickets;
+  // The global step that the ticket for the n-th push is given at. Default: the
+  // greatest version that a pull has found.
+  std::map<uint64_t, uint64_t> ticket_steps;
+  // The versions of the shards where a pin is read. Default: one, the version.
+  std::vector<GlobalStep> pinned_versions;
   // What a call comes to; by its line in calls().
   std::map<std::string, absl::Status> errors;
   // What state() says.
@@ -45,16 +62,23 @@ class FakeCluster final : public Cluster {
   //   "declare", "await variables", "push #1 of step 0", "add 2",
   //   "await push #1", "contribute #1: step 0, seat 1, 8 examples",
   //   "await verdict #1", "pull 1", "await pull 1", "pin 4", "read 4",
-  //   "report 4", "status", "leave", "leave: why"
+  //   "report 4", "status", "leave", "leave: why",
+  //   "take ticket #1", "await ticket #1", "push #1 of ticket 0 at 5",
+  //   "apply #1: 8 examples", "await applied #1"
   std::vector<std::string> calls() const;
   // Those of them that begin with `prefix`.
   std::vector<std::string> calls(const std::string& prefix) const;
   // Of the last call that begins with `prefix`.
   absl::Time deadline_of(const std::string& prefix) const;
   std::vector<Contribution> contributions() const;
+  // By sequence.
+  std::map<uint64_t, Application> applications() const;
 
   // The gradients of push #n, by variable.
   std::map<size_t, std::vector<float>> pushed(uint64_t n) const;
+  // The pushes whose gradients were written to before they were acknowledged or
+  // applied.
+  std::set<uint64_t> overwritten() const;
 
   absl::Status Declare(const proto::Declaration& declaration,
                        absl::Time deadline) override;
@@ -63,6 +87,9 @@ class FakeCluster final : public Cluster {
     return declaration_;
   }
   std::unique_ptr<Push> StartPush(GlobalStep step) override;
+  std::unique_ptr<Push> StartPush(const Ticket& ticket,
+                                  const Parameters& at) override;
+  std::unique_ptr<TicketRequest> StartTakeTicket() override;
   PushSequence NextSequence() override;
   std::unique_ptr<Offer> StartContribute(const Contribution& offer) override;
   std::unique_ptr<Pull> StartPull(GlobalStep min_version,
@@ -86,11 +113,23 @@ class FakeCluster final : public Cluster {
   class FakeOffer;
   class FakePull;
   class FakePin;
+  class FakeTicketRequest;
 
+  bool asynchronous() const {
+    return declaration_.consistency().has_asynchronous();
+  }
   // Writes the call down. What it is to come to.
   absl::Status Call(const std::string& line,
                     absl::Time deadline = absl::InfiniteFuture());
   void Fill(GlobalStep version, Parameters* into) const;
+  // A ticket for the push, if there is one.
+  std::optional<Ticket> GiveTicket(uint64_t sequence)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The push was contributed or is to be applied: its ticket is spent, or goes
+  // to the next request.
+  void DecideTicket(uint64_t sequence, proto::Verdict verdict);
+  // The worker knows so, and may hold another one.
+  void ForgetTicket(uint64_t sequence);
 
   const proto::Declaration declaration_;
 
@@ -98,10 +137,19 @@ class FakeCluster final : public Cluster {
   std::vector<std::pair<std::string, absl::Time>> calls_
       ABSL_GUARDED_BY(mutex_);
   std::vector<Contribution> contributions_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Application> applications_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::map<size_t, std::vector<float>>> pushed_
       ABSL_GUARDED_BY(mutex_);
+  std::set<uint64_t> overwritten_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The greatest version that a pull has found.
+  // A ticket that this worker holds.
+  struct Held {
+    uint64_t index = 0;
+    bool decided = false;
+  };
+  std::map<uint64_t, Held> held_ ABSL_GUARDED_BY(mutex_);  // by sequence
+  // The greatest version that a pull has found; asynchronous: the pushes
+  // awaited.
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<proto::EvaluationResult> reports_;
   proto::Declaration declared_;

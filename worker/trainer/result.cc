@@ -7,6 +7,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "common/task_id.h"
 #include "google/protobuf/util/json_util.h"
 
 namespace holdfast {
@@ -14,6 +15,22 @@ namespace {
 
 double PerSecond(double count, double seconds) {
   return seconds > 0 ? count / seconds : 0;
+}
+
+void AddStaleness(const proto::GetStatusResponse& status,
+                  proto::TrainingResult* result) {
+  proto::TrainingResult::Staleness* staleness = result->mutable_staleness();
+  double sum = 0;
+  double pushes = 0;
+  for (const proto::StalenessCount& count : status.staleness()) {
+    sum += static_cast<double>(count.staleness()) * count.pushes();
+    pushes += count.pushes();
+    staleness->set_max(count.staleness());
+    auto* copy = staleness->add_counts();
+    copy->set_staleness(count.staleness());
+    copy->set_pushes(count.pushes());
+  }
+  if (pushes > 0) staleness->set_mean(sum / pushes);
 }
 
 absl::Status WriteSynced(const std::string& path, const std::string& content) {
@@ -41,12 +58,29 @@ absl::Status WriteSynced(const std::string& path, const std::string& content) {
 
 }  // namespace
 
+void AddDeclaration(const proto::Declaration& declaration,
+                    proto::TrainingResult* result) {
+  proto::TrainingResult::Consistency* consistency =
+      result->mutable_consistency();
+  consistency->set_examples(
+      declaration.examples() == proto::BY_TICKET ? "by ticket" : "by step");
+  if (declaration.consistency().has_asynchronous()) {
+    const auto& asynchronous = declaration.consistency().asynchronous();
+    consistency->set_mode("asynchronous");
+    consistency->set_pipeline_depth(asynchronous.pipeline_depth());
+    if (asynchronous.has_staleness_bound()) {
+      consistency->set_staleness_bound(asynchronous.staleness_bound());
+    }
+    return;
+  }
+  const auto& synchronous = declaration.consistency().synchronous();
+  consistency->set_mode("synchronous");
+  consistency->set_replicas_to_aggregate(synchronous.replicas_to_aggregate());
+  consistency->set_total_num_replicas(synchronous.total_num_replicas());
+}
+
 void AddStatus(const proto::GetStatusResponse& status,
                proto::TrainingResult* result) {
-  result->mutable_consistency()->set_replicas_to_aggregate(
-      status.replicas_to_aggregate());
-  result->mutable_consistency()->set_total_num_replicas(
-      status.total_num_replicas());
   result->set_global_step(status.global_step());
   result->set_examples(status.examples());
   result->set_train_loss(status.train_loss());
@@ -61,6 +95,14 @@ void AddStatus(const proto::GetStatusResponse& status,
   pushes->set_duplicate(counts.duplicate());
   pushes->set_fenced(counts.fenced());
   pushes->set_aborted(counts.aborted());
+  for (const proto::WorkerCounts& counts : status.workers()) {
+    proto::TrainingResult::Worker* worker = result->add_by_worker();
+    worker->set_task(
+        TaskId{counts.worker().job(), counts.worker().index()}.ToString());
+    worker->set_pushes(counts.pushes());
+    worker->set_examples(counts.examples());
+  }
+  if (status.staleness_size() > 0) AddStaleness(status, result);
 }
 
 absl::StatusOr<std::string> ResultToJson(const proto::TrainingResult& result) {

@@ -5,13 +5,20 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
 #include "proto/result.pb.h"
 
 namespace holdfast {
 
+// Fills in when pushes became steps, and whose examples were whose, of what was
+// declared, with its defaults filled in.
+void AddDeclaration(const proto::Declaration& declaration,
+                    proto::TrainingResult* result);
+
 // Fills in what the coordinator counted over the job: steps, examples, training
-// loss, times, pushes, N and M.
+// loss, times, pushes, what each worker has given, and of asynchronous jobs the
+// staleness.
 void AddStatus(const proto::GetStatusResponse& status,
                proto::TrainingResult* result);
 

@@ -23,10 +23,25 @@ proto::GetStatusResponse FinishedStatus() {
            pushes { accepted: 6000 stale: 4 duplicate: 3 fenced: 2 aborted: 1 }
            train_loss: 0.25
            training_seconds: 12
-           replicas_to_aggregate: 2
-           total_num_replicas: 3)pb",
+           workers {
+             worker { job: "chief" }
+             pushes: 4000
+             examples: 400000
+           }
+           workers {
+             worker { job: "worker" index: 1 }
+             pushes: 2000
+             examples: 200000
+           })pb",
       &status));
   return status;
+}
+
+proto::Declaration Declaration(const std::string& text) {
+  proto::Declaration declaration;
+  EXPECT_TRUE(
+      google::protobuf::TextFormat::ParseFromString(text, &declaration));
+  return declaration;
 }
 
 std::string ReadFile(const std::string& path) {
@@ -40,13 +55,19 @@ TEST(ResultToJsonTest, WritesEveryField) {
   result.set_job("example");
   result.set_ps(2);
   result.set_workers(3);
-  result.mutable_consistency()->set_mode("synchronous");
   result.set_seed(7);
   result.mutable_cpu()->set_blas_core("Haswell");
   result.mutable_cpu()->set_threads(1);
   result.set_test_loss(0.5);
   result.set_test_accuracy(0.875);
   result.set_digest("abc");
+  AddDeclaration(
+      Declaration(
+          R"pb(consistency {
+                 synchronous { replicas_to_aggregate: 2 total_num_replicas: 3 }
+               }
+               examples: BY_STEP)pb"),
+      &result);
   AddStatus(FinishedStatus(), &result);
   const absl::StatusOr<std::string> json = ResultToJson(result);
   ASSERT_TRUE(json.ok()) << json.status();
@@ -56,6 +77,7 @@ TEST(ResultToJsonTest, WritesEveryField) {
  "workers": 3,
  "consistency": {
   "mode": "synchronous",
+  "examples": "by step",
   "replicas_to_aggregate": 2,
   "total_num_replicas": 3
  },
@@ -78,6 +100,18 @@ TEST(ResultToJsonTest, WritesEveryField) {
   "aborted": 1
  },
  "digest": "abc",
+ "by_worker": [
+  {
+   "task": "/job:chief/task:0",
+   "pushes": 4000,
+   "examples": 400000
+  },
+  {
+   "task": "/job:worker/task:1",
+   "pushes": 2000,
+   "examples": 200000
+  }
+ ],
  "test_loss": 0.5,
  "test_accuracy": 0.875
 }
@@ -91,6 +125,57 @@ TEST(ResultToJsonTest, LeavesOutTheTestOfAJobWithoutOne) {
   EXPECT_THAT(*json, HasSubstr("\"train_loss\": 0"));
   EXPECT_THAT(*json, Not(HasSubstr("test_loss")));
   EXPECT_THAT(*json, Not(HasSubstr("test_accuracy")));
+}
+
+TEST(AddStatusTest, TellsTheStalenessOfAnAsynchronousJob) {
+  proto::GetStatusResponse status = FinishedStatus();
+  ASSERT_TRUE(google::protobuf::TextFormat::MergeFromString(
+      R"pb(staleness { staleness: 0 pushes: 2 }
+           staleness { staleness: 1 pushes: 5 }
+           staleness { staleness: 4 pushes: 1 })pb",
+      &status));
+  proto::TrainingResult result;
+  AddStatus(status, &result);
+  // (0 x 2 + 1 x 5 + 4 x 1) / 8 = 9 / 8.
+  EXPECT_EQ(result.staleness().mean(), 1.125);
+  EXPECT_EQ(result.staleness().max(), 4);
+  ASSERT_EQ(result.staleness().counts_size(), 3);
+  EXPECT_EQ(result.staleness().counts(2).staleness(), 4);
+  EXPECT_EQ(result.staleness().counts(1).pushes(), 5);
+
+  proto::TrainingResult synchronous;
+  AddStatus(FinishedStatus(), &synchronous);
+  EXPECT_FALSE(synchronous.has_staleness());
+}
+
+TEST(AddDeclarationTest, TellsWhatTheModeHas) {
+  proto::TrainingResult result;
+  AddDeclaration(
+      Declaration("consistency { asynchronous { pipeline_depth: 2 } } "
+                  "examples: BY_TICKET"),
+      &result);
+  EXPECT_EQ(result.consistency().mode(), "asynchronous");
+  EXPECT_EQ(result.consistency().examples(), "by ticket");
+  EXPECT_EQ(result.consistency().pipeline_depth(), 2);
+  EXPECT_FALSE(result.consistency().has_staleness_bound());
+  EXPECT_FALSE(result.consistency().has_replicas_to_aggregate());
+  EXPECT_FALSE(result.consistency().has_total_num_replicas());
+
+  result.Clear();
+  AddDeclaration(Declaration("consistency { asynchronous { pipeline_depth: 1 "
+                             "staleness_bound: 0 } }"),
+                 &result);
+  EXPECT_TRUE(result.consistency().has_staleness_bound());
+  EXPECT_EQ(result.consistency().staleness_bound(), 0);
+
+  result.Clear();
+  AddDeclaration(Declaration("consistency { synchronous { "
+                             "replicas_to_aggregate: 2 total_num_replicas: 1 "
+                             "} } examples: BY_TICKET"),
+                 &result);
+  EXPECT_EQ(result.consistency().mode(), "synchronous");
+  EXPECT_EQ(result.consistency().examples(), "by ticket");
+  EXPECT_FALSE(result.consistency().has_pipeline_depth());
 }
 
 TEST(WriteFileAtomicallyTest, ReplacesTheFileAndLeavesNothingElse) {

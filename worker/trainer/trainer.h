@@ -19,25 +19,18 @@
 #include "worker/input/example_source.h"
 #include "worker/model/model.h"
 #include "worker/trainer/evaluator.h"
+#include "worker/trainer/training_context.h"
 
 namespace holdfast {
 
-// One worker's way through a synchronous job, from the declaration to the leave
-// (docs/life_of_a_step.md):
+// One worker's way through a job, from the declaration to the leave:
 //
-//   1. The chief declares the variables; everyone waits until they exist, and
-//      pulls version 0.
-//   2. At version t, for each of the worker's seats: take the batch of
-//      (t, seat), compute the gradients, of which each leaves as soon as it is
-//      ready, and offer the push to the step. What is not finite is not
-//      offered: the seat is filled with weight 0.
-//   3. The pull of t + 1 is under way before the verdicts of t are waited for.
-//      A late backup worker learns that it is STALE and goes on with the newest
-//      version.
-//   4. When a version is due, the chief begins to evaluate it, and trains on.
-//   5. At version total_steps the chief evaluates once more, writes
-//   result.json,
-//      and everyone leaves.
+//   1. The chief declares the variables; everyone waits until they exist.
+//   2. Trains, by steps (synchronous_loop.h) or ticket by ticket
+//      (asynchronous_loop.h), as was declared, until the job is DONE. When a
+//      version is due, the chief begins to evaluate it, and trains on.
+//   3. The chief evaluates the last version and writes result.json; everyone
+//      leaves.
 //
 // Whatever goes wrong ends in a leave that says so, and with it the job.
 //
@@ -54,12 +47,14 @@ class Trainer {
     // What the chief declares.
     proto::Declaration declaration;
     // As in the job: how long the cluster may take to start, and a step to
-    // close.
+    // close, or, asynchronous, the next push of anybody.
     absl::Duration start_timeout = absl::Seconds(300);
     absl::Duration step_timeout = absl::Seconds(300);
     // Calls wait for that much longer, so that the coordinator, which knows who
     // is late, speaks first.
     absl::Duration margin = absl::Seconds(30);
+    // Parts that a batch is computed in (GradientComputer::Options).
+    uint32_t micro_batches = 1;
     // For the last word to the cluster.
     absl::Duration leave_timeout = absl::Seconds(5);
     // The chief evaluates at every multiple of it. 0: only at the end.
@@ -69,11 +64,13 @@ class Trainer {
     // As Evaluator::Options::hold.
     absl::Duration pin_hold = absl::Minutes(10);
     // The part of the result that the cluster does not know: job, ps, workers,
-    // consistency.mode, seed, cpu.
+    // seed, cpu.
     proto::TrainingResult result;
     // Where the chief writes the result as JSON. Empty: nowhere.
     std::string result_file;
-    // For tests; called when a step begins, before its first batch is taken.
+    // For tests; called with the step when it begins, before its first batch is
+    // taken; asynchronous: with the index of a ticket, before its batch is
+    // taken.
     std::function<void(GlobalStep)> before_step;
     // A line in the log about the training loss at most this often.
     absl::Duration log_interval = absl::Seconds(10);
@@ -83,7 +80,7 @@ class Trainer {
   struct Parts {
     Cluster* cluster = nullptr;
     Model* model = nullptr;
-    // Of the worker's own seats.
+    // Of the worker's own seats, or by ticket, as the job's examples are.
     BatchPipeline* batches = nullptr;
     // Both null where nothing is evaluated. Needed by the chief alone.
     const ExampleSource* test_set = nullptr;
@@ -92,14 +89,7 @@ class Trainer {
     const Clock* clock = nullptr;
   };
 
-  // What the worker's own seats came to.
-  struct Counts {
-    uint64_t accepted = 0;
-    uint64_t stale = 0;
-    uint64_t duplicate = 0;
-    // Contributions of weight 0: loss or gradient was not a finite number.
-    uint64_t not_finite = 0;
-  };
+  using Counts = TrainingContext::Counts;
 
   Trainer(const Parts& parts, const Options& options);
 
@@ -111,16 +101,15 @@ class Trainer {
   const Counts& counts() const { return counts_; }
 
  private:
-  absl::Status Train();
   absl::Status Prepare();
-  absl::Status TrainStep();
-  // Computes, pushes and offers what belongs to the seat.
-  absl::StatusOr<std::unique_ptr<Cluster::Offer>> FillSeat(uint32_t seat);
-  absl::Status CountVerdict(proto::Verdict verdict, uint32_t seat);
-  absl::Status EvaluateWhenDue();
+  absl::Status Train();
+  // By steps or ticket by ticket.
+  absl::Status RunLoop(TrainingContext* context);
   absl::Status Conclude();
+  // Reads the last version. Errors: INTERNAL when it is not what a job that is
+  // done has come to.
+  absl::StatusOr<Parameters> ReadEnd();
   void Leave(const absl::Status& status);
-  void LogProgress(double loss);
 
   absl::Time StartDeadline() const;
   absl::Time StepDeadline() const;
@@ -130,15 +119,7 @@ class Trainer {
   // The chief's, where there is a test set.
   std::unique_ptr<Evaluator> evaluator_;
 
-  // Known once the variables exist.
-  std::vector<uint32_t> seats_;
-  GlobalStep total_steps_;
-
-  Parameters now_;
-  Parameters next_;
   Counts counts_;
-  uint64_t last_evaluated_ = 0;
-  absl::Time last_log_;
 };
 
 }  // namespace holdfast

@@ -1,0 +1,75 @@
+#include "worker/trainer/asynchronous_loop.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+
+AsynchronousLoop::AsynchronousLoop(TrainingContext* context,
+                                   const Options& options)
+    : context_(*context), options_(options), slots_(options.pipeline_depth) {}
+
+absl::Status AsynchronousLoop::Run() {
+  std::unique_ptr<Cluster::TicketRequest> request =
+      context_.cluster().StartTakeTicket();
+  size_t turn = 0;
+  for (;; turn = (turn + 1) % slots_.size()) {
+    // Before the ticket: the worker may hold one more than pipeline_depth, and
+    // a push that has failed says more than a ticket that does not come.
+    absl::Status status = Finish(&slots_[turn]);
+    if (!status.ok()) return status;
+    const absl::StatusOr<std::optional<Ticket>> ticket =
+        request->Await(context_.StepDeadline(options_.longest_wait));
+    if (!ticket.ok()) return ticket.status();
+    if (!ticket->has_value()) break;
+    request = context_.cluster().StartTakeTicket();
+    status = TrainTicket(**ticket, &slots_[turn]);
+    if (!status.ok()) return status;
+  }
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    absl::Status status = Finish(&slots_[(turn + i) % slots_.size()]);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AsynchronousLoop::TrainTicket(const Ticket& ticket, Slot* slot) {
+  absl::Status status = context_.batches().Prepare(ticket.index);
+  if (!status.ok()) return status;
+  status = context_.EvaluateWhenDue(ticket.global_step);
+  if (!status.ok()) return status;
+  status = context_.cluster()
+               .StartPull(GlobalStep(0), &now_)
+               ->Await(context_.StepDeadline());
+  if (!status.ok()) return status;
+  context_.BeforeStep(GlobalStep(ticket.index));
+  const absl::StatusOr<Batch> batch =
+      context_.batches().NextTicket(ticket.index, context_.StepDeadline());
+  if (!batch.ok()) return batch.status();
+
+  slot->name = absl::StrCat("the push for ticket ", ticket.index);
+  slot->push = context_.cluster().StartPush(ticket, now_);
+  const auto gradient = context_.gradients().Compute(
+      now_, *batch, slot->push.get(),
+      slots_.size() > 1 ? &slot->gradient : nullptr);
+  if (!gradient.ok()) return gradient.status();
+  context_.OnGradient(now_.version, slot->name, *gradient);
+  Application application;
+  application.examples = gradient->examples;
+  application.clip_factor = gradient->clip_factor;
+  application.loss = gradient->loss;
+  return slot->push->Apply(application);
+}
+
+absl::Status AsynchronousLoop::Finish(Slot* slot) {
+  if (slot->push == nullptr) return absl::OkStatus();
+  const auto applied = slot->push->AwaitApplied(context_.StepDeadline());
+  slot->push.reset();
+  if (!applied.ok()) return applied.status();
+  return context_.OnVerdict(applied->verdict, slot->name);
+}
+
+}  // namespace holdfast

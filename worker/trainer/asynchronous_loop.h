@@ -1,0 +1,77 @@
+#ifndef HOLDFAST_WORKER_TRAINER_ASYNCHRONOUS_LOOP_H_
+#define HOLDFAST_WORKER_TRAINER_ASYNCHRONOUS_LOOP_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/cluster.h"
+#include "worker/trainer/gradient.h"
+#include "worker/trainer/training_context.h"
+
+namespace holdfast {
+
+// Trains ticket by ticket (docs/asynchronous.md), until there are none:
+//
+//   1. Until fewer than pipeline_depth of the worker's pushes are on their way,
+//      waits for the oldest of them.
+//   2. Takes the ticket that was requested a round before, has its batch read,
+//      and requests the next ticket, so that it is there when it is needed.
+//   3. Pulls the newest version of each shard.
+//   4. Computes the gradient, of which each variable's leaves as soon as it is
+//      ready, and has the push applied. What is not finite is applied with 0
+//      examples: it changes nothing, but its place in the worker's order is
+//      taken.
+//
+// With a depth of 1 the pull follows the push, and finds it applied. With more
+// the pushes travel while the next gradient is computed: their memory is then
+// the loop's own, one gradient for each, since that of the model is written
+// again in the next computation, when parts of the push may still have to be
+// sent.
+//
+// Thread-compatible.
+class AsynchronousLoop {
+ public:
+  struct Options {
+    // At least 1.
+    uint32_t pipeline_depth = 1;
+    // The most pushes that all workers may have booked while a request for a
+    // ticket waits.
+    uint64_t longest_wait = 1;
+  };
+
+  // `context` must outlive the loop.
+  AsynchronousLoop(TrainingContext* context, const Options& options);
+
+  // Trains until the job is DONE.
+  // Errors: those of TrainingContext, Cluster, GradientComputer, BatchPipeline.
+  absl::Status Run();
+
+ private:
+  // A push that was begun and not finished, or the place for one.
+  struct Slot {
+    std::string name;  // of the push, for messages
+    GradientComputer::Buffers gradient;
+    // Ends before what it sends.
+    std::unique_ptr<Cluster::Push> push;
+  };
+
+  absl::Status TrainTicket(const Ticket& ticket, Slot* slot);
+  // Waits until the push in the slot, if there is one, is applied.
+  absl::Status Finish(Slot* slot);
+
+  TrainingContext& context_;
+  const Options options_;
+
+  Parameters now_;
+  // Used in turn: that of the next push is free, or holds the oldest.
+  std::vector<Slot> slots_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_TRAINER_ASYNCHRONOUS_LOOP_H_

@@ -1,0 +1,153 @@
+#include "worker/trainer/gradient.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+namespace {
+
+// The loops below go by pointers: the test of a Span's operator[] keeps GCC
+// from vectorising them.
+
+// sum = weight x part, which are of one size.
+void SetTo(float weight, absl::Span<const float> part,
+           std::vector<float>* sum) {
+  const float* const in = part.data();
+  float* const out = sum->data();
+  for (size_t i = 0; i < part.size(); ++i) out[i] = weight * in[i];
+}
+
+// sum += weight x part.
+void Add(float weight, absl::Span<const float> part, std::vector<float>* sum) {
+  const float* const in = part.data();
+  float* const out = sum->data();
+  for (size_t i = 0; i < part.size(); ++i) out[i] += weight * in[i];
+}
+
+}  // namespace
+
+// std::isfinite on each element, in a form that GCC vectorises: it was 4 % of a
+// worker's time otherwise.
+bool AllFinite(absl::Span<const float> values) {
+  constexpr uint32_t kExponent = 0x7f800000;
+  uint32_t found = 0;
+  for (const float value : values) {
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof(bits));
+    found |= (bits & kExponent) == kExponent;
+  }
+  return found == 0;
+}
+
+double SumOfSquares(absl::Span<const float> values) {
+  constexpr size_t kSums = 8;
+  double sums[kSums] = {};
+  const float* const in = values.data();
+  const size_t whole = values.size() / kSums * kSums;
+  for (size_t i = 0; i < whole; i += kSums) {
+    for (size_t j = 0; j < kSums; ++j) {
+      const double value = in[i + j];
+      sums[j] += value * value;
+    }
+  }
+  for (size_t i = whole; i < values.size(); ++i) {
+    const double value = in[i];
+    sums[i - whole] += value * value;
+  }
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
+float ClipFactor(double norm, float limit) {
+  return norm > limit ? static_cast<float>(limit / norm) : 1.0f;
+}
+
+std::vector<Batch> CutBatch(const Batch& batch, uint32_t parts) {
+  const int64_t examples = batch.size();
+  const int64_t count = std::min<int64_t>(parts, examples);
+  std::vector<Batch> cut;
+  int64_t begin = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t size = examples / count + (i < examples % count ? 1 : 0);
+    const int64_t example_size = batch.inputs.size() / examples;
+    Batch part;
+    part.inputs =
+        batch.inputs.subspan(begin * example_size, size * example_size);
+    part.labels = batch.labels.subspan(begin, size);
+    if (!batch.positions.empty()) {
+      part.positions = batch.positions.subspan(begin, size);
+    }
+    cut.push_back(part);
+    begin += size;
+  }
+  return cut;
+}
+
+absl::StatusOr<GradientComputer::Result> GradientComputer::Compute(
+    const Parameters& at, const Batch& batch, Cluster::Push* push,
+    Buffers* keep) {
+  const std::vector<absl::Span<const float>> values(at.values.begin(),
+                                                    at.values.end());
+  const std::vector<Batch> parts = CutBatch(batch, options_.micro_batches);
+  const bool in_place = parts.size() == 1 && keep == nullptr;
+  Buffers& sums = keep != nullptr ? *keep : sums_;
+  sums.resize(values.size());
+  squares_.assign(values.size(), 0);
+
+  bool finite = true;
+  absl::Status added;
+  const auto hand_over = [&](size_t variable, absl::Span<const float> whole) {
+    finite = finite && AllFinite(whole);
+    if (!finite) return;
+    if (options_.max_global_norm.has_value()) {
+      squares_[variable] = SumOfSquares(whole);
+    }
+    added = push->Add(variable, whole);
+  };
+
+  Result result;
+  double loss_sum = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const float weight =
+        static_cast<float>(static_cast<double>(parts[i].size()) /
+                           static_cast<double>(batch.size()));
+    const auto sink = [&](size_t variable, absl::Span<const float> gradient) {
+      if (!added.ok()) return;
+      // A model may be the user's own.
+      if (variable >= values.size() ||
+          gradient.size() != values[variable].size()) {
+        added = absl::InvalidArgumentError(absl::StrCat(
+            "the model made a gradient of ", gradient.size(),
+            " elements for variable ", variable, ", which does not fit"));
+        return;
+      }
+      if (in_place) return hand_over(variable, gradient);
+      std::vector<float>* const sum = &sums[variable];
+      sum->resize(gradient.size());
+      i == 0 ? SetTo(weight, gradient, sum) : Add(weight, gradient, sum);
+      if (i + 1 == parts.size()) hand_over(variable, *sum);
+    };
+    const auto part = model_->ComputeGradients(values, parts[i], sink);
+    if (!part.ok()) return part.status();
+    if (!added.ok()) return added;
+    if (!part->finite || !finite) {
+      return Result{.not_finite = part->finite ? "a gradient" : "the loss"};
+    }
+    result.examples += part->examples;
+    loss_sum += part->loss_sum;
+  }
+  if (result.examples > 0) result.loss = loss_sum / result.examples;
+  if (options_.max_global_norm.has_value()) {
+    double sum = 0;
+    for (const double square : squares_) sum += square;
+    result.clip_factor = ClipFactor(std::sqrt(sum), *options_.max_global_norm);
+  }
+  return result;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,90 @@
+// The gradient of a batch, on its way from the model to the cluster.
+#ifndef HOLDFAST_WORKER_TRAINER_GRADIENT_H_
+#define HOLDFAST_WORKER_TRAINER_GRADIENT_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "client/cluster.h"
+#include "worker/input/batch.h"
+#include "worker/model/model.h"
+
+namespace holdfast {
+
+// Whether all of `values` are finite numbers.
+bool AllFinite(absl::Span<const float> values);
+
+// The sum of the squares, in double: element i is added to the (i mod 8)-th of
+// eight partial sums, and these are added up in order; so the same values give
+// the same bits, and an element does not wait for the one before it. The square
+// of a float is exact in double, and no sum of them overflows.
+double SumOfSquares(absl::Span<const float> values);
+
+// What to multiply a gradient of this `norm` by, so that it has the norm
+// `limit` or less.
+float ClipFactor(double norm, float limit);
+
+// The batch in `parts` stretches whose sizes differ by one at most, the longer
+// first; in fewer where it has fewer examples. None where it has none.
+std::vector<Batch> CutBatch(const Batch& batch, uint32_t parts);
+
+// Computes gradients of a job's batches and hands them to pushes.
+//
+// Thread-compatible.
+class GradientComputer {
+ public:
+  struct Options {
+    // Parts that a batch is computed in. More take less memory in the model;
+    // from 2 on the gradient is summed in memory of its own.
+    uint32_t micro_batches = 1;
+    // Of the norm over all variables. Absent: it is not clipped.
+    std::optional<float> max_global_norm;
+  };
+
+  // A gradient, by variable.
+  using Buffers = std::vector<std::vector<float>>;
+
+  struct Result {
+    // Behind the gradient. 0: there is nothing to give, and what was handed to
+    // the push must not count.
+    uint64_t examples = 0;
+    // Mean over the examples.
+    double loss = 0;
+    // The gradient is to be multiplied by this.
+    float clip_factor = 1;
+    // What was not a finite number: "the loss", "a gradient". Empty: nothing.
+    absl::string_view not_finite;
+  };
+
+  // `model` must outlive the computer.
+  GradientComputer(Model* model, const Options& options)
+      : model_(model), options_(options) {}
+
+  // Computes the gradient of the mean loss over `batch`, which may be empty, at
+  // `at`, and hands that of each variable to `push` as soon as it is ready.
+  //
+  // What the push was handed stays as it is until the next call; with `keep`,
+  // whatever is computed next, as long as nobody else touches `keep`. That is a
+  // copy of a gradient that is computed in one part, which costs no copy
+  // otherwise.
+  // Errors: those of the model and of Push::Add.
+  absl::StatusOr<Result> Compute(const Parameters& at, const Batch& batch,
+                                 Cluster::Push* push, Buffers* keep = nullptr);
+
+ private:
+  Model* const model_;
+  const Options options_;
+  // Of micro-batches, where they are not to be kept.
+  Buffers sums_;
+  // By variable, of the gradient that is being computed.
+  std::vector<double> squares_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_TRAINER_GRADIENT_H_

@@ -1,0 +1,336 @@
+#include "worker/trainer/gradient.h"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/trainer/fake_cluster.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::FloatEq;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+TEST(AllFiniteTest, FindsWhatIsNot) {
+  std::vector<float> values(37, std::numeric_limits<float>::max());
+  EXPECT_TRUE(AllFinite(values));
+  EXPECT_TRUE(AllFinite({}));
+  for (const float bad : {kInfinity, -kInfinity, kNan}) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      std::vector<float> changed = values;
+      changed[i] = bad;
+      EXPECT_FALSE(AllFinite(changed)) << bad << " at " << i;
+    }
+  }
+}
+
+TEST(SumOfSquaresTest, IsThatOfAllElements) {
+  EXPECT_EQ(SumOfSquares({}), 0);
+  EXPECT_EQ(SumOfSquares({-3}), 9);
+  // 1^2 + ... + n^2 = n (n + 1) (2 n + 1) / 6, whole and not whole eights.
+  for (const int n : {7, 8, 9, 16, 31}) {
+    std::vector<float> values;
+    for (int i = 1; i <= n; ++i) values.push_back(i);
+    EXPECT_EQ(SumOfSquares(values), n * (n + 1) * (2 * n + 1) / 6) << n;
+  }
+}
+
+TEST(SumOfSquaresTest, AddsEveryEighthElementInDouble) {
+  // Doubles from 2^54 on are multiples of 4: what is added to 2^54 is lost up
+  // to
+  // 2. Elements 1 and 9 meet in a partial sum of their own, 1 + 1.5625, before
+  // they are added to that of elements 0 and 8. In one sum all would be lost.
+  std::vector<float> values(10, 0);
+  values[0] = std::ldexp(1.0f, 27);
+  values[8] = 1;
+  values[1] = 1;
+  values[9] = 1.25f;
+  EXPECT_EQ(SumOfSquares(values), std::ldexp(1.0, 54) + 4);
+  // The square of the greatest float is 1.2e77, far above what a float holds.
+  const float most = std::numeric_limits<float>::max();
+  EXPECT_EQ(SumOfSquares({most}), double{most} * most);
+}
+
+TEST(ClipFactorTest, BringsTheNormDownToTheLimit) {
+  EXPECT_EQ(ClipFactor(0, 2), 1);
+  EXPECT_EQ(ClipFactor(2, 2), 1);
+  EXPECT_EQ(ClipFactor(8, 2), 0.25f);
+  EXPECT_EQ(ClipFactor(3, 2), static_cast<float>(2.0 / 3.0));
+}
+
+std::vector<int64_t> SizesOf(const std::vector<Batch>& parts) {
+  std::vector<int64_t> sizes;
+  for (const Batch& part : parts) sizes.push_back(part.size());
+  return sizes;
+}
+
+TEST(CutBatchTest, SizesDifferByOneAtMost) {
+  // Two values for each of five examples.
+  const std::vector<float> inputs = {0, 1, 10, 11, 20, 21, 30, 31, 40, 41};
+  const std::vector<int32_t> labels = {5, 6, 7, 8, 9};
+  const std::vector<int64_t> positions = {50, 60, 70, 80, 90};
+  const Batch batch = {inputs, labels, positions};
+  EXPECT_THAT(SizesOf(CutBatch(batch, 1)), ElementsAre(5));
+  EXPECT_THAT(SizesOf(CutBatch(batch, 3)), ElementsAre(2, 2, 1));
+  EXPECT_THAT(SizesOf(CutBatch(batch, 7)), ElementsAre(1, 1, 1, 1, 1));
+  EXPECT_THAT(CutBatch({}, 3), IsEmpty());
+
+  const std::vector<Batch> parts = CutBatch(batch, 2);
+  ASSERT_EQ(parts.size(), 2);
+  EXPECT_THAT(parts[0].inputs, ElementsAre(0, 1, 10, 11, 20, 21));
+  EXPECT_THAT(parts[0].positions, ElementsAre(50, 60, 70));
+  EXPECT_THAT(parts[1].inputs, ElementsAre(30, 31, 40, 41));
+  EXPECT_THAT(parts[1].labels, ElementsAre(8, 9));
+  EXPECT_THAT(parts[1].positions, ElementsAre(80, 90));
+}
+
+// Its variables are w [2] and u [1]; their gradients are the means of inputs
+// and of labels, that of u first; an example's loss is its label.
+class MeanModel final : public Model {
+ public:
+  // Order: by the number of its computation, from 0, whose loss is NaN.
+  int nan_loss_at = -1;
+  // Order: what to do in place of calling the sink for u.
+  std::function<void(GradientSink)> instead;
+
+  // The sizes of the batches.
+  std::vector<int64_t> sizes;
+  std::vector<float> w;
+
+  std::vector<proto::Variable> Variables() const override {
+    std::vector<proto::Variable> variables(2);
+    variables[0].set_name("w");
+    variables[0].add_shape(2);
+    variables[1].set_name("u");
+    variables[1].add_shape(1);
+    return variables;
+  }
+
+  absl::StatusOr<BatchResult> ComputeGradients(
+      absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
+      GradientSink sink) override {
+    sizes.push_back(batch.size());
+    BatchResult result;
+    result.examples = batch.size();
+    w.assign(2, 0);
+    u_.assign(1, 0);
+    for (int64_t i = 0; i < batch.size(); ++i) {
+      result.loss_sum += batch.labels[i];
+      w[0] += batch.inputs[2 * i];
+      w[1] += batch.inputs[2 * i + 1];
+      u_[0] += batch.labels[i];
+    }
+    for (float* value : {&w[0], &w[1], &u_[0]}) *value /= batch.size();
+    result.finite = nan_loss_at != static_cast<int>(sizes.size()) - 1;
+    if (!result.finite) return result;
+    if (instead) {
+      instead(sink);
+    } else {
+      sink(1, u_);
+    }
+    sink(0, w);
+    return result;
+  }
+
+  absl::StatusOr<BatchResult> Evaluate(
+      absl::Span<const absl::Span<const float>> parameters,
+      const Batch& batch) override {
+    return absl::UnimplementedError("not used here");
+  }
+
+ private:
+  std::vector<float> u_;
+};
+
+class GradientComputerTest : public ::testing::Test {
+ protected:
+  GradientComputerTest() : push_(cluster_.StartPush(GlobalStep(0))) {}
+
+  absl::StatusOr<GradientComputer::Result> Compute(
+      uint32_t micro_batches, GradientComputer::Buffers* keep = nullptr) {
+    options_.micro_batches = micro_batches;
+    return GradientComputer(&model_, options_)
+        .Compute(at_, Batch{inputs_, labels_}, push_.get(), keep);
+  }
+
+  // Sums are 300 and 305, means 60 and 61; of the labels 10 and 2.
+  std::vector<float> inputs_ = {0, 1, 10, 11, 20, 21, 30, 31, 240, 241};
+  std::vector<int32_t> labels_ = {0, 1, 2, 3, 4};
+  const Parameters at_ = {GlobalStep(0), {}, {{0, 0}, {0}}};
+  MeanModel model_;
+  GradientComputer::Options options_;
+  FakeCluster cluster_{proto::Declaration()};
+  std::unique_ptr<Cluster::Push> push_;
+};
+
+TEST_F(GradientComputerTest, HandsInTheModelsMemory) {
+  const auto result = Compute(1);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->examples, 5);
+  EXPECT_EQ(result->loss, 2);
+  EXPECT_EQ(result->clip_factor, 1);
+  EXPECT_EQ(result->not_finite, "");
+  EXPECT_THAT(cluster_.calls("add"), ElementsAre("add 1", "add 0"));
+  EXPECT_THAT(cluster_.pushed(1), ElementsAre(Pair(0, ElementsAre(60, 61)),
+                                              Pair(1, ElementsAre(2))));
+  // No copy: what the model writes next shows.
+  model_.w[0] = 7;
+  EXPECT_TRUE(push_->Await(absl::InfiniteFuture()).ok());
+  EXPECT_THAT(cluster_.overwritten(), ElementsAre(1));
+}
+
+TEST_F(GradientComputerTest, KeepsACopyWhereItIsToldTo) {
+  GradientComputer::Buffers keep;
+  const auto result = Compute(1, &keep);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(keep, ElementsAre(ElementsAre(60, 61), ElementsAre(2)));
+  EXPECT_THAT(cluster_.pushed(1), ElementsAre(Pair(0, ElementsAre(60, 61)),
+                                              Pair(1, ElementsAre(2))));
+  model_.w[0] = 7;
+  EXPECT_TRUE(push_->Await(absl::InfiniteFuture()).ok());
+  EXPECT_THAT(cluster_.overwritten(), IsEmpty());
+}
+
+TEST_F(GradientComputerTest, CopyHasTheSameBits) {
+  // Neither sums nor means of these are exact.
+  inputs_ = {0.1f,  1e-40f, 1 / 3.0f, -0.7f, 1e30f,
+             3e-3f, -1e7f,  2e5f,     0,     -0.0f};
+  ASSERT_TRUE(Compute(1).ok());
+  const auto whole = cluster_.pushed(1);
+  push_ = cluster_.StartPush(GlobalStep(0));
+  GradientComputer::Buffers keep;
+  ASSERT_TRUE(Compute(1, &keep).ok());
+  EXPECT_EQ(cluster_.pushed(2), whole);
+}
+
+TEST_F(GradientComputerTest, MicroBatchesAreWeightedByTheirExamples) {
+  // Parts of 3 and 2 examples: means of the first 10 and 11, and 1; of the
+  // second 135 and 136, and 3.5: 0.6 x 10 + 0.4 x 135 = 60.
+  GradientComputer::Buffers keep;
+  const auto result = Compute(2, &keep);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(model_.sizes, ElementsAre(3, 2));
+  EXPECT_EQ(result->examples, 5);
+  EXPECT_EQ(result->loss, 2);
+  // Each once, when its last part is done.
+  EXPECT_THAT(cluster_.calls("add"), ElementsAre("add 1", "add 0"));
+  EXPECT_THAT(cluster_.pushed(1),
+              ElementsAre(Pair(0, ElementsAre(FloatEq(60), FloatEq(61))),
+                          Pair(1, ElementsAre(FloatEq(2)))));
+}
+
+TEST_F(GradientComputerTest, MicroBatchesOfOneExample) {
+  const auto result = Compute(100);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(model_.sizes, ElementsAre(1, 1, 1, 1, 1));
+  EXPECT_THAT(cluster_.pushed(1),
+              ElementsAre(Pair(0, ElementsAre(FloatEq(60), FloatEq(61))),
+                          Pair(1, ElementsAre(FloatEq(2)))));
+}
+
+TEST_F(GradientComputerTest, MemoryOfMicroBatchesIsItsOwn) {
+  GradientComputer computer(&model_, {.micro_batches = 2});
+  const Batch batch = {inputs_, labels_};
+  ASSERT_TRUE(computer.Compute(at_, batch, push_.get()).ok());
+  model_.w[0] = 7;
+  EXPECT_TRUE(push_->Await(absl::InfiniteFuture()).ok());
+  EXPECT_THAT(cluster_.overwritten(), IsEmpty());
+  // A second gradient begins at nothing.
+  const auto next = cluster_.StartPush(GlobalStep(0));
+  ASSERT_TRUE(computer.Compute(at_, batch, next.get()).ok());
+  EXPECT_EQ(cluster_.pushed(2), cluster_.pushed(1));
+}
+
+TEST_F(GradientComputerTest, ClipsByTheNormOverAllVariables) {
+  // Gradients (2, 3) and (6): the norm is sqrt(4 + 9 + 36) = 7.
+  inputs_ = {2, 3};
+  labels_ = {6};
+  options_.max_global_norm = 3.5f;
+  auto result = Compute(1);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->clip_factor, 0.5f);
+  // Parts leave unscaled.
+  EXPECT_THAT(cluster_.pushed(1),
+              ElementsAre(Pair(0, ElementsAre(2, 3)), Pair(1, ElementsAre(6))));
+  options_.max_global_norm = 7;
+  result = Compute(1);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->clip_factor, 1);
+}
+
+TEST_F(GradientComputerTest, ClipsByTheNormOfTheSumOfMicroBatches) {
+  // Sums of squares of the parts' gradients would be other ones.
+  inputs_ = {0, 0, 4, 6};
+  labels_ = {0, 12};
+  options_.max_global_norm = 3.5f;
+  const auto result = Compute(2);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->clip_factor, 0.5f);
+}
+
+TEST_F(GradientComputerTest, NothingToGiveOfNoExamples) {
+  inputs_.clear();
+  labels_.clear();
+  const auto result = Compute(2);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->examples, 0);
+  EXPECT_EQ(result->loss, 0);
+  EXPECT_EQ(result->not_finite, "");
+  EXPECT_THAT(model_.sizes, IsEmpty());
+}
+
+TEST_F(GradientComputerTest, NothingToGiveWhenALossIsNotFinite) {
+  for (const int at : {0, 1}) {
+    model_.sizes.clear();
+    model_.nan_loss_at = at;
+    const auto result = Compute(2);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->examples, 0);
+    EXPECT_EQ(result->not_finite, "the loss");
+    EXPECT_THAT(cluster_.calls("add"), IsEmpty());
+  }
+}
+
+TEST_F(GradientComputerTest, NothingToGiveWhenAGradientIsNotFinite) {
+  // In the first part alone, and in the sum.
+  for (const uint32_t micro_batches : {1, 2}) {
+    inputs_[0] = kInfinity;
+    const auto result = Compute(micro_batches);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->examples, 0);
+    EXPECT_EQ(result->not_finite, "a gradient");
+    EXPECT_EQ(cluster_.pushed(1).count(0), 0);
+  }
+}
+
+TEST_F(GradientComputerTest, RefusesGradientsThatDoNotFit) {
+  const std::vector<float> values(3);
+  for (const uint32_t micro_batches : {1, 2}) {
+    for (const int variable : {-1, 1, 2}) {
+      model_.instead = [&](GradientSink sink) { sink(variable, values); };
+      const absl::Status status = Compute(micro_batches).status();
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(status.message(), HasSubstr("does not fit"));
+    }
+  }
+}
+
+TEST_F(GradientComputerTest, EndsWithThePushsError) {
+  cluster_.errors["add 1"] = absl::UnavailableError("ps is away");
+  EXPECT_EQ(Compute(2).status(), absl::UnavailableError("ps is away"));
+  EXPECT_THAT(cluster_.calls("add"), ElementsAre("add 1"));
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,115 @@
+#include "worker/trainer/synchronous_loop.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+
+absl::Status SynchronousLoop::Run() {
+  absl::Status status = context_.cluster()
+                            .StartPull(GlobalStep(0), &now_)
+                            ->Await(context_.StepDeadline());
+  if (!status.ok()) return status;
+  while (!done_ && now_.version < context_.total_steps()) {
+    status = TrainStep();
+    if (!status.ok()) return status;
+    status = context_.EvaluateWhenDue(now_.version);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SynchronousLoop::TrainStep() {
+  std::vector<Offered> offers;
+  for (const uint32_t seat : options_.seats) {
+    if (options_.by_ticket) {
+      absl::Status status = HaveTicket();
+      if (!status.ok()) return status;
+      if (done_ || ticket_->global_step > now_.version) break;
+    }
+    if (offers.empty()) context_.BeforeStep(now_.version);
+    auto offered = FillSeat(seat);
+    if (!offered.ok()) return offered.status();
+    offers.push_back(*std::move(offered));
+  }
+  GlobalStep next = now_.version.next();
+  if (ticket_.has_value()) next = std::max(next, ticket_->global_step);
+  std::unique_ptr<Cluster::Pull> pull;
+  if (!done_) pull = context_.cluster().StartPull(next, &next_);
+  for (const Offered& offered : offers) {
+    const auto outcome = offered.offer->Await(context_.StepDeadline());
+    if (!outcome.ok()) return outcome.status();
+    absl::Status status = context_.OnVerdict(outcome->verdict, offered.push);
+    if (!status.ok()) return status;
+  }
+  // Its batch is read while the pull is under way.
+  if (options_.by_ticket) {
+    absl::Status status = HaveTicket();
+    if (!status.ok()) return status;
+  }
+  if (done_) return absl::OkStatus();
+  absl::Status status = pull->Await(context_.StepDeadline());
+  if (!status.ok()) return status;
+  std::swap(now_, next_);
+  return absl::OkStatus();
+}
+
+absl::Status SynchronousLoop::HaveTicket() {
+  if (done_ || ticket_.has_value()) return absl::OkStatus();
+  // It ends when the tickets that are out are spent or returned: one at least
+  // with each step that closes.
+  const absl::Time deadline =
+      context_.StepDeadline(uint64_t{options_.seats_per_step} + 1);
+  auto ticket = context_.cluster().StartTakeTicket()->Await(deadline);
+  if (!ticket.ok()) return ticket.status();
+  ticket_ = *std::move(ticket);
+  done_ = !ticket_.has_value();
+  if (done_) return absl::OkStatus();
+  return context_.batches().Prepare(ticket_->index);
+}
+
+absl::StatusOr<Batch> SynchronousLoop::NextBatch(uint32_t seat) {
+  if (options_.by_ticket) {
+    return context_.batches().NextTicket(ticket_->index,
+                                         context_.StepDeadline());
+  }
+  return context_.batches().Next(now_.version, seat, context_.StepDeadline());
+}
+
+absl::StatusOr<SynchronousLoop::Offered> SynchronousLoop::FillSeat(
+    uint32_t seat) {
+  const absl::StatusOr<Batch> batch = NextBatch(seat);
+  if (!batch.ok()) return batch.status();
+  Offered offered;
+  offered.push =
+      absl::StrCat("the push for step ", now_.version.value(), ", seat ", seat);
+
+  const std::unique_ptr<Cluster::Push> push =
+      options_.by_ticket ? context_.cluster().StartPush(*ticket_, now_)
+                         : context_.cluster().StartPush(now_.version);
+  ticket_.reset();
+  const auto gradient = context_.gradients().Compute(now_, *batch, push.get());
+  if (!gradient.ok()) return gradient.status();
+  context_.OnGradient(now_.version, offered.push, *gradient);
+
+  // A push that a shard has found too late is offered all the same: the verdict
+  // is the coordinator's to tell, and to count. Parts that have left under the
+  // number of one of weight 0 count for nothing.
+  if (gradient->examples > 0) {
+    const auto acknowledged = push->Await(context_.StepDeadline());
+    if (!acknowledged.ok()) return acknowledged.status();
+  }
+  Contribution contribution;
+  contribution.step = now_.version;
+  contribution.seat = seat;
+  contribution.sequence = push->sequence();
+  contribution.examples = gradient->examples;
+  contribution.clip_factor = gradient->clip_factor;
+  contribution.loss = gradient->loss;
+  offered.offer = context_.cluster().StartContribute(contribution);
+  return offered;
+}
+
+}  // namespace holdfast

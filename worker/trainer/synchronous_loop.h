@@ -1,0 +1,81 @@
+#ifndef HOLDFAST_WORKER_TRAINER_SYNCHRONOUS_LOOP_H_
+#define HOLDFAST_WORKER_TRAINER_SYNCHRONOUS_LOOP_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/cluster.h"
+#include "worker/input/batch.h"
+#include "worker/trainer/training_context.h"
+
+namespace holdfast {
+
+// Trains by steps (docs/life_of_a_step.md). Begins at the newest version,
+// mostly 0; at version t:
+//
+//   1. For each of the worker's own seats: takes the batch of (t, seat), or of
+//      a ticket; computes the gradients, of which each leaves as soon as it is
+//      ready; and offers the push to the step. What is not finite, and a seat
+//      without examples, is offered with weight 0.
+//   2. Begins the pull of t + 1, waits for the verdicts, and then for the pull.
+//      A late backup worker learns that it is STALE and goes on with the newest
+//      version.
+//
+// By ticket the job may be DONE at any request for one. A worker takes its
+// tickets one after the other, each when the push before it is offered: the
+// last step closes when all tickets that are out are in it, and one that is
+// held for later would keep it open. While a request is parked its step may
+// close; the ticket is then for a later one. Tickets of pushes that are not
+// ACCEPTED go back by themselves.
+//
+// Thread-compatible.
+class SynchronousLoop {
+ public:
+  struct Options {
+    // The worker's own, rising.
+    std::vector<uint32_t> seats;
+    // Of a step, of all workers.
+    uint32_t seats_per_step = 1;
+    bool by_ticket = false;
+  };
+
+  // `context` must outlive the loop.
+  SynchronousLoop(TrainingContext* context, const Options& options)
+      : context_(*context), options_(options) {}
+
+  // Trains to the last version, or until the job is DONE.
+  // Errors: those of TrainingContext, Cluster, GradientComputer, BatchPipeline.
+  absl::Status Run();
+
+ private:
+  struct Offered {
+    std::string push;  // for messages
+    std::unique_ptr<Cluster::Offer> offer;
+  };
+
+  absl::Status TrainStep();
+  // Takes a ticket where none is at hand and the job is not DONE.
+  absl::Status HaveTicket();
+  absl::StatusOr<Batch> NextBatch(uint32_t seat);
+  // Computes, pushes and offers what belongs to the seat.
+  absl::StatusOr<Offered> FillSeat(uint32_t seat);
+
+  TrainingContext& context_;
+  const Options options_;
+
+  Parameters now_;
+  Parameters next_;
+  // By ticket: the one for the seat that is filled next.
+  std::optional<Ticket> ticket_;
+  bool done_ = false;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_TRAINER_SYNCHRONOUS_LOOP_H_

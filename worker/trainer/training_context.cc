@@ -1,0 +1,76 @@
+#include "worker/trainer/training_context.h"
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+
+namespace holdfast {
+
+TrainingContext::TrainingContext(const Parts& parts, const Options& options)
+    : parts_(parts), options_(options), last_log_(parts.clock->Now()) {}
+
+absl::Time TrainingContext::StepDeadline(uint64_t count) const {
+  return parts_.clock->Now() + count * options_.step_timeout + options_.margin;
+}
+
+void TrainingContext::BeforeStep(GlobalStep step_or_ticket) {
+  if (options_.before_step) options_.before_step(step_or_ticket);
+}
+
+absl::Status TrainingContext::EvaluateWhenDue(GlobalStep version) {
+  const uint64_t every = options_.evaluate_every_steps;
+  if (parts_.evaluator == nullptr || every == 0 ||
+      version >= options_.total_steps) {
+    return absl::OkStatus();
+  }
+  // A worker may see no more than some of the versions.
+  const uint64_t due = version.value() / every * every;
+  if (due <= last_evaluated_) return absl::OkStatus();
+  last_evaluated_ = due;
+  return parts_.evaluator->Start(StepDeadline());
+}
+
+void TrainingContext::OnGradient(GlobalStep version, absl::string_view push,
+                                 const GradientComputer::Result& gradient) {
+  if (!gradient.not_finite.empty()) {
+    LOG_EVERY_N(WARNING, 100) << push << ": " << gradient.not_finite
+                              << " is not a finite number; contributes nothing";
+    ++counts_.not_finite;
+  }
+  const absl::Time now = parts_.clock->Now();
+  if (gradient.examples == 0 || now - last_log_ < options_.log_interval) return;
+  last_log_ = now;
+  LOG(INFO) << "step " << version << " of " << options_.total_steps
+            << ": loss of this worker's batch " << gradient.loss;
+}
+
+absl::Status TrainingContext::OnVerdict(proto::Verdict verdict,
+                                        absl::string_view push) {
+  switch (verdict) {
+    case proto::ACCEPTED:
+      ++counts_.accepted;
+      return absl::OkStatus();
+    case proto::STALE:
+      ++counts_.stale;
+      return absl::OkStatus();
+    case proto::DUPLICATE:
+      ++counts_.duplicate;
+      return absl::OkStatus();
+    case proto::FENCED:
+      return absl::AbortedError(absl::StrCat(
+          push,
+          " was shut out: the lease of this worker has run out, or "
+          "another process has taken this task over"));
+    case proto::ABORTED: {
+      const proto::JobState state = parts_.cluster->state();
+      return absl::AbortedError(
+          state.phase() == proto::FAILED
+              ? state.reason()
+              : absl::StrCat(push, " was dropped: a ps has lost its state"));
+    }
+    default:
+      return absl::InternalError(absl::StrCat(
+          push, " got no verdict (", proto::Verdict_Name(verdict), ")"));
+  }
+}
+
+}  // namespace holdfast

@@ -1,0 +1,93 @@
+#ifndef HOLDFAST_WORKER_TRAINER_TRAINING_CONTEXT_H_
+#define HOLDFAST_WORKER_TRAINER_TRAINING_CONTEXT_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/cluster.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "proto/cluster.pb.h"
+#include "worker/input/batch_pipeline.h"
+#include "worker/trainer/evaluator.h"
+#include "worker/trainer/gradient.h"
+
+namespace holdfast {
+
+// What a training loop works with, and what all loops do alike: deadlines,
+// evaluations that are due, the count of verdicts, the log.
+//
+// Thread-compatible.
+class TrainingContext {
+ public:
+  // All must outlive the context.
+  struct Parts {
+    Cluster* cluster = nullptr;
+    BatchPipeline* batches = nullptr;
+    GradientComputer* gradients = nullptr;
+    // Null for a worker that does not evaluate.
+    Evaluator* evaluator = nullptr;
+    const Clock* clock = nullptr;
+  };
+
+  struct Options {
+    // A call waits for so long in all; see Trainer::Options.
+    absl::Duration step_timeout;
+    absl::Duration margin;
+    GlobalStep total_steps;
+    // 0: only at the end, which is not the loops' to see to.
+    uint64_t evaluate_every_steps = 0;
+    // As Trainer::Options::before_step.
+    std::function<void(GlobalStep)> before_step;
+    absl::Duration log_interval;
+  };
+
+  // What the worker's own pushes came to.
+  struct Counts {
+    uint64_t accepted = 0;
+    uint64_t stale = 0;
+    uint64_t duplicate = 0;
+    // Of weight 0: loss or gradient was not a finite number.
+    uint64_t not_finite = 0;
+  };
+
+  TrainingContext(const Parts& parts, const Options& options);
+
+  Cluster& cluster() { return *parts_.cluster; }
+  BatchPipeline& batches() { return *parts_.batches; }
+  GradientComputer& gradients() { return *parts_.gradients; }
+  GlobalStep total_steps() const { return options_.total_steps; }
+  const Counts& counts() const { return counts_; }
+
+  // For a call that waits until a step closes or, asynchronous, a push counts:
+  // the next one, or the last of the next `count`. Later than the
+  // coordinator's, which knows who is late and so speaks first.
+  absl::Time StepDeadline(uint64_t count = 1) const;
+
+  // To be called when a step begins, or the work on a ticket.
+  void BeforeStep(GlobalStep step_or_ticket);
+  // Begins to evaluate when that is due at `version`, which has been reached.
+  // Errors: those of Evaluator::Start.
+  absl::Status EvaluateWhenDue(GlobalStep version);
+  // To be called for each gradient. `push` says in messages whose it was:
+  // "the push for step 3, seat 1".
+  void OnGradient(GlobalStep version, absl::string_view push,
+                  const GradientComputer::Result& gradient);
+  // Errors: ABORTED when the worker was shut out, its push was dropped, or the
+  // job has failed; INTERNAL for no verdict.
+  absl::Status OnVerdict(proto::Verdict verdict, absl::string_view push);
+
+ private:
+  const Parts parts_;
+  const Options options_;
+  Counts counts_;
+  uint64_t last_evaluated_ = 0;
+  absl::Time last_log_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_TRAINER_TRAINING_CONTEXT_H_
