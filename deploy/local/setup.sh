@@ -19,7 +19,9 @@ readonly packages=(
   pkg-config
   protobuf-compiler
   protobuf-compiler-grpc
+  python3-grpcio  # tests/interop, as is the next
   python3-minimal # tests/run.sh counts with it
+  python3-protobuf
   zlib1g-dev
 )
 

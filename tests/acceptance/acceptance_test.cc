@@ -25,6 +25,7 @@ using ::testing::HasSubstr;
 
 constexpr char kSoftmax[] = "examples/fashion_mnist_softmax.textproto";
 constexpr char kMlp[] = "examples/fashion_mnist_mlp.textproto";
+constexpr char kMlpAdam[] = "examples/fashion_mnist_mlp_adam.textproto";
 
 class AcceptanceTest : public ::testing::Test {
  protected:
@@ -81,11 +82,29 @@ TEST_F(AcceptanceTest, MlpReachesItsAccuracyInThreeMinutes) {
   EXPECT_LT(absl::Now() - begun, absl::Minutes(3));
 }
 
+// After as many examples, without a bound on staleness and with one.
+TEST_F(AcceptanceTest, AsynchronousComesWithinAPercentOfSynchronous) {
+  for (const std::string& name : {"softmax", "mlp"}) {
+    const auto accuracy = [&](const std::string& variant) {
+      const auto result = Train(
+          absl::StrCat("examples/fashion_mnist_", name, variant, ".textproto"),
+          {});
+      const double found = NumberIn(result, "test_accuracy");
+      RecordProperty(name + variant, absl::StrCat(found));
+      return found;
+    };
+    const double synchronous = accuracy("");
+    EXPECT_GE(accuracy("_async"), synchronous - 0.01) << name;
+    EXPECT_GE(accuracy("_bounded"), synchronous - 0.01) << name;
+  }
+}
+
 // One job and seed, twice each with 1, 2 and 3 ps, and with workers that dawdle
 // at random.
 TEST_F(AcceptanceTest, OneJobHasOneDigest) {
   for (const std::string& job :
-       {Shortened(kSoftmax, 300), Shortened(kMlp, 120)}) {
+       {Shortened(kSoftmax, 300), Shortened(kMlp, 120),
+        Shortened(kMlpAdam, 120)}) {
     std::set<std::string> digests;
     for (const char* ps : {"--ps=1", "--ps=2", "--ps=3"}) {
       for (int run = 0; run < 2; ++run) {

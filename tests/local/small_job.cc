@@ -119,20 +119,23 @@ data {
 }
 batch_size: 16
 steps: STEPS
-optimizer { learning_rate: 0.2 momentum { momentum: 0.9 } }
-consistency {
-  synchronous { replicas_to_aggregate: AGGREGATE total_num_replicas: TOTAL }
-}
+optimizer { OPTIMIZER }
+consistency { CONSISTENCY }
 evaluation { every_steps: 10 }
 seed: 1
 )";
+  const std::string consistency =
+      job.consistency.empty()
+          ? absl::StrCat("synchronous { replicas_to_aggregate: ",
+                         job.replicas_to_aggregate,
+                         " total_num_replicas: ", job.total_num_replicas, " }")
+          : job.consistency;
   const std::string path = folder + "/job.textproto";
   WriteText(path,
-            absl::StrReplaceAll(
-                kText, {{"END", job.gzip ? ".gz" : ""},
-                        {"STEPS", absl::StrCat(job.steps)},
-                        {"AGGREGATE", absl::StrCat(job.replicas_to_aggregate)},
-                        {"TOTAL", absl::StrCat(job.total_num_replicas)}}) +
+            absl::StrReplaceAll(kText, {{"END", job.gzip ? ".gz" : ""},
+                                        {"STEPS", absl::StrCat(job.steps)},
+                                        {"OPTIMIZER", job.optimizer},
+                                        {"CONSISTENCY", consistency}}) +
                 job.more);
   return path;
 }

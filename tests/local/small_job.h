@@ -33,6 +33,9 @@ struct SmallJob {
   // N and M.
   int replicas_to_aggregate = 2;
   int total_num_replicas = 2;
+  // Instead of a synchronous one of N and M, as text.
+  std::string consistency;
+  std::string optimizer = "learning_rate: 0.2 momentum { momentum: 0.9 }";
   bool gzip = false;
   // More fields, as text.
   std::string more;

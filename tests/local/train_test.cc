@@ -83,6 +83,29 @@ TEST_F(TrainTest, NumberOfPsDoesNotMatter) {
   EXPECT_EQ(DigestOf({}, {"--ps=3"}), digest);
 }
 
+// Slots, bias corrections, clip factors and slices of uneven sizes among it.
+TEST_F(TrainTest, NumberOfPsDoesNotMatterToAdamClippingAndSlices) {
+  SmallJob job;
+  job.optimizer =
+      "learning_rate: 0.01 adam {} "
+      "schedule { warmup_steps: 5 cosine { decay_steps: 35 } }";
+  job.more =
+      "clipping { global_norm: 0.5 }\n"
+      "partitioner { fixed_shards { shards: 3 } }\n"
+      "micro_batches: 3\n";
+  const std::string digest = DigestOf(job, {"--ps=1"});
+  EXPECT_EQ(DigestOf(job, {"--ps=2"}), digest);
+  EXPECT_EQ(DigestOf(job, {"--ps=3", "--worker_flags=--slow_step_ms_max=5"}),
+            digest);
+  // Nor do the slices themselves.
+  const size_t begin = job.more.find("partitioner");
+  job.more.erase(begin, job.more.find('\n', begin) - begin);
+  EXPECT_EQ(DigestOf(job, {"--ps=2"}), digest);
+  // Clipping does.
+  job.more = "micro_batches: 3\n";
+  EXPECT_NE(DigestOf(job, {"--ps=2"}), digest);
+}
+
 TEST_F(TrainTest, SpeedOfWorkersDoesNotMatter) {
   const std::string digest = DigestOf({}, {});
   EXPECT_EQ(DigestOf({}, {"--worker_flags=--slow_step_ms_max=20"}), digest);

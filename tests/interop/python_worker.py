@@ -1,0 +1,299 @@
+"""A worker in Python, made from proto/ alone: what any language can do.
+
+The stubs come from gRPC's own generator, for instance
+
+    pip install grpcio-tools
+    python -m grpc_tools.protoc -I. --python_out=stubs --grpc_python_out=stubs \\
+        proto/rules.proto proto/training.proto proto/cluster.proto \\
+        proto/coordinator.proto proto/shard.proto
+
+and the protocol is told in docs/life_of_a_step.md and docs/asynchronous.md, whose
+step numbers stand below. The worker fits y = x W by least squares on examples
+that follow from the batch's number, and counts pushes: the gradient of the
+variable "count" is -1 in every element, its learning rate 1. At the end it prints
+one line of JSON with what it was told and what it read.
+
+    PYTHONPATH=stubs python3 python_worker.py --ps_hosts=localhost:2222,localhost:2223 \\
+        --num_workers=2 --task_index=0 --mode=asynchronous --pushes=20
+"""
+
+import argparse
+import array
+import json
+import random
+import threading
+
+import grpc
+
+from proto import (cluster_pb2, coordinator_pb2, coordinator_pb2_grpc, shard_pb2,
+                   shard_pb2_grpc, training_pb2)
+
+PROTOCOL_VERSION = 2
+WAIT_MS = 5000
+ROWS, COLUMNS = 5, 3  # of W
+VARIABLES = {"w": [ROWS, COLUMNS], "count": [4]}
+BATCH_SIZE = 4
+OPTIONS = [("grpc.max_receive_message_length", 16 << 20),
+           ("grpc.max_send_message_length", 16 << 20)]
+
+
+def size_of(name):
+    size = 1
+    for dimension in VARIABLES[name]:
+        size *= dimension
+    return size
+
+
+def batch(number):
+    """The examples of a batch: [(x, y)], the same wherever it is computed."""
+    rng = random.Random(number)
+    truth = [[(r - c) / 4 for c in range(COLUMNS)] for r in range(ROWS)]
+    examples = []
+    for _ in range(BATCH_SIZE):
+        x = [rng.uniform(-1, 1) for _ in range(ROWS)]
+        y = [sum(x[r] * truth[r][c] for r in range(ROWS)) for c in range(COLUMNS)]
+        examples.append((x, y))
+    return examples
+
+
+def gradients(values, number):
+    """({variable: gradient of the mean loss, row-major}, mean loss)."""
+    w = values["w"]
+    gradient = [0.0] * size_of("w")
+    loss = 0.0
+    for x, y in batch(number):
+        for c in range(COLUMNS):
+            error = sum(x[r] * w[r * COLUMNS + c] for r in range(ROWS)) - y[c]
+            loss += error * error / BATCH_SIZE
+            for r in range(ROWS):
+                gradient[r * COLUMNS + c] += 2 * error * x[r] / BATCH_SIZE
+    return {"w": gradient, "count": [-1.0] * size_of("count")}, loss
+
+
+def declaration(args):
+    """What is trained, and how: W by SGD, "count" by SGD with rate 1."""
+    result = cluster_pb2.Declaration(seed=7)
+    for optimizer, name in enumerate(VARIABLES):
+        variable = result.variables.add(name=name, shape=VARIABLES[name],
+                                        dtype=training_pb2.FLOAT32, optimizer=optimizer)
+        variable.initializer.zeros.SetInParent()
+    for rate in (0.1, 1.0):
+        result.optimizers.add(learning_rate=rate).sgd.SetInParent()
+    # Each variable lies on two ps, cut by rows.
+    result.partitioner.fixed_shards.shards = 2
+    result.total_steps = args.pushes
+    if args.mode == "asynchronous":
+        result.consistency.asynchronous.SetInParent()
+        if args.staleness_bound >= 0:
+            result.consistency.asynchronous.staleness_bound = args.staleness_bound
+    else:
+        result.consistency.synchronous.SetInParent()
+    return result
+
+
+class Worker:
+    """One task's conversation with the cluster."""
+
+    def __init__(self, args):
+        self.args = args
+        self.channels = [grpc.insecure_channel(address, OPTIONS)
+                         for address in args.ps_hosts.split(",")]
+        self.coordinator = coordinator_pb2_grpc.CoordinatorStub(self.channels[0])
+        self.shards = [shard_pb2_grpc.ShardStub(channel) for channel in self.channels]
+        self.sender = cluster_pb2.Sender(
+            task=cluster_pb2.TaskId(job="worker", index=args.task_index))
+        self.sequence = 0
+        self.acked_through = 0
+        self.accepted = 0
+        self.stale = 0
+        self.staleness = []
+        self.done = threading.Event()
+
+    def call(self, method, request, **fields):
+        """Fills in who asks, and asks again what the network lost: every call of
+        the protocol may be repeated. A ps without room is asked after a pause."""
+        request.sender.CopyFrom(self.sender)
+        for name, value in fields.items():
+            setattr(request, name, value)
+        for attempt in range(100):
+            try:
+                return method(request, timeout=30)
+            except grpc.RpcError as error:
+                if error.code() not in (grpc.StatusCode.UNAVAILABLE,
+                                        grpc.StatusCode.DEADLINE_EXCEEDED,
+                                        grpc.StatusCode.RESOURCE_EXHAUSTED):
+                    raise
+                self.done.wait(min(0.01 * 2 ** attempt, 1))
+        raise TimeoutError("gave up")
+
+    def join(self):
+        response = self.call(
+            self.coordinator.Register, coordinator_pb2.RegisterRequest(),
+            nonce=random.SystemRandom().randrange(1, 1 << 63),
+            protocol_version=PROTOCOL_VERSION, process="a worker in Python",
+            job_digest="python", data_digest="python", num_ps=len(self.shards),
+            num_workers=self.args.num_workers)
+        self.sender.incarnation = response.incarnation
+        self.sender.generation = response.generation
+        threading.Thread(target=self.renew, args=(response.lease_ms / 3000,),
+                         daemon=True).start()
+        request = coordinator_pb2.DeclareRequest(declaration=declaration(self.args))
+        self.call(self.coordinator.Declare, request)
+        while True:
+            placement = self.call(self.coordinator.GetPlacement,
+                                  coordinator_pb2.GetPlacementRequest(), wait_ms=WAIT_MS)
+            if placement.ready:
+                break
+        self.slices = [[] for _ in self.shards]
+        for piece in placement.slices:
+            self.slices[piece.ps].append(piece)
+
+    def renew(self, every):
+        while not self.done.wait(every):
+            try:
+                self.coordinator.RenewLease(
+                    coordinator_pb2.RenewLeaseRequest(sender=self.sender), timeout=every)
+            except grpc.RpcError:
+                pass  # The next one may arrive.
+
+    def leave(self):
+        self.done.set()
+        self.call(self.coordinator.Leave, coordinator_pb2.LeaveRequest())
+
+    def pull(self, min_version):
+        """(values by variable, version by ps). In a synchronous job a shard that is
+        behind is asked again [R7]."""
+        versions = [min_version] * len(self.shards)
+        values = {name: [0.0] * size_of(name) for name in VARIABLES}
+        behind = set(range(len(self.shards)))
+        while behind:
+            for ps in sorted(behind):
+                request = shard_pb2.PullRequest(wait_ms=WAIT_MS)
+                request.min_version = max(min_version, versions[ps])
+                for piece in self.slices[ps]:
+                    request.ranges.add(variable=piece.variable, begin=piece.begin,
+                                       size=piece.size)
+                response = self.call(self.shards[ps].Pull, request)
+                if response.version < request.min_version:
+                    continue
+                versions[ps] = response.version
+                for part in response.tensors:
+                    elements = array.array("f", part.data)
+                    values[part.variable][part.begin:part.begin + len(elements)] = elements
+                behind.discard(ps)
+            if self.args.mode == "synchronous" and not behind:
+                newest = max(versions)
+                behind = {ps for ps, version in enumerate(versions) if version < newest}
+                for ps in behind:
+                    versions[ps] = newest
+        return values, versions
+
+    def push(self, sequence, gradient, versions):
+        """[2, A2] One part to each shard. True when each has acknowledged."""
+        for ps, shard in enumerate(self.shards):
+            request = shard_pb2.PushRequest(sequence=sequence, step=versions[ps], part=0,
+                                            num_parts=1, acked_through=self.acked_through)
+            for piece in self.slices[ps]:
+                values = gradient[piece.variable][piece.begin:piece.begin + piece.size]
+                request.tensors.add(variable=piece.variable, shape=VARIABLES[piece.variable],
+                                    dtype=training_pb2.FLOAT32, begin=piece.begin,
+                                    data=array.array("f", values).tobytes())
+            self.call(shard.Push, request)
+
+    def train_synchronously(self):
+        for step in range(self.args.pushes):
+            values, versions = self.pull(step)
+            gradient, loss = gradients(values, step * self.args.num_workers +
+                                       self.args.task_index)
+            self.sequence += 1
+            self.push(self.sequence, gradient, versions)
+            while True:  # [3]
+                response = self.call(
+                    self.coordinator.Contribute, coordinator_pb2.ContributeRequest(),
+                    step=step, seat=self.args.task_index, sequence=self.sequence,
+                    examples=BATCH_SIZE, loss=loss, acked_through=self.acked_through,
+                    wait_ms=WAIT_MS)
+                if response.verdict != cluster_pb2.VERDICT_UNSPECIFIED:
+                    break
+            self.count(response.verdict)
+            self.acked_through = self.sequence
+        return self.args.pushes
+
+    def train_asynchronously(self):
+        spent = []
+        while True:
+            self.sequence += 1
+            ticket = self.take_ticket(spent)
+            if ticket is None:
+                return 0
+            values, versions = self.pull(0)
+            gradient, loss = gradients(values, ticket.index)
+            self.push(self.sequence, gradient, versions)
+            staleness = 0
+            for shard in self.shards:
+                while True:  # [A3]
+                    response = self.call(
+                        shard.Apply,
+                        shard_pb2.ApplyRequest(sequence=self.sequence,
+                                               scalars=ticket.scalars),
+                        examples=BATCH_SIZE, acked_through=self.acked_through,
+                        wait_ms=WAIT_MS)
+                    if response.verdict != cluster_pb2.VERDICT_UNSPECIFIED:
+                        break
+                if response.verdict != cluster_pb2.ACCEPTED:
+                    raise RuntimeError(cluster_pb2.Verdict.Name(response.verdict))
+                staleness = max(staleness, response.staleness)
+            self.count(response.verdict)
+            self.staleness.append(staleness)
+            spent = [coordinator_pb2.SpentTicket(
+                sequence=self.sequence, examples=BATCH_SIZE, loss=loss,
+                staleness=staleness)]
+
+    def take_ticket(self, spent):
+        """[A1, A4] None when the job is done. What was spent is booked."""
+        while True:
+            response = self.call(
+                self.coordinator.TakeTicket,
+                coordinator_pb2.TakeTicketRequest(sequence=self.sequence, spent=spent),
+                acked_through=self.acked_through, wait_ms=WAIT_MS)
+            if spent:
+                self.acked_through = spent[-1].sequence
+                spent = []
+            if response.HasField("ticket"):
+                return response.ticket
+            if response.state.phase == cluster_pb2.DONE:
+                return None
+            if response.state.phase == cluster_pb2.FAILED:
+                raise RuntimeError(response.state.reason)
+
+    def count(self, verdict):
+        self.accepted += verdict == cluster_pb2.ACCEPTED
+        self.stale += verdict == cluster_pb2.STALE
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ps_hosts", required=True, help="host:port of each ps")
+    parser.add_argument("--num_workers", type=int, default=1)
+    parser.add_argument("--task_index", type=int, default=0)
+    parser.add_argument("--mode", choices=["synchronous", "asynchronous"],
+                        default="synchronous")
+    parser.add_argument("--pushes", type=int, default=20,
+                        help="steps (synchronous), or pushes of all workers")
+    parser.add_argument("--staleness_bound", type=int, default=-1, help="-1: none")
+    args = parser.parse_args()
+
+    worker = Worker(args)
+    worker.join()
+    train = (worker.train_asynchronously if args.mode == "asynchronous"
+             else worker.train_synchronously)
+    values, versions = worker.pull(train())
+    worker.leave()
+    print(json.dumps({"accepted": worker.accepted, "stale": worker.stale,
+                      "staleness": worker.staleness, "versions": versions,
+                      "values": values}))
+
+
+if __name__ == "__main__":
+    main()

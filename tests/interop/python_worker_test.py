@@ -1,0 +1,122 @@
+"""Workers in Python against real ps daemons: see python_worker.py.
+
+Arguments: the generated stubs' folder, the ps daemon's path and the worker's.
+"""
+
+import json
+import os
+import random
+import socket
+import struct
+import subprocess
+import sys
+import unittest
+
+STUBS, PS_SERVER, WORKER = sys.argv[1:4]
+sys.path[:0] = [STUBS, os.path.dirname(WORKER)]
+
+import python_worker  # noqa: E402  (needs the stubs)
+
+
+def unused_addresses(count):
+    """On a loopback address of this process' own, where other tests' ports are not."""
+    host = "127.%d.%d.%d" % tuple(random.SystemRandom().randrange(1, 255) for _ in range(3))
+    sockets = []
+    for _ in range(count):
+        one = socket.socket()
+        one.bind((host, 0))
+        sockets.append(one)
+    addresses = ["%s:%d" % one.getsockname() for one in sockets]
+    for one in sockets:
+        one.close()
+    return addresses
+
+
+def float32(value):
+    return struct.unpack("f", struct.pack("f", value))[0]
+
+
+class PythonWorkerTest(unittest.TestCase):
+
+    def run_job(self, num_workers, *flags):
+        """Runs a job on 2 ps to its end: every daemon exits 0. The workers' JSON."""
+        ps = unused_addresses(2)
+        workers = ["127.0.0.1:%d" % (1 + i) for i in range(num_workers)]
+        daemons = [
+            subprocess.Popen([PS_SERVER, "--task_index=%d" % i, "--ps_hosts=" + ",".join(ps),
+                              "--worker_hosts=" + ",".join(workers)],
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            for i in range(2)
+        ]
+        clients = [
+            subprocess.Popen([sys.executable, WORKER, "--ps_hosts=" + ",".join(ps),
+                              "--num_workers=%d" % num_workers, "--task_index=%d" % i, *flags],
+                             stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": STUBS})
+            for i in range(num_workers)
+        ]
+        try:
+            results = [client.communicate(timeout=50)[0] for client in clients]
+            logs = [daemon.communicate(timeout=20)[0].decode() for daemon in daemons]
+        finally:
+            for process in daemons + clients:
+                process.kill()
+        for process, log in zip(daemons, logs):
+            self.assertEqual(process.returncode, 0, log)
+        for client in clients:
+            self.assertEqual(client.returncode, 0)
+        return [json.loads(result) for result in results]
+
+    def test_synchronous(self):
+        steps = 12
+        results = self.run_job(2, "--mode=synchronous", "--pushes=%d" % steps)
+        # The same steps, in Python's doubles: the mean of both workers' gradients.
+        w = [0.0] * 15
+        for step in range(steps):
+            both = [python_worker.gradients({"w": w}, step * 2 + i)[0]["w"] for i in range(2)]
+            w = [value - 0.1 * (a + b) / 2 for value, a, b in zip(w, *both)]
+        for result in results:
+            self.assertEqual(result["accepted"], steps)
+            self.assertEqual(result["stale"], 0)
+            self.assertEqual(result["versions"], [steps, steps])
+            # Each step is the mean of ones.
+            self.assertEqual(result["values"]["count"], [steps] * 4)
+            for got, expected in zip(result["values"]["w"], w):
+                self.assertAlmostEqual(got, expected, places=5)
+        self.assertEqual(results[0]["values"], results[1]["values"])
+
+    def check_asynchronous(self, num_workers, pushes, *flags):
+        results = self.run_job(num_workers, "--mode=asynchronous", "--pushes=%d" % pushes, *flags)
+        self.assertEqual(sum(result["accepted"] for result in results), pushes)
+        for result in results:
+            # Every accepted push counts once, on both ps.
+            self.assertEqual(result["versions"], [pushes, pushes])
+            self.assertEqual(result["values"]["count"], [pushes] * 4)
+            self.assertEqual(result["values"], results[0]["values"])
+        return results
+
+    def test_asynchronous(self):
+        results = self.check_asynchronous(4, 60)
+        # It has learned: the loss on fresh examples is well below that of zeros.
+        fresh = 1000
+        learned = python_worker.gradients(results[0]["values"], fresh)[1]
+        self.assertLess(learned, python_worker.gradients({"w": [0.0] * 15}, fresh)[1] / 2)
+
+    def test_one_asynchronous_worker_is_plain_sgd(self):
+        results = self.check_asynchronous(1, 10)
+        self.assertEqual(results[0]["staleness"], [0] * 10)
+        w = [0.0] * 15
+        for index in range(10):
+            gradient = python_worker.gradients({"w": w}, index)[0]["w"]
+            w = [float32(value - 0.1 * g) for value, g in zip(w, gradient)]
+        for got, expected in zip(results[0]["values"]["w"], w):
+            self.assertAlmostEqual(got, expected, places=5)
+
+    def test_bounded(self):
+        # With bound 0 nobody begins push k + 1 before all who are there have finished
+        # push k: between a pull and its push each other worker comes in once at most.
+        for result in self.check_asynchronous(3, 40, "--staleness_bound=0"):
+            self.assertLessEqual(max(result["staleness"], default=0), 2)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
