@@ -144,6 +144,7 @@ TEST(LayoutTest, SlicesThatDoNotCoverOnce) {
       // Beyond the end, and so far that a sum would wrap.
       {{"w", 0, 10, 0}, {"w", 10, 11, 1}},
       {{"w", 0, 10, 0}, {"w", 10, ~uint64_t{0} - 9, 1}},
+      {{"w", 0, 30, 0}, {"w", 30, ~uint64_t{0} - 9, 1}},
       {{"w", 0, 20, 0}, {"w", ~uint64_t{0}, 1, 1}},
   };
   for (size_t i = 0; i < cases.size(); ++i) {

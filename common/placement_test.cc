@@ -337,25 +337,29 @@ TEST(PlacementTest, Refused) {
 // The most slices that are placed can be told in one message.
 TEST(PlacementTest, ManySlicesFitInAMessage) {
   constexpr uint64_t kMessage = 16 << 20;
-  // About 23 bytes to a slice, so between 500,000 and 1,000,000 fit.
+  // A little more than 10000 bytes to a slice.
   const auto declare = [](int64_t rows) {
-    return Declare({{{rows}, "max_size { max_slice_bytes: 4 }"}});
+    proto::Declaration declaration =
+        Declare({{{rows}, "max_size { max_slice_bytes: 4 }"}});
+    declaration.mutable_variables(0)->set_name(std::string(10000, 'v'));
+    return declaration;
   };
-  int64_t fits = 500000;
-  int64_t too_many = 1000000;
+  int64_t fits = 1;
+  int64_t too_many = 2000;
   ASSERT_FALSE(PlaceVariables(declare(too_many), 1000).ok());
   while (too_many - fits > 1) {
     const int64_t rows = (fits + too_many) / 2;
     (PlaceVariables(declare(rows), 1000).ok() ? fits : too_many) = rows;
   }
+  EXPECT_GT(fits, 1500);
   const proto::Declaration declaration = declare(fits);
   const auto slices = PlaceVariables(declaration, 1000);
   ASSERT_TRUE(slices.ok()) << slices.status();
   uint64_t bytes = declaration.ByteSizeLong();
-  // Key of one byte, length of one byte.
-  for (const proto::Slice& slice : *slices) bytes += 2 + slice.ByteSizeLong();
+  // Key of one byte, length of two.
+  for (const proto::Slice& slice : *slices) bytes += 3 + slice.ByteSizeLong();
   EXPECT_LT(bytes, kMessage - (kMessage >> 4));
-  EXPECT_GT(bytes, kMessage / 2);
+  EXPECT_GT(bytes, kMessage - (kMessage >> 3));
 }
 
 }  // namespace

@@ -90,6 +90,8 @@ int Main(int argc, char** argv) {
   const absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(*options);
   if (!server.ok()) return UsageError(server.status());
+  LOG(INFO) << name << " may take " << options->memory_limit_bytes
+            << " bytes of memory (--memory_limit)";
   StopSignals signals([&](const std::string& signal) {
     (*server)->Stop(absl::StrCat(name, " was told to stop by ", signal));
   });

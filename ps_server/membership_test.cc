@@ -46,12 +46,16 @@ class PuppetCoordinator final : public proto::Coordinator::Service {
 
   // A lease was renewed.
   absl::Notification renewed;
+  // What it was told; to be read once a lease was renewed.
+  proto::RegisterRequest registered;
   // What the last Leave said.
   std::string left_with;
 
  private:
-  grpc::Status Register(grpc::ServerContext*, const proto::RegisterRequest*,
+  grpc::Status Register(grpc::ServerContext*,
+                        const proto::RegisterRequest* request,
                         proto::RegisterResponse* response) override {
+    registered = *request;
     response->set_incarnation(1);
     response->set_generation(1);
     response->set_lease_ms(absl::ToInt64Milliseconds(kLease));
@@ -101,6 +105,7 @@ class Member {
     options.session.task = {kPsJob, 1};
     options.session.coordinator = coordinator;
     options.session.address = "127.0.0.1:1";
+    options.session.memory_limit_bytes = int64_t{5} << 30;
     options.start_timeout = start_timeout;
     options.silence_after_done = absl::Milliseconds(300);
     return options;
@@ -128,6 +133,15 @@ TEST(MembershipTest, ARefusal) {
   const absl::Status status = member.AwaitEnd();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("another cluster"));
+}
+
+TEST(MembershipTest, TellsWhereItListensAndWhatItMayTake) {
+  PuppetCoordinator coordinator;
+  coordinator.state.set_phase(proto::TRAINING);
+  Member member(coordinator.address());
+  coordinator.renewed.WaitForNotification();
+  EXPECT_EQ(coordinator.registered.address(), "127.0.0.1:1");
+  EXPECT_EQ(coordinator.registered.memory_limit_bytes(), uint64_t{5} << 30);
 }
 
 TEST(MembershipTest, TheJobHasFailed) {

@@ -34,6 +34,8 @@ uint64_t Times(uint64_t a, uint64_t b) {
              : product;
 }
 
+std::string InBytes(uint64_t bytes) { return absl::StrCat(bytes, " bytes"); }
+
 std::string Text(uint64_t bytes) {
   constexpr const char* kUnits[] = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
   double value = static_cast<double>(bytes);
@@ -42,7 +44,7 @@ std::string Text(uint64_t bytes) {
     value /= 1024;
     ++unit;
   }
-  return unit == 0 ? absl::StrCat(bytes, " bytes")
+  return unit == 0 ? InBytes(bytes)
                    : absl::StrFormat("%.1f %s", value, kUnits[unit]);
 }
 
@@ -109,13 +111,15 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
   const uint64_t limit =
       limit_bytes > 0 ? limit_bytes : std::numeric_limits<int64_t>::max();
   if (needed > limit) {
+    // Too close to tell otherwise.
+    const bool exact = Text(limit) == Text(needed);
     return absl::ResourceExhaustedError(absl::StrCat(
-        "/job:ps/task:", ps, " may take ", Text(limit),
+        "/job:ps/task:", ps, " may take ", exact ? InBytes(limit) : Text(limit),
         limit_bytes > 0 ? " (--memory_limit)" : "", ", the job needs ",
-        Text(needed), " there: values ", Text(sizes.values),
-        " + optimizer slots ", Text(sizes.slots), " + next version ", Text(t),
-        " + a version being read ", Text(t), " + ", reserved, " pushes of ",
-        Text(t), " each"));
+        exact ? InBytes(needed) : Text(needed), " there: values ",
+        Text(sizes.values), " + optimizer slots ", Text(sizes.slots),
+        " + next version ", Text(t), " + a version being read ", Text(t), " + ",
+        reserved, " pushes of ", Text(t), " each"));
   }
   plan.needed_bytes = static_cast<int64_t>(needed);
   uint64_t left = limit - needed;

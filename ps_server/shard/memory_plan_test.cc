@@ -138,6 +138,12 @@ TEST(MemoryPlanTest, TheRefusalShowsTheSum) {
             HasSubstr("values 2.5 KiB + optimizer slots 4.7 KiB + next version "
                       "2.3 KiB + a version being read 2.3 KiB + 3 pushes of "
                       "2.3 KiB each")));
+  // 18.9 KiB both.
+  EXPECT_THAT(
+      std::string(
+          PlanMemory(Asynchronous(1), Slices(), 0, 19399).status().message()),
+      HasSubstr("may take 19399 bytes (--memory_limit), the job needs 19400 "
+                "bytes there"));
 }
 
 // What no 64 bits can count is refused, with or without a limit.

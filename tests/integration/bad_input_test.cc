@@ -87,7 +87,7 @@ struct BadCall {
 
 class BadInputTest : public testing::Test {
  protected:
-  BadInputTest()
+  explicit BadInputTest(const std::string& declaration = kDeclaration)
       : cluster_(MakeLoopbackCluster(2, 2), kLongLease),
         ps0_(cluster_.address(0)),
         ps1_(cluster_.address(1)) {
@@ -97,7 +97,7 @@ class BadInputTest : public testing::Test {
                                    "nonce: ", worker + 1, kRegisterRest)),
                   HasSubstr("incarnation: 1 generation: 1"));
     }
-    EXPECT_THAT(Ask(0, "Coordinator.Declare", absl::StrCat(W(0), kDeclaration)),
+    EXPECT_THAT(Ask(0, "Coordinator.Declare", absl::StrCat(W(0), declaration)),
                 HasSubstr("OK"));
     // Parked until ps 1 has joined and made its variables.
     EXPECT_THAT(Ask(0, "Coordinator.GetPlacement",
@@ -106,7 +106,7 @@ class BadInputTest : public testing::Test {
   }
 
   static constexpr char kRegisterRest[] =
-      " protocol_version: 1 process: 'test' job_digest: 'j' data_digest: 'd' "
+      " protocol_version: 2 process: 'test' job_digest: 'j' data_digest: 'd' "
       "num_ps: 2 num_workers: 2";
 
   static std::string W(int worker) { return Sender("worker", worker, 1, 1); }
@@ -223,7 +223,11 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        "sequence: 1",
        {"INVALID_ARGUMENT", "sender"}},
       {0, "Coordinator.ReportEvaluation", "", {"INVALID_ARGUMENT", "sender"}},
+      {0, "Coordinator.TakeTicket", "", {"INVALID_ARGUMENT", "sender"}},
       {0, "Coordinator.Leave", "", {"INVALID_ARGUMENT", "sender"}},
+      {0, "Shard.Apply", "sequence: 1", {"INVALID_ARGUMENT", "sender"}},
+      {0, "Shard.Fence", "", {"INVALID_ARGUMENT", "sender", "lives"}},
+      {0, "Shard.Resolve", "", {"INVALID_ARGUMENT", "sender", "lives"}},
 
       // In which generation.
       {0,
@@ -317,7 +321,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
       {0,
        "Coordinator.Register",
        Sender("worker", 1, 0, 0) +
-           "nonce: 2 protocol_version: 1 num_ps: 5 num_workers: 2",
+           "nonce: 2 protocol_version: 2 num_ps: 5 num_workers: 2",
        {"FAILED_PRECONDITION", "5 ps"}},
 
       // Which part of which push.
@@ -647,7 +651,26 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        "<w1> result { accuracy: inf }",
        {"INVALID_ARGUMENT", "result.accuracy"}},
 
+      // What a synchronous job by step does not have.
+      {0,
+       "Coordinator.TakeTicket",
+       "<w1> sequence: 50",
+       {"FAILED_PRECONDITION", "by step"}},
+      {0,
+       "Shard.Apply",
+       "<w1> sequence: 50 scalars {}",
+       {"FAILED_PRECONDITION", "synchronous"}},
+      {0,
+       "Shard.Fence",
+       "<w1> lives { worker { job: 'worker' } incarnation: 1 }",
+       {"PERMISSION_DENIED", "/job:ps/task:0"}},
+      {0,
+       "Shard.Resolve",
+       "<w1> lives { worker { job: 'worker' } incarnation: 1 }",
+       {"PERMISSION_DENIED", "/job:ps/task:0"}},
+
       // The wrong ps.
+      {1, "Coordinator.TakeTicket", "<w1>", {"FAILED_PRECONDITION"}},
       {1,
        "Coordinator.Register",
        Sender("worker", 1, 0, 0) + "nonce: 5" + kRegisterRest,
@@ -681,6 +704,162 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
       Ask(0, "Coordinator.GetStatus", ""),
       AllOf(HasSubstr("phase: DONE"), HasSubstr("global_step: 2"),
             HasSubstr("pushes { accepted: 4 }"), HasSubstr("examples: 400")));
+  for (int worker = 0; worker < 2; ++worker) {
+    EXPECT_THAT(Ask(0, "Coordinator.Leave", W(worker)), HasSubstr("DONE"));
+  }
+  EXPECT_EQ(cluster_.Wait(0), absl::OkStatus());
+  EXPECT_EQ(cluster_.Wait(1), absl::OkStatus());
+}
+
+// The same job, asynchronously: two tickets, two pushes.
+class AsynchronousBadInputTest : public BadInputTest {
+ protected:
+  AsynchronousBadInputTest()
+      : BadInputTest(absl::StrReplaceAll(
+            kDeclaration, {{"synchronous {}", "asynchronous {}"}})) {}
+
+  std::string TakeTicket(int worker, int sequence, const std::string& more) {
+    return Ask(0, "Coordinator.TakeTicket",
+               absl::StrCat(W(worker), "sequence: ", sequence, " ", more));
+  }
+
+  // Has a push applied at both ps.
+  void Apply(int worker, int sequence) {
+    for (const int ps : {0, 1}) {
+      EXPECT_THAT(Ask(ps, "Shard.Apply",
+                      absl::StrCat(W(worker), "sequence: ", sequence,
+                                   " scalars { learning_rate: 1 } "
+                                   "examples: 100")),
+                  HasSubstr("verdict: ACCEPTED"));
+    }
+  }
+};
+
+TEST_F(AsynchronousBadInputTest, TrainingGoesOnUndisturbed) {
+  EXPECT_THAT(TakeTicket(0, 1, ""), HasSubstr("ticket {"));
+  Push(0, 0, 1, Ones(6), Ones(1));
+  EXPECT_THAT(TakeTicket(1, 1, ""), HasSubstr("ticket { index: 1"));
+
+  Try({
+      // Tickets.
+      {0,
+       "Coordinator.TakeTicket",
+       Sender("ps", 1, 1, 1) + "sequence: 1",
+       {"INVALID_ARGUMENT", "/job:ps/task:1", "no worker"}},
+      {0,
+       "Coordinator.TakeTicket",
+       Sender("worker", 1, 9, 1) + "sequence: 1",
+       {"NOT_FOUND", "incarnation 9"}},
+      {0,
+       "Coordinator.TakeTicket",
+       Sender("worker", 1, 1, 7) + "sequence: 1",
+       {"OK", "verdict: ABORTED"}},
+      {0,
+       "Coordinator.TakeTicket",
+       "<w1> sequence: 18446744073709551615",
+       {"RESOURCE_EXHAUSTED", "18446744073709551615"}},
+      {0,
+       "Coordinator.TakeTicket",
+       "<w1> spent { sequence: 77 }",
+       {"INVALID_ARGUMENT", "push 77", "no ticket"}},
+      {0,
+       "Coordinator.TakeTicket",
+       "<w1> spent { sequence: 0 }",
+       {"INVALID_ARGUMENT", "spent[0].sequence"}},
+      {0,
+       "Coordinator.TakeTicket",
+       "<w1> spent { sequence: 1 loss: nan }",
+       {"INVALID_ARGUMENT", "spent[0].loss"}},
+      // What is out is not forgotten, whatever is said of it.
+      {0,
+       "Coordinator.TakeTicket",
+       "<w1> sequence: 1 acked_through: 18446744073709551615",
+       {"OK", "index: 1"}},
+
+      // Applications.
+      {0, "Shard.Apply", "<w1> scalars {}", {"INVALID_ARGUMENT", "sequence"}},
+      {0,
+       "Shard.Apply",
+       "<w1> sequence: 1",
+       {"INVALID_ARGUMENT", "scalars of 0 optimizers", "worker/task:1"}},
+      {0,
+       "Shard.Apply",
+       "<w1> sequence: 1 scalars { learning_rate: nan }",
+       {"INVALID_ARGUMENT", "scalars[0].learning_rate"}},
+      {0,
+       "Shard.Apply",
+       "<w1> sequence: 1 scalars {} clip_factor: 1.5",
+       {"INVALID_ARGUMENT", "clip_factor"}},
+      {0,
+       "Shard.Apply",
+       "<w1> sequence: 1 scalars {}",
+       {"FAILED_PRECONDITION", "push 1 of /job:worker/task:1", "not on"}},
+      {0,
+       "Shard.Apply",
+       "<w1> sequence: 3 scalars {}",
+       {"OK", "waiting_for: \"push 1 of /job:worker/task:1"}},
+      {0,
+       "Shard.Apply",
+       "<w1> sequence: 18446744073709551615 scalars {}",
+       {"RESOURCE_EXHAUSTED", "18446744073709551615"}},
+      {0,
+       "Shard.Apply",
+       Sender("worker", 9, 1, 1) + "sequence: 1 scalars {}",
+       {"INVALID_ARGUMENT", "/job:worker/task:9"}},
+      {0,
+       "Shard.Apply",
+       Sender("worker", 1, 0, 1) + "sequence: 1 scalars {}",
+       {"INVALID_ARGUMENT", "incarnation 0"}},
+      {0,
+       "Shard.Push",
+       "<w1> sequence: 1 step: 3 num_parts: 1",
+       {"FAILED_PRECONDITION", "step 3", "at step 0"}},
+
+      // What only the coordinator sends, and never so.
+      {0,
+       "Shard.Commit",
+       Sender("ps", 0, 0, 1) + "step: 0",
+       {"INTERNAL", "asynchronous"}},
+      {0,
+       "Shard.Fence",
+       Sender("ps", 0, 0, 1) + "lives { worker { job: 'worker' } }",
+       {"INVALID_ARGUMENT", "lives[0].incarnation"}},
+      {0,
+       "Shard.Resolve",
+       Sender("ps", 0, 0, 1) +
+           "lives { worker { job: 'worker' index: 7 } incarnation: 1 } "
+           "applied { from { worker { job: 'worker' index: 7 } incarnation: 1 "
+           "} sequence: 1 clip_factor: 1 scalars {} }",
+       {"INTERNAL", "push 1 of /job:worker/task:7"}},
+      {0,
+       "Coordinator.Contribute",
+       "<w1> sequence: 50 step: 0 seat: 1",
+       {"FAILED_PRECONDITION", "asynchronous"}},
+  });
+
+  Apply(0, 1);
+  // Worker 1 has computed on the version before: staleness 1.
+  Push(1, 0, 1, Threes(6), Threes(1));
+  Apply(1, 1);
+  EXPECT_THAT(TakeTicket(0, 2, "spent { sequence: 1 examples: 100 }"),
+              HasSubstr("waiting_for: \"/job:worker/task:1"));
+  EXPECT_THAT(
+      TakeTicket(1, 2, "spent { sequence: 1 examples: 100 staleness: 1 }"),
+      HasSubstr("phase: DONE"));
+  // w = 10 - 1 - 3 = 6, b = 0 - 1 - 3 = -4, as above.
+  EXPECT_THAT(Pull(0, 2,
+                   "ranges { variable: 'w' begin: 4 size: 2 } "
+                   "ranges { variable: 'b' size: 1 }"),
+              AllOf(HasSubstr("version: 2"),
+                    HasSubstr("begin: 4 data: "
+                              "\"\\000\\000\\300@\\000\\000\\300@\""),
+                    HasSubstr("data: \"\\000\\000\\200\\300\"")));
+  EXPECT_THAT(
+      Ask(0, "Coordinator.GetStatus", ""),
+      AllOf(HasSubstr("phase: DONE"), HasSubstr("global_step: 2"),
+            HasSubstr("pushes { accepted: 2 }"), HasSubstr("examples: 200"),
+            HasSubstr("staleness { pushes: 1 }"),
+            HasSubstr("staleness { staleness: 1 pushes: 1 }")));
   for (int worker = 0; worker < 2; ++worker) {
     EXPECT_THAT(Ask(0, "Coordinator.Leave", W(worker)), HasSubstr("DONE"));
   }

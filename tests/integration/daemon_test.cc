@@ -54,6 +54,10 @@ TEST(UsageTest, WrongUseIsOneClearLineAndExitCode2) {
       {{"--start_timeout=0", "--task_index=0", one, worker},
        {"--start_timeout"}},
       {{"--step_timeout=0", "--task_index=0", one, worker}, {"--step_timeout"}},
+      {{"--memory_limit=8G", "--task_index=0", one, worker},
+       {"--memory_limit", "\"8G\"", "8GiB"}},
+      {{"--memory_limit=0", "--task_index=0", one, worker},
+       {"--memory_limit", "\"0\""}},
       {{"--insecure=maybe", "--task_index=0", one, worker}, {"--insecure"}},
       {{"--task_index=0", "--task_index=1", one, worker},
        {"--task_index", "twice"}},
@@ -113,7 +117,8 @@ TEST(UsageTest, Help) {
   for (const char* flag :
        {"--job_name", "--task_index", "--cluster_spec", "--ps_hosts",
         "--worker_hosts", "--chief_hosts", "--insecure", "--lease",
-        "--start_timeout", "--step_timeout", "--listen_address"}) {
+        "--start_timeout", "--step_timeout", "--memory_limit",
+        "--listen_address"}) {
     EXPECT_THAT(ps.Output(), HasSubstr(flag));
   }
 }
@@ -180,6 +185,9 @@ TEST_F(DaemonTest, EverybodyExits0WhenTheJobIsDone) {
   EXPECT_THAT(ps_[1]->Output(),
               HasSubstr(absl::StrCat("/job:ps/task:1 listening on ",
                                      *spec_.Address({kPsJob, 1}))));
+  // The default is what this machine has.
+  EXPECT_THAT(ps_[0]->Output(),
+              testing::ContainsRegex("may take [1-9][0-9]* bytes of memory"));
 }
 
 TEST_F(DaemonTest, AWorkerIsKilled) {

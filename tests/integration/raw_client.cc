@@ -86,11 +86,15 @@ RawClient::RawClient(const std::string& address)
   Add("Coordinator.Declare", coordinator_.get(), &C::Declare);
   Add("Coordinator.GetPlacement", coordinator_.get(), &C::GetPlacement);
   Add("Coordinator.Contribute", coordinator_.get(), &C::Contribute);
+  Add("Coordinator.TakeTicket", coordinator_.get(), &C::TakeTicket);
   Add("Coordinator.ReportEvaluation", coordinator_.get(), &C::ReportEvaluation);
   Add("Coordinator.Leave", coordinator_.get(), &C::Leave);
   Add("Coordinator.GetStatus", coordinator_.get(), &C::GetStatus);
   using S = proto::Shard::Stub;
   Add("Shard.Push", shard_.get(), &S::Push);
+  Add("Shard.Apply", shard_.get(), &S::Apply);
+  Add("Shard.Fence", shard_.get(), &S::Fence);
+  Add("Shard.Resolve", shard_.get(), &S::Resolve);
   Add("Shard.Pull", shard_.get(), &S::Pull);
   Add("Shard.Pin", shard_.get(), &S::Pin);
   Add("Shard.Unpin", shard_.get(), &S::Unpin);
