@@ -9,11 +9,20 @@
 #include "common/rpc_limits.h"
 #include "common/task_id.h"
 #include "proto/cluster.pb.h"
+#include "ps_server/shard/push_id.h"
 
 namespace holdfast {
 
 inline TaskId ToTaskId(const proto::TaskId& task) {
   return {task.job(), task.index()};
+}
+
+inline WorkerLife ToWorkerLife(const proto::Sender& sender) {
+  return {ToTaskId(sender.task()), Incarnation(sender.incarnation())};
+}
+
+inline WorkerLife ToWorkerLife(const proto::WorkerLife& life) {
+  return {ToTaskId(life.worker()), Incarnation(life.incarnation())};
 }
 
 // When a call that came at `now` is answered at the latest.

@@ -10,7 +10,10 @@
 #include "common/rpc_limits.h"
 #include "common/shape.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "ps_server/coordinator/parked.h"
+#include "ps_server/coordinator/schedule.h"
 #include "ps_server/request.h"
+#include "ps_server/shard/memory_plan.h"
 
 namespace holdfast {
 namespace {
@@ -20,11 +23,7 @@ namespace {
 constexpr absl::Duration kLate = absl::Seconds(2);
 // Before a shard that refused a connection is tried again.
 constexpr absl::Duration kRetryAfter = absl::Milliseconds(200);
-// Steps behind the status' train_loss.
-constexpr size_t kLossWindow = 100;
 constexpr uint32_t kMaxSeatsPerWorker = 1024;
-// Beyond it a call is answered at once, and may be asked again.
-constexpr size_t kMaxParkedCalls = 65536;
 
 // The message or its answer may have been lost; the same again may succeed.
 bool WorthRetrying(const absl::Status& status) {
@@ -36,18 +35,6 @@ float ClipFactorOf(const proto::ContributeRequest& request) {
   return request.has_clip_factor() ? request.clip_factor() : 1.0f;
 }
 
-// Takes from `parked` what `ready` tells to. Replies may come back with further
-// calls, so they are called only on what has left the list.
-template <typename Parked, typename Ready>
-std::vector<Parked> TakeIf(std::vector<Parked>& parked, Ready ready) {
-  const auto keep_end = std::stable_partition(
-      parked.begin(), parked.end(), [&](const Parked& p) { return !ready(p); });
-  std::vector<Parked> taken(std::make_move_iterator(keep_end),
-                            std::make_move_iterator(parked.end()));
-  parked.erase(keep_end, parked.end());
-  return taken;
-}
-
 }  // namespace
 
 Coordinator::Coordinator(const Options& options, const Clock* clock,
@@ -57,9 +44,11 @@ Coordinator::Coordinator(const Options& options, const Clock* clock,
       links_(links),
       begun_(clock->Now()),
       last_tick_(begun_),
-      ps_addresses_(options.num_ps) {
+      ps_addresses_(options.num_ps),
+      memory_limits_(options.num_ps) {
   state_.set_phase(proto::STARTING);
   ps_addresses_[0] = options.address;
+  memory_limits_[0] = options.memory_limit_bytes;
 }
 
 // ---- Who is who ----
@@ -195,9 +184,11 @@ void Coordinator::Register(const proto::RegisterRequest& request,
     session.nonce = request.nonce();
     session.process = request.process();
     session.expires = clock_->Now() + options_.lease;
+    if (IsWorker(task)) session.clock = SlowestClock();
     sessions_[task] = session;
     if (task.job == kPsJob) {
       ps_addresses_[task.index] = request.address();
+      memory_limits_[task.index] = request.memory_limit_bytes();
       links_->SetAddress(task.index, request.address());
     }
   }
@@ -214,6 +205,12 @@ void Coordinator::RenewLease(const proto::RenewLeaseRequest& request,
                              Reply<proto::RenewLeaseResponse> reply) {
   absl::StatusOr<Session*> session = FindSession(request.sender());
   if (!session.ok()) return reply(session.status());
+  if ((*session)->fenced && !ended()) {
+    return reply(absl::AbortedError(absl::StrCat(
+        Describe(ToTaskId(request.sender().task())),
+        " has been shut out: its lease of ",
+        absl::FormatDuration(options_.lease), " had run out; start it anew")));
+  }
   if ((*session)->alive) (*session)->expires = clock_->Now() + options_.lease;
   if (ended()) (*session)->told = true;
   proto::RenewLeaseResponse response;
@@ -249,8 +246,18 @@ absl::StatusOr<proto::Declaration> Coordinator::Resolve(
     }
   }
 
+  resolved.set_num_workers(options_.num_workers);
+  absl::Status status = resolved.consistency().has_asynchronous()
+                            ? ResolveAsynchronous(&resolved)
+                            : ResolveSynchronous(&resolved);
+  if (!status.ok()) return status;
+  return resolved;
+}
+
+absl::Status Coordinator::ResolveSynchronous(
+    proto::Declaration* declaration) const {
   proto::Consistency::Synchronous& mode =
-      *resolved.mutable_consistency()->mutable_synchronous();
+      *declaration->mutable_consistency()->mutable_synchronous();
   if (!mode.has_total_num_replicas()) {
     mode.set_total_num_replicas(options_.num_workers);
   }
@@ -272,7 +279,44 @@ absl::StatusOr<proto::Declaration> Coordinator::Resolve(
         "replicas_to_aggregate is ", n, ", which is above total_num_replicas, ",
         m, ", and not a multiple of it up to ", kMaxSeatsPerWorker, " times"));
   }
-  return resolved;
+  if (declaration->examples() == proto::EXAMPLES_DEFAULT) {
+    declaration->set_examples(proto::BY_STEP);
+  }
+  const uint64_t tickets = declaration->total_tickets();
+  if (declaration->examples() == proto::BY_TICKET) {
+    const uint64_t steps = tickets / n + (tickets % n > 0 ? 1 : 0);
+    if (tickets == 0 || declaration->total_steps() != steps) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "total_tickets is ", tickets, ", which make ", steps, " steps of ", n,
+          "; total_steps is ", declaration->total_steps()));
+    }
+  } else if (tickets != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "total_tickets is ", tickets, ", but examples are BY_STEP"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::ResolveAsynchronous(
+    proto::Declaration* declaration) const {
+  proto::Consistency::Asynchronous& mode =
+      *declaration->mutable_consistency()->mutable_asynchronous();
+  if (!mode.has_pipeline_depth()) mode.set_pipeline_depth(1);
+  if (declaration->examples() == proto::BY_STEP) {
+    return absl::InvalidArgumentError(
+        "examples are BY_STEP: an asynchronous job's are BY_TICKET");
+  }
+  declaration->set_examples(proto::BY_TICKET);
+  if (declaration->total_tickets() == 0) {
+    declaration->set_total_tickets(declaration->total_steps());
+  }
+  if (declaration->total_tickets() != declaration->total_steps()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("total_tickets is ", declaration->total_tickets(),
+                     ", but must be total_steps, ", declaration->total_steps(),
+                     ": each asynchronous push is a step"));
+  }
+  return absl::OkStatus();
 }
 
 void Coordinator::Declare(const proto::DeclareRequest& request,
@@ -299,21 +343,10 @@ void Coordinator::Declare(const proto::DeclareRequest& request,
           " declares otherwise than was declared before: ", difference)));
     }
   } else {
-    std::vector<VariableShape> shapes;
-    for (const proto::Variable& variable : resolved->variables()) {
-      shapes.push_back({variable.name(),
-                        {variable.shape().begin(), variable.shape().end()}});
-    }
-    absl::StatusOr<std::vector<uint32_t>> ps =
-        PlaceVariables(shapes, options_.num_ps, resolved->placement());
-    if (!ps.ok()) return reply(ps.status());
-    for (size_t i = 0; i < shapes.size(); ++i) {
-      proto::Slice slice;
-      slice.set_variable(shapes[i].name);
-      slice.set_size(*NumElements(shapes[i].shape));
-      slice.set_ps((*ps)[i]);
-      slices_.push_back(std::move(slice));
-    }
+    absl::StatusOr<std::vector<proto::Slice>> slices =
+        PlaceVariables(*resolved, options_.num_ps);
+    if (!slices.ok()) return reply(slices.status());
+    slices_ = *std::move(slices);
     declaration_ = *std::move(resolved);
   }
   proto::DeclareResponse response;
@@ -330,6 +363,11 @@ void Coordinator::CreateWhenReady() {
   for (uint32_t ps = 1; ps < options_.num_ps; ++ps) {
     if (sessions_.count({kPsJob, ps}) == 0) return;
   }
+  for (uint32_t ps = 0; ps < options_.num_ps; ++ps) {
+    const auto plan =
+        PlanMemory(*declaration_, slices_, ps, memory_limits_[ps]);
+    if (!plan.ok()) return Fail(std::string(plan.status().message()));
+  }
   *create_.mutable_sender() = Self();
   *create_.mutable_declaration() = *declaration_;
   create_.mutable_slices()->Assign(slices_.begin(), slices_.end());
@@ -339,8 +377,9 @@ void Coordinator::CreateWhenReady() {
 void Coordinator::StartClockWhenReady() {
   if (state_.phase() != proto::TRAINING || training_begun_.has_value()) return;
   const auto& mode = declaration_->consistency().synchronous();
-  const size_t needed =
-      std::min(mode.replicas_to_aggregate(), mode.total_num_replicas());
+  const size_t needed = asynchronous() ? 1
+                                       : std::min(mode.replicas_to_aggregate(),
+                                                  mode.total_num_replicas());
   const size_t joined =
       std::count_if(sessions_.begin(), sessions_.end(),
                     [&](const auto& s) { return IsWorker(s.first); });
@@ -353,8 +392,8 @@ proto::GetPlacementResponse Coordinator::PlacementAnswer() const {
   proto::GetPlacementResponse response;
   response.set_generation(generation_.value());
   *response.mutable_state() = state_;
-  response.set_ready(step_.has_value());
-  if (!step_.has_value()) {
+  response.set_ready(created_);
+  if (!created_) {
     response.set_waiting_for(WaitingFor());
     return response;
   }
@@ -367,7 +406,7 @@ proto::GetPlacementResponse Coordinator::PlacementAnswer() const {
 
 void Coordinator::GetPlacement(const proto::GetPlacementRequest& request,
                                Reply<proto::GetPlacementResponse> reply) {
-  if (step_.has_value() || ended() || request.wait_ms() == 0 ||
+  if (created_ || ended() || request.wait_ms() == 0 ||
       parked_placements_.size() >= kMaxParkedCalls) {
     return reply(PlacementAnswer());
   }
@@ -377,7 +416,7 @@ void Coordinator::GetPlacement(const proto::GetPlacementRequest& request,
 
 void Coordinator::AnswerPlacements() {
   const absl::Time now = clock_->Now();
-  const bool all = step_.has_value() || ended();
+  const bool all = created_ || ended();
   for (ParkedPlacement& parked :
        TakeIf(parked_placements_, [&](const ParkedPlacement& p) {
          return all || p.deadline <= now;
@@ -422,8 +461,12 @@ void Coordinator::Contribute(const proto::ContributeRequest& request,
   }
   const PushId push{{task, Incarnation(request.sender().incarnation())},
                     PushSequence(request.sequence())};
-  ledger_.AckThrough(push.from, std::min(PushSequence(request.acked_through()),
-                                         PushSequence(request.sequence() - 1)));
+  if (asynchronous()) {
+    return reply(absl::FailedPreconditionError(
+        "the job is asynchronous: pushes are applied, not contributed"));
+  }
+  AckThrough(push.from,
+             std::min(request.acked_through(), request.sequence() - 1));
   if (const std::optional<proto::Verdict> verdict = ledger_.Find(push)) {
     return reply(ContributeAnswer(*verdict));
   }
@@ -487,17 +530,21 @@ absl::Status Coordinator::Offer(const proto::ContributeRequest& request,
         declaration_->consistency().synchronous().total_num_replicas(), " = ",
         ReplicaOf(push.from.worker), " are"));
   }
+  if (tickets_.has_value() && !tickets_->Find(push).has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(push.ToString(), " has no ticket: take one first"));
+  }
   if (number < step_->number()) {
-    Decide(push, proto::STALE);
+    Refuse(push, proto::STALE);
     return absl::OkStatus();
   }
   if (step_->Find(request.seat()) != nullptr) {
-    Decide(push, proto::DUPLICATE);
+    Refuse(push, proto::DUPLICATE);
     return absl::OkStatus();
   }
   // N are here already, or the job has made all its steps.
   if (step_->full() || AllStepsFixed()) {
-    Decide(push, proto::STALE);
+    Refuse(push, proto::STALE);
     return absl::OkStatus();
   }
   SeatOffer offer;
@@ -509,32 +556,24 @@ absl::Status Coordinator::Offer(const proto::ContributeRequest& request,
   return absl::OkStatus();
 }
 
-void Coordinator::Decide(const PushId& push, proto::Verdict verdict) {
+void Coordinator::Refuse(const PushId& push, proto::Verdict verdict) {
   ledger_.Record(push, verdict);
-  switch (verdict) {
-    case proto::ACCEPTED:
-      pushes_.set_accepted(pushes_.accepted() + 1);
-      break;
-    case proto::STALE:
-      pushes_.set_stale(pushes_.stale() + 1);
-      break;
-    case proto::DUPLICATE:
-      pushes_.set_duplicate(pushes_.duplicate() + 1);
-      break;
-    case proto::FENCED:
-      pushes_.set_fenced(pushes_.fenced() + 1);
-      break;
-    default:
-      pushes_.set_aborted(pushes_.aborted() + 1);
-      break;
-  }
+  progress_.AddRefused(verdict);
+  if (tickets_.has_value() && tickets_->Return(push)) GrantTickets();
+}
+
+// N offers, or all that can come: nobody else has a ticket, or can get one.
+bool Coordinator::StepIsFull() const {
+  if (step_->full()) return true;
+  return tickets_.has_value() && tickets_->left() == 0 &&
+         tickets_->out().size() == step_->offers().size();
 }
 
 void Coordinator::CloseStepWhenReady() {
   // Commit(t - 1) must be held by every shard before S of t is fixed: then a
   // shard never sees a Commit ahead of its own version.
   if (state_.phase() != proto::TRAINING ||
-      broadcast_.kind != Broadcast::kNone || !step_->full()) {
+      broadcast_.kind != Broadcast::kNone || !StepIsFull()) {
     return;
   }
   commit_.Clear();
@@ -543,16 +582,20 @@ void Coordinator::CloseStepWhenReady() {
   for (proto::StepContribution& contribution : step_->Contributions()) {
     *commit_.add_contributions() = std::move(contribution);
   }
+  const bool changes = std::any_of(
+      commit_.contributions().begin(), commit_.contributions().end(),
+      [](const auto& contribution) { return contribution.weight() != 0; });
   for (const proto::Optimizer& optimizer : declaration_->optimizers()) {
-    commit_.add_scalars()->set_learning_rate(optimizer.learning_rate());
+    *commit_.add_scalars() =
+        ScalarsAt(optimizer, step_->number().value(), updates_ + 1);
   }
-  committing_ = {};
+  if (changes) ++updates_;
+  committing_.clear();
   for (const auto& [seat, offer] : step_->offers()) {
-    Decide(offer.push, proto::ACCEPTED);
-    committing_.examples += offer.examples;
-    if (offer.examples > 0) {
-      committing_.loss_sum += offer.loss * static_cast<double>(offer.examples);
-    }
+    ledger_.Record(offer.push, proto::ACCEPTED);
+    if (tickets_.has_value()) tickets_->Spend(offer.push);
+    committing_.push_back({offer.push.from.worker, offer.examples, offer.loss,
+                           /*staleness=*/std::nullopt});
   }
   const auto& mode = declaration_->consistency().synchronous();
   step_ = Step(step_->number().next(), mode.replicas_to_aggregate(),
@@ -570,16 +613,17 @@ void Coordinator::CloseStepWhenReady() {
 void Coordinator::OnCommitted() {
   committed_ = GlobalStep(commit_.step()).next();
   last_commit_ = clock_->Now();
-  examples_ += committing_.examples;
-  recent_.push_back(committing_);
-  if (recent_.size() > kLossWindow) recent_.pop_front();
-  if (committed_.value() >= declaration_->total_steps()) {
-    state_.set_phase(proto::DONE);
-    done_at_ = clock_->Now();
-    EndWhenReady();
-    return;
-  }
+  progress_.AddStep(committing_);
+  if (AllStepsFixed()) return Finish();
   CloseStepWhenReady();
+}
+
+// Every step is committed, or every ticket spent.
+void Coordinator::Finish() {
+  state_.set_phase(proto::DONE);
+  done_at_ = clock_->Now();
+  AnswerTickets([](const ParkedTicket&) { return true; });
+  EndWhenReady();
 }
 
 // ---- Messages to the shards ----
@@ -619,6 +663,15 @@ void Coordinator::SendDue() {
       case Broadcast::kCommit:
         links_->Commit(ps, commit_, answered);
         break;
+      case Broadcast::kFence:
+        links_->Fence(ps, fence_, [this, number, ps](const auto& response) {
+          if (response.ok() && IsAwaited(number, ps)) OnFenced(*response);
+          OnShardReply(number, ps, response.status());
+        });
+        break;
+      case Broadcast::kResolve:
+        links_->Resolve(ps, resolve_, answered);
+        break;
       case Broadcast::kEnd: {
         proto::EndRequest end;
         *end.mutable_sender() = Self();
@@ -631,11 +684,15 @@ void Coordinator::SendDue() {
   }
 }
 
+bool Coordinator::IsAwaited(uint64_t broadcast, uint32_t ps) const {
+  return broadcast == broadcast_.number && !broadcast_.shards.empty() &&
+         !broadcast_.shards[ps].acked;
+}
+
 void Coordinator::OnShardReply(uint64_t broadcast, uint32_t ps,
                                const absl::Status& status) {
-  if (broadcast != broadcast_.number || broadcast_.shards.empty()) return;
+  if (!IsAwaited(broadcast, ps)) return;
   Broadcast::Shard& shard = broadcast_.shards[ps];
-  if (shard.acked) return;
   if (!status.ok()) {
     if (WorthRetrying(status)) {
       shard.due = clock_->Now() + kRetryAfter;
@@ -659,14 +716,32 @@ void Coordinator::OnBroadcastAcked() {
   broadcast_.shards.clear();
   if (kind == Broadcast::kEnd) return;
   broadcast_.kind = Broadcast::kNone;
-  if (kind == Broadcast::kCommit) {
-    OnCommitted();
-    return;
+  switch (kind) {
+    case Broadcast::kCreate:
+      return OnCreated();
+    case Broadcast::kCommit:
+      return OnCommitted();
+    case Broadcast::kFence:
+      return StartResolve();
+    case Broadcast::kResolve:
+      return OnResolved();
+    case Broadcast::kNone:
+    case Broadcast::kEnd:
+      return;
   }
+}
+
+void Coordinator::OnCreated() {
+  created_ = true;
   state_.set_phase(proto::TRAINING);
-  const auto& mode = declaration_->consistency().synchronous();
-  step_ = Step(GlobalStep(0), mode.replicas_to_aggregate(),
-               mode.total_num_replicas());
+  if (declaration_->examples() == proto::BY_TICKET) {
+    tickets_.emplace(declaration_->total_tickets());
+  }
+  if (!asynchronous()) {
+    const auto& mode = declaration_->consistency().synchronous();
+    step_ = Step(GlobalStep(0), mode.replicas_to_aggregate(),
+                 mode.total_num_replicas());
+  }
   step_opened_ = clock_->Now();
   StartClockWhenReady();
   AnswerPlacements();
@@ -682,8 +757,8 @@ bool Coordinator::AllStepsFixed() const {
 }
 
 std::string Coordinator::WaitingFor() const {
-  if (broadcast_.kind == Broadcast::kCreate ||
-      broadcast_.kind == Broadcast::kCommit) {
+  if (broadcast_.kind != Broadcast::kNone &&
+      broadcast_.kind != Broadcast::kEnd) {
     std::vector<std::string> silent;
     for (uint32_t ps = 0; ps < broadcast_.shards.size(); ++ps) {
       if (!broadcast_.shards[ps].acked) {
@@ -691,9 +766,10 @@ std::string Coordinator::WaitingFor() const {
       }
     }
     const std::string what =
-        broadcast_.kind == Broadcast::kCreate
-            ? "the making of variables"
-            : absl::StrCat("the commit of step ", commit_.step());
+        broadcast_.kind == Broadcast::kCreate ? "the making of variables"
+        : broadcast_.kind == Broadcast::kCommit
+            ? absl::StrCat("the commit of step ", commit_.step())
+            : "the shutting out of lost workers";
     return absl::StrCat(what, " at ", absl::StrJoin(silent, ", "));
   }
   if (state_.phase() == proto::STARTING) {
@@ -708,6 +784,10 @@ std::string Coordinator::WaitingFor() const {
     }
     return absl::StrJoin(missing, ", ");
   }
+  if (state_.phase() == proto::TRAINING && tickets_.has_value() &&
+      (asynchronous() || tickets_->left() == 0)) {
+    return WaitingForTickets();
+  }
   if (state_.phase() == proto::TRAINING) {
     std::vector<std::string> missing;
     for (const uint32_t replica : step_->MissingReplicas()) {
@@ -716,7 +796,7 @@ std::string Coordinator::WaitingFor() const {
     return absl::StrJoin(missing, ", ");
   }
   if (state_.phase() == proto::DONE) {
-    std::vector<std::string> present;
+    std::vector<std::string> present = LateWorkers();
     for (const auto& [task, session] : sessions_) {
       if (IsWorker(task) && session.alive) present.push_back(Describe(task));
     }
@@ -738,6 +818,7 @@ void Coordinator::Tick() {
               [&](const ParkedContribution& p) { return p.deadline <= now; })) {
     parked.reply(ContributeAnswer(proto::VERDICT_UNSPECIFIED));
   }
+  AnswerTickets([&](const ParkedTicket& p) { return p.deadline <= now; });
 }
 
 void Coordinator::JudgeLeases(absl::Time now) {
@@ -752,7 +833,10 @@ void Coordinator::JudgeLeases(absl::Time now) {
   for (auto& [task, session] : sessions_) {
     if (!session.alive || session.expires > now) continue;
     session.alive = false;
-    if (!ended() && !(AllStepsFixed() && IsWorker(task))) {
+    if (ended() || (AllStepsFixed() && IsWorker(task))) continue;
+    if (asynchronous() && created_ && IsWorker(task)) {
+      ShutOut(task, &session);
+    } else {
       Fail(absl::StrCat(Describe(task),
                         " is lost: nothing was heard of it for ",
                         absl::FormatDuration(options_.lease)));
@@ -761,19 +845,23 @@ void Coordinator::JudgeLeases(absl::Time now) {
   EndWhenReady();
 }
 
+absl::Duration Coordinator::StartTimeout() const {
+  return declaration_.has_value() &&
+                 declaration_->timeouts().has_start_seconds()
+             ? absl::Seconds(declaration_->timeouts().start_seconds())
+             : options_.start_timeout;
+}
+
+absl::Duration Coordinator::StepTimeout() const {
+  return declaration_.has_value() && declaration_->timeouts().has_step_seconds()
+             ? absl::Seconds(declaration_->timeouts().step_seconds())
+             : options_.step_timeout;
+}
+
 void Coordinator::JudgeTimeouts(absl::Time now) {
   if (now - judged_from_ < options_.lease) return;
-  absl::Duration start = options_.start_timeout;
-  absl::Duration step = options_.step_timeout;
-  if (declaration_.has_value()) {
-    const proto::Timeouts& timeouts = declaration_->timeouts();
-    if (timeouts.has_start_seconds()) {
-      start = absl::Seconds(timeouts.start_seconds());
-    }
-    if (timeouts.has_step_seconds()) {
-      step = absl::Seconds(timeouts.step_seconds());
-    }
-  }
+  const absl::Duration start = StartTimeout();
+  const absl::Duration step = StepTimeout();
   if (ended()) {
     if (state_.phase() == proto::DONE && now - done_at_ > step) {
       // They have all that they came for; the job ends without them.
@@ -792,7 +880,11 @@ void Coordinator::JudgeTimeouts(absl::Time now) {
     }
     return;
   }
-  if (now - std::max(step_opened_, *training_begun_) > step) {
+  if (now - std::max(step_opened_, *training_begun_) <= step) return;
+  if (asynchronous()) {
+    Fail(absl::StrCat("no push came through for ", absl::FormatDuration(step),
+                      ": waited for ", WaitingFor()));
+  } else {
     Fail(absl::StrCat("step ", step_->number().value(), " was open for ",
                       absl::FormatDuration(step), ": waited for ",
                       WaitingFor()));
@@ -807,14 +899,27 @@ void Coordinator::Fail(const std::string& reason) {
       TakeIf(parked_contributions_, [](const auto&) { return true; });
   for (const ParkedContribution& contribution : parked) {
     if (!ledger_.Find(contribution.push).has_value()) {
-      Decide(contribution.push, proto::ABORTED);
+      Refuse(contribution.push, proto::ABORTED);
     }
   }
   for (ParkedContribution& contribution : parked) {
     contribution.reply(ContributeAnswer(*ledger_.Find(contribution.push)));
   }
+  AnswerTickets([](const ParkedTicket&) { return true; });
   AnswerPlacements();
   EndWhenReady();
+}
+
+// Those that have not joined, and still may: a short job can be done before its
+// last worker has started, who is to hear of it from us.
+std::vector<std::string> Coordinator::LateWorkers() const {
+  std::vector<std::string> late;
+  if (clock_->Now() - begun_ > StartTimeout()) return late;
+  for (uint32_t replica = 0; replica < options_.num_workers; ++replica) {
+    const TaskId worker = WorkerOfReplica(replica);
+    if (last_incarnation_.count(worker) == 0) late.push_back(Describe(worker));
+  }
+  return late;
 }
 
 // Tells the shards, once no worker needs them any more.
@@ -824,7 +929,7 @@ void Coordinator::EndWhenReady() {
       std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
         return IsWorker(entry.first) && entry.second.alive;
       });
-  if (state_.phase() == proto::FAILED || !in_use) {
+  if (state_.phase() == proto::FAILED || (!in_use && LateWorkers().empty())) {
     StartBroadcast(Broadcast::kEnd);
   }
 }
@@ -857,13 +962,16 @@ void Coordinator::Leave(const proto::LeaveRequest& request,
     (*session)->alive = false;
     const bool needed_no_more =
         AllStepsFixed() && IsWorker(task) && request.error().empty();
-    if (!ended() && !needed_no_more) {
+    if (asynchronous() && created_ && IsWorker(task) &&
+        request.error().empty() && !ended()) {
+      // The others go on; what it held is theirs.
+      ShutOut(task, *session);
+    } else if (!ended() && !needed_no_more) {
       Fail(absl::StrCat(
           Describe(task), " left before the end: ",
           request.error().empty() ? "it gave no reason" : request.error()));
     }
   }
-  (*session)->told = true;
   proto::LeaveResponse response;
   *response.mutable_state() = state_;
   reply(std::move(response));
@@ -898,17 +1006,7 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
                                ? std::max(step_opened_, *training_begun_)
                                : begun_;
   if (now - since > kLate) status.set_waiting_for(WaitingFor());
-  status.set_examples(examples_);
-  *status.mutable_pushes() = pushes_;
-  StepLoss window;
-  for (const StepLoss& step : recent_) {
-    window.examples += step.examples;
-    window.loss_sum += step.loss_sum;
-  }
-  if (window.examples > 0) {
-    status.set_train_loss(window.loss_sum /
-                          static_cast<double>(window.examples));
-  }
+  progress_.AddTo(&status);
   if (training_begun_.has_value()) {
     status.set_training_seconds(
         absl::ToDoubleSeconds(last_commit_ - *training_begun_));

@@ -330,6 +330,35 @@ TEST_F(CoordinatorTest, AWorkerThatStaysAfterTheEndIsNotWaitedForForever) {
   EXPECT_TRUE(coordinator_->finished());
 }
 
+// A short job can be done before its last worker has started, who is to hear of
+// it from this coordinator.
+TEST_F(CoordinatorTest, AWorkerThatHasNotJoinedIsWaitedForWhileItMay) {
+  for (const bool it_comes : {true, false}) {
+    SCOPED_TRACE(it_comes);
+    Make(1, 2);
+    Join(Worker(0));
+    Declare(WithMode(1, 2, /*total_steps=*/1));
+    PuppetLinks::AnswerAll(links_->creates);
+    Offer(Worker(0), 0, 0, 1);
+    AckCommits();
+    ASSERT_EQ(state().phase(), proto::DONE);
+    Leave(Worker(0));
+    Pass(absl::Seconds(60), {});
+    EXPECT_THAT(links_->ends, IsEmpty());
+    EXPECT_EQ(Status().waiting_for(),
+              "the leave of /job:worker/task:1 (not joined)");
+    if (it_comes) {
+      Join(Worker(1));
+      EXPECT_EQ(Renew(Worker(1))->state().phase(), proto::DONE);
+      Leave(Worker(1));
+    } else {
+      // As long as it may take to start.
+      Pass(absl::Milliseconds(250), {});
+    }
+    EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0));
+  }
+}
+
 // The first Register of a process comes once more when the process has left.
 TEST_F(CoordinatorTest, ALateRegisterRevivesNobody) {
   TrainToTheEnd();

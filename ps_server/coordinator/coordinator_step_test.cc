@@ -134,6 +134,7 @@ TEST_F(CoordinatorTest, AnOfferThatIsRepeatedIsOneOffer) {
   Offer(Worker(1), 0, 1, 1);
   EXPECT_EQ(second->verdict(), proto::ACCEPTED);
   EXPECT_EQ(S(Commit()), "0:worker0#1*0.75 1:worker1#1*0.25");
+  AckCommits();
   EXPECT_EQ(Status().pushes().accepted(), 2u);
 }
 
@@ -277,6 +278,7 @@ TEST_F(CoordinatorTest, BackupReplicas) {
   EXPECT_EQ(one->verdict(), proto::ACCEPTED);
   EXPECT_EQ(next->verdict(), proto::ACCEPTED);
   EXPECT_EQ(S(Commit()), "1:worker1#2*0.5 2:worker2#2*0.5");
+  AckCommits();
   EXPECT_EQ(Status().pushes().accepted(), 4u);
   EXPECT_EQ(Status().pushes().stale(), 2u);
 }
@@ -361,26 +363,6 @@ TEST_F(CoordinatorTest, TheOffersAboveAckedThroughAreBounded) {
 TEST_F(CoordinatorTest, AnswersMayCallBack) {
   // Shards that answer inside the call, and workers that offer the next step
   // inside the verdict: the whole job in one call.
-  class QuickLinks : public ShardLinks {
-   public:
-    void SetAddress(uint32_t, const std::string&) override {}
-    void Create(uint32_t, const proto::CreateRequest&,
-                Reply<proto::CreateResponse> reply) override {
-      reply(proto::CreateResponse());
-    }
-    void Commit(uint32_t ps, const proto::CommitRequest& request,
-                Reply<proto::CommitResponse> reply) override {
-      commits.push_back(absl::StrCat(request.step(), "@", ps));
-      reply(proto::CommitResponse());
-    }
-    void End(uint32_t ps, const proto::EndRequest&,
-             Reply<proto::EndResponse> reply) override {
-      ends.push_back(ps);
-      reply(proto::EndResponse());
-    }
-    std::vector<std::string> commits;
-    std::vector<uint32_t> ends;
-  };
   Make();
   QuickLinks links;
   coordinator_ = std::make_unique<Coordinator>(options_, &clock_, &links);
@@ -405,10 +387,11 @@ TEST_F(CoordinatorTest, AnswersMayCallBack) {
   EXPECT_THAT(verdicts, testing::UnorderedElementsAre(
                             "0:0:ACCEPTED", "0:1:ACCEPTED", "1:0:ACCEPTED",
                             "1:1:ACCEPTED", "2:0:ACCEPTED", "2:1:ACCEPTED"));
-  EXPECT_THAT(links.commits,
-              ElementsAre("0@0", "0@1", "1@0", "1@1", "2@0", "2@1"));
+  EXPECT_THAT(links.told,
+              ElementsAre("create@0", "create@1", "commit 0@0", "commit 0@1",
+                          "commit 1@0", "commit 1@1", "commit 2@0",
+                          "commit 2@1", "end@0", "end@1"));
   EXPECT_EQ(state().phase(), proto::DONE);
-  EXPECT_THAT(links.ends, ElementsAre(0, 1));
   EXPECT_TRUE(coordinator_->finished());
 }
 

@@ -399,13 +399,16 @@ TEST_F(CoordinatorTest, VariablesAreMadeOnceEveryPsHasJoined) {
                 ElementsAre(Pair(2, "host2:2000"), Pair(1, "host1:2000")));
 
     // Each shard is told all: what is declared, with defaults, and all places.
+    proto::Declaration declared = WithMode(1, 1);
+    declared.set_examples(proto::BY_STEP);
+    declared.set_num_workers(1);
     for (const auto& sent : links_->creates) {
       const proto::CreateRequest& create = sent.request;
       EXPECT_EQ(create.sender().task().job(), kPsJob);
       EXPECT_EQ(create.sender().task().index(), 0u);
       EXPECT_EQ(create.sender().generation(), 1u);
       EXPECT_EQ(create.declaration().SerializeAsString(),
-                WithMode(1, 1).SerializeAsString());
+                declared.SerializeAsString());
       ASSERT_THAT(create.slices(), SizeIs(2));
       EXPECT_EQ(create.slices(0).variable(), "w");
       EXPECT_EQ(create.slices(0).begin(), 0u);
@@ -427,7 +430,7 @@ TEST_F(CoordinatorTest, VariablesAreMadeOnceEveryPsHasJoined) {
     EXPECT_TRUE(placement->ready());
     EXPECT_EQ(placement->generation(), 1u);
     EXPECT_EQ(placement->declaration().SerializeAsString(),
-              WithMode(1, 1).SerializeAsString());
+              declared.SerializeAsString());
     ASSERT_THAT(placement->slices(), SizeIs(2));
     EXPECT_EQ(placement->slices(1).ps(), 1u);
     EXPECT_THAT(placement->ps_addresses(),
@@ -474,6 +477,43 @@ TEST_F(CoordinatorTest, AShardThatRefusesItsVariablesEndsTheJob) {
               AllOf(HasSubstr("/job:ps/task:1"), HasSubstr("no room")));
   PuppetLinks::Answer(links_->creates, 0);
   EXPECT_EQ(state().phase(), proto::FAILED);
+}
+
+// "w" [2,3] on ps 0 and "b" [3] on ps 1, with SGD: the values, the next version
+// and one that is read, and a push of each of the two workers, so 5 times 24
+// and 5 times 12 bytes (memory_plan.h).
+TEST_F(CoordinatorTest, AJobThatCannotFitIsRefusedByName) {
+  const struct {
+    int64_t of_ps0;
+    uint64_t of_ps1;
+    std::string text;  // empty: it fits
+  } kCases[] = {
+      {0, 0, ""},
+      {120, 60, ""},
+      {119, 60, "/job:ps/task:0 may take 119 bytes"},
+      {120, 59, "/job:ps/task:1 may take 59 bytes"},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(testing::Message() << c.of_ps0 << ", " << c.of_ps1);
+    Make();
+    options_.memory_limit_bytes = c.of_ps0;
+    coordinator_ =
+        std::make_unique<Coordinator>(options_, &clock_, links_.get());
+    Join(Worker(0));
+    ASSERT_TRUE(Declare().status().ok());
+    EXPECT_EQ(state().phase(), proto::STARTING) << "ps 1 may have more";
+    proto::RegisterRequest ps1 = RegisterOf(Ps(1));
+    ps1.set_memory_limit_bytes(c.of_ps1);
+    ASSERT_TRUE(Ask(&Coordinator::Register, ps1).status().ok());
+    if (c.text.empty()) {
+      EXPECT_EQ(state().phase(), proto::STARTING) << state().reason();
+      EXPECT_THAT(links_->creates, SizeIs(2));
+    } else {
+      EXPECT_EQ(state().phase(), proto::FAILED);
+      EXPECT_THAT(state().reason(), HasSubstr(c.text));
+      EXPECT_THAT(links_->creates, IsEmpty());
+    }
+  }
 }
 
 TEST_F(CoordinatorTest, GetPlacementWaitsAndTellsForWhat) {
@@ -568,8 +608,10 @@ TEST_F(CoordinatorTest, StatusCountsCommittedStepsAndTheirExamples) {
   offer(1, 0, 30, 2);
   EXPECT_EQ(Status().examples(), 0u) << "not committed yet";
   EXPECT_EQ(Status().train_loss(), 0);
-  EXPECT_EQ(Status().pushes().accepted(), 2u) << "decided all the same";
+  EXPECT_EQ(Status().pushes().accepted(), 0u);
+  EXPECT_THAT(Status().workers(), IsEmpty());
   AckCommits();
+  EXPECT_EQ(Status().pushes().accepted(), 2u);
   EXPECT_EQ(Status().global_step(), 1u);
   EXPECT_EQ(Status().total_steps(), 10u);
   EXPECT_EQ(Status().examples(), 40u);

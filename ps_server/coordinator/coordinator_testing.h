@@ -61,6 +61,14 @@ class PuppetLinks : public ShardLinks {
               Reply<proto::CommitResponse> reply) override {
     commits.push_back({ps, request, std::move(reply)});
   }
+  void Fence(uint32_t ps, const proto::FenceRequest& request,
+             Reply<proto::FenceResponse> reply) override {
+    fences.push_back({ps, request, std::move(reply)});
+  }
+  void Resolve(uint32_t ps, const proto::ResolveRequest& request,
+               Reply<proto::ResolveResponse> reply) override {
+    resolves.push_back({ps, request, std::move(reply)});
+  }
   void End(uint32_t ps, const proto::EndRequest& request,
            Reply<proto::EndResponse> reply) override {
     ends.push_back({ps, request, std::move(reply)});
@@ -69,12 +77,13 @@ class PuppetLinks : public ShardLinks {
   // Answers the oldest message to `ps`, and takes it away.
   template <typename Request, typename Response>
   static void Answer(Messages<Request, Response>& messages, uint32_t ps,
-                     const absl::Status& status = absl::OkStatus()) {
+                     const absl::Status& status = absl::OkStatus(),
+                     const Response& response = Response()) {
     for (auto it = messages.begin(); it != messages.end(); ++it) {
       if (it->ps != ps) continue;
       Reply<Response> reply = std::move(it->reply);
       messages.erase(it);
-      if (status.ok()) return reply(Response());
+      if (status.ok()) return reply(response);
       return reply(status);
     }
     ADD_FAILURE() << "nothing was sent to ps " << ps;
@@ -95,7 +104,43 @@ class PuppetLinks : public ShardLinks {
   std::vector<std::pair<uint32_t, std::string>> addresses;
   Messages<proto::CreateRequest, proto::CreateResponse> creates;
   Messages<proto::CommitRequest, proto::CommitResponse> commits;
+  Messages<proto::FenceRequest, proto::FenceResponse> fences;
+  Messages<proto::ResolveRequest, proto::ResolveResponse> resolves;
   Messages<proto::EndRequest, proto::EndResponse> ends;
+};
+
+// Shards that answer inside the call.
+class QuickLinks : public ShardLinks {
+ public:
+  void SetAddress(uint32_t ps, const std::string& address) override {}
+  void Create(uint32_t ps, const proto::CreateRequest& request,
+              Reply<proto::CreateResponse> reply) override {
+    told.push_back(absl::StrCat("create@", ps));
+    reply(proto::CreateResponse());
+  }
+  void Commit(uint32_t ps, const proto::CommitRequest& request,
+              Reply<proto::CommitResponse> reply) override {
+    told.push_back(absl::StrCat("commit ", request.step(), "@", ps));
+    reply(proto::CommitResponse());
+  }
+  void Fence(uint32_t ps, const proto::FenceRequest& request,
+             Reply<proto::FenceResponse> reply) override {
+    told.push_back(absl::StrCat("fence@", ps));
+    reply(proto::FenceResponse());
+  }
+  void Resolve(uint32_t ps, const proto::ResolveRequest& request,
+               Reply<proto::ResolveResponse> reply) override {
+    told.push_back(absl::StrCat("resolve@", ps));
+    reply(proto::ResolveResponse());
+  }
+  void End(uint32_t ps, const proto::EndRequest& request,
+           Reply<proto::EndResponse> reply) override {
+    told.push_back(absl::StrCat("end@", ps));
+    reply(proto::EndResponse());
+  }
+
+  // What was told to whom, in order.
+  std::vector<std::string> told;
 };
 
 // Seats, workers and weights of a Commit, as "0:worker0#3*0.25 ...".
@@ -137,6 +182,43 @@ inline proto::Declaration WithMode(uint32_t n, uint32_t m,
   mode.set_replicas_to_aggregate(n);
   mode.set_total_num_replicas(m);
   return declaration;
+}
+
+// Of `tickets` tickets, at most `depth` + 1 to a worker.
+inline proto::Declaration Asynchronous(uint64_t tickets, uint32_t depth = 1) {
+  proto::Declaration declaration = MakeDeclaration(tickets);
+  declaration.mutable_consistency()->mutable_asynchronous()->set_pipeline_depth(
+      depth);
+  return declaration;
+}
+
+// Whose workers never get more than `bound` pushes ahead of the slowest.
+inline proto::Declaration Bounded(uint32_t bound, uint64_t tickets = 100,
+                                  uint32_t depth = 1) {
+  proto::Declaration declaration = Asynchronous(tickets, depth);
+  declaration.mutable_consistency()
+      ->mutable_asynchronous()
+      ->set_staleness_bound(bound);
+  return declaration;
+}
+
+// Synchronous, with examples by ticket.
+inline proto::Declaration ByTicket(uint32_t n, uint32_t m, uint64_t tickets) {
+  proto::Declaration declaration = WithMode(n, m, (tickets + n - 1) / n);
+  declaration.set_examples(proto::BY_TICKET);
+  declaration.set_total_tickets(tickets);
+  return declaration;
+}
+
+// A push that was applied by every shard.
+inline proto::SpentTicket Spent(uint64_t sequence, uint64_t examples = 10,
+                                double loss = 1, uint64_t staleness = 0) {
+  proto::SpentTicket spent;
+  spent.set_sequence(sequence);
+  spent.set_examples(examples);
+  spent.set_loss(loss);
+  spent.set_staleness(staleness);
+  return spent;
 }
 
 class CoordinatorTest : public ::testing::Test {
@@ -254,6 +336,42 @@ class CoordinatorTest : public ::testing::Test {
                                           uint64_t examples = 10) {
     return Contribute(OfferOf(task, step, seat, sequence, examples));
   }
+
+  // Asks for the ticket of a push, and tells which of those before are spent.
+  proto::TakeTicketRequest TakeOf(
+      const TaskId& task, uint64_t sequence,
+      const std::vector<proto::SpentTicket>& spent = {}) {
+    proto::TakeTicketRequest request;
+    *request.mutable_sender() = SenderOf(task);
+    request.set_sequence(sequence);
+    for (const proto::SpentTicket& s : spent) *request.add_spent() = s;
+    request.set_wait_ms(1000);
+    return request;
+  }
+  Answer<proto::TakeTicketResponse> Take(
+      const proto::TakeTicketRequest& request) {
+    return Ask(&Coordinator::TakeTicket, request);
+  }
+  Answer<proto::TakeTicketResponse> Take(
+      const TaskId& task, uint64_t sequence,
+      const std::vector<proto::SpentTicket>& spent = {}) {
+    return Take(TakeOf(task, sequence, spent));
+  }
+  // Tells that push `sequence` of the task is applied.
+  Answer<proto::TakeTicketResponse> Book(const TaskId& task,
+                                         uint64_t sequence) {
+    return Take(task, 0, {Spent(sequence)});
+  }
+  // The index of the ticket that came.
+  static uint64_t Index(const Answer<proto::TakeTicketResponse>& answer) {
+    EXPECT_TRUE(answer->has_ticket());
+    return answer->ticket().index();
+  }
+  // Whether an answer came that brings no ticket.
+  static bool Empty(const Answer<proto::TakeTicketResponse>& answer) {
+    return answer.came() && answer.status().ok() && !answer->has_ticket();
+  }
+
   // Workers 0 and 1 fill the two seats of `step`, each with push step + 1.
   void OfferBoth(uint64_t step) {
     Offer(Worker(0), step, 0, step + 1);

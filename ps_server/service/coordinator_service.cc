@@ -41,6 +41,10 @@ class CoordinatorService final : public proto::Coordinator::CallbackService {
                       proto::ContributeResponse* response) override {
     return Call(&Coordinator::Contribute, request, response);
   }
+  Reactor* TakeTicket(Context*, const proto::TakeTicketRequest* request,
+                      proto::TakeTicketResponse* response) override {
+    return Call(&Coordinator::TakeTicket, request, response);
+  }
   Reactor* ReportEvaluation(
       Context*, const proto::ReportEvaluationRequest* request,
       proto::ReportEvaluationResponse* response) override {
@@ -89,6 +93,10 @@ class NoCoordinatorService final : public proto::Coordinator::CallbackService {
   }
   Reactor* Contribute(Context* context, const proto::ContributeRequest*,
                       proto::ContributeResponse*) override {
+    return Refuse(context);
+  }
+  Reactor* TakeTicket(Context* context, const proto::TakeTicketRequest*,
+                      proto::TakeTicketResponse*) override {
     return Refuse(context);
   }
   Reactor* ReportEvaluation(Context* context,

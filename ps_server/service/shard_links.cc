@@ -67,6 +67,16 @@ class GrpcShardLinks final : public ShardLinks {
     Call(ps, "Commit", &Shard::Commit, &AsyncStub::Commit, request,
          std::move(reply));
   }
+  void Fence(uint32_t ps, const proto::FenceRequest& request,
+             Reply<proto::FenceResponse> reply) override {
+    Call(ps, "Fence", &Shard::Fence, &AsyncStub::Fence, request,
+         std::move(reply));
+  }
+  void Resolve(uint32_t ps, const proto::ResolveRequest& request,
+               Reply<proto::ResolveResponse> reply) override {
+    Call(ps, "Resolve", &Shard::Resolve, &AsyncStub::Resolve, request,
+         std::move(reply));
+  }
   void End(uint32_t ps, const proto::EndRequest& request,
            Reply<proto::EndResponse> reply) override {
     Call(ps, "End", &Shard::End, &AsyncStub::End, request, std::move(reply));

@@ -111,6 +111,10 @@ class ShardService final : public proto::Shard::CallbackService {
     return call;
   }
 
+  Reactor* Apply(Context*, const proto::ApplyRequest* request,
+                 proto::ApplyResponse* response) override {
+    return Call(&Shard::Apply, request, response);
+  }
   Reactor* Pin(Context*, const proto::PinRequest* request,
                proto::PinResponse* response) override {
     return Call(&Shard::Pin, request, response);
@@ -126,6 +130,14 @@ class ShardService final : public proto::Shard::CallbackService {
   Reactor* Commit(Context*, const proto::CommitRequest* request,
                   proto::CommitResponse* response) override {
     return Call(&Shard::Commit, request, response);
+  }
+  Reactor* Fence(Context*, const proto::FenceRequest* request,
+                 proto::FenceResponse* response) override {
+    return Call(&Shard::Fence, request, response);
+  }
+  Reactor* Resolve(Context*, const proto::ResolveRequest* request,
+                   proto::ResolveResponse* response) override {
+    return Call(&Shard::Resolve, request, response);
   }
   Reactor* End(Context*, const proto::EndRequest* request,
                proto::EndResponse* response) override {

@@ -11,17 +11,38 @@ void Ledger::AckThrough(const WorkerLife& from, PushSequence sequence) {
   if (sequence == PushSequence(0)) return;
   Life& life = lives_[from];
   life.acked_through = std::max(life.acked_through, sequence);
-  life.verdicts.erase(life.verdicts.begin(),
-                      life.verdicts.upper_bound(life.acked_through));
+  life.decisions.erase(life.decisions.begin(),
+                       life.decisions.upper_bound(life.acked_through));
 }
 
 std::optional<proto::Verdict> Ledger::Find(const PushId& push) const {
   const auto life = lives_.find(push.from);
   if (life == lives_.end()) return std::nullopt;
   if (push.sequence <= life->second.acked_through) return proto::STALE;
-  const auto verdict = life->second.verdicts.find(push.sequence);
-  if (verdict == life->second.verdicts.end()) return std::nullopt;
-  return verdict->second;
+  const auto found = life->second.decisions.find(push.sequence);
+  if (found == life->second.decisions.end()) return std::nullopt;
+  return found->second.verdict;
+}
+
+const Decision* Ledger::FindDecision(const PushId& push) const {
+  const std::map<PushSequence, Decision>& kept = Kept(push.from);
+  const auto found = kept.find(push.sequence);
+  return found == kept.end() ? nullptr : &found->second;
+}
+
+PushSequence Ledger::DecidedThrough(const WorkerLife& from) const {
+  const auto life = lives_.find(from);
+  if (life == lives_.end()) return PushSequence(0);
+  // What is kept lies above the mark.
+  return life->second.decisions.empty() ? life->second.acked_through
+                                        : life->second.decisions.rbegin()->first;
+}
+
+const std::map<PushSequence, Decision>& Ledger::Kept(
+    const WorkerLife& from) const {
+  static const auto* const kNone = new std::map<PushSequence, Decision>;
+  const auto life = lives_.find(from);
+  return life == lives_.end() ? *kNone : life->second.decisions;
 }
 
 absl::Status Ledger::CheckInWindow(const PushId& push) const {
@@ -39,16 +60,16 @@ absl::Status Ledger::CheckInWindow(const PushId& push) const {
 
 size_t Ledger::size() const {
   size_t size = 0;
-  for (const auto& [from, life] : lives_) size += life.verdicts.size();
+  for (const auto& [from, life] : lives_) size += life.decisions.size();
   return size;
 }
 
-void Ledger::Record(const PushId& push, proto::Verdict verdict) {
+void Ledger::Record(const PushId& push, const Decision& decision) {
   Life& life = lives_[push.from];
   if (push.sequence > life.acked_through) {
-    life.verdicts.emplace(push.sequence, verdict);
-    if (life.verdicts.size() > kMaxUnacknowledgedPushes) {
-      AckThrough(push.from, life.verdicts.begin()->first);
+    life.decisions.emplace(push.sequence, decision);
+    if (life.decisions.size() > kMaxUnacknowledgedPushes) {
+      AckThrough(push.from, life.decisions.begin()->first);
     }
   }
 }

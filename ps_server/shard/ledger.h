@@ -2,6 +2,7 @@
 #define HOLDFAST_PS_SERVER_SHARD_LEDGER_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
 
@@ -11,6 +12,16 @@
 #include "ps_server/shard/push_id.h"
 
 namespace holdfast {
+
+// What became of a push, and how.
+struct Decision {
+  proto::Verdict verdict = proto::VERDICT_UNSPECIFIED;
+  // Asynchronous pushes that were applied: as in proto::ApplyRequest and
+  // proto::ApplyResponse.
+  float clip_factor = 1;
+  uint64_t examples = 0;
+  uint64_t staleness = 0;
+};
 
 // What became of the pushes that a shard has decided: so that a push sent
 // again, however late, gets its first verdict.
@@ -30,14 +41,30 @@ class Ledger {
   // worker had its verdict long ago.
   std::optional<proto::Verdict> Find(const PushId& push) const;
 
+  // The same with the rest of the decision; null also for a forgotten push.
+  const Decision* FindDecision(const PushId& push) const;
+
+  // The highest sequence of `from` that is decided; those of asynchronous jobs are
+  // decided in order, so that the next one follows it.
+  PushSequence DecidedThrough(const WorkerLife& from) const;
+
+  // The decisions of `from` that are kept.
+  const std::map<PushSequence, Decision>& Kept(const WorkerLife& from) const;
+
   // Errors: RESOURCE_EXHAUSTED when `push` is too far above the worker's mark
   // for its verdict to be kept.
   absl::Status CheckInWindow(const PushId& push) const;
 
-  // Notes the verdict of `push`, unless one stands. Where its worker has
+  // Notes the decision on `push`, unless one stands. Where its worker has
   // acknowledged nothing for a whole window, as one whose pushes are all of
   // weight 0 and reach no shard, the oldest is forgotten.
-  void Record(const PushId& push, proto::Verdict verdict);
+  void Record(const PushId& push, const Decision& decision);
+  void Record(const PushId& push, proto::Verdict verdict) {
+    Record(push, Decision{verdict});
+  }
+
+  // Forgets a life of which nothing more is to be asked, its mark too.
+  void Forget(const WorkerLife& from) { lives_.erase(from); }
 
   // Verdicts that are kept.
   size_t size() const;
@@ -45,7 +72,7 @@ class Ledger {
  private:
   struct Life {
     PushSequence acked_through;
-    std::map<PushSequence, proto::Verdict> verdicts;
+    std::map<PushSequence, Decision> decisions;
   };
 
   std::map<WorkerLife, Life> lives_;

@@ -92,6 +92,57 @@ TEST(LedgerTest, TheWindowIsBounded) {
                    .ok());
 }
 
+TEST(LedgerTest, DecisionsKeepWhatTheyWereMadeOf) {
+  Ledger ledger;
+  EXPECT_EQ(ledger.FindDecision(Push(1)), nullptr);
+  EXPECT_TRUE(ledger.Kept(kLife).empty());
+  ledger.Record(Push(1), {proto::ACCEPTED, 0.5f, 30, 7});
+  ledger.Record(Push(1), {proto::STALE, 1, 1, 1});
+  ledger.Record(Push(2), proto::ACCEPTED);
+  const Decision* const decision = ledger.FindDecision(Push(1));
+  ASSERT_NE(decision, nullptr);
+  EXPECT_EQ(decision->verdict, proto::ACCEPTED) << "the first stands";
+  EXPECT_EQ(decision->clip_factor, 0.5f);
+  EXPECT_EQ(decision->examples, 30u);
+  EXPECT_EQ(decision->staleness, 7u);
+  EXPECT_EQ(ledger.Kept(kLife).size(), 2u);
+  EXPECT_EQ(ledger.Kept(kLife).at(PushSequence(1)).examples, 30u);
+
+  ledger.AckThrough(kLife, PushSequence(1));
+  EXPECT_EQ(ledger.FindDecision(Push(1)), nullptr) << "forgotten";
+  EXPECT_EQ(ledger.Kept(kLife).count(PushSequence(1)), 0u);
+  EXPECT_EQ(ledger.Kept(kLife).count(PushSequence(2)), 1u);
+  EXPECT_TRUE(ledger.Kept({kLife.worker, Incarnation(3)}).empty());
+}
+
+TEST(LedgerTest, DecidedThroughIsTheHighestDecision) {
+  Ledger ledger;
+  EXPECT_EQ(ledger.DecidedThrough(kLife), PushSequence(0));
+  ledger.Record(Push(1), proto::ACCEPTED);
+  ledger.Record(Push(2), proto::ACCEPTED);
+  EXPECT_EQ(ledger.DecidedThrough(kLife), PushSequence(2));
+  ledger.AckThrough(kLife, PushSequence(1));
+  EXPECT_EQ(ledger.DecidedThrough(kLife), PushSequence(2));
+  ledger.AckThrough(kLife, PushSequence(2));
+  EXPECT_EQ(ledger.DecidedThrough(kLife), PushSequence(2))
+      << "though forgotten";
+  EXPECT_EQ(ledger.DecidedThrough({kLife.worker, Incarnation(3)}),
+            PushSequence(0));
+}
+
+TEST(LedgerTest, ALifeThatIsForgottenLeavesNothing) {
+  Ledger ledger;
+  const WorkerLife other = {kLife.worker, Incarnation(3)};
+  ledger.Record(Push(2), proto::ACCEPTED);
+  ledger.AckThrough(kLife, PushSequence(1));
+  ledger.Record(Push(1, other), proto::ACCEPTED);
+  ledger.Forget(kLife);
+  EXPECT_EQ(ledger.Find(Push(1)), std::nullopt);
+  EXPECT_EQ(ledger.Find(Push(2)), std::nullopt);
+  EXPECT_EQ(ledger.size(), 1u);
+  EXPECT_EQ(ledger.Find(Push(1, other)), proto::ACCEPTED);
+}
+
 // As of a worker all of whose pushes are of weight 0, and reach no shard.
 TEST(LedgerTest, KeepsNoMoreVerdictsThanTheWindowHas) {
   Ledger ledger;

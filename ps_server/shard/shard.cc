@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,20 +11,15 @@
 #include "common/task_id.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "ps_server/request.h"
-#include "ps_server/shard/apply_step.h"
 
 namespace holdfast {
 namespace {
 
 constexpr size_t kBytesPerElement = sizeof(float);
-// Versions held at one time by Pin. Each costs at most a copy of the shard.
-constexpr size_t kMaxPins = 64;
-// Beyond it a pull is answered at once, and may be asked again.
-constexpr size_t kMaxParkedPulls = 65536;
-
-WorkerLife LifeOf(const proto::Sender& sender) {
-  return {ToTaskId(sender.task()), Incarnation(sender.incarnation())};
-}
+// Held at one time, of however few versions.
+constexpr size_t kMaxPins = 1024;
+// Beyond it a call is answered at once, and may be asked again.
+constexpr size_t kMaxParked = 65536;
 
 }  // namespace
 
@@ -90,11 +86,15 @@ void Shard::Create(const proto::CreateRequest& request,
                        " holds the variables of another declaration")));
     }
   } else {
+    const absl::StatusOr<MemoryPlan> memory =
+        PlanMemory(request.declaration(), placement, options_.index,
+                   options_.memory_limit_bytes);
+    if (!memory.ok()) return reply(memory.status());
     std::vector<std::unique_ptr<Optimizer>> optimizers;
-    std::vector<size_t> slots_by_optimizer;
+    std::vector<std::vector<float>> slots_by_optimizer;
     for (const proto::Optimizer& config : request.declaration().optimizers()) {
       optimizers.push_back(MakeOptimizer(config));
-      slots_by_optimizer.push_back(optimizers.back()->num_slots());
+      slots_by_optimizer.push_back(optimizers.back()->initial_slots());
     }
     absl::StatusOr<std::unique_ptr<DenseStore>> store = DenseStore::Create(
         request.declaration(), placement, options_.index, slots_by_optimizer);
@@ -103,14 +103,12 @@ void Shard::Create(const proto::CreateRequest& request,
     optimizers_ = std::move(optimizers);
     declaration_ = request.declaration();
     placement_ = std::move(placement);
-    const proto::Consistency::Synchronous& mode =
-        declaration_.consistency().synchronous();
-    const uint32_t replicas = std::max(1u, mode.total_num_replicas());
-    const uint32_t seats_per_worker =
-        std::max(1u, mode.replicas_to_aggregate() / replicas);
-    // Twice what a step has seats for: a worker may abandon a push and begin
-    // another in its place.
-    staged_.Configure(&store_->slices(), 2 * size_t{seats_per_worker});
+    memory_ = *memory;
+    StagedPushes::Options staging;
+    staging.reserved_per_worker = memory_.reserved_per_worker;
+    staging.max_per_worker = memory_.max_pushes_per_worker;
+    staging.max_extra = memory_.extra_pushes;
+    staged_.Configure(&store_->slices(), staging);
     state_.set_phase(proto::TRAINING);
   }
   proto::CreateResponse response;
@@ -161,7 +159,7 @@ absl::StatusOr<GradientPiece> Shard::Fit(TensorPiece piece) const {
 }
 
 absl::StatusOr<StagedPart> Shard::Fit(PushPart part) const {
-  StagedPart staged{{LifeOf(part.sender), part.sequence},
+  StagedPart staged{{ToWorkerLife(part.sender), part.sequence},
                     part.step,
                     part.part,
                     part.num_parts,
@@ -178,36 +176,55 @@ absl::StatusOr<StagedPart> Shard::Fit(PushPart part) const {
   return staged;
 }
 
+absl::Status Shard::CheckMayPush(const WorkerLife& from) const {
+  const bool is_worker = from.worker.job == kWorkerJob &&
+                         from.worker.index < declaration_.num_workers();
+  if (!is_worker && from.worker != TaskId{kChiefJob, 0}) {
+    return absl::InvalidArgumentError("only a worker of the cluster may push");
+  }
+  if (from.incarnation == Incarnation(0)) {
+    return absl::InvalidArgumentError("incarnation 0 may not push");
+  }
+  return absl::OkStatus();
+}
+
+bool Shard::IsFenced(const WorkerLife& from) const {
+  const auto fenced = fenced_.find(from.worker);
+  return fenced != fenced_.end() && from.incarnation <= fenced->second.through;
+}
+
+// What a worker has places of its own for: the pushes of the open step or,
+// where pushes are applied in order, the next one.
+bool Shard::IsReserved(const PushId& push) const {
+  return !asynchronous() ||
+         push.sequence == ledger_.DecidedThrough(push.from).next();
+}
+
 void Shard::Push(PushPart part, Reply<proto::PushResponse> reply) {
   if (part.sender.generation() != options_.generation.value()) {
     return reply(PushAnswer(proto::ABORTED));
   }
   if (ended()) return reply(absl::AbortedError(EndedText()));
   if (absl::Status status = CheckReady(); !status.ok()) return reply(status);
-  const PushId id{LifeOf(part.sender), part.sequence};
+  const PushId id{ToWorkerLife(part.sender), part.sequence};
   const auto refuse = [&](const absl::Status& status) {
     reply(absl::Status(status.code(),
                        absl::StrCat(status.message(), " (pushed by ",
                                     id.from.worker.ToString(), ")")));
   };
-  const TaskId& worker = id.from.worker;
-  const uint32_t num_workers =
-      declaration_.consistency().synchronous().total_num_replicas();
-  if (!(worker.job == kWorkerJob && worker.index < num_workers) &&
-      worker != TaskId{kChiefJob, 0}) {
-    return refuse(absl::InvalidArgumentError(
-        absl::StrCat("only a worker of the cluster may push")));
+  if (absl::Status status = CheckMayPush(id.from); !status.ok()) {
+    return refuse(status);
   }
-  if (part.sender.incarnation() == 0) {
-    return refuse(absl::InvalidArgumentError("incarnation 0 may not push"));
-  }
+  if (IsFenced(id.from)) return reply(PushAnswer(proto::FENCED));
   ledger_.AckThrough(
       id.from,
       std::min(part.acked_through, PushSequence(part.sequence.value() - 1)));
   if (const std::optional<proto::Verdict> verdict = ledger_.Find(id)) {
     return reply(PushAnswer(*verdict));
   }
-  if (part.step < version()) return reply(PushAnswer(proto::STALE));
+  if (part.step < version() && !asynchronous()) {
+    return reply(PushAnswer(proto::STALE));
+  }
   if (part.step > version()) {
     return refuse(absl::FailedPreconditionError(absl::StrCat(
         "gradient of step ", part.step.value(),
@@ -218,10 +235,240 @@ void Shard::Push(PushPart part, Reply<proto::PushResponse> reply) {
   }
   absl::StatusOr<StagedPart> staged = Fit(std::move(part));
   if (!staged.ok()) return refuse(staged.status());
-  if (absl::Status status = staged_.Add(*std::move(staged)); !status.ok()) {
+  if (absl::Status status = staged_.Add(*std::move(staged), IsReserved(id));
+      !status.ok()) {
     return refuse(status);
   }
   reply(PushAnswer(proto::VERDICT_UNSPECIFIED));
+}
+
+proto::ApplyResponse Shard::ApplyAnswer(proto::Verdict verdict) const {
+  proto::ApplyResponse response;
+  response.set_generation(options_.generation.value());
+  *response.mutable_state() = state_;
+  response.set_verdict(verdict);
+  response.set_version(version().value());
+  return response;
+}
+
+proto::ApplyResponse Shard::NotYetAnswer(const WorkerLife& from) const {
+  proto::ApplyResponse response = ApplyAnswer(proto::VERDICT_UNSPECIFIED);
+  response.set_waiting_for(
+      PushId{from, ledger_.DecidedThrough(from).next()}.ToString());
+  return response;
+}
+
+absl::Status Shard::CheckScalars(
+    const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars)
+    const {
+  if (scalars.size() == declaration_.optimizers_size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("scalars of ", scalars.size(), " optimizers, declared ",
+                   declaration_.optimizers_size()));
+}
+
+void Shard::Apply(const proto::ApplyRequest& request,
+                  Reply<proto::ApplyResponse> reply) {
+  ApplyOrPark(request, std::move(reply));
+  RetryApplies(ToWorkerLife(request.sender()));
+}
+
+void Shard::ApplyOrPark(const proto::ApplyRequest& request,
+                        Reply<proto::ApplyResponse> reply) {
+  if (request.sender().generation() != options_.generation.value()) {
+    return reply(ApplyAnswer(proto::ABORTED));
+  }
+  if (ended()) return reply(absl::AbortedError(EndedText()));
+  if (absl::Status status = CheckReady(); !status.ok()) return reply(status);
+  const PushId id{ToWorkerLife(request.sender()),
+                  PushSequence(request.sequence())};
+  const auto refuse = [&](const absl::Status& status) {
+    reply(absl::Status(status.code(),
+                       absl::StrCat(id.ToString(), ": ", status.message())));
+  };
+  if (!asynchronous()) {
+    return refuse(absl::FailedPreconditionError(
+        "the job is synchronous: pushes are contributed, not applied"));
+  }
+  if (absl::Status status = CheckMayPush(id.from); !status.ok()) {
+    return refuse(status);
+  }
+  if (IsFenced(id.from)) return reply(ApplyAnswer(proto::FENCED));
+  ledger_.AckThrough(id.from, std::min(PushSequence(request.acked_through()),
+                                       PushSequence(request.sequence() - 1)));
+  if (const std::optional<proto::Verdict> verdict = ledger_.Find(id)) {
+    proto::ApplyResponse response = ApplyAnswer(*verdict);
+    if (const Decision* decision = ledger_.FindDecision(id)) {
+      response.set_staleness(decision->staleness);
+    }
+    return reply(std::move(response));
+  }
+  if (absl::Status status = CheckScalars(request.scalars()); !status.ok()) {
+    return refuse(status);
+  }
+  if (absl::Status status = ledger_.CheckInWindow(id); !status.ok()) {
+    return refuse(status);
+  }
+  const PushSequence next = ledger_.DecidedThrough(id.from).next();
+  if (id.sequence > next) {
+    // Who asks again does not wait for the earlier answer any more.
+    auto earlier = parked_applies_.extract(id);
+    if (request.wait_ms() == 0 || parked_applies_.size() >= kMaxParked) {
+      reply(NotYetAnswer(id.from));
+    } else {
+      parked_applies_[id] = {request, std::move(reply),
+                             ParkedUntil(clock_->Now(), request.wait_ms())};
+    }
+    if (!earlier.empty()) earlier.mapped().reply(NotYetAnswer(id.from));
+    return;
+  }
+  const float clip_factor =
+      request.has_clip_factor() ? request.clip_factor() : 1.0f;
+  if (absl::Status status =
+          ApplyNext(id, clip_factor, request.examples(), request.scalars());
+      !status.ok()) {
+    // The worker's mistake, not ours.
+    return reply(absl::FailedPreconditionError(status.message()));
+  }
+  proto::ApplyResponse response = ApplyAnswer(proto::ACCEPTED);
+  response.set_staleness(ledger_.FindDecision(id)->staleness);
+  reply(std::move(response));
+  AnswerParked([&](const ParkedPull& pull) {
+    return version().value() >= pull.request.min_version();
+  });
+}
+
+absl::Status Shard::ApplyNext(
+    const PushId& push, float clip_factor, uint64_t examples,
+    const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars) {
+  Decision decision{proto::ACCEPTED, clip_factor, examples, 0};
+  std::vector<WeightedGradient> gradients;
+  if (clip_factor != 0) {
+    absl::StatusOr<StagedPushes::Whole> whole = staged_.Find(push);
+    if (!whole.ok()) return whole.status();
+    decision.staleness = version().value() - whole->step.value();
+    gradients.push_back({clip_factor, std::move(whole->gradient)});
+  }
+  PublishNext(gradients, scalars);
+  ledger_.Record(push, decision);
+  staged_.Drop(push);
+  staged_.Reserve({push.from, push.sequence.next()});
+  return absl::OkStatus();
+}
+
+void Shard::RetryApplies(const WorkerLife& from) {
+  for (;;) {
+    const auto lowest = parked_applies_.lower_bound({from, PushSequence(0)});
+    if (lowest == parked_applies_.end() || from < lowest->first.from) return;
+    if (!IsFenced(from) &&
+        lowest->first.sequence > ledger_.DecidedThrough(from).next()) {
+      return;
+    }
+    ParkedApply apply = std::move(lowest->second);
+    parked_applies_.erase(lowest);
+    ApplyOrPark(apply.request, std::move(apply.reply));
+  }
+}
+
+void Shard::AnswerLateApplies(absl::Time now) {
+  std::vector<ParkedApply> late;
+  for (auto it = parked_applies_.begin(); it != parked_applies_.end();) {
+    const auto next = std::next(it);
+    if (it->second.deadline <= now) {
+      late.push_back(std::move(it->second));
+      parked_applies_.erase(it);
+    }
+    it = next;
+  }
+  for (ParkedApply& apply : late) {
+    apply.reply(NotYetAnswer(ToWorkerLife(apply.request.sender())));
+  }
+}
+
+void Shard::PublishNext(
+    const std::vector<WeightedGradient>& gradients,
+    const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars) {
+  if (gradients.empty()) return store_->PublishUnchanged();
+  std::optional<float> clip_value;
+  if (declaration_.clipping().kind_case() == proto::GradientClipping::kValue) {
+    clip_value = declaration_.clipping().value();
+  }
+  ApplyStep(gradients, {scalars.begin(), scalars.end()}, optimizers_,
+            store_.get(), clip_value);
+}
+
+void Shard::Fence(const proto::FenceRequest& request,
+                  Reply<proto::FenceResponse> reply) {
+  if (absl::Status status = CheckFromCoordinator(request.sender());
+      !status.ok()) {
+    return reply(status);
+  }
+  if (ended()) return reply(absl::AbortedError(EndedText()));
+  if (absl::Status status = CheckReady(); !status.ok()) return reply(status);
+  proto::FenceResponse response;
+  response.set_generation(options_.generation.value());
+  std::vector<WorkerLife> lives;
+  for (const proto::WorkerLife& message : request.lives()) {
+    const WorkerLife life = ToWorkerLife(message);
+    Fenced& fenced = fenced_[life.worker];
+    fenced.through = std::max(fenced.through, life.incarnation);
+    for (const auto& [sequence, decision] : ledger_.Kept(life)) {
+      proto::AppliedPush& applied = *response.add_applied();
+      *applied.mutable_from() = message;
+      applied.set_sequence(sequence.value());
+      applied.set_clip_factor(decision.clip_factor);
+      applied.set_examples(decision.examples);
+      applied.set_staleness(decision.staleness);
+    }
+    lives.push_back(life);
+  }
+  reply(std::move(response));
+  for (const WorkerLife& life : lives) RetryApplies(life);
+}
+
+void Shard::Resolve(const proto::ResolveRequest& request,
+                    Reply<proto::ResolveResponse> reply) {
+  if (absl::Status status = CheckFromCoordinator(request.sender());
+      !status.ok()) {
+    return reply(status);
+  }
+  if (ended()) return reply(absl::AbortedError(EndedText()));
+  if (absl::Status status = CheckReady(); !status.ok()) return reply(status);
+  const auto resolved = [&](const WorkerLife& life) {
+    return life.incarnation <= fenced_[life.worker].resolved_through;
+  };
+  for (const proto::AppliedPush& applied : request.applied()) {
+    const PushId id{ToWorkerLife(applied.from()),
+                    PushSequence(applied.sequence())};
+    if (resolved(id.from) || ledger_.Find(id).has_value()) continue;
+    absl::Status status = CheckScalars(applied.scalars());
+    if (status.ok() && id.sequence != ledger_.DecidedThrough(id.from).next()) {
+      status = absl::InternalError("it is not the next in its order");
+    }
+    if (status.ok()) {
+      status = ApplyNext(id, applied.clip_factor(), applied.examples(),
+                         applied.scalars());
+    }
+    if (!status.ok()) {
+      return reply(absl::InternalError(absl::StrCat(
+          "resolution of ", id.ToString(), " at /job:ps/task:", options_.index,
+          ": ", status.message())));
+    }
+  }
+  for (const proto::WorkerLife& message : request.lives()) {
+    const WorkerLife life = ToWorkerLife(message);
+    if (resolved(life)) continue;
+    fenced_[life.worker].resolved_through = life.incarnation;
+    staged_.DropAll(life);
+    ledger_.Forget(life);
+  }
+  proto::ResolveResponse response;
+  response.set_generation(options_.generation.value());
+  response.set_version(version().value());
+  reply(std::move(response));
+  AnswerParked([&](const ParkedPull& pull) {
+    return version().value() >= pull.request.min_version();
+  });
 }
 
 PullReply Shard::PullAnswer() const {
@@ -293,7 +540,7 @@ void Shard::Pull(const proto::PullRequest& request, Reply<PullReply> reply) {
       !test.ok()) {
     return reply(test.status());
   }
-  if (request.wait_ms() == 0 || ended() || parked_.size() >= kMaxParkedPulls) {
+  if (request.wait_ms() == 0 || ended() || parked_.size() >= kMaxParked) {
     return reply(PullAnswer());
   }
   parked_.push_back({request, std::move(reply),
@@ -334,10 +581,13 @@ void Shard::Pin(const proto::PinRequest& request,
         "version ", request.version(), " is not held at /job:ps/task:",
         options_.index, ", the newest is ", this->version().value())));
   }
-  if (pins_.size() >= kMaxPins) {
+  std::set<GlobalStep> pinned = {version->number};
+  for (const auto& [id, pin] : pins_) pinned.insert(pin.version->number);
+  if (pinned.size() > memory_.max_pinned_versions || pins_.size() >= kMaxPins) {
     return reply(absl::ResourceExhaustedError(absl::StrCat(
         pins_.size(), " pins are held at /job:ps/task:", options_.index,
-        " already")));
+        ", at most ", kMaxPins, ", of at most ", memory_.max_pinned_versions,
+        " versions")));
   }
   const uint64_t id = next_pin_++;
   pins_[id] = {version, clock_->Now() + absl::Milliseconds(request.hold_ms())};
@@ -383,10 +633,9 @@ void Shard::Commit(const proto::CommitRequest& request,
   if (step > version()) {
     return refuse(absl::StrCat("the shard is at step ", version().value()));
   }
-  if (request.scalars_size() != declaration_.optimizers_size()) {
-    return refuse(absl::StrCat("scalars of ", request.scalars_size(),
-                               " optimizers, declared ",
-                               declaration_.optimizers_size()));
+  if (asynchronous()) return refuse("the job is asynchronous");
+  if (absl::Status status = CheckScalars(request.scalars()); !status.ok()) {
+    return refuse(std::string(status.message()));
   }
 
   std::vector<WeightedGradient> gradients;
@@ -401,18 +650,13 @@ void Shard::Commit(const proto::CommitRequest& request,
     }
     accepted.push_back(id);
     if (contribution.weight() == 0) continue;
-    absl::StatusOr<std::vector<Buffer>> gradient = staged_.Find(id, step);
-    if (!gradient.ok()) return refuse(std::string(gradient.status().message()));
-    gradients.push_back({contribution.weight(), *std::move(gradient)});
+    absl::StatusOr<StagedPushes::Whole> whole = staged_.Find(id);
+    if (!whole.ok()) return refuse(std::string(whole.status().message()));
+    // Only pushes of the open step are staged.
+    gradients.push_back({contribution.weight(), std::move(whole->gradient)});
   }
 
-  if (gradients.empty()) {
-    store_->PublishUnchanged();
-  } else {
-    const std::vector<proto::StepScalars> scalars(request.scalars().begin(),
-                                                  request.scalars().end());
-    ApplyStep(gradients, scalars, optimizers_, store_.get());
-  }
+  PublishNext(gradients, request.scalars());
   for (const PushId& id : accepted) ledger_.Record(id, proto::ACCEPTED);
   for (const PushId& id : staged_.DropThrough(step)) {
     ledger_.Record(id, proto::STALE);  // keeps ACCEPTED where it stands
@@ -434,15 +678,20 @@ void Shard::End(const proto::EndRequest& request,
     staged_.Clear();
     pins_.clear();
   }
+  auto applies = std::exchange(parked_applies_, {});
   proto::EndResponse response;
   response.set_generation(options_.generation.value());
   reply(std::move(response));
+  for (auto& [push, apply] : applies) {
+    apply.reply(absl::AbortedError(EndedText()));
+  }
   AnswerParked([](const ParkedPull&) { return true; });
 }
 
 void Shard::Tick() {
   const absl::Time now = clock_->Now();
   AnswerParked([&](const ParkedPull& pull) { return pull.deadline <= now; });
+  AnswerLateApplies(now);
   for (auto it = pins_.begin(); it != pins_.end();) {
     it = it->second.deadline <= now ? pins_.erase(it) : std::next(it);
   }

@@ -10,27 +10,61 @@
 namespace holdfast {
 
 void StagedPushes::Configure(const std::vector<StoredSlice>* slices,
-                             size_t max_pushes_per_worker) {
+                             const Options& options) {
   slices_ = slices;
-  max_pushes_per_worker_ = max_pushes_per_worker;
+  options_ = options;
 }
 
-absl::Status StagedPushes::Add(StagedPart part) {
+size_t StagedPushes::num_pushes(const TaskId& worker) const {
+  const auto held = held_by_worker_.find(worker);
+  return held == held_by_worker_.end() ? 0 : held->second.pushes;
+}
+
+size_t StagedPushes::ExtraOf(const Held& held) const {
+  return held.pushes - std::min(held.reserved, options_.reserved_per_worker);
+}
+
+absl::Status StagedPushes::CheckRoom(const PushId& push, bool reserved) const {
+  const auto found = held_by_worker_.find(push.from.worker);
+  const Held before = found == held_by_worker_.end() ? Held() : found->second;
+  const Held after{before.pushes + 1, before.reserved + (reserved ? 1 : 0)};
+  if (after.pushes > options_.max_per_worker ||
+      ExtraOf(after) > options_.max_per_worker - options_.reserved_per_worker) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(push.ToString(), ": ", before.pushes,
+                     " pushes of this worker are here undecided already"));
+  }
+  if (num_extra_ - ExtraOf(before) + ExtraOf(after) > options_.max_extra) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(push.ToString(), ": no room beside the ", pushes_.size(),
+                     " pushes that are here undecided, of ", bytes_, " bytes"));
+  }
+  return absl::OkStatus();
+}
+
+void StagedPushes::Count(const TaskId& worker, int pushes, int reserved) {
+  Held& held = held_by_worker_[worker];
+  num_extra_ -= ExtraOf(held);
+  held.pushes += pushes;
+  held.reserved += reserved;
+  num_extra_ += ExtraOf(held);
+  if (held.pushes == 0) held_by_worker_.erase(worker);
+}
+
+absl::Status StagedPushes::Add(StagedPart part, bool reserved) {
   auto it = pushes_.find(part.push);
   if (it == pushes_.end()) {
-    size_t& held = pushes_by_worker_[part.push.from.worker];
-    if (held >= max_pushes_per_worker_) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(part.push.ToString(), ": ", held,
-                       " pushes of this worker wait for their step already"));
+    if (absl::Status room = CheckRoom(part.push, reserved); !room.ok()) {
+      return room;
     }
     StagedPush fresh;
+    fresh.reserved = reserved;
     fresh.step = part.step;
     fresh.num_parts = part.num_parts;
     if (absl::Status status = CheckNoOverlap(fresh, part); !status.ok()) {
       return status;
     }
-    ++held;
+    Count(part.push.from.worker, 1, reserved ? 1 : 0);
     it = pushes_.emplace(part.push, std::move(fresh)).first;
   } else {
     if (it->second.step != part.step ||
@@ -121,19 +155,13 @@ absl::Status StagedPushes::CheckCovered(const StagedPush& push) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Buffer>> StagedPushes::Find(const PushId& id,
-                                                       GlobalStep step) const {
+absl::StatusOr<StagedPushes::Whole> StagedPushes::Find(const PushId& id) const {
   const auto it = pushes_.find(id);
   if (it == pushes_.end()) {
     return absl::InternalError(
         absl::StrCat(id.ToString(), " is not on this ps"));
   }
   const StagedPush& push = it->second;
-  if (push.step != step) {
-    return absl::InternalError(absl::StrCat(id.ToString(), " is of step ",
-                                            push.step.value(), ", not ",
-                                            step.value()));
-  }
   if (absl::Status status = CheckCovered(push); !status.ok()) {
     return absl::InternalError(
         absl::StrCat(id.ToString(), ": ", status.message()));
@@ -143,39 +171,58 @@ absl::StatusOr<std::vector<Buffer>> StagedPushes::Find(const PushId& id,
                                             push.parts.size(), " of ",
                                             push.num_parts, " parts came"));
   }
-  std::vector<Buffer> by_slice(slices_->size());
+  Whole whole;
+  whole.step = push.step;
+  whole.gradient.resize(slices_->size());
   for (const auto& [slice, pieces] : push.pieces) {
     for (const auto& [begin, piece] : pieces) {
-      by_slice[slice].Append(piece.data);
+      whole.gradient[slice].Append(piece.data);
     }
   }
-  return by_slice;
+  return whole;
+}
+
+void StagedPushes::Reserve(const PushId& push) {
+  const auto it = pushes_.find(push);
+  if (it == pushes_.end() || it->second.reserved) return;
+  it->second.reserved = true;
+  Count(push.from.worker, 0, 1);
+}
+
+void StagedPushes::Drop(const PushId& push) {
+  const auto it = pushes_.find(push);
+  if (it != pushes_.end()) Drop(it);
+}
+
+void StagedPushes::DropAll(const WorkerLife& from) {
+  auto it = pushes_.lower_bound({from, PushSequence(0)});
+  while (it != pushes_.end() && !(from < it->first.from)) it = Drop(it);
 }
 
 std::vector<PushId> StagedPushes::DropThrough(GlobalStep step) {
   std::vector<PushId> dropped;
   for (auto it = pushes_.begin(); it != pushes_.end();) {
-    const auto next = std::next(it);
     if (it->second.step <= step) {
       dropped.push_back(it->first);
-      Drop(it);
+      it = Drop(it);
+    } else {
+      ++it;
     }
-    it = next;
   }
   return dropped;
 }
 
 void StagedPushes::Clear() {
   pushes_.clear();
-  pushes_by_worker_.clear();
+  held_by_worker_.clear();
+  num_extra_ = 0;
   bytes_ = 0;
 }
 
-void StagedPushes::Drop(Pushes::iterator push) {
+StagedPushes::Pushes::iterator StagedPushes::Drop(Pushes::iterator push) {
   bytes_ -= push->second.bytes;
-  const auto held = pushes_by_worker_.find(push->first.from.worker);
-  if (--held->second == 0) pushes_by_worker_.erase(held);
-  pushes_.erase(push);
+  Count(push->first.from.worker, -1, push->second.reserved ? -1 : 0);
+  return pushes_.erase(push);
 }
 
 }  // namespace holdfast

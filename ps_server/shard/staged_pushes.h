@@ -41,38 +41,66 @@ struct StagedPart {
 // all its parts are here and cover every trainable slice
 // (docs/life_of_a_step.md, step 2). Pieces keep the memory that they came in.
 //
+// Memory is given to whole pushes, before their first part. Each worker has
+// places of its own, and some more are for all. The owner says which pushes may
+// take the former, so that one that others may come to wait for can never be
+// shut out by theirs.
+//
 // Thread-compatible.
 // Invariants: bytes() is the sum over held pieces; a push holds no element
-// twice; a worker has at most max_pushes_per_worker pushes here.
+// twice; of one worker, at most Options::reserved_per_worker pushes are here in
+// its own places and at most Options::max_per_worker in all; beside those in
+// workers' own places, at most Options::max_extra.
 class StagedPushes {
  public:
-  // Before the first Add. `slices` must outlive this object. A worker may hold
-  // `max_pushes_per_worker`; each costs at most a copy of the trainable slices.
-  void Configure(const std::vector<StoredSlice>* slices,
-                 size_t max_pushes_per_worker);
+  struct Options {
+    // Of one worker. Each costs at most a copy of the trainable slices.
+    size_t max_per_worker = 1;
+    // Of those, the worker's own places: no more than the rest are for pushes
+    // that are not reserved.
+    size_t reserved_per_worker = 1;
+    // For all workers, beside their own.
+    size_t max_extra = 0;
+  };
 
-  // Keeps `part`, unless it is held already.
-  // Errors: RESOURCE_EXHAUSTED when the worker has too many pushes here;
+  // Before the first Add. `slices` must outlive this object.
+  void Configure(const std::vector<StoredSlice>* slices,
+                 const Options& options);
+
+  // Keeps `part`, unless it is held already. `reserved`, which counts for the
+  // first part of a push: it may take one of its worker's own places.
+  // Errors: RESOURCE_EXHAUSTED when there is no room for the push;
   // INVALID_ARGUMENT when the part contradicts those held (nothing of it is
   // kept), or when the last part leaves elements uncovered (the push is
   // dropped, for no further part could mend it).
-  absl::Status Add(StagedPart part);
+  absl::Status Add(StagedPart part, bool reserved);
 
-  // The gradient of `push` by slice, empty for slices that are not trainable.
-  // Errors: INTERNAL, saying what is missing, when it is not held whole, or is
-  // not of `step`.
-  absl::StatusOr<std::vector<Buffer>> Find(const PushId& push,
-                                           GlobalStep step) const;
+  // A push whose parts are all here.
+  struct Whole {
+    // On whose parameters it was computed.
+    GlobalStep step;
+    // By slice, empty for slices that are not trainable.
+    std::vector<Buffer> gradient;
+  };
+  // Errors: INTERNAL, saying what is missing, when it is not held whole.
+  absl::StatusOr<Whole> Find(const PushId& push) const;
 
+  // Lets a push that may be here take one of its worker's own places.
+  void Reserve(const PushId& push);
+
+  // Does nothing where it is not here.
+  void Drop(const PushId& push);
+  void DropAll(const WorkerLife& from);
   // Drops every push of `step` and earlier ones, and says which they were.
   std::vector<PushId> DropThrough(GlobalStep step);
-
   void Clear();
 
   int64_t bytes() const { return bytes_; }
+  size_t num_pushes(const TaskId& worker) const;
 
  private:
   struct StagedPush {
+    bool reserved = false;
     GlobalStep step;
     uint32_t num_parts = 0;
     std::set<uint32_t> parts;
@@ -82,15 +110,28 @@ class StagedPushes {
   };
   using Pushes = std::map<PushId, StagedPush>;
 
+  struct Held {
+    size_t pushes = 0;
+    // Of them, those that may take the worker's own places.
+    size_t reserved = 0;
+  };
+
+  // Of a worker's pushes, those that have no place of its own.
+  size_t ExtraOf(const Held& held) const;
+  // So many pushes of the worker come, or go.
+  void Count(const TaskId& worker, int pushes, int reserved);
   absl::Status CheckNoOverlap(const StagedPush& push,
                               const StagedPart& part) const;
   absl::Status CheckCovered(const StagedPush& push) const;
-  void Drop(Pushes::iterator push);
+  absl::Status CheckRoom(const PushId& push, bool reserved) const;
+  Pushes::iterator Drop(Pushes::iterator push);
 
   const std::vector<StoredSlice>* slices_ = nullptr;
-  size_t max_pushes_per_worker_ = 0;
+  Options options_;
   Pushes pushes_;
-  std::map<TaskId, size_t> pushes_by_worker_;
+  std::map<TaskId, Held> held_by_worker_;
+  // The sum of ExtraOf over all workers.
+  size_t num_extra_ = 0;
   int64_t bytes_ = 0;
 };
 

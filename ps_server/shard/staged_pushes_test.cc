@@ -67,7 +67,15 @@ class StagedPushesTest : public ::testing::Test {
                                             Slice("empty", 0, 0)};
   StagedPushes staged_;
 
-  StagedPushesTest() { staged_.Configure(&slices_, 2); }
+  StagedPushesTest() {
+    // Two of each worker, of which one is kept for it, and one of all without a
+    // place of its own.
+    staged_.Configure(&slices_, {2, 1, 1});
+  }
+
+  absl::Status Add(StagedPart part, bool reserved = true) {
+    return staged_.Add(std::move(part), reserved);
+  }
 
   // The three parts of a whole push.
   std::vector<StagedPart> ThreeParts(const PushId& push) const {
@@ -76,13 +84,14 @@ class StagedPushesTest : public ::testing::Test {
             Part(push, 2, 3, {Piece(1, 1, 2)})};
   }
   void ExpectWhole(const PushId& push) const {
-    const auto gradient = staged_.Find(push, GlobalStep(5));
-    ASSERT_TRUE(gradient.ok()) << gradient.status();
-    ASSERT_EQ(gradient->size(), 4u);
-    EXPECT_THAT(Values((*gradient)[0]), ElementsAre(4, 5, 6, 7, 8, 9));
-    EXPECT_THAT(Values((*gradient)[1]), ElementsAre(0, 1));
-    EXPECT_EQ((*gradient)[2].size(), 0u) << "not trainable";
-    EXPECT_EQ((*gradient)[3].size(), 0u) << "no elements";
+    const auto whole = staged_.Find(push);
+    ASSERT_TRUE(whole.ok()) << whole.status();
+    EXPECT_EQ(whole->step, GlobalStep(5));
+    ASSERT_EQ(whole->gradient.size(), 4u);
+    EXPECT_THAT(Values(whole->gradient[0]), ElementsAre(4, 5, 6, 7, 8, 9));
+    EXPECT_THAT(Values(whole->gradient[1]), ElementsAre(0, 1));
+    EXPECT_EQ(whole->gradient[2].size(), 0u) << "not trainable";
+    EXPECT_EQ(whole->gradient[3].size(), 0u) << "no elements";
   }
 };
 
@@ -96,16 +105,16 @@ TEST_F(StagedPushesTest, PartsComeInAnyOrderAndMoreThanOnce) {
     const PushId push = Push(++sequence);
     for (const int i : order) {
       // Not whole before the last.
-      EXPECT_TRUE(Fails(staged_.Find(push, GlobalStep(5)).status(), kInternal,
-                        {push.ToString()}));
-      EXPECT_TRUE(staged_.Add(ThreeParts(push)[i]).ok());
-      EXPECT_TRUE(staged_.Add(ThreeParts(push)[i]).ok());
+      EXPECT_TRUE(
+          Fails(staged_.Find(push).status(), kInternal, {push.ToString()}));
+      EXPECT_TRUE(Add(ThreeParts(push)[i]).ok());
+      EXPECT_TRUE(Add(ThreeParts(push)[i]).ok());
     }
     ExpectWhole(push);
     EXPECT_EQ(staged_.bytes(), 8 * 4) << "6 elements of w and 2 of b, once";
     // And after it is whole.
     for (const StagedPart& part : ThreeParts(push)) {
-      EXPECT_TRUE(staged_.Add(part).ok());
+      EXPECT_TRUE(Add(part).ok());
     }
     ExpectWhole(push);
     EXPECT_EQ(staged_.bytes(), 8 * 4);
@@ -115,42 +124,41 @@ TEST_F(StagedPushesTest, PartsComeInAnyOrderAndMoreThanOnce) {
 TEST_F(StagedPushesTest, WhatAPartBroughtFirstStands) {
   const PushId push = Push(1);
   for (const StagedPart& part : ThreeParts(push)) {
-    ASSERT_TRUE(staged_.Add(part).ok());
+    ASSERT_TRUE(Add(part).ok());
   }
   StagedPart other = ThreeParts(push)[2];
   other.pieces[0].data = Buffer::FromString(std::string(4, 'x'));
-  EXPECT_TRUE(staged_.Add(other).ok());
+  EXPECT_TRUE(Add(other).ok());
   ExpectWhole(push);
 }
 
 TEST_F(StagedPushesTest, PiecesStayInTheMemoryThatTheyCameIn) {
   StagedPart part = Part(Push(1), 0, 1, {Piece(0, 4, 10), Piece(1, 0, 2)});
   const char* const w = part.pieces[0].data.spans()[0].data;
-  ASSERT_TRUE(staged_.Add(std::move(part)).ok());
-  const auto gradient = staged_.Find(Push(1), GlobalStep(5));
+  ASSERT_TRUE(Add(std::move(part)).ok());
+  const auto gradient = staged_.Find(Push(1));
   ASSERT_TRUE(gradient.ok()) << gradient.status();
-  ASSERT_EQ((*gradient)[0].spans().size(), 1u);
-  EXPECT_EQ((*gradient)[0].spans()[0].data, w);
+  ASSERT_EQ(gradient->gradient[0].spans().size(), 1u);
+  EXPECT_EQ(gradient->gradient[0].spans()[0].data, w);
 }
 
 TEST_F(StagedPushesTest, APartWithoutTensorsIsKeptWhereNothingIsTrained) {
   const std::vector<StoredSlice> nothing = {Slice("frozen", 0, 3, false)};
   StagedPushes staged;
-  staged.Configure(&nothing, 2);
-  EXPECT_FALSE(staged.Find(Push(1), GlobalStep(5)).ok());
-  ASSERT_TRUE(staged.Add(Part(Push(1), 0, 1, {})).ok());
-  const auto gradient = staged.Find(Push(1), GlobalStep(5));
+  staged.Configure(&nothing, {2, 1, 0});
+  EXPECT_FALSE(staged.Find(Push(1)).ok());
+  ASSERT_TRUE(staged.Add(Part(Push(1), 0, 1, {}), true).ok());
+  const auto gradient = staged.Find(Push(1));
   ASSERT_TRUE(gradient.ok()) << gradient.status();
-  ASSERT_EQ(gradient->size(), 1u);
-  EXPECT_EQ((*gradient)[0].size(), 0u);
+  ASSERT_EQ(gradient->gradient.size(), 1u);
+  EXPECT_EQ(gradient->gradient[0].size(), 0u);
 }
 
 TEST_F(StagedPushesTest, APushLacksEvenAnEmptyPart) {
-  ASSERT_TRUE(
-      staged_.Add(Part(Push(1), 0, 2, {Piece(0, 4, 10), Piece(1, 0, 2)})).ok());
-  EXPECT_TRUE(Fails(staged_.Find(Push(1), GlobalStep(5)).status(), kInternal,
+  ASSERT_TRUE(Add(Part(Push(1), 0, 2, {Piece(0, 4, 10), Piece(1, 0, 2)})).ok());
+  EXPECT_TRUE(Fails(staged_.Find(Push(1)).status(), kInternal,
                     {"push 1 of /job:worker/task:0", "1 of 2 parts"}));
-  ASSERT_TRUE(staged_.Add(Part(Push(1), 1, 2, {})).ok());
+  ASSERT_TRUE(Add(Part(Push(1), 1, 2, {})).ok());
   ExpectWhole(Push(1));
 }
 
@@ -169,109 +177,98 @@ TEST_F(StagedPushesTest, OverlappingPiecesAreRefused) {
   for (const auto& c : kCases) {
     SCOPED_TRACE(c.what);
     staged_.Clear();
-    ASSERT_TRUE(staged_.Add(Part(Push(3), 0, 4, {Piece(0, 6, 8)})).ok());
+    ASSERT_TRUE(Add(Part(Push(3), 0, 4, {Piece(0, 6, 8)})).ok());
     // With a piece that would fit: nothing of the part may stay.
-    EXPECT_TRUE(Fails(
-        staged_.Add(Part(Push(3), 1, 4, {Piece(1, 0, 2), c.piece})), kInvalid,
-        {"variable \"w\": elements " + c.text, "came twice",
-         "push 3 of /job:worker/task:0 (incarnation 1)"}));
+    EXPECT_TRUE(Fails(Add(Part(Push(3), 1, 4, {Piece(1, 0, 2), c.piece})),
+                      kInvalid,
+                      {"variable \"w\": elements " + c.text, "came twice",
+                       "push 3 of /job:worker/task:0 (incarnation 1)"}));
     EXPECT_EQ(staged_.bytes(), 2 * 4);
     // The push can still be made whole.
-    EXPECT_TRUE(staged_.Add(Part(Push(3), 1, 4, {Piece(1, 0, 2)})).ok());
-    EXPECT_TRUE(staged_.Add(Part(Push(3), 2, 4, {Piece(0, 4, 6)})).ok());
-    EXPECT_TRUE(staged_.Add(Part(Push(3), 3, 4, {Piece(0, 8, 10)})).ok());
+    EXPECT_TRUE(Add(Part(Push(3), 1, 4, {Piece(1, 0, 2)})).ok());
+    EXPECT_TRUE(Add(Part(Push(3), 2, 4, {Piece(0, 4, 6)})).ok());
+    EXPECT_TRUE(Add(Part(Push(3), 3, 4, {Piece(0, 8, 10)})).ok());
     ExpectWhole(Push(3));
   }
 }
 
 TEST_F(StagedPushesTest, OverlapWithinOnePartIsRefused) {
-  EXPECT_TRUE(
-      Fails(staged_.Add(Part(Push(1), 0, 2, {Piece(0, 4, 7), Piece(0, 6, 8)})),
-            kInvalid, {"variable \"w\": elements [6, 8) came twice"}));
+  EXPECT_TRUE(Fails(Add(Part(Push(1), 0, 2, {Piece(0, 4, 7), Piece(0, 6, 8)})),
+                    kInvalid, {"variable \"w\": elements [6, 8) came twice"}));
   EXPECT_EQ(staged_.bytes(), 0);
   // It takes no place of the two that the worker has.
-  EXPECT_TRUE(staged_.Add(Part(Push(2), 0, 2, {})).ok());
-  EXPECT_TRUE(staged_.Add(Part(Push(3), 0, 2, {})).ok());
+  EXPECT_TRUE(Add(Part(Push(2), 0, 2, {})).ok());
+  EXPECT_TRUE(Add(Part(Push(3), 0, 2, {})).ok());
 }
 
 TEST_F(StagedPushesTest, SameElementsOfAnotherSliceOrPushDoNotOverlap) {
-  ASSERT_TRUE(staged_.Add(Part(Push(1), 0, 2, {Piece(0, 4, 10)})).ok());
-  EXPECT_TRUE(staged_.Add(Part(Push(1), 1, 2, {Piece(1, 0, 2)})).ok());
-  EXPECT_TRUE(
-      staged_.Add(Part(Push(2), 0, 1, {Piece(0, 4, 10), Piece(1, 0, 2)})).ok());
+  ASSERT_TRUE(Add(Part(Push(1), 0, 2, {Piece(0, 4, 10)})).ok());
+  EXPECT_TRUE(Add(Part(Push(1), 1, 2, {Piece(1, 0, 2)})).ok());
+  EXPECT_TRUE(Add(Part(Push(2), 0, 1, {Piece(0, 4, 10), Piece(1, 0, 2)})).ok());
   ExpectWhole(Push(1));
   ExpectWhole(Push(2));
 }
 
 TEST_F(StagedPushesTest, ALastPartThatLeavesElementsUncoveredDropsThePush) {
-  ASSERT_TRUE(staged_.Add(Part(Push(1), 0, 2, {Piece(0, 4, 7)})).ok());
-  EXPECT_TRUE(
-      Fails(staged_.Add(Part(Push(1), 1, 2, {Piece(0, 8, 10), Piece(1, 0, 2)})),
-            kInvalid,
-            {"push 1 of /job:worker/task:0 (incarnation 1) is dropped",
-             "variable \"w\": 5 of 6 elements came in 2 of 2 parts"}));
+  ASSERT_TRUE(Add(Part(Push(1), 0, 2, {Piece(0, 4, 7)})).ok());
+  EXPECT_TRUE(Fails(Add(Part(Push(1), 1, 2, {Piece(0, 8, 10), Piece(1, 0, 2)})),
+                    kInvalid,
+                    {"push 1 of /job:worker/task:0 (incarnation 1) is dropped",
+                     "variable \"w\": 5 of 6 elements came in 2 of 2 parts"}));
   EXPECT_EQ(staged_.bytes(), 0);
-  EXPECT_TRUE(Fails(staged_.Find(Push(1), GlobalStep(5)).status(), kInternal,
-                    {"is not on this ps"}));
+  EXPECT_TRUE(
+      Fails(staged_.Find(Push(1)).status(), kInternal, {"is not on this ps"}));
   // Its place is free, and it may be sent anew.
-  EXPECT_TRUE(staged_.Add(Part(Push(2), 0, 2, {})).ok());
+  EXPECT_TRUE(Add(Part(Push(2), 0, 2, {})).ok());
   for (const StagedPart& part : ThreeParts(Push(1))) {
-    EXPECT_TRUE(staged_.Add(part).ok());
+    EXPECT_TRUE(Add(part).ok());
   }
   ExpectWhole(Push(1));
 }
 
 TEST_F(StagedPushesTest, AVariableThatIsMissingAltogetherIsUncovered) {
-  EXPECT_TRUE(Fails(staged_.Add(Part(Push(1), 0, 1, {Piece(0, 4, 10)})),
-                    kInvalid, {"variable \"b\": 0 of 2 elements"}));
-  EXPECT_TRUE(Fails(staged_.Add(Part(Push(1), 0, 1, {})), kInvalid,
+  EXPECT_TRUE(Fails(Add(Part(Push(1), 0, 1, {Piece(0, 4, 10)})), kInvalid,
+                    {"variable \"b\": 0 of 2 elements"}));
+  EXPECT_TRUE(Fails(Add(Part(Push(1), 0, 1, {})), kInvalid,
                     {"variable \"w\": 0 of 6 elements"}));
 }
 
 TEST_F(StagedPushesTest, PartsMustAgreeOnStepAndNumberOfParts) {
-  ASSERT_TRUE(staged_.Add(ThreeParts(Push(1))[0]).ok());
+  ASSERT_TRUE(Add(ThreeParts(Push(1))[0]).ok());
   StagedPart wrong = ThreeParts(Push(1))[1];
   wrong.num_parts = 4;
   EXPECT_TRUE(Fails(
-      staged_.Add(wrong), kInvalid,
+      Add(wrong), kInvalid,
       {"push 1 of /job:worker/task:0", "step 5 in 4 parts", "step 5 in 3"}));
   wrong = ThreeParts(Push(1))[1];
   wrong.step = GlobalStep(6);
-  EXPECT_TRUE(Fails(staged_.Add(wrong), kInvalid,
-                    {"step 6 in 3 parts", "step 5 in 3"}));
+  EXPECT_TRUE(
+      Fails(Add(wrong), kInvalid, {"step 6 in 3 parts", "step 5 in 3"}));
   EXPECT_EQ(staged_.bytes(), 3 * 4);
   for (const StagedPart& part : ThreeParts(Push(1))) {
-    EXPECT_TRUE(staged_.Add(part).ok());
+    EXPECT_TRUE(Add(part).ok());
   }
   ExpectWhole(Push(1));
 }
 
-TEST_F(StagedPushesTest, FindTellsTheStep) {
-  for (const StagedPart& part : ThreeParts(Push(1))) {
-    ASSERT_TRUE(staged_.Add(part).ok());
-  }
-  EXPECT_TRUE(Fails(staged_.Find(Push(1), GlobalStep(6)).status(), kInternal,
-                    {"push 1 of /job:worker/task:0", "is of step 5, not 6"}));
-}
-
 TEST_F(StagedPushesTest, AWorkerHasSoManyPushesInWhateverLife) {
-  EXPECT_TRUE(staged_.Add(ThreeParts(Push(1))[0]).ok());
-  EXPECT_TRUE(staged_.Add(ThreeParts(Push(1, 0, 2))[0]).ok());
-  EXPECT_TRUE(Fails(staged_.Add(ThreeParts(Push(2))[0]), kExhausted,
+  EXPECT_TRUE(Add(ThreeParts(Push(1))[0]).ok());
+  EXPECT_TRUE(Add(ThreeParts(Push(1, 0, 2))[0]).ok());
+  EXPECT_TRUE(Fails(Add(ThreeParts(Push(2))[0]), kExhausted,
                     {"push 2 of /job:worker/task:0", "2 pushes"}));
   EXPECT_EQ(staged_.bytes(), 2 * 3 * 4);
   // The pushes that are here go on, and so do other workers.
-  EXPECT_TRUE(staged_.Add(ThreeParts(Push(1))[1]).ok());
-  EXPECT_TRUE(staged_.Add(ThreeParts(Push(2, 1))[0]).ok());
+  EXPECT_TRUE(Add(ThreeParts(Push(1))[1]).ok());
+  EXPECT_TRUE(Add(ThreeParts(Push(2, 1))[0]).ok());
 }
 
 TEST_F(StagedPushesTest, DropThroughFreesPlaceAndMemory) {
   const auto whole = [&](const PushId& push, uint64_t step) {
     return Part(push, 0, 1, {Piece(0, 4, 10), Piece(1, 0, 2)}, step);
   };
-  ASSERT_TRUE(staged_.Add(whole(Push(1, 0), 4)).ok());
-  ASSERT_TRUE(staged_.Add(whole(Push(1, 1), 5)).ok());
-  ASSERT_TRUE(staged_.Add(whole(Push(2, 0), 6)).ok());
+  ASSERT_TRUE(Add(whole(Push(1, 0), 4)).ok());
+  ASSERT_TRUE(Add(whole(Push(1, 1), 5)).ok());
+  ASSERT_TRUE(Add(whole(Push(2, 0), 6)).ok());
   EXPECT_EQ(staged_.bytes(), 3 * 32);
 
   const auto names = [](const std::vector<PushId>& pushes) {
@@ -284,20 +281,97 @@ TEST_F(StagedPushesTest, DropThroughFreesPlaceAndMemory) {
                           "push 1 of /job:worker/task:1 (incarnation 1)"));
   EXPECT_EQ(staged_.bytes(), 32);
   EXPECT_THAT(names(staged_.DropThrough(GlobalStep(5))), IsEmpty());
-  EXPECT_TRUE(staged_.Find(Push(2, 0), GlobalStep(6)).ok());
+  EXPECT_TRUE(staged_.Find(Push(2, 0)).ok());
   // Worker 0 held two, and has dropped one.
-  EXPECT_TRUE(staged_.Add(whole(Push(3, 0), 6)).ok());
-  EXPECT_TRUE(Fails(staged_.Add(whole(Push(4, 0), 6)), kExhausted));
+  EXPECT_TRUE(Add(whole(Push(3, 0), 6)).ok());
+  EXPECT_TRUE(Fails(Add(whole(Push(4, 0), 6)), kExhausted));
+}
+
+TEST_F(StagedPushesTest, RoomIsGivenToWholePushesAndReservedOnesHaveTheirs) {
+  const auto part = [&](const PushId& push, int i) {
+    return ThreeParts(push)[i];
+  };
+  // The one place that is nobody's own.
+  ASSERT_TRUE(Add(part(Push(2, 0), 0), /*reserved=*/false).ok());
+  EXPECT_TRUE(Fails(Add(part(Push(2, 1), 0), /*reserved=*/false), kExhausted,
+                    {"push 2 of /job:worker/task:1", "no room"}));
+  EXPECT_EQ(staged_.num_pushes({kWorkerJob, 1}), 0u) << "nothing is kept";
+  // Reserved ones come in all the same, and those that are in go on.
+  ASSERT_TRUE(Add(part(Push(1, 0), 0)).ok());
+  ASSERT_TRUE(Add(part(Push(1, 1), 0)).ok());
+  for (const int i : {1, 2}) {
+    ASSERT_TRUE(Add(part(Push(2, 0), i), /*reserved=*/false).ok());
+  }
+  ExpectWhole(Push(2, 0));
+  // A place of its own frees that which it had.
+  staged_.Drop(Push(1, 0));
+  staged_.Reserve(Push(2, 0));
+  staged_.Reserve(Push(2, 0));
+  staged_.Reserve(Push(7, 0));  // is not here
+  ASSERT_TRUE(Add(part(Push(2, 1), 0), /*reserved=*/false).ok());
+  EXPECT_TRUE(Fails(Add(part(Push(3, 0), 0), /*reserved=*/false), kExhausted));
+  // As does its end.
+  staged_.Drop(Push(2, 1));
+  EXPECT_TRUE(Add(part(Push(3, 0), 0), /*reserved=*/false).ok());
+}
+
+TEST_F(StagedPushesTest, AWorkersOwnPushesLeaveTheReservedPlaceFree) {
+  staged_.Configure(&slices_, {3, 1, 100});
+  ASSERT_TRUE(Add(ThreeParts(Push(2))[0], /*reserved=*/false).ok());
+  ASSERT_TRUE(Add(ThreeParts(Push(3))[0], /*reserved=*/false).ok());
+  EXPECT_TRUE(Fails(Add(ThreeParts(Push(4))[0], /*reserved=*/false), kExhausted,
+                    {"push 4 of /job:worker/task:0", "2 pushes"}));
+  ASSERT_TRUE(Add(ThreeParts(Push(1))[0]).ok());
+  EXPECT_TRUE(Fails(Add(ThreeParts(Push(4))[0]), kExhausted, {"3 pushes"}))
+      << "three in all, reserved or not";
+  // The next one takes the place, and leaves its own to another.
+  staged_.Drop(Push(1));
+  EXPECT_FALSE(Add(ThreeParts(Push(4))[0], /*reserved=*/false).ok());
+  staged_.Reserve(Push(2));
+  EXPECT_TRUE(Add(ThreeParts(Push(4))[0], /*reserved=*/false).ok());
+  // What is dropped leaves it too.
+  EXPECT_FALSE(Add(ThreeParts(Push(5))[0], /*reserved=*/false).ok());
+  staged_.Drop(Push(4));
+  EXPECT_TRUE(Add(ThreeParts(Push(5))[0], /*reserved=*/false).ok());
+}
+
+TEST_F(StagedPushesTest, AWorkersOwnPlacesAreAsManyAsThereAre) {
+  staged_.Configure(&slices_, {4, 2, 1});
+  for (const uint64_t life : {1, 2}) {
+    ASSERT_TRUE(Add(ThreeParts(Push(1, 0, life))[0]).ok());
+  }
+  // A third takes the place that is for all, whatever is said of it.
+  ASSERT_TRUE(Add(ThreeParts(Push(1, 0, 3))[0]).ok());
+  EXPECT_TRUE(Fails(Add(ThreeParts(Push(1, 0, 4))[0]), kExhausted,
+                    {"no room beside the 3 pushes"}));
+  EXPECT_FALSE(Add(ThreeParts(Push(2, 1))[0], /*reserved=*/false).ok());
+  staged_.Reserve(Push(1, 0, 3));
+  EXPECT_FALSE(Add(ThreeParts(Push(2, 1))[0], /*reserved=*/false).ok());
+  staged_.Drop(Push(1, 0, 1));
+  staged_.Reserve(Push(1, 0, 3));
+  EXPECT_TRUE(Add(ThreeParts(Push(2, 1))[0], /*reserved=*/false).ok());
+}
+
+TEST_F(StagedPushesTest, DropAllDropsOneLife) {
+  ASSERT_TRUE(Add(ThreeParts(Push(1, 0, 1))[0]).ok());
+  ASSERT_TRUE(Add(ThreeParts(Push(1, 0, 2))[0]).ok());
+  ASSERT_TRUE(Add(ThreeParts(Push(1, 1, 1))[0]).ok());
+  staged_.DropAll(Push(1, 0, 1).from);
+  EXPECT_EQ(staged_.num_pushes({kWorkerJob, 0}), 1u);
+  EXPECT_EQ(staged_.num_pushes({kWorkerJob, 1}), 1u);
+  EXPECT_EQ(staged_.bytes(), 2 * 3 * 4);
+  staged_.Drop(Push(1, 0, 1));  // gone already
+  EXPECT_EQ(staged_.bytes(), 2 * 3 * 4);
 }
 
 TEST_F(StagedPushesTest, ClearDropsAll) {
-  ASSERT_TRUE(staged_.Add(ThreeParts(Push(1))[0]).ok());
-  ASSERT_TRUE(staged_.Add(ThreeParts(Push(2))[0]).ok());
+  ASSERT_TRUE(Add(ThreeParts(Push(1))[0]).ok());
+  ASSERT_TRUE(Add(ThreeParts(Push(2))[0]).ok());
   staged_.Clear();
   EXPECT_EQ(staged_.bytes(), 0);
-  EXPECT_FALSE(staged_.Find(Push(1), GlobalStep(5)).ok());
-  EXPECT_TRUE(staged_.Add(ThreeParts(Push(3))[0]).ok());
-  EXPECT_TRUE(staged_.Add(ThreeParts(Push(4))[0]).ok());
+  EXPECT_FALSE(staged_.Find(Push(1)).ok());
+  EXPECT_TRUE(Add(ThreeParts(Push(3))[0]).ok());
+  EXPECT_TRUE(Add(ThreeParts(Push(4))[0]).ok());
 }
 
 TEST_F(StagedPushesTest, LetsTheMemoryGo) {
@@ -306,7 +380,7 @@ TEST_F(StagedPushesTest, LetsTheMemoryGo) {
   StagedPart part = Part(Push(1), 0, 2, {});
   part.pieces.push_back(
       {0, 4, 6, Buffer::FromMemory(owner->data(), 24, owner)});
-  ASSERT_TRUE(staged_.Add(std::move(part)).ok());
+  ASSERT_TRUE(Add(std::move(part)).ok());
   owner = nullptr;
   EXPECT_FALSE(alive.expired());
   staged_.DropThrough(GlobalStep(5));

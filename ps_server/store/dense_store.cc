@@ -21,16 +21,19 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
     const std::vector<std::vector<float>>& slots_by_optimizer) {
   auto store = std::unique_ptr<DenseStore>(new DenseStore);
   auto version = std::make_shared<StoreVersion>();
+  absl::flat_hash_map<absl::string_view, const proto::Variable*> declared;
+  for (const proto::Variable& variable : declaration.variables()) {
+    declared.emplace(variable.name(), &variable);
+  }
   for (const proto::Slice& place : placed) {
     if (place.ps() != ps) continue;
-    const auto variable = std::find_if(
-        declaration.variables().begin(), declaration.variables().end(),
-        [&](const auto& v) { return v.name() == place.variable(); });
-    if (variable == declaration.variables().end()) {
+    const auto found = declared.find(place.variable());
+    if (found == declared.end()) {
       return absl::InvalidArgumentError(
           absl::StrCat("slice of variable \"", place.variable(),
                        "\", which is not declared"));
     }
+    const proto::Variable* const variable = found->second;
     absl::StatusOr<int64_t> elements = NumElements(variable->shape());
     if (!elements.ok()) return elements.status();
     if (place.begin() > static_cast<uint64_t>(*elements) ||
@@ -65,7 +68,8 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
         std::fill_n(slots[s].back().get(), size, first[s]);
       }
     }
-    store->by_variable_[variable->name()].push_back(store->slices_.size());
+    store->by_variable_[variable->name()].emplace(slice.begin,
+                                                  store->slices_.size());
     store->slices_.push_back(std::move(slice));
     store->slots_.push_back(std::move(slots));
     version->slices.push_back(std::move(chunks));
@@ -76,8 +80,9 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
 
 const proto::Variable* DenseStore::FindVariable(absl::string_view name) const {
   const auto found = by_variable_.find(name);
-  return found == by_variable_.end() ? nullptr
-                                     : &slices_[found->second[0]].variable;
+  return found == by_variable_.end()
+             ? nullptr
+             : &slices_[found->second.begin()->second].variable;
 }
 
 absl::StatusOr<size_t> DenseStore::Find(absl::string_view variable,
@@ -87,9 +92,12 @@ absl::StatusOr<size_t> DenseStore::Find(absl::string_view variable,
     return absl::NotFoundError(
         absl::StrCat("variable \"", variable, "\" is not on this ps"));
   }
-  for (const size_t i : found->second) {
+  // The last slice that begins at or before it.
+  const auto after = found->second.upper_bound(begin);
+  if (after != found->second.begin()) {
+    const size_t i = std::prev(after)->second;
     const StoredSlice& slice = slices_[i];
-    if (begin >= slice.begin && begin - slice.begin <= slice.size &&
+    if (begin - slice.begin <= slice.size &&
         size <= slice.size - (begin - slice.begin)) {
       return i;
     }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -98,8 +99,8 @@ class DenseStore {
   DenseStore() = default;
 
   std::vector<StoredSlice> slices_;
-  // Indices into slices_.
-  absl::flat_hash_map<std::string, std::vector<size_t>> by_variable_;
+  // Indices into slices_, by their first elements.
+  absl::flat_hash_map<std::string, std::map<uint64_t, size_t>> by_variable_;
   ChunkPool pool_;
   std::shared_ptr<const StoreVersion> newest_;
   // By slice, by slot, by chunk.

@@ -2,24 +2,24 @@
 // shards, workers that follow docs/life_of_a_step.md, and a network that
 // delays, reorders, repeats and loses. After each schedule the promises are
 // checked: a push counts once on every shard or nowhere, as its verdict says,
-// and every shard commits the same steps, to the same bits.
+// and every shard commits the same steps, to the same bits. Where examples are
+// by ticket, each ticket counts once.
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <memory>
-#include <queue>
-#include <random>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/coordinator/coordinator.h"
-#include "ps_server/shard/shard.h"
+#include "tests/simulation/simulation.h"
 
 namespace holdfast {
 namespace {
@@ -29,114 +29,19 @@ struct Scenario {
   uint32_t m = 1;
   uint32_t num_ps = 1;
   uint64_t steps = 4;
-  // Per message, of 1000.
-  int lost = 0;
-  int repeated = 0;
+  Faults faults;
   // Some contributions have weight 0.
   bool empty_handed = false;
+  // 0: examples by step.
+  uint64_t tickets = 0;
 };
 
 std::string Name(const Scenario& s) {
-  return absl::StrCat("N", s.n, "M", s.m, "P", s.num_ps,
-                      s.lost > 0 ? "Lossy" : "", s.repeated > 0 ? "Twice" : "",
-                      s.empty_handed ? "Weight0" : "");
+  return absl::StrCat(
+      "N", s.n, "M", s.m, "P", s.num_ps, s.faults.lost > 0 ? "Lossy" : "",
+      s.faults.repeated > 0 ? "Twice" : "", s.empty_handed ? "Weight0" : "",
+      s.tickets > 0 ? absl::StrCat("T", s.tickets) : "");
 }
-
-// Events in the order of their time; of the clock too.
-class Scheduler : public Clock {
- public:
-  explicit Scheduler(uint64_t seed) : random_(seed) {}
-
-  absl::Time Now() const override { return now_; }
-  uint64_t Random(uint64_t below) { return random_() % below; }
-
-  void After(absl::Duration delay, std::function<void()> event) {
-    events_.push({now_ + delay, order_++, std::move(event)});
-  }
-  // After a delay that is mostly short and sometimes long enough to be
-  // overtaken by a whole step.
-  void Soon(std::function<void()> event) {
-    const uint64_t scale = Random(10) == 0 ? 3'000'000 : 3'000;
-    After(absl::Microseconds(1 + Random(scale)), std::move(event));
-  }
-  bool RunOne() {
-    if (events_.empty()) return false;
-    Event event = events_.top();
-    events_.pop();
-    now_ = event.at;
-    event.run();
-    return true;
-  }
-
- private:
-  struct Event {
-    absl::Time at;
-    uint64_t order;
-    std::function<void()> run;
-    bool operator<(const Event& other) const {
-      return std::tie(at, order) > std::tie(other.at, other.order);
-    }
-  };
-  std::mt19937_64 random_;
-  absl::Time now_ = absl::UnixEpoch();
-  uint64_t order_ = 0;
-  std::priority_queue<Event> events_;
-};
-
-// Carries calls. A request may be lost before it arrives, or its answer after;
-// either way the caller hears UNAVAILABLE. A repeated request arrives again
-// later, and its second answer goes nowhere.
-class Network {
- public:
-  Network(Scheduler* scheduler, const Scenario& scenario)
-      : scheduler_(scheduler), scenario_(scenario) {}
-
-  template <typename Response, typename Request>
-  void Call(std::function<void(Request, Reply<Response>)> handler,
-            const Request& request, Reply<Response> reply) {
-    auto caller = std::make_shared<Reply<Response>>(std::move(reply));
-    auto answer = [this, caller](absl::StatusOr<Response> response) {
-      auto kept =
-          std::make_shared<absl::StatusOr<Response>>(std::move(response));
-      scheduler_->Soon([caller, kept] {
-        if (*caller == nullptr) return;
-        Reply<Response> once = std::move(*caller);
-        *caller = nullptr;
-        once(std::move(*kept));
-      });
-    };
-    const auto lose = [&] {
-      return scheduler_->Random(1000) < static_cast<uint64_t>(scenario_.lost);
-    };
-    if (lose()) {
-      scheduler_->After(absl::Seconds(2), [answer]() mutable {
-        answer(absl::UnavailableError("the request was lost"));
-      });
-      return;
-    }
-    if (lose()) {
-      scheduler_->Soon([handler, request] {
-        handler(request, [](absl::StatusOr<Response>) {});
-      });
-      scheduler_->After(absl::Seconds(2), [answer]() mutable {
-        answer(absl::UnavailableError("the answer was lost"));
-      });
-      return;
-    }
-    scheduler_->Soon([handler, request, answer] { handler(request, answer); });
-    if (scheduler_->Random(1000) < static_cast<uint64_t>(scenario_.repeated)) {
-      scheduler_->Soon([handler, request] {
-        handler(request, [](absl::StatusOr<Response>) {});
-      });
-    }
-  }
-
- private:
-  Scheduler* const scheduler_;
-  const Scenario scenario_;
-};
-
-using Values = std::map<std::string, std::vector<float>>;
 
 const std::vector<std::pair<std::string, std::vector<int64_t>>> kVariables = {
     {"dense/kernel", {2, 3}}, {"dense/bias", {3}}, {"scale", {}}};
@@ -147,22 +52,33 @@ size_t Elements(const std::vector<int64_t>& shape) {
   return n;
 }
 
-// What a worker computes at (step, seat): fractions, so that another order of
+// The examples behind a gradient.
+struct Batch {
+  // Unlike for each.
+  uint64_t number;
+  // 0 means weight 0.
+  uint64_t examples;
+};
+
+Batch BatchOfSeat(const Scenario& scenario, uint64_t step, uint32_t seat) {
+  const bool empty = scenario.empty_handed && (step + 2 * seat) % 3 == 0;
+  return {5 * seat + 7 * step, empty ? 0 : 10 + 3 * seat};
+}
+
+Batch BatchOfTicket(const Scenario& scenario, uint64_t index) {
+  const bool empty = scenario.empty_handed && index % 3 == 0;
+  return {7 * index, empty ? 0 : 10 + 3 * (index % 4)};
+}
+
+// What a worker computes on a batch: fractions, so that another order of
 // summation, another weight, or one more or less of them gives other bits.
-float GradientElement(uint64_t step, uint32_t seat, const std::string& variable,
-                      size_t i, float value) {
-  const float share =
-      1.0f / static_cast<float>(3 + 5 * seat + 7 * step + 11 * i);
+float GradientElement(const Batch& batch, const std::string& variable, size_t i,
+                      float value) {
+  const float share = 1.0f / static_cast<float>(3 + batch.number + 11 * i);
   return value * 0.3f + share + static_cast<float>(variable.size()) * 0.01f;
 }
 
-// Examples behind the gradient: unlike for each seat; 0 means weight 0.
-uint64_t ExamplesOf(const Scenario& scenario, uint64_t step, uint32_t seat) {
-  if (scenario.empty_handed && (step + 2 * seat) % 3 == 0) return 0;
-  return 10 + 3 * seat;
-}
-
-proto::Declaration MakeDeclaration(const Scenario& scenario) {
+proto::Declaration MakeJob(const Scenario& scenario) {
   proto::Declaration declaration;
   for (const auto& [name, shape] : kVariables) {
     proto::Variable& variable = *declaration.add_variables();
@@ -181,193 +97,116 @@ proto::Declaration MakeDeclaration(const Scenario& scenario) {
   mode.set_replicas_to_aggregate(scenario.n);
   mode.set_total_num_replicas(scenario.m);
   declaration.set_total_steps(scenario.steps);
+  if (scenario.tickets > 0) {
+    declaration.set_examples(proto::BY_TICKET);
+    declaration.set_total_tickets(scenario.tickets);
+  }
   return declaration;
 }
 
+SimulatedCluster::Options ClusterOptions(const Scenario& scenario,
+                                         uint64_t seed) {
+  SimulatedCluster::Options options;
+  options.seed = seed;
+  options.faults = scenario.faults;
+  options.num_ps = scenario.num_ps;
+  options.num_workers = scenario.m;
+  return options;
+}
+
 // The whole cluster of one schedule.
-class Simulation : public ShardLinks {
+class Simulation : public SimulatedCluster {
  public:
   Simulation(const Scenario& scenario, uint64_t seed)
-      : scenario(scenario), scheduler(seed), network(&scheduler, scenario) {
-    Coordinator::Options options;
-    options.num_ps = scenario.num_ps;
-    options.num_workers = scenario.m;
-    options.lease = absl::Seconds(1000);  // leases have tests of their own
-    options.resend_after = absl::Seconds(3);
-    coordinator = std::make_unique<Coordinator>(options, &scheduler, this);
-    for (uint32_t ps = 0; ps < scenario.num_ps; ++ps) {
-      Shard::Options shard;
-      shard.index = ps;
-      shards.push_back(std::make_unique<Shard>(shard, &scheduler));
-    }
-  }
+      : SimulatedCluster(ClusterOptions(scenario, seed)), scenario(scenario) {}
 
-  // ShardLinks:
-  void SetAddress(uint32_t, const std::string&) override {}
-  void Create(uint32_t ps, const proto::CreateRequest& request,
-              Reply<proto::CreateResponse> reply) override {
-    network.Call<proto::CreateResponse, proto::CreateRequest>(
-        [this, ps](auto r, auto done) {
-          shards[ps]->Create(r, std::move(done));
-        },
-        request, std::move(reply));
-  }
   void Commit(uint32_t ps, const proto::CommitRequest& request,
               Reply<proto::CommitResponse> reply) override {
-    std::vector<proto::StepContribution> s(request.contributions().begin(),
-                                           request.contributions().end());
     const auto [it, fresh] =
-        commits.emplace(request.step(), request.SerializeAsString());
+        commits_.emplace(request.step(), request.SerializeAsString());
     if (!fresh && it->second != request.SerializeAsString()) {
       ADD_FAILURE() << "two commits of step " << request.step();
     }
-    steps[request.step()] = std::move(s);
-    network.Call<proto::CommitResponse, proto::CommitRequest>(
-        [this, ps](auto r, auto done) {
-          shards[ps]->Commit(r, std::move(done));
-        },
-        request, std::move(reply));
+    steps[request.step()].assign(request.contributions().begin(),
+                                 request.contributions().end());
+    SimulatedCluster::Commit(ps, request, std::move(reply));
   }
-  void End(uint32_t ps, const proto::EndRequest& request,
-           Reply<proto::EndResponse> reply) override {
-    network.Call<proto::EndResponse, proto::EndRequest>(
-        [this, ps](auto r, auto done) { shards[ps]->End(r, std::move(done)); },
-        request, std::move(reply));
+  void Fence(uint32_t, const proto::FenceRequest&,
+             Reply<proto::FenceResponse>) override {
+    ADD_FAILURE() << "nobody is to be shut out of a synchronous job";
+  }
+  void Resolve(uint32_t, const proto::ResolveRequest&,
+               Reply<proto::ResolveResponse>) override {
+    ADD_FAILURE() << "nothing is to be resolved in a synchronous job";
   }
 
-  void TickAll() {
-    coordinator->Tick();
-    for (auto& shard : shards) shard->Tick();
-    scheduler.After(absl::Milliseconds(100), [this] { TickAll(); });
+  void OnTicket(const PushId& push, uint64_t ticket) override {
+    const Push key{push.from.worker.index, push.sequence.value()};
+    EXPECT_EQ(tickets.emplace(key, ticket).first->second, ticket)
+        << push.ToString() << " has another ticket";
+  }
+
+  void OnTick() override {
+    if (waiting_for_tickets.empty()) return;
+    // Those of late pushes come back.
+    EXPECT_EQ(tickets.size(), scenario.tickets + Status().pushes().stale())
+        << "somebody waits for a ticket, and there is one";
+  }
+
+  // Of contributions.
+  Batch BatchOf(uint64_t step, const proto::StepContribution& c) const {
+    if (scenario.tickets == 0) return BatchOfSeat(scenario, step, c.seat());
+    const auto ticket = tickets.find({c.worker().index(), c.sequence()});
+    if (ticket == tickets.end()) {
+      ADD_FAILURE() << "a push without a ticket counts";
+      return {0, 0};
+    }
+    return BatchOfTicket(scenario, ticket->second);
   }
 
   const Scenario scenario;
-  Scheduler scheduler;
-  Network network;
-  std::unique_ptr<Coordinator> coordinator;
-  std::vector<std::unique_ptr<Shard>> shards;
   // What the coordinator committed.
-  std::map<uint64_t, std::string> commits;
   std::map<uint64_t, std::vector<proto::StepContribution>> steps;
-};
-
-// A worker that follows docs/life_of_a_step.md. A call that fails is sent again
-// until it succeeds; a repeat may come back from any step before.
-class Worker {
- public:
-  Worker(Simulation* sim, uint32_t index) : sim_(sim), index_(index) {
-    sender_.mutable_task()->set_job(kWorkerJob);
-    sender_.mutable_task()->set_index(index);
-    sender_.set_generation(1);
-  }
-
-  void Start() {
-    proto::RegisterRequest request;
-    *request.mutable_sender() = sender_;
-    request.set_nonce(index_ + 1);
-    request.set_protocol_version(1);
-    request.set_num_ps(sim_->scenario.num_ps);
-    request.set_num_workers(sim_->scenario.m);
-    ToCoordinator<proto::RegisterResponse>(
-        &Coordinator::Register, request,
-        [this](const proto::RegisterResponse& response) {
-          sender_.set_incarnation(response.incarnation());
-          Declare();
-        });
-  }
-
-  bool gone() const { return gone_; }
-  // By sequence: what was pushed for which step and seat, and its verdict.
-  struct Told {
-    uint64_t step;
-    uint32_t seat;
-    proto::Verdict verdict;
-  };
-  const std::map<uint64_t, Told>& told() const { return told_; }
+  using Push = std::pair<uint32_t, uint64_t>;  // worker, sequence
+  // That were handed out.
+  std::map<Push, uint64_t> tickets;
 
  private:
-  template <typename Response, typename Request>
-  void ToCoordinator(void (Coordinator::*method)(const Request&,
-                                                 Reply<Response>),
-                     const Request& request,
-                     std::function<void(const Response&)> next) {
-    sim_->network.Call<Response, Request>(
-        [this, method](auto r, auto done) {
-          (sim_->coordinator.get()->*method)(r, std::move(done));
-        },
-        request,
-        [=, this_ = this](absl::StatusOr<Response> response) {
-          if (response.ok()) return next(*response);
-          ASSERT_TRUE(absl::IsUnavailable(response.status()))
-              << response.status();
-          this_->ToCoordinator(method, request, next);
-        });
+  std::map<uint64_t, std::string> commits_;
+};
+
+// A worker that follows docs/life_of_a_step.md.
+class Worker : public SimulatedWorker {
+ public:
+  Worker(Simulation* sim, uint32_t index)
+      : SimulatedWorker(sim, index, /*nonce=*/index + 1), sim_(sim) {}
+
+  bool gone() const { return gone_; }
+  // Verdicts, by sequence.
+  const std::map<uint64_t, proto::Verdict>& told() const { return told_; }
+
+ private:
+  proto::Declaration MakeDeclaration() const override {
+    return MakeJob(sim_->scenario);
   }
 
-  void Declare() {
-    // Every worker declares the same: the first one counts.
-    proto::DeclareRequest request;
-    *request.mutable_sender() = sender_;
-    *request.mutable_declaration() = MakeDeclaration(sim_->scenario);
-    ToCoordinator<proto::DeclareResponse>(
-        &Coordinator::Declare, request,
-        [this](const proto::DeclareResponse&) { AwaitPlacement(); });
-  }
-
-  void AwaitPlacement() {
-    proto::GetPlacementRequest request;
-    *request.mutable_sender() = sender_;
-    request.set_wait_ms(1000);
-    ToCoordinator<proto::GetPlacementResponse>(
-        &Coordinator::GetPlacement, request,
-        [this](const proto::GetPlacementResponse& response) {
-          if (!response.ready()) return AwaitPlacement();
-          for (const proto::Slice& slice : response.slices()) {
-            by_ps_[slice.ps()].push_back(slice);
-          }
-          PullAll(0);
-        });
-  }
+  void OnPlaced() override { PullAll(0); }
 
   // [R7]: all shards at one version, at or above `version`.
   void PullAll(uint64_t version) {
     pulled_.clear();
-    for (uint32_t ps = 0; ps < sim_->scenario.num_ps; ++ps) {
-      PullFrom(ps, version);
-    }
+    for (uint32_t ps = 0; ps < num_ps(); ++ps) PullFrom(ps, version);
   }
 
   void PullFrom(uint32_t ps, uint64_t version) {
-    proto::PullRequest request;
-    *request.mutable_sender() = sender_;
-    request.set_min_version(version);
-    request.set_wait_ms(1000);
-    for (const proto::Slice& slice : by_ps_[ps]) {
-      proto::ReadRange& range = *request.add_ranges();
-      range.set_variable(slice.variable());
-      range.set_begin(slice.begin());
-      range.set_size(slice.size());
-    }
-    sim_->network.Call<PullReply, proto::PullRequest>(
-        [this, ps](auto r, auto done) {
-          sim_->shards[ps]->Pull(r, std::move(done));
-        },
-        request,
-        [this, ps, version](absl::StatusOr<PullReply> reply) {
-          if (!reply.ok() || reply->version.value() < version) {
-            if (!reply.ok()) {
-              ASSERT_TRUE(absl::IsUnavailable(reply.status()))
-                  << reply.status();
-            }
-            return PullFrom(ps, version);
-          }
+    AskShard<proto::PullRequest, PullReply>(
+        ps, &Shard::Pull, PullOf(ps, version),
+        [this, ps, version](const absl::StatusOr<PullReply>& reply) {
+          ASSERT_TRUE(reply.ok()) << reply.status();
+          if (reply->version.value() < version) return PullFrom(ps, version);
           pulled_[ps] = reply->version.value();
-          for (const TensorPiece& piece : reply->tensors) {
-            std::vector<float>& values = values_[piece.variable];
-            values.resize(piece.data.size() / sizeof(float));
-            piece.data.CopyTo(values.data());
-          }
-          if (pulled_.size() < sim_->scenario.num_ps) return;
+          Keep(*reply);
+          if (pulled_.size() < num_ps()) return;
           uint64_t highest = 0;
           for (const auto& [p, v] : pulled_) highest = std::max(highest, v);
           std::vector<uint32_t> laggards;
@@ -383,99 +222,86 @@ class Worker {
   void ComputeStep(uint64_t step) {
     if (step >= sim_->scenario.steps) return Leave();
     step_ = step;
-    seat_ = index_;
+    seat_ = index();
     open_offers_ = 0;
     pushed_all_ = false;
-    PushSeat();
+    NextSeat();
   }
 
   // Pushes and offers one own seat after the other, without waiting for
   // verdicts [S1].
-  void PushSeat() {
+  void NextSeat() {
     const uint32_t seats = std::max(sim_->scenario.n, sim_->scenario.m);
-    if (seat_ >= seats) {
-      pushed_all_ = true;
-      return NextWhenTold();
+    if (seat_ >= seats) return EndSeats();
+    if (sim_->scenario.tickets == 0) {
+      ++sequence_;
+      return PushSeat(BatchOfSeat(sim_->scenario, step_, seat_));
     }
-    const uint64_t sequence = ++sequence_;
-    const uint64_t examples = ExamplesOf(sim_->scenario, step_, seat_);
-    if (examples == 0) return OfferSeat(sequence, examples);
-    outstanding_ = 0;
-    for (uint32_t ps = 0; ps < sim_->scenario.num_ps; ++ps) {
-      for (PushPart& part : MakeParts(ps, sequence)) {
-        ++outstanding_;
-        SendPart(ps, part, examples);
-      }
+    if (ticket_.has_value()) {  // taken for a step that had closed
+      const uint64_t ticket = *ticket_;
+      ticket_.reset();
+      return PushSeat(BatchOfTicket(sim_->scenario, ticket));
     }
+    ++sequence_;
+    TakeTicket();
   }
 
-  // One part for each variable, cut in two where it has more than one element;
-  // bytes cut inside an element.
-  std::vector<PushPart> MakeParts(uint32_t ps, uint64_t sequence) {
-    std::vector<PushPart> parts;
-    const auto add = [&](std::vector<TensorPiece> tensors) {
-      PushPart part;
-      part.sender = sender_;
-      part.sequence = PushSequence(sequence);
-      part.step = GlobalStep(step_);
-      part.part = parts.size();
-      part.acked_through = PushSequence(acked_through_);
-      part.tensors = std::move(tensors);
-      parts.push_back(std::move(part));
-    };
+  void EndSeats() {
+    pushed_all_ = true;
+    NextWhenTold();
+  }
+
+  void TakeTicket() {
+    proto::TakeTicketRequest request;
+    *request.mutable_sender() = sender();
+    request.set_sequence(sequence_);
+    request.set_acked_through(acked_through_);
+    request.set_wait_ms(1000);
+    AskTicket(request, [this](const auto& response) {
+      ASSERT_TRUE(response.ok()) << response.status();
+      if (!response->has_ticket()) {
+        if (response->state().phase() == proto::DONE) return EndSeats();
+        return TakeTicket();
+      }
+      const uint64_t ticket = response->ticket().index();
+      // Some go on with what they have, and come late.
+      if (response->global_step() > step_ && sim_->scheduler.Random(4) > 0) {
+        ticket_ = ticket;
+        return PullAll(response->global_step());
+      }
+      PushSeat(BatchOfTicket(sim_->scenario, ticket));
+    });
+  }
+
+  void PushSeat(const Batch& batch) {
+    const uint64_t sequence = sequence_;
+    if (batch.examples == 0) return OfferSeat(sequence, batch.examples);
+    Values gradient;
     for (const auto& [name, shape] : kVariables) {
-      const auto here = std::find_if(
-          by_ps_[ps].begin(), by_ps_[ps].end(),
-          [&, n = name](const auto& slice) { return slice.variable() == n; });
-      if (here == by_ps_[ps].end()) continue;
-      const size_t size = Elements(shape);
-      std::vector<float> gradient(size);
-      for (size_t i = 0; i < size; ++i) {
-        gradient[i] = GradientElement(step_, seat_, name, i, values_[name][i]);
-      }
-      const size_t cut = size / 2;
-      for (auto [begin, end] :
-           {std::pair<size_t, size_t>{0, cut}, {cut, size}}) {
-        if (begin == end) continue;
-        std::string bytes(reinterpret_cast<const char*>(&gradient[begin]),
-                          (end - begin) * sizeof(float));
-        TensorPiece piece;
-        piece.variable = name;
-        piece.shape = shape;
-        piece.begin = begin;
-        piece.data = Buffer::FromString(bytes.substr(0, 3));
-        piece.data.Append(Buffer::FromString(bytes.substr(3)));
-        add({std::move(piece)});
+      std::vector<float>& g = gradient[name];
+      for (size_t i = 0; i < Elements(shape); ++i) {
+        g.push_back(GradientElement(batch, name, i, values().at(name)[i]));
       }
     }
-    if (parts.empty()) add({});
-    for (PushPart& part : parts) part.num_parts = parts.size();
-    return parts;
-  }
-
-  void SendPart(uint32_t ps, const PushPart& part, uint64_t examples) {
-    sim_->network.Call<proto::PushResponse, PushPart>(
-        [this, ps](auto r, auto done) {
-          sim_->shards[ps]->Push(std::move(r), std::move(done));
-        },
-        part,
-        [=, this_ = this](absl::StatusOr<proto::PushResponse> response) {
-          if (!response.ok()) {
-            ASSERT_TRUE(absl::IsUnavailable(response.status()))
-                << response.status();
-            return this_->SendPart(ps, part, examples);
-          }
+    outstanding_ = 0;
+    for (uint32_t ps = 0; ps < num_ps(); ++ps) {
+      for (const PushPart& part :
+           CutIntoParts(ps, gradient, PushSequence(sequence), GlobalStep(step_),
+                        PushSequence(acked_through_))) {
+        ++outstanding_;
+        AskPush(ps, part, [=](const auto& response) {
+          ASSERT_TRUE(response.ok()) << response.status();
           // A push that came too late is offered all the same: the
           // coordinator's verdict is the one that counts.
-          if (--this_->outstanding_ == 0) {
-            this_->OfferSeat(part.sequence.value(), examples);
-          }
+          if (--outstanding_ == 0) OfferSeat(sequence, batch.examples);
         });
+      }
+    }
   }
 
   void OfferSeat(uint64_t sequence, uint64_t examples) {
     proto::ContributeRequest request;
-    *request.mutable_sender() = sender_;
+    *request.mutable_sender() = sender();
     request.set_step(step_);
     request.set_seat(seat_);
     request.set_sequence(sequence);
@@ -486,23 +312,20 @@ class Worker {
     ++open_offers_;
     SendOffer(request);
     seat_ += sim_->scenario.m;
-    PushSeat();
+    NextSeat();
   }
 
   void SendOffer(const proto::ContributeRequest& request) {
-    ToCoordinator<proto::ContributeResponse>(
-        &Coordinator::Contribute, request,
-        [=, this_ = this](const proto::ContributeResponse& response) {
-          if (response.verdict() == proto::VERDICT_UNSPECIFIED) {
-            return this_->SendOffer(request);
+    AskCoordinator<proto::ContributeRequest, proto::ContributeResponse>(
+        &Coordinator::Contribute, request, [=](const auto& response) {
+          ASSERT_TRUE(response.ok()) << response.status();
+          if (response->verdict() == proto::VERDICT_UNSPECIFIED) {
+            return SendOffer(request);
           }
-          this_->told_[request.sequence()] = {request.step(), request.seat(),
-                                              response.verdict()};
-          while (this_->told_.count(this_->acked_through_ + 1) > 0) {
-            ++this_->acked_through_;
-          }
-          --this_->open_offers_;
-          this_->NextWhenTold();
+          told_[request.sequence()] = response->verdict();
+          while (told_.count(acked_through_ + 1) > 0) ++acked_through_;
+          --open_offers_;
+          NextWhenTold();
         });
   }
 
@@ -515,56 +338,54 @@ class Worker {
 
   void Leave() {
     proto::LeaveRequest request;
-    *request.mutable_sender() = sender_;
-    ToCoordinator<proto::LeaveResponse>(
-        &Coordinator::Leave, request,
-        [this](const proto::LeaveResponse&) { gone_ = true; });
+    *request.mutable_sender() = sender();
+    AskCoordinator<proto::LeaveRequest, proto::LeaveResponse>(
+        &Coordinator::Leave, request, [this](const auto& response) {
+          ASSERT_TRUE(response.ok()) << response.status();
+          gone_ = true;
+        });
   }
 
   Simulation* const sim_;
-  const uint32_t index_;
-  proto::Sender sender_;
-  std::map<uint32_t, std::vector<proto::Slice>> by_ps_;
-  Values values_;
   std::map<uint32_t, uint64_t> pulled_;
   uint64_t step_ = 0;
   uint32_t seat_ = 0;
   uint64_t sequence_ = 0;
+  // Held while a newer version is pulled for it.
+  std::optional<uint64_t> ticket_;
   uint64_t acked_through_ = 0;
   int outstanding_ = 0;
   int open_offers_ = 0;
   bool pushed_all_ = false;
   bool gone_ = false;
-  std::map<uint64_t, Told> told_;
+  std::map<uint64_t, proto::Verdict> told_;
 };
 
-// What the variables must be after `steps`, computed apart from the store: one
-// loop over all elements, the mean in the order of S, TensorFlow's momentum.
-Values Oracle(
-    const Scenario& scenario,
-    const std::map<uint64_t, std::vector<proto::StepContribution>>& steps) {
+// What the variables must be after all steps, computed apart from the store:
+// one loop over all elements, the mean in the order of S, TensorFlow's
+// momentum.
+Values Oracle(const Simulation& sim) {
   Values values, accumulators;
   for (const auto& [name, shape] : kVariables) {
     values[name].assign(Elements(shape), 0.5f);
     accumulators[name].assign(Elements(shape), 0.0f);
   }
-  for (const auto& [step, contributions] : steps) {
+  values["frozen"].assign(Elements(kVariables[0].second), 0.5f);
+  for (const auto& [step, contributions] : sim.steps) {
     uint64_t all = 0;
-    for (const auto& c : contributions)
-      all += ExamplesOf(scenario, step, c.seat());
+    for (const auto& c : contributions) all += sim.BatchOf(step, c).examples;
     if (all == 0) continue;
-    const Values before = values;
-    for (auto& [name, w] : values) {
+    for (const auto& [name, shape] : kVariables) {
+      std::vector<float>& w = values[name];
       for (size_t i = 0; i < w.size(); ++i) {
         float mean = 0;
         bool first = true;
         for (const auto& c : contributions) {
-          const uint64_t examples = ExamplesOf(scenario, step, c.seat());
-          if (examples == 0) continue;
+          const Batch batch = sim.BatchOf(step, c);
+          if (batch.examples == 0) continue;
           const float weight = static_cast<float>(
-              static_cast<double>(examples) / static_cast<double>(all));
-          const float g = weight * GradientElement(step, c.seat(), name, i,
-                                                   before.at(name)[i]);
+              static_cast<double>(batch.examples) / static_cast<double>(all));
+          const float g = weight * GradientElement(batch, name, i, w[i]);
           mean = first ? g : mean + g;
           first = false;
         }
@@ -572,27 +393,6 @@ Values Oracle(
         a = 0.9f * a + mean;
         w[i] = w[i] - 0.1f * a;
       }
-    }
-  }
-  return values;
-}
-
-Values ReadAll(Simulation& sim) {
-  Values values;
-  for (uint32_t ps = 0; ps < sim.scenario.num_ps; ++ps) {
-    for (const auto& [name, shape] : kVariables) {
-      proto::PullRequest request;
-      request.mutable_sender()->mutable_task()->set_job("client");
-      request.mutable_sender()->set_generation(1);
-      proto::ReadRange& range = *request.add_ranges();
-      range.set_variable(name);
-      range.set_size(Elements(shape));
-      sim.shards[ps]->Pull(request, [&, n = name](absl::StatusOr<PullReply> r) {
-        if (!r.ok()) return;  // on another ps
-        EXPECT_EQ(r->version.value(), sim.scenario.steps);
-        values[n].resize(r->tensors[0].data.size() / sizeof(float));
-        r->tensors[0].data.CopyTo(values[n].data());
-      });
     }
   }
   return values;
@@ -608,25 +408,12 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
   for (uint64_t seed = 1; seed <= kSchedules; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     Simulation sim(scenario, seed);
-    // The other ps join; this is no part of what is tested here.
-    for (uint32_t ps = 1; ps < scenario.num_ps; ++ps) {
-      proto::RegisterRequest request;
-      request.mutable_sender()->mutable_task()->set_job(kPsJob);
-      request.mutable_sender()->mutable_task()->set_index(ps);
-      request.set_nonce(1000 + ps);
-      request.set_protocol_version(1);
-      request.set_num_ps(scenario.num_ps);
-      request.set_num_workers(scenario.m);
-      sim.coordinator->Register(request, [](const auto& response) {
-        ASSERT_TRUE(response.ok()) << response.status();
-      });
-    }
     std::vector<std::unique_ptr<Worker>> workers;
     for (uint32_t i = 0; i < scenario.m; ++i) {
       workers.push_back(std::make_unique<Worker>(&sim, i));
       sim.scheduler.Soon([worker = workers.back().get()] { worker->Start(); });
     }
-    sim.TickAll();
+    sim.Start();
 
     const absl::Time bound = sim.scheduler.Now() + absl::Hours(1);
     const auto all_gone = [&] {
@@ -642,17 +429,25 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
     ASSERT_LT(sim.scheduler.Now(), bound) << "hangs";
     ASSERT_EQ(sim.coordinator->state().phase(), proto::DONE)
         << sim.coordinator->state().reason();
+    ASSERT_EQ(sim.network.unanswered(), 0);
+    // wait_ms, and a tick.
+    ASSERT_LE(sim.network.longest_wait(), absl::Milliseconds(1100));
     for (const auto& shard : sim.shards) {
       ASSERT_EQ(shard->state().phase(), proto::DONE);
       ASSERT_EQ(shard->version().value(), scenario.steps);
       ASSERT_EQ(shard->staged_bytes(), 0);
     }
 
-    // Every step is N contributions to seats of their own, in order.
+    // Every step is N contributions to seats of their own, in order; the last
+    // one what tickets are left.
     ASSERT_EQ(sim.steps.size(), scenario.steps);
     std::set<std::tuple<uint32_t, uint64_t>> counted;  // (worker, sequence)
+    uint64_t examples = 0;
     for (const auto& [step, contributions] : sim.steps) {
-      ASSERT_EQ(contributions.size(), scenario.n);
+      const bool is_last = step + 1 == scenario.steps;
+      ASSERT_EQ(contributions.size(), scenario.tickets > 0 && is_last
+                                          ? scenario.tickets - step * scenario.n
+                                          : scenario.n);
       for (size_t i = 0; i < contributions.size(); ++i) {
         const auto& c = contributions[i];
         ASSERT_EQ(c.seat() % scenario.m, c.worker().index());
@@ -661,30 +456,41 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
         }
         ASSERT_TRUE(counted.emplace(c.worker().index(), c.sequence()).second)
             << "a push counted twice";
+        examples += sim.BatchOf(step, c).examples;
       }
     }
+    if (scenario.tickets > 0) {
+      std::set<uint64_t> spent;
+      for (const auto& push : counted) {
+        const uint64_t ticket =
+            sim.tickets.at({std::get<0>(push), std::get<1>(push)});
+        ASSERT_TRUE(spent.insert(ticket).second)
+            << "ticket " << ticket << " counted twice";
+      }
+      ASSERT_EQ(spent.size(), scenario.tickets);
+      ASSERT_EQ(*spent.rbegin(), scenario.tickets - 1);
+    }
     // A verdict says what happened, to each push.
-    proto::PushCounts pushes;
-    sim.coordinator->GetStatus({},
-                               [&](auto status) { pushes = status->pushes(); });
+    const proto::GetStatusResponse status = sim.Status();
     uint64_t told_accepted = 0, told_stale = 0;
     for (uint32_t i = 0; i < scenario.m; ++i) {
-      for (const auto& [sequence, told] : workers[i]->told()) {
+      for (const auto& [sequence, verdict] : workers[i]->told()) {
         const bool counts = counted.count({i, sequence}) > 0;
-        ASSERT_EQ(told.verdict, counts ? proto::ACCEPTED : proto::STALE)
+        ASSERT_EQ(verdict, counts ? proto::ACCEPTED : proto::STALE)
             << "worker " << i << " push " << sequence;
         ++(counts ? told_accepted : told_stale);
       }
     }
     ASSERT_EQ(told_accepted, counted.size());
-    ASSERT_EQ(pushes.accepted(), told_accepted);
-    ASSERT_EQ(pushes.stale(), told_stale);
-    ASSERT_EQ(pushes.duplicate(), 0u);
+    ASSERT_EQ(status.pushes().accepted(), told_accepted);
+    ASSERT_EQ(status.pushes().stale(), told_stale);
+    ASSERT_EQ(status.pushes().duplicate(), 0u);
+    ASSERT_EQ(status.examples(), examples);
     stale += told_stale;
 
     // The values are those of the steps, to the bit, on every shard.
-    const Values values = ReadAll(sim);
-    const Values expected = Oracle(scenario, sim.steps);
+    const Values values = sim.ReadAll();
+    const Values expected = Oracle(sim);
     ASSERT_EQ(values.size(), expected.size());
     std::string bits;
     for (const auto& [name, v] : expected) {
@@ -698,28 +504,39 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
     }
     results.insert(bits);
   }
-  if (scenario.n >= scenario.m) {
-    EXPECT_EQ(results.size(), 1u) << "the schedule shows in the result";
-    EXPECT_EQ(stale, 0u);
-  } else {
+  if (scenario.n < scenario.m) {
     EXPECT_GT(stale, 0u) << "no backup replica ever came late";
+  } else {
+    EXPECT_EQ(stale, 0u);
+  }
+  if (scenario.n >= scenario.m && scenario.tickets == 0) {
+    EXPECT_EQ(results.size(), 1u) << "the schedule shows in the result";
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, ProtocolSimulationTest,
                          ::testing::ValuesIn(std::vector<Scenario>{
-                             {1, 1, 1, 4, 0, 0},
+                             {1, 1, 1, 4, {0, 0}},
                              // Every third step has weight 0 alone.
-                             {1, 1, 2, 5, 50, 100, true},
-                             {2, 2, 1, 4, 0, 100},
-                             {2, 2, 2, 4, 0, 100},
-                             {2, 2, 2, 4, 50, 100},
-                             {2, 2, 3, 4, 50, 100, true},
-                             {4, 2, 2, 3, 50, 100},
-                             {6, 3, 2, 3, 30, 200, true},
-                             {1, 2, 2, 5, 50, 100},
-                             {2, 3, 3, 5, 50, 100},
-                             {2, 3, 2, 5, 30, 200, true},
+                             {1, 1, 2, 5, {50, 100}, true},
+                             {2, 2, 1, 4, {0, 100}},
+                             {2, 2, 2, 4, {0, 100}},
+                             {2, 2, 2, 4, {50, 100}},
+                             {2, 2, 3, 4, {50, 100}, true},
+                             {4, 2, 2, 3, {50, 100}},
+                             {6, 3, 2, 3, {30, 200}, true},
+                             {1, 2, 2, 5, {50, 100}},
+                             {2, 3, 3, 5, {50, 100}},
+                             {2, 3, 2, 5, {30, 200}, true},
+                             // By ticket. The last step is of N, or of fewer.
+                             {2, 2, 2, 4, {50, 100}, false, 8},
+                             {3, 3, 2, 3, {50, 100}, true, 7},
+                             {4, 2, 2, 3, {50, 100}, false, 12},
+                             {4, 2, 3, 3, {50, 100}, true, 9},
+                             {6, 3, 2, 2, {30, 200}, false, 11},
+                             {1, 2, 2, 5, {50, 100}, false, 5},
+                             {2, 3, 2, 4, {50, 100}, true, 7},
+                             {2, 4, 3, 4, {30, 200}, false, 8},
                          }),
                          [](const auto& info) { return Name(info.param); });
 

@@ -1,0 +1,344 @@
+// The part of the coordinator that hands out tickets, books them, and shuts out
+// the workers that are lost with some (docs/asynchronous.md).
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "glog/logging.h"
+#include "ps_server/coordinator/coordinator.h"
+#include "ps_server/coordinator/parked.h"
+#include "ps_server/coordinator/schedule.h"
+#include "ps_server/request.h"
+
+namespace holdfast {
+
+// ---- Handing out ----
+
+proto::TakeTicketResponse Coordinator::TicketAnswer() const {
+  proto::TakeTicketResponse response;
+  response.set_generation(generation_.value());
+  *response.mutable_state() = state_;
+  response.set_global_step(step_.has_value() ? step_->number().value()
+                                             : committed_.value());
+  return response;
+}
+
+proto::TakeTicketResponse Coordinator::TicketAnswer(const PushId& push) const {
+  proto::TakeTicketResponse response = TicketAnswer();
+  const std::optional<uint64_t> index = tickets_->Find(push);
+  if (!index.has_value()) {
+    if (!ended()) response.set_waiting_for(WaitingFor());
+    return response;
+  }
+  response.mutable_ticket()->set_index(*index);
+  if (asynchronous()) {
+    for (const proto::Optimizer& optimizer : declaration_->optimizers()) {
+      *response.mutable_ticket()->add_scalars() =
+          ScalarsAt(optimizer, *index, *index + 1);
+    }
+  }
+  return response;
+}
+
+void Coordinator::TakeTicket(const proto::TakeTicketRequest& request,
+                             Reply<proto::TakeTicketResponse> reply) {
+  const TaskId task = ToTaskId(request.sender().task());
+  const auto refuse = [&](proto::Verdict verdict) {
+    proto::TakeTicketResponse response = TicketAnswer();
+    response.set_verdict(verdict);
+    reply(std::move(response));
+  };
+  if (request.sender().generation() != generation_.value()) {
+    return refuse(proto::ABORTED);
+  }
+  const auto found = sessions_.find(task);
+  if (found != sessions_.end() &&
+      (request.sender().incarnation() < found->second.incarnation.value() ||
+       (request.sender().incarnation() == found->second.incarnation.value() &&
+        found->second.fenced))) {
+    return refuse(proto::FENCED);
+  }
+  if (absl::Status status = FindSession(request.sender()).status();
+      !status.ok()) {
+    return reply(status);
+  }
+  const PushId push{ToWorkerLife(request.sender()),
+                    PushSequence(request.sequence())};
+  if (absl::Status status = CheckMayTake(request, push); !status.ok()) {
+    return reply(status);
+  }
+  if (state_.phase() == proto::FAILED) return reply(TicketAnswer());
+  for (const proto::SpentTicket& spent : request.spent()) {
+    Book({push.from, PushSequence(spent.sequence())}, spent);
+  }
+  AckThrough(push.from, request.acked_through());
+  // Replies may come back with further calls: all that this one brings is noted
+  // before the first.
+  const bool waits =
+      request.sequence() != 0 && !ended() && !tickets_->Find(push).has_value();
+  const auto is_this = [&](const ParkedTicket& parked) {
+    return !(parked.push < push) && !(push < parked.push);
+  };
+  std::vector<ParkedTicket> earlier;
+  if (waits) {
+    // Who asks again does not wait for the earlier answer any more.
+    earlier = TakeIf(parked_tickets_, is_this);
+    parked_tickets_.push_back({push, std::move(reply),
+                               ParkedUntil(clock_->Now(), request.wait_ms())});
+  }
+  for (ParkedTicket& parked : earlier) parked.reply(TicketAnswer(push));
+  if (request.spent_size() > 0 && tickets_->all_spent() && !ended()) Finish();
+  // This one, and others that have waited for its worker.
+  GrantTickets();
+  if (!waits) {
+    return reply(request.sequence() == 0 ? TicketAnswer() : TicketAnswer(push));
+  }
+  if (request.wait_ms() == 0 || parked_tickets_.size() > kMaxParkedCalls) {
+    AnswerTickets(is_this);
+  }
+}
+
+absl::Status Coordinator::CheckMayTake(const proto::TakeTicketRequest& request,
+                                       const PushId& push) const {
+  const TaskId& task = push.from.worker;
+  if (!IsWorker(task)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(task.ToString(), " is no worker: it may take no ticket"));
+  }
+  if (state_.phase() == proto::FAILED) return absl::OkStatus();
+  if (!created_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("there are no tickets yet: waiting for ", WaitingFor()));
+  }
+  if (!tickets_.has_value()) {
+    return absl::FailedPreconditionError(
+        "the job hands out no tickets: its examples are by step");
+  }
+  if (request.spent_size() > 0 && !asynchronous()) {
+    return absl::InvalidArgumentError(
+        "spent: a synchronous job's tickets are spent by Contribute");
+  }
+  for (const proto::SpentTicket& spent : request.spent()) {
+    const PushId told{push.from, PushSequence(spent.sequence())};
+    if (!tickets_->Find(told).has_value() && !ledger_.Find(told).has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          told.ToString(), " is told as spent, but has no ticket"));
+    }
+  }
+  if (request.sequence() == 0 || tickets_->Find(push).has_value()) {
+    return absl::OkStatus();
+  }
+  if (ledger_.Find(push).has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(push.ToString(), " is over: it had its ticket"));
+  }
+  if (absl::Status status = ledger_.CheckInWindow(push); !status.ok()) {
+    return status;
+  }
+  // Those that this very request says to be spent are held no longer.
+  std::set<PushSequence> held;
+  for (const PushId& out : tickets_->OutWith(push.from)) {
+    held.insert(out.sequence);
+  }
+  for (const proto::SpentTicket& spent : request.spent()) {
+    held.erase(PushSequence(spent.sequence()));
+  }
+  for (const ParkedTicket& parked : parked_tickets_) {
+    const WorkerLife& from = parked.push.from;
+    if (!(from < push.from) && !(push.from < from)) {
+      held.insert(parked.push.sequence);
+    }
+  }
+  held.erase(push.sequence);
+  if (held.size() >= MaxTickets()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(push.ToString(), ": the worker holds or waits for ",
+                     held.size(), " tickets, at most ", MaxTickets()));
+  }
+  return absl::OkStatus();
+}
+
+// What is out is not decided, whatever the worker says.
+void Coordinator::AckThrough(const WorkerLife& from, uint64_t sequence) {
+  const std::vector<PushId> out =
+      tickets_.has_value() ? tickets_->OutWith(from) : std::vector<PushId>();
+  if (!out.empty()) {
+    sequence = std::min(sequence, out.front().sequence.value() - 1);
+  }
+  ledger_.AckThrough(from, PushSequence(sequence));
+}
+
+size_t Coordinator::MaxTickets() const {
+  const proto::Consistency& consistency = declaration_->consistency();
+  if (consistency.has_asynchronous()) {
+    return size_t{consistency.asynchronous().pipeline_depth()} + 1;
+  }
+  const auto& mode = consistency.synchronous();
+  return std::max(1u, mode.replicas_to_aggregate() / mode.total_num_replicas());
+}
+
+// [A1] The bound counts a worker's own pushes.
+bool Coordinator::IsInBound(const PushId& push, uint64_t slowest) const {
+  const auto& mode = declaration_->consistency().asynchronous();
+  if (!mode.has_staleness_bound()) return true;
+  const uint64_t begun = sessions_.at(push.from.worker).clock +
+                         tickets_->OutWith(push.from).size();
+  return begun <= slowest + mode.staleness_bound();
+}
+
+uint64_t Coordinator::SlowestClock() const {
+  std::optional<uint64_t> slowest;
+  for (const auto& [task, session] : sessions_) {
+    if (!IsWorker(task) || !session.alive) continue;
+    slowest = std::min(slowest.value_or(session.clock), session.clock);
+  }
+  return slowest.value_or(0);
+}
+
+// Replies may come back with further calls, so that it begins again after each.
+void Coordinator::GrantTickets() {
+  while (state_.phase() == proto::TRAINING && tickets_->left() > 0 &&
+         !parked_tickets_.empty()) {
+    const uint64_t slowest = SlowestClock();
+    const auto next =
+        std::find_if(parked_tickets_.begin(), parked_tickets_.end(),
+                     [&](const ParkedTicket& parked) {
+                       return IsInBound(parked.push, slowest);
+                     });
+    if (next == parked_tickets_.end()) return;
+    ParkedTicket granted = std::move(*next);
+    parked_tickets_.erase(next);
+    tickets_->Take(granted.push);
+    granted.reply(TicketAnswer(granted.push));
+  }
+}
+
+void Coordinator::AnswerTickets(
+    absl::FunctionRef<bool(const ParkedTicket&)> ready) {
+  for (ParkedTicket& parked : TakeIf(parked_tickets_, ready)) {
+    parked.reply(TicketAnswer(parked.push));
+  }
+}
+
+std::string Coordinator::WaitingForTickets() const {
+  std::set<TaskId> holders;
+  for (const auto& [push, index] : tickets_->out()) {
+    if (!step_.has_value() || !step_->SeatOf(push).has_value()) {
+      holders.insert(push.from.worker);
+    }
+  }
+  std::string what;
+  if (holders.empty()) {
+    what = "a ticket to be taken by ";
+    for (uint32_t replica = 0; replica < options_.num_workers; ++replica) {
+      holders.insert(WorkerOfReplica(replica));
+    }
+  }
+  std::vector<std::string> names;
+  for (const TaskId& worker : holders) names.push_back(Describe(worker));
+  return absl::StrCat(what, absl::StrJoin(names, ", "));
+}
+
+// ---- Booking [A4] ----
+
+void Coordinator::Book(const PushId& push, const proto::SpentTicket& spent) {
+  if (!tickets_->Spend(push)) return;  // told again
+  ledger_.Record(push, proto::ACCEPTED);
+  ++sessions_.at(push.from.worker).clock;
+  progress_.AddStep(
+      {{push.from.worker, spent.examples(), spent.loss(), spent.staleness()}});
+  committed_ = GlobalStep(tickets_->spent());
+  last_commit_ = step_opened_ = clock_->Now();
+}
+
+// ---- Shutting out [A5] ----
+
+void Coordinator::ShutOut(const TaskId& worker, Session* session) {
+  session->fenced = true;
+  const WorkerLife life{worker, session->incarnation};
+  fences_due_.push_back(life);
+  LOG(WARNING) << Describe(worker) << " is shut out, "
+               << tickets_->OutWith(life).size()
+               << " tickets of it are to be decided; the job goes on";
+  for (ParkedTicket& parked :
+       TakeIf(parked_tickets_, [&](const ParkedTicket& p) {
+         return !(p.push.from < life) && !(life < p.push.from);
+       })) {
+    proto::TakeTicketResponse response = TicketAnswer();
+    response.set_verdict(proto::FENCED);
+    parked.reply(std::move(response));
+  }
+  FenceWhenReady();
+  // It may have been the slowest.
+  GrantTickets();
+}
+
+void Coordinator::FenceWhenReady() {
+  if (fences_due_.empty() || broadcast_.kind != Broadcast::kNone) return;
+  fence_.Clear();
+  applied_.clear();
+  *fence_.mutable_sender() = Self();
+  for (const WorkerLife& life : fences_due_) {
+    proto::WorkerLife& message = *fence_.add_lives();
+    message.mutable_worker()->set_job(life.worker.job);
+    message.mutable_worker()->set_index(life.worker.index);
+    message.set_incarnation(life.incarnation.value());
+  }
+  fences_due_.clear();
+  StartBroadcast(Broadcast::kFence);
+}
+
+void Coordinator::OnFenced(const proto::FenceResponse& response) {
+  for (const proto::AppliedPush& applied : response.applied()) {
+    const PushId push{ToWorkerLife(applied.from()),
+                      PushSequence(applied.sequence())};
+    proto::AppliedPush& kept = applied_.emplace(push, applied).first->second;
+    kept.set_staleness(std::max(kept.staleness(), applied.staleness()));
+  }
+}
+
+void Coordinator::StartResolve() {
+  resolve_.Clear();
+  *resolve_.mutable_sender() = Self();
+  *resolve_.mutable_lives() = fence_.lives();
+  for (const auto& [push, applied] : applied_) {
+    const std::optional<uint64_t> index = tickets_->Find(push);
+    // Booked already: every shard has applied it.
+    if (!index.has_value()) continue;
+    proto::AppliedPush& told = *resolve_.add_applied();
+    told = applied;
+    told.clear_scalars();
+    for (const proto::Optimizer& optimizer : declaration_->optimizers()) {
+      *told.add_scalars() = ScalarsAt(optimizer, *index, *index + 1);
+    }
+  }
+  StartBroadcast(Broadcast::kResolve);
+}
+
+void Coordinator::OnResolved() {
+  for (const proto::WorkerLife& message : resolve_.lives()) {
+    const WorkerLife life = ToWorkerLife(message);
+    for (const PushId& push : tickets_->OutWith(life)) {
+      const auto applied = applied_.find(push);
+      if (applied == applied_.end()) {
+        tickets_->Return(push);
+        progress_.AddRefused(proto::FENCED);
+        continue;
+      }
+      tickets_->Spend(push);
+      progress_.AddStep({{life.worker, applied->second.examples(),
+                          /*loss=*/std::nullopt, applied->second.staleness()}});
+      last_commit_ = step_opened_ = clock_->Now();
+    }
+    ledger_.Forget(life);
+  }
+  committed_ = GlobalStep(tickets_->spent());
+  if (ended()) return;
+  if (tickets_->all_spent()) return Finish();
+  FenceWhenReady();
+  GrantTickets();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,29 @@
+// Calls that wait at the coordinator for something to happen.
+#ifndef HOLDFAST_PS_SERVER_COORDINATOR_PARKED_H_
+#define HOLDFAST_PS_SERVER_COORDINATOR_PARKED_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <vector>
+
+namespace holdfast {
+
+// Beyond it a call is answered at once, and may be asked again.
+inline constexpr size_t kMaxParkedCalls = 65536;
+
+// Takes from `parked` what `ready` tells to. Replies may come back with further
+// calls, so they are called only on what has left the list.
+template <typename Parked, typename Ready>
+std::vector<Parked> TakeIf(std::vector<Parked>& parked, Ready ready) {
+  const auto keep_end = std::stable_partition(
+      parked.begin(), parked.end(), [&](const Parked& p) { return !ready(p); });
+  std::vector<Parked> taken(std::make_move_iterator(keep_end),
+                            std::make_move_iterator(parked.end()));
+  parked.erase(keep_end, parked.end());
+  return taken;
+}
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_COORDINATOR_PARKED_H_

@@ -1,0 +1,78 @@
+#include "ps_server/coordinator/progress.h"
+
+#include <algorithm>
+
+namespace holdfast {
+namespace {
+
+// Steps behind train_loss.
+constexpr size_t kLossWindow = 100;
+// Distinct values of staleness that are told apart, as StalenessCount says.
+constexpr uint64_t kMaxStaleness = 999;
+
+}  // namespace
+
+void Progress::AddStep(const std::vector<AcceptedPush>& pushes) {
+  StepLoss step;
+  for (const AcceptedPush& push : pushes) {
+    pushes_.set_accepted(pushes_.accepted() + 1);
+    examples_ += push.examples;
+    Given& given = workers_[push.worker];
+    ++given.pushes;
+    given.examples += push.examples;
+    if (push.examples > 0 && push.loss.has_value()) {
+      step.examples += push.examples;
+      step.loss_sum += *push.loss * static_cast<double>(push.examples);
+    }
+    if (push.staleness.has_value()) {
+      ++staleness_[std::min(*push.staleness, kMaxStaleness)];
+    }
+  }
+  recent_.push_back(step);
+  if (recent_.size() > kLossWindow) recent_.pop_front();
+}
+
+void Progress::AddRefused(proto::Verdict verdict) {
+  switch (verdict) {
+    case proto::STALE:
+      pushes_.set_stale(pushes_.stale() + 1);
+      break;
+    case proto::DUPLICATE:
+      pushes_.set_duplicate(pushes_.duplicate() + 1);
+      break;
+    case proto::FENCED:
+      pushes_.set_fenced(pushes_.fenced() + 1);
+      break;
+    default:
+      pushes_.set_aborted(pushes_.aborted() + 1);
+      break;
+  }
+}
+
+void Progress::AddTo(proto::GetStatusResponse* status) const {
+  status->set_examples(examples_);
+  *status->mutable_pushes() = pushes_;
+  StepLoss window;
+  for (const StepLoss& step : recent_) {
+    window.examples += step.examples;
+    window.loss_sum += step.loss_sum;
+  }
+  if (window.examples > 0) {
+    status->set_train_loss(window.loss_sum /
+                           static_cast<double>(window.examples));
+  }
+  for (const auto& [worker, given] : workers_) {
+    proto::WorkerCounts& counts = *status->add_workers();
+    counts.mutable_worker()->set_job(worker.job);
+    counts.mutable_worker()->set_index(worker.index);
+    counts.set_pushes(given.pushes);
+    counts.set_examples(given.examples);
+  }
+  for (const auto& [staleness, pushes] : staleness_) {
+    proto::StalenessCount& count = *status->add_staleness();
+    count.set_staleness(staleness);
+    count.set_pushes(pushes);
+  }
+}
+
+}  // namespace holdfast

@@ -1,0 +1,119 @@
+#include "ps_server/coordinator/progress.h"
+
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/task_id.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+AcceptedPush Accepted(uint32_t worker, uint64_t examples,
+                      std::optional<double> loss = 1,
+                      std::optional<uint64_t> staleness = std::nullopt) {
+  return {{kWorkerJob, worker}, examples, loss, staleness};
+}
+
+proto::GetStatusResponse StatusOf(const Progress& progress) {
+  proto::GetStatusResponse status;
+  progress.AddTo(&status);
+  return status;
+}
+
+std::vector<std::string> Workers(const Progress& progress) {
+  std::vector<std::string> workers;
+  const proto::GetStatusResponse status = StatusOf(progress);
+  for (const proto::WorkerCounts& counts : status.workers()) {
+    workers.push_back(absl::StrCat(counts.worker().job(),
+                                   counts.worker().index(), ": ",
+                                   counts.pushes(), " of ", counts.examples()));
+  }
+  return workers;
+}
+
+std::vector<std::string> Staleness(const Progress& progress) {
+  std::vector<std::string> staleness;
+  const proto::GetStatusResponse status = StatusOf(progress);
+  for (const proto::StalenessCount& count : status.staleness()) {
+    staleness.push_back(absl::StrCat(count.staleness(), ": ", count.pushes()));
+  }
+  return staleness;
+}
+
+TEST(ProgressTest, IsNothingAtFirst) {
+  EXPECT_EQ(StatusOf(Progress()).ShortDebugString(), "pushes { }");
+}
+
+TEST(ProgressTest, CountsPushesByWhatBecameOfThem) {
+  Progress progress;
+  progress.AddStep({Accepted(0, 10), Accepted(1, 10)});
+  progress.AddStep({Accepted(0, 10)});
+  progress.AddRefused(proto::STALE);
+  for (int i = 0; i < 2; ++i) progress.AddRefused(proto::DUPLICATE);
+  for (int i = 0; i < 4; ++i) progress.AddRefused(proto::FENCED);
+  for (int i = 0; i < 5; ++i) progress.AddRefused(proto::ABORTED);
+  const proto::PushCounts pushes = StatusOf(progress).pushes();
+  EXPECT_EQ(pushes.accepted(), 3u);
+  EXPECT_EQ(pushes.stale(), 1u);
+  EXPECT_EQ(pushes.duplicate(), 2u);
+  EXPECT_EQ(pushes.fenced(), 4u);
+  EXPECT_EQ(pushes.aborted(), 5u);
+}
+
+TEST(ProgressTest, TellsWhatEachWorkerHasGiven) {
+  Progress progress;
+  AcceptedPush chief = Accepted(0, 5);
+  chief.worker = {kChiefJob, 0};
+  progress.AddStep({Accepted(1, 20), Accepted(0, 10)});
+  progress.AddStep({Accepted(1, 0), chief});
+  EXPECT_THAT(
+      Workers(progress),
+      ElementsAre("chief0: 1 of 5", "worker0: 1 of 10", "worker1: 2 of 20"));
+  EXPECT_EQ(StatusOf(progress).examples(), 35u);
+  EXPECT_THAT(Staleness(progress), IsEmpty()) << "of synchronous pushes";
+}
+
+TEST(ProgressTest, TrainLossIsTheMeanOverTheExamplesOfTheWindow) {
+  Progress progress;
+  progress.AddStep({Accepted(0, 10, 1), Accepted(1, 30, 2)});
+  EXPECT_DOUBLE_EQ(StatusOf(progress).train_loss(), 1.75);  // (10 + 60) / 40
+  // What has no examples has no loss; of what is known through a fence alone,
+  // the loss is not known.
+  progress.AddStep({Accepted(0, 0, kInfinity), Accepted(1, 40, std::nullopt)});
+  EXPECT_DOUBLE_EQ(StatusOf(progress).train_loss(), 1.75);
+  EXPECT_EQ(StatusOf(progress).examples(), 80u);
+  // 98 further steps fill the window, the next two push the first two out.
+  for (int i = 0; i < 98; ++i) progress.AddStep({Accepted(0, 1, 0)});
+  EXPECT_DOUBLE_EQ(StatusOf(progress).train_loss(), 70.0 / (40 + 98));
+  progress.AddStep({Accepted(0, 1, 5)});
+  EXPECT_DOUBLE_EQ(StatusOf(progress).train_loss(), 5.0 / 99);
+  progress.AddStep({Accepted(0, 1, 5)});
+  EXPECT_DOUBLE_EQ(StatusOf(progress).train_loss(), 10.0 / 100);
+}
+
+TEST(ProgressTest, CountsPushesByStalenessUpTo1000Values) {
+  Progress progress;
+  for (const uint64_t staleness : {3, 0, 3, 998, 999, 1000, 1000000}) {
+    progress.AddStep({Accepted(0, 1, 1, staleness)});
+  }
+  // 999 and all above.
+  EXPECT_THAT(Staleness(progress),
+              ElementsAre("0: 1", "3: 2", "998: 1", "999: 3"));
+  for (uint64_t staleness = 0; staleness < 5000; ++staleness) {
+    progress.AddStep({Accepted(0, 1, 1, staleness)});
+  }
+  EXPECT_EQ(StatusOf(progress).staleness_size(), 1000);
+}
+
+}  // namespace
+}  // namespace holdfast

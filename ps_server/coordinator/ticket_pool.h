@@ -1,0 +1,53 @@
+#ifndef HOLDFAST_PS_SERVER_COORDINATOR_TICKET_POOL_H_
+#define HOLDFAST_PS_SERVER_COORDINATOR_TICKET_POOL_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "ps_server/shard/push_id.h"
+
+namespace holdfast {
+
+// The tickets of a job (docs/asynchronous.md): indices 0 to total - 1, each of
+// which is left, out with a push, or spent. Those that were returned are handed
+// out again first.
+//
+// Thread-compatible.
+// Invariant: left() + out().size() + spent() is the total.
+class TicketPool {
+ public:
+  explicit TicketPool(uint64_t total) : total_(total) {}
+
+  uint64_t left() const { return total_ - next_ + returned_.size(); }
+  uint64_t spent() const { return spent_; }
+  bool all_spent() const { return spent_ == total_; }
+  // By push.
+  const std::map<PushId, uint64_t>& out() const { return out_; }
+
+  // The ticket that is out with `push`.
+  std::optional<uint64_t> Find(const PushId& push) const;
+  // Those that are out with pushes of one life, by sequence.
+  std::vector<PushId> OutWith(const WorkerLife& life) const;
+
+  // Hands one out. There must be one left, and none out with `push`.
+  uint64_t Take(const PushId& push);
+  // `push` counts, or does not. False when no ticket is out with it.
+  bool Spend(const PushId& push);
+  bool Return(const PushId& push);
+
+ private:
+  const uint64_t total_;
+  // The lowest that was never handed out.
+  uint64_t next_ = 0;
+  std::set<uint64_t> returned_;
+  std::map<PushId, uint64_t> out_;
+  uint64_t spent_ = 0;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_COORDINATOR_TICKET_POOL_H_

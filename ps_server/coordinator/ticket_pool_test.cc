@@ -1,0 +1,88 @@
+#include "ps_server/coordinator/ticket_pool.h"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/task_id.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+PushId Push(uint64_t sequence, uint32_t worker = 0, uint64_t incarnation = 1) {
+  return {{{kWorkerJob, worker}, Incarnation(incarnation)},
+          PushSequence(sequence)};
+}
+
+std::vector<std::string> Names(const std::vector<PushId>& pushes) {
+  std::vector<std::string> names;
+  for (const PushId& push : pushes) names.push_back(push.ToString());
+  return names;
+}
+
+TEST(TicketPoolTest, HandsOutEachIndexOnce) {
+  TicketPool pool(3);
+  EXPECT_EQ(pool.left(), 3u);
+  for (uint64_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(pool.Take(Push(i + 1)), i);
+    EXPECT_EQ(pool.left(), 2 - i);
+    EXPECT_EQ(pool.Find(Push(i + 1)), i);
+  }
+  EXPECT_EQ(pool.Find(Push(4)), std::nullopt);
+  EXPECT_THAT(pool.out(), SizeIs(3));
+  EXPECT_EQ(pool.spent(), 0u);
+}
+
+TEST(TicketPoolTest, IsSpentWhenEachIndexIs) {
+  TicketPool pool(2);
+  pool.Take(Push(1));
+  pool.Take(Push(2));
+  EXPECT_TRUE(pool.Spend(Push(2)));
+  EXPECT_FALSE(pool.Spend(Push(2))) << "once";
+  EXPECT_FALSE(pool.Return(Push(2))) << "and for good";
+  EXPECT_EQ(pool.spent(), 1u);
+  EXPECT_FALSE(pool.all_spent());
+  EXPECT_EQ(pool.left(), 0u);
+  EXPECT_TRUE(pool.Spend(Push(1)));
+  EXPECT_TRUE(pool.all_spent());
+  EXPECT_THAT(pool.out(), IsEmpty());
+  EXPECT_FALSE(pool.Spend(Push(3))) << "never out";
+}
+
+TEST(TicketPoolTest, ReturnedOnesGoOutAgainFirstTheLowestFirst) {
+  TicketPool pool(6);
+  for (uint64_t i = 1; i <= 4; ++i) pool.Take(Push(i));
+  EXPECT_TRUE(pool.Return(Push(3)));
+  EXPECT_FALSE(pool.Return(Push(3)));
+  EXPECT_TRUE(pool.Return(Push(2)));
+  EXPECT_EQ(pool.left(), 4u);
+  EXPECT_EQ(pool.Find(Push(2)), std::nullopt);
+  EXPECT_FALSE(pool.Spend(Push(2)));
+  EXPECT_EQ(pool.Take(Push(5)), 1u);
+  EXPECT_EQ(pool.Take(Push(6)), 2u);
+  EXPECT_EQ(pool.Take(Push(7)), 4u);
+  EXPECT_EQ(pool.left(), 1u);
+}
+
+TEST(TicketPoolTest, TellsWhatIsOutWithALife) {
+  TicketPool pool(10);
+  for (const PushId& push :
+       {Push(3), Push(1), Push(2, 1), Push(1, 0, 2), Push(7)}) {
+    pool.Take(push);
+  }
+  pool.Spend(Push(3));
+  EXPECT_THAT(Names(pool.OutWith(Push(1).from)),
+              ElementsAre("push 1 of /job:worker/task:0 (incarnation 1)",
+                          "push 7 of /job:worker/task:0 (incarnation 1)"));
+  EXPECT_THAT(Names(pool.OutWith(Push(1, 0, 2).from)), SizeIs(1));
+  EXPECT_THAT(Names(pool.OutWith(Push(1, 2).from)), IsEmpty());
+}
+
+}  // namespace
+}  // namespace holdfast

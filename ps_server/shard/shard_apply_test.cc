@@ -1,0 +1,927 @@
+// Asynchronous pushes: their staging and application, fences and what they
+// resolve (docs/asynchronous.md, steps A2, A3 and A5).
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "common/rpc_limits.h"
+#include "common/task_id.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ps_server/shard/shard_testing.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// A job of two workers with variables as in MakeCreate.
+proto::CreateRequest MakeAsynchronous(uint32_t pipeline_depth = 3,
+                                      bool momentum = false) {
+  proto::CreateRequest request = MakeCreate(2, 2, momentum);
+  proto::Declaration& declaration = *request.mutable_declaration();
+  declaration.clear_consistency();
+  declaration.mutable_consistency()->mutable_asynchronous()->set_pipeline_depth(
+      pipeline_depth);
+  declaration.set_examples(proto::BY_TICKET);
+  declaration.set_total_tickets(declaration.total_steps());
+  return request;
+}
+
+proto::WorkerLife Life(uint32_t worker, uint64_t incarnation = 1) {
+  proto::WorkerLife life;
+  life.mutable_worker()->set_job(kWorkerJob);
+  life.mutable_worker()->set_index(worker);
+  life.set_incarnation(incarnation);
+  return life;
+}
+
+// As "0.1#3 *0.5 of 10, staleness 2": push 3 of worker 0's life 1, with its
+// clip factor and examples.
+std::string Told(const proto::FenceResponse& response) {
+  std::vector<std::string> parts;
+  for (const proto::AppliedPush& push : response.applied()) {
+    EXPECT_EQ(push.from().worker().job(), kWorkerJob);
+    EXPECT_EQ(push.scalars_size(), 0);
+    parts.push_back(absl::StrCat(
+        push.from().worker().index(), ".", push.from().incarnation(), "#",
+        push.sequence(), " *", push.clip_factor(), " of ", push.examples(),
+        ", staleness ", push.staleness()));
+  }
+  return absl::StrJoin(parts, "; ");
+}
+
+class ShardApplyTest : public ShardTest {
+ protected:
+  void CreateAsynchronous(uint32_t pipeline_depth = 3, bool momentum = false) {
+    Create(MakeAsynchronous(pipeline_depth, momentum));
+  }
+
+  // Of 10 examples, with learning rate 0.5.
+  proto::ApplyRequest ApplyOf(uint32_t worker, uint64_t sequence,
+                              uint64_t incarnation = 1) {
+    proto::ApplyRequest request;
+    *request.mutable_sender() = Sender(kWorkerJob, worker, incarnation);
+    request.set_sequence(sequence);
+    request.set_examples(10);
+    request.add_scalars()->set_learning_rate(0.5f);
+    request.set_wait_ms(1000);
+    return request;
+  }
+  // Of a push that has nothing to give.
+  proto::ApplyRequest NothingOf(uint32_t worker, uint64_t sequence,
+                                uint64_t incarnation = 1) {
+    proto::ApplyRequest request = ApplyOf(worker, sequence, incarnation);
+    request.set_clip_factor(0);
+    request.set_examples(0);
+    return request;
+  }
+  Answer<proto::ApplyResponse> Apply(const proto::ApplyRequest& request) {
+    return Ask(shard_, &Shard::Apply, request);
+  }
+  Answer<proto::ApplyResponse> Apply(uint32_t worker, uint64_t sequence,
+                                     uint64_t incarnation = 1) {
+    return Apply(ApplyOf(worker, sequence, incarnation));
+  }
+  // Stages a push computed on the newest version, and applies it.
+  void StageAndApply(uint32_t worker, uint64_t sequence, float w) {
+    Stage(Whole(worker, sequence, shard_.version().value(), w));
+    EXPECT_EQ(Apply(worker, sequence)->verdict(), proto::ACCEPTED);
+  }
+  PushPart WholeOf(uint32_t worker, uint64_t incarnation, uint64_t sequence,
+                   float w) {
+    PushPart part = Whole(worker, sequence, 0, w);
+    part.sender.set_incarnation(incarnation);
+    return part;
+  }
+
+  Answer<proto::FenceResponse> Fence(
+      const std::vector<proto::WorkerLife>& lives) {
+    proto::FenceRequest request;
+    *request.mutable_sender() = Coordinator();
+    for (const proto::WorkerLife& life : lives) *request.add_lives() = life;
+    return Ask(shard_, &Shard::Fence, request);
+  }
+  proto::AppliedPush Applied(const proto::WorkerLife& from, uint64_t sequence,
+                             float clip_factor = 1) {
+    proto::AppliedPush push;
+    *push.mutable_from() = from;
+    push.set_sequence(sequence);
+    push.set_clip_factor(clip_factor);
+    push.set_examples(10);
+    push.add_scalars()->set_learning_rate(0.5f);
+    return push;
+  }
+  proto::ResolveRequest ResolveOf(
+      const std::vector<proto::WorkerLife>& lives,
+      const std::vector<proto::AppliedPush>& applied = {}) {
+    proto::ResolveRequest request;
+    *request.mutable_sender() = Coordinator();
+    for (const proto::WorkerLife& life : lives) *request.add_lives() = life;
+    for (const proto::AppliedPush& push : applied) {
+      *request.add_applied() = push;
+    }
+    return request;
+  }
+  Answer<proto::ResolveResponse> Resolve(
+      const std::vector<proto::WorkerLife>& lives,
+      const std::vector<proto::AppliedPush>& applied = {}) {
+    return Ask(shard_, &Shard::Resolve, ResolveOf(lives, applied));
+  }
+};
+
+// ---- Push [A2] ----
+
+TEST_F(ShardApplyTest, NoVersionIsTooOldForAPush) {
+  CreateAsynchronous();
+  StageAndApply(0, 1, 2);
+  StageAndApply(0, 2, 2);
+  const auto old = Push(Whole(1, 1, 0, 2));
+  EXPECT_EQ(old->verdict(), proto::VERDICT_UNSPECIFIED);
+  EXPECT_EQ(old->version(), 2u);
+  EXPECT_EQ(shard_.staged_bytes(), 24);
+  EXPECT_EQ(Apply(1, 1)->verdict(), proto::ACCEPTED);
+  EXPECT_THAT(Newest("w"), Each(-2.0f));  // 1 - 3 x 0.5 x 2
+}
+
+TEST_F(ShardApplyTest, APushOfAVersionToComeIsAnError) {
+  CreateAsynchronous();
+  StageAndApply(0, 1, 2);
+  EXPECT_TRUE(Fails(Push(Whole(1, 1, 2, 2)).status(), kNotReady,
+                    {"gradient of step 2", "/job:ps/task:1 is at step 1",
+                     "(pushed by /job:worker/task:1)"}));
+  EXPECT_EQ(shard_.staged_bytes(), 0);
+}
+
+TEST_F(ShardApplyTest, APartOfAPushThatIsAppliedGetsItsVerdict) {
+  CreateAsynchronous();
+  StageAndApply(0, 1, 2);
+  EXPECT_EQ(Push(Whole(0, 1, 0, 2))->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(shard_.staged_bytes(), 0);
+}
+
+TEST_F(ShardApplyTest, AWorkerHasRoomForAsManyPushesAsItMayHaveBegun) {
+  for (const uint32_t depth : {1, 2, 5}) {
+    SCOPED_TRACE(depth);
+    Shard shard(MakeOptions(), &clock_);
+    ASSERT_TRUE(
+        Ask(shard, &Shard::Create, MakeAsynchronous(depth)).status().ok());
+    const auto push = [&](uint32_t worker, uint64_t sequence) {
+      Answer<proto::PushResponse> answer;
+      // The first of two parts.
+      shard.Push(
+          Part(worker, sequence, 0, {Tensor("w", {2, 2}, {1, 1, 1, 1})}, 0, 2),
+          answer.Catch());
+      return answer.status();
+    };
+    for (uint64_t i = 1; i <= depth; ++i) EXPECT_TRUE(push(0, i).ok());
+    EXPECT_TRUE(Fails(push(0, depth + 1), kExhausted,
+                      {absl::StrCat("push ", depth + 1, " of "),
+                       "(pushed by /job:worker/task:0)"}));
+    EXPECT_EQ(shard.staged_bytes(), depth * 16) << "nothing of it is kept";
+    for (uint64_t i = 1; i <= depth; ++i) EXPECT_TRUE(push(1, i).ok());
+    // What is applied makes room.
+    Answer<proto::PushResponse> rest;
+    shard.Push(Part(0, 1, 0, {Tensor("b", {2}, {1, 1})}, 1, 2), rest.Catch());
+    ASSERT_TRUE(rest.status().ok()) << rest.status();
+    ASSERT_EQ(Ask(shard, &Shard::Apply, ApplyOf(0, 1))->verdict(),
+              proto::ACCEPTED);
+    EXPECT_TRUE(push(0, depth + 1).ok());
+  }
+}
+
+// So that the worker that others wait for can always finish.
+TEST_F(ShardApplyTest, ThePlaceOfTheNextPushIsNobodyElses) {
+  CreateAsynchronous(/*pipeline_depth=*/2);
+  // Whatever the workers send first, their own included.
+  for (const uint32_t worker : {0, 1}) {
+    Stage(Whole(worker, 3, 0, 2));
+    EXPECT_TRUE(Fails(Push(Whole(worker, 2, 0, 2)).status(), kExhausted));
+  }
+  for (const uint32_t worker : {0, 1}) Stage(Whole(worker, 1, 0, 2));
+  EXPECT_EQ(Apply(0, 1)->verdict(), proto::ACCEPTED);
+  Stage(Whole(0, 2, 0, 2));
+  EXPECT_EQ(Apply(0, 2)->verdict(), proto::ACCEPTED);
+  // Push 3 is the next now and gives up the place that it had.
+  Stage(Whole(0, 4, 0, 2));
+  EXPECT_TRUE(Fails(Push(Whole(0, 5, 0, 2)).status(), kExhausted));
+}
+
+TEST_F(ShardApplyTest, EarlyPushesTakeTheMemoryThatIsLeft) {
+  Shard::Options options = MakeOptions();
+  // As for a synchronous job of two workers, and one push more.
+  options.memory_limit_bytes = 28 + 4 * 24 + 24;
+  Shard shard(options, &clock_);
+  ASSERT_TRUE(Ask(shard, &Shard::Create, MakeAsynchronous(3)).status().ok());
+  const auto push = [&](uint32_t worker, uint64_t sequence) {
+    Answer<proto::PushResponse> answer;
+    shard.Push(Whole(worker, sequence, 0, 2), answer.Catch());
+    return answer.status();
+  };
+  EXPECT_TRUE(push(0, 1).ok());
+  EXPECT_TRUE(push(0, 2).ok());
+  EXPECT_TRUE(Fails(push(0, 3), kExhausted, {"no room beside the 2 pushes"}));
+  EXPECT_TRUE(push(1, 1).ok()) << "its place is its own";
+  EXPECT_TRUE(Fails(push(1, 2), kExhausted, {"no room beside the 3 pushes"}));
+  // What is applied makes room, also where the next was early.
+  ASSERT_EQ(Ask(shard, &Shard::Apply, ApplyOf(0, 1))->verdict(),
+            proto::ACCEPTED);
+  EXPECT_TRUE(push(1, 2).ok());
+}
+
+// A life that is over and its successor have one place between them, so that
+// what is planned for is never exceeded.
+TEST_F(ShardApplyTest, AWorkersLivesShareItsPlace) {
+  Shard::Options options = MakeOptions();
+  options.memory_limit_bytes = 28 + 4 * 24 + 24;
+  Shard shard(options, &clock_);
+  ASSERT_TRUE(Ask(shard, &Shard::Create, MakeAsynchronous(3)).status().ok());
+  const auto push = [&](PushPart part) {
+    Answer<proto::PushResponse> answer;
+    shard.Push(std::move(part), answer.Catch());
+    return answer.status();
+  };
+  EXPECT_TRUE(push(WholeOf(0, 1, 1, 2)).ok());
+  EXPECT_TRUE(push(WholeOf(0, 2, 1, 2)).ok()) << "in the place for all";
+  EXPECT_TRUE(Fails(push(WholeOf(0, 3, 1, 2)), kExhausted));
+  EXPECT_TRUE(Fails(push(WholeOf(1, 1, 2, 2)), kExhausted));
+  EXPECT_TRUE(push(WholeOf(1, 1, 1, 2)).ok());
+  ASSERT_TRUE(
+      Ask(shard, &Shard::Resolve, ResolveOf({Life(0, 1)})).status().ok());
+  EXPECT_TRUE(push(WholeOf(0, 3, 1, 2)).ok());
+}
+
+TEST_F(ShardApplyTest, ASynchronousStepIsNoApply) {
+  Create();
+  Stage(Whole(0, 1, 0, 2));
+  EXPECT_TRUE(Fails(Apply(0, 1).status(), kNotReady,
+                    {"push 1 of /job:worker/task:0", "synchronous"}));
+  EXPECT_EQ(shard_.version(), GlobalStep(0));
+  Commit(0, {{0, 1, 1}});
+}
+
+TEST_F(ShardApplyTest, AnAsynchronousJobHasNoCommit) {
+  CreateAsynchronous();
+  Stage(Whole(0, 1, 0, 2));
+  EXPECT_TRUE(
+      Fails(Ask(shard_, &Shard::Commit, MakeCommit(0, {{0, 1, 1}})).status(),
+            kInternal, {"commit of step 0", "asynchronous"}));
+  EXPECT_EQ(shard_.version(), GlobalStep(0));
+}
+
+// ---- Apply [A3] ----
+
+TEST_F(ShardApplyTest, APushIsAStep) {
+  CreateAsynchronous();
+  const auto parked = PullAtLeast(1);
+  Stage(Whole(0, 1, 0, 2, 4));
+  EXPECT_EQ(shard_.version(), GlobalStep(0)) << "staged, no more";
+  const auto answer = Apply(0, 1);
+  EXPECT_EQ(answer->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(answer->generation(), 1u);
+  EXPECT_EQ(answer->state().phase(), proto::TRAINING);
+  EXPECT_EQ(answer->version(), 1u);
+  EXPECT_EQ(answer->staleness(), 0u);
+  EXPECT_EQ(answer->waiting_for(), "");
+  EXPECT_THAT(Newest("w"), Each(0.0f));   // 1 - 0.5 x 2
+  EXPECT_THAT(Newest("b"), Each(-2.0f));  // 0 - 0.5 x 4
+  EXPECT_THAT(Newest("frozen"), ElementsAre(3));
+  EXPECT_EQ(shard_.staged_bytes(), 0);
+  // Who waited for the version has it.
+  ASSERT_TRUE(parked.came());
+  EXPECT_EQ(parked->version, GlobalStep(1));
+  EXPECT_THAT(Values(parked, 0), Each(0.0f));
+}
+
+TEST_F(ShardApplyTest, ScalarsAndClipFactorAreThoseOfTheCall) {
+  CreateAsynchronous();
+  Stage(Whole(0, 1, 0, 8));
+  proto::ApplyRequest request = ApplyOf(0, 1);
+  request.mutable_scalars(0)->set_learning_rate(0.25f);
+  request.set_clip_factor(0.5f);
+  EXPECT_EQ(Apply(request)->verdict(), proto::ACCEPTED);
+  EXPECT_THAT(Newest("w"), Each(0.0f));  // 1 - 0.25 x 0.5 x 8
+}
+
+TEST_F(ShardApplyTest, ElementsAreClippedAsDeclared) {
+  proto::CreateRequest create = MakeAsynchronous();
+  create.mutable_declaration()->mutable_clipping()->set_value(1);
+  Create(create);
+  Stage(Whole(0, 1, 0, 8, -0.5f));
+  EXPECT_EQ(Apply(0, 1)->verdict(), proto::ACCEPTED);
+  EXPECT_THAT(Newest("w"), Each(0.5f));   // 8 is brought to 1
+  EXPECT_THAT(Newest("b"), Each(0.25f));  // -0.5 is left
+}
+
+// That is its worker's to do, with the factor.
+TEST_F(ShardApplyTest, TheShardDoesNotClipByTheGlobalNorm) {
+  proto::CreateRequest create = MakeAsynchronous();
+  create.mutable_declaration()->mutable_clipping()->set_global_norm(1);
+  Create(create);
+  StageAndApply(0, 1, 2);
+  EXPECT_THAT(Newest("w"), Each(0.0f));
+}
+
+TEST_F(ShardApplyTest, StalenessIsWhatWasAppliedInBetween) {
+  CreateAsynchronous();
+  Stage(Whole(0, 1, 0, 0));
+  Stage(Whole(1, 1, 0, 0));
+  EXPECT_EQ(Apply(0, 1)->staleness(), 0u);
+  EXPECT_EQ(Apply(1, 1)->staleness(), 1u) << "worker 0's";
+  // Its own pushes count too.
+  Stage(Whole(0, 2, 2, 0));
+  Stage(Whole(0, 3, 2, 0));
+  EXPECT_EQ(Apply(0, 2)->staleness(), 0u);
+  EXPECT_EQ(Apply(0, 3)->staleness(), 1u);
+  Stage(Whole(1, 2, 1, 0));
+  EXPECT_EQ(Apply(1, 2)->staleness(), 3u);
+}
+
+TEST_F(ShardApplyTest, ARepeatedApplyGetsItsFirstVerdictAndStaleness) {
+  CreateAsynchronous(3, /*momentum=*/true);
+  Stage(Whole(0, 1, 0, 0));
+  Stage(Whole(1, 1, 0, 2));
+  Apply(0, 1);
+  ASSERT_EQ(Apply(1, 1)->staleness(), 1u);
+  StageAndApply(0, 2, 0);
+  const std::vector<float> w = Newest("w");
+  proto::ApplyRequest other = ApplyOf(1, 1);
+  other.set_clip_factor(0.25f);
+  other.clear_scalars();
+  for (const proto::ApplyRequest& request : {ApplyOf(1, 1), other}) {
+    const auto again = Apply(request);
+    EXPECT_EQ(again->verdict(), proto::ACCEPTED);
+    EXPECT_EQ(again->staleness(), 1u);
+    EXPECT_EQ(again->version(), 3u) << "as it is";
+  }
+  EXPECT_EQ(Newest("w"), w);
+  EXPECT_EQ(shard_.version(), GlobalStep(3));
+}
+
+TEST_F(ShardApplyTest, Factor0NeedsNoPartsAndChangesNothing) {
+  CreateAsynchronous(3, /*momentum=*/true);
+  StageAndApply(0, 1, 2);  // a = 2, w = 1 - 1 = 0
+  const auto none = Apply(NothingOf(0, 2));
+  EXPECT_EQ(none->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(none->version(), 2u);
+  EXPECT_EQ(none->staleness(), 0u);
+  // Where parts are here they are dropped; 0 x infinity would poison all.
+  Stage(Whole(0, 3, 2, kInfinity));
+  EXPECT_EQ(Apply(NothingOf(0, 3))->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(shard_.staged_bytes(), 0);
+  EXPECT_EQ(shard_.version(), GlobalStep(3));
+  EXPECT_THAT(Newest("w"), Each(0.0f));
+  // The slot is as it was: a = 0.5 x 2 + 4 = 5, w = 0 - 2.5.
+  StageAndApply(0, 4, 4);
+  EXPECT_THAT(Newest("w"), Each(-2.5f));
+}
+
+TEST_F(ShardApplyTest, WhatIsNotWholeIsNotApplied) {
+  CreateAsynchronous();
+  EXPECT_TRUE(Fails(
+      Apply(0, 1).status(), kNotReady,
+      {"push 1 of /job:worker/task:0 (incarnation 1)", "is not on this ps"}));
+  Stage(Part(0, 1, 0, {Tensor("w", {2, 2}, {2, 2, 2, 2})}, 0, 2));
+  EXPECT_TRUE(
+      Fails(Apply(0, 1).status(), kNotReady,
+            {"push 1 of /job:worker/task:0", "variable \"b\": 0 of 2"}));
+  EXPECT_EQ(shard_.version(), GlobalStep(0));
+  EXPECT_EQ(shard_.staged_bytes(), 16);
+  // Nothing is decided by that.
+  Stage(Part(0, 1, 0, {Tensor("b", {2}, {0, 0})}, 1, 2));
+  EXPECT_EQ(Apply(0, 1)->verdict(), proto::ACCEPTED);
+  EXPECT_THAT(Newest("w"), Each(0.0f));
+}
+
+TEST_F(ShardApplyTest, ScalarsMustFitTheOptimizers) {
+  CreateAsynchronous();
+  Stage(Whole(0, 1, 0, 2));
+  for (const uint64_t sequence : {1, 2}) {
+    SCOPED_TRACE(sequence);
+    proto::ApplyRequest request = ApplyOf(0, sequence);
+    request.add_scalars();
+    EXPECT_TRUE(Fails(Apply(request).status(), kInvalid,
+                      {absl::StrCat("push ", sequence, " of "),
+                       "scalars of 2 optimizers, declared 1"}));
+    request.clear_scalars();
+    EXPECT_TRUE(Fails(Apply(request).status(), kInvalid,
+                      {"scalars of 0 optimizers, declared 1"}))
+        << "at once, whether it is the next or not";
+    request.set_clip_factor(0);
+    EXPECT_TRUE(Fails(Apply(request).status(), kInvalid));
+  }
+  EXPECT_EQ(shard_.version(), GlobalStep(0));
+  EXPECT_EQ(Apply(0, 1)->verdict(), proto::ACCEPTED);
+}
+
+TEST_F(ShardApplyTest, OnlyWorkersOfTheClusterApply) {
+  EXPECT_TRUE(Fails(Apply(0, 1).status(), kNotReady, {"no variables yet"}));
+  CreateAsynchronous();
+  const struct {
+    proto::Sender sender;
+    std::string text;
+  } kCases[] = {
+      {Sender(kPsJob, 0), "only a worker"},
+      {Reader(), "only a worker"},
+      {Sender(kEvaluatorJob, 0), "only a worker"},
+      {Sender(kWorkerJob, 2), "only a worker of the cluster"},
+      {Sender(kWorkerJob, 0, 0), "incarnation 0"},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.sender.ShortDebugString());
+    proto::ApplyRequest request = NothingOf(0, 1);
+    *request.mutable_sender() = c.sender;
+    EXPECT_TRUE(Fails(Apply(request).status(), kInvalid, {c.text}));
+  }
+  EXPECT_EQ(shard_.version(), GlobalStep(0));
+}
+
+TEST_F(ShardApplyTest, AnotherGenerationChangesNothing) {
+  CreateAsynchronous();
+  Stage(Whole(0, 1, 0, 2));
+  for (const uint64_t generation : {0, 2}) {
+    SCOPED_TRACE(generation);
+    proto::ApplyRequest apply = ApplyOf(0, 1);
+    apply.mutable_sender()->set_generation(generation);
+    const auto answer = Apply(apply);
+    EXPECT_EQ(answer->verdict(), proto::ABORTED);
+    EXPECT_EQ(answer->generation(), 1u);
+    // Neither is what it says that it knows.
+    apply.set_sequence(10);
+    apply.set_acked_through(9);
+    EXPECT_EQ(Apply(apply)->verdict(), proto::ABORTED);
+
+    const std::vector<std::string> text = {
+        absl::StrCat("generation ", generation)};
+    proto::FenceRequest fence;
+    *fence.mutable_sender() = Coordinator();
+    fence.mutable_sender()->set_generation(generation);
+    *fence.add_lives() = Life(0);
+    EXPECT_TRUE(
+        Fails(Ask(shard_, &Shard::Fence, fence).status(), kAborted, text));
+    proto::ResolveRequest resolve = ResolveOf({Life(0)});
+    resolve.mutable_sender()->set_generation(generation);
+    EXPECT_TRUE(
+        Fails(Ask(shard_, &Shard::Resolve, resolve).status(), kAborted, text));
+  }
+  EXPECT_EQ(Apply(0, 1)->verdict(), proto::ACCEPTED);
+}
+
+// ---- The order of a worker's pushes ----
+
+TEST_F(ShardApplyTest, AnApplyWaitsForThoseBefore) {
+  CreateAsynchronous(3, /*momentum=*/true);
+  for (const uint64_t sequence : {3, 1, 2}) {
+    Stage(Whole(0, sequence, 0, static_cast<float>(sequence)));
+  }
+  const auto third = Apply(0, 3);
+  const auto second = Apply(0, 2);
+  EXPECT_FALSE(third.came());
+  EXPECT_FALSE(second.came());
+  EXPECT_EQ(shard_.version(), GlobalStep(0));
+  const auto first = Apply(0, 1);
+  uint64_t version = 0;
+  for (const auto& answer : {first, second, third}) {
+    ASSERT_TRUE(answer.came());
+    EXPECT_EQ(answer->verdict(), proto::ACCEPTED);
+    EXPECT_EQ(answer->staleness(), version);
+    EXPECT_EQ(answer->version(), ++version);
+  }
+  // a = 1, 2.5, 4.25; w = 1 - 0.5 (1 + 2.5 + 4.25). In another order a would be
+  // 3, 3.5, 2.75.
+  EXPECT_THAT(Newest("w"), Each(1 - 0.5f * 7.75f));
+}
+
+TEST_F(ShardApplyTest, WorkersAndTheirLivesHaveOrdersOfTheirOwn) {
+  CreateAsynchronous();
+  Stage(Whole(0, 2, 0, 0));
+  const auto parked = Apply(0, 2);
+  StageAndApply(1, 1, 0);
+  Stage(WholeOf(0, 2, 1, 0));
+  EXPECT_EQ(Apply(0, 1, /*incarnation=*/2)->verdict(), proto::ACCEPTED);
+  EXPECT_FALSE(parked.came()) << "push 1 of its own life is not decided";
+}
+
+TEST_F(ShardApplyTest, ItsTimeUpAnApplyIsToldWhatItWaitsFor) {
+  CreateAsynchronous();
+  StageAndApply(0, 1, 0);
+  Stage(Whole(0, 3, 0, 0));
+  const auto parked = Apply(0, 3);
+  proto::ApplyRequest longer = ApplyOf(0, 4);
+  longer.set_wait_ms(~uint64_t{0});
+  const auto longest = Apply(longer);
+  Pass(absl::Milliseconds(999));
+  EXPECT_FALSE(parked.came());
+  Pass(absl::Milliseconds(1));
+  ASSERT_TRUE(parked.came());
+  EXPECT_EQ(parked->verdict(), proto::VERDICT_UNSPECIFIED);
+  EXPECT_EQ(parked->waiting_for(),
+            "push 2 of /job:worker/task:0 (incarnation 1)");
+  EXPECT_EQ(parked->state().phase(), proto::TRAINING);
+  EXPECT_EQ(parked->version(), 1u);
+  Pass(kMaxPark - absl::Milliseconds(1001));
+  EXPECT_FALSE(longest.came());
+  Pass(absl::Milliseconds(1));
+  EXPECT_TRUE(longest.came());
+  // It is not remembered; the push stays staged.
+  StageAndApply(0, 2, 0);
+  EXPECT_EQ(shard_.version(), GlobalStep(2));
+  EXPECT_EQ(Apply(0, 3)->verdict(), proto::ACCEPTED);
+}
+
+TEST_F(ShardApplyTest, AnApplyThatMayNotWaitIsAnsweredAtOnce) {
+  CreateAsynchronous();
+  proto::ApplyRequest request = ApplyOf(0, 2);
+  request.set_wait_ms(0);
+  const auto answer = Apply(request);
+  ASSERT_TRUE(answer.came());
+  EXPECT_EQ(answer->verdict(), proto::VERDICT_UNSPECIFIED);
+  EXPECT_EQ(answer->waiting_for(),
+            "push 1 of /job:worker/task:0 (incarnation 1)");
+}
+
+TEST_F(ShardApplyTest, WhoAsksAgainWaitsForOneAnswer) {
+  CreateAsynchronous();
+  Stage(Whole(0, 1, 0, 2));
+  Stage(Whole(0, 2, 0, 2));
+  const auto first = Apply(0, 2);
+  const auto second = Apply(0, 2);
+  ASSERT_TRUE(first.came());
+  EXPECT_EQ(first->verdict(), proto::VERDICT_UNSPECIFIED);
+  EXPECT_FALSE(second.came());
+  proto::ApplyRequest impatient = ApplyOf(0, 2);
+  impatient.set_wait_ms(0);
+  EXPECT_TRUE(Apply(impatient).came());
+  EXPECT_TRUE(second.came());
+  const auto third = Apply(0, 2);
+  Apply(0, 1);
+  EXPECT_EQ(third->verdict(), proto::ACCEPTED);
+  EXPECT_THAT(Newest("w"), Each(-1.0f)) << "twice 0.5 x 2, not three times";
+}
+
+TEST_F(ShardApplyTest, AParkedApplyIsToldWhatIsMissingWhenItsTurnComes) {
+  CreateAsynchronous();
+  Stage(Whole(0, 1, 0, 2));
+  const auto second = Apply(0, 2);
+  Stage(Whole(0, 3, 0, 2));
+  const auto third = Apply(0, 3);
+  EXPECT_EQ(Apply(0, 1)->verdict(), proto::ACCEPTED);
+  EXPECT_TRUE(Fails(second.status(), kNotReady, {"push 2", "not on this ps"}));
+  EXPECT_FALSE(third.came()) << "2 may come yet";
+  Stage(Whole(0, 2, 0, 2));
+  EXPECT_EQ(Apply(0, 2)->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(third->verdict(), proto::ACCEPTED);
+}
+
+TEST_F(ShardApplyTest, Factor0TakesItsPlaceInTheOrder) {
+  CreateAsynchronous();
+  Stage(Whole(0, 2, 0, 2));
+  const auto second = Apply(0, 2);
+  const auto third = Apply(NothingOf(0, 3));
+  EXPECT_EQ(Apply(NothingOf(0, 1))->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(second->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(third->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(shard_.version(), GlobalStep(3));
+}
+
+TEST_F(ShardApplyTest, WhatIsAcknowledgedIsForgottenAndStaysDecided) {
+  CreateAsynchronous();
+  for (uint64_t sequence = 1; sequence <= 3; ++sequence) {
+    StageAndApply(0, sequence, 0);
+  }
+  Stage(Whole(0, 4, 0, 0));
+  proto::ApplyRequest fourth = ApplyOf(0, 4);
+  fourth.set_acked_through(2);
+  EXPECT_EQ(Apply(fourth)->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(Apply(0, 2)->verdict(), proto::STALE);
+  EXPECT_EQ(Push(Whole(0, 2, 0, 0))->verdict(), proto::STALE);
+  EXPECT_EQ(Apply(0, 3)->verdict(), proto::ACCEPTED);
+  // A push cannot say that it is decided itself; all before it may be
+  // forgotten, and it is the next still.
+  proto::ApplyRequest fifth = NothingOf(0, 5);
+  fifth.set_acked_through(5);
+  EXPECT_EQ(Apply(fifth)->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(Apply(0, 4)->verdict(), proto::STALE);
+  EXPECT_EQ(shard_.version(), GlobalStep(5));
+}
+
+TEST_F(ShardApplyTest, TheAppliesAboveAckedThroughAreBounded) {
+  CreateAsynchronous();
+  EXPECT_TRUE(Fails(Apply(0, kMaxUnacknowledgedPushes + 1).status(), kExhausted,
+                    {"push 4097 of /job:worker/task:0", "acked_through, 0"}));
+  EXPECT_FALSE(Apply(0, kMaxUnacknowledgedPushes).came());
+}
+
+// Beyond the limit a call is answered at once, and may be asked again.
+TEST_F(ShardApplyTest, ParkedAppliesAreBounded) {
+  CreateAsynchronous();
+  constexpr uint64_t kMaxParked = 65536;
+  uint64_t parked = 0;
+  bool full = false;
+  for (uint64_t life = 1; !full && life < 20; ++life) {
+    for (uint64_t i = 2; !full && i <= kMaxUnacknowledgedPushes; ++i) {
+      full = Apply(NothingOf(0, i, life)).came();
+      if (!full) ++parked;
+    }
+  }
+  EXPECT_EQ(parked, kMaxParked);
+}
+
+// A worker may send a whole window of them, the last one first.
+TEST_F(ShardApplyTest, ManyParkedAppliesAreReleasedInOrder) {
+  CreateAsynchronous();
+  std::vector<Answer<proto::ApplyResponse>> answers;
+  for (uint64_t i = kMaxUnacknowledgedPushes; i > 1; --i) {
+    answers.push_back(Apply(NothingOf(0, i)));
+    ASSERT_FALSE(answers.back().came());
+  }
+  EXPECT_EQ(Apply(NothingOf(0, 1))->version(), 1u);
+  uint64_t version = kMaxUnacknowledgedPushes;
+  for (const auto& answer : answers) {
+    ASSERT_TRUE(answer.came());
+    ASSERT_EQ(answer->version(), version--);
+  }
+}
+
+TEST_F(ShardApplyTest, AnswersMayCallBack) {
+  CreateAsynchronous();
+  // A worker that applies each push from inside the answer to the one before,
+  // while the one after waits already.
+  std::vector<uint64_t> versions;
+  std::function<void(uint64_t)> apply = [&](uint64_t sequence) {
+    shard_.Apply(NothingOf(0, sequence),
+                 [&, sequence](absl::StatusOr<proto::ApplyResponse> response) {
+                   ASSERT_TRUE(response.ok()) << response.status();
+                   EXPECT_EQ(response->verdict(), proto::ACCEPTED);
+                   versions.push_back(response->version());
+                   if (sequence < 5) apply(sequence + 2);
+                 });
+  };
+  apply(2);
+  apply(1);
+  EXPECT_THAT(versions, ElementsAre(1, 2, 3, 4, 5, 6));
+}
+
+TEST_F(ShardApplyTest, TheEndAnswersParkedApplies) {
+  CreateAsynchronous();
+  Stage(Whole(0, 2, 0, 2));
+  const auto parked = Apply(0, 2);
+  End(proto::FAILED, "worker 1 is lost");
+  EXPECT_TRUE(Fails(parked.status(), kAborted, {"worker 1 is lost"}));
+  EXPECT_TRUE(Fails(Apply(0, 1).status(), kAborted, {"worker 1 is lost"}));
+  EXPECT_TRUE(Fails(Apply(NothingOf(0, 1)).status(), kAborted));
+  EXPECT_TRUE(Fails(Fence({Life(0)}).status(), kAborted));
+  EXPECT_TRUE(Fails(Resolve({Life(0)}).status(), kAborted));
+  EXPECT_EQ(shard_.version(), GlobalStep(0));
+}
+
+// ---- Fence [A5] ----
+
+TEST_F(ShardApplyTest, AFenceTellsWhatWasAppliedAboveAckedThrough) {
+  CreateAsynchronous();
+  StageAndApply(0, 1, 0);
+  StageAndApply(1, 1, 0);
+  Stage(Whole(0, 2, 1, 0));
+  proto::ApplyRequest clipped = ApplyOf(0, 2);
+  clipped.set_clip_factor(0.25f);
+  clipped.set_examples(30);
+  clipped.set_acked_through(1);
+  EXPECT_EQ(Apply(clipped)->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(Apply(NothingOf(0, 3))->verdict(), proto::ACCEPTED);
+  Stage(Whole(0, 4, 0, 0));  // not applied
+  const auto answer = Fence({Life(0)});
+  EXPECT_EQ(answer->generation(), 1u);
+  EXPECT_EQ(Told(*answer),
+            "0.1#2 *0.25 of 30, staleness 1; "
+            "0.1#3 *0 of 0, staleness 0");
+  // Again, and of several.
+  EXPECT_EQ(Told(*Fence({Life(0)})), Told(*answer));
+  EXPECT_EQ(Told(*Fence({Life(1), Life(0, 2)})), "1.1#1 *1 of 10, staleness 0");
+  EXPECT_EQ(shard_.staged_bytes(), 24) << "another shard may have applied it";
+  EXPECT_EQ(shard_.version(), GlobalStep(4));
+}
+
+TEST_F(ShardApplyTest, AFencedLifeIsRefusedForEver) {
+  CreateAsynchronous();
+  StageAndApply(0, 1, 0);
+  Stage(Whole(0, 2, 0, 0));
+  Fence({Life(0, 2)});
+  for (const uint64_t incarnation : {1, 2}) {
+    SCOPED_TRACE(incarnation);
+    for (const uint64_t sequence : {1, 2, 3}) {
+      const auto push = Push(WholeOf(0, incarnation, sequence, 1));
+      EXPECT_EQ(push->verdict(), proto::FENCED) << sequence;
+      EXPECT_EQ(push->version(), 1u);
+      const auto apply = Apply(NothingOf(0, sequence, incarnation));
+      EXPECT_EQ(apply->verdict(), proto::FENCED) << sequence;
+      EXPECT_EQ(apply->staleness(), 0u);
+    }
+    // Nothing that it says is believed.
+    proto::ApplyRequest acked = NothingOf(0, 9, incarnation);
+    acked.set_acked_through(8);
+    EXPECT_EQ(Apply(acked)->verdict(), proto::FENCED);
+    PushPart part = WholeOf(0, incarnation, 9, 1);
+    part.acked_through = PushSequence(8);
+    EXPECT_EQ(Push(part)->verdict(), proto::FENCED);
+  }
+  EXPECT_EQ(Told(*Fence({Life(0)})), "0.1#1 *1 of 10, staleness 0");
+  EXPECT_EQ(shard_.version(), GlobalStep(1));
+  EXPECT_EQ(shard_.staged_bytes(), 24);
+  // Neither its successor nor its neighbour is.
+  Stage(WholeOf(0, 3, 1, 0));
+  EXPECT_EQ(Apply(0, 1, 3)->verdict(), proto::ACCEPTED);
+  StageAndApply(1, 1, 0);
+  // Nor is it let in again by a fence that comes late.
+  Fence({Life(0, 1)});
+  EXPECT_EQ(Apply(NothingOf(0, 3, 2))->verdict(), proto::FENCED);
+  // Its successor can be fenced too.
+  EXPECT_EQ(Told(*Fence({Life(0, 3)})), "0.3#1 *1 of 10, staleness 1");
+  EXPECT_EQ(Apply(NothingOf(0, 2, 3))->verdict(), proto::FENCED);
+}
+
+TEST_F(ShardApplyTest, AFenceAnswersParkedApplies) {
+  CreateAsynchronous();
+  const auto third = Apply(0, 3);
+  const auto second = Apply(0, 2);
+  const auto newer = Apply(0, 2, /*incarnation=*/2);
+  const auto other = Apply(1, 2);
+  Fence({Life(0)});
+  EXPECT_EQ(second->verdict(), proto::FENCED);
+  EXPECT_EQ(third->verdict(), proto::FENCED);
+  EXPECT_FALSE(newer.came());
+  EXPECT_FALSE(other.came());
+}
+
+TEST_F(ShardApplyTest, OnlyTheCoordinatorFencesAndResolves) {
+  CreateAsynchronous();
+  Stage(Whole(0, 1, 0, 2));
+  for (const proto::Sender& sender :
+       {Sender(kWorkerJob, 0), Sender(kPsJob, 1), Reader()}) {
+    SCOPED_TRACE(sender.ShortDebugString());
+    const std::vector<std::string> text = {"what only /job:ps/task:0 may"};
+    proto::FenceRequest fence;
+    *fence.mutable_sender() = sender;
+    *fence.add_lives() = Life(0);
+    EXPECT_TRUE(
+        Fails(Ask(shard_, &Shard::Fence, fence).status(), kDenied, text));
+    proto::ResolveRequest resolve = ResolveOf({Life(0)});
+    *resolve.mutable_sender() = sender;
+    EXPECT_TRUE(
+        Fails(Ask(shard_, &Shard::Resolve, resolve).status(), kDenied, text));
+  }
+  EXPECT_EQ(Apply(0, 1)->verdict(), proto::ACCEPTED);
+}
+
+TEST_F(ShardApplyTest, NothingIsFencedBeforeTheVariablesExist) {
+  EXPECT_TRUE(
+      Fails(Fence({Life(0)}).status(), kNotReady, {"no variables yet"}));
+  EXPECT_TRUE(Fails(Resolve({Life(0)}, {Applied(Life(0), 1, 0)}).status(),
+                    kNotReady, {"no variables yet"}));
+  CreateAsynchronous();
+  StageAndApply(0, 1, 0);
+}
+
+// ---- Resolve [A5] ----
+
+TEST_F(ShardApplyTest, AResolutionAppliesWhatIsMissingAndDropsTheRest) {
+  CreateAsynchronous(4, /*momentum=*/true);
+  const auto parked = PullAtLeast(3);
+  StageAndApply(0, 1, 2);  // a = 2, w = 1 - 1 = 0
+  Stage(Whole(0, 2, 1, 4));
+  Stage(Whole(0, 3, 1, 1));
+  Stage(Whole(0, 4, 1, 9));
+  Stage(Whole(1, 1, 1, 2));
+  Fence({Life(0)});
+  proto::AppliedPush second = Applied(Life(0), 2, 0.5f);
+  second.mutable_scalars(0)->set_learning_rate(0.25f);
+  const auto answer =
+      Resolve({Life(0)}, {Applied(Life(0), 1), second, Applied(Life(0), 3)});
+  EXPECT_EQ(answer->generation(), 1u);
+  EXPECT_EQ(answer->version(), 3u);
+  // Push 2: a = 1 + 0.5 x 4 = 3, w = 0 - 0.25 x 3; push 3: a = 1.5 + 1 = 2.5,
+  // w = -0.75 - 0.5 x 2.5. Push 1 was applied already.
+  EXPECT_THAT(Newest("w"), Each(-2.0f));
+  EXPECT_EQ(shard_.staged_bytes(), 24) << "of worker 1 alone";
+  ASSERT_TRUE(parked.came());
+  EXPECT_EQ(parked->version, GlobalStep(3));
+  EXPECT_EQ(Apply(1, 1)->staleness(), 2u) << "they count like any other";
+}
+
+TEST_F(ShardApplyTest, AResolutionIsDoneOnce) {
+  CreateAsynchronous(3, /*momentum=*/true);
+  Stage(Whole(0, 1, 0, 2));
+  Fence({Life(0)});
+  const std::vector<proto::AppliedPush> applied = {Applied(Life(0), 1)};
+  EXPECT_EQ(Resolve({Life(0)}, applied)->version(), 1u);
+  const std::vector<float> w = Newest("w");
+  // What the life did is forgotten, so that it is the resolution itself that
+  // must be known.
+  EXPECT_EQ(Told(*Fence({Life(0)})), "");
+  EXPECT_EQ(Resolve({Life(0)}, applied)->version(), 1u);
+  EXPECT_EQ(Resolve({Life(0)}, {Applied(Life(0), 1, 0)})->version(), 1u);
+  StageAndApply(1, 1, 0);
+  EXPECT_EQ(Resolve({Life(0)}, applied)->version(), 2u) << "as it is";
+  EXPECT_EQ(shard_.version(), GlobalStep(2));
+  EXPECT_EQ(Apply(NothingOf(0, 1))->verdict(), proto::FENCED);
+}
+
+TEST_F(ShardApplyTest, Factor0IsResolvedWithoutParts) {
+  CreateAsynchronous();
+  Stage(Whole(0, 2, 0, 2));
+  Fence({Life(0)});
+  EXPECT_EQ(Resolve({Life(0)}, {Applied(Life(0), 1, 0), Applied(Life(0), 2)})
+                ->version(),
+            2u);
+  EXPECT_THAT(Newest("w"), Each(0.0f));
+}
+
+TEST_F(ShardApplyTest, ResolvedLivesLeaveTheirSuccessorsAlone) {
+  CreateAsynchronous(/*pipeline_depth=*/2);
+  Stage(WholeOf(0, 1, 1, 2));
+  Stage(WholeOf(0, 2, 1, 2));
+  const auto later = Apply(0, 2, /*incarnation=*/2);
+  // The life before takes place of its successor for as long as it is not
+  // resolved.
+  EXPECT_TRUE(Fails(Push(WholeOf(0, 2, 2, 2)).status(), kExhausted));
+  Fence({Life(0, 1)});
+  EXPECT_EQ(Resolve({Life(0, 1)})->version(), 0u);
+  EXPECT_EQ(shard_.staged_bytes(), 24);
+  Stage(WholeOf(0, 2, 2, 2));
+  EXPECT_EQ(Apply(0, 1, 2)->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(later->verdict(), proto::ACCEPTED);
+  // One after the other they are resolved, each once.
+  Fence({Life(0, 2)});
+  Stage(WholeOf(0, 3, 1, 2));
+  EXPECT_EQ(
+      Resolve({Life(0, 2)}, {Applied(Life(0, 2), 1), Applied(Life(0, 2), 2)})
+          ->version(),
+      2u);
+  EXPECT_EQ(Resolve({Life(0, 1)}, {Applied(Life(0, 1), 1, 0)})->version(), 2u);
+  EXPECT_EQ(Resolve({Life(0, 2)}, {Applied(Life(0, 2), 1, 0)})->version(), 2u);
+  EXPECT_EQ(shard_.staged_bytes(), 24);
+  EXPECT_EQ(Apply(0, 1, 3)->verdict(), proto::ACCEPTED);
+}
+
+TEST_F(ShardApplyTest, SeveralLivesAreResolvedTogether) {
+  CreateAsynchronous();
+  Stage(WholeOf(0, 1, 1, 2));
+  Stage(WholeOf(0, 2, 1, 4));
+  Stage(WholeOf(1, 1, 1, 8));
+  Fence({Life(0, 1), Life(0, 2), Life(1)});
+  EXPECT_EQ(Resolve({Life(0, 1), Life(0, 2), Life(1)},
+                    {Applied(Life(0, 1), 1), Applied(Life(0, 2), 1)})
+                ->version(),
+            2u);
+  EXPECT_THAT(Newest("w"), Each(-2.0f));  // 1 - 0.5 (2 + 4)
+  EXPECT_EQ(shard_.staged_bytes(), 0);
+}
+
+TEST_F(ShardApplyTest, AResolutionThatCannotBeIsAnError) {
+  proto::AppliedPush no_scalars = Applied(Life(0), 2);
+  no_scalars.clear_scalars();
+  const struct {
+    const char* what;
+    proto::AppliedPush push;
+    std::string text;
+  } kCases[] = {
+      {"not here", Applied(Life(1), 1),
+       "push 1 of /job:worker/task:1 (incarnation 1) is not on this ps"},
+      {"not whole", Applied(Life(0), 2), "variable \"b\": 0 of 2"},
+      {"not the next", Applied(Life(0), 3, 0), "not the next in its order"},
+      {"no scalars", no_scalars, "scalars of 0 optimizers, declared 1"},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.what);
+    Shard shard(MakeOptions(), &clock_);
+    ASSERT_TRUE(Ask(shard, &Shard::Create, MakeAsynchronous()).status().ok());
+    for (PushPart part :
+         {Whole(0, 1, 0, 2),
+          Part(0, 2, 0, {Tensor("w", {2, 2}, {1, 1, 1, 1})}, 0, 2)}) {
+      Answer<proto::PushResponse> answer;
+      shard.Push(std::move(part), answer.Catch());
+      ASSERT_TRUE(answer.status().ok()) << answer.status();
+    }
+    ASSERT_EQ(Ask(shard, &Shard::Apply, ApplyOf(0, 1))->verdict(),
+              proto::ACCEPTED);
+    EXPECT_TRUE(Fails(
+        Ask(shard, &Shard::Resolve, ResolveOf({Life(0), Life(1)}, {c.push}))
+            .status(),
+        kInternal,
+        {absl::StrCat("resolution of push ", c.push.sequence()),
+         "at /job:ps/task:1", c.text}));
+    EXPECT_EQ(shard.version(), GlobalStep(1));
+  }
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,258 @@
+// What the shard's tests share: a small declaration, and a shard that is spoken
+// to when a test tells it.
+#ifndef HOLDFAST_PS_SERVER_SHARD_SHARD_TESTING_H_
+#define HOLDFAST_PS_SERVER_SHARD_SHARD_TESTING_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/buffer.h"
+#include "common/task_id.h"
+#include "common/tensor_piece.h"
+#include "gtest/gtest.h"
+#include "ps_server/shard/shard.h"
+#include "ps_server/shard/testing.h"
+
+namespace holdfast {
+
+inline constexpr absl::StatusCode kAborted = absl::StatusCode::kAborted;
+inline constexpr absl::StatusCode kExists = absl::StatusCode::kAlreadyExists;
+inline constexpr absl::StatusCode kExhausted =
+    absl::StatusCode::kResourceExhausted;
+inline constexpr absl::StatusCode kInternal = absl::StatusCode::kInternal;
+inline constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+inline constexpr absl::StatusCode kNotFound = absl::StatusCode::kNotFound;
+inline constexpr absl::StatusCode kNotReady =
+    absl::StatusCode::kFailedPrecondition;
+inline constexpr absl::StatusCode kDenied = absl::StatusCode::kPermissionDenied;
+
+inline constexpr uint32_t kThisPs = 1;
+
+inline proto::Sender Sender(const std::string& job, uint32_t index,
+                            uint64_t incarnation = 1, uint64_t generation = 1) {
+  proto::Sender sender;
+  sender.mutable_task()->set_job(job);
+  sender.mutable_task()->set_index(index);
+  sender.set_incarnation(incarnation);
+  sender.set_generation(generation);
+  return sender;
+}
+
+inline proto::Sender Coordinator() { return Sender(kPsJob, 0, 0); }
+inline proto::Sender Reader() { return Sender("client", 0, 0); }
+
+inline Buffer Bytes(const std::vector<float>& values) {
+  return Buffer::FromString(
+      std::string(reinterpret_cast<const char*>(values.data()),
+                  values.size() * sizeof(float)));
+}
+
+inline TensorPiece Tensor(const std::string& variable,
+                          const std::vector<int64_t>& shape,
+                          const std::vector<float>& values,
+                          uint64_t begin = 0) {
+  TensorPiece piece;
+  piece.variable = variable;
+  piece.shape = shape;
+  piece.begin = begin;
+  piece.data = Bytes(values);
+  return piece;
+}
+
+// "w" [2,2] of ones, "b" [2] of zeros, "frozen" [1] of 3 on this ps, and "far"
+// [8] on another. SGD with learning rate 0.5, or momentum 0.5 with 0.5.
+inline proto::CreateRequest MakeCreate(uint32_t n = 2, uint32_t m = 2,
+                                       bool momentum = false) {
+  proto::CreateRequest request;
+  *request.mutable_sender() = Coordinator();
+  proto::Declaration& declaration = *request.mutable_declaration();
+  const auto add = [&](const std::string& name,
+                       const std::vector<int64_t>& shape, float value,
+                       uint32_t ps) {
+    proto::Variable& variable = *declaration.add_variables();
+    variable.set_name(name);
+    variable.mutable_shape()->Assign(shape.begin(), shape.end());
+    variable.set_dtype(proto::FLOAT32);
+    variable.mutable_initializer()->mutable_constant()->set_value(value);
+    proto::Slice& slice = *request.add_slices();
+    slice.set_variable(name);
+    slice.set_size(1);
+    for (const int64_t d : shape) slice.set_size(slice.size() * d);
+    slice.set_ps(ps);
+  };
+  add("w", {2, 2}, 1, kThisPs);
+  add("far", {8}, 0, kThisPs + 1);
+  add("b", {2}, 0, kThisPs);
+  add("frozen", {1}, 3, kThisPs);
+  declaration.mutable_variables(3)->set_trainable(false);
+  proto::Optimizer& optimizer = *declaration.add_optimizers();
+  optimizer.set_learning_rate(0.5f);
+  if (momentum) {
+    optimizer.mutable_momentum()->set_momentum(0.5f);
+  } else {
+    optimizer.mutable_sgd();
+  }
+  auto& mode = *declaration.mutable_consistency()->mutable_synchronous();
+  mode.set_replicas_to_aggregate(n);
+  mode.set_total_num_replicas(m);
+  declaration.set_total_steps(100);
+  declaration.set_num_workers(m);
+  return request;
+}
+
+class ShardTest : public ::testing::Test {
+ protected:
+  ShardTest() : shard_(MakeOptions(), &clock_) {}
+
+  void Create(const proto::CreateRequest& request = MakeCreate()) {
+    ASSERT_TRUE(Ask(shard_, &Shard::Create, request).status().ok());
+  }
+
+  // Part `part` of `num_parts` of a push.
+  PushPart Part(uint32_t worker, uint64_t sequence, uint64_t step,
+                std::vector<TensorPiece> tensors, uint32_t part = 0,
+                uint32_t num_parts = 1) {
+    PushPart push;
+    push.sender = Sender(kWorkerJob, worker);
+    push.sequence = PushSequence(sequence);
+    push.step = GlobalStep(step);
+    push.part = part;
+    push.num_parts = num_parts;
+    push.tensors = std::move(tensors);
+    return push;
+  }
+  // A whole push in one part: `w` for each element of w, `b` for those of b.
+  PushPart Whole(uint32_t worker, uint64_t sequence, uint64_t step, float w,
+                 float b = 0) {
+    return Part(worker, sequence, step,
+                {Tensor("w", {2, 2}, {w, w, w, w}), Tensor("b", {2}, {b, b})});
+  }
+  Answer<proto::PushResponse> Push(PushPart part) {
+    Answer<proto::PushResponse> answer;
+    shard_.Push(std::move(part), answer.Catch());
+    return answer;
+  }
+  // Expects the part to be kept.
+  void Stage(PushPart part) {
+    const auto answer = Push(std::move(part));
+    EXPECT_TRUE(answer.status().ok()) << answer.status();
+    EXPECT_EQ(answer->verdict(), proto::VERDICT_UNSPECIFIED);
+  }
+
+  struct Counted {
+    uint32_t worker;
+    uint64_t sequence;
+    float weight;
+  };
+  proto::CommitRequest MakeCommit(uint64_t step,
+                                  const std::vector<Counted>& contributions) {
+    proto::CommitRequest request;
+    *request.mutable_sender() = Coordinator();
+    request.set_step(step);
+    for (const Counted& counted : contributions) {
+      proto::StepContribution& c = *request.add_contributions();
+      c.set_seat(request.contributions_size() - 1);
+      c.mutable_worker()->set_job(kWorkerJob);
+      c.mutable_worker()->set_index(counted.worker);
+      c.set_incarnation(1);
+      c.set_sequence(counted.sequence);
+      c.set_weight(counted.weight);
+    }
+    request.add_scalars()->set_learning_rate(0.5f);
+    return request;
+  }
+  void Commit(uint64_t step, const std::vector<Counted>& contributions) {
+    const auto answer =
+        Ask(shard_, &Shard::Commit, MakeCommit(step, contributions));
+    EXPECT_TRUE(answer.status().ok()) << answer.status();
+    EXPECT_EQ(answer->version(), step + 1);
+    EXPECT_EQ(answer->generation(), 1u);
+    EXPECT_EQ(shard_.version(), GlobalStep(step + 1));
+  }
+  // A step of worker 0 alone, with gradient `w` in each element of w.
+  void Step(uint64_t step, float w) {
+    Stage(Whole(0, step + 1, step, w));
+    Commit(step, {{0, step + 1, 1}});
+  }
+
+  proto::PullRequest MakePull(const std::vector<std::string>& variables) {
+    proto::PullRequest request;
+    *request.mutable_sender() = Reader();
+    for (const std::string& name : variables) {
+      proto::ReadRange& range = *request.add_ranges();
+      range.set_variable(name);
+      range.set_size(name == "w" ? 4 : name == "b" ? 2 : 1);
+    }
+    return request;
+  }
+  Answer<PullReply> PullAtLeast(uint64_t version, uint64_t wait_ms = 1000) {
+    proto::PullRequest request = MakePull({"w"});
+    request.set_min_version(version);
+    request.set_wait_ms(wait_ms);
+    return Ask(shard_, &Shard::Pull, request);
+  }
+  Answer<PullReply> PullExactly(uint64_t version) {
+    proto::PullRequest request = MakePull({"w"});
+    request.set_exact_version(version);
+    return Ask(shard_, &Shard::Pull, request);
+  }
+  static std::vector<float> Values(const Answer<PullReply>& answer, size_t i) {
+    if (i >= answer->tensors.size()) return {};
+    const Buffer& data = answer->tensors[i].data;
+    std::vector<float> values(data.size() / sizeof(float));
+    data.CopyTo(values.data());
+    return values;
+  }
+  std::vector<float> Newest(const std::string& variable) {
+    return Values(Ask(shard_, &Shard::Pull, MakePull({variable})), 0);
+  }
+
+  Answer<proto::PinResponse> Pin(uint64_t hold_ms = 1000) {
+    proto::PinRequest request;
+    *request.mutable_sender() = Reader();
+    request.set_hold_ms(hold_ms);
+    return Ask(shard_, &Shard::Pin, request);
+  }
+  Answer<proto::PinResponse> PinVersion(uint64_t version,
+                                        uint64_t hold_ms = 1000) {
+    proto::PinRequest request;
+    *request.mutable_sender() = Reader();
+    request.set_version(version);
+    request.set_hold_ms(hold_ms);
+    return Ask(shard_, &Shard::Pin, request);
+  }
+  Answer<proto::UnpinResponse> Unpin(uint64_t pin) {
+    proto::UnpinRequest request;
+    *request.mutable_sender() = Reader();
+    request.set_pin(pin);
+    return Ask(shard_, &Shard::Unpin, request);
+  }
+  Answer<proto::EndResponse> End(proto::JobPhase phase,
+                                 const std::string& reason = "") {
+    proto::EndRequest request;
+    *request.mutable_sender() = Coordinator();
+    request.mutable_state()->set_phase(phase);
+    request.mutable_state()->set_reason(reason);
+    return Ask(shard_, &Shard::End, request);
+  }
+  void Pass(absl::Duration time) {
+    clock_.Advance(time);
+    shard_.Tick();
+  }
+
+  static Shard::Options MakeOptions() {
+    Shard::Options options;
+    options.index = kThisPs;
+    return options;
+  }
+
+  FakeClock clock_;
+  Shard shard_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_SHARD_SHARD_TESTING_H_

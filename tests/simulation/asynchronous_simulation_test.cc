@@ -1,0 +1,977 @@
+// The asynchronous protocol under a seeded scheduler: the real coordinator and
+// shards, workers that follow docs/asynchronous.md, a network that delays,
+// reorders, repeats and loses, and workers that die, fall silent for a while or
+// leave at any moment. During each schedule the handing out of tickets is
+// watched, and after it the promises are checked: each ticket is spent once, by
+// one push, which every shard has applied once, and what anybody was told of a
+// push is what became of it.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/task_id.h"
+#include "gtest/gtest.h"
+#include "ps_server/shard/push_id.h"
+#include "tests/simulation/simulation.h"
+
+namespace holdfast {
+namespace {
+
+// Short beside the longest delay of a message, so that a live worker is shut
+// out at times.
+constexpr absl::Duration kLease = absl::Seconds(4);
+
+struct Scenario {
+  uint32_t num_ps = 1;
+  uint32_t workers = 1;
+  uint32_t depth = 1;
+  std::optional<uint32_t> bound;
+  Faults faults;
+  // Workers that die, fall silent or leave, at most.
+  int mishaps = 0;
+  bool momentum = false;
+  // Places of a shard for pushes that are not the next of their worker. Absent:
+  // as many as anybody may take.
+  std::optional<uint32_t> extra_places;
+  // At most 20.
+  uint64_t tickets = 12;
+};
+
+std::string Name(const Scenario& s) {
+  return absl::StrCat(
+      "P", s.num_ps, "W", s.workers, "D", s.depth,
+      s.bound.has_value() ? absl::StrCat("S", *s.bound) : "",
+      s.faults.lost > 0 ? "Lossy" : "", s.faults.repeated > 0 ? "Twice" : "",
+      s.mishaps > 0 ? "Deaths" : "", s.momentum ? "Momentum" : "",
+      s.extra_places.has_value() ? absl::StrCat("Extra", *s.extra_places) : "");
+}
+
+// All variables begin at 0, and each has a row on each ps. A push whose clip
+// factor is c and that is the n-th for ticket i, from 0, adds to every row
+//
+//   count     c                    (gradient -1, SGD, rate 1)
+//   tickets   at [i]: c, c 4^n     (gradients -1 and -4^n)
+//   rates     c 2^-i               (gradient -1, rate 2^-i by schedule)
+//   momentum  one step of gradient -1, where c is 1
+//
+// All of it is exact in float32 in any order: c is 0, 1/2 or 1, and there are
+// at most 20 tickets.
+constexpr char kCount[] = "count";
+constexpr char kTickets[] = "tickets";
+constexpr char kRates[] = "rates";
+constexpr char kMomentum[] = "momentum";
+constexpr float kMomentumRate = 0.25f;
+constexpr float kMomentumKept = 0.5f;
+
+proto::Declaration MakeJob(const Scenario& s) {
+  proto::Declaration declaration;
+  const auto add_optimizer = [&](float rate) {
+    proto::Optimizer& optimizer = *declaration.add_optimizers();
+    optimizer.set_learning_rate(rate);
+    optimizer.mutable_sgd();
+    return &optimizer;
+  };
+  add_optimizer(1);
+  proto::LearningRateSchedule::Piecewise& pieces =
+      *add_optimizer(1)->mutable_schedule()->mutable_piecewise();
+  for (uint64_t i = 1; i < s.tickets; ++i) {
+    proto::LearningRateSchedule::Piecewise::Piece& piece = *pieces.add_pieces();
+    piece.set_from_step(i);
+    piece.set_learning_rate(std::ldexp(1.0f, -static_cast<int>(i)));
+  }
+  add_optimizer(kMomentumRate)->mutable_momentum()->set_momentum(kMomentumKept);
+
+  const auto add = [&](const std::string& name, const std::vector<int64_t>& row,
+                       uint32_t optimizer) {
+    proto::Variable& variable = *declaration.add_variables();
+    variable.set_name(name);
+    variable.add_shape(s.num_ps);
+    for (int64_t d : row) variable.add_shape(d);
+    variable.set_dtype(proto::FLOAT32);
+    variable.mutable_initializer()->mutable_zeros();
+    variable.set_optimizer(optimizer);
+  };
+  add(kCount, {3}, 0);
+  add(kTickets, {static_cast<int64_t>(s.tickets), 2}, 0);
+  add(kRates, {}, 1);
+  if (s.momentum) add(kMomentum, {}, 2);
+  declaration.mutable_partitioner()->mutable_fixed_shards()->set_shards(
+      s.num_ps);
+  declaration.set_placement(proto::ROUND_ROBIN);
+
+  auto& mode = *declaration.mutable_consistency()->mutable_asynchronous();
+  mode.set_pipeline_depth(s.depth);
+  if (s.bound.has_value()) mode.set_staleness_bound(*s.bound);
+  declaration.set_total_steps(s.tickets);
+  return declaration;
+}
+
+// Bytes of a push on one ps, which are those of its trainable values too.
+int64_t PushBytes(const Scenario& s) {
+  return sizeof(float) * (3 + 2 * s.tickets + 1 + (s.momentum ? 1 : 0));
+}
+
+// Bytes of pushes that may be on one ps [A2].
+int64_t MostStaged(const Scenario& s) {
+  const uint32_t extra = s.workers * (s.depth - 1);
+  return PushBytes(s) * (s.workers + s.extra_places.value_or(extra));
+}
+
+// What one push gives, and what was told about it.
+struct Given {
+  uint64_t ticket = 0;
+  // How many pushes had the ticket before.
+  int attempt = 0;
+  // Known when the worker has decided it.
+  std::optional<float> clip_factor;
+  uint64_t examples = 0;
+  std::set<uint32_t> accepted_by;
+};
+
+SimulatedCluster::Options ClusterOptions(const Scenario& s, uint64_t seed) {
+  SimulatedCluster::Options options;
+  options.seed = seed;
+  options.faults = s.faults;
+  options.num_ps = s.num_ps;
+  options.num_workers = s.workers;
+  if (s.mishaps > 0) options.lease = kLease;
+  if (s.extra_places.has_value()) {
+    // Values, momentum's slot, the next version and one that is being read.
+    options.memory_limit_bytes =
+        3 * PushBytes(s) + (s.momentum ? sizeof(float) : 0) + MostStaged(s);
+  }
+  return options;
+}
+
+class Worker;
+
+// The cluster of one schedule, its workers, and a book of what is seen between
+// them: the tests' own, to compare with the coordinator's.
+class Simulation : public SimulatedCluster {
+ public:
+  Simulation(const Scenario& scenario, uint64_t seed);
+
+  // A worker that is lost before training begins ends the job, which is not
+  // what is tested here.
+  void KeepLeasesUntilTraining();
+
+  // A process for worker `index`, after a while.
+  void StartWorker(uint32_t index, absl::Duration after);
+
+  // What may happen to a worker at any moment.
+  enum class Mishap { kNone, kDies, kDiesAfter, kFallsSilent, kLeaves };
+  Mishap NextMishap();
+
+  void Register(const proto::RegisterRequest& request,
+                Reply<proto::RegisterResponse> reply) override;
+  void TakeTicket(const proto::TakeTicketRequest& request,
+                  Reply<proto::TakeTicketResponse> reply) override;
+  void OnTicket(const PushId& push, uint64_t ticket) override;
+  // What workers say to shards, as it arrives there.
+  void Apply(uint32_t ps, const proto::ApplyRequest& request,
+             Reply<proto::ApplyResponse> reply);
+  void Fence(uint32_t ps, const proto::FenceRequest& request,
+             Reply<proto::FenceResponse> reply) override;
+  void Resolve(uint32_t ps, const proto::ResolveRequest& request,
+               Reply<proto::ResolveResponse> reply) override;
+  void OnTick() override;
+
+  // Workers on whom the coordinator counts.
+  std::set<WorkerLife> LiveOnes() const;
+  bool IsLive(const WorkerLife& life) const {
+    return LiveOnes().count(life) > 0;
+  }
+  bool all_gone() const;
+
+  void CheckValues();
+  void CheckStatus();
+
+  const Scenario scenario;
+  std::vector<std::unique_ptr<Worker>> workers;
+  // By whom a ticket was held.
+  std::map<PushId, Given> given;
+  // Pushes that count: told as spent, or resolved so.
+  std::set<PushId> counted;
+  // Of all that were told.
+  uint64_t max_staleness = 0;
+  uint64_t refused_for_room = 0;
+  uint64_t fenced = 0;
+  uint64_t resolved_pushes = 0;
+
+ private:
+  struct Life {
+    // [A1]
+    uint64_t clock = 0;
+    // Tickets that are out.
+    std::set<PushId> held;
+    // Shards that have resolved it.
+    std::set<uint32_t> resolved;
+  };
+
+  void Count(const PushId& push);
+  uint64_t SlowestClock() const;
+  // [A1] Whether the bound lets a live worker begin another push.
+  bool MayBegin(const Life& life) const;
+
+  std::map<WorkerLife, Life> lives_;
+  std::map<std::pair<uint32_t, WorkerLife>, int> parked_applies_;
+  // The last push that had it.
+  std::map<uint64_t, PushId> holders_;
+  int mishaps_left_;
+  uint64_t next_nonce_ = 1;
+};
+
+// A worker that follows docs/asynchronous.md.
+class Worker : public SimulatedWorker {
+ public:
+  Worker(Simulation* sim, uint32_t index, uint64_t nonce)
+      : SimulatedWorker(sim, index, nonce), sim_(sim) {}
+
+  // Dead, shut out, or left.
+  bool gone() const { return gone_; }
+
+ private:
+  struct Push {
+    uint64_t sequence = 0;
+    proto::Ticket ticket;
+    float clip_factor = 1;
+    // By ps: the version that was read.
+    std::map<uint32_t, uint64_t> versions;
+    int parts_out = 0;
+    std::set<uint32_t> applied;
+    uint64_t staleness = 0;
+  };
+
+  proto::Declaration MakeDeclaration() const override {
+    return MakeJob(sim_->scenario);
+  }
+  WorkerLife life() const { return LifeOf(sender()); }
+  PushId IdOf(uint64_t sequence) const {
+    return {life(), PushSequence(sequence)};
+  }
+
+  // ---- What happens to it ----
+
+  void Hear(std::function<void()> event) override {
+    if (gone_ || leaving_) return;
+    if (silent_) {
+      missed_.push_back(std::move(event));
+      return;
+    }
+    using Mishap = Simulation::Mishap;
+    switch (placed_ ? sim_->NextMishap() : Mishap::kNone) {
+      case Mishap::kNone:
+        return event();
+      case Mishap::kDies:
+        return Die();
+      case Mishap::kDiesAfter:
+        event();
+        return Die();
+      case Mishap::kFallsSilent:
+        missed_.push_back(std::move(event));
+        return FallSilent();
+      case Mishap::kLeaves:
+        event();
+        return Leave();
+    }
+  }
+
+  void Die() {
+    if (!gone_) GoAndBeReplaced();
+  }
+
+  // For less than a lease, or for more: then it finds itself shut out.
+  void FallSilent() {
+    silent_ = true;
+    const absl::Duration pause =
+        absl::Milliseconds(sim_->scheduler.Random(12'000));
+    if (sim_->scheduler.Random(2) == 0) {
+      replaced_ = true;
+      sim_->StartWorker(index(), kLease);
+    }
+    sim_->scheduler.After(pause, [this] {
+      silent_ = false;
+      std::vector<std::function<void()>> missed = std::move(missed_);
+      missed_.clear();
+      for (auto& event : missed) Hear(std::move(event));
+    });
+  }
+
+  // By a newcomer; not always, where there are others.
+  void GoAndBeReplaced() {
+    gone_ = true;
+    const bool needed = sim_->all_gone();
+    if (!needed && (replaced_ || sim_->scheduler.Random(4) == 0)) return;
+    sim_->StartWorker(index(),
+                      absl::Milliseconds(sim_->scheduler.Random(2000)));
+  }
+
+  void OnFenced() {
+    if (gone_) return;
+    EXPECT_FALSE(sim_->IsLive(life())) << "a live worker is told FENCED";
+    ++sim_->fenced;
+    GoAndBeReplaced();
+  }
+
+  // In the middle, or at the end.
+  void Leave() {
+    if (gone_ || leaving_) return;
+    leaving_ = true;
+    SendLeave();
+  }
+
+  void SendLeave() {
+    proto::LeaveRequest request;
+    *request.mutable_sender() = sender();
+    sim_->network.Call<proto::LeaveRequest, proto::LeaveResponse>(
+        [sim = sim_](auto r, auto done) {
+          sim->coordinator->Leave(r, std::move(done));
+        },
+        request,
+        [this](absl::StatusOr<proto::LeaveResponse> response) {
+          if (absl::IsUnavailable(response.status())) return SendLeave();
+          // NOT_FOUND: a newcomer has come between.
+          if (response.ok() && response->state().phase() == proto::DONE) {
+            gone_ = true;
+          } else {
+            GoAndBeReplaced();
+          }
+        });
+  }
+
+  // Nothing more is to be had here: shut out, or too late.
+  void OnRefused(const absl::Status& status) {
+    ASSERT_TRUE(absl::IsAborted(status) || absl::IsNotFound(status)) << status;
+    ASSERT_FALSE(sim_->IsLive(life())) << status;
+    OnFenced();
+  }
+
+  // ---- Leases ----
+
+  void OnRegistered() override { Renew(); }
+
+  void OnPlaced() override {
+    placed_ = true;
+    AskForTicket();
+  }
+
+  void Renew() {
+    proto::RenewLeaseRequest request;
+    *request.mutable_sender() = sender();
+    AskCoordinator<proto::RenewLeaseRequest, proto::RenewLeaseResponse>(
+        &Coordinator::RenewLease, request, [this](const auto& response) {
+          if (!response.ok()) OnRefused(response.status());
+        });
+    sim_->scheduler.After(kLease / 4, [this] { Hear([this] { Renew(); }); });
+  }
+
+  // ---- [A1] Tickets ----
+
+  // One more than it works on, and one request at a time.
+  void AskForTicket() {
+    if (asking_ || waiting_.size() + working_.size() > sim_->scenario.depth) {
+      return;
+    }
+    asking_ = true;
+    ++sequence_;
+    SendAsk();
+  }
+
+  void SendAsk() {
+    proto::TakeTicketRequest request;
+    request.set_sequence(sequence_);
+    request.set_wait_ms(1000 * sim_->scheduler.Random(4));
+    Tell(request);
+  }
+
+  void Tell(proto::TakeTicketRequest request) {
+    *request.mutable_sender() = sender();
+    for (const auto& [sequence, spent] : spent_) *request.add_spent() = spent;
+    request.set_acked_through(acked_through_);
+    AskTicket(request, [this, request](const auto& response) {
+      if (!response.ok()) return OnRefused(response.status());
+      OnTold(request, *response);
+    });
+  }
+
+  void OnTold(const proto::TakeTicketRequest& request,
+              const proto::TakeTicketResponse& response) {
+    if (response.verdict() == proto::FENCED) return OnFenced();
+    ASSERT_EQ(response.verdict(), proto::VERDICT_UNSPECIFIED);
+    for (const proto::SpentTicket& spent : request.spent()) {
+      spent_.erase(spent.sequence());
+      booked_.insert(spent.sequence());
+    }
+    while (booked_.count(acked_through_ + 1) > 0) ++acked_through_;
+    if (response.state().phase() == proto::DONE) return Leave();
+    if (request.sequence() == 0) return;
+    ASSERT_EQ(request.sequence(), sequence_);
+    if (!response.has_ticket()) {
+      if (request.wait_ms() > 0) return SendAsk();
+      sim_->scheduler.After(absl::Milliseconds(200),
+                            [this] { Hear([this] { SendAsk(); }); });
+      return;
+    }
+    asking_ = false;
+    Push push;
+    push.sequence = request.sequence();
+    push.ticket = response.ticket();
+    waiting_.push_back(std::move(push));
+    WorkOn();
+  }
+
+  // ---- [A2] The push ----
+
+  void WorkOn() {
+    while (!waiting_.empty() && working_.size() < sim_->scenario.depth) {
+      Push push = std::move(waiting_.front());
+      waiting_.erase(waiting_.begin());
+      const uint64_t sequence = push.sequence;
+      working_.emplace(sequence, std::move(push));
+      for (uint32_t ps = 0; ps < num_ps(); ++ps) {
+        AskShard<proto::PullRequest, PullReply>(
+            ps, &Shard::Pull, PullOf(ps, 0),
+            [this, ps, sequence](const auto& reply) {
+              ASSERT_TRUE(reply.ok()) << reply.status();
+              Push& push = working_.at(sequence);
+              push.versions[ps] = reply->version.value();
+              if (push.versions.size() < num_ps()) return;
+              // One worker is slow.
+              const uint64_t longest = index() == 0 ? 1500 : 300;
+              sim_->scheduler.After(
+                  absl::Milliseconds(sim_->scheduler.Random(longest)),
+                  [=] { Hear([=] { Compute(sequence); }); });
+            });
+      }
+    }
+    AskForTicket();
+  }
+
+  void Compute(uint64_t sequence) {
+    Push& push = working_.at(sequence);
+    const bool halves = !sim_->scenario.momentum;
+    const uint64_t choice = sim_->scheduler.Random(10);
+    // Not finite: some find out before they push, some while they do.
+    const bool nothing = choice < 3;
+    push.clip_factor = nothing ? 0 : choice == 3 && halves ? 0.5f : 1;
+    Given& given = sim_->given.at(IdOf(sequence));
+    given.clip_factor = push.clip_factor;
+    given.examples = nothing ? 0 : 100 * (given.ticket + 1) + given.attempt;
+    if (choice != 0) SendParts(&push, given);
+    if (choice <= 1) Apply(sequence);
+  }
+
+  void SendParts(Push* push, const Given& given) {
+    const Scenario& s = sim_->scenario;
+    Values gradient;
+    gradient[kCount].assign(3 * s.num_ps, -1);
+    for (uint32_t row = 0; row < s.num_ps; ++row) {
+      for (uint64_t i = 0; i < s.tickets; ++i) {
+        const bool here = i == given.ticket;
+        gradient[kTickets].push_back(here ? -1 : 0);
+        gradient[kTickets].push_back(here ? -std::ldexp(1, 2 * given.attempt)
+                                          : 0);
+      }
+    }
+    gradient[kRates].assign(s.num_ps, -1);
+    if (s.momentum) gradient[kMomentum].assign(s.num_ps, -1);
+    for (uint32_t ps = 0; ps < num_ps(); ++ps) {
+      for (const PushPart& part :
+           CutIntoParts(ps, gradient, PushSequence(push->sequence),
+                        GlobalStep(push->versions.at(ps)),
+                        PushSequence(acked_through_))) {
+        ++push->parts_out;
+        SendPart(ps, part);
+      }
+    }
+  }
+
+  void SendPart(uint32_t ps, const PushPart& part) {
+    AskPush(ps, part, [=](const auto& response) {
+      const auto push = working_.find(part.sequence.value());
+      // Applied without waiting for its parts.
+      const bool needed = push != working_.end() &&
+                          push->second.parts_out > 0 &&
+                          !applying_.count(part.sequence.value());
+      if (absl::IsResourceExhausted(response.status())) {
+        ++sim_->refused_for_room;
+        if (!needed) return;
+        sim_->scheduler.After(absl::Milliseconds(500),
+                              [=] { Hear([=] { SendPart(ps, part); }); });
+        return;
+      }
+      if (!response.ok()) return OnRefused(response.status());
+      if (response->verdict() == proto::FENCED) return OnFenced();
+      if (!needed) return;
+      ASSERT_EQ(response->verdict(), proto::VERDICT_UNSPECIFIED)
+          << "decided before it was applied";
+      if (--push->second.parts_out == 0) Apply(part.sequence.value());
+    });
+  }
+
+  // ---- [A3] Apply ----
+
+  void Apply(uint64_t sequence) {
+    if (!applying_.insert(sequence).second) return;
+    for (uint32_t ps = 0; ps < num_ps(); ++ps) SendApply(ps, sequence);
+  }
+
+  void SendApply(uint32_t ps, uint64_t sequence) {
+    const Push& push = working_.at(sequence);
+    proto::ApplyRequest request;
+    *request.mutable_sender() = sender();
+    request.set_sequence(sequence);
+    *request.mutable_scalars() = push.ticket.scalars();
+    request.set_clip_factor(push.clip_factor);
+    request.set_examples(sim_->given.at(IdOf(sequence)).examples);
+    request.set_acked_through(acked_through_);
+    request.set_wait_ms(1000 * sim_->scheduler.Random(4));
+    Ask<proto::ApplyRequest, proto::ApplyResponse>(
+        [sim = sim_, ps](auto r, auto done) {
+          sim->Apply(ps, r, std::move(done));
+        },
+        request,
+        [=](const auto& response) {
+          if (!response.ok()) return OnRefused(response.status());
+          switch (response->verdict()) {
+            case proto::VERDICT_UNSPECIFIED:
+              sim_->scheduler.After(absl::Milliseconds(50), [=] {
+                Hear([=] { SendApply(ps, sequence); });
+              });
+              return;
+            case proto::FENCED:
+              return OnFenced();
+            default:
+              ASSERT_EQ(response->verdict(), proto::ACCEPTED);
+          }
+          OnApplied(ps, sequence, response->staleness());
+        });
+  }
+
+  void OnApplied(uint32_t ps, uint64_t sequence, uint64_t staleness) {
+    sim_->given.at(IdOf(sequence)).accepted_by.insert(ps);
+    sim_->max_staleness = std::max(sim_->max_staleness, staleness);
+    Push& push = working_.at(sequence);
+    push.staleness = std::max(push.staleness, staleness);
+    push.applied.insert(ps);
+    if (push.applied.size() < num_ps()) return;
+
+    // [A4]
+    proto::SpentTicket& spent = spent_[sequence];
+    spent.set_sequence(sequence);
+    spent.set_examples(sim_->given.at(IdOf(sequence)).examples);
+    spent.set_loss(1);
+    spent.set_staleness(push.staleness);
+    working_.erase(sequence);
+    if (asking_) Tell({});
+    WorkOn();
+  }
+
+  Simulation* const sim_;
+  bool gone_ = false;
+  bool leaving_ = false;
+  bool replaced_ = false;
+  bool silent_ = false;
+  bool placed_ = false;
+  // Heard when it wakes.
+  std::vector<std::function<void()>> missed_;
+
+  uint64_t sequence_ = 0;
+  bool asking_ = false;
+  // In the order of their sequences.
+  std::vector<Push> waiting_;
+  std::map<uint64_t, Push> working_;
+  std::set<uint64_t> applying_;
+  // Not known to be booked.
+  std::map<uint64_t, proto::SpentTicket> spent_;
+  std::set<uint64_t> booked_;
+  uint64_t acked_through_ = 0;
+};
+
+Simulation::Simulation(const Scenario& scenario, uint64_t seed)
+    : SimulatedCluster(ClusterOptions(scenario, seed)),
+      scenario(scenario),
+      mishaps_left_(scenario.mishaps) {}
+
+void Simulation::KeepLeasesUntilTraining() {
+  if (coordinator->state().phase() != proto::STARTING) return;
+  for (const auto& [life, book] : lives_) {
+    proto::RenewLeaseRequest request;
+    proto::Sender& sender = *request.mutable_sender();
+    sender.mutable_task()->set_job(life.worker.job);
+    sender.mutable_task()->set_index(life.worker.index);
+    sender.set_incarnation(life.incarnation.value());
+    sender.set_generation(1);
+    coordinator->RenewLease(request, [](const auto& response) {
+      EXPECT_TRUE(response.ok()) << response.status();
+    });
+  }
+  scheduler.After(kLease / 4, [this] { KeepLeasesUntilTraining(); });
+}
+
+void Simulation::StartWorker(uint32_t index, absl::Duration after) {
+  workers.push_back(std::make_unique<Worker>(this, index, next_nonce_++));
+  scheduler.After(after, [worker = workers.back().get()] { worker->Start(); });
+}
+
+bool Simulation::all_gone() const {
+  return std::all_of(workers.begin(), workers.end(),
+                     [](const auto& worker) { return worker->gone(); });
+}
+
+Simulation::Mishap Simulation::NextMishap() {
+  if (mishaps_left_ == 0 || coordinator->state().phase() != proto::TRAINING ||
+      scheduler.Random(60) > 0) {
+    return Mishap::kNone;
+  }
+  --mishaps_left_;
+  return static_cast<Mishap>(1 + scheduler.Random(4));
+}
+
+std::set<WorkerLife> Simulation::LiveOnes() const {
+  const proto::GetStatusResponse status = Status();
+  std::set<WorkerLife> live;
+  for (const proto::TaskStatus& task : status.tasks()) {
+    if (task.task().job() != kWorkerJob || !task.alive()) continue;
+    live.insert({{task.task().job(), task.task().index()},
+                 Incarnation(task.incarnation())});
+  }
+  return live;
+}
+
+uint64_t Simulation::SlowestClock() const {
+  std::optional<uint64_t> slowest;
+  for (const WorkerLife& life : LiveOnes()) {
+    const auto book = lives_.find(life);
+    if (book == lives_.end()) continue;  // the one that just comes
+    slowest =
+        std::min(slowest.value_or(book->second.clock), book->second.clock);
+  }
+  return slowest.value_or(0);
+}
+
+void Simulation::Register(const proto::RegisterRequest& request,
+                          Reply<proto::RegisterResponse> reply) {
+  const TaskId task = LifeOf(request.sender()).worker;
+  SimulatedCluster::Register(
+      request, [this, task, reply = std::move(reply)](
+                   absl::StatusOr<proto::RegisterResponse> response) mutable {
+        if (response.ok()) {
+          // [A1] Who joins later begins with the slowest.
+          const uint64_t slowest = SlowestClock();
+          const WorkerLife life{task, Incarnation(response->incarnation())};
+          if (const auto [it, fresh] = lives_.emplace(life, Life()); fresh) {
+            it->second.clock = slowest;
+          }
+        }
+        reply(std::move(response));
+      });
+}
+
+void Simulation::Count(const PushId& push) {
+  if (!counted.insert(push).second) return;
+  Life& life = lives_.at(push.from);
+  EXPECT_EQ(life.held.erase(push), 1u) << push.ToString() << " had no ticket";
+  ++life.clock;
+}
+
+void Simulation::TakeTicket(const proto::TakeTicketRequest& request,
+                            Reply<proto::TakeTicketResponse> reply) {
+  const WorkerLife life = LifeOf(request.sender());
+  if (request.spent_size() > 0 && IsLive(life)) {
+    for (const proto::SpentTicket& spent : request.spent()) {
+      Count({life, PushSequence(spent.sequence())});
+    }
+  }
+  SimulatedCluster::TakeTicket(request, std::move(reply));
+}
+
+bool Simulation::MayBegin(const Life& life) const {
+  return !scenario.bound.has_value() ||
+         life.clock + life.held.size() <= SlowestClock() + *scenario.bound;
+}
+
+void Simulation::OnTicket(const PushId& push, uint64_t ticket) {
+  const auto [it, fresh] = given.emplace(push, Given());
+  Given& now = it->second;
+  if (!fresh) {
+    EXPECT_EQ(now.ticket, ticket) << push.ToString() << " has another ticket";
+    return;
+  }
+  now.ticket = ticket;
+  EXPECT_LT(ticket, scenario.tickets);
+  Life& life = lives_.at(push.from);
+  EXPECT_TRUE(IsLive(push.from)) << push.ToString() << " gets a ticket";
+  EXPECT_TRUE(MayBegin(life)) << push.ToString() << " is too far ahead";
+  EXPECT_LE(life.held.size(), scenario.depth) << push.ToString();
+  life.held.insert(push);
+  // [A5] It was nobody's, or is so now for every shard.
+  if (const auto before = holders_.find(ticket); before != holders_.end()) {
+    const PushId& holder = before->second;
+    Life& late = lives_.at(holder.from);
+    EXPECT_EQ(counted.count(holder), 0u) << "ticket " << ticket << " was spent";
+    EXPECT_EQ(late.resolved.size(), scenario.num_ps)
+        << "ticket " << ticket << " may yet count with " << holder.ToString();
+    late.held.erase(holder);
+    now.attempt = given.at(holder).attempt + 1;
+  }
+  holders_.insert_or_assign(ticket, push);
+}
+
+void Simulation::Fence(uint32_t ps, const proto::FenceRequest& request,
+                       Reply<proto::FenceResponse> reply) {
+  for (const proto::WorkerLife& life : request.lives()) {
+    EXPECT_FALSE(IsLive(LifeOf(life)));
+  }
+  SimulatedCluster::Fence(ps, request, std::move(reply));
+}
+
+void Simulation::Resolve(uint32_t ps, const proto::ResolveRequest& request,
+                         Reply<proto::ResolveResponse> reply) {
+  for (const proto::AppliedPush& applied : request.applied()) {
+    const PushId push{LifeOf(applied.from()), PushSequence(applied.sequence())};
+    if (counted.count(push) == 0) ++resolved_pushes;
+    Count(push);
+    EXPECT_EQ(given.at(push).clip_factor, applied.clip_factor());
+    EXPECT_EQ(given.at(push).examples, applied.examples());
+  }
+  network.Call<proto::ResolveRequest, proto::ResolveResponse>(
+      [this, ps](const proto::ResolveRequest& r,
+                 Reply<proto::ResolveResponse> done) {
+        shards[ps]->Resolve(r, std::move(done));
+        for (const proto::WorkerLife& life : r.lives()) {
+          lives_.at(LifeOf(life)).resolved.insert(ps);
+        }
+      },
+      request, std::move(reply));
+}
+
+void Simulation::Apply(uint32_t ps, const proto::ApplyRequest& request,
+                       Reply<proto::ApplyResponse> reply) {
+  const WorkerLife life = LifeOf(request.sender());
+  ++parked_applies_[{ps, life}];
+  shards[ps]->Apply(request,
+                    [this, ps, life, reply = std::move(reply)](
+                        absl::StatusOr<proto::ApplyResponse> r) mutable {
+                      --parked_applies_[{ps, life}];
+                      reply(std::move(r));
+                    });
+}
+
+void Simulation::OnTick() {
+  if (coordinator->state().phase() != proto::TRAINING) return;
+  for (const auto& [where, parked] : parked_applies_) {
+    const auto& [ps, life] = where;
+    EXPECT_TRUE(parked == 0 || lives_.at(life).resolved.count(ps) == 0)
+        << life.ToString() << " waits at ps " << ps << " for nothing";
+  }
+  for (const auto& shard : shards) {
+    EXPECT_LE(shard->staged_bytes(), MostStaged(scenario));
+  }
+  if (waiting_for_tickets.empty()) return;
+  // Those of pushes that do not count came back.
+  const uint64_t left =
+      scenario.tickets + Status().pushes().fenced() - given.size();
+  const std::set<WorkerLife> live = LiveOnes();
+  for (const PushId& push : waiting_for_tickets) {
+    EXPECT_TRUE(live.count(push.from) > 0)
+        << push.ToString() << " waits for nothing";
+    EXPECT_TRUE(left == 0 || !MayBegin(lives_.at(push.from)))
+        << push.ToString() << " waits for a ticket that it may have";
+  }
+}
+
+// When the job is DONE: all that every shard holds is the pushes that count.
+void Simulation::CheckValues() {
+  const Scenario& s = scenario;
+  ASSERT_EQ(counted.size(), s.tickets);
+  std::vector<float> which(2 * s.tickets, 0.0f);
+  float count = 0, rates = 0, momentum = 0, accumulator = 0;
+  std::set<uint64_t> spent;
+  for (const PushId& push : counted) {
+    const Given& by = given.at(push);
+    ASSERT_TRUE(spent.insert(by.ticket).second)
+        << "ticket " << by.ticket << " is spent twice";
+    ASSERT_TRUE(by.clip_factor.has_value()) << push.ToString();
+    const float c = *by.clip_factor;
+    count += c;
+    which[2 * by.ticket] = c;
+    which[2 * by.ticket + 1] = c * std::ldexp(1.0f, 2 * by.attempt);
+    rates += c * std::ldexp(1.0f, -static_cast<int>(by.ticket));
+    if (c > 0) {
+      accumulator = kMomentumKept * accumulator + 1;
+      momentum += kMomentumRate * accumulator;
+    }
+  }
+  for (const auto& [push, by] : given) {
+    ASSERT_TRUE(by.accepted_by.empty() || counted.count(push) > 0)
+        << push.ToString() << " was told ACCEPTED, and does not count";
+  }
+
+  std::set<std::pair<std::string, uint32_t>> places;
+  for (const proto::Slice& slice : slices) {
+    places.emplace(slice.variable(), slice.ps());
+  }
+  const Values values = ReadAll();
+  ASSERT_EQ(places.size(), values.size() * s.num_ps)
+      << "not every ps has a row of each variable";
+  for (uint32_t row = 0; row < s.num_ps; ++row) {
+    SCOPED_TRACE(absl::StrCat("row ", row));
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_EQ(values.at(kCount)[3 * row + i], count);
+    }
+    for (size_t i = 0; i < which.size(); ++i) {
+      ASSERT_EQ(values.at(kTickets)[row * which.size() + i], which[i])
+          << "ticket " << i / 2;
+    }
+    ASSERT_EQ(values.at(kRates)[row], rates);
+    if (s.momentum) {
+      ASSERT_EQ(values.at(kMomentum)[row], momentum);
+    }
+  }
+  // A live worker has at most depth + 1 pushes that it does not know to be
+  // booked when it sends; as many may have come after the last that a machine
+  // heard of.
+  const size_t most_kept = 2 * s.workers * (s.depth + 1);
+  ASSERT_LE(coordinator->verdicts_kept(), most_kept);
+  for (const auto& shard : shards) {
+    ASSERT_EQ(shard->version().value(), s.tickets);
+    ASSERT_EQ(shard->staged_bytes(), 0);
+    ASSERT_LE(shard->verdicts_kept(), most_kept);
+  }
+}
+
+void Simulation::CheckStatus() {
+  const proto::GetStatusResponse status = Status();
+  std::map<TaskId, std::pair<uint64_t, uint64_t>> expected, told;
+  uint64_t examples = 0;
+  for (const PushId& push : counted) {
+    auto& [pushes, of_worker] = expected[push.from.worker];
+    ++pushes;
+    of_worker += given.at(push).examples;
+    examples += given.at(push).examples;
+  }
+  for (const proto::WorkerCounts& worker : status.workers()) {
+    told[{worker.worker().job(), worker.worker().index()}] = {
+        worker.pushes(), worker.examples()};
+  }
+  EXPECT_EQ(told, expected);
+  EXPECT_EQ(status.examples(), examples);
+  EXPECT_EQ(status.global_step(), scenario.tickets);
+  EXPECT_EQ(status.pushes().accepted(), scenario.tickets);
+  // The others' tickets were returned.
+  EXPECT_EQ(status.pushes().fenced(), given.size() - counted.size());
+  EXPECT_EQ(status.pushes().stale() + status.pushes().duplicate() +
+                status.pushes().aborted(),
+            0u);
+  uint64_t by_staleness = 0;
+  for (const proto::StalenessCount& of : status.staleness()) {
+    by_staleness += of.pushes();
+    EXPECT_LT(of.staleness(), scenario.tickets);
+  }
+  EXPECT_EQ(by_staleness, scenario.tickets);
+}
+
+class AsynchronousSimulationTest : public ::testing::TestWithParam<Scenario> {};
+
+TEST_P(AsynchronousSimulationTest, PromisesHoldUnderEverySchedule) {
+  constexpr uint64_t kSchedules = 500;
+  const Scenario scenario = GetParam();
+  // In all schedules.
+  uint64_t fenced = 0, resolved = 0, handed_out_again = 0, refused = 0;
+  for (uint64_t seed = 1; seed <= kSchedules; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    Simulation sim(scenario, seed);
+    for (uint32_t i = 0; i < scenario.workers; ++i) {
+      sim.StartWorker(i, absl::Milliseconds(sim.scheduler.Random(500)));
+    }
+    sim.Start();
+    sim.KeepLeasesUntilTraining();
+
+    const absl::Time bound = sim.scheduler.Now() + absl::Minutes(20);
+    bool checked = false;
+    while (!(sim.all_gone() && sim.coordinator->finished()) &&
+           sim.coordinator->state().phase() != proto::FAILED &&
+           sim.scheduler.Now() < bound && !HasFailure()) {
+      ASSERT_TRUE(sim.scheduler.RunOne());
+      if (!checked && sim.coordinator->state().phase() == proto::DONE) {
+        sim.CheckValues();
+        checked = true;
+      }
+    }
+    ASSERT_FALSE(HasFailure());
+    ASSERT_LT(sim.scheduler.Now(), bound)
+        << "hangs: " << sim.Status().DebugString();
+    ASSERT_EQ(sim.coordinator->state().phase(), proto::DONE)
+        << sim.coordinator->state().reason();
+    sim.CheckStatus();
+    ASSERT_FALSE(HasFailure());
+    ASSERT_EQ(sim.network.unanswered(), 0) << "calls are parked for ever";
+    // wait_ms at most, and a tick.
+    ASSERT_LE(sim.network.longest_wait(), absl::Milliseconds(3100));
+    if (scenario.mishaps == 0) {
+      // Between the pull and the application of worker i's k-th push, each
+      // other worker's clock goes from k - 1 - s, or above, to at most k + s;
+      // of its own there are those in the pipeline.
+      const uint64_t of_others =
+          scenario.bound.has_value() ? 2 * *scenario.bound + 1 : 1'000'000;
+      ASSERT_LE(sim.max_staleness,
+                (scenario.workers - 1) * of_others + scenario.depth - 1);
+    }
+    fenced += sim.fenced;
+    resolved += sim.resolved_pushes;
+    handed_out_again += sim.given.size() - sim.counted.size();
+    refused += sim.refused_for_room;
+  }
+  if (scenario.mishaps > 0) {
+    EXPECT_GT(fenced, 0u);
+    EXPECT_GT(resolved, 0u);
+    EXPECT_GT(handed_out_again, 0u);
+  } else {
+    EXPECT_EQ(fenced + resolved + handed_out_again, 0u);
+  }
+  if (scenario.extra_places.has_value()) {
+    EXPECT_GT(refused, 0u);
+  }
+}
+
+constexpr Faults kNone = {0, 0};
+constexpr Faults kSome = {50, 100};
+constexpr Faults kMany = {100, 300};
+constexpr std::nullopt_t kUnbounded = std::nullopt;
+
+INSTANTIATE_TEST_SUITE_P(Scenarios, AsynchronousSimulationTest,
+                         ::testing::ValuesIn(std::vector<Scenario>{
+                             {1, 1, 1, kUnbounded, kNone, 0, false, {}, 20},
+                             {2, 1, 3, kUnbounded, kSome},
+                             {2, 2, 1, kUnbounded, kSome},
+                             {3, 4, 2, kUnbounded, kMany, 0, true},
+                             {2, 2, 1, 0, kSome},
+                             {2, 3, 3, 0, kSome},
+                             {1, 4, 2, 1, kSome, 0, true},
+                             {2, 3, 3, 3, kSome},
+                             {1, 1, 1, kUnbounded, kNone, 2},
+                             {2, 1, 2, kUnbounded, kSome, 3},
+                             {2, 2, 1, kUnbounded, kSome, 3},
+                             {2, 3, 3, kUnbounded, kSome, 4, true},
+                             {3, 4, 2, kUnbounded, kMany, 4},
+                             {2, 2, 2, 0, kSome, 3},
+                             {2, 3, 1, 1, kSome, 3, true},
+                             {3, 4, 3, 3, kSome, 4},
+                             // Little memory.
+                             {2, 4, 3, kUnbounded, kSome, 0, false, 0},
+                             {2, 1, 3, kUnbounded, kSome, 3, false, 0},
+                             {2, 3, 3, 1, kSome, 3, true, 0},
+                             {3, 2, 3, kUnbounded, kSome, 3, false, 1},
+                         }),
+                         [](const auto& info) { return Name(info.param); });
+
+}  // namespace
+}  // namespace holdfast
