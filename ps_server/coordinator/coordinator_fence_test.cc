@@ -649,6 +649,7 @@ TEST_F(CoordinatorFenceTest, TheJobMayBeDoneBeforeAFenceIs) {
   PuppetLinks::AnswerAll(links_->fences);
   AckResolves();
   EXPECT_EQ(Status().global_step(), 1u);
+  EXPECT_EQ(Book(Worker(0), 1)->state().phase(), proto::DONE);
   // It was done when it was: who stays has no longer than ever.
   PassWithout(absl::Seconds(50));
   EXPECT_THAT(links_->ends, IsEmpty());

@@ -345,6 +345,19 @@ TEST_F(CoordinatorTest, AFailureAnswersWhoWaitsForATicket) {
   EXPECT_EQ(Status().pushes().accepted(), 0u);
 }
 
+TEST_F(CoordinatorTest, WhatAFailureReturnsIsNotHandedOut) {
+  Make(1, 3);
+  StartTraining(ByTicket(3, 3, 2));
+  Take(Worker(0), 1);
+  Take(Worker(1), 1);
+  const auto parked = Take(Worker(2), 1);
+  const auto offer = Offer(Worker(0), 0, 0, 1);
+  coordinator_->Fail("told to stop");
+  EXPECT_EQ(offer->verdict(), proto::ABORTED);
+  EXPECT_TRUE(Empty(parked));
+  EXPECT_EQ(parked->state().phase(), proto::FAILED);
+}
+
 TEST_F(CoordinatorTest, AFailureBeforeThereAreTicketsIsToldToo) {
   Make();
   Join(Worker(0));

@@ -34,8 +34,9 @@ PushSequence Ledger::DecidedThrough(const WorkerLife& from) const {
   const auto life = lives_.find(from);
   if (life == lives_.end()) return PushSequence(0);
   // What is kept lies above the mark.
-  return life->second.decisions.empty() ? life->second.acked_through
-                                        : life->second.decisions.rbegin()->first;
+  return life->second.decisions.empty()
+             ? life->second.acked_through
+             : life->second.decisions.rbegin()->first;
 }
 
 const std::map<PushSequence, Decision>& Ledger::Kept(

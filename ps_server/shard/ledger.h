@@ -44,8 +44,8 @@ class Ledger {
   // The same with the rest of the decision; null also for a forgotten push.
   const Decision* FindDecision(const PushId& push) const;
 
-  // The highest sequence of `from` that is decided; those of asynchronous jobs are
-  // decided in order, so that the next one follows it.
+  // The highest sequence of `from` that is decided; those of asynchronous jobs
+  // are decided in order, so that the next one follows it.
   PushSequence DecidedThrough(const WorkerLife& from) const;
 
   // The decisions of `from` that are kept.

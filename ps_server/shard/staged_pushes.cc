@@ -28,8 +28,7 @@ absl::Status StagedPushes::CheckRoom(const PushId& push, bool reserved) const {
   const auto found = held_by_worker_.find(push.from.worker);
   const Held before = found == held_by_worker_.end() ? Held() : found->second;
   const Held after{before.pushes + 1, before.reserved + (reserved ? 1 : 0)};
-  if (after.pushes > options_.max_per_worker ||
-      ExtraOf(after) > options_.max_per_worker - options_.reserved_per_worker) {
+  if (ExtraOf(after) > options_.max_per_worker - options_.reserved_per_worker) {
     return absl::ResourceExhaustedError(
         absl::StrCat(push.ToString(), ": ", before.pushes,
                      " pushes of this worker are here undecided already"));
@@ -48,7 +47,6 @@ void StagedPushes::Count(const TaskId& worker, int pushes, int reserved) {
   held.pushes += pushes;
   held.reserved += reserved;
   num_extra_ += ExtraOf(held);
-  if (held.pushes == 0) held_by_worker_.erase(worker);
 }
 
 absl::Status StagedPushes::Add(StagedPart part, bool reserved) {

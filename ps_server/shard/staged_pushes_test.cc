@@ -350,6 +350,10 @@ TEST_F(StagedPushesTest, AWorkersOwnPlacesAreAsManyAsThereAre) {
   staged_.Drop(Push(1, 0, 1));
   staged_.Reserve(Push(1, 0, 3));
   EXPECT_TRUE(Add(ThreeParts(Push(2, 1))[0], /*reserved=*/false).ok());
+  // One of two places is taken, however often that is said.
+  ASSERT_TRUE(Add(ThreeParts(Push(1, 2))[0]).ok());
+  staged_.Reserve(Push(1, 2));
+  EXPECT_FALSE(Add(ThreeParts(Push(2, 2))[0], /*reserved=*/false).ok());
 }
 
 TEST_F(StagedPushesTest, DropAllDropsOneLife) {

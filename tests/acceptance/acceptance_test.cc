@@ -102,9 +102,8 @@ TEST_F(AcceptanceTest, AsynchronousComesWithinAPercentOfSynchronous) {
 // One job and seed, twice each with 1, 2 and 3 ps, and with workers that dawdle
 // at random.
 TEST_F(AcceptanceTest, OneJobHasOneDigest) {
-  for (const std::string& job :
-       {Shortened(kSoftmax, 300), Shortened(kMlp, 120),
-        Shortened(kMlpAdam, 120)}) {
+  for (const std::string& job : {Shortened(kSoftmax, 300), Shortened(kMlp, 120),
+                                 Shortened(kMlpAdam, 120)}) {
     std::set<std::string> digests;
     for (const char* ps : {"--ps=1", "--ps=2", "--ps=3"}) {
       for (int run = 0; run < 2; ++run) {

@@ -10,7 +10,8 @@ import tempfile
 
 ROUNDS = int(sys.argv[1])
 SLOWDOWN = 3
-STEPS = 400  # synchronous; twice as many asynchronous pushes
+STEP_MS_MAX = 20  # uniform at random, so 10 on the average
+STEPS = 300  # synchronous; twice as many asynchronous pushes
 
 JOBS = {
     "synchronous, by step": ("consistency { synchronous {} }", STEPS),
@@ -24,9 +25,9 @@ JOBS = {
 
 
 def job_file(folder, consistency, steps):
-    """The MLP with another consistency, without evaluations on the way."""
+    """The example with another consistency, without evaluations on the way."""
     path = os.path.join(folder, "job.textproto")
-    with open("examples/fashion_mnist_mlp.textproto", encoding="utf-8") as source:
+    with open("examples/fashion_mnist_softmax.textproto", encoding="utf-8") as source:
         lines = [line for line in source
                  if not line.startswith(("steps:", "consistency", "evaluation", "local"))]
     with open(path, "w", encoding="utf-8") as target:
@@ -53,8 +54,8 @@ def examples_per_second(consistency, steps, slow):
             command = ["bazel-bin/worker/ps_worker", job, f"--task_index={i}"]
             if i == 0:
                 command.append("--result_file=" + result)
-            elif slow:
-                command.append(f"--slowdown={SLOWDOWN}")
+            factor = SLOWDOWN if i == 1 and slow else 1
+            command.append(f"--slow_step_ms_max={STEP_MS_MAX * factor}")
             commands.append(command)
         processes = [subprocess.Popen(command + cluster, stderr=subprocess.PIPE)
                      for command in commands]

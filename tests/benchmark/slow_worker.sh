@@ -1,12 +1,13 @@
 #!/bin/bash
-# What a slow worker costs: examples per second of the MLP with two workers, the
-# second at a third of its speed, over those with both at full speed; each job
-# several times in turn with the others.
+# What a slow worker costs: examples per second with two workers, the second at a
+# third of its speed, over those with both at full speed; each job several times in
+# turn with the others.
 #
 #   tests/benchmark/slow_worker.sh [ROUNDS; default 3]
 #
-# Both workers get one core's worth of arithmetic at most (the machine should have
-# two): what the slow one leaves free is not to speed up the other.
+# The workers' time passes in waiting, as if a device computed (softmax regression,
+# 10 ms a step on the average, 30 ms of the slow one), so that what the slow one
+# leaves of this machine's cores does not speed up the other.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
