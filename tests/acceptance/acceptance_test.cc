@@ -1,6 +1,5 @@
 // What the examples promise, on real data with real daemons: accuracies, equal
 // digests, and a late worker that is waited for.
-#include <unistd.h>
 
 #include <set>
 #include <string>
@@ -122,8 +121,7 @@ TEST_F(AcceptanceTest, OneJobHasOneDigest) {
 // With N = M = 2 each step holds one gradient of each worker, also when one of
 // them comes 20 s late: it is waited for, visibly.
 TEST_F(AcceptanceTest, ALateWorkerIsWaitedFor) {
-  const auto ports =
-      FindFreePorts(3, kFirstPort + getpid() % 20000, LoopbackPortIsFree);
+  const auto ports = FindFreePorts(3, RandomFirstPort(), LoopbackPortIsFree);
   ASSERT_TRUE(ports.ok()) << ports.status();
   const std::string cluster =
       absl::StrCat("--cluster_spec={\"ps\": [\"localhost:", (*ports)[0],

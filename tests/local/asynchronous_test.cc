@@ -2,7 +2,6 @@
 // once, whoever dies.
 
 #include <signal.h>
-#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -169,8 +168,7 @@ TEST_F(AsynchronousTest, TheLeastMemoryIsEnough) {
 class LostWorkerTest : public AsynchronousTest {
  protected:
   LostWorkerTest() {
-    const auto ports =
-        FindFreePorts(4, kFirstPort + getpid() % 20000, LoopbackPortIsFree);
+    const auto ports = FindFreePorts(4, RandomFirstPort(), LoopbackPortIsFree);
     EXPECT_TRUE(ports.ok()) << ports.status();
     ps_hosts_ = absl::StrCat("--ps_hosts=localhost:", (*ports)[0],
                              ",localhost:", (*ports)[1]);

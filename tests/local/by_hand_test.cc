@@ -24,9 +24,7 @@ class ByHandTest : public ::testing::Test {
     WriteExamples(folder_);
     job_ = "--job=" + WriteJob(folder_, {});
     result_ = "--result_file=" + folder_ + "/result.json";
-    // Different for each test program that runs at the same time.
-    const auto ports =
-        FindFreePorts(4, kFirstPort + getpid() % 20000, LoopbackPortIsFree);
+    const auto ports = FindFreePorts(4, RandomFirstPort(), LoopbackPortIsFree);
     EXPECT_TRUE(ports.ok()) << ports.status();
     for (const uint16_t port : *ports) {
       addresses_.push_back(absl::StrCat("localhost:", port));

@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "cli/free_ports.h"
 #include "common/random.h"
 #include "glog/logging.h"
 #include "google/protobuf/util/json_util.h"
@@ -80,6 +82,10 @@ std::string FreshFolder() {
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   return folder;
+}
+
+uint16_t RandomFirstPort() {
+  return kFirstPort + std::random_device()() % (kLastPort - kFirstPort + 1);
 }
 
 void WriteText(const std::string& path, const std::string& text) {

@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_TESTS_LOCAL_SMALL_JOB_H_
 #define HOLDFAST_TESTS_LOCAL_SMALL_JOB_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,11 @@ inline constexpr char kPsWorker[] = "worker/ps_worker";
 
 // A folder of its own for each test, emptied first.
 std::string FreshFolder();
+
+// Where to begin to look for free ports, so that test programs that run at the
+// same time look elsewhere. (Process ids would not do: in Bazel's sandboxes
+// they are small, and alike.)
+uint16_t RandomFirstPort();
 
 void WriteText(const std::string& path, const std::string& text);
 // Empty when there is no such file.
