@@ -347,7 +347,7 @@ class Worker : public SimulatedWorker {
   }
 
   // Nothing more is to be had here: shut out, or too late.
-  void OnRefused(const absl::Status& status) {
+  void OnRefused(const absl::Status& status) override {
     ASSERT_TRUE(absl::IsAborted(status) || absl::IsNotFound(status)) << status;
     ASSERT_FALSE(sim_->IsLive(life())) << status;
     OnFenced();

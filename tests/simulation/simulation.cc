@@ -238,9 +238,13 @@ void SimulatedWorker::Declare() {
   }
   AskCoordinator<proto::DeclareRequest, proto::DeclareResponse>(
       &Coordinator::Declare, request, [this](const auto& response) {
-        ASSERT_TRUE(response.ok()) << response.status();
+        if (!response.ok()) return OnRefused(response.status());
         AwaitPlacement();
       });
+}
+
+void SimulatedWorker::OnRefused(const absl::Status& status) {
+  FAIL() << status;
 }
 
 void SimulatedWorker::AwaitPlacement() {

@@ -240,6 +240,8 @@ class SimulatedWorker {
   // Has its incarnation.
   virtual void OnRegistered() {}
   virtual void OnPlaced() = 0;
+  // Is told that it has no place any more.
+  virtual void OnRefused(const absl::Status& status);
   // All that happens to the worker passes through here.
   virtual void Hear(std::function<void()> event) { event(); }
 
