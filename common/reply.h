@@ -6,6 +6,9 @@
 
 namespace holdfast {
 
+// The answer that says nothing but that it is done.
+struct Done {};
+
 // Where the answer to a message goes. Called exactly once, at once or after a
 // while, by the machine that took the message.
 template <typename Response>

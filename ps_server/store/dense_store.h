@@ -48,9 +48,19 @@ struct StoreVersion {
   std::vector<std::vector<std::shared_ptr<const float>>> slices;
 };
 
+// Values and slots at one version, held for a checkpoint. While it lives, what
+// changes a slot copies it first.
+struct StoreSnapshot {
+  std::vector<StoredSlice> slices;
+  std::shared_ptr<const StoreVersion> version;
+  // By slice, by slot, by chunk.
+  std::vector<std::vector<std::vector<std::shared_ptr<const float>>>> slots;
+};
+
 // The bytes of a shard: dense slices in versions, and the optimizer's slots.
 //
-// Thread-compatible. A StoreVersion may be read, and let go, by any thread.
+// Thread-compatible. A StoreVersion and a StoreSnapshot may be read, and let
+// go, by any thread.
 // Invariant: newest() is whole at all times.
 class DenseStore {
  public:
@@ -80,6 +90,15 @@ class DenseStore {
   // Errors: NOT_FOUND, naming what is here.
   absl::StatusOr<size_t> Find(absl::string_view variable, uint64_t begin,
                               uint64_t size) const;
+
+  // The newest version, with the slots as they are.
+  StoreSnapshot Snapshot() const;
+
+  // For loading, before the store is used: the memory of the newest version and
+  // of the slots, to be overwritten; and that version's number.
+  float* ValuesToLoad(size_t slice, size_t chunk);
+  float* SlotToLoad(size_t slice, size_t slot, size_t chunk);
+  void SetVersion(GlobalStep number);
 
   // The values of [begin, begin + size) of the slice's variable, where they
   // lie.

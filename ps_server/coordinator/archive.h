@@ -1,0 +1,38 @@
+#ifndef HOLDFAST_PS_SERVER_COORDINATOR_ARCHIVE_H_
+#define HOLDFAST_PS_SERVER_COORDINATOR_ARCHIVE_H_
+
+#include "common/reply.h"
+#include "proto/checkpoint.pb.h"
+
+namespace holdfast {
+
+// The coordinator's part of a checkpoint directory. Calls do not block; they
+// are carried out in order, and answered in order.
+class Archive {
+ public:
+  virtual ~Archive() = default;
+
+  // Replaces the journal; answered when the new one would outlive a crash of
+  // the machine. Errors: the disk's, after which the old or the new one stands;
+  // ABORTED when somebody else has written since.
+  virtual void WriteJournal(const proto::Journal& journal,
+                            Reply<Done> reply) = 0;
+
+  // Completes the checkpoint that the manifest names; answered as WriteJournal.
+  virtual void WriteManifest(const proto::Manifest& manifest,
+                             Reply<Done> reply) = 0;
+
+  // Errors: NOT_FOUND; DATA_LOSS when it is damaged, or a file that it names is
+  // not there in the right size.
+  virtual void ReadManifest(const proto::CheckpointName& name,
+                            Reply<proto::Manifest> reply) = 0;
+
+  // Removes every checkpoint, complete or not, that the journal last written
+  // does not name, but for `under_way`. What cannot be removed is told in the
+  // log.
+  virtual void RemoveOthers(const proto::CheckpointName* under_way) = 0;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_COORDINATOR_ARCHIVE_H_
