@@ -45,6 +45,7 @@ _LIBRARIES = {
     ),
     "gtest": struct(pc = "gtest", package = "libgtest-dev"),
     "gtest_main": struct(pc = "gtest_main", package = "libgtest-dev", deps = [":gtest"]),
+    "isal": struct(pc = "libisal", package = "libisal-dev"),
     "openblas": struct(pc = "openblas", package = "libopenblas-dev"),
     "protobuf": struct(pc = "protobuf", package = "libprotobuf-dev"),
     "ssl": struct(pc = "libssl", package = "libssl-dev", deps = [":crypto"]),

@@ -163,6 +163,25 @@ class ClusterImpl : public Cluster {
                                          /*regardless=*/true);
   }
 
+  bool rolled_back() const override { return false; }
+  GlobalStep durable_step() const override { return GlobalStep(0); }
+
+  absl::Status AwaitDone(absl::Time deadline) override {
+    if (absl::Status status = core_.CheckMember(); !status.ok()) return status;
+    CallGroup calls(core_.context);
+    bool done = false;
+    while (!done) {
+      done = state().phase() == proto::DONE;
+      const absl::Time next =
+          std::min(deadline, absl::Now() + absl::Milliseconds(50));
+      const absl::Status status = calls.Await(
+          next, [&] { return done; }, [] { return "the end of the job"; });
+      if (!status.ok() && absl::Now() >= deadline) return status;
+      if (absl::IsAborted(status)) return status;
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Leave(const std::string& error, absl::Time deadline) override {
     if (session_ == nullptr) return absl::OkStatus();
     return session_->Close(error, deadline);

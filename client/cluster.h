@@ -108,11 +108,17 @@ struct Contribution {
 //   }
 //
 // What goes wrong on the wire is tried again, with the same meaning, until the
-// call's deadline; a push counts once however often it was sent. Errors name
-// the task that was spoken to or waited for. Errors common to all calls:
-//   ABORTED              the job has failed; the message is its reason.
+// call's deadline, also when a ps is away for long; a push counts once however
+// often it was sent. When a shard has lost its state, the job goes back to an
+// earlier one, and what was under way says ABORTED: see rolled_back().
+//
+// Errors name the task that was spoken to or waited for. Errors common to all
+// calls:
+//   ABORTED              the job has failed; the message is its reason. Or this
+//                        worker was shut out. Or, where rolled_back(), it went
+//                        back to an earlier state.
 //   UNAVAILABLE          a ps could not be reached until the deadline, or the
-//                        coordinator was silent for a whole lease.
+//                        coordinator was silent for recovery_timeout.
 //   DEADLINE_EXCEEDED    what was waited for did not come; the message says
 //                        what.
 //   FAILED_PRECONDITION  the call needs AwaitVariables first, or a registered
@@ -140,6 +146,11 @@ class Cluster {
     std::string data_digest;
     // Until every ps answers.
     absl::Duration connect_timeout = absl::Seconds(300);
+    // How long the coordinator may be silent before all calls fail. A longer one
+    // leaves it more time to come back.
+    absl::Duration recovery_timeout = absl::Seconds(300);
+    // How long a silent coordinator is asked again before the session ends.
+    absl::Duration recovery_timeout = absl::Seconds(300);
     // Bytes of tensors in one call, at most.
     int64_t part_bytes = kPartBytes;
     // Told about once a second, by the thread that waits, while a call waits
@@ -252,10 +263,19 @@ class Cluster {
   // Errors: INVALID_ARGUMENT, ALREADY_EXISTS: see Coordinator.Declare.
   virtual absl::Status Declare(const proto::Declaration& declaration,
                                absl::Time deadline) = 0;
-  // Waits until the variables exist on every shard. To be called before
-  // anything below that moves tensors.
+  // Waits until the variables exist on every shard. All below that names no
+  // other time is to be called after it, and belongs to the generation of the
+  // job that it was called in. Again: when the job has rolled back, goes over to
+  // the newest generation, where sequences begin anew; otherwise does nothing.
   virtual absl::Status AwaitVariables(absl::Time deadline) = 0;
-  // What was declared, with defaults filled in (N and M). After AwaitVariables.
+  // True when the job has begun another generation than the one that
+  // AwaitVariables was called in: a shard had lost its state, and the job goes
+  // on from an earlier one (docs/recovery.md, G6). What is under way fails with
+  // ABORTED. Let go of all handles, then call AwaitVariables again, and go on
+  // from a pull. A client that only reads learns of it when a call fails so.
+  virtual bool rolled_back() const = 0;
+  // What was declared, with defaults filled in (N and M): the same in all
+  // generations.
   virtual const proto::Declaration& declaration() const = 0;
 
   // A push without a ticket: synchronous jobs whose examples are by step. Takes
@@ -272,7 +292,7 @@ class Cluster {
   virtual std::unique_ptr<TicketRequest> StartTakeTicket() = 0;
   // Synchronous jobs without tickets: a sequence for a contribution of weight
   // 0, which has no push. Contribute it: an unused one keeps the cluster from
-  // forgetting later verdicts.
+  // forgetting later verdicts. 0 before AwaitVariables.
   virtual PushSequence NextSequence() = 0;
   virtual std::unique_ptr<Offer> StartContribute(const Contribution& offer) = 0;
   // The newest version once it is at least `min_version`; asynchronous: the
@@ -289,15 +309,25 @@ class Cluster {
 
   virtual absl::Status ReportEvaluation(const proto::EvaluationResult& result,
                                         absl::Time deadline) = 0;
+  // At any time.
   virtual absl::StatusOr<proto::GetStatusResponse> GetStatus(
       absl::Time deadline) = 0;
-  // Ends the session in order; `error` says why when the job is not done, and
-  // ends the job. Nothing else may be called afterwards, but Leave again when
-  // it did not succeed.
+  // Has a checkpoint taken, at any time, and waits until it is on disk. Returns
+  // its step.
+  // Errors: those of Coordinator.Checkpoint; UNAVAILABLE, with the reason, when
+  // it could not be written.
+  virtual absl::StatusOr<GlobalStep> SaveCheckpoint(absl::Time deadline) = 0;
+  // Ends the session in order, at any time. `error` says why the job cannot go
+  // on, and ends it; empty: the job is done, or the caller steps down, and
+  // another may take its place. Nothing else may be called afterwards, but Leave
+  // again when it did not succeed.
   virtual absl::Status Leave(const std::string& error, absl::Time deadline) = 0;
 
-  // As last heard, at the latest one lease renewal ago.
+  // As last heard; a registered task hears of a change at once.
   virtual proto::JobState state() const = 0;
+  // Verdicts of steps below it are final: a checkpoint of it is on disk. As last
+  // heard, at the latest one lease renewal ago.
+  virtual GlobalStep durable_step() const = 0;
 };
 
 }  // namespace holdfast

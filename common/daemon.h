@@ -24,6 +24,11 @@ inline constexpr int kExitDone = 0;
 inline constexpr int kExitFailed = 1;
 // The program was called wrongly; stderr says how.
 inline constexpr int kExitUsage = 2;
+// The job may go on, and another start of this task is worth it: told to stop
+// before the end, shut out, or out of reach of the others. Supervisors tell by
+// it whether to start a task again; 138 is one of the codes that Kubeflow's
+// restartPolicy ExitCode takes so.
+inline constexpr int kExitRestart = 138;
 
 // The first line of a main: logs to stderr from here on, holds SIGTERM and
 // SIGINT back until there are StopSignals, sets the flags from the command

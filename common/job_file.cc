@@ -8,6 +8,7 @@
 #include <fstream>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -110,6 +111,56 @@ int LineOf(const std::string& path, const TextFormat::ParseInfoTree* places) {
   return line;
 }
 
+// Whether lost workers are gone on without.
+bool Continues(const proto::Job& job) {
+  return job.consistency().has_asynchronous() ||
+         job.lost_workers().policy() == proto::LostWorkers::CONTINUE;
+}
+
+void CheckLostWorkers(const proto::Job& job, std::vector<BrokenRule>* broken) {
+  const proto::LostWorkers& lost = job.lost_workers();
+  if (job.consistency().has_asynchronous() &&
+      lost.policy() == proto::LostWorkers::WAIT) {
+    broken->push_back({"lost_workers.policy",
+                       "must be CONTINUE in an asynchronous job, whose pushes "
+                       "wait for nobody, is WAIT"});
+    return;
+  }
+  if (!Continues(job)) {
+    for (const auto& [is_set, field] :
+         {std::pair(lost.has_min_replicas(), "lost_workers.min_replicas"),
+          std::pair(lost.has_max_workers(), "lost_workers.max_workers")}) {
+      if (is_set) broken->push_back({field, "needs policy: CONTINUE"});
+    }
+    return;
+  }
+  if (lost.has_max_workers() && lost.min_replicas() > lost.max_workers()) {
+    broken->push_back({"lost_workers.min_replicas",
+                       absl::StrCat("must be at most max_workers, which is ",
+                                    lost.max_workers(), ", is ",
+                                    lost.min_replicas())});
+  }
+  const auto& sync = job.consistency().synchronous();
+  if (lost.has_max_workers() && sync.has_total_num_replicas() &&
+      sync.total_num_replicas() != lost.max_workers()) {
+    broken->push_back(
+        {"consistency.synchronous.total_num_replicas",
+         absl::StrCat("must be lost_workers.max_workers, which is ",
+                      lost.max_workers(), ", is ", sync.total_num_replicas())});
+    return;
+  }
+  const uint32_t most = lost.has_max_workers() ? lost.max_workers()
+                                               : sync.total_num_replicas();
+  if (most > 0 && sync.replicas_to_aggregate() > most) {
+    broken->push_back(
+        {"consistency.synchronous.replicas_to_aggregate",
+         absl::StrCat("must be at most the ", most,
+                      " workers that there may be where lost_workers.policy is "
+                      "CONTINUE, is ",
+                      sync.replicas_to_aggregate())});
+  }
+}
+
 // Rules between the fields of a job, beyond those that hold for any message.
 void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
   const proto::Sequential& model = job.model().sequential();
@@ -147,9 +198,19 @@ void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
                        "must be BY_TICKET in an asynchronous job, whose pushes "
                        "have no seats in steps, is BY_STEP"});
   }
+  CheckLostWorkers(job, broken);
   const auto& sync = job.consistency().synchronous();
-  if (job.local().has_workers() && sync.has_total_num_replicas() &&
-      job.local().workers() != sync.total_num_replicas()) {
+  const proto::LostWorkers& lost = job.lost_workers();
+  if (!job.local().has_workers()) return;
+  if (lost.has_max_workers()) {
+    if (job.local().workers() > lost.max_workers()) {
+      broken->push_back(
+          {"local.workers",
+           absl::StrCat("must be at most lost_workers.max_workers, which is ",
+                        lost.max_workers(), ", is ", job.local().workers())});
+    }
+  } else if (sync.has_total_num_replicas() &&
+             job.local().workers() != sync.total_num_replicas()) {
     broken->push_back(
         {"local.workers", absl::StrCat("must be total_num_replicas, which is ",
                                        sync.total_num_replicas(), ", is ",
@@ -314,6 +375,23 @@ absl::StatusOr<Replicas> ResolveConsistency(const proto::Job& job,
   }
   Replicas result;
   result.total = workers;
+  if (Continues(job)) {
+    const proto::LostWorkers& lost = job.lost_workers();
+    if (lost.has_max_workers()) result.total = lost.max_workers();
+    if (result.total < workers) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "lost_workers.max_workers is ", result.total,
+          ", but the cluster has ", workers,
+          " workers (the chief included): set it to ", workers, " or more"));
+    }
+    if (lost.min_replicas() > result.total) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "lost_workers.min_replicas is ", lost.min_replicas(),
+          ", but there may be ", result.total,
+          result.total == 1 ? " worker" : " workers",
+          ": set it to so many at most, or max_workers to more"));
+    }
+  }
   if (job.consistency().has_asynchronous()) {
     const auto& async = job.consistency().asynchronous();
     result.asynchronous = true;
@@ -329,13 +407,24 @@ absl::StatusOr<Replicas> ResolveConsistency(const proto::Job& job,
 
   if (job.examples() == proto::BY_TICKET) result.examples = proto::BY_TICKET;
   const auto& sync = job.consistency().synchronous();
-  if (sync.has_total_num_replicas() && sync.total_num_replicas() != workers) {
+  const proto::LostWorkers& lost = job.lost_workers();
+  if (!lost.has_max_workers() && sync.has_total_num_replicas() &&
+      sync.total_num_replicas() != workers) {
     const uint32_t total = sync.total_num_replicas();
     return absl::InvalidArgumentError(
         absl::StrCat("total_num_replicas is ", total, ", but the cluster has ",
                      workers, workers == 1 ? " worker" : " workers",
                      " (the chief included): set total_num_replicas to ",
                      workers, ", or start a cluster of ", total));
+  }
+  // The seats of a step are the workers that there may be; those of one that
+  // never comes would leave a gap in the examples of every step.
+  if (result.total > workers && !result.by_ticket()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "lost_workers.max_workers is ", result.total,
+        ", but the cluster has ", workers,
+        " workers (the chief included): workers beyond the cluster need "
+        "examples: BY_TICKET"));
   }
   result.to_aggregate = sync.has_replicas_to_aggregate()
                             ? sync.replicas_to_aggregate()
@@ -344,6 +433,14 @@ absl::StatusOr<Replicas> ResolveConsistency(const proto::Job& job,
     return absl::InvalidArgumentError(
         absl::StrCat("replicas_to_aggregate is 0 of ", result.total,
                      " workers: it must be at least 1"));
+  }
+  if (result.to_aggregate > result.total &&
+      lost.policy() == proto::LostWorkers::CONTINUE) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("replicas_to_aggregate is ", result.to_aggregate,
+                     " of ", result.total,
+                     " workers: where lost_workers.policy is CONTINUE it must "
+                     "be at most their number"));
   }
   if (result.to_aggregate > result.total &&
       result.to_aggregate % result.total != 0) {

@@ -265,6 +265,37 @@ TEST(ParseJobFileTest, OneFault) {
        "consistency { asynchronous { pipeline_depth: 65 } }",
        ":19: consistency.asynchronous.pipeline_depth: must be at most 64, is "
        "65"},
+      {"seed: 7", "timeouts { recovery_seconds: -1 }",
+       ":22: timeouts.recovery_seconds: must be at least 0, is -1"},
+      {"seed: 7", "checkpoints { keep: 0 }",
+       ":22: checkpoints.keep: must be at least 1, is 0"},
+      {"seed: 7", "lost_workers { min_replicas: 1 }",
+       ":22: lost_workers.min_replicas: needs policy: CONTINUE"},
+      {"seed: 7", "lost_workers { policy: WAIT max_workers: 2 }",
+       ":22: lost_workers.max_workers: needs policy: CONTINUE"},
+      {"seed: 7",
+       "lost_workers { policy: CONTINUE min_replicas: 3 max_workers: 2 }",
+       ":22: lost_workers.min_replicas: must be at most max_workers, which is "
+       "2, is 3"},
+      {"seed: 7", "lost_workers { policy: CONTINUE max_workers: 4 }",
+       ":19: consistency.synchronous.total_num_replicas: must be "
+       "lost_workers.max_workers, which is 4, is 2"},
+      {"replicas_to_aggregate: 2 total_num_replicas: 2 } }",
+       "replicas_to_aggregate: 4 total_num_replicas: 2 } }\n"
+       "lost_workers { policy: CONTINUE }",
+       ":19: consistency.synchronous.replicas_to_aggregate: must be at most "
+       "the 2 workers that there may be where lost_workers.policy is CONTINUE, "
+       "is 4"},
+      {"consistency { synchronous { replicas_to_aggregate: 2 "
+       "total_num_replicas: 2 } }",
+       "lost_workers { policy: CONTINUE max_workers: 2 } local { workers: 3 }",
+       ":19: local.workers: must be at most lost_workers.max_workers, which is "
+       "2, is 3"},
+      {"consistency { synchronous { replicas_to_aggregate: 2 "
+       "total_num_replicas: 2 } }",
+       "consistency { asynchronous {} }\nlost_workers { policy: WAIT }",
+       ":20: lost_workers.policy: must be CONTINUE in an asynchronous job, "
+       "whose pushes wait for nobody, is WAIT"},
       {"test { idx { images: \"/data/test-images\" labels: "
        "\"/data/test-labels\" } }",
        "", ":21: evaluation: needs data.test"},
@@ -413,6 +444,25 @@ TEST(ParseJobFileTest, ExamplesAndMicroBatches) {
   }
 }
 
+TEST(ParseJobFileTest, LostWorkers) {
+  const std::string synchronous =
+      "consistency { synchronous { replicas_to_aggregate: 2 "
+      "total_num_replicas: 2 } }";
+  for (const std::string& text :
+       {synchronous + "lost_workers { policy: WAIT }",
+        synchronous + "lost_workers { policy: CONTINUE }",
+        synchronous + "lost_workers { policy: CONTINUE max_workers: 2 }",
+        std::string("lost_workers { policy: CONTINUE min_replicas: 4 "
+                    "max_workers: 4 } local { workers: 2 }"),
+        std::string("consistency { asynchronous {} } "
+                    "lost_workers { min_replicas: 2 max_workers: 8 }"),
+        std::string("consistency { asynchronous {} } "
+                    "lost_workers { policy: CONTINUE }")}) {
+    const auto job = ParseJobFile(Changed(synchronous, text), "j");
+    EXPECT_TRUE(job.ok()) << text << ": " << job.status();
+  }
+}
+
 TEST(LoadJobFileTest, ReadsAFile) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/j.textproto");
   std::ofstream(path, std::ios::binary) << kJob;
@@ -474,6 +524,8 @@ TEST(JobDigestTest, TellsJobsApart) {
            {"scale: 0.5", "scale: 0.25"},
            {"scale: 0.5", "scale: 0.5 short_last_batch: true"},
            {"seed: 7", "seed: 7 examples: BY_TICKET"},
+           {"seed: 7", "seed: 7 checkpoints { every_steps: 5 }"},
+           {"seed: 7", "seed: 7 lost_workers { policy: CONTINUE }"},
            {"seed: 7", "seed: 7 micro_batches: 2"}}) {
     EXPECT_NE(JobDigest(Parse(Changed(from, to))), digest) << to;
   }
@@ -645,6 +697,70 @@ TEST(ResolveConsistencyTest, Synchronous) {
     EXPECT_EQ(resolved->to_aggregate, test.n) << test.consistency;
     EXPECT_EQ(resolved->total, test.m) << test.consistency;
     EXPECT_EQ(resolved->seats(), test.seats) << test.consistency;
+  }
+}
+
+TEST(ResolveConsistencyTest, WithoutLostWorkers) {
+  const struct {
+    std::string job;
+    uint32_t workers;
+    uint32_t n;
+    uint32_t m;
+  } kCases[] = {
+      {"lost_workers { policy: CONTINUE }", 3, 3, 3},
+      {"lost_workers { policy: CONTINUE max_workers: 3 }", 3, 3, 3},
+      {"lost_workers { policy: CONTINUE max_workers: 8 } examples: BY_TICKET",
+       3, 8, 8},
+      // Seen by one from beyond the ClusterSpec of the ps.
+      {"lost_workers { policy: CONTINUE max_workers: 8 } examples: BY_TICKET",
+       5, 8, 8},
+      {"lost_workers { policy: CONTINUE max_workers: 8 } examples: BY_TICKET "
+       "consistency { synchronous { replicas_to_aggregate: 4 } }",
+       3, 4, 8},
+      {"lost_workers { policy: CONTINUE max_workers: 8 } examples: BY_TICKET "
+       "consistency { synchronous { total_num_replicas: 8 } }",
+       3, 8, 8},
+      {"lost_workers { max_workers: 8 } consistency { asynchronous {} }", 3, 0,
+       8},
+  };
+  for (const auto& test : kCases) {
+    proto::Job job;
+    ASSERT_TRUE(TextFormat::ParseFromString(test.job, &job));
+    const auto resolved = ResolveConsistency(job, test.workers);
+    ASSERT_TRUE(resolved.ok()) << resolved.status();
+    EXPECT_EQ(resolved->to_aggregate, test.n) << test.job;
+    EXPECT_EQ(resolved->total, test.m) << test.job;
+  }
+}
+
+TEST(ResolveConsistencyTest, RefusedWithoutLostWorkers) {
+  const struct {
+    std::string job;
+    std::string error;
+  } kCases[] = {
+      {"lost_workers { policy: CONTINUE max_workers: 2 }",
+       "lost_workers.max_workers is 2, but the cluster has 3 workers (the "
+       "chief included): set it to 3 or more"},
+      {"lost_workers { policy: CONTINUE min_replicas: 4 }",
+       "lost_workers.min_replicas is 4, but there may be 3 workers"},
+      {"lost_workers { policy: CONTINUE max_workers: 4 }",
+       "workers beyond the cluster need examples: BY_TICKET"},
+      {"lost_workers { policy: CONTINUE } "
+       "consistency { synchronous { replicas_to_aggregate: 6 } }",
+       "replicas_to_aggregate is 6 of 3 workers: where lost_workers.policy is "
+       "CONTINUE it must be at most their number"},
+      {"lost_workers { policy: CONTINUE } "
+       "consistency { synchronous { total_num_replicas: 4 } }",
+       "total_num_replicas is 4, but the cluster has 3 workers"},
+      {"lost_workers { max_workers: 2 } consistency { asynchronous {} }",
+       "lost_workers.max_workers is 2, but the cluster has 3 workers"},
+  };
+  for (const auto& test : kCases) {
+    proto::Job job;
+    ASSERT_TRUE(TextFormat::ParseFromString(test.job, &job));
+    const auto resolved = ResolveConsistency(job, 3);
+    EXPECT_EQ(resolved.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(Message(resolved.status()), HasSubstr(test.error));
   }
 }
 

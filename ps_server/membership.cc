@@ -2,7 +2,6 @@
 
 #include <grpcpp/channel.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -19,8 +18,6 @@ namespace {
 constexpr absl::Duration kPoll = absl::Milliseconds(100);
 // How often the log is told that the coordinator is waited for.
 constexpr absl::Duration kReportEvery = absl::Seconds(10);
-// For the registration with a coordinator that has accepted a connection.
-constexpr absl::Duration kRegisterTimeout = absl::Seconds(30);
 
 }  // namespace
 
@@ -95,11 +92,11 @@ absl::Status Membership::Join(Coordinator* coordinator) {
   }
 
   Session::Options options = options_.session;
-  options.deadline = std::min(deadline, absl::Now() + kRegisterTimeout);
-  options.on_change = [this](const proto::JobState& state,
-                             const absl::Status& status) {
-    OnChange(state, status);
-  };
+  options.deadline = deadline;
+  options.patience = options_.recovery_timeout;
+  options.on_change = [this](const Session::News& news) { OnChange(news); };
+  // Parked while the lease of an earlier life runs.
+  options.give_up = [this] { return stopping(); };
   absl::StatusOr<std::unique_ptr<Session>> session =
       Session::Open(std::move(options));
   if (!session.ok()) return session.status();
@@ -107,11 +104,10 @@ absl::Status Membership::Join(Coordinator* coordinator) {
   return absl::OkStatus();
 }
 
-void Membership::OnChange(const proto::JobState& state,
-                          const absl::Status& status) {
-  if (!status.ok()) {
-    on_end_(status);
-  } else if (state.phase() == proto::DONE) {
+void Membership::OnChange(const Session::News& news) {
+  if (!news.status.ok()) {
+    on_end_(news.status);
+  } else if (news.state.phase() == proto::DONE) {
     absl::MutexLock lock(&mutex_);
     done_ = true;
   }

@@ -22,10 +22,13 @@ namespace holdfast {
 class Membership {
  public:
   struct Options {
-    // Its deadline and callbacks are set here.
+    // Its deadline, patience and callbacks are set here.
     Session::Options session;
     // How long the coordinator may take to appear.
     absl::Duration start_timeout = absl::Seconds(300);
+    // How long it may be silent, or away, later: the ps registers with one that
+    // was restarted.
+    absl::Duration recovery_timeout = absl::Seconds(300);
     // How long, once the job is DONE, the coordinator may be out of reach
     // before it counts as gone.
     absl::Duration silence_after_done = absl::Seconds(10);
@@ -42,8 +45,8 @@ class Membership {
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
 
-  // Ends the session with `error` as the reason. Without a session it only
-  // stops to look for one.
+  // Ends the session. `error` says why the job cannot go on, and ends it; empty:
+  // the ps steps down. Without a session it only stops to look for one.
   void Leave(const std::string& error, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -55,8 +58,7 @@ class Membership {
   // Returns true when the coordinator is gone after DONE, false when stopped.
   bool AwaitSilenceAfterDone(Coordinator* coordinator)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  void OnChange(const proto::JobState& state, const absl::Status& status)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnChange(const Session::News& news) ABSL_LOCKS_EXCLUDED(mutex_);
   void StopThread() ABSL_LOCKS_EXCLUDED(mutex_);
   bool stopping() const ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);

@@ -16,8 +16,8 @@
 
 namespace holdfast {
 
-// Bytes of a block, which has a checksum of its own. A larger one makes a reader
-// that wants little read more; a smaller one makes the index longer.
+// Bytes of a block, which has a checksum of its own. A larger one makes a
+// reader that wants little read more; a smaller one makes the index longer.
 inline constexpr uint64_t kCheckpointBlockBytes = uint64_t{1} << 20;
 
 // Writes one ps' share of a checkpoint: stretches, then their index

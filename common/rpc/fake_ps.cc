@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "common/rpc/status.h"
 #include "common/rpc_limits.h"
 #include "proto/coordinator.grpc.pb.h"
@@ -57,6 +58,10 @@ class FakeCoordinator : public proto::Coordinator::Service {
   Status GetStatus(ServerContext*, const proto::GetStatusRequest* request,
                    proto::GetStatusResponse* response) override {
     return ToGrpcStatus(ps_->get_status.Call(*request, response));
+  }
+  Status Checkpoint(ServerContext*, const proto::CheckpointRequest* request,
+                    proto::CheckpointResponse* response) override {
+    return ToGrpcStatus(ps_->checkpoint.Call(*request, response));
   }
 
  private:
@@ -114,6 +119,7 @@ struct FakePs::Services {
 
   absl::Mutex mutex;
   bool stopped ABSL_GUARDED_BY(mutex) = false;
+  proto::RenewLeaseResponse news ABSL_GUARDED_BY(mutex);
 };
 
 FakePs::FakePs(int port) : services_(std::make_unique<Services>(this, port)) {}
@@ -138,6 +144,26 @@ absl::Status FakePs::Mute() const {
   absl::MutexLock lock(&services_->mutex);
   services_->mutex.Await(absl::Condition(&services_->stopped));
   return absl::UnavailableError("stopped");
+}
+
+void FakePs::Tell(const proto::RenewLeaseResponse& news) {
+  absl::MutexLock lock(&services_->mutex);
+  services_->news = news;
+}
+
+absl::Status FakePs::TellNews(const proto::RenewLeaseRequest& request,
+                              proto::RenewLeaseResponse* response) const {
+  absl::MutexLock lock(&services_->mutex);
+  const auto due = [&] {
+    const proto::RenewLeaseResponse& news = services_->news;
+    return services_->stopped ||
+           news.generation() != request.sender().generation() ||
+           news.state().phase() != request.known_phase();
+  };
+  services_->mutex.AwaitWithTimeout(absl::Condition(&due),
+                                    absl::Milliseconds(request.wait_ms()));
+  *response = services_->news;
+  return absl::OkStatus();
 }
 
 }  // namespace holdfast

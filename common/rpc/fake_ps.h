@@ -83,6 +83,13 @@ class FakePs {
   // For a script that does not answer: blocks until Stop.
   absl::Status Mute() const;
 
+  // What the coordinator tells of the job, from here on.
+  void Tell(const proto::RenewLeaseResponse& news);
+  // For a script of `renew`: answers with what was told last; parked, as the
+  // contract says, while the caller knows it.
+  absl::Status TellNews(const proto::RenewLeaseRequest& request,
+                        proto::RenewLeaseResponse* response) const;
+
   FakeMethod<proto::RegisterRequest, proto::RegisterResponse> do_register;
   FakeMethod<proto::RenewLeaseRequest, proto::RenewLeaseResponse> renew;
   FakeMethod<proto::DeclareRequest, proto::DeclareResponse> declare;
@@ -93,6 +100,7 @@ class FakePs {
       evaluation;
   FakeMethod<proto::LeaveRequest, proto::LeaveResponse> leave;
   FakeMethod<proto::GetStatusRequest, proto::GetStatusResponse> get_status;
+  FakeMethod<proto::CheckpointRequest, proto::CheckpointResponse> checkpoint;
 
   FakeMethod<proto::PushRequest, proto::PushResponse> push;
   FakeMethod<proto::ApplyRequest, proto::ApplyResponse> apply;

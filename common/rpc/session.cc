@@ -15,6 +15,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "common/rpc_limits.h"
+#include "google/protobuf/util/message_differencer.h"
 #include "proto/coordinator.grpc.pb.h"
 
 namespace holdfast {
@@ -23,6 +24,14 @@ namespace {
 // When Open first says what it waits for, and how often after that.
 constexpr absl::Duration kFirstReport = absl::Seconds(2);
 constexpr absl::Duration kReportEvery = absl::Seconds(1);
+
+using google::protobuf::util::MessageDifferencer;
+
+bool Same(const Session::News& a, const Session::News& b) {
+  return MessageDifferencer::Equals(a.sender, b.sender) &&
+         MessageDifferencer::Equals(a.state, b.state) &&
+         a.durable_step == b.durable_step && a.status == b.status;
+}
 
 uint64_t MakeNonce() {
   std::random_device random;
@@ -81,10 +90,13 @@ struct Session::Rpc {
 };
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Open(Options options) {
+  if (options.nonce == 0) options.nonce = MakeNonce();
   auto rpc = std::make_unique<Rpc>(options.coordinator);
   auto session =
       absl::WrapUnique(new Session(std::move(options), std::move(rpc)));
-  if (absl::Status status = session->Register(); !status.ok()) return status;
+  if (absl::Status status = session->RegisterFirst(); !status.ok()) {
+    return status;
+  }
   session->thread_ =
       std::thread([session = session.get()] { session->RenewUntilStopped(); });
   return session;
@@ -92,26 +104,16 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Open(Options options) {
 
 Session::Session(Options options, std::unique_ptr<Rpc> rpc)
     : options_(std::move(options)), rpc_(std::move(rpc)) {
-  sender_.mutable_task()->set_job(options_.task.job);
-  sender_.mutable_task()->set_index(options_.task.index);
-  state_.set_phase(proto::STARTING);
+  news_.sender.mutable_task()->set_job(options_.task.job);
+  news_.sender.mutable_task()->set_index(options_.task.index);
+  news_.state.set_phase(proto::STARTING);
 }
 
 Session::~Session() { StopRenewing(); }
 
-proto::Sender Session::sender() const {
+Session::News Session::news() const {
   absl::MutexLock lock(&mutex_);
-  return sender_;
-}
-
-proto::JobState Session::state() const {
-  absl::MutexLock lock(&mutex_);
-  return state_;
-}
-
-absl::Status Session::status() const {
-  absl::MutexLock lock(&mutex_);
-  return status_;
+  return news_;
 }
 
 std::string Session::CoordinatorName() const {
@@ -124,15 +126,39 @@ absl::Status Session::FromCoordinator(const absl::Status& status) const {
                       absl::StrCat(CoordinatorName(), ": ", status.message()));
 }
 
-bool Session::SleepUntil(absl::Time when) {
+bool Session::Sleep(absl::Duration duration) {
   absl::MutexLock lock(&mutex_);
-  return !mutex_.AwaitWithDeadline(absl::Condition(&stopping_), when);
+  return !mutex_.AwaitWithTimeout(absl::Condition(&stopping_), duration);
 }
 
-absl::Status Session::Register() {
+absl::Status Session::RegisterFirst() {
+  absl::Time report = absl::Now() + kFirstReport;
+  Backoff backoff;
+  for (;;) {
+    const absl::Status status = Register(
+        std::min({options_.deadline, absl::Now() + options_.attempt_timeout,
+                  std::max(report, absl::Now() + kReportEvery)}));
+    if (status.ok()) return status;
+    const absl::Status named = FromCoordinator(status);
+    if (!IsTransient(status)) return named;
+    const absl::Duration pause = backoff.Next();
+    if (absl::Now() + pause >= options_.deadline) return named;
+    if (options_.give_up && options_.give_up()) {
+      return absl::CancelledError(named.message());
+    }
+    if (options_.on_waiting && absl::Now() >= report) {
+      options_.on_waiting(std::string(named.message()));
+      report = absl::Now() + kReportEvery;
+    }
+    Sleep(pause);
+  }
+}
+
+absl::Status Session::Register(absl::Time deadline) {
   proto::RegisterRequest request;
   *request.mutable_sender() = sender();
-  request.set_nonce(MakeNonce());
+  request.mutable_sender()->clear_incarnation();
+  request.set_nonce(options_.nonce);
   request.set_protocol_version(kProtocolVersion);
   request.set_address(options_.address);
   request.set_process(ProcessName());
@@ -141,105 +167,113 @@ absl::Status Session::Register() {
   request.set_num_ps(options_.num_ps);
   request.set_num_workers(options_.num_workers);
   request.set_memory_limit_bytes(options_.memory_limit_bytes);
-
-  absl::Time report = absl::Now() + kFirstReport;
-  Backoff backoff;
-  for (;;) {
-    proto::RegisterResponse response;
-    const absl::Status status = rpc_->Call(
-        &Rpc::Stub::Register, request,
-        std::min({options_.deadline, absl::Now() + options_.attempt_timeout,
-                  std::max(report, absl::Now() + kReportEvery)}),
-        &response);
-    if (status.ok()) {
-      absl::MutexLock lock(&mutex_);
-      sender_.set_incarnation(response.incarnation());
-      sender_.set_generation(response.generation());
-      lease_ = absl::Milliseconds(std::max<uint64_t>(response.lease_ms(), 1));
-      return absl::OkStatus();
-    }
-    const absl::Status named = FromCoordinator(status);
-    if (!IsTransient(status)) return named;
-    const absl::Time again = absl::Now() + backoff.Next();
-    if (again >= options_.deadline) return named;
-    if (options_.on_waiting && absl::Now() >= report) {
-      options_.on_waiting(std::string(named.message()));
-      report = absl::Now() + kReportEvery;
-    }
-    SleepUntil(again);
-  }
-}
-
-void Session::RenewUntilStopped() {
-  absl::Time heard = absl::Now();
-  while (SleepUntil(heard + lease_ / 3)) {
-    // The coordinator counts from when the message arrives, so not earlier.
-    const absl::Time sent = absl::Now();
-    const absl::Status status = Renew(heard);
-    if (!status.ok()) return End(status);
-    heard = sent;
-  }
-}
-
-absl::Status Session::Renew(absl::Time heard) {
-  // A process that was suspended for longer than the lease asks at least once
-  // before it judges.
-  const absl::Time deadline =
-      std::max(heard + lease_, absl::Now() + lease_ / 3);
-  proto::RenewLeaseRequest request;
-  *request.mutable_sender() = sender();
-  Backoff backoff;
-  for (;;) {
-    proto::RenewLeaseResponse response;
-    const absl::Status status =
-        rpc_->Call(&Rpc::Stub::RenewLease, request, deadline, &response);
-    if (status.ok()) return Heard(response);
-    if (!IsTransient(status)) {
-      return absl::AbortedError(absl::StrCat(
-          CoordinatorName(), " has ended this session: ", status.message()));
-    }
-    const absl::Time again = absl::Now() + backoff.Next();
-    if (again >= deadline) {
-      return absl::UnavailableError(absl::StrCat(
-          CoordinatorName(), ": no answer for ", absl::FormatDuration(lease_),
-          " (", status.message(), ")"));
-    }
-    if (!SleepUntil(again)) return absl::CancelledError("closed");
-  }
-}
-
-absl::Status Session::Heard(const proto::RenewLeaseResponse& response) {
-  const proto::JobPhase phase = response.state().phase();
-  if (phase == proto::FAILED) {
-    return absl::AbortedError(response.state().reason());
-  }
-  bool done = false;
-  {
-    absl::MutexLock lock(&mutex_);
-    sender_.set_generation(response.generation());
-    if (phase != proto::JOB_PHASE_UNSPECIFIED && phase != state_.phase()) {
-      state_ = response.state();
-      done = phase == proto::DONE;
-    }
-  }
-  if (done && options_.on_change) {
-    options_.on_change(response.state(), absl::OkStatus());
-  }
+  proto::RegisterResponse response;
+  const absl::Status status =
+      rpc_->Call(&Rpc::Stub::Register, request, deadline, &response);
+  if (!status.ok()) return status;
+  lease_ = absl::Milliseconds(std::max<uint64_t>(response.lease_ms(), 1));
+  Hear([&](News* news) {
+    news->sender.set_incarnation(response.incarnation());
+    news->sender.set_generation(response.generation());
+  });
   return absl::OkStatus();
 }
 
+absl::Status Session::Renew(absl::Duration wait, absl::Time deadline) {
+  proto::RenewLeaseRequest request;
+  {
+    absl::MutexLock lock(&mutex_);
+    *request.mutable_sender() = news_.sender;
+    request.set_known_phase(news_.state.phase());
+  }
+  request.set_wait_ms(absl::ToInt64Milliseconds(wait));
+  proto::RenewLeaseResponse response;
+  const absl::Status status =
+      rpc_->Call(&Rpc::Stub::RenewLease, request, deadline, &response);
+  if (!status.ok()) return status;
+  const proto::JobPhase phase = response.state().phase();
+  if (phase == proto::FAILED) {
+    End(absl::AbortedError(response.state().reason()));
+    return absl::OkStatus();
+  }
+  Hear([&](News* news) {
+    news->sender.set_generation(response.generation());
+    news->durable_step = response.durable_step();
+    if (phase != proto::JOB_PHASE_UNSPECIFIED) news->state = response.state();
+  });
+  return absl::OkStatus();
+}
+
+void Session::RenewUntilStopped() {
+  // To the coordinator, as far as it is known here.
+  bool known = true;
+  // How long it has been asked in vain. The time for which this process was
+  // suspended is not the coordinator's silence.
+  absl::Duration silent;
+  Backoff backoff;
+  for (absl::Duration pause; Sleep(pause);) {
+    const absl::Duration wait = std::min(lease_ / 3, kMaxPark);
+    // A message that is lost is repeated within the lease, which the
+    // coordinator counts from when it comes.
+    const absl::Duration attempt =
+        std::min(lease_ * 2 / 3, options_.patience - silent);
+    const News before = news();
+    const absl::Time begun = absl::Now();
+    const absl::Status status =
+        known ? Renew(wait, begun + attempt) : Register(begun + attempt);
+    const absl::Duration took = absl::Now() - begun;
+    pause = backoff.Next();
+    if (status.ok()) {
+      if (!this->status().ok()) return;
+      silent = absl::ZeroDuration();
+      const bool renewed = std::exchange(known, true);
+      // An answer that came early, without a reason, is no reason to ask in
+      // circles.
+      if (took >= wait / 2 || !Same(before, news())) {
+        pause = absl::ZeroDuration();
+        if (renewed) backoff.Reset();
+      }
+    } else if (known && absl::IsNotFound(status)) {
+      silent = absl::ZeroDuration();
+      known = false;
+    } else if (!IsTransient(status)) {
+      return End(absl::AbortedError(absl::StrCat(
+          CoordinatorName(), " has ended this session: ", status.message())));
+    } else {
+      silent += std::min(took, attempt) + pause;
+      if (silent >= options_.patience) {
+        return End(absl::UnavailableError(absl::StrCat(
+            CoordinatorName(), ": no answer for ",
+            absl::FormatDuration(options_.patience), " (", status.message(),
+            ")")));
+      }
+    }
+  }
+}
+
+void Session::Hear(absl::FunctionRef<void(News* news)> change) {
+  News told;
+  {
+    absl::MutexLock lock(&mutex_);
+    told = news_;
+    change(&told);
+    if (Same(told, news_)) return;
+    news_ = told;
+  }
+  if (options_.on_change) options_.on_change(told);
+}
+
 void Session::End(const absl::Status& why) {
-  proto::JobState state;
   {
     absl::MutexLock lock(&mutex_);
     // A coordinator that has gone once the job was DONE has failed nobody.
-    if (stopping_ || state_.phase() == proto::DONE) return;
-    status_ = why;
-    state_.set_phase(proto::FAILED);
-    state_.set_reason(std::string(why.message()));
-    state = state_;
+    if (stopping_ || news_.state.phase() == proto::DONE) return;
   }
-  if (options_.on_change) options_.on_change(state, why);
+  Hear([&](News* news) {
+    news->status = why;
+    news->state.set_phase(proto::FAILED);
+    news->state.set_reason(std::string(why.message()));
+  });
 }
 
 void Session::StopRenewing() {
@@ -255,7 +289,7 @@ absl::Status Session::Close(const std::string& error, absl::Time deadline) {
   absl::MutexLock closing(&closing_);
   if (left_) return absl::OkStatus();
   StopRenewing();
-  // Silent for a whole lease: it will not hear of this either.
+  // Silent for so long: it will not hear of this either.
   if (absl::IsUnavailable(status())) return status();
   rpc_->Permit();
 
@@ -273,7 +307,7 @@ absl::Status Session::Close(const std::string& error, absl::Time deadline) {
       left_ = true;
       absl::MutexLock lock(&mutex_);
       if (response.state().phase() != proto::JOB_PHASE_UNSPECIFIED) {
-        state_ = response.state();
+        news_.state = response.state();
       }
       return absl::OkStatus();
     }

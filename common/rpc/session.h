@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -18,24 +19,42 @@
 
 namespace holdfast {
 
-// A task's membership in a cluster: its incarnation, and the lease that a
-// thread of its own keeps alive over a connection of its own.
+// A task's membership in a cluster (docs/recovery.md, L1 and L2): its
+// incarnation, and the lease that a thread of its own keeps alive over a
+// connection of its own. By the same way the task hears at once of new
+// generations, and of what becomes of the job.
 //
-// A session ends once, for one of these reasons, and is not renewed afterwards:
-// the job has FAILED; the coordinator refuses the lease, because it had run
-// out; the coordinator was silent for a whole lease; Close. That the job is
-// DONE does not end it: the task may still have something to evaluate, and
-// leaves by Close.
+// A coordinator that was restarted is registered with again. A session ends
+// once, for one of these reasons, and is not renewed afterwards: the job has
+// FAILED; the coordinator has shut the task out, or does not take it back; it
+// was silent for too long; Close. That the job is DONE does not end it: the
+// task may still have something to evaluate, and leaves by Close.
 //
 // Thread-safe.
 class Session {
  public:
+  // What a session has heard.
+  struct News {
+    // Who the task is: in the newest life and generation.
+    proto::Sender sender;
+    // FAILED, with the reason, when the session has ended.
+    proto::JobState state;
+    // As the last answer said.
+    uint64_t durable_step = 0;
+    // OK while the session lasts, and after DONE. Otherwise why it has ended:
+    // ABORTED when the job has failed or the task was refused, UNAVAILABLE when
+    // the coordinator was silent.
+    absl::Status status;
+  };
+
   struct Options {
     TaskId task;
     // Where ps task 0 listens, host:port.
     std::string coordinator;
     // Where the task itself listens, host:port. Of a ps only.
     std::string address;
+    // Of this life of the task. 0: one is made here.
+    uint64_t nonce = 0;
     // Empty where the task has none (a ps).
     std::string job_digest;
     std::string data_digest;
@@ -47,19 +66,24 @@ class Session {
 
     // Until when Open tries.
     absl::Time deadline = absl::InfiniteFuture();
-    // How long one attempt to register or leave may take. A longer one notices
-    // later that a connection is dead.
+    // How long one attempt of Open or Close may take. A longer one notices later
+    // that a connection is dead. The coordinator may park a registration for as
+    // long as a lease: then it is repeated.
     absl::Duration attempt_timeout = absl::Seconds(5);
+    // How long the coordinator may be silent before the session ends. A longer
+    // one leaves it more time to come back.
+    absl::Duration patience = absl::Seconds(300);
 
-    // Told once when the job is DONE, and once when the session has ended, but
-    // not by Close. `status` is as of status(). Called from the session's
-    // thread; must not call Close or destroy the session. May be empty.
-    std::function<void(const proto::JobState& state,
-                       const absl::Status& status)>
-        on_change;
+    // Told of each change in what was heard: by Open of the registration, later
+    // by the session's thread; but not of Close. Must not call Close or destroy
+    // the session. May be empty.
+    std::function<void(const News& news)> on_change;
     // Told about once a second, by Open, after the first two seconds: what it
     // waits for. May be empty.
     std::function<void(const std::string& what)> on_waiting;
+    // Asked about once a second, by Open: whether to give up, with CANCELLED.
+    // May be empty.
+    std::function<bool()> give_up;
   };
 
   // Registers, then starts to renew the lease. Repeats with the same nonce what
@@ -75,20 +99,18 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Who asks, for requests; in the newest generation heard of.
-  proto::Sender sender() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // As last heard. FAILED, with the reason, when the session has ended.
-  proto::JobState state() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // OK while the session lasts, and after DONE. Otherwise why it has ended:
-  // ABORTED when the job has failed or the lease was refused, UNAVAILABLE when
-  // the coordinator was silent.
-  absl::Status status() const ABSL_LOCKS_EXCLUDED(mutex_);
+  News news() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Parts of it.
+  proto::Sender sender() const { return news().sender; }
+  proto::JobState state() const { return news().state; }
+  absl::Status status() const { return news().status; }
 
-  // Ends the session in order; `error` says why where the job is not done, and
-  // then ends the job. May be repeated: once the coordinator has answered, it
-  // does nothing. Does not return before `on_change`, if it runs, has returned.
+  // Ends the session in order. `error` says why the job cannot go on, and ends
+  // it; empty: the job is done, or the task steps down, and another may take its
+  // place. May be repeated: once the coordinator has answered, it does nothing.
+  // Does not return before `on_change`, if it runs, has returned.
   // Errors: as Open, when the coordinator did not answer; status(), at once,
-  // when it has been silent for a whole lease already.
+  // when the session has ended because it was silent.
   absl::Status Close(const std::string& error, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(closing_, mutex_);
 
@@ -97,16 +119,19 @@ class Session {
 
   Session(Options options, std::unique_ptr<Rpc> rpc);
 
-  absl::Status Register();
+  // Until options_.deadline.
+  absl::Status RegisterFirst();
   void RenewUntilStopped();
-  // One renewal, repeated until it is answered or a whole lease has passed
-  // since `heard`. The errors are those of status().
-  absl::Status Renew(absl::Time heard);
-  absl::Status Heard(const proto::RenewLeaseResponse& response);
+  // One attempt each. Errors: those of the call.
+  absl::Status Register(absl::Time deadline);
+  absl::Status Renew(absl::Duration wait, absl::Time deadline);
+  // Takes over what was heard, and tells of it if it is new.
+  void Hear(absl::FunctionRef<void(News* news)> change)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   void End(const absl::Status& why);
   void StopRenewing();
   // False when the session was stopped in the meantime.
-  bool SleepUntil(absl::Time when) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool Sleep(absl::Duration duration) ABSL_LOCKS_EXCLUDED(mutex_);
   // "/job:ps/task:0 at host:port".
   std::string CoordinatorName() const;
   // `status`, with that name before its message.
@@ -114,6 +139,7 @@ class Session {
 
   const Options options_;
   const std::unique_ptr<Rpc> rpc_;
+  // Set by each registration; the session's thread's own after the first.
   absl::Duration lease_;
 
   // Held by Close for its whole length; taken before mutex_.
@@ -121,9 +147,7 @@ class Session {
   bool left_ ABSL_GUARDED_BY(closing_) = false;
 
   mutable absl::Mutex mutex_;
-  proto::Sender sender_ ABSL_GUARDED_BY(mutex_);
-  proto::JobState state_ ABSL_GUARDED_BY(mutex_);
-  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  News news_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;

@@ -13,6 +13,7 @@ readonly packages=(
   libgoogle-glog-dev
   libgrpc++-dev
   libgtest-dev
+  libisal-dev
   libopenblas-dev
   libprotobuf-dev
   libssl-dev

@@ -9,6 +9,7 @@
 #include "common/placement.h"
 #include "common/rpc_limits.h"
 #include "common/shape.h"
+#include "glog/logging.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "ps_server/coordinator/parked.h"
 #include "ps_server/coordinator/schedule.h"
@@ -24,6 +25,8 @@ constexpr absl::Duration kLate = absl::Seconds(2);
 // Before a shard that refused a connection is tried again.
 constexpr absl::Duration kRetryAfter = absl::Milliseconds(200);
 constexpr uint32_t kMaxSeatsPerWorker = 1024;
+// [L1] More than a task can register in a coordinator's life.
+constexpr uint64_t kIncarnationsPerGeneration = 1000000000;
 
 // The message or its answer may have been lost; the same again may succeed.
 bool WorthRetrying(const absl::Status& status) {
@@ -31,24 +34,51 @@ bool WorthRetrying(const absl::Status& status) {
          absl::IsCancelled(status);
 }
 
-float ClipFactorOf(const proto::ContributeRequest& request) {
-  return request.has_clip_factor() ? request.clip_factor() : 1.0f;
-}
-
 }  // namespace
 
 Coordinator::Coordinator(const Options& options, const Clock* clock,
-                         ShardLinks* links)
+                         ShardLinks* links, Archive* archive)
     : options_(options),
       clock_(clock),
       links_(links),
+      archive_(archive),
       begun_(clock->Now()),
       last_tick_(begun_),
+      incarnations_from_(options.incarnations_from),
       ps_addresses_(options.num_ps),
-      memory_limits_(options.num_ps) {
+      memory_limits_(options.num_ps),
+      shard_nonces_(options.num_ps),
+      generation_begun_(begun_),
+      last_save_begun_(begun_) {
   state_.set_phase(proto::STARTING);
   ps_addresses_[0] = options.address;
   memory_limits_[0] = options.memory_limit_bytes;
+  shard_nonces_[0] = options.shard_nonce;
+  if (archive_ != nullptr) TakeUp(options.journal);
+}
+
+// Begins where the journal says that the job is.
+void Coordinator::TakeUp(const proto::Journal& journal) {
+  journal_ = journal;
+  incarnations_from_ = journal.generation() * kIncarnationsPerGeneration;
+  if (journal.has_declaration()) {
+    digests_from_ = WorkerOfReplica(0);
+    job_digest_ = journal.job_digest();
+    data_digest_ = journal.data_digest();
+    if (absl::Status status = SetDeclaration(journal.declaration());
+        !status.ok()) {
+      return Fail(
+          absl::StrCat("the journal's declaration: ", status.message()));
+    }
+  }
+  if (journal.finished()) {
+    generation_ = Generation(journal.generation());
+    durable_step_ = journal.checkpoints().rbegin()->step();
+    committed_ = GlobalStep(durable_step_);
+    finished_before_ = true;
+    return Finish();
+  }
+  BeginGeneration("/job:ps/task:0 has started");
 }
 
 // ---- Who is who ----
@@ -78,9 +108,12 @@ absl::Status Coordinator::CheckTask(const TaskId& task) const {
   if (task.job == kChiefJob && options_.has_chief && task.index == 0) {
     return absl::OkStatus();
   }
-  const uint32_t plain_workers =
-      options_.num_workers - (options_.has_chief ? 1 : 0);
-  if (task.job == kWorkerJob && task.index < plain_workers) {
+  const uint32_t chiefs = options_.has_chief ? 1 : 0;
+  const uint32_t plain_workers = options_.num_workers - chiefs;
+  // [L5] One from beyond the ClusterSpec.
+  const bool joins = continues() && task.job == kWorkerJob &&
+                     task.index < declaration_->num_workers() - chiefs;
+  if ((task.job == kWorkerJob && task.index < plain_workers) || joins) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
@@ -94,7 +127,8 @@ std::string Coordinator::Describe(const TaskId& task) const {
   if (session == sessions_.end()) {
     return absl::StrCat(task.ToString(), " (not joined)");
   }
-  return absl::StrCat(task.ToString(), " (", session->second.process, ")");
+  return absl::StrCat(task.ToString(), " (", session->second.process,
+                      session->second.alive || ended() ? ")" : ", lost)");
 }
 
 absl::StatusOr<Coordinator::Session*> Coordinator::FindSession(
@@ -139,84 +173,218 @@ absl::Status Coordinator::CheckDigests(const TaskId& task,
   return compare("data", request.data_digest(), data_digest_);
 }
 
-void Coordinator::Register(const proto::RegisterRequest& request,
-                           Reply<proto::RegisterResponse> reply) {
-  const TaskId task = ToTaskId(request.sender().task());
+absl::Status Coordinator::CheckCluster(
+    const TaskId& task, const proto::RegisterRequest& request) const {
   if (request.protocol_version() != kProtocolVersion) {
-    return reply(absl::FailedPreconditionError(
+    return absl::FailedPreconditionError(
         absl::StrCat(task.ToString(), " speaks protocol version ",
                      request.protocol_version(), ", /job:ps/task:0 speaks ",
-                     kProtocolVersion)));
+                     kProtocolVersion));
   }
-  if (absl::Status status = CheckTask(task); !status.ok()) return reply(status);
+  if (absl::Status status = CheckTask(task); !status.ok()) return status;
+  const bool more_workers =
+      continues() && request.num_workers() > options_.num_workers;
   if (request.num_ps() != options_.num_ps ||
-      request.num_workers() != options_.num_workers) {
-    return reply(absl::FailedPreconditionError(
+      (request.num_workers() != options_.num_workers && !more_workers)) {
+    return absl::FailedPreconditionError(
         absl::StrCat("the ClusterSpec of ", task.ToString(), " has ",
                      request.num_ps(), " ps and ", request.num_workers(),
                      " worker tasks, that of /job:ps/task:0 ", options_.num_ps,
-                     " and ", options_.num_workers)));
+                     " and ", options_.num_workers));
+  }
+  return absl::OkStatus();
+}
+
+// [L1]
+void Coordinator::Register(const proto::RegisterRequest& request,
+                           Reply<proto::RegisterResponse> reply) {
+  const TaskId task = ToTaskId(request.sender().task());
+  if (absl::Status status = CheckCluster(task, request); !status.ok()) {
+    return reply(status);
   }
   if (state_.phase() == proto::FAILED) {
     return reply(absl::AbortedError(state_.reason()));
   }
-
+  // [R5] An answer names the generation.
+  if (beginning_) return Park(request, std::move(reply));
   const auto found = sessions_.find(task);
-  if (found != sessions_.end() && found->second.alive &&
-      found->second.nonce != request.nonce()) {
-    return reply(absl::AlreadyExistsError(
-        absl::StrCat("the place of ", task.ToString(), " is taken by ",
-                     found->second.process, ", which is alive")));
-  }
   // A message that comes again after its process has left revives nobody.
   const bool repeated =
       found != sessions_.end() && found->second.nonce == request.nonce();
   if (!repeated) {
+    const uint64_t known = request.sender().generation();
+    if (known != 0 && (archive_ == nullptr || known > generation_.value())) {
+      return reply(absl::FailedPreconditionError(absl::StrCat(
+          task.ToString(), " was in generation ", known,
+          " of a job that this coordinator does not know",
+          archive_ == nullptr
+              ? ": it has started anew, and has no --checkpoint_dir"
+              : absl::StrCat("; its own is in ", generation_.value()))));
+    }
+    if (found != sessions_.end() && found->second.alive) {
+      return Park(request, std::move(reply));
+    }
     if (IsWorker(task)) {
       if (absl::Status status = CheckDigests(task, request); !status.ok()) {
         return reply(status);
       }
     }
-    Session session;
-    Incarnation& last = last_incarnation_[task];
-    last = last.next();
-    session.incarnation = last;
-    session.nonce = request.nonce();
-    session.process = request.process();
-    session.expires = clock_->Now() + options_.lease;
-    if (IsWorker(task)) session.clock = SlowestClock();
-    sessions_[task] = session;
-    if (task.job == kPsJob) {
-      ps_addresses_[task.index] = request.address();
-      memory_limits_[task.index] = request.memory_limit_bytes();
-      links_->SetAddress(task.index, request.address());
-    }
+    Admit(task, request);
+    if (beginning_) return Park(request, std::move(reply));
   }
   proto::RegisterResponse response;
   response.set_incarnation(sessions_[task].incarnation.value());
   response.set_generation(generation_.value());
   response.set_lease_ms(absl::ToInt64Milliseconds(options_.lease));
   reply(std::move(response));
-  CreateWhenReady();
+  RestoreWhenReady();
   StartClockWhenReady();
+  Proceed();
 }
 
+// The place of `task` is free.
+void Coordinator::Admit(const TaskId& task,
+                        const proto::RegisterRequest& request) {
+  const auto found = sessions_.find(task);
+  if (found != sessions_.end() && IsWorker(task) && created_ &&
+      !found->second.fenced && !ended()) {
+    ShutOut(task, &found->second);
+  }
+  Session session;
+  Incarnation& last = last_incarnation_[task];
+  if (last.value() == 0) last = Incarnation(incarnations_from_);
+  last = last.next();
+  session.incarnation = last;
+  session.nonce = request.nonce();
+  session.process = request.process();
+  session.expires = clock_->Now() + options_.lease;
+  if (IsWorker(task)) session.clock = SlowestClock();
+  sessions_[task] = session;
+  if (task.job != kPsJob) return;
+  ps_addresses_[task.index] = request.address();
+  memory_limits_[task.index] = request.memory_limit_bytes();
+  links_->SetAddress(task.index, request.address());
+  const uint64_t before =
+      std::exchange(shard_nonces_[task.index], request.nonce());
+  // [R4] A shard that may have had state of this generation has lost it.
+  const bool restored = created_ || broadcast_.kind == Broadcast::kRestore;
+  if (restored && before != request.nonce()) {
+    BeginGeneration(absl::StrCat(task.ToString(), " (", request.process(),
+                                 ") has started anew, without its state"));
+  }
+}
+
+void Coordinator::Park(const proto::RegisterRequest& request,
+                       Reply<proto::RegisterResponse> reply) {
+  // Who asks again does not wait for the earlier answer any more.
+  std::vector<ParkedRegister> earlier =
+      TakeIf(parked_registers_, [&](const ParkedRegister& parked) {
+        return parked.request.nonce() == request.nonce() &&
+               ToTaskId(parked.request.sender().task()) ==
+                   ToTaskId(request.sender().task());
+      });
+  if (parked_registers_.size() >= kMaxParkedCalls) {
+    reply(absl::UnavailableError("too many tasks wait to register"));
+  } else {
+    parked_registers_.push_back({request, std::move(reply)});
+  }
+  for (ParkedRegister& parked : earlier) {
+    parked.reply(absl::UnavailableError("asked again"));
+  }
+}
+
+void Coordinator::RetryRegisters(std::optional<TaskId> task) {
+  for (ParkedRegister& parked :
+       TakeIf(parked_registers_, [&](const ParkedRegister& p) {
+         return !task.has_value() ||
+                ToTaskId(p.request.sender().task()) == *task;
+       })) {
+    Register(parked.request, std::move(parked.reply));
+  }
+}
+
+bool Coordinator::IsFenced(const proto::Sender& sender) const {
+  const auto found = sessions_.find(ToTaskId(sender.task()));
+  if (found == sessions_.end()) return false;
+  const Session& session = found->second;
+  return sender.incarnation() < session.incarnation.value() ||
+         (sender.incarnation() == session.incarnation.value() &&
+          session.fenced);
+}
+
+// [L2]
 void Coordinator::RenewLease(const proto::RenewLeaseRequest& request,
                              Reply<proto::RenewLeaseResponse> reply) {
-  absl::StatusOr<Session*> session = FindSession(request.sender());
-  if (!session.ok()) return reply(session.status());
-  if ((*session)->fenced && !ended()) {
+  const TaskId task = ToTaskId(request.sender().task());
+  const auto found = sessions_.find(task);
+  const bool own =
+      found != sessions_.end() &&
+      found->second.incarnation.value() == request.sender().incarnation();
+  if (IsFenced(request.sender()) && (!own || !ended())) {
     return reply(absl::AbortedError(absl::StrCat(
-        Describe(ToTaskId(request.sender().task())),
+        task.ToString(), " with incarnation ", request.sender().incarnation(),
         " has been shut out: its lease of ",
-        absl::FormatDuration(options_.lease), " had run out; start it anew")));
+        absl::FormatDuration(options_.lease),
+        " had run out, or another has taken its place; start it anew")));
   }
-  if ((*session)->alive) (*session)->expires = clock_->Now() + options_.lease;
-  if (ended()) (*session)->told = true;
+  if (!own) {
+    return reply(absl::NotFoundError(
+        absl::StrCat(task.ToString(), " has no session with incarnation ",
+                     request.sender().incarnation(), ": register first")));
+  }
+  Session& session = found->second;
+  const absl::Time now = clock_->Now();
+  if (!session.left) {
+    session.expires = now + options_.lease;
+    if (!session.alive && !ended()) {
+      LOG(INFO) << Describe(task) << " is back";
+      session.alive = true;
+      session.lost_at = absl::InfiniteFuture();
+      missing_until_ = now;
+    }
+    for (ParkedRegister& parked :
+         TakeIf(parked_registers_, [&](const ParkedRegister& p) {
+           return ToTaskId(p.request.sender().task()) == task &&
+                  p.request.nonce() != session.nonce;
+         })) {
+      parked.reply(absl::AlreadyExistsError(
+          absl::StrCat("the place of ", task.ToString(), " is taken by ",
+                       session.process, ", which is alive")));
+    }
+  }
+  const bool knows = request.sender().generation() == generation_.value() &&
+                     request.known_phase() == state_.phase();
+  if (!knows || ended() || request.wait_ms() == 0 ||
+      parked_renewals_.size() >= kMaxParkedCalls) {
+    return reply(RenewalAnswer(&session));
+  }
+  const absl::Duration longest = options_.lease / 3;
+  parked_renewals_.push_back(
+      {request, std::move(reply),
+       std::min(ParkedUntil(now, request.wait_ms()), now + longest)});
+}
+
+proto::RenewLeaseResponse Coordinator::RenewalAnswer(Session* session) {
+  if (ended()) session->told = true;
   proto::RenewLeaseResponse response;
   response.set_generation(generation_.value());
   *response.mutable_state() = state_;
-  reply(std::move(response));
+  response.set_durable_step(durable_step_);
+  return response;
+}
+
+void Coordinator::AnswerRenewals(absl::Time until) {
+  for (ParkedRenewal& parked :
+       TakeIf(parked_renewals_,
+              [&](const ParkedRenewal& p) { return p.deadline <= until; })) {
+    const auto found = sessions_.find(ToTaskId(parked.request.sender().task()));
+    if (found == sessions_.end() || found->second.incarnation.value() !=
+                                        parked.request.sender().incarnation()) {
+      RenewLease(parked.request, std::move(parked.reply));  // tells why
+      continue;
+    }
+    parked.reply(RenewalAnswer(&found->second));
+  }
 }
 
 // ---- The way to the first step ----
@@ -246,10 +414,42 @@ absl::StatusOr<proto::Declaration> Coordinator::Resolve(
     }
   }
 
-  resolved.set_num_workers(options_.num_workers);
-  absl::Status status = resolved.consistency().has_asynchronous()
-                            ? ResolveAsynchronous(&resolved)
-                            : ResolveSynchronous(&resolved);
+  proto::LostWorkers& lost = *resolved.mutable_lost_workers();
+  const bool asynchronous = resolved.consistency().has_asynchronous();
+  if (lost.policy() == proto::LostWorkers::POLICY_DEFAULT) {
+    lost.set_policy(asynchronous ? proto::LostWorkers::CONTINUE
+                                 : proto::LostWorkers::WAIT);
+  }
+  if (lost.policy() == proto::LostWorkers::WAIT) {
+    if (asynchronous) {
+      return absl::InvalidArgumentError(
+          "lost_workers.policy is WAIT: an asynchronous job goes on without "
+          "those that are lost");
+    }
+    if (lost.has_min_replicas() || lost.has_max_workers()) {
+      return absl::InvalidArgumentError(
+          "lost_workers: min_replicas and max_workers go with the policy "
+          "CONTINUE");
+    }
+  }
+  if (!lost.has_max_workers()) lost.set_max_workers(options_.num_workers);
+  if (!lost.has_min_replicas()) lost.set_min_replicas(1);
+  if (lost.max_workers() < options_.num_workers ||
+      lost.min_replicas() > lost.max_workers()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("lost_workers: min_replicas is ", lost.min_replicas(),
+                     ", max_workers ", lost.max_workers(), ", the cluster has ",
+                     options_.num_workers, " workers"));
+  }
+  resolved.set_num_workers(lost.max_workers());
+  // Memory for checkpoints is kept exactly where there can be any.
+  if (archive_ == nullptr) {
+    resolved.clear_checkpoints();
+  } else {
+    resolved.mutable_checkpoints();
+  }
+  absl::Status status = asynchronous ? ResolveAsynchronous(&resolved)
+                                     : ResolveSynchronous(&resolved);
   if (!status.ok()) return status;
   return resolved;
 }
@@ -259,17 +459,17 @@ absl::Status Coordinator::ResolveSynchronous(
   proto::Consistency::Synchronous& mode =
       *declaration->mutable_consistency()->mutable_synchronous();
   if (!mode.has_total_num_replicas()) {
-    mode.set_total_num_replicas(options_.num_workers);
+    mode.set_total_num_replicas(declaration->num_workers());
   }
   if (!mode.has_replicas_to_aggregate()) {
     mode.set_replicas_to_aggregate(mode.total_num_replicas());
   }
   const uint32_t n = mode.replicas_to_aggregate();
   const uint32_t m = mode.total_num_replicas();
-  if (m != options_.num_workers) {
+  if (m != declaration->num_workers()) {
     return absl::InvalidArgumentError(
         absl::StrCat("total_num_replicas is ", m, ", the cluster has ",
-                     options_.num_workers, " workers (with the chief)"));
+                     declaration->num_workers(), " workers (with the chief)"));
   }
   if (n == 0) {
     return absl::InvalidArgumentError("replicas_to_aggregate is 0");
@@ -281,6 +481,20 @@ absl::Status Coordinator::ResolveSynchronous(
   }
   if (declaration->examples() == proto::EXAMPLES_DEFAULT) {
     declaration->set_examples(proto::BY_STEP);
+  }
+  if (declaration->lost_workers().policy() == proto::LostWorkers::CONTINUE) {
+    if (n > m) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "replicas_to_aggregate is ", n, ", above total_num_replicas, ", m,
+          ": with lost_workers.policy CONTINUE each worker has one seat"));
+    }
+    if (m > options_.num_workers &&
+        declaration->examples() != proto::BY_TICKET) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "lost_workers.max_workers is ", m, ", the cluster has ",
+          options_.num_workers,
+          " workers: examples that others may join for are BY_TICKET"));
+    }
   }
   const uint64_t tickets = declaration->total_tickets();
   if (declaration->examples() == proto::BY_TICKET) {
@@ -343,43 +557,73 @@ void Coordinator::Declare(const proto::DeclareRequest& request,
           " declares otherwise than was declared before: ", difference)));
     }
   } else {
-    absl::StatusOr<std::vector<proto::Slice>> slices =
-        PlaceVariables(*resolved, options_.num_ps);
-    if (!slices.ok()) return reply(slices.status());
-    slices_ = *std::move(slices);
-    declaration_ = *std::move(resolved);
+    if (absl::Status status = SetDeclaration(*resolved); !status.ok()) {
+      return reply(status);
+    }
+    if (archive_ != nullptr) {
+      ChangeJournal(
+          [this](proto::Journal* journal) {
+            *journal->mutable_declaration() = *declaration_;
+            journal->set_job_digest(job_digest_);
+            journal->set_data_digest(data_digest_);
+          },
+          [this] { RestoreWhenReady(); });
+    }
   }
   proto::DeclareResponse response;
   response.set_generation(generation_.value());
   reply(std::move(response));
-  CreateWhenReady();
+  RestoreWhenReady();
 }
 
-void Coordinator::CreateWhenReady() {
-  if (state_.phase() != proto::STARTING || !declaration_.has_value() ||
-      broadcast_.kind != Broadcast::kNone) {
+absl::Status Coordinator::SetDeclaration(const proto::Declaration& resolved) {
+  absl::StatusOr<std::vector<proto::Slice>> slices =
+      PlaceVariables(resolved, options_.num_ps);
+  if (!slices.ok()) return slices.status();
+  slices_ = *std::move(slices);
+  declaration_ = resolved;
+  return absl::OkStatus();
+}
+
+// [G4]
+void Coordinator::RestoreWhenReady() {
+  if (state_.phase() != proto::STARTING || beginning_ ||
+      !declaration_.has_value() || broadcast_.kind != Broadcast::kNone ||
+      (archive_ != nullptr && !journal_.has_declaration())) {
     return;
   }
   for (uint32_t ps = 1; ps < options_.num_ps; ++ps) {
-    if (sessions_.count({kPsJob, ps}) == 0) return;
+    const auto session = sessions_.find({kPsJob, ps});
+    if (session == sessions_.end() || !session->second.alive) return;
   }
   for (uint32_t ps = 0; ps < options_.num_ps; ++ps) {
     const auto plan =
         PlanMemory(*declaration_, slices_, ps, memory_limits_[ps]);
     if (!plan.ok()) return Fail(std::string(plan.status().message()));
   }
-  *create_.mutable_sender() = Self();
-  *create_.mutable_declaration() = *declaration_;
-  create_.mutable_slices()->Assign(slices_.begin(), slices_.end());
-  StartBroadcast(Broadcast::kCreate);
+  restore_.Clear();
+  *restore_.mutable_sender() = Self();
+  *restore_.mutable_declaration() = *declaration_;
+  restore_.mutable_slices()->Assign(slices_.begin(), slices_.end());
+  if (archive_ != nullptr) {
+    restore_.set_directory_nonce(journal_.directory_nonce());
+  }
+  if (from_.has_name()) {
+    *restore_.mutable_checkpoint() = from_.name();
+  } else {
+    restore_.set_warm_start(options_.warm_start);
+  }
+  StartBroadcast(Broadcast::kRestore);
 }
 
 void Coordinator::StartClockWhenReady() {
   if (state_.phase() != proto::TRAINING || training_begun_.has_value()) return;
   const auto& mode = declaration_->consistency().synchronous();
-  const size_t needed = asynchronous() ? 1
-                                       : std::min(mode.replicas_to_aggregate(),
-                                                  mode.total_num_replicas());
+  const size_t needed =
+      asynchronous()
+          ? 1
+          : std::min({mode.replicas_to_aggregate(), mode.total_num_replicas(),
+                      options_.num_workers});
   const size_t joined =
       std::count_if(sessions_.begin(), sessions_.end(),
                     [&](const auto& s) { return IsWorker(s.first); });
@@ -425,207 +669,6 @@ void Coordinator::AnswerPlacements() {
   }
 }
 
-// ---- The step ----
-
-proto::ContributeResponse Coordinator::ContributeAnswer(
-    proto::Verdict verdict) const {
-  proto::ContributeResponse response;
-  response.set_generation(generation_.value());
-  *response.mutable_state() = state_;
-  response.set_verdict(verdict);
-  if (step_.has_value()) response.set_global_step(step_->number().value());
-  if (verdict == proto::VERDICT_UNSPECIFIED) {
-    response.set_waiting_for(WaitingFor());
-  }
-  return response;
-}
-
-void Coordinator::Contribute(const proto::ContributeRequest& request,
-                             Reply<proto::ContributeResponse> reply) {
-  const TaskId task = ToTaskId(request.sender().task());
-  if (request.sender().generation() != generation_.value()) {
-    return reply(ContributeAnswer(proto::ABORTED));
-  }
-  const auto session = sessions_.find(task);
-  if (session != sessions_.end() &&
-      request.sender().incarnation() < session->second.incarnation.value()) {
-    return reply(ContributeAnswer(proto::FENCED));
-  }
-  if (absl::Status status = FindSession(request.sender()).status();
-      !status.ok()) {
-    return reply(status);
-  }
-  if (!IsWorker(task)) {
-    return reply(absl::InvalidArgumentError(
-        absl::StrCat(task.ToString(), " is no worker: it may not contribute")));
-  }
-  const PushId push{{task, Incarnation(request.sender().incarnation())},
-                    PushSequence(request.sequence())};
-  if (asynchronous()) {
-    return reply(absl::FailedPreconditionError(
-        "the job is asynchronous: pushes are applied, not contributed"));
-  }
-  AckThrough(push.from,
-             std::min(request.acked_through(), request.sequence() - 1));
-  if (const std::optional<proto::Verdict> verdict = ledger_.Find(push)) {
-    return reply(ContributeAnswer(*verdict));
-  }
-  if (state_.phase() == proto::FAILED) {
-    return reply(ContributeAnswer(proto::ABORTED));
-  }
-  if (!step_.has_value()) {
-    return reply(absl::FailedPreconditionError(
-        absl::StrCat("no step is open: waiting for ", WaitingFor())));
-  }
-  if (absl::Status status = Offer(request, push); !status.ok()) {
-    return reply(status);
-  }
-  if (const std::optional<proto::Verdict> verdict = ledger_.Find(push)) {
-    return reply(ContributeAnswer(*verdict));
-  }
-  // Who asks again does not wait for the earlier answer any more.
-  std::vector<ParkedContribution> earlier =
-      TakeIf(parked_contributions_, [&](const ParkedContribution& parked) {
-        return !(parked.push < push) && !(push < parked.push);
-      });
-  parked_contributions_.push_back(
-      {push, std::move(reply), ParkedUntil(clock_->Now(), request.wait_ms())});
-  for (ParkedContribution& parked : earlier) {
-    parked.reply(ContributeAnswer(proto::VERDICT_UNSPECIFIED));
-  }
-  CloseStepWhenReady();
-}
-
-// Seats the push, or decides it at once. OK either way.
-absl::Status Coordinator::Offer(const proto::ContributeRequest& request,
-                                const PushId& push) {
-  const GlobalStep number(request.step());
-  if (const std::optional<uint32_t> seat = step_->SeatOf(push)) {
-    const SeatOffer& offer = *step_->Find(*seat);
-    if (number == step_->number() && *seat == request.seat() &&
-        offer.examples == request.examples() &&
-        offer.clip_factor == ClipFactorOf(request)) {
-      return absl::OkStatus();  // asked again
-    }
-    return absl::InvalidArgumentError(absl::StrCat(
-        push.ToString(), " was offered to step ", step_->number().value(),
-        ", seat ", *seat, " with ", offer.examples, " examples, clip factor ",
-        offer.clip_factor, " before, now to step ", number.value(), ", seat ",
-        request.seat(), " with ", request.examples(), ", ",
-        ClipFactorOf(request)));
-  }
-  if (number > step_->number()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(push.ToString(), " is of step ", number.value(),
-                     ", the open step is ", step_->number().value()));
-  }
-  if (absl::Status status = ledger_.CheckInWindow(push); !status.ok()) {
-    return status;
-  }
-  if (request.seat() >= step_->num_seats() ||
-      step_->OwnerOf(request.seat()) != ReplicaOf(push.from.worker)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        push.ToString(), ": seat ", request.seat(), " of ", step_->num_seats(),
-        " is not the worker's: seats i with i mod ",
-        declaration_->consistency().synchronous().total_num_replicas(), " = ",
-        ReplicaOf(push.from.worker), " are"));
-  }
-  if (tickets_.has_value() && !tickets_->Find(push).has_value()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(push.ToString(), " has no ticket: take one first"));
-  }
-  if (number < step_->number()) {
-    Refuse(push, proto::STALE);
-    return absl::OkStatus();
-  }
-  if (step_->Find(request.seat()) != nullptr) {
-    Refuse(push, proto::DUPLICATE);
-    return absl::OkStatus();
-  }
-  // N are here already, or the job has made all its steps.
-  if (step_->full() || AllStepsFixed()) {
-    Refuse(push, proto::STALE);
-    return absl::OkStatus();
-  }
-  SeatOffer offer;
-  offer.push = push;
-  offer.examples = request.examples();
-  offer.clip_factor = ClipFactorOf(request);
-  offer.loss = request.loss();
-  step_->Fill(request.seat(), std::move(offer));
-  return absl::OkStatus();
-}
-
-void Coordinator::Refuse(const PushId& push, proto::Verdict verdict) {
-  ledger_.Record(push, verdict);
-  progress_.AddRefused(verdict);
-  if (tickets_.has_value() && tickets_->Return(push)) GrantTickets();
-}
-
-// N offers, or all that can come: nobody else has a ticket, or can get one.
-bool Coordinator::StepIsFull() const {
-  if (step_->full()) return true;
-  return tickets_.has_value() && tickets_->left() == 0 &&
-         tickets_->out().size() == step_->offers().size();
-}
-
-void Coordinator::CloseStepWhenReady() {
-  // Commit(t - 1) must be held by every shard before S of t is fixed: then a
-  // shard never sees a Commit ahead of its own version.
-  if (state_.phase() != proto::TRAINING ||
-      broadcast_.kind != Broadcast::kNone || !StepIsFull()) {
-    return;
-  }
-  commit_.Clear();
-  *commit_.mutable_sender() = Self();
-  commit_.set_step(step_->number().value());
-  for (proto::StepContribution& contribution : step_->Contributions()) {
-    *commit_.add_contributions() = std::move(contribution);
-  }
-  const bool changes = std::any_of(
-      commit_.contributions().begin(), commit_.contributions().end(),
-      [](const auto& contribution) { return contribution.weight() != 0; });
-  for (const proto::Optimizer& optimizer : declaration_->optimizers()) {
-    *commit_.add_scalars() =
-        ScalarsAt(optimizer, step_->number().value(), updates_ + 1);
-  }
-  if (changes) ++updates_;
-  committing_.clear();
-  for (const auto& [seat, offer] : step_->offers()) {
-    ledger_.Record(offer.push, proto::ACCEPTED);
-    if (tickets_.has_value()) tickets_->Spend(offer.push);
-    committing_.push_back({offer.push.from.worker, offer.examples, offer.loss,
-                           /*staleness=*/std::nullopt});
-  }
-  const auto& mode = declaration_->consistency().synchronous();
-  step_ = Step(step_->number().next(), mode.replicas_to_aggregate(),
-               mode.total_num_replicas());
-  step_opened_ = clock_->Now();
-  StartBroadcast(Broadcast::kCommit);
-  for (ParkedContribution& parked :
-       TakeIf(parked_contributions_, [&](const ParkedContribution& p) {
-         return ledger_.Find(p.push).has_value();
-       })) {
-    parked.reply(ContributeAnswer(*ledger_.Find(parked.push)));
-  }
-}
-
-void Coordinator::OnCommitted() {
-  committed_ = GlobalStep(commit_.step()).next();
-  last_commit_ = clock_->Now();
-  progress_.AddStep(committing_);
-  if (AllStepsFixed()) return Finish();
-  CloseStepWhenReady();
-}
-
-// Every step is committed, or every ticket spent.
-void Coordinator::Finish() {
-  state_.set_phase(proto::DONE);
-  done_at_ = clock_->Now();
-  AnswerTickets([](const ParkedTicket&) { return true; });
-  EndWhenReady();
-}
-
 // ---- Messages to the shards ----
 
 proto::Sender Coordinator::Self() const {
@@ -657,20 +700,30 @@ void Coordinator::SendDue() {
     switch (broadcast_.kind) {
       case Broadcast::kNone:
         return;
-      case Broadcast::kCreate:
-        links_->Create(ps, create_, answered);
+      case Broadcast::kRestore:
+        restore_.set_nonce(shard_nonces_[ps]);
+        links_->Restore(ps, restore_, answered);
         break;
       case Broadcast::kCommit:
         links_->Commit(ps, commit_, answered);
         break;
       case Broadcast::kFence:
         links_->Fence(ps, fence_, [this, number, ps](const auto& response) {
-          if (response.ok() && IsAwaited(number, ps)) OnFenced(*response);
+          if (response.ok() && IsAwaited(number, ps)) OnApplied(*response);
           OnShardReply(number, ps, response.status());
         });
         break;
       case Broadcast::kResolve:
         links_->Resolve(ps, resolve_, answered);
+        break;
+      case Broadcast::kHold:
+        links_->Hold(ps, hold_, [this, number, ps](const auto& response) {
+          if (response.ok() && IsAwaited(number, ps)) OnApplied(*response);
+          OnShardReply(number, ps, response.status());
+        });
+        break;
+      case Broadcast::kSave:
+        links_->Save(ps, save_, answered);
         break;
       case Broadcast::kEnd: {
         proto::EndRequest end;
@@ -698,6 +751,15 @@ void Coordinator::OnShardReply(uint64_t broadcast, uint32_t ps,
       shard.due = clock_->Now() + kRetryAfter;
       return;
     }
+    const bool damaged = absl::IsDataLoss(status) || absl::IsNotFound(status);
+    if (broadcast_.kind == Broadcast::kRestore && restore_.has_checkpoint() &&
+        damaged) {
+      if (DropCheckpoint(status)) {
+        BeginGeneration(absl::StrCat("/job:ps/task:", ps,
+                                     " could not read its checkpoint"));
+      }
+      return;
+    }
     if (broadcast_.kind != Broadcast::kEnd) {
       Fail(absl::StrCat("/job:ps/task:", ps,
                         " refused to go on: ", status.ToString()));
@@ -717,34 +779,48 @@ void Coordinator::OnBroadcastAcked() {
   if (kind == Broadcast::kEnd) return;
   broadcast_.kind = Broadcast::kNone;
   switch (kind) {
-    case Broadcast::kCreate:
-      return OnCreated();
+    case Broadcast::kRestore:
+      return OnRestored();
     case Broadcast::kCommit:
       return OnCommitted();
     case Broadcast::kFence:
       return StartResolve();
     case Broadcast::kResolve:
       return OnResolved();
+    case Broadcast::kHold:
+      return OnHeld();
+    case Broadcast::kSave:
+      OnPinned();
+      return Proceed();
     case Broadcast::kNone:
     case Broadcast::kEnd:
       return;
   }
 }
 
-void Coordinator::OnCreated() {
+// [G5]
+void Coordinator::OnRestored() {
   created_ = true;
   state_.set_phase(proto::TRAINING);
+  const proto::Position& position = from_.position();
+  committed_ = GlobalStep(position.step());
+  updates_ = position.updates();
+  progress_ = Progress(position);
+  if (!training_begun_.has_value()) {
+    training_seconds_before_ = position.training_seconds();
+  }
   if (declaration_->examples() == proto::BY_TICKET) {
-    tickets_.emplace(declaration_->total_tickets());
+    tickets_.emplace(declaration_->total_tickets(), position.next_ticket(),
+                     std::set<uint64_t>(position.returned_tickets().begin(),
+                                        position.returned_tickets().end()));
   }
-  if (!asynchronous()) {
-    const auto& mode = declaration_->consistency().synchronous();
-    step_ = Step(GlobalStep(0), mode.replicas_to_aggregate(),
-                 mode.total_num_replicas());
-  }
+  if (!asynchronous()) OpenStep(committed_);
   step_opened_ = clock_->Now();
   StartClockWhenReady();
   AnswerPlacements();
+  AnswerRenewals(absl::InfiniteFuture());
+  if (AllMade()) return Conclude();
+  Proceed();
 }
 
 // ---- Waits, leases and the end ----
@@ -756,7 +832,13 @@ bool Coordinator::AllStepsFixed() const {
          step_->number().value() >= declaration_->total_steps();
 }
 
+bool Coordinator::AllMade() const {
+  return asynchronous() ? tickets_->all_spent()
+                        : committed_.value() >= declaration_->total_steps();
+}
+
 std::string Coordinator::WaitingFor() const {
+  if (beginning_) return "the journal of /job:ps/task:0";
   if (broadcast_.kind != Broadcast::kNone &&
       broadcast_.kind != Broadcast::kEnd) {
     std::vector<std::string> silent;
@@ -765,24 +847,56 @@ std::string Coordinator::WaitingFor() const {
         silent.push_back(absl::StrCat("/job:ps/task:", ps));
       }
     }
-    const std::string what =
-        broadcast_.kind == Broadcast::kCreate ? "the making of variables"
-        : broadcast_.kind == Broadcast::kCommit
-            ? absl::StrCat("the commit of step ", commit_.step())
-            : "the shutting out of lost workers";
+    std::string what = "the shutting out of lost workers";
+    switch (broadcast_.kind) {
+      case Broadcast::kRestore:
+        what = restore_.has_checkpoint()
+                   ? absl::StrCat("the state of step ",
+                                  restore_.checkpoint().step())
+                   : "the making of variables";
+        break;
+      case Broadcast::kCommit:
+        what = absl::StrCat("the commit of step ", commit_.step());
+        break;
+      case Broadcast::kHold:
+      case Broadcast::kSave:
+        what = "the taking of a checkpoint";
+        break;
+      default:
+        break;
+    }
     return absl::StrCat(what, " at ", absl::StrJoin(silent, ", "));
   }
   if (state_.phase() == proto::STARTING) {
     std::vector<std::string> missing;
     for (uint32_t ps = 1; ps < options_.num_ps; ++ps) {
       const TaskId task{kPsJob, ps};
-      if (sessions_.count(task) == 0) missing.push_back(Describe(task));
+      const auto session = sessions_.find(task);
+      if (session == sessions_.end() || !session->second.alive) {
+        missing.push_back(Describe(task));
+      }
     }
     if (!declaration_.has_value()) {
       missing.push_back(
           absl::StrCat("the declaration by ", Describe(WorkerOfReplica(0))));
     }
     return absl::StrJoin(missing, ", ");
+  }
+  if (state_.phase() == proto::TRAINING && concluding_since_.has_value()) {
+    std::vector<std::string> writing;
+    for (uint32_t ps = 0; saving_.has_value() && ps < saving_->shards.size();
+         ++ps) {
+      if (!saving_->shards[ps].written) {
+        writing.push_back(absl::StrCat("/job:ps/task:", ps));
+      }
+    }
+    return absl::StrCat("the last checkpoint",
+                        writing.empty() ? "" : ", written by ",
+                        absl::StrJoin(writing, ", "));
+  }
+  if (state_.phase() == proto::TRAINING && continues() && TooFewWorkers()) {
+    return absl::StrCat(declaration_->lost_workers().min_replicas(),
+                        " workers, of which ", LiveWorkers(), " are there");
   }
   if (state_.phase() == proto::TRAINING && tickets_.has_value() &&
       (asynchronous() || tickets_->left() == 0)) {
@@ -811,7 +925,11 @@ void Coordinator::Tick() {
   JudgeLeases(now);
   JudgeTimeouts(now);
   last_tick_ = now;
+  if (journal_due_ <= now) WriteJournal();
+  if (beginning_ && begin_due_ <= now) ChooseCheckpoint();
   SendDue();
+  AskForFiles();
+  Proceed();
   AnswerPlacements();
   for (ParkedContribution& parked :
        TakeIf(parked_contributions_,
@@ -819,8 +937,12 @@ void Coordinator::Tick() {
     parked.reply(ContributeAnswer(proto::VERDICT_UNSPECIFIED));
   }
   AnswerTickets([&](const ParkedTicket& p) { return p.deadline <= now; });
+  AnswerRenewals(now);
+  AnswerCheckpoints(
+      [&](const ParkedCheckpoint& p) { return p.deadline <= now; });
 }
 
+// [L3]
 void Coordinator::JudgeLeases(absl::Time now) {
   if (now - last_tick_ > options_.lease / 2) {
     // This process itself was held up, and may not have heard the others.
@@ -830,19 +952,68 @@ void Coordinator::JudgeLeases(absl::Time now) {
     judged_from_ = now;
     return;
   }
-  for (auto& [task, session] : sessions_) {
-    if (!session.alive || session.expires > now) continue;
+  std::vector<TaskId> lost;
+  for (const auto& [task, session] : sessions_) {
+    if (session.alive && session.expires <= now) lost.push_back(task);
+  }
+  for (const TaskId& task : lost) {
+    Session& session = sessions_.at(task);
     session.alive = false;
-    if (ended() || (AllStepsFixed() && IsWorker(task))) continue;
-    if (asynchronous() && created_ && IsWorker(task)) {
-      ShutOut(task, &session);
-    } else {
-      Fail(absl::StrCat(Describe(task),
-                        " is lost: nothing was heard of it for ",
-                        absl::FormatDuration(options_.lease)));
-    }
+    session.lost_at = now;
+    OnLost(task, &session);
+    RetryRegisters(task);
   }
   EndWhenReady();
+}
+
+bool Coordinator::continues() const {
+  return declaration_.has_value() &&
+         declaration_->lost_workers().policy() == proto::LostWorkers::CONTINUE;
+}
+
+size_t Coordinator::LiveWorkers() const {
+  return std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& s) {
+    return IsWorker(s.first) && s.second.alive;
+  });
+}
+
+bool Coordinator::TooFewWorkers() const {
+  return LiveWorkers() < declaration_->lost_workers().min_replicas();
+}
+
+// A task is silent, or has left.
+void Coordinator::OnLost(const TaskId& task, Session* session) {
+  if (ended() || (AllStepsFixed() && IsWorker(task))) return;
+  const std::string what =
+      session->left ? absl::StrCat(Describe(task), " left before the end")
+                    : absl::StrCat(Describe(task),
+                                   " is lost: nothing was heard of it "
+                                   "for ",
+                                   absl::FormatDuration(options_.lease));
+  if (IsWorker(task) && continues()) {
+    if (created_) ShutOut(task, session);
+    return;
+  }
+  if (!IsWorker(task) && archive_ == nullptr) {
+    return Fail(absl::StrCat(what,
+                             ", and there are no checkpoints to go on "
+                             "from (--checkpoint_dir)"));
+  }
+  if (RecoveryTimeout() == absl::ZeroDuration()) return Fail(what);
+  LOG(WARNING) << what << "; the job waits for it, "
+               << absl::FormatDuration(RecoveryTimeout()) << " at most";
+}
+
+Coordinator::Lost Coordinator::LostTasks() const {
+  Lost lost;
+  const bool wait_for_workers =
+      !continues() ? !AllStepsFixed() : created_ && TooFewWorkers();
+  for (const auto& [task, session] : sessions_) {
+    if (session.alive || (IsWorker(task) && !wait_for_workers)) continue;
+    lost.tasks.push_back(task);
+    lost.since = std::min(lost.since, session.lost_at);
+  }
+  return lost;
 }
 
 absl::Duration Coordinator::StartTimeout() const {
@@ -856,6 +1027,13 @@ absl::Duration Coordinator::StepTimeout() const {
   return declaration_.has_value() && declaration_->timeouts().has_step_seconds()
              ? absl::Seconds(declaration_->timeouts().step_seconds())
              : options_.step_timeout;
+}
+
+absl::Duration Coordinator::RecoveryTimeout() const {
+  return declaration_.has_value() &&
+                 declaration_->timeouts().has_recovery_seconds()
+             ? absl::Seconds(declaration_->timeouts().recovery_seconds())
+             : options_.recovery_timeout;
 }
 
 void Coordinator::JudgeTimeouts(absl::Time now) {
@@ -872,6 +1050,34 @@ void Coordinator::JudgeTimeouts(absl::Time now) {
     }
     return;
   }
+  if (const Lost lost = LostTasks(); !lost.tasks.empty()) {
+    missing_until_ = now;
+    if (now - lost.since <= RecoveryTimeout()) return;
+    std::vector<std::string> names;
+    for (const TaskId& task : lost.tasks) names.push_back(Describe(task));
+    return Fail(
+        absl::StrCat(absl::StrJoin(names, ", "), ": nothing was heard for ",
+                     absl::FormatDuration(now - lost.since + options_.lease),
+                     ", and none came in its place"));
+  }
+  if (concluding_since_.has_value()) {
+    if (now - *concluding_since_ > std::max(step, RecoveryTimeout())) {
+      Fail(absl::StrCat("the job could not end within ",
+                        absl::FormatDuration(now - *concluding_since_),
+                        ": waited for ", WaitingFor()));
+    }
+    return;
+  }
+  if (generation_.value() > 1 && state_.phase() == proto::STARTING) {
+    if (now - std::max(generation_begun_, missing_until_) >
+        std::max(start, RecoveryTimeout())) {
+      Fail(
+          absl::StrCat("the job did not come back within ",
+                       absl::FormatDuration(std::max(start, RecoveryTimeout())),
+                       ": waited for ", WaitingFor()));
+    }
+    return;
+  }
   if (!training_begun_.has_value()) {
     if (now - begun_ > start) {
       Fail(absl::StrCat("the job did not start within ",
@@ -880,7 +1086,10 @@ void Coordinator::JudgeTimeouts(absl::Time now) {
     }
     return;
   }
-  if (now - std::max(step_opened_, *training_begun_) <= step) return;
+  if (now - std::max({step_opened_, *training_begun_, missing_until_}) <=
+      step) {
+    return;
+  }
   if (asynchronous()) {
     Fail(absl::StrCat("no push came through for ", absl::FormatDuration(step),
                       ": waited for ", WaitingFor()));
@@ -905,19 +1114,34 @@ void Coordinator::Fail(const std::string& reason) {
   for (ParkedContribution& contribution : parked) {
     contribution.reply(ContributeAnswer(*ledger_.Find(contribution.push)));
   }
+  saving_.reset();
+  RetryRegisters(std::nullopt);
   AnswerTickets([](const ParkedTicket&) { return true; });
   AnswerPlacements();
+  AnswerRenewals(absl::InfiniteFuture());
+  AnswerCheckpoints([](const ParkedCheckpoint&) { return true; });
   EndWhenReady();
 }
 
-// Those that have not joined, and still may: a short job can be done before its
-// last worker has started, who is to hear of it from us.
+// Those that may still come to hear that the job is done: that have not joined,
+// for a short job can be done before its last worker has started; that were
+// waited for when it ended; and the chief, who tells the result.
 std::vector<std::string> Coordinator::LateWorkers() const {
   std::vector<std::string> late;
-  if (clock_->Now() - begun_ > StartTimeout()) return late;
+  const absl::Time now = clock_->Now();
   for (uint32_t replica = 0; replica < options_.num_workers; ++replica) {
     const TaskId worker = WorkerOfReplica(replica);
-    if (last_incarnation_.count(worker) == 0) late.push_back(Describe(worker));
+    const auto session = sessions_.find(worker);
+    if (session == sessions_.end()) {
+      if (now - begun_ <= StartTimeout()) late.push_back(Describe(worker));
+      continue;
+    }
+    const bool lost = !session->second.alive && !session->second.told &&
+                      session->second.lost_at <= done_at_;
+    if (lost && (replica == 0 || !continues()) &&
+        now - session->second.lost_at <= RecoveryTimeout()) {
+      late.push_back(Describe(worker));
+    }
   }
   return late;
 }
@@ -959,22 +1183,20 @@ void Coordinator::Leave(const proto::LeaveRequest& request,
   if (!session.ok()) return reply(session.status());
   const TaskId task = ToTaskId(request.sender().task());
   if ((*session)->alive) {
-    (*session)->alive = false;
-    const bool needed_no_more =
-        AllStepsFixed() && IsWorker(task) && request.error().empty();
-    if (asynchronous() && created_ && IsWorker(task) &&
-        request.error().empty() && !ended()) {
-      // The others go on; what it held is theirs.
-      ShutOut(task, *session);
-    } else if (!ended() && !needed_no_more) {
-      Fail(absl::StrCat(
-          Describe(task), " left before the end: ",
-          request.error().empty() ? "it gave no reason" : request.error()));
+    if (!request.error().empty()) {
+      Fail(absl::StrCat(Describe(task),
+                        " left before the end: ", request.error()));
     }
+    (*session)->alive = false;
+    (*session)->left = true;
+    (*session)->told = ended() || AllStepsFixed();
+    (*session)->lost_at = clock_->Now();
+    OnLost(task, *session);
   }
   proto::LeaveResponse response;
   *response.mutable_state() = state_;
   reply(std::move(response));
+  RetryRegisters(task);
   EndWhenReady();
 }
 
@@ -1009,9 +1231,13 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
   progress_.AddTo(&status);
   if (training_begun_.has_value()) {
     status.set_training_seconds(
+        training_seconds_before_ +
         absl::ToDoubleSeconds(last_commit_ - *training_begun_));
   }
   if (evaluation_.has_value()) *status.mutable_evaluation() = *evaluation_;
+  status.set_durable_step(durable_step_);
+  status.set_recovered(generation_.value() > 1 ? recovered_ : "");
+  status.set_checkpoint_error(checkpoint_error_);
   for (const auto& [task, session] : sessions_) {
     proto::TaskStatus& entry = *status.add_tasks();
     entry.mutable_task()->set_job(task.job);

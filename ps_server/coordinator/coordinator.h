@@ -2,11 +2,14 @@
 #define HOLDFAST_PS_SERVER_COORDINATOR_COORDINATOR_H_
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,6 +20,7 @@
 #include "common/task_id.h"
 #include "proto/coordinator.pb.h"
 #include "proto/shard.pb.h"
+#include "ps_server/coordinator/archive.h"
 #include "ps_server/coordinator/progress.h"
 #include "ps_server/coordinator/step.h"
 #include "ps_server/coordinator/ticket_pool.h"
@@ -30,35 +34,43 @@ namespace holdfast {
 class ShardLinks {
  public:
   virtual ~ShardLinks() = default;
-  // Called for each ps but the coordinator's own, when it joins.
+  // Called for each ps but the coordinator's own, each time that it joins.
   virtual void SetAddress(uint32_t ps, const std::string& address) = 0;
-  virtual void Create(uint32_t ps, const proto::CreateRequest& request,
-                      Reply<proto::CreateResponse> reply) = 0;
+  virtual void Restore(uint32_t ps, const proto::RestoreRequest& request,
+                       Reply<proto::RestoreResponse> reply) = 0;
   virtual void Commit(uint32_t ps, const proto::CommitRequest& request,
                       Reply<proto::CommitResponse> reply) = 0;
   virtual void Fence(uint32_t ps, const proto::FenceRequest& request,
                      Reply<proto::FenceResponse> reply) = 0;
   virtual void Resolve(uint32_t ps, const proto::ResolveRequest& request,
                        Reply<proto::ResolveResponse> reply) = 0;
+  virtual void Hold(uint32_t ps, const proto::HoldRequest& request,
+                    Reply<proto::HoldResponse> reply) = 0;
+  virtual void Save(uint32_t ps, const proto::SaveRequest& request,
+                    Reply<proto::SaveResponse> reply) = 0;
+  virtual void AwaitSaved(uint32_t ps, const proto::AwaitSavedRequest& request,
+                          Reply<proto::AwaitSavedResponse> reply) = 0;
   virtual void End(uint32_t ps, const proto::EndRequest& request,
                    Reply<proto::EndResponse> reply) = 0;
 };
 
 // The job's one decision maker: who is here, what a step is made of, who may
-// push next on which examples, and when the job ends.
+// push next on which examples, what is saved, where the job goes on from, and
+// when it ends.
 //
-// A deterministic event machine: messages, replies of shards and clock ticks
-// in; replies and messages to shards out. What it does at each is told in
-// docs/life_of_a_step.md, steps 3, 4 and 6, and in docs/asynchronous.md, steps
-// A1, A4 and A5.
+// A deterministic event machine: messages, replies of shards and archive, and
+// clock ticks in; replies and messages out. What it does at each is told in
+// docs/life_of_a_step.md, steps 3, 4 and 6, in docs/asynchronous.md, steps A1,
+// A4 and A5, and in docs/recovery.md.
 //
 // Thread-compatible: its owner calls it, and the replies that it gave to
-// ShardLinks, from one thread at a time. Replies and messages may be sent from
-// inside any method.
+// ShardLinks and Archive, from one thread at a time. Replies and messages may
+// be sent from inside any method.
 //
-// Invariants: one step is open; Commit(t) is sent only when every shard has
-// acknowledged Commit(t - 1); a contribution that was given a verdict gets the
-// same one for as long as its worker may ask.
+// Invariants: one step is open; one message to all shards is under way, so that
+// what one brings about is over before the next; a contribution that was given
+// a verdict gets the same one for as long as its worker may ask in that
+// generation; no message carries a generation that is not in the journal.
 class Coordinator {
  public:
   struct Options {
@@ -74,16 +86,31 @@ class Coordinator {
     // Timeouts until a declaration brings its own.
     absl::Duration start_timeout = absl::Seconds(300);
     absl::Duration step_timeout = absl::Seconds(300);
+    absl::Duration recovery_timeout = absl::Seconds(300);
     // How long a message to a shard stays unanswered before it is sent again.
     absl::Duration resend_after = absl::Seconds(5);
     // Where this ps listens, for the placement.
     std::string address;
     // That this ps' share of the job may take. 0: no limit.
     int64_t memory_limit_bytes = 0;
+    // Of this ps' shard: its life, as others tell theirs when they register.
+    uint64_t shard_nonce = 0;
+    // Of the checkpoint directory, as it was found; one that is new has a
+    // directory_nonce and nothing else. Not read without an archive.
+    proto::Journal journal;
+    // A checkpoint's folder from which variables of the same name and shape
+    // have their first values. Empty: none.
+    std::string warm_start;
+    // Incarnations begin above it, where there is no archive: at random, so
+    // that a process of an earlier job on these addresses is not taken for one
+    // of this job's.
+    uint64_t incarnations_from = 0;
   };
 
-  // `clock` and `links` must outlive the coordinator.
-  Coordinator(const Options& options, const Clock* clock, ShardLinks* links);
+  // `archive` is null where there is no checkpoint directory. All must outlive
+  // the coordinator.
+  Coordinator(const Options& options, const Clock* clock, ShardLinks* links,
+              Archive* archive);
 
   // Errors of the following are those of the methods in
   // proto/coordinator.proto.
@@ -105,6 +132,8 @@ class Coordinator {
              Reply<proto::LeaveResponse> reply);
   void GetStatus(const proto::GetStatusRequest& request,
                  Reply<proto::GetStatusResponse> reply);
+  void Checkpoint(const proto::CheckpointRequest& request,
+                  Reply<proto::CheckpointResponse> reply);
 
   // Judges leases and timeouts, answers parked calls whose time is up, sends
   // again what was not answered. Call it some ten times a second.
@@ -114,6 +143,7 @@ class Coordinator {
   void Fail(const std::string& reason);
 
   const proto::JobState& state() const { return state_; }
+  Generation generation() const { return generation_; }
   // Verdicts that are remembered.
   size_t verdicts_kept() const { return ledger_.size(); }
   // True when the job has ended and everybody who can be told has been told:
@@ -126,14 +156,34 @@ class Coordinator {
     uint64_t nonce = 0;
     std::string process;
     absl::Time expires;
-    // False once it has left, or its lease has run out.
+    // False once it has left, or its lease has run out: it is lost, unless the
+    // job is done with it.
     bool alive = true;
+    absl::Time lost_at = absl::InfiniteFuture();
+    // It comes back no more, but another may.
+    bool left = false;
     // Knows that the job has ended.
     bool told = false;
-    // A worker that has been shut out: its tickets go to others.
+    // A worker that has been shut out.
     bool fenced = false;
-    // Asynchronous: tickets spent, from where it joined.
+    // Asynchronous: tickets spent, from where it joined; and the last sequence
+    // that it had a ticket for.
     uint64_t clock = 0;
+    PushSequence last_ticket;
+  };
+  struct ParkedRegister {
+    proto::RegisterRequest request;
+    Reply<proto::RegisterResponse> reply;
+  };
+  struct ParkedRenewal {
+    proto::RenewLeaseRequest request;
+    Reply<proto::RenewLeaseResponse> reply;
+    absl::Time deadline;
+  };
+  struct ParkedCheckpoint {
+    uint64_t step = 0;
+    Reply<proto::CheckpointResponse> reply;
+    absl::Time deadline;
   };
   struct ParkedPlacement {
     Reply<proto::GetPlacementResponse> reply;
@@ -152,7 +202,16 @@ class Coordinator {
   // The message that all shards are to acknowledge. One at a time; End takes
   // the place of any other.
   struct Broadcast {
-    enum Kind { kNone, kCreate, kCommit, kFence, kResolve, kEnd };
+    enum Kind {
+      kNone,
+      kRestore,
+      kCommit,
+      kFence,
+      kResolve,
+      kHold,
+      kSave,
+      kEnd
+    };
     struct Shard {
       bool acked = false;
       // When to send (again).
@@ -164,8 +223,33 @@ class Coordinator {
     absl::Time begun;
     std::vector<Shard> shards;
   };
+  // A change of the journal, and what follows when it is on disk.
+  struct JournalChange {
+    absl::AnyInvocable<void(proto::Journal* journal)> change;
+    absl::AnyInvocable<void()> then;
+  };
+  // A checkpoint that shards hold and write.
+  struct Saving {
+    uint64_t number = 0;
+    // Its files are filled in as shards have written them.
+    proto::Manifest manifest;
+    // By life, the pushes whose verdicts it makes final.
+    std::map<WorkerLife, PushSequence> through;
+    struct Shard {
+      bool written = false;
+      // When to ask (again).
+      absl::Time due;
+    };
+    // By ps. Empty until every shard holds its share.
+    std::vector<Shard> shards;
+  };
+
+  void TakeUp(const proto::Journal& journal);
+
   // Who is who.
   absl::Status CheckTask(const TaskId& task) const;
+  absl::Status CheckCluster(const TaskId& task,
+                            const proto::RegisterRequest& request) const;
   bool IsWorker(const TaskId& task) const;
   TaskId WorkerOfReplica(uint32_t replica) const;
   uint32_t ReplicaOf(const TaskId& worker) const;
@@ -173,14 +257,26 @@ class Coordinator {
   absl::StatusOr<Session*> FindSession(const proto::Sender& sender);
   absl::Status CheckDigests(const TaskId& task,
                             const proto::RegisterRequest& request);
+  // Whether the caller's life is over: replaced, or shut out.
+  bool IsFenced(const proto::Sender& sender) const;
+  void Admit(const TaskId& task, const proto::RegisterRequest& request);
+  void Park(const proto::RegisterRequest& request,
+            Reply<proto::RegisterResponse> reply);
+  // Looks again at registrations that wait for the place of `task`; for any
+  // place without one.
+  void RetryRegisters(std::optional<TaskId> task);
+  proto::RenewLeaseResponse RenewalAnswer(Session* session);
+  // Answers parked renewals as things are: all, or those whose time is up.
+  void AnswerRenewals(absl::Time until);
 
   // The way to the first step.
   absl::StatusOr<proto::Declaration> Resolve(
       const proto::Declaration& declaration) const;
   absl::Status ResolveSynchronous(proto::Declaration* declaration) const;
   absl::Status ResolveAsynchronous(proto::Declaration* declaration) const;
-  void CreateWhenReady();
-  void OnCreated();
+  absl::Status SetDeclaration(const proto::Declaration& resolved);
+  void RestoreWhenReady();
+  void OnRestored();
   void StartClockWhenReady();
   proto::GetPlacementResponse PlacementAnswer() const;
   void AnswerPlacements();
@@ -191,10 +287,16 @@ class Coordinator {
   void Refuse(const PushId& push, proto::Verdict verdict);
   absl::Status Offer(const proto::ContributeRequest& request,
                      const PushId& push);
+  void OpenStep(GlobalStep number);
   // Whether the open step has all that it can get.
   bool StepIsFull() const;
-  void CloseStepWhenReady();
+  void CloseStep();
   void OnCommitted();
+  // Does what is due once no message to all shards is under way: shut out,
+  // save, or close the step.
+  void Proceed();
+  // Every step is made: the last checkpoint, then the end.
+  void Conclude();
 
   // Tickets and asynchronous pushes (coordinator_tickets.cc).
   bool asynchronous() const {
@@ -218,12 +320,49 @@ class Coordinator {
   // Answers parked requests as things are.
   void AnswerTickets(absl::FunctionRef<bool(const ParkedTicket&)> ready);
   void ShutOut(const TaskId& worker, Session* session);
-  void FenceWhenReady();
-  void OnFenced(const proto::FenceResponse& response);
+  void StartFence();
+  // Notes what a shard says to have applied: of FenceResponse or HoldResponse.
+  template <typename Response>
+  void OnApplied(const Response& response);
+  // With the scalars of its ticket.
+  void AddApplied(
+      const proto::AppliedPush& applied, uint64_t index,
+      google::protobuf::RepeatedPtrField<proto::AppliedPush>* to) const;
   void StartResolve();
   void OnResolved();
   // For workers that hold tickets or, where none is out, for all.
   std::string WaitingForTickets() const;
+
+  // The journal and generations (coordinator_recovery.cc).
+  void ChangeJournal(absl::AnyInvocable<void(proto::Journal*)> change,
+                     absl::AnyInvocable<void()> then);
+  void WriteJournal();
+  void OnJournalWritten(const absl::Status& status);
+  // [G1] `why` is told to people.
+  void BeginGeneration(const std::string& why);
+  // [G2]
+  void ChooseCheckpoint();
+  void OnManifest(const absl::StatusOr<proto::Manifest>& manifest);
+  // The last checkpoint of the journal cannot be read. False when it was the
+  // only one: the job has failed.
+  bool DropCheckpoint(const absl::Status& why);
+  // [G3]
+  void StartGeneration();
+
+  // Checkpoints (coordinator_recovery.cc).
+  bool SaveIsDue() const;
+  void StartSave();
+  void OnHeld();
+  proto::Position PositionNow(const std::set<uint64_t>& applied) const;
+  void OnPinned();
+  void AskForFiles();
+  void OnFile(uint64_t number, uint32_t ps,
+              const absl::StatusOr<proto::AwaitSavedResponse>& response);
+  void WriteManifest();
+  void OnSaved();
+  void AbandonSave(const absl::Status& why);
+  proto::CheckpointResponse CheckpointAnswer(uint64_t step) const;
+  void AnswerCheckpoints(absl::FunctionRef<bool(const ParkedCheckpoint&)> done);
 
   // Messages to the shards.
   void StartBroadcast(Broadcast::Kind kind);
@@ -239,13 +378,28 @@ class Coordinator {
   std::string WaitingFor() const;
   absl::Duration StartTimeout() const;
   absl::Duration StepTimeout() const;
+  absl::Duration RecoveryTimeout() const;
   std::vector<std::string> LateWorkers() const;
+  // The job goes on without workers that are lost.
+  bool continues() const;
+  size_t LiveWorkers() const;
+  // Too few workers are there for anything to go on.
+  bool TooFewWorkers() const;
+  // Tasks that the job waits for, and since when the first of them is lost.
+  struct Lost {
+    std::vector<TaskId> tasks;
+    absl::Time since = absl::InfiniteFuture();
+  };
+  Lost LostTasks() const;
+  void OnLost(const TaskId& task, Session* session);
   void JudgeLeases(absl::Time now);
   void JudgeTimeouts(absl::Time now);
   void Finish();
   void EndWhenReady();
   // What is left to do is the last Commit.
   bool AllStepsFixed() const;
+  // Every step is committed, or every ticket spent.
+  bool AllMade() const;
   bool ended() const {
     return state_.phase() == proto::DONE || state_.phase() == proto::FAILED;
   }
@@ -253,7 +407,8 @@ class Coordinator {
   const Options options_;
   const Clock* const clock_;
   ShardLinks* const links_;
-  const Generation generation_ = Generation(1);
+  Archive* const archive_;
+  Generation generation_ = Generation(1);
 
   proto::JobState state_;
   absl::Time begun_;
@@ -262,9 +417,15 @@ class Coordinator {
   // The last time that a tick came late: nobody is judged in the lease after
   // it.
   absl::Time judged_from_ = absl::InfinitePast();
+  // When somebody was last missing: the step's time begins again with his
+  // return.
+  absl::Time missing_until_ = absl::InfinitePast();
 
   std::map<TaskId, Session> sessions_;
   std::map<TaskId, Incarnation> last_incarnation_;
+  uint64_t incarnations_from_;
+  std::vector<ParkedRegister> parked_registers_;
+  std::vector<ParkedRenewal> parked_renewals_;
   // Of the first worker that registered; the others' must be the same.
   std::optional<TaskId> digests_from_;
   std::string job_digest_;
@@ -275,7 +436,27 @@ class Coordinator {
   std::vector<std::string> ps_addresses_;
   // By ps. 0: no limit.
   std::vector<int64_t> memory_limits_;
+  // By ps: the life that has registered.
+  std::vector<uint64_t> shard_nonces_;
   std::vector<ParkedPlacement> parked_placements_;
+
+  // As it is on disk. Changes are written one after the other.
+  proto::Journal journal_;
+  proto::Journal journal_in_writing_;
+  std::deque<JournalChange> journal_changes_;
+  bool journal_busy_ = false;
+  absl::Time journal_due_ = absl::InfiniteFuture();
+  absl::Time failing_since_ = absl::InfiniteFuture();
+
+  // A generation is to begin that is not in the journal yet: no message of it
+  // may leave.
+  bool beginning_ = false;
+  bool reading_manifest_ = false;
+  absl::Time begin_due_ = absl::InfiniteFuture();
+  absl::Time generation_begun_;
+  std::string recovered_;
+  // From where it goes on.
+  proto::Manifest from_;
 
   // The variables exist on every shard.
   bool created_ = false;
@@ -285,6 +466,8 @@ class Coordinator {
   absl::Time step_opened_;
   Ledger ledger_;
   std::vector<ParkedContribution> parked_contributions_;
+  // CONTINUE: who was there when the step was opened.
+  std::set<TaskId> members_;
   // Steps so far that changed something, as Adam counts.
   uint64_t updates_ = 0;
 
@@ -298,8 +481,26 @@ class Coordinator {
   std::map<PushId, proto::AppliedPush> applied_;
   proto::ResolveRequest resolve_;
 
+  std::optional<Saving> saving_;
+  // Saves begin no earlier.
+  absl::Time save_not_before_ = absl::InfinitePast();
+  uint64_t save_number_ = 0;
+  absl::Time last_save_begun_;
+  uint64_t last_save_step_ = 0;
+  // Of the newest checkpoint that is in the journal.
+  uint64_t durable_step_ = 0;
+  std::map<WorkerLife, PushSequence> durable_through_;
+  std::string checkpoint_error_;
+  // Asked for by Checkpoint.
+  uint64_t save_wanted_ = 0;
+  std::vector<ParkedCheckpoint> parked_checkpoints_;
+  // All steps are made, since then.
+  std::optional<absl::Time> concluding_since_;
+
   Broadcast broadcast_;
-  proto::CreateRequest create_;
+  proto::RestoreRequest restore_;
+  proto::HoldRequest hold_;
+  proto::SaveRequest save_;
   proto::CommitRequest commit_;
   std::vector<AcceptedPush> committing_;
 
@@ -307,6 +508,10 @@ class Coordinator {
   GlobalStep committed_;
   Progress progress_;
   std::optional<absl::Time> training_begun_;
+  // Before this coordinator's life.
+  double training_seconds_before_ = 0;
+  // The journal was finished when this coordinator began.
+  bool finished_before_ = false;
   absl::Time last_commit_;
   std::optional<proto::EvaluationResult> evaluation_;
 };

@@ -139,7 +139,7 @@ TEST_F(CoordinatorTest, TheDeclarationBringsItsTimeouts) {
   Join(Ps(1));
   Join(Worker(0));
   ASSERT_TRUE(Declare(declaration).status().ok());
-  PuppetLinks::AnswerAll(links_->creates);
+  PuppetLinks::AnswerAll(links_->restores);
   // The variables exist, but N workers have to be there too.
   Pass(absl::Seconds(20), {Ps(1), Worker(0)});
   EXPECT_EQ(state().phase(), proto::TRAINING);
@@ -166,7 +166,7 @@ TEST_F(CoordinatorTest, TheFirstStepsTimeCountsFromWhenItCouldBegin) {
   Join(Ps(1));
   Join(Worker(0));
   Declare();
-  PuppetLinks::AnswerAll(links_->creates);
+  PuppetLinks::AnswerAll(links_->restores);
   Pass(absl::Seconds(50), AllBut(Worker(1)));
   Join(Worker(1));
   Pass(absl::Seconds(100), AllTasks());
@@ -206,7 +206,7 @@ TEST_F(CoordinatorTest, ABackupReplicaIsNotNeededToBegin) {
   Make(1, 3);
   Join(Worker(0));
   Declare(WithMode(2, 3));
-  PuppetLinks::AnswerAll(links_->creates);
+  PuppetLinks::AnswerAll(links_->restores);
   Join(Worker(2));
   Offer(Worker(0), 0, 0, 1);
   EXPECT_EQ(Offer(Worker(2), 0, 2, 1)->verdict(), proto::ACCEPTED);
@@ -338,7 +338,7 @@ TEST_F(CoordinatorTest, AWorkerThatHasNotJoinedIsWaitedForWhileItMay) {
     Make(1, 2);
     Join(Worker(0));
     Declare(WithMode(1, 2, /*total_steps=*/1));
-    PuppetLinks::AnswerAll(links_->creates);
+    PuppetLinks::AnswerAll(links_->restores);
     Offer(Worker(0), 0, 0, 1);
     AckCommits();
     ASSERT_EQ(state().phase(), proto::DONE);

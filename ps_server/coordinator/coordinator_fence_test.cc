@@ -566,7 +566,7 @@ TEST_F(CoordinatorFenceTest, WhoNeverCameIsNamedToo) {
   Make(1, 3, /*has_chief=*/true);
   Join(Chief());
   Declare(Asynchronous(20), Chief());
-  PuppetLinks::AnswerAll(links_->creates);
+  PuppetLinks::AnswerAll(links_->restores);
   Pass(absl::Seconds(100), {Chief()});
   EXPECT_EQ(state().phase(), proto::TRAINING);
   Pass(absl::Milliseconds(250), {Chief()});

@@ -236,7 +236,7 @@ TEST_F(CoordinatorTest, AnOfferBeforeTheVariablesExistIsAnError) {
   Declare();
   EXPECT_TRUE(Fails(Offer(Worker(0), 0, 0, 1).status(), kNotReady,
                     {"the making of variables"}));
-  PuppetLinks::AnswerAll(links_->creates);
+  PuppetLinks::AnswerAll(links_->restores);
   EXPECT_FALSE(Offer(Worker(0), 0, 0, 1).came()) << "and is parked after that";
 }
 
@@ -325,7 +325,7 @@ TEST_F(CoordinatorTest, WhoIsWaitedForMayNotHaveJoined) {
   Join(Ps(1));
   Join(Worker(0));
   Declare();
-  PuppetLinks::AnswerAll(links_->creates);
+  PuppetLinks::AnswerAll(links_->restores);
   const auto offer = Offer(Worker(0), 0, 0, 1);
   Pass(absl::Seconds(1), {Ps(1), Worker(0)});
   EXPECT_EQ(offer->waiting_for(), "/job:worker/task:1 (not joined)");

@@ -259,10 +259,10 @@ TEST_F(CoordinatorTest, DeclaringTheSameAgainIsFine) {
   EXPECT_TRUE(Declare(MakeDeclaration(), Worker(1)).status().ok());
   // Defaults spelled out are no difference.
   EXPECT_TRUE(Declare(WithMode(2, 2)).status().ok());
-  EXPECT_THAT(PuppetLinks::To(links_->creates), ElementsAre(0, 1));
-  PuppetLinks::AnswerAll(links_->creates);
+  EXPECT_THAT(PuppetLinks::To(links_->restores), ElementsAre(0, 1));
+  PuppetLinks::AnswerAll(links_->restores);
   EXPECT_TRUE(Declare().status().ok());
-  EXPECT_THAT(links_->creates, IsEmpty());
+  EXPECT_THAT(links_->restores, IsEmpty());
   EXPECT_THAT(GetPlacement(0)->slices(), SizeIs(2));
 }
 
@@ -365,11 +365,11 @@ TEST_F(CoordinatorTest, BadDeclarations) {
     c.change(declaration);
     EXPECT_TRUE(Fails(Declare(declaration).status(), kInvalid, c.text));
   }
-  EXPECT_THAT(links_->creates, IsEmpty());
+  EXPECT_THAT(links_->restores, IsEmpty());
   // Nothing of them stands: a good one is the first.
   EXPECT_TRUE(Declare(WithMode(2048, 2)).status().ok());
-  ASSERT_THAT(links_->creates, SizeIs(2));
-  EXPECT_THAT(links_->creates[0].request.slices(), SizeIs(2));
+  ASSERT_THAT(links_->restores, SizeIs(2));
+  EXPECT_THAT(links_->restores[0].request.slices(), SizeIs(2));
 }
 
 TEST_F(CoordinatorTest, OnlyWorkersDeclare) {
@@ -388,13 +388,13 @@ TEST_F(CoordinatorTest, VariablesAreMadeOnceEveryPsHasJoined) {
       ASSERT_TRUE(Declare().status().ok());
     }
     Join(Ps(2));
-    EXPECT_THAT(links_->creates, IsEmpty());
+    EXPECT_THAT(links_->restores, IsEmpty());
     Join(Ps(1));
     if (!declare_first) {
-      EXPECT_THAT(links_->creates, IsEmpty());
+      EXPECT_THAT(links_->restores, IsEmpty());
       ASSERT_TRUE(Declare().status().ok());
     }
-    EXPECT_THAT(PuppetLinks::To(links_->creates), ElementsAre(0, 1, 2));
+    EXPECT_THAT(PuppetLinks::To(links_->restores), ElementsAre(0, 1, 2));
     EXPECT_THAT(links_->addresses,
                 ElementsAre(Pair(2, "host2:2000"), Pair(1, "host1:2000")));
 
@@ -402,7 +402,7 @@ TEST_F(CoordinatorTest, VariablesAreMadeOnceEveryPsHasJoined) {
     proto::Declaration declared = WithMode(1, 1);
     declared.set_examples(proto::BY_STEP);
     declared.set_num_workers(1);
-    for (const auto& sent : links_->creates) {
+    for (const auto& sent : links_->restores) {
       const proto::CreateRequest& create = sent.request;
       EXPECT_EQ(create.sender().task().job(), kPsJob);
       EXPECT_EQ(create.sender().task().index(), 0u);
@@ -420,11 +420,11 @@ TEST_F(CoordinatorTest, VariablesAreMadeOnceEveryPsHasJoined) {
     }
 
     // Training begins when all have them.
-    PuppetLinks::Answer(links_->creates, 2);
-    PuppetLinks::Answer(links_->creates, 0);
+    PuppetLinks::Answer(links_->restores, 2);
+    PuppetLinks::Answer(links_->restores, 0);
     EXPECT_EQ(state().phase(), proto::STARTING);
     EXPECT_FALSE(GetPlacement(0)->ready());
-    PuppetLinks::Answer(links_->creates, 1);
+    PuppetLinks::Answer(links_->restores, 1);
     EXPECT_EQ(state().phase(), proto::TRAINING);
     const auto placement = GetPlacement(0);
     EXPECT_TRUE(placement->ready());
@@ -458,11 +458,12 @@ TEST_F(CoordinatorTest, CreateIsSentAgainUntilItHolds) {
   Make();
   for (const TaskId& task : AllTasks()) Join(task);
   ASSERT_TRUE(Declare().status().ok());
-  PuppetLinks::Answer(links_->creates, 0);
-  PuppetLinks::Answer(links_->creates, 1, absl::UnavailableError("not yet up"));
+  PuppetLinks::Answer(links_->restores, 0);
+  PuppetLinks::Answer(links_->restores, 1,
+                      absl::UnavailableError("not yet up"));
   Pass(absl::Milliseconds(250), AllTasks());
-  EXPECT_THAT(PuppetLinks::To(links_->creates), ElementsAre(1));
-  PuppetLinks::Answer(links_->creates, 1);
+  EXPECT_THAT(PuppetLinks::To(links_->restores), ElementsAre(1));
+  PuppetLinks::Answer(links_->restores, 1);
   EXPECT_EQ(state().phase(), proto::TRAINING);
 }
 
@@ -470,12 +471,12 @@ TEST_F(CoordinatorTest, AShardThatRefusesItsVariablesEndsTheJob) {
   Make();
   for (const TaskId& task : AllTasks()) Join(task);
   ASSERT_TRUE(Declare().status().ok());
-  PuppetLinks::Answer(links_->creates, 1,
+  PuppetLinks::Answer(links_->restores, 1,
                       absl::InvalidArgumentError("no room"));
   EXPECT_EQ(state().phase(), proto::FAILED);
   EXPECT_THAT(state().reason(),
               AllOf(HasSubstr("/job:ps/task:1"), HasSubstr("no room")));
-  PuppetLinks::Answer(links_->creates, 0);
+  PuppetLinks::Answer(links_->restores, 0);
   EXPECT_EQ(state().phase(), proto::FAILED);
 }
 
@@ -507,11 +508,11 @@ TEST_F(CoordinatorTest, AJobThatCannotFitIsRefusedByName) {
     ASSERT_TRUE(Ask(&Coordinator::Register, ps1).status().ok());
     if (c.text.empty()) {
       EXPECT_EQ(state().phase(), proto::STARTING) << state().reason();
-      EXPECT_THAT(links_->creates, SizeIs(2));
+      EXPECT_THAT(links_->restores, SizeIs(2));
     } else {
       EXPECT_EQ(state().phase(), proto::FAILED);
       EXPECT_THAT(state().reason(), HasSubstr(c.text));
-      EXPECT_THAT(links_->creates, IsEmpty());
+      EXPECT_THAT(links_->restores, IsEmpty());
     }
   }
 }
@@ -533,11 +534,11 @@ TEST_F(CoordinatorTest, GetPlacementWaitsAndTellsForWhat) {
   ASSERT_TRUE(Declare().status().ok());
   EXPECT_EQ(GetPlacement(0)->waiting_for(), "/job:ps/task:1 (not joined)");
   Join(Ps(1));
-  PuppetLinks::Answer(links_->creates, 0);
+  PuppetLinks::Answer(links_->restores, 0);
   EXPECT_EQ(GetPlacement(0)->waiting_for(),
             "the making of variables at /job:ps/task:1");
   EXPECT_FALSE(later.came());
-  PuppetLinks::Answer(links_->creates, 1);
+  PuppetLinks::Answer(links_->restores, 1);
   ASSERT_TRUE(later.came());
   EXPECT_TRUE(later->ready());
 }
@@ -650,7 +651,7 @@ TEST_F(CoordinatorTest,
   Join(Ps(1));
   Join(Worker(0));
   Declare();
-  PuppetLinks::AnswerAll(links_->creates);
+  PuppetLinks::AnswerAll(links_->restores);
   Advance(absl::Seconds(3));
   EXPECT_EQ(Status().training_seconds(), 0) << "worker 1 has not joined";
   Join(Worker(1));

@@ -53,9 +53,9 @@ class PuppetLinks : public ShardLinks {
   void SetAddress(uint32_t ps, const std::string& address) override {
     addresses.emplace_back(ps, address);
   }
-  void Create(uint32_t ps, const proto::CreateRequest& request,
-              Reply<proto::CreateResponse> reply) override {
-    creates.push_back({ps, request, std::move(reply)});
+  void Restore(uint32_t ps, const proto::RestoreRequest& request,
+               Reply<proto::RestoreResponse> reply) override {
+    restores.push_back({ps, request, std::move(reply)});
   }
   void Commit(uint32_t ps, const proto::CommitRequest& request,
               Reply<proto::CommitResponse> reply) override {
@@ -68,6 +68,18 @@ class PuppetLinks : public ShardLinks {
   void Resolve(uint32_t ps, const proto::ResolveRequest& request,
                Reply<proto::ResolveResponse> reply) override {
     resolves.push_back({ps, request, std::move(reply)});
+  }
+  void Hold(uint32_t ps, const proto::HoldRequest& request,
+            Reply<proto::HoldResponse> reply) override {
+    holds.push_back({ps, request, std::move(reply)});
+  }
+  void Save(uint32_t ps, const proto::SaveRequest& request,
+            Reply<proto::SaveResponse> reply) override {
+    saves.push_back({ps, request, std::move(reply)});
+  }
+  void AwaitSaved(uint32_t ps, const proto::AwaitSavedRequest& request,
+                  Reply<proto::AwaitSavedResponse> reply) override {
+    awaits.push_back({ps, request, std::move(reply)});
   }
   void End(uint32_t ps, const proto::EndRequest& request,
            Reply<proto::EndResponse> reply) override {
@@ -102,10 +114,13 @@ class PuppetLinks : public ShardLinks {
   }
 
   std::vector<std::pair<uint32_t, std::string>> addresses;
-  Messages<proto::CreateRequest, proto::CreateResponse> creates;
+  Messages<proto::RestoreRequest, proto::RestoreResponse> restores;
   Messages<proto::CommitRequest, proto::CommitResponse> commits;
   Messages<proto::FenceRequest, proto::FenceResponse> fences;
   Messages<proto::ResolveRequest, proto::ResolveResponse> resolves;
+  Messages<proto::HoldRequest, proto::HoldResponse> holds;
+  Messages<proto::SaveRequest, proto::SaveResponse> saves;
+  Messages<proto::AwaitSavedRequest, proto::AwaitSavedResponse> awaits;
   Messages<proto::EndRequest, proto::EndResponse> ends;
 };
 
@@ -113,10 +128,10 @@ class PuppetLinks : public ShardLinks {
 class QuickLinks : public ShardLinks {
  public:
   void SetAddress(uint32_t ps, const std::string& address) override {}
-  void Create(uint32_t ps, const proto::CreateRequest& request,
-              Reply<proto::CreateResponse> reply) override {
-    told.push_back(absl::StrCat("create@", ps));
-    reply(proto::CreateResponse());
+  void Restore(uint32_t ps, const proto::RestoreRequest& request,
+               Reply<proto::RestoreResponse> reply) override {
+    told.push_back(absl::StrCat("restore@", ps));
+    reply(proto::RestoreResponse());
   }
   void Commit(uint32_t ps, const proto::CommitRequest& request,
               Reply<proto::CommitResponse> reply) override {
@@ -132,6 +147,23 @@ class QuickLinks : public ShardLinks {
                Reply<proto::ResolveResponse> reply) override {
     told.push_back(absl::StrCat("resolve@", ps));
     reply(proto::ResolveResponse());
+  }
+  void Hold(uint32_t ps, const proto::HoldRequest& request,
+            Reply<proto::HoldResponse> reply) override {
+    told.push_back(absl::StrCat("hold@", ps));
+    reply(proto::HoldResponse());
+  }
+  void Save(uint32_t ps, const proto::SaveRequest& request,
+            Reply<proto::SaveResponse> reply) override {
+    told.push_back(absl::StrCat("save ", request.step(), "@", ps));
+    reply(proto::SaveResponse());
+  }
+  void AwaitSaved(uint32_t ps, const proto::AwaitSavedRequest& request,
+                  Reply<proto::AwaitSavedResponse> reply) override {
+    told.push_back(absl::StrCat("await saved@", ps));
+    proto::AwaitSavedResponse response;
+    response.mutable_file()->set_name(absl::StrCat("ps", ps));
+    reply(std::move(response));
   }
   void End(uint32_t ps, const proto::EndRequest& request,
            Reply<proto::EndResponse> reply) override {
@@ -238,7 +270,7 @@ class CoordinatorTest : public ::testing::Test {
     incarnations_.clear();
     links_ = std::make_unique<PuppetLinks>();
     coordinator_ =
-        std::make_unique<Coordinator>(options, &clock_, links_.get());
+        std::make_unique<Coordinator>(options, &clock_, links_.get(), nullptr);
   }
 
   // All of the following speak for tasks that have joined, in their
@@ -255,6 +287,7 @@ class CoordinatorTest : public ::testing::Test {
     proto::RegisterRequest request;
     *request.mutable_sender() = SenderOf(task);
     request.mutable_sender()->clear_incarnation();
+    request.mutable_sender()->clear_generation();
     request.set_nonce(nonce);
     request.set_protocol_version(kProtocolVersion);
     request.set_process(absl::StrCat("host-of-", task.job, task.index, ":77"));
@@ -412,7 +445,7 @@ class CoordinatorTest : public ::testing::Test {
     const auto declared =
         Declare(declaration, options_.has_chief ? Chief() : Worker(0));
     ASSERT_TRUE(declared.status().ok()) << declared.status();
-    PuppetLinks::AnswerAll(links_->creates);
+    PuppetLinks::AnswerAll(links_->restores);
     ASSERT_EQ(state().phase(), proto::TRAINING);
   }
   // All steps of a job of two workers are committed.

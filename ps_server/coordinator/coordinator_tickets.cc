@@ -27,7 +27,12 @@ proto::TakeTicketResponse Coordinator::TicketAnswer() const {
 
 proto::TakeTicketResponse Coordinator::TicketAnswer(const PushId& push) const {
   proto::TakeTicketResponse response = TicketAnswer();
-  const std::optional<uint64_t> index = tickets_->Find(push);
+  const auto durable = durable_through_.find(push.from);
+  if (durable != durable_through_.end()) {
+    response.set_durable_through(durable->second.value());
+  }
+  const std::optional<uint64_t> index =
+      tickets_.has_value() ? tickets_->Find(push) : std::nullopt;
   if (!index.has_value()) {
     if (!ended()) response.set_waiting_for(WaitingFor());
     return response;
@@ -53,19 +58,18 @@ void Coordinator::TakeTicket(const proto::TakeTicketRequest& request,
   if (request.sender().generation() != generation_.value()) {
     return refuse(proto::ABORTED);
   }
-  const auto found = sessions_.find(task);
-  if (found != sessions_.end() &&
-      (request.sender().incarnation() < found->second.incarnation.value() ||
-       (request.sender().incarnation() == found->second.incarnation.value() &&
-        found->second.fenced))) {
-    return refuse(proto::FENCED);
-  }
+  if (IsFenced(request.sender())) return refuse(proto::FENCED);
   if (absl::Status status = FindSession(request.sender()).status();
       !status.ok()) {
     return reply(status);
   }
   const PushId push{ToWorkerLife(request.sender()),
                     PushSequence(request.sequence())};
+  if (beginning_) {
+    parked_tickets_.push_back({push, std::move(reply),
+                               ParkedUntil(clock_->Now(), request.wait_ms())});
+    return;
+  }
   if (absl::Status status = CheckMayTake(request, push); !status.ok()) {
     return reply(status);
   }
@@ -89,7 +93,13 @@ void Coordinator::TakeTicket(const proto::TakeTicketRequest& request,
                                ParkedUntil(clock_->Now(), request.wait_ms())});
   }
   for (ParkedTicket& parked : earlier) parked.reply(TicketAnswer(push));
-  if (request.spent_size() > 0 && tickets_->all_spent() && !ended()) Finish();
+  if (request.spent_size() > 0 && !ended()) {
+    if (AllMade()) {
+      Conclude();
+    } else {
+      Proceed();  // a checkpoint may be due
+    }
+  }
   // This one, and others that have waited for its worker.
   GrantTickets();
   if (!waits) {
@@ -200,7 +210,7 @@ uint64_t Coordinator::SlowestClock() const {
 // Replies may come back with further calls, so that it begins again after each.
 void Coordinator::GrantTickets() {
   while (state_.phase() == proto::TRAINING && tickets_->left() > 0 &&
-         !parked_tickets_.empty()) {
+         !parked_tickets_.empty() && !(continues() && TooFewWorkers())) {
     const uint64_t slowest = SlowestClock();
     const auto next =
         std::find_if(parked_tickets_.begin(), parked_tickets_.end(),
@@ -211,6 +221,8 @@ void Coordinator::GrantTickets() {
     ParkedTicket granted = std::move(*next);
     parked_tickets_.erase(next);
     tickets_->Take(granted.push);
+    Session& session = sessions_.at(granted.push.from.worker);
+    session.last_ticket = std::max(session.last_ticket, granted.push.sequence);
     granted.reply(TicketAnswer(granted.push));
   }
 }
@@ -253,30 +265,37 @@ void Coordinator::Book(const PushId& push, const proto::SpentTicket& spent) {
   last_commit_ = step_opened_ = clock_->Now();
 }
 
-// ---- Shutting out [A5] ----
+// ---- Shutting out [A5, L4] ----
 
 void Coordinator::ShutOut(const TaskId& worker, Session* session) {
   session->fenced = true;
   const WorkerLife life{worker, session->incarnation};
   fences_due_.push_back(life);
-  LOG(WARNING) << Describe(worker) << " is shut out, "
-               << tickets_->OutWith(life).size()
-               << " tickets of it are to be decided; the job goes on";
+  LOG(WARNING) << Describe(worker) << " is shut out"
+               << (continues() ? "; the job goes on" : "");
+  const auto is_of = [&](const PushId& push) {
+    return !(push.from < life) && !(life < push.from);
+  };
+  if (step_.has_value()) step_->Vacate(life);
+  for (ParkedContribution& parked :
+       TakeIf(parked_contributions_,
+              [&](const ParkedContribution& p) { return is_of(p.push); })) {
+    Refuse(parked.push, proto::FENCED);
+    parked.reply(ContributeAnswer(proto::FENCED));
+  }
   for (ParkedTicket& parked :
-       TakeIf(parked_tickets_, [&](const ParkedTicket& p) {
-         return !(p.push.from < life) && !(life < p.push.from);
-       })) {
+       TakeIf(parked_tickets_,
+              [&](const ParkedTicket& p) { return is_of(p.push); })) {
     proto::TakeTicketResponse response = TicketAnswer();
     response.set_verdict(proto::FENCED);
     parked.reply(std::move(response));
   }
-  FenceWhenReady();
+  Proceed();
   // It may have been the slowest.
-  GrantTickets();
+  if (tickets_.has_value()) GrantTickets();
 }
 
-void Coordinator::FenceWhenReady() {
-  if (fences_due_.empty() || broadcast_.kind != Broadcast::kNone) return;
+void Coordinator::StartFence() {
   fence_.Clear();
   applied_.clear();
   *fence_.mutable_sender() = Self();
@@ -290,12 +309,26 @@ void Coordinator::FenceWhenReady() {
   StartBroadcast(Broadcast::kFence);
 }
 
-void Coordinator::OnFenced(const proto::FenceResponse& response) {
+template <typename Response>
+void Coordinator::OnApplied(const Response& response) {
   for (const proto::AppliedPush& applied : response.applied()) {
     const PushId push{ToWorkerLife(applied.from()),
                       PushSequence(applied.sequence())};
     proto::AppliedPush& kept = applied_.emplace(push, applied).first->second;
     kept.set_staleness(std::max(kept.staleness(), applied.staleness()));
+  }
+}
+template void Coordinator::OnApplied(const proto::FenceResponse& response);
+template void Coordinator::OnApplied(const proto::HoldResponse& response);
+
+void Coordinator::AddApplied(
+    const proto::AppliedPush& applied, uint64_t index,
+    google::protobuf::RepeatedPtrField<proto::AppliedPush>* to) const {
+  proto::AppliedPush& told = *to->Add();
+  told = applied;
+  told.clear_scalars();
+  for (const proto::Optimizer& optimizer : declaration_->optimizers()) {
+    *told.add_scalars() = ScalarsAt(optimizer, index, index + 1);
   }
 }
 
@@ -307,12 +340,7 @@ void Coordinator::StartResolve() {
     const std::optional<uint64_t> index = tickets_->Find(push);
     // Booked already: every shard has applied it.
     if (!index.has_value()) continue;
-    proto::AppliedPush& told = *resolve_.add_applied();
-    told = applied;
-    told.clear_scalars();
-    for (const proto::Optimizer& optimizer : declaration_->optimizers()) {
-      *told.add_scalars() = ScalarsAt(optimizer, *index, *index + 1);
-    }
+    AddApplied(applied, *index, resolve_.mutable_applied());
   }
   StartBroadcast(Broadcast::kResolve);
 }
@@ -320,7 +348,8 @@ void Coordinator::StartResolve() {
 void Coordinator::OnResolved() {
   for (const proto::WorkerLife& message : resolve_.lives()) {
     const WorkerLife life = ToWorkerLife(message);
-    for (const PushId& push : tickets_->OutWith(life)) {
+    for (const PushId& push : tickets_.has_value() ? tickets_->OutWith(life)
+                                                   : std::vector<PushId>()) {
       const auto applied = applied_.find(push);
       if (applied == applied_.end()) {
         tickets_->Return(push);
@@ -334,11 +363,11 @@ void Coordinator::OnResolved() {
     }
     ledger_.Forget(life);
   }
-  committed_ = GlobalStep(tickets_->spent());
+  if (asynchronous()) committed_ = GlobalStep(tickets_->spent());
   if (ended()) return;
-  if (tickets_->all_spent()) return Finish();
-  FenceWhenReady();
-  GrantTickets();
+  if (AllMade()) return Conclude();
+  Proceed();
+  if (tickets_.has_value()) GrantTickets();
 }
 
 }  // namespace holdfast

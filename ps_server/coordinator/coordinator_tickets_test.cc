@@ -37,7 +37,7 @@ TEST_F(CoordinatorTest, AnAsynchronousDeclarationIsFilledIn) {
   EXPECT_TRUE(Declare(sparse).status().ok());
   // Defaults spelled out are no difference.
   EXPECT_TRUE(Declare(full, Worker(1)).status().ok());
-  PuppetLinks::AnswerAll(links_->creates);
+  PuppetLinks::AnswerAll(links_->restores);
   EXPECT_EQ(GetPlacement(0)->declaration().SerializeAsString(),
             full.SerializeAsString());
   EXPECT_EQ(Status().total_steps(), 7u);
@@ -116,7 +116,7 @@ TEST_F(CoordinatorTest, TicketsThatCannotBeDeclared) {
     c.change(declaration);
     EXPECT_TRUE(Fails(Declare(declaration).status(), kInvalid, c.text));
   }
-  EXPECT_THAT(links_->creates, IsEmpty());
+  EXPECT_THAT(links_->restores, IsEmpty());
   EXPECT_TRUE(Declare(ByTicket(2, 2, 4)).status().ok());
 }
 
@@ -529,7 +529,7 @@ TEST_F(CoordinatorTest, AnAsynchronousJobBeginsWithItsFirstWorker) {
   Advance(absl::Seconds(2));
   Declare(Asynchronous(10), Worker(1));
   Advance(absl::Seconds(2));
-  PuppetLinks::AnswerAll(links_->creates);
+  PuppetLinks::AnswerAll(links_->restores);
   Advance(absl::Seconds(2));
   Take(Worker(1), 1);
   Book(Worker(1), 1);
@@ -594,7 +594,7 @@ TEST_F(CoordinatorTest, WhoJoinsLaterBeginsAtTheSlowest) {
   Join(Worker(0));
   Join(Worker(1));
   Declare(Bounded(1));
-  PuppetLinks::AnswerAll(links_->creates);
+  PuppetLinks::AnswerAll(links_->restores);
   uint64_t sequence[2] = {0, 0};
   const auto push = [&](uint32_t worker) {
     ++sequence[worker];

@@ -2,9 +2,8 @@
 #ifndef HOLDFAST_PS_SERVER_COORDINATOR_PARKED_H_
 #define HOLDFAST_PS_SERVER_COORDINATOR_PARKED_H_
 
-#include <algorithm>
 #include <cstddef>
-#include <iterator>
+#include <utility>
 #include <vector>
 
 namespace holdfast {
@@ -16,11 +15,10 @@ inline constexpr size_t kMaxParkedCalls = 65536;
 // calls, so they are called only on what has left the list.
 template <typename Parked, typename Ready>
 std::vector<Parked> TakeIf(std::vector<Parked>& parked, Ready ready) {
-  const auto keep_end = std::stable_partition(
-      parked.begin(), parked.end(), [&](const Parked& p) { return !ready(p); });
-  std::vector<Parked> taken(std::make_move_iterator(keep_end),
-                            std::make_move_iterator(parked.end()));
-  parked.erase(keep_end, parked.end());
+  std::vector<Parked> taken;
+  std::vector<Parked> kept;
+  for (Parked& p : parked) (ready(p) ? taken : kept).push_back(std::move(p));
+  parked = std::move(kept);
   return taken;
 }
 

@@ -12,6 +12,20 @@ constexpr uint64_t kMaxStaleness = 999;
 
 }  // namespace
 
+Progress::Progress(const proto::Position& position)
+    : pushes_(position.pushes()), examples_(position.examples()) {
+  for (const proto::Position::StepLoss& step : position.recent_losses()) {
+    recent_.push_back({step.examples(), step.loss_sum()});
+  }
+  for (const proto::WorkerCounts& counts : position.workers()) {
+    workers_[{counts.worker().job(), counts.worker().index()}] = {
+        counts.pushes(), counts.examples()};
+  }
+  for (const proto::StalenessCount& count : position.staleness()) {
+    staleness_[count.staleness()] = count.pushes();
+  }
+}
+
 void Progress::AddStep(const std::vector<AcceptedPush>& pushes) {
   StepLoss step;
   for (const AcceptedPush& push : pushes) {
@@ -49,9 +63,26 @@ void Progress::AddRefused(proto::Verdict verdict) {
   }
 }
 
+template <typename Message>
+void Progress::AddCountsTo(Message* message) const {
+  message->set_examples(examples_);
+  *message->mutable_pushes() = pushes_;
+  for (const auto& [worker, given] : workers_) {
+    proto::WorkerCounts& counts = *message->add_workers();
+    counts.mutable_worker()->set_job(worker.job);
+    counts.mutable_worker()->set_index(worker.index);
+    counts.set_pushes(given.pushes);
+    counts.set_examples(given.examples);
+  }
+  for (const auto& [staleness, pushes] : staleness_) {
+    proto::StalenessCount& count = *message->add_staleness();
+    count.set_staleness(staleness);
+    count.set_pushes(pushes);
+  }
+}
+
 void Progress::AddTo(proto::GetStatusResponse* status) const {
-  status->set_examples(examples_);
-  *status->mutable_pushes() = pushes_;
+  AddCountsTo(status);
   StepLoss window;
   for (const StepLoss& step : recent_) {
     window.examples += step.examples;
@@ -61,17 +92,14 @@ void Progress::AddTo(proto::GetStatusResponse* status) const {
     status->set_train_loss(window.loss_sum /
                            static_cast<double>(window.examples));
   }
-  for (const auto& [worker, given] : workers_) {
-    proto::WorkerCounts& counts = *status->add_workers();
-    counts.mutable_worker()->set_job(worker.job);
-    counts.mutable_worker()->set_index(worker.index);
-    counts.set_pushes(given.pushes);
-    counts.set_examples(given.examples);
-  }
-  for (const auto& [staleness, pushes] : staleness_) {
-    proto::StalenessCount& count = *status->add_staleness();
-    count.set_staleness(staleness);
-    count.set_pushes(pushes);
+}
+
+void Progress::AddTo(proto::Position* position) const {
+  AddCountsTo(position);
+  for (const StepLoss& step : recent_) {
+    proto::Position::StepLoss& saved = *position->add_recent_losses();
+    saved.set_examples(step.examples);
+    saved.set_loss_sum(step.loss_sum);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/task_id.h"
+#include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
 
 namespace holdfast {
@@ -27,6 +28,10 @@ struct AcceptedPush {
 // Thread-compatible.
 class Progress {
  public:
+  Progress() = default;
+  // As it was saved.
+  explicit Progress(const proto::Position& position);
+
   // The pushes that a step is made of; in asynchronous jobs, one.
   void AddStep(const std::vector<AcceptedPush>& pushes);
   // A push that does not count.
@@ -34,8 +39,13 @@ class Progress {
 
   // Fills in examples, pushes, train_loss, workers and staleness.
   void AddTo(proto::GetStatusResponse* status) const;
+  // The same for a checkpoint, with recent_losses in train_loss' place.
+  void AddTo(proto::Position* position) const;
 
  private:
+  template <typename Message>
+  void AddCountsTo(Message* message) const;
+
   // Of one step.
   struct StepLoss {
     uint64_t examples = 0;

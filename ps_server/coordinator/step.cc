@@ -29,6 +29,20 @@ void Step::Fill(uint32_t seat, SeatOffer offer) {
   offers_.emplace(seat, std::move(offer));
 }
 
+void Step::Vacate(const WorkerLife& life) {
+  const auto is_of = [&](const PushId& push) {
+    return !(push.from < life) && !(life < push.from);
+  };
+  for (auto it = seats_.begin(); it != seats_.end();) {
+    if (!is_of(it->first)) {
+      ++it;
+      continue;
+    }
+    offers_.erase(it->second);
+    it = seats_.erase(it);
+  }
+}
+
 std::vector<uint32_t> Step::MissingReplicas() const {
   std::set<uint32_t> missing;
   for (uint32_t seat = 0; seat < num_seats_; ++seat) {

@@ -41,6 +41,8 @@ class Step {
   // The seat that `push` fills.
   std::optional<uint32_t> SeatOf(const PushId& push) const;
   void Fill(uint32_t seat, SeatOffer offer);
+  // Vacates the seats that a life's pushes fill.
+  void Vacate(const WorkerLife& life);
   bool full() const { return offers_.size() >= replicas_to_aggregate_; }
 
   // Replica indices with a seat that is empty, in order, each once.

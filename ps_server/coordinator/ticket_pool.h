@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "ps_server/shard/push_id.h"
@@ -21,10 +22,19 @@ namespace holdfast {
 class TicketPool {
  public:
   explicit TicketPool(uint64_t total) : total_(total) {}
+  // As it was saved: indices below `next` are spent, but for `returned`.
+  TicketPool(uint64_t total, uint64_t next, std::set<uint64_t> returned)
+      : total_(total),
+        next_(next),
+        returned_(std::move(returned)),
+        spent_(next - returned_.size()) {}
 
   uint64_t left() const { return total_ - next_ + returned_.size(); }
   uint64_t spent() const { return spent_; }
   bool all_spent() const { return spent_ == total_; }
+  // The lowest index that was never handed out, and those below that are left.
+  uint64_t next() const { return next_; }
+  const std::set<uint64_t>& returned() const { return returned_; }
   // By push.
   const std::map<PushId, uint64_t>& out() const { return out_; }
 

@@ -39,6 +39,12 @@ PushSequence Ledger::DecidedThrough(const WorkerLife& from) const {
              : life->second.decisions.rbegin()->first;
 }
 
+std::vector<WorkerLife> Ledger::Lives() const {
+  std::vector<WorkerLife> lives;
+  for (const auto& [from, life] : lives_) lives.push_back(from);
+  return lives;
+}
+
 const std::map<PushSequence, Decision>& Ledger::Kept(
     const WorkerLife& from) const {
   static const auto* const kNone = new std::map<PushSequence, Decision>;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "common/ids.h"
@@ -47,6 +48,9 @@ class Ledger {
   // The highest sequence of `from` that is decided; those of asynchronous jobs
   // are decided in order, so that the next one follows it.
   PushSequence DecidedThrough(const WorkerLife& from) const;
+
+  // The lives that something is known of.
+  std::vector<WorkerLife> Lives() const;
 
   // The decisions of `from` that are kept.
   const std::map<PushSequence, Decision>& Kept(const WorkerLife& from) const;

@@ -108,6 +108,9 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
   uint64_t needed = Add(sizes.values, sizes.slots);
   needed = Add(needed, Times(t, 2));
   needed = Add(needed, Times(t, reserved));
+  const uint64_t held =
+      declaration.has_checkpoints() ? Add(t, sizes.slots) : 0;
+  needed = Add(needed, held);
   const uint64_t limit =
       limit_bytes > 0 ? limit_bytes : std::numeric_limits<int64_t>::max();
   if (needed > limit) {
@@ -118,8 +121,10 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
         limit_bytes > 0 ? " (--memory_limit)" : "", ", the job needs ",
         exact ? InBytes(needed) : Text(needed), " there: values ",
         Text(sizes.values), " + optimizer slots ", Text(sizes.slots),
-        " + next version ", Text(t), " + a version being read ", Text(t), " + ",
-        reserved, " pushes of ", Text(t), " each"));
+        " + next version ", Text(t), " + a version being read ", Text(t),
+        held > 0 ? absl::StrCat(" + a checkpoint being written ", Text(held))
+                 : "",
+        " + ", reserved, " pushes of ", Text(t), " each"));
   }
   plan.needed_bytes = static_cast<int64_t>(needed);
   uint64_t left = limit - needed;

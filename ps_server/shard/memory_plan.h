@@ -18,6 +18,8 @@ namespace holdfast {
 //   + T x slots               of the optimizers, variable by variable
 //   + T                       the next version, in the making
 //   + T                       an earlier version that is still being read
+//   + T + T x slots           values and slots that are being written to a
+//                             checkpoint, where the job takes any
 //   + T x reserved_pushes     a push for each seat of a step (synchronous,
 //                             max(N, M)) or for each worker (asynchronous)
 //
@@ -36,7 +38,8 @@ struct MemoryPlan {
   size_t max_pinned_versions = 1;
 };
 
-// The plan for the slices of ps `ps`. `declaration` has its defaults filled in.
+// The plan for the slices of ps `ps`. `declaration` has its defaults filled in;
+// its `checkpoints` are absent where none are taken.
 // `limit_bytes` 0: no limit.
 // Errors: RESOURCE_EXHAUSTED, with the sum, when it is above the limit.
 absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,

@@ -9,7 +9,6 @@
 #include "common/rpc_limits.h"
 #include "common/shape.h"
 #include "common/task_id.h"
-#include "google/protobuf/util/message_differencer.h"
 #include "ps_server/request.h"
 
 namespace holdfast {
@@ -23,8 +22,8 @@ constexpr size_t kMaxParked = 65536;
 
 }  // namespace
 
-Shard::Shard(const Options& options, const Clock* clock)
-    : options_(options), clock_(clock) {
+Shard::Shard(const Options& options, const Clock* clock, ShardDisk* disk)
+    : options_(options), clock_(clock), disk_(disk) {
   state_.set_phase(proto::STARTING);
 }
 
@@ -33,92 +32,50 @@ GlobalStep Shard::version() const {
 }
 
 absl::Status Shard::CheckGeneration(const proto::Sender& sender) const {
-  if (sender.generation() == options_.generation.value()) {
-    return absl::OkStatus();
+  if (IsOver(sender)) {
+    return absl::AbortedError(
+        absl::StrCat(ToTaskId(sender.task()).ToString(),
+                     " speaks in generation ", sender.generation(),
+                     ", /job:ps/task:", options_.index, " is in ",
+                     generation_.value()));
   }
-  return absl::AbortedError(
-      absl::StrCat(ToTaskId(sender.task()).ToString(), " speaks in generation ",
-                   sender.generation(), ", /job:ps/task:", options_.index,
-                   " is in ", options_.generation.value()));
+  if (!ended() && (sender.generation() != generation_.value() ||
+                   store_ == nullptr)) {
+    return absl::UnavailableError(
+        absl::StrCat("/job:ps/task:", options_.index,
+                     " is not in generation ", sender.generation(), " yet"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Shard::CheckRunning(const proto::Sender& sender) const {
+  if (absl::Status status = CheckGeneration(sender); !status.ok()) {
+    return status;
+  }
+  return ended() ? absl::AbortedError(EndedText()) : absl::OkStatus();
+}
+
+absl::Status Shard::CheckIsCoordinator(const proto::Sender& sender) const {
+  if (ToTaskId(sender.task()) == TaskId{kPsJob, 0}) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrCat(ToTaskId(sender.task()).ToString(),
+                   " does what only /job:ps/task:0 may"));
 }
 
 absl::Status Shard::CheckFromCoordinator(const proto::Sender& sender) const {
-  if (ToTaskId(sender.task()) != TaskId{kPsJob, 0}) {
-    return absl::PermissionDeniedError(
-        absl::StrCat(ToTaskId(sender.task()).ToString(),
-                     " does what only /job:ps/task:0 may"));
+  if (absl::Status status = CheckIsCoordinator(sender); !status.ok()) {
+    return status;
   }
-  return CheckGeneration(sender);
+  return CheckRunning(sender);
 }
 
 std::string Shard::EndedText() const {
   return state_.phase() == proto::DONE ? "the job is done" : state_.reason();
 }
 
-absl::Status Shard::CheckReady() const {
-  if (store_ != nullptr) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("/job:ps/task:", options_.index,
-                   " has no variables yet: they are not declared"));
-}
-
-void Shard::Create(const proto::CreateRequest& request,
-                   Reply<proto::CreateResponse> reply) {
-  if (absl::Status status = CheckFromCoordinator(request.sender());
-      !status.ok()) {
-    return reply(status);
-  }
-  // It was overtaken by End.
-  if (ended()) return reply(absl::AbortedError(EndedText()));
-  std::vector<proto::Slice> placement(request.slices().begin(),
-                                      request.slices().end());
-  if (store_ != nullptr) {
-    using google::protobuf::util::MessageDifferencer;
-    const bool same =
-        MessageDifferencer::Equals(declaration_, request.declaration()) &&
-        std::equal(placement.begin(), placement.end(), placement_.begin(),
-                   placement_.end(), [](const auto& a, const auto& b) {
-                     return MessageDifferencer::Equals(a, b);
-                   });
-    if (!same) {
-      return reply(absl::AlreadyExistsError(
-          absl::StrCat("/job:ps/task:", options_.index,
-                       " holds the variables of another declaration")));
-    }
-  } else {
-    const absl::StatusOr<MemoryPlan> memory =
-        PlanMemory(request.declaration(), placement, options_.index,
-                   options_.memory_limit_bytes);
-    if (!memory.ok()) return reply(memory.status());
-    std::vector<std::unique_ptr<Optimizer>> optimizers;
-    std::vector<std::vector<float>> slots_by_optimizer;
-    for (const proto::Optimizer& config : request.declaration().optimizers()) {
-      optimizers.push_back(MakeOptimizer(config));
-      slots_by_optimizer.push_back(optimizers.back()->initial_slots());
-    }
-    absl::StatusOr<std::unique_ptr<DenseStore>> store = DenseStore::Create(
-        request.declaration(), placement, options_.index, slots_by_optimizer);
-    if (!store.ok()) return reply(store.status());
-    store_ = *std::move(store);
-    optimizers_ = std::move(optimizers);
-    declaration_ = request.declaration();
-    placement_ = std::move(placement);
-    memory_ = *memory;
-    StagedPushes::Options staging;
-    staging.reserved_per_worker = memory_.reserved_per_worker;
-    staging.max_per_worker = memory_.max_pushes_per_worker;
-    staging.max_extra = memory_.extra_pushes;
-    staged_.Configure(&store_->slices(), staging);
-    state_.set_phase(proto::TRAINING);
-  }
-  proto::CreateResponse response;
-  response.set_generation(options_.generation.value());
-  reply(std::move(response));
-}
-
 proto::PushResponse Shard::PushAnswer(proto::Verdict verdict) const {
   proto::PushResponse response;
-  response.set_generation(options_.generation.value());
+  response.set_generation(generation_.value());
   response.set_verdict(verdict);
   response.set_version(version().value());
   return response;
@@ -201,11 +158,10 @@ bool Shard::IsReserved(const PushId& push) const {
 }
 
 void Shard::Push(PushPart part, Reply<proto::PushResponse> reply) {
-  if (part.sender.generation() != options_.generation.value()) {
-    return reply(PushAnswer(proto::ABORTED));
+  if (IsOver(part.sender)) return reply(PushAnswer(proto::ABORTED));
+  if (absl::Status status = CheckRunning(part.sender); !status.ok()) {
+    return reply(status);
   }
-  if (ended()) return reply(absl::AbortedError(EndedText()));
-  if (absl::Status status = CheckReady(); !status.ok()) return reply(status);
   const PushId id{ToWorkerLife(part.sender), part.sequence};
   const auto refuse = [&](const absl::Status& status) {
     reply(absl::Status(status.code(),
@@ -244,7 +200,7 @@ void Shard::Push(PushPart part, Reply<proto::PushResponse> reply) {
 
 proto::ApplyResponse Shard::ApplyAnswer(proto::Verdict verdict) const {
   proto::ApplyResponse response;
-  response.set_generation(options_.generation.value());
+  response.set_generation(generation_.value());
   *response.mutable_state() = state_;
   response.set_verdict(verdict);
   response.set_version(version().value());
@@ -254,7 +210,8 @@ proto::ApplyResponse Shard::ApplyAnswer(proto::Verdict verdict) const {
 proto::ApplyResponse Shard::NotYetAnswer(const WorkerLife& from) const {
   proto::ApplyResponse response = ApplyAnswer(proto::VERDICT_UNSPECIFIED);
   response.set_waiting_for(
-      PushId{from, ledger_.DecidedThrough(from).next()}.ToString());
+      holding_ ? "a checkpoint to be taken"
+               : PushId{from, ledger_.DecidedThrough(from).next()}.ToString());
   return response;
 }
 
@@ -275,11 +232,10 @@ void Shard::Apply(const proto::ApplyRequest& request,
 
 void Shard::ApplyOrPark(const proto::ApplyRequest& request,
                         Reply<proto::ApplyResponse> reply) {
-  if (request.sender().generation() != options_.generation.value()) {
-    return reply(ApplyAnswer(proto::ABORTED));
+  if (IsOver(request.sender())) return reply(ApplyAnswer(proto::ABORTED));
+  if (absl::Status status = CheckRunning(request.sender()); !status.ok()) {
+    return reply(status);
   }
-  if (ended()) return reply(absl::AbortedError(EndedText()));
-  if (absl::Status status = CheckReady(); !status.ok()) return reply(status);
   const PushId id{ToWorkerLife(request.sender()),
                   PushSequence(request.sequence())};
   const auto refuse = [&](const absl::Status& status) {
@@ -310,7 +266,7 @@ void Shard::ApplyOrPark(const proto::ApplyRequest& request,
     return refuse(status);
   }
   const PushSequence next = ledger_.DecidedThrough(id.from).next();
-  if (id.sequence > next) {
+  if (holding_ || id.sequence > next) {
     // Who asks again does not wait for the earlier answer any more.
     auto earlier = parked_applies_.extract(id);
     if (request.wait_ms() == 0 || parked_applies_.size() >= kMaxParked) {
@@ -333,9 +289,7 @@ void Shard::ApplyOrPark(const proto::ApplyRequest& request,
   proto::ApplyResponse response = ApplyAnswer(proto::ACCEPTED);
   response.set_staleness(ledger_.FindDecision(id)->staleness);
   reply(std::move(response));
-  AnswerParked([&](const ParkedPull& pull) {
-    return version().value() >= pull.request.min_version();
-  });
+  AnswerReached();
 }
 
 absl::Status Shard::ApplyNext(
@@ -361,7 +315,8 @@ void Shard::RetryApplies(const WorkerLife& from) {
     const auto lowest = parked_applies_.lower_bound({from, PushSequence(0)});
     if (lowest == parked_applies_.end() || from < lowest->first.from) return;
     if (!IsFenced(from) &&
-        lowest->first.sequence > ledger_.DecidedThrough(from).next()) {
+        (holding_ ||
+         lowest->first.sequence > ledger_.DecidedThrough(from).next())) {
       return;
     }
     ParkedApply apply = std::move(lowest->second);
@@ -403,77 +358,95 @@ void Shard::Fence(const proto::FenceRequest& request,
       !status.ok()) {
     return reply(status);
   }
-  if (ended()) return reply(absl::AbortedError(EndedText()));
-  if (absl::Status status = CheckReady(); !status.ok()) return reply(status);
   proto::FenceResponse response;
-  response.set_generation(options_.generation.value());
+  response.set_generation(generation_.value());
   std::vector<WorkerLife> lives;
   for (const proto::WorkerLife& message : request.lives()) {
     const WorkerLife life = ToWorkerLife(message);
     Fenced& fenced = fenced_[life.worker];
     fenced.through = std::max(fenced.through, life.incarnation);
-    for (const auto& [sequence, decision] : ledger_.Kept(life)) {
-      proto::AppliedPush& applied = *response.add_applied();
-      *applied.mutable_from() = message;
-      applied.set_sequence(sequence.value());
-      applied.set_clip_factor(decision.clip_factor);
-      applied.set_examples(decision.examples);
-      applied.set_staleness(decision.staleness);
-    }
+    // In a synchronous job Commit alone tells what counts.
+    if (asynchronous()) AddKept(life, response.mutable_applied());
     lives.push_back(life);
   }
   reply(std::move(response));
   for (const WorkerLife& life : lives) RetryApplies(life);
 }
 
+void Shard::AddKept(
+    const WorkerLife& life,
+    google::protobuf::RepeatedPtrField<proto::AppliedPush>* applied) const {
+  for (const auto& [sequence, decision] : ledger_.Kept(life)) {
+    proto::AppliedPush& push = *applied->Add();
+    proto::TaskId& worker = *push.mutable_from()->mutable_worker();
+    worker.set_job(life.worker.job);
+    worker.set_index(life.worker.index);
+    push.mutable_from()->set_incarnation(life.incarnation.value());
+    push.set_sequence(sequence.value());
+    push.set_clip_factor(decision.clip_factor);
+    push.set_examples(decision.examples);
+    push.set_staleness(decision.staleness);
+  }
+}
+
+bool Shard::IsResolved(const WorkerLife& life) const {
+  const auto fenced = fenced_.find(life.worker);
+  return fenced != fenced_.end() &&
+         life.incarnation <= fenced->second.resolved_through;
+}
+
+absl::Status Shard::ApplyMissing(
+    const google::protobuf::RepeatedPtrField<proto::AppliedPush>& applied) {
+  for (const proto::AppliedPush& push : applied) {
+    const PushId id{ToWorkerLife(push.from()), PushSequence(push.sequence())};
+    if (IsResolved(id.from) || ledger_.Find(id).has_value()) continue;
+    absl::Status status = CheckScalars(push.scalars());
+    if (status.ok() && id.sequence != ledger_.DecidedThrough(id.from).next()) {
+      status = absl::InternalError("it is not the next in its order");
+    }
+    if (status.ok()) {
+      status =
+          ApplyNext(id, push.clip_factor(), push.examples(), push.scalars());
+    }
+    if (!status.ok()) {
+      return absl::InternalError(
+          absl::StrCat(id.ToString(), " at /job:ps/task:", options_.index, ": ",
+                       status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// None comes between Hold and Save, for the coordinator has one broadcast under
+// way. If one did, what it applies would be in the checkpoint without being in
+// its position, and Save would find a version that it does not expect.
 void Shard::Resolve(const proto::ResolveRequest& request,
                     Reply<proto::ResolveResponse> reply) {
   if (absl::Status status = CheckFromCoordinator(request.sender());
       !status.ok()) {
     return reply(status);
   }
-  if (ended()) return reply(absl::AbortedError(EndedText()));
-  if (absl::Status status = CheckReady(); !status.ok()) return reply(status);
-  const auto resolved = [&](const WorkerLife& life) {
-    return life.incarnation <= fenced_[life.worker].resolved_through;
-  };
-  for (const proto::AppliedPush& applied : request.applied()) {
-    const PushId id{ToWorkerLife(applied.from()),
-                    PushSequence(applied.sequence())};
-    if (resolved(id.from) || ledger_.Find(id).has_value()) continue;
-    absl::Status status = CheckScalars(applied.scalars());
-    if (status.ok() && id.sequence != ledger_.DecidedThrough(id.from).next()) {
-      status = absl::InternalError("it is not the next in its order");
-    }
-    if (status.ok()) {
-      status = ApplyNext(id, applied.clip_factor(), applied.examples(),
-                         applied.scalars());
-    }
-    if (!status.ok()) {
-      return reply(absl::InternalError(absl::StrCat(
-          "resolution of ", id.ToString(), " at /job:ps/task:", options_.index,
-          ": ", status.message())));
-    }
+  if (absl::Status status = ApplyMissing(request.applied()); !status.ok()) {
+    return reply(absl::InternalError(
+        absl::StrCat("resolution of ", status.message())));
   }
   for (const proto::WorkerLife& message : request.lives()) {
     const WorkerLife life = ToWorkerLife(message);
-    if (resolved(life)) continue;
+    if (IsResolved(life)) continue;
     fenced_[life.worker].resolved_through = life.incarnation;
     staged_.DropAll(life);
     ledger_.Forget(life);
   }
   proto::ResolveResponse response;
-  response.set_generation(options_.generation.value());
+  response.set_generation(generation_.value());
   response.set_version(version().value());
   reply(std::move(response));
-  AnswerParked([&](const ParkedPull& pull) {
-    return version().value() >= pull.request.min_version();
-  });
+  AnswerReached();
 }
 
 PullReply Shard::PullAnswer() const {
   PullReply reply;
-  reply.generation = options_.generation;
+  reply.generation = generation_;
   reply.state = state_;
   reply.version = version();
   return reply;
@@ -521,8 +494,11 @@ void Shard::Pull(const proto::PullRequest& request, Reply<PullReply> reply) {
   if (absl::Status status = CheckGeneration(request.sender()); !status.ok()) {
     return reply(status);
   }
-  if (state_.phase() == proto::FAILED) return reply(PullAnswer());
-  if (absl::Status status = CheckReady(); !status.ok()) return reply(status);
+  // Either there is state of the generation asked for, or the job has ended.
+  if (state_.phase() == proto::FAILED || store_ == nullptr ||
+      request.sender().generation() != generation_.value()) {
+    return reply(PullAnswer());
+  }
   if (request.which_case() == proto::PullRequest::kExactVersion) {
     const auto version = FindVersion(GlobalStep(request.exact_version()));
     if (version == nullptr) {
@@ -547,6 +523,12 @@ void Shard::Pull(const proto::PullRequest& request, Reply<PullReply> reply) {
                      ParkedUntil(clock_->Now(), request.wait_ms())});
 }
 
+void Shard::AnswerReached() {
+  AnswerParked([&](const ParkedPull& pull) {
+    return version().value() >= pull.request.min_version();
+  });
+}
+
 template <typename Done>
 void Shard::AnswerParked(Done done) {
   // Replies may come back with further calls: take them off the list first.
@@ -557,7 +539,10 @@ void Shard::AnswerParked(Done done) {
     it = next;
   }
   for (ParkedPull& pull : ready) {
-    if (version().value() >= pull.request.min_version() &&
+    if (pull.request.sender().generation() != generation_.value()) {
+      // A reply before this one began another generation.
+      pull.reply(CheckGeneration(pull.request.sender()));
+    } else if (version().value() >= pull.request.min_version() &&
         state_.phase() != proto::FAILED) {
       pull.reply(Read(pull.request, *store_->newest()));
     } else {
@@ -568,11 +553,9 @@ void Shard::AnswerParked(Done done) {
 
 void Shard::Pin(const proto::PinRequest& request,
                 Reply<proto::PinResponse> reply) {
-  if (absl::Status status = CheckGeneration(request.sender()); !status.ok()) {
+  if (absl::Status status = CheckRunning(request.sender()); !status.ok()) {
     return reply(status);
   }
-  if (ended()) return reply(absl::AbortedError(EndedText()));
-  if (absl::Status status = CheckReady(); !status.ok()) return reply(status);
   const auto version = request.has_version()
                            ? FindVersion(GlobalStep(request.version()))
                            : store_->newest();
@@ -592,7 +575,7 @@ void Shard::Pin(const proto::PinRequest& request,
   const uint64_t id = next_pin_++;
   pins_[id] = {version, clock_->Now() + absl::Milliseconds(request.hold_ms())};
   proto::PinResponse response;
-  response.set_generation(options_.generation.value());
+  response.set_generation(generation_.value());
   response.set_version(version->number.value());
   response.set_pin(id);
   reply(std::move(response));
@@ -605,7 +588,7 @@ void Shard::Unpin(const proto::UnpinRequest& request,
   }
   pins_.erase(request.pin());
   proto::UnpinResponse response;
-  response.set_generation(options_.generation.value());
+  response.set_generation(generation_.value());
   reply(std::move(response));
 }
 
@@ -615,16 +598,14 @@ void Shard::Commit(const proto::CommitRequest& request,
       !status.ok()) {
     return reply(status);
   }
-  if (absl::Status status = CheckReady(); !status.ok()) return reply(status);
   const auto answer = [&] {
     proto::CommitResponse response;
-    response.set_generation(options_.generation.value());
+    response.set_generation(generation_.value());
     response.set_version(version().value());
     reply(std::move(response));
   };
   const GlobalStep step(request.step());
   if (step < version()) return answer();  // held already
-  if (ended()) return reply(absl::AbortedError(EndedText()));
   const auto refuse = [&](const std::string& what) {
     reply(absl::InternalError(absl::StrCat("commit of step ", step.value(),
                                            " at /job:ps/task:", options_.index,
@@ -662,29 +643,39 @@ void Shard::Commit(const proto::CommitRequest& request,
     ledger_.Record(id, proto::STALE);  // keeps ACCEPTED where it stands
   }
   answer();
-  AnswerParked([&](const ParkedPull& pull) {
-    return version().value() >= pull.request.min_version();
-  });
+  AnswerReached();
 }
 
 void Shard::End(const proto::EndRequest& request,
                 Reply<proto::EndResponse> reply) {
-  if (absl::Status status = CheckFromCoordinator(request.sender());
+  if (absl::Status status = CheckIsCoordinator(request.sender());
       !status.ok()) {
     return reply(status);
   }
+  if (IsOver(request.sender())) {
+    return reply(CheckGeneration(request.sender()));
+  }
+  std::vector<Reply<proto::RestoreResponse>> restores;
   if (!ended()) {
+    if (request.sender().generation() > generation_.value()) {
+      // What is here is not what the job ended with.
+      Begin(Generation(request.sender().generation()));
+    }
     state_ = request.state();
+    ++load_;
+    restores = std::exchange(restores_, {});
     staged_.Clear();
     pins_.clear();
+    holding_ = false;
   }
   auto applies = std::exchange(parked_applies_, {});
   proto::EndResponse response;
-  response.set_generation(options_.generation.value());
+  response.set_generation(generation_.value());
   reply(std::move(response));
-  for (auto& [push, apply] : applies) {
-    apply.reply(absl::AbortedError(EndedText()));
-  }
+  const absl::Status ended = absl::AbortedError(EndedText());
+  for (auto& restore : restores) restore(ended);
+  for (auto& [push, apply] : applies) apply.reply(ended);
+  AnswerAwaits(ended);
   AnswerParked([](const ParkedPull&) { return true; });
 }
 
@@ -692,6 +683,7 @@ void Shard::Tick() {
   const absl::Time now = clock_->Now();
   AnswerParked([&](const ParkedPull& pull) { return pull.deadline <= now; });
   AnswerLateApplies(now);
+  AnswerLateAwaits(now);
   for (auto it = pins_.begin(); it != pins_.end();) {
     it = it->second.deadline <= now ? pins_.erase(it) : std::next(it);
   }

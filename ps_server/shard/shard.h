@@ -5,6 +5,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "ps_server/shard/apply_step.h"
 #include "ps_server/shard/ledger.h"
 #include "ps_server/shard/memory_plan.h"
+#include "ps_server/shard/shard_disk.h"
 #include "ps_server/shard/staged_pushes.h"
 #include "ps_server/store/dense_store.h"
 
@@ -50,8 +52,13 @@ struct PullReply {
 // version to the next.
 //
 // A deterministic event machine: messages and clock ticks in, replies out. What
-// it does at each is told in docs/life_of_a_step.md, steps 2 and 5, and in
-// docs/asynchronous.md, steps A2, A3 and A5.
+// it does at each is told in docs/life_of_a_step.md, steps 2 and 5, in
+// docs/asynchronous.md, steps A2, A3 and A5, and in docs/recovery.md, G4, G6 and
+// C2 to C4.
+//
+// It begins in generation 0, which is none. A call of an older generation than
+// its own gets the verdict ABORTED, or that status; one of a newer generation,
+// or that comes before the shard has its state, UNAVAILABLE [R1, R2].
 //
 // Thread-compatible: its owner calls it from one thread at a time. A reply may
 // be called from inside any method.
@@ -60,20 +67,25 @@ class Shard {
   struct Options {
     // Index of this ps task.
     uint32_t index = 0;
-    Generation generation = Generation(1);
+    // ps tasks of the cluster.
+    uint32_t num_ps = 1;
+    // With which this process registers.
+    uint64_t nonce = 0;
     // That the shard's share of the job may take (memory_plan.h). 0: no limit.
     int64_t memory_limit_bytes = 0;
   };
 
-  // `clock` must outlive the shard.
-  Shard(const Options& options, const Clock* clock);
+  // `clock` and `disk` must outlive the shard; what `disk` replies is to be
+  // handed to the shard as a call of its own, or from inside the call to `disk`.
+  // Null: this ps has no checkpoint directory.
+  Shard(const Options& options, const Clock* clock, ShardDisk* disk);
 
-  // Makes the slices of `request` that are placed here, as version 0.
-  // Errors: INVALID_ARGUMENT for a declaration that cannot be; ALREADY_EXISTS
-  // when another one stands; RESOURCE_EXHAUSTED when it needs more than the
-  // memory limit.
-  void Create(const proto::CreateRequest& request,
-              Reply<proto::CreateResponse> reply);
+  // [G4] Answered when the shard has its state; a failed one may be repeated.
+  // Errors: also INVALID_ARGUMENT for a declaration that cannot be;
+  // RESOURCE_EXHAUSTED when it needs more than the memory limit; ABORTED when
+  // a newer generation has begun meanwhile.
+  void Restore(const proto::RestoreRequest& request,
+               Reply<proto::RestoreResponse> reply);
 
   // Errors are those of the Push method in proto/shard.proto.
   void Push(PushPart part, Reply<proto::PushResponse> reply);
@@ -102,17 +114,32 @@ class Shard {
   void Resolve(const proto::ResolveRequest& request,
                Reply<proto::ResolveResponse> reply);
 
-  // From here on nothing is staged, committed, applied, pinned or parked. A
-  // pull is answered with the job's state, when it is DONE with the values too;
-  // what else comes is ABORTED, with the reason.
+  // Errors: INTERNAL when the job is synchronous: nothing is applied there.
+  void Hold(const proto::HoldRequest& request,
+            Reply<proto::HoldResponse> reply);
+  // Errors: INTERNAL when what `request` says to be applied does not make the
+  // version that it names: the coordinator never sends this.
+  // FAILED_PRECONDITION without a disk; UNAVAILABLE while an earlier share is
+  // being written, for memory is kept for one.
+  void Save(const proto::SaveRequest& request,
+            Reply<proto::SaveResponse> reply);
+  // Parks until the share is on disk, or `wait_ms` has passed.
+  void AwaitSaved(const proto::AwaitSavedRequest& request,
+                  Reply<proto::AwaitSavedResponse> reply);
+
+  // From here on nothing is staged, committed, applied, saved, pinned or
+  // parked. A pull is answered with the job's state, when it is DONE with the
+  // values too, where they are here; what else comes is ABORTED, with the
+  // reason.
   void End(const proto::EndRequest& request, Reply<proto::EndResponse> reply);
 
   // Answers parked calls whose time is up, and drops pins. Call it some ten
   // times a second.
   void Tick();
 
-  // Phase STARTING until Create, then TRAINING until End.
+  // Phase STARTING until there is state, then TRAINING; after End as it says.
   const proto::JobState& state() const { return state_; }
+  Generation generation() const { return generation_; }
   GlobalStep version() const;
   // Bytes of pushes that are staged.
   int64_t staged_bytes() const { return staged_.bytes(); }
@@ -130,6 +157,16 @@ class Shard {
     Reply<proto::ApplyResponse> reply;
     absl::Time deadline;
   };
+  struct ParkedAwait {
+    Reply<proto::AwaitSavedResponse> reply;
+    absl::Time deadline;
+  };
+  // The share of a checkpoint that was taken last; none in a new generation.
+  struct Share {
+    uint64_t number = 0;
+    // Absent while it is being written.
+    std::optional<absl::StatusOr<proto::DataFile>> outcome;
+  };
   // What has been decided on fenced lives of a task: on incarnations up to
   // these.
   struct Fenced {
@@ -141,13 +178,37 @@ class Shard {
     absl::Time deadline;
   };
 
+  // Whether the sender's generation is over.
+  bool IsOver(const proto::Sender& sender) const {
+    return sender.generation() < generation_.value();
+  }
+  // Of a call that must be of the shard's generation, which has state or has
+  // ended. Errors: ABORTED, UNAVAILABLE.
   absl::Status CheckGeneration(const proto::Sender& sender) const;
+  // The same for one that is ABORTED when the job has ended.
+  absl::Status CheckRunning(const proto::Sender& sender) const;
+  absl::Status CheckIsCoordinator(const proto::Sender& sender) const;
+  // The last two.
   absl::Status CheckFromCoordinator(const proto::Sender& sender) const;
-  absl::Status CheckReady() const;
   bool ended() const {
     return state_.phase() == proto::DONE || state_.phase() == proto::FAILED;
   }
   std::string EndedText() const;
+
+  // Generations and checkpoints (shard_checkpoint.cc).
+  absl::Status CheckRestore(const proto::RestoreRequest& request) const;
+  // Lets go of all that belongs to the generation before, whose parked calls
+  // are ABORTED.
+  void Begin(Generation generation);
+  void OnLoaded(absl::StatusOr<std::unique_ptr<DenseStore>> store);
+  void OnSaved(Generation generation, uint64_t number,
+               absl::StatusOr<proto::DataFile> outcome);
+  proto::RestoreResponse RestoreAnswer() const;
+  // What AwaitSaved is answered with, as things are.
+  absl::StatusOr<proto::AwaitSavedResponse> SavedAnswer() const;
+  void AnswerAwaits(const absl::StatusOr<proto::AwaitSavedResponse>& answer);
+  void AnswerLateAwaits(absl::Time now);
+
   // `part` as it is staged, when its tensors fit the declaration.
   absl::StatusOr<StagedPart> Fit(PushPart part) const;
   absl::StatusOr<GradientPiece> Fit(TensorPiece piece) const;
@@ -174,6 +235,15 @@ class Shard {
   absl::Status ApplyNext(
       const PushId& push, float clip_factor, uint64_t examples,
       const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars);
+  // Applies what is not applied here of `applied`, in its order.
+  // Errors: INTERNAL when one is not here whole, or not next in its order.
+  absl::Status ApplyMissing(
+      const google::protobuf::RepeatedPtrField<proto::AppliedPush>& applied);
+  // Adds what is kept of a life's applied pushes.
+  void AddKept(
+      const WorkerLife& life,
+      google::protobuf::RepeatedPtrField<proto::AppliedPush>* applied) const;
+  bool IsResolved(const WorkerLife& life) const;
   // Applies the push, tells what became of it, or parks the call.
   void ApplyOrPark(const proto::ApplyRequest& request,
                    Reply<proto::ApplyResponse> reply);
@@ -188,23 +258,40 @@ class Shard {
   // Answers the parked pulls that `done` tells to.
   template <typename Done>
   void AnswerParked(Done done);
+  // Those that wait for no more than the shard's version.
+  void AnswerReached();
 
   const Options options_;
   const Clock* const clock_;
+  ShardDisk* const disk_;
+
   proto::JobState state_;
-  // What the variables were created by.
+  // The newest that the shard has been told of.
+  Generation generation_;
+  // Waiting for the state of `generation_`: none when no loading is under way.
+  std::vector<Reply<proto::RestoreResponse>> restores_;
+  // Tells the reply to the loading that is meant from those to earlier ones.
+  uint64_t load_ = 0;
+  // The disk has not answered the last Save yet, of whichever generation.
+  bool writing_ = false;
+  uint64_t next_pin_ = 1;
+
+  // What follows belongs to `generation_`: Begin lets go of it.
   proto::Declaration declaration_;
-  std::vector<proto::Slice> placement_;
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
+  MemoryPlan memory_;
+  // Null before the generation has its state.
   std::unique_ptr<DenseStore> store_;
   StagedPushes staged_;
   Ledger ledger_;
+  std::map<TaskId, Fenced> fenced_;
+  std::map<uint64_t, Pinned> pins_;
+  // Between Hold and Save.
+  bool holding_ = false;
+  Share share_;
   std::list<ParkedPull> parked_;
   std::map<PushId, ParkedApply> parked_applies_;
-  std::map<TaskId, Fenced> fenced_;
-  MemoryPlan memory_;
-  std::map<uint64_t, Pinned> pins_;
-  uint64_t next_pin_ = 1;
+  std::list<ParkedAwait> parked_awaits_;
 };
 
 }  // namespace holdfast

@@ -19,9 +19,6 @@ class ShardDisk {
  public:
   virtual ~ShardDisk() = default;
 
-  // Of the checkpoint directory; 0 where there is none.
-  virtual uint64_t directory_nonce() = 0;
-
   // Writes the shard's share of checkpoint `name`; answered when it would
   // outlive a crash of the machine. `snapshot` is let go before that. The file
   // of an earlier attempt is replaced.
@@ -29,7 +26,10 @@ class ShardDisk {
                     StoreSnapshot snapshot, Reply<proto::DataFile> reply) = 0;
 
   struct LoadOptions {
-    // As of DenseStore::Create.
+    // That the checkpoint directory has to have (proto::Journal). 0: the
+    // directory is not asked for.
+    uint64_t directory_nonce = 0;
+    // As of DenseStore::Create: the shard's own slices are made.
     proto::Declaration declaration;
     std::vector<proto::Slice> slices;
     std::vector<std::vector<float>> slots_by_optimizer;
@@ -41,10 +41,12 @@ class ShardDisk {
   };
   // Makes a store of the slices as the checkpoint holds them, whatever number
   // of ps it was saved by, at its version. What is loaded is tested against
-  // its checksums.
-  // Errors: DATA_LOSS when it is damaged; NOT_FOUND when it is not there;
-  // FAILED_PRECONDITION when it lacks a variable or slot, or has it in another
-  // shape.
+  // its checksums. The next Load takes the place of one that is under way.
+  // Errors: those of DenseStore::Create; DATA_LOSS when the checkpoint is
+  // damaged; NOT_FOUND when it is not there; FAILED_PRECONDITION when it lacks
+  // a variable or slot, or has it in another shape, when nothing of `warm_start`
+  // fits, or when the directory is another one; ABORTED when another Load has
+  // taken its place.
   virtual void Load(const LoadOptions& options,
                     Reply<std::unique_ptr<DenseStore>> reply) = 0;
 };

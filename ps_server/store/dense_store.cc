@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
     const std::vector<float> first =
         slice.trainable() ? slots_by_optimizer[variable->optimizer()]
                           : std::vector<float>();
-    std::vector<std::vector<std::shared_ptr<float>>> slots(first.size());
+    std::vector<std::vector<SlotChunk>> slots(first.size());
     for (size_t c = 0; c < slice.num_chunks(); ++c) {
       const size_t size = slice.chunk_size(c);
       std::shared_ptr<float> chunk = store->pool_.Take(size);
@@ -64,8 +64,8 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
       if (!filled.ok()) return filled;
       chunks.push_back(std::move(chunk));
       for (size_t s = 0; s < slots.size(); ++s) {
-        slots[s].push_back(store->pool_.Take(size));
-        std::fill_n(slots[s].back().get(), size, first[s]);
+        slots[s].push_back({store->pool_.Take(size)});
+        std::fill_n(slots[s].back().memory.get(), size, first[s]);
       }
     }
     store->by_variable_[variable->name()].emplace(slice.begin,
@@ -107,6 +107,38 @@ absl::StatusOr<size_t> DenseStore::Find(absl::string_view variable,
                                           ") are not in a slice on this ps"));
 }
 
+StoreSnapshot DenseStore::Snapshot() {
+  StoreSnapshot snapshot;
+  snapshot.slices = slices_;
+  snapshot.version = newest_;
+  snapshot.slots.resize(slots_.size());
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    for (std::vector<SlotChunk>& slot : slots_[i]) {
+      auto& held = snapshot.slots[i].emplace_back();
+      for (SlotChunk& chunk : slot) {
+        chunk.in_snapshot = true;
+        held.push_back(chunk.memory);
+      }
+    }
+  }
+  return snapshot;
+}
+
+float* DenseStore::ValuesToLoad(size_t slice, size_t chunk) {
+  // Ours, and nobody reads it yet.
+  return const_cast<float*>(newest_->slices[slice][chunk].get());
+}
+
+float* DenseStore::SlotToLoad(size_t slice, size_t slot, size_t chunk) {
+  return slots_[slice][slot][chunk].memory.get();
+}
+
+void DenseStore::SetVersion(GlobalStep number) {
+  auto version = std::make_shared<StoreVersion>(*newest_);
+  version->number = number;
+  newest_ = std::move(version);
+}
+
 Buffer DenseStore::Read(const StoreVersion& version, size_t slice,
                         uint64_t begin, uint64_t size) const {
   const StoredSlice& info = slices_[slice];
@@ -142,8 +174,17 @@ DenseStore::Draft DenseStore::Reserve() {
 }
 
 std::vector<float*> DenseStore::slots(size_t slice, size_t chunk) {
+  const size_t size = slices_[slice].chunk_size(chunk);
   std::vector<float*> result;
-  for (const auto& slot : slots_[slice]) result.push_back(slot[chunk].get());
+  for (std::vector<SlotChunk>& slot : slots_[slice]) {
+    SlotChunk& it = slot[chunk];
+    if (it.in_snapshot) {
+      std::shared_ptr<float> copy = pool_.Take(size);
+      std::copy_n(it.memory.get(), size, copy.get());
+      it = {std::move(copy)};
+    }
+    result.push_back(it.memory.get());
+  }
   return result;
 }
 

@@ -48,8 +48,8 @@ struct StoreVersion {
   std::vector<std::vector<std::shared_ptr<const float>>> slices;
 };
 
-// Values and slots at one version, held for a checkpoint. While it lives, what
-// changes a slot copies it first.
+// Values and slots at one version, held for a checkpoint. What changes a slot
+// afterwards copies it first, once.
 struct StoreSnapshot {
   std::vector<StoredSlice> slices;
   std::shared_ptr<const StoreVersion> version;
@@ -81,6 +81,7 @@ class DenseStore {
       const std::vector<std::vector<float>>& slots_by_optimizer);
 
   const std::vector<StoredSlice>& slices() const { return slices_; }
+  size_t num_slots(size_t slice) const { return slots_[slice].size(); }
   std::shared_ptr<const StoreVersion> newest() const { return newest_; }
 
   // What is declared of a variable that has a slice here, or null.
@@ -92,7 +93,7 @@ class DenseStore {
                               uint64_t size) const;
 
   // The newest version, with the slots as they are.
-  StoreSnapshot Snapshot() const;
+  StoreSnapshot Snapshot();
 
   // For loading, before the store is used: the memory of the newest version and
   // of the slots, to be overwritten; and that version's number.
@@ -107,7 +108,7 @@ class DenseStore {
 
   // Takes all memory that the next version needs: after it nothing can fail.
   Draft Reserve();
-  // The arrays beside one chunk of a slice, by slot.
+  // The arrays beside one chunk of a slice, by slot, to be changed.
   std::vector<float*> slots(size_t slice, size_t chunk);
   // Makes `draft` the newest version, whole.
   void Publish(Draft draft);
@@ -115,6 +116,15 @@ class DenseStore {
   void PublishUnchanged();
 
  private:
+  struct SlotChunk {
+    std::shared_ptr<float> memory;
+    // A snapshot has it, or had it: it is copied before it is changed. Not
+    // asked of the reference count, which says too little: that another thread
+    // has let go does not order its reads before our writes. The price is a
+    // copy in vain where a checkpoint is written faster than a step is made.
+    bool in_snapshot = false;
+  };
+
   DenseStore() = default;
 
   std::vector<StoredSlice> slices_;
@@ -123,7 +133,7 @@ class DenseStore {
   ChunkPool pool_;
   std::shared_ptr<const StoreVersion> newest_;
   // By slice, by slot, by chunk.
-  std::vector<std::vector<std::vector<std::shared_ptr<float>>>> slots_;
+  std::vector<std::vector<std::vector<SlotChunk>>> slots_;
 };
 
 }  // namespace holdfast

@@ -312,6 +312,85 @@ TEST(DenseStoreTest, SlotsBeginAsToldAndLieBesideTrainableChunks) {
   EXPECT_EQ(store->slots(0, 1)[1][2], 7);
 }
 
+// Two slots, the first of a chunk and 3 elements more, and a small variable.
+std::unique_ptr<DenseStore> MakeWithSlots() {
+  proto::Declaration declaration;
+  AddVariable(declaration, "two", {kChunkElements + 3}, 1);
+  AddVariable(declaration, "small", {2}, 2);
+  return Make(declaration,
+              {Place("two", 0, kChunk + 3), Place("small", 0, 2)}, {{3, 4}});
+}
+
+TEST(DenseStoreTest, ASnapshotIsOfOneVersionWithItsSlots) {
+  const auto store = MakeWithSlots();
+  ASSERT_NE(store, nullptr);
+  store->Publish(Fill(*store, 5));
+  store->slots(0, 1)[1][2] = 7;
+  const StoreSnapshot held = store->Snapshot();
+  store->slots(0, 1)[1][2] = 8;
+  store->slots(0, 1)[1][1] += 10;
+  store->slots(1, 0)[0][0] = 9;
+  store->Publish(Fill(*store, 6));
+
+  EXPECT_EQ(held.version->number, GlobalStep(1));
+  ASSERT_THAT(held.slices, SizeIs(2));
+  EXPECT_EQ(held.slices[1].variable.name(), "small");
+  EXPECT_EQ(held.version->slices[0][1].get()[2], 5);
+  ASSERT_THAT(held.slots, SizeIs(2));
+  ASSERT_THAT(held.slots[0], SizeIs(2));
+  ASSERT_THAT(held.slots[0][1], SizeIs(2));
+  EXPECT_EQ(held.slots[0][1][1].get()[2], 7);
+  EXPECT_EQ(held.slots[0][1][1].get()[1], 4);
+  EXPECT_EQ(held.slots[1][0][0].get()[0], 3);
+  // What is changed goes on from what was held.
+  EXPECT_EQ(store->slots(0, 1)[1][2], 8);
+  EXPECT_EQ(store->slots(0, 1)[1][1], 14);
+  EXPECT_EQ(store->slots(0, 1)[1][0], 4);
+  EXPECT_EQ(store->slots(0, 1)[0][0], 3);
+}
+
+TEST(DenseStoreTest, AHeldSlotIsCopiedOnce) {
+  const auto store = MakeWithSlots();
+  ASSERT_NE(store, nullptr);
+  const float* const before = store->slots(0, 0)[0];
+  const StoreSnapshot held = store->Snapshot();
+  const float* const copy = store->slots(0, 0)[0];
+  EXPECT_NE(copy, before);
+  EXPECT_EQ(store->slots(0, 0)[0], copy);
+  EXPECT_EQ(held.slots[0][0][0].get(), before);
+  const StoreSnapshot again = store->Snapshot();
+  EXPECT_NE(store->slots(0, 0)[0], copy);
+}
+
+TEST(DenseStoreTest, MemoryOfASnapshotIsUsedAgain) {
+  const auto store = MakeWithSlots();
+  ASSERT_NE(store, nullptr);
+  std::vector<const float*> seen;
+  for (int step = 1; step <= 10; ++step) {
+    const StoreSnapshot held = store->Snapshot();
+    seen.push_back(store->slots(1, 0)[0]);
+  }
+  std::sort(seen.begin(), seen.end());
+  seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+  // Of chunks with two elements there are the value, two slots and, of one
+  // snapshot, as many more.
+  EXPECT_LE(seen.size(), 4u);
+}
+
+TEST(DenseStoreTest, IsLoadedInPlace) {
+  const auto store = MakeWithSlots();
+  ASSERT_NE(store, nullptr);
+  store->ValuesToLoad(0, 1)[2] = 50;
+  store->SlotToLoad(0, 1, 1)[2] = 60;
+  store->SetVersion(GlobalStep(9));
+  EXPECT_EQ(store->newest()->number, GlobalStep(9));
+  EXPECT_EQ(Newest(*store, 0)[kChunk + 2], 50);
+  EXPECT_EQ(Newest(*store, 0)[kChunk + 1], 1);
+  EXPECT_EQ(store->slots(0, 1)[1][2], 60);
+  EXPECT_EQ(store->slots(0, 1)[0][2], 3);
+  EXPECT_EQ(store->Reserve().number, GlobalStep(10));
+}
+
 TEST(DenseStoreTest, PublishMakesADraftTheNewestWhole) {
   const auto store = MakeThree();
   ASSERT_NE(store, nullptr);

@@ -165,6 +165,13 @@ void BatchPipeline::Drop(uint64_t ticket) {
   DropIf([ticket](uint64_t index) { return index == ticket; });
 }
 
+void BatchPipeline::Restart() {
+  absl::MutexLock lock(&mutex_);
+  DropIf([](uint64_t) { return true; });
+  next_ = 0;
+  foretold_ = 0;
+}
+
 void BatchPipeline::Stop() {
   absl::MutexLock lock(&mutex_);
   stopped_ = true;
@@ -302,15 +309,9 @@ absl::StatusOr<uint64_t> BatchPipeline::IndexOf(GlobalStep step,
         "a batch of seat ", seat, " was asked for; seats of this worker are ",
         absl::StrJoin(options_.seats, ", ")));
   }
-  if (step < options_.first_step) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("a batch of step ", step.value(),
-                     " was asked for; the first step here is ",
-                     options_.first_step.value()));
-  }
   uint64_t index = 0;
-  if (__builtin_mul_overflow(step.value() - options_.first_step.value(),
-                             uint64_t{options_.seats.size()}, &index) ||
+  if (__builtin_mul_overflow(step.value(), uint64_t{options_.seats.size()},
+                             &index) ||
       __builtin_add_overflow(index, found - options_.seats.begin(), &index)) {
     return absl::OutOfRangeError(absl::StrCat(
         "a batch of step ", step.value(), " was asked for, which is too far"));
@@ -319,8 +320,7 @@ absl::StatusOr<uint64_t> BatchPipeline::IndexOf(GlobalStep step,
 }
 
 GlobalStep BatchPipeline::StepOf(uint64_t index) const {
-  return GlobalStep(options_.first_step.value() +
-                    index / options_.seats.size());
+  return GlobalStep(index / options_.seats.size());
 }
 
 int64_t BatchPipeline::SeatOf(uint64_t index) const {

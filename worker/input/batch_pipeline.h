@@ -25,15 +25,16 @@ namespace holdfast {
 // batch is made of is fixed (batch_ranges.h); which batches will be asked for
 // depends on how the job's examples are assigned:
 //
-//   by step:    it is foretold by a rule: from the first step on, every step,
-//               the worker's own seats in rising order. A worker that is late
-//               may leave out steps: it asks for what it wants, and whatever
-//               lies before that is dropped or never made.
+//   by step:    it is foretold by a rule: from step 0 on, every step, the
+//               worker's own seats in rising order. A worker that is late may
+//               leave out steps: it asks for what it wants, and whatever lies
+//               before that is dropped or never made. Restart() leads back.
 //   by ticket:  Prepare() tells it, ticket by ticket; they are asked for in any
 //               order.
 //
-// Next(), NextTicket() and Drop() are for one thread at a time, which may be
-// any; Prepare() and Stop() may be called from any thread at any time.
+// Next(), NextTicket(), Drop() and Restart() are for one thread at a time,
+// which may be any; Prepare() and Stop() may be called from any thread at any
+// time.
 // Invariants: at most `prefetch` + 1 batches are in memory, the one handed out
 // among them. Memory is taken once, at the start.
 class BatchPipeline {
@@ -56,8 +57,6 @@ class BatchPipeline {
     // How the examples are assigned. True: by ticket, and what follows is not
     // looked at.
     bool by_ticket = false;
-    // The first step that may be asked for.
-    GlobalStep first_step;
     // Seats of a step, of all workers; at least 1.
     int64_t seats_per_step = 1;
     // Those asked for here, rising; at least one.
@@ -80,8 +79,8 @@ class BatchPipeline {
   // have run out. Its memory stays until the next call of this.
   // Errors:
   //   INVALID_ARGUMENT: `seat` is not among Options::seats.
-  //   FAILED_PRECONDITION: the batch, or a later one, was handed out before, or
-  //     `step` is before the first; the batches are by ticket.
+  //   FAILED_PRECONDITION: the batch, or a later one, was handed out before;
+  //     the batches are by ticket.
   //   OUT_OF_RANGE: its examples lie beyond the end of the numbers.
   //   DEADLINE_EXCEEDED: it was not made until `deadline`; it may be asked for
   //     again.
@@ -111,6 +110,10 @@ class BatchPipeline {
   // By ticket: what was prepared for this ticket will not be asked for. Does
   // nothing where nothing was.
   void Drop(uint64_t ticket);
+
+  // Begins again, at any batch: what was handed out may be asked for again, and
+  // what was prepared is dropped. Nothing is made until it is asked for.
+  void Restart();
 
   // Ends making batches; Next() and NextTicket() return CANCELLED from now on,
   // also where they are waiting.
@@ -163,7 +166,7 @@ class BatchPipeline {
   bool CanMakeOrStopped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool CanTakeOrStopped() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // By step, the index of a batch is its place in the foretold sequence; by
+  // By step, the index of a batch is its place among those of all steps; by
   // ticket, that of the ticket.
   absl::StatusOr<uint64_t> IndexOf(GlobalStep step, int64_t seat) const;
   GlobalStep StepOf(uint64_t index) const;

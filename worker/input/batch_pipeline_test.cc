@@ -122,13 +122,12 @@ TEST(BatchPipelineTest, GivesTheBatchesOfItsSeats) {
       BatchPipeline::Options options;
       options.batch_size = 7;
       options.seed = 9;
-      options.first_step = GlobalStep(2);
       options.seats_per_step = 4;
       options.seats = {1, 3};
       options.prefetch = prefetch;
       options.threads = threads;
       auto pipeline = Start(source, options);
-      for (uint64_t step = 2; step < 20; ++step) {
+      for (uint64_t step = 0; step < 20; ++step) {
         for (int64_t seat : {1, 3}) {
           EXPECT_EQ(Take(pipeline.get(), step, seat),
                     Expected(order, (step * 4 + seat) * 7, 7));
@@ -292,7 +291,6 @@ TEST(BatchPipelineTest, LeavesOutWhatIsInTheMaking) {
 TEST(BatchPipelineTest, HandsOutInOrderAndOnce) {
   const Puppet source(10);
   BatchPipeline::Options options;
-  options.first_step = GlobalStep(5);
   options.seats_per_step = 3;
   options.seats = {0, 2};
   auto pipeline = Start(source, options);
@@ -301,7 +299,6 @@ TEST(BatchPipelineTest, HandsOutInOrderAndOnce) {
         .status()
         .code();
   };
-  EXPECT_EQ(code(4, 0), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(code(5, 1), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code(6, 2), absl::StatusCode::kOk);
   EXPECT_EQ(code(6, 0), absl::StatusCode::kFailedPrecondition);
@@ -313,6 +310,61 @@ TEST(BatchPipelineTest, HandsOutInOrderAndOnce) {
                 "handed out in order and once, the next is that of seat 0 in "
                 "step 7"));
   EXPECT_EQ(code(7, 0), absl::StatusCode::kOk);
+}
+
+TEST(BatchPipelineTest, RestartGoesToAnyStep) {
+  const Puppet source(1000);
+  const ExampleOrder order(0, 1000);
+  for (const int threads : {1, 2}) {
+    BatchPipeline::Options options;
+    options.batch_size = 2;
+    options.seats_per_step = 4;
+    options.seats = {1, 3};
+    options.prefetch = 3;
+    options.threads = threads;
+    auto pipeline = Start(source, options);
+    // Forth, back to what was handed out, and to where it is.
+    for (const uint64_t first : {1000000, 3, 0, 4, 4}) {
+      pipeline->Restart();
+      for (const uint64_t step : {first, first + 1, first + 5}) {
+        for (const int64_t seat : {1, 3}) {
+          EXPECT_EQ(Take(pipeline.get(), step, seat),
+                    Expected(order, (step * 4 + seat) * 2, 2));
+        }
+      }
+    }
+  }
+}
+
+// Two batches of one example have room: 0 and 1, then 1000000 and 1000001.
+TEST(BatchPipelineTest, RestartMakesNothingBefore) {
+  const Puppet source(2000000);
+  const ExampleOrder order(0, 2000000);
+  BatchPipeline::Options options;
+  options.prefetch = 1;
+  auto pipeline = Start(source, options);
+  source.AwaitReads(2);
+  EXPECT_EQ(source.last_read(), order.At(1));
+  pipeline->Restart();
+  EXPECT_EQ(Take(pipeline.get(), 1000000, 0), Expected(order, 1000000, 1));
+  source.AwaitReads(4);
+  EXPECT_EQ(source.last_read(), order.At(1000001));
+}
+
+TEST(BatchPipelineTest, RestartLeavesWhatIsInTheMaking) {
+  Puppet source(1000);
+  source.Close();
+  BatchPipeline::Options options;
+  options.prefetch = 2;
+  options.threads = 2;
+  auto pipeline = Start(source, options);
+  source.AwaitHeld(2);
+  pipeline->Restart();
+  source.Open();
+  for (const int64_t step : {0, 1, 2}) {
+    EXPECT_EQ(Take(pipeline.get(), step, 0),
+              Expected(ExampleOrder(0, 1000), step, 1));
+  }
 }
 
 TEST(BatchPipelineTest, DeadlineNamesTheBatch) {
@@ -549,6 +601,16 @@ TEST_F(TicketPipelineTest, DropsWhatIsInTheMaking) {
   EXPECT_EQ(Take(1), Expected(1));
   pipeline_.reset();
   EXPECT_EQ(source_.reads(), 4 * 5);
+}
+
+TEST_F(TicketPipelineTest, RestartDropsAll) {
+  Start(/*prefetch=*/2, /*threads=*/1);
+  for (const uint64_t ticket : {7, 8}) EXPECT_TRUE(Prepare(ticket).ok());
+  pipeline_->Restart();
+  for (const uint64_t ticket : {8, 9}) EXPECT_TRUE(Prepare(ticket).ok());
+  for (const uint64_t ticket : {9, 8, 7}) {
+    EXPECT_EQ(Take(ticket), Expected(ticket));
+  }
 }
 
 TEST_F(TicketPipelineTest, WhatIsWaitedForIsMadeFirst) {

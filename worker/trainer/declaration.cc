@@ -42,6 +42,10 @@ proto::Declaration MakeDeclaration(const proto::Job& job,
   if (job.has_partitioner()) {
     *declaration.mutable_partitioner() = job.partitioner();
   }
+  *declaration.mutable_checkpoints() = job.checkpoints();
+  if (job.has_lost_workers()) {
+    *declaration.mutable_lost_workers() = job.lost_workers();
+  }
   return declaration;
 }
 

@@ -39,9 +39,11 @@ TEST(MakeDeclarationTest, HoldsWhatTheJobSays) {
            }
            placement: GREEDY_BY_BYTES
            seed: 9
-           timeouts { step_seconds: 60 }
+           timeouts { step_seconds: 60 recovery_seconds: 5 }
            clipping { global_norm: 5 }
-           partitioner { fixed_shards { shards: 3 } })pb");
+           partitioner { fixed_shards { shards: 3 } }
+           checkpoints { every_steps: 7 keep: 2 }
+           lost_workers { policy: CONTINUE min_replicas: 2 })pb");
   const auto expected = Parse<proto::Declaration>(
       R"pb(variables {
              name: "w"
@@ -65,10 +67,12 @@ TEST(MakeDeclarationTest, HoldsWhatTheJobSays) {
            placement: GREEDY_BY_BYTES
            seed: 9
            total_steps: 7
-           timeouts { step_seconds: 60 }
+           timeouts { step_seconds: 60 recovery_seconds: 5 }
            clipping { global_norm: 5 }
            partitioner { fixed_shards { shards: 3 } }
-           examples: BY_STEP)pb");
+           examples: BY_STEP
+           checkpoints { every_steps: 7 keep: 2 }
+           lost_workers { policy: CONTINUE min_replicas: 2 })pb");
   const proto::Declaration declaration = MakeDeclaration(
       job, Variables(), Replicas{.to_aggregate = 2, .total = 3}, 1000);
   EXPECT_TRUE(Equal(declaration, expected)) << declaration.DebugString();
@@ -86,6 +90,8 @@ TEST(MakeDeclarationTest, CountsTicketsOfASynchronousJob) {
   EXPECT_EQ(declaration.total_steps(), 11);
   EXPECT_FALSE(declaration.has_clipping());
   EXPECT_FALSE(declaration.has_partitioner());
+  EXPECT_TRUE(declaration.has_checkpoints());
+  EXPECT_FALSE(declaration.has_lost_workers());
 }
 
 TEST(MakeDeclarationTest, HoldsAnAsynchronousMode) {

@@ -110,6 +110,14 @@ absl::Status Evaluator::Finish(absl::Time deadline) {
   return std::exchange(status_, absl::OkStatus());
 }
 
+void Evaluator::Drop() {
+  cancelled_ = true;
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&idle_));
+  status_ = absl::OkStatus();
+  cancelled_ = false;
+}
+
 absl::Status Evaluator::Evaluate(Cluster::Pin& pin) {
   const absl::Time begin = clock_->Now();
   absl::Status status = pin.Read(&parameters_, begin + options_.call_timeout);

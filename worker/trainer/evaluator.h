@@ -35,7 +35,7 @@ std::string DescribeEvaluation(const proto::EvaluationResult& result);
 // its own, with a model of its own, one at a time. A version is pinned, read,
 // and evaluated on the test set; the result goes to the cluster and to the log.
 //
-// Start and Finish are for one thread.
+// Start, Finish and Drop are for one thread.
 class Evaluator {
  public:
   struct Options {
@@ -65,6 +65,11 @@ class Evaluator {
   // Errors: DEADLINE_EXCEEDED when it has not ended; those of the evaluation,
   // which are told once.
   absl::Status Finish(absl::Time deadline);
+
+  // Gives up the evaluation under way, of a version that was rolled back, with
+  // whatever it has come to. Waits for the forward pass that it is in; calls to
+  // the cluster fail by themselves then.
+  void Drop();
 
  private:
   absl::Status Evaluate(Cluster::Pin& pin);

@@ -12,13 +12,13 @@ absl::Status SynchronousLoop::Run() {
                             .StartPull(GlobalStep(0), &now_)
                             ->Await(context_.StepDeadline());
   if (!status.ok()) return status;
-  while (!done_ && now_.version < context_.total_steps()) {
-    status = TrainStep();
-    if (!status.ok()) return status;
+  for (;;) {
     status = context_.EvaluateWhenDue(now_.version);
     if (!status.ok()) return status;
+    if (done_ || now_.version >= context_.total_steps()) return absl::OkStatus();
+    status = TrainStep();
+    if (!status.ok()) return status;
   }
-  return absl::OkStatus();
 }
 
 absl::Status SynchronousLoop::TrainStep() {

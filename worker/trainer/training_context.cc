@@ -5,8 +5,12 @@
 
 namespace holdfast {
 
-TrainingContext::TrainingContext(const Parts& parts, const Options& options)
-    : parts_(parts), options_(options), last_log_(parts.clock->Now()) {}
+TrainingContext::TrainingContext(const Parts& parts, const Options& options,
+                                 Counts* counts)
+    : parts_(parts),
+      options_(options),
+      counts_(*counts),
+      last_log_(parts.clock->Now()) {}
 
 absl::Time TrainingContext::StepDeadline(uint64_t count) const {
   return parts_.clock->Now() + count * options_.step_timeout + options_.margin;
@@ -23,9 +27,11 @@ absl::Status TrainingContext::EvaluateWhenDue(GlobalStep version) {
     return absl::OkStatus();
   }
   // A worker may see no more than some of the versions.
-  const uint64_t due = version.value() / every * every;
-  if (due <= last_evaluated_) return absl::OkStatus();
-  last_evaluated_ = due;
+  const auto latest = [every](uint64_t step) { return step / every * every; };
+  const uint64_t due = latest(version.value());
+  if (!last_due_.has_value()) last_due_ = due == 0 ? 0 : latest(version.value() - 1);
+  if (due <= *last_due_) return absl::OkStatus();
+  last_due_ = due;
   return parts_.evaluator->Start(StepDeadline());
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -34,7 +35,8 @@ class TrainingContext {
   };
 
   struct Options {
-    // A call waits for so long in all; see Trainer::Options.
+    // A call waits for so long in all: for a step, and, once, for a lost task
+    // and the coordinator's word; see Trainer::Options.
     absl::Duration step_timeout;
     absl::Duration margin;
     GlobalStep total_steps;
@@ -45,7 +47,8 @@ class TrainingContext {
     absl::Duration log_interval;
   };
 
-  // What the worker's own pushes came to.
+  // What the worker's own pushes came to, those of steps that were rolled back
+  // among them.
   struct Counts {
     uint64_t accepted = 0;
     uint64_t stale = 0;
@@ -54,13 +57,13 @@ class TrainingContext {
     uint64_t not_finite = 0;
   };
 
-  TrainingContext(const Parts& parts, const Options& options);
+  // Adds to `counts`, which must outlive the context too.
+  TrainingContext(const Parts& parts, const Options& options, Counts* counts);
 
   Cluster& cluster() { return *parts_.cluster; }
   BatchPipeline& batches() { return *parts_.batches; }
   GradientComputer& gradients() { return *parts_.gradients; }
   GlobalStep total_steps() const { return options_.total_steps; }
-  const Counts& counts() const { return counts_; }
 
   // For a call that waits until a step closes or, asynchronous, a push counts:
   // the next one, or the last of the next `count`. Later than the
@@ -70,6 +73,8 @@ class TrainingContext {
   // To be called when a step begins, or the work on a ticket.
   void BeforeStep(GlobalStep step_or_ticket);
   // Begins to evaluate when that is due at `version`, which has been reached.
+  // What lies behind the first version that it is told of has been evaluated
+  // before, by this chief or one in its place.
   // Errors: those of Evaluator::Start.
   absl::Status EvaluateWhenDue(GlobalStep version);
   // To be called for each gradient. `push` says in messages whose it was:
@@ -83,8 +88,9 @@ class TrainingContext {
  private:
   const Parts parts_;
   const Options options_;
-  Counts counts_;
-  uint64_t last_evaluated_ = 0;
+  Counts& counts_;
+  // The latest version at which it was due.
+  std::optional<uint64_t> last_due_;
   absl::Time last_log_;
 };
 

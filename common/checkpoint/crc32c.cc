@@ -1,0 +1,24 @@
+#include "common/checkpoint/crc32c.h"
+
+#include <isa-l/crc.h>
+
+#include <algorithm>
+
+namespace holdfast {
+
+uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t size) {
+  // ISA-L counts in int, takes what it only reads as not const, and leaves the
+  // inversion before and after to its caller.
+  constexpr size_t kMost = size_t{1} << 30;
+  auto* bytes = static_cast<unsigned char*>(const_cast<void*>(data));
+  crc = ~crc;
+  while (size > 0) {
+    const size_t count = std::min(size, kMost);
+    crc = crc32_iscsi(bytes, static_cast<int>(count), crc);
+    bytes += count;
+    size -= count;
+  }
+  return ~crc;
+}
+
+}  // namespace holdfast

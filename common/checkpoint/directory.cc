@@ -1,0 +1,252 @@
+#include "common/checkpoint/directory.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "common/checkpoint/crc32c.h"
+#include "common/checkpoint/encoding.h"
+
+namespace holdfast {
+namespace {
+
+constexpr char kJournal[] = "JOURNAL";
+constexpr char kManifest[] = "MANIFEST";
+constexpr char kLock[] = "LOCK";
+
+// The first bytes of a file: its kind, and the version of the format.
+constexpr absl::string_view kJournalMagic = "HFjour01";
+constexpr absl::string_view kManifestMagic = "HFmani01";
+
+// Magic, length of the message, CRC32C of the message.
+constexpr uint64_t kHeaderBytes = kMagicBytes + 4 + 4;
+
+bool SameName(const proto::CheckpointName& a, const proto::CheckpointName& b) {
+  return a.generation() == b.generation() && a.step() == b.step();
+}
+
+// A file of a folder, and nothing that leads out of it.
+bool IsFileName(absl::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         !absl::StrContains(name, '/') && !absl::StrContains(name, '\0');
+}
+
+absl::Status RemoveIfThere(FileSystem* file_system, const std::string& path) {
+  const absl::Status removed = file_system->Remove(path);
+  return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
+}
+
+// Writes `message` as the file `name` of `folder`: aside, then in its place.
+absl::Status WriteRecord(FileSystem* file_system, const std::string& folder,
+                         absl::string_view name, absl::string_view magic,
+                         const google::protobuf::MessageLite& message) {
+  const std::string path = absl::StrCat(folder, "/", name);
+  const absl::StatusOr<std::string> encoded = EncodeMessage(message);
+  if (!encoded.ok()) {
+    return absl::Status(encoded.status().code(),
+                        absl::StrCat(path, ": ", encoded.status().message()));
+  }
+  std::string bytes(magic);
+  AppendFixed32(encoded->size(), &bytes);
+  AppendFixed32(Crc32c(*encoded), &bytes);
+  bytes += *encoded;
+
+  const std::string aside = absl::StrCat(path, kAsideSuffix);
+  absl::StatusOr<std::unique_ptr<WritableFile>> file =
+      file_system->Create(aside);
+  if (!file.ok()) return file.status();
+  absl::Status status = (*file)->Append(bytes);
+  if (status.ok()) status = (*file)->Sync();
+  if (status.ok()) status = (*file)->Close();
+  file->reset();
+  if (status.ok()) status = file_system->Rename(aside, path);
+  if (status.ok()) return file_system->SyncFolder(folder);
+  // What cannot be removed is replaced by the next attempt.
+  RemoveIfThere(file_system, aside).IgnoreError();
+  return status;
+}
+
+absl::Status ReadRecord(FileSystem* file_system, const std::string& path,
+                        absl::string_view magic,
+                        google::protobuf::MessageLite* message) {
+  absl::StatusOr<std::unique_ptr<ReadableFile>> file = file_system->Open(path);
+  if (!file.ok()) return file.status();
+  const uint64_t size = (*file)->size();
+  if (size < kHeaderBytes) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": has ", size, " bytes, fewer than its header"));
+  }
+  char header[kHeaderBytes];
+  const absl::Status read =
+      ReadExactly(file->get(), path, 0, kHeaderBytes, header);
+  if (!read.ok()) return read;
+  const absl::Status kind =
+      CheckMagic(path, absl::string_view(header, kMagicBytes), magic);
+  if (!kind.ok()) return kind;
+  const uint64_t length = Fixed32At(header + kMagicBytes);
+  const uint32_t crc = Fixed32At(header + kMagicBytes + 4);
+  if (size - kHeaderBytes != length) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": has ", size - kHeaderBytes,
+                     " bytes after its header, which says ", length));
+  }
+  return ReadMessage(file->get(), path, kHeaderBytes, length, crc, message);
+}
+
+}  // namespace
+
+std::string FolderName(const proto::CheckpointName& name) {
+  return absl::StrFormat("g%04d-step%08d", name.generation(), name.step());
+}
+
+absl::StatusOr<proto::CheckpointName> ParseFolderName(
+    absl::string_view folder) {
+  uint64_t generation, step;
+  const std::pair<absl::string_view, absl::string_view> numbers =
+      absl::StrSplit(folder, absl::MaxSplits("-step", 1));
+  if (absl::StartsWith(folder, "g") &&
+      absl::SimpleAtoi(numbers.first.substr(1), &generation) &&
+      absl::SimpleAtoi(numbers.second, &step)) {
+    proto::CheckpointName name;
+    name.set_generation(generation);
+    name.set_step(step);
+    // Signs, spaces and too many zeros are out by this.
+    if (FolderName(name) == folder) return name;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", folder,
+                   "\" is not the name of a checkpoint, as "
+                   "\"g0001-step00001000\""));
+}
+
+absl::StatusOr<CheckpointDirectory> CheckpointDirectory::Open(
+    std::string path, FileSystem* file_system) {
+  const absl::Status made = file_system->MakeFolder(path);
+  if (!made.ok()) return made;
+  return CheckpointDirectory(std::move(path), file_system);
+}
+
+absl::StatusOr<CheckpointDirectory> CheckpointDirectory::OpenToRead(
+    std::string path, FileSystem* file_system) {
+  const auto entries = file_system->List(path);
+  if (!entries.ok()) return entries.status();
+  return CheckpointDirectory(std::move(path), file_system);
+}
+
+std::string CheckpointDirectory::Folder(
+    const proto::CheckpointName& name) const {
+  return absl::StrCat(path_, "/", FolderName(name));
+}
+
+absl::StatusOr<std::unique_ptr<FileLock>> CheckpointDirectory::Lock(
+    absl::string_view owner) const {
+  return file_system_->Lock(absl::StrCat(path_, "/", kLock), owner);
+}
+
+absl::StatusOr<proto::Journal> CheckpointDirectory::ReadJournal() const {
+  proto::Journal journal;
+  const absl::Status read =
+      ReadRecord(file_system_, absl::StrCat(path_, "/", kJournal),
+                 kJournalMagic, &journal);
+  if (!read.ok()) return read;
+  return journal;
+}
+
+absl::Status CheckpointDirectory::WriteJournal(
+    const proto::Journal& journal) const {
+  return WriteRecord(file_system_, path_, kJournal, kJournalMagic, journal);
+}
+
+absl::StatusOr<proto::Manifest> CheckpointDirectory::ReadManifest(
+    const proto::CheckpointName& name) const {
+  const std::string folder = Folder(name);
+  const std::string path = absl::StrCat(folder, "/", kManifest);
+  proto::Manifest manifest;
+  const absl::Status read =
+      ReadRecord(file_system_, path, kManifestMagic, &manifest);
+  if (!read.ok()) return read;
+  if (!SameName(manifest.name(), name)) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": is the manifest of another checkpoint, ",
+                     FolderName(manifest.name())));
+  }
+  std::set<absl::string_view> names;
+  for (const proto::DataFile& file : manifest.files()) {
+    if (!IsFileName(file.name()) || !names.insert(file.name()).second) {
+      return absl::DataLossError(absl::StrCat(path, ": names a data file \"",
+                                              file.name(),
+                                              "\", or names it twice"));
+    }
+    const std::string data = absl::StrCat(folder, "/", file.name());
+    const absl::StatusOr<std::unique_ptr<ReadableFile>> opened =
+        file_system_->Open(data);
+    if (absl::IsNotFound(opened.status())) {
+      return absl::DataLossError(
+          absl::StrCat(data, ": is not there, but in the manifest"));
+    }
+    if (!opened.ok()) return opened.status();
+    if ((*opened)->size() != file.size()) {
+      return absl::DataLossError(absl::StrCat(data, ": has ", (*opened)->size(),
+                                              " bytes, in the manifest ",
+                                              file.size()));
+    }
+  }
+  return manifest;
+}
+
+absl::Status CheckpointDirectory::WriteManifest(
+    const proto::Manifest& manifest) const {
+  const std::string folder = Folder(manifest.name());
+  absl::Status status = file_system_->MakeFolder(folder);
+  if (status.ok()) {
+    status =
+        WriteRecord(file_system_, folder, kManifest, kManifestMagic, manifest);
+  }
+  return status;
+}
+
+absl::StatusOr<std::vector<proto::CheckpointName>> CheckpointDirectory::List()
+    const {
+  const auto entries = file_system_->List(path_);
+  if (!entries.ok()) return entries.status();
+  std::vector<proto::CheckpointName> names;
+  for (const std::string& entry : *entries) {
+    auto name = ParseFolderName(entry);
+    if (name.ok()) names.push_back(*std::move(name));
+  }
+  // Names with more digits than others are out of order as texts.
+  std::sort(names.begin(), names.end(), [](const auto& a, const auto& b) {
+    return std::make_pair(a.generation(), a.step()) <
+           std::make_pair(b.generation(), b.step());
+  });
+  return names;
+}
+
+absl::Status CheckpointDirectory::Remove(
+    const proto::CheckpointName& name) const {
+  const std::string folder = Folder(name);
+  const auto entries = file_system_->List(folder);
+  if (absl::IsNotFound(entries.status())) return absl::OkStatus();
+  if (!entries.ok()) return entries.status();
+  // Without its manifest it counts no more; the rest may go in any order, as it
+  // can only once that is so on the disk too.
+  absl::Status status =
+      RemoveIfThere(file_system_, absl::StrCat(folder, "/", kManifest));
+  if (status.ok()) status = file_system_->SyncFolder(folder);
+  for (const std::string& entry : *entries) {
+    if (!status.ok()) return status;
+    if (entry == kManifest) continue;
+    status = RemoveIfThere(file_system_, absl::StrCat(folder, "/", entry));
+  }
+  if (status.ok()) status = RemoveIfThere(file_system_, folder);
+  if (status.ok()) status = file_system_->SyncFolder(path_);
+  return status;
+}
+
+}  // namespace holdfast

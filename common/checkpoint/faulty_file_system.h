@@ -1,0 +1,126 @@
+#ifndef HOLDFAST_COMMON_CHECKPOINT_FAULTY_FILE_SYSTEM_H_
+#define HOLDFAST_COMMON_CHECKPOINT_FAULTY_FILE_SYSTEM_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/checkpoint/file_system.h"
+
+namespace holdfast {
+
+// A file system in memory, for tests, that knows what is synced and what is
+// not.
+//
+// A *write* is each Create, Append, Sync, Rename, Remove, MakeFolder and
+// SyncFolder; they are counted, and can be made to fail. Crash() takes away
+// what was not synced: the end of a file without Sync, and an entry of a folder
+// without SyncFolder.
+//
+// Thread-safe. Must outlive its files and locks.
+class FaultyFileSystem final : public FileSystem {
+ public:
+  // What a crash does to that which was not synced.
+  enum class Unsynced {
+    kLost,
+    kKept,
+    // Each entry of a folder is kept or not, and of each file some bytes; those
+    // after them are lost, or read as zeros. By the seed.
+    kPartly,
+  };
+
+  // Writes so far.
+  int64_t writes() const;
+
+  // The machine stops within the n-th write from here, 1 is the next: half of
+  // an Append is done, nothing of any other; all calls fail until the crash.
+  void StopAtWrite(int64_t n);
+  bool stopped() const;
+  // Only that write fails, and does nothing.
+  void FailWrite(int64_t n, absl::Status status);
+  // Bytes that can yet be appended; RESOURCE_EXHAUSTED beyond, with what fits
+  // written. Without: no bound.
+  void SetSpace(std::optional<uint64_t> bytes);
+  // Writes fail, PERMISSION_DENIED.
+  void SetReadOnly(bool read_only);
+  // Each Sync fails, UNAVAILABLE, and nothing is synced by it.
+  void SetSyncFails(bool fails);
+
+  // Ends the machine's life: open files and locks are gone, and all that was
+  // set above.
+  void Crash(Unsynced unsynced, uint64_t seed = 0);
+
+  // Every file's path, sorted.
+  std::vector<std::string> Files() const;
+  // Of a file that is there; and a change of it behind everybody's back.
+  std::string Contents(const std::string& path) const;
+  void SetContents(const std::string& path, std::string contents);
+
+  absl::StatusOr<std::unique_ptr<WritableFile>> Create(
+      const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<ReadableFile>> Open(
+      const std::string& path) override;
+  absl::Status Rename(const std::string& from, const std::string& to) override;
+  absl::Status Remove(const std::string& path) override;
+  absl::StatusOr<std::vector<std::string>> List(
+      const std::string& folder) override;
+  absl::Status MakeFolder(const std::string& path) override;
+  absl::Status SyncFolder(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<FileLock>> Lock(
+      const std::string& path, absl::string_view owner) override;
+
+ private:
+  class File;
+  class Lease;
+
+  struct Inode {
+    std::string data;
+    size_t synced = 0;
+  };
+  using Inodes = std::map<std::string, std::shared_ptr<Inode>>;
+
+  // A change of a folder that is not synced: an entry set or, without an inode,
+  // removed; and of a rename the entry that it took away.
+  struct Change {
+    std::string path;
+    std::shared_ptr<Inode> inode;
+    std::string renamed_from;
+  };
+
+  static void Apply(const Change& change, Inodes* files);
+
+  absl::Status BeginRead(const std::string& path) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status BeginWrite(const std::string& path)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Make(Change change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  mutable absl::Mutex mutex_;
+  // As they are seen; and as a crash leaves them, without the changes.
+  Inodes files_ ABSL_GUARDED_BY(mutex_);
+  Inodes durable_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Change> changes_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> folders_ ABSL_GUARDED_BY(mutex_);
+  // By path, with their owners.
+  std::map<std::string, std::string> locks_ ABSL_GUARDED_BY(mutex_);
+  // Crashes: a file of an earlier life is closed.
+  int64_t life_ ABSL_GUARDED_BY(mutex_) = 0;
+
+  int64_t writes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<int64_t> stop_at_ ABSL_GUARDED_BY(mutex_);
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<int64_t, absl::Status> failing_ ABSL_GUARDED_BY(mutex_);
+  std::optional<uint64_t> space_ ABSL_GUARDED_BY(mutex_);
+  bool read_only_ ABSL_GUARDED_BY(mutex_) = false;
+  bool sync_fails_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_CHECKPOINT_FAULTY_FILE_SYSTEM_H_

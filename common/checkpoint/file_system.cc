@@ -1,0 +1,272 @@
+#include "common/checkpoint/file_system.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+namespace {
+
+absl::StatusCode CodeOf(int error) {
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return absl::StatusCode::kNotFound;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return absl::StatusCode::kPermissionDenied;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return absl::StatusCode::kResourceExhausted;
+    case EEXIST:
+    case ENOTEMPTY:
+      return absl::StatusCode::kAlreadyExists;
+    default:
+      return absl::StatusCode::kUnavailable;
+  }
+}
+
+// What errno says of an attempt to `act` on `path`.
+absl::Status Failed(absl::string_view act, absl::string_view path) {
+  const int error = errno;
+  return absl::Status(CodeOf(error),
+                      absl::StrCat(path, ": cannot ", act, ": ",
+                                   std::generic_category().message(error)));
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+  // The descriptor is gone afterwards, whatever close(2) says.
+  int Close() { return close(std::exchange(fd_, -1)); }
+
+ private:
+  int fd_;
+};
+
+int OpenRetrying(const std::string& path, int flags) {
+  int fd;
+  do {
+    fd = open(path.c_str(), flags | O_CLOEXEC, 0666);
+  } while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
+class PosixWritableFile final : public WritableFile {
+ public:
+  PosixWritableFile(std::string path, int fd)
+      : path_(std::move(path)), file_(fd) {}
+
+  absl::Status Append(absl::string_view data) override {
+    while (!data.empty()) {
+      const ssize_t written = write(file_.get(), data.data(), data.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return Failed("write", path_);
+      data.remove_prefix(written);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Sync() override {
+    if (fsync(file_.get()) != 0) return Failed("sync", path_);
+    return absl::OkStatus();
+  }
+
+  absl::Status Close() override {
+    // Linux closes also when it is interrupted.
+    if (file_.Close() != 0 && errno != EINTR) return Failed("close", path_);
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::string path_;
+  Descriptor file_;
+};
+
+class PosixReadableFile final : public ReadableFile {
+ public:
+  PosixReadableFile(std::string path, int fd, uint64_t size)
+      : path_(std::move(path)), file_(fd), size_(size) {}
+
+  uint64_t size() const override { return size_; }
+
+  absl::Status Read(uint64_t offset, uint64_t size, char* into) override {
+    while (size > 0) {
+      const ssize_t count = pread(file_.get(), into, size, offset);
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) return Failed("read", path_);
+      if (count == 0) {
+        return absl::OutOfRangeError(
+            absl::StrCat(path_, ": ends at byte ", offset, ", ", size,
+                         " bytes before the end of what is to be read"));
+      }
+      offset += count;
+      size -= count;
+      into += count;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::string path_;
+  const Descriptor file_;
+  const uint64_t size_;
+};
+
+// flock(2) belongs to the open file: closing it lets go, as the end of the
+// process does.
+class PosixFileLock final : public FileLock {
+ public:
+  explicit PosixFileLock(int fd) : file_(fd) {}
+  int fd() const { return file_.get(); }
+
+ private:
+  const Descriptor file_;
+};
+
+// The owner's text in a lock file; empty when it cannot be read.
+std::string ReadOwner(int fd) {
+  char text[1024];
+  const ssize_t size = pread(fd, text, sizeof(text), 0);
+  return std::string(text, std::max<ssize_t>(size, 0));
+}
+
+class Posix final : public FileSystem {
+ public:
+  absl::StatusOr<std::unique_ptr<WritableFile>> Create(
+      const std::string& path) override {
+    const int fd = OpenRetrying(path, O_WRONLY | O_CREAT | O_TRUNC);
+    if (fd < 0) return Failed("create", path);
+    return std::make_unique<PosixWritableFile>(path, fd);
+  }
+
+  absl::StatusOr<std::unique_ptr<ReadableFile>> Open(
+      const std::string& path) override {
+    const int fd = OpenRetrying(path, O_RDONLY);
+    if (fd < 0) return Failed("open", path);
+    struct stat about;
+    if (fstat(fd, &about) != 0) {
+      const absl::Status failed = Failed("look at", path);
+      close(fd);
+      return failed;
+    }
+    return std::make_unique<PosixReadableFile>(path, fd, about.st_size);
+  }
+
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    if (rename(from.c_str(), to.c_str()) != 0) {
+      return Failed(absl::StrCat("rename to ", to), from);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Remove(const std::string& path) override {
+    if (remove(path.c_str()) != 0) return Failed("remove", path);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<std::string>> List(
+      const std::string& folder) override {
+    DIR* const entries = opendir(folder.c_str());
+    if (entries == nullptr) return Failed("list", folder);
+    std::vector<std::string> names;
+    errno = 0;
+    while (const dirent* entry = readdir(entries)) {
+      const absl::string_view name = entry->d_name;
+      if (name != "." && name != "..") names.emplace_back(name);
+      errno = 0;
+    }
+    const absl::Status status =
+        errno == 0 ? absl::OkStatus() : Failed("list", folder);
+    closedir(entries);
+    if (!status.ok()) return status;
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  absl::Status MakeFolder(const std::string& path) override {
+    if (mkdir(path.c_str(), 0777) == 0) return SyncFolder(ParentOf(path));
+    if (errno == EEXIST) {
+      struct stat about;
+      if (stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) {
+        return absl::OkStatus();
+      }
+      errno = EEXIST;
+    }
+    const std::string parent = ParentOf(path);
+    if (errno != ENOENT || parent == path) return Failed("make folder", path);
+    const absl::Status made = MakeFolder(parent);
+    if (!made.ok()) return made;
+    // Another process may be quicker.
+    if (mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) {
+      return Failed("make folder", path);
+    }
+    return SyncFolder(parent);
+  }
+
+  absl::Status SyncFolder(const std::string& path) override {
+    const Descriptor folder(OpenRetrying(path, O_RDONLY | O_DIRECTORY));
+    if (folder.get() < 0) return Failed("open", path);
+    if (fsync(folder.get()) != 0) return Failed("sync", path);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<FileLock>> Lock(
+      const std::string& path, absl::string_view owner) override {
+    const int fd = OpenRetrying(path, O_RDWR | O_CREAT);
+    if (fd < 0) return Failed("open", path);
+    auto lock = std::make_unique<PosixFileLock>(fd);
+    int locked;
+    do {
+      locked = flock(fd, LOCK_EX | LOCK_NB);
+    } while (locked != 0 && errno == EINTR);
+    if (locked != 0 && errno == EWOULDBLOCK) {
+      return absl::AlreadyExistsError(
+          absl::StrCat(path, ": held by ", ReadOwner(fd)));
+    }
+    if (locked != 0) return Failed("lock", path);
+    // Only for messages: an owner that cannot be written holds it all the same.
+    if (ftruncate(fd, 0) == 0) {
+      const ssize_t ignored = pwrite(fd, owner.data(), owner.size(), 0);
+      static_cast<void>(ignored);
+    }
+    return lock;
+  }
+
+ private:
+  static std::string ParentOf(const std::string& path) {
+    std::filesystem::path parent(path);
+    // "a/b/" has the parent "a/b" otherwise.
+    if (!parent.has_filename()) parent = parent.parent_path();
+    parent = parent.parent_path();
+    return parent.empty() ? "." : parent.string();
+  }
+};
+
+}  // namespace
+
+FileSystem* PosixFileSystem() {
+  static Posix* const posix = new Posix;
+  return posix;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,472 @@
+// The part of the coordinator that survives it: the journal, generations and
+// checkpoints (docs/recovery.md).
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc_limits.h"
+#include "glog/logging.h"
+#include "ps_server/coordinator/coordinator.h"
+#include "ps_server/coordinator/parked.h"
+#include "ps_server/coordinator/schedule.h"
+#include "ps_server/request.h"
+
+namespace holdfast {
+namespace {
+
+// Before a disk that refused is tried again.
+constexpr absl::Duration kDiskRetryAfter = absl::Seconds(1);
+// Before the next checkpoint after one that could not be written.
+constexpr absl::Duration kSaveRetryAfter = absl::Seconds(10);
+// How long a shard parks the question whether its share is written.
+constexpr absl::Duration kSavePark = absl::Seconds(5);
+// Before a shard that did not answer it is asked again.
+constexpr absl::Duration kAskAgainAfter = absl::Milliseconds(200);
+
+// As TensorFlow's Saver keeps.
+constexpr uint32_t kDefaultKeep = 5;
+constexpr absl::Duration kDefaultEvery = absl::Minutes(10);
+
+bool WorthRetrying(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsCancelled(status);
+}
+
+std::string Text(const proto::CheckpointName& name) {
+  return absl::StrCat("step ", name.step(), " (generation ", name.generation(),
+                      ")");
+}
+
+}  // namespace
+
+// ---- The journal ----
+
+void Coordinator::ChangeJournal(
+    absl::AnyInvocable<void(proto::Journal*)> change,
+    absl::AnyInvocable<void()> then) {
+  journal_changes_.push_back({std::move(change), std::move(then)});
+  if (!journal_busy_) WriteJournal();
+}
+
+void Coordinator::WriteJournal() {
+  journal_busy_ = true;
+  journal_due_ = absl::InfiniteFuture();
+  journal_in_writing_ = journal_;
+  journal_changes_.front().change(&journal_in_writing_);
+  archive_->WriteJournal(journal_in_writing_,
+                         [this](const absl::StatusOr<Done>& done) {
+                           OnJournalWritten(done.status());
+                         });
+}
+
+void Coordinator::OnJournalWritten(const absl::Status& status) {
+  if (!status.ok()) {
+    LOG(ERROR) << "the journal cannot be written: " << status;
+    const absl::Time now = clock_->Now();
+    failing_since_ = std::min(failing_since_, now);
+    if (absl::IsAborted(status) || now - failing_since_ >= RecoveryTimeout()) {
+      journal_changes_.clear();
+      journal_busy_ = false;
+      return Fail(absl::StrCat("/job:ps/task:0 cannot write its journal: ",
+                               status.message()));
+    }
+    journal_due_ = now + kDiskRetryAfter;
+    return;
+  }
+  failing_since_ = absl::InfiniteFuture();
+  journal_ = journal_in_writing_;
+  JournalChange done = std::move(journal_changes_.front());
+  journal_changes_.pop_front();
+  journal_busy_ = false;
+  done.then();
+  if (!journal_busy_ && !journal_changes_.empty()) WriteJournal();
+  // [G2] waits until what was under way is in the journal or is not.
+  if (beginning_ && !journal_busy_) ChooseCheckpoint();
+}
+
+// ---- Generations ----
+
+void Coordinator::BeginGeneration(const std::string& why) {
+  if (ended() || beginning_) return;
+  LOG(WARNING) << "generation " << generation_.next() << " begins: " << why;
+  beginning_ = true;
+  recovered_ = why;
+  generation_begun_ = clock_->Now();
+  state_.set_phase(proto::STARTING);
+  created_ = false;
+  step_.reset();
+  tickets_.reset();
+  members_.clear();
+  fences_due_.clear();
+  applied_.clear();
+  ledger_ = Ledger();
+  saving_.reset();
+  concluding_since_.reset();
+  for (auto& [task, session] : sessions_) session.clock = 0;
+  // What is still to be answered belongs to a generation that is over.
+  ++broadcast_.number;
+  broadcast_.kind = Broadcast::kNone;
+  broadcast_.shards.clear();
+  if (!journal_busy_) ChooseCheckpoint();
+}
+
+void Coordinator::ChooseCheckpoint() {
+  if (ended() || reading_manifest_ || !journal_changes_.empty()) return;
+  begin_due_ = absl::InfiniteFuture();
+  from_.Clear();
+  if (journal_.checkpoints().empty()) return StartGeneration();
+  reading_manifest_ = true;
+  archive_->ReadManifest(*journal_.checkpoints().rbegin(),
+                         [this](const absl::StatusOr<proto::Manifest>& found) {
+                           reading_manifest_ = false;
+                           OnManifest(found);
+                         });
+}
+
+void Coordinator::OnManifest(const absl::StatusOr<proto::Manifest>& manifest) {
+  if (ended()) return;
+  const absl::Status& status = manifest.status();
+  if (status.ok()) {
+    from_ = *manifest;
+    return StartGeneration();
+  }
+  if (absl::IsDataLoss(status) || absl::IsNotFound(status)) {
+    DropCheckpoint(status);  // and chooses again
+    return;
+  }
+  LOG(ERROR) << "a checkpoint cannot be read: " << status;
+  begin_due_ = clock_->Now() + kDiskRetryAfter;
+}
+
+bool Coordinator::DropCheckpoint(const absl::Status& why) {
+  const proto::CheckpointName name = *journal_.checkpoints().rbegin();
+  if (journal_.checkpoints_size() == 1) {
+    Fail(absl::StrCat(
+        "the checkpoint of ", Text(name),
+        " cannot be read, and there is none before it: ", why.message()));
+    return false;
+  }
+  LOG(ERROR) << "the checkpoint of " << Text(name)
+             << " cannot be read, so the job goes on from the one before: "
+             << why;
+  ChangeJournal(
+      [](proto::Journal* journal) {
+        journal->mutable_checkpoints()->RemoveLast();
+      },
+      [] {});
+  return true;
+}
+
+void Coordinator::StartGeneration() {
+  const uint64_t next = journal_.generation() + 1;
+  ChangeJournal(
+      [next](proto::Journal* journal) { journal->set_generation(next); },
+      [this, next] {
+        if (ended()) return;
+        generation_ = Generation(next);
+        beginning_ = false;
+        durable_step_ = from_.position().step();
+        durable_through_.clear();
+        save_wanted_ = 0;
+        last_save_step_ = durable_step_;
+        last_save_begun_ = clock_->Now();
+        if (evaluation_.has_value() && evaluation_->step() > durable_step_) {
+          evaluation_.reset();
+        }
+        if (next > 1) {
+          absl::StrAppend(&recovered_, "; goes on from step ", durable_step_);
+          LOG(WARNING) << "generation " << next << ": " << recovered_;
+        }
+        // What was parked is of an older generation.
+        for (ParkedContribution& parked :
+             std::exchange(parked_contributions_, {})) {
+          parked.reply(ContributeAnswer(proto::ABORTED));
+        }
+        for (ParkedTicket& parked : std::exchange(parked_tickets_, {})) {
+          proto::TakeTicketResponse response = TicketAnswer();
+          response.set_verdict(proto::ABORTED);
+          parked.reply(std::move(response));
+        }
+        RetryRegisters(std::nullopt);
+        AnswerRenewals(absl::InfiniteFuture());
+        RestoreWhenReady();
+      });
+}
+
+// ---- Checkpoints ----
+
+bool Coordinator::SaveIsDue() const {
+  if (archive_ == nullptr || saving_.has_value() ||
+      state_.phase() != proto::TRAINING || !created_) {
+    return false;
+  }
+  const absl::Time now = clock_->Now();
+  if (now < save_not_before_) return false;
+  if (concluding_since_.has_value()) return true;
+  const uint64_t step = committed_.value();
+  if (step == durable_step_) return false;
+  if (save_wanted_ > durable_step_) return true;
+  const proto::Checkpoints& when = declaration_->checkpoints();
+  if (when.every_steps() > 0 &&
+      step / when.every_steps() > last_save_step_ / when.every_steps()) {
+    return true;
+  }
+  const absl::Duration every = when.has_every_seconds()
+                                   ? absl::Seconds(when.every_seconds())
+                                   : kDefaultEvery;
+  return every > absl::ZeroDuration() && now - last_save_begun_ >= every;
+}
+
+void Coordinator::StartSave() {
+  saving_.emplace();
+  saving_->number = ++save_number_;
+  last_save_begun_ = clock_->Now();
+  last_save_step_ = committed_.value();
+  save_.Clear();
+  *save_.mutable_sender() = Self();
+  save_.set_number(saving_->number);
+  if (asynchronous()) {
+    applied_.clear();
+    hold_.Clear();
+    *hold_.mutable_sender() = Self();
+    hold_.set_number(saving_->number);
+    return StartBroadcast(Broadcast::kHold);
+  }
+  OnHeld();
+}
+
+// [C3] Every shard is at the same version, or will be with what it is sent.
+void Coordinator::OnHeld() {
+  std::set<uint64_t> applied;
+  std::map<WorkerLife, PushSequence> first_left;
+  for (const auto& [push, index] :
+       asynchronous() ? tickets_->out() : std::map<PushId, uint64_t>()) {
+    const auto found = applied_.find(push);
+    if (found == applied_.end()) {
+      first_left.emplace(push.from, push.sequence);
+      continue;
+    }
+    applied.insert(index);
+    AddApplied(found->second, index, save_.mutable_applied());
+  }
+  for (const auto& [task, session] : sessions_) {
+    const WorkerLife life{task, session.incarnation};
+    const auto left = first_left.find(life);
+    saving_->through[life] = left == first_left.end()
+                                 ? session.last_ticket
+                                 : PushSequence(left->second.value() - 1);
+  }
+  proto::Manifest& manifest = saving_->manifest;
+  *manifest.mutable_position() = PositionNow(applied);
+  manifest.mutable_name()->set_generation(generation_.value());
+  manifest.mutable_name()->set_step(manifest.position().step());
+  *manifest.mutable_declaration() = *declaration_;
+  manifest.set_finished(concluding_since_.has_value());
+  save_.set_step(manifest.position().step());
+  StartBroadcast(Broadcast::kSave);
+}
+
+proto::Position Coordinator::PositionNow(
+    const std::set<uint64_t>& applied) const {
+  proto::Position position;
+  position.set_updates(updates_);
+  Progress progress = progress_;
+  uint64_t step = committed_.value();
+  if (tickets_.has_value()) {
+    std::set<uint64_t> left = tickets_->returned();
+    for (const auto& [push, index] : tickets_->out()) {
+      if (applied.count(index) == 0) {
+        left.insert(index);
+        continue;
+      }
+      // As OnResolved books what was applied and not told.
+      const proto::AppliedPush& told = applied_.at(push);
+      progress.AddStep({{push.from.worker, told.examples(),
+                         /*loss=*/std::nullopt, told.staleness()}});
+      ++step;
+    }
+    position.set_next_ticket(tickets_->next());
+    for (const uint64_t index : left) position.add_returned_tickets(index);
+  }
+  position.set_step(step);
+  progress.AddTo(&position);
+  if (training_begun_.has_value()) {
+    position.set_training_seconds(
+        training_seconds_before_ +
+        absl::ToDoubleSeconds(last_commit_ - *training_begun_));
+  }
+  return position;
+}
+
+// [C4]
+void Coordinator::OnPinned() {
+  saving_->shards.assign(options_.num_ps, {false, clock_->Now()});
+  saving_->manifest.mutable_files()->Clear();
+  for (uint32_t ps = 0; ps < options_.num_ps; ++ps) {
+    saving_->manifest.add_files();
+  }
+  AskForFiles();
+}
+
+void Coordinator::AskForFiles() {
+  if (!saving_.has_value()) return;
+  const uint64_t number = saving_->number;
+  const absl::Time now = clock_->Now();
+  for (uint32_t ps = 0; ps < options_.num_ps; ++ps) {
+    if (!saving_.has_value() || saving_->number != number ||
+        saving_->shards.empty()) {
+      return;  // an answer came at once
+    }
+    Saving::Shard& shard = saving_->shards[ps];
+    if (shard.written || shard.due > now) continue;
+    shard.due = now + kSavePark + options_.resend_after;
+    proto::AwaitSavedRequest request;
+    *request.mutable_sender() = Self();
+    request.set_number(number);
+    request.set_wait_ms(absl::ToInt64Milliseconds(kSavePark));
+    links_->AwaitSaved(ps, request, [this, number, ps](const auto& response) {
+      OnFile(number, ps, response);
+    });
+  }
+}
+
+void Coordinator::OnFile(
+    uint64_t number, uint32_t ps,
+    const absl::StatusOr<proto::AwaitSavedResponse>& response) {
+  if (!saving_.has_value() || saving_->number != number ||
+      saving_->shards.empty() || saving_->shards[ps].written) {
+    return;
+  }
+  Saving::Shard& shard = saving_->shards[ps];
+  if (!response.ok()) {
+    if (WorthRetrying(response.status())) {
+      shard.due = clock_->Now() + kAskAgainAfter;
+      return;
+    }
+    return AbandonSave(absl::Status(
+        response.status().code(),
+        absl::StrCat("/job:ps/task:", ps, ": ", response.status().message())));
+  }
+  if (!response->has_file()) {
+    shard.due = clock_->Now();  // with the next tick
+    return;
+  }
+  *saving_->manifest.mutable_files(ps) = response->file();
+  shard.written = true;
+  if (std::all_of(saving_->shards.begin(), saving_->shards.end(),
+                  [](const auto& s) { return s.written; })) {
+    WriteManifest();
+  }
+}
+
+void Coordinator::WriteManifest() {
+  const uint64_t number = saving_->number;
+  archive_->WriteManifest(
+      saving_->manifest, [this, number](const absl::StatusOr<Done>& done) {
+        if (!saving_.has_value() || saving_->number != number) return;
+        if (!done.ok()) return AbandonSave(done.status());
+        const uint32_t keep = declaration_->checkpoints().has_keep()
+                                  ? declaration_->checkpoints().keep()
+                                  : kDefaultKeep;
+        ChangeJournal(
+            [name = saving_->manifest.name(),
+             finished = saving_->manifest.finished(),
+             keep](proto::Journal* journal) {
+              *journal->add_checkpoints() = name;
+              const int surplus =
+                  journal->checkpoints_size() - static_cast<int>(keep);
+              if (surplus > 0) {
+                journal->mutable_checkpoints()->DeleteSubrange(0, surplus);
+              }
+              journal->set_finished(finished);
+            },
+            [this, number] {
+              if (saving_.has_value() && saving_->number == number) OnSaved();
+            });
+      });
+}
+
+void Coordinator::OnSaved() {
+  const Saving saved = *std::exchange(saving_, std::nullopt);
+  durable_step_ = saved.manifest.position().step();
+  durable_through_ = saved.through;
+  checkpoint_error_.clear();
+  LOG(INFO) << "checkpoint of " << Text(saved.manifest.name())
+            << " is on disk, "
+            << absl::FormatDuration(clock_->Now() - last_save_begun_)
+            << " after it was begun";
+  archive_->RemoveOthers(nullptr);
+  AnswerCheckpoints([](const ParkedCheckpoint&) { return false; });
+  if (ended()) return;
+  if (saved.manifest.finished()) return Finish();
+  Proceed();
+}
+
+void Coordinator::AbandonSave(const absl::Status& why) {
+  LOG(ERROR) << "checkpoint of " << Text(saving_->manifest.name())
+             << " cannot be written; training goes on: " << why;
+  checkpoint_error_ = std::string(why.message());
+  saving_.reset();
+  last_save_step_ = durable_step_;
+  const absl::Time now = clock_->Now();
+  save_not_before_ =
+      now + (concluding_since_.has_value() ? kDiskRetryAfter : kSaveRetryAfter);
+  save_wanted_ = 0;
+  AnswerCheckpoints([](const ParkedCheckpoint&) { return true; });
+  if (concluding_since_.has_value() && !ended() &&
+      now - *concluding_since_ >= RecoveryTimeout()) {
+    Fail(absl::StrCat("the last checkpoint cannot be written: ",
+                      checkpoint_error_));
+  }
+}
+
+void Coordinator::Checkpoint(const proto::CheckpointRequest& request,
+                             Reply<proto::CheckpointResponse> reply) {
+  if (state_.phase() == proto::FAILED) {
+    return reply(absl::AbortedError(state_.reason()));
+  }
+  if (archive_ == nullptr) {
+    return reply(absl::FailedPreconditionError(
+        "/job:ps/task:0 has no checkpoint directory (--checkpoint_dir)"));
+  }
+  if (!declaration_.has_value()) {
+    return reply(absl::FailedPreconditionError(absl::StrCat(
+        "there are no variables yet: waiting for ", WaitingFor())));
+  }
+  const uint64_t step =
+      std::min(request.has_step() ? request.step() : committed_.value(),
+               declaration_->total_steps());
+  if (step <= durable_step_ || ended()) return reply(CheckpointAnswer(step));
+  save_wanted_ = std::max(save_wanted_, step);
+  parked_checkpoints_.push_back(
+      {step, std::move(reply), ParkedUntil(clock_->Now(), request.wait_ms())});
+  Proceed();
+  if (request.wait_ms() == 0 || parked_checkpoints_.size() > kMaxParkedCalls) {
+    const absl::Time now = clock_->Now();
+    AnswerCheckpoints(
+        [&](const ParkedCheckpoint& parked) { return parked.deadline <= now; });
+  }
+}
+
+proto::CheckpointResponse Coordinator::CheckpointAnswer(uint64_t step) const {
+  proto::CheckpointResponse response;
+  response.set_generation(generation_.value());
+  *response.mutable_state() = state_;
+  response.set_step(step);
+  response.set_durable_step(durable_step_);
+  response.set_error(checkpoint_error_);
+  return response;
+}
+
+void Coordinator::AnswerCheckpoints(
+    absl::FunctionRef<bool(const ParkedCheckpoint&)> done) {
+  for (ParkedCheckpoint& parked :
+       TakeIf(parked_checkpoints_, [&](const ParkedCheckpoint& p) {
+         return p.step <= durable_step_ || ended() || done(p);
+       })) {
+    parked.reply(CheckpointAnswer(parked.step));
+  }
+}
+
+}  // namespace holdfast

@@ -1,0 +1,261 @@
+// The part of the coordinator that makes steps of contributions
+// (docs/life_of_a_step.md, steps 3, 4 and 6).
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ps_server/coordinator/coordinator.h"
+#include "ps_server/coordinator/parked.h"
+#include "ps_server/coordinator/schedule.h"
+#include "ps_server/request.h"
+
+namespace holdfast {
+namespace {
+
+float ClipFactorOf(const proto::ContributeRequest& request) {
+  return request.has_clip_factor() ? request.clip_factor() : 1.0f;
+}
+
+}  // namespace
+
+proto::ContributeResponse Coordinator::ContributeAnswer(
+    proto::Verdict verdict) const {
+  proto::ContributeResponse response;
+  response.set_generation(generation_.value());
+  *response.mutable_state() = state_;
+  response.set_verdict(verdict);
+  if (step_.has_value()) response.set_global_step(step_->number().value());
+  if (verdict == proto::VERDICT_UNSPECIFIED) {
+    response.set_waiting_for(WaitingFor());
+  }
+  response.set_durable_step(durable_step_);
+  return response;
+}
+
+void Coordinator::Contribute(const proto::ContributeRequest& request,
+                             Reply<proto::ContributeResponse> reply) {
+  const TaskId task = ToTaskId(request.sender().task());
+  if (request.sender().generation() != generation_.value()) {
+    return reply(ContributeAnswer(proto::ABORTED));
+  }
+  if (IsFenced(request.sender())) return reply(ContributeAnswer(proto::FENCED));
+  if (absl::Status status = FindSession(request.sender()).status();
+      !status.ok()) {
+    return reply(status);
+  }
+  if (!IsWorker(task)) {
+    return reply(absl::InvalidArgumentError(
+        absl::StrCat(task.ToString(), " is no worker: it may not contribute")));
+  }
+  const PushId push{{task, Incarnation(request.sender().incarnation())},
+                    PushSequence(request.sequence())};
+  if (asynchronous()) {
+    return reply(absl::FailedPreconditionError(
+        "the job is asynchronous: pushes are applied, not contributed"));
+  }
+  if (beginning_) {
+    parked_contributions_.push_back(
+        {push, std::move(reply),
+         ParkedUntil(clock_->Now(), request.wait_ms())});
+    return;
+  }
+  AckThrough(push.from,
+             std::min(request.acked_through(), request.sequence() - 1));
+  if (const std::optional<proto::Verdict> verdict = ledger_.Find(push)) {
+    return reply(ContributeAnswer(*verdict));
+  }
+  if (state_.phase() == proto::FAILED) {
+    return reply(ContributeAnswer(proto::ABORTED));
+  }
+  if (!step_.has_value()) {
+    return reply(absl::FailedPreconditionError(
+        absl::StrCat("no step is open: waiting for ", WaitingFor())));
+  }
+  if (absl::Status status = Offer(request, push); !status.ok()) {
+    return reply(status);
+  }
+  if (const std::optional<proto::Verdict> verdict = ledger_.Find(push)) {
+    return reply(ContributeAnswer(*verdict));
+  }
+  // Who asks again does not wait for the earlier answer any more.
+  std::vector<ParkedContribution> earlier =
+      TakeIf(parked_contributions_, [&](const ParkedContribution& parked) {
+        return !(parked.push < push) && !(push < parked.push);
+      });
+  parked_contributions_.push_back(
+      {push, std::move(reply), ParkedUntil(clock_->Now(), request.wait_ms())});
+  for (ParkedContribution& parked : earlier) {
+    parked.reply(ContributeAnswer(proto::VERDICT_UNSPECIFIED));
+  }
+  Proceed();
+}
+
+// Seats the push, or decides it at once. OK either way.
+absl::Status Coordinator::Offer(const proto::ContributeRequest& request,
+                                const PushId& push) {
+  const GlobalStep number(request.step());
+  if (const std::optional<uint32_t> seat = step_->SeatOf(push)) {
+    const SeatOffer& offer = *step_->Find(*seat);
+    if (number == step_->number() && *seat == request.seat() &&
+        offer.examples == request.examples() &&
+        offer.clip_factor == ClipFactorOf(request)) {
+      return absl::OkStatus();  // asked again
+    }
+    return absl::InvalidArgumentError(absl::StrCat(
+        push.ToString(), " was offered to step ", step_->number().value(),
+        ", seat ", *seat, " with ", offer.examples, " examples, clip factor ",
+        offer.clip_factor, " before, now to step ", number.value(), ", seat ",
+        request.seat(), " with ", request.examples(), ", ",
+        ClipFactorOf(request)));
+  }
+  if (number > step_->number()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(push.ToString(), " is of step ", number.value(),
+                     ", the open step is ", step_->number().value()));
+  }
+  if (absl::Status status = ledger_.CheckInWindow(push); !status.ok()) {
+    return status;
+  }
+  if (request.seat() >= step_->num_seats() ||
+      step_->OwnerOf(request.seat()) != ReplicaOf(push.from.worker)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        push.ToString(), ": seat ", request.seat(), " of ", step_->num_seats(),
+        " is not the worker's: seats i with i mod ",
+        declaration_->consistency().synchronous().total_num_replicas(), " = ",
+        ReplicaOf(push.from.worker), " are"));
+  }
+  if (tickets_.has_value() && !tickets_->Find(push).has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(push.ToString(), " has no ticket: take one first"));
+  }
+  if (number < step_->number()) {
+    Refuse(push, proto::STALE);
+    return absl::OkStatus();
+  }
+  if (step_->Find(request.seat()) != nullptr) {
+    Refuse(push, proto::DUPLICATE);
+    return absl::OkStatus();
+  }
+  // N are here already, or the job has made all its steps.
+  if (step_->full() || AllStepsFixed()) {
+    Refuse(push, proto::STALE);
+    return absl::OkStatus();
+  }
+  SeatOffer offer;
+  offer.push = push;
+  offer.examples = request.examples();
+  offer.clip_factor = ClipFactorOf(request);
+  offer.loss = request.loss();
+  step_->Fill(request.seat(), std::move(offer));
+  return absl::OkStatus();
+}
+
+void Coordinator::Refuse(const PushId& push, proto::Verdict verdict) {
+  ledger_.Record(push, verdict);
+  progress_.AddRefused(verdict);
+  if (tickets_.has_value() && tickets_->Return(push)) GrantTickets();
+}
+
+void Coordinator::OpenStep(GlobalStep number) {
+  const auto& mode = declaration_->consistency().synchronous();
+  step_ = Step(number, mode.replicas_to_aggregate(), mode.total_num_replicas());
+  step_opened_ = clock_->Now();
+  members_.clear();
+  for (const auto& [task, session] : sessions_) {
+    if (IsWorker(task) && session.alive) members_.insert(task);
+  }
+}
+
+// N offers, or all that can come: nobody else has a ticket, or can get one; or,
+// where those that are lost are not waited for, all members that are left.
+bool Coordinator::StepIsFull() const {
+  if (step_->full()) return true;
+  if (step_->offers().empty()) return false;  // [S3]
+  if (tickets_.has_value() && tickets_->left() == 0 &&
+      tickets_->out().size() == step_->offers().size()) {
+    return true;
+  }
+  // The first step is made of as many as the cluster was started with.
+  if (!continues() || !training_begun_.has_value() || TooFewWorkers()) {
+    return false;
+  }
+  return std::none_of(members_.begin(), members_.end(),
+                      [&](const TaskId& member) {
+                        return sessions_.at(member).alive &&
+                               step_->Find(ReplicaOf(member)) == nullptr;
+                      });
+}
+
+// Whatever was sent to all shards before is acknowledged by them; so a shard
+// never sees a Commit ahead of its own version.
+void Coordinator::Proceed() {
+  if (state_.phase() != proto::TRAINING ||
+      broadcast_.kind != Broadcast::kNone) {
+    return;
+  }
+  if (!fences_due_.empty()) return StartFence();
+  if (SaveIsDue()) return StartSave();
+  if (step_.has_value() && !AllMade() && StepIsFull()) CloseStep();
+}
+
+void Coordinator::CloseStep() {
+  commit_.Clear();
+  *commit_.mutable_sender() = Self();
+  commit_.set_step(step_->number().value());
+  for (proto::StepContribution& contribution : step_->Contributions()) {
+    *commit_.add_contributions() = std::move(contribution);
+  }
+  const bool changes = std::any_of(
+      commit_.contributions().begin(), commit_.contributions().end(),
+      [](const auto& contribution) { return contribution.weight() != 0; });
+  for (const proto::Optimizer& optimizer : declaration_->optimizers()) {
+    *commit_.add_scalars() =
+        ScalarsAt(optimizer, step_->number().value(), updates_ + 1);
+  }
+  if (changes) ++updates_;
+  committing_.clear();
+  for (const auto& [seat, offer] : step_->offers()) {
+    ledger_.Record(offer.push, proto::ACCEPTED);
+    if (tickets_.has_value()) tickets_->Spend(offer.push);
+    committing_.push_back({offer.push.from.worker, offer.examples, offer.loss,
+                           /*staleness=*/std::nullopt});
+  }
+  OpenStep(step_->number().next());
+  StartBroadcast(Broadcast::kCommit);
+  for (ParkedContribution& parked :
+       TakeIf(parked_contributions_, [&](const ParkedContribution& p) {
+         return ledger_.Find(p.push).has_value();
+       })) {
+    parked.reply(ContributeAnswer(*ledger_.Find(parked.push)));
+  }
+}
+
+void Coordinator::OnCommitted() {
+  committed_ = GlobalStep(commit_.step()).next();
+  last_commit_ = clock_->Now();
+  progress_.AddStep(committing_);
+  if (AllMade()) return Conclude();
+  Proceed();
+}
+
+// [C5]
+void Coordinator::Conclude() {
+  if (archive_ == nullptr) return Finish();
+  if (!concluding_since_.has_value()) {
+    concluding_since_ = clock_->Now();
+    save_not_before_ = absl::InfinitePast();
+  }
+  Proceed();
+}
+
+void Coordinator::Finish() {
+  state_.set_phase(proto::DONE);
+  done_at_ = clock_->Now();
+  AnswerTickets([](const ParkedTicket&) { return true; });
+  AnswerPlacements();
+  AnswerRenewals(absl::InfiniteFuture());
+  AnswerCheckpoints([](const ParkedCheckpoint&) { return true; });
+  EndWhenReady();
+}
+
+}  // namespace holdfast

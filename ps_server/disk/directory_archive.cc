@@ -1,0 +1,124 @@
+#include "ps_server/disk/directory_archive.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "ps_server/reply_on.h"
+
+namespace holdfast {
+namespace {
+
+using google::protobuf::util::MessageDifferencer;
+
+absl::StatusOr<Done> ToDone(const absl::Status& status) {
+  if (!status.ok()) return status;
+  return Done();
+}
+
+// Of two journals, or none.
+bool Same(const std::optional<proto::Journal>& a,
+          const std::optional<proto::Journal>& b) {
+  if (!a.has_value() || !b.has_value()) return a.has_value() == b.has_value();
+  return MessageDifferencer::Equals(*a, *b);
+}
+
+}  // namespace
+
+DirectoryArchive::DirectoryArchive(CheckpointDirectory directory,
+                                   std::optional<proto::Journal> journal,
+                                   Strand* home)
+    : directory_(std::move(directory)),
+      home_(home),
+      written_(std::move(journal)) {}
+
+absl::StatusOr<std::optional<proto::Journal>>
+DirectoryArchive::ReadOwnJournal() {
+  std::optional<proto::Journal> journal;
+  auto read = directory_.ReadJournal();
+  if (read.ok()) {
+    journal = *std::move(read);
+  } else if (!absl::IsNotFound(read.status())) {
+    return read.status();
+  }
+  if (attempted_.has_value() && Same(journal, attempted_)) {
+    written_ = std::exchange(attempted_, std::nullopt);
+  }
+  if (!Same(journal, written_)) {
+    return absl::AbortedError(
+        absl::StrCat("the journal in ", directory_.path(),
+                     " is not the one that was written here last: another "
+                     "coordinator has taken the directory over"));
+  }
+  return journal;
+}
+
+absl::Status DirectoryArchive::ReplaceJournal(const proto::Journal& journal) {
+  if (auto own = ReadOwnJournal(); !own.ok()) return own.status();
+  attempted_ = journal;
+  absl::Status status = directory_.WriteJournal(journal);
+  if (status.ok()) written_ = std::exchange(attempted_, std::nullopt);
+  return status;
+}
+
+void DirectoryArchive::WriteJournal(const proto::Journal& journal,
+                                    Reply<Done> reply) {
+  thread_.Post([this, journal,
+                reply = ReplyOn(home_, std::move(reply))]() mutable {
+    reply(ToDone(ReplaceJournal(journal)));
+  });
+}
+
+void DirectoryArchive::WriteManifest(const proto::Manifest& manifest,
+                                     Reply<Done> reply) {
+  thread_.Post([this, manifest,
+                reply = ReplyOn(home_, std::move(reply))]() mutable {
+    reply(ToDone(directory_.WriteManifest(manifest)));
+  });
+}
+
+void DirectoryArchive::ReadManifest(const proto::CheckpointName& name,
+                                    Reply<proto::Manifest> reply) {
+  thread_.Post([this, name,
+                reply = ReplyOn(home_, std::move(reply))]() mutable {
+    reply(directory_.ReadManifest(name));
+  });
+}
+
+void DirectoryArchive::RemoveOthers(const proto::CheckpointName* under_way) {
+  std::optional<proto::CheckpointName> spared;
+  if (under_way != nullptr) spared = *under_way;
+  thread_.Post([this, spared] {
+    if (absl::Status status = Remove(spared); !status.ok()) {
+      LOG(WARNING) << "old checkpoints are not removed: " << status;
+    }
+  });
+}
+
+absl::Status DirectoryArchive::Remove(
+    const std::optional<proto::CheckpointName>& under_way) {
+  const auto journal = ReadOwnJournal();
+  if (!journal.ok()) return journal.status();
+  const auto names = directory_.List();
+  if (!names.ok()) return names.status();
+  const auto is_named = [&](const proto::CheckpointName& name) {
+    if (under_way.has_value() && MessageDifferencer::Equals(name, *under_way)) {
+      return true;
+    }
+    return journal->has_value() &&
+           std::any_of((*journal)->checkpoints().begin(),
+                       (*journal)->checkpoints().end(), [&](const auto& kept) {
+                         return MessageDifferencer::Equals(name, kept);
+                       });
+  };
+  absl::Status result;
+  for (const proto::CheckpointName& name : *names) {
+    // One that cannot be removed does not keep the others.
+    if (!is_named(name)) result.Update(directory_.Remove(name));
+  }
+  return result;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,240 @@
+#include "ps_server/disk/directory_shard_disk.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+#include "common/checkpoint/data_file.h"
+#include "common/shape.h"
+#include "glog/logging.h"
+#include "ps_server/reply_on.h"
+
+namespace holdfast {
+namespace {
+
+bool SameTensor(const proto::Variable& a, const proto::Variable& b) {
+  return a.dtype() == b.dtype() &&
+         std::equal(a.shape().begin(), a.shape().end(), b.shape().begin(),
+                    b.shape().end());
+}
+
+std::string TensorText(const proto::Variable& variable) {
+  return absl::StrCat(proto::DataType_Name(variable.dtype()), " ",
+                      ShapeString(variable.shape()));
+}
+
+// Whether the checkpoint in `folder` holds all of a slice with `num_slots`.
+absl::Status CheckFits(const CheckpointReader& reader,
+                       const std::string& folder, const StoredSlice& slice,
+                       size_t num_slots) {
+  const auto refuse = [&](auto... what) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        folder, ": variable \"", slice.variable.name(), "\" ", what...));
+  };
+  const proto::Variable* stored = reader.FindVariable(slice.variable.name());
+  if (stored == nullptr) return refuse("is declared, but not saved");
+  if (!SameTensor(*stored, slice.variable)) {
+    return refuse("is saved as ", TensorText(*stored), ", declared as ",
+                  TensorText(slice.variable));
+  }
+  const size_t saved_slots = reader.num_slots(slice.variable.name());
+  if (slice.size > 0 && saved_slots != num_slots) {
+    return refuse("is saved with ", saved_slots,
+                  " slots, its optimizer has ", num_slots);
+  }
+  return absl::OkStatus();
+}
+
+// Reads chunks of slice `i`: its values (0), or slot `slot` - 1.
+absl::Status ReadSlice(CheckpointReader* reader, size_t i, uint32_t slot,
+                       absl::FunctionRef<absl::Status()> go_on,
+                       DenseStore* store) {
+  const StoredSlice& slice = store->slices()[i];
+  for (size_t c = 0; c < slice.num_chunks(); ++c) {
+    absl::Status status = go_on();
+    if (!status.ok()) return status;
+    float* const chunk = slot == 0 ? store->ValuesToLoad(i, c)
+                                   : store->SlotToLoad(i, slot - 1, c);
+    status = reader->Read(slice.variable.name(), slot,
+                          slice.begin + c * kChunkElements,
+                          absl::MakeSpan(chunk, slice.chunk_size(c)));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Resume(CheckpointReader* reader, const std::string& folder,
+                    absl::FunctionRef<absl::Status()> go_on,
+                    DenseStore* store) {
+  for (size_t i = 0; i < store->slices().size(); ++i) {
+    absl::Status status = CheckFits(*reader, folder, store->slices()[i],
+                                    store->num_slots(i));
+    for (uint32_t slot = 0; status.ok() && slot <= store->num_slots(i);
+         ++slot) {
+      status = ReadSlice(reader, i, slot, go_on, store);
+    }
+    if (!status.ok()) return status;
+  }
+  store->SetVersion(GlobalStep(reader->manifest().name().step()));
+  return absl::OkStatus();
+}
+
+absl::Status WarmStart(CheckpointReader* reader, const std::string& folder,
+                       const proto::Declaration& declaration,
+                       absl::FunctionRef<absl::Status()> go_on,
+                       DenseStore* store) {
+  const auto fits = [&](const proto::Variable& variable) {
+    const proto::Variable* const stored = reader->FindVariable(variable.name());
+    return stored != nullptr && SameTensor(*stored, variable);
+  };
+  std::vector<std::string> others;
+  for (const proto::Variable& variable : declaration.variables()) {
+    if (!fits(variable)) others.push_back(variable.name());
+  }
+  const int warm = declaration.variables_size() - others.size();
+  if (warm == 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "warm start from ", folder,
+        ": it has no variable of the name and shape of one of this job's"));
+  }
+  for (size_t i = 0; i < store->slices().size(); ++i) {
+    if (!fits(store->slices()[i].variable)) continue;
+    absl::Status status = ReadSlice(reader, i, 0, go_on, store);
+    if (!status.ok()) return status;
+  }
+  LOG(INFO) << "warm start from " << folder << ": " << warm << " of "
+            << declaration.variables_size() << " variables are from there"
+            << (others.empty() ? "" : ", not ")
+            << absl::StrJoin(others, ", ");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+DirectoryShardDisk::DirectoryShardDisk(CheckpointDirectory directory,
+                                       uint32_t ps, Strand* home)
+    : directory_(std::move(directory)), ps_(ps), home_(home) {}
+
+DirectoryShardDisk::~DirectoryShardDisk() {
+  stopping_ = true;
+  saving_.Stop();
+  loading_.Stop();
+}
+
+absl::Status DirectoryShardDisk::CheckNotStopping() const {
+  if (!stopping_) return absl::OkStatus();
+  return absl::UnavailableError("this ps is stopping");
+}
+
+void DirectoryShardDisk::Save(const proto::CheckpointName& name,
+                              uint32_t num_ps, StoreSnapshot snapshot,
+                              Reply<proto::DataFile> reply) {
+  saving_.Post([this, name, num_ps, snapshot = std::move(snapshot),
+                reply = ReplyOn(home_, std::move(reply))]() mutable {
+    auto file = Write(name, num_ps, snapshot);
+    snapshot = StoreSnapshot();
+    reply(std::move(file));
+  });
+}
+
+absl::StatusOr<proto::DataFile> DirectoryShardDisk::Write(
+    const proto::CheckpointName& name, uint32_t num_ps,
+    const StoreSnapshot& snapshot) const {
+  auto writer = DataFileWriter::Create(directory_, name, ps_, num_ps);
+  if (!writer.ok()) return writer.status();
+  const auto write = [&](const StoredSlice& slice, uint32_t slot,
+                         const std::vector<std::shared_ptr<const float>>&
+                             chunks) {
+    absl::Status status = (*writer)->Begin(slice.variable.name(), slot,
+                                           slice.begin, slice.size);
+    for (size_t c = 0; status.ok() && c < chunks.size(); ++c) {
+      status = CheckNotStopping();
+      if (!status.ok()) break;
+      status = (*writer)->Append(
+          absl::MakeConstSpan(chunks[c].get(), slice.chunk_size(c)));
+    }
+    return status;
+  };
+  for (size_t i = 0; i < snapshot.slices.size(); ++i) {
+    const StoredSlice& slice = snapshot.slices[i];
+    if (slice.size == 0) continue;
+    absl::Status status = write(slice, 0, snapshot.version->slices[i]);
+    for (size_t s = 0; status.ok() && s < snapshot.slots[i].size(); ++s) {
+      status = write(slice, s + 1, snapshot.slots[i][s]);
+    }
+    if (!status.ok()) return status;
+  }
+  return (*writer)->Finish();
+}
+
+void DirectoryShardDisk::Load(const LoadOptions& options,
+                              Reply<std::unique_ptr<DenseStore>> reply) {
+  const uint64_t load = ++loads_;
+  loading_.Post([this, load, options,
+                 reply = ReplyOn(home_, std::move(reply))]() mutable {
+    const auto go_on = [&] {
+      if (load != loads_) {
+        return absl::AbortedError("another loading has taken its place");
+      }
+      return CheckNotStopping();
+    };
+    reply(Read(options, go_on));
+  });
+}
+
+absl::StatusOr<std::unique_ptr<DenseStore>> DirectoryShardDisk::Read(
+    const LoadOptions& options, GoOn go_on) const {
+  absl::Status status = go_on();
+  if (status.ok()) status = CheckDirectory(options.directory_nonce);
+  if (!status.ok()) return status;
+
+  proto::Declaration declaration = options.declaration;
+  if (options.checkpoint.has_value()) {
+    // First values are overwritten; random ones would cost time.
+    for (proto::Variable& variable : *declaration.mutable_variables()) {
+      variable.mutable_initializer()->mutable_zeros();
+    }
+  }
+  auto store = DenseStore::Create(declaration, options.slices, ps_,
+                                  options.slots_by_optimizer);
+  if (!store.ok()) return store.status();
+  if (options.checkpoint.has_value()) {
+    auto reader = CheckpointReader::Open(directory_, *options.checkpoint);
+    if (!reader.ok()) return reader.status();
+    status = Resume(reader->get(), directory_.Folder(*options.checkpoint),
+                    go_on, store->get());
+  } else if (!options.warm_start.empty()) {
+    auto reader = CheckpointReader::OpenFolder(options.warm_start,
+                                               directory_.file_system());
+    if (!reader.ok()) return reader.status();
+    status = WarmStart(reader->get(), options.warm_start, declaration, go_on,
+                       store->get());
+  }
+  if (!status.ok()) return status;
+  return store;
+}
+
+absl::Status DirectoryShardDisk::CheckDirectory(uint64_t nonce) const {
+  if (nonce == 0) return absl::OkStatus();
+  // Read each time: a ps may have started before the journal was made.
+  const auto journal = directory_.ReadJournal();
+  if (journal.ok() && journal->directory_nonce() == nonce) {
+    return absl::OkStatus();
+  }
+  if (!journal.ok() && !absl::IsNotFound(journal.status())) {
+    return journal.status();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "checkpoint directory ", directory_.path(),
+      " is not that of /job:ps/task:0: ",
+      journal.ok() ? absl::StrCat("its number is ", journal->directory_nonce(),
+                                  ", not ", nonce)
+                   : "it has no journal",
+      "; all ps have to see one directory"));
+}
+
+}  // namespace holdfast

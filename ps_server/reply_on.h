@@ -1,0 +1,27 @@
+#ifndef HOLDFAST_PS_SERVER_REPLY_ON_H_
+#define HOLDFAST_PS_SERVER_REPLY_ON_H_
+
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "common/reply.h"
+#include "common/strand.h"
+
+namespace holdfast {
+
+// A reply that may be called from any thread, and calls `reply` on `strand`;
+// not at all once that has stopped.
+template <typename Response>
+Reply<Response> ReplyOn(Strand* strand, Reply<Response> reply) {
+  return [strand,
+          reply = std::move(reply)](absl::StatusOr<Response> result) mutable {
+    strand->Post(
+        [reply = std::move(reply), result = std::move(result)]() mutable {
+          reply(std::move(result));
+        });
+  };
+}
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_REPLY_ON_H_

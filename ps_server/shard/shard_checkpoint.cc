@@ -1,0 +1,297 @@
+// Generations and checkpoints: docs/recovery.md, G4 and C2 to C4.
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "ps_server/request.h"
+#include "ps_server/shard/shard.h"
+
+namespace holdfast {
+namespace {
+
+// Beyond it a call is answered at once, and may be asked again.
+constexpr size_t kMaxParkedAwaits = 1024;
+
+// Whether only a disk can tell what the state is.
+bool NeedsDisk(const proto::RestoreRequest& request) {
+  return request.has_checkpoint() || request.directory_nonce() != 0 ||
+         !request.warm_start().empty();
+}
+
+std::vector<std::unique_ptr<Optimizer>> MakeOptimizers(
+    const proto::Declaration& declaration) {
+  std::vector<std::unique_ptr<Optimizer>> optimizers;
+  for (const proto::Optimizer& config : declaration.optimizers()) {
+    optimizers.push_back(MakeOptimizer(config));
+  }
+  return optimizers;
+}
+
+absl::Status NoDisk(uint32_t ps, absl::string_view what) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "/job:ps/task:", ps, " has no --checkpoint_dir, and cannot ", what));
+}
+
+}  // namespace
+
+// ---- G4: generations ----
+
+absl::Status Shard::CheckRestore(const proto::RestoreRequest& request) const {
+  if (request.sender().generation() == 0) {
+    return absl::InvalidArgumentError("generation 0 is none");
+  }
+  if (request.nonce() != options_.nonce) {  // [R4]
+    return absl::FailedPreconditionError(absl::StrCat(
+        "generation ", request.sender().generation(),
+        " is for another life of /job:ps/task:", options_.index));
+  }
+  if (NeedsDisk(request) && disk_ == nullptr) {
+    return NoDisk(options_.index, "take part in a job with checkpoints");
+  }
+  return absl::OkStatus();
+}
+
+void Shard::Restore(const proto::RestoreRequest& request,
+                    Reply<proto::RestoreResponse> reply) {
+  if (absl::Status status = CheckIsCoordinator(request.sender());
+      !status.ok()) {
+    return reply(status);
+  }
+  if (IsOver(request.sender())) {
+    return reply(CheckGeneration(request.sender()));
+  }
+  // It was overtaken by End.
+  if (ended()) return reply(absl::AbortedError(EndedText()));
+  const Generation generation(request.sender().generation());
+  if (generation == generation_ && store_ != nullptr) {  // [R3]
+    return reply(RestoreAnswer());
+  }
+  if (generation == generation_ && !restores_.empty()) {
+    restores_.push_back(std::move(reply));
+    return;
+  }
+  if (absl::Status status = CheckRestore(request); !status.ok()) {
+    return reply(status);
+  }
+  const std::vector<proto::Slice> slices(request.slices().begin(),
+                                         request.slices().end());
+  const absl::StatusOr<MemoryPlan> memory =
+      PlanMemory(request.declaration(), slices, options_.index,
+                 options_.memory_limit_bytes);
+  if (!memory.ok()) return reply(memory.status());
+
+  Begin(generation);
+  declaration_ = request.declaration();
+  memory_ = *memory;
+  optimizers_ = MakeOptimizers(declaration_);
+  restores_.push_back(std::move(reply));
+  std::vector<std::vector<float>> slots_by_optimizer;
+  for (const auto& optimizer : optimizers_) {
+    slots_by_optimizer.push_back(optimizer->initial_slots());
+  }
+  if (!NeedsDisk(request)) {
+    return OnLoaded(DenseStore::Create(declaration_, slices, options_.index,
+                                       slots_by_optimizer));
+  }
+  ShardDisk::LoadOptions load;
+  load.directory_nonce = request.directory_nonce();
+  load.declaration = declaration_;
+  load.slices = slices;
+  load.slots_by_optimizer = std::move(slots_by_optimizer);
+  if (request.has_checkpoint()) load.checkpoint = request.checkpoint();
+  load.warm_start = request.warm_start();
+  disk_->Load(load, [this, load = load_](
+                        absl::StatusOr<std::unique_ptr<DenseStore>> store) {
+    if (load == load_) OnLoaded(std::move(store));
+  });
+}
+
+void Shard::Begin(Generation generation) {
+  const absl::Status why = absl::AbortedError(
+      absl::StrCat("generation ", generation_.value(), " is over at /job:ps/",
+                   "task:", options_.index, ", which begins generation ",
+                   generation.value()));
+  generation_ = generation;
+  state_.set_phase(proto::STARTING);
+  ++load_;
+  staged_ = StagedPushes();
+  store_ = nullptr;
+  optimizers_.clear();
+  declaration_.Clear();
+  memory_ = MemoryPlan();
+  ledger_ = Ledger();
+  fenced_.clear();
+  pins_.clear();
+  holding_ = false;
+  share_ = Share();
+  auto restores = std::exchange(restores_, {});
+  auto pulls = std::exchange(parked_, {});
+  auto applies = std::exchange(parked_applies_, {});
+  for (auto& restore : restores) restore(why);
+  for (ParkedPull& pull : pulls) pull.reply(why);
+  for (auto& [push, apply] : applies) apply.reply(why);
+  AnswerAwaits(why);
+}
+
+void Shard::OnLoaded(absl::StatusOr<std::unique_ptr<DenseStore>> store) {
+  auto restores = std::exchange(restores_, {});
+  absl::StatusOr<proto::RestoreResponse> answer;
+  if (store.ok()) {
+    store_ = *std::move(store);
+    StagedPushes::Options staging;
+    staging.reserved_per_worker = memory_.reserved_per_worker;
+    staging.max_per_worker = memory_.max_pushes_per_worker;
+    staging.max_extra = memory_.extra_pushes;
+    staged_.Configure(&store_->slices(), staging);
+    state_.set_phase(proto::TRAINING);
+    answer = RestoreAnswer();
+  } else {
+    answer = absl::Status(
+        store.status().code(),
+        absl::StrCat("/job:ps/task:", options_.index, ": ",
+                     store.status().message()));
+  }
+  for (auto& restore : restores) restore(answer);
+}
+
+proto::RestoreResponse Shard::RestoreAnswer() const {
+  proto::RestoreResponse response;
+  response.set_generation(generation_.value());
+  response.set_version(version().value());
+  return response;
+}
+
+// ---- C2 to C4: checkpoints ----
+
+void Shard::Hold(const proto::HoldRequest& request,
+                 Reply<proto::HoldResponse> reply) {
+  if (absl::Status status = CheckFromCoordinator(request.sender());
+      !status.ok()) {
+    return reply(status);
+  }
+  if (!asynchronous()) {
+    return reply(absl::InternalError(
+        absl::StrCat("hold of checkpoint ", request.number(),
+                     " at /job:ps/task:", options_.index,
+                     ": the job is synchronous")));
+  }
+  proto::HoldResponse response;
+  response.set_generation(generation_.value());
+  if (request.number() > share_.number) {  // [A8]
+    holding_ = true;
+    // Of a life that is resolved nothing is kept.
+    for (const WorkerLife& life : ledger_.Lives()) {
+      AddKept(life, response.mutable_applied());
+    }
+  }
+  reply(std::move(response));
+}
+
+void Shard::Save(const proto::SaveRequest& request,
+                 Reply<proto::SaveResponse> reply) {
+  if (absl::Status status = CheckFromCoordinator(request.sender());
+      !status.ok()) {
+    return reply(status);
+  }
+  const auto answer = [&] {
+    proto::SaveResponse response;
+    response.set_generation(generation_.value());
+    response.set_version(version().value());
+    reply(std::move(response));
+  };
+  if (request.number() <= share_.number) return answer();
+  if (disk_ == nullptr) {
+    return reply(NoDisk(options_.index, "save a share of a checkpoint"));
+  }
+  if (writing_) {
+    return reply(absl::UnavailableError(
+        absl::StrCat("/job:ps/task:", options_.index,
+                     " writes its share of an earlier checkpoint")));
+  }
+  const auto refuse = [&](absl::string_view what) {
+    reply(absl::InternalError(
+        absl::StrCat("checkpoint ", request.number(), " of version ",
+                     request.step(), ": ", what)));
+  };
+  if (absl::Status status = ApplyMissing(request.applied()); !status.ok()) {
+    return refuse(status.message());
+  }
+  if (version() != GlobalStep(request.step())) {  // [R8]
+    return refuse(absl::StrCat("/job:ps/task:", options_.index,
+                               " is at version ", version().value()));
+  }
+  share_ = {request.number()};
+  writing_ = true;
+  proto::CheckpointName name;
+  name.set_generation(generation_.value());
+  name.set_step(request.step());
+  disk_->Save(name, options_.num_ps, store_->Snapshot(),
+              [this, generation = generation_, number = request.number()](
+                  absl::StatusOr<proto::DataFile> outcome) {
+                OnSaved(generation, number, std::move(outcome));
+              });
+  answer();
+  AnswerReached();
+  holding_ = false;
+  std::set<WorkerLife> waiting;
+  for (const auto& [push, apply] : parked_applies_) waiting.insert(push.from);
+  for (const WorkerLife& life : waiting) RetryApplies(life);  // [A7]
+}
+
+void Shard::OnSaved(Generation generation, uint64_t number,
+                    absl::StatusOr<proto::DataFile> outcome) {
+  writing_ = false;
+  if (generation != generation_ || number != share_.number) return;
+  share_.outcome = std::move(outcome);
+  AnswerAwaits(SavedAnswer());
+}
+
+absl::StatusOr<proto::AwaitSavedResponse> Shard::SavedAnswer() const {
+  proto::AwaitSavedResponse response;
+  response.set_generation(generation_.value());
+  if (share_.outcome.has_value()) {
+    if (!share_.outcome->ok()) return share_.outcome->status();
+    *response.mutable_file() = **share_.outcome;
+  }
+  return response;
+}
+
+void Shard::AwaitSaved(const proto::AwaitSavedRequest& request,
+                       Reply<proto::AwaitSavedResponse> reply) {
+  if (absl::Status status = CheckFromCoordinator(request.sender());
+      !status.ok()) {
+    return reply(status);
+  }
+  if (request.number() != share_.number) {
+    return reply(absl::NotFoundError(
+        absl::StrCat("checkpoint ", request.number(),
+                     " was not saved at /job:ps/task:", options_.index,
+                     ", the last one is ", share_.number)));
+  }
+  if (share_.outcome.has_value() || request.wait_ms() == 0 ||
+      parked_awaits_.size() >= kMaxParkedAwaits) {
+    return reply(SavedAnswer());
+  }
+  parked_awaits_.push_back(
+      {std::move(reply), ParkedUntil(clock_->Now(), request.wait_ms())});
+}
+
+void Shard::AnswerAwaits(
+    const absl::StatusOr<proto::AwaitSavedResponse>& answer) {
+  for (ParkedAwait& await : std::exchange(parked_awaits_, {})) {
+    await.reply(answer);
+  }
+}
+
+void Shard::AnswerLateAwaits(absl::Time now) {
+  std::list<ParkedAwait> late;
+  for (auto it = parked_awaits_.begin(); it != parked_awaits_.end();) {
+    const auto next = std::next(it);
+    if (it->deadline <= now) late.splice(late.end(), parked_awaits_, it);
+    it = next;
+  }
+  for (ParkedAwait& await : late) await.reply(SavedAnswer());
+}
+
+}  // namespace holdfast
