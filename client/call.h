@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "client/context.h"
 #include "common/rpc/backoff.h"
 #include "common/rpc/status.h"
+#include "proto/cluster.pb.h"
 
 namespace holdfast::client {
 
@@ -43,12 +45,14 @@ class Call {
 
   // Guarded by the context's mutex.
   Underway underway;
-  // The last transient error, until there is an answer.
+  // Why the last attempt is made again, until there is an answer.
   absl::Status trouble;
 };
 
 // Guarded by the context's mutex.
 struct CallGroup::State {
+  // Who speaks in all calls. Never changed. Absent: the newest of the context.
+  std::optional<proto::Sender> sender;
   std::set<std::shared_ptr<Call>> calls;
   // Answers that are being told at this moment.
   int answering = 0;
@@ -61,6 +65,18 @@ using Method =
     std::function<void(grpc::ClientContext*, const Request*, Response*,
                        std::function<void(grpc::Status)>)>;
 
+// Whether an error is one that only news of the job can explain.
+using Unexplained = bool (*)(const absl::Status& error);
+
+// Sets the sender, in requests that have one.
+template <typename Request>
+auto SetSender(const proto::Sender& sender, Request* request, int)
+    -> decltype(request->mutable_sender(), void()) {
+  *request->mutable_sender() = sender;
+}
+template <typename Request>
+void SetSender(const proto::Sender&, Request*, long) {}
+
 template <typename Request, typename Response>
 class UnaryCall
     : public Call,
@@ -69,12 +85,14 @@ class UnaryCall
   // `peer` is named in errors. An attempt may take `timeout`.
   UnaryCall(std::shared_ptr<Context> context,
             std::shared_ptr<CallGroup::State> group, std::string peer,
-            absl::Duration timeout, Method<Request, Response> method,
-            Request request, Answer<Response> answer)
+            absl::Duration timeout, Unexplained unexplained,
+            Method<Request, Response> method, Request request,
+            Answer<Response> answer)
       : context_(std::move(context)),
         group_(std::move(group)),
         peer_(std::move(peer)),
         timeout_(timeout),
+        unexplained_(unexplained),
         method_(std::move(method)),
         request_(std::move(request)),
         answer_(std::move(answer)) {}
@@ -101,6 +119,7 @@ class UnaryCall
       attempt = std::make_shared<grpc::ClientContext>();
       attempt->set_deadline(absl::ToChronoTime(began_ + timeout_));
       underway.attempt = attempt;
+      SetSender(group_->sender.value_or(context_->sender()), &request_, 0);
       response_ = Response();
     }
     method_(attempt.get(), &request_, &response_,
@@ -122,14 +141,19 @@ class UnaryCall
         trouble = named;
         return Pause();
       }
-      trouble = absl::OkStatus();
+      trouble = unexplained_(named) ? named : absl::OkStatus();
       ++group_->answering;
     }
-    const Next next =
-        named.ok() ? answer_(std::move(response_)) : answer_(named);
+    Next next = Next::kAgain;
+    if (unexplained_(named)) {
+      context_->on_unexplained();
+    } else {
+      next = named.ok() ? answer_(std::move(response_)) : answer_(named);
+    }
     absl::ReleasableMutexLock lock(&context_->mutex);
     --group_->answering;
-    if (next == Next::kDone || group_->cancelled || !context_->ended().ok()) {
+    if (next == Next::kDone || group_->cancelled ||
+        context_->IsOver(group_->sender)) {
       return Finish();
     }
     // A peer that had parked the call is asked again at once, another one not,
@@ -157,8 +181,10 @@ class UnaryCall
   const std::shared_ptr<CallGroup::State> group_;
   const std::string peer_;
   const absl::Duration timeout_;
+  const Unexplained unexplained_;
   const Method<Request, Response> method_;
-  const Request request_;
+  // But for the sender always the same.
+  Request request_;
   Answer<Response> answer_;
   Response response_;
   Backoff backoff_;

@@ -59,6 +59,11 @@ class Timer : public Call, public std::enable_shared_from_this<Timer> {
 CallGroup::CallGroup(std::shared_ptr<Context> context)
     : context_(std::move(context)), state_(std::make_shared<State>()) {}
 
+CallGroup::CallGroup(std::shared_ptr<Context> context,
+                     const proto::Sender& sender)
+    : context_(std::move(context)),
+      state_(std::make_shared<State>(State{sender})) {}
+
 CallGroup::~CallGroup() { Cancel(); }
 
 void CallGroup::Cancel() {
@@ -101,7 +106,7 @@ absl::Status CallGroup::AwaitUntil(absl::Time deadline, bool regardless,
                           ? absl::InfiniteFuture()
                           : absl::Now() + timing.first_report;
   const auto over = [&] {
-    return done() || (!regardless && !context_->ended().ok());
+    return done() || (!regardless && context_->IsOver(state_->sender));
   };
   absl::MutexLock lock(&mutex);
   while (!mutex.AwaitWithDeadline(absl::Condition(&over),
@@ -111,16 +116,17 @@ absl::Status CallGroup::AwaitUntil(absl::Time deadline, bool regardless,
     if (!trouble.ok()) absl::StrAppend(&text, ": ", trouble.message());
     if (deadline <= report) {
       text = absl::StrCat("waited in vain for ", text);
-      return absl::IsDeadlineExceeded(trouble) || trouble.ok()
-                 ? absl::DeadlineExceededError(text)
-                 : absl::UnavailableError(text);
+      const bool unreachable =
+          IsTransient(trouble) && !absl::IsDeadlineExceeded(trouble);
+      return unreachable ? absl::UnavailableError(text)
+                         : absl::DeadlineExceededError(text);
     }
     mutex.Unlock();
     context_->on_waiting(text);
     mutex.Lock();
     report = absl::Now() + timing.report_every;
   }
-  return done() ? absl::OkStatus() : context_->ended();
+  return done() ? absl::OkStatus() : context_->WhyOver(state_->sender);
 }
 
 absl::Status CallGroup::Trouble() const {

@@ -23,15 +23,20 @@ using Answer = absl::AnyInvocable<Next(absl::StatusOr<Response>)>;
 
 // The calls that one handle has under way, and its wait for them.
 //
-// A call that fails with a transient error (common/rpc/backoff.h) is sent again
-// after a pause, until its group is cancelled: Await's deadline bounds it. Only
-// other errors reach its Answer.
+// A call that fails with a transient error (common/rpc/backoff.h), or one that
+// only news of the job can explain, is sent again after a pause, until its group
+// is cancelled or its generation over: Await's deadline bounds it. Only other
+// errors reach its Answer.
 //
 // Thread-safe; Cancel and the destructor must not be called by an Answer of the
 // group, nor by what After calls.
 class CallGroup {
  public:
+  // Calls that belong to no generation: each attempt is made in the newest.
   explicit CallGroup(std::shared_ptr<Context> context);
+  // Calls that are `sender`'s whatever happens: with its generation they are
+  // over.
+  CallGroup(std::shared_ptr<Context> context, const proto::Sender& sender);
   // Cancels.
   ~CallGroup();
 
@@ -45,14 +50,14 @@ class CallGroup {
   // Calls `what` after `delay`, on a thread of gRPC, without locks.
   void After(absl::Duration delay, absl::AnyInvocable<void()> what);
 
-  // Waits until `done`, the end of the context, or `deadline`, and tells
-  // on_waiting meanwhile. `what` describes what is waited for; both are called
-  // with the context's lock held.
-  // Errors: why the context has ended; at the deadline UNAVAILABLE, when a peer
+  // Waits until `done`, until calls of the group cannot succeed any more, or
+  // until `deadline`, and tells on_waiting meanwhile. `what` describes what is
+  // waited for; both are called with the context's lock held.
+  // Errors: those of Context::WhyOver; at the deadline UNAVAILABLE, when a peer
   // could not be reached, otherwise DEADLINE_EXCEEDED; both with `what`.
   absl::Status Await(absl::Time deadline, absl::FunctionRef<bool()> done,
                      absl::FunctionRef<std::string()> what);
-  // The same, but goes on when the context has ended.
+  // The same, but goes on when calls cannot succeed any more.
   absl::Status AwaitRegardless(absl::Time deadline,
                                absl::FunctionRef<bool()> done,
                                absl::FunctionRef<std::string()> what);

@@ -149,8 +149,6 @@ class Cluster {
     // How long the coordinator may be silent before all calls fail. A longer one
     // leaves it more time to come back.
     absl::Duration recovery_timeout = absl::Seconds(300);
-    // How long a silent coordinator is asked again before the session ends.
-    absl::Duration recovery_timeout = absl::Seconds(300);
     // Bytes of tensors in one call, at most.
     int64_t part_bytes = kPartBytes;
     // Told about once a second, by the thread that waits, while a call waits
@@ -307,6 +305,9 @@ class Cluster {
   virtual absl::StatusOr<std::unique_ptr<Pin>> PinVersion(
       absl::Duration hold, absl::Time deadline) = 0;
 
+  // Waits until the job is DONE: all is spent and, where there are checkpoints,
+  // saved.
+  virtual absl::Status AwaitDone(absl::Time deadline) = 0;
   virtual absl::Status ReportEvaluation(const proto::EvaluationResult& result,
                                         absl::Time deadline) = 0;
   // At any time.

@@ -1,23 +1,73 @@
 #include "client/context.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
 namespace holdfast::client {
 
-void Context::Note(const proto::JobState& state) {
+Context::Context(const Timing& timing,
+                 std::function<void(const std::string&)> on_waiting,
+                 const TaskId& task, std::function<void()> on_unexplained)
+    : timing(timing),
+      on_waiting(std::move(on_waiting)),
+      on_unexplained(std::move(on_unexplained)) {
+  sender_.mutable_task()->set_job(task.job);
+  sender_.mutable_task()->set_index(task.index);
+}
+
+void Context::Hear(const Session::News& news) {
   absl::MutexLock lock(&mutex);
-  if (state.phase() > state_.phase()) state_ = state;
+  // First: a silent coordinator is not a job that has failed.
+  if (ended_.ok()) ended_ = news.status;
+  durable_step_ = IsRolledBack(news.sender)
+                      ? news.durable_step
+                      : std::max(durable_step_, news.durable_step);
+  sender_ = news.sender;
+  NoteState(news.state);
+}
+
+void Context::Note(uint64_t generation, const proto::JobState& state,
+                   std::optional<uint64_t> durable_step) {
+  absl::MutexLock lock(&mutex);
+  const bool has_session = sender_.incarnation() > 0;
+  if (!has_session && generation > sender_.generation()) {
+    sender_.set_generation(generation);
+    durable_step_ = 0;
+  }
+  if (generation == sender_.generation() && durable_step.has_value()) {
+    durable_step_ = std::max(durable_step_, *durable_step);
+  }
+  NoteState(state);
+}
+
+void Context::NoteState(const proto::JobState& state) {
+  const bool is_final = state_.phase() >= proto::DONE;
+  if (is_final ? state.phase() > state_.phase()
+               : state.phase() != proto::JOB_PHASE_UNSPECIFIED) {
+    state_ = state;
+  }
   if (state.phase() == proto::FAILED && ended_.ok()) {
     ended_ = absl::AbortedError(state.reason());
   }
 }
 
-void Context::End(const absl::Status& why) {
-  absl::MutexLock lock(&mutex);
-  if (ended_.ok()) ended_ = why;
+bool Context::IsRolledBack(const proto::Sender& sender) const {
+  return sender.generation() != sender_.generation() ||
+         sender.incarnation() != sender_.incarnation();
 }
 
-proto::JobState Context::state() const {
-  absl::MutexLock lock(&mutex);
-  return state_;
+bool Context::IsOver(const std::optional<proto::Sender>& sender) const {
+  return !ended_.ok() || (sender.has_value() && IsRolledBack(*sender));
+}
+
+absl::Status Context::WhyOver(
+    const std::optional<proto::Sender>& sender) const {
+  if (!ended_.ok() || !IsOver(sender)) return ended_;
+  return absl::AbortedError(
+      absl::StrCat("the job went back to an earlier state (generation ",
+                   sender_.generation(), " begins)"));
 }
 
 }  // namespace holdfast::client

@@ -3,12 +3,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/rpc/session.h"
+#include "common/task_id.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast::client {
@@ -42,27 +45,48 @@ struct Timing {
 // and values are moved without it.
 class Context {
  public:
+  // `task`: of the client. `on_unexplained` is called, by a thread of gRPC and
+  // without locks, when a peer has refused a call for a reason that only news of
+  // the job can explain.
   Context(const Timing& timing,
-          std::function<void(const std::string&)> on_waiting)
-      : timing(timing), on_waiting(std::move(on_waiting)) {}
+          std::function<void(const std::string&)> on_waiting,
+          const TaskId& task, std::function<void()> on_unexplained);
 
   const Timing timing;
   // May be empty.
   const std::function<void(const std::string&)> on_waiting;
+  const std::function<void()> on_unexplained;
 
   mutable absl::Mutex mutex;
 
-  // Takes note of what an answer or the session says about the job. Phases only
-  // move forward; FAILED ends the context.
-  void Note(const proto::JobState& state) ABSL_LOCKS_EXCLUDED(mutex);
-  // Ends every wait with `why`. The first time counts.
-  void End(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex);
+  // Takes over what the session has heard. Its end ends the context.
+  void Hear(const Session::News& news) ABSL_LOCKS_EXCLUDED(mutex);
+  // Takes note of what an answer says about the job; FAILED ends the context.
+  // Who has no session learns of generations from here.
+  void Note(uint64_t generation, const proto::JobState& state,
+            std::optional<uint64_t> durable_step) ABSL_LOCKS_EXCLUDED(mutex);
 
-  // OK until End.
-  const absl::Status& ended() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
-    return ended_;
+  // Who asks, in the newest life and generation heard of.
+  const proto::Sender& sender() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
+    return sender_;
   }
-  proto::JobState state() const ABSL_LOCKS_EXCLUDED(mutex);
+  // Whether the job has begun another generation than that of `sender`, or goes
+  // on with another life of the task.
+  bool IsRolledBack(const proto::Sender& sender) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex);
+  // Whether calls of `sender` cannot succeed any more, and why; nullopt: calls
+  // of the newest. The reason is that of the end of the context, or ABORTED.
+  bool IsOver(const std::optional<proto::Sender>& sender) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex);
+  absl::Status WhyOver(const std::optional<proto::Sender>& sender) const
+      ABSL_SHARED_LOCKS_REQUIRED(mutex);
+
+  const proto::JobState& state() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
+    return state_;
+  }
+  uint64_t durable_step() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
+    return durable_step_;
+  }
 
   // What the open step waits for, as last heard: "step 11 waits for
   // /job:worker/task:1". Empty when nothing is known.
@@ -72,8 +96,16 @@ class Context {
   int64_t calls_out ABSL_GUARDED_BY(mutex) = 0;
 
  private:
+  // DONE and FAILED are final.
+  void NoteState(const proto::JobState& state)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+
+  // Why everything has ended. OK until then.
   absl::Status ended_ ABSL_GUARDED_BY(mutex);
+  proto::Sender sender_ ABSL_GUARDED_BY(mutex);
   proto::JobState state_ ABSL_GUARDED_BY(mutex);
+  // In the newest generation.
+  uint64_t durable_step_ ABSL_GUARDED_BY(mutex) = 0;
 };
 
 }  // namespace holdfast::client

@@ -3,6 +3,10 @@
 #include <grpcpp/channel.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,24 +23,50 @@ namespace {
 // How often AwaitConnected looks whether the job still goes on.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
 
-// The state of the job in an answer, where the answer has one.
+// Fields that only some messages have.
 template <typename Response>
-auto StateOf(const Response& response, int) -> decltype(&response.state()) {
-  return response.has_state() ? &response.state() : nullptr;
+auto StateOf(const Response& response, int)
+    -> std::decay_t<decltype(response.state())> {
+  return response.state();
 }
 template <typename Response>
-const proto::JobState* StateOf(const Response&, long) {
-  return nullptr;
+proto::JobState StateOf(const Response&, long) {
+  return {};
 }
 
-// Requests of GetStatus name no sender.
+template <typename Response>
+auto DurableStepOf(const Response& response, int)
+    -> std::optional<decltype(response.durable_step())> {
+  return response.durable_step();
+}
+template <typename Response>
+std::optional<uint64_t> DurableStepOf(const Response&, long) {
+  return std::nullopt;
+}
+
+template <typename Response>
+auto VerdictOf(const Response& response, int) -> decltype(response.verdict()) {
+  return response.verdict();
+}
+template <typename Response>
+proto::Verdict VerdictOf(const Response&, long) {
+  return proto::VERDICT_UNSPECIFIED;
+}
+
 template <typename Request>
-auto SetSender(const proto::Sender& sender, Request* request, int)
-    -> decltype(request->mutable_sender(), void()) {
-  *request->mutable_sender() = sender;
+auto HasSender(int) -> decltype(std::declval<Request>().sender(), true) {
+  return true;
 }
 template <typename Request>
-void SetSender(const proto::Sender&, Request*, long) {}
+bool HasSender(long) {
+  return false;
+}
+
+bool IsNever(const absl::Status&) { return false; }
+bool IsAborted(const absl::Status& error) { return absl::IsAborted(error); }
+bool IsAbortedOrUnknown(const absl::Status& error) {
+  return absl::IsAborted(error) || absl::IsNotFound(error);
+}
 
 }  // namespace
 
@@ -60,27 +90,34 @@ struct Wire::Impl {
   template <typename Async, typename Request, typename Response>
   void Start(const CallGroup& group, const std::string& peer, Async* async,
              AsyncMethod<Async, Request, Response> method,
-             absl::Duration timeout, Request request,
+             absl::Duration timeout, Unexplained unexplained, Request request,
              Answer<Response> answer) const {
-    SetSender(sender(), &request, 0);
-    auto attempt = [async, method](grpc::ClientContext* context,
-                                   const Request* request, Response* response,
-                                   std::function<void(grpc::Status)> done) {
-      (async->*method)(context, request, response, std::move(done));
-    };
-    auto note_and_answer = [context = context, answer = std::move(answer)](
-                               absl::StatusOr<Response> response) mutable {
-      if (response.ok()) {
-        if (const proto::JobState* state = StateOf(*response, 0)) {
-          context->Note(*state);
-        }
-      }
-      return answer(std::move(response));
+    auto attempt = [async, method, context = context](
+                       grpc::ClientContext* call, const Request* request,
+                       Response* response,
+                       std::function<void(grpc::Status)> done) {
+      (async->*method)(call, request, response,
+                       [context, response,
+                        done = std::move(done)](const grpc::Status& status) {
+                         done(status.ok() ? Look(*response, context.get())
+                                          : status);
+                       });
     };
     std::make_shared<UnaryCall<Request, Response>>(
-        context, group.state(), peer, timeout, std::move(attempt),
-        std::move(request), std::move(note_and_answer))
+        context, group.state(), peer, timeout,
+        HasSender<Request>(0) ? unexplained : IsNever, std::move(attempt),
+        std::move(request), std::move(answer))
         ->Start();
+  }
+
+  // What an answer says about the job. ABORTED where that is all it says.
+  template <typename Response>
+  static grpc::Status Look(const Response& response, Context* context) {
+    context->Note(response.generation(), StateOf(response, 0),
+                  DurableStepOf(response, 0));
+    if (VerdictOf(response, 0) != proto::ABORTED) return grpc::Status::OK;
+    return grpc::Status(grpc::StatusCode::ABORTED,
+                        "the generation of the call is over");
   }
 
   template <typename Request, typename Response>
@@ -89,8 +126,8 @@ struct Wire::Impl {
                       absl::Duration timeout, Request request,
                       Answer<Response> answer) const {
     CoordinatorAsync* const async = coordinator->async();
-    Start(group, ps[0].name, async, method, timeout, std::move(request),
-          std::move(answer));
+    Start(group, ps[0].name, async, method, timeout, IsAbortedOrUnknown,
+          std::move(request), std::move(answer));
   }
 
   template <typename Request, typename Response>
@@ -101,20 +138,18 @@ struct Wire::Impl {
     const Ps& shard = ps[index];
     ShardAsync* const async =
         (kind == ChannelKind::kControl ? shard.control : shard.stub)->async();
-    Start(group, shard.name, async, method, timeout, std::move(request),
-          std::move(answer));
+    Start(group, shard.name, async, method, timeout, IsAborted,
+          std::move(request), std::move(answer));
   }
 
   const std::shared_ptr<Context> context;
-  const std::function<proto::Sender()> sender;
   std::unique_ptr<proto::Coordinator::Stub> coordinator;
   std::vector<Ps> ps;
 };
 
 Wire::Wire(std::shared_ptr<Context> context,
-           const std::vector<std::string>& ps_addresses,
-           std::function<proto::Sender()> sender)
-    : impl_(new Impl{std::move(context), std::move(sender)}) {
+           const std::vector<std::string>& ps_addresses)
+    : impl_(new Impl{std::move(context)}) {
   for (uint32_t ps = 0; ps < ps_addresses.size(); ++ps) {
     const std::string& address = ps_addresses[ps];
     auto channel = MakeChannel(address, ChannelKind::kTensors);
@@ -153,7 +188,7 @@ absl::Status Wire::AwaitConnected(absl::Time deadline) {
       }
       {
         absl::MutexLock lock(&context.mutex);
-        if (!context.ended().ok()) return context.ended();
+        if (context.IsOver(std::nullopt)) return context.WhyOver(std::nullopt);
       }
       if (absl::Now() >= deadline) {
         return absl::UnavailableError(
@@ -213,6 +248,14 @@ void Wire::GetStatus(const CallGroup& group, proto::GetStatusRequest request,
   impl_->AskCoordinator(group, &Impl::CoordinatorAsync::GetStatus,
                         impl_->context->timing.attempt, std::move(request),
                         std::move(answer));
+}
+
+void Wire::Checkpoint(const CallGroup& group, proto::CheckpointRequest request,
+                      Answer<proto::CheckpointResponse> answer) {
+  const absl::Duration timeout =
+      impl_->context->timing.attempt + absl::Milliseconds(request.wait_ms());
+  impl_->AskCoordinator(group, &Impl::CoordinatorAsync::Checkpoint, timeout,
+                        std::move(request), std::move(answer));
 }
 
 void Wire::Push(const CallGroup& group, uint32_t ps, proto::PushRequest request,

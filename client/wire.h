@@ -2,7 +2,6 @@
 #define HOLDFAST_CLIENT_WIRE_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,18 +19,20 @@ namespace holdfast::client {
 // The calls of proto/coordinator.proto and proto/shard.proto, asynchronous. The
 // only part of the client that knows gRPC's channels and stubs.
 //
-// Each call fills in the request's `sender`, belongs to a group, which sends it
-// again on transient errors, and tells the context of the JobState in its
-// answer before the answer is told. Errors begin with the name of the ps.
+// Each call belongs to a group, which fills in the request's `sender` and sends
+// it again on transient errors; and tells the context what its answer says about
+// the job before the answer is told. Errors begin with the name of the ps.
+//
+// ABORTED, as status or verdict, and NOT_FOUND from the coordinator ("no such
+// session") say that generation or life of the sender are over: that is for the
+// context to hear, not for the caller.
 //
 // Thread-safe.
 class Wire {
  public:
-  // `ps_addresses`: host:port, by ps index. `sender` may be called from any
-  // thread.
+  // `ps_addresses`: host:port, by ps index.
   Wire(std::shared_ptr<Context> context,
-       const std::vector<std::string>& ps_addresses,
-       std::function<proto::Sender()> sender);
+       const std::vector<std::string>& ps_addresses);
   // Waits until gRPC has let go of all calls, whose groups must be cancelled.
   ~Wire();
 
@@ -57,6 +58,8 @@ class Wire {
                         Answer<proto::ReportEvaluationResponse> answer);
   void GetStatus(const CallGroup& group, proto::GetStatusRequest request,
                  Answer<proto::GetStatusResponse> answer);
+  void Checkpoint(const CallGroup& group, proto::CheckpointRequest request,
+                  Answer<proto::CheckpointResponse> answer);
 
   // To one ps.
   void Push(const CallGroup& group, uint32_t ps, proto::PushRequest request,

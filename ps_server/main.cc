@@ -26,6 +26,20 @@ ABSL_FLAG(absl::Duration, step_timeout, absl::Seconds(300),
           "How long a step may wait for contributions, where the job file does "
           "not say.");
 ABSL_FLAG(
+    absl::Duration, recovery_timeout, absl::Seconds(300),
+    "How long a lost task may take to come back, or another in its place, "
+    "where the job file does not say.");
+ABSL_FLAG(std::string, checkpoint_dir, "",
+          "Where the job's state is saved, and taken up again after a restart: "
+          "the same directory for all ps of a job, on a disk that they share. "
+          "Without it a job ends with the loss of a ps.");
+ABSL_FLAG(std::string, warm_start, "",
+          "A checkpoint's folder, as of another job: variables with the same "
+          "name and shape begin with its values. Of task 0.");
+ABSL_FLAG(absl::Duration, grace, absl::Seconds(20),
+          "How long a ps that is told to stop (SIGTERM) waits for a last "
+          "checkpoint.");
+ABSL_FLAG(
     std::string, memory_limit, "",
     "What this ps may take of memory for its share of the job, as 8GiB or "
     "500MB; a job that needs more is refused. Default: 80 % of the "
@@ -65,10 +79,17 @@ absl::StatusOr<Server::Options> OptionsFromFlags() {
   options.lease = absl::GetFlag(FLAGS_lease);
   options.start_timeout = absl::GetFlag(FLAGS_start_timeout);
   options.step_timeout = absl::GetFlag(FLAGS_step_timeout);
+  options.recovery_timeout = absl::GetFlag(FLAGS_recovery_timeout);
+  options.checkpoint_dir = absl::GetFlag(FLAGS_checkpoint_dir);
+  options.warm_start = absl::GetFlag(FLAGS_warm_start);
+  options.grace = absl::GetFlag(FLAGS_grace);
   for (const absl::Status& status :
        {CheckAtLeast("lease", options.lease, kMinLease),
         CheckAtLeast("start_timeout", options.start_timeout, kMinTimeout),
-        CheckAtLeast("step_timeout", options.step_timeout, kMinTimeout)}) {
+        CheckAtLeast("step_timeout", options.step_timeout, kMinTimeout),
+        CheckAtLeast("recovery_timeout", options.recovery_timeout,
+                     absl::ZeroDuration()),
+        CheckAtLeast("grace", options.grace, absl::ZeroDuration())}) {
     if (!status.ok()) return status;
   }
   const absl::StatusOr<int64_t> memory_limit = MemoryLimit();
@@ -99,7 +120,9 @@ int Main(int argc, char** argv) {
   const absl::Status status = (*server)->Wait();
   if (!status.ok()) {
     LOG(ERROR) << name << " ends: " << status.message();
-    return kExitFailed;
+    return absl::IsCancelled(status) || absl::IsUnavailable(status)
+               ? kExitRestart
+               : kExitFailed;
   }
   LOG(INFO) << name << " ends: the job is done";
   return kExitDone;

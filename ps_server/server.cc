@@ -9,6 +9,7 @@
 #include <grpcpp/server_builder.h>
 
 #include <optional>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -16,13 +17,20 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/checkpoint/directory.h"
 #include "common/clock.h"
+#include "common/process_name.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/status.h"
 #include "common/rpc_limits.h"
 #include "common/strand.h"
 #include "glog/logging.h"
+#include "proto/coordinator.grpc.pb.h"
 #include "ps_server/coordinator/coordinator.h"
+#include "ps_server/disk/directory_archive.h"
+#include "ps_server/disk/directory_shard_disk.h"
 #include "ps_server/listen_address.h"
 #include "ps_server/membership.h"
 #include "ps_server/service/coordinator_service.h"
@@ -40,6 +48,15 @@ constexpr absl::Duration kLeaveTimeout = absl::Seconds(3);
 // Threads of the reflection service, the only one that blocks some. Its streams
 // beyond that are refused.
 constexpr int kMaxBlockingThreads = 8;
+
+// How long one question for a checkpoint is parked.
+constexpr absl::Duration kCheckpointPark = absl::Seconds(2);
+
+uint64_t MakeNonce() {
+  std::random_device random;
+  const uint64_t high = random();
+  return (high << 32 | random()) | 1;
+}
 
 bool Ended(const proto::JobState& state) {
   return state.phase() == proto::DONE || state.phase() == proto::FAILED;
@@ -94,8 +111,7 @@ class Server::Impl {
   Impl(Options options, std::string listen_address)
       : options_(std::move(options)),
         listen_address_(std::move(listen_address)),
-        name_(options_.task.ToString()),
-        shard_(ShardOptions(), &clock_) {}
+        name_(options_.task.ToString()) {}
   ~Impl() { StopParts(absl::ZeroDuration()); }
 
   absl::Status Start();
@@ -107,13 +123,11 @@ class Server::Impl {
   std::string CoordinatorAddress() const {
     return *options_.cluster.Address({kPsJob, 0});
   }
-  Shard::Options ShardOptions() const {
-    Shard::Options shard;
-    shard.index = options_.task.index;
-    shard.memory_limit_bytes = options_.memory_limit_bytes;
-    return shard;
-  }
-  void MakeCoordinator();
+  absl::Status OpenDirectory();
+  // Task 0: what the directory says of the job.
+  absl::StatusOr<proto::Journal> TakeUpJournal();
+  void MakeShard();
+  absl::Status MakeCoordinator();
   void StartTicking();
   void Join();
 
@@ -126,6 +140,10 @@ class Server::Impl {
   bool has_ended() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return result_.has_value();
   }
+  // Has a checkpoint taken, and waits until it is on disk, or `deadline`.
+  absl::Status SaveBefore(absl::Time deadline);
+  absl::StatusOr<proto::CheckpointResponse> AskForCheckpoint(
+      const proto::CheckpointRequest& request, absl::Time deadline);
   // Answers the calls that are parked at a shard whose coordinator is gone.
   void EndShard(const absl::Status& result);
   // Calls that are under way get `drain` for their answers.
@@ -142,13 +160,22 @@ class Server::Impl {
   std::optional<std::string> stop_reason_ ABSL_GUARDED_BY(mutex_);
   absl::Time stop_deadline_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 
+  // Of this process' life, to the others.
+  const uint64_t nonce_ = MakeNonce();
+
+  // Where there is a checkpoint directory.
+  std::optional<CheckpointDirectory> directory_;
+  std::unique_ptr<FileLock> directory_lock_;  // task 0
+
   // Used on its strand alone, as is the coordinator.
-  Shard shard_;
   Strand shard_strand_{"shard"};
+  std::unique_ptr<ShardDisk> shard_disk_;
+  std::optional<Shard> shard_;
 
   // In task 0 only.
   std::optional<Strand> coordinator_strand_;
   std::unique_ptr<ShardLinks> links_;
+  std::unique_ptr<Archive> archive_;
   std::optional<Coordinator> coordinator_;
   proto::JobPhase logged_phase_ = proto::STARTING;
 
@@ -160,10 +187,60 @@ class Server::Impl {
   std::optional<Membership> membership_;
 };
 
+absl::Status Server::Impl::OpenDirectory() {
+  if (options_.checkpoint_dir.empty()) {
+    if (options_.warm_start.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError("warm_start needs a checkpoint_dir");
+  }
+  absl::StatusOr<CheckpointDirectory> directory =
+      CheckpointDirectory::Open(options_.checkpoint_dir, PosixFileSystem());
+  if (!directory.ok()) return directory.status();
+  directory_ = *std::move(directory);
+  if (!coordinates()) return absl::OkStatus();
+  auto lock = directory_->Lock(absl::StrCat(name_, " (", ProcessName(), ")"));
+  if (!lock.ok()) return lock.status();
+  directory_lock_ = *std::move(lock);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<proto::Journal> Server::Impl::TakeUpJournal() {
+  absl::StatusOr<proto::Journal> journal = directory_->ReadJournal();
+  if (!absl::IsNotFound(journal.status())) return journal;
+  const auto checkpoints = directory_->List();
+  if (!checkpoints.ok()) return checkpoints.status();
+  if (!checkpoints->empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        directory_->path(), " holds ", checkpoints->size(),
+        " checkpoints and no journal: use another directory (and warm_start, "
+        "to begin with the values of one of them)"));
+  }
+  proto::Journal fresh;
+  fresh.set_directory_nonce(MakeNonce());
+  return fresh;
+}
+
+void Server::Impl::MakeShard() {
+  Shard::Options shard;
+  shard.index = options_.task.index;
+  shard.num_ps = options_.cluster.num_ps();
+  shard.nonce = nonce_;
+  shard.memory_limit_bytes = options_.memory_limit_bytes;
+  if (directory_.has_value()) {
+    shard_disk_ = std::make_unique<DirectoryShardDisk>(*directory_, shard.index,
+                                                       &shard_strand_);
+  }
+  shard_.emplace(shard, &clock_, shard_disk_.get());
+}
+
 absl::Status Server::Impl::Start() {
-  shard_service_ = MakeShardService(&shard_, &shard_strand_);
+  if (absl::Status status = OpenDirectory(); !status.ok()) {
+    return absl::Status(status.code(), absl::StrCat("checkpoint directory: ",
+                                                    status.message()));
+  }
+  MakeShard();
+  shard_service_ = MakeShardService(&*shard_, &shard_strand_);
   if (coordinates()) {
-    MakeCoordinator();
+    if (absl::Status status = MakeCoordinator(); !status.ok()) return status;
     coordinator_service_ =
         MakeCoordinatorService(&*coordinator_, &*coordinator_strand_);
   } else {
@@ -182,11 +259,11 @@ absl::Status Server::Impl::Start() {
   return absl::OkStatus();
 }
 
-void Server::Impl::MakeCoordinator() {
+absl::Status Server::Impl::MakeCoordinator() {
   coordinator_strand_.emplace("coordinator");
   ShardLinksOptions links;
   links.local_ps = options_.task.index;
-  links.local_shard = &shard_;
+  links.local_shard = &*shard_;
   links.local_strand = &shard_strand_;
   links.coordinator_strand = &*coordinator_strand_;
   links_ = MakeShardLinks(links);
@@ -200,7 +277,24 @@ void Server::Impl::MakeCoordinator() {
   coordinator.step_timeout = options_.step_timeout;
   coordinator.memory_limit_bytes = options_.memory_limit_bytes;
   coordinator.address = CoordinatorAddress();
-  coordinator_.emplace(coordinator, &clock_, links_.get());
+  coordinator.recovery_timeout = options_.recovery_timeout;
+  coordinator.shard_nonce = nonce_;
+  coordinator.warm_start = options_.warm_start;
+  if (directory_.has_value()) {
+    absl::StatusOr<proto::Journal> journal = TakeUpJournal();
+    if (!journal.ok()) return journal.status();
+    coordinator.journal = *std::move(journal);
+    archive_ = std::make_unique<DirectoryArchive>(
+        *directory_,
+        coordinator.journal.generation() == 0
+            ? std::nullopt
+            : std::optional<proto::Journal>(coordinator.journal),
+        &*coordinator_strand_);
+  } else {
+    coordinator.incarnations_from = nonce_ >> 24 << 20;
+  }
+  coordinator_.emplace(coordinator, &clock_, links_.get(), archive_.get());
+  return absl::OkStatus();
 }
 
 void Server::Impl::StartTicking() {
@@ -220,6 +314,8 @@ void Server::Impl::Join() {
   options.session.num_ps = options_.cluster.num_ps();
   options.session.num_workers = options_.cluster.num_replicas();
   options.session.memory_limit_bytes = options_.memory_limit_bytes;
+  options.session.nonce = nonce_;
+  options.recovery_timeout = options_.recovery_timeout;
   membership_.emplace(std::move(options), [this](const absl::Status& status) {
     EndShard(status);
     End(status);
@@ -247,18 +343,18 @@ void Server::Impl::TickCoordinator() {
 }
 
 void Server::Impl::TickShard() {
-  shard_.Tick();
-  if (!coordinates() && Ended(shard_.state())) End(ResultOf(shard_.state()));
+  shard_->Tick();
+  if (!coordinates() && Ended(shard_->state())) End(ResultOf(shard_->state()));
 }
 
 void Server::Impl::EndShard(const absl::Status& result) {
   proto::EndRequest request;
   request.mutable_sender()->mutable_task()->set_job(kPsJob);
-  request.mutable_sender()->set_generation(ShardOptions().generation.value());
   request.mutable_state()->set_phase(result.ok() ? proto::DONE : proto::FAILED);
   request.mutable_state()->set_reason(std::string(result.message()));
-  shard_strand_.Post([this, request = std::move(request)] {
-    shard_.End(request, [](const absl::StatusOr<proto::EndResponse>&) {});
+  shard_strand_.Post([this, request = std::move(request)]() mutable {
+    request.mutable_sender()->set_generation(shard_->generation().value());
+    shard_->End(request, [](const absl::StatusOr<proto::EndResponse>&) {});
   });
 }
 
@@ -275,10 +371,65 @@ void Server::Impl::Stop(const std::string& reason) {
     // Whoever lives renews its lease, and hears of it, within a third of that.
     stop_deadline_ = absl::Now() + 0.4 * options_.lease;
   }
-  if (coordinates()) {
+  if (directory_.has_value()) {
+    End(absl::CancelledError(reason));
+  } else if (coordinates()) {
     coordinator_strand_->Post([this, reason] { coordinator_->Fail(reason); });
   } else {
     End(absl::AbortedError(reason));
+  }
+}
+
+absl::StatusOr<proto::CheckpointResponse> Server::Impl::AskForCheckpoint(
+    const proto::CheckpointRequest& request, absl::Time deadline) {
+  if (!coordinates()) {
+    const auto stub = proto::Coordinator::NewStub(
+        MakeChannel(CoordinatorAddress(), ChannelKind::kControl));
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(deadline));
+    proto::CheckpointResponse response;
+    const absl::Status status =
+        FromGrpcStatus(stub->Checkpoint(&context, request, &response));
+    if (!status.ok()) return status;
+    return response;
+  }
+  // Shared with the answer, which may come when nobody waits any more.
+  struct Call {
+    absl::Notification answered;
+    absl::StatusOr<proto::CheckpointResponse> response =
+        absl::DeadlineExceededError("no answer");
+  };
+  const auto call = std::make_shared<Call>();
+  coordinator_strand_->Post([this, request, call] {
+    coordinator_->Checkpoint(request, [call](auto response) {
+      call->response = std::move(response);
+      call->answered.Notify();
+    });
+  });
+  if (!call->answered.WaitForNotificationWithDeadline(deadline)) {
+    return absl::DeadlineExceededError("no answer");
+  }
+  return call->response;
+}
+
+absl::Status Server::Impl::SaveBefore(absl::Time deadline) {
+  proto::CheckpointRequest request;
+  request.set_wait_ms(absl::ToInt64Milliseconds(kCheckpointPark));
+  for (;;) {
+    const auto response = AskForCheckpoint(request, deadline);
+    if (!response.ok()) return response.status();
+    if (response->durable_step() >= response->step() ||
+        Ended(response->state())) {
+      return absl::OkStatus();
+    }
+    if (!response->error().empty()) {
+      return absl::UnavailableError(response->error());
+    }
+    if (absl::Now() >= deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("step ", response->step(), " is not on disk yet"));
+    }
+    request.set_step(response->step());
   }
 }
 
@@ -291,10 +442,18 @@ absl::Status Server::Impl::Wait() {
     result = *result_;
     stop_reason = stop_reason_;
   }
+  const bool steps_down = absl::IsCancelled(result);
+  if (steps_down) {
+    if (absl::Status saved = SaveBefore(absl::Now() + options_.grace);
+        !saved.ok()) {
+      LOG(WARNING) << name_ << " stops without a last checkpoint: " << saved;
+    }
+  }
   // A shard that was told of the end has no reason to leave.
   if (membership_.has_value() && stop_reason.has_value()) {
-    membership_->Leave(*stop_reason, absl::Now() + kLeaveTimeout);
-    EndShard(result);
+    membership_->Leave(steps_down ? "" : *stop_reason,
+                       absl::Now() + kLeaveTimeout);
+    if (!steps_down) EndShard(result);
   }
   StopParts(options_.drain_timeout);
   return result;
@@ -309,7 +468,9 @@ void Server::Impl::StopParts(absl::Duration drain) {
   }
   if (coordinator_strand_.has_value()) coordinator_strand_->Stop();
   links_.reset();
+  archive_.reset();
   shard_strand_.Stop();
+  shard_disk_.reset();
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {

@@ -36,6 +36,19 @@ class Server {
     absl::Duration start_timeout = absl::Seconds(300);
     // How long a step may stay open, where the job does not say. Of task 0.
     absl::Duration step_timeout = absl::Seconds(300);
+    // How long a lost task may take to come back, where the job does not say;
+    // also the coordinator, for this ps. A longer one tells of a failure later.
+    absl::Duration recovery_timeout = absl::Seconds(300);
+    // Where the job's state is saved, and taken up again: one directory for all
+    // ps of a job, and for no other job. Empty: the job has no checkpoints, and
+    // ends with the loss of a ps.
+    std::string checkpoint_dir;
+    // A checkpoint's folder, also of another job: a job that begins has from
+    // there the first values of variables with the same name and shape. Of task
+    // 0. Needs checkpoint_dir. Empty: none.
+    std::string warm_start;
+    // How long a ps that is told to stop waits for a last checkpoint.
+    absl::Duration grace = absl::Seconds(20);
     // What this ps' share of the job may take. A job that needs more is
     // refused. 0: no limit.
     int64_t memory_limit_bytes = 0;
@@ -47,7 +60,10 @@ class Server {
   // Listens, and begins to join in the background; other tasks may start later.
   // Errors name the task, and the address where that is at fault:
   // INVALID_ARGUMENT when the cluster has no such ps; as ListenAddress for
-  // where it listens.
+  // where it listens; those of CheckpointDirectory, of task 0 also
+  // ALREADY_EXISTS when another coordinator holds it, DATA_LOSS when its
+  // journal is damaged, and FAILED_PRECONDITION when it holds checkpoints and
+  // no journal.
   static absl::StatusOr<std::unique_ptr<Server>> Start(Options options);
 
   // As Stop, and does not tell the other tasks: to them it is as if the process
@@ -58,13 +74,15 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   // Waits until this ps has no more to do, and stops it in order. OK when the
-  // job is DONE; ABORTED with the reason when it has failed; UNAVAILABLE or the
-  // coordinator's own error when this ps could not join or stay. To be called
-  // by one thread, once.
+  // job is DONE; ABORTED with the reason when it has failed; CANCELLED when
+  // this ps was told to stop, and the job may go on with another in its place;
+  // UNAVAILABLE or the coordinator's own error when it could not join or stay.
+  // To be called by one thread, once.
   absl::Status Wait();
 
-  // Ends the job for `reason`, which the other tasks are told, or, after its
-  // end, this ps alone. Returns at once; Wait returns at most a lease later.
+  // Ends this ps, after a last checkpoint; without a checkpoint directory, the
+  // job for `reason`, which the other tasks are told. After the job's end, this
+  // ps alone. Returns at once; Wait returns at most `grace` or a lease later.
   void Stop(const std::string& reason);
 
  private:

@@ -19,7 +19,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/cluster.h"
@@ -65,7 +64,8 @@ constexpr char kDescription[] =
     "  ps_worker --job=mnist.textproto --task_index=0 \\\n"
     "      --ps_hosts=localhost:2222 --worker_hosts=localhost:2230\n\n"
     "Exits 0 when the job is done, 1 when it failed, 2 for wrong flags or a "
-    "wrong job file.";
+    "wrong job file, 138 when it may be started again: it was told to stop, was "
+    "shut out, or could not reach the others.";
 
 constexpr int kMaxThreads = 1024;
 constexpr double kMaxSlowdown = 1000;
@@ -261,6 +261,10 @@ Cluster::Options ConnectOptions(const Config& config,
     options.connect_timeout =
         absl::Seconds(config.job.timeouts().start_seconds());
   }
+  if (config.job.timeouts().has_recovery_seconds()) {
+    options.recovery_timeout =
+        absl::Seconds(config.job.timeouts().recovery_seconds());
+  }
   options.on_waiting = [](const std::string& what) {
     LOG(INFO) << "waiting for " << what;
   };
@@ -281,6 +285,9 @@ Trainer::Options TrainerOptions(const Config& config,
   }
   if (timeouts.has_step_seconds()) {
     options.step_timeout = absl::Seconds(timeouts.step_seconds());
+  }
+  if (timeouts.has_recovery_seconds()) {
+    options.recovery_timeout = absl::Seconds(timeouts.recovery_seconds());
   }
   if (config.job.has_micro_batches()) {
     options.micro_batches = config.job.micro_batches();
@@ -307,51 +314,62 @@ Trainer::Options TrainerOptions(const Config& config,
   return options;
 }
 
-// Takes leave for a process that is told to stop, and sees that it ends.
-// Thread-safe.
+// Steps down for a process that is told to stop, and ends it. Thread-safe.
 class Leaver {
  public:
-  // From here on there is a cluster to leave; null: not any more.
+  // From here on there is a cluster to leave, which must stay until Done.
   void SetCluster(Cluster* cluster) {
     absl::MutexLock lock(&mutex_);
     cluster_ = cluster;
   }
 
-  // The process ends by itself.
-  void Done() { done_.Notify(); }
+  // The process ends by itself, with an exit code of its own.
+  void Done() {
+    absl::MutexLock lock(&mutex_);
+    done_ = true;
+  }
 
-  // The leave ends the job, and with it most of what the training thread waits
-  // for. A process that computes or waits on regardless is ended here.
+  // Whatever the training thread computes or waits for is given up.
   void Stop(const std::string& signal) {
     LOG(INFO) << "told to stop by " << signal;
-    {
-      absl::MutexLock lock(&mutex_);
-      if (cluster_ != nullptr) {
-        const absl::Status left =
-            cluster_->Leave(absl::StrCat("told to stop by ", signal),
-                            absl::Now() + absl::Seconds(2));
-        LOG_IF(WARNING, !left.ok()) << "cannot take leave: " << left;
-        left_ = left.ok();
-      }
+    absl::MutexLock lock(&mutex_);
+    if (done_) return;
+    if (cluster_ != nullptr) {
+      const absl::Status left =
+          cluster_->Leave("", absl::Now() + absl::Seconds(2));
+      LOG_IF(WARNING, !left.ok()) << "cannot take leave: " << left;
     }
-    if (left_ && done_.WaitForNotificationWithTimeout(absl::Seconds(1))) return;
-    if (!done_.HasBeenNotified()) std::_Exit(kExitFailed);
+    std::_Exit(kExitRestart);
   }
 
  private:
   absl::Mutex mutex_;
   Cluster* cluster_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  // Used by Stop alone.
-  bool left_ = false;
-  absl::Notification done_;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-absl::Status Train(const Config& config, const Workshop& workshop,
-                   Leaver* leaver) {
+int Fail(const absl::Status& status, int exit_code = kExitFailed) {
+  LOG(ERROR) << status.message();
+  return exit_code;
+}
+
+// Of a worker that the cluster did not take in.
+int ExitCodeOfConnect(const absl::Status& error) {
+  // ALREADY_EXISTS: another process is in its place, and may be on its way out.
+  const bool again = absl::IsUnavailable(error) ||
+                     absl::IsDeadlineExceeded(error) ||
+                     absl::IsAlreadyExists(error);
+  return again ? kExitRestart : kExitFailed;
+}
+
+// Returns the exit code.
+int Train(const Config& config, const Workshop& workshop, Leaver* leaver) {
   auto batches = StartBatches(config, *workshop.train_set);
-  if (!batches.ok()) return batches.status();
+  if (!batches.ok()) return Fail(batches.status());
   auto cluster = Cluster::Connect(ConnectOptions(config, *workshop.train_set));
-  if (!cluster.ok()) return cluster.status();
+  if (!cluster.ok()) {
+    return Fail(cluster.status(), ExitCodeOfConnect(cluster.status()));
+  }
   leaver->SetCluster(cluster->get());
 
   const SystemClock clock;
@@ -367,8 +385,14 @@ absl::Status Train(const Config& config, const Workshop& workshop,
   parts.clock = &clock;
   const absl::Status status =
       Trainer(parts, TrainerOptions(config, workshop)).Run();
-  leaver->SetCluster(nullptr);
-  return status;
+  leaver->Done();
+  if (!status.ok()) {
+    return Fail(status, IsWorkersOwn(status, (*cluster)->state())
+                            ? kExitRestart
+                            : kExitFailed);
+  }
+  LOG(INFO) << "the job is done";
+  return kExitDone;
 }
 
 // Sends a signal on to a thread that awaits it, and keeps it from this one.
@@ -389,11 +413,6 @@ void KeepStopSignalsFromEarlyThreads() {
   }
 }
 
-int Fail(const absl::Status& status) {
-  LOG(ERROR) << status.message();
-  return kExitFailed;
-}
-
 int RunWorker(const ModelRegistry& registry, Leaver* leaver) {
   const absl::StatusOr<Config> config = ReadConfig();
   if (!config.ok()) return UsageError(config.status());
@@ -410,10 +429,7 @@ int RunWorker(const ModelRegistry& registry, Leaver* leaver) {
         status.code(),
         absl::StrCat(absl::GetFlag(FLAGS_job), ": ", status.message())));
   }
-  status = Train(*config, workshop, leaver);
-  if (!status.ok()) return Fail(status);
-  LOG(INFO) << "the job is done";
-  return kExitDone;
+  return Train(*config, workshop, leaver);
 }
 
 }  // namespace

@@ -14,11 +14,14 @@ namespace holdfast {
 //      workers already there.
 //   4. Trains (worker/trainer/trainer.h) and leaves.
 //
-// SIGTERM and SIGINT make it leave, which ends the job.
+// SIGTERM and SIGINT make it step down: another, or itself started again, may
+// take its place.
 //
-// Returns the exit code of the process (common/daemon.h): kExitDone,
-// kExitFailed with the reason in the log, or kExitUsage with what is wrong with
-// flags or job file.
+// Returns the exit code of the process (common/daemon.h): kExitDone;
+// kExitFailed with the reason in the log; kExitUsage with what is wrong with
+// flags or job file; or kExitRestart when it was told to stop, was shut out, or
+// had ps or coordinator out of its reach (IsWorkersOwn in
+// worker/trainer/trainer.h).
 int WorkerMain(int argc, char** argv, const ModelRegistry& registry);
 
 }  // namespace holdfast

@@ -65,26 +65,26 @@ absl::Status DirectoryArchive::ReplaceJournal(const proto::Journal& journal) {
 
 void DirectoryArchive::WriteJournal(const proto::Journal& journal,
                                     Reply<Done> reply) {
-  thread_.Post([this, journal,
-                reply = ReplyOn(home_, std::move(reply))]() mutable {
-    reply(ToDone(ReplaceJournal(journal)));
-  });
+  thread_.Post(
+      [this, journal, reply = ReplyOn(home_, std::move(reply))]() mutable {
+        reply(ToDone(ReplaceJournal(journal)));
+      });
 }
 
 void DirectoryArchive::WriteManifest(const proto::Manifest& manifest,
                                      Reply<Done> reply) {
-  thread_.Post([this, manifest,
-                reply = ReplyOn(home_, std::move(reply))]() mutable {
-    reply(ToDone(directory_.WriteManifest(manifest)));
-  });
+  thread_.Post(
+      [this, manifest, reply = ReplyOn(home_, std::move(reply))]() mutable {
+        reply(ToDone(directory_.WriteManifest(manifest)));
+      });
 }
 
 void DirectoryArchive::ReadManifest(const proto::CheckpointName& name,
                                     Reply<proto::Manifest> reply) {
-  thread_.Post([this, name,
-                reply = ReplyOn(home_, std::move(reply))]() mutable {
-    reply(directory_.ReadManifest(name));
-  });
+  thread_.Post(
+      [this, name, reply = ReplyOn(home_, std::move(reply))]() mutable {
+        reply(directory_.ReadManifest(name));
+      });
 }
 
 void DirectoryArchive::RemoveOthers(const proto::CheckpointName* under_way) {

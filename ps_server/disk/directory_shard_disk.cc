@@ -43,8 +43,8 @@ absl::Status CheckFits(const CheckpointReader& reader,
   }
   const size_t saved_slots = reader.num_slots(slice.variable.name());
   if (slice.size > 0 && saved_slots != num_slots) {
-    return refuse("is saved with ", saved_slots,
-                  " slots, its optimizer has ", num_slots);
+    return refuse("is saved with ", saved_slots, " slots, its optimizer has ",
+                  num_slots);
   }
   return absl::OkStatus();
 }
@@ -71,8 +71,8 @@ absl::Status Resume(CheckpointReader* reader, const std::string& folder,
                     absl::FunctionRef<absl::Status()> go_on,
                     DenseStore* store) {
   for (size_t i = 0; i < store->slices().size(); ++i) {
-    absl::Status status = CheckFits(*reader, folder, store->slices()[i],
-                                    store->num_slots(i));
+    absl::Status status =
+        CheckFits(*reader, folder, store->slices()[i], store->num_slots(i));
     for (uint32_t slot = 0; status.ok() && slot <= store->num_slots(i);
          ++slot) {
       status = ReadSlice(reader, i, slot, go_on, store);
@@ -108,8 +108,7 @@ absl::Status WarmStart(CheckpointReader* reader, const std::string& folder,
   }
   LOG(INFO) << "warm start from " << folder << ": " << warm << " of "
             << declaration.variables_size() << " variables are from there"
-            << (others.empty() ? "" : ", not ")
-            << absl::StrJoin(others, ", ");
+            << (others.empty() ? "" : ", not ") << absl::StrJoin(others, ", ");
   return absl::OkStatus();
 }
 
@@ -146,19 +145,19 @@ absl::StatusOr<proto::DataFile> DirectoryShardDisk::Write(
     const StoreSnapshot& snapshot) const {
   auto writer = DataFileWriter::Create(directory_, name, ps_, num_ps);
   if (!writer.ok()) return writer.status();
-  const auto write = [&](const StoredSlice& slice, uint32_t slot,
-                         const std::vector<std::shared_ptr<const float>>&
-                             chunks) {
-    absl::Status status = (*writer)->Begin(slice.variable.name(), slot,
-                                           slice.begin, slice.size);
-    for (size_t c = 0; status.ok() && c < chunks.size(); ++c) {
-      status = CheckNotStopping();
-      if (!status.ok()) break;
-      status = (*writer)->Append(
-          absl::MakeConstSpan(chunks[c].get(), slice.chunk_size(c)));
-    }
-    return status;
-  };
+  const auto write =
+      [&](const StoredSlice& slice, uint32_t slot,
+          const std::vector<std::shared_ptr<const float>>& chunks) {
+        absl::Status status = (*writer)->Begin(slice.variable.name(), slot,
+                                               slice.begin, slice.size);
+        for (size_t c = 0; status.ok() && c < chunks.size(); ++c) {
+          status = CheckNotStopping();
+          if (!status.ok()) break;
+          status = (*writer)->Append(
+              absl::MakeConstSpan(chunks[c].get(), slice.chunk_size(c)));
+        }
+        return status;
+      };
   for (size_t i = 0; i < snapshot.slices.size(); ++i) {
     const StoredSlice& slice = snapshot.slices[i];
     if (slice.size == 0) continue;

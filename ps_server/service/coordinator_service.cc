@@ -58,6 +58,10 @@ class CoordinatorService final : public proto::Coordinator::CallbackService {
                      proto::GetStatusResponse* response) override {
     return Call(&Coordinator::GetStatus, request, response);
   }
+  Reactor* Checkpoint(Context*, const proto::CheckpointRequest* request,
+                      proto::CheckpointResponse* response) override {
+    return Call(&Coordinator::Checkpoint, request, response);
+  }
 
  private:
   template <typename Request, typename Response>
@@ -110,6 +114,10 @@ class NoCoordinatorService final : public proto::Coordinator::CallbackService {
   }
   Reactor* GetStatus(Context* context, const proto::GetStatusRequest*,
                      proto::GetStatusResponse*) override {
+    return Refuse(context);
+  }
+  Reactor* Checkpoint(Context* context, const proto::CheckpointRequest*,
+                      proto::CheckpointResponse*) override {
     return Refuse(context);
   }
 

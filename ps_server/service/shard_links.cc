@@ -3,6 +3,7 @@
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <string>
@@ -17,8 +18,10 @@
 #include "absl/time/clock.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
+#include "common/rpc_limits.h"
 #include "common/task_id.h"
 #include "proto/shard.grpc.pb.h"
+#include "ps_server/reply_on.h"
 
 namespace holdfast {
 namespace {
@@ -57,29 +60,47 @@ class GrpcShardLinks final : public ShardLinks {
                                  MakeChannel(address, ChannelKind::kControl))};
   }
 
-  void Create(uint32_t ps, const proto::CreateRequest& request,
-              Reply<proto::CreateResponse> reply) override {
-    Call(ps, "Create", &Shard::Create, &AsyncStub::Create, request,
-         std::move(reply));
+  void Restore(uint32_t ps, const proto::RestoreRequest& request,
+               Reply<proto::RestoreResponse> reply) override {
+    Call(ps, "Restore", &Shard::Restore, &AsyncStub::Restore, request,
+         options_.restore_timeout, std::move(reply));
   }
   void Commit(uint32_t ps, const proto::CommitRequest& request,
               Reply<proto::CommitResponse> reply) override {
     Call(ps, "Commit", &Shard::Commit, &AsyncStub::Commit, request,
-         std::move(reply));
+         options_.call_timeout, std::move(reply));
   }
   void Fence(uint32_t ps, const proto::FenceRequest& request,
              Reply<proto::FenceResponse> reply) override {
     Call(ps, "Fence", &Shard::Fence, &AsyncStub::Fence, request,
-         std::move(reply));
+         options_.call_timeout, std::move(reply));
   }
   void Resolve(uint32_t ps, const proto::ResolveRequest& request,
                Reply<proto::ResolveResponse> reply) override {
     Call(ps, "Resolve", &Shard::Resolve, &AsyncStub::Resolve, request,
-         std::move(reply));
+         options_.call_timeout, std::move(reply));
+  }
+  void Hold(uint32_t ps, const proto::HoldRequest& request,
+            Reply<proto::HoldResponse> reply) override {
+    Call(ps, "Hold", &Shard::Hold, &AsyncStub::Hold, request,
+         options_.call_timeout, std::move(reply));
+  }
+  void Save(uint32_t ps, const proto::SaveRequest& request,
+            Reply<proto::SaveResponse> reply) override {
+    Call(ps, "Save", &Shard::Save, &AsyncStub::Save, request,
+         options_.call_timeout, std::move(reply));
+  }
+  void AwaitSaved(uint32_t ps, const proto::AwaitSavedRequest& request,
+                  Reply<proto::AwaitSavedResponse> reply) override {
+    const absl::Duration parked =
+        std::min(absl::Milliseconds(request.wait_ms()), kMaxPark);
+    Call(ps, "AwaitSaved", &Shard::AwaitSaved, &AsyncStub::AwaitSaved, request,
+         options_.call_timeout + parked, std::move(reply));
   }
   void End(uint32_t ps, const proto::EndRequest& request,
            Reply<proto::EndResponse> reply) override {
-    Call(ps, "End", &Shard::End, &AsyncStub::End, request, std::move(reply));
+    Call(ps, "End", &Shard::End, &AsyncStub::End, request,
+         options_.call_timeout, std::move(reply));
   }
 
  private:
@@ -99,11 +120,13 @@ class GrpcShardLinks final : public ShardLinks {
   void Call(uint32_t ps, const char* method,
             LocalMethod<Request, Response> local,
             RemoteMethod<Request, Response> remote, const Request& request,
-            Reply<Response> reply) {
+            absl::Duration timeout, Reply<Response> reply) {
+    Reply<Response> home =
+        ReplyOn(options_.coordinator_strand, std::move(reply));
     if (ps == options_.local_ps) {
-      CallLocal(local, request, std::move(reply));
+      CallLocal(local, request, std::move(home));
     } else {
-      CallRemote(ps, method, remote, request, std::move(reply));
+      CallRemote(ps, method, remote, request, timeout, std::move(home));
     }
   }
 
@@ -111,7 +134,7 @@ class GrpcShardLinks final : public ShardLinks {
   void CallLocal(LocalMethod<Request, Response> method, const Request& request,
                  Reply<Response> reply) {
     options_.local_strand->Post([shard = options_.local_shard, method, request,
-                                 reply = PostHome(std::move(reply))]() mutable {
+                                 reply = std::move(reply)]() mutable {
       (shard->*method)(request, std::move(reply));
     });
   }
@@ -119,12 +142,12 @@ class GrpcShardLinks final : public ShardLinks {
   template <typename Request, typename Response>
   void CallRemote(uint32_t ps, const char* name,
                   RemoteMethod<Request, Response> method,
-                  const Request& request, Reply<Response> reply)
-      ABSL_LOCKS_EXCLUDED(mutex_) {
+                  const Request& request, absl::Duration timeout,
+                  Reply<Response> reply) ABSL_LOCKS_EXCLUDED(mutex_) {
     const TaskId task = {kPsJob, ps};
     const auto remote = remotes_.find(ps);
     if (remote == remotes_.end()) {
-      PostHome(std::move(reply))(absl::UnavailableError(
+      reply(absl::UnavailableError(
           absl::StrCat(name, ": ", task.ToString(), " has not joined")));
       return;
     }
@@ -133,9 +156,8 @@ class GrpcShardLinks final : public ShardLinks {
     call->what = absl::StrCat(name, " at ", task.ToString(), ", ",
                               remote->second.address);
     call->request = request;
-    call->reply = PostHome(std::move(reply));
-    call->context.set_deadline(
-        absl::ToChronoTime(absl::Now() + options_.call_timeout));
+    call->reply = std::move(reply);
+    call->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     {
       absl::MutexLock lock(&mutex_);
       under_way_.insert(&call->context);
@@ -161,18 +183,6 @@ class GrpcShardLinks final : public ShardLinks {
       under_way_.erase(&call->context);
     }
     delete call;
-  }
-
-  // A reply that runs `reply` where the coordinator lives.
-  template <typename Response>
-  Reply<Response> PostHome(Reply<Response> reply) {
-    return [home = options_.coordinator_strand,
-            reply = std::move(reply)](absl::StatusOr<Response> result) mutable {
-      home->Post(
-          [reply = std::move(reply), result = std::move(result)]() mutable {
-            reply(std::move(result));
-          });
-    };
   }
 
   const ShardLinksOptions options_;

@@ -11,9 +11,12 @@
 
 namespace holdfast {
 
-// How long the coordinator's call to another ps may take. It asks again itself;
-// this bounds what a ps that has vanished costs.
+// How long the coordinator's call to another ps may take, beside what it is
+// parked there. It asks again itself; this bounds what a ps that has vanished
+// costs.
 inline constexpr absl::Duration kShardCallTimeout = absl::Seconds(30);
+// The same of Restore, which is answered when a checkpoint has been loaded.
+inline constexpr absl::Duration kRestoreTimeout = absl::Minutes(10);
 
 struct ShardLinksOptions {
   // The shard beside the coordinator is called without gRPC.
@@ -24,6 +27,7 @@ struct ShardLinksOptions {
   // there.
   Strand* coordinator_strand = nullptr;
   absl::Duration call_timeout = kShardCallTimeout;
+  absl::Duration restore_timeout = kRestoreTimeout;
 };
 
 // Links over gRPC, with a control connection for each other ps. A failed call's

@@ -123,9 +123,9 @@ class ShardService final : public proto::Shard::CallbackService {
                  proto::UnpinResponse* response) override {
     return Call(&Shard::Unpin, request, response);
   }
-  Reactor* Create(Context*, const proto::CreateRequest* request,
-                  proto::CreateResponse* response) override {
-    return Call(&Shard::Create, request, response);
+  Reactor* Restore(Context*, const proto::RestoreRequest* request,
+                   proto::RestoreResponse* response) override {
+    return Call(&Shard::Restore, request, response);
   }
   Reactor* Commit(Context*, const proto::CommitRequest* request,
                   proto::CommitResponse* response) override {
@@ -138,6 +138,18 @@ class ShardService final : public proto::Shard::CallbackService {
   Reactor* Resolve(Context*, const proto::ResolveRequest* request,
                    proto::ResolveResponse* response) override {
     return Call(&Shard::Resolve, request, response);
+  }
+  Reactor* Hold(Context*, const proto::HoldRequest* request,
+                proto::HoldResponse* response) override {
+    return Call(&Shard::Hold, request, response);
+  }
+  Reactor* Save(Context*, const proto::SaveRequest* request,
+                proto::SaveResponse* response) override {
+    return Call(&Shard::Save, request, response);
+  }
+  Reactor* AwaitSaved(Context*, const proto::AwaitSavedRequest* request,
+                      proto::AwaitSavedResponse* response) override {
+    return Call(&Shard::AwaitSaved, request, response);
   }
   Reactor* End(Context*, const proto::EndRequest* request,
                proto::EndResponse* response) override {

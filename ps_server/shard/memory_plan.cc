@@ -108,8 +108,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
   uint64_t needed = Add(sizes.values, sizes.slots);
   needed = Add(needed, Times(t, 2));
   needed = Add(needed, Times(t, reserved));
-  const uint64_t held =
-      declaration.has_checkpoints() ? Add(t, sizes.slots) : 0;
+  const uint64_t held = declaration.has_checkpoints() ? Add(t, sizes.slots) : 0;
   needed = Add(needed, held);
   const uint64_t limit =
       limit_bytes > 0 ? limit_bytes : std::numeric_limits<int64_t>::max();

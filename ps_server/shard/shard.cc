@@ -33,17 +33,16 @@ GlobalStep Shard::version() const {
 
 absl::Status Shard::CheckGeneration(const proto::Sender& sender) const {
   if (IsOver(sender)) {
-    return absl::AbortedError(
-        absl::StrCat(ToTaskId(sender.task()).ToString(),
-                     " speaks in generation ", sender.generation(),
-                     ", /job:ps/task:", options_.index, " is in ",
-                     generation_.value()));
+    return absl::AbortedError(absl::StrCat(
+        ToTaskId(sender.task()).ToString(), " speaks in generation ",
+        sender.generation(), ", /job:ps/task:", options_.index, " is in ",
+        generation_.value()));
   }
-  if (!ended() && (sender.generation() != generation_.value() ||
-                   store_ == nullptr)) {
-    return absl::UnavailableError(
-        absl::StrCat("/job:ps/task:", options_.index,
-                     " is not in generation ", sender.generation(), " yet"));
+  if (!ended() &&
+      (sender.generation() != generation_.value() || store_ == nullptr)) {
+    return absl::UnavailableError(absl::StrCat("/job:ps/task:", options_.index,
+                                               " is not in generation ",
+                                               sender.generation(), " yet"));
   }
   return absl::OkStatus();
 }
@@ -427,8 +426,8 @@ void Shard::Resolve(const proto::ResolveRequest& request,
     return reply(status);
   }
   if (absl::Status status = ApplyMissing(request.applied()); !status.ok()) {
-    return reply(absl::InternalError(
-        absl::StrCat("resolution of ", status.message())));
+    return reply(
+        absl::InternalError(absl::StrCat("resolution of ", status.message())));
   }
   for (const proto::WorkerLife& message : request.lives()) {
     const WorkerLife life = ToWorkerLife(message);
@@ -543,7 +542,7 @@ void Shard::AnswerParked(Done done) {
       // A reply before this one began another generation.
       pull.reply(CheckGeneration(pull.request.sender()));
     } else if (version().value() >= pull.request.min_version() &&
-        state_.phase() != proto::FAILED) {
+               state_.phase() != proto::FAILED) {
       pull.reply(Read(pull.request, *store_->newest()));
     } else {
       pull.reply(PullAnswer());

@@ -53,8 +53,8 @@ struct PullReply {
 //
 // A deterministic event machine: messages and clock ticks in, replies out. What
 // it does at each is told in docs/life_of_a_step.md, steps 2 and 5, in
-// docs/asynchronous.md, steps A2, A3 and A5, and in docs/recovery.md, G4, G6 and
-// C2 to C4.
+// docs/asynchronous.md, steps A2, A3 and A5, and in docs/recovery.md, G4, G6
+// and C2 to C4.
 //
 // It begins in generation 0, which is none. A call of an older generation than
 // its own gets the verdict ABORTED, or that status; one of a newer generation,
@@ -76,8 +76,8 @@ class Shard {
   };
 
   // `clock` and `disk` must outlive the shard; what `disk` replies is to be
-  // handed to the shard as a call of its own, or from inside the call to `disk`.
-  // Null: this ps has no checkpoint directory.
+  // handed to the shard as a call of its own, or from inside the call to
+  // `disk`. Null: this ps has no checkpoint directory.
   Shard(const Options& options, const Clock* clock, ShardDisk* disk);
 
   // [G4] Answered when the shard has its state; a failed one may be repeated.

@@ -25,125 +25,12 @@ using ::testing::SizeIs;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// A job of two workers with variables as in MakeCreate.
-proto::CreateRequest MakeAsynchronous(uint32_t pipeline_depth = 3,
-                                      bool momentum = false) {
-  proto::CreateRequest request = MakeCreate(2, 2, momentum);
-  proto::Declaration& declaration = *request.mutable_declaration();
-  declaration.clear_consistency();
-  declaration.mutable_consistency()->mutable_asynchronous()->set_pipeline_depth(
-      pipeline_depth);
-  declaration.set_examples(proto::BY_TICKET);
-  declaration.set_total_tickets(declaration.total_steps());
-  return request;
-}
-
-proto::WorkerLife Life(uint32_t worker, uint64_t incarnation = 1) {
-  proto::WorkerLife life;
-  life.mutable_worker()->set_job(kWorkerJob);
-  life.mutable_worker()->set_index(worker);
-  life.set_incarnation(incarnation);
-  return life;
-}
-
-// As "0.1#3 *0.5 of 10, staleness 2": push 3 of worker 0's life 1, with its
-// clip factor and examples.
-std::string Told(const proto::FenceResponse& response) {
-  std::vector<std::string> parts;
-  for (const proto::AppliedPush& push : response.applied()) {
-    EXPECT_EQ(push.from().worker().job(), kWorkerJob);
-    EXPECT_EQ(push.scalars_size(), 0);
-    parts.push_back(absl::StrCat(
-        push.from().worker().index(), ".", push.from().incarnation(), "#",
-        push.sequence(), " *", push.clip_factor(), " of ", push.examples(),
-        ", staleness ", push.staleness()));
-  }
-  return absl::StrJoin(parts, "; ");
-}
-
-class ShardApplyTest : public ShardTest {
- protected:
-  void CreateAsynchronous(uint32_t pipeline_depth = 3, bool momentum = false) {
-    Create(MakeAsynchronous(pipeline_depth, momentum));
-  }
-
-  // Of 10 examples, with learning rate 0.5.
-  proto::ApplyRequest ApplyOf(uint32_t worker, uint64_t sequence,
-                              uint64_t incarnation = 1) {
-    proto::ApplyRequest request;
-    *request.mutable_sender() = Sender(kWorkerJob, worker, incarnation);
-    request.set_sequence(sequence);
-    request.set_examples(10);
-    request.add_scalars()->set_learning_rate(0.5f);
-    request.set_wait_ms(1000);
-    return request;
-  }
-  // Of a push that has nothing to give.
-  proto::ApplyRequest NothingOf(uint32_t worker, uint64_t sequence,
-                                uint64_t incarnation = 1) {
-    proto::ApplyRequest request = ApplyOf(worker, sequence, incarnation);
-    request.set_clip_factor(0);
-    request.set_examples(0);
-    return request;
-  }
-  Answer<proto::ApplyResponse> Apply(const proto::ApplyRequest& request) {
-    return Ask(shard_, &Shard::Apply, request);
-  }
-  Answer<proto::ApplyResponse> Apply(uint32_t worker, uint64_t sequence,
-                                     uint64_t incarnation = 1) {
-    return Apply(ApplyOf(worker, sequence, incarnation));
-  }
-  // Stages a push computed on the newest version, and applies it.
-  void StageAndApply(uint32_t worker, uint64_t sequence, float w) {
-    Stage(Whole(worker, sequence, shard_.version().value(), w));
-    EXPECT_EQ(Apply(worker, sequence)->verdict(), proto::ACCEPTED);
-  }
-  PushPart WholeOf(uint32_t worker, uint64_t incarnation, uint64_t sequence,
-                   float w) {
-    PushPart part = Whole(worker, sequence, 0, w);
-    part.sender.set_incarnation(incarnation);
-    return part;
-  }
-
-  Answer<proto::FenceResponse> Fence(
-      const std::vector<proto::WorkerLife>& lives) {
-    proto::FenceRequest request;
-    *request.mutable_sender() = Coordinator();
-    for (const proto::WorkerLife& life : lives) *request.add_lives() = life;
-    return Ask(shard_, &Shard::Fence, request);
-  }
-  proto::AppliedPush Applied(const proto::WorkerLife& from, uint64_t sequence,
-                             float clip_factor = 1) {
-    proto::AppliedPush push;
-    *push.mutable_from() = from;
-    push.set_sequence(sequence);
-    push.set_clip_factor(clip_factor);
-    push.set_examples(10);
-    push.add_scalars()->set_learning_rate(0.5f);
-    return push;
-  }
-  proto::ResolveRequest ResolveOf(
-      const std::vector<proto::WorkerLife>& lives,
-      const std::vector<proto::AppliedPush>& applied = {}) {
-    proto::ResolveRequest request;
-    *request.mutable_sender() = Coordinator();
-    for (const proto::WorkerLife& life : lives) *request.add_lives() = life;
-    for (const proto::AppliedPush& push : applied) {
-      *request.add_applied() = push;
-    }
-    return request;
-  }
-  Answer<proto::ResolveResponse> Resolve(
-      const std::vector<proto::WorkerLife>& lives,
-      const std::vector<proto::AppliedPush>& applied = {}) {
-    return Ask(shard_, &Shard::Resolve, ResolveOf(lives, applied));
-  }
-};
+class ShardApplyTest : public AsynchronousShardTest {};
 
 // ---- Push [A2] ----
 
 TEST_F(ShardApplyTest, NoVersionIsTooOldForAPush) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   StageAndApply(0, 1, 2);
   StageAndApply(0, 2, 2);
   const auto old = Push(Whole(1, 1, 0, 2));
@@ -155,7 +42,7 @@ TEST_F(ShardApplyTest, NoVersionIsTooOldForAPush) {
 }
 
 TEST_F(ShardApplyTest, APushOfAVersionToComeIsAnError) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   StageAndApply(0, 1, 2);
   EXPECT_TRUE(Fails(Push(Whole(1, 1, 2, 2)).status(), kNotReady,
                     {"gradient of step 2", "/job:ps/task:1 is at step 1",
@@ -164,7 +51,7 @@ TEST_F(ShardApplyTest, APushOfAVersionToComeIsAnError) {
 }
 
 TEST_F(ShardApplyTest, APartOfAPushThatIsAppliedGetsItsVerdict) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   StageAndApply(0, 1, 2);
   EXPECT_EQ(Push(Whole(0, 1, 0, 2))->verdict(), proto::ACCEPTED);
   EXPECT_EQ(shard_.staged_bytes(), 0);
@@ -173,9 +60,9 @@ TEST_F(ShardApplyTest, APartOfAPushThatIsAppliedGetsItsVerdict) {
 TEST_F(ShardApplyTest, AWorkerHasRoomForAsManyPushesAsItMayHaveBegun) {
   for (const uint32_t depth : {1, 2, 5}) {
     SCOPED_TRACE(depth);
-    Shard shard(MakeOptions(), &clock_);
+    Shard shard(MakeOptions(), &clock_, nullptr);
     ASSERT_TRUE(
-        Ask(shard, &Shard::Create, MakeAsynchronous(depth)).status().ok());
+        Ask(shard, &Shard::Restore, MakeAsynchronous(depth)).status().ok());
     const auto push = [&](uint32_t worker, uint64_t sequence) {
       Answer<proto::PushResponse> answer;
       // The first of two parts.
@@ -202,7 +89,7 @@ TEST_F(ShardApplyTest, AWorkerHasRoomForAsManyPushesAsItMayHaveBegun) {
 
 // So that the worker that others wait for can always finish.
 TEST_F(ShardApplyTest, ThePlaceOfTheNextPushIsNobodyElses) {
-  CreateAsynchronous(/*pipeline_depth=*/2);
+  RestoreAsynchronous(/*pipeline_depth=*/2);
   // Whatever the workers send first, their own included.
   for (const uint32_t worker : {0, 1}) {
     Stage(Whole(worker, 3, 0, 2));
@@ -221,8 +108,8 @@ TEST_F(ShardApplyTest, EarlyPushesTakeTheMemoryThatIsLeft) {
   Shard::Options options = MakeOptions();
   // As for a synchronous job of two workers, and one push more.
   options.memory_limit_bytes = 28 + 4 * 24 + 24;
-  Shard shard(options, &clock_);
-  ASSERT_TRUE(Ask(shard, &Shard::Create, MakeAsynchronous(3)).status().ok());
+  Shard shard(options, &clock_, nullptr);
+  ASSERT_TRUE(Ask(shard, &Shard::Restore, MakeAsynchronous(3)).status().ok());
   const auto push = [&](uint32_t worker, uint64_t sequence) {
     Answer<proto::PushResponse> answer;
     shard.Push(Whole(worker, sequence, 0, 2), answer.Catch());
@@ -244,8 +131,8 @@ TEST_F(ShardApplyTest, EarlyPushesTakeTheMemoryThatIsLeft) {
 TEST_F(ShardApplyTest, AWorkersLivesShareItsPlace) {
   Shard::Options options = MakeOptions();
   options.memory_limit_bytes = 28 + 4 * 24 + 24;
-  Shard shard(options, &clock_);
-  ASSERT_TRUE(Ask(shard, &Shard::Create, MakeAsynchronous(3)).status().ok());
+  Shard shard(options, &clock_, nullptr);
+  ASSERT_TRUE(Ask(shard, &Shard::Restore, MakeAsynchronous(3)).status().ok());
   const auto push = [&](PushPart part) {
     Answer<proto::PushResponse> answer;
     shard.Push(std::move(part), answer.Catch());
@@ -262,7 +149,7 @@ TEST_F(ShardApplyTest, AWorkersLivesShareItsPlace) {
 }
 
 TEST_F(ShardApplyTest, ASynchronousStepIsNoApply) {
-  Create();
+  Restore();
   Stage(Whole(0, 1, 0, 2));
   EXPECT_TRUE(Fails(Apply(0, 1).status(), kNotReady,
                     {"push 1 of /job:worker/task:0", "synchronous"}));
@@ -271,7 +158,7 @@ TEST_F(ShardApplyTest, ASynchronousStepIsNoApply) {
 }
 
 TEST_F(ShardApplyTest, AnAsynchronousJobHasNoCommit) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   Stage(Whole(0, 1, 0, 2));
   EXPECT_TRUE(
       Fails(Ask(shard_, &Shard::Commit, MakeCommit(0, {{0, 1, 1}})).status(),
@@ -282,7 +169,7 @@ TEST_F(ShardApplyTest, AnAsynchronousJobHasNoCommit) {
 // ---- Apply [A3] ----
 
 TEST_F(ShardApplyTest, APushIsAStep) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   const auto parked = PullAtLeast(1);
   Stage(Whole(0, 1, 0, 2, 4));
   EXPECT_EQ(shard_.version(), GlobalStep(0)) << "staged, no more";
@@ -304,7 +191,7 @@ TEST_F(ShardApplyTest, APushIsAStep) {
 }
 
 TEST_F(ShardApplyTest, ScalarsAndClipFactorAreThoseOfTheCall) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   Stage(Whole(0, 1, 0, 8));
   proto::ApplyRequest request = ApplyOf(0, 1);
   request.mutable_scalars(0)->set_learning_rate(0.25f);
@@ -314,9 +201,9 @@ TEST_F(ShardApplyTest, ScalarsAndClipFactorAreThoseOfTheCall) {
 }
 
 TEST_F(ShardApplyTest, ElementsAreClippedAsDeclared) {
-  proto::CreateRequest create = MakeAsynchronous();
-  create.mutable_declaration()->mutable_clipping()->set_value(1);
-  Create(create);
+  proto::RestoreRequest restore = MakeAsynchronous();
+  restore.mutable_declaration()->mutable_clipping()->set_value(1);
+  Restore(restore);
   Stage(Whole(0, 1, 0, 8, -0.5f));
   EXPECT_EQ(Apply(0, 1)->verdict(), proto::ACCEPTED);
   EXPECT_THAT(Newest("w"), Each(0.5f));   // 8 is brought to 1
@@ -325,15 +212,15 @@ TEST_F(ShardApplyTest, ElementsAreClippedAsDeclared) {
 
 // That is its worker's to do, with the factor.
 TEST_F(ShardApplyTest, TheShardDoesNotClipByTheGlobalNorm) {
-  proto::CreateRequest create = MakeAsynchronous();
-  create.mutable_declaration()->mutable_clipping()->set_global_norm(1);
-  Create(create);
+  proto::RestoreRequest restore = MakeAsynchronous();
+  restore.mutable_declaration()->mutable_clipping()->set_global_norm(1);
+  Restore(restore);
   StageAndApply(0, 1, 2);
   EXPECT_THAT(Newest("w"), Each(0.0f));
 }
 
 TEST_F(ShardApplyTest, StalenessIsWhatWasAppliedInBetween) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   Stage(Whole(0, 1, 0, 0));
   Stage(Whole(1, 1, 0, 0));
   EXPECT_EQ(Apply(0, 1)->staleness(), 0u);
@@ -348,7 +235,7 @@ TEST_F(ShardApplyTest, StalenessIsWhatWasAppliedInBetween) {
 }
 
 TEST_F(ShardApplyTest, ARepeatedApplyGetsItsFirstVerdictAndStaleness) {
-  CreateAsynchronous(3, /*momentum=*/true);
+  RestoreAsynchronous(3, /*momentum=*/true);
   Stage(Whole(0, 1, 0, 0));
   Stage(Whole(1, 1, 0, 2));
   Apply(0, 1);
@@ -369,7 +256,7 @@ TEST_F(ShardApplyTest, ARepeatedApplyGetsItsFirstVerdictAndStaleness) {
 }
 
 TEST_F(ShardApplyTest, Factor0NeedsNoPartsAndChangesNothing) {
-  CreateAsynchronous(3, /*momentum=*/true);
+  RestoreAsynchronous(3, /*momentum=*/true);
   StageAndApply(0, 1, 2);  // a = 2, w = 1 - 1 = 0
   const auto none = Apply(NothingOf(0, 2));
   EXPECT_EQ(none->verdict(), proto::ACCEPTED);
@@ -387,7 +274,7 @@ TEST_F(ShardApplyTest, Factor0NeedsNoPartsAndChangesNothing) {
 }
 
 TEST_F(ShardApplyTest, WhatIsNotWholeIsNotApplied) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   EXPECT_TRUE(Fails(
       Apply(0, 1).status(), kNotReady,
       {"push 1 of /job:worker/task:0 (incarnation 1)", "is not on this ps"}));
@@ -404,7 +291,7 @@ TEST_F(ShardApplyTest, WhatIsNotWholeIsNotApplied) {
 }
 
 TEST_F(ShardApplyTest, ScalarsMustFitTheOptimizers) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   Stage(Whole(0, 1, 0, 2));
   for (const uint64_t sequence : {1, 2}) {
     SCOPED_TRACE(sequence);
@@ -425,8 +312,7 @@ TEST_F(ShardApplyTest, ScalarsMustFitTheOptimizers) {
 }
 
 TEST_F(ShardApplyTest, OnlyWorkersOfTheClusterApply) {
-  EXPECT_TRUE(Fails(Apply(0, 1).status(), kNotReady, {"no variables yet"}));
-  CreateAsynchronous();
+  RestoreAsynchronous();
   const struct {
     proto::Sender sender;
     std::string text;
@@ -447,7 +333,7 @@ TEST_F(ShardApplyTest, OnlyWorkersOfTheClusterApply) {
 }
 
 TEST_F(ShardApplyTest, AnotherGenerationChangesNothing) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   Stage(Whole(0, 1, 0, 2));
   for (const uint64_t generation : {0, 2}) {
     SCOPED_TRACE(generation);
@@ -480,7 +366,7 @@ TEST_F(ShardApplyTest, AnotherGenerationChangesNothing) {
 // ---- The order of a worker's pushes ----
 
 TEST_F(ShardApplyTest, AnApplyWaitsForThoseBefore) {
-  CreateAsynchronous(3, /*momentum=*/true);
+  RestoreAsynchronous(3, /*momentum=*/true);
   for (const uint64_t sequence : {3, 1, 2}) {
     Stage(Whole(0, sequence, 0, static_cast<float>(sequence)));
   }
@@ -503,7 +389,7 @@ TEST_F(ShardApplyTest, AnApplyWaitsForThoseBefore) {
 }
 
 TEST_F(ShardApplyTest, WorkersAndTheirLivesHaveOrdersOfTheirOwn) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   Stage(Whole(0, 2, 0, 0));
   const auto parked = Apply(0, 2);
   StageAndApply(1, 1, 0);
@@ -513,7 +399,7 @@ TEST_F(ShardApplyTest, WorkersAndTheirLivesHaveOrdersOfTheirOwn) {
 }
 
 TEST_F(ShardApplyTest, ItsTimeUpAnApplyIsToldWhatItWaitsFor) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   StageAndApply(0, 1, 0);
   Stage(Whole(0, 3, 0, 0));
   const auto parked = Apply(0, 3);
@@ -540,7 +426,7 @@ TEST_F(ShardApplyTest, ItsTimeUpAnApplyIsToldWhatItWaitsFor) {
 }
 
 TEST_F(ShardApplyTest, AnApplyThatMayNotWaitIsAnsweredAtOnce) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   proto::ApplyRequest request = ApplyOf(0, 2);
   request.set_wait_ms(0);
   const auto answer = Apply(request);
@@ -551,7 +437,7 @@ TEST_F(ShardApplyTest, AnApplyThatMayNotWaitIsAnsweredAtOnce) {
 }
 
 TEST_F(ShardApplyTest, WhoAsksAgainWaitsForOneAnswer) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   Stage(Whole(0, 1, 0, 2));
   Stage(Whole(0, 2, 0, 2));
   const auto first = Apply(0, 2);
@@ -570,7 +456,7 @@ TEST_F(ShardApplyTest, WhoAsksAgainWaitsForOneAnswer) {
 }
 
 TEST_F(ShardApplyTest, AParkedApplyIsToldWhatIsMissingWhenItsTurnComes) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   Stage(Whole(0, 1, 0, 2));
   const auto second = Apply(0, 2);
   Stage(Whole(0, 3, 0, 2));
@@ -584,7 +470,7 @@ TEST_F(ShardApplyTest, AParkedApplyIsToldWhatIsMissingWhenItsTurnComes) {
 }
 
 TEST_F(ShardApplyTest, Factor0TakesItsPlaceInTheOrder) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   Stage(Whole(0, 2, 0, 2));
   const auto second = Apply(0, 2);
   const auto third = Apply(NothingOf(0, 3));
@@ -595,7 +481,7 @@ TEST_F(ShardApplyTest, Factor0TakesItsPlaceInTheOrder) {
 }
 
 TEST_F(ShardApplyTest, WhatIsAcknowledgedIsForgottenAndStaysDecided) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   for (uint64_t sequence = 1; sequence <= 3; ++sequence) {
     StageAndApply(0, sequence, 0);
   }
@@ -616,7 +502,7 @@ TEST_F(ShardApplyTest, WhatIsAcknowledgedIsForgottenAndStaysDecided) {
 }
 
 TEST_F(ShardApplyTest, TheAppliesAboveAckedThroughAreBounded) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   EXPECT_TRUE(Fails(Apply(0, kMaxUnacknowledgedPushes + 1).status(), kExhausted,
                     {"push 4097 of /job:worker/task:0", "acked_through, 0"}));
   EXPECT_FALSE(Apply(0, kMaxUnacknowledgedPushes).came());
@@ -624,7 +510,7 @@ TEST_F(ShardApplyTest, TheAppliesAboveAckedThroughAreBounded) {
 
 // Beyond the limit a call is answered at once, and may be asked again.
 TEST_F(ShardApplyTest, ParkedAppliesAreBounded) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   constexpr uint64_t kMaxParked = 65536;
   uint64_t parked = 0;
   bool full = false;
@@ -639,7 +525,7 @@ TEST_F(ShardApplyTest, ParkedAppliesAreBounded) {
 
 // A worker may send a whole window of them, the last one first.
 TEST_F(ShardApplyTest, ManyParkedAppliesAreReleasedInOrder) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   std::vector<Answer<proto::ApplyResponse>> answers;
   for (uint64_t i = kMaxUnacknowledgedPushes; i > 1; --i) {
     answers.push_back(Apply(NothingOf(0, i)));
@@ -654,7 +540,7 @@ TEST_F(ShardApplyTest, ManyParkedAppliesAreReleasedInOrder) {
 }
 
 TEST_F(ShardApplyTest, AnswersMayCallBack) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   // A worker that applies each push from inside the answer to the one before,
   // while the one after waits already.
   std::vector<uint64_t> versions;
@@ -673,7 +559,7 @@ TEST_F(ShardApplyTest, AnswersMayCallBack) {
 }
 
 TEST_F(ShardApplyTest, TheEndAnswersParkedApplies) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   Stage(Whole(0, 2, 0, 2));
   const auto parked = Apply(0, 2);
   End(proto::FAILED, "worker 1 is lost");
@@ -688,7 +574,7 @@ TEST_F(ShardApplyTest, TheEndAnswersParkedApplies) {
 // ---- Fence [A5] ----
 
 TEST_F(ShardApplyTest, AFenceTellsWhatWasAppliedAboveAckedThrough) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   StageAndApply(0, 1, 0);
   StageAndApply(1, 1, 0);
   Stage(Whole(0, 2, 1, 0));
@@ -712,7 +598,7 @@ TEST_F(ShardApplyTest, AFenceTellsWhatWasAppliedAboveAckedThrough) {
 }
 
 TEST_F(ShardApplyTest, AFencedLifeIsRefusedForEver) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   StageAndApply(0, 1, 0);
   Stage(Whole(0, 2, 0, 0));
   Fence({Life(0, 2)});
@@ -750,7 +636,7 @@ TEST_F(ShardApplyTest, AFencedLifeIsRefusedForEver) {
 }
 
 TEST_F(ShardApplyTest, AFenceAnswersParkedApplies) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   const auto third = Apply(0, 3);
   const auto second = Apply(0, 2);
   const auto newer = Apply(0, 2, /*incarnation=*/2);
@@ -763,7 +649,7 @@ TEST_F(ShardApplyTest, AFenceAnswersParkedApplies) {
 }
 
 TEST_F(ShardApplyTest, OnlyTheCoordinatorFencesAndResolves) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   Stage(Whole(0, 1, 0, 2));
   for (const proto::Sender& sender :
        {Sender(kWorkerJob, 0), Sender(kPsJob, 1), Reader()}) {
@@ -782,19 +668,28 @@ TEST_F(ShardApplyTest, OnlyTheCoordinatorFencesAndResolves) {
   EXPECT_EQ(Apply(0, 1)->verdict(), proto::ACCEPTED);
 }
 
-TEST_F(ShardApplyTest, NothingIsFencedBeforeTheVariablesExist) {
-  EXPECT_TRUE(
-      Fails(Fence({Life(0)}).status(), kNotReady, {"no variables yet"}));
-  EXPECT_TRUE(Fails(Resolve({Life(0)}, {Applied(Life(0), 1, 0)}).status(),
-                    kNotReady, {"no variables yet"}));
-  CreateAsynchronous();
-  StageAndApply(0, 1, 0);
+// A synchronous job is fenced too: what counts there is told by Commit alone.
+TEST_F(ShardApplyTest, InASynchronousJobAFenceTellsOfNothingApplied) {
+  Restore();
+  Stage(Whole(0, 1, 0, 2));
+  Stage(Whole(1, 1, 0, 2));
+  Commit(0, {{0, 1, 1}, {1, 1, 0}});
+  Stage(Whole(0, 2, 1, 2));
+  Stage(Whole(1, 2, 1, 2));
+  EXPECT_EQ(Told(*Fence({Life(0)})), "");
+  EXPECT_EQ(Push(Whole(0, 3, 1, 2))->verdict(), proto::FENCED);
+  EXPECT_EQ(shard_.staged_bytes(), 48);
+  EXPECT_EQ(Resolve({Life(0)})->version(), 1u);
+  EXPECT_EQ(shard_.staged_bytes(), 24) << "of worker 1 alone";
+  EXPECT_EQ(Push(Whole(0, 2, 1, 2))->verdict(), proto::FENCED);
+  Stage(WholeOf(0, 2, 1, 2));
+  Commit(1, {{1, 2, 1}});
 }
 
 // ---- Resolve [A5] ----
 
 TEST_F(ShardApplyTest, AResolutionAppliesWhatIsMissingAndDropsTheRest) {
-  CreateAsynchronous(4, /*momentum=*/true);
+  RestoreAsynchronous(4, /*momentum=*/true);
   const auto parked = PullAtLeast(3);
   StageAndApply(0, 1, 2);  // a = 2, w = 1 - 1 = 0
   Stage(Whole(0, 2, 1, 4));
@@ -818,7 +713,7 @@ TEST_F(ShardApplyTest, AResolutionAppliesWhatIsMissingAndDropsTheRest) {
 }
 
 TEST_F(ShardApplyTest, AResolutionIsDoneOnce) {
-  CreateAsynchronous(3, /*momentum=*/true);
+  RestoreAsynchronous(3, /*momentum=*/true);
   Stage(Whole(0, 1, 0, 2));
   Fence({Life(0)});
   const std::vector<proto::AppliedPush> applied = {Applied(Life(0), 1)};
@@ -836,7 +731,7 @@ TEST_F(ShardApplyTest, AResolutionIsDoneOnce) {
 }
 
 TEST_F(ShardApplyTest, Factor0IsResolvedWithoutParts) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   Stage(Whole(0, 2, 0, 2));
   Fence({Life(0)});
   EXPECT_EQ(Resolve({Life(0)}, {Applied(Life(0), 1, 0), Applied(Life(0), 2)})
@@ -846,7 +741,7 @@ TEST_F(ShardApplyTest, Factor0IsResolvedWithoutParts) {
 }
 
 TEST_F(ShardApplyTest, ResolvedLivesLeaveTheirSuccessorsAlone) {
-  CreateAsynchronous(/*pipeline_depth=*/2);
+  RestoreAsynchronous(/*pipeline_depth=*/2);
   Stage(WholeOf(0, 1, 1, 2));
   Stage(WholeOf(0, 2, 1, 2));
   const auto later = Apply(0, 2, /*incarnation=*/2);
@@ -873,7 +768,7 @@ TEST_F(ShardApplyTest, ResolvedLivesLeaveTheirSuccessorsAlone) {
 }
 
 TEST_F(ShardApplyTest, SeveralLivesAreResolvedTogether) {
-  CreateAsynchronous();
+  RestoreAsynchronous();
   Stage(WholeOf(0, 1, 1, 2));
   Stage(WholeOf(0, 2, 1, 4));
   Stage(WholeOf(1, 1, 1, 8));
@@ -902,8 +797,8 @@ TEST_F(ShardApplyTest, AResolutionThatCannotBeIsAnError) {
   };
   for (const auto& c : kCases) {
     SCOPED_TRACE(c.what);
-    Shard shard(MakeOptions(), &clock_);
-    ASSERT_TRUE(Ask(shard, &Shard::Create, MakeAsynchronous()).status().ok());
+    Shard shard(MakeOptions(), &clock_, nullptr);
+    ASSERT_TRUE(Ask(shard, &Shard::Restore, MakeAsynchronous()).status().ok());
     for (PushPart part :
          {Whole(0, 1, 0, 2),
           Part(0, 2, 0, {Tensor("w", {2, 2}, {1, 1, 1, 1})}, 0, 2)}) {

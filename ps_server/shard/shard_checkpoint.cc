@@ -42,9 +42,9 @@ absl::Status Shard::CheckRestore(const proto::RestoreRequest& request) const {
     return absl::InvalidArgumentError("generation 0 is none");
   }
   if (request.nonce() != options_.nonce) {  // [R4]
-    return absl::FailedPreconditionError(absl::StrCat(
-        "generation ", request.sender().generation(),
-        " is for another life of /job:ps/task:", options_.index));
+    return absl::FailedPreconditionError(
+        absl::StrCat("generation ", request.sender().generation(),
+                     " is for another life of /job:ps/task:", options_.index));
   }
   if (NeedsDisk(request) && disk_ == nullptr) {
     return NoDisk(options_.index, "take part in a job with checkpoints");
@@ -108,10 +108,9 @@ void Shard::Restore(const proto::RestoreRequest& request,
 }
 
 void Shard::Begin(Generation generation) {
-  const absl::Status why = absl::AbortedError(
-      absl::StrCat("generation ", generation_.value(), " is over at /job:ps/",
-                   "task:", options_.index, ", which begins generation ",
-                   generation.value()));
+  const absl::Status why = absl::AbortedError(absl::StrCat(
+      "generation ", generation_.value(), " is over at /job:ps/", "task:",
+      options_.index, ", which begins generation ", generation.value()));
   generation_ = generation;
   state_.set_phase(proto::STARTING);
   ++load_;
@@ -147,10 +146,9 @@ void Shard::OnLoaded(absl::StatusOr<std::unique_ptr<DenseStore>> store) {
     state_.set_phase(proto::TRAINING);
     answer = RestoreAnswer();
   } else {
-    answer = absl::Status(
-        store.status().code(),
-        absl::StrCat("/job:ps/task:", options_.index, ": ",
-                     store.status().message()));
+    answer = absl::Status(store.status().code(),
+                          absl::StrCat("/job:ps/task:", options_.index, ": ",
+                                       store.status().message()));
   }
   for (auto& restore : restores) restore(answer);
 }
@@ -171,10 +169,9 @@ void Shard::Hold(const proto::HoldRequest& request,
     return reply(status);
   }
   if (!asynchronous()) {
-    return reply(absl::InternalError(
-        absl::StrCat("hold of checkpoint ", request.number(),
-                     " at /job:ps/task:", options_.index,
-                     ": the job is synchronous")));
+    return reply(absl::InternalError(absl::StrCat(
+        "hold of checkpoint ", request.number(),
+        " at /job:ps/task:", options_.index, ": the job is synchronous")));
   }
   proto::HoldResponse response;
   response.set_generation(generation_.value());
@@ -210,9 +207,9 @@ void Shard::Save(const proto::SaveRequest& request,
                      " writes its share of an earlier checkpoint")));
   }
   const auto refuse = [&](absl::string_view what) {
-    reply(absl::InternalError(
-        absl::StrCat("checkpoint ", request.number(), " of version ",
-                     request.step(), ": ", what)));
+    reply(absl::InternalError(absl::StrCat("checkpoint ", request.number(),
+                                           " of version ", request.step(), ": ",
+                                           what)));
   };
   if (absl::Status status = ApplyMissing(request.applied()); !status.ok()) {
     return refuse(status.message());
@@ -264,10 +261,9 @@ void Shard::AwaitSaved(const proto::AwaitSavedRequest& request,
     return reply(status);
   }
   if (request.number() != share_.number) {
-    return reply(absl::NotFoundError(
-        absl::StrCat("checkpoint ", request.number(),
-                     " was not saved at /job:ps/task:", options_.index,
-                     ", the last one is ", share_.number)));
+    return reply(absl::NotFoundError(absl::StrCat(
+        "checkpoint ", request.number(), " was not saved at /job:ps/task:",
+        options_.index, ", the last one is ", share_.number)));
   }
   if (share_.outcome.has_value() || request.wait_ms() == 0 ||
       parked_awaits_.size() >= kMaxParkedAwaits) {

@@ -44,9 +44,9 @@ class ShardDisk {
   // its checksums. The next Load takes the place of one that is under way.
   // Errors: those of DenseStore::Create; DATA_LOSS when the checkpoint is
   // damaged; NOT_FOUND when it is not there; FAILED_PRECONDITION when it lacks
-  // a variable or slot, or has it in another shape, when nothing of `warm_start`
-  // fits, or when the directory is another one; ABORTED when another Load has
-  // taken its place.
+  // a variable or slot, or has it in another shape, when nothing of
+  // `warm_start` fits, or when the directory is another one; ABORTED when
+  // another Load has taken its place.
   virtual void Load(const LoadOptions& options,
                     Reply<std::unique_ptr<DenseStore>> reply) = 0;
 };

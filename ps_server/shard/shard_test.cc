@@ -24,21 +24,10 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::SizeIs;
 
-// ---- Create ----
+// ---- What there is ----
 
-TEST_F(ShardTest, HasNothingBeforeCreate) {
-  EXPECT_EQ(shard_.state().phase(), proto::STARTING);
-  EXPECT_EQ(shard_.version(), GlobalStep(0));
-  const std::vector<std::string> text = {"/job:ps/task:1", "no variables yet"};
-  EXPECT_TRUE(Fails(Push(Whole(0, 1, 0, 1)).status(), kNotReady, text));
-  EXPECT_TRUE(Fails(PullAtLeast(0).status(), kNotReady, text));
-  EXPECT_TRUE(Fails(Pin().status(), kNotReady, text));
-  EXPECT_TRUE(Fails(Ask(shard_, &Shard::Commit, MakeCommit(0, {})).status(),
-                    kNotReady, text));
-}
-
-TEST_F(ShardTest, CreateMakesWhatIsPlacedHere) {
-  Create();
+TEST_F(ShardTest, RestoreMakesWhatIsPlacedHere) {
+  Restore();
   EXPECT_EQ(shard_.state().phase(), proto::TRAINING);
   const auto pull = Ask(shard_, &Shard::Pull, MakePull({"w", "b", "frozen"}));
   EXPECT_EQ(pull->version, GlobalStep(0));
@@ -55,49 +44,10 @@ TEST_F(ShardTest, CreateMakesWhatIsPlacedHere) {
                     kNotFound, {"variable \"far\" is not on this ps"}));
 }
 
-TEST_F(ShardTest, CreateAgainDoesNothing) {
-  Create();
-  Step(0, 2);  // 1 - 0.5 x 2 = 0
-  Stage(Whole(0, 2, 1, 1));
-  Create();
-  EXPECT_EQ(shard_.version(), GlobalStep(1));
-  EXPECT_THAT(Newest("w"), Each(0.0f));
-  EXPECT_EQ(shard_.staged_bytes(), 6 * 4);
-}
-
-TEST_F(ShardTest, AnotherCreateIsRefused) {
-  Create();
-  const struct {
-    const char* what;
-    std::function<void(proto::CreateRequest&)> change;
-  } kCases[] = {
-      {"seed", [](auto& r) { r.mutable_declaration()->set_seed(5); }},
-      {"an initializer",
-       [](auto& r) {
-         r.mutable_declaration()
-             ->mutable_variables(0)
-             ->mutable_initializer()
-             ->mutable_constant()
-             ->set_value(9);
-       }},
-      {"a place", [](auto& r) { r.mutable_slices(1)->set_ps(0); }},
-      {"a slice less", [](auto& r) { r.mutable_slices()->RemoveLast(); }},
-      {"a slice more", [](auto& r) { *r.add_slices() = r.slices(0); }},
-  };
-  for (const auto& c : kCases) {
-    SCOPED_TRACE(c.what);
-    proto::CreateRequest request = MakeCreate();
-    c.change(request);
-    EXPECT_TRUE(Fails(Ask(shard_, &Shard::Create, request).status(), kExists,
-                      {"/job:ps/task:1", "another declaration"}));
-  }
-  EXPECT_THAT(Newest("w"), Each(1.0f));
-}
-
 TEST_F(ShardTest, ADeclarationThatCannotBeIsRefusedAndNothingMade) {
   const struct {
     const char* what;
-    std::function<void(proto::CreateRequest&)> change;
+    std::function<void(proto::RestoreRequest&)> change;
     std::string text;
   } kCases[] = {
       {"slice of nothing",
@@ -115,74 +65,19 @@ TEST_F(ShardTest, ADeclarationThatCannotBeIsRefusedAndNothingMade) {
   };
   for (const auto& c : kCases) {
     SCOPED_TRACE(c.what);
-    proto::CreateRequest request = MakeCreate();
+    proto::RestoreRequest request = MakeRestore();
     c.change(request);
-    EXPECT_TRUE(Fails(Ask(shard_, &Shard::Create, request).status(), kInvalid,
+    EXPECT_TRUE(Fails(Ask(shard_, &Shard::Restore, request).status(), kInvalid,
                       {c.text}));
     EXPECT_EQ(shard_.state().phase(), proto::STARTING);
   }
-  Create();
+  Restore();
 }
 
 // ---- Who may ----
 
-TEST_F(ShardTest, AnotherGenerationChangesNothing) {
-  Create();
-  Step(0, 2);
-  Stage(Whole(0, 2, 1, 1));
-  const auto pin = Pin();
-  for (const uint64_t generation : {0, 2}) {
-    SCOPED_TRACE(generation);
-    const std::vector<std::string> text = {
-        absl::StrCat("generation ", generation), "/job:ps/task:1 is in 1"};
-
-    PushPart part = Whole(1, 1, 1, 1);
-    part.sender.set_generation(generation);
-    part.acked_through = PushSequence(1000);
-    const auto push = Push(part);
-    EXPECT_EQ(push->verdict(), proto::ABORTED);
-    EXPECT_EQ(push->generation(), 1u);
-
-    proto::PullRequest pull = MakePull({"w"});
-    pull.mutable_sender()->set_generation(generation);
-    EXPECT_TRUE(
-        Fails(Ask(shard_, &Shard::Pull, pull).status(), kAborted, text));
-
-    proto::PinRequest pin_request;
-    *pin_request.mutable_sender() = Sender("client", 0, 0, generation);
-    pin_request.set_hold_ms(1000);
-    EXPECT_TRUE(
-        Fails(Ask(shard_, &Shard::Pin, pin_request).status(), kAborted, text));
-    proto::UnpinRequest unpin;
-    *unpin.mutable_sender() = Sender("client", 0, 0, generation);
-    unpin.set_pin(pin->pin());
-    EXPECT_TRUE(
-        Fails(Ask(shard_, &Shard::Unpin, unpin).status(), kAborted, text));
-
-    proto::CreateRequest create = MakeCreate();
-    create.mutable_sender()->set_generation(generation);
-    EXPECT_TRUE(
-        Fails(Ask(shard_, &Shard::Create, create).status(), kAborted, text));
-    proto::CommitRequest commit = MakeCommit(1, {{0, 2, 1}});
-    commit.mutable_sender()->set_generation(generation);
-    EXPECT_TRUE(
-        Fails(Ask(shard_, &Shard::Commit, commit).status(), kAborted, text));
-    proto::EndRequest end;
-    *end.mutable_sender() = Coordinator();
-    end.mutable_sender()->set_generation(generation);
-    end.mutable_state()->set_phase(proto::FAILED);
-    EXPECT_TRUE(Fails(Ask(shard_, &Shard::End, end).status(), kAborted, text));
-  }
-  EXPECT_EQ(shard_.state().phase(), proto::TRAINING);
-  EXPECT_EQ(shard_.version(), GlobalStep(1));
-  EXPECT_EQ(shard_.staged_bytes(), 6 * 4) << "of worker 0 alone";
-  Stage(Whole(1, 1, 1, 1));
-  Commit(1, {{0, 2, 1}});
-  EXPECT_TRUE(PullExactly(1).status().ok()) << "still pinned";
-}
-
-TEST_F(ShardTest, OnlyTheCoordinatorCreatesCommitsAndEnds) {
-  Create();
+TEST_F(ShardTest, OnlyTheCoordinatorRestoresCommitsAndEnds) {
+  Restore();
   Stage(Whole(0, 1, 0, 1));
   for (const proto::Sender& sender :
        {Sender(kWorkerJob, 0), Sender(kPsJob, 1), Reader()}) {
@@ -190,10 +85,10 @@ TEST_F(ShardTest, OnlyTheCoordinatorCreatesCommitsAndEnds) {
     const std::vector<std::string> text = {
         absl::StrCat("/job:", sender.task().job()),
         "what only /job:ps/task:0 may"};
-    proto::CreateRequest create = MakeCreate();
-    *create.mutable_sender() = sender;
+    proto::RestoreRequest restore = MakeRestore();
+    *restore.mutable_sender() = sender;
     EXPECT_TRUE(
-        Fails(Ask(shard_, &Shard::Create, create).status(), kDenied, text));
+        Fails(Ask(shard_, &Shard::Restore, restore).status(), kDenied, text));
     proto::CommitRequest commit = MakeCommit(0, {{0, 1, 1}});
     *commit.mutable_sender() = sender;
     EXPECT_TRUE(
@@ -208,7 +103,7 @@ TEST_F(ShardTest, OnlyTheCoordinatorCreatesCommitsAndEnds) {
 }
 
 TEST_F(ShardTest, OnlyWorkersOfTheClusterPush) {
-  Create();
+  Restore();
   const struct {
     const char* what;
     proto::Sender sender;
@@ -235,7 +130,7 @@ TEST_F(ShardTest, OnlyWorkersOfTheClusterPush) {
 // ---- Push ----
 
 TEST_F(ShardTest, PartsAreKeptOnceInAnyOrder) {
-  Create();
+  Restore();
   const std::vector<PushPart> parts = {
       Part(0, 1, 0, {Tensor("w", {2, 2}, {1, 2}, 0)}, 0, 3),
       Part(0, 1, 0, {Tensor("b", {2}, {5, 6})}, 1, 3),
@@ -257,7 +152,7 @@ TEST_F(ShardTest, PartsAreKeptOnceInAnyOrder) {
 }
 
 TEST_F(ShardTest, APushThatDoesNotFitIsRefusedByName) {
-  Create();
+  Restore();
   const std::string by = "(pushed by /job:worker/task:1)";
   const uint64_t most = ~uint64_t{0};
   const auto part = [&](TensorPiece piece) {
@@ -326,7 +221,7 @@ TEST_F(ShardTest, APushThatDoesNotFitIsRefusedByName) {
 }
 
 TEST_F(ShardTest, APartThatContradictsThoseHereIsRefused) {
-  Create();
+  Restore();
   Stage(Part(0, 1, 0, {Tensor("w", {2, 2}, {1, 1, 1, 1})}, 0, 2));
   EXPECT_TRUE(Fails(
       Push(Part(0, 1, 0, {Tensor("b", {2}, {1, 1})}, 1, 3)).status(), kInvalid,
@@ -336,7 +231,7 @@ TEST_F(ShardTest, APartThatContradictsThoseHereIsRefused) {
 }
 
 TEST_F(ShardTest, APushOfAnEarlierStepIsStale) {
-  Create();
+  Restore();
   Step(0, 1);
   Step(1, 1);
   for (const uint64_t step : {0, 1}) {
@@ -348,7 +243,7 @@ TEST_F(ShardTest, APushOfAnEarlierStepIsStale) {
 }
 
 TEST_F(ShardTest, APushOfALaterStepIsAnError) {
-  Create();
+  Restore();
   EXPECT_TRUE(Fails(Push(Whole(1, 1, 1, 1)).status(), kNotReady,
                     {"gradient of step 1", "/job:ps/task:1 is at step 0",
                      "(pushed by /job:worker/task:1)"}));
@@ -356,7 +251,7 @@ TEST_F(ShardTest, APushOfALaterStepIsAnError) {
 }
 
 TEST_F(ShardTest, ADecidedPushGetsItsFirstVerdictHoweverLate) {
-  Create();
+  Restore();
   Stage(Whole(0, 1, 0, 1));
   Stage(Whole(1, 1, 0, 1));
   Commit(0, {{0, 1, 1}});
@@ -373,7 +268,7 @@ TEST_F(ShardTest, ADecidedPushGetsItsFirstVerdictHoweverLate) {
 }
 
 TEST_F(ShardTest, APushAtOrBelowAckedThroughIsDecided) {
-  Create();
+  Restore();
   Step(0, 1);
   PushPart next = Whole(0, 5, 1, 1);
   next.acked_through = PushSequence(4);
@@ -389,7 +284,7 @@ TEST_F(ShardTest, APushAtOrBelowAckedThroughIsDecided) {
 }
 
 TEST_F(ShardTest, ThePushesAboveAckedThroughAreBounded) {
-  Create();
+  Restore();
   EXPECT_TRUE(Fails(Push(Whole(0, kMaxUnacknowledgedPushes + 1, 0, 1)).status(),
                     kExhausted,
                     {"push 4097 of /job:worker/task:0", "acked_through, 0",
@@ -407,8 +302,9 @@ TEST_F(ShardTest, AWorkerHasTwicePlaceForItsSeats) {
   } kCases[] = {{2, 2, 2}, {1, 2, 2}, {2, 3, 2}, {6, 2, 6}};
   for (const auto& c : kCases) {
     SCOPED_TRACE(testing::Message() << "N " << c.n << ", M " << c.m);
-    Shard shard(MakeOptions(), &clock_);
-    ASSERT_TRUE(Ask(shard, &Shard::Create, MakeCreate(c.n, c.m)).status().ok());
+    Shard shard(MakeOptions(), &clock_, nullptr);
+    ASSERT_TRUE(
+        Ask(shard, &Shard::Restore, MakeRestore(c.n, c.m)).status().ok());
     const auto push = [&](uint32_t worker, uint64_t sequence, uint64_t step) {
       Answer<proto::PushResponse> answer;
       shard.Push(Whole(worker, sequence, step, 1), answer.Catch());
@@ -428,9 +324,9 @@ TEST_F(ShardTest, AWorkerHasTwicePlaceForItsSeats) {
 }
 
 TEST_F(ShardTest, AShardWithoutAShareTakesAnEmptyPart) {
-  proto::CreateRequest create = MakeCreate();
-  for (proto::Slice& slice : *create.mutable_slices()) slice.set_ps(0);
-  Create(create);
+  proto::RestoreRequest restore = MakeRestore();
+  for (proto::Slice& slice : *restore.mutable_slices()) slice.set_ps(0);
+  Restore(restore);
   Stage(Part(0, 1, 0, {}));
   Commit(0, {{0, 1, 1}});
   EXPECT_EQ(shard_.version(), GlobalStep(1));
@@ -443,7 +339,7 @@ TEST_F(ShardTest, AShardWithoutAShareTakesAnEmptyPart) {
 // ---- Commit ----
 
 TEST_F(ShardTest, AStepByHand) {
-  Create(MakeCreate(2, 2, /*momentum=*/true));
+  Restore(MakeRestore(2, 2, /*momentum=*/true));
   // Step 0: g = 0.25 x 4 + 0.75 x 8 = 7;  a = 7;  w = 1 - 0.5 x 7 = -2.5.
   Stage(Whole(0, 1, 0, 4));
   Stage(Whole(1, 1, 0, 8));
@@ -461,7 +357,7 @@ TEST_F(ShardTest, AStepByHand) {
 // 2^24 + 1 is 2^24 in float32 (a tie, to even): (2^24 + 1) + 1 = 2^24, but
 // (1 + 1) + 2^24 = 2^24 + 2. In the order of S, not of arrival or of workers.
 TEST_F(ShardTest, SumsInTheOrderOfS) {
-  Create(MakeCreate(6, 2));
+  Restore(MakeRestore(6, 2));
   // Worker 0 has the big one, worker 1 two small ones; b begins at 0.
   const auto stage = [&](uint64_t step, uint64_t base) {
     Stage(Whole(1, base + 2, step, 0, 1));
@@ -484,7 +380,7 @@ TEST_F(ShardTest, SumsInTheOrderOfS) {
 }
 
 TEST_F(ShardTest, CommitAgainDoesNothing) {
-  Create(MakeCreate(2, 2, /*momentum=*/true));
+  Restore(MakeRestore(2, 2, /*momentum=*/true));
   Step(0, 2);  // a = 2, w = 0
   const proto::CommitRequest commit = MakeCommit(0, {{0, 1, 1}});
   for (int i = 0; i < 2; ++i) {
@@ -499,7 +395,7 @@ TEST_F(ShardTest, CommitAgainDoesNothing) {
 }
 
 TEST_F(ShardTest, ACommitThatCannotBeIsAnErrorAndChangesNothing) {
-  Create();
+  Restore();
   Stage(Whole(0, 1, 0, 2));
   Stage(Part(1, 1, 0, {Tensor("w", {2, 2}, {1, 1, 1, 1})}, 0, 2));
   const float kNan = std::numeric_limits<float>::quiet_NaN();
@@ -543,7 +439,7 @@ TEST_F(ShardTest, ACommitThatCannotBeIsAnErrorAndChangesNothing) {
 }
 
 TEST_F(ShardTest, WhenEveryWeightIs0TheVersionMovesAndNothingElse) {
-  Create(MakeCreate(2, 2, /*momentum=*/true));
+  Restore(MakeRestore(2, 2, /*momentum=*/true));
   Step(0, 2);  // a = 2, w = 1 - 1 = 0
   // One has parts all the same (clipped to nothing), the other none.
   Stage(Whole(0, 2, 1, 100));
@@ -559,13 +455,13 @@ TEST_F(ShardTest, WhenEveryWeightIs0TheVersionMovesAndNothingElse) {
 }
 
 TEST_F(ShardTest, AStepOfNoContributionsMovesTheVersion) {
-  Create();
+  Restore();
   Commit(0, {});
   EXPECT_THAT(Newest("w"), Each(1.0f));
 }
 
 TEST_F(ShardTest, Weight0NeedsNoPartsAmongOthers) {
-  Create();
+  Restore();
   Stage(Whole(1, 1, 0, 2));
   Commit(0, {{0, 1, 0}, {1, 1, 1}});
   EXPECT_THAT(Newest("w"), Each(0.0f));
@@ -573,7 +469,7 @@ TEST_F(ShardTest, Weight0NeedsNoPartsAmongOthers) {
 
 // Were it multiplied, 0 x infinity would poison the step.
 TEST_F(ShardTest, Weight0LeavesOutEvenWhatIsNotFinite) {
-  Create();
+  Restore();
   Stage(Whole(0, 1, 0, std::numeric_limits<float>::infinity()));
   Stage(Whole(1, 1, 0, 2));
   Commit(0, {{0, 1, 0}, {1, 1, 1}});
@@ -581,7 +477,7 @@ TEST_F(ShardTest, Weight0LeavesOutEvenWhatIsNotFinite) {
 }
 
 TEST_F(ShardTest, TheLateAreDroppedAndTheNextStepBegins) {
-  Create(MakeCreate(1, 2));
+  Restore(MakeRestore(1, 2));
   Stage(Whole(0, 1, 0, 2));
   Stage(Part(1, 1, 0, {Tensor("w", {2, 2}, {9, 9, 9, 9})}, 0, 2));
   Commit(0, {{0, 1, 1}});
@@ -598,19 +494,19 @@ TEST_F(ShardTest, TheLateAreDroppedAndTheNextStepBegins) {
 
 TEST_F(ShardTest, AVariableOfSeveralChunksInPartsCutInsideElements) {
   constexpr uint64_t kSize = kChunkElements + 11;
-  proto::CreateRequest create = MakeCreate();
-  create.mutable_declaration()->mutable_variables()->Clear();
-  create.clear_slices();
-  proto::Variable& variable = *create.mutable_declaration()->add_variables();
+  proto::RestoreRequest restore = MakeRestore();
+  restore.mutable_declaration()->mutable_variables()->Clear();
+  restore.clear_slices();
+  proto::Variable& variable = *restore.mutable_declaration()->add_variables();
   variable.set_name("v");
   variable.add_shape(kSize);
   variable.set_dtype(proto::FLOAT32);
   variable.mutable_initializer()->mutable_zeros();
-  proto::Slice& slice = *create.add_slices();
+  proto::Slice& slice = *restore.add_slices();
   slice.set_variable("v");
   slice.set_size(kSize);
   slice.set_ps(kThisPs);
-  Create(create);
+  Restore(restore);
 
   std::vector<float> gradient(kSize);
   for (uint64_t i = 0; i < kSize; ++i) gradient[i] = static_cast<float>(i);
@@ -663,7 +559,7 @@ TEST_F(ShardTest, AVariableOfSeveralChunksInPartsCutInsideElements) {
 // ---- Pull ----
 
 TEST_F(ShardTest, PullReturnsTheNewestAtOrAbove) {
-  Create();
+  Restore();
   Step(0, 2);
   Step(1, 2);
   for (const uint64_t version : {0, 1, 2}) {
@@ -674,7 +570,7 @@ TEST_F(ShardTest, PullReturnsTheNewestAtOrAbove) {
 }
 
 TEST_F(ShardTest, PullOfRanges) {
-  Create();
+  Restore();
   Stage(Part(0, 1, 0,
              {Tensor("w", {2, 2}, {2, 4, 6, 8}), Tensor("b", {2}, {0, 2})}));
   Commit(0, {{0, 1, 1}});  // w = {0, -1, -2, -3}, b = {0, -1}
@@ -692,7 +588,7 @@ TEST_F(ShardTest, PullOfRanges) {
 }
 
 TEST_F(ShardTest, PullOfNothingTellsTheVersion) {
-  Create();
+  Restore();
   Step(0, 2);
   const auto pull = Ask(shard_, &Shard::Pull, MakePull({}));
   EXPECT_EQ(pull->version, GlobalStep(1));
@@ -700,7 +596,7 @@ TEST_F(ShardTest, PullOfNothingTellsTheVersion) {
 }
 
 TEST_F(ShardTest, APullIsParkedUntilItsVersionIsThere) {
-  Create();
+  Restore();
   const auto one = PullAtLeast(1);
   const auto two = PullAtLeast(2);
   EXPECT_FALSE(one.came());
@@ -716,7 +612,7 @@ TEST_F(ShardTest, APullIsParkedUntilItsVersionIsThere) {
 }
 
 TEST_F(ShardTest, AParkedPullIsAnsweredWithoutValuesWhenItsTimeIsUp) {
-  Create();
+  Restore();
   const auto soon = PullAtLeast(1, 1000);
   const auto later = PullAtLeast(1, 2000);
   Pass(absl::Milliseconds(999));
@@ -732,7 +628,7 @@ TEST_F(ShardTest, AParkedPullIsAnsweredWithoutValuesWhenItsTimeIsUp) {
 }
 
 TEST_F(ShardTest, APullThatMayNotWaitIsAnsweredAtOnce) {
-  Create();
+  Restore();
   const auto pull = PullAtLeast(1, 0);
   ASSERT_TRUE(pull.came());
   EXPECT_EQ(pull->version, GlobalStep(0));
@@ -740,7 +636,7 @@ TEST_F(ShardTest, APullThatMayNotWaitIsAnsweredAtOnce) {
 }
 
 TEST_F(ShardTest, NobodyIsParkedForLongerThanTheLimit) {
-  Create();
+  Restore();
   const auto pull = PullAtLeast(1, ~uint64_t{0});
   Pass(kMaxPark - absl::Milliseconds(1));
   EXPECT_FALSE(pull.came());
@@ -749,7 +645,7 @@ TEST_F(ShardTest, NobodyIsParkedForLongerThanTheLimit) {
 }
 
 TEST_F(ShardTest, WhatCannotBeReadIsToldAtOnce) {
-  Create();
+  Restore();
   const uint64_t most = ~uint64_t{0};
   const struct {
     const char* variable;
@@ -774,7 +670,7 @@ TEST_F(ShardTest, WhatCannotBeReadIsToldAtOnce) {
 }
 
 TEST_F(ShardTest, EmptyRangesCostTheirNamesAndShapes) {
-  Create();
+  Restore();
   proto::PullRequest request;
   *request.mutable_sender() = Reader();
   for (int i = 0; i < 200000; ++i) request.add_ranges()->set_variable("w");
@@ -785,10 +681,10 @@ TEST_F(ShardTest, EmptyRangesCostTheirNamesAndShapes) {
 TEST_F(ShardTest, APullLargerThanAMessageIsRefused) {
   // 1 MiB, asked for again and again: 11, and what names them, fit in three
   // quarters of the 16 MiB.
-  proto::CreateRequest create = MakeCreate();
-  create.mutable_declaration()->mutable_variables(2)->set_shape(0, 1 << 18);
-  create.mutable_slices(2)->set_size(1 << 18);
-  Create(create);
+  proto::RestoreRequest restore = MakeRestore();
+  restore.mutable_declaration()->mutable_variables(2)->set_shape(0, 1 << 18);
+  restore.mutable_slices(2)->set_size(1 << 18);
+  Restore(restore);
   proto::PullRequest request;
   *request.mutable_sender() = Reader();
   const auto add = [&] {
@@ -803,7 +699,7 @@ TEST_F(ShardTest, APullLargerThanAMessageIsRefused) {
 }
 
 TEST_F(ShardTest, AnswersMayCallBack) {
-  Create();
+  Restore();
   const auto step = [&](uint64_t number) {
     Stage(Whole(0, number + 1, number, 2));
     const auto answer =
@@ -839,7 +735,7 @@ TEST_F(ShardTest, AnswersMayCallBack) {
 // ---- Versions that are held ----
 
 TEST_F(ShardTest, AnAnswerStaysAsItWas) {
-  Create();
+  Restore();
   const auto before = PullAtLeast(0);
   const char* const memory = before->tensors[0].data.spans()[0].data;
   EXPECT_EQ(PullAtLeast(0)->tensors[0].data.spans()[0].data, memory)
@@ -851,7 +747,7 @@ TEST_F(ShardTest, AnAnswerStaysAsItWas) {
 }
 
 TEST_F(ShardTest, APinnedVersionIsReadExactlyWhileTrainingGoesOn) {
-  Create();
+  Restore();
   Step(0, 2);  // w = 0
   const auto pin = Pin();
   EXPECT_EQ(pin->version(), 1u);
@@ -871,7 +767,7 @@ TEST_F(ShardTest, APinnedVersionIsReadExactlyWhileTrainingGoesOn) {
 }
 
 TEST_F(ShardTest, AVersionThatIsNotHeldCannotBeReadOrPinned) {
-  Create();
+  Restore();
   Step(0, 2);
   for (const uint64_t version : {0, 2}) {
     const std::vector<std::string> text = {
@@ -884,7 +780,7 @@ TEST_F(ShardTest, AVersionThatIsNotHeldCannotBeReadOrPinned) {
 }
 
 TEST_F(ShardTest, PinsOfOneVersionAreCounted) {
-  Create();
+  Restore();
   const auto first = Pin();
   Step(0, 2);
   const auto second = PinVersion(0);
@@ -901,7 +797,7 @@ TEST_F(ShardTest, PinsOfOneVersionAreCounted) {
 }
 
 TEST_F(ShardTest, APinEndsAtItsDeadline) {
-  Create();
+  Restore();
   Pin(1000);
   Step(0, 2);
   const auto longer = PinVersion(0, 5000);
@@ -919,7 +815,7 @@ TEST_F(ShardTest, APinEndsAtItsDeadline) {
 }
 
 TEST_F(ShardTest, PinsAreBounded) {
-  Create();
+  Restore();
   std::vector<uint64_t> pins;
   for (int i = 0; i < 1024; ++i) pins.push_back(Pin()->pin());
   EXPECT_TRUE(Fails(Pin().status(), kExhausted,
@@ -935,8 +831,8 @@ TEST_F(ShardTest, PinsAreBounded) {
 TEST_F(ShardTest, AJobThatDoesNotFitIsRefused) {
   Shard::Options options = MakeOptions();
   options.memory_limit_bytes = 28 + 4 * 24 - 1;
-  Shard shard(options, &clock_);
-  EXPECT_TRUE(Fails(Ask(shard, &Shard::Create, MakeCreate()).status(),
+  Shard shard(options, &clock_, nullptr);
+  EXPECT_TRUE(Fails(Ask(shard, &Shard::Restore, MakeRestore()).status(),
                     kExhausted, {"/job:ps/task:1 may take 123 bytes"}));
   EXPECT_EQ(shard.state().phase(), proto::STARTING);
   EXPECT_TRUE(
@@ -947,8 +843,8 @@ TEST_F(ShardTest, PinsHoldAsManyVersionsAsThereIsMemoryFor) {
   Shard::Options options = MakeOptions();
   // Beside what it needs, room for two early pushes and one version more.
   options.memory_limit_bytes = 28 + 4 * 24 + 2 * 24 + 24;
-  Shard shard(options, &clock_);
-  ASSERT_TRUE(Ask(shard, &Shard::Create, MakeCreate()).status().ok());
+  Shard shard(options, &clock_, nullptr);
+  ASSERT_TRUE(Ask(shard, &Shard::Restore, MakeRestore()).status().ok());
   const auto pin = [&](uint64_t version) {
     proto::PinRequest request;
     *request.mutable_sender() = Reader();
@@ -975,7 +871,7 @@ TEST_F(ShardTest, PinsHoldAsManyVersionsAsThereIsMemoryFor) {
 }
 
 TEST_F(ShardTest, MemoryOfAPinnedVersionIsUsedAgainOnlyAfterwards) {
-  Create();
+  Restore();
   const auto memory = [](const Answer<PullReply>& pull) {
     return pull->tensors[0].data.spans()[0].data;
   };
@@ -1000,8 +896,8 @@ TEST_F(ShardTest, MemoryOfAPinnedVersionIsUsedAgainOnlyAfterwards) {
 TEST_F(ShardTest, TheEndAnswersWhoIsParked) {
   for (const proto::JobPhase phase : {proto::DONE, proto::FAILED}) {
     SCOPED_TRACE(proto::JobPhase_Name(phase));
-    Shard shard(MakeOptions(), &clock_);
-    ASSERT_TRUE(Ask(shard, &Shard::Create, MakeCreate()).status().ok());
+    Shard shard(MakeOptions(), &clock_, nullptr);
+    ASSERT_TRUE(Ask(shard, &Shard::Restore, MakeRestore()).status().ok());
     proto::PullRequest pull = MakePull({"w"});
     pull.set_min_version(1);
     pull.set_wait_ms(30000);
@@ -1025,7 +921,7 @@ TEST_F(ShardTest, TheEndAnswersWhoIsParked) {
 }
 
 TEST_F(ShardTest, TheFirstEndStands) {
-  Create();
+  Restore();
   EXPECT_TRUE(End(proto::FAILED, "the first").status().ok());
   EXPECT_TRUE(End(proto::DONE).status().ok());
   EXPECT_EQ(shard_.state().phase(), proto::FAILED);
@@ -1033,7 +929,7 @@ TEST_F(ShardTest, TheFirstEndStands) {
 }
 
 TEST_F(ShardTest, AfterAFailureCallsAreToldWhy) {
-  Create();
+  Restore();
   Step(0, 2);
   End(proto::FAILED, "worker 1 is lost");
   EXPECT_TRUE(
@@ -1048,7 +944,7 @@ TEST_F(ShardTest, AfterAFailureCallsAreToldWhy) {
 }
 
 TEST_F(ShardTest, AfterTheEndInOrderTheLastVersionCanBeRead) {
-  Create();
+  Restore();
   Step(0, 2);
   End(proto::DONE);
   const auto pull = PullAtLeast(1);
@@ -1064,9 +960,9 @@ TEST_F(ShardTest, TheEndMayComeBeforeTheVariables) {
   EXPECT_EQ(pull->state.reason(), "never started");
 }
 
-TEST_F(ShardTest, ACreateThatTheEndOvertookDoesNothing) {
+TEST_F(ShardTest, ARestoreThatTheEndOvertookDoesNothing) {
   End(proto::FAILED, "never started");
-  EXPECT_TRUE(Fails(Ask(shard_, &Shard::Create, MakeCreate()).status(),
+  EXPECT_TRUE(Fails(Ask(shard_, &Shard::Restore, MakeRestore()).status(),
                     kAborted, {"never started"}));
   EXPECT_EQ(shard_.state().phase(), proto::FAILED);
 }
@@ -1074,8 +970,8 @@ TEST_F(ShardTest, ACreateThatTheEndOvertookDoesNothing) {
 TEST_F(ShardTest, AfterTheEndNothingIsStagedCommittedPinnedOrParked) {
   for (const proto::JobPhase phase : {proto::DONE, proto::FAILED}) {
     SCOPED_TRACE(proto::JobPhase_Name(phase));
-    Shard shard(MakeOptions(), &clock_);
-    ASSERT_TRUE(Ask(shard, &Shard::Create, MakeCreate()).status().ok());
+    Shard shard(MakeOptions(), &clock_, nullptr);
+    ASSERT_TRUE(Ask(shard, &Shard::Restore, MakeRestore()).status().ok());
     proto::EndRequest end;
     *end.mutable_sender() = Coordinator();
     end.mutable_state()->set_phase(phase);
@@ -1102,7 +998,7 @@ TEST_F(ShardTest, AfterTheEndNothingIsStagedCommittedPinnedOrParked) {
 }
 
 TEST_F(ShardTest, TheEndLetsPinsGo) {
-  Create();
+  Restore();
   Pin(3600000);
   Step(0, 2);
   ASSERT_TRUE(PullExactly(0).status().ok());

@@ -3,18 +3,24 @@
 #ifndef HOLDFAST_PS_SERVER_SHARD_SHARD_TESTING_H_
 #define HOLDFAST_PS_SERVER_SHARD_SHARD_TESTING_H_
 
+#include <algorithm>
+#include <deque>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "common/buffer.h"
 #include "common/task_id.h"
 #include "common/tensor_piece.h"
 #include "gtest/gtest.h"
 #include "ps_server/shard/shard.h"
+#include "ps_server/shard/shard_disk.h"
 #include "ps_server/shard/testing.h"
+#include "ps_server/store/dense_store.h"
 
 namespace holdfast {
 
@@ -27,9 +33,12 @@ inline constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
 inline constexpr absl::StatusCode kNotFound = absl::StatusCode::kNotFound;
 inline constexpr absl::StatusCode kNotReady =
     absl::StatusCode::kFailedPrecondition;
+inline constexpr absl::StatusCode kUnavailable = absl::StatusCode::kUnavailable;
 inline constexpr absl::StatusCode kDenied = absl::StatusCode::kPermissionDenied;
 
 inline constexpr uint32_t kThisPs = 1;
+// The nonce of its process.
+inline constexpr uint64_t kThisLife = 77;
 
 inline proto::Sender Sender(const std::string& job, uint32_t index,
                             uint64_t incarnation = 1, uint64_t generation = 1) {
@@ -64,10 +73,11 @@ inline TensorPiece Tensor(const std::string& variable,
 
 // "w" [2,2] of ones, "b" [2] of zeros, "frozen" [1] of 3 on this ps, and "far"
 // [8] on another. SGD with learning rate 0.5, or momentum 0.5 with 0.5.
-inline proto::CreateRequest MakeCreate(uint32_t n = 2, uint32_t m = 2,
-                                       bool momentum = false) {
-  proto::CreateRequest request;
+inline proto::RestoreRequest MakeRestore(uint32_t n = 2, uint32_t m = 2,
+                                         bool momentum = false) {
+  proto::RestoreRequest request;
   *request.mutable_sender() = Coordinator();
+  request.set_nonce(kThisLife);
   proto::Declaration& declaration = *request.mutable_declaration();
   const auto add = [&](const std::string& name,
                        const std::vector<int64_t>& shape, float value,
@@ -103,12 +113,104 @@ inline proto::CreateRequest MakeCreate(uint32_t n = 2, uint32_t m = 2,
   return request;
 }
 
+// A job of two workers with variables as in MakeRestore.
+inline proto::RestoreRequest MakeAsynchronous(uint32_t pipeline_depth = 3,
+                                              bool momentum = false) {
+  proto::RestoreRequest request = MakeRestore(2, 2, momentum);
+  proto::Declaration& declaration = *request.mutable_declaration();
+  declaration.clear_consistency();
+  declaration.mutable_consistency()->mutable_asynchronous()->set_pipeline_depth(
+      pipeline_depth);
+  declaration.set_examples(proto::BY_TICKET);
+  declaration.set_total_tickets(declaration.total_steps());
+  return request;
+}
+
+inline proto::WorkerLife Life(uint32_t worker, uint64_t incarnation = 1) {
+  proto::WorkerLife life;
+  life.mutable_worker()->set_job(kWorkerJob);
+  life.mutable_worker()->set_index(worker);
+  life.set_incarnation(incarnation);
+  return life;
+}
+
+// As "0.1#3 *0.5 of 10, staleness 2": push 3 of worker 0's life 1, with its
+// clip factor and examples.
+template <typename Response>
+std::string Told(const Response& response) {
+  std::vector<std::string> parts;
+  for (const proto::AppliedPush& push : response.applied()) {
+    EXPECT_EQ(push.from().worker().job(), kWorkerJob);
+    EXPECT_EQ(push.scalars_size(), 0);
+    parts.push_back(absl::StrCat(
+        push.from().worker().index(), ".", push.from().incarnation(), "#",
+        push.sequence(), " *", push.clip_factor(), " of ", push.examples(),
+        ", staleness ", push.staleness()));
+  }
+  return absl::StrJoin(parts, "; ");
+}
+
+// A disk whose work a test does by hand.
+class FakeDisk : public ShardDisk {
+ public:
+  struct SaveCall {
+    proto::CheckpointName name;
+    uint32_t num_ps;
+    StoreSnapshot snapshot;
+    Reply<proto::DataFile> reply;
+  };
+  struct LoadCall {
+    LoadOptions options;
+    Reply<std::unique_ptr<DenseStore>> reply;
+  };
+
+  void Save(const proto::CheckpointName& name, uint32_t num_ps,
+            StoreSnapshot snapshot, Reply<proto::DataFile> reply) override {
+    saves.push_back({name, num_ps, std::move(snapshot), std::move(reply)});
+  }
+  void Load(const LoadOptions& options,
+            Reply<std::unique_ptr<DenseStore>> reply) override {
+    loads.push_back({options, std::move(reply)});
+  }
+
+  // Answers the first load with a store of `version` that has `value` in each
+  // element of its first slice.
+  void FinishLoad(float value, uint64_t version) {
+    LoadCall load = std::move(loads.front());
+    loads.pop_front();
+    auto store =
+        DenseStore::Create(load.options.declaration, load.options.slices,
+                           kThisPs, load.options.slots_by_optimizer);
+    ASSERT_TRUE(store.ok()) << store.status();
+    std::fill_n((*store)->ValuesToLoad(0, 0), (*store)->slices()[0].size,
+                value);
+    (*store)->SetVersion(GlobalStep(version));
+    load.reply(*std::move(store));
+  }
+  // Answers the first save with a file of that name.
+  void FinishSave(const std::string& file) {
+    SaveCall save = std::move(saves.front());
+    saves.pop_front();
+    proto::DataFile answer;
+    answer.set_name(file);
+    save.reply(std::move(answer));
+  }
+  void FailSave(const absl::Status& why) {
+    SaveCall save = std::move(saves.front());
+    saves.pop_front();
+    save.reply(why);
+  }
+
+  std::deque<SaveCall> saves;
+  std::deque<LoadCall> loads;
+};
+
 class ShardTest : public ::testing::Test {
  protected:
-  ShardTest() : shard_(MakeOptions(), &clock_) {}
+  ShardTest() : shard_(MakeOptions(), &clock_, &disk_) {}
 
-  void Create(const proto::CreateRequest& request = MakeCreate()) {
-    ASSERT_TRUE(Ask(shard_, &Shard::Create, request).status().ok());
+  void Restore(const proto::RestoreRequest& request = MakeRestore()) {
+    ASSERT_TRUE(Ask(shard_, &Shard::Restore, request).status().ok());
   }
 
   // Part `part` of `num_parts` of a push.
@@ -246,11 +348,94 @@ class ShardTest : public ::testing::Test {
   static Shard::Options MakeOptions() {
     Shard::Options options;
     options.index = kThisPs;
+    options.num_ps = 3;
+    options.nonce = kThisLife;
     return options;
   }
 
   FakeClock clock_;
+  FakeDisk disk_;
   Shard shard_;
+};
+
+// With an asynchronous job.
+class AsynchronousShardTest : public ShardTest {
+ protected:
+  void RestoreAsynchronous(uint32_t pipeline_depth = 3, bool momentum = false) {
+    Restore(MakeAsynchronous(pipeline_depth, momentum));
+  }
+
+  // Of 10 examples, with learning rate 0.5.
+  proto::ApplyRequest ApplyOf(uint32_t worker, uint64_t sequence,
+                              uint64_t incarnation = 1) {
+    proto::ApplyRequest request;
+    *request.mutable_sender() = Sender(kWorkerJob, worker, incarnation);
+    request.set_sequence(sequence);
+    request.set_examples(10);
+    request.add_scalars()->set_learning_rate(0.5f);
+    request.set_wait_ms(1000);
+    return request;
+  }
+  // Of a push that has nothing to give.
+  proto::ApplyRequest NothingOf(uint32_t worker, uint64_t sequence,
+                                uint64_t incarnation = 1) {
+    proto::ApplyRequest request = ApplyOf(worker, sequence, incarnation);
+    request.set_clip_factor(0);
+    request.set_examples(0);
+    return request;
+  }
+  Answer<proto::ApplyResponse> Apply(const proto::ApplyRequest& request) {
+    return Ask(shard_, &Shard::Apply, request);
+  }
+  Answer<proto::ApplyResponse> Apply(uint32_t worker, uint64_t sequence,
+                                     uint64_t incarnation = 1) {
+    return Apply(ApplyOf(worker, sequence, incarnation));
+  }
+  // Stages a push computed on the newest version, and applies it.
+  void StageAndApply(uint32_t worker, uint64_t sequence, float w) {
+    Stage(Whole(worker, sequence, shard_.version().value(), w));
+    EXPECT_EQ(Apply(worker, sequence)->verdict(), proto::ACCEPTED);
+  }
+  PushPart WholeOf(uint32_t worker, uint64_t incarnation, uint64_t sequence,
+                   float w) {
+    PushPart part = Whole(worker, sequence, 0, w);
+    part.sender.set_incarnation(incarnation);
+    return part;
+  }
+
+  Answer<proto::FenceResponse> Fence(
+      const std::vector<proto::WorkerLife>& lives) {
+    proto::FenceRequest request;
+    *request.mutable_sender() = Coordinator();
+    for (const proto::WorkerLife& life : lives) *request.add_lives() = life;
+    return Ask(shard_, &Shard::Fence, request);
+  }
+  proto::AppliedPush Applied(const proto::WorkerLife& from, uint64_t sequence,
+                             float clip_factor = 1) {
+    proto::AppliedPush push;
+    *push.mutable_from() = from;
+    push.set_sequence(sequence);
+    push.set_clip_factor(clip_factor);
+    push.set_examples(10);
+    push.add_scalars()->set_learning_rate(0.5f);
+    return push;
+  }
+  proto::ResolveRequest ResolveOf(
+      const std::vector<proto::WorkerLife>& lives,
+      const std::vector<proto::AppliedPush>& applied = {}) {
+    proto::ResolveRequest request;
+    *request.mutable_sender() = Coordinator();
+    for (const proto::WorkerLife& life : lives) *request.add_lives() = life;
+    for (const proto::AppliedPush& push : applied) {
+      *request.add_applied() = push;
+    }
+    return request;
+  }
+  Answer<proto::ResolveResponse> Resolve(
+      const std::vector<proto::WorkerLife>& lives,
+      const std::vector<proto::AppliedPush>& applied = {}) {
+    return Ask(shard_, &Shard::Resolve, ResolveOf(lives, applied));
+  }
 };
 
 }  // namespace holdfast

@@ -317,8 +317,8 @@ std::unique_ptr<DenseStore> MakeWithSlots() {
   proto::Declaration declaration;
   AddVariable(declaration, "two", {kChunkElements + 3}, 1);
   AddVariable(declaration, "small", {2}, 2);
-  return Make(declaration,
-              {Place("two", 0, kChunk + 3), Place("small", 0, 2)}, {{3, 4}});
+  return Make(declaration, {Place("two", 0, kChunk + 3), Place("small", 0, 2)},
+              {{3, 4}});
 }
 
 TEST(DenseStoreTest, ASnapshotIsOfOneVersionWithItsSlots) {

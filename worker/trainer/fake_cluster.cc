@@ -75,6 +75,7 @@ class FakeCluster::FakePush final : public Cluster::Push {
   }
 
   FakeCluster* const cluster_;
+  const Counted counted_{cluster_};
   const GlobalStep step_;
   const PushSequence sequence_;
   std::map<size_t, absl::Span<const float>> gradients_;
@@ -107,6 +108,7 @@ class FakeCluster::FakeTicketRequest final : public Cluster::TicketRequest {
 
  private:
   FakeCluster* const cluster_;
+  const Counted counted_{cluster_};
   const uint64_t sequence_;
   absl::StatusOr<std::optional<Ticket>> answer_;
 };
@@ -127,6 +129,7 @@ class FakeCluster::FakeOffer final : public Cluster::Offer {
 
  private:
   FakeCluster* const cluster_;
+  const Counted counted_{cluster_};
   const Contribution offer_;
   const proto::Verdict verdict_;
 };
@@ -148,6 +151,7 @@ class FakeCluster::FakePull final : public Cluster::Pull {
     } else if (cluster_->asynchronous()) {
       version = GlobalStep(cluster_->version_);
     }
+    version = std::max(version, GlobalStep(cluster_->first_version));
     cluster_->Fill(version, into_);
     cluster_->version_ = std::max(cluster_->version_, version.value());
     return absl::OkStatus();
@@ -155,6 +159,7 @@ class FakeCluster::FakePull final : public Cluster::Pull {
 
  private:
   FakeCluster* const cluster_;
+  const Counted counted_{cluster_};
   const GlobalStep min_version_;
   Parameters* const into_;
 };
@@ -176,6 +181,7 @@ class FakeCluster::FakePin final : public Cluster::Pin {
 
  private:
   FakeCluster* const cluster_;
+  const Counted counted_{cluster_};
   const GlobalStep version_;
 };
 
@@ -235,7 +241,19 @@ absl::Status FakeCluster::Declare(const proto::Declaration& declaration,
 }
 
 absl::Status FakeCluster::AwaitVariables(absl::Time deadline) {
-  return Call("await variables", deadline);
+  absl::Status status = Call("await variables", deadline);
+  absl::MutexLock lock(&mutex_);
+  if (!status.ok() || !roll_back_.has_value()) return status;
+  if (handles_ > 0) {
+    return absl::InternalError(
+        absl::StrCat(handles_, " handles are of the generation before"));
+  }
+  first_version = roll_back_->version;
+  version_ = roll_back_->version;
+  tickets = roll_back_->tickets;
+  held_.clear();
+  roll_back_.reset();
+  return status;
 }
 
 std::unique_ptr<Cluster::Push> FakeCluster::StartPush(GlobalStep step) {
@@ -356,6 +374,15 @@ absl::StatusOr<proto::GetStatusResponse> FakeCluster::GetStatus(
   return status;
 }
 
+absl::Status FakeCluster::AwaitDone(absl::Time deadline) {
+  return Call("await done", deadline);
+}
+
+bool FakeCluster::rolled_back() const {
+  absl::MutexLock lock(&mutex_);
+  return roll_back_.has_value();
+}
+
 absl::Status FakeCluster::Leave(const std::string& error, absl::Time deadline) {
   return Call(error.empty() ? "leave" : absl::StrCat("leave: ", error),
               deadline);
@@ -372,6 +399,14 @@ absl::Status FakeCluster::Call(const std::string& line, absl::Time deadline) {
   {
     absl::MutexLock lock(&mutex_);
     calls_.emplace_back(line, deadline);
+    if (const auto node = roll_backs.extract(line)) {
+      roll_back_ = node.mapped();
+      return absl::AbortedError("a ps has lost its state");
+    }
+    if (roll_back_.has_value() && line != "declare" &&
+        line != "await variables" && !absl::StartsWith(line, "leave")) {
+      return absl::AbortedError("a ps has lost its state");
+    }
   }
   const auto found = errors.find(line);
   return found == errors.end() ? absl::OkStatus() : found->second;

@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_WORKER_TRAINER_FAKE_CLUSTER_H_
 #define HOLDFAST_WORKER_TRAINER_FAKE_CLUSTER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -53,6 +54,18 @@ class FakeCluster final : public Cluster {
   std::vector<GlobalStep> pinned_versions;
   // What a call comes to; by its line in calls().
   std::map<std::string, absl::Status> errors;
+  // Before the call with this line the job is rolled back: that call, and all
+  // but the leave, fail until the next AwaitVariables, which fails while there
+  // are handles. The second time the call is made, it does as always.
+  struct RollBack {
+    // That a pull finds then.
+    uint64_t version = 0;
+    // As `tickets`.
+    std::deque<uint64_t> tickets;
+  };
+  std::map<std::string, RollBack> roll_backs;
+  // The least version that a pull finds: where others are already.
+  uint64_t first_version = 0;
   // What state() says.
   proto::JobPhase phase = proto::TRAINING;
   std::string reason;
@@ -62,7 +75,7 @@ class FakeCluster final : public Cluster {
   //   "declare", "await variables", "push #1 of step 0", "add 2",
   //   "await push #1", "contribute #1: step 0, seat 1, 8 examples",
   //   "await verdict #1", "pull 1", "await pull 1", "pin 4", "read 4",
-  //   "report 4", "status", "leave", "leave: why",
+  //   "report 4", "status", "await done", "leave", "leave: why",
   //   "take ticket #1", "await ticket #1", "push #1 of ticket 0 at 5",
   //   "apply #1: 8 examples", "await applied #1"
   std::vector<std::string> calls() const;
@@ -100,8 +113,11 @@ class FakeCluster final : public Cluster {
                                 absl::Time deadline) override;
   absl::StatusOr<proto::GetStatusResponse> GetStatus(
       absl::Time deadline) override;
+  absl::Status AwaitDone(absl::Time deadline) override;
   absl::Status Leave(const std::string& error, absl::Time deadline) override;
   proto::JobState state() const override;
+  bool rolled_back() const override;
+  GlobalStep durable_step() const override { return GlobalStep(0); }
 
   const std::vector<proto::EvaluationResult>& reports() const {
     return reports_;
@@ -118,6 +134,18 @@ class FakeCluster final : public Cluster {
   bool asynchronous() const {
     return declaration_.consistency().has_asynchronous();
   }
+  // Counts the handles that there are.
+  class Counted {
+   public:
+    explicit Counted(FakeCluster* cluster) : cluster_(cluster) {
+      ++cluster_->handles_;
+    }
+    ~Counted() { --cluster_->handles_; }
+
+   private:
+    FakeCluster* const cluster_;
+  };
+
   // Writes the call down. What it is to come to.
   absl::Status Call(const std::string& line,
                     absl::Time deadline = absl::InfiniteFuture());
@@ -132,6 +160,7 @@ class FakeCluster final : public Cluster {
   void ForgetTicket(uint64_t sequence);
 
   const proto::Declaration declaration_;
+  std::atomic<int> handles_ = 0;
 
   mutable absl::Mutex mutex_;
   std::vector<std::pair<std::string, absl::Time>> calls_
@@ -151,6 +180,8 @@ class FakeCluster final : public Cluster {
   // The greatest version that a pull has found; asynchronous: the pushes
   // awaited.
   uint64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Since the order was carried out, until the next AwaitVariables.
+  std::optional<RollBack> roll_back_ ABSL_GUARDED_BY(mutex_);
   std::vector<proto::EvaluationResult> reports_;
   proto::Declaration declared_;
 };

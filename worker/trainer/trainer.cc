@@ -40,12 +40,20 @@ AsynchronousLoop::Options AsynchronousOptions(
 
 }  // namespace
 
+bool IsWorkersOwn(const absl::Status& error, const proto::JobState& state) {
+  if (state.phase() == proto::DONE || state.phase() == proto::FAILED) {
+    return false;
+  }
+  return absl::IsUnavailable(error) || absl::IsAborted(error);
+}
+
 Trainer::Trainer(const Parts& parts, const Options& options)
     : parts_(parts), options_(options) {
   if (options_.is_chief && parts_.test_set != nullptr) {
     Evaluator::Options evaluation;
     evaluation.batch_size = options_.evaluation_batch_size;
-    evaluation.call_timeout = options_.step_timeout + options_.margin;
+    evaluation.call_timeout =
+        options_.step_timeout + options_.recovery_timeout + options_.margin;
     evaluation.hold = options_.pin_hold;
     evaluator_ =
         std::make_unique<Evaluator>(parts_.cluster, parts_.evaluation_model,
@@ -54,28 +62,51 @@ Trainer::Trainer(const Parts& parts, const Options& options)
 }
 
 absl::Status Trainer::Run() {
-  absl::Status status = Prepare();
-  if (status.ok()) status = Train();
-  if (!status.ok() && parts_.cluster->state().phase() == proto::DONE) {
+  Cluster& cluster = *parts_.cluster;
+  const auto done = [&] { return cluster.state().phase() == proto::DONE; };
+  absl::Status status = RunGeneration();
+  while (!status.ok() && cluster.rolled_back() && !done()) {
+    LOG(INFO) << "the job is rolled back: " << status.message();
+    if (evaluator_ != nullptr) evaluator_->Drop();
+    parts_.batches->Restart();
+    status = RunGeneration();
+  }
+  if (!status.ok() && done()) {
     // A straggler: the job has ended without it, and the shards may have gone
     // before they answered.
     LOG(INFO) << "the job is done; left behind: " << status;
     status = absl::OkStatus();
   }
-  if (status.ok() && options_.is_chief) status = Conclude();
+  if (status.ok() && !prepared_) {
+    LOG(INFO) << "the job was finished before, and has no variables any more; "
+                 "its last checkpoint holds them (holdfast checkpoint inspect)";
+  } else if (status.ok() && options_.is_chief) {
+    status = Conclude();
+  }
   evaluator_.reset();
   Leave(status);
   return status;
 }
 
+absl::Status Trainer::RunGeneration() {
+  absl::Status status = Prepare();
+  if (status.ok()) status = Train();
+  if (status.ok()) status = parts_.cluster->AwaitDone(StepDeadline());
+  return status;
+}
+
 absl::Status Trainer::Prepare() {
+  prepared_ = false;
   const absl::Time deadline = StartDeadline();
   if (options_.is_chief) {
+    // Each time: that it was declared may be lost with what was rolled back.
     absl::Status status =
         parts_.cluster->Declare(options_.declaration, deadline);
     if (!status.ok()) return status;
   }
-  return parts_.cluster->AwaitVariables(deadline);
+  absl::Status status = parts_.cluster->AwaitVariables(deadline);
+  prepared_ = status.ok();
+  return status;
 }
 
 absl::Status Trainer::Train() {
@@ -97,15 +128,13 @@ absl::Status Trainer::Train() {
   parts.clock = parts_.clock;
   TrainingContext::Options options;
   options.step_timeout = options_.step_timeout;
-  options.margin = options_.margin;
+  options.margin = options_.recovery_timeout + options_.margin;
   options.total_steps = GlobalStep(declared.total_steps());
   options.evaluate_every_steps = options_.evaluate_every_steps;
   options.before_step = options_.before_step;
   options.log_interval = options_.log_interval;
-  TrainingContext context(parts, options);
-  const absl::Status status = RunLoop(&context);
-  counts_ = context.counts();
-  return status;
+  TrainingContext context(parts, options, &counts_);
+  return RunLoop(&context);
 }
 
 absl::Status Trainer::RunLoop(TrainingContext* context) {
@@ -124,6 +153,15 @@ absl::Status Trainer::RunLoop(TrainingContext* context) {
 }
 
 absl::Status Trainer::Conclude() {
+  const absl::Status status = WriteResult();
+  if (status.ok()) return status;
+  return absl::Status(
+      status.code(),
+      absl::StrCat("the job is done, but there is no result of it: ",
+                   status.message()));
+}
+
+absl::Status Trainer::WriteResult() {
   if (evaluator_ != nullptr) {
     absl::Status status = evaluator_->Finish(StepDeadline());
     if (!status.ok()) return status;
@@ -187,19 +225,23 @@ void Trainer::Leave(const absl::Status& status) {
   LOG(INFO) << "leaves: " << counts_.accepted << " accepted, " << counts_.stale
             << " stale, " << counts_.duplicate << " duplicate, "
             << counts_.not_finite << " not finite";
+  const bool ends_the_job =
+      !status.ok() && !IsWorkersOwn(status, parts_.cluster->state());
   const absl::Status left =
-      parts_.cluster->Leave(status.ok() ? "" : std::string(status.message()),
+      parts_.cluster->Leave(ends_the_job ? std::string(status.message()) : "",
                             parts_.clock->Now() + options_.leave_timeout);
   // The job's outcome stands without it: the lease ends by itself.
   if (!left.ok()) LOG(WARNING) << "cannot take leave of the cluster: " << left;
 }
 
 absl::Time Trainer::StartDeadline() const {
-  return parts_.clock->Now() + options_.start_timeout + options_.margin;
+  return parts_.clock->Now() + options_.start_timeout +
+         options_.recovery_timeout + options_.margin;
 }
 
 absl::Time Trainer::StepDeadline() const {
-  return parts_.clock->Now() + options_.step_timeout + options_.margin;
+  return parts_.clock->Now() + options_.step_timeout +
+         options_.recovery_timeout + options_.margin;
 }
 
 }  // namespace holdfast

@@ -23,16 +23,28 @@
 
 namespace holdfast {
 
+// Whether `error`, with which a worker ends while the job is as `state` says,
+// leaves the job as it is: the worker was shut out, or ps or coordinator are out
+// of its reach. Another in its place, or itself started again, may go on. Any
+// other error is the job's own, and ends it.
+bool IsWorkersOwn(const absl::Status& error, const proto::JobState& state);
+
 // One worker's way through a job, from the declaration to the leave:
 //
 //   1. The chief declares the variables; everyone waits until they exist.
 //   2. Trains, by steps (synchronous_loop.h) or ticket by ticket
-//      (asynchronous_loop.h), as was declared, until the job is DONE. When a
-//      version is due, the chief begins to evaluate it, and trains on.
-//   3. The chief evaluates the last version and writes result.json; everyone
-//      leaves.
+//      (asynchronous_loop.h), as was declared, from the version that there is
+//      to the last. When a version is due, the chief begins to evaluate it, and
+//      trains on.
+//   3. Waits until the job is DONE. When it is rolled back, here or before,
+//      whatever is under way is dropped, and it begins again at 1
+//      (docs/recovery.md, G6).
+//   4. The chief evaluates the last version and writes result.json; everyone
+//      leaves. One that comes when the job was finished before has nothing to
+//      do.
 //
-// Whatever goes wrong ends in a leave that says so, and with it the job.
+// What goes wrong ends in a leave that says so, and with it the job, unless it
+// is this worker's own (IsWorkersOwn): then it steps down.
 //
 // Thread-compatible; all calls are made from the thread of Run, but for those
 // of the evaluator.
@@ -50,8 +62,10 @@ class Trainer {
     // close, or, asynchronous, the next push of anybody.
     absl::Duration start_timeout = absl::Seconds(300);
     absl::Duration step_timeout = absl::Seconds(300);
-    // Calls wait for that much longer, so that the coordinator, which knows who
-    // is late, speaks first.
+    // The same, for a lost task to come back.
+    absl::Duration recovery_timeout = absl::Seconds(300);
+    // Calls wait for recovery_timeout and that much longer, so that the
+    // coordinator, which knows who is late, speaks first.
     absl::Duration margin = absl::Seconds(30);
     // Parts that a batch is computed in (GradientComputer::Options).
     uint32_t micro_batches = 1;
@@ -94,18 +108,23 @@ class Trainer {
   Trainer(const Parts& parts, const Options& options);
 
   // Trains to the end and leaves. To be called once.
-  // Errors: ABORTED with the job's reason when it has failed; those of Cluster,
-  // Model, BatchPipeline and Evaluator; of the result file.
+  // Errors: ABORTED with the job's reason when it has failed, or when this
+  // worker was shut out; those of Cluster, Model, BatchPipeline and Evaluator;
+  // of the result file.
   absl::Status Run();
 
   const Counts& counts() const { return counts_; }
 
  private:
+  // 1 to 3. Errors: when the job is rolled back, any.
+  absl::Status RunGeneration();
   absl::Status Prepare();
   absl::Status Train();
   // By steps or ticket by ticket.
   absl::Status RunLoop(TrainingContext* context);
+  // 4, of the chief.
   absl::Status Conclude();
+  absl::Status WriteResult();
   // Reads the last version. Errors: INTERNAL when it is not what a job that is
   // done has come to.
   absl::StatusOr<Parameters> ReadEnd();
@@ -118,6 +137,8 @@ class Trainer {
   const Options options_;
   // The chief's, where there is a test set.
   std::unique_ptr<Evaluator> evaluator_;
+  // The variables exist, as far as is known.
+  bool prepared_ = false;
 
   Counts counts_;
 };
