@@ -36,13 +36,14 @@ class ChildProcess {
     std::string binary;
     // Behind the name of the program.
     std::vector<std::string> args;
-    // Receives standard output and error; emptied first. Standard input is
-    // empty.
+    // Receives standard output and error; emptied first, unless they are to be
+    // appended. Standard input is empty.
     std::string log_path;
+    bool append = false;
   };
 
-  // To be called while this process has one thread, which lives as long as the
-  // child should: the kernel ties the child's life to the calling thread.
+  // To be called from a thread that lives as long as the child should: the
+  // kernel ties the child's life to it.
   // Errors: as the system says, naming the file or program; INTERNAL when the
   // program cannot be run.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(

@@ -2,21 +2,47 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
 namespace holdfast {
 
 absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
     const std::vector<Program>& programs, const RunDirectory& directory) {
-  auto cluster = std::make_unique<LocalCluster>();
+  std::unique_ptr<LocalCluster> cluster(new LocalCluster(&directory));
   for (const Program& program : programs) {
-    auto process = ChildProcess::Start(
-        {program.binary, program.args, directory.LogPath(program.name)});
-    if (!process.ok()) return process.status();
-    cluster->daemons_.push_back({program.name, *std::move(process), {}});
-    absl::Status status = directory.WritePid(
-        program.name, cluster->daemons_.back().process->pid());
+    Daemon daemon;
+    daemon.program = program;
+    absl::Status status = cluster->StartProcess(&daemon, /*append=*/false);
     if (!status.ok()) return status;
+    cluster->daemons_.push_back(std::move(daemon));
   }
   return cluster;
+}
+
+absl::Status LocalCluster::StartProcess(Daemon* daemon, bool append) {
+  const Program& program = daemon->program;
+  ChildProcess::Options options;
+  options.binary = program.binary;
+  options.args = program.args;
+  options.log_path = directory_.LogPath(program.name);
+  options.append = append;
+  auto process = ChildProcess::Start(options);
+  if (!process.ok()) return process.status();
+  daemon->process = *std::move(process);
+  daemon->started = absl::Now();
+  daemon->ended.reset();
+  return directory_.WritePid(program.name, daemon->process->pid());
+}
+
+absl::Status LocalCluster::Restart(const std::string& name) {
+  for (Daemon& daemon : daemons_) {
+    if (daemon.name() == name && daemon.ended.has_value()) {
+      return StartProcess(&daemon, /*append=*/true);
+    }
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(name, " is not a daemon that has ended"));
 }
 
 std::vector<const LocalCluster::Daemon*> LocalCluster::Reap() {
@@ -29,17 +55,10 @@ std::vector<const LocalCluster::Daemon*> LocalCluster::Reap() {
   return ended;
 }
 
-const LocalCluster::Daemon* LocalCluster::Find(const std::string& name) const {
-  for (const Daemon& daemon : daemons_) {
-    if (daemon.name == name) return &daemon;
-  }
-  return nullptr;
-}
-
 std::vector<std::string> LocalCluster::Running() const {
   std::vector<std::string> names;
   for (const Daemon& daemon : daemons_) {
-    if (!daemon.ended.has_value()) names.push_back(daemon.name);
+    if (!daemon.ended.has_value()) names.push_back(daemon.name());
   }
   return names;
 }

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "cli/child_process.h"
 #include "cli/run_directory.h"
 
@@ -15,8 +16,8 @@ namespace holdfast {
 
 // The daemons of one run on this machine.
 //
-// Thread-compatible. To be started as ChildProcess::Start says: from a process
-// with one thread.
+// Thread-compatible. To be used from a thread that lives as long as the daemons
+// should (ChildProcess::Start).
 class LocalCluster {
  public:
   // What to run for one task.
@@ -28,25 +29,29 @@ class LocalCluster {
   };
 
   struct Daemon {
-    std::string name;
+    Program program;
     std::unique_ptr<ChildProcess> process;
+    absl::Time started;
     // Set once it has ended and been reaped.
     std::optional<ExitStatus> ended;
+
+    const std::string& name() const { return program.name; }
   };
 
-  // Starts the programs, each with its log and pid file in `directory`. When
-  // one cannot be started, those before it are killed. Errors: those of
+  // Starts the programs, each with its log and pid file in `directory`, which
+  // must outlive this. When one cannot be started, those before it are killed. Errors: those of
   // ChildProcess::Start; of writing a pid file.
   static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(
       const std::vector<Program>& programs, const RunDirectory& directory);
+
+  // Starts a daemon, which has ended, again: with the same arguments, and its
+  // log goes on. Errors: as Start.
+  absl::Status Restart(const std::string& name);
 
   // Reaps daemons that have ended. Those of this call, in the order of the
   // programs. SIGCHLD tells when to ask.
   std::vector<const Daemon*> Reap();
 
-  const std::vector<Daemon>& daemons() const { return daemons_; }
-  // Null when there is none of that name.
-  const Daemon* Find(const std::string& name) const;
   // The names of those that have not ended.
   std::vector<std::string> Running() const;
 
@@ -54,6 +59,12 @@ class LocalCluster {
   void Signal(int signal);
 
  private:
+  explicit LocalCluster(const RunDirectory* directory)
+      : directory_(*directory) {}
+
+  absl::Status StartProcess(Daemon* daemon, bool append);
+
+  const RunDirectory& directory_;
   std::vector<Daemon> daemons_;
 };
 

@@ -8,12 +8,13 @@
 
 namespace holdfast::client {
 
-Applier::Applier(Core* core, const CallGroup* calls, const Ticket& ticket)
-    : core_(core),
-      mutex_(core->context->mutex),
+Applier::Applier(Generation* generation, const CallGroup* calls,
+                 const Ticket& ticket)
+    : generation_(generation),
+      mutex_(generation->context->mutex),
       calls_(*calls),
       ticket_(ticket),
-      shards_(core->wire->num_ps()) {}
+      shards_(generation->wire->num_ps()) {}
 
 void Applier::Start(const Application& application) {
   const bool empty = application.examples == 0;
@@ -23,16 +24,16 @@ void Applier::Start(const Application& application) {
                                     ticket_.scalars.end());
   request.set_clip_factor(empty ? 0 : application.clip_factor);
   request.set_examples(application.examples);
-  request.set_wait_ms(absl::ToInt64Milliseconds(core_->context->timing.park));
+  request.set_wait_ms(absl::ToInt64Milliseconds(generation_->context->timing.park));
   {
     absl::MutexLock lock(&mutex_);
-    request.set_acked_through(core_->sequences.acked_through().value());
+    request.set_acked_through(generation_->sequences.acked_through().value());
     spent_.set_sequence(ticket_.sequence.value());
     spent_.set_examples(application.examples);
     spent_.set_loss(empty ? 0 : application.loss);
   }
-  for (uint32_t ps = 0; ps < core_->wire->num_ps(); ++ps) {
-    core_->wire->Apply(
+  for (uint32_t ps = 0; ps < generation_->wire->num_ps(); ++ps) {
+    generation_->wire->Apply(
         calls_, ps, request,
         [this, ps](const absl::StatusOr<proto::ApplyResponse>& response) {
           return OnAnswer(ps, response);
@@ -56,7 +57,7 @@ Next Applier::OnAnswer(uint32_t ps,
       if (response->state().phase() != proto::DONE) return Next::kAgain;
       if (!over_) {
         error_ = absl::FailedPreconditionError(
-            absl::StrCat(core_->wire->PsName(ps), ": the job is done, push ",
+            absl::StrCat(generation_->wire->PsName(ps), ": the job is done, push ",
                          ticket_.sequence.value(), " will not be applied"));
       }
       over_ = true;
@@ -73,7 +74,7 @@ Next Applier::OnAnswer(uint32_t ps,
     spent = spent_;
   }
   // Before anybody hears of it, so that the next request for a ticket tells.
-  core_->tickets->Spend(spent);
+  generation_->tickets.Spend(spent);
   absl::MutexLock lock(&mutex_);
   verdict_ = proto::ACCEPTED;
   over_ = true;
@@ -89,7 +90,7 @@ std::string Applier::Missing() const {
   std::vector<std::string> names;
   for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
     if (shards_[ps].applied) continue;
-    names.push_back(core_->wire->PsName(ps));
+    names.push_back(generation_->wire->PsName(ps));
     if (!shards_[ps].waiting_for.empty()) {
       absl::StrAppend(&names.back(), ", which waits for ",
                       shards_[ps].waiting_for);

@@ -23,8 +23,9 @@ namespace holdfast::client {
 // Thread-safe.
 class Applier {
  public:
-  // `core` and `calls`, to which its calls belong, must outlive this object.
-  Applier(Core* core, const CallGroup* calls, const Ticket& ticket);
+  // `generation` and `calls`, to which its calls belong, must outlive this
+  // object.
+  Applier(Generation* generation, const CallGroup* calls, const Ticket& ticket);
 
   // To be called once, when every shard has acknowledged every part, or, with 0
   // examples, at any time.
@@ -47,7 +48,7 @@ class Applier {
                 const absl::StatusOr<proto::ApplyResponse>& response)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  Core* const core_;
+  Generation* const generation_;
   absl::Mutex& mutex_;
   const CallGroup& calls_;
   const Ticket ticket_;

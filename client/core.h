@@ -2,6 +2,7 @@
 #define HOLDFAST_CLIENT_CORE_H_
 
 #include <memory>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -13,6 +14,7 @@
 #include "client/sequences.h"
 #include "client/tickets.h"
 #include "client/wire.h"
+#include "proto/cluster.pb.h"
 
 namespace holdfast::client {
 
@@ -27,18 +29,54 @@ struct Placement {
   Plan pull;
 };
 
-// What handles need of their Cluster, which owns it and outlives them.
+// What a client has of one generation of the job (docs/recovery.md, G6). Replaced
+// as a whole when the job has gone back; handles keep the one that they were
+// made in, and so does each of their calls its sender. Nothing of one generation
+// gets into another by being sent again.
+struct Generation {
+  // `wire` must outlive this object.
+  Generation(std::shared_ptr<Context> context, Wire* wire,
+             const proto::Sender& sender, Placement placement)
+      : context(std::move(context)),
+        wire(wire),
+        sender(sender),
+        placement(std::move(placement)),
+        background(this->context, sender),
+        tickets(this->context, wire, &sequences, sender) {}
+
+  // Why nothing more can be done in this generation. OK while it can.
+  absl::Status WhyOver() const ABSL_SHARED_LOCKS_REQUIRED(context->mutex) {
+    return context->WhyOver(sender);
+  }
+
+  const std::shared_ptr<Context> context;
+  Wire* const wire;
+  const proto::Sender sender;
+  const Placement placement;
+  Sequences sequences ABSL_GUARDED_BY(context->mutex);
+  // For calls that nobody waits for.
+  CallGroup background;
+  Tickets tickets;
+};
+
+// What starts handles for a Cluster, which owns it.
 struct Core {
-  // The placement, for a call that moves tensors.
-  // Errors: FAILED_PRECONDITION before AwaitVariables.
-  absl::StatusOr<const Placement*> Ready() const {
+  // The generation to work in.
+  // Errors: FAILED_PRECONDITION before AwaitVariables; Generation::WhyOver.
+  absl::StatusOr<std::shared_ptr<Generation>> Ready() const {
     absl::MutexLock lock(&context->mutex);
-    if (placement == nullptr) {
+    if (generation == nullptr) {
       return absl::FailedPreconditionError("AwaitVariables was not called");
     }
-    return placement.get();
+    if (absl::Status over = generation->WhyOver(); !over.ok()) return over;
+    return generation;
   }
-  // Errors: FAILED_PRECONDITION for a caller that only reads.
+  // The same, for what a caller that only reads may not do:
+  // FAILED_PRECONDITION.
+  absl::StatusOr<std::shared_ptr<Generation>> ReadyToWork() const {
+    if (absl::Status status = CheckMember(); !status.ok()) return status;
+    return Ready();
+  }
   absl::Status CheckMember() const {
     if (member) return absl::OkStatus();
     return absl::FailedPreconditionError(
@@ -47,15 +85,11 @@ struct Core {
 
   std::shared_ptr<Context> context;
   std::unique_ptr<Wire> wire;
-  // For calls that nobody waits for.
-  std::unique_ptr<CallGroup> background;
-  std::unique_ptr<Tickets> tickets;
   // Whether the caller has registered.
   bool member = false;
 
-  // Set once.
-  std::unique_ptr<const Placement> placement ABSL_GUARDED_BY(context->mutex);
-  Sequences sequences ABSL_GUARDED_BY(context->mutex);
+  // Null before AwaitVariables.
+  std::shared_ptr<Generation> generation ABSL_GUARDED_BY(context->mutex);
 };
 
 }  // namespace holdfast::client

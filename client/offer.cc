@@ -1,5 +1,6 @@
 #include "client/offer.h"
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,16 +15,16 @@ namespace {
 
 class OfferHandle : public Cluster::Offer {
  public:
-  OfferHandle(Core* core, const Contribution& offer)
-      : core_(core),
-        mutex_(core->context->mutex),
+  OfferHandle(std::shared_ptr<Generation> generation, const Contribution& offer)
+      : generation_(std::move(generation)),
+        mutex_(generation_->context->mutex),
         offer_(offer),
-        calls_(core->context) {}
+        calls_(generation_->context, generation_->sender) {}
 
   ~OfferHandle() override {
     calls_.Cancel();
     absl::MutexLock lock(&mutex_);
-    core_->sequences.Release(offer_.sequence);
+    generation_->sequences.Release(offer_.sequence);
   }
 
   void Start() ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -34,13 +35,13 @@ class OfferHandle : public Cluster::Offer {
     request.set_examples(offer_.examples);
     request.set_clip_factor(offer_.clip_factor);
     request.set_loss(offer_.loss);
-    request.set_wait_ms(absl::ToInt64Milliseconds(core_->context->timing.park));
+    request.set_wait_ms(absl::ToInt64Milliseconds(generation_->context->timing.park));
     {
       absl::MutexLock lock(&mutex_);
-      core_->sequences.Hold(offer_.sequence, offer_.step);
-      request.set_acked_through(core_->sequences.acked_through().value());
+      generation_->sequences.Hold(offer_.sequence, offer_.step);
+      request.set_acked_through(generation_->sequences.acked_through().value());
     }
-    core_->wire->Contribute(
+    generation_->wire->Contribute(
         calls_, std::move(request),
         [this](absl::StatusOr<proto::ContributeResponse> response) {
           return OnAnswer(response);
@@ -62,8 +63,8 @@ class OfferHandle : public Cluster::Offer {
   std::string Missing() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     std::string text =
         absl::StrCat("the verdict on push ", offer_.sequence.value(), " by ",
-                     core_->wire->PsName(0));
-    const std::string& step = core_->context->step_waits_for;
+                     generation_->wire->PsName(0));
+    const std::string& step = generation_->context->step_waits_for;
     if (!step.empty()) absl::StrAppend(&text, "; ", step);
     return text;
   }
@@ -77,28 +78,28 @@ class OfferHandle : public Cluster::Offer {
     }
     if (response->verdict() != proto::VERDICT_UNSPECIFIED) {
       outcome_ = {response->verdict(), GlobalStep(response->global_step())};
-      core_->sequences.Settle(offer_.sequence);
-      core_->context->step_waits_for.clear();
+      generation_->sequences.Settle(offer_.sequence);
+      generation_->context->step_waits_for.clear();
       return Next::kDone;
     }
     if (response->state().phase() == proto::DONE) {
       error_ = absl::FailedPreconditionError(
-          absl::StrCat(core_->wire->PsName(0),
+          absl::StrCat(generation_->wire->PsName(0),
                        ": the job is done, there is no verdict on push ",
                        offer_.sequence.value()));
       return Next::kDone;
     }
     if (response->waiting_for().empty()) {
-      core_->context->step_waits_for.clear();
+      generation_->context->step_waits_for.clear();
     } else {
-      core_->context->step_waits_for =
+      generation_->context->step_waits_for =
           absl::StrCat("step ", response->global_step(), " waits for ",
                        response->waiting_for());
     }
     return Next::kAgain;
   }
 
-  Core* const core_;
+  const std::shared_ptr<Generation> generation_;
   absl::Mutex& mutex_;
   const Contribution offer_;
   CallGroup calls_;
@@ -119,12 +120,11 @@ class FailedOffer : public Cluster::Offer {
 
 }  // namespace
 
-std::unique_ptr<Cluster::Offer> StartContribute(Core* core,
+std::unique_ptr<Cluster::Offer> StartContribute(const Core& core,
                                                 const Contribution& offer) {
-  if (absl::Status status = core->CheckMember(); !status.ok()) {
-    return std::make_unique<FailedOffer>(status);
-  }
-  auto handle = std::make_unique<OfferHandle>(core, offer);
+  absl::StatusOr<std::shared_ptr<Generation>> ready = core.ReadyToWork();
+  if (!ready.ok()) return std::make_unique<FailedOffer>(ready.status());
+  auto handle = std::make_unique<OfferHandle>(*std::move(ready), offer);
   handle->Start();
   return handle;
 }

@@ -10,7 +10,7 @@ namespace holdfast::client {
 
 // docs/life_of_a_step.md, step 3, and the wait for step 6: Contribute, asked
 // again until there is a verdict.
-std::unique_ptr<Cluster::Offer> StartContribute(Core* core,
+std::unique_ptr<Cluster::Offer> StartContribute(const Core& core,
                                                 const Contribution& offer);
 
 }  // namespace holdfast::client

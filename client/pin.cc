@@ -1,6 +1,7 @@
 #include "client/pin.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,13 +23,13 @@ constexpr absl::Duration kMaxHold = absl::Hours(1);
 // The pins on all shards.
 class PinHandle : public Cluster::Pin {
  public:
-  PinHandle(Core* core, const Placement& placement, absl::Duration hold)
-      : core_(core),
-        mutex_(core->context->mutex),
-        asynchronous_(placement.asynchronous()),
+  PinHandle(std::shared_ptr<Generation> generation, absl::Duration hold)
+      : generation_(std::move(generation)),
+        mutex_(generation_->context->mutex),
+        asynchronous_(generation_->placement.asynchronous()),
         hold_(hold),
-        calls_(core->context),
-        shards_(core->wire->num_ps()) {}
+        calls_(generation_->context, generation_->sender),
+        shards_(generation_->wire->num_ps()) {}
 
   ~PinHandle() override {
     calls_.Cancel();
@@ -56,7 +57,7 @@ class PinHandle : public Cluster::Pin {
   }
 
   absl::Status Read(Parameters* into, absl::Time deadline) override {
-    return StartPullOfPinned(core_, versions(), into)->Await(deadline);
+    return StartPullOfPinned(generation_, versions(), into)->Await(deadline);
   }
 
  private:
@@ -89,7 +90,7 @@ class PinHandle : public Cluster::Pin {
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
       shards_[ps].answered = shards_[ps].pin.has_value();
       if (shards_[ps].answered) continue;
-      core_->wire->Pin(calls_, ps, request,
+      generation_->wire->Pin(calls_, ps, request,
                        [this, ps](absl::StatusOr<proto::PinResponse> response) {
                          return OnPinned(ps, response);
                        });
@@ -123,11 +124,11 @@ class PinHandle : public Cluster::Pin {
   absl::Status AwaitVersion(absl::Time deadline) {
     proto::PullRequest request;
     request.set_min_version(version_.value());
-    request.set_wait_ms(absl::ToInt64Milliseconds(core_->context->timing.park));
+    request.set_wait_ms(absl::ToInt64Milliseconds(generation_->context->timing.park));
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
       shards_[ps].answered = shards_[ps].version >= version_;
       if (shards_[ps].answered) continue;
-      core_->wire->Pull(
+      generation_->wire->Pull(
           calls_, ps, request,
           [this, ps](absl::StatusOr<proto::PullResponse> response) {
             return OnVersion(ps, response);
@@ -162,7 +163,7 @@ class PinHandle : public Cluster::Pin {
           for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
             if (shards_[ps].answered) continue;
             names.push_back(shards_[ps].refusal.empty()
-                                ? core_->wire->PsName(ps)
+                                ? generation_->wire->PsName(ps)
                                 : shards_[ps].refusal);
           }
           return absl::StrCat(what, " at ", absl::StrJoin(names, ", "));
@@ -178,13 +179,13 @@ class PinHandle : public Cluster::Pin {
     proto::UnpinRequest request;
     request.set_pin(*shards_[ps].pin);
     shards_[ps].pin.reset();
-    core_->wire->Unpin(*core_->background, ps, std::move(request),
+    generation_->wire->Unpin(generation_->background, ps, std::move(request),
                        [](const absl::StatusOr<proto::UnpinResponse>&) {
                          return Next::kDone;
                        });
   }
 
-  Core* const core_;
+  const std::shared_ptr<Generation> generation_;
   absl::Mutex& mutex_;
   const bool asynchronous_;
   const absl::Duration hold_;
@@ -199,7 +200,7 @@ class PinHandle : public Cluster::Pin {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Cluster::Pin>> PinVersion(Core* core,
+absl::StatusOr<std::unique_ptr<Cluster::Pin>> PinVersion(const Core& core,
                                                          absl::Duration hold,
                                                          absl::Time deadline) {
   if (hold < absl::Milliseconds(1) || hold > kMaxHold) {
@@ -207,9 +208,9 @@ absl::StatusOr<std::unique_ptr<Cluster::Pin>> PinVersion(Core* core,
         "a pin is held for 1ms to ", absl::FormatDuration(kMaxHold),
         ", not for ", absl::FormatDuration(hold)));
   }
-  const absl::StatusOr<const Placement*> placement = core->Ready();
-  if (!placement.ok()) return placement.status();
-  auto pin = std::make_unique<PinHandle>(core, **placement, hold);
+  absl::StatusOr<std::shared_ptr<Generation>> ready = core.Ready();
+  if (!ready.ok()) return ready.status();
+  auto pin = std::make_unique<PinHandle>(*std::move(ready), hold);
   if (absl::Status status = pin->Acquire(deadline); !status.ok()) {
     return status;
   }

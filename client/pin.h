@@ -18,7 +18,7 @@ namespace holdfast::client {
 //      reached the highest, they pin again, until all pins are of one version.
 //
 // A pin whose answer was lost is held at its shard until `hold` has passed.
-absl::StatusOr<std::unique_ptr<Cluster::Pin>> PinVersion(Core* core,
+absl::StatusOr<std::unique_ptr<Cluster::Pin>> PinVersion(const Core& core,
                                                          absl::Duration hold,
                                                          absl::Time deadline);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -30,14 +31,14 @@ enum class Which {
 class PullHandle : public Cluster::Pull {
  public:
   // `versions`: by ps, at least these, or exactly.
-  PullHandle(Core* core, const Placement* placement, Which which,
+  PullHandle(std::shared_ptr<Generation> generation, Which which,
              const std::vector<GlobalStep>& versions, Parameters* into)
-      : core_(core),
-        mutex_(core->context->mutex),
-        layout_(placement->layout),
-        plan_(placement->pull),
+      : generation_(std::move(generation)),
+        mutex_(generation_->context->mutex),
+        layout_(generation_->placement.layout),
+        plan_(generation_->placement.pull),
         which_(which),
-        calls_(core->context),
+        calls_(generation_->context, generation_->sender),
         into_(into),
         shards_(layout_.num_ps()) {
     const std::vector<Layout::Variable>& variables = layout_.variables();
@@ -95,11 +96,11 @@ class PullHandle : public Cluster::Pull {
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
       const std::vector<bool>& here = shards_[ps].here;
       if (std::find(here.begin(), here.end(), false) != here.end()) {
-        names.push_back(core_->wire->PsName(ps));
+        names.push_back(generation_->wire->PsName(ps));
       }
     }
     std::string text = absl::StrCat(What(), " at ", absl::StrJoin(names, ", "));
-    const std::string& step = core_->context->step_waits_for;
+    const std::string& step = generation_->context->step_waits_for;
     if (!step.empty()) absl::StrAppend(&text, "; ", step);
     return text;
   }
@@ -134,10 +135,10 @@ class PullHandle : public Cluster::Pull {
       } else {
         request.set_min_version(asked.value());
         request.set_wait_ms(
-            absl::ToInt64Milliseconds(core_->context->timing.park));
+            absl::ToInt64Milliseconds(generation_->context->timing.park));
       }
       AddRanges(layout_, plan_.parts[ps][part], &request);
-      core_->wire->Pull(calls_, ps, std::move(request),
+      generation_->wire->Pull(calls_, ps, std::move(request),
                         [this, ps, part,
                          asked](absl::StatusOr<proto::PullResponse> response) {
                           return OnAnswer(ps, part, asked, std::move(response));
@@ -156,12 +157,12 @@ class PullHandle : public Cluster::Pull {
     if (version < asked) {
       if (response->state().phase() != proto::DONE) return Next::kAgain;
       return Fail(absl::FailedPreconditionError(absl::StrCat(
-          core_->wire->PsName(ps), ": the job is done at version ",
+          generation_->wire->PsName(ps), ": the job is done at version ",
           version.value(), ", version ", asked.value(), " will not come")));
     }
     if (which_ == Which::kExact && version != asked) {
       return Fail(absl::InternalError(
-          absl::StrCat(core_->wire->PsName(ps), ": version ", asked.value(),
+          absl::StrCat(generation_->wire->PsName(ps), ": version ", asked.value(),
                        " was asked for, and ", version.value(), " came")));
     }
 
@@ -172,7 +173,7 @@ class PullHandle : public Cluster::Pull {
         !status.ok()) {
       return Fail(absl::Status(
           status.code(),
-          absl::StrCat(core_->wire->PsName(ps), ": ", status.message())));
+          absl::StrCat(generation_->wire->PsName(ps), ": ", status.message())));
     }
     {
       absl::MutexLock lock(&mutex_);
@@ -216,7 +217,7 @@ class PullHandle : public Cluster::Pull {
     }
     into_->version =
         *std::min_element(into_->versions.begin(), into_->versions.end());
-    core_->sequences.Reached(into_->version);
+    generation_->sequences.Reached(into_->version);
   }
 
   Next Fail(const absl::Status& error) ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -225,7 +226,7 @@ class PullHandle : public Cluster::Pull {
     return Next::kDone;
   }
 
-  Core* const core_;
+  const std::shared_ptr<Generation> generation_;
   absl::Mutex& mutex_;
   const Layout& layout_;
   const Plan& plan_;
@@ -250,32 +251,32 @@ class FailedPull : public Cluster::Pull {
   const absl::Status error_;
 };
 
-std::unique_ptr<Cluster::Pull> Start(Core* core, Which which,
+std::unique_ptr<Cluster::Pull> Start(std::shared_ptr<Generation> generation,
+                                     Which which,
                                      const std::vector<GlobalStep>& versions,
                                      Parameters* into) {
-  const absl::StatusOr<const Placement*> placement = core->Ready();
-  if (!placement.ok()) return std::make_unique<FailedPull>(placement.status());
-  if (which == Which::kNewest && (*placement)->asynchronous()) {
-    which = Which::kNewestOfEach;
-  }
-  auto pull =
-      std::make_unique<PullHandle>(core, *placement, which, versions, into);
+  auto pull = std::make_unique<PullHandle>(std::move(generation), which,
+                                           versions, into);
   pull->Start();
   return pull;
 }
 
 }  // namespace
 
-std::unique_ptr<Cluster::Pull> StartPull(Core* core, GlobalStep min_version,
+std::unique_ptr<Cluster::Pull> StartPull(const Core& core,
+                                         GlobalStep min_version,
                                          Parameters* into) {
-  return Start(core, Which::kNewest,
-               std::vector<GlobalStep>(core->wire->num_ps(), min_version),
-               into);
+  const absl::StatusOr<std::shared_ptr<Generation>> ready = core.Ready();
+  if (!ready.ok()) return std::make_unique<FailedPull>(ready.status());
+  const bool asynchronous = (*ready)->placement.asynchronous();
+  return Start(*ready, asynchronous ? Which::kNewestOfEach : Which::kNewest,
+               std::vector<GlobalStep>(core.wire->num_ps(), min_version), into);
 }
 
 std::unique_ptr<Cluster::Pull> StartPullOfPinned(
-    Core* core, const std::vector<GlobalStep>& versions, Parameters* into) {
-  return Start(core, Which::kExact, versions, into);
+    std::shared_ptr<Generation> generation,
+    const std::vector<GlobalStep>& versions, Parameters* into) {
+  return Start(std::move(generation), Which::kExact, versions, into);
 }
 
 }  // namespace holdfast::client

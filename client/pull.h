@@ -16,12 +16,13 @@ namespace holdfast::client {
 // The newest version at or above `min_version`. In synchronous jobs answers of
 // different versions are brought together: what is below the highest is pulled
 // again for it [R7]. In asynchronous ones they stay as they come.
-std::unique_ptr<Cluster::Pull> StartPull(Core* core, GlobalStep min_version,
+std::unique_ptr<Cluster::Pull> StartPull(const Core& core, GlobalStep min_version,
                                          Parameters* into);
 
 // By ps, the version that is held there.
 std::unique_ptr<Cluster::Pull> StartPullOfPinned(
-    Core* core, const std::vector<GlobalStep>& versions, Parameters* into);
+    std::shared_ptr<Generation> generation,
+    const std::vector<GlobalStep>& versions, Parameters* into);
 
 }  // namespace holdfast::client
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -28,20 +29,22 @@ class PushHandle : public Cluster::Push {
  public:
   // The sequence must be held, and is released at the end. `ticket`: null for a
   // push without. `steps`: by ps, as PushRequest.step.
-  PushHandle(Core* core, const Placement* placement, PushSequence sequence,
+  PushHandle(std::shared_ptr<Generation> generation, PushSequence sequence,
              const Ticket* ticket, std::vector<GlobalStep> steps)
-      : core_(core),
-        mutex_(core->context->mutex),
-        layout_(placement->layout),
-        plan_(placement->push),
+      : generation_(std::move(generation)),
+        mutex_(generation_->context->mutex),
+        layout_(generation_->placement.layout),
+        plan_(generation_->placement.push),
         sequence_(sequence),
         has_ticket_(ticket != nullptr),
         steps_(std::move(steps)),
-        calls_(core->context),
+        calls_(generation_->context, generation_->sender),
         gradients_(layout_.variables().size()),
         handed_in_(layout_.variables().size(), false),
         shards_(layout_.num_ps()) {
-    if (placement->asynchronous()) applier_.emplace(core, &calls_, *ticket);
+    if (generation_->placement.asynchronous()) {
+      applier_.emplace(generation_.get(), &calls_, *ticket);
+    }
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
       shards_[ps].unacknowledged = plan_.parts[ps].size();
       for (const Plan::Part& part : plan_.parts[ps]) {
@@ -54,7 +57,7 @@ class PushHandle : public Cluster::Push {
   ~PushHandle() override {
     calls_.Cancel();
     absl::MutexLock lock(&mutex_);
-    core_->sequences.Release(sequence_);
+    generation_->sequences.Release(sequence_);
   }
 
   // Sends the parts that need no gradient.
@@ -75,7 +78,7 @@ class PushHandle : public Cluster::Push {
             "the gradient of variable \"", layout_.variables()[variable].name,
             "\" was handed in before"));
       }
-      if (!core_->context->ended().ok()) return core_->context->ended();
+      if (absl::Status over = generation_->WhyOver(); !over.ok()) return over;
       if (!error_.ok()) return error_;
       handed_in_[variable] = true;
       ++num_handed_in_;
@@ -123,7 +126,7 @@ class PushHandle : public Cluster::Push {
       if (application_.has_value()) {
         return absl::FailedPreconditionError("Apply was called before");
       }
-      if (!core_->context->ended().ok()) return core_->context->ended();
+      if (absl::Status over = generation_->WhyOver(); !over.ok()) return over;
       if (!error_.ok()) return error_;
       if (application.examples > 0) {
         if (absl::Status status = CheckHandedIn(); !status.ok()) return status;
@@ -230,7 +233,7 @@ class PushHandle : public Cluster::Push {
     std::string refusals;
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
       if (shards_[ps].unacknowledged == 0) continue;
-      names.push_back(core_->wire->PsName(ps));
+      names.push_back(generation_->wire->PsName(ps));
       if (!shards_[ps].refusal.empty()) {
         absl::StrAppend(&refusals, "; ", shards_[ps].refusal);
       }
@@ -254,7 +257,7 @@ class PushHandle : public Cluster::Push {
         request.set_part(shard.ready.front());
         shard.ready.pop_front();
         ++shard.in_flight;
-        request.set_acked_through(core_->sequences.acked_through().value());
+        request.set_acked_through(generation_->sequences.acked_through().value());
       }
       request.set_sequence(sequence_.value());
       request.set_step(steps_[ps].value());
@@ -262,7 +265,7 @@ class PushHandle : public Cluster::Push {
       AddGradients(layout_, plan_.parts[ps][request.part()], gradients_,
                    &request);
       const uint32_t part = request.part();
-      core_->wire->Push(
+      generation_->wire->Push(
           calls_, ps, std::move(request),
           [this, ps,
            part](const absl::StatusOr<proto::PushResponse>& response) {
@@ -291,7 +294,7 @@ class PushHandle : public Cluster::Push {
       } else if (IsOutcome(response->verdict())) {
         verdict_ = response->verdict();
         // With a ticket the coordinator has to hear of it first.
-        if (!has_ticket_) core_->sequences.Settle(sequence_);
+        if (!has_ticket_) generation_->sequences.Settle(sequence_);
       } else {
         --shard.unacknowledged;
         shard.refusal.clear();
@@ -329,7 +332,7 @@ class PushHandle : public Cluster::Push {
     applier_->Start(*application_);
   }
 
-  Core* const core_;
+  const std::shared_ptr<Generation> generation_;
   absl::Mutex& mutex_;
   const Layout& layout_;
   const Plan& plan_;
@@ -371,11 +374,6 @@ std::unique_ptr<Cluster::Push> Fail(absl::Status error) {
   return std::make_unique<FailedPush>(std::move(error));
 }
 
-absl::StatusOr<const Placement*> ReadyToPush(const Core& core) {
-  if (absl::Status status = core.CheckMember(); !status.ok()) return status;
-  return core.Ready();
-}
-
 std::unique_ptr<Cluster::Push> Start(std::unique_ptr<PushHandle> push) {
   push->Start();
   return push;
@@ -383,29 +381,31 @@ std::unique_ptr<Cluster::Push> Start(std::unique_ptr<PushHandle> push) {
 
 }  // namespace
 
-std::unique_ptr<Cluster::Push> StartPush(Core* core, GlobalStep step) {
-  const absl::StatusOr<const Placement*> placement = ReadyToPush(*core);
-  if (!placement.ok()) return Fail(placement.status());
-  if ((*placement)->asynchronous()) {
+std::unique_ptr<Cluster::Push> StartPush(const Core& core, GlobalStep step) {
+  const absl::StatusOr<std::shared_ptr<Generation>> ready = core.ReadyToWork();
+  if (!ready.ok()) return Fail(ready.status());
+  Generation& generation = **ready;
+  if (generation.placement.asynchronous()) {
     return Fail(absl::FailedPreconditionError(
         "the job is asynchronous: a push needs a ticket"));
   }
   PushSequence sequence;
   {
-    absl::MutexLock lock(&core->context->mutex);
-    sequence = core->sequences.Take(step);
+    absl::MutexLock lock(&generation.context->mutex);
+    sequence = generation.sequences.Take(step);
   }
   return Start(std::make_unique<PushHandle>(
-      core, *placement, sequence, nullptr,
-      std::vector<GlobalStep>(core->wire->num_ps(), step)));
+      *ready, sequence, nullptr,
+      std::vector<GlobalStep>(generation.wire->num_ps(), step)));
 }
 
-std::unique_ptr<Cluster::Push> StartPush(Core* core, const Ticket& ticket,
+std::unique_ptr<Cluster::Push> StartPush(const Core& core, const Ticket& ticket,
                                          const Parameters& at) {
-  const absl::StatusOr<const Placement*> placement = ReadyToPush(*core);
-  if (!placement.ok()) return Fail(placement.status());
-  const bool asynchronous = (*placement)->asynchronous();
-  std::vector<GlobalStep> steps(core->wire->num_ps(), at.version);
+  const absl::StatusOr<std::shared_ptr<Generation>> ready = core.ReadyToWork();
+  if (!ready.ok()) return Fail(ready.status());
+  Generation& generation = **ready;
+  const bool asynchronous = generation.placement.asynchronous();
+  std::vector<GlobalStep> steps(generation.wire->num_ps(), at.version);
   if (asynchronous) {
     if (at.versions.size() != steps.size()) {
       return Fail(absl::InvalidArgumentError(
@@ -415,13 +415,13 @@ std::unique_ptr<Cluster::Push> StartPush(Core* core, const Ticket& ticket,
     steps = at.versions;
   }
   {
-    absl::MutexLock lock(&core->context->mutex);
-    core->sequences.Hold(ticket.sequence, asynchronous
-                                              ? std::nullopt
-                                              : std::optional(at.version));
+    absl::MutexLock lock(&generation.context->mutex);
+    generation.sequences.Hold(ticket.sequence, asynchronous
+                                                   ? std::nullopt
+                                                   : std::optional(at.version));
   }
-  return Start(std::make_unique<PushHandle>(core, *placement, ticket.sequence,
-                                            &ticket, std::move(steps)));
+  return Start(std::make_unique<PushHandle>(*ready, ticket.sequence, &ticket,
+                                            std::move(steps)));
 }
 
 }  // namespace holdfast::client

@@ -19,9 +19,9 @@ namespace holdfast::client {
 // then asks, with pauses, until it is kept, and the others follow: many would
 // take the network from those that are to make room.
 
-std::unique_ptr<Cluster::Push> StartPush(Core* core, GlobalStep step);
+std::unique_ptr<Cluster::Push> StartPush(const Core& core, GlobalStep step);
 
-std::unique_ptr<Cluster::Push> StartPush(Core* core, const Ticket& ticket,
+std::unique_ptr<Cluster::Push> StartPush(const Core& core, const Ticket& ticket,
                                          const Parameters& at);
 
 }  // namespace holdfast::client

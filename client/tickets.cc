@@ -9,8 +9,8 @@ namespace holdfast::client {
 
 class Tickets::Request : public Cluster::TicketRequest {
  public:
-  explicit Request(Tickets* tickets)
-      : tickets_(tickets), mutex_(tickets->mutex_) {}
+  explicit Request(std::shared_ptr<Tickets> tickets)
+      : tickets_(std::move(tickets)), mutex_(tickets_->mutex_) {}
 
   ~Request() override {
     absl::MutexLock lock(&mutex_);
@@ -59,7 +59,7 @@ class Tickets::Request : public Cluster::TicketRequest {
                   waiting.end());
   }
 
-  Tickets* const tickets_;
+  const std::shared_ptr<Tickets> tickets_;
   absl::Mutex& mutex_;
 
   bool answered_ ABSL_GUARDED_BY(mutex_) = false;
@@ -70,26 +70,30 @@ class Tickets::Request : public Cluster::TicketRequest {
 };
 
 Tickets::Tickets(std::shared_ptr<Context> context, Wire* wire,
-                 Sequences* sequences, absl::Status error)
+                 Sequences* sequences, const proto::Sender& sender)
     : context_(std::move(context)),
       mutex_(context_->mutex),
       wire_(wire),
       sequences_(sequences),
-      calls_(context_),
-      error_(std::move(error)) {}
+      calls_(context_, sender) {}
 
 Tickets::~Tickets() { calls_.Cancel(); }
 
-std::unique_ptr<Cluster::TicketRequest> Tickets::StartTake() {
-  auto request = std::make_unique<Request>(this);
+std::unique_ptr<Cluster::TicketRequest> Tickets::StartTake(
+    std::shared_ptr<Tickets> tickets) {
+  auto request = std::make_unique<Request>(tickets);
+  tickets->Add(request.get());
+  return request;
+}
+
+void Tickets::Add(Request* request) {
   {
     absl::MutexLock lock(&mutex_);
-    waiting_.push_back(request.get());
+    waiting_.push_back(request);
     Deal();
     if (done_ || !error_.ok()) AnswerAll();
   }
   Ask();
-  return request;
 }
 
 void Tickets::Ask() {
@@ -203,10 +207,8 @@ void Tickets::OnTold(const std::vector<PushSequence>& told,
                      const proto::TakeTicketResponse& response) {
   if (response.verdict() != proto::VERDICT_UNSPECIFIED) {
     error_ = absl::AbortedError(absl::StrCat(
-        wire_->PsName(0), ": ",
-        response.verdict() == proto::FENCED
-            ? "this worker has been shut out, its tickets go to others"
-            : "the generation of this worker is over"));
+        wire_->PsName(0),
+        ": this worker has been shut out, its tickets go to others"));
     return AnswerAll();
   }
   for (const PushSequence sequence : told) {

@@ -18,6 +18,7 @@
 #include "client/sequences.h"
 #include "client/wire.h"
 #include "common/ids.h"
+#include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
 
 namespace holdfast::client {
@@ -37,18 +38,17 @@ namespace holdfast::client {
 // is under way may be parked until just this is told, and a caller may ask no
 // more: then a call of its own tells, at once or after Timing::tell_spent.
 //
-// Thread-safe. Requests must not outlive it.
+// Of one generation. Thread-safe.
 class Tickets {
  public:
   // `wire` and `sequences`, which is guarded by the context's mutex, must
-  // outlive this object. `error` is the outcome of each request, unless it is
-  // OK.
+  // outlive this object. `sender`: of all calls.
   Tickets(std::shared_ptr<Context> context, Wire* wire, Sequences* sequences,
-          absl::Status error);
+          const proto::Sender& sender);
   ~Tickets();
 
-  std::unique_ptr<Cluster::TicketRequest> StartTake()
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  static std::unique_ptr<Cluster::TicketRequest> StartTake(
+      std::shared_ptr<Tickets> tickets);
 
   // Every shard has applied the push.
   void Spend(const proto::SpentTicket& spent) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -56,6 +56,7 @@ class Tickets {
  private:
   class Request;
 
+  void Add(Request* request) ABSL_LOCKS_EXCLUDED(mutex_);
   // Asks for a ticket, if one is wanted and none is being asked for.
   void Ask() ABSL_LOCKS_EXCLUDED(mutex_);
   Next OnAnswer(PushSequence sequence, const std::vector<PushSequence>& told,
@@ -93,7 +94,7 @@ class Tickets {
   // A request for it is under way.
   bool asking_ ABSL_GUARDED_BY(mutex_) = false;
   std::string waiting_for_ ABSL_GUARDED_BY(mutex_);
-  // There are no more tickets, because the job is DONE or for this reason.
+  // There are no more tickets, because the job is DONE, or for this reason.
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 

@@ -53,6 +53,7 @@ void Strand::Run() {
       tasks.swap(tasks_);
       stopping = stopping_;
     }
+    at_work_since_ = absl::GetCurrentTimeNanos();
     for (Task& task : tasks) {
       task();
       task = nullptr;  // What it holds is let go in order, too.
@@ -62,7 +63,14 @@ void Strand::Run() {
       tick_();
       next_tick_ = absl::Now() + tick_period_;
     }
+    at_work_since_ = 0;
   }
+}
+
+absl::Duration Strand::busy_for() const {
+  const int64_t since = at_work_since_;
+  return since == 0 ? absl::ZeroDuration()
+                    : absl::Nanoseconds(absl::GetCurrentTimeNanos() - since);
 }
 
 }  // namespace holdfast

@@ -1,6 +1,8 @@
 #ifndef HOLDFAST_COMMON_STRAND_H_
 #define HOLDFAST_COMMON_STRAND_H_
 
+#include <atomic>
+#include <cstdint>
 #include <deque>
 #include <string>
 #include <thread>
@@ -42,6 +44,9 @@ class Strand {
   // at most once.
   void TickEvery(absl::Duration period, Task tick) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // How long the strand has been at work without a rest. Zero: it rests.
+  absl::Duration busy_for() const;
+
   // Runs what has been posted, but no tick, and ends the thread. What is posted
   // later is dropped. Returns when nothing runs any more. May be repeated.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -51,6 +56,10 @@ class Strand {
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return stopping_ || !tasks_.empty();
   }
+
+  // When the work that is being done was begun, in Unix nanoseconds. 0: none
+  // is.
+  std::atomic<int64_t> at_work_since_{0};
 
   absl::Mutex mutex_;
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);

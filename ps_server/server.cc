@@ -26,6 +26,7 @@
 #include "common/rpc/status.h"
 #include "common/rpc_limits.h"
 #include "common/strand.h"
+#include "common/watchdog.h"
 #include "glog/logging.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "ps_server/coordinator/coordinator.h"
@@ -49,6 +50,9 @@ constexpr absl::Duration kLeaveTimeout = absl::Seconds(3);
 // beyond that are refused.
 constexpr int kMaxBlockingThreads = 8;
 
+// Work of one thread, and waits of the job, that are told in the log.
+constexpr absl::Duration kLongWork = absl::Seconds(5);
+constexpr absl::Duration kLongWait = absl::Seconds(10);
 // How long one question for a checkpoint is parked.
 constexpr absl::Duration kCheckpointPark = absl::Seconds(2);
 
@@ -129,6 +133,7 @@ class Server::Impl {
   void MakeShard();
   absl::Status MakeCoordinator();
   void StartTicking();
+  void StartWatchdog();
   void Join();
 
   // Run on the strands.
@@ -185,6 +190,12 @@ class Server::Impl {
 
   // In all other tasks.
   std::optional<Membership> membership_;
+
+  // What the job waits for, and since when; looked at once a second.
+  absl::Time next_look_ = absl::InfinitePast();
+  std::string job_waits_for_ ABSL_GUARDED_BY(mutex_);
+  absl::Time job_waits_since_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Watchdog> watchdog_;
 };
 
 absl::Status Server::Impl::OpenDirectory() {
@@ -255,6 +266,7 @@ absl::Status Server::Impl::Start() {
   }
   LOG(INFO) << name_ << " listening on " << listen_address_;
   StartTicking();
+  StartWatchdog();
   if (!coordinates()) Join();
   return absl::OkStatus();
 }
@@ -304,6 +316,27 @@ void Server::Impl::StartTicking() {
   }
 }
 
+void Server::Impl::StartWatchdog() {
+  watchdog_.emplace([name = name_](const std::string& text) {
+    LOG(WARNING) << name << " " << text;
+  });
+  const auto watch = [this](const Strand& strand, const std::string& what) {
+    watchdog_->Add(kLongWork, [&strand, what] {
+      return Watchdog::Wait{what, strand.busy_for()};
+    });
+  };
+  watch(shard_strand_, "the shard's thread, which is at work");
+  if (coordinates()) {
+    watch(*coordinator_strand_, "the coordinator's thread, which is at work");
+    watchdog_->Add(kLongWait, [this]() -> std::optional<Watchdog::Wait> {
+      absl::MutexLock lock(&mutex_);
+      if (job_waits_for_.empty()) return std::nullopt;
+      return Watchdog::Wait{job_waits_for_, absl::Now() - job_waits_since_};
+    });
+  }
+  watchdog_->Start();
+}
+
 void Server::Impl::Join() {
   Membership::Options options;
   options.silence_after_done = options_.lease;
@@ -324,6 +357,16 @@ void Server::Impl::Join() {
 
 void Server::Impl::TickCoordinator() {
   coordinator_->Tick();
+  if (const absl::Time now = absl::Now(); now >= next_look_) {
+    next_look_ = now + absl::Seconds(1);
+    coordinator_->GetStatus({}, [&](const auto& status) {
+      absl::MutexLock lock(&mutex_);
+      if (status->waiting_for().empty() != job_waits_for_.empty()) {
+        job_waits_since_ = now;
+      }
+      job_waits_for_ = status->waiting_for();
+    });
+  }
   const proto::JobState& state = coordinator_->state();
   if (state.phase() != logged_phase_) {
     logged_phase_ = state.phase();
@@ -461,6 +504,7 @@ absl::Status Server::Impl::Wait() {
 
 // Each part before those that it uses.
 void Server::Impl::StopParts(absl::Duration drain) {
+  watchdog_.reset();
   membership_.reset();
   if (grpc_ != nullptr) {
     grpc_->Shutdown(absl::ToChronoTime(absl::Now() + drain));

@@ -405,7 +405,6 @@ class Reader final : public CheckpointReader {
             ", which has fewer, or is not declared"));
       }
       if (stored.offset() != offset ||
-          stored.size() > (end - offset) / kElementBytes ||
           static_cast<uint64_t>(stored.block_crc32c_size()) !=
               BlocksOf(stored.size())) {
         return absl::DataLossError(absl::StrCat(

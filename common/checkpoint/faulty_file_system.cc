@@ -250,6 +250,7 @@ absl::Status FaultyFileSystem::Remove(const std::string& path) {
     return absl::AlreadyExistsError(absl::StrCat(path, ": is not empty"));
   }
   folders_.erase(path);
+  Make({path, nullptr});
   return absl::OkStatus();
 }
 
@@ -280,6 +281,7 @@ absl::Status FaultyFileSystem::MakeFolder(const std::string& path) {
     folders_.insert(path.substr(0, slash));
   }
   folders_.insert(path);
+  SyncEntries(FolderOf(path));
   return absl::OkStatus();
 }
 
@@ -291,13 +293,7 @@ absl::Status FaultyFileSystem::SyncFolder(const std::string& path) {
   if (sync_fails_) {
     return absl::UnavailableError(absl::StrCat(path, ": cannot sync"));
   }
-  const auto done = std::stable_partition(
-      changes_.begin(), changes_.end(),
-      [&](const Change& change) { return FolderOf(change.path) != path; });
-  for (auto change = done; change != changes_.end(); ++change) {
-    Apply(*change, &durable_);
-  }
-  changes_.erase(done, changes_.end());
+  SyncEntries(path);
   return absl::OkStatus();
 }
 
@@ -321,10 +317,28 @@ absl::StatusOr<std::unique_ptr<FileLock>> FaultyFileSystem::Lock(
 void FaultyFileSystem::Apply(const Change& change, Inodes* files) {
   if (change.inode == nullptr) {
     files->erase(change.path);
+    // Of a folder: what was in it, as its own changes need not be synced.
+    const auto begin = files->lower_bound(absl::StrCat(change.path, "/"));
+    auto end = begin;
+    while (end != files->end() &&
+           absl::StartsWith(end->first, absl::StrCat(change.path, "/"))) {
+      ++end;
+    }
+    files->erase(begin, end);
   } else {
     (*files)[change.path] = change.inode;
   }
   if (!change.renamed_from.empty()) files->erase(change.renamed_from);
+}
+
+void FaultyFileSystem::SyncEntries(const std::string& path) {
+  const auto done = std::stable_partition(
+      changes_.begin(), changes_.end(),
+      [&](const Change& change) { return FolderOf(change.path) != path; });
+  for (auto change = done; change != changes_.end(); ++change) {
+    Apply(*change, &durable_);
+  }
+  changes_.erase(done, changes_.end());
 }
 
 absl::Status FaultyFileSystem::BeginRead(const std::string& path) const {

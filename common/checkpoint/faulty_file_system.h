@@ -99,6 +99,9 @@ class FaultyFileSystem final : public FileSystem {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status BeginWrite(const std::string& path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The changes of that folder are there for good.
+  void SyncEntries(const std::string& path)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Make(Change change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   mutable absl::Mutex mutex_;

@@ -1,6 +1,7 @@
 #include "ps_server/coordinator/coordinator.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <utility>
 
@@ -61,22 +62,27 @@ Coordinator::Coordinator(const Options& options, const Clock* clock,
 void Coordinator::TakeUp(const proto::Journal& journal) {
   journal_ = journal;
   incarnations_from_ = journal.generation() * kIncarnationsPerGeneration;
+  generation_ = std::max(generation_, Generation(journal.generation()));
   if (journal.has_declaration()) {
     digests_from_ = WorkerOfReplica(0);
     job_digest_ = journal.job_digest();
     data_digest_ = journal.data_digest();
-    if (absl::Status status = SetDeclaration(journal.declaration());
-        !status.ok()) {
-      return Fail(
-          absl::StrCat("the journal's declaration: ", status.message()));
-    }
+    declaration_ = journal.declaration();
   }
-  if (journal.finished()) {
-    generation_ = Generation(journal.generation());
+  if (journal.finished() && !journal.checkpoints().empty()) {
     durable_step_ = journal.checkpoints().rbegin()->step();
     committed_ = GlobalStep(durable_step_);
-    finished_before_ = true;
     return Finish();
+  }
+  if (declaration_.has_value()) {
+    // The cluster may be another.
+    absl::Status status = Resolve(*declaration_).status();
+    status.Update(SetDeclaration(*declaration_));
+    if (!status.ok()) {
+      return Fail(absl::StrCat(
+          "what was declared when the job began does not fit this cluster: ",
+          status.message()));
+    }
   }
   BeginGeneration("/job:ps/task:0 has started");
 }
@@ -237,9 +243,15 @@ void Coordinator::Register(const proto::RegisterRequest& request,
   response.set_generation(generation_.value());
   response.set_lease_ms(absl::ToInt64Milliseconds(options_.lease));
   reply(std::move(response));
+  OnPresent();
+}
+
+// What has waited for somebody to be here goes on.
+void Coordinator::OnPresent() {
   RestoreWhenReady();
   StartClockWhenReady();
   Proceed();
+  if (tickets_.has_value()) GrantTickets();
 }
 
 // The place of `task` is free.
@@ -338,9 +350,14 @@ void Coordinator::RenewLease(const proto::RenewLeaseRequest& request,
     session.expires = now + options_.lease;
     if (!session.alive && !ended()) {
       LOG(INFO) << Describe(task) << " is back";
+      // As one that joins now: it is not to be caught up with.
+      if (IsWorker(task)) {
+        session.clock = std::max(session.clock, SlowestClock());
+      }
       session.alive = true;
       session.lost_at = absl::InfiniteFuture();
       missing_until_ = now;
+      OnPresent();
     }
     for (ParkedRegister& parked :
          TakeIf(parked_registers_, [&](const ParkedRegister& p) {
@@ -431,17 +448,19 @@ absl::StatusOr<proto::Declaration> Coordinator::Resolve(
           "lost_workers: min_replicas and max_workers go with the policy "
           "CONTINUE");
     }
+    resolved.set_num_workers(options_.num_workers);
+  } else {
+    if (!lost.has_max_workers()) lost.set_max_workers(options_.num_workers);
+    if (!lost.has_min_replicas()) lost.set_min_replicas(1);
+    if (lost.max_workers() < options_.num_workers ||
+        lost.min_replicas() > lost.max_workers()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "lost_workers: min_replicas is ", lost.min_replicas(),
+          ", max_workers ", lost.max_workers(), ", the cluster has ",
+          options_.num_workers, " workers"));
+    }
+    resolved.set_num_workers(lost.max_workers());
   }
-  if (!lost.has_max_workers()) lost.set_max_workers(options_.num_workers);
-  if (!lost.has_min_replicas()) lost.set_min_replicas(1);
-  if (lost.max_workers() < options_.num_workers ||
-      lost.min_replicas() > lost.max_workers()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("lost_workers: min_replicas is ", lost.min_replicas(),
-                     ", max_workers ", lost.max_workers(), ", the cluster has ",
-                     options_.num_workers, " workers"));
-  }
-  resolved.set_num_workers(lost.max_workers());
   // Memory for checkpoints is kept exactly where there can be any.
   if (archive_ == nullptr) {
     resolved.clear_checkpoints();
@@ -619,17 +638,22 @@ void Coordinator::RestoreWhenReady() {
 void Coordinator::StartClockWhenReady() {
   if (state_.phase() != proto::TRAINING || training_begun_.has_value()) return;
   const auto& mode = declaration_->consistency().synchronous();
-  const size_t needed =
-      asynchronous()
-          ? 1
-          : std::min({mode.replicas_to_aggregate(), mode.total_num_replicas(),
-                      options_.num_workers});
+  size_t needed = 1;
+  if (!asynchronous()) {
+    needed = std::min({mode.replicas_to_aggregate(), mode.total_num_replicas(),
+                       options_.num_workers});
+  }
+  if (continues() && generation_.value() > 1) {
+    // Others may be lost for good since the job began.
+    needed = declaration_->lost_workers().min_replicas();
+  }
   const size_t joined =
       std::count_if(sessions_.begin(), sessions_.end(),
                     [&](const auto& s) { return IsWorker(s.first); });
-  if (joined >= needed) {
-    training_begun_ = last_commit_ = clock_->Now();
-  }
+  if (joined < needed) return;
+  training_begun_ = last_commit_ = clock_->Now();
+  // The first step waits for those that it could begin with.
+  CountMembers();
 }
 
 proto::GetPlacementResponse Coordinator::PlacementAnswer() const {
@@ -828,13 +852,16 @@ void Coordinator::OnRestored() {
 // A worker may see the last version on every shard, and leave, before the
 // coordinator has heard that they hold it.
 bool Coordinator::AllStepsFixed() const {
-  return step_.has_value() &&
-         step_->number().value() >= declaration_->total_steps();
+  return created_ &&
+         (asynchronous()
+              ? tickets_->all_spent()
+              : step_->number().value() >= declaration_->total_steps());
 }
 
 bool Coordinator::AllMade() const {
-  return asynchronous() ? tickets_->all_spent()
-                        : committed_.value() >= declaration_->total_steps();
+  return created_ &&
+         (asynchronous() ? tickets_->all_spent()
+                         : committed_.value() >= declaration_->total_steps());
 }
 
 std::string Coordinator::WaitingFor() const {
@@ -886,7 +913,7 @@ std::string Coordinator::WaitingFor() const {
     std::vector<std::string> writing;
     for (uint32_t ps = 0; saving_.has_value() && ps < saving_->shards.size();
          ++ps) {
-      if (!saving_->shards[ps].written) {
+      if (!saving_->shards[ps].done) {
         writing.push_back(absl::StrCat("/job:ps/task:", ps));
       }
     }
@@ -958,6 +985,7 @@ void Coordinator::JudgeLeases(absl::Time now) {
   }
   for (const TaskId& task : lost) {
     Session& session = sessions_.at(task);
+    if (!session.alive) continue;  // left, from inside an answer
     session.alive = false;
     session.lost_at = now;
     OnLost(task, &session);
@@ -1006,13 +1034,29 @@ void Coordinator::OnLost(const TaskId& task, Session* session) {
 
 Coordinator::Lost Coordinator::LostTasks() const {
   Lost lost;
+  // Those of workers, the latest first; none is missed for longer than the
+  // generation, for the one before may not have needed it any more.
+  std::vector<absl::Time> losses;
   const bool wait_for_workers =
-      !continues() ? !AllStepsFixed() : created_ && TooFewWorkers();
+      !AllStepsFixed() && (!continues() || (created_ && TooFewWorkers()));
   for (const auto& [task, session] : sessions_) {
     if (session.alive || (IsWorker(task) && !wait_for_workers)) continue;
     lost.tasks.push_back(task);
-    lost.since = std::min(lost.since, session.lost_at);
+    if (IsWorker(task)) {
+      losses.push_back(std::max(session.lost_at, generation_begun_));
+    } else {
+      lost.since = std::min(lost.since, session.lost_at);
+    }
   }
+  if (losses.empty()) return lost;
+  std::sort(losses.begin(), losses.end(), std::greater<>());
+  // With CONTINUE, the loss that left too few.
+  const size_t missed =
+      continues()
+          ? declaration_->lost_workers().min_replicas() - LiveWorkers()
+          : losses.size();
+  lost.since =
+      std::min(lost.since, losses[std::min(missed, losses.size()) - 1]);
   return lost;
 }
 
@@ -1068,7 +1112,8 @@ void Coordinator::JudgeTimeouts(absl::Time now) {
     }
     return;
   }
-  if (generation_.value() > 1 && state_.phase() == proto::STARTING) {
+  if (state_.phase() == proto::STARTING &&
+      (generation_.value() > 1 || training_begun_.has_value())) {
     if (now - std::max(generation_begun_, missing_until_) >
         std::max(start, RecoveryTimeout())) {
       Fail(
@@ -1079,7 +1124,10 @@ void Coordinator::JudgeTimeouts(absl::Time now) {
     return;
   }
   if (!training_begun_.has_value()) {
-    if (now - begun_ > start) {
+    const absl::Time since =
+        generation_.value() > 1 ? std::max(step_opened_, missing_until_)
+                                : begun_;
+    if (now - since > start) {
       Fail(absl::StrCat("the job did not start within ",
                         absl::FormatDuration(start), ": waited for ",
                         WaitingFor()));
@@ -1104,6 +1152,7 @@ void Coordinator::Fail(const std::string& reason) {
   if (ended()) return;
   state_.set_phase(proto::FAILED);
   state_.set_reason(reason);
+  beginning_ = false;
   std::vector<ParkedContribution> parked =
       TakeIf(parked_contributions_, [](const auto&) { return true; });
   for (const ParkedContribution& contribution : parked) {

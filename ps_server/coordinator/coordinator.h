@@ -236,12 +236,16 @@ class Coordinator {
     // By life, the pushes whose verdicts it makes final.
     std::map<WorkerLife, PushSequence> through;
     struct Shard {
-      bool written = false;
+      // Written or failed.
+      bool done = false;
       // When to ask (again).
       absl::Time due;
     };
     // By ps. Empty until every shard holds its share.
     std::vector<Shard> shards;
+    // Of the first share that failed. The others are waited for: a shard takes
+    // no second one while it writes, and steps would wait for it.
+    absl::Status error;
   };
 
   void TakeUp(const proto::Journal& journal);
@@ -262,6 +266,7 @@ class Coordinator {
   void Admit(const TaskId& task, const proto::RegisterRequest& request);
   void Park(const proto::RegisterRequest& request,
             Reply<proto::RegisterResponse> reply);
+  void OnPresent();
   // Looks again at registrations that wait for the place of `task`; for any
   // place without one.
   void RetryRegisters(std::optional<TaskId> task);
@@ -288,6 +293,7 @@ class Coordinator {
   absl::Status Offer(const proto::ContributeRequest& request,
                      const PushId& push);
   void OpenStep(GlobalStep number);
+  void CountMembers();
   // Whether the open step has all that it can get.
   bool StepIsFull() const;
   void CloseStep();
@@ -396,7 +402,7 @@ class Coordinator {
   void JudgeTimeouts(absl::Time now);
   void Finish();
   void EndWhenReady();
-  // What is left to do is the last Commit.
+  // What is left to do, the last Commit or checkpoint, needs no worker.
   bool AllStepsFixed() const;
   // Every step is committed, or every ticket spent.
   bool AllMade() const;
@@ -466,7 +472,8 @@ class Coordinator {
   absl::Time step_opened_;
   Ledger ledger_;
   std::vector<ParkedContribution> parked_contributions_;
-  // CONTINUE: who was there when the step was opened.
+  // CONTINUE: who was there when the step was opened, and has not been shut
+  // out since.
   std::set<TaskId> members_;
   // Steps so far that changed something, as Adam counts.
   uint64_t updates_ = 0;
@@ -491,7 +498,7 @@ class Coordinator {
   uint64_t durable_step_ = 0;
   std::map<WorkerLife, PushSequence> durable_through_;
   std::string checkpoint_error_;
-  // Asked for by Checkpoint.
+  // Asked for by Checkpoint, of what was reached then.
   uint64_t save_wanted_ = 0;
   std::vector<ParkedCheckpoint> parked_checkpoints_;
   // All steps are made, since then.
@@ -510,8 +517,6 @@ class Coordinator {
   std::optional<absl::Time> training_begun_;
   // Before this coordinator's life.
   double training_seconds_before_ = 0;
-  // The journal was finished when this coordinator began.
-  bool finished_before_ = false;
   absl::Time last_commit_;
   std::optional<proto::EvaluationResult> evaluation_;
 };

@@ -691,7 +691,7 @@ TEST_F(CoordinatorFenceTest, AnswersMayCallBack) {
   // answer.
   Make(2, 3);
   QuickLinks links;
-  coordinator_ = std::make_unique<Coordinator>(options_, &clock_, &links);
+  coordinator_ = std::make_unique<Coordinator>(options_, &clock_, &links, nullptr);
   for (const TaskId& task : AllTasks()) Join(task);
   ASSERT_TRUE(Declare(Asynchronous(3)).status().ok());
   Take(Worker(1), 1);
@@ -726,7 +726,7 @@ TEST_F(CoordinatorFenceTest, AnswersMayCallBack) {
               ElementsAre("FENCED", "worker 0 2", "newcomer 0", "worker 0 1"));
   EXPECT_THAT(
       links.told,
-      ElementsAre("create@0", "create@1", "fence@0", "fence@1", "resolve@0",
+      ElementsAre("restore@0", "restore@1", "fence@0", "fence@1", "resolve@0",
                   "resolve@1", "fence@0", "fence@1", "resolve@0", "resolve@1"));
 }
 

@@ -103,7 +103,10 @@ void Coordinator::BeginGeneration(const std::string& why) {
   ledger_ = Ledger();
   saving_.reset();
   concluding_since_.reset();
-  for (auto& [task, session] : sessions_) session.clock = 0;
+  for (auto& [task, session] : sessions_) {
+    session.clock = 0;
+    session.last_ticket = PushSequence(0);
+  }
   // What is still to be answered belongs to a generation that is over.
   ++broadcast_.number;
   broadcast_.kind = Broadcast::kNone;
@@ -207,6 +210,11 @@ bool Coordinator::SaveIsDue() const {
   const uint64_t step = committed_.value();
   if (step == durable_step_) return false;
   if (save_wanted_ > durable_step_) return true;
+  if (std::any_of(
+          parked_checkpoints_.begin(), parked_checkpoints_.end(),
+          [&](const ParkedCheckpoint& parked) { return parked.step <= step; })) {
+    return true;
+  }
   const proto::Checkpoints& when = declaration_->checkpoints();
   if (when.every_steps() > 0 &&
       step / when.every_steps() > last_save_step_ / when.every_steps()) {
@@ -226,8 +234,8 @@ void Coordinator::StartSave() {
   save_.Clear();
   *save_.mutable_sender() = Self();
   save_.set_number(saving_->number);
+  applied_.clear();
   if (asynchronous()) {
-    applied_.clear();
     hold_.Clear();
     *hold_.mutable_sender() = Self();
     hold_.set_number(saving_->number);
@@ -241,7 +249,7 @@ void Coordinator::OnHeld() {
   std::set<uint64_t> applied;
   std::map<WorkerLife, PushSequence> first_left;
   for (const auto& [push, index] :
-       asynchronous() ? tickets_->out() : std::map<PushId, uint64_t>()) {
+       tickets_.has_value() ? tickets_->out() : std::map<PushId, uint64_t>()) {
     const auto found = applied_.find(push);
     if (found == applied_.end()) {
       first_left.emplace(push.from, push.sequence);
@@ -264,6 +272,8 @@ void Coordinator::OnHeld() {
   *manifest.mutable_declaration() = *declaration_;
   manifest.set_finished(concluding_since_.has_value());
   save_.set_step(manifest.position().step());
+  // Before a shard writes anything, so that it cannot take that for a remnant.
+  archive_->RemoveOthers(&manifest.name());
   StartBroadcast(Broadcast::kSave);
 }
 
@@ -319,7 +329,7 @@ void Coordinator::AskForFiles() {
       return;  // an answer came at once
     }
     Saving::Shard& shard = saving_->shards[ps];
-    if (shard.written || shard.due > now) continue;
+    if (shard.done || shard.due > now) continue;
     shard.due = now + kSavePark + options_.resend_after;
     proto::AwaitSavedRequest request;
     *request.mutable_sender() = Self();
@@ -335,7 +345,7 @@ void Coordinator::OnFile(
     uint64_t number, uint32_t ps,
     const absl::StatusOr<proto::AwaitSavedResponse>& response) {
   if (!saving_.has_value() || saving_->number != number ||
-      saving_->shards.empty() || saving_->shards[ps].written) {
+      saving_->shards.empty() || saving_->shards[ps].done) {
     return;
   }
   Saving::Shard& shard = saving_->shards[ps];
@@ -344,20 +354,22 @@ void Coordinator::OnFile(
       shard.due = clock_->Now() + kAskAgainAfter;
       return;
     }
-    return AbandonSave(absl::Status(
+    saving_->error.Update(absl::Status(
         response.status().code(),
         absl::StrCat("/job:ps/task:", ps, ": ", response.status().message())));
-  }
-  if (!response->has_file()) {
+  } else if (!response->has_file()) {
     shard.due = clock_->Now();  // with the next tick
     return;
+  } else {
+    *saving_->manifest.mutable_files(ps) = response->file();
   }
-  *saving_->manifest.mutable_files(ps) = response->file();
-  shard.written = true;
-  if (std::all_of(saving_->shards.begin(), saving_->shards.end(),
-                  [](const auto& s) { return s.written; })) {
-    WriteManifest();
+  shard.done = true;
+  if (!std::all_of(saving_->shards.begin(), saving_->shards.end(),
+                   [](const auto& s) { return s.done; })) {
+    return;
   }
+  if (!saving_->error.ok()) return AbandonSave(saving_->error);
+  WriteManifest();
 }
 
 void Coordinator::WriteManifest() {
@@ -396,10 +408,12 @@ void Coordinator::OnSaved() {
             << " is on disk, "
             << absl::FormatDuration(clock_->Now() - last_save_begun_)
             << " after it was begun";
-  archive_->RemoveOthers(nullptr);
   AnswerCheckpoints([](const ParkedCheckpoint&) { return false; });
   if (ended()) return;
-  if (saved.manifest.finished()) return Finish();
+  if (saved.manifest.finished()) {
+    archive_->RemoveOthers(nullptr);
+    return Finish();
+  }
   Proceed();
 }
 
@@ -438,7 +452,8 @@ void Coordinator::Checkpoint(const proto::CheckpointRequest& request,
       std::min(request.has_step() ? request.step() : committed_.value(),
                declaration_->total_steps());
   if (step <= durable_step_ || ended()) return reply(CheckpointAnswer(step));
-  save_wanted_ = std::max(save_wanted_, step);
+  // One that is ahead is due when it is reached.
+  if (step <= committed_.value()) save_wanted_ = std::max(save_wanted_, step);
   parked_checkpoints_.push_back(
       {step, std::move(reply), ParkedUntil(clock_->Now(), request.wait_ms())});
   Proceed();

@@ -160,6 +160,10 @@ void Coordinator::OpenStep(GlobalStep number) {
   const auto& mode = declaration_->consistency().synchronous();
   step_ = Step(number, mode.replicas_to_aggregate(), mode.total_num_replicas());
   step_opened_ = clock_->Now();
+  CountMembers();
+}
+
+void Coordinator::CountMembers() {
   members_.clear();
   for (const auto& [task, session] : sessions_) {
     if (IsWorker(task) && session.alive) members_.insert(task);
@@ -169,6 +173,7 @@ void Coordinator::OpenStep(GlobalStep number) {
 // N offers, or all that can come: nobody else has a ticket, or can get one; or,
 // where those that are lost are not waited for, all members that are left.
 bool Coordinator::StepIsFull() const {
+  if (continues() && TooFewWorkers()) return false;
   if (step_->full()) return true;
   if (step_->offers().empty()) return false;  // [S3]
   if (tickets_.has_value() && tickets_->left() == 0 &&
@@ -176,9 +181,7 @@ bool Coordinator::StepIsFull() const {
     return true;
   }
   // The first step is made of as many as the cluster was started with.
-  if (!continues() || !training_begun_.has_value() || TooFewWorkers()) {
-    return false;
-  }
+  if (!continues() || !training_begun_.has_value()) return false;
   return std::none_of(members_.begin(), members_.end(),
                       [&](const TaskId& member) {
                         return sessions_.at(member).alive &&

@@ -365,7 +365,7 @@ TEST_F(CoordinatorTest, AnswersMayCallBack) {
   // inside the verdict: the whole job in one call.
   Make();
   QuickLinks links;
-  coordinator_ = std::make_unique<Coordinator>(options_, &clock_, &links);
+  coordinator_ = std::make_unique<Coordinator>(options_, &clock_, &links, nullptr);
   for (const TaskId& task : AllTasks()) Join(task);
   ASSERT_TRUE(Declare(MakeDeclaration(3)).status().ok());
   ASSERT_EQ(state().phase(), proto::TRAINING);
@@ -388,7 +388,7 @@ TEST_F(CoordinatorTest, AnswersMayCallBack) {
                             "0:0:ACCEPTED", "0:1:ACCEPTED", "1:0:ACCEPTED",
                             "1:1:ACCEPTED", "2:0:ACCEPTED", "2:1:ACCEPTED"));
   EXPECT_THAT(links.told,
-              ElementsAre("create@0", "create@1", "commit 0@0", "commit 0@1",
+              ElementsAre("restore@0", "restore@1", "commit 0@0", "commit 0@1",
                           "commit 1@0", "commit 1@1", "commit 2@0",
                           "commit 2@1", "end@0", "end@1"));
   EXPECT_EQ(state().phase(), proto::DONE);

@@ -403,20 +403,20 @@ TEST_F(CoordinatorTest, VariablesAreMadeOnceEveryPsHasJoined) {
     declared.set_examples(proto::BY_STEP);
     declared.set_num_workers(1);
     for (const auto& sent : links_->restores) {
-      const proto::CreateRequest& create = sent.request;
-      EXPECT_EQ(create.sender().task().job(), kPsJob);
-      EXPECT_EQ(create.sender().task().index(), 0u);
-      EXPECT_EQ(create.sender().generation(), 1u);
-      EXPECT_EQ(create.declaration().SerializeAsString(),
+      const proto::RestoreRequest& restore = sent.request;
+      EXPECT_EQ(restore.sender().task().job(), kPsJob);
+      EXPECT_EQ(restore.sender().task().index(), 0u);
+      EXPECT_EQ(restore.sender().generation(), 1u);
+      EXPECT_EQ(restore.declaration().SerializeAsString(),
                 declared.SerializeAsString());
-      ASSERT_THAT(create.slices(), SizeIs(2));
-      EXPECT_EQ(create.slices(0).variable(), "w");
-      EXPECT_EQ(create.slices(0).begin(), 0u);
-      EXPECT_EQ(create.slices(0).size(), 6u);
-      EXPECT_EQ(create.slices(0).ps(), 0u);
-      EXPECT_EQ(create.slices(1).variable(), "b");
-      EXPECT_EQ(create.slices(1).size(), 3u);
-      EXPECT_EQ(create.slices(1).ps(), 1u);
+      ASSERT_THAT(restore.slices(), SizeIs(2));
+      EXPECT_EQ(restore.slices(0).variable(), "w");
+      EXPECT_EQ(restore.slices(0).begin(), 0u);
+      EXPECT_EQ(restore.slices(0).size(), 6u);
+      EXPECT_EQ(restore.slices(0).ps(), 0u);
+      EXPECT_EQ(restore.slices(1).variable(), "b");
+      EXPECT_EQ(restore.slices(1).size(), 3u);
+      EXPECT_EQ(restore.slices(1).ps(), 1u);
     }
 
     // Training begins when all have them.
@@ -499,7 +499,7 @@ TEST_F(CoordinatorTest, AJobThatCannotFitIsRefusedByName) {
     Make();
     options_.memory_limit_bytes = c.of_ps0;
     coordinator_ =
-        std::make_unique<Coordinator>(options_, &clock_, links_.get());
+        std::make_unique<Coordinator>(options_, &clock_, links_.get(), nullptr);
     Join(Worker(0));
     ASSERT_TRUE(Declare().status().ok());
     EXPECT_EQ(state().phase(), proto::STARTING) << "ps 1 may have more";

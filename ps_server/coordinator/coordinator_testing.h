@@ -1,5 +1,5 @@
-// What the coordinator's tests share: shards' puppets, and a cluster whose
-// tasks speak when a test tells them to.
+// What the coordinator's tests share: puppets of shards and disk, and a cluster
+// whose tasks speak when a test tells them to.
 #ifndef HOLDFAST_PS_SERVER_COORDINATOR_COORDINATOR_TESTING_H_
 #define HOLDFAST_PS_SERVER_COORDINATOR_COORDINATOR_TESTING_H_
 
@@ -122,6 +122,94 @@ class PuppetLinks : public ShardLinks {
   Messages<proto::SaveRequest, proto::SaveResponse> saves;
   Messages<proto::AwaitSavedRequest, proto::AwaitSavedResponse> awaits;
   Messages<proto::EndRequest, proto::EndResponse> ends;
+};
+
+// A checkpoint directory that lasts longer than its coordinators. Answers inside
+// the call or, when it is not quick, keeps what is asked for the test to answer.
+class PuppetArchive : public Archive {
+ public:
+  template <typename Request, typename Response>
+  struct Asked {
+    Request request;
+    Reply<Response> reply;
+  };
+
+  PuppetArchive() { journal.set_directory_nonce(4711); }
+
+  void WriteJournal(const proto::Journal& request, Reply<Done> reply) override {
+    journals.push_back({request, std::move(reply)});
+    if (quick) AnswerJournal();
+  }
+  void WriteManifest(const proto::Manifest& request,
+                     Reply<Done> reply) override {
+    manifests.push_back({request, std::move(reply)});
+    if (quick) AnswerManifest();
+  }
+  void ReadManifest(const proto::CheckpointName& request,
+                    Reply<proto::Manifest> reply) override {
+    reads.push_back({request, std::move(reply)});
+    if (quick) AnswerRead();
+  }
+  void RemoveOthers(const proto::CheckpointName* under_way) override {
+    removals.push_back(under_way == nullptr ? "" : Name(*under_way));
+  }
+
+  // The oldest write is carried out, or fails.
+  void AnswerJournal(const absl::Status& status = absl::OkStatus()) {
+    Finish(journals, status, [this](const proto::Journal& written) {
+      journal = written;
+      return Done();
+    });
+  }
+  void AnswerManifest(const absl::Status& status = absl::OkStatus()) {
+    Finish(manifests, status, [this](const proto::Manifest& written) {
+      complete[Name(written.name())] = written;
+      return Done();
+    });
+  }
+  // The oldest read finds what was written.
+  void AnswerRead(const absl::Status& status = absl::OkStatus()) {
+    Finish(reads, status,
+           [this](const proto::CheckpointName& name)
+               -> absl::StatusOr<proto::Manifest> {
+             const auto found = complete.find(Name(name));
+             if (found != complete.end()) return found->second;
+             return absl::NotFoundError(Name(name));
+           });
+  }
+
+  // As "1/7": generation and step.
+  static std::string Name(const proto::CheckpointName& name) {
+    return absl::StrCat(name.generation(), "/", name.step());
+  }
+  // Those of the journal, as "1/7 2/9".
+  std::string Checkpoints() const {
+    std::vector<std::string> names;
+    for (const auto& name : journal.checkpoints()) names.push_back(Name(name));
+    return absl::StrJoin(names, " ");
+  }
+
+  bool quick = true;
+  // What is on disk.
+  proto::Journal journal;
+  std::map<std::string, proto::Manifest> complete;
+  // What RemoveOthers was told to be under way, each time.
+  std::vector<std::string> removals;
+  // What waits for an answer.
+  std::deque<Asked<proto::Journal, Done>> journals;
+  std::deque<Asked<proto::Manifest, Done>> manifests;
+  std::deque<Asked<proto::CheckpointName, proto::Manifest>> reads;
+
+ private:
+  template <typename Request, typename Response, typename Do>
+  static void Finish(std::deque<Asked<Request, Response>>& asked,
+                     const absl::Status& status, Do carry_out) {
+    ASSERT_FALSE(asked.empty()) << "nothing was asked of the disk";
+    Asked<Request, Response> oldest = std::move(asked.front());
+    asked.pop_front();
+    if (!status.ok()) return oldest.reply(status);
+    oldest.reply(carry_out(oldest.request));
+  }
 };
 
 // Shards that answer inside the call.
@@ -264,13 +352,24 @@ class CoordinatorTest : public ::testing::Test {
     options.lease = kLease;
     options.start_timeout = absl::Seconds(60);
     options.step_timeout = absl::Seconds(100);
+    options.recovery_timeout = recovery_timeout_;
     options.resend_after = kResendAfter;
     options.address = "host0:2000";
     options_ = options;
+    Begin();
+  }
+  // The same with a checkpoint directory.
+  void MakeWithArchive(uint32_t num_ps = 2, uint32_t num_workers = 2) {
+    archive_ = std::make_unique<PuppetArchive>();
+    Make(num_ps, num_workers);
+  }
+  // The coordinator begins a life, on what its directory holds.
+  void Begin() {
     incarnations_.clear();
     links_ = std::make_unique<PuppetLinks>();
-    coordinator_ =
-        std::make_unique<Coordinator>(options, &clock_, links_.get(), nullptr);
+    if (archive_ != nullptr) options_.journal = archive_->journal;
+    coordinator_ = std::make_unique<Coordinator>(
+        options_, &clock_, links_.get(), archive_.get());
   }
 
   // All of the following speak for tasks that have joined, in their
@@ -280,7 +379,7 @@ class CoordinatorTest : public ::testing::Test {
     sender.mutable_task()->set_job(task.job);
     sender.mutable_task()->set_index(task.index);
     sender.set_incarnation(incarnations_[task]);
-    sender.set_generation(1);
+    sender.set_generation(coordinator_->generation().value());
     return sender;
   }
   proto::RegisterRequest RegisterOf(const TaskId& task, uint64_t nonce = 1) {
@@ -316,9 +415,13 @@ class CoordinatorTest : public ::testing::Test {
     ASSERT_TRUE(answer.status().ok()) << answer.status();
     incarnations_[task] = answer->incarnation();
   }
-  Answer<proto::RenewLeaseResponse> Renew(const TaskId& task) {
+  // Of a task that knows all, and waits for news.
+  Answer<proto::RenewLeaseResponse> Renew(const TaskId& task,
+                                          uint64_t wait_ms = 0) {
     proto::RenewLeaseRequest request;
     *request.mutable_sender() = SenderOf(task);
+    request.set_known_phase(state().phase());
+    request.set_wait_ms(wait_ms);
     return Ask(&Coordinator::RenewLease, request);
   }
   Answer<proto::DeclareResponse> Declare(
@@ -417,6 +520,16 @@ class CoordinatorTest : public ::testing::Test {
     return proto::CommitRequest();
   }
   void AckCommits() { PuppetLinks::AnswerAll(links_->commits); }
+  // Every shard takes its share of the checkpoint, and writes it.
+  void FinishSave() {
+    PuppetLinks::AnswerAll(links_->saves);
+    while (!links_->awaits.empty()) AnswerWritten(links_->awaits.front().ps);
+  }
+  void AnswerWritten(uint32_t ps) {
+    proto::AwaitSavedResponse written;
+    written.mutable_file()->set_name(absl::StrCat("ps", ps));
+    PuppetLinks::Answer(links_->awaits, ps, absl::OkStatus(), written);
+  }
   void AckEnds() { PuppetLinks::AnswerAll(links_->ends); }
 
   std::vector<TaskId> AllTasks() const {
@@ -472,6 +585,8 @@ class CoordinatorTest : public ::testing::Test {
   const proto::JobState& state() const { return coordinator_->state(); }
 
   FakeClock clock_;
+  absl::Duration recovery_timeout_ = absl::Seconds(300);
+  std::unique_ptr<PuppetArchive> archive_;
   Coordinator::Options options_;
   std::map<TaskId, uint64_t> incarnations_;
   std::unique_ptr<PuppetLinks> links_;

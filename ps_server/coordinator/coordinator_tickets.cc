@@ -31,6 +31,7 @@ proto::TakeTicketResponse Coordinator::TicketAnswer(const PushId& push) const {
   if (durable != durable_through_.end()) {
     response.set_durable_through(durable->second.value());
   }
+  if (push.sequence == PushSequence(0)) return response;  // none is wanted
   const std::optional<uint64_t> index =
       tickets_.has_value() ? tickets_->Find(push) : std::nullopt;
   if (!index.has_value()) {
@@ -102,9 +103,7 @@ void Coordinator::TakeTicket(const proto::TakeTicketRequest& request,
   }
   // This one, and others that have waited for its worker.
   GrantTickets();
-  if (!waits) {
-    return reply(request.sequence() == 0 ? TicketAnswer() : TicketAnswer(push));
-  }
+  if (!waits) return reply(TicketAnswer(push));
   if (request.wait_ms() == 0 || parked_tickets_.size() > kMaxParkedCalls) {
     AnswerTickets(is_this);
   }
@@ -277,6 +276,7 @@ void Coordinator::ShutOut(const TaskId& worker, Session* session) {
     return !(push.from < life) && !(life < push.from);
   };
   if (step_.has_value()) step_->Vacate(life);
+  members_.erase(worker);
   for (ParkedContribution& parked :
        TakeIf(parked_contributions_,
               [&](const ParkedContribution& p) { return is_of(p.push); })) {

@@ -143,6 +143,21 @@ TEST(LedgerTest, ALifeThatIsForgottenLeavesNothing) {
   EXPECT_EQ(ledger.Find(Push(1, other)), proto::ACCEPTED);
 }
 
+TEST(LedgerTest, TellsOfWhomItKnows) {
+  Ledger ledger;
+  EXPECT_TRUE(ledger.Lives().empty());
+  const WorkerLife other = {kLife.worker, Incarnation(3)};
+  ledger.Record(Push(2), proto::ACCEPTED);
+  ledger.AckThrough(kLife, PushSequence(2));
+  ledger.Record(Push(1, other), proto::ACCEPTED);
+  ASSERT_EQ(ledger.Lives().size(), 2u);
+  EXPECT_EQ(ledger.Lives()[0].incarnation, kLife.incarnation);
+  EXPECT_EQ(ledger.Lives()[1].incarnation, other.incarnation);
+  ledger.Forget(kLife);
+  ASSERT_EQ(ledger.Lives().size(), 1u);
+  EXPECT_EQ(ledger.Lives()[0].incarnation, other.incarnation);
+}
+
 // As of a worker all of whose pushes are of weight 0, and reach no shard.
 TEST(LedgerTest, KeepsNoMoreVerdictsThanTheWindowHas) {
   Ledger ledger;

@@ -146,6 +146,26 @@ TEST(MemoryPlanTest, TheRefusalShowsTheSum) {
                 "bytes there"));
 }
 
+// Values and slots that are being written stay beside those that go on.
+TEST(MemoryPlanTest, CheckpointsCostWhatTheyHold) {
+  for (Case c : Cases()) {
+    SCOPED_TRACE(c.name);
+    c.declaration.mutable_checkpoints();
+    const int64_t least = kFixed + 2 * kT + c.pushes * kT + kT + 2 * kT;
+    const auto plan = PlanMemory(c.declaration, Slices(), 0, least);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    EXPECT_EQ(plan->needed_bytes, least);
+    EXPECT_EQ(plan->extra_pushes, 0u);
+    EXPECT_EQ(plan->max_pinned_versions, 1u);
+    // 7.0 KiB are 3 x 2400 bytes.
+    EXPECT_THAT(std::string(PlanMemory(c.declaration, Slices(), 0, least - 1)
+                                .status()
+                                .message()),
+                HasSubstr("a version being read 2.3 KiB + a checkpoint being "
+                          "written 7.0 KiB + "));
+  }
+}
+
 // What no 64 bits can count is refused, with or without a limit.
 TEST(MemoryPlanTest, AbsurdSizesAreRefused) {
   std::vector<proto::Slice> slices = Slices();

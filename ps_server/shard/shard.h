@@ -197,8 +197,8 @@ class Shard {
 
   // Generations and checkpoints (shard_checkpoint.cc).
   absl::Status CheckRestore(const proto::RestoreRequest& request) const;
-  // Lets go of all that belongs to the generation before, whose parked calls
-  // are ABORTED.
+  // Lets go of all that belongs to the generation before, and tells those who
+  // are parked that it is over.
   void Begin(Generation generation);
   void OnLoaded(absl::StatusOr<std::unique_ptr<DenseStore>> store);
   void OnSaved(Generation generation, uint64_t number,

@@ -332,37 +332,6 @@ TEST_F(ShardApplyTest, OnlyWorkersOfTheClusterApply) {
   EXPECT_EQ(shard_.version(), GlobalStep(0));
 }
 
-TEST_F(ShardApplyTest, AnotherGenerationChangesNothing) {
-  RestoreAsynchronous();
-  Stage(Whole(0, 1, 0, 2));
-  for (const uint64_t generation : {0, 2}) {
-    SCOPED_TRACE(generation);
-    proto::ApplyRequest apply = ApplyOf(0, 1);
-    apply.mutable_sender()->set_generation(generation);
-    const auto answer = Apply(apply);
-    EXPECT_EQ(answer->verdict(), proto::ABORTED);
-    EXPECT_EQ(answer->generation(), 1u);
-    // Neither is what it says that it knows.
-    apply.set_sequence(10);
-    apply.set_acked_through(9);
-    EXPECT_EQ(Apply(apply)->verdict(), proto::ABORTED);
-
-    const std::vector<std::string> text = {
-        absl::StrCat("generation ", generation)};
-    proto::FenceRequest fence;
-    *fence.mutable_sender() = Coordinator();
-    fence.mutable_sender()->set_generation(generation);
-    *fence.add_lives() = Life(0);
-    EXPECT_TRUE(
-        Fails(Ask(shard_, &Shard::Fence, fence).status(), kAborted, text));
-    proto::ResolveRequest resolve = ResolveOf({Life(0)});
-    resolve.mutable_sender()->set_generation(generation);
-    EXPECT_TRUE(
-        Fails(Ask(shard_, &Shard::Resolve, resolve).status(), kAborted, text));
-  }
-  EXPECT_EQ(Apply(0, 1)->verdict(), proto::ACCEPTED);
-}
-
 // ---- The order of a worker's pushes ----
 
 TEST_F(ShardApplyTest, AnApplyWaitsForThoseBefore) {
@@ -682,7 +651,9 @@ TEST_F(ShardApplyTest, InASynchronousJobAFenceTellsOfNothingApplied) {
   EXPECT_EQ(Resolve({Life(0)})->version(), 1u);
   EXPECT_EQ(shard_.staged_bytes(), 24) << "of worker 1 alone";
   EXPECT_EQ(Push(Whole(0, 2, 1, 2))->verdict(), proto::FENCED);
-  Stage(WholeOf(0, 2, 1, 2));
+  PushPart successor = Whole(0, 1, 1, 2);
+  successor.sender.set_incarnation(2);
+  Stage(successor);
   Commit(1, {{1, 2, 1}});
 }
 

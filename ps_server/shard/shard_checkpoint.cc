@@ -42,7 +42,7 @@ absl::Status Shard::CheckRestore(const proto::RestoreRequest& request) const {
     return absl::InvalidArgumentError("generation 0 is none");
   }
   if (request.nonce() != options_.nonce) {  // [R4]
-    return absl::FailedPreconditionError(
+    return absl::UnavailableError(
         absl::StrCat("generation ", request.sender().generation(),
                      " is for another life of /job:ps/task:", options_.index));
   }
@@ -129,7 +129,9 @@ void Shard::Begin(Generation generation) {
   auto applies = std::exchange(parked_applies_, {});
   for (auto& restore : restores) restore(why);
   for (ParkedPull& pull : pulls) pull.reply(why);
-  for (auto& [push, apply] : applies) apply.reply(why);
+  for (auto& [push, apply] : applies) {
+    apply.reply(ApplyAnswer(proto::ABORTED));
+  }
   AnswerAwaits(why);
 }
 

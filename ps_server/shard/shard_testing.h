@@ -332,13 +332,42 @@ class ShardTest : public ::testing::Test {
     request.set_pin(pin);
     return Ask(shard_, &Shard::Unpin, request);
   }
-  Answer<proto::EndResponse> End(proto::JobPhase phase,
-                                 const std::string& reason = "") {
+  static proto::EndRequest EndOf(proto::JobPhase phase,
+                                 const std::string& reason) {
     proto::EndRequest request;
     *request.mutable_sender() = Coordinator();
     request.mutable_state()->set_phase(phase);
     request.mutable_state()->set_reason(reason);
-    return Ask(shard_, &Shard::End, request);
+    return request;
+  }
+  Answer<proto::EndResponse> End(proto::JobPhase phase,
+                                 const std::string& reason = "") {
+    return Ask(shard_, &Shard::End, EndOf(phase, reason));
+  }
+
+  static proto::HoldRequest HoldOf(uint64_t number) {
+    proto::HoldRequest request;
+    *request.mutable_sender() = Coordinator();
+    request.set_number(number);
+    return request;
+  }
+  static proto::SaveRequest SaveOf(
+      uint64_t number, uint64_t step,
+      const std::vector<proto::AppliedPush>& applied = {}) {
+    proto::SaveRequest request;
+    *request.mutable_sender() = Coordinator();
+    request.set_number(number);
+    request.set_step(step);
+    request.mutable_applied()->Assign(applied.begin(), applied.end());
+    return request;
+  }
+  static proto::AwaitSavedRequest AwaitOf(uint64_t number,
+                                          uint64_t wait_ms = 1000) {
+    proto::AwaitSavedRequest request;
+    *request.mutable_sender() = Coordinator();
+    request.set_number(number);
+    request.set_wait_ms(wait_ms);
+    return request;
   }
   void Pass(absl::Duration time) {
     clock_.Advance(time);

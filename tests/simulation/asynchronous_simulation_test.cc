@@ -158,12 +158,12 @@ class Simulation : public SimulatedCluster {
  public:
   Simulation(const Scenario& scenario, uint64_t seed);
 
-  // A worker that is lost before training begins ends the job, which is not
-  // what is tested here.
-  void KeepLeasesUntilTraining();
-
   // A process for worker `index`, after a while.
   void StartWorker(uint32_t index, absl::Duration after);
+  // A newcomer in its place, soon.
+  void Replace(uint32_t index) {
+    StartWorker(index, absl::Milliseconds(scheduler.Random(2000)));
+  }
 
   // What may happen to a worker at any moment.
   enum class Mishap { kNone, kDies, kDiesAfter, kFallsSilent, kLeaves };
@@ -173,7 +173,8 @@ class Simulation : public SimulatedCluster {
                 Reply<proto::RegisterResponse> reply) override;
   void TakeTicket(const proto::TakeTicketRequest& request,
                   Reply<proto::TakeTicketResponse> reply) override;
-  void OnTicket(const PushId& push, uint64_t ticket) override;
+  void OnTicket(uint64_t generation, const PushId& push,
+                uint64_t ticket) override;
   // What workers say to shards, as it arrives there.
   void Apply(uint32_t ps, const proto::ApplyRequest& request,
              Reply<proto::ApplyResponse> reply);
@@ -234,9 +235,6 @@ class Worker : public SimulatedWorker {
   Worker(Simulation* sim, uint32_t index, uint64_t nonce)
       : SimulatedWorker(sim, index, nonce), sim_(sim) {}
 
-  // Dead, shut out, or left.
-  bool gone() const { return gone_; }
-
  private:
   struct Push {
     uint64_t sequence = 0;
@@ -260,116 +258,64 @@ class Worker : public SimulatedWorker {
   // ---- What happens to it ----
 
   void Hear(std::function<void()> event) override {
-    if (gone_ || leaving_) return;
-    if (silent_) {
-      missed_.push_back(std::move(event));
-      return;
-    }
     using Mishap = Simulation::Mishap;
+    if (gone()) return;
     switch (placed_ ? sim_->NextMishap() : Mishap::kNone) {
       case Mishap::kNone:
-        return event();
+        return SimulatedWorker::Hear(std::move(event));
       case Mishap::kDies:
-        return Die();
+        return GoAndBeReplaced();
       case Mishap::kDiesAfter:
-        event();
-        return Die();
+        SimulatedWorker::Hear(std::move(event));
+        return GoAndBeReplaced();
       case Mishap::kFallsSilent:
-        missed_.push_back(std::move(event));
-        return FallSilent();
+        FallSilentForAWhile();
+        return SimulatedWorker::Hear(std::move(event));
       case Mishap::kLeaves:
-        event();
+        SimulatedWorker::Hear(std::move(event));
         return Leave();
     }
   }
 
-  void Die() {
-    if (!gone_) GoAndBeReplaced();
-  }
-
   // For less than a lease, or for more: then it finds itself shut out.
-  void FallSilent() {
-    silent_ = true;
-    const absl::Duration pause =
-        absl::Milliseconds(sim_->scheduler.Random(12'000));
+  void FallSilentForAWhile() {
+    FallSilent(sim_->scheduler.RandomDuration(absl::Seconds(12)));
     if (sim_->scheduler.Random(2) == 0) {
       replaced_ = true;
       sim_->StartWorker(index(), kLease);
     }
-    sim_->scheduler.After(pause, [this] {
-      silent_ = false;
-      std::vector<std::function<void()>> missed = std::move(missed_);
-      missed_.clear();
-      for (auto& event : missed) Hear(std::move(event));
-    });
   }
 
   // By a newcomer; not always, where there are others.
   void GoAndBeReplaced() {
-    gone_ = true;
+    if (gone()) return;
+    Die();
     const bool needed = sim_->all_gone();
     if (!needed && (replaced_ || sim_->scheduler.Random(4) == 0)) return;
-    sim_->StartWorker(index(),
-                      absl::Milliseconds(sim_->scheduler.Random(2000)));
+    sim_->Replace(index());
   }
 
   void OnFenced() {
-    if (gone_) return;
+    if (gone()) return;
     EXPECT_FALSE(sim_->IsLive(life())) << "a live worker is told FENCED";
     ++sim_->fenced;
     GoAndBeReplaced();
   }
 
   // In the middle, or at the end.
-  void Leave() {
-    if (gone_ || leaving_) return;
-    leaving_ = true;
-    SendLeave();
-  }
-
-  void SendLeave() {
-    proto::LeaveRequest request;
-    *request.mutable_sender() = sender();
-    sim_->network.Call<proto::LeaveRequest, proto::LeaveResponse>(
-        [sim = sim_](auto r, auto done) {
-          sim->coordinator->Leave(r, std::move(done));
-        },
-        request,
-        [this](absl::StatusOr<proto::LeaveResponse> response) {
-          if (absl::IsUnavailable(response.status())) return SendLeave();
-          // NOT_FOUND: a newcomer has come between.
-          if (response.ok() && response->state().phase() == proto::DONE) {
-            gone_ = true;
-          } else {
-            GoAndBeReplaced();
-          }
-        });
+  void OnLeft(const proto::JobState& state) override {
+    if (state.phase() != proto::DONE) sim_->Replace(index());
   }
 
   // Nothing more is to be had here: shut out, or too late.
   void OnRefused(const absl::Status& status) override {
-    ASSERT_TRUE(absl::IsAborted(status) || absl::IsNotFound(status)) << status;
-    ASSERT_FALSE(sim_->IsLive(life())) << status;
+    ASSERT_TRUE(absl::IsAborted(status)) << status;
     OnFenced();
   }
-
-  // ---- Leases ----
-
-  void OnRegistered() override { Renew(); }
 
   void OnPlaced() override {
     placed_ = true;
     AskForTicket();
-  }
-
-  void Renew() {
-    proto::RenewLeaseRequest request;
-    *request.mutable_sender() = sender();
-    AskCoordinator<proto::RenewLeaseRequest, proto::RenewLeaseResponse>(
-        &Coordinator::RenewLease, request, [this](const auto& response) {
-          if (!response.ok()) OnRefused(response.status());
-        });
-    sim_->scheduler.After(kLease / 4, [this] { Hear([this] { Renew(); }); });
   }
 
   // ---- [A1] Tickets ----
@@ -396,7 +342,7 @@ class Worker : public SimulatedWorker {
     for (const auto& [sequence, spent] : spent_) *request.add_spent() = spent;
     request.set_acked_through(acked_through_);
     AskTicket(request, [this, request](const auto& response) {
-      if (!response.ok()) return OnRefused(response.status());
+      ASSERT_TRUE(response.ok()) << response.status();
       OnTold(request, *response);
     });
   }
@@ -415,8 +361,7 @@ class Worker : public SimulatedWorker {
     ASSERT_EQ(request.sequence(), sequence_);
     if (!response.has_ticket()) {
       if (request.wait_ms() > 0) return SendAsk();
-      sim_->scheduler.After(absl::Milliseconds(200),
-                            [this] { Hear([this] { SendAsk(); }); });
+      After(absl::Milliseconds(200), [this] { SendAsk(); });
       return;
     }
     asking_ = false;
@@ -445,9 +390,7 @@ class Worker : public SimulatedWorker {
               if (push.versions.size() < num_ps()) return;
               // One worker is slow.
               const uint64_t longest = index() == 0 ? 1500 : 300;
-              sim_->scheduler.After(
-                  absl::Milliseconds(sim_->scheduler.Random(longest)),
-                  [=] { Hear([=] { Compute(sequence); }); });
+              After(absl::Milliseconds(sim_->scheduler.Random(longest)), [=] { Compute(sequence); });
             });
       }
     }
@@ -503,11 +446,10 @@ class Worker : public SimulatedWorker {
       if (absl::IsResourceExhausted(response.status())) {
         ++sim_->refused_for_room;
         if (!needed) return;
-        sim_->scheduler.After(absl::Milliseconds(500),
-                              [=] { Hear([=] { SendPart(ps, part); }); });
+        After(absl::Milliseconds(500), [=] { SendPart(ps, part); });
         return;
       }
-      if (!response.ok()) return OnRefused(response.status());
+      ASSERT_TRUE(response.ok()) << response.status();
       if (response->verdict() == proto::FENCED) return OnFenced();
       if (!needed) return;
       ASSERT_EQ(response->verdict(), proto::VERDICT_UNSPECIFIED)
@@ -539,12 +481,10 @@ class Worker : public SimulatedWorker {
         },
         request,
         [=](const auto& response) {
-          if (!response.ok()) return OnRefused(response.status());
+          ASSERT_TRUE(response.ok()) << response.status();
           switch (response->verdict()) {
             case proto::VERDICT_UNSPECIFIED:
-              sim_->scheduler.After(absl::Milliseconds(50), [=] {
-                Hear([=] { SendApply(ps, sequence); });
-              });
+              After(absl::Milliseconds(50), [=] { SendApply(ps, sequence); });
               return;
             case proto::FENCED:
               return OnFenced();
@@ -575,13 +515,8 @@ class Worker : public SimulatedWorker {
   }
 
   Simulation* const sim_;
-  bool gone_ = false;
-  bool leaving_ = false;
   bool replaced_ = false;
-  bool silent_ = false;
   bool placed_ = false;
-  // Heard when it wakes.
-  std::vector<std::function<void()>> missed_;
 
   uint64_t sequence_ = 0;
   bool asking_ = false;
@@ -599,22 +534,6 @@ Simulation::Simulation(const Scenario& scenario, uint64_t seed)
     : SimulatedCluster(ClusterOptions(scenario, seed)),
       scenario(scenario),
       mishaps_left_(scenario.mishaps) {}
-
-void Simulation::KeepLeasesUntilTraining() {
-  if (coordinator->state().phase() != proto::STARTING) return;
-  for (const auto& [life, book] : lives_) {
-    proto::RenewLeaseRequest request;
-    proto::Sender& sender = *request.mutable_sender();
-    sender.mutable_task()->set_job(life.worker.job);
-    sender.mutable_task()->set_index(life.worker.index);
-    sender.set_incarnation(life.incarnation.value());
-    sender.set_generation(1);
-    coordinator->RenewLease(request, [](const auto& response) {
-      EXPECT_TRUE(response.ok()) << response.status();
-    });
-  }
-  scheduler.After(kLease / 4, [this] { KeepLeasesUntilTraining(); });
-}
 
 void Simulation::StartWorker(uint32_t index, absl::Duration after) {
   workers.push_back(std::make_unique<Worker>(this, index, next_nonce_++));
@@ -698,7 +617,8 @@ bool Simulation::MayBegin(const Life& life) const {
          life.clock + life.held.size() <= SlowestClock() + *scenario.bound;
 }
 
-void Simulation::OnTicket(const PushId& push, uint64_t ticket) {
+void Simulation::OnTicket(uint64_t generation, const PushId& push,
+                          uint64_t ticket) {
   const auto [it, fresh] = given.emplace(push, Given());
   Given& now = it->second;
   if (!fresh) {
@@ -893,7 +813,6 @@ TEST_P(AsynchronousSimulationTest, PromisesHoldUnderEverySchedule) {
       sim.StartWorker(i, absl::Milliseconds(sim.scheduler.Random(500)));
     }
     sim.Start();
-    sim.KeepLeasesUntilTraining();
 
     const absl::Time bound = sim.scheduler.Now() + absl::Minutes(20);
     bool checked = false;

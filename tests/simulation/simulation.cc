@@ -1,39 +1,25 @@
 #include "tests/simulation/simulation.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc_limits.h"
 #include "common/task_id.h"
 #include "glog/logging.h"
-#include "gtest/gtest.h"
 
 namespace holdfast {
+namespace {
 
-void Scheduler::After(absl::Duration delay, std::function<void()> event) {
-  events_.push_back({now_ + delay, order_++, std::move(event)});
-  std::push_heap(events_.begin(), events_.end());
-}
+// Before a call that found nobody is sent again.
+constexpr absl::Duration kRetryAfter = absl::Milliseconds(50);
+// Before a task whose place is taken asks for it again.
+constexpr absl::Duration kTakenRetryAfter = absl::Milliseconds(500);
+// Between an answer to a renewal and the next one.
+constexpr absl::Duration kRenewAfter = absl::Milliseconds(20);
+// For which a renewal is parked, at most.
+constexpr absl::Duration kLongestPoll = absl::Seconds(1);
 
-void Scheduler::Soon(std::function<void()> event) {
-  const uint64_t scale = Random(10) == 0 ? 3'000'000 : 3'000;
-  After(absl::Microseconds(1 + Random(scale)), std::move(event));
-}
-
-bool Scheduler::RunOne() {
-  if (events_.empty()) return false;
-  std::pop_heap(events_.begin(), events_.end());
-  const Event event = std::move(events_.back());
-  events_.pop_back();
-  now_ = event.at;
-  event.run();
-  return true;
-}
-
-bool Scheduler::Event::operator<(const Event& other) const {
-  return std::tie(at, order) > std::tie(other.at, other.order);
-}
+}  // namespace
 
 size_t NumElements(const proto::Variable& variable) {
   size_t n = 1;
@@ -51,118 +37,303 @@ WorkerLife LifeOf(const proto::WorkerLife& life) {
           Incarnation(life.incarnation())};
 }
 
+// ---- A session ----
+
+SimulatedSession::SimulatedSession(SimulatedCluster* cluster,
+                                   const proto::RegisterRequest& request,
+                                   Hooks hooks)
+    : cluster_(cluster),
+      request_(request),
+      hooks_(std::move(hooks)),
+      sender_(request.sender()) {}
+
+void SimulatedSession::After(absl::Duration delay,
+                             std::function<void()> event) {
+  cluster_->scheduler.After(delay, [this, event = std::move(event)] {
+    hooks_.hear([this, event] {
+      if (!stopped_) event();
+    });
+  });
+}
+
+void SimulatedSession::Register() {
+  request_.mutable_sender()->set_generation(sender_.generation());
+  cluster_->network.Call<proto::RegisterRequest, proto::RegisterResponse>(
+      [cluster = cluster_](auto r, auto done) {
+        cluster->Register(r, std::move(done));
+      },
+      request_, [this](absl::StatusOr<proto::RegisterResponse> response) {
+        hooks_.hear([this, response] {
+          if (!stopped_) OnRegistered(response);
+        });
+      });
+}
+
+void SimulatedSession::OnRegistered(
+    const absl::StatusOr<proto::RegisterResponse>& response) {
+  if (absl::IsUnavailable(response.status())) {
+    return After(kRetryAfter, [this] { Register(); });
+  }
+  if (absl::IsAlreadyExists(response.status())) {
+    return After(kTakenRetryAfter, [this] { Register(); });
+  }
+  if (!response.ok()) {
+    stopped_ = true;
+    return hooks_.on_refused(response.status());
+  }
+  lease_ = absl::Milliseconds(response->lease_ms());
+  sender_.set_incarnation(response->incarnation());
+  sender_.set_generation(response->generation());
+  hooks_.on_sender(sender_);
+  Renew();
+}
+
+void SimulatedSession::Renew() {
+  proto::RenewLeaseRequest request;
+  *request.mutable_sender() = sender_;
+  request.set_wait_ms(
+      absl::ToInt64Milliseconds(std::min(lease_ / 3, kLongestPoll)));
+  request.set_known_phase(phase_);
+  cluster_->network.Call<proto::RenewLeaseRequest, proto::RenewLeaseResponse>(
+      [cluster = cluster_](auto r, auto done) {
+        cluster->AtCoordinator(&Coordinator::RenewLease, r, std::move(done));
+      },
+      request, [this](absl::StatusOr<proto::RenewLeaseResponse> response) {
+        hooks_.hear([this, response] {
+          if (!stopped_) OnRenewed(response);
+        });
+      });
+}
+
+void SimulatedSession::OnRenewed(
+    const absl::StatusOr<proto::RenewLeaseResponse>& response) {
+  if (absl::IsUnavailable(response.status())) {
+    return After(kRetryAfter, [this] { Renew(); });
+  }
+  if (absl::IsNotFound(response.status())) return Register();
+  if (!response.ok()) {
+    stopped_ = true;
+    return hooks_.on_refused(response.status());
+  }
+  phase_ = response->state().phase();
+  if (response->generation() != sender_.generation()) {
+    sender_.set_generation(response->generation());
+    hooks_.on_sender(sender_);
+  }
+  hooks_.on_news(*response);
+  After(kRenewAfter, [this] { Renew(); });
+}
+
 // ---- The cluster ----
 
 SimulatedCluster::SimulatedCluster(const Options& options)
     : options(options),
       scheduler(options.seed),
       network(&scheduler, options.faults) {
-  // That workers are lost is no news here.
-  FLAGS_minloglevel = google::GLOG_ERROR;
-  Coordinator::Options coordinator_options;
-  coordinator_options.num_ps = options.num_ps;
-  coordinator_options.num_workers = options.num_workers;
-  coordinator_options.lease = options.lease;
-  coordinator_options.resend_after = absl::Seconds(3);
-  coordinator_options.memory_limit_bytes = options.memory_limit_bytes;
-  coordinator =
-      std::make_unique<Coordinator>(coordinator_options, &scheduler, this);
-  for (uint32_t ps = 0; ps < options.num_ps; ++ps) {
-    Shard::Options shard;
-    shard.index = ps;
-    shard.memory_limit_bytes = options.memory_limit_bytes;
-    shards.push_back(std::make_unique<Shard>(shard, &scheduler));
+  // That tasks are lost and begin anew is no news here.
+  FLAGS_minloglevel = google::GLOG_FATAL;
+  if (options.disk.has_value()) {
+    disk = std::make_unique<SimulatedDisk>(&scheduler, *options.disk);
   }
+  SetNumPs(options.num_ps);
+}
+
+SimulatedCluster::~SimulatedCluster() {
+  network.Close();
+  coordinator.reset();
+  shards.clear();
+  scheduler.Clear();
+}
+
+void SimulatedCluster::SetNumPs(uint32_t num_ps) {
+  num_ps_ = num_ps;
+  shards.clear();
+  shards.resize(num_ps);
+  nonces_.assign(num_ps, 0);
+  shard_disks_.clear();
+  shard_disks_.resize(num_ps);
 }
 
 void SimulatedCluster::Start() {
-  // How they join is no part of what is tested here.
-  for (uint32_t ps = 1; ps < options.num_ps; ++ps) RegisterPs(ps);
-  RenewPsLeases();
+  for (uint32_t ps = 0; ps < num_ps_; ++ps) StartPs(ps);
   Tick();
 }
 
-void SimulatedCluster::RegisterPs(uint32_t ps) {
+void SimulatedCluster::StartPs(uint32_t ps) {
+  nonces_[ps] = next_nonce_++;
+  if (disk != nullptr) shard_disks_[ps] = disk->OpenShardDisk(ps);
+  Shard::Options shard;
+  shard.index = ps;
+  shard.num_ps = num_ps_;
+  shard.nonce = nonces_[ps];
+  shard.memory_limit_bytes = options.memory_limit_bytes;
+  shards[ps] =
+      std::make_unique<Shard>(shard, &scheduler, shard_disks_[ps].get());
+  if (ps == 0) return StartCoordinator();
+
   proto::RegisterRequest request;
   request.mutable_sender()->mutable_task()->set_job(kPsJob);
   request.mutable_sender()->mutable_task()->set_index(ps);
-  request.set_nonce(1000 + ps);
+  request.set_nonce(nonces_[ps]);
   request.set_protocol_version(kProtocolVersion);
-  request.set_num_ps(options.num_ps);
+  request.set_num_ps(num_ps_);
   request.set_num_workers(options.num_workers);
   request.set_memory_limit_bytes(options.memory_limit_bytes);
-  coordinator->Register(request, [&](const auto& response) {
-    ASSERT_TRUE(response.ok()) << response.status();
-    proto::Sender& sender = ps_senders_[ps];
-    sender = request.sender();
-    sender.set_incarnation(response->incarnation());
-    sender.set_generation(response->generation());
-  });
+  SimulatedSession::Hooks hooks;
+  hooks.hear = [](const std::function<void()>& event) { event(); };
+  hooks.on_sender = [](const proto::Sender&) {};
+  hooks.on_news = [](const proto::RenewLeaseResponse&) {};
+  hooks.on_refused = [ps](const absl::Status& status) {
+    ADD_FAILURE() << "ps " << ps << " is refused: " << status;
+  };
+  sessions_.push_back(
+      std::make_unique<SimulatedSession>(this, request, std::move(hooks)));
+  ps_sessions_[ps] = sessions_.back().get();
+  ps_sessions_[ps]->Start();
 }
 
-void SimulatedCluster::RenewPsLeases() {
-  for (const auto& [ps, sender] : ps_senders_) {
-    proto::RenewLeaseRequest request;
-    *request.mutable_sender() = sender;
-    coordinator->RenewLease(request, [](const auto& response) {
-      ASSERT_TRUE(response.ok()) << response.status();
-    });
+void SimulatedCluster::StartCoordinator() {
+  ++coordinator_life_;
+  Coordinator::Options of;
+  of.num_ps = num_ps_;
+  of.num_workers = options.num_workers;
+  of.lease = options.lease;
+  of.resend_after = absl::Seconds(3);
+  of.memory_limit_bytes = options.memory_limit_bytes;
+  of.shard_nonce = nonces_[0];
+  if (disk != nullptr) {
+    archive_ = disk->OpenArchive();
+    of.journal = disk->journal();
   }
-  scheduler.After(options.lease / 4, [this] { RenewPsLeases(); });
+  coordinator =
+      std::make_unique<Coordinator>(of, &scheduler, this, archive_.get());
+}
+
+void SimulatedCluster::KillPs(uint32_t ps) {
+  if (ps == 0) {
+    ++coordinator_life_;
+    coordinator.reset();
+    archive_.reset();
+  } else {
+    ps_sessions_.at(ps)->Stop();
+    ps_sessions_.erase(ps);
+  }
+  shards[ps].reset();
+  shard_disks_[ps].reset();
 }
 
 void SimulatedCluster::Tick() {
-  coordinator->Tick();
-  for (auto& shard : shards) shard->Tick();
+  if (coordinator != nullptr) coordinator->Tick();
+  for (auto& shard : shards) {
+    if (shard != nullptr) shard->Tick();
+  }
   OnTick();
   scheduler.After(absl::Milliseconds(100), [this] { Tick(); });
 }
 
+// [R5]
+void SimulatedCluster::WatchGeneration(uint64_t generation) {
+  if (disk == nullptr) return;
+  EXPECT_LE(generation, disk->journal().generation())
+      << "a generation that is not in the journal";
+}
+
+// [R10]
+void SimulatedCluster::WatchState(const proto::JobState& state) {
+  if (disk == nullptr || state.phase() != proto::DONE) return;
+  EXPECT_TRUE(disk->journal().finished())
+      << "DONE, and the last checkpoint is not on disk";
+}
+
+void SimulatedCluster::Watch(const google::protobuf::Message& response) {
+  const google::protobuf::Reflection& reflection = *response.GetReflection();
+  const auto* const type = response.GetDescriptor();
+  uint64_t generation = 0;
+  if (const auto* field = type->FindFieldByName("generation")) {
+    generation = reflection.GetUInt64(response, field);
+    WatchGeneration(generation);
+  }
+  if (const auto* field = type->FindFieldByName("state")) {
+    WatchState(static_cast<const proto::JobState&>(
+        reflection.GetMessage(response, field)));
+  }
+  if (const auto* field = type->FindFieldByName("durable_step")) {
+    uint64_t& told = told_durable[generation];
+    told = std::max(told, reflection.GetUInt64(response, field));
+  }
+}
+
 void SimulatedCluster::Register(const proto::RegisterRequest& request,
                                 Reply<proto::RegisterResponse> reply) {
-  coordinator->Register(request, std::move(reply));
+  AtCoordinator(&Coordinator::Register, request, std::move(reply));
 }
 
 void SimulatedCluster::TakeTicket(const proto::TakeTicketRequest& request,
                                   Reply<proto::TakeTicketResponse> reply) {
   const PushId push{LifeOf(request.sender()), PushSequence(request.sequence())};
   waiting_for_tickets.insert(push);
-  coordinator->TakeTicket(
-      request, [this, push, reply = std::move(reply)](
-                   absl::StatusOr<proto::TakeTicketResponse> response) mutable {
+  AtCoordinator<proto::TakeTicketRequest, proto::TakeTicketResponse>(
+      &Coordinator::TakeTicket, request,
+      [this, push, reply = std::move(reply)](
+          absl::StatusOr<proto::TakeTicketResponse> response) mutable {
         waiting_for_tickets.erase(waiting_for_tickets.find(push));
         if (response.ok() && response->has_ticket()) {
-          OnTicket(push, response->ticket().index());
+          OnTicket(response->generation(), push, response->ticket().index());
         }
         reply(std::move(response));
       });
 }
 
-void SimulatedCluster::Create(uint32_t ps, const proto::CreateRequest& request,
-                              Reply<proto::CreateResponse> reply) {
+void SimulatedCluster::Restore(uint32_t ps,
+                               const proto::RestoreRequest& request,
+                               Reply<proto::RestoreResponse> reply) {
   slices.assign(request.slices().begin(), request.slices().end());
-  ToShard(ps, &Shard::Create, request, std::move(reply));
+  std::optional<SimulatedDisk::Name> origin;
+  if (request.has_checkpoint()) {
+    origin = SimulatedDisk::NameOf(request.checkpoint());
+  }
+  const auto [it, fresh] =
+      origins.emplace(request.sender().generation(), origin);
+  EXPECT_EQ(it->second, origin) << "shards go on from different states";
+  Send(ps, &Shard::Restore, request, std::move(reply));
 }
 
 void SimulatedCluster::Commit(uint32_t ps, const proto::CommitRequest& request,
                               Reply<proto::CommitResponse> reply) {
-  ToShard(ps, &Shard::Commit, request, std::move(reply));
+  Send(ps, &Shard::Commit, request, std::move(reply));
 }
 
 void SimulatedCluster::Fence(uint32_t ps, const proto::FenceRequest& request,
                              Reply<proto::FenceResponse> reply) {
-  ToShard(ps, &Shard::Fence, request, std::move(reply));
+  Send(ps, &Shard::Fence, request, std::move(reply));
 }
 
 void SimulatedCluster::Resolve(uint32_t ps,
                                const proto::ResolveRequest& request,
                                Reply<proto::ResolveResponse> reply) {
-  ToShard(ps, &Shard::Resolve, request, std::move(reply));
+  Send(ps, &Shard::Resolve, request, std::move(reply));
+}
+
+void SimulatedCluster::Hold(uint32_t ps, const proto::HoldRequest& request,
+                            Reply<proto::HoldResponse> reply) {
+  Send(ps, &Shard::Hold, request, std::move(reply));
+}
+
+void SimulatedCluster::Save(uint32_t ps, const proto::SaveRequest& request,
+                            Reply<proto::SaveResponse> reply) {
+  Send(ps, &Shard::Save, request, std::move(reply));
+}
+
+void SimulatedCluster::AwaitSaved(uint32_t ps,
+                                  const proto::AwaitSavedRequest& request,
+                                  Reply<proto::AwaitSavedResponse> reply) {
+  Send(ps, &Shard::AwaitSaved, request, std::move(reply));
 }
 
 void SimulatedCluster::End(uint32_t ps, const proto::EndRequest& request,
                            Reply<proto::EndResponse> reply) {
-  ToShard(ps, &Shard::End, request, std::move(reply));
+  WatchState(request.state());
+  Send(ps, &Shard::End, request, std::move(reply));
 }
 
 proto::GetStatusResponse SimulatedCluster::Status() const {
@@ -176,7 +347,7 @@ Values SimulatedCluster::ReadAll() {
   for (const proto::Slice& slice : slices) {
     proto::PullRequest request;
     request.mutable_sender()->mutable_task()->set_job("client");
-    request.mutable_sender()->set_generation(1);
+    request.mutable_sender()->set_generation(coordinator->generation().value());
     proto::ReadRange& range = *request.add_ranges();
     range.set_variable(slice.variable());
     range.set_begin(slice.begin());
@@ -197,39 +368,79 @@ Values SimulatedCluster::ReadAll() {
 
 SimulatedWorker::SimulatedWorker(SimulatedCluster* cluster, uint32_t index,
                                  uint64_t nonce)
-    : cluster_(cluster), nonce_(nonce) {
-  sender_.mutable_task()->set_job(kWorkerJob);
-  sender_.mutable_task()->set_index(index);
-  sender_.set_generation(1);
+    : cluster_(cluster),
+      request_([&] {
+        proto::RegisterRequest request;
+        request.mutable_sender()->mutable_task()->set_job(kWorkerJob);
+        request.mutable_sender()->mutable_task()->set_index(index);
+        request.set_nonce(nonce);
+        request.set_protocol_version(kProtocolVersion);
+        request.set_num_ps(cluster->num_ps());
+        request.set_num_workers(
+            std::max(cluster->options.num_workers, index + 1));
+        return request;
+      }()),
+      session_(cluster, request_,
+               {[this](std::function<void()> event) { Hear(std::move(event)); },
+                [this](const proto::Sender& sender) { OnSender(sender); },
+                [this](const auto& news) { OnNews(news); },
+                [this](const absl::Status& status) { OnRefused(status); }}) {}
+
+void SimulatedWorker::Start() { session_.Start(); }
+
+void SimulatedWorker::Hear(std::function<void()> event) {
+  if (gone_ || leaving_) return;
+  if (silent_) return missed_.push_back(std::move(event));
+  event();
 }
 
-void SimulatedWorker::Start() {
-  proto::RegisterRequest request;
-  *request.mutable_sender() = sender_;
-  request.set_nonce(nonce_);
-  request.set_protocol_version(kProtocolVersion);
-  request.set_num_ps(num_ps());
-  request.set_num_workers(cluster_->options.num_workers);
-  Ask<proto::RegisterRequest, proto::RegisterResponse>(
-      [cluster = cluster_](auto r, auto done) {
-        cluster->Register(r, std::move(done));
-      },
-      request,
-      [this](const absl::StatusOr<proto::RegisterResponse>& response) {
-        if (absl::IsAlreadyExists(response.status())) {
-          cluster_->scheduler.After(absl::Milliseconds(500),
-                                    [this] { Hear([this] { Start(); }); });
-          return;
-        }
-        ASSERT_TRUE(response.ok()) << response.status();
-        sender_.set_incarnation(response->incarnation());
-        OnRegistered();
-        Declare();
+void SimulatedWorker::Die() {
+  gone_ = true;
+  session_.Stop();
+}
+
+void SimulatedWorker::FallSilent(absl::Duration pause) {
+  if (silent_) return;
+  silent_ = true;
+  cluster_->scheduler.After(pause, [this] {
+    silent_ = false;
+    std::vector<std::function<void()>> missed = std::move(missed_);
+    missed_.clear();
+    for (auto& event : missed) Hear(std::move(event));
+  });
+}
+
+void SimulatedWorker::After(absl::Duration delay, std::function<void()> event) {
+  cluster_->scheduler.After(
+      delay, [this, epoch = epoch_, event = std::move(event)] {
+        Hear([this, epoch, event] {
+          if (epoch == epoch_) event();
+        });
       });
 }
 
-// Every worker declares the same: the first one counts.
-void SimulatedWorker::Declare() {
+void SimulatedWorker::OnSender(const proto::Sender& sender) {
+  const bool begins = sender.generation() != sender_.generation();
+  EXPECT_GE(sender.generation(), sender_.generation());
+  sender_ = sender;
+  if (begins) Begin();
+}
+
+void SimulatedWorker::OnNews(const proto::RenewLeaseResponse& news) {
+  if (news.state().phase() == proto::DONE) OnDone();
+  if (news.state().phase() == proto::FAILED) Die();
+}
+
+void SimulatedWorker::OnRefused(const absl::Status& status) {
+  FAIL() << status;
+}
+
+// [G6] Every worker declares, and the first one counts.
+void SimulatedWorker::Begin() {
+  ++epoch_;
+  by_ps_.clear();
+  values_.clear();
+  OnGeneration();
   proto::DeclareRequest request;
   *request.mutable_sender() = sender_;
   *request.mutable_declaration() = MakeDeclaration();
@@ -238,13 +449,9 @@ void SimulatedWorker::Declare() {
   }
   AskCoordinator<proto::DeclareRequest, proto::DeclareResponse>(
       &Coordinator::Declare, request, [this](const auto& response) {
-        if (!response.ok()) return OnRefused(response.status());
+        ASSERT_TRUE(response.ok()) << response.status();
         AwaitPlacement();
       });
-}
-
-void SimulatedWorker::OnRefused(const absl::Status& status) {
-  FAIL() << status;
 }
 
 void SimulatedWorker::AwaitPlacement() {
@@ -254,13 +461,48 @@ void SimulatedWorker::AwaitPlacement() {
   AskCoordinator<proto::GetPlacementRequest, proto::GetPlacementResponse>(
       &Coordinator::GetPlacement, request, [this](const auto& response) {
         ASSERT_TRUE(response.ok()) << response.status();
-        if (!response->ready()) return AwaitPlacement();
+        // Its session hears of another generation, and of the end.
+        if (!response->ready() ||
+            response->generation() != sender_.generation()) {
+          return After(absl::Milliseconds(50), [this] { AwaitPlacement(); });
+        }
+        num_ps_ = response->ps_addresses_size();
         for (const proto::Slice& slice : response->slices()) {
           by_ps_[slice.ps()].push_back(slice);
         }
         OnPlaced();
       });
 }
+
+void SimulatedWorker::Leave() {
+  if (gone_ || leaving_) return;
+  leaving_ = true;
+  SendLeave();
+}
+
+void SimulatedWorker::SendLeave() {
+  proto::LeaveRequest request;
+  *request.mutable_sender() = sender_;
+  cluster_->network.Call<proto::LeaveRequest, proto::LeaveResponse>(
+      [cluster = cluster_](auto r, auto done) {
+        cluster->AtCoordinator(&Coordinator::Leave, r, std::move(done));
+      },
+      request, [this](absl::StatusOr<proto::LeaveResponse> response) {
+        if (gone_) return;
+        if (absl::IsUnavailable(response.status())) {
+          return cluster_->scheduler.After(kRetryAfter, [this] {
+            if (!gone_) SendLeave();
+          });
+        }
+        // Other errors: another has taken its place, or another generation has
+        // begun; there is nothing to leave.
+        Die();
+        left_ = true;
+        OnLeft(response.ok() ? response->state() : proto::JobState());
+      });
+}
+
+void SimulatedWorker::OnLeft(const proto::JobState& state) {}
 
 void SimulatedWorker::AskTicket(
     const proto::TakeTicketRequest& request,
@@ -277,7 +519,7 @@ void SimulatedWorker::AskPush(
     std::function<void(absl::StatusOr<proto::PushResponse>)> next) {
   Ask<PushPart, proto::PushResponse>(
       [cluster = cluster_, ps](auto r, auto done) {
-        cluster->shards[ps]->Push(std::move(r), std::move(done));
+        cluster->AtShard(ps, &Shard::Push, std::move(r), std::move(done));
       },
       part, std::move(next));
 }

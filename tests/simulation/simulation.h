@@ -1,6 +1,7 @@
-// What the simulations of the protocols share: a scheduler that is random by a
-// seed, a network that delays, reorders, repeats and loses, the real
-// coordinator and shards behind it, and what any worker does before it trains.
+// What the simulations of the protocols share: a network that delays,
+// reorders, repeats and loses, the real coordinator and shards behind it,
+// processes that die and are born again, and what any worker does beside
+// training.
 #ifndef HOLDFAST_TESTS_SIMULATION_SIMULATION_H_
 #define HOLDFAST_TESTS_SIMULATION_SIMULATION_H_
 
@@ -10,7 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <random>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -19,45 +20,19 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
 #include "common/reply.h"
+#include "google/protobuf/message.h"
+#include "gtest/gtest.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
 #include "proto/shard.pb.h"
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/shard/push_id.h"
 #include "ps_server/shard/shard.h"
+#include "tests/simulation/scheduler.h"
+#include "tests/simulation/simulated_disk.h"
 
 namespace holdfast {
-
-// Events in the order of their time; of the clock too.
-class Scheduler : public Clock {
- public:
-  explicit Scheduler(uint64_t seed) : random_(seed) {}
-
-  absl::Time Now() const override { return now_; }
-  uint64_t Random(uint64_t below) { return random_() % below; }
-
-  void After(absl::Duration delay, std::function<void()> event);
-  // After a delay that is mostly short and sometimes long enough to be
-  // overtaken by a whole step.
-  void Soon(std::function<void()> event);
-  // False when there is nothing to run.
-  bool RunOne();
-
- private:
-  struct Event {
-    absl::Time at;
-    uint64_t order;
-    std::function<void()> run;
-    bool operator<(const Event& other) const;
-  };
-  std::mt19937_64 random_;
-  absl::Time now_ = absl::UnixEpoch();
-  uint64_t order_ = 0;
-  // A heap, the next one on top.
-  std::vector<Event> events_;
-};
 
 // Per message, of 1000.
 struct Faults {
@@ -69,7 +44,8 @@ template <typename Request, typename Response>
 using Handler = std::function<void(Request, Reply<Response>)>;
 
 // Carries calls. A request may be lost before it arrives, or its answer after;
-// either way the caller hears UNAVAILABLE. A repeated request arrives again
+// either way the caller hears UNAVAILABLE, as it does of a process that dies
+// before it has answered. A repeated request arrives again later, at times much
 // later, and its second answer goes nowhere.
 class Network {
  public:
@@ -80,7 +56,7 @@ class Network {
   void Call(Handler<Request, Response> handler, const Request& request,
             Reply<Response> reply) {
     auto caller = std::make_shared<Reply<Response>>(std::move(reply));
-    auto answer = [this, caller](absl::StatusOr<Response> response) {
+    const auto answer = [this, caller](absl::StatusOr<Response> response) {
       auto kept =
           std::make_shared<absl::StatusOr<Response>>(std::move(response));
       scheduler_->Soon([caller, kept] {
@@ -92,48 +68,78 @@ class Network {
     };
     const auto sent = std::make_shared<const Request>(request);
     const auto deliver = [this, handler, sent](auto to) {
-      scheduler_->Soon([this, handler, sent, to] {
-        ++unanswered_;
-        const absl::Time came = scheduler_->Now();
-        handler(*sent, [this, to, came](absl::StatusOr<Response> response) {
-          --unanswered_;
-          longest_wait_ = std::max(longest_wait_, scheduler_->Now() - came);
-          to(std::move(response));
-        });
-      });
+      handler(*sent, Owed<Response>(this, to));
     };
     const auto nowhere = [](absl::StatusOr<Response>) {};
-    if (Happens(faults_.lost)) {
-      scheduler_->After(absl::Seconds(2), [answer] {
+    if (scheduler_->Happens(faults_.lost)) {
+      scheduler_->After(kNoticed, [answer] {
         answer(absl::UnavailableError("the request was lost"));
       });
       return;
     }
-    if (Happens(faults_.lost)) {
-      deliver(nowhere);
-      scheduler_->After(absl::Seconds(2), [answer] {
+    if (scheduler_->Happens(faults_.lost)) {
+      scheduler_->Soon([=] { deliver(nowhere); });
+      scheduler_->After(kNoticed, [answer] {
         answer(absl::UnavailableError("the answer was lost"));
       });
       return;
     }
-    deliver(answer);
-    if (Happens(faults_.repeated)) deliver(nowhere);
+    scheduler_->Soon([=] { deliver(answer); });
+    if (scheduler_->Happens(faults_.repeated)) {
+      const bool late = scheduler_->Random(4) == 0;
+      const absl::Duration after =
+          late ? scheduler_->RandomDuration(absl::Seconds(20))
+               : absl::ZeroDuration();
+      scheduler_->After(
+          after, [=] { scheduler_->Soon([=] { deliver(nowhere); }); });
+    }
   }
 
   // Calls that a machine has taken, and not answered: those that are parked.
   int64_t unanswered() const { return unanswered_; }
   // Of a call at a machine.
   absl::Duration longest_wait() const { return longest_wait_; }
+  // From here on nobody hears of calls that are dropped.
+  void Close() { closed_ = true; }
 
  private:
-  bool Happens(int of_1000) {
-    return scheduler_->Random(1000) < static_cast<uint64_t>(of_1000);
+  // A call that is lost is given up by its caller after so long.
+  static constexpr absl::Duration kNoticed = absl::Seconds(2);
+
+  // The answer that a machine owes. One that goes without giving it has died.
+  template <typename Response, typename To>
+  Reply<Response> Owed(Network* network, To to) {
+    struct Debt {
+      ~Debt() {
+        if (!network->closed_) Pay(absl::UnavailableError("its process died"));
+      }
+      void Pay(absl::StatusOr<Response> response) {
+        if (paid) return;
+        paid = true;
+        --network->unanswered_;
+        network->longest_wait_ = std::max(network->longest_wait_,
+                                          network->scheduler_->Now() - came);
+        to(std::move(response));
+      }
+      Network* network;
+      To to;
+      absl::Time came;
+      bool paid = false;
+    };
+    ++unanswered_;
+    return [debt = std::unique_ptr<Debt>(new Debt{
+                network, to, scheduler_->Now()})](
+               absl::StatusOr<Response> response) mutable {
+      EXPECT_FALSE(debt->paid) << "answered twice";
+      debt->Pay(std::move(response));
+    };
   }
 
   Scheduler* const scheduler_;
   const Faults faults_;
   int64_t unanswered_ = 0;
   absl::Duration longest_wait_;
+  bool closed_ = false;
 };
 
 // By variable, all its elements.
@@ -143,7 +149,52 @@ size_t NumElements(const proto::Variable& variable);
 WorkerLife LifeOf(const proto::Sender& sender);
 WorkerLife LifeOf(const proto::WorkerLife& life);
 
-// The machines of one schedule, and the network between them and to them.
+class SimulatedCluster;
+
+// The membership of a process, which it keeps as common/rpc/session.h does.
+class SimulatedSession {
+ public:
+  struct Hooks {
+    // All that happens to the process passes through here.
+    std::function<void(std::function<void()>)> hear;
+    // Its incarnation, or its generation, is another.
+    std::function<void(const proto::Sender&)> on_sender;
+    std::function<void(const proto::RenewLeaseResponse&)> on_news;
+    // It has no place, or none any more. Of a place that is taken yet, it is not
+    // told.
+    std::function<void(const absl::Status&)> on_refused;
+  };
+
+  // As `request` says.
+  SimulatedSession(SimulatedCluster* cluster,
+                   const proto::RegisterRequest& request, Hooks hooks);
+
+  void Start() { Register(); }
+  // Nothing more is asked or heard.
+  void Stop() { stopped_ = true; }
+  const proto::Sender& sender() const { return sender_; }
+
+ private:
+  // After `delay`, unless it is stopped by then.
+  void After(absl::Duration delay, std::function<void()> event);
+  void Register();
+  void OnRegistered(const absl::StatusOr<proto::RegisterResponse>& response);
+  void Renew();
+  void OnRenewed(const absl::StatusOr<proto::RenewLeaseResponse>& response);
+
+  SimulatedCluster* const cluster_;
+  proto::RegisterRequest request_;
+  const Hooks hooks_;
+  bool stopped_ = false;
+  proto::Sender sender_;
+  absl::Duration lease_;
+  proto::JobPhase phase_ = proto::STARTING;
+};
+
+// The machines of one schedule, the network between them and to them, and the
+// disk that they share. What the coordinator says to anybody is looked at: it
+// names no generation that is not in the journal (docs/recovery.md, R5), and
+// says DONE only when the last checkpoint is on disk [R10].
 class SimulatedCluster : public ShardLinks {
  public:
   struct Options {
@@ -151,15 +202,17 @@ class SimulatedCluster : public ShardLinks {
     Faults faults;
     uint32_t num_ps = 1;
     uint32_t num_workers = 1;
-    // Of workers: the ps never fall silent.
     absl::Duration lease = absl::Seconds(1000);
     // Of each shard. 0: no limit.
     int64_t memory_limit_bytes = 0;
+    // Absent: there is none.
+    std::optional<SimulatedDisk::Options> disk;
   };
 
   explicit SimulatedCluster(const Options& options);
+  ~SimulatedCluster() override;
 
-  // Has the ps join, and the clocks tick.
+  // Has the ps start, and the clocks tick.
   void Start();
 
   // What workers say to the coordinator, as it arrives there.
@@ -170,60 +223,133 @@ class SimulatedCluster : public ShardLinks {
   // Of pushes whose requests for a ticket are parked.
   std::multiset<PushId> waiting_for_tickets;
 
-  // Calls over the network.
+  // A call that has arrived.
   template <typename Request, typename Response>
-  void ToShard(uint32_t ps,
-               void (Shard::*method)(const Request&, Reply<Response>),
-               const Request& request, Reply<Response> reply) {
-    network.Call<Request, Response>(
-        [this, ps, method](Request r, Reply<Response> done) {
-          (shards[ps].get()->*method)(r, std::move(done));
-        },
-        request, std::move(reply));
+  void AtCoordinator(void (Coordinator::*method)(const Request&,
+                                                 Reply<Response>),
+                     const Request& request, Reply<Response> reply) {
+    if (coordinator == nullptr) {
+      return reply(absl::UnavailableError("ps 0 is dead"));
+    }
+    (coordinator.get()->*method)(
+        request, [this, reply = std::move(reply)](
+                     absl::StatusOr<Response> response) mutable {
+          if (response.ok()) Watch(*response);
+          reply(std::move(response));
+        });
+  }
+  // The same at a shard.
+  template <typename Request, typename Response>
+  void AtShard(uint32_t ps,
+               void (Shard::*method)(Request, Reply<Response>),
+               std::decay_t<Request> request, Reply<Response> reply) {
+    if (ps >= shards.size() || shards[ps] == nullptr) {
+      return reply(absl::UnavailableError("the ps is dead"));
+    }
+    (shards[ps].get()->*method)(std::move(request), std::move(reply));
   }
 
   // ShardLinks:
   void SetAddress(uint32_t ps, const std::string& address) override {}
-  void Create(uint32_t ps, const proto::CreateRequest& request,
-              Reply<proto::CreateResponse> reply) override;
+  void Restore(uint32_t ps, const proto::RestoreRequest& request,
+               Reply<proto::RestoreResponse> reply) override;
   void Commit(uint32_t ps, const proto::CommitRequest& request,
               Reply<proto::CommitResponse> reply) override;
   void Fence(uint32_t ps, const proto::FenceRequest& request,
              Reply<proto::FenceResponse> reply) override;
   void Resolve(uint32_t ps, const proto::ResolveRequest& request,
                Reply<proto::ResolveResponse> reply) override;
+  void Hold(uint32_t ps, const proto::HoldRequest& request,
+            Reply<proto::HoldResponse> reply) override;
+  void Save(uint32_t ps, const proto::SaveRequest& request,
+            Reply<proto::SaveResponse> reply) override;
+  void AwaitSaved(uint32_t ps, const proto::AwaitSavedRequest& request,
+                  Reply<proto::AwaitSavedResponse> reply) override;
   void End(uint32_t ps, const proto::EndRequest& request,
            Reply<proto::EndResponse> reply) override;
+
+  // Processes. The coordinator lives in ps 0; without it, nobody has died.
+  void StartPs(uint32_t ps);
+  void KillPs(uint32_t ps);
+  bool IsAlive(uint32_t ps) const {
+    return ps < shards.size() && shards[ps] != nullptr;
+  }
+  // The cluster is to be started with another number; nobody may be alive.
+  void SetNumPs(uint32_t num_ps);
+  uint32_t num_ps() const { return num_ps_; }
 
   // Ten times a second.
   virtual void OnTick() {}
   // An answer holds this ticket, for the first time or again.
-  virtual void OnTicket(const PushId& push, uint64_t ticket) {}
+  virtual void OnTicket(uint64_t generation, const PushId& push,
+                        uint64_t ticket) {}
 
   proto::GetStatusResponse Status() const;
+  proto::JobPhase phase() const {
+    return coordinator == nullptr ? proto::JOB_PHASE_UNSPECIFIED
+                                  : coordinator->state().phase();
+  }
   // The newest values of all variables, read past the network.
   Values ReadAll();
 
   const Options options;
-  // Where the variables are, once they are.
-  std::vector<proto::Slice> slices;
   Scheduler scheduler;
   Network network;
+  // Null without one.
+  std::unique_ptr<SimulatedDisk> disk;
+  // Where the variables are, once they are.
+  std::vector<proto::Slice> slices;
+  // Null while ps 0 is dead.
   std::unique_ptr<Coordinator> coordinator;
+  // Null where one is dead.
   std::vector<std::unique_ptr<Shard>> shards;
+  // By generation: where it went on from. Absent: first values.
+  std::map<uint64_t, std::optional<SimulatedDisk::Name>> origins;
+  // By generation: the greatest durable step that somebody was told.
+  std::map<uint64_t, uint64_t> told_durable;
 
  private:
-  void RegisterPs(uint32_t ps);
-  void RenewPsLeases();
+  // Sends what the coordinator says to a shard. The answer is heard by no other
+  // life of the coordinator.
+  template <typename Request, typename Response>
+  void Send(uint32_t ps,
+            void (Shard::*method)(const Request&, Reply<Response>),
+            const Request& request, Reply<Response> reply) {
+    WatchGeneration(request.sender().generation());
+    network.Call<Request, Response>(
+        [this, ps, method](Request r, Reply<Response> done) {
+          AtShard(ps, method, std::move(r), std::move(done));
+        },
+        request,
+        [this, life = coordinator_life_, reply = std::move(reply)](
+            absl::StatusOr<Response> response) mutable {
+          if (life == coordinator_life_) reply(std::move(response));
+        });
+  }
+  // An answer of the coordinator, as far as it says such things.
+  void Watch(const google::protobuf::Message& response);
+  void WatchGeneration(uint64_t generation);
+  void WatchState(const proto::JobState& state);
+  void StartCoordinator();
   void Tick();
 
-  // By ps, from 1.
-  std::map<uint32_t, proto::Sender> ps_senders_;
+  uint32_t num_ps_;
+  uint64_t coordinator_life_ = 0;
+  uint64_t next_nonce_ = 1000;
+  std::unique_ptr<Archive> archive_;
+  // By ps.
+  std::vector<uint64_t> nonces_;
+  std::vector<std::unique_ptr<ShardDisk>> shard_disks_;
+  // Of all ps processes that there ever were, the dead ones stopped.
+  std::vector<std::unique_ptr<SimulatedSession>> sessions_;
+  // By ps, those of the living.
+  std::map<uint32_t, SimulatedSession*> ps_sessions_;
 };
 
-// What any worker does: joins, declares, learns where the variables are, pulls
-// and cuts its pushes into parts. A call that is lost is sent again until it is
-// answered; a repeat may come back from any moment before.
+// What any worker does: keeps its session, declares, learns where the variables
+// are, pulls and cuts its pushes into parts. A call that is lost is sent again
+// until it is answered; a repeat may come back from any moment before. In a new
+// generation it begins anew (docs/recovery.md, G6).
 //
 // Must live as long as events of the scheduler do.
 class SimulatedWorker {
@@ -235,22 +361,46 @@ class SimulatedWorker {
   // To OnPlaced(). Waits for its place where that is taken.
   void Start();
 
+  // It is heard of no more.
+  void Die();
+  // Hears nothing for so long, and then all at once.
+  void FallSilent(absl::Duration pause);
+
+  // Dead, shut out, or left.
+  bool gone() const { return gone_; }
+  // It has heard of the end, and left.
+  bool left() const { return left_; }
+  uint32_t index() const { return request_.sender().task().index(); }
+
  protected:
   virtual proto::Declaration MakeDeclaration() const = 0;
-  // Has its incarnation.
-  virtual void OnRegistered() {}
+  // What it knows of the generation before is over.
+  virtual void OnGeneration() {}
   virtual void OnPlaced() = 0;
   // Is told that it has no place any more.
   virtual void OnRefused(const absl::Status& status);
+  virtual void OnDone() { Leave(); }
   // All that happens to the worker passes through here.
-  virtual void Hear(std::function<void()> event) { event(); }
+  virtual void Hear(std::function<void()> event);
+  // Its answer has come.
+  virtual void OnLeft(const proto::JobState& state);
 
-  // Sends until an answer comes, or another error than UNAVAILABLE.
+  // Sends Leave until it is answered; hears nothing else any more.
+  void Leave();
+  // Its generation is over, or the job; which, its session will hear.
+  void Stall() { ++epoch_; }
+  // Runs in this generation, or not at all.
+  void After(absl::Duration delay, std::function<void()> event);
+
+  // Sends until an answer comes, or an error that tells more than that there is
+  // none yet.
   template <typename Request, typename Response>
   void Ask(Handler<Request, Response> handler, const Request& request,
            std::function<void(absl::StatusOr<Response>)> next) {
     Send(std::make_shared<const Call<Request, Response>>(
-        Call<Request, Response>{std::move(handler), request, std::move(next)}));
+             Call<Request, Response>{std::move(handler), request,
+                                     std::move(next)}),
+         epoch_);
   }
   template <typename Request, typename Response>
   void AskCoordinator(void (Coordinator::*method)(const Request&,
@@ -259,7 +409,7 @@ class SimulatedWorker {
                       std::function<void(absl::StatusOr<Response>)> next) {
     Ask<Request, Response>(
         [cluster = cluster_, method](Request r, Reply<Response> done) {
-          (cluster->coordinator.get()->*method)(r, std::move(done));
+          cluster->AtCoordinator(method, r, std::move(done));
         },
         request, std::move(next));
   }
@@ -270,7 +420,7 @@ class SimulatedWorker {
                 std::function<void(absl::StatusOr<Response>)> next) {
     Ask<Request, Response>(
         [cluster = cluster_, ps, method](Request r, Reply<Response> done) {
-          (cluster->shards[ps].get()->*method)(r, std::move(done));
+          cluster->AtShard(ps, method, std::move(r), std::move(done));
         },
         request, std::move(next));
   }
@@ -294,8 +444,8 @@ class SimulatedWorker {
                                      PushSequence acked_through) const;
 
   const proto::Sender& sender() const { return sender_; }
-  uint32_t index() const { return sender_.task().index(); }
-  uint32_t num_ps() const { return cluster_->options.num_ps; }
+  // Of the placement.
+  uint32_t num_ps() const { return num_ps_; }
 
  private:
   template <typename Request, typename Response>
@@ -305,24 +455,47 @@ class SimulatedWorker {
     std::function<void(absl::StatusOr<Response>)> next;
   };
   template <typename Request, typename Response>
-  void Send(std::shared_ptr<const Call<Request, Response>> call) {
+  void Send(std::shared_ptr<const Call<Request, Response>> call,
+            uint64_t epoch) {
     cluster_->network.Call<Request, Response>(
         call->handler, call->request,
-        [this, call](absl::StatusOr<Response> response) {
+        [this, call, epoch](absl::StatusOr<Response> response) {
           auto kept =
               std::make_shared<absl::StatusOr<Response>>(std::move(response));
-          Hear([this, call, kept] {
-            if (absl::IsUnavailable(kept->status())) return Send(call);
+          Hear([this, call, kept, epoch] {
+            if (epoch != epoch_) return;
+            if (absl::IsUnavailable(kept->status())) {
+              return After(absl::Milliseconds(50),
+                           [=] { Send(call, epoch); });
+            }
+            // Its session is told why.
+            if (absl::IsAborted(kept->status()) ||
+                absl::IsNotFound(kept->status())) {
+              return Stall();
+            }
             call->next(std::move(*kept));
           });
         });
   }
-  void Declare();
+  void OnSender(const proto::Sender& sender);
+  void OnNews(const proto::RenewLeaseResponse& news);
+  void Begin();
   void AwaitPlacement();
+  void SendLeave();
 
   SimulatedCluster* const cluster_;
-  const uint64_t nonce_;
+  proto::RegisterRequest request_;
+  SimulatedSession session_;
   proto::Sender sender_;
+  // Answers to what was asked in an earlier one are not heard.
+  uint64_t epoch_ = 0;
+  bool gone_ = false;
+  bool leaving_ = false;
+  bool left_ = false;
+  bool silent_ = false;
+  // Heard when it wakes.
+  std::vector<std::function<void()>> missed_;
+  uint32_t num_ps_ = 0;
   std::map<std::string, proto::Variable> variables_;
   std::map<uint32_t, std::vector<proto::Slice>> by_ps_;
   Values values_;

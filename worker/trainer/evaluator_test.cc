@@ -101,6 +101,29 @@ TEST_F(EvaluatorTest, TellsAnErrorOnce) {
   EXPECT_EQ(evaluator.Finish(kNoDeadline), absl::OkStatus());
 }
 
+TEST_F(EvaluatorTest, DropsWhatIsUnderWay) {
+  cluster_.errors["report 0"] = absl::AbortedError("rolled back");
+  absl::Notification begun, go_on;
+  model_.on_evaluate = [&](int64_t) {
+    if (begun.HasBeenNotified()) return;
+    begun.Notify();
+    go_on.WaitForNotification();
+  };
+  Evaluator evaluator(&cluster_, &model_, &examples_, &clock_,
+                      {.batch_size = 1});
+  EXPECT_EQ(evaluator.Start(kNoDeadline), absl::OkStatus());
+  begun.WaitForNotification();
+  // Released from another thread, while Drop waits.
+  Strand releaser("releaser");
+  releaser.Post([&] { go_on.Notify(); });
+  evaluator.Drop();
+  EXPECT_EQ(evaluator.Finish(kNoDeadline), absl::OkStatus());
+  // The next one runs to its end.
+  EXPECT_EQ(evaluator.Start(kNoDeadline), absl::OkStatus());
+  EXPECT_THAT(evaluator.Finish(kNoDeadline).message(),
+              HasSubstr("rolled back"));
+}
+
 TEST_F(EvaluatorTest, GivesUpWhenDestroyed) {
   absl::Notification begun, go_on;
   model_.on_evaluate = [&](int64_t) {

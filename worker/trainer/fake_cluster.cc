@@ -246,7 +246,7 @@ absl::Status FakeCluster::AwaitVariables(absl::Time deadline) {
   if (!status.ok() || !roll_back_.has_value()) return status;
   if (handles_ > 0) {
     return absl::InternalError(
-        absl::StrCat(handles_, " handles are of the generation before"));
+        absl::StrCat(handles_.load(), " handles are of the generation before"));
   }
   first_version = roll_back_->version;
   version_ = roll_back_->version;
@@ -372,6 +372,10 @@ absl::StatusOr<proto::GetStatusResponse> FakeCluster::GetStatus(
   absl::Status called = Call("status", deadline);
   if (!called.ok()) return called;
   return status;
+}
+
+absl::StatusOr<GlobalStep> FakeCluster::SaveCheckpoint(absl::Time deadline) {
+  return absl::FailedPreconditionError("there are no checkpoints here");
 }
 
 absl::Status FakeCluster::AwaitDone(absl::Time deadline) {

@@ -113,6 +113,7 @@ class FakeCluster final : public Cluster {
                                 absl::Time deadline) override;
   absl::StatusOr<proto::GetStatusResponse> GetStatus(
       absl::Time deadline) override;
+  absl::StatusOr<GlobalStep> SaveCheckpoint(absl::Time deadline) override;
   absl::Status AwaitDone(absl::Time deadline) override;
   absl::Status Leave(const std::string& error, absl::Time deadline) override;
   proto::JobState state() const override;

@@ -34,7 +34,7 @@ TEST_F(SynchronousLoopTest, WorkerTrainsFromTheFirstStepToTheLast) {
                   "pull 1", "await verdict #1", "await pull 1",
                   "push #2 of step 1", "add 1", "add 0", "await push #2",
                   "contribute #2: step 1, seat 1, 8 examples", "pull 2",
-                  "await verdict #2", "await pull 2", "leave"));
+                  "await verdict #2", "await pull 2", "await done", "leave"));
   EXPECT_EQ(counts_.accepted, 2);
   // Computed on version 1, as FakeModel does.
   EXPECT_THAT(cluster_->pushed(2),
@@ -55,7 +55,7 @@ TEST_F(SynchronousLoopTest, FillsAllItsSeatsBeforeItWaitsForVerdicts) {
                   "push #2 of step 0", "add 1", "add 0", "await push #2",
                   "contribute #2: step 0, seat 3, 8 examples", "pull 1",
                   "await verdict #1", "await verdict #2", "await pull 1",
-                  "leave"));
+                  "await done", "leave"));
 }
 
 TEST_F(SynchronousLoopTest, TakesTheBatchOfStepAndSeat) {
@@ -85,7 +85,7 @@ TEST_F(SynchronousLoopTest, LateBackupWorkerGoesOnWithTheNewestVersion) {
                   "await verdict #1", "await pull 1", "push #2 of step 4",
                   "add 1", "add 0", "await push #2",
                   "contribute #2: step 4, seat 1, 8 examples", "pull 5",
-                  "await verdict #2", "await pull 5", "leave"));
+                  "await verdict #2", "await pull 5", "await done", "leave"));
   EXPECT_EQ(counts_.accepted, 0);
   EXPECT_EQ(counts_.stale, 2);
   EXPECT_THAT(model_.first_inputs,
@@ -198,7 +198,7 @@ TEST_F(SynchronousLoopTest, ByTicketAsksForOneAtATime) {
                   "contribute #2: step 1, seat 1, 8 examples", "pull 2",
                   "await verdict #2", "take ticket #3",
                   // DONE.
-                  "await ticket #3", "leave"));
+                  "await ticket #3", "await done", "leave"));
   EXPECT_EQ(counts_.accepted, 2);
   EXPECT_THAT(model_.first_inputs, ElementsAreArray(FirstInputs({1, 3})));
 }
@@ -214,9 +214,9 @@ TEST_F(SynchronousLoopTest, ByTicketStepMayCloseWhileItWaitsForAnother) {
                           "contribute #3: step 1, seat 1, 8 examples"));
   const std::vector<std::string> calls = cluster_->calls();
   EXPECT_THAT(
-      std::vector<std::string>(calls.end() - 5, calls.end()),
+      std::vector<std::string>(calls.end() - 6, calls.end()),
       ElementsAre("contribute #3: step 1, seat 1, 8 examples", "take ticket #4",
-                  "await ticket #4", "await verdict #3", "leave"));
+                  "await ticket #4", "await verdict #3", "await done", "leave"));
   EXPECT_EQ(counts_.accepted, 3);
 }
 
@@ -256,7 +256,7 @@ TEST_F(SynchronousLoopTest, ByTicketPullsAgainForATicketOfALaterStep) {
                   "push #2 of ticket 8 at 7", "add 1", "add 0", "await push #2",
                   "contribute #2: step 7, seat 1, 8 examples", "pull 8",
                   "await verdict #2", "take ticket #3", "await ticket #3",
-                  "leave"));
+                  "await done", "leave"));
   EXPECT_THAT(begun, ElementsAre(5, 7));
 }
 
@@ -282,7 +282,7 @@ TEST_F(SynchronousLoopTest, ByTicketWithoutAnyIsDone) {
   EXPECT_EQ(Run(), absl::OkStatus());
   EXPECT_THAT(cluster_->calls(),
               ElementsAre("await variables", "pull 0", "await pull 0",
-                          "take ticket #1", "await ticket #1", "leave"));
+                          "take ticket #1", "await ticket #1", "await done", "leave"));
 }
 
 TEST_F(SynchronousLoopTest, ByTicketContributesNothingUnderTheTicketsNumber) {
@@ -309,16 +309,39 @@ TEST_F(SynchronousLoopTest, ByTicketWaitsAsLongAsTheCoordinatorMay) {
   // Two tickets may be out, each in a step of its own.
   SetUpTickets(/*replica=*/1, /*n=*/1, /*m=*/2, /*tickets=*/1);
   options_.step_timeout = absl::Seconds(10);
+  options_.recovery_timeout = absl::Seconds(100);
   options_.margin = absl::Seconds(1);
   EXPECT_EQ(Run(), absl::OkStatus());
   EXPECT_EQ(cluster_->deadline_of("await ticket") - clock_.now,
-            absl::Seconds(31));
+            absl::Seconds(131));
+}
+
+TEST_F(SynchronousLoopTest, ByTicketGoesOnWithTheTicketsOfTheRestoredState) {
+  for (const std::string& call :
+       {"await ticket #2", "push #2 of ticket 1 at 1", "await verdict #2",
+        "await pull 2", "await done"}) {
+    SCOPED_TRACE(call);
+    options_.declaration.Clear();
+    SetUpTickets(/*replica=*/1, /*n=*/1, /*m=*/2, /*tickets=*/5);
+    FakeCluster::RollBack roll_back;
+    roll_back.version = 1;
+    roll_back.tickets = {0, 3};
+    cluster_->roll_backs[call] = roll_back;
+    model_.first_inputs.clear();
+    EXPECT_EQ(Run(), absl::OkStatus());
+    EXPECT_EQ(cluster_->calls("await variables").size(), 2);
+    const std::vector<float> batches = model_.first_inputs;
+    ASSERT_GE(batches.size(), 2);
+    EXPECT_THAT(std::vector<float>(batches.end() - 2, batches.end()),
+                ElementsAreArray(FirstInputs({0, 3})));
+    EXPECT_EQ(cluster_->contributions().back().step, GlobalStep(2));
+  }
 }
 
 TEST_F(SynchronousLoopTest, ByTicketEndsWithTheRequestsError) {
   SetUpTickets(/*replica=*/1, /*n=*/2, /*m=*/2, /*tickets=*/4);
-  cluster_->errors["await ticket #2"] = absl::AbortedError("lost");
-  EXPECT_EQ(Run(), absl::AbortedError("lost"));
+  cluster_->errors["await ticket #2"] = absl::InternalError("lost");
+  EXPECT_EQ(Run(), absl::InternalError("lost"));
   EXPECT_EQ(cluster_->calls().back(), "leave: lost");
 }
 

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/digest.h"
 #include "glog/logging.h"
 #include "worker/trainer/asynchronous_loop.h"
-#include "worker/trainer/digest.h"
 #include "worker/trainer/gradient.h"
 #include "worker/trainer/result.h"
 #include "worker/trainer/synchronous_loop.h"

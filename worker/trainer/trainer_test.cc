@@ -1,21 +1,28 @@
 #include "worker/trainer/trainer.h"
 
+#include <algorithm>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "common/digest.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/json_util.h"
 #include "gtest/gtest.h"
-#include "worker/trainer/digest.h"
 #include "worker/trainer/trainer_testing.h"
 
 namespace holdfast {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -35,8 +42,8 @@ TEST_F(TrainerTest, ChiefDeclaresFirstAndReadsThePinnedEndLast) {
       ElementsAre("declare", "await variables", "pull 0", "await pull 0",
                   "push #1 of step 0", "add 1", "add 0", "await push #1",
                   "contribute #1: step 0, seat 0, 8 examples", "pull 1",
-                  "await verdict #1", "await pull 1", "pin 1", "read 1",
-                  "status", "leave"));
+                  "await verdict #1", "await pull 1", "await done", "pin 1",
+                  "read 1", "status", "leave"));
   EXPECT_EQ(cluster_->declared().SerializeAsString(),
             options_.declaration.SerializeAsString());
 }
@@ -144,17 +151,19 @@ TEST_F(TrainerTest, ResultFileThatCannotBeWrittenIsAnError) {
 
 TEST_F(TrainerTest, EveryWaitHasTheJobsDeadline) {
   SetUpJob(0, 2, 2, 1);
-  options_.start_timeout = absl::Seconds(100);
-  options_.step_timeout = absl::Seconds(10);
+  options_.start_timeout = absl::Seconds(1000);
+  options_.step_timeout = absl::Seconds(100);
+  options_.recovery_timeout = absl::Seconds(10);
   options_.margin = absl::Seconds(1);
   options_.leave_timeout = absl::Seconds(3);
   EXPECT_EQ(Run(), absl::OkStatus());
   const std::map<std::string, int> kSeconds = {
-      {"declare", 101},      {"await variables", 101},
-      {"await pull 0", 11},  {"await push", 11},
-      {"await verdict", 11}, {"await pull 1", 11},
-      {"pin", 11},           {"read", 11},
-      {"status", 11},        {"leave", 3}};
+      {"declare", 1011},      {"await variables", 1011},
+      {"await pull 0", 111},  {"await push", 111},
+      {"await verdict", 111}, {"await pull 1", 111},
+      {"await done", 111},    {"pin", 111},
+      {"read", 111},          {"status", 111},
+      {"leave", 3}};
   for (const auto& [call, seconds] : kSeconds) {
     EXPECT_EQ(cluster_->deadline_of(call) - clock_.now, absl::Seconds(seconds))
         << call;
@@ -162,9 +171,11 @@ TEST_F(TrainerTest, EveryWaitHasTheJobsDeadline) {
 }
 
 TEST_F(TrainerTest, LeavesWithWhatWentWrong) {
+  const std::string no_result = "the job is done, but there is no result of it: ";
   const struct {
     std::string call;
     std::string error;
+    std::string before = "";
   } kCases[] = {{"declare", "another declaration stands"},
                 {"await variables", "/job:ps/task:1 has not joined"},
                 {"await pull 0", "ps is away"},
@@ -172,17 +183,189 @@ TEST_F(TrainerTest, LeavesWithWhatWentWrong) {
                 {"await push #1", "no answer from /job:ps/task:1"},
                 {"await verdict #1", "/job:worker/task:1 is lost"},
                 {"await pull 1", "ps is away"},
-                {"pin 1", "not held"},
-                {"read 1", "not held"},
-                {"status", "coordinator is away"}};
+                {"await done", "the disk is full"},
+                {"pin 1", "not held", no_result},
+                {"read 1", "not held", no_result},
+                {"status", "coordinator is away", no_result}};
   for (const auto& test : kCases) {
     SCOPED_TRACE(test.call);
     options_.declaration.Clear();
     SetUpJob(0, 2, 2, 1);
-    cluster_->errors[test.call] = absl::UnavailableError(test.error);
-    EXPECT_EQ(Run(), absl::UnavailableError(test.error));
-    EXPECT_EQ(cluster_->calls().back(), absl::StrCat("leave: ", test.error));
+    cluster_->errors[test.call] = absl::DeadlineExceededError(test.error);
+    const std::string message = absl::StrCat(test.before, test.error);
+    EXPECT_EQ(Run(), absl::DeadlineExceededError(message));
+    EXPECT_EQ(cluster_->calls().back(), absl::StrCat("leave: ", message));
   }
+}
+
+// Out of reach, or shut out.
+TEST_F(TrainerTest, StepsDownWhereTheJobMayGoOn) {
+  for (const absl::Status& error : {absl::UnavailableError("ps is away"),
+                                    absl::AbortedError("shut out")}) {
+    for (const std::string& call :
+         {"declare", "await variables", "await pull 0", "add 0",
+          "await push #1", "await verdict #1", "await pull 1", "await done"}) {
+      SCOPED_TRACE(call);
+      options_.declaration.Clear();
+      SetUpJob(0, 2, 2, 1);
+      cluster_->errors[call] = error;
+      EXPECT_EQ(Run(), error);
+      EXPECT_EQ(cluster_->calls().back(), "leave");
+      EXPECT_TRUE(IsWorkersOwn(error, cluster_->state()));
+    }
+  }
+}
+
+TEST(IsWorkersOwnTest, Table) {
+  proto::JobState state;
+  for (const proto::JobPhase phase : {proto::STARTING, proto::TRAINING}) {
+    state.set_phase(phase);
+    EXPECT_TRUE(IsWorkersOwn(absl::UnavailableError("x"), state));
+    EXPECT_TRUE(IsWorkersOwn(absl::AbortedError("x"), state));
+    for (const absl::Status& error :
+         {absl::InvalidArgumentError("x"), absl::DeadlineExceededError("x"),
+          absl::FailedPreconditionError("x"), absl::DataLossError("x"),
+          absl::InternalError("x"), absl::AlreadyExistsError("x")}) {
+      EXPECT_FALSE(IsWorkersOwn(error, state)) << error;
+    }
+  }
+  // A job at its end does not go on.
+  for (const proto::JobPhase phase : {proto::DONE, proto::FAILED}) {
+    state.set_phase(phase);
+    EXPECT_FALSE(IsWorkersOwn(absl::UnavailableError("x"), state));
+    EXPECT_FALSE(IsWorkersOwn(absl::AbortedError("x"), state));
+  }
+}
+
+// A checkpoint of step 2 is on disk. Wherever the roll-back is heard of, the
+// steps from 2 on are made again, of the same examples.
+TEST_F(TrainerTest, GoesOnFromTheRestoredStep) {
+  for (const std::string& call :
+       {"push #4 of step 3", "add 1", "await push #4",
+        "contribute #4: step 3, seat 1, 8 examples", "pull 4",
+        "await verdict #4", "await pull 4", "await done"}) {
+    SCOPED_TRACE(call);
+    options_.declaration.Clear();
+    SetUpJob(/*replica=*/1, /*n=*/2, /*m=*/2, /*steps=*/5);
+    cluster_->roll_backs[call].version = 2;
+    // The first time that a line like this is written is in step 0.
+    const bool early = call == "add 1";
+    model_.first_inputs.clear();
+    EXPECT_EQ(Run(), absl::OkStatus());
+    const std::vector<float> batches = model_.first_inputs;
+    ASSERT_GE(batches.size(), 3);
+    EXPECT_THAT(std::vector<float>(batches.end() - 3, batches.end()),
+                ElementsAre(FirstInput(2, 1, 2), FirstInput(3, 1, 2),
+                            FirstInput(4, 1, 2)));
+    EXPECT_EQ(batches.size(), (early ? 1 : call == "await done" ? 5 : 4) + 3);
+    EXPECT_THAT(cluster_->calls("await variables"),
+                ElementsAre("await variables", "await variables"));
+    EXPECT_THAT(cluster_->calls("await done").size(),
+                call == "await done" ? 2 : 1);
+    EXPECT_EQ(cluster_->calls().back(), "leave");
+  }
+}
+
+TEST_F(TrainerTest, MayBeRolledBackAgainAndAgain) {
+  SetUpJob(/*replica=*/0, /*n=*/2, /*m=*/2, /*steps=*/3);
+  cluster_->roll_backs["await verdict #2"].version = 0;
+  cluster_->roll_backs["await pull 0"].version = 0;
+  cluster_->roll_backs["declare"].version = 1;
+  cluster_->roll_backs["await variables"].version = 1;
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_THAT(cluster_->calls("declare").size(), 5);
+  EXPECT_EQ(cluster_->calls().back(), "leave");
+}
+
+TEST_F(TrainerTest, ErrorOfTheJobsOwnEndsARolledBackJobToo) {
+  SetUpJob(/*replica=*/1, /*n=*/2, /*m=*/2, /*steps=*/3);
+  cluster_->roll_backs["await verdict #2"].version = 1;
+  model_.on_compute = [&, computed = 0](int64_t) mutable {
+    if (++computed == 3) model_.at.error = 1;
+  };
+  EXPECT_THAT(Run().message(), HasSubstr("the model broke"));
+  EXPECT_EQ(cluster_->calls().back(), "leave: the model broke");
+}
+
+// Seen from step 4, version 3 is evaluated while a roll-back to 2 comes.
+TEST_F(TrainerTest, DropsTheEvaluationOfAStepThatIsRolledBack) {
+  for (const std::string& call : {"await verdict #5", "read 3", "report 3"}) {
+    SCOPED_TRACE(call);
+    options_.declaration.Clear();
+    SetUpJob(/*replica=*/0, /*n=*/2, /*m=*/2, /*steps=*/8);
+    has_test_set_ = true;
+    options_.evaluate_every_steps = 3;
+    cluster_->roll_backs[call].version = 2;
+    EXPECT_EQ(Run(), absl::OkStatus());
+    const std::vector<std::string> calls = cluster_->calls();
+    const auto restored =
+        std::find(std::find(calls.begin(), calls.end(), "await variables") + 1,
+                  calls.end(), "await variables");
+    ASSERT_NE(restored, calls.end());
+    std::vector<std::string> reports;
+    std::copy_if(restored, calls.end(), std::back_inserter(reports),
+                 [](const std::string& line) {
+                   return absl::StartsWith(line, "report");
+                 });
+    EXPECT_THAT(reports, ElementsAre("report 3", "report 6", "report 8"));
+  }
+}
+
+// Restored to a version that is due, it is evaluated once more; what lies
+// before it is not.
+TEST_F(TrainerTest, ComesLate) {
+  for (const auto& [first, due] :
+       {std::pair(3, std::vector<std::string>{"report 3", "report 6",
+                                              "report 7"}),
+        std::pair(4, std::vector<std::string>{"report 6", "report 7"})}) {
+    options_.declaration.Clear();
+    SetUpJob(/*replica=*/0, /*n=*/2, /*m=*/2, /*steps=*/7);
+    has_test_set_ = true;
+    options_.evaluate_every_steps = 3;
+    cluster_->first_version = first;
+    model_.first_inputs.clear();
+    EXPECT_EQ(Run(), absl::OkStatus());
+    EXPECT_THAT(cluster_->calls("report"), ElementsAreArray(due));
+    EXPECT_EQ(model_.first_inputs.size(), 7 - first);
+    EXPECT_EQ(model_.first_inputs[0], FirstInput(first, 0, 2));
+  }
+}
+
+TEST_F(TrainerTest, ComesWhenThereIsNothingLeftButTheResult) {
+  SetUpJob(/*replica=*/0, /*n=*/2, /*m=*/2, /*steps=*/7);
+  cluster_->first_version = 7;
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_THAT(cluster_->calls(),
+              ElementsAre("declare", "await variables", "pull 0",
+                          "await pull 0", "await done", "pin 7", "read 7",
+                          "status", "leave"));
+}
+
+TEST_F(TrainerTest, ComesWhenTheJobWasFinishedBefore) {
+  for (const uint32_t replica : {0, 1}) {
+    options_.declaration.Clear();
+    SetUpJob(replica, /*n=*/2, /*m=*/2, /*steps=*/7);
+    options_.result_file = absl::StrCat(::testing::TempDir(), "/none.json");
+    cluster_->phase = proto::DONE;
+    cluster_->errors["await variables"] = absl::FailedPreconditionError(
+        "the job is done, its variables are gone");
+    EXPECT_EQ(Run(), absl::OkStatus());
+    EXPECT_THAT(cluster_->calls("pin"), IsEmpty());
+    EXPECT_EQ(cluster_->calls().back(), "leave");
+    EXPECT_EQ(ReadFile(options_.result_file), "");
+  }
+}
+
+// A ps that dies when all is done rolls nothing back.
+TEST_F(TrainerTest, SaysThatThereIsNoResultWhenAPsDiesAtTheEnd) {
+  SetUpJob(/*replica=*/0, /*n=*/2, /*m=*/2, /*steps=*/1);
+  cluster_->phase = proto::DONE;
+  cluster_->roll_backs["read 1"].version = 0;
+  const absl::Status status = Run();
+  EXPECT_THAT(status.message(),
+              HasSubstr("the job is done, but there is no result of it: a ps"));
+  EXPECT_FALSE(IsWorkersOwn(status, cluster_->state()));
+  EXPECT_THAT(cluster_->calls("declare").size(), 1);
 }
 
 TEST_F(TrainerTest, LeavesWhenTheModelFails) {

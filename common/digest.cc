@@ -1,11 +1,10 @@
-#include "worker/trainer/digest.h"
+#include "common/digest.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "absl/base/config.h"
 #include "absl/strings/string_view.h"
-#include "common/sha256.h"
 #include "common/shape.h"
 
 namespace holdfast {
@@ -22,16 +21,24 @@ std::string DigestOfVariables(absl::Span<const proto::Variable> variables,
     return variables[a].name() < variables[b].name();
   });
 
-  constexpr absl::string_view kEnd("\0", 1);
-  Sha256 digest;
+  VariablesDigest digest;
   for (const size_t i : by_name) {
-    digest.Update(variables[i].name());
-    digest.Update(kEnd);
-    digest.Update(ShapeString(variables[i].shape()));
-    digest.Update(kEnd);
-    digest.Update(values[i].data(), values[i].size() * sizeof(float));
+    digest.Begin(variables[i]);
+    digest.Add(values[i]);
   }
   return digest.HexDigest();
+}
+
+void VariablesDigest::Begin(const proto::Variable& variable) {
+  constexpr absl::string_view kEnd("\0", 1);
+  sha256_.Update(variable.name());
+  sha256_.Update(kEnd);
+  sha256_.Update(ShapeString(variable.shape()));
+  sha256_.Update(kEnd);
+}
+
+void VariablesDigest::Add(absl::Span<const float> values) {
+  sha256_.Update(values.data(), values.size() * sizeof(float));
 }
 
 }  // namespace holdfast

@@ -1,4 +1,4 @@
-#include "worker/trainer/digest.h"
+#include "common/digest.h"
 
 #include "common/sha256.h"
 #include "gtest/gtest.h"

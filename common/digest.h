@@ -1,10 +1,11 @@
-#ifndef HOLDFAST_WORKER_TRAINER_DIGEST_H_
-#define HOLDFAST_WORKER_TRAINER_DIGEST_H_
+#ifndef HOLDFAST_COMMON_DIGEST_H_
+#define HOLDFAST_COMMON_DIGEST_H_
 
 #include <string>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/sha256.h"
 #include "proto/training.pb.h"
 
 namespace holdfast {
@@ -21,6 +22,21 @@ namespace holdfast {
 std::string DigestOfVariables(absl::Span<const proto::Variable> variables,
                               absl::Span<const std::vector<float>> values);
 
+// The same, of variables that are not in memory all at once.
+//
+// Thread-compatible.
+class VariablesDigest {
+ public:
+  // `variable` is next: they come in the order of their names' bytes.
+  void Begin(const proto::Variable& variable);
+  // The next of its values.
+  void Add(absl::Span<const float> values);
+  std::string HexDigest() const { return sha256_.HexDigest(); }
+
+ private:
+  Sha256 sha256_;
+};
+
 }  // namespace holdfast
 
-#endif  // HOLDFAST_WORKER_TRAINER_DIGEST_H_
+#endif  // HOLDFAST_COMMON_DIGEST_H_

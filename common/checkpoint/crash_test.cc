@@ -1,0 +1,218 @@
+// What a crash, a full disk or a failing one leaves of a checkpoint directory:
+// the state before or the state after, and never another or a mixture.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint/checkpoint_testing.h"
+#include "common/checkpoint/data_file.h"
+#include "common/checkpoint/directory.h"
+#include "common/checkpoint/faulty_file_system.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+using Unsynced = FaultyFileSystem::Unsynced;
+
+constexpr uint32_t kPs = 2;
+
+// The n-th checkpoint of a job: step and values follow from n.
+proto::CheckpointName Nth(uint32_t n) { return TestName(1, 10 * n); }
+
+// Takes the n-th checkpoint as a job does that keeps one: data files, manifest,
+// journal, and the one before goes.
+absl::Status TakeNth(const CheckpointDirectory& directory, uint32_t n) {
+  absl::Status status =
+      SaveTestCheckpoint(directory, Nth(n), SmallVariables(), kPs, n);
+  if (!status.ok()) return status;
+  proto::Journal journal;
+  journal.set_generation(1);
+  *journal.add_checkpoints() = Nth(n);
+  status = directory.WriteJournal(journal);
+  if (!status.ok()) return status;
+  return directory.Remove(Nth(n - 1));
+}
+
+// Which checkpoint a job would go on from; 0: it begins. Tests that it is
+// whole.
+uint32_t GoOnFrom(const CheckpointDirectory& directory) {
+  const auto journal = directory.ReadJournal();
+  if (absl::IsNotFound(journal.status())) return 0;
+  EXPECT_TRUE(journal.ok()) << journal.status();
+  if (!journal.ok()) return 0;
+  EXPECT_EQ(journal->checkpoints_size(), 1);
+  const uint32_t n = journal->checkpoints(0).step() / 10;
+  const auto state = LoadTestCheckpoint(directory, Nth(n));
+  EXPECT_TRUE(state.ok()) << state.status();
+  if (state.ok()) {
+    EXPECT_EQ(*state, MakeTestState(SmallVariables(), n));
+  }
+  return n;
+}
+
+// Whatever has a manifest is whole.
+void ExpectNothingElse(const CheckpointDirectory& directory) {
+  const auto listed = directory.List();
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  for (const proto::CheckpointName& name : *listed) {
+    const auto state = LoadTestCheckpoint(directory, name);
+    if (state.ok()) {
+      EXPECT_EQ(*state, MakeTestState(SmallVariables(), name.step() / 10));
+    } else {
+      EXPECT_TRUE(absl::IsNotFound(state.status())) << state.status();
+    }
+  }
+}
+
+struct Crash {
+  Unsynced unsynced;
+  uint64_t seed;
+};
+
+std::vector<Crash> Crashes() {
+  std::vector<Crash> crashes = {{Unsynced::kLost, 0}, {Unsynced::kKept, 0}};
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    crashes.push_back({Unsynced::kPartly, seed});
+  }
+  return crashes;
+}
+
+class CrashTest : public ::testing::TestWithParam<uint32_t> {};
+
+INSTANTIATE_TEST_SUITE_P(FirstAndSecond, CrashTest, ::testing::Values(1, 2));
+
+TEST_P(CrashTest, StopAtAnyWriteLeavesOneOfTwoStates) {
+  const uint32_t n = GetParam();
+  for (const Crash& crash : Crashes()) {
+    bool stopped = true;
+    for (int64_t write = 1; stopped; ++write) {
+      SCOPED_TRACE(absl::StrCat("write ", write, ", unsynced ",
+                                static_cast<int>(crash.unsynced), ", seed ",
+                                crash.seed));
+      FaultyFileSystem disk;
+      const auto directory = *CheckpointDirectory::Open("dir", &disk);
+      for (uint32_t before = 1; before < n; ++before) {
+        ASSERT_TRUE(TakeNth(directory, before).ok());
+      }
+      disk.StopAtWrite(write);
+      const absl::Status taken = TakeNth(directory, n);
+      stopped = disk.stopped();
+      EXPECT_EQ(taken.ok(), !stopped) << taken;
+      disk.Crash(crash.unsynced, crash.seed);
+
+      const uint32_t found = GoOnFrom(directory);
+      if (taken.ok()) {
+        EXPECT_EQ(found, n);
+        EXPECT_EQ(directory.List()->size(), 1u);
+      } else {
+        EXPECT_TRUE(found == n || found == n - 1) << found;
+      }
+      ExpectNothingElse(directory);
+      // What is left is not in the way.
+      EXPECT_TRUE(directory.Remove(Nth(n + 1 - (found == n))).ok());
+      EXPECT_TRUE(TakeNth(directory, found + 1).ok());
+      EXPECT_EQ(GoOnFrom(directory), found + 1);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// As a coordinator sees it: OK of a single file outlives the crash.
+TEST(DurabilityTest, WhatIsAcknowledgedIsThere) {
+  for (const Crash& crash : Crashes()) {
+    FaultyFileSystem disk;
+    const auto directory = *CheckpointDirectory::Open("dir", &disk);
+    auto writer = DataFileWriter::Create(directory, Nth(1), 0, kPs);
+    const auto file = (*writer)->Finish();
+    ASSERT_TRUE(file.ok()) << file.status();
+    disk.Crash(crash.unsynced, crash.seed);
+    const std::string path =
+        absl::StrCat(directory.Folder(Nth(1)), "/", file->name());
+    ASSERT_EQ(disk.Files(), std::vector<std::string>{path});
+    EXPECT_EQ(disk.Contents(path).size(), file->size());
+    ASSERT_TRUE(
+        SaveTestCheckpoint(directory, Nth(1), SmallVariables(), kPs, 1).ok());
+    disk.Crash(crash.unsynced, crash.seed);
+    EXPECT_TRUE(LoadTestCheckpoint(directory, Nth(1)).ok());
+    proto::Journal journal;
+    journal.set_generation(7);
+    ASSERT_TRUE(directory.WriteJournal(journal).ok());
+    disk.Crash(crash.unsynced, crash.seed);
+    EXPECT_EQ(directory.ReadJournal()->generation(), 7u);
+    ASSERT_TRUE(directory.Remove(Nth(1)).ok());
+    disk.Crash(crash.unsynced, crash.seed);
+    EXPECT_TRUE(directory.List()->empty());
+  }
+}
+
+// One write fails, or all of a kind, and the process lives on.
+class FailureTest : public ::testing::Test {
+ protected:
+  FailureTest() { EXPECT_TRUE(TakeNth(directory_, 1).ok()); }
+
+  // The second checkpoint fails with `code`, the first stands, before and after
+  // a crash.
+  void ExpectFails(absl::StatusCode code) {
+    EXPECT_EQ(TakeNth(directory_, 2).code(), code);
+    EXPECT_EQ(GoOnFrom(directory_), 1u);
+    ExpectNothingElse(directory_);
+  }
+
+  FaultyFileSystem disk_;
+  const CheckpointDirectory directory_ =
+      *CheckpointDirectory::Open("dir", &disk_);
+};
+
+TEST_F(FailureTest, AnyWriteMayFailOnce) {
+  const int64_t before = disk_.writes();
+  ASSERT_TRUE(TakeNth(directory_, 2).ok());
+  const int64_t writes = disk_.writes() - before;
+  for (int64_t write = 1; write <= writes; ++write) {
+    SCOPED_TRACE(write);
+    FaultyFileSystem disk;
+    const auto directory = *CheckpointDirectory::Open("dir", &disk);
+    ASSERT_TRUE(TakeNth(directory, 1).ok());
+    disk.FailWrite(write, absl::UnavailableError("Input/output error"));
+    EXPECT_EQ(TakeNth(directory, 2).code(), absl::StatusCode::kUnavailable);
+    const uint32_t found = GoOnFrom(directory);
+    EXPECT_TRUE(found == 1 || found == 2) << found;
+    ExpectNothingElse(directory);
+    for (const std::string& file : disk.Files()) {
+      EXPECT_EQ(file.find(".tmp"), std::string::npos) << file;
+    }
+    ASSERT_TRUE(TakeNth(directory, 2).ok());
+    EXPECT_EQ(GoOnFrom(directory), 2u);
+  }
+}
+
+TEST_F(FailureTest, FullDisk) {
+  for (uint64_t bytes = 0; bytes < 900; bytes += 7) {
+    SCOPED_TRACE(bytes);
+    disk_.SetSpace(bytes);
+    ExpectFails(absl::StatusCode::kResourceExhausted);
+  }
+  disk_.Crash(Unsynced::kLost);
+  EXPECT_EQ(GoOnFrom(directory_), 1u);
+}
+
+TEST_F(FailureTest, ReadOnlyDisk) {
+  disk_.SetReadOnly(true);
+  ExpectFails(absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(directory_.Lock("anybody").status().code(),
+            absl::StatusCode::kPermissionDenied);
+}
+
+TEST_F(FailureTest, DiskThatDoesNotSync) {
+  disk_.SetSyncFails(true);
+  ExpectFails(absl::StatusCode::kUnavailable);
+  proto::Journal journal;
+  EXPECT_EQ(directory_.WriteJournal(journal).code(),
+            absl::StatusCode::kUnavailable);
+  disk_.Crash(Unsynced::kLost);
+  EXPECT_EQ(GoOnFrom(directory_), 1u);
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,198 @@
+#include "ps_server/disk/directory_archive.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/checkpoint/faulty_file_system.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ps_server/disk/testing.h"
+#include "ps_server/shard/testing.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+proto::CheckpointName Name(uint64_t generation, uint64_t step) {
+  proto::CheckpointName name;
+  name.set_generation(generation);
+  name.set_step(step);
+  return name;
+}
+
+proto::Journal JournalOf(
+    uint64_t generation,
+    const std::vector<proto::CheckpointName>& checkpoints = {}) {
+  proto::Journal journal;
+  journal.set_directory_nonce(5);
+  journal.set_generation(generation);
+  journal.mutable_checkpoints()->Assign(checkpoints.begin(), checkpoints.end());
+  return journal;
+}
+
+class DirectoryArchiveTest : public ::testing::Test {
+ protected:
+  CheckpointDirectory Directory() {
+    return *CheckpointDirectory::Open("/checkpoints", &files_);
+  }
+  // As by a process that has found the journal as it is.
+  std::unique_ptr<DirectoryArchive> Begin() {
+    std::optional<proto::Journal> journal;
+    if (auto found = Directory().ReadJournal(); found.ok()) journal = *found;
+    return std::make_unique<DirectoryArchive>(Directory(), journal, &home_);
+  }
+  static absl::Status Write(Archive& archive, const proto::Journal& journal) {
+    return Await<Done>([&](Reply<Done> reply) {
+             archive.WriteJournal(journal, std::move(reply));
+           })
+        .status();
+  }
+  static absl::Status Write(Archive& archive, const proto::Manifest& manifest) {
+    return Await<Done>([&](Reply<Done> reply) {
+             archive.WriteManifest(manifest, std::move(reply));
+           })
+        .status();
+  }
+  static absl::StatusOr<proto::Manifest> Read(
+      Archive& archive, const proto::CheckpointName& name) {
+    return Await<proto::Manifest>([&](Reply<proto::Manifest> reply) {
+      archive.ReadManifest(name, std::move(reply));
+    });
+  }
+  uint64_t Generation() { return Directory().ReadJournal()->generation(); }
+  // The steps of the checkpoints that have a folder.
+  std::vector<uint64_t> Steps() {
+    std::vector<uint64_t> steps;
+    const auto names = Directory().List();
+    for (const auto& name : *names) steps.push_back(name.step());
+    return steps;
+  }
+  // What was asked for before is done.
+  static void Flush(Archive& archive) {
+    Read(archive, Name(1, 1)).IgnoreError();
+  }
+
+  FaultyFileSystem files_;
+  Strand home_{"home"};
+};
+
+TEST_F(DirectoryArchiveTest, TheJournalIsReplaced) {
+  const auto archive = Begin();
+  for (const uint64_t generation : {1, 2, 3}) {
+    ASSERT_TRUE(Write(*archive, JournalOf(generation)).ok());
+    EXPECT_EQ(Generation(), generation);
+  }
+  const auto next_life = Begin();
+  ASSERT_TRUE(Write(*next_life, JournalOf(4)).ok());
+  EXPECT_EQ(Generation(), 4u);
+}
+
+TEST_F(DirectoryArchiveTest, AnotherCoordinatorsJournalStands) {
+  const auto first = Begin();
+  const auto second = Begin();
+  ASSERT_TRUE(Write(*first, JournalOf(1)).ok());
+  const auto refused = [](const absl::Status& status) {
+    return Fails(status, absl::StatusCode::kAborted,
+                 {"/checkpoints", "another coordinator"});
+  };
+  EXPECT_TRUE(refused(Write(*second, JournalOf(9)))) << "it had found none";
+  EXPECT_EQ(Generation(), 1u);
+  const auto third = Begin();
+  ASSERT_TRUE(Write(*third, JournalOf(2)).ok());
+  EXPECT_TRUE(refused(Write(*first, JournalOf(3))));
+  EXPECT_EQ(Generation(), 2u);
+}
+
+// After an error the old or the new one stands; either is ours.
+TEST_F(DirectoryArchiveTest, AfterAnErrorItGoesOnFromWhatStands) {
+  const auto archive = Begin();
+  ASSERT_TRUE(Write(*archive, JournalOf(1)).ok());
+  const int64_t before = files_.writes();
+  ASSERT_TRUE(Write(*archive, JournalOf(2)).ok());
+  const int64_t writes = files_.writes() - before;
+  ASSERT_GT(writes, 2);
+  uint64_t generation = 2;
+  bool old_stood = false;
+  bool new_stood = false;
+  for (int64_t n = 1; n <= writes; ++n) {
+    SCOPED_TRACE(n);
+    const uint64_t last = generation;
+    files_.FailWrite(n, absl::ResourceExhaustedError("the disk is full"));
+    EXPECT_FALSE(Write(*archive, JournalOf(++generation)).ok());
+    (Generation() == last ? old_stood : new_stood) = true;
+    ASSERT_TRUE(Write(*archive, JournalOf(++generation)).ok());
+    EXPECT_EQ(Generation(), generation);
+  }
+  EXPECT_TRUE(old_stood);
+  EXPECT_TRUE(new_stood);
+}
+
+TEST_F(DirectoryArchiveTest, ADamagedJournalIsNotReplaced) {
+  const auto archive = Begin();
+  ASSERT_TRUE(Write(*archive, JournalOf(1)).ok());
+  const std::string file = files_.Files()[0];
+  std::string contents = files_.Contents(file);
+  contents[contents.size() / 2] ^= 1;
+  files_.SetContents(file, contents);
+  EXPECT_TRUE(
+      Fails(Write(*archive, JournalOf(2)), absl::StatusCode::kDataLoss));
+}
+
+TEST_F(DirectoryArchiveTest, ManifestsAreWrittenAndRead) {
+  const auto archive = Begin();
+  EXPECT_TRUE(
+      Fails(Read(*archive, Name(1, 7)).status(), absl::StatusCode::kNotFound));
+  proto::Manifest manifest;
+  *manifest.mutable_name() = Name(1, 7);
+  manifest.mutable_position()->set_updates(6);
+  ASSERT_TRUE(Write(*archive, manifest).ok());
+  EXPECT_EQ(Read(*archive, Name(1, 7))->position().updates(), 6u);
+  manifest.add_files()->set_name("lost");
+  ASSERT_TRUE(Write(*archive, manifest).ok());
+  EXPECT_TRUE(
+      Fails(Read(*archive, Name(1, 7)).status(), absl::StatusCode::kDataLoss));
+}
+
+TEST_F(DirectoryArchiveTest, WhatTheJournalDoesNotNameIsRemoved) {
+  const auto archive = Begin();
+  for (const uint64_t step : {1, 2, 3, 4}) {
+    proto::Manifest manifest;
+    *manifest.mutable_name() = Name(1, step);
+    ASSERT_TRUE(Write(*archive, manifest).ok());
+  }
+  ASSERT_TRUE(
+      Write(*archive, JournalOf(1, {Name(1, 2), Name(2, 1), Name(1, 3)})).ok());
+  const proto::CheckpointName under_way = Name(1, 4);
+  archive->RemoveOthers(&under_way);
+  Flush(*archive);
+  EXPECT_THAT(Steps(), ElementsAre(2, 3, 4));
+  archive->RemoveOthers(nullptr);
+  Flush(*archive);
+  EXPECT_THAT(Steps(), ElementsAre(2, 3));
+}
+
+TEST_F(DirectoryArchiveTest, WithAnotherCoordinatorsJournalNothingIsRemoved) {
+  const auto first = Begin();
+  ASSERT_TRUE(Write(*first, JournalOf(1)).ok());
+  const auto second = Begin();
+  ASSERT_TRUE(Write(*second, JournalOf(2)).ok());
+  proto::Manifest manifest;
+  *manifest.mutable_name() = Name(2, 5);
+  ASSERT_TRUE(Write(*second, manifest).ok());
+  first->RemoveOthers(nullptr);
+  Flush(*first);
+  EXPECT_THAT(Steps(), ElementsAre(5));
+  second->RemoveOthers(nullptr);
+  Flush(*second);
+  EXPECT_THAT(Steps(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,329 @@
+#include "tests/faults/chaos.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <iostream>
+#include <functional>
+#include <map>
+#include <optional>
+#include <random>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "tests/faults/cluster.h"
+#include "tests/faults/jobs.h"
+
+namespace holdfast {
+namespace {
+
+constexpr absl::Duration kRoundLimit = absl::Seconds(90);
+
+enum class Fault { kKill, kPause, kTerminate };
+constexpr const char* kFaults[] = {"kill -9", "pause", "terminate"};
+
+constexpr const char* kTargets[] = {"worker", "chief", "ps 1",
+                                    "ps 0",   "two",   "all"};
+
+enum class Moment { kStart, kTraining, kCheckpoint, kRestore, kEnd };
+constexpr const char* kMoments[] = {"start", "training", "checkpoint",
+                                    "restore", "end"};
+
+// Also what is random in a round.
+struct Round {
+  uint64_t number = 0;
+  Fault fault = Fault::kKill;
+  std::string target;
+  std::vector<std::string> tasks;
+  Moment moment = Moment::kStart;
+  JobKind kind = JobKind::kSynchronous;
+  // From which step on the moment is looked for, and how long after it is
+  // struck.
+  uint64_t from_step = 0;
+  absl::Duration delay;
+  absl::Duration pause;
+
+  std::string Name() const {
+    return absl::StrFormat(
+        "round %d: %s %s (%s) at %s of %s job, from step %d, %s later", number,
+        kFaults[static_cast<int>(fault)], target, absl::StrJoin(tasks, ", "),
+        kMoments[static_cast<int>(moment)], NameOf(kind), from_step,
+        absl::FormatDuration(delay));
+  }
+};
+
+std::vector<std::string> TasksOf(const std::string& target,
+                                 std::mt19937_64* random) {
+  if (target == "worker") return {"worker-1"};
+  if (target == "chief") return {"worker-0"};
+  if (target == "ps 1") return {"ps-1"};
+  if (target == "ps 0") return {"ps-0"};
+  std::vector<std::string> all = {"ps-0", "ps-1", "worker-0", "worker-1"};
+  if (target == "all") return all;
+  std::swap(all[0], all[(*random)() % all.size()]);
+  std::swap(all[1], all[1 + (*random)() % (all.size() - 1)]);
+  return {all[0], all[1]};
+}
+
+Round MakeRound(uint64_t seed, uint64_t number) {
+  std::seed_seq seeds{seed, number};
+  std::mt19937_64 random(seeds);
+  const auto milliseconds = [&](uint64_t below) {
+    return absl::Milliseconds(random() % below);
+  };
+  const uint64_t place = number % 18;
+  const uint64_t lap = number / 18 + seed;
+  Round round;
+  round.number = number;
+  round.fault = static_cast<Fault>(place % 3);
+  round.target = kTargets[place / 3];
+  round.tasks = TasksOf(round.target, &random);
+  round.moment = static_cast<Moment>((place + lap) % 5);
+  round.kind = kJobKinds[(place + lap) % 4];
+  round.from_step = 1 + random() % (kJobSteps * 3 / 4);
+  switch (round.moment) {
+    case Moment::kStart:
+      round.delay = milliseconds(700);
+      break;
+    case Moment::kRestore:
+      round.delay = milliseconds(60);
+      break;
+    case Moment::kEnd:
+      round.delay = milliseconds(150);
+      break;
+    case Moment::kTraining:
+      round.delay = milliseconds(20);
+      break;
+    case Moment::kCheckpoint:
+      round.delay = milliseconds(5);
+      break;
+  }
+  round.pause = kJobLease * 1.3 + milliseconds(1200);
+  return round;
+}
+
+// Whether a checkpoint's folder is there without its manifest.
+bool CheckpointUnderWay(const std::string& checkpoint_dir) {
+  std::error_code ignored;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(checkpoint_dir, ignored)) {
+    if (entry.is_directory(ignored) &&
+        !std::filesystem::exists(entry.path() / "MANIFEST", ignored)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+struct Outcome {
+  absl::Status status;
+  // From the blow (of a pause, from its end) until there was a step more than
+  // ever before. None where the job had made all its steps.
+  std::optional<absl::Duration> recovery;
+};
+
+class RoundRun {
+ public:
+  RoundRun(const Round& round, const std::string& folder)
+      : round_(round), cluster_(SmallCluster(round.kind, folder)) {}
+
+  Outcome Run(const std::string& digest) {
+    deadline_ = absl::Now() + kRoundLimit;
+    cluster_.StartAll();
+    AwaitMoment();
+    Outcome outcome;
+    const uint64_t step = cluster_.status().global_step();
+    Strike();
+    absl::Time begun = absl::Now();
+    if (round_.fault == Fault::kPause) begun += round_.pause;
+    const bool goes_on = Until([&] {
+      return cluster_.status().global_step() > step ||
+             cluster_.status().state().phase() == proto::DONE;
+    });
+    if (goes_on && step < kJobSteps) {
+      outcome.recovery = std::max(absl::Now() - begun, absl::ZeroDuration());
+    }
+    outcome.status = cluster_.AwaitEnd(deadline_ - absl::Now());
+    if (outcome.status.ok()) {
+      outcome.status = CheckEnd(round_.kind, cluster_, digest);
+      if (!outcome.status.ok()) {
+        outcome.status = absl::Status(
+            outcome.status.code(),
+            absl::StrCat(outcome.status.message(), "\n", cluster_.Describe()));
+      }
+    }
+    return outcome;
+  }
+
+ private:
+  bool Until(const std::function<bool()>& done) {
+    return cluster_.AdvanceUntil(
+               [&] { return cluster_.failed() || done(); },
+               deadline_ - absl::Now()) &&
+           !cluster_.failed();
+  }
+
+  bool ended() const { return cluster_.exit_code("ps-0").has_value(); }
+
+  void AwaitMoment() {
+    const auto at_step = [&](uint64_t step) {
+      return ended() || cluster_.status().global_step() >= step;
+    };
+    switch (round_.moment) {
+      case Moment::kStart:
+        break;
+      case Moment::kTraining:
+        Until([&] { return at_step(round_.from_step); });
+        break;
+      case Moment::kCheckpoint:
+        Until([&] { return at_step(round_.from_step); });
+        Until([&] {
+          return ended() || CheckpointUnderWay(cluster_.checkpoint_dir());
+        });
+        break;
+      case Moment::kRestore: {
+        Until([&] { return at_step(round_.from_step); });
+        const uint64_t generation = cluster_.status().generation();
+        cluster_.Signal("ps-1", SIGKILL);
+        Until([&] {
+          return ended() || cluster_.status().generation() > generation;
+        });
+        break;
+      }
+      case Moment::kEnd:
+        Until([&] { return at_step(kJobSteps); });
+        break;
+    }
+    cluster_.AdvanceFor(round_.delay);
+  }
+
+  void Strike() {
+    for (const std::string& task : round_.tasks) {
+      switch (round_.fault) {
+        case Fault::kKill:
+          cluster_.Signal(task, SIGKILL);
+          break;
+        case Fault::kPause:
+          cluster_.Pause(task, round_.pause);
+          break;
+        case Fault::kTerminate:
+          cluster_.Signal(task, SIGTERM);
+          break;
+      }
+    }
+  }
+
+  const Round round_;
+  TaskCluster cluster_;
+  absl::Time deadline_;
+};
+
+struct Tally {
+  uint64_t tried = 0;
+  uint64_t survived = 0;
+  absl::Duration worst;
+
+  void Add(const Outcome& outcome) {
+    ++tried;
+    survived += outcome.status.ok() ? 1 : 0;
+    worst = std::max(worst, outcome.recovery.value_or(absl::ZeroDuration()));
+  }
+};
+
+class Report {
+ public:
+  void Add(const Round& round, const Outcome& outcome)
+      ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    const auto add = [&](int group, int order, const std::string& what) {
+      tallies_[group][{order, what}].Add(outcome);
+    };
+    const int fault = static_cast<int>(round.fault);
+    const int target =
+        std::find(std::begin(kTargets), std::end(kTargets), round.target) -
+        std::begin(kTargets);
+    add(0, fault * 10 + target,
+        absl::StrCat(kFaults[fault], ", ", round.target));
+    const int moment = static_cast<int>(round.moment);
+    add(1, moment, absl::StrCat("at ", kMoments[moment]));
+    add(2, static_cast<int>(round.kind), NameOf(round.kind));
+    add(3, 0, "in all");
+    ++report_.tried;
+    report_.survived += outcome.status.ok() ? 1 : 0;
+    std::cout << round.Name() << ": "
+              << (outcome.status.ok() ? "survived" : "NOT SURVIVED");
+    if (outcome.recovery.has_value()) {
+      std::cout << ", went on after "
+                << absl::FormatDuration(
+                       absl::Trunc(*outcome.recovery, absl::Milliseconds(1)));
+    }
+    std::cout << std::endl;
+    if (!outcome.status.ok()) {
+      report_.failures.push_back(absl::StrCat(round.Name(), ": ",
+                                              outcome.status.ToString()));
+    }
+  }
+
+  ChaosReport Finish() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    report_.table = absl::StrFormat("%-20s %6s %9s  %s\n", "", "tried",
+                                    "survived", "longest way back");
+    for (const auto& [group, tallies] : tallies_) {
+      for (const auto& [what, tally] : tallies) {
+        absl::StrAppendFormat(&report_.table, "%-20s %6d %9d  %.2f s\n",
+                              what.second, tally.tried, tally.survived,
+                              absl::ToDoubleSeconds(tally.worst));
+      }
+    }
+    return report_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  ChaosReport report_ ABSL_GUARDED_BY(mutex_);
+  // By group of the table; by place in it.
+  std::map<int, std::map<std::pair<int, std::string>, Tally>> tallies_
+      ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+ChaosReport RunChaos(const ChaosOptions& options) {
+  std::cout << "seed " << options.seed << ", rounds " << options.first_round
+            << " to " << options.first_round + options.rounds - 1 << std::endl;
+  const auto digest = DigestInPeace(options.folder + "/peace");
+  if (!digest.ok()) {
+    ChaosReport report;
+    report.failures = {absl::StrCat("in peace: ", digest.status().ToString())};
+    return report;
+  }
+  Report report;
+  std::atomic<uint64_t> next(0);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < options.parallel; ++i) {
+    threads.emplace_back([&] {
+      for (;;) {
+        const uint64_t index = next++;
+        if (index >= options.rounds) return;
+        const Round round =
+            MakeRound(options.seed, options.first_round + index);
+        const std::string folder =
+            absl::StrCat(options.folder, "/round-", round.number);
+        const Outcome outcome = RoundRun(round, folder).Run(*digest);
+        report.Add(round, outcome);
+        if (outcome.status.ok()) std::filesystem::remove_all(folder);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return report.Finish();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,129 @@
+#include "tests/faults/jobs.h"
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "tests/faults/outcome.h"
+#include "tests/local/small_job.h"
+
+namespace holdfast {
+namespace {
+
+constexpr char kOnesWorker[] = "tests/faults/ones_worker";
+constexpr int kOnesBatch = 5;
+constexpr uint64_t kOnesPositions = kJobSteps * kOnesBatch;
+
+// Checkpoints at odd steps, with a last one that is not at a multiple.
+constexpr char kCommon[] = R"(
+checkpoints { every_steps: 7 keep: 2 }
+timeouts { start_seconds: 20 step_seconds: 30 recovery_seconds: 20 }
+)";
+
+constexpr char kOnesJob[] = R"(
+name: "ones"
+model {
+  registered {
+    name: "ones"
+    options { key: "positions" value: "POSITIONS" }
+  }
+}
+data { train { idx { images: "images.idx" labels: "labels.idx" } } }
+batch_size: BATCH
+steps: STEPS
+optimizer { learning_rate: 1 sgd {} }
+consistency { CONSISTENCY }
+partitioner { fixed_shards { shards: 3 } }
+seed: 1
+)";
+
+std::string ConsistencyOf(JobKind kind) {
+  switch (kind) {
+    case JobKind::kByTicket:
+      return "synchronous { replicas_to_aggregate: 1 total_num_replicas: 2 }";
+    case JobKind::kBounded:
+      return "asynchronous { staleness_bound: 1 pipeline_depth: 2 }";
+    default:
+      return "asynchronous {}";
+  }
+}
+
+std::string WriteOnesJob(JobKind kind, const std::string& folder) {
+  const std::string path = folder + "/job.textproto";
+  const std::string text = absl::StrReplaceAll(
+      kOnesJob, {{"POSITIONS", absl::StrCat(kOnesPositions)},
+                 {"BATCH", absl::StrCat(kOnesBatch)},
+                 {"STEPS", absl::StrCat(kJobSteps)},
+                 {"CONSISTENCY", ConsistencyOf(kind)}});
+  WriteText(path, absl::StrCat(text,
+                               kind == JobKind::kByTicket
+                                   ? "examples: BY_TICKET\n"
+                                   : "",
+                               kCommon));
+  return path;
+}
+
+}  // namespace
+
+const char* NameOf(JobKind kind) {
+  switch (kind) {
+    case JobKind::kSynchronous:
+      return "synchronous";
+    case JobKind::kByTicket:
+      return "by ticket";
+    case JobKind::kAsynchronous:
+      return "asynchronous";
+    case JobKind::kBounded:
+      return "bounded";
+  }
+  return "";
+}
+
+TaskCluster::Options SmallCluster(JobKind kind, const std::string& folder) {
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  WriteExamples(folder);
+  TaskCluster::Options options;
+  options.folder = folder;
+  if (kind == JobKind::kSynchronous) {
+    SmallJob job;
+    job.steps = kJobSteps;
+    job.more = kCommon;
+    options.job_file = WriteJob(folder, job);
+    options.worker_binary = kPsWorker;
+  } else {
+    options.job_file = WriteOnesJob(kind, folder);
+    options.worker_binary = kOnesWorker;
+  }
+  options.ps_flags = {
+      absl::StrCat("--lease=", absl::FormatDuration(kJobLease)),
+      "--start_timeout=20s", "--recovery_timeout=20s", "--grace=5s"};
+  options.worker_flags = {"--slow_step_ms_max=30"};
+  return options;
+}
+
+absl::Status CheckEnd(JobKind kind, const TaskCluster& cluster,
+                      const std::string& digest) {
+  if (kind != JobKind::kSynchronous) {
+    return CheckOnes(cluster.checkpoint_dir(), kJobSteps, kOnesPositions);
+  }
+  const auto found =
+      DigestAtEnd(cluster.checkpoint_dir(), cluster.result_file(), kJobSteps);
+  if (!found.ok()) return found.status();
+  if (*found != digest) {
+    return absl::DataLossError(absl::StrCat("the digest is ", *found,
+                                            ", in peace it is ", digest));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> DigestInPeace(const std::string& folder) {
+  TaskCluster cluster(SmallCluster(JobKind::kSynchronous, folder));
+  cluster.StartAll();
+  const absl::Status status = cluster.AwaitEnd(absl::Seconds(60));
+  if (!status.ok()) return status;
+  return DigestAtEnd(cluster.checkpoint_dir(), cluster.result_file(),
+                     kJobSteps);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,44 @@
+#ifndef HOLDFAST_TESTS_FAULTS_JOBS_H_
+#define HOLDFAST_TESTS_FAULTS_JOBS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tests/faults/cluster.h"
+
+namespace holdfast {
+
+// Small jobs of some seconds that are saved often and wait briefly, and what is
+// known of their end.
+enum class JobKind {
+  // By step, all workers each: the digest is known from a run in peace.
+  kSynchronous,
+  // N = 1 of M = 2, by ticket: a late push's examples are used again.
+  kByTicket,
+  kAsynchronous,
+  // Staleness bound 1, two pushes under way.
+  kBounded,
+};
+inline constexpr JobKind kJobKinds[] = {
+    JobKind::kSynchronous, JobKind::kByTicket, JobKind::kAsynchronous,
+    JobKind::kBounded};
+const char* NameOf(JobKind kind);
+
+// Steps, or pushes, of each of them.
+inline constexpr uint64_t kJobSteps = 80;
+inline constexpr absl::Duration kJobLease = absl::Seconds(1);
+
+// A cluster for such a job, whose files are written to `folder`.
+TaskCluster::Options SmallCluster(JobKind kind, const std::string& folder);
+
+// Tests what a finished one has left. `digest` is that of a synchronous job.
+absl::Status CheckEnd(JobKind kind, const TaskCluster& cluster,
+                      const std::string& digest);
+
+// The digest of the synchronous job, run in peace.
+absl::StatusOr<std::string> DigestInPeace(const std::string& folder);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_TESTS_FAULTS_JOBS_H_

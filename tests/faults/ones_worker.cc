@@ -1,0 +1,12 @@
+// ps_worker with OnesModel.
+
+#include "glog/logging.h"
+#include "tests/faults/ones_model.h"
+#include "worker/model/registry.h"
+#include "worker/worker_main.h"
+
+int main(int argc, char** argv) {
+  holdfast::ModelRegistry registry;
+  CHECK(registry.Register("ones", holdfast::OnesModel::Create).ok());
+  return holdfast::WorkerMain(argc, argv, registry);
+}

@@ -1,0 +1,31 @@
+#ifndef HOLDFAST_TESTS_FAULTS_OUTCOME_H_
+#define HOLDFAST_TESTS_FAULTS_OUTCOME_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace holdfast {
+
+// What a finished job has left in its checkpoint directory, which no process can
+// have kept to itself.
+
+// The digest (common/digest.h) of the last checkpoint, which has to be
+// the job's end, whole, and of `steps` steps; and that of `result_file`, where
+// the chief has lived to write it, has to be the same.
+// Errors: DATA_LOSS with what is wrong.
+absl::StatusOr<std::string> DigestAtEnd(const std::string& checkpoint_dir,
+                                        const std::string& result_file,
+                                        uint64_t steps);
+
+// Tests that a job of OnesModel has counted each of `pushes` pushes, and each of
+// `positions` positions, once.
+// Errors: DATA_LOSS with the elements that are wrong.
+absl::Status CheckOnes(const std::string& checkpoint_dir, uint64_t pushes,
+                       uint64_t positions);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_TESTS_FAULTS_OUTCOME_H_
