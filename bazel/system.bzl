@@ -49,6 +49,7 @@ _LIBRARIES = {
     "openblas": struct(pc = "openblas", package = "libopenblas-dev"),
     "protobuf": struct(pc = "protobuf", package = "libprotobuf-dev"),
     "ssl": struct(pc = "libssl", package = "libssl-dev", deps = [":crypto"]),
+    "zip": struct(pc = "libzip", package = "libzip-dev"),
     "zlib": struct(pc = "zlib", package = "zlib1g-dev"),
 }
 

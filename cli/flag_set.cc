@@ -27,17 +27,22 @@ absl::Status FlagSet::Parse(absl::Span<const std::string> args) const {
       return absl::InvalidArgumentError(
           absl::StrCat("--", name, " is given twice"));
     }
-    if (equals == absl::string_view::npos && i + 1 == args.size()) {
+    const bool switched_on =
+        flag->hint.empty() && equals == absl::string_view::npos;
+    if (!switched_on && equals == absl::string_view::npos &&
+        i + 1 == args.size()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "--", name, " needs a value: --", name, "=", flag->hint));
     }
-    const absl::string_view value = equals == absl::string_view::npos
+    const absl::string_view value = switched_on ? absl::string_view("true")
+                                    : equals == absl::string_view::npos
                                         ? absl::string_view(args[++i])
                                         : word.substr(equals + 1);
     std::string error;
     if (!flag->set(value, &error)) {
       return absl::InvalidArgumentError(
-          absl::StrCat("--", name, "=", value, ": not a valid ", flag->hint,
+          absl::StrCat("--", name, "=", value, ": not a valid ",
+                       flag->hint.empty() ? "BOOL" : flag->hint,
                        error.empty() ? "" : ": ", error));
     }
   }
@@ -47,7 +52,8 @@ absl::Status FlagSet::Parse(absl::Span<const std::string> args) const {
 std::string FlagSet::Help() const {
   std::string help;
   for (const Flag& flag : flags_) {
-    absl::StrAppend(&help, "  --", flag.name, "=", flag.hint, "\n      ",
+    absl::StrAppend(&help, "  --", flag.name, flag.hint.empty() ? "" : "=",
+                    flag.hint, "\n      ",
                     absl::StrReplaceAll(flag.help, {{"\n", "\n      "}}), "\n");
   }
   return help;

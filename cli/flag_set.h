@@ -21,8 +21,8 @@ namespace holdfast {
 class FlagSet {
  public:
   // Takes --`name`=VALUE into `value`, which must outlive this. `hint` stands
-  // for the value in the help ("FILE"); `help` says what it is for and its
-  // default.
+  // for the value in the help ("FILE"); without one the flag is a switch, a
+  // bool, and needs no value. `help` says what it is for and its default.
   template <typename T>
   void Add(const std::string& name, const std::string& hint, T* value,
            const std::string& help) {

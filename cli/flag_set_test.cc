@@ -19,6 +19,7 @@ class FlagSetTest : public ::testing::Test {
     flags_.Add("ps", "NUMBER", &ps_, "How many.\nDefault: 2.");
     flags_.Add("seed", "NUMBER", &seed_, "Of all randomness.");
     flags_.Add("lease", "DURATION", &lease_, "As 10s.");
+    flags_.Add("slots", "", &slots_, "With slots.");
   }
 
   FlagSet flags_;
@@ -26,6 +27,7 @@ class FlagSetTest : public ::testing::Test {
   std::optional<int> ps_;
   uint64_t seed_ = 0;
   absl::Duration lease_;
+  bool slots_ = false;
 };
 
 TEST_F(FlagSetTest, ReadsBothForms) {
@@ -37,6 +39,15 @@ TEST_F(FlagSetTest, ReadsBothForms) {
   EXPECT_EQ(ps_, 3);
   EXPECT_EQ(seed_, UINT64_MAX);
   EXPECT_EQ(lease_, absl::Minutes(1));
+}
+
+TEST_F(FlagSetTest, SwitchNeedsNoValue) {
+  ASSERT_TRUE(flags_.Parse({"--slots", "--ps=3"}).ok());
+  EXPECT_TRUE(slots_);
+  EXPECT_EQ(ps_, 3);
+  ASSERT_TRUE(flags_.Parse({"--slots=false"}).ok());
+  EXPECT_FALSE(slots_);
+  EXPECT_THAT(flags_.Help(), HasSubstr("--slots\n"));
 }
 
 TEST_F(FlagSetTest, NamesWhatIsWrong) {
@@ -54,6 +65,7 @@ TEST_F(FlagSetTest, NamesWhatIsWrong) {
       {{"--ps=2.5"}, "--ps=2.5: not a valid NUMBER"},
       {{"--ps=99999999999"}, "--ps=99999999999: not a valid NUMBER"},
       {{"--seed=-1"}, "--seed=-1: not a valid NUMBER"},
+      {{"--slots=2"}, "--slots=2: not a valid BOOL"},
       {{"--lease=10"}, "--lease=10: not a valid DURATION"},
   };
   for (const auto& test : kCases) {

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "cli/flag_set.h"
 #include "cli/local_run.h"
+#include "cli/restarts.h"
 #include "common/daemon.h"
 #include "common/job_file.h"
 
@@ -29,9 +30,14 @@ constexpr char kUsage[] =
 Starts ps daemons and workers as processes of their own on loopback, shows the
 progress, and waits until all have ended. Ctrl-C ends everything.
 
+With --on_failure=restart a daemon that dies is started again, and the job goes
+on: without loss after a worker, from the last checkpoint after a ps. A run with
+the --run_dir (or the --checkpoint_dir) of an earlier one goes on from its last
+checkpoint.
+
 The run directory gets cluster.json (the ClusterSpec), a log for each task
-(ps-0.log, worker-0.log, ...), its process id while it runs (ps-0.pid), and
-result.json.
+(ps-0.log, worker-0.log, ...), its process id while it runs (ps-0.pid), the
+checkpoints, and result.json.
 
 Exits 0 when the job is done, 1 when it failed or a daemon died, 2 for wrong flags
 or a wrong job file, 130 when interrupted.
@@ -39,6 +45,8 @@ or a wrong job file, 130 when interrupted.
 )";
 
 constexpr int kMaxTasks = 1000;  // as Local in proto/job.proto
+// A ps that is told to stop saves the job first: somewhat more than its --grace.
+constexpr absl::Duration kSaveTimeout = absl::Seconds(25);
 
 // The flags as they were given.
 struct LocalFlags {
@@ -49,6 +57,9 @@ struct LocalFlags {
   std::optional<uint64_t> seed;
   std::optional<int> intra_op_threads;
   std::optional<absl::Duration> lease;
+  std::string checkpoint_dir;
+  std::string on_failure = "stop";
+  int max_restarts = Restarts::Options().most;
   std::string ps_binary;
   std::string worker_binary;
   std::string ps_flags;
@@ -73,6 +84,14 @@ FlagSet MakeFlagSet(LocalFlags* flags) {
   set.Add("lease", "DURATION", &flags->lease,
           "How long a task may be silent before it counts as lost, as 10s.\n"
           "Default: that of ps_server.");
+  set.Add("checkpoint_dir", "FOLDER", &flags->checkpoint_dir,
+          "Where the ps keep checkpoints, of this job alone, and go on from.\n"
+          "Default: checkpoints in the run directory. none: there are none.");
+  set.Add("on_failure", "stop|restart", &flags->on_failure,
+          "What to do when a daemon is killed or gives up: stop ends the run,\n"
+          "restart starts it again. Default: stop.");
+  set.Add("max_restarts", "NUMBER", &flags->max_restarts,
+          "How often each daemon is started again, at most. Default: 10.");
   set.Add(
       "ps_binary", "FILE", &flags->ps_binary,
       "The ps daemon. Default: ps_server beside this program, or where the\n"
@@ -154,12 +173,14 @@ absl::StatusOr<LocalRunOptions> MakeOptions(const LocalFlags& flags) {
     return absl::InvalidArgumentError(
         "--job is needed: the file that says what to train");
   }
-  const absl::StatusOr<proto::Job> job = LoadJobFile(flags.job);
+  absl::StatusOr<proto::Job> job = LoadJobFile(flags.job);
   if (!job.ok()) return job.status();
+  if (flags.seed.has_value()) job->set_seed(*flags.seed);
 
   LocalRunOptions options;
   options.job_file = flags.job;
   options.job_name = job->name();
+  options.job_digest = JobDigest(*job);
   const auto ps = TasksFrom("ps", flags.ps, DefaultPs(*job));
   if (!ps.ok()) return ps.status();
   options.ps = *ps;
@@ -180,6 +201,22 @@ absl::StatusOr<LocalRunOptions> MakeOptions(const LocalFlags& flags) {
   options.worker_binary = *worker_binary;
 
   options.run_dir = flags.run_dir.empty() ? DefaultRunDir(*job) : flags.run_dir;
+  if (flags.checkpoint_dir.empty()) {
+    options.checkpoint_dir = options.run_dir + "/checkpoints";
+  } else if (flags.checkpoint_dir != "none") {
+    options.checkpoint_dir = flags.checkpoint_dir;
+  }
+  if (!options.checkpoint_dir.empty()) options.stop_timeout = kSaveTimeout;
+  if (flags.max_restarts < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--max_restarts=", flags.max_restarts, ": must be at least 0"));
+  }
+  if (flags.on_failure == "restart") {
+    options.restarts.emplace().most = flags.max_restarts;
+  } else if (flags.on_failure != "stop") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--on_failure=", flags.on_failure, ": must be stop or restart"));
+  }
   if (flags.seed.has_value()) {
     options.worker_flags.push_back(absl::StrCat("--seed=", *flags.seed));
   }

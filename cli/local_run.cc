@@ -4,9 +4,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <set>
 #include <sstream>
@@ -20,10 +23,13 @@
 #include "cli/free_ports.h"
 #include "cli/local_cluster.h"
 #include "cli/progress.h"
+#include "cli/restarts.h"
 #include "cli/run_directory.h"
 #include "cli/signal_watch.h"
 #include "cli/status_watch.h"
 #include "cli/summary.h"
+#include "common/checkpoint/directory.h"
+#include "common/checkpoint/file_system.h"
 #include "common/cluster_spec.h"
 #include "common/daemon.h"
 #include "common/task_id.h"
@@ -68,7 +74,12 @@ LocalCluster::Program ProgramFor(const TaskId& task,
       absl::StrCat("--job_name=", task.job),
       absl::StrCat("--task_index=", task.index),
       absl::StrCat("--cluster_spec=", directory.cluster_spec_path())};
-  if (!is_ps) program.args.push_back(absl::StrCat("--job=", options.job_file));
+  if (!is_ps) {
+    program.args.push_back(absl::StrCat("--job=", options.job_file));
+  } else if (!options.checkpoint_dir.empty()) {
+    program.args.push_back(
+        absl::StrCat("--checkpoint_dir=", options.checkpoint_dir));
+  }
   if (task == kChief) {
     program.args.push_back(
         absl::StrCat("--result_file=", directory.result_path()));
@@ -102,19 +113,17 @@ class LocalRun {
         progress_(ProgressOptions()) {}
 
   int Run() {
-    while (!cluster_.Running().empty()) {
-      const std::set<int> signals = signals_.Wait(status_.fd(), drain_until_);
+    while (!cluster_.Running().empty() || !restart_at_.empty()) {
+      const std::set<int> signals = signals_.Wait(status_.fd(), NextDeadline());
       ShowProgress();
       if (signals.count(SIGINT) + signals.count(SIGTERM) +
           signals.count(SIGHUP)) {
         return Interrupted();
       }
       for (const LocalCluster::Daemon* daemon : cluster_.Reap()) {
-        if (!daemon->ended->ok()) return DaemonDied(*daemon);
-        if (daemon->name == DaemonName(kChief)) {
-          drain_until_ = absl::Now() + options_.drain_timeout;
-        }
+        if (const auto code = DaemonEnded(*daemon)) return *code;
       }
+      if (const auto code = RestartDaemons()) return *code;
       if (absl::Now() >= drain_until_ && !cluster_.Running().empty()) {
         return DaemonsStay();
       }
@@ -123,6 +132,68 @@ class LocalRun {
   }
 
  private:
+  bool JobIsDone() const { return drain_until_ < absl::InfiniteFuture(); }
+
+  absl::Time NextDeadline() const {
+    absl::Time next = drain_until_;
+    for (const auto& [name, when] : restart_at_) next = std::min(next, when);
+    return next;
+  }
+
+  // A line of its own.
+  void Say(const std::string& line) {
+    std::cout << progress_.Finish() << line << std::endl;
+  }
+
+  // The exit code, where this ends the run.
+  std::optional<int> DaemonEnded(const LocalCluster::Daemon& daemon) {
+    const std::string& name = daemon.name();
+    if (daemon.ended->ok()) {
+      if (name != DaemonName(kChief)) return std::nullopt;
+      drain_until_ = absl::Now() + options_.drain_timeout;
+      restart_at_.clear();
+      return std::nullopt;
+    }
+    if (!options_.restarts.has_value() || !WorthRestarting(*daemon.ended)) {
+      return DaemonDied(daemon);
+    }
+    const std::string ended =
+        absl::StrCat(name, " (pid ", daemon.process->pid(), ") ended with ",
+                     daemon.ended->ToString());
+    if (JobIsDone()) {
+      Say(absl::StrCat(ended, ", when the job was done"));
+      return std::nullopt;
+    }
+    Restarts& restarts =
+        restarts_.try_emplace(name, *options_.restarts).first->second;
+    const absl::Time now = absl::Now();
+    const auto when = restarts.Next(daemon.started, now);
+    if (!when.has_value()) return DaemonDied(daemon);
+    restart_at_[name] = *when;
+    Say(absl::StrCat(ended, "; starts again in ",
+                     absl::FormatDuration(*when - now), " (",
+                     restarts.count(), " of ", options_.restarts->most, ")"));
+    return std::nullopt;
+  }
+
+  // Those whose time has come.
+  std::optional<int> RestartDaemons() {
+    for (auto next = restart_at_.begin(); next != restart_at_.end();) {
+      if (absl::Now() < next->second) {
+        ++next;
+        continue;
+      }
+      if (absl::Status status = cluster_.Restart(next->first); !status.ok()) {
+        std::cerr << progress_.Finish() << "holdfast: " << status.message()
+                  << std::endl;
+        StopAll();
+        return kExitFailed;
+      }
+      next = restart_at_.erase(next);
+    }
+    return std::nullopt;
+  }
+
   void ShowProgress() {
     if (auto status = status_.Take()) {
       last_status_ = *std::move(status);
@@ -157,11 +228,15 @@ class LocalRun {
 
   int DaemonDied(const LocalCluster::Daemon& daemon) {
     std::cout << progress_.Finish() << std::flush;
-    const std::string log = directory_.LogPath(daemon.name);
-    std::cerr << "holdfast: " << daemon.name << " (pid "
+    const std::string log = directory_.LogPath(daemon.name());
+    const auto restarts = restarts_.find(daemon.name());
+    std::cerr << "holdfast: " << daemon.name() << " (pid "
               << daemon.process->pid() << ") ended with "
-              << daemon.ended->ToString() << ". Its last words, of " << log
-              << ":\n  "
+              << daemon.ended->ToString();
+    if (restarts != restarts_.end()) {
+      std::cerr << ", after " << restarts->second.count() << " restarts";
+    }
+    std::cerr << ". Its last words, of " << log << ":\n  "
               << absl::StrReplaceAll(LastLines(log, kLogLinesShown),
                                      {{"\n", "\n  "}})
               << std::endl;
@@ -202,9 +277,25 @@ class LocalRun {
   StatusWatch& status_;
   Progress progress_;
   proto::GetStatusResponse last_status_;
-  // When the daemons that still run must have ended.
+  // By name, of daemons that have ended once too early.
+  std::map<std::string, Restarts> restarts_;
+  // Those of them that do not run.
+  std::map<std::string, absl::Time> restart_at_;
+  // When the daemons that still run must have ended: the job is done.
   absl::Time drain_until_ = absl::InfiniteFuture();
 };
+
+// Whether the checkpoints are those of this job's end. Those of another job are
+// for the coordinator to refuse.
+bool FinishedBefore(const LocalRunOptions& options) {
+  if (options.checkpoint_dir.empty()) return false;
+  const auto directory = CheckpointDirectory::OpenToRead(options.checkpoint_dir,
+                                                         PosixFileSystem());
+  if (!directory.ok()) return false;
+  const absl::StatusOr<proto::Journal> journal = directory->ReadJournal();
+  return journal.ok() && journal->finished() &&
+         journal->job_digest() == options.job_digest;
+}
 
 int Refuse(const absl::Status& status, int exit_code) {
   std::cerr << "holdfast: " << status.message() << std::endl;
@@ -214,6 +305,12 @@ int Refuse(const absl::Status& status, int exit_code) {
 }  // namespace
 
 int RunLocally(const LocalRunOptions& options) {
+  if (FinishedBefore(options)) {
+    std::cout << options.job_name << ": was done before; `holdfast checkpoint "
+              << "inspect " << options.checkpoint_dir
+              << "` tells of its last checkpoint" << std::endl;
+    return kExitDone;
+  }
   // Before there is a child to tell of, or a second thread.
   SignalWatch signals;
   const auto directory = RunDirectory::Open(options.run_dir);
@@ -236,7 +333,6 @@ int RunLocally(const LocalRunOptions& options) {
 
   const auto cluster = LocalCluster::Start(programs, **directory);
   if (!cluster.ok()) return Refuse(cluster.status(), kExitFailed);
-  // Has a thread, so not before the children have been started.
   StatusWatch watch(*spec, options.status_period);
   return LocalRun(options, directory->get(), &signals, cluster->get(), &watch)
       .Run();

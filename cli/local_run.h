@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "cli/restarts.h"
 
 namespace holdfast {
 
@@ -15,11 +16,20 @@ namespace holdfast {
 struct LocalRunOptions {
   std::string job_file;
   std::string job_name;
+  // As the workers have it.
+  std::string job_digest;
   int ps = 2;
   int workers = 2;
   std::string run_dir;
   std::string ps_binary;
   std::string worker_binary;
+  // Where the ps keep checkpoints; empty: none are made. A run goes on from what
+  // it finds there.
+  std::string checkpoint_dir;
+  // What becomes of a daemon that ends before the job does, in a way that
+  // another start may mend (WorthRestarting): it is started again, or, without
+  // a value, ends the run.
+  std::optional<Restarts::Options> restarts;
   // Given to each daemon, behind what makes it part of the run.
   std::vector<std::string> ps_flags;
   std::vector<std::string> worker_flags;
@@ -39,10 +49,14 @@ struct LocalRunOptions {
 // waits until all of them have ended, or ends them. None is left behind,
 // however this process ends.
 //
-// Returns the exit code: kExitDone after the summary; kExitFailed after the
-// name, exit status and last words of the daemon that was first to end wrongly,
-// or that did not end; kExitUsage when the run directory cannot be used; 130
-// when the user ended it.
+// A job that has been brought to its end, as the checkpoints say, is not run
+// again, and nothing in the run directory is touched.
+//
+// Returns the exit code: kExitDone after the summary, or when the job had been
+// done; kExitFailed after the
+// name, exit status and last words of the daemon that was first to end wrongly
+// and was not, or not once more, to be started again, or that did not end;
+// kExitUsage when the run directory cannot be used; 130 when the user ended it.
 int RunLocally(const LocalRunOptions& options);
 
 }  // namespace holdfast

@@ -5,9 +5,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint/directory.h"
+#include "common/checkpoint/file_system.h"
 #include "common/daemon.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -106,6 +109,95 @@ TEST_F(LocalRunTest, NamesAndKillsOneThatStaysWhenTheJobIsDone) {
               HasSubstr("the job is done, but ps-0 did not end in 100ms"));
 }
 
+// Of a worker: dies twice, by a signal and with kExitRestart, then trains.
+constexpr char kDiesTwice[] = R"(
+mkdir -p "$0.lives"
+life=$(ls "$0.lives" | wc -l)
+touch "$0.lives/$life"
+echo "life $life"
+case $life in
+  0) kill -9 $$ ;;
+  1) exit 138 ;;
+esac
+)";
+
+class RestartTest : public LocalRunTest {
+ protected:
+  RestartTest() {
+    options_.workers = 1;
+    options_.restarts.emplace();
+    options_.restarts->first_pause = absl::Milliseconds(1);
+    options_.restarts->longest_pause = absl::Milliseconds(1);
+  }
+
+  std::string ReadFile(const std::string& name) const {
+    std::ifstream file(absl::StrCat(options_.run_dir, "/", name));
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }
+};
+
+TEST_F(RestartTest, StartsAgainWhatMayGoOn) {
+  EXPECT_EQ(Run("", absl::StrCat(kDiesTwice, kTrains)), kExitDone) << err_;
+  EXPECT_EQ(ReadFile("worker-0.log"), "life 0\nlife 1\nlife 2\n");
+  EXPECT_THAT(
+      out_,
+      AllOf(HasSubstr("worker-0 (pid "),
+            HasSubstr(") ended with signal 9 (Killed); starts again in 1ms (1 "
+                      "of 10)\n"),
+            HasSubstr(") ended with exit status 138; starts again in 1ms (2 of "
+                      "10)\n"),
+            HasSubstr("example: done")));
+}
+
+TEST_F(RestartTest, StartsAPsAgain) {
+  EXPECT_EQ(Run(kDiesTwice, absl::StrCat(
+                                R"(while ! [ -e "$(dirname $0)/ps.lives/2" ]
+do sleep 0.01; done
+)",
+                                kTrains)),
+            kExitDone)
+      << err_;
+  EXPECT_EQ(ReadFile("ps-0.log"), "life 0\nlife 1\nlife 2\n");
+}
+
+TEST_F(RestartTest, DoesNotUnlessToldTo) {
+  options_.restarts.reset();
+  EXPECT_EQ(Run(kUntilTerm, kDiesTwice), kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("ended with signal 9 (Killed). Its last words"));
+  EXPECT_EQ(ReadFile("worker-0.log"), "life 0\n");
+}
+
+TEST_F(RestartTest, EndsWhenOneHasDiedTooOften) {
+  options_.restarts->most = 1;
+  EXPECT_EQ(Run(kUntilTerm, kDiesTwice), kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("worker-0 (pid "));
+  EXPECT_THAT(err_, HasSubstr(") ended with exit status 138, after 1 restarts. "
+                              "Its last words, of "));
+  EXPECT_THAT(err_, HasSubstr("life 0\n  life 1\n"));
+}
+
+TEST_F(RestartTest, FailureOfTheJobIsFinal) {
+  for (const int code : {kExitFailed, kExitUsage}) {
+    EXPECT_EQ(Run(kUntilTerm, absl::StrCat("echo why\nexit ", code)),
+              kExitFailed);
+    EXPECT_THAT(err_, HasSubstr(absl::StrCat("ended with exit status ", code,
+                                             ". Its last words")));
+    EXPECT_EQ(ReadFile("worker-0.log"), "why\n");
+  }
+}
+
+// The ps dies when the chief has written the result, ended and been reaped.
+TEST_F(RestartTest, LeavesBeWhatDiesWhenTheJobIsDone) {
+  EXPECT_EQ(Run(R"(run="$(dirname $0)/run"
+while ! [ -e "$run/result.json" ] || kill -0 $(cat "$run/worker-0.pid")
+do sleep 0.01; done
+kill -9 $$)",
+                kTrains),
+            kExitDone)
+      << err_;
+  EXPECT_THAT(out_, HasSubstr("Killed), when the job was done"));
+}
+
 TEST_F(LocalRunTest, EndsWhatRunsWhenOneCannotBeStarted) {
   options_.worker_binary = folder_ + "/none";
   options_.ps_binary = WriteScript("ps", kForEver);
@@ -115,7 +207,31 @@ TEST_F(LocalRunTest, EndsWhatRunsWhenOneCannotBeStarted) {
               HasSubstr(absl::StrCat("cannot run ", folder_, "/none")));
 }
 
+TEST_F(LocalRunTest, DoesNotRunAJobThatIsDone) {
+  options_.checkpoint_dir = folder_ + "/saved";
+  options_.job_digest = "its digest";
+  const auto saved = CheckpointDirectory::Open(options_.checkpoint_dir,
+                                               PosixFileSystem());
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  proto::Journal journal;
+  journal.set_directory_nonce(1);
+  journal.set_job_digest("its digest");
+  ASSERT_EQ(saved->WriteJournal(journal), absl::OkStatus());
+  EXPECT_EQ(Run("", kTrains), kExitDone) << err_;
+  EXPECT_THAT(out_, HasSubstr("example: done"));
+
+  journal.set_finished(true);
+  ASSERT_EQ(saved->WriteJournal(journal), absl::OkStatus());
+  EXPECT_EQ(Run("exit 1", "exit 1"), kExitDone) << err_;
+  EXPECT_THAT(out_, HasSubstr("example: was done before"));
+  EXPECT_TRUE(std::filesystem::exists(options_.run_dir + "/result.json"));
+
+  options_.job_digest = "another's";
+  EXPECT_EQ(Run("exit 1", "exit 1"), kExitFailed);
+}
+
 TEST_F(LocalRunTest, GivesEachDaemonItsFlags) {
+  options_.checkpoint_dir = "/none/saved";
   options_.ps_flags = {"--lease=3s"};
   options_.worker_flags = {"--seed=5"};
   Run("echo $@", "echo $@");
@@ -128,7 +244,8 @@ TEST_F(LocalRunTest, GivesEachDaemonItsFlags) {
   const std::string spec =
       absl::StrCat(" --cluster_spec=", options_.run_dir, "/cluster.json");
   EXPECT_EQ(log("ps-0"),
-            absl::StrCat("--job_name=ps --task_index=0", spec, " --lease=3s"));
+            absl::StrCat("--job_name=ps --task_index=0", spec,
+                         " --checkpoint_dir=/none/saved --lease=3s"));
   EXPECT_EQ(log("worker-0"),
             absl::StrCat("--job_name=worker --task_index=0", spec,
                          " --job=example.textproto --result_file=",

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/checkpoint.h"
 #include "cli/local.h"
 #include "common/daemon.h"
 #include "glog/logging.h"
@@ -18,6 +19,8 @@ struct Command {
 
 constexpr Command kCommands[] = {
     {"local", "train a job on this machine", LocalCommand},
+    {"checkpoint", "look at what a job has saved, or have it saved",
+     CheckpointCommand},
 };
 
 void PrintUsage(std::ostream& out) {

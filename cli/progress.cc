@@ -34,8 +34,10 @@ std::string FormatTimeLeft(absl::Duration left) {
 
 std::string Progress::Update(const proto::GetStatusResponse& status,
                              absl::Time now) {
+  const std::string recovery = Recovery(status);
   // The wait for the first step is no part of the speed.
-  if (status.state().phase() != proto::TRAINING || status.global_step() == 0) {
+  if (status.state().phase() != proto::TRAINING || status.global_step() == 0 ||
+      !recovery.empty()) {
     samples_.clear();
   } else {
     samples_.push_back({now, status.global_step(), status.examples()});
@@ -47,20 +49,27 @@ std::string Progress::Update(const proto::GetStatusResponse& status,
 
   if (options_.terminal) {
     std::string line = Line(status).substr(0, std::max(options_.width - 1, 1));
-    if (line == shown_) return "";
+    if (line == shown_ && recovery.empty()) return "";
     shown_ = std::move(line);
-    return absl::StrCat(kRewrite, shown_);
+    return absl::StrCat(kRewrite, recovery, shown_);
   }
 
-  if (!PlainLineIsDue(status, now)) return "";
+  if (!PlainLineIsDue(status, now)) return recovery;
   last_plain_ = now;
   last_phase_ = status.state().phase();
   last_evaluated_ = status.evaluation().step();
   last_waiting_ = status.waiting_for();
   std::string line = Line(status);
-  if (line == shown_) return "";
+  if (line == shown_) return recovery;
   shown_ = std::move(line);
-  return absl::StrCat(shown_, "\n");
+  return absl::StrCat(recovery, shown_, "\n");
+}
+
+std::string Progress::Recovery(const proto::GetStatusResponse& status) {
+  if (status.generation() <= last_generation_) return "";
+  last_generation_ = status.generation();
+  if (status.recovered().empty()) return "";
+  return absl::StrCat("recovers: ", status.recovered(), "\n");
 }
 
 std::string Progress::Finish() {
@@ -110,6 +119,11 @@ std::string Progress::Line(const proto::GetStatusResponse& status) const {
     parts.push_back(absl::StrFormat("error %.4f (step %d)",
                                     evaluation.mean_absolute_error(),
                                     evaluation.step()));
+  }
+  if (!status.checkpoint_error().empty()) {
+    parts.push_back(absl::StrCat("not saved: ", status.checkpoint_error()));
+  } else if (phase == proto::TRAINING && status.durable_step() > 0) {
+    parts.push_back(absl::StrCat("saved ", status.durable_step()));
   }
   if (phase == proto::DONE) parts.push_back("done");
   if (phase == proto::FAILED) {

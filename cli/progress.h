@@ -17,9 +17,9 @@ std::string FormatTimeLeft(absl::Duration left);
 // or a log, wants to read of a running job:
 //
 //   step 1230/3000 41%  loss 0.4321  51234 examples/s  0:07 left  accuracy
-//   0.8312 (step 1000)  waiting for /job:worker/task:1
+//   0.8312 (step 1000)  saved 1000  waiting for /job:worker/task:1
 //
-// on one line; what is not known yet is left out. The steps of an asynchronous
+// on one line, and, when the job was rolled back, why, on a line of its own; what is not known yet is left out. The steps of an asynchronous
 // job are its tickets that are spent. A model that predicts a number has "error
 // 0.1234", its mean absolute error, in place of an accuracy.
 //
@@ -57,6 +57,8 @@ class Progress {
     uint64_t examples;
   };
 
+  // The line that tells of a new generation, or "".
+  std::string Recovery(const proto::GetStatusResponse& status);
   bool PlainLineIsDue(const proto::GetStatusResponse& status,
                       absl::Time now) const;
 
@@ -68,6 +70,7 @@ class Progress {
   absl::Time last_plain_ = absl::InfinitePast();
   proto::JobPhase last_phase_ = proto::JOB_PHASE_UNSPECIFIED;
   uint64_t last_evaluated_ = 0;
+  uint64_t last_generation_ = 1;
   std::string last_waiting_;
 };
 

@@ -52,8 +52,14 @@ TEST(ProgressLineTest, TellsWhatIsKnown) {
        "train_loss: 0.25 evaluation { step: 100 examples: 50 "
        "mean_absolute_error: 0.5 }",
        "step 150/300 50%  loss 0.2500  error 0.5000 (step 100)"},
+      {"state { phase: TRAINING } total_steps: 300 global_step: 150 "
+       "train_loss: 0.25 durable_step: 100",
+       "step 150/300 50%  loss 0.2500  saved 100"},
+      {"state { phase: TRAINING } total_steps: 300 global_step: 150 "
+       "train_loss: 0.25 durable_step: 100 checkpoint_error: \"disk full\"",
+       "step 150/300 50%  loss 0.2500  not saved: disk full"},
       {"state { phase: DONE } total_steps: 300 global_step: 300 train_loss: "
-       "0.1",
+       "0.1 durable_step: 300",
        "step 300/300 100%  loss 0.1000  done"},
       {"state { phase: FAILED reason: \"/job:ps/task:1 is lost\" } "
        "total_steps: 300 global_step: 3 train_loss: 0.1",
@@ -61,6 +67,31 @@ TEST(ProgressLineTest, TellsWhatIsKnown) {
   };
   for (const auto& test : kCases) {
     EXPECT_EQ(progress.Line(Status(test.status)), test.line);
+  }
+}
+
+TEST(ProgressTest, TellsOfARecoveryOnce) {
+  for (const bool terminal : {false, true}) {
+    Progress progress({.terminal = terminal});
+    proto::GetStatusResponse status = Training(1000);
+    status.set_generation(1);
+    progress.Update(status, kStart);
+    status = Training(500);
+    status.set_generation(2);
+    status.set_recovered("ps 1 has started anew; from step 500");
+    EXPECT_EQ(progress.Update(status, kStart + absl::Seconds(1)),
+              terminal ? "\r\033[Krecovers: ps 1 has started anew; from step "
+                         "500\nstep 500/3000 16%  loss 0.5432"
+                       : "recovers: ps 1 has started anew; from step 500\n");
+    // The speed is that since then.
+    status.set_global_step(600);
+    status.set_examples(600 * 200);
+    progress.Update(status, kStart + absl::Seconds(2));
+    status.set_global_step(700);
+    status.set_examples(700 * 200);
+    progress.Update(status, kStart + absl::Seconds(3));
+    EXPECT_EQ(progress.Line(status),
+              "step 700/3000 23%  loss 0.5432  20000 examples/s  0:23 left");
   }
 }
 

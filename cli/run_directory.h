@@ -17,6 +17,7 @@ namespace holdfast {
 //   cluster.json   the ClusterSpec, in TensorFlow's form
 //   ps-0.log       what the daemon of that task said; worker-0.log, ...
 //   ps-0.pid       its process, while the run lasts
+//   checkpoints    a folder of the ps, where they have no other
 //   result.json    what came out
 //
 // One run at a time uses it. Thread-compatible.

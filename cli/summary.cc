@@ -83,6 +83,9 @@ absl::StatusOr<std::string> SummaryOf(const std::string& json) {
                           NumberAt(fields, "examples").value_or(0)));
     }
   }
+  if (const double count = NumberAt(result, "recoveries").value_or(0)) {
+    add("recoveries", absl::StrFormat("%.0f", count));
+  }
   add("digest", StringAt(result, "digest"));
   return summary;
 }

@@ -49,13 +49,12 @@ ClientTest::ClientTest() {
       response->set_lease_ms(60000);
       return absl::OkStatus();
     });
-    ps.renew.Do([](int, const auto&, auto* response) {
-      response->set_generation(kGeneration);
-      response->mutable_state()->set_phase(proto::TRAINING);
-      return absl::OkStatus();
+    ps.renew.Do([&ps](int, const auto& request, auto* response) {
+      return ps.TellNews(request, response);
     });
     ps.place.Do([this](int, const auto&, auto* response) {
       AnswerPlacement(response);
+      response->set_generation(generation);
       if (asynchronous) {
         response->mutable_declaration()
             ->mutable_consistency()
@@ -83,6 +82,18 @@ ClientTest::ClientTest() {
           request, std::max(version.load(), request.min_version()), response);
     });
   }
+  Tell(kGeneration, proto::TRAINING);
+}
+
+void ClientTest::Tell(uint64_t generation, proto::JobPhase phase,
+                      const std::string& reason, uint64_t durable_step) {
+  this->generation = generation;
+  proto::RenewLeaseResponse news;
+  news.set_generation(generation);
+  news.mutable_state()->set_phase(phase);
+  news.mutable_state()->set_reason(reason);
+  news.set_durable_step(durable_step);
+  ps(0).Tell(news);
 }
 
 void ClientTest::StopPs() {

@@ -41,6 +41,9 @@ class ClientTest : public ::testing::Test {
   // Waits until no script runs any more: to be called before what a script
   // refers to goes out of scope, where a call may still be out.
   void StopPs();
+  // What the coordinator tells of the job: sessions hear at once.
+  void Tell(uint64_t generation, proto::JobPhase phase,
+            const std::string& reason = "", uint64_t durable_step = 0);
   // "/job:ps/task:1 (127.0.0.1:4001)".
   std::string PsName(uint32_t index) const;
 
@@ -71,6 +74,8 @@ class ClientTest : public ::testing::Test {
   Timing timing;
   // What the job is, as a client hears.
   bool asynchronous = false;
+  // That the placement is of.
+  std::atomic<uint64_t> generation = kGeneration;
   // The newest version of the puppets.
   std::atomic<uint64_t> version = 0;
 

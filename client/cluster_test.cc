@@ -234,21 +234,8 @@ TEST_F(ClusterTest, AFailureToldInAnAnswerEndsEveryWait) {
 }
 
 TEST_F(ClusterTest, AFailureToldToTheSessionEndsAWait) {
-  ps(0).do_register.Do([](int, const auto&, auto* response) {
-    response->set_incarnation(kIncarnation);
-    response->set_generation(kGeneration);
-    response->set_lease_ms(300);
-    return absl::OkStatus();
-  });
-  absl::Notification fail;
-  ps(0).renew.Do([&](int, const auto&, auto* response) {
-    response->mutable_state()->set_phase(
-        fail.HasBeenNotified() ? proto::FAILED : proto::TRAINING);
-    response->mutable_state()->set_reason("told to stop");
-    return absl::OkStatus();
-  });
   ps(0).pull.Do([&](int, const auto&, auto*) {
-    if (!fail.HasBeenNotified()) fail.Notify();
+    Tell(kGeneration, proto::FAILED, "told to stop");
     return ps(0).Mute();
   });
   auto cluster = ConnectReady();
@@ -268,14 +255,16 @@ TEST_F(ClusterTest, ASilentCoordinatorEndsAWait) {
   });
   ps(0).renew.Do([&](int, const auto&, auto*) { return ps(0).Mute(); });
   ps(1).pull.Do([&](int, const auto&, auto*) { return ps(1).Mute(); });
-  auto cluster = ConnectReady();
+  Cluster::Options options = OptionsFor(kWorker);
+  options.recovery_timeout = absl::Milliseconds(300);
+  auto cluster = ConnectReady(options);
   Parameters values;
   const absl::Status status =
       cluster->StartPull(GlobalStep(1), &values)->Await(Late());
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(Message(status),
               HasSubstr(absl::StrCat("/job:ps/task:0 at ", ps(0).address(),
-                                     ": no answer for 200ms")));
+                                     ": no answer for 300ms")));
   EXPECT_EQ(cluster->state().phase(), proto::FAILED);
   cluster.reset();
   EXPECT_THAT(ps(0).leave.requests(), SizeIs(0));
@@ -289,11 +278,16 @@ TEST_F(ClusterTest, WhatNeedsVariablesSaysSo) {
   for (const absl::Status& status :
        {(*cluster)->StartPush(GlobalStep(0))->Add(0, {}),
         (*cluster)->StartPush(GlobalStep(0))->Await(Late()).status(),
+        (*cluster)->StartContribute({})->Await(Late()).status(),
+        (*cluster)->StartTakeTicket()->Await(Late()).status(),
         (*cluster)->StartPull(GlobalStep(0), &values)->Await(Late()),
-        (*cluster)->PinVersion(absl::Seconds(1), Late()).status()}) {
+        (*cluster)->PinVersion(absl::Seconds(1), Late()).status(),
+        (*cluster)->AwaitDone(Late()),
+        (*cluster)->ReportEvaluation({}, Late())}) {
     EXPECT_EQ(status,
               absl::FailedPreconditionError("AwaitVariables was not called"));
   }
+  EXPECT_EQ((*cluster)->NextSequence(), PushSequence(0));
 }
 
 TEST_F(ClusterTest, AReaderOnlyReads) {
@@ -302,7 +296,7 @@ TEST_F(ClusterTest, AReaderOnlyReads) {
        {cluster->Declare({}, Late()),
         cluster->StartPush(GlobalStep(0))->Await(Late()).status(),
         cluster->StartContribute({})->Await(Late()).status(),
-        cluster->ReportEvaluation({}, Late())}) {
+        cluster->AwaitDone(Late()), cluster->ReportEvaluation({}, Late())}) {
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
     EXPECT_THAT(Message(status), HasSubstr("only reads"));
   }

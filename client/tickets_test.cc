@@ -169,16 +169,6 @@ TEST_F(TicketsTest, AWorkerThatIsShutOutGetsNone) {
   EXPECT_EQ(cluster_->StartTakeTicket()->Await(Late()).status(), shut_out);
 }
 
-TEST_F(TicketsTest, AnOlderGenerationGetsNone) {
-  ps(0).take_ticket.Do([](int, const auto&, auto* response) {
-    response->set_verdict(proto::ABORTED);
-    return absl::OkStatus();
-  });
-  EXPECT_EQ(cluster_->StartTakeTicket()->Await(Late()).status(),
-            absl::AbortedError(absl::StrCat(
-                PsName(0), ": the generation of this worker is over")));
-}
-
 TEST_F(TicketsTest, AReaderMayTakeNone) {
   auto reader = ConnectReady(OptionsFor(kReader));
   ASSERT_NE(reader, nullptr);

@@ -2,12 +2,13 @@
 
 #include <unistd.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/rpc/backoff.h"
 #include "common/rpc/fake_ps.h"
@@ -18,6 +19,7 @@
 namespace holdfast {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -30,10 +32,18 @@ class SessionTest : public ::testing::Test {
  protected:
   SessionTest() {
     GrantLease(kLease);
-    coordinator_.renew.Do(
-        [](int, const auto&, proto::RenewLeaseResponse* response) {
-          return Answer(proto::TRAINING, response);
-        });
+    coordinator_.renew.Do([this](int, const auto& request, auto* response) {
+      return coordinator_.TellNews(request, response);
+    });
+    Tell(3, proto::TRAINING);
+  }
+  ~SessionTest() override { coordinator_.Stop(); }
+
+  void Tell(uint64_t generation, proto::JobPhase phase) {
+    proto::RenewLeaseResponse news;
+    news.set_generation(generation);
+    news.mutable_state()->set_phase(phase);
+    coordinator_.Tell(news);
   }
 
   void GrantLease(absl::Duration lease) {
@@ -71,20 +81,47 @@ class SessionTest : public ::testing::Test {
   FakePs coordinator_;
 };
 
-// What on_change told, and when.
-struct Change {
-  absl::Notification told;
-  proto::JobState state;
-  absl::Status status;
-
+// What on_change told, in order.
+class Told {
+ public:
   void Watch(Session::Options* options) {
-    options->on_change = [this](const proto::JobState& state,
-                                const absl::Status& status) {
-      this->state = state;
-      this->status = status;
-      told.Notify();
+    options->on_change = [this](const Session::News& news) {
+      absl::MutexLock lock(&mutex_);
+      news_.push_back(news);
     };
   }
+  // Waits until there is one for which `is_it`, and returns the first.
+  Session::News Await(const std::function<bool(const Session::News&)>& is_it) {
+    absl::MutexLock lock(&mutex_);
+    Session::News found;
+    const auto here = [&] {
+      for (const Session::News& news : news_) {
+        if (!is_it(news)) continue;
+        found = news;
+        return true;
+      }
+      return false;
+    };
+    mutex_.Await(absl::Condition(&here));
+    return found;
+  }
+  Session::News AwaitPhase(proto::JobPhase phase) {
+    return Await(
+        [=](const auto& news) { return news.state.phase() == phase; });
+  }
+  Session::News AwaitGeneration(uint64_t generation) {
+    return Await([=](const auto& news) {
+      return news.sender.generation() == generation;
+    });
+  }
+  std::vector<Session::News> all() {
+    absl::MutexLock lock(&mutex_);
+    return news_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<Session::News> news_;
 };
 
 TEST_F(SessionTest, RegistersAndRenews) {
@@ -127,6 +164,31 @@ TEST_F(SessionTest, RepeatsWithTheSameNonce) {
   EXPECT_NE(requests[0].nonce(), 0);
   EXPECT_EQ(requests[1].nonce(), requests[0].nonce());
   EXPECT_EQ(requests[2].nonce(), requests[0].nonce());
+}
+
+// The coordinator parks it while an earlier life's lease runs.
+TEST_F(SessionTest, AParkedRegistrationIsRepeated) {
+  coordinator_.do_register.Do([this](int call, const auto&, auto* response) {
+    if (call < 2) return coordinator_.Mute();
+    response->set_lease_ms(10000);
+    return absl::OkStatus();
+  });
+  Session::Options options = Options();
+  options.attempt_timeout = absl::Milliseconds(50);
+  ASSERT_TRUE(Session::Open(options).ok());
+  const auto requests = coordinator_.do_register.requests();
+  ASSERT_THAT(requests, SizeIs(3));
+  EXPECT_EQ(requests[2].nonce(), requests[0].nonce());
+}
+
+TEST_F(SessionTest, OpenGivesUpWhenItIsToldTo) {
+  coordinator_.do_register.Do(
+      [this](int, const auto&, auto*) { return coordinator_.Mute(); });
+  Session::Options options = Options();
+  options.attempt_timeout = absl::Milliseconds(50);
+  options.give_up = [this] { return coordinator_.do_register.num_calls() > 1; };
+  EXPECT_TRUE(absl::IsCancelled(Session::Open(options).status()));
+  EXPECT_EQ(coordinator_.do_register.num_calls(), 2);
 }
 
 TEST_F(SessionTest, AnotherSessionHasAnotherNonce) {
@@ -173,37 +235,200 @@ TEST_F(SessionTest, SurvivesLostRenewals) {
   EXPECT_TRUE((*session)->status().ok());
 }
 
-TEST_F(SessionTest, AMuteCoordinatorEndsTheSession) {
-  GrantLease(kShortLease);
-  coordinator_.renew.Do(
-      [this](int, const auto&, auto*) { return coordinator_.Mute(); });
-  Change change;
+// [L2] Nobody waits for a renewal to be due.
+TEST_F(SessionTest, WhatBecomesOfTheJobIsToldAtOnce) {
+  GrantLease(absl::Hours(1));
+  Told told;
   Session::Options options = Options();
-  change.Watch(&options);
+  told.Watch(&options);
   auto session = Session::Open(options);
   ASSERT_TRUE(session.ok());
-  change.told.WaitForNotification();
-  EXPECT_EQ(change.state.phase(), proto::FAILED);
+  EXPECT_EQ(told.AwaitGeneration(3).sender.incarnation(), 7);
+  told.AwaitPhase(proto::TRAINING);
+  Tell(4, proto::STARTING);
+  const Session::News begun = told.AwaitGeneration(4);
+  EXPECT_EQ(begun.state.phase(), proto::STARTING);
+  EXPECT_EQ(begun.sender.incarnation(), 7);
+  Tell(4, proto::TRAINING);
+  coordinator_.renew.AwaitCalls(4);
+  EXPECT_EQ((*session)->sender().generation(), 4);
+
+  const auto requests = coordinator_.renew.requests();
+  EXPECT_EQ(requests[0].wait_ms(), 30000);
+  EXPECT_EQ(requests[0].known_phase(), proto::STARTING);
+  EXPECT_EQ(requests[1].known_phase(), proto::TRAINING);
+  EXPECT_EQ(requests[1].sender().generation(), 3);
+  EXPECT_EQ(requests[2].known_phase(), proto::STARTING);
+  EXPECT_EQ(requests[2].sender().generation(), 4);
+  EXPECT_EQ(requests[3].known_phase(), proto::TRAINING);
+}
+
+TEST_F(SessionTest, IsParkedForAThirdOfTheLease) {
+  auto session = Session::Open(Options());
+  ASSERT_TRUE(session.ok());
+  coordinator_.renew.AwaitCalls(3);
+  EXPECT_EQ(coordinator_.renew.requests()[2].wait_ms(), 200);
+}
+
+// One that cannot park calls is not asked in circles.
+TEST_F(SessionTest, AnAnswerWithoutNewsIsNoReasonToAskAtOnce) {
+  GrantLease(absl::Hours(1));
+  absl::Mutex mutex;
+  std::vector<absl::Time> asked;
+  coordinator_.renew.Do([&](int, const auto&, auto* response) {
+    absl::MutexLock lock(&mutex);
+    asked.push_back(absl::Now());
+    return Answer(proto::TRAINING, response);
+  });
+  auto session = Session::Open(Options());
+  ASSERT_TRUE(session.ok());
+  coordinator_.renew.AwaitCalls(6);
+  session->reset();
+  coordinator_.Stop();
+  // After the news: at least half of 20, 40, 80 and 160 ms.
+  EXPECT_GE(asked[5] - asked[1], absl::Milliseconds(150));
+}
+
+TEST_F(SessionTest, TellsWhatIsDurable) {
+  coordinator_.renew.Do([](int call, const auto&, auto* response) {
+    response->set_durable_step(call < 2 ? 0 : 500);
+    return Answer(proto::TRAINING, response);
+  });
+  Told told;
+  Session::Options options = Options();
+  told.Watch(&options);
+  auto session = Session::Open(options);
+  ASSERT_TRUE(session.ok());
+  told.Await([](const auto& news) { return news.durable_step == 500; });
+  EXPECT_EQ((*session)->news().durable_step, 500);
+}
+
+// [L2] It was restarted. It knows the generation, and begins another.
+TEST_F(SessionTest, RegistersAgainWithACoordinatorThatDoesNotKnowIt) {
+  coordinator_.do_register.Do([](int call, const auto&, auto* response) {
+    response->set_incarnation(call == 0 ? 7 : 1000000001);
+    response->set_generation(call == 0 ? 3 : 4);
+    response->set_lease_ms(60000);
+    return absl::OkStatus();
+  });
+  coordinator_.renew.Do([this](int, const auto& request, auto* response) {
+    if (request.sender().incarnation() == 7) {
+      return absl::NotFoundError("no session");
+    }
+    return coordinator_.TellNews(request, response);
+  });
+  Told told;
+  Session::Options options = Options();
+  options.nonce = 99;
+  told.Watch(&options);
+  auto session = Session::Open(options);
+  ASSERT_TRUE(session.ok());
+  const Session::News news = told.AwaitGeneration(4);
+  EXPECT_EQ(news.sender.incarnation(), 1000000001);
+  EXPECT_TRUE(news.status.ok());
+  const auto requests = coordinator_.do_register.requests();
+  ASSERT_THAT(requests, SizeIs(2));
+  EXPECT_EQ(requests[0].nonce(), 99);
+  EXPECT_EQ(requests[0].sender().generation(), 0);
+  EXPECT_EQ(requests[1].nonce(), 99);
+  EXPECT_EQ(requests[1].sender().generation(), 3);
+  EXPECT_EQ(requests[1].sender().incarnation(), 0);
+  EXPECT_EQ(requests[1].job_digest(), "job");
+  coordinator_.renew.AwaitCalls(2);
+  EXPECT_EQ(coordinator_.renew.requests()[1].sender().incarnation(),
+            1000000001);
+}
+
+TEST_F(SessionTest, ACoordinatorThatDoesNotTakeItBackEndsIt) {
+  for (const absl::Status& refusal :
+       {absl::FailedPreconditionError("knows nothing of generation 3"),
+        absl::AlreadyExistsError("host:1 is here already"),
+        absl::AbortedError("the job has failed")}) {
+    coordinator_.do_register.Do(
+        [refusal](int, const auto& request, auto* response) {
+          if (request.sender().generation() > 0) return refusal;
+          response->set_incarnation(7);
+          response->set_generation(3);
+          response->set_lease_ms(60000);
+          return absl::OkStatus();
+        });
+    coordinator_.renew.Do([](int, const auto&, auto*) {
+      return absl::NotFoundError("no session");
+    });
+    Told told;
+    Session::Options options = Options();
+    told.Watch(&options);
+    auto session = Session::Open(options);
+    ASSERT_TRUE(session.ok());
+    const Session::News news = told.AwaitPhase(proto::FAILED);
+    EXPECT_TRUE(absl::IsAborted(news.status)) << news.status;
+    EXPECT_THAT(
+        std::string(news.status.message()),
+        AllOf(HasSubstr(CoordinatorName()), HasSubstr(refusal.message())));
+  }
+}
+
+TEST_F(SessionTest, AMuteCoordinatorEndsTheSession) {
+  coordinator_.renew.Do(
+      [this](int, const auto&, auto*) { return coordinator_.Mute(); });
+  Told told;
+  Session::Options options = Options();
+  options.patience = absl::Milliseconds(900);
+  told.Watch(&options);
+  auto session = Session::Open(options);
+  ASSERT_TRUE(session.ok());
+  const Session::News end = told.AwaitPhase(proto::FAILED);
   EXPECT_THAT(
-      change.state.reason(),
-      HasSubstr(absl::StrCat(CoordinatorName(), ": no answer for 200ms")));
-  EXPECT_TRUE(absl::IsUnavailable(change.status)) << change.status;
+      end.state.reason(),
+      HasSubstr(absl::StrCat(CoordinatorName(), ": no answer for 900ms")));
+  EXPECT_TRUE(absl::IsUnavailable(end.status)) << end.status;
   EXPECT_EQ((*session)->state().phase(), proto::FAILED);
-  EXPECT_EQ((*session)->status(), change.status);
+  EXPECT_EQ((*session)->status(), end.status);
+  // Each attempt left time for another within the lease of 600 ms.
+  EXPECT_GE(coordinator_.renew.num_calls(), 2);
 }
 
 TEST_F(SessionTest, ADeadCoordinatorEndsTheSession) {
   GrantLease(kShortLease);
-  Change change;
+  Told told;
   Session::Options options = Options();
-  change.Watch(&options);
+  options.patience = absl::Milliseconds(400);
+  told.Watch(&options);
   auto session = Session::Open(options);
   ASSERT_TRUE(session.ok());
   coordinator_.renew.AwaitCalls(1);
   coordinator_.Stop();
-  change.told.WaitForNotification();
-  EXPECT_THAT(change.state.reason(), HasSubstr("no answer for 200ms"));
-  EXPECT_TRUE(absl::IsUnavailable(change.status)) << change.status;
+  const Session::News end = told.AwaitPhase(proto::FAILED);
+  EXPECT_THAT(end.state.reason(), HasSubstr("no answer for 400ms"));
+  EXPECT_TRUE(absl::IsUnavailable(end.status)) << end.status;
+}
+
+// Longer than the lease, for the coordinator may be restarted meanwhile.
+TEST_F(SessionTest, WaitsForACoordinatorThatComesBack) {
+  GrantLease(kShortLease);
+  Told told;
+  Session::Options options = Options();
+  told.Watch(&options);
+  auto session = Session::Open(options);
+  ASSERT_TRUE(session.ok());
+  told.AwaitPhase(proto::TRAINING);
+  const int port = coordinator_.port();
+  coordinator_.Stop();
+  FakePs back(port);
+  back.renew.Do([&](int, const auto& request, auto* response) {
+    if (request.sender().incarnation() == 7) {
+      return absl::NotFoundError("no session");
+    }
+    return back.TellNews(request, response);
+  });
+  back.do_register.Do([](int, const auto&, auto* response) {
+    response->set_incarnation(8);
+    response->set_generation(4);
+    response->set_lease_ms(60000);
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(told.AwaitGeneration(4).sender.incarnation(), 8);
+  session->reset();
 }
 
 TEST_F(SessionTest, AFailedJobEndsTheSession) {
@@ -211,46 +436,45 @@ TEST_F(SessionTest, AFailedJobEndsTheSession) {
     response->mutable_state()->set_reason("/job:worker/task:0 was lost");
     return Answer(call == 0 ? proto::TRAINING : proto::FAILED, response);
   });
-  Change change;
+  Told told;
   Session::Options options = Options();
-  change.Watch(&options);
+  told.Watch(&options);
   auto session = Session::Open(options);
   ASSERT_TRUE(session.ok());
-  change.told.WaitForNotification();
-  EXPECT_EQ(change.state.phase(), proto::FAILED);
-  EXPECT_EQ(change.state.reason(), "/job:worker/task:0 was lost");
-  EXPECT_EQ(change.status, absl::AbortedError("/job:worker/task:0 was lost"));
+  const Session::News end = told.AwaitPhase(proto::FAILED);
+  EXPECT_EQ(end.state.reason(), "/job:worker/task:0 was lost");
+  EXPECT_EQ(end.status, absl::AbortedError("/job:worker/task:0 was lost"));
 }
 
-TEST_F(SessionTest, ARefusedLeaseEndsTheSession) {
+TEST_F(SessionTest, AShutOutTaskIsTold) {
   coordinator_.renew.Do([](int, const auto&, auto*) {
-    return absl::NotFoundError("the lease ran out");
+    return absl::AbortedError("the lease ran out");
   });
-  Change change;
+  Told told;
   Session::Options options = Options();
-  change.Watch(&options);
+  told.Watch(&options);
   auto session = Session::Open(options);
   ASSERT_TRUE(session.ok());
-  change.told.WaitForNotification();
-  EXPECT_TRUE(absl::IsAborted(change.status)) << change.status;
-  EXPECT_THAT(change.state.reason(), HasSubstr("the lease ran out"));
+  const Session::News end = told.AwaitPhase(proto::FAILED);
+  EXPECT_TRUE(absl::IsAborted(end.status)) << end.status;
+  EXPECT_EQ(end.state.reason(),
+            absl::StrCat(CoordinatorName(),
+                         " has ended this session: the lease ran out"));
 }
 
 // The lease of a job that is DONE is kept, so that there is time to evaluate;
 // and nobody minds when the coordinator goes then.
 TEST_F(SessionTest, ADoneJobIsToldOnceAndRenewedUntilTheCoordinatorGoes) {
-  coordinator_.renew.Do([](int, const auto&, auto* response) {
-    return Answer(proto::DONE, response);
-  });
-  Change change;
+  Tell(3, proto::DONE);
+  Told told;
   Session::Options options = Options();
-  change.Watch(&options);  // a second Notify would crash
+  options.patience = absl::Milliseconds(200);
+  told.Watch(&options);
   auto session = Session::Open(options);
   ASSERT_TRUE(session.ok());
-  change.told.WaitForNotification();
-  EXPECT_EQ(change.state.phase(), proto::DONE);
-  EXPECT_TRUE(change.status.ok());
-  coordinator_.renew.AwaitCalls(2);
+  EXPECT_TRUE(told.AwaitPhase(proto::DONE).status.ok());
+  coordinator_.renew.AwaitCalls(3);
+  EXPECT_THAT(told.all(), SizeIs(2));  // the registration, and DONE
   coordinator_.Stop();
   EXPECT_FALSE(
       (*session)->Close("", absl::Now() + absl::Milliseconds(300)).ok());

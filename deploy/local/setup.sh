@@ -17,6 +17,7 @@ readonly packages=(
   libopenblas-dev
   libprotobuf-dev
   libssl-dev
+  libzip-dev
   pkg-config
   protobuf-compiler
   protobuf-compiler-grpc

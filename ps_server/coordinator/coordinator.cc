@@ -1012,12 +1012,13 @@ bool Coordinator::TooFewWorkers() const {
 // A task is silent, or has left.
 void Coordinator::OnLost(const TaskId& task, Session* session) {
   if (ended() || (AllStepsFixed() && IsWorker(task))) return;
+  const std::string who =
+      absl::StrCat(task.ToString(), " (", session->process, ")");
   const std::string what =
-      session->left ? absl::StrCat(Describe(task), " left before the end")
-                    : absl::StrCat(Describe(task),
-                                   " is lost: nothing was heard of it "
-                                   "for ",
-                                   absl::FormatDuration(options_.lease));
+      session->left
+          ? absl::StrCat(who, " left before the end")
+          : absl::StrCat(who, " is lost: nothing was heard of it for ",
+                         absl::FormatDuration(options_.lease));
   if (IsWorker(task) && continues()) {
     if (created_) ShutOut(task, session);
     return;

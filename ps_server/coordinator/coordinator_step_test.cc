@@ -250,7 +250,8 @@ TEST_F(CoordinatorTest, AnOlderIncarnationIsFenced) {
   const auto answer = Offer(Worker(0), 0, 0, 1);
   EXPECT_EQ(answer->verdict(), proto::FENCED);
   EXPECT_EQ(answer->generation(), 1u);
-  EXPECT_TRUE(Fails(Renew(Worker(0)).status(), kNotFound));
+  EXPECT_TRUE(Fails(Renew(Worker(0)).status(), kAborted,
+                    {"another has taken its place"}));
 }
 
 TEST_F(CoordinatorTest, BackupReplicas) {

@@ -48,10 +48,16 @@ TEST_F(CoordinatorTest, ATakenPlaceIsRefusedByName) {
   Make();
   Join(Worker(0), 17);
   Join(Ps(1), 17);
-  EXPECT_TRUE(Fails(Register(Worker(0), 18).status(), kExists,
+  const auto worker = Register(Worker(0), 18);
+  const auto ps = Register(Ps(1), 18);
+  EXPECT_FALSE(worker.came()) << "the one before may have died";
+  Renew(Worker(0));
+  EXPECT_TRUE(Fails(worker.status(), kExists,
                     {"/job:worker/task:0", "host-of-worker0:77", "alive"}));
-  EXPECT_TRUE(Fails(Register(Ps(1), 18).status(), kExists,
-                    {"/job:ps/task:1", "host-of-ps1:77"}));
+  EXPECT_FALSE(ps.came());
+  Renew(Ps(1));
+  EXPECT_TRUE(
+      Fails(ps.status(), kExists, {"/job:ps/task:1", "host-of-ps1:77"}));
   // Who was here first is as he was.
   EXPECT_EQ(Register(Worker(0), 17)->incarnation(), 1u);
   EXPECT_TRUE(Renew(Worker(0)).status().ok());
@@ -169,10 +175,12 @@ TEST_F(CoordinatorTest, WithoutASessionNothingGoes) {
   for (const uint64_t incarnation : {0, 2}) {
     SCOPED_TRACE(incarnation);
     incarnations_[Worker(0)] = incarnation;
-    expect(Renew(Worker(0)).status());
     expect(Declare().status());
     expect(Leave(Worker(0)).status());
-    if (incarnation > 0) expect(Offer(Worker(0), 0, 0, 1).status());
+    if (incarnation > 0) {
+      expect(Renew(Worker(0)).status());
+      expect(Offer(Worker(0), 0, 0, 1).status());
+    }
     proto::ReportEvaluationRequest report;
     *report.mutable_sender() = SenderOf(Worker(0));
     expect(Ask(&Coordinator::ReportEvaluation, report).status());
@@ -196,10 +204,10 @@ TEST_F(CoordinatorTest, AnotherGenerationChangesNothing) {
     EXPECT_EQ(answer->verdict(), proto::ABORTED);
     EXPECT_EQ(answer->generation(), 1u);
 
+    // It is how a task comes to know the generation.
     proto::RenewLeaseRequest renew;
     *renew.mutable_sender() = sender;
-    EXPECT_TRUE(
-        Fails(Ask(&Coordinator::RenewLease, renew).status(), kAborted, text));
+    EXPECT_EQ(Ask(&Coordinator::RenewLease, renew)->generation(), 1u);
     proto::DeclareRequest declare;
     *declare.mutable_sender() = sender;
     *declare.mutable_declaration() = MakeDeclaration();
@@ -402,6 +410,7 @@ TEST_F(CoordinatorTest, VariablesAreMadeOnceEveryPsHasJoined) {
     proto::Declaration declared = WithMode(1, 1);
     declared.set_examples(proto::BY_STEP);
     declared.set_num_workers(1);
+    declared.mutable_lost_workers()->set_policy(proto::LostWorkers::WAIT);
     for (const auto& sent : links_->restores) {
       const proto::RestoreRequest& restore = sent.request;
       EXPECT_EQ(restore.sender().task().job(), kPsJob);

@@ -32,6 +32,9 @@ TEST_F(CoordinatorTest, AnAsynchronousDeclarationIsFilledIn) {
   full.set_examples(proto::BY_TICKET);
   full.set_total_tickets(7);
   full.set_num_workers(2);
+  full.mutable_lost_workers()->set_policy(proto::LostWorkers::CONTINUE);
+  full.mutable_lost_workers()->set_min_replicas(1);
+  full.mutable_lost_workers()->set_max_workers(2);
   Make();
   for (const TaskId& task : AllTasks()) Join(task);
   EXPECT_TRUE(Declare(sparse).status().ok());
@@ -798,6 +801,7 @@ TEST_F(CoordinatorTest, ALateWorkersTicketMakesTheLastStep) {
 }
 
 TEST_F(CoordinatorTest, ALostWorkerEndsASynchronousJobByTicketToo) {
+  recovery_timeout_ = absl::ZeroDuration();
   StartTraining(ByTicket(2, 2, 8));
   Take(Worker(1), 1);
   Pass(kLease, AllBut(Worker(1)));

@@ -201,8 +201,7 @@ class Shard {
   // are parked that it is over.
   void Begin(Generation generation);
   void OnLoaded(absl::StatusOr<std::unique_ptr<DenseStore>> store);
-  void OnSaved(Generation generation, uint64_t number,
-               absl::StatusOr<proto::DataFile> outcome);
+  void OnSaved(absl::StatusOr<proto::DataFile> outcome);
   proto::RestoreResponse RestoreAnswer() const;
   // What AwaitSaved is answered with, as things are.
   absl::StatusOr<proto::AwaitSavedResponse> SavedAnswer() const;

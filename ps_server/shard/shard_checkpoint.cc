@@ -42,6 +42,8 @@ absl::Status Shard::CheckRestore(const proto::RestoreRequest& request) const {
     return absl::InvalidArgumentError("generation 0 is none");
   }
   if (request.nonce() != options_.nonce) {  // [R4]
+    // No error of the job's: a newer generation comes once this life has
+    // registered.
     return absl::UnavailableError(
         absl::StrCat("generation ", request.sender().generation(),
                      " is for another life of /job:ps/task:", options_.index));
@@ -109,7 +111,7 @@ void Shard::Restore(const proto::RestoreRequest& request,
 
 void Shard::Begin(Generation generation) {
   const absl::Status why = absl::AbortedError(absl::StrCat(
-      "generation ", generation_.value(), " is over at /job:ps/", "task:",
+      "generation ", generation_.value(), " is over at /job:ps/task:",
       options_.index, ", which begins generation ", generation.value()));
   generation_ = generation;
   state_.set_phase(proto::STARTING);
@@ -226,9 +228,8 @@ void Shard::Save(const proto::SaveRequest& request,
   name.set_generation(generation_.value());
   name.set_step(request.step());
   disk_->Save(name, options_.num_ps, store_->Snapshot(),
-              [this, generation = generation_, number = request.number()](
-                  absl::StatusOr<proto::DataFile> outcome) {
-                OnSaved(generation, number, std::move(outcome));
+              [this](absl::StatusOr<proto::DataFile> outcome) {
+                OnSaved(std::move(outcome));
               });
   answer();
   AnswerReached();
@@ -238,10 +239,10 @@ void Shard::Save(const proto::SaveRequest& request,
   for (const WorkerLife& life : waiting) RetryApplies(life);  // [A7]
 }
 
-void Shard::OnSaved(Generation generation, uint64_t number,
-                    absl::StatusOr<proto::DataFile> outcome) {
+void Shard::OnSaved(absl::StatusOr<proto::DataFile> outcome) {
   writing_ = false;
-  if (generation != generation_ || number != share_.number) return;
+  // One is written at a time: it is the last that was taken, or of a generation
+  // that is over, and then nobody can ask for it.
   share_.outcome = std::move(outcome);
   AnswerAwaits(SavedAnswer());
 }
@@ -250,7 +251,12 @@ absl::StatusOr<proto::AwaitSavedResponse> Shard::SavedAnswer() const {
   proto::AwaitSavedResponse response;
   response.set_generation(generation_.value());
   if (share_.outcome.has_value()) {
-    if (!share_.outcome->ok()) return share_.outcome->status();
+    if (!share_.outcome->ok()) {
+      // Asking again brings nothing else, so the code must not invite to it.
+      const absl::Status& why = share_.outcome->status();
+      return absl::IsUnavailable(why) ? absl::InternalError(why.message())
+                                      : why;
+    }
     *response.mutable_file() = **share_.outcome;
   }
   return response;

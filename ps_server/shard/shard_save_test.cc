@@ -310,8 +310,12 @@ TEST_F(ShardSaveTest, WhatTheDiskSaysAgainstItIsTold) {
   EXPECT_EQ(Save(1, 0)->version(), 0u) << "acknowledged";
   EXPECT_THAT(disk_.saves, IsEmpty()) << "the next attempt has a new number";
   Save(2, 0);
-  disk_.FinishSave("second");
-  EXPECT_EQ(Await(2)->file().name(), "second");
+  disk_.FailSave(absl::UnavailableError("input/output error"));
+  EXPECT_TRUE(Fails(Await(2).status(), kInternal, {"input/output error"}))
+      << "to ask again brings nothing";
+  Save(3, 0);
+  disk_.FinishSave("third");
+  EXPECT_EQ(Await(3)->file().name(), "third");
 }
 
 TEST_F(ShardSaveTest, AShareOfAnOlderGenerationIsNotTakenForOneOfThis) {

@@ -178,11 +178,9 @@ std::string Oracle::OnVerdict(const Push& push, proto::Verdict verdict) {
   return "";
 }
 
-std::string Oracle::Decode(const Values& values,
-                           std::set<uint64_t>* tickets) const {
+std::string Oracle::Decode(float value, std::set<uint64_t>* tickets) const {
   uint64_t left = static_cast<uint64_t>(
-      declaration_.variables(0).initializer().constant().value() -
-      values.value);
+      declaration_.variables(0).initializer().constant().value() - value);
   for (uint64_t ticket = 0; left > 0; left /= 4, ++ticket) {
     if (left % 4 > 1) {
       return absl::StrCat("ticket ", ticket, " was applied ", left % 4,
@@ -194,14 +192,14 @@ std::string Oracle::Decode(const Values& values,
 }
 
 std::string Oracle::CheckShard(uint32_t ps, uint64_t generation,
-                               uint64_t version, const Values& values) const {
+                               uint64_t version, float value) const {
   const auto error = [&](auto... what) {
     return absl::StrCat("ps ", ps, " at version ", version, " of generation ",
                         generation, ": ", what...);
   };
   if (asynchronous()) {
     std::set<uint64_t> tickets;
-    const std::string broken = Decode(values, &tickets);
+    const std::string broken = Decode(value, &tickets);
     if (!broken.empty()) return error(broken);
     if (tickets.size() != version) {
       return error("tickets ", absl::StrJoin(tickets, " "), " are applied");
@@ -210,9 +208,9 @@ std::string Oracle::CheckShard(uint32_t ps, uint64_t generation,
   }
   const auto known = history_.find({generation, version});
   if (known == history_.end()) return error("nothing has made it");
-  const Values& expected = known->second.variables[ps];
-  if (values == expected) return "";
-  return error("it has ", Text(values), ", expected ", Text(expected));
+  const float expected = known->second.variables[ps].value;
+  if (value == expected) return "";
+  return error("it has ", value, ", expected ", expected);
 }
 
 std::string Oracle::CheckDirectory(const Directory& directory) const {
@@ -237,7 +235,7 @@ std::string Oracle::CheckDirectory(const Directory& directory) const {
     for (const auto& [ps, values] : shares->second) {
       if (asynchronous()) {
         std::set<uint64_t> tickets;
-        const std::string broken = Decode(values, &tickets);
+        const std::string broken = Decode(values.value, &tickets);
         if (!broken.empty()) return error("ps ", ps, ": ", broken);
         if (tickets != spent || spent.size() != name.second) {
           return error("ps ", ps, " holds tickets ",

@@ -68,12 +68,13 @@ class Oracle {
   std::string OnCommit(const proto::CommitRequest& request);
   // A worker was told.
   std::string OnVerdict(const Push& push, proto::Verdict verdict);
-  // A shard is at `version`.
+  // A shard has `value` at `version`.
   std::string CheckShard(uint32_t ps, uint64_t generation, uint64_t version,
-                         const Values& values) const;
+                         float value) const;
   // What the journal names can be gone on from, and is one cut [R8].
   std::string CheckDirectory(const Directory& directory) const;
-  // The checkpoint `name` is the end of the job.
+  // The last checkpoint is the end of the job; without checkpoints, the last
+  // version of `generation` is.
   std::string CheckFinal(const Directory& directory) const;
   std::string CheckFinal(uint64_t generation) const;
 
@@ -90,7 +91,7 @@ class Oracle {
   State Initial() const;
   State Next(const State& state, const proto::CommitRequest& request) const;
   // A ticket is in the values more than once, or they are no sum of gradients.
-  std::string Decode(const Values& values, std::set<uint64_t>* tickets) const;
+  std::string Decode(float value, std::set<uint64_t>* tickets) const;
   std::string CheckFinalState(const State& state) const;
 
   const proto::Declaration declaration_;

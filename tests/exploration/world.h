@@ -53,7 +53,7 @@ inline constexpr uint32_t kNumWorkers = 2;
 enum Process { kPs0, kPs1, kWorkerProcess0, kWorkerProcess1, kNumProcesses };
 
 inline constexpr absl::Duration kRound = absl::Seconds(1);
-inline constexpr absl::Duration kLease = 4 * kRound;
+inline constexpr absl::Duration kLease = absl::Seconds(4);
 // Rounds after which what is reborn late comes, and the latest of messages:
 // whoever was to be given up has been given up.
 inline constexpr int kLate = 7;
@@ -169,7 +169,7 @@ class World : public Clock, public ShardLinks {
   // Two worlds with the same fingerprint have the same future, but for a
   // collision of 64 bits: it is made of all that each node was ever given, in
   // order, and of what is in flight.
-  uint64_t Fingerprint() const;
+  uint64_t Fingerprint(const Budget& budget) const;
   // Of the outcome: values and journal.
   uint64_t EndFingerprint() const;
   const std::vector<std::string>& trace() const { return trace_; }
@@ -257,15 +257,15 @@ class World : public Clock, public ShardLinks {
     uint64_t order = 0;
     // Quiet moments that have to pass before it arrives; 0: it is in flight.
     int hold = 0;
-    // Those of one are delivered in order. 0: none.
-    int channel = 0;
     // It was repeated, or given up by its caller: outlives connections.
     bool stray = false;
     std::function<void()> deliver;
     // The caller hears of an error instead.
     std::function<void(const absl::Status&)> fail;
-    // Of a request: makes a copy whose answer goes nowhere.
-    std::function<std::unique_ptr<Message>()> copy;
+    // Of a request: arrives, and its answer goes nowhere.
+    std::function<void()> deliver_again;
+    // For the trace.
+    std::string text;
   };
   // A call whose caller has not been answered.
   struct CallBase {
@@ -280,11 +280,15 @@ class World : public Clock, public ShardLinks {
     bool answer_is_held = false;
     // An answer is in flight, or has come.
     bool answered = false;
-    std::function<void(const absl::Status&)> fail;
+    virtual void Fail(World* world, const absl::Status& status) = 0;
   };
   template <typename Response>
-  struct OpenCall : CallBase {
+  struct OpenCall : CallBase, std::enable_shared_from_this<OpenCall<Response>> {
     Reply<Response> reply;
+    void Fail(World* world, const absl::Status& status) override {
+      if (this->answered) return;
+      world->SendAnswer<Response>(this->shared_from_this(), status);
+    }
   };
   struct NodeState {
     bool alive = false;
@@ -306,15 +310,11 @@ class World : public Clock, public ShardLinks {
   };
 
   static Node ShardNode(uint32_t ps) { return ps == 0 ? kShard0 : kShard1; }
-  static Node WorkerNode(uint32_t index) {
-    return index == 0 ? kWorker0 : kWorker1;
-  }
-  static Process ProcessOf(Node node);
   static std::vector<Node> NodesOf(Process process);
-  // Within a process, or to the disk: cannot be lost.
+  // Goes over no network: within a process, or between it and the disk.
   static bool IsLocal(Node from, Node to);
-  static bool IsDisk(Node from, Node to);
-  static int ChannelOf(Node from, Node to, const char* rpc);
+  // Whether what one tells the other is delivered in order.
+  static bool IsOrdered(Node from, Node to);
 
   template <typename Request, typename Response>
   void Call(Node from, Node to, const char* rpc, const Request& request,
@@ -322,18 +322,19 @@ class World : public Clock, public ShardLinks {
             Reply<Response> reply);
   template <typename Response>
   void SendAnswer(const std::shared_ptr<OpenCall<Response>>& call,
-                  absl::StatusOr<Response> response, uint64_t id);
-  void Add(std::unique_ptr<Message> message);
-  void ApplyRpcFault(const CallBase* call, Message* message);
-  uint64_t NextId(Node from);
-  // Of a message of which the network alone knows.
-  uint64_t StrayId(uint64_t id);
+                  absl::StatusOr<Response> response);
+  std::unique_ptr<Message> NewMessage(Node from, Node to, const char* rpc,
+                                      bool is_request);
+  // Sends it, unless it is the one that has the job's fault.
+  void Send(std::unique_ptr<Message> message, CallBase* call);
+  std::unique_ptr<Message> CopyOf(const Message& request);
 
   // In the order of delivery.
   std::vector<const Message*> Deliverable() const;
   const Message* Head() const;
   std::unique_ptr<Message> TakeOut(const Message* message);
   void Deliver(std::unique_ptr<Message> message);
+  uint64_t MaxDepth() const;
   void Quiet();
   void PassTime();
   void Crash(Process process, int rounds);
@@ -341,18 +342,22 @@ class World : public Clock, public ShardLinks {
   void Expire(Process process);
   void AfterEvent();
   void Trace(const std::string& what);
-  std::string Describe(const Message& message) const;
+  static std::string Describe(const Message& message);
 
   // The promises that are looked at as messages pass.
   void CheckGeneration(uint64_t generation, const char* rpc);
   void CheckState(const proto::JobState& state, const char* rpc);
+  void CheckDurable(uint64_t step, const char* rpc);
   template <typename Response>
-  void CheckAnswer(Node from, const char* rpc, const Response& response);
-  void CheckShard(uint32_t ps);
+  void CheckAnswer(const char* rpc, const Response& response);
+  void Check(const std::string& broken) {
+    if (!broken.empty()) Violate(broken);
+  }
+  void CheckShards();
   void CheckEnd();
-  std::optional<Values> Read(uint32_t ps) const;
 
   const Job job_;
+  Directory directory_;
   const bool tracing_;
   std::vector<std::string> trace_;
   std::string violation_;
@@ -383,9 +388,126 @@ class World : public Clock, public ShardLinks {
   std::array<std::unique_ptr<Worker>, kNumWorkers> workers_;
   std::unique_ptr<PsSession> ps_session_;
   std::unique_ptr<Operator> operator_;
-  // By ps: what was looked at last.
-  std::array<std::pair<uint64_t, uint64_t>, kNumPs> checked_;
 };
+
+// ---- The rest is templates ----
+
+namespace internal {
+
+template <typename T, typename = void>
+struct HasSender : std::false_type {};
+template <typename T>
+struct HasSender<T, std::void_t<decltype(std::declval<const T&>().sender())>>
+    : std::true_type {};
+template <typename T, typename = void>
+struct HasGeneration : std::false_type {};
+template <typename T>
+struct HasGeneration<
+    T, std::void_t<decltype(std::declval<const T&>().generation())>>
+    : std::true_type {};
+template <typename T, typename = void>
+struct HasState : std::false_type {};
+template <typename T>
+struct HasState<T, std::void_t<decltype(std::declval<const T&>().state())>>
+    : std::true_type {};
+template <typename T, typename = void>
+struct HasDurableStep : std::false_type {};
+template <typename T>
+struct HasDurableStep<
+    T, std::void_t<decltype(std::declval<const T&>().durable_step())>>
+    : std::true_type {};
+
+}  // namespace internal
+
+template <typename Response>
+void World::CheckAnswer(const char* rpc, const Response& response) {
+  if constexpr (std::is_same_v<Response, PullReply>) {
+    CheckGeneration(response.generation.value(), rpc);
+    CheckState(response.state, rpc);
+  }
+  if constexpr (internal::HasGeneration<Response>::value) {
+    CheckGeneration(response.generation(), rpc);
+  }
+  if constexpr (internal::HasState<Response>::value) {
+    CheckState(response.state(), rpc);
+  }
+  if constexpr (internal::HasDurableStep<Response>::value) {
+    CheckDurable(response.durable_step(), rpc);
+  }
+}
+
+template <typename Request, typename Response>
+void World::Call(Node from, Node to, const char* rpc, const Request& request,
+                 std::function<void(const Request&, Reply<Response>)> handler,
+                 Reply<Response> reply) {
+  if constexpr (internal::HasSender<Request>::value) {
+    if (from == kCoordinator) CheckGeneration(request.sender().generation(), rpc);
+  }
+  auto call = std::make_shared<OpenCall<Response>>();
+  call->from = from;
+  call->to = to;
+  call->rpc = rpc;
+  call->from_life = nodes_[from].life;
+  call->reply = std::move(reply);
+  calls_.push_back(call);
+  const auto sent = std::make_shared<const Request>(request);
+  std::unique_ptr<Message> message = NewMessage(from, to, rpc, true);
+  if constexpr (std::is_base_of_v<google::protobuf::Message, Request>) {
+    if (tracing_) message->text = request.ShortDebugString();
+  }
+  message->deliver = [this, call, sent, handler] {
+    NodeState& node = nodes_[call->to];
+    if (!node.alive) {
+      return call->Fail(this, absl::UnavailableError("nobody listens"));
+    }
+    call->taken_by = node.life;
+    handler(*sent, [this, call, life = node.life](
+                       absl::StatusOr<Response> response) {
+      if (nodes_[call->to].life != life) return;
+      if (response.ok()) CheckAnswer(call->rpc, *response);
+      if (!call->answered) SendAnswer<Response>(call, std::move(response));
+    });
+  };
+  message->deliver_again = [this, to, rpc, sent, handler] {
+    if (!nodes_[to].alive) return;
+    handler(*sent, [this, to, rpc, life = nodes_[to].life](
+                       absl::StatusOr<Response> response) {
+      if (nodes_[to].life != life) return;
+      if (response.ok()) CheckAnswer(rpc, *response);
+    });
+  };
+  message->fail = [this, call](const absl::Status& status) {
+    call->Fail(this, status);
+  };
+  Send(std::move(message), call.get());
+}
+
+template <typename Response>
+void World::SendAnswer(const std::shared_ptr<OpenCall<Response>>& call,
+                       absl::StatusOr<Response> response) {
+  call->answered = true;
+  if (call->answer_is_lost) {
+    response = absl::UnavailableError("the answer was lost");
+  }
+  std::unique_ptr<Message> message =
+      NewMessage(call->to, call->from, call->rpc, false);
+  if (call->answer_is_held) message->hold = 1;
+  auto kept =
+      std::make_shared<absl::StatusOr<Response>>(std::move(response));
+  if (tracing_) {
+    message->text = kept->status().ToString();
+    if constexpr (std::is_base_of_v<google::protobuf::Message, Response>) {
+      if (kept->ok()) message->text = (*kept)->ShortDebugString();
+    }
+  }
+  message->deliver = [this, call, kept] {
+    const NodeState& node = nodes_[call->from];
+    if (!node.alive || node.life != call->from_life) return;
+    call->reply(std::move(*kept));
+  };
+  message->fail = [kept](const absl::Status& status) { *kept = status; };
+  messages_.push_back(std::move(message));
+}
 
 }  // namespace holdfast::exploration
 

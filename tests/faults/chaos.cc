@@ -96,7 +96,7 @@ Round MakeRound(uint64_t seed, uint64_t number) {
       round.delay = milliseconds(60);
       break;
     case Moment::kEnd:
-      round.delay = milliseconds(150);
+      round.delay = milliseconds(60);
       break;
     case Moment::kTraining:
       round.delay = milliseconds(20);
@@ -124,6 +124,8 @@ bool CheckpointUnderWay(const std::string& checkpoint_dir) {
 
 struct Outcome {
   absl::Status status;
+  // False: none of the tasks was running any more.
+  bool struck = false;
   // From the blow (of a pause, from its end) until there was a step more than
   // ever before. None where the job had made all its steps.
   std::optional<absl::Duration> recovery;
@@ -139,15 +141,14 @@ class RoundRun {
     cluster_.StartAll();
     AwaitMoment();
     Outcome outcome;
-    const uint64_t step = cluster_.status().global_step();
-    Strike();
+    const uint64_t step = cluster_.max_step();
+    outcome.struck = Strike();
     absl::Time begun = absl::Now();
     if (round_.fault == Fault::kPause) begun += round_.pause;
     const bool goes_on = Until([&] {
-      return cluster_.status().global_step() > step ||
-             cluster_.status().state().phase() == proto::DONE;
+      return cluster_.max_step() > step || ended();
     });
-    if (goes_on && step < kJobSteps) {
+    if (goes_on && outcome.struck && step < kJobSteps) {
       outcome.recovery = std::max(absl::Now() - begun, absl::ZeroDuration());
     }
     outcome.status = cluster_.AwaitEnd(deadline_ - absl::Now());
@@ -170,7 +171,7 @@ class RoundRun {
            !cluster_.failed();
   }
 
-  bool ended() const { return cluster_.exit_code("ps-0").has_value(); }
+  bool ended() const { return cluster_.exit_code("ps-0") == 0; }
 
   void AwaitMoment() {
     const auto at_step = [&](uint64_t step) {
@@ -204,8 +205,10 @@ class RoundRun {
     cluster_.AdvanceFor(round_.delay);
   }
 
-  void Strike() {
+  bool Strike() {
+    bool struck = false;
     for (const std::string& task : round_.tasks) {
+      struck = struck || cluster_.running(task);
       switch (round_.fault) {
         case Fault::kKill:
           cluster_.Signal(task, SIGKILL);
@@ -218,6 +221,7 @@ class RoundRun {
           break;
       }
     }
+    return struck;
   }
 
   const Round round_;
@@ -226,12 +230,14 @@ class RoundRun {
 };
 
 struct Tally {
-  uint64_t tried = 0;
+  uint64_t rounds = 0;
+  uint64_t struck = 0;
   uint64_t survived = 0;
   absl::Duration worst;
 
   void Add(const Outcome& outcome) {
-    ++tried;
+    ++rounds;
+    struck += outcome.struck ? 1 : 0;
     survived += outcome.status.ok() ? 1 : 0;
     worst = std::max(worst, outcome.recovery.value_or(absl::ZeroDuration()));
   }
@@ -255,10 +261,9 @@ class Report {
     add(1, moment, absl::StrCat("at ", kMoments[moment]));
     add(2, static_cast<int>(round.kind), NameOf(round.kind));
     add(3, 0, "in all");
-    ++report_.tried;
-    report_.survived += outcome.status.ok() ? 1 : 0;
     std::cout << round.Name() << ": "
-              << (outcome.status.ok() ? "survived" : "NOT SURVIVED");
+              << (outcome.status.ok() ? "survived" : "NOT SURVIVED")
+              << (outcome.struck ? "" : " (came too late)");
     if (outcome.recovery.has_value()) {
       std::cout << ", went on after "
                 << absl::FormatDuration(
@@ -273,12 +278,14 @@ class Report {
 
   ChaosReport Finish() ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
-    report_.table = absl::StrFormat("%-20s %6s %9s  %s\n", "", "tried",
-                                    "survived", "longest way back");
+    report_.table =
+        absl::StrFormat("%-20s %6s %9s %9s  %s\n", "", "rounds", "in time",
+                        "survived", "longest way back");
     for (const auto& [group, tallies] : tallies_) {
       for (const auto& [what, tally] : tallies) {
-        absl::StrAppendFormat(&report_.table, "%-20s %6d %9d  %.2f s\n",
-                              what.second, tally.tried, tally.survived,
+        absl::StrAppendFormat(&report_.table, "%-20s %6d %9d %9d  %.2f s\n",
+                              what.second, tally.rounds, tally.struck,
+                              tally.survived,
                               absl::ToDoubleSeconds(tally.worst));
       }
     }

@@ -28,9 +28,8 @@ struct ChaosOptions {
 };
 
 struct ChaosReport {
-  uint64_t tried = 0;
-  uint64_t survived = 0;
-  // For people: by what was hit and how, by moment, by kind of job.
+  // For people: by what was hit and how, by moment, by kind of job. In time:
+  // something that was to be hit was still running.
   std::string table;
   // Of each round that was not survived: which it is, why, and the logs.
   std::vector<std::string> failures;

@@ -16,7 +16,6 @@ TEST(ChaosTest, ALap) {
   const ChaosReport report = RunChaos(options);
   std::cout << report.table;
   for (const std::string& failure : report.failures) ADD_FAILURE() << failure;
-  EXPECT_EQ(report.tried, options.rounds);
 }
 
 }  // namespace

@@ -255,6 +255,7 @@ void TaskCluster::AskStatus() {
   context.set_deadline(absl::ToChronoTime(absl::Now() + kAskTimeout));
   proto::GetStatusResponse status;
   if (coordinator_->GetStatus(&context, {}, &status).ok()) status_ = status;
+  max_step_ = std::max<uint64_t>(max_step_, status_.global_step());
   ask_at_ = absl::Now() + kAskEvery;
 }
 

@@ -87,6 +87,8 @@ class TaskCluster {
   std::optional<int> exit_code(const std::string& name) const;
   // As the coordinator last said, at most some 10 ms ago where it can speak.
   const proto::GetStatusResponse& status() const { return status_; }
+  // The greatest global step that was ever seen.
+  uint64_t max_step() const { return max_step_; }
 
   std::string log(const std::string& name) const;
   std::string log_path(const std::string& name) const;
@@ -125,6 +127,7 @@ class TaskCluster {
   std::unique_ptr<proto::Coordinator::Stub> coordinator_;
   absl::Time ask_at_ = absl::InfinitePast();
   proto::GetStatusResponse status_;
+  uint64_t max_step_ = 0;
 };
 
 // The last `lines` lines of a text.

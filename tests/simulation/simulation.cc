@@ -56,17 +56,27 @@ void SimulatedSession::After(absl::Duration delay,
   });
 }
 
+template <typename Request, typename Response>
+void SimulatedSession::Send(
+    Handler<Request, Response> handler, const Request& request,
+    void (SimulatedSession::*next)(const absl::StatusOr<Response>&)) {
+  Reply<Response> reply = [this, next](absl::StatusOr<Response> response) {
+    hooks_.hear([this, next, response] {
+      if (!stopped_) (this->*next)(response);
+    });
+  };
+  if (hooks_.past_network) return handler(request, std::move(reply));
+  cluster_->network.Call<Request, Response>(std::move(handler), request,
+                                            std::move(reply));
+}
+
 void SimulatedSession::Register() {
   request_.mutable_sender()->set_generation(sender_.generation());
-  cluster_->network.Call<proto::RegisterRequest, proto::RegisterResponse>(
+  Send<proto::RegisterRequest, proto::RegisterResponse>(
       [cluster = cluster_](auto r, auto done) {
         cluster->Register(r, std::move(done));
       },
-      request_, [this](absl::StatusOr<proto::RegisterResponse> response) {
-        hooks_.hear([this, response] {
-          if (!stopped_) OnRegistered(response);
-        });
-      });
+      request_, &SimulatedSession::OnRegistered);
 }
 
 void SimulatedSession::OnRegistered(
@@ -94,15 +104,11 @@ void SimulatedSession::Renew() {
   request.set_wait_ms(
       absl::ToInt64Milliseconds(std::min(lease_ / 3, kLongestPoll)));
   request.set_known_phase(phase_);
-  cluster_->network.Call<proto::RenewLeaseRequest, proto::RenewLeaseResponse>(
+  Send<proto::RenewLeaseRequest, proto::RenewLeaseResponse>(
       [cluster = cluster_](auto r, auto done) {
         cluster->AtCoordinator(&Coordinator::RenewLease, r, std::move(done));
       },
-      request, [this](absl::StatusOr<proto::RenewLeaseResponse> response) {
-        hooks_.hear([this, response] {
-          if (!stopped_) OnRenewed(response);
-        });
-      });
+      request, &SimulatedSession::OnRenewed);
 }
 
 void SimulatedSession::OnRenewed(
@@ -186,6 +192,8 @@ void SimulatedCluster::StartPs(uint32_t ps) {
   hooks.on_refused = [ps](const absl::Status& status) {
     ADD_FAILURE() << "ps " << ps << " is refused: " << status;
   };
+  // Where nothing is saved, the loss of a ps is the end.
+  hooks.past_network = disk == nullptr;
   sessions_.push_back(
       std::make_unique<SimulatedSession>(this, request, std::move(hooks)));
   ps_sessions_[ps] = sessions_.back().get();

@@ -163,6 +163,8 @@ class SimulatedSession {
     // It has no place, or none any more. Of a place that is taken yet, it is not
     // told.
     std::function<void(const absl::Status&)> on_refused;
+    // Its calls are neither late nor lost.
+    bool past_network = false;
   };
 
   // As `request` says.
@@ -177,6 +179,9 @@ class SimulatedSession {
  private:
   // After `delay`, unless it is stopped by then.
   void After(absl::Duration delay, std::function<void()> event);
+  template <typename Request, typename Response>
+  void Send(Handler<Request, Response> handler, const Request& request,
+            void (SimulatedSession::*next)(const absl::StatusOr<Response>&));
   void Register();
   void OnRegistered(const absl::StatusOr<proto::RegisterResponse>& response);
   void Renew();

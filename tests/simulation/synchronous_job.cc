@@ -190,7 +190,16 @@ proto::Declaration SynchronousWorker::MakeDeclaration() const {
   return declaration;
 }
 
+void SynchronousWorker::OnDone() {
+  if (done_) return;
+  done_ = true;
+  if (finished_) return Leave();
+  cluster_->scheduler.After(absl::Seconds(10),
+                            [this] { Hear([this] { Leave(); }); });
+}
+
 void SynchronousWorker::OnGeneration() {
+  finished_ = false;
   sequence_ = 0;
   ticket_.reset();
   told_.clear();
@@ -239,8 +248,11 @@ void SynchronousWorker::OnPulled(uint32_t ps, const PullReply& reply) {
 }
 
 void SynchronousWorker::ComputeStep(uint64_t step) {
-  // Its session hears when the job is DONE.
-  if (step >= cluster_->job.steps) return;
+  finished_ = step >= cluster_->job.steps;
+  if (finished_) {
+    if (done_) Leave();
+    return;
+  }
   step_ = step;
   seat_ = index();
   open_offers_ = 0;

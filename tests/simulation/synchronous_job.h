@@ -110,6 +110,8 @@ class SynchronousWorker : public SimulatedWorker {
   proto::Declaration MakeDeclaration() const override;
   void OnGeneration() override;
   void OnPlaced() override { PullAll(0); }
+  // Leaves when it has what it waits for, but not much later.
+  void OnDone() override;
 
  private:
   void PullAll(uint64_t version);
@@ -127,7 +129,10 @@ class SynchronousWorker : public SimulatedWorker {
   bool IsOver(proto::Verdict verdict);
 
   SynchronousCluster* const cluster_;
-  // All of the generation.
+  bool done_ = false;
+  // What follows is of the generation.
+  // It has the last version.
+  bool finished_ = false;
   std::map<uint32_t, uint64_t> pulled_;
   uint64_t step_ = 0;
   uint32_t seat_ = 0;

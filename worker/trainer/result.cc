@@ -102,6 +102,7 @@ void AddStatus(const proto::GetStatusResponse& status,
     worker->set_pushes(counts.pushes());
     worker->set_examples(counts.examples());
   }
+  if (status.generation() > 0) result->set_recoveries(status.generation() - 1);
   if (status.staleness_size() > 0) AddStaleness(status, result);
 }
 

@@ -17,8 +17,8 @@ void AddDeclaration(const proto::Declaration& declaration,
                     proto::TrainingResult* result);
 
 // Fills in what the coordinator counted over the job: steps, examples, training
-// loss, times, pushes, what each worker has given, and of asynchronous jobs the
-// staleness.
+// loss, times, pushes, what each worker has given, recoveries, and of
+// asynchronous jobs the staleness.
 void AddStatus(const proto::GetStatusResponse& status,
                proto::TrainingResult* result);
 

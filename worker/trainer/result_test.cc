@@ -18,7 +18,8 @@ using ::testing::HasSubstr;
 proto::GetStatusResponse FinishedStatus() {
   proto::GetStatusResponse status;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
-      R"pb(global_step: 3000
+      R"pb(generation: 3
+           global_step: 3000
            examples: 600000
            pushes { accepted: 6000 stale: 4 duplicate: 3 fenced: 2 aborted: 1 }
            train_loss: 0.25
@@ -112,6 +113,7 @@ TEST(ResultToJsonTest, WritesEveryField) {
    "examples": 200000
   }
  ],
+ "recoveries": 2,
  "test_loss": 0.5,
  "test_accuracy": 0.875
 }

@@ -1,0 +1,237 @@
+#include "cli/checkpoint.h"
+
+#include <algorithm>
+#include <iostream>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "cli/checkpoint_export.h"
+#include "cli/checkpoint_report.h"
+#include "cli/flag_set.h"
+#include "client/cluster.h"
+#include "common/checkpoint/data_file.h"
+#include "common/checkpoint/directory.h"
+#include "common/checkpoint/file_system.h"
+#include "common/cluster_spec.h"
+#include "common/daemon.h"
+
+namespace holdfast {
+namespace {
+
+constexpr char kUsage[] =
+    R"(holdfast checkpoint VERB: looks at what a job has saved, or has it saved
+
+  holdfast checkpoint list DIR              which checkpoints there are, and which
+                                            one a restart would use
+  holdfast checkpoint inspect DIR [flags]   what a checkpoint holds
+  holdfast checkpoint verify DIR [flags]    read every byte, and name what is damaged
+  holdfast checkpoint export DIR --output=FILE.npz [flags]
+                                            variables for NumPy
+  holdfast checkpoint save --ps=HOST:PORT   have a running job save its state, and
+                                            wait until it is on disk
+
+DIR is the --checkpoint_dir of the ps. Only save talks to the job, and nothing but
+the job changes DIR.
+
+Exits 0 when all is well, 1 when something failed or is damaged, 2 for wrong flags.
+
+)";
+
+// The flags as they were given.
+struct CheckpointFlags {
+  std::string checkpoint;
+  ExportOptions to_export;
+  std::string ps;
+  absl::Duration timeout = absl::Minutes(10);
+};
+
+void AddCheckpoint(absl::string_view otherwise, CheckpointFlags* flags,
+                   FlagSet* set) {
+  set->Add("checkpoint", "NAME", &flags->checkpoint,
+           absl::StrCat(
+               "Which one, as g0001-step00001000. Default: ", otherwise, "."));
+}
+
+// The checkpoint that --checkpoint names, if it does.
+// Errors: INVALID_ARGUMENT.
+absl::StatusOr<std::optional<proto::CheckpointName>> GivenName(
+    const CheckpointFlags& flags) {
+  if (flags.checkpoint.empty()) return std::nullopt;
+  auto name = ParseFolderName(flags.checkpoint);
+  if (!name.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--checkpoint: ", name.status().message()));
+  }
+  return *std::move(name);
+}
+
+// That, or the newest of the journal.
+absl::StatusOr<proto::CheckpointName> ChooseName(
+    const CheckpointDirectory& directory, const CheckpointFlags& flags) {
+  auto given = GivenName(flags);
+  if (!given.ok()) return given.status();
+  if (given->has_value()) return **std::move(given);
+  const auto journal = directory.ReadJournal();
+  if (!journal.ok()) return journal.status();
+  if (journal->checkpoints().empty()) {
+    return absl::NotFoundError(
+        absl::StrCat(directory.path(), ": no checkpoint is durable"));
+  }
+  return *journal->checkpoints().rbegin();
+}
+
+absl::Status List(const CheckpointDirectory& directory,
+                  const CheckpointFlags& flags) {
+  return ListCheckpoints(directory, std::cout);
+}
+
+absl::Status Inspect(const CheckpointDirectory& directory,
+                     const CheckpointFlags& flags) {
+  const auto name = ChooseName(directory, flags);
+  if (!name.ok()) return name.status();
+  return InspectCheckpoint(directory, *name, std::cout);
+}
+
+absl::Status Verify(const CheckpointDirectory& directory,
+                    const CheckpointFlags& flags) {
+  const auto name = GivenName(flags);
+  if (!name.ok()) return name.status();
+  return VerifyCheckpoints(directory, *name, std::cout);
+}
+
+absl::Status Export(const CheckpointDirectory& directory,
+                    const CheckpointFlags& flags) {
+  if (flags.to_export.output.empty()) {
+    return absl::InvalidArgumentError(
+        "--output is needed: the file to write, FILE.npz");
+  }
+  const auto name = ChooseName(directory, flags);
+  if (!name.ok()) return name.status();
+  const auto reader = CheckpointReader::Open(directory, *name);
+  if (!reader.ok()) return reader.status();
+  return ExportCheckpoint(reader->get(), flags.to_export);
+}
+
+absl::Status Save(const CheckpointFlags& flags) {
+  if (flags.ps.empty()) {
+    return absl::InvalidArgumentError(
+        "--ps is needed: where ps task 0 listens, HOST:PORT");
+  }
+  // A reader asks ps task 0 alone. A spec has to have a worker; nobody calls
+  // it.
+  auto cluster = ClusterSpec::FromHosts(flags.ps, "worker:1", "");
+  if (!cluster.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--ps=", flags.ps, ": ", cluster.status().message()));
+  }
+  const absl::Time deadline = absl::Now() + flags.timeout;
+  Cluster::Options options{.cluster = *std::move(cluster)};
+  options.connect_timeout = flags.timeout;
+  const auto connection = Cluster::Connect(std::move(options));
+  if (!connection.ok()) return connection.status();
+  const auto step = (*connection)->SaveCheckpoint(deadline);
+  if (!step.ok()) return step.status();
+  std::cout << "The checkpoint of step " << step->value() << " is on disk."
+            << std::endl;
+  return absl::OkStatus();
+}
+
+using OnDirectory = absl::Status (*)(const CheckpointDirectory& directory,
+                                     const CheckpointFlags& flags);
+
+struct Verb {
+  const char* name;
+  // Null: it needs no directory.
+  OnDirectory on_directory;
+  void (*add_flags)(CheckpointFlags* flags, FlagSet* set);
+};
+
+constexpr Verb kVerbs[] = {
+    {"list", List, [](CheckpointFlags*, FlagSet*) {}},
+    {"inspect", Inspect,
+     [](CheckpointFlags* flags, FlagSet* set) {
+       AddCheckpoint("the newest that is durable", flags, set);
+     }},
+    {"verify", Verify,
+     [](CheckpointFlags* flags, FlagSet* set) {
+       AddCheckpoint("all that are complete", flags, set);
+     }},
+    {"export", Export,
+     [](CheckpointFlags* flags, FlagSet* set) {
+       AddCheckpoint("the newest that is durable", flags, set);
+       set->Add("output", "FILE", &flags->to_export.output,
+                "The .npz to write. Needed.");
+       set->Add("slots", "", &flags->to_export.slots,
+                "Slots of the optimizers too, as NAME:slot0.");
+       set->Add("variables", "PREFIX,...", &flags->to_export.prefixes,
+                "Variables whose name begins so. Default: all.");
+     }},
+    {"save", nullptr,
+     [](CheckpointFlags* flags, FlagSet* set) {
+       set->Add("ps", "HOST:PORT", &flags->ps,
+                "Where ps task 0 listens. Needed.");
+       set->Add("timeout", "DURATION", &flags->timeout,
+                "How long to wait. Default: 10m.");
+     }},
+};
+
+// Errors: INVALID_ARGUMENT for a wrong use; whatever failed.
+absl::Status Run(const Verb& verb, absl::Span<const std::string> args,
+                 const FlagSet& set, const CheckpointFlags& flags) {
+  std::string path;
+  if (verb.on_directory != nullptr) {
+    if (args.empty() || absl::StartsWith(args[0], "--")) {
+      return absl::InvalidArgumentError(
+          "the checkpoint directory is needed, before the flags");
+    }
+    path = args[0];
+    args.remove_prefix(1);
+  }
+  const absl::Status parsed = set.Parse(args);
+  if (!parsed.ok()) return parsed;
+  if (verb.on_directory == nullptr) return Save(flags);
+  const auto directory =
+      CheckpointDirectory::OpenToRead(path, PosixFileSystem());
+  if (!directory.ok()) return directory.status();
+  return verb.on_directory(*directory, flags);
+}
+
+}  // namespace
+
+int CheckpointCommand(const std::vector<std::string>& args) {
+  const auto wanted = [&](const Verb& verb) {
+    return !args.empty() && args[0] == verb.name;
+  };
+  const Verb* const verb =
+      std::find_if(std::begin(kVerbs), std::end(kVerbs), wanted);
+  CheckpointFlags flags;
+  FlagSet set;
+  if (verb != std::end(kVerbs)) verb->add_flags(&flags, &set);
+  if (std::count(args.begin(), args.end(), "--help") > 0) {
+    std::cout << kUsage;
+    if (!set.Help().empty()) std::cout << "Flags:\n" << set.Help();
+    return kExitDone;
+  }
+  if (verb == std::end(kVerbs)) {
+    std::cerr << "holdfast checkpoint: "
+              << (args.empty()
+                      ? "a verb is needed"
+                      : absl::StrCat("no verb is named \"", args[0], "\""))
+              << "; --help lists them" << std::endl;
+    return kExitUsage;
+  }
+  const absl::Status status =
+      Run(*verb, absl::MakeConstSpan(args).subspan(1), set, flags);
+  if (status.ok()) return kExitDone;
+  std::cerr << "holdfast checkpoint " << verb->name << ": " << status.message()
+            << std::endl;
+  return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailed;
+}
+
+}  // namespace holdfast

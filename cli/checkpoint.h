@@ -1,0 +1,16 @@
+#ifndef HOLDFAST_CLI_CHECKPOINT_H_
+#define HOLDFAST_CLI_CHECKPOINT_H_
+
+#include <string>
+#include <vector>
+
+namespace holdfast {
+
+// `holdfast checkpoint list|inspect|verify|export|save`: looks at a checkpoint
+// directory, or has a running job save its state. `args` follow the subcommand.
+// Returns the exit code.
+int CheckpointCommand(const std::vector<std::string>& args);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLI_CHECKPOINT_H_

@@ -1,0 +1,217 @@
+#include "cli/checkpoint_export.h"
+
+#include <zip.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+#include "common/shape.h"
+
+namespace holdfast {
+namespace {
+
+// The header of a .npy file of version 1.0 (numpy.lib.format): the array's
+// description as a Python literal, padded so that the elements begin at a
+// multiple of 64.
+std::string NpyHeader(absl::Span<const int64_t> shape) {
+  std::string text = absl::StrCat(
+      "{'descr': '<f4', 'fortran_order': False, 'shape': (",
+      absl::StrJoin(shape, ", "), shape.size() == 1 ? ",), }" : "), }");
+  constexpr size_t kBefore = 10;  // magic, version, length
+  while ((kBefore + text.size() + 1) % 64 != 0) text += ' ';
+  text += '\n';
+  std::string header("\x93NUMPY\x01\x00", 8);
+  header += static_cast<char>(text.size() & 0xff);
+  header += static_cast<char>(text.size() >> 8);
+  return header + text;
+}
+
+// One array as the bytes of a .npy file, read as libzip asks for them.
+class NpyArray {
+ public:
+  NpyArray(CheckpointReader* reader, const proto::Variable& variable,
+           uint32_t slot, uint64_t elements)
+      : reader_(reader),
+        variable_(variable.name()),
+        slot_(slot),
+        elements_(elements),
+        header_(NpyHeader(variable.shape())) {}
+
+  // Why reading failed.
+  const absl::Status& status() const { return status_; }
+
+  // libzip's zip_source_callback.
+  static zip_int64_t Serve(void* self, void* data, zip_uint64_t size,
+                           zip_source_cmd_t command) {
+    return static_cast<NpyArray*>(self)->Do(data, size, command);
+  }
+
+ private:
+  zip_int64_t Do(void* data, zip_uint64_t size, zip_source_cmd_t command) {
+    switch (command) {
+      case ZIP_SOURCE_OPEN:
+        ready_ = header_;
+        next_ = 0;
+        return 0;
+      case ZIP_SOURCE_READ:
+        return Read(static_cast<char*>(data), size);
+      case ZIP_SOURCE_CLOSE:
+      case ZIP_SOURCE_FREE:
+        return 0;
+      case ZIP_SOURCE_STAT: {
+        auto* about = static_cast<zip_stat_t*>(data);
+        zip_stat_init(about);
+        about->size = header_.size() + elements_ * sizeof(float);
+        about->valid |= ZIP_STAT_SIZE;
+        return sizeof(*about);
+      }
+      case ZIP_SOURCE_ERROR: {
+        const int codes[] = {ZIP_ER_READ, 0};
+        std::memcpy(data, codes, sizeof(codes));
+        return sizeof(codes);
+      }
+      case ZIP_SOURCE_SUPPORTS:
+        return zip_source_make_command_bitmap(
+            ZIP_SOURCE_OPEN, ZIP_SOURCE_READ, ZIP_SOURCE_CLOSE, ZIP_SOURCE_STAT,
+            ZIP_SOURCE_ERROR, ZIP_SOURCE_FREE, -1);
+      default:
+        return -1;
+    }
+  }
+
+  zip_int64_t Read(char* into, zip_uint64_t size) {
+    if (ready_.empty() && next_ < elements_) {
+      constexpr uint64_t kChunk = 4 * kCheckpointBlockBytes / sizeof(float);
+      chunk_.resize(std::min(kChunk, elements_ - next_));
+      status_ = reader_->Read(variable_, slot_, next_, absl::MakeSpan(chunk_));
+      if (!status_.ok()) return -1;
+      next_ += chunk_.size();
+      ready_ = absl::string_view(reinterpret_cast<const char*>(chunk_.data()),
+                                 chunk_.size() * sizeof(float));
+    }
+    const size_t count = std::min<zip_uint64_t>(size, ready_.size());
+    std::memcpy(into, ready_.data(), count);
+    ready_.remove_prefix(count);
+    return count;
+  }
+
+  CheckpointReader* const reader_;
+  const std::string variable_;
+  const uint32_t slot_;
+  const uint64_t elements_;
+  const std::string header_;
+  // Bytes that are next, and the element after them.
+  absl::string_view ready_;
+  uint64_t next_ = 0;
+  std::vector<float> chunk_;
+  absl::Status status_;
+};
+
+// A zip that is being put together; nothing is written before Close.
+class Archive {
+ public:
+  ~Archive() {
+    if (zip_ != nullptr) zip_discard(zip_);
+  }
+
+  absl::Status Open(const std::string& path) {
+    path_ = path;
+    int code;
+    zip_ = zip_open(path.c_str(), ZIP_CREATE | ZIP_TRUNCATE, &code);
+    if (zip_ != nullptr) return absl::OkStatus();
+    zip_error_t error;
+    zip_error_init_with_code(&error, code);
+    const absl::Status status = Failed(zip_error_strerror(&error));
+    zip_error_fini(&error);
+    return status;
+  }
+
+  absl::Status Add(const std::string& name, std::unique_ptr<NpyArray> array) {
+    arrays_.push_back(std::move(array));
+    zip_source_t* const source =
+        zip_source_function(zip_, NpyArray::Serve, arrays_.back().get());
+    if (source == nullptr) return Failed(zip_strerror(zip_));
+    const zip_int64_t index =
+        zip_file_add(zip_, name.c_str(), source, ZIP_FL_ENC_UTF_8);
+    if (index < 0) {
+      zip_source_free(source);
+      return Failed(zip_strerror(zip_));
+    }
+    if (zip_set_file_compression(zip_, index, ZIP_CM_STORE, 0) != 0) {
+      return Failed(zip_strerror(zip_));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Close() {
+    if (zip_close(zip_) == 0) {
+      zip_ = nullptr;
+      return absl::OkStatus();
+    }
+    for (const auto& array : arrays_) {
+      if (!array->status().ok()) return array->status();
+    }
+    return Failed(zip_strerror(zip_));
+  }
+
+ private:
+  absl::Status Failed(absl::string_view why) const {
+    return absl::UnavailableError(
+        absl::StrCat(path_, ": cannot be written: ", why));
+  }
+
+  std::string path_;
+  zip_t* zip_ = nullptr;
+  // Used by libzip until it closes.
+  std::vector<std::unique_ptr<NpyArray>> arrays_;
+};
+
+bool IsWanted(const std::string& name, const ExportOptions& options) {
+  return options.prefixes.empty() ||
+         std::any_of(options.prefixes.begin(), options.prefixes.end(),
+                     [&](const std::string& prefix) {
+                       return absl::StartsWith(name, prefix);
+                     });
+}
+
+}  // namespace
+
+absl::Status ExportCheckpoint(CheckpointReader* reader,
+                              const ExportOptions& options) {
+  Archive archive;
+  absl::Status status = archive.Open(options.output);
+  if (!status.ok()) return status;
+  bool any = false;
+  for (const proto::Variable& variable :
+       reader->manifest().declaration().variables()) {
+    if (!IsWanted(variable.name(), options)) continue;
+    any = true;
+    const absl::StatusOr<int64_t> elements = NumElements(variable.shape());
+    if (!elements.ok()) return elements.status();
+    const uint32_t slots =
+        options.slots ? reader->num_slots(variable.name()) : 0;
+    for (uint32_t slot = 0; slot <= slots; ++slot) {
+      const std::string name =
+          slot == 0 ? variable.name()
+                    : absl::StrCat(variable.name(), ":slot", slot - 1);
+      status = archive.Add(
+          name + ".npy",
+          std::make_unique<NpyArray>(reader, variable, slot, *elements));
+      if (!status.ok()) return status;
+    }
+  }
+  if (!any) {
+    return absl::NotFoundError(absl::StrCat(
+        FolderName(reader->manifest().name()), ": no variable begins with \"",
+        absl::StrJoin(options.prefixes, "\" or \""), "\""));
+  }
+  return archive.Close();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,34 @@
+#ifndef HOLDFAST_CLI_CHECKPOINT_EXPORT_H_
+#define HOLDFAST_CLI_CHECKPOINT_EXPORT_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/checkpoint/data_file.h"
+
+namespace holdfast {
+
+struct ExportOptions {
+  // The file to write, in place of one that is there.
+  std::string output;
+  // Slots of the optimizers too.
+  bool slots = false;
+  // Variables whose name begins with one of these. Default: all.
+  std::vector<std::string> prefixes;
+};
+
+// Writes variables as NumPy's .npz: a zip of .npy files, not compressed, as
+// values hardly can be. numpy.load(output)["dense/kernel"] is a variable's
+// values, ["dense/kernel:slot0"] the first slot of its optimizer; a colon is in
+// no variable's name. The memory that it takes is a few MiB.
+//
+// Errors: NOT_FOUND when there is no such variable; those of the reader;
+// UNAVAILABLE when the file cannot be written. After an error a file that was
+// there is as it was.
+absl::Status ExportCheckpoint(CheckpointReader* reader,
+                              const ExportOptions& options);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLI_CHECKPOINT_EXPORT_H_

@@ -1,0 +1,322 @@
+#include "cli/checkpoint_report.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/checkpoint/data_file.h"
+#include "common/digest.h"
+#include "common/shape.h"
+
+namespace holdfast {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Names = std::vector<proto::CheckpointName>;
+
+bool Contains(const Names& names, const std::string& folder) {
+  return std::any_of(names.begin(), names.end(), [&](const auto& name) {
+    return FolderName(name) == folder;
+  });
+}
+
+std::string BytesString(uint64_t bytes) {
+  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(units)) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? absl::StrCat(bytes, " B")
+                   : absl::StrFormat("%.1f %s", value, units[unit]);
+}
+
+uint64_t DataBytes(const proto::Manifest& manifest) {
+  uint64_t bytes = 0;
+  for (const proto::DataFile& file : manifest.files()) bytes += file.size();
+  return bytes;
+}
+
+// Of all files of a folder; a job may be at work on them.
+uint64_t FolderBytes(const std::string& folder) {
+  uint64_t bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code gone;
+    const uint64_t size = entry->file_size(gone);
+    if (!gone) bytes += size;
+  }
+  return bytes;
+}
+
+// When the checkpoint was completed, or else its folder was last changed.
+std::string TimeWritten(const std::string& folder) {
+  std::error_code error;
+  auto time = fs::last_write_time(folder + "/MANIFEST", error);
+  if (error) time = fs::last_write_time(folder, error);
+  if (error) return "";
+  // The clock of std::filesystem is another one before C++20.
+  const auto age = fs::file_time_type::clock::now() - time;
+  return absl::FormatTime(
+      "%Y-%m-%d %H:%M:%S",
+      absl::FromChrono(std::chrono::system_clock::now()) -
+          absl::FromChrono(
+              std::chrono::duration_cast<std::chrono::nanoseconds>(age)),
+      absl::LocalTimeZone());
+}
+
+// The journal's; none, where there is no journal.
+absl::StatusOr<proto::Journal> JournalOf(const CheckpointDirectory& directory) {
+  auto journal = directory.ReadJournal();
+  if (absl::IsNotFound(journal.status())) return proto::Journal();
+  return journal;
+}
+
+// The folders there are, and those that there should be.
+absl::StatusOr<Names> AllNames(const CheckpointDirectory& directory,
+                               const proto::Journal& journal) {
+  auto names = directory.List();
+  if (!names.ok()) return names.status();
+  for (const proto::CheckpointName& name : journal.checkpoints()) {
+    if (!Contains(*names, FolderName(name))) names->push_back(name);
+  }
+  return names;
+}
+
+std::string RestartLine(const absl::StatusOr<proto::Journal>& journal,
+                        const std::string& used) {
+  if (!journal.ok()) return "The journal is damaged: no job starts here.";
+  if (journal->finished()) {
+    return "The job is finished: a restart trains no more.";
+  }
+  if (journal->checkpoints().empty()) {
+    return "No checkpoint is durable: a restart begins with the first values.";
+  }
+  if (used.empty()) {
+    return "All checkpoints of the journal are damaged: a restart fails.";
+  }
+  return absl::StrCat("A restart goes on from ", used, ".");
+}
+
+// "/job:worker/task:1" of the message.
+std::string TaskString(const proto::TaskId& task) {
+  return absl::StrCat("/job:", task.job(), "/task:", task.index());
+}
+
+std::string PushesString(const proto::PushCounts& pushes) {
+  return absl::StrCat(pushes.accepted(), " accepted, ", pushes.stale(),
+                      " stale, ", pushes.duplicate(), " duplicate, ",
+                      pushes.fenced(), " fenced, ", pushes.aborted(),
+                      " aborted");
+}
+
+class Lines {
+ public:
+  explicit Lines(std::ostream& out) : out_(out) {}
+  void Add(absl::string_view name, absl::string_view value) {
+    out_ << absl::StreamFormat("%-12s %s\n", name, value);
+  }
+
+ private:
+  std::ostream& out_;
+};
+
+void PrintPosition(const proto::Position& position, bool by_ticket,
+                   Lines* lines) {
+  lines->Add("step", absl::StrCat(position.step()));
+  lines->Add("updates", absl::StrCat(position.updates()));
+  if (by_ticket) {
+    std::string tickets = absl::StrCat("next ", position.next_ticket());
+    if (!position.returned_tickets().empty()) {
+      absl::StrAppend(&tickets, ", to be handed out again ",
+                      absl::StrJoin(position.returned_tickets(), " "));
+    }
+    lines->Add("tickets", tickets);
+  }
+  lines->Add("examples", absl::StrCat(position.examples()));
+  lines->Add("pushes", PushesString(position.pushes()));
+  for (const proto::WorkerCounts& worker : position.workers()) {
+    lines->Add("worker",
+               absl::StrCat(TaskString(worker.worker()), ": ", worker.pushes(),
+                            " pushes, ", worker.examples(), " examples"));
+  }
+}
+
+absl::StatusOr<std::string> DigestOf(CheckpointReader* reader) {
+  std::vector<const proto::Variable*> variables;
+  for (const auto& variable : reader->manifest().declaration().variables()) {
+    variables.push_back(&variable);
+  }
+  std::sort(variables.begin(), variables.end(),
+            [](const auto* a, const auto* b) { return a->name() < b->name(); });
+  constexpr uint64_t kChunk = 4 * kCheckpointBlockBytes / sizeof(float);
+  std::vector<float> chunk;
+  VariablesDigest digest;
+  for (const proto::Variable* variable : variables) {
+    digest.Begin(*variable);
+    const auto elements = NumElements(variable->shape());
+    if (!elements.ok()) return elements.status();
+    const uint64_t size = *elements;
+    for (uint64_t begin = 0; begin < size; begin += kChunk) {
+      chunk.resize(std::min(kChunk, size - begin));
+      const absl::Status read =
+          reader->Read(variable->name(), 0, begin, absl::MakeSpan(chunk));
+      if (!read.ok()) return read;
+      digest.Add(chunk);
+    }
+  }
+  return digest.HexDigest();
+}
+
+}  // namespace
+
+absl::Status ListCheckpoints(const CheckpointDirectory& directory,
+                             std::ostream& out) {
+  const absl::StatusOr<proto::Journal> journal = JournalOf(directory);
+  const proto::Journal known = journal.ok() ? *journal : proto::Journal();
+  const Names durable(known.checkpoints().begin(), known.checkpoints().end());
+  const absl::StatusOr<Names> names = AllNames(directory, known);
+  if (!names.ok()) return names.status();
+
+  struct Row {
+    std::string folder;
+    proto::CheckpointName name;
+    absl::Status status;
+  };
+  std::vector<Row> rows;
+  std::string used;
+  for (const proto::CheckpointName& name : *names) {
+    rows.push_back({FolderName(name), name,
+                    CheckpointReader::Open(directory, name).status()});
+  }
+  // Damaged ones are passed over, from the end.
+  for (const proto::CheckpointName& name : durable) {
+    for (const Row& row : rows) {
+      if (row.folder == FolderName(name) && row.status.ok()) used = row.folder;
+    }
+  }
+
+  if (!rows.empty()) {
+    out << absl::StreamFormat("%-22s %10s %5s %10s  %-19s  %s\n", "checkpoint",
+                              "step", "gen", "size", "written", "state");
+  }
+  for (const Row& row : rows) {
+    const std::string path = directory.Folder(row.name);
+    std::string state;
+    if (absl::IsNotFound(row.status)) {
+      state = Contains(durable, row.folder) ? "missing" : "not complete";
+    } else if (!row.status.ok()) {
+      state = absl::StrCat("damaged: ", row.status.message());
+    } else if (!journal.ok()) {
+      state = "complete";
+    } else if (!Contains(durable, row.folder)) {
+      state = "complete, not in the journal";
+    } else {
+      state = row.folder == used ? "durable, the newest" : "durable";
+    }
+    out << absl::StreamFormat("%-22s %10d %5d %10s  %-19s  %s\n", row.folder,
+                              row.name.step(), row.name.generation(),
+                              BytesString(FolderBytes(path)), TimeWritten(path),
+                              state);
+  }
+  if (journal.ok()) {
+    out << "Generation " << journal->generation() << ". ";
+  }
+  out << RestartLine(journal, used) << "\n";
+  return journal.status();
+}
+
+absl::Status InspectCheckpoint(const CheckpointDirectory& directory,
+                               const proto::CheckpointName& name,
+                               std::ostream& out) {
+  const auto reader = CheckpointReader::Open(directory, name);
+  if (!reader.ok()) return reader.status();
+  const proto::Manifest& manifest = (*reader)->manifest();
+  const proto::Declaration& declaration = manifest.declaration();
+  const absl::StatusOr<std::string> digest = DigestOf(reader->get());
+  if (!digest.ok()) return digest.status();
+
+  Lines lines(out);
+  lines.Add("checkpoint", FolderName(name));
+  lines.Add("finished", manifest.finished() ? "yes" : "no");
+  lines.Add("saved by", absl::StrCat(manifest.files_size(), " ps"));
+  lines.Add("size", BytesString(DataBytes(manifest)));
+  PrintPosition(manifest.position(), declaration.examples() == proto::BY_TICKET,
+                &lines);
+  lines.Add("consistency", declaration.consistency().ShortDebugString());
+  for (int i = 0; i < declaration.optimizers_size(); ++i) {
+    lines.Add(absl::StrCat("optimizer ", i),
+              declaration.optimizers(i).ShortDebugString());
+  }
+  for (const proto::Variable& variable : declaration.variables()) {
+    const uint32_t slots = (*reader)->num_slots(variable.name());
+    lines.Add("variable",
+              absl::StrCat(variable.name(), " ",
+                           proto::DataType_Name(variable.dtype()), " ",
+                           ShapeString(variable.shape()), ", optimizer ",
+                           variable.optimizer(), ", ", slots,
+                           slots == 1 ? " slot" : " slots"));
+  }
+  lines.Add("digest", *digest);
+  return absl::OkStatus();
+}
+
+absl::Status VerifyCheckpoints(const CheckpointDirectory& directory,
+                               const std::optional<proto::CheckpointName>& name,
+                               std::ostream& out) {
+  int damaged = 0;
+  Names names;
+  Names needed;
+  if (name.has_value()) {
+    names = needed = {*name};
+  } else {
+    const absl::StatusOr<proto::Journal> journal = JournalOf(directory);
+    if (!journal.ok()) {
+      if (!absl::IsDataLoss(journal.status())) return journal.status();
+      out << journal.status().message() << "\n";
+      ++damaged;
+    } else {
+      needed.assign(journal->checkpoints().begin(),
+                    journal->checkpoints().end());
+    }
+    auto all = AllNames(directory, journal.ok() ? *journal : proto::Journal());
+    if (!all.ok()) return all.status();
+    names = *std::move(all);
+  }
+  for (const proto::CheckpointName& each : names) {
+    const std::string folder = FolderName(each);
+    const auto reader = CheckpointReader::Open(directory, each);
+    const absl::Status status =
+        reader.ok() ? (*reader)->Verify() : reader.status();
+    if (status.ok()) {
+      out << folder << ": whole, "
+          << BytesString(DataBytes((*reader)->manifest())) << "\n";
+    } else if (absl::IsNotFound(status) && !Contains(needed, folder)) {
+      out << folder << ": not complete\n";
+    } else if (absl::IsNotFound(status) || absl::IsDataLoss(status)) {
+      out << folder << ": " << status.message() << "\n";
+      ++damaged;
+    } else {
+      return status;
+    }
+  }
+  if (damaged == 0) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat(directory.path(), ": ", damaged,
+                                          damaged == 1 ? " is" : " are",
+                                          " damaged or missing"));
+}
+
+}  // namespace holdfast

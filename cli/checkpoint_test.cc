@@ -1,0 +1,368 @@
+#include "cli/checkpoint.h"
+
+#include <zip.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "common/checkpoint/checkpoint_testing.h"
+#include "common/checkpoint/file_system.h"
+#include "common/daemon.h"
+#include "common/digest.h"
+#include "common/rpc/fake_ps.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+namespace fs = std::filesystem;
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+class CheckpointCommandTest : public ::testing::Test {
+ protected:
+  CheckpointCommandTest()
+      : folder_(absl::StrCat(
+            ::testing::TempDir(), "/",
+            ::testing::UnitTest::GetInstance()->current_test_info()->name())),
+        directory_(MakeDirectory(folder_)) {}
+
+  static CheckpointDirectory MakeDirectory(const std::string& folder) {
+    fs::remove_all(folder);
+    return *CheckpointDirectory::Open(folder, PosixFileSystem());
+  }
+
+  // The exit code. What it says is in out_ and err_.
+  int Run(const std::vector<std::string>& args) {
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    const int code = CheckpointCommand(args);
+    out_ = ::testing::internal::GetCapturedStdout();
+    err_ = ::testing::internal::GetCapturedStderr();
+    return code;
+  }
+
+  void Save(const proto::CheckpointName& name, uint32_t seed) {
+    ASSERT_TRUE(
+        SaveTestCheckpoint(directory_, name, SmallVariables(), 2, seed).ok());
+  }
+  void WriteJournal(const std::vector<proto::CheckpointName>& names,
+                    bool finished = false) {
+    proto::Journal journal;
+    journal.set_generation(4);
+    for (const auto& name : names) *journal.add_checkpoints() = name;
+    journal.set_finished(finished);
+    ASSERT_TRUE(directory_.WriteJournal(journal).ok());
+  }
+  std::string PathOf(const proto::CheckpointName& name,
+                     const std::string& file) {
+    return absl::StrCat(directory_.Folder(name), "/", file);
+  }
+  // Of the first stretch with elements; the index does not show it.
+  void DamageData(const proto::CheckpointName& name) {
+    std::fstream file(PathOf(name, "ps-0000-of-0002"),
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(9);
+    file.put('\x7f');
+  }
+  // The line of the output that begins with a word.
+  std::string Line(const std::string& word) {
+    std::istringstream lines(out_);
+    for (std::string line; std::getline(lines, line);) {
+      if (absl::StartsWith(line, word)) return line;
+    }
+    return "";
+  }
+
+  const std::string folder_;
+  const CheckpointDirectory directory_;
+  const proto::CheckpointName first_ = TestName(1, 10);
+  const proto::CheckpointName second_ = TestName(2, 20);
+  const proto::CheckpointName third_ = TestName(2, 30);
+  std::string out_;
+  std::string err_;
+};
+
+TEST_F(CheckpointCommandTest, ListTellsWhatARestartUses) {
+  EXPECT_EQ(Run({"list", folder_}), kExitDone);
+  EXPECT_THAT(out_, HasSubstr("a restart begins with the first values"));
+
+  for (const auto& name : {first_, second_, third_}) Save(name, 1);
+  ASSERT_TRUE(fs::remove(PathOf(third_, "MANIFEST")));
+  WriteJournal({second_});
+  EXPECT_EQ(Run({"list", folder_}), kExitDone);
+  EXPECT_THAT(Line("g0001-step00000010"),
+              HasSubstr("complete, not in the journal"));
+  EXPECT_THAT(Line("g0002-step00000020"),
+              ContainsRegex(" 20 +2 +1\\.[0-9] KiB +20[0-9-]+ [0-9:]+ +"
+                            "durable, the newest$"));
+  EXPECT_THAT(Line("g0002-step00000030"), HasSubstr("not complete"));
+  EXPECT_THAT(out_, HasSubstr("Generation 4. A restart goes on from "
+                              "g0002-step00000020."));
+
+  // A damaged one is passed over.
+  WriteJournal({first_, second_});
+  fs::resize_file(PathOf(second_, "ps-0001-of-0002"), 100);
+  EXPECT_EQ(Run({"list", folder_}), kExitDone);
+  EXPECT_THAT(Line("g0002-step00000020"),
+              AllOf(HasSubstr("damaged"), HasSubstr("ps-0001-of-0002")));
+  EXPECT_THAT(out_, HasSubstr("A restart goes on from g0001-step00000010."));
+
+  fs::remove_all(directory_.Folder(second_));
+  fs::remove(PathOf(first_, "MANIFEST"));
+  EXPECT_EQ(Run({"list", folder_}), kExitDone);
+  EXPECT_THAT(Line("g0002-step00000020"), HasSubstr("missing"));
+  EXPECT_THAT(Line("g0001-step00000010"), HasSubstr("missing"));
+  EXPECT_THAT(out_, HasSubstr("a restart fails"));
+
+  WriteJournal({first_}, /*finished=*/true);
+  EXPECT_EQ(Run({"list", folder_}), kExitDone);
+  EXPECT_THAT(out_, HasSubstr("The job is finished"));
+}
+
+TEST_F(CheckpointCommandTest, ListFailsWithoutItsJournal) {
+  Save(first_, 1);
+  WriteJournal({first_});
+  fs::resize_file(folder_ + "/JOURNAL", 30);
+  EXPECT_EQ(Run({"list", folder_}), kExitFailed);
+  EXPECT_THAT(Line("g0001-step00000010"), HasSubstr("complete"));
+  EXPECT_THAT(err_, HasSubstr("/JOURNAL: has 14 bytes"));
+  EXPECT_EQ(Run({"list", folder_ + "/nowhere"}), kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("/nowhere: cannot list: No such file"));
+}
+
+TEST_F(CheckpointCommandTest, InspectTellsWhatItHolds) {
+  Save(first_, 1);
+  Save(second_, 2);
+  proto::Manifest manifest = *directory_.ReadManifest(first_);
+  manifest.mutable_declaration()->set_examples(proto::BY_TICKET);
+  manifest.mutable_declaration()->add_optimizers()->mutable_momentum();
+  proto::Position& position = *manifest.mutable_position();
+  position.set_updates(9);
+  position.set_next_ticket(17);
+  position.add_returned_tickets(11);
+  position.add_returned_tickets(13);
+  position.set_examples(640);
+  position.mutable_pushes()->set_accepted(10);
+  position.mutable_pushes()->set_stale(3);
+  ASSERT_TRUE(directory_.WriteManifest(manifest).ok());
+  WriteJournal({second_, first_});
+
+  EXPECT_EQ(Run({"inspect", folder_}), kExitDone) << err_;
+  EXPECT_THAT(out_, HasSubstr("checkpoint   g0001-step00000010\n"));
+  EXPECT_THAT(out_, HasSubstr("saved by     2 ps\n"));
+  EXPECT_THAT(out_, HasSubstr("step         10\n"));
+  EXPECT_THAT(out_, HasSubstr("updates      9\n"));
+  EXPECT_THAT(out_, HasSubstr("next 17, to be handed out again 11 13\n"));
+  EXPECT_THAT(out_, HasSubstr("examples     640\n"));
+  EXPECT_THAT(out_, HasSubstr("10 accepted, 3 stale"));
+  EXPECT_THAT(out_, HasSubstr("optimizer 0  momentum { }\n"));
+  EXPECT_THAT(out_, HasSubstr("dense/kernel FLOAT32 [5,3], optimizer 0, "
+                              "2 slots\n"));
+  EXPECT_THAT(out_, HasSubstr("scale FLOAT32 [], optimizer 0, 0 slots\n"));
+
+  const TestState state = MakeTestState(SmallVariables(), 1);
+  std::vector<proto::Variable> variables;
+  std::vector<std::vector<float>> values;
+  for (const auto& variable : manifest.declaration().variables()) {
+    variables.push_back(variable);
+    values.push_back(state.at(variable.name())[0]);
+  }
+  EXPECT_EQ(Line("digest"),
+            "digest       " + DigestOfVariables(variables, values));
+
+  EXPECT_EQ(Run({"inspect", folder_, "--checkpoint=g0002-step00000020"}),
+            kExitDone);
+  EXPECT_THAT(out_, HasSubstr("checkpoint   g0002-step00000020\n"));
+  EXPECT_THAT(out_, Not(HasSubstr("tickets")));
+}
+
+TEST_F(CheckpointCommandTest, VerifyNamesWhatIsDamaged) {
+  for (const auto& name : {first_, second_, third_}) Save(name, 1);
+  ASSERT_TRUE(fs::remove(PathOf(third_, "MANIFEST")));
+  WriteJournal({first_, second_});
+  EXPECT_EQ(Run({"verify", folder_}), kExitDone) << err_;
+  EXPECT_THAT(Line("g0001"), HasSubstr("g0001-step00000010: whole, "));
+  EXPECT_THAT(Line("g0002-step00000030"), HasSubstr("not complete"));
+
+  DamageData(second_);
+  EXPECT_EQ(Run({"list", folder_}), kExitDone);
+  EXPECT_THAT(out_, Not(HasSubstr("damaged")));
+  EXPECT_EQ(Run({"verify", folder_}), kExitFailed);
+  EXPECT_THAT(Line("g0002-step00000020"),
+              AllOf(HasSubstr("ps-0000-of-0002"), HasSubstr("dense/bias"),
+                    HasSubstr("CRC32C")));
+  EXPECT_THAT(err_, HasSubstr("1 is damaged"));
+  EXPECT_EQ(Run({"verify", folder_, "--checkpoint=g0001-step00000010"}),
+            kExitDone);
+  EXPECT_EQ(Run({"verify", folder_, "--checkpoint=g0002-step00000020"}),
+            kExitFailed);
+  EXPECT_EQ(Run({"verify", folder_, "--checkpoint=g0002-step00000030"}),
+            kExitFailed);
+
+  // What the journal names has to be there, and the journal whole.
+  fs::remove_all(directory_.Folder(second_));
+  EXPECT_EQ(Run({"verify", folder_}), kExitFailed);
+  EXPECT_THAT(Line("g0002-step00000020"), HasSubstr("No such file"));
+  WriteJournal({first_});
+  EXPECT_EQ(Run({"verify", folder_}), kExitDone);
+  fs::resize_file(folder_ + "/JOURNAL", 30);
+  EXPECT_EQ(Run({"verify", folder_}), kExitFailed);
+  EXPECT_THAT(out_, HasSubstr("/JOURNAL: has 14 bytes"));
+}
+
+// The entries of a zip.
+std::map<std::string, std::string> ReadZip(const std::string& path) {
+  std::map<std::string, std::string> entries;
+  int error;
+  zip_t* const zip = zip_open(path.c_str(), ZIP_RDONLY, &error);
+  EXPECT_NE(zip, nullptr) << path;
+  if (zip == nullptr) return entries;
+  for (zip_int64_t i = 0; i < zip_get_num_entries(zip, 0); ++i) {
+    zip_stat_t about;
+    EXPECT_EQ(zip_stat_index(zip, i, 0, &about), 0);
+    std::string& data = entries[about.name];
+    data.resize(about.size);
+    zip_file_t* const file = zip_fopen_index(zip, i, 0);
+    EXPECT_EQ(zip_fread(file, &data[0], data.size()),
+              static_cast<zip_int64_t>(data.size()));
+    zip_fclose(file);
+  }
+  zip_discard(zip);
+  return entries;
+}
+
+// A .npy with this shape, as numpy.save writes it.
+std::string Npy(const std::string& shape, absl::Span<const float> values) {
+  std::string text = absl::StrCat(
+      "{'descr': '<f4', 'fortran_order': False, 'shape': ", shape, ", }");
+  text.resize(128 - 10 - 1, ' ');
+  std::string npy("\x93NUMPY\x01\x00\x76\x00", 10);
+  absl::StrAppend(&npy, text, "\n");
+  npy.append(reinterpret_cast<const char*>(values.data()),
+             values.size() * sizeof(float));
+  return npy;
+}
+
+TEST_F(CheckpointCommandTest, ExportIsForNumPy) {
+  Save(first_, 1);
+  WriteJournal({first_});
+  const std::string file = folder_ + "/all.npz";
+  ASSERT_EQ(Run({"export", folder_, "--output=" + file, "--slots"}), kExitDone)
+      << err_;
+  const TestState state = MakeTestState(SmallVariables(), 1);
+  const auto entries = ReadZip(file);
+  EXPECT_THAT(entries, SizeIs(4 + 5));
+  const std::vector<std::pair<std::string, std::string>> kShapes = {
+      {"dense/kernel", "(5, 3)"},
+      {"dense/bias", "(3,)"},
+      {"scale", "()"},
+      {"empty", "(0, 4)"}};
+  for (const auto& [name, shape] : kShapes) {
+    const auto& arrays = state.at(name);
+    for (size_t slot = 0; slot < arrays.size(); ++slot) {
+      const std::string entry =
+          slot == 0 ? name + ".npy"
+                    : absl::StrCat(name, ":slot", slot - 1, ".npy");
+      ASSERT_EQ(entries.count(entry), 1u) << entry;
+      EXPECT_EQ(entries.at(entry), Npy(shape, arrays[slot])) << entry;
+    }
+  }
+
+  ASSERT_EQ(
+      Run({"export", folder_, "--output=" + file, "--variables=sca,dense/b"}),
+      kExitDone)
+      << err_;
+  EXPECT_THAT(ReadZip(file), SizeIs(2));
+
+  EXPECT_EQ(Run({"export", folder_, "--output=" + file, "--variables=x"}),
+            kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("no variable begins with \"x\""));
+  EXPECT_EQ(Run({"export", folder_, "--output=" + folder_ + "/no/file.npz"}),
+            kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("/no/file.npz: cannot be written"));
+
+  // What is damaged is not exported, and the file stands.
+  DamageData(first_);
+  EXPECT_EQ(Run({"export", folder_, "--output=" + file}), kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("CRC32C"));
+  EXPECT_THAT(ReadZip(file), SizeIs(2));
+}
+
+TEST_F(CheckpointCommandTest, LargeVariablesAreExportedPieceByPiece) {
+  const std::vector<TestVariable> variables = {{"v", {3, 1000001}}};
+  ASSERT_TRUE(SaveTestCheckpoint(directory_, first_, variables, 2, 1).ok());
+  const std::string file = folder_ + "/all.npz";
+  ASSERT_EQ(Run({"export", folder_, "--output=" + file,
+                 "--checkpoint=g0001-step00000010"}),
+            kExitDone)
+      << err_;
+  EXPECT_TRUE(ReadZip(file)["v.npy"] ==
+              Npy("(3, 1000001)", MakeTestState(variables, 1).at("v")[0]));
+}
+
+TEST_F(CheckpointCommandTest, SaveWaitsUntilItIsOnDisk) {
+  FakePs ps;
+  ps.checkpoint.Do([](int call, const proto::CheckpointRequest& request,
+                      proto::CheckpointResponse* response) {
+    response->set_generation(1);
+    response->set_step(120);
+    response->set_durable_step(call < 2 ? 100 : 120);
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(Run({"save", "--ps=" + ps.address()}), kExitDone) << err_;
+  EXPECT_EQ(out_, "The checkpoint of step 120 is on disk.\n");
+  ASSERT_THAT(ps.checkpoint.requests(), SizeIs(3));
+  EXPECT_EQ(ps.checkpoint.requests()[2].step(), 120u);
+
+  ps.checkpoint.Do([](int, const auto&, proto::CheckpointResponse* response) {
+    return absl::FailedPreconditionError("the ps have no --checkpoint_dir");
+  });
+  EXPECT_EQ(Run({"save", "--ps=" + ps.address()}), kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("no --checkpoint_dir"));
+}
+
+TEST_F(CheckpointCommandTest, WrongUseIsTold) {
+  const struct {
+    std::vector<std::string> args;
+    std::string error;
+  } kCases[] = {
+      {{}, "a verb is needed"},
+      {{"show"}, "no verb is named \"show\""},
+      {{"list"}, "the checkpoint directory is needed"},
+      {{"list", "--checkpoint=x"}, "the checkpoint directory is needed"},
+      {{"list", folder_, "--slots"}, "unknown flag --slots"},
+      {{"inspect", folder_, "more"}, "\"more\" is not a flag"},
+      {{"inspect", folder_, "--checkpoint=x"}, "\"x\" is not the name"},
+      {{"verify", folder_, "--checkpoint=x"}, "\"x\" is not the name"},
+      {{"export", folder_}, "--output is needed"},
+      {{"save"}, "--ps is needed"},
+      {{"save", "--ps=nowhere"}, "--ps=nowhere"},
+  };
+  for (const auto& test : kCases) {
+    EXPECT_EQ(Run(test.args), kExitUsage) << test.error;
+    EXPECT_THAT(err_, HasSubstr(test.error));
+    EXPECT_THAT(out_, IsEmpty());
+  }
+  EXPECT_EQ(Run({"--help"}), kExitDone);
+  EXPECT_THAT(out_, HasSubstr("holdfast checkpoint verify DIR"));
+  EXPECT_EQ(Run({"export", "--help"}), kExitDone);
+  EXPECT_THAT(out_, HasSubstr("--output=FILE"));
+}
+
+}  // namespace
+}  // namespace holdfast

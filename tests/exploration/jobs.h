@@ -1,0 +1,26 @@
+// The jobs that are gone through: two workers, of one seat each, and few steps.
+#ifndef HOLDFAST_TESTS_EXPLORATION_JOBS_H_
+#define HOLDFAST_TESTS_EXPLORATION_JOBS_H_
+
+#include <cstdint>
+
+#include "tests/exploration/world.h"
+
+namespace holdfast::exploration {
+
+// N = M = 2, examples by step, a checkpoint after each step.
+Job Synchronous(uint64_t steps);
+// N = 1, M = 2: who comes second is STALE.
+Job Backup(uint64_t steps);
+// N = M = 2.
+Job ByTicket(uint64_t tickets);
+// As ByTicket; the job goes on without a worker that is lost.
+Job Continue(uint64_t tickets);
+// A checkpoint after every two pushes.
+Job Asynchronous(uint64_t tickets, uint32_t depth);
+// Without a checkpoint directory.
+Job WithoutArchive(Job job);
+
+}  // namespace holdfast::exploration
+
+#endif  // HOLDFAST_TESTS_EXPLORATION_JOBS_H_
