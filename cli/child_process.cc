@@ -57,8 +57,8 @@ std::string ExitStatus::ToString() const {
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
     const Options& options) {
   const absl::StatusOr<int> log =
-      Open(options.log_path, O_WRONLY | O_CREAT | O_APPEND |
-                                 (options.append ? 0 : O_TRUNC));
+      Open(options.log_path,
+           O_WRONLY | O_CREAT | O_APPEND | (options.append ? 0 : O_TRUNC));
   if (!log.ok()) return log.status();
   const auto close_log = absl::MakeCleanup([&] { close(*log); });
   const absl::StatusOr<int> input = Open("/dev/null", O_RDONLY);

@@ -45,7 +45,8 @@ or a wrong job file, 130 when interrupted.
 )";
 
 constexpr int kMaxTasks = 1000;  // as Local in proto/job.proto
-// A ps that is told to stop saves the job first: somewhat more than its --grace.
+// A ps that is told to stop saves the job first: somewhat more than its
+// --grace.
 constexpr absl::Duration kSaveTimeout = absl::Seconds(25);
 
 // The flags as they were given.

@@ -39,8 +39,8 @@ class LocalCluster {
   };
 
   // Starts the programs, each with its log and pid file in `directory`, which
-  // must outlive this. When one cannot be started, those before it are killed. Errors: those of
-  // ChildProcess::Start; of writing a pid file.
+  // must outlive this. When one cannot be started, those before it are killed.
+  // Errors: those of ChildProcess::Start; of writing a pid file.
   static absl::StatusOr<std::unique_ptr<LocalCluster>> Start(
       const std::vector<Program>& programs, const RunDirectory& directory);
 

@@ -171,8 +171,8 @@ class LocalRun {
     if (!when.has_value()) return DaemonDied(daemon);
     restart_at_[name] = *when;
     Say(absl::StrCat(ended, "; starts again in ",
-                     absl::FormatDuration(*when - now), " (",
-                     restarts.count(), " of ", options_.restarts->most, ")"));
+                     absl::FormatDuration(*when - now), " (", restarts.count(),
+                     " of ", options_.restarts->most, ")"));
     return std::nullopt;
   }
 

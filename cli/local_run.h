@@ -23,8 +23,8 @@ struct LocalRunOptions {
   std::string run_dir;
   std::string ps_binary;
   std::string worker_binary;
-  // Where the ps keep checkpoints; empty: none are made. A run goes on from what
-  // it finds there.
+  // Where the ps keep checkpoints; empty: none are made. A run goes on from
+  // what it finds there.
   std::string checkpoint_dir;
   // What becomes of a daemon that ends before the job does, in a way that
   // another start may mend (WorthRestarting): it is started again, or, without

@@ -210,8 +210,8 @@ TEST_F(LocalRunTest, EndsWhatRunsWhenOneCannotBeStarted) {
 TEST_F(LocalRunTest, DoesNotRunAJobThatIsDone) {
   options_.checkpoint_dir = folder_ + "/saved";
   options_.job_digest = "its digest";
-  const auto saved = CheckpointDirectory::Open(options_.checkpoint_dir,
-                                               PosixFileSystem());
+  const auto saved =
+      CheckpointDirectory::Open(options_.checkpoint_dir, PosixFileSystem());
   ASSERT_TRUE(saved.ok()) << saved.status();
   proto::Journal journal;
   journal.set_directory_nonce(1);

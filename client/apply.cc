@@ -24,7 +24,8 @@ void Applier::Start(const Application& application) {
                                     ticket_.scalars.end());
   request.set_clip_factor(empty ? 0 : application.clip_factor);
   request.set_examples(application.examples);
-  request.set_wait_ms(absl::ToInt64Milliseconds(generation_->context->timing.park));
+  request.set_wait_ms(
+      absl::ToInt64Milliseconds(generation_->context->timing.park));
   {
     absl::MutexLock lock(&mutex_);
     request.set_acked_through(generation_->sequences.acked_through().value());
@@ -56,9 +57,9 @@ Next Applier::OnAnswer(uint32_t ps,
       shard.waiting_for = response->waiting_for();
       if (response->state().phase() != proto::DONE) return Next::kAgain;
       if (!over_) {
-        error_ = absl::FailedPreconditionError(
-            absl::StrCat(generation_->wire->PsName(ps), ": the job is done, push ",
-                         ticket_.sequence.value(), " will not be applied"));
+        error_ = absl::FailedPreconditionError(absl::StrCat(
+            generation_->wire->PsName(ps), ": the job is done, push ",
+            ticket_.sequence.value(), " will not be applied"));
       }
       over_ = true;
       return Next::kDone;

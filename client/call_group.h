@@ -24,9 +24,9 @@ using Answer = absl::AnyInvocable<Next(absl::StatusOr<Response>)>;
 // The calls that one handle has under way, and its wait for them.
 //
 // A call that fails with a transient error (common/rpc/backoff.h), or one that
-// only news of the job can explain, is sent again after a pause, until its group
-// is cancelled or its generation over: Await's deadline bounds it. Only other
-// errors reach its Answer.
+// only news of the job can explain, is sent again after a pause, until its
+// group is cancelled or its generation over: Await's deadline bounds it. Only
+// other errors reach its Answer.
 //
 // Thread-safe; Cancel and the destructor must not be called by an Answer of the
 // group, nor by what After calls.

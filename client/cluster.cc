@@ -248,9 +248,8 @@ class ClusterImpl : public Cluster {
       // What was asked for may never come: the job has gone back behind it.
       if (last->generation() != first->generation()) continue;
       if (last->durable_step() >= first->step()) return step;
-      return absl::UnavailableError(
-          absl::StrCat(PsName(), ": ", what,
-                       " could not be written: ", last->error()));
+      return absl::UnavailableError(absl::StrCat(
+          PsName(), ": ", what, " could not be written: ", last->error()));
     }
   }
 
@@ -300,8 +299,9 @@ class ClusterImpl : public Cluster {
     return absl::StrCat(what, " by ", PsName());
   }
 
-  // Asks the coordinator, until `look`, which is called with the lock held, says
-  // kDone to an answer, and waits for that. `what`: as of CallGroup::Await.
+  // Asks the coordinator, until `look`, which is called with the lock held,
+  // says kDone to an answer, and waits for that. `what`: as of
+  // CallGroup::Await.
   template <typename Response, typename Request>
   absl::StatusOr<Response> Ask(
       CallGroup* calls, absl::Time deadline,

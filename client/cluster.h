@@ -146,8 +146,8 @@ class Cluster {
     std::string data_digest;
     // Until every ps answers.
     absl::Duration connect_timeout = absl::Seconds(300);
-    // How long the coordinator may be silent before all calls fail. A longer one
-    // leaves it more time to come back.
+    // How long the coordinator may be silent before all calls fail. A longer
+    // one leaves it more time to come back.
     absl::Duration recovery_timeout = absl::Seconds(300);
     // Bytes of tensors in one call, at most.
     int64_t part_bytes = kPartBytes;
@@ -263,8 +263,9 @@ class Cluster {
                                absl::Time deadline) = 0;
   // Waits until the variables exist on every shard. All below that names no
   // other time is to be called after it, and belongs to the generation of the
-  // job that it was called in. Again: when the job has rolled back, goes over to
-  // the newest generation, where sequences begin anew; otherwise does nothing.
+  // job that it was called in. Again: when the job has rolled back, goes over
+  // to the newest generation, where sequences begin anew; otherwise does
+  // nothing.
   virtual absl::Status AwaitVariables(absl::Time deadline) = 0;
   // True when the job has begun another generation than the one that
   // AwaitVariables was called in: a shard had lost its state, and the job goes
@@ -320,14 +321,14 @@ class Cluster {
   virtual absl::StatusOr<GlobalStep> SaveCheckpoint(absl::Time deadline) = 0;
   // Ends the session in order, at any time. `error` says why the job cannot go
   // on, and ends it; empty: the job is done, or the caller steps down, and
-  // another may take its place. Nothing else may be called afterwards, but Leave
-  // again when it did not succeed.
+  // another may take its place. Nothing else may be called afterwards, but
+  // Leave again when it did not succeed.
   virtual absl::Status Leave(const std::string& error, absl::Time deadline) = 0;
 
   // As last heard; a registered task hears of a change at once.
   virtual proto::JobState state() const = 0;
-  // Verdicts of steps below it are final: a checkpoint of it is on disk. As last
-  // heard, at the latest one lease renewal ago.
+  // Verdicts of steps below it are final: a checkpoint of it is on disk. As
+  // last heard, at the latest one lease renewal ago.
   virtual GlobalStep durable_step() const = 0;
 };
 

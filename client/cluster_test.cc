@@ -265,7 +265,8 @@ TEST_F(ClusterTest, ASilentCoordinatorEndsAWait) {
   EXPECT_THAT(Message(status),
               HasSubstr(absl::StrCat("/job:ps/task:0 at ", ps(0).address(),
                                      ": no answer for 300ms")));
-  EXPECT_EQ(cluster->state().phase(), proto::FAILED);
+  // The job may go on without it.
+  EXPECT_NE(cluster->state().phase(), proto::FAILED);
   cluster.reset();
   EXPECT_THAT(ps(0).leave.requests(), SizeIs(0));
 }

@@ -46,8 +46,8 @@ struct Timing {
 class Context {
  public:
   // `task`: of the client. `on_unexplained` is called, by a thread of gRPC and
-  // without locks, when a peer has refused a call for a reason that only news of
-  // the job can explain.
+  // without locks, when a peer has refused a call for a reason that only news
+  // of the job can explain.
   Context(const Timing& timing,
           std::function<void(const std::string&)> on_waiting,
           const TaskId& task, std::function<void()> on_unexplained);

@@ -29,10 +29,10 @@ struct Placement {
   Plan pull;
 };
 
-// What a client has of one generation of the job (docs/recovery.md, G6). Replaced
-// as a whole when the job has gone back; handles keep the one that they were
-// made in, and so does each of their calls its sender. Nothing of one generation
-// gets into another by being sent again.
+// What a client has of one generation of the job (docs/recovery.md, G6).
+// Replaced as a whole when the job has gone back; handles keep the one that
+// they were made in, and so does each of their calls its sender. Nothing of one
+// generation gets into another by being sent again.
 struct Generation {
   // `wire` must outlive this object.
   Generation(std::shared_ptr<Context> context, Wire* wire,

@@ -35,7 +35,8 @@ class OfferHandle : public Cluster::Offer {
     request.set_examples(offer_.examples);
     request.set_clip_factor(offer_.clip_factor);
     request.set_loss(offer_.loss);
-    request.set_wait_ms(absl::ToInt64Milliseconds(generation_->context->timing.park));
+    request.set_wait_ms(
+        absl::ToInt64Milliseconds(generation_->context->timing.park));
     {
       absl::MutexLock lock(&mutex_);
       generation_->sequences.Hold(offer_.sequence, offer_.step);

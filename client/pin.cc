@@ -90,10 +90,11 @@ class PinHandle : public Cluster::Pin {
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
       shards_[ps].answered = shards_[ps].pin.has_value();
       if (shards_[ps].answered) continue;
-      generation_->wire->Pin(calls_, ps, request,
-                       [this, ps](absl::StatusOr<proto::PinResponse> response) {
-                         return OnPinned(ps, response);
-                       });
+      generation_->wire->Pin(
+          calls_, ps, request,
+          [this, ps](absl::StatusOr<proto::PinResponse> response) {
+            return OnPinned(ps, response);
+          });
     }
     return AwaitAnswers(deadline, "a pinned version");
   }
@@ -124,7 +125,8 @@ class PinHandle : public Cluster::Pin {
   absl::Status AwaitVersion(absl::Time deadline) {
     proto::PullRequest request;
     request.set_min_version(version_.value());
-    request.set_wait_ms(absl::ToInt64Milliseconds(generation_->context->timing.park));
+    request.set_wait_ms(
+        absl::ToInt64Milliseconds(generation_->context->timing.park));
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
       shards_[ps].answered = shards_[ps].version >= version_;
       if (shards_[ps].answered) continue;
@@ -180,9 +182,9 @@ class PinHandle : public Cluster::Pin {
     request.set_pin(*shards_[ps].pin);
     shards_[ps].pin.reset();
     generation_->wire->Unpin(generation_->background, ps, std::move(request),
-                       [](const absl::StatusOr<proto::UnpinResponse>&) {
-                         return Next::kDone;
-                       });
+                             [](const absl::StatusOr<proto::UnpinResponse>&) {
+                               return Next::kDone;
+                             });
   }
 
   const std::shared_ptr<Generation> generation_;

@@ -138,11 +138,12 @@ class PullHandle : public Cluster::Pull {
             absl::ToInt64Milliseconds(generation_->context->timing.park));
       }
       AddRanges(layout_, plan_.parts[ps][part], &request);
-      generation_->wire->Pull(calls_, ps, std::move(request),
-                        [this, ps, part,
-                         asked](absl::StatusOr<proto::PullResponse> response) {
-                          return OnAnswer(ps, part, asked, std::move(response));
-                        });
+      generation_->wire->Pull(
+          calls_, ps, std::move(request),
+          [this, ps, part,
+           asked](absl::StatusOr<proto::PullResponse> response) {
+            return OnAnswer(ps, part, asked, std::move(response));
+          });
     }
   }
 
@@ -161,9 +162,9 @@ class PullHandle : public Cluster::Pull {
           version.value(), ", version ", asked.value(), " will not come")));
     }
     if (which_ == Which::kExact && version != asked) {
-      return Fail(absl::InternalError(
-          absl::StrCat(generation_->wire->PsName(ps), ": version ", asked.value(),
-                       " was asked for, and ", version.value(), " came")));
+      return Fail(absl::InternalError(absl::StrCat(
+          generation_->wire->PsName(ps), ": version ", asked.value(),
+          " was asked for, and ", version.value(), " came")));
     }
 
     // Other parts may come at the same time, to other places.

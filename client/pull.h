@@ -16,7 +16,8 @@ namespace holdfast::client {
 // The newest version at or above `min_version`. In synchronous jobs answers of
 // different versions are brought together: what is below the highest is pulled
 // again for it [R7]. In asynchronous ones they stay as they come.
-std::unique_ptr<Cluster::Pull> StartPull(const Core& core, GlobalStep min_version,
+std::unique_ptr<Cluster::Pull> StartPull(const Core& core,
+                                         GlobalStep min_version,
                                          Parameters* into);
 
 // By ps, the version that is held there.

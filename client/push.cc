@@ -257,7 +257,8 @@ class PushHandle : public Cluster::Push {
         request.set_part(shard.ready.front());
         shard.ready.pop_front();
         ++shard.in_flight;
-        request.set_acked_through(generation_->sequences.acked_through().value());
+        request.set_acked_through(
+            generation_->sequences.acked_through().value());
       }
       request.set_sequence(sequence_.value());
       request.set_step(steps_[ps].value());

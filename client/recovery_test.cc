@@ -108,8 +108,7 @@ TEST_F(RecoveryTest, EndsWhatIsUnderWayAndGoesOnInTheNextGeneration) {
   EXPECT_EQ(&cluster_->declaration(), &declaration);
   ticket.reset();
   offer.reset();
-  EXPECT_TRUE(
-      cluster_->StartPull(GlobalStep(0), &values_)->Await(Late()).ok());
+  EXPECT_TRUE(cluster_->StartPull(GlobalStep(0), &values_)->Await(Late()).ok());
   push = StartPush();
   EXPECT_EQ(push->sequence(), PushSequence(1));
   ASSERT_TRUE(push->Await(Late()).ok());
@@ -259,16 +258,14 @@ TEST_F(RecoveryTest, AReaderAsksForTheGeneration) {
     });
   }
   ConnectAs(kReader);
-  EXPECT_TRUE(
-      cluster_->StartPull(GlobalStep(0), &values_)->Await(Late()).ok());
+  EXPECT_TRUE(cluster_->StartPull(GlobalStep(0), &values_)->Await(Late()).ok());
   generation = 3;
   EXPECT_EQ(cluster_->StartPull(GlobalStep(0), &values_)->Await(Late()),
             BackTo3());
   EXPECT_TRUE(cluster_->rolled_back());
   ASSERT_TRUE(cluster_->AwaitVariables(Late()).ok());
   EXPECT_FALSE(cluster_->rolled_back());
-  EXPECT_TRUE(
-      cluster_->StartPull(GlobalStep(0), &values_)->Await(Late()).ok());
+  EXPECT_TRUE(cluster_->StartPull(GlobalStep(0), &values_)->Await(Late()).ok());
 }
 
 TEST_F(RecoveryTest, AReaderHearsThatTheJobHasFailed) {
@@ -329,30 +326,45 @@ TEST_F(RecoveryTest, GoesOnAsAnotherLife) {
   EXPECT_EQ(ps(0).do_register.requests()[1].sender().generation(), 2);
 }
 
+// Pushes of the life before are refused.
+TEST_F(RecoveryTest, AnotherLifeInTheSameGenerationBeginsAnewToo) {
+  ps(0).do_register.Do([](int call, const auto&, auto* response) {
+    response->set_incarnation(kIncarnation + call);
+    response->set_generation(2);
+    response->set_lease_ms(60000);
+    return absl::OkStatus();
+  });
+  absl::Notification forget;
+  ps(0).renew.Do([&](int, const auto& request, auto* response) {
+    if (request.sender().incarnation() != kIncarnation) {
+      return ps(0).TellNews(request, response);
+    }
+    forget.WaitForNotification();
+    return absl::NotFoundError("no session");
+  });
+  ConnectAs(kWorker);
+  forget.Notify();
+  EXPECT_TRUE(absl::IsAborted(cluster_->AwaitDone(Late())));
+  EXPECT_TRUE(cluster_->rolled_back());
+  ASSERT_TRUE(cluster_->AwaitVariables(Late()).ok());
+  ASSERT_TRUE(StartPush()->Await(Late()).ok());
+  EXPECT_EQ(ps(0).push.requests().back().sender().incarnation(),
+            kIncarnation + 1);
+}
+
 TEST_F(RecoveryTest, TheVariablesAreThoseOfTheNewestGeneration) {
   ConnectAs(kWorker);
-  Tell(3, proto::STARTING);
+  Tell(3, proto::TRAINING);
   EXPECT_EQ(cluster_->AwaitDone(Late()), BackTo3());
-  ps(0).place.Do([](int, const auto& request, auto* response) {
+  const int before = ps(0).place.num_calls();
+  ps(0).place.Do([=](int call, const auto&, auto* response) {
     AnswerPlacement(response);
-    // The answer of a coordinator that did not know yet.
-    const auto& sender = request.sender();
-    response->set_generation(sender.generation() == 3 ? 3 : 2);
+    response->set_generation(call < before + 2 ? 2 : 3);
     return absl::OkStatus();
   });
-  ASSERT_TRUE(cluster_->AwaitVariables(Late()).ok());
-  EXPECT_EQ(ps(0).place.requests().back().sender().generation(), 3);
-  const int asked = ps(0).place.num_calls();
-  ps(0).place.Do([](int call, const auto&, auto* response) {
-    AnswerPlacement(response);
-    response->set_generation(call % 3 == 0 ? 4 : 2);
-    return absl::OkStatus();
-  });
-  Tell(4, proto::TRAINING);
-  EXPECT_FALSE(cluster_->AwaitDone(Late()).ok());
   ASSERT_TRUE(cluster_->AwaitVariables(Late()).ok());
   EXPECT_FALSE(cluster_->rolled_back());
-  EXPECT_GT(ps(0).place.num_calls(), asked);
+  EXPECT_EQ(ps(0).place.num_calls(), before + 3);
 }
 
 // It belongs to no generation.
@@ -441,8 +453,9 @@ TEST_F(CheckpointTest, WhyItCouldNotBeWritten) {
   ConnectAs(kReader);
   EXPECT_EQ(cluster_->SaveCheckpoint(Late()).status(),
             absl::UnavailableError(
-                absl::StrCat(PsName(0), ": the checkpoint of step 70 could not "
-                                        "be written: disk full")));
+                absl::StrCat(PsName(0),
+                             ": the checkpoint of step 70 could not "
+                             "be written: disk full")));
 }
 
 // The step that was asked for may be far.
@@ -468,8 +481,8 @@ TEST_F(CheckpointTest, ErrorsComeAtOnce) {
         absl::AbortedError("the job has failed")}) {
     ps(0).checkpoint.Do([&](int, const auto&, auto*) { return error; });
     EXPECT_EQ(cluster_->SaveCheckpoint(Late()).status(),
-              absl::Status(error.code(), absl::StrCat(PsName(0), ": ",
-                                                      error.message())));
+              absl::Status(error.code(),
+                           absl::StrCat(PsName(0), ": ", error.message())));
   }
 }
 

@@ -96,12 +96,12 @@ struct Wire::Impl {
                        grpc::ClientContext* call, const Request* request,
                        Response* response,
                        std::function<void(grpc::Status)> done) {
-      (async->*method)(call, request, response,
-                       [context, response,
-                        done = std::move(done)](const grpc::Status& status) {
-                         done(status.ok() ? Look(*response, context.get())
-                                          : status);
-                       });
+      (async->*method)(
+          call, request, response,
+          [context, response,
+           done = std::move(done)](const grpc::Status& status) {
+            done(status.ok() ? Look(*response, context.get()) : status);
+          });
     };
     std::make_shared<UnaryCall<Request, Response>>(
         context, group.state(), peer, timeout,

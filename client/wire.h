@@ -20,8 +20,9 @@ namespace holdfast::client {
 // only part of the client that knows gRPC's channels and stubs.
 //
 // Each call belongs to a group, which fills in the request's `sender` and sends
-// it again on transient errors; and tells the context what its answer says about
-// the job before the answer is told. Errors begin with the name of the ps.
+// it again on transient errors; and tells the context what its answer says
+// about the job before the answer is told. Errors begin with the name of the
+// ps.
 //
 // ABORTED, as status or verdict, and NOT_FOUND from the coordinator ("no such
 // session") say that generation or life of the sender are over: that is for the

@@ -135,10 +135,10 @@ void CheckLostWorkers(const proto::Job& job, std::vector<BrokenRule>* broken) {
     return;
   }
   if (lost.has_max_workers() && lost.min_replicas() > lost.max_workers()) {
-    broken->push_back({"lost_workers.min_replicas",
-                       absl::StrCat("must be at most max_workers, which is ",
-                                    lost.max_workers(), ", is ",
-                                    lost.min_replicas())});
+    broken->push_back(
+        {"lost_workers.min_replicas",
+         absl::StrCat("must be at most max_workers, which is ",
+                      lost.max_workers(), ", is ", lost.min_replicas())});
   }
   const auto& sync = job.consistency().synchronous();
   if (lost.has_max_workers() && sync.has_total_num_replicas() &&
@@ -149,8 +149,8 @@ void CheckLostWorkers(const proto::Job& job, std::vector<BrokenRule>* broken) {
                       lost.max_workers(), ", is ", sync.total_num_replicas())});
     return;
   }
-  const uint32_t most = lost.has_max_workers() ? lost.max_workers()
-                                               : sync.total_num_replicas();
+  const uint32_t most =
+      lost.has_max_workers() ? lost.max_workers() : sync.total_num_replicas();
   if (most > 0 && sync.replicas_to_aggregate() > most) {
     broken->push_back(
         {"consistency.synchronous.replicas_to_aggregate",
@@ -385,11 +385,11 @@ absl::StatusOr<Replicas> ResolveConsistency(const proto::Job& job,
           " workers (the chief included): set it to ", workers, " or more"));
     }
     if (lost.min_replicas() > result.total) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "lost_workers.min_replicas is ", lost.min_replicas(),
-          ", but there may be ", result.total,
-          result.total == 1 ? " worker" : " workers",
-          ": set it to so many at most, or max_workers to more"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("lost_workers.min_replicas is ", lost.min_replicas(),
+                       ", but there may be ", result.total,
+                       result.total == 1 ? " worker" : " workers",
+                       ": set it to so many at most, or max_workers to more"));
     }
   }
   if (job.consistency().has_asynchronous()) {
@@ -421,8 +421,8 @@ absl::StatusOr<Replicas> ResolveConsistency(const proto::Job& job,
   // never comes would leave a gap in the examples of every step.
   if (result.total > workers && !result.by_ticket()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "lost_workers.max_workers is ", result.total,
-        ", but the cluster has ", workers,
+        "lost_workers.max_workers is ", result.total, ", but the cluster has ",
+        workers,
         " workers (the chief included): workers beyond the cluster need "
         "examples: BY_TICKET"));
   }
@@ -436,11 +436,10 @@ absl::StatusOr<Replicas> ResolveConsistency(const proto::Job& job,
   }
   if (result.to_aggregate > result.total &&
       lost.policy() == proto::LostWorkers::CONTINUE) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("replicas_to_aggregate is ", result.to_aggregate,
-                     " of ", result.total,
-                     " workers: where lost_workers.policy is CONTINUE it must "
-                     "be at most their number"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "replicas_to_aggregate is ", result.to_aggregate, " of ", result.total,
+        " workers: where lost_workers.policy is CONTINUE it must "
+        "be at most their number"));
   }
   if (result.to_aggregate > result.total &&
       result.to_aggregate % result.total != 0) {

@@ -45,8 +45,8 @@ class Membership {
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
 
-  // Ends the session. `error` says why the job cannot go on, and ends it; empty:
-  // the ps steps down. Without a session it only stops to look for one.
+  // Ends the session. `error` says why the job cannot go on, and ends it;
+  // empty: the ps steps down. Without a session it only stops to look for one.
   void Leave(const std::string& error, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

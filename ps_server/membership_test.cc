@@ -1,93 +1,31 @@
 #include "ps_server/membership.h"
 
-#include <grpcpp/security/server_credentials.h>
-#include <grpcpp/server.h>
-#include <grpcpp/server_builder.h>
-
-#include <memory>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/rpc/fake_ps.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/coordinator.grpc.pb.h"
 
 namespace holdfast {
 namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::SizeIs;
 
 constexpr absl::Duration kPatience = absl::Seconds(30);
-constexpr absl::Duration kLease = absl::Milliseconds(300);
+constexpr absl::Duration kShort = absl::Milliseconds(300);
 
-// A coordinator that says what the test tells it to. The port is free again
-// when it is destroyed.
-class PuppetCoordinator final : public proto::Coordinator::Service {
- public:
-  PuppetCoordinator() {
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(),
-                             &port_);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-    EXPECT_NE(server_, nullptr);
-  }
-  // Answers what was asked before.
-  ~PuppetCoordinator() override { server_->Shutdown(); }
-
-  std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
-
-  // To be set before a Membership is made.
-  grpc::Status registration;
-  proto::JobState state;
-
-  // A lease was renewed.
-  absl::Notification renewed;
-  // What it was told; to be read once a lease was renewed.
-  proto::RegisterRequest registered;
-  // What the last Leave said.
-  std::string left_with;
-
- private:
-  grpc::Status Register(grpc::ServerContext*,
-                        const proto::RegisterRequest* request,
-                        proto::RegisterResponse* response) override {
-    registered = *request;
-    response->set_incarnation(1);
-    response->set_generation(1);
-    response->set_lease_ms(absl::ToInt64Milliseconds(kLease));
-    return registration;
-  }
-  grpc::Status RenewLease(grpc::ServerContext*, const proto::RenewLeaseRequest*,
-                          proto::RenewLeaseResponse* response) override {
-    response->set_generation(1);
-    *response->mutable_state() = state;
-    if (!renewed.HasBeenNotified()) renewed.Notify();
-    return grpc::Status::OK;
-  }
-  grpc::Status Leave(grpc::ServerContext*, const proto::LeaveRequest* request,
-                     proto::LeaveResponse* response) override {
-    left_with = request->error();
-    return grpc::Status::OK;
-  }
-
-  int port_ = 0;
-  std::unique_ptr<grpc::Server> server_;
-};
-
-// A Membership, and what it says of its end.
+// What a Membership says of its end.
 class Member {
  public:
-  explicit Member(const std::string& coordinator,
-                  absl::Duration start_timeout = kPatience)
-      : membership_(OptionsFor(coordinator, start_timeout),
-                    [this](const absl::Status& status) {
-                      status_ = status;
-                      ended_.Notify();
-                    }) {}
+  explicit Member(const Membership::Options& options)
+      : membership_(options, [this](const absl::Status& status) {
+          status_ = status;
+          ended_.Notify();
+        }) {}
 
   absl::Status AwaitEnd() {
     if (!ended_.WaitForNotificationWithTimeout(kPatience)) {
@@ -99,95 +37,154 @@ class Member {
   Membership& operator*() { return membership_; }
 
  private:
-  static Membership::Options OptionsFor(const std::string& coordinator,
-                                        absl::Duration start_timeout) {
-    Membership::Options options;
-    options.session.task = {kPsJob, 1};
-    options.session.coordinator = coordinator;
-    options.session.address = "127.0.0.1:1";
-    options.session.memory_limit_bytes = int64_t{5} << 30;
-    options.start_timeout = start_timeout;
-    options.silence_after_done = absl::Milliseconds(300);
-    return options;
-  }
-
   absl::Status status_;
   absl::Notification ended_;
   Membership membership_;
 };
 
-TEST(MembershipTest, ACoordinatorThatDoesNotAppear) {
-  const std::string address = PuppetCoordinator().address();
-  Member member(address, absl::Milliseconds(100));
+class MembershipTest : public testing::Test {
+ protected:
+  MembershipTest() {
+    coordinator_.do_register.Do([](int, const auto&, auto* response) {
+      response->set_incarnation(1);
+      response->set_generation(1);
+      response->set_lease_ms(60000);
+      return absl::OkStatus();
+    });
+    coordinator_.renew.Do([this](int, const auto& request, auto* response) {
+      return coordinator_.TellNews(request, response);
+    });
+    Tell(proto::TRAINING);
+    options_.session.task = {kPsJob, 1};
+    options_.session.coordinator = coordinator_.address();
+    options_.session.address = "127.0.0.1:1";
+    options_.session.nonce = 77;
+    options_.session.memory_limit_bytes = int64_t{5} << 30;
+    options_.start_timeout = kPatience;
+    options_.recovery_timeout = kPatience;
+    options_.silence_after_done = kShort;
+  }
+  ~MembershipTest() override { coordinator_.Stop(); }
+
+  void Tell(proto::JobPhase phase, const std::string& reason = "") {
+    proto::RenewLeaseResponse news;
+    news.set_generation(1);
+    news.mutable_state()->set_phase(phase);
+    news.mutable_state()->set_reason(reason);
+    coordinator_.Tell(news);
+  }
+
+  FakePs coordinator_;
+  Membership::Options options_;
+};
+
+TEST_F(MembershipTest, ACoordinatorThatDoesNotAppear) {
+  coordinator_.Stop();
+  options_.start_timeout = absl::Milliseconds(100);
+  Member member(options_);
   const absl::Status status = member.AwaitEnd();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("/job:ps/task:0"), HasSubstr(address)));
+  EXPECT_THAT(
+      std::string(status.message()),
+      AllOf(HasSubstr("/job:ps/task:0"), HasSubstr(coordinator_.address())));
 }
 
-TEST(MembershipTest, ARefusal) {
-  PuppetCoordinator coordinator;
-  coordinator.registration =
-      grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, "another cluster");
-  Member member(coordinator.address());
+TEST_F(MembershipTest, ARefusal) {
+  coordinator_.do_register.Do([](int, const auto&, auto*) {
+    return absl::FailedPreconditionError("another cluster");
+  });
+  Member member(options_);
   const absl::Status status = member.AwaitEnd();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()), HasSubstr("another cluster"));
 }
 
-TEST(MembershipTest, TellsWhereItListensAndWhatItMayTake) {
-  PuppetCoordinator coordinator;
-  coordinator.state.set_phase(proto::TRAINING);
-  Member member(coordinator.address());
-  coordinator.renewed.WaitForNotification();
-  EXPECT_EQ(coordinator.registered.address(), "127.0.0.1:1");
-  EXPECT_EQ(coordinator.registered.memory_limit_bytes(), uint64_t{5} << 30);
+TEST_F(MembershipTest, TellsWhoItIsAndWhatItMayTake) {
+  Member member(options_);
+  coordinator_.renew.AwaitCalls(1);
+  const proto::RegisterRequest request = coordinator_.do_register.requests()[0];
+  EXPECT_EQ(request.address(), "127.0.0.1:1");
+  EXPECT_EQ(request.nonce(), 77);
+  EXPECT_EQ(request.memory_limit_bytes(), uint64_t{5} << 30);
 }
 
-TEST(MembershipTest, TheJobHasFailed) {
-  PuppetCoordinator coordinator;
-  coordinator.state.set_phase(proto::FAILED);
-  coordinator.state.set_reason("worker 3 is lost");
-  Member member(coordinator.address());
+TEST_F(MembershipTest, TheJobHasFailed) {
+  Member member(options_);
+  coordinator_.renew.AwaitCalls(1);
+  Tell(proto::FAILED, "worker 3 is lost");
   EXPECT_EQ(member.AwaitEnd(), absl::AbortedError("worker 3 is lost"));
 }
 
-TEST(MembershipTest, ACoordinatorThatFallsSilent) {
-  auto coordinator = std::make_unique<PuppetCoordinator>();
-  coordinator->state.set_phase(proto::TRAINING);
-  Member member(coordinator->address());
-  coordinator->renewed.WaitForNotification();
-  coordinator.reset();
+TEST_F(MembershipTest, ACoordinatorThatFallsSilent) {
+  options_.recovery_timeout = kShort;
+  Member member(options_);
+  coordinator_.renew.AwaitCalls(1);
+  coordinator_.Stop();
   const absl::Status status = member.AwaitEnd();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/job:ps/task:0"));
 }
 
+// [L2] It keeps what it holds, and says in which generation it was.
+TEST_F(MembershipTest, ACoordinatorThatIsRestarted) {
+  Member member(options_);
+  coordinator_.renew.AwaitCalls(1);
+  const int port = coordinator_.port();
+  coordinator_.Stop();
+  FakePs restarted(port);
+  restarted.renew.Do([](int, const auto&, auto*) {
+    return absl::NotFoundError("no session");
+  });
+  restarted.do_register.AwaitCalls(1);
+  const proto::RegisterRequest request = restarted.do_register.requests()[0];
+  EXPECT_EQ(request.nonce(), 77);
+  EXPECT_EQ(request.sender().generation(), 1);
+  EXPECT_FALSE(member.ended());
+  (*member).Leave("", absl::Now() + kPatience);
+}
+
 // The shard would have been told to end, but the message was lost.
-TEST(MembershipTest, ACoordinatorThatGoesOnceTheJobIsDone) {
-  auto coordinator = std::make_unique<PuppetCoordinator>();
-  coordinator->state.set_phase(proto::DONE);
-  Member member(coordinator->address());
-  coordinator->renewed.WaitForNotification();
-  coordinator.reset();
+TEST_F(MembershipTest, ACoordinatorThatGoesOnceTheJobIsDone) {
+  Tell(proto::DONE);
+  Member member(options_);
+  coordinator_.renew.AwaitCalls(2);
+  coordinator_.Stop();
   EXPECT_EQ(member.AwaitEnd(), absl::OkStatus());
 }
 
-TEST(MembershipTest, Leaves) {
-  PuppetCoordinator coordinator;
-  coordinator.state.set_phase(proto::TRAINING);
-  Member member(coordinator.address());
-  coordinator.renewed.WaitForNotification();
+TEST_F(MembershipTest, Leaves) {
+  Member member(options_);
+  coordinator_.renew.AwaitCalls(1);
   (*member).Leave("told to stop", absl::Now() + kPatience);
-  EXPECT_EQ(coordinator.left_with, "told to stop");
+  ASSERT_THAT(coordinator_.leave.requests(), SizeIs(1));
+  EXPECT_EQ(coordinator_.leave.requests()[0].error(), "told to stop");
   EXPECT_FALSE(member.ended());
 }
 
-TEST(MembershipTest, LeavesWhatItHasNotJoined) {
-  const std::string address = PuppetCoordinator().address();
-  Member member(address);
+TEST_F(MembershipTest, StepsDown) {
+  Member member(options_);
+  coordinator_.renew.AwaitCalls(1);
+  (*member).Leave("", absl::Now() + kPatience);
+  ASSERT_THAT(coordinator_.leave.requests(), SizeIs(1));
+  EXPECT_EQ(coordinator_.leave.requests()[0].error(), "");
+}
+
+TEST_F(MembershipTest, LeavesWhatItHasNotFound) {
+  coordinator_.Stop();
+  Member member(options_);
   (*member).Leave("told to stop", absl::Now() + kPatience);
   EXPECT_FALSE(member.ended());
+}
+
+// [L1] Its place is held by an earlier life.
+TEST_F(MembershipTest, LeavesWhileItsRegistrationIsParked) {
+  coordinator_.do_register.Do(
+      [this](int, const auto&, auto*) { return coordinator_.Mute(); });
+  Member member(options_);
+  coordinator_.do_register.AwaitCalls(1);
+  (*member).Leave("", absl::Now() + kPatience);
+  EXPECT_FALSE(member.ended());
+  EXPECT_EQ(coordinator_.leave.num_calls(), 0);
 }
 
 }  // namespace

@@ -64,7 +64,8 @@ constexpr char kDescription[] =
     "  ps_worker --job=mnist.textproto --task_index=0 \\\n"
     "      --ps_hosts=localhost:2222 --worker_hosts=localhost:2230\n\n"
     "Exits 0 when the job is done, 1 when it failed, 2 for wrong flags or a "
-    "wrong job file, 138 when it may be started again: it was told to stop, was "
+    "wrong job file, 138 when it may be started again: it was told to stop, "
+    "was "
     "shut out, or could not reach the others.";
 
 constexpr int kMaxThreads = 1024;

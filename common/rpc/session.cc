@@ -192,14 +192,13 @@ absl::Status Session::Renew(absl::Duration wait, absl::Time deadline) {
       rpc_->Call(&Rpc::Stub::RenewLease, request, deadline, &response);
   if (!status.ok()) return status;
   const proto::JobPhase phase = response.state().phase();
-  if (phase == proto::FAILED) {
-    End(absl::AbortedError(response.state().reason()));
-    return absl::OkStatus();
-  }
   Hear([&](News* news) {
     news->sender.set_generation(response.generation());
     news->durable_step = response.durable_step();
     if (phase != proto::JOB_PHASE_UNSPECIFIED) news->state = response.state();
+    if (phase == proto::FAILED) {
+      news->status = absl::AbortedError(response.state().reason());
+    }
   });
   return absl::OkStatus();
 }
@@ -212,11 +211,11 @@ void Session::RenewUntilStopped() {
   absl::Duration silent;
   Backoff backoff;
   for (absl::Duration pause; Sleep(pause);) {
-    const absl::Duration wait = std::min(lease_ / 3, kMaxPark);
     // A message that is lost is repeated within the lease, which the
     // coordinator counts from when it comes.
     const absl::Duration attempt =
         std::min(lease_ * 2 / 3, options_.patience - silent);
+    const absl::Duration wait = std::min(attempt / 2, kMaxPark);
     const News before = news();
     const absl::Time begun = absl::Now();
     const absl::Status status =
@@ -242,10 +241,10 @@ void Session::RenewUntilStopped() {
     } else {
       silent += std::min(took, attempt) + pause;
       if (silent >= options_.patience) {
-        return End(absl::UnavailableError(absl::StrCat(
-            CoordinatorName(), ": no answer for ",
-            absl::FormatDuration(options_.patience), " (", status.message(),
-            ")")));
+        return End(absl::UnavailableError(
+            absl::StrCat(CoordinatorName(), ": no answer for ",
+                         absl::FormatDuration(options_.patience), " (",
+                         status.message(), ")")));
       }
     }
   }
@@ -269,11 +268,7 @@ void Session::End(const absl::Status& why) {
     // A coordinator that has gone once the job was DONE has failed nobody.
     if (stopping_ || news_.state.phase() == proto::DONE) return;
   }
-  Hear([&](News* news) {
-    news->status = why;
-    news->state.set_phase(proto::FAILED);
-    news->state.set_reason(std::string(why.message()));
-  });
+  Hear([&](News* news) { news->status = why; });
 }
 
 void Session::StopRenewing() {

@@ -37,7 +37,7 @@ class Session {
   struct News {
     // Who the task is: in the newest life and generation.
     proto::Sender sender;
-    // FAILED, with the reason, when the session has ended.
+    // Of the job: a session may end, and the job go on without the task.
     proto::JobState state;
     // As the last answer said.
     uint64_t durable_step = 0;
@@ -66,9 +66,9 @@ class Session {
 
     // Until when Open tries.
     absl::Time deadline = absl::InfiniteFuture();
-    // How long one attempt of Open or Close may take. A longer one notices later
-    // that a connection is dead. The coordinator may park a registration for as
-    // long as a lease: then it is repeated.
+    // How long one attempt of Open or Close may take. A longer one notices
+    // later that a connection is dead. The coordinator may park a registration
+    // for as long as a lease: then it is repeated.
     absl::Duration attempt_timeout = absl::Seconds(5);
     // How long the coordinator may be silent before the session ends. A longer
     // one leaves it more time to come back.
@@ -106,9 +106,9 @@ class Session {
   absl::Status status() const { return news().status; }
 
   // Ends the session in order. `error` says why the job cannot go on, and ends
-  // it; empty: the job is done, or the task steps down, and another may take its
-  // place. May be repeated: once the coordinator has answered, it does nothing.
-  // Does not return before `on_change`, if it runs, has returned.
+  // it; empty: the job is done, or the task steps down, and another may take
+  // its place. May be repeated: once the coordinator has answered, it does
+  // nothing. Does not return before `on_change`, if it runs, has returned.
   // Errors: as Open, when the coordinator did not answer; status(), at once,
   // when the session has ended because it was silent.
   absl::Status Close(const std::string& error, absl::Time deadline)

@@ -844,7 +844,20 @@ void Coordinator::OnRestored() {
   AnswerPlacements();
   AnswerRenewals(absl::InfiniteFuture());
   if (AllMade()) return Conclude();
+  ShutOutLost();
   Proceed();
+}
+
+// [L3] Those whose leases ran out while the job was STARTING.
+void Coordinator::ShutOutLost() {
+  if (!continues()) return;
+  std::vector<TaskId> lost;
+  for (const auto& [task, session] : sessions_) {
+    if (IsWorker(task) && !session.alive && !session.fenced) {
+      lost.push_back(task);
+    }
+  }
+  for (const TaskId& task : lost) ShutOut(task, &sessions_.at(task));
 }
 
 // ---- Waits, leases and the end ----
@@ -978,6 +991,14 @@ void Coordinator::JudgeLeases(absl::Time now) {
     }
     judged_from_ = now;
     return;
+  }
+  // Who waits for the answer to its Register cannot renew.
+  for (const ParkedRegister& parked : parked_registers_) {
+    const auto found = sessions_.find(ToTaskId(parked.request.sender().task()));
+    if (found != sessions_.end() &&
+        found->second.nonce == parked.request.nonce()) {
+      found->second.expires = now + options_.lease;
+    }
   }
   std::vector<TaskId> lost;
   for (const auto& [task, session] : sessions_) {

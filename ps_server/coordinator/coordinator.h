@@ -326,6 +326,7 @@ class Coordinator {
   // Answers parked requests as things are.
   void AnswerTickets(absl::FunctionRef<bool(const ParkedTicket&)> ready);
   void ShutOut(const TaskId& worker, Session* session);
+  void ShutOutLost();
   void StartFence();
   // Notes what a shard says to have applied: of FenceResponse or HoldResponse.
   template <typename Response>

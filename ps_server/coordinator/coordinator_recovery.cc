@@ -385,7 +385,12 @@ void Coordinator::WriteManifest() {
             [name = saving_->manifest.name(),
              finished = saving_->manifest.finished(),
              keep](proto::Journal* journal) {
-              *journal->add_checkpoints() = name;
+              // The last of all may stand there already, not as the end.
+              const auto& kept = journal->checkpoints();
+              if (kept.empty() || kept.rbegin()->step() != name.step() ||
+                  kept.rbegin()->generation() != name.generation()) {
+                *journal->add_checkpoints() = name;
+              }
               const int surplus =
                   journal->checkpoints_size() - static_cast<int>(keep);
               if (surplus > 0) {

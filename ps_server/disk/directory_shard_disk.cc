@@ -134,15 +134,13 @@ void DirectoryShardDisk::Save(const proto::CheckpointName& name,
                               Reply<proto::DataFile> reply) {
   saving_.Post([this, name, num_ps, snapshot = std::move(snapshot),
                 reply = ReplyOn(home_, std::move(reply))]() mutable {
-    auto file = Write(name, num_ps, snapshot);
-    snapshot = StoreSnapshot();
-    reply(std::move(file));
+    reply(Write(name, num_ps, std::move(snapshot)));
   });
 }
 
 absl::StatusOr<proto::DataFile> DirectoryShardDisk::Write(
     const proto::CheckpointName& name, uint32_t num_ps,
-    const StoreSnapshot& snapshot) const {
+    StoreSnapshot snapshot) const {
   auto writer = DataFileWriter::Create(directory_, name, ps_, num_ps);
   if (!writer.ok()) return writer.status();
   const auto write =

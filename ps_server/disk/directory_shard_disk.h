@@ -35,9 +35,10 @@ class DirectoryShardDisk final : public ShardDisk {
   // Says whether to go on; asked between chunks.
   using GoOn = absl::FunctionRef<absl::Status()>;
 
+  // Lets `snapshot` go as it returns.
   absl::StatusOr<proto::DataFile> Write(const proto::CheckpointName& name,
                                         uint32_t num_ps,
-                                        const StoreSnapshot& snapshot) const;
+                                        StoreSnapshot snapshot) const;
   absl::StatusOr<std::unique_ptr<DenseStore>> Read(const LoadOptions& options,
                                                    GoOn go_on) const;
   absl::Status CheckDirectory(uint64_t nonce) const;

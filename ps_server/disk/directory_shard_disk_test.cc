@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/faulty_file_system.h"
 #include "common/checkpoint/file_system.h"
@@ -279,25 +278,6 @@ TEST_F(DirectoryShardDiskTest, AFullDiskIsToldAndLeavesNothing) {
   EXPECT_THAT(memory_.Files(), SizeIs(0));
   memory_.SetSpace(std::nullopt);
   EXPECT_TRUE(Save(*disk, Name(7), 2, (*store)->Snapshot()).ok());
-}
-
-TEST_F(DirectoryShardDiskTest, TheSnapshotIsLetGoBeforeTheReply) {
-  const auto disk = Disk(0);
-  auto store = Load(*disk, OptionsFor(OnTwoPs()));
-  ASSERT_TRUE(store.ok()) << store.status();
-  StoreSnapshot snapshot = (*store)->Snapshot();
-  const std::weak_ptr<const StoreVersion> held = snapshot.version;
-  (*store)->PublishUnchanged();
-  bool was_held = true;
-  const auto done = Await<Done>([&](Reply<Done> reply) {
-    disk->Save(Name(7), 2, std::move(snapshot),
-               [&, reply = std::move(reply)](
-                   absl::StatusOr<proto::DataFile> file) mutable {
-                 was_held = !held.expired();
-                 reply(Done());
-               });
-  });
-  EXPECT_FALSE(was_held);
 }
 
 // ---- Warm start ----

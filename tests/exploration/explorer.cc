@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <deque>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -47,9 +47,14 @@ std::string Explored::ToString() const {
 
 Explored Explore(const Job& job, const Budget& budget) {
   Explored explored;
-  std::unordered_map<uint64_t, std::vector<Budget>> known;
-  std::unordered_set<uint64_t> ends;
+  absl::flat_hash_map<uint64_t, std::vector<Budget>> known;
+  absl::flat_hash_set<uint64_t> ends;
   const auto is_known = [&](uint64_t state, const Budget& left) {
+    // Where nothing is open the rest of the run is shorter than the list of its
+    // states.
+    if (!left.any()) {
+      return known.contains(state);
+    }
     std::vector<Budget>& budgets = known[state];
     for (const Budget& before : budgets) {
       if (before.Covers(left)) return true;

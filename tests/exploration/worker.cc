@@ -146,6 +146,7 @@ void Worker::OnNews() {
   ++epoch_;
   me_ = sender();
   sequence_ = 0;
+  version_ = 0;
   ticket_.reset();
   asking_ = false;
   spent_.clear();

@@ -107,6 +107,7 @@ struct Budget {
   int disk = 0;
 
   bool Covers(const Budget& other) const;
+  bool any() const { return !Budget().Covers(*this); }
 };
 
 // One fault of one call, for RPCs that are gone through one by one.

@@ -56,6 +56,18 @@ std::shared_ptr<Reply<Response>> Shared(Reply<Response> reply) {
   return std::make_shared<Reply<Response>>(std::move(reply));
 }
 
+// Of all bytes.
+uint32_t Checksum(const SimulatedDisk::Share& share) {
+  std::string bytes;
+  for (const auto& [array, stretches] : share) {
+    for (const auto& [begin, values] : stretches) {
+      bytes.append(reinterpret_cast<const char*>(values.data()),
+                   values.size() * sizeof(float));
+    }
+  }
+  return std::hash<std::string>()(bytes);
+}
+
 std::vector<float> Copied(
     const StoredSlice& slice,
     const std::vector<std::shared_ptr<const float>>& chunks) {
@@ -126,13 +138,13 @@ class SimulatedDisk::OpenedArchive : public Archive {
   // A write that fails may have done its work.
   std::function<void()> Write(std::shared_ptr<Reply<Done>> reply,
                               const std::function<void()>& write) {
-    const absl::Status status = disk_->Mishap();
+    const absl::Status status = disk_->WriteMishap();
     if (status.ok() || disk_->scheduler_->Random(2) == 0) write();
     return [=] { (*reply)(status.ok() ? absl::StatusOr<Done>(Done()) : status); };
   }
 
   absl::StatusOr<proto::Manifest> Read(const Name& name) {
-    if (absl::Status status = disk_->Mishap(); !status.ok()) return status;
+    if (absl::Status status = disk_->ReadMishap(); !status.ok()) return status;
     const auto found = disk_->checkpoints_.find(name);
     if (found == disk_->checkpoints_.end() || !found->second.complete) {
       return absl::NotFoundError("no such checkpoint");
@@ -164,12 +176,12 @@ class SimulatedDisk::OpenedShardDisk : public ShardDisk {
             StoreSnapshot snapshot, Reply<proto::DataFile> reply) override {
     auto held = std::make_shared<StoreSnapshot>(std::move(snapshot));
     saves_.Add([=, reply = Shared(std::move(reply))] {
-      const absl::Status status = disk_->Mishap();
-      absl::StatusOr<proto::DataFile> saved = status;
+      const absl::Status status = disk_->WriteMishap();
+      absl::StatusOr<proto::DataFile> saved = proto::DataFile();
       if (status.ok() || disk_->scheduler_->Random(2) == 0) {
         saved = Write(NameOf(name), *held);
-        if (!status.ok()) saved = status;
       }
+      if (!status.ok()) saved = status;
       *held = StoreSnapshot();
       return [=] { (*reply)(saved); };
     });
@@ -192,7 +204,6 @@ class SimulatedDisk::OpenedShardDisk : public ShardDisk {
     File& file = disk_->checkpoints_[name].files[ps_];
     file = File();
     file.file.set_name(absl::StrCat("ps-", ps_));
-    file.file.set_index_crc32c(++disk_->files_written_);
     for (size_t i = 0; i < snapshot.slices.size(); ++i) {
       const StoredSlice& slice = snapshot.slices[i];
       const std::string& variable = slice.variable.name();
@@ -203,6 +214,7 @@ class SimulatedDisk::OpenedShardDisk : public ShardDisk {
             Copied(slice, snapshot.slots[i][s]);
       }
     }
+    file.file.set_index_crc32c(Checksum(file.share));
     return file.file;
   }
 
@@ -210,7 +222,7 @@ class SimulatedDisk::OpenedShardDisk : public ShardDisk {
     if (options.directory_nonce != disk_->journal_.directory_nonce()) {
       return absl::FailedPreconditionError("another directory");
     }
-    if (absl::Status status = disk_->Mishap(); !status.ok()) return status;
+    if (absl::Status status = disk_->ReadMishap(); !status.ok()) return status;
     auto store = DenseStore::Create(options.declaration, options.slices, ps_,
                                     options.slots_by_optimizer);
     if (!store.ok() || !options.checkpoint.has_value()) return store;
@@ -265,7 +277,12 @@ std::unique_ptr<ShardDisk> SimulatedDisk::OpenShardDisk(uint32_t ps) {
   return std::make_unique<OpenedShardDisk>(this, ps);
 }
 
-absl::Status SimulatedDisk::Mishap() {
+absl::Status SimulatedDisk::ReadMishap() {
+  if (!scheduler_->Happens(options_.failing)) return absl::OkStatus();
+  return absl::UnavailableError("input/output");
+}
+
+absl::Status SimulatedDisk::WriteMishap() {
   if (!scheduler_->Happens(options_.failing)) return absl::OkStatus();
   if (scheduler_->Random(2) == 0) return absl::UnavailableError("input/output");
   return absl::ResourceExhaustedError("no space is left");

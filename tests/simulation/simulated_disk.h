@@ -81,13 +81,13 @@ class SimulatedDisk {
   absl::Status CheckFiles(const Checkpoint& checkpoint,
                           const proto::Manifest& manifest) const;
   // OK, mostly.
-  absl::Status Mishap();
+  absl::Status ReadMishap();
+  absl::Status WriteMishap();
 
   Scheduler* const scheduler_;
   const Options options_;
   proto::Journal journal_;
   std::map<Name, Checkpoint> checkpoints_;
-  uint32_t files_written_ = 0;
 };
 
 }  // namespace holdfast

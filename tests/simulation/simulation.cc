@@ -189,8 +189,13 @@ void SimulatedCluster::StartPs(uint32_t ps) {
   hooks.hear = [](const std::function<void()>& event) { event(); };
   hooks.on_sender = [](const proto::Sender&) {};
   hooks.on_news = [](const proto::RenewLeaseResponse&) {};
-  hooks.on_refused = [ps](const absl::Status& status) {
-    ADD_FAILURE() << "ps " << ps << " is refused: " << status;
+  hooks.on_refused = [this, ps](const absl::Status& status) {
+    // A late message of an earlier life has taken its place.
+    EXPECT_TRUE(absl::IsAborted(status)) << status;
+    KillPs(ps);
+    scheduler.After(absl::Seconds(1), [this, ps] {
+      if (ps < num_ps_ && !IsAlive(ps)) StartPs(ps);
+    });
   };
   // Where nothing is saved, the loss of a ps is the end.
   hooks.past_network = disk == nullptr;
@@ -228,6 +233,16 @@ void SimulatedCluster::KillPs(uint32_t ps) {
   }
   shards[ps].reset();
   shard_disks_[ps].reset();
+}
+
+void SimulatedCluster::LeavePs(uint32_t ps) {
+  proto::LeaveRequest request;
+  *request.mutable_sender() = ps_sessions_.at(ps)->sender();
+  network.Call<proto::LeaveRequest, proto::LeaveResponse>(
+      [this](auto r, auto done) {
+        AtCoordinator(&Coordinator::Leave, r, std::move(done));
+      },
+      request, [](const auto&) {});
 }
 
 void SimulatedCluster::Tick() {

@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -97,7 +98,8 @@ class Network {
 
   // Calls that a machine has taken, and not answered: those that are parked.
   int64_t unanswered() const { return unanswered_; }
-  // Of a call at a machine.
+  // Of a call at a machine; but for registrations, which wait for as long as
+  // others have the place.
   absl::Duration longest_wait() const { return longest_wait_; }
   // From here on nobody hears of calls that are dropped.
   void Close() { closed_ = true; }
@@ -117,8 +119,10 @@ class Network {
         if (paid) return;
         paid = true;
         --network->unanswered_;
-        network->longest_wait_ = std::max(network->longest_wait_,
-                                          network->scheduler_->Now() - came);
+        if constexpr (!std::is_same_v<Response, proto::RegisterResponse>) {
+          network->longest_wait_ = std::max(network->longest_wait_,
+                                            network->scheduler_->Now() - came);
+        }
         to(std::move(response));
       }
       Network* network;
@@ -276,6 +280,8 @@ class SimulatedCluster : public ShardLinks {
   // Processes. The coordinator lives in ps 0; without it, nobody has died.
   void StartPs(uint32_t ps);
   void KillPs(uint32_t ps);
+  // Sends the leave of another than ps 0, which is to die then.
+  void LeavePs(uint32_t ps);
   bool IsAlive(uint32_t ps) const {
     return ps < shards.size() && shards[ps] != nullptr;
   }

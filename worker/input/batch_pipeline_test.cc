@@ -349,6 +349,11 @@ TEST(BatchPipelineTest, RestartMakesNothingBefore) {
   EXPECT_EQ(Take(pipeline.get(), 1000000, 0), Expected(order, 1000000, 1));
   source.AwaitReads(4);
   EXPECT_EQ(source.last_read(), order.At(1000001));
+  // Back, where it makes batches ahead as before.
+  pipeline->Restart();
+  EXPECT_EQ(Take(pipeline.get(), 7, 0), Expected(order, 7, 1));
+  source.AwaitReads(6);
+  EXPECT_EQ(source.last_read(), order.At(8));
 }
 
 TEST(BatchPipelineTest, RestartLeavesWhatIsInTheMaking) {

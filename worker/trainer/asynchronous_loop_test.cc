@@ -84,21 +84,21 @@ TEST_F(AsynchronousLoopTest, NextGradientIsComputedWhileAPushTravels) {
   EXPECT_EQ(Run(), absl::OkStatus());
   EXPECT_THAT(
       cluster_->calls(),
-      ElementsAre("await variables", "take ticket #1", "await ticket #1",
-                  "take ticket #2", "pull 0", "await pull 0",
-                  "push #1 of ticket 0 at 0", "add 1", "add 0",
-                  "apply #1: 8 examples", "await ticket #2", "take ticket #3",
-                  "pull 0", "await pull 0", "push #2 of ticket 1 at 0", "add 1",
-                  "add 0", "apply #2: 8 examples",
-                  // Two are on their way: the oldest is waited for.
-                  "await applied #1", "await ticket #3", "take ticket #4",
-                  "pull 0", "await pull 0", "push #3 of ticket 2 at 1", "add 1",
-                  "add 0", "apply #3: 8 examples", "await applied #2",
-                  "await ticket #4", "take ticket #5", "pull 0", "await pull 0",
-                  "push #4 of ticket 3 at 2", "add 1", "add 0",
-                  "apply #4: 8 examples", "await applied #3",
-                  // DONE, as all pushes are applied.
-                  "await ticket #5", "await applied #4", "await done", "leave"));
+      ElementsAre(
+          "await variables", "take ticket #1", "await ticket #1",
+          "take ticket #2", "pull 0", "await pull 0",
+          "push #1 of ticket 0 at 0", "add 1", "add 0", "apply #1: 8 examples",
+          "await ticket #2", "take ticket #3", "pull 0", "await pull 0",
+          "push #2 of ticket 1 at 0", "add 1", "add 0", "apply #2: 8 examples",
+          // Two are on their way: the oldest is waited for.
+          "await applied #1", "await ticket #3", "take ticket #4", "pull 0",
+          "await pull 0", "push #3 of ticket 2 at 1", "add 1", "add 0",
+          "apply #3: 8 examples", "await applied #2", "await ticket #4",
+          "take ticket #5", "pull 0", "await pull 0",
+          "push #4 of ticket 3 at 2", "add 1", "add 0", "apply #4: 8 examples",
+          "await applied #3",
+          // DONE, as all pushes are applied.
+          "await ticket #5", "await applied #4", "await done", "leave"));
   EXPECT_EQ(counts_.accepted, 4);
 }
 

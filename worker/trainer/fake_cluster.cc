@@ -222,6 +222,12 @@ std::map<uint64_t, Application> FakeCluster::applications() const {
   return applications_;
 }
 
+void FakeCluster::AwaitRollBack() const {
+  absl::MutexLock lock(&mutex_);
+  const auto rolled_back = [this] { return roll_back_.has_value(); };
+  mutex_.Await(absl::Condition(&rolled_back));
+}
+
 std::set<uint64_t> FakeCluster::overwritten() const {
   absl::MutexLock lock(&mutex_);
   return overwritten_;

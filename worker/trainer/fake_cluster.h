@@ -66,6 +66,8 @@ class FakeCluster final : public Cluster {
   std::map<std::string, RollBack> roll_backs;
   // The least version that a pull finds: where others are already.
   uint64_t first_version = 0;
+  // What durable_step() says.
+  GlobalStep durable;
   // What state() says.
   proto::JobPhase phase = proto::TRAINING;
   std::string reason;
@@ -86,6 +88,9 @@ class FakeCluster final : public Cluster {
   std::vector<Contribution> contributions() const;
   // By sequence.
   std::map<uint64_t, Application> applications() const;
+
+  // Waits until an order to roll back has been carried out.
+  void AwaitRollBack() const;
 
   // The gradients of push #n, by variable.
   std::map<size_t, std::vector<float>> pushed(uint64_t n) const;
@@ -118,7 +123,7 @@ class FakeCluster final : public Cluster {
   absl::Status Leave(const std::string& error, absl::Time deadline) override;
   proto::JobState state() const override;
   bool rolled_back() const override;
-  GlobalStep durable_step() const override { return GlobalStep(0); }
+  GlobalStep durable_step() const override { return durable; }
 
   const std::vector<proto::EvaluationResult>& reports() const {
     return reports_;

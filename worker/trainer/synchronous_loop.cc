@@ -15,7 +15,8 @@ absl::Status SynchronousLoop::Run() {
   for (;;) {
     status = context_.EvaluateWhenDue(now_.version);
     if (!status.ok()) return status;
-    if (done_ || now_.version >= context_.total_steps()) return absl::OkStatus();
+    if (done_ || now_.version >= context_.total_steps())
+      return absl::OkStatus();
     status = TrainStep();
     if (!status.ok()) return status;
   }

@@ -213,10 +213,10 @@ TEST_F(SynchronousLoopTest, ByTicketStepMayCloseWhileItWaitsForAnother) {
                           "contribute #2: step 0, seat 3, 8 examples",
                           "contribute #3: step 1, seat 1, 8 examples"));
   const std::vector<std::string> calls = cluster_->calls();
-  EXPECT_THAT(
-      std::vector<std::string>(calls.end() - 6, calls.end()),
-      ElementsAre("contribute #3: step 1, seat 1, 8 examples", "take ticket #4",
-                  "await ticket #4", "await verdict #3", "await done", "leave"));
+  EXPECT_THAT(std::vector<std::string>(calls.end() - 6, calls.end()),
+              ElementsAre("contribute #3: step 1, seat 1, 8 examples",
+                          "take ticket #4", "await ticket #4",
+                          "await verdict #3", "await done", "leave"));
   EXPECT_EQ(counts_.accepted, 3);
 }
 
@@ -280,9 +280,10 @@ TEST_F(SynchronousLoopTest, ByTicketWithoutAnyIsDone) {
   SetUpTickets(/*replica=*/1, /*n=*/1, /*m=*/2, /*tickets=*/9);
   cluster_->tickets.clear();
   EXPECT_EQ(Run(), absl::OkStatus());
-  EXPECT_THAT(cluster_->calls(),
-              ElementsAre("await variables", "pull 0", "await pull 0",
-                          "take ticket #1", "await ticket #1", "await done", "leave"));
+  EXPECT_THAT(
+      cluster_->calls(),
+      ElementsAre("await variables", "pull 0", "await pull 0", "take ticket #1",
+                  "await ticket #1", "await done", "leave"));
 }
 
 TEST_F(SynchronousLoopTest, ByTicketContributesNothingUnderTheTicketsNumber) {

@@ -153,7 +153,15 @@ absl::Status Trainer::RunLoop(TrainingContext* context) {
 }
 
 absl::Status Trainer::Conclude() {
-  const absl::Status status = WriteResult();
+  absl::StatusOr<Parameters> end = ReadEnd();
+  if (!end.ok() && EndIsOnDisk()) {
+    LOG(WARNING) << "the job is done, and its last checkpoint holds the "
+                    "variables (holdfast checkpoint inspect), but there is no "
+                    "result of it: "
+                 << end.status().message();
+    return absl::OkStatus();
+  }
+  const absl::Status status = end.ok() ? WriteResult(*end) : end.status();
   if (status.ok()) return status;
   return absl::Status(
       status.code(),
@@ -161,18 +169,12 @@ absl::Status Trainer::Conclude() {
                    status.message()));
 }
 
-absl::Status Trainer::WriteResult() {
-  if (evaluator_ != nullptr) {
-    absl::Status status = evaluator_->Finish(StepDeadline());
-    if (!status.ok()) return status;
-  }
-  const absl::StatusOr<Parameters> end = ReadEnd();
-  if (!end.ok()) return end.status();
+absl::Status Trainer::WriteResult(const Parameters& end) {
   const proto::Declaration& declared = parts_.cluster->declaration();
   proto::TrainingResult result = options_.result;
   if (parts_.test_set != nullptr) {
     const auto test =
-        EvaluateOn(*parts_.test_set, options_.evaluation_batch_size, *end,
+        EvaluateOn(*parts_.test_set, options_.evaluation_batch_size, end,
                    parts_.model, /*cancelled=*/nullptr);
     if (!test.ok()) return test.status();
     absl::Status status =
@@ -187,7 +189,7 @@ absl::Status Trainer::WriteResult() {
   }
   const std::vector<proto::Variable> variables(declared.variables().begin(),
                                                declared.variables().end());
-  result.set_digest(DigestOfVariables(variables, end->values));
+  result.set_digest(DigestOfVariables(variables, end.values));
   LOG(INFO) << "digest of the variables: " << result.digest();
 
   const auto cluster_status = parts_.cluster->GetStatus(StepDeadline());
@@ -200,9 +202,22 @@ absl::Status Trainer::WriteResult() {
   return WriteFileAtomically(options_.result_file, *json);
 }
 
+bool Trainer::EndIsOnDisk() const {
+  return parts_.cluster->durable_step().value() >=
+         parts_.cluster->declaration().total_steps();
+}
+
 absl::StatusOr<Parameters> Trainer::ReadEnd() {
-  const auto pin =
-      parts_.cluster->PinVersion(options_.pin_hold, StepDeadline());
+  if (evaluator_ != nullptr) {
+    absl::Status status = evaluator_->Finish(StepDeadline());
+    if (!status.ok()) return status;
+  }
+  // A ps that is lost now has nobody to give it its values back, and nothing is
+  // lost with them that is on disk.
+  const auto pin = parts_.cluster->PinVersion(
+      options_.pin_hold, EndIsOnDisk()
+                             ? parts_.clock->Now() + options_.margin
+                             : StepDeadline());
   if (!pin.ok()) return pin.status();
   Parameters end;
   absl::Status status = (*pin)->Read(&end, StepDeadline());

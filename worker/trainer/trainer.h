@@ -24,9 +24,9 @@
 namespace holdfast {
 
 // Whether `error`, with which a worker ends while the job is as `state` says,
-// leaves the job as it is: the worker was shut out, or ps or coordinator are out
-// of its reach. Another in its place, or itself started again, may go on. Any
-// other error is the job's own, and ends it.
+// leaves the job as it is: the worker was shut out, or ps or coordinator are
+// out of its reach. Another in its place, or itself started again, may go on.
+// Any other error is the job's own, and ends it.
 bool IsWorkersOwn(const absl::Status& error, const proto::JobState& state);
 
 // One worker's way through a job, from the declaration to the leave:
@@ -41,7 +41,8 @@ bool IsWorkersOwn(const absl::Status& error, const proto::JobState& state);
 //      (docs/recovery.md, G6).
 //   4. The chief evaluates the last version and writes result.json; everyone
 //      leaves. One that comes when the job was finished before has nothing to
-//      do.
+//      do; nor has a chief when a ps dies now, whose values the last checkpoint
+//      holds.
 //
 // What goes wrong ends in a leave that says so, and with it the job, unless it
 // is this worker's own (IsWorkersOwn): then it steps down.
@@ -124,7 +125,9 @@ class Trainer {
   absl::Status RunLoop(TrainingContext* context);
   // 4, of the chief.
   absl::Status Conclude();
-  absl::Status WriteResult();
+  absl::Status WriteResult(const Parameters& end);
+  // Whether a checkpoint of the last step is on disk.
+  bool EndIsOnDisk() const;
   // Reads the last version. Errors: INTERNAL when it is not what a job that is
   // done has come to.
   absl::StatusOr<Parameters> ReadEnd();

@@ -56,6 +56,15 @@ TEST_F(TrainerTest, StragglerStopsWhenTheJobIsDone) {
   EXPECT_EQ(cluster_->calls().back(), "leave");
 }
 
+TEST_F(TrainerTest, StragglerIsNotRolledBackWhenTheJobIsDone) {
+  SetUpJob(1, 1, 2, 6);
+  cluster_->roll_backs["await pull 3"].version = 0;
+  cluster_->phase = proto::DONE;
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_THAT(cluster_->calls("await variables"),
+              ElementsAre("await variables"));
+}
+
 TEST_F(TrainerTest, EvaluatesEverySoManyStepsAndAtTheEnd) {
   SetUpJob(0, 2, 2, 7);
   has_test_set_ = true;
@@ -157,13 +166,17 @@ TEST_F(TrainerTest, EveryWaitHasTheJobsDeadline) {
   options_.margin = absl::Seconds(1);
   options_.leave_timeout = absl::Seconds(3);
   EXPECT_EQ(Run(), absl::OkStatus());
-  const std::map<std::string, int> kSeconds = {
-      {"declare", 1011},      {"await variables", 1011},
-      {"await pull 0", 111},  {"await push", 111},
-      {"await verdict", 111}, {"await pull 1", 111},
-      {"await done", 111},    {"pin", 111},
-      {"read", 111},          {"status", 111},
-      {"leave", 3}};
+  const std::map<std::string, int> kSeconds = {{"declare", 1011},
+                                               {"await variables", 1011},
+                                               {"await pull 0", 111},
+                                               {"await push", 111},
+                                               {"await verdict", 111},
+                                               {"await pull 1", 111},
+                                               {"await done", 111},
+                                               {"pin", 111},
+                                               {"read", 111},
+                                               {"status", 111},
+                                               {"leave", 3}};
   for (const auto& [call, seconds] : kSeconds) {
     EXPECT_EQ(cluster_->deadline_of(call) - clock_.now, absl::Seconds(seconds))
         << call;
@@ -171,7 +184,8 @@ TEST_F(TrainerTest, EveryWaitHasTheJobsDeadline) {
 }
 
 TEST_F(TrainerTest, LeavesWithWhatWentWrong) {
-  const std::string no_result = "the job is done, but there is no result of it: ";
+  const std::string no_result =
+      "the job is done, but there is no result of it: ";
   const struct {
     std::string call;
     std::string error;
@@ -200,8 +214,8 @@ TEST_F(TrainerTest, LeavesWithWhatWentWrong) {
 
 // Out of reach, or shut out.
 TEST_F(TrainerTest, StepsDownWhereTheJobMayGoOn) {
-  for (const absl::Status& error : {absl::UnavailableError("ps is away"),
-                                    absl::AbortedError("shut out")}) {
+  for (const absl::Status& error :
+       {absl::UnavailableError("ps is away"), absl::AbortedError("shut out")}) {
     for (const std::string& call :
          {"declare", "await variables", "await pull 0", "add 0",
           "await push #1", "await verdict #1", "await pull 1", "await done"}) {
@@ -311,12 +325,25 @@ TEST_F(TrainerTest, DropsTheEvaluationOfAStepThatIsRolledBack) {
   }
 }
 
+TEST_F(TrainerTest, GivesUpTheEvaluationThatARollBackFinds) {
+  SetUpJob(/*replica=*/0, /*n=*/2, /*m=*/2, /*steps=*/8);
+  has_test_set_ = true;
+  options_.evaluate_every_steps = 3;
+  cluster_->roll_backs["await verdict #5"].version = 4;
+  bool first = true;
+  evaluation_model_.on_evaluate = [&](int64_t) {
+    if (std::exchange(first, false)) cluster_->AwaitRollBack();
+  };
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_THAT(cluster_->calls("pin"), ElementsAre("pin 3", "pin 6", "pin 8"));
+}
+
 // Restored to a version that is due, it is evaluated once more; what lies
 // before it is not.
 TEST_F(TrainerTest, ComesLate) {
   for (const auto& [first, due] :
-       {std::pair(3, std::vector<std::string>{"report 3", "report 6",
-                                              "report 7"}),
+       {std::pair(3,
+                  std::vector<std::string>{"report 3", "report 6", "report 7"}),
         std::pair(4, std::vector<std::string>{"report 6", "report 7"})}) {
     options_.declaration.Clear();
     SetUpJob(/*replica=*/0, /*n=*/2, /*m=*/2, /*steps=*/7);
@@ -335,10 +362,10 @@ TEST_F(TrainerTest, ComesWhenThereIsNothingLeftButTheResult) {
   SetUpJob(/*replica=*/0, /*n=*/2, /*m=*/2, /*steps=*/7);
   cluster_->first_version = 7;
   EXPECT_EQ(Run(), absl::OkStatus());
-  EXPECT_THAT(cluster_->calls(),
-              ElementsAre("declare", "await variables", "pull 0",
-                          "await pull 0", "await done", "pin 7", "read 7",
-                          "status", "leave"));
+  EXPECT_THAT(
+      cluster_->calls(),
+      ElementsAre("declare", "await variables", "pull 0", "await pull 0",
+                  "await done", "pin 7", "read 7", "status", "leave"));
 }
 
 TEST_F(TrainerTest, ComesWhenTheJobWasFinishedBefore) {
@@ -366,6 +393,23 @@ TEST_F(TrainerTest, SaysThatThereIsNoResultWhenAPsDiesAtTheEnd) {
               HasSubstr("the job is done, but there is no result of it: a ps"));
   EXPECT_FALSE(IsWorkersOwn(status, cluster_->state()));
   EXPECT_THAT(cluster_->calls("declare").size(), 1);
+}
+
+// Nothing is lost with it that is not on disk.
+TEST_F(TrainerTest, IsDoneWithoutAResultWhenTheEndIsOnDisk) {
+  for (const std::string call : {"pin 1", "read 1"}) {
+    SCOPED_TRACE(call);
+    options_.declaration.Clear();
+    SetUpJob(/*replica=*/0, /*n=*/2, /*m=*/2, /*steps=*/1);
+    cluster_->phase = proto::DONE;
+    cluster_->durable = GlobalStep(1);
+    cluster_->errors[call] = absl::DeadlineExceededError("a ps is away");
+    EXPECT_EQ(Run(), absl::OkStatus());
+    EXPECT_EQ(cluster_->calls().back(), "leave");
+    EXPECT_EQ(ReadFile(options_.result_file), "");
+    // A ps that nobody brings back is not waited for as during training.
+    EXPECT_EQ(cluster_->deadline_of("pin") - clock_.now, options_.margin);
+  }
 }
 
 TEST_F(TrainerTest, LeavesWhenTheModelFails) {

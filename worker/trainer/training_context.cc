@@ -29,7 +29,8 @@ absl::Status TrainingContext::EvaluateWhenDue(GlobalStep version) {
   // A worker may see no more than some of the versions.
   const auto latest = [every](uint64_t step) { return step / every * every; };
   const uint64_t due = latest(version.value());
-  if (!last_due_.has_value()) last_due_ = due == 0 ? 0 : latest(version.value() - 1);
+  if (!last_due_.has_value())
+    last_due_ = due == 0 ? 0 : latest(version.value() - 1);
   if (due <= *last_due_) return absl::OkStatus();
   last_due_ = due;
   return parts_.evaluator->Start(StepDeadline());

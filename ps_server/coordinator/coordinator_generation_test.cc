@@ -1,0 +1,630 @@
+// Generations and the journal: where a job goes on from when a shard, or the
+// coordinator itself, has lost its state (docs/recovery.md, G1 to G6).
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/task_id.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ps_server/coordinator/coordinator.h"
+#include "ps_server/coordinator/coordinator_testing.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr absl::Duration kTick = absl::Milliseconds(250);
+
+const absl::Status& Damaged() {
+  static const auto* const kStatus =
+      new absl::Status(absl::DataLossError("block 3 does not fit its CRC32C"));
+  return *kStatus;
+}
+
+class CoordinatorGenerationTest : public CoordinatorTest {
+ protected:
+  // Two ps and two workers, with a checkpoint directory.
+  void StartWithArchive(
+      const proto::Declaration& declaration = MakeDeclaration()) {
+    MakeWithArchive();
+    StartTraining(declaration);
+  }
+  void TrainStep(uint64_t step) {
+    OfferBoth(step);
+    AckCommits();
+  }
+  // A checkpoint of what is reached is on disk.
+  void SaveNow() {
+    Ask(&Coordinator::Checkpoint, proto::CheckpointRequest());
+    PuppetLinks::AnswerAll(links_->holds);
+    FinishSave();
+  }
+  // A new process takes the place of ps 1. True when it has its answer.
+  bool ReplacePs(uint64_t nonce = 2) {
+    Leave(Ps(1));
+    const auto answer = Register(Ps(1), nonce);
+    if (answer.came()) incarnations_[Ps(1)] = answer->incarnation();
+    return answer.came();
+  }
+  // Of the Restore to shard 1.
+  proto::RestoreRequest Restored() const {
+    for (const auto& sent : links_->restores) {
+      if (sent.ps == 1) return sent.request;
+    }
+    ADD_FAILURE() << "nothing was sent to shard 1";
+    return proto::RestoreRequest();
+  }
+  void AckRestores() { PuppetLinks::AnswerAll(links_->restores); }
+  // What was sent to shards and is not answered.
+  size_t Sent() const {
+    return links_->restores.size() + links_->commits.size() +
+           links_->fences.size() + links_->resolves.size() +
+           links_->holds.size() + links_->saves.size() +
+           links_->awaits.size() + links_->ends.size();
+  }
+};
+
+// ---- G1: what begins one ----
+
+TEST_F(CoordinatorGenerationTest, APsInANewLifeBeginsAGeneration_G1_R4) {
+  StartWithArchive();
+  TrainStep(0);
+  SaveNow();
+  TrainStep(1);
+  ASSERT_TRUE(ReplacePs(/*nonce=*/77));
+  EXPECT_EQ(state().phase(), proto::STARTING);
+  EXPECT_EQ(archive_->journal.generation(), 2u);
+  ASSERT_THAT(PuppetLinks::To(links_->restores), ElementsAre(0, 1));
+  EXPECT_EQ(Restored().sender().generation(), 2u);
+  EXPECT_EQ(PuppetArchive::Name(Restored().checkpoint()), "1/1");
+  EXPECT_EQ(Restored().nonce(), 77u) << "it is for one life";
+  EXPECT_EQ(Restored().directory_nonce(), 4711u);
+  AckRestores();
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  const proto::GetStatusResponse status = Status();
+  EXPECT_EQ(status.generation(), 2u);
+  EXPECT_EQ(status.global_step(), 1u);
+  EXPECT_EQ(status.durable_step(), 1u);
+  EXPECT_EQ(status.recovered(),
+            "/job:ps/task:1 (host-of-ps1:77) has started anew, without its "
+            "state; goes on from step 1");
+  // Step 1 once more, with sequences that begin anew.
+  Offer(Worker(0), 1, 0, 1);
+  EXPECT_EQ(Offer(Worker(1), 1, 1, 1)->verdict(), proto::ACCEPTED);
+}
+
+TEST_F(CoordinatorGenerationTest, APsThatRegistersAgainInTheSameLifeDoesNot_G1) {
+  StartWithArchive();
+  Join(Ps(1), /*nonce=*/1);
+  EXPECT_EQ(Status().generation(), 1u);
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+}
+
+TEST_F(CoordinatorGenerationTest, ACoordinatorsLifeBeginsAGeneration_G1) {
+  StartWithArchive();
+  TrainStep(0);
+  SaveNow();
+  Begin();
+  EXPECT_EQ(archive_->journal.generation(), 2u);
+  EXPECT_THAT(links_->restores, IsEmpty()) << "ps 1 has not joined";
+  Join(Ps(1));
+  // Nobody has to declare.
+  EXPECT_EQ(PuppetArchive::Name(Restored().checkpoint()), "1/1");
+  EXPECT_THAT(Restored().declaration().variables(), SizeIs(2));
+  AckRestores();
+  Join(Worker(0));
+  Join(Worker(1));
+  EXPECT_TRUE(Declare().status().ok());
+  TrainStep(1);
+  EXPECT_EQ(Status().global_step(), 2u);
+}
+
+TEST_F(CoordinatorGenerationTest, ANewLifeDuringRestoreBeginsAnother_R4) {
+  StartWithArchive();
+  ReplacePs(2);
+  PuppetLinks::Answer(links_->restores, 1);
+  ReplacePs(3);
+  ASSERT_THAT(PuppetLinks::To(links_->restores), ElementsAre(0, 0, 1));
+  EXPECT_EQ(Restored().sender().generation(), 3u);
+  EXPECT_EQ(Restored().nonce(), 3u);
+  PuppetLinks::Answer(links_->restores, 0);  // of generation 2
+  PuppetLinks::Answer(links_->restores, 1);
+  EXPECT_EQ(state().phase(), proto::STARTING);
+  PuppetLinks::Answer(links_->restores, 0);
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+}
+
+// The new process listens where the old one did, and has not registered yet.
+TEST_F(CoordinatorGenerationTest, AnotherLifeThatRefusesARestoreIsWaitedFor_R4) {
+  StartWithArchive();
+  ReplacePs(2);
+  PuppetLinks::Answer(links_->restores, 1,
+                      absl::UnavailableError("for another life"));
+  EXPECT_EQ(state().phase(), proto::STARTING);
+  ReplacePs(3);
+  EXPECT_EQ(Restored().nonce(), 3u);
+}
+
+// Whatever is under way is over, and what is heard of it late does nothing.
+TEST_F(CoordinatorGenerationTest, ItTakesThePlaceOfWhatIsUnderWay_G1_R1) {
+  enum Under { kCommit, kFence, kHold, kSave, kWriting, kManifest };
+  for (const Under under :
+       {kCommit, kFence, kHold, kSave, kWriting, kManifest}) {
+    SCOPED_TRACE(under);
+    const bool asynchronous = under == kFence || under == kHold;
+    StartWithArchive(asynchronous ? Asynchronous(20) : MakeDeclaration());
+    if (asynchronous) {
+      Take(Worker(0), 1);
+      Book(Worker(0), 1);
+      SaveNow();
+      Take(Worker(0), 2);
+      Book(Worker(0), 2);
+    } else {
+      TrainStep(0);
+      SaveNow();
+      TrainStep(1);
+    }
+    archive_->quick = under != kManifest;
+    if (under == kCommit) {
+      OfferBoth(2);
+    } else if (under == kFence) {
+      Leave(Worker(1));
+    } else {
+      Ask(&Coordinator::Checkpoint, proto::CheckpointRequest());
+      if (under >= kWriting) PuppetLinks::AnswerAll(links_->saves);
+      if (under == kManifest) FinishSave();
+    }
+    ReplacePs();
+    if (under == kManifest) {
+      archive_->AnswerManifest();
+      archive_->quick = true;
+      archive_->AnswerRead();
+    }
+    AckCommits();
+    PuppetLinks::AnswerAll(links_->fences);
+    PuppetLinks::AnswerAll(links_->holds);
+    FinishSave();
+    EXPECT_EQ(archive_->Checkpoints(), "1/1");
+    ASSERT_EQ(Restored().sender().generation(), 2u);
+    EXPECT_EQ(PuppetArchive::Name(Restored().checkpoint()), "1/1");
+    AckRestores();
+    EXPECT_EQ(Status().global_step(), 1u);
+    EXPECT_EQ(Status().durable_step(), 1u);
+    EXPECT_EQ(Sent(), 0u);
+    // A checkpoint may be taken again.
+    if (asynchronous) {
+      Take(Worker(0), 1);
+      Book(Worker(0), 1);
+    } else {
+      Offer(Worker(0), 1, 0, 1);
+      Offer(Worker(1), 1, 1, 1);
+      AckCommits();
+    }
+    SaveNow();
+    EXPECT_EQ(archive_->Checkpoints(), "1/1 2/2");
+  }
+}
+
+// A checkpoint that is on its way into the journal is in it, or is not.
+TEST_F(CoordinatorGenerationTest, ItGoesOnFromWhatTheJournalSaysInTheEnd_G2) {
+  StartWithArchive();
+  TrainStep(0);
+  archive_->quick = false;
+  Ask(&Coordinator::Checkpoint, proto::CheckpointRequest());
+  FinishSave();
+  archive_->AnswerManifest();
+  ASSERT_THAT(archive_->journals, SizeIs(1));
+  ReplacePs();
+  EXPECT_THAT(archive_->reads, IsEmpty()) << "the journal is being written";
+  archive_->AnswerJournal(absl::UnavailableError("try again"));
+  EXPECT_THAT(archive_->reads, IsEmpty());
+  Pass(absl::Seconds(1), AllTasks());
+  archive_->AnswerJournal();
+  ASSERT_THAT(archive_->reads, SizeIs(1));
+  archive_->AnswerRead();
+  archive_->AnswerJournal();
+  EXPECT_EQ(PuppetArchive::Name(Restored().checkpoint()), "1/1");
+}
+
+// ---- G2: from where ----
+
+TEST_F(CoordinatorGenerationTest, WithoutACheckpointItBeginsAtStepZero_G2) {
+  StartWithArchive(ByTicket(2, 2, 8));
+  for (const uint32_t w : {0, 1}) Take(Worker(w), 1);
+  TrainStep(0);
+  ReplacePs();
+  EXPECT_FALSE(Restored().has_checkpoint());
+  AckRestores();
+  EXPECT_EQ(Status().global_step(), 0u);
+  EXPECT_EQ(Status().pushes().accepted(), 0u);
+  EXPECT_EQ(Index(Take(Worker(1), 1)), 0u);
+}
+
+TEST_F(CoordinatorGenerationTest, ADamagedCheckpointIsTakenOffTheJournal_G2) {
+  StartWithArchive();
+  for (uint64_t step = 0; step < 2; ++step) {
+    TrainStep(step);
+    SaveNow();
+  }
+  TrainStep(2);
+  archive_->quick = false;
+  ReplacePs();
+  EXPECT_EQ(PuppetArchive::Name(archive_->reads[0].request), "1/2");
+  archive_->AnswerRead(Damaged());
+  archive_->AnswerJournal();
+  EXPECT_EQ(archive_->Checkpoints(), "1/1");
+  EXPECT_EQ(archive_->journal.generation(), 1u);
+  archive_->AnswerRead();
+  EXPECT_EQ(Sent(), 0u);
+  archive_->AnswerJournal();
+  EXPECT_EQ(PuppetArchive::Name(Restored().checkpoint()), "1/1");
+  AckRestores();
+  EXPECT_EQ(Status().global_step(), 1u);
+}
+
+TEST_F(CoordinatorGenerationTest, WhenAllAreDamagedTheJobFails_G2) {
+  for (const bool at_start : {false, true}) {
+    SCOPED_TRACE(at_start);
+    StartWithArchive();
+    TrainStep(0);
+    SaveNow();
+    archive_->complete.clear();
+    at_start ? Begin() : (void)ReplacePs();
+    EXPECT_EQ(state().phase(), proto::FAILED);
+    EXPECT_THAT(state().reason(),
+                AllOf(HasSubstr("checkpoint of step 1 (generation 1)"),
+                      HasSubstr("none before it")));
+    EXPECT_TRUE(Fails(Register(Worker(0), 9).status(), kAborted,
+                      {"none before it"}));
+  }
+}
+
+TEST_F(CoordinatorGenerationTest, ADiskThatDoesNotAnswerWellIsAskedAgain_G2) {
+  StartWithArchive();
+  TrainStep(0);
+  SaveNow();
+  archive_->quick = false;
+  ReplacePs();
+  archive_->AnswerRead(absl::UnavailableError("stale file handle"));
+  EXPECT_THAT(archive_->reads, IsEmpty());
+  Pass(absl::Seconds(1), AllTasks());
+  archive_->quick = true;
+  archive_->AnswerRead();
+  EXPECT_EQ(PuppetArchive::Name(Restored().checkpoint()), "1/1");
+}
+
+// ---- G3: the journal first ----
+
+TEST_F(CoordinatorGenerationTest, NothingCarriesWhatTheJournalDoesNotSay_R5) {
+  StartWithArchive();
+  TrainStep(0);
+  SaveNow();
+  proto::ContributeRequest request = OfferOf(Worker(0), 1, 0, 2);
+  request.set_wait_ms(30000);
+  const auto offer = Contribute(request);
+  const auto renewal = Renew(Worker(0), 3000);
+  archive_->quick = false;
+  Leave(Ps(1));
+  const auto ps = Register(Ps(1), 2);
+  const auto placement = GetPlacement(30000);
+  Leave(Worker(1));
+  const auto newcomer = Register(Worker(1), 2);
+  const auto expect_nothing = [&](const char* when) {
+    SCOPED_TRACE(when);
+    EXPECT_EQ(Sent(), 0u);
+    EXPECT_FALSE(ps.came());
+    EXPECT_FALSE(newcomer.came());
+    EXPECT_FALSE(placement.came());
+    EXPECT_FALSE(offer.came());
+    EXPECT_FALSE(renewal.came());
+    EXPECT_FALSE(Register(Worker(0), 1).came());
+    EXPECT_FALSE(Offer(Worker(0), 1, 0, 3).came());
+    EXPECT_EQ(Renew(Worker(0))->generation(), 1u);
+    EXPECT_EQ(GetPlacement(0)->generation(), 1u);
+    EXPECT_EQ(Declare()->generation(), 1u);
+    EXPECT_EQ(Status().generation(), 1u);
+    EXPECT_EQ(coordinator_->generation(), Generation(1));
+  };
+  expect_nothing("while the manifest is read");
+  archive_->AnswerRead();
+  ASSERT_THAT(archive_->journals, SizeIs(1));
+  EXPECT_EQ(archive_->journals[0].request.generation(), 2u);
+  expect_nothing("while the journal is written");
+  archive_->AnswerJournal(absl::UnavailableError("disk full"));
+  expect_nothing("when it could not be written");
+  Pass(absl::Seconds(1), {Worker(0)});
+  ASSERT_THAT(archive_->journals, SizeIs(1));
+  archive_->AnswerJournal();
+  EXPECT_EQ(ps->generation(), 2u);
+  EXPECT_EQ(newcomer->generation(), 2u);
+  EXPECT_EQ(renewal->generation(), 2u);
+  EXPECT_EQ(offer->verdict(), proto::ABORTED);
+  EXPECT_EQ(offer->generation(), 2u);
+  EXPECT_EQ(Restored().sender().generation(), 2u);
+}
+
+TEST_F(CoordinatorGenerationTest, ACoordinatorsFirstWordIsInTheJournal_R5) {
+  StartWithArchive();
+  TrainStep(0);
+  SaveNow();
+  archive_->quick = false;
+  Begin();
+  const auto ps = Register(Ps(1));
+  const auto worker = Register(Worker(0));
+  EXPECT_EQ(Status().generation(), 1u);
+  archive_->AnswerRead();
+  EXPECT_FALSE(ps.came() || worker.came());
+  EXPECT_EQ(Sent(), 0u);
+  archive_->AnswerJournal();
+  EXPECT_EQ(worker->generation(), 2u);
+  EXPECT_EQ(Restored().sender().generation(), 2u);
+}
+
+TEST_F(CoordinatorGenerationTest, AJournalThatCannotBeWrittenEndsTheJob_G3) {
+  StartWithArchive();
+  archive_->quick = false;
+  ReplacePs();
+  const absl::Time begun = clock_.Now();
+  while (state().phase() == proto::STARTING &&
+         clock_.Now() - begun < 2 * recovery_timeout_) {
+    if (!archive_->journals.empty()) {
+      archive_->AnswerJournal(absl::UnavailableError("disk full"));
+    }
+    Pass(absl::Seconds(1), {Worker(0), Worker(1)});
+  }
+  EXPECT_EQ(clock_.Now() - begun, recovery_timeout_ + absl::Seconds(1));
+  EXPECT_EQ(state().reason(),
+            "/job:ps/task:0 cannot write its journal: disk full");
+  EXPECT_EQ(Status().generation(), 1u);
+}
+
+TEST_F(CoordinatorGenerationTest, WhoHasLostTheDirectoryEndsTheJobAtOnce_G3) {
+  StartWithArchive();
+  archive_->quick = false;
+  ReplacePs();
+  archive_->AnswerJournal(absl::AbortedError("another has written"));
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(), HasSubstr("another has written"));
+  EXPECT_THAT(links_->restores, IsEmpty());
+  // Who speaks then is not kept waiting for a generation that does not come.
+  EXPECT_EQ(Offer(Worker(0), 0, 0, 1)->verdict(), proto::ABORTED);
+}
+
+TEST_F(CoordinatorGenerationTest, ADiskThatHangsEndsTheJob_G3) {
+  StartWithArchive();
+  archive_->quick = false;
+  ReplacePs();
+  Pass(recovery_timeout_, {Worker(0), Worker(1)});
+  EXPECT_EQ(state().phase(), proto::STARTING);
+  Pass(kTick, {Worker(0), Worker(1)});
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_EQ(state().reason(),
+            "the job did not come back within 5m: waited for the journal of "
+            "/job:ps/task:0");
+}
+
+TEST_F(CoordinatorGenerationTest, VariablesWaitForTheJournalToo_G3) {
+  MakeWithArchive();
+  for (const TaskId& task : AllTasks()) Join(task);
+  archive_->quick = false;
+  ASSERT_TRUE(Declare().status().ok());
+  EXPECT_EQ(Sent(), 0u);
+  archive_->AnswerJournal();
+  EXPECT_EQ(archive_->journal.job_digest(), "j0b");
+  EXPECT_THAT(PuppetLinks::To(links_->restores), ElementsAre(0, 1));
+}
+
+// ---- G4: restore ----
+
+TEST_F(CoordinatorGenerationTest, AShardThatFindsItsDataDamaged_G4) {
+  StartWithArchive();
+  for (uint64_t step = 0; step < 2; ++step) {
+    TrainStep(step);
+    SaveNow();
+  }
+  ReplacePs();
+  EXPECT_EQ(PuppetArchive::Name(Restored().checkpoint()), "1/2");
+  PuppetLinks::Answer(links_->restores, 1, Damaged());
+  EXPECT_EQ(archive_->Checkpoints(), "1/1");
+  EXPECT_EQ(Restored().sender().generation(), 3u);
+  EXPECT_EQ(PuppetArchive::Name(Restored().checkpoint()), "1/1");
+  PuppetLinks::Answer(links_->restores, 0, Damaged());  // of generation 2
+  EXPECT_EQ(archive_->Checkpoints(), "1/1") << "that was the other one";
+  AckRestores();
+  EXPECT_EQ(Status().generation(), 3u);
+  EXPECT_EQ(Status().global_step(), 1u);
+}
+
+TEST_F(CoordinatorGenerationTest, AShardThatSeesAnotherDirectoryEndsTheJob_C6) {
+  StartWithArchive();
+  ReplacePs();
+  PuppetLinks::Answer(links_->restores, 1,
+                      absl::FailedPreconditionError("another directory"));
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(), AllOf(HasSubstr("/job:ps/task:1"),
+                                      HasSubstr("another directory")));
+}
+
+TEST_F(CoordinatorGenerationTest, TheNumberOfPsMayChange_G4) {
+  StartWithArchive();
+  TrainStep(0);
+  SaveNow();
+  options_.num_ps = 3;
+  Begin();
+  Join(Ps(1));
+  EXPECT_THAT(links_->restores, IsEmpty());
+  Join(Ps(2));
+  EXPECT_THAT(PuppetLinks::To(links_->restores), ElementsAre(0, 1, 2));
+  options_.num_ps = 1;
+  Begin();
+  ASSERT_THAT(PuppetLinks::To(links_->restores), ElementsAre(0));
+  for (const proto::Slice& slice : links_->restores[0].request.slices()) {
+    EXPECT_EQ(slice.ps(), 0u);
+  }
+}
+
+TEST_F(CoordinatorGenerationTest, AClusterThatDoesNotFitTheJournalIsRefused) {
+  StartWithArchive();
+  options_.num_workers = 3;
+  Begin();
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(),
+              AllOf(HasSubstr("what was declared when the job began"),
+                    HasSubstr("total_num_replicas is 2"),
+                    HasSubstr("3 workers")));
+  EXPECT_EQ(Status().generation(), 1u);
+}
+
+TEST_F(CoordinatorGenerationTest, AnotherJobsWorkersAreRefused) {
+  StartWithArchive();
+  Begin();
+  proto::RegisterRequest request = RegisterOf(Worker(1));
+  request.set_job_digest("0ther");
+  EXPECT_TRUE(Fails(Ask(&Coordinator::Register, request).status(), kNotReady,
+                    {"job file 0ther", "has j0b"}));
+}
+
+// ---- G5: what is known then ----
+
+TEST_F(CoordinatorGenerationTest, CountsAndTicketsAreTheManifests_G5) {
+  StartWithArchive(Bounded(/*bound=*/3, 10, /*depth=*/3));
+  Take(Worker(0), 1);  // 0
+  Take(Worker(0), 2);  // 1
+  Take(Worker(1), 1);  // 2
+  Book(Worker(0), 2);
+  SaveNow();  // 1 is spent; 0 and 2 are out
+  Book(Worker(0), 1);
+  Book(Worker(1), 1);
+  Take(Worker(0), 3);
+  ReplacePs();
+  AckRestores();
+  const proto::GetStatusResponse status = Status();
+  EXPECT_EQ(status.global_step(), 1u);
+  EXPECT_EQ(status.pushes().accepted(), 1u);
+  EXPECT_EQ(status.examples(), 10u);
+  EXPECT_EQ(Index(Take(Worker(1), 1)), 0u);
+  EXPECT_EQ(Index(Take(Worker(1), 2)), 2u);
+  EXPECT_EQ(Index(Take(Worker(1), 3)), 3u);
+  // The bound counts from the beginning of the generation.
+  EXPECT_EQ(Index(Take(Worker(1), 4)), 4u);
+}
+
+TEST_F(CoordinatorGenerationTest, AnEvaluationOfWhatIsGoneIsForgotten_G5) {
+  StartWithArchive();
+  TrainStep(0);
+  SaveNow();
+  TrainStep(1);
+  proto::ReportEvaluationRequest report;
+  *report.mutable_sender() = SenderOf(Worker(0));
+  report.mutable_result()->set_step(2);
+  Ask(&Coordinator::ReportEvaluation, report);
+  ReplacePs();
+  EXPECT_FALSE(Status().has_evaluation());
+}
+
+TEST_F(CoordinatorGenerationTest, WorkersThatAreThereAreMembersOfTheNextStep_G5) {
+  proto::Declaration declaration = MakeDeclaration();
+  declaration.mutable_lost_workers()->set_policy(proto::LostWorkers::CONTINUE);
+  StartWithArchive(declaration);
+  ReplacePs();
+  AckRestores();
+  Offer(Worker(0), 0, 0, 1);
+  EXPECT_THAT(links_->commits, IsEmpty());
+  EXPECT_EQ(Offer(Worker(1), 0, 1, 1)->verdict(), proto::ACCEPTED);
+}
+
+// One of them was lost for good before the coordinator was.
+TEST_F(CoordinatorGenerationTest, AJobThatHadBegunGoesOnWithFewerWorkers_L5) {
+  proto::Declaration declaration = MakeDeclaration();
+  declaration.mutable_lost_workers()->set_policy(proto::LostWorkers::CONTINUE);
+  StartWithArchive(declaration);
+  TrainStep(0);
+  SaveNow();
+  Begin();
+  Join(Ps(1));
+  AckRestores();
+  Join(Worker(0));
+  EXPECT_EQ(Offer(Worker(0), 1, 0, 1)->verdict(), proto::ACCEPTED);
+}
+
+// ---- G6: calls of older generations ----
+
+TEST_F(CoordinatorGenerationTest, AnOlderGenerationChangesNothing_R1) {
+  StartWithArchive();
+  ReplacePs();
+  AckRestores();
+  proto::Sender older = SenderOf(Worker(0));
+  older.set_generation(1);
+  proto::ContributeRequest offer = OfferOf(Worker(0), 0, 0, 1);
+  *offer.mutable_sender() = older;
+  EXPECT_EQ(Contribute(offer)->verdict(), proto::ABORTED);
+  EXPECT_EQ(Contribute(offer)->generation(), 2u);
+  proto::TakeTicketRequest take = TakeOf(Worker(0), 1);
+  *take.mutable_sender() = older;
+  EXPECT_EQ(Take(take)->verdict(), proto::ABORTED);
+  EXPECT_EQ(Take(take)->generation(), 2u);
+  proto::LeaveRequest leave;
+  *leave.mutable_sender() = older;
+  EXPECT_TRUE(Fails(Ask(&Coordinator::Leave, leave).status(), kAborted,
+                    {"generation 1", "the job is in 2"}));
+  proto::ReportEvaluationRequest report;
+  *report.mutable_sender() = older;
+  EXPECT_TRUE(
+      Fails(Ask(&Coordinator::ReportEvaluation, report).status(), kAborted));
+  EXPECT_FALSE(Status().has_evaluation());
+  // The seat is free, and the worker is here.
+  Offer(Worker(1), 0, 1, 1);
+  EXPECT_EQ(Offer(Worker(0), 0, 0, 1)->verdict(), proto::ACCEPTED);
+}
+
+TEST_F(CoordinatorGenerationTest, WhatIsParkedIsOfAGenerationThatIsOver_R1) {
+  StartWithArchive(Asynchronous(1));
+  Take(Worker(0), 1);
+  const auto parked = Take(Worker(1), 1);
+  ReplacePs();
+  EXPECT_EQ(parked->verdict(), proto::ABORTED);
+  EXPECT_EQ(parked->generation(), 2u);
+  AckRestores();
+  EXPECT_EQ(Index(Take(Worker(1), 1)), 0u);
+}
+
+// ---- Re-entrancy ----
+
+TEST_F(CoordinatorGenerationTest, DiskAndShardsMayAnswerInsideTheCall) {
+  MakeWithArchive(1, 2);
+  QuickLinks links;
+  const auto begin = [&] {
+    options_.journal = archive_->journal;
+    incarnations_.clear();
+    links.told.clear();
+    coordinator_ = std::make_unique<Coordinator>(options_, &clock_, &links,
+                                                 archive_.get());
+  };
+  begin();
+  for (const TaskId& task : AllTasks()) Join(task);
+  proto::Declaration declaration = MakeDeclaration(2);
+  declaration.mutable_checkpoints()->set_every_steps(1);
+  ASSERT_TRUE(Declare(declaration).status().ok());
+  OfferBoth(0);
+  EXPECT_THAT(links.told, ElementsAre("restore@0", "commit 0@0", "save 1@0",
+                                      "await saved@0"));
+  // All of a generation's beginning inside the constructor.
+  begin();
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  EXPECT_EQ(Status().global_step(), 1u);
+  for (const TaskId& task : AllTasks()) Join(task);
+  Offer(Worker(0), 1, 0, 1);
+  Offer(Worker(1), 1, 1, 1);
+  EXPECT_EQ(state().phase(), proto::DONE);
+  EXPECT_EQ(archive_->Checkpoints(), "2/1 3/2");
+  EXPECT_TRUE(archive_->journal.finished());
+}
+
+}  // namespace
+}  // namespace holdfast

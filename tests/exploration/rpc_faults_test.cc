@@ -1,0 +1,115 @@
+// Every RPC of the protocol, each of its first calls in a run, and each fault
+// that a network makes: the job ends with the right values all the same.
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "google/protobuf/descriptor.h"
+#include "gtest/gtest.h"
+#include "proto/coordinator.pb.h"
+#include "proto/shard.pb.h"
+#include "tests/exploration/jobs.h"
+#include "tests/exploration/world.h"
+
+namespace holdfast::exploration {
+namespace {
+
+// Of one RPC in one run. Later ones are like those before them.
+constexpr int kMaxOccurrences = 8;
+
+struct Fault {
+  const char* what;
+  RpcFault::Kind kind;
+  int rounds;
+};
+constexpr Fault kFaults[] = {
+    {"lost before it was done", RpcFault::kLostBefore, 0},
+    {"lost after it was done", RpcFault::kLostAfter, 0},
+    {"late past its deadline", RpcFault::kLate, 1},
+    {"late past its deadline, and a second more", RpcFault::kLate, 2},
+    {"late past all leases", RpcFault::kLate, 1 + kLate},
+    {"twice", RpcFault::kTwice, 0},
+    {"twice, the second after all else", RpcFault::kTwice, 1},
+    {"twice, the second past all leases", RpcFault::kTwice, 1 + kLate},
+    {"after all that was sent after it", RpcFault::kOutOfOrder, 0},
+    {"answered after all that was sent after it", RpcFault::kAnswerOutOfOrder,
+     0},
+};
+
+// Runs in which, together, every RPC is made.
+std::vector<Job> ReferenceJobs() {
+  std::vector<Job> jobs = {Synchronous(2), ByTicket(4), Asynchronous(4, 1),
+                           Asynchronous(4, 2)};
+  for (Job& job : jobs) {
+    job.operator_asks = true;
+    job.evaluates = true;
+  }
+  // A fence, in the middle of a checkpoint and of pushes.
+  jobs.push_back(jobs[2]);
+  jobs.back().expire_after_applies = 1;
+  jobs.back().name += ", worker 1 is shut out";
+  jobs.push_back(WithoutArchive(Synchronous(2)));
+  return jobs;
+}
+
+std::string ViolationOf(const Job& job, std::map<std::string, int>* calls = nullptr) {
+  World world(job);
+  while (!world.over()) world.Take(Choice());
+  if (calls != nullptr) *calls = world.calls_made();
+  return world.violation();
+}
+
+std::set<std::string> AllRpcs() {
+  std::set<std::string> all;
+  for (const google::protobuf::FileDescriptor* file :
+       {proto::RegisterRequest::descriptor()->file(),
+        proto::PushRequest::descriptor()->file()}) {
+    for (int s = 0; s < file->service_count(); ++s) {
+      for (int m = 0; m < file->service(s)->method_count(); ++m) {
+        all.insert(file->service(s)->method(m)->name());
+      }
+    }
+  }
+  return all;
+}
+
+TEST(RpcFaultsTest, EveryRpcIsMadeInSomeRun) {
+  std::set<std::string> missing = AllRpcs();
+  ASSERT_GE(missing.size(), 20u);
+  for (const Job& job : ReferenceJobs()) {
+    std::map<std::string, int> calls;
+    EXPECT_EQ(ViolationOf(job, &calls), "") << job.name;
+    for (const auto& [rpc, times] : calls) missing.erase(rpc);
+  }
+  EXPECT_EQ(absl::StrJoin(missing, " "), "") << "give each a caller";
+}
+
+TEST(RpcFaultsTest, NoFaultOfOneCallChangesTheResult) {
+  int runs = 0;
+  std::set<std::string> rpcs;
+  for (const Job& reference : ReferenceJobs()) {
+    std::map<std::string, int> calls;
+    ASSERT_EQ(ViolationOf(reference, &calls), "") << reference.name;
+    for (const auto& [rpc, times] : calls) {
+      rpcs.insert(rpc);
+      for (int i = 1; i <= std::min(times, kMaxOccurrences); ++i) {
+        for (const Fault& fault : kFaults) {
+          Job job = reference;
+          job.fault = {fault.kind, rpc, i, fault.rounds};
+          ++runs;
+          EXPECT_EQ(ViolationOf(job), "") << job.name << ": call " << i << " of " << rpc
+                                  << " is " << fault.what;
+        }
+      }
+    }
+  }
+  std::printf("%d runs, faults of %zu RPCs\n", runs, rpcs.size());
+}
+
+}  // namespace
+}  // namespace holdfast::exploration
