@@ -350,10 +350,6 @@ void Coordinator::RenewLease(const proto::RenewLeaseRequest& request,
     session.expires = now + options_.lease;
     if (!session.alive && !ended()) {
       LOG(INFO) << Describe(task) << " is back";
-      // As one that joins now: it is not to be caught up with.
-      if (IsWorker(task)) {
-        session.clock = std::max(session.clock, SlowestClock());
-      }
       session.alive = true;
       session.lost_at = absl::InfiniteFuture();
       missing_until_ = now;
@@ -454,10 +450,10 @@ absl::StatusOr<proto::Declaration> Coordinator::Resolve(
     if (!lost.has_min_replicas()) lost.set_min_replicas(1);
     if (lost.max_workers() < options_.num_workers ||
         lost.min_replicas() > lost.max_workers()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "lost_workers: min_replicas is ", lost.min_replicas(),
-          ", max_workers ", lost.max_workers(), ", the cluster has ",
-          options_.num_workers, " workers"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("lost_workers: min_replicas is ", lost.min_replicas(),
+                       ", max_workers ", lost.max_workers(),
+                       ", the cluster has ", options_.num_workers, " workers"));
     }
     resolved.set_num_workers(lost.max_workers());
   }
@@ -865,10 +861,9 @@ void Coordinator::ShutOutLost() {
 // A worker may see the last version on every shard, and leave, before the
 // coordinator has heard that they hold it.
 bool Coordinator::AllStepsFixed() const {
-  return created_ &&
-         (asynchronous()
-              ? tickets_->all_spent()
-              : step_->number().value() >= declaration_->total_steps());
+  return created_ && (asynchronous() ? tickets_->all_spent()
+                                     : step_->number().value() >=
+                                           declaration_->total_steps());
 }
 
 bool Coordinator::AllMade() const {
@@ -1074,9 +1069,8 @@ Coordinator::Lost Coordinator::LostTasks() const {
   std::sort(losses.begin(), losses.end(), std::greater<>());
   // With CONTINUE, the loss that left too few.
   const size_t missed =
-      continues()
-          ? declaration_->lost_workers().min_replicas() - LiveWorkers()
-          : losses.size();
+      continues() ? declaration_->lost_workers().min_replicas() - LiveWorkers()
+                  : losses.size();
   lost.since =
       std::min(lost.since, losses[std::min(missed, losses.size()) - 1]);
   return lost;
@@ -1146,9 +1140,9 @@ void Coordinator::JudgeTimeouts(absl::Time now) {
     return;
   }
   if (!training_begun_.has_value()) {
-    const absl::Time since =
-        generation_.value() > 1 ? std::max(step_opened_, missing_until_)
-                                : begun_;
+    const absl::Time since = generation_.value() > 1
+                                 ? std::max(step_opened_, missing_until_)
+                                 : begun_;
     if (now - since > start) {
       Fail(absl::StrCat("the job did not start within ",
                         absl::FormatDuration(start), ": waited for ",

@@ -284,12 +284,12 @@ TEST_F(CoordinatorCheckpointTest, WhatIsBookedAndTheUnionIsSavedAsDone_A9_C2) {
   EXPECT_EQ(links_->holds[0].request.number(), 1u);
   // Both have applied push 2 of worker 0, one has applied 3, none 4. That of
   // worker 1 is booked between the two reports.
-  AnswerHold(0, {Applied(Worker(0), 1), Applied(Worker(0), 2),
-                 Applied(Worker(1), 1)});
+  AnswerHold(
+      0, {Applied(Worker(0), 1), Applied(Worker(0), 2), Applied(Worker(1), 1)});
   EXPECT_THAT(links_->saves, IsEmpty());
   Book(Worker(1), 1);
-  AnswerHold(1, {Applied(Worker(0), 2), Applied(Worker(0), 3),
-                 Applied(Worker(1), 1)});
+  AnswerHold(
+      1, {Applied(Worker(0), 2), Applied(Worker(0), 3), Applied(Worker(1), 1)});
   ASSERT_THAT(PuppetLinks::To(links_->saves), ElementsAre(0, 1));
   EXPECT_EQ(Text(Save().applied()), "worker0#2 worker0#3");
   EXPECT_EQ(Save().step(), 4u) << "two are booked, two are in the union";
@@ -382,7 +382,8 @@ TEST_F(CoordinatorCheckpointTest, AShardIsAskedUntilItHasWritten_C4) {
   EXPECT_EQ(archive_->Checkpoints(), "1/1") << "once";
 }
 
-TEST_F(CoordinatorCheckpointTest, OneThatCannotBeWrittenIsToldAndTakenAgain_C4) {
+TEST_F(CoordinatorCheckpointTest,
+       OneThatCannotBeWrittenIsToldAndTakenAgain_C4) {
   Start(Every(1, MakeDeclaration()));
   TrainStep(0);
   AckSaves();
@@ -492,6 +493,25 @@ TEST_F(CoordinatorCheckpointTest, OneThatIsBeingWrittenIsNotTheLast_R10) {
   EXPECT_EQ(archive_->Checkpoints(), "1/1 1/2");
 }
 
+TEST_F(CoordinatorCheckpointTest, OneThatHoldsTheEndStandsInTheJournalOnce_C5) {
+  Start(Every(0, Asynchronous(2)));
+  Take(Worker(0), 1);
+  Take(Worker(0), 2);
+  Book(Worker(0), 1);
+  Want();
+  AnswerHold(0, {Applied(Worker(0), 2)});
+  AnswerHold(1, {});
+  FinishSave();
+  EXPECT_EQ(archive_->Checkpoints(), "1/2");
+  EXPECT_FALSE(archive_->journal.finished()) << "not everything is booked";
+  Book(Worker(0), 2);
+  PuppetLinks::AnswerAll(links_->holds);
+  FinishSave();
+  EXPECT_EQ(state().phase(), proto::DONE);
+  EXPECT_TRUE(archive_->journal.finished());
+  EXPECT_EQ(archive_->Checkpoints(), "1/2");
+}
+
 TEST_F(CoordinatorCheckpointTest, TheLastIsTriedForAWhile_C5) {
   Start(Every(0, MakeDeclaration(1)));
   TrainStep(0);
@@ -524,9 +544,8 @@ TEST_F(CoordinatorCheckpointTest, ThenTheJobFailsWithTheDisksReason_C5) {
   }
   EXPECT_EQ(clock_.Now() - begun, recovery_timeout_ + absl::Seconds(1));
   EXPECT_EQ(state().phase(), proto::FAILED);
-  EXPECT_EQ(
-      state().reason(),
-      "the last checkpoint cannot be written: /job:ps/task:0: disk full");
+  EXPECT_EQ(state().reason(),
+            "the last checkpoint cannot be written: /job:ps/task:0: disk full");
 }
 
 TEST_F(CoordinatorCheckpointTest, AnEndThatHangsIsNamed_C5) {

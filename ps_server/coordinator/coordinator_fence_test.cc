@@ -271,7 +271,7 @@ TEST_F(CoordinatorFenceTest, APsIsNotSpared) {
   EXPECT_THAT(state().reason(), HasSubstr("/job:ps/task:1"));
 }
 
-TEST_F(CoordinatorFenceTest, BeforeTheVariablesExistNobodyIsShutOut) {
+TEST_F(CoordinatorFenceTest, WhoIsLostBeforeIsShutOutWhenTheVariablesExist) {
   for (const bool by_leaving : {false, true}) {
     SCOPED_TRACE(by_leaving);
     Make();
@@ -282,9 +282,11 @@ TEST_F(CoordinatorFenceTest, BeforeTheVariablesExistNobodyIsShutOut) {
     } else {
       Pass(kLease, AllBut(Worker(1)));
     }
+    EXPECT_THAT(links_->fences, IsEmpty());
     PuppetLinks::AnswerAll(links_->restores);
     EXPECT_EQ(state().phase(), proto::TRAINING);
-    EXPECT_THAT(links_->fences, IsEmpty());
+    ASSERT_THAT(PuppetLinks::To(links_->fences), ElementsAre(0, 1));
+    EXPECT_EQ(Names(Fence().lives()), "worker1.1");
     EXPECT_EQ(Index(Take(Worker(0), 1)), 0u) << "the others go on";
   }
 }
@@ -692,7 +694,8 @@ TEST_F(CoordinatorFenceTest, AnswersMayCallBack) {
   // answer.
   Make(2, 3);
   QuickLinks links;
-  coordinator_ = std::make_unique<Coordinator>(options_, &clock_, &links, nullptr);
+  coordinator_ =
+      std::make_unique<Coordinator>(options_, &clock_, &links, nullptr);
   for (const TaskId& task : AllTasks()) Join(task);
   ASSERT_TRUE(Declare(Asynchronous(3)).status().ok());
   Take(Worker(1), 1);

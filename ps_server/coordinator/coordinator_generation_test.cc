@@ -65,8 +65,8 @@ class CoordinatorGenerationTest : public CoordinatorTest {
   size_t Sent() const {
     return links_->restores.size() + links_->commits.size() +
            links_->fences.size() + links_->resolves.size() +
-           links_->holds.size() + links_->saves.size() +
-           links_->awaits.size() + links_->ends.size();
+           links_->holds.size() + links_->saves.size() + links_->awaits.size() +
+           links_->ends.size();
   }
 };
 
@@ -99,7 +99,8 @@ TEST_F(CoordinatorGenerationTest, APsInANewLifeBeginsAGeneration_G1_R4) {
   EXPECT_EQ(Offer(Worker(1), 1, 1, 1)->verdict(), proto::ACCEPTED);
 }
 
-TEST_F(CoordinatorGenerationTest, APsThatRegistersAgainInTheSameLifeDoesNot_G1) {
+TEST_F(CoordinatorGenerationTest,
+       APsThatRegistersAgainInTheSameLifeDoesNot_G1) {
   StartWithArchive();
   Join(Ps(1), /*nonce=*/1);
   EXPECT_EQ(Status().generation(), 1u);
@@ -141,7 +142,8 @@ TEST_F(CoordinatorGenerationTest, ANewLifeDuringRestoreBeginsAnother_R4) {
 }
 
 // The new process listens where the old one did, and has not registered yet.
-TEST_F(CoordinatorGenerationTest, AnotherLifeThatRefusesARestoreIsWaitedFor_R4) {
+TEST_F(CoordinatorGenerationTest,
+       AnotherLifeThatRefusesARestoreIsWaitedFor_R4) {
   StartWithArchive();
   ReplacePs(2);
   PuppetLinks::Answer(links_->restores, 1,
@@ -280,8 +282,8 @@ TEST_F(CoordinatorGenerationTest, WhenAllAreDamagedTheJobFails_G2) {
     EXPECT_THAT(state().reason(),
                 AllOf(HasSubstr("checkpoint of step 1 (generation 1)"),
                       HasSubstr("none before it")));
-    EXPECT_TRUE(Fails(Register(Worker(0), 9).status(), kAborted,
-                      {"none before it"}));
+    EXPECT_TRUE(
+        Fails(Register(Worker(0), 9).status(), kAborted, {"none before it"}));
   }
 }
 
@@ -474,10 +476,10 @@ TEST_F(CoordinatorGenerationTest, AClusterThatDoesNotFitTheJournalIsRefused) {
   options_.num_workers = 3;
   Begin();
   EXPECT_EQ(state().phase(), proto::FAILED);
-  EXPECT_THAT(state().reason(),
-              AllOf(HasSubstr("what was declared when the job began"),
-                    HasSubstr("total_num_replicas is 2"),
-                    HasSubstr("3 workers")));
+  EXPECT_THAT(
+      state().reason(),
+      AllOf(HasSubstr("what was declared when the job began"),
+            HasSubstr("total_num_replicas is 2"), HasSubstr("3 workers")));
   EXPECT_EQ(Status().generation(), 1u);
 }
 
@@ -528,7 +530,8 @@ TEST_F(CoordinatorGenerationTest, AnEvaluationOfWhatIsGoneIsForgotten_G5) {
   EXPECT_FALSE(Status().has_evaluation());
 }
 
-TEST_F(CoordinatorGenerationTest, WorkersThatAreThereAreMembersOfTheNextStep_G5) {
+TEST_F(CoordinatorGenerationTest,
+       WorkersThatAreThereAreMembersOfTheNextStep_G5) {
   proto::Declaration declaration = MakeDeclaration();
   declaration.mutable_lost_workers()->set_policy(proto::LostWorkers::CONTINUE);
   StartWithArchive(declaration);

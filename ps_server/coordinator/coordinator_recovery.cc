@@ -89,7 +89,8 @@ void Coordinator::OnJournalWritten(const absl::Status& status) {
 
 void Coordinator::BeginGeneration(const std::string& why) {
   if (ended() || beginning_) return;
-  LOG(WARNING) << "generation " << generation_.next() << " begins: " << why;
+  const uint64_t next = journal_.generation() + 1;
+  LOG_IF(WARNING, next > 1) << "generation " << next << " begins: " << why;
   beginning_ = true;
   recovered_ = why;
   generation_begun_ = clock_->Now();
@@ -210,9 +211,10 @@ bool Coordinator::SaveIsDue() const {
   const uint64_t step = committed_.value();
   if (step == durable_step_) return false;
   if (save_wanted_ > durable_step_) return true;
-  if (std::any_of(
-          parked_checkpoints_.begin(), parked_checkpoints_.end(),
-          [&](const ParkedCheckpoint& parked) { return parked.step <= step; })) {
+  if (std::any_of(parked_checkpoints_.begin(), parked_checkpoints_.end(),
+                  [&](const ParkedCheckpoint& parked) {
+                    return parked.step <= step;
+                  })) {
     return true;
   }
   const proto::Checkpoints& when = declaration_->checkpoints();

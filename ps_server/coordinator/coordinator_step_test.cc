@@ -366,7 +366,8 @@ TEST_F(CoordinatorTest, AnswersMayCallBack) {
   // inside the verdict: the whole job in one call.
   Make();
   QuickLinks links;
-  coordinator_ = std::make_unique<Coordinator>(options_, &clock_, &links, nullptr);
+  coordinator_ =
+      std::make_unique<Coordinator>(options_, &clock_, &links, nullptr);
   for (const TaskId& task : AllTasks()) Join(task);
   ASSERT_TRUE(Declare(MakeDeclaration(3)).status().ok());
   ASSERT_EQ(state().phase(), proto::TRAINING);

@@ -124,8 +124,9 @@ class PuppetLinks : public ShardLinks {
   Messages<proto::EndRequest, proto::EndResponse> ends;
 };
 
-// A checkpoint directory that lasts longer than its coordinators. Answers inside
-// the call or, when it is not quick, keeps what is asked for the test to answer.
+// A checkpoint directory that lasts longer than its coordinators. Answers
+// inside the call or, when it is not quick, keeps what is asked for the test to
+// answer.
 class PuppetArchive : public Archive {
  public:
   template <typename Request, typename Response>
@@ -368,8 +369,8 @@ class CoordinatorTest : public ::testing::Test {
     incarnations_.clear();
     links_ = std::make_unique<PuppetLinks>();
     if (archive_ != nullptr) options_.journal = archive_->journal;
-    coordinator_ = std::make_unique<Coordinator>(
-        options_, &clock_, links_.get(), archive_.get());
+    coordinator_ = std::make_unique<Coordinator>(options_, &clock_,
+                                                 links_.get(), archive_.get());
   }
 
   // All of the following speak for tasks that have joined, in their

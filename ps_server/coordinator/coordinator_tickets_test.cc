@@ -860,7 +860,8 @@ TEST_F(CoordinatorTest, TicketAnswersMayCallBack) {
   // calls.
   Make(1, 2);
   QuickLinks links;
-  coordinator_ = std::make_unique<Coordinator>(options_, &clock_, &links, nullptr);
+  coordinator_ =
+      std::make_unique<Coordinator>(options_, &clock_, &links, nullptr);
   for (const TaskId& task : AllTasks()) Join(task);
   ASSERT_TRUE(Declare(Bounded(1, 8)).status().ok());
   std::vector<uint64_t> indices;

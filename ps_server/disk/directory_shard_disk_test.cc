@@ -366,6 +366,42 @@ TEST_F(DirectoryShardDiskTest, AnotherLoadTakesThePlaceOfOneUnderWay) {
   ExpectElements(second);
 }
 
+// [C4] What is written is what was held, however late.
+TEST_F(DirectoryShardDiskTest, TrainingGoesOnWhileAShareIsWritten) {
+  const std::vector<proto::Slice> slices = {
+      Place("big", 0, kBig, 0), Place("small", 0, 6, 0),
+      Place("frozen", 0, 3, 0), Place("nothing", 0, 0, 0)};
+  const auto disk = Disk(0);
+  auto store = Load(*disk, OptionsFor(slices));
+  ASSERT_TRUE(store.ok()) << store.status();
+  ForEachElement(**store, [](uint32_t slot, uint64_t i, float* element) {
+    *element = Element(slot, i);
+  });
+  (*store)->SetVersion(GlobalStep(7));
+  gate_.Close("g0001-step00000007");
+  proto::Manifest manifest;
+  *manifest.mutable_name() = Name(7);
+  *manifest.mutable_declaration() = MakeDeclaration();
+  const auto file = Await<proto::DataFile>([&](Reply<proto::DataFile> reply) {
+    disk->Save(Name(7), 1, (*store)->Snapshot(), std::move(reply));
+    gate_.AwaitSomebody();
+    DenseStore::Draft draft = (*store)->Reserve();
+    for (size_t i = 0; i < slices.size(); ++i) {
+      for (size_t c = 0; c < draft.written[i].size(); ++c) {
+        *draft.written[i][c] = 0;
+        for (float* slot : (*store)->slots(i, c)) *slot = 0;
+      }
+    }
+    (*store)->Publish(std::move(draft));
+    gate_.Open();
+  });
+  ASSERT_TRUE(file.ok()) << file.status();
+  *manifest.add_files() = *file;
+  ASSERT_TRUE(Directory().WriteManifest(manifest).ok());
+  EXPECT_EQ((*store)->newest()->number, GlobalStep(8));
+  ExpectElements(Load(*disk, FromStep7(slices)));
+}
+
 TEST_F(DirectoryShardDiskTest, ALoadDoesNotWaitForASave) {
   SaveElements();
   const auto disk = Disk(0);

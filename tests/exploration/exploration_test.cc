@@ -1,7 +1,41 @@
-#include <ctime>
+// Goes through all schedules of small jobs, within bounds, and looks at the
+// promises of docs/recovery.md after each event (World, Oracle):
+//
+// - a shard's values at each version are those that its Commits, or its
+//   tickets, make of what the generation began with: exactly once, one cut;
+// - a checkpoint that the journal names is whole, at one version on all shards,
+//   and its position says just what is in it; a generation begins with the last
+//   of them;
+// - no message names a generation that is not in the journal;
+// - nobody is told DONE before the last checkpoint is on disk, nor that a step
+//   is durable before it is;
+// - a push has one verdict, and it is that of the Commits;
+// - the job neither fails nor hangs, and ends with the one right answer, or
+//   with every ticket spent once.
+//
+// What is covered: of each job, every schedule that deviates from the canonical
+// order (explorer.h) within one of the budgets below, at whatever places. A
+// budget says how many of each: orders (a message overtakes those before it, or
+// is overtaken by all that is in flight, or by all that comes until nothing else
+// is; or a second passes meanwhile),
+// messages (lost, its answer lost, twice, or late: when nothing else is in
+// flight, a second after, or after all leases), crashes (of ps 0 with the
+// coordinator, ps 1, or a worker; reborn when nothing is in flight, or after all
+// leases), leases of living workers that run out, and failures of the disk. A
+// process dies only right after it was given something, which is all the same
+// as later. Within ps 0, and with the disk, messages are not lost, and come in
+// order where the daemon's strands keep it.
+//
+// Further, by hand (the filter chooses the job; minutes to hours):
+//   bazel test //tests/exploration:exploration_test --test_output=all \
+//     --test_env=HOLDFAST_EXPLORATION_BUDGET=orders,messages,crashes,leases,disk \
+//     --test_timeout=36000 --test_arg=--gtest_filter='*/Synchronous2'
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "tests/exploration/explorer.h"
@@ -10,24 +44,73 @@
 namespace holdfast::exploration {
 namespace {
 
-void GoThrough(const Job& job, Budget budget) {
-  if (const char* b = getenv("BUDGET")) sscanf(b, "%d,%d,%d,%d,%d", &budget.orders,&budget.messages,&budget.crashes,&budget.expiries,&budget.disk);
-  const clock_t begun = clock();
-  const Explored explored = Explore(job, budget);
-  std::printf("%s: %s; %.1f s\n", job.name.c_str(), explored.ToString().c_str(),
-              double(clock() - begun) / CLOCKS_PER_SEC);
-  fflush(stdout);
-  EXPECT_EQ(explored.failure, "");
+struct Case {
+  const char* name;
+  Job job;
+  std::vector<Budget> budgets;
+};
+
+// As printed and as HOLDFAST_EXPLORATION_BUDGET.
+constexpr char kFormat[] = "%d,%d,%d,%d,%d";
+
+const std::vector<Budget>& OneOfEach() {
+  static const auto* const kBudgets = new std::vector<Budget>{
+      {1, 0, 0, 0, 0}, {0, 1, 0, 0, 0}, {0, 0, 1, 0, 0},
+      {0, 0, 0, 1, 0}, {0, 0, 0, 0, 1}};
+  return *kBudgets;
 }
 
-TEST(ExplorationTest, Synchronous) { GoThrough(Synchronous(2), {0}); }
-TEST(ExplorationTest, Backup) { GoThrough(Backup(2), {0}); }
-TEST(ExplorationTest, ByTicket) { GoThrough(ByTicket(4), {0}); }
-TEST(ExplorationTest, Continue) { GoThrough(Continue(4), {0}); }
-TEST(ExplorationTest, Asynchronous) { GoThrough(Asynchronous(4, 1), {0}); }
-TEST(ExplorationTest, Asynchronous2) { GoThrough(Asynchronous(4, 2), {0}); }
-TEST(ExplorationTest, SynchronousW) { GoThrough(WithoutArchive(Synchronous(2)), {0}); }
-TEST(ExplorationTest, AsynchronousW) { GoThrough(WithoutArchive(Asynchronous(4, 1)), {0}); }
+std::vector<Budget> And(std::vector<Budget> more) {
+  more.insert(more.begin(), OneOfEach().begin(), OneOfEach().end());
+  return more;
+}
+
+std::vector<Case> Cases() {
+  return {
+      {"Synchronous1", Synchronous(1),
+       {{1, 0, 1, 0, 0}, {0, 1, 1, 0, 0}, {0, 0, 1, 0, 1}, {0, 0, 2, 0, 0}}},
+      {"Synchronous2", Synchronous(2), And({{0, 0, 1, 0, 1}})},
+      {"Synchronous2NoCheckpoints", WithoutArchive(Synchronous(2)),
+       And({{0, 1, 1, 0, 0}})},
+      {"Backup1", Backup(1), {{1, 1, 0, 0, 0}}},
+      {"Backup2", Backup(2), OneOfEach()},
+      {"ByTicket4", ByTicket(4), OneOfEach()},
+      {"Continue4", Continue(4), OneOfEach()},
+      {"Asynchronous2", Asynchronous(2, 1),
+       {{1, 0, 0, 1, 0}, {0, 1, 0, 1, 0}}},
+      {"Asynchronous4", Asynchronous(4, 1), And({{0, 0, 0, 1, 1}})},
+      {"Asynchronous3Depth2", Asynchronous(3, 2), OneOfEach()},
+      {"Asynchronous4NoCheckpoints", WithoutArchive(Asynchronous(4, 1)),
+       OneOfEach()},
+  };
+}
+
+class ExplorationTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(ExplorationTest, EveryPromiseIsKept) {
+  std::vector<Budget> budgets = GetParam().budgets;
+  if (const char* given = std::getenv("HOLDFAST_EXPLORATION_BUDGET")) {
+    Budget b;
+    ASSERT_EQ(std::sscanf(given, kFormat, &b.orders, &b.messages, &b.crashes,
+                          &b.expiries, &b.disk),
+              5);
+    budgets = {b};
+  }
+  for (const Budget& b : budgets) {
+    const std::clock_t begun = std::clock();
+    const Explored explored = Explore(GetParam().job, b);
+    std::printf("%s ", GetParam().name);
+    std::printf(kFormat, b.orders, b.messages, b.crashes, b.expiries, b.disk);
+    std::printf(": %s; %.1f s of CPU\n", explored.ToString().c_str(),
+                static_cast<double>(std::clock() - begun) / CLOCKS_PER_SEC);
+    std::fflush(stdout);
+    ASSERT_EQ(explored.failure, "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Jobs, ExplorationTest, ::testing::ValuesIn(Cases()),
+    [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace holdfast::exploration

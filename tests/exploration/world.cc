@@ -47,6 +47,8 @@ std::string Choice::ToString() const {
       return absl::StrCat("overtaking ", id);
     case kBack:
       return absl::StrCat("held up ", id);
+    case kSlow:
+      return absl::StrCat("slow ", id);
     case kTime:
       return "time passes";
     case kLose:
@@ -555,6 +557,7 @@ std::vector<Choice> World::Alternatives(const Budget& budget) const {
       all.push_back({Choice::kDeliver, messages[i]->id});
     }
     if (messages.size() > 1) all.push_back({Choice::kBack, messages[0]->id});
+    all.push_back({Choice::kSlow, messages[0]->id});
     all.push_back({Choice::kTime});
   }
   if (!messages.empty()) {
@@ -642,6 +645,12 @@ void World::Take(const Choice& choice, Budget* budget) {
       }
       break;
     }
+    case Choice::kSlow:
+      --budget->orders;
+      for (const auto& message : messages_) {
+        if (message->id == choice.id) message->hold = 1;
+      }
+      break;
     case Choice::kTime:
       --budget->orders;
       PassTime();

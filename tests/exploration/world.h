@@ -69,6 +69,8 @@ struct Choice {
     kDeliver,
     // All that is in flight overtakes message `id`.
     kBack,
+    // All that comes overtakes message `id`, until nothing else is in flight.
+    kSlow,
     // A second passes while messages are in flight.
     kTime,
     // The message at the head, or its answer, does not arrive: its caller hears
@@ -98,7 +100,7 @@ struct Choice {
 
 // What still may happen on one path.
 struct Budget {
-  // Deviations in order: kDeliver, kBack, kTime.
+  // Deviations in order: kDeliver, kBack, kSlow, kTime.
   int orders = 0;
   // kLose, kTwice, kLateArrival.
   int messages = 0;

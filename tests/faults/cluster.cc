@@ -20,10 +20,11 @@
 #include "absl/time/clock.h"
 #include "cli/free_ports.h"
 #include "common/daemon.h"
-#include "common/rpc/channel.h"
 #include "glog/logging.h"
-#include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/support/channel_arguments.h"
 #include "tests/local/small_job.h"
 
 namespace holdfast {
@@ -106,8 +107,12 @@ TaskCluster::TaskCluster(const Options& options)
     if (worker == 0) flags.push_back("--result_file=" + result_file());
     add(absl::StrCat("worker-", worker), options_.worker_binary, worker, flags);
   }
-  coordinator_ = proto::Coordinator::NewStub(
-      MakeChannel(coordinator_address(), ChannelKind::kControl));
+  // Sees soon that a ps is back.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  coordinator_ = proto::Coordinator::NewStub(grpc::CreateCustomChannel(
+      coordinator_address(), grpc::InsecureChannelCredentials(), arguments));
 }
 
 TaskCluster::~TaskCluster() {
