@@ -26,10 +26,11 @@
 // as later. Within ps 0, and with the disk, messages are not lost, and come in
 // order where the daemon's strands keep it.
 //
-// Further, by hand (the filter chooses the job; minutes to hours):
-//   bazel test //tests/exploration:exploration_test --test_output=all \
-//     --test_env=HOLDFAST_EXPLORATION_BUDGET=orders,messages,crashes,leases,disk \
-//     --test_timeout=36000 --test_arg=--gtest_filter='*/Synchronous2'
+// Further, by hand: HOLDFAST_EXPLORATION_BUDGET (orders, messages, crashes,
+// leases, disk) takes the place of the budgets below, the filter chooses jobs:
+//   bazel test //tests/exploration:exploration_test --test_timeout=36000
+//     --test_output=all --test_env=HOLDFAST_EXPLORATION_BUDGET=1,1,1,0,0
+//     --test_arg=--gtest_filter='*/Synchronous2'
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>

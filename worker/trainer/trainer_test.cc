@@ -330,9 +330,14 @@ TEST_F(TrainerTest, GivesUpTheEvaluationThatARollBackFinds) {
   has_test_set_ = true;
   options_.evaluate_every_steps = 3;
   cluster_->roll_backs["await verdict #5"].version = 4;
-  bool first = true;
+  absl::Notification begun;
   evaluation_model_.on_evaluate = [&](int64_t) {
-    if (std::exchange(first, false)) cluster_->AwaitRollBack();
+    if (begun.HasBeenNotified()) return;
+    begun.Notify();
+    cluster_->AwaitRollBack();
+  };
+  model_.on_compute = [&](int64_t version) {
+    if (version == 4) begun.WaitForNotification();
   };
   EXPECT_EQ(Run(), absl::OkStatus());
   EXPECT_THAT(cluster_->calls("pin"), ElementsAre("pin 3", "pin 6", "pin 8"));

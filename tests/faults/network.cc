@@ -1,0 +1,122 @@
+#include "tests/faults/network.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+namespace {
+
+absl::Status Run(const std::string& command) {
+  FILE* const pipe = popen(absl::StrCat(command, " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return absl::InternalError("no shell");
+  std::string output;
+  char bytes[256];
+  while (const size_t size = fread(bytes, 1, sizeof(bytes), pipe)) {
+    output.append(bytes, size);
+  }
+  if (pclose(pipe) == 0) return absl::OkStatus();
+  return absl::PermissionDeniedError(absl::StrCat(command, ": ", output));
+}
+
+absl::Status RunAll(const std::vector<std::string>& commands) {
+  for (const std::string& command : commands) {
+    if (absl::Status status = Run(command); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<TestNetwork>> TestNetwork::Create(
+    const std::vector<std::string>& tasks) {
+  // Others of this process, and other processes, have their own.
+  static std::atomic<int> count(0);
+  const int number = 64 + (getpid() * 16 + count++) % 128;
+  auto network =
+      absl::WrapUnique(new TestNetwork(absl::StrCat("hf", number), number));
+  const std::string& router = network->router_;
+  const std::string host_link = absl::StrCat(network->prefix_, "host");
+  absl::Status status = RunAll(
+      {absl::StrCat("ip netns add ", router),
+       absl::StrCat("ip netns exec ", router,
+                    " sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward'"),
+       absl::StrCat("ip link add ", host_link, " type veth peer name r0 netns ",
+                    router),
+       absl::StrCat("ip address add 10.", number, ".0.2/30 dev ", host_link),
+       absl::StrCat("ip link set ", host_link, " up"),
+       absl::StrCat("ip route add 10.", number, ".0.0/16 via 10.", number,
+                    ".0.1"),
+       absl::StrCat("ip -n ", router, " address add 10.", number,
+                    ".0.1/30 dev r0"),
+       absl::StrCat("ip -n ", router, " link set r0 up")});
+  int place = 0;
+  for (const std::string& task : tasks) {
+    if (status.ok()) status = network->Connect(task, ++place);
+  }
+  if (!status.ok()) return status;
+  return network;
+}
+
+TestNetwork::TestNetwork(const std::string& prefix, int number)
+    : prefix_(prefix), router_(prefix + "-router"), number_(number) {}
+
+absl::Status TestNetwork::Connect(const std::string& task, int place) {
+  places_[task] = place;
+  const std::string space = absl::StrCat(prefix_, "-", task);
+  const std::string in_space = absl::StrCat("ip -n ", space, " ");
+  const std::string in_router = absl::StrCat("ip -n ", router_, " ");
+  const std::string net = absl::StrCat("10.", number_, ".", place);
+  return RunAll(
+      {absl::StrCat("ip netns add ", space),
+       absl::StrCat(in_router, "link add r", place,
+                    " type veth peer name eth0 netns ", space),
+       absl::StrCat(in_router, "address add ", net, ".1/30 dev r", place),
+       absl::StrCat(in_router, "link set r", place, " up"),
+       absl::StrCat(in_space, "address add ", net, ".2/30 dev eth0"),
+       absl::StrCat(in_space, "link set eth0 up"),
+       absl::StrCat(in_space, "link set lo up"),
+       absl::StrCat(in_space, "route add default via ", net, ".1")});
+}
+
+TestNetwork::~TestNetwork() {
+  // Links go with the namespace at their other end, and routes with the link.
+  for (const auto& [task, place] : places_) {
+    Run(absl::StrCat("ip netns del ", prefix_, "-", task)).IgnoreError();
+  }
+  Run(absl::StrCat("ip link del ", prefix_, "host")).IgnoreError();
+  Run(absl::StrCat("ip netns del ", router_)).IgnoreError();
+}
+
+std::string TestNetwork::Address(const std::string& task) const {
+  return absl::StrCat("10.", number_, ".", places_.at(task), ".2");
+}
+
+std::vector<std::string> TestNetwork::Launcher(const std::string& task) const {
+  return {"ip", "netns", "exec", absl::StrCat(prefix_, "-", task)};
+}
+
+absl::Status TestNetwork::Cut(const std::string& from, const std::string& to) {
+  std::string what;
+  if (!from.empty()) absl::StrAppend(&what, " from ", Address(from));
+  if (!to.empty()) absl::StrAppend(&what, " to ", Address(to));
+  what += " blackhole";
+  cuts_.push_back(what);
+  return Run(absl::StrCat("ip -n ", router_, " rule add", what));
+}
+
+absl::Status TestNetwork::HealAll() {
+  for (const std::string& cut : cuts_) {
+    absl::Status status = Run(absl::StrCat("ip -n ", router_, " rule del", cut));
+    if (!status.ok()) return status;
+  }
+  cuts_.clear();
+  return absl::OkStatus();
+}
+
+}  // namespace holdfast

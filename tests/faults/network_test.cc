@@ -1,0 +1,151 @@
+// Jobs whose tasks are cut off from each other for longer than the lease, both
+// ways or one way alone, and then are not.
+
+#include <atomic>
+#include <iostream>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "gtest/gtest.h"
+#include "tests/faults/cluster.h"
+#include "tests/faults/jobs.h"
+#include "tests/faults/network.h"
+#include "tests/local/small_job.h"
+
+namespace holdfast {
+namespace {
+
+constexpr absl::Duration kCutLength = absl::Milliseconds(2500);
+constexpr absl::Duration kLimit = absl::Seconds(90);
+constexpr int kParallel = 3;
+constexpr uint32_t kSeed = 1;
+
+struct Round {
+  const char* what;
+  // What is lost: all from `from` to `to` of each; empty: everybody.
+  std::vector<std::pair<std::string, std::string>> cuts;
+};
+
+const Round kRounds[] = {
+    {"worker, both ways", {{"worker-1", ""}, {"", "worker-1"}}},
+    {"what the worker sends", {{"worker-1", ""}}},
+    {"what the worker is sent", {{"", "worker-1"}}},
+    {"ps 1, both ways", {{"ps-1", ""}, {"", "ps-1"}}},
+    {"what ps 1 sends", {{"ps-1", ""}}},
+    {"what ps 1 is sent", {{"", "ps-1"}}},
+    {"ps 0, both ways", {{"ps-0", ""}, {"", "ps-0"}}},
+    {"between worker and ps 1", {{"worker-1", "ps-1"}, {"ps-1", "worker-1"}}},
+    {"from ps 0 to ps 1", {{"ps-0", "ps-1"}}},
+};
+
+// The way back, from the healing; or why there was none.
+absl::StatusOr<absl::Duration> Survive(const Round& round, JobKind kind,
+                                   uint64_t from_step,
+                                   const std::string& folder,
+                                   const std::string& digest) {
+  TaskCluster::Options options = SmallCluster(kind, folder);
+  const auto network =
+      TestNetwork::Create({"ps-0", "ps-1", "worker-0", "worker-1"});
+  if (!network.ok()) return network.status();
+  options.ps_addresses = {(*network)->Address("ps-0") + ":2222",
+                          (*network)->Address("ps-1") + ":2222"};
+  options.launcher = [&](const std::string& task) {
+    return (*network)->Launcher(task);
+  };
+  options.ps_flags.push_back("--insecure");
+  options.worker_flags.push_back("--insecure");
+
+  const absl::Time deadline = absl::Now() + kLimit;
+  TaskCluster cluster(options);
+  cluster.StartAll();
+  cluster.AdvanceUntil(
+      [&] { return cluster.status().global_step() >= from_step; }, kLimit);
+  for (const auto& [from, to] : round.cuts) {
+    if (auto status = (*network)->Cut(from, to); !status.ok()) return status;
+  }
+  cluster.AdvanceFor(kCutLength);
+  const uint64_t step = cluster.max_step();
+  if (auto status = (*network)->HealAll(); !status.ok()) return status;
+  const absl::Time healed = absl::Now();
+  cluster.AdvanceUntil(
+      [&] {
+        return cluster.max_step() > step || cluster.failed() ||
+               cluster.exit_code("ps-0") == 0;
+      },
+      deadline - absl::Now());
+  const absl::Duration took = absl::Now() - healed;
+  absl::Status status = cluster.AwaitEnd(deadline - absl::Now());
+  if (status.ok()) {
+    status = CheckEnd(kind, cluster, digest);
+    if (!status.ok()) {
+      status = absl::Status(status.code(), absl::StrCat(status.message(), "\n",
+                                                        cluster.Describe()));
+    }
+  }
+  if (!status.ok()) return status;
+  return took;
+}
+
+TEST(NetworkTest, LinksAreCutAndHealed) {
+  const auto probe = TestNetwork::Create({"probe"});
+  if (!probe.ok()) {
+    GTEST_SKIP() << "network namespaces cannot be made here (they need root "
+                    "and iproute2): "
+                 << probe.status();
+  }
+  const std::string folder = FreshFolder();
+  const auto digest = DigestInPeace(folder + "/peace");
+  ASSERT_TRUE(digest.ok()) << digest.status();
+
+  constexpr int kNumRounds = std::size(kRounds) * std::size(kJobKinds);
+  std::mt19937 random(kSeed);
+  std::vector<uint64_t> from_steps;
+  for (int i = 0; i < kNumRounds; ++i) {
+    from_steps.push_back(1 + random() % (kJobSteps / 2));
+  }
+  absl::Mutex mutex;
+  std::vector<std::string> failures;
+  std::vector<std::string> lines(kNumRounds);
+  std::atomic<int> next(0);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kParallel; ++i) {
+    threads.emplace_back([&] {
+      for (;;) {
+        const int index = next++;
+        if (index >= kNumRounds) return;
+        const Round& round = kRounds[index / std::size(kJobKinds)];
+        const JobKind kind = kJobKinds[index % std::size(kJobKinds)];
+        const auto took =
+            Survive(round, kind, from_steps[index],
+                absl::StrCat(folder, "/round-", index), *digest);
+        const std::string name =
+            absl::StrFormat("%-24s %-13s from step %2d", round.what,
+                            NameOf(kind), from_steps[index]);
+        absl::MutexLock lock(&mutex);
+        lines[index] =
+            took.ok() ? absl::StrFormat("%s  survived, back after %.2f s", name,
+                                        absl::ToDoubleSeconds(*took))
+                      : absl::StrCat(name, "  NOT SURVIVED");
+        if (!took.ok()) {
+          failures.push_back(absl::StrCat(name, ": ", took.status().ToString()));
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::cout << "cut for " << kCutLength << ", seed " << kSeed << "\n";
+  for (const std::string& line : lines) std::cout << line << "\n";
+  for (const std::string& failure : failures) ADD_FAILURE() << failure;
+}
+
+}  // namespace
+}  // namespace holdfast
