@@ -83,8 +83,7 @@ TEST_F(PullTest, AsksAgainUntilTheVersionIsThere) {
   EXPECT_EQ(ps(1).pull.num_calls(), 3);
 }
 
-// [R7]
-TEST_F(PullTest, PullsTheLaggardAgain) {
+TEST_F(PullTest, PullsTheLaggardAgain_R7) {
   ps(0).pull.Do([&](int, const auto& request, auto* response) {
     ps(1).pull.AwaitCalls(1);
     return AnswerPull(request, 6, response);

@@ -138,7 +138,7 @@ TEST_F(CoordinatorTest, TicketsAreHandedOutInOrderToWhoAsks) {
   EXPECT_EQ(Index(Take(Worker(1), 2)), 2u);
 }
 
-TEST_F(CoordinatorTest, ARepeatedRequestGetsTheSameTicket) {
+TEST_F(CoordinatorTest, ARepeatedRequestGetsTheSameTicket_A1) {
   StartTraining(Asynchronous(3));
   Take(Worker(0), 1);
   Take(Worker(0), 2);
@@ -372,7 +372,7 @@ TEST_F(CoordinatorTest, AFailureBeforeThereAreTicketsIsToldToo) {
 
 // ---- Booking [A4] ----
 
-TEST_F(CoordinatorTest, WhatIsSpentIsBookedAsTheRequestComesIn) {
+TEST_F(CoordinatorTest, WhatIsSpentIsBookedAsTheRequestComesIn_A4) {
   StartTraining(Asynchronous(2));
   Take(Worker(0), 1);
   Take(Worker(1), 1);
@@ -406,7 +406,7 @@ TEST_F(CoordinatorTest, WhatIsSpentMayBeToldAlone) {
   EXPECT_EQ(Index(Take(Worker(0), 3)), 2u);
 }
 
-TEST_F(CoordinatorTest, WhatIsToldTwiceIsBookedOnce) {
+TEST_F(CoordinatorTest, WhatIsToldTwiceIsBookedOnce_R9) {
   StartTraining(Asynchronous(10));
   Take(Worker(0), 1);
   Take(Worker(0), 2);

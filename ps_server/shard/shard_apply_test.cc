@@ -88,7 +88,7 @@ TEST_F(ShardApplyTest, AWorkerHasRoomForAsManyPushesAsItMayHaveBegun) {
 }
 
 // So that the worker that others wait for can always finish.
-TEST_F(ShardApplyTest, ThePlaceOfTheNextPushIsNobodyElses) {
+TEST_F(ShardApplyTest, ThePlaceOfTheNextPushIsNobodyElses_A2) {
   RestoreAsynchronous(/*pipeline_depth=*/2);
   // Whatever the workers send first, their own included.
   for (const uint32_t worker : {0, 1}) {
@@ -334,7 +334,7 @@ TEST_F(ShardApplyTest, OnlyWorkersOfTheClusterApply) {
 
 // ---- The order of a worker's pushes ----
 
-TEST_F(ShardApplyTest, AnApplyWaitsForThoseBefore) {
+TEST_F(ShardApplyTest, AnApplyWaitsForThoseBefore_A3) {
   RestoreAsynchronous(3, /*momentum=*/true);
   for (const uint64_t sequence : {3, 1, 2}) {
     Stage(Whole(0, sequence, 0, static_cast<float>(sequence)));
@@ -566,7 +566,7 @@ TEST_F(ShardApplyTest, AFenceTellsWhatWasAppliedAboveAckedThrough) {
   EXPECT_EQ(shard_.version(), GlobalStep(4));
 }
 
-TEST_F(ShardApplyTest, AFencedLifeIsRefusedForEver) {
+TEST_F(ShardApplyTest, AFencedLifeIsRefusedForEver_A5) {
   RestoreAsynchronous();
   StageAndApply(0, 1, 0);
   Stage(Whole(0, 2, 0, 0));

@@ -438,6 +438,18 @@ TEST_F(ShardTest, ACommitThatCannotBeIsAnErrorAndChangesNothing) {
   EXPECT_THAT(Newest("w"), Each(0.0f));
 }
 
+// Its Commit may be fixed, and on its way.
+TEST_F(ShardTest, ANewerLifeTakesNothingOfTheOlderAway_R6) {
+  Restore();
+  Stage(Whole(0, 1, 0, 2));
+  PushPart newer = Whole(0, 1, 0, 100);
+  newer.sender.set_incarnation(2);
+  Stage(std::move(newer));
+  Commit(0, {{0, 1, 1}});
+  // Push 1 of life 1: w = 1 - 0.5 x 2.
+  EXPECT_THAT(Newest("w"), Each(0.0f));
+}
+
 TEST_F(ShardTest, WhenEveryWeightIs0TheVersionMovesAndNothingElse) {
   Restore(MakeRestore(2, 2, /*momentum=*/true));
   Step(0, 2);  // a = 2, w = 1 - 1 = 0

@@ -44,7 +44,7 @@ TEST_F(SynchronousLoopTest, WorkerTrainsFromTheFirstStepToTheLast) {
 }
 
 // N = 2 M: the next seat is filled before the verdict on the one before it.
-TEST_F(SynchronousLoopTest, FillsAllItsSeatsBeforeItWaitsForVerdicts) {
+TEST_F(SynchronousLoopTest, FillsAllItsSeatsBeforeItWaitsForVerdicts_S1) {
   SetUpJob(/*replica=*/1, /*n=*/4, /*m=*/2, /*steps=*/1);
   EXPECT_EQ(Run(), absl::OkStatus());
   EXPECT_THAT(
