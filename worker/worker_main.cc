@@ -27,6 +27,7 @@
 #include "common/daemon.h"
 #include "common/job_file.h"
 #include "common/task_id.h"
+#include "common/watchdog.h"
 #include "glog/logging.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/input/batch_pipeline.h"
@@ -68,6 +69,8 @@ constexpr char kDescription[] =
     "was "
     "shut out, or could not reach the others.";
 
+// A step that takes longer is told in the log.
+constexpr absl::Duration kLongStep = absl::Seconds(30);
 constexpr int kMaxThreads = 1024;
 constexpr double kMaxSlowdown = 1000;
 
@@ -315,6 +318,29 @@ Trainer::Options TrainerOptions(const Config& config,
   return options;
 }
 
+// Which step, or ticket, the worker is at, and since when: for the watchdog.
+// Thread-safe.
+class StepInHand {
+ public:
+  void Begin(GlobalStep step) {
+    absl::MutexLock lock(&mutex_);
+    step_ = step;
+    since_ = absl::Now();
+  }
+  std::optional<Watchdog::Wait> Wait() const {
+    absl::MutexLock lock(&mutex_);
+    if (!step_.has_value()) return std::nullopt;
+    return Watchdog::Wait{
+        absl::StrCat("the end of step or ticket ", step_->value()),
+        absl::Now() - since_};
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::optional<GlobalStep> step_ ABSL_GUARDED_BY(mutex_);
+  absl::Time since_ ABSL_GUARDED_BY(mutex_);
+};
+
 // Steps down for a process that is told to stop, and ends it. Thread-safe.
 class Leaver {
  public:
@@ -384,8 +410,17 @@ int Train(const Config& config, const Workshop& workshop, Leaver* leaver) {
   parts.test_set = workshop.test_set.get();
   parts.evaluation_model = workshop.evaluation_model.get();
   parts.clock = &clock;
-  const absl::Status status =
-      Trainer(parts, TrainerOptions(config, workshop)).Run();
+  Trainer::Options options = TrainerOptions(config, workshop);
+  StepInHand in_hand;
+  options.before_step = [&in_hand,
+                         dawdle = options.before_step](GlobalStep step) {
+    in_hand.Begin(step);
+    if (dawdle) dawdle(step);
+  };
+  Watchdog watchdog([](const std::string& text) { LOG(WARNING) << text; });
+  watchdog.Add(kLongStep, [&in_hand] { return in_hand.Wait(); });
+  watchdog.Start();
+  const absl::Status status = Trainer(parts, options).Run();
   leaver->Done();
   if (!status.ok()) {
     return Fail(status, IsWorkersOwn(status, (*cluster)->state())

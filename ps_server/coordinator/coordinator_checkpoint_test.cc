@@ -317,12 +317,14 @@ TEST_F(CoordinatorCheckpointTest, TheUnionIsOfThisHoldAlone_A6) {
   AnswerHold(1, {});
   const auto first = Save();
   FinishSave();
-  // Late answers to what was sent again.
-  AnswerHold(1, {Applied(Worker(0), 3)});
   Take(Worker(0), 3, {Spent(2)});
-  Book(Worker(0), 3);
+  Take(Worker(1), 1);
+  Book(Worker(1), 1);
   Want();
+  // The late answer to what was sent again.
+  AnswerHold(1, {Applied(Worker(0), 3)});
   AnswerHold(0, {});
+  EXPECT_THAT(links_->saves, IsEmpty());
   AnswerHold(1, {});
   EXPECT_EQ(Save().number(), 2u);
   EXPECT_EQ(Text(Save().applied()), "");
@@ -466,9 +468,11 @@ TEST_F(CoordinatorCheckpointTest, NobodyIsToldDoneBeforeTheLastIsOnDisk_R10) {
   AckSaves();
   expect_training("nothing is written");
   FinishSave();
+  ASSERT_THAT(archive_->manifests, SizeIs(1));
   EXPECT_TRUE(archive_->manifests[0].request.finished());
   expect_training("no manifest");
   archive_->AnswerManifest();
+  ASSERT_THAT(archive_->journals, SizeIs(1));
   EXPECT_TRUE(archive_->journals[0].request.finished());
   expect_training("no journal");
   archive_->AnswerJournal();
