@@ -517,6 +517,20 @@ TEST_F(CoordinatorGenerationTest, CountsAndTicketsAreTheManifests_G5) {
   EXPECT_EQ(Index(Take(Worker(1), 4)), 4u);
 }
 
+TEST_F(CoordinatorGenerationTest, WhatIsFinalCountsFromItsBeginning_G6) {
+  StartWithArchive(Asynchronous(10));
+  for (uint64_t i = 1; i <= 3; ++i) {
+    Take(Worker(0), i);
+    Book(Worker(0), i);
+  }
+  ReplacePs();
+  AckRestores();
+  Take(Worker(0), 1);
+  Book(Worker(0), 1);
+  SaveNow();
+  EXPECT_EQ(Take(Worker(0), 2)->durable_through(), 1u);
+}
+
 TEST_F(CoordinatorGenerationTest, AnEvaluationOfWhatIsGoneIsForgotten_G5) {
   StartWithArchive();
   TrainStep(0);

@@ -512,6 +512,7 @@ void World::AtNextRound(Node node, std::function<void()> event) {
 }
 
 void World::OnVariablesReady() {
+  variables_ready_ = true;
   if (!job_.operator_asks || operator_ != nullptr) return;
   operator_ = std::make_unique<Operator>(this);
   operator_->Start();
@@ -551,10 +552,18 @@ const World::Message* World::Head() const {
 
 std::vector<Choice> World::Alternatives(const Budget& budget) const {
   std::vector<Choice> all;
+  if (job_.starts_undisturbed && !variables_ready_) return all;
   const std::vector<const Message*> messages = Deliverable();
   if (budget.orders > 0 && !messages.empty()) {
+    // Overtaking those to other nodes changes nothing: what follows from a
+    // message has its place in the order whenever it is delivered.
     for (size_t i = 1; i < messages.size(); ++i) {
-      all.push_back({Choice::kDeliver, messages[i]->id});
+      if (std::any_of(messages.begin(), messages.begin() + i,
+                      [&](const Message* earlier) {
+                        return earlier->to == messages[i]->to;
+                      })) {
+        all.push_back({Choice::kDeliver, messages[i]->id});
+      }
     }
     if (messages.size() > 1) all.push_back({Choice::kBack, messages[0]->id});
     all.push_back({Choice::kSlow, messages[0]->id});

@@ -146,6 +146,8 @@ struct Job {
   // Apply, although it lives. 0: never.
   int expire_after_applies = 0;
   RpcFault fault;
+  // There is no deviation before a worker has heard that variables are there.
+  bool starts_undisturbed = false;
 };
 
 class Worker;
@@ -368,6 +370,7 @@ class World : public Clock, public ShardLinks {
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   int rounds_ = 0;
   int events_ = 0;
+  bool variables_ready_ = false;
   Oracle oracle_;
   std::map<std::string, int> calls_made_;
 

@@ -258,6 +258,8 @@ void TaskCluster::Advance() {
 void TaskCluster::AskStatus() {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + kAskTimeout));
+  // Without, nobody would drive the connection to a ps that has just started.
+  context.set_wait_for_ready(true);
   proto::GetStatusResponse status;
   if (coordinator_->GetStatus(&context, {}, &status).ok()) status_ = status;
   max_step_ = std::max<uint64_t>(max_step_, status_.global_step());

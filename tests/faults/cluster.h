@@ -63,6 +63,8 @@ class TaskCluster {
   void Signal(const std::string& name, int signal);
   // SIGSTOP, and SIGCONT after `length`.
   void Pause(const std::string& name, absl::Duration length);
+  // Notes that the task has been hit by other means.
+  void SetHit(const std::string& name) { Find(name).hit = true; }
   // Kills it, and does not start it again.
   void Abandon(const std::string& name);
 
@@ -71,9 +73,9 @@ class TaskCluster {
   // Advances until `done`. False after `timeout`.
   bool AdvanceUntil(const std::function<bool()>& done, absl::Duration timeout);
   void AdvanceFor(absl::Duration time);
-  // Advances until every task has ended with 0. A task that was hit may have
-  // nobody left to tell it of the end: it is abandoned `patience` after ps 0 has
-  // ended with 0. Errors: DEADLINE_EXCEEDED after `timeout`, INTERNAL when a
+  // Advances until every task has ended with 0. A task that was hit (by Signal,
+  // Pause or SetHit) may have nobody left to tell it of the end: it is abandoned
+  // `patience` after ps 0 has ended with 0. Errors: DEADLINE_EXCEEDED after `timeout`, INTERNAL when a
   // task has failed; both with Describe.
   absl::Status AwaitEnd(absl::Duration timeout,
                         absl::Duration patience = absl::Seconds(5));

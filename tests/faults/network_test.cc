@@ -67,21 +67,27 @@ absl::StatusOr<absl::Duration> Survive(const Round& round, JobKind kind,
   const absl::Time deadline = absl::Now() + kLimit;
   TaskCluster cluster(options);
   cluster.StartAll();
+  const auto over = [&] {
+    return cluster.failed() || cluster.exit_code("ps-0") == 0;
+  };
   cluster.AdvanceUntil(
-      [&] { return cluster.status().global_step() >= from_step; }, kLimit);
+      [&] { return over() || cluster.status().global_step() >= from_step; },
+      kLimit);
+  if (over()) {
+    return absl::InternalError("it was over too soon\n" + cluster.Describe());
+  }
   for (const auto& [from, to] : round.cuts) {
+    for (const std::string& task : {from, to}) {
+      if (!task.empty()) cluster.SetHit(task);
+    }
     if (auto status = (*network)->Cut(from, to); !status.ok()) return status;
   }
   cluster.AdvanceFor(kCutLength);
   const uint64_t step = cluster.max_step();
   if (auto status = (*network)->HealAll(); !status.ok()) return status;
   const absl::Time healed = absl::Now();
-  cluster.AdvanceUntil(
-      [&] {
-        return cluster.max_step() > step || cluster.failed() ||
-               cluster.exit_code("ps-0") == 0;
-      },
-      deadline - absl::Now());
+  cluster.AdvanceUntil([&] { return over() || cluster.max_step() > step; },
+                       deadline - absl::Now());
   const absl::Duration took = absl::Now() - healed;
   absl::Status status = cluster.AwaitEnd(deadline - absl::Now());
   if (status.ok()) {

@@ -296,6 +296,8 @@ void AsynchronousWorker::SendApply(uint32_t ps, uint64_t sequence) {
         ASSERT_TRUE(response.ok()) << response.status();
         switch (response->verdict()) {
           case proto::VERDICT_UNSPECIFIED:
+            EXPECT_NE(response->waiting_for(), IdOf(sequence).ToString())
+                << "waits for itself";
             After(absl::Milliseconds(50), [=] { SendApply(ps, sequence); });
             return;
           case proto::FENCED:

@@ -124,9 +124,11 @@ class AsynchronousWorker : public SimulatedWorker {
     uint64_t staleness = 0;
   };
 
+  PushId IdOf(uint64_t sequence) const {
+    return {life(), PushSequence(sequence)};
+  }
   Given& GivenOf(uint64_t sequence) const {
-    return cluster_->given[sender().generation()].at(
-        {life(), PushSequence(sequence)});
+    return cluster_->given[sender().generation()].at(IdOf(sequence));
   }
   void AskForTicket();
   void SendAsk();

@@ -520,7 +520,7 @@ class SynchronousRecoveryTest
 TEST_P(SynchronousRecoveryTest, PromisesHoldUnderEverySchedule) {
   const SynchronousScenario scenario = GetParam();
   const SynchronousJob& job = scenario.job;
-  const Schedules schedules = SchedulesToRun(60);
+  const Schedules schedules = SchedulesToRun(600);
   uint64_t generations = 0;
   for (uint64_t i = 0; i < schedules.count; ++i) {
     const uint64_t seed = schedules.first + i;
@@ -608,6 +608,7 @@ INSTANTIATE_TEST_SUITE_P(
         {Continues(Job(3, 3, 2, 8, 2), 1, 3), {4}},
         {Continues(Job(3, 3, 2, 7, 2, 20), 2, 2), {5, true, true}},
         {Continues(Job(2, 4, 3, 8, 2, 15), 1, 2), {5}},
+        {Continues(Job(2, 3, 2, 8, 2, 15), 1, 1), {5}},
     }),
     [](const auto& info) { return NameOf(info.param); });
 
@@ -729,7 +730,7 @@ class AsynchronousRecoveryTest
 TEST_P(AsynchronousRecoveryTest, PromisesHoldUnderEverySchedule) {
   const AsynchronousScenario scenario = GetParam();
   const AsynchronousJob& job = scenario.job;
-  const Schedules schedules = SchedulesToRun(60);
+  const Schedules schedules = SchedulesToRun(600);
   uint64_t generations = 0;
   for (uint64_t i = 0; i < schedules.count; ++i) {
     const uint64_t seed = schedules.first + i;

@@ -1,6 +1,7 @@
 #include "tests/simulation/simulation.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc_limits.h"
@@ -261,6 +262,21 @@ void SimulatedCluster::WatchGeneration(uint64_t generation) {
       << "a generation that is not in the journal";
 }
 
+// [L1]
+void SimulatedCluster::WatchIncarnation(const TaskId& task, uint64_t nonce,
+                                        uint64_t incarnation) {
+  uint64_t& last = last_incarnation_[task];
+  const auto [it, fresh] =
+      incarnations_.emplace(std::make_tuple(coordinator_life_, task, nonce),
+                            incarnation);
+  if (fresh) {
+    EXPECT_GT(incarnation, last) << task.ToString();
+    last = incarnation;
+  } else {
+    EXPECT_EQ(incarnation, it->second) << task.ToString();
+  }
+}
+
 // [R10]
 void SimulatedCluster::WatchState(const proto::JobState& state) {
   if (disk == nullptr || state.phase() != proto::DONE) return;
@@ -288,7 +304,16 @@ void SimulatedCluster::Watch(const google::protobuf::Message& response) {
 
 void SimulatedCluster::Register(const proto::RegisterRequest& request,
                                 Reply<proto::RegisterResponse> reply) {
-  AtCoordinator(&Coordinator::Register, request, std::move(reply));
+  const TaskId task = LifeOf(request.sender()).worker;
+  AtCoordinator<proto::RegisterRequest, proto::RegisterResponse>(
+      &Coordinator::Register, request,
+      [this, task, nonce = request.nonce(), reply = std::move(reply)](
+          absl::StatusOr<proto::RegisterResponse> response) mutable {
+        if (response.ok()) {
+          WatchIncarnation(task, nonce, response->incarnation());
+        }
+        reply(std::move(response));
+      });
 }
 
 void SimulatedCluster::TakeTicket(const proto::TakeTicketRequest& request,

@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/reply.h"
+#include "common/task_id.h"
 #include "google/protobuf/message.h"
 #include "gtest/gtest.h"
 #include "proto/cluster.pb.h"
@@ -202,8 +204,9 @@ class SimulatedSession {
 
 // The machines of one schedule, the network between them and to them, and the
 // disk that they share. What the coordinator says to anybody is looked at: it
-// names no generation that is not in the journal (docs/recovery.md, R5), and
-// says DONE only when the last checkpoint is on disk [R10].
+// names no generation that is not in the journal (docs/recovery.md, R5), says
+// DONE only when the last checkpoint is on disk [R10], and gives incarnations
+// that rise [L1].
 class SimulatedCluster : public ShardLinks {
  public:
   struct Options {
@@ -341,12 +344,17 @@ class SimulatedCluster : public ShardLinks {
   void Watch(const google::protobuf::Message& response);
   void WatchGeneration(uint64_t generation);
   void WatchState(const proto::JobState& state);
+  void WatchIncarnation(const TaskId& task, uint64_t nonce,
+                        uint64_t incarnation);
   void StartCoordinator();
   void Tick();
 
   uint32_t num_ps_;
   uint64_t coordinator_life_ = 0;
   uint64_t next_nonce_ = 1000;
+  std::map<TaskId, uint64_t> last_incarnation_;
+  // By life of the coordinator, and nonce.
+  std::map<std::tuple<uint64_t, TaskId, uint64_t>, uint64_t> incarnations_;
   std::unique_ptr<Archive> archive_;
   // By ps.
   std::vector<uint64_t> nonces_;
