@@ -26,6 +26,8 @@ constexpr absl::Duration kLate = absl::Seconds(2);
 // Before a shard that refused a connection is tried again.
 constexpr absl::Duration kRetryAfter = absl::Milliseconds(200);
 constexpr uint32_t kMaxSeatsPerWorker = 1024;
+// A checkpoint that takes longer to write is told to people.
+constexpr absl::Duration kLongSave = absl::Minutes(2);
 // [L1] More than a task can register in a coordinator's life.
 constexpr uint64_t kIncarnationsPerGeneration = 1000000000;
 
@@ -139,12 +141,17 @@ std::string Coordinator::Describe(const TaskId& task) const {
 
 absl::StatusOr<Coordinator::Session*> Coordinator::FindSession(
     const proto::Sender& sender) {
-  const TaskId task = ToTaskId(sender.task());
   if (sender.generation() != generation_.value()) {
     return absl::AbortedError(absl::StrCat(
-        task.ToString(), " speaks in generation ", sender.generation(),
-        ", the job is in ", generation_.value()));
+        ToTaskId(sender.task()).ToString(), " speaks in generation ",
+        sender.generation(), ", the job is in ", generation_.value()));
   }
+  return FindLife(sender);
+}
+
+absl::StatusOr<Coordinator::Session*> Coordinator::FindLife(
+    const proto::Sender& sender) {
+  const TaskId task = ToTaskId(sender.task());
   const auto session = sessions_.find(task);
   if (session == sessions_.end() ||
       session->second.incarnation.value() != sender.incarnation()) {
@@ -205,6 +212,12 @@ absl::Status Coordinator::CheckCluster(
 void Coordinator::Register(const proto::RegisterRequest& request,
                            Reply<proto::RegisterResponse> reply) {
   const TaskId task = ToTaskId(request.sender().task());
+  // [L5] Only the declaration tells whether others may join.
+  if (!declaration_.has_value() && !ended() && task.job == kWorkerJob &&
+      task.index >= options_.num_workers - (options_.has_chief ? 1 : 0) &&
+      request.num_workers() > options_.num_workers) {
+    return Park(request, std::move(reply));
+  }
   if (absl::Status status = CheckCluster(task, request); !status.ok()) {
     return reply(status);
   }
@@ -588,6 +601,7 @@ void Coordinator::Declare(const proto::DeclareRequest& request,
   proto::DeclareResponse response;
   response.set_generation(generation_.value());
   reply(std::move(response));
+  RetryRegisters(std::nullopt);
   RestoreWhenReady();
 }
 
@@ -974,7 +988,7 @@ void Coordinator::Tick() {
   AnswerTickets([&](const ParkedTicket& p) { return p.deadline <= now; });
   AnswerRenewals(now);
   AnswerCheckpoints(
-      [&](const ParkedCheckpoint& p) { return p.deadline <= now; });
+      "", [&](const ParkedCheckpoint& p) { return p.deadline <= now; });
 }
 
 // [L3]
@@ -1184,7 +1198,7 @@ void Coordinator::Fail(const std::string& reason) {
   AnswerTickets([](const ParkedTicket&) { return true; });
   AnswerPlacements();
   AnswerRenewals(absl::InfiniteFuture());
-  AnswerCheckpoints([](const ParkedCheckpoint&) { return true; });
+  AnswerCheckpoints("", [](const ParkedCheckpoint&) { return true; });
   EndWhenReady();
 }
 
@@ -1244,7 +1258,8 @@ bool Coordinator::finished() const {
 
 void Coordinator::Leave(const proto::LeaveRequest& request,
                         Reply<proto::LeaveResponse> reply) {
-  absl::StatusOr<Session*> session = FindSession(request.sender());
+  // It may not have heard of the generation.
+  absl::StatusOr<Session*> session = FindLife(request.sender());
   if (!session.ok()) return reply(session.status());
   const TaskId task = ToTaskId(request.sender().task());
   if ((*session)->alive) {
@@ -1303,6 +1318,13 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
   status.set_durable_step(durable_step_);
   status.set_recovered(generation_.value() > 1 ? recovered_ : "");
   status.set_checkpoint_error(checkpoint_error_);
+  if (saving_.has_value() && now - last_save_begun_ > kLongSave) {
+    status.set_checkpoint_error(
+        absl::StrCat("that of step ", saving_->manifest.position().step(),
+                     " has been under way for ",
+                     absl::FormatDuration(absl::Trunc(now - last_save_begun_,
+                                                      absl::Seconds(1)))));
+  }
   for (const auto& [task, session] : sessions_) {
     proto::TaskStatus& entry = *status.add_tasks();
     entry.mutable_task()->set_job(task.job);

@@ -258,7 +258,9 @@ class Coordinator {
   TaskId WorkerOfReplica(uint32_t replica) const;
   uint32_t ReplicaOf(const TaskId& worker) const;
   std::string Describe(const TaskId& task) const;
+  // Of the sender's life, which speaks in this generation; or in any.
   absl::StatusOr<Session*> FindSession(const proto::Sender& sender);
+  absl::StatusOr<Session*> FindLife(const proto::Sender& sender);
   absl::Status CheckDigests(const TaskId& task,
                             const proto::RegisterRequest& request);
   // Whether the caller's life is over: replaced, or shut out.
@@ -368,8 +370,11 @@ class Coordinator {
   void WriteManifest();
   void OnSaved();
   void AbandonSave(const absl::Status& why);
-  proto::CheckpointResponse CheckpointAnswer(uint64_t step) const;
-  void AnswerCheckpoints(absl::FunctionRef<bool(const ParkedCheckpoint&)> done);
+  proto::CheckpointResponse CheckpointAnswer(uint64_t step,
+                                             const std::string& error) const;
+  // `error`: why an attempt has just failed.
+  void AnswerCheckpoints(const std::string& error,
+                         absl::FunctionRef<bool(const ParkedCheckpoint&)> done);
 
   // Messages to the shards.
   void StartBroadcast(Broadcast::Kind kind);

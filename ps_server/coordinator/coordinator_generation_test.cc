@@ -586,10 +586,6 @@ TEST_F(CoordinatorGenerationTest, AnOlderGenerationChangesNothing_R1) {
   *take.mutable_sender() = older;
   EXPECT_EQ(Take(take)->verdict(), proto::ABORTED);
   EXPECT_EQ(Take(take)->generation(), 2u);
-  proto::LeaveRequest leave;
-  *leave.mutable_sender() = older;
-  EXPECT_TRUE(Fails(Ask(&Coordinator::Leave, leave).status(), kAborted,
-                    {"generation 1", "the job is in 2"}));
   proto::ReportEvaluationRequest report;
   *report.mutable_sender() = older;
   EXPECT_TRUE(
@@ -598,6 +594,18 @@ TEST_F(CoordinatorGenerationTest, AnOlderGenerationChangesNothing_R1) {
   // The seat is free, and the worker is here.
   Offer(Worker(1), 0, 1, 1);
   EXPECT_EQ(Offer(Worker(0), 0, 0, 1)->verdict(), proto::ACCEPTED);
+}
+
+TEST_F(CoordinatorGenerationTest, WhoHasNotHeardOfTheGenerationMayLeave) {
+  StartWithArchive();
+  ReplacePs();
+  AckRestores();
+  proto::LeaveRequest leave;
+  *leave.mutable_sender() = SenderOf(Worker(0));
+  leave.mutable_sender()->set_generation(1);
+  leave.set_error("no data");
+  EXPECT_TRUE(Ask(&Coordinator::Leave, leave).status().ok());
+  EXPECT_EQ(state().phase(), proto::FAILED);
 }
 
 TEST_F(CoordinatorGenerationTest, WhatIsParkedIsOfAGenerationThatIsOver_R1) {

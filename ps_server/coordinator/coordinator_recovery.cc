@@ -415,7 +415,7 @@ void Coordinator::OnSaved() {
             << " is on disk, "
             << absl::FormatDuration(clock_->Now() - last_save_begun_)
             << " after it was begun";
-  AnswerCheckpoints([](const ParkedCheckpoint&) { return false; });
+  AnswerCheckpoints("", [](const ParkedCheckpoint&) { return false; });
   if (ended()) return;
   if (saved.manifest.finished()) {
     archive_->RemoveOthers(nullptr);
@@ -434,7 +434,8 @@ void Coordinator::AbandonSave(const absl::Status& why) {
   save_not_before_ =
       now + (concluding_since_.has_value() ? kDiskRetryAfter : kSaveRetryAfter);
   save_wanted_ = 0;
-  AnswerCheckpoints([](const ParkedCheckpoint&) { return true; });
+  AnswerCheckpoints(checkpoint_error_,
+                    [](const ParkedCheckpoint&) { return true; });
   if (concluding_since_.has_value() && !ended() &&
       now - *concluding_since_ >= RecoveryTimeout()) {
     Fail(absl::StrCat("the last checkpoint cannot be written: ",
@@ -458,7 +459,8 @@ void Coordinator::Checkpoint(const proto::CheckpointRequest& request,
   const uint64_t step =
       std::min(request.has_step() ? request.step() : committed_.value(),
                declaration_->total_steps());
-  if (step <= durable_step_ || ended()) return reply(CheckpointAnswer(step));
+  if (step <= durable_step_ || ended())
+    return reply(CheckpointAnswer(step, ""));
   // One that is ahead is due when it is reached.
   if (step <= committed_.value()) save_wanted_ = std::max(save_wanted_, step);
   parked_checkpoints_.push_back(
@@ -466,28 +468,31 @@ void Coordinator::Checkpoint(const proto::CheckpointRequest& request,
   Proceed();
   if (request.wait_ms() == 0 || parked_checkpoints_.size() > kMaxParkedCalls) {
     const absl::Time now = clock_->Now();
-    AnswerCheckpoints(
-        [&](const ParkedCheckpoint& parked) { return parked.deadline <= now; });
+    AnswerCheckpoints("", [&](const ParkedCheckpoint& parked) {
+      return parked.deadline <= now;
+    });
   }
 }
 
-proto::CheckpointResponse Coordinator::CheckpointAnswer(uint64_t step) const {
+proto::CheckpointResponse Coordinator::CheckpointAnswer(
+    uint64_t step, const std::string& error) const {
   proto::CheckpointResponse response;
   response.set_generation(generation_.value());
   *response.mutable_state() = state_;
   response.set_step(step);
   response.set_durable_step(durable_step_);
-  response.set_error(checkpoint_error_);
+  response.set_error(error);
   return response;
 }
 
 void Coordinator::AnswerCheckpoints(
+    const std::string& error,
     absl::FunctionRef<bool(const ParkedCheckpoint&)> done) {
   for (ParkedCheckpoint& parked :
        TakeIf(parked_checkpoints_, [&](const ParkedCheckpoint& p) {
          return p.step <= durable_step_ || ended() || done(p);
        })) {
-    parked.reply(CheckpointAnswer(parked.step));
+    parked.reply(CheckpointAnswer(parked.step, error));
   }
 }
 

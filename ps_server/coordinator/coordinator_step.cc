@@ -257,7 +257,7 @@ void Coordinator::Finish() {
   AnswerTickets([](const ParkedTicket&) { return true; });
   AnswerPlacements();
   AnswerRenewals(absl::InfiniteFuture());
-  AnswerCheckpoints([](const ParkedCheckpoint&) { return true; });
+  AnswerCheckpoints("", [](const ParkedCheckpoint&) { return true; });
   EndWhenReady();
 }
 

@@ -213,10 +213,6 @@ TEST_F(CoordinatorTest, AnotherGenerationChangesNothing) {
     *declare.mutable_declaration() = MakeDeclaration();
     EXPECT_TRUE(
         Fails(Ask(&Coordinator::Declare, declare).status(), kAborted, text));
-    proto::LeaveRequest leave;
-    *leave.mutable_sender() = sender;
-    EXPECT_TRUE(
-        Fails(Ask(&Coordinator::Leave, leave).status(), kAborted, text));
     proto::ReportEvaluationRequest report;
     *report.mutable_sender() = sender;
     EXPECT_TRUE(Fails(Ask(&Coordinator::ReportEvaluation, report).status(),

@@ -15,17 +15,23 @@
 //
 // What is covered: of each job, every schedule that deviates from the canonical
 // order (explorer.h) within one of the budgets below, at whatever places. A
-// budget says how many of each: orders (a message overtakes those before it, or
-// is overtaken by all that is in flight, or by all that comes until nothing else
-// is; or a second passes meanwhile),
-// messages (lost, its answer lost, twice, or late: when nothing else is in
-// flight, a second after, or after all leases), crashes (of ps 0 with the
-// coordinator, ps 1, or a worker; reborn when nothing is in flight, or after all
-// leases), leases of living workers that run out, and failures of the disk. In
-// jobs called Started there is no deviation before the first worker pulls. A
-// process dies only right after it was given something, which is all the same
-// as later. Within ps 0, and with the disk, messages are not lost, and come in
-// order where the daemon's strands keep it.
+// budget says how many there may be of each of these:
+//
+// - orders: a message overtakes those before it; or is held up by 1, 4 or 12
+//   places, or until nothing else is in flight; or a second passes while
+//   messages are in flight, and what was not answered is sent again;
+// - messages: one is lost, its answer is lost, or it comes twice, or past its
+//   deadline; again or late by 1, 4 or 12 places, when nothing else is in
+//   flight, a second after, or after all leases;
+// - crashes, of ps 0 with the coordinator, ps 1, or a worker, which is reborn
+//   when nothing is in flight, or after all leases;
+// - leases of living workers that run out;
+// - writes and reads of the disk that fail, before or after they were done.
+//
+// A process dies only right after it was given something: later is the same.
+// Within ps 0, and with the disk, messages are not lost, and come in order
+// where the daemon's strands keep it. In jobs called Started there is no
+// deviation before a worker has heard that there are variables.
 //
 // Further, by hand: HOLDFAST_EXPLORATION_BUDGET (orders, messages, crashes,
 // leases, disk) takes the place of the budgets below, the filter chooses jobs:
@@ -63,9 +69,11 @@ Job Started(Job job) {
 constexpr char kFormat[] = "%d,%d,%d,%d,%d";
 
 const std::vector<Budget>& OneOfEach() {
-  static const auto* const kBudgets = new std::vector<Budget>{
-      {1, 0, 0, 0, 0}, {0, 1, 0, 0, 0}, {0, 0, 1, 0, 0},
-      {0, 0, 0, 1, 0}, {0, 0, 0, 0, 1}};
+  static const auto* const kBudgets = new std::vector<Budget>{{1, 0, 0, 0, 0},
+                                                              {0, 1, 0, 0, 0},
+                                                              {0, 0, 1, 0, 0},
+                                                              {0, 0, 0, 1, 0},
+                                                              {0, 0, 0, 0, 1}};
   return *kBudgets;
 }
 
@@ -81,11 +89,14 @@ std::vector<Case> Cases() {
       {"Asynchronous3Depth2", Asynchronous(3, 2), OneOfEach()},
       {"Asynchronous4NoCheckpoints", WithoutArchive(Asynchronous(4, 1)),
        OneOfEach()},
-      {"Synchronous1Started", Started(Synchronous(1)),
+      {"Synchronous1Started",
+       Started(Synchronous(1)),
        {{0, 1, 1, 0, 0}, {1, 0, 1, 0, 0}, {0, 0, 1, 0, 1}, {0, 0, 2, 0, 0}}},
-      {"Continue4Started", Started(Continue(4)),
+      {"Continue4Started",
+       Started(Continue(4)),
        {{0, 1, 0, 1, 0}, {1, 0, 0, 1, 0}}},
-      {"Asynchronous2Started", Started(Asynchronous(2, 1)),
+      {"Asynchronous2Started",
+       Started(Asynchronous(2, 1)),
        {{0, 1, 0, 1, 0}, {1, 0, 0, 1, 0}, {0, 1, 1, 0, 0}}},
   };
 }
@@ -113,9 +124,10 @@ TEST_P(ExplorationTest, EveryPromiseIsKept) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Jobs, ExplorationTest, ::testing::ValuesIn(Cases()),
-    [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Jobs, ExplorationTest, ::testing::ValuesIn(Cases()),
+                         [](const auto& info) {
+                           return std::string(info.param.name);
+                         });
 
 }  // namespace
 }  // namespace holdfast::exploration

@@ -31,8 +31,8 @@ std::string Describe(const Job& job, const Schedule& schedule) {
     deviations.push_back(
         absl::StrCat(deviation.choice.ToString(), " at ", deviation.at));
   }
-  return absl::StrCat(world.violation(), "\nDeviations: ",
-                      absl::StrJoin(deviations, "; "), "\n",
+  return absl::StrCat(world.violation(),
+                      "\nDeviations: ", absl::StrJoin(deviations, "; "), "\n",
                       absl::StrJoin(world.trace(), "\n"));
 }
 

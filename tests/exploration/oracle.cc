@@ -62,8 +62,8 @@ std::string Oracle::Compute(const Push& push, uint64_t version,
   for (int v = 0; v < 2; ++v) {  // [R7]
     if (pulled[v].value != known->second.variables[v].value) {
       return absl::StrCat(Text(push), " was computed on version ", version,
-                          " with variable ", v, " ", pulled[v].value, ", it is ",
-                          known->second.variables[v].value);
+                          " with variable ", v, " ", pulled[v].value,
+                          ", it is ", known->second.variables[v].value);
     }
   }
   return "";
@@ -146,8 +146,8 @@ std::string Oracle::OnCommit(const proto::CommitRequest& request) {
     accepted_.insert(push);
   }
   const State next = Next(before->second, request);
-  const auto [made, is_new] = history_.emplace(
-      std::make_pair(generation, request.step() + 1), next);
+  const auto [made, is_new] =
+      history_.emplace(std::make_pair(generation, request.step() + 1), next);
   for (int v = 0; v < 2; ++v) {
     if (!(made->second.variables[v] == next.variables[v])) {
       return absl::StrCat("step ", request.step(), " of generation ",

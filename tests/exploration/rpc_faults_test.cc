@@ -25,20 +25,25 @@ constexpr int kMaxOccurrences = 8;
 struct Fault {
   const char* what;
   RpcFault::Kind kind;
-  int rounds;
+  Delay delay;
 };
 constexpr Fault kFaults[] = {
-    {"lost before it was done", RpcFault::kLostBefore, 0},
-    {"lost after it was done", RpcFault::kLostAfter, 0},
-    {"late past its deadline", RpcFault::kLate, 1},
-    {"late past its deadline, and a second more", RpcFault::kLate, 2},
-    {"late past all leases", RpcFault::kLate, 1 + kLate},
-    {"twice", RpcFault::kTwice, 0},
-    {"twice, the second after all else", RpcFault::kTwice, 1},
-    {"twice, the second past all leases", RpcFault::kTwice, 1 + kLate},
-    {"after all that was sent after it", RpcFault::kOutOfOrder, 0},
-    {"answered after all that was sent after it", RpcFault::kAnswerOutOfOrder,
-     0},
+    {"lost before it was done", RpcFault::kLostBefore},
+    {"lost after it was done", RpcFault::kLostAfter},
+    {"late past its deadline", RpcFault::kLate, {4, 0}},
+    {"late past its deadline, by far", RpcFault::kLate, {12, 0}},
+    {"late past all else", RpcFault::kLate, {0, 1}},
+    {"late past all else and a second", RpcFault::kLate, {0, 2}},
+    {"late past all leases", RpcFault::kLate, {0, 1 + kLate}},
+    {"twice", RpcFault::kTwice},
+    {"twice, again soon", RpcFault::kTwice, {4, 0}},
+    {"twice, again later", RpcFault::kTwice, {12, 0}},
+    {"twice, again after all else", RpcFault::kTwice, {0, 1}},
+    {"twice, again after all leases", RpcFault::kTwice, {0, 1 + kLate}},
+    {"out of order", RpcFault::kOutOfOrder, {1, 0}},
+    {"far out of order", RpcFault::kOutOfOrder, {4, 0}},
+    {"after all that was sent after it", RpcFault::kOutOfOrder, {0, 1}},
+    {"answered after all that was sent after it", RpcFault::kAnswerOutOfOrder},
 };
 
 // Runs in which, together, every RPC is made.
@@ -57,7 +62,8 @@ std::vector<Job> ReferenceJobs() {
   return jobs;
 }
 
-std::string ViolationOf(const Job& job, std::map<std::string, int>* calls = nullptr) {
+std::string ViolationOf(const Job& job,
+                        std::map<std::string, int>* calls = nullptr) {
   World world(job);
   while (!world.over()) world.Take(Choice());
   if (calls != nullptr) *calls = world.calls_made();
@@ -100,10 +106,11 @@ TEST(RpcFaultsTest, NoFaultOfOneCallChangesTheResult) {
       for (int i = 1; i <= std::min(times, kMaxOccurrences); ++i) {
         for (const Fault& fault : kFaults) {
           Job job = reference;
-          job.fault = {fault.kind, rpc, i, fault.rounds};
+          job.fault = {fault.kind, rpc, i, fault.delay};
           ++runs;
-          EXPECT_EQ(ViolationOf(job), "") << job.name << ": call " << i << " of " << rpc
-                                  << " is " << fault.what;
+          EXPECT_EQ(ViolationOf(job), "")
+              << job.name << ": call " << i << " of " << rpc << " is "
+              << fault.what;
         }
       }
     }

@@ -82,8 +82,8 @@ void Session::Renew() {
           if (absl::IsAborted(response.status())) {
             return world_->Exit(process_, /*for_good=*/false);
           }
-          return world_->Violate(absl::StrCat("RenewLease: ",
-                                              response.status().ToString()));
+          return world_->Violate(
+              absl::StrCat("RenewLease: ", response.status().ToString()));
         }
         const bool is_news = response->generation() > sender_.generation() ||
                              response->state().phase() != phase_;
@@ -182,15 +182,15 @@ Reply<Response> Worker::Expect(const char* rpc,
     if (epoch != epoch_) return;
     const absl::Status& status = response.status();
     if (status.ok()) return next(*response);
-    const bool full = absl::IsResourceExhausted(status) &&
-                      (rpc == absl::string_view("Push") ||
-                       rpc == absl::string_view("Pin"));
+    const bool full =
+        absl::IsResourceExhausted(status) &&
+        (rpc == absl::string_view("Push") || rpc == absl::string_view("Pin"));
     if (WorthRetrying(status) || absl::IsAborted(status) ||
         absl::IsNotFound(status) || full) {
       return Later(again);
     }
-    world_->Violate(absl::StrCat(rpc, " by worker ", index_, ": ",
-                                 status.ToString()));
+    world_->Violate(
+        absl::StrCat(rpc, " by worker ", index_, ": ", status.ToString()));
   };
 }
 
@@ -200,8 +200,7 @@ void Worker::AskCoordinator(const char* rpc,
                             const Request& request,
                             std::function<void(const Response&)> next) {
   world_->ToCoordinator<Request, Response>(
-      node_, rpc, method, request,
-      Expect<Response>(rpc, next, [=] {
+      node_, rpc, method, request, Expect<Response>(rpc, next, [=] {
         AskCoordinator<Request, Response>(rpc, method, request, next);
       }));
 }
@@ -264,13 +263,13 @@ PushPart Worker::MakePart(uint32_t ps, uint64_t sequence, uint64_t version,
   part.sender = me_;
   part.sequence = PushSequence(sequence);
   part.step = GlobalStep(version);
-  part.tensors.push_back({kVariables[ps],
-                          {1},
-                          proto::FLOAT32,
-                          0,
-                          Buffer::FromString(std::string(
-                              reinterpret_cast<const char*>(&gradient),
-                              sizeof(gradient)))});
+  part.tensors.push_back(
+      {kVariables[ps],
+       {1},
+       proto::FLOAT32,
+       0,
+       Buffer::FromString(std::string(reinterpret_cast<const char*>(&gradient),
+                                      sizeof(gradient)))});
   return part;
 }
 
@@ -437,8 +436,7 @@ void Worker::AskForTicket() {
 
 // [A2]
 void Worker::Launch() {
-  const auto& mode =
-      world_->job().declaration.consistency().asynchronous();
+  const auto& mode = world_->job().declaration.consistency().asynchronous();
   if (!next_.has_value() ||
       flights_.size() >= std::max(1u, mode.pipeline_depth())) {
     return;
@@ -489,15 +487,13 @@ void Worker::Apply(uint64_t sequence) {
               return again();
             }
             if (response.verdict() != proto::ACCEPTED) {
-              return world_->Violate(
-                  absl::StrCat("Apply of push ", sequence, " of worker ",
-                               index_, " is answered ",
-                               proto::Verdict_Name(response.verdict())));
+              return world_->Violate(absl::StrCat(
+                  "Apply of push ", sequence, " of worker ", index_,
+                  " is answered ", proto::Verdict_Name(response.verdict())));
             }
             world_->OnApplied(index_);
             Flight& flight = flights_.at(sequence);
-            flight.staleness =
-                std::max(flight.staleness, response.staleness());
+            flight.staleness = std::max(flight.staleness, response.staleness());
             if (++flight.applied < kNumPs) return;
             proto::SpentTicket spent;
             spent.set_sequence(sequence);

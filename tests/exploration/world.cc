@@ -31,6 +31,16 @@ uint64_t Mix(uint64_t a, uint64_t b) {
   return x ^ (x >> 31);
 }
 
+// Short of any round, between what is in flight and what follows from it.
+constexpr Delay kHops[] = {{1, 0}, {4, 0}, {12, 0}};
+// Beyond that.
+constexpr Delay kHolds[] = {{0, 1}, {0, 2}, {0, 1 + kLate}};
+
+std::string Text(const Delay& delay) {
+  return delay.hold > 0 ? absl::StrCat(delay.hold, " quiet moments")
+                        : absl::StrCat(delay.hops, " hops");
+}
+
 uint64_t Bits(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
@@ -45,25 +55,24 @@ std::string Choice::ToString() const {
       return "next";
     case kDeliver:
       return absl::StrCat("overtaking ", id);
-    case kBack:
-      return absl::StrCat("held up ", id);
     case kSlow:
-      return absl::StrCat("slow ", id);
+      return absl::StrCat("held up ", Text(delay));
     case kTime:
       return "time passes";
     case kLose:
       return "lost";
     case kTwice:
-      return absl::StrCat("twice, again after ", rounds);
+      return absl::StrCat("twice, again after ", Text(delay));
     case kLateArrival:
-      return absl::StrCat("late, after ", rounds);
+      return absl::StrCat("late, after ", Text(delay));
     case kCrash:
       return absl::StrCat("crash of ", kProcessNames[process], ", back after ",
                           rounds);
     case kExpire:
       return absl::StrCat("the lease of ", kProcessNames[process], " runs out");
     case kDiskFails:
-      return rounds == 0 ? "the disk fails" : "the disk fails after it was done";
+      return rounds == 0 ? "the disk fails"
+                         : "the disk fails after it was done";
   }
   return "";
 }
@@ -80,8 +89,7 @@ class WorldArchive : public Archive {
  public:
   explicit WorldArchive(World* world) : world_(world) {}
 
-  void WriteJournal(const proto::Journal& journal,
-                    Reply<Done> reply) override {
+  void WriteJournal(const proto::Journal& journal, Reply<Done> reply) override {
     Do<proto::Journal, Done>(
         "WriteJournal", journal,
         [world = world_](const proto::Journal& written) {
@@ -203,9 +211,8 @@ class WorldShardDisk : public ShardDisk {
           if (std::exchange(world_->disk_fault_, 0) != 0) {
             return done(absl::UnavailableError("the disk is slow"));
           }
-          auto store =
-              DenseStore::Create(asked.declaration, asked.slices, ps_,
-                                 asked.slots_by_optimizer);
+          auto store = DenseStore::Create(asked.declaration, asked.slices, ps_,
+                                          asked.slots_by_optimizer);
           if (store.ok() && asked.checkpoint.has_value()) {
             const auto& shares = world_->directory_.shares;
             const auto found =
@@ -248,8 +255,7 @@ World::World(const Job& job, bool trace)
   }
   nodes_[kDisk].alive = true;
   nodes_[kOperator].alive = true;
-  for (const Process process :
-       {kPs0, kPs1, kWorkerProcess0, kWorkerProcess1}) {
+  for (const Process process : {kPs0, kPs1, kWorkerProcess0, kWorkerProcess1}) {
     Bear(process);
   }
 }
@@ -413,6 +419,11 @@ std::unique_ptr<World::Message> World::CopyOf(const Message& request) {
   return copy;
 }
 
+void World::HoldUp(const Delay& delay, Message* message) {
+  message->depth += delay.hops;
+  message->hold = delay.hold;
+}
+
 void World::Send(std::unique_ptr<Message> message, CallBase* call) {
   if (!IsLocal(call->from, call->to)) {
     const RpcFault& fault = job_.fault;
@@ -432,14 +443,14 @@ void World::Send(std::unique_ptr<Message> message, CallBase* call) {
           call->Fail(this, absl::DeadlineExceededError("no answer"));
           message->deliver = message->deliver_again;
           message->stray = true;
-          message->hold = fault.rounds;
+          HoldUp(fault.delay, message.get());
           break;
         case RpcFault::kTwice:
           messages_.push_back(CopyOf(*message));
-          messages_.back()->hold = fault.rounds;
+          HoldUp(fault.delay, messages_.back().get());
           break;
         case RpcFault::kOutOfOrder:
-          message->hold = 1;
+          HoldUp(fault.delay, message.get());
           break;
         case RpcFault::kAnswerOutOfOrder:
           call->answer_is_held = true;
@@ -565,8 +576,10 @@ std::vector<Choice> World::Alternatives(const Budget& budget) const {
         all.push_back({Choice::kDeliver, messages[i]->id});
       }
     }
-    if (messages.size() > 1) all.push_back({Choice::kBack, messages[0]->id});
-    all.push_back({Choice::kSlow, messages[0]->id});
+    for (const Delay& delay : kHops) {
+      all.push_back({Choice::kSlow, 0, delay});
+    }
+    all.push_back({Choice::kSlow, 0, kHolds[0]});
     all.push_back({Choice::kTime});
   }
   if (!messages.empty()) {
@@ -575,19 +588,20 @@ std::vector<Choice> World::Alternatives(const Budget& budget) const {
     if (budget.messages > 0 && on_network) {
       all.push_back({Choice::kLose});
       if (head.is_request) {
-        for (const int hold : {0, 1, 1 + kLate}) {
-          all.push_back({Choice::kTwice, 0, kPs0, hold});
-        }
-        for (const int hold : {1, 2, 1 + kLate}) {
-          all.push_back({Choice::kLateArrival, 0, kPs0, hold});
+        all.push_back({Choice::kTwice});
+        for (const auto& delays : {kHops, kHolds}) {
+          for (int i = 0; i < 3; ++i) {
+            all.push_back({Choice::kTwice, 0, delays[i]});
+            all.push_back({Choice::kLateArrival, 0, delays[i]});
+          }
         }
       }
     }
     if (budget.disk > 0 && head.to == kDisk && head.is_request &&
         head.rpc != absl::string_view("RemoveOthers")) {
-      all.push_back({Choice::kDiskFails, 0, kPs0, 0});
+      all.push_back({Choice::kDiskFails, 0, {}, kPs0, 0});
       if (head.from == kCoordinator) {
-        all.push_back({Choice::kDiskFails, 0, kPs0, 1});
+        all.push_back({Choice::kDiskFails, 0, {}, kPs0, 1});
       }
     }
   }
@@ -596,20 +610,20 @@ std::vector<Choice> World::Alternatives(const Budget& budget) const {
     if (!processes_[p].alive) continue;
     const std::vector<Node> nodes = NodesOf(process);
     // What a process is not given before it dies does not change it.
-    const bool was_given = last_to_ == kNumNodes ||
-                           std::find(nodes.begin(), nodes.end(), last_to_) !=
-                               nodes.end();
+    const bool was_given =
+        last_to_ == kNumNodes ||
+        std::find(nodes.begin(), nodes.end(), last_to_) != nodes.end();
     // Without checkpoints a job does not outlive a ps.
     if (budget.crashes > 0 && was_given &&
         (job_.archive || p >= kWorkerProcess0)) {
-      all.push_back({Choice::kCrash, 0, process, 0});
-      all.push_back({Choice::kCrash, 0, process, kLate});
+      all.push_back({Choice::kCrash, 0, {}, process, 0});
+      all.push_back({Choice::kCrash, 0, {}, process, kLate});
     }
     if (budget.expiries > 0 && p >= kWorkerProcess0 &&
         coordinator_ != nullptr &&
         workers_[p - kWorkerProcess0]->sender().incarnation() != 0 &&
         coordinator_->state().phase() != proto::DONE) {
-      all.push_back({Choice::kExpire, 0, process});
+      all.push_back({Choice::kExpire, 0, {}, process});
     }
   }
   return all;
@@ -646,20 +660,13 @@ void World::Take(const Choice& choice, Budget* budget) {
         }
       }
       break;
-    case Choice::kBack: {
+    case Choice::kSlow: {
       --budget->orders;
-      const uint64_t depth = MaxDepth() + 1;
-      for (const auto& message : messages_) {
-        if (message->id == choice.id) message->depth = depth;
-      }
+      std::unique_ptr<Message> head = TakeOut(Head());
+      HoldUp(choice.delay, head.get());
+      messages_.push_back(std::move(head));
       break;
     }
-    case Choice::kSlow:
-      --budget->orders;
-      for (const auto& message : messages_) {
-        if (message->id == choice.id) message->hold = 1;
-      }
-      break;
     case Choice::kTime:
       --budget->orders;
       PassTime();
@@ -677,14 +684,14 @@ void World::Take(const Choice& choice, Budget* budget) {
     case Choice::kTwice: {
       --budget->messages;
       messages_.push_back(CopyOf(*Head()));
-      messages_.back()->hold = choice.rounds;
+      HoldUp(choice.delay, messages_.back().get());
       break;
     }
     case Choice::kLateArrival: {
       --budget->messages;
       std::unique_ptr<Message> head = TakeOut(Head());
       messages_.push_back(CopyOf(*head));
-      messages_.back()->hold = choice.rounds;
+      HoldUp(choice.delay, messages_.back().get());
       head->fail(absl::DeadlineExceededError("no answer"));
       break;
     }
@@ -830,7 +837,8 @@ void World::CheckGeneration(uint64_t generation, const char* rpc) {  // [R5]
                        directory_.journal.generation()));
 }
 
-void World::CheckState(const proto::JobState& state, const char* rpc) {  // [R10]
+void World::CheckState(const proto::JobState& state,
+                       const char* rpc) {  // [R10]
   if (state.phase() == proto::DONE && job_.archive) {
     if (std::string broken = oracle_.CheckFinal(directory_); !broken.empty()) {
       Violate(absl::StrCat(rpc, " says DONE: ", broken));

@@ -58,28 +58,33 @@ inline constexpr absl::Duration kLease = absl::Seconds(4);
 // whoever was to be given up has been given up.
 inline constexpr int kLate = 7;
 
+// When a message comes that is held up.
+struct Delay {
+  // Places in the canonical order, in links of the chain that led to it.
+  int hops = 0;
+  // 1: when nothing else is in flight; 1 + n: n rounds later.
+  int hold = 0;
+};
+
 // Something that may happen. All but kNext are deviations from the canonical
 // order.
 struct Choice {
   enum Kind {
     // The message at the head; where none may be delivered: messages that were
-    // held back arrive, what is dead is reborn, or a second passes.
+    // held up arrive, what is dead is reborn, or a second passes.
     kNext,
     // Message `id` overtakes those before it.
     kDeliver,
-    // All that is in flight overtakes message `id`.
-    kBack,
-    // All that comes overtakes message `id`, until nothing else is in flight.
+    // The message at the head is held up.
     kSlow,
     // A second passes while messages are in flight.
     kTime,
     // The message at the head, or its answer, does not arrive: its caller hears
     // UNAVAILABLE.
     kLose,
-    // It arrives, and `rounds` later again: 0 is right after.
+    // It arrives, and after `delay` again.
     kTwice,
-    // Its caller hears DEADLINE_EXCEEDED, and it arrives `rounds` later: 0 is
-    // when nothing else is in flight.
+    // Its caller hears DEADLINE_EXCEEDED, and it arrives after `delay`.
     kLateArrival,
     // `process` dies; it is reborn after `rounds`, 0 is when nothing is in
     // flight.
@@ -92,6 +97,7 @@ struct Choice {
   };
   Kind kind = kNext;
   uint64_t id = 0;
+  Delay delay;
   Process process = kPs0;
   int rounds = 0;
 
@@ -100,7 +106,7 @@ struct Choice {
 
 // What still may happen on one path.
 struct Budget {
-  // Deviations in order: kDeliver, kBack, kSlow, kTime.
+  // kDeliver, kSlow, kTime.
   int orders = 0;
   // kLose, kTwice, kLateArrival.
   int messages = 0;
@@ -128,7 +134,7 @@ struct RpcFault {
   // Which of the calls of that name, from 1, sent again or not.
   int occurrence = 1;
   // As in Choice.
-  int rounds = 0;
+  Delay delay;
 };
 
 // What is trained, and what else is done meanwhile.
@@ -330,6 +336,7 @@ class World : public Clock, public ShardLinks {
                   absl::StatusOr<Response> response);
   std::unique_ptr<Message> NewMessage(Node from, Node to, const char* rpc,
                                       bool is_request);
+  static void HoldUp(const Delay& delay, Message* message);
   // Sends it, unless it is the one that has the job's fault.
   void Send(std::unique_ptr<Message> message, CallBase* call);
   std::unique_ptr<Message> CopyOf(const Message& request);
@@ -447,7 +454,8 @@ void World::Call(Node from, Node to, const char* rpc, const Request& request,
                  std::function<void(const Request&, Reply<Response>)> handler,
                  Reply<Response> reply) {
   if constexpr (internal::HasSender<Request>::value) {
-    if (from == kCoordinator) CheckGeneration(request.sender().generation(), rpc);
+    if (from == kCoordinator)
+      CheckGeneration(request.sender().generation(), rpc);
   }
   auto call = std::make_shared<OpenCall<Response>>();
   call->from = from;
@@ -467,17 +475,18 @@ void World::Call(Node from, Node to, const char* rpc, const Request& request,
       return call->Fail(this, absl::UnavailableError("nobody listens"));
     }
     call->taken_by = node.life;
-    handler(*sent, [this, call, life = node.life](
-                       absl::StatusOr<Response> response) {
-      if (nodes_[call->to].life != life) return;
-      if (response.ok()) CheckAnswer(call->rpc, *response);
-      if (!call->answered) SendAnswer<Response>(call, std::move(response));
-    });
+    handler(*sent,
+            [this, call, life = node.life](absl::StatusOr<Response> response) {
+              if (nodes_[call->to].life != life) return;
+              if (response.ok()) CheckAnswer(call->rpc, *response);
+              if (!call->answered)
+                SendAnswer<Response>(call, std::move(response));
+            });
   };
   message->deliver_again = [this, to, rpc, sent, handler] {
     if (!nodes_[to].alive) return;
-    handler(*sent, [this, to, rpc, life = nodes_[to].life](
-                       absl::StatusOr<Response> response) {
+    handler(*sent, [this, to, rpc,
+                    life = nodes_[to].life](absl::StatusOr<Response> response) {
       if (nodes_[to].life != life) return;
       if (response.ok()) CheckAnswer(rpc, *response);
     });
@@ -498,8 +507,7 @@ void World::SendAnswer(const std::shared_ptr<OpenCall<Response>>& call,
   std::unique_ptr<Message> message =
       NewMessage(call->to, call->from, call->rpc, false);
   if (call->answer_is_held) message->hold = 1;
-  auto kept =
-      std::make_shared<absl::StatusOr<Response>>(std::move(response));
+  auto kept = std::make_shared<absl::StatusOr<Response>>(std::move(response));
   if (tracing_) {
     message->text = kept->status().ToString();
     if constexpr (std::is_base_of_v<google::protobuf::Message, Response>) {

@@ -211,7 +211,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
       {0, "Shard.Pull", "", {"INVALID_ARGUMENT", "sender"}},
       {0, "Shard.Pin", "hold_ms: 1", {"INVALID_ARGUMENT", "sender"}},
       {0, "Shard.Unpin", "", {"INVALID_ARGUMENT", "sender"}},
-      {0, "Shard.Create", "", {"INVALID_ARGUMENT", "sender", "declaration"}},
+      {0, "Shard.Restore", "", {"INVALID_ARGUMENT", "sender", "declaration"}},
       {0, "Shard.Commit", "", {"INVALID_ARGUMENT", "sender"}},
       {0, "Shard.End", "", {"INVALID_ARGUMENT", "sender", "state"}},
       {0, "Coordinator.Register", "nonce: 1", {"INVALID_ARGUMENT", "sender"}},
@@ -289,7 +289,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        Sender("worker", 1, 0, 1) + "sequence: 1 step: 1 num_parts: 1",
        {"INVALID_ARGUMENT", "incarnation 0"}},
       {0,
-       "Shard.Create",
+       "Shard.Restore",
        std::string("<w1> slices { variable: 'w' size: 6 }") + kDeclaration,
        {"PERMISSION_DENIED", "/job:worker/task:1", "/job:ps/task:0"}},
       {0, "Shard.Commit", "<w1> step: 1", {"PERMISSION_DENIED"}},
@@ -488,11 +488,11 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
 
       // What only the coordinator sends, and never so.
       {0,
-       "Shard.Create",
+       "Shard.Restore",
        Sender("ps", 0, 0, 1) + "declaration {}",
        {"INVALID_ARGUMENT", "declaration.variables: must have one"}},
       {0,
-       "Shard.Create",
+       "Shard.Restore",
        Sender("ps", 0, 0, 1) + "slices { variable: 'w' size: 3 }" +
            kDeclaration,
        {"ALREADY_EXISTS", "/job:ps/task:0"}},

@@ -90,6 +90,7 @@ RawClient::RawClient(const std::string& address)
   Add("Coordinator.ReportEvaluation", coordinator_.get(), &C::ReportEvaluation);
   Add("Coordinator.Leave", coordinator_.get(), &C::Leave);
   Add("Coordinator.GetStatus", coordinator_.get(), &C::GetStatus);
+  Add("Coordinator.Checkpoint", coordinator_.get(), &C::Checkpoint);
   using S = proto::Shard::Stub;
   Add("Shard.Push", shard_.get(), &S::Push);
   Add("Shard.Apply", shard_.get(), &S::Apply);
@@ -98,8 +99,11 @@ RawClient::RawClient(const std::string& address)
   Add("Shard.Pull", shard_.get(), &S::Pull);
   Add("Shard.Pin", shard_.get(), &S::Pin);
   Add("Shard.Unpin", shard_.get(), &S::Unpin);
-  Add("Shard.Create", shard_.get(), &S::Create);
+  Add("Shard.Restore", shard_.get(), &S::Restore);
   Add("Shard.Commit", shard_.get(), &S::Commit);
+  Add("Shard.Hold", shard_.get(), &S::Hold);
+  Add("Shard.Save", shard_.get(), &S::Save);
+  Add("Shard.AwaitSaved", shard_.get(), &S::AwaitSaved);
   Add("Shard.End", shard_.get(), &S::End);
 }
 

@@ -16,6 +16,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/task_id.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ps_server/shard/push_id.h"
 #include "tests/simulation/asynchronous_job.h"
@@ -503,7 +504,8 @@ TEST_P(AsynchronousSimulationTest, PromisesHoldUnderEverySchedule) {
         << sim.coordinator->state().reason();
     sim.CheckStatus();
     ASSERT_FALSE(HasFailure());
-    ASSERT_EQ(sim.network.unanswered(), 0) << "calls are parked for ever";
+    ASSERT_THAT(sim.network.unanswered(), ::testing::IsEmpty())
+        << "calls are parked for ever";
     // wait_ms at most, and a tick.
     ASSERT_LE(sim.network.longest_wait(), absl::Milliseconds(3100));
     if (scenario.mishaps == 0) {

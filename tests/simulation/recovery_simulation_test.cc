@@ -22,6 +22,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ps_server/shard/push_id.h"
 #include "tests/simulation/asynchronous_job.h"
@@ -103,6 +104,10 @@ class Fate {
         << "hangs: "
         << (cluster_->coordinator == nullptr ? "no coordinator"
                                              : cluster_->Status().DebugString());
+    // What is late comes after the end, and who died is found to be dead.
+    left_ = 0;
+    const absl::Time settled = cluster_->scheduler.Now() + absl::Seconds(30);
+    while (cluster_->scheduler.Now() < settled) cluster_->scheduler.RunOne();
   }
 
   // Some checkpoint was.
@@ -305,7 +310,8 @@ void ExpectDurable(const SimulatedCluster& cluster, const Cut& end) {
 
 // What was kept of calls and pushes is gone when the job is over.
 void ExpectNothingLeft(const SimulatedCluster& cluster, size_t most_verdicts) {
-  EXPECT_EQ(cluster.network.unanswered(), 0) << "calls are parked for ever";
+  EXPECT_THAT(cluster.network.unanswered(), ::testing::IsEmpty())
+      << "calls are parked for ever";
   EXPECT_LE(cluster.coordinator->verdicts_kept(), most_verdicts);
   for (const auto& shard : cluster.shards) {
     if (shard == nullptr) continue;

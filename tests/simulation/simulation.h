@@ -16,6 +16,7 @@
 #include <string>
 #include <tuple>
 #include <type_traits>
+#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -98,8 +99,9 @@ class Network {
     }
   }
 
-  // Calls that a machine has taken, and not answered: those that are parked.
-  int64_t unanswered() const { return unanswered_; }
+  // Calls that a machine has taken, and not answered: those that are parked. By
+  // the type of their answers.
+  const std::map<std::string, int>& unanswered() const { return unanswered_; }
   // Of a call at a machine; but for registrations, which wait for as long as
   // others have the place.
   absl::Duration longest_wait() const { return longest_wait_; }
@@ -120,7 +122,8 @@ class Network {
       void Pay(absl::StatusOr<Response> response) {
         if (paid) return;
         paid = true;
-        --network->unanswered_;
+        const auto calls = network->unanswered_.find(typeid(Response).name());
+        if (--calls->second == 0) network->unanswered_.erase(calls);
         if constexpr (!std::is_same_v<Response, proto::RegisterResponse>) {
           network->longest_wait_ = std::max(network->longest_wait_,
                                             network->scheduler_->Now() - came);
@@ -132,7 +135,7 @@ class Network {
       absl::Time came;
       bool paid = false;
     };
-    ++unanswered_;
+    ++unanswered_[typeid(Response).name()];
     return [debt = std::unique_ptr<Debt>(new Debt{
                 network, to, scheduler_->Now()})](
                absl::StatusOr<Response> response) mutable {
@@ -143,7 +146,7 @@ class Network {
 
   Scheduler* const scheduler_;
   const Faults faults_;
-  int64_t unanswered_ = 0;
+  std::map<std::string, int> unanswered_;
   absl::Duration longest_wait_;
   bool closed_ = false;
 };

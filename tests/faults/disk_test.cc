@@ -1,0 +1,369 @@
+// Jobs on disks that fail, directories that are not theirs, and checkpoints that
+// were damaged or moved while nobody ran: the job goes on, goes back, or says
+// what is wrong; it never has a wrong value.
+
+#include <sys/mount.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/faults/cluster.h"
+#include "tests/faults/jobs.h"
+#include "tests/faults/outcome.h"
+#include "tests/local/small_job.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLimit = absl::Seconds(60);
+
+// A file system of memory of its own, which is unmounted with the object.
+class SmallDisk {
+ public:
+  SmallDisk(const std::string& path, const std::string& size) : path_(path) {
+    std::filesystem::create_directories(path);
+    mounted_ = mount("none", path.c_str(), "tmpfs", 0,
+                     ("size=" + size).c_str()) == 0;
+  }
+  // The same disk at another place.
+  SmallDisk(const std::string& path, const SmallDisk& of) : path_(path) {
+    std::filesystem::create_directories(path);
+    mounted_ = of.mounted_ && mount(of.path_.c_str(), path.c_str(), nullptr,
+                                    MS_BIND, nullptr) == 0;
+  }
+  ~SmallDisk() {
+    if (mounted_) umount2(path_.c_str(), MNT_DETACH);
+  }
+  SmallDisk(const SmallDisk&) = delete;
+  SmallDisk& operator=(const SmallDisk&) = delete;
+
+  // False where this process may not mount.
+  bool mounted() const { return mounted_; }
+  // At this place alone.
+  void SetReadOnly(bool read_only) {
+    EXPECT_EQ(mount("none", path_.c_str(), nullptr,
+                    MS_REMOUNT | MS_BIND | (read_only ? MS_RDONLY : 0),
+                    nullptr),
+              0)
+        << std::strerror(errno);
+  }
+  // Takes all the space that is left, and gives it back.
+  void Fill() {
+    std::string everything;
+    const auto left = std::filesystem::space(path_).available;
+    everything.resize(left, 'x');
+    WriteText(path_ + "/ballast", everything);
+  }
+  void Free() { std::filesystem::remove(path_ + "/ballast"); }
+
+ private:
+  const std::string path_;
+  bool mounted_;
+};
+
+class DiskTest : public ::testing::Test {
+ protected:
+  // Of a job that was left in peace; the same for all tests.
+  static void SetUpTestSuite() {
+    const auto digest =
+        DigestInPeace(absl::StrCat(::testing::TempDir(), "/peace"));
+    ASSERT_TRUE(digest.ok()) << digest.status();
+    digest_ = *digest;
+  }
+
+  DiskTest()
+      : folder_(FreshFolder()),
+        options_(SmallCluster(JobKind::kSynchronous, folder_)) {}
+
+  // Starts the job, and kills all of it when a checkpoint beyond `step` is on
+  // disk.
+  void RunUntilSaved(uint64_t step) {
+    TaskCluster cluster(options_);
+    cluster.StartAll();
+    ASSERT_TRUE(cluster.AdvanceUntil(
+        [&] { return cluster.status().durable_step() > step; }, kLimit))
+        << cluster.Describe();
+  }
+
+  void ExpectTheRightEnd(TaskCluster* cluster) {
+    const absl::Status ended = cluster->AwaitEnd(kLimit);
+    EXPECT_TRUE(ended.ok()) << ended;
+    const absl::Status right =
+        CheckEnd(JobKind::kSynchronous, *cluster, digest_);
+    EXPECT_TRUE(right.ok()) << right << cluster->Describe();
+  }
+
+  // The task ends by itself, with this code, and says this.
+  void ExpectACleanError(TaskCluster* cluster, const std::string& task,
+                         int code, const std::string& text) {
+    EXPECT_TRUE(cluster->AdvanceUntil(
+        [&] { return cluster->exit_code(task) == code; }, kLimit))
+        << cluster->Describe();
+    EXPECT_THAT(cluster->log(task), HasSubstr(text));
+  }
+
+  void ExpectPs0Says(TaskCluster* cluster, const std::string& text) {
+    EXPECT_TRUE(cluster->AdvanceUntil(
+        [&] { return absl::StrContains(cluster->log("ps-0"), text); }, kLimit))
+        << cluster->Describe();
+  }
+
+  // By name, the oldest first.
+  std::vector<std::filesystem::path> Checkpoints() const {
+    std::vector<std::filesystem::path> found;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(folder_ + "/checkpoints")) {
+      if (std::filesystem::exists(entry.path() / "MANIFEST")) {
+        found.push_back(entry.path());
+      }
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+  // In the middle of the first data file.
+  static void Damage(const std::filesystem::path& checkpoint) {
+    const std::string file = checkpoint / "ps-0000-of-0002";
+    std::string bytes = ReadText(file);
+    ASSERT_GT(bytes.size(), 100) << file;
+    bytes[bytes.size() / 3] ^= 1;
+    WriteText(file, bytes);
+  }
+
+  static std::string digest_;
+  const std::string folder_;
+  TaskCluster::Options options_;
+};
+
+std::string DiskTest::digest_;
+
+TEST_F(DiskTest, GoesOnWhereItWasWhenAllIsStartedAgain) {
+  RunUntilSaved(20);
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ExpectTheRightEnd(&cluster);
+  EXPECT_THAT(cluster.log("ps-0"), ContainsRegex("goes on from step [2-7]"));
+}
+
+// A finished job is not made again.
+TEST_F(DiskTest, AFinishedJobStaysFinished) {
+  {
+    TaskCluster cluster(options_);
+    cluster.StartAll();
+    ExpectTheRightEnd(&cluster);
+  }
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ExpectTheRightEnd(&cluster);
+  EXPECT_THAT(cluster.log("worker-1"), HasSubstr("finished before"));
+}
+
+TEST_F(DiskTest, MorePsThanBefore) {
+  RunUntilSaved(20);
+  options_.num_ps = 3;
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ExpectTheRightEnd(&cluster);
+}
+
+TEST_F(DiskTest, FewerPsThanBefore) {
+  RunUntilSaved(20);
+  options_.num_ps = 1;
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ExpectTheRightEnd(&cluster);
+}
+
+TEST_F(DiskTest, ADamagedCheckpointIsPassedOver) {
+  RunUntilSaved(20);
+  const auto checkpoints = Checkpoints();
+  ASSERT_GE(checkpoints.size(), 2);
+  Damage(checkpoints.back());
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ExpectTheRightEnd(&cluster);
+  EXPECT_THAT(cluster.log("ps-0"),
+              AllOf(HasSubstr("the job goes on from the one before"),
+                    HasSubstr(checkpoints.back().filename())));
+}
+
+TEST_F(DiskTest, ACheckpointWithoutItsFileIsPassedOver) {
+  RunUntilSaved(20);
+  std::filesystem::remove(Checkpoints().back() / "ps-0001-of-0002");
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ExpectTheRightEnd(&cluster);
+}
+
+TEST_F(DiskTest, WhenAllAreDamagedTheJobFails) {
+  RunUntilSaved(20);
+  for (const auto& checkpoint : Checkpoints()) Damage(checkpoint);
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ExpectACleanError(&cluster, "ps-0", 1, "there is none before it");
+  ExpectACleanError(&cluster, "ps-1", 1, "there is none before it");
+  ExpectACleanError(&cluster, "worker-0", 1, "there is none before it");
+}
+
+TEST_F(DiskTest, ADamagedJournalIsAnError) {
+  RunUntilSaved(20);
+  const std::string journal = folder_ + "/checkpoints/JOURNAL";
+  std::string bytes = ReadText(journal);
+  bytes[bytes.size() / 2] ^= 1;
+  WriteText(journal, bytes);
+  TaskCluster cluster(options_);
+  cluster.Start("ps-0");
+  ExpectACleanError(&cluster, "ps-0", 2, "JOURNAL");
+}
+
+TEST_F(DiskTest, CheckpointsWithoutAJournalAreAnError) {
+  RunUntilSaved(20);
+  std::filesystem::remove(folder_ + "/checkpoints/JOURNAL");
+  TaskCluster cluster(options_);
+  cluster.Start("ps-0");
+  ExpectACleanError(&cluster, "ps-0", 2, "checkpoints and no journal");
+}
+
+TEST_F(DiskTest, TheDirectoryOfAnotherJobIsRefused) {
+  RunUntilSaved(20);
+  SmallJob other;
+  other.steps = kJobSteps;
+  other.optimizer = "learning_rate: 0.3 sgd {}";
+  options_.job_file = WriteJob(folder_, other);
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ExpectACleanError(&cluster, "worker-0", 1, "job");
+  EXPECT_FALSE(std::filesystem::exists(cluster.result_file()));
+}
+
+TEST_F(DiskTest, OneDirectoryHasOneCoordinator) {
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ASSERT_TRUE(cluster.AdvanceUntil(
+      [&] { return cluster.status().durable_step() > 0; }, kLimit));
+  TaskCluster::Options other = options_;
+  other.folder = folder_ + "/other";
+  std::filesystem::create_directories(other.folder);
+  other.checkpoint_dir = [&](int) { return folder_ + "/checkpoints"; };
+  TaskCluster second(other);
+  second.Start("ps-0");
+  ExpectACleanError(&second, "ps-0", 2, "/job:ps/task:0");
+  EXPECT_THAT(second.log("ps-0"), HasSubstr(folder_ + "/checkpoints"));
+  ExpectTheRightEnd(&cluster);
+}
+
+TEST_F(DiskTest, ADirectoryThatThePsDoNotShareIsAnError) {
+  options_.checkpoint_dir = [&](int ps) {
+    return absl::StrCat(folder_, "/checkpoints", ps == 0 ? "" : "-of-its-own");
+  };
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ExpectACleanError(&cluster, "ps-0", 1, "/job:ps/task:1");
+  ExpectACleanError(&cluster, "worker-0", 1, "/job:ps/task:1");
+}
+
+TEST_F(DiskTest, APsWithoutADirectoryIsAnError) {
+  options_.checkpoint_dir = [&](int ps) {
+    return ps == 0 ? folder_ + "/checkpoints" : "";
+  };
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ExpectACleanError(&cluster, "ps-0", 1, "/job:ps/task:1");
+}
+
+TEST_F(DiskTest, AWarmStartHasTheValuesOfTheOther) {
+  RunUntilSaved(20);
+  const std::string from = Checkpoints().back();
+  options_.folder = folder_ + "/next";
+  std::filesystem::create_directories(options_.folder);
+  options_.ps_flags.push_back("--warm_start=" + from);
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  const absl::Status ended = cluster.AwaitEnd(kLimit);
+  EXPECT_TRUE(ended.ok()) << ended;
+  EXPECT_THAT(cluster.log("ps-1"), HasSubstr("warm start from " + from));
+  const auto digest =
+      DigestAtEnd(cluster.checkpoint_dir(), cluster.result_file(), kJobSteps);
+  ASSERT_TRUE(digest.ok()) << digest.status();
+  EXPECT_NE(*digest, digest_) << "it began elsewhere";
+}
+
+// Training goes on without checkpoints; the last one is waited for.
+TEST_F(DiskTest, AFullDiskIsWaitedFor) {
+  SmallDisk disk(folder_ + "/checkpoints", "200k");
+  if (!disk.mounted()) GTEST_SKIP() << "cannot mount (needs root)";
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ASSERT_TRUE(cluster.AdvanceUntil(
+      [&] { return cluster.status().durable_step() > 10; }, kLimit));
+  disk.Fill();
+  ExpectPs0Says(&cluster, "No space left on device");
+  ASSERT_TRUE(cluster.AdvanceUntil(
+      [&] { return cluster.status().global_step() == kJobSteps; }, kLimit));
+  EXPECT_NE(cluster.status().state().phase(), proto::DONE);
+  disk.Free();
+  ExpectTheRightEnd(&cluster);
+}
+
+// For recovery_seconds; then the job fails, with the disk's reason.
+TEST_F(DiskTest, ADiskThatStaysFullFailsTheJob) {
+  SmallDisk disk(folder_ + "/checkpoints", "200k");
+  if (!disk.mounted()) GTEST_SKIP() << "cannot mount (needs root)";
+  SmallJob job;
+  job.steps = kJobSteps;
+  job.more = "timeouts { recovery_seconds: 3 }\n";
+  options_.job_file = WriteJob(folder_, job);
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ASSERT_TRUE(cluster.AdvanceUntil(
+      [&] { return cluster.status().global_step() > 10; }, kLimit));
+  disk.Fill();
+  for (const std::string& task : cluster.names()) {
+    ExpectACleanError(&cluster, task, 1, "No space left on device");
+  }
+  EXPECT_FALSE(std::filesystem::exists(cluster.result_file()));
+}
+
+// For ps 1 alone, which has the directory by another mount; that of ps 0 has the
+// lock open for writing, and cannot be made read-only.
+TEST_F(DiskTest, ADiskThatIsReadOnlyForAWhile) {
+  const std::string own = folder_ + "/checkpoints";
+  const std::string other = folder_ + "/the-same";
+  SmallDisk disk(own, "1m");
+  SmallDisk same(other, /*of=*/disk);
+  if (!same.mounted()) GTEST_SKIP() << "cannot mount (needs root)";
+  options_.checkpoint_dir = [&](int ps) { return ps == 0 ? own : other; };
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ASSERT_TRUE(cluster.AdvanceUntil(
+      [&] { return cluster.status().durable_step() > 10; }, kLimit));
+  same.SetReadOnly(true);
+  ExpectPs0Says(&cluster, "Read-only file system");
+  EXPECT_THAT(cluster.log("ps-0"), HasSubstr("training goes on"));
+  same.SetReadOnly(false);
+  ExpectTheRightEnd(&cluster);
+}
+
+TEST_F(DiskTest, AReadOnlyDiskFromTheBeginningIsAnError) {
+  SmallDisk disk(folder_ + "/checkpoints", "1m");
+  if (!disk.mounted()) GTEST_SKIP() << "cannot mount (needs root)";
+  disk.SetReadOnly(true);
+  TaskCluster cluster(options_);
+  cluster.Start("ps-0");
+  ExpectACleanError(&cluster, "ps-0", 2, "Read-only file system");
+}
+
+}  // namespace
+}  // namespace holdfast
