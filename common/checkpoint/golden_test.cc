@@ -2,7 +2,7 @@
 // written is the same to the byte: programs of another day read these files.
 //
 // After a change of the format, its version in the magic rises, and
-//   bazel run //common/checkpoint:golden_test -- \
+//   bazel run //common/checkpoint:golden_test --
 //     --gtest_also_run_disabled_tests --gtest_filter='*WritesIt'
 // says where it has written the directory that belongs in testdata/.
 #include <fstream>

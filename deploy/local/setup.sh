@@ -7,6 +7,7 @@ readonly packages=(
   bazel-bootstrap
   dataset-fashion-mnist # what the examples train on
   g++
+  iproute2 # tests/faults, network namespaces
   libabsl-dev
   libbenchmark-dev
   libgmock-dev

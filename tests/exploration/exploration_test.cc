@@ -24,7 +24,8 @@
 //   deadline; again or late by 1, 4 or 12 places, when nothing else is in
 //   flight, a second after, or after all leases;
 // - crashes, of ps 0 with the coordinator, ps 1, or a worker, which is reborn
-//   when nothing is in flight, or after all leases;
+//   when nothing is in flight, or after all leases; a worker may also step
+//   down, and come again;
 // - leases of living workers that run out;
 // - writes and reads of the disk that fail, before or after they were done.
 //
@@ -41,8 +42,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <ostream>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -59,9 +60,10 @@ struct Case {
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
-// For what would otherwise take too long: deviations from the first pull on.
+// For what would otherwise take too long.
 Job Started(Job job) {
   job.starts_undisturbed = true;
+  job.few_delays = true;
   return job;
 }
 
@@ -91,13 +93,11 @@ std::vector<Case> Cases() {
        OneOfEach()},
       {"Synchronous1Started",
        Started(Synchronous(1)),
-       {{0, 1, 1, 0, 0}, {1, 0, 1, 0, 0}, {0, 0, 1, 0, 1}, {0, 0, 2, 0, 0}}},
-      {"Continue4Started",
-       Started(Continue(4)),
-       {{0, 1, 0, 1, 0}, {1, 0, 0, 1, 0}}},
+       {{0, 1, 1, 0, 0}, {0, 0, 1, 0, 1}}},
+      {"Continue2Started", Started(Continue(2)), {{0, 1, 0, 1, 0}}},
       {"Asynchronous2Started",
        Started(Asynchronous(2, 1)),
-       {{0, 1, 0, 1, 0}, {1, 0, 0, 1, 0}, {0, 1, 1, 0, 0}}},
+       {{0, 1, 0, 1, 0}, {1, 0, 0, 1, 0}}},
   };
 }
 

@@ -39,10 +39,10 @@ std::string Describe(const Job& job, const Schedule& schedule) {
 }  // namespace
 
 std::string Explored::ToString() const {
-  return absl::StrCat(schedules, " schedules, of which ", merged,
-                      " came to what was known; ", states, " states, ", ends,
-                      " ends, ", events, " events; ", length,
-                      " events without a deviation");
+  return absl::StrCat(
+      schedules, " schedules, of which ", merged, " came to what was known; ",
+      states, " states with more than one way on, ", ends, " ends, ", events,
+      " events; ", length, " events without a deviation");
 }
 
 Explored Explore(const Job& job, const Budget& budget) {

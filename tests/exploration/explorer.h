@@ -13,7 +13,9 @@ struct Explored {
   uint64_t schedules = 0;
   uint64_t merged = 0;
   uint64_t events = 0;
+  // Those from which a deviation was open.
   uint64_t states = 0;
+  // Outcomes: values, checkpoints, generations.
   uint64_t ends = 0;
   // Of a run without a deviation.
   uint64_t length = 0;

@@ -132,7 +132,19 @@ Worker::Worker(World* world, uint32_t index, uint64_t nonce)
       session_(world, node_, index == 0 ? kWorkerProcess0 : kWorkerProcess1,
                "worker", index, nonce, [this] { OnNews(); }) {}
 
+void Worker::StepDown() {
+  ++epoch_;
+  steps_down_ = true;
+  Leave();
+}
+
 void Worker::OnNews() {
+  if (steps_down_) {
+    if (session_.phase() == proto::FAILED) return;
+    ++epoch_;
+    me_ = sender();
+    return Leave();
+  }
   if (session_.phase() == proto::DONE) {
     ++epoch_;
     me_ = sender();
@@ -391,7 +403,6 @@ proto::TakeTicketRequest Worker::TicketRequest(uint64_t sequence) {
     return request;
   }
   *request.mutable_spent() = {spent_.begin(), spent_.end()};
-  spent_.clear();
   uint64_t through = 0;
   while (booked_.count(through + 1) > 0) ++through;
   request.set_acked_through(through);
@@ -402,6 +413,11 @@ void Worker::OnBooked(const proto::TakeTicketRequest& request) {
   for (const proto::SpentTicket& spent : request.spent()) {
     booked_.insert(spent.sequence());
   }
+  spent_.erase(std::remove_if(spent_.begin(), spent_.end(),
+                              [&](const proto::SpentTicket& spent) {
+                                return booked_.count(spent.sequence()) > 0;
+                              }),
+               spent_.end());
 }
 
 // [A1] One more than is worked on.
@@ -412,11 +428,9 @@ void Worker::AskForTicket() {
   AskCoordinator<proto::TakeTicketRequest, proto::TakeTicketResponse>(
       "TakeTicket", &Coordinator::TakeTicket, request,
       [this, request](const proto::TakeTicketResponse& response) {
-        const auto again = [this, request] {
+        const auto again = [this] {
           asking_ = false;
           --sequence_;
-          spent_.insert(spent_.end(), request.spent().begin(),
-                        request.spent().end());
           AskForTicket();
         };
         if (IsOver(response.verdict(), again)) return;
@@ -583,7 +597,7 @@ void Worker::Leave() {
   AskCoordinator<proto::LeaveRequest, proto::LeaveResponse>(
       "Leave", &Coordinator::Leave, request, [this](const auto&) {
         world_->Exit(index_ == 0 ? kWorkerProcess0 : kWorkerProcess1,
-                     /*for_good=*/true);
+                     /*for_good=*/!steps_down_);
       });
 }
 

@@ -78,7 +78,8 @@ class Worker {
   Worker(World* world, uint32_t index, uint64_t nonce);
   void Start() { session_.Register(); }
   const proto::Sender& sender() const { return session_.sender(); }
-  bool knows_the_end() const { return session_.phase() == proto::DONE; }
+  // Leaves before the end, and exits.
+  void StepDown();
 
  private:
   // An asynchronous push.
@@ -151,6 +152,7 @@ class Worker {
   proto::Sender me_;
   uint64_t epoch_ = 0;
   bool leaving_ = false;
+  bool steps_down_ = false;
 
   uint64_t sequence_ = 0;
   // Synchronous.
@@ -161,6 +163,7 @@ class Worker {
   uint32_t acknowledged_ = 0;
   // Asynchronous.
   bool asking_ = false;
+  // Told with each request until one is answered.
   std::vector<proto::SpentTicket> spent_;
   std::set<uint64_t> booked_;
   std::map<uint64_t, Flight> flights_;

@@ -68,6 +68,8 @@ std::string Choice::ToString() const {
     case kCrash:
       return absl::StrCat("crash of ", kProcessNames[process], ", back after ",
                           rounds);
+    case kStepDown:
+      return absl::StrCat(kProcessNames[process], " steps down");
     case kExpire:
       return absl::StrCat("the lease of ", kProcessNames[process], " runs out");
     case kDiskFails:
@@ -536,29 +538,43 @@ void World::OnApplied(uint32_t worker) {
 
 // ---- What may happen ----
 
+bool World::Precedes(const Message& a, const Message& b) {
+  return std::tie(a.depth, a.from, a.order, a.stray) <
+         std::tie(b.depth, b.from, b.order, b.stray);
+}
+
+bool World::Waits(const Message& message) const {
+  return IsOrdered(message.from, message.to) &&
+         std::any_of(messages_.begin(), messages_.end(), [&](const auto& m) {
+           return m->from == message.from && m->to == message.to &&
+                  m->order < message.order;
+         });
+}
+
 std::vector<const World::Message*> World::Deliverable() const {
   std::vector<const Message*> all;
   for (const auto& message : messages_) {
-    if (message->hold > 0) continue;
-    const bool waits =
-        IsOrdered(message->from, message->to) &&
-        std::any_of(messages_.begin(), messages_.end(), [&](const auto& m) {
-          return m->from == message->from && m->to == message->to &&
-                 m->order < message->order;
-        });
-    if (!waits) all.push_back(message.get());
+    if (message->hold == 0 && !Waits(*message)) all.push_back(message.get());
   }
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Message* a, const Message* b) {
-                     return std::tie(a->depth, a->from, a->order) <
-                            std::tie(b->depth, b->from, b->order);
-                   });
+  std::sort(all.begin(), all.end(), [](const Message* a, const Message* b) {
+    return Precedes(*a, *b);
+  });
   return all;
 }
 
 const World::Message* World::Head() const {
-  const std::vector<const Message*> all = Deliverable();
-  return all.empty() ? nullptr : all.front();
+  const Message* head = nullptr;
+  for (const auto& message : messages_) {
+    if (message->hold == 0 && (head == nullptr || Precedes(*message, *head)) &&
+        !Waits(*message)) {
+      head = message.get();
+    }
+  }
+  return head;
+}
+
+bool World::IsIncluded(const Delay& delay) const {
+  return !job_.few_delays || delay.hops == 4 || delay.hold == 1;
 }
 
 std::vector<Choice> World::Alternatives(const Budget& budget) const {
@@ -577,7 +593,7 @@ std::vector<Choice> World::Alternatives(const Budget& budget) const {
       }
     }
     for (const Delay& delay : kHops) {
-      all.push_back({Choice::kSlow, 0, delay});
+      if (IsIncluded(delay)) all.push_back({Choice::kSlow, 0, delay});
     }
     all.push_back({Choice::kSlow, 0, kHolds[0]});
     all.push_back({Choice::kTime});
@@ -591,6 +607,7 @@ std::vector<Choice> World::Alternatives(const Budget& budget) const {
         all.push_back({Choice::kTwice});
         for (const auto& delays : {kHops, kHolds}) {
           for (int i = 0; i < 3; ++i) {
+            if (!IsIncluded(delays[i])) continue;
             all.push_back({Choice::kTwice, 0, delays[i]});
             all.push_back({Choice::kLateArrival, 0, delays[i]});
           }
@@ -619,6 +636,10 @@ std::vector<Choice> World::Alternatives(const Budget& budget) const {
       all.push_back({Choice::kCrash, 0, {}, process, 0});
       all.push_back({Choice::kCrash, 0, {}, process, kLate});
     }
+    if (budget.crashes > 0 && was_given && p >= kWorkerProcess0 &&
+        workers_[p - kWorkerProcess0]->sender().incarnation() != 0) {
+      all.push_back({Choice::kStepDown, 0, {}, process});
+    }
     if (budget.expiries > 0 && p >= kWorkerProcess0 &&
         coordinator_ != nullptr &&
         workers_[p - kWorkerProcess0]->sender().incarnation() != 0 &&
@@ -642,7 +663,7 @@ std::unique_ptr<World::Message> World::TakeOut(const Message* message) {
 void World::Take(const Choice& choice, Budget* budget) {
   Budget none;
   if (budget == nullptr) budget = &none;
-  if (choice.kind != Choice::kNext) Trace(choice.ToString());
+  if (tracing_ && choice.kind != Choice::kNext) Trace(choice.ToString());
   switch (choice.kind) {
     case Choice::kNext:
       if (const Message* head = Head(); head != nullptr) {
@@ -699,6 +720,12 @@ void World::Take(const Choice& choice, Budget* budget) {
       --budget->crashes;
       Crash(choice.process, choice.rounds);
       break;
+    case Choice::kStepDown:
+      --budget->crashes;
+      nodes_[NodesOf(choice.process).front()].history =
+          Mix(nodes_[NodesOf(choice.process).front()].history, 6);
+      workers_[choice.process - kWorkerProcess0]->StepDown();
+      break;
     case Choice::kExpire:
       --budget->expiries;
       Expire(choice.process);
@@ -713,7 +740,7 @@ void World::Take(const Choice& choice, Budget* budget) {
 }
 
 void World::Deliver(std::unique_ptr<Message> message) {
-  Trace(Describe(*message));
+  if (tracing_) Trace(Describe(*message));
   last_to_ = message->to;
   NodeState& node = nodes_[message->to];
   node.history = Mix(Mix(node.history, message->id), disk_fault_);

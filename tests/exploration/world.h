@@ -89,6 +89,8 @@ struct Choice {
     // `process` dies; it is reborn after `rounds`, 0 is when nothing is in
     // flight.
     kCrash,
+    // `process`, a worker, leaves, exits, and is reborn.
+    kStepDown,
     // The lease of `process` runs out although it lives.
     kExpire,
     // What the message at the head asks of the disk fails: before (rounds 0) or
@@ -110,6 +112,7 @@ struct Budget {
   int orders = 0;
   // kLose, kTwice, kLateArrival.
   int messages = 0;
+  // kCrash, kStepDown.
   int crashes = 0;
   int expiries = 0;
   int disk = 0;
@@ -154,6 +157,9 @@ struct Job {
   RpcFault fault;
   // There is no deviation before a worker has heard that variables are there.
   bool starts_undisturbed = false;
+  // Of the delays of messages those of 4 hops, and until nothing else is in
+  // flight.
+  bool few_delays = false;
 };
 
 class Worker;
@@ -342,7 +348,11 @@ class World : public Clock, public ShardLinks {
   std::unique_ptr<Message> CopyOf(const Message& request);
 
   // In the order of delivery.
+  static bool Precedes(const Message& a, const Message& b);
+  // One before it has not been delivered.
+  bool Waits(const Message& message) const;
   std::vector<const Message*> Deliverable() const;
+  bool IsIncluded(const Delay& delay) const;
   const Message* Head() const;
   std::unique_ptr<Message> TakeOut(const Message* message);
   void Deliver(std::unique_ptr<Message> message);

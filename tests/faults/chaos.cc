@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <iostream>
 #include <functional>
+#include <iostream>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <random>
@@ -86,7 +87,8 @@ Round MakeRound(uint64_t seed, uint64_t number) {
   round.target = kTargets[place / 3];
   round.tasks = TasksOf(round.target, &random);
   round.moment = static_cast<Moment>((place + lap) % 5);
-  round.kind = kJobKinds[(place + lap) % 4];
+  // 25 laps have every pair of the two.
+  round.kind = kJobKinds[(place + lap + lap / 5) % std::size(kJobKinds)];
   round.from_step = 1 + random() % (kJobSteps * 3 / 4);
   switch (round.moment) {
     case Moment::kStart:
@@ -145,9 +147,8 @@ class RoundRun {
     outcome.struck = Strike();
     absl::Time begun = absl::Now();
     if (round_.fault == Fault::kPause) begun += round_.pause;
-    const bool goes_on = Until([&] {
-      return cluster_.max_step() > step || ended();
-    });
+    const bool goes_on =
+        Until([&] { return cluster_.max_step() > step || ended(); });
     if (goes_on && outcome.struck && step < kJobSteps) {
       outcome.recovery = std::max(absl::Now() - begun, absl::ZeroDuration());
     }
@@ -165,9 +166,8 @@ class RoundRun {
 
  private:
   bool Until(const std::function<bool()>& done) {
-    return cluster_.AdvanceUntil(
-               [&] { return cluster_.failed() || done(); },
-               deadline_ - absl::Now()) &&
+    return cluster_.AdvanceUntil([&] { return cluster_.failed() || done(); },
+                                 deadline_ - absl::Now()) &&
            !cluster_.failed();
   }
 
@@ -271,16 +271,15 @@ class Report {
     }
     std::cout << std::endl;
     if (!outcome.status.ok()) {
-      report_.failures.push_back(absl::StrCat(round.Name(), ": ",
-                                              outcome.status.ToString()));
+      report_.failures.push_back(
+          absl::StrCat(round.Name(), ": ", outcome.status.ToString()));
     }
   }
 
   ChaosReport Finish() ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
-    report_.table =
-        absl::StrFormat("%-20s %6s %9s %9s  %s\n", "", "rounds", "in time",
-                        "survived", "longest way back");
+    report_.table = absl::StrFormat("%-20s %6s %9s %9s  %s\n", "", "rounds",
+                                    "in time", "survived", "longest way back");
     for (const auto& [group, tallies] : tallies_) {
       for (const auto& [what, tally] : tallies) {
         absl::StrAppendFormat(&report_.table, "%-20s %6d %9d %9d  %.2f s\n",

@@ -1,10 +1,11 @@
 // A lap of chaos.h: every target is hit in every way.
 
+#include "tests/faults/chaos.h"
+
 #include <cstdlib>
 #include <iostream>
 
 #include "gtest/gtest.h"
-#include "tests/faults/chaos.h"
 #include "tests/local/small_job.h"
 
 namespace holdfast {

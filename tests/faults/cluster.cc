@@ -55,9 +55,8 @@ int ExitCodeOf(int status) {
 std::string LastLines(const std::string& text, int lines) {
   std::vector<std::string> all = absl::StrSplit(text, '\n');
   if (!all.empty() && all.back().empty()) all.pop_back();
-  const size_t from = all.size() > static_cast<size_t>(lines)
-                          ? all.size() - lines
-                          : 0;
+  const size_t from =
+      all.size() > static_cast<size_t>(lines) ? all.size() - lines : 0;
   return absl::StrJoin(all.begin() + from, all.end(), "\n");
 }
 
@@ -86,9 +85,8 @@ TaskCluster::TaskCluster(const Options& options)
     Task task;
     task.name = name;
     if (options_.launcher) task.args = options_.launcher(name);
-    task.args.insert(task.args.end(),
-                     {binary, ps_hosts_flag_, worker_hosts,
-                      absl::StrCat("--task_index=", index)});
+    task.args.insert(task.args.end(), {binary, ps_hosts_flag_, worker_hosts,
+                                       absl::StrCat("--task_index=", index)});
     task.args.insert(task.args.end(), flags.begin(), flags.end());
     names_.push_back(name);
     tasks_.push_back(std::move(task));
@@ -221,8 +219,8 @@ void TaskCluster::Abandon(const std::string& name) {
 
 void TaskCluster::Note(const Task& task, const std::string& line) const {
   std::ofstream(log_path(task.name), std::ios::app)
-      << "== " << absl::FormatTime("%H:%M:%E6S", absl::Now(),
-                                   absl::LocalTimeZone())
+      << "== "
+      << absl::FormatTime("%H:%M:%E6S", absl::Now(), absl::LocalTimeZone())
       << " " << line << std::endl;
 }
 
@@ -293,9 +291,8 @@ absl::Status TaskCluster::AwaitEnd(absl::Duration timeout,
       const bool ended = task.pid == 0 && task.exit_code.has_value() &&
                          task.restart_at == absl::InfiniteFuture();
       if (ended && *task.exit_code != 0) {
-        return absl::InternalError(
-            absl::StrCat(task.name, " has ended with ", *task.exit_code, "\n",
-                         Describe()));
+        return absl::InternalError(absl::StrCat(
+            task.name, " has ended with ", *task.exit_code, "\n", Describe()));
       }
       all_ended = all_ended && ended;
       if (task.name == "ps-0" && ended) over_at = std::min(over_at, now);
@@ -303,7 +300,8 @@ absl::Status TaskCluster::AwaitEnd(absl::Duration timeout,
     if (all_ended) return absl::OkStatus();
     if (now >= over_at + patience) {
       for (Task& task : tasks_) {
-        const bool waits = task.pid != 0 || task.restart_at < absl::InfiniteFuture();
+        const bool waits =
+            task.pid != 0 || task.restart_at < absl::InfiniteFuture();
         if (task.hit && waits && !task.abandoned) {
           task.restart_at = absl::InfiniteFuture();
           Abandon(task.name);
@@ -311,9 +309,8 @@ absl::Status TaskCluster::AwaitEnd(absl::Duration timeout,
       }
     }
     if (now >= deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("not over after ", absl::FormatDuration(timeout), "\n",
-                       Describe()));
+      return absl::DeadlineExceededError(absl::StrCat(
+          "not over after ", absl::FormatDuration(timeout), "\n", Describe()));
     }
   }
 }
@@ -324,8 +321,9 @@ std::string TaskCluster::Describe() const {
   for (const Task& task : tasks_) {
     absl::StrAppend(
         &text, "---- ", task.name, ", ",
-        task.pid != 0 ? absl::StrCat("pid ", task.pid)
-                      : absl::StrCat("ended with ", task.exit_code.value_or(-1)),
+        task.pid != 0
+            ? absl::StrCat("pid ", task.pid)
+            : absl::StrCat("ended with ", task.exit_code.value_or(-1)),
         ", ", log_path(task.name), "\n", LastLines(log(task.name), 25), "\n");
   }
   return text;

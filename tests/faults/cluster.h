@@ -74,9 +74,9 @@ class TaskCluster {
   bool AdvanceUntil(const std::function<bool()>& done, absl::Duration timeout);
   void AdvanceFor(absl::Duration time);
   // Advances until every task has ended with 0. A task that was hit (by Signal,
-  // Pause or SetHit) may have nobody left to tell it of the end: it is abandoned
-  // `patience` after ps 0 has ended with 0. Errors: DEADLINE_EXCEEDED after `timeout`, INTERNAL when a
-  // task has failed; both with Describe.
+  // Pause or SetHit) may have nobody left to tell it of the end: it is
+  // abandoned `patience` after ps 0 has ended with 0. Errors: DEADLINE_EXCEEDED
+  // after `timeout`, INTERNAL when a task has failed; both with Describe.
   absl::Status AwaitEnd(absl::Duration timeout,
                         absl::Duration patience = absl::Seconds(5));
 

@@ -1,6 +1,6 @@
-// Jobs on disks that fail, directories that are not theirs, and checkpoints that
-// were damaged or moved while nobody ran: the job goes on, goes back, or says
-// what is wrong; it never has a wrong value.
+// Jobs on disks that fail, directories that are not theirs, and checkpoints
+// that were damaged or moved while nobody ran: the job goes on, goes back, or
+// says what is wrong; it never has a wrong value.
 
 #include <sys/mount.h>
 
@@ -34,8 +34,8 @@ class SmallDisk {
  public:
   SmallDisk(const std::string& path, const std::string& size) : path_(path) {
     std::filesystem::create_directories(path);
-    mounted_ = mount("none", path.c_str(), "tmpfs", 0,
-                     ("size=" + size).c_str()) == 0;
+    mounted_ =
+        mount("none", path.c_str(), "tmpfs", 0, ("size=" + size).c_str()) == 0;
   }
   // The same disk at another place.
   SmallDisk(const std::string& path, const SmallDisk& of) : path_(path) {
@@ -53,10 +53,10 @@ class SmallDisk {
   bool mounted() const { return mounted_; }
   // At this place alone.
   void SetReadOnly(bool read_only) {
-    EXPECT_EQ(mount("none", path_.c_str(), nullptr,
-                    MS_REMOUNT | MS_BIND | (read_only ? MS_RDONLY : 0),
-                    nullptr),
-              0)
+    EXPECT_EQ(
+        mount("none", path_.c_str(), nullptr,
+              MS_REMOUNT | MS_BIND | (read_only ? MS_RDONLY : 0), nullptr),
+        0)
         << std::strerror(errno);
   }
   // Takes all the space that is left, and gives it back.
@@ -336,8 +336,8 @@ TEST_F(DiskTest, ADiskThatStaysFullFailsTheJob) {
   EXPECT_FALSE(std::filesystem::exists(cluster.result_file()));
 }
 
-// For ps 1 alone, which has the directory by another mount; that of ps 0 has the
-// lock open for writing, and cannot be made read-only.
+// For ps 1 alone, which has the directory by another mount; that of ps 0 has
+// the lock open for writing, and cannot be made read-only.
 TEST_F(DiskTest, ADiskThatIsReadOnlyForAWhile) {
   const std::string own = folder_ + "/checkpoints";
   const std::string other = folder_ + "/the-same";

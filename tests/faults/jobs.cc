@@ -12,7 +12,12 @@ namespace {
 
 constexpr char kOnesWorker[] = "tests/faults/ones_worker";
 constexpr int kOnesBatch = 5;
-constexpr uint64_t kOnesPositions = kJobSteps * kOnesBatch;
+
+// Positions of the training stream that the job of OnesModel gets to: a step of
+// kGoingOn has two seats.
+uint64_t PositionsOf(JobKind kind) {
+  return kJobSteps * kOnesBatch * (kind == JobKind::kGoingOn ? 2 : 1);
+}
 
 // Checkpoints at odd steps, with a last one that is not at a multiple.
 constexpr char kCommon[] = R"(
@@ -43,6 +48,8 @@ std::string ConsistencyOf(JobKind kind) {
       return "synchronous { replicas_to_aggregate: 1 total_num_replicas: 2 }";
     case JobKind::kBounded:
       return "asynchronous { staleness_bound: 1 pipeline_depth: 2 }";
+    case JobKind::kGoingOn:
+      return "synchronous {}";
     default:
       return "asynchronous {}";
   }
@@ -51,15 +58,14 @@ std::string ConsistencyOf(JobKind kind) {
 std::string WriteOnesJob(JobKind kind, const std::string& folder) {
   const std::string path = folder + "/job.textproto";
   const std::string text = absl::StrReplaceAll(
-      kOnesJob, {{"POSITIONS", absl::StrCat(kOnesPositions)},
+      kOnesJob, {{"POSITIONS", absl::StrCat(PositionsOf(kind))},
                  {"BATCH", absl::StrCat(kOnesBatch)},
                  {"STEPS", absl::StrCat(kJobSteps)},
                  {"CONSISTENCY", ConsistencyOf(kind)}});
-  WriteText(path, absl::StrCat(text,
-                               kind == JobKind::kByTicket
-                                   ? "examples: BY_TICKET\n"
-                                   : "",
-                               kCommon));
+  std::string more;
+  if (kind == JobKind::kByTicket) more = "examples: BY_TICKET\n";
+  if (kind == JobKind::kGoingOn) more = "lost_workers { policy: CONTINUE }\n";
+  WriteText(path, absl::StrCat(text, more, kCommon));
   return path;
 }
 
@@ -75,6 +81,8 @@ const char* NameOf(JobKind kind) {
       return "asynchronous";
     case JobKind::kBounded:
       return "bounded";
+    case JobKind::kGoingOn:
+      return "going on";
   }
   return "";
 }
@@ -95,27 +103,31 @@ TaskCluster::Options SmallCluster(JobKind kind, const std::string& folder) {
     options.job_file = WriteOnesJob(kind, folder);
     options.worker_binary = kOnesWorker;
   }
-  options.ps_flags = {
-      absl::StrCat("--lease=", absl::FormatDuration(kJobLease)),
-      "--start_timeout=20s", "--recovery_timeout=20s", "--grace=5s"};
+  options.ps_flags = {absl::StrCat("--lease=", absl::FormatDuration(kJobLease)),
+                      "--start_timeout=20s", "--recovery_timeout=20s",
+                      "--grace=5s"};
   // Of a synchronous step the slowest counts; other jobs share the steps.
-  options.worker_flags = {kind == JobKind::kSynchronous
-                              ? "--slow_step_ms_max=30"
-                              : "--slow_step_ms_max=80"};
+  const bool whole_steps =
+      kind == JobKind::kSynchronous || kind == JobKind::kGoingOn;
+  options.worker_flags = {whole_steps ? "--slow_step_ms_max=30"
+                                      : "--slow_step_ms_max=80"};
   return options;
 }
 
 absl::Status CheckEnd(JobKind kind, const TaskCluster& cluster,
                       const std::string& digest) {
+  if (kind == JobKind::kGoingOn) {
+    return CheckSteps(cluster.checkpoint_dir(), kJobSteps);
+  }
   if (kind != JobKind::kSynchronous) {
-    return CheckOnes(cluster.checkpoint_dir(), kJobSteps, kOnesPositions);
+    return CheckOnes(cluster.checkpoint_dir(), kJobSteps, PositionsOf(kind));
   }
   const auto found =
       DigestAtEnd(cluster.checkpoint_dir(), cluster.result_file(), kJobSteps);
   if (!found.ok()) return found.status();
   if (*found != digest) {
-    return absl::DataLossError(absl::StrCat("the digest is ", *found,
-                                            ", in peace it is ", digest));
+    return absl::DataLossError(
+        absl::StrCat("the digest is ", *found, ", in peace it is ", digest));
   }
   return absl::OkStatus();
 }

@@ -19,10 +19,12 @@ enum class JobKind {
   kAsynchronous,
   // Staleness bound 1, two pushes under way.
   kBounded,
+  // By step, of whoever is there.
+  kGoingOn,
 };
 inline constexpr JobKind kJobKinds[] = {
     JobKind::kSynchronous, JobKind::kByTicket, JobKind::kAsynchronous,
-    JobKind::kBounded};
+    JobKind::kBounded, JobKind::kGoingOn};
 const char* NameOf(JobKind kind);
 
 // Steps, or pushes, of each of them.

@@ -112,7 +112,8 @@ absl::Status TestNetwork::Cut(const std::string& from, const std::string& to) {
 
 absl::Status TestNetwork::HealAll() {
   for (const std::string& cut : cuts_) {
-    absl::Status status = Run(absl::StrCat("ip -n ", router_, " rule del", cut));
+    absl::Status status =
+        Run(absl::StrCat("ip -n ", router_, " rule del", cut));
     if (!status.ok()) return status;
   }
   cuts_.clear();

@@ -1,6 +1,8 @@
 // Jobs whose tasks are cut off from each other for longer than the lease, both
 // ways or one way alone, and then are not.
 
+#include "tests/faults/network.h"
+
 #include <atomic>
 #include <iostream>
 #include <memory>
@@ -18,7 +20,6 @@
 #include "gtest/gtest.h"
 #include "tests/faults/cluster.h"
 #include "tests/faults/jobs.h"
-#include "tests/faults/network.h"
 #include "tests/local/small_job.h"
 
 namespace holdfast {
@@ -49,9 +50,9 @@ const Round kRounds[] = {
 
 // The way back, from the healing; or why there was none.
 absl::StatusOr<absl::Duration> Survive(const Round& round, JobKind kind,
-                                   uint64_t from_step,
-                                   const std::string& folder,
-                                   const std::string& digest) {
+                                       uint64_t from_step,
+                                       const std::string& folder,
+                                       const std::string& digest) {
   TaskCluster::Options options = SmallCluster(kind, folder);
   const auto network =
       TestNetwork::Create({"ps-0", "ps-1", "worker-0", "worker-1"});
@@ -132,17 +133,18 @@ TEST(NetworkTest, LinksAreCutAndHealed) {
         const JobKind kind = kJobKinds[index % std::size(kJobKinds)];
         const auto took =
             Survive(round, kind, from_steps[index],
-                absl::StrCat(folder, "/round-", index), *digest);
+                    absl::StrCat(folder, "/round-", index), *digest);
         const std::string name =
             absl::StrFormat("%-24s %-13s from step %2d", round.what,
                             NameOf(kind), from_steps[index]);
         absl::MutexLock lock(&mutex);
-        lines[index] =
-            took.ok() ? absl::StrFormat("%s  survived, back after %.2f s", name,
-                                        absl::ToDoubleSeconds(*took))
-                      : absl::StrCat(name, "  NOT SURVIVED");
+        lines[index] = took.ok()
+                           ? absl::StrFormat("%s  survived, back after %.2f s",
+                                             name, absl::ToDoubleSeconds(*took))
+                           : absl::StrCat(name, "  NOT SURVIVED");
         if (!took.ok()) {
-          failures.push_back(absl::StrCat(name, ": ", took.status().ToString()));
+          failures.push_back(
+              absl::StrCat(name, ": ", took.status().ToString()));
         }
       }
     });

@@ -35,8 +35,8 @@ absl::StatusOr<End> ReadEnd(const std::string& checkpoint_dir, uint64_t steps) {
   if (!reader.ok()) return reader.status();
   const proto::Manifest& manifest = (*reader)->manifest();
   if (last.step() != steps || manifest.position().step() != steps) {
-    return absl::DataLossError(absl::StrCat("the end is at step ", last.step(),
-                                            ", not at ", steps));
+    return absl::DataLossError(
+        absl::StrCat("the end is at step ", last.step(), ", not at ", steps));
   }
   End end;
   end.position = manifest.position();
@@ -44,9 +44,9 @@ absl::StatusOr<End> ReadEnd(const std::string& checkpoint_dir, uint64_t steps) {
     const auto elements = NumElements(variable.shape());
     if (!elements.ok()) return elements.status();
     std::vector<float> values(*elements);
-    const absl::Status read = (*reader)->Read(variable.name(), /*slot=*/0,
-                                              /*begin=*/0,
-                                              absl::MakeSpan(values));
+    const absl::Status read =
+        (*reader)->Read(variable.name(), /*slot=*/0,
+                        /*begin=*/0, absl::MakeSpan(values));
     if (!read.ok()) return read;
     end.variables.push_back(variable);
     end.values.push_back(std::move(values));
@@ -54,7 +54,7 @@ absl::StatusOr<End> ReadEnd(const std::string& checkpoint_dir, uint64_t steps) {
   return end;
 }
 
-// Tests that all elements are 1 x `expected`.
+// Tests that all elements are `expected`.
 absl::Status CheckCounts(const std::string& name,
                          absl::Span<const float> counts, float expected) {
   uint64_t wrong = 0;
@@ -65,8 +65,8 @@ absl::Status CheckCounts(const std::string& name,
   }
   if (wrong == 0) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat(wrong, " of ", counts.size(),
-                                          " elements of \"", name, "\" are not ",
-                                          expected, ":", first));
+                                          " elements of \"", name,
+                                          "\" are not ", expected, ":", first));
 }
 
 }  // namespace
@@ -99,11 +99,17 @@ absl::Status CheckOnes(const std::string& checkpoint_dir, uint64_t pushes,
   if (!status.ok()) return status;
   const uint64_t booked = end->position.pushes().accepted();
   if (booked != pushes || end->position.examples() != positions) {
-    return absl::DataLossError(absl::StrCat(
-        booked, " pushes and ", end->position.examples(),
-        " examples are booked, not ", pushes, " and ", positions));
+    return absl::DataLossError(
+        absl::StrCat(booked, " pushes and ", end->position.examples(),
+                     " examples are booked, not ", pushes, " and ", positions));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckSteps(const std::string& checkpoint_dir, uint64_t steps) {
+  const auto end = ReadEnd(checkpoint_dir, steps);
+  if (!end.ok()) return end.status();
+  return CheckCounts("pushes", end->values[0], steps);
 }
 
 }  // namespace holdfast

@@ -9,8 +9,8 @@
 
 namespace holdfast {
 
-// What a finished job has left in its checkpoint directory, which no process can
-// have kept to itself.
+// What a finished job has left in its checkpoint directory, which no process
+// can have kept to itself.
 
 // The digest (common/digest.h) of the last checkpoint, which has to be
 // the job's end, whole, and of `steps` steps; and that of `result_file`, where
@@ -20,11 +20,16 @@ absl::StatusOr<std::string> DigestAtEnd(const std::string& checkpoint_dir,
                                         const std::string& result_file,
                                         uint64_t steps);
 
-// Tests that a job of OnesModel has counted each of `pushes` pushes, and each of
-// `positions` positions, once.
-// Errors: DATA_LOSS with the elements that are wrong.
+// Tests that a job of OnesModel has counted each of `pushes` pushes, and each
+// of `positions` positions, once. Errors: DATA_LOSS with the elements that are
+// wrong.
 absl::Status CheckOnes(const std::string& checkpoint_dir, uint64_t pushes,
                        uint64_t positions);
+
+// Tests that a synchronous one, with pushes of equal weight in each step, has
+// counted each of `steps` steps once.
+// Errors: as CheckOnes.
+absl::Status CheckSteps(const std::string& checkpoint_dir, uint64_t steps);
 
 }  // namespace holdfast
 

@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/loopback.h"
@@ -51,7 +53,7 @@ constexpr char kDeclaration[] = R"pb(
   }
 )pb";
 
-std::string Sender(const std::string& job, int index, int incarnation,
+std::string Sender(const std::string& job, int index, uint64_t incarnation,
                    int generation) {
   return absl::StrCat("sender { task { job: '", job, "' index: ", index,
                       " } incarnation: ", incarnation,
@@ -77,8 +79,10 @@ std::string Threes(int count) {
 struct BadCall {
   int ps;
   const char* method;
-  // A textproto. Of the words in angle brackets, <w1> stands for the right
-  // sender worker 1, and <w> for all tensors of a push but their data's end.
+  // A textproto. Of the words in angle brackets, <w0> and <w1> stand for the
+  // right senders worker 0 and 1, <i0> for the incarnation of worker 0, <w1 of
+  // 2> for worker 1 in generation 2, and <next w1> for a life of it that is not
+  // known.
   std::string request;
   // Code and parts of the message, or, where the answer is no error, of the
   // response.
@@ -92,10 +96,15 @@ class BadInputTest : public testing::Test {
         ps0_(cluster_.address(0)),
         ps1_(cluster_.address(1)) {
     for (int worker = 0; worker < 2; ++worker) {
-      EXPECT_THAT(Ask(0, "Coordinator.Register",
-                      absl::StrCat(Sender("worker", worker, 0, 0),
-                                   "nonce: ", worker + 1, kRegisterRest)),
-                  HasSubstr("incarnation: 1 generation: 1"));
+      const std::string answer =
+          Ask(0, "Coordinator.Register",
+              absl::StrCat(Sender("worker", worker, 0, 0),
+                           "nonce: ", worker + 1, kRegisterRest));
+      EXPECT_THAT(answer, HasSubstr("generation: 1"));
+      // It begins at random.
+      const std::vector<std::string> words = absl::StrSplit(answer, ' ');
+      EXPECT_EQ(words[1], "incarnation:");
+      EXPECT_TRUE(absl::SimpleAtoi(words[2], &incarnations_[worker])) << answer;
     }
     EXPECT_THAT(Ask(0, "Coordinator.Declare", absl::StrCat(W(0), declaration)),
                 HasSubstr("OK"));
@@ -106,10 +115,12 @@ class BadInputTest : public testing::Test {
   }
 
   static constexpr char kRegisterRest[] =
-      " protocol_version: 2 process: 'test' job_digest: 'j' data_digest: 'd' "
+      " protocol_version: 3 process: 'test' job_digest: 'j' data_digest: 'd' "
       "num_ps: 2 num_workers: 2";
 
-  static std::string W(int worker) { return Sender("worker", worker, 1, 1); }
+  std::string W(int worker) const {
+    return Sender("worker", worker, incarnations_[worker], 1);
+  }
 
   // "OK <response>" or "<CODE>: <message>".
   std::string Ask(int ps, absl::string_view method, const std::string& request,
@@ -165,8 +176,14 @@ class BadInputTest : public testing::Test {
 
   void Try(const std::vector<BadCall>& calls) {
     for (const BadCall& call : calls) {
-      const std::string request =
-          absl::StrReplaceAll(call.request, {{"<w1>", W(1)}, {"<w0>", W(0)}});
+      const std::string request = absl::StrReplaceAll(
+          call.request,
+          {{"<w1>", W(1)},
+           {"<w0>", W(0)},
+           {"<i0>", absl::StrCat(incarnations_[0])},
+           {"<w1 of 0>", Sender("worker", 1, incarnations_[1], 0)},
+           {"<w1 of 2>", Sender("worker", 1, incarnations_[1], 2)},
+           {"<next w1>", Sender("worker", 1, incarnations_[1] + 9, 1)}});
       const std::string answer = Ask(call.ps, call.method, request);
       for (const char* part : call.expected) {
         EXPECT_THAT(answer, HasSubstr(part))
@@ -178,6 +195,8 @@ class BadInputTest : public testing::Test {
   TestCluster cluster_;
   RawClient ps0_;
   RawClient ps1_;
+  // Of the workers.
+  uint64_t incarnations_[2] = {};
 };
 
 // A push of worker 1 with the tensor `fields`, which must be refused: its
@@ -232,34 +251,30 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
       // In which generation.
       {0,
        "Shard.Push",
-       Sender("worker", 1, 1, 2) + "sequence: 9 step: 1 num_parts: 1",
+       "<w1 of 0>sequence: 9 step: 1 num_parts: 1",
        {"OK", "generation: 1", "verdict: ABORTED"}},
       {0,
+       "Shard.Push",
+       "<w1 of 2>sequence: 9 step: 1 num_parts: 1",
+       {"UNAVAILABLE", "generation 2"}},
+      {0,
        "Shard.Pull",
-       Sender("worker", 1, 1, 0),
+       "<w1 of 0>",
        {"ABORTED", "/job:worker/task:1", "generation 0"}},
-      {0,
-       "Shard.Pin",
-       Sender("worker", 1, 1, 2) + "hold_ms: 1",
-       {"ABORTED", "generation 2"}},
-      {0, "Shard.Unpin", Sender("worker", 1, 1, 2), {"ABORTED"}},
-      {0, "Shard.Commit", Sender("ps", 0, 0, 2), {"ABORTED"}},
-      {0,
-       "Shard.End",
-       Sender("ps", 0, 0, 2) + "state { phase: DONE }",
-       {"ABORTED"}},
-      {0, "Coordinator.RenewLease", Sender("worker", 1, 1, 2), {"ABORTED"}},
+      {0, "Shard.Pin", "<w1 of 2>hold_ms: 1", {"UNAVAILABLE", "generation 2"}},
+      {0, "Shard.Unpin", "<w1 of 2>", {"UNAVAILABLE"}},
+      {0, "Shard.Commit", Sender("ps", 0, 0, 2), {"UNAVAILABLE"}},
+      {0, "Coordinator.RenewLease", "<w1 of 2>", {"OK", "generation: 1"}},
       {0,
        "Coordinator.Contribute",
-       Sender("worker", 1, 1, 2) + "sequence: 9",
+       "<w1 of 2>sequence: 9",
        {"OK", "verdict: ABORTED"}},
-      {0, "Coordinator.Leave", Sender("worker", 1, 1, 2), {"ABORTED"}},
 
       // In which life.
       {0,
        "Coordinator.RenewLease",
-       Sender("worker", 1, 9, 1),
-       {"NOT_FOUND", "/job:worker/task:1", "incarnation 9"}},
+       "<next w1>",
+       {"NOT_FOUND", "/job:worker/task:1", "incarnation"}},
       {0, "Coordinator.RenewLease", Sender("client", 0, 0, 1), {"NOT_FOUND"}},
       {0,
        "Coordinator.Contribute",
@@ -267,12 +282,12 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        {"verdict: FENCED"}},
       {0,
        "Coordinator.Contribute",
-       Sender("worker", 1, 9, 1) + "sequence: 9 step: 1 seat: 1",
+       "<next w1>sequence: 9 step: 1 seat: 1",
        {"NOT_FOUND"}},
-      {0, "Coordinator.Leave", Sender("worker", 1, 9, 1), {"NOT_FOUND"}},
+      {0, "Coordinator.Leave", "<next w1>", {"NOT_FOUND"}},
       {0,
        "Coordinator.ReportEvaluation",
-       Sender("worker", 1, 9, 1) + "result { step: 1 }",
+       "<next w1>result { step: 1 }",
        {"NOT_FOUND"}},
 
       // As what.
@@ -308,10 +323,6 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        {"INVALID_ARGUMENT", "/job:boss/task:0"}},
       {0,
        "Coordinator.Register",
-       Sender("worker", 1, 0, 0) + "nonce: 5" + kRegisterRest,
-       {"ALREADY_EXISTS", "/job:worker/task:1", "test"}},
-      {0,
-       "Coordinator.Register",
        Sender("worker", 1, 0, 0) + "nonce: 0" + kRegisterRest,
        {"INVALID_ARGUMENT", "nonce"}},
       {0,
@@ -321,7 +332,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
       {0,
        "Coordinator.Register",
        Sender("worker", 1, 0, 0) +
-           "nonce: 2 protocol_version: 2 num_ps: 5 num_workers: 2",
+           "nonce: 2 protocol_version: 3 num_ps: 5 num_workers: 2",
        {"FAILED_PRECONDITION", "5 ps"}},
 
       // Which part of which push.
@@ -493,9 +504,10 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        {"INVALID_ARGUMENT", "declaration.variables: must have one"}},
       {0,
        "Shard.Restore",
+       // Of its own generation: a repetition, which does nothing.
        Sender("ps", 0, 0, 1) + "slices { variable: 'w' size: 3 }" +
            kDeclaration,
-       {"ALREADY_EXISTS", "/job:ps/task:0"}},
+       {"OK", "generation: 1 version: 1"}},
       {0,
        "Shard.Commit",
        Sender("ps", 0, 0, 1) + "step: 7",
@@ -514,7 +526,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        "Shard.Commit",
        Sender("ps", 0, 0, 1) +
            "step: 1 scalars { learning_rate: 1 } contributions { worker { job: "
-           "'worker' } incarnation: 1 sequence: 2 weight: nan }",
+           "'worker' } incarnation: <i0> sequence: 2 weight: nan }",
        {"INVALID_ARGUMENT", "weight"}},
 
       // Declarations.
@@ -745,11 +757,11 @@ TEST_F(AsynchronousBadInputTest, TrainingGoesOnUndisturbed) {
       {0,
        "Coordinator.TakeTicket",
        Sender("ps", 1, 1, 1) + "sequence: 1",
-       {"INVALID_ARGUMENT", "/job:ps/task:1", "no worker"}},
+       {"OK", "verdict: FENCED"}},
       {0,
        "Coordinator.TakeTicket",
-       Sender("worker", 1, 9, 1) + "sequence: 1",
-       {"NOT_FOUND", "incarnation 9"}},
+       "<next w1>sequence: 1",
+       {"NOT_FOUND", "incarnation"}},
       {0,
        "Coordinator.TakeTicket",
        Sender("worker", 1, 1, 7) + "sequence: 1",

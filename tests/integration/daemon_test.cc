@@ -1,6 +1,8 @@
 // The ps daemon as a process: what it makes of its command line, and how it
 // ends.
 
+#include "common/daemon.h"
+
 #include <signal.h>
 
 #include <algorithm>
@@ -133,7 +135,8 @@ class DaemonTest : public testing::Test {
         kPsServer,
         std::vector<std::string>{
             absl::StrCat("--task_index=", index),
-            absl::StrCat("--cluster_spec=", spec_.ToJson()), "--lease=1s"});
+            absl::StrCat("--cluster_spec=", spec_.ToJson()), "--lease=1s",
+            index == 0 ? "--recovery_timeout=0" : "--recovery_timeout=1s"});
   }
   void StartWorker(uint32_t index, uint64_t steps) {
     worker_[index] = std::make_unique<Process>(
@@ -212,7 +215,7 @@ TEST_F(DaemonTest, ThePsWithTheCoordinatorIsKilled) {
   StartAll(kForever);
   AwaitTraining();
   ps_[0]->Signal(SIGKILL);
-  ExpectPsEnd(1, 1, "/job:ps/task:0");
+  ExpectPsEnd(1, kExitRestart, "/job:ps/task:0");
   for (const auto& worker : worker_) {
     ExpectEnd(worker.get(), 1, "/job:ps/task:0");
   }

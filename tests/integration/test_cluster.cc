@@ -13,6 +13,7 @@ TestCluster::TestCluster(const ClusterSpec& spec, absl::Duration lease)
   for (uint32_t i = 0; i < spec.num_ps(); ++i) {
     Server::Options options{spec, {kPsJob, i}};
     options.lease = lease;
+    options.recovery_timeout = i == 0 ? absl::ZeroDuration() : lease;
     absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options);
     CHECK(server.ok()) << server.status();
     servers_.push_back(*std::move(server));

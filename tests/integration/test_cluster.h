@@ -22,7 +22,8 @@ inline absl::Time Soon() { return absl::Now() + kPatience; }
 inline constexpr absl::Duration kLongLease = absl::Seconds(60);
 inline constexpr absl::Duration kShortLease = absl::Seconds(1);
 
-// The ps tasks of a cluster, in this process. Thread-compatible.
+// The ps tasks of a cluster, in this process, without a checkpoint directory.
+// Whoever is lost is not waited for. Thread-compatible.
 class TestCluster {
  public:
   // Starts every ps.

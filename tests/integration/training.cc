@@ -86,6 +86,7 @@ absl::StatusOr<std::unique_ptr<Cluster>> ConnectWorker(
   options.job_digest = digest;
   options.data_digest = "data";
   options.connect_timeout = absl::Seconds(30);
+  options.recovery_timeout = absl::Seconds(1);
   return Cluster::Connect(std::move(options));
 }
 

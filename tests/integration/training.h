@@ -26,7 +26,8 @@ namespace holdfast {
 //   tail      [7]     10            as w
 proto::Declaration MakeDeclaration(uint64_t total_steps);
 
-// A worker of `spec`. `digest` is that of its job file.
+// A worker of `spec`, which bears with a silent coordinator for a second.
+// `digest` is that of its job file.
 absl::StatusOr<std::unique_ptr<Cluster>> ConnectWorker(
     const ClusterSpec& spec, uint32_t replica,
     const std::string& digest = "job");

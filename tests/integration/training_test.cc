@@ -100,7 +100,8 @@ TEST(JoinTest, AnotherJobFileIsRefused) {
 }
 
 TEST(JoinTest, ATakenPlaceIsRefusedByName) {
-  TestCluster cluster(MakeLoopbackCluster(1, 2), kLongLease);
+  // Refused when the first renews its lease.
+  TestCluster cluster(MakeLoopbackCluster(1, 2), kShortLease);
   const auto first = ConnectWorker(cluster.spec(), 0);
   ASSERT_TRUE(first.ok()) << first.status();
   const auto second = ConnectWorker(cluster.spec(), 0);

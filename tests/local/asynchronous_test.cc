@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "cli/free_ports.h"
+#include "common/daemon.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/local/program.h"
@@ -151,8 +152,9 @@ TEST_F(AsynchronousTest, TheLeastMemoryIsEnough) {
   EXPECT_THAT(refused.output(), HasSubstr("values"));
 
   // 64 x 16 + 16 + 16 x 4 + 4 = 1108 elements of 4 bytes: values, momentum,
-  // next version, one held for readers, and a push of each of 4 workers.
-  const int64_t needed = 1108 * 4 * (4 + 4);
+  // next version, one held for readers, values and momentum of a checkpoint,
+  // and a push of each of 4 workers.
+  const int64_t needed = 1108 * 4 * (4 + 2 + 4);
   ExpectAllSpent(
       Train(job, {"--ps=1", "--workers=4",
                   absl::StrCat("--ps_flags=--memory_limit=", needed)}),
@@ -232,7 +234,7 @@ TEST_F(LostWorkerTest, OneThatSleptIsShutOut) {
   sleeper->Signal(SIGSTOP);
   EXPECT_TRUE(ps_[0]->ReadUntil("is shut out")) << ps_[0]->output();
   sleeper->Signal(SIGCONT);
-  EXPECT_EQ(sleeper->Wait(), 1) << sleeper->output();
+  EXPECT_EQ(sleeper->Wait(), kExitRestart) << sleeper->output();
   EXPECT_THAT(sleeper->output(), HasSubstr("shut out"));
   EXPECT_EQ(chief->Wait(), 0) << chief->output();
   ExpectTheJobIsDone();

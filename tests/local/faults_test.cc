@@ -69,7 +69,7 @@ TEST_F(FaultsTest, DaemonThatIsKilledIsNamed) {
                 AllOf(HasSubstr(absl::StrCat(name, " (pid ", pid,
                                              ") ended with signal 9 (Killed)")),
                       HasSubstr(absl::StrCat("of ", run_dir_, "/", name,
-                                             ".log:\n  I"))));
+                                             ".log:\n  "))));
     ExpectNoDaemonIsLeft();
     EXPECT_EQ(ReadText(run_dir_ + "/ps-0.pid"), "");
     daemons_.clear();

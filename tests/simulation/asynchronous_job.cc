@@ -153,7 +153,7 @@ void AsynchronousWorker::Tell(proto::TakeTicketRequest request) {
 }
 
 void AsynchronousWorker::OnTold(const proto::TakeTicketRequest& request,
-            const proto::TakeTicketResponse& response) {
+                                const proto::TakeTicketResponse& response) {
   if (response.verdict() == proto::FENCED) return OnFenced();
   if (response.verdict() == proto::ABORTED) return Stall();
   ASSERT_EQ(response.verdict(), proto::VERDICT_UNSPECIFIED);
@@ -201,7 +201,8 @@ void AsynchronousWorker::WorkOn() {
             if (push.versions.size() < num_ps()) return;
             // One worker is slow.
             const uint64_t longest = index() == 0 ? 1500 : 300;
-            After(absl::Milliseconds(cluster_->scheduler.Random(longest)), [=] { Compute(sequence); });
+            After(absl::Milliseconds(cluster_->scheduler.Random(longest)),
+                  [=] { Compute(sequence); });
           });
     }
   }
@@ -237,10 +238,9 @@ void AsynchronousWorker::SendParts(Push* push, const Given& given) {
   gradient[kRates].assign(s.num_ps, -1);
   if (s.momentum) gradient[kMomentum].assign(s.num_ps, -1);
   for (uint32_t ps = 0; ps < num_ps(); ++ps) {
-    for (const PushPart& part :
-         CutIntoParts(ps, gradient, PushSequence(push->sequence),
-                      GlobalStep(push->versions.at(ps)),
-                      PushSequence(acked_through_))) {
+    for (const PushPart& part : CutIntoParts(
+             ps, gradient, PushSequence(push->sequence),
+             GlobalStep(push->versions.at(ps)), PushSequence(acked_through_))) {
       ++push->parts_out;
       SendPart(ps, part);
     }
@@ -251,8 +251,7 @@ void AsynchronousWorker::SendPart(uint32_t ps, const PushPart& part) {
   AskPush(ps, part, [=](const auto& response) {
     const auto push = working_.find(part.sequence.value());
     // Applied without waiting for its parts.
-    const bool needed = push != working_.end() &&
-                        push->second.parts_out > 0 &&
+    const bool needed = push != working_.end() && push->second.parts_out > 0 &&
                         !applying_.count(part.sequence.value());
     if (absl::IsResourceExhausted(response.status())) {
       ++cluster_->refused_for_room;
@@ -311,7 +310,8 @@ void AsynchronousWorker::SendApply(uint32_t ps, uint64_t sequence) {
       });
 }
 
-void AsynchronousWorker::OnApplied(uint32_t ps, uint64_t sequence, uint64_t staleness) {
+void AsynchronousWorker::OnApplied(uint32_t ps, uint64_t sequence,
+                                   uint64_t staleness) {
   GivenOf(sequence).accepted_by.insert(ps);
   cluster_->max_staleness = std::max(cluster_->max_staleness, staleness);
   Push& push = working_.at(sequence);

@@ -133,7 +133,8 @@ class AsynchronousWorker : public SimulatedWorker {
   void AskForTicket();
   void SendAsk();
   void Tell(proto::TakeTicketRequest request);
-  void OnTold(const proto::TakeTicketRequest& request, const proto::TakeTicketResponse& response);
+  void OnTold(const proto::TakeTicketRequest& request,
+              const proto::TakeTicketResponse& response);
   void WorkOn();
   void Compute(uint64_t sequence);
   void SendParts(Push* push, const Given& given);

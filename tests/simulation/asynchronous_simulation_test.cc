@@ -80,8 +80,9 @@ SimulatedCluster::Options ClusterOptions(const Scenario& s, uint64_t seed) {
   if (s.mishaps > 0) options.lease = kLease;
   if (s.extra_places.has_value()) {
     // Values, momentum's slot, the next version and one that is being read.
-    options.memory_limit_bytes =
-        3 * PushBytes(JobOf(s)) + (s.momentum ? sizeof(float) : 0) + MostStaged(s);
+    options.memory_limit_bytes = 3 * PushBytes(JobOf(s)) +
+                                 (s.momentum ? sizeof(float) : 0) +
+                                 MostStaged(s);
   }
   return options;
 }

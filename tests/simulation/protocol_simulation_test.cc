@@ -58,8 +58,8 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
     Simulation sim(scenario, seed);
     std::vector<std::unique_ptr<SynchronousWorker>> workers;
     for (uint32_t i = 0; i < scenario.m; ++i) {
-      workers.push_back(std::make_unique<SynchronousWorker>(
-          &sim, i, /*nonce=*/i + 1));
+      workers.push_back(
+          std::make_unique<SynchronousWorker>(&sim, i, /*nonce=*/i + 1));
       sim.scheduler.Soon([worker = workers.back().get()] { worker->Start(); });
     }
     sim.Start();
@@ -103,8 +103,7 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
         if (i > 0) {
           ASSERT_LT(contributions[i - 1].seat(), c.seat());
         }
-        ASSERT_TRUE(counted.insert(PushOf(c)).second)
-            << "a push counted twice";
+        ASSERT_TRUE(counted.insert(PushOf(c)).second) << "a push counted twice";
         examples += sim.BatchOf(1, step, c).examples;
       }
     }

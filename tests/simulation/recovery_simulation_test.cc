@@ -102,8 +102,9 @@ class Fate {
         << cluster_->coordinator->state().reason();
     ASSERT_LT(cluster_->scheduler.Now(), bound)
         << "hangs: "
-        << (cluster_->coordinator == nullptr ? "no coordinator"
-                                             : cluster_->Status().DebugString());
+        << (cluster_->coordinator == nullptr
+                ? "no coordinator"
+                : cluster_->Status().DebugString());
     // What is late comes after the end, and who died is found to be dead.
     left_ = 0;
     const absl::Time settled = cluster_->scheduler.Now() + absl::Seconds(30);
@@ -112,8 +113,6 @@ class Fate {
 
   // Some checkpoint was.
   bool damaged() const { return damaged_; }
-  // By what, for people.
-  std::map<std::string, int> struck;
 
  private:
   // Of all kinds, ticks too.
@@ -139,10 +138,10 @@ class Fate {
       past_workers_.push_back(std::move(workers_[index]));
     }
     workers_[index] = hire_(index, next_nonce_++);
-    cluster_->scheduler.After(
-        Within(longest), [worker = workers_[index].get()] {
-          if (!worker->gone()) worker->Start();
-        });
+    cluster_->scheduler.After(Within(longest),
+                              [worker = workers_[index].get()] {
+                                if (!worker->gone()) worker->Start();
+                              });
   }
 
   // Another takes the place of one that has died or was shut out.
@@ -156,8 +155,8 @@ class Fate {
                               [this] { LookAfterWorkers(); });
   }
 
-  void RestartPs(uint32_t ps) {
-    cluster_->scheduler.After(Within(absl::Seconds(10)), [this, ps] {
+  void RestartPs(uint32_t ps, absl::Duration longest = absl::Seconds(10)) {
+    cluster_->scheduler.After(Within(longest), [this, ps] {
       if (ps < cluster_->num_ps() && !cluster_->IsAlive(ps)) {
         cluster_->StartPs(ps);
       }
@@ -168,7 +167,12 @@ class Fate {
     if (!cluster_->IsAlive(ps)) return;
     if (ps > 0 && cluster_->scheduler.Random(2) == 0) cluster_->LeavePs(ps);
     cluster_->KillPs(ps);
-    RestartPs(ps);
+    if (cluster_->scheduler.Random(3) > 0) return RestartPs(ps);
+    // It is back before anybody knows, and hears what its earlier life was
+    // told.
+    RestartPs(ps, absl::Seconds(1));
+    cluster_->scheduler.After(Within(absl::Seconds(4)),
+                              [this, ps] { cluster_->RepeatRestore(ps); });
   }
 
   void StopAll() {
@@ -217,29 +221,23 @@ class Fate {
     switch (scheduler.Random(10)) {
       case 0:
       case 1:
-        ++struck["a worker dies"];
         if (!worker.left()) worker.Die();
         return;
       case 2:
-        ++struck["a worker sleeps"];
         return worker.FallSilent(Within(absl::Seconds(20)));
       case 3:
       case 4:
       case 5:
-        ++struck["a ps dies"];
         if (troubles_.damage) DamageOne();
         return StopPs(ps);
       case 6:
       case 7:
-        ++struck["the coordinator dies"];
         if (troubles_.damage) DamageOne();
         return StopPs(0);
       case 8:
-        ++struck["all die"];
         if (troubles_.damage) DamageOne();
         return StopAll();
       case 9:
-        ++struck["a checkpoint is asked for"];
         return AskForCheckpoint();
     }
   }
@@ -376,10 +374,10 @@ class RestartedWorker : public SynchronousWorker {
 class SynchronousSimulation : public SynchronousCluster {
  public:
   SynchronousSimulation(const SynchronousJob& job, uint64_t seed)
-      : SynchronousCluster(job, ClusterOptions(seed, job.faults, job.num_ps,
-                                               job.cluster_workers > 0
-                                                   ? job.cluster_workers
-                                                   : job.m)) {
+      : SynchronousCluster(
+            job, ClusterOptions(
+                     seed, job.faults, job.num_ps,
+                     job.cluster_workers > 0 ? job.cluster_workers : job.m)) {
     disk->on_journal = [this](const proto::Journal& journal) {
       ExpectGoodJournal(*this, journal);
     };
@@ -432,8 +430,8 @@ class SynchronousSimulation : public SynchronousCluster {
       ASSERT_EQ(std::memcmp(pulled.data(), &all->second[piece.begin],
                             piece.data.size()),
                 0)
-          << piece.variable << " of version " << cut.second
-          << " in generation " << cut.first << " at ps " << ps;
+          << piece.variable << " of version " << cut.second << " in generation "
+          << cut.first << " at ps " << ps;
     }
   }
 
@@ -486,8 +484,7 @@ class SynchronousSimulation : public SynchronousCluster {
       }
       for (const auto& [push, verdict] : pushes) {
         EXPECT_EQ(verdict == proto::ACCEPTED, counted.count(push) > 0)
-            << push.ToString() << " was told "
-            << proto::Verdict_Name(verdict);
+            << push.ToString() << " was told " << proto::Verdict_Name(verdict);
       }
     }
   }
@@ -682,8 +679,8 @@ class AsynchronousSimulation : public AsynchronousCluster {
     for (uint64_t ticket : spent) {
       const float c = values.at(kTickets)[2 * ticket];
       if (c == 0) continue;
-      const int attempt = std::lround(
-          std::log2(values.at(kTickets)[2 * ticket + 1] / c) / 2);
+      const int attempt =
+          std::lround(std::log2(values.at(kTickets)[2 * ticket + 1] / c) / 2);
       for (const auto& [generation, pushes] : given) {
         for (const auto& [push, by] : pushes) {
           if (by.ticket != ticket || by.attempt != attempt) continue;

@@ -24,8 +24,7 @@ class Scheduler : public Clock {
   }
   // Below `longest`.
   absl::Duration RandomDuration(absl::Duration longest) {
-    return absl::Microseconds(
-        Random(1 + absl::ToInt64Microseconds(longest)));
+    return absl::Microseconds(Random(1 + absl::ToInt64Microseconds(longest)));
   }
 
   void After(absl::Duration delay, std::function<void()> event);

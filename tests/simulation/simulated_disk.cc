@@ -88,8 +88,7 @@ class SimulatedDisk::OpenedArchive : public Archive {
   explicit OpenedArchive(SimulatedDisk* disk)
       : disk_(disk), queue_(disk->scheduler_, kJournalWrite) {}
 
-  void WriteJournal(const proto::Journal& journal,
-                    Reply<Done> reply) override {
+  void WriteJournal(const proto::Journal& journal, Reply<Done> reply) override {
     queue_.Add([=, reply = Shared(std::move(reply))] {
       return Write(reply, [=] {
         disk_->journal_ = journal;
@@ -140,7 +139,8 @@ class SimulatedDisk::OpenedArchive : public Archive {
                               const std::function<void()>& write) {
     const absl::Status status = disk_->WriteMishap();
     if (status.ok() || disk_->scheduler_->Random(2) == 0) write();
-    return [=] { (*reply)(status.ok() ? absl::StatusOr<Done>(Done()) : status); };
+    return
+        [=] { (*reply)(status.ok() ? absl::StatusOr<Done>(Done()) : status); };
   }
 
   absl::StatusOr<proto::Manifest> Read(const Name& name) {
@@ -191,10 +191,11 @@ class SimulatedDisk::OpenedShardDisk : public ShardDisk {
             Reply<std::unique_ptr<DenseStore>> reply) override {
     const uint64_t number = ++load_number_;
     loads_.Add([=, reply = Shared(std::move(reply))] {
-      auto loaded = std::make_shared<absl::StatusOr<std::unique_ptr<DenseStore>>>(
-          number == load_number_
-              ? Read(options)
-              : absl::AbortedError("another load has taken its place"));
+      auto loaded =
+          std::make_shared<absl::StatusOr<std::unique_ptr<DenseStore>>>(
+              number == load_number_
+                  ? Read(options)
+                  : absl::AbortedError("another load has taken its place"));
       return [=] { (*reply)(std::move(*loaded)); };
     });
   }
@@ -244,7 +245,8 @@ class SimulatedDisk::OpenedShardDisk : public ShardDisk {
         const std::vector<float>& from =
             arrays.at({slice.variable.name(), static_cast<uint32_t>(s)});
         for (size_t chunk = 0; chunk < slice.num_chunks(); ++chunk) {
-          const auto first = from.begin() + slice.begin + chunk * kChunkElements;
+          const auto first =
+              from.begin() + slice.begin + chunk * kChunkElements;
           std::copy(first, first + slice.chunk_size(chunk),
                     s == 0 ? (*store)->ValuesToLoad(i, chunk)
                            : (*store)->SlotToLoad(i, s - 1, chunk));
@@ -293,8 +295,7 @@ absl::Status SimulatedDisk::CheckFiles(const Checkpoint& checkpoint,
   for (int ps = 0; ps < manifest.files_size(); ++ps) {
     const auto file = checkpoint.files.find(ps);
     if (file == checkpoint.files.end() ||
-        file->second.file.index_crc32c() !=
-            manifest.files(ps).index_crc32c()) {
+        file->second.file.index_crc32c() != manifest.files(ps).index_crc32c()) {
       return absl::DataLossError(
           absl::StrCat("share ", ps, " is not there as it was written"));
     }

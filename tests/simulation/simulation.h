@@ -94,8 +94,8 @@ class Network {
       const absl::Duration after =
           late ? scheduler_->RandomDuration(absl::Seconds(20))
                : absl::ZeroDuration();
-      scheduler_->After(
-          after, [=] { scheduler_->Soon([=] { deliver(nowhere); }); });
+      scheduler_->After(after,
+                        [=] { scheduler_->Soon([=] { deliver(nowhere); }); });
     }
   }
 
@@ -136,8 +136,8 @@ class Network {
       bool paid = false;
     };
     ++unanswered_[typeid(Response).name()];
-    return [debt = std::unique_ptr<Debt>(new Debt{
-                network, to, scheduler_->Now()})](
+    return [debt = std::unique_ptr<Debt>(
+                new Debt{network, to, scheduler_->Now()})](
                absl::StatusOr<Response> response) mutable {
       EXPECT_FALSE(debt->paid) << "answered twice";
       debt->Pay(std::move(response));
@@ -169,8 +169,8 @@ class SimulatedSession {
     // Its incarnation, or its generation, is another.
     std::function<void(const proto::Sender&)> on_sender;
     std::function<void(const proto::RenewLeaseResponse&)> on_news;
-    // It has no place, or none any more. Of a place that is taken yet, it is not
-    // told.
+    // It has no place, or none any more. Of a place that is taken yet, it is
+    // not told.
     std::function<void(const absl::Status&)> on_refused;
     // Its calls are neither late nor lost.
     bool past_network = false;
@@ -255,8 +255,7 @@ class SimulatedCluster : public ShardLinks {
   }
   // The same at a shard.
   template <typename Request, typename Response>
-  void AtShard(uint32_t ps,
-               void (Shard::*method)(Request, Reply<Response>),
+  void AtShard(uint32_t ps, void (Shard::*method)(Request, Reply<Response>),
                std::decay_t<Request> request, Reply<Response> reply) {
     if (ps >= shards.size() || shards[ps] == nullptr) {
       return reply(absl::UnavailableError("the ps is dead"));
@@ -288,6 +287,8 @@ class SimulatedCluster : public ShardLinks {
   void KillPs(uint32_t ps);
   // Sends the leave of another than ps 0, which is to die then.
   void LeavePs(uint32_t ps);
+  // The last Restore to the ps comes again, as a message that was on its way.
+  void RepeatRestore(uint32_t ps);
   bool IsAlive(uint32_t ps) const {
     return ps < shards.size() && shards[ps] != nullptr;
   }
@@ -329,8 +330,7 @@ class SimulatedCluster : public ShardLinks {
   // Sends what the coordinator says to a shard. The answer is heard by no other
   // life of the coordinator.
   template <typename Request, typename Response>
-  void Send(uint32_t ps,
-            void (Shard::*method)(const Request&, Reply<Response>),
+  void Send(uint32_t ps, void (Shard::*method)(const Request&, Reply<Response>),
             const Request& request, Reply<Response> reply) {
     WatchGeneration(request.sender().generation());
     network.Call<Request, Response>(
@@ -338,8 +338,8 @@ class SimulatedCluster : public ShardLinks {
           AtShard(ps, method, std::move(r), std::move(done));
         },
         request,
-        [this, life = coordinator_life_, reply = std::move(reply)](
-            absl::StatusOr<Response> response) mutable {
+        [this, life = coordinator_life_,
+         reply = std::move(reply)](absl::StatusOr<Response> response) mutable {
           if (life == coordinator_life_) reply(std::move(response));
         });
   }
@@ -360,6 +360,7 @@ class SimulatedCluster : public ShardLinks {
   std::map<std::tuple<uint64_t, TaskId, uint64_t>, uint64_t> incarnations_;
   std::unique_ptr<Archive> archive_;
   // By ps.
+  std::map<uint32_t, proto::RestoreRequest> last_restores_;
   std::vector<uint64_t> nonces_;
   std::vector<std::unique_ptr<ShardDisk>> shard_disks_;
   // Of all ps processes that there ever were, the dead ones stopped.
@@ -419,10 +420,10 @@ class SimulatedWorker {
   template <typename Request, typename Response>
   void Ask(Handler<Request, Response> handler, const Request& request,
            std::function<void(absl::StatusOr<Response>)> next) {
-    Send(std::make_shared<const Call<Request, Response>>(
-             Call<Request, Response>{std::move(handler), request,
-                                     std::move(next)}),
-         epoch_);
+    Send(
+        std::make_shared<const Call<Request, Response>>(Call<Request, Response>{
+            std::move(handler), request, std::move(next)}),
+        epoch_);
   }
   template <typename Request, typename Response>
   void AskCoordinator(void (Coordinator::*method)(const Request&,
@@ -487,8 +488,7 @@ class SimulatedWorker {
           Hear([this, call, kept, epoch] {
             if (epoch != epoch_) return;
             if (absl::IsUnavailable(kept->status())) {
-              return After(absl::Milliseconds(50),
-                           [=] { Send(call, epoch); });
+              return After(absl::Milliseconds(50), [=] { Send(call, epoch); });
             }
             // Its session is told why.
             if (absl::IsAborted(kept->status()) ||

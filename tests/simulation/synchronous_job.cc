@@ -50,17 +50,17 @@ SimulatedCluster::Options ClusterOptions(const SynchronousJob& job,
 std::string Name(const SynchronousJob& job) {
   return absl::StrCat(
       "N", job.n, "M", job.m, "P", job.num_ps,
-      job.faults.lost > 0 ? "Lossy" : "", job.faults.repeated > 0 ? "Twice" : "",
-      job.empty_handed ? "Weight0" : "",
+      job.faults.lost > 0 ? "Lossy" : "",
+      job.faults.repeated > 0 ? "Twice" : "", job.empty_handed ? "Weight0" : "",
       job.tickets > 0 ? absl::StrCat("T", job.tickets) : "",
       job.min_replicas > 0 ? absl::StrCat("Min", job.min_replicas) : "");
 }
 
 PushId PushOf(const proto::StepContribution& contribution) {
   const proto::TaskId& worker = contribution.worker();
-  return {{{worker.job(), worker.index()},
-           Incarnation(contribution.incarnation())},
-          PushSequence(contribution.sequence())};
+  return {
+      {{worker.job(), worker.index()}, Incarnation(contribution.incarnation())},
+      PushSequence(contribution.sequence())};
 }
 
 // ---- The cluster ----
@@ -194,7 +194,7 @@ void SynchronousWorker::OnDone() {
   if (done_) return;
   done_ = true;
   if (finished_) return Leave();
-  cluster_->scheduler.After(absl::Seconds(10),
+  cluster_->scheduler.After(absl::Seconds(30),
                             [this] { Hear([this] { Leave(); }); });
 }
 

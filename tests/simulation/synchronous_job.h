@@ -85,8 +85,7 @@ class SynchronousCluster : public SimulatedCluster {
 
   const SynchronousJob job;
   // What the coordinator committed, by generation.
-  std::map<uint64_t,
-           std::map<uint64_t, std::vector<proto::StepContribution>>>
+  std::map<uint64_t, std::map<uint64_t, std::vector<proto::StepContribution>>>
       steps;
   // By generation.
   std::map<uint64_t, std::map<PushId, uint64_t>> tickets;

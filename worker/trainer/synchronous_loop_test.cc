@@ -318,7 +318,7 @@ TEST_F(SynchronousLoopTest, ByTicketWaitsAsLongAsTheCoordinatorMay) {
 }
 
 TEST_F(SynchronousLoopTest, ByTicketGoesOnWithTheTicketsOfTheRestoredState) {
-  for (const std::string& call :
+  for (const char* call :
        {"await ticket #2", "push #2 of ticket 1 at 1", "await verdict #2",
         "await pull 2", "await done"}) {
     SCOPED_TRACE(call);

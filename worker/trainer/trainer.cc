@@ -215,9 +215,8 @@ absl::StatusOr<Parameters> Trainer::ReadEnd() {
   // A ps that is lost now has nobody to give it its values back, and nothing is
   // lost with them that is on disk.
   const auto pin = parts_.cluster->PinVersion(
-      options_.pin_hold, EndIsOnDisk()
-                             ? parts_.clock->Now() + options_.margin
-                             : StepDeadline());
+      options_.pin_hold,
+      EndIsOnDisk() ? parts_.clock->Now() + options_.margin : StepDeadline());
   if (!pin.ok()) return pin.status();
   Parameters end;
   absl::Status status = (*pin)->Read(&end, StepDeadline());

@@ -216,7 +216,7 @@ TEST_F(TrainerTest, LeavesWithWhatWentWrong) {
 TEST_F(TrainerTest, StepsDownWhereTheJobMayGoOn) {
   for (const absl::Status& error :
        {absl::UnavailableError("ps is away"), absl::AbortedError("shut out")}) {
-    for (const std::string& call :
+    for (const char* call :
          {"declare", "await variables", "await pull 0", "add 0",
           "await push #1", "await verdict #1", "await pull 1", "await done"}) {
       SCOPED_TRACE(call);
@@ -254,7 +254,7 @@ TEST(IsWorkersOwnTest, Table) {
 // A checkpoint of step 2 is on disk. Wherever the roll-back is heard of, the
 // steps from 2 on are made again, of the same examples.
 TEST_F(TrainerTest, GoesOnFromTheRestoredStep) {
-  for (const std::string& call :
+  for (const char* call :
        {"push #4 of step 3", "add 1", "await push #4",
         "contribute #4: step 3, seat 1, 8 examples", "pull 4",
         "await verdict #4", "await pull 4", "await done"}) {
@@ -303,7 +303,7 @@ TEST_F(TrainerTest, ErrorOfTheJobsOwnEndsARolledBackJobToo) {
 
 // Seen from step 4, version 3 is evaluated while a roll-back to 2 comes.
 TEST_F(TrainerTest, DropsTheEvaluationOfAStepThatIsRolledBack) {
-  for (const std::string& call : {"await verdict #5", "read 3", "report 3"}) {
+  for (const char* call : {"await verdict #5", "read 3", "report 3"}) {
     SCOPED_TRACE(call);
     options_.declaration.Clear();
     SetUpJob(/*replica=*/0, /*n=*/2, /*m=*/2, /*steps=*/8);
