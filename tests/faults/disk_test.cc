@@ -317,6 +317,29 @@ TEST_F(DiskTest, AFullDiskIsWaitedFor) {
   ExpectTheRightEnd(&cluster);
 }
 
+// Nothing that was not synced is taken for a checkpoint.
+TEST_F(DiskTest, AFailingFsyncIsWaitedFor) {
+  const std::string failing = folder_ + "/failing";
+  options_.launcher = [&](const std::string&) {
+    return std::vector<std::string>{
+        "env", "LD_PRELOAD=tests/faults/libfailing_fsync.so",
+        "FAILING_FSYNC_WHILE=" + failing};
+  };
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ASSERT_TRUE(cluster.AdvanceUntil(
+      [&] { return cluster.status().durable_step() > 10; }, kLimit));
+  WriteText(failing, "");
+  ExpectPs0Says(&cluster, "Input/output error");
+  const uint64_t durable = cluster.status().durable_step();
+  ASSERT_TRUE(cluster.AdvanceUntil(
+      [&] { return cluster.status().global_step() == kJobSteps; }, kLimit));
+  EXPECT_EQ(cluster.status().durable_step(), durable);
+  EXPECT_NE(cluster.status().state().phase(), proto::DONE);
+  std::filesystem::remove(failing);
+  ExpectTheRightEnd(&cluster);
+}
+
 // For recovery_seconds; then the job fails, with the disk's reason.
 TEST_F(DiskTest, ADiskThatStaysFullFailsTheJob) {
   SmallDisk disk(folder_ + "/checkpoints", "200k");
