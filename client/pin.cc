@@ -57,6 +57,10 @@ class PinHandle : public Cluster::Pin {
   }
 
   absl::Status Read(Parameters* into, absl::Time deadline) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (absl::Status over = generation_->WhyOver(); !over.ok()) return over;
+    }
     return StartPullOfPinned(generation_, versions(), into)->Await(deadline);
   }
 

@@ -262,7 +262,8 @@ absl::Status Server::Impl::Start() {
   grpc_ = StartGrpc(listen_address_,
                     {shard_service_.get(), coordinator_service_.get()});
   if (grpc_ == nullptr) {
-    return absl::UnavailableError("gRPC does not say why");
+    return absl::UnavailableError(absl::StrCat(
+        "cannot listen on ", listen_address_, ": gRPC does not say why"));
   }
   LOG(INFO) << name_ << " listening on " << listen_address_;
   StartTicking();
@@ -539,7 +540,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   if (!address.ok()) return cannot_listen(address.status());
   auto impl = std::make_unique<Impl>(std::move(options), *address);
   if (absl::Status status = impl->Start(); !status.ok()) {
-    return cannot_listen(status);
+    return absl::Status(status.code(),
+                        absl::StrCat(name, ": ", status.message()));
   }
   return std::unique_ptr<Server>(new Server(std::move(impl)));
 }

@@ -66,7 +66,7 @@ void Coordinator::TakeUp(const proto::Journal& journal) {
   incarnations_from_ = journal.generation() * kIncarnationsPerGeneration;
   generation_ = std::max(generation_, Generation(journal.generation()));
   if (journal.has_declaration()) {
-    digests_from_ = WorkerOfReplica(0);
+    digests_from_ = "the job of this checkpoint directory";
     job_digest_ = journal.job_digest();
     data_digest_ = journal.data_digest();
     declaration_ = journal.declaration();
@@ -165,7 +165,7 @@ absl::StatusOr<Coordinator::Session*> Coordinator::FindLife(
 absl::Status Coordinator::CheckDigests(const TaskId& task,
                                        const proto::RegisterRequest& request) {
   if (!digests_from_.has_value()) {
-    digests_from_ = task;
+    digests_from_ = task.ToString();
     job_digest_ = request.job_digest();
     data_digest_ = request.data_digest();
     return absl::OkStatus();
@@ -173,10 +173,9 @@ absl::Status Coordinator::CheckDigests(const TaskId& task,
   const auto compare = [&](const char* what, const std::string& mine,
                            const std::string& theirs) {
     if (mine == theirs) return absl::OkStatus();
-    return absl::FailedPreconditionError(
-        absl::StrCat(task.ToString(), " has ", what, " ", mine, ", ",
-                     digests_from_->ToString(), " has ", theirs,
-                     " (SHA-256): start all workers with the same"));
+    return absl::FailedPreconditionError(absl::StrCat(
+        task.ToString(), " has ", what, " ", mine, ", ", *digests_from_,
+        " has ", theirs, " (SHA-256): start all workers with the same"));
   };
   if (absl::Status status =
           compare("job file", request.job_digest(), job_digest_);

@@ -438,8 +438,9 @@ class Coordinator {
   uint64_t incarnations_from_;
   std::vector<ParkedRegister> parked_registers_;
   std::vector<ParkedRenewal> parked_renewals_;
-  // Of the first worker that registered; the others' must be the same.
-  std::optional<TaskId> digests_from_;
+  // Of the first worker that registered, or of the journal, as people are told;
+  // the other workers' must be the same.
+  std::optional<std::string> digests_from_;
   std::string job_digest_;
   std::string data_digest_;
 

@@ -32,7 +32,8 @@
 // A process dies only right after it was given something: later is the same.
 // Within ps 0, and with the disk, messages are not lost, and come in order
 // where the daemon's strands keep it. In jobs called Started there is no
-// deviation before a worker has heard that there are variables.
+// deviation before a worker has heard that there are variables, and messages
+// are held up by 4 places or until nothing else is in flight.
 //
 // Further, by hand: HOLDFAST_EXPLORATION_BUDGET (orders, messages, crashes,
 // leases, disk) takes the place of the budgets below, the filter chooses jobs:

@@ -3,8 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/buffer.h"
 #include "common/rpc_limits.h"
-#include "common/task_id.h"
 
 namespace holdfast::exploration {
 namespace {

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "common/task_id.h"
+#include "absl/strings/string_view.h"
 #include "glog/logging.h"
 #include "tests/exploration/worker.h"
 

@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -23,6 +22,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/reply.h"
+#include "google/protobuf/message.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"

@@ -244,7 +244,8 @@ TEST_F(DiskTest, TheDirectoryOfAnotherJobIsRefused) {
   options_.job_file = WriteJob(folder_, other);
   TaskCluster cluster(options_);
   cluster.StartAll();
-  ExpectACleanError(&cluster, "worker-0", 1, "job");
+  ExpectACleanError(&cluster, "worker-0", 1,
+                    "the job of this checkpoint directory has ");
   EXPECT_FALSE(std::filesystem::exists(cluster.result_file()));
 }
 
