@@ -92,14 +92,14 @@ def overhead(scratch, rounds):
             write_job(f"{scratch}/job", units=40000, steps=10**6, optimizer="momentum",
                       every_seconds=30 if saving else 0)
             run = start(f"{scratch}/job", run_dir, "--ps=1", "--workers=1")
-            while not any("step" in line for line in lines(run_dir, "worker-0")):
+            while not any(" of " in line and "step" in line for line in lines(run_dir, "worker-0")):
                 time.sleep(0.2)
             time.sleep(95)
             run.send_signal(signal.SIGINT)
             run.wait()
             steps = [(time_of(line), int(match.group(1)))
                      for line in lines(run_dir, "worker-0")
-                     for match in [re.search(r"step (\d+)", line)] if match]
+                     for match in [re.search(r"step (\d+) of", line)] if match]
             (begun, first), (ended, last) = steps[0], steps[-1]
             rates[saving].append((last - first) / (ended - begun))
             saves += [seconds_of(match.group(1)) for line in lines(run_dir, "ps-0")

@@ -3,6 +3,7 @@ import glob
 import json
 import os
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -58,15 +59,10 @@ def step_of(log):
     """The latest step in a worker's log, or None."""
     try:
         with open(log, encoding="utf-8") as file:
-            lines = [line for line in file if "step " in line]
+            found = re.findall(r"step (\d+) of", file.read())
     except OSError:
         return None
-    for line in reversed(lines):
-        words = line.replace(":", " ").replace(",", " ").split()
-        for at, word in enumerate(words[:-1]):
-            if word == "step" and words[at + 1].isdigit():
-                return int(words[at + 1])
-    return None
+    return int(found[-1]) if found else None
 
 
 def main():

@@ -318,9 +318,8 @@ TEST_F(SynchronousLoopTest, ByTicketWaitsAsLongAsTheCoordinatorMay) {
 }
 
 TEST_F(SynchronousLoopTest, ByTicketGoesOnWithTheTicketsOfTheRestoredState) {
-  for (const char* call :
-       {"await ticket #2", "push #2 of ticket 1 at 1", "await verdict #2",
-        "await pull 2", "await done"}) {
+  for (const char* call : {"await ticket #2", "push #2 of ticket 1 at 1",
+                           "await verdict #2", "await pull 2", "await done"}) {
     SCOPED_TRACE(call);
     options_.declaration.Clear();
     SetUpTickets(/*replica=*/1, /*n=*/1, /*m=*/2, /*tickets=*/5);
