@@ -340,9 +340,12 @@ TEST_F(CoordinatorGenerationTest, NothingCarriesWhatTheJournalDoesNotSay_R5) {
   expect_nothing("while the journal is written");
   archive_->AnswerJournal(absl::UnavailableError("disk full"));
   expect_nothing("when it could not be written");
+  EXPECT_EQ(Status().checkpoint_error(),
+            "the journal cannot be written: disk full");
   Pass(absl::Seconds(1), {Worker(0)});
   ASSERT_THAT(archive_->journals, SizeIs(1));
   archive_->AnswerJournal();
+  EXPECT_EQ(Status().checkpoint_error(), "");
   EXPECT_EQ(ps->generation(), 2u);
   EXPECT_EQ(newcomer->generation(), 2u);
   EXPECT_EQ(renewal->generation(), 2u);

@@ -63,6 +63,8 @@ void Coordinator::WriteJournal() {
 void Coordinator::OnJournalWritten(const absl::Status& status) {
   if (!status.ok()) {
     LOG(ERROR) << "the journal cannot be written: " << status;
+    checkpoint_error_ =
+        absl::StrCat("the journal cannot be written: ", status.message());
     const absl::Time now = clock_->Now();
     failing_since_ = std::min(failing_since_, now);
     if (absl::IsAborted(status) || now - failing_since_ >= RecoveryTimeout()) {
@@ -74,6 +76,7 @@ void Coordinator::OnJournalWritten(const absl::Status& status) {
     journal_due_ = now + kDiskRetryAfter;
     return;
   }
+  if (failing_since_ != absl::InfiniteFuture()) checkpoint_error_.clear();
   failing_since_ = absl::InfiniteFuture();
   journal_ = journal_in_writing_;
   JournalChange done = std::move(journal_changes_.front());
