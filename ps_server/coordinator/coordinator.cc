@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/placement.h"
+#include "common/rpc/backoff.h"
 #include "common/rpc_limits.h"
 #include "common/shape.h"
 #include "glog/logging.h"
@@ -30,12 +31,6 @@ constexpr uint32_t kMaxSeatsPerWorker = 1024;
 constexpr absl::Duration kLongSave = absl::Minutes(2);
 // [L1] More than a task can register in a coordinator's life.
 constexpr uint64_t kIncarnationsPerGeneration = 1000000000;
-
-// The message or its answer may have been lost; the same again may succeed.
-bool WorthRetrying(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsCancelled(status);
-}
 
 }  // namespace
 
@@ -780,7 +775,7 @@ void Coordinator::OnShardReply(uint64_t broadcast, uint32_t ps,
   if (!IsAwaited(broadcast, ps)) return;
   Broadcast::Shard& shard = broadcast_.shards[ps];
   if (!status.ok()) {
-    if (WorthRetrying(status)) {
+    if (IsTransient(status)) {
       shard.due = clock_->Now() + kRetryAfter;
       return;
     }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/backoff.h"
 #include "common/rpc_limits.h"
 #include "glog/logging.h"
 #include "ps_server/coordinator/coordinator.h"
@@ -27,11 +28,6 @@ constexpr absl::Duration kAskAgainAfter = absl::Milliseconds(200);
 // As TensorFlow's Saver keeps.
 constexpr uint32_t kDefaultKeep = 5;
 constexpr absl::Duration kDefaultEvery = absl::Minutes(10);
-
-bool WorthRetrying(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsCancelled(status);
-}
 
 std::string Text(const proto::CheckpointName& name) {
   return absl::StrCat("step ", name.step(), " (generation ", name.generation(),
@@ -355,7 +351,7 @@ void Coordinator::OnFile(
   }
   Saving::Shard& shard = saving_->shards[ps];
   if (!response.ok()) {
-    if (WorthRetrying(response.status())) {
+    if (IsTransient(response.status())) {
       shard.due = clock_->Now() + kAskAgainAfter;
       return;
     }
