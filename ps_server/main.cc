@@ -34,8 +34,9 @@ ABSL_FLAG(std::string, checkpoint_dir, "",
           "the same directory for all ps of a job, on a disk that they share. "
           "Without it a job ends with the loss of a ps.");
 ABSL_FLAG(std::string, warm_start, "",
-          "A checkpoint's folder, as of another job: variables with the same "
-          "name and shape begin with its values. Of task 0.");
+          "A checkpoint's folder, under its own name, as of another job: "
+          "variables with the same name and shape begin with its values. Of "
+          "task 0; needs --checkpoint_dir.");
 ABSL_FLAG(absl::Duration, grace, absl::Seconds(20),
           "How long a ps that is told to stop (SIGTERM) waits for a last "
           "checkpoint.");

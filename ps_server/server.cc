@@ -362,9 +362,8 @@ void Server::Impl::TickCoordinator() {
     next_look_ = now + absl::Seconds(1);
     coordinator_->GetStatus({}, [&](const auto& status) {
       absl::MutexLock lock(&mutex_);
-      if (status->waiting_for().empty() != job_waits_for_.empty()) {
-        job_waits_since_ = now;
-      }
+      if (status->waiting_for() == job_waits_for_) return;
+      job_waits_since_ = now;
       job_waits_for_ = status->waiting_for();
     });
   }
