@@ -37,8 +37,9 @@ HOLDFAST_COPTS = _WARNINGS + _NUMERICS
 _LINKOPTS = ["-Wl,--as-needed"]
 
 # Debian's Abseil and gRPC are not instrumented; without this ThreadSanitizer does
-# not see what they order.
+# not see what they order. AddressSanitizer reports what they leak.
 _RUNTIME = select({
+    "//bazel/asan:enabled": ["//bazel/asan"],
     "//bazel/tsan:enabled": ["//bazel/tsan"],
     "//conditions:default": [],
 })

@@ -56,6 +56,11 @@ constexpr absl::Duration kLongWait = absl::Seconds(10);
 // How long one question for a checkpoint is parked.
 constexpr absl::Duration kCheckpointPark = absl::Seconds(2);
 
+// How long a checkpoint directory may be held by somebody else before that is an
+// error, and how often it is looked at meanwhile.
+constexpr absl::Duration kLockPatience = absl::Seconds(5);
+constexpr absl::Duration kLockPause = absl::Milliseconds(100);
+
 uint64_t MakeNonce() {
   std::random_device random;
   const uint64_t high = random();
@@ -208,7 +213,14 @@ absl::Status Server::Impl::OpenDirectory() {
   if (!directory.ok()) return directory.status();
   directory_ = *std::move(directory);
   if (!coordinates()) return absl::OkStatus();
+  // A predecessor that is just ending lets go of it by itself.
+  const absl::Time deadline = absl::Now() + kLockPatience;
   auto lock = directory_->Lock(absl::StrCat(name_, " (", ProcessName(), ")"));
+  while (absl::IsAlreadyExists(lock.status()) && absl::Now() < deadline) {
+    LOG_FIRST_N(INFO, 1) << name_ << " waits: " << lock.status().message();
+    absl::SleepFor(kLockPause);
+    lock = directory_->Lock(absl::StrCat(name_, " (", ProcessName(), ")"));
+  }
   if (!lock.ok()) return lock.status();
   directory_lock_ = *std::move(lock);
   return absl::OkStatus();
