@@ -48,6 +48,7 @@ _LIBRARIES = {
     "isal": struct(pc = "libisal", package = "libisal-dev"),
     "openblas": struct(pc = "openblas", package = "libopenblas-dev"),
     "protobuf": struct(pc = "protobuf", package = "libprotobuf-dev"),
+    "re2": struct(pc = "re2", package = "libre2-dev"),
     "ssl": struct(pc = "libssl", package = "libssl-dev", deps = [":crypto"]),
     "zip": struct(pc = "libzip", package = "libzip-dev"),
     "zlib": struct(pc = "zlib", package = "zlib1g-dev"),

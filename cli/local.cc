@@ -1,9 +1,6 @@
 #include "cli/local.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <iostream>
 #include <optional>
 
@@ -13,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "cli/find_program.h"
 #include "cli/flag_set.h"
 #include "cli/local_run.h"
 #include "cli/restarts.h"
@@ -21,8 +19,6 @@
 
 namespace holdfast {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr char kUsage[] =
     R"(holdfast local --job=FILE [flags]: trains a job on this machine
@@ -127,33 +123,6 @@ int DefaultWorkers(const proto::Job& job) {
     return synchronous.total_num_replicas();
   }
   return 2;
-}
-
-bool IsProgram(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored) && access(path.c_str(), X_OK) == 0;
-}
-
-// A daemon's program: the one `given`, or that beside this program, or that in
-// `build_folder` of the build's output, where this program is in cli.
-absl::StatusOr<std::string> FindProgram(absl::string_view flag,
-                                        const std::string& given,
-                                        const std::string& build_folder,
-                                        const std::string& name) {
-  std::vector<fs::path> places = {given};
-  if (given.empty()) {
-    std::error_code ignored;
-    const fs::path folder =
-        fs::read_symlink("/proc/self/exe", ignored).parent_path();
-    places = {folder / name, folder.parent_path() / build_folder / name};
-  }
-  for (const fs::path& place : places) {
-    if (IsProgram(place)) return place.string();
-  }
-  return absl::NotFoundError(absl::StrCat(
-      places.front().string(),
-      places.size() > 1 ? " or " + places.back().string() : "",
-      ": not there, or not a program; --", flag, " says where it is"));
 }
 
 std::string DefaultRunDir(const proto::Job& job) {

@@ -52,6 +52,9 @@ class LocalCluster {
   // programs. SIGCHLD tells when to ask.
   std::vector<const Daemon*> Reap();
 
+  // In the order of the programs.
+  const std::vector<Daemon>& daemons() const { return daemons_; }
+
   // The names of those that have not ended.
   std::vector<std::string> Running() const;
 

@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <random>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -20,8 +19,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
-#include "cli/free_ports.h"
 #include "cli/local_cluster.h"
+#include "cli/loopback_cluster.h"
 #include "cli/progress.h"
 #include "cli/restarts.h"
 #include "cli/run_directory.h"
@@ -46,22 +45,6 @@ std::string DaemonName(const TaskId& task) {
 
 // The worker that evaluates, and ends last among the workers.
 const TaskId kChief = {kWorkerJob, 0};
-
-absl::StatusOr<ClusterSpec> ChooseCluster(int ps, int workers) {
-  const auto random_start = static_cast<uint16_t>(
-      kFirstPort + std::random_device()() % (kLastPort - kFirstPort + 1));
-  const auto ports =
-      FindFreePorts(ps + workers, random_start, LoopbackPortIsFree);
-  if (!ports.ok()) return ports.status();
-  std::vector<std::string> addresses;
-  for (const uint16_t port : *ports) {
-    addresses.push_back(absl::StrCat("127.0.0.1:", port));
-  }
-  const auto first_worker = addresses.begin() + ps;
-  return ClusterSpec::FromHosts(
-      absl::StrJoin(addresses.begin(), first_worker, ","),
-      absl::StrJoin(first_worker, addresses.end(), ","), "");
-}
 
 LocalCluster::Program ProgramFor(const TaskId& task,
                                  const LocalRunOptions& options,
@@ -316,7 +299,7 @@ int RunLocally(const LocalRunOptions& options) {
   const auto directory = RunDirectory::Open(options.run_dir);
   if (!directory.ok()) return Refuse(directory.status(), kExitUsage);
   const absl::StatusOr<ClusterSpec> spec =
-      ChooseCluster(options.ps, options.workers);
+      ChooseLoopbackCluster(options.ps, options.workers);
   if (!spec.ok()) return Refuse(spec.status(), kExitFailed);
   absl::Status status = (*directory)->WriteClusterSpec(spec->ToJson());
   if (!status.ok()) return Refuse(status, kExitFailed);

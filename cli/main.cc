@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/bench.h"
 #include "cli/checkpoint.h"
 #include "cli/local.h"
 #include "common/daemon.h"
@@ -21,6 +22,7 @@ constexpr Command kCommands[] = {
     {"local", "train a job on this machine", LocalCommand},
     {"checkpoint", "look at what a job has saved, or have it saved",
      CheckpointCommand},
+    {"bench", "measure a cluster on this machine", BenchCommand},
 };
 
 void PrintUsage(std::ostream& out) {

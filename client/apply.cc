@@ -29,9 +29,7 @@ void Applier::Start(const Application& application) {
   {
     absl::MutexLock lock(&mutex_);
     request.set_acked_through(generation_->sequences.acked_through().value());
-    spent_.set_sequence(ticket_.sequence.value());
-    spent_.set_examples(application.examples);
-    spent_.set_loss(empty ? 0 : application.loss);
+    SetSpent(application);
   }
   for (uint32_t ps = 0; ps < generation_->wire->num_ps(); ++ps) {
     generation_->wire->Apply(
@@ -40,6 +38,21 @@ void Applier::Start(const Application& application) {
           return OnAnswer(ps, response);
         });
   }
+}
+
+void Applier::Take(const Application& application,
+                   const proto::ApplyResponse& response) {
+  {
+    absl::MutexLock lock(&mutex_);
+    SetSpent(application);
+  }
+  OnAnswer(0, response);
+}
+
+void Applier::SetSpent(const Application& application) {
+  spent_.set_sequence(ticket_.sequence.value());
+  spent_.set_examples(application.examples);
+  spent_.set_loss(application.examples == 0 ? 0 : application.loss);
 }
 
 Next Applier::OnAnswer(uint32_t ps,
@@ -67,6 +80,7 @@ Next Applier::OnAnswer(uint32_t ps,
     if (response->verdict() != proto::ACCEPTED) {
       if (!over_) verdict_ = response->verdict();
       over_ = true;
+      generation_->encoder.Settle(ticket_.sequence, false);
       return Next::kDone;
     }
     shard.applied = true;
@@ -76,6 +90,7 @@ Next Applier::OnAnswer(uint32_t ps,
   }
   // Before anybody hears of it, so that the next request for a ticket tells.
   generation_->tickets.Spend(spent);
+  generation_->encoder.Settle(ticket_.sequence, true);
   absl::MutexLock lock(&mutex_);
   verdict_ = proto::ACCEPTED;
   over_ = true;

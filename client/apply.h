@@ -30,6 +30,15 @@ class Applier {
   // To be called once, when every shard has acknowledged every part, or, with 0
   // examples, at any time.
   void Start(const Application& application) ABSL_LOCKS_EXCLUDED(mutex_);
+  // In place of it, where the only shard was asked with the push itself, and
+  // has told a verdict.
+  void Take(const Application& application,
+            const proto::ApplyResponse& response) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Of the ticket.
+  const std::vector<proto::StepScalars>& scalars() const {
+    return ticket_.scalars;
+  }
 
   bool over() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return over_; }
   // Once it is over.
@@ -39,6 +48,9 @@ class Applier {
   std::string Missing() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
  private:
+  void SetSpent(const Application& application)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   struct Shard {
     bool applied = false;
     std::string waiting_for;

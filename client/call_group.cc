@@ -11,6 +11,13 @@
 namespace holdfast::client {
 namespace {
 
+// How long a thread polls without a look at what others may have told
+// meanwhile.
+constexpr absl::Duration kPoll = absl::Milliseconds(10);
+
+}  // namespace
+namespace {
+
 // A call of nobody, made later.
 class Timer : public Call, public std::enable_shared_from_this<Timer> {
  public:
@@ -109,23 +116,44 @@ absl::Status CallGroup::AwaitUntil(absl::Time deadline, bool regardless,
     return done() || (!regardless && context_->IsOver(state_->sender));
   };
   absl::MutexLock lock(&mutex);
-  while (!mutex.AwaitWithDeadline(absl::Condition(&over),
-                                  std::min(deadline, report))) {
-    const absl::Status trouble = Trouble();
-    std::string text = what();
-    if (!trouble.ok()) absl::StrAppend(&text, ": ", trouble.message());
-    if (deadline <= report) {
-      text = absl::StrCat("waited in vain for ", text);
-      const bool unreachable =
-          IsTransient(trouble) && !absl::IsDeadlineExceeded(trouble);
-      return unreachable ? absl::UnavailableError(text)
-                         : absl::DeadlineExceededError(text);
+  Context::Polling& polling = context_->polling;
+  ++polling.waiters;
+  absl::Status result = absl::OkStatus();
+  while (!over()) {
+    const absl::Time now = absl::Now();
+    const absl::Time until = std::min(deadline, report);
+    if (now >= until) {
+      const absl::Status trouble = Trouble();
+      std::string text = what();
+      if (!trouble.ok()) absl::StrAppend(&text, ": ", trouble.message());
+      if (deadline <= report) {
+        text = absl::StrCat("waited in vain for ", text);
+        const bool unreachable =
+            IsTransient(trouble) && !absl::IsDeadlineExceeded(trouble);
+        result = unreachable ? absl::UnavailableError(text)
+                             : absl::DeadlineExceededError(text);
+        break;
+      }
+      mutex.Unlock();
+      context_->on_waiting(text);
+      mutex.Lock();
+      report = absl::Now() + timing.report_every;
+    } else if (polling.poll != nullptr && !polling.busy) {
+      polling.busy = true;
+      ++polling.turns;
+      mutex.Unlock();
+      polling.poll(std::min(until, now + kPoll));
+      mutex.Lock();
+      polling.busy = false;
+    } else {
+      const auto may_go_on = [&] {
+        return over() || (polling.poll != nullptr && !polling.busy);
+      };
+      mutex.AwaitWithDeadline(absl::Condition(&may_go_on), until);
     }
-    mutex.Unlock();
-    context_->on_waiting(text);
-    mutex.Lock();
-    report = absl::Now() + timing.report_every;
   }
+  --polling.waiters;
+  if (!result.ok()) return result;
   return done() ? absl::OkStatus() : context_->WhyOver(state_->sender);
 }
 

@@ -1,9 +1,11 @@
 #include "client/client_test_base.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/encoding.h"
 
 namespace holdfast::client {
 namespace {
@@ -55,6 +57,9 @@ ClientTest::ClientTest() {
     ps.place.Do([this](int, const auto&, auto* response) {
       AnswerPlacement(response);
       response->set_generation(generation);
+      for (proto::Slice& slice : *response->mutable_slices()) {
+        if (num_ps == 1) slice.set_ps(0);
+      }
       if (asynchronous) {
         response->mutable_declaration()
             ->mutable_consistency()
@@ -81,6 +86,10 @@ ClientTest::ClientTest() {
       return AnswerPull(
           request, std::max(version.load(), request.min_version()), response);
     });
+    ps.push_pull.Do([this](int, const auto& request, auto* response) {
+      const uint64_t after = asynchronous ? 0 : request.step() + 1;
+      return AnswerPushPull(request, std::max(version.load(), after), response);
+    });
   }
   Tell(kGeneration, proto::TRAINING);
 }
@@ -105,9 +114,10 @@ std::string ClientTest::PsName(uint32_t index) const {
 }
 
 Cluster::Options ClientTest::OptionsFor(const TaskId& task) const {
-  Cluster::Options options{*ClusterSpec::FromHosts(
-      absl::StrCat(ps_[0]->address(), ",", ps_[1]->address()),
-      "worker0:1,worker1:1", "")};
+  std::string ps_hosts = ps_[0]->address();
+  if (num_ps == 2) absl::StrAppend(&ps_hosts, ",", ps_[1]->address());
+  Cluster::Options options{
+      *ClusterSpec::FromHosts(ps_hosts, "worker0:1,worker1:1", "")};
   options.task = task;
   options.job_digest = "job";
   options.data_digest = "data";
@@ -161,9 +171,30 @@ absl::Status ClientTest::AnswerPull(const proto::PullRequest& request,
         part->mutable_data()->append(reinterpret_cast<const char*>(&value),
                                      sizeof(value));
       }
+      if (range.encoding() == proto::EXACT) continue;
+      const EncodedElements elements =
+          Encode(range.encoding(), Buffer::FromString(part->data()));
+      part->set_encoding(elements.encoding);
+      part->mutable_data()->resize(elements.data.size());
+      elements.data.CopyTo(part->mutable_data()->data());
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status ClientTest::AnswerPushPull(const proto::PushPullRequest& request,
+                                        uint64_t version,
+                                        proto::PushPullResponse* response) {
+  proto::PullRequest ranges;
+  *ranges.mutable_ranges() = request.ranges();
+  proto::PullResponse values;
+  const absl::Status status = AnswerPull(ranges, version, &values);
+  response->set_generation(kGeneration);
+  response->set_verdict(proto::ACCEPTED);
+  response->set_global_step(request.step() + 1);
+  response->set_version(version);
+  *response->mutable_tensors() = std::move(*values.mutable_tensors());
+  return status;
 }
 
 proto::Ticket ClientTest::TicketOf(uint64_t sequence) {

@@ -21,7 +21,8 @@ namespace holdfast::client {
 // The job has these variables. By default the puppets answer as if all went
 // well: pulls with the values of `version`, or of min_version if that is more;
 // pushes with an acknowledgment, contributions and applications with ACCEPTED,
-// requests for a ticket with TicketOf their sequence.
+// requests for a ticket with TicketOf their sequence; and PushPull with all of
+// these.
 //
 //   0  "a"  [2,3]  on ps 0
 //   1  "b"  [8]    elements 0 to 5 on ps 0, the rest on ps 1
@@ -63,6 +64,10 @@ class ClientTest : public ::testing::Test {
   static absl::Status AnswerPull(const proto::PullRequest& request,
                                  uint64_t version,
                                  proto::PullResponse* response);
+  // ACCEPTED, with what `request` asks for, of `version`.
+  static absl::Status AnswerPushPull(const proto::PushPullRequest& request,
+                                     uint64_t version,
+                                     proto::PushPullResponse* response);
   static proto::Ticket TicketOf(uint64_t sequence);
   // A ticket; the test fails where there is none.
   static Ticket Take(Cluster* cluster);
@@ -74,6 +79,8 @@ class ClientTest : public ::testing::Test {
   Timing timing;
   // What the job is, as a client hears.
   bool asynchronous = false;
+  // Or 1: then all variables are there.
+  int num_ps = 2;
   // That the placement is of.
   std::atomic<uint64_t> generation = kGeneration;
   // The newest version of the puppets.

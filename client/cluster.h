@@ -157,6 +157,13 @@ class Cluster {
     std::function<void(const std::string& what)> on_waiting;
   };
 
+  // What became of a contribution.
+  struct Outcome {
+    proto::Verdict verdict;
+    // The open step when the verdict was told.
+    GlobalStep global_step;
+  };
+
   // A gradient on its way to the shards.
   class Push {
    public:
@@ -178,21 +185,43 @@ class Cluster {
     // those of Shard.Push in proto/shard.proto but RESOURCE_EXHAUSTED.
     virtual absl::StatusOr<proto::Verdict> Await(absl::Time deadline) = 0;
 
+    // Synchronous jobs, in place of Await, StartContribute and StartPull:
+    // offers the push to its step as soon as every shard has acknowledged every
+    // part, without a thread that waits; and pulls the version after the
+    // step's, or a newer one, into `next` (null: does not pull). Where there is
+    // one ps, and the gradient fits in one message, all in one round trip.
+    // `contribution.step` and `contribution.sequence` are not read: they are
+    // the push's own. To be called once, when all gradients were handed in, or,
+    // with 0 examples, at any time. `next` must not be touched until
+    // AwaitOutcome has returned or the push is destroyed. Errors:
+    // FAILED_PRECONDITION when a trainable variable was not handed in, or when
+    // called before; why the push has failed already.
+    virtual absl::Status Contribute(const Contribution& contribution,
+                                    Parameters* next = nullptr) = 0;
+    // Waits for the verdict and, where it was asked for, for `next`.
+    // Errors: FAILED_PRECONDITION before Contribute; those of Shard.Push but
+    // RESOURCE_EXHAUSTED, of Coordinator.Contribute, and of Pull::Await.
+    virtual absl::StatusOr<Outcome> AwaitOutcome(absl::Time deadline) = 0;
+
     // Asynchronous jobs, in place of Await: has the push applied on every shard
     // as soon as each has acknowledged every part, without a thread that waits.
     // To be called once, when all gradients were handed in, or, with 0
     // examples, at any time: then nothing more of the gradient is sent.
+    // Then pulls the newest version into `next` (null: does not pull), as
+    // Contribute does.
     // Errors: FAILED_PRECONDITION when a trainable variable was not handed in,
     // or when called before, and INVALID_ARGUMENT for a loss that is not
     // finite, which leave the push as it is; why it has failed already.
-    virtual absl::Status Apply(const Application& application) = 0;
+    virtual absl::Status Apply(const Application& application,
+                               Parameters* next = nullptr) = 0;
     struct Applied {
       proto::Verdict verdict;
       // The greatest of the shards': pushes applied between the version that
       // the gradient was computed on and this one.
       uint64_t staleness = 0;
     };
-    // Waits until every shard has applied it: ACCEPTED, which is told to the
+    // Waits until every shard has applied it, and `next` is there where it was
+    // asked for: ACCEPTED, which is told to the
     // coordinator by itself, also when nobody waits. FENCED: this worker has
     // been shut out.
     // Shards apply a worker's pushes in order, so one that is let go of before
@@ -220,11 +249,6 @@ class Cluster {
   class Offer {
    public:
     virtual ~Offer() = default;
-    struct Outcome {
-      proto::Verdict verdict;
-      // The open step when the verdict was told.
-      GlobalStep global_step;
-    };
     virtual absl::StatusOr<Outcome> Await(absl::Time deadline) = 0;
   };
 

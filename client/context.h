@@ -95,6 +95,23 @@ class Context {
   // Calls that gRPC has not let go of.
   int64_t calls_out ABSL_GUARDED_BY(mutex) = 0;
 
+  // Who reads what comes in. A thread that waits for an answer does it best: it
+  // needs not be woken then. Wire has one for times when nobody waits.
+  struct Polling {
+    // Handles the next answer, or returns at the deadline. Set once, by Wire,
+    // before the first call. For one thread at a time.
+    std::function<void(absl::Time deadline)> poll;
+    // A thread is in it.
+    bool busy = false;
+    // How often a thread that waits has been.
+    uint64_t turns = 0;
+    // Threads that wait.
+    int waiters = 0;
+    // Something is on its way for which nobody waits yet.
+    bool wanted = false;
+  };
+  Polling polling ABSL_GUARDED_BY(mutex);
+
  private:
   // DONE and FAILED are final.
   void NoteState(const proto::JobState& state)

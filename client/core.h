@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/call_group.h"
+#include "client/compression.h"
 #include "client/context.h"
 #include "client/layout.h"
 #include "client/plan.h"
@@ -41,6 +42,7 @@ struct Generation {
         wire(wire),
         sender(sender),
         placement(std::move(placement)),
+        encoder(this->placement.layout, this->placement.push),
         background(this->context, sender),
         tickets(this->context, wire, &sequences, sender) {}
 
@@ -54,6 +56,8 @@ struct Generation {
   const proto::Sender sender;
   const Placement placement;
   Sequences sequences ABSL_GUARDED_BY(context->mutex);
+  // Has a lock of its own, under which no other is taken.
+  GradientEncoder encoder;
   // For calls that nobody waits for.
   CallGroup background;
   Tickets tickets;

@@ -49,7 +49,7 @@ class OfferHandle : public Cluster::Offer {
         });
   }
 
-  absl::StatusOr<Outcome> Await(absl::Time deadline) override {
+  absl::StatusOr<Cluster::Outcome> Await(absl::Time deadline) override {
     const absl::Status status = calls_.Await(
         deadline, [this] { return !error_.ok() || outcome_.has_value(); },
         [this] { return Missing(); });
@@ -80,6 +80,9 @@ class OfferHandle : public Cluster::Offer {
     if (response->verdict() != proto::VERDICT_UNSPECIFIED) {
       outcome_ = {response->verdict(), GlobalStep(response->global_step())};
       generation_->sequences.Settle(offer_.sequence);
+      generation_->encoder.Settle(
+          offer_.sequence,
+          response->verdict() == proto::ACCEPTED && offer_.examples > 0);
       generation_->context->step_waits_for.clear();
       return Next::kDone;
     }
@@ -105,7 +108,7 @@ class OfferHandle : public Cluster::Offer {
   const Contribution offer_;
   CallGroup calls_;
 
-  std::optional<Outcome> outcome_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Cluster::Outcome> outcome_ ABSL_GUARDED_BY(mutex_);
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -113,7 +116,7 @@ class OfferHandle : public Cluster::Offer {
 class FailedOffer : public Cluster::Offer {
  public:
   explicit FailedOffer(absl::Status error) : error_(std::move(error)) {}
-  absl::StatusOr<Outcome> Await(absl::Time) override { return error_; }
+  absl::StatusOr<Cluster::Outcome> Await(absl::Time) override { return error_; }
 
  private:
   const absl::Status error_;
@@ -125,7 +128,12 @@ std::unique_ptr<Cluster::Offer> StartContribute(const Core& core,
                                                 const Contribution& offer) {
   absl::StatusOr<std::shared_ptr<Generation>> ready = core.ReadyToWork();
   if (!ready.ok()) return std::make_unique<FailedOffer>(ready.status());
-  auto handle = std::make_unique<OfferHandle>(*std::move(ready), offer);
+  return StartContribute(*std::move(ready), offer);
+}
+
+std::unique_ptr<Cluster::Offer> StartContribute(
+    std::shared_ptr<Generation> generation, const Contribution& offer) {
+  auto handle = std::make_unique<OfferHandle>(std::move(generation), offer);
   handle->Start();
   return handle;
 }

@@ -12,6 +12,8 @@ namespace holdfast::client {
 // again until there is a verdict.
 std::unique_ptr<Cluster::Offer> StartContribute(const Core& core,
                                                 const Contribution& offer);
+std::unique_ptr<Cluster::Offer> StartContribute(
+    std::shared_ptr<Generation> generation, const Contribution& offer);
 
 }  // namespace holdfast::client
 

@@ -136,22 +136,23 @@ class PinHandle : public Cluster::Pin {
       if (shards_[ps].answered) continue;
       generation_->wire->Pull(
           calls_, ps, request,
-          [this, ps](absl::StatusOr<proto::PullResponse> response) {
-            return OnVersion(ps, response);
+          [this,
+           ps](const absl::StatusOr<WithTensors<proto::PullResponse>>& answer) {
+            return OnVersion(ps, answer);
           });
     }
     return AwaitAnswers(deadline, absl::StrCat("version ", version_.value()));
   }
 
   Next OnVersion(uint32_t ps,
-                 const absl::StatusOr<proto::PullResponse>& response)
+                 const absl::StatusOr<WithTensors<proto::PullResponse>>& answer)
       ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
-    if (!response.ok()) {
-      if (error_.ok()) error_ = response.status();
+    if (!answer.ok()) {
+      if (error_.ok()) error_ = answer.status();
       return Next::kDone;
     }
-    if (GlobalStep(response->version()) < version_) return Next::kAgain;
+    if (GlobalStep(answer->message.version()) < version_) return Next::kAgain;
     shards_[ps].answered = true;
     return Next::kDone;
   }

@@ -18,8 +18,8 @@
 namespace holdfast::client {
 namespace {
 
-// Parts asked of one ps at a time.
-constexpr int kMaxPartsInFlight = 8;
+// Parts asked of one ps at a time: as in push.cc.
+constexpr int kMaxPartsInFlight = 4;
 
 enum class Which {
   // Of all shards the same.
@@ -41,11 +41,7 @@ class PullHandle : public Cluster::Pull {
         calls_(generation_->context, generation_->sender),
         into_(into),
         shards_(layout_.num_ps()) {
-    const std::vector<Layout::Variable>& variables = layout_.variables();
-    into->values.resize(variables.size());
-    for (size_t v = 0; v < variables.size(); ++v) {
-      into->values[v].resize(variables[v].size);
-    }
+    Resize(layout_, &into->values);
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
       shards_[ps].version = versions[ps];
       num_parts_ += plan_.parts[ps].size();
@@ -105,6 +101,11 @@ class PullHandle : public Cluster::Pull {
     return text;
   }
 
+  // What is pinned is for evaluation, and read as it is.
+  Reading reading() const {
+    return which_ == Which::kExact ? Reading::kExact : Reading::kAsDeclared;
+  }
+
   std::string What() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     if (which_ == Which::kExact) return "the pinned version";
     if (which_ == Which::kNewestOfEach) return "the newest version";
@@ -137,26 +138,28 @@ class PullHandle : public Cluster::Pull {
         request.set_wait_ms(
             absl::ToInt64Milliseconds(generation_->context->timing.park));
       }
-      AddRanges(layout_, plan_.parts[ps][part], &request);
+      AddRanges(layout_, plan_.parts[ps][part], reading(),
+                request.mutable_ranges());
       generation_->wire->Pull(
           calls_, ps, std::move(request),
-          [this, ps, part,
-           asked](absl::StatusOr<proto::PullResponse> response) {
-            return OnAnswer(ps, part, asked, std::move(response));
+          [this, ps, part, asked](
+              const absl::StatusOr<WithTensors<proto::PullResponse>>& answer) {
+            return OnAnswer(ps, part, asked, answer);
           });
     }
   }
 
   Next OnAnswer(uint32_t ps, uint32_t part, GlobalStep asked,
-                absl::StatusOr<proto::PullResponse> response)
+                const absl::StatusOr<WithTensors<proto::PullResponse>>& answer)
       ABSL_LOCKS_EXCLUDED(mutex_) {
-    if (!response.ok()) return Fail(response.status());
-    if (response->state().phase() == proto::FAILED) {
-      return Fail(absl::AbortedError(response->state().reason()));
+    if (!answer.ok()) return Fail(answer.status());
+    const proto::PullResponse& response = answer->message;
+    if (response.state().phase() == proto::FAILED) {
+      return Fail(absl::AbortedError(response.state().reason()));
     }
-    const GlobalStep version(response->version());
+    const GlobalStep version(response.version());
     if (version < asked) {
-      if (response->state().phase() != proto::DONE) return Next::kAgain;
+      if (response.state().phase() != proto::DONE) return Next::kAgain;
       return Fail(absl::FailedPreconditionError(absl::StrCat(
           generation_->wire->PsName(ps), ": the job is done at version ",
           version.value(), ", version ", asked.value(), " will not come")));
@@ -169,8 +172,8 @@ class PullHandle : public Cluster::Pull {
 
     // Other parts may come at the same time, to other places.
     if (absl::Status status =
-            TakeValues(layout_, plan_.parts[ps][part], &*response,
-                       absl::MakeSpan(into_->values));
+            TakeValues(layout_, plan_.parts[ps][part], reading(),
+                       answer->tensors, absl::MakeSpan(into_->values));
         !status.ok()) {
       return Fail(absl::Status(
           status.code(),
@@ -267,11 +270,20 @@ std::unique_ptr<Cluster::Pull> Start(std::shared_ptr<Generation> generation,
 std::unique_ptr<Cluster::Pull> StartPull(const Core& core,
                                          GlobalStep min_version,
                                          Parameters* into) {
-  const absl::StatusOr<std::shared_ptr<Generation>> ready = core.Ready();
+  absl::StatusOr<std::shared_ptr<Generation>> ready = core.Ready();
   if (!ready.ok()) return std::make_unique<FailedPull>(ready.status());
-  const bool asynchronous = (*ready)->placement.asynchronous();
-  return Start(*ready, asynchronous ? Which::kNewestOfEach : Which::kNewest,
-               std::vector<GlobalStep>(core.wire->num_ps(), min_version), into);
+  return StartPull(*std::move(ready), min_version, into);
+}
+
+std::unique_ptr<Cluster::Pull> StartPull(std::shared_ptr<Generation> generation,
+                                         GlobalStep min_version,
+                                         Parameters* into) {
+  const Which which = generation->placement.asynchronous()
+                          ? Which::kNewestOfEach
+                          : Which::kNewest;
+  const std::vector<GlobalStep> versions(generation->wire->num_ps(),
+                                         min_version);
+  return Start(std::move(generation), which, versions, into);
 }
 
 std::unique_ptr<Cluster::Pull> StartPullOfPinned(

@@ -20,6 +20,10 @@ std::unique_ptr<Cluster::Pull> StartPull(const Core& core,
                                          GlobalStep min_version,
                                          Parameters* into);
 
+std::unique_ptr<Cluster::Pull> StartPull(std::shared_ptr<Generation> generation,
+                                         GlobalStep min_version,
+                                         Parameters* into);
+
 // By ps, the version that is held there.
 std::unique_ptr<Cluster::Pull> StartPullOfPinned(
     std::shared_ptr<Generation> generation,

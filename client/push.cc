@@ -15,15 +15,19 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "client/apply.h"
+#include "client/loan.h"
+#include "client/offer.h"
+#include "client/pull.h"
 #include "client/tensors.h"
 #include "common/rpc/backoff.h"
 
 namespace holdfast::client {
 namespace {
 
-// Parts on their way to one ps at a time. More hide a longer round trip; each
-// costs a copy of a part until it is acknowledged.
-constexpr int kMaxPartsInFlight = 8;
+// Parts on their way to one ps at a time. More hide a longer round trip, but
+// the later ones take their share of the connection from those that are wanted
+// first.
+constexpr int kMaxPartsInFlight = 4;
 
 class PushHandle : public Cluster::Push {
  public:
@@ -35,11 +39,15 @@ class PushHandle : public Cluster::Push {
         mutex_(generation_->context->mutex),
         layout_(generation_->placement.layout),
         plan_(generation_->placement.push),
+        folds_(generation_->placement.push.parts.size() == 1 &&
+               generation_->placement.push.parts[0].size() == 1 &&
+               generation_->placement.pull.parts[0].size() == 1),
         sequence_(sequence),
         has_ticket_(ticket != nullptr),
         steps_(std::move(steps)),
         calls_(generation_->context, generation_->sender),
         gradients_(layout_.variables().size()),
+        encoded_(layout_.variables().size()),
         handed_in_(layout_.variables().size(), false),
         shards_(layout_.num_ps()) {
     if (generation_->placement.asynchronous()) {
@@ -52,10 +60,11 @@ class PushHandle : public Cluster::Push {
       }
       if (plan_.parts[ps].front().empty()) shards_[ps].ready.push_back(0);
     }
+    held_ = folds_;
   }
 
   ~PushHandle() override {
-    calls_.Cancel();
+    TakeBack();
     absl::MutexLock lock(&mutex_);
     generation_->sequences.Release(sequence_);
   }
@@ -81,6 +90,13 @@ class PushHandle : public Cluster::Push {
       if (absl::Status over = generation_->WhyOver(); !over.ok()) return over;
       if (!error_.ok()) return error_;
       handed_in_[variable] = true;
+    }
+    if (generation_->encoder.Encodes(variable)) {
+      encoded_[variable] =
+          generation_->encoder.Encode(sequence_, variable, gradient);
+    }
+    {
+      absl::MutexLock lock(&mutex_);
       ++num_handed_in_;
       gradients_[variable] = gradient;
       for (const Plan::Place& place : plan_.places[variable]) {
@@ -100,18 +116,74 @@ class PushHandle : public Cluster::Push {
     {
       absl::MutexLock lock(&mutex_);
       if (!decided()) error_ = CheckMayAwait();
+      held_ = false;
     }
+    Start();
     const absl::Status status = calls_.Await(
         deadline, [this] { return decided() || acknowledged(); },
         [this] { return Missing(); });
-    calls_.Cancel();
+    TakeBack();
     absl::MutexLock lock(&mutex_);
     if (error_.ok()) error_ = status;
     if (!error_.ok()) return error_;
     return verdict_;
   }
 
-  absl::Status Apply(const Application& application) override {
+  absl::Status Contribute(const Contribution& contribution,
+                          Parameters* next) override {
+    if (applier_.has_value()) {
+      return absl::FailedPreconditionError(
+          "the job is asynchronous: a push is applied, not contributed");
+    }
+    {
+      absl::MutexLock lock(&mutex_);
+      if (contribution_.has_value()) {
+        return absl::FailedPreconditionError("Contribute was called before");
+      }
+      if (absl::Status over = generation_->WhyOver(); !over.ok()) return over;
+      if (!error_.ok()) return error_;
+      if (contribution.examples > 0) {
+        if (absl::Status status = CheckHandedIn(); !status.ok()) return status;
+      }
+      contribution_ = contribution;
+      contribution_->step = steps_.front();
+      contribution_->sequence = sequence_;
+      next_ = next;
+      // Nothing of it counts, whatever the verdict.
+      if (empty()) generation_->encoder.Settle(sequence_, false);
+    }
+    GoOnWhenReady();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Cluster::Outcome> AwaitOutcome(absl::Time deadline) override {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (error_.ok() && !contribution_.has_value()) {
+        error_ = absl::FailedPreconditionError("Contribute was not called");
+      }
+    }
+    absl::Status status = calls_.Await(
+        deadline,
+        [this] {
+          return !error_.ok() || outcome_.has_value() || offer_ != nullptr;
+        },
+        [this] { return Missing(); });
+    TakeBack();
+    if (status.ok()) status = AwaitOffer(deadline);
+    if (status.ok() && !fenced()) {
+      status = AwaitNext(contribution_->step.next(), deadline);
+    }
+    // `next` is the caller's again, whatever comes.
+    pull_.reset();
+    absl::MutexLock lock(&mutex_);
+    if (error_.ok()) error_ = status;
+    if (!error_.ok()) return error_;
+    return *outcome_;
+  }
+
+  absl::Status Apply(const Application& application,
+                     Parameters* next) override {
     if (!applier_.has_value()) {
       return absl::FailedPreconditionError(
           "the job is synchronous: a push is contributed, not applied");
@@ -132,8 +204,10 @@ class PushHandle : public Cluster::Push {
         if (absl::Status status = CheckHandedIn(); !status.ok()) return status;
       }
       application_ = application;
+      next_ = next;
+      if (empty()) generation_->encoder.Settle(sequence_, false);
     }
-    ApplyWhenReady();
+    GoOnWhenReady();
     return absl::OkStatus();
   }
 
@@ -147,12 +221,22 @@ class PushHandle : public Cluster::Push {
     const absl::Status status = calls_.Await(
         deadline, [this] { return decided() || applied(); },
         [this] { return Missing(); });
-    calls_.Cancel();
-    absl::MutexLock lock(&mutex_);
-    if (applied()) return applier_->outcome();
-    if (error_.ok()) error_ = status;
-    if (!error_.ok()) return error_;
-    return Applied{verdict_};
+    TakeBack();
+    absl::StatusOr<Applied> outcome = Applied();
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!applied()) {
+        if (error_.ok()) error_ = status;
+        if (!error_.ok()) return error_;
+        return Applied{verdict_};
+      }
+      outcome = applier_->outcome();
+    }
+    if (!outcome.ok() || outcome->verdict != proto::ACCEPTED) return outcome;
+    if (absl::Status read = AwaitNext(GlobalStep(0), deadline); !read.ok()) {
+      return read;
+    }
+    return outcome;
   }
 
  private:
@@ -222,13 +306,64 @@ class PushHandle : public Cluster::Push {
     return applier_.has_value() && applier_->over();
   }
 
+  // A worker that was shut out need not wait for values, which may not come.
+  bool fenced() const ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return outcome_.has_value() && outcome_->verdict == proto::FENCED;
+  }
+
   // No part is needed, whatever was handed in.
   bool empty() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    if (contribution_.has_value()) return contribution_->examples == 0;
     return application_.has_value() && application_->examples == 0;
   }
 
+  // From here on nothing is sent or told, and the caller's memory is its own.
+  void TakeBack() ABSL_LOCKS_EXCLUDED(mutex_) {
+    calls_.Cancel();
+    loan_.AwaitReturn();
+  }
+
+  // What the user's thread does of Contribute when the exchange has not.
+  absl::Status AwaitOffer(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_) {
+    Cluster::Offer* offer = nullptr;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!error_.ok()) return error_;
+      if (outcome_.has_value()) return absl::OkStatus();
+      offer = offer_.get();
+    }
+    const absl::StatusOr<Cluster::Outcome> outcome = offer->Await(deadline);
+    if (!outcome.ok()) return outcome.status();
+    absl::MutexLock lock(&mutex_);
+    outcome_ = *outcome;
+    return absl::OkStatus();
+  }
+  // The same of the pull behind Contribute or Apply.
+  absl::Status AwaitNext(GlobalStep min_version, absl::Time deadline)
+      ABSL_LOCKS_EXCLUDED(mutex_) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (next_ == nullptr || next_is_here_) return absl::OkStatus();
+    }
+    if (pull_ == nullptr) pull_ = StartPull(generation_, min_version, next_);
+    absl::Status status = pull_->Await(deadline);
+    if (!status.ok()) return status;
+    absl::MutexLock lock(&mutex_);
+    next_is_here_ = true;
+    return absl::OkStatus();
+  }
+
   std::string Missing() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    if (applying_) return applier_->Missing();
+    if (exchanging_) {
+      const std::string& refusal = shards_.front().refusal;
+      if (!refusal.empty()) return refusal;
+      const std::string& step = generation_->context->step_waits_for;
+      return absl::StrCat("the verdict on push ", sequence_.value(), " by ",
+                          generation_->wire->PsName(0),
+                          step.empty() ? "" : "; ", step);
+    }
+    if (going_on_ && applier_.has_value()) return applier_->Missing();
     std::vector<std::string> names;
     std::string refusals;
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
@@ -245,13 +380,14 @@ class PushHandle : public Cluster::Push {
   // Sends what may leave to one ps. From the user's thread and from answers.
   void SendReady(uint32_t ps) ABSL_LOCKS_EXCLUDED(mutex_) {
     for (;;) {
-      proto::PushRequest request;
+      WithTensors<proto::PushRequest> push;
+      proto::PushRequest& request = push.message;
       {
         absl::MutexLock lock(&mutex_);
         Shard& shard = shards_[ps];
         const int at_a_time = shard.refusal.empty() ? kMaxPartsInFlight : 1;
-        if (decided() || empty() || shard.ready.empty() || shard.pausing ||
-            shard.in_flight >= at_a_time) {
+        if (held_ || decided() || empty() || shard.ready.empty() ||
+            shard.pausing || shard.in_flight >= at_a_time) {
           return;
         }
         request.set_part(shard.ready.front());
@@ -263,11 +399,11 @@ class PushHandle : public Cluster::Push {
       request.set_sequence(sequence_.value());
       request.set_step(steps_[ps].value());
       request.set_num_parts(plan_.parts[ps].size());
-      AddGradients(layout_, plan_.parts[ps][request.part()], gradients_,
-                   &request);
       const uint32_t part = request.part();
+      push.tensors = PiecesOf(layout_, plan_.parts[ps][part], gradients_,
+                              encoded_, loan_.owner());
       generation_->wire->Push(
-          calls_, ps, std::move(request),
+          calls_, ps, std::move(push),
           [this, ps,
            part](const absl::StatusOr<proto::PushResponse>& response) {
             OnAnswer(ps, part, response);
@@ -294,6 +430,7 @@ class PushHandle : public Cluster::Push {
         if (error_.ok()) error_ = response.status();
       } else if (IsOutcome(response->verdict())) {
         verdict_ = response->verdict();
+        generation_->encoder.Settle(sequence_, verdict_ == proto::ACCEPTED);
         // With a ticket the coordinator has to hear of it first.
         if (!has_ticket_) generation_->sequences.Settle(sequence_);
       } else {
@@ -312,7 +449,7 @@ class PushHandle : public Cluster::Push {
       });
     }
     SendReady(ps);
-    ApplyWhenReady();
+    GoOnWhenReady();
   }
 
   // Whether a shard's verdict on a part is that on the push. An asynchronous
@@ -322,21 +459,164 @@ class PushHandle : public Cluster::Push {
            !(applier_.has_value() && verdict == proto::ACCEPTED);
   }
 
-  // From the user's thread and from answers.
-  void ApplyWhenReady() ABSL_LOCKS_EXCLUDED(mutex_) {
+  // Contributes or applies. From the user's thread and from answers.
+  void GoOnWhenReady() ABSL_LOCKS_EXCLUDED(mutex_) {
+    bool exchange;
     {
       absl::MutexLock lock(&mutex_);
-      if (!application_.has_value() || applying_ || decided()) return;
-      if (!empty() && !acknowledged()) return;
-      applying_ = true;
+      if (going_on_ || !error_.ok()) return;
+      if (!contribution_.has_value() && !application_.has_value()) return;
+      // A push that a shard has found too late is offered all the same: the
+      // verdict is the coordinator's to tell, and to count.
+      const bool decided = verdict_ != proto::VERDICT_UNSPECIFIED;
+      if (applier_.has_value() && decided) return;
+      exchange = held_;
+      if (!exchange && !decided && !empty() && !acknowledged()) return;
+      going_on_ = true;
+      exchanging_ = exchange;
     }
-    applier_->Start(*application_);
+    if (exchange) {
+      Exchange();
+    } else {
+      AskSeparately();
+    }
+  }
+
+  void AskSeparately() ABSL_LOCKS_EXCLUDED(mutex_) {
+    if (applier_.has_value()) return applier_->Start(*application_);
+    std::unique_ptr<Cluster::Offer> offer =
+        StartContribute(generation_, *contribution_);
+    std::unique_ptr<Cluster::Pull> pull;
+    if (next_ != nullptr) {
+      pull = StartPull(generation_, contribution_->step.next(), next_);
+    }
+    absl::MutexLock lock(&mutex_);
+    offer_ = std::move(offer);
+    pull_ = std::move(pull);
+  }
+
+  // Does all in one call.
+  void Exchange() ABSL_LOCKS_EXCLUDED(mutex_) {
+    WithTensors<proto::PushPullRequest> exchange;
+    proto::PushPullRequest& request = exchange.message;
+    bool push;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!error_.ok()) return;
+      push = !empty();
+      request.set_acked_through(generation_->sequences.acked_through().value());
+    }
+    request.set_sequence(sequence_.value());
+    request.set_step(steps_.front().value());
+    request.set_wait_ms(
+        absl::ToInt64Milliseconds(generation_->context->timing.park));
+    if (contribution_.has_value()) {
+      auto& contribution = *request.mutable_contribution();
+      contribution.set_seat(contribution_->seat);
+      contribution.set_examples(contribution_->examples);
+      contribution.set_clip_factor(contribution_->clip_factor);
+      contribution.set_loss(contribution_->loss);
+    } else {
+      auto& application = *request.mutable_application();
+      application.mutable_scalars()->Assign(applier_->scalars().begin(),
+                                            applier_->scalars().end());
+      application.set_examples(application_->examples);
+      application.set_clip_factor(push ? application_->clip_factor : 0);
+    }
+    if (next_ != nullptr) {
+      AddRanges(layout_, NextPart(), Reading::kAsDeclared,
+                request.mutable_ranges());
+    }
+    if (push) {
+      exchange.tensors = PiecesOf(layout_, plan_.parts[0][0], gradients_,
+                                  encoded_, loan_.owner());
+    }
+    generation_->wire->PushPull(
+        calls_, 0, std::move(exchange),
+        [this](const absl::StatusOr<WithTensors<proto::PushPullResponse>>&
+                   answer) {
+          OnExchanged(answer);
+          return Next::kDone;
+        });
+  }
+
+  const Plan::Part& NextPart() const {
+    return generation_->placement.pull.parts[0][0];
+  }
+
+  void OnExchanged(
+      const absl::StatusOr<WithTensors<proto::PushPullResponse>>& answer)
+      ABSL_LOCKS_EXCLUDED(mutex_) {
+    if (absl::IsResourceExhausted(answer.status())) {
+      absl::Duration pause;
+      {
+        absl::MutexLock lock(&mutex_);
+        shards_.front().refusal = std::string(answer.status().message());
+        pause = shards_.front().backoff.Next();
+      }
+      calls_.After(pause, [this] { Exchange(); });
+      return;
+    }
+    if (!answer.ok()) {
+      absl::MutexLock lock(&mutex_);
+      if (error_.ok()) error_ = answer.status();
+      return;
+    }
+    const proto::PushPullResponse& response = answer->message;
+    if (response.verdict() == proto::VERDICT_UNSPECIFIED) {
+      {
+        absl::MutexLock lock(&mutex_);
+        exchanging_ = false;
+        shards_.front().unacknowledged = 0;
+      }
+      return AskSeparately();
+    }
+    if (absl::Status status = TakeNext(*answer); !status.ok()) {
+      absl::MutexLock lock(&mutex_);
+      if (error_.ok()) error_ = status;
+      return;
+    }
+    if (applier_.has_value()) {
+      proto::ApplyResponse applied;
+      applied.set_verdict(response.verdict());
+      applied.set_staleness(response.staleness());
+      return applier_->Take(*application_, applied);
+    }
+    absl::MutexLock lock(&mutex_);
+    outcome_ = {response.verdict(), GlobalStep(response.global_step())};
+    generation_->sequences.Settle(sequence_);
+    generation_->encoder.Settle(sequence_,
+                                response.verdict() == proto::ACCEPTED);
+    generation_->context->step_waits_for.clear();
+  }
+
+  // The values, where they have come.
+  absl::Status TakeNext(const WithTensors<proto::PushPullResponse>& answer)
+      ABSL_LOCKS_EXCLUDED(mutex_) {
+    if (next_ == nullptr || answer.tensors.empty()) return absl::OkStatus();
+    Resize(layout_, &next_->values);
+    if (absl::Status status =
+            TakeValues(layout_, NextPart(), Reading::kAsDeclared,
+                       answer.tensors, absl::MakeSpan(next_->values));
+        !status.ok()) {
+      return absl::Status(
+          status.code(),
+          absl::StrCat(generation_->wire->PsName(0), ": ", status.message()));
+    }
+    next_->version = GlobalStep(answer.message.version());
+    next_->versions = {next_->version};
+    absl::MutexLock lock(&mutex_);
+    generation_->sequences.Reached(next_->version);
+    next_is_here_ = true;
+    return absl::OkStatus();
   }
 
   const std::shared_ptr<Generation> generation_;
   absl::Mutex& mutex_;
   const Layout& layout_;
   const Plan& plan_;
+  // Push, Contribute or Apply, and pull fit in one call.
+  const bool folds_;
   const PushSequence sequence_;
   const bool has_ticket_;
   const std::vector<GlobalStep> steps_;
@@ -344,17 +624,33 @@ class PushHandle : public Cluster::Push {
   // Asynchronous jobs only.
   std::optional<Applier> applier_;
 
+  // Of the gradients' memory.
+  Loan loan_;
   // By variable. An element is written before the parts that need it are ready,
   // and read without the lock.
   std::vector<absl::Span<const float>> gradients_;
+  // As they are sent; of those that are sent as they are, nothing.
+  std::vector<GradientEncoder::Encoded> encoded_;
   std::vector<bool> handed_in_ ABSL_GUARDED_BY(mutex_);
   size_t num_handed_in_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Shard> shards_ ABSL_GUARDED_BY(mutex_);
   proto::Verdict verdict_ ABSL_GUARDED_BY(mutex_) = proto::VERDICT_UNSPECIFIED;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
-  // Set once.
-  std::optional<Application> application_ ABSL_GUARDED_BY(mutex_);
-  bool applying_ ABSL_GUARDED_BY(mutex_) = false;
+  // The only part waits until it is known what leaves with it.
+  bool held_ ABSL_GUARDED_BY(mutex_) = false;
+  // What follows the push. Set once, before going_on_; read without the lock
+  // after that.
+  std::optional<Contribution> contribution_;
+  std::optional<Application> application_;
+  Parameters* next_ = nullptr;
+  bool going_on_ ABSL_GUARDED_BY(mutex_) = false;
+  bool exchanging_ ABSL_GUARDED_BY(mutex_) = false;
+  // Of a contribution that was made separately.
+  std::unique_ptr<Cluster::Offer> offer_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Cluster::Outcome> outcome_ ABSL_GUARDED_BY(mutex_);
+  bool next_is_here_ ABSL_GUARDED_BY(mutex_) = false;
+  // Used by the user's thread once an answer, if any, has set it.
+  std::unique_ptr<Cluster::Pull> pull_;
 };
 
 // A push that could not begin.
@@ -364,7 +660,15 @@ class FailedPush : public Cluster::Push {
   PushSequence sequence() const override { return PushSequence(0); }
   absl::Status Add(size_t, absl::Span<const float>) override { return error_; }
   absl::StatusOr<proto::Verdict> Await(absl::Time) override { return error_; }
-  absl::Status Apply(const Application&) override { return error_; }
+  absl::Status Contribute(const Contribution&, Parameters*) override {
+    return error_;
+  }
+  absl::StatusOr<Cluster::Outcome> AwaitOutcome(absl::Time) override {
+    return error_;
+  }
+  absl::Status Apply(const Application&, Parameters*) override {
+    return error_;
+  }
   absl::StatusOr<Applied> AwaitApplied(absl::Time) override { return error_; }
 
  private:
@@ -375,7 +679,14 @@ std::unique_ptr<Cluster::Push> Fail(absl::Status error) {
   return std::make_unique<FailedPush>(std::move(error));
 }
 
-std::unique_ptr<Cluster::Push> Start(std::unique_ptr<PushHandle> push) {
+std::unique_ptr<Cluster::Push> Start(Generation* generation,
+                                     std::unique_ptr<PushHandle> push) {
+  PushSequence settled;
+  {
+    absl::MutexLock lock(&generation->context->mutex);
+    settled = generation->sequences.acked_through();
+  }
+  generation->encoder.Forget(settled);
   push->Start();
   return push;
 }
@@ -395,9 +706,10 @@ std::unique_ptr<Cluster::Push> StartPush(const Core& core, GlobalStep step) {
     absl::MutexLock lock(&generation.context->mutex);
     sequence = generation.sequences.Take(step);
   }
-  return Start(std::make_unique<PushHandle>(
-      *ready, sequence, nullptr,
-      std::vector<GlobalStep>(generation.wire->num_ps(), step)));
+  return Start(&generation,
+               std::make_unique<PushHandle>(
+                   *ready, sequence, nullptr,
+                   std::vector<GlobalStep>(generation.wire->num_ps(), step)));
 }
 
 std::unique_ptr<Cluster::Push> StartPush(const Core& core, const Ticket& ticket,
@@ -421,7 +733,8 @@ std::unique_ptr<Cluster::Push> StartPush(const Core& core, const Ticket& ticket,
                                                    ? std::nullopt
                                                    : std::optional(at.version));
   }
-  return Start(std::make_unique<PushHandle>(*ready, ticket.sequence, &ticket,
+  return Start(&generation,
+               std::make_unique<PushHandle>(*ready, ticket.sequence, &ticket,
                                             std::move(steps)));
 }
 

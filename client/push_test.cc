@@ -22,6 +22,9 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
+// Parts that are on their way to one ps at a time.
+constexpr int kAtATime = 4;
+
 // What a part carries: variable, begin, values.
 using Tensor = std::tuple<std::string, uint64_t, std::vector<float>>;
 
@@ -227,24 +230,27 @@ TEST_F(PushTest, NoRoomIsNoError) {
 }
 
 TEST_F(PushTest, OnePartAsksWhetherThereIsRoom) {
-  // The first 8 are refused together, then one twice. When it is kept, others
-  // follow side by side.
+  // The first ones are refused together, then one twice. When it is kept,
+  // others follow side by side.
+  constexpr int kRefused = kAtATime + 2;
   ps(0).push.Do([&](int call, const auto&, auto*) {
-    if (call < 8) ps(0).push.AwaitCalls(8);
-    if (call < 10) return absl::ResourceExhaustedError("2 pushes are here");
-    if (call == 11) ps(0).push.AwaitCalls(13);
+    if (call < kAtATime) ps(0).push.AwaitCalls(kAtATime);
+    if (call < kRefused) {
+      return absl::ResourceExhaustedError("2 pushes are here");
+    }
+    if (call == kRefused + 1) ps(0).push.AwaitCalls(kRefused + 3);
     return absl::OkStatus();
   });
-  ConnectWithParts(4);  // 11 parts for ps 0, 8 at a time
+  ConnectWithParts(4);  // 11 parts for ps 0
   auto push = cluster_->StartPush(GlobalStep(0));
   AddAll(push.get());
   ASSERT_TRUE(push->Await(Late()).ok());
   const std::vector<proto::PushRequest> requests = ps(0).push.requests();
-  ASSERT_THAT(requests, SizeIs(8 + 2 + 11));
-  EXPECT_EQ(requests[8].part(), requests[10].part());
-  EXPECT_EQ(requests[9].part(), requests[10].part());
+  ASSERT_THAT(requests, SizeIs(kRefused + 11));
+  EXPECT_EQ(requests[kRefused - 2].part(), requests[kRefused].part());
+  EXPECT_EQ(requests[kRefused - 1].part(), requests[kRefused].part());
   std::vector<uint32_t> kept;
-  for (size_t i = 10; i < requests.size(); ++i) {
+  for (size_t i = kRefused; i < requests.size(); ++i) {
     kept.push_back(requests[i].part());
   }
   EXPECT_THAT(kept, UnorderedElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10));
@@ -401,14 +407,14 @@ TEST_F(PushTest, KeepsABoundedNumberOfPartsInFlight) {
   absl::Mutex mutex;
   int here = 0;
   int most = 0;
-  absl::Notification eight;
+  absl::Notification all_here;
   ps(0).push.Do([&](int, const auto&, auto*) {
     {
       absl::MutexLock lock(&mutex);
       most = std::max(most, ++here);
-      if (here == 8 && !eight.HasBeenNotified()) eight.Notify();
+      if (here == kAtATime && !all_here.HasBeenNotified()) all_here.Notify();
     }
-    eight.WaitForNotification();
+    all_here.WaitForNotification();
     absl::MutexLock lock(&mutex);
     --here;
     return absl::OkStatus();
@@ -420,7 +426,7 @@ TEST_F(PushTest, KeepsABoundedNumberOfPartsInFlight) {
   EXPECT_EQ(ps(0).push.num_calls(), 11);
   {
     absl::MutexLock lock(&mutex);
-    EXPECT_EQ(most, 8);
+    EXPECT_EQ(most, kAtATime);
   }
   push.reset();
   cluster_.reset();
@@ -440,13 +446,13 @@ TEST_F(PushTest, IsDestroyedWithCallsInFlight) {
     auto push = cluster_->StartPush(GlobalStep(0));
     ASSERT_TRUE(push->Add(1, b).ok());
     ASSERT_TRUE(push->Add(0, a).ok());
-    ps(0).push.AwaitCalls(8);
+    ps(0).push.AwaitCalls(kAtATime);
   }
-  // From here on nobody may look at the gradients: three parts were not made.
+  // From here on nobody may look at the gradients: some parts were not made.
   destroyed.Notify();
   cluster_.reset();
   StopPs();
-  EXPECT_EQ(ps(0).push.num_calls(), 8);
+  EXPECT_EQ(ps(0).push.num_calls(), kAtATime);
 }
 
 }  // namespace

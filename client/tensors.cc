@@ -1,16 +1,26 @@
 #include "client/tensors.h"
 
+#include <utility>
+
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/buffer.h"
-#include "common/rpc/tensor_codec.h"
+#include "common/encoding.h"
 #include "common/shape.h"
-#include "common/tensor_piece.h"
 
 namespace holdfast::client {
 namespace {
 
-absl::Status CheckPiece(const Layout::Variable& variable,
-                        const Stretch& stretch, const TensorPiece& piece) {
+proto::Encoding EncodingOf(const Layout& layout, size_t variable,
+                           Reading reading) {
+  if (reading == Reading::kExact) return proto::EXACT;
+  return layout.declaration().variables(variable).compression().pull();
+}
+
+absl::StatusOr<EncodedElements> Parse(const Layout::Variable& variable,
+                                      const Stretch& stretch,
+                                      proto::Encoding encoding,
+                                      const TensorPiece& piece) {
   const auto error = [&](const auto&... what) {
     return absl::InternalError(
         absl::StrCat("elements ", stretch.begin, " to ",
@@ -28,17 +38,22 @@ absl::Status CheckPiece(const Layout::Variable& variable,
   if (piece.begin != stretch.begin) {
     return error("beginning at ", piece.begin);
   }
-  if (piece.data.size() != stretch.size * sizeof(float)) {
+  if (piece.encoding != encoding) {
+    return error("in encoding ", static_cast<int>(piece.encoding));
+  }
+  if (piece.data.size() != EncodedBytes(encoding, stretch.size, 0)) {
     return error("in ", piece.data.size(), " bytes");
   }
-  return absl::OkStatus();
+  return ParseElements(encoding, stretch.size, piece.data);
 }
 
 }  // namespace
 
-void AddGradients(const Layout& layout, const Plan::Part& part,
-                  absl::Span<const absl::Span<const float>> gradients,
-                  proto::PushRequest* request) {
+std::vector<TensorPiece> PiecesOf(
+    const Layout& layout, const Plan::Part& part,
+    absl::Span<const absl::Span<const float>> gradients,
+    absl::Span<const GradientEncoder::Encoded> encoded,
+    const std::shared_ptr<const void>& owner) {
   std::vector<TensorPiece> pieces;
   pieces.reserve(part.size());
   for (const Stretch& stretch : part) {
@@ -46,45 +61,63 @@ void AddGradients(const Layout& layout, const Plan::Part& part,
     TensorPiece& piece = pieces.emplace_back();
     piece.variable = variable.name;
     piece.shape = variable.shape;
-    piece.dtype = proto::FLOAT32;
     piece.begin = stretch.begin;
-    // Without an owner: the piece does not outlive this function.
+    if (const auto& stretches = encoded[stretch.variable]; !stretches.empty()) {
+      const EncodedElements& elements = stretches.at(stretch.begin);
+      piece.encoding = elements.encoding;
+      // Elsewhere the bytes tell.
+      if (elements.encoding == proto::TOP_K) piece.size = elements.size;
+      piece.data = elements.data;
+      continue;
+    }
     piece.data =
         Buffer::FromMemory(gradients[stretch.variable].data() + stretch.begin,
-                           stretch.size * sizeof(float), nullptr);
+                           stretch.size * sizeof(float), owner);
   }
-  AddTensors(pieces, request->mutable_tensors());
+  return pieces;
 }
 
-void AddRanges(const Layout& layout, const Plan::Part& part,
-               proto::PullRequest* request) {
+void AddRanges(const Layout& layout, const Plan::Part& part, Reading reading,
+               google::protobuf::RepeatedPtrField<proto::ReadRange>* ranges) {
   for (const Stretch& stretch : part) {
-    proto::ReadRange* range = request->add_ranges();
+    proto::ReadRange* range = ranges->Add();
     range->set_variable(layout.variables()[stretch.variable].name);
     range->set_begin(stretch.begin);
     range->set_size(stretch.size);
+    range->set_encoding(EncodingOf(layout, stretch.variable, reading));
+  }
+}
+
+void Resize(const Layout& layout, std::vector<std::vector<float>>* values) {
+  const std::vector<Layout::Variable>& variables = layout.variables();
+  values->resize(variables.size());
+  for (size_t v = 0; v < variables.size(); ++v) {
+    (*values)[v].resize(variables[v].size);
   }
 }
 
 absl::Status TakeValues(const Layout& layout, const Plan::Part& part,
-                        proto::PullResponse* response,
+                        Reading reading, absl::Span<const TensorPiece> pieces,
                         absl::Span<std::vector<float>> values) {
-  const std::vector<TensorPiece> pieces =
-      TakeTensors(response->mutable_tensors());
   if (pieces.size() != part.size()) {
     return absl::InternalError(absl::StrCat(part.size(),
                                             " ranges were asked for, and ",
                                             pieces.size(), " tensors came"));
   }
+  std::vector<EncodedElements> elements;
+  elements.reserve(part.size());
   for (size_t i = 0; i < part.size(); ++i) {
-    const Layout::Variable& variable = layout.variables()[part[i].variable];
-    if (absl::Status status = CheckPiece(variable, part[i], pieces[i]);
-        !status.ok()) {
-      return status;
-    }
+    const size_t variable = part[i].variable;
+    absl::StatusOr<EncodedElements> parsed =
+        Parse(layout.variables()[variable], part[i],
+              EncodingOf(layout, variable, reading), pieces[i]);
+    if (!parsed.ok()) return parsed.status();
+    elements.push_back(*std::move(parsed));
   }
   for (size_t i = 0; i < part.size(); ++i) {
-    pieces[i].data.CopyTo(values[part[i].variable].data() + part[i].begin);
+    Decode(elements[i], 0,
+           absl::MakeSpan(values[part[i].variable])
+               .subspan(part[i].begin, part[i].size));
   }
   return absl::OkStatus();
 }

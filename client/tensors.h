@@ -1,12 +1,15 @@
 #ifndef HOLDFAST_CLIENT_TENSORS_H_
 #define HOLDFAST_CLIENT_TENSORS_H_
 
+#include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "client/compression.h"
 #include "client/layout.h"
 #include "client/plan.h"
+#include "common/tensor_piece.h"
 #include "proto/shard.pb.h"
 
 namespace holdfast::client {
@@ -14,22 +17,35 @@ namespace holdfast::client {
 // Between the user's memory and messages. The only place in the client where
 // values are moved. Pure functions.
 
-// Adds the gradients of one part. `gradients`: by variable, whole; those of the
-// part must be there. Their bytes are copied.
-void AddGradients(const Layout& layout, const Plan::Part& part,
-                  absl::Span<const absl::Span<const float>> gradients,
-                  proto::PushRequest* request);
+// The gradients of one part, where they lie. `gradients`: by variable, whole;
+// those of the part must be there. `owner` is of their memory. `encoded`: by
+// variable; what stands there is sent instead.
+std::vector<TensorPiece> PiecesOf(
+    const Layout& layout, const Plan::Part& part,
+    absl::Span<const absl::Span<const float>> gradients,
+    absl::Span<const GradientEncoder::Encoded> encoded,
+    const std::shared_ptr<const void>& owner);
+
+// How values are asked for.
+enum class Reading {
+  // As they are.
+  kExact,
+  // In the encoding declared for each variable.
+  kAsDeclared,
+};
 
 // Asks for the values of one part.
-void AddRanges(const Layout& layout, const Plan::Part& part,
-               proto::PullRequest* request);
+void AddRanges(const Layout& layout, const Plan::Part& part, Reading reading,
+               google::protobuf::RepeatedPtrField<proto::ReadRange>* ranges);
 
-// Copies the values of one part to their place in `values`, which has a vector
-// of the right size for each variable.
-// Errors: INTERNAL when `response` does not hold what was asked for; then
-// nothing has been copied.
+// Gives `values` a vector of the right size for each variable.
+void Resize(const Layout& layout, std::vector<std::vector<float>>* values);
+
+// Writes the values of one part to their place in `values`.
+// Errors: INTERNAL when `pieces` are not what was asked for; then nothing has
+// been copied.
 absl::Status TakeValues(const Layout& layout, const Plan::Part& part,
-                        proto::PullResponse* response,
+                        Reading reading, absl::Span<const TensorPiece> pieces,
                         absl::Span<std::vector<float>> values);
 
 }  // namespace holdfast::client

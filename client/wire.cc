@@ -1,24 +1,36 @@
 #include "client/wire.h"
 
 #include <grpcpp/channel.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "client/call.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/tensor_codec.h"
 #include "common/task_id.h"
-#include "proto/coordinator.grpc.pb.h"
-#include "proto/shard.grpc.pb.h"
+#include "glog/logging.h"
 
 namespace holdfast::client {
 namespace {
+
+// How long what comes in may lie unread while nobody waits. A shorter one wakes
+// a thread more often for nothing.
+constexpr absl::Duration kUnwatched = absl::Milliseconds(2);
 
 // How often AwaitConnected looks whether the job still goes on.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
@@ -62,6 +74,38 @@ bool HasSender(long) {
   return false;
 }
 
+// Messages with and without tensors, to and from bytes.
+template <typename Message>
+grpc::ByteBuffer Encode(const WithTensors<Message>& message) {
+  return EncodeWithTensors(message.message, message.tensors);
+}
+template <typename Message>
+grpc::ByteBuffer Encode(const Message& message) {
+  grpc::ByteBuffer bytes;
+  bool own;
+  const grpc::Status status =
+      grpc::SerializationTraits<Message>::Serialize(message, &bytes, &own);
+  CHECK(status.ok()) << status.error_message();
+  return bytes;
+}
+template <typename Message>
+bool Decode(grpc::ByteBuffer* bytes, WithTensors<Message>* message) {
+  return DecodeWithTensors(*bytes, &message->message, &message->tensors);
+}
+template <typename Message>
+bool Decode(grpc::ByteBuffer* bytes, Message* message) {
+  return grpc::SerializationTraits<Message>::Deserialize(bytes, message).ok();
+}
+
+template <typename Message>
+const Message& MessageOf(const WithTensors<Message>& message) {
+  return message.message;
+}
+template <typename Message>
+const Message& MessageOf(const Message& message) {
+  return message;
+}
+
 bool IsNever(const absl::Status&) { return false; }
 bool IsAborted(const absl::Status& error) { return absl::IsAborted(error); }
 bool IsAbortedOrUnknown(const absl::Status& error) {
@@ -70,41 +114,88 @@ bool IsAbortedOrUnknown(const absl::Status& error) {
 
 }  // namespace
 
+// Calls as bytes. An answer is told by the thread that polls.
+class Wire::Queue {
+ public:
+  using Done = std::function<void(const grpc::Status&, grpc::ByteBuffer*)>;
+
+  // All calls must have ended.
+  ~Queue() {
+    queue_.Shutdown();
+    Poll(absl::InfiniteFuture());
+  }
+
+  // `context` must outlive the call.
+  void Start(grpc::GenericStub* stub, const std::string& method,
+             grpc::ClientContext* context, const grpc::ByteBuffer& request,
+             Done done) {
+    auto* const call = new Call;
+    call->done = std::move(done);
+    call->reader = stub->PrepareUnaryCall(context, method, request, &queue_);
+    call->reader->StartCall();
+    call->reader->Finish(&call->response, &call->status, call);
+  }
+
+  // Tells the next answer, unless the deadline comes first.
+  void Poll(absl::Time deadline) {
+    void* tag;
+    bool ok;
+    if (queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(deadline)) !=
+        grpc::CompletionQueue::GOT_EVENT) {
+      return;
+    }
+    const std::unique_ptr<Call> call(static_cast<Call*>(tag));
+    call->done(call->status, &call->response);
+  }
+
+ private:
+  struct Call {
+    std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader;
+    grpc::ByteBuffer response;
+    grpc::Status status;
+    Done done;
+  };
+
+  grpc::CompletionQueue queue_;
+};
+
 struct Wire::Impl {
   struct Ps {
     std::string name;
     // For tensors. One for control connects when it is first used.
     std::shared_ptr<grpc::Channel> channel;
-    std::unique_ptr<proto::Shard::Stub> stub;
-    std::unique_ptr<proto::Shard::Stub> control;
+    std::unique_ptr<grpc::GenericStub> tensors;
+    std::unique_ptr<grpc::GenericStub> control;
   };
-  // A method of a stub's async().
-  template <typename Async, typename Request, typename Response>
-  using AsyncMethod = void (Async::*)(grpc::ClientContext*, const Request*,
-                                      Response*,
-                                      std::function<void(grpc::Status)>);
-  using CoordinatorAsync = proto::Coordinator::StubInterface::async_interface;
-  using ShardAsync = proto::Shard::StubInterface::async_interface;
 
   // `timeout`: of one attempt.
-  template <typename Async, typename Request, typename Response>
-  void Start(const CallGroup& group, const std::string& peer, Async* async,
-             AsyncMethod<Async, Request, Response> method,
-             absl::Duration timeout, Unexplained unexplained, Request request,
+  template <typename Request, typename Response>
+  void Start(const CallGroup& group, uint32_t index, ChannelKind kind,
+             std::string method, absl::Duration timeout,
+             Unexplained unexplained, Request request,
              Answer<Response> answer) const {
-    auto attempt = [async, method, context = context](
-                       grpc::ClientContext* call, const Request* request,
-                       Response* response,
-                       std::function<void(grpc::Status)> done) {
-      (async->*method)(
-          call, request, response,
-          [context, response,
-           done = std::move(done)](const grpc::Status& status) {
-            done(status.ok() ? Look(*response, context.get()) : status);
+    const Ps& peer = ps[index];
+    grpc::GenericStub* const stub =
+        (kind == ChannelKind::kTensors ? peer.tensors : peer.control).get();
+    auto attempt = [queue = queue.get(), stub, method = std::move(method),
+                    context = context](grpc::ClientContext* call,
+                                       const Request* request,
+                                       Response* response,
+                                       std::function<void(grpc::Status)> done) {
+      queue->Start(
+          stub, method, call, Encode(*request),
+          [context, response, done = std::move(done)](
+              const grpc::Status& status, grpc::ByteBuffer* bytes) {
+            if (!status.ok()) return done(status);
+            if (!Decode(bytes, response)) {
+              return done(grpc::Status(grpc::StatusCode::INTERNAL,
+                                       "the answer is no message of its kind"));
+            }
+            done(Look(MessageOf(*response), context.get()));
           });
     };
     std::make_shared<UnaryCall<Request, Response>>(
-        context, group.state(), peer, timeout,
+        context, group.state(), peer.name, timeout,
         HasSender<Request>(0) ? unexplained : IsNever, std::move(attempt),
         std::move(request), std::move(answer))
         ->Start();
@@ -121,52 +212,87 @@ struct Wire::Impl {
   }
 
   template <typename Request, typename Response>
-  void AskCoordinator(const CallGroup& group,
-                      AsyncMethod<CoordinatorAsync, Request, Response> method,
+  void AskCoordinator(const CallGroup& group, absl::string_view method,
                       absl::Duration timeout, Request request,
                       Answer<Response> answer) const {
-    CoordinatorAsync* const async = coordinator->async();
-    Start(group, ps[0].name, async, method, timeout, IsAbortedOrUnknown,
-          std::move(request), std::move(answer));
+    Start(group, 0, ChannelKind::kControl,
+          absl::StrCat("/holdfast.proto.Coordinator/", method), timeout,
+          IsAbortedOrUnknown, std::move(request), std::move(answer));
   }
 
   template <typename Request, typename Response>
   void AskShard(const CallGroup& group, uint32_t index, ChannelKind kind,
-                AsyncMethod<ShardAsync, Request, Response> method,
-                absl::Duration timeout, Request request,
+                absl::string_view method, absl::Duration timeout,
+                Unexplained unexplained, Request request,
                 Answer<Response> answer) const {
-    const Ps& shard = ps[index];
-    ShardAsync* const async =
-        (kind == ChannelKind::kControl ? shard.control : shard.stub)->async();
-    Start(group, shard.name, async, method, timeout, IsAborted,
-          std::move(request), std::move(answer));
+    Start(group, index, kind, absl::StrCat("/holdfast.proto.Shard/", method),
+          timeout, unexplained, std::move(request), std::move(answer));
+  }
+
+  // Polls while calls are out and nobody waits.
+  void Run() {
+    pthread_setname_np(pthread_self(), "wire");
+    Context::Polling& polling = context->polling;
+    const auto calls_out = [this] {
+      return stopping || context->calls_out > 0;
+    };
+    const auto wanted = [&] { return stopping || polling.wanted; };
+    absl::MutexLock lock(&context->mutex);
+    for (;;) {
+      context->mutex.Await(absl::Condition(&calls_out));
+      if (stopping && context->calls_out == 0) return;
+      const uint64_t turns = polling.turns;
+      context->mutex.AwaitWithTimeout(absl::Condition(&wanted), kUnwatched);
+      const bool take = wanted() || polling.turns == turns;
+      polling.wanted = false;
+      if (!take || polling.busy) continue;
+      polling.busy = true;
+      while (context->calls_out > 0 && polling.waiters == 0) {
+        context->mutex.Unlock();
+        polling.poll(absl::Now() + kUnwatched);
+        context->mutex.Lock();
+      }
+      polling.busy = false;
+    }
   }
 
   const std::shared_ptr<Context> context;
-  std::unique_ptr<proto::Coordinator::Stub> coordinator;
   std::vector<Ps> ps;
+  std::unique_ptr<Queue> queue;
+  bool stopping = false;  // guarded by the context's mutex
+  std::thread thread;
 };
 
 Wire::Wire(std::shared_ptr<Context> context,
            const std::vector<std::string>& ps_addresses)
     : impl_(new Impl{std::move(context)}) {
+  impl_->queue = std::make_unique<Queue>();
+  {
+    absl::MutexLock lock(&impl_->context->mutex);
+    impl_->context->polling.poll =
+        [queue = impl_->queue.get()](absl::Time deadline) {
+          queue->Poll(deadline);
+        };
+  }
+  impl_->thread = std::thread([this] { impl_->Run(); });
   for (uint32_t ps = 0; ps < ps_addresses.size(); ++ps) {
     const std::string& address = ps_addresses[ps];
     auto channel = MakeChannel(address, ChannelKind::kTensors);
-    auto stub = proto::Shard::NewStub(channel);
-    auto control = MakeChannel(address, ChannelKind::kControl);
-    if (ps == 0) impl_->coordinator = proto::Coordinator::NewStub(control);
+    auto tensors = std::make_unique<grpc::GenericStub>(channel);
+    auto control = std::make_unique<grpc::GenericStub>(
+        MakeChannel(address, ChannelKind::kControl));
     impl_->ps.push_back(
         {absl::StrCat(TaskId{kPsJob, ps}.ToString(), " (", address, ")"),
-         std::move(channel), std::move(stub), proto::Shard::NewStub(control)});
+         std::move(channel), std::move(tensors), std::move(control)});
   }
 }
 
 Wire::~Wire() {
-  Context& context = *impl_->context;
-  absl::MutexLock lock(&context.mutex);
-  const auto none_out = [&context] { return context.calls_out == 0; };
-  context.mutex.Await(absl::Condition(&none_out));
+  {
+    absl::MutexLock lock(&impl_->context->mutex);
+    impl_->stopping = true;
+  }
+  impl_->thread.join();
 }
 
 uint32_t Wire::num_ps() const {
@@ -205,9 +331,8 @@ absl::Status Wire::AwaitConnected(absl::Time deadline) {
 
 void Wire::Declare(const CallGroup& group, proto::DeclareRequest request,
                    Answer<proto::DeclareResponse> answer) {
-  impl_->AskCoordinator(group, &Impl::CoordinatorAsync::Declare,
-                        impl_->context->timing.attempt, std::move(request),
-                        std::move(answer));
+  impl_->AskCoordinator(group, "Declare", impl_->context->timing.attempt,
+                        std::move(request), std::move(answer));
 }
 
 void Wire::GetPlacement(const CallGroup& group,
@@ -215,54 +340,70 @@ void Wire::GetPlacement(const CallGroup& group,
                         Answer<proto::GetPlacementResponse> answer) {
   const absl::Duration timeout =
       impl_->context->timing.attempt + absl::Milliseconds(request.wait_ms());
-  impl_->AskCoordinator(group, &Impl::CoordinatorAsync::GetPlacement, timeout,
-                        std::move(request), std::move(answer));
+  impl_->AskCoordinator(group, "GetPlacement", timeout, std::move(request),
+                        std::move(answer));
 }
 
 void Wire::Contribute(const CallGroup& group, proto::ContributeRequest request,
                       Answer<proto::ContributeResponse> answer) {
   const absl::Duration timeout =
       impl_->context->timing.attempt + absl::Milliseconds(request.wait_ms());
-  impl_->AskCoordinator(group, &Impl::CoordinatorAsync::Contribute, timeout,
-                        std::move(request), std::move(answer));
+  impl_->AskCoordinator(group, "Contribute", timeout, std::move(request),
+                        std::move(answer));
 }
 
 void Wire::TakeTicket(const CallGroup& group, proto::TakeTicketRequest request,
                       Answer<proto::TakeTicketResponse> answer) {
   const absl::Duration timeout =
       impl_->context->timing.attempt + absl::Milliseconds(request.wait_ms());
-  impl_->AskCoordinator(group, &Impl::CoordinatorAsync::TakeTicket, timeout,
-                        std::move(request), std::move(answer));
+  impl_->AskCoordinator(group, "TakeTicket", timeout, std::move(request),
+                        std::move(answer));
 }
 
 void Wire::ReportEvaluation(const CallGroup& group,
                             proto::ReportEvaluationRequest request,
                             Answer<proto::ReportEvaluationResponse> answer) {
-  impl_->AskCoordinator(group, &Impl::CoordinatorAsync::ReportEvaluation,
+  impl_->AskCoordinator(group, "ReportEvaluation",
                         impl_->context->timing.attempt, std::move(request),
                         std::move(answer));
 }
 
 void Wire::GetStatus(const CallGroup& group, proto::GetStatusRequest request,
                      Answer<proto::GetStatusResponse> answer) {
-  impl_->AskCoordinator(group, &Impl::CoordinatorAsync::GetStatus,
-                        impl_->context->timing.attempt, std::move(request),
-                        std::move(answer));
+  impl_->AskCoordinator(group, "GetStatus", impl_->context->timing.attempt,
+                        std::move(request), std::move(answer));
 }
 
 void Wire::Checkpoint(const CallGroup& group, proto::CheckpointRequest request,
                       Answer<proto::CheckpointResponse> answer) {
   const absl::Duration timeout =
       impl_->context->timing.attempt + absl::Milliseconds(request.wait_ms());
-  impl_->AskCoordinator(group, &Impl::CoordinatorAsync::Checkpoint, timeout,
-                        std::move(request), std::move(answer));
+  impl_->AskCoordinator(group, "Checkpoint", timeout, std::move(request),
+                        std::move(answer));
 }
 
-void Wire::Push(const CallGroup& group, uint32_t ps, proto::PushRequest request,
+void Wire::Push(const CallGroup& group, uint32_t ps,
+                WithTensors<proto::PushRequest> request,
                 Answer<proto::PushResponse> answer) {
-  impl_->AskShard(group, ps, ChannelKind::kTensors, &Impl::ShardAsync::Push,
-                  impl_->context->timing.tensors_attempt, std::move(request),
-                  std::move(answer));
+  {
+    // It is begun while a gradient is still being computed.
+    absl::MutexLock lock(&impl_->context->mutex);
+    Context::Polling& polling = impl_->context->polling;
+    if (!polling.busy && polling.waiters == 0) polling.wanted = true;
+  }
+  impl_->AskShard(group, ps, ChannelKind::kTensors, "Push",
+                  impl_->context->timing.tensors_attempt, IsAborted,
+                  std::move(request), std::move(answer));
+}
+
+void Wire::PushPull(const CallGroup& group, uint32_t ps,
+                    WithTensors<proto::PushPullRequest> request,
+                    Answer<WithTensors<proto::PushPullResponse>> answer) {
+  const absl::Duration timeout = impl_->context->timing.tensors_attempt +
+                                 absl::Milliseconds(request.message.wait_ms());
+  // Also the coordinator is asked.
+  impl_->AskShard(group, ps, ChannelKind::kTensors, "PushPull", timeout,
+                  IsAbortedOrUnknown, std::move(request), std::move(answer));
 }
 
 void Wire::Apply(const CallGroup& group, uint32_t ps,
@@ -270,30 +411,30 @@ void Wire::Apply(const CallGroup& group, uint32_t ps,
                  Answer<proto::ApplyResponse> answer) {
   const absl::Duration timeout =
       impl_->context->timing.attempt + absl::Milliseconds(request.wait_ms());
-  impl_->AskShard(group, ps, ChannelKind::kControl, &Impl::ShardAsync::Apply,
-                  timeout, std::move(request), std::move(answer));
+  impl_->AskShard(group, ps, ChannelKind::kControl, "Apply", timeout, IsAborted,
+                  std::move(request), std::move(answer));
 }
 
 void Wire::Pull(const CallGroup& group, uint32_t ps, proto::PullRequest request,
-                Answer<proto::PullResponse> answer) {
+                Answer<WithTensors<proto::PullResponse>> answer) {
   const absl::Duration timeout = impl_->context->timing.tensors_attempt +
                                  absl::Milliseconds(request.wait_ms());
-  impl_->AskShard(group, ps, ChannelKind::kTensors, &Impl::ShardAsync::Pull,
-                  timeout, std::move(request), std::move(answer));
+  impl_->AskShard(group, ps, ChannelKind::kTensors, "Pull", timeout, IsAborted,
+                  std::move(request), std::move(answer));
 }
 
 void Wire::Pin(const CallGroup& group, uint32_t ps, proto::PinRequest request,
                Answer<proto::PinResponse> answer) {
-  impl_->AskShard(group, ps, ChannelKind::kTensors, &Impl::ShardAsync::Pin,
-                  impl_->context->timing.attempt, std::move(request),
+  impl_->AskShard(group, ps, ChannelKind::kControl, "Pin",
+                  impl_->context->timing.attempt, IsAborted, std::move(request),
                   std::move(answer));
 }
 
 void Wire::Unpin(const CallGroup& group, uint32_t ps,
                  proto::UnpinRequest request,
                  Answer<proto::UnpinResponse> answer) {
-  impl_->AskShard(group, ps, ChannelKind::kTensors, &Impl::ShardAsync::Unpin,
-                  impl_->context->timing.attempt, std::move(request),
+  impl_->AskShard(group, ps, ChannelKind::kControl, "Unpin",
+                  impl_->context->timing.attempt, IsAborted, std::move(request),
                   std::move(answer));
 }
 

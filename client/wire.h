@@ -10,11 +10,23 @@
 #include "absl/time/time.h"
 #include "client/call_group.h"
 #include "client/context.h"
+#include "common/tensor_piece.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
 #include "proto/shard.pb.h"
 
 namespace holdfast::client {
+
+// A message, and its tensors as buffers.
+template <typename Message>
+struct WithTensors {
+  // As in a message; for requests.
+  const proto::Sender& sender() const { return message.sender(); }
+  proto::Sender* mutable_sender() { return message.mutable_sender(); }
+
+  Message message;
+  std::vector<TensorPiece> tensors;
+};
 
 // The calls of proto/coordinator.proto and proto/shard.proto, asynchronous. The
 // only part of the client that knows gRPC's channels and stubs.
@@ -62,19 +74,26 @@ class Wire {
   void Checkpoint(const CallGroup& group, proto::CheckpointRequest request,
                   Answer<proto::CheckpointResponse> answer);
 
-  // To one ps.
-  void Push(const CallGroup& group, uint32_t ps, proto::PushRequest request,
+  // To one ps. The bytes of a request's tensors are not copied: their owners
+  // are kept until gRPC has let go of them, which may be after the group was
+  // cancelled.
+  void Push(const CallGroup& group, uint32_t ps,
+            WithTensors<proto::PushRequest> request,
             Answer<proto::PushResponse> answer);
+  void PushPull(const CallGroup& group, uint32_t ps,
+                WithTensors<proto::PushPullRequest> request,
+                Answer<WithTensors<proto::PushPullResponse>> answer);
   void Apply(const CallGroup& group, uint32_t ps, proto::ApplyRequest request,
              Answer<proto::ApplyResponse> answer);
   void Pull(const CallGroup& group, uint32_t ps, proto::PullRequest request,
-            Answer<proto::PullResponse> answer);
+            Answer<WithTensors<proto::PullResponse>> answer);
   void Pin(const CallGroup& group, uint32_t ps, proto::PinRequest request,
            Answer<proto::PinResponse> answer);
   void Unpin(const CallGroup& group, uint32_t ps, proto::UnpinRequest request,
              Answer<proto::UnpinResponse> answer);
 
  private:
+  class Queue;
   struct Impl;  // channels and stubs
 
   const std::unique_ptr<Impl> impl_;

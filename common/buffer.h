@@ -23,6 +23,8 @@ class Buffer {
     size_t size;
     // Keeps the bytes alive.
     std::shared_ptr<const void> owner;
+    // Index of the first byte in the buffer.
+    size_t begin = 0;
   };
 
   Buffer() = default;
@@ -35,9 +37,13 @@ class Buffer {
 
   size_t size() const { return size_; }
   absl::Span<const Span> spans() const { return spans_; }
+  // The index of the span that holds the byte at `offset`, which must be
+  // inside.
+  size_t FindSpan(size_t offset) const;
 
   // Adds the bytes of `tail` at the end.
   void Append(const Buffer& tail);
+  void Append(Span tail);
   // Bytes [offset, offset + size). They must be inside.
   Buffer Sub(size_t offset, size_t size) const;
   // Copies all bytes to `out`.
@@ -48,15 +54,32 @@ class Buffer {
   size_t size_ = 0;
 };
 
-// Reads a Buffer of float32 from front to back.
+// Reads a Buffer of float32 from front to back, where the elements lie.
+//
+// A copy goes on from the same place by itself.
 class FloatReader {
  public:
+  // Elements at `data`, at any alignment.
+  struct Run {
+    const void* data;
+    size_t size;
+
+    // What is left behind the first `count`.
+    Run From(size_t count) const {
+      return {static_cast<const char*>(data) + count * sizeof(float),
+              size - count};
+    }
+  };
+
   // `buffer` must outlive the reader.
   explicit FloatReader(const Buffer* buffer) : buffer_(buffer) {}
 
-  // The next `count` elements, which must exist: where they lie, when they lie
-  // there whole and aligned; otherwise copied to `scratch` [count].
-  const float* Next(size_t count, float* scratch);
+  // The elements that come next in one span: at least one, at most `most`; they
+  // must exist. One that is cut by a border is copied to `cut`, and comes
+  // alone.
+  Run Next(size_t most, float* cut);
+  // Passes over `count` elements, which must exist.
+  void Skip(size_t count);
 
  private:
   const Buffer* buffer_;

@@ -1,6 +1,8 @@
 #include "common/buffer.h"
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -49,37 +51,67 @@ TEST(BufferTest, SubKeepsTheMemoryAlive) {
   EXPECT_EQ(Flat(tail), "end");
 }
 
-// Borders at every place inside an element, reads of every length.
+std::string Bytes(const std::vector<float>& values) {
+  return std::string(reinterpret_cast<const char*>(values.data()),
+                     values.size() * sizeof(float));
+}
+
+std::vector<float> ReadAll(FloatReader reader, size_t count, size_t most) {
+  std::vector<float> read(count);
+  for (size_t at = 0; at < count;) {
+    float cut;
+    const FloatReader::Run run = reader.Next(std::min(most, count - at), &cut);
+    EXPECT_GT(run.size, 0u);
+    EXPECT_LE(run.size, std::min(most, count - at));
+    std::memcpy(&read[at], run.data, run.size * sizeof(float));
+    at += run.size;
+  }
+  return read;
+}
+
+// Borders at every place inside an element, from every element on, reads of
+// every length.
 TEST(FloatReaderTest, ReadsAcrossBorders) {
   std::vector<float> values(23);
   std::iota(values.begin(), values.end(), 1.0f);
-  const std::string bytes(reinterpret_cast<const char*>(values.data()),
-                          values.size() * sizeof(float));
+  const std::string bytes = Bytes(values);
   for (size_t piece = 1; piece <= bytes.size(); ++piece) {
     const Buffer chain = Chain(bytes, piece);
-    for (size_t count = 1; count <= values.size(); ++count) {
-      FloatReader reader(&chain);
-      std::vector<float> read, scratch(count);
-      while (read.size() < values.size()) {
-        const size_t n = std::min(count, values.size() - read.size());
-        const float* next = reader.Next(n, scratch.data());
-        read.insert(read.end(), next, next + n);
+    FloatReader reader(&chain);
+    for (size_t begin = 0; begin < values.size(); ++begin) {
+      const std::vector<float> rest(values.begin() + begin, values.end());
+      for (size_t most = 1; most <= values.size(); ++most) {
+        ASSERT_EQ(ReadAll(reader, rest.size(), most), rest)
+            << "from " << begin << ", pieces of " << piece << ", reads of "
+            << most;
       }
-      ASSERT_EQ(read, values)
-          << "pieces of " << piece << ", reads of " << count;
+      FloatReader skipping(&chain);
+      skipping.Skip(begin);
+      ASSERT_EQ(ReadAll(skipping, rest.size(), values.size()), rest)
+          << "from " << begin << ", pieces of " << piece;
+      reader.Skip(1);
     }
   }
 }
 
-TEST(FloatReaderTest, ReadsWholeAlignedRunsInPlace) {
-  auto owner =
-      std::make_shared<std::vector<float>>(std::vector<float>{1, 2, 3});
-  const Buffer buffer =
-      Buffer::FromMemory(owner->data(), 3 * sizeof(float), owner);
+TEST(FloatReaderTest, ReadsWhereTheElementsLie) {
+  const std::string bytes = Bytes({1, 2, 3, 4, 5});
+  // The third is cut; the others lie at odd addresses.
+  auto owner = std::make_shared<std::string>("x" + bytes.substr(0, 9));
+  Buffer buffer = Buffer::FromMemory(owner->data() + 1, 9, owner);
+  buffer.Append(Buffer::FromString(bytes.substr(9)));
   FloatReader reader(&buffer);
-  float scratch[3];
-  EXPECT_EQ(reader.Next(2, scratch), owner->data());
-  EXPECT_EQ(reader.Next(1, scratch), owner->data() + 2);
+  float cut;
+  FloatReader::Run run = reader.Next(5, &cut);
+  EXPECT_EQ(run.data, owner->data() + 1);
+  EXPECT_EQ(run.size, 2u);
+  run = reader.Next(3, &cut);
+  EXPECT_EQ(run.data, &cut);
+  EXPECT_EQ(run.size, 1u);
+  EXPECT_EQ(cut, 3);
+  run = reader.Next(2, &cut);
+  EXPECT_EQ(run.data, buffer.spans()[1].data + 3);
+  EXPECT_EQ(run.size, 2u);
 }
 
 }  // namespace

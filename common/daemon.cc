@@ -1,5 +1,6 @@
 #include "common/daemon.h"
 
+#include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -69,11 +70,21 @@ int MakeEventFd() {
 
 }  // namespace
 
-std::optional<int> BeginDaemon(int argc, char** argv,
-                               absl::string_view description) {
+void TuneProcess() {
   // Debian builds Abseil with a search for cycles of locks at each Lock, some 2
   // % of a daemon's time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  // Otherwise the memory of each large message goes back to the system, and
+  // comes from it page by page with the next one.
+  mallopt(M_TRIM_THRESHOLD, 512 << 20);
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  // The heaps beside the main one are given back whatever the threshold.
+  mallopt(M_ARENA_MAX, 2);
+}
+
+std::optional<int> BeginDaemon(int argc, char** argv,
+                               absl::string_view description) {
+  TuneProcess();
   if (argc > 0) {
     const std::string path = argv[0];
     *ProgramName() = path.substr(path.rfind('/') + 1);

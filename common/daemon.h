@@ -30,6 +30,10 @@ inline constexpr int kExitUsage = 2;
 // restartPolicy ExitCode takes so.
 inline constexpr int kExitRestart = 138;
 
+// Settings for a program that moves tensors. Part of BeginDaemon; to be called
+// before there are threads.
+void TuneProcess();
+
 // The first line of a main: logs to stderr from here on, holds SIGTERM and
 // SIGINT back until there are StopSignals, sets the flags from the command
 // line, and refuses arguments that are not flags. Returns the exit code where

@@ -23,6 +23,7 @@
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
+#include "re2/re2.h"
 
 namespace holdfast {
 namespace {
@@ -161,6 +162,11 @@ void CheckLostWorkers(const proto::Job& job, std::vector<BrokenRule>* broken) {
   }
 }
 
+// The names that a rule of compression is for.
+RE2 NamesOf(const proto::Compression& rule) {
+  return RE2(rule.variables().empty() ? ".*" : rule.variables(), RE2::Quiet);
+}
+
 // Rules between the fields of a job, beyond those that hold for any message.
 void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
   const proto::Sequential& model = job.model().sequential();
@@ -197,6 +203,15 @@ void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
     broken->push_back({"examples",
                        "must be BY_TICKET in an asynchronous job, whose pushes "
                        "have no seats in steps, is BY_STEP"});
+  }
+  for (int i = 0;
+       i < job.compression_size() && broken->size() <= kMaxBrokenRulesTold;
+       ++i) {
+    const RE2 names = NamesOf(job.compression(i));
+    if (names.ok()) continue;
+    broken->push_back({absl::StrCat("compression[", i, "].variables"),
+                       absl::StrCat("is no regular expression: ",
+                                    absl::CEscape(names.error()))});
   }
   CheckLostWorkers(job, broken);
   const auto& sync = job.consistency().synchronous();
@@ -345,6 +360,32 @@ std::string JobDigest(const proto::Job& job) {
     shared.SerializeToCodedStream(&out);
   }
   return Sha256::Hex(bytes);
+}
+
+absl::StatusOr<std::vector<proto::Compression>> ResolveCompression(
+    const proto::Job& job, absl::Span<const std::string> names) {
+  std::vector<proto::Compression> resolved(names.size());
+  std::vector<bool> found(names.size(), false);
+  for (int i = 0; i < job.compression_size(); ++i) {
+    const RE2 pattern = NamesOf(job.compression(i));
+    bool any = false;
+    for (size_t j = 0; j < names.size(); ++j) {
+      if (!RE2::FullMatch(names[j], pattern)) continue;
+      any = true;
+      if (found[j]) continue;
+      found[j] = true;
+      resolved[j] = job.compression(i);
+      resolved[j].clear_variables();
+    }
+    if (!any) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("compression[", i, "].variables: \"",
+                       absl::CEscape(job.compression(i).variables()),
+                       "\" is the whole name of no variable; there are ",
+                       absl::StrJoin(names, ", ")));
+    }
+  }
+  return resolved;
 }
 
 std::vector<std::string> LayerNames(const proto::Sequential& model) {

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "proto/job.pb.h"
 #include "proto/training.pb.h"
 
@@ -47,6 +48,12 @@ std::string JobDigest(const proto::Job& job);
 // The names of all layers, given or by default: the kind and the count of its
 // kind before it, as "dense", "dense_1".
 std::vector<std::string> LayerNames(const proto::Sequential& model);
+
+// How the gradients and values of the variables with these names travel, by
+// name; as in proto::Variable. Errors: INVALID_ARGUMENT when a rule names none
+// of them, which is a slip.
+absl::StatusOr<std::vector<proto::Compression>> ResolveCompression(
+    const proto::Job& job, absl::Span<const std::string> names);
 
 // How a job's pushes become steps, and whose examples are whose, on a cluster
 // of so many workers; with defaults filled in.

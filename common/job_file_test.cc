@@ -444,6 +444,25 @@ TEST(ParseJobFileTest, ExamplesAndMicroBatches) {
   }
 }
 
+TEST(ParseJobFileTest, Compression) {
+  const auto errors = [](const std::string& text) {
+    return std::string(
+        ParseJobFile(absl::StrCat(kJob, text), "j").status().message());
+  };
+  EXPECT_EQ(errors("compression { variables: \"dense/.*\" push: INT8 }"
+                   "compression { push: TOP_K top_k: 0.02 pull: FLOAT16 }"),
+            "");
+  EXPECT_EQ(errors("compression { push: INT8 }\n"
+                   "compression { variables: \"(a\" push: INT8 pull: INT8 }"),
+            "j:24: compression[1].pull: must be EXACT, FLOAT16 or BFLOAT16, is "
+            "INT8\n"
+            "j:24: compression[1].variables: is no regular expression: missing "
+            "): (a");
+  EXPECT_EQ(
+      errors("compression { push: INT4 }"),
+      "j:23:21: Unknown enumeration value of \"INT4\" for field \"push\".");
+}
+
 TEST(ParseJobFileTest, LostWorkers) {
   const std::string synchronous =
       "consistency { synchronous { replicas_to_aggregate: 2 "
@@ -564,6 +583,42 @@ proto::Job JobOf(const std::string& length, uint32_t batch_size) {
 }
 
 constexpr char kShort[] = " data { short_last_batch: true }";
+
+TEST(ResolveCompressionTest, TheFirstRuleThatMatchesCounts) {
+  const std::vector<std::string> names = {"dense/kernel", "dense/bias",
+                                          "out/kernel"};
+  const auto resolve = [&](const std::string& rules) {
+    const auto job = ParseJobFile(absl::StrCat(kJob, rules), "j");
+    EXPECT_TRUE(job.ok()) << job.status();
+    return ResolveCompression(*job, names);
+  };
+  const auto texts = [&](const std::string& rules) {
+    const auto resolved = resolve(rules);
+    EXPECT_TRUE(resolved.ok()) << resolved.status();
+    std::vector<std::string> texts;
+    for (const proto::Compression& compression : *resolved) {
+      texts.push_back(compression.ShortDebugString());
+    }
+    return texts;
+  };
+  EXPECT_THAT(texts(""), ElementsAre("", "", ""));
+  EXPECT_THAT(texts("compression { pull: BFLOAT16 }"), Each("pull: BFLOAT16"));
+  EXPECT_THAT(
+      texts("compression { variables: \"dense/.*\" push: INT8 }"
+            "compression { variables: \".*/kernel\" push: TOP_K top_k: 0.5 }"),
+      ElementsAre("push: INT8", "push: INT8", "push: TOP_K top_k: 0.5"));
+  // Whole names; and a rule that another leaves nothing is no slip.
+  EXPECT_THAT(texts("compression { variables: \".*kernel|out\" push: INT8 }"
+                    "compression { variables: \"out/kernel\" pull: FLOAT16 }"),
+              ElementsAre("push: INT8", "", "push: INT8"));
+  const absl::Status none =
+      resolve("compression { push: INT8 } compression { variables: \"dense\" }")
+          .status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(none.message(),
+            "compression[1].variables: \"dense\" is the whole name of no "
+            "variable; there are dense/kernel, dense/bias, out/kernel");
+}
 
 TEST(TotalStepsTest, ByStep) {
   const struct {

@@ -20,6 +20,24 @@ void Strand::Post(Task task) {
   tasks_.push_back(std::move(task));
 }
 
+void Strand::RunOrPost(Task task) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (stopping_) return;
+    if (at_work_ || lent_ || !tasks_.empty()) {
+      tasks_.push_back(std::move(task));
+      return;
+    }
+    lent_ = true;
+  }
+  at_work_since_ = absl::GetCurrentTimeNanos();
+  task();
+  task = nullptr;
+  at_work_since_ = 0;
+  absl::MutexLock lock(&mutex_);
+  lent_ = false;
+}
+
 void Strand::TickEvery(absl::Duration period, Task tick) {
   Post([this, period, tick = std::move(tick)]() mutable {
     tick_ = std::move(tick);
@@ -50,8 +68,10 @@ void Strand::Run() {
       absl::MutexLock lock(&mutex_);
       mutex_.AwaitWithDeadline(absl::Condition(this, &Strand::HasWork),
                                next_tick_);
+      mutex_.Await(absl::Condition(this, &Strand::IsBack));
       tasks.swap(tasks_);
       stopping = stopping_;
+      at_work_ = true;
     }
     at_work_since_ = absl::GetCurrentTimeNanos();
     for (Task& task : tasks) {
@@ -64,6 +84,8 @@ void Strand::Run() {
       next_tick_ = absl::Now() + tick_period_;
     }
     at_work_since_ = 0;
+    absl::MutexLock lock(&mutex_);
+    at_work_ = false;
   }
 }
 

@@ -19,7 +19,7 @@ namespace holdfast {
 //
 // An event machine lives on one: whoever has a message for it posts the call,
 // and so the machine needs no locks, and the threads of gRPC do none of its
-// work.
+// longer work.
 //
 // Thread-safe. What is posted may itself post, but must not stop the strand.
 class Strand {
@@ -39,6 +39,11 @@ class Strand {
   // `task` is destroyed without being run.
   void Post(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Runs `task` by the calling thread before it returns, where the strand
+  // rests; otherwise as Post does. For tasks that take no longer than waking
+  // the strand's own thread would.
+  void RunOrPost(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
+
   // From now on runs `tick` between tasks, each time `period` has passed since
   // the last. A busy strand ticks late, never twice to catch up. To be called
   // at most once.
@@ -54,8 +59,9 @@ class Strand {
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stopping_ || !tasks_.empty();
+    return !lent_ && (stopping_ || !tasks_.empty());
   }
+  bool IsBack() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !lent_; }
 
   // When the work that is being done was begun, in Unix nanoseconds. 0: none
   // is.
@@ -63,6 +69,10 @@ class Strand {
 
   absl::Mutex mutex_;
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  // The strand's thread is at work.
+  bool at_work_ ABSL_GUARDED_BY(mutex_) = false;
+  // Another thread is: in RunOrPost.
+  bool lent_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 

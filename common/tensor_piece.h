@@ -19,7 +19,9 @@ struct TensorPiece {
   proto::DataType dtype = proto::FLOAT32;
   // Index of the first element in the whole variable.
   uint64_t begin = 0;
-  // Little-endian elements.
+  proto::Encoding encoding = proto::EXACT;
+  // Elements; 0 where `data` tells.
+  uint64_t size = 0;
   Buffer data;
 };
 

@@ -239,6 +239,18 @@ void CheckOptimizer(const proto::Optimizer& optimizer,
   }
 }
 
+void CheckCompression(const proto::Compression& compression,
+                      std::vector<BrokenRule>* broken) {
+  if (compression.pull() == proto::INT8 || compression.pull() == proto::TOP_K) {
+    broken->push_back(
+        {"pull", absl::StrCat("must be EXACT, FLOAT16 or BFLOAT16, is ",
+                              proto::Encoding_Name(compression.pull()))});
+  }
+  if (compression.has_top_k() && compression.push() != proto::TOP_K) {
+    broken->push_back({"top_k", "needs push: TOP_K"});
+  }
+}
+
 void CheckMessage(const Message& message, std::vector<BrokenRule>* broken) {
   const Descriptor& type = *message.GetDescriptor();
   for (int i = 0; i < type.field_count() && !IsFull(*broken); ++i) {
@@ -277,6 +289,10 @@ void CheckMessage(const Message& message, std::vector<BrokenRule>* broken) {
   if (const auto* optimizer =
           DynamicCastToGenerated<proto::Optimizer>(&message)) {
     CheckOptimizer(*optimizer, broken);
+  }
+  if (const auto* compression =
+          DynamicCastToGenerated<proto::Compression>(&message)) {
+    CheckCompression(*compression, broken);
   }
 }
 

@@ -150,6 +150,38 @@ TEST(ValidateMessageTest, WeightDecayIsNotToldTwice) {
             "is 0.125");
 }
 
+TEST(ValidateMessageTest, Compression) {
+  const struct {
+    std::string text;
+    std::string message;
+  } kCases[] = {
+      {"", ""},
+      {"push: TOP_K top_k: 0.5 pull: BFLOAT16", ""},
+      {"push: INT8 pull: FLOAT16", ""},
+      {"pull: INT8",
+       "Compression: pull: must be EXACT, FLOAT16 or BFLOAT16, is INT8"},
+      {"pull: TOP_K",
+       "Compression: pull: must be EXACT, FLOAT16 or BFLOAT16, is TOP_K"},
+      {"push: INT8 top_k: 0.1", "Compression: top_k: needs push: TOP_K"},
+      {"push: TOP_K top_k: 0", "Compression: top_k: must be above 0, is 0"},
+      {"push: TOP_K top_k: 0.6",
+       "Compression: top_k: must be at most 0.5, is 0.6"},
+      {"push: TOP_K top_k: nan", "Compression: top_k: must be finite, is nan"},
+  };
+  for (const auto& test : kCases) {
+    proto::Compression compression;
+    ASSERT_TRUE(
+        google::protobuf::TextFormat::ParseFromString(test.text, &compression));
+    EXPECT_EQ(Message(ValidateMessage(compression)), test.message) << test.text;
+  }
+  proto::Compression compression;
+  compression.set_push(static_cast<proto::Encoding>(5));
+  EXPECT_EQ(
+      Message(ValidateMessage(compression)),
+      "Compression: push: must be EXACT or FLOAT16 or BFLOAT16 or INT8 or "
+      "TOP_K, is 5");
+}
+
 TEST(ValidateMessageTest, AdagradDividesByMoreThan0) {
   EXPECT_EQ(OptimizerFaults("adagrad {}"), "");
   EXPECT_EQ(OptimizerFaults("adagrad { initial_accumulator_value: 0 }"), "");

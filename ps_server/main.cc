@@ -1,13 +1,16 @@
 // The ps daemon: flags -> Server::Options -> Start -> Wait.
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/byte_size.h"
 #include "common/daemon.h"
 #include "common/process_name.h"
 #include "glog/logging.h"
@@ -45,6 +48,9 @@ ABSL_FLAG(
     "What this ps may take of memory for its share of the job, as 8GiB or "
     "500MB; a job that needs more is refused. Default: 80 % of the "
     "machine's, or of the container's.");
+ABSL_FLAG(int, update_threads, 0,
+          "Threads that apply an update of more than 1 MiB of values, 1 to 256. "
+          "0: one per core, at most 8, for memory is the limit.");
 
 namespace holdfast {
 namespace {
@@ -69,6 +75,21 @@ absl::StatusOr<int64_t> MemoryLimit() {
   if (bytes.ok()) return bytes;
   return absl::InvalidArgumentError(
       absl::StrCat("flag --memory_limit: ", bytes.status().message()));
+}
+
+// A few cores ask for all that the memory of a machine gives.
+constexpr int kMaxDefaultUpdateThreads = 8;
+constexpr int kMaxUpdateThreads = 256;
+
+absl::StatusOr<int> UpdateThreads() {
+  const int threads = absl::GetFlag(FLAGS_update_threads);
+  if (threads == 0) {
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    return std::clamp(cores, 1, kMaxDefaultUpdateThreads);
+  }
+  if (threads > 0 && threads <= kMaxUpdateThreads) return threads;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "flag --update_threads: ", threads, " is not 1 to ", kMaxUpdateThreads));
 }
 
 absl::StatusOr<Server::Options> OptionsFromFlags() {
@@ -96,6 +117,9 @@ absl::StatusOr<Server::Options> OptionsFromFlags() {
   const absl::StatusOr<int64_t> memory_limit = MemoryLimit();
   if (!memory_limit.ok()) return memory_limit.status();
   options.memory_limit_bytes = *memory_limit;
+  const absl::StatusOr<int> update_threads = UpdateThreads();
+  if (!update_threads.ok()) return update_threads.status();
+  options.update_threads = *update_threads;
   return options;
 }
 

@@ -6,14 +6,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 
 namespace holdfast {
-
-// Bytes, of "8GiB", "500MB", "4096" and the like: a number above 0, with or
-// without a point, and B, kB, KiB, MB, MiB, GB, GiB, TB, TiB or nothing.
-// Errors: INVALID_ARGUMENT, naming the text.
-absl::StatusOr<int64_t> ParseBytes(absl::string_view text);
 
 // 80 % of what this process may use: of the least of the machine's memory and
 // the limits of its control groups, as the files under `root` say ("" on a real

@@ -26,6 +26,7 @@
 #include "common/rpc/status.h"
 #include "common/rpc_limits.h"
 #include "common/strand.h"
+#include "common/thread_pool.h"
 #include "common/watchdog.h"
 #include "glog/logging.h"
 #include "proto/coordinator.grpc.pb.h"
@@ -177,6 +178,7 @@ class Server::Impl {
   std::optional<CheckpointDirectory> directory_;
   std::unique_ptr<FileLock> directory_lock_;  // task 0
 
+  ThreadPool update_threads_{options_.update_threads, "update"};
   // Used on its strand alone, as is the coordinator.
   Strand shard_strand_{"shard"};
   std::unique_ptr<ShardDisk> shard_disk_;
@@ -248,6 +250,7 @@ void Server::Impl::MakeShard() {
   shard.num_ps = options_.cluster.num_ps();
   shard.nonce = nonce_;
   shard.memory_limit_bytes = options_.memory_limit_bytes;
+  shard.update_threads = &update_threads_;
   if (directory_.has_value()) {
     shard_disk_ = std::make_unique<DirectoryShardDisk>(*directory_, shard.index,
                                                        &shard_strand_);
@@ -261,9 +264,15 @@ absl::Status Server::Impl::Start() {
                                                     status.message()));
   }
   MakeShard();
-  shard_service_ = MakeShardService(&*shard_, &shard_strand_);
+  Machines machines;
+  machines.shard = &*shard_;
+  machines.shard_strand = &shard_strand_;
   if (coordinates()) {
     if (absl::Status status = MakeCoordinator(); !status.ok()) return status;
+    if (options_.cluster.num_ps() == 1) {
+      machines.coordinator = &*coordinator_;
+      machines.coordinator_strand = &*coordinator_strand_;
+    }
     coordinator_service_ =
         MakeCoordinatorService(&*coordinator_, &*coordinator_strand_);
   } else {
@@ -271,6 +280,7 @@ absl::Status Server::Impl::Start() {
         name_, absl::StrCat(TaskId{kPsJob, 0}.ToString(), " at ",
                             CoordinatorAddress()));
   }
+  shard_service_ = MakeShardService(machines);
   grpc_ = StartGrpc(listen_address_,
                     {shard_service_.get(), coordinator_service_.get()});
   if (grpc_ == nullptr) {

@@ -52,6 +52,9 @@ class Server {
     // What this ps' share of the job may take. A job that needs more is
     // refused. 0: no limit.
     int64_t memory_limit_bytes = 0;
+    // Threads that apply updates, the shard's own among them; what is small it
+    // applies alone. More are faster as long as memory is.
+    int update_threads = 1;
     // How long answers may take to leave once the job has ended. A longer one
     // waits longer for a peer that does not read.
     absl::Duration drain_timeout = absl::Seconds(3);

@@ -275,14 +275,12 @@ Cluster::Options ConnectOptions(const Config& config,
   return options;
 }
 
-Trainer::Options TrainerOptions(const Config& config,
-                                const Workshop& workshop) {
+Trainer::Options TrainerOptions(const Config& config, const Workshop& workshop,
+                                proto::Declaration declaration) {
   Trainer::Options options;
   options.replica = config.replica;
   options.is_chief = config.is_chief;
-  options.declaration =
-      MakeDeclaration(config.job, workshop.model->Variables(), config.replicas,
-                      workshop.train_set->num_examples());
+  options.declaration = std::move(declaration);
   const proto::Timeouts& timeouts = config.job.timeouts();
   if (timeouts.has_start_seconds()) {
     options.start_timeout = absl::Seconds(timeouts.start_seconds());
@@ -391,6 +389,10 @@ int ExitCodeOfConnect(const absl::Status& error) {
 
 // Returns the exit code.
 int Train(const Config& config, const Workshop& workshop, Leaver* leaver) {
+  auto declaration =
+      MakeDeclaration(config.job, workshop.model->Variables(), config.replicas,
+                      workshop.train_set->num_examples());
+  if (!declaration.ok()) return Fail(declaration.status());
   auto batches = StartBatches(config, *workshop.train_set);
   if (!batches.ok()) return Fail(batches.status());
   auto cluster = Cluster::Connect(ConnectOptions(config, *workshop.train_set));
@@ -410,7 +412,8 @@ int Train(const Config& config, const Workshop& workshop, Leaver* leaver) {
   parts.test_set = workshop.test_set.get();
   parts.evaluation_model = workshop.evaluation_model.get();
   parts.clock = &clock;
-  Trainer::Options options = TrainerOptions(config, workshop);
+  Trainer::Options options =
+      TrainerOptions(config, workshop, *std::move(declaration));
   StepInHand in_hand;
   options.before_step = [&in_hand,
                          dawdle = options.before_step](GlobalStep step) {

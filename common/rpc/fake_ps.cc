@@ -84,6 +84,10 @@ class FakeShard : public proto::Shard::Service {
               proto::PullResponse* response) override {
     return ToGrpcStatus(ps_->pull.Call(*request, response));
   }
+  Status PushPull(ServerContext*, const proto::PushPullRequest* request,
+                  proto::PushPullResponse* response) override {
+    return ToGrpcStatus(ps_->push_pull.Call(*request, response));
+  }
   Status Pin(ServerContext*, const proto::PinRequest* request,
              proto::PinResponse* response) override {
     return ToGrpcStatus(ps_->pin.Call(*request, response));

@@ -105,6 +105,7 @@ class FakePs {
   FakeMethod<proto::PushRequest, proto::PushResponse> push;
   FakeMethod<proto::ApplyRequest, proto::ApplyResponse> apply;
   FakeMethod<proto::PullRequest, proto::PullResponse> pull;
+  FakeMethod<proto::PushPullRequest, proto::PushPullResponse> push_pull;
   FakeMethod<proto::PinRequest, proto::PinResponse> pin;
   FakeMethod<proto::UnpinRequest, proto::UnpinResponse> unpin;
 

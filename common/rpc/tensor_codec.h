@@ -1,5 +1,12 @@
+// Messages that carry tensors, to and from the bytes of a call
+// (docs/wire_format.md). Their bytes are those that the generated code writes
+// and reads; but the elements of tensors are sent from where they lie, and stay
+// where they came in.
 #ifndef HOLDFAST_COMMON_RPC_TENSOR_CODEC_H_
 #define HOLDFAST_COMMON_RPC_TENSOR_CODEC_H_
+
+#include <google/protobuf/message_lite.h>
+#include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
 #include <vector>
@@ -10,18 +17,32 @@
 
 namespace holdfast {
 
-// Between the tensors of a message and buffers. Nothing else touches
-// TensorPart.data. Pure functions, safe from any thread.
+// Pure functions, safe from any thread.
 
-using TensorParts = google::protobuf::RepeatedPtrField<proto::TensorPart>;
+// `message`, whose last field, number `field`, is a `repeated TensorPart`; it
+// is empty, and `pieces` stand in its place. The bytes of a piece are referred
+// to, and their owners kept until gRPC has sent them or given them up; small
+// pieces are copied.
+grpc::ByteBuffer EncodeTensors(const google::protobuf::MessageLite& message,
+                               int field, absl::Span<const TensorPiece> pieces);
 
-// Takes the bytes of `parts` over without a copy; `parts` is empty afterwards.
-// Nothing is tested: a dtype may be any number, the data of any length.
-std::vector<TensorPiece> TakeTensors(TensorParts* parts);
+// The inverse: false when `bytes` are not such a message, in whatever order its
+// fields stand. The pieces refer to the memory of `bytes`. What the elements
+// are is not tested: an encoding may be any number, the data of any length.
+bool DecodeTensors(const grpc::ByteBuffer& bytes, int field,
+                   google::protobuf::MessageLite* message,
+                   std::vector<TensorPiece>* pieces);
 
-// Adds `pieces` to `parts`. Copies their bytes once, as the generated code asks
-// for a string.
-void AddTensors(absl::Span<const TensorPiece> pieces, TensorParts* parts);
+template <typename Message>
+grpc::ByteBuffer EncodeWithTensors(const Message& message,
+                                   absl::Span<const TensorPiece> pieces) {
+  return EncodeTensors(message, Message::kTensorsFieldNumber, pieces);
+}
+template <typename Message>
+bool DecodeWithTensors(const grpc::ByteBuffer& bytes, Message* message,
+                       std::vector<TensorPiece>* pieces) {
+  return DecodeTensors(bytes, Message::kTensorsFieldNumber, message, pieces);
+}
 
 // What `pieces` measure in a message, at most.
 int64_t EncodedBytes(absl::Span<const TensorPiece> pieces);

@@ -5,11 +5,13 @@ set -euo pipefail
 
 readonly packages=(
   bazel-bootstrap
+  clang-14 # common/rpc's fuzzer, as is libclang-rt-14-dev
   dataset-fashion-mnist # what the examples train on
   g++
   iproute2 # tests/faults, network namespaces
   libabsl-dev
   libbenchmark-dev
+  libclang-rt-14-dev
   libgmock-dev
   libgoogle-glog-dev
   libgrpc++-dev
@@ -17,6 +19,7 @@ readonly packages=(
   libisal-dev
   libopenblas-dev
   libprotobuf-dev
+  libre2-dev
   libssl-dev
   libzip-dev
   pkg-config

@@ -432,6 +432,9 @@ absl::StatusOr<proto::Declaration> Coordinator::Resolve(
       return error("optimizer ", variable.optimizer(), " of ",
                    resolved.optimizers_size());
     }
+    if (!variable.compression().variables().empty()) {
+      return error("compression.variables is for job files");
+    }
   }
 
   proto::LostWorkers& lost = *resolved.mutable_lost_workers();

@@ -342,6 +342,11 @@ TEST_F(CoordinatorTest, BadDeclarations) {
       {"no such optimizer",
        [](auto& d) { d.mutable_variables(1)->set_optimizer(1); },
        {"variable \"b\": optimizer 1 of 1"}},
+      {"names of variables in a variable",
+       [](auto& d) {
+         d.mutable_variables(1)->mutable_compression()->set_variables("b");
+       },
+       {"variable \"b\": compression.variables"}},
       {"M above the cluster's",
        [&](auto& d) { mode(d)->set_total_num_replicas(3); },
        {"total_num_replicas is 3", "2 workers"}},

@@ -389,7 +389,7 @@ TEST_F(DirectoryShardDiskTest, TrainingGoesOnWhileAShareIsWritten) {
     for (size_t i = 0; i < slices.size(); ++i) {
       for (size_t c = 0; c < draft.written[i].size(); ++c) {
         *draft.written[i][c] = 0;
-        for (float* slot : (*store)->slots(i, c)) *slot = 0;
+        for (const auto& slot : (*store)->slots(draft, i, c)) *slot.after = 0;
       }
     }
     (*store)->Publish(std::move(draft));

@@ -1,9 +1,14 @@
 #include "ps_server/optimizer/optimizer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <tuple>
 #include <utility>
+
+#include "absl/base/attributes.h"
 
 namespace holdfast {
 namespace {
@@ -11,6 +16,7 @@ namespace {
 // A rule is a class with the number of its slots, kSlots, their first values,
 // and At(scalars): the function of one element at one step, which takes the
 // value, the gradient and a reference to each slot, and returns the next value.
+// It is inlined into the loops for each kind of vectors (common/simd.h).
 
 class Sgd {
  public:
@@ -20,9 +26,8 @@ class Sgd {
   std::vector<float> initial_slots() const { return {}; }
 
   auto At(const proto::StepScalars& scalars) const {
-    return [rate = scalars.learning_rate()](float w, float g) {
-      return w - rate * g;
-    };
+    return [rate = scalars.learning_rate()](float w, float g)
+               ABSL_ATTRIBUTE_ALWAYS_INLINE { return w - rate * g; };
   }
 };
 
@@ -38,7 +43,7 @@ class Momentum {
   auto At(const proto::StepScalars& scalars) const {
     const float rate = scalars.learning_rate();
     return [rate, momentum = momentum_, rate_momentum = rate * momentum_](
-               float w, float g, float& a) {
+               float w, float g, float& a) ABSL_ATTRIBUTE_ALWAYS_INLINE {
       a = momentum * a + g;
       return w - (kNesterov ? rate * g + rate_momentum * a : rate * a);
     };
@@ -59,7 +64,7 @@ class Adagrad {
 
   auto At(const proto::StepScalars& scalars) const {
     return [rate = scalars.learning_rate(), epsilon = epsilon_](
-               float w, float g, float& a) {
+               float w, float g, float& a) ABSL_ATTRIBUTE_ALWAYS_INLINE {
       a += g * g;
       return w - rate * g / (std::sqrt(a) + epsilon);
     };
@@ -86,23 +91,24 @@ class RmsProp {
   auto At(const proto::StepScalars& scalars) const {
     return
         [rate = scalars.learning_rate(), taken = taken_, momentum = momentum_,
-         epsilon = epsilon_](float w, float g, float& square, auto&... others) {
-          square += taken * (g * g - square);
-          float divisor = square;
-          if constexpr (kCentered) {
-            float& mean = std::get<0>(std::tie(others...));
-            mean += taken * (g - mean);
-            divisor -= mean * mean;
-            divisor = std::max(divisor, 0.0f);
-          }
-          const float update = rate * g / std::sqrt(divisor + epsilon);
-          if constexpr (!kMomentum) return w - update;
-          if constexpr (kMomentum) {
-            float& a = std::get<kCentered>(std::tie(others...));
-            a = momentum * a + update;
-            return w - a;
-          }
-        };
+         epsilon = epsilon_](float w, float g, float& square, auto&... others)
+            ABSL_ATTRIBUTE_ALWAYS_INLINE {
+              square += taken * (g * g - square);
+              float divisor = square;
+              if constexpr (kCentered) {
+                float& mean = std::get<0>(std::tie(others...));
+                mean += taken * (g - mean);
+                divisor -= mean * mean;
+                divisor = std::max(divisor, 0.0f);
+              }
+              const float update = rate * g / std::sqrt(divisor + epsilon);
+              if constexpr (!kMomentum) return w - update;
+              if constexpr (kMomentum) {
+                float& a = std::get<kCentered>(std::tie(others...));
+                a = momentum * a + update;
+                return w - a;
+              }
+            };
   }
 
  private:
@@ -116,7 +122,7 @@ class Moments {
  public:
   Moments(float beta1, float beta2) : taken1_(1 - beta1), taken2_(1 - beta2) {}
 
-  void Update(float g, float& m, float& v) const {
+  ABSL_ATTRIBUTE_ALWAYS_INLINE void Update(float g, float& m, float& v) const {
     m += taken1_ * (g - m);
     v += taken2_ * (g * g - v);
   }
@@ -140,10 +146,11 @@ class Adam {
                        std::sqrt(scalars.bias_correction2()) /
                        scalars.bias_correction1();
     return [rate, moments = moments_, epsilon = epsilon_](float w, float g,
-                                                          float& m, float& v) {
-      moments.Update(g, m, v);
-      return w - rate * m / (std::sqrt(v) + epsilon);
-    };
+                                                          float& m, float& v)
+               ABSL_ATTRIBUTE_ALWAYS_INLINE {
+                 moments.Update(g, m, v);
+                 return w - rate * m / (std::sqrt(v) + epsilon);
+               };
   }
 
  private:
@@ -165,11 +172,12 @@ class AdamW {
     const float rate = scalars.learning_rate() / scalars.bias_correction1();
     const float scale = 1 / std::sqrt(scalars.bias_correction2());
     const float decay = scalars.learning_rate() * weight_decay_;
-    return [rate, scale, decay, moments = moments_, epsilon = epsilon_](
-               float w, float g, float& m, float& v) {
-      moments.Update(g, m, v);
-      return w - (rate * m / (std::sqrt(v) * scale + epsilon) + decay * w);
-    };
+    return
+        [rate, scale, decay, moments = moments_, epsilon = epsilon_](
+            float w, float g, float& m, float& v) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+          moments.Update(g, m, v);
+          return w - (rate * m / (std::sqrt(v) * scale + epsilon) + decay * w);
+        };
   }
 
  private:
@@ -178,17 +186,23 @@ class AdamW {
   const float weight_decay_;
 };
 
-template <bool kDecay, typename Rule, typename... Slots>
-void ApplyRule(size_t count, const Rule& rule, float weight_decay,
-               const float* value, const float* gradient, float* next,
-               Slots* const... slots) {
-  // No two arrays overlap. Else GCC tests each pair of them, and gives up where
-  // there are more than ten.
+// Other than a float, it may lie anywhere, and beside anything.
+using UnalignedFloat = float __attribute__((aligned(1), may_alias));
+
+// Elements summed at a time: so few that the CPU fetches the next ones while it
+// works on these, and that the sum does not leave its registers for long.
+constexpr size_t kBlock = kStreamElements;
+
+// sum += weight x clipped gradient
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline void AddTerm(const UnalignedFloat* gradient,
+                                                 float weight, float clip_value,
+                                                 size_t size, float* sum) {
 #pragma GCC ivdep
-  for (size_t i = 0; i < count; ++i) {
-    const float g =
-        kDecay ? gradient[i] + weight_decay * value[i] : gradient[i];
-    next[i] = rule(value[i], g, slots[i]...);
+  for (size_t i = 0; i < size; ++i) {
+    const float g = gradient[i];
+    const float below = g > clip_value ? clip_value : g;
+    const float clipped = below < -clip_value ? -clip_value : below;
+    sum[i] += weight * clipped;
   }
 }
 
@@ -202,27 +216,77 @@ class ByElement : public Optimizer {
     return rule_.initial_slots();
   }
 
-  void Apply(size_t count, const proto::StepScalars& scalars,
-             const float* value, const float* gradient,
-             absl::Span<float* const> slots, float* next) const override {
-    Apply(count, scalars, value, gradient, slots, next,
-          std::make_index_sequence<Rule::kSlots>());
+  void Apply(Simd simd, const proto::StepScalars& scalars,
+             const Elements& elements) const override {
+    constexpr auto kEachSlot = std::make_index_sequence<Rule::kSlots>();
+    // Not 0 times a value that may be infinite.
+    if (weight_decay_ == 0) {
+      Apply<false>(simd, scalars, elements, kEachSlot);
+    } else {
+      Apply<true>(simd, scalars, elements, kEachSlot);
+    }
   }
 
  private:
-  template <size_t... kSlot>
-  void Apply(size_t count, const proto::StepScalars& scalars,
-             const float* value, const float* gradient,
-             [[maybe_unused]] absl::Span<float* const> slots, float* next,
-             std::index_sequence<kSlot...>) const {
-    const auto rule = rule_.At(scalars);
-    // Not 0 times a value that may be infinite.
-    if (weight_decay_ == 0) {
-      ApplyRule<false>(count, rule, 0, value, gradient, next, slots[kSlot]...);
-    } else {
-      ApplyRule<true>(count, rule, weight_decay_, value, gradient, next,
-                      slots[kSlot]...);
-    }
+  template <bool kDecay, size_t... kSlot>
+  void Apply(Simd simd, const proto::StepScalars& scalars,
+             const Elements& elements, std::index_sequence<kSlot...>) const {
+    const std::array<Slot, Rule::kSlots> slots{elements.slots[kSlot]...};
+    // Elements [begin, begin + size), whose next values go to `out`.
+    const auto update = [slots, rule = rule_.At(scalars),
+                         value = elements.value, decay = weight_decay_](
+                            size_t begin, size_t size,
+                            const UnalignedFloat* gradient, float weight,
+                            float* out) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+    // No two arrays overlap but where an element's own slot is read before it
+    // is written. Else GCC tests each pair of them, and gives up where there
+    // are more than ten.
+#pragma GCC ivdep
+      for (size_t i = 0; i < size; ++i) {
+        const float w = value[begin + i];
+        float g = weight * gradient[i];
+        if constexpr (kDecay) g += decay * w;
+        // One more than there are: an array has some.
+        float slot[] = {slots[kSlot].before[begin + i]..., 0};
+        out[i] = rule(w, g, slot[kSlot]...);
+        ((slots[kSlot].after[begin + i] = slot[kSlot]), ...);
+      }
+    };
+    RunSimd(simd, [update, all = elements]() ABSL_ATTRIBUTE_ALWAYS_INLINE {
+      const bool is_sum =
+          all.gradients.size() > 1 ||
+          all.clip_value < std::numeric_limits<float>::infinity();
+      for (size_t at = 0; at < all.size;) {
+        // Blocks end where `next` is aligned; what needs none is done at once.
+        const size_t past =
+            reinterpret_cast<uintptr_t>(all.next + at) / sizeof(float) % kBlock;
+        const size_t size = is_sum || all.stream_out
+                                ? std::min(all.size - at, kBlock - past)
+                                : all.size - at;
+        auto* gradient =
+            static_cast<const UnalignedFloat*>(all.gradients[0].data) + at;
+        float weight = all.gradients[0].weight;
+        alignas(64) float sum[kBlock];
+        if (is_sum) {
+          // The one number that leaves all others as they are when it is added.
+          std::fill_n(sum, kBlock, -0.0f);
+          for (const Gradient& term : all.gradients) {
+            AddTerm(static_cast<const UnalignedFloat*>(term.data) + at,
+                    term.weight, all.clip_value, size, sum);
+          }
+          gradient = sum;
+          weight = 1;
+        }
+        if (all.stream_out && size == kBlock) {
+          alignas(64) float out[kBlock];
+          update(at, kBlock, gradient, weight, out);
+          StreamOut(out, all.next + at);
+        } else {
+          update(at, size, gradient, weight, all.next + at);
+        }
+        at += size;
+      }
+    });
   }
 
   const Rule rule_;

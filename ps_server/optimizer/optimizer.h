@@ -3,10 +3,12 @@
 #define HOLDFAST_PS_SERVER_OPTIMIZER_OPTIMIZER_H_
 
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/simd.h"
 #include "proto/cluster.pb.h"
 #include "proto/training.pb.h"
 
@@ -14,12 +16,14 @@ namespace holdfast {
 
 // One rule. Each element is worked on alone, with operations that IEEE 754
 // rounds correctly (+ - * / sqrt) in the order written here and nothing else,
-// so that the bits are the same on every CPU and however a variable is cut.
+// so that the bits are the same on every CPU, with every kind of vectors, and
+// however a variable is cut. (But for a NaN's own bits: of two that meet, the
+// compiler says which one stays.)
 //
-// Below, w is the value, g the gradient, lr the learning rate of the step, and
-// c1 = 1 - beta1^t, c2 = 1 - beta2^t its bias corrections; slots stand in their
-// order, zero at first unless said otherwise. With a weight_decay wd (all but
-// AdamW), g is the gradient + wd w.
+// Below, w is the value, g the gradient, lr the learning rate of the
+// step, and c1 = 1 - beta1^t, c2 = 1 - beta2^t its bias corrections; slots
+// stand in their order, zero at first unless said otherwise. With a
+// weight_decay wd (all but AdamW), g is the gradient + wd w.
 //
 //   Sgd       w' = w - lr g
 //
@@ -67,11 +71,39 @@ class Optimizer {
   // all its elements at first.
   virtual std::vector<float> initial_slots() const = 0;
 
-  // Updates `count` elements. The slots are changed in place; no two arrays
-  // overlap.
-  virtual void Apply(size_t count, const proto::StepScalars& scalars,
-                     const float* value, const float* gradient,
-                     absl::Span<float* const> slots, float* next) const = 0;
+  // An array beside a variable, and where what it becomes goes: the same memory
+  // or another.
+  struct Slot {
+    const float* before;
+    float* after;
+  };
+
+  // float32 as received: at any alignment.
+  struct Gradient {
+    float weight = 1;
+    const void* data = nullptr;
+  };
+
+  // Arrays of `size` elements. No two overlap, but for a slot's own.
+  struct Elements {
+    size_t size = 0;
+    const float* value = nullptr;
+    // At least one: g is the sum of weight x gradient, in float32, in this
+    // order.
+    absl::Span<const Gradient> gradients;
+    // Each element of each gradient is first brought into
+    // [-clip_value, clip_value]; NaN stays NaN. Infinity: all stay.
+    float clip_value = std::numeric_limits<float>::infinity();
+    absl::Span<const Slot> slots;
+    float* next = nullptr;
+    // Whether `next` is written around the caches, which is faster where they
+    // could not keep it. The caller is to call FinishStreams() afterwards.
+    bool stream_out = false;
+  };
+
+  // Updates the elements, with the vectors of `simd`.
+  virtual void Apply(Simd simd, const proto::StepScalars& scalars,
+                     const Elements& elements) const = 0;
 };
 
 // The rule that `config` names. Never null: a config without a rule (refused by

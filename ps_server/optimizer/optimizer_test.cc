@@ -70,10 +70,18 @@ class Bench {
     const proto::StepScalars scalars = Scalars(config_, ++t_);
     std::vector<float> next(values_.size());
     for (size_t at = 0; at < values_.size(); at += piece) {
-      std::vector<float*> slots;
-      for (std::vector<float>& slot : slots_) slots.push_back(&slot[at]);
-      optimizer_->Apply(std::min(piece, values_.size() - at), scalars,
-                        &values_[at], &gradient[at], slots, &next[at]);
+      std::vector<Optimizer::Slot> slots;
+      for (std::vector<float>& slot : slots_) {
+        slots.push_back({&slot[at], &slot[at]});
+      }
+      Optimizer::Elements elements;
+      elements.size = std::min(piece, values_.size() - at);
+      elements.value = &values_[at];
+      const Optimizer::Gradient whole{1, &gradient[at]};
+      elements.gradients = {&whole, 1};
+      elements.slots = slots;
+      elements.next = &next[at];
+      optimizer_->Apply(BestSimd(), scalars, elements);
     }
     values_ = std::move(next);
   }
@@ -438,6 +446,116 @@ TEST(OptimizerTest, SameBitsHoweverTheElementsAreCut) {
                                 kCount * sizeof(float)),
                     0)
               << kind << decay << ", pieces of " << piece << ", array " << a;
+        }
+      }
+    }
+  }
+}
+
+// Numbers of all magnitudes, and what is none.
+float AnyFloat(uint32_t* state) {
+  const float kSpecial[] = {0.0f,
+                            -0.0f,
+                            std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::quiet_NaN(),
+                            std::numeric_limits<float>::denorm_min(),
+                            -1e-40f,
+                            std::numeric_limits<float>::max()};
+  *state = *state * 1664525 + 1013904223;
+  const uint32_t random = *state >> 8;
+  if (random % 16 == 0) return kSpecial[random / 16 % 8];
+  const float sign = random % 2 == 0 ? 1.0f : -1.0f;
+  return sign * std::ldexp(1.0f + static_cast<float>(random % 1021) / 1021,
+                           static_cast<int>(random / 1024 % 40) - 30);
+}
+
+// Which NaN stays of two is the compiler's choice.
+std::vector<uint32_t> Bits(const std::vector<float>& values) {
+  std::vector<uint32_t> bits(values.size());
+  for (size_t i = 0; i < values.size(); ++i) {
+    std::memcpy(&bits[i], &values[i], sizeof(float));
+    if (std::isnan(values[i])) bits[i] = 0x7fc00000;
+  }
+  return bits;
+}
+
+// Every rule with every kind of vectors, around the caches and not, of one
+// gradient and of several, clipped and not, at odd addresses, of odd sizes.
+TEST(OptimizerTest, SameBitsWithAllVectors) {
+  constexpr size_t kMost = 3 * kStreamElements + 5;
+  uint32_t state = 1;
+  std::vector<float> value(kMost), slot(kMost);
+  for (float& v : value) v = AnyFloat(&state);
+  for (float& v : slot) v = std::abs(AnyFloat(&state));
+  std::vector<std::string> received(3, std::string(kMost * 4 + 4, '\0'));
+  for (std::string& bytes : received) {
+    for (size_t i = 0; i < kMost; ++i) {
+      const float g = AnyFloat(&state);
+      std::memcpy(&bytes[1 + 4 * i], &g, sizeof(g));
+    }
+  }
+  for (const std::string kind : kEachKind) {
+    for (const char* decay : {"", " weight_decay: 0.13"}) {
+      if (kind == "adamw {}" && *decay != '\0') continue;
+      const proto::Optimizer config =
+          Parse("learning_rate: 0.37 " + kind + decay);
+      const auto optimizer = MakeOptimizer(config);
+      const size_t num_slots = optimizer->initial_slots().size();
+      // The next values and slots of `size` elements that begin `skip` behind a
+      // border between blocks.
+      const auto run = [&](Simd simd, bool stream, size_t terms, bool clips,
+                           size_t skip, size_t size) {
+        std::vector<float> memory(kMost + 3 * kStreamElements, 7.0f);
+        const size_t past =
+            reinterpret_cast<uintptr_t>(memory.data()) / 4 % kStreamElements;
+        float* const next = &memory[kStreamElements - past + skip];
+        std::vector<std::vector<float>> after(num_slots, slot);
+        std::vector<Optimizer::Slot> slots;
+        for (size_t s = 0; s < num_slots; ++s) {
+          // The first in place, others to other memory.
+          slots.push_back(
+              {s == 0 ? after[s].data() : slot.data(), after[s].data()});
+        }
+        std::vector<Optimizer::Gradient> gradients;
+        for (size_t t = 0; t < terms; ++t) {
+          gradients.push_back({0.3f + static_cast<float>(t), &received[t][1]});
+        }
+        Optimizer::Elements elements;
+        elements.size = size;
+        elements.value = value.data();
+        elements.gradients = gradients;
+        if (clips) elements.clip_value = 0.6f;
+        elements.slots = slots;
+        elements.next = next;
+        elements.stream_out = stream;
+        optimizer->Apply(simd, Scalars(config, 3), elements);
+        FinishStreams();
+        EXPECT_EQ(next[-1], 7.0f);
+        EXPECT_EQ(next[size], 7.0f);
+        std::vector<float> all(next, next + size);
+        for (const auto& array : after) {
+          all.insert(all.end(), array.begin(), array.end());
+        }
+        return Bits(all);
+      };
+      for (const size_t terms : {1, 2, 3}) {
+        for (const bool clips : {false, true}) {
+          for (const size_t size : {size_t{1}, size_t{15}, size_t{67}, kMost}) {
+            const auto expected =
+                run(Simd::kPlain, false, terms, clips, 0, size);
+            for (const Simd simd : SupportedSimd()) {
+              for (const bool stream : {false, true}) {
+                for (const size_t skip : {0, 1, 77}) {
+                  EXPECT_TRUE(run(simd, stream, terms, clips, skip, size) ==
+                              expected)
+                      << kind << decay << " " << SimdName(simd) << ", " << terms
+                      << " gradients, " << size << " elements, clips " << clips
+                      << ", streams " << stream << ", skips " << skip;
+                }
+              }
+            }
+          }
         }
       }
     }

@@ -67,7 +67,8 @@ class CoordinatorService final : public proto::Coordinator::CallbackService {
   template <typename Request, typename Response>
   Reactor* Call(void (Coordinator::*method)(const Request&, Reply<Response>),
                 const Request* request, Response* response) {
-    return CallMachine(strand_, coordinator_, method, request, response);
+    return CallMachine(strand_, &Strand::RunOrPost, coordinator_, method,
+                       request, response);
   }
 
   Coordinator* const coordinator_;

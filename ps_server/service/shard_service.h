@@ -3,8 +3,7 @@
 
 #include <memory>
 
-#include "common/strand.h"
-#include "ps_server/shard/shard.h"
+#include "ps_server/service/push_pull.h"
 
 namespace grpc {
 class Service;
@@ -12,9 +11,10 @@ class Service;
 
 namespace holdfast {
 
-// proto::Shard over gRPC: hands each well-formed call to `shard`, which lives
-// on `strand`. Both must outlive the gRPC server.
-std::unique_ptr<grpc::Service> MakeShardService(Shard* shard, Strand* strand);
+// proto::Shard over gRPC: hands each well-formed call to the shard. The
+// machines must outlive the gRPC server; only where the job has no other ps is
+// there a coordinator among them.
+std::unique_ptr<grpc::Service> MakeShardService(const Machines& machines);
 
 }  // namespace holdfast
 

@@ -80,21 +80,20 @@ Request TakeRequest(const Request* request) {
 
 // Answers a call by a method of a machine that lives on `strand`; a request
 // that breaks the rules of its proto gets INVALID_ARGUMENT, and never reaches
-// it.
+// it. `hand`: Strand::Post, or RunOrPost for what is quickly done.
 template <typename Machine, typename Request, typename Response>
-grpc::ServerUnaryReactor* CallMachine(Strand* strand, Machine* machine,
-                                      void (Machine::*method)(const Request&,
-                                                              Reply<Response>),
-                                      const Request* request,
-                                      Response* response) {
+grpc::ServerUnaryReactor* CallMachine(
+    Strand* strand, void (Strand::*hand)(Strand::Task), Machine* machine,
+    void (Machine::*method)(const Request&, Reply<Response>),
+    const Request* request, Response* response) {
   auto* call = new UnaryCall<Response>(response);
   auto answer = call->TakeAnswer();
   if (absl::Status valid = ValidateMessage(*request); !valid.ok()) {
     answer(std::move(valid));
     return call;
   }
-  strand->Post([machine, method, request = TakeRequest(request),
-                answer = std::move(answer)]() mutable {
+  (strand->*hand)([machine, method, request = TakeRequest(request),
+                   answer = std::move(answer)]() mutable {
     (machine->*method)(request, std::move(answer));
   });
   return call;

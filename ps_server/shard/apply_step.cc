@@ -7,76 +7,202 @@
 namespace holdfast {
 namespace {
 
-// Elements worked on at a time: what is summed, and a copy of what was cut by a
-// border between buffers, stay in the first-level cache.
-constexpr size_t kBlock = 2048;
+// Elements that are decoded at a time: they stay in a near cache.
+using Decoded = std::array<float, 2048>;
 
-using Block = std::array<float, kBlock>;
+// Elements of a slice that a thread works on at a time: few enough that all
+// threads end together, so many that their beginnings cost nothing.
+constexpr size_t kPiece = size_t{1} << 16;
+static_assert(kChunkElements % kPiece == 0);
 
-// Sets `sum` to weight x f(gradient), or adds that to it.
-template <typename Function>
-void Accumulate(bool add, float weight, const float* gradient, size_t count,
-                Function f, float* sum) {
-  if (add) {
-    for (size_t i = 0; i < count; ++i) sum[i] += weight * f(gradient[i]);
-  } else {
-    for (size_t i = 0; i < count; ++i) sum[i] = weight * f(gradient[i]);
+// Elements of a step from which on helpers are called. That costs the caller
+// some 5 us, and a helper comes later still; a thread alone has updated as many
+// elements in 50.
+constexpr size_t kWorthHelpers = size_t{1} << 18;
+
+// Elements of a step from which on the next values are written around the
+// caches: 32 MiB of them, as much of values and more of gradients would not
+// stay in any cache until they are pulled.
+constexpr size_t kWorthStreaming = size_t{1} << 23;
+
+// Reads the pieces of a slice's gradient from front to back.
+//
+// A copy goes on from the same place by itself.
+class GradientReader {
+ public:
+  // `pieces` must outlive the reader.
+  explicit GradientReader(const std::vector<EncodedElements>* pieces)
+      : pieces_(pieces) {
+    Enter(0);
   }
-}
 
-void UpdateSlice(const std::vector<WeightedGradient>& gradients, size_t slice,
-                 const proto::StepScalars& scalars, const Optimizer& optimizer,
-                 std::optional<float> clip_value, const StoreVersion& before,
-                 DenseStore::Draft& draft, DenseStore& store) {
-  std::vector<FloatReader> readers;
-  for (const WeightedGradient& gradient : gradients) {
-    readers.emplace_back(&gradient.by_slice[slice]);
+  // The elements that come next: at least one, at most `most`; they must exist.
+  // Where they lie, or else in `scratch`.
+  FloatReader::Run Next(size_t most, Decoded& scratch) {
+    PassWhole();
+    const EncodedElements& piece = (*pieces_)[piece_];
+    most = std::min<uint64_t>(most, piece.size - at_);
+    FloatReader::Run run;
+    if (piece.encoding == proto::EXACT) {
+      run = exact_.Next(most, scratch.data());
+    } else {
+      run = {scratch.data(), std::min(most, scratch.size())};
+      Decode(piece, at_, {scratch.data(), run.size});
+    }
+    at_ += run.size;
+    return run;
   }
-  Block sum, scratch;
-  const StoredSlice& info = store.slices()[slice];
-  for (size_t c = 0; c < info.num_chunks(); ++c) {
-    const size_t size = info.chunk_size(c);
-    const float* value = before.slices[slice][c].get();
-    float* next = draft.written[slice][c].get();
-    std::vector<float*> slots = store.slots(slice, c);
-    for (size_t at = 0; at < size; at += kBlock) {
-      const size_t count = std::min(kBlock, size - at);
-      for (size_t r = 0; r < readers.size(); ++r) {
-        const float* g = readers[r].Next(count, scratch.data());
-        const float weight = gradients[r].weight;
-        if (clip_value.has_value()) {
-          const auto clip = [c = *clip_value](float x) {
-            const float below = x > c ? c : x;
-            return below < -c ? -c : below;
-          };
-          Accumulate(r > 0, weight, g, count, clip, sum.data());
-        } else {
-          const auto keep = [](float x) { return x; };
-          Accumulate(r > 0, weight, g, count, keep, sum.data());
-        }
-      }
-      optimizer.Apply(count, scalars, value + at, sum.data(), slots, next + at);
-      for (float*& slot : slots) slot += count;
+
+  // Passes over `count` elements, which must exist.
+  void Skip(size_t count) {
+    while (count > 0) {
+      PassWhole();
+      const EncodedElements& piece = (*pieces_)[piece_];
+      const size_t passed = std::min<uint64_t>(count, piece.size - at_);
+      if (piece.encoding == proto::EXACT) exact_.Skip(passed);
+      at_ += passed;
+      count -= passed;
     }
   }
-}
+
+ private:
+  void Enter(size_t piece) {
+    piece_ = piece;
+    at_ = 0;
+    if (piece < pieces_->size()) exact_ = FloatReader(&(*pieces_)[piece].data);
+  }
+  void PassWhole() {
+    while (at_ == (*pieces_)[piece_].size) Enter(piece_ + 1);
+  }
+
+  const std::vector<EncodedElements>* pieces_;
+  size_t piece_;
+  uint64_t at_;  // in the piece
+  FloatReader exact_{nullptr};
+};
+
+// The update of one step.
+class Update {
+ public:
+  Update(const std::vector<WeightedGradient>& gradients,
+         const std::vector<proto::StepScalars>& scalars,
+         const std::vector<std::unique_ptr<Optimizer>>& optimizers,
+         const ApplyOptions& options, DenseStore* store)
+      : gradients_(gradients),
+        scalars_(scalars),
+        optimizers_(optimizers),
+        options_(options),
+        store_(*store),
+        before_(store->newest()),
+        draft_(store->Reserve()) {}
+
+  void Run() {
+    size_t elements = 0;
+    for (size_t i = 0; i < store_.slices().size(); ++i) {
+      if (!store_.slices()[i].trainable()) continue;
+      elements += store_.slices()[i].size;
+      Divide(i);
+    }
+    streams_ = elements >= kWorthStreaming;
+    const auto work = [this](size_t piece) { Work(piece); };
+    if (options_.threads != nullptr && elements >= kWorthHelpers) {
+      options_.threads->ParallelFor(pieces_.size(), work);
+    } else {
+      for (size_t i = 0; i < pieces_.size(); ++i) work(i);
+    }
+    store_.Publish(std::move(draft_));
+  }
+
+ private:
+  // Elements [begin, begin + size) of a slice, in one chunk.
+  struct Piece {
+    size_t slice;
+    uint64_t begin;
+    size_t size;
+  };
+
+  // Appends a slice's pieces, with readers at the beginning of each.
+  void Divide(size_t slice) {
+    std::vector<GradientReader> readers;
+    for (const WeightedGradient& gradient : gradients_) {
+      readers.emplace_back(&gradient.by_slice[slice]);
+    }
+    const uint64_t size = store_.slices()[slice].size;
+    for (uint64_t at = 0; at < size;) {
+      const size_t taken = std::min<uint64_t>(kPiece, size - at);
+      pieces_.push_back({slice, at, taken});
+      readers_.insert(readers_.end(), readers.begin(), readers.end());
+      at += taken;
+      if (at == size) break;
+      for (GradientReader& reader : readers) reader.Skip(taken);
+    }
+  }
+
+  void Work(size_t index) {
+    const Piece& piece = pieces_[index];
+    const size_t chunk = piece.begin / kChunkElements;
+    const size_t offset = piece.begin % kChunkElements;
+    std::vector<Optimizer::Slot> slots;
+    for (const auto& [before, after] :
+         store_.slots(draft_, piece.slice, chunk)) {
+      slots.push_back({before + offset, after + offset});
+    }
+    Optimizer::Elements elements;
+    elements.value = before_->slices[piece.slice][chunk].get() + offset;
+    elements.slots = slots;
+    elements.stream_out = streams_;
+    elements.next = draft_.written[piece.slice][chunk].get() + offset;
+
+    const uint32_t which = store_.slices()[piece.slice].variable.optimizer();
+
+    const size_t num_gradients = gradients_.size();
+    GradientReader* const readers = &readers_[index * num_gradients];
+    // Of each gradient what comes next in one place. What is worked on at a
+    // time ends with the shortest.
+    std::vector<FloatReader::Run> runs(num_gradients, {nullptr, 0});
+    const std::unique_ptr<Decoded[]> decoded(new Decoded[num_gradients]);
+    std::vector<Optimizer::Gradient> gradients(num_gradients);
+    elements.gradients = gradients;
+    if (options_.clip_value) elements.clip_value = *options_.clip_value;
+    for (size_t left = piece.size; left > 0; left -= elements.size) {
+      elements.size = left;
+      for (size_t g = 0; g < num_gradients; ++g) {
+        if (runs[g].size == 0) runs[g] = readers[g].Next(left, decoded[g]);
+        gradients[g] = {gradients_[g].weight, runs[g].data};
+        elements.size = std::min(elements.size, runs[g].size);
+      }
+      optimizers_[which]->Apply(options_.simd, scalars_[which], elements);
+      for (FloatReader::Run& run : runs) run = run.From(elements.size);
+      elements.value += elements.size;
+      for (Optimizer::Slot& slot : slots) {
+        slot.before += elements.size;
+        slot.after += elements.size;
+      }
+      elements.next += elements.size;
+    }
+    if (streams_) FinishStreams();
+  }
+
+  const std::vector<WeightedGradient>& gradients_;
+  const std::vector<proto::StepScalars>& scalars_;
+  const std::vector<std::unique_ptr<Optimizer>>& optimizers_;
+  const ApplyOptions& options_;
+  DenseStore& store_;
+  const std::shared_ptr<const StoreVersion> before_;
+  DenseStore::Draft draft_;
+  bool streams_ = false;
+  std::vector<Piece> pieces_;
+  // By piece, by gradient.
+  std::vector<GradientReader> readers_;
+};
 
 }  // namespace
 
 void ApplyStep(const std::vector<WeightedGradient>& gradients,
                const std::vector<proto::StepScalars>& scalars,
                const std::vector<std::unique_ptr<Optimizer>>& optimizers,
-               DenseStore* store, std::optional<float> clip_value) {
-  DenseStore::Draft draft = store->Reserve();
-  const std::shared_ptr<const StoreVersion> before = store->newest();
-  for (size_t i = 0; i < store->slices().size(); ++i) {
-    const StoredSlice& slice = store->slices()[i];
-    if (!slice.trainable()) continue;
-    const uint32_t optimizer = slice.variable.optimizer();
-    UpdateSlice(gradients, i, scalars[optimizer], *optimizers[optimizer],
-                clip_value, *before, draft, *store);
-  }
-  store->Publish(std::move(draft));
+               const ApplyOptions& options, DenseStore* store) {
+  Update(gradients, scalars, optimizers, options, store).Run();
 }
 
 }  // namespace holdfast

@@ -5,7 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "common/buffer.h"
+#include "common/encoding.h"
+#include "common/simd.h"
+#include "common/thread_pool.h"
 #include "proto/shard.pb.h"
 #include "ps_server/optimizer/optimizer.h"
 #include "ps_server/store/dense_store.h"
@@ -15,24 +17,32 @@ namespace holdfast {
 // A gradient that counts, with its share of the step's mean.
 struct WeightedGradient {
   float weight = 0;
-  // By slice of the store; empty for slices that are not trainable.
-  std::vector<Buffer> by_slice;
+  // By slice of the store, its pieces from front to back; none for slices that
+  // are not trainable.
+  std::vector<std::vector<EncodedElements>> by_slice;
+};
+
+struct ApplyOptions {
+  // Each element of each gradient is first brought into
+  // [-clip_value, clip_value]; NaN stays NaN. Absent: stays as it is.
+  std::optional<float> clip_value;
+  // Threads for what is large. Null: the caller's does all.
+  ThreadPool* threads = nullptr;
+  Simd simd = BestSimd();
 };
 
 // Brings `store` to its next version: for each element of each trainable slice
 //
 //   g = w_0 g_0 + w_1 g_1 + ...   (float32, added in the order of `gradients`)
 //
-// and then the optimizer's rule, in one pass over memory. With a `clip_value`
-// each element of each gradient is first brought into [-clip_value,
-// clip_value]; NaN stays NaN. `scalars` and `optimizers` go by the index in
-// StoredSlice::variable. `gradients` is not empty and covers every trainable
-// slice. Cannot fail.
+// and then the optimizer's rule, in one pass over memory, from where the
+// gradients lie. The bits do not depend on threads or vectors. `scalars` and
+// `optimizers` go by the index in StoredSlice::variable. `gradients` is not
+// empty and covers every trainable slice. Cannot fail.
 void ApplyStep(const std::vector<WeightedGradient>& gradients,
                const std::vector<proto::StepScalars>& scalars,
                const std::vector<std::unique_ptr<Optimizer>>& optimizers,
-               DenseStore* store,
-               std::optional<float> clip_value = std::nullopt);
+               const ApplyOptions& options, DenseStore* store);
 
 }  // namespace holdfast
 

@@ -38,6 +38,15 @@ Buffer Bytes(const std::vector<float>& values) {
                   values.size() * sizeof(float)));
 }
 
+// One slice's gradient, whole in one piece.
+std::vector<EncodedElements> Exact(Buffer data) {
+  const uint64_t size = data.size() / sizeof(float);
+  return {{proto::EXACT, size, std::move(data)}};
+}
+std::vector<EncodedElements> Exact(const std::vector<float>& values) {
+  return Exact(Bytes(values));
+}
+
 // The same bytes in spans that end at `cuts`, each in memory of its own.
 Buffer Cut(const std::vector<float>& values, const std::vector<size_t>& cuts) {
   const Buffer whole = Bytes(values);
@@ -79,7 +88,13 @@ class Bench {
 
   void Step(const std::vector<WeightedGradient>& gradients,
             std::optional<float> clip_value = std::nullopt) {
-    ApplyStep(gradients, scalars_, optimizers_, store_.get(), clip_value);
+    ApplyOptions options;
+    options.clip_value = clip_value;
+    Step(gradients, options);
+  }
+  void Step(const std::vector<WeightedGradient>& gradients,
+            const ApplyOptions& options) {
+    ApplyStep(gradients, scalars_, optimizers_, options, store_.get());
   }
   std::vector<float> Values(size_t slice) const {
     const Buffer read =
@@ -113,11 +128,11 @@ proto::Optimizer Momentum(float rate, float momentum) {
 TEST(ApplyStepTest, AWeightedSumByHand) {
   Bench bench({Variable("w", 2, 10)}, {Sgd(0.5f)});
   // 0.25 {8, -4} + 0.75 {4, 16} = {5, 11};  10 - 0.5 {5, 11} = {7.5, 4.5}.
-  bench.Step({{0.25f, {Bytes({8, -4})}}, {0.75f, {Bytes({4, 16})}}});
+  bench.Step({{0.25f, {Exact({8, -4})}}, {0.75f, {Exact({4, 16})}}});
   EXPECT_THAT(bench.Values(0), ElementsAre(7.5f, 4.5f));
   EXPECT_EQ(bench.store().newest()->number, GlobalStep(1));
   // One alone, scaled: 0.5 {2, 4} = {1, 2};  {7.5, 4.5} - 0.5 {1, 2}.
-  bench.Step({{0.5f, {Bytes({2, 4})}}});
+  bench.Step({{0.5f, {Exact({2, 4})}}});
   EXPECT_THAT(bench.Values(0), ElementsAre(7, 3.5f));
   EXPECT_EQ(bench.store().newest()->number, GlobalStep(2));
 }
@@ -125,8 +140,8 @@ TEST(ApplyStepTest, AWeightedSumByHand) {
 // In float32 2^24 + 1 is 2^24 (a tie, to even), so
 //   (2^24 + 1) + 1 = 2^24,   (1 + 1) + 2^24 = 2^24 + 2.
 TEST(ApplyStepTest, AddsInTheOrderGiven) {
-  const WeightedGradient big = {1, {Bytes({0x1p24f})}};
-  const WeightedGradient one = {1, {Bytes({1})}};
+  const WeightedGradient big = {1, {Exact({0x1p24f})}};
+  const WeightedGradient one = {1, {Exact({1})}};
   const struct {
     const char* what;
     std::vector<WeightedGradient> gradients;
@@ -151,8 +166,8 @@ TEST(ApplyStepTest, AddsInTheOrderGiven) {
 TEST(ApplyStepTest, RoundsTheProductBeforeItIsAdded) {
   const float g = 1 + 0x1p-12f;
   Bench bench({Variable("w", 64, 0)}, {Sgd(1)});
-  bench.Step({{1, {Bytes(std::vector<float>(64, -(1 + 0x1p-11f)))}},
-              {g, {Bytes(std::vector<float>(64, g))}}});
+  bench.Step({{1, {Exact(std::vector<float>(64, -(1 + 0x1p-11f)))}},
+              {g, {Exact(std::vector<float>(64, g))}}});
   EXPECT_THAT(bench.Values(0), Each(0.0f));
 }
 
@@ -162,7 +177,7 @@ TEST(ApplyStepTest, RoundsTheProductBeforeItIsAdded) {
 TEST(ApplyStepTest, ClipsByValueBeforeItWeights) {
   Bench bench({Variable("w", 4, 0)}, {Sgd(1)});
   const std::vector<WeightedGradient> gradients = {
-      {0.25f, {Bytes({3, -3, 1, -2})}}, {0.5f, {Bytes({-9, 5, 1.5f, 2})}}};
+      {0.25f, {Exact({3, -3, 1, -2})}}, {0.5f, {Exact({-9, 5, 1.5f, 2})}}};
   bench.Step(gradients, 2.0f);
   EXPECT_THAT(bench.Values(0), ElementsAre(0.5f, -0.5f, -1, -0.5f));
   // And without: 0.25 {3, -3, 1, -2} + 0.5 {-9, 5, 1.5, 2}
@@ -183,8 +198,8 @@ TEST(ApplyStepTest, ClippingLeavesNanAndNothingElseBeyondTheBound) {
         special[at] = nan;
         const std::vector<float> zero(size, 0);
         Bench bench({Variable("w", static_cast<int64_t>(size), 0)}, {Sgd(1)});
-        bench.Step({{1, {Bytes(second ? zero : special)}},
-                    {1, {Bytes(second ? special : zero)}}},
+        bench.Step({{1, {Exact(second ? zero : special)}},
+                    {1, {Exact(second ? special : zero)}}},
                    0.5f);
         const std::vector<float> values = bench.Values(0);
         for (size_t i = 0; i < size; ++i) {
@@ -206,7 +221,7 @@ TEST(ApplyStepTest, SlotsBeginAsTheOptimizerSays) {
   adagrad.mutable_adagrad()->set_epsilon(1);
   Bench bench({Variable("w", 2, 1)}, {adagrad});
   // a = 7 + 3^2 = 16;  w = 1 - 3 / (4 + 1) = 0.4.
-  bench.Step({{1, {Bytes({3, 3})}}});
+  bench.Step({{1, {Exact({3, 3})}}});
   EXPECT_THAT(bench.Values(0), Each(FloatEq(0.4f)));
 }
 
@@ -216,7 +231,7 @@ TEST(ApplyStepTest, SlotsAndOptimizersGoByVariable) {
       {Sgd(0.25f), Momentum(0.5f, 0.5f)});
   const auto gradient = [](float m, float s, float f) {
     return std::vector<WeightedGradient>{
-        {1, {Bytes({m}), Bytes({s}), Bytes({f})}}};
+        {1, {Exact({m}), Exact({s}), Exact({f})}}};
   };
   // m: a = 1, w = 1 - 0.5 = 0.5;        s: 1 - 0.25 2 = 0.5;
   // f: a = 4, w = 1 - 2 = -1.
@@ -236,14 +251,14 @@ TEST(ApplyStepTest, WhatIsNotTrainableStays) {
   proto::Variable frozen = Variable("frozen", 2, 3);
   frozen.set_trainable(false);
   Bench bench({frozen, Variable("w", 1, 1)}, {Sgd(1)});
-  bench.Step({{1, {Buffer(), Bytes({1})}}});
+  bench.Step({{1, {{}, Exact({1})}}});
   EXPECT_THAT(bench.Values(0), ElementsAre(3, 3));
   EXPECT_THAT(bench.Values(1), ElementsAre(0));
 }
 
 TEST(ApplyStepTest, AVariableWithoutElements) {
   Bench bench({Variable("none", 0, 0), Variable("w", 1, 1)}, {Sgd(1)});
-  bench.Step({{1, {Buffer(), Bytes({1})}}, {1, {Buffer(), Bytes({1})}}});
+  bench.Step({{1, {{}, Exact({1})}}, {1, {{}, Exact({1})}}});
   EXPECT_THAT(bench.Values(1), ElementsAre(-1));
   EXPECT_EQ(bench.store().newest()->number, GlobalStep(1));
 }
@@ -271,8 +286,8 @@ TEST(ApplyStepTest, SeveralChunksAndBuffersCutInsideElements) {
     Bench bench({Variable("w", kSize, 1)}, {Momentum(0.5f, 0.5f)});
     std::vector<float> value(kSize, 1), slot(kSize, 0);
     for (int step = 0; step < 2; ++step) {
-      bench.Step({{0.3f, {Cut(a, kCuts[which])}},
-                  {0.7f, {Cut(b, kCuts[kCuts.size() - 1 - which])}}});
+      bench.Step({{0.3f, {Exact(Cut(a, kCuts[which]))}},
+                  {0.7f, {Exact(Cut(b, kCuts[kCuts.size() - 1 - which]))}}});
       for (size_t i = 0; i < kSize; ++i) {
         float g = 0.3f * a[i];
         g += 0.7f * b[i];
@@ -287,12 +302,74 @@ TEST(ApplyStepTest, SeveralChunksAndBuffersCutInsideElements) {
   }
 }
 
+// Large enough for helpers and for streams, in pieces, one of them in a lossy
+// encoding, beside a small variable.
+TEST(ApplyStepTest, SameBitsWithAllThreadsAndVectors) {
+  constexpr size_t kSize = (size_t{1} << 23) + 12345;
+  std::vector<float> a(kSize), b(kSize);
+  for (size_t i = 0; i < kSize; ++i) {
+    a[i] = static_cast<float>(i % 1021) / 7;
+    b[i] = 3.0f / static_cast<float>(1 + i % 499);
+  }
+  std::vector<size_t> borders;
+  for (size_t at = 16383; at < 4 * kSize - 70000; at += 16384) {
+    borders.push_back(at);
+  }
+  std::vector<EncodedElements> pieces = Exact(Cut(a, borders));
+  // The last 1001 elements by themselves, of upper halves.
+  pieces[0].size -= 1001;
+  pieces[0].data = pieces[0].data.Sub(0, 4 * pieces[0].size);
+  std::string halves;
+  for (size_t i = kSize - 1001; i < kSize; ++i) {
+    halves.append(reinterpret_cast<const char*>(&a[i]) + 2, 2);
+  }
+  pieces.push_back({proto::BFLOAT16, 1001, Buffer::FromString(halves)});
+  const std::vector<EncodedElements> small = Exact({1, 2, 3});
+  const std::vector<std::vector<WeightedGradient>> kSteps = {
+      {{0.3f, {pieces, small}}},
+      {{0.3f, {pieces, small}}, {0.7f, {Exact(b), small}}}};
+  const auto run = [&](const ApplyOptions& options) {
+    Bench bench({Variable("w", kSize, 1), Variable("s", 3, 1)},
+                {Momentum(0.5f, 0.5f)});
+    for (const auto& step : kSteps) {
+      // What a snapshot holds goes to other memory.
+      const StoreSnapshot held = bench.store().Snapshot();
+      bench.Step(step, options);
+    }
+    std::vector<float> values = bench.Values(0);
+    const std::vector<float> more = bench.Values(1);
+    values.insert(values.end(), more.begin(), more.end());
+    return values;
+  };
+  ApplyOptions options;
+  options.simd = Simd::kPlain;
+  const std::vector<float> expected = run(options);
+  // One by hand: a = 0.3 g, w = 1 - 0.5 a; then g of both.
+  float slot = 0.3f * a[99999], w = 1 - 0.5f * slot;
+  float g = 0.3f * a[99999];
+  g += 0.7f * b[99999];
+  slot = 0.5f * slot + g;
+  EXPECT_EQ(expected[99999], w - 0.5f * slot);
+  for (int threads = 1; threads <= 8; ++threads) {
+    const Simd simd = SupportedSimd()[threads % SupportedSimd().size()];
+    ThreadPool pool(threads, "update");
+    options.threads = &pool;
+    options.simd = simd;
+    const std::vector<float> values = run(options);
+    ASSERT_EQ(values.size(), expected.size());
+    EXPECT_EQ(std::memcmp(values.data(), expected.data(),
+                          values.size() * sizeof(float)),
+              0)
+        << threads << " threads, " << SimdName(simd);
+  }
+}
+
 // Memory of an old version is used again for the next one: whatever stands in
 // it must not show.
 TEST(ApplyStepTest, WhatIsLeftInUsedMemoryDoesNotShow) {
   Bench bench({Variable("w", 3, 0)}, {Sgd(1)});
   for (int step = 1; step <= 6; ++step) {
-    bench.Step({{1, {Bytes({-1, -2, -3})}}});
+    bench.Step({{1, {Exact({-1, -2, -3})}}});
     const float n = static_cast<float>(step);
     EXPECT_THAT(bench.Values(0), ElementsAre(n, 2 * n, 3 * n));
   }
@@ -303,7 +380,7 @@ TEST(ApplyStepTest, AHeldVersionIsNotWrittenTo) {
   const auto held = bench.store().newest();
   const Buffer read = bench.store().Read(*held, 0, 0, 2);
   for (int step = 0; step < 5; ++step) {
-    bench.Step({{1, {Bytes({1, 1})}}});
+    bench.Step({{1, {Exact({1, 1})}}});
     std::vector<float> values(2);
     read.CopyTo(values.data());
     EXPECT_THAT(values, ElementsAre(1, 1)) << "after step " << step;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/encoding.h"
 #include "common/rpc_limits.h"
 #include "common/shape.h"
 #include "common/task_id.h"
@@ -14,7 +15,6 @@
 namespace holdfast {
 namespace {
 
-constexpr size_t kBytesPerElement = sizeof(float);
 // Held at one time, of however few versions.
 constexpr size_t kMaxPins = 1024;
 // Beyond it a call is answered at once, and may be asked again.
@@ -90,28 +90,42 @@ absl::StatusOr<GradientPiece> Shard::Fit(TensorPiece piece) const {
   if (found == nullptr) return error("is not on this ps");
   const proto::Variable& declared = *found;
   if (piece.dtype != declared.dtype()) {
-    return error("gradient is ", proto::DataType_Name(piece.dtype),
-                 ", declared ", proto::DataType_Name(declared.dtype()));
+    std::string name = proto::DataType_Name(piece.dtype);
+    if (name.empty()) name = absl::StrCat("dtype ", piece.dtype);
+    return error("gradient is ", name, ", declared ",
+                 proto::DataType_Name(declared.dtype()));
   }
   if (!std::equal(piece.shape.begin(), piece.shape.end(),
                   declared.shape().begin(), declared.shape().end())) {
     return error("gradient has shape ", ShapeString(piece.shape), ", declared ",
                  ShapeString(declared.shape()));
   }
-  if (piece.data.size() % kBytesPerElement != 0) {
-    return error("gradient has ", piece.data.size(),
-                 " bytes, which is no whole number of elements");
+  absl::StatusOr<EncodedElements> elements =
+      ParseElements(piece.encoding, piece.size, std::move(piece.data));
+  if (!elements.ok()) {
+    return error("gradient: ", elements.status().message());
   }
-  const uint64_t size = piece.data.size() / kBytesPerElement;
+  const proto::Compression& compression = declared.compression();
+  if (piece.encoding != proto::EXACT && piece.encoding != compression.push()) {
+    return error("gradient is ", proto::Encoding_Name(piece.encoding),
+                 ", declared ", proto::Encoding_Name(compression.push()));
+  }
+  if (piece.encoding == proto::TOP_K) {
+    const uint64_t most = TopKCount(TopK(compression), elements->size);
+    if (KeptElements(*elements) > most) {
+      return error("gradient of TOP_K with ", KeptElements(*elements), " of ",
+                   elements->size, " elements, declared ", most, " at most");
+    }
+  }
   const absl::StatusOr<size_t> slice =
-      store_->Find(piece.variable, piece.begin, size);
+      store_->Find(piece.variable, piece.begin, elements->size);
   if (!slice.ok()) {
     return absl::InvalidArgumentError(slice.status().message());
   }
   if (!store_->slices()[*slice].trainable()) {
     return error("gradient for a variable that is not trainable");
   }
-  return GradientPiece{*slice, piece.begin, size, std::move(piece.data)};
+  return GradientPiece{*slice, piece.begin, *std::move(elements)};
 }
 
 absl::StatusOr<StagedPart> Shard::Fit(PushPart part) const {
@@ -343,12 +357,13 @@ void Shard::PublishNext(
     const std::vector<WeightedGradient>& gradients,
     const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars) {
   if (gradients.empty()) return store_->PublishUnchanged();
-  std::optional<float> clip_value;
+  ApplyOptions options;
+  options.threads = options_.update_threads;
   if (declaration_.clipping().kind_case() == proto::GradientClipping::kValue) {
-    clip_value = declaration_.clipping().value();
+    options.clip_value = declaration_.clipping().value();
   }
-  ApplyStep(gradients, {scalars.begin(), scalars.end()}, optimizers_,
-            store_.get(), clip_value);
+  ApplyStep(gradients, {scalars.begin(), scalars.end()}, optimizers_, options,
+            store_.get());
 }
 
 void Shard::Fence(const proto::FenceRequest& request,
@@ -451,30 +466,58 @@ PullReply Shard::PullAnswer() const {
   return reply;
 }
 
-absl::StatusOr<PullReply> Shard::Read(const proto::PullRequest& request,
-                                      const StoreVersion& version) const {
-  PullReply reply = PullAnswer();
-  reply.version = version.number;
+absl::StatusOr<std::vector<size_t>> Shard::FindRanges(
+    const proto::PullRequest& request) const {
+  std::vector<size_t> slices;
   uint64_t bytes = 0;
   for (const proto::ReadRange& range : request.ranges()) {
     absl::StatusOr<size_t> slice =
         store_->Find(range.variable(), range.begin(), range.size());
     if (!slice.ok()) return slice.status();
     const proto::Variable& variable = store_->slices()[*slice].variable;
+    if (range.encoding() != proto::EXACT &&
+        range.encoding() != proto::FLOAT16 &&
+        range.encoding() != proto::BFLOAT16) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "variable \"", variable.name(),
+          "\": values come as EXACT, FLOAT16 or BFLOAT16, asked for was "
+          "encoding ",
+          static_cast<int>(range.encoding())));
+    }
     // What surrounds the values counts too: a range may be empty.
-    bytes += range.size() * kBytesPerElement + sizeof(TensorPiece) +
-             variable.name().size() + sizeof(int64_t) * variable.shape_size();
+    bytes += EncodedBytes(range.encoding(), range.size(), 0) +
+             sizeof(TensorPiece) + variable.name().size() +
+             sizeof(int64_t) * variable.shape_size();
     if (bytes > kMaxMessageBytes - kMaxMessageBytes / 4) {
       return absl::InvalidArgumentError(absl::StrCat(
           "a pull of more than ", kMaxMessageBytes - kMaxMessageBytes / 4,
           " bytes: ask in parts"));
     }
+    slices.push_back(*slice);
+  }
+  return slices;
+}
+
+absl::StatusOr<PullReply> Shard::Read(const proto::PullRequest& request,
+                                      const StoreVersion& version) const {
+  const absl::StatusOr<std::vector<size_t>> slices = FindRanges(request);
+  if (!slices.ok()) return slices.status();
+  PullReply reply = PullAnswer();
+  reply.version = version.number;
+  for (int i = 0; i < request.ranges_size(); ++i) {
+    const proto::ReadRange& range = request.ranges(i);
+    const size_t slice = (*slices)[i];
+    const proto::Variable& variable = store_->slices()[slice].variable;
     TensorPiece piece;
     piece.variable = variable.name();
     piece.shape.assign(variable.shape().begin(), variable.shape().end());
     piece.dtype = variable.dtype();
     piece.begin = range.begin();
-    piece.data = store_->Read(version, *slice, range.begin(), range.size());
+    EncodedElements elements =
+        Encode(range.encoding(),
+               store_->Read(version, slice, range.begin(), range.size()));
+    piece.encoding = elements.encoding;
+    piece.data = std::move(elements.data);
     reply.tensors.push_back(std::move(piece));
   }
   return reply;
@@ -511,9 +554,8 @@ void Shard::Pull(const proto::PullRequest& request, Reply<PullReply> reply) {
     return reply(Read(request, *store_->newest()));
   }
   // What cannot be read is told at once, not when the version is there.
-  if (absl::StatusOr<PullReply> test = Read(request, *store_->newest());
-      !test.ok()) {
-    return reply(test.status());
+  if (const auto ranges = FindRanges(request); !ranges.ok()) {
+    return reply(ranges.status());
   }
   if (request.wait_ms() == 0 || ended() || parked_.size() >= kMaxParked) {
     return reply(PullAnswer());

@@ -17,6 +17,7 @@
 #include "common/ids.h"
 #include "common/reply.h"
 #include "common/tensor_piece.h"
+#include "common/thread_pool.h"
 #include "proto/shard.pb.h"
 #include "ps_server/optimizer/optimizer.h"
 #include "ps_server/shard/apply_step.h"
@@ -73,6 +74,9 @@ class Shard {
     uint64_t nonce = 0;
     // That the shard's share of the job may take (memory_plan.h). 0: no limit.
     int64_t memory_limit_bytes = 0;
+    // Help with the update of large variables; must outlive the shard. Null:
+    // none do.
+    ThreadPool* update_threads = nullptr;
   };
 
   // `clock` and `disk` must outlive the shard; what `disk` replies is to be
@@ -252,6 +256,10 @@ class Shard {
   void AnswerLateApplies(absl::Time now);
   std::shared_ptr<const StoreVersion> FindVersion(GlobalStep version) const;
   PullReply PullAnswer() const;
+  // The slices that are read, by range.
+  // Errors: NOT_FOUND, or INVALID_ARGUMENT, for what cannot be read.
+  absl::StatusOr<std::vector<size_t>> FindRanges(
+      const proto::PullRequest& request) const;
   absl::StatusOr<PullReply> Read(const proto::PullRequest& request,
                                  const StoreVersion& version) const;
   // Answers the parked pulls that `done` tells to.

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/buffer.h"
+#include "common/encoding.h"
 #include "common/rpc_limits.h"
 #include "common/task_id.h"
 #include "common/tensor_piece.h"
@@ -200,7 +201,22 @@ TEST_F(ShardTest, APushThatDoesNotFitIsRefusedByName) {
        {"variable \"frozen\": gradient for a variable that is not trainable"}},
       {"part of an element",
        part(with(good, [](auto& p) { p.data = p.data.Sub(0, 15); })),
-       {"variable \"w\": gradient has 15 bytes", "no whole number"}},
+       {"variable \"w\": gradient: 15 bytes", "no whole number"}},
+      {"an encoding that nobody knows",
+       part(
+           with(good,
+                [](auto& p) { p.encoding = static_cast<proto::Encoding>(9); })),
+       {"variable \"w\": gradient: encoding 9 is not known"}},
+      {"an encoding that was not declared",
+       part(with(good,
+                 [](auto& p) {
+                   p.encoding = proto::FLOAT16;
+                   p.data = p.data.Sub(0, 8);
+                 })),
+       {"variable \"w\": gradient is FLOAT16, declared EXACT"}},
+      {"not as many elements as it says",
+       part(with(good, [](auto& p) { p.size = 5; })),
+       {"variable \"w\": gradient: 16 bytes, which is 4 elements", "5"}},
       {"the same elements twice",
        part(Tensor("b", {2}, {1}, 1)),
        {"variable \"b\": elements [1, 2) came twice"}},
@@ -218,6 +234,85 @@ TEST_F(ShardTest, APushThatDoesNotFitIsRefusedByName) {
   }
   // None of this is in the way of the push as it should be.
   Stage(Whole(1, 1, 0, 1));
+}
+
+// As `encoding`, of the values as they are.
+TensorPiece Encoded(TensorPiece piece, proto::Encoding encoding,
+                    uint64_t kept = 0) {
+  std::vector<float> values(piece.data.size() / sizeof(float));
+  piece.data.CopyTo(values.data());
+  std::vector<float> after(values.size());
+  EncodedElements elements = EncodeWithFeedback(
+      encoding, kept, values, std::vector<float>(values.size()),
+      absl::MakeSpan(after));
+  piece.encoding = encoding;
+  piece.size = elements.size;
+  piece.data = std::move(elements.data);
+  return piece;
+}
+
+TEST_F(ShardTest, GradientsComeAsDeclaredOrExact) {
+  proto::RestoreRequest restore = MakeRestore(1, 1);
+  proto::Compression& compression = *restore.mutable_declaration()
+                                         ->mutable_variables(0)
+                                         ->mutable_compression();
+  compression.set_push(proto::TOP_K);
+  compression.set_top_k(0.5);
+  Restore(restore);
+  const auto part = [&](TensorPiece w) {
+    return Part(0, 1, 0, {std::move(w), Tensor("b", {2}, {1, 1})});
+  };
+  const TensorPiece w = Tensor("w", {2, 2}, {1, -2, 4, 0});
+  EXPECT_TRUE(Fails(Push(part(Encoded(w, proto::INT8))).status(), kInvalid,
+                    {"variable \"w\": gradient is INT8, declared TOP_K"}));
+  EXPECT_TRUE(Fails(Push(part(Encoded(w, proto::TOP_K, 3))).status(), kInvalid,
+                    {"variable \"w\": gradient of TOP_K with 3 of 4 elements, "
+                     "declared 2 at most"}));
+  TensorPiece wrong = Encoded(w, proto::TOP_K, 2);
+  wrong.size = 2;
+  EXPECT_TRUE(Fails(Push(part(wrong)).status(), kInvalid,
+                    {"variable \"w\": gradient: TOP_K with element 2 of 2"}));
+  wrong.size = 5;
+  EXPECT_TRUE(Fails(Push(part(wrong)).status(), kInvalid,
+                    {"variable \"w\"", "[0, +5)"}));
+  EXPECT_EQ(shard_.staged_bytes(), 0);
+
+  Stage(part(Encoded(w, proto::TOP_K, 2)));
+  EXPECT_EQ(shard_.staged_bytes(), 2 * 8 + 8);
+  Commit(0, {{0, 1, 1}});
+  EXPECT_THAT(Newest("w"), ElementsAre(1, 2, -1, 1)) << "1 - 0.5 x gradient";
+  PushPart exact = part(w);
+  exact.step = GlobalStep(1);
+  exact.sequence = PushSequence(2);
+  Stage(exact);
+  Commit(1, {{0, 2, 1}});
+  EXPECT_THAT(Newest("w"), ElementsAre(0.5f, 3, -3, 1));
+}
+
+TEST_F(ShardTest, ValuesComeAsTheyAreAskedFor) {
+  Restore();
+  const auto pull = [&](proto::Encoding encoding) {
+    proto::PullRequest request = MakePull({"frozen"});
+    request.mutable_ranges(0)->set_encoding(encoding);
+    return Ask(shard_, &Shard::Pull, request);
+  };
+  for (const auto& [encoding, bytes] :
+       {std::pair(proto::EXACT, std::string("\0\0\x40\x40", 4)),
+        std::pair(proto::FLOAT16, std::string("\0\x42", 2)),
+        std::pair(proto::BFLOAT16, std::string("\x40\x40", 2))}) {
+    const auto reply = pull(encoding);
+    ASSERT_TRUE(reply.status().ok()) << reply.status();
+    const TensorPiece& piece = reply->tensors[0];
+    EXPECT_EQ(piece.encoding, encoding);
+    std::string data(piece.data.size(), ' ');
+    piece.data.CopyTo(&data[0]);
+    EXPECT_EQ(data, bytes);
+  }
+  for (const int encoding : {3, 4, 5, -1}) {
+    EXPECT_TRUE(
+        Fails(pull(static_cast<proto::Encoding>(encoding)).status(), kInvalid,
+              {"variable \"frozen\"", absl::StrCat("encoding ", encoding)}));
+  }
 }
 
 TEST_F(ShardTest, APartThatContradictsThoseHereIsRefused) {

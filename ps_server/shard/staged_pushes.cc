@@ -81,10 +81,10 @@ absl::Status StagedPushes::Add(StagedPart part, bool reserved) {
   StagedPush& push = it->second;
   push.parts.insert(part.part);
   for (GradientPiece& piece : part.pieces) {
-    const int64_t bytes = static_cast<int64_t>(piece.data.size());
+    const int64_t bytes = static_cast<int64_t>(piece.elements.data.size());
     push.bytes += bytes;
     bytes_ += bytes;
-    if (piece.size > 0) {
+    if (piece.size() > 0) {
       push.pieces[piece.slice].emplace(piece.begin, std::move(piece));
     }
   }
@@ -104,13 +104,13 @@ absl::Status StagedPushes::CheckNoOverlap(const StagedPush& push,
   const auto twice = [&](const GradientPiece& piece) {
     return absl::InvalidArgumentError(absl::StrCat(
         "variable \"", (*slices_)[piece.slice].variable.name(),
-        "\": elements [", piece.begin, ", ", piece.begin + piece.size,
+        "\": elements [", piece.begin, ", ", piece.begin + piece.size(),
         ") came twice in ", part.push.ToString()));
   };
   // Those of the part itself must not overlap either.
   std::vector<const GradientPiece*> own;
   for (const GradientPiece& piece : part.pieces) {
-    if (piece.size > 0) own.push_back(&piece);
+    if (piece.size() > 0) own.push_back(&piece);
   }
   std::sort(own.begin(), own.end(), [](const auto* a, const auto* b) {
     return std::tie(a->slice, a->begin) < std::tie(b->slice, b->begin);
@@ -118,19 +118,19 @@ absl::Status StagedPushes::CheckNoOverlap(const StagedPush& push,
   for (size_t i = 0; i < own.size(); ++i) {
     const GradientPiece& piece = *own[i];
     if (i > 0 && own[i - 1]->slice == piece.slice &&
-        own[i - 1]->begin + own[i - 1]->size > piece.begin) {
+        own[i - 1]->begin + own[i - 1]->size() > piece.begin) {
       return twice(piece);
     }
     const auto held = push.pieces.find(piece.slice);
     if (held == push.pieces.end()) continue;
     const auto after = held->second.lower_bound(piece.begin);
     if (after != held->second.end() &&
-        after->first < piece.begin + piece.size) {
+        after->first < piece.begin + piece.size()) {
       return twice(piece);
     }
     if (after == held->second.begin()) continue;
     const auto& [begin, before] = *std::prev(after);
-    if (begin + before.size > piece.begin) return twice(piece);
+    if (begin + before.size() > piece.begin) return twice(piece);
   }
   return absl::OkStatus();
 }
@@ -141,7 +141,7 @@ absl::Status StagedPushes::CheckCovered(const StagedPush& push) const {
     if (!slice.trainable() || slice.size == 0) continue;
     uint64_t covered = 0;
     if (const auto pieces = push.pieces.find(i); pieces != push.pieces.end()) {
-      for (const auto& [begin, piece] : pieces->second) covered += piece.size;
+      for (const auto& [begin, piece] : pieces->second) covered += piece.size();
     }
     if (covered != slice.size) {
       return absl::InternalError(
@@ -174,7 +174,7 @@ absl::StatusOr<StagedPushes::Whole> StagedPushes::Find(const PushId& id) const {
   whole.gradient.resize(slices_->size());
   for (const auto& [slice, pieces] : push.pieces) {
     for (const auto& [begin, piece] : pieces) {
-      whole.gradient[slice].Append(piece.data);
+      whole.gradient[slice].push_back(piece.elements);
     }
   }
   return whole;

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/buffer.h"
+#include "common/encoding.h"
 #include "common/ids.h"
 #include "ps_server/shard/push_id.h"
 #include "ps_server/store/dense_store.h"
@@ -21,9 +21,9 @@ struct GradientPiece {
   size_t slice = 0;
   // In elements of the whole variable. Inside the slice.
   uint64_t begin = 0;
-  uint64_t size = 0;
-  // size x 4 bytes.
-  Buffer data;
+  EncodedElements elements;
+
+  uint64_t size() const { return elements.size; }
 };
 
 // One part of a push, tested against the declaration.
@@ -79,8 +79,9 @@ class StagedPushes {
   struct Whole {
     // On whose parameters it was computed.
     GlobalStep step;
-    // By slice, empty for slices that are not trainable.
-    std::vector<Buffer> gradient;
+    // By slice, its pieces from front to back; none for slices that are not
+    // trainable.
+    std::vector<std::vector<EncodedElements>> gradient;
   };
   // Errors: INTERNAL, saying what is missing, when it is not held whole.
   absl::StatusOr<Whole> Find(const PushId& push) const;

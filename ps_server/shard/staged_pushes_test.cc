@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/buffer.h"
+#include "common/encoding.h"
 #include "common/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -42,10 +43,11 @@ GradientPiece Piece(size_t slice, uint64_t begin, uint64_t end) {
   std::vector<float> values;
   for (uint64_t i = begin; i < end; ++i)
     values.push_back(static_cast<float>(i));
-  return {slice, begin, end - begin,
-          Buffer::FromString(
-              std::string(reinterpret_cast<const char*>(values.data()),
-                          values.size() * sizeof(float)))};
+  return {slice, begin,
+          EncodedElements{proto::EXACT, end - begin,
+                          Buffer::FromString(std::string(
+                              reinterpret_cast<const char*>(values.data()),
+                              values.size() * sizeof(float)))}};
 }
 
 StagedPart Part(const PushId& push, uint32_t part, uint32_t num_parts,
@@ -53,9 +55,13 @@ StagedPart Part(const PushId& push, uint32_t part, uint32_t num_parts,
   return {push, GlobalStep(step), part, num_parts, std::move(pieces)};
 }
 
-std::vector<float> Values(const Buffer& buffer) {
-  std::vector<float> values(buffer.size() / sizeof(float));
-  buffer.CopyTo(values.data());
+std::vector<float> Values(const std::vector<EncodedElements>& pieces) {
+  std::vector<float> values;
+  for (const EncodedElements& piece : pieces) {
+    std::vector<float> decoded(piece.size);
+    Decode(piece, 0, absl::MakeSpan(decoded));
+    values.insert(values.end(), decoded.begin(), decoded.end());
+  }
   return values;
 }
 
@@ -127,19 +133,38 @@ TEST_F(StagedPushesTest, WhatAPartBroughtFirstStands) {
     ASSERT_TRUE(Add(part).ok());
   }
   StagedPart other = ThreeParts(push)[2];
-  other.pieces[0].data = Buffer::FromString(std::string(4, 'x'));
+  other.pieces[0].elements.data = Buffer::FromString(std::string(4, 'x'));
   EXPECT_TRUE(Add(other).ok());
   ExpectWhole(push);
 }
 
 TEST_F(StagedPushesTest, PiecesStayInTheMemoryThatTheyCameIn) {
   StagedPart part = Part(Push(1), 0, 1, {Piece(0, 4, 10), Piece(1, 0, 2)});
-  const char* const w = part.pieces[0].data.spans()[0].data;
+  const char* const w = part.pieces[0].elements.data.spans()[0].data;
   ASSERT_TRUE(Add(std::move(part)).ok());
   const auto gradient = staged_.Find(Push(1));
   ASSERT_TRUE(gradient.ok()) << gradient.status();
-  ASSERT_EQ(gradient->gradient[0].spans().size(), 1u);
-  EXPECT_EQ(gradient->gradient[0].spans()[0].data, w);
+  ASSERT_EQ(gradient->gradient[0].size(), 1u);
+  ASSERT_EQ(gradient->gradient[0][0].data.spans().size(), 1u);
+  EXPECT_EQ(gradient->gradient[0][0].data.spans()[0].data, w);
+}
+
+TEST_F(StagedPushesTest, PiecesMayBeWrittenInDifferentWays) {
+  // 2^0 and 2^1 in the upper halves of float32.
+  const auto bfloat16 = [](size_t slice, uint64_t begin) {
+    return GradientPiece{
+        slice, begin,
+        EncodedElements{proto::BFLOAT16, 2,
+                        Buffer::FromString(std::string("\x80\x3f\0\x40", 4))}};
+  };
+  ASSERT_TRUE(Add(Part(Push(1), 0, 2, {bfloat16(0, 8), Piece(0, 4, 8)})).ok());
+  EXPECT_EQ(staged_.bytes(), 4 + 16) << "as they came";
+  EXPECT_TRUE(Fails(Add(Part(Push(1), 1, 2, {bfloat16(0, 7), Piece(1, 0, 2)})),
+                    kInvalid, {"variable \"w\": elements [7, 9) came twice"}));
+  ASSERT_TRUE(Add(Part(Push(1), 1, 2, {Piece(1, 0, 2)})).ok());
+  const auto whole = staged_.Find(Push(1));
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_THAT(Values(whole->gradient[0]), ElementsAre(4, 5, 6, 7, 1, 2));
 }
 
 TEST_F(StagedPushesTest, APartWithoutTensorsIsKeptWhereNothingIsTrained) {
@@ -383,7 +408,9 @@ TEST_F(StagedPushesTest, LetsTheMemoryGo) {
   const std::weak_ptr<const std::vector<float>> alive = owner;
   StagedPart part = Part(Push(1), 0, 2, {});
   part.pieces.push_back(
-      {0, 4, 6, Buffer::FromMemory(owner->data(), 24, owner)});
+      {0, 4,
+       EncodedElements{proto::EXACT, 6,
+                       Buffer::FromMemory(owner->data(), 24, owner)}});
   ASSERT_TRUE(Add(std::move(part)).ok());
   owner = nullptr;
   EXPECT_FALSE(alive.expired());

@@ -25,6 +25,22 @@ TEST(ChunkPoolTest, ChunksAreAlignedToACacheLine) {
   }
 }
 
+TEST(ChunkPoolTest, HugePagesAreWhole) {
+  constexpr size_t kPage = 2 << 20;
+  std::shared_ptr<float> kept;
+  {
+    ChunkPool pool;
+    for (const size_t pages : {1, 1, 3}) {
+      const size_t elements = pages * kPage / sizeof(float);
+      std::shared_ptr<float> chunk = pool.Take(elements);
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(chunk.get()) % kPage, 0u);
+      std::fill_n(chunk.get(), elements, 1.0f);
+      kept = chunk;
+    }
+  }
+  EXPECT_EQ(kept.get()[3 * kPage / sizeof(float) - 1], 1.0f);
+}
+
 TEST(ChunkPoolTest, MemoryIsUsedAgainForTheSameSize) {
   ChunkPool pool;
   std::shared_ptr<float> chunk = pool.Take(100);

@@ -164,28 +164,34 @@ DenseStore::Draft DenseStore::Reserve() {
   Draft draft;
   draft.number = newest_->number.next();
   draft.written.resize(slices_.size());
+  draft.slots.resize(slices_.size());
   for (size_t i = 0; i < slices_.size(); ++i) {
     if (!slices_[i].trainable()) continue;
     for (size_t c = 0; c < slices_[i].num_chunks(); ++c) {
       draft.written[i].push_back(pool_.Take(slices_[i].chunk_size(c)));
     }
+    for (const std::vector<SlotChunk>& slot : slots_[i]) {
+      auto& chunks = draft.slots[i].emplace_back(slot.size());
+      for (size_t c = 0; c < slot.size(); ++c) {
+        if (slot[c].in_snapshot) {
+          chunks[c] = pool_.Take(slices_[i].chunk_size(c));
+        }
+      }
+    }
   }
   return draft;
 }
 
-std::vector<float*> DenseStore::slots(size_t slice, size_t chunk) {
-  const size_t size = slices_[slice].chunk_size(chunk);
-  std::vector<float*> result;
-  for (std::vector<SlotChunk>& slot : slots_[slice]) {
-    SlotChunk& it = slot[chunk];
-    if (it.in_snapshot) {
-      std::shared_ptr<float> copy = pool_.Take(size);
-      std::copy_n(it.memory.get(), size, copy.get());
-      it = {std::move(copy)};
-    }
-    result.push_back(it.memory.get());
+std::vector<DenseStore::SlotPlace> DenseStore::slots(const Draft& draft,
+                                                     size_t slice,
+                                                     size_t chunk) const {
+  std::vector<SlotPlace> places;
+  for (size_t s = 0; s < slots_[slice].size(); ++s) {
+    float* const before = slots_[slice][s][chunk].memory.get();
+    float* const other = draft.slots[slice][s][chunk].get();
+    places.push_back({before, other != nullptr ? other : before});
   }
-  return result;
+  return places;
 }
 
 void DenseStore::Publish(Draft draft) {
@@ -194,6 +200,12 @@ void DenseStore::Publish(Draft draft) {
   for (size_t i = 0; i < slices_.size(); ++i) {
     for (size_t c = 0; c < draft.written[i].size(); ++c) {
       version->slices[i][c] = std::move(draft.written[i][c]);
+    }
+    for (size_t s = 0; s < draft.slots[i].size(); ++s) {
+      for (size_t c = 0; c < draft.slots[i][s].size(); ++c) {
+        std::shared_ptr<float>& other = draft.slots[i][s][c];
+        if (other != nullptr) slots_[i][s][c] = {std::move(other)};
+      }
     }
   }
   newest_ = std::move(version);

@@ -19,9 +19,9 @@
 
 namespace holdfast {
 
-// Elements of a chunk: 1 MiB of float32. A larger chunk wastes more of a small
-// slice's memory pool; a smaller one makes a pull's chain of buffers longer.
-inline constexpr size_t kChunkElements = size_t{1} << 18;
+// Elements of a chunk: 2 MiB of float32, a huge page. A larger chunk makes less
+// of a slice whole huge pages; a smaller one a pull's chain of buffers longer.
+inline constexpr size_t kChunkElements = size_t{1} << 19;
 
 // A stretch of a variable that this shard holds.
 struct StoredSlice {
@@ -48,8 +48,8 @@ struct StoreVersion {
   std::vector<std::vector<std::shared_ptr<const float>>> slices;
 };
 
-// Values and slots at one version, held for a checkpoint. What changes a slot
-// afterwards copies it first, once.
+// Values and slots at one version, held for a checkpoint. The next version's
+// slots are written to other memory.
 struct StoreSnapshot {
   std::vector<StoredSlice> slices;
   std::shared_ptr<const StoreVersion> version;
@@ -64,11 +64,22 @@ struct StoreSnapshot {
 // Invariant: newest() is whole at all times.
 class DenseStore {
  public:
-  // A version in the making: chunks of trainable slices are spare memory of
-  // unspecified content, the others are those of the version before.
+  // A version in the making.
   struct Draft {
     GlobalStep number;
+    // By slice, by chunk: spare memory of unspecified content for the chunks of
+    // trainable slices; the others are those of the version before.
     std::vector<std::vector<std::shared_ptr<float>>> written;
+    // By slice, by slot, by chunk: the same for a slot's chunk that a snapshot
+    // holds; null for one that is changed in place.
+    std::vector<std::vector<std::vector<std::shared_ptr<float>>>> slots;
+  };
+
+  // A slot beside a chunk: what it is, and where what it becomes goes, which is
+  // the same memory where it is changed in place.
+  struct SlotPlace {
+    const float* before;
+    float* after;
   };
 
   // Makes the slices of `placed` on ps `ps`, with their first values, as
@@ -108,8 +119,10 @@ class DenseStore {
 
   // Takes all memory that the next version needs: after it nothing can fail.
   Draft Reserve();
-  // The arrays beside one chunk of a slice, by slot, to be changed.
-  std::vector<float*> slots(size_t slice, size_t chunk);
+  // Of one chunk of a slice, by slot. All of the slots of trainable slices are
+  // to be written before Publish; several threads may do so, each to others.
+  std::vector<SlotPlace> slots(const Draft& draft, size_t slice,
+                               size_t chunk) const;
   // Makes `draft` the newest version, whole.
   void Publish(Draft draft);
   // Makes the newest values the next version, unchanged.
@@ -118,10 +131,10 @@ class DenseStore {
  private:
   struct SlotChunk {
     std::shared_ptr<float> memory;
-    // A snapshot has it, or had it: it is copied before it is changed. Not
+    // A snapshot has it, or had it: it is not changed in place any more. Not
     // asked of the reference count, which says too little: that another thread
-    // has let go does not order its reads before our writes. The price is a
-    // copy in vain where a checkpoint is written faster than a step is made.
+    // has let go does not order its reads before our writes. The price is other
+    // memory in vain where a checkpoint is written faster than a step is made.
     bool in_snapshot = false;
   };
 

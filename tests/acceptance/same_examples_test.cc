@@ -53,8 +53,10 @@ absl::Status TrainReplica(const ClusterSpec& spec, const proto::Job& job,
   Trainer::Options options;
   options.replica = replica;
   options.is_chief = replica == 0;
-  options.declaration = MakeDeclaration(job, (*model)->Variables(), replicas,
-                                        data.num_examples());
+  auto declaration = MakeDeclaration(job, (*model)->Variables(), replicas,
+                                     data.num_examples());
+  if (!declaration.ok()) return declaration.status();
+  options.declaration = *std::move(declaration);
   return Trainer(parts, options).Run();
 }
 

@@ -87,6 +87,9 @@ std::set<std::string> AllRpcs() {
 TEST(RpcFaultsTest, EveryRpcIsMadeInSomeRun) {
   std::set<std::string> missing = AllRpcs();
   ASSERT_GE(missing.size(), 20u);
+  // To the machines it is the calls that it consists of, one after the other
+  // (ps_server/service/push_pull.h): each of them fails here by itself.
+  missing.erase("PushPull");
   for (const Job& job : ReferenceJobs()) {
     std::map<std::string, int> calls;
     EXPECT_EQ(ViolationOf(job, &calls), "") << job.name;

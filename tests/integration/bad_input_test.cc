@@ -115,7 +115,7 @@ class BadInputTest : public testing::Test {
   }
 
   static constexpr char kRegisterRest[] =
-      " protocol_version: 3 process: 'test' job_digest: 'j' data_digest: 'd' "
+      " protocol_version: 4 process: 'test' job_digest: 'j' data_digest: 'd' "
       "num_ps: 2 num_workers: 2";
 
   std::string W(int worker) const {
@@ -228,6 +228,10 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        "sender { task {} } sequence: 1 num_parts: 1",
        {"INVALID_ARGUMENT", "sender.task.job: must be set"}},
       {0, "Shard.Pull", "", {"INVALID_ARGUMENT", "sender"}},
+      {0,
+       "Shard.PushPull",
+       "",
+       {"INVALID_ARGUMENT", "sender", "contribution or application"}},
       {0, "Shard.Pin", "hold_ms: 1", {"INVALID_ARGUMENT", "sender"}},
       {0, "Shard.Unpin", "", {"INVALID_ARGUMENT", "sender"}},
       {0, "Shard.Restore", "", {"INVALID_ARGUMENT", "sender", "declaration"}},
@@ -332,7 +336,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
       {0,
        "Coordinator.Register",
        Sender("worker", 1, 0, 0) +
-           "nonce: 2 protocol_version: 3 num_ps: 5 num_workers: 2",
+           "nonce: 2 protocol_version: 4 num_ps: 5 num_workers: 2",
        {"FAILED_PRECONDITION", "5 ps"}},
 
       // Which part of which push.
@@ -377,7 +381,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
       {0,
        "Shard.Push",
        PushOf("shape: [2, 3] dtype: FLOAT32 " + six),
-       {"INVALID_ARGUMENT", "tensors[0].variable: must be set"}},
+       {"INVALID_ARGUMENT", "variable \"\""}},
       {0,
        "Shard.Push",
        PushOf("variable: 'nope' shape: [2, 3] dtype: FLOAT32 " + six),

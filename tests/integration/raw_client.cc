@@ -97,6 +97,7 @@ RawClient::RawClient(const std::string& address)
   Add("Shard.Fence", shard_.get(), &S::Fence);
   Add("Shard.Resolve", shard_.get(), &S::Resolve);
   Add("Shard.Pull", shard_.get(), &S::Pull);
+  Add("Shard.PushPull", shard_.get(), &S::PushPull);
   Add("Shard.Pin", shard_.get(), &S::Pin);
   Add("Shard.Unpin", shard_.get(), &S::Unpin);
   Add("Shard.Restore", shard_.get(), &S::Restore);

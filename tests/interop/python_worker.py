@@ -28,7 +28,7 @@ import grpc
 from proto import (cluster_pb2, coordinator_pb2, coordinator_pb2_grpc, shard_pb2,
                    shard_pb2_grpc, training_pb2)
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 WAIT_MS = 5000
 ROWS, COLUMNS = 5, 3  # of W
 VARIABLES = {"w": [ROWS, COLUMNS], "count": [4]}
@@ -177,9 +177,7 @@ class Worker:
                 if response.version < request.min_version:
                     continue
                 versions[ps] = response.version
-                for part in response.tensors:
-                    elements = array.array("f", part.data)
-                    values[part.variable][part.begin:part.begin + len(elements)] = elements
+                self.take_tensors(response.tensors, values)
                 behind.discard(ps)
             if self.args.mode == "synchronous" and not behind:
                 newest = max(versions)
@@ -189,16 +187,55 @@ class Worker:
         return values, versions
 
     def push(self, sequence, gradient, versions):
-        """[2, A2] One part to each shard. True when each has acknowledged."""
+        """[2, A2] One part to each shard. Returns when each has acknowledged."""
         for ps, shard in enumerate(self.shards):
             request = shard_pb2.PushRequest(sequence=sequence, step=versions[ps], part=0,
                                             num_parts=1, acked_through=self.acked_through)
-            for piece in self.slices[ps]:
-                values = gradient[piece.variable][piece.begin:piece.begin + piece.size]
-                request.tensors.add(variable=piece.variable, shape=VARIABLES[piece.variable],
-                                    dtype=training_pb2.FLOAT32, begin=piece.begin,
-                                    data=array.array("f", values).tobytes())
+            self.add_tensors(ps, gradient, request)
             self.call(shard.Push, request)
+
+    def add_tensors(self, ps, gradient, request):
+        for piece in self.slices[ps]:
+            values = gradient[piece.variable][piece.begin:piece.begin + piece.size]
+            request.tensors.add(variable=piece.variable, shape=VARIABLES[piece.variable],
+                                dtype=training_pb2.FLOAT32, begin=piece.begin,
+                                data=array.array("f", values).tobytes())
+
+    def push_pull(self, gradient, versions, **outcome):
+        """The same with the verdict and the next values, in one call to the only ps.
+        Asked again as it is until both are there: every call may be repeated."""
+        request = shard_pb2.PushPullRequest(
+            sequence=self.sequence, step=versions[0], acked_through=self.acked_through,
+            wait_ms=WAIT_MS, **outcome)
+        self.add_tensors(0, gradient, request)
+        for piece in self.slices[0]:
+            request.ranges.add(variable=piece.variable, begin=piece.begin, size=piece.size)
+        while True:
+            response = self.call(self.shards[0].PushPull, request)
+            if (response.verdict != cluster_pb2.VERDICT_UNSPECIFIED and
+                    len(response.tensors) == len(request.ranges)):
+                break
+        values = {name: [0.0] * size_of(name) for name in VARIABLES}
+        self.take_tensors(response.tensors, values)
+        return response, values, [response.version]
+
+    def take_tensors(self, tensors, values):
+        for part in tensors:
+            elements = array.array("f", part.data)
+            values[part.variable][part.begin:part.begin + len(elements)] = elements
+
+    def train_synchronously_by_push_pull(self):
+        values, versions = self.pull(0)
+        for step in range(self.args.pushes):
+            gradient, loss = gradients(values, step * self.args.num_workers +
+                                       self.args.task_index)
+            self.sequence += 1
+            response, values, versions = self.push_pull(
+                gradient, versions, contribution=shard_pb2.PushPullRequest.Contribution(
+                    seat=self.args.task_index, examples=BATCH_SIZE, loss=loss))
+            self.count(response.verdict)
+            self.acked_through = self.sequence
+        return self.args.pushes
 
     def train_synchronously(self):
         for step in range(self.args.pushes):
@@ -228,26 +265,37 @@ class Worker:
                 return 0
             values, versions = self.pull(0)
             gradient, loss = gradients(values, ticket.index)
-            self.push(self.sequence, gradient, versions)
-            staleness = 0
-            for shard in self.shards:
-                while True:  # [A3]
-                    response = self.call(
-                        shard.Apply,
-                        shard_pb2.ApplyRequest(sequence=self.sequence,
-                                               scalars=ticket.scalars),
-                        examples=BATCH_SIZE, acked_through=self.acked_through,
-                        wait_ms=WAIT_MS)
-                    if response.verdict != cluster_pb2.VERDICT_UNSPECIFIED:
-                        break
-                if response.verdict != cluster_pb2.ACCEPTED:
-                    raise RuntimeError(cluster_pb2.Verdict.Name(response.verdict))
-                staleness = max(staleness, response.staleness)
+            if self.args.push_pull:
+                response, _, _ = self.push_pull(
+                    gradient, versions, application=shard_pb2.PushPullRequest.Application(
+                        scalars=ticket.scalars, examples=BATCH_SIZE))
+                staleness = response.staleness
+            else:
+                response, staleness = self.push_and_apply(gradient, versions, ticket)
+            if response.verdict != cluster_pb2.ACCEPTED:
+                raise RuntimeError(cluster_pb2.Verdict.Name(response.verdict))
             self.count(response.verdict)
             self.staleness.append(staleness)
             spent = [coordinator_pb2.SpentTicket(
                 sequence=self.sequence, examples=BATCH_SIZE, loss=loss,
                 staleness=staleness)]
+
+    def push_and_apply(self, gradient, versions, ticket):
+        """[A2, A3] (the last shard's answer, the greatest staleness)."""
+        self.push(self.sequence, gradient, versions)
+        staleness = 0
+        for shard in self.shards:
+            while True:
+                response = self.call(
+                    shard.Apply,
+                    shard_pb2.ApplyRequest(sequence=self.sequence, scalars=ticket.scalars),
+                    examples=BATCH_SIZE, acked_through=self.acked_through, wait_ms=WAIT_MS)
+                if response.verdict != cluster_pb2.VERDICT_UNSPECIFIED:
+                    break
+            staleness = max(staleness, response.staleness)
+            if response.verdict != cluster_pb2.ACCEPTED:
+                break
+        return response, staleness
 
     def take_ticket(self, spent):
         """[A1, A4] None when the job is done. What was spent is booked."""
@@ -282,12 +330,18 @@ def main():
     parser.add_argument("--pushes", type=int, default=20,
                         help="steps (synchronous), or pushes of all workers")
     parser.add_argument("--staleness_bound", type=int, default=-1, help="-1: none")
+    parser.add_argument("--push_pull", action="store_true",
+                        help="all of a push in one call; with one ps")
     args = parser.parse_args()
 
     worker = Worker(args)
     worker.join()
-    train = (worker.train_asynchronously if args.mode == "asynchronous"
-             else worker.train_synchronously)
+    if args.mode == "asynchronous":
+        train = worker.train_asynchronously
+    elif args.push_pull:
+        train = worker.train_synchronously_by_push_pull
+    else:
+        train = worker.train_synchronously
     values, versions = worker.pull(train())
     worker.leave()
     print(json.dumps({"accepted": worker.accepted, "stale": worker.stale,

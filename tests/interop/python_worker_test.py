@@ -38,15 +38,15 @@ def float32(value):
 
 class PythonWorkerTest(unittest.TestCase):
 
-    def run_job(self, num_workers, *flags):
-        """Runs a job on 2 ps to its end: every daemon exits 0. The workers' JSON."""
-        ps = unused_addresses(2)
+    def run_job(self, num_workers, *flags, num_ps=2):
+        """Runs a job to its end: every daemon exits 0. The workers' JSON."""
+        ps = unused_addresses(num_ps)
         workers = ["127.0.0.1:%d" % (1 + i) for i in range(num_workers)]
         daemons = [
             subprocess.Popen([PS_SERVER, "--task_index=%d" % i, "--ps_hosts=" + ",".join(ps),
                               "--worker_hosts=" + ",".join(workers)],
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            for i in range(2)
+            for i in range(num_ps)
         ]
         clients = [
             subprocess.Popen([sys.executable, WORKER, "--ps_hosts=" + ",".join(ps),
@@ -83,6 +83,16 @@ class PythonWorkerTest(unittest.TestCase):
             for got, expected in zip(result["values"]["w"], w):
                 self.assertAlmostEqual(got, expected, places=5)
         self.assertEqual(results[0]["values"], results[1]["values"])
+
+    def test_one_call_does_the_same_as_several(self):
+        for mode, num_workers in (("synchronous", 2), ("asynchronous", 1)):
+            flags = ["--mode=" + mode, "--pushes=12"]
+            several = self.run_job(num_workers, *flags, num_ps=1)
+            one = self.run_job(num_workers, *flags, "--push_pull", num_ps=1)
+            self.assertEqual(sum(result["accepted"] for result in one), 12 * num_workers)
+            self.assertEqual(one[0]["versions"], [12])
+            # To the last bit.
+            self.assertEqual(one, several)
 
     def check_asynchronous(self, num_workers, pushes, *flags):
         results = self.run_job(num_workers, "--mode=asynchronous", "--pushes=%d" % pushes, *flags)

@@ -106,6 +106,27 @@ TEST_F(TrainTest, NumberOfPsDoesNotMatterToAdamClippingAndSlices) {
   EXPECT_NE(DigestOf(job, {"--ps=2"}), digest);
 }
 
+// Halves and eighths of gradients and values train, and to the same bits each
+// time.
+TEST_F(TrainTest, CompressedJobsLearn) {
+  SmallJob job;
+  job.more =
+      "compression { variables: \".*/bias\" push: TOP_K top_k: 0.5 } "
+      "compression { push: INT8 pull: BFLOAT16 }";
+  const std::string run_dir = Train(job, {"--ps=2"});
+  const google::protobuf::Struct result = ReadResult(run_dir + "/result.json");
+  EXPECT_GT(NumberIn(result, "test_accuracy"), 0.9);
+  const std::string digest = StringIn(result, "digest");
+  EXPECT_NE(digest, DigestOf({}, {"--ps=2"}));
+  EXPECT_EQ(digest, DigestOf(job, {"--ps=2"}));
+
+  job.consistency = "asynchronous { pipeline_depth: 2 }";
+  job.more = "compression { push: TOP_K top_k: 0.1 pull: FLOAT16 }";
+  const google::protobuf::Struct asynchronous =
+      ReadResult(Train(job, {"--ps=1"}) + "/result.json");
+  EXPECT_GT(NumberIn(asynchronous, "test_accuracy"), 0.8);
+}
+
 TEST_F(TrainTest, SpeedOfWorkersDoesNotMatter) {
   const std::string digest = DigestOf({}, {});
   EXPECT_EQ(DigestOf({}, {"--worker_flags=--slow_step_ms_max=20"}), digest);

@@ -64,6 +64,8 @@ TEST_F(UsageTest, Help) {
   for (const std::vector<std::string>& args :
        {std::vector<std::string>{kHoldfast, "--help"},
         std::vector<std::string>{kHoldfast, "local", "--help"},
+        std::vector<std::string>{kHoldfast, "bench", "--help"},
+        std::vector<std::string>{kHoldfast, "bench", "wire", "--help"},
         std::vector<std::string>{kPsWorker, "--help"}}) {
     Program run(args);
     EXPECT_EQ(run.Wait(), 0) << run.output();
@@ -95,6 +97,34 @@ TEST_F(UsageTest, HoldfastLocal) {
           {{job, "--worker_binary=FOLDER/job.textproto"},
            "--worker_binary says where it is"},
           {{job, "--run_dir=FOLDER/job.textproto"}, "FOLDER/job.textproto"},
+      });
+}
+
+TEST_F(UsageTest, HoldfastBench) {
+  ExpectRefused(
+      {kHoldfast, "bench"},
+      {
+          {{}, "a verb is needed"},
+          {{"wires"}, "no verb is named \"wires\""},
+          {{"wire", "--workers=1"}, "unknown flag --workers"},
+          {{"wire", "--sizes=15"}, "--sizes=15: \"15\" is no multiple of 4"},
+          {{"wire", "--shards=1,0"}, "--shards=1,0: \"0\" is no whole number"},
+          {{"wire", "--codecs=fp16"},
+           "--codecs=fp16: \"fp16\" is none of exact"},
+          {{"wire", "--ops=push,push"}, "\"push\" is there twice"},
+          {{"wire", "--load=x"}, "--load=x"},
+          {{"wire", "--seconds=0"}, "--seconds=0: must be above 0"},
+          {{"wire", "--ps_binary=FOLDER/none"}, "--ps_binary says where it is"},
+          {{"wire", "--json=FOLDER/none/x"}, "FOLDER/none/x"},
+          {{"step", "--jobs=FOLDER/none.textproto"}, "FOLDER/none.textproto"},
+          {{"step", "--jobs=FOLDER/bad.textproto"}, "bad.textproto:2"},
+          {{"step", "--modes=sync"}, "--modes=sync: \"sync\" is none of"},
+          {{"step", "--steps=0"}, "--steps=0: must be at least 1"},
+          {{"step", "--rounds=0"}, "--rounds=0: must be at least 1"},
+          {{"scale", "--workers=0"}, "--workers=0: \"0\" is no whole number"},
+          {{"scale", "--ps=x"}, "--ps=x: \"x\" is no whole number"},
+          {{"scale", "--size=3"}, "--size=3"},
+          {{"scale", "--seconds=-1"}, "--seconds=-1: must be above 0"},
       });
 }
 

@@ -41,10 +41,12 @@ absl::Status AsynchronousLoop::TrainTicket(const Ticket& ticket, Slot* slot) {
   if (!status.ok()) return status;
   status = context_.EvaluateWhenDue(ticket.global_step);
   if (!status.ok()) return status;
-  status = context_.cluster()
-               .StartPull(GlobalStep(0), &now_)
-               ->Await(context_.StepDeadline());
-  if (!status.ok()) return status;
+  if (!pulled_) {
+    status = context_.cluster()
+                 .StartPull(GlobalStep(0), &now_)
+                 ->Await(context_.StepDeadline());
+    if (!status.ok()) return status;
+  }
   context_.BeforeStep(GlobalStep(ticket.index));
   const absl::StatusOr<Batch> batch =
       context_.batches().NextTicket(ticket.index, context_.StepDeadline());
@@ -61,7 +63,7 @@ absl::Status AsynchronousLoop::TrainTicket(const Ticket& ticket, Slot* slot) {
   application.examples = gradient->examples;
   application.clip_factor = gradient->clip_factor;
   application.loss = gradient->loss;
-  return slot->push->Apply(application);
+  return slot->push->Apply(application, exchanges() ? &now_ : nullptr);
 }
 
 absl::Status AsynchronousLoop::Finish(Slot* slot) {
@@ -69,6 +71,7 @@ absl::Status AsynchronousLoop::Finish(Slot* slot) {
   const auto applied = slot->push->AwaitApplied(context_.StepDeadline());
   slot->push.reset();
   if (!applied.ok()) return applied.status();
+  pulled_ = exchanges() && applied->verdict == proto::ACCEPTED;
   return context_.OnVerdict(applied->verdict, slot->name);
 }
 

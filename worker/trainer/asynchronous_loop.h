@@ -27,11 +27,13 @@ namespace holdfast {
 //      examples: it changes nothing, but its place in the worker's order is
 //      taken.
 //
-// With a depth of 1 the pull follows the push, and finds it applied. With more
-// the pushes travel while the next gradient is computed: their memory is then
-// the loop's own, one gradient for each, since that of the model is written
-// again in the next computation, when parts of the push may still have to be
-// sent.
+// With a depth of 1 the pull follows the push, and finds it applied; without a
+// bound on staleness it goes with it, in one exchange. Behind a bound the
+// ticket comes first: the values must hold all that was booked before it was
+// given. With more depth the pushes travel while the next gradient is computed:
+// their memory is then the loop's own, one gradient for each, since that of the
+// model is written again in the next computation, when parts of the push may
+// still have to be sent.
 //
 // Thread-compatible.
 class AsynchronousLoop {
@@ -39,6 +41,7 @@ class AsynchronousLoop {
   struct Options {
     // At least 1.
     uint32_t pipeline_depth = 1;
+    bool has_bound = false;
     // The most pushes that all workers may have booked while a request for a
     // ticket waits.
     uint64_t longest_wait = 1;
@@ -67,7 +70,13 @@ class AsynchronousLoop {
   TrainingContext& context_;
   const Options options_;
 
+  bool exchanges() const {
+    return options_.pipeline_depth == 1 && !options_.has_bound;
+  }
+
   Parameters now_;
+  // They have come with the last push.
+  bool pulled_ = false;
   // Used in turn: that of the next push is free, or holds the oldest.
   std::vector<Slot> slots_;
 };

@@ -44,11 +44,12 @@ TEST_F(AsynchronousLoopTest, WorkerTrainsTicketByTicket) {
                   "take ticket #2", "pull 0", "await pull 0",
                   // The last layer's gradient leaves first.
                   "push #1 of ticket 1 at 0", "add 1", "add 0",
-                  "apply #1: 8 examples", "await applied #1", "await ticket #2",
-                  "take ticket #3",
-                  // The pull finds the push applied.
-                  "pull 0", "await pull 0", "push #2 of ticket 4 at 1", "add 1",
-                  "add 0", "apply #2: 8 examples", "await applied #2",
+                  // The pull goes with the push, and finds it applied.
+                  "apply #1: 8 examples", "await applied #1", "pull 0",
+                  "await pull 0", "await ticket #2", "take ticket #3",
+                  "push #2 of ticket 4 at 1", "add 1", "add 0",
+                  "apply #2: 8 examples", "await applied #2", "pull 0",
+                  "await pull 0",
                   // DONE.
                   "await ticket #3", "await done", "leave"));
   EXPECT_EQ(counts_.accepted, 2);
@@ -58,6 +59,25 @@ TEST_F(AsynchronousLoopTest, WorkerTrainsTicketByTicket) {
                           Pair(1, std::vector<float>{1, 1, 1})));
   EXPECT_EQ(cluster_->applications()[2].loss, 1);
   EXPECT_THAT(cluster_->overwritten(), IsEmpty());
+}
+
+// What was booked before the ticket was given must be in the values.
+TEST_F(AsynchronousLoopTest, BehindABoundThePullFollowsTheTicket) {
+  options_.declaration.mutable_consistency()
+      ->mutable_asynchronous()
+      ->set_staleness_bound(3);
+  SetUpAsynchronous(/*replica=*/1, /*depth=*/1, /*tickets=*/5);
+  cluster_->tickets = {1, 4};
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_THAT(cluster_->calls(),
+              ElementsAre("await variables", "take ticket #1",
+                          "await ticket #1", "take ticket #2", "pull 0",
+                          "await pull 0", "push #1 of ticket 1 at 0", "add 1",
+                          "add 0", "apply #1: 8 examples", "await applied #1",
+                          "await ticket #2", "take ticket #3", "pull 0",
+                          "await pull 0", "push #2 of ticket 4 at 1", "add 1",
+                          "add 0", "apply #2: 8 examples", "await applied #2",
+                          "await ticket #3", "await done", "leave"));
 }
 
 TEST_F(AsynchronousLoopTest, ChiefConcludesWhenAllTicketsAreSpent) {

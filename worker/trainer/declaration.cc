@@ -1,5 +1,8 @@
 #include "worker/trainer/declaration.h"
 
+#include <string>
+#include <vector>
+
 namespace holdfast {
 namespace {
 
@@ -21,14 +24,23 @@ proto::Consistency ConsistencyOf(const Replicas& replicas) {
 
 }  // namespace
 
-proto::Declaration MakeDeclaration(const proto::Job& job,
-                                   absl::Span<const proto::Variable> variables,
-                                   const Replicas& replicas,
-                                   uint64_t num_examples) {
-  proto::Declaration declaration;
+absl::StatusOr<proto::Declaration> MakeDeclaration(
+    const proto::Job& job, absl::Span<const proto::Variable> variables,
+    const Replicas& replicas, uint64_t num_examples) {
+  std::vector<std::string> names;
   for (const proto::Variable& variable : variables) {
-    *declaration.add_variables() = variable;
-    declaration.mutable_variables()->rbegin()->set_optimizer(0);
+    names.push_back(variable.name());
+  }
+  const auto compression = ResolveCompression(job, names);
+  if (!compression.ok()) return compression.status();
+  proto::Declaration declaration;
+  for (size_t i = 0; i < variables.size(); ++i) {
+    proto::Variable& variable = *declaration.add_variables();
+    variable = variables[i];
+    variable.set_optimizer(0);
+    if (job.compression_size() > 0) {
+      *variable.mutable_compression() = (*compression)[i];
+    }
   }
   *declaration.add_optimizers() = job.optimizer();
   *declaration.mutable_consistency() = ConsistencyOf(replicas);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/job_file.h"
 #include "proto/cluster.pb.h"
@@ -15,10 +16,10 @@ namespace holdfast {
 // the job's optimizer; the consistency and whose examples are whose, as
 // resolved for the cluster; the length in steps, and in tickets, over
 // `num_examples`.
-proto::Declaration MakeDeclaration(const proto::Job& job,
-                                   absl::Span<const proto::Variable> variables,
-                                   const Replicas& replicas,
-                                   uint64_t num_examples);
+// Errors: those of ResolveCompression.
+absl::StatusOr<proto::Declaration> MakeDeclaration(
+    const proto::Job& job, absl::Span<const proto::Variable> variables,
+    const Replicas& replicas, uint64_t num_examples);
 
 }  // namespace holdfast
 

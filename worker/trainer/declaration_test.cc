@@ -1,5 +1,7 @@
 #include "worker/trainer/declaration.h"
 
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "google/protobuf/text_format.h"
@@ -25,6 +27,13 @@ std::vector<proto::Variable> Variables() {
 
 bool Equal(const proto::Declaration& a, const proto::Declaration& b) {
   return google::protobuf::util::MessageDifferencer::Equals(a, b);
+}
+
+proto::Declaration Make(const proto::Job& job, const Replicas& replicas,
+                        uint64_t num_examples) {
+  auto declaration = MakeDeclaration(job, Variables(), replicas, num_examples);
+  EXPECT_TRUE(declaration.ok()) << declaration.status();
+  return *std::move(declaration);
 }
 
 // 2 passes over 1000 examples, 300 a step: 6.67 steps, rounded up.
@@ -73,16 +82,16 @@ TEST(MakeDeclarationTest, HoldsWhatTheJobSays) {
            examples: BY_STEP
            checkpoints { every_steps: 7 keep: 2 }
            lost_workers { policy: CONTINUE min_replicas: 2 })pb");
-  const proto::Declaration declaration = MakeDeclaration(
-      job, Variables(), Replicas{.to_aggregate = 2, .total = 3}, 1000);
+  const proto::Declaration declaration =
+      Make(job, Replicas{.to_aggregate = 2, .total = 3}, 1000);
   EXPECT_TRUE(Equal(declaration, expected)) << declaration.DebugString();
 }
 
 // 2 passes over 1050 examples are 21 batches of 100, and 10.5 steps of 2.
 TEST(MakeDeclarationTest, CountsTicketsOfASynchronousJob) {
   const auto job = Parse<proto::Job>("batch_size: 100 epochs: 2");
-  const proto::Declaration declaration = MakeDeclaration(
-      job, Variables(),
+  const proto::Declaration declaration = Make(
+      job,
       Replicas{.to_aggregate = 2, .total = 3, .examples = proto::BY_TICKET},
       1050);
   EXPECT_EQ(declaration.examples(), proto::BY_TICKET);
@@ -100,8 +109,7 @@ TEST(MakeDeclarationTest, HoldsAnAsynchronousMode) {
                     .asynchronous = true,
                     .pipeline_depth = 2,
                     .examples = proto::BY_TICKET};
-  proto::Declaration declaration =
-      MakeDeclaration(job, Variables(), replicas, 1000);
+  proto::Declaration declaration = Make(job, replicas, 1000);
   EXPECT_EQ(declaration.consistency().ShortDebugString(),
             "asynchronous { pipeline_depth: 2 }");
   EXPECT_EQ(declaration.examples(), proto::BY_TICKET);
@@ -109,9 +117,31 @@ TEST(MakeDeclarationTest, HoldsAnAsynchronousMode) {
   EXPECT_EQ(declaration.total_steps(), 50);
 
   replicas.staleness_bound = 0;
-  declaration = MakeDeclaration(job, Variables(), replicas, 1000);
+  declaration = Make(job, replicas, 1000);
   EXPECT_EQ(declaration.consistency().ShortDebugString(),
             "asynchronous { staleness_bound: 0 pipeline_depth: 2 }");
+}
+
+TEST(MakeDeclarationTest, HoldsHowEachVariableTravels) {
+  auto job =
+      Parse<proto::Job>(
+          R"pb(batch_size: 100
+               steps: 50
+               compression {
+                 variables: "w"
+                 push: TOP_K
+                 top_k: 0.1
+                 pull: FLOAT16
+               })pb");
+  proto::Declaration declaration = Make(job, {.total = 1}, 1000);
+  EXPECT_EQ(declaration.variables(0).compression().ShortDebugString(),
+            "push: TOP_K top_k: 0.1 pull: FLOAT16");
+  EXPECT_EQ(declaration.variables(1).compression().ShortDebugString(), "");
+  job.mutable_compression(0)->set_variables("v");
+  EXPECT_EQ(
+      MakeDeclaration(job, Variables(), {.total = 1}, 1000).status().message(),
+      "compression[0].variables: \"v\" is the whole name of no variable; "
+      "there are w, b");
 }
 
 }  // namespace

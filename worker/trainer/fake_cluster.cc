@@ -34,7 +34,29 @@ class FakeCluster::FakePush final : public Cluster::Push {
                                                    : found->second;
   }
 
-  absl::Status Apply(const Application& application) override {
+  absl::Status Contribute(const Contribution& contribution,
+                          Parameters* next) override {
+    empty_ = contribution.examples == 0;
+    offer_ = cluster_->StartContribute(contribution);
+    pull_ = cluster_->StartPull(step_.next(), next);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Outcome> AwaitOutcome(absl::Time deadline) override {
+    if (!empty_) {
+      const auto acknowledged = Await(deadline);
+      if (!acknowledged.ok()) return acknowledged.status();
+    }
+    const auto outcome = offer_->Await(deadline);
+    if (!outcome.ok() || outcome->verdict == proto::FENCED) return outcome;
+    absl::Status status = pull_->Await(deadline);
+    if (!status.ok()) return status;
+    return outcome;
+  }
+
+  absl::Status Apply(const Application& application,
+                     Parameters* next) override {
+    next_ = next;
     absl::Status status = cluster_->Call(absl::StrCat(
         "apply #", sequence_.value(), ": ", application.examples, " examples"));
     cluster_->DecideTicket(sequence_.value(), verdict());
@@ -49,10 +71,16 @@ class FakeCluster::FakePush final : public Cluster::Push {
         absl::StrCat("await applied #", sequence_.value()), deadline);
     if (!status.ok()) return status;
     cluster_->ForgetTicket(sequence_.value());
-    absl::MutexLock lock(&cluster_->mutex_);
     if (verdict() == proto::ACCEPTED) {
-      cluster_->version_ = std::min(cluster_->version_ + 1,
-                                    cluster_->declaration_.total_steps());
+      {
+        absl::MutexLock lock(&cluster_->mutex_);
+        cluster_->version_ = std::min(cluster_->version_ + 1,
+                                      cluster_->declaration_.total_steps());
+      }
+      if (next_ != nullptr) {
+        status = cluster_->StartPull(GlobalStep(0), next_)->Await(deadline);
+        if (!status.ok()) return status;
+      }
     }
     return Applied{verdict()};
   }
@@ -79,6 +107,12 @@ class FakeCluster::FakePush final : public Cluster::Push {
   const GlobalStep step_;
   const PushSequence sequence_;
   std::map<size_t, absl::Span<const float>> gradients_;
+  // Of Contribute.
+  bool empty_ = false;
+  std::unique_ptr<Cluster::Offer> offer_;
+  std::unique_ptr<Cluster::Pull> pull_;
+  // Of Apply.
+  Parameters* next_ = nullptr;
 };
 
 class FakeCluster::FakeTicketRequest final : public Cluster::TicketRequest {

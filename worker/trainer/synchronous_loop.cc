@@ -17,9 +17,24 @@ absl::Status SynchronousLoop::Run() {
     if (!status.ok()) return status;
     if (done_ || now_.version >= context_.total_steps())
       return absl::OkStatus();
-    status = TrainStep();
+    status = exchanges() ? Exchange() : TrainStep();
     if (!status.ok()) return status;
   }
+}
+
+absl::Status SynchronousLoop::Exchange() {
+  context_.BeforeStep(now_.version);
+  const absl::StatusOr<Computed> computed = Compute(options_.seats.front());
+  if (!computed.ok()) return computed.status();
+  absl::Status status =
+      computed->push->Contribute(computed->contribution, &next_);
+  if (!status.ok()) return status;
+  const auto outcome = computed->push->AwaitOutcome(context_.StepDeadline());
+  if (!outcome.ok()) return outcome.status();
+  status = context_.OnVerdict(outcome->verdict, computed->name);
+  if (!status.ok()) return status;
+  std::swap(now_, next_);
+  return absl::OkStatus();
 }
 
 absl::Status SynchronousLoop::TrainStep() {
@@ -79,38 +94,43 @@ absl::StatusOr<Batch> SynchronousLoop::NextBatch(uint32_t seat) {
   return context_.batches().Next(now_.version, seat, context_.StepDeadline());
 }
 
-absl::StatusOr<SynchronousLoop::Offered> SynchronousLoop::FillSeat(
+absl::StatusOr<SynchronousLoop::Computed> SynchronousLoop::Compute(
     uint32_t seat) {
   const absl::StatusOr<Batch> batch = NextBatch(seat);
   if (!batch.ok()) return batch.status();
-  Offered offered;
-  offered.push =
+  Computed computed;
+  computed.name =
       absl::StrCat("the push for step ", now_.version.value(), ", seat ", seat);
-
-  const std::unique_ptr<Cluster::Push> push =
-      options_.by_ticket ? context_.cluster().StartPush(*ticket_, now_)
-                         : context_.cluster().StartPush(now_.version);
+  computed.push = options_.by_ticket
+                      ? context_.cluster().StartPush(*ticket_, now_)
+                      : context_.cluster().StartPush(now_.version);
   ticket_.reset();
-  const auto gradient = context_.gradients().Compute(now_, *batch, push.get());
+  const auto gradient =
+      context_.gradients().Compute(now_, *batch, computed.push.get());
   if (!gradient.ok()) return gradient.status();
-  context_.OnGradient(now_.version, offered.push, *gradient);
+  context_.OnGradient(now_.version, computed.name, *gradient);
+  computed.contribution.step = now_.version;
+  computed.contribution.seat = seat;
+  computed.contribution.sequence = computed.push->sequence();
+  computed.contribution.examples = gradient->examples;
+  computed.contribution.clip_factor = gradient->clip_factor;
+  computed.contribution.loss = gradient->loss;
+  return computed;
+}
 
+absl::StatusOr<SynchronousLoop::Offered> SynchronousLoop::FillSeat(
+    uint32_t seat) {
+  const absl::StatusOr<Computed> computed = Compute(seat);
+  if (!computed.ok()) return computed.status();
   // A push that a shard has found too late is offered all the same: the verdict
   // is the coordinator's to tell, and to count. Parts that have left under the
   // number of one of weight 0 count for nothing.
-  if (gradient->examples > 0) {
-    const auto acknowledged = push->Await(context_.StepDeadline());
+  if (computed->contribution.examples > 0) {
+    const auto acknowledged = computed->push->Await(context_.StepDeadline());
     if (!acknowledged.ok()) return acknowledged.status();
   }
-  Contribution contribution;
-  contribution.step = now_.version;
-  contribution.seat = seat;
-  contribution.sequence = push->sequence();
-  contribution.examples = gradient->examples;
-  contribution.clip_factor = gradient->clip_factor;
-  contribution.loss = gradient->loss;
-  offered.offer = context_.cluster().StartContribute(contribution);
-  return offered;
+  return Offered{computed->name,
+                 context_.cluster().StartContribute(computed->contribution)};
 }
 
 }  // namespace holdfast

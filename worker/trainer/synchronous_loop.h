@@ -27,6 +27,10 @@ namespace holdfast {
 //      A late backup worker learns that it is STALE and goes on with the newest
 //      version.
 //
+// By step with one seat, all after the computation is one exchange
+// (Push::Contribute). Several seats share the memory of the model's gradient,
+// so each push is waited for before the next is computed.
+//
 // By ticket the job may be DONE at any request for one. A worker takes its
 // tickets one after the other, each when the push before it is offered: the
 // last step closes when all tickets that are out are in it, and one that is
@@ -54,16 +58,28 @@ class SynchronousLoop {
   absl::Status Run();
 
  private:
+  // A push whose gradient was handed in.
+  struct Computed {
+    std::string name;  // for messages
+    std::unique_ptr<Cluster::Push> push;
+    Contribution contribution;
+  };
   struct Offered {
     std::string push;  // for messages
     std::unique_ptr<Cluster::Offer> offer;
   };
 
+  bool exchanges() const {
+    return !options_.by_ticket && options_.seats.size() == 1;
+  }
   absl::Status TrainStep();
+  absl::Status Exchange();
   // Takes a ticket where none is at hand and the job is not DONE.
   absl::Status HaveTicket();
   absl::StatusOr<Batch> NextBatch(uint32_t seat);
-  // Computes, pushes and offers what belongs to the seat.
+  // Computes what belongs to the seat.
+  absl::StatusOr<Computed> Compute(uint32_t seat);
+  // Computes it, pushes and offers.
   absl::StatusOr<Offered> FillSeat(uint32_t seat);
 
   TrainingContext& context_;

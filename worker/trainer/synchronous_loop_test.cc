@@ -24,17 +24,17 @@ using SynchronousLoopTest = TrainerTestBase;
 TEST_F(SynchronousLoopTest, WorkerTrainsFromTheFirstStepToTheLast) {
   SetUpJob(/*replica=*/1, /*n=*/2, /*m=*/2, /*steps=*/2);
   EXPECT_EQ(Run(), absl::OkStatus());
-  EXPECT_THAT(
-      cluster_->calls(),
-      ElementsAre("await variables", "pull 0", "await pull 0",
-                  // The last layer's gradient leaves first.
-                  "push #1 of step 0", "add 1", "add 0", "await push #1",
-                  "contribute #1: step 0, seat 1, 8 examples",
-                  // The pull is parked before the verdict is there.
-                  "pull 1", "await verdict #1", "await pull 1",
-                  "push #2 of step 1", "add 1", "add 0", "await push #2",
-                  "contribute #2: step 1, seat 1, 8 examples", "pull 2",
-                  "await verdict #2", "await pull 2", "await done", "leave"));
+  EXPECT_THAT(cluster_->calls(),
+              ElementsAre("await variables", "pull 0", "await pull 0",
+                          // The last layer's gradient leaves first.
+                          "push #1 of step 0", "add 1", "add 0",
+                          // One exchange.
+                          "contribute #1: step 0, seat 1, 8 examples", "pull 1",
+                          "await push #1", "await verdict #1", "await pull 1",
+                          "push #2 of step 1", "add 1", "add 0",
+                          "contribute #2: step 1, seat 1, 8 examples", "pull 2",
+                          "await push #2", "await verdict #2", "await pull 2",
+                          "await done", "leave"));
   EXPECT_EQ(counts_.accepted, 2);
   // Computed on version 1, as FakeModel does.
   EXPECT_THAT(cluster_->pushed(2),
@@ -77,15 +77,15 @@ TEST_F(SynchronousLoopTest, LateBackupWorkerGoesOnWithTheNewestVersion) {
   cluster_->verdicts[{4, 1}] = proto::STALE;
   cluster_->newest[5] = 6;
   EXPECT_EQ(Run(), absl::OkStatus());
-  EXPECT_THAT(
-      cluster_->calls(),
-      ElementsAre("await variables", "pull 0", "await pull 0",
-                  "push #1 of step 0", "add 1", "add 0", "await push #1",
-                  "contribute #1: step 0, seat 1, 8 examples", "pull 1",
-                  "await verdict #1", "await pull 1", "push #2 of step 4",
-                  "add 1", "add 0", "await push #2",
-                  "contribute #2: step 4, seat 1, 8 examples", "pull 5",
-                  "await verdict #2", "await pull 5", "await done", "leave"));
+  EXPECT_THAT(cluster_->calls(),
+              ElementsAre("await variables", "pull 0", "await pull 0",
+                          "push #1 of step 0", "add 1", "add 0",
+                          "contribute #1: step 0, seat 1, 8 examples", "pull 1",
+                          "await push #1", "await verdict #1", "await pull 1",
+                          "push #2 of step 4", "add 1", "add 0",
+                          "contribute #2: step 4, seat 1, 8 examples", "pull 5",
+                          "await push #2", "await verdict #2", "await pull 5",
+                          "await done", "leave"));
   EXPECT_EQ(counts_.accepted, 0);
   EXPECT_EQ(counts_.stale, 2);
   EXPECT_THAT(model_.first_inputs,

@@ -29,6 +29,7 @@ AsynchronousLoop::Options AsynchronousOptions(
   const auto& asynchronous = declared.consistency().asynchronous();
   AsynchronousLoop::Options options;
   options.pipeline_depth = std::max(1u, asynchronous.pipeline_depth());
+  options.has_bound = asynchronous.has_staleness_bound();
   // A request waits for workers that are too far behind, or, when no ticket is
   // left, for those that are out. Meanwhile each worker can book as many pushes
   // as the bound lets it be ahead, and those that it holds tickets for.

@@ -37,13 +37,12 @@ using TrainerTest = TrainerTestBase;
 TEST_F(TrainerTest, ChiefDeclaresFirstAndReadsThePinnedEndLast) {
   SetUpJob(0, 2, 2, 1);
   EXPECT_EQ(Run(), absl::OkStatus());
-  EXPECT_THAT(
-      cluster_->calls(),
-      ElementsAre("declare", "await variables", "pull 0", "await pull 0",
-                  "push #1 of step 0", "add 1", "add 0", "await push #1",
-                  "contribute #1: step 0, seat 0, 8 examples", "pull 1",
-                  "await verdict #1", "await pull 1", "await done", "pin 1",
-                  "read 1", "status", "leave"));
+  EXPECT_THAT(cluster_->calls(),
+              ElementsAre("declare", "await variables", "pull 0",
+                          "await pull 0", "push #1 of step 0", "add 1", "add 0",
+                          "contribute #1: step 0, seat 0, 8 examples", "pull 1",
+                          "await push #1", "await verdict #1", "await pull 1",
+                          "await done", "pin 1", "read 1", "status", "leave"));
   EXPECT_EQ(cluster_->declared().SerializeAsString(),
             options_.declaration.SerializeAsString());
 }

@@ -1,0 +1,15 @@
+#ifndef HOLDFAST_CLI_BENCH_H_
+#define HOLDFAST_CLI_BENCH_H_
+
+#include <string>
+#include <vector>
+
+namespace holdfast {
+
+// `holdfast bench`: measures this machine's share of what a cluster can do.
+// `args` without the command itself. Returns the exit code.
+int BenchCommand(const std::vector<std::string>& args);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLI_BENCH_H_

@@ -1,0 +1,300 @@
+#include "cli/bench_client.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "cli/bench_limits.h"
+#include "cli/bench_report.h"
+#include "cli/bench_samples.h"
+#include "cli/bench_worker.h"
+#include "cli/flag_set.h"
+#include "client/cluster.h"
+#include "common/cluster_spec.h"
+#include "common/daemon.h"
+#include "common/task_id.h"
+#include "proto/benchmark.pb.h"
+
+namespace holdfast {
+namespace {
+
+// Not counted: before connections, buffers and the ps' versions have their
+// size.
+constexpr int kWarmUpRounds = 3;
+// At the least, however long they take.
+constexpr int kRounds = 5;
+
+struct Flags {
+  std::string role;
+  std::string cluster_spec;
+  int task_index = 0;
+  BenchJob job;
+  std::string mode = "asynchronous";
+  std::string ops;
+  double seconds = 1;
+  std::string result_file;
+};
+
+// Says whether a measurement of so many `seconds` and so many rounds at the
+// least goes on. A tenth of it, and some rounds, come before and do not count.
+class Schedule {
+ public:
+  explicit Schedule(double seconds) : begun_(Clock::now()), seconds_(seconds) {}
+
+  // Called before each round.
+  bool GoOn() {
+    ++round_;
+    const double at = Seconds(Clock::now() - begun_).count();
+    if (!counts_) {
+      counts_ = round_ > kWarmUpRounds && at >= seconds_ / 10;
+      if (counts_) {
+        begun_ = Clock::now();
+        round_ = 1;
+      }
+      return true;
+    }
+    return round_ <= kRounds || at < seconds_;
+  }
+  bool counts() const { return counts_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Seconds = std::chrono::duration<double>;
+
+  Clock::time_point begun_;
+  const double seconds_;
+  int round_ = 0;
+  bool counts_ = false;
+};
+
+absl::Status WriteResults(const std::vector<proto::BenchmarkResult>& results,
+                          const std::string& path) {
+  std::ofstream file(path, std::ios::trunc);
+  for (const proto::BenchmarkResult& result : results) {
+    file << BenchJson(result) << "\n";
+  }
+  file.close();
+  if (file) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("cannot write ", path));
+}
+
+// This process and all ps, which have their pid files beside `cluster_spec`.
+// Errors: INTERNAL when one is not there.
+absl::StatusOr<std::vector<pid_t>> Processes(const std::string& cluster_spec,
+                                             uint32_t num_ps) {
+  std::vector<pid_t> pids = {getpid()};
+  const auto folder = std::filesystem::path(cluster_spec).parent_path();
+  for (uint32_t ps = 0; ps < num_ps; ++ps) {
+    const auto path = folder / absl::StrCat("ps-", ps, ".pid");
+    std::ifstream file(path);
+    if (!(file >> pids.emplace_back())) {
+      return absl::InternalError(absl::StrCat("cannot read ", path.string()));
+    }
+  }
+  return pids;
+}
+
+// The operations in turn, so that what disturbs the machine disturbs all alike.
+// Leaves in order: the ps wait for a successor, and are not disturbed before
+// the results are read.
+absl::Status Wire(const Flags& flags, BenchWorker* worker) {
+  const std::vector<std::string> ops = absl::StrSplit(flags.ops, ',');
+  const auto wants = [&](const char* op) {
+    return std::count(ops.begin(), ops.end(), op) > 0;
+  };
+  std::vector<char> from(wants("tcp") || wants("memcpy") ? flags.job.bytes : 0);
+  std::vector<char> to(wants("memcpy") ? flags.job.bytes : 0);
+  const auto tcp = TcpLimit::Start(flags.job.bytes);
+  if (!tcp.ok()) return tcp.status();
+
+  struct Op {
+    std::string name;
+    std::function<absl::Status()> run;
+  };
+  const Op ticket = {"ticket", [&] { return worker->TakeTicket(); }};
+  std::vector<Op> round;
+  if (wants("push") || (wants("ticket") && !wants("pushpull"))) {
+    round.push_back(ticket);
+    round.push_back({"push", [&] { return worker->Push(); }});
+  }
+  if (wants("pull")) round.push_back({"pull", [&] { return worker->Pull(); }});
+  if (wants("pushpull")) {
+    round.push_back(ticket);
+    round.push_back({"pushpull", [&] { return worker->PushPull(); }});
+  }
+  if (wants("tcp")) {
+    round.push_back({"tcp", [&] { return (*tcp)->Exchange(from); }});
+  }
+  if (wants("memcpy")) {
+    round.push_back({"memcpy", [&] {
+                       memcpy(to.data(), from.data(), from.size());
+                       return absl::OkStatus();
+                     }});
+  }
+
+  const auto pids = Processes(flags.cluster_spec, flags.job.shards);
+  if (!pids.ok()) return pids.status();
+  std::map<std::string, std::vector<absl::Duration>> samples;
+  std::map<std::string, absl::Duration> cpu;
+  Schedule schedule(flags.seconds * ops.size());
+  while (schedule.GoOn()) {
+    for (const Op& op : round) {
+      const auto before = CpuTimeOf(*pids);
+      absl::Status status =
+          Timed(op.run, schedule.counts() ? &samples[op.name] : nullptr);
+      if (!status.ok()) return status;
+      const auto after = CpuTimeOf(*pids);
+      if (!after.ok()) return after.status();
+      if (schedule.counts()) cpu[op.name] += *after - *before;
+    }
+  }
+
+  std::vector<proto::BenchmarkResult> results;
+  for (const std::string& op : ops) {
+    proto::BenchmarkResult& result = results.emplace_back();
+    result.set_benchmark("wire");
+    result.set_op(op);
+    result.set_codec(flags.job.codec);
+    result.set_bytes(flags.job.bytes);
+    result.set_shards(flags.job.shards);
+    Summarize(samples[op], &result);
+    result.set_cpu_us(absl::ToDoubleMicroseconds(cpu[op]) / result.rounds());
+    if (op != "ticket") SetRate(&result);
+  }
+  absl::Status status = WriteResults(results, flags.result_file);
+  if (!status.ok()) return status;
+  return worker->cluster().Leave("", absl::Now() + absl::Seconds(60));
+}
+
+// Until the job trains and, where there is a load, the first pushes are
+// through.
+absl::Status AwaitLoad(const Flags& flags, Cluster* cluster) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  const uint64_t pushes = flags.job.bytes > 0 ? 3 : 0;
+  for (;;) {
+    const auto status = cluster->GetStatus(deadline);
+    if (!status.ok()) return status.status();
+    if (status->state().phase() == proto::TRAINING &&
+        status->global_step() >= pushes) {
+      return absl::OkStatus();
+    }
+    if (absl::Now() > deadline) {
+      return absl::DeadlineExceededError("the job has not begun in 60 s");
+    }
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+}
+
+absl::Status Control(const Flags& flags, const ClusterSpec& spec) {
+  Cluster::Options options{spec};
+  options.connect_timeout = absl::Seconds(60);
+  const auto cluster = Cluster::Connect(std::move(options));
+  if (!cluster.ok()) return cluster.status();
+  absl::Status status = AwaitLoad(flags, cluster->get());
+  if (!status.ok()) return status;
+  std::vector<absl::Duration> samples;
+  Schedule schedule(flags.seconds);
+  while (schedule.GoOn()) {
+    status = Timed(
+        [&] {
+          return (*cluster)
+              ->GetStatus(absl::Now() + absl::Seconds(60))
+              .status();
+        },
+        schedule.counts() ? &samples : nullptr);
+    if (!status.ok()) return status;
+  }
+  proto::BenchmarkResult result;
+  result.set_benchmark("wire");
+  result.set_op("control");
+  result.set_codec(flags.job.codec);
+  result.set_bytes(flags.job.bytes);
+  result.set_shards(flags.job.shards);
+  Summarize(std::move(samples), &result);
+  return WriteResults({result}, flags.result_file);
+}
+
+absl::Status Load(const Flags& flags, BenchWorker* worker) {
+  if (flags.job.bytes == 0) {
+    return worker->cluster().AwaitDone(absl::InfiniteFuture());
+  }
+  for (;;) {
+    absl::Status status = worker->TakeTicket();
+    if (status.ok()) status = worker->Push();
+    if (!status.ok()) return status;
+  }
+}
+
+absl::Status Train(const Flags& flags, BenchWorker* worker) {
+  for (;;) {
+    absl::Status status;
+    if (flags.job.asynchronous) {
+      status = worker->TakeTicket();
+      worker->PrefetchTicket();
+      if (status.ok()) status = worker->PushPull();
+    } else {
+      status = worker->Step();
+    }
+    if (!status.ok()) return status;
+  }
+}
+
+absl::Status Run(Flags flags) {
+  flags.job.asynchronous = flags.mode == "asynchronous";
+  ClusterFlags cluster;
+  cluster.cluster_spec = flags.cluster_spec;
+  const auto spec = ResolveCluster(cluster, "");
+  if (!spec.ok()) return spec.status();
+  if (flags.role == "control") return Control(flags, *spec);
+  BenchJob job = flags.job;
+  job.bytes = std::max<uint64_t>(job.bytes, sizeof(float));
+  const TaskId task = {kWorkerJob, static_cast<uint32_t>(flags.task_index)};
+  const auto worker = BenchWorker::Start(*spec, task, job);
+  if (!worker.ok()) return worker.status();
+  if (flags.role == "wire") return Wire(flags, worker->get());
+  if (flags.role == "load") return Load(flags, worker->get());
+  if (flags.role == "train") return Train(flags, worker->get());
+  return absl::InvalidArgumentError(
+      absl::StrCat("there is no --role=", flags.role));
+}
+
+}  // namespace
+
+int BenchClient(const std::vector<std::string>& args) {
+  TuneProcess();  // As a worker, which is what is measured.
+  Flags flags;
+  FlagSet set;
+  set.Add("role", "ROLE", &flags.role, "");
+  set.Add("cluster_spec", "FILE", &flags.cluster_spec, "");
+  set.Add("task_index", "NUMBER", &flags.task_index, "");
+  set.Add("bytes", "NUMBER", &flags.job.bytes, "");
+  set.Add("shards", "NUMBER", &flags.job.shards, "");
+  set.Add("codec", "CODEC", &flags.job.codec, "");
+  set.Add("mode", "MODE", &flags.mode, "");
+  set.Add("ops", "LIST", &flags.ops, "");
+  set.Add("seconds", "NUMBER", &flags.seconds, "");
+  set.Add("result_file", "FILE", &flags.result_file, "");
+  absl::Status status = set.Parse(args);
+  if (status.ok()) status = Run(std::move(flags));
+  if (status.ok()) return kExitDone;
+  std::cerr << "holdfast bench client: " << status.message() << std::endl;
+  return kExitFailed;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,173 @@
+#include "cli/bench_cluster.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "cli/bench_report.h"
+#include "cli/bench_samples.h"
+#include "cli/find_program.h"
+#include "cli/loopback_cluster.h"
+#include "common/task_id.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int kLogLinesShown = 20;
+
+std::string ClientName(int index) { return absl::StrCat("client-", index); }
+
+std::string ResultPath(const RunDirectory& directory, int index) {
+  return absl::StrCat(directory.path(), "/", ClientName(index), ".json");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ScratchFolder>> ScratchFolder::Make() {
+  const char* const parent = getenv("TMPDIR");
+  std::string path = absl::StrCat(parent == nullptr ? "/tmp" : parent,
+                                  "/holdfast-bench.XXXXXX");
+  if (mkdtemp(path.data()) == nullptr) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", path));
+  }
+  return std::unique_ptr<ScratchFolder>(new ScratchFolder(path));
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+absl::StatusOr<std::unique_ptr<BenchProcesses>> BenchProcesses::Start(
+    const std::vector<LocalCluster::Program>& programs,
+    const RunDirectory& directory, SignalWatch* signals) {
+  auto cluster = LocalCluster::Start(programs, directory);
+  if (!cluster.ok()) return cluster.status();
+  return std::unique_ptr<BenchProcesses>(
+      new BenchProcesses(*std::move(cluster), directory, signals));
+}
+
+absl::Status BenchProcesses::Wait(int fd, absl::Time deadline) {
+  const std::set<int> signals = signals_.Wait(fd, deadline);
+  if (signals.count(SIGINT) + signals.count(SIGTERM) + signals.count(SIGHUP)) {
+    return absl::CancelledError("interrupted");
+  }
+  for (const LocalCluster::Daemon* daemon : cluster_->Reap()) {
+    if (daemon->ended->ok()) continue;
+    return absl::InternalError(absl::StrCat(
+        daemon->name(), " ended with ", daemon->ended->ToString(),
+        ". Its last words:\n  ",
+        absl::StrReplaceAll(
+            LastLines(directory_.LogPath(daemon->name()), kLogLinesShown),
+            {{"\n", "\n  "}})));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BenchProcesses::AwaitEnd(const std::string& name) {
+  const auto runs = [&] {
+    for (const std::string& running : cluster_->Running()) {
+      if (running == name) return true;
+    }
+    return false;
+  };
+  while (runs()) {
+    absl::Status status = Wait(-1, absl::InfiniteFuture());
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<absl::Duration> BenchProcesses::CpuTime() const {
+  std::vector<pid_t> pids;
+  for (const LocalCluster::Daemon& daemon : cluster_->daemons()) {
+    if (!daemon.ended.has_value()) pids.push_back(daemon.process->pid());
+  }
+  return CpuTimeOf(pids);
+}
+
+void BenchPs::AddTo(FlagSet* set) {
+  set->Add("ps_binary", "FILE", &binary,
+           "The ps daemon. Default: ps_server beside this program, or where\n"
+           "the build puts it.");
+  set->Add("ps_flags", "FLAGS", &flags,
+           "More flags for each ps, separated by spaces.");
+}
+
+absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(
+    const BenchPs& ps, int num_ps, int num_workers,
+    const std::vector<Client>& clients, const std::string& folder,
+    SignalWatch* signals) {
+  const auto binary =
+      FindProgram("ps_binary", ps.binary, "ps_server", "ps_server");
+  if (!binary.ok()) {
+    return absl::InvalidArgumentError(binary.status().message());
+  }
+  auto directory = RunDirectory::Open(folder);
+  if (!directory.ok()) return directory.status();
+  auto spec = ChooseLoopbackCluster(num_ps, num_workers);
+  if (!spec.ok()) return spec.status();
+  absl::Status status = (*directory)->WriteClusterSpec(spec->ToJson());
+  if (!status.ok()) return status;
+  const std::string spec_flag =
+      absl::StrCat("--cluster_spec=", (*directory)->cluster_spec_path());
+
+  std::vector<LocalCluster::Program> programs;
+  for (int i = 0; i < num_ps; ++i) {
+    LocalCluster::Program& program = programs.emplace_back();
+    program.name = absl::StrCat("ps-", i);
+    program.binary = *binary;
+    program.args = {absl::StrCat("--job_name=", kPsJob),
+                    absl::StrCat("--task_index=", i), spec_flag};
+    for (auto& flag : absl::StrSplit(ps.flags, ' ', absl::SkipWhitespace())) {
+      program.args.emplace_back(flag);
+    }
+  }
+  for (size_t i = 0; i < clients.size(); ++i) {
+    LocalCluster::Program& program = programs.emplace_back();
+    program.name = ClientName(i);
+    program.binary = ThisProgram();
+    const std::string result = ResultPath(**directory, i);
+    program.args = {"bench", "client", spec_flag,
+                    absl::StrCat("--result_file=", result)};
+    program.args.insert(program.args.end(), clients[i].begin(),
+                        clients[i].end());
+    // That of the run before.
+    unlink(result.c_str());
+  }
+  std::unique_ptr<BenchCluster> cluster(
+      new BenchCluster(*std::move(spec), *std::move(directory)));
+  auto processes =
+      BenchProcesses::Start(programs, *cluster->directory_, signals);
+  if (!processes.ok()) return processes.status();
+  cluster->processes_ = *std::move(processes);
+  return cluster;
+}
+
+absl::StatusOr<std::vector<proto::BenchmarkResult>> BenchCluster::AwaitResults(
+    int index) {
+  absl::Status status = processes_->AwaitEnd(ClientName(index));
+  if (!status.ok()) return status;
+  const std::string path = ResultPath(*directory_, index);
+  std::ifstream file(path);
+  std::vector<proto::BenchmarkResult> results;
+  for (std::string line; std::getline(file, line);) {
+    auto result = ParseBenchJson(line);
+    if (!result.ok()) return result.status();
+    results.push_back(*std::move(result));
+  }
+  if (!results.empty()) return results;
+  return absl::InternalError(absl::StrCat(path, " has no results"));
+}
+
+}  // namespace holdfast

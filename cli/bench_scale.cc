@@ -1,0 +1,150 @@
+#include "cli/bench_scale.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "cli/bench_lists.h"
+#include "cli/status_watch.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int kMostPs = 64;
+constexpr int kMostWorkers = 256;
+constexpr char kSynchronous[] = "synchronous";
+// By each worker, before the measurement begins.
+constexpr uint64_t kWarmUpSteps = 3;
+// Between two looks at the job. A call takes a ps some 50 us.
+constexpr absl::Duration kPeriod = absl::Milliseconds(20);
+constexpr absl::Duration kStartTimeout = absl::Seconds(120);
+
+struct Point {
+  std::string mode;
+  int ps = 1;
+  int workers = 1;
+  uint64_t bytes = 0;
+};
+
+// How far a cluster was at some time.
+struct Sample {
+  std::chrono::steady_clock::time_point at;
+  uint64_t steps = 0;
+  absl::Duration cpu;
+};
+
+// Waits until the job has made `steps` and `earliest` is there.
+absl::StatusOr<Sample> AwaitSteps(uint64_t steps, absl::Time earliest,
+                                  BenchCluster* cluster, StatusWatch* watch) {
+  const absl::Time deadline = std::max(earliest, absl::Now()) + kStartTimeout;
+  while (absl::Now() < deadline) {
+    absl::Status waited = cluster->processes().Wait(watch->fd(), deadline);
+    if (!waited.ok()) return waited;
+    const auto status = watch->Take();
+    if (!status.has_value() || status->global_step() < steps ||
+        absl::Now() < earliest) {
+      continue;
+    }
+    const auto cpu = cluster->processes().CpuTime();
+    if (!cpu.ok()) return cpu.status();
+    return Sample{std::chrono::steady_clock::now(), status->global_step(),
+                  *cpu};
+  }
+  return absl::DeadlineExceededError(absl::StrCat(
+      "no ", steps, " steps in ", absl::FormatDuration(kStartTimeout)));
+}
+
+absl::StatusOr<proto::BenchmarkResult> Measure(const ScaleFlags& flags,
+                                               const Point& point,
+                                               const std::string& folder,
+                                               SignalWatch* signals) {
+  std::vector<BenchCluster::Client> clients;
+  for (int i = 0; i < point.workers; ++i) {
+    clients.push_back({"--role=train", absl::StrCat("--task_index=", i),
+                       absl::StrCat("--mode=", point.mode),
+                       absl::StrCat("--bytes=", point.bytes),
+                       absl::StrCat("--shards=", point.ps)});
+  }
+  const auto cluster = BenchCluster::Start(flags.ps, point.ps, point.workers,
+                                           clients, folder, signals);
+  if (!cluster.ok()) return cluster.status();
+  StatusWatch watch((*cluster)->spec(), kPeriod);
+  const bool synchronous = point.mode == kSynchronous;
+  // The tensors that are pushed, and pulled, in a step.
+  const int tensors = synchronous ? point.workers : 1;
+  const uint64_t warm_up = kWarmUpSteps * (point.workers / tensors);
+  const auto begin =
+      AwaitSteps(warm_up, absl::InfinitePast(), cluster->get(), &watch);
+  if (!begin.ok()) return begin.status();
+  const auto end =
+      AwaitSteps(begin->steps + 1, absl::Now() + absl::Seconds(flags.seconds),
+                 cluster->get(), &watch);
+  if (!end.ok()) return end.status();
+
+  const double seconds =
+      std::chrono::duration<double>(end->at - begin->at).count();
+  const double steps = static_cast<double>(end->steps - begin->steps);
+  const double gb = steps * tensors * 2 * point.bytes / 1e9;
+  proto::BenchmarkResult result;
+  result.set_benchmark("scale");
+  result.set_mode(point.mode);
+  result.set_ps(point.ps);
+  result.set_workers(point.workers);
+  result.set_bytes(point.bytes);
+  result.set_steps_per_second(steps / seconds);
+  result.set_gb_per_s(gb / seconds);
+  result.set_cpu_seconds_per_gb(absl::ToDoubleSeconds(end->cpu - begin->cpu) /
+                                gb);
+  return result;
+}
+
+}  // namespace
+
+void ScaleFlags::AddTo(FlagSet* set) {
+  set->Add("workers", "LIST", &workers,
+           absl::StrCat(
+               "Numbers of workers, each a process. Default: ", workers, "."));
+  set->Add("ps", "LIST", &ps_counts,
+           absl::StrCat("Numbers of ps. Default: ", ps_counts, "."));
+  set->Add("modes", "LIST", &modes, absl::StrCat("Default: ", modes, "."));
+  set->Add("size", "SIZE", &size,
+           absl::StrCat("Of the model, which is cut into a slice for each ps.\n"
+                        "Default: ",
+                        size, "."));
+  set->Add("seconds", "NUMBER", &seconds, "For each point. Default: 2.");
+  ps.AddTo(set);
+}
+
+absl::Status BenchScale(const ScaleFlags& flags, const std::string& folder,
+                        SignalWatch* signals, BenchReport* report) {
+  const auto workers = ParseNumbers("workers", flags.workers, kMostWorkers);
+  if (!workers.ok()) return workers.status();
+  const auto ps_counts = ParseNumbers("ps", flags.ps_counts, kMostPs);
+  if (!ps_counts.ok()) return ps_counts.status();
+  const auto modes =
+      ParseWords("modes", flags.modes, {kSynchronous, "asynchronous"});
+  if (!modes.ok()) return modes.status();
+  const auto sizes = ParseSizes("size", flags.size);
+  if (!sizes.ok()) return sizes.status();
+  absl::Status status = CheckSeconds(flags.seconds);
+  if (!status.ok()) return status;
+
+  for (const std::string& mode : *modes) {
+    for (const int ps : *ps_counts) {
+      for (const int count : *workers) {
+        const auto result =
+            Measure(flags, {mode, ps, count, sizes->front()}, folder, signals);
+        if (!result.ok()) return result.status();
+        status = report->Add(*result);
+        if (!status.ok()) return status;
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,39 @@
+#ifndef HOLDFAST_CLI_BENCH_STEP_H_
+#define HOLDFAST_CLI_BENCH_STEP_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "cli/bench_report.h"
+#include "cli/flag_set.h"
+#include "cli/signal_watch.h"
+
+namespace holdfast {
+
+// `holdfast bench step`: how fast jobs train, as `holdfast local` runs them.
+struct StepFlags {
+  std::string jobs =
+      "examples/fashion_mnist_softmax.textproto,"
+      "examples/fashion_mnist_mlp.textproto";
+  std::string modes = "synchronous,asynchronous";
+  std::optional<int> ps;
+  std::optional<int> workers;
+  int steps = 600;
+  int rounds = 3;
+  std::string local_flags;
+
+  void AddTo(FlagSet* set);
+};
+
+// Runs each job in each mode, all of them in turn, `rounds` times, in `folder`;
+// without evaluation and checkpoints. Reports at the end.
+// Errors: INVALID_ARGUMENT for wrong flags or a wrong job file; INTERNAL when a
+// run fails, with its last words, or when synchronous runs end with different
+// digests; CANCELLED when the user ends the program.
+absl::Status BenchStep(const StepFlags& flags, const std::string& folder,
+                       SignalWatch* signals, BenchReport* report);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLI_BENCH_STEP_H_

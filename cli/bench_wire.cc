@@ -1,0 +1,142 @@
+#include "cli/bench_wire.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "cli/bench_lists.h"
+#include "cli/bench_worker.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int kMostShards = 64;
+constexpr char kControl[] = "control";
+
+// What the flags say.
+struct Plan {
+  std::vector<uint64_t> sizes;
+  std::vector<int> shards;
+  std::vector<std::string> codecs;
+  // Those of tensors.
+  std::vector<std::string> ops;
+  bool control = false;
+  uint64_t load = 0;
+};
+
+// Errors: INVALID_ARGUMENT.
+absl::StatusOr<Plan> MakePlan(const WireFlags& flags) {
+  auto sizes = ParseSizes("sizes", flags.sizes);
+  if (!sizes.ok()) return sizes.status();
+  auto shards = ParseNumbers("shards", flags.shards, kMostShards);
+  if (!shards.ok()) return shards.status();
+  auto codecs = ParseWords(
+      "codecs",
+      flags.codecs.empty() ? absl::StrJoin(BenchCodecs(), ",") : flags.codecs,
+      BenchCodecs());
+  if (!codecs.ok()) return codecs.status();
+  auto ops = ParseWords(
+      "ops", flags.ops,
+      {"push", "pull", "pushpull", "ticket", "tcp", "memcpy", kControl});
+  if (!ops.ok()) return ops.status();
+  const auto load = ParseSizes("load", flags.load);
+  if (!load.ok()) return load.status();
+  absl::Status status = CheckSeconds(flags.seconds);
+  if (!status.ok()) return status;
+
+  Plan plan{*std::move(sizes), *std::move(shards), *std::move(codecs),
+            *std::move(ops)};
+  plan.load = load->front();
+  const auto control = std::remove(plan.ops.begin(), plan.ops.end(), kControl);
+  plan.control = control != plan.ops.end();
+  plan.ops.erase(control, plan.ops.end());
+  return plan;
+}
+
+std::vector<std::string> ClientFlags(absl::string_view role, uint64_t bytes,
+                                     int shards, absl::string_view codec,
+                                     const WireFlags& flags) {
+  return {absl::StrCat("--role=", role), absl::StrCat("--bytes=", bytes),
+          absl::StrCat("--shards=", shards), absl::StrCat("--codec=", codec),
+          absl::StrCat("--seconds=", flags.seconds)};
+}
+
+// Runs the clients, of which the last measures, beside `shards` ps.
+absl::Status Measure(const WireFlags& flags, int shards,
+                     const std::vector<BenchCluster::Client>& clients,
+                     const std::string& folder, SignalWatch* signals,
+                     BenchReport* report) {
+  const auto cluster = BenchCluster::Start(flags.ps, shards, /*num_workers=*/1,
+                                           clients, folder, signals);
+  if (!cluster.ok()) return cluster.status();
+  const auto results =
+      (*cluster)->AwaitResults(static_cast<int>(clients.size()) - 1);
+  if (!results.ok()) return results.status();
+  for (const proto::BenchmarkResult& result : *results) {
+    absl::Status status = report->Add(result);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void WireFlags::AddTo(FlagSet* set) {
+  set->Add("sizes", "LIST", &sizes,
+           absl::StrCat("Of the tensor in float32. Default:\n", sizes, "."));
+  set->Add("shards", "LIST", &shards,
+           absl::StrCat("Numbers of ps, each with a slice of the tensor.\n"
+                        "Default: ",
+                        shards, "."));
+  set->Add("codecs", "LIST", &codecs,
+           absl::StrCat("How the tensor travels. Default:\n",
+                        absl::StrJoin(BenchCodecs(), ","), "."));
+  set->Add("ops", "LIST", &ops,
+           absl::StrCat(
+               "push: a gradient, until SGD has applied it on every shard.\n"
+               "pull: the values, into the same memory. pushpull: both.\n"
+               "ticket: the control call before each push. tcp: as many bytes\n"
+               "over a bare connection, and 16 back. memcpy: a copy by one\n"
+               "thread. control: GetStatus alone, and while another process\n"
+               "pushes. Default:\n",
+               ops, "."));
+  set->Add("load", "SIZE", &load,
+           absl::StrCat("Of those pushes. Default: ", load, "."));
+  set->Add("seconds", "NUMBER", &seconds,
+           "For each operation of each point. Default: 1.");
+  ps.AddTo(set);
+}
+
+absl::Status BenchWire(const WireFlags& flags, const std::string& folder,
+                       SignalWatch* signals, BenchReport* report) {
+  const absl::StatusOr<Plan> plan = MakePlan(flags);
+  if (!plan.ok()) return plan.status();
+  for (const int shards : plan->shards) {
+    for (const std::string& codec : plan->codecs) {
+      for (const uint64_t bytes : plan->sizes) {
+        if (plan->ops.empty()) continue;
+        std::vector<std::string> client =
+            ClientFlags("wire", bytes, shards, codec, flags);
+        client.push_back(absl::StrCat("--ops=", absl::StrJoin(plan->ops, ",")));
+        absl::Status status =
+            Measure(flags, shards, {client}, folder, signals, report);
+        if (!status.ok()) return status;
+      }
+    }
+    if (!plan->control) continue;
+    for (const uint64_t load : {uint64_t{0}, plan->load}) {
+      absl::Status status =
+          Measure(flags, shards,
+                  {ClientFlags("load", load, shards, "exact", flags),
+                   ClientFlags("control", load, shards, "exact", flags)},
+                  folder, signals, report);
+      if (!status.ok()) return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,36 @@
+#ifndef HOLDFAST_CLI_BENCH_WIRE_H_
+#define HOLDFAST_CLI_BENCH_WIRE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "cli/bench_cluster.h"
+#include "cli/bench_report.h"
+#include "cli/flag_set.h"
+#include "cli/signal_watch.h"
+
+namespace holdfast {
+
+// `holdfast bench wire`: what it costs one worker to push and pull a tensor,
+// beside what the machine can do.
+struct WireFlags {
+  std::string sizes = "16,1kB,31kB,256kB,1MB,4MB,16MB,64MB,256MB";
+  std::string shards = "1,2,4,8";
+  // Empty: all that there are.
+  std::string codecs;
+  std::string ops = "push,pull,pushpull,ticket,tcp,memcpy,control";
+  std::string load = "64MB";
+  double seconds = 1;
+  BenchPs ps;
+
+  void AddTo(FlagSet* set);
+};
+
+// Measures each point in a cluster of its own, in `folder`, and reports it.
+// Errors: INVALID_ARGUMENT for wrong flags; those of BenchCluster.
+absl::Status BenchWire(const WireFlags& flags, const std::string& folder,
+                       SignalWatch* signals, BenchReport* report);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLI_BENCH_WIRE_H_

@@ -1,0 +1,160 @@
+#include "cli/bench_worker.h"
+
+#include <random>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace holdfast {
+namespace {
+
+constexpr uint64_t kWithoutEnd = 1000000000000000;
+
+absl::Time Late() { return absl::Now() + absl::Seconds(60); }
+
+// By its name in a job file, in lower case.
+proto::Encoding EncodingOf(const std::string& codec) {
+  proto::Encoding encoding = proto::EXACT;
+  proto::Encoding_Parse(absl::AsciiStrToUpper(codec), &encoding);
+  return encoding;
+}
+
+proto::Declaration DeclarationOf(const BenchJob& job) {
+  proto::Declaration declaration;
+  proto::Variable& variable = *declaration.add_variables();
+  variable.set_name("tensor");
+  variable.add_shape(static_cast<int64_t>(job.bytes / sizeof(float)));
+  variable.set_dtype(proto::FLOAT32);
+  variable.mutable_initializer()->mutable_zeros();
+  variable.mutable_partitioner()->mutable_fixed_shards()->set_shards(
+      job.shards);
+  const proto::Encoding encoding = EncodingOf(job.codec);
+  if (encoding != proto::EXACT) {
+    proto::Compression& compression = *variable.mutable_compression();
+    compression.set_push(encoding);
+    // The others are of pushes alone.
+    if (encoding == proto::FLOAT16 || encoding == proto::BFLOAT16) {
+      compression.set_pull(encoding);
+    }
+  }
+  proto::Optimizer& optimizer = *declaration.add_optimizers();
+  optimizer.set_learning_rate(1e-3f);
+  optimizer.mutable_sgd();
+  declaration.set_total_steps(kWithoutEnd);
+  if (job.asynchronous) {
+    declaration.mutable_consistency()->mutable_asynchronous();
+    declaration.set_examples(proto::BY_TICKET);
+    declaration.set_total_tickets(kWithoutEnd);
+  } else {
+    declaration.mutable_consistency()->mutable_synchronous();
+    declaration.set_examples(proto::BY_STEP);
+  }
+  return declaration;
+}
+
+// Different values, as codecs may depend on them.
+std::vector<float> MakeGradient(uint64_t size) {
+  std::minstd_rand random(1);
+  std::vector<float> gradient(size);
+  for (float& value : gradient) {
+    value = static_cast<float>(random() % 20001) * 1e-4f - 1;
+  }
+  return gradient;
+}
+
+absl::Status CheckAccepted(proto::Verdict verdict) {
+  if (verdict == proto::ACCEPTED) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("a push ended as ", proto::Verdict_Name(verdict)));
+}
+
+}  // namespace
+
+std::vector<std::string> BenchCodecs() {
+  std::vector<std::string> codecs;
+  const auto& encodings = *proto::Encoding_descriptor();
+  for (int i = 0; i < encodings.value_count(); ++i) {
+    codecs.push_back(absl::AsciiStrToLower(encodings.value(i)->name()));
+  }
+  return codecs;
+}
+
+absl::StatusOr<std::unique_ptr<BenchWorker>> BenchWorker::Start(
+    const ClusterSpec& spec, const TaskId& task, const BenchJob& job) {
+  const auto seat = spec.ReplicaIndex(task);
+  if (!seat.ok()) return seat.status();
+  Cluster::Options options{spec};
+  options.task = task;
+  options.job_digest = "bench";
+  options.data_digest = "bench";
+  options.connect_timeout = absl::Seconds(60);
+  auto cluster = Cluster::Connect(std::move(options));
+  if (!cluster.ok()) return cluster.status();
+  std::unique_ptr<BenchWorker> worker(
+      new BenchWorker(*std::move(cluster), *seat, job.bytes / sizeof(float)));
+  absl::Status status = absl::OkStatus();
+  if (*seat == 0) {
+    status = worker->cluster().Declare(DeclarationOf(job), Late());
+  }
+  if (status.ok()) status = worker->cluster().AwaitVariables(Late());
+  if (status.ok()) status = worker->Pull();
+  if (!status.ok()) return status;
+  return worker;
+}
+
+BenchWorker::BenchWorker(std::unique_ptr<Cluster> cluster, uint32_t seat,
+                         uint64_t size)
+    : cluster_(std::move(cluster)),
+      seat_(seat),
+      gradient_(MakeGradient(size)) {}
+
+absl::Status BenchWorker::TakeTicket() {
+  if (request_ == nullptr) PrefetchTicket();
+  auto ticket = request_->Await(Late());
+  request_.reset();
+  if (!ticket.ok()) return ticket.status();
+  if (!ticket->has_value()) {
+    return absl::InternalError("a job without end has no more tickets");
+  }
+  ticket_ = **std::move(ticket);
+  return absl::OkStatus();
+}
+
+void BenchWorker::PrefetchTicket() { request_ = cluster_->StartTakeTicket(); }
+
+absl::Status BenchWorker::Push() { return PushThenPull(nullptr); }
+
+absl::Status BenchWorker::Pull() {
+  return cluster_->StartPull(GlobalStep(0), &now_)->Await(Late());
+}
+
+absl::Status BenchWorker::PushPull() { return PushThenPull(&now_); }
+
+absl::Status BenchWorker::PushThenPull(Parameters* next) {
+  const auto push = cluster_->StartPush(*ticket_, now_);
+  absl::Status status = push->Add(0, gradient_);
+  if (status.ok()) status = push->Apply({/*examples=*/1}, next);
+  if (!status.ok()) return status;
+  const auto applied = push->AwaitApplied(Late());
+  return applied.ok() ? CheckAccepted(applied->verdict) : applied.status();
+}
+
+absl::Status BenchWorker::Step() {
+  const auto push = cluster_->StartPush(now_.version);
+  absl::Status status = push->Add(0, gradient_);
+  if (!status.ok()) return status;
+  Contribution contribution;
+  contribution.seat = seat_;
+  contribution.examples = 1;
+  status = push->Contribute(contribution, &next_);
+  if (!status.ok()) return status;
+  const auto outcome = push->AwaitOutcome(Late());
+  if (!outcome.ok()) return outcome.status();
+  std::swap(now_, next_);
+  return CheckAccepted(outcome->verdict);
+}
+
+}  // namespace holdfast

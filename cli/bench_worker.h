@@ -1,0 +1,78 @@
+#ifndef HOLDFAST_CLI_BENCH_WORKER_H_
+#define HOLDFAST_CLI_BENCH_WORKER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cluster.h"
+#include "common/cluster_spec.h"
+#include "common/task_id.h"
+#include "proto/cluster.pb.h"
+
+namespace holdfast {
+
+// What is trained in a benchmark: one tensor, whose gradient costs nothing.
+struct BenchJob {
+  // A multiple of 4.
+  uint64_t bytes = 4;
+  // Slices that it is cut into, each on a ps of its own; not more than
+  // elements.
+  uint32_t shards = 1;
+  // How it travels: one of BenchCodecs. Those for gradients alone leave the
+  // values exact.
+  std::string codec = "exact";
+  bool asynchronous = true;
+};
+
+// "exact", "float16" and the others that there are (proto/training.proto).
+std::vector<std::string> BenchCodecs();
+
+// A worker of a BenchJob, which trains with SGD until it is killed: the job has
+// no end. The first worker declares it.
+//
+// Every call waits for 60 s at most. Thread-compatible.
+class BenchWorker {
+ public:
+  static absl::StatusOr<std::unique_ptr<BenchWorker>> Start(
+      const ClusterSpec& spec, const TaskId& task, const BenchJob& job);
+
+  // Asynchronous jobs. The ticket of the next push, which needs one;
+  // PrefetchTicket asks for the one after it, without waiting.
+  absl::Status TakeTicket();
+  void PrefetchTicket();
+  // Has the gradient applied by every shard. The values are those of the last
+  // pull.
+  absl::Status Push();
+  absl::Status Pull();
+  // One after the other, in one exchange.
+  absl::Status PushPull();
+
+  // Synchronous jobs: push, contribution, and a pull of the next version.
+  absl::Status Step();
+
+  Cluster& cluster() { return *cluster_; }
+
+ private:
+  BenchWorker(std::unique_ptr<Cluster> cluster, uint32_t seat, uint64_t size);
+
+  // Null: does not pull.
+  absl::Status PushThenPull(Parameters* next);
+
+  const std::unique_ptr<Cluster> cluster_;
+  const uint32_t seat_;
+  const std::vector<float> gradient_;
+  Parameters now_;
+  // What Step pulls, before they are swapped.
+  Parameters next_;
+  std::unique_ptr<Cluster::TicketRequest> request_;
+  std::optional<Ticket> ticket_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLI_BENCH_WORKER_H_

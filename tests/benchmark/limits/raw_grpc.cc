@@ -1,0 +1,428 @@
+// What gRPC itself can do on this machine: calls with bare ByteBuffers between
+// processes over loopback. The limit beside Holdfast's own wire measures.
+//
+// - wire: an echo of 16 bytes. A gradient pushed in parts of 4 MiB; the server
+//   applies SGD to each from the slices that it came in, then acknowledges it.
+//   Values pulled in such parts, sent from where they lie, and copied into
+//   place by the client.
+// - control: echoes of one process, while another pushes 64 MB at a time.
+//
+// gRPC's estimate of how many bytes may be under way (GRPC_ARG_HTTP2_BDP_PROBE)
+// is off: with it 1 MB is pulled at 0.6 x, and pushed at 0.85 x, this rate.
+// More parts in flight, larger frames and larger reads from the socket gain
+// nothing.
+//
+// Prints JSON lines as tests/benchmark/peers/harness.py has them.
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/flags.h"
+
+ABSL_FLAG(std::string, measures, "wire,control", "what to measure");
+ABSL_FLAG(double, seconds, 1.5, "for each measurement");
+// What this program starts itself with; see Spawned.
+ABSL_FLAG(std::string, role, "", "server: serves; load: pushes");
+ABSL_FLAG(int, port, 0, "of the server, for load");
+ABSL_FLAG(int, ready_fd, -1, "gets the server's port as soon as all is well");
+
+namespace holdfast {
+namespace {
+
+constexpr int64_t kBytes = 64 << 20;
+constexpr int64_t kPartBytes = 4 << 20;
+constexpr size_t kPartsInFlight = 4;
+constexpr char kEcho[] = "/Limits/Echo";
+constexpr char kPush[] = "/Limits/Push";
+constexpr char kPull[] = "/Limits/Pull";
+
+// Before a pushed part's gradient, and all of a request to pull.
+struct Range {
+  int64_t offset;  // In bytes, a multiple of 4.
+  int64_t bytes;
+};
+
+grpc::Slice Borrow(const void* data, size_t bytes) {
+  return grpc::Slice(data, bytes, grpc::Slice::STATIC_SLICE);
+}
+
+// values[i] -= 0.001 * gradient[i]. Slices begin at any byte.
+__attribute__((target_clones("avx512f", "avx2", "default"))) void ApplySgd(
+    const uint8_t* gradient, int64_t count, float* values) {
+  for (int64_t i = 0; i < count; ++i) {
+    float element;
+    std::memcpy(&element, gradient + i * sizeof(float), sizeof(float));
+    values[i] -= 0.001f * element;
+  }
+}
+
+// Walks over the bytes of a message.
+class Reader {
+ public:
+  explicit Reader(const grpc::ByteBuffer& message) { message.Dump(&slices_); }
+
+  // Copies `bytes`.
+  void Read(void* to, size_t bytes) {
+    auto* out = static_cast<uint8_t*>(to);
+    while (bytes > 0 && Skip()) {
+      const size_t count = std::min(bytes, slices_[slice_].size() - position_);
+      std::memcpy(out, slices_[slice_].begin() + position_, count);
+      position_ += count;
+      out += count;
+      bytes -= count;
+    }
+  }
+
+  // Applies what follows as a gradient, from where it lies.
+  void Apply(float* values, float* end) {
+    while (values < end && Skip()) {
+      const int64_t count = std::min<int64_t>(
+          (slices_[slice_].size() - position_) / sizeof(float), end - values);
+      ApplySgd(slices_[slice_].begin() + position_, count, values);
+      position_ += count * sizeof(float);
+      values += count;
+      if (values == end || position_ == slices_[slice_].size()) continue;
+      // The next element lies in two slices.
+      uint8_t element[sizeof(float)];
+      Read(element, sizeof(element));
+      ApplySgd(element, 1, values++);
+    }
+  }
+
+ private:
+  // To a slice with bytes left.
+  bool Skip() {
+    while (slice_ < slices_.size() && position_ == slices_[slice_].size()) {
+      ++slice_;
+      position_ = 0;
+    }
+    return slice_ < slices_.size();
+  }
+
+  std::vector<grpc::Slice> slices_;
+  size_t slice_ = 0;
+  size_t position_ = 0;
+};
+
+// One call at the server.
+class Call : public grpc::ServerGenericBidiReactor {
+ public:
+  Call(const std::string& method, std::vector<float>* values)
+      : method_(method), values_(*values) {
+    StartRead(&request_);
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "no message"));
+      return;
+    }
+    if (method_ == kEcho) {
+      response_.Swap(&request_);
+    } else {
+      Reader reader(request_);
+      Range range{};
+      reader.Read(&range, sizeof(range));
+      // The client is this program; it asks for nothing else.
+      float* const begin = values_.data() + range.offset / sizeof(float);
+      if (method_ == kPush) {
+        reader.Apply(begin, begin + range.bytes / sizeof(float));
+        request_.Clear();
+      }
+      const grpc::Slice slice =
+          Borrow(begin, method_ == kPull ? range.bytes : 0);
+      response_ = grpc::ByteBuffer(&slice, 1);
+    }
+    StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
+  }
+
+  void OnDone() override { delete this; }
+
+ private:
+  const std::string method_;
+  std::vector<float>& values_;
+  grpc::ByteBuffer request_;
+  grpc::ByteBuffer response_;
+};
+
+class Service : public grpc::CallbackGenericService {
+ public:
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    return new Call(context->method(), &values_);
+  }
+
+ private:
+  std::vector<float> values_ = std::vector<float>(kBytes / sizeof(float));
+};
+
+// Tells the program that has started this one.
+bool SayReady(int port) {
+  return write(absl::GetFlag(FLAGS_ready_fd), &port, sizeof(port)) ==
+         sizeof(port);
+}
+
+int Serve() {
+  Service service;
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("localhost:0", grpc::InsecureServerCredentials(),
+                           &port);
+  builder.SetMaxReceiveMessageSize(-1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.RegisterCallbackGenericService(&service);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr || !SayReady(port)) return 1;
+  server->Wait();  // Until it is killed.
+  return 0;
+}
+
+// Calls over a connection of its own. Thread-compatible.
+class Client {
+ public:
+  explicit Client(int port)
+      : stub_([port] {
+          grpc::ChannelArguments arguments;
+          arguments.SetMaxReceiveMessageSize(-1);
+          arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+          arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+          arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+          return grpc::CreateCustomChannel(absl::StrCat("localhost:", port),
+                                           grpc::InsecureChannelCredentials(),
+                                           arguments);
+        }()) {}
+
+  void Echo() {
+    const grpc::Slice slice = Borrow(values_.data(), 16);
+    Start(kEcho, grpc::ByteBuffer(&slice, 1), nullptr);
+    Finish();
+  }
+
+  void Push(int64_t bytes) {
+    InParts(bytes, [this](const Range* range) {
+      const grpc::Slice slices[] = {
+          Borrow(range, sizeof(*range)),
+          Borrow(values_.data() + range->offset / sizeof(float), range->bytes)};
+      Start(kPush, grpc::ByteBuffer(slices, 2), nullptr);
+    });
+  }
+
+  void Pull(int64_t bytes) {
+    InParts(bytes, [this](const Range* range) {
+      const grpc::Slice slice = Borrow(range, sizeof(*range));
+      Start(kPull, grpc::ByteBuffer(&slice, 1), range);
+    });
+  }
+
+ private:
+  struct Started {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader;
+    grpc::ByteBuffer response;
+    grpc::Status status;
+    const Range* range;  // Of a pull.
+  };
+
+  void InParts(int64_t bytes, const std::function<void(const Range*)>& start) {
+    std::vector<Range> ranges;
+    for (int64_t offset = 0; offset < bytes; offset += kPartBytes) {
+      ranges.push_back({offset, std::min(kPartBytes, bytes - offset)});
+    }
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      if (i >= kPartsInFlight) Finish();
+      start(&ranges[i]);
+    }
+    for (size_t i = 0; i < std::min(kPartsInFlight, ranges.size()); ++i) {
+      Finish();
+    }
+  }
+
+  void Start(const char* method, const grpc::ByteBuffer& request,
+             const Range* range) {
+    auto* call = new Started;
+    call->range = range;
+    call->context.set_wait_for_ready(true);
+    call->reader =
+        stub_.PrepareUnaryCall(&call->context, method, request, &queue_);
+    call->reader->StartCall();
+    call->reader->Finish(&call->response, &call->status, call);
+  }
+
+  // Waits for the end of any of the calls that have been started.
+  void Finish() {
+    void* tag = nullptr;
+    bool ok = false;
+    queue_.Next(&tag, &ok);
+    const std::unique_ptr<Started> call(static_cast<Started*>(tag));
+    if (!call->status.ok()) {
+      std::fprintf(stderr, "raw_grpc: %s\n",
+                   call->status.error_message().c_str());
+      std::exit(1);
+    }
+    if (call->range != nullptr) {
+      Reader(call->response)
+          .Read(values_.data() + call->range->offset / sizeof(float),
+                call->range->bytes);
+    }
+  }
+
+  grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> stub_;
+  grpc::CompletionQueue queue_;
+  std::vector<float> values_ = std::vector<float>(kBytes / sizeof(float), 1);
+};
+
+// Seconds of each call of `operation`, sorted, after a warm-up.
+std::vector<double> Times(const std::function<void()>& operation) {
+  const absl::Duration length = absl::Seconds(absl::GetFlag(FLAGS_seconds));
+  const absl::Time begin = absl::Now();
+  std::vector<double> times;
+  while (absl::Now() < begin + length || times.size() < 10) {
+    const absl::Time before = absl::Now();
+    operation();
+    const absl::Time after = absl::Now();
+    if (after > begin + length / 4) {
+      times.push_back(absl::ToDoubleSeconds(after - before));
+    }
+  }
+  std::sort(times.begin(), times.end());
+  return times;
+}
+
+void Report(const std::string& measure, double value, const char* unit) {
+  std::printf(
+      "{\"peer\": \"raw_grpc\", \"measure\": \"%s\", \"value\": %.6g, "
+      "\"unit\": \"%s\"}\n",
+      measure.c_str(), value, unit);
+  std::fflush(stdout);
+}
+
+void ReportWire(const std::string& measure,
+                const std::function<void(int64_t)>& operation) {
+  struct Size {
+    const char* name;
+    int64_t bytes;
+  };
+  for (const Size& size : {Size{"1MB", 1 << 20}, Size{"64MB", kBytes}}) {
+    const std::vector<double> times =
+        Times([&operation, &size] { operation(size.bytes); });
+    Report(absl::StrCat(measure, "_", size.name),
+           size.bytes / times[times.size() / 2] / 1e9, "GB/s");
+  }
+}
+
+void MeasureWire(int port) {
+  Client client(port);
+  const std::vector<double> times = Times([&client] { client.Echo(); });
+  Report("echo_16B", times[times.size() / 2] * 1e6, "us");
+  ReportWire("push", [&client](int64_t bytes) { client.Push(bytes); });
+  ReportWire("pull", [&client](int64_t bytes) { client.Pull(bytes); });
+}
+
+void MeasureControl(int port) {
+  Client client(port);
+  const std::vector<double> times = Times([&client] { client.Echo(); });
+  Report("control_p50", times[times.size() / 2] * 1e6, "us");
+  Report("control_p99", times[times.size() * 99 / 100] * 1e6, "us");
+}
+
+int Load(int port) {
+  Client client(port);
+  client.Push(kBytes);
+  if (!SayReady(port)) return 1;
+  for (;;) client.Push(kBytes);  // Until it is killed.
+}
+
+// This program in another role, killed with this object.
+class Spawned {
+ public:
+  Spawned(const std::string& role, int port) {
+    int fds[2];
+    if (pipe(fds) != 0) return;
+    const std::string flags[] = {
+        absl::StrCat("--role=", role), absl::StrCat("--port=", port),
+        absl::StrCat("--ready_fd=", fds[1]),
+        absl::StrCat("--seconds=", absl::GetFlag(FLAGS_seconds))};
+    pid_ = fork();
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      execl("/proc/self/exe", "raw_grpc", flags[0].c_str(), flags[1].c_str(),
+            flags[2].c_str(), flags[3].c_str(), nullptr);
+      _exit(1);
+    }
+    close(fds[1]);
+    if (read(fds[0], &port_, sizeof(port_)) != sizeof(port_)) port_ = 0;
+    close(fds[0]);
+  }
+
+  ~Spawned() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+
+  Spawned(const Spawned&) = delete;
+  Spawned& operator=(const Spawned&) = delete;
+
+  // The server's; 0 when it has not become ready.
+  int port() const { return port_; }
+
+ private:
+  pid_t pid_ = -1;
+  int port_ = 0;
+};
+
+int Run(int argc, char** argv) {
+  const auto arguments =
+      ParseFlags(std::vector<std::string>(argv + 1, argv + argc));
+  if (!arguments.ok()) {
+    std::fprintf(stderr, "raw_grpc: %s\n",
+                 std::string(arguments.status().message()).c_str());
+    return 2;
+  }
+  if (absl::GetFlag(FLAGS_role) == "server") return Serve();
+  if (absl::GetFlag(FLAGS_role) == "load") {
+    return Load(absl::GetFlag(FLAGS_port));
+  }
+  const Spawned server("server", 0);
+  if (server.port() == 0) return 1;
+  for (const std::string& measure : std::vector<std::string>(
+           absl::StrSplit(absl::GetFlag(FLAGS_measures), ','))) {
+    if (measure == "wire") {
+      MeasureWire(server.port());
+    } else if (measure == "control") {
+      const Spawned load("load", server.port());
+      if (load.port() == 0) return 1;
+      MeasureControl(server.port());
+    } else {
+      std::fprintf(stderr, "raw_grpc: --measures=%s: wire or control\n",
+                   measure.c_str());
+      return 2;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace holdfast
+
+int main(int argc, char** argv) { return holdfast::Run(argc, argv); }
