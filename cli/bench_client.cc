@@ -286,6 +286,7 @@ int BenchClient(const std::vector<std::string>& args) {
   set.Add("bytes", "NUMBER", &flags.job.bytes, "");
   set.Add("shards", "NUMBER", &flags.job.shards, "");
   set.Add("codec", "CODEC", &flags.job.codec, "");
+  set.Add("optimizer", "NAME", &flags.job.optimizer, "");
   set.Add("mode", "MODE", &flags.mode, "");
   set.Add("ops", "LIST", &flags.ops, "");
   set.Add("seconds", "NUMBER", &flags.seconds, "");

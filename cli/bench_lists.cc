@@ -74,6 +74,15 @@ absl::StatusOr<std::vector<std::string>> ParseWords(
       });
 }
 
+absl::Status CheckWord(absl::string_view flag, const std::string& text,
+                       const std::vector<std::string>& words) {
+  if (std::count(words.begin(), words.end(), text) > 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--", flag, "=", text, ": is none of ", absl::StrJoin(words, ", ")));
+}
+
 absl::Status CheckSeconds(double seconds) {
   if (seconds > 0 && seconds <= 3600) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(

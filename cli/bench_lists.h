@@ -11,7 +11,7 @@
 
 namespace holdfast {
 
-// Flags that are lists, separated by commas. Errors of all: INVALID_ARGUMENT,
+// Flags; most are lists, separated by commas. Errors of all: INVALID_ARGUMENT,
 // naming flag and item, also for an empty list and for an item that is there
 // twice.
 
@@ -29,6 +29,10 @@ absl::StatusOr<std::vector<uint64_t>> ParseSizes(absl::string_view flag,
 absl::StatusOr<std::vector<std::string>> ParseWords(
     absl::string_view flag, const std::string& text,
     const std::vector<std::string>& words);
+
+// One of `words`.
+absl::Status CheckWord(absl::string_view flag, const std::string& text,
+                       const std::vector<std::string>& words);
 
 // Above 0, and at most an hour.
 absl::Status CheckSeconds(double seconds);

@@ -45,6 +45,14 @@ TEST(BenchListsTest, Words) {
   EXPECT_FALSE(ParseWords("ops", "", {"push"}).ok());
 }
 
+TEST(BenchListsTest, Word) {
+  EXPECT_TRUE(CheckWord("optimizer", "adam", {"sgd", "adam"}).ok());
+  for (const char* text : {"adams", "", "sgd,adam"}) {
+    EXPECT_EQ(CheckWord("optimizer", text, {"sgd", "adam"}).message(),
+              std::string("--optimizer=") + text + ": is none of sgd, adam");
+  }
+}
+
 TEST(BenchListsTest, Seconds) {
   EXPECT_TRUE(CheckSeconds(0.05).ok());
   for (const double seconds : {0.0, -1.0, 3601.0, 0.0 / 0.0}) {

@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "cli/bench_lists.h"
+#include "cli/bench_worker.h"
 #include "cli/status_watch.h"
 
 namespace holdfast {
@@ -66,6 +68,7 @@ absl::StatusOr<proto::BenchmarkResult> Measure(const ScaleFlags& flags,
   for (int i = 0; i < point.workers; ++i) {
     clients.push_back({"--role=train", absl::StrCat("--task_index=", i),
                        absl::StrCat("--mode=", point.mode),
+                       absl::StrCat("--optimizer=", flags.optimizer),
                        absl::StrCat("--bytes=", point.bytes),
                        absl::StrCat("--shards=", point.ps)});
   }
@@ -115,6 +118,9 @@ void ScaleFlags::AddTo(FlagSet* set) {
            absl::StrCat("Of the model, which is cut into a slice for each ps.\n"
                         "Default: ",
                         size, "."));
+  set->Add("optimizer", "NAME", &optimizer,
+           absl::StrCat("One of ", absl::StrJoin(BenchOptimizers(), ", "),
+                        ". Default: ", optimizer, "."));
   set->Add("seconds", "NUMBER", &seconds, "For each point. Default: 2.");
   ps.AddTo(set);
 }
@@ -130,7 +136,9 @@ absl::Status BenchScale(const ScaleFlags& flags, const std::string& folder,
   if (!modes.ok()) return modes.status();
   const auto sizes = ParseSizes("size", flags.size);
   if (!sizes.ok()) return sizes.status();
-  absl::Status status = CheckSeconds(flags.seconds);
+  absl::Status status =
+      CheckWord("optimizer", flags.optimizer, BenchOptimizers());
+  if (status.ok()) status = CheckSeconds(flags.seconds);
   if (!status.ok()) return status;
 
   for (const std::string& mode : *modes) {

@@ -18,6 +18,7 @@ struct ScaleFlags {
   std::string ps_counts = "1,2,4";
   std::string modes = "synchronous,asynchronous";
   std::string size = "4MB";
+  std::string optimizer = "sgd";
   double seconds = 2;
   BenchPs ps;
 

@@ -42,7 +42,13 @@ proto::Declaration DeclarationOf(const BenchJob& job) {
   }
   proto::Optimizer& optimizer = *declaration.add_optimizers();
   optimizer.set_learning_rate(1e-3f);
-  optimizer.mutable_sgd();
+  if (job.optimizer == "momentum") {
+    optimizer.mutable_momentum()->set_momentum(0.9f);
+  } else if (job.optimizer == "adam") {
+    optimizer.mutable_adam();
+  } else {
+    optimizer.mutable_sgd();
+  }
   declaration.set_total_steps(kWithoutEnd);
   if (job.asynchronous) {
     declaration.mutable_consistency()->mutable_asynchronous();
@@ -80,6 +86,10 @@ std::vector<std::string> BenchCodecs() {
     codecs.push_back(absl::AsciiStrToLower(encodings.value(i)->name()));
   }
   return codecs;
+}
+
+std::vector<std::string> BenchOptimizers() {
+  return {"sgd", "momentum", "adam"};
 }
 
 absl::StatusOr<std::unique_ptr<BenchWorker>> BenchWorker::Start(

@@ -26,14 +26,19 @@ struct BenchJob {
   // How it travels: one of BenchCodecs. Those for gradients alone leave the
   // values exact.
   std::string codec = "exact";
+  // One of BenchOptimizers.
+  std::string optimizer = "sgd";
   bool asynchronous = true;
 };
 
 // "exact", "float16" and the others that there are (proto/training.proto).
 std::vector<std::string> BenchCodecs();
 
-// A worker of a BenchJob, which trains with SGD until it is killed: the job has
-// no end. The first worker declares it.
+// With no, one and two slots.
+std::vector<std::string> BenchOptimizers();
+
+// A worker of a BenchJob, which trains until it is killed: the job has no end.
+// The first worker declares it.
 //
 // Every call waits for 60 s at most. Thread-compatible.
 class BenchWorker {

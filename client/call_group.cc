@@ -134,9 +134,11 @@ absl::Status CallGroup::AwaitUntil(absl::Time deadline, bool regardless,
                              : absl::DeadlineExceededError(text);
         break;
       }
+      --polling.waiters;  // it does not read what comes in meanwhile
       mutex.Unlock();
       context_->on_waiting(text);
       mutex.Lock();
+      ++polling.waiters;
       report = absl::Now() + timing.report_every;
     } else if (polling.poll != nullptr && !polling.busy) {
       polling.busy = true;

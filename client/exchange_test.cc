@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "client/client_test_base.h"
@@ -294,6 +295,26 @@ TEST_F(ExchangeTest, IsSentAgainUntilItIsAnswered) {
   for (const proto::PushPullRequest& request : requests) {
     EXPECT_EQ(request.SerializeAsString(), requests[0].SerializeAsString());
   }
+}
+
+TEST_F(ExchangeTest, GoesOnWhileItsCallerIsToldOfTheWait) {
+  absl::Notification told;
+  ps(0).push_pull.Do([&](int call, const auto& request, auto* response) {
+    told.WaitForNotification();
+    if (call == 0) return absl::ResourceExhaustedError("2 pushes are here");
+    return AnswerPushPull(request, 8, response);
+  });
+  Cluster::Options options = OptionsFor(kWorker);
+  options.on_waiting = [&](const std::string& what) {
+    if (!absl::StrContains(what, "the verdict on push 1")) return;
+    if (!told.HasBeenNotified()) told.Notify();
+    ps(0).push_pull.AwaitCalls(2);
+  };
+  cluster_ = ConnectReady(options);
+  StartPush();
+  Contribute(&next_);
+  ExpectOutcome(proto::ACCEPTED);
+  TearDown();
 }
 
 TEST_F(ExchangeTest, WithoutAVerdictTheRestIsAskedSeparately) {

@@ -176,7 +176,9 @@ class PushHandle : public Cluster::Push {
     }
     // `next` is the caller's again, whatever comes.
     pull_.reset();
+    std::unique_ptr<Cluster::Offer> offer;  // goes after the lock
     absl::MutexLock lock(&mutex_);
+    offer.swap(offer_);
     if (error_.ok()) error_ = status;
     if (!error_.ok()) return error_;
     return *outcome_;

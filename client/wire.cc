@@ -145,6 +145,8 @@ class Wire::Queue {
       return;
     }
     const std::unique_ptr<Call> call(static_cast<Call*>(tag));
+    // It lies in memory that goes with the ClientContext, which is done's.
+    call->reader.reset();
     call->done(call->status, &call->response);
   }
 

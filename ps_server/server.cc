@@ -57,8 +57,8 @@ constexpr absl::Duration kLongWait = absl::Seconds(10);
 // How long one question for a checkpoint is parked.
 constexpr absl::Duration kCheckpointPark = absl::Seconds(2);
 
-// How long a checkpoint directory may be held by somebody else before that is an
-// error, and how often it is looked at meanwhile.
+// How long a checkpoint directory may be held by somebody else before that is
+// an error, and how often it is looked at meanwhile.
 constexpr absl::Duration kLockPatience = absl::Seconds(5);
 constexpr absl::Duration kLockPause = absl::Milliseconds(100);
 

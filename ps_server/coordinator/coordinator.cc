@@ -956,7 +956,7 @@ std::string Coordinator::WaitingFor() const {
     return absl::StrJoin(missing, ", ");
   }
   if (state_.phase() == proto::DONE) {
-    std::vector<std::string> present = LateWorkers();
+    std::vector<std::string> present = LateTasks();
     for (const auto& [task, session] : sessions_) {
       if (IsWorker(task) && session.alive) present.push_back(Describe(task));
     }
@@ -1200,9 +1200,10 @@ void Coordinator::Fail(const std::string& reason) {
 }
 
 // Those that may still come to hear that the job is done: that have not joined,
-// for a short job can be done before its last worker has started; that were
+// for a short job can be done before its last worker has started, and one that
+// was finished before this process started has not seen its other ps; that were
 // waited for when it ended; and the chief, who tells the result.
-std::vector<std::string> Coordinator::LateWorkers() const {
+std::vector<std::string> Coordinator::LateTasks() const {
   std::vector<std::string> late;
   const absl::Time now = clock_->Now();
   for (uint32_t replica = 0; replica < options_.num_workers; ++replica) {
@@ -1219,6 +1220,12 @@ std::vector<std::string> Coordinator::LateWorkers() const {
       late.push_back(Describe(worker));
     }
   }
+  for (uint32_t ps = 1; ps < options_.num_ps; ++ps) {
+    const TaskId task = {kPsJob, ps};
+    if (sessions_.count(task) == 0 && now - begun_ <= StartTimeout()) {
+      late.push_back(Describe(task));
+    }
+  }
   return late;
 }
 
@@ -1229,7 +1236,7 @@ void Coordinator::EndWhenReady() {
       std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
         return IsWorker(entry.first) && entry.second.alive;
       });
-  if (state_.phase() == proto::FAILED || (!in_use && LateWorkers().empty())) {
+  if (state_.phase() == proto::FAILED || (!in_use && LateTasks().empty())) {
     StartBroadcast(Broadcast::kEnd);
   }
 }

@@ -391,7 +391,7 @@ class Coordinator {
   absl::Duration StartTimeout() const;
   absl::Duration StepTimeout() const;
   absl::Duration RecoveryTimeout() const;
-  std::vector<std::string> LateWorkers() const;
+  std::vector<std::string> LateTasks() const;
   // The job goes on without workers that are lost.
   bool continues() const;
   size_t LiveWorkers() const;

@@ -276,13 +276,11 @@ PushPart Worker::MakePart(uint32_t ps, uint64_t sequence, uint64_t version,
   part.sender = me_;
   part.sequence = PushSequence(sequence);
   part.step = GlobalStep(version);
-  part.tensors.push_back(
-      {kVariables[ps],
-       {1},
-       proto::FLOAT32,
-       0,
-       Buffer::FromString(std::string(reinterpret_cast<const char*>(&gradient),
-                                      sizeof(gradient)))});
+  TensorPiece& piece = part.tensors.emplace_back();
+  piece.variable = kVariables[ps];
+  piece.shape = {1};
+  piece.data = Buffer::FromString(
+      std::string(reinterpret_cast<const char*>(&gradient), sizeof(gradient)));
   return part;
 }
 

@@ -259,8 +259,15 @@ TEST_F(DiskTest, OneDirectoryHasOneCoordinator) {
   std::filesystem::create_directories(other.folder);
   other.checkpoint_dir = [&](int) { return folder_ + "/checkpoints"; };
   TaskCluster second(other);
+  // Longer than a ps waits for a predecessor that is just ending.
+  for (const char* worker : {"worker-0", "worker-1"}) {
+    cluster.Signal(worker, SIGSTOP);
+  }
   second.Start("ps-0");
   ExpectACleanError(&second, "ps-0", 2, "/job:ps/task:0");
+  for (const char* worker : {"worker-0", "worker-1"}) {
+    cluster.Signal(worker, SIGCONT);
+  }
   EXPECT_THAT(second.log("ps-0"), HasSubstr(folder_ + "/checkpoints"));
   ExpectTheRightEnd(&cluster);
 }
