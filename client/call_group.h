@@ -17,8 +17,8 @@ namespace holdfast::client {
 // What to do with an answer: take it, or ask the same again.
 enum class Next { kDone, kAgain };
 
-// Where the answer to a call goes. Called by the thread that reads what comes in,
-// often one that waits for another answer, without locks.
+// Where the answer to a call goes. Called by the thread that reads what comes
+// in, often one that waits for another answer, without locks.
 template <typename Response>
 using Answer = absl::AnyInvocable<Next(absl::StatusOr<Response>)>;
 

@@ -78,10 +78,10 @@ void TuneProcess() {
   // comes from it page by page with the next one.
   mallopt(M_TRIM_THRESHOLD, 512 << 20);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
-  // A heap keeps the most that it has ever held. With several of them a push may
-  // lie in this one or in that, and a ps would keep the sum of what each held at
-  // its own worst time; and those beside the main one are given back whatever the
-  // threshold.
+  // A heap keeps the most that it has ever held. With several of them a push
+  // may lie in this one or in that, and a ps would keep the sum of what each
+  // held at its own worst time; and those beside the main one are given back
+  // whatever the threshold.
   mallopt(M_ARENA_MAX, 1);
 }
 

@@ -48,9 +48,10 @@ ABSL_FLAG(
     "What this ps may take of memory for its share of the job, as 8GiB or "
     "500MB; a job that needs more is refused. Default: 80 % of the "
     "machine's, or of the container's.");
-ABSL_FLAG(int, update_threads, 0,
-          "Threads that apply an update of more than 1 MiB of values, 1 to 256. "
-          "0: one per core, at most 8, for memory is the limit.");
+ABSL_FLAG(
+    int, update_threads, 0,
+    "Threads that apply an update of more than 1 MiB of values, 1 to 256. "
+    "0: one per core, at most 8, for memory is the limit.");
 
 namespace holdfast {
 namespace {

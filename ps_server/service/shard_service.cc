@@ -106,7 +106,11 @@ absl::Status CheckFitsInAnswer(
 template <typename Request>
 absl::Status Decode(const grpc::ByteBuffer& bytes, Request* request,
                     std::vector<TensorPiece>* tensors) {
-  if (!DecodeWithTensors(bytes, request, tensors)) {
+  const bool decoded = DecodeWithTensors(bytes, request, tensors);
+  // The tensors keep what they need of them; gRPC would keep all until it is
+  // done with the call. They are this call's own, as in TakeRequest.
+  const_cast<grpc::ByteBuffer&>(bytes).Clear();
+  if (!decoded) {
     return absl::InvalidArgumentError(absl::StrCat(
         "these bytes are no ", Request::descriptor()->full_name()));
   }

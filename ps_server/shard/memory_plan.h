@@ -17,15 +17,18 @@ namespace holdfast {
 //     V                       the values
 //   + T x slots               of the optimizers, variable by variable
 //   + T                       the next version, in the making
-//   + T                       an earlier version that is still being read
+//   + T                       an earlier version that is still being read: by
+//                             a pin, all of it
 //   + T + T x slots           values and slots that are being written to a
 //                             checkpoint, where the job takes any
 //   + T x reserved_pushes     a push for each seat of a step (synchronous,
 //                             max(N, M)) or for each worker (asynchronous)
 //
 // and what is left goes to pushes that come early, then to pinned versions.
-// Messages on their way through gRPC are not counted: some 16 MiB for each
-// call.
+// Not counted are the process itself, some 30 MB, and what lies around tensors
+// in gRPC's buffers, 20 to 50 MB (docs/performance.md). Parts lie in the memory
+// that is reserved for their push from their first byte, and answers are sent
+// from the versions; but one that is encoded is a copy, until it is sent.
 struct MemoryPlan {
   // The sum above.
   int64_t needed_bytes = 0;

@@ -44,7 +44,7 @@ class Run:
         self.directory = f"{scratch}/checkpoints"
         self.scratch = f"{scratch}/run"
         self.saves = saves
-        self.saved = 0
+        self.saved = set()  # what was said of each
         for folder in (self.directory, self.scratch):
             shutil.rmtree(folder, ignore_errors=True)
         os.mkdir(self.scratch)
@@ -69,7 +69,8 @@ class Run:
                 continue
             yield (time.monotonic() - begun, *status)
             if self.saves and (save is None or save.poll() is not None):
-                self.saved += save is not None and save.returncode == 0
+                if save is not None and save.returncode == 0:
+                    self.saved.add(save.stdout.read())
                 save = self.start_save()
         if save is not None:
             save.kill()  # it would wait for another ps
@@ -84,7 +85,7 @@ class Run:
         spec = glob.glob(f"{self.scratch}/*/cluster.json")
         address = json.loads(read(spec[0]))["ps"][0]
         return subprocess.Popen([self.holdfast, "checkpoint", "save", f"--ps={address}"],
-                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 
 def needs(size, saves):
@@ -97,7 +98,8 @@ def needs(size, saves):
 
 def peaks(holdfast, scratch, size, seconds):
     runs = [(mode, saves) for mode in ("synchronous", "asynchronous") for saves in (False, True)]
-    own = max(peak for _, peak, _ in Run(holdfast, scratch, "4kB", "synchronous", 2, False).samples())
+    small = Run(holdfast, scratch, "4kB", "synchronous", 2, False)
+    own = max(peak for _, peak, _ in small.samples())
     print(f"a ps with 4 kB of values: {own / 1e6:.0f} MB\n")
     print("| mode | checkpoints | steps/s | peak, MB | formula, MB | ratio |")
     print("|---|---|---|---|---|---|")
@@ -105,7 +107,7 @@ def peaks(holdfast, scratch, size, seconds):
         run = Run(holdfast, scratch, size, mode, seconds, saves)
         peak = max(peak for _, peak, _ in run.samples())
         formula = needs(bytes_of(size), saves) + own
-        print(f"| {mode} | {run.saved if saves else '-'} | {run.steps_per_second:.2f} | "
+        print(f"| {mode} | {len(run.saved) if saves else '-'} | {run.steps_per_second:.2f} | "
               f"{peak / 1e6:.0f} | {formula / 1e6:.0f} | {peak / formula:.3f} |", flush=True)
 
 
@@ -114,7 +116,8 @@ def growth(holdfast, scratch, size="4MB", seconds=40):
         run = Run(holdfast, scratch, size, mode, seconds, False)
         rows = list(run.samples())
         tenths = [rows[len(rows) * i // 10][1] for i in range(1, 10)] + [rows[-1][1]]
-        print(f"{size}, {mode}, {run.steps_per_second * seconds:.0f} steps: peak in MB at every tenth: "
+        steps = run.steps_per_second * seconds
+        print(f"{size}, {mode}, {steps:.0f} steps: peak in MB at every tenth: "
               + " ".join(f"{peak / 1e6:.1f}" for peak in tenths), flush=True)
 
 

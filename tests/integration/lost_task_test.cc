@@ -52,8 +52,7 @@ class LostTaskTest : public testing::Test {
 
   // Whatever worker 0 waits for tells of `name`.
   void ExpectWorkerIsTold(const std::string& name) {
-    const absl::StatusOr<Cluster::Outcome> outcome =
-        offer_->Await(Soon());
+    const absl::StatusOr<Cluster::Outcome> outcome = offer_->Await(Soon());
     if (outcome.ok()) {
       EXPECT_EQ(outcome->verdict, proto::ABORTED);
     } else {

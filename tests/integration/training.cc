@@ -147,8 +147,7 @@ absl::Status Train(Cluster* cluster, const TrainOptions& options) {
     Parameters next;
     const std::unique_ptr<Cluster::Pull> pull =
         cluster->StartPull(now.version.next(), &next);
-    const absl::StatusOr<Cluster::Outcome> outcome =
-        (*offer)->Await(soon());
+    const absl::StatusOr<Cluster::Outcome> outcome = (*offer)->Await(soon());
     if (!outcome.ok()) return outcome.status();
     // The pull first: where the job has failed it says why.
     if (absl::Status status = pull->Await(soon()); !status.ok()) return status;
