@@ -37,12 +37,6 @@ _LIBRARIES = {
             "@absl//:synchronization",
         ],
     ),
-    "grpc++_reflection": struct(
-        pc = "grpc++",
-        package = "libgrpc++-dev",
-        libs = ["-lgrpc++_reflection"],
-        deps = [":grpc++"],
-    ),
     "gtest": struct(pc = "gtest", package = "libgtest-dev"),
     "gtest_main": struct(pc = "gtest_main", package = "libgtest-dev", deps = [":gtest"]),
     "isal": struct(pc = "libisal", package = "libisal-dev"),

@@ -140,17 +140,19 @@ absl::Status CallGroup::AwaitUntil(absl::Time deadline, bool regardless,
       mutex.Lock();
       ++polling.waiters;
       report = absl::Now() + timing.report_every;
-    } else if (polling.poll != nullptr && !polling.busy) {
+    } else if (!polling.busy) {
       polling.busy = true;
       ++polling.turns;
       mutex.Unlock();
-      polling.poll(std::min(until, now + kPoll));
+      context_->queue.Poll(std::min(until, now + kPoll));
       mutex.Lock();
       polling.busy = false;
+    } else if (std::exchange(polling.may_be_woken, false)) {
+      mutex.Unlock();  // gRPC takes locks of its own
+      context_->queue.Wake();
+      mutex.Lock();
     } else {
-      const auto may_go_on = [&] {
-        return over() || (polling.poll != nullptr && !polling.busy);
-      };
+      const auto may_go_on = [&] { return over() || !polling.busy; };
       mutex.AwaitWithDeadline(absl::Condition(&may_go_on), until);
     }
   }

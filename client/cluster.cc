@@ -73,13 +73,13 @@ class ClusterImpl : public Cluster {
     for (const auto& [index, address] : options_.cluster.jobs().at(kPsJob)) {
       addresses.push_back(address);
     }
+    core_.wire = std::make_unique<Wire>(core_.context, addresses);
     if (core_.member) {
       absl::StatusOr<std::unique_ptr<Session>> session =
           Session::Open(SessionOptions(addresses.front(), deadline));
       if (!session.ok()) return session.status();
       session_ = *std::move(session);
     }
-    core_.wire = std::make_unique<Wire>(core_.context, addresses);
     const absl::Status connected = core_.wire->AwaitConnected(deadline);
     if (!connected.ok()) {
       LeaveShortly(absl::StrCat(options_.task.ToString(),
@@ -273,6 +273,7 @@ class ClusterImpl : public Cluster {
                                   absl::Time deadline) const {
     Session::Options options;
     options.task = options_.task;
+    options.queue = &core_.context->queue;
     options.coordinator = coordinator;
     options.job_digest = options_.job_digest;
     options.data_digest = options_.data_digest;

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/rpc/call_queue.h"
 #include "common/rpc/session.h"
 #include "common/task_id.h"
 #include "proto/cluster.pb.h"
@@ -95,15 +96,17 @@ class Context {
   // Calls that gRPC has not let go of.
   int64_t calls_out ABSL_GUARDED_BY(mutex) = 0;
 
-  // Who reads what comes in. A thread that waits for an answer does it best: it
-  // needs not be woken then. Wire has one for times when nobody waits.
+  // Of all calls, the session's too.
+  CallQueue queue;
+
+  // Who polls it. A thread that waits for an answer does it best: it needs not
+  // be woken then. Wire has one for times when nobody waits.
   struct Polling {
-    // Handles the next answer, or returns at the deadline. Set once, by Wire,
-    // before the first call. For one thread at a time.
-    std::function<void(absl::Time deadline)> poll;
-    // A thread is in it.
+    // A thread does; one does at a time.
     bool busy = false;
-    // How often a thread that waits has been.
+    // It is to be woken where somebody waits.
+    bool may_be_woken = false;
+    // How often a thread that waits has done it.
     uint64_t turns = 0;
     // Threads that wait.
     int waiters = 0;

@@ -1,9 +1,7 @@
 #include "client/wire.h"
 
 #include <grpcpp/channel.h>
-#include <grpcpp/completion_queue.h>
 #include <grpcpp/generic/generic_stub.h>
-#include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <pthread.h>
 
@@ -21,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "client/call.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/message_bytes.h"
 #include "common/rpc/tensor_codec.h"
 #include "common/task_id.h"
 #include "glog/logging.h"
@@ -31,6 +30,8 @@ namespace {
 // How long what comes in may lie unread while nobody waits. A shorter one wakes
 // a thread more often for nothing.
 constexpr absl::Duration kUnwatched = absl::Milliseconds(2);
+// How long that thread then polls without a look around.
+constexpr absl::Duration kRest = absl::Milliseconds(100);
 
 // How often AwaitConnected looks whether the job still goes on.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
@@ -82,10 +83,8 @@ grpc::ByteBuffer Encode(const WithTensors<Message>& message) {
 template <typename Message>
 grpc::ByteBuffer Encode(const Message& message) {
   grpc::ByteBuffer bytes;
-  bool own;
-  const grpc::Status status =
-      grpc::SerializationTraits<Message>::Serialize(message, &bytes, &own);
-  CHECK(status.ok()) << status.error_message();
+  const absl::Status status = ToBytes(message, &bytes);
+  CHECK(status.ok()) << status;
   return bytes;
 }
 template <typename Message>
@@ -94,7 +93,7 @@ bool Decode(grpc::ByteBuffer* bytes, WithTensors<Message>* message) {
 }
 template <typename Message>
 bool Decode(grpc::ByteBuffer* bytes, Message* message) {
-  return grpc::SerializationTraits<Message>::Deserialize(bytes, message).ok();
+  return FromBytes(bytes, message).ok();
 }
 
 template <typename Message>
@@ -114,53 +113,6 @@ bool IsAbortedOrUnknown(const absl::Status& error) {
 
 }  // namespace
 
-// Calls as bytes. An answer is told by the thread that polls.
-class Wire::Queue {
- public:
-  using Done = std::function<void(const grpc::Status&, grpc::ByteBuffer*)>;
-
-  // All calls must have ended.
-  ~Queue() {
-    queue_.Shutdown();
-    Poll(absl::InfiniteFuture());
-  }
-
-  // `context` must outlive the call.
-  void Start(grpc::GenericStub* stub, const std::string& method,
-             grpc::ClientContext* context, const grpc::ByteBuffer& request,
-             Done done) {
-    auto* const call = new Call;
-    call->done = std::move(done);
-    call->reader = stub->PrepareUnaryCall(context, method, request, &queue_);
-    call->reader->StartCall();
-    call->reader->Finish(&call->response, &call->status, call);
-  }
-
-  // Tells the next answer, unless the deadline comes first.
-  void Poll(absl::Time deadline) {
-    void* tag;
-    bool ok;
-    if (queue_.AsyncNext(&tag, &ok, absl::ToChronoTime(deadline)) !=
-        grpc::CompletionQueue::GOT_EVENT) {
-      return;
-    }
-    const std::unique_ptr<Call> call(static_cast<Call*>(tag));
-    // It lies in memory that goes with the ClientContext, which is done's.
-    call->reader.reset();
-    call->done(call->status, &call->response);
-  }
-
- private:
-  struct Call {
-    std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader;
-    grpc::ByteBuffer response;
-    grpc::Status status;
-    Done done;
-  };
-
-  grpc::CompletionQueue queue_;
-};
-
 struct Wire::Impl {
   struct Ps {
     std::string name;
@@ -179,12 +131,11 @@ struct Wire::Impl {
     const Ps& peer = ps[index];
     grpc::GenericStub* const stub =
         (kind == ChannelKind::kTensors ? peer.tensors : peer.control).get();
-    auto attempt = [queue = queue.get(), stub, method = std::move(method),
-                    context = context](grpc::ClientContext* call,
-                                       const Request* request,
-                                       Response* response,
-                                       std::function<void(grpc::Status)> done) {
-      queue->Start(
+    auto attempt = [stub, method = std::move(method), context = context](
+                       grpc::ClientContext* call, const Request* request,
+                       Response* response,
+                       std::function<void(grpc::Status)> done) {
+      context->queue.Start(
           stub, method, call, Encode(*request),
           [context, response, done = std::move(done)](
               const grpc::Status& status, grpc::ByteBuffer* bytes) {
@@ -231,36 +182,34 @@ struct Wire::Impl {
           timeout, unexplained, std::move(request), std::move(answer));
   }
 
-  // Polls while calls are out and nobody waits.
+  // Polls while nobody waits.
   void Run() {
     pthread_setname_np(pthread_self(), "wire");
     Context::Polling& polling = context->polling;
-    const auto calls_out = [this] {
-      return stopping || context->calls_out > 0;
-    };
-    const auto wanted = [&] { return stopping || polling.wanted; };
+    const auto called = [&] { return stopping || polling.wanted; };
     absl::MutexLock lock(&context->mutex);
-    for (;;) {
-      context->mutex.Await(absl::Condition(&calls_out));
-      if (stopping && context->calls_out == 0) return;
+    while (!stopping || context->calls_out > 0) {
       const uint64_t turns = polling.turns;
-      context->mutex.AwaitWithTimeout(absl::Condition(&wanted), kUnwatched);
-      const bool take = wanted() || polling.turns == turns;
+      const bool idle = !context->mutex.AwaitWithTimeout(
+          absl::Condition(&called), kUnwatched);
       polling.wanted = false;
-      if (!take || polling.busy) continue;
+      if (polling.busy || (idle && polling.turns != turns)) continue;
       polling.busy = true;
-      while (context->calls_out > 0 && polling.waiters == 0) {
+      // A thread that has something on its way will wait for it soon, and must
+      // not come too late for having to wake this one first.
+      polling.may_be_woken = idle;
+      do {
         context->mutex.Unlock();
-        polling.poll(absl::Now() + kUnwatched);
+        context->queue.Poll(absl::Now() + (idle ? kRest : kUnwatched));
         context->mutex.Lock();
-      }
+      } while (polling.waiters == 0 && !stopping);
       polling.busy = false;
+      polling.may_be_woken = false;
     }
   }
 
   const std::shared_ptr<Context> context;
   std::vector<Ps> ps;
-  std::unique_ptr<Queue> queue;
   bool stopping = false;  // guarded by the context's mutex
   std::thread thread;
 };
@@ -268,14 +217,6 @@ struct Wire::Impl {
 Wire::Wire(std::shared_ptr<Context> context,
            const std::vector<std::string>& ps_addresses)
     : impl_(new Impl{std::move(context)}) {
-  impl_->queue = std::make_unique<Queue>();
-  {
-    absl::MutexLock lock(&impl_->context->mutex);
-    impl_->context->polling.poll =
-        [queue = impl_->queue.get()](absl::Time deadline) {
-          queue->Poll(deadline);
-        };
-  }
   impl_->thread = std::thread([this] { impl_->Run(); });
   for (uint32_t ps = 0; ps < ps_addresses.size(); ++ps) {
     const std::string& address = ps_addresses[ps];
@@ -294,6 +235,7 @@ Wire::~Wire() {
     absl::MutexLock lock(&impl_->context->mutex);
     impl_->stopping = true;
   }
+  impl_->context->queue.Wake();
   impl_->thread.join();
 }
 

@@ -93,7 +93,6 @@ class Wire {
              Answer<proto::UnpinResponse> answer);
 
  private:
-  class Queue;
   struct Impl;  // channels and stubs
 
   const std::unique_ptr<Impl> impl_;

@@ -17,7 +17,7 @@ Strand::~Strand() { Stop(); }
 void Strand::Post(Task task) {
   absl::MutexLock lock(&mutex_);
   if (stopping_) return;
-  tasks_.push_back(std::move(task));
+  tasks_.push_back({std::move(task), /*is_light=*/false});
 }
 
 void Strand::RunOrPost(Task task) {
@@ -25,17 +25,24 @@ void Strand::RunOrPost(Task task) {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return;
     if (at_work_ || lent_ || !tasks_.empty()) {
-      tasks_.push_back(std::move(task));
+      tasks_.push_back({std::move(task), /*is_light=*/true});
       return;
     }
     lent_ = true;
   }
-  at_work_since_ = absl::GetCurrentTimeNanos();
-  task();
-  task = nullptr;
-  at_work_since_ = 0;
-  absl::MutexLock lock(&mutex_);
-  lent_ = false;
+  for (;;) {
+    at_work_since_ = absl::GetCurrentTimeNanos();
+    task();
+    task = nullptr;
+    at_work_since_ = 0;
+    absl::MutexLock lock(&mutex_);
+    if (tasks_.empty() || !tasks_.front().is_light) {
+      lent_ = false;
+      return;
+    }
+    task = std::move(tasks_.front().task);
+    tasks_.pop_front();
+  }
 }
 
 void Strand::TickEvery(absl::Duration period, Task tick) {
@@ -62,7 +69,7 @@ void Strand::Stop() {
 
 void Strand::Run() {
   for (;;) {
-    std::deque<Task> tasks;
+    std::deque<Item> tasks;
     bool stopping;
     {
       absl::MutexLock lock(&mutex_);
@@ -74,9 +81,9 @@ void Strand::Run() {
       at_work_ = true;
     }
     at_work_since_ = absl::GetCurrentTimeNanos();
-    for (Task& task : tasks) {
-      task();
-      task = nullptr;  // What it holds is let go in order, too.
+    for (Item& item : tasks) {
+      item.task();
+      item.task = nullptr;  // What it holds is let go in order, too.
     }
     if (stopping) return;  // Nothing is posted after that.
     if (absl::Now() >= next_tick_) {

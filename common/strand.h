@@ -39,9 +39,9 @@ class Strand {
   // `task` is destroyed without being run.
   void Post(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Runs `task` by the calling thread before it returns, where the strand
-  // rests; otherwise as Post does. For tasks that take no longer than waking
-  // the strand's own thread would.
+  // As Post, for tasks that take no longer than waking the strand's own thread
+  // would: where the strand rests, the calling thread runs `task` before it
+  // returns, and those that come so meanwhile.
   void RunOrPost(Task task) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // From now on runs `tick` between tasks, each time `period` has passed since
@@ -57,6 +57,11 @@ class Strand {
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  struct Item {
+    Task task;
+    bool is_light;
+  };
+
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return !lent_ && (stopping_ || !tasks_.empty());
@@ -68,7 +73,7 @@ class Strand {
   std::atomic<int64_t> at_work_since_{0};
 
   absl::Mutex mutex_;
-  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Item> tasks_ ABSL_GUARDED_BY(mutex_);
   // The strand's thread is at work.
   bool at_work_ ABSL_GUARDED_BY(mutex_) = false;
   // Another thread is: in RunOrPost.

@@ -1,7 +1,9 @@
 #include "common/strand.h"
 
 #include <memory>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/synchronization/blocking_counter.h"
@@ -52,6 +54,32 @@ TEST(StrandTest, ManyMayPostAtOnce) {
     for (std::thread& thread : threads) thread.join();
   }
   EXPECT_EQ(count, kThreads * kEach);
+}
+
+// Light tasks that come while another thread runs one are run by it, too; what
+// follows a heavy one is not.
+TEST(StrandTest, WhoRunsLightTasks) {
+  Strand strand("test");
+  const std::thread::id me = std::this_thread::get_id();
+  std::vector<std::pair<std::string, bool>> ran;
+  absl::Notification done;
+  strand.RunOrPost([&] {
+    const auto note = [&](const char* name) {
+      return [&, name] {
+        ran.emplace_back(name, std::this_thread::get_id() == me);
+      };
+    };
+    strand.RunOrPost(note("light"));
+    strand.Post(note("heavy"));
+    strand.RunOrPost(note("after"));
+    strand.Post([&] { done.Notify(); });
+    note("first")();
+  });
+  done.WaitForNotification();
+  EXPECT_THAT(ran, testing::ElementsAre(testing::Pair("first", true),
+                                        testing::Pair("light", true),
+                                        testing::Pair("heavy", false),
+                                        testing::Pair("after", false)));
 }
 
 TEST(StrandTest, StopRunsWhatWasPostedAndDropsWhatIsPostedLater) {

@@ -52,6 +52,10 @@ ABSL_FLAG(
     int, update_threads, 0,
     "Threads that apply an update of more than 1 MiB of values, 1 to 256. "
     "0: one per core, at most 8, for memory is the limit.");
+ABSL_FLAG(
+    int, rpc_threads, 0,
+    "Threads that serve calls, 1 to 256. More serve more connections at a "
+    "time, and a single small call more slowly. 0: one for each 4 cores.");
 
 namespace holdfast {
 namespace {
@@ -80,17 +84,16 @@ absl::StatusOr<int64_t> MemoryLimit() {
 
 // A few cores ask for all that the memory of a machine gives.
 constexpr int kMaxDefaultUpdateThreads = 8;
-constexpr int kMaxUpdateThreads = 256;
+constexpr int kMaxThreads = 256;
+// One thread moves the bytes of a connection at about 2.5 GB/s.
+constexpr int kCoresPerRpcThread = 4;
 
-absl::StatusOr<int> UpdateThreads() {
-  const int threads = absl::GetFlag(FLAGS_update_threads);
-  if (threads == 0) {
-    const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    return std::clamp(cores, 1, kMaxDefaultUpdateThreads);
-  }
-  if (threads > 0 && threads <= kMaxUpdateThreads) return threads;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "flag --update_threads: ", threads, " is not 1 to ", kMaxUpdateThreads));
+// `flag`'s `threads`; where that is 0, `by_default`, but at least 1.
+absl::StatusOr<int> Threads(const char* flag, int threads, int by_default) {
+  if (threads == 0) return std::max(by_default, 1);
+  if (threads > 0 && threads <= kMaxThreads) return threads;
+  return absl::InvalidArgumentError(absl::StrCat("flag --", flag, ": ", threads,
+                                                 " is not 1 to ", kMaxThreads));
 }
 
 absl::StatusOr<Server::Options> OptionsFromFlags() {
@@ -118,9 +121,17 @@ absl::StatusOr<Server::Options> OptionsFromFlags() {
   const absl::StatusOr<int64_t> memory_limit = MemoryLimit();
   if (!memory_limit.ok()) return memory_limit.status();
   options.memory_limit_bytes = *memory_limit;
-  const absl::StatusOr<int> update_threads = UpdateThreads();
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const absl::StatusOr<int> update_threads =
+      Threads("update_threads", absl::GetFlag(FLAGS_update_threads),
+              std::min(cores, kMaxDefaultUpdateThreads));
   if (!update_threads.ok()) return update_threads.status();
   options.update_threads = *update_threads;
+  const absl::StatusOr<int> rpc_threads =
+      Threads("rpc_threads", absl::GetFlag(FLAGS_rpc_threads),
+              cores / kCoresPerRpcThread);
+  if (!rpc_threads.ok()) return rpc_threads.status();
+  options.rpc_threads = *rpc_threads;
   return options;
 }
 

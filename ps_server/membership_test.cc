@@ -4,6 +4,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/rpc/call_queue.h"
 #include "common/rpc/fake_ps.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -56,6 +57,7 @@ class MembershipTest : public testing::Test {
     });
     Tell(proto::TRAINING);
     options_.session.task = {kPsJob, 1};
+    options_.session.queue = &queue_;
     options_.session.coordinator = coordinator_.address();
     options_.session.address = "127.0.0.1:1";
     options_.session.nonce = 77;
@@ -74,6 +76,8 @@ class MembershipTest : public testing::Test {
     coordinator_.Tell(news);
   }
 
+  CallQueue queue_;
+  CallThreads poller_{&queue_, 1, "poller"};
   FakePs coordinator_;
   Membership::Options options_;
 };

@@ -10,12 +10,14 @@
 namespace holdfast {
 
 // A reply that may be called from any thread, and calls `reply` on `strand`;
-// not at all once that has stopped.
+// not at all once that has stopped. `hand`: Strand::Post, or RunOrPost for a
+// reply that is quickly handled.
 template <typename Response>
-Reply<Response> ReplyOn(Strand* strand, Reply<Response> reply) {
-  return [strand,
+Reply<Response> ReplyOn(Strand* strand, Reply<Response> reply,
+                        void (Strand::*hand)(Strand::Task) = &Strand::Post) {
+  return [strand, hand,
           reply = std::move(reply)](absl::StatusOr<Response> result) mutable {
-    strand->Post(
+    (strand->*hand)(
         [reply = std::move(reply), result = std::move(result)]() mutable {
           reply(std::move(result));
         });

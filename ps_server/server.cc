@@ -1,19 +1,10 @@
 #include "ps_server/server.h"
 
-#include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/health_check_service_interface.h>
-#include <grpcpp/impl/service_type.h>
-#include <grpcpp/resource_quota.h>
-#include <grpcpp/security/server_credentials.h>
-#include <grpcpp/server.h>
-#include <grpcpp/server_builder.h>
-
 #include <optional>
 #include <random>
 #include <utility>
 #include <vector>
 
-#include "absl/base/call_once.h"
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -24,7 +15,6 @@
 #include "common/process_name.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
-#include "common/rpc_limits.h"
 #include "common/strand.h"
 #include "common/thread_pool.h"
 #include "common/watchdog.h"
@@ -36,6 +26,8 @@
 #include "ps_server/listen_address.h"
 #include "ps_server/membership.h"
 #include "ps_server/service/coordinator_service.h"
+#include "ps_server/service/health_service.h"
+#include "ps_server/service/rpc_server.h"
 #include "ps_server/service/shard_links.h"
 #include "ps_server/service/shard_service.h"
 #include "ps_server/shard/shard.h"
@@ -47,9 +39,6 @@ namespace {
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 // How long a ps that is told to stop tries to say so to the coordinator.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(3);
-// Threads of the reflection service, the only one that blocks some. Its streams
-// beyond that are refused.
-constexpr int kMaxBlockingThreads = 8;
 
 // Work of one thread, and waits of the job, that are told in the log.
 constexpr absl::Duration kLongWork = absl::Seconds(5);
@@ -76,41 +65,6 @@ bool Ended(const proto::JobState& state) {
 absl::Status ResultOf(const proto::JobState& state) {
   return state.phase() == proto::DONE ? absl::OkStatus()
                                       : absl::AbortedError(state.reason());
-}
-
-// A gRPC server for `services`, with the standard health service and
-// reflection. nullptr when it cannot listen.
-std::unique_ptr<grpc::Server> StartGrpc(
-    const std::string& address, const std::vector<grpc::Service*>& services) {
-  // Both are settings of the process, read by the builder.
-  static absl::once_flag once;
-  absl::call_once(once, [] {
-    grpc::EnableDefaultHealthCheckService(true);
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  });
-
-  grpc::ServerBuilder builder;
-  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  builder.SetMaxSendMessageSize(kMaxMessageBytes);
-  // Otherwise two processes could listen on one port, and each would get some
-  // of the calls.
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  // Clients ping connections on which their calls are parked.
-  builder.AddChannelArgument(
-      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-      static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveTime / 2)));
-  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
-  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
-  grpc::ResourceQuota quota("holdfast");
-  quota.SetMaxThreads(kMaxBlockingThreads);
-  builder.SetResourceQuota(quota);
-
-  int port = 0;
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port);
-  for (grpc::Service* service : services) builder.RegisterService(service);
-  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  return port == 0 ? nullptr : std::move(server);
 }
 
 }  // namespace
@@ -184,16 +138,15 @@ class Server::Impl {
   std::unique_ptr<ShardDisk> shard_disk_;
   std::optional<Shard> shard_;
 
+  // Before what makes calls by way of its queue.
+  std::optional<RpcServer> rpc_{std::in_place};
+
   // In task 0 only.
   std::optional<Strand> coordinator_strand_;
   std::unique_ptr<ShardLinks> links_;
   std::unique_ptr<Archive> archive_;
   std::optional<Coordinator> coordinator_;
   proto::JobPhase logged_phase_ = proto::STARTING;
-
-  std::unique_ptr<grpc::Service> shard_service_;
-  std::unique_ptr<grpc::Service> coordinator_service_;
-  std::unique_ptr<grpc::Server> grpc_;
 
   // In all other tasks.
   std::optional<Membership> membership_;
@@ -273,19 +226,19 @@ absl::Status Server::Impl::Start() {
       machines.coordinator = &*coordinator_;
       machines.coordinator_strand = &*coordinator_strand_;
     }
-    coordinator_service_ =
-        MakeCoordinatorService(&*coordinator_, &*coordinator_strand_);
-  } else {
-    coordinator_service_ = MakeNoCoordinatorService(
-        name_, absl::StrCat(TaskId{kPsJob, 0}.ToString(), " at ",
-                            CoordinatorAddress()));
   }
-  shard_service_ = MakeShardService(machines);
-  grpc_ = StartGrpc(listen_address_,
-                    {shard_service_.get(), coordinator_service_.get()});
-  if (grpc_ == nullptr) {
-    return absl::UnavailableError(absl::StrCat(
-        "cannot listen on ", listen_address_, ": gRPC does not say why"));
+  RpcMethods methods = ShardMethods(machines);
+  methods.merge(coordinates()
+                    ? CoordinatorMethods(&*coordinator_, &*coordinator_strand_)
+                    : NoCoordinatorMethods(
+                          name_, absl::StrCat(TaskId{kPsJob, 0}.ToString(),
+                                              " at ", CoordinatorAddress())));
+  methods.merge(HealthMethods(methods));
+  int port;
+  if (absl::Status status = rpc_->Start(listen_address_, std::move(methods),
+                                        options_.rpc_threads, &port);
+      !status.ok()) {
+    return status;
   }
   LOG(INFO) << name_ << " listening on " << listen_address_;
   StartTicking();
@@ -297,6 +250,7 @@ absl::Status Server::Impl::Start() {
 absl::Status Server::Impl::MakeCoordinator() {
   coordinator_strand_.emplace("coordinator");
   ShardLinksOptions links;
+  links.queue = rpc_->queue();
   links.local_ps = options_.task.index;
   links.local_shard = &*shard_;
   links.local_strand = &shard_strand_;
@@ -365,6 +319,7 @@ void Server::Impl::Join() {
   options.silence_after_done = options_.lease;
   options.start_timeout = options_.start_timeout;
   options.session.task = options_.task;
+  options.session.queue = rpc_->queue();
   options.session.coordinator = CoordinatorAddress();
   options.session.address = *options_.cluster.Address(options_.task);
   options.session.num_ps = options_.cluster.num_ps();
@@ -530,12 +485,10 @@ absl::Status Server::Impl::Wait() {
 void Server::Impl::StopParts(absl::Duration drain) {
   watchdog_.reset();
   membership_.reset();
-  if (grpc_ != nullptr) {
-    grpc_->Shutdown(absl::ToChronoTime(absl::Now() + drain));
-    grpc_.reset();
-  }
+  if (rpc_.has_value()) rpc_->Shutdown(drain);
   if (coordinator_strand_.has_value()) coordinator_strand_->Stop();
   links_.reset();
+  rpc_.reset();
   archive_.reset();
   shard_strand_.Stop();
   shard_disk_.reset();

@@ -55,6 +55,9 @@ class Server {
     // Threads that apply updates, the shard's own among them; what is small it
     // applies alone. More are faster as long as memory is.
     int update_threads = 1;
+    // Threads that serve calls. More serve more connections at a time, and one
+    // call more slowly (common/rpc/call_queue.h).
+    int rpc_threads = 1;
     // How long answers may take to leave once the job has ended. A longer one
     // waits longer for a peer that does not read.
     absl::Duration drain_timeout = absl::Seconds(3);

@@ -2,6 +2,7 @@
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
+#include <grpcpp/generic/generic_stub.h>
 
 #include <algorithm>
 #include <random>
@@ -9,14 +10,16 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/process_name.h"
 #include "common/rpc/backoff.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/message_bytes.h"
 #include "common/rpc/status.h"
 #include "common/rpc_limits.h"
 #include "google/protobuf/util/message_differencer.h"
-#include "proto/coordinator.grpc.pb.h"
+#include "proto/coordinator.pb.h"
 
 namespace holdfast {
 namespace {
@@ -42,31 +45,38 @@ uint64_t MakeNonce() {
 }  // namespace
 
 struct Session::Rpc {
-  using Stub = proto::Coordinator::Stub;
+  Rpc(CallQueue* queue, const std::string& address)
+      : queue(queue), stub(MakeChannel(address, ChannelKind::kControl)) {}
 
-  explicit Rpc(const std::string& address)
-      : stub(proto::Coordinator::NewStub(
-            MakeChannel(address, ChannelKind::kControl))) {}
-
-  // One attempt, which Cancel may cut short.
+  // One attempt at a method of the coordinator, which Cancel may cut short.
   template <typename Request, typename Response>
-  absl::Status Call(grpc::Status (Stub::*method)(grpc::ClientContext*,
-                                                 const Request&, Response*),
-                    const Request& request, absl::Time deadline,
-                    Response* response) {
+  absl::Status Call(const char* method, const Request& request,
+                    absl::Time deadline, Response* response) {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));
     // A call that fails at once leaves nobody to drive the connection: gRPC
     // would then find a coordinator that has just started only by its 5 s
     // back-up poll.
     context.set_wait_for_ready(true);
+    grpc::ByteBuffer bytes;
+    if (absl::Status status = ToBytes(request, &bytes); !status.ok()) {
+      return status;
+    }
     {
       absl::MutexLock lock(&mutex);
       if (cancelled) return absl::CancelledError("the session is closed");
       current = &context;
     }
-    const absl::Status status =
-        FromGrpcStatus((stub.get()->*method)(&context, request, response));
+    absl::Status status;
+    absl::Notification done;
+    queue->Start(&stub, absl::StrCat("/holdfast.proto.Coordinator/", method),
+                 &context, bytes,
+                 [&](const grpc::Status& answer, grpc::ByteBuffer* bytes) {
+                   status = FromGrpcStatus(answer);
+                   if (status.ok()) status = FromBytes(bytes, response);
+                   done.Notify();
+                 });
+    done.WaitForNotification();
     absl::MutexLock lock(&mutex);
     current = nullptr;
     return status;
@@ -83,7 +93,8 @@ struct Session::Rpc {
     cancelled = false;
   }
 
-  const std::unique_ptr<Stub> stub;
+  CallQueue* const queue;
+  grpc::GenericStub stub;
   absl::Mutex mutex;
   grpc::ClientContext* current ABSL_GUARDED_BY(mutex) = nullptr;
   bool cancelled ABSL_GUARDED_BY(mutex) = false;
@@ -91,7 +102,7 @@ struct Session::Rpc {
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Open(Options options) {
   if (options.nonce == 0) options.nonce = MakeNonce();
-  auto rpc = std::make_unique<Rpc>(options.coordinator);
+  auto rpc = std::make_unique<Rpc>(options.queue, options.coordinator);
   auto session =
       absl::WrapUnique(new Session(std::move(options), std::move(rpc)));
   if (absl::Status status = session->RegisterFirst(); !status.ok()) {
@@ -169,7 +180,7 @@ absl::Status Session::Register(absl::Time deadline) {
   request.set_memory_limit_bytes(options_.memory_limit_bytes);
   proto::RegisterResponse response;
   const absl::Status status =
-      rpc_->Call(&Rpc::Stub::Register, request, deadline, &response);
+      rpc_->Call("Register", request, deadline, &response);
   if (!status.ok()) return status;
   lease_ = absl::Milliseconds(std::max<uint64_t>(response.lease_ms(), 1));
   Hear([&](News* news) {
@@ -189,7 +200,7 @@ absl::Status Session::Renew(absl::Duration wait, absl::Time deadline) {
   request.set_wait_ms(absl::ToInt64Milliseconds(wait));
   proto::RenewLeaseResponse response;
   const absl::Status status =
-      rpc_->Call(&Rpc::Stub::RenewLease, request, deadline, &response);
+      rpc_->Call("RenewLease", request, deadline, &response);
   if (!status.ok()) return status;
   const proto::JobPhase phase = response.state().phase();
   Hear([&](News* news) {
@@ -295,7 +306,7 @@ absl::Status Session::Close(const std::string& error, absl::Time deadline) {
   for (bool repeated = false;; repeated = true) {
     proto::LeaveResponse response;
     const absl::Status status = rpc_->Call(
-        &Rpc::Stub::Leave, request,
+        "Leave", request,
         std::min(deadline, absl::Now() + options_.attempt_timeout), &response);
     if (status.ok() || (repeated && absl::IsNotFound(status))) {
       // NOT_FOUND: the answer to an earlier attempt was lost.

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/rpc/call_queue.h"
 #include "common/task_id.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
@@ -49,6 +50,9 @@ class Session {
 
   struct Options {
     TaskId task;
+    // For its calls. Others must poll it, from before Open until the session is
+    // destroyed.
+    CallQueue* queue = nullptr;
     // Where ps task 0 listens, host:port.
     std::string coordinator;
     // Where the task itself listens, host:port. Of a ps only.

@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/rpc/backoff.h"
+#include "common/rpc/call_queue.h"
 #include "common/rpc/fake_ps.h"
 #include "common/rpc_limits.h"
 #include "gmock/gmock.h"
@@ -62,9 +63,10 @@ class SessionTest : public ::testing::Test {
     return absl::OkStatus();
   }
 
-  Session::Options Options() const {
+  Session::Options Options() {
     Session::Options options;
     options.task = {kWorkerJob, 1};
+    options.queue = &queue_;
     options.coordinator = coordinator_.address();
     options.job_digest = "job";
     options.data_digest = "data";
@@ -78,6 +80,8 @@ class SessionTest : public ::testing::Test {
     return absl::StrCat("/job:ps/task:0 at ", coordinator_.address());
   }
 
+  CallQueue queue_;
+  CallThreads poller_{&queue_, 1, "poller"};
   FakePs coordinator_;
 };
 

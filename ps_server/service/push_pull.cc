@@ -10,12 +10,10 @@
 #include "common/ids.h"
 #include "common/rpc/tensor_codec.h"
 #include "proto/coordinator.pb.h"
+#include "ps_server/service/light_update.h"
 
 namespace holdfast {
 namespace {
-
-// Of a gradient that is applied sooner than another thread is woken.
-constexpr int64_t kLightBytes = 128 << 10;
 
 // One call, from its push to its answer. Each reply of a machine keeps it
 // alive; when the last is gone without an answer, so is the caller's Reply.
@@ -217,7 +215,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
 void PushPull(const Machines& machines, proto::PushPullRequest request,
               std::vector<TensorPiece> tensors, Reply<PushPullReply> reply) {
   const bool light =
-      request.has_contribution() || EncodedBytes(tensors) <= kLightBytes;
+      request.has_contribution() || EncodedBytes(tensors) <= kLightUpdateBytes;
   auto exchange = std::make_shared<Exchange>(machines, std::move(request),
                                              std::move(reply));
   // Only an application does work.

@@ -2,9 +2,10 @@
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/byte_buffer.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -17,27 +18,24 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/message_bytes.h"
 #include "common/rpc/status.h"
 #include "common/rpc_limits.h"
 #include "common/task_id.h"
-#include "proto/shard.grpc.pb.h"
+#include "proto/shard.pb.h"
 #include "ps_server/reply_on.h"
+#include "ps_server/service/light_update.h"
 
 namespace holdfast {
 namespace {
 
-using Stub = proto::Shard::Stub;
-using AsyncStub = proto::Shard::StubInterface::async_interface;
-
 // A call to another ps, from its sending to its end.
-template <typename Request, typename Response>
+template <typename Response>
 struct RemoteCall {
   grpc::ClientContext context;
-  std::shared_ptr<Stub> stub;
+  std::shared_ptr<grpc::GenericStub> stub;
   // Names the call in errors.
   std::string what;
-  Request request;
-  Response response;
   Reply<Response> reply;
 };
 
@@ -56,126 +54,140 @@ class GrpcShardLinks final : public ShardLinks {
   }
 
   void SetAddress(uint32_t ps, const std::string& address) override {
-    remotes_[ps] = {address, proto::Shard::NewStub(
+    remotes_[ps] = {address, std::make_shared<grpc::GenericStub>(
                                  MakeChannel(address, ChannelKind::kControl))};
   }
 
   void Restore(uint32_t ps, const proto::RestoreRequest& request,
                Reply<proto::RestoreResponse> reply) override {
-    Call(ps, "Restore", &Shard::Restore, &AsyncStub::Restore, request,
-         options_.restore_timeout, std::move(reply));
+    if (ps == options_.local_ps) {
+      local_bytes_ = 0;
+      for (const proto::Slice& slice : request.slices()) {
+        if (slice.ps() == ps) local_bytes_ += slice.size() * sizeof(float);
+      }
+    }
+    Call(ps, "Restore", &Shard::Restore, request, options_.restore_timeout,
+         std::move(reply));
   }
   void Commit(uint32_t ps, const proto::CommitRequest& request,
               Reply<proto::CommitResponse> reply) override {
-    Call(ps, "Commit", &Shard::Commit, &AsyncStub::Commit, request,
-         options_.call_timeout, std::move(reply));
+    const bool light = local_bytes_ * request.contributions_size() <=
+                       static_cast<uint64_t>(kLightUpdateBytes);
+    Call(ps, "Commit", &Shard::Commit, request, options_.call_timeout,
+         std::move(reply), light ? &Strand::RunOrPost : &Strand::Post);
   }
   void Fence(uint32_t ps, const proto::FenceRequest& request,
              Reply<proto::FenceResponse> reply) override {
-    Call(ps, "Fence", &Shard::Fence, &AsyncStub::Fence, request,
-         options_.call_timeout, std::move(reply));
+    Call(ps, "Fence", &Shard::Fence, request, options_.call_timeout,
+         std::move(reply));
   }
   void Resolve(uint32_t ps, const proto::ResolveRequest& request,
                Reply<proto::ResolveResponse> reply) override {
-    Call(ps, "Resolve", &Shard::Resolve, &AsyncStub::Resolve, request,
-         options_.call_timeout, std::move(reply));
+    Call(ps, "Resolve", &Shard::Resolve, request, options_.call_timeout,
+         std::move(reply));
   }
   void Hold(uint32_t ps, const proto::HoldRequest& request,
             Reply<proto::HoldResponse> reply) override {
-    Call(ps, "Hold", &Shard::Hold, &AsyncStub::Hold, request,
-         options_.call_timeout, std::move(reply));
+    Call(ps, "Hold", &Shard::Hold, request, options_.call_timeout,
+         std::move(reply));
   }
   void Save(uint32_t ps, const proto::SaveRequest& request,
             Reply<proto::SaveResponse> reply) override {
-    Call(ps, "Save", &Shard::Save, &AsyncStub::Save, request,
-         options_.call_timeout, std::move(reply));
+    Call(ps, "Save", &Shard::Save, request, options_.call_timeout,
+         std::move(reply));
   }
   void AwaitSaved(uint32_t ps, const proto::AwaitSavedRequest& request,
                   Reply<proto::AwaitSavedResponse> reply) override {
     const absl::Duration parked =
         std::min(absl::Milliseconds(request.wait_ms()), kMaxPark);
-    Call(ps, "AwaitSaved", &Shard::AwaitSaved, &AsyncStub::AwaitSaved, request,
+    Call(ps, "AwaitSaved", &Shard::AwaitSaved, request,
          options_.call_timeout + parked, std::move(reply));
   }
   void End(uint32_t ps, const proto::EndRequest& request,
            Reply<proto::EndResponse> reply) override {
-    Call(ps, "End", &Shard::End, &AsyncStub::End, request,
-         options_.call_timeout, std::move(reply));
+    Call(ps, "End", &Shard::End, request, options_.call_timeout,
+         std::move(reply));
   }
 
  private:
   struct Remote {
     std::string address;
-    std::shared_ptr<Stub> stub;
+    std::shared_ptr<grpc::GenericStub> stub;
   };
 
+  // How the strand of the local shard is given a call.
+  using Hand = void (Strand::*)(Strand::Task);
   template <typename Request, typename Response>
   using LocalMethod = void (Shard::*)(const Request&, Reply<Response>);
-  template <typename Request, typename Response>
-  using RemoteMethod = void (AsyncStub::*)(grpc::ClientContext*, const Request*,
-                                           Response*,
-                                           std::function<void(grpc::Status)>);
 
   template <typename Request, typename Response>
   void Call(uint32_t ps, const char* method,
-            LocalMethod<Request, Response> local,
-            RemoteMethod<Request, Response> remote, const Request& request,
-            absl::Duration timeout, Reply<Response> reply) {
-    Reply<Response> home =
-        ReplyOn(options_.coordinator_strand, std::move(reply));
+            LocalMethod<Request, Response> local, const Request& request,
+            absl::Duration timeout, Reply<Response> reply,
+            Hand hand = &Strand::Post) {
+    Reply<Response> home = ReplyOn(options_.coordinator_strand,
+                                   std::move(reply), &Strand::RunOrPost);
     if (ps == options_.local_ps) {
-      CallLocal(local, request, std::move(home));
+      CallLocal(local, request, std::move(home), hand);
     } else {
-      CallRemote(ps, method, remote, request, timeout, std::move(home));
+      CallRemote(ps, method, request, timeout, std::move(home));
     }
   }
 
   template <typename Request, typename Response>
   void CallLocal(LocalMethod<Request, Response> method, const Request& request,
-                 Reply<Response> reply) {
-    options_.local_strand->Post([shard = options_.local_shard, method, request,
-                                 reply = std::move(reply)]() mutable {
+                 Reply<Response> reply, Hand hand) {
+    (options_.local_strand->*hand)([shard = options_.local_shard, method,
+                                    request,
+                                    reply = std::move(reply)]() mutable {
       (shard->*method)(request, std::move(reply));
     });
   }
 
   template <typename Request, typename Response>
-  void CallRemote(uint32_t ps, const char* name,
-                  RemoteMethod<Request, Response> method,
-                  const Request& request, absl::Duration timeout,
-                  Reply<Response> reply) ABSL_LOCKS_EXCLUDED(mutex_) {
+  void CallRemote(uint32_t ps, const char* method, const Request& request,
+                  absl::Duration timeout, Reply<Response> reply)
+      ABSL_LOCKS_EXCLUDED(mutex_) {
     const TaskId task = {kPsJob, ps};
     const auto remote = remotes_.find(ps);
     if (remote == remotes_.end()) {
       reply(absl::UnavailableError(
-          absl::StrCat(name, ": ", task.ToString(), " has not joined")));
+          absl::StrCat(method, ": ", task.ToString(), " has not joined")));
       return;
     }
-    auto* call = new RemoteCall<Request, Response>;
+    grpc::ByteBuffer bytes;
+    if (absl::Status status = ToBytes(request, &bytes); !status.ok()) {
+      reply(std::move(status));
+      return;
+    }
+    auto* call = new RemoteCall<Response>;
     call->stub = remote->second.stub;
-    call->what = absl::StrCat(name, " at ", task.ToString(), ", ",
+    call->what = absl::StrCat(method, " at ", task.ToString(), ", ",
                               remote->second.address);
-    call->request = request;
     call->reply = std::move(reply);
     call->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
     {
       absl::MutexLock lock(&mutex_);
       under_way_.insert(&call->context);
     }
-    (call->stub->async()->*method)(
-        &call->context, &call->request, &call->response,
-        [this, call](grpc::Status status) { Finish(call, status); });
+    options_.queue->Start(
+        call->stub.get(), absl::StrCat("/holdfast.proto.Shard/", method),
+        &call->context, bytes,
+        [this, call](const grpc::Status& status, grpc::ByteBuffer* bytes) {
+          Finish(call, FromGrpcStatus(status), bytes);
+        });
   }
 
-  template <typename Request, typename Response>
-  void Finish(RemoteCall<Request, Response>* call, const grpc::Status& status)
-      ABSL_LOCKS_EXCLUDED(mutex_) {
+  template <typename Response>
+  void Finish(RemoteCall<Response>* call, absl::Status status,
+              grpc::ByteBuffer* bytes) ABSL_LOCKS_EXCLUDED(mutex_) {
+    Response response;
+    if (status.ok()) status = FromBytes(bytes, &response);
     if (status.ok()) {
-      call->reply(std::move(call->response));
+      call->reply(std::move(response));
     } else {
-      const absl::Status error = FromGrpcStatus(status);
       call->reply(absl::Status(
-          error.code(), absl::StrCat(call->what, ": ", error.message())));
+          status.code(), absl::StrCat(call->what, ": ", status.message())));
     }
     {
       // The last access to *this: the destructor may be waiting for it.
@@ -189,6 +201,8 @@ class GrpcShardLinks final : public ShardLinks {
 
   // Used on the coordinator's strand alone.
   std::map<uint32_t, Remote> remotes_;
+  // Of the values that the local shard holds.
+  uint64_t local_bytes_ = 0;
 
   absl::Mutex mutex_;
   absl::flat_hash_set<grpc::ClientContext*> under_way_ ABSL_GUARDED_BY(mutex_);

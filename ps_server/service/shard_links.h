@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/time/time.h"
+#include "common/rpc/call_queue.h"
 #include "common/strand.h"
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/shard/shard.h"
@@ -19,6 +20,8 @@ inline constexpr absl::Duration kShardCallTimeout = absl::Seconds(30);
 inline constexpr absl::Duration kRestoreTimeout = absl::Minutes(10);
 
 struct ShardLinksOptions {
+  // For the calls to other ps. Others poll it.
+  CallQueue* queue = nullptr;
   // The shard beside the coordinator is called without gRPC.
   uint32_t local_ps = 0;
   Shard* local_shard = nullptr;

@@ -1,27 +1,24 @@
 #include "ps_server/service/shard_service.h"
 
 #include <grpcpp/support/byte_buffer.h>
-#include <grpcpp/support/server_callback.h>
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "common/rpc/status.h"
+#include "common/rpc/message_bytes.h"
 #include "common/rpc/tensor_codec.h"
 #include "common/rpc_limits.h"
-#include "proto/shard.grpc.pb.h"
-#include "ps_server/service/push_pull.h"
-#include "ps_server/service/unary_call.h"
+#include "common/validate.h"
+#include "proto/shard.pb.h"
+#include "ps_server/service/machine_method.h"
 
 namespace holdfast {
 namespace {
-
-using Context = grpc::CallbackServerContext;
-using Reactor = grpc::ServerUnaryReactor;
 
 // Of a message that the tensors of an answer may fill; the rest is for its
 // other fields.
@@ -73,11 +70,9 @@ absl::StatusOr<grpc::ByteBuffer> Encode(
     const absl::StatusOr<proto::PushResponse>& response) {
   if (!response.ok()) return response.status();
   grpc::ByteBuffer bytes;
-  bool own;
-  const grpc::Status status =
-      grpc::SerializationTraits<proto::PushResponse>::Serialize(*response,
-                                                                &bytes, &own);
-  if (!status.ok()) return FromGrpcStatus(status);
+  if (absl::Status status = ToBytes(*response, &bytes); !status.ok()) {
+    return status;
+  }
   return bytes;
 }
 
@@ -106,172 +101,105 @@ absl::Status CheckFitsInAnswer(
 template <typename Request>
 absl::Status Decode(const grpc::ByteBuffer& bytes, Request* request,
                     std::vector<TensorPiece>* tensors) {
-  const bool decoded = DecodeWithTensors(bytes, request, tensors);
-  // The tensors keep what they need of them; gRPC would keep all until it is
-  // done with the call. They are this call's own, as in TakeRequest.
-  const_cast<grpc::ByteBuffer&>(bytes).Clear();
-  if (!decoded) {
+  if (!DecodeWithTensors(bytes, request, tensors)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "these bytes are no ", Request::descriptor()->full_name()));
   }
   return ValidateMessage(*request);
 }
-absl::Status Decode(const grpc::ByteBuffer& bytes,
-                    proto::PullRequest* request) {
-  grpc::ByteBuffer copy = bytes;  // of references
-  const grpc::Status status =
-      grpc::SerializationTraits<proto::PullRequest>::Deserialize(&copy,
-                                                                 request);
-  if (!status.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "these bytes are no ", proto::PullRequest::descriptor()->full_name()));
-  }
-  return ValidateMessage(*request);
+
+void Push(const Machines& machines, grpc::ByteBuffer bytes,
+          Reply<grpc::ByteBuffer> reply) {
+  proto::PushRequest request;
+  std::vector<TensorPiece> tensors;
+  absl::Status valid = Decode(bytes, &request, &tensors);
+  bytes.Clear();  // the tensors keep what they need of them
+  if (!valid.ok()) return reply(std::move(valid));
+  machines.shard_strand->RunOrPost(
+      [shard = machines.shard,
+       part = ToPushPart(std::move(request), std::move(tensors)),
+       reply = std::move(reply)]() mutable {
+        shard->Push(
+            std::move(part),
+            [reply = std::move(reply)](
+                const absl::StatusOr<proto::PushResponse>& response) mutable {
+              reply(Encode(response));
+            });
+      });
 }
 
-// Push, Pull and PushPull come as bytes, so that tensors stay where they came
-// in and leave from where they lie.
-using Service = proto::Shard::WithRawCallbackMethod_Push<
-    proto::Shard::WithRawCallbackMethod_Pull<
-        proto::Shard::WithRawCallbackMethod_PushPull<
-            proto::Shard::CallbackService>>>;
-using Bytes = grpc::ByteBuffer;
-
-class ShardService final : public Service {
- public:
-  explicit ShardService(const Machines& machines)
-      : machines_(machines),
-        shard_(machines.shard),
-        strand_(machines.shard_strand) {}
-
-  Reactor* Push(Context*, const Bytes* bytes, Bytes* response) override {
-    auto* call = new UnaryCall<Bytes>(response);
-    auto answer = call->TakeAnswer();
-    proto::PushRequest request;
-    std::vector<TensorPiece> tensors;
-    if (absl::Status valid = Decode(*bytes, &request, &tensors); !valid.ok()) {
-      answer(std::move(valid));
-      return call;
-    }
-    strand_->RunOrPost(
-        [shard = shard_,
-         part = ToPushPart(std::move(request), std::move(tensors)),
-         answer = std::move(answer)]() mutable {
-          shard->Push(
-              std::move(part),
-              [answer = std::move(answer)](
-                  const absl::StatusOr<proto::PushResponse>& response) mutable {
-                answer(Encode(response));
-              });
-        });
-    return call;
-  }
-
-  Reactor* Pull(Context*, const Bytes* bytes, Bytes* response) override {
-    auto* call = new UnaryCall<Bytes>(response);
-    auto answer = call->TakeAnswer();
-    proto::PullRequest request;
-    absl::Status valid = Decode(*bytes, &request);
-    if (valid.ok()) valid = CheckFitsInAnswer(request.ranges());
-    if (!valid.ok()) {
-      answer(std::move(valid));
-      return call;
-    }
-    strand_->RunOrPost([shard = shard_, request = std::move(request),
-                        answer = std::move(answer)]() mutable {
-      shard->Pull(request, [answer = std::move(answer)](
-                               absl::StatusOr<PullReply> reply) mutable {
-        answer(Encode(std::move(reply)));
-      });
+void Pull(const Machines& machines, grpc::ByteBuffer bytes,
+          Reply<grpc::ByteBuffer> reply) {
+  proto::PullRequest request;
+  absl::Status valid = FromBytes(&bytes, &request);
+  if (valid.ok()) valid = ValidateMessage(request);
+  if (valid.ok()) valid = CheckFitsInAnswer(request.ranges());
+  if (!valid.ok()) return reply(std::move(valid));
+  machines.shard_strand->RunOrPost([shard = machines.shard,
+                                    request = std::move(request),
+                                    reply = std::move(reply)]() mutable {
+    shard->Pull(request, [reply = std::move(reply)](
+                             absl::StatusOr<PullReply> values) mutable {
+      reply(Encode(std::move(values)));
     });
-    return call;
-  }
+  });
+}
 
-  Reactor* PushPull(Context*, const Bytes* bytes, Bytes* response) override {
-    auto* call = new UnaryCall<Bytes>(response);
-    auto answer = call->TakeAnswer();
-    proto::PushPullRequest request;
-    std::vector<TensorPiece> tensors;
-    absl::Status valid = Decode(*bytes, &request, &tensors);
-    if (valid.ok()) valid = CheckFitsInAnswer(request.ranges());
-    if (valid.ok() && machines_.coordinator == nullptr) {
-      valid = absl::FailedPreconditionError(
-          "the job has several ps: push, contribute or apply, and pull");
-    }
-    if (!valid.ok()) {
-      answer(std::move(valid));
-      return call;
-    }
-    holdfast::PushPull(machines_, std::move(request), std::move(tensors),
-                       [answer = std::move(answer)](
-                           absl::StatusOr<PushPullReply> reply) mutable {
-                         answer(Encode(std::move(reply)));
-                       });
-    return call;
+void PushAndPull(const Machines& machines, grpc::ByteBuffer bytes,
+                 Reply<grpc::ByteBuffer> reply) {
+  proto::PushPullRequest request;
+  std::vector<TensorPiece> tensors;
+  absl::Status valid = Decode(bytes, &request, &tensors);
+  bytes.Clear();
+  if (valid.ok()) valid = CheckFitsInAnswer(request.ranges());
+  if (valid.ok() && machines.coordinator == nullptr) {
+    valid = absl::FailedPreconditionError(
+        "the job has several ps: push, contribute or apply, and pull");
   }
+  if (!valid.ok()) return reply(std::move(valid));
+  PushPull(
+      machines, std::move(request), std::move(tensors),
+      [reply = std::move(reply)](absl::StatusOr<PushPullReply> values) mutable {
+        reply(Encode(std::move(values)));
+      });
+}
 
-  Reactor* Apply(Context*, const proto::ApplyRequest* request,
-                 proto::ApplyResponse* response) override {
-    return Call(&Shard::Apply, request, response);
-  }
-  Reactor* Pin(Context*, const proto::PinRequest* request,
-               proto::PinResponse* response) override {
-    return Call(&Shard::Pin, request, response);
-  }
-  Reactor* Unpin(Context*, const proto::UnpinRequest* request,
-                 proto::UnpinResponse* response) override {
-    return Call(&Shard::Unpin, request, response);
-  }
-  Reactor* Restore(Context*, const proto::RestoreRequest* request,
-                   proto::RestoreResponse* response) override {
-    return Call(&Shard::Restore, request, response);
-  }
-  Reactor* Commit(Context*, const proto::CommitRequest* request,
-                  proto::CommitResponse* response) override {
-    return Call(&Shard::Commit, request, response);
-  }
-  Reactor* Fence(Context*, const proto::FenceRequest* request,
-                 proto::FenceResponse* response) override {
-    return Call(&Shard::Fence, request, response);
-  }
-  Reactor* Resolve(Context*, const proto::ResolveRequest* request,
-                   proto::ResolveResponse* response) override {
-    return Call(&Shard::Resolve, request, response);
-  }
-  Reactor* Hold(Context*, const proto::HoldRequest* request,
-                proto::HoldResponse* response) override {
-    return Call(&Shard::Hold, request, response);
-  }
-  Reactor* Save(Context*, const proto::SaveRequest* request,
-                proto::SaveResponse* response) override {
-    return Call(&Shard::Save, request, response);
-  }
-  Reactor* AwaitSaved(Context*, const proto::AwaitSavedRequest* request,
-                      proto::AwaitSavedResponse* response) override {
-    return Call(&Shard::AwaitSaved, request, response);
-  }
-  Reactor* End(Context*, const proto::EndRequest* request,
-               proto::EndResponse* response) override {
-    return Call(&Shard::End, request, response);
-  }
-
- private:
-  template <typename Request, typename Response>
-  Reactor* Call(void (Shard::*method)(const Request&, Reply<Response>),
-                const Request* request, Response* response) {
-    return CallMachine(strand_, &Strand::Post, shard_, method, request,
-                       response);
-  }
-
-  const Machines machines_;
-  Shard* const shard_;
-  Strand* const strand_;
-};
+std::string FullName(const std::string& method) {
+  return absl::StrCat("/holdfast.proto.Shard/", method);
+}
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeShardService(const Machines& machines) {
-  return std::make_unique<ShardService>(machines);
+RpcMethods ShardMethods(const Machines& machines) {
+  RpcMethods methods;
+  // Their tensors stay where they came in, and leave from where they lie.
+  const auto add_with_tensors = [&](const char* name, auto handle) {
+    methods[FullName(name)] = [machines, handle](
+                                  grpc::ByteBuffer bytes,
+                                  Reply<grpc::ByteBuffer> reply) {
+      handle(machines, std::move(bytes), std::move(reply));
+    };
+  };
+  add_with_tensors("Push", &Push);
+  add_with_tensors("Pull", &Pull);
+  add_with_tensors("PushPull", &PushAndPull);
+
+  const auto add = [&](const char* name, auto method) {
+    methods[FullName(name)] = MachineMethod(
+        machines.shard_strand, &Strand::Post, machines.shard, method);
+  };
+  add("Apply", &Shard::Apply);
+  add("Pin", &Shard::Pin);
+  add("Unpin", &Shard::Unpin);
+  add("Restore", &Shard::Restore);
+  add("Commit", &Shard::Commit);
+  add("Fence", &Shard::Fence);
+  add("Resolve", &Shard::Resolve);
+  add("Hold", &Shard::Hold);
+  add("Save", &Shard::Save);
+  add("AwaitSaved", &Shard::AwaitSaved);
+  add("End", &Shard::End);
+  return methods;
 }
 
 }  // namespace holdfast

@@ -1,20 +1,15 @@
 #ifndef HOLDFAST_PS_SERVER_SERVICE_SHARD_SERVICE_H_
 #define HOLDFAST_PS_SERVER_SERVICE_SHARD_SERVICE_H_
 
-#include <memory>
-
 #include "ps_server/service/push_pull.h"
-
-namespace grpc {
-class Service;
-}  // namespace grpc
+#include "ps_server/service/rpc_server.h"
 
 namespace holdfast {
 
-// proto::Shard over gRPC: hands each well-formed call to the shard. The
-// machines must outlive the gRPC server; only where the job has no other ps is
-// there a coordinator among them.
-std::unique_ptr<grpc::Service> MakeShardService(const Machines& machines);
+// proto::Shard: hands each well-formed call to the shard. The machines must
+// outlive the server; only where the job has no other ps is there a coordinator
+// among them.
+RpcMethods ShardMethods(const Machines& machines);
 
 }  // namespace holdfast
 

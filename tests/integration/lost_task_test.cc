@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "client/cluster.h"
+#include "common/rpc/call_queue.h"
 #include "common/rpc/session.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -32,6 +33,7 @@ class LostTaskTest : public testing::Test {
 
     Session::Options options;
     options.task = {kWorkerJob, 1};
+    options.queue = &queue_;
     options.coordinator = cluster_.address(0);
     options.job_digest = "job";
     options.data_digest = "data";
@@ -72,6 +74,8 @@ class LostTaskTest : public testing::Test {
     EXPECT_THAT(std::string(status.message()), HasSubstr(name));
   }
 
+  CallQueue queue_;
+  CallThreads poller_{&queue_, 1, "poller"};
   TestCluster cluster_;
   std::unique_ptr<Cluster> worker_;
   std::unique_ptr<Session> other_;

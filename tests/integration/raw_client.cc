@@ -38,42 +38,6 @@ void SetTimeout(grpc::ClientContext* context, absl::Duration timeout) {
   context->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
 }
 
-// Sends one message and waits for one.
-class OneAnswer
-    : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
- public:
-  OneAnswer(std::shared_ptr<grpc::Channel> channel, const std::string& path,
-            const std::string& request, absl::Duration timeout)
-      : stub_(std::move(channel)), request_(ToBuffer(request)) {
-    SetTimeout(&context_, timeout);
-    stub_.PrepareBidiStreamingCall(&context_, path, {}, this);
-    StartWriteLast(&request_, grpc::WriteOptions());
-    StartRead(&answer_);
-    StartCall();
-  }
-
-  absl::StatusOr<std::string> Await() {
-    done_.WaitForNotification();
-    if (!answered_) return FromGrpcStatus(status_);
-    return ToString(answer_);
-  }
-
- private:
-  void OnReadDone(bool ok) override { answered_ = ok; }
-  void OnDone(const grpc::Status& status) override {
-    status_ = status;
-    done_.Notify();
-  }
-
-  grpc::GenericStub stub_;
-  grpc::ClientContext context_;
-  const grpc::ByteBuffer request_;
-  grpc::ByteBuffer answer_;
-  bool answered_ = false;
-  grpc::Status status_;
-  absl::Notification done_;
-};
-
 }  // namespace
 
 RawClient::RawClient(const std::string& address)
@@ -152,12 +116,6 @@ absl::StatusOr<std::string> RawClient::CallBytes(const std::string& path,
   done.WaitForNotification();
   if (!result.ok()) return FromGrpcStatus(result);
   return ToString(answer);
-}
-
-absl::StatusOr<std::string> RawClient::CallStream(
-    const std::string& path, const std::string& request,
-    absl::Duration timeout) const {
-  return OneAnswer(channel_, path, request, timeout).Await();
 }
 
 }  // namespace holdfast

@@ -36,11 +36,6 @@ class RawClient {
                                         const std::string& request,
                                         absl::Duration timeout) const;
 
-  // Opens a stream to `path`, sends `request`, and returns the first answer.
-  absl::StatusOr<std::string> CallStream(const std::string& path,
-                                         const std::string& request,
-                                         absl::Duration timeout) const;
-
  private:
   using Method = std::function<absl::StatusOr<std::string>(
       const std::string& request, absl::Duration timeout)>;

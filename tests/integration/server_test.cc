@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/coordinator.pb.h"
+#include "proto/shard.pb.h"
 #include "tests/integration/loopback.h"
 #include "tests/integration/raw_client.h"
 #include "tests/integration/test_cluster.h"
@@ -62,30 +64,52 @@ TEST(StartTest, ListeningForOtherMachinesNeedsInsecure) {
   EXPECT_TRUE(server.ok()) << server.status();
 }
 
-TEST(ServicesTest, HealthAndReflection) {
+TEST(ServicesTest, Health) {
   TestCluster cluster(MakeLoopbackCluster(2, 1), kLongLease);
   for (uint32_t ps = 0; ps < 2; ++ps) {
     const RawClient client(cluster.address(ps));
-    // HealthCheckResponse.status (1) is SERVING (1).
-    const auto health =
-        client.CallBytes("/grpc.health.v1.Health/Check", "", kPatience);
-    ASSERT_TRUE(health.ok()) << health.status();
-    EXPECT_EQ(*health, "\x08\x01");
-    // ServerReflectionRequest.list_services (7).
-    const auto services = client.CallStream(
-        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-        "\x3a\x01*", kPatience);
-    ASSERT_TRUE(services.ok()) << services.status();
-    EXPECT_THAT(*services, AllOf(HasSubstr("holdfast.proto.Shard"),
-                                 HasSubstr("holdfast.proto.Coordinator"),
-                                 HasSubstr("grpc.health.v1.Health")));
-    // ServerReflectionRequest.file_containing_symbol (4).
-    const auto file = client.CallStream(
-        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-        "\x22\x19holdfast.proto.Shard.Push", kPatience);
-    ASSERT_TRUE(file.ok()) << file.status();
-    EXPECT_THAT(*file, AllOf(HasSubstr("PushRequest"), HasSubstr("num_parts")));
+    const auto check = [&](const std::string& request) {
+      return client.CallBytes("/grpc.health.v1.Health/Check", request,
+                              kPatience);
+    };
+    // HealthCheckRequest.service is field 1; HealthCheckResponse.status (1) is
+    // SERVING (1).
+    for (const char* service : {"", "\x0a\x14holdfast.proto.Shard",
+                                "\x0a\x1aholdfast.proto.Coordinator"}) {
+      const auto health = check(service);
+      ASSERT_TRUE(health.ok()) << health.status();
+      EXPECT_EQ(*health, "\x08\x01");
+    }
+    EXPECT_THAT(check("\x0a\x05other").status().ToString(),
+                AllOf(HasSubstr("NOT_FOUND"), HasSubstr("other")));
   }
+}
+
+// Each ps knows all of both services, and nothing else.
+TEST(ServicesTest, EveryMethodIsServed) {
+  TestCluster cluster(MakeLoopbackCluster(2, 1), kLongLease);
+  const RawClient client(cluster.address(0));
+  const RawClient other(cluster.address(1));
+  for (const google::protobuf::ServiceDescriptor* service :
+       {proto::RegisterRequest::descriptor()->file()->service(0),
+        proto::PushRequest::descriptor()->file()->service(0)}) {
+    for (int i = 0; i < service->method_count(); ++i) {
+      const std::string path = absl::StrCat("/", service->full_name(), "/",
+                                            service->method(i)->name());
+      for (const RawClient* to : {&client, &other}) {
+        const absl::Status status = to->CallBytes(path, "", kPatience).status();
+        EXPECT_FALSE(absl::IsUnimplemented(status)) << path << status;
+      }
+      // No message of any kind.
+      EXPECT_THAT(client.CallBytes(path, "\xff", kPatience).status().ToString(),
+                  AllOf(HasSubstr("INVALID_ARGUMENT"),
+                        HasSubstr(service->method(i)->input_type()->name())));
+    }
+  }
+  EXPECT_THAT(client.CallBytes("/holdfast.proto.Shard/Guess", "", kPatience)
+                  .status()
+                  .ToString(),
+              AllOf(HasSubstr("UNIMPLEMENTED"), HasSubstr("Shard/Guess")));
 }
 
 TEST(EndTest, APsWhoseCoordinatorDoesNotAppear) {

@@ -1,0 +1,111 @@
+#include "common/rpc/call_queue.h"
+
+#include <grpcpp/alarm.h>
+#include <pthread.h>
+
+#include <utility>
+
+#include "absl/time/clock.h"
+
+namespace holdfast {
+namespace {
+
+class Call final : public CallQueue::Event {
+ public:
+  Call(grpc::GenericStub* stub, const std::string& method,
+       grpc::ClientContext* context, const grpc::ByteBuffer& request,
+       grpc::CompletionQueue* queue, CallQueue::Done done)
+      : reader_(stub->PrepareUnaryCall(context, method, request, queue)),
+        done_(std::move(done)) {
+    reader_->StartCall();
+    reader_->Finish(&response_, &status_, static_cast<Event*>(this));
+  }
+
+  void Happen(bool) override {
+    const std::unique_ptr<Call> self(this);
+    // It lies in memory that goes with the ClientContext, which is done_'s.
+    reader_.reset();
+    done_(status_, &response_);
+  }
+
+ private:
+  std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader_;
+  CallQueue::Done done_;
+  grpc::ByteBuffer response_;
+  grpc::Status status_;
+};
+
+class WakeUp final : public CallQueue::Event {
+ public:
+  explicit WakeUp(grpc::CompletionQueue* queue) {
+    alarm_.Set(queue, absl::ToChronoTime(absl::Now()),
+               static_cast<Event*>(this));
+  }
+
+  void Happen(bool) override { delete this; }
+
+ private:
+  grpc::Alarm alarm_;
+};
+
+}  // namespace
+
+CallQueue::CallQueue() : CallQueue(std::make_unique<grpc::CompletionQueue>()) {}
+
+CallQueue::CallQueue(std::unique_ptr<grpc::CompletionQueue> queue)
+    : queue_(std::move(queue)) {}
+
+CallQueue::~CallQueue() {
+  Close();
+  Serve();
+}
+
+void CallQueue::Start(grpc::GenericStub* stub, const std::string& method,
+                      grpc::ClientContext* context,
+                      const grpc::ByteBuffer& request, Done done) {
+  // Deletes itself.
+  new Call(stub, method, context, request, queue_.get(), std::move(done));
+}
+
+bool CallQueue::Next(absl::Time deadline, bool* happened) {
+  void* tag;
+  bool ok;
+  const auto next = queue_->AsyncNext(&tag, &ok, absl::ToChronoTime(deadline));
+  *happened = next == grpc::CompletionQueue::GOT_EVENT;
+  if (*happened) static_cast<Event*>(tag)->Happen(ok);
+  return next != grpc::CompletionQueue::SHUTDOWN;
+}
+
+bool CallQueue::Poll(absl::Time deadline) {
+  bool happened;
+  Next(deadline, &happened);
+  return happened;
+}
+
+void CallQueue::Wake() {
+  // Deletes itself.
+  new WakeUp(queue_.get());
+}
+
+void CallQueue::Serve() {
+  bool happened;
+  while (Next(absl::InfiniteFuture(), &happened)) {
+  }
+}
+
+void CallQueue::Close() { queue_->Shutdown(); }
+
+CallThreads::CallThreads(CallQueue* queue, int threads, const std::string& name)
+    : queue_(queue) {
+  for (int i = 0; i < threads; ++i) {
+    threads_.emplace_back([queue] { queue->Serve(); });
+    pthread_setname_np(threads_.back().native_handle(), name.c_str());
+  }
+}
+
+CallThreads::~CallThreads() {
+  queue_->Close();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+}  // namespace holdfast

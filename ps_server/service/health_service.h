@@ -1,0 +1,14 @@
+#ifndef HOLDFAST_PS_SERVER_SERVICE_HEALTH_SERVICE_H_
+#define HOLDFAST_PS_SERVER_SERVICE_HEALTH_SERVICE_H_
+
+#include "ps_server/service/rpc_server.h"
+
+namespace holdfast {
+
+// grpc.health.v1.Health beside `others`: their services are SERVING for as long
+// as they can be asked.
+RpcMethods HealthMethods(const RpcMethods& others);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_SERVICE_HEALTH_SERVICE_H_

@@ -1,0 +1,51 @@
+#ifndef HOLDFAST_PS_SERVER_SERVICE_MACHINE_METHOD_H_
+#define HOLDFAST_PS_SERVER_SERVICE_MACHINE_METHOD_H_
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/reply.h"
+#include "common/rpc/message_bytes.h"
+#include "common/strand.h"
+#include "common/validate.h"
+#include "ps_server/service/rpc_server.h"
+
+namespace holdfast {
+
+// Handles a call by a method of a machine that lives on `strand`; bytes that
+// are no such request, or break the rules of its proto, get INVALID_ARGUMENT,
+// and never reach it. `hand`: Strand::Post, or RunOrPost for what is quickly
+// done.
+template <typename Machine, typename Request, typename Response>
+RpcHandler MachineMethod(Strand* strand, void (Strand::*hand)(Strand::Task),
+                         Machine* machine,
+                         void (Machine::*method)(const Request&,
+                                                 Reply<Response>)) {
+  return [strand, hand, machine, method](grpc::ByteBuffer bytes,
+                                         Reply<grpc::ByteBuffer> reply) {
+    Request request;
+    absl::Status valid = FromBytes(&bytes, &request);
+    if (valid.ok()) valid = ValidateMessage(request);
+    if (!valid.ok()) return reply(std::move(valid));
+    (strand->*hand)([machine, method, request = std::move(request),
+                     reply = std::move(reply)]() mutable {
+      (machine->*method)(request,
+                         [reply = std::move(reply)](
+                             absl::StatusOr<Response> response) mutable {
+                           if (!response.ok())
+                             return reply(std::move(response).status());
+                           grpc::ByteBuffer bytes;
+                           absl::Status status = ToBytes(*response, &bytes);
+                           if (!status.ok()) return reply(std::move(status));
+                           reply(std::move(bytes));
+                         });
+    });
+  };
+}
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_SERVICE_MACHINE_METHOD_H_
