@@ -291,12 +291,15 @@ TEST_F(ApplyTest, APermanentErrorComesAtOnce) {
 }
 
 TEST_F(ApplyTest, AnErrorOfAPartIsTheOutcome) {
-  ps(1).push.Do([](int, const auto&, auto*) {
+  absl::Notification added;
+  ps(1).push.Do([&](int, const auto&, auto*) {
+    added.WaitForNotification();
     return absl::InvalidArgumentError("not so");
   });
   const absl::Status error =
       absl::InvalidArgumentError(absl::StrCat(PsName(1), ": not so"));
   auto push = StartWithAll();
+  added.Notify();
   // Which may know it already.
   EXPECT_THAT(push->Apply({8}), AnyOf(absl::OkStatus(), error));
   EXPECT_EQ(push->AwaitApplied(Late()).status(), error);

@@ -21,10 +21,15 @@ constexpr size_t kFloat = sizeof(float);
 constexpr size_t kHalf = 2;
 // A stretch of INT8 with its scale.
 constexpr size_t kInt8Bytes = kFloat + kInt8Stretch;
-// An element of TOP_K: its index and its value.
-constexpr size_t kKeptBytes = sizeof(uint32_t) + kFloat;
+// The most elements whose indices TOP_K writes in 16 bits.
+constexpr uint64_t kShortIndices = 1 << 16;
 
 constexpr uint32_t kInfinity = 0x7f800000;
+
+// Of an element that TOP_K keeps of `size`: its value and its index.
+size_t KeptBytes(uint64_t size) {
+  return kFloat + (size <= kShortIndices ? sizeof(uint16_t) : sizeof(uint32_t));
+}
 
 uint32_t Magnitude(float value) {
   uint32_t bits;
@@ -102,19 +107,27 @@ std::optional<uint64_t> Int8Size(uint64_t bytes) {
   return bytes / kInt8Bytes * kInt8Stretch + (rest > 0 ? rest - kFloat : 0);
 }
 
-// Elements of TOP_K lie in one piece and aligned.
+// What TOP_K keeps; it lies in one piece and aligned.
+template <typename Index>
 struct Kept {
   explicit Kept(const EncodedElements& elements)
       : count(KeptElements(elements)) {
     if (count == 0) return;
-    indices = reinterpret_cast<const uint32_t*>(elements.data.spans()[0].data);
-    values = reinterpret_cast<const float*>(indices + count);
+    values = reinterpret_cast<const float*>(elements.data.spans()[0].data);
+    indices = reinterpret_cast<const Index*>(values + count);
   }
 
   const size_t count;
-  const uint32_t* indices = nullptr;
   const float* values = nullptr;
+  const Index* indices = nullptr;
 };
+
+// Calls use(kept) with the kind of Kept that `elements` are.
+template <typename Use>
+auto WithKept(const EncodedElements& elements, const Use& use) {
+  return elements.size <= kShortIndices ? use(Kept<uint16_t>(elements))
+                                        : use(Kept<uint32_t>(elements));
+}
 
 Buffer InOnePiece(Buffer data) {
   if (data.spans().size() == 0 ||
@@ -127,7 +140,8 @@ Buffer InOnePiece(Buffer data) {
   return Buffer::FromMemory(memory.get(), data.size(), memory);
 }
 
-absl::Status CheckKept(const Kept& kept, uint64_t size) {
+template <typename Index>
+absl::Status CheckKept(const Kept<Index>& kept, uint64_t size) {
   for (size_t i = 0; i < kept.count; ++i) {
     if (kept.indices[i] >= size) {
       return absl::InvalidArgumentError(
@@ -212,16 +226,22 @@ size_t EncodeTopK(uint64_t kept, absl::Span<const float> gradient,
     found = Find(1, gradient, before, after);
   }
   KeepGreatest(kept, after, &found);
-  uint32_t* const indices = reinterpret_cast<uint32_t*>(out);
-  float* const values = reinterpret_cast<float*>(indices + found.size());
-  bool finite = true;
-  for (size_t i = 0; i < found.size(); ++i) {
-    float& value = after[found[i]];
-    indices[i] = found[i];
-    values[i] = value;
-    finite = finite && Magnitude(value) < kInfinity;
-    value = 0;
-  }
+  const auto write = [&](auto* indices, float* values) {
+    bool finite = true;
+    for (size_t i = 0; i < found.size(); ++i) {
+      float& value = after[found[i]];
+      indices[i] = found[i];
+      values[i] = value;
+      finite = finite && Magnitude(value) < kInfinity;
+      value = 0;
+    }
+    return finite;
+  };
+  float* const values = reinterpret_cast<float*>(out);
+  void* const indices = values + found.size();
+  const bool finite = gradient.size() <= kShortIndices
+                          ? write(static_cast<uint16_t*>(indices), values)
+                          : write(static_cast<uint32_t*>(indices), values);
   // What is not finite is of the greatest magnitude: if any is left, one was
   // sent.
   if (!finite) {
@@ -242,7 +262,7 @@ uint64_t EncodedBytes(proto::Encoding encoding, uint64_t size, uint64_t kept) {
     case proto::INT8:
       return size + (size + kInt8Stretch - 1) / kInt8Stretch * kFloat;
     case proto::TOP_K:
-      return kept * kKeptBytes;
+      return kept * KeptBytes(size);
     default:
       return size * kFloat;
   }
@@ -258,7 +278,7 @@ uint64_t TopKCount(double top_k, uint64_t size) {
 }
 
 uint64_t KeptElements(const EncodedElements& elements) {
-  return elements.data.size() / kKeptBytes;
+  return elements.data.size() / KeptBytes(elements.size);
 }
 
 absl::StatusOr<EncodedElements> ParseElements(proto::Encoding encoding,
@@ -280,7 +300,7 @@ absl::StatusOr<EncodedElements> ParseElements(proto::Encoding encoding,
       count = Int8Size(bytes);
       break;
     case proto::TOP_K:
-      if (bytes % kKeptBytes == 0) count = size;
+      if (bytes % KeptBytes(size) == 0) count = size;
       break;
     default:
       return error("encoding ", static_cast<int>(encoding), " is not known");
@@ -297,9 +317,9 @@ absl::StatusOr<EncodedElements> ParseElements(proto::Encoding encoding,
   EncodedElements elements{encoding, *count, std::move(data)};
   if (encoding == proto::TOP_K) {
     elements.data = InOnePiece(std::move(elements.data));
-    if (absl::Status status = CheckKept(Kept(elements), size); !status.ok()) {
-      return status;
-    }
+    absl::Status status = WithKept(
+        elements, [&](const auto& kept) { return CheckKept(kept, size); });
+    if (!status.ok()) return status;
   }
   return elements;
 }
@@ -341,12 +361,13 @@ void Decode(const EncodedElements& elements, uint64_t begin,
     }
     case proto::TOP_K: {
       std::fill(out.begin(), out.end(), 0.0f);
-      const Kept kept(elements);
-      const uint32_t* const end = kept.indices + kept.count;
-      const uint32_t* at = std::lower_bound(kept.indices, end, begin);
-      for (; at != end && *at < begin + out.size(); ++at) {
-        to[*at - begin] = kept.values[at - kept.indices];
-      }
+      WithKept(elements, [&](const auto& kept) {
+        const auto* const end = kept.indices + kept.count;
+        const auto* at = std::lower_bound(kept.indices, end, begin);
+        for (; at != end && *at < begin + out.size(); ++at) {
+          to[*at - begin] = kept.values[at - kept.indices];
+        }
+      });
       return;
     }
     default:
@@ -394,7 +415,7 @@ EncodedElements EncodeWithFeedback(proto::Encoding encoding, uint64_t kept,
       break;
     }
     case proto::TOP_K:
-      bytes = kKeptBytes * EncodeTopK(kept, gradient, before, after, out);
+      bytes = KeptBytes(size) * EncodeTopK(kept, gradient, before, after, out);
       break;
     default:
       for (size_t i = 0; i < size; ++i) {

@@ -239,16 +239,33 @@ TEST(EncodingTest, TopKByHand) {
   Sender sender(proto::TOP_K, 2, 6);
   const EncodedElements elements = sender.Send({1, -3, 2, 0, 3, -3});
   // Three of magnitude 3: the first two.
-  const uint32_t kIndices[] = {1, 4};
   const float kValues[] = {-3, 3};
-  EXPECT_EQ(BytesOf(elements.data),
-            absl::StrCat(
-                absl::string_view(reinterpret_cast<const char*>(kIndices), 8),
-                absl::string_view(reinterpret_cast<const char*>(kValues), 8)));
+  EXPECT_EQ(
+      BytesOf(elements.data),
+      absl::StrCat(absl::string_view(reinterpret_cast<const char*>(kValues), 8),
+                   absl::string_view("\1\0\4\0", 4)));
   EXPECT_THAT(Decoded(elements), ElementsAre(0, -3, 0, 0, 3, 0));
   EXPECT_THAT(sender.residual, ElementsAre(1, 0, 2, 0, 0, -3));
   EXPECT_THAT(Decoded(sender.Send({2, 0, 2, 0, 0, 0})),
               ElementsAre(3, 0, 4, 0, 0, 0));
+}
+
+// Up to 65536 elements have indices of 2 bytes, more of 4.
+TEST(EncodingTest, TopKWidensItsIndices) {
+  for (const size_t size : {65536, 65537}) {
+    const size_t width = size == 65536 ? 6 : 8;
+    EXPECT_EQ(EncodedBytes(proto::TOP_K, size, 3), 3 * width);
+    Sender sender(proto::TOP_K, 2, size);
+    std::vector<float> gradient(size);
+    gradient[1] = 1;
+    gradient[size - 1] = 2;
+    const EncodedElements elements = sender.Send(gradient);
+    EXPECT_EQ(elements.data.size(), 2 * width);
+    EXPECT_EQ(KeptElements(elements), 2u);
+    const auto parsed = ParseElements(proto::TOP_K, size, elements.data);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(Decoded(*parsed), gradient);
+  }
 }
 
 TEST(EncodingTest, TopKSendsNoZeros) {
@@ -457,17 +474,24 @@ TEST(EncodingTest, RefusesWhatIsNoEncoding) {
     expect(proto::INT8, 0, bytes(516 + rest), "no whole number");
   }
   expect(proto::INT8, 512, bytes(517 + 4), "is 513 elements");
-  expect(proto::TOP_K, 9, bytes(12), "12 bytes, which is no whole number");
-  const auto kept = [](const std::vector<uint32_t>& indices) {
-    return std::string(reinterpret_cast<const char*>(indices.data()),
-                       4 * indices.size()) +
-           std::string(4 * indices.size(), 'v');
+  expect(proto::TOP_K, 9, bytes(8), "8 bytes, which is no whole number");
+  expect(proto::TOP_K, 65537, bytes(12), "12 bytes, which is no whole number");
+  const auto kept = [](const auto& indices) {
+    const size_t width = sizeof(indices[0]);
+    return std::string(4 * indices.size(), 'v') +
+           std::string(reinterpret_cast<const char*>(indices.data()),
+                       width * indices.size());
   };
-  expect(proto::TOP_K, 9, kept({9}), "element 9 of 9");
-  expect(proto::TOP_K, 9, kept({1, 0xffffffff}), "element 4294967295 of 9");
-  expect(proto::TOP_K, 0, kept({0}), "element 0 of 0");
-  expect(proto::TOP_K, 9, kept({3, 3}), "element 3 after 3");
-  expect(proto::TOP_K, 9, kept({4, 8, 7}), "element 7 after 8");
+  using Short = std::vector<uint16_t>;
+  using Long = std::vector<uint32_t>;
+  expect(proto::TOP_K, 9, kept(Short{9}), "element 9 of 9");
+  expect(proto::TOP_K, 9, kept(Short{1, 0xffff}), "element 65535 of 9");
+  expect(proto::TOP_K, 0, kept(Short{0}), "element 0 of 0");
+  expect(proto::TOP_K, 9, kept(Short{3, 3}), "element 3 after 3");
+  expect(proto::TOP_K, 9, kept(Short{4, 8, 7}), "element 7 after 8");
+  expect(proto::TOP_K, 65537, kept(Long{1, 0xffffffff}),
+         "element 4294967295 of 65537");
+  expect(proto::TOP_K, 65537, kept(Long{4, 8, 7}), "element 7 after 8");
 }
 
 // Every kind of vectors that this CPU has, beside the plain ones.

@@ -278,7 +278,7 @@ TEST_F(ShardTest, GradientsComeAsDeclaredOrExact) {
   EXPECT_EQ(shard_.staged_bytes(), 0);
 
   Stage(part(Encoded(w, proto::TOP_K, 2)));
-  EXPECT_EQ(shard_.staged_bytes(), 2 * 8 + 8);
+  EXPECT_EQ(shard_.staged_bytes(), 2 * 6 + 8);
   Commit(0, {{0, 1, 1}});
   EXPECT_THAT(Newest("w"), ElementsAre(1, 2, -1, 1)) << "1 - 0.5 x gradient";
   PushPart exact = part(w);

@@ -83,7 +83,7 @@ TEST_F(AcceptanceTest, MlpReachesItsAccuracyInThreeMinutes) {
 
 // After as many examples, without a bound on staleness and with one.
 TEST_F(AcceptanceTest, AsynchronousComesWithinAPercentOfSynchronous) {
-  for (const std::string& name : {"softmax", "mlp"}) {
+  for (const std::string name : {"softmax", "mlp"}) {
     const auto accuracy = [&](const std::string& variant) {
       const auto result = Train(
           absl::StrCat("examples/fashion_mnist_", name, variant, ".textproto"),
