@@ -2,6 +2,7 @@
 
 #include <grpcpp/security/server_credentials.h>
 
+#include <atomic>
 #include <utility>
 #include <vector>
 
@@ -57,31 +58,30 @@ class RpcServer::Call final : public CallQueue::Event,
   // The first answer counts.
   void Answer(absl::StatusOr<grpc::ByteBuffer> response)
       ABSL_LOCKS_EXCLUDED(server_->mutex_) {
-    {
-      absl::MutexLock lock(&server_->mutex_);
-      if (std::exchange(answered_, true)) return;
-      server_->calls_.erase(shared_from_this());
-    }
+    if (answered_.exchange(true)) return;
     Finish(std::move(response));
+    // The last access to the server: it may be waiting for it.
+    absl::MutexLock lock(&server_->mutex_);
+    server_->calls_.erase(shared_from_this());
   }
 
  private:
   enum class Stage { kAccept, kRead, kAnswer };
 
-  // What the handler answers by.
+  // What the handler answers by. A call that the server has ended is gone, as
+  // the server itself may be.
   class Answerer {
    public:
-    explicit Answerer(std::shared_ptr<Call> call) : call_(std::move(call)) {}
+    explicit Answerer(std::weak_ptr<Call> call) : call_(std::move(call)) {}
     Answerer(Answerer&&) noexcept = default;
-    ~Answerer() {
-      if (call_ != nullptr) call_->Answer(Stopping());
-    }
+    ~Answerer() { (*this)(Stopping()); }
     void operator()(absl::StatusOr<grpc::ByteBuffer> response) {
-      std::exchange(call_, nullptr)->Answer(std::move(response));
+      const std::shared_ptr<Call> call = std::exchange(call_, {}).lock();
+      if (call != nullptr) call->Answer(std::move(response));
     }
 
    private:
-    std::shared_ptr<Call> call_;
+    std::weak_ptr<Call> call_;
   };
 
   void* tag() { return static_cast<Event*>(this); }
@@ -104,7 +104,7 @@ class RpcServer::Call final : public CallQueue::Event,
     if (stopping) return Finish(Stopping());
     grpc::ByteBuffer request;
     request.Swap(&request_);
-    method->second(std::move(request), Answerer(shared_from_this()));
+    method->second(std::move(request), Answerer(weak_from_this()));
   }
 
   void Finish(absl::StatusOr<grpc::ByteBuffer> response) {
@@ -123,8 +123,7 @@ class RpcServer::Call final : public CallQueue::Event,
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_{&context_};
   grpc::ByteBuffer request_;
-  // Guarded by the server's mutex.
-  bool answered_ = false;
+  std::atomic<bool> answered_{false};
 };
 
 RpcServer::RpcServer()
@@ -161,17 +160,23 @@ void RpcServer::Accept() { std::make_shared<Call>(this)->Accept(); }
 
 void RpcServer::Shutdown(absl::Duration patience) {
   if (server_ == nullptr) return;
+  const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return calls_.empty();
+  };
   std::vector<std::shared_ptr<Call>> late;
   {
     absl::MutexLock lock(&mutex_);
     if (std::exchange(stopping_, true)) return;
-    const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return calls_.empty();
-    };
     mutex_.AwaitWithTimeout(absl::Condition(&none), patience);
     late.assign(calls_.begin(), calls_.end());
   }
   for (const std::shared_ptr<Call>& call : late) call->Answer(Stopping());
+  late.clear();
+  {
+    // Nobody is about to answer any more.
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&none));
+  }
   server_->Shutdown(absl::ToChronoTime(absl::Now() + kLastWords));
 }
 

@@ -74,7 +74,7 @@ class RpcServer {
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  // Those that are handled and not answered.
+  // Those that are handled and whose answer has not been given to gRPC.
   std::set<std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);
 
   std::optional<CallThreads> threads_;

@@ -181,6 +181,33 @@ TEST_P(RpcServerTest, ShutdownEndsWhatIsNotAnswered) {
   EXPECT_TRUE(absl::IsUnavailable(later.status)) << later.status;
 }
 
+// Parked replies of a machine go after its server.
+TEST_P(RpcServerTest, AnAnswerAfterTheServerIsGone) {
+  Reply<grpc::ByteBuffer> kept;
+  {
+    RpcServer server;
+    absl::Notification came;
+    RpcMethods methods;
+    methods["/Keep"] = [&](grpc::ByteBuffer, Reply<grpc::ByteBuffer> reply) {
+      kept = std::move(reply);
+      came.Notify();
+    };
+    int port;
+    ASSERT_EQ(
+        server.Start("127.0.0.1:0", std::move(methods), GetParam(), &port),
+        absl::OkStatus());
+    stub_ = std::make_unique<grpc::GenericStub>(
+        MakeChannel(absl::StrCat("127.0.0.1:", port), ChannelKind::kControl));
+    Call call;
+    Start("/Keep", "", &call);
+    came.WaitForNotification();
+    server.Shutdown(absl::ZeroDuration());
+    ASSERT_TRUE(call.Await());
+    EXPECT_TRUE(absl::IsUnavailable(call.status)) << call.status;
+  }
+  kept(Bytes("too late"));
+}
+
 TEST_P(RpcServerTest, AnAddressInUse) {
   RpcServer second;
   int port;
