@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/rpc_limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/loopback.h"
@@ -99,7 +100,7 @@ class BadInputTest : public testing::Test {
       const std::string answer =
           Ask(0, "Coordinator.Register",
               absl::StrCat(Sender("worker", worker, 0, 0),
-                           "nonce: ", worker + 1, kRegisterRest));
+                           "nonce: ", worker + 1, RegisterRest()));
       EXPECT_THAT(answer, HasSubstr("generation: 1"));
       // It begins at random.
       const std::vector<std::string> words = absl::StrSplit(answer, ' ');
@@ -114,9 +115,11 @@ class BadInputTest : public testing::Test {
                 HasSubstr("ready: true"));
   }
 
-  static constexpr char kRegisterRest[] =
-      " protocol_version: 4 process: 'test' job_digest: 'j' data_digest: 'd' "
-      "num_ps: 2 num_workers: 2";
+  static std::string RegisterRest() {
+    return absl::StrCat(" protocol_version: ", kProtocolVersion,
+                        " process: 'test' job_digest: 'j' data_digest: 'd' ",
+                        "num_ps: 2 num_workers: 2");
+  }
 
   std::string W(int worker) const {
     return Sender("worker", worker, incarnations_[worker], 1);
@@ -315,19 +318,19 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
       {0, "Shard.End", "<w1> state { phase: DONE }", {"PERMISSION_DENIED"}},
       {0,
        "Coordinator.Register",
-       Sender("ps", 0, 0, 0) + "nonce: 5" + kRegisterRest,
+       Sender("ps", 0, 0, 0) + "nonce: 5" + RegisterRest(),
        {"ALREADY_EXISTS", "/job:ps/task:0"}},
       {0,
        "Coordinator.Register",
-       Sender("worker", 99, 0, 0) + "nonce: 5" + kRegisterRest,
+       Sender("worker", 99, 0, 0) + "nonce: 5" + RegisterRest(),
        {"INVALID_ARGUMENT", "/job:worker/task:99", "2 ps"}},
       {0,
        "Coordinator.Register",
-       Sender("boss", 0, 0, 0) + "nonce: 5" + kRegisterRest,
+       Sender("boss", 0, 0, 0) + "nonce: 5" + RegisterRest(),
        {"INVALID_ARGUMENT", "/job:boss/task:0"}},
       {0,
        "Coordinator.Register",
-       Sender("worker", 1, 0, 0) + "nonce: 0" + kRegisterRest,
+       Sender("worker", 1, 0, 0) + "nonce: 0" + RegisterRest(),
        {"INVALID_ARGUMENT", "nonce"}},
       {0,
        "Coordinator.Register",
@@ -335,8 +338,8 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        {"FAILED_PRECONDITION", "77"}},
       {0,
        "Coordinator.Register",
-       Sender("worker", 1, 0, 0) +
-           "nonce: 2 protocol_version: 4 num_ps: 5 num_workers: 2",
+       absl::StrCat(Sender("worker", 1, 0, 0), "nonce: 2 protocol_version: ",
+                    kProtocolVersion, " num_ps: 5 num_workers: 2"),
        {"FAILED_PRECONDITION", "5 ps"}},
 
       // Which part of which push.
@@ -689,7 +692,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
       {1, "Coordinator.TakeTicket", "<w1>", {"FAILED_PRECONDITION"}},
       {1,
        "Coordinator.Register",
-       Sender("worker", 1, 0, 0) + "nonce: 5" + kRegisterRest,
+       Sender("worker", 1, 0, 0) + "nonce: 5" + RegisterRest(),
        {"FAILED_PRECONDITION", "/job:ps/task:1", "/job:ps/task:0 at 127."}},
       {1, "Coordinator.RenewLease", "<w1>", {"FAILED_PRECONDITION"}},
       {1, "Coordinator.Declare", "<w1>", {"FAILED_PRECONDITION"}},
