@@ -35,7 +35,8 @@ using ::google::protobuf::io::ArrayInputStream;
 using ::google::protobuf::io::Tokenizer;
 
 constexpr size_t kMaxFileBytes = 1 << 20;
-// Of messages in messages. A job has 7 at most.
+// Of messages in messages. A job has 7 at most, and 2 more for each residual
+// layer in another.
 constexpr int kMaxDepth = 100;
 constexpr uint64_t kMaxSteps = 1'000'000'000'000'000;
 constexpr uint64_t kMaxTickets = 1000 * kMaxSteps;
@@ -96,7 +97,13 @@ int LineOf(const std::string& path, const TextFormat::ParseInfoTree* places) {
     int index = -1;
     if (parts.size() > 1 && !absl::SimpleAtoi(parts[1], &index)) break;
     const FieldDescriptor* const field = type->FindFieldByName(parts[0]);
-    if (field == nullptr || field->is_repeated() != (index >= 0)) break;
+    if (field == nullptr || (index >= 0 && !field->is_repeated())) break;
+    if (field->is_repeated() && index < 0) {
+      // All of it: where it begins.
+      const int begin = places->GetLocation(field, 0).line;
+      if (begin >= 0) line = begin + 1;
+      break;
+    }
     // A list in brackets has one place for all its elements. Then there are
     // fewer places than elements, and no telling which is whose.
     int last = index;
@@ -167,28 +174,76 @@ RE2 NamesOf(const proto::Compression& rule) {
   return RE2(rule.variables().empty() ? ".*" : rule.variables(), RE2::Quiet);
 }
 
-// Rules between the fields of a job, beyond those that hold for any message.
-void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
-  const proto::Sequential& model = job.model().sequential();
-  const std::vector<std::string> names = LayerNames(model);
+// Of a size in two dimensions, at `path`.
+void CheckSize(const google::protobuf::RepeatedField<uint32_t>& size,
+               const std::string& path, std::vector<BrokenRule>* broken) {
+  if (size.size() <= 2) return;
+  broken->push_back(
+      {path, absl::StrCat("must be one number, or two, [height, width], is ",
+                          size.size(), " numbers")});
+}
+
+// Of a layer of a kind that may have a bias.
+template <typename Kind>
+void CheckBias(const Kind& kind, const std::string& path,
+               std::vector<BrokenRule>* broken) {
+  if (!kind.has_use_bias() || kind.use_bias()) return;
+  if (!kind.has_bias_initializer()) return;
+  broken->push_back({absl::StrCat(path, ".bias_initializer"),
+                     "has no bias to initialize: use_bias is false"});
+}
+
+// The names of layers side by side, and rules between the fields of each.
+void CheckLayers(const google::protobuf::RepeatedPtrField<proto::Layer>& layers,
+                 const std::string& list, std::vector<BrokenRule>* broken) {
+  const std::vector<std::string> names = LayerNames(layers);
+  const std::string field = list.substr(list.rfind('.') + 1);
   std::map<std::string, int> first;
-  for (int i = 0;
-       i < model.layers_size() && broken->size() <= kMaxBrokenRulesTold; ++i) {
-    const std::string path = absl::StrCat("model.sequential.layers[", i, "]");
+  for (int i = 0; i < layers.size() && broken->size() <= kMaxBrokenRulesTold;
+       ++i) {
+    const std::string path = absl::StrCat(list, "[", i, "]");
     const auto [same, fresh] = first.emplace(names[i], i);
     if (!fresh && !names[i].empty()) {
       broken->push_back(
-          {path, absl::StrCat("has the name \"", absl::CEscape(names[i]),
-                              "\", as layers[", same->second,
-                              "] has: give it another")});
+          {path,
+           absl::StrCat("has the name \"", absl::CEscape(names[i]), "\", as ",
+                        field, "[", same->second, "] has: give it another")});
     }
-    const proto::Layer::Dense& dense = model.layers(i).dense();
-    if (dense.has_use_bias() && !dense.use_bias() &&
-        dense.has_bias_initializer()) {
-      broken->push_back({absl::StrCat(path, ".dense.bias_initializer"),
-                         "has no bias to initialize: use_bias is false"});
+    const proto::Layer& layer = layers.Get(i);
+    if (layer.has_dense()) {
+      CheckBias(layer.dense(), path + ".dense", broken);
+    } else if (layer.has_conv2d()) {
+      const proto::Layer::Conv2d& conv = layer.conv2d();
+      CheckBias(conv, path + ".conv2d", broken);
+      CheckSize(conv.kernel_size(), path + ".conv2d.kernel_size", broken);
+      CheckSize(conv.stride(), path + ".conv2d.stride", broken);
+      if (conv.groups() > 0 && conv.filters() % conv.groups() != 0) {
+        broken->push_back(
+            {path + ".conv2d.groups",
+             absl::StrCat("must divide filters, which is ", conv.filters(),
+                          ", is ", conv.groups())});
+      }
+    } else if (layer.has_max_pool2d()) {
+      CheckSize(layer.max_pool2d().size(), path + ".max_pool2d.size", broken);
+      CheckSize(layer.max_pool2d().stride(), path + ".max_pool2d.stride",
+                broken);
+    } else if (layer.has_average_pool2d()) {
+      CheckSize(layer.average_pool2d().size(), path + ".average_pool2d.size",
+                broken);
+      CheckSize(layer.average_pool2d().stride(),
+                path + ".average_pool2d.stride", broken);
+    } else if (layer.has_residual()) {
+      CheckLayers(layer.residual().layers(), path + ".residual.layers", broken);
+      CheckLayers(layer.residual().shortcut(), path + ".residual.shortcut",
+                  broken);
     }
   }
+}
+
+// Rules between the fields of a job, beyond those that hold for any message.
+void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
+  CheckLayers(job.model().sequential().layers(), "model.sequential.layers",
+              broken);
   if (job.has_evaluation() && job.has_data() && !job.data().has_test()) {
     broken->push_back({"evaluation", "needs data.test"});
   }
@@ -388,10 +443,11 @@ absl::StatusOr<std::vector<proto::Compression>> ResolveCompression(
   return resolved;
 }
 
-std::vector<std::string> LayerNames(const proto::Sequential& model) {
+std::vector<std::string> LayerNames(
+    const google::protobuf::RepeatedPtrField<proto::Layer>& layers) {
   std::vector<std::string> names;
   std::map<int, int> counts;
-  for (const proto::Layer& layer : model.layers()) {
+  for (const proto::Layer& layer : layers) {
     const int count = counts[layer.kind_case()]++;
     const FieldDescriptor* const kind =
         proto::Layer::descriptor()->FindFieldByNumber(layer.kind_case());

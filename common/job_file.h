@@ -45,9 +45,11 @@ absl::StatusOr<proto::Job> LoadJobFile(const std::string& path);
 // and have a digest of their own.
 std::string JobDigest(const proto::Job& job);
 
-// The names of all layers, given or by default: the kind and the count of its
-// kind before it, as "dense", "dense_1".
-std::vector<std::string> LayerNames(const proto::Sequential& model);
+// The names of all `layers`, given or by default: the kind and the count of its
+// kind before it, as "dense", "dense_1". Layers within layers have theirs by
+// themselves.
+std::vector<std::string> LayerNames(
+    const google::protobuf::RepeatedPtrField<proto::Layer>& layers);
 
 // How the gradients and values of the variables with these names travel, by
 // name; as in proto::Variable. Errors: INVALID_ARGUMENT when a rule names none

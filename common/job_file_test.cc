@@ -52,6 +52,12 @@ evaluation { every_steps: 500 }
 seed: 7
 )";
 
+// What a layer may be.
+constexpr char kLayerKinds[] =
+    "flatten or dense or relu or tanh or sigmoid or dropout or conv2d or "
+    "max_pool2d or average_pool2d or global_average_pool2d or layer_norm or "
+    "residual or batch_norm";
+
 // kJob with `from` replaced, which stands in it once.
 std::string Changed(const std::string& from, const std::string& to) {
   const std::string job = kJob;
@@ -215,8 +221,7 @@ TEST(ParseJobFileTest, OneFault) {
       {"train { idx { images: \"train-images\" labels: \"train-labels\" } }",
        "train {}", ":12: data.train: needs idx"},
       {"relu {}", "",
-       ":6: model.sequential.layers[2]: needs flatten or dense or relu or tanh "
-       "or sigmoid or dropout"},
+       absl::StrCat(":6: model.sequential.layers[2]: needs ", kLayerKinds)},
       {"units: 8", "units: 0",
        ":5: model.sequential.layers[1].dense.units: must be at least 1, is 0 "
        "or "
@@ -309,6 +314,60 @@ TEST(ParseJobFileTest, OneFault) {
        ":7: model.sequential.layers[3]: has the name \"relu\", as layers[2] "
        "has: "
        "give it another"},
+      // Of layers that take images, and in layers.
+      {"relu {}", "conv2d { kernel_size: 3 }",
+       ":6: model.sequential.layers[2].conv2d.filters: must be at least 1, is "
+       "0 or not set"},
+      {"relu {}", "conv2d { filters: 3 }",
+       ":6: model.sequential.layers[2].conv2d.kernel_size: must have one at "
+       "least"},
+      {"relu {}", "conv2d { filters: 3 kernel_size: [3, 0] }",
+       ":6: model.sequential.layers[2].conv2d.kernel_size[1]: must be at "
+       "least 1, is 0"},
+      {"relu {}", "conv2d { filters: 3\nkernel_size: [3, 2, 1] }",
+       ":7: model.sequential.layers[2].conv2d.kernel_size: must be one number, "
+       "or two, [height, width], is 3 numbers"},
+      {"relu {}", "conv2d { filters: 3 kernel_size: 1 stride: [3, 2, 1] }",
+       ":6: model.sequential.layers[2].conv2d.stride: must be one number, or "
+       "two, [height, width], is 3 numbers"},
+      {"relu {}", "conv2d { filters: 3 kernel_size: 1 groups: 2 }",
+       ":6: model.sequential.layers[2].conv2d.groups: must divide filters, "
+       "which is 3, is 2"},
+      {"relu {}", "conv2d { filters: 3 kernel_size: 1 padding: FULL }",
+       ":6:58: Unknown enumeration value of \"FULL\" for field \"padding\"."},
+      {"relu {}",
+       "conv2d { filters: 3 kernel_size: 1 use_bias: false bias_initializer { "
+       "zeros {} } }",
+       ":6: model.sequential.layers[2].conv2d.bias_initializer: has no bias to "
+       "initialize: use_bias is false"},
+      {"relu {}", "max_pool2d {}",
+       ":6: model.sequential.layers[2].max_pool2d.size: must have one at "
+       "least"},
+      {"relu {}", "max_pool2d { size: [1, 2, 3] }",
+       ":6: model.sequential.layers[2].max_pool2d.size: must be one number, or "
+       "two, [height, width], is 3 numbers"},
+      {"relu {}", "average_pool2d { size: 2 stride: [1, 2, 3] }",
+       ":6: model.sequential.layers[2].average_pool2d.stride: must be one "
+       "number, or two, [height, width], is 3 numbers"},
+      {"relu {}", "layer_norm { epsilon: 0 }",
+       ":6: model.sequential.layers[2].layer_norm.epsilon: must be above 0, is "
+       "0"},
+      {"relu {}", "batch_norm { momentum: 1 }",
+       ":6: model.sequential.layers[2].batch_norm.momentum: must be below 1, "
+       "is 1"},
+      {"relu {}", "residual {}",
+       ":6: model.sequential.layers[2].residual.layers: must have one at "
+       "least"},
+      {"relu {}",
+       "residual { layers { relu {} }\nlayers { conv2d { filters: 3 "
+       "kernel_size: 1 groups: 2 } } }",
+       ":7: model.sequential.layers[2].residual.layers[1].conv2d.groups: must "
+       "divide filters, which is 3, is 2"},
+      {"relu {}",
+       "residual { layers { relu {} }\nshortcut { name: \"a\" relu {} }\n"
+       "shortcut { name: \"a\" relu {} } }",
+       ":8: model.sequential.layers[2].residual.shortcut[1]: has the name "
+       "\"a\", as shortcut[0] has: give it another"},
   };
   for (const auto& test : kCases) {
     EXPECT_THAT(ErrorsOf(Changed(test.from, test.to)),
@@ -343,8 +402,9 @@ TEST(ParseJobFileTest, EveryBrokenRuleIsToldInTheOrderOfTheFile) {
           "dir/job.textproto:4: model.sequential.loss: must be set",
           "dir/job.textproto:7: model.sequential.layers[0].dense.units: must "
           "be at least 1, is 0 or not set",
-          "dir/job.textproto:10: model.sequential.layers[1]: needs flatten or "
-          "dense or relu or tanh or sigmoid or dropout"));
+          absl::StrCat("dir/job.textproto:10: model.sequential.layers[1]: "
+                       "needs ",
+                       kLayerKinds)));
   // A list.
   EXPECT_THAT(
       ErrorsOf(Changed("layers { flatten {} }\n",
@@ -353,8 +413,9 @@ TEST(ParseJobFileTest, EveryBrokenRuleIsToldInTheOrderOfTheFile) {
                        "units: 0 } },\n"
                        "{}]\n")),
       ElementsAre(
-          "dir/job.textproto:3: model.sequential.layers[2]: needs "
-          "flatten or dense or relu or tanh or sigmoid or dropout",
+          absl::StrCat(
+              "dir/job.textproto:3: model.sequential.layers[2]: needs ",
+              kLayerKinds),
           "dir/job.textproto:7: model.sequential.layers[1].dense.units: "
           "must be at least 1, is 0 or not set"));
 }
@@ -569,7 +630,7 @@ TEST(LayerNamesTest, KindAndCount) {
          layers { name: "x" dense { units: 1 } } layers { dense { units: 1 } }
          layers { relu {} } layers {})",
       &model));
-  EXPECT_THAT(LayerNames(model),
+  EXPECT_THAT(LayerNames(model.layers()),
               ElementsAre("dense", "relu", "x", "dense_2", "relu_1", ""));
 }
 

@@ -29,7 +29,8 @@
 #include "common/task_id.h"
 #include "common/watchdog.h"
 #include "glog/logging.h"
-#include "worker/backend/cpu/cpu_backend.h"
+#include "worker/backend/cuda/cuda_backend.h"
+#include "worker/backend/device.h"
 #include "worker/input/batch_pipeline.h"
 #include "worker/input/dataset.h"
 #include "worker/trainer/declaration.h"
@@ -44,6 +45,15 @@ ABSL_FLAG(std::optional<uint64_t>, seed, std::nullopt,
 ABSL_FLAG(int, intra_op_threads, 1,
           "Threads within an operation of the model. Another number gives "
           "results that differ in the last bits.");
+ABSL_FLAG(
+    std::string, device, "auto",
+    "What the model is computed on: cpu, cuda:N (the GPU with this number, "
+    "from 0), or auto: the first GPU, or the CPU where there is none that "
+    "can be used.");
+ABSL_FLAG(bool, tf32, false,
+          "On GPUs that can, matrix products round their factors to "
+          "TensorFloat-32: several times as fast, with 10 bits of mantissa "
+          "instead of 23.");
 ABSL_FLAG(int, input_threads, 1, "Threads that make batches.");
 ABSL_FLAG(std::string, result_file, "",
           "Where the chief writes the result of a finished job, as JSON. "
@@ -82,7 +92,8 @@ struct Config {
   bool is_chief = false;
   proto::Job job;
   Replicas replicas;
-  int intra_op_threads = 1;
+  Device device;
+  DeviceOptions device_options;
   int input_threads = 1;
   std::string result_file;
   absl::Duration slow_step_max;
@@ -142,9 +153,10 @@ absl::StatusOr<Config> ReadConfig() {
     return status;
   }
 
-  config.intra_op_threads = absl::GetFlag(FLAGS_intra_op_threads);
+  config.device_options.threads = absl::GetFlag(FLAGS_intra_op_threads);
+  config.device_options.tf32 = absl::GetFlag(FLAGS_tf32);
   config.input_threads = absl::GetFlag(FLAGS_input_threads);
-  auto status = CheckThreads("intra_op_threads", config.intra_op_threads);
+  auto status = CheckThreads("intra_op_threads", config.device_options.threads);
   if (!status.ok()) return status;
   status = CheckThreads("input_threads", config.input_threads);
   if (!status.ok()) return status;
@@ -174,6 +186,11 @@ absl::StatusOr<Config> ReadConfig() {
       ResolveConsistency(config.job, config.cluster.num_replicas());
   if (!replicas.ok()) return replicas.status();
   config.replicas = *replicas;
+
+  absl::StatusOr<Device> device =
+      ChooseDevice(absl::GetFlag(FLAGS_device), CheckCudaDevice);
+  if (!device.ok()) return device.status();
+  config.device = *std::move(device);
   return config;
 }
 
@@ -211,16 +228,23 @@ absl::Status ReadData(const Config& config, Workshop* workshop) {
   return absl::OkStatus();
 }
 
+absl::Status MakeBackends(const Config& config, Workshop* workshop) {
+  auto backend = CreateBackend(config.device, config.device_options);
+  if (!backend.ok()) return backend.status();
+  workshop->backend = *std::move(backend);
+  if (workshop->test_set == nullptr) return absl::OkStatus();
+  backend = CreateBackend(config.device, config.device_options);
+  if (!backend.ok()) return backend.status();
+  workshop->evaluation_backend = *std::move(backend);
+  return absl::OkStatus();
+}
+
 absl::Status MakeModel(const Config& config, const ModelRegistry& registry,
-                       const Dataset& train_set,
-                       std::unique_ptr<Backend>* backend,
+                       const Dataset& train_set, Backend* backend,
                        std::unique_ptr<Model>* model) {
-  auto cpu = CpuBackend::Create({.threads = config.intra_op_threads});
-  if (!cpu.ok()) return cpu.status();
-  *backend = *std::move(cpu);
   auto made = CreateModel(config.job.model(), train_set.example_shape(),
-                          train_set.num_classes(), config.job.seed(),
-                          backend->get(), registry);
+                          train_set.num_classes(), config.job.seed(), backend,
+                          registry);
   if (!made.ok()) return made.status();
   *model = *std::move(made);
   return absl::OkStatus();
@@ -229,10 +253,11 @@ absl::Status MakeModel(const Config& config, const ModelRegistry& registry,
 absl::Status MakeModels(const Config& config, const ModelRegistry& registry,
                         Workshop* workshop) {
   absl::Status status = MakeModel(config, registry, *workshop->train_set,
-                                  &workshop->backend, &workshop->model);
+                                  workshop->backend.get(), &workshop->model);
   if (!status.ok() || workshop->test_set == nullptr) return status;
   return MakeModel(config, registry, *workshop->train_set,
-                   &workshop->evaluation_backend, &workshop->evaluation_model);
+                   workshop->evaluation_backend.get(),
+                   &workshop->evaluation_model);
 }
 
 absl::StatusOr<std::unique_ptr<BatchPipeline>> StartBatches(
@@ -303,9 +328,13 @@ Trainer::Options TrainerOptions(const Config& config, const Workshop& workshop,
   result.set_ps(config.cluster.num_ps());
   result.set_workers(config.cluster.num_replicas());
   result.set_seed(config.job.seed());
-  const Backend::Description cpu = workshop.backend->Describe();
-  result.mutable_cpu()->set_blas_core(cpu.core);
-  result.mutable_cpu()->set_threads(cpu.threads);
+  const Backend::Description device = workshop.backend->Describe();
+  if (config.device.gpu.has_value()) {
+    result.mutable_gpu()->set_name(device.core);
+  } else {
+    result.mutable_cpu()->set_blas_core(device.core);
+    result.mutable_cpu()->set_threads(device.threads);
+  }
   options.result_file = config.result_file;
   if (config.slow_step_max > absl::ZeroDuration()) {
     options.before_step = [max = config.slow_step_max, seed = config.job.seed(),
@@ -459,8 +488,15 @@ int RunWorker(const ModelRegistry& registry, Leaver* leaver) {
             << " of " << config->cluster.num_replicas() << " workers and "
             << config->cluster.num_ps() << " ps; job " << config->job.name();
 
+  const Device& device = config->device;
+  LOG_IF(WARNING, device.second_choice) << device.why;
+  LOG_IF(INFO, !device.second_choice && !device.why.empty()) << device.why;
+
   Workshop workshop;
   absl::Status status = ReadData(*config, &workshop);
+  if (!status.ok()) return Fail(status);
+  status = MakeBackends(*config, &workshop);
+  if (absl::IsInvalidArgument(status)) return UsageError(status);
   if (!status.ok()) return Fail(status);
   status = MakeModels(*config, registry, &workshop);
   if (!status.ok()) {

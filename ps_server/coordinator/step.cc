@@ -53,7 +53,11 @@ std::vector<uint32_t> Step::MissingReplicas() const {
 
 std::vector<proto::StepContribution> Step::Contributions() const {
   uint64_t all_examples = 0;
-  for (const auto& [seat, offer] : offers_) all_examples += offer.examples;
+  uint64_t counted_examples = 0;
+  for (const auto& [seat, offer] : offers_) {
+    all_examples += offer.examples;
+    if (offer.clip_factor != 0) counted_examples += offer.examples;
+  }
   std::vector<proto::StepContribution> contributions;
   for (const auto& [seat, offer] : offers_) {
     proto::StepContribution contribution;
@@ -67,6 +71,11 @@ std::vector<proto::StepContribution> Step::Contributions() const {
           static_cast<float>(static_cast<double>(offer.clip_factor) *
                              static_cast<double>(offer.examples) /
                              static_cast<double>(all_examples)));
+    }
+    if (contribution.weight() != 0) {
+      contribution.set_share(
+          static_cast<float>(static_cast<double>(offer.examples) /
+                             static_cast<double>(counted_examples)));
     }
     contributions.push_back(std::move(contribution));
   }

@@ -145,6 +145,23 @@ TEST(StepTest, Weights) {
   }
 }
 
+// Of the examples alone, and 1 in all where any counts.
+TEST(StepTest, SharesAreNotClipped) {
+  const auto shares = [](const std::vector<SeatOffer>& offers) {
+    std::vector<float> shares;
+    for (const auto& contribution : Filled(offers).Contributions()) {
+      shares.push_back(contribution.share());
+    }
+    return shares;
+  };
+  EXPECT_THAT(shares({Offer(0, 1, 16, 0.5f), Offer(1, 1, 48, 0.125f)}),
+              ElementsAre(0.25f, 0.75f));
+  EXPECT_THAT(shares({Offer(0, 1, 32, 0.f), Offer(1, 1, 8), Offer(2, 1, 24)}),
+              ElementsAre(0, 0.25f, 0.75f));
+  EXPECT_THAT(shares({Offer(0, 1, 0), Offer(1, 1, 30)}), ElementsAre(0, 1));
+  EXPECT_THAT(shares({Offer(0, 1, 0)}), ElementsAre(0));
+}
+
 TEST(StepTest, WeightsOfABackupStepCountOnlyThoseWhoCame) {
   Step step(GlobalStep(0), 2, 3);
   step.Fill(2, Offer(2, 1, 30));

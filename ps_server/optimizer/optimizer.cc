@@ -186,6 +186,23 @@ class AdamW {
   const float weight_decay_;
 };
 
+class MovingAverage {
+ public:
+  explicit MovingAverage(const proto::MovingAverage& config)
+      : taken_(1 - config.momentum()) {}
+
+  static constexpr size_t kSlots = 0;
+  std::vector<float> initial_slots() const { return {}; }
+
+  auto At(const proto::StepScalars&) const {
+    return [taken = taken_](float w, float g)
+               ABSL_ATTRIBUTE_ALWAYS_INLINE { return w + taken * (g - w); };
+  }
+
+ private:
+  const float taken_;
+};
+
 // Other than a float, it may lie anywhere, and beside anything.
 using UnalignedFloat = float __attribute__((aligned(1), may_alias));
 
@@ -211,6 +228,8 @@ class ByElement : public Optimizer {
  public:
   explicit ByElement(const proto::Optimizer& config)
       : rule_(config), weight_decay_(config.weight_decay()) {}
+  explicit ByElement(const proto::MovingAverage& config)
+      : rule_(config), weight_decay_(0) {}
 
   std::vector<float> initial_slots() const override {
     return rule_.initial_slots();
@@ -325,6 +344,11 @@ std::unique_ptr<Optimizer> MakeOptimizer(const proto::Optimizer& told) {
       break;
   }
   return std::make_unique<ByElement<Sgd>>(config);
+}
+
+std::unique_ptr<Optimizer> MakeMovingAverage(
+    const proto::MovingAverage& config) {
+  return std::make_unique<ByElement<MovingAverage>>(config);
 }
 
 proto::Optimizer WithDefaults(proto::Optimizer config) {

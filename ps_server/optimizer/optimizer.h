@@ -60,6 +60,10 @@ namespace holdfast {
 //             epsilon) + wd w), as in PyTorch and Optax. Keras has Adam's
 //             epsilon instead.)
 //
+//   MovingAverage  w' = w + (1 - m) (g - w)
+//             Of a variable that no optimizer changes: g is the mean of what
+//             was pushed. (Keras' BatchNormalization.)
+//
 // What depends on the step alone is computed once for all elements.
 //
 // Thread-safe: has no state.
@@ -109,6 +113,10 @@ class Optimizer {
 // The rule that `config` names. Never null: a config without a rule (refused by
 // the declaration's check) gives SGD.
 std::unique_ptr<Optimizer> MakeOptimizer(const proto::Optimizer& config);
+
+// The rule of a variable that is averaged. Takes no scalars. Never null.
+std::unique_ptr<Optimizer> MakeMovingAverage(
+    const proto::MovingAverage& config);
 
 // `config` with every optional field of its rule set: the defaults above.
 proto::Optimizer WithDefaults(proto::Optimizer config);

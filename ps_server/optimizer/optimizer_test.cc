@@ -209,6 +209,30 @@ TEST(OptimizerTest, AdamW) {
               ElementsAre(FloatEq(w1), FloatEq(w2)));
 }
 
+// By the mean of what was pushed: 0.25 of 8 and 0.75 of 16 is 14, so that
+// 2 + (1 - 0.75) (14 - 2) = 5; and 14 stays what it is. No
+// learning rate matters.
+TEST(OptimizerTest, MovingAverage) {
+  proto::MovingAverage config;
+  config.set_momentum(0.75f);
+  const auto rule = MakeMovingAverage(config);
+  EXPECT_THAT(rule->initial_slots(), testing::IsEmpty());
+  proto::StepScalars scalars;
+  scalars.set_learning_rate(100);
+  const float value[] = {2, 14};
+  const float first[] = {8, 14};
+  const float second[] = {16, 14};
+  const Optimizer::Gradient gradients[] = {{0.25f, first}, {0.75f, second}};
+  float next[2] = {};
+  Optimizer::Elements elements;
+  elements.size = 2;
+  elements.value = value;
+  elements.gradients = gradients;
+  elements.next = next;
+  rule->Apply(BestSimd(), scalars, elements);
+  EXPECT_THAT(next, ElementsAre(5, 14));
+}
+
 TEST(OptimizerTest, WeightDecayIsPartOfTheGradient) {
   // g = 2 + 0.5 * 4 = 4;  w = 4 - 0.25 * 4 = 3
   // g = 0 + 0.5 * 3;      w = 3 - 0.25 * 1.5 = 2.625

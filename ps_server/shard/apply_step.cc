@@ -153,7 +153,13 @@ class Update {
     elements.stream_out = streams_;
     elements.next = draft_.written[piece.slice][chunk].get() + offset;
 
-    const uint32_t which = store_.slices()[piece.slice].variable.optimizer();
+    const proto::Variable& variable = store_.slices()[piece.slice].variable;
+    const bool averages = variable.has_moving_average();
+    const std::unique_ptr<Optimizer> average =
+        averages ? MakeMovingAverage(variable.moving_average()) : nullptr;
+    const Optimizer& rule =
+        averages ? *average : *optimizers_[variable.optimizer()];
+    const proto::StepScalars& scalars = scalars_[variable.optimizer()];
 
     const size_t num_gradients = gradients_.size();
     GradientReader* const readers = &readers_[index * num_gradients];
@@ -163,15 +169,18 @@ class Update {
     const std::unique_ptr<Decoded[]> decoded(new Decoded[num_gradients]);
     std::vector<Optimizer::Gradient> gradients(num_gradients);
     elements.gradients = gradients;
-    if (options_.clip_value) elements.clip_value = *options_.clip_value;
+    if (options_.clip_value && !averages) {
+      elements.clip_value = *options_.clip_value;
+    }
     for (size_t left = piece.size; left > 0; left -= elements.size) {
       elements.size = left;
       for (size_t g = 0; g < num_gradients; ++g) {
         if (runs[g].size == 0) runs[g] = readers[g].Next(left, decoded[g]);
-        gradients[g] = {gradients_[g].weight, runs[g].data};
+        gradients[g] = {averages ? gradients_[g].share : gradients_[g].weight,
+                        runs[g].data};
         elements.size = std::min(elements.size, runs[g].size);
       }
-      optimizers_[which]->Apply(options_.simd, scalars_[which], elements);
+      rule.Apply(options_.simd, scalars, elements);
       for (FloatReader::Run& run : runs) run = run.From(elements.size);
       elements.value += elements.size;
       for (Optimizer::Slot& slot : slots) {

@@ -20,6 +20,8 @@ struct WeightedGradient {
   // By slice of the store, its pieces from front to back; none for slices that
   // are not trainable.
   std::vector<std::vector<EncodedElements>> by_slice;
+  // Instead of the weight, where values are averaged.
+  float share = 0;
 };
 
 struct ApplyOptions {
@@ -36,9 +38,10 @@ struct ApplyOptions {
 //   g = w_0 g_0 + w_1 g_1 + ...   (float32, added in the order of `gradients`)
 //
 // and then the optimizer's rule, in one pass over memory, from where the
-// gradients lie. The bits do not depend on threads or vectors. `scalars` and
-// `optimizers` go by the index in StoredSlice::variable. `gradients` is not
-// empty and covers every trainable slice. Cannot fail.
+// gradients lie. A variable with a moving average has its own rule, with shares
+// for weights, and is not clipped. The bits do not depend on threads or
+// vectors. `scalars` and `optimizers` go by the index in StoredSlice::variable.
+// `gradients` is not empty and covers every trainable slice. Cannot fail.
 void ApplyStep(const std::vector<WeightedGradient>& gradients,
                const std::vector<proto::StepScalars>& scalars,
                const std::vector<std::unique_ptr<Optimizer>>& optimizers,

@@ -186,6 +186,22 @@ TEST(ApplyStepTest, ClipsByValueBeforeItWeights) {
   EXPECT_THAT(bench.Values(0), ElementsAre(4.25f, -2.25f, -2, -1));
 }
 
+// Shares 0.25 and 0.75 of 8 and 16 make 14, whatever the weights, the bound and
+// the optimizer: 2 + 0.5 (14 - 2) = 8. Beside it "w" is learned.
+TEST(ApplyStepTest, WhatIsAveragedIsSharedAndNotClipped) {
+  proto::Variable mean = Variable("mean", 2, 2);
+  mean.mutable_moving_average()->set_momentum(0.5f);
+  Bench bench({mean, Variable("w", 1, 1)}, {Momentum(0.5f, 0.9f)});
+  EXPECT_EQ(bench.store().num_slots(0), 0u);
+  EXPECT_EQ(bench.store().num_slots(1), 1u);
+  bench.Step({{0.125f, {Exact({8, 8}), Exact(std::vector<float>{4})}, 0.25f},
+              {0.5f, {Exact({16, 16}), Exact(std::vector<float>{1})}, 0.75f}},
+             /*clip_value=*/1.0f);
+  EXPECT_THAT(bench.Values(0), Each(8.0f));
+  // 1 - 0.5 (0.125 + 0.5).
+  EXPECT_THAT(bench.Values(1), ElementsAre(0.6875f));
+}
+
 // Vectors have four elements or more; five are one and a rest, 67 several.
 TEST(ApplyStepTest, ClippingLeavesNanAndNothingElseBeyondTheBound) {
   const float infinite = std::numeric_limits<float>::infinity();

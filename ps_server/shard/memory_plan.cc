@@ -74,6 +74,7 @@ Sizes SizesOn(const proto::Declaration& declaration,
     const proto::Variable& declared = *variable->second;
     if (declared.has_trainable() && !declared.trainable()) continue;
     sizes.trainable = Add(sizes.trainable, bytes);
+    if (declared.has_moving_average()) continue;
     if (declared.optimizer() < num_slots.size()) {
       sizes.slots =
           Add(sizes.slots, Times(bytes, num_slots[declared.optimizer()]));

@@ -98,6 +98,14 @@ TEST(MemoryPlanTest, TheLeastIsTheSumOfItsParts) {
   }
 }
 
+TEST(MemoryPlanTest, WhatIsAveragedHasNoSlots) {
+  proto::Declaration declaration = Synchronous(3, 3);
+  declaration.mutable_variables(0)->mutable_moving_average();
+  const auto plan = PlanMemory(declaration, Slices(), 0, 1 << 20);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->needed_bytes, kFixed - 2 * kT + 2 * kT + 3 * kT);
+}
+
 TEST(MemoryPlanTest, WhatIsLeftGoesToPushesThenToPins) {
   for (const Case& c : Cases()) {
     SCOPED_TRACE(c.name);

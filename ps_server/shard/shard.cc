@@ -314,7 +314,7 @@ absl::Status Shard::ApplyNext(
     absl::StatusOr<StagedPushes::Whole> whole = staged_.Find(push);
     if (!whole.ok()) return whole.status();
     decision.staleness = version().value() - whole->step.value();
-    gradients.push_back({clip_factor, std::move(whole->gradient)});
+    gradients.push_back({clip_factor, std::move(whole->gradient), /*share=*/1});
   }
   PublishNext(gradients, scalars);
   ledger_.Record(push, decision);
@@ -666,16 +666,19 @@ void Shard::Commit(const proto::CommitRequest& request,
     const PushId id{{ToTaskId(contribution.worker()),
                      Incarnation(contribution.incarnation())},
                     PushSequence(contribution.sequence())};
-    if (!std::isfinite(contribution.weight())) {
+    if (!std::isfinite(contribution.weight()) ||
+        !std::isfinite(contribution.share())) {
       return refuse(absl::StrCat(id.ToString(), " has a weight of ",
-                                 contribution.weight()));
+                                 contribution.weight(), " and a share of ",
+                                 contribution.share()));
     }
     accepted.push_back(id);
     if (contribution.weight() == 0) continue;
     absl::StatusOr<StagedPushes::Whole> whole = staged_.Find(id);
     if (!whole.ok()) return refuse(std::string(whole.status().message()));
     // Only pushes of the open step are staged.
-    gradients.push_back({contribution.weight(), std::move(whole->gradient)});
+    gradients.push_back({contribution.weight(), std::move(whole->gradient),
+                         contribution.share()});
   }
 
   PublishNext(gradients, request.scalars());

@@ -210,6 +210,21 @@ TEST_F(ShardApplyTest, ElementsAreClippedAsDeclared) {
   EXPECT_THAT(Newest("b"), Each(0.25f));  // -0.5 is left
 }
 
+TEST_F(ShardApplyTest, WhatIsAveragedIsNotScaledDown) {
+  proto::RestoreRequest restore = MakeAsynchronous();
+  restore.mutable_declaration()
+      ->mutable_variables(2)
+      ->mutable_moving_average()
+      ->set_momentum(0.5f);
+  Restore(restore);
+  Stage(Whole(0, 1, 0, 8, 6));
+  proto::ApplyRequest request = ApplyOf(0, 1);
+  request.set_clip_factor(0.25f);
+  EXPECT_EQ(Apply(request)->verdict(), proto::ACCEPTED);
+  EXPECT_THAT(Newest("w"), Each(0.0f));  // 1 - 0.5 x 0.25 x 8
+  EXPECT_THAT(Newest("b"), Each(3.0f));  // 0.5 x 0 + 0.5 x 6
+}
+
 // That is its worker's to do, with the factor.
 TEST_F(ShardApplyTest, TheShardDoesNotClipByTheGlobalNorm) {
   proto::RestoreRequest restore = MakeAsynchronous();

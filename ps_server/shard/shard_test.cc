@@ -345,6 +345,24 @@ TEST_F(ShardTest, APushOfALaterStepIsAnError) {
   EXPECT_EQ(shard_.staged_bytes(), 0);
 }
 
+TEST_F(ShardTest, WhatIsAveragedGoesByShares) {
+  proto::RestoreRequest restore = MakeRestore();
+  restore.mutable_declaration()
+      ->mutable_variables(2)
+      ->mutable_moving_average()
+      ->set_momentum(0.5f);
+  Restore(restore);
+  Stage(Whole(0, 1, 0, 2, 4));
+  Stage(Whole(1, 1, 0, 2, 8));
+  Commit(0, {{0, 1, 0.125f, 0.25f}, {1, 1, 0.5f, 0.75f}});
+  EXPECT_THAT(Newest("w"), Each(0.375f));  // 1 - 0.5 (0.125 + 0.5) 2
+  EXPECT_THAT(Newest("b"), Each(3.5f));    // 0.5 (0.25 x 4 + 0.75 x 8)
+  proto::CommitRequest commit =
+      MakeCommit(1, {{0, 2, 1, std::numeric_limits<float>::quiet_NaN()}});
+  EXPECT_TRUE(Fails(Ask(shard_, &Shard::Commit, commit).status(), kInternal,
+                    {"a weight of 1 and a share of nan"}));
+}
+
 TEST_F(ShardTest, ADecidedPushGetsItsFirstVerdictHoweverLate) {
   Restore();
   Stage(Whole(0, 1, 0, 1));

@@ -248,6 +248,7 @@ class ShardTest : public ::testing::Test {
     uint32_t worker;
     uint64_t sequence;
     float weight;
+    float share = 0;
   };
   proto::CommitRequest MakeCommit(uint64_t step,
                                   const std::vector<Counted>& contributions) {
@@ -262,6 +263,7 @@ class ShardTest : public ::testing::Test {
       c.set_incarnation(1);
       c.set_sequence(counted.sequence);
       c.set_weight(counted.weight);
+      c.set_share(counted.share);
     }
     request.add_scalars()->set_learning_rate(0.5f);
     return request;

@@ -51,8 +51,8 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
     StoredSlice slice{*variable, place.begin(), place.size()};
     std::vector<std::shared_ptr<const float>> chunks;
     const std::vector<float> first =
-        slice.trainable() ? slots_by_optimizer[variable->optimizer()]
-                          : std::vector<float>();
+        slice.has_optimizer() ? slots_by_optimizer[variable->optimizer()]
+                              : std::vector<float>();
     std::vector<std::vector<SlotChunk>> slots(first.size());
     for (size_t c = 0; c < slice.num_chunks(); ++c) {
       const size_t size = slice.chunk_size(c);

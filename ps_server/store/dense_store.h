@@ -33,6 +33,10 @@ struct StoredSlice {
   bool trainable() const {
     return !variable.has_trainable() || variable.trainable();
   }
+  // Its steps have an optimizer, and thus slots.
+  bool has_optimizer() const {
+    return trainable() && !variable.has_moving_average();
+  }
   size_t num_chunks() const {
     return (size + kChunkElements - 1) / kChunkElements;
   }

@@ -24,6 +24,8 @@ using ::testing::HasSubstr;
 
 constexpr char kSoftmax[] = "examples/fashion_mnist_softmax.textproto";
 constexpr char kMlp[] = "examples/fashion_mnist_mlp.textproto";
+constexpr char kCnn[] = "examples/fashion_mnist_cnn.textproto";
+constexpr char kResNet[] = "examples/fashion_mnist_resnet.textproto";
 constexpr char kMlpAdam[] = "examples/fashion_mnist_mlp_adam.textproto";
 
 class AcceptanceTest : public ::testing::Test {
@@ -46,11 +48,12 @@ class AcceptanceTest : public ::testing::Test {
   std::string Shortened(const std::string& job, int steps) {
     std::string text;
     for (absl::string_view line : absl::StrSplit(ReadText(job), '\n')) {
-      absl::StrAppend(&text,
-                      absl::StartsWith(line, "steps:")
-                          ? absl::StrCat("steps: ", steps)
-                          : std::string(line),
-                      "\n");
+      absl::StrAppend(
+          &text,
+          absl::StartsWith(line, "steps:") || absl::StartsWith(line, "epochs:")
+              ? absl::StrCat("steps: ", steps)
+              : std::string(line),
+          "\n");
     }
     EXPECT_THAT(text, HasSubstr(absl::StrCat("steps: ", steps)));
     const std::string path =
@@ -81,6 +84,15 @@ TEST_F(AcceptanceTest, MlpReachesItsAccuracyInThreeMinutes) {
   EXPECT_LT(absl::Now() - begun, absl::Minutes(3));
 }
 
+TEST_F(AcceptanceTest, CnnReachesItsAccuracyInTenMinutes) {
+  const absl::Time begun = absl::Now();
+  const auto result = Train(kCnn, {});
+  RecordProperty("test_accuracy",
+                 absl::StrCat(NumberIn(result, "test_accuracy")));
+  EXPECT_GE(NumberIn(result, "test_accuracy"), 0.90);
+  EXPECT_LT(absl::Now() - begun, absl::Minutes(10));
+}
+
 // After as many examples, without a bound on staleness and with one.
 TEST_F(AcceptanceTest, AsynchronousComesWithinAPercentOfSynchronous) {
   for (const std::string name : {"softmax", "mlp"}) {
@@ -102,7 +114,8 @@ TEST_F(AcceptanceTest, AsynchronousComesWithinAPercentOfSynchronous) {
 // at random.
 TEST_F(AcceptanceTest, OneJobHasOneDigest) {
   for (const std::string& job : {Shortened(kSoftmax, 300), Shortened(kMlp, 120),
-                                 Shortened(kMlpAdam, 120)}) {
+                                 Shortened(kMlpAdam, 120), Shortened(kCnn, 20),
+                                 Shortened(kResNet, 10)}) {
     std::set<std::string> digests;
     for (const char* ps : {"--ps=1", "--ps=2", "--ps=3"}) {
       for (int run = 0; run < 2; ++run) {

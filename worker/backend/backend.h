@@ -35,6 +35,49 @@ struct Matrix {
   operator ConstMatrix() const { return {data, rows, cols}; }
 };
 
+// A window that moves over images: of a convolution or of pooling. An image is
+// a row of a matrix, its values in the order [height, width, channels] (NHWC).
+// Where the window reaches beyond the image there is padding, never all of it.
+struct Window {
+  // Of an image that goes in.
+  int64_t height = 0;
+  int64_t width = 0;
+  int64_t channels = 0;
+  int64_t window_height = 1;
+  int64_t window_width = 1;
+  int64_t stride_height = 1;
+  int64_t stride_width = 1;
+  // Padding before the first row and column; behind the last there is as much
+  // as the last window needs.
+  int64_t pad_top = 0;
+  int64_t pad_left = 0;
+  // Of an image that comes out: how many places the window takes.
+  int64_t output_height = 0;
+  int64_t output_width = 0;
+
+  int64_t input_size() const { return height * width * channels; }
+  int64_t window_size() const { return window_height * window_width; }
+  int64_t output_places() const { return output_height * output_width; }
+};
+
+// A convolution in the sense of machine learning: a cross-correlation. The
+// channels that go in and come out are cut into as many groups, each of which
+// sees its own alone.
+//
+// The kernel is a matrix [window_height window_width channels / groups,
+// filters], row-major over [y, x, channel]; with groups, a filter belongs to
+// the group that its place among the filters falls into.
+struct Convolution {
+  Window window;
+  int64_t filters = 0;
+  int64_t groups = 1;
+
+  int64_t kernel_rows() const {
+    return window.window_size() * (window.channels / groups);
+  }
+  int64_t output_size() const { return window.output_places() * filters; }
+};
+
 // Whether MatMul takes a factor as it is or transposed.
 enum class Form { kPlain, kTransposed };
 
@@ -171,6 +214,89 @@ class Backend {
   // what uses y has been downloaded. y may be x.
   virtual void Dropout(ConstMatrix x, absl::Span<const int64_t> positions,
                        uint64_t key, float rate, Matrix y) = 0;
+
+  // y[i, j] = x[i, j]. They must not overlap.
+  virtual void Copy(ConstMatrix x, Matrix y) = 0;
+
+  // c[i, j] = a[i, j] + b[i, j]. c may be a or b.
+  virtual void Add(ConstMatrix a, ConstMatrix b, Matrix c) = 0;
+
+  // y[i, (p, q, f)] = sum over (v, u, c) of
+  //     x[i, (p stride_height - pad_top + v, q stride_width - pad_left + u, c)]
+  //     kernel[(v, u, c), f],
+  //
+  // with c over the channels of f's group and 0 for x beyond the image; with x
+  // [m, input_size], y [m, output_size]. Needs memory of its own: errors as of
+  // Reserve.
+  virtual absl::Status Convolve(const Convolution& convolution, ConstMatrix x,
+                                ConstMatrix kernel, Matrix y) = 0;
+  // Of dy, the gradient by y: that by the kernel.
+  virtual absl::Status ConvolveKernelGradient(const Convolution& convolution,
+                                              ConstMatrix x, ConstMatrix dy,
+                                              Matrix kernel_gradient) = 0;
+  // And that by x.
+  virtual absl::Status ConvolveInputGradient(const Convolution& convolution,
+                                             ConstMatrix kernel, ConstMatrix dy,
+                                             Matrix dx) = 0;
+
+  // y[i, (p, q, c)] = the greatest x of channel c in the window's place (p, q),
+  // padding left out; NaN where there is one.
+  virtual void MaxPool(const Window& window, ConstMatrix x, Matrix y) = 0;
+  // dx: each dy goes to the x that y was, of equals the first in the order of
+  // the image (a NaN is no equal: the first of those). With x and y of MaxPool.
+  virtual void MaxPoolGradient(const Window& window, ConstMatrix x,
+                               ConstMatrix y, ConstMatrix dy, Matrix dx) = 0;
+
+  // y[i, (p, q, c)] = the mean of x of channel c in the window's place (p, q),
+  // padding left out of sum and count.
+  virtual void AveragePool(const Window& window, ConstMatrix x, Matrix y) = 0;
+  virtual void AveragePoolGradient(const Window& window, ConstMatrix dy,
+                                   Matrix dx) = 0;
+
+  // Normalises each column of x [m, n], m at least 1, over its rows:
+  //
+  //   mean[0, j]     = sum over i of x[i, j] / m
+  //   variance[0, j] = sum over i of (x[i, j] - mean[0, j])^2 / m
+  //
+  // (Ioffe and Szegedy 2015; images are given as a row per place.) The sums are
+  // made in double or by pairs: their error does not grow with m.
+  virtual void ColumnMoments(ConstMatrix x, Matrix mean, Matrix variance) = 0;
+  // y[i, j] = (x[i, j] - mean[0, j]) / sqrt(variance[0, j] + epsilon)
+  //           scale[0, j] + offset[0, j]. y may be x.
+  virtual void NormalizeColumns(ConstMatrix x, ConstMatrix mean,
+                                ConstMatrix variance, float epsilon,
+                                ConstMatrix scale, ConstMatrix offset,
+                                Matrix y) = 0;
+  // With mean and variance of x by ColumnMoments, h the normalised x:
+  //
+  //   dscale[0, j]  = sum over i of dy[i, j] h[i, j]
+  //   doffset[0, j] = sum over i of dy[i, j]
+  //   dx[i, j]      = scale[0, j] / sqrt(variance[0, j] + epsilon)
+  //                   (dy[i, j] - doffset[0, j] / m - h[i, j] dscale[0, j] / m)
+  //
+  // dx may be dy; none is made where it has no data.
+  virtual void NormalizeColumnsGradient(ConstMatrix x, ConstMatrix mean,
+                                        ConstMatrix variance, float epsilon,
+                                        ConstMatrix scale, ConstMatrix dy,
+                                        Matrix dscale, Matrix doffset,
+                                        Matrix dx) = 0;
+
+  // The same over each row, with scale and offset [1, n] (Ba et al. 2016):
+  // moments [m, 2] gets mean and 1 / sqrt(variance + epsilon) of each row.
+  virtual void NormalizeRows(ConstMatrix x, float epsilon, ConstMatrix scale,
+                             ConstMatrix offset, Matrix moments, Matrix y) = 0;
+  // With moments of NormalizeRows, h the normalised x, g = dy scale:
+  //
+  //   dscale[0, j]  = sum over i of dy[i, j] h[i, j]
+  //   doffset[0, j] = sum over i of dy[i, j]
+  //   dx[i, j]      = moments[i, 1]
+  //                   (g[i, j] - mean of g[i] - h[i, j] mean of (g h)[i])
+  //
+  // dx may be dy; none is made where it has no data.
+  virtual void NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
+                                     ConstMatrix moments, ConstMatrix dy,
+                                     Matrix dscale, Matrix doffset,
+                                     Matrix dx) = 0;
 
   // The losses. Each compares outputs z [m, n] with a label per example, on the
   // host, and waits for the result. dz is the gradient of the mean loss; none

@@ -1,5 +1,6 @@
 #include "worker/model/gradient_check.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/status/statusor.h"
@@ -41,7 +42,10 @@ absl::Status CheckGradients(Model* model,
         ++calls[variable];
       });
   if (!result.ok()) return result.status();
-  if (batch.positions.empty()) {
+  const bool averages = std::any_of(
+      variables.begin(), variables.end(),
+      [](const proto::Variable& v) { return v.has_moving_average(); });
+  if (batch.positions.empty() && !averages) {
     const absl::StatusOr<BatchResult> forward = model->Evaluate(spans, batch);
     if (!forward.ok()) return forward.status();
     if (forward->loss_sum != result->loss_sum) {
@@ -58,6 +62,7 @@ absl::Status CheckGradients(Model* model,
       return wrong(v, "has ", calls[v], " gradients");
     }
     if (!trainable) continue;
+    if (variables[v].has_moving_average()) continue;
     if (gradients[v].size() != parameters[v].size()) {
       return wrong(v, "has ", parameters[v].size(), " elements, its gradient ",
                    gradients[v].size());

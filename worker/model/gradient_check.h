@@ -17,7 +17,9 @@ namespace holdfast {
 //
 // What is random in training is the same in every pass, if it follows from
 // `batch.positions` as it should. Without positions nothing is random: then
-// Evaluate must find the same loss, too.
+// Evaluate must find the same loss, too, unless some variables are averaged
+// over steps, which are not compared either: batches are not evaluated as they
+// are trained on.
 //
 // The losses come of float32, so that with h = `step` a difference is wrong by
 // about 1e-7 / h for rounding and h^2 for curvature: 1e-2 is a good step.

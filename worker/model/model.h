@@ -60,6 +60,7 @@ class Model {
   // its gradient is ready, while the rest of the backward pass is still to
   // come: the worker sends it off meanwhile. The last layer's come first. A
   // gradient's memory stays as it is until the next call of ComputeGradients.
+  // For a variable with a moving average `sink` gets the batch's value instead.
   //
   // When the loss is not finite, returns so and never calls `sink`.
   // Errors: INVALID_ARGUMENT when parameters or batch do not fit the model

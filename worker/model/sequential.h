@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,7 +13,7 @@
 #include "absl/types/span.h"
 #include "proto/job.pb.h"
 #include "worker/backend/backend.h"
-#include "worker/model/layers.h"
+#include "worker/model/layers/chain.h"
 #include "worker/model/losses.h"
 #include "worker/model/model.h"
 
@@ -36,7 +37,9 @@ class Sequential final : public Model {
       const proto::Sequential& config, absl::Span<const int64_t> example_shape,
       std::optional<int64_t> num_classes, uint64_t seed, Backend* backend);
 
-  std::vector<proto::Variable> Variables() const override { return variables_; }
+  std::vector<proto::Variable> Variables() const override {
+    return layers_->variables();
+  }
   absl::StatusOr<BatchResult> ComputeGradients(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       GradientSink sink) override;
@@ -45,7 +48,8 @@ class Sequential final : public Model {
       const Batch& batch) override;
 
  private:
-  Sequential(Backend* backend, Loss loss) : backend_(backend), loss_(loss) {}
+  Sequential(Backend* backend, Loss loss, std::unique_ptr<Chain> layers)
+      : backend_(backend), loss_(loss), layers_(std::move(layers)) {}
 
   // Tests and uploads what a pass needs, and runs the layers. A pass that makes
   // the loss's gradient by the outputs, where `gradient` is not null, is a
@@ -54,16 +58,9 @@ class Sequential final : public Model {
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       Matrix* gradient);
 
-  absl::Span<const ConstMatrix> ParametersOf(int layer) const;
-
   Backend* const backend_;
   const Loss loss_;
-  std::vector<std::unique_ptr<Layer>> layers_;
-  // Of all layers, in order, and the place of each layer's first.
-  std::vector<proto::Variable> variables_;
-  std::vector<int> first_variable_;
-  // The first layer with variables, where the backward pass ends.
-  int first_trained_layer_ = 0;
+  const std::unique_ptr<Chain> layers_;
   int64_t example_size_ = 0;
   // Labels are below it.
   int64_t num_classes_ = 0;
@@ -76,8 +73,6 @@ class Sequential final : public Model {
   DeviceBuffer input_staging_;
   std::vector<DeviceBuffer> parameter_staging_;
   std::vector<ConstMatrix> parameters_;
-  // values_[i] goes into layer i, values_[i + 1] comes out.
-  std::vector<ConstMatrix> values_;
   DeviceBuffer loss_gradient_;
   // In the order in which they were begun.
   std::vector<Sending> sending_;

@@ -173,6 +173,32 @@ class SequentialTest : public ::testing::Test {
     return gradients;
   }
 
+  // Of `layers` on images of 8 x 8, once they have seen their largest batch.
+  void CheckThatNoMemoryIsTaken(const std::string& layers) {
+    SCOPED_TRACE(layers);
+    const auto model =
+        Create(Parse(layers + "loss { sigmoid_cross_entropy {} }"), {8, 8});
+    ASSERT_TRUE(model.ok()) << model.status();
+    const Tensors parameters = RandomParameters(**model);
+    const std::vector<absl::Span<const float>> spans = Spans(parameters);
+    const Examples large(50, 64, 10), small(20, 64, 10);
+    double sum = 0;
+    const auto add = [&](int, absl::Span<const float> gradient) {
+      sum += gradient[0];
+    };
+    const auto train = [&](const Examples& examples) {
+      return (*model)->ComputeGradients(spans, examples.training_batch(), add);
+    };
+    ASSERT_TRUE(train(large).ok());
+    const int64_t before = g_allocations;
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_TRUE(train(small).ok());
+      ASSERT_TRUE((*model)->Evaluate(spans, large.batch()).ok());
+      ASSERT_TRUE(train(large).ok());
+    }
+    EXPECT_EQ(g_allocations - before, 0);
+  }
+
   std::unique_ptr<CpuBackend> backend_ = *CpuBackend::Create({});
 };
 
@@ -824,35 +850,33 @@ TEST_F(SequentialTest, RefusesWhatDoesNotFit) {
 }
 
 TEST_F(SequentialTest, TakesNoMemoryInTheSteadyState) {
-  const auto model = Make(R"pb(
-                            layers { dropout { rate: 0.5 } }
-                            layers { dense { units: 32 } }
-                            layers { relu {} }
-                            layers { dropout { rate: 0.5 } }
-                            layers { dense { units: 32 } }
-                            layers { sigmoid {} }
-                            layers { dense { units: 10 } }
-                            layers { tanh {} }
-                            loss { sigmoid_cross_entropy {} }
-                          )pb",
-                          64);
-  const Tensors parameters = RandomParameters(*model);
-  const std::vector<absl::Span<const float>> spans = Spans(parameters);
-  const Examples large(50, 64, 10), small(20, 64, 10);
-  double sum = 0;
-  const auto add = [&](int, absl::Span<const float> gradient) {
-    sum += gradient[0];
-  };
-  ASSERT_TRUE(model->ComputeGradients(spans, large.training_batch(), add).ok());
-  const int64_t before = g_allocations;
-  for (int i = 0; i < 3; ++i) {
-    ASSERT_TRUE(
-        model->ComputeGradients(spans, small.training_batch(), add).ok());
-    ASSERT_TRUE(model->Evaluate(spans, large.batch()).ok());
-    ASSERT_TRUE(
-        model->ComputeGradients(spans, large.training_batch(), add).ok());
+  for (const char* layers : {
+           R"pb(
+             layers { dropout { rate: 0.5 } }
+             layers { flatten {} }
+             layers { dense { units: 32 } }
+             layers { relu {} }
+             layers { dropout { rate: 0.5 } }
+             layers { dense { units: 32 } }
+             layers { sigmoid {} }
+             layers { dense { units: 10 } }
+             layers { tanh {} })pb",
+           R"pb(
+             layers { conv2d { filters: 4 kernel_size: 3 } }
+             layers { batch_norm {} }
+             layers {
+               residual {
+                 layers { conv2d { filters: 6 kernel_size: 3 stride: 2 } }
+                 layers { layer_norm {} }
+                 shortcut { average_pool2d { size: 3 stride: 2 } }
+                 shortcut { conv2d { filters: 6 kernel_size: 1 } }
+               }
+             }
+             layers { max_pool2d { size: 2 } }
+             layers { global_average_pool2d {} }
+             layers { dense { units: 10 } })pb"}) {
+    CheckThatNoMemoryIsTaken(layers);
   }
-  EXPECT_EQ(g_allocations - before, 0);
 }
 
 }  // namespace

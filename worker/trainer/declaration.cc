@@ -38,7 +38,8 @@ absl::StatusOr<proto::Declaration> MakeDeclaration(
     proto::Variable& variable = *declaration.add_variables();
     variable = variables[i];
     variable.set_optimizer(0);
-    if (job.compression_size() > 0) {
+    // What is averaged travels as it is.
+    if (job.compression_size() > 0 && !variable.has_moving_average()) {
       *variable.mutable_compression() = (*compression)[i];
     }
   }

@@ -137,6 +137,15 @@ TEST(MakeDeclarationTest, HoldsHowEachVariableTravels) {
   EXPECT_EQ(declaration.variables(0).compression().ShortDebugString(),
             "push: TOP_K top_k: 0.1 pull: FLOAT16");
   EXPECT_EQ(declaration.variables(1).compression().ShortDebugString(), "");
+  // What is averaged travels as it is.
+  job.mutable_compression(0)->set_variables(".*");
+  std::vector<proto::Variable> variables = Variables();
+  variables[1].mutable_moving_average()->set_momentum(0.5f);
+  const auto averaging = MakeDeclaration(job, variables, {.total = 1}, 1000);
+  ASSERT_TRUE(averaging.ok()) << averaging.status();
+  EXPECT_TRUE(averaging->variables(0).has_compression());
+  EXPECT_FALSE(averaging->variables(1).has_compression());
+  EXPECT_EQ(averaging->variables(1).moving_average().momentum(), 0.5f);
   job.mutable_compression(0)->set_variables("v");
   EXPECT_EQ(
       MakeDeclaration(job, Variables(), {.total = 1}, 1000).status().message(),

@@ -88,6 +88,13 @@ std::vector<Batch> CutBatch(const Batch& batch, uint32_t parts) {
   return cut;
 }
 
+GradientComputer::GradientComputer(Model* model, const Options& options)
+    : model_(model), options_(options) {
+  for (const proto::Variable& variable : model->Variables()) {
+    is_in_norm_.push_back(!variable.has_moving_average());
+  }
+}
+
 absl::StatusOr<GradientComputer::Result> GradientComputer::Compute(
     const Parameters& at, const Batch& batch, Cluster::Push* push,
     Buffers* keep) {
@@ -104,7 +111,7 @@ absl::StatusOr<GradientComputer::Result> GradientComputer::Compute(
   const auto hand_over = [&](size_t variable, absl::Span<const float> whole) {
     finite = finite && AllFinite(whole);
     if (!finite) return;
-    if (options_.max_global_norm.has_value()) {
+    if (options_.max_global_norm.has_value() && is_in_norm_[variable]) {
       squares_[variable] = SumOfSquares(whole);
     }
     added = push->Add(variable, whole);

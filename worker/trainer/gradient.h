@@ -42,7 +42,8 @@ class GradientComputer {
     // Parts that a batch is computed in. More take less memory in the model;
     // from 2 on the gradient is summed in memory of its own.
     uint32_t micro_batches = 1;
-    // Of the norm over all variables. Absent: it is not clipped.
+    // Of the norm over all variables but those that are averaged. Absent: it is
+    // not clipped.
     std::optional<float> max_global_norm;
   };
 
@@ -62,8 +63,7 @@ class GradientComputer {
   };
 
   // `model` must outlive the computer.
-  GradientComputer(Model* model, const Options& options)
-      : model_(model), options_(options) {}
+  GradientComputer(Model* model, const Options& options);
 
   // Computes the gradient of the mean loss over `batch`, which may be empty, at
   // `at`, and hands that of each variable to `push` as soon as it is ready.
@@ -79,6 +79,8 @@ class GradientComputer {
  private:
   Model* const model_;
   const Options options_;
+  // By variable, whether its gradient counts in the norm.
+  std::vector<bool> is_in_norm_;
   // Of micro-batches, where they are not to be kept.
   Buffers sums_;
   // By variable, of the gradient that is being computed.

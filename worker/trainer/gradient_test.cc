@@ -104,6 +104,8 @@ class MeanModel final : public Model {
   // Order: what to do in place of calling the sink for u.
   std::function<void(GradientSink)> instead;
 
+  bool averages_u = false;
+
   // The sizes of the batches.
   std::vector<int64_t> sizes;
   std::vector<float> w;
@@ -114,6 +116,7 @@ class MeanModel final : public Model {
     variables[0].add_shape(2);
     variables[1].set_name("u");
     variables[1].add_shape(1);
+    if (averages_u) variables[1].mutable_moving_average();
     return variables;
   }
 
@@ -267,6 +270,18 @@ TEST_F(GradientComputerTest, ClipsByTheNormOverAllVariables) {
   result = Compute(1);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->clip_factor, 1);
+}
+
+TEST_F(GradientComputerTest, WhatIsAveragedIsNotInTheNorm) {
+  inputs_ = {3, 4};
+  labels_ = {100};
+  model_.averages_u = true;
+  options_.max_global_norm = 2.5f;
+  const auto result = Compute(1);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->clip_factor, 0.5f);
+  EXPECT_THAT(cluster_.pushed(1), ElementsAre(Pair(0, ElementsAre(3, 4)),
+                                              Pair(1, ElementsAre(100))));
 }
 
 TEST_F(GradientComputerTest, ClipsByTheNormOfTheSumOfMicroBatches) {

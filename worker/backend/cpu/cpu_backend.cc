@@ -184,6 +184,15 @@ void CpuBackend::Dropout(ConstMatrix x, absl::Span<const int64_t> positions,
   }
 }
 
+void CpuBackend::Copy(ConstMatrix x, Matrix y) {
+  std::copy_n(x.data, x.size(), y.data);
+}
+
+void CpuBackend::Add(ConstMatrix a, ConstMatrix b, Matrix c) {
+  const int64_t size = c.size();
+  for (int64_t i = 0; i < size; ++i) c.data[i] = a.data[i] + b.data[i];
+}
+
 absl::StatusOr<LossSums> CpuBackend::SoftmaxCrossEntropy(
     ConstMatrix logits, absl::Span<const int32_t> labels, Matrix* gradient) {
   LossSums sums;

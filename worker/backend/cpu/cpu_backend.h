@@ -9,9 +9,10 @@
 
 namespace holdfast {
 
-// The backend on the host's own cores: OpenBLAS for matrix products, plain
-// loops for the rest. Its memory is the host's; nothing is copied, and every
-// operation has ended when its call returns.
+// The backend on the host's own cores: OpenBLAS for matrix products, which
+// convolutions become too, and plain loops for the rest. Its memory is the
+// host's; nothing is copied, and every operation has ended when its call
+// returns.
 //
 // Thread-compatible. OpenBLAS has one number of threads per process: it is that
 // of the backend made last.
@@ -50,6 +51,36 @@ class CpuBackend final : public Backend {
   void SigmoidGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) override;
   void Dropout(ConstMatrix x, absl::Span<const int64_t> positions, uint64_t key,
                float rate, Matrix y) override;
+  void Copy(ConstMatrix x, Matrix y) override;
+  void Add(ConstMatrix a, ConstMatrix b, Matrix c) override;
+  absl::Status Convolve(const Convolution& convolution, ConstMatrix x,
+                        ConstMatrix kernel, Matrix y) override;
+  absl::Status ConvolveKernelGradient(const Convolution& convolution,
+                                      ConstMatrix x, ConstMatrix dy,
+                                      Matrix kernel_gradient) override;
+  absl::Status ConvolveInputGradient(const Convolution& convolution,
+                                     ConstMatrix kernel, ConstMatrix dy,
+                                     Matrix dx) override;
+  void MaxPool(const Window& window, ConstMatrix x, Matrix y) override;
+  void MaxPoolGradient(const Window& window, ConstMatrix x, ConstMatrix y,
+                       ConstMatrix dy, Matrix dx) override;
+  void AveragePool(const Window& window, ConstMatrix x, Matrix y) override;
+  void AveragePoolGradient(const Window& window, ConstMatrix dy,
+                           Matrix dx) override;
+  void ColumnMoments(ConstMatrix x, Matrix mean, Matrix variance) override;
+  void NormalizeColumns(ConstMatrix x, ConstMatrix mean, ConstMatrix variance,
+                        float epsilon, ConstMatrix scale, ConstMatrix offset,
+                        Matrix y) override;
+  void NormalizeColumnsGradient(ConstMatrix x, ConstMatrix mean,
+                                ConstMatrix variance, float epsilon,
+                                ConstMatrix scale, ConstMatrix dy,
+                                Matrix dscale, Matrix doffset,
+                                Matrix dx) override;
+  void NormalizeRows(ConstMatrix x, float epsilon, ConstMatrix scale,
+                     ConstMatrix offset, Matrix moments, Matrix y) override;
+  void NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
+                             ConstMatrix moments, ConstMatrix dy, Matrix dscale,
+                             Matrix doffset, Matrix dx) override;
   absl::StatusOr<LossSums> SoftmaxCrossEntropy(ConstMatrix logits,
                                                absl::Span<const int32_t> labels,
                                                Matrix* gradient) override;
@@ -64,6 +95,8 @@ class CpuBackend final : public Backend {
   explicit CpuBackend(Options options) : options_(options) {}
 
   const Options options_;
+  // What windows of a convolution see, kept for its memory.
+  DeviceBuffer columns_;
 };
 
 }  // namespace holdfast

@@ -1,8 +1,8 @@
-#ifndef HOLDFAST_WORKER_MODEL_LAYERS_H_
-#define HOLDFAST_WORKER_MODEL_LAYERS_H_
+#ifndef HOLDFAST_WORKER_MODEL_LAYERS_LAYER_H_
+#define HOLDFAST_WORKER_MODEL_LAYERS_LAYER_H_
 
 #include <cstdint>
-#include <memory>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,12 +10,15 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "proto/job.pb.h"
 #include "proto/training.pb.h"
 #include "worker/backend/backend.h"
 
 namespace holdfast {
+
+// Dimensions that the backend takes, and elements of an example.
+constexpr int64_t kMaxDimension = std::numeric_limits<int32_t>::max();
 
 // What a layer may have to know of the pass that it is part of.
 struct Pass {
@@ -53,8 +56,8 @@ class Layer {
       ConstMatrix x) = 0;
 
   // The chain rule. From `x` and `y`, of the last Forward(), whose pass was a
-  // training pass and is still under way, and `dy`, the
-  // gradient of the mean loss by y, makes the gradients by the variables, for
+  // training pass and is still under way, and `dy`, the gradient of the mean
+  // loss by y, makes the gradients by the variables, for
   // `sink` in reverse order of variables() and each as early as possible, and
   // then, if `want_dx`, that by x, which it returns. dy may be overwritten.
   // Errors: those of the backend and of `sink`.
@@ -76,15 +79,44 @@ class Layer {
   const std::vector<proto::Variable> variables_;
 };
 
-// The layer that `config` tells of, for examples of `input_shape`, by the name
-// `name`. What is random in it follows from `key`, which is its own. `backend`
-// must outlive it.
-// Errors: INVALID_ARGUMENT, with the layer's name, when it cannot take such
-// examples, or its config is not in order.
-absl::StatusOr<std::unique_ptr<Layer>> CreateLayer(
-    const proto::Layer& config, const std::string& name,
-    absl::Span<const int64_t> input_shape, uint64_t key, Backend* backend);
+// A layer's variable of float32.
+inline proto::Variable MakeVariable(std::string name,
+                                    absl::Span<const int64_t> shape,
+                                    proto::Initializer initializer) {
+  proto::Variable variable;
+  variable.set_name(std::move(name));
+  for (int64_t dimension : shape) variable.add_shape(dimension);
+  variable.set_dtype(proto::FLOAT32);
+  *variable.mutable_initializer() = std::move(initializer);
+  variable.set_trainable(true);
+  return variable;
+}
+
+// `given`, or by default glorot, uniform.
+inline proto::Initializer KernelInitializer(bool is_given,
+                                            const proto::Initializer& given) {
+  if (is_given) return given;
+  proto::Initializer glorot;
+  glorot.mutable_glorot()->set_distribution(proto::Initializer::UNIFORM);
+  return glorot;
+}
+
+// `given`, or by default zeros.
+inline proto::Initializer BiasInitializer(bool is_given,
+                                          const proto::Initializer& given) {
+  if (is_given) return given;
+  proto::Initializer zeros;
+  zeros.mutable_zeros();
+  return zeros;
+}
+
+// INVALID_ARGUMENT, of the layer `name`: `what` is wrong.
+template <typename... What>
+absl::Status LayerError(const std::string& name, const What&... what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("layer \"", name, "\": ", what...));
+}
 
 }  // namespace holdfast
 
-#endif  // HOLDFAST_WORKER_MODEL_LAYERS_H_
+#endif  // HOLDFAST_WORKER_MODEL_LAYERS_LAYER_H_

@@ -1,0 +1,34 @@
+#ifndef HOLDFAST_TESTS_GPU_DEVICE_UNDER_TEST_H_
+#define HOLDFAST_TESTS_GPU_DEVICE_UNDER_TEST_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "worker/backend/backend.h"
+
+namespace holdfast {
+
+// A backend on the device that is compared with the CPU. Three programs have
+// the same comparisons, with
+//
+//   gpu.cc       the first GPU;
+//   emulated.cc  our kernels on the host (emulation.h), with OpenBLAS for
+//   cuBLAS; stand_in.cc  the host's stand-in for a device, with the CPU's
+//   operations,
+//                which shows that the comparisons themselves hold.
+//
+// `tf32` is for matrix products (CudaBackendOptions).
+// Errors: FAILED_PRECONDITION or UNIMPLEMENTED, with the reason, when there is
+// no such device; whatever else is a failure.
+absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(bool tf32);
+
+// Whether the device computes with the CPU's own functions: then all results
+// must be the CPU's.
+bool DeviceHasTheCpusBits();
+
+// Whether to leave out what only takes long.
+bool DeviceIsSlow();
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_TESTS_GPU_DEVICE_UNDER_TEST_H_

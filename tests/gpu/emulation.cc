@@ -1,0 +1,223 @@
+#include "tests/gpu/emulation.h"
+
+#include <ucontext.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+uint3 threadIdx;
+uint3 blockIdx;
+dim3 gridDim;
+
+namespace holdfast {
+namespace {
+
+constexpr int kWarp = 32;
+constexpr size_t kStack = 64 << 10;
+
+// A thread of the block that runs.
+struct Fiber {
+  std::unique_ptr<char[]> stack;
+  ucontext_t context;
+  uint3 index;
+  bool done = false;
+  // How often it has waited for its block, and for its warp.
+  int64_t block_waits = 0;
+  int64_t warp_waits = 0;
+  // What it gave to shuffles, in turn: nobody is more than one ahead.
+  double given[2] = {};
+};
+
+// The block that runs.
+struct Block {
+  const std::function<void()>* thread = nullptr;
+  // Of the first `count`, and more that are kept for a larger block.
+  std::vector<Fiber> fibers;
+  size_t count = 0;
+  size_t running = 0;
+  ucontext_t scheduler;
+};
+
+Block g_block;
+std::function<void(std::function<void()>)> g_enqueue;
+
+[[noreturn]] void Fail(const char* what) {
+  std::fprintf(stderr, "emulation: %s\n", what);
+  std::abort();
+}
+
+Fiber& Running() {
+  if (g_block.count == 0) {
+    Fail("a thread waits for others although the block's first did not");
+  }
+  return g_block.fibers[g_block.running];
+}
+
+// To the next thread, and back when all have had their turn.
+void Yield() { swapcontext(&Running().context, &g_block.scheduler); }
+
+// Waits until all of [begin, end) that are not done have waited as often, by
+// `waits`, as the running thread.
+void AwaitFibers(size_t begin, size_t end, int64_t Fiber::*waits) {
+  const int64_t mine = ++(Running().*waits);
+  while (true) {
+    bool all = true;
+    for (size_t i = begin; i < end && all; ++i) {
+      const Fiber& other = g_block.fibers[i];
+      all = other.done || other.*waits >= mine;
+    }
+    if (all) return;
+    Yield();
+  }
+}
+
+void AwaitWarp() {
+  const size_t begin = g_block.running / kWarp * kWarp;
+  AwaitFibers(begin, std::min(begin + kWarp, g_block.count),
+              &Fiber::warp_waits);
+}
+
+void RunFiber() {
+  (*g_block.thread)();
+  Running().done = true;
+  Yield();
+}
+
+uint3 IndexOf(size_t i, dim3 threads) {
+  return {static_cast<unsigned>(i % threads.x),
+          static_cast<unsigned>(i / threads.x % threads.y),
+          static_cast<unsigned>(i / threads.x / threads.y)};
+}
+
+// Runs a thread until it waits, or ends.
+void Resume(size_t i) {
+  g_block.running = i;
+  threadIdx = g_block.fibers[i].index;
+  swapcontext(&g_block.scheduler, &g_block.fibers[i].context);
+}
+
+void Begin(size_t i, dim3 threads) {
+  Fiber& fiber = g_block.fibers[i];
+  if (fiber.stack == nullptr) fiber.stack.reset(new char[kStack]);
+  fiber.done = false;
+  fiber.block_waits = 0;
+  fiber.warp_waits = 0;
+  fiber.index = IndexOf(i, threads);
+  getcontext(&fiber.context);
+  fiber.context.uc_stack.ss_sp = fiber.stack.get();
+  fiber.context.uc_stack.ss_size = kStack;
+  makecontext(&fiber.context, RunFiber, 0);
+}
+
+void RunBlock(const std::function<void()>& thread, dim3 threads) {
+  const size_t count = threads.x * threads.y * threads.z;
+  g_block.thread = &thread;
+  g_block.count = count;
+  if (g_block.fibers.size() < count) g_block.fibers.resize(count);
+  for (size_t i = 0; i < count; ++i) Begin(i, threads);
+  // It waits for the others, or it does not, and then they need no fibers.
+  Resume(0);
+  if (g_block.fibers[0].done) {
+    g_block.count = 0;
+    for (size_t i = 1; i < count; ++i) {
+      threadIdx = IndexOf(i, threads);
+      thread();
+    }
+    return;
+  }
+  for (bool done = false; !done;) {
+    done = true;
+    for (size_t i = 0; i < count; ++i) {
+      if (g_block.fibers[i].done) continue;
+      Resume(i);
+      done = done && g_block.fibers[i].done;
+    }
+  }
+}
+
+}  // namespace
+
+void EmulateOn(std::function<void(std::function<void()>)> enqueue) {
+  g_enqueue = std::move(enqueue);
+}
+
+namespace kernels {
+
+cudaError_t EmulateLaunch(std::function<void()> thread, dim3 blocks,
+                          dim3 threads) {
+  g_enqueue([=] {
+    gridDim = blocks;
+    for (unsigned z = 0; z < blocks.z; ++z) {
+      for (unsigned y = 0; y < blocks.y; ++y) {
+        for (unsigned x = 0; x < blocks.x; ++x) {
+          blockIdx = {x, y, z};
+          RunBlock(thread, threads);
+        }
+      }
+    }
+  });
+  return cudaSuccess;
+}
+
+}  // namespace kernels
+}  // namespace holdfast
+
+void __syncthreads() {
+  holdfast::AwaitFibers(0, holdfast::g_block.count,
+                        &holdfast::Fiber::block_waits);
+  threadIdx = holdfast::Running().index;
+}
+
+void __syncwarp(unsigned) {
+  holdfast::AwaitWarp();
+  threadIdx = holdfast::Running().index;
+}
+
+double __shfl_xor_sync(unsigned, double value, int lane_mask) {
+  holdfast::Fiber& fiber = holdfast::Running();
+  const int turn = fiber.warp_waits % 2;
+  fiber.given[turn] = value;
+  const size_t self = holdfast::g_block.running;
+  holdfast::AwaitWarp();
+  threadIdx = fiber.index;
+  return holdfast::g_block.fibers[self ^ lane_mask].given[turn];
+}
+
+// The functions of CUDA that CudaDeviceMath calls. Memory is the host's, and
+// the only stream is that of computation.
+extern "C" {
+
+cudaError_t cudaMalloc(void** memory, size_t size) {
+  *memory = std::malloc(size);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* memory) {
+  std::free(memory);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t size,
+                            cudaStream_t) {
+  holdfast::g_enqueue([=] { std::memset(memory, value, size); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t size,
+                            cudaMemcpyKind, cudaStream_t) {
+  holdfast::g_enqueue([=] { std::memcpy(to, from, size); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char* cudaGetErrorString(cudaError_t) { return "an error"; }
+const char* cudaGetErrorName(cudaError_t) { return "cudaError"; }
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = 0;
+  return cudaSuccess;
+}
+}

@@ -1,0 +1,63 @@
+// Runs CUDA kernels on the host, so that a machine without a GPU can compare
+// what they compute. A kernel file is compiled as C++ with this before it.
+//
+// The blocks of a kernel run one after the other. The threads of a block are
+// fibers that change where they wait for one another: __syncthreads, __syncwarp
+// and shuffles. It knows what our kernels use, and no more: no atomics, no
+// dynamic shared memory. What depends on threads at once, a race, it does not
+// show; that is for compute-sanitizer on a GPU.
+#ifndef HOLDFAST_TESTS_GPU_EMULATION_H_
+#define HOLDFAST_TESTS_GPU_EMULATION_H_
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+
+// One block runs at a time, so its shared memory may be anybody's.
+#undef __shared__
+#define __shared__ static
+#undef __launch_bounds__
+#define __launch_bounds__(...)
+
+// Of the thread that runs.
+extern uint3 threadIdx;
+extern uint3 blockIdx;
+extern dim3 gridDim;
+
+void __syncthreads();
+void __syncwarp(unsigned mask = 0xffffffffu);
+double __shfl_xor_sync(unsigned mask, double value, int lane_mask);
+inline float __shfl_xor_sync(unsigned mask, float value, int lane_mask) {
+  return static_cast<float>(
+      __shfl_xor_sync(mask, static_cast<double>(value), lane_mask));
+}
+inline int __shfl_xor_sync(unsigned mask, int value, int lane_mask) {
+  return static_cast<int>(
+      __shfl_xor_sync(mask, static_cast<double>(value), lane_mask));
+}
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>((uint64_t{a} * b) >> 32);
+}
+using std::isnan;
+using std::max;
+using std::min;
+
+namespace holdfast {
+
+// Has emulated launches, copies and fills go to `enqueue`, as work of the
+// stream of computation. Of the calling thread.
+void EmulateOn(std::function<void(std::function<void()>)> enqueue);
+
+namespace kernels {
+
+// thread() runs as each thread of each block.
+cudaError_t EmulateLaunch(std::function<void()> thread, dim3 blocks,
+                          dim3 threads);
+
+}  // namespace kernels
+}  // namespace holdfast
+
+#endif  // HOLDFAST_TESTS_GPU_EMULATION_H_

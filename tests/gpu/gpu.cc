@@ -1,0 +1,14 @@
+#include "tests/gpu/device_under_test.h"
+#include "worker/backend/cuda/cuda_backend.h"
+
+namespace holdfast {
+
+absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(bool tf32) {
+  return CreateCudaBackend({.index = 0, .tf32 = tf32});
+}
+
+bool DeviceHasTheCpusBits() { return false; }
+
+bool DeviceIsSlow() { return false; }
+
+}  // namespace holdfast

@@ -1,0 +1,689 @@
+// Every operation of the backend, forward and backward, on the device beside
+// the CPU (MakeDeviceUnderTest), over a grid of shapes: odd, without rows,
+// large, and at addresses that are no multiple of anything.
+//
+// Tolerances are relative to the greatest magnitude among a result's values,
+// and stand with each operation:
+//
+//   exact      comparisons, copies, single roundings: the CPU's bits
+//   kRounding  a few roundings, or functions such as exp, in float32
+//   kSum       sums of many products in float32, whose order is the device's
+//   own kTf32      the same with factors of 10 bits
+//
+// Where there is no device no case runs: the test says so and is skipped.
+
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/random.h"
+#include "tests/gpu/device_under_test.h"
+#include "worker/backend/cpu/cpu_backend.h"
+#include "worker/model/registry.h"
+
+namespace holdfast {
+namespace {
+
+constexpr double kExact = 0;
+constexpr double kRounding = 1e-6;
+constexpr double kSum = 1e-5;
+constexpr double kTf32 = 2e-3;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+int64_t g_cases = 0;
+
+// On [-1, 1), the same in every run.
+std::vector<float> RandomValues(int64_t size, uint32_t key) {
+  std::vector<float> values(size);
+  for (int64_t i = 0; i < size; i += 4) {
+    const auto bits = Philox4x32({static_cast<uint32_t>(i)}, {key});
+    for (int64_t k = i; k < std::min(size, i + 4); ++k) {
+      values[k] = static_cast<float>(bits[k - i] >> 8) / (1 << 23) - 1;
+    }
+  }
+  return values;
+}
+
+// A matrix on the host.
+struct Values {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  std::vector<float> values;
+
+  static Values Random(int64_t rows, int64_t cols, uint32_t key) {
+    return {rows, cols, RandomValues(rows * cols, key)};
+  }
+  static Values Unset(int64_t rows, int64_t cols) {
+    return {rows, cols, std::vector<float>(rows * cols, kNan)};
+  }
+  Matrix matrix() { return {values.data(), rows, cols}; }
+};
+
+// Within `tolerance` times the greatest magnitude among `expected`; what is not
+// finite must be the same.
+::testing::AssertionResult Near(absl::Span<const float> made,
+                                absl::Span<const float> expected,
+                                double tolerance) {
+  if (made.size() != expected.size()) {
+    return ::testing::AssertionFailure() << made.size() << " values";
+  }
+  double scale = 0;
+  for (const float value : expected) {
+    if (std::isfinite(value)) {
+      scale = std::max(scale, std::abs(double{value}));
+    }
+  }
+  for (size_t i = 0; i < made.size(); ++i) {
+    const bool finite = std::isfinite(expected[i]) && std::isfinite(made[i]);
+    const bool near =
+        finite ? std::abs(double{made[i]} - double{expected[i]}) <=
+                     tolerance * scale
+               : made[i] == expected[i] ||
+                     (std::isnan(made[i]) && std::isnan(expected[i]));
+    if (!near) {
+      return ::testing::AssertionFailure()
+             << "value " << i << " of " << made.size() << " is " << made[i]
+             << ", on the CPU " << expected[i] << "; the greatest is " << scale;
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+class ParityTest : public ::testing::Test {
+ protected:
+  // What an operation gets: matrices in the order of `all`, those that it
+  // writes too.
+  using Matrices = std::vector<Matrix>;
+  using Operation = std::function<absl::Status(Backend*, const Matrices&)>;
+
+  void SetUp() override {
+    absl::StatusOr<std::unique_ptr<Backend>> device =
+        MakeDeviceUnderTest(/*tf32=*/false);
+    if (absl::IsUnimplemented(device.status()) ||
+        absl::IsFailedPrecondition(device.status())) {
+      GTEST_SKIP() << "no case ran: " << device.status().message();
+    }
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+  }
+
+  // Runs `operation` on copies of `all` in the memory of both, compares all of
+  // them afterwards, and looks whether the device has written beside them. Once
+  // for each of some distances of the matrices from the beginning of memory.
+  void Compare(const std::string& name, const std::vector<Values>& all,
+               double tolerance, const Operation& operation) {
+    SCOPED_TRACE(name);
+    if (DeviceHasTheCpusBits()) tolerance = kExact;
+    std::vector<Values> expected = all;
+    Matrices on_cpu;
+    for (Values& values : expected) on_cpu.push_back(values.matrix());
+    ASSERT_EQ(operation(cpu_.get(), on_cpu), absl::OkStatus());
+    for (const int64_t offset : {1, 7, 0}) {
+      if (offset != 1 && DeviceIsSlow()) continue;
+      SCOPED_TRACE(absl::StrCat("offset ", offset));
+      CompareAt(offset, all, expected, tolerance, operation);
+      ++g_cases;
+      if (HasFatalFailure()) return;
+    }
+  }
+
+  void CompareAt(int64_t offset, const std::vector<Values>& all,
+                 const std::vector<Values>& expected, double tolerance,
+                 const Operation& operation) {
+    // Behind and before each matrix.
+    constexpr float kGuard = 12345;
+    constexpr int64_t kGuards = 9;
+    std::vector<DeviceBuffer> buffers(all.size());
+    std::vector<std::vector<float>> host(all.size());
+    Matrices on_device;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const std::vector<float>& values = all[i].values;
+      host[i].assign(offset + values.size() + kGuards, kGuard);
+      std::copy(values.begin(), values.end(), host[i].begin() + offset);
+      const auto uploaded =
+          device_->Upload(host[i], 1, host[i].size(), &buffers[i]);
+      ASSERT_TRUE(uploaded.ok()) << uploaded.status();
+      on_device.push_back(
+          {buffers[i].View(1, 1).data + offset, all[i].rows, all[i].cols});
+    }
+    ASSERT_EQ(operation(device_.get(), on_device), absl::OkStatus());
+    for (size_t i = 0; i < all.size(); ++i) {
+      SCOPED_TRACE(absl::StrCat("matrix ", i));
+      const auto download =
+          device_->StartDownload(buffers[i].View(1, host[i].size()));
+      ASSERT_TRUE(download.ok()) << download.status();
+      ASSERT_EQ(device_->Await(*download), absl::OkStatus());
+      const auto made = download->values;
+      const int64_t size = all[i].values.size();
+      ASSERT_TRUE(
+          Near(made.subspan(offset, size), expected[i].values, tolerance));
+      ASSERT_THAT(made.first(offset), ::testing::Each(kGuard));
+      ASSERT_THAT(made.subspan(offset + size), ::testing::Each(kGuard));
+    }
+  }
+
+  // Operations that return nothing.
+  static Operation Void(
+      std::function<void(Backend*, const Matrices&)> operation) {
+    return [operation = std::move(operation)](Backend* backend,
+                                              const Matrices& matrices) {
+      operation(backend, matrices);
+      return absl::OkStatus();
+    };
+  }
+
+  // Of a loss curve.
+  const size_t steps_ = DeviceIsSlow() ? 5 : 100;
+
+  // The mean loss of each of some steps of gradient descent on `backend`.
+  std::vector<double> Losses(const proto::Model& config,
+                             const std::vector<int64_t>& shape,
+                             Backend* backend) {
+    constexpr int64_t kExamples = 32;
+    constexpr int kClasses = 10;
+    std::vector<double> losses;
+    const auto model =
+        CreateModel(config, shape, kClasses, 1, backend, ModelRegistry());
+    EXPECT_TRUE(model.ok()) << model.status();
+    if (!model.ok()) return losses;
+    std::vector<std::vector<float>> parameters;
+    for (const proto::Variable& variable : (*model)->Variables()) {
+      int64_t size = 1;
+      for (const int64_t dimension : variable.shape()) size *= dimension;
+      parameters.push_back(RandomValues(size, 100 + parameters.size()));
+      for (float& value : parameters.back()) value *= 0.3f;
+    }
+    int64_t example_size = 1;
+    for (const int64_t dimension : shape) example_size *= dimension;
+    const std::vector<float> inputs = RandomValues(kExamples * example_size, 1);
+    std::vector<int32_t> labels(kExamples);
+    std::vector<int64_t> positions(kExamples);
+    for (int64_t i = 0; i < kExamples; ++i) {
+      labels[i] = i * 7 % kClasses;
+      positions[i] = i;
+    }
+    for (size_t step = 0; step < steps_; ++step) {
+      std::vector<std::vector<float>> gradients(parameters.size());
+      const std::vector<absl::Span<const float>> spans(parameters.begin(),
+                                                       parameters.end());
+      const auto result = (*model)->ComputeGradients(
+          spans, {inputs, labels, positions},
+          [&](int variable, absl::Span<const float> gradient) {
+            gradients[variable].assign(gradient.begin(), gradient.end());
+          });
+      EXPECT_TRUE(result.ok()) << result.status();
+      if (!result.ok()) return losses;
+      losses.push_back(result->loss_sum / kExamples);
+      for (size_t v = 0; v < parameters.size(); ++v) {
+        for (size_t i = 0; i < gradients[v].size(); ++i) {
+          parameters[v][i] -= 0.1f * gradients[v][i];
+        }
+      }
+    }
+    return losses;
+  }
+
+  std::unique_ptr<Backend> cpu_ = *CpuBackend::Create({});
+  std::unique_ptr<Backend> device_;
+};
+
+struct Shape {
+  int64_t rows, cols;
+};
+
+std::string Name(const char* what, Shape shape) {
+  return absl::StrCat(what, " of ", shape.rows, " x ", shape.cols);
+}
+
+// One value; odd; without rows; a row, a column; more rows, or columns, than
+// one block takes; large.
+std::vector<Shape> Shapes() {
+  std::vector<Shape> shapes = {{1, 1},   {3, 5},    {0, 7},   {1, 1000},
+                               {777, 1}, {33, 257}, {203, 33}};
+  if (!DeviceIsSlow()) {
+    shapes.push_back({2051, 33});
+    shapes.push_back({1024, 1030});
+  }
+  return shapes;
+}
+
+TEST_F(ParityTest, MatMul) {
+  struct Product {
+    int64_t m, n, k;
+  };
+  const Product products[] = {{1, 1, 1},    {3, 5, 7},      {0, 4, 3},
+                              {4, 3, 0},    {1, 1000, 33},  {65, 1, 129},
+                              {64, 64, 64}, {127, 65, 255}, {512, 768, 1024}};
+  for (const auto [m, n, k] : products) {
+    for (const Form form_a : {Form::kPlain, Form::kTransposed}) {
+      for (const Form form_b : {Form::kPlain, Form::kTransposed}) {
+        const bool at = form_a == Form::kTransposed;
+        const bool bt = form_b == Form::kTransposed;
+        Compare(
+            absl::StrCat("MatMul ", m, " ", n, " ", k, at ? " T" : " N",
+                         bt ? "T" : "N"),
+            {Values::Random(at ? k : m, at ? m : k, 1),
+             Values::Random(bt ? n : k, bt ? k : n, 2), Values::Unset(m, n)},
+            kSum, Void([=](Backend* backend, const Matrices& x) {
+              backend->MatMul(form_a, x[0], form_b, x[1], x[2]);
+            }));
+      }
+    }
+  }
+}
+
+TEST_F(ParityTest, MatMulInTf32) {
+  auto device = MakeDeviceUnderTest(/*tf32=*/true);
+  ASSERT_TRUE(device.ok()) << device.status();
+  device_ = *std::move(device);
+  for (const int64_t size : {63, 512}) {
+    Compare("MatMul in TF32",
+            {Values::Random(size, size, 1), Values::Random(size, size, 2),
+             Values::Unset(size, size)},
+            kTf32, Void([](Backend* backend, const Matrices& x) {
+              backend->MatMul(Form::kPlain, x[0], Form::kPlain, x[1], x[2]);
+            }));
+  }
+}
+
+TEST_F(ParityTest, BiasAndSums) {
+  for (const Shape shape : Shapes()) {
+    const auto [m, n] = shape;
+    Compare(Name("AddBias", shape),
+            {Values::Random(1, n, 1), Values::Random(m, n, 2)}, kExact,
+            Void([](Backend* backend, const Matrices& x) {
+              backend->AddBias(x[0], x[1]);
+            }));
+    Compare(Name("SumRows", shape),
+            {Values::Random(m, n, 1), Values::Unset(1, n)}, kSum,
+            Void([](Backend* backend, const Matrices& x) {
+              backend->SumRows(x[0], x[1]);
+            }));
+    Compare(
+        Name("Add", shape),
+        {Values::Random(m, n, 1), Values::Random(m, n, 2), Values::Unset(m, n)},
+        kExact, Void([](Backend* backend, const Matrices& x) {
+          backend->Add(x[0], x[1], x[2]);
+          backend->Add(x[0], x[2], x[0]);
+        }));
+    Compare(Name("Copy", shape), {Values::Random(m, n, 1), Values::Unset(m, n)},
+            kExact, Void([](Backend* backend, const Matrices& x) {
+              backend->Copy(x[0], x[1]);
+            }));
+  }
+}
+
+TEST_F(ParityTest, Activations) {
+  for (const Shape shape : Shapes()) {
+    const auto [m, n] = shape;
+    Values x = Values::Random(m, n, 1);
+    for (float& value : x.values) value *= 8;
+    if (x.values.size() > 4) {
+      x.values[1] = kNan;
+      x.values[2] = std::numeric_limits<float>::infinity();
+      x.values[3] = -std::numeric_limits<float>::infinity();
+      x.values[4] = -200;
+    }
+    const std::vector<Values> two = {x, Values::Unset(m, n)};
+    Compare(Name("Relu", shape), two, kExact,
+            Void([](Backend* backend, const Matrices& x) {
+              backend->Relu(x[0], x[1]);
+              backend->Relu(x[0], x[0]);
+            }));
+    Compare(Name("Tanh", shape), two, kRounding,
+            Void([](Backend* backend, const Matrices& x) {
+              backend->Tanh(x[0], x[1]);
+              backend->Tanh(x[0], x[0]);
+            }));
+    Compare(Name("Sigmoid", shape), two, kRounding,
+            Void([](Backend* backend, const Matrices& x) {
+              backend->Sigmoid(x[0], x[1]);
+              backend->Sigmoid(x[0], x[0]);
+            }));
+    const std::vector<Values> three = {
+        Values::Random(m, n, 1), Values::Random(m, n, 2), Values::Unset(m, n)};
+    Compare(Name("ReluGradient", shape), three, kExact,
+            Void([](Backend* backend, const Matrices& x) {
+              backend->ReluGradient(x[0], x[1], x[2]);
+              backend->ReluGradient(x[0], x[1], x[1]);
+            }));
+    Compare(Name("TanhGradient", shape), three, kExact,
+            Void([](Backend* backend, const Matrices& x) {
+              backend->TanhGradient(x[0], x[1], x[2]);
+              backend->TanhGradient(x[0], x[1], x[1]);
+            }));
+    Compare(Name("SigmoidGradient", shape), three, kExact,
+            Void([](Backend* backend, const Matrices& x) {
+              backend->SigmoidGradient(x[0], x[1], x[2]);
+              backend->SigmoidGradient(x[0], x[1], x[1]);
+            }));
+  }
+}
+
+TEST_F(ParityTest, Dropout) {
+  for (const Shape shape : Shapes()) {
+    const auto [m, n] = shape;
+    std::vector<int64_t> positions(m);
+    for (int64_t i = 0; i < m; ++i) positions[i] = (i << 33) + 5 * i;
+    for (const float rate : {0.0f, 0.1f, 0.5f, 0.999f}) {
+      Compare(Name("Dropout", shape),
+              {Values::Random(m, n, 1), Values::Unset(m, n)}, kExact,
+              Void([&](Backend* backend, const Matrices& x) {
+                backend->Dropout(x[0], positions, 0x123456789abcdef, rate,
+                                 x[1]);
+                backend->Dropout(x[0], positions, 7, rate, x[0]);
+              }));
+    }
+  }
+}
+
+// x, y, stride, padding and so on of a window over m images.
+struct Images {
+  int64_t m;
+  Window window;
+  int64_t filters;
+  int64_t groups;
+};
+
+// Along one axis: the places that a window takes, with as much padding behind
+// as before.
+int64_t Places(int64_t size, int64_t window, int64_t stride, int64_t pad) {
+  return (size + 2 * pad - window) / stride + 1;
+}
+
+Images MakeImages(int64_t m, int64_t height, int64_t width, int64_t channels,
+                  int64_t window, int64_t stride, int64_t pad, int64_t filters,
+                  int64_t groups) {
+  Window made;
+  made.height = height;
+  made.width = width;
+  made.channels = channels;
+  made.window_height = window;
+  // Never square, but where it is a pixel.
+  made.window_width = window > 1 ? window - 1 : 1;
+  made.stride_height = stride;
+  made.stride_width = stride;
+  made.pad_top = pad;
+  made.pad_left = std::min(pad, made.window_width - 1);
+  made.output_height = Places(height, window, stride, made.pad_top);
+  made.output_width = Places(width, made.window_width, stride, made.pad_left);
+  return {m, made, filters, groups};
+}
+
+const std::vector<Images>& AllImages() {
+  static const auto* const all = new std::vector<Images>{
+      MakeImages(1, 1, 1, 1, 1, 1, 0, 1, 1),
+      MakeImages(2, 5, 7, 3, 3, 1, 1, 4, 1),
+      MakeImages(0, 5, 7, 3, 3, 1, 1, 4, 1),
+      MakeImages(3, 8, 8, 4, 3, 2, 1, 6, 2),
+      MakeImages(2, 9, 6, 6, 2, 3, 0, 6, 6),
+      MakeImages(5, 6, 5, 7, 1, 1, 0, 9, 1),
+      MakeImages(5, 6, 5, 8, 1, 2, 0, 4, 4),
+      MakeImages(4, 12, 13, 2, 5, 2, 2, 3, 1),
+      MakeImages(DeviceIsSlow() ? 1 : 33, 28, 28, 16, 5, 1, 2, 32, 1),
+  };
+  return *all;
+}
+
+std::string Name(const char* what, const Images& images) {
+  const Window& w = images.window;
+  return absl::StrCat(what, " over ", images.m, " images of ", w.height, " x ",
+                      w.width, " x ", w.channels, ", window ", w.window_height,
+                      " x ", w.window_width, ", stride ", w.stride_height,
+                      ", groups ", images.groups);
+}
+
+TEST_F(ParityTest, Convolutions) {
+  for (const Images& images : AllImages()) {
+    const Convolution convolution = {images.window, images.filters,
+                                     images.groups};
+    const int64_t m = images.m;
+    const int64_t inputs = images.window.input_size();
+    const int64_t outputs = convolution.output_size();
+    const int64_t rows = convolution.kernel_rows();
+    Compare(
+        Name("Convolve", images),
+        {Values::Random(m, inputs, 1), Values::Random(rows, images.filters, 2),
+         Values::Unset(m, outputs)},
+        kSum, [&](Backend* backend, const Matrices& x) {
+          return backend->Convolve(convolution, x[0], x[1], x[2]);
+        });
+    Compare(Name("ConvolveKernelGradient", images),
+            {Values::Random(m, inputs, 1), Values::Random(m, outputs, 2),
+             Values::Unset(rows, images.filters)},
+            kSum, [&](Backend* backend, const Matrices& x) {
+              return backend->ConvolveKernelGradient(convolution, x[0], x[1],
+                                                     x[2]);
+            });
+    Compare(Name("ConvolveInputGradient", images),
+            {Values::Random(rows, images.filters, 1),
+             Values::Random(m, outputs, 2), Values::Unset(m, inputs)},
+            kSum, [&](Backend* backend, const Matrices& x) {
+              return backend->ConvolveInputGradient(convolution, x[0], x[1],
+                                                    x[2]);
+            });
+  }
+}
+
+TEST_F(ParityTest, Pools) {
+  for (const Images& images : AllImages()) {
+    const Window& window = images.window;
+    const int64_t m = images.m;
+    const int64_t inputs = window.input_size();
+    const int64_t outputs = window.output_places() * window.channels;
+    Values x = Values::Random(m, inputs, 1);
+    // With equals in a window, and something that is not a number.
+    for (float& value : x.values) value = std::round(value * 3);
+    if (x.values.size() > 100) x.values[50] = kNan;
+    Compare(Name("MaxPool", images),
+            {x, Values::Unset(m, outputs), Values::Random(m, outputs, 2),
+             Values::Unset(m, inputs)},
+            kRounding, Void([&](Backend* backend, const Matrices& x) {
+              backend->MaxPool(window, x[0], x[1]);
+              backend->MaxPoolGradient(window, x[0], x[1], x[2], x[3]);
+            }));
+    Compare(Name("AveragePool", images),
+            {Values::Random(m, inputs, 1), Values::Unset(m, outputs),
+             Values::Random(m, outputs, 2), Values::Unset(m, inputs)},
+            kRounding, Void([&](Backend* backend, const Matrices& x) {
+              backend->AveragePool(window, x[0], x[1]);
+              backend->AveragePoolGradient(window, x[2], x[3]);
+            }));
+  }
+}
+
+TEST_F(ParityTest, Normalization) {
+  for (const Shape shape : Shapes()) {
+    const auto [m, n] = shape;
+    // Far from 0, so that a careless variance shows.
+    Values x = Values::Random(m, n, 1);
+    for (float& value : x.values) value += 100;
+    if (m > 0) {
+      Compare(Name("ColumnMoments", shape),
+              {x, Values::Unset(1, n), Values::Unset(1, n)}, kRounding,
+              Void([](Backend* backend, const Matrices& x) {
+                backend->ColumnMoments(x[0], x[1], x[2]);
+              }));
+    }
+    // A variance that is not 0, of one row too.
+    Values variance = Values::Random(1, n, 3);
+    for (float& value : variance.values) value = value * value + 0.1f;
+    Values mean = Values::Random(1, n, 4);
+    for (float& value : mean.values) value += 100;
+    Compare(
+        Name("NormalizeColumns", shape),
+        {x, mean, variance, Values::Random(1, n, 5), Values::Random(1, n, 6),
+         Values::Unset(m, n)},
+        kSum, Void([](Backend* backend, const Matrices& x) {
+          backend->NormalizeColumns(x[0], x[1], x[2], 1e-3f, x[3], x[4], x[5]);
+          backend->NormalizeColumns(x[0], x[1], x[2], 1e-3f, x[3], x[4], x[0]);
+        }));
+    for (const bool want_dx : {true, false}) {
+      Compare(
+          Name("NormalizeColumnsGradient", shape),
+          {x, mean, variance, Values::Random(1, n, 5), Values::Random(m, n, 6),
+           Values::Unset(1, n), Values::Unset(1, n), Values::Unset(m, n)},
+          kSum, Void([&](Backend* backend, const Matrices& x) {
+            const Matrix dx = want_dx ? x[7] : Matrix{};
+            backend->NormalizeColumnsGradient(x[0], x[1], x[2], 1e-3f, x[3],
+                                              x[4], x[5], x[6], dx);
+          }));
+    }
+    // Of one value the variance is 0, and all is noise.
+    if (n == 1) continue;
+    Compare(Name("NormalizeRows", shape),
+            {x, Values::Random(1, n, 5), Values::Random(1, n, 6),
+             Values::Unset(m, 2), Values::Unset(m, n), Values::Random(m, n, 7),
+             Values::Unset(1, n), Values::Unset(1, n), Values::Unset(m, n)},
+            kSum, Void([&](Backend* backend, const Matrices& x) {
+              backend->NormalizeRows(x[0], 1e-3f, x[1], x[2], x[3], x[4]);
+              backend->NormalizeRowsGradient(x[0], x[1], x[3], x[5], x[6], x[7],
+                                             x[8]);
+              backend->NormalizeRowsGradient(x[0], x[1], x[3], x[5], x[6], x[7],
+                                             x[5]);
+            }));
+  }
+}
+
+TEST_F(ParityTest, Losses) {
+  using Loss = absl::StatusOr<LossSums> (Backend::*)(
+      ConstMatrix, absl::Span<const int32_t>, Matrix*);
+  const std::pair<const char*, Loss> losses[] = {
+      {"SoftmaxCrossEntropy", &Backend::SoftmaxCrossEntropy},
+      {"SigmoidCrossEntropy", &Backend::SigmoidCrossEntropy},
+      {"MeanSquaredError", &Backend::MeanSquaredError}};
+  for (const Shape shape : Shapes()) {
+    const auto [m, n] = shape;
+    std::vector<int32_t> labels(m);
+    for (int64_t i = 0; i < m; ++i) labels[i] = i * 7 % n;
+    Values z = Values::Random(m, n, 1);
+    for (float& value : z.values) value = std::round(value * 4);
+    for (const auto& [name, loss] : losses) {
+      std::vector<LossSums> told;
+      const auto run = [&, loss = loss](Backend* backend, Matrix z,
+                                        Matrix* dz) -> absl::Status {
+        const auto sums = (backend->*loss)(z, labels, dz);
+        if (!sums.ok()) return sums.status();
+        told.push_back(*sums);
+        return absl::OkStatus();
+      };
+      Compare(Name(name, shape), {z, Values::Unset(m, n)}, kRounding,
+              [&](Backend* backend, const Matrices& x) {
+                absl::Status status = run(backend, x[0], nullptr);
+                Matrix dz = x[1];
+                status.Update(run(backend, x[0], &dz));
+                // The gradient in place of the outputs.
+                Matrix z = x[0];
+                status.Update(run(backend, x[0], &z));
+                return status;
+              });
+      ASSERT_FALSE(HasFatalFailure());
+      for (const LossSums& sums : told) {
+        SCOPED_TRACE(Name(name, shape));
+        const LossSums& expected = told.front();
+        EXPECT_NEAR(sums.loss, expected.loss, 1e-6 * std::abs(expected.loss));
+        EXPECT_EQ(sums.correct, expected.correct);
+        ASSERT_EQ(sums.absolute_error.has_value(),
+                  expected.absolute_error.has_value());
+        EXPECT_NEAR(sums.absolute_error.value_or(0),
+                    expected.absolute_error.value_or(0),
+                    1e-9 * expected.absolute_error.value_or(0));
+      }
+    }
+  }
+}
+
+// The same operations twice give the same bits.
+TEST_F(ParityTest, SameBitsEveryTime) {
+  const std::vector<float> a = RandomValues(513 * 1021, 1);
+  const std::vector<float> b = RandomValues(1021 * 257, 2);
+  DeviceBuffer staging_a, staging_b, product, sums;
+  const auto x = device_->Upload(a, 513, 1021, &staging_a);
+  const auto y = device_->Upload(b, 1021, 257, &staging_b);
+  ASSERT_TRUE(x.ok() && y.ok());
+  ASSERT_TRUE(device_->Reserve(513 * 257, &product).ok());
+  ASSERT_TRUE(device_->Reserve(257, &sums).ok());
+  std::vector<float> first;
+  for (int i = 0; i < 5; ++i) {
+    device_->MatMul(Form::kPlain, *x, Form::kPlain, *y, product.View(513, 257));
+    device_->SumRows(product.View(513, 257), sums.View(1, 257));
+    const auto download = device_->StartDownload(sums.View(1, 257));
+    ASSERT_TRUE(download.ok());
+    ASSERT_TRUE(device_->Await(*download).ok());
+    const std::vector<float> made(download->values.begin(),
+                                  download->values.end());
+    if (first.empty()) first = made;
+    EXPECT_EQ(std::memcmp(made.data(), first.data(), 257 * sizeof(float)), 0);
+    ++g_cases;
+  }
+}
+
+// The loss of 100 steps of gradient descent, on the device beside the CPU.
+TEST_F(ParityTest, LossCurves) {
+  const std::pair<const char*, std::vector<int64_t>> models[] = {
+      {R"pb(layers { dense { units: 64 } }
+            layers { relu {} }
+            layers { dropout { rate: 0.2 } }
+            layers { dense { units: 10 } }
+            loss { softmax_cross_entropy {} })pb",
+       {20}},
+      {R"pb(layers { conv2d { filters: 6 kernel_size: 3 padding: SAME } }
+            layers { relu {} }
+            layers { max_pool2d { size: 2 } }
+            layers {
+              residual {
+                layers { layer_norm {} }
+                layers { conv2d { filters: 6 kernel_size: 3 padding: SAME } }
+                layers { tanh {} }
+              }
+            }
+            layers { global_average_pool2d {} }
+            layers { dense { units: 10 } }
+            loss { softmax_cross_entropy {} })pb",
+       {8, 8, 2}}};
+  for (const auto& [text, shape] : models) {
+    SCOPED_TRACE(text);
+    proto::Model config;
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        text, config.mutable_sequential()));
+    const std::vector<double> expected = Losses(config, shape, cpu_.get());
+    const std::vector<double> made = Losses(config, shape, device_.get());
+    ASSERT_EQ(made.size(), steps_);
+    ASSERT_EQ(expected.size(), steps_);
+    for (size_t i = 0; i < made.size(); ++i) {
+      // Roundings add up, and grow, from step to step.
+      EXPECT_NEAR(made[i], expected[i], 1e-2 * expected[i]) << "step " << i;
+    }
+    EXPECT_LT(made.back(), made.front());
+    ++g_cases;
+  }
+}
+
+}  // namespace
+}  // namespace holdfast
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleMock(&argc, argv);
+  const int code = RUN_ALL_TESTS();
+  const auto device = holdfast::MakeDeviceUnderTest(/*tf32=*/false);
+  if (device.ok()) {
+    std::printf("%lld cases ran on %s\n",
+                static_cast<long long>(holdfast::g_cases),
+                (*device)->Describe().core.c_str());
+  } else {
+    std::printf("no case ran: %s\n", device.status().ToString().c_str());
+  }
+  return code;
+}

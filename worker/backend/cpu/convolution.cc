@@ -1,0 +1,248 @@
+// Convolutions as matrix products: im2col (Chellapilla et al. 2006).
+
+#include <cblas.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "worker/backend/cpu/cpu_backend.h"
+#include "worker/backend/cpu/window_range.h"
+
+namespace holdfast {
+namespace {
+
+// Values of the columns that are made at a time, at least a line of places: 1
+// MiB, so that they are still in a near cache when they are multiplied. The
+// pieces decide how sums are cut, and thus bits: nothing but the shapes may
+// change them.
+constexpr int64_t kPieceValues = int64_t{1} << 18;
+
+// A convolution of one group, as products of matrices with a row per place of
+// the window:
+//
+//   y [places, filters of the group] =
+//       columns [places, window_size x channels of the group]
+//       kernel [the same, filters of the group]
+//
+// Places are cut into pieces of whole lines; a line is a row of places in an
+// image, those of all images counted through.
+struct Group {
+  Group(const Convolution& convolution, int64_t group)
+      : window(convolution.window),
+        channels(window.channels / convolution.groups),
+        first_channel(group * channels),
+        all_filters(convolution.filters),
+        filters(all_filters / convolution.groups),
+        first_filter(group * filters),
+        depth(convolution.kernel_rows()),
+        piece_lines(std::max<int64_t>(
+            kPieceValues / (window.output_width * depth), 1)) {}
+
+  const Window& window;
+  const int64_t channels;
+  const int64_t first_channel;
+  const int64_t all_filters;
+  const int64_t filters;
+  const int64_t first_filter;
+  // Of a sum.
+  const int64_t depth;
+  const int64_t piece_lines;
+};
+
+// Whether the columns are the image as it is.
+bool IsPointwise(const Window& window) {
+  return window.window_size() == 1 && window.stride_height == 1 &&
+         window.stride_width == 1 && window.output_height == window.height &&
+         window.output_width == window.width;
+}
+
+// A matrix whose rows are `stride` values apart.
+struct Strided {
+  const float* data = nullptr;
+  int64_t stride = 0;
+};
+
+// Calls visit(image row, column, length) for each stretch of values that lie
+// side by side in an image as in the columns: those that a row of the window
+// sees at the place (p, q). `image` is an offset in the image, `column` one in
+// the row of the columns. Stretches of one place come in the order of the
+// window.
+template <typename Visitor>
+void VisitStretches(const Group& group, int64_t p, int64_t q, Visitor visit) {
+  const Window& window = group.window;
+  const WindowRange rows = RowRange(window, p);
+  const WindowRange cols = ColumnRange(window, q);
+  // Without groups the channels of neighbours lie side by side.
+  const bool whole = group.channels == window.channels;
+  const int64_t stretches = whole ? 1 : cols.size;
+  const int64_t length = (whole ? cols.size : 1) * group.channels;
+  for (int64_t v = 0; v < rows.size; ++v) {
+    const int64_t image =
+        ((rows.begin + v) * window.width + cols.begin) * window.channels +
+        group.first_channel;
+    const int64_t column =
+        ((rows.skipped + v) * window.window_width + cols.skipped) *
+        group.channels;
+    for (int64_t u = 0; u < stretches; ++u) {
+      visit(image + u * window.channels, column + u * group.channels, length);
+    }
+  }
+}
+
+// Calls visit(i, p, first) for the lines [begin, end): the image, the row of
+// places, and the first of its places counted from that of `begin`.
+template <typename Visitor>
+void VisitLines(const Window& window, int64_t begin, int64_t end,
+                Visitor visit) {
+  for (int64_t line = begin; line < end; ++line) {
+    visit(line / window.output_height, line % window.output_height,
+          (line - begin) * window.output_width);
+  }
+}
+
+// columns = what the window sees of x at the places of the lines [begin, end).
+void MakeColumns(const Group& group, const float* x, int64_t begin, int64_t end,
+                 float* columns) {
+  const Window& window = group.window;
+  VisitLines(window, begin, end, [&](int64_t i, int64_t p, int64_t first) {
+    const float* image = x + i * window.input_size();
+    for (int64_t q = 0; q < window.output_width; ++q) {
+      float* row = columns + (first + q) * group.depth;
+      const bool is_full = RowRange(window, p).size == window.window_height &&
+                           ColumnRange(window, q).size == window.window_width;
+      if (!is_full) std::fill_n(row, group.depth, 0.0f);
+      VisitStretches(group, p, q,
+                     [&](int64_t from, int64_t to, int64_t length) {
+                       std::copy_n(image + from, length, row + to);
+                     });
+    }
+  });
+}
+
+// dx += what `columns`, the gradient of those of the lines, says of x.
+void AddColumns(const Group& group, const float* columns, int64_t begin,
+                int64_t end, float* dx) {
+  const Window& window = group.window;
+  VisitLines(window, begin, end, [&](int64_t i, int64_t p, int64_t first) {
+    float* image = dx + i * window.input_size();
+    for (int64_t q = 0; q < window.output_width; ++q) {
+      const float* row = columns + (first + q) * group.depth;
+      VisitStretches(group, p, q,
+                     [&](int64_t to, int64_t from, int64_t length) {
+                       for (int64_t j = 0; j < length; ++j) {
+                         image[to + j] += row[from + j];
+                       }
+                     });
+    }
+  });
+}
+
+// Calls visit(group, begin, end) for each group and piece of the lines of
+// `images`.
+template <typename Visitor>
+void VisitPieces(const Convolution& convolution, int64_t images,
+                 Visitor visit) {
+  const int64_t lines = images * convolution.window.output_height;
+  for (int64_t g = 0; g < convolution.groups; ++g) {
+    const Group group(convolution, g);
+    for (int64_t begin = 0; begin < lines; begin += group.piece_lines) {
+      visit(group, begin, std::min(begin + group.piece_lines, lines));
+    }
+  }
+}
+
+// Values of the columns of a piece.
+int64_t ColumnsSize(const Convolution& convolution, int64_t images) {
+  if (IsPointwise(convolution.window)) return 0;
+  const Group group(convolution, 0);
+  return std::min(images * group.window.output_height, group.piece_lines) *
+         group.window.output_width * group.depth;
+}
+
+// The columns of a piece of x, in `memory` unless they are x itself.
+Strided ColumnsOf(const Group& group, const float* x, int64_t begin,
+                  int64_t end, float* memory) {
+  const Window& window = group.window;
+  if (IsPointwise(window)) {
+    return {
+        x + begin * window.output_width * window.channels + group.first_channel,
+        window.channels};
+  }
+  MakeColumns(group, x, begin, end, memory);
+  return {memory, group.depth};
+}
+
+}  // namespace
+
+absl::Status CpuBackend::Convolve(const Convolution& convolution, ConstMatrix x,
+                                  ConstMatrix kernel, Matrix y) {
+  const absl::Status status =
+      Reserve(ColumnsSize(convolution, x.rows), &columns_);
+  if (!status.ok()) return status;
+  float* memory = columns_.View(0, 0).data;
+  VisitPieces(
+      convolution, x.rows, [&](const Group& group, int64_t begin, int64_t end) {
+        const int64_t width = group.window.output_width;
+        const Strided columns = ColumnsOf(group, x.data, begin, end, memory);
+        cblas_sgemm(
+            CblasRowMajor, CblasNoTrans, CblasNoTrans, (end - begin) * width,
+            group.filters, group.depth, 1.0f, columns.data, columns.stride,
+            kernel.data + group.first_filter, group.all_filters, 0.0f,
+            y.data + begin * width * group.all_filters + group.first_filter,
+            group.all_filters);
+      });
+  return absl::OkStatus();
+}
+
+absl::Status CpuBackend::ConvolveKernelGradient(const Convolution& convolution,
+                                                ConstMatrix x, ConstMatrix dy,
+                                                Matrix kernel_gradient) {
+  const absl::Status status =
+      Reserve(ColumnsSize(convolution, x.rows), &columns_);
+  if (!status.ok()) return status;
+  std::fill_n(kernel_gradient.data, kernel_gradient.size(), 0.0f);
+  float* memory = columns_.View(0, 0).data;
+  VisitPieces(
+      convolution, x.rows, [&](const Group& group, int64_t begin, int64_t end) {
+        const int64_t width = group.window.output_width;
+        const Strided columns = ColumnsOf(group, x.data, begin, end, memory);
+        cblas_sgemm(
+            CblasRowMajor, CblasTrans, CblasNoTrans, group.depth, group.filters,
+            (end - begin) * width, 1.0f, columns.data, columns.stride,
+            dy.data + begin * width * group.all_filters + group.first_filter,
+            group.all_filters, 1.0f, kernel_gradient.data + group.first_filter,
+            group.all_filters);
+      });
+  return absl::OkStatus();
+}
+
+absl::Status CpuBackend::ConvolveInputGradient(const Convolution& convolution,
+                                               ConstMatrix kernel,
+                                               ConstMatrix dy, Matrix dx) {
+  const absl::Status status =
+      Reserve(ColumnsSize(convolution, dx.rows), &columns_);
+  if (!status.ok()) return status;
+  const bool is_pointwise = IsPointwise(convolution.window);
+  if (!is_pointwise) std::fill_n(dx.data, dx.size(), 0.0f);
+  float* memory = columns_.View(0, 0).data;
+  VisitPieces(
+      convolution, dx.rows,
+      [&](const Group& group, int64_t begin, int64_t end) {
+        const int64_t width = group.window.output_width;
+        const int64_t channels = group.window.channels;
+        cblas_sgemm(
+            CblasRowMajor, CblasNoTrans, CblasTrans, (end - begin) * width,
+            group.depth, group.filters, 1.0f,
+            dy.data + begin * width * group.all_filters + group.first_filter,
+            group.all_filters, kernel.data + group.first_filter,
+            group.all_filters, 0.0f,
+            is_pointwise
+                ? dx.data + begin * width * channels + group.first_channel
+                : memory,
+            is_pointwise ? channels : group.depth);
+        if (!is_pointwise) AddColumns(group, memory, begin, end, dx.data);
+      });
+  return absl::OkStatus();
+}
+
+}  // namespace holdfast

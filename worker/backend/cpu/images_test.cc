@@ -1,0 +1,611 @@
+// The CPU backend's operations on images, beside the formulas of backend.h in
+// double.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/random.h"
+#include "worker/backend/cpu/cpu_backend.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::IsNan;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+std::unique_ptr<CpuBackend> MakeBackend() { return *CpuBackend::Create({}); }
+
+// On [-1, 1), the same in every run.
+std::vector<float> RandomValues(int64_t size, uint32_t key) {
+  std::vector<float> values(size);
+  for (int64_t i = 0; i < size; ++i) {
+    const uint32_t bits = Philox4x32({static_cast<uint32_t>(i)}, {key})[0];
+    values[i] = static_cast<float>(bits >> 8) / (1 << 23) - 1;
+  }
+  return values;
+}
+
+// A matrix with its memory.
+struct Values {
+  Values(int64_t rows, int64_t cols, std::vector<float> values)
+      : rows(rows), cols(cols), values(std::move(values)) {}
+  // Of what is to be written.
+  static Values Unset(int64_t rows, int64_t cols) {
+    return {rows, cols, std::vector<float>(rows * cols, kNan)};
+  }
+  static Values Random(int64_t rows, int64_t cols, uint32_t key) {
+    return {rows, cols, RandomValues(rows * cols, key)};
+  }
+  operator Matrix() { return {values.data(), rows, cols}; }
+  operator ConstMatrix() const { return {values.data(), rows, cols}; }
+
+  int64_t rows;
+  int64_t cols;
+  std::vector<float> values;
+};
+
+// Sums in double, and those of the terms' magnitudes.
+struct Sums {
+  explicit Sums(int64_t size) : values(size), magnitudes(size) {}
+  void Add(int64_t i, double term) {
+    values[i] += term;
+    magnitudes[i] += std::abs(term);
+  }
+
+  std::vector<double> values;
+  std::vector<double> magnitudes;
+};
+
+// float32 has 24 bits: a sum in any order is wrong by 6e-8 for each addition
+// that a term goes through, at most; products are summed in blocks.
+void ExpectNear(const Values& found, const Sums& expected,
+                double tolerance = 2e-6) {
+  ASSERT_EQ(found.values.size(), expected.values.size());
+  for (size_t i = 0; i < found.values.size(); ++i) {
+    // So that a NaN is wrong too.
+    if (!(std::abs(found.values[i] - expected.values[i]) <=
+          tolerance * expected.magnitudes[i])) {
+      ADD_FAILURE() << "value " << i << " is " << found.values[i] << ", not "
+                    << expected.values[i];
+      return;
+    }
+  }
+}
+
+// The window of a size and stride over an image, padded as TensorFlow's SAME
+// and VALID are; output_height is 0 where there is no place for it.
+Window MakeWindow(int64_t height, int64_t width, int64_t channels,
+                  int64_t window_height, int64_t window_width,
+                  int64_t stride_height, int64_t stride_width, bool same) {
+  Window window;
+  window.height = height;
+  window.width = width;
+  window.channels = channels;
+  window.window_height = window_height;
+  window.window_width = window_width;
+  window.stride_height = stride_height;
+  window.stride_width = stride_width;
+  const auto places = [same](int64_t size, int64_t window, int64_t stride) {
+    return same            ? (size + stride - 1) / stride
+           : size < window ? 0
+                           : (size - window) / stride + 1;
+  };
+  const auto pad = [same](int64_t size, int64_t window, int64_t stride,
+                          int64_t places) {
+    return same
+               ? std::max<int64_t>((places - 1) * stride + window - size, 0) / 2
+               : 0;
+  };
+  window.output_height = places(height, window_height, stride_height);
+  window.output_width = places(width, window_width, stride_width);
+  if (window.output_height == 0 || window.output_width == 0) return Window();
+  window.pad_top =
+      pad(height, window_height, stride_height, window.output_height);
+  window.pad_left = pad(width, window_width, stride_width, window.output_width);
+  return window;
+}
+
+std::string Describe(const Window& w) {
+  return absl::StrCat("image ", w.height, "x", w.width, "x", w.channels,
+                      ", window ", w.window_height, "x", w.window_width,
+                      ", stride ", w.stride_height, "x", w.stride_width,
+                      ", padding ", w.pad_top, " and ", w.pad_left);
+}
+
+// Odd and even sizes, windows of one place, as large as the image and larger,
+// strides up to beyond the window, both paddings.
+std::vector<Window> Windows(const std::vector<int64_t>& channels) {
+  struct Size {
+    int64_t height, width;
+  };
+  std::vector<Window> windows;
+  for (const Size image : {Size{1, 1}, Size{5, 7}, Size{8, 4}}) {
+    for (const int64_t c : channels) {
+      for (const Size size : {Size{1, 1}, Size{2, 3}, Size{5, 4}}) {
+        for (const Size stride : {Size{1, 1}, Size{2, 1}, Size{3, 6}}) {
+          for (const bool same : {false, true}) {
+            const Window window =
+                MakeWindow(image.height, image.width, c, size.height,
+                           size.width, stride.height, stride.width, same);
+            if (window.output_height > 0) windows.push_back(window);
+          }
+        }
+      }
+    }
+  }
+  return windows;
+}
+
+// Calls visit(i, output place, input place) with what the window covers, by
+// the formula, in `images`: places counted through an image.
+template <typename Visitor>
+void VisitCovered(const Window& w, int64_t p, int64_t q, Visitor visit) {
+  for (int64_t v = 0; v < w.window_height; ++v) {
+    for (int64_t u = 0; u < w.window_width; ++u) {
+      const int64_t y = p * w.stride_height - w.pad_top + v;
+      const int64_t x = q * w.stride_width - w.pad_left + u;
+      if (y < 0 || y >= w.height || x < 0 || x >= w.width) continue;
+      visit(v * w.window_width + u, y * w.width + x);
+    }
+  }
+}
+
+void CheckConvolution(CpuBackend* backend, const Convolution& convolution,
+                      int64_t images) {
+  SCOPED_TRACE(absl::StrCat(
+      Describe(convolution.window), ", ", convolution.filters, " filters in ",
+      convolution.groups, " groups, ", images, " images"));
+  const Window& w = convolution.window;
+  const Values x = Values::Random(images, w.input_size(), 1);
+  const Values kernel =
+      Values::Random(convolution.kernel_rows(), convolution.filters, 2);
+  const Values dy = Values::Random(images, convolution.output_size(), 3);
+  Sums y(images * convolution.output_size());
+  Sums dkernel(kernel.values.size());
+  Sums dx(x.values.size());
+  const int64_t channels = w.channels / convolution.groups;
+  const int64_t filters = convolution.filters / convolution.groups;
+  for (int64_t i = 0; i < images; ++i) {
+    for (int64_t place = 0; place < w.output_places(); ++place) {
+      VisitCovered(
+          w, place / w.output_width, place % w.output_width,
+          [&](int64_t in_window, int64_t in_image) {
+            for (int64_t f = 0; f < convolution.filters; ++f) {
+              for (int64_t c = 0; c < channels; ++c) {
+                const int64_t at_x = i * w.input_size() +
+                                     in_image * w.channels +
+                                     f / filters * channels + c;
+                const int64_t at_k =
+                    (in_window * channels + c) * convolution.filters + f;
+                const int64_t at_y = i * convolution.output_size() +
+                                     place * convolution.filters + f;
+                const double from = x.values[at_x], k = kernel.values[at_k],
+                             d = dy.values[at_y];
+                y.Add(at_y, from * k);
+                dkernel.Add(at_k, from * d);
+                dx.Add(at_x, k * d);
+              }
+            }
+          });
+    }
+  }
+  Values found = Values::Unset(images, convolution.output_size());
+  ASSERT_TRUE(backend->Convolve(convolution, x, kernel, found).ok());
+  ExpectNear(found, y);
+  Values found_dkernel = Values::Unset(kernel.rows, kernel.cols);
+  ASSERT_TRUE(
+      backend->ConvolveKernelGradient(convolution, x, dy, found_dkernel).ok());
+  ExpectNear(found_dkernel, dkernel);
+  Values found_dx = Values::Unset(images, w.input_size());
+  ASSERT_TRUE(
+      backend->ConvolveInputGradient(convolution, kernel, dy, found_dx).ok());
+  ExpectNear(found_dx, dx);
+}
+
+TEST(ConvolutionTest, AgreesWithFloat64) {
+  auto backend = MakeBackend();
+  for (const Window& window : Windows({1, 6})) {
+    for (const int64_t groups : {1, 2, 6}) {
+      if (window.channels % groups != 0) continue;
+      CheckConvolution(backend.get(), {window, 2 * groups, groups}, 3);
+    }
+    CheckConvolution(backend.get(), {window, 5, 1}, 1);
+    CheckConvolution(backend.get(), {window, 1, 1}, 0);
+  }
+  // Of one place, that does not come to all of them.
+  Window part = MakeWindow(5, 5, 3, 1, 1, 1, 1, true);
+  part.output_height = 4;
+  part.output_width = 3;
+  CheckConvolution(backend.get(), {part, 4, 1}, 2);
+}
+
+// More columns than are made at a time, with a border in the midst of an image;
+// a line of places that is more than that; a product of the image as it is.
+TEST(ConvolutionTest, OfManyPiecesAgreesWithFloat64) {
+  auto backend = MakeBackend();
+  CheckConvolution(backend.get(),
+                   {MakeWindow(32, 32, 16, 3, 3, 1, 1, true), 4, 2}, 5);
+  CheckConvolution(backend.get(),
+                   {MakeWindow(1, 1500, 10, 1, 20, 1, 1, true), 1, 1}, 2);
+  CheckConvolution(backend.get(),
+                   {MakeWindow(32, 32, 20, 1, 1, 1, 1, true), 4, 2}, 33);
+}
+
+// x = [1 2 3; 4 5 6], kernel [1 10], by hand.
+TEST(ConvolutionTest, ByHand) {
+  auto backend = MakeBackend();
+  const Values x(1, 6, {1, 2, 3, 4, 5, 6});
+  const Values kernel(2, 1, {1, 10});
+  Values valid = Values::Unset(1, 4);
+  ASSERT_TRUE(backend
+                  ->Convolve({MakeWindow(2, 3, 1, 1, 2, 1, 1, false), 1, 1}, x,
+                             kernel, valid)
+                  .ok());
+  EXPECT_THAT(valid.values, ElementsAre(21, 32, 54, 65));
+  // Of one place of padding SAME puts it behind.
+  Values same = Values::Unset(1, 6);
+  ASSERT_TRUE(backend
+                  ->Convolve({MakeWindow(2, 3, 1, 1, 2, 1, 1, true), 1, 1}, x,
+                             kernel, same)
+                  .ok());
+  EXPECT_THAT(same.values, ElementsAre(21, 32, 3, 54, 65, 6));
+}
+
+// Whatever the backend convolved before, and wherever the matrices lie.
+TEST(ConvolutionTest, BitsFollowFromTheArgumentsAlone) {
+  auto backend = MakeBackend();
+  const Convolution convolution = {MakeWindow(9, 9, 6, 3, 3, 1, 1, true), 5, 1};
+  const int64_t m = 40;
+  struct Results {
+    std::vector<float> y, dkernel, dx;
+    bool operator==(const Results& other) const {
+      return y == other.y && dkernel == other.dkernel && dx == other.dx;
+    }
+  };
+  const auto run = [&](int shift) {
+    const auto shifted = [shift](const Values& of) {
+      std::vector<float> values(shift);
+      values.insert(values.end(), of.values.begin(), of.values.end());
+      return values;
+    };
+    const auto x = shifted(Values::Random(m, 9 * 9 * 6, 1));
+    const auto kernel = shifted(Values::Random(54, 5, 2));
+    const auto dy = shifted(Values::Random(m, 9 * 9 * 5, 3));
+    const ConstMatrix x_at = {x.data() + shift, m, 9 * 9 * 6};
+    const ConstMatrix kernel_at = {kernel.data() + shift, 54, 5};
+    const ConstMatrix dy_at = {dy.data() + shift, m, 9 * 9 * 5};
+    Results results = {std::vector<float>(shift + dy_at.size()),
+                       std::vector<float>(shift + kernel_at.size()),
+                       std::vector<float>(shift + x_at.size())};
+    EXPECT_TRUE(backend
+                    ->Convolve(convolution, x_at, kernel_at,
+                               {results.y.data() + shift, m, dy_at.cols})
+                    .ok());
+    EXPECT_TRUE(
+        backend
+            ->ConvolveKernelGradient(convolution, x_at, dy_at,
+                                     {results.dkernel.data() + shift, 54, 5})
+            .ok());
+    EXPECT_TRUE(
+        backend
+            ->ConvolveInputGradient(convolution, kernel_at, dy_at,
+                                    {results.dx.data() + shift, m, x_at.cols})
+            .ok());
+    for (auto* values : {&results.y, &results.dkernel, &results.dx}) {
+      values->erase(values->begin(), values->begin() + shift);
+    }
+    return results;
+  };
+  const Results first = run(0);
+  // Leaves NaNs and more memory behind.
+  const Values nans = Values::Unset(50, 12 * 12 * 6);
+  const Values kernel = Values::Random(54, 5, 2);
+  Values y = Values::Unset(50, 12 * 12 * 5);
+  ASSERT_TRUE(backend
+                  ->Convolve({MakeWindow(12, 12, 6, 3, 3, 1, 1, true), 5, 1},
+                             nans, kernel, y)
+                  .ok());
+  for (int shift = 0; shift < 4; ++shift) {
+    EXPECT_TRUE(run(shift) == first) << "shifted by " << shift;
+  }
+}
+
+TEST(PoolingTest, AgreesWithFloat64) {
+  auto backend = MakeBackend();
+  // More than the channels that a gradient takes at a time, too.
+  for (const Window& w : Windows({1, 3, 70})) {
+    for (const int64_t images : {0, 1, 3}) {
+      SCOPED_TRACE(absl::StrCat(Describe(w), ", ", images, " images"));
+      const int64_t outputs = w.output_places() * w.channels;
+      const Values x = Values::Random(images, w.input_size(), 1);
+      const Values dy = Values::Random(images, outputs, 3);
+      Sums max(images * outputs), mean(images * outputs);
+      Sums dmax(x.values.size()), dmean(x.values.size());
+      for (int64_t i = 0; i < images; ++i) {
+        for (int64_t o = 0; o < outputs; ++o) {
+          const int64_t place = o / w.channels;
+          const double d = dy.values[i * outputs + o];
+          std::vector<int64_t> covered;
+          VisitCovered(w, place / w.output_width, place % w.output_width,
+                       [&](int64_t, int64_t in_image) {
+                         covered.push_back(i * w.input_size() +
+                                           in_image * w.channels +
+                                           o % w.channels);
+                       });
+          int64_t greatest = covered[0];
+          for (const int64_t at : covered) {
+            if (x.values[at] > x.values[greatest]) greatest = at;
+            mean.Add(i * outputs + o, x.values[at] / double(covered.size()));
+            dmean.Add(at, d / double(covered.size()));
+          }
+          max.Add(i * outputs + o, x.values[greatest]);
+          dmax.Add(greatest, d);
+        }
+      }
+      Values found = Values::Unset(images, outputs);
+      Values found_dx = Values::Unset(images, w.input_size());
+      backend->MaxPool(w, x, found);
+      ExpectNear(found, max, 0);
+      backend->MaxPoolGradient(w, x, found, dy, found_dx);
+      ExpectNear(found_dx, dmax);
+      found = Values::Unset(images, outputs);
+      found_dx = Values::Unset(images, w.input_size());
+      backend->AveragePool(w, x, found);
+      ExpectNear(found, mean);
+      backend->AveragePoolGradient(w, dy, found_dx);
+      ExpectNear(found_dx, dmean);
+    }
+  }
+}
+
+// Two windows, side by side, over two channels.
+TEST(PoolingTest, OfEqualsTheFirstGetsTheGradient) {
+  auto backend = MakeBackend();
+  const Window window = MakeWindow(1, 4, 2, 1, 2, 1, 2, false);
+  const Values x(1, 8, {5, -0.0f, 5, 0, 1, 7, 2, 7});
+  const Values dy(1, 4, {10, 20, 30, 40});
+  Values y = Values::Unset(1, 4);
+  backend->MaxPool(window, x, y);
+  EXPECT_THAT(y.values, ElementsAre(5, 0, 2, 7));
+  Values dx = Values::Unset(1, 8);
+  backend->MaxPoolGradient(window, x, y, dy, dx);
+  EXPECT_THAT(dx.values, ElementsAre(10, 20, 0, 0, 0, 40, 30, 0));
+}
+
+TEST(PoolingTest, WhatIsNotANumberIsTheGreatest) {
+  auto backend = MakeBackend();
+  const Window window = MakeWindow(1, 3, 1, 1, 3, 1, 1, false);
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  for (const std::vector<float>& values :
+       {std::vector<float>{kNan, 1, kInfinity},
+        std::vector<float>{kInfinity, kNan, 2},
+        std::vector<float>{0, kNan, kNan}}) {
+    const Values x(1, 3, values);
+    Values y = Values::Unset(1, 1);
+    y.values = {0};
+    backend->MaxPool(window, x, y);
+    EXPECT_THAT(y.values, ElementsAre(IsNan()));
+    Values dx = Values::Unset(1, 3);
+    backend->MaxPoolGradient(window, x, y, Values(1, 1, {3}), dx);
+    const size_t first = std::isnan(values[0]) ? 0 : 1;
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ(dx.values[i], i == first ? 3 : 0) << i;
+    }
+  }
+}
+
+// Around 5, so that sums of squares without the mean taken off would show.
+Values AroundFive(int64_t rows, int64_t cols) {
+  Values x = Values::Random(rows, cols, 1);
+  for (float& value : x.values) value += 5;
+  return x;
+}
+
+constexpr float kEpsilon = 1e-3f;
+
+struct Shape {
+  int64_t rows, cols;
+};
+const std::vector<Shape>& Shapes() {
+  static const auto& shapes = *new std::vector<Shape>{
+      {1, 1}, {1, 7}, {2, 1}, {5, 3}, {64, 64}, {33, 65}, {700, 130}};
+  return shapes;
+}
+
+TEST(NormalizationTest, OfColumnsAgreesWithFloat64) {
+  auto backend = MakeBackend();
+  for (const auto& [m, n] : Shapes()) {
+    SCOPED_TRACE(absl::StrCat("[", m, ",", n, "]"));
+    const Values x = AroundFive(m, n);
+    const Values scale = Values::Random(1, n, 2);
+    const Values offset = Values::Random(1, n, 3);
+    const Values dy = Values::Random(m, n, 4);
+    Sums mean(n), variance(n), y(m * n), dscale(n), doffset(n), dx(m * n);
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t i = 0; i < m; ++i)
+        mean.Add(j, x.values[i * n + j] / double(m));
+      for (int64_t i = 0; i < m; ++i) {
+        const double distance = x.values[i * n + j] - mean.values[j];
+        variance.Add(j, distance * distance / double(m));
+      }
+      // The mean is rounded.
+      variance.magnitudes[j] += 1e-6;
+      const double inverse = 1 / std::sqrt(variance.values[j] + kEpsilon);
+      const auto h = [&, j = j, n = n](int64_t i) {
+        return (x.values[i * n + j] - mean.values[j]) * inverse;
+      };
+      for (int64_t i = 0; i < m; ++i) {
+        y.Add(i * n + j, h(i) * scale.values[j]);
+        y.Add(i * n + j, offset.values[j]);
+        // Of two numbers around 5.
+        y.magnitudes[i * n + j] += 5 * inverse;
+        dscale.Add(j, dy.values[i * n + j] * h(i));
+        dscale.magnitudes[j] += 5 * inverse;
+        doffset.Add(j, dy.values[i * n + j]);
+      }
+      for (int64_t i = 0; i < m; ++i) {
+        const double factor = scale.values[j] * inverse;
+        dx.Add(i * n + j, factor * dy.values[i * n + j]);
+        dx.Add(i * n + j, -factor * doffset.values[j] / m);
+        dx.Add(i * n + j, -factor * h(i) * dscale.values[j] / m);
+        dx.magnitudes[i * n + j] += 5 * inverse * inverse;
+      }
+    }
+    Values found_mean = Values::Unset(1, n);
+    Values found_variance = Values::Unset(1, n);
+    backend->ColumnMoments(x, found_mean, found_variance);
+    ExpectNear(found_mean, mean, 2e-7);
+    ExpectNear(found_variance, variance, 1e-6);
+    Values found = Values::Unset(m, n);
+    backend->NormalizeColumns(x, found_mean, found_variance, kEpsilon, scale,
+                              offset, found);
+    ExpectNear(found, y);
+    Values found_dscale = Values::Unset(1, n), found_doffset = found_dscale;
+    Values found_dx = Values::Unset(m, n);
+    backend->NormalizeColumnsGradient(x, found_mean, found_variance, kEpsilon,
+                                      scale, dy, found_dscale, found_doffset,
+                                      found_dx);
+    ExpectNear(found_dscale, dscale);
+    ExpectNear(found_doffset, doffset);
+    ExpectNear(found_dx, dx);
+
+    // In place, and without dx.
+    Values in_place = x;
+    backend->NormalizeColumns(in_place, found_mean, found_variance, kEpsilon,
+                              scale, offset, in_place);
+    EXPECT_EQ(in_place.values, found.values);
+    in_place = dy;
+    backend->NormalizeColumnsGradient(x, found_mean, found_variance, kEpsilon,
+                                      scale, in_place, found_dscale,
+                                      found_doffset, in_place);
+    EXPECT_EQ(in_place.values, found_dx.values);
+    Values same_dscale = Values::Unset(1, n), same_doffset = same_dscale;
+    backend->NormalizeColumnsGradient(x, found_mean, found_variance, kEpsilon,
+                                      scale, dy, same_dscale, same_doffset,
+                                      {nullptr, m, n});
+    EXPECT_EQ(same_dscale.values, found_dscale.values);
+    EXPECT_EQ(same_doffset.values, found_doffset.values);
+  }
+}
+
+TEST(NormalizationTest, OfRowsAgreesWithFloat64) {
+  auto backend = MakeBackend();
+  for (const auto& [m, n] : Shapes()) {
+    SCOPED_TRACE(absl::StrCat("[", m, ",", n, "]"));
+    const Values x = AroundFive(m, n);
+    const Values scale = Values::Random(1, n, 2);
+    const Values offset = Values::Random(1, n, 3);
+    const Values dy = Values::Random(m, n, 4);
+    Sums moments(2 * m), y(m * n), dscale(n), doffset(n), dx(m * n);
+    for (int64_t i = 0; i < m; ++i) {
+      double mean = 0, variance = 0;
+      for (int64_t j = 0; j < n; ++j) mean += x.values[i * n + j] / double(n);
+      for (int64_t j = 0; j < n; ++j) {
+        const double distance = x.values[i * n + j] - mean;
+        variance += distance * distance / double(n);
+      }
+      const double inverse = 1 / std::sqrt(variance + kEpsilon);
+      moments.Add(2 * i, mean);
+      moments.Add(2 * i + 1, inverse);
+      double mean_g = 0, mean_gh = 0;
+      const auto h = [&, i = i, n = n](int64_t j) {
+        return (x.values[i * n + j] - mean) * inverse;
+      };
+      for (int64_t j = 0; j < n; ++j) {
+        y.Add(i * n + j, h(j) * scale.values[j]);
+        y.Add(i * n + j, offset.values[j]);
+        y.magnitudes[i * n + j] += 5 * inverse;
+        dscale.Add(j, dy.values[i * n + j] * h(j));
+        dscale.magnitudes[j] += 5 * inverse;
+        doffset.Add(j, dy.values[i * n + j]);
+        const double g = dy.values[i * n + j] * scale.values[j];
+        mean_g += g / n;
+        mean_gh += g * h(j) / n;
+      }
+      for (int64_t j = 0; j < n; ++j) {
+        dx.Add(i * n + j, inverse * dy.values[i * n + j] * scale.values[j]);
+        dx.Add(i * n + j, -inverse * mean_g);
+        dx.Add(i * n + j, -inverse * h(j) * mean_gh);
+        dx.magnitudes[i * n + j] += 5 * inverse * inverse;
+      }
+    }
+    Values found_moments = Values::Unset(m, 2);
+    Values found = Values::Unset(m, n);
+    backend->NormalizeRows(x, kEpsilon, scale, offset, found_moments, found);
+    ExpectNear(found_moments, moments, 1e-6);
+    ExpectNear(found, y);
+    Values found_dscale = Values::Unset(1, n), found_doffset = found_dscale;
+    Values found_dx = Values::Unset(m, n);
+    backend->NormalizeRowsGradient(x, scale, found_moments, dy, found_dscale,
+                                   found_doffset, found_dx);
+    ExpectNear(found_dscale, dscale);
+    ExpectNear(found_doffset, doffset);
+    ExpectNear(found_dx, dx);
+
+    Values in_place = dy;
+    backend->NormalizeRowsGradient(x, scale, found_moments, in_place,
+                                   found_dscale, found_doffset, in_place);
+    EXPECT_EQ(in_place.values, found_dx.values);
+    Values same_dscale = Values::Unset(1, n), same_doffset = same_dscale;
+    backend->NormalizeRowsGradient(x, scale, found_moments, dy, same_dscale,
+                                   same_doffset, {nullptr, m, n});
+    EXPECT_EQ(same_dscale.values, found_dscale.values);
+    EXPECT_EQ(same_doffset.values, found_doffset.values);
+  }
+}
+
+// In float32 2^24 + 1 is 2^24: a sum in float32 would stay there.
+TEST(NormalizationTest, ManyRowsCostNoAccuracy) {
+  auto backend = MakeBackend();
+  const int64_t m = (1 << 24) + 1000;
+  const Values x(m, 1, std::vector<float>(m, 1.0f));
+  Values mean = Values::Unset(1, 1), variance = Values::Unset(1, 1);
+  backend->ColumnMoments(x, mean, variance);
+  EXPECT_THAT(mean.values, ElementsAre(1));
+  EXPECT_THAT(variance.values, ElementsAre(0));
+}
+
+TEST(NormalizationTest, WithoutRows) {
+  auto backend = MakeBackend();
+  const Values none(0, 3, {}), row(1, 3, {1, 1, 1});
+  Values empty(0, 3, {}), moments(0, 2, {});
+  backend->NormalizeColumns(none, row, row, kEpsilon, row, row, empty);
+  backend->NormalizeRows(none, kEpsilon, row, row, moments, empty);
+  Values dscale = Values::Unset(1, 3), doffset = Values::Unset(1, 3);
+  backend->NormalizeColumnsGradient(none, row, row, kEpsilon, row, none, dscale,
+                                    doffset, empty);
+  EXPECT_THAT(dscale.values, Each(0));
+  EXPECT_THAT(doffset.values, Each(0));
+  dscale = doffset = Values::Unset(1, 3);
+  backend->NormalizeRowsGradient(none, row, moments, none, dscale, doffset,
+                                 empty);
+  EXPECT_THAT(dscale.values, Each(0));
+  EXPECT_THAT(doffset.values, Each(0));
+}
+
+TEST(AddTest, AddsAndCopies) {
+  auto backend = MakeBackend();
+  Values a(1, 3, {1, 2, kNan});
+  const Values b(1, 3, {10, 20, 30});
+  backend->Add(a, b, a);
+  EXPECT_THAT(a.values, ElementsAre(11, 22, IsNan()));
+  Values c = Values::Unset(1, 3);
+  backend->Add(b, b, c);
+  EXPECT_THAT(c.values, ElementsAre(20, 40, 60));
+  backend->Copy(b, c);
+  EXPECT_EQ(c.values, b.values);
+}
+
+}  // namespace
+}  // namespace holdfast

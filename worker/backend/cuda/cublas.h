@@ -1,0 +1,38 @@
+#ifndef HOLDFAST_WORKER_BACKEND_CUDA_CUBLAS_H_
+#define HOLDFAST_WORKER_BACKEND_CUDA_CUBLAS_H_
+
+#include <cublas_v2.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace holdfast {
+
+// The functions of cuBLAS that we call, as found in the shared library when a
+// GPU is first used: a worker starts on machines without it, too. Names are
+// cuBLAS' own.
+struct Cublas {
+  decltype(&cublasCreate_v2) create;
+  decltype(&cublasDestroy_v2) destroy;
+  decltype(&cublasSetStream_v2) set_stream;
+  decltype(&cublasSetWorkspace_v2) set_workspace;
+  decltype(&cublasSetMathMode) set_math_mode;
+  decltype(&cublasSetAtomicsMode) set_atomics_mode;
+  decltype(&cublasSgemmStridedBatched) sgemm_strided_batched;
+  decltype(&cublasSgemm_v2) sgemm;
+  decltype(&cublasGetStatusString) get_status_string;
+};
+
+// The library is loaded by the first call, and stays.
+// Errors: FAILED_PRECONDITION, with where it was looked for, when it is not
+// there, or is not what we were built for. Thread-safe.
+absl::StatusOr<const Cublas*> LoadCublas();
+
+// What cuBLAS answered when `what` was tried: OK or INTERNAL.
+absl::Status CublasStatus(const Cublas& cublas, cublasStatus_t status,
+                          absl::string_view what);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_BACKEND_CUDA_CUBLAS_H_

@@ -1,0 +1,80 @@
+#include "worker/backend/cuda/cuda_backend.h"
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker/backend/cuda/cublas.h"
+#include "worker/backend/cuda/cuda_device_math.h"
+#include "worker/backend/cuda/cuda_device_runtime.h"
+#include "worker/backend/cuda/cuda_status.h"
+#include "worker/backend/stream/stream_backend.h"
+
+namespace holdfast {
+namespace {
+
+// Turing: the oldest that the compiler makes code for.
+constexpr int kOldestMajor = 7;
+constexpr int kOldestMinor = 5;
+
+struct Gpu {
+  std::string name;
+  int major = 0;
+  int minor = 0;
+};
+
+absl::StatusOr<Gpu> FindGpu(int index) {
+  int count = 0;
+  absl::Status status =
+      CudaStatus(cudaGetDeviceCount(&count), "looking for GPUs");
+  if (!status.ok()) return status;
+  if (index < 0 || index >= count) {
+    return absl::NotFoundError(
+        absl::StrCat("there is no GPU ", index, ": this machine has ", count,
+                     count == 1 ? " GPU" : " GPUs", ", counted from 0"));
+  }
+  cudaDeviceProp properties;
+  status = CudaStatus(cudaGetDeviceProperties(&properties, index),
+                      "asking the GPU what it is");
+  if (!status.ok()) return status;
+  Gpu gpu = {properties.name, properties.major, properties.minor};
+  if (std::make_pair(gpu.major, gpu.minor) <
+      std::make_pair(kOldestMajor, kOldestMinor)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        gpu.name, " has compute capability ", gpu.major, ".", gpu.minor,
+        "; this program needs ", kOldestMajor, ".", kOldestMinor, " or later"));
+  }
+  return gpu;
+}
+
+}  // namespace
+
+absl::Status CheckCudaDevice(int index) {
+  const absl::StatusOr<Gpu> gpu = FindGpu(index);
+  if (!gpu.ok()) return gpu.status();
+  return LoadCublas().status();
+}
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(
+    const CudaBackendOptions& options) {
+  const absl::StatusOr<Gpu> gpu = FindGpu(options.index);
+  if (!gpu.ok()) return gpu.status();
+  absl::StatusOr<std::unique_ptr<CudaDeviceRuntime>> runtime =
+      CudaDeviceRuntime::Create(options.index);
+  if (!runtime.ok()) return runtime.status();
+  absl::StatusOr<std::unique_ptr<CudaDeviceMath>> math =
+      CudaDeviceMath::Create((*runtime)->stream(StreamId::kCompute), gpu->major,
+                             {.tf32 = options.tf32});
+  if (!math.ok()) return math.status();
+  StreamBackend::Options stream_options;
+  stream_options.name = absl::StrCat("cuda:", options.index);
+  stream_options.description.core =
+      absl::StrCat(gpu->name, ", compute capability ", gpu->major, ".",
+                   gpu->minor, options.tf32 ? ", TF32" : "");
+  return std::make_unique<StreamBackend>(*std::move(runtime), *std::move(math),
+                                         std::move(stream_options));
+}
+
+}  // namespace holdfast

@@ -1,0 +1,36 @@
+// The way to GPUs for the rest of the worker. A build without a CUDA toolkit
+// has it too, and says so: no_cuda.cc.
+#ifndef HOLDFAST_WORKER_BACKEND_CUDA_CUDA_BACKEND_H_
+#define HOLDFAST_WORKER_BACKEND_CUDA_CUDA_BACKEND_H_
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/backend/backend.h"
+
+namespace holdfast {
+
+struct CudaBackendOptions {
+  // As CUDA counts GPUs, from 0.
+  int index = 0;
+  // Matrix products round their factors to TensorFloat-32, with 10 bits of
+  // mantissa, on GPUs that can (from compute capability 8.0 on): several times
+  // as fast.
+  bool tf32 = false;
+};
+
+// Tests that there is a GPU with this index that we can use.
+// Errors, all with what is wrong: UNIMPLEMENTED in a build without CUDA;
+// FAILED_PRECONDITION when there is no driver, or one that is too old, or no
+// cuBLAS, or the GPU is too old; NOT_FOUND when there is no such GPU.
+absl::Status CheckCudaDevice(int index);
+
+// A backend on that GPU. Errors: as CheckCudaDevice; RESOURCE_EXHAUSTED when
+// the GPU has no memory left; INTERNAL.
+absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(
+    const CudaBackendOptions& options);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_BACKEND_CUDA_CUDA_BACKEND_H_

@@ -1,0 +1,143 @@
+#ifndef HOLDFAST_WORKER_BACKEND_CUDA_CUDA_DEVICE_MATH_H_
+#define HOLDFAST_WORKER_BACKEND_CUDA_CUDA_DEVICE_MATH_H_
+
+#include <cublas_v2.h>
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/backend/backend.h"
+#include "worker/backend/cuda/cublas.h"
+#include "worker/backend/stream/device_math.h"
+
+namespace holdfast {
+
+// The arithmetic of a GPU: cuBLAS for matrix products, which convolutions
+// become too, and our own kernels for the rest.
+//
+// The same operations give the same bits, on the same kind of GPU and with the
+// same cuBLAS: it has a workspace of its own, of fixed size, uses no atomics,
+// and is used through one stream.
+//
+// Thread-compatible.
+class CudaDeviceMath final : public DeviceMath {
+ public:
+  struct Options {
+    // Matrix products round their factors to TensorFloat-32, with 10 bits of
+    // mantissa, on GPUs that can (from compute capability 8.0 on): several
+    // times as fast.
+    bool tf32 = false;
+    // Values that a convolution unfolds at a time, but for one image that is
+    // larger. The default, 256 MiB, keeps any GPU busy; more only takes more
+    // memory.
+    int64_t max_columns = int64_t{1} << 26;
+  };
+
+  // For the GPU that the thread is bound to, whose compute capability this is.
+  // Its stream kCompute is `stream`, which must outlive this.
+  // Errors: those of LoadCublas; as of CudaStatus and CublasStatus.
+  static absl::StatusOr<std::unique_ptr<CudaDeviceMath>> Create(
+      cudaStream_t stream, int capability_major, const Options& options);
+  ~CudaDeviceMath() override;
+
+  absl::Status MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
+                      Matrix c) override;
+  absl::Status AddBias(ConstMatrix bias, Matrix y) override;
+  int64_t SumWorkspace(int64_t rows, int64_t cols) override;
+  absl::Status SumRows(ConstMatrix x, Matrix sums, float* workspace) override;
+  absl::Status Activate(Activation activation, ConstMatrix x,
+                        Matrix y) override;
+  absl::Status ActivationGradient(Activation activation, ConstMatrix y,
+                                  ConstMatrix dy, Matrix dx) override;
+  absl::Status Dropout(ConstMatrix x, const int64_t* positions, uint64_t key,
+                       float rate, Matrix y) override;
+  absl::Status Copy(ConstMatrix x, Matrix y) override;
+  absl::Status Add(ConstMatrix a, ConstMatrix b, Matrix c) override;
+  int64_t ConvolutionWorkspace(const Convolution& convolution,
+                               int64_t images) override;
+  absl::Status Convolve(const Convolution& convolution, ConstMatrix x,
+                        ConstMatrix kernel, Matrix y,
+                        float* workspace) override;
+  absl::Status ConvolveKernelGradient(const Convolution& convolution,
+                                      ConstMatrix x, ConstMatrix dy,
+                                      Matrix kernel_gradient,
+                                      float* workspace) override;
+  absl::Status ConvolveInputGradient(const Convolution& convolution,
+                                     ConstMatrix kernel, ConstMatrix dy,
+                                     Matrix dx, float* workspace) override;
+  absl::Status MaxPool(const Window& window, ConstMatrix x, Matrix y) override;
+  absl::Status MaxPoolGradient(const Window& window, ConstMatrix x,
+                               ConstMatrix y, ConstMatrix dy,
+                               Matrix dx) override;
+  absl::Status AveragePool(const Window& window, ConstMatrix x,
+                           Matrix y) override;
+  absl::Status AveragePoolGradient(const Window& window, ConstMatrix dy,
+                                   Matrix dx) override;
+  absl::Status ColumnMoments(ConstMatrix x, Matrix mean, Matrix variance,
+                             float* workspace) override;
+  absl::Status NormalizeColumns(ConstMatrix x, ConstMatrix mean,
+                                ConstMatrix variance, float epsilon,
+                                ConstMatrix scale, ConstMatrix offset,
+                                Matrix y) override;
+  absl::Status NormalizeColumnsGradient(ConstMatrix x, ConstMatrix mean,
+                                        ConstMatrix variance, float epsilon,
+                                        ConstMatrix scale, ConstMatrix dy,
+                                        Matrix dscale, Matrix doffset,
+                                        Matrix dx, float* workspace) override;
+  absl::Status NormalizeRows(ConstMatrix x, float epsilon, ConstMatrix scale,
+                             ConstMatrix offset, Matrix moments,
+                             Matrix y) override;
+  absl::Status NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
+                                     ConstMatrix moments, ConstMatrix dy,
+                                     Matrix dscale, Matrix doffset, Matrix dx,
+                                     float* workspace) override;
+  absl::Status Loss(LossKind kind, ConstMatrix outputs, const int32_t* labels,
+                    Matrix gradient, DeviceLossSums* sums,
+                    float* workspace) override;
+
+ private:
+  // Of a number of products that lie side by side, `batch` of them: a, b and c
+  // of each begin so many values behind those of the one before.
+  struct Gemm {
+    Form form_a = Form::kPlain;
+    Form form_b = Form::kPlain;
+    // c is [m, n], the inner dimension is k.
+    int64_t m = 0;
+    int64_t n = 0;
+    int64_t k = 0;
+    // Values from one row in memory to the next.
+    int64_t a_row = 0;
+    int64_t b_row = 0;
+    int64_t c_row = 0;
+    int64_t batch = 1;
+    int64_t a_step = 0;
+    int64_t b_step = 0;
+    int64_t c_step = 0;
+    // Whether c gets the product or grows by it.
+    bool add = false;
+  };
+
+  CudaDeviceMath(const Cublas* cublas, cudaStream_t stream,
+                 const Options& options)
+      : cublas_(cublas), stream_(stream), options_(options) {}
+
+  // Images that a convolution unfolds at a time.
+  int64_t ImagesAtATime(const Convolution& convolution) const;
+
+  absl::Status Multiply(const Gemm& gemm, const float* a, const float* b,
+                        float* c);
+  absl::Status Fill0(float* values, int64_t size);
+
+  const Cublas* const cublas_;
+  const cudaStream_t stream_;
+  const Options options_;
+  cublasHandle_t handle_ = nullptr;
+  void* cublas_workspace_ = nullptr;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_BACKEND_CUDA_CUDA_DEVICE_MATH_H_

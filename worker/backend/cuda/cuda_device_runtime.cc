@@ -1,0 +1,121 @@
+#include "worker/backend/cuda/cuda_device_runtime.h"
+
+#include "absl/strings/str_cat.h"
+#include "worker/backend/cuda/cuda_status.h"
+
+namespace holdfast {
+
+absl::StatusOr<std::unique_ptr<CudaDeviceRuntime>> CudaDeviceRuntime::Create(
+    int index) {
+  std::unique_ptr<CudaDeviceRuntime> runtime(new CudaDeviceRuntime(index));
+  absl::Status status = runtime->BindThread();
+  if (!status.ok()) return status;
+  for (cudaStream_t& stream : runtime->streams_) {
+    // Ours have nothing to do with the default stream, which others may use.
+    status =
+        CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                   "making a stream");
+    if (!status.ok()) return status;
+  }
+  return runtime;
+}
+
+CudaDeviceRuntime::~CudaDeviceRuntime() {
+  BindThread().IgnoreError();
+  for (cudaEvent_t event : events_) cudaEventDestroy(event);
+  for (cudaStream_t stream : streams_) {
+    if (stream != nullptr) cudaStreamDestroy(stream);
+  }
+}
+
+absl::Status CudaDeviceRuntime::BindThread() {
+  return CudaStatus(cudaSetDevice(index_), absl::StrCat("using cuda:", index_));
+}
+
+absl::StatusOr<DeviceRuntime::Event> CudaDeviceRuntime::CreateEvent() {
+  // The host sleeps while it waits, and leaves its core to those who make
+  // batches and talk to the cluster meanwhile.
+  cudaEvent_t event;
+  const absl::Status status =
+      CudaStatus(cudaEventCreateWithFlags(
+                     &event, cudaEventBlockingSync | cudaEventDisableTiming),
+                 "making an event");
+  if (!status.ok()) return status;
+  events_.push_back(event);
+  return static_cast<Event>(events_.size() - 1);
+}
+
+absl::Status CudaDeviceRuntime::Record(Event event, StreamId stream) {
+  return CudaStatus(cudaEventRecord(events_[event], this->stream(stream)),
+                    "recording an event");
+}
+
+absl::Status CudaDeviceRuntime::Wait(StreamId stream, Event event) {
+  return CudaStatus(
+      cudaStreamWaitEvent(this->stream(stream), events_[event], 0),
+      "ordering streams");
+}
+
+absl::StatusOr<bool> CudaDeviceRuntime::Query(Event event) {
+  const cudaError_t error = cudaEventQuery(events_[event]);
+  if (error == cudaErrorNotReady) {
+    // It is kept as the last error nonetheless.
+    cudaGetLastError();
+    return false;
+  }
+  const absl::Status status =
+      CudaStatus(error, "what the GPU was told to do before");
+  if (!status.ok()) return status;
+  return true;
+}
+
+absl::Status CudaDeviceRuntime::Synchronize(Event event) {
+  return CudaStatus(cudaEventSynchronize(events_[event]),
+                    "what the GPU was told to do before");
+}
+
+absl::StatusOr<float*> CudaDeviceRuntime::Allocate(int64_t size) {
+  void* memory = nullptr;
+  const absl::Status status = CudaStatus(
+      cudaMalloc(&memory, size * sizeof(float)), "taking memory of the GPU");
+  if (!status.ok()) return status;
+  return static_cast<float*>(memory);
+}
+
+void CudaDeviceRuntime::Free(float* memory) { cudaFree(memory); }
+
+DeviceRuntime::Memory CudaDeviceRuntime::GetMemory() {
+  size_t free = 0;
+  size_t total = 0;
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) return {};
+  return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
+}
+
+absl::StatusOr<float*> CudaDeviceRuntime::AllocatePinned(int64_t size) {
+  void* memory = nullptr;
+  const absl::Status status =
+      CudaStatus(cudaMallocHost(&memory, size * sizeof(float)),
+                 "taking pinned memory of the host");
+  if (!status.ok()) return status;
+  return static_cast<float*>(memory);
+}
+
+void CudaDeviceRuntime::FreePinned(float* memory) { cudaFreeHost(memory); }
+
+absl::Status CudaDeviceRuntime::CopyIn(const float* host, int64_t size,
+                                       float* device) {
+  return CudaStatus(
+      cudaMemcpyAsync(device, host, size * sizeof(float),
+                      cudaMemcpyHostToDevice, stream(StreamId::kCopyIn)),
+      "a copy to the GPU");
+}
+
+absl::Status CudaDeviceRuntime::CopyOut(const float* device, int64_t size,
+                                        float* host) {
+  return CudaStatus(
+      cudaMemcpyAsync(host, device, size * sizeof(float),
+                      cudaMemcpyDeviceToHost, stream(StreamId::kCopyOut)),
+      "a copy from the GPU");
+}
+
+}  // namespace holdfast

@@ -1,0 +1,54 @@
+#ifndef HOLDFAST_WORKER_BACKEND_CUDA_CUDA_DEVICE_RUNTIME_H_
+#define HOLDFAST_WORKER_BACKEND_CUDA_CUDA_DEVICE_RUNTIME_H_
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/backend/stream/device_runtime.h"
+
+namespace holdfast {
+
+// Streams, events and memory of a GPU.
+//
+// Thread-compatible.
+class CudaDeviceRuntime final : public DeviceRuntime {
+ public:
+  // Of the GPU with this index. Errors: as of CudaStatus.
+  static absl::StatusOr<std::unique_ptr<CudaDeviceRuntime>> Create(int index);
+  ~CudaDeviceRuntime() override;
+
+  cudaStream_t stream(StreamId stream) const {
+    return streams_[static_cast<int>(stream)];
+  }
+
+  absl::Status BindThread() override;
+  absl::StatusOr<Event> CreateEvent() override;
+  absl::Status Record(Event event, StreamId stream) override;
+  absl::Status Wait(StreamId stream, Event event) override;
+  absl::StatusOr<bool> Query(Event event) override;
+  absl::Status Synchronize(Event event) override;
+  absl::StatusOr<float*> Allocate(int64_t size) override;
+  void Free(float* memory) override;
+  Memory GetMemory() override;
+  absl::StatusOr<float*> AllocatePinned(int64_t size) override;
+  void FreePinned(float* memory) override;
+  absl::Status CopyIn(const float* host, int64_t size, float* device) override;
+  absl::Status CopyOut(const float* device, int64_t size, float* host) override;
+
+ private:
+  explicit CudaDeviceRuntime(int index) : index_(index) {}
+
+  const int index_;
+  std::array<cudaStream_t, kNumStreams> streams_ = {};
+  // By Event.
+  std::vector<cudaEvent_t> events_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_BACKEND_CUDA_CUDA_DEVICE_RUNTIME_H_

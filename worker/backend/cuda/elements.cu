@@ -1,0 +1,118 @@
+// Operations on each element by itself.
+#include <cmath>
+
+#include "worker/backend/cuda/kernels.h"
+#include "worker/backend/cuda/launch.cuh"
+
+namespace holdfast {
+namespace kernels {
+namespace {
+
+// common/random.h, on the GPU: the same bits.
+__device__ uint4 Philox4x32(uint4 counter, uint2 key) {
+  constexpr uint32_t kMultiplier0 = 0xD2511F53;
+  constexpr uint32_t kMultiplier1 = 0xCD9E8D57;
+  constexpr uint32_t kWeyl0 = 0x9E3779B9;
+  constexpr uint32_t kWeyl1 = 0xBB67AE85;
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    counter = {
+        __umulhi(kMultiplier1, counter.z) ^ counter.y ^ key.x,
+        kMultiplier1 * counter.z,
+        __umulhi(kMultiplier0, counter.x) ^ counter.w ^ key.y,
+        kMultiplier0 * counter.x,
+    };
+    key.x += kWeyl0;
+    key.y += kWeyl1;
+  }
+  return counter;
+}
+
+}  // namespace
+
+cudaError_t AddBias(cudaStream_t stream, const float* bias, int64_t m,
+                    int64_t n, float* y) {
+  const int cols = static_cast<int>(n);
+  return ForEach(stream, m * n, [=] __device__(int64_t i) {
+    y[i] += bias[Divide(i, cols).remainder];
+  });
+}
+
+cudaError_t Add(cudaStream_t stream, const float* a, const float* b,
+                int64_t size, float* c) {
+  return ForEach(stream, size,
+                 [=] __device__(int64_t i) { c[i] = a[i] + b[i]; });
+}
+
+cudaError_t Relu(cudaStream_t stream, const float* x, int64_t size, float* y) {
+  return ForEach(stream, size, [=] __device__(int64_t i) {
+    y[i] = x[i] < 0.0f ? 0.0f : x[i];
+  });
+}
+
+cudaError_t ReluGradient(cudaStream_t stream, const float* y, const float* dy,
+                         int64_t size, float* dx) {
+  return ForEach(stream, size, [=] __device__(int64_t i) {
+    dx[i] = y[i] > 0.0f ? dy[i] : 0.0f;
+  });
+}
+
+cudaError_t Tanh(cudaStream_t stream, const float* x, int64_t size, float* y) {
+  return ForEach(stream, size,
+                 [=] __device__(int64_t i) { y[i] = tanhf(x[i]); });
+}
+
+cudaError_t TanhGradient(cudaStream_t stream, const float* y, const float* dy,
+                         int64_t size, float* dx) {
+  return ForEach(stream, size, [=] __device__(int64_t i) {
+    dx[i] = dy[i] * (1.0f - y[i] * y[i]);
+  });
+}
+
+cudaError_t Sigmoid(cudaStream_t stream, const float* x, int64_t size,
+                    float* y) {
+  return ForEach(stream, size, [=] __device__(int64_t i) {
+    const float e = expf(-fabsf(x[i]));
+    y[i] = (x[i] < 0.0f ? e : 1.0f) / (1.0f + e);
+  });
+}
+
+cudaError_t SigmoidGradient(cudaStream_t stream, const float* y,
+                            const float* dy, int64_t size, float* dx) {
+  return ForEach(stream, size, [=] __device__(int64_t i) {
+    dx[i] = dy[i] * y[i] * (1.0f - y[i]);
+  });
+}
+
+cudaError_t Dropout(cudaStream_t stream, const float* x,
+                    const int64_t* positions, uint64_t key, float rate,
+                    int64_t m, int64_t n, float* y) {
+  // Both as CpuBackend makes them.
+  const uint32_t dropped_below =
+      static_cast<uint32_t>(std::ceil(double{rate} * 0x1p32));
+  const float scale = static_cast<float>(1.0 / (1.0 - double{rate}));
+  const uint2 philox_key = {static_cast<uint32_t>(key),
+                            static_cast<uint32_t>(key >> 32)};
+  // A thread for the four elements that share a random number.
+  const int groups = static_cast<int>((n + 3) / 4);
+  return ForEach(stream, m * groups, [=] __device__(int64_t i) {
+    const Quotient place = Divide(i, groups);
+    const uint64_t position = positions[place.quotient];
+    const uint4 random = Philox4x32(
+        {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),
+         static_cast<uint32_t>(place.remainder), 0},
+        philox_key);
+    const uint32_t words[4] = {random.x, random.y, random.z, random.w};
+    const int64_t col = int64_t{4} * place.remainder;
+    const int64_t first = place.quotient * n + col;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if (col + k < n) {
+        y[first + k] = words[k] < dropped_below ? 0.0f : x[first + k] * scale;
+      }
+    }
+  });
+}
+
+}  // namespace kernels
+}  // namespace holdfast

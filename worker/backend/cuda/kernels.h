@@ -1,0 +1,116 @@
+// Our own kernels: everything but matrix products. Each function enqueues one
+// operation of DeviceMath (worker/backend/stream/device_math.h) on `stream` and
+// returns what went wrong in that. Sizes are those of the matrices in
+// backend.h's formulas; pointers are to the GPU's memory; nothing is enqueued
+// for a matrix without values.
+//
+// No kernel uses atomics, and what a sum is made of, and in which order,
+// follows from the shapes alone: the same values give the same bits, on every
+// kind of GPU, but for the functions exp, log and tanh, of which another
+// version of CUDA may round otherwise.
+#ifndef HOLDFAST_WORKER_BACKEND_CUDA_KERNELS_H_
+#define HOLDFAST_WORKER_BACKEND_CUDA_KERNELS_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace holdfast {
+namespace kernels {
+
+cudaError_t AddBias(cudaStream_t stream, const float* bias, int64_t m,
+                    int64_t n, float* y);
+cudaError_t Add(cudaStream_t stream, const float* a, const float* b,
+                int64_t size, float* c);
+
+cudaError_t Relu(cudaStream_t stream, const float* x, int64_t size, float* y);
+cudaError_t ReluGradient(cudaStream_t stream, const float* y, const float* dy,
+                         int64_t size, float* dx);
+cudaError_t Tanh(cudaStream_t stream, const float* x, int64_t size, float* y);
+cudaError_t TanhGradient(cudaStream_t stream, const float* y, const float* dy,
+                         int64_t size, float* dx);
+cudaError_t Sigmoid(cudaStream_t stream, const float* x, int64_t size,
+                    float* y);
+cudaError_t SigmoidGradient(cudaStream_t stream, const float* y,
+                            const float* dy, int64_t size, float* dx);
+cudaError_t Dropout(cudaStream_t stream, const float* x,
+                    const int64_t* positions, uint64_t key, float rate,
+                    int64_t m, int64_t n, float* y);
+
+// Bytes that the sums below, and the losses, want as `workspace` for a matrix
+// of m x n; at most 24 for each of m, n and 2^15.
+int64_t SumWorkspaceBytes(int64_t m, int64_t n);
+
+cudaError_t SumRows(cudaStream_t stream, const float* x, int64_t m, int64_t n,
+                    float* sums, void* workspace);
+cudaError_t ColumnMoments(cudaStream_t stream, const float* x, int64_t m,
+                          int64_t n, float* mean, float* variance,
+                          void* workspace);
+cudaError_t NormalizeColumns(cudaStream_t stream, const float* x,
+                             const float* mean, const float* variance,
+                             float epsilon, const float* scale,
+                             const float* offset, int64_t m, int64_t n,
+                             float* y);
+// dx may be null.
+cudaError_t NormalizeColumnsGradient(cudaStream_t stream, const float* x,
+                                     const float* mean, const float* variance,
+                                     float epsilon, const float* scale,
+                                     const float* dy, int64_t m, int64_t n,
+                                     float* dscale, float* doffset, float* dx,
+                                     void* workspace);
+cudaError_t NormalizeRows(cudaStream_t stream, const float* x, float epsilon,
+                          const float* scale, const float* offset, int64_t m,
+                          int64_t n, float* moments, float* y);
+// dx may be null.
+cudaError_t NormalizeRowsGradient(cudaStream_t stream, const float* x,
+                                  const float* scale, const float* moments,
+                                  const float* dy, int64_t m, int64_t n,
+                                  float* dscale, float* doffset, float* dx,
+                                  void* workspace);
+
+// sums[0] is the loss, sums[1] how many are predicted right, sums[2] the
+// absolute error, where there is such. dz may be null.
+cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, const float* z,
+                                const int32_t* labels, int64_t m, int64_t n,
+                                float* dz, double* sums, void* workspace);
+cudaError_t SigmoidCrossEntropy(cudaStream_t stream, const float* z,
+                                const int32_t* labels, int64_t m, int64_t n,
+                                float* dz, double* sums, void* workspace);
+cudaError_t MeanSquaredError(cudaStream_t stream, const float* z,
+                             const int32_t* labels, int64_t m, int64_t n,
+                             float* dz, double* sums, void* workspace);
+
+// holdfast::Window, in numbers that the GPU divides fast.
+struct WindowShape {
+  int height, width, channels;
+  int window_height, window_width;
+  int stride_height, stride_width;
+  int pad_top, pad_left;
+  int output_height, output_width;
+};
+
+// What each place of the window sees, a row per place:
+//   columns[(i, p, q), (g, v, u, c)], with c over the channels of group g.
+cudaError_t ImagesToColumns(cudaStream_t stream, const float* x,
+                            const WindowShape& window, int groups,
+                            int64_t images, float* columns);
+// The transposed: dx = the sum of the columns that saw it.
+cudaError_t ColumnsToImages(cudaStream_t stream, const float* columns,
+                            const WindowShape& window, int groups,
+                            int64_t images, float* dx);
+
+cudaError_t MaxPool(cudaStream_t stream, const float* x,
+                    const WindowShape& window, int64_t images, float* y);
+cudaError_t MaxPoolGradient(cudaStream_t stream, const float* x, const float* y,
+                            const float* dy, const WindowShape& window,
+                            int64_t images, float* dx);
+cudaError_t AveragePool(cudaStream_t stream, const float* x,
+                        const WindowShape& window, int64_t images, float* y);
+cudaError_t AveragePoolGradient(cudaStream_t stream, const float* dy,
+                                const WindowShape& window, int64_t images,
+                                float* dx);
+
+}  // namespace kernels
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_BACKEND_CUDA_KERNELS_H_

@@ -1,0 +1,467 @@
+// Sums over rows and columns, and what is made of them: normalisation, losses.
+#include "worker/backend/cuda/kernels.h"
+#include "worker/backend/cuda/launch.cuh"
+
+namespace holdfast {
+namespace kernels {
+namespace {
+
+// A sum over the rows of a matrix is made in two rounds: the rows are cut into
+// stretches, and each block sums one stretch of 32 columns; then the stretches'
+// sums are summed. A warp reads 32 neighbours of a row; its block's eight warps
+// take every eighth row.
+constexpr int kTile = 32;
+constexpr int kLanes = 8;
+// Blocks of a round: a few for each multiprocessor of the largest GPUs.
+constexpr int64_t kSumBlocks = 1024;
+// Rows of a stretch at least, so that a block has something to do.
+constexpr int64_t kMinStretch = 64;
+
+int64_t CeilOfRatio(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+struct Stretches {
+  int64_t count;
+  int64_t rows;
+};
+
+// Follows from the shape alone: else the GPU would show in the bits.
+Stretches CutRows(int64_t m, int64_t n) {
+  const int64_t most = std::max<int64_t>(1, kSumBlocks / CeilOfRatio(n, kTile));
+  const int64_t wanted =
+      std::min(most, std::max<int64_t>(1, CeilOfRatio(m, kMinStretch)));
+  const int64_t rows = std::max<int64_t>(1, CeilOfRatio(m, wanted));
+  return {std::max<int64_t>(1, CeilOfRatio(m, rows)), rows};
+}
+
+template <int kSums>
+struct Sums {
+  double of[kSums] = {};
+};
+
+// make(i, j) gives kSums terms for row i and column j; take(j, sums, stretch)
+// gets the sums of a stretch of `rows` rows.
+template <int kSums, typename Make, typename Take>
+__global__ void __launch_bounds__(kTile* kLanes)
+    SumColumnsKernel(int64_t m, int n, int64_t rows, Make make, Take take) {
+  // One column more, so that the threads of a warp write to different banks.
+  __shared__ double shared[kSums][kLanes][kTile + 1];
+  const int col = blockIdx.x * kTile + threadIdx.x;
+  const int64_t begin = blockIdx.y * rows;
+  const int64_t end = min(m, begin + rows);
+  Sums<kSums> sums;
+  if (col < n) {
+    for (int64_t i = begin + threadIdx.y; i < end; i += kLanes) {
+      const Sums<kSums> terms = make(i, col);
+#pragma unroll
+      for (int k = 0; k < kSums; ++k) sums.of[k] += terms.of[k];
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kSums; ++k) {
+    shared[k][threadIdx.y][threadIdx.x] = sums.of[k];
+  }
+  __syncthreads();
+  if (threadIdx.y != 0 || col >= n) return;
+#pragma unroll
+  for (int k = 0; k < kSums; ++k) {
+    for (int lane = 1; lane < kLanes; ++lane) {
+      sums.of[k] += shared[k][lane][threadIdx.x];
+    }
+  }
+  take(col, sums, blockIdx.y);
+}
+
+// take(j, sums) gets the sums over i of make(i, j).
+template <int kSums, typename Make, typename Take>
+cudaError_t SumColumns(cudaStream_t stream, int64_t m, int64_t n, Make make,
+                       Take take, void* workspace) {
+  if (n == 0) return cudaSuccess;
+  const Stretches stretches = CutRows(m, n);
+  double* const partial = static_cast<double*>(workspace);
+  const int cols = static_cast<int>(n);
+  const dim3 threads(kTile, kLanes);
+  const unsigned tiles = static_cast<unsigned>(CeilOfRatio(n, kTile));
+  const auto keep = [=] __device__(int col, const Sums<kSums>& sums,
+                                   int64_t stretch) {
+    for (int k = 0; k < kSums; ++k) {
+      partial[(stretch * kSums + k) * cols + col] = sums.of[k];
+    }
+  };
+  const cudaError_t error =
+      Launch(stream, SumColumnsKernel<kSums, Make, decltype(keep)>,
+             dim3(tiles, static_cast<unsigned>(stretches.count)), threads, m,
+             cols, stretches.rows, make, keep);
+  if (error != cudaSuccess) return error;
+  const auto kept = [=] __device__(int64_t stretch, int col) {
+    Sums<kSums> sums;
+    for (int k = 0; k < kSums; ++k) {
+      sums.of[k] = partial[(stretch * kSums + k) * cols + col];
+    }
+    return sums;
+  };
+  const auto finish = [=] __device__(int col, const Sums<kSums>& sums,
+                                     int64_t) { take(col, sums); };
+  return Launch(stream,
+                SumColumnsKernel<kSums, decltype(kept), decltype(finish)>,
+                dim3(tiles), threads, stretches.count, cols, stretches.count,
+                kept, finish);
+}
+
+// Threads that share a row, where rows are summed: a warp, whose threads can
+// add up without shared memory.
+constexpr int kWarp = 32;
+constexpr int kRowsPerBlock = 4;
+
+// The sum over the warp's threads, in all of them. Always the same pairs: first
+// neighbours, then pairs of neighbours and so on, so that a + b and b + a,
+// which are equal, are all that differs between threads.
+__device__ double SumOverWarp(double value) {
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    value += __shfl_xor_sync(0xffffffffu, value, distance);
+  }
+  return value;
+}
+
+// function(i, lane) by all 32 lanes of a warp, for each row.
+template <typename Function>
+__global__ void __launch_bounds__(kWarp* kRowsPerBlock)
+    ForEachRowKernel(int64_t m, Function function) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kRowsPerBlock;
+  for (int64_t i =
+           static_cast<int64_t>(blockIdx.x) * kRowsPerBlock + threadIdx.y;
+       i < m; i += step) {
+    function(i, static_cast<int>(threadIdx.x));
+  }
+}
+
+template <typename Function>
+cudaError_t ForEachRow(cudaStream_t stream, int64_t m, Function function) {
+  if (m == 0) return cudaSuccess;
+  const int64_t blocks = std::min(kMaxBlocks, CeilOfRatio(m, kRowsPerBlock));
+  return Launch(stream, ForEachRowKernel<Function>,
+                dim3(static_cast<unsigned>(blocks)), dim3(kWarp, kRowsPerBlock),
+                m, function);
+}
+
+__device__ float InverseDeviation(float variance, float epsilon) {
+  return 1.0f / sqrtf(variance + epsilon);
+}
+
+// What a loss tells of a row.
+struct RowLoss {
+  double loss;
+  double correct;
+  double absolute_error;
+};
+
+// Sums what is told of m rows, by one block: few numbers are left here.
+__global__ void __launch_bounds__(kThreads)
+    SumRowLossesKernel(int64_t m, const RowLoss* rows, double* sums) {
+  __shared__ double shared[3][kThreads];
+  double own[3] = {};
+  for (int64_t i = threadIdx.x; i < m; i += kThreads) {
+    own[0] += rows[i].loss;
+    own[1] += rows[i].correct;
+    own[2] += rows[i].absolute_error;
+  }
+  for (int k = 0; k < 3; ++k) shared[k][threadIdx.x] = own[k];
+  for (unsigned half = kThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.x >= half) continue;
+    for (int k = 0; k < 3; ++k) {
+      shared[k][threadIdx.x] += shared[k][threadIdx.x + half];
+    }
+  }
+  if (threadIdx.x != 0) return;
+  for (int k = 0; k < 3; ++k) sums[k] = shared[k][0];
+}
+
+struct Greatest {
+  float value;
+  int place;
+};
+
+// The first of the greatest of n values, in all of a warp's threads.
+__device__ Greatest FindGreatest(const float* z, int n, int lane) {
+  Greatest greatest = {-INFINITY, INT32_MAX};
+  for (int j = lane; j < n; j += kWarp) {
+    if (greatest.place == INT32_MAX || z[j] > greatest.value) {
+      greatest = {z[j], j};
+    }
+  }
+  for (int distance = 1; distance < kWarp; distance *= 2) {
+    const float value = __shfl_xor_sync(0xffffffffu, greatest.value, distance);
+    const int place = __shfl_xor_sync(0xffffffffu, greatest.place, distance);
+    if (value > greatest.value ||
+        (value == greatest.value && place < greatest.place)) {
+      greatest = {value, place};
+    }
+  }
+  return greatest;
+}
+
+// make(i, lane) gives a row's RowLoss, in lane 0 at least.
+template <typename Make>
+cudaError_t SumLosses(cudaStream_t stream, int64_t m, Make make, double* sums,
+                      void* workspace) {
+  RowLoss* const rows = static_cast<RowLoss*>(workspace);
+  const cudaError_t error =
+      ForEachRow(stream, m, [=] __device__(int64_t i, int lane) {
+        const RowLoss row = make(i, lane);
+        if (lane == 0) rows[i] = row;
+      });
+  if (error != cudaSuccess) return error;
+  return Launch(stream, SumRowLossesKernel, dim3(1), dim3(kThreads), m, rows,
+                sums);
+}
+
+// What the j-th of n outputs should be for an example with that label.
+__device__ double Target(int32_t label, int j, int n) {
+  return n == 1 ? label : (j == label ? 1 : 0);
+}
+
+}  // namespace
+
+int64_t SumWorkspaceBytes(int64_t m, int64_t n) {
+  // Two sums are the most of those over rows.
+  const int64_t columns = CutRows(m, n).count * n * 2 * sizeof(double);
+  const int64_t rows = m * static_cast<int64_t>(sizeof(RowLoss));
+  return std::max(columns, rows);
+}
+
+cudaError_t SumRows(cudaStream_t stream, const float* x, int64_t m, int64_t n,
+                    float* sums, void* workspace) {
+  return SumColumns<1>(
+      stream, m, n,
+      [=] __device__(int64_t i, int j) { return Sums<1>{{x[i * n + j]}}; },
+      [=] __device__(int j, const Sums<1>& total) {
+        sums[j] = static_cast<float>(total.of[0]);
+      },
+      workspace);
+}
+
+// In one pass, about the first row's value: sum (x - x_0)^2 - m (mean - x_0)^2
+// loses at most log2(m) bits of double's 53, since x_0 is one of the values.
+cudaError_t ColumnMoments(cudaStream_t stream, const float* x, int64_t m,
+                          int64_t n, float* mean, float* variance,
+                          void* workspace) {
+  return SumColumns<2>(
+      stream, m, n,
+      [=] __device__(int64_t i, int j) {
+        const double distance = double{x[i * n + j]} - double{x[j]};
+        return Sums<2>{{distance, distance * distance}};
+      },
+      [=] __device__(int j, const Sums<2>& total) {
+        const double rows = static_cast<double>(m);
+        const double shift = total.of[0] / rows;
+        const double spread = total.of[1] / rows - shift * shift;
+        mean[j] = static_cast<float>(double{x[j]} + shift);
+        variance[j] = static_cast<float>(spread < 0 ? 0 : spread);
+      },
+      workspace);
+}
+
+cudaError_t NormalizeColumns(cudaStream_t stream, const float* x,
+                             const float* mean, const float* variance,
+                             float epsilon, const float* scale,
+                             const float* offset, int64_t m, int64_t n,
+                             float* y) {
+  const int cols = static_cast<int>(n);
+  return ForEach(stream, m * n, [=] __device__(int64_t i) {
+    const int j = Divide(i, cols).remainder;
+    y[i] =
+        (x[i] - mean[j]) * InverseDeviation(variance[j], epsilon) * scale[j] +
+        offset[j];
+  });
+}
+
+cudaError_t NormalizeColumnsGradient(cudaStream_t stream, const float* x,
+                                     const float* mean, const float* variance,
+                                     float epsilon, const float* scale,
+                                     const float* dy, int64_t m, int64_t n,
+                                     float* dscale, float* doffset, float* dx,
+                                     void* workspace) {
+  const cudaError_t error = SumColumns<2>(
+      stream, m, n,
+      [=] __device__(int64_t i, int j) {
+        const float h =
+            (x[i * n + j] - mean[j]) * InverseDeviation(variance[j], epsilon);
+        const double g = dy[i * n + j];
+        return Sums<2>{{g * h, g}};
+      },
+      [=] __device__(int j, const Sums<2>& total) {
+        dscale[j] = static_cast<float>(total.of[0]);
+        doffset[j] = static_cast<float>(total.of[1]);
+      },
+      workspace);
+  if (error != cudaSuccess || dx == nullptr) return error;
+  const int cols = static_cast<int>(n);
+  const float share = static_cast<float>(1.0 / static_cast<double>(m));
+  return ForEach(stream, m * n, [=] __device__(int64_t i) {
+    const int j = Divide(i, cols).remainder;
+    const float inverse = InverseDeviation(variance[j], epsilon);
+    const float h = (x[i] - mean[j]) * inverse;
+    dx[i] = scale[j] * inverse *
+            (dy[i] - doffset[j] * share - h * (dscale[j] * share));
+  });
+}
+
+cudaError_t NormalizeRows(cudaStream_t stream, const float* x, float epsilon,
+                          const float* scale, const float* offset, int64_t m,
+                          int64_t n, float* moments, float* y) {
+  const int cols = static_cast<int>(n);
+  return ForEachRow(stream, m, [=] __device__(int64_t i, int lane) {
+    const float* const from = x + i * n;
+    float* const to = y + i * n;
+    double sum = 0;
+    for (int j = lane; j < cols; j += kWarp) sum += from[j];
+    const double mean = SumOverWarp(sum) / cols;
+    double squares = 0;
+    for (int j = lane; j < cols; j += kWarp) {
+      const double distance = from[j] - mean;
+      squares += distance * distance;
+    }
+    const double variance = SumOverWarp(squares) / cols;
+    const float center = static_cast<float>(mean);
+    const float inverse =
+        static_cast<float>(1.0 / sqrt(variance + double{epsilon}));
+    if (lane == 0) {
+      moments[2 * i] = center;
+      moments[2 * i + 1] = inverse;
+    }
+    // Where y is x, each element is read once more, by who writes it.
+    for (int j = lane; j < cols; j += kWarp) {
+      to[j] = (from[j] - center) * inverse * scale[j] + offset[j];
+    }
+  });
+}
+
+cudaError_t NormalizeRowsGradient(cudaStream_t stream, const float* x,
+                                  const float* scale, const float* moments,
+                                  const float* dy, int64_t m, int64_t n,
+                                  float* dscale, float* doffset, float* dx,
+                                  void* workspace) {
+  const cudaError_t error = SumColumns<2>(
+      stream, m, n,
+      [=] __device__(int64_t i, int j) {
+        const float h = (x[i * n + j] - moments[2 * i]) * moments[2 * i + 1];
+        const double g = dy[i * n + j];
+        return Sums<2>{{g * h, g}};
+      },
+      [=] __device__(int j, const Sums<2>& total) {
+        dscale[j] = static_cast<float>(total.of[0]);
+        doffset[j] = static_cast<float>(total.of[1]);
+      },
+      workspace);
+  if (error != cudaSuccess || dx == nullptr) return error;
+  const int cols = static_cast<int>(n);
+  return ForEachRow(stream, m, [=] __device__(int64_t i, int lane) {
+    const float center = moments[2 * i];
+    const float inverse = moments[2 * i + 1];
+    double sum = 0;
+    double sum_h = 0;
+    for (int j = lane; j < cols; j += kWarp) {
+      const double g = dy[i * n + j] * scale[j];
+      sum += g;
+      sum_h += g * ((x[i * n + j] - center) * inverse);
+    }
+    const float mean = static_cast<float>(SumOverWarp(sum) / cols);
+    const float mean_h = static_cast<float>(SumOverWarp(sum_h) / cols);
+    for (int j = lane; j < cols; j += kWarp) {
+      const float h = (x[i * n + j] - center) * inverse;
+      dx[i * n + j] = inverse * (dy[i * n + j] * scale[j] - mean - h * mean_h);
+    }
+  });
+}
+
+cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, const float* z,
+                                const int32_t* labels, int64_t m, int64_t n,
+                                float* dz, double* sums, void* workspace) {
+  const int cols = static_cast<int>(n);
+  const double examples = static_cast<double>(m);
+  return SumLosses(
+      stream, m,
+      [=] __device__(int64_t i, int lane) -> RowLoss {
+        const float* const row = z + i * n;
+        const int32_t label = labels[i];
+        const Greatest greatest = FindGreatest(row, cols, lane);
+        const float at_label = row[label];
+        double sum = 0;
+        for (int j = lane; j < cols; j += kWarp) {
+          sum += expf(row[j] - greatest.value);
+        }
+        sum = SumOverWarp(sum);
+        if (dz != nullptr) {
+          // dz may be z: all have read what they need of others' elements.
+          __syncwarp();
+          const float scale = static_cast<float>(1.0 / (sum * examples));
+          for (int j = lane; j < cols; j += kWarp) {
+            float value = expf(row[j] - greatest.value) * scale;
+            if (j == label) value -= static_cast<float>(1.0 / examples);
+            dz[i * n + j] = value;
+          }
+        }
+        return {log(sum) - (double{at_label} - double{greatest.value}),
+                greatest.place == label ? 1.0 : 0.0, 0};
+      },
+      sums, workspace);
+}
+
+cudaError_t SigmoidCrossEntropy(cudaStream_t stream, const float* z,
+                                const int32_t* labels, int64_t m, int64_t n,
+                                float* dz, double* sums, void* workspace) {
+  const int cols = static_cast<int>(n);
+  const double values = static_cast<double>(m) * static_cast<double>(n);
+  return SumLosses(
+      stream, m,
+      [=] __device__(int64_t i, int lane) -> RowLoss {
+        const float* const row = z + i * n;
+        const int32_t label = labels[i];
+        const int predicted = cols == 1 ? (row[0] > 0 ? 1 : 0)
+                                        : FindGreatest(row, cols, lane).place;
+        __syncwarp();
+        double sum = 0;
+        for (int j = lane; j < cols; j += kWarp) {
+          const double logit = row[j];
+          const double target = Target(label, j, cols);
+          const double e = exp(-fabs(logit));
+          // Not a number stays so, unlike with fmax.
+          sum += (logit < 0 ? 0 : logit) - logit * target + log1p(e);
+          if (dz == nullptr) continue;
+          const double sigmoid = (logit < 0 ? e : 1.0) / (1.0 + e);
+          dz[i * n + j] = static_cast<float>((sigmoid - target) / values);
+        }
+        return {SumOverWarp(sum) / cols, predicted == label ? 1.0 : 0.0, 0};
+      },
+      sums, workspace);
+}
+
+cudaError_t MeanSquaredError(cudaStream_t stream, const float* z,
+                             const int32_t* labels, int64_t m, int64_t n,
+                             float* dz, double* sums, void* workspace) {
+  const int cols = static_cast<int>(n);
+  const double values = static_cast<double>(m) * static_cast<double>(n);
+  return SumLosses(
+      stream, m,
+      [=] __device__(int64_t i, int lane) -> RowLoss {
+        const float* const row = z + i * n;
+        const int32_t label = labels[i];
+        const int predicted = FindGreatest(row, cols, lane).place;
+        __syncwarp();
+        double squares = 0;
+        double distances = 0;
+        for (int j = lane; j < cols; j += kWarp) {
+          const double error = row[j] - Target(label, j, cols);
+          squares += error * error;
+          distances += fabs(error);
+          if (dz == nullptr) continue;
+          dz[i * n + j] = static_cast<float>(2.0 * error / values);
+        }
+        return {SumOverWarp(squares) / cols, predicted == label ? 1.0 : 0.0,
+                SumOverWarp(distances) / cols};
+      },
+      sums, workspace);
+}
+
+}  // namespace kernels
+}  // namespace holdfast

@@ -1,0 +1,113 @@
+#include "worker/backend/device.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "worker/backend/cuda/cuda_backend.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// A machine with so many GPUs, and a record of which were asked after.
+struct Machine {
+  explicit Machine(int gpus) : gpus(gpus) {}
+  absl::StatusOr<Device> Choose(absl::string_view text) {
+    return ChooseDevice(text, [this](int index) {
+      asked.push_back(index);
+      return index < gpus ? absl::OkStatus()
+                          : absl::NotFoundError("there is no such GPU");
+    });
+  }
+
+  const int gpus;
+  std::vector<int> asked;
+};
+
+TEST(ChooseDeviceTest, TheCpuNeedsNoDriver) {
+  Machine machine(1);
+  const auto device = machine.Choose("cpu");
+  ASSERT_TRUE(device.ok());
+  EXPECT_EQ(device->gpu, std::nullopt);
+  EXPECT_THAT(device->why, IsEmpty());
+  EXPECT_THAT(machine.asked, IsEmpty());
+}
+
+TEST(ChooseDeviceTest, AutoTakesTheFirstGpu) {
+  Machine machine(2);
+  const auto device = machine.Choose("auto");
+  ASSERT_TRUE(device.ok());
+  EXPECT_EQ(device->gpu, 0);
+  EXPECT_THAT(device->why, HasSubstr("cuda:0, the first GPU"));
+  EXPECT_FALSE(device->second_choice);
+}
+
+TEST(ChooseDeviceTest, AutoTakesTheCpuWithAWordWhy) {
+  Machine machine(0);
+  const auto device = machine.Choose("auto");
+  ASSERT_TRUE(device.ok());
+  EXPECT_EQ(device->gpu, std::nullopt);
+  EXPECT_THAT(device->why, HasSubstr("on the CPU: there is no such GPU"));
+  EXPECT_TRUE(device->second_choice);
+}
+
+TEST(ChooseDeviceTest, ABuildWithoutCudaIsNoSurprise) {
+  const auto device = ChooseDevice(
+      "auto", [](int) { return absl::UnimplementedError("without CUDA"); });
+  ASSERT_TRUE(device.ok());
+  EXPECT_EQ(device->gpu, std::nullopt);
+  EXPECT_FALSE(device->second_choice);
+}
+
+TEST(ChooseDeviceTest, AGpuByNumber) {
+  Machine machine(2);
+  const auto device = machine.Choose("cuda:1");
+  ASSERT_TRUE(device.ok());
+  EXPECT_EQ(device->gpu, 1);
+  EXPECT_THAT(machine.asked, ElementsAre(1));
+}
+
+TEST(ChooseDeviceTest, AGpuThatIsNotThereIsNamed) {
+  Machine machine(2);
+  const absl::Status status = machine.Choose("cuda:2").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(status.message(), "--device=cuda:2: there is no such GPU");
+}
+
+TEST(ChooseDeviceTest, RefusesWhatIsNoDevice) {
+  Machine machine(2);
+  for (const char* text : {"", "gpu", "cuda", "cuda:", "cuda:-1", "cuda:x",
+                           "cuda:0x1", "CPU", "cuda:99999999999"}) {
+    const absl::Status status = machine.Choose(text).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(status.message(),
+                HasSubstr("--device=" + std::string(text) + ": "));
+  }
+  EXPECT_THAT(machine.Choose("cuda:0,1").status().message(),
+              HasSubstr("a worker computes on one GPU"));
+  EXPECT_THAT(machine.asked, IsEmpty());
+}
+
+TEST(CreateBackendTest, OnTheCpu) {
+  const auto backend = CreateBackend({}, {.threads = 1});
+  ASSERT_TRUE(backend.ok()) << backend.status();
+  EXPECT_EQ((*backend)->Describe().threads, 1);
+  EXPECT_EQ(CreateBackend({}, {.threads = 0}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+// Whatever this machine has: a GPU that cannot be there is refused.
+TEST(CreateBackendTest, OnAGpuThatIsNotThere) {
+  const absl::Status checked = CheckCudaDevice(1000);
+  EXPECT_FALSE(checked.ok());
+  EXPECT_NE(checked.code(), absl::StatusCode::kInternal) << checked;
+  EXPECT_EQ(CreateBackend({.gpu = 1000}, {}).status(), checked);
+}
+
+}  // namespace
+}  // namespace holdfast

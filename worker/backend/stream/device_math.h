@@ -1,0 +1,109 @@
+#ifndef HOLDFAST_WORKER_BACKEND_STREAM_DEVICE_MATH_H_
+#define HOLDFAST_WORKER_BACKEND_STREAM_DEVICE_MATH_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "worker/backend/backend.h"
+
+namespace holdfast {
+
+enum class Activation { kRelu, kTanh, kSigmoid };
+enum class LossKind {
+  kSoftmaxCrossEntropy,
+  kSigmoidCrossEntropy,
+  kMeanSquaredError
+};
+
+// What a loss leaves in the device's memory: LossSums, of which those that the
+// loss does not tell are undefined.
+struct DeviceLossSums {
+  double loss;
+  double correct;
+  double absolute_error;
+};
+
+// The arithmetic of a device: the operations of Backend, by the same formulas
+// and rules, each enqueued on the stream kCompute. All matrices are in the
+// device's memory, as are labels and positions.
+//
+// An operation may need a workspace; the largest that any of them needs is told
+// by its *Workspace, in values, and `workspace` has room for as many. It is
+// aligned to 256 bytes.
+//
+// Errors: INTERNAL when an operation could not be enqueued.
+class DeviceMath {
+ public:
+  virtual ~DeviceMath() = default;
+
+  virtual absl::Status MatMul(Form form_a, ConstMatrix a, Form form_b,
+                              ConstMatrix b, Matrix c) = 0;
+  virtual absl::Status AddBias(ConstMatrix bias, Matrix y) = 0;
+
+  // Of everything that sums over the rows or columns of a matrix, a loss too.
+  virtual int64_t SumWorkspace(int64_t rows, int64_t cols) = 0;
+  virtual absl::Status SumRows(ConstMatrix x, Matrix sums,
+                               float* workspace) = 0;
+
+  virtual absl::Status Activate(Activation activation, ConstMatrix x,
+                                Matrix y) = 0;
+  virtual absl::Status ActivationGradient(Activation activation, ConstMatrix y,
+                                          ConstMatrix dy, Matrix dx) = 0;
+  virtual absl::Status Dropout(ConstMatrix x, const int64_t* positions,
+                               uint64_t key, float rate, Matrix y) = 0;
+  virtual absl::Status Copy(ConstMatrix x, Matrix y) = 0;
+  virtual absl::Status Add(ConstMatrix a, ConstMatrix b, Matrix c) = 0;
+
+  // Of a convolution over so many images. Bounded, but for one very large
+  // image.
+  virtual int64_t ConvolutionWorkspace(const Convolution& convolution,
+                                       int64_t images) = 0;
+  virtual absl::Status Convolve(const Convolution& convolution, ConstMatrix x,
+                                ConstMatrix kernel, Matrix y,
+                                float* workspace) = 0;
+  virtual absl::Status ConvolveKernelGradient(const Convolution& convolution,
+                                              ConstMatrix x, ConstMatrix dy,
+                                              Matrix kernel_gradient,
+                                              float* workspace) = 0;
+  virtual absl::Status ConvolveInputGradient(const Convolution& convolution,
+                                             ConstMatrix kernel, ConstMatrix dy,
+                                             Matrix dx, float* workspace) = 0;
+
+  virtual absl::Status MaxPool(const Window& window, ConstMatrix x,
+                               Matrix y) = 0;
+  virtual absl::Status MaxPoolGradient(const Window& window, ConstMatrix x,
+                                       ConstMatrix y, ConstMatrix dy,
+                                       Matrix dx) = 0;
+  virtual absl::Status AveragePool(const Window& window, ConstMatrix x,
+                                   Matrix y) = 0;
+  virtual absl::Status AveragePoolGradient(const Window& window, ConstMatrix dy,
+                                           Matrix dx) = 0;
+
+  virtual absl::Status ColumnMoments(ConstMatrix x, Matrix mean,
+                                     Matrix variance, float* workspace) = 0;
+  virtual absl::Status NormalizeColumns(ConstMatrix x, ConstMatrix mean,
+                                        ConstMatrix variance, float epsilon,
+                                        ConstMatrix scale, ConstMatrix offset,
+                                        Matrix y) = 0;
+  virtual absl::Status NormalizeColumnsGradient(
+      ConstMatrix x, ConstMatrix mean, ConstMatrix variance, float epsilon,
+      ConstMatrix scale, ConstMatrix dy, Matrix dscale, Matrix doffset,
+      Matrix dx, float* workspace) = 0;
+  virtual absl::Status NormalizeRows(ConstMatrix x, float epsilon,
+                                     ConstMatrix scale, ConstMatrix offset,
+                                     Matrix moments, Matrix y) = 0;
+  virtual absl::Status NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
+                                             ConstMatrix moments,
+                                             ConstMatrix dy, Matrix dscale,
+                                             Matrix doffset, Matrix dx,
+                                             float* workspace) = 0;
+
+  // No gradient is made where it has no data.
+  virtual absl::Status Loss(LossKind kind, ConstMatrix outputs,
+                            const int32_t* labels, Matrix gradient,
+                            DeviceLossSums* sums, float* workspace) = 0;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_BACKEND_STREAM_DEVICE_MATH_H_

@@ -1,0 +1,70 @@
+#ifndef HOLDFAST_WORKER_BACKEND_STREAM_DEVICE_RUNTIME_H_
+#define HOLDFAST_WORKER_BACKEND_STREAM_DEVICE_RUNTIME_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace holdfast {
+
+// What a device does side by side. The work of a stream is done in the order in
+// which it was enqueued; that of two streams in any order, or at once, unless
+// one waits for an event of the other.
+enum class StreamId { kCompute = 0, kCopyIn = 1, kCopyOut = 2 };
+inline constexpr int kNumStreams = 3;
+
+// A device as StreamBackend sees it: streams, events, memory and copies, but no
+// arithmetic. Calls that enqueue return at once; an error of the work itself
+// may be returned by any later call.
+//
+// Thread-compatible, from any thread that has called BindThread.
+class DeviceRuntime {
+ public:
+  // A place in a stream that others can wait for. Ends with the runtime.
+  using Event = int;
+
+  struct Memory {
+    int64_t free_bytes = 0;
+    int64_t total_bytes = 0;
+  };
+
+  virtual ~DeviceRuntime() = default;
+
+  // Makes the device that of the calling thread.
+  virtual absl::Status BindThread() = 0;
+
+  virtual absl::StatusOr<Event> CreateEvent() = 0;
+  // From here on `event` means: all that was enqueued on `stream` before.
+  virtual absl::Status Record(Event event, StreamId stream) = 0;
+  // What is enqueued on `stream` after this is done after what `event` means at
+  // the time of the call.
+  virtual absl::Status Wait(StreamId stream, Event event) = 0;
+  // Whether what `event` means has been done.
+  virtual absl::StatusOr<bool> Query(Event event) = 0;
+  // Waits, on the host, until it is.
+  virtual absl::Status Synchronize(Event event) = 0;
+
+  // Memory of the device for so many values, aligned to 256 bytes.
+  // Errors: RESOURCE_EXHAUSTED when it has none left.
+  virtual absl::StatusOr<float*> Allocate(int64_t size) = 0;
+  // Nothing enqueued may use it any longer.
+  virtual void Free(float* memory) = 0;
+  virtual Memory GetMemory() = 0;
+
+  // Memory of the host that copies can reach while the host does other things.
+  // Errors: RESOURCE_EXHAUSTED.
+  virtual absl::StatusOr<float*> AllocatePinned(int64_t size) = 0;
+  virtual void FreePinned(float* memory) = 0;
+
+  // Enqueues a copy from pinned memory to the device, on kCopyIn.
+  virtual absl::Status CopyIn(const float* host, int64_t size,
+                              float* device) = 0;
+  // Enqueues a copy from the device to pinned memory, on kCopyOut.
+  virtual absl::Status CopyOut(const float* device, int64_t size,
+                               float* host) = 0;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_BACKEND_STREAM_DEVICE_RUNTIME_H_

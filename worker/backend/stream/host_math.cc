@@ -1,0 +1,239 @@
+#include "worker/backend/stream/host_math.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace holdfast {
+namespace {
+
+// Of every operation that may have one.
+constexpr int64_t kWorkspace = 100;
+
+}  // namespace
+
+absl::Status HostMath::Enqueue(std::function<void(Backend*)> work,
+                               float* workspace) {
+  runtime_->Enqueue(StreamId::kCompute,
+                    [work = std::move(work), workspace, backend = backend_] {
+                      if (workspace != nullptr) {
+                        std::fill_n(workspace, kWorkspace,
+                                    std::numeric_limits<float>::quiet_NaN());
+                      }
+                      work(backend);
+                    });
+  return absl::OkStatus();
+}
+
+absl::Status HostMath::MatMul(Form form_a, ConstMatrix a, Form form_b,
+                              ConstMatrix b, Matrix c) {
+  return Enqueue(
+      [=](Backend* backend) { backend->MatMul(form_a, a, form_b, b, c); });
+}
+
+absl::Status HostMath::AddBias(ConstMatrix bias, Matrix y) {
+  return Enqueue([=](Backend* backend) { backend->AddBias(bias, y); });
+}
+
+int64_t HostMath::SumWorkspace(int64_t rows, int64_t cols) {
+  return kWorkspace;
+}
+
+absl::Status HostMath::SumRows(ConstMatrix x, Matrix sums, float* workspace) {
+  return Enqueue([=](Backend* backend) { backend->SumRows(x, sums); },
+                 workspace);
+}
+
+absl::Status HostMath::Activate(Activation activation, ConstMatrix x,
+                                Matrix y) {
+  return Enqueue([=](Backend* backend) {
+    switch (activation) {
+      case Activation::kRelu:
+        return backend->Relu(x, y);
+      case Activation::kTanh:
+        return backend->Tanh(x, y);
+      case Activation::kSigmoid:
+        return backend->Sigmoid(x, y);
+    }
+  });
+}
+
+absl::Status HostMath::ActivationGradient(Activation activation, ConstMatrix y,
+                                          ConstMatrix dy, Matrix dx) {
+  return Enqueue([=](Backend* backend) {
+    switch (activation) {
+      case Activation::kRelu:
+        return backend->ReluGradient(y, dy, dx);
+      case Activation::kTanh:
+        return backend->TanhGradient(y, dy, dx);
+      case Activation::kSigmoid:
+        return backend->SigmoidGradient(y, dy, dx);
+    }
+  });
+}
+
+absl::Status HostMath::Dropout(ConstMatrix x, const int64_t* positions,
+                               uint64_t key, float rate, Matrix y) {
+  return Enqueue([=](Backend* backend) {
+    backend->Dropout(x, absl::MakeConstSpan(positions, x.rows), key, rate, y);
+  });
+}
+
+absl::Status HostMath::Copy(ConstMatrix x, Matrix y) {
+  return Enqueue([=](Backend* backend) { backend->Copy(x, y); });
+}
+
+absl::Status HostMath::Add(ConstMatrix a, ConstMatrix b, Matrix c) {
+  return Enqueue([=](Backend* backend) { backend->Add(a, b, c); });
+}
+
+int64_t HostMath::ConvolutionWorkspace(const Convolution& convolution,
+                                       int64_t images) {
+  return kWorkspace;
+}
+
+absl::Status HostMath::Convolve(const Convolution& convolution, ConstMatrix x,
+                                ConstMatrix kernel, Matrix y,
+                                float* workspace) {
+  return Enqueue(
+      [=](Backend* backend) {
+        backend->Convolve(convolution, x, kernel, y).IgnoreError();
+      },
+      workspace);
+}
+
+absl::Status HostMath::ConvolveKernelGradient(const Convolution& convolution,
+                                              ConstMatrix x, ConstMatrix dy,
+                                              Matrix kernel_gradient,
+                                              float* workspace) {
+  return Enqueue(
+      [=](Backend* backend) {
+        backend->ConvolveKernelGradient(convolution, x, dy, kernel_gradient)
+            .IgnoreError();
+      },
+      workspace);
+}
+
+absl::Status HostMath::ConvolveInputGradient(const Convolution& convolution,
+                                             ConstMatrix kernel, ConstMatrix dy,
+                                             Matrix dx, float* workspace) {
+  return Enqueue(
+      [=](Backend* backend) {
+        backend->ConvolveInputGradient(convolution, kernel, dy, dx)
+            .IgnoreError();
+      },
+      workspace);
+}
+
+absl::Status HostMath::MaxPool(const Window& window, ConstMatrix x, Matrix y) {
+  return Enqueue([=](Backend* backend) { backend->MaxPool(window, x, y); });
+}
+
+absl::Status HostMath::MaxPoolGradient(const Window& window, ConstMatrix x,
+                                       ConstMatrix y, ConstMatrix dy,
+                                       Matrix dx) {
+  return Enqueue([=](Backend* backend) {
+    backend->MaxPoolGradient(window, x, y, dy, dx);
+  });
+}
+
+absl::Status HostMath::AveragePool(const Window& window, ConstMatrix x,
+                                   Matrix y) {
+  return Enqueue([=](Backend* backend) { backend->AveragePool(window, x, y); });
+}
+
+absl::Status HostMath::AveragePoolGradient(const Window& window, ConstMatrix dy,
+                                           Matrix dx) {
+  return Enqueue(
+      [=](Backend* backend) { backend->AveragePoolGradient(window, dy, dx); });
+}
+
+absl::Status HostMath::ColumnMoments(ConstMatrix x, Matrix mean,
+                                     Matrix variance, float* workspace) {
+  return Enqueue(
+      [=](Backend* backend) { backend->ColumnMoments(x, mean, variance); },
+      workspace);
+}
+
+absl::Status HostMath::NormalizeColumns(ConstMatrix x, ConstMatrix mean,
+                                        ConstMatrix variance, float epsilon,
+                                        ConstMatrix scale, ConstMatrix offset,
+                                        Matrix y) {
+  return Enqueue([=](Backend* backend) {
+    backend->NormalizeColumns(x, mean, variance, epsilon, scale, offset, y);
+  });
+}
+
+absl::Status HostMath::NormalizeColumnsGradient(
+    ConstMatrix x, ConstMatrix mean, ConstMatrix variance, float epsilon,
+    ConstMatrix scale, ConstMatrix dy, Matrix dscale, Matrix doffset, Matrix dx,
+    float* workspace) {
+  return Enqueue(
+      [=](Backend* backend) {
+        backend->NormalizeColumnsGradient(x, mean, variance, epsilon, scale, dy,
+                                          dscale, doffset, dx);
+      },
+      workspace);
+}
+
+absl::Status HostMath::NormalizeRows(ConstMatrix x, float epsilon,
+                                     ConstMatrix scale, ConstMatrix offset,
+                                     Matrix moments, Matrix y) {
+  return Enqueue([=](Backend* backend) {
+    backend->NormalizeRows(x, epsilon, scale, offset, moments, y);
+  });
+}
+
+absl::Status HostMath::NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
+                                             ConstMatrix moments,
+                                             ConstMatrix dy, Matrix dscale,
+                                             Matrix doffset, Matrix dx,
+                                             float* workspace) {
+  return Enqueue(
+      [=](Backend* backend) {
+        backend->NormalizeRowsGradient(x, scale, moments, dy, dscale, doffset,
+                                       dx);
+      },
+      workspace);
+}
+
+absl::Status HostMath::Loss(LossKind kind, ConstMatrix outputs,
+                            const int32_t* labels, Matrix gradient,
+                            DeviceLossSums* sums, float* workspace) {
+  const auto function = [kind] {
+    switch (kind) {
+      case LossKind::kSoftmaxCrossEntropy:
+        return &Backend::SoftmaxCrossEntropy;
+      case LossKind::kSigmoidCrossEntropy:
+        return &Backend::SigmoidCrossEntropy;
+      case LossKind::kMeanSquaredError:
+        break;
+    }
+    return &Backend::MeanSquaredError;
+  }();
+  return Enqueue(
+      [=](Backend* backend) {
+        // Of labels that were not copied in time, which index memory.
+        for (int64_t i = 0; i < outputs.rows; ++i) {
+          const bool any =
+              kind == LossKind::kMeanSquaredError && outputs.cols == 1;
+          const int64_t classes = std::max<int64_t>(outputs.cols, 2);
+          if (any || (labels[i] >= 0 && labels[i] < classes)) continue;
+          *sums = {std::numeric_limits<double>::quiet_NaN(), -1, 0};
+          return;
+        }
+        Matrix dz = gradient;
+        const absl::StatusOr<LossSums> made = (backend->*function)(
+            outputs, absl::MakeConstSpan(labels, outputs.rows),
+            dz.data == nullptr ? nullptr : &dz);
+        if (!made.ok()) return;
+        *sums = {made->loss, static_cast<double>(made->correct.value_or(0)),
+                 made->absolute_error.value_or(0)};
+      },
+      workspace);
+}
+
+}  // namespace holdfast

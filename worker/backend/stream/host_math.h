@@ -1,0 +1,91 @@
+#ifndef HOLDFAST_WORKER_BACKEND_STREAM_HOST_MATH_H_
+#define HOLDFAST_WORKER_BACKEND_STREAM_HOST_MATH_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "absl/status/status.h"
+#include "worker/backend/backend.h"
+#include "worker/backend/stream/device_math.h"
+#include "worker/backend/stream/host_runtime.h"
+
+namespace holdfast {
+
+// The arithmetic of another backend, whose memory is the host's, as work of a
+// HostRuntime: for tests, in which results are then equal to the other's bit
+// for bit. Uses workspaces as scribbling paper.
+//
+// Thread-compatible.
+class HostMath final : public DeviceMath {
+ public:
+  // Both must outlive it.
+  HostMath(HostRuntime* runtime, Backend* backend)
+      : runtime_(runtime), backend_(backend) {}
+
+  absl::Status MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
+                      Matrix c) override;
+  absl::Status AddBias(ConstMatrix bias, Matrix y) override;
+  int64_t SumWorkspace(int64_t rows, int64_t cols) override;
+  absl::Status SumRows(ConstMatrix x, Matrix sums, float* workspace) override;
+  absl::Status Activate(Activation activation, ConstMatrix x,
+                        Matrix y) override;
+  absl::Status ActivationGradient(Activation activation, ConstMatrix y,
+                                  ConstMatrix dy, Matrix dx) override;
+  absl::Status Dropout(ConstMatrix x, const int64_t* positions, uint64_t key,
+                       float rate, Matrix y) override;
+  absl::Status Copy(ConstMatrix x, Matrix y) override;
+  absl::Status Add(ConstMatrix a, ConstMatrix b, Matrix c) override;
+  int64_t ConvolutionWorkspace(const Convolution& convolution,
+                               int64_t images) override;
+  absl::Status Convolve(const Convolution& convolution, ConstMatrix x,
+                        ConstMatrix kernel, Matrix y,
+                        float* workspace) override;
+  absl::Status ConvolveKernelGradient(const Convolution& convolution,
+                                      ConstMatrix x, ConstMatrix dy,
+                                      Matrix kernel_gradient,
+                                      float* workspace) override;
+  absl::Status ConvolveInputGradient(const Convolution& convolution,
+                                     ConstMatrix kernel, ConstMatrix dy,
+                                     Matrix dx, float* workspace) override;
+  absl::Status MaxPool(const Window& window, ConstMatrix x, Matrix y) override;
+  absl::Status MaxPoolGradient(const Window& window, ConstMatrix x,
+                               ConstMatrix y, ConstMatrix dy,
+                               Matrix dx) override;
+  absl::Status AveragePool(const Window& window, ConstMatrix x,
+                           Matrix y) override;
+  absl::Status AveragePoolGradient(const Window& window, ConstMatrix dy,
+                                   Matrix dx) override;
+  absl::Status ColumnMoments(ConstMatrix x, Matrix mean, Matrix variance,
+                             float* workspace) override;
+  absl::Status NormalizeColumns(ConstMatrix x, ConstMatrix mean,
+                                ConstMatrix variance, float epsilon,
+                                ConstMatrix scale, ConstMatrix offset,
+                                Matrix y) override;
+  absl::Status NormalizeColumnsGradient(ConstMatrix x, ConstMatrix mean,
+                                        ConstMatrix variance, float epsilon,
+                                        ConstMatrix scale, ConstMatrix dy,
+                                        Matrix dscale, Matrix doffset,
+                                        Matrix dx, float* workspace) override;
+  absl::Status NormalizeRows(ConstMatrix x, float epsilon, ConstMatrix scale,
+                             ConstMatrix offset, Matrix moments,
+                             Matrix y) override;
+  absl::Status NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
+                                     ConstMatrix moments, ConstMatrix dy,
+                                     Matrix dscale, Matrix doffset, Matrix dx,
+                                     float* workspace) override;
+  absl::Status Loss(LossKind kind, ConstMatrix outputs, const int32_t* labels,
+                    Matrix gradient, DeviceLossSums* sums,
+                    float* workspace) override;
+
+ private:
+  // Enqueues work(backend), with a workspace that is overwritten before.
+  absl::Status Enqueue(std::function<void(Backend*)> work,
+                       float* workspace = nullptr);
+
+  HostRuntime* const runtime_;
+  Backend* const backend_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_BACKEND_STREAM_HOST_MATH_H_

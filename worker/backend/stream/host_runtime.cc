@@ -1,0 +1,190 @@
+#include "worker/backend/stream/host_runtime.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace holdfast {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr int64_t kAlignment = 256;
+
+}  // namespace
+
+HostRuntime::HostRuntime(const Options& options)
+    : options_(options), random_(options.seed) {
+  // From nothing before the host waits, to some of it with every call.
+  constexpr uint32_t kEagerness[] = {0, 1, 4, 8};
+  eagerness_ = options.lazy ? 0 : kEagerness[random_() % 4];
+  for (Stream& stream : streams_) stream.priority = random_() % 1024;
+}
+
+void HostRuntime::Enqueue(StreamId stream, std::function<void()> work) {
+  At(stream).queue.push_back({std::move(work), std::nullopt});
+  Dawdle();
+}
+
+absl::Status HostRuntime::BindThread() { return failure_; }
+
+absl::StatusOr<DeviceRuntime::Event> HostRuntime::CreateEvent() {
+  events_.push_back({});
+  return static_cast<Event>(events_.size() - 1);
+}
+
+absl::Status HostRuntime::Record(Event event, StreamId stream) {
+  if (!failure_.ok()) return failure_;
+  const Stream& recorded = At(stream);
+  events_[event] = {
+      stream, recorded.done + static_cast<int64_t>(recorded.queue.size())};
+  Dawdle();
+  return absl::OkStatus();
+}
+
+absl::Status HostRuntime::Wait(StreamId stream, Event event) {
+  if (!failure_.ok()) return failure_;
+  const Place place = events_[event];
+  if (options_.ignored_wait == std::make_pair(stream, place.stream)) {
+    return absl::OkStatus();
+  }
+  At(stream).queue.push_back({nullptr, place});
+  Dawdle();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> HostRuntime::Query(Event event) {
+  if (!failure_.ok()) return failure_;
+  Dawdle();
+  return IsDone(events_[event]);
+}
+
+absl::Status HostRuntime::Synchronize(Event event) {
+  if (!failure_.ok()) return failure_;
+  const Place place = events_[event];
+  if (options_.ignored_synchronize == place.stream) return absl::OkStatus();
+  bool possible = true;
+  while (possible && !IsDone(place)) {
+    possible = eagerness_ == 0 ? Reach(place) : Step();
+  }
+  return possible ? absl::OkStatus()
+                  : absl::InternalError("the streams wait for one another");
+}
+
+float* HostRuntime::Make(int64_t size, int64_t device_bytes) {
+  constexpr int64_t kSlack = kAlignment / sizeof(float);
+  Allocation made;
+  made.memory.assign(size + kSlack, kNan);
+  made.bytes = device_bytes;
+  const int64_t misaligned =
+      reinterpret_cast<uintptr_t>(made.memory.data()) % kAlignment;
+  made.first = made.memory.data() +
+               (kAlignment - misaligned) % kAlignment / sizeof(float);
+  made_.push_back(std::move(made));
+  return made_.back().first;
+}
+
+absl::StatusOr<float*> HostRuntime::Allocate(int64_t size) {
+  if (!failure_.ok()) return failure_;
+  const int64_t bytes = size * int64_t{sizeof(float)};
+  if (bytes > options_.total_bytes - device_bytes_) {
+    return absl::ResourceExhaustedError("out of memory");
+  }
+  device_bytes_ += bytes;
+  ++allocations_;
+  return Make(size, bytes);
+}
+
+void HostRuntime::Free(float* memory) {
+  for (const Stream& stream : streams_) {
+    for (const Item& item : stream.queue) {
+      if (item.work == nullptr || options_.misuse == nullptr) continue;
+      *options_.misuse = absl::FailedPreconditionError(
+          "memory was freed while there was work to do");
+    }
+  }
+  for (Allocation& made : made_) {
+    if (made.first != memory) continue;
+    std::fill(made.memory.begin(), made.memory.end(), kNan);
+    device_bytes_ -= made.bytes;
+    made.bytes = 0;
+  }
+}
+
+DeviceRuntime::Memory HostRuntime::GetMemory() {
+  return {options_.total_bytes - device_bytes_, options_.total_bytes};
+}
+
+absl::StatusOr<float*> HostRuntime::AllocatePinned(int64_t size) {
+  if (!failure_.ok()) return failure_;
+  return Make(size, /*device_bytes=*/0);
+}
+
+void HostRuntime::FreePinned(float* memory) { Free(memory); }
+
+absl::Status HostRuntime::CopyIn(const float* host, int64_t size,
+                                 float* device) {
+  if (!failure_.ok()) return failure_;
+  EnqueueCopy(StreamId::kCopyIn, host, size, device);
+  return absl::OkStatus();
+}
+
+absl::Status HostRuntime::CopyOut(const float* device, int64_t size,
+                                  float* host) {
+  if (!failure_.ok()) return failure_;
+  EnqueueCopy(StreamId::kCopyOut, device, size, host);
+  return absl::OkStatus();
+}
+
+void HostRuntime::EnqueueCopy(StreamId stream, const float* from, int64_t size,
+                              float* to) {
+  // Both are there before anything is done, so that the host does not see to
+  // it that a copy is whole.
+  At(stream).queue.push_back(
+      {[to, size] { std::fill_n(to, size, kNan); }, std::nullopt});
+  At(stream).queue.push_back(
+      {[from, to, size] { std::memcpy(to, from, size * sizeof(float)); },
+       std::nullopt});
+  Dawdle();
+}
+
+void HostRuntime::Dawdle() {
+  if (random_() % 8 >= eagerness_) return;
+  for (uint64_t steps = random_() % 4; steps > 0 && Step(); --steps) {
+  }
+}
+
+bool HostRuntime::Step() {
+  Stream* next = nullptr;
+  for (Stream& stream : streams_) {
+    if (stream.queue.empty()) continue;
+    const std::optional<Place>& after = stream.queue.front().after;
+    if (after.has_value() && !IsDone(*after)) continue;
+    if (next == nullptr || stream.priority > next->priority) next = &stream;
+  }
+  if (next == nullptr) return false;
+  DoNext(next);
+  // A stream may be far ahead of the others, and fall behind in the end.
+  if (random_() % 8 == 0) next->priority = random_() % 1024;
+  return true;
+}
+
+bool HostRuntime::Reach(const Place& place) {
+  Stream& stream = At(place.stream);
+  while (!IsDone(place)) {
+    if (stream.queue.empty()) return false;
+    // An event is recorded before it is waited for, so this ends.
+    const std::optional<Place> after = stream.queue.front().after;
+    if (after.has_value() && !Reach(*after)) return false;
+    DoNext(&stream);
+  }
+  return true;
+}
+
+void HostRuntime::DoNext(Stream* stream) {
+  const Item item = std::move(stream->queue.front());
+  stream->queue.pop_front();
+  if (item.work != nullptr) item.work();
+  ++stream->done;
+}
+
+}  // namespace holdfast

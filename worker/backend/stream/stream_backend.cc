@@ -1,0 +1,415 @@
+#include "worker/backend/stream/stream_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+namespace {
+
+// Values that the host puts into pinned memory before their copy begins: the
+// copy of one piece goes on while the host moves the next. 4 MiB keep the bus
+// busy for long enough that the host's share of a copy, some microseconds, does
+// not count.
+constexpr int64_t kPiece = int64_t{1} << 20;
+
+// In values.
+constexpr int64_t kLossSumsSize = sizeof(DeviceLossSums) / sizeof(float);
+
+}  // namespace
+
+StreamBackend::StreamBackend(std::unique_ptr<DeviceRuntime> runtime,
+                             std::unique_ptr<DeviceMath> math, Options options)
+    : options_(std::move(options)),
+      runtime_(std::move(runtime)),
+      math_(std::move(math)),
+      compute_(runtime_.get(), StreamId::kCompute),
+      in_(runtime_.get(), StreamId::kCopyIn),
+      out_(runtime_.get(), StreamId::kCopyOut),
+      pool_(runtime_.get(), options_.name, [this] { return AwaitStreams(); }) {}
+
+StreamBackend::~StreamBackend() {
+  // What has gone wrong has been told, or nobody wants to know.
+  runtime_->BindThread().IgnoreError();
+  AwaitStreams().IgnoreError();
+}
+
+absl::Status StreamBackend::AwaitStreams() {
+  absl::Status status = compute_.Await(compute_.last());
+  status.Update(in_.Await(in_.last()));
+  status.Update(out_.Await(out_.last()));
+  return status;
+}
+
+absl::Status StreamBackend::Enter() {
+  if (!error_.ok()) return error_;
+  return runtime_->BindThread();
+}
+
+void StreamBackend::Keep(absl::Status status) {
+  if (error_.ok()) error_ = std::move(status);
+}
+
+absl::StatusOr<Block*> StreamBackend::BlockOf(const float* value) {
+  Block* const block = pool_.Find(value);
+  if (block != nullptr) return block;
+  return absl::InternalError(absl::StrCat(
+      "a matrix that was given to ", options_.name, " is not in its memory"));
+}
+
+absl::Status StreamBackend::Reserve(int64_t size, DeviceBuffer* buffer) {
+  if (size <= buffer->capacity()) return absl::OkStatus();
+  *buffer = DeviceBuffer();
+  absl::Status status = Enter();
+  if (!status.ok()) return status;
+  const absl::StatusOr<Block*> block = pool_.Take(size);
+  if (!block.ok()) return block.status();
+  *buffer =
+      DeviceBuffer((*block)->device, (*block)->size,
+                   [pool = &pool_](float* device) { pool->GiveBack(device); });
+  return absl::OkStatus();
+}
+
+absl::Status StreamBackend::CopyIn(const void* host, int64_t size,
+                                   DeviceBuffer* buffer) {
+  absl::Status status = Reserve(size, buffer);
+  if (!status.ok() || size == 0) return status;
+  const absl::StatusOr<Block*> found = BlockOf(buffer->View(1, 1).data);
+  if (!found.ok()) return found.status();
+  Block* const block = *found;
+  status = pool_.Pin(block);
+  if (!status.ok()) return status;
+  // The pinned memory is read by the copy in, and written by the copy out.
+  status = in_.Await(block->copied_in);
+  if (!status.ok()) return status;
+  status = out_.Await(block->copied_out);
+  if (!status.ok()) return status;
+  status = compute_.LetWait(StreamId::kCopyIn, block->computed);
+  if (!status.ok()) return status;
+  block->copied_in = in_.Next();
+  for (int64_t begin = 0; begin < size; begin += kPiece) {
+    const int64_t piece = std::min(kPiece, size - begin);
+    float* const pinned = block->pinned + begin;
+    std::memcpy(pinned, static_cast<const float*>(host) + begin,
+                piece * sizeof(float));
+    status = runtime_->CopyIn(pinned, piece, block->device + begin);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ConstMatrix> StreamBackend::CopySmall(const void* host,
+                                                     int64_t bytes) {
+  DeviceBuffer* const buffer = &small_[next_small_++ % small_.size()];
+  const int64_t size = bytes / int64_t{sizeof(float)};
+  const absl::Status status = CopyIn(host, size, buffer);
+  if (!status.ok()) return status;
+  return buffer->View(1, size);
+}
+
+absl::StatusOr<ConstMatrix> StreamBackend::Upload(absl::Span<const float> host,
+                                                  int64_t rows, int64_t cols,
+                                                  DeviceBuffer* staging) {
+  absl::Status status = Enter();
+  if (!status.ok()) return status;
+  status = CopyIn(host.data(), host.size(), staging);
+  if (!status.ok()) return status;
+  return staging->View(rows, cols);
+}
+
+absl::StatusOr<Download> StreamBackend::StartDownload(ConstMatrix matrix) {
+  absl::Status status = Enter();
+  if (!status.ok()) return status;
+  if (matrix.size() == 0) return Download{};
+  const absl::StatusOr<Block*> found = BlockOf(matrix.data);
+  if (!found.ok()) return found.status();
+  Block* const block = *found;
+  status = pool_.Pin(block);
+  if (!status.ok()) return status;
+  status = compute_.LetWait(StreamId::kCopyOut, block->computed);
+  if (!status.ok()) return status;
+  status = in_.LetWait(StreamId::kCopyOut, block->copied_in);
+  if (!status.ok()) return status;
+  block->copied_out = out_.Next();
+  float* const pinned = block->pinned + (matrix.data - block->device);
+  status = runtime_->CopyOut(matrix.data, matrix.size(), pinned);
+  if (!status.ok()) return status;
+  status = out_.MarkHere();
+  if (!status.ok()) return status;
+  return Download{absl::MakeConstSpan(pinned, matrix.size()),
+                  block->copied_out};
+}
+
+absl::StatusOr<bool> StreamBackend::HasArrived(const Download& download) {
+  const absl::Status status = Enter();
+  if (!status.ok()) return status;
+  return out_.IsDone(download.ticket);
+}
+
+absl::Status StreamBackend::Await(const Download& download) {
+  const absl::Status status = Enter();
+  if (!status.ok()) return status;
+  return out_.Await(download.ticket);
+}
+
+absl::Status StreamBackend::Order(Touched touched) {
+  const uint64_t item = compute_.last() + 1;
+  for (const ConstMatrix& matrix : touched) {
+    if (matrix.data == nullptr || matrix.size() == 0) continue;
+    const absl::StatusOr<Block*> block = BlockOf(matrix.data);
+    if (!block.ok()) return block.status();
+    const absl::Status status =
+        in_.LetWait(StreamId::kCompute, (*block)->copied_in);
+    if (!status.ok()) return status;
+    (*block)->computed = item;
+  }
+  compute_.Next();
+  return absl::OkStatus();
+}
+
+template <typename Operation>
+absl::Status StreamBackend::Run(Touched touched, int64_t workspace,
+                                Operation operation) {
+  absl::Status status = Enter();
+  if (!status.ok()) return status;
+  status = Reserve(workspace, &workspace_);
+  if (!status.ok()) return status;
+  // It may have been another's, and will be if it grows.
+  const Matrix memory = workspace_.View(1, workspace);
+  status = Order({memory});
+  if (!status.ok()) return status;
+  status = Order(touched);
+  if (!status.ok()) return status;
+  return operation(memory.data);
+}
+
+template <typename Operation>
+absl::Status StreamBackend::Run(Touched touched, Operation operation) {
+  absl::Status status = Enter();
+  if (!status.ok()) return status;
+  status = Order(touched);
+  if (!status.ok()) return status;
+  return operation();
+}
+
+void StreamBackend::MatMul(Form form_a, ConstMatrix a, Form form_b,
+                           ConstMatrix b, Matrix c) {
+  Keep(Run({a, b, c}, [&] { return math_->MatMul(form_a, a, form_b, b, c); }));
+}
+
+void StreamBackend::AddBias(ConstMatrix bias, Matrix y) {
+  Keep(Run({bias, y}, [&] { return math_->AddBias(bias, y); }));
+}
+
+void StreamBackend::SumRows(ConstMatrix x, Matrix sums) {
+  Keep(Run({x, sums}, math_->SumWorkspace(x.rows, x.cols),
+           [&](float* memory) { return math_->SumRows(x, sums, memory); }));
+}
+
+void StreamBackend::Relu(ConstMatrix x, Matrix y) {
+  Keep(Run({x, y}, [&] { return math_->Activate(Activation::kRelu, x, y); }));
+}
+
+void StreamBackend::ReluGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) {
+  Keep(Run({y, dy, dx}, [&] {
+    return math_->ActivationGradient(Activation::kRelu, y, dy, dx);
+  }));
+}
+
+void StreamBackend::Tanh(ConstMatrix x, Matrix y) {
+  Keep(Run({x, y}, [&] { return math_->Activate(Activation::kTanh, x, y); }));
+}
+
+void StreamBackend::TanhGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) {
+  Keep(Run({y, dy, dx}, [&] {
+    return math_->ActivationGradient(Activation::kTanh, y, dy, dx);
+  }));
+}
+
+void StreamBackend::Sigmoid(ConstMatrix x, Matrix y) {
+  Keep(
+      Run({x, y}, [&] { return math_->Activate(Activation::kSigmoid, x, y); }));
+}
+
+void StreamBackend::SigmoidGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) {
+  Keep(Run({y, dy, dx}, [&] {
+    return math_->ActivationGradient(Activation::kSigmoid, y, dy, dx);
+  }));
+}
+
+void StreamBackend::Dropout(ConstMatrix x, absl::Span<const int64_t> positions,
+                            uint64_t key, float rate, Matrix y) {
+  absl::Status status = Enter();
+  if (!status.ok()) return;
+  const absl::StatusOr<ConstMatrix> copied =
+      CopySmall(positions.data(), positions.size() * sizeof(int64_t));
+  if (!copied.ok()) return Keep(copied.status());
+  Keep(Run({x, *copied, y}, [&] {
+    return math_->Dropout(x, reinterpret_cast<const int64_t*>(copied->data),
+                          key, rate, y);
+  }));
+}
+
+void StreamBackend::Copy(ConstMatrix x, Matrix y) {
+  Keep(Run({x, y}, [&] { return math_->Copy(x, y); }));
+}
+
+void StreamBackend::Add(ConstMatrix a, ConstMatrix b, Matrix c) {
+  Keep(Run({a, b, c}, [&] { return math_->Add(a, b, c); }));
+}
+
+absl::Status StreamBackend::Convolve(const Convolution& convolution,
+                                     ConstMatrix x, ConstMatrix kernel,
+                                     Matrix y) {
+  return Run({x, kernel, y}, math_->ConvolutionWorkspace(convolution, x.rows),
+             [&](float* memory) {
+               return math_->Convolve(convolution, x, kernel, y, memory);
+             });
+}
+
+absl::Status StreamBackend::ConvolveKernelGradient(
+    const Convolution& convolution, ConstMatrix x, ConstMatrix dy,
+    Matrix kernel_gradient) {
+  return Run({x, dy, kernel_gradient},
+             math_->ConvolutionWorkspace(convolution, x.rows),
+             [&](float* memory) {
+               return math_->ConvolveKernelGradient(convolution, x, dy,
+                                                    kernel_gradient, memory);
+             });
+}
+
+absl::Status StreamBackend::ConvolveInputGradient(
+    const Convolution& convolution, ConstMatrix kernel, ConstMatrix dy,
+    Matrix dx) {
+  return Run({kernel, dy, dx},
+             math_->ConvolutionWorkspace(convolution, dx.rows),
+             [&](float* memory) {
+               return math_->ConvolveInputGradient(convolution, kernel, dy, dx,
+                                                   memory);
+             });
+}
+
+void StreamBackend::MaxPool(const Window& window, ConstMatrix x, Matrix y) {
+  Keep(Run({x, y}, [&] { return math_->MaxPool(window, x, y); }));
+}
+
+void StreamBackend::MaxPoolGradient(const Window& window, ConstMatrix x,
+                                    ConstMatrix y, ConstMatrix dy, Matrix dx) {
+  Keep(Run({x, y, dy, dx},
+           [&] { return math_->MaxPoolGradient(window, x, y, dy, dx); }));
+}
+
+void StreamBackend::AveragePool(const Window& window, ConstMatrix x, Matrix y) {
+  Keep(Run({x, y}, [&] { return math_->AveragePool(window, x, y); }));
+}
+
+void StreamBackend::AveragePoolGradient(const Window& window, ConstMatrix dy,
+                                        Matrix dx) {
+  Keep(Run({dy, dx},
+           [&] { return math_->AveragePoolGradient(window, dy, dx); }));
+}
+
+void StreamBackend::ColumnMoments(ConstMatrix x, Matrix mean, Matrix variance) {
+  Keep(Run({x, mean, variance}, math_->SumWorkspace(x.rows, x.cols),
+           [&](float* memory) {
+             return math_->ColumnMoments(x, mean, variance, memory);
+           }));
+}
+
+void StreamBackend::NormalizeColumns(ConstMatrix x, ConstMatrix mean,
+                                     ConstMatrix variance, float epsilon,
+                                     ConstMatrix scale, ConstMatrix offset,
+                                     Matrix y) {
+  Keep(Run({x, mean, variance, scale, offset, y}, [&] {
+    return math_->NormalizeColumns(x, mean, variance, epsilon, scale, offset,
+                                   y);
+  }));
+}
+
+void StreamBackend::NormalizeColumnsGradient(ConstMatrix x, ConstMatrix mean,
+                                             ConstMatrix variance,
+                                             float epsilon, ConstMatrix scale,
+                                             ConstMatrix dy, Matrix dscale,
+                                             Matrix doffset, Matrix dx) {
+  Keep(Run({x, mean, variance, scale, dy, dscale, doffset, dx},
+           math_->SumWorkspace(x.rows, x.cols), [&](float* memory) {
+             return math_->NormalizeColumnsGradient(x, mean, variance, epsilon,
+                                                    scale, dy, dscale, doffset,
+                                                    dx, memory);
+           }));
+}
+
+void StreamBackend::NormalizeRows(ConstMatrix x, float epsilon,
+                                  ConstMatrix scale, ConstMatrix offset,
+                                  Matrix moments, Matrix y) {
+  Keep(Run({x, scale, offset, moments, y}, [&] {
+    return math_->NormalizeRows(x, epsilon, scale, offset, moments, y);
+  }));
+}
+
+void StreamBackend::NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
+                                          ConstMatrix moments, ConstMatrix dy,
+                                          Matrix dscale, Matrix doffset,
+                                          Matrix dx) {
+  Keep(Run({x, scale, moments, dy, dscale, doffset, dx},
+           math_->SumWorkspace(x.rows, x.cols), [&](float* memory) {
+             return math_->NormalizeRowsGradient(x, scale, moments, dy, dscale,
+                                                 doffset, dx, memory);
+           }));
+}
+
+absl::StatusOr<LossSums> StreamBackend::Loss(LossKind kind, ConstMatrix outputs,
+                                             absl::Span<const int32_t> labels,
+                                             Matrix* gradient) {
+  absl::Status status = Enter();
+  if (!status.ok()) return status;
+  const absl::StatusOr<ConstMatrix> copied =
+      CopySmall(labels.data(), labels.size() * sizeof(int32_t));
+  if (!copied.ok()) return copied.status();
+  status = Reserve(kLossSumsSize, &loss_sums_);
+  if (!status.ok()) return status;
+  const Matrix sums = loss_sums_.View(1, kLossSumsSize);
+  const Matrix dz = gradient != nullptr ? *gradient : Matrix{};
+  status =
+      Run({outputs, *copied, dz, sums},
+          math_->SumWorkspace(outputs.rows, outputs.cols), [&](float* memory) {
+            return math_->Loss(
+                kind, outputs, reinterpret_cast<const int32_t*>(copied->data),
+                dz, reinterpret_cast<DeviceLossSums*>(sums.data), memory);
+          });
+  if (!status.ok()) return status;
+  const absl::StatusOr<Download> download = StartDownload(sums);
+  if (!download.ok()) return download.status();
+  status = Await(*download);
+  if (!status.ok()) return status;
+  DeviceLossSums made;
+  std::memcpy(&made, download->values.data(), sizeof(made));
+  LossSums result;
+  result.loss = made.loss;
+  const bool is_distance = kind == LossKind::kMeanSquaredError;
+  if (!is_distance || outputs.cols > 1) {
+    result.correct = static_cast<int64_t>(made.correct);
+  }
+  if (is_distance) result.absolute_error = made.absolute_error;
+  return result;
+}
+
+absl::StatusOr<LossSums> StreamBackend::SoftmaxCrossEntropy(
+    ConstMatrix logits, absl::Span<const int32_t> labels, Matrix* gradient) {
+  return Loss(LossKind::kSoftmaxCrossEntropy, logits, labels, gradient);
+}
+
+absl::StatusOr<LossSums> StreamBackend::SigmoidCrossEntropy(
+    ConstMatrix logits, absl::Span<const int32_t> labels, Matrix* gradient) {
+  return Loss(LossKind::kSigmoidCrossEntropy, logits, labels, gradient);
+}
+
+absl::StatusOr<LossSums> StreamBackend::MeanSquaredError(
+    ConstMatrix outputs, absl::Span<const int32_t> labels, Matrix* gradient) {
+  return Loss(LossKind::kMeanSquaredError, outputs, labels, gradient);
+}
+
+}  // namespace holdfast

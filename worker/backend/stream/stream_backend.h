@@ -1,0 +1,166 @@
+#ifndef HOLDFAST_WORKER_BACKEND_STREAM_STREAM_BACKEND_H_
+#define HOLDFAST_WORKER_BACKEND_STREAM_STREAM_BACKEND_H_
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "worker/backend/backend.h"
+#include "worker/backend/stream/block_pool.h"
+#include "worker/backend/stream/device_math.h"
+#include "worker/backend/stream/device_runtime.h"
+#include "worker/backend/stream/timeline.h"
+
+namespace holdfast {
+
+// The backend on a device that works through streams while the host goes on:
+// all that is not arithmetic. Knows which stream touches which memory when, and
+// so what waits for what:
+//
+//   1. An operation waits for the copies into what it reads or writes. Not for
+//      copies out of what it writes: until those have arrived, nobody may write
+//      there (StartDownload).
+//   2. A copy to the device (Upload) goes through pinned memory. The host waits
+//      until earlier copies, to the device or from it, are done with that; then
+//      the copy waits for the operations on the memory that it writes.
+//   3. A copy to the host (StartDownload) waits for the operations on, and for
+//      the copies into, the memory that it reads.
+//   4. The host waits only for downloads, for losses, and in step 2.
+//
+// Nothing waits for a whole device, except when it is out of memory, and at the
+// end. So gradients travel to the host while the backward pass goes on, and
+// parameters to the device while the end of the last step runs.
+//
+// Thread-compatible.
+class StreamBackend final : public Backend {
+ public:
+  struct Options {
+    // Of the device, for messages: "cuda:0".
+    std::string name;
+    Description description;
+  };
+
+  StreamBackend(std::unique_ptr<DeviceRuntime> runtime,
+                std::unique_ptr<DeviceMath> math, Options options);
+  // Waits until nothing is under way.
+  ~StreamBackend() override;
+
+  Description Describe() const override { return options_.description; }
+
+  absl::Status Reserve(int64_t size, DeviceBuffer* buffer) override;
+  absl::StatusOr<ConstMatrix> Upload(absl::Span<const float> host, int64_t rows,
+                                     int64_t cols,
+                                     DeviceBuffer* staging) override;
+  absl::StatusOr<Download> StartDownload(ConstMatrix matrix) override;
+  absl::StatusOr<bool> HasArrived(const Download& download) override;
+  absl::Status Await(const Download& download) override;
+
+  void MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
+              Matrix c) override;
+  void AddBias(ConstMatrix bias, Matrix y) override;
+  void SumRows(ConstMatrix x, Matrix sums) override;
+  void Relu(ConstMatrix x, Matrix y) override;
+  void ReluGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) override;
+  void Tanh(ConstMatrix x, Matrix y) override;
+  void TanhGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) override;
+  void Sigmoid(ConstMatrix x, Matrix y) override;
+  void SigmoidGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) override;
+  void Dropout(ConstMatrix x, absl::Span<const int64_t> positions, uint64_t key,
+               float rate, Matrix y) override;
+  void Copy(ConstMatrix x, Matrix y) override;
+  void Add(ConstMatrix a, ConstMatrix b, Matrix c) override;
+  absl::Status Convolve(const Convolution& convolution, ConstMatrix x,
+                        ConstMatrix kernel, Matrix y) override;
+  absl::Status ConvolveKernelGradient(const Convolution& convolution,
+                                      ConstMatrix x, ConstMatrix dy,
+                                      Matrix kernel_gradient) override;
+  absl::Status ConvolveInputGradient(const Convolution& convolution,
+                                     ConstMatrix kernel, ConstMatrix dy,
+                                     Matrix dx) override;
+  void MaxPool(const Window& window, ConstMatrix x, Matrix y) override;
+  void MaxPoolGradient(const Window& window, ConstMatrix x, ConstMatrix y,
+                       ConstMatrix dy, Matrix dx) override;
+  void AveragePool(const Window& window, ConstMatrix x, Matrix y) override;
+  void AveragePoolGradient(const Window& window, ConstMatrix dy,
+                           Matrix dx) override;
+  void ColumnMoments(ConstMatrix x, Matrix mean, Matrix variance) override;
+  void NormalizeColumns(ConstMatrix x, ConstMatrix mean, ConstMatrix variance,
+                        float epsilon, ConstMatrix scale, ConstMatrix offset,
+                        Matrix y) override;
+  void NormalizeColumnsGradient(ConstMatrix x, ConstMatrix mean,
+                                ConstMatrix variance, float epsilon,
+                                ConstMatrix scale, ConstMatrix dy,
+                                Matrix dscale, Matrix doffset,
+                                Matrix dx) override;
+  void NormalizeRows(ConstMatrix x, float epsilon, ConstMatrix scale,
+                     ConstMatrix offset, Matrix moments, Matrix y) override;
+  void NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
+                             ConstMatrix moments, ConstMatrix dy, Matrix dscale,
+                             Matrix doffset, Matrix dx) override;
+  absl::StatusOr<LossSums> SoftmaxCrossEntropy(ConstMatrix logits,
+                                               absl::Span<const int32_t> labels,
+                                               Matrix* gradient) override;
+  absl::StatusOr<LossSums> SigmoidCrossEntropy(ConstMatrix logits,
+                                               absl::Span<const int32_t> labels,
+                                               Matrix* gradient) override;
+  absl::StatusOr<LossSums> MeanSquaredError(ConstMatrix outputs,
+                                            absl::Span<const int32_t> labels,
+                                            Matrix* gradient) override;
+
+ private:
+  // What an operation reads and writes.
+  using Touched = std::initializer_list<ConstMatrix>;
+
+  // Begins what the caller does to the device; tells what went wrong before.
+  absl::Status Enter();
+  // Orders the operation that the caller enqueues next.
+  absl::Status Order(Touched touched);
+  // Orders and enqueues `operation`, whose workspace has room for so many
+  // values. operation(workspace) returns a status.
+  template <typename Operation>
+  absl::Status Run(Touched touched, int64_t workspace, Operation operation);
+  // The same without a workspace; operation().
+  template <typename Operation>
+  absl::Status Run(Touched touched, Operation operation);
+  // Keeps an error for the next call that can tell it.
+  void Keep(absl::Status status);
+
+  // Errors: INTERNAL where the value is not in this backend's memory.
+  absl::StatusOr<Block*> BlockOf(const float* value);
+  // Copies `size` values into the first of `buffer`, of which it makes room.
+  absl::Status CopyIn(const void* host, int64_t size, DeviceBuffer* buffer);
+  // The same into memory of this backend's own, valid for the next operation.
+  // `bytes` is a multiple of 4.
+  absl::StatusOr<ConstMatrix> CopySmall(const void* host, int64_t bytes);
+
+  absl::StatusOr<LossSums> Loss(LossKind kind, ConstMatrix outputs,
+                                absl::Span<const int32_t> labels,
+                                Matrix* gradient);
+  absl::Status AwaitStreams();
+
+  const Options options_;
+  const std::unique_ptr<DeviceRuntime> runtime_;
+  const std::unique_ptr<DeviceMath> math_;
+  Timeline compute_;
+  Timeline in_;
+  Timeline out_;
+  BlockPool pool_;
+  // The first that went wrong; it has broken the device's state.
+  absl::Status error_;
+
+  DeviceBuffer workspace_;
+  DeviceBuffer loss_sums_;
+  // Labels and positions, in turn, so that the host seldom waits for the copy
+  // of the one before.
+  std::array<DeviceBuffer, 8> small_;
+  size_t next_small_ = 0;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_BACKEND_STREAM_STREAM_BACKEND_H_

@@ -1,0 +1,565 @@
+#include "worker/backend/stream/stream_backend.h"
+
+#include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "common/random.h"
+#include "worker/backend/cpu/cpu_backend.h"
+#include "worker/backend/stream/host_math.h"
+#include "worker/backend/stream/host_runtime.h"
+#include "worker/model/registry.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A StreamBackend on the host's stand-in for a device.
+struct HostDevice {
+  explicit HostDevice(HostRuntime::Options options = {}) {
+    options.misuse = &misuse;
+    auto made = std::make_unique<HostRuntime>(options);
+    runtime = made.get();
+    auto math = std::make_unique<HostMath>(runtime, cpu.get());
+    StreamBackend::Options stream_options;
+    stream_options.name = "host:0";
+    backend = std::make_unique<StreamBackend>(std::move(made), std::move(math),
+                                              stream_options);
+  }
+
+  absl::Status misuse;
+  std::unique_ptr<CpuBackend> cpu = *CpuBackend::Create({});
+  // Of the backend's.
+  HostRuntime* runtime = nullptr;
+  std::unique_ptr<StreamBackend> backend;
+};
+
+// On [-1, 1), the same in every run.
+std::vector<float> RandomValues(int64_t size, uint32_t key) {
+  std::vector<float> values(size);
+  for (int64_t i = 0; i < size; ++i) {
+    const uint32_t bits = Philox4x32({static_cast<uint32_t>(i)}, {key})[0];
+    values[i] = static_cast<float>(bits >> 8) / (1 << 23) - 1;
+  }
+  return values;
+}
+
+// Unlike ==, also of what is not a number.
+bool SameBits(absl::Span<const float> a, absl::Span<const float> b) {
+  return a.size() == b.size() &&
+         std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// Operations, copies and new memory in an order that follows from `seed`, on
+// `backend` and, one by one, on the CPU. Returns how many of the values that
+// arrived are not what the CPU has.
+class RandomProgram {
+ public:
+  RandomProgram(Backend* backend, uint64_t seed)
+      : backend_(backend), random_(seed) {
+    for (size_t i = 0; i < slots_.size(); ++i) Upload(i);
+  }
+
+  int Run(int steps) {
+    for (int i = 0; i < steps; ++i) Step();
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      if (!slots_[i].download.has_value()) Download(i);
+      Arrive(i);
+    }
+    return wrong_;
+  }
+
+ private:
+  static constexpr int64_t kSide = 6;
+  static constexpr int64_t kSize = kSide * kSide;
+
+  struct Slot {
+    DeviceBuffer buffer;
+    // What the device's memory will hold.
+    std::vector<float> expected = std::vector<float>(kSize);
+    // The host's memory of the last upload.
+    std::vector<float> host = std::vector<float>(kSize);
+    std::optional<holdfast::Download> download;
+  };
+
+  Matrix On(size_t i) { return slots_[i].buffer.View(kSide, kSide); }
+  Matrix OnCpu(size_t i) { return {slots_[i].expected.data(), kSide, kSide}; }
+  size_t Any() { return random_() % slots_.size(); }
+
+  void Check(const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; }
+
+  void Upload(size_t i) {
+    Slot& slot = slots_[i];
+    slot.host = RandomValues(kSize, random_());
+    slot.expected = slot.host;
+    const auto uploaded =
+        backend_->Upload(slot.host, kSide, kSide, &slot.buffer);
+    Check(uploaded.status());
+  }
+
+  void Download(size_t i) {
+    const auto download = backend_->StartDownload(On(i));
+    Check(download.status());
+    slots_[i].download = *download;
+  }
+
+  void Arrive(size_t i) {
+    Slot& slot = slots_[i];
+    Check(backend_->Await(*slot.download));
+    Compare(&slot);
+  }
+
+  void Compare(Slot* slot) {
+    if (!SameBits(slot->download->values, slot->expected)) ++wrong_;
+    slot->download.reset();
+  }
+
+  void Step() {
+    const size_t i = Any();
+    Slot& slot = slots_[i];
+    if (slot.download.has_value()) {
+      // What is on its way must not change.
+      switch (random_() % 4) {
+        case 0:
+          return Arrive(i);
+        case 1: {
+          const auto arrived = backend_->HasArrived(*slot.download);
+          Check(arrived.status());
+          if (*arrived) Compare(&slot);
+          return;
+        }
+        case 2:
+          // Given up, and somebody else may get the memory.
+          slot.download.reset();
+          slot.buffer = DeviceBuffer();
+          Check(backend_->Reserve(kSize, &slot.buffer));
+          return Upload(i);
+        default:
+          return;
+      }
+    }
+    const size_t a = Any();
+    const size_t b = Any();
+    switch (random_() % 8) {
+      case 0:
+      case 1:
+        return Upload(i);
+      case 2:
+      case 3:
+        return Download(i);
+      case 4:
+        if (a == i || b == i) return;
+        backend_->MatMul(Form::kPlain, On(a), Form::kTransposed, On(b), On(i));
+        cpu_->MatMul(Form::kPlain, OnCpu(a), Form::kTransposed, OnCpu(b),
+                     OnCpu(i));
+        return;
+      case 5:
+        backend_->Add(On(a), On(b), On(i));
+        cpu_->Add(OnCpu(a), OnCpu(b), OnCpu(i));
+        return;
+      case 6: {
+        // The first of the positions tells the others: the memory of the ones
+        // before may be overwritten.
+        positions_.push_back(std::vector<int64_t>(kSide, random_()));
+        const auto& positions = positions_.back();
+        backend_->Dropout(On(i), positions, 1, 0.5f, On(i));
+        cpu_->Dropout(OnCpu(i), positions, 1, 0.5f, OnCpu(i));
+        return;
+      }
+      default: {
+        const std::vector<int32_t> labels(kSide, random_() % kSide);
+        const auto loss = backend_->SoftmaxCrossEntropy(On(i), labels, nullptr);
+        Check(loss.status());
+        const auto expected =
+            cpu_->SoftmaxCrossEntropy(OnCpu(i), labels, nullptr);
+        if (std::memcmp(&loss->loss, &expected->loss, sizeof(double)) != 0) {
+          ++wrong_;
+        }
+        return;
+      }
+    }
+  }
+
+  Backend* const backend_;
+  std::mt19937_64 random_;
+  std::unique_ptr<CpuBackend> cpu_ = *CpuBackend::Create({});
+  std::array<Slot, 6> slots_;
+  std::vector<std::vector<int64_t>> positions_;
+  int wrong_ = 0;
+};
+
+constexpr int kSeeds = 200;
+constexpr int kSteps = 150;
+
+TEST(StreamBackendTest, EveryOrderGivesTheSameBits) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    SCOPED_TRACE(seed);
+    HostDevice device({.seed = seed});
+    EXPECT_EQ(RandomProgram(device.backend.get(), seed).Run(kSteps), 0);
+    device.backend.reset();
+    EXPECT_EQ(device.misuse, absl::OkStatus());
+  }
+}
+
+// Whether there is a seed under which the program above goes wrong.
+bool GoesWrong(HostRuntime::Options options) {
+  for (options.seed = 0; options.seed < kSeeds; ++options.seed) {
+    HostDevice device(options);
+    RandomProgram program(device.backend.get(), options.seed);
+    if (program.Run(kSteps) > 0) return true;
+  }
+  return false;
+}
+
+// Each kind of wait is needed, and its absence shows.
+TEST(StreamBackendTest, AMissingWaitShows) {
+  constexpr StreamId kCompute = StreamId::kCompute;
+  constexpr StreamId kIn = StreamId::kCopyIn;
+  constexpr StreamId kOut = StreamId::kCopyOut;
+  const std::pair<StreamId, StreamId> kWaits[] = {
+      {kCompute, kIn}, {kIn, kCompute}, {kOut, kCompute}, {kOut, kIn}};
+  for (const auto& [waiter, other] : kWaits) {
+    HostRuntime::Options options;
+    options.ignored_wait = std::make_pair(waiter, other);
+    EXPECT_TRUE(GoesWrong(options))
+        << "stream " << static_cast<int>(waiter) << " does not wait for "
+        << static_cast<int>(other);
+  }
+  for (const StreamId other : {kIn, kOut}) {
+    HostRuntime::Options options;
+    options.ignored_synchronize = other;
+    EXPECT_TRUE(GoesWrong(options))
+        << "the host does not wait for stream " << static_cast<int>(other);
+  }
+}
+
+TEST(StreamBackendTest, TheEndWaitsForAllStreams) {
+  HostDevice device({.lazy = true});
+  DeviceBuffer buffer;
+  const std::vector<float> host = RandomValues(10, 1);
+  const auto x = device.backend->Upload(host, 2, 5, &buffer);
+  ASSERT_TRUE(x.ok());
+  ASSERT_TRUE(device.backend->StartDownload(*x).ok());
+  EXPECT_FALSE(device.runtime->IsIdle(StreamId::kCopyOut));
+  buffer = DeviceBuffer();
+  device.backend.reset();
+  EXPECT_EQ(device.misuse, absl::OkStatus());
+}
+
+// What a test of overlap on a GPU would measure: the host gets the first result
+// while later operations have not begun.
+TEST(StreamBackendTest, ADownloadDoesNotWaitForWhatComesAfter) {
+  HostDevice device({.lazy = true});
+  Backend* const backend = device.backend.get();
+  DeviceBuffer staging, first, second;
+  const std::vector<float> host = RandomValues(16, 1);
+  const auto x = backend->Upload(host, 4, 4, &staging);
+  ASSERT_TRUE(x.ok());
+  ASSERT_TRUE(backend->Reserve(16, &first).ok());
+  ASSERT_TRUE(backend->Reserve(16, &second).ok());
+  backend->Add(*x, *x, first.View(4, 4));
+  const auto download = backend->StartDownload(first.View(4, 4));
+  ASSERT_TRUE(download.ok());
+  backend->Add(*x, *x, second.View(4, 4));
+  const auto later = backend->StartDownload(second.View(4, 4));
+  ASSERT_TRUE(later.ok());
+  EXPECT_FALSE(*backend->HasArrived(*download));
+  ASSERT_TRUE(backend->Await(*download).ok());
+  EXPECT_EQ(download->values[3], 2 * host[3]);
+  EXPECT_TRUE(*backend->HasArrived(*download));
+  EXPECT_FALSE(*backend->HasArrived(*later));
+  EXPECT_FALSE(device.runtime->IsIdle(StreamId::kCompute));
+}
+
+// Nor does a copy to the device: it waits for the last operation that uses its
+// target, as far as there is an event behind that.
+TEST(StreamBackendTest, AnUploadDoesNotWaitForOtherMatrices) {
+  HostDevice device({.lazy = true});
+  Backend* const backend = device.backend.get();
+  DeviceBuffer staging, sums, gradient;
+  const std::vector<float> host = RandomValues(16, 1);
+  const auto x = backend->Upload(host, 4, 4, &staging);
+  ASSERT_TRUE(x.ok());
+  ASSERT_TRUE(backend->Reserve(16, &sums).ok());
+  ASSERT_TRUE(backend->Reserve(16, &gradient).ok());
+  backend->Add(*x, *x, gradient.View(4, 4));
+  ASSERT_TRUE(backend->StartDownload(gradient.View(4, 4)).ok());
+  backend->Add(gradient.View(4, 4), gradient.View(4, 4), sums.View(4, 4));
+  const auto next = backend->Upload(RandomValues(16, 2), 4, 4, &staging);
+  ASSERT_TRUE(next.ok());
+  const auto arrived = backend->StartDownload(*next);
+  ASSERT_TRUE(arrived.ok());
+  ASSERT_TRUE(backend->Await(*arrived).ok());
+  EXPECT_EQ(arrived->values[0], RandomValues(16, 2)[0]);
+  EXPECT_FALSE(device.runtime->IsIdle(StreamId::kCompute));
+}
+
+TEST(StreamBackendTest, UploadsOfSeveralPieces) {
+  HostDevice device;
+  DeviceBuffer staging;
+  const std::vector<float> host = RandomValues((3 << 20) + 5, 1);
+  const auto x = device.backend->Upload(host, 1, host.size(), &staging);
+  ASSERT_TRUE(x.ok());
+  const auto download = device.backend->StartDownload(*x);
+  ASSERT_TRUE(download.ok());
+  ASSERT_TRUE(device.backend->Await(*download).ok());
+  EXPECT_TRUE(SameBits(download->values, host));
+}
+
+TEST(StreamBackendTest, PartsOfAMatrixAreDownloadedAsSuch) {
+  HostDevice device;
+  DeviceBuffer staging;
+  const std::vector<float> host = RandomValues(20, 1);
+  const auto x = device.backend->Upload(host, 4, 5, &staging);
+  ASSERT_TRUE(x.ok());
+  const auto row = [&](int64_t i) {
+    return device.backend->StartDownload({x->data + i * 5, 1, 5});
+  };
+  const auto last = row(3), first = row(0);
+  ASSERT_TRUE(last.ok() && first.ok());
+  ASSERT_TRUE(device.backend->Await(*first).ok());
+  EXPECT_TRUE(SameBits(first->values, absl::MakeConstSpan(host).first(5)));
+  EXPECT_TRUE(SameBits(last->values, absl::MakeConstSpan(host).last(5)));
+}
+
+TEST(StreamBackendTest, EmptyMatrices) {
+  HostDevice device;
+  Backend* const backend = device.backend.get();
+  DeviceBuffer staging, sums;
+  const auto x = backend->Upload({}, 0, 5, &staging);
+  ASSERT_TRUE(x.ok()) << x.status();
+  ASSERT_TRUE(backend->Reserve(5, &sums).ok());
+  backend->SumRows(*x, sums.View(1, 5));
+  const auto none = backend->StartDownload(*x);
+  ASSERT_TRUE(none.ok());
+  EXPECT_TRUE(*backend->HasArrived(*none));
+  const auto download = backend->StartDownload(sums.View(1, 5));
+  ASSERT_TRUE(download.ok());
+  ASSERT_TRUE(backend->Await(*download).ok());
+  EXPECT_THAT(download->values, ::testing::Each(0.0f));
+}
+
+TEST(StreamBackendTest, MemoryIsKeptForTheNext) {
+  HostDevice device;
+  DeviceBuffer buffer;
+  ASSERT_TRUE(device.backend->Reserve(1000, &buffer).ok());
+  const float* const data = buffer.View(1, 1).data;
+  buffer = DeviceBuffer();
+  ASSERT_TRUE(device.backend->Reserve(900, &buffer).ok());
+  EXPECT_EQ(buffer.View(1, 1).data, data);
+  DeviceBuffer other;
+  // Half of it would be wasted.
+  buffer = DeviceBuffer();
+  ASSERT_TRUE(device.backend->Reserve(100, &other).ok());
+  EXPECT_NE(other.View(1, 1).data, data);
+  EXPECT_EQ(device.runtime->allocations(), 2);
+}
+
+TEST(StreamBackendTest, OutOfMemorySaysWhatWasAskedAndWhatIsFree) {
+  HostDevice device({.total_bytes = 8 << 20, .lazy = true});
+  DeviceBuffer one, two;
+  ASSERT_TRUE(device.backend->Reserve(1 << 20, &one).ok());
+  // Under way when the memory is given back.
+  device.backend->Relu(one.View(1, 16), one.View(1, 16));
+  absl::Status status = device.backend->Reserve(5 << 18, &two);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(
+      status.message(),
+      HasSubstr("no memory on host:0: the model asked for 5.0 MiB, 4.0 MiB of "
+                "8.0 MiB are free, and the model holds 4.0 MiB"));
+  status = device.backend->Reserve(int64_t{1} << 62, &two);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  // It goes on, and what nobody has any longer makes room.
+  one = DeviceBuffer();
+  EXPECT_EQ(device.backend->Reserve(5 << 18, &two), absl::OkStatus());
+  EXPECT_EQ(device.misuse, absl::OkStatus());
+}
+
+TEST(StreamBackendTest, AnErrorIsToldByTheNextCallThatCan) {
+  HostDevice device;
+  Backend* const backend = device.backend.get();
+  DeviceBuffer buffer;
+  ASSERT_TRUE(backend->Reserve(16, &buffer).ok());
+  const Matrix x = buffer.View(4, 4);
+  device.runtime->FailWith(absl::InternalError("an illegal address"));
+  backend->Relu(x, x);
+  device.runtime->FailWith(absl::OkStatus());
+  // The device is not to be trusted from there on.
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(backend->StartDownload(x).status(),
+              absl::InternalError("an illegal address"));
+  }
+}
+
+TEST(StreamBackendTest, RefusesMemoryOfOthers) {
+  HostDevice device;
+  Backend* const backend = device.backend.get();
+  float value = 1;
+  const Matrix x = {&value, 1, 1};
+  EXPECT_EQ(backend->StartDownload(x).status().code(),
+            absl::StatusCode::kInternal);
+  backend->Relu(x, x);
+  DeviceBuffer buffer;
+  EXPECT_THAT(backend->Reserve(1, &buffer).message(),
+              HasSubstr("a matrix that was given to host:0 is not in its "
+                        "memory"));
+}
+
+// A model, its data, and what it computes in some steps.
+class Training {
+ public:
+  explicit Training(const std::string& config, std::vector<int64_t> shape,
+                    int num_classes)
+      : shape_(std::move(shape)), num_classes_(num_classes) {
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        config, config_.mutable_sequential()));
+  }
+
+  // All gradients and losses of some steps of gradient descent and an
+  // evaluation after each, on batches of two sizes.
+  std::vector<std::vector<float>> Run(Backend* backend, int steps = 3) const {
+    std::vector<std::vector<float>> made;
+    auto model =
+        CreateModel(config_, shape_, num_classes_, 7, backend, ModelRegistry());
+    if (!model.ok()) {
+      ADD_FAILURE() << model.status();
+      return made;
+    }
+    int64_t example_size = 1;
+    for (const int64_t dimension : shape_) example_size *= dimension;
+    const std::vector<proto::Variable> variables = (*model)->Variables();
+    std::vector<std::vector<float>> parameters;
+    for (const proto::Variable& variable : variables) {
+      int64_t size = 1;
+      for (const int64_t dimension : variable.shape()) size *= dimension;
+      parameters.push_back(RandomValues(size, 10 + parameters.size()));
+    }
+    for (int step = 0; step < steps; ++step) {
+      const int64_t examples = step % 2 == 1 ? 9 : 5;
+      const std::vector<float> inputs =
+          RandomValues(examples * example_size, 1000 + step);
+      std::vector<int32_t> labels(examples);
+      std::vector<int64_t> positions(examples);
+      for (int64_t i = 0; i < examples; ++i) {
+        labels[i] = (i * 7 + step) % num_classes_;
+        positions[i] = 100 * step + i;
+      }
+      const std::vector<absl::Span<const float>> spans(parameters.begin(),
+                                                       parameters.end());
+      std::vector<std::vector<float>> gradients(parameters.size());
+      const auto result = (*model)->ComputeGradients(
+          spans, {inputs, labels, positions},
+          [&](int variable, absl::Span<const float> gradient) {
+            gradients[variable].assign(gradient.begin(), gradient.end());
+          });
+      if (!result.ok()) {
+        ADD_FAILURE() << result.status();
+        return made;
+      }
+      made.push_back({static_cast<float>(result->loss_sum)});
+      for (size_t v = 0; v < parameters.size(); ++v) {
+        for (size_t i = 0; i < gradients[v].size(); ++i) {
+          parameters[v][i] -= 0.1f * gradients[v][i];
+        }
+        made.push_back(gradients[v]);
+      }
+      const auto evaluated = (*model)->Evaluate(spans, {inputs, labels});
+      if (!evaluated.ok()) {
+        ADD_FAILURE() << evaluated.status();
+        return made;
+      }
+      made.push_back({static_cast<float>(evaluated->loss_sum)});
+    }
+    return made;
+  }
+
+ private:
+  proto::Model config_;
+  const std::vector<int64_t> shape_;
+  const int num_classes_;
+};
+
+void ExpectTheCpusBits(const Training& training, int seeds) {
+  const auto cpu = *CpuBackend::Create({});
+  const auto expected = training.Run(cpu.get());
+  ASSERT_FALSE(expected.empty());
+  for (int seed = 0; seed < seeds; ++seed) {
+    SCOPED_TRACE(seed);
+    HostDevice device({.seed = static_cast<uint64_t>(seed)});
+    const auto made = training.Run(device.backend.get());
+    ASSERT_EQ(made.size(), expected.size());
+    for (size_t i = 0; i < made.size(); ++i) {
+      ASSERT_TRUE(SameBits(made[i], expected[i])) << "result " << i;
+    }
+    device.backend.reset();
+    ASSERT_EQ(device.misuse, absl::OkStatus());
+  }
+}
+
+TEST(StreamBackendTest, AMultilayerPerceptronGetsTheCpusBits) {
+  ExpectTheCpusBits(Training(R"pb(
+                               layers { dense { units: 12 } }
+                               layers { relu {} }
+                               layers { dropout { rate: 0.25 } }
+                               layers { dense { units: 9 } }
+                               layers { tanh {} }
+                               layers { dense { units: 8 } }
+                               layers { sigmoid {} }
+                               layers { dropout { rate: 0.5 } }
+                               layers { dense { units: 4 } }
+                               loss { softmax_cross_entropy {} }
+                             )pb",
+                             {6}, 4),
+                    100);
+}
+
+TEST(StreamBackendTest, AConvolutionalNetworkGetsTheCpusBits) {
+  ExpectTheCpusBits(
+      Training(R"pb(
+                 layers { conv2d { filters: 4 kernel_size: 3 padding: SAME } }
+                 layers { batch_norm {} }
+                 layers { relu {} }
+                 layers { max_pool2d { size: 2 } }
+                 layers {
+                   residual {
+                     layers { layer_norm {} }
+                     layers { conv2d { filters: 4 kernel_size: 1 groups: 2 } }
+                   }
+                 }
+                 layers { average_pool2d { size: 2 stride: 1 } }
+                 layers { flatten {} }
+                 layers { dense { units: 3 } }
+                 loss { mean_squared_error {} }
+               )pb",
+               {6, 6, 2}, 3),
+      30);
+}
+
+TEST(StreamBackendTest, TakesNoMemoryInTheSteadyState) {
+  const Training training(R"pb(
+                            layers { dense { units: 12 } }
+                            layers { relu {} }
+                            layers { dropout { rate: 0.25 } }
+                            layers { dense { units: 4 } }
+                            loss { sigmoid_cross_entropy {} }
+                          )pb",
+                          {6}, 4);
+  HostDevice a_few_steps, more_steps;
+  training.Run(a_few_steps.backend.get(), 4);
+  training.Run(more_steps.backend.get(), 8);
+  EXPECT_EQ(more_steps.runtime->allocations(),
+            a_few_steps.runtime->allocations());
+}
+
+}  // namespace
+}  // namespace holdfast

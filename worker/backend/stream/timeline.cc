@@ -1,0 +1,70 @@
+#include "worker/backend/stream/timeline.h"
+
+#include <algorithm>
+
+namespace holdfast {
+
+absl::Status Timeline::MarkHere() { return MarkFor(last_).status(); }
+
+absl::Status Timeline::LetWait(StreamId waiter, uint64_t item) {
+  uint64_t& waited = waited_[static_cast<int>(waiter)];
+  if (item <= std::max(done_, waited)) return absl::OkStatus();
+  const absl::StatusOr<Mark> mark = MarkFor(item);
+  if (!mark.ok()) return mark.status();
+  const absl::Status status = runtime_->Wait(waiter, mark->event);
+  if (status.ok()) waited = mark->item;
+  return status;
+}
+
+absl::StatusOr<bool> Timeline::IsDone(uint64_t item) {
+  if (item <= done_) return true;
+  const absl::StatusOr<Mark> mark = MarkFor(item);
+  if (!mark.ok()) return mark.status();
+  const absl::StatusOr<bool> done = runtime_->Query(mark->event);
+  if (done.ok() && *done) Pass(mark->item);
+  return done;
+}
+
+absl::Status Timeline::Await(uint64_t item) {
+  if (item <= done_) return absl::OkStatus();
+  const absl::StatusOr<Mark> mark = MarkFor(item);
+  if (!mark.ok()) return mark.status();
+  const absl::Status status = runtime_->Synchronize(mark->event);
+  if (status.ok()) Pass(mark->item);
+  return status;
+}
+
+absl::StatusOr<Timeline::Mark> Timeline::MarkFor(uint64_t item) {
+  const auto found = std::lower_bound(
+      marks_.begin(), marks_.end(), item,
+      [](const Mark& mark, uint64_t item) { return mark.item < item; });
+  if (found != marks_.end()) return *found;
+  // Only here are there more of them, and the oldest may long be done.
+  while (!marks_.empty()) {
+    const absl::StatusOr<bool> done = runtime_->Query(marks_.front().event);
+    if (!done.ok()) return done.status();
+    if (!*done) break;
+    Pass(marks_.front().item);
+  }
+  if (spare_events_.empty()) {
+    const absl::StatusOr<DeviceRuntime::Event> event = runtime_->CreateEvent();
+    if (!event.ok()) return event.status();
+    spare_events_.push_back(*event);
+  }
+  const Mark mark = {last_, spare_events_.back()};
+  const absl::Status status = runtime_->Record(mark.event, stream_);
+  if (!status.ok()) return status;
+  spare_events_.pop_back();
+  marks_.push_back(mark);
+  return mark;
+}
+
+void Timeline::Pass(uint64_t item) {
+  done_ = std::max(done_, item);
+  while (!marks_.empty() && marks_.front().item <= item) {
+    spare_events_.push_back(marks_.front().event);
+    marks_.pop_front();
+  }
+}
+
+}  // namespace holdfast

@@ -1,0 +1,103 @@
+#include "worker/model/layers/chain.h"
+
+#include <array>
+#include <map>
+#include <utility>
+
+#include "common/job_file.h"
+#include "common/random.h"
+#include "worker/model/layers/create.h"
+
+namespace holdfast {
+namespace {
+
+// Errors: INVALID_ARGUMENT when two names are the same.
+absl::Status CheckDistinct(const std::vector<std::string>& names,
+                           const std::string& prefix) {
+  std::map<absl::string_view, size_t> place_of_name;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto [other, is_first] = place_of_name.emplace(names[i], i);
+    if (!is_first) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "layers ", other->second, " and ", i,
+          " (counted from 0) are both named \"", prefix, names[i], "\""));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Of what is random in the layer with this place.
+uint64_t KeyOfLayer(uint64_t key, uint32_t layer) {
+  // Keeps these keys apart from other uses of Philox under one seed ("laye").
+  constexpr uint32_t kPurpose = 0x6c617965;
+  const std::array<uint32_t, 4> bits = Philox4x32(
+      {layer, 0, 0, kPurpose},
+      {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+  return uint64_t{bits[1]} << 32 | bits[0];
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Chain>> Chain::Create(
+    const google::protobuf::RepeatedPtrField<proto::Layer>& layers,
+    const std::string& prefix, absl::Span<const int64_t> input_shape,
+    uint64_t key, uint32_t first_place, Backend* backend) {
+  const std::vector<std::string> names = LayerNames(layers);
+  if (absl::Status distinct = CheckDistinct(names, prefix); !distinct.ok()) {
+    return distinct;
+  }
+  std::unique_ptr<Chain> chain(new Chain);
+  chain->output_shape_.assign(input_shape.begin(), input_shape.end());
+  for (int i = 0; i < layers.size(); ++i) {
+    chain->last_name_ = absl::StrCat(prefix, names[i]);
+    absl::StatusOr<std::unique_ptr<Layer>> layer =
+        CreateLayer(layers.Get(i), chain->last_name_, chain->output_shape_,
+                    KeyOfLayer(key, first_place + i), backend);
+    if (!layer.ok()) return layer.status();
+    chain->output_shape_ = (*layer)->output_shape();
+    const std::vector<proto::Variable>& variables = (*layer)->variables();
+    chain->first_variable_.push_back(chain->variables_.size());
+    chain->variables_.insert(chain->variables_.end(), variables.begin(),
+                             variables.end());
+    if (chain->variables_.empty()) chain->first_trained_layer_ = i + 1;
+    chain->layers_.push_back(*std::move(layer));
+  }
+  chain->values_.resize(chain->layers_.size() + 1);
+  return chain;
+}
+
+absl::StatusOr<ConstMatrix> Chain::Forward(
+    const Pass& pass, absl::Span<const ConstMatrix> parameters, ConstMatrix x) {
+  values_[0] = x;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const absl::StatusOr<ConstMatrix> value =
+        layers_[i]->Forward(pass, ParametersOf(parameters, i), values_[i]);
+    if (!value.ok()) return value.status();
+    values_[i + 1] = *value;
+  }
+  return values_.back();
+}
+
+absl::StatusOr<Matrix> Chain::Backward(absl::Span<const ConstMatrix> parameters,
+                                       Matrix dy, bool want_dx,
+                                       Layer::GradientSink sink) {
+  const int last = want_dx ? 0 : first_trained_layer_;
+  for (int i = static_cast<int>(layers_.size()) - 1; i >= last; --i) {
+    const absl::StatusOr<Matrix> dx = layers_[i]->Backward(
+        ParametersOf(parameters, i), values_[i], values_[i + 1], dy,
+        want_dx || i > last, [&](int variable, ConstMatrix gradient) {
+          return sink(first_variable_[i] + variable, gradient);
+        });
+    if (!dx.ok()) return dx.status();
+    dy = *dx;
+  }
+  return dy;
+}
+
+absl::Span<const ConstMatrix> Chain::ParametersOf(
+    absl::Span<const ConstMatrix> parameters, int layer) const {
+  return parameters.subspan(first_variable_[layer],
+                            layers_[layer]->variables().size());
+}
+
+}  // namespace holdfast

@@ -1,0 +1,68 @@
+#ifndef HOLDFAST_WORKER_MODEL_LAYERS_CHAIN_H_
+#define HOLDFAST_WORKER_MODEL_LAYERS_CHAIN_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "proto/job.pb.h"
+#include "worker/backend/backend.h"
+#include "worker/model/layers/layer.h"
+
+namespace holdfast {
+
+// Layers, each of which takes what the one before it makes; without any, the
+// identity. Its variables are those of all layers, in order.
+//
+// Thread-compatible. Takes no memory of its own in a pass.
+class Chain {
+ public:
+  // Makes `layers` for examples of `input_shape`, with `prefix` before their
+  // names. What is random in one follows from `key` and its place, the first's
+  // being `first_place`. `backend` must outlive the chain.
+  // Errors: INVALID_ARGUMENT, with the layer's name, when two have the same
+  // name, and as CreateLayer.
+  static absl::StatusOr<std::unique_ptr<Chain>> Create(
+      const google::protobuf::RepeatedPtrField<proto::Layer>& layers,
+      const std::string& prefix, absl::Span<const int64_t> input_shape,
+      uint64_t key, uint32_t first_place, Backend* backend);
+
+  const std::vector<proto::Variable>& variables() const { return variables_; }
+  const std::vector<int64_t>& output_shape() const { return output_shape_; }
+  // Of the last layer; empty without any.
+  const std::string& last_name() const { return last_name_; }
+
+  // As Layer's. `x` must stay for Backward().
+  absl::StatusOr<ConstMatrix> Forward(const Pass& pass,
+                                      absl::Span<const ConstMatrix> parameters,
+                                      ConstMatrix x);
+  absl::StatusOr<Matrix> Backward(absl::Span<const ConstMatrix> parameters,
+                                  Matrix dy, bool want_dx,
+                                  Layer::GradientSink sink);
+
+ private:
+  Chain() = default;
+
+  absl::Span<const ConstMatrix> ParametersOf(
+      absl::Span<const ConstMatrix> parameters, int layer) const;
+
+  std::vector<std::unique_ptr<Layer>> layers_;
+  std::vector<proto::Variable> variables_;
+  std::vector<int64_t> output_shape_;
+  std::string last_name_;
+  // The place of each layer's first among the variables.
+  std::vector<int> first_variable_;
+  // The first layer with variables, where the backward pass may end; as many as
+  // there are layers if none has any.
+  int first_trained_layer_ = 0;
+  // Of the pass under way: values_[i] goes into layer i, values_[i + 1] comes
+  // out.
+  std::vector<ConstMatrix> values_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_MODEL_LAYERS_CHAIN_H_

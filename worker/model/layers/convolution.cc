@@ -1,0 +1,144 @@
+#include "worker/model/layers/convolution.h"
+
+#include <utility>
+#include <vector>
+
+#include "worker/model/layers/image_shape.h"
+
+namespace holdfast {
+namespace {
+
+class Conv2d final : public Layer {
+ public:
+  Conv2d(Backend* backend, const Convolution& convolution,
+         std::vector<proto::Variable> variables)
+      : Layer(backend,
+              {convolution.window.output_height,
+               convolution.window.output_width, convolution.filters},
+              std::move(variables)),
+        convolution_(convolution) {}
+
+  absl::StatusOr<ConstMatrix> Forward(const Pass&,
+                                      absl::Span<const ConstMatrix> parameters,
+                                      ConstMatrix x) override {
+    absl::Status status =
+        backend_->Reserve(x.rows * convolution_.output_size(), &output_);
+    if (!status.ok()) return status;
+    const Matrix y = output_.View(x.rows, convolution_.output_size());
+    status =
+        backend_->Convolve(convolution_, x, AsMatrix(parameters[kKernel]), y);
+    if (!status.ok()) return status;
+    if (HasBias()) backend_->AddBias(parameters[kBias], ByPlace(y));
+    return y;
+  }
+
+  absl::StatusOr<Matrix> Backward(absl::Span<const ConstMatrix> parameters,
+                                  ConstMatrix x, ConstMatrix, Matrix dy,
+                                  bool want_dx, GradientSink sink) override {
+    absl::Status status;
+    if (HasBias()) {
+      status = backend_->Reserve(convolution_.filters, &bias_gradient_);
+      if (!status.ok()) return status;
+      const Matrix db = bias_gradient_.View(1, convolution_.filters);
+      backend_->SumRows(ByPlace(dy), db);
+      status = sink(kBias, db);
+      if (!status.ok()) return status;
+    }
+    const int64_t rows = convolution_.kernel_rows();
+    status = backend_->Reserve(rows * convolution_.filters, &kernel_gradient_);
+    if (!status.ok()) return status;
+    const Matrix dk = kernel_gradient_.View(rows, convolution_.filters);
+    status = backend_->ConvolveKernelGradient(convolution_, x, dy, dk);
+    if (!status.ok()) return status;
+    status = sink(kKernel, dk);
+    if (!status.ok()) return status;
+    if (!want_dx) return Matrix{};
+    status = backend_->Reserve(x.size(), &input_gradient_);
+    if (!status.ok()) return status;
+    const Matrix dx = input_gradient_.View(x.rows, x.cols);
+    status = backend_->ConvolveInputGradient(
+        convolution_, AsMatrix(parameters[kKernel]), dy, dx);
+    if (!status.ok()) return status;
+    return dx;
+  }
+
+ private:
+  // Places in variables().
+  static constexpr int kKernel = 0;
+  static constexpr int kBias = 1;
+
+  bool HasBias() const { return variables().size() > kBias; }
+
+  // The kernel, whose first dimension is its height alone, as the backend takes
+  // it.
+  ConstMatrix AsMatrix(ConstMatrix kernel) const {
+    return {kernel.data, convolution_.kernel_rows(), convolution_.filters};
+  }
+  // Images with a row per place.
+  Matrix ByPlace(Matrix y) const {
+    return {y.data, y.rows * convolution_.window.output_places(),
+            convolution_.filters};
+  }
+
+  const Convolution convolution_;
+  DeviceBuffer output_;
+  DeviceBuffer input_gradient_;
+  DeviceBuffer kernel_gradient_;
+  DeviceBuffer bias_gradient_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateConv2d(
+    const proto::Layer::Conv2d& config, const std::string& name,
+    absl::Span<const int64_t> input_shape, Backend* backend) {
+  const auto shape = ImageShapeOf(input_shape, "a conv2d layer", name);
+  if (!shape.ok()) return shape.status();
+  if (config.kernel_size().empty()) {
+    return LayerError(name, "has no kernel_size");
+  }
+  const auto size = ExtentOf(config.kernel_size(), {}, "kernel_size", name);
+  if (!size.ok()) return size.status();
+  const auto stride = ExtentOf(config.stride(), {}, "stride", name);
+  if (!stride.ok()) return stride.status();
+  const auto window =
+      MakeWindow(*shape, *size, *stride, config.padding(), name);
+  if (!window.ok()) return window.status();
+
+  Convolution convolution;
+  convolution.window = *window;
+  convolution.filters = config.filters();
+  convolution.groups = config.has_groups() ? config.groups() : 1;
+  if (convolution.filters < 1) {
+    return LayerError(name, "filters is 0, but must be 1 at least");
+  }
+  if (convolution.groups < 1 || convolution.filters % convolution.groups != 0 ||
+      shape->channels % convolution.groups != 0) {
+    return LayerError(name, "groups is ", convolution.groups,
+                      ", but must divide the channels of its input, ",
+                      shape->channels, ", and its filters, ",
+                      convolution.filters);
+  }
+  if (window->output_places() > kMaxDimension / convolution.filters ||
+      size->height > kMaxDimension / size->width ||
+      shape->channels / convolution.groups >
+          kMaxDimension / (size->height * size->width)) {
+    return LayerError(name, "its output or a filter would have more than ",
+                      kMaxDimension, " values");
+  }
+  std::vector<proto::Variable> variables = {
+      MakeVariable(absl::StrCat(name, "/kernel"),
+                   {size->height, size->width,
+                    shape->channels / convolution.groups, convolution.filters},
+                   KernelInitializer(config.has_kernel_initializer(),
+                                     config.kernel_initializer()))};
+  if (!config.has_use_bias() || config.use_bias()) {
+    variables.push_back(
+        MakeVariable(absl::StrCat(name, "/bias"), {convolution.filters},
+                     BiasInitializer(config.has_bias_initializer(),
+                                     config.bias_initializer())));
+  }
+  return std::make_unique<Conv2d>(backend, convolution, std::move(variables));
+}
+
+}  // namespace holdfast

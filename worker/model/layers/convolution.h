@@ -1,0 +1,23 @@
+#ifndef HOLDFAST_WORKER_MODEL_LAYERS_CONVOLUTION_H_
+#define HOLDFAST_WORKER_MODEL_LAYERS_CONVOLUTION_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "proto/job.pb.h"
+#include "worker/backend/backend.h"
+#include "worker/model/layers/layer.h"
+
+namespace holdfast {
+
+// Errors: as CreateLayer (create.h).
+absl::StatusOr<std::unique_ptr<Layer>> CreateConv2d(
+    const proto::Layer::Conv2d& config, const std::string& name,
+    absl::Span<const int64_t> input_shape, Backend* backend);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_MODEL_LAYERS_CONVOLUTION_H_

@@ -1,0 +1,27 @@
+#ifndef HOLDFAST_WORKER_MODEL_LAYERS_CREATE_H_
+#define HOLDFAST_WORKER_MODEL_LAYERS_CREATE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "proto/job.pb.h"
+#include "worker/backend/backend.h"
+#include "worker/model/layers/layer.h"
+
+namespace holdfast {
+
+// The layer that `config` tells of, for examples of `input_shape`, by the name
+// `name`. What is random in it follows from `key`, which is its own. `backend`
+// must outlive it.
+// Errors: INVALID_ARGUMENT, with the layer's name, when it cannot take such
+// examples, or its config is not in order.
+absl::StatusOr<std::unique_ptr<Layer>> CreateLayer(
+    const proto::Layer& config, const std::string& name,
+    absl::Span<const int64_t> input_shape, uint64_t key, Backend* backend);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_MODEL_LAYERS_CREATE_H_

@@ -1,0 +1,34 @@
+// Layers that leave every element where it is.
+#ifndef HOLDFAST_WORKER_MODEL_LAYERS_ELEMENTWISE_H_
+#define HOLDFAST_WORKER_MODEL_LAYERS_ELEMENTWISE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "proto/job.pb.h"
+#include "worker/backend/backend.h"
+#include "worker/model/layers/layer.h"
+
+namespace holdfast {
+
+// For examples of `size` elements.
+std::unique_ptr<Layer> CreateFlatten(int64_t size, Backend* backend);
+
+std::unique_ptr<Layer> CreateRelu(absl::Span<const int64_t> shape,
+                                  Backend* backend);
+std::unique_ptr<Layer> CreateTanh(absl::Span<const int64_t> shape,
+                                  Backend* backend);
+std::unique_ptr<Layer> CreateSigmoid(absl::Span<const int64_t> shape,
+                                     Backend* backend);
+
+// Errors: as CreateLayer (create.h).
+absl::StatusOr<std::unique_ptr<Layer>> CreateDropout(
+    const proto::Layer::Dropout& config, const std::string& name,
+    absl::Span<const int64_t> shape, uint64_t key, Backend* backend);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_MODEL_LAYERS_ELEMENTWISE_H_

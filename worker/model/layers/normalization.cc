@@ -1,0 +1,235 @@
+#include "worker/model/layers/normalization.h"
+
+#include <utility>
+#include <vector>
+
+#include "worker/model/layers/image_shape.h"
+
+namespace holdfast {
+namespace {
+
+// As in Keras.
+constexpr float kDefaultEpsilon = 1e-3f;
+constexpr float kDefaultMomentum = 0.99f;
+
+// Places in variables() of what a normalisation is followed by.
+constexpr int kScale = 0;
+constexpr int kOffset = 1;
+
+std::vector<proto::Variable> ScaleAndOffset(const std::string& name,
+                                            int64_t channels) {
+  proto::Initializer ones;
+  ones.mutable_constant()->set_value(1);
+  proto::Initializer zeros;
+  zeros.mutable_zeros();
+  return {MakeVariable(absl::StrCat(name, "/scale"), {channels}, ones),
+          MakeVariable(absl::StrCat(name, "/offset"), {channels}, zeros)};
+}
+
+// The values of a vector, or those of a place of an image.
+// Errors: INVALID_ARGUMENT, with the layer's name, when `shape` is neither's.
+absl::StatusOr<int64_t> ChannelsOf(absl::Span<const int64_t> shape,
+                                   const char* kind, const std::string& name) {
+  if (shape.size() == 1) return shape[0];
+  const auto image = ImageShapeOf(shape, kind, name);
+  if (!image.ok()) return image.status();
+  return image->channels;
+}
+
+// x with a row for each `channels` values that lie side by side.
+template <typename AnyMatrix>
+AnyMatrix ByChannels(AnyMatrix x, int64_t channels) {
+  return {x.data, x.size() / channels, channels};
+}
+
+class LayerNorm final : public Layer {
+ public:
+  LayerNorm(Backend* backend, absl::Span<const int64_t> shape, int64_t channels,
+            float epsilon, const std::string& name)
+      : Layer(backend, {shape.begin(), shape.end()},
+              ScaleAndOffset(name, channels)),
+        channels_(channels),
+        epsilon_(epsilon) {}
+
+  absl::StatusOr<ConstMatrix> Forward(const Pass&,
+                                      absl::Span<const ConstMatrix> parameters,
+                                      ConstMatrix x) override {
+    const ConstMatrix rows = ByChannels(x, channels_);
+    absl::Status status = backend_->Reserve(2 * rows.rows, &moments_);
+    if (!status.ok()) return status;
+    status = backend_->Reserve(x.size(), &output_);
+    if (!status.ok()) return status;
+    const Matrix y = output_.View(x.rows, x.cols);
+    backend_->NormalizeRows(rows, epsilon_, parameters[kScale],
+                            parameters[kOffset], moments_.View(rows.rows, 2),
+                            ByChannels(y, channels_));
+    return y;
+  }
+
+  absl::StatusOr<Matrix> Backward(absl::Span<const ConstMatrix> parameters,
+                                  ConstMatrix x, ConstMatrix, Matrix dy,
+                                  bool want_dx, GradientSink sink) override {
+    absl::Status status = backend_->Reserve(channels_, &scale_gradient_);
+    if (!status.ok()) return status;
+    status = backend_->Reserve(channels_, &offset_gradient_);
+    if (!status.ok()) return status;
+    const Matrix dscale = scale_gradient_.View(1, channels_);
+    const Matrix doffset = offset_gradient_.View(1, channels_);
+    const ConstMatrix rows = ByChannels(x, channels_);
+    Matrix dx = ByChannels(dy, channels_);
+    if (!want_dx) dx.data = nullptr;
+    backend_->NormalizeRowsGradient(
+        rows, parameters[kScale], moments_.View(rows.rows, 2),
+        ByChannels(dy, channels_), dscale, doffset, dx);
+    status = sink(kOffset, doffset);
+    if (!status.ok()) return status;
+    status = sink(kScale, dscale);
+    if (!status.ok()) return status;
+    return dy;
+  }
+
+ private:
+  const int64_t channels_;
+  const float epsilon_;
+  DeviceBuffer output_;
+  DeviceBuffer moments_;
+  DeviceBuffer scale_gradient_;
+  DeviceBuffer offset_gradient_;
+};
+
+class BatchNorm final : public Layer {
+ public:
+  BatchNorm(Backend* backend, absl::Span<const int64_t> shape, int64_t channels,
+            float epsilon, std::vector<proto::Variable> variables)
+      : Layer(backend, {shape.begin(), shape.end()}, std::move(variables)),
+        channels_(channels),
+        epsilon_(epsilon) {}
+
+  absl::StatusOr<ConstMatrix> Forward(const Pass& pass,
+                                      absl::Span<const ConstMatrix> parameters,
+                                      ConstMatrix x) override {
+    const ConstMatrix rows = ByChannels(x, channels_);
+    ConstMatrix mean = parameters[kMovingMean];
+    ConstMatrix variance = parameters[kMovingVariance];
+    absl::Status status;
+    if (pass.training) {
+      for (DeviceBuffer* buffer : {&mean_, &variance_}) {
+        status = backend_->Reserve(channels_, buffer);
+        if (!status.ok()) return status;
+      }
+      mean = mean_.View(1, channels_);
+      variance = variance_.View(1, channels_);
+      backend_->ColumnMoments(rows, mean_.View(1, channels_),
+                              variance_.View(1, channels_));
+    }
+    status = backend_->Reserve(x.size(), &output_);
+    if (!status.ok()) return status;
+    const Matrix y = output_.View(x.rows, x.cols);
+    backend_->NormalizeColumns(rows, mean, variance, epsilon_,
+                               parameters[kScale], parameters[kOffset],
+                               ByChannels(y, channels_));
+    return y;
+  }
+
+  absl::StatusOr<Matrix> Backward(absl::Span<const ConstMatrix> parameters,
+                                  ConstMatrix x, ConstMatrix, Matrix dy,
+                                  bool want_dx, GradientSink sink) override {
+    const Matrix mean = mean_.View(1, channels_);
+    const Matrix variance = variance_.View(1, channels_);
+    absl::Status status = sink(kMovingVariance, variance);
+    if (!status.ok()) return status;
+    status = sink(kMovingMean, mean);
+    if (!status.ok()) return status;
+    for (DeviceBuffer* buffer : {&scale_gradient_, &offset_gradient_}) {
+      status = backend_->Reserve(channels_, buffer);
+      if (!status.ok()) return status;
+    }
+    const Matrix dscale = scale_gradient_.View(1, channels_);
+    const Matrix doffset = offset_gradient_.View(1, channels_);
+    Matrix dx = ByChannels(dy, channels_);
+    if (!want_dx) dx.data = nullptr;
+    backend_->NormalizeColumnsGradient(
+        ByChannels(x, channels_), mean, variance, epsilon_, parameters[kScale],
+        ByChannels(dy, channels_), dscale, doffset, dx);
+    status = sink(kOffset, doffset);
+    if (!status.ok()) return status;
+    status = sink(kScale, dscale);
+    if (!status.ok()) return status;
+    return dy;
+  }
+
+  // Places in variables(), beside those of ScaleAndOffset.
+  static constexpr int kMovingMean = 2;
+  static constexpr int kMovingVariance = 3;
+
+ private:
+  const int64_t channels_;
+  const float epsilon_;
+  DeviceBuffer output_;
+  // Of the batch of the last training pass.
+  DeviceBuffer mean_;
+  DeviceBuffer variance_;
+  DeviceBuffer scale_gradient_;
+  DeviceBuffer offset_gradient_;
+};
+
+// Errors: INVALID_ARGUMENT, with the layer's name, when it is out of range.
+absl::Status CheckEpsilon(float epsilon, const std::string& name) {
+  // Not a number is wrong too.
+  if (epsilon > 0 && epsilon <= 1) return absl::OkStatus();
+  return LayerError(name, "epsilon is ", epsilon,
+                    ", but must be above 0, to 1");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateBatchNorm(
+    const proto::Layer::BatchNorm& config, const std::string& name,
+    absl::Span<const int64_t> input_shape, Backend* backend) {
+  const auto channels = ChannelsOf(
+      input_shape, "a batch_norm layer, where it does not take vectors,", name);
+  if (!channels.ok()) return channels.status();
+  const float epsilon =
+      config.has_epsilon() ? config.epsilon() : kDefaultEpsilon;
+  absl::Status status = CheckEpsilon(epsilon, name);
+  if (!status.ok()) return status;
+  const float momentum =
+      config.has_momentum() ? config.momentum() : kDefaultMomentum;
+  // Not a number is wrong too.
+  if (!(momentum >= 0 && momentum < 1)) {
+    return LayerError(name, "momentum is ", momentum,
+                      ", but must be 0 to below 1");
+  }
+  std::vector<proto::Variable> variables = ScaleAndOffset(name, *channels);
+  // First values as those of the offset and of the scale.
+  for (const auto& [moving, like] : {std::pair("/moving_mean", kOffset),
+                                     std::pair("/moving_variance", kScale)}) {
+    proto::Variable variable = variables[like];
+    variable.set_name(absl::StrCat(name, moving));
+    variable.mutable_moving_average()->set_momentum(momentum);
+    variables.push_back(std::move(variable));
+  }
+  return std::make_unique<BatchNorm>(backend, input_shape, *channels, epsilon,
+                                     std::move(variables));
+}
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateLayerNorm(
+    const proto::Layer::LayerNorm& config, const std::string& name,
+    absl::Span<const int64_t> input_shape, Backend* backend) {
+  const auto channels = ChannelsOf(
+      input_shape, "a layer_norm layer, where it does not take vectors,", name);
+  if (!channels.ok()) return channels.status();
+  if (*channels == 1) {
+    return LayerError(name,
+                      "a layer_norm layer normalises over the channels, but "
+                      "its input has one: it would make 0 of everything");
+  }
+  const float epsilon =
+      config.has_epsilon() ? config.epsilon() : kDefaultEpsilon;
+  absl::Status status = CheckEpsilon(epsilon, name);
+  if (!status.ok()) return status;
+  return std::make_unique<LayerNorm>(backend, input_shape, *channels, epsilon,
+                                     name);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,29 @@
+#ifndef HOLDFAST_WORKER_MODEL_LAYERS_POOLING_H_
+#define HOLDFAST_WORKER_MODEL_LAYERS_POOLING_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "proto/job.pb.h"
+#include "worker/backend/backend.h"
+#include "worker/model/layers/layer.h"
+
+namespace holdfast {
+
+// Errors: as CreateLayer (create.h).
+absl::StatusOr<std::unique_ptr<Layer>> CreateMaxPool2d(
+    const proto::Layer::MaxPool2d& config, const std::string& name,
+    absl::Span<const int64_t> input_shape, Backend* backend);
+absl::StatusOr<std::unique_ptr<Layer>> CreateAveragePool2d(
+    const proto::Layer::AveragePool2d& config, const std::string& name,
+    absl::Span<const int64_t> input_shape, Backend* backend);
+absl::StatusOr<std::unique_ptr<Layer>> CreateGlobalAveragePool2d(
+    const std::string& name, absl::Span<const int64_t> input_shape,
+    Backend* backend);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_MODEL_LAYERS_POOLING_H_

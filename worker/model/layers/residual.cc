@@ -1,0 +1,103 @@
+#include "worker/model/layers/residual.h"
+
+#include <utility>
+#include <vector>
+
+#include "common/shape.h"
+#include "worker/model/layers/chain.h"
+
+namespace holdfast {
+namespace {
+
+// y = f(x) + g(x), with f the body and g the shortcut.
+class Residual final : public Layer {
+ public:
+  Residual(Backend* backend, std::vector<proto::Variable> variables,
+           std::unique_ptr<Chain> body, std::unique_ptr<Chain> shortcut)
+      : Layer(backend, body->output_shape(), std::move(variables)),
+        body_(std::move(body)),
+        shortcut_(std::move(shortcut)) {}
+
+  absl::StatusOr<ConstMatrix> Forward(const Pass& pass,
+                                      absl::Span<const ConstMatrix> parameters,
+                                      ConstMatrix x) override {
+    const absl::StatusOr<ConstMatrix> f =
+        body_->Forward(pass, OfBody(parameters), x);
+    if (!f.ok()) return f.status();
+    const absl::StatusOr<ConstMatrix> g =
+        shortcut_->Forward(pass, OfShortcut(parameters), x);
+    if (!g.ok()) return g.status();
+    absl::Status status = backend_->Reserve(f->size(), &output_);
+    if (!status.ok()) return status;
+    const Matrix y = output_.View(f->rows, f->cols);
+    backend_->Add(*f, *g, y);
+    return y;
+  }
+
+  // dx = f'(x) dy + g'(x) dy.
+  absl::StatusOr<Matrix> Backward(absl::Span<const ConstMatrix> parameters,
+                                  ConstMatrix, ConstMatrix, Matrix dy,
+                                  bool want_dx, GradientSink sink) override {
+    // The layers of the shortcut may overwrite what they are given.
+    absl::Status status = backend_->Reserve(dy.size(), &shortcut_gradient_);
+    if (!status.ok()) return status;
+    const Matrix copy = shortcut_gradient_.View(dy.rows, dy.cols);
+    backend_->Copy(dy, copy);
+    const int body_variables = body_->variables().size();
+    const absl::StatusOr<Matrix> dg =
+        shortcut_->Backward(OfShortcut(parameters), copy, want_dx,
+                            [&](int variable, ConstMatrix gradient) {
+                              return sink(body_variables + variable, gradient);
+                            });
+    if (!dg.ok()) return dg.status();
+    const absl::StatusOr<Matrix> df =
+        body_->Backward(OfBody(parameters), dy, want_dx, sink);
+    if (!df.ok()) return df.status();
+    if (want_dx) backend_->Add(*df, *dg, *df);
+    return *df;
+  }
+
+ private:
+  absl::Span<const ConstMatrix> OfBody(
+      absl::Span<const ConstMatrix> parameters) const {
+    return parameters.first(body_->variables().size());
+  }
+  absl::Span<const ConstMatrix> OfShortcut(
+      absl::Span<const ConstMatrix> parameters) const {
+    return parameters.subspan(body_->variables().size());
+  }
+
+  const std::unique_ptr<Chain> body_;
+  const std::unique_ptr<Chain> shortcut_;
+  DeviceBuffer output_;
+  DeviceBuffer shortcut_gradient_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateResidual(
+    const proto::Layer::Residual& config, const std::string& name,
+    absl::Span<const int64_t> input_shape, uint64_t key, Backend* backend) {
+  auto body = Chain::Create(config.layers(), absl::StrCat(name, "/"),
+                            input_shape, key, /*first_place=*/0, backend);
+  if (!body.ok()) return body.status();
+  auto shortcut =
+      Chain::Create(config.shortcut(), absl::StrCat(name, "/shortcut/"),
+                    input_shape, key, config.layers_size(), backend);
+  if (!shortcut.ok()) return shortcut.status();
+  if ((*body)->output_shape() != (*shortcut)->output_shape()) {
+    return LayerError(
+        name, "its layers make the shape ",
+        ShapeString((*body)->output_shape()), " of ", ShapeString(input_shape),
+        ", its shortcut ", ShapeString((*shortcut)->output_shape()),
+        "; they must be the same: as shortcut, a conv2d with kernel_size: 1 "
+        "may change channels, and with a stride places");
+  }
+  std::vector<proto::Variable> variables = (*body)->variables();
+  variables.insert(variables.end(), (*shortcut)->variables().begin(),
+                   (*shortcut)->variables().end());
+  return std::make_unique<Residual>(backend, std::move(variables),
+                                    *std::move(body), *std::move(shortcut));
+}
+
+}  // namespace holdfast

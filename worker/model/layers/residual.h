@@ -1,0 +1,23 @@
+#ifndef HOLDFAST_WORKER_MODEL_LAYERS_RESIDUAL_H_
+#define HOLDFAST_WORKER_MODEL_LAYERS_RESIDUAL_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "proto/job.pb.h"
+#include "worker/backend/backend.h"
+#include "worker/model/layers/layer.h"
+
+namespace holdfast {
+
+// Errors: as CreateLayer (create.h).
+absl::StatusOr<std::unique_ptr<Layer>> CreateResidual(
+    const proto::Layer::Residual& config, const std::string& name,
+    absl::Span<const int64_t> input_shape, uint64_t key, Backend* backend);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_MODEL_LAYERS_RESIDUAL_H_
