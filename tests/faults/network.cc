@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "absl/memory/memory.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace holdfast {
@@ -35,16 +36,29 @@ absl::Status RunAll(const std::vector<std::string>& commands) {
 
 absl::StatusOr<std::unique_ptr<TestNetwork>> TestNetwork::Create(
     const std::vector<std::string>& tasks) {
-  // Others of this process, and other processes, have their own.
+  // Others of this process, and other processes, have their own number; so does
+  // what a process that was killed has left behind.
+  constexpr int kNumbers = 128;
   static std::atomic<int> count(0);
-  const int number = 64 + (getpid() * 16 + count++) % 128;
-  auto network =
-      absl::WrapUnique(new TestNetwork(absl::StrCat("hf", number), number));
+  const int first = getpid() * 16 + count++;
+  std::unique_ptr<TestNetwork> network;
+  absl::Status status;
+  for (int i = 0; i < kNumbers; ++i) {
+    const int number = 64 + (first + i) % kNumbers;
+    const std::string prefix = absl::StrCat("hf", number);
+    status = Run(absl::StrCat("ip netns add ", prefix, "-router"));
+    if (status.ok()) {
+      network = absl::WrapUnique(new TestNetwork(prefix, number));
+      break;
+    }
+    if (!absl::StrContains(status.message(), "File exists")) break;
+  }
+  if (network == nullptr) return status;
+  const int number = network->number_;
   const std::string& router = network->router_;
   const std::string host_link = absl::StrCat(network->prefix_, "host");
-  absl::Status status = RunAll(
-      {absl::StrCat("ip netns add ", router),
-       absl::StrCat("ip netns exec ", router,
+  status = RunAll(
+      {absl::StrCat("ip netns exec ", router,
                     " sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward'"),
        absl::StrCat("ip link add ", host_link, " type veth peer name r0 netns ",
                     router),
