@@ -76,7 +76,7 @@ struct Session::Rpc {
                    if (status.ok()) status = FromBytes(bytes, response);
                    done.Notify();
                  });
-    done.WaitForNotification();
+    done.WaitForNotification();  // at the deadline at the latest
     absl::MutexLock lock(&mutex);
     current = nullptr;
     return status;

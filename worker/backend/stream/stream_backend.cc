@@ -243,7 +243,7 @@ void StreamBackend::SigmoidGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) {
 void StreamBackend::Dropout(ConstMatrix x, absl::Span<const int64_t> positions,
                             uint64_t key, float rate, Matrix y) {
   absl::Status status = Enter();
-  if (!status.ok()) return;
+  if (!status.ok()) return Keep(std::move(status));
   const absl::StatusOr<ConstMatrix> copied =
       CopySmall(positions.data(), positions.size() * sizeof(int64_t));
   if (!copied.ok()) return Keep(copied.status());
