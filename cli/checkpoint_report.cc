@@ -263,12 +263,16 @@ absl::Status InspectCheckpoint(const CheckpointDirectory& directory,
   }
   for (const proto::Variable& variable : declaration.variables()) {
     const uint32_t slots = (*reader)->num_slots(variable.name());
+    const std::string rule =
+        variable.has_moving_average()
+            ? absl::StrCat("moving average ",
+                           variable.moving_average().momentum())
+            : absl::StrCat("optimizer ", variable.optimizer());
     lines.Add("variable",
               absl::StrCat(variable.name(), " ",
                            proto::DataType_Name(variable.dtype()), " ",
-                           ShapeString(variable.shape()), ", optimizer ",
-                           variable.optimizer(), ", ", slots,
-                           slots == 1 ? " slot" : " slots"));
+                           ShapeString(variable.shape()), ", ", rule, ", ",
+                           slots, slots == 1 ? " slot" : " slots"));
   }
   lines.Add("digest", *digest);
   return absl::OkStatus();
