@@ -33,6 +33,7 @@
 #include "worker/backend/device.h"
 #include "worker/input/batch_pipeline.h"
 #include "worker/input/dataset.h"
+#include "worker/input/image_augmenter.h"
 #include "worker/trainer/declaration.h"
 #include "worker/trainer/slowed_model.h"
 #include "worker/trainer/step_delay.h"
@@ -197,6 +198,8 @@ absl::StatusOr<Config> ReadConfig() {
 // Data and model: all that a worker has before it connects.
 struct Workshop {
   std::unique_ptr<Dataset> train_set;
+  // Absent where examples come as they are.
+  std::optional<ImageAugmenter> augmenter;
   // Null without one, and for a worker that does not evaluate.
   std::unique_ptr<Dataset> test_set;
   std::unique_ptr<Backend> backend;
@@ -208,14 +211,14 @@ struct Workshop {
 
 absl::Status ReadData(const Config& config, Workshop* workshop) {
   const proto::Data& data = config.job.data();
-  const float scale = data.has_scale() ? data.scale() : Dataset::kDefaultScale;
-  auto train_set = Dataset::Read(data.train(), /*folder=*/"", scale);
+  const PixelValue value = PixelValueOf(data);
+  auto train_set = Dataset::Read(data.train(), /*folder=*/"", value);
   if (!train_set.ok()) return train_set.status();
   workshop->train_set = *std::move(train_set);
   LOG(INFO) << workshop->train_set->num_examples() << " examples to train on";
   if (!config.is_chief || !data.has_test()) return absl::OkStatus();
 
-  auto test_set = Dataset::Read(data.test(), /*folder=*/"", scale);
+  auto test_set = Dataset::Read(data.test(), /*folder=*/"", value);
   if (!test_set.ok()) return test_set.status();
   workshop->test_set = *std::move(test_set);
   const auto& trained_on = workshop->train_set->example_shape();
@@ -250,6 +253,23 @@ absl::Status MakeModel(const Config& config, const ModelRegistry& registry,
   return absl::OkStatus();
 }
 
+absl::Status MakeAugmenter(const Config& config, Workshop* workshop) {
+  const proto::Data& data = config.job.data();
+  if (!data.has_augmentation()) return absl::OkStatus();
+  ImageAugmenter::Options options;
+  options.seed = config.job.seed();
+  options.max_shift = data.augmentation().shift();
+  options.horizontal_flip = data.augmentation().horizontal_flip();
+  options.fill = PixelValueOf(data).Of(0);
+  auto made =
+      ImageAugmenter::Create(workshop->train_set->example_shape(), options);
+  if (made.ok()) workshop->augmenter = *made;
+  return made.ok() ? absl::OkStatus()
+                   : absl::Status(made.status().code(),
+                                  absl::StrCat("data.augmentation: ",
+                                               made.status().message()));
+}
+
 absl::Status MakeModels(const Config& config, const ModelRegistry& registry,
                         Workshop* workshop) {
   absl::Status status = MakeModel(config, registry, *workshop->train_set,
@@ -261,7 +281,7 @@ absl::Status MakeModels(const Config& config, const ModelRegistry& registry,
 }
 
 absl::StatusOr<std::unique_ptr<BatchPipeline>> StartBatches(
-    const Config& config, const Dataset& train_set) {
+    const Config& config, const Workshop& workshop) {
   BatchPipeline::Options options;
   options.batch_size = config.job.batch_size();
   options.short_last_batch = config.job.data().short_last_batch();
@@ -277,7 +297,8 @@ absl::StatusOr<std::unique_ptr<BatchPipeline>> StartBatches(
     options.prefetch = config.job.data().prefetch();
   }
   options.threads = config.input_threads;
-  return BatchPipeline::Start(&train_set, options);
+  if (workshop.augmenter.has_value()) options.augmenter = &*workshop.augmenter;
+  return BatchPipeline::Start(workshop.train_set.get(), options);
 }
 
 Cluster::Options ConnectOptions(const Config& config,
@@ -422,7 +443,7 @@ int Train(const Config& config, const Workshop& workshop, Leaver* leaver) {
       MakeDeclaration(config.job, workshop.model->Variables(), config.replicas,
                       workshop.train_set->num_examples());
   if (!declaration.ok()) return Fail(declaration.status());
-  auto batches = StartBatches(config, *workshop.train_set);
+  auto batches = StartBatches(config, workshop);
   if (!batches.ok()) return Fail(batches.status());
   auto cluster = Cluster::Connect(ConnectOptions(config, *workshop.train_set));
   if (!cluster.ok()) {
@@ -498,7 +519,8 @@ int RunWorker(const ModelRegistry& registry, Leaver* leaver) {
   status = MakeBackends(*config, &workshop);
   if (absl::IsInvalidArgument(status)) return UsageError(status);
   if (!status.ok()) return Fail(status);
-  status = MakeModels(*config, registry, &workshop);
+  status = MakeAugmenter(*config, &workshop);
+  status.Update(MakeModels(*config, registry, &workshop));
   if (!status.ok()) {
     return UsageError(absl::Status(
         status.code(),

@@ -200,13 +200,22 @@ absl::Status BatchPipeline::Make(uint64_t index, Slot* slot) const {
   const absl::StatusOr<PositionRange> range = RangeOf(index);
   if (!range.ok()) return range.status();
   slot->size = range->count;
+  const ImageAugmenter* const augmenter = options_.augmenter;
+  // Of an example that is to be changed on its way.
+  std::vector<float> as_read(augmenter != nullptr ? example_size_ : 0);
   for (int64_t i = 0; i < range->count; ++i) {
-    slot->positions[i] = range->begin + i;
-    const absl::Status status = source_->Read(
-        order_.At(range->begin + i),
-        absl::MakeSpan(slot->inputs.get() + i * example_size_, example_size_),
-        &slot->labels[i]);
+    const int64_t position = range->begin + i;
+    slot->positions[i] = position;
+    const auto input =
+        absl::MakeSpan(slot->inputs.get() + i * example_size_, example_size_);
+    const absl::Status status =
+        source_->Read(order_.At(position),
+                      augmenter != nullptr ? absl::MakeSpan(as_read) : input,
+                      &slot->labels[i]);
     if (!status.ok()) return status;
+    if (augmenter != nullptr) {
+      augmenter->Apply(augmenter->ChangeAt(position), as_read, input);
+    }
   }
   return absl::OkStatus();
 }

@@ -18,6 +18,7 @@
 #include "worker/input/batch_ranges.h"
 #include "worker/input/example_order.h"
 #include "worker/input/example_source.h"
+#include "worker/input/image_augmenter.h"
 
 namespace holdfast {
 
@@ -53,6 +54,8 @@ class BatchPipeline {
     int prefetch = 4;
     // That make batches; at least 1. More than `prefetch` have nothing to do.
     int threads = 1;
+    // Changes the examples. Null: nothing does. Must outlive the pipeline.
+    const ImageAugmenter* augmenter = nullptr;
 
     // How the examples are assigned. True: by ticket, and what follows is not
     // looked at.

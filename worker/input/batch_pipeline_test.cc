@@ -738,6 +738,64 @@ TEST_F(TicketPipelineTest, OneAssignmentOnly) {
   EXPECT_EQ(Prepare(0), by_step);
 }
 
+// Example i is an image of 2 x 3 pixels, 10 i to 10 i + 5, with the label i.
+class Images final : public ExampleSource {
+ public:
+  int64_t num_examples() const override { return 20; }
+  const std::vector<int64_t>& example_shape() const override { return shape_; }
+  absl::Status Read(int64_t index, absl::Span<float> input,
+                    int32_t* label) const override {
+    std::iota(input.begin(), input.end(), 10.0f * index);
+    *label = index;
+    return absl::OkStatus();
+  }
+
+ private:
+  const std::vector<int64_t> shape_ = {2, 3};
+};
+
+// What becomes of an image follows from its place in the stream alone.
+TEST(BatchPipelineTest, AugmentsTheSameInEveryBatchAndOnEveryThread) {
+  const Images source;
+  const auto augmenter = ImageAugmenter::Create(
+      {2, 3}, {.seed = 4, .max_shift = 1, .horizontal_flip = true, .fill = -1});
+  ASSERT_TRUE(augmenter.ok());
+  const ExampleOrder order(4, 20);
+  // 3 epochs, in batches of 12 and of 4.
+  for (const int64_t seats : {1, 3}) {
+    for (const int threads : {1, 4}) {
+      BatchPipeline::Options options;
+      options.batch_size = 12 / seats;
+      options.seed = 4;
+      options.prefetch = 4;
+      options.threads = threads;
+      options.augmenter = &*augmenter;
+      options.seats_per_step = seats;
+      options.seats.resize(seats);
+      std::iota(options.seats.begin(), options.seats.end(), 0);
+      const auto pipeline = Start(source, options);
+      int64_t position = 0;
+      for (int64_t index = 0; index < 5 * seats; ++index) {
+        const auto batch = pipeline->Next(
+            GlobalStep(index / seats), index % seats, absl::InfiniteFuture());
+        ASSERT_TRUE(batch.ok()) << batch.status();
+        for (int64_t i = 0; i < batch->size(); ++i, ++position) {
+          std::vector<float> image(6), expected(6);
+          int32_t label = 0;
+          ASSERT_TRUE(
+              source.Read(order.At(position), absl::MakeSpan(image), &label)
+                  .ok());
+          augmenter->Apply(augmenter->ChangeAt(position), image,
+                           absl::MakeSpan(expected));
+          EXPECT_EQ(batch->inputs.subspan(6 * i, 6), expected);
+          EXPECT_EQ(batch->labels[i], label);
+        }
+      }
+      EXPECT_EQ(position, 60);
+    }
+  }
+}
+
 TEST(BatchPipelineTest, RefusesBadOptions) {
   const Puppet source(10);
   const auto code = [&](auto&& change) {

@@ -18,9 +18,19 @@ std::string Resolve(absl::string_view folder, const std::string& path) {
 
 }  // namespace
 
+PixelValue PixelValueOf(const proto::Data& data) {
+  PixelValue value;
+  if (data.has_scale()) value.scale = data.scale();
+  value.mean = data.normalization().mean();
+  if (data.normalization().has_stddev()) {
+    value.stddev = data.normalization().stddev();
+  }
+  return value;
+}
+
 absl::StatusOr<std::unique_ptr<Dataset>> Dataset::ReadIdxFiles(
     const std::string& images_path, const std::string& labels_path,
-    float scale) {
+    const PixelValue& value) {
   absl::StatusOr<IdxArray> images = ReadIdx(images_path, 3);
   if (!images.ok()) return images.status();
   absl::StatusOr<IdxArray> labels = ReadIdx(labels_path, 1);
@@ -42,7 +52,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::ReadIdxFiles(
   std::unique_ptr<Dataset> dataset(new Dataset);
   dataset->shape_ = {images->shape[1], images->shape[2]};
   dataset->example_size_ = images->shape[1] * images->shape[2];
-  dataset->scale_ = scale;
+  dataset->value_ = value;
   dataset->images_ = std::move(images->values);
   dataset->labels_ = std::move(labels->values);
   dataset->num_classes_ =
@@ -52,11 +62,12 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::ReadIdxFiles(
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Read(
-    const proto::Dataset& config, absl::string_view folder, float scale) {
+    const proto::Dataset& config, absl::string_view folder,
+    const PixelValue& value) {
   switch (config.kind_case()) {
     case proto::Dataset::kIdx:
       return ReadIdxFiles(Resolve(folder, config.idx().images()),
-                          Resolve(folder, config.idx().labels()), scale);
+                          Resolve(folder, config.idx().labels()), value);
     case proto::Dataset::KIND_NOT_SET:
       break;
   }
@@ -68,11 +79,11 @@ absl::Status Dataset::Read(int64_t index, absl::Span<float> input,
   const uint8_t* pixels = images_.data() + index * example_size_;
   // Copies of the members: a store to `input` might change those, for all that
   // the compiler knows, and the loop would stay scalar.
-  const float scale = scale_;
+  const PixelValue value = value_;
   const int64_t size = example_size_;
   float* values = input.data();
   for (int64_t i = 0; i < size; ++i) {
-    values[i] = static_cast<float>(pixels[i]) * scale;
+    values[i] = value.Of(pixels[i]);
   }
   *label = labels_[index];
   return absl::OkStatus();

@@ -15,26 +15,37 @@
 
 namespace holdfast {
 
+// What a pixel becomes in an example: (scale x byte - mean) / stddev, in
+// float32, rounded one by one.
+struct PixelValue {
+  float scale = 1.0f / 255.0f;
+  float mean = 0;
+  float stddev = 1;
+
+  float Of(uint8_t pixel) const {
+    return (static_cast<float>(pixel) * scale - mean) / stddev;
+  }
+};
+
+// As the job says, with its defaults filled in.
+PixelValue PixelValueOf(const proto::Data& data);
+
 // Labelled grey images of one size, in memory as the bytes that the files hold.
 //
 // Immutable, thus thread-safe.
 class Dataset final : public ExampleSource {
  public:
-  // By what pixels are multiplied unless the job says otherwise.
-  static constexpr float kDefaultScale = 1.0f / 255.0f;
-
-  // Reads images [n, rows, columns] and labels [n] from IDX files. As an
-  // example a pixel is its byte times `scale`. Errors: those of ReadIdx;
-  // INVALID_ARGUMENT when the two files differ in n.
+  // Reads images [n, rows, columns] and labels [n] from IDX files. Errors:
+  // those of ReadIdx; INVALID_ARGUMENT when the two files differ in n.
   static absl::StatusOr<std::unique_ptr<Dataset>> ReadIdxFiles(
       const std::string& images_path, const std::string& labels_path,
-      float scale = kDefaultScale);
+      const PixelValue& value = PixelValue());
 
   // Reads what `config` names; relative paths count from `folder`, that of the
   // job file.
   static absl::StatusOr<std::unique_ptr<Dataset>> Read(
       const proto::Dataset& config, absl::string_view folder,
-      float scale = kDefaultScale);
+      const PixelValue& value = PixelValue());
 
   int64_t num_examples() const override { return labels_.size(); }
   // [rows, columns].
@@ -54,7 +65,7 @@ class Dataset final : public ExampleSource {
 
   std::vector<int64_t> shape_;
   int64_t example_size_ = 0;
-  float scale_ = kDefaultScale;
+  PixelValue value_;
   std::vector<uint8_t> images_;
   std::vector<uint8_t> labels_;
   int64_t num_classes_ = 0;

@@ -49,13 +49,31 @@ TEST_F(DatasetTest, ReadsWhatTheJobNames) {
   proto::Dataset config;
   config.mutable_idx()->set_images("images");
   config.mutable_idx()->set_labels(Path("labels"));
-  const auto dataset = Dataset::Read(config, testing::TempDir(), 2.0f);
+  const auto dataset = Dataset::Read(config, testing::TempDir(), {2.0f});
   ASSERT_TRUE(dataset.ok()) << dataset.status();
   std::vector<float> input(2);
   int32_t label = -1;
   ASSERT_TRUE((*dataset)->Read(2, absl::MakeSpan(input), &label).ok());
   EXPECT_THAT(input, ElementsAre(6, 8));
-  EXPECT_FALSE(Dataset::Read(proto::Dataset(), "", 1.0f).ok());
+  EXPECT_FALSE(Dataset::Read(proto::Dataset(), "").ok());
+}
+
+TEST_F(DatasetTest, NormalizesAfterScaling) {
+  proto::Data data;
+  data.set_scale(0.5f);
+  data.mutable_normalization()->set_mean(1);
+  data.mutable_normalization()->set_stddev(0.25f);
+  const PixelValue value = PixelValueOf(data);
+  const auto dataset =
+      Dataset::ReadIdxFiles(Path("images"), Path("labels"), value);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  std::vector<float> input(2);
+  int32_t label = -1;
+  ASSERT_TRUE((*dataset)->Read(2, absl::MakeSpan(input), &label).ok());
+  // (3 / 2 - 1) / 0.25 and (4 / 2 - 1) / 0.25.
+  EXPECT_THAT(input, ElementsAre(2, 4));
+  EXPECT_EQ(value.Of(0), -4);
+  EXPECT_EQ(PixelValueOf(proto::Data()).Of(255), 255 * (1.0f / 255.0f));
 }
 
 // `cat images labels | sha256sum` of the files that the constructor writes.

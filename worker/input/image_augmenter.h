@@ -1,0 +1,64 @@
+#ifndef HOLDFAST_WORKER_INPUT_IMAGE_AUGMENTER_H_
+#define HOLDFAST_WORKER_INPUT_IMAGE_AUGMENTER_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace holdfast {
+
+// Changes images of the training set at random: mirrors them, then moves them.
+//
+// How an image is changed follows from the seed and its place in the training
+// stream (example_order.h), which fixes the step and the example: it is the
+// same on whichever worker, in whatever batch and on whatever thread it comes,
+// and another one each time that the example comes again.
+//
+// Immutable, thus thread-safe.
+class ImageAugmenter {
+ public:
+  struct Options {
+    uint64_t seed = 0;
+    // An image is moved by a whole number of rows and one of columns, each
+    // uniform on [-max_shift, max_shift].
+    int64_t max_shift = 0;
+    // Half of the images are mirrored, left to right.
+    bool horizontal_flip = false;
+    // Of the places that the image leaves behind.
+    float fill = 0;
+  };
+
+  // What is done to one image.
+  struct Change {
+    bool flip = false;
+    int64_t down = 0;
+    int64_t right = 0;
+  };
+
+  // For images of this shape, which must be [height, width].
+  // Errors: INVALID_ARGUMENT when it is another, or when nothing of an image
+  // might be left.
+  static absl::StatusOr<ImageAugmenter> Create(absl::Span<const int64_t> shape,
+                                               const Options& options);
+
+  // Of the image at `position` in the training stream.
+  Change ChangeAt(int64_t position) const;
+
+  // Writes `image`, row-major, changed into `changed`, which is as long and
+  // must not overlap it.
+  void Apply(const Change& change, absl::Span<const float> image,
+             absl::Span<float> changed) const;
+
+ private:
+  ImageAugmenter(int64_t height, int64_t width, const Options& options)
+      : height_(height), width_(width), options_(options) {}
+
+  int64_t height_;
+  int64_t width_;
+  Options options_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_INPUT_IMAGE_AUGMENTER_H_

@@ -1,0 +1,83 @@
+// Examples per second that threads of a worker's input make: images of 28 x 28
+// bytes to batches of 100, as they are and moved, mirrored and normalised.
+
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "common/random.h"
+#include "worker/input/batch_pipeline.h"
+#include "worker/input/dataset.h"
+#include "worker/input/idx.h"
+
+namespace holdfast {
+namespace {
+
+constexpr int64_t kImages = 60000;
+constexpr int64_t kSide = 28;
+constexpr int64_t kBatchSize = 100;
+
+std::unique_ptr<Dataset> RandomImages(const PixelValue& value) {
+  const char* const folder = std::getenv("TMPDIR");
+  const std::string prefix =
+      std::string(folder != nullptr ? folder : "/tmp") + "/input_benchmark.";
+  const auto write = [&](const std::string& name,
+                         const std::vector<int64_t>& shape, int64_t size,
+                         int limit) {
+    std::string content = IdxHeader(shape);
+    for (int64_t i = 0; i < size; ++i) {
+      content.push_back(static_cast<char>(
+          Philox4x32({static_cast<uint32_t>(i)}, {})[0] % limit));
+    }
+    std::ofstream(prefix + name, std::ios::binary) << content;
+  };
+  write("images", {kImages, kSide, kSide}, kImages * kSide * kSide, 256);
+  write("labels", {kImages}, kImages, 10);
+  auto made =
+      Dataset::ReadIdxFiles(prefix + "images", prefix + "labels", value);
+  std::remove((prefix + "images").c_str());
+  std::remove((prefix + "labels").c_str());
+  return made.ok() ? *std::move(made) : nullptr;
+}
+
+// Arguments: threads; whether images are changed.
+void BM_MakeBatches(benchmark::State& state) {
+  const bool changes = state.range(1) != 0;
+  PixelValue value;
+  if (changes) value = {1.0f / 255, 0.286f, 0.353f};
+  static const std::unique_ptr<Dataset> plain = RandomImages({});
+  static const std::unique_ptr<Dataset> normalised =
+      RandomImages({1.0f / 255, 0.286f, 0.353f});
+  const Dataset* const source = changes ? normalised.get() : plain.get();
+  if (source == nullptr) return state.SkipWithError("no images");
+  const auto augmenter = ImageAugmenter::Create(
+      source->example_shape(),
+      {.max_shift = 2, .horizontal_flip = true, .fill = value.Of(0)});
+
+  BatchPipeline::Options options;
+  options.batch_size = kBatchSize;
+  options.threads = static_cast<int>(state.range(0));
+  options.prefetch = 4;
+  if (changes) options.augmenter = &*augmenter;
+  const auto pipeline = BatchPipeline::Start(source, options);
+  uint64_t step = 0;
+  for (auto _ : state) {
+    const auto batch =
+        (*pipeline)->Next(GlobalStep(step++), 0, absl::InfiniteFuture());
+    if (!batch.ok()) return state.SkipWithError("no batch");
+  }
+  state.SetItemsProcessed(state.iterations() * kBatchSize);
+}
+BENCHMARK(BM_MakeBatches)
+    ->ArgNames({"threads", "changes"})
+    ->ArgsProduct({{1, 2}, {0, 1}})
+    ->UseRealTime();
+
+}  // namespace
+}  // namespace holdfast
+
+BENCHMARK_MAIN();
