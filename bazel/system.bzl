@@ -40,6 +40,7 @@ _LIBRARIES = {
     "gtest": struct(pc = "gtest", package = "libgtest-dev"),
     "gtest_main": struct(pc = "gtest_main", package = "libgtest-dev", deps = [":gtest"]),
     "isal": struct(pc = "libisal", package = "libisal-dev"),
+    "microhttpd": struct(pc = "libmicrohttpd", package = "libmicrohttpd-dev"),
     "openblas": struct(pc = "openblas", package = "libopenblas-dev"),
     "protobuf": struct(pc = "protobuf", package = "libprotobuf-dev"),
     "re2": struct(pc = "re2", package = "libre2-dev"),

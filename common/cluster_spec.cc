@@ -187,11 +187,30 @@ absl::StatusOr<Jobs> ParseJobs(const Struct& object) {
   return jobs;
 }
 
-ClusterSpec::Tasks SplitHosts(absl::string_view hosts) {
+absl::StatusOr<ClusterSpec::Tasks> SplitHosts(absl::string_view hosts) {
   ClusterSpec::Tasks tasks;
   if (absl::StripAsciiWhitespace(hosts).empty()) return tasks;
-  for (const absl::string_view host : absl::StrSplit(hosts, ',')) {
-    tasks.emplace(tasks.size(), absl::StripAsciiWhitespace(host));
+  for (absl::string_view host : absl::StrSplit(hosts, ',')) {
+    if (tasks.size() > ClusterSpec::kMaxTasks) break;  // refused later
+    host = absl::StripAsciiWhitespace(host);
+    const size_t open = host.find('{');
+    const size_t close = host.find('}');
+    if (open == host.npos && close == host.npos) {
+      tasks.emplace(tasks.size(), host);
+      continue;
+    }
+    uint32_t count = 0;
+    if (open == host.npos || close == host.npos || close < open ||
+        !absl::SimpleAtoi(host.substr(open + 1, close - open - 1), &count) ||
+        count < 1 || count > ClusterSpec::kMaxTasks) {
+      return Error(absl::StrCat(
+          "\"", host, "\": in braces there must be the number of tasks, 1 to ",
+          ClusterSpec::kMaxTasks));
+    }
+    for (uint32_t i = 0; i < count; ++i) {
+      tasks.emplace(tasks.size(), absl::StrCat(host.substr(0, open), i,
+                                               host.substr(close + 1)));
+    }
   }
   return tasks;
 }
@@ -358,9 +377,17 @@ absl::StatusOr<ClusterSpec> ClusterSpec::FromJson(absl::string_view json) {
 absl::StatusOr<ClusterSpec> ClusterSpec::FromHosts(
     absl::string_view ps_hosts, absl::string_view worker_hosts,
     absl::string_view chief_hosts) {
-  return Make({{kPsJob, SplitHosts(ps_hosts)},
-               {kWorkerJob, SplitHosts(worker_hosts)},
-               {kChiefJob, SplitHosts(chief_hosts)}});
+  Jobs jobs;
+  for (const auto& [job, hosts] :
+       {std::pair(kPsJob, ps_hosts), std::pair(kWorkerJob, worker_hosts),
+        std::pair(kChiefJob, chief_hosts)}) {
+    absl::StatusOr<Tasks> tasks = SplitHosts(hosts);
+    if (!tasks.ok()) {
+      return Within(absl::StrCat("job \"", job, "\""), tasks.status());
+    }
+    jobs[job] = *std::move(tasks);
+  }
+  return Make(std::move(jobs));
 }
 
 absl::StatusOr<ClusterSpec> ClusterSpec::Make(Jobs jobs) {

@@ -3,6 +3,7 @@
 //   {"ps": ["a:2222", "b:2222"], "worker": {"0": "c:2222"}}   lists or maps
 //   {"cluster": {...}}                                        the same, wrapped
 //   --ps_hosts=a:2222,b:2222 --worker_hosts=c:2222            flags
+//   --ps_hosts=ps-{2}.net:2222       ps-0.net:2222,ps-1.net:2222
 //   TF_CONFIG={"cluster": {...}, "task": {"type": "ps", "index": 0}}
 //
 // Jobs are "ps", "worker", "chief" and "evaluator"; "master" is another name of
@@ -61,7 +62,8 @@ class ClusterSpec {
   static absl::StatusOr<ClusterSpec> FromJson(absl::string_view json);
 
   // From lists of addresses, separated by commas; empty where a job has no
-  // task. Errors: as FromJson.
+  // task. An address with a number in braces, "ps-{N}.net:2222", stands for N
+  // addresses, with 0 to N - 1 in its place. Errors: as FromJson.
   static absl::StatusOr<ClusterSpec> FromHosts(absl::string_view ps_hosts,
                                                absl::string_view worker_hosts,
                                                absl::string_view chief_hosts);

@@ -268,6 +268,15 @@ TEST(ClusterSpecTest, Refused) {
   }
 }
 
+TEST(ClusterSpecTest, HostsInANumber) {
+  const auto hosts =
+      ClusterSpec::FromHosts("ps-{2}.net:1", "a:1, w-{3}:5,b:1", "");
+  ASSERT_TRUE(hosts.ok()) << hosts.status();
+  const auto spelled_out = ClusterSpec::FromHosts(
+      "ps-0.net:1,ps-1.net:1", "a:1,w-0:5,w-1:5,w-2:5,b:1", "");
+  EXPECT_EQ(hosts->ToJson(), spelled_out->ToJson());
+}
+
 TEST(ClusterSpecTest, RefusedHosts) {
   const struct {
     std::string ps;
@@ -282,6 +291,14 @@ TEST(ClusterSpecTest, RefusedHosts) {
       {"a:1", "b:1,,c:1", "", "job \"worker\", task 1: an empty address"},
       {"a:1", "b:1", "c:1,d:1", "job \"chief\" has 2 tasks"},
       {"a:1;b:1", "c:1", "", "\"a:1;b:1\" has a host with characters"},
+      {"a-{}:1", "c:1", "", "job \"ps\": \"a-{}:1\": in braces there must be"},
+      {"a-{0}:1", "c:1", "", "in braces there must be"},
+      {"a-{65537}:1", "c:1", "", "in braces there must be"},
+      {"a-{-1}:1", "c:1", "", "in braces there must be"},
+      {"a-{2:1", "c:1", "", "in braces there must be"},
+      {"a-}2{:1", "c:1", "", "in braces there must be"},
+      {"a-{2}-{2}:1", "c:1", "", "has a host with characters"},
+      {"a-{40000}:1,b-{40000}:1", "c:1", "", "has 80000 tasks"},
   };
   for (const auto& test : kCases) {
     const auto spec = ClusterSpec::FromHosts(test.ps, test.workers, test.chief);

@@ -30,13 +30,19 @@ ABSL_FLAG(std::string, cluster_spec, "",
           R"({"ps": ["a:2222"], "worker": ["b:2222", "c:2222"]}.)");
 ABSL_FLAG(std::string, ps_hosts, "",
           "The cluster, instead of --cluster_spec: host:port of each ps task, "
-          "separated by commas.");
+          "separated by commas; ps-{4}.net:2222 stands for ps-0.net:2222 to "
+          "ps-3.net:2222.");
 ABSL_FLAG(std::string, worker_hosts, "", "As --ps_hosts, of the worker tasks.");
 ABSL_FLAG(std::string, chief_hosts, "",
           "As --ps_hosts, of the chief, where one is listed.");
 ABSL_FLAG(bool, insecure, false,
           "Allow to listen where other machines may connect, though nothing is "
           "encrypted. Without it only loopback addresses will do.");
+ABSL_FLAG(int, http_port, 0,
+          "Serve HTTP on this port, plain and for everybody who reaches it: "
+          "/healthz (the process works) and /readyz (it takes part in its "
+          "job), and nothing else. On loopback only, unless --insecure. 0: "
+          "none.");
 
 namespace holdfast {
 namespace {
@@ -118,6 +124,14 @@ int UsageError(const absl::Status& status) {
   return kExitUsage;
 }
 
+int StartError(const absl::Status& status) {
+  UsageError(status);
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+                 absl::IsAlreadyExists(status)
+             ? kExitRestart
+             : kExitUsage;
+}
+
 absl::StatusOr<ResolvedTask> TaskFromFlags(absl::string_view default_job) {
   ClusterFlags flags;
   flags.cluster_spec = absl::GetFlag(FLAGS_cluster_spec);
@@ -134,6 +148,20 @@ absl::StatusOr<ResolvedTask> TaskFromFlags(absl::string_view default_job) {
 }
 
 bool InsecureFlag() { return absl::GetFlag(FLAGS_insecure); }
+
+absl::StatusOr<std::optional<HttpServer::Options>> HttpFromFlags(
+    bool everywhere) {
+  const int port = absl::GetFlag(FLAGS_http_port);
+  if (port == 0) return std::nullopt;
+  if (port < 0 || port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("flag --http_port: ", port, " is not 1 to 65535"));
+  }
+  HttpServer::Options options;
+  options.port = static_cast<uint16_t>(port);
+  options.everywhere = everywhere;
+  return options;
+}
 
 StopSignals::StopSignals(
     absl::AnyInvocable<void(const std::string& signal)> stop)

@@ -10,13 +10,14 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/cluster_spec.h"
+#include "common/http_server.h"
 
 namespace holdfast {
 
 // What the mains of the daemons have in common. A program that links this has
 // the flags --job_name, --task_index, --cluster_spec, --ps_hosts,
 // --worker_hosts,
-// --chief_hosts and --insecure.
+// --chief_hosts, --insecure and --http_port.
 
 // The exit codes of all our programs.
 inline constexpr int kExitDone = 0;
@@ -45,6 +46,11 @@ std::optional<int> BeginDaemon(int argc, char** argv,
 // Prints "<program>: <message>" on stderr. Returns kExitUsage.
 int UsageError(const absl::Status& status);
 
+// As UsageError, of a daemon that could not start. Returns kExitRestart where
+// another start, later or elsewhere, may go better: something is out of reach,
+// or held by another process (UNAVAILABLE, DEADLINE_EXCEEDED, ALREADY_EXISTS).
+int StartError(const absl::Status& status);
+
 // Cluster and task as the flags or TF_CONFIG in the environment name them
 // (common/cluster_spec.h). With --task_index alone the job is `default_job`.
 // Errors: as holdfast::ResolveTask.
@@ -52,6 +58,13 @@ absl::StatusOr<ResolvedTask> TaskFromFlags(absl::string_view default_job);
 
 // The value of --insecure.
 bool InsecureFlag();
+
+// Where --http_port has the daemon serve HTTP; nothing without the flag. What
+// is said there is open to whoever reaches it, so it follows the rule of all
+// listening: loopback alone, unless `everywhere`. Errors: INVALID_ARGUMENT for
+// what is no port.
+absl::StatusOr<std::optional<HttpServer::Options>> HttpFromFlags(
+    bool everywhere);
 
 // Turns SIGTERM and SIGINT into a call, which comes at once if they came
 // before. The second of them ends the process on the spot, with exit code 128 +

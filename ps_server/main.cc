@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
@@ -12,9 +11,9 @@
 #include "absl/time/time.h"
 #include "common/byte_size.h"
 #include "common/daemon.h"
+#include "common/machine_limits.h"
 #include "common/process_name.h"
 #include "glog/logging.h"
-#include "ps_server/memory_limit.h"
 #include "ps_server/server.h"
 
 ABSL_FLAG(std::string, listen_address, "",
@@ -51,7 +50,8 @@ ABSL_FLAG(
 ABSL_FLAG(
     int, update_threads, 0,
     "Threads that apply an update of more than 1 MiB of values, 1 to 256. "
-    "0: one per core, at most 8, for memory is the limit.");
+    "0: one per core (of the container's, where that has fewer), at most 8, "
+    "for memory is the limit.");
 ABSL_FLAG(
     int, rpc_threads, 0,
     "Threads that serve calls, 1 to 256. More serve more connections at a "
@@ -102,6 +102,9 @@ absl::StatusOr<Server::Options> OptionsFromFlags() {
   Server::Options options{self->cluster, self->task};
   options.listen_address = absl::GetFlag(FLAGS_listen_address);
   options.insecure = InsecureFlag();
+  const auto http = HttpFromFlags(/*everywhere=*/options.insecure);
+  if (!http.ok()) return http.status();
+  options.http = *http;
   options.lease = absl::GetFlag(FLAGS_lease);
   options.start_timeout = absl::GetFlag(FLAGS_start_timeout);
   options.step_timeout = absl::GetFlag(FLAGS_step_timeout);
@@ -121,7 +124,7 @@ absl::StatusOr<Server::Options> OptionsFromFlags() {
   const absl::StatusOr<int64_t> memory_limit = MemoryLimit();
   if (!memory_limit.ok()) return memory_limit.status();
   options.memory_limit_bytes = *memory_limit;
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const int cores = AvailableCores();
   const absl::StatusOr<int> update_threads =
       Threads("update_threads", absl::GetFlag(FLAGS_update_threads),
               std::min(cores, kMaxDefaultUpdateThreads));
@@ -147,7 +150,7 @@ int Main(int argc, char** argv) {
 
   const absl::StatusOr<std::unique_ptr<Server>> server =
       Server::Start(*options);
-  if (!server.ok()) return UsageError(server.status());
+  if (!server.ok()) return StartError(server.status());
   LOG(INFO) << name << " may take " << options->memory_limit_bytes
             << " bytes of memory (--memory_limit)";
   StopSignals signals([&](const std::string& signal) {

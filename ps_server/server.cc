@@ -1,5 +1,6 @@
 #include "ps_server/server.h"
 
+#include <atomic>
 #include <optional>
 #include <random>
 #include <utility>
@@ -43,6 +44,8 @@ constexpr absl::Duration kLeaveTimeout = absl::Seconds(3);
 // Work of one thread, and waits of the job, that are told in the log.
 constexpr absl::Duration kLongWork = absl::Seconds(5);
 constexpr absl::Duration kLongWait = absl::Seconds(10);
+// Work after which a thread counts as stuck.
+constexpr absl::Duration kStuck = absl::Seconds(60);
 // How long one question for a checkpoint is parked.
 constexpr absl::Duration kCheckpointPark = absl::Seconds(2);
 
@@ -94,6 +97,7 @@ class Server::Impl {
   absl::Status MakeCoordinator();
   void StartTicking();
   void StartWatchdog();
+  absl::Status StartHttp();
   void Join();
 
   // Run on the strands.
@@ -156,6 +160,10 @@ class Server::Impl {
   std::string job_waits_for_ ABSL_GUARDED_BY(mutex_);
   absl::Time job_waits_since_ ABSL_GUARDED_BY(mutex_);
   std::optional<Watchdog> watchdog_;
+
+  // The shard has its variables, as of its last tick.
+  std::atomic<bool> ready_{false};
+  std::unique_ptr<HttpServer> http_;
 };
 
 absl::Status Server::Impl::OpenDirectory() {
@@ -243,7 +251,32 @@ absl::Status Server::Impl::Start() {
   LOG(INFO) << name_ << " listening on " << listen_address_;
   StartTicking();
   StartWatchdog();
+  if (absl::Status status = StartHttp(); !status.ok()) return status;
   if (!coordinates()) Join();
+  return absl::OkStatus();
+}
+
+absl::Status Server::Impl::StartHttp() {
+  if (!options_.http.has_value()) return absl::OkStatus();
+  const auto alive = [this] {
+    for (const Strand* strand :
+         {&shard_strand_, coordinates() ? &*coordinator_strand_ : nullptr}) {
+      if (strand != nullptr && strand->busy_for() > kStuck) {
+        return absl::UnavailableError(
+            absl::StrCat("a thread has been at work for ",
+                         absl::FormatDuration(strand->busy_for())));
+      }
+    }
+    return absl::OkStatus();
+  };
+  const auto ready = [this] {
+    return ready_ ? absl::OkStatus()
+                  : absl::UnavailableError("there are no variables yet");
+  };
+  auto server = HttpServer::Start(*options_.http, HealthPages(alive, ready));
+  if (!server.ok()) return server.status();
+  http_ = *std::move(server);
+  LOG(INFO) << name_ << " serves HTTP on port " << http_->port();
   return absl::OkStatus();
 }
 
@@ -364,6 +397,8 @@ void Server::Impl::TickCoordinator() {
 
 void Server::Impl::TickShard() {
   shard_->Tick();
+  const proto::JobPhase phase = shard_->state().phase();
+  ready_ = phase == proto::TRAINING || phase == proto::DONE;
   if (!coordinates() && Ended(shard_->state())) End(ResultOf(shard_->state()));
 }
 
@@ -483,6 +518,7 @@ absl::Status Server::Impl::Wait() {
 
 // Each part before those that it uses.
 void Server::Impl::StopParts(absl::Duration drain) {
+  http_.reset();
   watchdog_.reset();
   membership_.reset();
   if (rpc_.has_value()) rpc_->Shutdown(drain);

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/cluster_spec.h"
+#include "common/http_server.h"
 #include "common/task_id.h"
 
 namespace holdfast {
@@ -29,6 +31,10 @@ class Server {
     std::string listen_address;
     // Whether to listen where other machines may connect, unencrypted.
     bool insecure = false;
+    // Where /healthz and /readyz are served over HTTP: whether the threads of
+    // shard and coordinator come to rest, and whether the variables are there,
+    // made or restored.
+    std::optional<HttpServer::Options> http;
     // How long a task may be silent before it counts as lost. A longer one
     // forgives longer pauses, and tells of a death later. Of task 0.
     absl::Duration lease = absl::Seconds(10);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -25,7 +26,9 @@
 #include "common/clock.h"
 #include "common/cluster_spec.h"
 #include "common/daemon.h"
+#include "common/http_server.h"
 #include "common/job_file.h"
+#include "common/machine_limits.h"
 #include "common/task_id.h"
 #include "common/watchdog.h"
 #include "glog/logging.h"
@@ -55,7 +58,9 @@ ABSL_FLAG(bool, tf32, false,
           "On GPUs that can, matrix products round their factors to "
           "TensorFloat-32: several times as fast, with 10 bits of mantissa "
           "instead of 23.");
-ABSL_FLAG(int, input_threads, 1, "Threads that make batches.");
+ABSL_FLAG(int, input_threads, 0,
+          "Threads that make batches. 0: one for each core that the machine, "
+          "or the container, has beyond --intra_op_threads, 1 to 4.");
 ABSL_FLAG(std::string, result_file, "",
           "Where the chief writes the result of a finished job, as JSON. "
           "Without it the result is only logged.");
@@ -83,6 +88,7 @@ constexpr char kDescription[] =
 // A step that takes longer is told in the log.
 constexpr absl::Duration kLongStep = absl::Seconds(30);
 constexpr int kMaxThreads = 1024;
+constexpr int kMaxDefaultInputThreads = 4;
 constexpr double kMaxSlowdown = 1000;
 
 // What flags and job file say, found to fit together.
@@ -97,6 +103,7 @@ struct Config {
   DeviceOptions device_options;
   int input_threads = 1;
   std::string result_file;
+  std::optional<HttpServer::Options> http;
   absl::Duration slow_step_max;
   double slowdown = 1;
 };
@@ -157,6 +164,11 @@ absl::StatusOr<Config> ReadConfig() {
   config.device_options.threads = absl::GetFlag(FLAGS_intra_op_threads);
   config.device_options.tf32 = absl::GetFlag(FLAGS_tf32);
   config.input_threads = absl::GetFlag(FLAGS_input_threads);
+  if (config.input_threads == 0) {
+    config.input_threads =
+        std::clamp(AvailableCores() - config.device_options.threads, 1,
+                   kMaxDefaultInputThreads);
+  }
   auto status = CheckThreads("intra_op_threads", config.device_options.threads);
   if (!status.ok()) return status;
   status = CheckThreads("input_threads", config.input_threads);
@@ -173,6 +185,9 @@ absl::StatusOr<Config> ReadConfig() {
         "--slowdown=", config.slowdown, ": must be from 1 to ", kMaxSlowdown));
   }
   config.result_file = absl::GetFlag(FLAGS_result_file);
+  const auto http = HttpFromFlags(/*everywhere=*/InsecureFlag());
+  if (!http.ok()) return http.status();
+  config.http = *http;
 
   const std::string path = absl::GetFlag(FLAGS_job);
   if (path.empty()) {
@@ -423,6 +438,30 @@ class Leaver {
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
+// Whether the worker takes part in its job, as told over HTTP. Thread-safe.
+class Readiness {
+ public:
+  // Null: there is none any more.
+  void SetCluster(const Cluster* cluster) {
+    absl::MutexLock lock(&mutex_);
+    cluster_ = cluster;
+  }
+
+  absl::Status Check() const {
+    absl::MutexLock lock(&mutex_);
+    if (cluster_ == nullptr) return absl::UnavailableError("not registered");
+    const proto::JobPhase phase = cluster_->state().phase();
+    if (phase == proto::TRAINING || phase == proto::DONE) {
+      return absl::OkStatus();
+    }
+    return absl::UnavailableError("there are no variables yet");
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  const Cluster* cluster_ ABSL_GUARDED_BY(mutex_) = nullptr;
+};
+
 int Fail(const absl::Status& status, int exit_code = kExitFailed) {
   LOG(ERROR) << status.message();
   return exit_code;
@@ -438,7 +477,8 @@ int ExitCodeOfConnect(const absl::Status& error) {
 }
 
 // Returns the exit code.
-int Train(const Config& config, const Workshop& workshop, Leaver* leaver) {
+int Train(const Config& config, const Workshop& workshop, Leaver* leaver,
+          Readiness* readiness) {
   auto declaration =
       MakeDeclaration(config.job, workshop.model->Variables(), config.replicas,
                       workshop.train_set->num_examples());
@@ -450,6 +490,8 @@ int Train(const Config& config, const Workshop& workshop, Leaver* leaver) {
     return Fail(cluster.status(), ExitCodeOfConnect(cluster.status()));
   }
   leaver->SetCluster(cluster->get());
+  readiness->SetCluster(cluster->get());
+  const absl::Cleanup gone = [readiness] { readiness->SetCluster(nullptr); };
 
   const SystemClock clock;
   SlowedModel slowed(workshop.model.get(), config.slowdown, &clock,
@@ -509,6 +551,17 @@ int RunWorker(const ModelRegistry& registry, Leaver* leaver) {
             << " of " << config->cluster.num_replicas() << " workers and "
             << config->cluster.num_ps() << " ps; job " << config->job.name();
 
+  Readiness readiness;
+  // Before the data are read, which may take long.
+  std::unique_ptr<HttpServer> http;
+  if (config->http.has_value()) {
+    auto server = HttpServer::Start(
+        *config->http, HealthPages([] { return absl::OkStatus(); },
+                                   [&readiness] { return readiness.Check(); }));
+    if (!server.ok()) return StartError(server.status());
+    http = *std::move(server);
+  }
+
   const Device& device = config->device;
   LOG_IF(WARNING, device.second_choice) << device.why;
   LOG_IF(INFO, !device.second_choice && !device.why.empty()) << device.why;
@@ -526,7 +579,7 @@ int RunWorker(const ModelRegistry& registry, Leaver* leaver) {
         status.code(),
         absl::StrCat(absl::GetFlag(FLAGS_job), ": ", status.message())));
   }
-  return Train(*config, workshop, leaver);
+  return Train(*config, workshop, leaver, &readiness);
 }
 
 }  // namespace

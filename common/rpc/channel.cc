@@ -39,6 +39,10 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
 
+  // A name may have another address after a restart (a pod that was replaced);
+  // gRPC would look again no sooner than after 30 s.
+  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
+
   // Callers repeat calls themselves (common/rpc/backoff.h); gRPC would keep a
   // copy of what it may have to repeat.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);

@@ -17,6 +17,7 @@ readonly packages=(
   libgrpc++-dev
   libgtest-dev
   libisal-dev
+  libmicrohttpd-dev
   libopenblas-dev
   libprotobuf-dev
   libre2-dev

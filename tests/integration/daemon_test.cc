@@ -94,9 +94,6 @@ TEST(UsageTest, WrongUseIsOneClearLineAndExitCode2) {
        {"/job:ps/task:0", "0.0.0.0", "--insecure"}},
       {{"--task_index=0", "--listen_address=here", one, worker},
        {"/job:ps/task:0", "here"}},
-      {{"--task_index=0", "--listen_address=192.0.2.1:2222", "--insecure", one,
-        worker},
-       {"/job:ps/task:0", "192.0.2.1:2222", "this machine"}},
   };
   for (const Usage& usage : cases) {
     Process ps(kPsServer, usage.args, usage.env);
@@ -243,7 +240,8 @@ TEST_F(DaemonTest, APortInUse) {
   ASSERT_TRUE(ps_[0]->AwaitOutput("listening", kPatience));
   Process other(kPsServer, {"--task_index=0",
                             absl::StrCat("--cluster_spec=", spec_.ToJson())});
-  EXPECT_EQ(other.Wait(kPatience), 2);
+  // Whoever holds it may be on its way out.
+  EXPECT_EQ(other.Wait(kPatience), kExitRestart);
   EXPECT_THAT(other.Output(), AllOf(HasSubstr("/job:ps/task:0"),
                                     HasSubstr(*spec_.Address({kPsJob, 0})),
                                     HasSubstr("in use")));

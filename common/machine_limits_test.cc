@@ -1,4 +1,4 @@
-#include "ps_server/memory_limit.h"
+#include "common/machine_limits.h"
 
 #include <filesystem>
 #include <fstream>
@@ -10,9 +10,9 @@
 namespace holdfast {
 namespace {
 
-class DefaultMemoryLimitTest : public ::testing::Test {
+class MachineLimitsTest : public ::testing::Test {
  protected:
-  DefaultMemoryLimitTest()
+  MachineLimitsTest()
       : root_(absl::StrCat(
             ::testing::TempDir(), "/",
             ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
@@ -27,12 +27,12 @@ class DefaultMemoryLimitTest : public ::testing::Test {
   const std::string root_;
 };
 
-TEST_F(DefaultMemoryLimitTest, ShareOfTheMachine) {
+TEST_F(MachineLimitsTest, ShareOfTheMachine) {
   Write("/proc/meminfo", "MemTotal:       1000 kB\nMemFree:   10 kB\n");
   EXPECT_EQ(*DefaultMemoryLimit(root_), 819200);
 }
 
-TEST_F(DefaultMemoryLimitTest, ShareOfTheContainer) {
+TEST_F(MachineLimitsTest, ShareOfTheContainer) {
   Write("/proc/meminfo", "MemTotal:       1000 kB\n");
   Write("/sys/fs/cgroup/memory.max", "max\n");
   EXPECT_EQ(*DefaultMemoryLimit(root_), 819200);
@@ -44,7 +44,7 @@ TEST_F(DefaultMemoryLimitTest, ShareOfTheContainer) {
 
 // As for a service of systemd: the limit may be its own, or that of a slice
 // which it is in.
-TEST_F(DefaultMemoryLimitTest, ShareOfAGroupWithinTheMachine) {
+TEST_F(MachineLimitsTest, ShareOfAGroupWithinTheMachine) {
   Write("/proc/meminfo", "MemTotal:       1000 kB\n");
   Write("/proc/self/cgroup", "0::/a.slice/b.service\n");
   Write("/sys/fs/cgroup/a.slice/b.service/memory.max", "500000\n");
@@ -57,7 +57,7 @@ TEST_F(DefaultMemoryLimitTest, ShareOfAGroupWithinTheMachine) {
   EXPECT_EQ(*DefaultMemoryLimit(root_), 160000);
 }
 
-TEST_F(DefaultMemoryLimitTest, ShareOfAGroupOfVersion1) {
+TEST_F(MachineLimitsTest, ShareOfAGroupOfVersion1) {
   Write("/proc/meminfo", "MemTotal:       1000 kB\n");
   Write("/proc/self/cgroup",
         "5:cpu,cpuacct:/x\n4:cpuset,memory:/job/step\n0::/x\n");
@@ -71,7 +71,7 @@ TEST_F(DefaultMemoryLimitTest, ShareOfAGroupOfVersion1) {
 }
 
 // The group is told as from outside of the container.
-TEST_F(DefaultMemoryLimitTest, AGroupThatIsNotUnderTheMount) {
+TEST_F(MachineLimitsTest, AGroupThatIsNotUnderTheMount) {
   Write("/proc/meminfo", "MemTotal:       1000 kB\n");
   Write("/sys/fs/cgroup/memory.max", "100000\n");
   Write("/sys/fs/memory.max", "1000\n");
@@ -82,7 +82,43 @@ TEST_F(DefaultMemoryLimitTest, AGroupThatIsNotUnderTheMount) {
   }
 }
 
-TEST_F(DefaultMemoryLimitTest, NothingToRead) {
+TEST_F(MachineLimitsTest, CoresOfAContainer) {
+  EXPECT_EQ(AvailableCores(root_, 8), 8);
+  Write("/sys/fs/cgroup/cpu.max", "max 100000\n");
+  EXPECT_EQ(AvailableCores(root_, 8), 8);
+  Write("/sys/fs/cgroup/cpu.max", "250000 100000\n");
+  EXPECT_EQ(AvailableCores(root_, 8), 3);
+  EXPECT_EQ(AvailableCores(root_, 2), 2);
+  Write("/sys/fs/cgroup/cpu.max", "10000 100000\n");
+  EXPECT_EQ(AvailableCores(root_, 8), 1);
+  Write("/sys/fs/cgroup/cpu.max", "nonsense");
+  EXPECT_EQ(AvailableCores(root_, 8), 8);
+  EXPECT_EQ(AvailableCores(root_, 0), 1);
+}
+
+TEST_F(MachineLimitsTest, CoresOfAGroupWithinTheMachine) {
+  Write("/proc/self/cgroup", "0::/pod/container\n");
+  Write("/sys/fs/cgroup/pod/container/cpu.max", "400000 100000\n");
+  EXPECT_EQ(AvailableCores(root_, 8), 4);
+  Write("/sys/fs/cgroup/pod/cpu.max", "200000 100000\n");
+  EXPECT_EQ(AvailableCores(root_, 8), 2);
+  Write("/sys/fs/cgroup/other/cpu.max", "100000 100000\n");
+  EXPECT_EQ(AvailableCores(root_, 8), 2);
+}
+
+TEST_F(MachineLimitsTest, CoresOfAGroupOfVersion1) {
+  Write("/proc/self/cgroup", "5:cpu,cpuacct:/pod\n4:memory:/x\n");
+  Write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
+  Write("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+  EXPECT_EQ(AvailableCores(root_, 8), 8);
+  Write("/sys/fs/cgroup/cpu/pod/cpu.cfs_quota_us", "150000\n");
+  Write("/sys/fs/cgroup/cpu/pod/cpu.cfs_period_us", "50000\n");
+  EXPECT_EQ(AvailableCores(root_, 8), 3);
+  Write("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "100000\n");
+  EXPECT_EQ(AvailableCores(root_, 8), 1);
+}
+
+TEST_F(MachineLimitsTest, NothingToRead) {
   EXPECT_EQ(DefaultMemoryLimit(root_).status().code(),
             absl::StatusCode::kNotFound);
 }

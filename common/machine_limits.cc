@@ -1,11 +1,13 @@
-#include "ps_server/memory_limit.h"
+#include "common/machine_limits.h"
 
 #include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <optional>
+#include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -36,20 +38,27 @@ std::optional<int64_t> FirstNumber(const std::string& path,
   return std::nullopt;
 }
 
-// The least of `file` in the group `group`, "/a/b", and in those that it is in,
-// with the hierarchy mounted at `mount`. Of a container the mount's root is its
-// own group, while `group` may be its path outside.
-std::optional<int64_t> GroupLimit(const std::string& mount, std::string group,
-                                  const std::string& file) {
-  std::optional<int64_t> least;
+// Calls `look` with the folder of the group `group`, "/a/b", and with those of
+// the groups that it is in, with the hierarchy mounted at `mount`. Of a
+// container the mount's root is its own group, while `group` may be its path
+// outside.
+void ForEachGroup(const std::string& mount, std::string group,
+                  absl::FunctionRef<void(const std::string& folder)> look) {
   for (;;) {
-    const auto limit =
-        FirstNumber(absl::StrCat(mount, group, "/", file), /*key=*/"");
-    if (limit.has_value()) least = std::min(least.value_or(*limit), *limit);
+    look(absl::StrCat(mount, group, "/"));
     const size_t end = group.rfind('/');
-    if (end == std::string::npos) return least;
+    if (end == std::string::npos) return;
     group.resize(end);
   }
+}
+
+// Cores' worth of CPU time, of version 2: "QUOTA PERIOD" in microseconds; "max
+// PERIOD" is no limit.
+std::optional<double> Quota(const std::string& path) {
+  std::ifstream file(path);
+  double quota, period;
+  if (file >> quota >> period && quota > 0 && period > 0) return quota / period;
+  return std::nullopt;
 }
 
 // The group of this process in the hierarchy of version 2 (`controller` empty)
@@ -82,15 +91,48 @@ absl::StatusOr<int64_t> DefaultMemoryLimit(const std::string& root) {
     take(*kib * 1024);
   }
   const std::string groups = root + "/proc/self/cgroup";
-  take(GroupLimit(root + "/sys/fs/cgroup", GroupOf(groups, ""), "memory.max"));
-  take(GroupLimit(root + "/sys/fs/cgroup/memory", GroupOf(groups, "memory"),
-                  "memory.limit_in_bytes"));
+  ForEachGroup(root + "/sys/fs/cgroup", GroupOf(groups, ""),
+               [&](const std::string& folder) {
+                 take(FirstNumber(folder + "memory.max", /*key=*/""));
+               });
+  ForEachGroup(root + "/sys/fs/cgroup/memory", GroupOf(groups, "memory"),
+               [&](const std::string& folder) {
+                 take(FirstNumber(folder + "memory.limit_in_bytes", ""));
+               });
   if (!least.has_value()) {
     return absl::NotFoundError(
         absl::StrCat("neither ", root, "/proc/meminfo nor ", root,
                      "/sys/fs/cgroup tells how much memory there is"));
   }
   return static_cast<int64_t>(std::floor(kShare * static_cast<double>(*least)));
+}
+
+int AvailableCores(const std::string& root, int cores) {
+  double least = std::max(cores, 1);
+  const auto take = [&](std::optional<double> quota) {
+    if (quota.has_value()) least = std::min(least, *quota);
+  };
+  const std::string groups = root + "/proc/self/cgroup";
+  ForEachGroup(
+      root + "/sys/fs/cgroup", GroupOf(groups, ""),
+      [&](const std::string& folder) { take(Quota(folder + "cpu.max")); });
+  // Mounted as "cpu" or, beside its link, as "cpu,cpuacct".
+  ForEachGroup(
+      root + "/sys/fs/cgroup/cpu", GroupOf(groups, "cpu"),
+      [&](const std::string& folder) {
+        const auto quota = FirstNumber(folder + "cpu.cfs_quota_us", "");
+        const auto period = FirstNumber(folder + "cpu.cfs_period_us", "");
+        // A quota of -1 is none, as is a number that FirstNumber refuses.
+        if (quota.has_value() && period.has_value()) {
+          take(static_cast<double>(*quota) / static_cast<double>(*period));
+        }
+      });
+  return static_cast<int>(std::ceil(least));
+}
+
+int AvailableCores() {
+  return AvailableCores(
+      /*root=*/"", static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 }  // namespace holdfast
