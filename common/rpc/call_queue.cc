@@ -2,7 +2,10 @@
 
 #include <grpcpp/alarm.h>
 #include <pthread.h>
+#include <sched.h>
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -70,7 +73,22 @@ void CallQueue::Start(grpc::GenericStub* stub, const std::string& method,
 bool CallQueue::Next(absl::Time deadline, bool* happened) {
   void* tag;
   bool ok;
-  const auto next = queue_->AsyncNext(&tag, &ok, absl::ToChronoTime(deadline));
+  auto next = grpc::CompletionQueue::TIMEOUT;
+  if (busy_poll_.May()) {
+    const absl::Time until =
+        std::min(deadline, absl::Now() + BusyPoll::kLength);
+    constexpr std::chrono::system_clock::time_point kAtOnce;
+    for (;;) {
+      next = queue_->AsyncNext(&tag, &ok, kAtOnce);
+      if (next != grpc::CompletionQueue::TIMEOUT || absl::Now() >= until) break;
+      // Whoever else wants this core comes first.
+      sched_yield();
+    }
+    busy_poll_.Tell(/*in_vain=*/next == grpc::CompletionQueue::TIMEOUT);
+  }
+  if (next == grpc::CompletionQueue::TIMEOUT) {
+    next = queue_->AsyncNext(&tag, &ok, absl::ToChronoTime(deadline));
+  }
   *happened = next == grpc::CompletionQueue::GOT_EVENT;
   if (*happened) static_cast<Event*>(tag)->Happen(ok);
   return next != grpc::CompletionQueue::SHUTDOWN;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/rpc/busy_poll.h"
 
 namespace holdfast {
 
@@ -25,7 +26,8 @@ namespace holdfast {
 // before it looks at what came. A call of 16 bytes takes 45 us where one thread
 // waits on either side, 100 us where two do (docs/performance.md). So blocking
 // stubs and gRPC's callback API, which wait by threads of their own, are for
-// calls that are soon over.
+// calls that are soon over. Who waits looks for a while before it sleeps, where
+// that is worth while (busy_poll.h).
 //
 // Thread-safe.
 class CallQueue {
@@ -75,6 +77,7 @@ class CallQueue {
   bool Next(absl::Time deadline, bool* happened);
 
   const std::unique_ptr<grpc::CompletionQueue> queue_;
+  BusyPoll busy_poll_;
 };
 
 // Threads that poll a queue for as long as they live.
