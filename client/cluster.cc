@@ -73,7 +73,8 @@ class ClusterImpl : public Cluster {
     for (const auto& [index, address] : options_.cluster.jobs().at(kPsJob)) {
       addresses.push_back(address);
     }
-    core_.wire = std::make_unique<Wire>(core_.context, addresses);
+    core_.wire =
+        std::make_unique<Wire>(core_.context, addresses, options_.tracer);
     if (core_.member) {
       absl::StatusOr<std::unique_ptr<Session>> session =
           Session::Open(SessionOptions(addresses.front(), deadline));

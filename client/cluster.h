@@ -16,6 +16,7 @@
 #include "common/ids.h"
 #include "common/rpc_limits.h"
 #include "common/task_id.h"
+#include "common/trace.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
 
@@ -155,6 +156,9 @@ class Cluster {
     // longer than two seconds for somebody: what it waits for. Several threads
     // may wait at a time. May be empty.
     std::function<void(const std::string& what)> on_waiting;
+    // Where each attempt of an RPC is recorded (docs/tracing.md); those of the
+    // lease are not. Must outlive the cluster. Null: nowhere.
+    Tracer* tracer = nullptr;
   };
 
   // What became of a contribution.

@@ -105,6 +105,20 @@ const Message& MessageOf(const Message& message) {
   return message;
 }
 
+// What a trace tells of a request.
+template <typename Request>
+auto AddStep(const Request& request, TraceSpan::Args* args, int)
+    -> decltype(request.step(), void()) {
+  args->emplace_back("step", request.step());
+}
+template <typename Request>
+void AddStep(const Request&, TraceSpan::Args*, long) {}
+void AddStep(const proto::PullRequest& request, TraceSpan::Args* args, int) {
+  args->emplace_back("version", request.has_exact_version()
+                                    ? request.exact_version()
+                                    : request.min_version());
+}
+
 bool IsNever(const absl::Status&) { return false; }
 bool IsAborted(const absl::Status& error) { return absl::IsAborted(error); }
 bool IsAbortedOrUnknown(const absl::Status& error) {
@@ -120,6 +134,9 @@ struct Wire::Impl {
     std::shared_ptr<grpc::Channel> channel;
     std::unique_ptr<grpc::GenericStub> tensors;
     std::unique_ptr<grpc::GenericStub> control;
+    // With a tracer.
+    Tracer::Track tensors_track = 0;
+    Tracer::Track control_track = 0;
   };
 
   // `timeout`: of one attempt.
@@ -131,14 +148,36 @@ struct Wire::Impl {
     const Ps& peer = ps[index];
     grpc::GenericStub* const stub =
         (kind == ChannelKind::kTensors ? peer.tensors : peer.control).get();
-    auto attempt = [stub, method = std::move(method), context = context](
-                       grpc::ClientContext* call, const Request* request,
-                       Response* response,
-                       std::function<void(grpc::Status)> done) {
+    const Tracer::Track track =
+        kind == ChannelKind::kTensors ? peer.tensors_track : peer.control_track;
+    auto attempt = [stub, method = std::move(method), context = context,
+                    tracer = tracer,
+                    track](grpc::ClientContext* call, const Request* request,
+                           Response* response,
+                           std::function<void(grpc::Status)> done) {
+      TraceSpan span;
+      if (tracer != nullptr) {
+        span.kind = TraceKind::kRpc;
+        span.name = method.substr(method.rfind('/') + 1);
+        span.begin = tracer->Now();
+        AddStep(MessageOf(*request), &span.args, 0);
+      }
+      grpc::ByteBuffer message = Encode(*request);
+      if (tracer != nullptr) {
+        span.args.emplace_back("sent_bytes", message.Length());
+      }
       context->queue.Start(
-          stub, method, call, Encode(*request),
-          [context, response, done = std::move(done)](
-              const grpc::Status& status, grpc::ByteBuffer* bytes) {
+          stub, method, call, std::move(message),
+          [context, response, tracer, track, span = std::move(span),
+           done = std::move(done)](const grpc::Status& status,
+                                   grpc::ByteBuffer* bytes) mutable {
+            if (tracer != nullptr) {
+              span.end = tracer->Now();
+              span.args.emplace_back("received_bytes",
+                                     status.ok() ? bytes->Length() : 0);
+              span.error = status.error_message();
+              tracer->Add(track, std::move(span));
+            }
             if (!status.ok()) return done(status);
             if (!Decode(bytes, response)) {
               return done(grpc::Status(grpc::StatusCode::INTERNAL,
@@ -209,14 +248,15 @@ struct Wire::Impl {
   }
 
   const std::shared_ptr<Context> context;
+  Tracer* const tracer;
   std::vector<Ps> ps;
   bool stopping = false;  // guarded by the context's mutex
   std::thread thread;
 };
 
 Wire::Wire(std::shared_ptr<Context> context,
-           const std::vector<std::string>& ps_addresses)
-    : impl_(new Impl{std::move(context)}) {
+           const std::vector<std::string>& ps_addresses, Tracer* tracer)
+    : impl_(new Impl{std::move(context), tracer}) {
   impl_->thread = std::thread([this] { impl_->Run(); });
   for (uint32_t ps = 0; ps < ps_addresses.size(); ++ps) {
     const std::string& address = ps_addresses[ps];
@@ -227,6 +267,13 @@ Wire::Wire(std::shared_ptr<Context> context,
     impl_->ps.push_back(
         {absl::StrCat(TaskId{kPsJob, ps}.ToString(), " (", address, ")"),
          std::move(channel), std::move(tensors), std::move(control)});
+    if (tracer == nullptr) continue;
+    constexpr auto kOverlapping = Tracer::TrackKind::kOverlapping;
+    Impl::Ps& added = impl_->ps.back();
+    added.tensors_track =
+        tracer->AddTrack(absl::StrCat("tensors: ps ", ps), kOverlapping);
+    added.control_track =
+        tracer->AddTrack(absl::StrCat("control: ps ", ps), kOverlapping);
   }
 }
 

@@ -11,6 +11,7 @@
 #include "client/call_group.h"
 #include "client/context.h"
 #include "common/tensor_piece.h"
+#include "common/trace.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
 #include "proto/shard.pb.h"
@@ -43,9 +44,10 @@ struct WithTensors {
 // Thread-safe.
 class Wire {
  public:
-  // `ps_addresses`: host:port, by ps index.
+  // `ps_addresses`: host:port, by ps index. `tracer`: where attempts are
+  // recorded; null: nowhere.
   Wire(std::shared_ptr<Context> context,
-       const std::vector<std::string>& ps_addresses);
+       const std::vector<std::string>& ps_addresses, Tracer* tracer);
   // Waits until gRPC has let go of all calls, whose groups must be cancelled.
   ~Wire();
 

@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -30,6 +31,7 @@
 #include "common/job_file.h"
 #include "common/machine_limits.h"
 #include "common/task_id.h"
+#include "common/trace.h"
 #include "common/watchdog.h"
 #include "glog/logging.h"
 #include "worker/backend/cuda/cuda_backend.h"
@@ -64,6 +66,10 @@ ABSL_FLAG(int, input_threads, 0,
 ABSL_FLAG(std::string, result_file, "",
           "Where the chief writes the result of a finished job, as JSON. "
           "Without it the result is only logged.");
+ABSL_FLAG(
+    std::string, trace, "",
+    "Where to write what this worker did when, once it ends: Chrome trace "
+    "JSON, for ui.perfetto.dev. %t in it stands for the task.");
 ABSL_FLAG(double, slow_step_ms_max, 0,
           "For tests: dawdle before each step, at random (by seed, worker and "
           "step, asynchronous by ticket) and less than so many milliseconds.");
@@ -104,6 +110,8 @@ struct Config {
   int input_threads = 1;
   std::string result_file;
   std::optional<HttpServer::Options> http;
+  // Null: nothing is traced.
+  Tracer* tracer = nullptr;
   absl::Duration slow_step_max;
   double slowdown = 1;
 };
@@ -250,10 +258,12 @@ absl::Status MakeBackends(const Config& config, Workshop* workshop) {
   auto backend = CreateBackend(config.device, config.device_options);
   if (!backend.ok()) return backend.status();
   workshop->backend = *std::move(backend);
+  workshop->backend->SetTracer(config.tracer);
   if (workshop->test_set == nullptr) return absl::OkStatus();
   backend = CreateBackend(config.device, config.device_options);
   if (!backend.ok()) return backend.status();
   workshop->evaluation_backend = *std::move(backend);
+  workshop->evaluation_backend->SetTracer(config.tracer);
   return absl::OkStatus();
 }
 
@@ -330,6 +340,7 @@ Cluster::Options ConnectOptions(const Config& config,
     options.recovery_timeout =
         absl::Seconds(config.job.timeouts().recovery_seconds());
   }
+  options.tracer = config.tracer;
   options.on_waiting = [](const std::string& what) {
     LOG(INFO) << "waiting for " << what;
   };
@@ -413,6 +424,13 @@ class Leaver {
     cluster_ = cluster;
   }
 
+  // Holds it to its own end, and sees to it that it is written.
+  Tracer* KeepTrace(std::unique_ptr<TraceFile> trace) {
+    absl::MutexLock lock(&mutex_);
+    trace_ = std::move(trace);
+    return trace_->tracer();
+  }
+
   // The process ends by itself, with an exit code of its own.
   void Done() {
     absl::MutexLock lock(&mutex_);
@@ -429,6 +447,7 @@ class Leaver {
           cluster_->Leave("", absl::Now() + absl::Seconds(2));
       LOG_IF(WARNING, !left.ok()) << "cannot take leave: " << left;
     }
+    if (trace_ != nullptr) trace_->Finish();
     std::_Exit(kExitRestart);
   }
 
@@ -436,6 +455,7 @@ class Leaver {
   absl::Mutex mutex_;
   Cluster* cluster_ ABSL_GUARDED_BY(mutex_) = nullptr;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<TraceFile> trace_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Whether the worker takes part in its job, as told over HTTP. Thread-safe.
@@ -461,6 +481,23 @@ class Readiness {
   mutable absl::Mutex mutex_;
   const Cluster* cluster_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
+
+// Where --trace is given.
+absl::Status StartTrace(Config* config, Leaver* leaver) {
+  if (absl::GetFlag(FLAGS_trace).empty()) return absl::OkStatus();
+  const std::string task =
+      absl::StrCat(config->task.job, "-", config->task.index);
+  auto trace = TraceFile::Create(
+      absl::StrReplaceAll(absl::GetFlag(FLAGS_trace), {{"%t", task}}),
+      {.process = config->replica, .process_name = config->task.ToString()});
+  if (!trace.ok()) {
+    return absl::Status(trace.status().code(),
+                        absl::StrCat("--trace: ", trace.status().message()));
+  }
+  config->tracer = leaver->KeepTrace(*std::move(trace));
+  config->tracer->NameThread("trainer");
+  return absl::OkStatus();
+}
 
 int Fail(const absl::Status& status, int exit_code = kExitFailed) {
   LOG(ERROR) << status.message();
@@ -504,6 +541,7 @@ int Train(const Config& config, const Workshop& workshop, Leaver* leaver,
   parts.test_set = workshop.test_set.get();
   parts.evaluation_model = workshop.evaluation_model.get();
   parts.clock = &clock;
+  parts.tracer = config.tracer;
   Trainer::Options options =
       TrainerOptions(config, workshop, *std::move(declaration));
   StepInHand in_hand;
@@ -545,8 +583,10 @@ void KeepStopSignalsFromEarlyThreads() {
 }
 
 int RunWorker(const ModelRegistry& registry, Leaver* leaver) {
-  const absl::StatusOr<Config> config = ReadConfig();
+  absl::StatusOr<Config> config = ReadConfig();
   if (!config.ok()) return UsageError(config.status());
+  absl::Status status = StartTrace(&*config, leaver);
+  if (!status.ok()) return UsageError(status);
   LOG(INFO) << config->task << (config->is_chief ? ", the chief," : "")
             << " of " << config->cluster.num_replicas() << " workers and "
             << config->cluster.num_ps() << " ps; job " << config->job.name();
@@ -567,7 +607,7 @@ int RunWorker(const ModelRegistry& registry, Leaver* leaver) {
   LOG_IF(INFO, !device.second_choice && !device.why.empty()) << device.why;
 
   Workshop workshop;
-  absl::Status status = ReadData(*config, &workshop);
+  status = ReadData(*config, &workshop);
   if (!status.ok()) return Fail(status);
   status = MakeBackends(*config, &workshop);
   if (absl::IsInvalidArgument(status)) return UsageError(status);

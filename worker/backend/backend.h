@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/trace.h"
 
 namespace holdfast {
 
@@ -150,6 +151,12 @@ class Backend {
   virtual ~Backend() = default;
 
   virtual Description Describe() const = 0;
+
+  // Where operations and copies are recorded from here on, by the backend, and
+  // parts of models by those that use it. It must outlive the backend. Null,
+  // the default: nowhere.
+  virtual void SetTracer(Tracer* tracer) { tracer_ = tracer; }
+  Tracer* tracer() const { return tracer_; }
 
   // Makes `buffer` hold at least `size` values, its values undefined if it has
   // to grow. Errors: RESOURCE_EXHAUSTED when there is no memory.
@@ -337,6 +344,9 @@ class Backend {
   virtual absl::StatusOr<LossSums> MeanSquaredError(
       ConstMatrix outputs, absl::Span<const int32_t> labels,
       Matrix* gradient) = 0;
+
+ private:
+  Tracer* tracer_ = nullptr;
 };
 
 }  // namespace holdfast

@@ -80,6 +80,7 @@ absl::StatusOr<BatchResult> Sequential::ComputeGradients(
       RunForward(parameters, batch, &gradient);
   if (!result.ok() || !result->finite) return result;
 
+  const ScopedTrace trace(backend_->tracer(), TraceKind::kModel, "backward");
   sending_.clear();
   size_t delivered = 0;
   const auto deliver_next = [&] {
@@ -104,8 +105,12 @@ absl::StatusOr<BatchResult> Sequential::ComputeGradients(
       });
   if (!done.ok()) return done.status();
   while (delivered < sending_.size()) {
-    const absl::Status status = backend_->Await(sending_[delivered].download);
-    if (!status.ok()) return status;
+    {
+      const ScopedTrace waiting(backend_->tracer(), TraceKind::kWait,
+                                "a gradient from the device");
+      const absl::Status status = backend_->Await(sending_[delivered].download);
+      if (!status.ok()) return status;
+    }
     deliver_next();
   }
   return result;
@@ -119,6 +124,7 @@ absl::StatusOr<BatchResult> Sequential::Evaluate(
 absl::StatusOr<BatchResult> Sequential::RunForward(
     absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
     Matrix* gradient) {
+  const ScopedTrace trace(backend_->tracer(), TraceKind::kModel, "forward");
   absl::Status status = CheckParameters(layers_->variables(), parameters);
   if (!status.ok()) return status;
   status = CheckBatch(batch, example_size_, num_classes_);

@@ -15,17 +15,22 @@ AsynchronousLoop::AsynchronousLoop(TrainingContext* context,
 absl::Status AsynchronousLoop::Run() {
   std::unique_ptr<Cluster::TicketRequest> request =
       context_.cluster().StartTakeTicket();
+  Tracer* const tracer = context_.tracer();
   size_t turn = 0;
   for (;; turn = (turn + 1) % slots_.size()) {
     // Before the ticket: the worker may hold one more than pipeline_depth, and
     // a push that has failed says more than a ticket that does not come.
     absl::Status status = Finish(&slots_[turn]);
     if (!status.ok()) return status;
-    const absl::StatusOr<std::optional<Ticket>> ticket =
-        request->Await(context_.StepDeadline(options_.longest_wait));
+    const absl::StatusOr<std::optional<Ticket>> ticket = [&] {
+      const ScopedTrace waiting(tracer, TraceKind::kWait, "ticket");
+      return request->Await(context_.StepDeadline(options_.longest_wait));
+    }();
     if (!ticket.ok()) return ticket.status();
     if (!ticket->has_value()) break;
     request = context_.cluster().StartTakeTicket();
+    ScopedTrace trace(tracer, TraceKind::kStep, "ticket");
+    trace.Set("ticket", (*ticket)->index);
     status = TrainTicket(**ticket, &slots_[turn]);
     if (!status.ok()) return status;
   }
@@ -41,22 +46,30 @@ absl::Status AsynchronousLoop::TrainTicket(const Ticket& ticket, Slot* slot) {
   if (!status.ok()) return status;
   status = context_.EvaluateWhenDue(ticket.global_step);
   if (!status.ok()) return status;
+  Tracer* const tracer = context_.tracer();
   if (!pulled_) {
+    const ScopedTrace waiting(tracer, TraceKind::kWait, "version");
     status = context_.cluster()
                  .StartPull(GlobalStep(0), &now_)
                  ->Await(context_.StepDeadline());
     if (!status.ok()) return status;
   }
   context_.BeforeStep(GlobalStep(ticket.index));
-  const absl::StatusOr<Batch> batch =
-      context_.batches().NextTicket(ticket.index, context_.StepDeadline());
+  const absl::StatusOr<Batch> batch = [&] {
+    const ScopedTrace waiting(tracer, TraceKind::kWait, "input");
+    return context_.batches().NextTicket(ticket.index, context_.StepDeadline());
+  }();
   if (!batch.ok()) return batch.status();
 
   slot->name = absl::StrCat("the push for ticket ", ticket.index);
   slot->push = context_.cluster().StartPush(ticket, now_);
-  const auto gradient = context_.gradients().Compute(
-      now_, *batch, slot->push.get(),
-      slots_.size() > 1 ? &slot->gradient : nullptr);
+  const auto gradient = [&] {
+    ScopedTrace trace(tracer, TraceKind::kModel, "gradient");
+    trace.Set("examples", batch->size());
+    return context_.gradients().Compute(
+        now_, *batch, slot->push.get(),
+        slots_.size() > 1 ? &slot->gradient : nullptr);
+  }();
   if (!gradient.ok()) return gradient.status();
   context_.OnGradient(now_.version, slot->name, *gradient);
   Application application;
@@ -68,6 +81,7 @@ absl::Status AsynchronousLoop::TrainTicket(const Ticket& ticket, Slot* slot) {
 
 absl::Status AsynchronousLoop::Finish(Slot* slot) {
   if (slot->push == nullptr) return absl::OkStatus();
+  const ScopedTrace waiting(context_.tracer(), TraceKind::kWait, "verdict");
   const auto applied = slot->push->AwaitApplied(context_.StepDeadline());
   slot->push.reset();
   if (!applied.ok()) return applied.status();

@@ -7,6 +7,10 @@
 
 namespace holdfast {
 
+ScopedTrace SynchronousLoop::Waiting(absl::string_view what) const {
+  return ScopedTrace(context_.tracer(), TraceKind::kWait, what);
+}
+
 absl::Status SynchronousLoop::Run() {
   absl::Status status = context_.cluster()
                             .StartPull(GlobalStep(0), &now_)
@@ -17,6 +21,8 @@ absl::Status SynchronousLoop::Run() {
     if (!status.ok()) return status;
     if (done_ || now_.version >= context_.total_steps())
       return absl::OkStatus();
+    ScopedTrace trace(context_.tracer(), TraceKind::kStep, "step");
+    trace.Set("step", now_.version.value());
     status = exchanges() ? Exchange() : TrainStep();
     if (!status.ok()) return status;
   }
@@ -29,6 +35,7 @@ absl::Status SynchronousLoop::Exchange() {
   absl::Status status =
       computed->push->Contribute(computed->contribution, &next_);
   if (!status.ok()) return status;
+  const ScopedTrace waiting = Waiting("verdict and version");
   const auto outcome = computed->push->AwaitOutcome(context_.StepDeadline());
   if (!outcome.ok()) return outcome.status();
   status = context_.OnVerdict(outcome->verdict, computed->name);
@@ -55,6 +62,7 @@ absl::Status SynchronousLoop::TrainStep() {
   std::unique_ptr<Cluster::Pull> pull;
   if (!done_) pull = context_.cluster().StartPull(next, &next_);
   for (const Offered& offered : offers) {
+    const ScopedTrace waiting = Waiting("verdict");
     const auto outcome = offered.offer->Await(context_.StepDeadline());
     if (!outcome.ok()) return outcome.status();
     absl::Status status = context_.OnVerdict(outcome->verdict, offered.push);
@@ -66,6 +74,7 @@ absl::Status SynchronousLoop::TrainStep() {
     if (!status.ok()) return status;
   }
   if (done_) return absl::OkStatus();
+  const ScopedTrace waiting = Waiting("version");
   absl::Status status = pull->Await(context_.StepDeadline());
   if (!status.ok()) return status;
   std::swap(now_, next_);
@@ -78,6 +87,7 @@ absl::Status SynchronousLoop::HaveTicket() {
   // with each step that closes.
   const absl::Time deadline =
       context_.StepDeadline(uint64_t{options_.seats_per_step} + 1);
+  const ScopedTrace waiting = Waiting("ticket");
   auto ticket = context_.cluster().StartTakeTicket()->Await(deadline);
   if (!ticket.ok()) return ticket.status();
   ticket_ = *std::move(ticket);
@@ -87,6 +97,7 @@ absl::Status SynchronousLoop::HaveTicket() {
 }
 
 absl::StatusOr<Batch> SynchronousLoop::NextBatch(uint32_t seat) {
+  const ScopedTrace waiting = Waiting("input");
   if (options_.by_ticket) {
     return context_.batches().NextTicket(ticket_->index,
                                          context_.StepDeadline());
@@ -105,8 +116,11 @@ absl::StatusOr<SynchronousLoop::Computed> SynchronousLoop::Compute(
                       ? context_.cluster().StartPush(*ticket_, now_)
                       : context_.cluster().StartPush(now_.version);
   ticket_.reset();
-  const auto gradient =
-      context_.gradients().Compute(now_, *batch, computed.push.get());
+  const auto gradient = [&] {
+    ScopedTrace trace(context_.tracer(), TraceKind::kModel, "gradient");
+    trace.Set("examples", batch->size());
+    return context_.gradients().Compute(now_, *batch, computed.push.get());
+  }();
   if (!gradient.ok()) return gradient.status();
   context_.OnGradient(now_.version, computed.name, *gradient);
   computed.contribution.step = now_.version;
@@ -126,6 +140,7 @@ absl::StatusOr<SynchronousLoop::Offered> SynchronousLoop::FillSeat(
   // is the coordinator's to tell, and to count. Parts that have left under the
   // number of one of weight 0 count for nothing.
   if (computed->contribution.examples > 0) {
+    const ScopedTrace waiting = Waiting("acknowledgment");
     const auto acknowledged = computed->push->Await(context_.StepDeadline());
     if (!acknowledged.ok()) return acknowledged.status();
   }

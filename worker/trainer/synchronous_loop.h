@@ -9,8 +9,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/cluster.h"
+#include "common/trace.h"
 #include "worker/input/batch.h"
 #include "worker/trainer/training_context.h"
 
@@ -72,6 +74,8 @@ class SynchronousLoop {
   bool exchanges() const {
     return !options_.by_ticket && options_.seats.size() == 1;
   }
+  // Records, until the object goes, that the thread waits for this.
+  ScopedTrace Waiting(absl::string_view what) const;
   absl::Status TrainStep();
   absl::Status Exchange();
   // Takes a ticket where none is at hand and the job is not DONE.

@@ -127,6 +127,7 @@ absl::Status Trainer::Train() {
   parts.gradients = &gradients;
   parts.evaluator = evaluator_.get();
   parts.clock = parts_.clock;
+  parts.tracer = parts_.tracer;
   TrainingContext::Options options;
   options.step_timeout = options_.step_timeout;
   options.margin = options_.recovery_timeout + options_.margin;

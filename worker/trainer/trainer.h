@@ -13,6 +13,7 @@
 #include "client/cluster.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "common/trace.h"
 #include "proto/cluster.pb.h"
 #include "proto/result.pb.h"
 #include "worker/input/batch_pipeline.h"
@@ -102,6 +103,8 @@ class Trainer {
     // Like `model`, for the evaluations during training.
     Model* evaluation_model = nullptr;
     const Clock* clock = nullptr;
+    // Where steps and waits are recorded; null: nowhere.
+    Tracer* tracer = nullptr;
   };
 
   using Counts = TrainingContext::Counts;

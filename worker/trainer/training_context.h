@@ -11,6 +11,7 @@
 #include "client/cluster.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "common/trace.h"
 #include "proto/cluster.pb.h"
 #include "worker/input/batch_pipeline.h"
 #include "worker/trainer/evaluator.h"
@@ -32,6 +33,8 @@ class TrainingContext {
     // Null for a worker that does not evaluate.
     Evaluator* evaluator = nullptr;
     const Clock* clock = nullptr;
+    // Where steps and waits are recorded; null: nowhere.
+    Tracer* tracer = nullptr;
   };
 
   struct Options {
@@ -63,6 +66,7 @@ class TrainingContext {
   Cluster& cluster() { return *parts_.cluster; }
   BatchPipeline& batches() { return *parts_.batches; }
   GradientComputer& gradients() { return *parts_.gradients; }
+  Tracer* tracer() const { return parts_.tracer; }
   GlobalStep total_steps() const { return options_.total_steps; }
 
   // For a call that waits until a step closes or, asynchronous, a push counts:

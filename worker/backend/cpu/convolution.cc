@@ -176,6 +176,7 @@ Strided ColumnsOf(const Group& group, const float* x, int64_t begin,
 
 absl::Status CpuBackend::Convolve(const Convolution& convolution, ConstMatrix x,
                                   ConstMatrix kernel, Matrix y) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   const absl::Status status =
       Reserve(ColumnsSize(convolution, x.rows), &columns_);
   if (!status.ok()) return status;
@@ -197,6 +198,7 @@ absl::Status CpuBackend::Convolve(const Convolution& convolution, ConstMatrix x,
 absl::Status CpuBackend::ConvolveKernelGradient(const Convolution& convolution,
                                                 ConstMatrix x, ConstMatrix dy,
                                                 Matrix kernel_gradient) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   const absl::Status status =
       Reserve(ColumnsSize(convolution, x.rows), &columns_);
   if (!status.ok()) return status;
@@ -219,6 +221,7 @@ absl::Status CpuBackend::ConvolveKernelGradient(const Convolution& convolution,
 absl::Status CpuBackend::ConvolveInputGradient(const Convolution& convolution,
                                                ConstMatrix kernel,
                                                ConstMatrix dy, Matrix dx) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   const absl::Status status =
       Reserve(ColumnsSize(convolution, dx.rows), &columns_);
   if (!status.ok()) return status;

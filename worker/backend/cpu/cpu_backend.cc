@@ -90,6 +90,7 @@ absl::Status CpuBackend::Await(const Download& download) {
 
 void CpuBackend::MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
                         Matrix c) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   const int64_t k = form_a == Form::kPlain ? a.cols : a.rows;
   if (c.size() == 0) return;
   // BLAS wants leading dimensions of at least 1, also for empty factors.
@@ -99,6 +100,7 @@ void CpuBackend::MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
 }
 
 void CpuBackend::AddBias(ConstMatrix bias, Matrix y) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   for (int64_t i = 0; i < y.rows; ++i) {
     float* row = y.data + i * y.cols;
     for (int64_t j = 0; j < y.cols; ++j) row[j] += bias.data[j];
@@ -106,6 +108,7 @@ void CpuBackend::AddBias(ConstMatrix bias, Matrix y) {
 }
 
 void CpuBackend::SumRows(ConstMatrix x, Matrix sums) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   std::fill_n(sums.data, sums.size(), 0.0f);
   // By rows, so that the inner loop is over columns that do not depend on one
   // another: vectors without another order of addition.
@@ -116,6 +119,7 @@ void CpuBackend::SumRows(ConstMatrix x, Matrix sums) {
 }
 
 void CpuBackend::Relu(ConstMatrix x, Matrix y) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   const int64_t size = x.size();
   for (int64_t i = 0; i < size; ++i) {
     y.data[i] = x.data[i] < 0.0f ? 0.0f : x.data[i];
@@ -123,6 +127,7 @@ void CpuBackend::Relu(ConstMatrix x, Matrix y) {
 }
 
 void CpuBackend::ReluGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   const int64_t size = y.size();
   for (int64_t i = 0; i < size; ++i) {
     const float value = dy.data[i];
@@ -131,11 +136,13 @@ void CpuBackend::ReluGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) {
 }
 
 void CpuBackend::Tanh(ConstMatrix x, Matrix y) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   const int64_t size = x.size();
   for (int64_t i = 0; i < size; ++i) y.data[i] = std::tanh(x.data[i]);
 }
 
 void CpuBackend::TanhGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   const int64_t size = y.size();
   for (int64_t i = 0; i < size; ++i) {
     dx.data[i] = dy.data[i] * (1.0f - y.data[i] * y.data[i]);
@@ -143,6 +150,7 @@ void CpuBackend::TanhGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) {
 }
 
 void CpuBackend::Sigmoid(ConstMatrix x, Matrix y) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   const int64_t size = x.size();
   for (int64_t i = 0; i < size; ++i) {
     const float e = std::exp(-std::abs(x.data[i]));
@@ -151,6 +159,7 @@ void CpuBackend::Sigmoid(ConstMatrix x, Matrix y) {
 }
 
 void CpuBackend::SigmoidGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   const int64_t size = y.size();
   for (int64_t i = 0; i < size; ++i) {
     dx.data[i] = dy.data[i] * y.data[i] * (1.0f - y.data[i]);
@@ -159,6 +168,7 @@ void CpuBackend::SigmoidGradient(ConstMatrix y, ConstMatrix dy, Matrix dx) {
 
 void CpuBackend::Dropout(ConstMatrix x, absl::Span<const int64_t> positions,
                          uint64_t key, float rate, Matrix y) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   constexpr int64_t kWords = 4;
   const std::array<uint32_t, 2> philox_key = {static_cast<uint32_t>(key),
                                               static_cast<uint32_t>(key >> 32)};
@@ -185,16 +195,19 @@ void CpuBackend::Dropout(ConstMatrix x, absl::Span<const int64_t> positions,
 }
 
 void CpuBackend::Copy(ConstMatrix x, Matrix y) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   std::copy_n(x.data, x.size(), y.data);
 }
 
 void CpuBackend::Add(ConstMatrix a, ConstMatrix b, Matrix c) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   const int64_t size = c.size();
   for (int64_t i = 0; i < size; ++i) c.data[i] = a.data[i] + b.data[i];
 }
 
 absl::StatusOr<LossSums> CpuBackend::SoftmaxCrossEntropy(
     ConstMatrix logits, absl::Span<const int32_t> labels, Matrix* gradient) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   LossSums sums;
   int64_t correct = 0;
   const double examples = static_cast<double>(logits.rows);
@@ -227,6 +240,7 @@ absl::StatusOr<LossSums> CpuBackend::SoftmaxCrossEntropy(
 
 absl::StatusOr<LossSums> CpuBackend::SigmoidCrossEntropy(
     ConstMatrix logits, absl::Span<const int32_t> labels, Matrix* gradient) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   LossSums sums;
   int64_t correct = 0;
   const int64_t n = logits.cols;
@@ -254,6 +268,7 @@ absl::StatusOr<LossSums> CpuBackend::SigmoidCrossEntropy(
 
 absl::StatusOr<LossSums> CpuBackend::MeanSquaredError(
     ConstMatrix outputs, absl::Span<const int32_t> labels, Matrix* gradient) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   LossSums sums;
   int64_t correct = 0;
   double absolute_error = 0;

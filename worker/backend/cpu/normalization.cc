@@ -51,6 +51,7 @@ double SumRow(int64_t n, Value value) {
 }  // namespace
 
 void CpuBackend::ColumnMoments(ConstMatrix x, Matrix mean, Matrix variance) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   const double rows = static_cast<double>(x.rows);
   VisitBlocks(x.cols, [&](int64_t begin, int64_t size) {
     double means[kBlock];
@@ -78,6 +79,7 @@ void CpuBackend::NormalizeColumns(ConstMatrix x, ConstMatrix mean,
                                   ConstMatrix variance, float epsilon,
                                   ConstMatrix scale, ConstMatrix offset,
                                   Matrix y) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   VisitBlocks(x.cols, [&](int64_t begin, int64_t size) {
     float factors[kBlock];
     for (int64_t j = 0; j < size; ++j) {
@@ -101,6 +103,7 @@ void CpuBackend::NormalizeColumnsGradient(ConstMatrix x, ConstMatrix mean,
                                           ConstMatrix scale, ConstMatrix dy,
                                           Matrix dscale, Matrix doffset,
                                           Matrix dx) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   const double rows = static_cast<double>(x.rows);
   VisitBlocks(x.cols, [&](int64_t begin, int64_t size) {
     const float* const means = mean.data + begin;
@@ -145,6 +148,7 @@ void CpuBackend::NormalizeColumnsGradient(ConstMatrix x, ConstMatrix mean,
 
 void CpuBackend::NormalizeRows(ConstMatrix x, float epsilon, ConstMatrix scale,
                                ConstMatrix offset, Matrix moments, Matrix y) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   const double cols = static_cast<double>(x.cols);
   for (int64_t i = 0; i < x.rows; ++i) {
     const float* const from = x.data + i * x.cols;
@@ -172,6 +176,7 @@ void CpuBackend::NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
                                        ConstMatrix moments, ConstMatrix dy,
                                        Matrix dscale, Matrix doffset,
                                        Matrix dx) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   const auto normalized = [&](int64_t i, int64_t j) {
     return (x.data[i * x.cols + j] - moments.data[2 * i]) *
            moments.data[2 * i + 1];

@@ -49,6 +49,7 @@ void VisitPlaces(const Window& window, int64_t images, Visitor visit) {
 }  // namespace
 
 void CpuBackend::MaxPool(const Window& window, ConstMatrix x, Matrix y) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   VisitPlaces(window, x.rows,
               [&](const Place& place, int64_t image, int64_t result) {
                 float* const max = y.data + result;
@@ -72,6 +73,7 @@ void CpuBackend::MaxPool(const Window& window, ConstMatrix x, Matrix y) {
 
 void CpuBackend::MaxPoolGradient(const Window& window, ConstMatrix x,
                                  ConstMatrix y, ConstMatrix dy, Matrix dx) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   // Channels that are worked on at a time.
   constexpr int64_t kBlock = 64;
   std::fill_n(dx.data, dx.size(), 0.0f);
@@ -103,6 +105,7 @@ void CpuBackend::MaxPoolGradient(const Window& window, ConstMatrix x,
 }
 
 void CpuBackend::AveragePool(const Window& window, ConstMatrix x, Matrix y) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   VisitPlaces(window, x.rows,
               [&](const Place& place, int64_t image, int64_t result) {
                 float* const mean = y.data + result;
@@ -119,6 +122,7 @@ void CpuBackend::AveragePool(const Window& window, ConstMatrix x, Matrix y) {
 
 void CpuBackend::AveragePoolGradient(const Window& window, ConstMatrix dy,
                                      Matrix dx) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   std::fill_n(dx.data, dx.size(), 0.0f);
   VisitPlaces(window, dx.rows,
               [&](const Place& place, int64_t image, int64_t result) {

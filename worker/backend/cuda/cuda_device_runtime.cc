@@ -33,13 +33,21 @@ absl::Status CudaDeviceRuntime::BindThread() {
 }
 
 absl::StatusOr<DeviceRuntime::Event> CudaDeviceRuntime::CreateEvent() {
+  return CreateEventWith(cudaEventDisableTiming);
+}
+
+absl::StatusOr<DeviceRuntime::Event> CudaDeviceRuntime::CreateTimedEvent() {
+  return CreateEventWith(cudaEventDefault);
+}
+
+absl::StatusOr<DeviceRuntime::Event> CudaDeviceRuntime::CreateEventWith(
+    unsigned int flags) {
   // The host sleeps while it waits, and leaves its core to those who make
   // batches and talk to the cluster meanwhile.
   cudaEvent_t event;
-  const absl::Status status =
-      CudaStatus(cudaEventCreateWithFlags(
-                     &event, cudaEventBlockingSync | cudaEventDisableTiming),
-                 "making an event");
+  const absl::Status status = CudaStatus(
+      cudaEventCreateWithFlags(&event, cudaEventBlockingSync | flags),
+      "making an event");
   if (!status.ok()) return status;
   events_.push_back(event);
   return static_cast<Event>(events_.size() - 1);
@@ -72,6 +80,16 @@ absl::StatusOr<bool> CudaDeviceRuntime::Query(Event event) {
 absl::Status CudaDeviceRuntime::Synchronize(Event event) {
   return CudaStatus(cudaEventSynchronize(events_[event]),
                     "what the GPU was told to do before");
+}
+
+absl::StatusOr<absl::Duration> CudaDeviceRuntime::Elapsed(Event begin,
+                                                          Event end) {
+  float milliseconds = 0;
+  const absl::Status status = CudaStatus(
+      cudaEventElapsedTime(&milliseconds, events_[begin], events_[end]),
+      "the time between two events");
+  if (!status.ok()) return status;
+  return absl::Milliseconds(milliseconds);
 }
 
 absl::StatusOr<float*> CudaDeviceRuntime::Allocate(int64_t size) {

@@ -28,10 +28,12 @@ class CudaDeviceRuntime final : public DeviceRuntime {
 
   absl::Status BindThread() override;
   absl::StatusOr<Event> CreateEvent() override;
+  absl::StatusOr<Event> CreateTimedEvent() override;
   absl::Status Record(Event event, StreamId stream) override;
   absl::Status Wait(StreamId stream, Event event) override;
   absl::StatusOr<bool> Query(Event event) override;
   absl::Status Synchronize(Event event) override;
+  absl::StatusOr<absl::Duration> Elapsed(Event begin, Event end) override;
   absl::StatusOr<float*> Allocate(int64_t size) override;
   void Free(float* memory) override;
   Memory GetMemory() override;
@@ -42,6 +44,8 @@ class CudaDeviceRuntime final : public DeviceRuntime {
 
  private:
   explicit CudaDeviceRuntime(int index) : index_(index) {}
+
+  absl::StatusOr<Event> CreateEventWith(unsigned int flags);
 
   const int index_;
   std::array<cudaStream_t, kNumStreams> streams_ = {};

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace holdfast {
 
@@ -35,6 +36,8 @@ class DeviceRuntime {
   virtual absl::Status BindThread() = 0;
 
   virtual absl::StatusOr<Event> CreateEvent() = 0;
+  // One that also tells when it happened, which takes the device some time.
+  virtual absl::StatusOr<Event> CreateTimedEvent() = 0;
   // From here on `event` means: all that was enqueued on `stream` before.
   virtual absl::Status Record(Event event, StreamId stream) = 0;
   // What is enqueued on `stream` after this is done after what `event` means at
@@ -44,6 +47,9 @@ class DeviceRuntime {
   virtual absl::StatusOr<bool> Query(Event event) = 0;
   // Waits, on the host, until it is.
   virtual absl::Status Synchronize(Event event) = 0;
+  // By the device's clock, how long after `begin` the event `end` happened.
+  // Both are timed events, and what they mean has been done.
+  virtual absl::StatusOr<absl::Duration> Elapsed(Event begin, Event end) = 0;
 
   // Memory of the device for so many values, aligned to 256 bytes.
   // Errors: RESOURCE_EXHAUSTED when it has none left.

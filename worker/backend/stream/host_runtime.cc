@@ -35,8 +35,9 @@ absl::StatusOr<DeviceRuntime::Event> HostRuntime::CreateEvent() {
 absl::Status HostRuntime::Record(Event event, StreamId stream) {
   if (!failure_.ok()) return failure_;
   const Stream& recorded = At(stream);
-  events_[event] = {
-      stream, recorded.done + static_cast<int64_t>(recorded.queue.size())};
+  events_[event] = {stream,
+                    recorded.done + static_cast<int64_t>(recorded.queue.size()),
+                    time_};
   Dawdle();
   return absl::OkStatus();
 }
@@ -68,6 +69,19 @@ absl::Status HostRuntime::Synchronize(Event event) {
   }
   return possible ? absl::OkStatus()
                   : absl::InternalError("the streams wait for one another");
+}
+
+absl::StatusOr<absl::Duration> HostRuntime::Elapsed(Event begin, Event end) {
+  if (!failure_.ok()) return failure_;
+  if (!IsDone(events_[begin]) || !IsDone(events_[end])) {
+    return absl::FailedPreconditionError("an event has not happened");
+  }
+  return absl::Microseconds(TimeOf(events_[end]) - TimeOf(events_[begin]));
+}
+
+int64_t HostRuntime::TimeOf(const Place& place) {
+  if (place.items == 0) return place.recorded;
+  return std::max(place.recorded, At(place.stream).times[place.items - 1]);
 }
 
 float* HostRuntime::Make(int64_t size, int64_t device_bytes) {
@@ -185,6 +199,7 @@ void HostRuntime::DoNext(Stream* stream) {
   stream->queue.pop_front();
   if (item.work != nullptr) item.work();
   ++stream->done;
+  stream->times.push_back(++time_);
 }
 
 }  // namespace holdfast

@@ -28,6 +28,9 @@ namespace holdfast {
 //  - a copy reads its source when it is done, and its target is NaN for some
 //    time before that.
 //
+// By its clock each item of a stream, a wait too, takes a microsecond, and
+// between them no time passes.
+//
 // Thread-compatible.
 class HostRuntime final : public DeviceRuntime {
  public:
@@ -61,10 +64,12 @@ class HostRuntime final : public DeviceRuntime {
 
   absl::Status BindThread() override;
   absl::StatusOr<Event> CreateEvent() override;
+  absl::StatusOr<Event> CreateTimedEvent() override { return CreateEvent(); }
   absl::Status Record(Event event, StreamId stream) override;
   absl::Status Wait(StreamId stream, Event event) override;
   absl::StatusOr<bool> Query(Event event) override;
   absl::Status Synchronize(Event event) override;
+  absl::StatusOr<absl::Duration> Elapsed(Event begin, Event end) override;
   absl::StatusOr<float*> Allocate(int64_t size) override;
   void Free(float* memory) override;
   Memory GetMemory() override;
@@ -78,6 +83,8 @@ class HostRuntime final : public DeviceRuntime {
   struct Place {
     StreamId stream = StreamId::kCompute;
     int64_t items = 0;
+    // When an event was recorded there.
+    int64_t recorded = 0;
   };
   struct Item {
     // Null: nothing but a wait.
@@ -87,6 +94,8 @@ class HostRuntime final : public DeviceRuntime {
   };
   struct Stream {
     int64_t done = 0;
+    // By item, when it was done.
+    std::vector<int64_t> times;
     std::deque<Item> queue;
     // The runnable stream of the highest is next.
     uint32_t priority = 0;
@@ -113,12 +122,16 @@ class HostRuntime final : public DeviceRuntime {
   // be.
   bool Reach(const Place& place);
   void DoNext(Stream* stream);
+  // Of an event there, which has happened.
+  int64_t TimeOf(const Place& place);
 
   const Options options_;
   std::mt19937_64 random_;
   // Of 8 calls, how many do work. 0: none, and lazily.
   uint32_t eagerness_ = 0;
   std::array<Stream, kNumStreams> streams_;
+  // The device's clock: items done.
+  int64_t time_ = 0;
   // By event.
   std::vector<Place> events_;
   // With what was freed, so that whoever still uses it finds NaN there.

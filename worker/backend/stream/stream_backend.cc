@@ -35,6 +35,17 @@ StreamBackend::~StreamBackend() {
   // What has gone wrong has been told, or nobody wants to know.
   runtime_->BindThread().IgnoreError();
   AwaitStreams().IgnoreError();
+  if (trace_ != nullptr) trace_->Collect().IgnoreError();
+}
+
+void StreamBackend::SetTracer(Tracer* tracer) {
+  Backend::SetTracer(tracer);
+  trace_.reset();
+  if (tracer == nullptr) return;
+  trace_ = std::make_unique<DeviceTrace>(runtime_.get(), tracer, options_.name);
+  absl::Status status = Enter();
+  if (status.ok()) status = trace_->Collect();
+  Keep(std::move(status));
 }
 
 absl::Status StreamBackend::AwaitStreams() {
@@ -90,15 +101,18 @@ absl::Status StreamBackend::CopyIn(const void* host, int64_t size,
   status = compute_.LetWait(StreamId::kCopyIn, block->computed);
   if (!status.ok()) return status;
   block->copied_in = in_.Next();
-  for (int64_t begin = 0; begin < size; begin += kPiece) {
-    const int64_t piece = std::min(kPiece, size - begin);
-    float* const pinned = block->pinned + begin;
-    std::memcpy(pinned, static_cast<const float*>(host) + begin,
-                piece * sizeof(float));
-    status = runtime_->CopyIn(pinned, piece, block->device + begin);
-    if (!status.ok()) return status;
-  }
-  return absl::OkStatus();
+  const int64_t bytes = size * int64_t{sizeof(float)};
+  return Traced(StreamId::kCopyIn, "copy in", bytes, [&]() -> absl::Status {
+    for (int64_t begin = 0; begin < size; begin += kPiece) {
+      const int64_t piece = std::min(kPiece, size - begin);
+      float* const pinned = block->pinned + begin;
+      std::memcpy(pinned, static_cast<const float*>(host) + begin,
+                  piece * sizeof(float));
+      status = runtime_->CopyIn(pinned, piece, block->device + begin);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  });
 }
 
 absl::StatusOr<ConstMatrix> StreamBackend::CopySmall(const void* host,
@@ -135,7 +149,10 @@ absl::StatusOr<Download> StreamBackend::StartDownload(ConstMatrix matrix) {
   if (!status.ok()) return status;
   block->copied_out = out_.Next();
   float* const pinned = block->pinned + (matrix.data - block->device);
-  status = runtime_->CopyOut(matrix.data, matrix.size(), pinned);
+  const int64_t bytes = matrix.size() * int64_t{sizeof(float)};
+  status = Traced(StreamId::kCopyOut, "copy out", bytes, [&] {
+    return runtime_->CopyOut(matrix.data, matrix.size(), pinned);
+  });
   if (!status.ok()) return status;
   status = out_.MarkHere();
   if (!status.ok()) return status;
@@ -171,8 +188,19 @@ absl::Status StreamBackend::Order(Touched touched) {
 }
 
 template <typename Operation>
+absl::Status StreamBackend::Traced(StreamId stream, const char* name,
+                                   int64_t bytes, Operation operation) {
+  if (trace_ == nullptr) return operation();
+  absl::Status status = trace_->Begin(stream);
+  if (!status.ok()) return status;
+  status = operation();
+  if (!status.ok()) return status;
+  return trace_->End(stream, name, bytes);
+}
+
+template <typename Operation>
 absl::Status StreamBackend::Run(Touched touched, int64_t workspace,
-                                Operation operation) {
+                                Operation operation, const char* name) {
   absl::Status status = Enter();
   if (!status.ok()) return status;
   status = Reserve(workspace, &workspace_);
@@ -183,16 +211,18 @@ absl::Status StreamBackend::Run(Touched touched, int64_t workspace,
   if (!status.ok()) return status;
   status = Order(touched);
   if (!status.ok()) return status;
-  return operation(memory.data);
+  return Traced(StreamId::kCompute, name, 0,
+                [&] { return operation(memory.data); });
 }
 
 template <typename Operation>
-absl::Status StreamBackend::Run(Touched touched, Operation operation) {
+absl::Status StreamBackend::Run(Touched touched, Operation operation,
+                                const char* name) {
   absl::Status status = Enter();
   if (!status.ok()) return status;
   status = Order(touched);
   if (!status.ok()) return status;
-  return operation();
+  return Traced(StreamId::kCompute, name, 0, operation);
 }
 
 void StreamBackend::MatMul(Form form_a, ConstMatrix a, Form form_b,
@@ -385,6 +415,11 @@ absl::StatusOr<LossSums> StreamBackend::Loss(LossKind kind, ConstMatrix outputs,
   if (!download.ok()) return download.status();
   status = Await(*download);
   if (!status.ok()) return status;
+  if (trace_ != nullptr) {
+    // The host has waited, and the device rests until it goes on.
+    status = trace_->Collect();
+    if (!status.ok()) return status;
+  }
   DeviceLossSums made;
   std::memcpy(&made, download->values.data(), sizeof(made));
   LossSums result;

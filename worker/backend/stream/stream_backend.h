@@ -14,6 +14,7 @@
 #include "worker/backend/stream/block_pool.h"
 #include "worker/backend/stream/device_math.h"
 #include "worker/backend/stream/device_runtime.h"
+#include "worker/backend/stream/device_trace.h"
 #include "worker/backend/stream/timeline.h"
 
 namespace holdfast {
@@ -51,6 +52,7 @@ class StreamBackend final : public Backend {
   ~StreamBackend() override;
 
   Description Describe() const override { return options_.description; }
+  void SetTracer(Tracer* tracer) override;
 
   absl::Status Reserve(int64_t size, DeviceBuffer* buffer) override;
   absl::StatusOr<ConstMatrix> Upload(absl::Span<const float> host, int64_t rows,
@@ -121,12 +123,19 @@ class StreamBackend final : public Backend {
   // Orders the operation that the caller enqueues next.
   absl::Status Order(Touched touched);
   // Orders and enqueues `operation`, whose workspace has room for so many
-  // values. operation(workspace) returns a status.
+  // values. operation(workspace) returns a status. In a trace it has the name
+  // of the function that calls this.
   template <typename Operation>
-  absl::Status Run(Touched touched, int64_t workspace, Operation operation);
+  absl::Status Run(Touched touched, int64_t workspace, Operation operation,
+                   const char* name = __builtin_FUNCTION());
   // The same without a workspace; operation().
   template <typename Operation>
-  absl::Status Run(Touched touched, Operation operation);
+  absl::Status Run(Touched touched, Operation operation,
+                   const char* name = __builtin_FUNCTION());
+  // Enqueues what it calls, in a trace as a span of `stream`.
+  template <typename Operation>
+  absl::Status Traced(StreamId stream, const char* name, int64_t bytes,
+                      Operation operation);
   // Keeps an error for the next call that can tell it.
   void Keep(absl::Status status);
 
@@ -150,6 +159,8 @@ class StreamBackend final : public Backend {
   Timeline in_;
   Timeline out_;
   BlockPool pool_;
+  // Null without a tracer.
+  std::unique_ptr<DeviceTrace> trace_;
   // The first that went wrong; it has broken the device's state.
   absl::Status error_;
 

@@ -7,13 +7,17 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "common/random.h"
+#include "common/trace.h"
+#include "common/trace_testing.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/backend/stream/host_math.h"
 #include "worker/backend/stream/host_runtime.h"
@@ -413,6 +417,99 @@ TEST(StreamBackendTest, RefusesMemoryOfOthers) {
   EXPECT_THAT(backend->Reserve(1, &buffer).message(),
               HasSubstr("a matrix that was given to host:0 is not in its "
                         "memory"));
+}
+
+// An upload, two operations and a download, traced. The spans of the file, and
+// whether the result is right.
+struct TracedRun {
+  explicit TracedRun(const HostRuntime::Options& options) {
+    HostDevice device(options);
+    Backend* const backend = device.backend.get();
+    backend->SetTracer(&tracer);
+    DeviceBuffer staging, first, second;
+    const std::vector<float> host = RandomValues(16, 1);
+    const auto x = backend->Upload(host, 4, 4, &staging);
+    EXPECT_TRUE(x.ok() && backend->Reserve(16, &first).ok() &&
+                backend->Reserve(16, &second).ok());
+    backend->Relu(*x, first.View(4, 4));
+    backend->Add(first.View(4, 4), *x, second.View(4, 4));
+    const auto download = backend->StartDownload(second.View(4, 4));
+    EXPECT_TRUE(download.ok() && backend->Await(*download).ok());
+    right = download->values[3] == std::max(host[3], 0.0f) + host[3];
+  }
+
+  // Whether spans lie as work depends on work.
+  bool InOrder() const {
+    const ReadTrace trace(tracer.ToJson());
+    std::map<std::string, ReadTrace::Event> by_name;
+    for (const ReadTrace::Event& event : trace.events) {
+      by_name[event.name] = event;
+    }
+    EXPECT_EQ(by_name.size(), 4);
+    return trace.Nests() && by_name["copy in"].end <= by_name["Relu"].begin &&
+           by_name["Relu"].end <= by_name["Add"].begin &&
+           by_name["Add"].end <= by_name["copy out"].begin;
+  }
+
+  Tracer tracer{{}};
+  bool right = false;
+};
+
+TEST(StreamBackendTest, ATraceShowsTheOrderOfTheDevice) {
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    SCOPED_TRACE(seed);
+    const TracedRun run({.seed = seed});
+    EXPECT_TRUE(run.right);
+    EXPECT_TRUE(run.InOrder()) << run.tracer.ToJson();
+  }
+}
+
+// That the order above is not the trace's own doing.
+TEST(StreamBackendTest, ATraceShowsThatAWaitIsMissing) {
+  int out_of_order = 0;
+  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
+    HostRuntime::Options options;
+    options.seed = seed;
+    options.ignored_wait =
+        std::make_pair(StreamId::kCompute, StreamId::kCopyIn);
+    if (!TracedRun(options).InOrder()) ++out_of_order;
+  }
+  EXPECT_GT(out_of_order, 0);
+}
+
+TEST(StreamBackendTest, ATraceChangesNoBits) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE(seed);
+    Tracer tracer({});
+    HostDevice device({.seed = seed});
+    device.backend->SetTracer(&tracer);
+    EXPECT_EQ(RandomProgram(device.backend.get(), seed).Run(kSteps), 0);
+    device.backend.reset();
+    EXPECT_EQ(device.misuse, absl::OkStatus());
+    const ReadTrace trace(tracer.ToJson());
+    EXPECT_TRUE(trace.Nests());
+    EXPECT_GT(trace.OfKind("copy").size(), 20);
+    EXPECT_GT(trace.OfKind("compute").size(), 20);
+  }
+}
+
+TEST(StreamBackendTest, ATraceTellsBytesAndTracks) {
+  Tracer tracer({});
+  HostDevice device;
+  device.backend->SetTracer(&tracer);
+  DeviceBuffer staging;
+  const std::vector<float> host = RandomValues((3 << 20) + 5, 1);
+  const auto x = device.backend->Upload(host, 1, host.size(), &staging);
+  ASSERT_TRUE(x.ok());
+  ASSERT_TRUE(device.backend->StartDownload({x->data, 1, 7}).ok());
+  staging = DeviceBuffer();
+  device.backend.reset();
+  const auto copies = ReadTrace(tracer.ToJson()).OfKind("copy");
+  ASSERT_EQ(copies.size(), 2);
+  EXPECT_EQ(copies[0].track, "host:0 copies in");
+  EXPECT_EQ(copies[0].args.at("bytes"), host.size() * sizeof(float));
+  EXPECT_EQ(copies[1].track, "host:0 copies out");
+  EXPECT_EQ(copies[1].args.at("bytes"), 28);
 }
 
 // A model, its data, and what it computes in some steps.

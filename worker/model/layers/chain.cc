@@ -47,11 +47,12 @@ absl::StatusOr<std::unique_ptr<Chain>> Chain::Create(
     return distinct;
   }
   std::unique_ptr<Chain> chain(new Chain);
+  chain->backend_ = backend;
   chain->output_shape_.assign(input_shape.begin(), input_shape.end());
   for (int i = 0; i < layers.size(); ++i) {
-    chain->last_name_ = absl::StrCat(prefix, names[i]);
+    chain->names_.push_back(absl::StrCat(prefix, names[i]));
     absl::StatusOr<std::unique_ptr<Layer>> layer =
-        CreateLayer(layers.Get(i), chain->last_name_, chain->output_shape_,
+        CreateLayer(layers.Get(i), chain->names_.back(), chain->output_shape_,
                     KeyOfLayer(key, first_place + i), backend);
     if (!layer.ok()) return layer.status();
     chain->output_shape_ = (*layer)->output_shape();
@@ -70,6 +71,7 @@ absl::StatusOr<ConstMatrix> Chain::Forward(
     const Pass& pass, absl::Span<const ConstMatrix> parameters, ConstMatrix x) {
   values_[0] = x;
   for (size_t i = 0; i < layers_.size(); ++i) {
+    const ScopedTrace trace(backend_->tracer(), TraceKind::kModel, names_[i]);
     const absl::StatusOr<ConstMatrix> value =
         layers_[i]->Forward(pass, ParametersOf(parameters, i), values_[i]);
     if (!value.ok()) return value.status();
@@ -83,6 +85,7 @@ absl::StatusOr<Matrix> Chain::Backward(absl::Span<const ConstMatrix> parameters,
                                        Layer::GradientSink sink) {
   const int last = want_dx ? 0 : first_trained_layer_;
   for (int i = static_cast<int>(layers_.size()) - 1; i >= last; --i) {
+    const ScopedTrace trace(backend_->tracer(), TraceKind::kModel, names_[i]);
     const absl::StatusOr<Matrix> dx = layers_[i]->Backward(
         ParametersOf(parameters, i), values_[i], values_[i + 1], dy,
         want_dx || i > last, [&](int variable, ConstMatrix gradient) {

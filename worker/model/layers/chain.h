@@ -33,7 +33,7 @@ class Chain {
   const std::vector<proto::Variable>& variables() const { return variables_; }
   const std::vector<int64_t>& output_shape() const { return output_shape_; }
   // Of the last layer; empty without any.
-  const std::string& last_name() const { return last_name_; }
+  std::string last_name() const { return names_.empty() ? "" : names_.back(); }
 
   // As Layer's. `x` must stay for Backward().
   absl::StatusOr<ConstMatrix> Forward(const Pass& pass,
@@ -49,10 +49,12 @@ class Chain {
   absl::Span<const ConstMatrix> ParametersOf(
       absl::Span<const ConstMatrix> parameters, int layer) const;
 
+  Backend* backend_ = nullptr;
   std::vector<std::unique_ptr<Layer>> layers_;
   std::vector<proto::Variable> variables_;
   std::vector<int64_t> output_shape_;
-  std::string last_name_;
+  // Of the layers.
+  std::vector<std::string> names_;
   // The place of each layer's first among the variables.
   std::vector<int> first_variable_;
   // The first layer with variables, where the backward pass may end; as many as

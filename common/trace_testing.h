@@ -1,0 +1,47 @@
+#ifndef HOLDFAST_COMMON_TRACE_TESTING_H_
+#define HOLDFAST_COMMON_TRACE_TESTING_H_
+
+#include <google/protobuf/struct.pb.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace holdfast {
+
+// A trace as a reader of its file sees it.
+struct ReadTrace {
+  struct Event {
+    std::string name;
+    // Its category: "rpc".
+    std::string kind;
+    // Its name.
+    std::string track;
+    // Of the track, unlike any other's.
+    int thread = 0;
+    // Microseconds.
+    double begin = 0;
+    double end = 0;
+    // Numbers alone.
+    std::map<std::string, double> args;
+    std::string error;
+  };
+
+  // A failure of the test where `json` is no JSON.
+  explicit ReadTrace(const std::string& json);
+
+  std::vector<Event> OfKind(const std::string& kind) const;
+  // Whether on each track the spans follow one another, in the order of the
+  // file, or lie within one another.
+  bool Nests() const;
+  // 0 where there is none.
+  double Data(const std::string& name) const;
+
+  // In the order of the file.
+  std::vector<Event> events;
+  google::protobuf::Struct other_data;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_TRACE_TESTING_H_

@@ -1,0 +1,132 @@
+#include "worker/backend/stream/device_trace.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+namespace {
+
+// A good quartz loses 20 microseconds in that time, and the device's float32
+// milliseconds still tell 0.1 microseconds.
+constexpr absl::Duration kAnchorEvery = absl::Seconds(1);
+
+// Of several tries the host was quickest in one.
+constexpr int kTries = 3;
+
+// Spans of a stream that wait for Collect; more are collected meanwhile, as far
+// as they are over.
+constexpr size_t kMaxPending = 1024;
+
+constexpr const char* kStreamNames[kNumStreams] = {"compute", "copies in",
+                                                   "copies out"};
+
+}  // namespace
+
+DeviceTrace::DeviceTrace(DeviceRuntime* runtime, Tracer* tracer,
+                         const std::string& device)
+    : runtime_(runtime), tracer_(tracer) {
+  for (int i = 0; i < kNumStreams; ++i) {
+    streams_[i].track = tracer->AddTrack(
+        absl::StrCat(device, " ", kStreamNames[i]), Tracer::TrackKind::kNested);
+  }
+}
+
+absl::Status DeviceTrace::Begin(StreamId stream) {
+  const absl::StatusOr<Event> event = RecordOn(stream);
+  if (!event.ok()) return event.status();
+  streams_[static_cast<int>(stream)].begin = *event;
+  return absl::OkStatus();
+}
+
+absl::Status DeviceTrace::End(StreamId stream, const char* name,
+                              int64_t bytes) {
+  const absl::StatusOr<Event> event = RecordOn(stream);
+  if (!event.ok()) return event.status();
+  Stream& ended = streams_[static_cast<int>(stream)];
+  ended.pending.push_back({ended.begin, *event, name, bytes});
+  return ended.pending.size() > kMaxPending ? CollectFrom(&ended)
+                                            : absl::OkStatus();
+}
+
+absl::Status DeviceTrace::Collect() {
+  bool all = true;
+  for (Stream& stream : streams_) {
+    absl::Status status = CollectFrom(&stream);
+    if (!status.ok()) return status;
+    all = all && stream.pending.empty();
+  }
+  const bool is_due =
+      !anchor_.has_value() || tracer_->Now() - anchor_->time >= kAnchorEvery;
+  return all && is_due ? SetAnchor() : absl::OkStatus();
+}
+
+absl::StatusOr<DeviceTrace::Event> DeviceTrace::RecordOn(StreamId stream) {
+  if (spare_events_.empty()) {
+    const absl::StatusOr<Event> event = runtime_->CreateTimedEvent();
+    if (!event.ok()) return event.status();
+    spare_events_.push_back(*event);
+  }
+  const Event event = spare_events_.back();
+  absl::Status status = runtime_->Record(event, stream);
+  if (!status.ok()) return status;
+  spare_events_.pop_back();
+  return event;
+}
+
+absl::StatusOr<absl::Time> DeviceTrace::TimeOf(Event event) {
+  const absl::StatusOr<absl::Duration> after =
+      runtime_->Elapsed(anchor_->event, event);
+  if (!after.ok()) return after.status();
+  return anchor_->time + *after;
+}
+
+absl::Status DeviceTrace::SetAnchor() {
+  absl::Duration quickest = absl::InfiniteDuration();
+  for (int i = 0; i < kTries; ++i) {
+    const absl::Time before = tracer_->Now();
+    const absl::StatusOr<Event> event = RecordOn(StreamId::kCompute);
+    if (!event.ok()) return event.status();
+    absl::Status status = runtime_->Synchronize(*event);
+    if (!status.ok()) return status;
+    const absl::Duration took = tracer_->Now() - before;
+    if (took < quickest) {
+      quickest = took;
+      if (anchor_.has_value()) spare_events_.push_back(anchor_->event);
+      anchor_ = {*event, before + took / 2};
+    } else {
+      spare_events_.push_back(*event);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceTrace::CollectFrom(Stream* stream) {
+  const bool copies = stream != &streams_[static_cast<int>(StreamId::kCompute)];
+  while (!stream->pending.empty()) {
+    const Pending& next = stream->pending.front();
+    const absl::StatusOr<bool> over = runtime_->Query(next.end);
+    if (!over.ok()) return over.status();
+    if (!*over) break;
+    const absl::StatusOr<absl::Time> begin = TimeOf(next.begin);
+    if (!begin.ok()) return begin.status();
+    const absl::StatusOr<absl::Time> end = TimeOf(next.end);
+    if (!end.ok()) return end.status();
+    TraceSpan span;
+    span.kind = copies ? TraceKind::kCopy : TraceKind::kCompute;
+    span.name = next.name;
+    // After another anchor time may seem to have gone back.
+    span.begin = std::max(stream->end, *begin);
+    span.end = std::max(span.begin, *end);
+    if (copies) span.args.emplace_back("bytes", next.bytes);
+    stream->end = span.end;
+    tracer_->Add(stream->track, std::move(span));
+    spare_events_.push_back(next.begin);
+    spare_events_.push_back(next.end);
+    stream->pending.pop_front();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace holdfast
