@@ -1,0 +1,170 @@
+"""Renders deploy/k8s, and says what Kubernetes would start for it."""
+
+import dataclasses
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+
+import yaml
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+K8S = os.path.join(ROOT, "deploy", "k8s")
+
+# What a job's folder may have as its resources.
+VARIANTS = ("overlays/cpu", "overlays/gpu", "overlays/spot", "tfjob")
+
+_INDEX_FIELD = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+
+
+def why_no_kubectl():
+    """Why nothing can be rendered here; None where it can. Debian 12's kubectl, 1.20, has a
+    kustomize of 2019, which knows neither components nor replacements."""
+    try:
+        client = subprocess.run(
+            ["kubectl", "version", "--client"], capture_output=True, text=True, check=False
+        ).stdout
+    except FileNotFoundError:
+        return "kubectl is not installed"
+    found = re.search(r"Kustomize Version: v(\d+)", client)
+    if found is None or int(found.group(1)) < 5:
+        return f"kubectl is too old, its kustomize must be of version 5 at least: {client.strip()}"
+    return None
+
+
+def render(variant, ps, workers, job=None):
+    """The objects of deploy/k8s/example, as dicts, with nothing changed but what a user would
+    change: variant, counts and, where `job` is one, the job file's text."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = shutil.copytree(K8S, os.path.join(folder, "k8s"))
+        path = os.path.join(tree, "example", "kustomization.yaml")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        text, changed = re.subn(
+            r"^resources: \[[^]]*\]", f"resources: [../{variant}]", text, flags=re.M
+        )
+        text, counted = re.subn(
+            r"literals: \[ps=\d+, workers=\d+\]", f"literals: [ps={ps}, workers={workers}]", text
+        )
+        assert changed == 1 and counted == 1, path
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        if job is not None:
+            with open(os.path.join(tree, "example", "job.textproto"), "w", encoding="utf-8") as file:
+                file.write(job)
+        done = subprocess.run(
+            ["kubectl", "kustomize", os.path.join(tree, "example")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode != 0:
+        raise AssertionError(f"kubectl kustomize, {variant}: {done.stderr}")
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+
+def find(objects, kind, name):
+    """The object of this kind and name."""
+    [found] = [o for o in objects if o["kind"] == kind and o["metadata"]["name"] == name]
+    return found
+
+
+def expand(text, env):
+    """$(NAME) of what is in `env`, as in a container's args; others stay as they are."""
+    return re.sub(r"\$\((\w+)\)", lambda m: env.get(m.group(1), m.group(0)), text)
+
+
+@dataclasses.dataclass
+class Pod:
+    """A pod that a controller starts, and what becomes of its ends."""
+
+    name: str  # "holdfast-ps-0"
+    hosts: list  # the names it has in the DNS
+    spec: dict
+    container: dict  # its only one
+    env: dict
+    # Of an exit code, or 128 + a signal: whether the controller starts another pod, or None
+    # where the whole job is given up.
+    another_after: callable
+
+    def argv(self):
+        """The container's command line."""
+        words = self.container["command"] + self.container["args"]
+        return [expand(word, self.env) for word in words]
+
+
+def _env(container, fields):
+    env = {}
+    for variable in container.get("env", []):
+        if "valueFrom" in variable:
+            value = fields[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+        else:
+            value = expand(variable["value"], env)
+        env[variable["name"]] = value
+    return env
+
+
+def _indexed_job_pods(job):
+    spec = job["spec"]
+    assert spec["completionMode"] == "Indexed" and spec["completions"] == spec["parallelism"]
+    final = set()
+    for rule in spec["podFailurePolicy"]["rules"]:
+        if rule["action"] == "FailJob":
+            assert rule["onExitCodes"]["operator"] == "In"
+            final.update(rule["onExitCodes"]["values"])
+    template = spec["template"]["spec"]
+    [container] = template["containers"]
+    for index in range(spec["completions"]):
+        name = f"{job['metadata']['name']}-{index}"
+        yield Pod(
+            name=name,
+            hosts=[f"{name}.{template['subdomain']}"],
+            spec=template,
+            container=container,
+            env=_env(container, {_INDEX_FIELD: str(index)}),
+            another_after=lambda code: None if code in final else True,
+        )
+
+
+def _tf_job_pods(job):
+    """As Kubeflow's training operator: a service for each pod, and TF_CONFIG."""
+    import json
+
+    name, namespace = job["metadata"]["name"], job["metadata"]["namespace"]
+    replicas = {kind.lower(): spec for kind, spec in job["spec"]["tfReplicaSpecs"].items()}
+
+    def host(kind, index):
+        return f"{name}-{kind}-{index}.{namespace}.svc"
+
+    cluster = {
+        kind: [f"{host(kind, i)}:2222" for i in range(spec["replicas"])]
+        for kind, spec in replicas.items()
+    }
+    for kind, spec in replicas.items():
+        assert spec["restartPolicy"] == "ExitCode"
+        template = spec["template"]["spec"]
+        [container] = template["containers"]
+        for index in range(spec["replicas"]):
+            task = {"type": kind, "index": index}
+            config = {"cluster": cluster, "task": task, "environment": "cloud"}
+            yield Pod(
+                name=f"{name}-{kind}-{index}",
+                hosts=[host(kind, index)],
+                spec=template,
+                container=container,
+                env={**_env(container, {}), "TF_CONFIG": json.dumps(config)},
+                # https://www.kubeflow.org/docs/components/trainer/legacy-v1/user-guides/tensorflow/
+                another_after=lambda code: True if code >= 128 else None,
+            )
+
+
+def pods(objects):
+    """All pods of the job, as their controllers make them."""
+    made = []
+    for document in objects:
+        if document["kind"] == "Job":
+            made += _indexed_job_pods(document)
+        elif document["kind"] == "TFJob":
+            made += _tf_job_pods(document)
+    return made

@@ -1,0 +1,184 @@
+"""deploy/k8s, rendered: valid for Kubernetes, whole, and with the counts in all places."""
+
+import json
+import os
+import re
+import unittest
+
+import jsonschema
+import kubernetes_validate
+import manifests
+
+# The oldest whose Jobs have a podFailurePolicy without a feature gate, one of the middle,
+# and the newest that is known here.
+_VERSIONS = ("1.26", "1.31", kubernetes_validate.latest_version())
+_PS, _WORKERS = 3, 5
+
+
+def _templates(objects):
+    """(name, pod template) of each Job or kind of replica."""
+    for document in objects:
+        if document["kind"] == "Job":
+            yield document["metadata"]["name"], document["spec"]["template"]
+        elif document["kind"] == "TFJob":
+            for kind, replica in document["spec"]["tfReplicaSpecs"].items():
+                yield kind, replica["template"]
+
+
+@unittest.skipIf(manifests.why_no_kubectl(), str(manifests.why_no_kubectl()))
+class ManifestsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.rendered = {v: manifests.render(v, _PS, _WORKERS) for v in manifests.VARIANTS}
+
+    def each(self):
+        return self.rendered.values()
+
+    def test_are_valid(self):
+        for objects in self.each():
+            for document in objects:
+                for version in _VERSIONS:
+                    if document["kind"] != "TFJob":
+                        kubernetes_validate.validate(document, version, strict=True)
+            for name, template in _templates(objects):
+                pod_template = {
+                    "apiVersion": "v1",
+                    "kind": "PodTemplate",
+                    "metadata": {"name": name.lower()},
+                    "template": template,
+                }
+                kubernetes_validate.validate(pod_template, _VERSIONS[0], strict=True)
+
+    def test_tf_job_is_valid(self):
+        path = os.path.join(os.path.dirname(__file__), "tfjob.schema.json")
+        with open(path, encoding="utf-8") as file:
+            schema = json.load(file)
+        job = manifests.find(self.rendered["tfjob"], "TFJob", "holdfast")
+        jsonschema.validate(job, schema)
+        for break_it in (
+            lambda spec: spec.update(restart="x"),
+            lambda spec: spec["tfReplicaSpecs"].pop("PS"),
+            lambda spec: spec["tfReplicaSpecs"]["PS"].update(replicas="3"),
+            lambda spec: spec["tfReplicaSpecs"]["PS"]["template"]["spec"]["containers"][0].update(
+                name="ps"
+            ),
+        ):
+            broken = json.loads(json.dumps(job))
+            break_it(broken["spec"])
+            with self.assertRaises(jsonschema.ValidationError):
+                jsonschema.validate(broken, schema)
+
+    def test_counts_are_everywhere(self):
+        for objects in self.each():
+            pods = manifests.pods(objects)
+            ps = [pod for pod in pods if pod.argv()[0] == "ps_server"]
+            workers = [pod for pod in pods if pod.argv()[0] == "ps_worker"]
+            self.assertEqual((len(ps), len(workers)), (_PS, _WORKERS))
+            for pod in pods:
+                if "TF_CONFIG" in pod.env:
+                    continue
+                for flag, tasks in (("ps_hosts", ps), ("worker_hosts", workers)):
+                    [value] = [a.split("=", 1)[1] for a in pod.argv() if a.startswith(f"--{flag}=")]
+                    count = int(re.search(r"{(\d+)}", value).group(1))
+                    names = [re.sub(r"{\d+}", str(i), value) for i in range(count)]
+                    self.assertEqual(names, [f"{task.hosts[0]}:2222" for task in tasks])
+            budgets = {
+                o["metadata"]["name"]: o["spec"]["minAvailable"]
+                for o in objects
+                if o["kind"] == "PodDisruptionBudget"
+            }
+            if budgets:
+                self.assertEqual(budgets.pop("holdfast-ps"), _PS)
+                self.assertIn(budgets, ({}, {"holdfast-worker": _WORKERS}))
+
+    def test_images_are_the_jobs(self):
+        for objects in self.each():
+            for _, template in _templates(objects):
+                for container in template["spec"]["containers"]:
+                    self.assertTrue(container["image"].startswith("registry.example.com/holdfast"))
+
+    def test_args_are_expanded(self):
+        for objects in self.each():
+            for pod in manifests.pods(objects):
+                self.assertNotIn("$(", " ".join(pod.argv()))
+
+    def test_pods_may_do_little(self):
+        for objects in self.each():
+            for _, template in _templates(objects):
+                spec = template["spec"]
+                self.assertIs(spec["securityContext"]["runAsNonRoot"], True)
+                self.assertIs(spec["automountServiceAccountToken"], False)
+                for container in spec["containers"]:
+                    rights = container["securityContext"]
+                    self.assertIs(rights["readOnlyRootFilesystem"], True)
+                    self.assertIs(rights["allowPrivilegeEscalation"], False)
+                    self.assertEqual(rights["capabilities"], {"drop": ["ALL"]})
+                    self.assertIn("memory", container["resources"]["limits"])
+
+    def test_what_is_named_is_there(self):
+        for objects in self.each():
+            names = {(o["kind"], o["metadata"]["name"]) for o in objects}
+            for _, template in _templates(objects):
+                spec = template["spec"]
+                volumes = {volume["name"]: volume for volume in spec["volumes"]}
+                for volume in volumes.values():
+                    if "configMap" in volume:
+                        self.assertIn(("ConfigMap", volume["configMap"]["name"]), names)
+                    if "persistentVolumeClaim" in volume:
+                        claim = volume["persistentVolumeClaim"]["claimName"]
+                        self.assertIn(("PersistentVolumeClaim", claim), names)
+                if "subdomain" in spec:
+                    self.assertIn(("Service", spec["subdomain"]), names)
+                for container in spec["containers"]:
+                    self.assertEqual(
+                        {mount["name"] for mount in container["volumeMounts"]}, set(volumes)
+                    )
+                    ports = {port["name"] for port in container["ports"]}
+                    for probe in ("livenessProbe", "readinessProbe"):
+                        if probe in container:
+                            self.assertIn(container[probe]["httpGet"]["port"], ports)
+
+    def test_selectors_meet_the_pods(self):
+        for objects in self.each():
+            labels = [template["metadata"]["labels"] for _, template in _templates(objects)]
+            for document in objects:
+                spec = document.get("spec", {})
+                if document["kind"] == "Service":
+                    selector, expected = spec["selector"], 1
+                    self.assertEqual(spec["clusterIP"], "None")
+                    self.assertIs(spec["publishNotReadyAddresses"], True)
+                elif document["kind"] == "PodDisruptionBudget":
+                    selector, expected = spec["selector"]["matchLabels"], 1
+                elif document["kind"] == "NetworkPolicy":
+                    selector, expected = spec["podSelector"]["matchLabels"], len(labels)
+                    [source] = spec["ingress"][0]["from"]
+                    self.assertEqual(source["podSelector"]["matchLabels"], selector)
+                else:
+                    continue
+                met = [each for each in labels if selector.items() <= each.items()]
+                self.assertEqual(len(met), expected, document["metadata"]["name"])
+
+    def test_grace_fits_the_last_checkpoint(self):
+        for objects in self.each():
+            for pod in manifests.pods(objects):
+                grace = pod.spec["terminationGracePeriodSeconds"]
+                for arg in pod.argv():
+                    if arg.startswith("--grace="):
+                        # Then it takes leave, for 3 s at most, and sends answers.
+                        self.assertGreaterEqual(grace, int(arg[len("--grace=") : -1]) + 10)
+
+    def test_gpu_workers_have_one(self):
+        for pod in manifests.pods(self.rendered["overlays/gpu"]):
+            is_worker = pod.argv()[0] == "ps_worker"
+            self.assertEqual("--device=cuda:0" in pod.argv(), is_worker)
+            limits = pod.container["resources"]["limits"]
+            self.assertEqual(limits.get("nvidia.com/gpu"), "1" if is_worker else None)
+
+    def test_spot_workers_may_go(self):
+        names = {o["metadata"]["name"] for o in self.rendered["overlays/spot"]
+                 if o["kind"] == "PodDisruptionBudget"}
+        self.assertEqual(names, {"holdfast-ps"})
+
+
+if __name__ == "__main__":
+    unittest.main()
