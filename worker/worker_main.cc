@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -39,6 +40,7 @@
 #include "worker/input/batch_pipeline.h"
 #include "worker/input/dataset.h"
 #include "worker/input/image_augmenter.h"
+#include "worker/model/replicated.h"
 #include "worker/trainer/declaration.h"
 #include "worker/trainer/slowed_model.h"
 #include "worker/trainer/step_delay.h"
@@ -54,8 +56,9 @@ ABSL_FLAG(int, intra_op_threads, 1,
 ABSL_FLAG(
     std::string, device, "auto",
     "What the model is computed on: cpu, cuda:N (the GPU with this number, "
-    "from 0), or auto: the first GPU, or the CPU where there is none that "
-    "can be used.");
+    "from 0), cuda:N,M (a replica of the model on each, which share every "
+    "batch), or auto: the first GPU, or the CPU where there is none that can "
+    "be used.");
 ABSL_FLAG(bool, tf32, false,
           "On GPUs that can, matrix products round their factors to "
           "TensorFloat-32: several times as fast, with 10 bits of mantissa "
@@ -225,11 +228,17 @@ struct Workshop {
   std::optional<ImageAugmenter> augmenter;
   // Null without one, and for a worker that does not evaluate.
   std::unique_ptr<Dataset> test_set;
-  std::unique_ptr<Backend> backend;
+  // By replica. The first, which reads what the others make, goes first.
+  std::vector<std::unique_ptr<Backend>> backends;
   std::unique_ptr<Model> model;
   // For evaluations during training, where there is a test set.
   std::unique_ptr<Backend> evaluation_backend;
   std::unique_ptr<Model> evaluation_model;
+
+  ~Workshop() {
+    model.reset();
+    for (std::unique_ptr<Backend>& backend : backends) backend.reset();
+  }
 };
 
 absl::Status ReadData(const Config& config, Workshop* workshop) {
@@ -255,24 +264,28 @@ absl::Status ReadData(const Config& config, Workshop* workshop) {
 }
 
 absl::Status MakeBackends(const Config& config, Workshop* workshop) {
-  auto backend = CreateBackend(config.device, config.device_options);
-  if (!backend.ok()) return backend.status();
-  workshop->backend = *std::move(backend);
-  workshop->backend->SetTracer(config.tracer);
+  const auto make = [&](const Place& place, std::unique_ptr<Backend>* backend) {
+    auto made = CreateBackend(place, config.device_options);
+    if (!made.ok()) return made.status();
+    *backend = *std::move(made);
+    (*backend)->SetTracer(config.tracer);
+    return absl::OkStatus();
+  };
+  for (const Place& place : config.device.places) {
+    absl::Status status = make(place, &workshop->backends.emplace_back());
+    if (!status.ok()) return status;
+  }
   if (workshop->test_set == nullptr) return absl::OkStatus();
-  backend = CreateBackend(config.device, config.device_options);
-  if (!backend.ok()) return backend.status();
-  workshop->evaluation_backend = *std::move(backend);
-  workshop->evaluation_backend->SetTracer(config.tracer);
-  return absl::OkStatus();
+  return make(config.device.places.front(), &workshop->evaluation_backend);
 }
 
 absl::Status MakeModel(const Config& config, const ModelRegistry& registry,
-                       const Dataset& train_set, Backend* backend,
+                       const Dataset& train_set,
+                       const std::vector<Backend*>& backends,
                        std::unique_ptr<Model>* model) {
-  auto made = CreateModel(config.job.model(), train_set.example_shape(),
-                          train_set.num_classes(), config.job.seed(), backend,
-                          registry);
+  auto made = CreateReplicatedModel(
+      config.job.model(), train_set.example_shape(), train_set.num_classes(),
+      config.job.seed(), backends, registry);
   if (!made.ok()) return made.status();
   *model = *std::move(made);
   return absl::OkStatus();
@@ -297,11 +310,15 @@ absl::Status MakeAugmenter(const Config& config, Workshop* workshop) {
 
 absl::Status MakeModels(const Config& config, const ModelRegistry& registry,
                         Workshop* workshop) {
+  std::vector<Backend*> backends;
+  for (const auto& backend : workshop->backends) {
+    backends.push_back(backend.get());
+  }
   absl::Status status = MakeModel(config, registry, *workshop->train_set,
-                                  workshop->backend.get(), &workshop->model);
+                                  backends, &workshop->model);
   if (!status.ok() || workshop->test_set == nullptr) return status;
   return MakeModel(config, registry, *workshop->train_set,
-                   workshop->evaluation_backend.get(),
+                   {workshop->evaluation_backend.get()},
                    &workshop->evaluation_model);
 }
 
@@ -375,12 +392,15 @@ Trainer::Options TrainerOptions(const Config& config, const Workshop& workshop,
   result.set_ps(config.cluster.num_ps());
   result.set_workers(config.cluster.num_replicas());
   result.set_seed(config.job.seed());
-  const Backend::Description device = workshop.backend->Describe();
-  if (config.device.gpu.has_value()) {
-    result.mutable_gpu()->set_name(device.core);
+  const std::string cores = absl::StrJoin(
+      workshop.backends, " + ", [](std::string* out, const auto& backend) {
+        absl::StrAppend(out, backend->Describe().core);
+      });
+  if (config.device.places.front().has_value()) {
+    result.mutable_gpu()->set_name(cores);
   } else {
-    result.mutable_cpu()->set_blas_core(device.core);
-    result.mutable_cpu()->set_threads(device.threads);
+    result.mutable_cpu()->set_blas_core(cores);
+    result.mutable_cpu()->set_threads(config.device_options.threads);
   }
   options.result_file = config.result_file;
   if (config.slow_step_max > absl::ZeroDuration()) {

@@ -318,6 +318,13 @@ TEST_F(ParityTest, BiasAndSums) {
           backend->Add(x[0], x[1], x[2]);
           backend->Add(x[0], x[2], x[0]);
         }));
+    Compare(Name("Scale and AddScaled", shape),
+            {Values::Random(m, n, 1), Values::Random(m, n, 2)}, kExact,
+            Void([](Backend* backend, const Matrices& x) {
+              backend->AddScaled(0.3f, x[0], x[1]);
+              backend->Scale(0.7f, x[1], x[0]);
+              backend->Scale(-0.1f, x[0], x[0]);
+            }));
     Compare(Name("Copy", shape), {Values::Random(m, n, 1), Values::Unset(m, n)},
             kExact, Void([](Backend* backend, const Matrices& x) {
               backend->Copy(x[0], x[1]);

@@ -76,6 +76,17 @@ TEST_F(TrainTest, LeavesAResultAndSaysIt) {
   }
 }
 
+// Replicas on the devices of a worker share its batches as micro-batches do.
+TEST_F(TrainTest, ReplicasAreMicroBatches) {
+  SmallJob job;
+  const std::string whole = DigestOf(job, {"--worker_flags=--device=cpu"});
+  job.more = "micro_batches: 3";
+  const std::string digest = DigestOf(job, {"--worker_flags=--device=cpu"});
+  EXPECT_NE(digest, whole);
+  job.more = "";
+  EXPECT_EQ(DigestOf(job, {"--worker_flags=--device=cpu,cpu,cpu"}), digest);
+}
+
 TEST_F(TrainTest, NumberOfPsDoesNotMatter) {
   const std::string digest = DigestOf({}, {"--ps=1"});
   EXPECT_EQ(DigestOf({}, {"--ps=1"}), digest);

@@ -113,6 +113,16 @@ struct Download {
   uint64_t ticket = 0;
 };
 
+// A matrix that its backend lets others read. Kept by whoever passes it on, for
+// each matrix the same from one time to the next.
+struct SharedMatrix {
+  ConstMatrix matrix;
+  // The backends' own: when it is ready, and where it is.
+  int event = -1;
+  const void* ready = nullptr;
+  int device = 0;
+};
+
 // What a loss makes of a batch.
 struct LossSums {
   // Over the examples; natural logarithms.
@@ -179,6 +189,17 @@ class Backend {
   // Waits until they are there.
   virtual absl::Status Await(const Download& download) = 0;
 
+  // Lets other backends of the same kind read `matrix` as the operations so far
+  // leave it. It must not change before what they made of it has been
+  // downloaded.
+  virtual absl::Status Share(ConstMatrix matrix, SharedMatrix* shared) = 0;
+  // What another backend of the same kind shares, for operations of this one:
+  // that memory itself where this backend can read it, else a copy, in
+  // `staging`. By this backend's thread, once the caller's own means have told
+  // it that Share has returned.
+  virtual absl::StatusOr<ConstMatrix> Fetch(const SharedMatrix& shared,
+                                            DeviceBuffer* staging) = 0;
+
   // c = form_a(a) form_b(b), with c [m, n] and inner dimension k, where
   // form(x) is x or its transpose. c must not overlap a or b.
   virtual void MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
@@ -227,6 +248,13 @@ class Backend {
 
   // c[i, j] = a[i, j] + b[i, j]. c may be a or b.
   virtual void Add(ConstMatrix a, ConstMatrix b, Matrix c) = 0;
+
+  // y[i, j] = factor x[i, j]. y may be x.
+  virtual void Scale(float factor, ConstMatrix x, Matrix y) = 0;
+
+  // y[i, j] += factor x[i, j], the product rounded before the sum. They must
+  // not overlap.
+  virtual void AddScaled(float factor, ConstMatrix x, Matrix y) = 0;
 
   // y[i, (p, q, f)] = sum over (v, u, c) of
   //     x[i, (p stride_height - pad_top + v, q stride_width - pad_left + u, c)]

@@ -2,55 +2,81 @@
 
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/backend/cuda/cuda_backend.h"
 
 namespace holdfast {
 
+namespace {
+
+// More could not share a batch.
+constexpr size_t kMaxReplicas = 64;
+
+absl::Status NoDevice(absl::string_view text, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("--device=", text, ": ", why));
+}
+
+// Of "cpu,cpu" or "cuda:0,1".
+absl::StatusOr<std::vector<Place>> ParsePlaces(absl::string_view text) {
+  absl::string_view list = text;
+  const bool on_gpus = absl::ConsumePrefix(&list, "cuda:");
+  std::vector<Place> places;
+  for (const absl::string_view item : absl::StrSplit(list, ',')) {
+    int index = 0;
+    if (!on_gpus && item == "cpu") {
+      places.push_back(std::nullopt);
+    } else if (!on_gpus) {
+      return NoDevice(text, "there are auto, cpu, cuda:0, cuda:0,1 and so on");
+    } else if (!absl::SimpleAtoi(item, &index) || index < 0) {
+      return NoDevice(text,
+                      "behind \"cuda:\" stand numbers from 0 on, with commas "
+                      "between them");
+    } else {
+      places.push_back(index);
+    }
+  }
+  if (places.size() > kMaxReplicas) {
+    return NoDevice(
+        text, absl::StrCat("there may be ", kMaxReplicas, " replicas at most"));
+  }
+  return places;
+}
+
+}  // namespace
+
 absl::StatusOr<Device> ChooseDevice(
     absl::string_view text, absl::FunctionRef<absl::Status(int)> check_gpu) {
-  if (text == "cpu") return Device{};
   if (text == "auto") {
     const absl::Status first = check_gpu(0);
     if (first.ok()) {
-      return Device{0, "computing on cuda:0, the first GPU", false};
+      return Device{{0}, "computing on cuda:0, the first GPU", false};
     }
     // Whoever builds without CUDA expects no GPU to be used.
-    return Device{std::nullopt,
+    return Device{{std::nullopt},
                   absl::StrCat("computing on the CPU: ", first.message()),
                   !absl::IsUnimplemented(first)};
   }
-  absl::string_view number = text;
-  int index = 0;
-  if (!absl::ConsumePrefix(&number, "cuda:")) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--device=", text, ": there are auto, cpu, cuda:0, cuda:1 and so on"));
+  absl::StatusOr<std::vector<Place>> places = ParsePlaces(text);
+  if (!places.ok()) return places.status();
+  for (const Place& place : *places) {
+    if (!place.has_value()) continue;
+    const absl::Status usable = check_gpu(*place);
+    if (!usable.ok()) {
+      return absl::Status(usable.code(), absl::StrCat("--device=", text, ": ",
+                                                      usable.message()));
+    }
   }
-  if (absl::StrContains(number, ",")) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--device=", text,
-                     ": a worker computes on one GPU; start one for each"));
-  }
-  if (!absl::SimpleAtoi(number, &index) || index < 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--device=", text, ": behind \"cuda:\" stands a number from 0 on"));
-  }
-  const absl::Status usable = check_gpu(index);
-  if (!usable.ok()) {
-    return absl::Status(
-        usable.code(), absl::StrCat("--device=", text, ": ", usable.message()));
-  }
-  return Device{index, "", false};
+  return Device{*std::move(places), "", false};
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(
-    const Device& device, const DeviceOptions& options) {
-  if (device.gpu.has_value()) {
-    return CreateCudaBackend({.index = *device.gpu, .tf32 = options.tf32});
+    const Place& place, const DeviceOptions& options) {
+  if (place.has_value()) {
+    return CreateCudaBackend({.index = *place, .tf32 = options.tf32});
   }
   absl::StatusOr<std::unique_ptr<CpuBackend>> cpu =
       CpuBackend::Create({.threads = options.threads});

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -13,10 +14,13 @@
 
 namespace holdfast {
 
+// A GPU, as CUDA counts them. Absent: the CPU.
+using Place = std::optional<int>;
+
 // What a model is computed on.
 struct Device {
-  // As CUDA counts GPUs. Absent: the CPU.
-  std::optional<int> gpu;
+  // One for each replica of the model; all GPUs, or all the CPU.
+  std::vector<Place> places = {std::nullopt};
   // For the log: why this one was taken. Empty: it was asked for by name.
   std::string why;
   // Whether that is less than somebody might expect.
@@ -25,9 +29,11 @@ struct Device {
 
 // The device that `text` names:
 //
-//   cpu       the CPU
-//   cuda:N    the GPU that CUDA counts as N, from 0
-//   auto      the first GPU, or the CPU where that cannot be used
+//   cpu          the CPU
+//   cuda:N       the GPU that CUDA counts as N, from 0
+//   cuda:N,M     GPUs, each for a replica of the model; the same may be there
+//                twice, and "cpu,cpu" is two replicas on the CPU
+//   auto         the first GPU, or the CPU where that cannot be used
 //
 // check_gpu(N) tells whether a GPU can be used (CheckCudaDevice).
 // Errors: INVALID_ARGUMENT when `text` is none of these; with cuda:N, those of
@@ -42,10 +48,10 @@ struct DeviceOptions {
   bool tf32 = false;
 };
 
-// A backend on that device. Errors: those of CpuBackend::Create and
+// A backend there. Errors: those of CpuBackend::Create and
 // CreateCudaBackend.
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(
-    const Device& device, const DeviceOptions& options);
+    const Place& place, const DeviceOptions& options);
 
 }  // namespace holdfast
 

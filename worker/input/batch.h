@@ -2,6 +2,7 @@
 #define HOLDFAST_WORKER_INPUT_BATCH_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/types/span.h"
 
@@ -20,6 +21,10 @@ struct Batch {
 
   int64_t size() const { return static_cast<int64_t>(labels.size()); }
 };
+
+// The batch in `parts` stretches whose sizes differ by one at most, the longer
+// first; in fewer where it has fewer examples. None where it has none.
+std::vector<Batch> CutBatch(const Batch& batch, uint32_t parts);
 
 }  // namespace holdfast
 

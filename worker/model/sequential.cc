@@ -68,51 +68,34 @@ absl::StatusOr<std::unique_ptr<Sequential>> Sequential::Create(
   model->example_size_ = *example_size;
   model->parameter_staging_.resize(variables.size());
   model->parameters_.resize(variables.size());
-  model->sending_.reserve(variables.size());
   return model;
 }
 
 absl::StatusOr<BatchResult> Sequential::ComputeGradients(
     absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
     GradientSink sink) {
+  downloads_.Clear();
+  const absl::StatusOr<BatchResult> result = ComputeOnDevice(
+      parameters, batch, [&](int variable, ConstMatrix gradient) {
+        return downloads_.Start(variable, gradient, sink);
+      });
+  if (!result.ok()) return result;
+  const absl::Status status = downloads_.Finish(sink);
+  if (!status.ok()) return status;
+  return result;
+}
+
+absl::StatusOr<BatchResult> Sequential::ComputeOnDevice(
+    absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
+    Layer::GradientSink sink) {
   Matrix gradient;
   const absl::StatusOr<BatchResult> result =
       RunForward(parameters, batch, &gradient);
   if (!result.ok() || !result->finite) return result;
-
   const ScopedTrace trace(backend_->tracer(), TraceKind::kModel, "backward");
-  sending_.clear();
-  size_t delivered = 0;
-  const auto deliver_next = [&] {
-    const Sending& next = sending_[delivered++];
-    sink(next.variable, next.download.values);
-  };
-  const absl::StatusOr<Matrix> done = layers_->Backward(
-      parameters_, gradient, /*want_dx=*/false,
-      [&](int variable, ConstMatrix made) -> absl::Status {
-        const absl::StatusOr<Download> download = backend_->StartDownload(made);
-        if (!download.ok()) return download.status();
-        sending_.push_back({variable, *download});
-        // Never waits: the device has the rest of the backward pass to do.
-        while (delivered < sending_.size()) {
-          const absl::StatusOr<bool> arrived =
-              backend_->HasArrived(sending_[delivered].download);
-          if (!arrived.ok()) return arrived.status();
-          if (!*arrived) break;
-          deliver_next();
-        }
-        return absl::OkStatus();
-      });
+  const absl::StatusOr<Matrix> done =
+      layers_->Backward(parameters_, gradient, /*want_dx=*/false, sink);
   if (!done.ok()) return done.status();
-  while (delivered < sending_.size()) {
-    {
-      const ScopedTrace waiting(backend_->tracer(), TraceKind::kWait,
-                                "a gradient from the device");
-      const absl::Status status = backend_->Await(sending_[delivered].download);
-      if (!status.ok()) return status;
-    }
-    deliver_next();
-  }
   return result;
 }
 

@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "proto/job.pb.h"
 #include "worker/backend/backend.h"
+#include "worker/model/gradient_downloads.h"
 #include "worker/model/layers/chain.h"
 #include "worker/model/losses.h"
 #include "worker/model/model.h"
@@ -43,13 +44,22 @@ class Sequential final : public Model {
   absl::StatusOr<BatchResult> ComputeGradients(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       GradientSink sink) override;
+  // As ComputeGradients, but the gradients stay in the backend's memory, until
+  // the next pass: `sink` gets each once the operations that make it have been
+  // begun. A sink's error ends the pass, which returns it.
+  absl::StatusOr<BatchResult> ComputeOnDevice(
+      absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
+      Layer::GradientSink sink);
   absl::StatusOr<BatchResult> Evaluate(
       absl::Span<const absl::Span<const float>> parameters,
       const Batch& batch) override;
 
  private:
   Sequential(Backend* backend, Loss loss, std::unique_ptr<Chain> layers)
-      : backend_(backend), loss_(loss), layers_(std::move(layers)) {}
+      : backend_(backend),
+        loss_(loss),
+        layers_(std::move(layers)),
+        downloads_(backend) {}
 
   // Tests and uploads what a pass needs, and runs the layers. A pass that makes
   // the loss's gradient by the outputs, where `gradient` is not null, is a
@@ -66,16 +76,11 @@ class Sequential final : public Model {
   int64_t num_classes_ = 0;
 
   // Of the pass under way, kept for their memory.
-  struct Sending {
-    int variable = 0;
-    Download download;
-  };
   DeviceBuffer input_staging_;
   std::vector<DeviceBuffer> parameter_staging_;
   std::vector<ConstMatrix> parameters_;
   DeviceBuffer loss_gradient_;
-  // In the order in which they were begun.
-  std::vector<Sending> sending_;
+  GradientDownloads downloads_;
 };
 
 }  // namespace holdfast

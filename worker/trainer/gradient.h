@@ -29,10 +29,6 @@ double SumOfSquares(absl::Span<const float> values);
 // `limit` or less.
 float ClipFactor(double norm, float limit);
 
-// The batch in `parts` stretches whose sizes differ by one at most, the longer
-// first; in fewer where it has fewer examples. None where it has none.
-std::vector<Batch> CutBatch(const Batch& batch, uint32_t parts);
-
 // Computes gradients of a job's batches and hands them to pushes.
 //
 // Thread-compatible.

@@ -88,6 +88,16 @@ absl::Status CpuBackend::Await(const Download& download) {
   return absl::OkStatus();
 }
 
+absl::Status CpuBackend::Share(ConstMatrix matrix, SharedMatrix* shared) {
+  shared->matrix = matrix;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ConstMatrix> CpuBackend::Fetch(const SharedMatrix& shared,
+                                              DeviceBuffer*) {
+  return shared.matrix;
+}
+
 void CpuBackend::MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
                         Matrix c) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
@@ -203,6 +213,18 @@ void CpuBackend::Add(ConstMatrix a, ConstMatrix b, Matrix c) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   const int64_t size = c.size();
   for (int64_t i = 0; i < size; ++i) c.data[i] = a.data[i] + b.data[i];
+}
+
+void CpuBackend::Scale(float factor, ConstMatrix x, Matrix y) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
+  const int64_t size = x.size();
+  for (int64_t i = 0; i < size; ++i) y.data[i] = factor * x.data[i];
+}
+
+void CpuBackend::AddScaled(float factor, ConstMatrix x, Matrix y) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
+  const int64_t size = x.size();
+  for (int64_t i = 0; i < size; ++i) y.data[i] += factor * x.data[i];
 }
 
 absl::StatusOr<LossSums> CpuBackend::SoftmaxCrossEntropy(

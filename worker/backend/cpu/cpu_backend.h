@@ -38,6 +38,9 @@ class CpuBackend final : public Backend {
   absl::StatusOr<Download> StartDownload(ConstMatrix matrix) override;
   absl::StatusOr<bool> HasArrived(const Download& download) override;
   absl::Status Await(const Download& download) override;
+  absl::Status Share(ConstMatrix matrix, SharedMatrix* shared) override;
+  absl::StatusOr<ConstMatrix> Fetch(const SharedMatrix& shared,
+                                    DeviceBuffer* staging) override;
 
   void MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
               Matrix c) override;
@@ -53,6 +56,8 @@ class CpuBackend final : public Backend {
                float rate, Matrix y) override;
   void Copy(ConstMatrix x, Matrix y) override;
   void Add(ConstMatrix a, ConstMatrix b, Matrix c) override;
+  void Scale(float factor, ConstMatrix x, Matrix y) override;
+  void AddScaled(float factor, ConstMatrix x, Matrix y) override;
   absl::Status Convolve(const Convolution& convolution, ConstMatrix x,
                         ConstMatrix kernel, Matrix y) override;
   absl::Status ConvolveKernelGradient(const Convolution& convolution,

@@ -204,6 +204,17 @@ absl::Status CudaDeviceMath::Add(ConstMatrix a, ConstMatrix b, Matrix c) {
                     "Add");
 }
 
+absl::Status CudaDeviceMath::Scale(float factor, ConstMatrix x, Matrix y) {
+  return CudaStatus(kernels::Scale(stream_, factor, x.data, x.size(), y.data),
+                    "Scale");
+}
+
+absl::Status CudaDeviceMath::AddScaled(float factor, ConstMatrix x, Matrix y) {
+  return CudaStatus(
+      kernels::AddScaled(stream_, factor, x.data, x.size(), y.data),
+      "AddScaled");
+}
+
 int64_t CudaDeviceMath::ImagesAtATime(const Convolution& convolution) const {
   return std::max<int64_t>(1, options_.max_columns / UnfoldedSize(convolution));
 }

@@ -64,6 +64,18 @@ absl::Status CudaDeviceRuntime::Wait(StreamId stream, Event event) {
       "ordering streams");
 }
 
+DeviceRuntime::PeerEvent CudaDeviceRuntime::ForPeers(Event event) {
+  return {events_[event], index_};
+}
+
+absl::Status CudaDeviceRuntime::WaitForPeer(StreamId stream,
+                                            const PeerEvent& event) {
+  // An event is a pointer to what nobody may see.
+  const auto theirs = static_cast<cudaEvent_t>(const_cast<void*>(event.event));
+  return CudaStatus(cudaStreamWaitEvent(this->stream(stream), theirs, 0),
+                    "ordering streams of two GPUs");
+}
+
 absl::StatusOr<bool> CudaDeviceRuntime::Query(Event event) {
   const cudaError_t error = cudaEventQuery(events_[event]);
   if (error == cudaErrorNotReady) {
@@ -134,6 +146,31 @@ absl::Status CudaDeviceRuntime::CopyOut(const float* device, int64_t size,
       cudaMemcpyAsync(host, device, size * sizeof(float),
                       cudaMemcpyDeviceToHost, stream(StreamId::kCopyOut)),
       "a copy from the GPU");
+}
+
+absl::Status CudaDeviceRuntime::CopyFromPeer(int peer_device,
+                                             const float* theirs, int64_t size,
+                                             float* device) {
+  if (peer_device != index_ && peers_.insert(peer_device).second) {
+    int reachable = 0;
+    absl::Status status =
+        CudaStatus(cudaDeviceCanAccessPeer(&reachable, index_, peer_device),
+                   "asking whether two GPUs can reach one another");
+    if (!status.ok()) return status;
+    const cudaError_t error = reachable == 0
+                                  ? cudaSuccess
+                                  : cudaDeviceEnablePeerAccess(peer_device, 0);
+    // Another backend on this GPU may have done it.
+    if (error == cudaErrorPeerAccessAlreadyEnabled) {
+      cudaGetLastError();
+    } else if (error != cudaSuccess) {
+      return CudaStatus(error, "letting a GPU read the memory of another");
+    }
+  }
+  return CudaStatus(
+      cudaMemcpyPeerAsync(device, index_, theirs, peer_device,
+                          size * sizeof(float), stream(StreamId::kCopyIn)),
+      "a copy from another GPU");
 }
 
 }  // namespace holdfast

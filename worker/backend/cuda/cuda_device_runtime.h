@@ -5,6 +5,7 @@
 
 #include <array>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,6 +32,8 @@ class CudaDeviceRuntime final : public DeviceRuntime {
   absl::StatusOr<Event> CreateTimedEvent() override;
   absl::Status Record(Event event, StreamId stream) override;
   absl::Status Wait(StreamId stream, Event event) override;
+  PeerEvent ForPeers(Event event) override;
+  absl::Status WaitForPeer(StreamId stream, const PeerEvent& event) override;
   absl::StatusOr<bool> Query(Event event) override;
   absl::Status Synchronize(Event event) override;
   absl::StatusOr<absl::Duration> Elapsed(Event begin, Event end) override;
@@ -41,6 +44,9 @@ class CudaDeviceRuntime final : public DeviceRuntime {
   void FreePinned(float* memory) override;
   absl::Status CopyIn(const float* host, int64_t size, float* device) override;
   absl::Status CopyOut(const float* device, int64_t size, float* host) override;
+  // Over the host where the GPUs cannot reach one another.
+  absl::Status CopyFromPeer(int peer_device, const float* theirs, int64_t size,
+                            float* device) override;
 
  private:
   explicit CudaDeviceRuntime(int index) : index_(index) {}
@@ -51,6 +57,8 @@ class CudaDeviceRuntime final : public DeviceRuntime {
   std::array<cudaStream_t, kNumStreams> streams_ = {};
   // By Event.
   std::vector<cudaEvent_t> events_;
+  // Other GPUs whose memory this one was told to read by itself, if it can.
+  std::set<int> peers_;
 };
 
 }  // namespace holdfast

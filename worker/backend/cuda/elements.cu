@@ -44,6 +44,18 @@ cudaError_t Add(cudaStream_t stream, const float* a, const float* b,
                  [=] __device__(int64_t i) { c[i] = a[i] + b[i]; });
 }
 
+cudaError_t Scale(cudaStream_t stream, float factor, const float* x,
+                  int64_t size, float* y) {
+  return ForEach(stream, size,
+                 [=] __device__(int64_t i) { y[i] = factor * x[i]; });
+}
+
+cudaError_t AddScaled(cudaStream_t stream, float factor, const float* x,
+                      int64_t size, float* y) {
+  return ForEach(stream, size,
+                 [=] __device__(int64_t i) { y[i] += factor * x[i]; });
+}
+
 cudaError_t Relu(cudaStream_t stream, const float* x, int64_t size, float* y) {
   return ForEach(stream, size, [=] __device__(int64_t i) {
     y[i] = x[i] < 0.0f ? 0.0f : x[i];

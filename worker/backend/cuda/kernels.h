@@ -22,6 +22,10 @@ cudaError_t AddBias(cudaStream_t stream, const float* bias, int64_t m,
                     int64_t n, float* y);
 cudaError_t Add(cudaStream_t stream, const float* a, const float* b,
                 int64_t size, float* c);
+cudaError_t Scale(cudaStream_t stream, float factor, const float* x,
+                  int64_t size, float* y);
+cudaError_t AddScaled(cudaStream_t stream, float factor, const float* x,
+                      int64_t size, float* y);
 
 cudaError_t Relu(cudaStream_t stream, const float* x, int64_t size, float* y);
 cudaError_t ReluGradient(cudaStream_t stream, const float* y, const float* dy,

@@ -53,6 +53,8 @@ class DeviceMath {
                                uint64_t key, float rate, Matrix y) = 0;
   virtual absl::Status Copy(ConstMatrix x, Matrix y) = 0;
   virtual absl::Status Add(ConstMatrix a, ConstMatrix b, Matrix c) = 0;
+  virtual absl::Status Scale(float factor, ConstMatrix x, Matrix y) = 0;
+  virtual absl::Status AddScaled(float factor, ConstMatrix x, Matrix y) = 0;
 
   // Of a convolution over so many images. Bounded, but for one very large
   // image.

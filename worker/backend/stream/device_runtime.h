@@ -43,6 +43,14 @@ class DeviceRuntime {
   // What is enqueued on `stream` after this is done after what `event` means at
   // the time of the call.
   virtual absl::Status Wait(StreamId stream, Event event) = 0;
+  // The same for an event of another runtime of the same kind, which has told
+  // what peers need of it, and where it is.
+  struct PeerEvent {
+    const void* event = nullptr;
+    int device = 0;
+  };
+  virtual PeerEvent ForPeers(Event event) = 0;
+  virtual absl::Status WaitForPeer(StreamId stream, const PeerEvent& event) = 0;
   // Whether what `event` means has been done.
   virtual absl::StatusOr<bool> Query(Event event) = 0;
   // Waits, on the host, until it is.
@@ -69,6 +77,10 @@ class DeviceRuntime {
   // Enqueues a copy from the device to pinned memory, on kCopyOut.
   virtual absl::Status CopyOut(const float* device, int64_t size,
                                float* host) = 0;
+  // Enqueues a copy from memory of another runtime's device to this one's, on
+  // kCopyIn.
+  virtual absl::Status CopyFromPeer(int peer_device, const float* theirs,
+                                    int64_t size, float* device) = 0;
 };
 
 }  // namespace holdfast

@@ -90,6 +90,14 @@ absl::Status HostMath::Add(ConstMatrix a, ConstMatrix b, Matrix c) {
   return Enqueue([=](Backend* backend) { backend->Add(a, b, c); });
 }
 
+absl::Status HostMath::Scale(float factor, ConstMatrix x, Matrix y) {
+  return Enqueue([=](Backend* backend) { backend->Scale(factor, x, y); });
+}
+
+absl::Status HostMath::AddScaled(float factor, ConstMatrix x, Matrix y) {
+  return Enqueue([=](Backend* backend) { backend->AddScaled(factor, x, y); });
+}
+
 int64_t HostMath::ConvolutionWorkspace(const Convolution& convolution,
                                        int64_t images) {
   return kWorkspace;

@@ -35,6 +35,8 @@ class HostMath final : public DeviceMath {
                        float rate, Matrix y) override;
   absl::Status Copy(ConstMatrix x, Matrix y) override;
   absl::Status Add(ConstMatrix a, ConstMatrix b, Matrix c) override;
+  absl::Status Scale(float factor, ConstMatrix x, Matrix y) override;
+  absl::Status AddScaled(float factor, ConstMatrix x, Matrix y) override;
   int64_t ConvolutionWorkspace(const Convolution& convolution,
                                int64_t images) override;
   absl::Status Convolve(const Convolution& convolution, ConstMatrix x,

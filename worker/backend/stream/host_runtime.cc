@@ -13,53 +13,99 @@ constexpr int64_t kAlignment = 256;
 }  // namespace
 
 HostRuntime::HostRuntime(const Options& options)
-    : options_(options), random_(options.seed) {
+    : options_(options),
+      random_(options.seed),
+      machine_(options.machine != nullptr ? options.machine
+                                          : std::make_shared<Machine>()) {
   // From nothing before the host waits, to some of it with every call.
   constexpr uint32_t kEagerness[] = {0, 1, 4, 8};
   eagerness_ = options.lazy ? 0 : kEagerness[random_() % 4];
   for (Stream& stream : streams_) stream.priority = random_() % 1024;
+  absl::MutexLock lock(&machine_->mutex);
+  machine_->devices.push_back(this);
+}
+
+HostRuntime::~HostRuntime() {
+  absl::MutexLock lock(&machine_->mutex);
+  std::vector<HostRuntime*>& devices = machine_->devices;
+  devices.erase(std::find(devices.begin(), devices.end(), this));
 }
 
 void HostRuntime::Enqueue(StreamId stream, std::function<void()> work) {
+  absl::MutexLock lock(&machine_->mutex);
   At(stream).queue.push_back({std::move(work), std::nullopt});
   Dawdle();
 }
 
-absl::Status HostRuntime::BindThread() { return failure_; }
+bool HostRuntime::IsIdle(StreamId stream) {
+  absl::MutexLock lock(&machine_->mutex);
+  return At(stream).queue.empty();
+}
+
+void HostRuntime::FailWith(absl::Status status) {
+  absl::MutexLock lock(&machine_->mutex);
+  failure_ = std::move(status);
+}
+
+absl::Status HostRuntime::BindThread() {
+  absl::MutexLock lock(&machine_->mutex);
+  return failure_;
+}
 
 absl::StatusOr<DeviceRuntime::Event> HostRuntime::CreateEvent() {
-  events_.push_back({});
+  absl::MutexLock lock(&machine_->mutex);
+  events_.push_back({this});
   return static_cast<Event>(events_.size() - 1);
 }
 
 absl::Status HostRuntime::Record(Event event, StreamId stream) {
+  absl::MutexLock lock(&machine_->mutex);
   if (!failure_.ok()) return failure_;
   const Stream& recorded = At(stream);
-  events_[event] = {stream,
+  events_[event] = {this, stream,
                     recorded.done + static_cast<int64_t>(recorded.queue.size()),
-                    time_};
+                    machine_->time};
   Dawdle();
   return absl::OkStatus();
 }
 
 absl::Status HostRuntime::Wait(StreamId stream, Event event) {
-  if (!failure_.ok()) return failure_;
+  absl::MutexLock lock(&machine_->mutex);
   const Place place = events_[event];
-  if (options_.ignored_wait == std::make_pair(stream, place.stream)) {
+  if (failure_.ok() &&
+      options_.ignored_wait == std::make_pair(stream, place.stream)) {
     return absl::OkStatus();
   }
+  return EnqueueWait(stream, place);
+}
+
+DeviceRuntime::PeerEvent HostRuntime::ForPeers(Event event) {
+  absl::MutexLock lock(&machine_->mutex);
+  return {&events_[event], 0};
+}
+
+absl::Status HostRuntime::WaitForPeer(StreamId stream, const PeerEvent& event) {
+  absl::MutexLock lock(&machine_->mutex);
+  if (failure_.ok() && options_.ignored_peer_wait) return absl::OkStatus();
+  return EnqueueWait(stream, *static_cast<const Place*>(event.event));
+}
+
+absl::Status HostRuntime::EnqueueWait(StreamId stream, const Place& place) {
+  if (!failure_.ok()) return failure_;
   At(stream).queue.push_back({nullptr, place});
   Dawdle();
   return absl::OkStatus();
 }
 
 absl::StatusOr<bool> HostRuntime::Query(Event event) {
+  absl::MutexLock lock(&machine_->mutex);
   if (!failure_.ok()) return failure_;
   Dawdle();
   return IsDone(events_[event]);
 }
 
 absl::Status HostRuntime::Synchronize(Event event) {
+  absl::MutexLock lock(&machine_->mutex);
   if (!failure_.ok()) return failure_;
   const Place place = events_[event];
   if (options_.ignored_synchronize == place.stream) return absl::OkStatus();
@@ -72,6 +118,7 @@ absl::Status HostRuntime::Synchronize(Event event) {
 }
 
 absl::StatusOr<absl::Duration> HostRuntime::Elapsed(Event begin, Event end) {
+  absl::MutexLock lock(&machine_->mutex);
   if (!failure_.ok()) return failure_;
   if (!IsDone(events_[begin]) || !IsDone(events_[end])) {
     return absl::FailedPreconditionError("an event has not happened");
@@ -81,7 +128,8 @@ absl::StatusOr<absl::Duration> HostRuntime::Elapsed(Event begin, Event end) {
 
 int64_t HostRuntime::TimeOf(const Place& place) {
   if (place.items == 0) return place.recorded;
-  return std::max(place.recorded, At(place.stream).times[place.items - 1]);
+  const Stream& stream = place.device->At(place.stream);
+  return std::max(place.recorded, stream.times[place.items - 1]);
 }
 
 float* HostRuntime::Make(int64_t size, int64_t device_bytes) {
@@ -98,6 +146,7 @@ float* HostRuntime::Make(int64_t size, int64_t device_bytes) {
 }
 
 absl::StatusOr<float*> HostRuntime::Allocate(int64_t size) {
+  absl::MutexLock lock(&machine_->mutex);
   if (!failure_.ok()) return failure_;
   const int64_t bytes = size * int64_t{sizeof(float)};
   if (bytes > options_.total_bytes - device_bytes_) {
@@ -109,6 +158,7 @@ absl::StatusOr<float*> HostRuntime::Allocate(int64_t size) {
 }
 
 void HostRuntime::Free(float* memory) {
+  absl::MutexLock lock(&machine_->mutex);
   for (const Stream& stream : streams_) {
     for (const Item& item : stream.queue) {
       if (item.work == nullptr || options_.misuse == nullptr) continue;
@@ -125,10 +175,12 @@ void HostRuntime::Free(float* memory) {
 }
 
 DeviceRuntime::Memory HostRuntime::GetMemory() {
+  absl::MutexLock lock(&machine_->mutex);
   return {options_.total_bytes - device_bytes_, options_.total_bytes};
 }
 
 absl::StatusOr<float*> HostRuntime::AllocatePinned(int64_t size) {
+  absl::MutexLock lock(&machine_->mutex);
   if (!failure_.ok()) return failure_;
   return Make(size, /*device_bytes=*/0);
 }
@@ -137,6 +189,7 @@ void HostRuntime::FreePinned(float* memory) { Free(memory); }
 
 absl::Status HostRuntime::CopyIn(const float* host, int64_t size,
                                  float* device) {
+  absl::MutexLock lock(&machine_->mutex);
   if (!failure_.ok()) return failure_;
   EnqueueCopy(StreamId::kCopyIn, host, size, device);
   return absl::OkStatus();
@@ -144,8 +197,17 @@ absl::Status HostRuntime::CopyIn(const float* host, int64_t size,
 
 absl::Status HostRuntime::CopyOut(const float* device, int64_t size,
                                   float* host) {
+  absl::MutexLock lock(&machine_->mutex);
   if (!failure_.ok()) return failure_;
   EnqueueCopy(StreamId::kCopyOut, device, size, host);
+  return absl::OkStatus();
+}
+
+absl::Status HostRuntime::CopyFromPeer(int, const float* theirs, int64_t size,
+                                       float* device) {
+  absl::MutexLock lock(&machine_->mutex);
+  if (!failure_.ok()) return failure_;
+  EnqueueCopy(StreamId::kCopyIn, theirs, size, device);
   return absl::OkStatus();
 }
 
@@ -168,28 +230,33 @@ void HostRuntime::Dawdle() {
 }
 
 bool HostRuntime::Step() {
+  HostRuntime* device = nullptr;
   Stream* next = nullptr;
-  for (Stream& stream : streams_) {
-    if (stream.queue.empty()) continue;
-    const std::optional<Place>& after = stream.queue.front().after;
-    if (after.has_value() && !IsDone(*after)) continue;
-    if (next == nullptr || stream.priority > next->priority) next = &stream;
+  for (HostRuntime* const other : machine_->devices) {
+    for (Stream& stream : other->streams_) {
+      if (stream.queue.empty()) continue;
+      const std::optional<Place>& after = stream.queue.front().after;
+      if (after.has_value() && !IsDone(*after)) continue;
+      if (next != nullptr && stream.priority <= next->priority) continue;
+      device = other;
+      next = &stream;
+    }
   }
   if (next == nullptr) return false;
-  DoNext(next);
+  device->DoNext(next);
   // A stream may be far ahead of the others, and fall behind in the end.
   if (random_() % 8 == 0) next->priority = random_() % 1024;
   return true;
 }
 
 bool HostRuntime::Reach(const Place& place) {
-  Stream& stream = At(place.stream);
+  Stream& stream = place.device->At(place.stream);
   while (!IsDone(place)) {
     if (stream.queue.empty()) return false;
     // An event is recorded before it is waited for, so this ends.
     const std::optional<Place> after = stream.queue.front().after;
     if (after.has_value() && !Reach(*after)) return false;
-    DoNext(&stream);
+    place.device->DoNext(&stream);
   }
   return true;
 }
@@ -199,7 +266,7 @@ void HostRuntime::DoNext(Stream* stream) {
   stream->queue.pop_front();
   if (item.work != nullptr) item.work();
   ++stream->done;
-  stream->times.push_back(++time_);
+  stream->times.push_back(++machine_->time);
 }
 
 }  // namespace holdfast

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <random>
 #include <utility>
@@ -12,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "worker/backend/stream/device_runtime.h"
 
 namespace holdfast {
@@ -28,19 +30,34 @@ namespace holdfast {
 //  - a copy reads its source when it is done, and its target is NaN for some
 //    time before that.
 //
-// By its clock each item of a stream, a wait too, takes a microsecond, and
-// between them no time passes.
+// Devices of one Machine may wait for one another's events and copy from one
+// another's memory, and the scheduler does the work of all.
 //
-// Thread-compatible.
+// By the machine's clock each item of a stream, a wait too, takes a
+// microsecond, and between them no time passes.
+//
+// Thread-compatible; the devices of a machine may be used by a thread each.
 class HostRuntime final : public DeviceRuntime {
  public:
+  // Which devices there are. Guarded by its mutex, as are they.
+  struct Machine {
+    absl::Mutex mutex;
+    std::vector<HostRuntime*> devices;
+    // Items done.
+    int64_t time = 0;
+  };
+
   struct Options {
     uint64_t seed = 0;
+    // Null: one of its own.
+    std::shared_ptr<Machine> machine;
     // Of the device. Default: no limit that a test would meet.
     int64_t total_bytes = int64_t{1} << 40;
     // To see that a wait is needed: what waits of this stream, for events of
     // the other, do nothing.
     std::optional<std::pair<StreamId, StreamId>> ignored_wait;
+    // What waits for events of other devices does nothing.
+    bool ignored_peer_wait = false;
     // The host does not wait for this one.
     std::optional<StreamId> ignored_synchronize;
     // Nothing is done but what the host waits for.
@@ -51,6 +68,7 @@ class HostRuntime final : public DeviceRuntime {
   };
 
   explicit HostRuntime(const Options& options);
+  ~HostRuntime() override;
 
   // Of the work of `stream`. Work must not enqueue any.
   void Enqueue(StreamId stream, std::function<void()> work);
@@ -58,15 +76,17 @@ class HostRuntime final : public DeviceRuntime {
   // Of memory of the device, so far.
   int64_t allocations() const { return allocations_; }
   // Whether all the work of `stream` has been done.
-  bool IsIdle(StreamId stream) { return At(stream).queue.empty(); }
+  bool IsIdle(StreamId stream);
   // From here on calls fail with this error, as they do on a broken device.
-  void FailWith(absl::Status status) { failure_ = std::move(status); }
+  void FailWith(absl::Status status);
 
   absl::Status BindThread() override;
   absl::StatusOr<Event> CreateEvent() override;
   absl::StatusOr<Event> CreateTimedEvent() override { return CreateEvent(); }
   absl::Status Record(Event event, StreamId stream) override;
   absl::Status Wait(StreamId stream, Event event) override;
+  PeerEvent ForPeers(Event event) override;
+  absl::Status WaitForPeer(StreamId stream, const PeerEvent& event) override;
   absl::StatusOr<bool> Query(Event event) override;
   absl::Status Synchronize(Event event) override;
   absl::StatusOr<absl::Duration> Elapsed(Event begin, Event end) override;
@@ -77,10 +97,13 @@ class HostRuntime final : public DeviceRuntime {
   void FreePinned(float* memory) override;
   absl::Status CopyIn(const float* host, int64_t size, float* device) override;
   absl::Status CopyOut(const float* device, int64_t size, float* host) override;
+  absl::Status CopyFromPeer(int peer_device, const float* theirs, int64_t size,
+                            float* device) override;
 
  private:
   // A place in a stream: so many items of it.
   struct Place {
+    HostRuntime* device = nullptr;
     StreamId stream = StreamId::kCompute;
     int64_t items = 0;
     // When an event was recorded there.
@@ -108,32 +131,33 @@ class HostRuntime final : public DeviceRuntime {
   };
 
   Stream& At(StreamId stream) { return streams_[static_cast<int>(stream)]; }
-  bool IsDone(const Place& place) {
-    return At(place.stream).done >= place.items;
+  static bool IsDone(const Place& place) {
+    return place.items == 0 ||
+           place.device->At(place.stream).done >= place.items;
   }
   void EnqueueCopy(StreamId stream, const float* from, int64_t size, float* to);
+  absl::Status EnqueueWait(StreamId stream, const Place& place);
   float* Make(int64_t size, int64_t device_bytes);
 
   // Does some of the work, perhaps none.
   void Dawdle();
-  // Does one item. False when no stream can go on.
+  // Does one item of any device. False when no stream can go on.
   bool Step();
   // Does what must be done before `place`, and no more. False when that cannot
   // be.
-  bool Reach(const Place& place);
+  static bool Reach(const Place& place);
   void DoNext(Stream* stream);
   // Of an event there, which has happened.
-  int64_t TimeOf(const Place& place);
+  static int64_t TimeOf(const Place& place);
 
   const Options options_;
   std::mt19937_64 random_;
   // Of 8 calls, how many do work. 0: none, and lazily.
   uint32_t eagerness_ = 0;
+  const std::shared_ptr<Machine> machine_;
   std::array<Stream, kNumStreams> streams_;
-  // The device's clock: items done.
-  int64_t time_ = 0;
-  // By event.
-  std::vector<Place> events_;
+  // By event. Peers hold pointers to them.
+  std::deque<Place> events_;
   // With what was freed, so that whoever still uses it finds NaN there.
   std::vector<Allocation> made_;
   int64_t device_bytes_ = 0;

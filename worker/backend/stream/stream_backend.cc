@@ -172,6 +172,54 @@ absl::Status StreamBackend::Await(const Download& download) {
   return out_.Await(download.ticket);
 }
 
+absl::Status StreamBackend::Share(ConstMatrix matrix, SharedMatrix* shared) {
+  shared->matrix = matrix;
+  absl::Status status = Enter();
+  if (!status.ok() || matrix.size() == 0) return status;
+  const absl::StatusOr<Block*> block = BlockOf(matrix.data);
+  if (!block.ok()) return block.status();
+  status = in_.LetWait(StreamId::kCompute, (*block)->copied_in);
+  if (!status.ok()) return status;
+  if (shared->event < 0) {
+    const absl::StatusOr<DeviceRuntime::Event> event = runtime_->CreateEvent();
+    if (!event.ok()) return event.status();
+    shared->event = *event;
+  }
+  status = runtime_->Record(shared->event, StreamId::kCompute);
+  if (!status.ok()) return status;
+  const DeviceRuntime::PeerEvent ready = runtime_->ForPeers(shared->event);
+  shared->ready = ready.event;
+  shared->device = ready.device;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ConstMatrix> StreamBackend::Fetch(const SharedMatrix& shared,
+                                                 DeviceBuffer* staging) {
+  const ConstMatrix& theirs = shared.matrix;
+  absl::Status status = Enter();
+  if (!status.ok()) return status;
+  status = Reserve(theirs.size(), staging);
+  if (!status.ok()) return status;
+  const Matrix copy = staging->View(theirs.rows, theirs.cols);
+  if (theirs.size() == 0) return copy;
+  const absl::StatusOr<Block*> found = BlockOf(copy.data);
+  if (!found.ok()) return found.status();
+  Block* const block = *found;
+  status = compute_.LetWait(StreamId::kCopyIn, block->computed);
+  if (!status.ok()) return status;
+  status =
+      runtime_->WaitForPeer(StreamId::kCopyIn, {shared.ready, shared.device});
+  if (!status.ok()) return status;
+  block->copied_in = in_.Next();
+  const int64_t bytes = theirs.size() * int64_t{sizeof(float)};
+  status = Traced(StreamId::kCopyIn, "copy from a peer", bytes, [&] {
+    return runtime_->CopyFromPeer(shared.device, theirs.data, theirs.size(),
+                                  copy.data);
+  });
+  if (!status.ok()) return status;
+  return copy;
+}
+
 absl::Status StreamBackend::Order(Touched touched) {
   const uint64_t item = compute_.last() + 1;
   for (const ConstMatrix& matrix : touched) {
@@ -289,6 +337,14 @@ void StreamBackend::Copy(ConstMatrix x, Matrix y) {
 
 void StreamBackend::Add(ConstMatrix a, ConstMatrix b, Matrix c) {
   Keep(Run({a, b, c}, [&] { return math_->Add(a, b, c); }));
+}
+
+void StreamBackend::Scale(float factor, ConstMatrix x, Matrix y) {
+  Keep(Run({x, y}, [&] { return math_->Scale(factor, x, y); }));
+}
+
+void StreamBackend::AddScaled(float factor, ConstMatrix x, Matrix y) {
+  Keep(Run({x, y}, [&] { return math_->AddScaled(factor, x, y); }));
 }
 
 absl::Status StreamBackend::Convolve(const Convolution& convolution,

@@ -32,6 +32,10 @@ namespace holdfast {
 //   3. A copy to the host (StartDownload) waits for the operations on, and for
 //      the copies into, the memory that it reads.
 //   4. The host waits only for downloads, for losses, and in step 2.
+//   5. What is shared has an event behind the operations on it, and behind the
+//      copies into it. A copy from another device (Fetch), on the stream of
+//      copies in, waits for that event, and for the operations on the memory
+//      that it writes.
 //
 // Nothing waits for a whole device, except when it is out of memory, and at the
 // end. So gradients travel to the host while the backward pass goes on, and
@@ -61,6 +65,9 @@ class StreamBackend final : public Backend {
   absl::StatusOr<Download> StartDownload(ConstMatrix matrix) override;
   absl::StatusOr<bool> HasArrived(const Download& download) override;
   absl::Status Await(const Download& download) override;
+  absl::Status Share(ConstMatrix matrix, SharedMatrix* shared) override;
+  absl::StatusOr<ConstMatrix> Fetch(const SharedMatrix& shared,
+                                    DeviceBuffer* staging) override;
 
   void MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
               Matrix c) override;
@@ -76,6 +83,8 @@ class StreamBackend final : public Backend {
                float rate, Matrix y) override;
   void Copy(ConstMatrix x, Matrix y) override;
   void Add(ConstMatrix a, ConstMatrix b, Matrix c) override;
+  void Scale(float factor, ConstMatrix x, Matrix y) override;
+  void AddScaled(float factor, ConstMatrix x, Matrix y) override;
   absl::Status Convolve(const Convolution& convolution, ConstMatrix x,
                         ConstMatrix kernel, Matrix y) override;
   absl::Status ConvolveKernelGradient(const Convolution& convolution,

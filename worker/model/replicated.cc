@@ -1,0 +1,399 @@
+#include "worker/model/replicated.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "common/strand.h"
+#include "common/trace.h"
+#include "worker/input/batch.h"
+#include "worker/model/gradient_downloads.h"
+#include "worker/model/sequential.h"
+
+namespace holdfast {
+namespace {
+
+// Which gradients of the batch under way the replicas have made. Thread-safe.
+class Handover {
+ public:
+  void Begin(size_t replicas, size_t variables) {
+    absl::MutexLock lock(&mutex_);
+    made_.assign(replicas, std::vector<bool>(variables));
+    ended_.assign(replicas, false);
+  }
+  void Put(size_t replica, int variable) {
+    absl::MutexLock lock(&mutex_);
+    made_[replica][variable] = true;
+  }
+  // The replica makes no more.
+  void End(size_t replica) {
+    absl::MutexLock lock(&mutex_);
+    ended_[replica] = true;
+  }
+
+  // Waits until all replicas have made this one. False when one will not.
+  bool AwaitMade(int variable) {
+    absl::MutexLock lock(&mutex_);
+    for (size_t replica = 0; replica < made_.size(); ++replica) {
+      const auto decided = [&] {
+        return made_[replica][variable] || ended_[replica];
+      };
+      mutex_.Await(absl::Condition(&decided));
+      if (!made_[replica][variable]) return false;
+    }
+    return true;
+  }
+  void AwaitEnds() {
+    absl::MutexLock lock(&mutex_);
+    const auto over = [this] {
+      return std::find(ended_.begin(), ended_.end(), false) == ended_.end();
+    };
+    mutex_.Await(absl::Condition(&over));
+  }
+
+ private:
+  absl::Mutex mutex_;
+  // By replica and variable.
+  std::vector<std::vector<bool>> made_ ABSL_GUARDED_BY(mutex_);
+  std::vector<bool> ended_ ABSL_GUARDED_BY(mutex_);
+};
+
+// All of it but for where gradients are, and how they are summed.
+class ReplicatedModel : public Model {
+ public:
+  std::vector<proto::Variable> Variables() const override { return variables_; }
+
+  absl::StatusOr<BatchResult> ComputeGradients(
+      absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
+      GradientSink sink) override {
+    const std::vector<Batch> parts = CutBatch(batch, num_replicas_);
+    if (parts.empty()) return absl::InvalidArgumentError("the batch is empty");
+    weights_.clear();
+    for (const Batch& part : parts) {
+      weights_.push_back(static_cast<float>(static_cast<double>(part.size()) /
+                                            static_cast<double>(batch.size())));
+    }
+    handover_.Begin(parts.size(), variables_.size());
+    std::vector<absl::StatusOr<BatchResult>> results(parts.size());
+    for (size_t replica = 1; replica < parts.size(); ++replica) {
+      strands_[replica - 1]->Post([&, replica] {
+        results[replica] = Compute(replica, parameters, parts[replica],
+                                   [](int) { return absl::OkStatus(); });
+        handover_.End(replica);
+      });
+    }
+
+    // Made by the first replica and not yet summed.
+    std::vector<int> waiting;
+    // Not the first replica's own.
+    absl::Status failure;
+    const auto sum_but = [&](size_t rest) {
+      while (failure.ok() && waiting.size() > rest) {
+        const int variable = waiting.front();
+        waiting.erase(waiting.begin());
+        failure = AwaitMade(variable)
+                      ? Sum(variable, weights_, sink)
+                      : absl::CancelledError("another replica has ended");
+      }
+      return failure;
+    };
+    StartBatch();
+    results[0] = Compute(0, parameters, parts[0], [&](int variable) {
+      waiting.push_back(variable);
+      return sum_but(1);
+    });
+    handover_.End(0);
+    if (results[0].ok() && results[0]->finite) {
+      failure = sum_but(0);
+      if (failure.ok()) failure = FinishBatch(sink);
+    }
+    AwaitEnds();
+    return Combined(results, failure);
+  }
+
+  absl::StatusOr<BatchResult> Evaluate(
+      absl::Span<const absl::Span<const float>> parameters,
+      const Batch& batch) override {
+    return First().Evaluate(parameters, batch);
+  }
+
+ protected:
+  // To be called when a gradient has been made, by its variable; an error ends
+  // the pass.
+  using Made = absl::FunctionRef<absl::Status(int variable)>;
+
+  // `tracer`: where waits are recorded.
+  ReplicatedModel(size_t num_replicas, std::vector<proto::Variable> variables,
+                  Tracer* tracer)
+      : num_replicas_(num_replicas),
+        variables_(std::move(variables)),
+        tracer_(tracer) {
+    for (size_t replica = 1; replica < num_replicas; ++replica) {
+      strands_.push_back(
+          std::make_unique<Strand>(absl::StrCat("replica ", replica)));
+    }
+  }
+
+  // Ends the threads: to be called by the destructor, before anything goes that
+  // they use.
+  void Stop() { strands_.clear(); }
+
+  virtual Model& First() = 0;
+  // Has a replica compute its gradients and keep them.
+  virtual absl::StatusOr<BatchResult> ComputeReplica(
+      size_t replica, absl::Span<const absl::Span<const float>> parameters,
+      const Batch& part, Made made) = 0;
+  virtual void StartBatch() {}
+  // Sums one that all replicas have made; it goes to `sink`, soon or in
+  // FinishBatch. By the caller's thread.
+  virtual absl::Status Sum(int variable, absl::Span<const float> weights,
+                           GradientSink sink) = 0;
+  virtual absl::Status FinishBatch(GradientSink) { return absl::OkStatus(); }
+
+  const size_t num_replicas_;
+  const std::vector<proto::Variable> variables_;
+
+ private:
+  absl::StatusOr<BatchResult> Compute(
+      size_t replica, absl::Span<const absl::Span<const float>> parameters,
+      const Batch& part, Made then) {
+    return ComputeReplica(replica, parameters, part,
+                          [&](int variable) -> absl::Status {
+                            handover_.Put(replica, variable);
+                            return then(variable);
+                          });
+  }
+
+  bool AwaitMade(int variable) {
+    const ScopedTrace waiting(tracer_, TraceKind::kWait, "another replica");
+    return handover_.AwaitMade(variable);
+  }
+  void AwaitEnds() {
+    const ScopedTrace waiting(tracer_, TraceKind::kWait, "the other replicas");
+    handover_.AwaitEnds();
+  }
+
+  static absl::StatusOr<BatchResult> Combined(
+      const std::vector<absl::StatusOr<BatchResult>>& results,
+      const absl::Status& failure) {
+    BatchResult all;
+    all.correct = 0;
+    all.absolute_error_sum = 0;
+    for (size_t replica = 0; replica < results.size(); ++replica) {
+      const absl::StatusOr<BatchResult>& result = results[replica];
+      if (!result.ok()) {
+        // It has ended for the sake of another.
+        if (replica == 0 && result.status() == failure) continue;
+        return absl::Status(
+            result.status().code(),
+            absl::StrCat("replica ", replica, ": ", result.status().message()));
+      }
+      all.examples += result->examples;
+      all.loss_sum += result->loss_sum;
+      all.finite = all.finite && result->finite;
+      if (!result->correct.has_value()) all.correct.reset();
+      if (all.correct.has_value()) *all.correct += *result->correct;
+      if (!result->absolute_error_sum.has_value()) {
+        all.absolute_error_sum.reset();
+      }
+      if (all.absolute_error_sum.has_value()) {
+        *all.absolute_error_sum += *result->absolute_error_sum;
+      }
+    }
+    if (!all.finite) return all;
+    if (absl::IsCancelled(failure)) {
+      return absl::InternalError(
+          "the replicas of the model did not make the same gradients");
+    }
+    if (!failure.ok()) return failure;
+    return all;
+  }
+
+  Tracer* const tracer_;
+  Handover handover_;
+  std::vector<float> weights_;
+  // Of all replicas but the first.
+  std::vector<std::unique_ptr<Strand>> strands_;
+};
+
+// Sums on the backend of the first replica.
+class SequentialReplicas final : public ReplicatedModel {
+ public:
+  SequentialReplicas(std::vector<std::unique_ptr<Sequential>> models,
+                     absl::Span<Backend* const> backends)
+      : ReplicatedModel(models.size(), models[0]->Variables(),
+                        backends[0]->tracer()),
+        models_(std::move(models)),
+        backends_(backends.begin(), backends.end()),
+        own_(variables_.size()),
+        shared_(models_.size()),
+        sums_(variables_.size()),
+        downloads_(backends_[0]) {
+    for (std::vector<SharedMatrix>& shared : shared_) {
+      shared.resize(variables_.size());
+    }
+  }
+  ~SequentialReplicas() override { Stop(); }
+
+ private:
+  Model& First() override { return *models_[0]; }
+
+  absl::StatusOr<BatchResult> ComputeReplica(
+      size_t replica, absl::Span<const absl::Span<const float>> parameters,
+      const Batch& part, Made made) override {
+    return models_[replica]->ComputeOnDevice(
+        parameters, part, [&](int variable, ConstMatrix gradient) {
+          if (replica == 0) {
+            own_[variable] = gradient;
+          } else {
+            const absl::Status status = backends_[replica]->Share(
+                gradient, &shared_[replica][variable]);
+            if (!status.ok()) return status;
+          }
+          return made(variable);
+        });
+  }
+
+  void StartBatch() override { downloads_.Clear(); }
+
+  absl::Status Sum(int variable, absl::Span<const float> weights,
+                   GradientSink sink) override {
+    Backend* const backend = backends_[0];
+    const ConstMatrix own = own_[variable];
+    absl::Status status = backend->Reserve(own.size(), &sums_[variable]);
+    if (!status.ok()) return status;
+    const Matrix sum = sums_[variable].View(own.rows, own.cols);
+    backend->Scale(weights[0], own, sum);
+    for (size_t replica = 1; replica < weights.size(); ++replica) {
+      const absl::StatusOr<ConstMatrix> fetched =
+          backend->Fetch(shared_[replica][variable],
+                         &fetched_[next_fetched_++ % fetched_.size()]);
+      if (!fetched.ok()) return fetched.status();
+      backend->AddScaled(weights[replica], *fetched, sum);
+    }
+    return downloads_.Start(variable, sum, sink);
+  }
+
+  absl::Status FinishBatch(GradientSink sink) override {
+    return downloads_.Finish(sink);
+  }
+
+  const std::vector<std::unique_ptr<Sequential>> models_;
+  const std::vector<Backend*> backends_;
+  // By variable, the first replica's.
+  std::vector<ConstMatrix> own_;
+  // By replica and variable, of the others.
+  std::vector<std::vector<SharedMatrix>> shared_;
+  // On the first backend, by variable.
+  std::vector<DeviceBuffer> sums_;
+  // There too, in turn, so that a copy seldom waits for the sum before.
+  std::array<DeviceBuffer, 4> fetched_;
+  size_t next_fetched_ = 0;
+  GradientDownloads downloads_;
+};
+
+// Sums on the host.
+class HostReplicas final : public ReplicatedModel {
+ public:
+  HostReplicas(std::vector<std::unique_ptr<Model>> models, Tracer* tracer)
+      : ReplicatedModel(models.size(), models[0]->Variables(), tracer),
+        models_(std::move(models)),
+        gradients_(models_.size()),
+        sums_(variables_.size()) {
+    for (auto& gradients : gradients_) gradients.resize(variables_.size());
+  }
+  ~HostReplicas() override { Stop(); }
+
+ private:
+  Model& First() override { return *models_[0]; }
+
+  absl::StatusOr<BatchResult> ComputeReplica(
+      size_t replica, absl::Span<const absl::Span<const float>> parameters,
+      const Batch& part, Made made) override {
+    absl::Status status;
+    const auto result = models_[replica]->ComputeGradients(
+        parameters, part, [&](int variable, absl::Span<const float> gradient) {
+          if (!status.ok()) return;
+          if (variable < 0 ||
+              static_cast<size_t>(variable) >= variables_.size()) {
+            status = absl::InvalidArgumentError(
+                absl::StrCat("the model made a gradient of variable ", variable,
+                             ", which it does not have"));
+            return;
+          }
+          gradients_[replica][variable] = gradient;
+          status = made(variable);
+        });
+    if (result.ok() && !status.ok()) return status;
+    return result;
+  }
+
+  absl::Status Sum(int variable, absl::Span<const float> weights,
+                   GradientSink sink) override {
+    std::vector<float>& sum = sums_[variable];
+    sum.resize(gradients_[0][variable].size());
+    // By pointers, which GCC vectorises.
+    float* const out = sum.data();
+    for (size_t replica = 0; replica < weights.size(); ++replica) {
+      const absl::Span<const float> gradient = gradients_[replica][variable];
+      if (gradient.size() != sum.size()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "replicas 0 and ", replica, " made gradients of ", sum.size(),
+            " and ", gradient.size(), " elements for variable ", variable));
+      }
+      const float* const in = gradient.data();
+      const float weight = weights[replica];
+      for (size_t i = 0; i < sum.size(); ++i) {
+        const float product = weight * in[i];
+        out[i] = replica == 0 ? product : out[i] + product;
+      }
+    }
+    sink(variable, sum);
+    return absl::OkStatus();
+  }
+
+  const std::vector<std::unique_ptr<Model>> models_;
+  // By replica and variable.
+  std::vector<std::vector<absl::Span<const float>>> gradients_;
+  // By variable.
+  std::vector<std::vector<float>> sums_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> CreateReplicatedModel(
+    const proto::Model& config, absl::Span<const int64_t> example_shape,
+    std::optional<int64_t> num_classes, uint64_t seed,
+    absl::Span<Backend* const> backends, const ModelRegistry& registry) {
+  if (backends.size() == 1) {
+    return CreateModel(config, example_shape, num_classes, seed, backends[0],
+                       registry);
+  }
+  if (config.has_sequential()) {
+    std::vector<std::unique_ptr<Sequential>> models;
+    for (Backend* const backend : backends) {
+      auto model = Sequential::Create(config.sequential(), example_shape,
+                                      num_classes, seed, backend);
+      if (!model.ok()) return model.status();
+      models.push_back(*std::move(model));
+    }
+    return std::make_unique<SequentialReplicas>(std::move(models), backends);
+  }
+  std::vector<std::unique_ptr<Model>> models;
+  for (Backend* const backend : backends) {
+    auto model = CreateModel(config, example_shape, num_classes, seed, backend,
+                             registry);
+    if (!model.ok()) return model.status();
+    models.push_back(*std::move(model));
+  }
+  return std::make_unique<HostReplicas>(std::move(models),
+                                        backends[0]->tracer());
+}
+
+}  // namespace holdfast
