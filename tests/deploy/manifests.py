@@ -33,9 +33,10 @@ def why_no_kubectl():
     return None
 
 
-def render(variant, ps, workers, job=None):
+def render(variant, ps, workers, job=None, tls=None, programs=""):
     """The objects of deploy/k8s/example, as dicts, with nothing changed but what a user would
-    change: variant, counts and, where `job` is one, the job file's text."""
+    change: variant, counts and, where `job` is one, the job file's text. `tls`: further
+    arguments of deploy/k8s/tls.sh, where there is to be TLS; `programs` has holdfast for it."""
     with tempfile.TemporaryDirectory() as folder:
         tree = shutil.copytree(K8S, os.path.join(folder, "k8s"))
         path = os.path.join(tree, "example", "kustomization.yaml")
@@ -53,6 +54,15 @@ def render(variant, ps, workers, job=None):
         if job is not None:
             with open(os.path.join(tree, "example", "job.textproto"), "w", encoding="utf-8") as file:
                 file.write(job)
+        if tls is not None:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write("components: [tls]\n")
+            subprocess.run(
+                [os.path.join(tree, "tls.sh"), os.path.join(tree, "example"), *tls],
+                env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
+                check=True,
+                capture_output=True,
+            )
         done = subprocess.run(
             ["kubectl", "kustomize", os.path.join(tree, "example")],
             capture_output=True,

@@ -175,9 +175,36 @@ class ManifestsTest(unittest.TestCase):
             self.assertEqual(limits.get("nvidia.com/gpu"), "1" if is_worker else None)
 
     def test_spot_workers_may_go(self):
-        names = {o["metadata"]["name"] for o in self.rendered["overlays/spot"]
-                 if o["kind"] == "PodDisruptionBudget"}
+        names = {
+            o["metadata"]["name"]
+            for o in self.rendered["overlays/spot"]
+            if o["kind"] == "PodDisruptionBudget"
+        }
         self.assertEqual(names, {"holdfast-ps"})
+
+    def test_certificates_by_cert_manager(self):
+        objects = manifests.render("overlays/gpu", 2, 3, tls=["--cert-manager"])
+        issued = {}  # by Secret: URI
+        for document in objects:
+            if document["kind"] == "Certificate" and "uris" in document["spec"]:
+                [issued[document["spec"]["secretName"]]] = document["spec"]["uris"]
+        for pod in manifests.pods(objects):
+            _, role, index = pod.name.split("-")
+            self.assertIn(f"--tls_dir=/etc/holdfast/tls/{role}-{index}", pod.argv())
+            [volume] = [v for v in pod.spec["volumes"] if v["name"] == "tls"]
+            files = {}  # by path: Secret and key
+            for source in volume["projected"]["sources"]:
+                for item in source["secret"]["items"]:
+                    files[item["path"]] = (source["secret"]["name"], item["key"])
+            for key in ("ca.crt", "tls.crt", "tls.key"):
+                secret, from_key = files[f"{role}-{index}/{key}"]
+                self.assertEqual(from_key, key)
+                self.assertEqual(
+                    issued[secret], f"holdfast://holdfast-example/{role}/{index}"
+                )
+        for document in objects:
+            if "cert-manager" not in document["apiVersion"]:
+                kubernetes_validate.validate(document, _VERSIONS[0], strict=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,152 @@
+#!/bin/bash
+# Gives a job of deploy/k8s mutual TLS (docs/security.md): writes the component FOLDER/tls, for
+# as many tasks as FOLDER/kustomization.yaml counts, whose "components:" is then to name it.
+#
+#   deploy/k8s/tls.sh FOLDER                  certificates by `holdfast certs`, as Secrets. For a
+#                                             job that grows, again. FOLDER/tls/ca.key is the
+#                                             authority's: keep it, and keep it away from others
+#   deploy/k8s/tls.sh FOLDER --cert-manager   cert-manager issues them, and renews them
+#
+# Tasks speak only to those of the same training, which is the folder's namespace.
+set -euo pipefail
+
+usage() {
+  sed -n '2,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//' >&2
+  exit 2
+}
+(($# >= 1)) || usage
+folder="$1"
+by_cert_manager=false
+if (($# == 2)) && [[ "$2" == --cert-manager ]]; then by_cert_manager=true; elif (($# > 1)); then usage; fi
+job="$folder/kustomization.yaml"
+[[ -r "$job" ]] || {
+  echo "tls: $job cannot be read" >&2
+  exit 2
+}
+training="$(sed -n 's/^namespace: *\([a-z0-9-]*\) *\(#.*\)\?$/\1/p' "$job")"
+read -r num_ps num_workers < <(
+  sed -n 's/^ *literals: *\[ps=\([0-9]*\), workers=\([0-9]*\)\].*$/\1 \2/p' "$job"
+) || true
+if [[ -z "$training" || -z "${num_ps:-}" || -z "${num_workers:-}" ]]; then
+  echo "tls: $job must have lines as \"namespace: mnist\" and \"literals: [ps=2, workers=2]\"" >&2
+  exit 2
+fi
+
+out="$folder/tls"
+mkdir -p "$out"
+echo "*" >"$out/.gitignore"
+
+# "ps-0" and so on.
+tasks() {
+  for ((i = 0; i < num_ps; ++i)); do echo "ps-$i"; done
+  for ((i = 0; i < num_workers; ++i)); do echo "worker-$i"; done
+}
+
+# The authority and the certificates.
+certificates() {
+  cat <<END
+apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata: {name: holdfast-self-signed}
+spec: {selfSigned: {}}
+---
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata: {name: holdfast-ca}
+spec:
+  secretName: holdfast-ca
+  isCA: true
+  commonName: $training
+  duration: 87600h
+  privateKey: {algorithm: ECDSA, size: 256}
+  issuerRef: {kind: Issuer, name: holdfast-self-signed}
+---
+apiVersion: cert-manager.io/v1
+kind: Issuer
+metadata: {name: holdfast}
+spec: {ca: {secretName: holdfast-ca}}
+END
+  for task in $(tasks) operator-0; do
+    cat <<END
+---
+apiVersion: cert-manager.io/v1
+kind: Certificate
+metadata: {name: holdfast-$task}
+spec:
+  secretName: holdfast-$task-tls
+  uris: ["holdfast://$training/${task%-*}/${task##*-}"]
+  dnsNames: [$task.$training]
+  duration: 720h
+  usages: [digital signature, key encipherment, server auth, client auth]
+  privateKey: {algorithm: ECDSA, size: 256, rotationPolicy: Always}
+  issuerRef: {kind: Issuer, name: holdfast}
+END
+  done
+}
+
+cluster() {
+  local list=() i
+  for ((i = 0; i < num_ps; ++i)); do list+=("\"holdfast-ps-$i.holdfast-ps:2222\""); done
+  printf '{"ps": [%s], ' "$(IFS=,; echo "${list[*]}")"
+  list=()
+  for ((i = 0; i < num_workers; ++i)); do list+=("\"holdfast-worker-$i.holdfast-worker:2222\""); done
+  printf '"worker": [%s]}' "$(IFS=,; echo "${list[*]}")"
+}
+
+# Each task of a role sees the certificates of that role, and uses its own.
+patch() {
+  local role="$1" count="$2" i
+  cat <<END
+  - target: {kind: Job, name: holdfast-$role}
+    patch: |
+      - op: add
+        path: /spec/template/spec/containers/0/args/-
+        value: --tls_dir=/etc/holdfast/tls/$role-\$(JOB_COMPLETION_INDEX)
+      - op: add
+        path: /spec/template/spec/containers/0/volumeMounts/-
+        value: {name: tls, mountPath: /etc/holdfast/tls, readOnly: true}
+      - op: add
+        path: /spec/template/spec/volumes/-
+        value:
+          name: tls
+          projected:
+            defaultMode: 0440
+            sources:
+END
+  for ((i = 0; i < count; ++i)); do
+    cat <<END
+              - secret:
+                  name: holdfast-$role-$i-tls
+                  items:
+                    - {key: ca.crt, path: $role-$i/ca.crt}
+                    - {key: tls.crt, path: $role-$i/tls.crt}
+                    - {key: tls.key, path: $role-$i/tls.key}
+END
+  done
+}
+
+if $by_cert_manager; then
+  certificates >"$out/certificates.yaml"
+else
+  holdfast certs --out="$out" --training="$training" --cluster_spec="$(cluster)" >&2
+fi
+{
+  echo "# Written by deploy/k8s/tls.sh."
+  echo "apiVersion: kustomize.config.k8s.io/v1alpha1"
+  echo "kind: Component"
+  if $by_cert_manager; then
+    echo "resources: [certificates.yaml]"
+  else
+    echo "generatorOptions: {disableNameSuffixHash: true}"
+    echo "secretGenerator:"
+    for task in $(tasks); do
+      echo "  - name: holdfast-$task-tls"
+      echo "    type: kubernetes.io/tls"
+      echo "    files: [$task/ca.crt, $task/tls.crt, $task/tls.key]"
+    done
+  fi
+  echo "patches:"
+  patch ps "$num_ps"
+  patch worker "$num_workers"
+} >"$out/kustomization.yaml"
+echo "tls: wrote $out; name it in $job: components: [tls]" >&2

@@ -1,0 +1,145 @@
+"""deploy/docker/Dockerfile, built on a Debian that debootstrap makes, and run once inside.
+
+The programs in it are those that were built for the other tests; the stage that builds them,
+and the variant with CUDA, are not tried here."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+import urllib.request
+
+import manifests
+
+_PROGRAMS = os.environ.get("HOLDFAST_PROGRAMS", "")
+_SUITE = "bookworm"
+_UID = 10001
+_JOB = """
+name: "image"
+model { sequential { layers { flatten {} } layers { dense { units: 10 } }
+                     loss { softmax_cross_entropy {} } } }
+data { train { idx {
+  images: "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"
+  labels: "/usr/share/datasets/fashion-mnist/train-labels-idx1-ubyte.gz" } } }
+batch_size: 100
+steps: 20
+optimizer { learning_rate: 0.1 sgd {} }
+seed: 1
+"""
+# As the pods of deploy/k8s have it: all is read-only but /tmp.
+_TRAIN = "cd /tmp && holdfast local --job=/job/job.textproto --run_dir=/tmp/run --ps=1 --workers=1"
+
+
+def _mirror():
+    """Where this machine's apt has Debian from."""
+    done = subprocess.run(
+        ["apt-get", "indextargets", "--format", "$(SITE) $(RELEASE)"],
+        capture_output=True, text=True, check=True,
+    )
+    for line in done.stdout.splitlines():
+        site, release = line.rsplit(" ", 1)
+        if release.startswith(_SUITE):
+            return site
+    raise OSError(f"apt has no source for {_SUITE}")
+
+
+def _why_not():
+    if os.geteuid() != 0:
+        return "containers and debootstrap need root"
+    for program in ("buildah", "debootstrap"):
+        if shutil.which(program) is None:
+            return f"{program} is not installed"
+    if not os.path.exists(os.path.join(_PROGRAMS, "ps_worker")):
+        return "HOLDFAST_PROGRAMS does not name the folder of the programs"
+    try:
+        with urllib.request.urlopen(f"{_mirror()}/dists/{_SUITE}/Release", timeout=20):
+            pass
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"Debian's packages are out of reach: {error}"
+    return None
+
+
+@unittest.skipIf(_why_not(), str(_why_not()))
+class ImageTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="holdfast-image-")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def run_command(self, *words, **options):
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL, **options
+        )
+        self.assertEqual(
+            done.returncode, 0, f"{' '.join(words)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        )
+        return done.stdout.strip()
+
+    def buildah(self, *words):
+        return self.run_command(
+            "buildah", "--storage-driver", "vfs", "--root", f"{self.folder}/images", "--runroot",
+            f"{self.folder}/run", *words
+        )
+
+    def make_base(self):
+        """As an image of Debian: the smallest, with this machine's package source."""
+        root = os.path.join(self.folder, "debian")
+        self.run_command("debootstrap", "--variant=minbase", _SUITE, root, _mirror())
+        container = self.buildah("from", "scratch")
+        self.buildah("add", "--quiet", container, root, "/")
+        self.buildah("commit", "--quiet", container, "holdfast-test-base")
+        self.buildah("rm", container)
+        shutil.rmtree(root)
+
+    def build(self):
+        context = os.path.join(self.folder, "context")
+        shutil.copytree(
+            os.path.join(manifests.ROOT, "deploy", "docker"), f"{context}/deploy/docker"
+        )
+        shutil.copytree(_PROGRAMS, f"{context}/programs")
+        self.buildah(
+            "build", "--isolation", "chroot", "--pull-never", "--build-arg",
+            "BASE=localhost/holdfast-test-base", "--build-arg", "PROGRAMS=programs", "--tag",
+            "holdfast", "--file", f"{context}/deploy/docker/Dockerfile", context
+        )
+
+    def test_builds_and_trains(self):
+        self.make_base()
+        self.build()
+        container = self.buildah("from", "--pull-never", "localhost/holdfast")
+        job = os.path.join(self.folder, "job")
+        os.mkdir(job, 0o755)
+        with open(f"{job}/job.textproto", "w", encoding="utf-8") as file:
+            file.write(_JOB)
+
+        def inside(command):
+            return self.buildah(
+                "run", "--isolation", "chroot", "--volume", f"{job}:/job:ro", container, "--",
+                "/bin/bash", "-ec", command
+            )
+
+        self.assertEqual(inside("id -u"), str(_UID))
+        self.assertNotIn("not found", inside("ldd /usr/local/bin/*"))
+        result = json.loads(inside(f"{_TRAIN} >&2; cat run/result.json"))
+        self.assertEqual(result["global_step"], 20)
+        # The same, and what is not /tmp cannot be written to.
+        root = self.buildah("mount", container)
+        os.makedirs(f"{root}/job", exist_ok=True)
+        again = self.run_command(
+            "unshare", "--mount", "--propagation", "private", "/bin/bash", "-ec",
+            f"""mount --bind {root} {root}
+            mount --bind {job} {root}/job
+            mount -t tmpfs none {root}/tmp
+            mount --rbind /dev {root}/dev
+            mount -t proc proc {root}/proc
+            mount -o remount,bind,ro {root}
+            exec chroot --userspec={_UID}:{_UID} {root} /bin/bash -ec '
+              if touch /usr/x /var/x /etc/x 2>&1; then exit 1; fi
+              {_TRAIN} >&2; cat run/result.json'""",
+        )
+        self.assertEqual(json.loads(again[again.index("{") :])["digest"], result["digest"])
+
+
+if __name__ == "__main__":
+    unittest.main()
