@@ -26,6 +26,9 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(bool tf32);
 // must be the CPU's.
 bool DeviceHasTheCpusBits();
 
+// Whether there may be several at a time, which read one another's memory.
+bool DeviceHasTwins();
+
 // Whether to leave out what only takes long.
 bool DeviceIsSlow();
 

@@ -88,6 +88,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(bool tf32) {
 
 bool DeviceHasTheCpusBits() { return false; }
 
+bool DeviceHasTwins() { return false; }
+
 bool DeviceIsSlow() { return true; }
 
 }  // namespace holdfast

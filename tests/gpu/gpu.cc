@@ -9,6 +9,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(bool tf32) {
 
 bool DeviceHasTheCpusBits() { return false; }
 
+bool DeviceHasTwins() { return true; }
+
 bool DeviceIsSlow() { return false; }
 
 }  // namespace holdfast

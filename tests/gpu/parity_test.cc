@@ -32,6 +32,7 @@
 #include "tests/gpu/device_under_test.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/model/registry.h"
+#include "worker/model/replicated.h"
 
 namespace holdfast {
 namespace {
@@ -187,15 +188,16 @@ class ParityTest : public ::testing::Test {
   // Of a loss curve.
   const size_t steps_ = DeviceIsSlow() ? 5 : 100;
 
-  // The mean loss of each of some steps of gradient descent on `backend`.
+  // The mean loss of each of some steps of gradient descent, with a replica of
+  // the model on each of `backends`.
   std::vector<double> Losses(const proto::Model& config,
                              const std::vector<int64_t>& shape,
-                             Backend* backend) {
+                             const std::vector<Backend*>& backends) {
     constexpr int64_t kExamples = 32;
     constexpr int kClasses = 10;
     std::vector<double> losses;
-    const auto model =
-        CreateModel(config, shape, kClasses, 1, backend, ModelRegistry());
+    const auto model = CreateReplicatedModel(config, shape, kClasses, 1,
+                                             backends, ModelRegistry());
     EXPECT_TRUE(model.ok()) << model.status();
     if (!model.ok()) return losses;
     std::vector<std::vector<float>> parameters;
@@ -665,8 +667,8 @@ TEST_F(ParityTest, LossCurves) {
     proto::Model config;
     ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
         text, config.mutable_sequential()));
-    const std::vector<double> expected = Losses(config, shape, cpu_.get());
-    const std::vector<double> made = Losses(config, shape, device_.get());
+    const std::vector<double> expected = Losses(config, shape, {cpu_.get()});
+    const std::vector<double> made = Losses(config, shape, {device_.get()});
     ASSERT_EQ(made.size(), steps_);
     ASSERT_EQ(expected.size(), steps_);
     for (size_t i = 0; i < made.size(); ++i) {
@@ -676,6 +678,44 @@ TEST_F(ParityTest, LossCurves) {
     EXPECT_LT(made.back(), made.front());
     ++g_cases;
   }
+}
+
+// Three replicas of a model on the device beside as many on the CPU, and twice
+// the same bits, whatever the threads did when.
+TEST_F(ParityTest, Replicas) {
+  if (!DeviceHasTwins()) GTEST_SKIP() << "there can be one at a time";
+  proto::Model config;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      R"pb(layers { conv2d { filters: 6 kernel_size: 3 padding: SAME } }
+           layers { batch_norm {} }
+           layers { relu {} }
+           layers { flatten {} }
+           layers { dropout { rate: 0.2 } }
+           layers { dense { units: 64 } }
+           layers { relu {} }
+           layers { dense { units: 10 } }
+           loss { softmax_cross_entropy {} })pb",
+      config.mutable_sequential()));
+  const std::vector<int64_t> shape = {8, 8, 2};
+  auto second = MakeDeviceUnderTest(/*tf32=*/false);
+  auto third = MakeDeviceUnderTest(/*tf32=*/false);
+  ASSERT_TRUE(second.ok() && third.ok());
+  const auto cpu_2 = *CpuBackend::Create({});
+  const auto cpu_3 = *CpuBackend::Create({});
+  const std::vector<double> expected =
+      Losses(config, shape, {cpu_.get(), cpu_2.get(), cpu_3.get()});
+  const std::vector<Backend*> devices = {device_.get(), second->get(),
+                                         third->get()};
+  const std::vector<double> made = Losses(config, shape, devices);
+  ASSERT_EQ(made.size(), steps_);
+  ASSERT_EQ(expected.size(), steps_);
+  for (size_t i = 0; i < made.size(); ++i) {
+    EXPECT_NEAR(made[i], expected[i],
+                DeviceHasTheCpusBits() ? 0 : 1e-2 * expected[i])
+        << "step " << i;
+  }
+  EXPECT_EQ(Losses(config, shape, devices), made);
+  ++g_cases;
 }
 
 }  // namespace

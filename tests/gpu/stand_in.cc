@@ -11,7 +11,10 @@ namespace holdfast {
 absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(bool) {
   // Shared by all stand-ins, and without state of its own.
   static CpuBackend* const cpu = CpuBackend::Create({})->release();
-  auto runtime = std::make_unique<HostRuntime>(HostRuntime::Options{.seed = 1});
+  static const auto* const machine =
+      new std::shared_ptr<HostRuntime::Machine>(new HostRuntime::Machine);
+  auto runtime = std::make_unique<HostRuntime>(
+      HostRuntime::Options{.seed = 1, .machine = *machine});
   auto math = std::make_unique<HostMath>(runtime.get(), cpu);
   StreamBackend::Options options;
   options.name = "stand-in";
@@ -21,6 +24,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(bool) {
 }
 
 bool DeviceHasTheCpusBits() { return true; }
+
+bool DeviceHasTwins() { return true; }
 
 bool DeviceIsSlow() { return false; }
 
