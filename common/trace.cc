@@ -1,6 +1,9 @@
 #include "common/trace.h"
 
+#include <fcntl.h>
 #include <pthread.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -295,10 +298,22 @@ void ScopedTrace::Add() {
 
 absl::StatusOr<std::unique_ptr<TraceFile>> TraceFile::Create(
     const std::string& path, Tracer::Options options) {
-  std::FILE* const file = std::fopen(path.c_str(), "we");
+  const int descriptor =
+      open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  // Not yet emptied: another process may be at work on it.
+  std::FILE* const file = descriptor < 0 ? nullptr : fdopen(descriptor, "w");
   if (file == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot write ", path, ": ", std::strerror(errno)));
+  }
+  if (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    std::fclose(file);
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot write ", path, ": another process does"));
+  }
+  // Of what is no regular file, as /dev/stderr, there is nothing to empty.
+  if (ftruncate(descriptor, 0) != 0 && errno != EINVAL) {
+    LOG(WARNING) << "cannot empty " << path << ": " << std::strerror(errno);
   }
   return std::unique_ptr<TraceFile>(
       new TraceFile(path, file, std::move(options)));

@@ -172,7 +172,8 @@ class ScopedTrace {
 // beginning. Thread-safe.
 class TraceFile {
  public:
-  // Errors: that of opening the file, with its name.
+  // Errors: INVALID_ARGUMENT, with the file's name, when it cannot be opened or
+  // is another process'.
   static absl::StatusOr<std::unique_ptr<TraceFile>> Create(
       const std::string& path, Tracer::Options options);
   ~TraceFile();

@@ -45,8 +45,8 @@ class TraceTest : public ::testing::Test {
 TEST_F(TraceTest, AnEmptyTraceIsOne) {
   const ReadTrace trace(tracer.ToJson());
   EXPECT_THAT(trace.events, IsEmpty());
-  EXPECT_EQ(trace.other_data.fields().count("rpc_seconds"), 1);
-  EXPECT_EQ(trace.other_data.fields().count("communication_hidden"), 0);
+  EXPECT_EQ(trace.data.count("rpc_seconds"), 1);
+  EXPECT_EQ(trace.data.count("communication_hidden"), 0);
 }
 
 TEST_F(TraceTest, ASpanHasTimesTrackAndArguments) {
@@ -140,7 +140,7 @@ TEST_F(TraceTest, WhenItIsFullTheRestIsCounted) {
   const ReadTrace trace(tracer.ToJson());
   EXPECT_EQ(trace.events.size(), 20);
   EXPECT_EQ(trace.events.back().end, 20);
-  EXPECT_EQ(trace.Data("spans_dropped"), 5);
+  EXPECT_EQ(trace.data.at("spans_dropped"), 5);
 }
 
 TEST_F(TraceTest, CommunicationHiddenBehindComputation) {
@@ -162,7 +162,7 @@ TEST_F(TraceTest, CommunicationHiddenBehindComputation) {
   EXPECT_EQ(overlap.compute, absl::Microseconds(24));
   EXPECT_EQ(overlap.rpc, absl::Microseconds(34));
   EXPECT_EQ(overlap.both, absl::Microseconds(14));
-  EXPECT_NEAR(ReadTrace(tracer.ToJson()).Data("communication_hidden"),
+  EXPECT_NEAR(ReadTrace(tracer.ToJson()).data["communication_hidden"],
               14.0 / 34, 1e-4);
 }
 
@@ -200,6 +200,16 @@ TEST(TraceFileTest, IsWrittenOnce) {
   const std::string text((std::istreambuf_iterator<char>(in)),
                          std::istreambuf_iterator<char>());
   EXPECT_EQ(ReadTrace(text).events.size(), 1);
+}
+
+TEST(TraceFileTest, OneAtATimeWritesAFile) {
+  const std::string path = ::testing::TempDir() + "/trace_of_one.json";
+  auto first = TraceFile::Create(path, {});
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_THAT(TraceFile::Create(path, {}).status().message(),
+              HasSubstr("trace_of_one.json: another process does"));
+  first->reset();
+  EXPECT_TRUE(TraceFile::Create(path, {}).ok());
 }
 
 TEST(TraceFileTest, AFileThatCannotBeWritten) {

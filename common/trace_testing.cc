@@ -1,9 +1,48 @@
 #include "common/trace_testing.h"
 
+#include <google/protobuf/message.h>
+#include <google/protobuf/struct.pb.h>
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
 namespace holdfast {
+
+namespace {
+
+using ::google::protobuf::Message;
+using ::google::protobuf::Value;
+
+// Of an object of JSON. By reflection: what the headers of maps make of
+// -fsanitize=thread does not fit the library, which was built without it.
+class Fields {
+ public:
+  explicit Fields(const google::protobuf::Struct& object) {
+    const auto* const reflection = object.GetReflection();
+    const auto* const field = object.GetDescriptor()->field(0);
+    for (int i = 0; i < reflection->FieldSize(object, field); ++i) {
+      const Message& entry = reflection->GetRepeatedMessage(object, field, i);
+      const auto* const of_entry = entry.GetReflection();
+      const auto* const descriptor = entry.GetDescriptor();
+      values_[of_entry->GetString(entry, descriptor->map_key())] =
+          static_cast<const Value*>(
+              &of_entry->GetMessage(entry, descriptor->map_value()));
+    }
+  }
+  explicit Fields(const Value& value) : Fields(value.struct_value()) {}
+
+  // A null where there is none.
+  const Value& operator[](const std::string& name) const {
+    const auto found = values_.find(name);
+    return found == values_.end() ? Value::default_instance() : *found->second;
+  }
+  auto begin() const { return values_.begin(); }
+  auto end() const { return values_.end(); }
+
+ private:
+  std::map<std::string, const Value*> values_;
+};
+
+}  // namespace
 
 ReadTrace::ReadTrace(const std::string& json) {
   google::protobuf::Struct all;
@@ -12,28 +51,30 @@ ReadTrace::ReadTrace(const std::string& json) {
     ADD_FAILURE() << status.ToString() << "\n" << json.substr(0, 1000);
     return;
   }
-  other_data = all.fields().at("otherData").struct_value();
+  const Fields top(all);
+  for (const auto& [name, value] : Fields(top["otherData"])) {
+    data[name] = value->number_value();
+  }
   std::map<int, std::string> names;
-  for (const auto& value :
-       all.fields().at("traceEvents").list_value().values()) {
-    const auto& fields = value.struct_value().fields();
-    const auto& args = fields.at("args").struct_value().fields();
-    const int thread = static_cast<int>(fields.at("tid").number_value());
-    const std::string& name = fields.at("name").string_value();
-    if (name == "thread_name") names[thread] = args.at("name").string_value();
-    if (fields.at("ph").string_value() != "X") continue;
+  for (const Value& value : top["traceEvents"].list_value().values()) {
+    const Fields fields(value);
+    const Fields args(fields["args"]);
+    const int thread = static_cast<int>(fields["tid"].number_value());
+    const std::string& name = fields["name"].string_value();
+    if (name == "thread_name") names[thread] = args["name"].string_value();
+    if (fields["ph"].string_value() != "X") continue;
     Event event;
     event.name = name;
-    event.kind = fields.at("cat").string_value();
+    event.kind = fields["cat"].string_value();
     event.track = names[thread];
     event.thread = thread;
-    event.begin = fields.at("ts").number_value();
-    event.end = event.begin + fields.at("dur").number_value();
+    event.begin = fields["ts"].number_value();
+    event.end = event.begin + fields["dur"].number_value();
     for (const auto& [key, arg] : args) {
       if (key == "error") {
-        event.error = arg.string_value();
+        event.error = arg->string_value();
       } else {
-        event.args[key] = arg.number_value();
+        event.args[key] = arg->number_value();
       }
     }
     events.push_back(event);
@@ -67,11 +108,6 @@ bool ReadTrace::Nests() const {
     ends.push_back(event.end);
   }
   return true;
-}
-
-double ReadTrace::Data(const std::string& name) const {
-  const auto found = other_data.fields().find(name);
-  return found == other_data.fields().end() ? 0 : found->second.number_value();
 }
 
 }  // namespace holdfast

@@ -1,8 +1,6 @@
 #ifndef HOLDFAST_COMMON_TRACE_TESTING_H_
 #define HOLDFAST_COMMON_TRACE_TESTING_H_
 
-#include <google/protobuf/struct.pb.h>
-
 #include <map>
 #include <string>
 #include <vector>
@@ -34,12 +32,10 @@ struct ReadTrace {
   // Whether on each track the spans follow one another, in the order of the
   // file, or lie within one another.
   bool Nests() const;
-  // 0 where there is none.
-  double Data(const std::string& name) const;
-
   // In the order of the file.
   std::vector<Event> events;
-  google::protobuf::Struct other_data;
+  // What the file says of the whole trace; numbers.
+  std::map<std::string, double> data;
 };
 
 }  // namespace holdfast

@@ -90,9 +90,9 @@ TEST_F(TraceTest, ShowsComputationAndCallsOfSteps) {
     }
     EXPECT_EQ(steps["tensors: ps 0"].size(), 40);
     EXPECT_EQ(steps["tensors: ps 1"].size(), 40);
-    EXPECT_GT(trace.Data("compute_seconds"), 0);
-    EXPECT_GT(trace.Data("rpc_seconds"), 0);
-    EXPECT_EQ(trace.Data("spans_dropped"), 0);
+    EXPECT_GT(trace.data.at("compute_seconds"), 0);
+    EXPECT_GT(trace.data.at("rpc_seconds"), 0);
+    EXPECT_EQ(trace.data.at("spans_dropped"), 0);
   }
   EXPECT_THAT(log_, AllOf(HasSubstr("the trace is in "),
                           HasSubstr("behind computation")));

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/random.h"
 #include "common/trace.h"
 #include "common/trace_testing.h"
@@ -491,6 +493,55 @@ TEST(StreamBackendTest, ATraceChangesNoBits) {
     EXPECT_GT(trace.OfKind("copy").size(), 20);
     EXPECT_GT(trace.OfKind("compute").size(), 20);
   }
+}
+
+// Of the host, held by the test.
+class FakeClock : public Clock {
+ public:
+  absl::Time Now() const override { return now; }
+  absl::Time now = absl::UnixEpoch() + absl::Seconds(100);
+};
+
+TEST(StreamBackendTest, ATraceHasTheDevicesTimeOnTheHostsLine) {
+  FakeClock clock;
+  Tracer tracer({.clock = &clock});
+  HostDevice device({.lazy = true});
+  Backend* const backend = device.backend.get();
+  backend->SetTracer(&tracer);
+  DeviceBuffer staging, result;
+  const std::vector<float> host = RandomValues(16, 1);
+  const auto x = backend->Upload(host, 4, 4, &staging);
+  ASSERT_TRUE(x.ok() && backend->Reserve(16, &result).ok());
+  const auto relu = [&] {
+    backend->Relu(*x, result.View(4, 4));
+    const auto download = backend->StartDownload(result.View(4, 4));
+    ASSERT_TRUE(download.ok() && backend->Await(*download).ok());
+  };
+  relu();
+  // Collects what there is, and sets the clocks by one another again.
+  clock.now += absl::Seconds(2);
+  const std::vector<int32_t> labels(4);
+  ASSERT_TRUE(backend->SoftmaxCrossEntropy(*x, labels, nullptr).ok());
+  relu();
+  staging = DeviceBuffer();
+  result = DeviceBuffer();
+  device.backend.reset();
+
+  std::map<std::string, std::vector<std::pair<int64_t, int64_t>>> spans;
+  for (const ReadTrace::Event& event : ReadTrace(tracer.ToJson()).events) {
+    spans[event.name].emplace_back(std::llround(event.begin - 100e6),
+                                   std::llround(event.end - 100e6));
+  }
+  // A copy is two items. Those of other streams wait for it, which is an item
+  // too.
+  EXPECT_EQ(spans["copy in"][0], std::make_pair(int64_t{0}, int64_t{2}));
+  ASSERT_EQ(spans["Relu"].size(), 2);
+  EXPECT_EQ(spans["Relu"][0], std::make_pair(int64_t{3}, int64_t{4}));
+  EXPECT_EQ(spans["copy out"][0], std::make_pair(int64_t{5}, int64_t{7}));
+  // The loss, by the first anchor.
+  EXPECT_LT(spans["Loss"][0].second, 1000);
+  EXPECT_GE(spans["Relu"][1].first, 2'000'000);
+  EXPECT_LT(spans["Relu"][1].second, 2'001'000);
 }
 
 TEST(StreamBackendTest, ATraceTellsBytesAndTracks) {
