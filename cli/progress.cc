@@ -111,6 +111,16 @@ std::string Progress::Line(const proto::GetStatusResponse& status) const {
       parts.push_back(absl::StrCat(FormatTimeLeft(left), " left"));
     }
   }
+  if (phase == proto::TRAINING) {
+    double input_wait = -1;
+    for (const proto::TaskStatus& task : status.tasks()) {
+      if (!task.alive() || !task.has_input_wait()) continue;
+      input_wait = std::max(input_wait, task.input_wait().recent());
+    }
+    if (input_wait >= 0) {
+      parts.push_back(absl::StrFormat("input %.0f%%", 100 * input_wait));
+    }
+  }
   const proto::EvaluationResult& evaluation = status.evaluation();
   if (evaluation.has_accuracy()) {
     parts.push_back(absl::StrFormat("accuracy %.4f (step %d)",

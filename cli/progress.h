@@ -16,13 +16,14 @@ std::string FormatTimeLeft(absl::Duration left);
 // Turns what GetStatus says again and again into what a person at a terminal,
 // or a log, wants to read of a running job:
 //
-//   step 1230/3000 41%  loss 0.4321  51234 examples/s  0:07 left  accuracy
-//   0.8312 (step 1000)  saved 1000  waiting for /job:worker/task:1
+//   step 1230/3000 41%  loss 0.4321  51234 examples/s  0:07 left  input 3%
+//   accuracy 0.8312 (step 1000)  saved 1000  waiting for /job:worker/task:1
 //
-// on one line, and, when the job was rolled back, why, on a line of its own;
-// what is not known yet is left out. The steps of an asynchronous job are its
-// tickets that are spent. A model that predicts a number has "error 0.1234",
-// its mean absolute error, in place of an accuracy.
+// on one line ("input" is the share of its time that a worker waits for
+// batches, that of whom it is greatest), and, when the job was rolled back,
+// why, on a line of its own; what is not known yet is left out. The steps of an
+// asynchronous job are its tickets that are spent. A model that predicts a
+// number has "error 0.1234", its mean absolute error, in place of an accuracy.
 //
 // Thread-compatible.
 class Progress {

@@ -53,6 +53,12 @@ TEST(ProgressLineTest, TellsWhatIsKnown) {
        "mean_absolute_error: 0.5 }",
        "step 150/300 50%  loss 0.2500  error 0.5000 (step 100)"},
       {"state { phase: TRAINING } total_steps: 300 global_step: 150 "
+       "train_loss: 0.25 tasks { alive: true } "
+       "tasks { alive: true input_wait { recent: 0.031 overall: 0.9 } } "
+       "tasks { alive: true input_wait { recent: 0.024 } } "
+       "tasks { input_wait { recent: 1 } } ",
+       "step 150/300 50%  loss 0.2500  input 3%"},
+      {"state { phase: TRAINING } total_steps: 300 global_step: 150 "
        "train_loss: 0.25 durable_step: 100",
        "step 150/300 50%  loss 0.2500  saved 100"},
       {"state { phase: TRAINING } total_steps: 300 global_step: 150 "

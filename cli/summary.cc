@@ -77,10 +77,14 @@ absl::StatusOr<std::string> SummaryOf(const std::string& json) {
   if (const Value* const workers = FieldAt(result, "by_worker")) {
     for (const Value& worker : workers->list_value().values()) {
       const Struct& fields = worker.struct_value();
-      add(ShortTask(StringAt(fields, "task")),
-          absl::StrFormat("%.0f pushes, %.0f examples",
-                          NumberAt(fields, "pushes").value_or(0),
-                          NumberAt(fields, "examples").value_or(0)));
+      std::string given = absl::StrFormat(
+          "%.0f pushes, %.0f examples", NumberAt(fields, "pushes").value_or(0),
+          NumberAt(fields, "examples").value_or(0));
+      if (const auto share = NumberAt(fields, "input_wait")) {
+        absl::StrAppendFormat(&given, ", %.0f%% of its time waiting for input",
+                              100 * *share);
+      }
+      add(ShortTask(StringAt(fields, "task")), given);
     }
   }
   if (const double count = NumberAt(result, "recoveries").value_or(0)) {

@@ -30,7 +30,8 @@ TEST(SummaryOfTest, TellsOfAnAsynchronousJobWhatEachWorkerGave) {
           "staleness": {"mean": 1.016, "max": 7, "counts": []},
           "by_worker": [
             {"task": "/job:chief/task:0", "pushes": 2000, "examples": 4e5},
-            {"task": "/job:worker/task:1", "pushes": 1000, "examples": 2e5}],
+            {"task": "/job:worker/task:1", "pushes": 1000, "examples": 2e5,
+             "input_wait": 0.126}],
           "recoveries": 2, "digest": "0123"})");
   ASSERT_TRUE(summary.ok()) << summary.status();
   EXPECT_EQ(
@@ -41,7 +42,8 @@ TEST(SummaryOfTest, TellsOfAnAsynchronousJobWhatEachWorkerGave) {
       "  mean abs error 0.2500\n"
       "  staleness      mean 1.02, at most 7\n"
       "  chief:0        2000 pushes, 400000 examples\n"
-      "  worker:1       1000 pushes, 200000 examples\n"
+      "  worker:1       1000 pushes, 200000 examples, 13% of its time waiting "
+      "for input\n"
       "  recoveries     2\n"
       "  digest         0123\n");
 }

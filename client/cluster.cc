@@ -284,6 +284,7 @@ class ClusterImpl : public Cluster {
     options.attempt_timeout = core_.context->timing.attempt;
     options.patience = options_.recovery_timeout;
     options.on_waiting = options_.on_waiting;
+    options.input_wait = options_.input_wait;
     options.on_change = [context = core_.context](const Session::News& news) {
       context->Hear(news);
     };

@@ -152,6 +152,9 @@ class Cluster {
     absl::Duration recovery_timeout = absl::Seconds(300);
     // Bytes of tensors in one call, at most.
     int64_t part_bytes = kPartBytes;
+    // Asked with each renewal of the lease, by a thread of the cluster's: what
+    // share of its time this worker waits for batches. May be empty.
+    std::function<std::optional<proto::InputWait>()> input_wait;
     // Told about once a second, by the thread that waits, while a call waits
     // longer than two seconds for somebody: what it waits for. Several threads
     // may wait at a time. May be empty.

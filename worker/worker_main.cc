@@ -42,6 +42,7 @@
 #include "worker/input/image_augmenter.h"
 #include "worker/model/replicated.h"
 #include "worker/trainer/declaration.h"
+#include "worker/trainer/input_meter.h"
 #include "worker/trainer/slowed_model.h"
 #include "worker/trainer/step_delay.h"
 #include "worker/trainer/trainer.h"
@@ -343,8 +344,8 @@ absl::StatusOr<std::unique_ptr<BatchPipeline>> StartBatches(
   return BatchPipeline::Start(workshop.train_set.get(), options);
 }
 
-Cluster::Options ConnectOptions(const Config& config,
-                                const Dataset& train_set) {
+Cluster::Options ConnectOptions(const Config& config, const Dataset& train_set,
+                                InputMeter* input_meter) {
   Cluster::Options options{.cluster = config.cluster};
   options.task = config.task;
   options.job_digest = JobDigest(config.job);
@@ -358,6 +359,7 @@ Cluster::Options ConnectOptions(const Config& config,
         absl::Seconds(config.job.timeouts().recovery_seconds());
   }
   options.tracer = config.tracer;
+  options.input_wait = [input_meter] { return input_meter->Report(); };
   options.on_waiting = [](const std::string& what) {
     LOG(INFO) << "waiting for " << what;
   };
@@ -542,7 +544,10 @@ int Train(const Config& config, const Workshop& workshop, Leaver* leaver,
   if (!declaration.ok()) return Fail(declaration.status());
   auto batches = StartBatches(config, workshop);
   if (!batches.ok()) return Fail(batches.status());
-  auto cluster = Cluster::Connect(ConnectOptions(config, *workshop.train_set));
+  const SystemClock clock;
+  InputMeter input_meter(&clock);
+  auto cluster = Cluster::Connect(
+      ConnectOptions(config, *workshop.train_set, &input_meter));
   if (!cluster.ok()) {
     return Fail(cluster.status(), ExitCodeOfConnect(cluster.status()));
   }
@@ -550,7 +555,6 @@ int Train(const Config& config, const Workshop& workshop, Leaver* leaver,
   readiness->SetCluster(cluster->get());
   const absl::Cleanup gone = [readiness] { readiness->SetCluster(nullptr); };
 
-  const SystemClock clock;
   SlowedModel slowed(workshop.model.get(), config.slowdown, &clock,
                      absl::SleepFor);
   Trainer::Parts parts;
@@ -560,6 +564,7 @@ int Train(const Config& config, const Workshop& workshop, Leaver* leaver,
   parts.batches = batches->get();
   parts.test_set = workshop.test_set.get();
   parts.evaluation_model = workshop.evaluation_model.get();
+  parts.input_meter = &input_meter;
   parts.clock = &clock;
   parts.tracer = config.tracer;
   Trainer::Options options =

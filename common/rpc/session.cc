@@ -198,6 +198,11 @@ absl::Status Session::Renew(absl::Duration wait, absl::Time deadline) {
     request.set_known_phase(news_.state.phase());
   }
   request.set_wait_ms(absl::ToInt64Milliseconds(wait));
+  if (options_.input_wait) {
+    if (const auto told = options_.input_wait()) {
+      *request.mutable_input_wait() = *told;
+    }
+  }
   proto::RenewLeaseResponse response;
   const absl::Status status =
       rpc_->Call("RenewLease", request, deadline, &response);

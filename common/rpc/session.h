@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -78,6 +79,9 @@ class Session {
     // one leaves it more time to come back.
     absl::Duration patience = absl::Seconds(300);
 
+    // Asked before each renewal what share of its time a worker waits for
+    // batches. May be empty.
+    std::function<std::optional<proto::InputWait>()> input_wait;
     // Told of each change in what was heard: by Open of the registration, later
     // by the session's thread; but not of Close. Must not call Close or destroy
     // the session. May be empty.

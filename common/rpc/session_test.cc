@@ -133,6 +133,11 @@ class Told {
 TEST_F(SessionTest, RegistersAndRenews) {
   Session::Options options = Options();
   options.address = "somewhere:1";
+  options.input_wait = [asked = 0]() mutable {
+    std::optional<proto::InputWait> told;
+    if (asked++ > 0) told.emplace().set_recent(0.25);
+    return told;
+  };
   auto session = Session::Open(options);
   ASSERT_TRUE(session.ok()) << session.status();
   const proto::Sender sender = (*session)->sender();
@@ -144,6 +149,8 @@ TEST_F(SessionTest, RegistersAndRenews) {
   EXPECT_EQ((*session)->state().phase(), proto::TRAINING);
   EXPECT_TRUE((*session)->status().ok());
   EXPECT_EQ(coordinator_.renew.requests()[3].sender().incarnation(), 7);
+  EXPECT_FALSE(coordinator_.renew.requests()[0].has_input_wait());
+  EXPECT_EQ(coordinator_.renew.requests()[3].input_wait().recent(), 0.25);
 
   ASSERT_THAT(coordinator_.do_register.requests(), SizeIs(1));
   const proto::RegisterRequest request = coordinator_.do_register.requests()[0];

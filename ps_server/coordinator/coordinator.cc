@@ -353,6 +353,7 @@ void Coordinator::RenewLease(const proto::RenewLeaseRequest& request,
   }
   Session& session = found->second;
   const absl::Time now = clock_->Now();
+  if (request.has_input_wait()) session.input_wait = request.input_wait();
   if (!session.left) {
     session.expires = now + options_.lease;
     if (!session.alive && !ended()) {
@@ -1336,6 +1337,9 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
     entry.set_incarnation(session.incarnation.value());
     entry.set_process(session.process);
     entry.set_alive(session.alive);
+    if (session.input_wait.has_value()) {
+      *entry.mutable_input_wait() = *session.input_wait;
+    }
   }
   if (declaration_.has_value()) {
     const auto& mode = declaration_->consistency().synchronous();

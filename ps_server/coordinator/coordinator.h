@@ -170,6 +170,8 @@ class Coordinator {
     // that it had a ticket for.
     uint64_t clock = 0;
     PushSequence last_ticket;
+    // As the task last told.
+    std::optional<proto::InputWait> input_wait;
   };
   struct ParkedRegister {
     proto::RegisterRequest request;

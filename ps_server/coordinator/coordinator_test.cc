@@ -606,6 +606,26 @@ TEST_F(CoordinatorTest, StatusTellsWhoIsAlive) {
                                  Pair("worker1", true)));
 }
 
+TEST_F(CoordinatorTest, StatusTellsHowLongWorkersWaitForInput) {
+  StartTraining();
+  proto::RenewLeaseRequest request;
+  *request.mutable_sender() = SenderOf(Worker(1));
+  request.mutable_input_wait()->set_recent(0.5);
+  request.mutable_input_wait()->set_overall(0.25);
+  Ask(&Coordinator::RenewLease, request);
+  // What it does not tell stays.
+  request.clear_input_wait();
+  Ask(&Coordinator::RenewLease, request);
+  const proto::GetStatusResponse status = Status();
+  for (const proto::TaskStatus& task : status.tasks()) {
+    const bool told = task.task().job() == "worker" && task.task().index() == 1;
+    EXPECT_EQ(task.has_input_wait(), told);
+    if (!told) continue;
+    EXPECT_EQ(task.input_wait().recent(), 0.5);
+    EXPECT_EQ(task.input_wait().overall(), 0.25);
+  }
+}
+
 TEST_F(CoordinatorTest, StatusCountsCommittedStepsAndTheirExamples) {
   StartTraining();
   const auto offer = [&](uint32_t worker, uint64_t step, uint64_t examples,

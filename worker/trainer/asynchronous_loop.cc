@@ -57,7 +57,7 @@ absl::Status AsynchronousLoop::TrainTicket(const Ticket& ticket, Slot* slot) {
   context_.BeforeStep(GlobalStep(ticket.index));
   const absl::StatusOr<Batch> batch = [&] {
     const ScopedTrace waiting(tracer, TraceKind::kWait, "input");
-    return context_.batches().NextTicket(ticket.index, context_.StepDeadline());
+    return context_.NextTicketBatch(ticket.index);
   }();
   if (!batch.ok()) return batch.status();
 

@@ -62,6 +62,14 @@ TEST_F(AsynchronousLoopTest, WorkerTrainsTicketByTicket) {
 }
 
 // What was booked before the ticket was given must be in the values.
+// As in synchronous_loop_test.cc.
+TEST_F(AsynchronousLoopTest, MeasuresItsWaitsForBatches) {
+  SetUpAsynchronous(/*replica=*/1, /*depth=*/1, /*tickets=*/5);
+  cluster_->tickets = {1, 4};
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(input_meter_.Report()->overall(), 0.4);
+}
+
 TEST_F(AsynchronousLoopTest, BehindABoundThePullFollowsTheTicket) {
   options_.declaration.mutable_consistency()
       ->mutable_asynchronous()

@@ -101,6 +101,14 @@ void AddStatus(const proto::GetStatusResponse& status,
         TaskId{counts.worker().job(), counts.worker().index()}.ToString());
     worker->set_pushes(counts.pushes());
     worker->set_examples(counts.examples());
+    for (const proto::TaskStatus& task : status.tasks()) {
+      if (!task.has_input_wait() ||
+          task.task().job() != counts.worker().job() ||
+          task.task().index() != counts.worker().index()) {
+        continue;
+      }
+      worker->set_input_wait(task.input_wait().overall());
+    }
   }
   if (status.generation() > 0) result->set_recoveries(status.generation() - 1);
   if (status.staleness_size() > 0) AddStaleness(status, result);

@@ -33,6 +33,11 @@ proto::GetStatusResponse FinishedStatus() {
              worker { job: "worker" index: 1 }
              pushes: 2000
              examples: 200000
+           }
+           tasks { task { job: "worker" index: 0 } }
+           tasks {
+             task { job: "worker" index: 1 }
+             input_wait { recent: 0.5 overall: 0.25 }
            })pb",
       &status));
   return status;
@@ -110,7 +115,8 @@ TEST(ResultToJsonTest, WritesEveryField) {
   {
    "task": "/job:worker/task:1",
    "pushes": 2000,
-   "examples": 200000
+   "examples": 200000,
+   "input_wait": 0.25
   }
  ],
  "recoveries": 2,

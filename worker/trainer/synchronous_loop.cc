@@ -98,11 +98,8 @@ absl::Status SynchronousLoop::HaveTicket() {
 
 absl::StatusOr<Batch> SynchronousLoop::NextBatch(uint32_t seat) {
   const ScopedTrace waiting = Waiting("input");
-  if (options_.by_ticket) {
-    return context_.batches().NextTicket(ticket_->index,
-                                         context_.StepDeadline());
-  }
-  return context_.batches().Next(now_.version, seat, context_.StepDeadline());
+  return options_.by_ticket ? context_.NextTicketBatch(ticket_->index)
+                            : context_.NextBatch(now_.version, seat);
 }
 
 absl::StatusOr<SynchronousLoop::Computed> SynchronousLoop::Compute(

@@ -44,6 +44,14 @@ TEST_F(SynchronousLoopTest, WorkerTrainsFromTheFirstStepToTheLast) {
 }
 
 // N = 2 M: the next seat is filled before the verdict on the one before it.
+// The clock ticks when it is asked: at the beginning and end of training, and
+// of each of two waits. 2 of 5 s.
+TEST_F(SynchronousLoopTest, MeasuresItsWaitsForBatches) {
+  SetUpJob(/*replica=*/1, /*n=*/2, /*m=*/2, /*steps=*/2);
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(input_meter_.Report()->overall(), 0.4);
+}
+
 TEST_F(SynchronousLoopTest, FillsAllItsSeatsBeforeItWaitsForVerdicts_S1) {
   SetUpJob(/*replica=*/1, /*n=*/4, /*m=*/2, /*steps=*/1);
   EXPECT_EQ(Run(), absl::OkStatus());

@@ -126,6 +126,7 @@ absl::Status Trainer::Train() {
   parts.batches = parts_.batches;
   parts.gradients = &gradients;
   parts.evaluator = evaluator_.get();
+  parts.input_meter = parts_.input_meter;
   parts.clock = parts_.clock;
   parts.tracer = parts_.tracer;
   TrainingContext::Options options;
@@ -136,7 +137,10 @@ absl::Status Trainer::Train() {
   options.before_step = options_.before_step;
   options.log_interval = options_.log_interval;
   TrainingContext context(parts, options, &counts_);
-  return RunLoop(&context);
+  parts_.input_meter->BeginTraining();
+  absl::Status status = RunLoop(&context);
+  parts_.input_meter->EndTraining();
+  return status;
 }
 
 absl::Status Trainer::RunLoop(TrainingContext* context) {

@@ -20,6 +20,7 @@
 #include "worker/input/example_source.h"
 #include "worker/model/model.h"
 #include "worker/trainer/evaluator.h"
+#include "worker/trainer/input_meter.h"
 #include "worker/trainer/training_context.h"
 
 namespace holdfast {
@@ -102,6 +103,8 @@ class Trainer {
     const ExampleSource* test_set = nullptr;
     // Like `model`, for the evaluations during training.
     Model* evaluation_model = nullptr;
+    // Told of the time that goes into training, and into waiting for batches.
+    InputMeter* input_meter = nullptr;
     const Clock* clock = nullptr;
     // Where steps and waits are recorded; null: nowhere.
     Tracer* tracer = nullptr;

@@ -3,6 +3,7 @@
 #define HOLDFAST_WORKER_TRAINER_TRAINER_TESTING_H_
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "worker/input/batch_pipeline.h"
 #include "worker/trainer/fake_cluster.h"
 #include "worker/trainer/fake_model.h"
+#include "worker/trainer/input_meter.h"
 #include "worker/trainer/trainer.h"
 
 namespace holdfast {
@@ -22,6 +24,17 @@ class StoppedClock final : public Clock {
  public:
   absl::Time Now() const override { return now; }
   absl::Time now = absl::Now();
+};
+
+// A second later whenever it is asked.
+class TickingClock final : public Clock {
+ public:
+  absl::Time Now() const override {
+    return absl::UnixEpoch() + absl::Seconds(++seconds_);
+  }
+
+ private:
+  mutable std::atomic<int64_t> seconds_{0};
 };
 
 class TrainerTestBase : public ::testing::Test {
@@ -59,6 +72,7 @@ class TrainerTestBase : public ::testing::Test {
     parts.cluster = cluster_.get();
     parts.model = &model_;
     parts.batches = batches_.get();
+    parts.input_meter = &input_meter_;
     parts.clock = &clock_;
     if (has_test_set_) {
       parts.test_set = &test_set_;
@@ -105,6 +119,8 @@ class TrainerTestBase : public ::testing::Test {
   FakeModel model_;
   FakeModel evaluation_model_;
   StoppedClock clock_;
+  TickingClock input_clock_;
+  InputMeter input_meter_{&input_clock_};
   bool has_test_set_ = false;
   Trainer::Options options_;
   // But for what follows from the job.

@@ -16,6 +16,21 @@ absl::Time TrainingContext::StepDeadline(uint64_t count) const {
   return parts_.clock->Now() + count * options_.step_timeout + options_.margin;
 }
 
+absl::StatusOr<Batch> TrainingContext::NextBatch(GlobalStep step,
+                                                 int64_t seat) {
+  parts_.input_meter->BeginWait();
+  auto batch = parts_.batches->Next(step, seat, StepDeadline());
+  parts_.input_meter->EndWait();
+  return batch;
+}
+
+absl::StatusOr<Batch> TrainingContext::NextTicketBatch(uint64_t ticket) {
+  parts_.input_meter->BeginWait();
+  auto batch = parts_.batches->NextTicket(ticket, StepDeadline());
+  parts_.input_meter->EndWait();
+  return batch;
+}
+
 void TrainingContext::BeforeStep(GlobalStep step_or_ticket) {
   if (options_.before_step) options_.before_step(step_or_ticket);
 }

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/cluster.h"
@@ -16,6 +17,7 @@
 #include "worker/input/batch_pipeline.h"
 #include "worker/trainer/evaluator.h"
 #include "worker/trainer/gradient.h"
+#include "worker/trainer/input_meter.h"
 
 namespace holdfast {
 
@@ -32,6 +34,8 @@ class TrainingContext {
     GradientComputer* gradients = nullptr;
     // Null for a worker that does not evaluate.
     Evaluator* evaluator = nullptr;
+    // Told when batches are waited for.
+    InputMeter* input_meter = nullptr;
     const Clock* clock = nullptr;
     // Where steps and waits are recorded; null: nowhere.
     Tracer* tracer = nullptr;
@@ -64,6 +68,7 @@ class TrainingContext {
   TrainingContext(const Parts& parts, const Options& options, Counts* counts);
 
   Cluster& cluster() { return *parts_.cluster; }
+  // For all but to take batches.
   BatchPipeline& batches() { return *parts_.batches; }
   GradientComputer& gradients() { return *parts_.gradients; }
   Tracer* tracer() const { return parts_.tracer; }
@@ -73,6 +78,10 @@ class TrainingContext {
   // the next one, or the last of the next `count`. Later than the
   // coordinator's, which knows who is late and so speaks first.
   absl::Time StepDeadline(uint64_t count = 1) const;
+
+  // As the pipeline's, until StepDeadline.
+  absl::StatusOr<Batch> NextBatch(GlobalStep step, int64_t seat);
+  absl::StatusOr<Batch> NextTicketBatch(uint64_t ticket);
 
   // To be called when a step begins, or the work on a ticket.
   void BeforeStep(GlobalStep step_or_ticket);
