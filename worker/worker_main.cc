@@ -340,6 +340,10 @@ absl::StatusOr<std::unique_ptr<BatchPipeline>> StartBatches(
     options.prefetch = config.job.data().prefetch();
   }
   options.threads = config.input_threads;
+  // Where copies to a GPU can begin.
+  options.allocate = [backend = workshop.backends.front().get()](int64_t size) {
+    return backend->AllocateHost(size);
+  };
   if (workshop.augmenter.has_value()) options.augmenter = &*workshop.augmenter;
   return BatchPipeline::Start(workshop.train_set.get(), options);
 }

@@ -1,12 +1,12 @@
 #!/bin/bash
 # Makes a folder that runs on another machine with a GPU: the programs, the
-# comparison of GPU and CPU, a small job, and every library that they need but
-# the C library and CUDA's own. That machine needs an x86-64 Linux with glibc 2.36
+# comparisons of GPU and CPU, a benchmark, the example jobs, some images, and every
+# library that they need but the C library and CUDA's own. That machine needs an x86-64 Linux with glibc 2.36
 # or later, NVIDIA's driver, and cuBLAS (docs/gpu.md).
 #
 #   tests/gpu/bundle.sh FOLDER [flags of bazel build]
 #
-# There, FOLDER/run.sh compares GPU and CPU, and trains a job on the GPU.
+# There, FOLDER/run.sh does it all; see its head below.
 set -euo pipefail
 
 if (($# < 1)); then
@@ -24,6 +24,7 @@ readonly limit_mib=64
 readonly targets=(
   //cli:holdfast
   //ps_server
+  //tests/gpu:gpu_benchmark
   //tests/gpu:gpu_parity_test
   //worker:ps_worker
 )
@@ -38,6 +39,29 @@ for target in "${targets[@]}"; do
   [[ "$file" == *:* ]] || file="$file:${file##*/}"
   install -m 755 "$bin/${file/://}" "$folder/"
 done
+
+install -m 755 tests/gpu/cluster_test.sh "$folder/"
+install -m 644 tests/gpu/torch_benchmark.py "$folder/"
+mkdir -p "$folder/examples/cuda_model"
+install -m 644 examples/*.textproto "$folder/examples/"
+install -m 644 examples/cuda_model/*.textproto "$folder/examples/cuda_model/"
+
+# The first 2000 images of Fashion-MNIST's test set, where Debian's package is.
+# Plain IDX: a header, whose second word is the number, and bytes.
+readonly fashion=/usr/share/datasets/fashion-mnist/t10k
+if [[ -e "$fashion-images-idx3-ubyte.gz" ]]; then
+  mkdir -p "$folder/data"
+  for kind in "images-idx3 16 784" "labels-idx1 8 1"; do
+    read -r name header size <<<"$kind"
+    python3 - "$fashion-$name-ubyte.gz" "$folder/data/t10k-$name-ubyte.gz" "$header" "$size" <<'CUT'
+import gzip, sys
+source, target, header, size = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+data = gzip.open(source).read(header + 2000 * size)
+with gzip.GzipFile(target, "wb", mtime=0) as out:
+    out.write(data[:4] + (2000).to_bytes(4, "big") + data[8:])
+CUT
+  done
+fi
 
 # Half of OpenBLAS is LAPACK, which nobody calls: what is called, of the same
 # version's archive, fits. Lies there before libraries are looked for.
@@ -64,13 +88,43 @@ done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
 
 cat >"$folder/run.sh" <<'RUN'
 #!/bin/bash
-# Compares GPU and CPU; trains a job of 2 ps and 2 workers on the GPU where there
-# are data: run.sh [JOB_FILE].
+#   run.sh              compares GPU and CPU, operation by operation and in whole
+#                       models, also under compute-sanitizer where that is
+#                       installed; then trains clusters on the GPU
+#   run.sh --benchmark  measures, beside PyTorch where that is installed
+#   run.sh JOB_FILE     trains that job, 2 ps and 2 workers on the GPU
+# Each says how much it did; without a GPU that is nothing.
 set -euo pipefail
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)"
-"$here/gpu_parity_test" --gtest_brief=1
-(($# == 0)) || "$here/holdfast" local --job="$1" --ps=2 --workers=2 \
-  --worker_flags=--device=cuda:0 --run_dir="$(mktemp -d)"
+case "${1-}" in
+"")
+  "$here/gpu_parity_test" --gtest_brief=1
+  sanitizer="$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)"
+  if [[ -n "$sanitizer" ]]; then
+    # Every kernel once; the loss curves repeat them.
+    for tool in memcheck racecheck; do
+      echo "compute-sanitizer --tool $tool"
+      "$sanitizer" --tool "$tool" --error-exitcode 1 \
+        "$here/gpu_parity_test" --gtest_brief=1 --gtest_filter='-*LossCurve*'
+    done
+  else
+    echo "compute-sanitizer is not installed: nothing was run under it"
+  fi
+  "$here/cluster_test.sh" "$here"
+  ;;
+--benchmark)
+  "$here/gpu_benchmark"
+  if python3 -c 'import torch' 2>/dev/null; then
+    python3 "$here/torch_benchmark.py"
+  else
+    echo "PyTorch is not installed: not measured"
+  fi
+  ;;
+*)
+  "$here/holdfast" local --job="$1" --ps=2 --workers=2 \
+    --worker_flags=--device=cuda:0 --run_dir="$(mktemp -d)"
+  ;;
+esac
 RUN
 chmod 755 "$folder/run.sh"
 

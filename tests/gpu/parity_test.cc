@@ -29,6 +29,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/random.h"
+#include "tests/gpu/case_count.h"
 #include "tests/gpu/device_under_test.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/model/registry.h"
@@ -42,8 +43,6 @@ constexpr double kRounding = 1e-6;
 constexpr double kSum = 1e-5;
 constexpr double kTf32 = 2e-3;
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-int64_t g_cases = 0;
 
 // On [-1, 1), the same in every run.
 std::vector<float> RandomValues(int64_t size, uint32_t key) {

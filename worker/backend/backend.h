@@ -105,6 +105,16 @@ class DeviceBuffer {
   int64_t capacity_ = 0;
 };
 
+// float32 memory of the host, from which uploads begin at once. Must not
+// outlive the backend that made it.
+using HostBuffer = std::unique_ptr<float[], std::function<void(float*)>>;
+
+// An operation of a model's own (Backend::Custom). On a GPU, launches kernels
+// on the cudaStream_t that it gets, and does not wait for them. Elsewhere it
+// gets none, and computes before it returns.
+using CustomOperation =
+    std::function<absl::Status(std::optional<void*> cuda_stream)>;
+
 // Values on their way from a backend to the host.
 struct Download {
   // To be read once they have arrived.
@@ -179,6 +189,14 @@ class Backend {
                                              int64_t rows, int64_t cols,
                                              DeviceBuffer* staging) = 0;
 
+  // Memory of the host for so many values, which are undefined. A backend that
+  // copies takes uploads straight from it; what lies elsewhere, the host moves
+  // first. Errors: RESOURCE_EXHAUSTED.
+  virtual absl::StatusOr<HostBuffer> AllocateHost(int64_t size) = 0;
+  // Waits until what Upload copies is copied: from then on that memory of the
+  // host may change.
+  virtual absl::Status AwaitUploads() = 0;
+
   // Begins to bring `matrix`, which must not change meanwhile, to the host. The
   // values stay until the memory behind `matrix` is written or downloaded
   // again.
@@ -199,6 +217,12 @@ class Backend {
   // it that Share has returned.
   virtual absl::StatusOr<ConstMatrix> Fetch(const SharedMatrix& shared,
                                             DeviceBuffer* staging) = 0;
+
+  // Runs an operation of the model's own, which touches no matrices of the
+  // backend but `touched`. Errors: those of `operation`, as far as it tells
+  // them at once.
+  virtual absl::Status Custom(absl::Span<const ConstMatrix> touched,
+                              CustomOperation operation) = 0;
 
   // c = form_a(a) form_b(b), with c [m, n] and inner dimension k, where
   // form(x) is x or its transpose. c must not overlap a or b.

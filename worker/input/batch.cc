@@ -4,23 +4,43 @@
 
 namespace holdfast {
 
+namespace {
+
+// A stretch of [0, examples).
+struct Stretch {
+  int64_t begin = 0;
+  int64_t size = 0;
+};
+
+// The i-th of at most `parts`; empty where there are fewer.
+Stretch StretchOf(int64_t examples, int64_t parts, int64_t i) {
+  const int64_t count = std::min(parts, examples);
+  if (i >= count) return {};
+  const int64_t size = examples / count;
+  const int64_t longer = examples % count;
+  return {i * size + std::min(i, longer), size + (i < longer ? 1 : 0)};
+}
+
+}  // namespace
+
 std::vector<Batch> CutBatch(const Batch& batch, uint32_t parts) {
   const int64_t examples = batch.size();
-  const int64_t count = std::min<int64_t>(parts, examples);
-  std::vector<Batch> cut;
-  int64_t begin = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t size = examples / count + (i < examples % count ? 1 : 0);
+  const int64_t next_examples = batch.next_positions.size();
+  std::vector<Batch> cut(std::min<int64_t>(parts, examples));
+  for (size_t i = 0; i < cut.size(); ++i) {
     const int64_t example_size = batch.inputs.size() / examples;
-    Batch part;
-    part.inputs =
+    const auto [begin, size] = StretchOf(examples, parts, i);
+    cut[i].inputs =
         batch.inputs.subspan(begin * example_size, size * example_size);
-    part.labels = batch.labels.subspan(begin, size);
+    cut[i].labels = batch.labels.subspan(begin, size);
     if (!batch.positions.empty()) {
-      part.positions = batch.positions.subspan(begin, size);
+      cut[i].positions = batch.positions.subspan(begin, size);
     }
-    cut.push_back(part);
-    begin += size;
+    const Stretch next = StretchOf(next_examples, parts, i);
+    if (next.size == 0) continue;
+    cut[i].next_inputs = batch.next_inputs.subspan(next.begin * example_size,
+                                                   next.size * example_size);
+    cut[i].next_positions = batch.next_positions.subspan(next.begin, next.size);
   }
   return cut;
 }

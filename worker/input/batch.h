@@ -19,11 +19,18 @@ struct Batch {
   // names it for whatever is random in training. Empty outside training.
   absl::Span<const int64_t> positions;
 
+  // Of the batch that is likely to be next, where that is made: a model may
+  // begin to bring it to its device. The inputs are those that belong to these
+  // positions, and stay until the model has returned. Empty: none is known.
+  absl::Span<const float> next_inputs;
+  absl::Span<const int64_t> next_positions;
+
   int64_t size() const { return static_cast<int64_t>(labels.size()); }
 };
 
 // The batch in `parts` stretches whose sizes differ by one at most, the longer
-// first; in fewer where it has fewer examples. None where it has none.
+// first; in fewer where it has fewer examples. None where it has none. The next
+// one of a stretch is that of its place in the batch's next.
 std::vector<Batch> CutBatch(const Batch& batch, uint32_t parts);
 
 }  // namespace holdfast

@@ -51,6 +51,11 @@ std::unique_ptr<T[]> Allocate(int64_t size) {
   return std::unique_ptr<T[]>(new (std::nothrow) T[size]);
 }
 
+InputMemory AllocateInputs(int64_t size) {
+  return InputMemory(Allocate<float>(size).release(),
+                     [](float* memory) { delete[] memory; });
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BatchPipeline>> BatchPipeline::Start(
@@ -102,7 +107,17 @@ absl::Status BatchPipeline::AllocateSlots() {
   absl::MutexLock lock(&mutex_);
   slots_.resize(batches);
   for (Slot& slot : slots_) {
-    slot.inputs = Allocate<float>(values);
+    if (options_.allocate) {
+      absl::StatusOr<InputMemory> memory = options_.allocate(values);
+      if (!memory.ok()) {
+        return absl::Status(
+            memory.status().code(),
+            absl::StrCat(no_memory.message(), ": ", memory.status().message()));
+      }
+      slot.inputs = *std::move(memory);
+    } else {
+      slot.inputs = AllocateInputs(values);
+    }
     slot.labels = Allocate<int32_t>(options_.batch_size);
     slot.positions = Allocate<int64_t>(options_.batch_size);
     if (slot.inputs == nullptr || slot.labels == nullptr ||
@@ -257,10 +272,19 @@ absl::StatusOr<Batch> BatchPipeline::Take(uint64_t index, absl::Time deadline) {
                                      ": ", slot->status.message()));
   }
   slot->state = Slot::State::kHandedOut;
-  return Batch{
-      absl::MakeConstSpan(slot->inputs.get(), slot->size * example_size_),
-      absl::MakeConstSpan(slot->labels.get(), slot->size),
-      absl::MakeConstSpan(slot->positions.get(), slot->size)};
+  Batch batch;
+  batch.inputs = slot->Inputs(example_size_);
+  batch.labels = absl::MakeConstSpan(slot->labels.get(), slot->size);
+  batch.positions = slot->Positions();
+  // It stays as it is until somebody takes it, or drops it, by a call of this
+  // thread. By ticket nobody knows which it will be.
+  const Slot* const next = options_.by_ticket ? nullptr : SlotOf(index + 1);
+  if (next != nullptr && next->state == Slot::State::kReady &&
+      next->status.ok()) {
+    batch.next_inputs = next->Inputs(example_size_);
+    batch.next_positions = next->Positions();
+  }
+  return batch;
 }
 
 template <typename Predicate>

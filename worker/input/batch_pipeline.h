@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/ids.h"
 #include "worker/input/batch.h"
 #include "worker/input/batch_ranges.h"
@@ -21,6 +23,9 @@
 #include "worker/input/image_augmenter.h"
 
 namespace holdfast {
+
+// Given back as its maker says.
+using InputMemory = std::unique_ptr<float[], std::function<void(float*)>>;
 
 // Makes a worker's batches ahead of their use, on threads of its own. What a
 // batch is made of is fixed (batch_ranges.h); which batches will be asked for
@@ -54,6 +59,9 @@ class BatchPipeline {
     int prefetch = 4;
     // That make batches; at least 1. More than `prefetch` have nothing to do.
     int threads = 1;
+    // Memory for so many values of inputs, as of Backend::AllocateHost, whose
+    // errors are Start's. Empty: any memory.
+    std::function<absl::StatusOr<InputMemory>(int64_t size)> allocate;
     // Changes the examples. Null: nothing does. Must outlive the pipeline.
     const ImageAugmenter* augmenter = nullptr;
 
@@ -79,8 +87,8 @@ class BatchPipeline {
   BatchPipeline& operator=(const BatchPipeline&) = delete;
 
   // By step: the batch of `seat` in `step`, empty where the epoch's examples
-  // have run out. Its memory stays until the next call of this.
-  // Errors:
+  // have run out; with the one after it as its next, if that is made. Its
+  // memory stays until the next call of this. Errors:
   //   INVALID_ARGUMENT: `seat` is not among Options::seats.
   //   FAILED_PRECONDITION: the batch, or a later one, was handed out before;
   //     the batches are by ticket.
@@ -133,10 +141,16 @@ class BatchPipeline {
     // Of making it.
     absl::Status status;
     int64_t size = 0;
-    std::unique_ptr<float[]> inputs;
+    InputMemory inputs;
     std::unique_ptr<int32_t[]> labels;
     std::unique_ptr<int64_t[]> positions;
 
+    absl::Span<const float> Inputs(int64_t example_size) const {
+      return {inputs.get(), static_cast<size_t>(size * example_size)};
+    }
+    absl::Span<const int64_t> Positions() const {
+      return {positions.get(), static_cast<size_t>(size)};
+    }
     bool IsPrepared() const {
       return state == State::kMaking || state == State::kReady;
     }

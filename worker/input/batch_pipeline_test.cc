@@ -796,6 +796,82 @@ TEST(BatchPipelineTest, AugmentsTheSameInEveryBatchAndOnEveryThread) {
   }
 }
 
+TEST(BatchPipelineTest, TellsTheNextBatchWhereItIsMade) {
+  Puppet source(50);
+  const ExampleOrder order(9, 50);
+  BatchPipeline::Options options;
+  options.batch_size = 4;
+  options.seed = 9;
+  options.prefetch = 2;
+  const auto pipeline = Start(source, options);
+  source.AwaitReads(3 * 4);
+  for (uint64_t step = 0; step < 4; ++step) {
+    const auto batch =
+        pipeline->Next(GlobalStep(step), 0, absl::InfiniteFuture());
+    ASSERT_TRUE(batch.ok()) << batch.status();
+    // One that is being made is no batch yet.
+    EXPECT_TRUE(step > 0 || !batch->next_positions.empty());
+    if (batch->next_positions.empty()) {
+      EXPECT_TRUE(batch->next_inputs.empty());
+      continue;
+    }
+    EXPECT_EQ(batch->next_positions.front(), batch->positions.back() + 1);
+    const std::vector<int32_t> expected = Expected(order, 4 * step + 4, 4);
+    EXPECT_EQ(std::vector<float>(expected.begin(), expected.end()),
+              batch->next_inputs);
+  }
+}
+
+TEST(BatchPipelineTest, TellsNoNextBatchThatFailed) {
+  Puppet source(50);
+  const ExampleOrder order(9, 50);
+  source.Fail(order.At(5));
+  BatchPipeline::Options options;
+  options.batch_size = 4;
+  options.seed = 9;
+  options.prefetch = 2;
+  const auto pipeline = Start(source, options);
+  // Batch 1 ends with its second example.
+  source.AwaitReads(4 + 2 + 4);
+  const auto batch = pipeline->Next(GlobalStep(0), 0, absl::InfiniteFuture());
+  ASSERT_TRUE(batch.ok()) << batch.status();
+  EXPECT_TRUE(batch->next_positions.empty());
+}
+
+TEST(BatchPipelineTest, TakesTheMemoryThatItIsGiven) {
+  const Puppet source(50);
+  std::vector<const float*> given;
+  int returned = 0;
+  BatchPipeline::Options options;
+  options.batch_size = 4;
+  options.prefetch = 2;
+  options.allocate = [&](int64_t size) -> absl::StatusOr<InputMemory> {
+    EXPECT_EQ(size, 4);
+    given.push_back(new float[size]);
+    return InputMemory(const_cast<float*>(given.back()), [&](float* memory) {
+      ++returned;
+      delete[] memory;
+    });
+  };
+  {
+    const auto pipeline = Start(source, options);
+    ASSERT_EQ(given.size(), 3u);
+    for (uint64_t step = 0; step < 5; ++step) {
+      const auto batch =
+          pipeline->Next(GlobalStep(step), 0, absl::InfiniteFuture());
+      ASSERT_TRUE(batch.ok());
+      EXPECT_THAT(given, ::testing::Contains(batch->inputs.data()));
+    }
+  }
+  EXPECT_EQ(returned, 3);
+  options.allocate = [](int64_t) -> absl::StatusOr<InputMemory> {
+    return absl::ResourceExhaustedError("nothing to pin");
+  };
+  const absl::Status status = BatchPipeline::Start(&source, options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("prefetch: nothing to pin"));
+}
+
 TEST(BatchPipelineTest, RefusesBadOptions) {
   const Puppet source(10);
   const auto code = [&](auto&& change) {

@@ -247,7 +247,7 @@ class SequentialReplicas final : public ReplicatedModel {
   absl::StatusOr<BatchResult> ComputeReplica(
       size_t replica, absl::Span<const absl::Span<const float>> parameters,
       const Batch& part, Made made) override {
-    return models_[replica]->ComputeOnDevice(
+    const auto result = models_[replica]->ComputeOnDevice(
         parameters, part, [&](int variable, ConstMatrix gradient) {
           if (replica == 0) {
             own_[variable] = gradient;
@@ -258,6 +258,10 @@ class SequentialReplicas final : public ReplicatedModel {
           }
           return made(variable);
         });
+    if (!result.ok()) return result;
+    const absl::Status status = models_[replica]->AwaitNext();
+    if (!status.ok()) return status;
+    return result;
   }
 
   void StartBatch() override { downloads_.Clear(); }

@@ -80,7 +80,8 @@ absl::StatusOr<BatchResult> Sequential::ComputeGradients(
         return downloads_.Start(variable, gradient, sink);
       });
   if (!result.ok()) return result;
-  const absl::Status status = downloads_.Finish(sink);
+  absl::Status status = downloads_.Finish(sink);
+  if (status.ok()) status = AwaitNext();
   if (!status.ok()) return status;
   return result;
 }
@@ -96,7 +97,49 @@ absl::StatusOr<BatchResult> Sequential::ComputeOnDevice(
   const absl::StatusOr<Matrix> done =
       layers_->Backward(parameters_, gradient, /*want_dx=*/false, sink);
   if (!done.ok()) return done.status();
+  // The device has all to do that it needs for this batch.
+  const absl::Status status = BringNext(batch);
+  if (!status.ok()) return status;
   return result;
+}
+
+absl::Status Sequential::AwaitNext() {
+  if (next_positions_.empty()) return absl::OkStatus();
+  const ScopedTrace waiting(backend_->tracer(), TraceKind::kWait,
+                            "the next batch's copy");
+  return backend_->AwaitUploads();
+}
+
+absl::StatusOr<ConstMatrix> Sequential::Inputs(const Batch& batch) {
+  const bool is_there = !next_positions_.empty() &&
+                        absl::MakeConstSpan(next_positions_) == batch.positions;
+  next_positions_.clear();
+  if (!is_there) {
+    return backend_->Upload(batch.inputs, batch.size(), example_size_,
+                            &input_staging_);
+  }
+  std::swap(input_staging_, next_staging_);
+  return next_;
+}
+
+absl::Status Sequential::BringNext(const Batch& batch) {
+  const int64_t examples = batch.next_positions.size();
+  if (examples == 0) return absl::OkStatus();
+  if (static_cast<int64_t>(batch.next_inputs.size()) !=
+      examples * example_size_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the next batch has ", examples, " examples, but ",
+        batch.next_inputs.size(), " values; each has ", example_size_));
+  }
+  const absl::StatusOr<ConstMatrix> uploaded = backend_->Upload(
+      batch.next_inputs, examples, example_size_, &next_staging_);
+  if (!uploaded.ok()) return uploaded.status();
+  // A backend that reads the host's own memory has brought nothing.
+  if (uploaded->data == batch.next_inputs.data()) return absl::OkStatus();
+  next_ = *uploaded;
+  next_positions_.assign(batch.next_positions.begin(),
+                         batch.next_positions.end());
+  return absl::OkStatus();
 }
 
 absl::StatusOr<BatchResult> Sequential::Evaluate(
@@ -123,8 +166,7 @@ absl::StatusOr<BatchResult> Sequential::RunForward(
     if (!uploaded.ok()) return uploaded.status();
     parameters_[i] = *uploaded;
   }
-  const absl::StatusOr<ConstMatrix> input = backend_->Upload(
-      batch.inputs, batch.size(), example_size_, &input_staging_);
+  const absl::StatusOr<ConstMatrix> input = Inputs(batch);
   if (!input.ok()) return input.status();
   const Pass pass = {/*training=*/gradient != nullptr, batch.positions};
   const absl::StatusOr<ConstMatrix> outputs =

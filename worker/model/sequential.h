@@ -24,7 +24,9 @@ namespace holdfast {
 // proto::Sequential.
 //
 // Gradients come in the reverse order of Variables().
-// Memory is taken by the first call, and again only for a larger batch.
+// Memory is taken by the first call, and again only for a larger batch. Where
+// the backend copies, the next batch's inputs (Batch) are copied while the
+// gradients of this one are computed, for which there is memory of their size.
 class Sequential final : public Model {
  public:
   // Makes the model for examples of `example_shape`. `num_classes`, where the
@@ -46,10 +48,12 @@ class Sequential final : public Model {
       GradientSink sink) override;
   // As ComputeGradients, but the gradients stay in the backend's memory, until
   // the next pass: `sink` gets each once the operations that make it have been
-  // begun. A sink's error ends the pass, which returns it.
+  // begun. A sink's error ends the pass, which returns it. The next batch's
+  // inputs must stay until AwaitNext has returned.
   absl::StatusOr<BatchResult> ComputeOnDevice(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       Layer::GradientSink sink);
+  absl::Status AwaitNext();
   absl::StatusOr<BatchResult> Evaluate(
       absl::Span<const absl::Span<const float>> parameters,
       const Batch& batch) override;
@@ -68,6 +72,11 @@ class Sequential final : public Model {
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       Matrix* gradient);
 
+  // The batch's inputs on the device, where they may be already.
+  absl::StatusOr<ConstMatrix> Inputs(const Batch& batch);
+  // Begins to bring the next batch's there.
+  absl::Status BringNext(const Batch& batch);
+
   Backend* const backend_;
   const Loss loss_;
   const std::unique_ptr<Chain> layers_;
@@ -77,6 +86,11 @@ class Sequential final : public Model {
 
   // Of the pass under way, kept for their memory.
   DeviceBuffer input_staging_;
+  // Of the batch that is expected next, and its positions; none: nothing is
+  // there.
+  DeviceBuffer next_staging_;
+  ConstMatrix next_;
+  std::vector<int64_t> next_positions_;
   std::vector<DeviceBuffer> parameter_staging_;
   std::vector<ConstMatrix> parameters_;
   DeviceBuffer loss_gradient_;

@@ -67,6 +67,26 @@ float ClipFactor(double norm, float limit) {
   return norm > limit ? static_cast<float>(limit / norm) : 1.0f;
 }
 
+namespace {
+
+// The batch in `parts` stretches that are computed one after the other: the
+// next one of each is the stretch behind it, and that of the last the first of
+// the batch's next.
+std::vector<Batch> CutInTurn(const Batch& batch, uint32_t parts) {
+  std::vector<Batch> cut = CutBatch(batch, parts);
+  if (cut.empty()) return cut;
+  const Batch first = cut.front();
+  for (size_t i = 0; i + 1 < cut.size(); ++i) {
+    cut[i].next_inputs = cut[i + 1].inputs;
+    cut[i].next_positions = cut[i + 1].positions;
+  }
+  cut.back().next_inputs = first.next_inputs;
+  cut.back().next_positions = first.next_positions;
+  return cut;
+}
+
+}  // namespace
+
 GradientComputer::GradientComputer(Model* model, const Options& options)
     : model_(model), options_(options) {
   for (const proto::Variable& variable : model->Variables()) {
@@ -79,7 +99,7 @@ absl::StatusOr<GradientComputer::Result> GradientComputer::Compute(
     Buffers* keep) {
   const std::vector<absl::Span<const float>> values(at.values.begin(),
                                                     at.values.end());
-  const std::vector<Batch> parts = CutBatch(batch, options_.micro_batches);
+  const std::vector<Batch> parts = CutInTurn(batch, options_.micro_batches);
   const bool in_place = parts.size() == 1 && keep == nullptr;
   Buffers& sums = keep != nullptr ? *keep : sums_;
   sums.resize(values.size());

@@ -95,6 +95,35 @@ TEST(CutBatchTest, SizesDifferByOneAtMost) {
   EXPECT_THAT(parts[1].positions, ElementsAre(80, 90));
 }
 
+TEST(CutBatchTest, TellsWhatComesNext) {
+  const std::vector<float> inputs = {0, 1, 10, 11, 20, 21};
+  const std::vector<int32_t> labels = {5, 6, 7};
+  const std::vector<int64_t> positions = {50, 60, 70};
+  const std::vector<float> next_inputs = {30, 31, 40, 41, 50, 51, 60, 61};
+  const std::vector<int64_t> next_positions = {80, 90, 100, 110};
+  Batch batch = {inputs, labels, positions, next_inputs, next_positions};
+  std::vector<Batch> parts = CutBatch(batch, 2);
+  ASSERT_EQ(parts.size(), 2);
+  EXPECT_THAT(parts[0].next_inputs, ElementsAre(30, 31, 40, 41));
+  EXPECT_THAT(parts[0].next_positions, ElementsAre(80, 90));
+  EXPECT_THAT(parts[1].next_inputs, ElementsAre(50, 51, 60, 61));
+  EXPECT_THAT(parts[1].next_positions, ElementsAre(100, 110));
+  // As the next batch will be cut.
+  parts = CutBatch(batch, 3);
+  EXPECT_THAT(parts[0].next_positions, ElementsAre(80, 90));
+  EXPECT_THAT(parts[2].next_positions, ElementsAre(110));
+  // Which may be shorter.
+  batch.next_inputs = batch.next_inputs.first(4);
+  batch.next_positions = batch.next_positions.first(2);
+  parts = CutBatch(batch, 3);
+  EXPECT_THAT(parts[1].next_positions, ElementsAre(90));
+  EXPECT_TRUE(parts[2].next_positions.empty());
+  parts = CutBatch(batch, 1);
+  EXPECT_EQ(parts[0].next_inputs, batch.next_inputs);
+  parts = CutBatch({inputs, labels, positions}, 2);
+  EXPECT_TRUE(parts[1].next_positions.empty());
+}
+
 // Its variables are w [2] and u [1]; their gradients are the means of inputs
 // and of labels, that of u first; an example's loss is its label.
 class MeanModel final : public Model {
@@ -108,6 +137,8 @@ class MeanModel final : public Model {
 
   // The sizes of the batches.
   std::vector<int64_t> sizes;
+  // The positions of those that they name as their next.
+  std::vector<std::vector<int64_t>> next;
   std::vector<float> w;
 
   std::vector<proto::Variable> Variables() const override {
@@ -124,6 +155,7 @@ class MeanModel final : public Model {
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       GradientSink sink) override {
     sizes.push_back(batch.size());
+    next.push_back({batch.next_positions.begin(), batch.next_positions.end()});
     BatchResult result;
     result.examples = batch.size();
     w.assign(2, 0);
@@ -231,6 +263,17 @@ TEST_F(GradientComputerTest, MicroBatchesAreWeightedByTheirExamples) {
   EXPECT_THAT(cluster_.pushed(1),
               ElementsAre(Pair(0, ElementsAre(FloatEq(60), FloatEq(61))),
                           Pair(1, ElementsAre(FloatEq(2)))));
+}
+
+TEST_F(GradientComputerTest, TheNextOfAMicroBatchIsTheOneBehindIt) {
+  GradientComputer computer(&model_, {.micro_batches = 2});
+  const std::vector<int64_t> positions = {0, 1, 2, 3, 4};
+  const std::vector<float> next_inputs(6);
+  const std::vector<int64_t> next_positions = {5, 6, 7};
+  const Batch batch = {inputs_, labels_, positions, next_inputs,
+                       next_positions};
+  ASSERT_TRUE(computer.Compute(at_, batch, push_.get()).ok());
+  EXPECT_THAT(model_.next, ElementsAre(ElementsAre(3, 4), ElementsAre(5, 6)));
 }
 
 TEST_F(GradientComputerTest, MicroBatchesOfOneExample) {

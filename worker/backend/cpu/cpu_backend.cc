@@ -76,6 +76,17 @@ absl::StatusOr<ConstMatrix> CpuBackend::Upload(absl::Span<const float> host,
   return ConstMatrix{host.data(), rows, cols};
 }
 
+absl::StatusOr<HostBuffer> CpuBackend::AllocateHost(int64_t size) {
+  float* const memory = new (std::nothrow) float[size];
+  if (memory == nullptr) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory for ", size, " values"));
+  }
+  return HostBuffer(memory, [](float* memory) { delete[] memory; });
+}
+
+absl::Status CpuBackend::AwaitUploads() { return absl::OkStatus(); }
+
 absl::StatusOr<Download> CpuBackend::StartDownload(ConstMatrix matrix) {
   return Download{absl::MakeConstSpan(matrix.data, matrix.size())};
 }
@@ -96,6 +107,11 @@ absl::Status CpuBackend::Share(ConstMatrix matrix, SharedMatrix* shared) {
 absl::StatusOr<ConstMatrix> CpuBackend::Fetch(const SharedMatrix& shared,
                                               DeviceBuffer*) {
   return shared.matrix;
+}
+
+absl::Status CpuBackend::Custom(absl::Span<const ConstMatrix>,
+                                CustomOperation operation) {
+  return operation(std::nullopt);
 }
 
 void CpuBackend::MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,

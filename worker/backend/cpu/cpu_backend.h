@@ -35,6 +35,8 @@ class CpuBackend final : public Backend {
   absl::StatusOr<ConstMatrix> Upload(absl::Span<const float> host, int64_t rows,
                                      int64_t cols,
                                      DeviceBuffer* staging) override;
+  absl::StatusOr<HostBuffer> AllocateHost(int64_t size) override;
+  absl::Status AwaitUploads() override;
   absl::StatusOr<Download> StartDownload(ConstMatrix matrix) override;
   absl::StatusOr<bool> HasArrived(const Download& download) override;
   absl::Status Await(const Download& download) override;
@@ -42,6 +44,8 @@ class CpuBackend final : public Backend {
   absl::StatusOr<ConstMatrix> Fetch(const SharedMatrix& shared,
                                     DeviceBuffer* staging) override;
 
+  absl::Status Custom(absl::Span<const ConstMatrix> touched,
+                      CustomOperation operation) override;
   void MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
               Matrix c) override;
   void AddBias(ConstMatrix bias, Matrix y) override;

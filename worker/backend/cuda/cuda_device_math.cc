@@ -118,6 +118,10 @@ absl::Status CudaDeviceMath::Multiply(const Gemm& gemm, const float* a,
       "matrix products");
 }
 
+absl::Status CudaDeviceMath::Custom(CustomOperation operation) {
+  return operation(stream_);
+}
+
 absl::Status CudaDeviceMath::MatMul(Form form_a, ConstMatrix a, Form form_b,
                                     ConstMatrix b, Matrix c) {
   Gemm gemm;

@@ -43,6 +43,7 @@ class CudaDeviceMath final : public DeviceMath {
       cudaStream_t stream, int capability_major, const Options& options);
   ~CudaDeviceMath() override;
 
+  absl::Status Custom(CustomOperation operation) override;
   absl::Status MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
                       Matrix c) override;
   absl::Status AddBias(ConstMatrix bias, Matrix y) override;

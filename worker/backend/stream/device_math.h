@@ -36,6 +36,7 @@ class DeviceMath {
  public:
   virtual ~DeviceMath() = default;
 
+  virtual absl::Status Custom(CustomOperation operation) = 0;
   virtual absl::Status MatMul(Form form_a, ConstMatrix a, Form form_b,
                               ConstMatrix b, Matrix c) = 0;
   virtual absl::Status AddBias(ConstMatrix bias, Matrix y) = 0;

@@ -28,6 +28,13 @@ absl::Status HostMath::Enqueue(std::function<void(Backend*)> work,
   return absl::OkStatus();
 }
 
+absl::Status HostMath::Custom(CustomOperation operation) {
+  // Nobody can be told of an error by then.
+  return Enqueue([operation = std::move(operation)](Backend*) {
+    operation(std::nullopt).IgnoreError();
+  });
+}
+
 absl::Status HostMath::MatMul(Form form_a, ConstMatrix a, Form form_b,
                               ConstMatrix b, Matrix c) {
   return Enqueue(

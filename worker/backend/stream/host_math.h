@@ -22,6 +22,7 @@ class HostMath final : public DeviceMath {
   HostMath(HostRuntime* runtime, Backend* backend)
       : runtime_(runtime), backend_(backend) {}
 
+  absl::Status Custom(CustomOperation operation) override;
   absl::Status MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
                       Matrix c) override;
   absl::Status AddBias(ConstMatrix bias, Matrix y) override;

@@ -91,18 +91,25 @@ absl::Status StreamBackend::CopyIn(const void* host, int64_t size,
   const absl::StatusOr<Block*> found = BlockOf(buffer->View(1, 1).data);
   if (!found.ok()) return found.status();
   Block* const block = *found;
-  status = pool_.Pin(block);
-  if (!status.ok()) return status;
-  // The pinned memory is read by the copy in, and written by the copy out.
-  status = in_.Await(block->copied_in);
-  if (!status.ok()) return status;
-  status = out_.Await(block->copied_out);
-  if (!status.ok()) return status;
+  const bool is_pinned = IsPinned(host, size);
+  if (!is_pinned) {
+    status = pool_.Pin(block);
+    if (!status.ok()) return status;
+    // The pinned memory is read by the copy in, and written by the copy out.
+    status = in_.Await(block->copied_in);
+    if (!status.ok()) return status;
+    status = out_.Await(block->copied_out);
+    if (!status.ok()) return status;
+  }
   status = compute_.LetWait(StreamId::kCopyIn, block->computed);
   if (!status.ok()) return status;
   block->copied_in = in_.Next();
   const int64_t bytes = size * int64_t{sizeof(float)};
   return Traced(StreamId::kCopyIn, "copy in", bytes, [&]() -> absl::Status {
+    if (is_pinned) {
+      return runtime_->CopyIn(static_cast<const float*>(host), size,
+                              block->device);
+    }
     for (int64_t begin = 0; begin < size; begin += kPiece) {
       const int64_t piece = std::min(kPiece, size - begin);
       float* const pinned = block->pinned + begin;
@@ -132,6 +139,33 @@ absl::StatusOr<ConstMatrix> StreamBackend::Upload(absl::Span<const float> host,
   status = CopyIn(host.data(), host.size(), staging);
   if (!status.ok()) return status;
   return staging->View(rows, cols);
+}
+
+absl::StatusOr<HostBuffer> StreamBackend::AllocateHost(int64_t size) {
+  absl::Status status = Enter();
+  if (!status.ok()) return status;
+  const absl::StatusOr<float*> memory = runtime_->AllocatePinned(size);
+  if (!memory.ok()) return memory.status();
+  pinned_[*memory] = *memory + size;
+  return HostBuffer(*memory, [this](float* memory) {
+    // A copy may be under way; what has gone wrong has been told.
+    runtime_->BindThread().IgnoreError();
+    AwaitStreams().IgnoreError();
+    pinned_.erase(memory);
+    runtime_->FreePinned(memory);
+  });
+}
+
+absl::Status StreamBackend::AwaitUploads() {
+  const absl::Status status = Enter();
+  if (!status.ok()) return status;
+  return in_.Await(in_.last());
+}
+
+bool StreamBackend::IsPinned(const void* host, int64_t size) const {
+  const float* const first = static_cast<const float*>(host);
+  const auto next = pinned_.upper_bound(first);
+  return next != pinned_.begin() && first + size <= std::prev(next)->second;
 }
 
 absl::StatusOr<Download> StreamBackend::StartDownload(ConstMatrix matrix) {
@@ -271,6 +305,18 @@ absl::Status StreamBackend::Run(Touched touched, Operation operation,
   status = Order(touched);
   if (!status.ok()) return status;
   return Traced(StreamId::kCompute, name, 0, operation);
+}
+
+absl::Status StreamBackend::Custom(absl::Span<const ConstMatrix> touched,
+                                   CustomOperation operation) {
+  absl::Status status = Enter();
+  if (!status.ok()) return status;
+  for (const ConstMatrix& matrix : touched) {
+    status = Order({matrix});
+    if (!status.ok()) return status;
+  }
+  return Traced(StreamId::kCompute, "Custom", 0,
+                [&] { return math_->Custom(std::move(operation)); });
 }
 
 void StreamBackend::MatMul(Form form_a, ConstMatrix a, Form form_b,

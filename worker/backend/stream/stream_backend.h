@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -26,12 +27,14 @@ namespace holdfast {
 //   1. An operation waits for the copies into what it reads or writes. Not for
 //      copies out of what it writes: until those have arrived, nobody may write
 //      there (StartDownload).
-//   2. A copy to the device (Upload) goes through pinned memory. The host waits
-//      until earlier copies, to the device or from it, are done with that; then
-//      the copy waits for the operations on the memory that it writes.
+//   2. A copy to the device (Upload) waits for the operations on the memory
+//      that it writes. It begins in pinned memory: where the values are not in
+//      such (AllocateHost), the host moves them there, once earlier copies, to
+//      the device or from it, are done with that.
 //   3. A copy to the host (StartDownload) waits for the operations on, and for
 //      the copies into, the memory that it reads.
-//   4. The host waits only for downloads, for losses, and in step 2.
+//   4. The host waits only for downloads, for losses, in step 2, and where it
+//      is told to (AwaitUploads).
 //   5. What is shared has an event behind the operations on it, and behind the
 //      copies into it. A copy from another device (Fetch), on the stream of
 //      copies in, waits for that event, and for the operations on the memory
@@ -62,6 +65,8 @@ class StreamBackend final : public Backend {
   absl::StatusOr<ConstMatrix> Upload(absl::Span<const float> host, int64_t rows,
                                      int64_t cols,
                                      DeviceBuffer* staging) override;
+  absl::StatusOr<HostBuffer> AllocateHost(int64_t size) override;
+  absl::Status AwaitUploads() override;
   absl::StatusOr<Download> StartDownload(ConstMatrix matrix) override;
   absl::StatusOr<bool> HasArrived(const Download& download) override;
   absl::Status Await(const Download& download) override;
@@ -69,6 +74,8 @@ class StreamBackend final : public Backend {
   absl::StatusOr<ConstMatrix> Fetch(const SharedMatrix& shared,
                                     DeviceBuffer* staging) override;
 
+  absl::Status Custom(absl::Span<const ConstMatrix> touched,
+                      CustomOperation operation) override;
   void MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
               Matrix c) override;
   void AddBias(ConstMatrix bias, Matrix y) override;
@@ -150,6 +157,8 @@ class StreamBackend final : public Backend {
 
   // Errors: INTERNAL where the value is not in this backend's memory.
   absl::StatusOr<Block*> BlockOf(const float* value);
+  // Whether the values are in memory of AllocateHost.
+  bool IsPinned(const void* host, int64_t size) const;
   // Copies `size` values into the first of `buffer`, of which it makes room.
   absl::Status CopyIn(const void* host, int64_t size, DeviceBuffer* buffer);
   // The same into memory of this backend's own, valid for the next operation.
@@ -170,6 +179,8 @@ class StreamBackend final : public Backend {
   BlockPool pool_;
   // Null without a tracer.
   std::unique_ptr<DeviceTrace> trace_;
+  // Of AllocateHost: by the first value, the one behind the last.
+  std::map<const float*, const float*> pinned_;
   // The first that went wrong; it has broken the device's state.
   absl::Status error_;
 

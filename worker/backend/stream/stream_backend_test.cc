@@ -71,9 +71,17 @@ bool SameBits(absl::Span<const float> a, absl::Span<const float> b) {
 // arrived are not what the CPU has.
 class RandomProgram {
  public:
-  RandomProgram(Backend* backend, uint64_t seed)
-      : backend_(backend), random_(seed) {
-    for (size_t i = 0; i < slots_.size(); ++i) Upload(i);
+  // Whether uploads are from memory of AllocateHost.
+  enum class Host { kAny, kPinned };
+
+  RandomProgram(Backend* backend, uint64_t seed, Host host = Host::kAny)
+      : backend_(backend), random_(seed), host_(host) {
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      auto pinned = backend_->AllocateHost(kSize);
+      Check(pinned.status());
+      slots_[i].pinned = *std::move(pinned);
+      Upload(i);
+    }
   }
 
   int Run(int steps) {
@@ -95,6 +103,9 @@ class RandomProgram {
     std::vector<float> expected = std::vector<float>(kSize);
     // The host's memory of the last upload.
     std::vector<float> host = std::vector<float>(kSize);
+    // The same where a copy begins at once, and whether it may be under way.
+    HostBuffer pinned;
+    bool is_read = false;
     std::optional<holdfast::Download> download;
   };
 
@@ -108,9 +119,13 @@ class RandomProgram {
     Slot& slot = slots_[i];
     slot.host = RandomValues(kSize, random_());
     slot.expected = slot.host;
-    const auto uploaded =
-        backend_->Upload(slot.host, kSide, kSide, &slot.buffer);
-    Check(uploaded.status());
+    absl::Span<const float> values = slot.host;
+    if (host_ == Host::kPinned || random_() % 2 == 0) {
+      if (std::exchange(slot.is_read, true)) Check(backend_->AwaitUploads());
+      std::copy(values.begin(), values.end(), slot.pinned.get());
+      values = {slot.pinned.get(), kSize};
+    }
+    Check(backend_->Upload(values, kSide, kSide, &slot.buffer).status());
   }
 
   void Download(size_t i) {
@@ -126,6 +141,8 @@ class RandomProgram {
   }
 
   void Compare(Slot* slot) {
+    // The copy from it was before that.
+    slot->is_read = false;
     if (!SameBits(slot->download->values, slot->expected)) ++wrong_;
     slot->download.reset();
   }
@@ -198,6 +215,7 @@ class RandomProgram {
 
   Backend* const backend_;
   std::mt19937_64 random_;
+  const Host host_;
   std::unique_ptr<CpuBackend> cpu_ = *CpuBackend::Create({});
   std::array<Slot, 6> slots_;
   std::vector<std::vector<int64_t>> positions_;
@@ -218,10 +236,11 @@ TEST(StreamBackendTest, EveryOrderGivesTheSameBits) {
 }
 
 // Whether there is a seed under which the program above goes wrong.
-bool GoesWrong(HostRuntime::Options options) {
+bool GoesWrong(HostRuntime::Options options,
+               RandomProgram::Host host = RandomProgram::Host::kAny) {
   for (options.seed = 0; options.seed < kSeeds; ++options.seed) {
     HostDevice device(options);
-    RandomProgram program(device.backend.get(), options.seed);
+    RandomProgram program(device.backend.get(), options.seed, host);
     if (program.Run(kSteps) > 0) return true;
   }
   return false;
@@ -241,12 +260,48 @@ TEST(StreamBackendTest, AMissingWaitShows) {
         << "stream " << static_cast<int>(waiter) << " does not wait for "
         << static_cast<int>(other);
   }
+  // Those of a copy that begins at once.
+  for (const auto& [waiter, other] : {kWaits[0], kWaits[1]}) {
+    HostRuntime::Options options;
+    options.ignored_wait = std::make_pair(waiter, other);
+    EXPECT_TRUE(GoesWrong(options, RandomProgram::Host::kPinned));
+  }
   for (const StreamId other : {kIn, kOut}) {
     HostRuntime::Options options;
     options.ignored_synchronize = other;
     EXPECT_TRUE(GoesWrong(options))
         << "the host does not wait for stream " << static_cast<int>(other);
   }
+}
+
+TEST(StreamBackendTest, UploadsBeginInPinnedMemory) {
+  HostDevice device({.lazy = true});
+  Backend* const backend = device.backend.get();
+  auto host = backend->AllocateHost(16);
+  ASSERT_TRUE(host.ok());
+  DeviceBuffer staging;
+  const auto uploaded = [&](int64_t first) {
+    std::fill_n(host->get(), 16, 1.0f);
+    const auto x = backend->Upload({host->get() + first, 4}, 2, 2, &staging);
+    EXPECT_TRUE(x.ok());
+    // Nobody has copied it yet.
+    std::fill_n(host->get(), 16, 2.0f);
+    EXPECT_TRUE(backend->AwaitUploads().ok());
+    std::fill_n(host->get(), 16, 3.0f);
+    const auto download = backend->StartDownload(*x);
+    EXPECT_TRUE(download.ok() && backend->Await(*download).ok());
+    return download->values[0];
+  };
+  EXPECT_EQ(uploaded(0), 2);
+  EXPECT_EQ(uploaded(12), 2);
+  // Memory of others is copied by the call.
+  const std::vector<float> other(4, 1.0f);
+  const auto x = backend->Upload(other, 2, 2, &staging);
+  ASSERT_TRUE(x.ok());
+  // Its end waits for what may read it.
+  ASSERT_TRUE(backend->Upload({host->get(), 4}, 2, 2, &staging).ok());
+  host->reset();
+  EXPECT_EQ(device.misuse, absl::OkStatus());
 }
 
 TEST(StreamBackendTest, TheEndWaitsForAllStreams) {
@@ -691,6 +746,93 @@ TEST(StreamBackendTest, AConvolutionalNetworkGetsTheCpusBits) {
                )pb",
                {6, 6, 2}, 3),
       30);
+}
+
+// Steps of a model on batches in pinned memory, each of which tells what comes
+// next; now and then another one comes. What has been told may be overwritten
+// as soon as the step is over. Returns all gradients.
+std::vector<std::vector<float>> TrainWithNextBatches(Backend* backend) {
+  constexpr int kSteps = 9;
+  constexpr int64_t kExamples = 5;
+  constexpr int64_t kSize = kExamples * 6;
+  proto::Model config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      R"pb(layers { dense { units: 12 } }
+           layers { tanh {} }
+           layers { dropout { rate: 0.25 } }
+           layers { dense { units: 4 } }
+           loss { softmax_cross_entropy {} })pb",
+      config.mutable_sequential()));
+  auto model = CreateModel(config, {6}, 4, 7, backend, ModelRegistry());
+  EXPECT_TRUE(model.ok()) << model.status();
+  const std::vector<std::vector<float>> parameters = {
+      RandomValues(72, 1), RandomValues(12, 2), RandomValues(48, 3),
+      RandomValues(4, 4)};
+  const std::vector<absl::Span<const float>> spans(parameters.begin(),
+                                                   parameters.end());
+  const std::vector<int32_t> labels = {0, 1, 2, 3, 0};
+  std::vector<std::vector<int64_t>> positions(kSteps + 1);
+  for (int step = 0; step <= kSteps; ++step) {
+    for (int64_t i = 0; i < kExamples; ++i) {
+      positions[step].push_back(kExamples * step + i);
+    }
+  }
+  std::vector<HostBuffer> slots;
+  for (int i = 0; i < 2; ++i) slots.push_back(*backend->AllocateHost(kSize));
+  const auto fill = [&](int slot, int step) {
+    const std::vector<float> values = RandomValues(kSize, 100 + step);
+    std::copy(values.begin(), values.end(), slots[slot].get());
+  };
+
+  std::vector<std::vector<float>> made;
+  fill(0, 0);
+  for (int step = 0; step < kSteps; ++step) {
+    const int slot = step % 2;
+    fill(1 - slot, step + 1);
+    Batch batch;
+    batch.inputs = {slots[slot].get(), kSize};
+    batch.labels = labels;
+    batch.positions = positions[step];
+    batch.next_inputs = {slots[1 - slot].get(), kSize};
+    batch.next_positions = positions[step + 1];
+    // What comes is another one.
+    const bool wrong = step % 3 == 2;
+    if (wrong) {
+      fill(1 - slot, 1000);
+      batch.next_positions = positions[0];
+    }
+    const auto result = (*model)->ComputeGradients(
+        spans, batch, [&](int, absl::Span<const float> gradient) {
+          made.emplace_back(gradient.begin(), gradient.end());
+        });
+    EXPECT_TRUE(result.ok()) << result.status();
+    std::fill_n(slots[slot].get(), kSize, NAN);
+    // On a device it has been brought, if it was told.
+    const bool brought = dynamic_cast<StreamBackend*>(backend) != nullptr;
+    if (brought && !wrong) {
+      std::fill_n(slots[1 - slot].get(), kSize, NAN);
+    } else {
+      fill(1 - slot, step + 1);
+    }
+  }
+  return made;
+}
+
+TEST(StreamBackendTest, TheNextBatchIsBroughtWhileGradientsAreComputed) {
+  const auto cpu = *CpuBackend::Create({});
+  const auto expected = TrainWithNextBatches(cpu.get());
+  ASSERT_EQ(expected.size(), 36u);
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    HostDevice device({.seed = seed});
+    const auto made = TrainWithNextBatches(device.backend.get());
+    ASSERT_EQ(made.size(), expected.size());
+    for (size_t i = 0; i < made.size(); ++i) {
+      ASSERT_TRUE(SameBits(made[i], expected[i])) << "gradient " << i;
+    }
+    device.backend.reset();
+    EXPECT_EQ(device.misuse, absl::OkStatus());
+  }
 }
 
 TEST(StreamBackendTest, TakesNoMemoryInTheSteadyState) {

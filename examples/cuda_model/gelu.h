@@ -1,0 +1,27 @@
+// The Gaussian error linear unit (Hendrycks and Gimpel, "Gaussian Error Linear
+// Units", 2016), which the backend does not have:
+//
+//   y[i]  = x[i] P(x[i])                        P(x) = (1 + erf(x / sqrt(2))) /
+//   2 dx[i] = dy[i] (P(x[i]) + x[i] p(x[i]))      p(x) = exp(-x^2 / 2) / sqrt(2
+//   pi)
+//
+// on the host, and as kernels (gelu.cu) that are enqueued on `cuda_stream`, a
+// cudaStream_t. Those return what went wrong in that, in CUDA's words, or null.
+#ifndef HOLDFAST_EXAMPLES_CUDA_MODEL_GELU_H_
+#define HOLDFAST_EXAMPLES_CUDA_MODEL_GELU_H_
+
+#include <cstdint>
+
+namespace holdfast_examples {
+
+void Gelu(const float* x, int64_t size, float* y);
+void GeluGradient(const float* x, const float* dy, int64_t size, float* dx);
+
+const char* LaunchGelu(void* cuda_stream, const float* x, int64_t size,
+                       float* y);
+const char* LaunchGeluGradient(void* cuda_stream, const float* x,
+                               const float* dy, int64_t size, float* dx);
+
+}  // namespace holdfast_examples
+
+#endif  // HOLDFAST_EXAMPLES_CUDA_MODEL_GELU_H_

@@ -1,0 +1,81 @@
+#ifndef HOLDFAST_EXAMPLES_CUDA_MODEL_GELU_CLASSIFIER_H_
+#define HOLDFAST_EXAMPLES_CUDA_MODEL_GELU_CLASSIFIER_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "worker/backend/backend.h"
+#include "worker/model/model.h"
+#include "worker/model/registry.h"
+
+namespace holdfast_examples {
+
+// A model of one's own with kernels of one's own: a classifier with one hidden
+// layer and softmax cross-entropy,
+//
+//   a = x V + c,  h = gelu(a),  z = h W + b,
+//
+// with V [inputs, hidden], c [hidden], W [hidden, classes], b [classes]. All is
+// the backend's but gelu, which is gelu.h's: on a GPU a kernel, on the CPU a
+// loop.
+//
+// Thread-compatible.
+class GeluClassifier final : public holdfast::Model {
+ public:
+  // Option "hidden_units": the width of the hidden layer, 1 to 65536.
+  // Errors: INVALID_ARGUMENT when it is missing or another is given, or when
+  // the data do not tell their classes.
+  static absl::StatusOr<std::unique_ptr<holdfast::Model>> Create(
+      const holdfast::ModelContext& context);
+
+  std::vector<holdfast::proto::Variable> Variables() const override {
+    return variables_;
+  }
+  absl::StatusOr<holdfast::BatchResult> ComputeGradients(
+      absl::Span<const absl::Span<const float>> parameters,
+      const holdfast::Batch& batch, holdfast::GradientSink sink) override;
+  absl::StatusOr<holdfast::BatchResult> Evaluate(
+      absl::Span<const absl::Span<const float>> parameters,
+      const holdfast::Batch& batch) override;
+
+ private:
+  // Places in Variables().
+  enum Variable { kV, kC, kW, kB, kNumVariables };
+
+  GeluClassifier(holdfast::Backend* backend, int64_t inputs, int64_t hidden,
+                 int64_t classes);
+
+  // Uploads, and computes up to the loss; its gradient by z goes to dz_ where
+  // that is wanted.
+  absl::StatusOr<holdfast::BatchResult> Forward(
+      absl::Span<const absl::Span<const float>> parameters,
+      const holdfast::Batch& batch, bool want_gradient);
+  // Memory for `size` values.
+  absl::Status Reserve(int64_t rows, int64_t cols,
+                       holdfast::DeviceBuffer* buffer,
+                       holdfast::Matrix* matrix);
+
+  holdfast::Backend* const backend_;
+  const int64_t inputs_;
+  const int64_t hidden_units_;
+  const int64_t classes_;
+  std::vector<holdfast::proto::Variable> variables_;
+
+  // In the backend's memory, kept from step to step. Of the pass under way: the
+  // inputs, and by variable its values and its gradient.
+  holdfast::ConstMatrix x_;
+  holdfast::ConstMatrix values_[kNumVariables];
+  holdfast::Matrix gradients_[kNumVariables];
+  holdfast::Matrix a_, h_, z_, dz_, dh_;
+  holdfast::DeviceBuffer x_buffer_, a_buffer_, h_buffer_, z_buffer_, dz_buffer_,
+      dh_buffer_;
+  holdfast::DeviceBuffer value_buffers_[kNumVariables];
+  holdfast::DeviceBuffer gradient_buffers_[kNumVariables];
+};
+
+}  // namespace holdfast_examples
+
+#endif  // HOLDFAST_EXAMPLES_CUDA_MODEL_GELU_CLASSIFIER_H_

@@ -1,0 +1,19 @@
+// In place of gelu.cu where there is no nvcc. Such a worker has no GPU, and
+// nobody calls these.
+#include "examples/cuda_model/gelu.h"
+
+namespace holdfast_examples {
+namespace {
+
+constexpr char kNoCuda[] = "this program was built without CUDA";
+
+}  // namespace
+
+const char* LaunchGelu(void*, const float*, int64_t, float*) { return kNoCuda; }
+
+const char* LaunchGeluGradient(void*, const float*, const float*, int64_t,
+                               float*) {
+  return kNoCuda;
+}
+
+}  // namespace holdfast_examples

@@ -1,0 +1,13 @@
+#ifndef HOLDFAST_TESTS_GPU_CASE_COUNT_H_
+#define HOLDFAST_TESTS_GPU_CASE_COUNT_H_
+
+#include <cstdint>
+
+namespace holdfast {
+
+// Comparisons of device and CPU so far, for the program's last line.
+inline int64_t g_cases = 0;
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_TESTS_GPU_CASE_COUNT_H_

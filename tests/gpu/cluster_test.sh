@@ -1,0 +1,77 @@
+#!/bin/bash
+# Trains the example jobs on the first GPU from end to end, 2 ps and 2 workers
+# each, twice: a run must end well, have computed on the GPU, and come to the same
+# values as the other. Says how many cases ran; where there is no GPU, none do.
+#
+#   cluster_test.sh FOLDER      with holdfast, ps_server, ps_worker, examples/ and,
+#                               perhaps, data/ (bundle.sh)
+#   cluster_test.sh FILE...     the programs and the job files
+set -euo pipefail
+
+readonly scratch="$(mktemp -d)"
+trap 'rm -rf "$scratch"' EXIT
+if (($# == 1)); then
+  folder="$(cd "$1" && pwd -P)"
+else
+  folder="$scratch/programs"
+  mkdir -p "$folder/examples"
+  for file in "$@"; do
+    [[ "$file" == *.textproto ]] && to="$folder/examples" || to="$folder"
+    cp "$file" "$to"
+  done
+fi
+readonly jobs=(softmax mlp cnn resnet)
+
+# Images to train on: 2000 of Fashion-MNIST, or made ones of as many.
+data="$folder/data"
+if [[ ! -e "$data" ]]; then
+  data="$scratch/data"
+  mkdir "$data"
+  {
+    printf '\0\0\010\003\0\0\007\320\0\0\0\034\0\0\0\034'
+    # Digits that do not repeat; there are more, which nobody reads.
+    seq 1 300000 | tr -d '\n' | head -c $((2000 * 28 * 28)) || true
+  } >"$data/t10k-images-idx3-ubyte.gz"
+  {
+    printf '\0\0\010\001\0\0\007\320'
+    for _ in {1..200}; do printf '\0\1\2\3\4\5\6\7\10\11'; done
+  } >"$data/t10k-labels-idx1-ubyte.gz"
+fi
+
+# Trains $1 for 100 steps; its output and its result are named for run $2.
+train() {
+  local job="$scratch/$1.textproto"
+  sed -E -e "s#\"[^\"]*/(train|t10k)-(images|labels)-#\"$data/t10k-\2-#" \
+    -e 's/^(epochs|steps):.*/steps: 100/' \
+    "$folder/examples/fashion_mnist_$1.textproto" >"$job"
+  "$folder/holdfast" local --job="$job" --ps=2 --workers=2 \
+    --worker_flags=--device=cuda:0 --run_dir="$scratch/$1.$2" >"$scratch/$1.$2.log" 2>&1
+}
+
+digest_of() { sed -n 's/.*"digest": "\(.*\)".*/\1/p' "$scratch/$1.$2/result.json"; }
+
+fail() {
+  echo "$1: $2" >&2
+  cat "$scratch/$1".*.log >&2
+  exit 1
+}
+
+cases=0
+for job in "${jobs[@]}"; do
+  code=0
+  train "$job" first || code=$?
+  # The worker's own words: no GPU, no driver, no cuBLAS, or no CUDA in this build.
+  reason="$(grep -rhoE -- '--device=cuda:0: .*' "$scratch/$job.first"* | head -n 1 || true)"
+  if ((cases == 0 && code != 0)) && [[ -n "$reason" ]]; then
+    echo "no case ran: $reason"
+    exit 0
+  fi
+  ((code == 0)) || fail "$job" "exit code $code"
+  train "$job" second || fail "$job" "the second run failed"
+  grep -q '"gpu": {' "$scratch/$job.first/result.json" || fail "$job" "not on a GPU"
+  [[ -n "$(digest_of "$job" first)" ]] || fail "$job" "no digest"
+  [[ "$(digest_of "$job" first)" == "$(digest_of "$job" second)" ]] ||
+    fail "$job" "two runs came to different values"
+  cases=$((cases + 1))
+done
+echo "$cases cases ran: 2 ps and 2 workers on cuda:0, 100 steps, twice each"

@@ -1,0 +1,135 @@
+// The models of the examples, and one with kernels of its own, on the device
+// beside the CPU: the loss of 100 steps of gradient descent on images, whose
+// batches come as a worker's do.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "examples/cuda_model/gelu_classifier.h"
+#include "tests/gpu/case_count.h"
+#include "tests/gpu/device_under_test.h"
+#include "tests/gpu/example_job.h"
+#include "worker/backend/cpu/cpu_backend.h"
+#include "worker/input/batch_pipeline.h"
+#include "worker/input/dataset.h"
+#include "worker/model/registry.h"
+
+namespace holdfast {
+namespace {
+
+// Roundings differ, and their effect grows from step to step. Measured between
+// one and two threads of OpenBLAS, which round in another order: the losses
+// differ by less than a tenth of this.
+constexpr double kTolerance = 1e-2;
+
+struct Curve {
+  const char* job;
+  float learning_rate;
+};
+
+void PrintTo(const Curve& curve, std::ostream* out) { *out << curve.job; }
+
+class ModelsTest : public ::testing::TestWithParam<Curve> {
+ protected:
+  void SetUp() override {
+    absl::StatusOr<std::unique_ptr<Backend>> device =
+        MakeDeviceUnderTest(/*tf32=*/false);
+    if (absl::IsUnimplemented(device.status()) ||
+        absl::IsFailedPrecondition(device.status())) {
+      GTEST_SKIP() << "no case ran: " << device.status().message();
+    }
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+  }
+
+  // What takes long is done where it tells something.
+  const int steps_ = DeviceIsSlow() ? 3 : DeviceHasTheCpusBits() ? 10 : 100;
+  const int batch_size_ = DeviceIsSlow() ? 4 : 32;
+
+  // The mean loss of each step on `backend`.
+  absl::StatusOr<std::vector<double>> Losses(const proto::Job& job,
+                                             float learning_rate,
+                                             Backend* backend) {
+    const auto images = ExampleImages(PixelValueOf(job.data()));
+    if (!images.ok()) return images.status();
+    ModelRegistry registry;
+    absl::Status status = registry.Register(
+        "gelu_classifier", holdfast_examples::GeluClassifier::Create);
+    if (!status.ok()) return status;
+    const auto model =
+        CreateModel(job.model(), (*images)->example_shape(),
+                    (*images)->num_classes(), job.seed(), backend, registry);
+    if (!model.ok()) return model.status();
+    auto values = FirstValues((*model)->Variables(), job.seed());
+    if (!values.ok()) return values.status();
+    BatchPipeline::Options options;
+    options.batch_size = batch_size_;
+    options.seed = job.seed();
+    options.allocate = [backend](int64_t size) {
+      return backend->AllocateHost(size);
+    };
+    const auto batches = BatchPipeline::Start(images->get(), options);
+    if (!batches.ok()) return batches.status();
+
+    std::vector<double> losses;
+    for (int step = 0; step < steps_; ++step) {
+      const auto batch =
+          (*batches)->Next(GlobalStep(step), 0, absl::InfiniteFuture());
+      if (!batch.ok()) return batch.status();
+      const std::vector<absl::Span<const float>> spans(values->begin(),
+                                                       values->end());
+      std::vector<std::vector<float>> gradients(values->size());
+      const auto result = (*model)->ComputeGradients(
+          spans, *batch, [&](int variable, absl::Span<const float> gradient) {
+            gradients[variable].assign(gradient.begin(), gradient.end());
+          });
+      if (!result.ok()) return result.status();
+      losses.push_back(result->loss_sum / batch_size_);
+      // Moving averages are descended upon too: they do not count in training.
+      for (size_t v = 0; v < values->size(); ++v) {
+        for (size_t i = 0; i < gradients[v].size(); ++i) {
+          (*values)[v][i] -= learning_rate * gradients[v][i];
+        }
+      }
+    }
+    return losses;
+  }
+
+  std::unique_ptr<Backend> cpu_ = *CpuBackend::Create({});
+  std::unique_ptr<Backend> device_;
+};
+
+TEST_P(ModelsTest, LossCurveIsTheCpus) {
+  const auto job = LoadExample(GetParam().job);
+  ASSERT_TRUE(job.ok()) << job.status();
+  const float rate = GetParam().learning_rate;
+  const auto expected = Losses(*job, rate, cpu_.get());
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  const auto made = Losses(*job, rate, device_.get());
+  ASSERT_TRUE(made.ok()) << made.status();
+  const double tolerance = DeviceHasTheCpusBits() ? 0 : kTolerance;
+  for (int i = 0; i < steps_; ++i) {
+    EXPECT_NEAR((*made)[i], (*expected)[i], tolerance * (*expected)[i])
+        << "step " << i;
+  }
+  if (steps_ >= 100) EXPECT_LT(made->back(), 0.8 * made->front());
+  ++g_cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Examples, ModelsTest,
+    ::testing::Values(Curve{"fashion_mnist_softmax.textproto", 0.05f},
+                      Curve{"fashion_mnist_mlp.textproto", 0.05f},
+                      Curve{"fashion_mnist_cnn.textproto", 0.02f},
+                      Curve{"fashion_mnist_resnet.textproto", 0.02f},
+                      Curve{"cuda_model/fashion_mnist_gelu.textproto", 0.05f}));
+
+}  // namespace
+}  // namespace holdfast
