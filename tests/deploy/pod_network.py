@@ -46,7 +46,9 @@ class PodNetwork:
         for attempt in range(100):
             number = (os.getpid() + attempt) % 190 + 1
             if subprocess.run(
-                ["ip", "link", "add", f"hfpod{number}", "type", "bridge"],
+                # A hardware address of its own: a bridge would change it with its ports.
+                ["ip", "link", "add", f"hfpod{number}", "address", f"02:00:00:00:00:{number:02x}",
+                 "type", "bridge"],
                 capture_output=True,
                 check=False,
             ).returncode == 0:
