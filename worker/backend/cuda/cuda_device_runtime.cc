@@ -151,26 +151,31 @@ absl::Status CudaDeviceRuntime::CopyOut(const float* device, int64_t size,
 absl::Status CudaDeviceRuntime::CopyFromPeer(int peer_device,
                                              const float* theirs, int64_t size,
                                              float* device) {
-  if (peer_device != index_ && peers_.insert(peer_device).second) {
+  constexpr char kWhat[] = "a copy from another GPU";
+  const cudaStream_t copies = stream(StreamId::kCopyIn);
+  if (peer_device == index_) {
+    return CudaStatus(cudaMemcpyAsync(device, theirs, size * sizeof(float),
+                                      cudaMemcpyDeviceToDevice, copies),
+                      kWhat);
+  }
+  if (peers_.insert(peer_device).second) {
     int reachable = 0;
-    absl::Status status =
-        CudaStatus(cudaDeviceCanAccessPeer(&reachable, index_, peer_device),
-                   "asking whether two GPUs can reach one another");
+    absl::Status status = CudaStatus(
+        cudaDeviceCanAccessPeer(&reachable, index_, peer_device), kWhat);
     if (!status.ok()) return status;
     const cudaError_t error = reachable == 0
                                   ? cudaSuccess
                                   : cudaDeviceEnablePeerAccess(peer_device, 0);
-    // Another backend on this GPU may have done it.
     if (error == cudaErrorPeerAccessAlreadyEnabled) {
+      // By another backend on this GPU.
       cudaGetLastError();
     } else if (error != cudaSuccess) {
-      return CudaStatus(error, "letting a GPU read the memory of another");
+      return CudaStatus(error, kWhat);
     }
   }
-  return CudaStatus(
-      cudaMemcpyPeerAsync(device, index_, theirs, peer_device,
-                          size * sizeof(float), stream(StreamId::kCopyIn)),
-      "a copy from another GPU");
+  return CudaStatus(cudaMemcpyPeerAsync(device, index_, theirs, peer_device,
+                                        size * sizeof(float), copies),
+                    kWhat);
 }
 
 }  // namespace holdfast
