@@ -5,6 +5,7 @@ and the variant with CUDA, are not tried here."""
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -16,18 +17,6 @@ import manifests
 _PROGRAMS = os.environ.get("HOLDFAST_PROGRAMS", "")
 _SUITE = "bookworm"
 _UID = 10001
-_JOB = """
-name: "image"
-model { sequential { layers { flatten {} } layers { dense { units: 10 } }
-                     loss { softmax_cross_entropy {} } } }
-data { train { idx {
-  images: "/usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz"
-  labels: "/usr/share/datasets/fashion-mnist/train-labels-idx1-ubyte.gz" } } }
-batch_size: 100
-steps: 20
-optimizer { learning_rate: 0.1 sgd {} }
-seed: 1
-"""
 # As the pods of deploy/k8s have it: all is read-only but /tmp.
 _TRAIN = "cd /tmp && holdfast local --job=/job/job.textproto --run_dir=/tmp/run --ps=1 --workers=1"
 
@@ -110,8 +99,11 @@ class ImageTest(unittest.TestCase):
         container = self.buildah("from", "--pull-never", "localhost/holdfast")
         job = os.path.join(self.folder, "job")
         os.mkdir(job, 0o755)
+        with open(f"{manifests.K8S}/example/job.textproto", encoding="utf-8") as file:
+            example, shortened = re.subn(r"steps: 4000\b", "steps: 20", file.read())
+        self.assertEqual(shortened, 2)  # of the job, and of its schedule's decay
         with open(f"{job}/job.textproto", "w", encoding="utf-8") as file:
-            file.write(_JOB)
+            file.write(example)
 
         def inside(command):
             return self.buildah(

@@ -52,7 +52,8 @@ def render(variant, ps, workers, job=None, tls=None, programs=""):
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
         if job is not None:
-            with open(os.path.join(tree, "example", "job.textproto"), "w", encoding="utf-8") as file:
+            job_file = os.path.join(tree, "example", "job.textproto")
+            with open(job_file, "w", encoding="utf-8") as file:
                 file.write(job)
         if tls is not None:
             with open(path, "a", encoding="utf-8") as file:

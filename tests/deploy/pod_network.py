@@ -17,7 +17,9 @@ def why_no_pods():
         if shutil.which(program) is None:
             return f"{program} is not installed"
     probe = f"hfpod{os.getpid()}"
-    made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True, check=False)
+    made = subprocess.run(
+        ["ip", "netns", "add", probe], capture_output=True, text=True, check=False
+    )
     subprocess.run(["ip", "netns", "del", probe], capture_output=True, check=False)
     return made.stderr.strip() or None
 
