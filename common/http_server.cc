@@ -14,8 +14,10 @@
 namespace holdfast {
 namespace {
 
-// Probes and some people; more are turned away.
-constexpr unsigned int kMaxConnections = 32;
+// More are turned away. What one machine may hold leaves room for the probes of
+// another.
+constexpr unsigned int kMaxConnections = 256;
+constexpr unsigned int kMaxConnectionsOfOneAddress = 32;
 // A peer that neither sends nor reads for so long is cut off.
 constexpr unsigned int kPatienceSeconds = 3;
 // For a request's line and headers.
@@ -58,6 +60,7 @@ bool HttpServer::Impl::Listen(uint16_t port, in_addr_t address,
   daemon_ = MHD_start_daemon(
       flags | MHD_USE_AUTO_INTERNAL_THREAD, port, nullptr, nullptr,
       &Impl::Serve, this, MHD_OPTION_CONNECTION_LIMIT, kMaxConnections,
+      MHD_OPTION_PER_IP_CONNECTION_LIMIT, kMaxConnectionsOfOneAddress,
       MHD_OPTION_CONNECTION_TIMEOUT, kPatienceSeconds,
       MHD_OPTION_CONNECTION_MEMORY_LIMIT, kMaxRequestBytes,
       dual ? MHD_OPTION_END : MHD_OPTION_SOCK_ADDR, &where, MHD_OPTION_END);
