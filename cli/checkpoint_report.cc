@@ -120,7 +120,8 @@ std::string PushesString(const proto::PushCounts& pushes) {
   return absl::StrCat(pushes.accepted(), " accepted, ", pushes.stale(),
                       " stale, ", pushes.duplicate(), " duplicate, ",
                       pushes.fenced(), " fenced, ", pushes.aborted(),
-                      " aborted");
+                      " aborted; ", pushes.not_finite(),
+                      " of the accepted not finite");
 }
 
 class Lines {
@@ -138,6 +139,11 @@ void PrintPosition(const proto::Position& position, bool by_ticket,
                    Lines* lines) {
   lines->Add("step", absl::StrCat(position.step()));
   lines->Add("updates", absl::StrCat(position.updates()));
+  if (position.loss_scale() > 0) {
+    lines->Add("loss scale",
+               absl::StrCat(position.loss_scale(), ", for ",
+                            position.steps_at_loss_scale(), " steps"));
+  }
   if (by_ticket) {
     std::string tickets = absl::StrCat("next ", position.next_ticket());
     if (!position.returned_tickets().empty()) {

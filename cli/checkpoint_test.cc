@@ -159,6 +159,9 @@ TEST_F(CheckpointCommandTest, InspectTellsWhatItHolds) {
   position.set_examples(640);
   position.mutable_pushes()->set_accepted(10);
   position.mutable_pushes()->set_stale(3);
+  position.mutable_pushes()->set_not_finite(2);
+  position.set_loss_scale(512);
+  position.set_steps_at_loss_scale(7);
   ASSERT_TRUE(directory_.WriteManifest(manifest).ok());
   WriteJournal({second_, first_});
 
@@ -170,6 +173,8 @@ TEST_F(CheckpointCommandTest, InspectTellsWhatItHolds) {
   EXPECT_THAT(out_, HasSubstr("next 17, to be handed out again 11 13\n"));
   EXPECT_THAT(out_, HasSubstr("examples     640\n"));
   EXPECT_THAT(out_, HasSubstr("10 accepted, 3 stale"));
+  EXPECT_THAT(out_, HasSubstr("2 of the accepted not finite"));
+  EXPECT_THAT(out_, HasSubstr("512, for 7 steps"));
   EXPECT_THAT(out_, HasSubstr("optimizer 0  momentum { }\n"));
   EXPECT_THAT(out_, HasSubstr("dense/kernel FLOAT32 [5,3], optimizer 0, "
                               "2 slots\n"));

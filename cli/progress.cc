@@ -96,6 +96,9 @@ std::string Progress::Line(const proto::GetStatusResponse& status) const {
   if (status.global_step() > 0) {
     parts.push_back(absl::StrFormat("loss %.4f", status.train_loss()));
   }
+  if (const uint64_t count = status.pushes().not_finite(); count > 0) {
+    parts.push_back(absl::StrCat(count, " not finite"));
+  }
   if (phase == proto::TRAINING && !samples_.empty()) {
     const Sample& first = samples_.front();
     const Sample& last = samples_.back();

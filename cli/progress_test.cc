@@ -45,6 +45,9 @@ TEST(ProgressLineTest, TellsWhatIsKnown) {
       {"state { phase: TRAINING } total_steps: 300 global_step: 100 "
        "train_loss: 0.25",
        "step 100/300 33%  loss 0.2500"},
+      {"state { phase: TRAINING } total_steps: 300 global_step: 100 "
+       "train_loss: 0.25 pushes { accepted: 200 not_finite: 3 }",
+       "step 100/300 33%  loss 0.2500  3 not finite"},
       {"state { phase: TRAINING } total_steps: 300 global_step: 150 "
        "train_loss: 0.25 evaluation { step: 100 examples: 50 accuracy: 0.5 }",
        "step 150/300 50%  loss 0.2500  accuracy 0.5000 (step 100)"},

@@ -68,6 +68,14 @@ absl::StatusOr<std::string> SummaryOf(const std::string& json) {
       add(label, absl::StrFormat("%.4f", *number));
     }
   }
+  if (const Value* const pushes = FieldAt(result, "pushes")) {
+    const double count =
+        NumberAt(pushes->struct_value(), "not_finite").value_or(0);
+    if (count > 0) {
+      add("not finite",
+          absl::StrFormat("%.0f pushes, which changed nothing", count));
+    }
+  }
   if (const Value* const staleness = FieldAt(result, "staleness")) {
     const Struct& fields = staleness->struct_value();
     add("staleness", absl::StrFormat("mean %.2f, at most %.0f",

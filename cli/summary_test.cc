@@ -27,6 +27,7 @@ TEST(SummaryOfTest, TellsOfAnAsynchronousJobWhatEachWorkerGave) {
       R"({"job": "example", "global_step": 3000, "wall_seconds": 12,
           "steps_per_second": 250, "examples_per_second": 50000,
           "train_loss": 0.5, "test_mean_absolute_error": 0.25,
+          "pushes": {"accepted": 3000, "not_finite": 4},
           "staleness": {"mean": 1.016, "max": 7, "counts": []},
           "by_worker": [
             {"task": "/job:chief/task:0", "pushes": 2000, "examples": 4e5},
@@ -40,6 +41,7 @@ TEST(SummaryOfTest, TellsOfAnAsynchronousJobWhatEachWorkerGave) {
       "  steps          3000 in 12.0 s (250.0 steps/s, 50000 examples/s)\n"
       "  train loss     0.5000\n"
       "  mean abs error 0.2500\n"
+      "  not finite     4 pushes, which changed nothing\n"
       "  staleness      mean 1.02, at most 7\n"
       "  chief:0        2000 pushes, 400000 examples\n"
       "  worker:1       1000 pushes, 200000 examples, 13% of its time waiting "

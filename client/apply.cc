@@ -24,6 +24,7 @@ void Applier::Start(const Application& application) {
                                     ticket_.scalars.end());
   request.set_clip_factor(empty ? 0 : application.clip_factor);
   request.set_examples(application.examples);
+  request.set_not_finite(application.not_finite);
   request.set_wait_ms(
       absl::ToInt64Milliseconds(generation_->context->timing.park));
   {
@@ -53,6 +54,7 @@ void Applier::SetSpent(const Application& application) {
   spent_.set_sequence(ticket_.sequence.value());
   spent_.set_examples(application.examples);
   spent_.set_loss(application.examples == 0 ? 0 : application.loss);
+  spent_.set_not_finite(application.not_finite);
 }
 
 Next Applier::OnAnswer(uint32_t ps,

@@ -203,17 +203,21 @@ TEST_F(ApplyTest, WithoutExamplesItIsAppliedAtOnceWhateverBecomesOfItsParts) {
   });
   auto push = StartWithAll();
   ps(0).push.AwaitCalls(1);
-  ASSERT_TRUE(
-      push->Apply({0, 1, std::numeric_limits<double>::quiet_NaN()}).ok());
+  Application nothing;
+  nothing.loss = std::numeric_limits<double>::quiet_NaN();
+  nothing.not_finite = true;
+  ASSERT_TRUE(push->Apply(nothing).ok());
   EXPECT_EQ(Verdict(push.get()), proto::ACCEPTED);
   EXPECT_EQ(ps(1).apply.requests()[0].clip_factor(), 0);
   EXPECT_TRUE(ps(1).apply.requests()[0].has_clip_factor());
   EXPECT_EQ(ps(1).apply.requests()[0].examples(), 0);
+  EXPECT_TRUE(ps(1).apply.requests()[0].not_finite());
 
   ASSERT_EQ(NumSpent(), 1);
   const auto spent = ps(0).take_ticket.requests().back().spent(0);
   EXPECT_EQ(spent.examples(), 0);
   EXPECT_EQ(spent.loss(), 0);
+  EXPECT_TRUE(spent.not_finite());
 }
 
 TEST_F(ApplyTest, WithoutExamplesNoMorePartsLeave) {

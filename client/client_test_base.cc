@@ -152,11 +152,16 @@ std::vector<std::vector<float>> ClientTest::ValuesAt(uint64_t version) {
   return values;
 }
 
+float ClientTest::LossScaleAt(uint64_t version) {
+  return static_cast<float>(uint64_t{1} << version % 24);
+}
+
 absl::Status ClientTest::AnswerPull(const proto::PullRequest& request,
                                     uint64_t version,
                                     proto::PullResponse* response) {
   response->set_generation(kGeneration);
   response->set_version(version);
+  response->set_loss_scale(LossScaleAt(version));
   for (const proto::ReadRange& range : request.ranges()) {
     for (size_t v = 0; v < Variables().size(); ++v) {
       const Declared& variable = Variables()[v];
@@ -193,6 +198,7 @@ absl::Status ClientTest::AnswerPushPull(const proto::PushPullRequest& request,
   response->set_verdict(proto::ACCEPTED);
   response->set_global_step(request.step() + 1);
   response->set_version(version);
+  response->set_loss_scale(LossScaleAt(version));
   *response->mutable_tensors() = std::move(*values.mutable_tensors());
   return status;
 }
@@ -201,6 +207,7 @@ proto::Ticket ClientTest::TicketOf(uint64_t sequence) {
   proto::Ticket ticket;
   ticket.set_index(sequence + 100);
   ticket.add_scalars()->set_learning_rate(0.5f / sequence);
+  ticket.set_loss_scale(LossScaleAt(sequence));
   return ticket;
 }
 

@@ -60,6 +60,8 @@ class ClientTest : public ::testing::Test {
   static float Value(size_t variable, uint64_t element, uint64_t version);
   // All values at a version.
   static std::vector<std::vector<float>> ValuesAt(uint64_t version);
+  // The loss scale at a version, as those of neighbours are not.
+  static float LossScaleAt(uint64_t version);
   // Fills in what `request` asks for, of `version`.
   static absl::Status AnswerPull(const proto::PullRequest& request,
                                  uint64_t version,

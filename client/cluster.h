@@ -34,6 +34,10 @@ struct Parameters {
   std::vector<GlobalStep> versions;
   // By variable, in the order declared; each row-major.
   std::vector<std::vector<float>> values;
+  // With which gradients on them are computed, so that small ones do not vanish
+  // in float16 (proto::LossScale); they are pushed without it. Asynchronous:
+  // see Ticket.
+  float loss_scale = 1;
 };
 
 // The right to push once (docs/asynchronous.md).
@@ -44,6 +48,8 @@ struct Ticket {
   uint64_t index = 0;
   // By the declaration's optimizers. Asynchronous jobs only.
   std::vector<proto::StepScalars> scalars;
+  // As in Parameters. Asynchronous jobs only.
+  float loss_scale = 1;
   // The open step (synchronous) or the tickets spent when it was given.
   GlobalStep global_step;
 };
@@ -56,6 +62,9 @@ struct Application {
   float clip_factor = 1;
   // Mean loss over the examples, for people.
   double loss = 0;
+  // There are no examples because loss or gradient was not finite: it is
+  // counted, and lowers the loss scale where the job has one.
+  bool not_finite = false;
 };
 
 // A push offered to its step.
@@ -70,6 +79,8 @@ struct Contribution {
   float clip_factor = 1;
   // Mean loss over the examples, for people.
   double loss = 0;
+  // As in Application.
+  bool not_finite = false;
 };
 
 // One task's connection to a cluster: the way in which workers, tools and tests

@@ -106,6 +106,7 @@ class ExchangeTest : public ClientTest {
     EXPECT_EQ(next_.versions,
               std::vector<GlobalStep>(num_ps, GlobalStep(version)));
     EXPECT_EQ(next_.values, ValuesAt(version));
+    EXPECT_EQ(next_.loss_scale, LossScaleAt(version));
   }
   // Of what the next request for a ticket tells.
   size_t NumSpent() {
@@ -679,7 +680,9 @@ TEST_F(ExchangeTest, AppliedWithoutExamplesItHasNoTensors) {
   at.versions = {GlobalStep(9)};
   push_ = cluster_->StartPush(Take(cluster_.get()), at);
   ASSERT_TRUE(push_->Add(0, a_).ok());
-  ASSERT_TRUE(push_->Apply({}, &next_).ok());
+  Application nothing;
+  nothing.not_finite = true;
+  ASSERT_TRUE(push_->Apply(nothing, &next_).ok());
   ExpectApplied(proto::ACCEPTED);
   ExpectNext(13);
   const proto::PushPullRequest request = ps(0).push_pull.requests()[0];
@@ -687,7 +690,9 @@ TEST_F(ExchangeTest, AppliedWithoutExamplesItHasNoTensors) {
   EXPECT_TRUE(request.application().has_clip_factor());
   EXPECT_EQ(request.application().clip_factor(), 0);
   EXPECT_EQ(request.application().examples(), 0);
+  EXPECT_TRUE(request.application().not_finite());
   EXPECT_EQ(NumSpent(), 1);
+  EXPECT_TRUE(ps(0).take_ticket.requests().back().spent(0).not_finite());
 }
 
 TEST_F(ExchangeTest, AppliedWithNoRoomItIsSentAgain) {

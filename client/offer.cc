@@ -35,6 +35,7 @@ class OfferHandle : public Cluster::Offer {
     request.set_examples(offer_.examples);
     request.set_clip_factor(offer_.clip_factor);
     request.set_loss(offer_.loss);
+    request.set_not_finite(offer_.not_finite);
     request.set_wait_ms(
         absl::ToInt64Milliseconds(generation_->context->timing.park));
     {

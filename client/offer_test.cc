@@ -47,8 +47,17 @@ TEST_F(OfferTest, BringsTheVerdict) {
   EXPECT_EQ(request.examples(), 100);
   EXPECT_EQ(request.clip_factor(), 0.5f);
   EXPECT_EQ(request.loss(), 2.25);
+  EXPECT_FALSE(request.not_finite());
   EXPECT_EQ(request.acked_through(), 0);
   EXPECT_EQ(request.wait_ms(), 100);
+}
+
+TEST_F(OfferTest, TellsOfWhatIsNotFinite) {
+  Contribution nothing;
+  nothing.sequence = cluster_->NextSequence();
+  nothing.not_finite = true;
+  ASSERT_TRUE(cluster_->StartContribute(nothing)->Await(Late()).ok());
+  EXPECT_TRUE(ps(0).contribute.requests()[0].not_finite());
 }
 
 TEST_F(OfferTest, IsAskedAgainUntilThereIsAVerdict) {

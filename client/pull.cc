@@ -189,6 +189,7 @@ class PullHandle : public Cluster::Pull {
       if (version < shard.version) {
         shard.to_ask.push_back(part);
       } else {
+        into_->loss_scale = LossScaleOf(response);
         shard.here[part] = true;
         ++num_here_;
         if (which_ == Which::kNewestOfEach) {

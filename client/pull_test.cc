@@ -37,6 +37,7 @@ class PullTest : public ClientTest {
     EXPECT_THAT(values_.versions,
                 ElementsAre(GlobalStep(version), GlobalStep(version)));
     EXPECT_EQ(values_.values, ValuesAt(version));
+    EXPECT_EQ(values_.loss_scale, LossScaleAt(version));
   }
 
   std::unique_ptr<Cluster> cluster_;
@@ -66,6 +67,20 @@ TEST_F(PullTest, ResizesWhatItIsGiven) {
   values_.values = {{}, std::vector<float>(100), {}, {1}};
   EXPECT_TRUE(Pull(0).ok());
   ExpectValuesAt(0);
+}
+
+TEST_F(PullTest, WhereTheJobHasNoLossScaleItIsOne) {
+  for (const uint32_t i : {0, 1}) {
+    ps(i).pull.Do([](int, const auto& request, auto* response) {
+      const absl::Status status = AnswerPull(request, 3, response);
+      response->clear_loss_scale();
+      return status;
+    });
+  }
+  ConnectWithParts(1 << 20);
+  values_.loss_scale = 8;
+  EXPECT_TRUE(Pull(3).ok());
+  EXPECT_EQ(values_.loss_scale, 1);
 }
 
 TEST_F(PullTest, AsksAgainUntilTheVersionIsThere) {

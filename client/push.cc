@@ -518,11 +518,13 @@ class PushHandle : public Cluster::Push {
       contribution.set_examples(contribution_->examples);
       contribution.set_clip_factor(contribution_->clip_factor);
       contribution.set_loss(contribution_->loss);
+      contribution.set_not_finite(contribution_->not_finite);
     } else {
       auto& application = *request.mutable_application();
       application.mutable_scalars()->Assign(applier_->scalars().begin(),
                                             applier_->scalars().end());
       application.set_examples(application_->examples);
+      application.set_not_finite(application_->not_finite);
       application.set_clip_factor(push ? application_->clip_factor : 0);
     }
     if (next_ != nullptr) {
@@ -607,6 +609,7 @@ class PushHandle : public Cluster::Push {
     }
     next_->version = GlobalStep(answer.message.version());
     next_->versions = {next_->version};
+    next_->loss_scale = LossScaleOf(answer.message);
     absl::MutexLock lock(&mutex_);
     generation_->sequences.Reached(next_->version);
     next_is_here_ = true;

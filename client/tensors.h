@@ -48,6 +48,12 @@ absl::Status TakeValues(const Layout& layout, const Plan::Part& part,
                         Reading reading, absl::Span<const TensorPiece> pieces,
                         absl::Span<std::vector<float>> values);
 
+// Of an answer that may have one: 1 where the job has none.
+template <typename Message>
+float LossScaleOf(const Message& message) {
+  return message.loss_scale() == 0 ? 1 : message.loss_scale();
+}
+
 }  // namespace holdfast::client
 
 #endif  // HOLDFAST_CLIENT_TENSORS_H_

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/tensors.h"
 
 namespace holdfast::client {
 
@@ -139,6 +140,7 @@ Next Tickets::OnAnswer(
         here_[sequence] = {sequence,
                            ticket.index(),
                            {ticket.scalars().begin(), ticket.scalars().end()},
+                           LossScaleOf(ticket),
                            GlobalStep(response->global_step())};
         asked_for_.reset();
         Deal();

@@ -84,6 +84,7 @@ TEST_F(TicketsTest, BringsATicket) {
   EXPECT_EQ((*ticket)->global_step, GlobalStep(7));
   ASSERT_THAT((*ticket)->scalars, SizeIs(1));
   EXPECT_EQ((*ticket)->scalars[0].learning_rate(), 0.5f);
+  EXPECT_EQ((*ticket)->loss_scale, LossScaleAt(1));
   ExpectTicket(request->Await(Late()), 1);
 
   ASSERT_THAT(Requests(), SizeIs(1));

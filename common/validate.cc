@@ -251,6 +251,15 @@ void CheckCompression(const proto::Compression& compression,
   }
 }
 
+void CheckLossScale(const proto::LossScale& scale,
+                    std::vector<BrokenRule>* broken) {
+  int exponent;
+  if (scale.has_initial() && std::frexp(scale.initial(), &exponent) != 0.5f) {
+    broken->push_back({"initial", absl::StrCat("must be a power of two, is ",
+                                               scale.initial())});
+  }
+}
+
 void CheckMessage(const Message& message, std::vector<BrokenRule>* broken) {
   const Descriptor& type = *message.GetDescriptor();
   for (int i = 0; i < type.field_count() && !IsFull(*broken); ++i) {
@@ -293,6 +302,9 @@ void CheckMessage(const Message& message, std::vector<BrokenRule>* broken) {
   if (const auto* compression =
           DynamicCastToGenerated<proto::Compression>(&message)) {
     CheckCompression(*compression, broken);
+  }
+  if (const auto* scale = DynamicCastToGenerated<proto::LossScale>(&message)) {
+    CheckLossScale(*scale, broken);
   }
 }
 

@@ -150,6 +150,28 @@ TEST(ValidateMessageTest, WeightDecayIsNotToldTwice) {
             "is 0.125");
 }
 
+TEST(ValidateMessageTest, LossScale) {
+  struct {
+    const char* scale;
+    const char* error;
+  } tests[] = {
+      {"", ""},
+      {"initial: 1 growth_interval: 1", ""},
+      {"initial: 16777216", ""},
+      {"initial: 48", "LossScale: initial: must be a power of two, is 48"},
+      {"initial: 0.5", "LossScale: initial: must be at least 1, is 0.5"},
+      {"growth_interval: 0",
+       "LossScale: growth_interval: must be at least 1, is 0"},
+  };
+  for (const auto& test : tests) {
+    SCOPED_TRACE(test.scale);
+    proto::LossScale scale;
+    ASSERT_TRUE(
+        google::protobuf::TextFormat::ParseFromString(test.scale, &scale));
+    EXPECT_EQ(ValidateMessage(scale).message(), test.error);
+  }
+}
+
 TEST(ValidateMessageTest, Compression) {
   const struct {
     std::string text;

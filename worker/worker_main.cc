@@ -126,6 +126,12 @@ absl::Status CheckThreads(absl::string_view flag, int threads) {
       "--", flag, "=", threads, ": must be from 1 to ", kMaxThreads));
 }
 
+Precision PrecisionOf(const proto::Job& job) {
+  if (job.precision().has_bfloat16()) return Precision::kBfloat16;
+  if (job.precision().has_float16()) return Precision::kFloat16;
+  return Precision::kFloat32;
+}
+
 absl::Status CheckJobOfTask(const TaskId& task) {
   if (task.job == kWorkerJob || task.job == kChiefJob) return absl::OkStatus();
   if (task.job == kEvaluatorJob) {
@@ -214,6 +220,7 @@ absl::StatusOr<Config> ReadConfig() {
       ResolveConsistency(config.job, config.cluster.num_replicas());
   if (!replicas.ok()) return replicas.status();
   config.replicas = *replicas;
+  config.device_options.precision = PrecisionOf(config.job);
 
   absl::StatusOr<Device> device =
       ChooseDevice(absl::GetFlag(FLAGS_device), CheckCudaDevice);

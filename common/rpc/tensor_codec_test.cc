@@ -79,6 +79,9 @@ void SetOrAdd(const FieldDescriptor* field, Message* message, Random* random) {
     case FieldDescriptor::CPPTYPE_UINT32:
       return set(&Reflection::SetUInt32, &Reflection::AddUInt32,
                  static_cast<uint32_t>(RandomNumber(random)));
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return set(&Reflection::SetBool, &Reflection::AddBool,
+                 Below(2, random) == 1);
     case FieldDescriptor::CPPTYPE_ENUM:
       // Also numbers without a name.
       return set(&Reflection::SetEnumValue, &Reflection::AddEnumValue,

@@ -468,6 +468,9 @@ absl::StatusOr<proto::Declaration> Coordinator::Resolve(
     }
     resolved.set_num_workers(lost.max_workers());
   }
+  if (resolved.has_loss_scale()) {
+    *resolved.mutable_loss_scale() = WithDefaults(resolved.loss_scale());
+  }
   // Memory for checkpoints is kept exactly where there can be any.
   if (archive_ == nullptr) {
     resolved.clear_checkpoints();
@@ -639,6 +642,10 @@ void Coordinator::RestoreWhenReady() {
     *restore_.mutable_checkpoint() = from_.name();
   } else {
     restore_.set_warm_start(options_.warm_start);
+  }
+  if (declaration_->has_loss_scale() && !asynchronous()) {
+    restore_.set_loss_scale(
+        LossScaler(declaration_->loss_scale(), from_.position()).scale());
   }
   StartBroadcast(Broadcast::kRestore);
 }
@@ -838,6 +845,9 @@ void Coordinator::OnRestored() {
   committed_ = GlobalStep(position.step());
   updates_ = position.updates();
   progress_ = Progress(position);
+  if (declaration_->has_loss_scale()) {
+    loss_scaler_.emplace(declaration_->loss_scale(), position);
+  }
   if (!training_begun_.has_value()) {
     training_seconds_before_ = position.training_seconds();
   }
@@ -1314,6 +1324,7 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
                                : begun_;
   if (now - since > kLate) status.set_waiting_for(WaitingFor());
   progress_.AddTo(&status);
+  if (loss_scaler_.has_value()) status.set_loss_scale(loss_scaler_->scale());
   if (training_begun_.has_value()) {
     status.set_training_seconds(
         training_seconds_before_ +

@@ -21,6 +21,7 @@
 #include "proto/coordinator.pb.h"
 #include "proto/shard.pb.h"
 #include "ps_server/coordinator/archive.h"
+#include "ps_server/coordinator/loss_scaler.h"
 #include "ps_server/coordinator/progress.h"
 #include "ps_server/coordinator/step.h"
 #include "ps_server/coordinator/ticket_pool.h"
@@ -322,6 +323,10 @@ class Coordinator {
   // Tickets that one worker may hold.
   size_t MaxTickets() const;
   void Book(const PushId& push, const proto::SpentTicket& spent);
+  // One that was applied, and not told of by its worker.
+  void AddUntold(const PushId& push, const TicketPool::Out& ticket,
+                 Progress* progress,
+                 std::optional<LossScaler>* loss_scaler) const;
   // Whether the staleness bound lets the push begin; the least number of spent
   // tickets of any live worker is `slowest`.
   bool IsInBound(const PushId& push, uint64_t slowest) const;
@@ -486,6 +491,8 @@ class Coordinator {
   std::set<TaskId> members_;
   // Steps so far that changed something, as Adam counts.
   uint64_t updates_ = 0;
+  // Of the open step; asynchronous: of the next ticket. Jobs with loss scaling.
+  std::optional<LossScaler> loss_scaler_;
 
   // Jobs whose examples are by ticket.
   std::optional<TicketPool> tickets_;

@@ -97,6 +97,7 @@ void Coordinator::BeginGeneration(const std::string& why) {
   created_ = false;
   step_.reset();
   tickets_.reset();
+  loss_scaler_.reset();
   members_.clear();
   fences_due_.clear();
   applied_.clear();
@@ -249,15 +250,16 @@ void Coordinator::StartSave() {
 void Coordinator::OnHeld() {
   std::set<uint64_t> applied;
   std::map<WorkerLife, PushSequence> first_left;
-  for (const auto& [push, index] :
-       tickets_.has_value() ? tickets_->out() : std::map<PushId, uint64_t>()) {
+  for (const auto& [push, ticket] : tickets_.has_value()
+                                        ? tickets_->out()
+                                        : std::map<PushId, TicketPool::Out>()) {
     const auto found = applied_.find(push);
     if (found == applied_.end()) {
       first_left.emplace(push.from, push.sequence);
       continue;
     }
-    applied.insert(index);
-    AddApplied(found->second, index, save_.mutable_applied());
+    applied.insert(ticket.index);
+    AddApplied(found->second, ticket.index, save_.mutable_applied());
   }
   for (const auto& [task, session] : sessions_) {
     const WorkerLife life{task, session.incarnation};
@@ -283,18 +285,16 @@ proto::Position Coordinator::PositionNow(
   proto::Position position;
   position.set_updates(updates_);
   Progress progress = progress_;
+  std::optional<LossScaler> loss_scaler = loss_scaler_;
   uint64_t step = committed_.value();
   if (tickets_.has_value()) {
     std::set<uint64_t> left = tickets_->returned();
-    for (const auto& [push, index] : tickets_->out()) {
-      if (applied.count(index) == 0) {
-        left.insert(index);
+    for (const auto& [push, ticket] : tickets_->out()) {
+      if (applied.count(ticket.index) == 0) {
+        left.insert(ticket.index);
         continue;
       }
-      // As OnResolved books what was applied and not told.
-      const proto::AppliedPush& told = applied_.at(push);
-      progress.AddStep({{push.from.worker, told.examples(),
-                         /*loss=*/std::nullopt, told.staleness()}});
+      AddUntold(push, ticket, &progress, &loss_scaler);
       ++step;
     }
     position.set_next_ticket(tickets_->next());
@@ -302,6 +302,7 @@ proto::Position Coordinator::PositionNow(
   }
   position.set_step(step);
   progress.AddTo(&position);
+  if (loss_scaler.has_value()) loss_scaler->AddTo(&position);
   if (training_begun_.has_value()) {
     position.set_training_seconds(
         training_seconds_before_ +

@@ -98,7 +98,8 @@ absl::Status Coordinator::Offer(const proto::ContributeRequest& request,
     const SeatOffer& offer = *step_->Find(*seat);
     if (number == step_->number() && *seat == request.seat() &&
         offer.examples == request.examples() &&
-        offer.clip_factor == ClipFactorOf(request)) {
+        offer.clip_factor == ClipFactorOf(request) &&
+        offer.not_finite == request.not_finite()) {
       return absl::OkStatus();  // asked again
     }
     return absl::InvalidArgumentError(absl::StrCat(
@@ -146,6 +147,7 @@ absl::Status Coordinator::Offer(const proto::ContributeRequest& request,
   offer.examples = request.examples();
   offer.clip_factor = ClipFactorOf(request);
   offer.loss = request.loss();
+  offer.not_finite = request.not_finite();
   step_->Fill(request.seat(), std::move(offer));
   return absl::OkStatus();
 }
@@ -216,12 +218,19 @@ void Coordinator::CloseStep() {
         ScalarsAt(optimizer, step_->number().value(), updates_ + 1);
   }
   if (changes) ++updates_;
+  if (loss_scaler_.has_value()) {
+    const bool finite =
+        std::none_of(step_->offers().begin(), step_->offers().end(),
+                     [](const auto& entry) { return entry.second.not_finite; });
+    loss_scaler_->OnStep(loss_scaler_->scale(), finite);
+    commit_.set_loss_scale(loss_scaler_->scale());
+  }
   committing_.clear();
   for (const auto& [seat, offer] : step_->offers()) {
     ledger_.Record(offer.push, proto::ACCEPTED);
     if (tickets_.has_value()) tickets_->Spend(offer.push);
     committing_.push_back({offer.push.from.worker, offer.examples, offer.loss,
-                           /*staleness=*/std::nullopt});
+                           /*staleness=*/std::nullopt, offer.not_finite});
   }
   OpenStep(step_->number().next());
   StartBroadcast(Broadcast::kCommit);

@@ -32,17 +32,18 @@ proto::TakeTicketResponse Coordinator::TicketAnswer(const PushId& push) const {
     response.set_durable_through(durable->second.value());
   }
   if (push.sequence == PushSequence(0)) return response;  // none is wanted
-  const std::optional<uint64_t> index =
+  const std::optional<TicketPool::Out> ticket =
       tickets_.has_value() ? tickets_->Find(push) : std::nullopt;
-  if (!index.has_value()) {
+  if (!ticket.has_value()) {
     if (!ended()) response.set_waiting_for(WaitingFor());
     return response;
   }
-  response.mutable_ticket()->set_index(*index);
+  response.mutable_ticket()->set_index(ticket->index);
   if (asynchronous()) {
+    response.mutable_ticket()->set_loss_scale(ticket->loss_scale);
     for (const proto::Optimizer& optimizer : declaration_->optimizers()) {
       *response.mutable_ticket()->add_scalars() =
-          ScalarsAt(optimizer, *index, *index + 1);
+          ScalarsAt(optimizer, ticket->index, ticket->index + 1);
     }
   }
   return response;
@@ -219,7 +220,8 @@ void Coordinator::GrantTickets() {
     if (next == parked_tickets_.end()) return;
     ParkedTicket granted = std::move(*next);
     parked_tickets_.erase(next);
-    tickets_->Take(granted.push);
+    tickets_->Take(granted.push,
+                   loss_scaler_.has_value() ? loss_scaler_->scale() : 0);
     Session& session = sessions_.at(granted.push.from.worker);
     session.last_ticket = std::max(session.last_ticket, granted.push.sequence);
     granted.reply(TicketAnswer(granted.push));
@@ -235,7 +237,7 @@ void Coordinator::AnswerTickets(
 
 std::string Coordinator::WaitingForTickets() const {
   std::set<TaskId> holders;
-  for (const auto& [push, index] : tickets_->out()) {
+  for (const auto& [push, ticket] : tickets_->out()) {
     if (!step_.has_value() || !step_->SeatOf(push).has_value()) {
       holders.insert(push.from.worker);
     }
@@ -255,11 +257,15 @@ std::string Coordinator::WaitingForTickets() const {
 // ---- Booking [A4] ----
 
 void Coordinator::Book(const PushId& push, const proto::SpentTicket& spent) {
-  if (!tickets_->Spend(push)) return;  // told again
+  const std::optional<TicketPool::Out> ticket = tickets_->Spend(push);
+  if (!ticket.has_value()) return;  // told again
   ledger_.Record(push, proto::ACCEPTED);
   ++sessions_.at(push.from.worker).clock;
-  progress_.AddStep(
-      {{push.from.worker, spent.examples(), spent.loss(), spent.staleness()}});
+  progress_.AddStep({{push.from.worker, spent.examples(), spent.loss(),
+                      spent.staleness(), spent.not_finite()}});
+  if (loss_scaler_.has_value()) {
+    loss_scaler_->OnStep(ticket->loss_scale, !spent.not_finite());
+  }
   committed_ = GlobalStep(tickets_->spent());
   last_commit_ = step_opened_ = clock_->Now();
 }
@@ -337,12 +343,24 @@ void Coordinator::StartResolve() {
   *resolve_.mutable_sender() = Self();
   *resolve_.mutable_lives() = fence_.lives();
   for (const auto& [push, applied] : applied_) {
-    const std::optional<uint64_t> index = tickets_->Find(push);
+    const std::optional<TicketPool::Out> ticket = tickets_->Find(push);
     // Booked already: every shard has applied it.
-    if (!index.has_value()) continue;
-    AddApplied(applied, *index, resolve_.mutable_applied());
+    if (!ticket.has_value()) continue;
+    AddApplied(applied, ticket->index, resolve_.mutable_applied());
   }
   StartBroadcast(Broadcast::kResolve);
+}
+
+void Coordinator::AddUntold(const PushId& push, const TicketPool::Out& ticket,
+                            Progress* progress,
+                            std::optional<LossScaler>* loss_scaler) const {
+  const proto::AppliedPush& applied = applied_.at(push);
+  progress->AddStep(
+      {{push.from.worker, applied.examples(),
+        /*loss=*/std::nullopt, applied.staleness(), applied.not_finite()}});
+  if (loss_scaler->has_value()) {
+    (*loss_scaler)->OnStep(ticket.loss_scale, !applied.not_finite());
+  }
 }
 
 void Coordinator::OnResolved() {
@@ -350,15 +368,12 @@ void Coordinator::OnResolved() {
     const WorkerLife life = ToWorkerLife(message);
     for (const PushId& push : tickets_.has_value() ? tickets_->OutWith(life)
                                                    : std::vector<PushId>()) {
-      const auto applied = applied_.find(push);
-      if (applied == applied_.end()) {
+      if (applied_.count(push) == 0) {
         tickets_->Return(push);
         progress_.AddRefused(proto::FENCED);
         continue;
       }
-      tickets_->Spend(push);
-      progress_.AddStep({{life.worker, applied->second.examples(),
-                          /*loss=*/std::nullopt, applied->second.staleness()}});
+      AddUntold(push, *tickets_->Spend(push), &progress_, &loss_scaler_);
       last_commit_ = step_opened_ = clock_->Now();
     }
     ledger_.Forget(life);

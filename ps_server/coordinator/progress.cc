@@ -30,6 +30,7 @@ void Progress::AddStep(const std::vector<AcceptedPush>& pushes) {
   StepLoss step;
   for (const AcceptedPush& push : pushes) {
     pushes_.set_accepted(pushes_.accepted() + 1);
+    if (push.not_finite) pushes_.set_not_finite(pushes_.not_finite() + 1);
     examples_ += push.examples;
     Given& given = workers_[push.worker];
     ++given.pushes;

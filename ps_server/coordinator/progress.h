@@ -21,6 +21,8 @@ struct AcceptedPush {
   std::optional<double> loss;
   // Of an asynchronous push.
   std::optional<uint64_t> staleness;
+  // It changed nothing because loss or gradient was not finite.
+  bool not_finite = false;
 };
 
 // What a job has come to so far, for GetStatus. Decides nothing.

@@ -54,6 +54,19 @@ TEST(ProgressTest, IsNothingAtFirst) {
   EXPECT_EQ(StatusOf(Progress()).ShortDebugString(), "pushes { }");
 }
 
+TEST(ProgressTest, CountsWhatWasNotFiniteAmongTheAccepted) {
+  Progress progress;
+  AcceptedPush overflowed = Accepted(0, 0);
+  overflowed.not_finite = true;
+  progress.AddStep({overflowed, Accepted(1, 10)});
+  proto::Position position;
+  progress.AddTo(&position);
+  for (const Progress& of : {progress, Progress(position)}) {
+    EXPECT_EQ(StatusOf(of).pushes().accepted(), 2u);
+    EXPECT_EQ(StatusOf(of).pushes().not_finite(), 1u);
+  }
+}
+
 TEST(ProgressTest, CountsPushesByWhatBecameOfThem) {
   Progress progress;
   progress.AddStep({Accepted(0, 10), Accepted(1, 10)});

@@ -18,6 +18,8 @@ struct SeatOffer {
   uint64_t examples = 0;
   float clip_factor = 1;
   double loss = 0;
+  // There are no examples because loss or gradient was not finite.
+  bool not_finite = false;
 };
 
 // The open step: its seats and who fills them.

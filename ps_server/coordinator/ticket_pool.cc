@@ -4,7 +4,7 @@
 
 namespace holdfast {
 
-std::optional<uint64_t> TicketPool::Find(const PushId& push) const {
+std::optional<TicketPool::Out> TicketPool::Find(const PushId& push) const {
   const auto found = out_.find(push);
   if (found == out_.end()) return std::nullopt;
   return found->second;
@@ -19,7 +19,7 @@ std::vector<PushId> TicketPool::OutWith(const WorkerLife& life) const {
   return pushes;
 }
 
-uint64_t TicketPool::Take(const PushId& push) {
+uint64_t TicketPool::Take(const PushId& push, float loss_scale) {
   CHECK_GT(left(), 0u);
   uint64_t index = next_;
   if (returned_.empty()) {
@@ -28,20 +28,23 @@ uint64_t TicketPool::Take(const PushId& push) {
     index = *returned_.begin();
     returned_.erase(returned_.begin());
   }
-  CHECK(out_.emplace(push, index).second) << push.ToString();
+  const Out ticket = {index, loss_scale};
+  CHECK(out_.emplace(push, ticket).second) << push.ToString();
   return index;
 }
 
-bool TicketPool::Spend(const PushId& push) {
-  if (out_.erase(push) == 0) return false;
+std::optional<TicketPool::Out> TicketPool::Spend(const PushId& push) {
+  const std::optional<Out> ticket = Find(push);
+  if (!ticket.has_value()) return std::nullopt;
+  out_.erase(push);
   ++spent_;
-  return true;
+  return ticket;
 }
 
 bool TicketPool::Return(const PushId& push) {
   const auto found = out_.find(push);
   if (found == out_.end()) return false;
-  returned_.insert(found->second);
+  returned_.insert(found->second.index);
   out_.erase(found);
   return true;
 }

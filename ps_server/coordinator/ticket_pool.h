@@ -35,18 +35,24 @@ class TicketPool {
   // The lowest index that was never handed out, and those below that are left.
   uint64_t next() const { return next_; }
   const std::set<uint64_t>& returned() const { return returned_; }
+  // One that is out.
+  struct Out {
+    uint64_t index = 0;
+    // With which its gradient is computed. 0: the job has none.
+    float loss_scale = 0;
+  };
   // By push.
-  const std::map<PushId, uint64_t>& out() const { return out_; }
+  const std::map<PushId, Out>& out() const { return out_; }
 
   // The ticket that is out with `push`.
-  std::optional<uint64_t> Find(const PushId& push) const;
+  std::optional<Out> Find(const PushId& push) const;
   // Those that are out with pushes of one life, by sequence.
   std::vector<PushId> OutWith(const WorkerLife& life) const;
 
   // Hands one out. There must be one left, and none out with `push`.
-  uint64_t Take(const PushId& push);
-  // `push` counts, or does not. False when no ticket is out with it.
-  bool Spend(const PushId& push);
+  uint64_t Take(const PushId& push, float loss_scale = 0);
+  // `push` counts, or does not. Nothing or false when no ticket is out with it.
+  std::optional<Out> Spend(const PushId& push);
   bool Return(const PushId& push);
 
  private:
@@ -54,7 +60,7 @@ class TicketPool {
   // The lowest that was never handed out.
   uint64_t next_ = 0;
   std::set<uint64_t> returned_;
-  std::map<PushId, uint64_t> out_;
+  std::map<PushId, Out> out_;
   uint64_t spent_ = 0;
 };
 

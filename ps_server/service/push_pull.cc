@@ -73,6 +73,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
       request.set_clip_factor(contribution.clip_factor());
     }
     request.set_loss(contribution.loss());
+    request.set_not_finite(contribution.not_finite());
     request.set_acked_through(request_.acked_through());
     request.set_wait_ms(request_.wait_ms());
     machines_.coordinator_strand->RunOrPost([self = shared_from_this(),
@@ -112,6 +113,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
       request.set_clip_factor(application.clip_factor());
     }
     request.set_examples(application.examples());
+    request.set_not_finite(application.not_finite());
     request.set_acked_through(request_.acked_through());
     request.set_wait_ms(request_.wait_ms());
     machines_.shard->Apply(
@@ -176,6 +178,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
       answer = std::move(answer_);
       if (values_.has_value()) {
         answer.response.set_version(values_->version.value());
+        answer.response.set_loss_scale(values_->loss_scale);
         answer.tensors = std::move(values_->tensors);
         if (values_->state.phase() == proto::DONE ||
             values_->state.phase() == proto::FAILED) {

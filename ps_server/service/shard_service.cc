@@ -58,6 +58,7 @@ absl::StatusOr<grpc::ByteBuffer> Encode(absl::StatusOr<PullReply> reply) {
   response.set_generation(reply->generation.value());
   *response.mutable_state() = std::move(reply->state);
   response.set_version(reply->version.value());
+  response.set_loss_scale(reply->loss_scale);
   return Encode(response, reply->tensors);
 }
 

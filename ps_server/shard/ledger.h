@@ -22,6 +22,7 @@ struct Decision {
   float clip_factor = 1;
   uint64_t examples = 0;
   uint64_t staleness = 0;
+  bool not_finite = false;
 };
 
 // What became of the pushes that a shard has decided: so that a push sent

@@ -294,7 +294,10 @@ void Shard::ApplyOrPark(const proto::ApplyRequest& request,
   const float clip_factor =
       request.has_clip_factor() ? request.clip_factor() : 1.0f;
   if (absl::Status status =
-          ApplyNext(id, clip_factor, request.examples(), request.scalars());
+          ApplyNext(id,
+                    {proto::ACCEPTED, clip_factor, request.examples(),
+                     /*staleness=*/0, request.not_finite()},
+                    request.scalars());
       !status.ok()) {
     // The worker's mistake, not ours.
     return reply(absl::FailedPreconditionError(status.message()));
@@ -306,15 +309,15 @@ void Shard::ApplyOrPark(const proto::ApplyRequest& request,
 }
 
 absl::Status Shard::ApplyNext(
-    const PushId& push, float clip_factor, uint64_t examples,
+    const PushId& push, Decision decision,
     const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars) {
-  Decision decision{proto::ACCEPTED, clip_factor, examples, 0};
   std::vector<WeightedGradient> gradients;
-  if (clip_factor != 0) {
+  if (decision.clip_factor != 0) {
     absl::StatusOr<StagedPushes::Whole> whole = staged_.Find(push);
     if (!whole.ok()) return whole.status();
     decision.staleness = version().value() - whole->step.value();
-    gradients.push_back({clip_factor, std::move(whole->gradient), /*share=*/1});
+    gradients.push_back(
+        {decision.clip_factor, std::move(whole->gradient), /*share=*/1});
   }
   PublishNext(gradients, scalars);
   ledger_.Record(push, decision);
@@ -400,6 +403,7 @@ void Shard::AddKept(
     push.set_clip_factor(decision.clip_factor);
     push.set_examples(decision.examples);
     push.set_staleness(decision.staleness);
+    push.set_not_finite(decision.not_finite);
   }
 }
 
@@ -419,8 +423,10 @@ absl::Status Shard::ApplyMissing(
       status = absl::InternalError("it is not the next in its order");
     }
     if (status.ok()) {
-      status =
-          ApplyNext(id, push.clip_factor(), push.examples(), push.scalars());
+      status = ApplyNext(id,
+                         {proto::ACCEPTED, push.clip_factor(), push.examples(),
+                          /*staleness=*/0, push.not_finite()},
+                         push.scalars());
     }
     if (!status.ok()) {
       return absl::InternalError(
@@ -463,6 +469,7 @@ PullReply Shard::PullAnswer() const {
   reply.generation = generation_;
   reply.state = state_;
   reply.version = version();
+  reply.loss_scale = loss_scale_;
   return reply;
 }
 
@@ -503,6 +510,7 @@ absl::StatusOr<PullReply> Shard::Read(const proto::PullRequest& request,
   const absl::StatusOr<std::vector<size_t>> slices = FindRanges(request);
   if (!slices.ok()) return slices.status();
   PullReply reply = PullAnswer();
+  if (version.number != reply.version) reply.loss_scale = 0;
   reply.version = version.number;
   for (int i = 0; i < request.ranges_size(); ++i) {
     const proto::ReadRange& range = request.ranges(i);
@@ -682,6 +690,7 @@ void Shard::Commit(const proto::CommitRequest& request,
   }
 
   PublishNext(gradients, request.scalars());
+  loss_scale_ = request.loss_scale();
   for (const PushId& id : accepted) ledger_.Record(id, proto::ACCEPTED);
   for (const PushId& id : staged_.DropThrough(step)) {
     ledger_.Record(id, proto::STALE);  // keeps ACCEPTED where it stands

@@ -45,6 +45,7 @@ struct PullReply {
   Generation generation;
   proto::JobState state;
   GlobalStep version;
+  float loss_scale = 0;
   std::vector<TensorPiece> tensors;
 };
 
@@ -233,10 +234,11 @@ class Shard {
   void PublishNext(
       const std::vector<WeightedGradient>& gradients,
       const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars);
-  // Applies the next push of its worker.
+  // Applies the next push of its worker, of which `decision` has all but the
+  // staleness.
   // Errors: INTERNAL when it is not here whole.
   absl::Status ApplyNext(
-      const PushId& push, float clip_factor, uint64_t examples,
+      const PushId& push, Decision decision,
       const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars);
   // Applies what is not applied here of `applied`, in its order.
   // Errors: INTERNAL when one is not here whole, or not next in its order.
@@ -289,6 +291,8 @@ class Shard {
   MemoryPlan memory_;
   // Null before the generation has its state.
   std::unique_ptr<DenseStore> store_;
+  // Of the newest version; 0: the job has none, or gives it with tickets.
+  float loss_scale_ = 0;
   StagedPushes staged_;
   Ledger ledger_;
   std::map<TaskId, Fenced> fenced_;

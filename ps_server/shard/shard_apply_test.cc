@@ -581,6 +581,18 @@ TEST_F(ShardApplyTest, AFenceTellsWhatWasAppliedAboveAckedThrough) {
   EXPECT_EQ(shard_.version(), GlobalStep(4));
 }
 
+TEST_F(ShardApplyTest, AFenceTellsWhatWasNotFinite) {
+  RestoreAsynchronous();
+  Apply(NothingOf(0, 1));
+  proto::ApplyRequest overflowed = NothingOf(0, 2);
+  overflowed.set_not_finite(true);
+  Apply(overflowed);
+  const auto answer = Fence({Life(0)});
+  ASSERT_EQ(answer->applied_size(), 2);
+  EXPECT_FALSE(answer->applied(0).not_finite());
+  EXPECT_TRUE(answer->applied(1).not_finite());
+}
+
 TEST_F(ShardApplyTest, AFencedLifeIsRefusedForEver_A5) {
   RestoreAsynchronous();
   StageAndApply(0, 1, 0);

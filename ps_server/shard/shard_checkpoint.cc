@@ -85,6 +85,7 @@ void Shard::Restore(const proto::RestoreRequest& request,
 
   Begin(generation);
   declaration_ = request.declaration();
+  loss_scale_ = request.loss_scale();
   memory_ = *memory;
   optimizers_ = MakeOptimizers(declaration_);
   restores_.push_back(std::move(reply));
@@ -118,6 +119,7 @@ void Shard::Begin(Generation generation) {
   ++load_;
   staged_ = StagedPushes();
   store_ = nullptr;
+  loss_scale_ = 0;
   optimizers_.clear();
   declaration_.Clear();
   memory_ = MemoryPlan();

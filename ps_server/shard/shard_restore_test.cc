@@ -212,6 +212,17 @@ TEST_F(ShardRestoreTest, ASecondRestoreOfItsGenerationDoesNothing_R3) {
   EXPECT_THAT(NewestIn(2), Each(0.0f));
 }
 
+TEST_F(ShardRestoreTest, TheLossScaleIsOfTheRestoredVersion) {
+  proto::RestoreRequest restore = Of(1, MakeRestore());
+  restore.set_loss_scale(128);
+  Ask(shard_, &Shard::Restore, restore);
+  EXPECT_EQ(PullAtLeast(0)->loss_scale, 128);
+  ASSERT_TRUE(RestoreIn(2).status().ok());
+  proto::PullRequest request = MakePull({"w"});
+  request.mutable_sender()->set_generation(2);
+  EXPECT_EQ(Ask(shard_, &Shard::Pull, request)->loss_scale, 0);
+}
+
 TEST_F(ShardRestoreTest, ARepeatedRestoreWaitsForTheLoadingUnderWay_R3) {
   const auto first = LoadIn(2);
   const auto second = LoadIn(2);

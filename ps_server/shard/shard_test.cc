@@ -857,6 +857,27 @@ TEST_F(ShardTest, AnswersMayCallBack) {
   EXPECT_EQ(seen.back(), std::make_pair(uint64_t{4}, -3.0f));
 }
 
+TEST_F(ShardTest, TheLossScaleIsThatOfTheNewestVersion) {
+  Restore();
+  EXPECT_EQ(PullAtLeast(0)->loss_scale, 0) << "the job has none";
+  proto::CommitRequest commit = MakeCommit(0, {});
+  commit.set_loss_scale(64);
+  const auto parked = PullAtLeast(1);
+  Ask(shard_, &Shard::Commit, commit);
+  EXPECT_EQ(parked->loss_scale, 64);
+  Pin();
+  commit = MakeCommit(1, {});
+  commit.set_loss_scale(32);
+  Ask(shard_, &Shard::Commit, commit);
+  // One that comes again, late, changes nothing.
+  commit = MakeCommit(0, {});
+  commit.set_loss_scale(64);
+  Ask(shard_, &Shard::Commit, commit);
+  EXPECT_EQ(PullAtLeast(0)->loss_scale, 32);
+  EXPECT_EQ(PullExactly(2)->loss_scale, 32);
+  EXPECT_EQ(PullExactly(1)->loss_scale, 0) << "nothing is trained on it";
+}
+
 // ---- Versions that are held ----
 
 TEST_F(ShardTest, AnAnswerStaysAsItWas) {

@@ -34,6 +34,9 @@ Job MakeSynchronous(std::string name, uint64_t steps, uint32_t n) {
   mode.set_replicas_to_aggregate(n);
   mode.set_total_num_replicas(kNumWorkers);
   job.declaration.mutable_checkpoints()->set_every_steps(1);
+  // It doubles with each step, so that it tells the version.
+  job.declaration.mutable_loss_scale()->set_initial(1);
+  job.declaration.mutable_loss_scale()->set_growth_interval(1);
   return job;
 }
 

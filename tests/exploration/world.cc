@@ -1,6 +1,7 @@
 #include "tests/exploration/world.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <set>
 #include <tuple>
@@ -896,6 +897,13 @@ void World::CheckShards() {
       reply->tensors[0].data.CopyTo(&value);
       Check(oracle_.CheckShard(ps, reply->generation.value(),
                                reply->version.value(), value));
+      // jobs.cc
+      const bool scaled = job_.declaration.has_loss_scale();
+      const auto version = static_cast<float>(reply->version.value());
+      if (scaled && reply->loss_scale != std::exp2(version)) {
+        Violate(absl::StrCat("ps ", ps, " has the loss scale ",
+                             reply->loss_scale, " with version ", version));
+      }
     });
   }
 }

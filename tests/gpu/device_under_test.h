@@ -17,10 +17,15 @@ namespace holdfast {
 //   operations,
 //                which shows that the comparisons themselves hold.
 //
-// `tf32` is for matrix products (CudaBackendOptions).
+// What products are made in: CudaBackendOptions.
 // Errors: FAILED_PRECONDITION or UNIMPLEMENTED, with the reason, when there is
 // no such device; whatever else is a failure.
-absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(bool tf32);
+struct ProductOptions {
+  bool tf32 = false;
+  Precision precision = Precision::kFloat32;
+};
+absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(
+    const ProductOptions& options = {});
 
 // Whether the device computes with the CPU's own functions: then all results
 // must be the CPU's.

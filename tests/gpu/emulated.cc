@@ -1,12 +1,16 @@
 #include <cblas.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "tests/gpu/device_under_test.h"
 #include "tests/gpu/emulation.h"
 #include "worker/backend/cuda/cublas.h"
 #include "worker/backend/cuda/cuda_device_math.h"
+#include "worker/backend/halves.h"
 #include "worker/backend/stream/host_runtime.h"
 #include "worker/backend/stream/stream_backend.h"
 
@@ -44,6 +48,72 @@ cublasStatus_t SgemmStridedBatched(
   return CUBLAS_STATUS_SUCCESS;
 }
 
+// The values of halves, by IEEE 754's definition and that of bfloat16.
+std::vector<float> Decode(const void* halves, int64_t size,
+                          cudaDataType_t type) {
+  std::vector<float> values(size);
+  for (int64_t i = 0; i < size; ++i) {
+    const uint32_t half = static_cast<const uint16_t*>(halves)[i];
+    const int exponent = half >> 10 & 0x1f;
+    const int fraction = half & 0x3ff;
+    if (type == CUDA_R_16BF) {
+      values[i] = halves::FromBits(half << 16);
+    } else if (exponent == 31) {
+      values[i] = fraction == 0 ? INFINITY : NAN;
+    } else if (exponent == 0) {
+      values[i] = std::ldexp(fraction, -24);
+    } else {
+      values[i] = std::ldexp(1024 + fraction, exponent - 25);
+    }
+    if (type != CUDA_R_16BF && (half & 0x8000) != 0) values[i] = -values[i];
+  }
+  return values;
+}
+
+cublasStatus_t GemmEx(cublasHandle_t, cublasOperation_t a_form,
+                      cublasOperation_t b_form, int m, int n, int k,
+                      const void* alpha, const void* a, cudaDataType_t a_type,
+                      int lda, const void* b, cudaDataType_t b_type, int ldb,
+                      const void* beta, void* c, cudaDataType_t c_type, int ldc,
+                      cublasComputeType_t compute, cublasGemmAlgo_t) {
+  if (c_type != CUDA_R_32F || compute != CUBLAS_COMPUTE_32F) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  g_enqueue([=, alpha = *static_cast<const float*>(alpha),
+             beta = *static_cast<const float*>(beta)] {
+    // A column ends where the next begins, but for the last.
+    const auto size = [](int rows, int cols, int leading) {
+      return cols == 0 ? 0 : int64_t{cols - 1} * leading + rows;
+    };
+    const std::vector<float> left = Decode(
+        a, a_form == CUBLAS_OP_T ? size(k, m, lda) : size(m, k, lda), a_type);
+    const std::vector<float> right = Decode(
+        b, b_form == CUBLAS_OP_T ? size(n, k, ldb) : size(k, n, ldb), b_type);
+    cblas_sgemm(CblasColMajor, Transposition(a_form), Transposition(b_form), m,
+                n, k, alpha, left.data(), lda, right.data(), ldb, beta,
+                static_cast<float*>(c), ldc);
+  });
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t GemmStridedBatchedEx(
+    cublasHandle_t handle, cublasOperation_t a_form, cublasOperation_t b_form,
+    int m, int n, int k, const void* alpha, const void* a,
+    cudaDataType_t a_type, int lda, long long a_step, const void* b,
+    cudaDataType_t b_type, int ldb, long long b_step, const void* beta, void* c,
+    cudaDataType_t c_type, int ldc, long long c_step, int count,
+    cublasComputeType_t compute, cublasGemmAlgo_t algorithm) {
+  for (int i = 0; i < count; ++i) {
+    const cublasStatus_t status = GemmEx(
+        handle, a_form, b_form, m, n, k, alpha,
+        static_cast<const uint16_t*>(a) + i * a_step, a_type, lda,
+        static_cast<const uint16_t*>(b) + i * b_step, b_type, ldb, beta,
+        static_cast<float*>(c) + i * c_step, c_type, ldc, compute, algorithm);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 }  // namespace
 
 absl::StatusOr<const Cublas*> LoadCublas() {
@@ -58,15 +128,20 @@ absl::StatusOr<const Cublas*> LoadCublas() {
                              cublasAtomicsMode_t) { return kSuccess; },
       .sgemm_strided_batched = SgemmStridedBatched,
       .sgemm = Sgemm,
+      .gemm_strided_batched_ex = GemmStridedBatchedEx,
+      .gemm_ex = GemmEx,
       .get_status_string = [](cublasStatus_t) { return "an error"; }};
   return &cublas;
 }
 
-absl::Status CublasStatus(const Cublas&, cublasStatus_t, absl::string_view) {
-  return absl::OkStatus();
+absl::Status CublasStatus(const Cublas&, cublasStatus_t status,
+                          absl::string_view what) {
+  if (status == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
+  return absl::InternalError(what);
 }
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(bool tf32) {
+absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(
+    const ProductOptions& products) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return absl::UnimplementedError("sanitizers do not know fibers");
 #endif
@@ -76,8 +151,10 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(bool tf32) {
   };
   EmulateOn(g_enqueue);
   // An image or two at a time.
-  auto math =
-      CudaDeviceMath::Create(nullptr, 9, {.tf32 = tf32, .max_columns = 2000});
+  auto math = CudaDeviceMath::Create(nullptr, 9,
+                                     {.tf32 = products.tf32,
+                                      .precision = products.precision,
+                                      .max_columns = 2000});
   if (!math.ok()) return math.status();
   StreamBackend::Options options;
   options.name = "emulation";

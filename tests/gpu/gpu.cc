@@ -3,8 +3,10 @@
 
 namespace holdfast {
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(bool tf32) {
-  return CreateCudaBackend({.index = 0, .tf32 = tf32});
+absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(
+    const ProductOptions& options) {
+  return CreateCudaBackend(
+      {.index = 0, .tf32 = options.tf32, .precision = options.precision});
 }
 
 bool DeviceHasTheCpusBits() { return false; }

@@ -149,7 +149,7 @@ absl::StatusOr<Measured> StepsOf(const proto::Model& config, int64_t batch_size,
 
 struct Arithmetic {
   const char* name;
-  bool tf32;
+  ProductOptions products;
 };
 
 absl::Status Run(absl::Duration length) {
@@ -162,8 +162,10 @@ absl::Status Run(absl::Duration length) {
   if (!resnet.ok()) return resnet.status();
   bool named = false;
   for (const Arithmetic& arithmetic :
-       {Arithmetic{"float32", false}, Arithmetic{"tf32", true}}) {
-    const auto backend = MakeDeviceUnderTest(arithmetic.tf32);
+       {Arithmetic{"float32", {}}, Arithmetic{"tf32", {.tf32 = true}},
+        Arithmetic{"bfloat16", {.precision = Precision::kBfloat16}},
+        Arithmetic{"float16", {.precision = Precision::kFloat16}}}) {
+    const auto backend = MakeDeviceUnderTest(arithmetic.products);
     if (!backend.ok()) return backend.status();
     if (!std::exchange(named, true)) {
       std::printf("%s\n", (*backend)->Describe().core.c_str());

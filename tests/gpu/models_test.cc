@@ -40,7 +40,7 @@ class ModelsTest : public ::testing::TestWithParam<Curve> {
  protected:
   void SetUp() override {
     absl::StatusOr<std::unique_ptr<Backend>> device =
-        MakeDeviceUnderTest(/*tf32=*/false);
+        MakeDeviceUnderTest();
     if (absl::IsUnimplemented(device.status()) ||
         absl::IsFailedPrecondition(device.status())) {
       GTEST_SKIP() << "no case ran: " << device.status().message();

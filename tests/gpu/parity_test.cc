@@ -10,6 +10,9 @@
 //   kSum       sums of many products in float32, whose order is the device's
 //   own kTf32      the same with factors of 10 bits
 //
+// Products whose factors are rounded to 16 bits are held against the CPU's of
+// factors that are rounded likewise: kSum.
+//
 // Where there is no device no case runs: the test says so and is skipped.
 
 #include <gmock/gmock.h>
@@ -109,8 +112,7 @@ class ParityTest : public ::testing::Test {
   using Operation = std::function<absl::Status(Backend*, const Matrices&)>;
 
   void SetUp() override {
-    absl::StatusOr<std::unique_ptr<Backend>> device =
-        MakeDeviceUnderTest(/*tf32=*/false);
+    absl::StatusOr<std::unique_ptr<Backend>> device = MakeDeviceUnderTest();
     if (absl::IsUnimplemented(device.status()) ||
         absl::IsFailedPrecondition(device.status())) {
       GTEST_SKIP() << "no case ran: " << device.status().message();
@@ -236,6 +238,10 @@ class ParityTest : public ::testing::Test {
     return losses;
   }
 
+  // Of all shapes.
+  void CompareProducts();
+  void CompareConvolutions();
+
   std::unique_ptr<Backend> cpu_ = *CpuBackend::Create({});
   std::unique_ptr<Backend> device_;
 };
@@ -260,7 +266,7 @@ std::vector<Shape> Shapes() {
   return shapes;
 }
 
-TEST_F(ParityTest, MatMul) {
+void ParityTest::CompareProducts() {
   struct Product {
     int64_t m, n, k;
   };
@@ -285,8 +291,10 @@ TEST_F(ParityTest, MatMul) {
   }
 }
 
+TEST_F(ParityTest, MatMul) { CompareProducts(); }
+
 TEST_F(ParityTest, MatMulInTf32) {
-  auto device = MakeDeviceUnderTest(/*tf32=*/true);
+  auto device = MakeDeviceUnderTest({.tf32 = true});
   ASSERT_TRUE(device.ok()) << device.status();
   device_ = *std::move(device);
   for (const int64_t size : {63, 512}) {
@@ -453,7 +461,7 @@ std::string Name(const char* what, const Images& images) {
                       ", groups ", images.groups);
 }
 
-TEST_F(ParityTest, Convolutions) {
+void ParityTest::CompareConvolutions() {
   for (const Images& images : AllImages()) {
     const Convolution convolution = {images.window, images.filters,
                                      images.groups};
@@ -482,6 +490,32 @@ TEST_F(ParityTest, Convolutions) {
               return backend->ConvolveInputGradient(convolution, x[0], x[1],
                                                     x[2]);
             });
+  }
+}
+
+TEST_F(ParityTest, Convolutions) { CompareConvolutions(); }
+
+// The CPU rounds the same factors, and sums in another order.
+TEST_F(ParityTest, ProductsInSixteenBits) {
+  for (const Precision precision :
+       {Precision::kBfloat16, Precision::kFloat16}) {
+    SCOPED_TRACE(precision == Precision::kFloat16 ? "float16" : "bfloat16");
+    cpu_ = *CpuBackend::Create({.precision = precision});
+    auto device = MakeDeviceUnderTest({.precision = precision});
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+    CompareProducts();
+    CompareConvolutions();
+    // What overflows, and what only just does not; subnormal numbers.
+    Values x = Values::Random(5, 33, 1);
+    x.values[3] = 65519;
+    x.values[40] = -65520;
+    x.values[70] = kNan;
+    for (size_t i = 99; i < x.values.size(); ++i) x.values[i] *= 1e-6f;
+    Compare("MatMul beyond", {x, Values::Random(33, 7, 2), Values::Unset(5, 7)},
+            kSum, Void([](Backend* backend, const Matrices& x) {
+              backend->MatMul(Form::kPlain, x[0], Form::kPlain, x[1], x[2]);
+            }));
   }
 }
 
@@ -696,8 +730,8 @@ TEST_F(ParityTest, Replicas) {
            loss { softmax_cross_entropy {} })pb",
       config.mutable_sequential()));
   const std::vector<int64_t> shape = {8, 8, 2};
-  auto second = MakeDeviceUnderTest(/*tf32=*/false);
-  auto third = MakeDeviceUnderTest(/*tf32=*/false);
+  auto second = MakeDeviceUnderTest();
+  auto third = MakeDeviceUnderTest();
   ASSERT_TRUE(second.ok() && third.ok());
   const auto cpu_2 = *CpuBackend::Create({});
   const auto cpu_3 = *CpuBackend::Create({});
@@ -723,7 +757,7 @@ TEST_F(ParityTest, Replicas) {
 int main(int argc, char** argv) {
   ::testing::InitGoogleMock(&argc, argv);
   const int code = RUN_ALL_TESTS();
-  const auto device = holdfast::MakeDeviceUnderTest(/*tf32=*/false);
+  const auto device = holdfast::MakeDeviceUnderTest();
   if (device.ok()) {
     std::printf("%lld cases ran on %s\n",
                 static_cast<long long>(holdfast::g_cases),

@@ -1,3 +1,5 @@
+#include <map>
+#include <memory>
 #include <utility>
 
 #include "tests/gpu/device_under_test.h"
@@ -8,14 +10,19 @@
 
 namespace holdfast {
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(bool) {
-  // Shared by all stand-ins, and without state of its own.
-  static CpuBackend* const cpu = CpuBackend::Create({})->release();
+absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(
+    const ProductOptions& products) {
+  // One for each precision, shared by all stand-ins of it.
+  static std::map<Precision, std::unique_ptr<Backend>> cpus;
+  std::unique_ptr<Backend>& cpu = cpus[products.precision];
+  if (cpu == nullptr) {
+    cpu = *CpuBackend::Create({.precision = products.precision});
+  }
   static const auto* const machine =
       new std::shared_ptr<HostRuntime::Machine>(new HostRuntime::Machine);
   auto runtime = std::make_unique<HostRuntime>(
       HostRuntime::Options{.seed = 1, .machine = *machine});
-  auto math = std::make_unique<HostMath>(runtime.get(), cpu);
+  auto math = std::make_unique<HostMath>(runtime.get(), cpu.get());
   StreamBackend::Options options;
   options.name = "stand-in";
   options.description.core = "the host's stand-in";

@@ -87,6 +87,20 @@ TEST_F(AsynchronousTest, EveryTicketIsSpentOnce) {
             "asynchronous");
 }
 
+// A loss scale that is too great is found out by the first pushes.
+TEST_F(AsynchronousTest, Float16OverflowsAndGoesOn) {
+  SmallJob job = Asynchronous();
+  job.more += "precision { float16 { loss_scale { initial: 16777216 } } }";
+  const Struct result = Train(job, {"--ps=2", "--workers=2"});
+  const Struct& pushes = result.fields().at("pushes").struct_value();
+  EXPECT_EQ(NumberIn(pushes, "accepted"), 80);
+  EXPECT_GT(NumberIn(pushes, "not_finite"), 1);
+  EXPECT_LT(NumberIn(pushes, "not_finite"), 30);
+  EXPECT_EQ(NumberIn(result, "examples"),
+            kBatch * (80 - NumberIn(pushes, "not_finite")));
+  EXPECT_GT(NumberIn(result, "test_accuracy"), 0.8);
+}
+
 TEST_F(AsynchronousTest, OneWorkerIsNeverStale) {
   const Struct result = Train(Asynchronous(), {"--ps=2", "--workers=1"});
   ExpectAllSpent(result, 80);

@@ -139,6 +139,41 @@ TEST_F(TrainTest, CompressedJobsLearn) {
   EXPECT_GT(NumberIn(asynchronous, "test_accuracy"), 0.7);
 }
 
+// With a loss scale that is too great at first, and grows again and again:
+// steps overflow, are counted, and the job learns all the same, to the same
+// bits however many ps there are.
+TEST_F(TrainTest, Float16OverflowsAndGoesOn) {
+  SmallJob job;
+  job.steps = 80;
+  job.more =
+      "precision {"
+      "  float16 { loss_scale { initial: 16777216 growth_interval: 10 } }"
+      "}";
+  const google::protobuf::Struct result =
+      ReadResult(Train(job, {"--ps=1"}) + "/result.json");
+  EXPECT_GT(NumberIn(result, "test_accuracy"), 0.9);
+  const google::protobuf::Struct pushes =
+      result.fields().at("pushes").struct_value();
+  EXPECT_EQ(NumberIn(pushes, "accepted"), 160);
+  EXPECT_GT(NumberIn(pushes, "not_finite"), 2);
+  EXPECT_LT(NumberIn(pushes, "not_finite"), 60);
+  // 16 examples behind each of the others.
+  EXPECT_EQ(NumberIn(result, "examples"),
+            16 * (160 - NumberIn(pushes, "not_finite")));
+  const std::string digest = StringIn(result, "digest");
+  EXPECT_EQ(DigestOf(job, {"--ps=2", "--worker_flags=--slow_step_ms_max=5"}),
+            digest);
+  job.more = "";
+  EXPECT_NE(DigestOf(job, {"--ps=1"}), digest);
+  // Of the range of float32: nothing overflows.
+  job.more = "precision { bfloat16 {} }";
+  const google::protobuf::Struct bfloat16 =
+      ReadResult(Train(job, {"--ps=2"}) + "/result.json");
+  EXPECT_GT(NumberIn(bfloat16, "test_accuracy"), 0.9);
+  EXPECT_EQ(
+      NumberIn(bfloat16.fields().at("pushes").struct_value(), "not_finite"), 0);
+}
+
 TEST_F(TrainTest, SpeedOfWorkersDoesNotMatter) {
   const std::string digest = DigestOf({}, {});
   EXPECT_EQ(DigestOf({}, {"--worker_flags=--slow_step_ms_max=20"}), digest);

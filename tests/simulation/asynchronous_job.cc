@@ -218,6 +218,7 @@ void AsynchronousWorker::Compute(uint64_t sequence) {
   push.clip_factor = nothing ? 0 : choice == 3 && halves ? 0.5f : 1;
   Given& given = GivenOf(sequence);
   given.clip_factor = push.clip_factor;
+  given.not_finite = choice == 1 || choice == 2;
   given.examples = nothing ? 0 : 100 * (given.ticket + 1) + given.attempt;
   if (choice != 0) SendParts(&push, given);
   if (choice <= 1) Apply(sequence);
@@ -284,6 +285,7 @@ void AsynchronousWorker::SendApply(uint32_t ps, uint64_t sequence) {
   *request.mutable_scalars() = push.ticket.scalars();
   request.set_clip_factor(push.clip_factor);
   request.set_examples(GivenOf(sequence).examples);
+  request.set_not_finite(GivenOf(sequence).not_finite);
   request.set_acked_through(acked_through_);
   request.set_wait_ms(1000 * cluster_->scheduler.Random(4));
   Ask<proto::ApplyRequest, proto::ApplyResponse>(
@@ -325,6 +327,7 @@ void AsynchronousWorker::OnApplied(uint32_t ps, uint64_t sequence,
   spent.set_examples(GivenOf(sequence).examples);
   spent.set_loss(1);
   spent.set_staleness(push.staleness);
+  spent.set_not_finite(GivenOf(sequence).not_finite);
   working_.erase(sequence);
   if (asking_) Tell({});
   WorkOn();

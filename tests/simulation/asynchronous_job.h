@@ -59,6 +59,7 @@ struct Given {
   int attempt = 0;
   // Known when the worker has decided it.
   std::optional<float> clip_factor;
+  bool not_finite = false;
   uint64_t examples = 0;
   std::set<uint32_t> accepted_by;
 };

@@ -445,9 +445,11 @@ void Simulation::CheckStatus() {
   const proto::GetStatusResponse status = Status();
   std::map<TaskId, std::pair<uint64_t, uint64_t>> expected, told;
   uint64_t examples = 0;
+  uint64_t not_finite = 0;
   for (const PushId& push : counted) {
     auto& [pushes, of_worker] = expected[push.from.worker];
     ++pushes;
+    if (given().at(push).not_finite) ++not_finite;
     of_worker += given().at(push).examples;
     examples += given().at(push).examples;
   }
@@ -459,6 +461,7 @@ void Simulation::CheckStatus() {
   EXPECT_EQ(status.examples(), examples);
   EXPECT_EQ(status.global_step(), scenario.tickets);
   EXPECT_EQ(status.pushes().accepted(), scenario.tickets);
+  EXPECT_EQ(status.pushes().not_finite(), not_finite);
   // The others' tickets were returned.
   EXPECT_EQ(status.pushes().fenced(), given().size() - counted.size());
   EXPECT_EQ(status.pushes().stale() + status.pushes().duplicate() +

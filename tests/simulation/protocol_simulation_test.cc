@@ -119,7 +119,7 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
     }
     // A verdict says what happened, to each push.
     const proto::GetStatusResponse status = sim.Status();
-    uint64_t told_accepted = 0, told_stale = 0;
+    uint64_t told_accepted = 0, told_stale = 0, not_finite = 0;
     for (const auto& [push, verdict] : sim.told[1]) {
       const bool counts = counted.count(push) > 0;
       ASSERT_EQ(verdict, counts ? proto::ACCEPTED : proto::STALE)
@@ -130,6 +130,12 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
     ASSERT_EQ(status.pushes().accepted(), told_accepted);
     ASSERT_EQ(status.pushes().stale(), told_stale);
     ASSERT_EQ(status.pushes().duplicate(), 0u);
+    for (const auto& [step, contributions] : sim.steps[1]) {
+      for (const auto& c : contributions) {
+        if (sim.BatchOf(1, step, c).not_finite()) ++not_finite;
+      }
+    }
+    ASSERT_EQ(status.pushes().not_finite(), not_finite);
     ASSERT_EQ(status.examples(), examples);
     stale += told_stale;
 
@@ -139,6 +145,7 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
     for (const auto& [step, contributions] : sim.steps[1]) {
       sim.MakeStep(1, step, &state);
     }
+    ASSERT_EQ(status.loss_scale(), state.loss_scale);
     const Values& expected = state.values;
     ASSERT_EQ(values.size(), expected.size());
     std::string bits;

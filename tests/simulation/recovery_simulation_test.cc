@@ -463,6 +463,9 @@ class SynchronousSimulation : public SynchronousCluster {
       ExpectSame(saved.at({variable, 1}), slot, variable + " (slot)");
     }
     EXPECT_EQ(manifest.position().step(), name.second);
+    EXPECT_EQ(manifest.position().loss_scale(), state.loss_scale);
+    EXPECT_EQ(manifest.position().steps_at_loss_scale(),
+              static_cast<uint64_t>(state.steps_at_loss_scale));
     EXPECT_EQ(manifest.finished(), name.second == job.steps);
     if (job.tickets == 0) return;
     std::set<uint64_t> spent;

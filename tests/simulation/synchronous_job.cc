@@ -30,8 +30,9 @@ Batch BatchOfTicket(const SynchronousJob& job, uint64_t index) {
 // What a worker computes on a batch: fractions, so that another order of
 // summation, another weight, or one more or less of them gives other bits.
 float GradientElement(const Batch& batch, const std::string& variable, size_t i,
-                      float value) {
-  const float share = 1.0f / static_cast<float>(3 + batch.number + 11 * i);
+                      float value, float loss_scale) {
+  const float share =
+      1.0f / (static_cast<float>(3 + batch.number + 11 * i) + loss_scale);
   return value * 0.3f + share + static_cast<float>(variable.size()) * 0.01f;
 }
 
@@ -128,8 +129,19 @@ void SynchronousCluster::MakeStep(uint64_t generation, uint64_t step,
   const std::vector<proto::StepContribution>& contributions =
       steps.at(generation).at(step);
   uint64_t all = 0;
+  bool finite = true;
   for (const auto& c : contributions) {
-    all += BatchOf(generation, step, c).examples;
+    const Batch batch = BatchOf(generation, step, c);
+    all += batch.examples;
+    finite = finite && !batch.not_finite();
+  }
+  const float loss_scale = state->loss_scale;
+  if (!finite) {
+    state->loss_scale = std::max(loss_scale / 2, 1.0f);
+    state->steps_at_loss_scale = 0;
+  } else if (++state->steps_at_loss_scale == 2) {
+    state->loss_scale = loss_scale * 2;
+    state->steps_at_loss_scale = 0;
   }
   if (all == 0) return;
   for (const auto& [name, shape] : kVariables) {
@@ -142,7 +154,8 @@ void SynchronousCluster::MakeStep(uint64_t generation, uint64_t step,
         if (batch.examples == 0) continue;
         const float weight = static_cast<float>(
             static_cast<double>(batch.examples) / static_cast<double>(all));
-        const float g = weight * GradientElement(batch, name, i, w[i]);
+        const float g =
+            weight * GradientElement(batch, name, i, w[i], loss_scale);
         mean = first ? g : mean + g;
         first = false;
       }
@@ -176,6 +189,8 @@ proto::Declaration SynchronousWorker::MakeDeclaration() const {
   mode.set_replicas_to_aggregate(job.n);
   mode.set_total_num_replicas(job.m);
   declaration.set_total_steps(job.steps);
+  declaration.mutable_loss_scale()->set_initial(8);
+  declaration.mutable_loss_scale()->set_growth_interval(2);
   if (job.tickets > 0) {
     declaration.set_examples(proto::BY_TICKET);
     declaration.set_total_tickets(job.tickets);
@@ -234,6 +249,7 @@ void SynchronousWorker::PullFrom(uint32_t ps, uint64_t version) {
 
 void SynchronousWorker::OnPulled(uint32_t ps, const PullReply& reply) {
   pulled_[ps] = reply.version.value();
+  loss_scales_[ps] = reply.loss_scale;
   Keep(reply);
   if (pulled_.size() < num_ps()) return;
   uint64_t highest = 0;
@@ -242,7 +258,12 @@ void SynchronousWorker::OnPulled(uint32_t ps, const PullReply& reply) {
   for (const auto& [p, v] : pulled_) {
     if (v < highest) laggards.push_back(p);
   }
-  if (laggards.empty()) return ComputeStep(highest);
+  if (laggards.empty()) {
+    for (const auto& [p, scale] : loss_scales_) {
+      EXPECT_EQ(scale, loss_scales_.at(0)) << "of version " << highest;
+    }
+    return ComputeStep(highest);
+  }
   for (uint32_t laggard : laggards) pulled_.erase(laggard);
   for (uint32_t laggard : laggards) PullFrom(laggard, highest);
 }
@@ -308,12 +329,13 @@ void SynchronousWorker::TakeTicket() {
 
 void SynchronousWorker::PushSeat(const Batch& batch) {
   const uint64_t sequence = sequence_;
-  if (batch.examples == 0) return OfferSeat(sequence, batch.examples);
+  if (batch.examples == 0) return OfferSeat(sequence, batch);
   Values gradient;
   for (const auto& [name, shape] : kVariables) {
     std::vector<float>& g = gradient[name];
     for (size_t i = 0; i < Elements(shape); ++i) {
-      g.push_back(GradientElement(batch, name, i, values().at(name)[i]));
+      g.push_back(GradientElement(batch, name, i, values().at(name)[i],
+                                  loss_scales_.at(0)));
     }
   }
   outstanding_ = 0;
@@ -327,19 +349,20 @@ void SynchronousWorker::PushSeat(const Batch& batch) {
         if (IsOver(response->verdict())) return;
         // A push that came too late is offered all the same: the
         // coordinator's verdict is the one that counts.
-        if (--outstanding_ == 0) OfferSeat(sequence, batch.examples);
+        if (--outstanding_ == 0) OfferSeat(sequence, batch);
       });
     }
   }
 }
 
-void SynchronousWorker::OfferSeat(uint64_t sequence, uint64_t examples) {
+void SynchronousWorker::OfferSeat(uint64_t sequence, const Batch& batch) {
   proto::ContributeRequest request;
   *request.mutable_sender() = sender();
   request.set_step(step_);
   request.set_seat(seat_);
   request.set_sequence(sequence);
-  request.set_examples(examples);
+  request.set_examples(batch.examples);
+  request.set_not_finite(batch.not_finite());
   request.set_loss(1.0);
   request.set_acked_through(acked_through_);
   request.set_wait_ms(1000);

@@ -48,12 +48,18 @@ struct Batch {
   uint64_t number;
   // 0 means weight 0.
   uint64_t examples;
+
+  // Why there are none, of some.
+  bool not_finite() const { return examples == 0 && number % 2 == 1; }
 };
 
-// Values, and momentum's accumulators.
+// Values, momentum's accumulators, and the loss scale, which gradients depend
+// on here: 8 at first, doubled after two steps without an overflow.
 struct TrainingState {
   Values values;
   Values accumulators;
+  float loss_scale = 8;
+  int steps_at_loss_scale = 0;
 };
 
 // The cluster of one schedule, and a book of the steps that were made.
@@ -121,7 +127,7 @@ class SynchronousWorker : public SimulatedWorker {
   void EndSeats();
   void TakeTicket();
   void PushSeat(const Batch& batch);
-  void OfferSeat(uint64_t sequence, uint64_t examples);
+  void OfferSeat(uint64_t sequence, const Batch& batch);
   void SendOffer(const proto::ContributeRequest& request);
   void NextWhenTold();
   // Of what may be told beside a verdict on a push: whether it is over.
@@ -133,6 +139,8 @@ class SynchronousWorker : public SimulatedWorker {
   // It has the last version.
   bool finished_ = false;
   std::map<uint32_t, uint64_t> pulled_;
+  // By ps, of that version.
+  std::map<uint32_t, float> loss_scales_;
   uint64_t step_ = 0;
   uint32_t seat_ = 0;
   uint64_t sequence_ = 0;

@@ -76,10 +76,12 @@ absl::StatusOr<Device> ChooseDevice(
 absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(
     const Place& place, const DeviceOptions& options) {
   if (place.has_value()) {
-    return CreateCudaBackend({.index = *place, .tf32 = options.tf32});
+    return CreateCudaBackend({.index = *place,
+                              .tf32 = options.tf32,
+                              .precision = options.precision});
   }
-  absl::StatusOr<std::unique_ptr<CpuBackend>> cpu =
-      CpuBackend::Create({.threads = options.threads});
+  absl::StatusOr<std::unique_ptr<CpuBackend>> cpu = CpuBackend::Create(
+      {.threads = options.threads, .precision = options.precision});
   if (!cpu.ok()) return cpu.status();
   return *std::move(cpu);
 }

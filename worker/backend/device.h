@@ -46,6 +46,7 @@ struct DeviceOptions {
   int threads = 1;
   // Of a GPU: matrix products in TensorFloat-32 (CudaBackendOptions).
   bool tf32 = false;
+  Precision precision = Precision::kFloat32;
 };
 
 // A backend there. Errors: those of CpuBackend::Create and

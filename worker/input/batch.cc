@@ -33,6 +33,7 @@ std::vector<Batch> CutBatch(const Batch& batch, uint32_t parts) {
     cut[i].inputs =
         batch.inputs.subspan(begin * example_size, size * example_size);
     cut[i].labels = batch.labels.subspan(begin, size);
+    cut[i].loss_scale = batch.loss_scale;
     if (!batch.positions.empty()) {
       cut[i].positions = batch.positions.subspan(begin, size);
     }

@@ -25,6 +25,11 @@ struct Batch {
   absl::Span<const float> next_inputs;
   absl::Span<const int64_t> next_positions;
 
+  // A model may multiply the loss's gradient by it, a power of two, so that
+  // small gradients do not vanish in float16 (proto::LossScale); what it makes
+  // of its variables' gradients it divides by it again.
+  float loss_scale = 1;
+
   int64_t size() const { return static_cast<int64_t>(labels.size()); }
 };
 

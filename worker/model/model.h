@@ -61,6 +61,7 @@ class Model {
   // come: the worker sends it off meanwhile. The last layer's come first. A
   // gradient's memory stays as it is until the next call of ComputeGradients.
   // For a variable with a moving average `sink` gets the batch's value instead.
+  // `batch.loss_scale` changes no gradient but by what rounding loses.
   //
   // When the loss is not finite, returns so and never calls `sink`.
   // Errors: INVALID_ARGUMENT when parameters or batch do not fit the model

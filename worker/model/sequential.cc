@@ -94,8 +94,15 @@ absl::StatusOr<BatchResult> Sequential::ComputeOnDevice(
       RunForward(parameters, batch, &gradient);
   if (!result.ok() || !result->finite) return result;
   const ScopedTrace trace(backend_->tracer(), TraceKind::kModel, "backward");
-  const absl::StatusOr<Matrix> done =
-      layers_->Backward(parameters_, gradient, /*want_dx=*/false, sink);
+  const bool scaled = batch.loss_scale != 1;
+  if (scaled) backend_->Scale(batch.loss_scale, gradient, gradient);
+  const absl::StatusOr<Matrix> done = layers_->Backward(
+      parameters_, gradient, /*want_dx=*/false, [&](int variable, Matrix made) {
+        if (scaled && !layers_->variables()[variable].has_moving_average()) {
+          backend_->Scale(1 / batch.loss_scale, made, made);
+        }
+        return sink(variable, made);
+      });
   if (!done.ok()) return done.status();
   // The device has all to do that it needs for this batch.
   const absl::Status status = BringNext(batch);

@@ -797,6 +797,50 @@ TEST_F(SequentialTest, GradientIsOfTheMeanLoss) {
   }
 }
 
+// But for what float16 loses, a scale that is a power of two changes no bit;
+// batch norm's statistics are no gradients.
+TEST_F(SequentialTest, TheLossScaleGoesInAndOutAgain) {
+  const auto model = Make(
+      "layers { dense { units: 6 } } layers { batch_norm {} }"
+      "layers { relu {} } layers { dense { units: 3 } }"
+      "loss { softmax_cross_entropy {} }",
+      5);
+  const Tensors parameters = RandomParameters(*model);
+  const Examples examples(8, 5, 3);
+  Batch batch = examples.training_batch();
+  const Tensors expected = Gradients(model.get(), parameters, batch);
+  batch.loss_scale = 1024;
+  EXPECT_EQ(Gradients(model.get(), parameters, batch), expected);
+}
+
+// With x = 1, w and v: z = w v, dz = 2 (z - label), dw = v dz, of which dz is a
+// factor and is rounded.
+TEST_F(SequentialTest, TheLossScaleKeepsSmallGradientsInFloat16) {
+  backend_ = *CpuBackend::Create({.precision = Precision::kFloat16});
+  const auto model = Make(
+      "layers { dense { units: 1 use_bias: false } }"
+      "layers { dense { units: 1 use_bias: false } }"
+      "loss { mean_squared_error {} }",
+      1);
+  const Tensors parameters = {{1}, {0x1p-24f}};
+  const std::vector<float> input = {1};
+  const std::vector<int32_t> labels = {1};
+  Batch batch = {input, labels};
+  // dz = 2 (2^-24 - 1), which float32 holds; by the first kernel 2^-24 dz.
+  EXPECT_EQ(Gradients(model.get(), parameters, batch)[0][0], -0x1p-23f);
+  const Tensors smaller = {{0x1p-13f}, {0x1p-13f}};
+  const std::vector<int32_t> zero = {0};
+  batch.labels = zero;
+  // dz = 2^-25, and 0 as a factor.
+  EXPECT_EQ(Gradients(model.get(), smaller, batch)[0][0], 0);
+  batch.loss_scale = 65536;
+  EXPECT_EQ(Gradients(model.get(), smaller, batch)[0][0], 0x1p-38f);
+  // And too much of it is infinite, and no number.
+  batch.labels = labels;
+  batch.loss_scale = 1 << 24;
+  EXPECT_FALSE(std::isfinite(Gradients(model.get(), parameters, batch)[0][0]));
+}
+
 TEST_F(SequentialTest, SaysWhenTheLossIsNotFinite) {
   auto model = MakeMlp({5, 3}, 4);
   const Tensors good = RandomParameters(*model);

@@ -55,11 +55,12 @@ absl::Status AsynchronousLoop::TrainTicket(const Ticket& ticket, Slot* slot) {
     if (!status.ok()) return status;
   }
   context_.BeforeStep(GlobalStep(ticket.index));
-  const absl::StatusOr<Batch> batch = [&] {
+  absl::StatusOr<Batch> batch = [&] {
     const ScopedTrace waiting(tracer, TraceKind::kWait, "input");
     return context_.NextTicketBatch(ticket.index);
   }();
   if (!batch.ok()) return batch.status();
+  batch->loss_scale = ticket.loss_scale;
 
   slot->name = absl::StrCat("the push for ticket ", ticket.index);
   slot->push = context_.cluster().StartPush(ticket, now_);
@@ -76,6 +77,7 @@ absl::Status AsynchronousLoop::TrainTicket(const Ticket& ticket, Slot* slot) {
   application.examples = gradient->examples;
   application.clip_factor = gradient->clip_factor;
   application.loss = gradient->loss;
+  application.not_finite = !gradient->not_finite.empty();
   return slot->push->Apply(application, exchanges() ? &now_ : nullptr);
 }
 

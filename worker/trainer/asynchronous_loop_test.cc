@@ -168,6 +168,17 @@ TEST_F(AsynchronousLoopTest, AppliesNothingOfWhatIsNotFinite) {
                           "apply #3: 0 examples", "apply #4: 8 examples"));
   EXPECT_EQ(cluster_->calls("await applied").size(), 4);
   EXPECT_EQ(counts_.not_finite, 2);
+  std::vector<bool> told;
+  for (const auto& [sequence, application] : cluster_->applications()) {
+    told.push_back(application.not_finite);
+  }
+  EXPECT_THAT(told, ElementsAre(false, true, true, false));
+}
+
+TEST_F(AsynchronousLoopTest, ComputesWithTheLossScaleOfTheTicket) {
+  SetUpAsynchronous(/*replica=*/1, /*depth=*/2, /*tickets=*/3);
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_THAT(model_.loss_scales, ElementsAre(1, 2, 4));
 }
 
 TEST_F(AsynchronousLoopTest, TellsTheClipFactor) {

@@ -55,6 +55,9 @@ absl::StatusOr<proto::Declaration> MakeDeclaration(
   if (job.has_partitioner()) {
     *declaration.mutable_partitioner() = job.partitioner();
   }
+  if (job.precision().has_float16()) {
+    *declaration.mutable_loss_scale() = job.precision().float16().loss_scale();
+  }
   *declaration.mutable_checkpoints() = job.checkpoints();
   if (job.has_lost_workers()) {
     *declaration.mutable_lost_workers() = job.lost_workers();

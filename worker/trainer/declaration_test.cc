@@ -87,6 +87,22 @@ TEST(MakeDeclarationTest, HoldsWhatTheJobSays) {
   EXPECT_TRUE(Equal(declaration, expected)) << declaration.DebugString();
 }
 
+TEST(MakeDeclarationTest, Float16AloneHasALossScale) {
+  const std::string job = "batch_size: 100 epochs: 2 precision ";
+  EXPECT_TRUE(Make(Parse<proto::Job>(job + "{ float16 {} }"), Replicas{}, 1050)
+                  .has_loss_scale());
+  const proto::Declaration declaration =
+      Make(Parse<proto::Job>(
+               job + "{ float16 { loss_scale { growth_interval: 7 } } }"),
+           Replicas{}, 1050);
+  EXPECT_EQ(declaration.loss_scale().growth_interval(), 7);
+  EXPECT_FALSE(declaration.loss_scale().has_initial());
+  for (const char* precision : {"{ float32 {} }", "{ bfloat16 {} }"}) {
+    EXPECT_FALSE(Make(Parse<proto::Job>(job + precision), Replicas{}, 1050)
+                     .has_loss_scale());
+  }
+}
+
 // 2 passes over 1050 examples are 21 batches of 100, and 10.5 steps of 2.
 TEST(MakeDeclarationTest, CountsTicketsOfASynchronousJob) {
   const auto job = Parse<proto::Job>("batch_size: 100 epochs: 2");

@@ -1,6 +1,7 @@
 #include "worker/trainer/fake_cluster.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -337,6 +338,7 @@ std::optional<Ticket> FakeCluster::GiveTicket(uint64_t sequence) {
   Ticket ticket;
   ticket.sequence = PushSequence(sequence);
   ticket.index = tickets.front();
+  ticket.loss_scale = std::exp2(static_cast<float>(ticket.index));
   tickets.pop_front();
   const auto found = ticket_steps.find(sequence);
   ticket.global_step =
@@ -459,6 +461,7 @@ absl::Status FakeCluster::Call(const std::string& line, absl::Time deadline) {
 void FakeCluster::Fill(GlobalStep version, Parameters* into) const {
   into->version = version;
   into->versions = {version};
+  into->loss_scale = std::exp2(static_cast<float>(version.value()));
   into->values.resize(declaration_.variables_size());
   for (int i = 0; i < declaration_.variables_size(); ++i) {
     int64_t size = 1;

@@ -22,7 +22,7 @@ namespace holdfast {
 // asked. Without other orders it accepts every push, and a pull finds the
 // version that it asks for; in an asynchronous job that which counts the pushes
 // whose application the worker has awaited. At version v every value of every
-// variable is v.
+// variable is v, and the loss scale, as that of ticket v, is 2^v.
 //
 // The tickets of a declaration that has some go to this worker, in order; one
 // whose push is not ACCEPTED is handed out again. A worker that holds more than

@@ -40,6 +40,8 @@ class FakeModel final : public Model {
 
   // The first input value of each batch that gradients were computed of.
   std::vector<float> first_inputs;
+  // The loss scale of each.
+  std::vector<float> loss_scales;
 
   std::vector<proto::Variable> Variables() const override {
     return {MakeVariable("a", 2), MakeVariable("b", 3)};
@@ -50,6 +52,7 @@ class FakeModel final : public Model {
       GradientSink sink) override {
     const float version = parameters[0][0];
     first_inputs.push_back(batch.inputs[0]);
+    loss_scales.push_back(batch.loss_scale);
     if (on_compute) on_compute(version);
     if (version == at.error) return absl::InternalError("the model broke");
     BatchResult result;

@@ -80,7 +80,8 @@ TEST(CutBatchTest, SizesDifferByOneAtMost) {
   const std::vector<float> inputs = {0, 1, 10, 11, 20, 21, 30, 31, 40, 41};
   const std::vector<int32_t> labels = {5, 6, 7, 8, 9};
   const std::vector<int64_t> positions = {50, 60, 70, 80, 90};
-  const Batch batch = {inputs, labels, positions};
+  Batch batch = {inputs, labels, positions};
+  batch.loss_scale = 8;
   EXPECT_THAT(SizesOf(CutBatch(batch, 1)), ElementsAre(5));
   EXPECT_THAT(SizesOf(CutBatch(batch, 3)), ElementsAre(2, 2, 1));
   EXPECT_THAT(SizesOf(CutBatch(batch, 7)), ElementsAre(1, 1, 1, 1, 1));
@@ -93,6 +94,7 @@ TEST(CutBatchTest, SizesDifferByOneAtMost) {
   EXPECT_THAT(parts[1].inputs, ElementsAre(30, 31, 40, 41));
   EXPECT_THAT(parts[1].labels, ElementsAre(8, 9));
   EXPECT_THAT(parts[1].positions, ElementsAre(80, 90));
+  EXPECT_EQ(parts[1].loss_scale, 8);
 }
 
 TEST(CutBatchTest, TellsWhatComesNext) {

@@ -91,6 +91,7 @@ void AddStatus(const proto::GetStatusResponse& status,
   const proto::PushCounts& counts = status.pushes();
   proto::TrainingResult::Pushes* pushes = result->mutable_pushes();
   pushes->set_accepted(counts.accepted());
+  pushes->set_not_finite(counts.not_finite());
   pushes->set_stale(counts.stale());
   pushes->set_duplicate(counts.duplicate());
   pushes->set_fenced(counts.fenced());

@@ -21,7 +21,14 @@ proto::GetStatusResponse FinishedStatus() {
       R"pb(generation: 3
            global_step: 3000
            examples: 600000
-           pushes { accepted: 6000 stale: 4 duplicate: 3 fenced: 2 aborted: 1 }
+           pushes {
+             accepted: 6000
+             stale: 4
+             duplicate: 3
+             fenced: 2
+             aborted: 1
+             not_finite: 5
+           }
            train_loss: 0.25
            training_seconds: 12
            workers {
@@ -103,7 +110,8 @@ TEST(ResultToJsonTest, WritesEveryField) {
   "stale": 4,
   "duplicate": 3,
   "fenced": 2,
-  "aborted": 1
+  "aborted": 1,
+  "not_finite": 5
  },
  "digest": "abc",
  "by_worker": [

@@ -104,8 +104,9 @@ absl::StatusOr<Batch> SynchronousLoop::NextBatch(uint32_t seat) {
 
 absl::StatusOr<SynchronousLoop::Computed> SynchronousLoop::Compute(
     uint32_t seat) {
-  const absl::StatusOr<Batch> batch = NextBatch(seat);
+  absl::StatusOr<Batch> batch = NextBatch(seat);
   if (!batch.ok()) return batch.status();
+  batch->loss_scale = now_.loss_scale;
   Computed computed;
   computed.name =
       absl::StrCat("the push for step ", now_.version.value(), ", seat ", seat);
@@ -126,6 +127,7 @@ absl::StatusOr<SynchronousLoop::Computed> SynchronousLoop::Compute(
   computed.contribution.examples = gradient->examples;
   computed.contribution.clip_factor = gradient->clip_factor;
   computed.contribution.loss = gradient->loss;
+  computed.contribution.not_finite = !gradient->not_finite.empty();
   return computed;
 }
 

@@ -110,6 +110,17 @@ TEST_F(SynchronousLoopTest, ContributesNothingWhenTheLossIsNotFinite) {
                           "contribute #3: step 2, seat 1, 8 examples"));
   EXPECT_EQ(counts_.not_finite, 1);
   EXPECT_EQ(counts_.accepted, 3);
+  std::vector<bool> told;
+  for (const Contribution& contribution : cluster_->contributions()) {
+    told.push_back(contribution.not_finite);
+  }
+  EXPECT_THAT(told, ElementsAre(false, true, false));
+}
+
+TEST_F(SynchronousLoopTest, ComputesWithTheLossScaleOfTheVersion) {
+  SetUpJob(/*replica=*/1, /*n=*/2, /*m=*/2, /*steps=*/3);
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_THAT(model_.loss_scales, ElementsAre(1, 2, 4));
 }
 
 TEST_F(SynchronousLoopTest, ContributesNothingWhenAGradientIsNotFinite) {

@@ -177,8 +177,9 @@ Strided ColumnsOf(const Group& group, const float* x, int64_t begin,
 absl::Status CpuBackend::Convolve(const Convolution& convolution, ConstMatrix x,
                                   ConstMatrix kernel, Matrix y) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
-  const absl::Status status =
-      Reserve(ColumnsSize(convolution, x.rows), &columns_);
+  absl::Status status = Reserve(ColumnsSize(convolution, x.rows), &columns_);
+  if (!status.ok()) return status;
+  status = RoundFactors(&x, &kernel);
   if (!status.ok()) return status;
   float* memory = columns_.View(0, 0).data;
   VisitPieces(
@@ -199,8 +200,9 @@ absl::Status CpuBackend::ConvolveKernelGradient(const Convolution& convolution,
                                                 ConstMatrix x, ConstMatrix dy,
                                                 Matrix kernel_gradient) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
-  const absl::Status status =
-      Reserve(ColumnsSize(convolution, x.rows), &columns_);
+  absl::Status status = Reserve(ColumnsSize(convolution, x.rows), &columns_);
+  if (!status.ok()) return status;
+  status = RoundFactors(&x, &dy);
   if (!status.ok()) return status;
   std::fill_n(kernel_gradient.data, kernel_gradient.size(), 0.0f);
   float* memory = columns_.View(0, 0).data;
@@ -222,8 +224,9 @@ absl::Status CpuBackend::ConvolveInputGradient(const Convolution& convolution,
                                                ConstMatrix kernel,
                                                ConstMatrix dy, Matrix dx) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
-  const absl::Status status =
-      Reserve(ColumnsSize(convolution, dx.rows), &columns_);
+  absl::Status status = Reserve(ColumnsSize(convolution, dx.rows), &columns_);
+  if (!status.ok()) return status;
+  status = RoundFactors(&kernel, &dy);
   if (!status.ok()) return status;
   const bool is_pointwise = IsPointwise(convolution.window);
   if (!is_pointwise) std::fill_n(dx.data, dx.size(), 0.0f);

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/random.h"
+#include "worker/backend/halves.h"
 
 namespace holdfast {
 namespace {
@@ -88,6 +89,7 @@ absl::StatusOr<HostBuffer> CpuBackend::AllocateHost(int64_t size) {
 absl::Status CpuBackend::AwaitUploads() { return absl::OkStatus(); }
 
 absl::StatusOr<Download> CpuBackend::StartDownload(ConstMatrix matrix) {
+  if (!error_.ok()) return error_;
   return Download{absl::MakeConstSpan(matrix.data, matrix.size())};
 }
 
@@ -100,6 +102,7 @@ absl::Status CpuBackend::Await(const Download& download) {
 }
 
 absl::Status CpuBackend::Share(ConstMatrix matrix, SharedMatrix* shared) {
+  if (!error_.ok()) return error_;
   shared->matrix = matrix;
   return absl::OkStatus();
 }
@@ -114,11 +117,37 @@ absl::Status CpuBackend::Custom(absl::Span<const ConstMatrix>,
   return operation(std::nullopt);
 }
 
+absl::Status CpuBackend::RoundFactors(ConstMatrix* a, ConstMatrix* b) {
+  if (options_.precision == Precision::kFloat32) return absl::OkStatus();
+  const auto round = [&](ConstMatrix* factor, DeviceBuffer* memory) {
+    absl::Status status = Reserve(factor->size(), memory);
+    if (!status.ok()) return status;
+    const Matrix rounded = memory->View(factor->rows, factor->cols);
+    const int64_t size = factor->size();
+    if (options_.precision == Precision::kFloat16) {
+      for (int64_t i = 0; i < size; ++i) {
+        rounded.data[i] = halves::RoundToFloat16(factor->data[i]);
+      }
+    } else {
+      for (int64_t i = 0; i < size; ++i) {
+        rounded.data[i] = halves::RoundToBfloat16(factor->data[i]);
+      }
+    }
+    *factor = rounded;
+    return status;
+  };
+  absl::Status status = round(a, &rounded_a_);
+  status.Update(round(b, &rounded_b_));
+  return status;
+}
+
 void CpuBackend::MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
                         Matrix c) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   const int64_t k = form_a == Form::kPlain ? a.cols : a.rows;
   if (c.size() == 0) return;
+  error_.Update(RoundFactors(&a, &b));
+  if (!error_.ok()) return;
   // BLAS wants leading dimensions of at least 1, also for empty factors.
   cblas_sgemm(CblasRowMajor, Transposition(form_a), Transposition(form_b),
               c.rows, c.cols, k, 1.0f, a.data, std::max<int64_t>(a.cols, 1),
@@ -246,6 +275,7 @@ void CpuBackend::AddScaled(float factor, ConstMatrix x, Matrix y) {
 absl::StatusOr<LossSums> CpuBackend::SoftmaxCrossEntropy(
     ConstMatrix logits, absl::Span<const int32_t> labels, Matrix* gradient) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
+  if (!error_.ok()) return error_;
   LossSums sums;
   int64_t correct = 0;
   const double examples = static_cast<double>(logits.rows);
@@ -279,6 +309,7 @@ absl::StatusOr<LossSums> CpuBackend::SoftmaxCrossEntropy(
 absl::StatusOr<LossSums> CpuBackend::SigmoidCrossEntropy(
     ConstMatrix logits, absl::Span<const int32_t> labels, Matrix* gradient) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
+  if (!error_.ok()) return error_;
   LossSums sums;
   int64_t correct = 0;
   const int64_t n = logits.cols;
@@ -307,6 +338,7 @@ absl::StatusOr<LossSums> CpuBackend::SigmoidCrossEntropy(
 absl::StatusOr<LossSums> CpuBackend::MeanSquaredError(
     ConstMatrix outputs, absl::Span<const int32_t> labels, Matrix* gradient) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
+  if (!error_.ok()) return error_;
   LossSums sums;
   int64_t correct = 0;
   double absolute_error = 0;

@@ -23,6 +23,8 @@ class CpuBackend final : public Backend {
     // long as there are idle cores. Results are reproducible for a fixed number
     // only.
     int threads = 1;
+    // Other than float32 is emulated, and slower than that.
+    Precision precision = Precision::kFloat32;
   };
 
   // Errors: INVALID_ARGUMENT when `threads` is below 1 or above what OpenBLAS
@@ -103,9 +105,18 @@ class CpuBackend final : public Backend {
  private:
   explicit CpuBackend(Options options) : options_(options) {}
 
+  // Puts copies that are rounded to `options_.precision` in the place of a
+  // product's factors. Errors: those of Reserve.
+  absl::Status RoundFactors(ConstMatrix* a, ConstMatrix* b);
+
   const Options options_;
+  // Why a product could not be made.
+  absl::Status error_;
   // What windows of a convolution see, kept for its memory.
   DeviceBuffer columns_;
+  // The rounded factors of a product.
+  DeviceBuffer rounded_a_;
+  DeviceBuffer rounded_b_;
 };
 
 }  // namespace holdfast

@@ -127,6 +127,43 @@ TEST(CpuBackendTest, MultipliesWithoutRows) {
   backend->MatMul(Form::kPlain, none, Form::kPlain, c, empty);
 }
 
+// Factors are rounded, sums are not: 1 + 2^-8 and 1 + 2^-11 lie in the middle
+// of two bfloat16 and of two float16.
+TEST(CpuBackendTest, MultipliesInSixteenBits) {
+  const Values a(1, 3, {1 + 0x1p-8f, 1 + 0x1p-11f, 1e5f});
+  const Values b(3, 1, {1, 1, 1});
+  const Values one(1, 1, {4096});
+  const auto product = [&](Precision precision, ConstMatrix a, ConstMatrix b) {
+    auto backend = *CpuBackend::Create({.precision = precision});
+    Values c(1, 1, {kNan});
+    backend->MatMul(Form::kPlain, a, Form::kPlain, b, c);
+    EXPECT_TRUE(backend->StartDownload(c).ok());
+    return c.values[0];
+  };
+  const auto of = [&](Precision precision, int64_t k) {
+    return product(precision, {a.values.data() + k, 1, 1},
+                   {b.values.data(), 1, 1});
+  };
+  EXPECT_EQ(of(Precision::kFloat32, 0), 1 + 0x1p-8f);
+  EXPECT_EQ(of(Precision::kBfloat16, 0), 1);
+  EXPECT_EQ(of(Precision::kFloat16, 0), 1 + 0x1p-8f);
+  EXPECT_EQ(of(Precision::kFloat16, 1), 1);
+  EXPECT_EQ(of(Precision::kFloat16, 2), kInfinity);
+  EXPECT_NEAR(of(Precision::kBfloat16, 2), 1e5f, 1e5f * 0x1p-8f);
+  // The other factor, too. 4096 x 4096 is beyond float16, and no factor.
+  EXPECT_EQ(product(Precision::kFloat16, {b.values.data(), 1, 1},
+                    {a.values.data() + 2, 1, 1}),
+            kInfinity);
+  EXPECT_EQ(product(Precision::kFloat16, one, one), 4096.0f * 4096);
+  EXPECT_EQ(product(Precision::kBfloat16, one, one), 4096.0f * 4096);
+}
+
+TEST(CpuBackendTest, Scales) {
+  Values x(2, 2, {1, -3, kInfinity, 0});
+  MakeBackend()->Scale(0.5f, x, x);
+  EXPECT_THAT(x.values, ElementsAre(0.5f, -1.5f, kInfinity, 0));
+}
+
 TEST(CpuBackendTest, AddsBiasAndSumsRows) {
   auto backend = MakeBackend();
   Values y(2, 3, {1, 2, 3, 4, 5, 6});

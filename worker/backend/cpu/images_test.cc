@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/random.h"
 #include "worker/backend/cpu/cpu_backend.h"
+#include "worker/backend/halves.h"
 
 namespace holdfast {
 namespace {
@@ -240,6 +241,43 @@ TEST(ConvolutionTest, OfManyPiecesAgreesWithFloat64) {
                    {MakeWindow(1, 1500, 10, 1, 20, 1, 1, true), 1, 1}, 2);
   CheckConvolution(backend.get(),
                    {MakeWindow(32, 32, 20, 1, 1, 1, 1, true), 4, 2}, 33);
+}
+
+// The same bits as of factors that were rounded before, whether the window sees
+// pixels or columns.
+TEST(ConvolutionTest, InSixteenBitsFactorsAreRounded) {
+  auto exact = MakeBackend();
+  auto backend = *CpuBackend::Create({.precision = Precision::kBfloat16});
+  const auto rounded = [](Values values) {
+    for (float& value : values.values) value = halves::RoundToBfloat16(value);
+    return values;
+  };
+  for (const int64_t size : {1, 3}) {
+    const Convolution convolution = {
+        MakeWindow(7, 7, 4, size, size, 1, 1, true), 6, 2};
+    const Values x = Values::Random(3, 7 * 7 * 4, 1);
+    const Values kernel = Values::Random(size * size * 2, 6, 2);
+    const Values dy = Values::Random(3, 7 * 7 * 6, 3);
+    const auto run = [&](Backend* on, const Values& x, const Values& kernel,
+                         const Values& dy) {
+      std::vector<Values> made = {Values::Unset(3, dy.cols),
+                                  Values::Unset(kernel.rows, kernel.cols),
+                                  Values::Unset(3, x.cols)};
+      EXPECT_TRUE(on->Convolve(convolution, x, kernel, made[0]).ok());
+      EXPECT_TRUE(on->ConvolveKernelGradient(convolution, x, dy, made[1]).ok());
+      EXPECT_TRUE(
+          on->ConvolveInputGradient(convolution, kernel, dy, made[2]).ok());
+      return made;
+    };
+    const std::vector<Values> made = run(backend.get(), x, kernel, dy);
+    const std::vector<Values> expected =
+        run(exact.get(), rounded(x), rounded(kernel), rounded(dy));
+    const std::vector<Values> unlike = run(exact.get(), x, kernel, dy);
+    for (size_t i = 0; i < made.size(); ++i) {
+      EXPECT_EQ(made[i].values, expected[i].values) << size << ", " << i;
+      EXPECT_NE(made[i].values, unlike[i].values) << size << ", " << i;
+    }
+  }
 }
 
 // x = [1 2 3; 4 5 6], kernel [1 10], by hand.

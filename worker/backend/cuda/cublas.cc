@@ -48,6 +48,9 @@ absl::StatusOr<const Cublas*> Load() {
       Find(library, "cublasSgemmStridedBatched",
            &cublas.sgemm_strided_batched) &&
       Find(library, "cublasSgemm_v2", &cublas.sgemm) &&
+      Find(library, "cublasGemmStridedBatchedEx",
+           &cublas.gemm_strided_batched_ex) &&
+      Find(library, "cublasGemmEx", &cublas.gemm_ex) &&
       Find(library, "cublasGetStatusString", &cublas.get_status_string);
   if (!found) {
     return absl::FailedPreconditionError(

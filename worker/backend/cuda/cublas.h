@@ -21,6 +21,19 @@ struct Cublas {
   decltype(&cublasSetAtomicsMode) set_atomics_mode;
   decltype(&cublasSgemmStridedBatched) sgemm_strided_batched;
   decltype(&cublasSgemm_v2) sgemm;
+  // Overloaded there: these are the ones of C.
+  cublasStatus_t (*gemm_strided_batched_ex)(
+      cublasHandle_t, cublasOperation_t, cublasOperation_t, int m, int n, int k,
+      const void* alpha, const void* a, cudaDataType_t, int lda,
+      long long a_step, const void* b, cudaDataType_t, int ldb,
+      long long b_step, const void* beta, void* c, cudaDataType_t, int ldc,
+      long long c_step, int batch, cublasComputeType_t, cublasGemmAlgo_t);
+  cublasStatus_t (*gemm_ex)(cublasHandle_t, cublasOperation_t,
+                            cublasOperation_t, int m, int n, int k,
+                            const void* alpha, const void* a, cudaDataType_t,
+                            int lda, const void* b, cudaDataType_t, int ldb,
+                            const void* beta, void* c, cudaDataType_t, int ldc,
+                            cublasComputeType_t, cublasGemmAlgo_t);
   decltype(&cublasGetStatusString) get_status_string;
 };
 

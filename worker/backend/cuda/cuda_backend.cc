@@ -64,9 +64,9 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(
   absl::StatusOr<std::unique_ptr<CudaDeviceRuntime>> runtime =
       CudaDeviceRuntime::Create(options.index);
   if (!runtime.ok()) return runtime.status();
-  absl::StatusOr<std::unique_ptr<CudaDeviceMath>> math =
-      CudaDeviceMath::Create((*runtime)->stream(StreamId::kCompute), gpu->major,
-                             {.tf32 = options.tf32});
+  absl::StatusOr<std::unique_ptr<CudaDeviceMath>> math = CudaDeviceMath::Create(
+      (*runtime)->stream(StreamId::kCompute), gpu->major,
+      {.tf32 = options.tf32, .precision = options.precision});
   if (!math.ok()) return math.status();
   StreamBackend::Options stream_options;
   stream_options.name = absl::StrCat("cuda:", options.index);

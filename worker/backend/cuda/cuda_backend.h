@@ -18,6 +18,8 @@ struct CudaBackendOptions {
   // mantissa, on GPUs that can (from compute capability 8.0 on): several times
   // as fast.
   bool tf32 = false;
+  // Other than float32: tensor cores multiply, several times as fast again.
+  Precision precision = Precision::kFloat32;
 };
 
 // Tests that there is a GPU with this index that we can use.

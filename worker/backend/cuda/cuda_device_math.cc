@@ -39,6 +39,24 @@ int64_t UnfoldedSize(const Convolution& convolution) {
   return convolution.window.output_places() * ColumnsOf(convolution);
 }
 
+// Where matrices begin in a workspace, in values: tensor cores are fastest from
+// such an address on.
+constexpr int64_t kAlignment = 64;
+
+int64_t Aligned(int64_t size) {
+  return (size + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// In values of float32, what a matrix of halves takes.
+int64_t HalvesSize(int64_t size) { return Aligned((size + 1) / 2); }
+
+cublasOperation_t Operation(Form form) {
+  return form == Form::kTransposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+}
+
+// cuBLAS wants leading dimensions of at least 1.
+int Leading(int64_t row) { return static_cast<int>(std::max<int64_t>(row, 1)); }
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaDeviceMath>> CudaDeviceMath::Create(
@@ -85,15 +103,12 @@ absl::Status CudaDeviceMath::Fill0(float* values, int64_t size) {
 }
 
 absl::Status CudaDeviceMath::Multiply(const Gemm& gemm, const float* a,
-                                      const float* b, float* c) {
+                                      const float* b, float* c,
+                                      float* workspace) {
   if (gemm.m == 0 || gemm.n == 0) return absl::OkStatus();
-  const auto operation = [](Form form) {
-    return form == Form::kTransposed ? CUBLAS_OP_T : CUBLAS_OP_N;
-  };
-  // cuBLAS wants leading dimensions of at least 1.
-  const auto leading = [](int64_t row) {
-    return static_cast<int>(std::max<int64_t>(row, 1));
-  };
+  if (options_.precision != Precision::kFloat32) {
+    return MultiplyHalves(gemm, a, b, c, workspace);
+  }
   const float one = 1.0f;
   const float beta = gemm.add ? 1.0f : 0.0f;
   // cuBLAS goes by columns, where our matrices are their transposed, and so is
@@ -101,19 +116,19 @@ absl::Status CudaDeviceMath::Multiply(const Gemm& gemm, const float* a,
   if (gemm.batch == 1) {
     return CublasStatus(
         *cublas_,
-        cublas_->sgemm(handle_, operation(gemm.form_b), operation(gemm.form_a),
+        cublas_->sgemm(handle_, Operation(gemm.form_b), Operation(gemm.form_a),
                        static_cast<int>(gemm.n), static_cast<int>(gemm.m),
-                       static_cast<int>(gemm.k), &one, b, leading(gemm.b_row),
-                       a, leading(gemm.a_row), &beta, c, leading(gemm.c_row)),
+                       static_cast<int>(gemm.k), &one, b, Leading(gemm.b_row),
+                       a, Leading(gemm.a_row), &beta, c, Leading(gemm.c_row)),
         "a matrix product");
   }
   return CublasStatus(
       *cublas_,
       cublas_->sgemm_strided_batched(
-          handle_, operation(gemm.form_b), operation(gemm.form_a),
+          handle_, Operation(gemm.form_b), Operation(gemm.form_a),
           static_cast<int>(gemm.n), static_cast<int>(gemm.m),
-          static_cast<int>(gemm.k), &one, b, leading(gemm.b_row), gemm.b_step,
-          a, leading(gemm.a_row), gemm.a_step, &beta, c, leading(gemm.c_row),
+          static_cast<int>(gemm.k), &one, b, Leading(gemm.b_row), gemm.b_step,
+          a, Leading(gemm.a_row), gemm.a_step, &beta, c, Leading(gemm.c_row),
           gemm.c_step, static_cast<int>(gemm.batch)),
       "matrix products");
 }
@@ -122,8 +137,62 @@ absl::Status CudaDeviceMath::Custom(CustomOperation operation) {
   return operation(stream_);
 }
 
+absl::Status CudaDeviceMath::MultiplyHalves(const Gemm& gemm, const float* a,
+                                            const float* b, float* c,
+                                            float* workspace) {
+  const bool is_float16 = options_.precision == Precision::kFloat16;
+  const auto round = [&](const float* from, int64_t size, float* to) {
+    auto* const halves = reinterpret_cast<uint16_t*>(to);
+    return CudaStatus(is_float16
+                          ? kernels::ToFloat16(stream_, from, size, halves)
+                          : kernels::ToBfloat16(stream_, from, size, halves),
+                      "rounding the factors of a product");
+  };
+  // Of all products in the batch, whose factors lie in the same rows.
+  const int64_t a_rows = gemm.form_a == Form::kPlain ? gemm.m : gemm.k;
+  const int64_t b_rows = gemm.form_b == Form::kPlain ? gemm.k : gemm.n;
+  const int64_t a_size = a_rows * gemm.a_row;
+  float* const rounded_a = workspace;
+  float* const rounded_b = workspace + HalvesSize(a_size);
+  absl::Status status = round(a, a_size, rounded_a);
+  if (!status.ok()) return status;
+  status = round(b, b_rows * gemm.b_row, rounded_b);
+  if (!status.ok()) return status;
+  const cudaDataType_t type = is_float16 ? CUDA_R_16F : CUDA_R_16BF;
+  const float one = 1.0f;
+  const float beta = gemm.add ? 1.0f : 0.0f;
+  if (gemm.batch == 1) {
+    return CublasStatus(
+        *cublas_,
+        cublas_->gemm_ex(handle_, Operation(gemm.form_b),
+                         Operation(gemm.form_a), static_cast<int>(gemm.n),
+                         static_cast<int>(gemm.m), static_cast<int>(gemm.k),
+                         &one, rounded_b, type, Leading(gemm.b_row), rounded_a,
+                         type, Leading(gemm.a_row), &beta, c, CUDA_R_32F,
+                         Leading(gemm.c_row), CUBLAS_COMPUTE_32F,
+                         CUBLAS_GEMM_DEFAULT),
+        "a matrix product");
+  }
+  return CublasStatus(
+      *cublas_,
+      cublas_->gemm_strided_batched_ex(
+          handle_, Operation(gemm.form_b), Operation(gemm.form_a),
+          static_cast<int>(gemm.n), static_cast<int>(gemm.m),
+          static_cast<int>(gemm.k), &one, rounded_b, type, Leading(gemm.b_row),
+          gemm.b_step, rounded_a, type, Leading(gemm.a_row), gemm.a_step, &beta,
+          c, CUDA_R_32F, Leading(gemm.c_row), gemm.c_step,
+          static_cast<int>(gemm.batch), CUBLAS_COMPUTE_32F,
+          CUBLAS_GEMM_DEFAULT),
+      "matrix products");
+}
+
+int64_t CudaDeviceMath::ProductWorkspace(int64_t a_size, int64_t b_size) {
+  if (options_.precision == Precision::kFloat32) return 0;
+  return HalvesSize(a_size) + HalvesSize(b_size);
+}
+
 absl::Status CudaDeviceMath::MatMul(Form form_a, ConstMatrix a, Form form_b,
-                                    ConstMatrix b, Matrix c) {
+                                    ConstMatrix b, Matrix c, float* workspace) {
   Gemm gemm;
   gemm.form_a = form_a;
   gemm.form_b = form_b;
@@ -134,7 +203,7 @@ absl::Status CudaDeviceMath::MatMul(Form form_a, ConstMatrix a, Form form_b,
   gemm.a_row = a.cols;
   gemm.b_row = b.cols;
   gemm.c_row = c.cols;
-  return Multiply(gemm, a.data, b.data, c.data);
+  return Multiply(gemm, a.data, b.data, c.data, workspace);
 }
 
 absl::Status CudaDeviceMath::AddBias(ConstMatrix bias, Matrix y) {
@@ -219,15 +288,32 @@ absl::Status CudaDeviceMath::AddScaled(float factor, ConstMatrix x, Matrix y) {
       "AddScaled");
 }
 
-int64_t CudaDeviceMath::ImagesAtATime(const Convolution& convolution) const {
-  return std::max<int64_t>(1, options_.max_columns / UnfoldedSize(convolution));
+int64_t CudaDeviceMath::ImagesAtATime(const Convolution& convolution,
+                                      int64_t images) const {
+  const bool in_place = SeesPixels(convolution.window) &&
+                        options_.precision == Precision::kFloat32;
+  const int64_t most =
+      std::max<int64_t>(1, options_.max_columns / UnfoldedSize(convolution));
+  return in_place ? std::max<int64_t>(images, 1) : most;
+}
+
+int64_t CudaDeviceMath::ColumnsWorkspace(const Convolution& convolution,
+                                         int64_t images) const {
+  if (SeesPixels(convolution.window)) return 0;
+  return Aligned(std::min(images, ImagesAtATime(convolution, images)) *
+                 UnfoldedSize(convolution));
 }
 
 int64_t CudaDeviceMath::ConvolutionWorkspace(const Convolution& convolution,
                                              int64_t images) {
-  if (SeesPixels(convolution.window)) return 0;
-  return std::min(images, ImagesAtATime(convolution)) *
-         UnfoldedSize(convolution);
+  const int64_t at_a_time =
+      std::min(images, ImagesAtATime(convolution, images));
+  // Two of these are the factors, whichever way it goes.
+  const int64_t columns = at_a_time * UnfoldedSize(convolution);
+  const int64_t outputs = at_a_time * convolution.output_size();
+  const int64_t kernel = convolution.kernel_rows() * convolution.filters;
+  return ColumnsWorkspace(convolution, images) +
+         ProductWorkspace(std::max(columns, kernel), std::max(outputs, kernel));
 }
 
 absl::Status CudaDeviceMath::Convolve(const Convolution& convolution,
@@ -237,8 +323,8 @@ absl::Status CudaDeviceMath::Convolve(const Convolution& convolution,
   const int groups = static_cast<int>(convolution.groups);
   const int64_t cols = ColumnsOf(convolution);
   const bool sees_pixels = SeesPixels(window);
-  const int64_t at_a_time =
-      sees_pixels ? std::max<int64_t>(x.rows, 1) : ImagesAtATime(convolution);
+  const int64_t at_a_time = ImagesAtATime(convolution, x.rows);
+  float* const for_product = workspace + ColumnsWorkspace(convolution, x.rows);
   Gemm gemm;
   gemm.n = convolution.filters / groups;
   gemm.k = cols / groups;
@@ -261,8 +347,8 @@ absl::Status CudaDeviceMath::Convolve(const Convolution& convolution,
       columns = workspace;
     }
     gemm.m = images * window.output_places();
-    const absl::Status status =
-        Multiply(gemm, columns, kernel.data, y.data + first * y.cols);
+    const absl::Status status = Multiply(gemm, columns, kernel.data,
+                                         y.data + first * y.cols, for_product);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -275,9 +361,9 @@ absl::Status CudaDeviceMath::ConvolveKernelGradient(
   const int groups = static_cast<int>(convolution.groups);
   const int64_t cols = ColumnsOf(convolution);
   const bool sees_pixels = SeesPixels(window);
-  const int64_t at_a_time =
-      sees_pixels ? std::max<int64_t>(x.rows, 1) : ImagesAtATime(convolution);
+  const int64_t at_a_time = ImagesAtATime(convolution, x.rows);
   if (x.rows == 0) return Fill0(kernel_gradient.data, kernel_gradient.size());
+  float* const for_product = workspace + ColumnsWorkspace(convolution, x.rows);
   Gemm gemm;
   gemm.form_a = Form::kTransposed;
   gemm.m = cols / groups;
@@ -302,8 +388,9 @@ absl::Status CudaDeviceMath::ConvolveKernelGradient(
     }
     gemm.k = images * window.output_places();
     gemm.add = first > 0;
-    const absl::Status status = Multiply(
-        gemm, columns, dy.data + first * dy.cols, kernel_gradient.data);
+    const absl::Status status =
+        Multiply(gemm, columns, dy.data + first * dy.cols, kernel_gradient.data,
+                 for_product);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -316,8 +403,8 @@ absl::Status CudaDeviceMath::ConvolveInputGradient(
   const int groups = static_cast<int>(convolution.groups);
   const int64_t cols = ColumnsOf(convolution);
   const bool sees_pixels = SeesPixels(window);
-  const int64_t at_a_time =
-      sees_pixels ? std::max<int64_t>(dx.rows, 1) : ImagesAtATime(convolution);
+  const int64_t at_a_time = ImagesAtATime(convolution, dx.rows);
+  float* const for_product = workspace + ColumnsWorkspace(convolution, dx.rows);
   Gemm gemm;
   gemm.form_b = Form::kTransposed;
   gemm.n = cols / groups;
@@ -334,7 +421,7 @@ absl::Status CudaDeviceMath::ConvolveInputGradient(
     float* const to = dx.data + first * dx.cols;
     gemm.m = images * window.output_places();
     absl::Status status = Multiply(gemm, dy.data + first * dy.cols, kernel.data,
-                                   sees_pixels ? to : workspace);
+                                   sees_pixels ? to : workspace, for_product);
     if (!status.ok()) return status;
     if (sees_pixels) continue;
     status =

@@ -30,9 +30,11 @@ class CudaDeviceMath final : public DeviceMath {
     // mantissa, on GPUs that can (from compute capability 8.0 on): several
     // times as fast.
     bool tf32 = false;
-    // Values that a convolution unfolds at a time, but for one image that is
-    // larger. The default, 256 MiB, keeps any GPU busy; more only takes more
-    // memory.
+    // Of the factors of products.
+    Precision precision = Precision::kFloat32;
+    // Values that a convolution unfolds, or rounds, at a time, but for one
+    // image that is larger. The default, 256 MiB, keeps any GPU busy; more only
+    // takes more memory.
     int64_t max_columns = int64_t{1} << 26;
   };
 
@@ -44,8 +46,9 @@ class CudaDeviceMath final : public DeviceMath {
   ~CudaDeviceMath() override;
 
   absl::Status Custom(CustomOperation operation) override;
+  int64_t ProductWorkspace(int64_t a_size, int64_t b_size) override;
   absl::Status MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
-                      Matrix c) override;
+                      Matrix c, float* workspace) override;
   absl::Status AddBias(ConstMatrix bias, Matrix y) override;
   int64_t SumWorkspace(int64_t rows, int64_t cols) override;
   absl::Status SumRows(ConstMatrix x, Matrix sums, float* workspace) override;
@@ -127,11 +130,19 @@ class CudaDeviceMath final : public DeviceMath {
                  const Options& options)
       : cublas_(cublas), stream_(stream), options_(options) {}
 
-  // Images that a convolution unfolds at a time.
-  int64_t ImagesAtATime(const Convolution& convolution) const;
+  // Of a convolution over so many images, those that are unfolded, or rounded,
+  // at a time.
+  int64_t ImagesAtATime(const Convolution& convolution, int64_t images) const;
+  // Values that it unfolds them to; that is what its workspace begins with.
+  int64_t ColumnsWorkspace(const Convolution& convolution,
+                           int64_t images) const;
 
+  // `workspace`: as much as ProductWorkspace says.
   absl::Status Multiply(const Gemm& gemm, const float* a, const float* b,
-                        float* c);
+                        float* c, float* workspace);
+  // The same with factors that are rounded to 16 bits.
+  absl::Status MultiplyHalves(const Gemm& gemm, const float* a, const float* b,
+                              float* c, float* workspace);
   absl::Status Fill0(float* values, int64_t size);
 
   const Cublas* const cublas_;

@@ -3,6 +3,7 @@
 
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/launch.cuh"
+#include "worker/backend/halves.h"
 
 namespace holdfast {
 namespace kernels {
@@ -54,6 +55,20 @@ cudaError_t AddScaled(cudaStream_t stream, float factor, const float* x,
                       int64_t size, float* y) {
   return ForEach(stream, size,
                  [=] __device__(int64_t i) { y[i] += factor * x[i]; });
+}
+
+cudaError_t ToFloat16(cudaStream_t stream, const float* x, int64_t size,
+                      uint16_t* to) {
+  return ForEach(stream, size, [=] __device__(int64_t i) {
+    to[i] = halves::ToFloat16(x[i]);
+  });
+}
+
+cudaError_t ToBfloat16(cudaStream_t stream, const float* x, int64_t size,
+                       uint16_t* to) {
+  return ForEach(stream, size, [=] __device__(int64_t i) {
+    to[i] = halves::ToBfloat16(x[i]);
+  });
 }
 
 cudaError_t Relu(cudaStream_t stream, const float* x, int64_t size, float* y) {

@@ -27,6 +27,12 @@ cudaError_t Scale(cudaStream_t stream, float factor, const float* x,
 cudaError_t AddScaled(cudaStream_t stream, float factor, const float* x,
                       int64_t size, float* y);
 
+// What x is rounded to, in two bytes each (halves.h).
+cudaError_t ToFloat16(cudaStream_t stream, const float* x, int64_t size,
+                      uint16_t* to);
+cudaError_t ToBfloat16(cudaStream_t stream, const float* x, int64_t size,
+                       uint16_t* to);
+
 cudaError_t Relu(cudaStream_t stream, const float* x, int64_t size, float* y);
 cudaError_t ReluGradient(cudaStream_t stream, const float* y, const float* dy,
                          int64_t size, float* dx);

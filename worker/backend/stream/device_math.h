@@ -37,8 +37,10 @@ class DeviceMath {
   virtual ~DeviceMath() = default;
 
   virtual absl::Status Custom(CustomOperation operation) = 0;
+  // Of a product of factors with so many values.
+  virtual int64_t ProductWorkspace(int64_t a_size, int64_t b_size) = 0;
   virtual absl::Status MatMul(Form form_a, ConstMatrix a, Form form_b,
-                              ConstMatrix b, Matrix c) = 0;
+                              ConstMatrix b, Matrix c, float* workspace) = 0;
   virtual absl::Status AddBias(ConstMatrix bias, Matrix y) = 0;
 
   // Of everything that sums over the rows or columns of a matrix, a loss too.

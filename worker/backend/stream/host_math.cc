@@ -35,10 +35,15 @@ absl::Status HostMath::Custom(CustomOperation operation) {
   });
 }
 
+int64_t HostMath::ProductWorkspace(int64_t a_size, int64_t b_size) {
+  return kWorkspace;
+}
+
 absl::Status HostMath::MatMul(Form form_a, ConstMatrix a, Form form_b,
-                              ConstMatrix b, Matrix c) {
+                              ConstMatrix b, Matrix c, float* workspace) {
   return Enqueue(
-      [=](Backend* backend) { backend->MatMul(form_a, a, form_b, b, c); });
+      [=](Backend* backend) { backend->MatMul(form_a, a, form_b, b, c); },
+      workspace);
 }
 
 absl::Status HostMath::AddBias(ConstMatrix bias, Matrix y) {

@@ -23,8 +23,9 @@ class HostMath final : public DeviceMath {
       : runtime_(runtime), backend_(backend) {}
 
   absl::Status Custom(CustomOperation operation) override;
+  int64_t ProductWorkspace(int64_t a_size, int64_t b_size) override;
   absl::Status MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
-                      Matrix c) override;
+                      Matrix c, float* workspace) override;
   absl::Status AddBias(ConstMatrix bias, Matrix y) override;
   int64_t SumWorkspace(int64_t rows, int64_t cols) override;
   absl::Status SumRows(ConstMatrix x, Matrix sums, float* workspace) override;

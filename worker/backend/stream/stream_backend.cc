@@ -321,7 +321,10 @@ absl::Status StreamBackend::Custom(absl::Span<const ConstMatrix> touched,
 
 void StreamBackend::MatMul(Form form_a, ConstMatrix a, Form form_b,
                            ConstMatrix b, Matrix c) {
-  Keep(Run({a, b, c}, [&] { return math_->MatMul(form_a, a, form_b, b, c); }));
+  Keep(Run({a, b, c}, math_->ProductWorkspace(a.size(), b.size()),
+           [&](float* memory) {
+             return math_->MatMul(form_a, a, form_b, b, c, memory);
+           }));
 }
 
 void StreamBackend::AddBias(ConstMatrix bias, Matrix y) {

@@ -88,7 +88,7 @@ absl::StatusOr<Matrix> Chain::Backward(absl::Span<const ConstMatrix> parameters,
     const ScopedTrace trace(backend_->tracer(), TraceKind::kModel, names_[i]);
     const absl::StatusOr<Matrix> dx = layers_[i]->Backward(
         ParametersOf(parameters, i), values_[i], values_[i + 1], dy,
-        want_dx || i > last, [&](int variable, ConstMatrix gradient) {
+        want_dx || i > last, [&](int variable, Matrix gradient) {
           return sink(first_variable_[i] + variable, gradient);
         });
     if (!dx.ok()) return dx.status();

@@ -37,9 +37,10 @@ class Layer {
  public:
   // Takes the gradient of one of the layer's variables, by its place in
   // variables(), with the variable's elements in row-major order. It stays
-  // until the next Backward().
+  // until the next Backward(). The sink may change it, but not the value of a
+  // variable with a moving average.
   using GradientSink =
-      absl::FunctionRef<absl::Status(int variable, ConstMatrix gradient)>;
+      absl::FunctionRef<absl::Status(int variable, Matrix gradient)>;
 
   virtual ~Layer() = default;
 

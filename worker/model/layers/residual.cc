@@ -46,7 +46,7 @@ class Residual final : public Layer {
     const int body_variables = body_->variables().size();
     const absl::StatusOr<Matrix> dg =
         shortcut_->Backward(OfShortcut(parameters), copy, want_dx,
-                            [&](int variable, ConstMatrix gradient) {
+                            [&](int variable, Matrix gradient) {
                               return sink(body_variables + variable, gradient);
                             });
     if (!dg.ok()) return dg.status();

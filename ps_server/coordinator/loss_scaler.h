@@ -1,0 +1,48 @@
+#ifndef HOLDFAST_PS_SERVER_COORDINATOR_LOSS_SCALER_H_
+#define HOLDFAST_PS_SERVER_COORDINATOR_LOSS_SCALER_H_
+
+#include <cstdint>
+
+#include "proto/checkpoint.pb.h"
+#include "proto/training.pb.h"
+
+namespace holdfast {
+
+// The loss scale of a job, from step to step: halved by a step of which a
+// gradient was not finite, doubled after growth_interval steps without one
+// (dynamic loss scaling: Micikevicius et al. 2018, section 3.2). In
+// asynchronous jobs each push is a step.
+//
+// Thread-compatible.
+// Invariant: the scale is a power of two, from 1 to 2^24.
+class LossScaler {
+ public:
+  // `config`: with defaults filled in. `position`: where the job goes on from;
+  // it begins with the initial scale where that has none.
+  LossScaler(const proto::LossScale& config, const proto::Position& position);
+
+  // Of the next step.
+  float scale() const { return scale_; }
+
+  // Takes note of a step whose gradients were computed with `scale`, and
+  // whether all were finite. Asynchronous pushes that were computed before a
+  // change with a greater scale do not halve it again.
+  void OnStep(float scale, bool finite);
+
+  // Fills in loss_scale and steps_at_loss_scale.
+  void AddTo(proto::Position* position) const;
+
+ private:
+  uint64_t growth_interval_;
+  float scale_;
+  // Without an overflow, since the scale was changed.
+  uint64_t steps_ = 0;
+};
+
+// `config` with its defaults: 65536 (Micikevicius et al. tried 8 to 32768; the
+// first steps lower it where it is too much) and 2000 steps.
+proto::LossScale WithDefaults(proto::LossScale config);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_COORDINATOR_LOSS_SCALER_H_

@@ -1,0 +1,76 @@
+// float32 rounded to the formats of 16 bits, to the nearest and of two to the
+// even one. Compiled for the CPU and, by nvcc, for the GPU: the same bits.
+#ifndef HOLDFAST_WORKER_BACKEND_HALVES_H_
+#define HOLDFAST_WORKER_BACKEND_HALVES_H_
+
+#include <cstdint>
+#include <cstring>
+
+#ifdef __CUDACC__
+#define HOLDFAST_ON_BOTH __host__ __device__
+#else
+#define HOLDFAST_ON_BOTH
+#endif
+
+namespace holdfast {
+namespace halves {
+
+inline constexpr uint32_t kSign = 0x80000000;
+inline constexpr uint32_t kInfinity = 0x7f800000;
+
+HOLDFAST_ON_BOTH inline uint32_t BitsOf(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+HOLDFAST_ON_BOTH inline float FromBits(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+// IEEE 754 binary16. Beyond 65504, from 65520 on: infinity. NaN stays one.
+HOLDFAST_ON_BOTH inline float RoundToFloat16(float value) {
+  constexpr uint32_t kGreatest = 0x477fe000;     // 65504
+  constexpr uint32_t kLeastNormal = 0x38800000;  // 2^-14
+  const uint32_t magnitude = BitsOf(value) & ~kSign;
+  uint32_t rounded =
+      (magnitude + 0xfff + ((magnitude >> 13) & 1)) & ~uint32_t{0x1fff};
+  rounded = rounded > kGreatest ? kInfinity : rounded;
+  // Beside 0.5 the last bit of a float is 2^-24, that of a subnormal float16.
+  const uint32_t subnormal = BitsOf((FromBits(magnitude) + 0.5f) - 0.5f);
+  rounded = magnitude < kLeastNormal ? subnormal : rounded;
+  rounded = magnitude > kInfinity ? magnitude : rounded;
+  return FromBits(rounded | (BitsOf(value) & kSign));
+}
+
+// The upper half of a float32. NaN stays one.
+HOLDFAST_ON_BOTH inline float RoundToBfloat16(float value) {
+  constexpr uint32_t kQuiet = 0x00400000;
+  const uint32_t bits = BitsOf(value);
+  const uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
+  const bool is_nan = (bits & ~kSign) > kInfinity;
+  return FromBits((is_nan ? bits | kQuiet : rounded) & 0xffff0000);
+}
+
+// The bits of `value` so rounded.
+HOLDFAST_ON_BOTH inline uint16_t ToFloat16(float value) {
+  const uint32_t bits = BitsOf(RoundToFloat16(value));
+  const uint32_t magnitude = bits & ~kSign;
+  uint32_t half = (magnitude - ((127u - 15u) << 23)) >> 13;
+  if (magnitude < 0x38800000) {
+    half = static_cast<uint32_t>(FromBits(magnitude) * 0x1p24f);
+  }
+  if (magnitude >= kInfinity) half = magnitude > kInfinity ? 0x7e00 : 0x7c00;
+  return static_cast<uint16_t>((bits & kSign) >> 16 | half);
+}
+
+HOLDFAST_ON_BOTH inline uint16_t ToBfloat16(float value) {
+  return static_cast<uint16_t>(BitsOf(RoundToBfloat16(value)) >> 16);
+}
+
+}  // namespace halves
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_BACKEND_HALVES_H_
