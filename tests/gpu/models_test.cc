@@ -24,14 +24,26 @@
 namespace holdfast {
 namespace {
 
-// Roundings differ, and their effect grows from step to step. Measured between
-// one and two threads of OpenBLAS, which round in another order: the losses
-// differ by less than a tenth of this.
-constexpr double kTolerance = 1e-2;
+// Relative differences of losses that are let pass, in the first 10 steps and
+// after them. Roundings differ, and their effect grows from step to step: where
+// pooling takes another value, or a ReLU another side, by much at once. Between
+// OpenBLAS' kernels for Haswell and for SkylakeX, which round otherwise, the
+// losses of 100 steps differ by
+//
+//   4e-7                              softmax, mlp, gelu
+//   9e-9, and 2e-2 after 10 steps     cnn
+//   2e-5, and 2e-2 after 10 steps     resnet
+struct Tolerance {
+  double at_first;
+  double later;
+};
+constexpr Tolerance kCalm = {1e-4, 1e-4};
+constexpr Tolerance kTouchy = {1e-3, 1e-1};
 
 struct Curve {
   const char* job;
   float learning_rate;
+  Tolerance tolerance;
 };
 
 void PrintTo(const Curve& curve, std::ostream* out) { *out << curve.job; }
@@ -114,8 +126,11 @@ TEST_P(ModelsTest, LossCurveIsTheCpus) {
   ASSERT_TRUE(expected.ok()) << expected.status();
   const auto made = Losses(*job, rate, device_.get());
   ASSERT_TRUE(made.ok()) << made.status();
-  const double tolerance = DeviceHasTheCpusBits() ? 0 : kTolerance;
   for (int i = 0; i < steps_; ++i) {
+    const Tolerance& allowed = GetParam().tolerance;
+    const double tolerance = DeviceHasTheCpusBits() ? 0
+                             : i < 10               ? allowed.at_first
+                                                    : allowed.later;
     EXPECT_NEAR((*made)[i], (*expected)[i], tolerance * (*expected)[i])
         << "step " << i;
   }
@@ -125,11 +140,12 @@ TEST_P(ModelsTest, LossCurveIsTheCpus) {
 
 INSTANTIATE_TEST_SUITE_P(
     Examples, ModelsTest,
-    ::testing::Values(Curve{"fashion_mnist_softmax.textproto", 0.05f},
-                      Curve{"fashion_mnist_mlp.textproto", 0.05f},
-                      Curve{"fashion_mnist_cnn.textproto", 0.02f},
-                      Curve{"fashion_mnist_resnet.textproto", 0.02f},
-                      Curve{"cuda_model/fashion_mnist_gelu.textproto", 0.05f}));
+    ::testing::Values(Curve{"fashion_mnist_softmax.textproto", 0.05f, kCalm},
+                      Curve{"fashion_mnist_mlp.textproto", 0.05f, kCalm},
+                      Curve{"fashion_mnist_cnn.textproto", 0.02f, kTouchy},
+                      Curve{"fashion_mnist_resnet.textproto", 0.02f, kTouchy},
+                      Curve{"cuda_model/fashion_mnist_gelu.textproto", 0.05f,
+                            kCalm}));
 
 }  // namespace
 }  // namespace holdfast

@@ -82,14 +82,7 @@ absl::Status Dataset::Read(int64_t index, absl::Span<float> input,
   const PixelValue value = value_;
   const int64_t size = example_size_;
   float* values = input.data();
-  if (value.mean == 0 && value.stddev == 1) {
-    // The same values, without a division for each.
-    for (int64_t i = 0; i < size; ++i) {
-      values[i] = static_cast<float>(pixels[i]) * value.scale;
-    }
-  } else {
-    for (int64_t i = 0; i < size; ++i) values[i] = value.Of(pixels[i]);
-  }
+  for (int64_t i = 0; i < size; ++i) values[i] = value.Of(pixels[i]);
   *label = labels_[index];
   return absl::OkStatus();
 }
