@@ -24,10 +24,13 @@
 #include "cli/bench_report.h"
 #include "cli/bench_samples.h"
 #include "cli/bench_worker.h"
+#include "cli/certificate_folder.h"
 #include "cli/flag_set.h"
 #include "client/cluster.h"
 #include "common/cluster_spec.h"
 #include "common/daemon.h"
+#include "common/rpc/credentials.h"
+#include "common/rpc/identity.h"
 #include "common/task_id.h"
 #include "proto/benchmark.pb.h"
 
@@ -49,6 +52,8 @@ struct Flags {
   std::string ops;
   double seconds = 1;
   std::string result_file;
+  // With folders for all tasks. Empty: nothing is encrypted.
+  std::string tls_dir;
 };
 
 // Says whether a measurement of so many `seconds` and so many rounds at the
@@ -201,8 +206,17 @@ absl::Status AwaitLoad(const Flags& flags, Cluster* cluster) {
   }
 }
 
+absl::StatusOr<Credentials> CredentialsOf(const Flags& flags,
+                                          const TaskId& task) {
+  if (flags.tls_dir.empty()) return Credentials();
+  return Credentials::FromFolder(CertificateFolderOf(flags.tls_dir, task));
+}
+
 absl::Status Control(const Flags& flags, const ClusterSpec& spec) {
   Cluster::Options options{spec};
+  auto credentials = CredentialsOf(flags, {kOperatorJob, 0});
+  if (!credentials.ok()) return credentials.status();
+  options.credentials = *std::move(credentials);
   options.connect_timeout = absl::Seconds(60);
   const auto cluster = Cluster::Connect(std::move(options));
   if (!cluster.ok()) return cluster.status();
@@ -265,7 +279,9 @@ absl::Status Run(Flags flags) {
   BenchJob job = flags.job;
   job.bytes = std::max<uint64_t>(job.bytes, sizeof(float));
   const TaskId task = {kWorkerJob, static_cast<uint32_t>(flags.task_index)};
-  const auto worker = BenchWorker::Start(*spec, task, job);
+  const auto credentials = CredentialsOf(flags, task);
+  if (!credentials.ok()) return credentials.status();
+  const auto worker = BenchWorker::Start(*spec, task, *credentials, job);
   if (!worker.ok()) return worker.status();
   if (flags.role == "wire") return Wire(flags, worker->get());
   if (flags.role == "load") return Load(flags, worker->get());
@@ -291,6 +307,7 @@ int BenchClient(const std::vector<std::string>& args) {
   set.Add("ops", "LIST", &flags.ops, "");
   set.Add("seconds", "NUMBER", &flags.seconds, "");
   set.Add("result_file", "FILE", &flags.result_file, "");
+  set.Add("tls_dir", "FOLDER", &flags.tls_dir, "");
   absl::Status status = set.Parse(args);
   if (status.ok()) status = Run(std::move(flags));
   if (status.ok()) return kExitDone;

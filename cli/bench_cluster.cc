@@ -16,8 +16,10 @@
 #include "absl/strings/str_split.h"
 #include "cli/bench_report.h"
 #include "cli/bench_samples.h"
+#include "cli/certificate_folder.h"
 #include "cli/find_program.h"
 #include "cli/loopback_cluster.h"
+#include "common/rpc/identity.h"
 #include "common/task_id.h"
 
 namespace holdfast {
@@ -102,6 +104,7 @@ void BenchPs::AddTo(FlagSet* set) {
            "the build puts it.");
   set->Add("ps_flags", "FLAGS", &flags,
            "More flags for each ps, separated by spaces.");
+  set->Add("tls", "", &tls, "Encrypt all connections of the cluster.");
 }
 
 absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(
@@ -122,6 +125,20 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(
   const std::string spec_flag =
       absl::StrCat("--cluster_spec=", (*directory)->cluster_spec_path());
 
+  const std::string tls_path = (*directory)->tls_path();
+  absl::StatusOr<Credentials> credentials = Credentials();
+  if (ps.tls) {
+    CertificateFolderOptions options;
+    options.path = tls_path;
+    options.training = "bench";
+    options.tasks = TasksWithOperator(*spec);
+    const auto made = MakeCertificateFolder(options);
+    if (!made.ok()) return made.status();
+    credentials = Credentials::FromFolder(
+        CertificateFolderOf(tls_path, {kOperatorJob, 0}));
+    if (!credentials.ok()) return credentials.status();
+  }
+
   std::vector<LocalCluster::Program> programs;
   for (int i = 0; i < num_ps; ++i) {
     LocalCluster::Program& program = programs.emplace_back();
@@ -129,6 +146,11 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(
     program.binary = *binary;
     program.args = {absl::StrCat("--job_name=", kPsJob),
                     absl::StrCat("--task_index=", i), spec_flag};
+    if (ps.tls) {
+      const uint32_t index = i;
+      program.args.push_back(absl::StrCat(
+          "--tls_dir=", CertificateFolderOf(tls_path, {kPsJob, index})));
+    }
     for (auto& flag : absl::StrSplit(ps.flags, ' ', absl::SkipWhitespace())) {
       program.args.emplace_back(flag);
     }
@@ -140,13 +162,14 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(
     const std::string result = ResultPath(**directory, i);
     program.args = {"bench", "client", spec_flag,
                     absl::StrCat("--result_file=", result)};
+    if (ps.tls) program.args.push_back(absl::StrCat("--tls_dir=", tls_path));
     program.args.insert(program.args.end(), clients[i].begin(),
                         clients[i].end());
     // That of the run before.
     unlink(result.c_str());
   }
-  std::unique_ptr<BenchCluster> cluster(
-      new BenchCluster(*std::move(spec), *std::move(directory)));
+  std::unique_ptr<BenchCluster> cluster(new BenchCluster(
+      *std::move(spec), *std::move(credentials), *std::move(directory)));
   auto processes =
       BenchProcesses::Start(programs, *cluster->directory_, signals);
   if (!processes.ok()) return processes.status();

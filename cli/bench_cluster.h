@@ -13,6 +13,7 @@
 #include "cli/run_directory.h"
 #include "cli/signal_watch.h"
 #include "common/cluster_spec.h"
+#include "common/rpc/credentials.h"
 #include "proto/benchmark.pb.h"
 
 namespace holdfast {
@@ -70,10 +71,11 @@ class BenchProcesses {
   const std::unique_ptr<LocalCluster> cluster_;
 };
 
-// What the benchmarks' flags say of ps daemons.
+// What the benchmarks' flags say of ps daemons, and the connections with them.
 struct BenchPs {
   std::string binary;
   std::string flags;
+  bool tls = false;
 
   // Adds --ps_binary and --ps_flags.
   void AddTo(FlagSet* set);
@@ -86,15 +88,18 @@ class BenchCluster {
   using Client = std::vector<std::string>;
 
   // The clients are called client-0, client-1, ... in the order given; they get
-  // --cluster_spec and --result_file. `num_workers` of the ClusterSpec.
-  // Errors: INVALID_ARGUMENT when there is no such ps daemon; those of
-  // RunDirectory::Open, FindFreePorts, LocalCluster::Start.
+  // --cluster_spec, --result_file and --tls_dir, the folder of all tasks.
+  // `num_workers` of the ClusterSpec. Errors: INVALID_ARGUMENT when there is no
+  // such ps daemon; those of RunDirectory::Open, FindFreePorts,
+  // LocalCluster::Start.
   static absl::StatusOr<std::unique_ptr<BenchCluster>> Start(
       const BenchPs& ps, int num_ps, int num_workers,
       const std::vector<Client>& clients, const std::string& folder,
       SignalWatch* signals);
 
   const ClusterSpec& spec() const { return spec_; }
+  // An operator's.
+  const Credentials& credentials() const { return credentials_; }
   BenchProcesses& processes() { return *processes_; }
 
   // Waits until client `index` has ended well, and reads what it has written.
@@ -102,10 +107,14 @@ class BenchCluster {
   absl::StatusOr<std::vector<proto::BenchmarkResult>> AwaitResults(int index);
 
  private:
-  BenchCluster(ClusterSpec spec, std::unique_ptr<RunDirectory> directory)
-      : spec_(std::move(spec)), directory_(std::move(directory)) {}
+  BenchCluster(ClusterSpec spec, Credentials credentials,
+               std::unique_ptr<RunDirectory> directory)
+      : spec_(std::move(spec)),
+        credentials_(std::move(credentials)),
+        directory_(std::move(directory)) {}
 
   const ClusterSpec spec_;
+  const Credentials credentials_;
   const std::unique_ptr<RunDirectory> directory_;
   std::unique_ptr<BenchProcesses> processes_;
 };

@@ -75,7 +75,7 @@ absl::StatusOr<proto::BenchmarkResult> Measure(const ScaleFlags& flags,
   const auto cluster = BenchCluster::Start(flags.ps, point.ps, point.workers,
                                            clients, folder, signals);
   if (!cluster.ok()) return cluster.status();
-  StatusWatch watch((*cluster)->spec(), kPeriod);
+  StatusWatch watch((*cluster)->spec(), (*cluster)->credentials(), kPeriod);
   const bool synchronous = point.mode == kSynchronous;
   // The tensors that are pushed, and pulled, in a step.
   const int tensors = synchronous ? point.workers : 1;

@@ -93,11 +93,13 @@ std::vector<std::string> BenchOptimizers() {
 }
 
 absl::StatusOr<std::unique_ptr<BenchWorker>> BenchWorker::Start(
-    const ClusterSpec& spec, const TaskId& task, const BenchJob& job) {
+    const ClusterSpec& spec, const TaskId& task, const Credentials& credentials,
+    const BenchJob& job) {
   const auto seat = spec.ReplicaIndex(task);
   if (!seat.ok()) return seat.status();
   Cluster::Options options{spec};
   options.task = task;
+  options.credentials = credentials;
   options.job_digest = "bench";
   options.data_digest = "bench";
   options.connect_timeout = absl::Seconds(60);

@@ -43,8 +43,10 @@ std::vector<std::string> BenchOptimizers();
 // Every call waits for 60 s at most. Thread-compatible.
 class BenchWorker {
  public:
+  // `credentials`: of the task.
   static absl::StatusOr<std::unique_ptr<BenchWorker>> Start(
-      const ClusterSpec& spec, const TaskId& task, const BenchJob& job);
+      const ClusterSpec& spec, const TaskId& task,
+      const Credentials& credentials, const BenchJob& job);
 
   // Asynchronous jobs. The ticket of the next push, which needs one;
   // PrefetchTicket asks for the one after it, without waiting.

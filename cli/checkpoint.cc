@@ -20,6 +20,7 @@
 #include "common/checkpoint/file_system.h"
 #include "common/cluster_spec.h"
 #include "common/daemon.h"
+#include "common/rpc/credentials.h"
 
 namespace holdfast {
 namespace {
@@ -48,6 +49,7 @@ struct CheckpointFlags {
   std::string checkpoint;
   ExportOptions to_export;
   std::string ps;
+  std::string tls_dir;
   absl::Duration timeout = absl::Minutes(10);
 };
 
@@ -132,6 +134,14 @@ absl::Status Save(const CheckpointFlags& flags) {
   }
   const absl::Time deadline = absl::Now() + flags.timeout;
   Cluster::Options options{.cluster = *std::move(cluster)};
+  if (!flags.tls_dir.empty()) {
+    auto credentials = Credentials::FromFolder(flags.tls_dir);
+    if (!credentials.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--tls_dir: ", credentials.status().message()));
+    }
+    options.credentials = *std::move(credentials);
+  }
   options.connect_timeout = flags.timeout;
   const auto connection = Cluster::Connect(std::move(options));
   if (!connection.ok()) return connection.status();
@@ -176,6 +186,9 @@ constexpr Verb kVerbs[] = {
      [](CheckpointFlags* flags, FlagSet* set) {
        set->Add("ps", "HOST:PORT", &flags->ps,
                 "Where ps task 0 listens. Needed.");
+       set->Add("tls_dir", "FOLDER", &flags->tls_dir,
+                "With ca.crt, tls.crt and tls.key of an operator, for a\n"
+                "cluster with TLS. Default: the cluster has none.");
        set->Add("timeout", "DURATION", &flags->timeout,
                 "How long to wait. Default: 10m.");
      }},

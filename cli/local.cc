@@ -33,7 +33,7 @@ checkpoint.
 
 The run directory gets cluster.json (the ClusterSpec), a log for each task
 (ps-0.log, worker-0.log, ...), its process id while it runs (ps-0.pid), the
-checkpoints, and result.json.
+checkpoints, the certificates of --tls, and result.json.
 
 Exits 0 when the job is done, 1 when it failed or a daemon died, 2 for wrong flags
 or a wrong job file, 130 when interrupted.
@@ -61,6 +61,7 @@ struct LocalFlags {
   std::string worker_binary;
   std::string ps_flags;
   std::string worker_flags;
+  bool tls = false;
 };
 
 FlagSet MakeFlagSet(LocalFlags* flags) {
@@ -101,6 +102,8 @@ FlagSet MakeFlagSet(LocalFlags* flags) {
           "More flags for each ps, separated by spaces.");
   set.Add("worker_flags", "FLAGS", &flags->worker_flags,
           "More flags for each worker, separated by spaces.");
+  set.Add("tls", "", &flags->tls,
+          "Encrypt all connections, with certificates made for this run.");
   return set;
 }
 
@@ -158,6 +161,7 @@ absl::StatusOr<LocalRunOptions> MakeOptions(const LocalFlags& flags) {
       TasksFrom("workers", flags.workers, DefaultWorkers(*job));
   if (!workers.ok()) return workers.status();
   options.workers = *workers;
+  options.tls = flags.tls;
   const auto replicas = ResolveConsistency(*job, options.workers);
   if (!replicas.ok()) return replicas.status();
 

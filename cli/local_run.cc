@@ -19,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
+#include "cli/certificate_folder.h"
 #include "cli/local_cluster.h"
 #include "cli/loopback_cluster.h"
 #include "cli/progress.h"
@@ -31,6 +32,8 @@
 #include "common/checkpoint/file_system.h"
 #include "common/cluster_spec.h"
 #include "common/daemon.h"
+#include "common/rpc/credentials.h"
+#include "common/rpc/identity.h"
 #include "common/task_id.h"
 
 namespace holdfast {
@@ -57,6 +60,10 @@ LocalCluster::Program ProgramFor(const TaskId& task,
       absl::StrCat("--job_name=", task.job),
       absl::StrCat("--task_index=", task.index),
       absl::StrCat("--cluster_spec=", directory.cluster_spec_path())};
+  if (options.tls) {
+    program.args.push_back(absl::StrCat(
+        "--tls_dir=", CertificateFolderOf(directory.tls_path(), task)));
+  }
   if (!is_ps) {
     program.args.push_back(absl::StrCat("--job=", options.job_file));
   } else if (!options.checkpoint_dir.empty()) {
@@ -280,6 +287,20 @@ bool FinishedBefore(const LocalRunOptions& options) {
          journal->job_digest() == options.job_digest;
 }
 
+// Those of an operator; makes certificates for all tasks, too.
+absl::StatusOr<Credentials> MakeCredentials(const ClusterSpec& cluster,
+                                            const RunDirectory& directory) {
+  CertificateFolderOptions options;
+  options.path = directory.tls_path();
+  options.training = "local";
+  options.tasks = TasksWithOperator(cluster);
+  options.renew = true;
+  const auto made = MakeCertificateFolder(options);
+  if (!made.ok()) return made.status();
+  return Credentials::FromFolder(
+      CertificateFolderOf(options.path, {kOperatorJob, 0}));
+}
+
 int Refuse(const absl::Status& status, int exit_code) {
   std::cerr << "holdfast: " << status.message() << std::endl;
   return exit_code;
@@ -303,6 +324,9 @@ int RunLocally(const LocalRunOptions& options) {
   if (!spec.ok()) return Refuse(spec.status(), kExitFailed);
   absl::Status status = (*directory)->WriteClusterSpec(spec->ToJson());
   if (!status.ok()) return Refuse(status, kExitFailed);
+  absl::StatusOr<Credentials> credentials = Credentials();
+  if (options.tls) credentials = MakeCredentials(*spec, **directory);
+  if (!credentials.ok()) return Refuse(credentials.status(), kExitFailed);
 
   std::vector<LocalCluster::Program> programs;
   for (const auto& [job, tasks] : spec->jobs()) {
@@ -316,7 +340,7 @@ int RunLocally(const LocalRunOptions& options) {
 
   const auto cluster = LocalCluster::Start(programs, **directory);
   if (!cluster.ok()) return Refuse(cluster.status(), kExitFailed);
-  StatusWatch watch(*spec, options.status_period);
+  StatusWatch watch(*spec, *credentials, options.status_period);
   return LocalRun(options, directory->get(), &signals, cluster->get(), &watch)
       .Run();
 }

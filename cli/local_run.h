@@ -33,6 +33,8 @@ struct LocalRunOptions {
   // Given to each daemon, behind what makes it part of the run.
   std::vector<std::string> ps_flags;
   std::vector<std::string> worker_flags;
+  // Whether all connections are encrypted, by certificates made for the run.
+  bool tls = false;
 
   // Between two looks at the job's progress.
   absl::Duration status_period = absl::Milliseconds(200);

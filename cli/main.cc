@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "cli/bench.h"
+#include "cli/certs.h"
 #include "cli/checkpoint.h"
 #include "cli/local.h"
 #include "common/daemon.h"
@@ -22,6 +23,7 @@ constexpr Command kCommands[] = {
     {"local", "train a job on this machine", LocalCommand},
     {"checkpoint", "look at what a job has saved, or have it saved",
      CheckpointCommand},
+    {"certs", "make certificates for a cluster", CertsCommand},
     {"bench", "measure a cluster on this machine", BenchCommand},
 };
 

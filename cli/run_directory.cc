@@ -100,6 +100,8 @@ std::string RunDirectory::result_path() const {
   return absl::StrCat(path_, "/", kResult);
 }
 
+std::string RunDirectory::tls_path() const { return path_ + "/tls"; }
+
 std::string RunDirectory::LogPath(absl::string_view daemon) const {
   return absl::StrCat(path_, "/", daemon, ".log");
 }

@@ -18,6 +18,7 @@ namespace holdfast {
 //   ps-0.log       what the daemon of that task said; worker-0.log, ...
 //   ps-0.pid       its process, while the run lasts
 //   checkpoints    a folder of the ps, where they have no other
+//   tls            certificates, where the run is encrypted
 //   result.json    what came out
 //
 // One run at a time uses it. Thread-compatible.
@@ -38,6 +39,7 @@ class RunDirectory {
   const std::string& path() const { return path_; }
   std::string cluster_spec_path() const;
   std::string result_path() const;
+  std::string tls_path() const;
   // `daemon` as "ps-0".
   std::string LogPath(absl::string_view daemon) const;
 

@@ -19,8 +19,10 @@ constexpr absl::Duration kCallTimeout = absl::Seconds(1);
 
 }  // namespace
 
-StatusWatch::StatusWatch(const ClusterSpec& cluster, absl::Duration period)
+StatusWatch::StatusWatch(const ClusterSpec& cluster,
+                         const Credentials& credentials, absl::Duration period)
     : cluster_(cluster),
+      credentials_(credentials),
       period_(period),
       event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   PCHECK(event_ >= 0);
@@ -49,6 +51,7 @@ void StatusWatch::Run() {
   do {
     if (connection == nullptr) {
       Cluster::Options options{.cluster = cluster_};
+      options.credentials = credentials_;
       options.connect_timeout = kCallTimeout;
       auto connected = Cluster::Connect(std::move(options));
       if (!connected.ok()) continue;

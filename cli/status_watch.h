@@ -8,6 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/cluster_spec.h"
+#include "common/rpc/credentials.h"
 #include "proto/coordinator.pb.h"
 
 namespace holdfast {
@@ -20,8 +21,9 @@ namespace holdfast {
 class StatusWatch {
  public:
   // `period` between answers. Shorter is livelier, and costs the coordinator a
-  // call each.
-  StatusWatch(const ClusterSpec& cluster, absl::Duration period);
+  // call each. `credentials`: an operator's, where the cluster has any.
+  StatusWatch(const ClusterSpec& cluster, const Credentials& credentials,
+              absl::Duration period);
   // Waits at most about a second for a call that is under way.
   ~StatusWatch();
 
@@ -40,6 +42,7 @@ class StatusWatch {
   bool Pause();
 
   const ClusterSpec cluster_;
+  const Credentials credentials_;
   const absl::Duration period_;
   const int event_;  // an eventfd
 

@@ -73,8 +73,8 @@ class ClusterImpl : public Cluster {
     for (const auto& [index, address] : options_.cluster.jobs().at(kPsJob)) {
       addresses.push_back(address);
     }
-    core_.wire =
-        std::make_unique<Wire>(core_.context, addresses, options_.tracer);
+    core_.wire = std::make_unique<Wire>(core_.context, addresses,
+                                        options_.credentials, options_.tracer);
     if (core_.member) {
       absl::StatusOr<std::unique_ptr<Session>> session =
           Session::Open(SessionOptions(addresses.front(), deadline));
@@ -276,6 +276,7 @@ class ClusterImpl : public Cluster {
     options.task = options_.task;
     options.queue = &core_.context->queue;
     options.coordinator = coordinator;
+    options.credentials = options_.credentials;
     options.job_digest = options_.job_digest;
     options.data_digest = options_.data_digest;
     options.num_ps = options_.cluster.num_ps();

@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "common/cluster_spec.h"
 #include "common/ids.h"
+#include "common/rpc/credentials.h"
 #include "common/rpc_limits.h"
 #include "common/task_id.h"
 #include "common/trace.h"
@@ -21,9 +22,6 @@
 #include "proto/coordinator.pb.h"
 
 namespace holdfast {
-
-// The job of a task that is in no cluster and only reads.
-inline constexpr char kClientJob[] = "client";
 
 // The values of all variables.
 struct Parameters {
@@ -153,6 +151,9 @@ class Cluster {
     // Who the caller is. A worker or chief registers and holds a lease; the
     // default only reads.
     TaskId task = {kClientJob, 0};
+    // Of that task, or an operator's for one that only reads. Default: nothing
+    // is encrypted.
+    Credentials credentials;
     // Of job file and data; workers whose digests differ are refused.
     std::string job_digest;
     std::string data_digest;

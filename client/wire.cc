@@ -255,15 +255,16 @@ struct Wire::Impl {
 };
 
 Wire::Wire(std::shared_ptr<Context> context,
-           const std::vector<std::string>& ps_addresses, Tracer* tracer)
+           const std::vector<std::string>& ps_addresses,
+           const Credentials& credentials, Tracer* tracer)
     : impl_(new Impl{std::move(context), tracer}) {
   impl_->thread = std::thread([this] { impl_->Run(); });
   for (uint32_t ps = 0; ps < ps_addresses.size(); ++ps) {
     const std::string& address = ps_addresses[ps];
-    auto channel = MakeChannel(address, ChannelKind::kTensors);
+    auto channel = MakeChannel(address, ps, ChannelKind::kTensors, credentials);
     auto tensors = std::make_unique<grpc::GenericStub>(channel);
     auto control = std::make_unique<grpc::GenericStub>(
-        MakeChannel(address, ChannelKind::kControl));
+        MakeChannel(address, ps, ChannelKind::kControl, credentials));
     impl_->ps.push_back(
         {absl::StrCat(TaskId{kPsJob, ps}.ToString(), " (", address, ")"),
          std::move(channel), std::move(tensors), std::move(control)});

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "client/call_group.h"
 #include "client/context.h"
+#include "common/rpc/credentials.h"
 #include "common/tensor_piece.h"
 #include "common/trace.h"
 #include "proto/cluster.pb.h"
@@ -47,7 +48,8 @@ class Wire {
   // `ps_addresses`: host:port, by ps index. `tracer`: where attempts are
   // recorded; null: nowhere.
   Wire(std::shared_ptr<Context> context,
-       const std::vector<std::string>& ps_addresses, Tracer* tracer);
+       const std::vector<std::string>& ps_addresses,
+       const Credentials& credentials, Tracer* tracer);
   // Waits until gRPC has let go of all calls, whose groups must be cancelled.
   ~Wire();
 

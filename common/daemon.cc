@@ -5,9 +5,11 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <iostream>
@@ -35,9 +37,15 @@ ABSL_FLAG(std::string, ps_hosts, "",
 ABSL_FLAG(std::string, worker_hosts, "", "As --ps_hosts, of the worker tasks.");
 ABSL_FLAG(std::string, chief_hosts, "",
           "As --ps_hosts, of the chief, where one is listed.");
-ABSL_FLAG(bool, insecure, false,
-          "Allow to listen where other machines may connect, though nothing is "
-          "encrypted. Without it only loopback addresses will do.");
+ABSL_FLAG(std::string, tls_dir, "",
+          "Encrypt, and speak only to tasks that show a certificate. A folder "
+          "with ca.crt, tls.crt and tls.key, as `holdfast certs` makes it for "
+          "this task, or Kubernetes from a Secret.");
+ABSL_FLAG(
+    bool, insecure, false,
+    "Allow connections that are not encrypted to leave this machine: "
+    "those between tasks, without --tls_dir, where everybody is believed, "
+    "and those of --http_port. Without it they are on loopback only.");
 ABSL_FLAG(int, http_port, 0,
           "Serve HTTP on this port, plain and for everybody who reaches it: "
           "/healthz (the process works) and /readyz (it takes part in its "
@@ -46,6 +54,10 @@ ABSL_FLAG(int, http_port, 0,
 
 namespace holdfast {
 namespace {
+
+// Descriptors: some connections for each of thousands of workers. Counting them
+// takes the longer the more there are.
+constexpr rlim_t kMaxFiles = 16384;
 
 // Of this program, for its messages.
 std::string* ProgramName() {
@@ -89,6 +101,12 @@ void TuneProcess() {
   // held at its own worst time; and those beside the main one are given back
   // whatever the threshold.
   mallopt(M_ARENA_MAX, 1);
+  // A usual limit, 1024, is soon reached by connections.
+  rlimit files;
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < kMaxFiles) {
+    files.rlim_cur = std::min<rlim_t>(files.rlim_max, kMaxFiles);
+    setrlimit(RLIMIT_NOFILE, &files);
+  }
 }
 
 std::optional<int> BeginDaemon(int argc, char** argv,
@@ -147,7 +165,25 @@ absl::StatusOr<ResolvedTask> TaskFromFlags(absl::string_view default_job) {
   return ResolveTask(flags, tf_config == nullptr ? "" : tf_config);
 }
 
-bool InsecureFlag() { return absl::GetFlag(FLAGS_insecure); }
+absl::StatusOr<ConnectionFlags> ConnectionsFromFlags(const TaskId& self) {
+  ConnectionFlags flags;
+  flags.insecure = absl::GetFlag(FLAGS_insecure);
+  const std::string folder = absl::GetFlag(FLAGS_tls_dir);
+  if (folder.empty()) return flags;
+  absl::StatusOr<Credentials> credentials = Credentials::FromFolder(folder);
+  if (!credentials.ok()) {
+    return absl::Status(
+        credentials.status().code(),
+        absl::StrCat("flag --tls_dir: ", credentials.status().message()));
+  }
+  if (credentials->identity().task != self) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "flag --tls_dir: ", folder, "/tls.crt is the certificate of ",
+        credentials->identity().ToUri(), ", and this is ", self.ToString()));
+  }
+  flags.credentials = *std::move(credentials);
+  return flags;
+}
 
 absl::StatusOr<std::optional<HttpServer::Options>> HttpFromFlags(
     bool everywhere) {

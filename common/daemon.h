@@ -11,13 +11,14 @@
 #include "absl/strings/string_view.h"
 #include "common/cluster_spec.h"
 #include "common/http_server.h"
+#include "common/rpc/credentials.h"
 
 namespace holdfast {
 
 // What the mains of the daemons have in common. A program that links this has
 // the flags --job_name, --task_index, --cluster_spec, --ps_hosts,
 // --worker_hosts,
-// --chief_hosts, --insecure and --http_port.
+// --chief_hosts, --tls_dir, --insecure and --http_port.
 
 // The exit codes of all our programs.
 inline constexpr int kExitDone = 0;
@@ -56,8 +57,15 @@ int StartError(const absl::Status& status);
 // Errors: as holdfast::ResolveTask.
 absl::StatusOr<ResolvedTask> TaskFromFlags(absl::string_view default_job);
 
-// The value of --insecure.
-bool InsecureFlag();
+// What --tls_dir and --insecure say of the connections of `self` with other
+// tasks, which may leave this machine with either.
+struct ConnectionFlags {
+  Credentials credentials;
+  bool insecure = false;
+};
+// Errors: INVALID_ARGUMENT for the certificate of another task; those of
+// Credentials::FromFolder.
+absl::StatusOr<ConnectionFlags> ConnectionsFromFlags(const TaskId& self);
 
 // Where --http_port has the daemon serve HTTP; nothing without the flag. What
 // is said there is open to whoever reaches it, so it follows the rule of all

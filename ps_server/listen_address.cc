@@ -64,7 +64,7 @@ absl::Status TryPort(const addrinfo& info) {
 }  // namespace
 
 absl::StatusOr<std::string> ListenAddress(absl::string_view address,
-                                          bool insecure) {
+                                          bool others) {
   const absl::StatusOr<HostPort> where = ParseHostPort(address);
   if (!where.ok()) return where.status();
   const absl::StatusOr<AddressList> list = LookUp(*where);
@@ -75,11 +75,12 @@ absl::StatusOr<std::string> ListenAddress(absl::string_view address,
   const int error = getnameinfo(info.ai_addr, info.ai_addrlen, host,
                                 sizeof(host), nullptr, 0, NI_NUMERICHOST);
   if (error != 0) return absl::InternalError(gai_strerror(error));
-  if (!IsLoopback(host) && !insecure) {
+  if (!IsLoopback(host) && !others) {
     return absl::PermissionDeniedError(absl::StrCat(
         host,
         " can be reached from other machines, and nothing is encrypted: "
-        "allow that with --insecure, or use a loopback address"));
+        "encrypt with --tls_dir, allow that with --insecure, or use a "
+        "loopback address"));
   }
   if (absl::Status status = TryPort(info); !status.ok()) return status;
   return HostPort{host, where->port}.ToString();

@@ -12,11 +12,11 @@ namespace holdfast {
 // gRPC takes it. A name with several addresses stands for its first IPv4 one,
 // or else for its first. Looks the name up, which may block, and tries the
 // port. Errors: INVALID_ARGUMENT when the host has no address;
-// PERMISSION_DENIED when others than this machine could connect, and `insecure`
+// PERMISSION_DENIED when others than this machine could connect, and `others`
 // does not allow it; UNAVAILABLE when the port is in use, or the address is not
 // this machine's.
 absl::StatusOr<std::string> ListenAddress(absl::string_view address,
-                                          bool insecure);
+                                          bool others);
 
 }  // namespace holdfast
 

@@ -101,7 +101,11 @@ absl::StatusOr<Server::Options> OptionsFromFlags() {
   if (!self.ok()) return self.status();
   Server::Options options{self->cluster, self->task};
   options.listen_address = absl::GetFlag(FLAGS_listen_address);
-  options.insecure = InsecureFlag();
+  const absl::StatusOr<ConnectionFlags> connections =
+      ConnectionsFromFlags(options.task);
+  if (!connections.ok()) return connections.status();
+  options.credentials = connections->credentials;
+  options.insecure = connections->insecure;
   const auto http = HttpFromFlags(/*everywhere=*/options.insecure);
   if (!http.ok()) return http.status();
   options.http = *http;

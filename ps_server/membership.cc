@@ -25,8 +25,9 @@ constexpr absl::Duration kReportEvery = absl::Seconds(10);
 // its lease, does not tell.
 class Membership::Coordinator {
  public:
-  explicit Coordinator(const std::string& address)
-      : channel_(MakeChannel(address, ChannelKind::kControl)) {}
+  explicit Coordinator(const Session::Options& session)
+      : channel_(MakeChannel(session.coordinator, /*ps=*/0,
+                             ChannelKind::kControl, session.credentials)) {}
 
   // Tries for at most kPoll.
   bool IsReachable() {
@@ -62,7 +63,7 @@ void Membership::Leave(const std::string& error, absl::Time deadline) {
 }
 
 void Membership::Run() {
-  Coordinator coordinator(options_.session.coordinator);
+  Coordinator coordinator(options_.session);
   if (absl::Status status = Join(&coordinator); !status.ok()) {
     if (!stopping()) on_end_(status);
     return;

@@ -242,9 +242,12 @@ absl::Status Server::Impl::Start() {
                           name_, absl::StrCat(TaskId{kPsJob, 0}.ToString(),
                                               " at ", CoordinatorAddress())));
   methods.merge(HealthMethods(methods));
+  RpcServer::Options rpc;
+  rpc.address = listen_address_;
+  rpc.credentials = options_.credentials;
+  rpc.threads = options_.rpc_threads;
   int port;
-  if (absl::Status status = rpc_->Start(listen_address_, std::move(methods),
-                                        options_.rpc_threads, &port);
+  if (absl::Status status = rpc_->Start(rpc, std::move(methods), &port);
       !status.ok()) {
     return status;
   }
@@ -284,6 +287,7 @@ absl::Status Server::Impl::MakeCoordinator() {
   coordinator_strand_.emplace("coordinator");
   ShardLinksOptions links;
   links.queue = rpc_->queue();
+  links.credentials = options_.credentials;
   links.local_ps = options_.task.index;
   links.local_shard = &*shard_;
   links.local_strand = &shard_strand_;
@@ -354,6 +358,7 @@ void Server::Impl::Join() {
   options.session.task = options_.task;
   options.session.queue = rpc_->queue();
   options.session.coordinator = CoordinatorAddress();
+  options.session.credentials = options_.credentials;
   options.session.address = *options_.cluster.Address(options_.task);
   options.session.num_ps = options_.cluster.num_ps();
   options.session.num_workers = options_.cluster.num_replicas();
@@ -439,7 +444,8 @@ absl::StatusOr<proto::CheckpointResponse> Server::Impl::AskForCheckpoint(
     const proto::CheckpointRequest& request, absl::Time deadline) {
   if (!coordinates()) {
     const auto stub = proto::Coordinator::NewStub(
-        MakeChannel(CoordinatorAddress(), ChannelKind::kControl));
+        MakeChannel(CoordinatorAddress(), /*ps=*/0, ChannelKind::kControl,
+                    options_.credentials));
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));
     proto::CheckpointResponse response;
@@ -539,6 +545,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   const absl::StatusOr<std::string> own = options.cluster.Address(options.task);
   if (!own.ok()) return own.status();
 
+  if (options.credentials.secure() &&
+      options.credentials.identity().task != options.task) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " has the certificate of another task: ",
+                     options.credentials.identity().ToUri()));
+  }
+
   const std::string where =
       options.listen_address.empty() ? *own : options.listen_address;
   const auto cannot_listen = [&](const absl::Status& why) {
@@ -546,7 +559,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
                                                  where, ": ", why.message()));
   };
   const absl::StatusOr<std::string> address =
-      ListenAddress(where, options.insecure);
+      ListenAddress(where, options.insecure || options.credentials.secure());
   if (!address.ok()) return cannot_listen(address.status());
   auto impl = std::make_unique<Impl>(std::move(options), *address);
   if (absl::Status status = impl->Start(); !status.ok()) {

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/cluster_spec.h"
 #include "common/http_server.h"
+#include "common/rpc/credentials.h"
 #include "common/task_id.h"
 
 namespace holdfast {
@@ -29,6 +30,8 @@ class Server {
     // task is. For machines whose name in the ClusterSpec is not an address of
     // theirs.
     std::string listen_address;
+    // Of this task. Default: nothing is encrypted, everybody is believed.
+    Credentials credentials;
     // Whether to listen where other machines may connect, unencrypted.
     bool insecure = false;
     // Where /healthz and /readyz are served over HTTP: whether the threads of
@@ -71,7 +74,8 @@ class Server {
 
   // Listens, and begins to join in the background; other tasks may start later.
   // Errors name the task, and the address where that is at fault:
-  // INVALID_ARGUMENT when the cluster has no such ps; as ListenAddress for
+  // INVALID_ARGUMENT when the cluster has no such ps, or the credentials are
+  // those of another task; as ListenAddress for
   // where it listens; those of CheckpointDirectory, of task 0 also
   // ALREADY_EXISTS when another coordinator holds it, DATA_LOSS when its
   // journal is damaged, and FAILED_PRECONDITION when it holds checkpoints and

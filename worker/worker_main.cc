@@ -107,6 +107,7 @@ struct Config {
   TaskId task;
   uint32_t replica = 0;
   bool is_chief = false;
+  Credentials credentials;
   proto::Job job;
   Replicas replicas;
   Device device;
@@ -146,9 +147,8 @@ absl::Status CheckJobOfTask(const TaskId& task) {
                    "and \"chief\"; a ps is run by ps_server"));
 }
 
-// A connection is not encrypted: none may leave this machine unless told so.
+// What is not encrypted must not leave this machine.
 absl::Status CheckPsAddresses(const ClusterSpec& cluster) {
-  if (InsecureFlag()) return absl::OkStatus();
   for (uint32_t ps = 0; ps < cluster.num_ps(); ++ps) {
     const TaskId task = {kPsJob, ps};
     const absl::StatusOr<std::string> address = cluster.Address(task);
@@ -159,7 +159,7 @@ absl::Status CheckPsAddresses(const ClusterSpec& cluster) {
       return absl::InvalidArgumentError(absl::StrCat(
           task.ToString(), " is at ", *address,
           ", which is not this machine; "
-          "connections are not encrypted: allow that with --insecure"));
+          "encrypt with --tls_dir, or allow that with --insecure"));
     }
   }
   return absl::OkStatus();
@@ -175,9 +175,14 @@ absl::StatusOr<Config> ReadConfig() {
   if (!replica.ok()) return replica.status();
   config.replica = *replica;
   config.is_chief = config.replica == 0;
-  if (auto status = CheckPsAddresses(config.cluster); !status.ok()) {
-    return status;
+  absl::StatusOr<ConnectionFlags> connections =
+      ConnectionsFromFlags(config.task);
+  if (!connections.ok()) return connections.status();
+  if (!connections->credentials.secure() && !connections->insecure) {
+    auto status = CheckPsAddresses(config.cluster);
+    if (!status.ok()) return status;
   }
+  config.credentials = std::move(connections->credentials);
 
   config.device_options.threads = absl::GetFlag(FLAGS_intra_op_threads);
   config.device_options.tf32 = absl::GetFlag(FLAGS_tf32);
@@ -203,7 +208,7 @@ absl::StatusOr<Config> ReadConfig() {
         "--slowdown=", config.slowdown, ": must be from 1 to ", kMaxSlowdown));
   }
   config.result_file = absl::GetFlag(FLAGS_result_file);
-  const auto http = HttpFromFlags(/*everywhere=*/InsecureFlag());
+  const auto http = HttpFromFlags(/*everywhere=*/connections->insecure);
   if (!http.ok()) return http.status();
   config.http = *http;
 
@@ -359,6 +364,7 @@ Cluster::Options ConnectOptions(const Config& config, const Dataset& train_set,
                                 InputMeter* input_meter) {
   Cluster::Options options{.cluster = config.cluster};
   options.task = config.task;
+  options.credentials = config.credentials;
   options.job_digest = JobDigest(config.job);
   options.data_digest = train_set.digest();
   if (config.job.timeouts().has_start_seconds()) {

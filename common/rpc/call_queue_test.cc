@@ -44,7 +44,8 @@ class CallQueueTest : public testing::Test {
 
   FakePs ps_;
   CallQueue queue_;
-  grpc::GenericStub stub_{MakeChannel(ps_.address(), ChannelKind::kControl)};
+  grpc::GenericStub stub_{MakeChannel(ps_.address(), /*ps=*/0,
+                                      ChannelKind::kControl, Credentials())};
 };
 
 TEST_F(CallQueueTest, WhoPollsIsToldTheAnswer) {

@@ -16,7 +16,8 @@ int Milliseconds(absl::Duration duration) {
 }  // namespace
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
-                                           ChannelKind kind) {
+                                           uint32_t ps, ChannelKind kind,
+                                           const Credentials& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
@@ -50,7 +51,11 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
 
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(),
+  // Otherwise the ps logs that nobody has the name that it was asked for.
+  if (credentials.secure()) {
+    arguments.SetSslTargetNameOverride(credentials.HostName(ps));
+  }
+  return grpc::CreateCustomChannel(address, credentials.ForChannel(ps),
                                    arguments);
 }
 

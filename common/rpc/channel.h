@@ -1,10 +1,12 @@
 #ifndef HOLDFAST_COMMON_RPC_CHANNEL_H_
 #define HOLDFAST_COMMON_RPC_CHANNEL_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/rpc/credentials.h"
 
 namespace grpc {
 class Channel;
@@ -30,12 +32,13 @@ enum class ChannelKind {
 inline constexpr absl::Duration kKeepaliveTime = absl::Seconds(20);
 inline constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(10);
 
-// A channel to `address`, "host:port", without encryption. It connects when it
+// A channel to ps task `ps` at `address`, "host:port". It connects when it
 // is first used, and again after 0.1 s to 1 s whenever it has lost its peer;
 // calls made in between fail with UNAVAILABLE, and are not repeated by gRPC
 // itself. Thread-safe, as are channels.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
-                                           ChannelKind kind);
+                                           uint32_t ps, ChannelKind kind,
+                                           const Credentials& credentials);
 
 }  // namespace holdfast
 

@@ -45,8 +45,10 @@ uint64_t MakeNonce() {
 }  // namespace
 
 struct Session::Rpc {
-  Rpc(CallQueue* queue, const std::string& address)
-      : queue(queue), stub(MakeChannel(address, ChannelKind::kControl)) {}
+  explicit Rpc(const Options& options)
+      : queue(options.queue),
+        stub(MakeChannel(options.coordinator, /*ps=*/0, ChannelKind::kControl,
+                         options.credentials)) {}
 
   // One attempt at a method of the coordinator, which Cancel may cut short.
   template <typename Request, typename Response>
@@ -102,7 +104,7 @@ struct Session::Rpc {
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Open(Options options) {
   if (options.nonce == 0) options.nonce = MakeNonce();
-  auto rpc = std::make_unique<Rpc>(options.queue, options.coordinator);
+  auto rpc = std::make_unique<Rpc>(options);
   auto session =
       absl::WrapUnique(new Session(std::move(options), std::move(rpc)));
   if (absl::Status status = session->RegisterFirst(); !status.ok()) {

@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/rpc/call_queue.h"
+#include "common/rpc/credentials.h"
 #include "common/task_id.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
@@ -56,6 +57,8 @@ class Session {
     CallQueue* queue = nullptr;
     // Where ps task 0 listens, host:port.
     std::string coordinator;
+    // For the connection with it.
+    Credentials credentials;
     // Where the task itself listens, host:port. Of a ps only.
     std::string address;
     // Of this life of the task. 0: one is made here.

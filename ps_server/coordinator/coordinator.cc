@@ -31,6 +31,20 @@ constexpr uint32_t kMaxSeatsPerWorker = 1024;
 constexpr absl::Duration kLongSave = absl::Minutes(2);
 // [L1] More than a task can register in a coordinator's life.
 constexpr uint64_t kIncarnationsPerGeneration = 1000000000;
+// Of what a task says of itself, which is kept, and in many an answer.
+constexpr size_t kMaxTextBytes = 256;
+// Of why a job has failed, which all are told; a task's last words may be long.
+constexpr size_t kMaxReasonBytes = 4000;
+
+// `text` within the limit, not cut inside a character of UTF-8.
+std::string Shorten(const std::string& text, size_t limit) {
+  if (text.size() <= limit) return text;
+  const auto inside_character = [&](size_t i) {
+    return (static_cast<unsigned char>(text[i]) & 0xc0) == 0x80;
+  };
+  while (limit > 0 && inside_character(limit)) --limit;
+  return text.substr(0, limit) + "...";
+}
 
 }  // namespace
 
@@ -189,6 +203,14 @@ absl::Status Coordinator::CheckCluster(
                      kProtocolVersion));
   }
   if (absl::Status status = CheckTask(task); !status.ok()) return status;
+  for (const std::string* text :
+       {&request.process(), &request.address(), &request.job_digest(),
+        &request.data_digest()}) {
+    if (text->size() <= kMaxTextBytes) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(task.ToString(), ": process, address or digest of ",
+                     text->size(), " bytes, at most ", kMaxTextBytes));
+  }
   const bool more_workers =
       continues() && request.num_workers() > options_.num_workers;
   if (request.num_ps() != options_.num_ps ||
@@ -1189,7 +1211,7 @@ void Coordinator::JudgeTimeouts(absl::Time now) {
 void Coordinator::Fail(const std::string& reason) {
   if (ended()) return;
   state_.set_phase(proto::FAILED);
-  state_.set_reason(reason);
+  state_.set_reason(Shorten(reason, kMaxReasonBytes));
   beginning_ = false;
   std::vector<ParkedContribution> parked =
       TakeIf(parked_contributions_, [](const auto&) { return true; });

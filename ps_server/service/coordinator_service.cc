@@ -45,9 +45,8 @@ RpcMethods NoCoordinatorMethods(const std::string& here,
           "Coordinator");
   for (int i = 0; i < service.method_count(); ++i) {
     methods[FullName(service.method(i)->name())] =
-        [refusal](const grpc::ByteBuffer&, Reply<grpc::ByteBuffer> reply) {
-          reply(refusal);
-        };
+        [refusal](const Caller&, const grpc::ByteBuffer&,
+                  Reply<grpc::ByteBuffer> reply) { reply(refusal); };
   }
   return methods;
 }

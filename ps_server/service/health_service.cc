@@ -28,22 +28,22 @@ RpcMethods HealthMethods(const RpcMethods& others) {
     services.insert(parts[1]);
   }
   RpcMethods methods;
-  methods["/grpc.health.v1.Health/Check"] = [services = std::move(services)](
-                                                grpc::ByteBuffer bytes,
-                                                Reply<grpc::ByteBuffer> reply) {
-    HealthCheckRequest request;
-    absl::Status status = FromBytes(&bytes, &request);
-    if (status.ok() && services.count(request.service()) == 0) {
-      status = absl::NotFoundError(
-          absl::StrCat("no such service: ", request.service()));
-    }
-    HealthCheckResponse response;
-    response.set_status(HealthCheckResponse::SERVING);
-    grpc::ByteBuffer answer;
-    if (status.ok()) status = ToBytes(response, &answer);
-    if (!status.ok()) return reply(std::move(status));
-    reply(std::move(answer));
-  };
+  methods["/grpc.health.v1.Health/Check"] =
+      [services = std::move(services)](const Caller&, grpc::ByteBuffer bytes,
+                                       Reply<grpc::ByteBuffer> reply) {
+        HealthCheckRequest request;
+        absl::Status status = FromBytes(&bytes, &request);
+        if (status.ok() && services.count(request.service()) == 0) {
+          status = absl::NotFoundError(
+              absl::StrCat("no such service: ", request.service()));
+        }
+        HealthCheckResponse response;
+        response.set_status(HealthCheckResponse::SERVING);
+        grpc::ByteBuffer answer;
+        if (status.ok()) status = ToBytes(response, &answer);
+        if (!status.ok()) return reply(std::move(status));
+        reply(std::move(answer));
+      };
   return methods;
 }
 

@@ -11,23 +11,26 @@
 #include "common/rpc/message_bytes.h"
 #include "common/strand.h"
 #include "common/validate.h"
+#include "ps_server/service/access.h"
 #include "ps_server/service/rpc_server.h"
 
 namespace holdfast {
 
 // Handles a call by a method of a machine that lives on `strand`; bytes that
 // are no such request, or break the rules of its proto, get INVALID_ARGUMENT,
-// and never reach it. `hand`: Strand::Post, or RunOrPost for what is quickly
-// done.
+// those in another's name PERMISSION_DENIED, and never reach it. `hand`:
+// Strand::Post, or RunOrPost for what is quickly done.
 template <typename Machine, typename Request, typename Response>
 RpcHandler MachineMethod(Strand* strand, void (Strand::*hand)(Strand::Task),
                          Machine* machine,
                          void (Machine::*method)(const Request&,
                                                  Reply<Response>)) {
-  return [strand, hand, machine, method](grpc::ByteBuffer bytes,
+  return [strand, hand, machine, method](const Caller& caller,
+                                         grpc::ByteBuffer bytes,
                                          Reply<grpc::ByteBuffer> reply) {
     Request request;
     absl::Status valid = FromBytes(&bytes, &request);
+    if (valid.ok()) valid = CheckSenderOf(caller, request, 0);
     if (valid.ok()) valid = ValidateMessage(request);
     if (!valid.ok()) return reply(std::move(valid));
     (strand->*hand)([machine, method, request = std::move(request),

@@ -1,5 +1,8 @@
 #include "ps_server/service/rpc_server.h"
 
+#include <grpc/grpc_security_constants.h>
+#include <grpcpp/alarm.h>
+#include <grpcpp/security/auth_context.h>
 #include <grpcpp/security/server_credentials.h>
 
 #include <atomic>
@@ -45,15 +48,20 @@ class RpcServer::Call final : public CallQueue::Event,
       case Stage::kAccept:
         if (!ok) return self_.reset();  // the server has shut down
         server_->Accept();
-        stage_ = Stage::kRead;
-        return stream_.Read(&request_, tag());
+        return Admit();
       case Stage::kRead:
-        stage_ = Stage::kAnswer;
+        HaveRead();
         return Handle(ok);
       case Stage::kAnswer:
+        if (!peer_.empty()) Leave();
         return self_.reset();
     }
   }
+
+  // When gRPC was asked for its message.
+  absl::Time read_since() const { return read_since_; }
+  // Has the reading fail.
+  void Cancel() { context_.TryCancel(); }
 
   // The first answer counts.
   void Answer(absl::StatusOr<grpc::ByteBuffer> response)
@@ -86,14 +94,69 @@ class RpcServer::Call final : public CallQueue::Event,
 
   void* tag() { return static_cast<Event*>(this); }
 
+  // Before its message is read.
+  void Admit() ABSL_LOCKS_EXCLUDED(server_->mutex_) {
+    stage_ = Stage::kAnswer;
+    if (absl::Status status = CheckAllowed(); !status.ok()) {
+      return Finish(std::move(status));
+    }
+    if (absl::Status status = Enter(); !status.ok()) {
+      return Finish(std::move(status));
+    }
+    stage_ = Stage::kRead;
+    stream_.Read(&request_, tag());
+  }
+
+  // Whether there is such a method, and the caller may call it.
+  absl::Status CheckAllowed() {
+    const auto method = server_->methods_.find(context_.method());
+    if (method == server_->methods_.end()) {
+      return absl::UnimplementedError(
+          absl::StrCat("no such method: ", context_.method()));
+    }
+    handler_ = &method->second;
+    absl::StatusOr<Caller> caller = server_->CallerOf(context_);
+    if (!caller.ok()) return caller.status();
+    caller_ = *std::move(caller);
+    if (!caller_.has_value()) return absl::OkStatus();
+    return CheckAccess(server_->options_.credentials.identity().training,
+                       caller_, context_.method());
+  }
+
+  // Counts the call, if its peer may have another.
+  absl::Status Enter() ABSL_LOCKS_EXCLUDED(server_->mutex_) {
+    std::string peer = caller_.has_value() ? caller_->ToUri() : context_.peer();
+    const RpcLimits& limits = server_->options_.limits;
+    absl::MutexLock lock(&server_->mutex_);
+    PeerCalls& calls = server_->peers_[peer];
+    if (calls.all >= limits.calls || calls.unread >= limits.unread) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(peer, " has ", calls.all, " calls under way, ",
+                       calls.unread, " of them not read yet; at most ",
+                       limits.calls, " and ", limits.unread));
+    }
+    ++calls.all;
+    ++calls.unread;
+    peer_ = std::move(peer);
+    read_since_ = absl::Now();
+    unread_ = server_->unread_.insert(server_->unread_.end(), this);
+    return absl::OkStatus();
+  }
+  void HaveRead() ABSL_LOCKS_EXCLUDED(server_->mutex_) {
+    stage_ = Stage::kAnswer;
+    absl::MutexLock lock(&server_->mutex_);
+    --server_->peers_[peer_].unread;
+    server_->unread_.erase(unread_);
+  }
+  void Leave() ABSL_LOCKS_EXCLUDED(server_->mutex_) {
+    absl::MutexLock lock(&server_->mutex_);
+    const auto calls = server_->peers_.find(peer_);
+    if (--calls->second.all == 0) server_->peers_.erase(calls);
+  }
+
   void Handle(bool ok) ABSL_LOCKS_EXCLUDED(server_->mutex_) {
     if (!ok) {
       return Finish(absl::InvalidArgumentError("the call has no message"));
-    }
-    const auto method = server_->methods_.find(context_.method());
-    if (method == server_->methods_.end()) {
-      return Finish(absl::UnimplementedError(
-          absl::StrCat("no such method: ", context_.method())));
     }
     bool stopping;
     {
@@ -104,7 +167,7 @@ class RpcServer::Call final : public CallQueue::Event,
     if (stopping) return Finish(Stopping());
     grpc::ByteBuffer request;
     request.Swap(&request_);
-    method->second(std::move(request), Answerer(weak_from_this()));
+    (*handler_)(caller_, std::move(request), Answerer(weak_from_this()));
   }
 
   void Finish(absl::StatusOr<grpc::ByteBuffer> response) {
@@ -123,7 +186,42 @@ class RpcServer::Call final : public CallQueue::Event,
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter stream_{&context_};
   grpc::ByteBuffer request_;
+  Caller caller_;
+  const RpcHandler* handler_ = nullptr;
+  // Whose counts have this call; empty: nobody's.
+  std::string peer_;
+  absl::Time read_since_;
+  std::list<Call*>::iterator unread_;
   std::atomic<bool> answered_{false};
+};
+
+// Gives calls up whose message does not come.
+class RpcServer::ReadWatch final : public CallQueue::Event {
+ public:
+  explicit ReadWatch(RpcServer* server) : server_(server) {}
+
+  void Start() ABSL_EXCLUSIVE_LOCKS_REQUIRED(server_->mutex_) {
+    const absl::Duration timeout = server_->options_.limits.read_timeout;
+    alarm_.Set(server_->queue_->get(),
+               absl::ToChronoTime(absl::Now() + timeout / 4),
+               static_cast<Event*>(this));
+  }
+  void Cancel() { alarm_.Cancel(); }
+
+  void Happen(bool) override ABSL_LOCKS_EXCLUDED(server_->mutex_) {
+    const absl::Time late = absl::Now() - server_->options_.limits.read_timeout;
+    absl::MutexLock lock(&server_->mutex_);
+    if (server_->stopping_) return;
+    for (Call* call : server_->unread_) {
+      if (call->read_since() > late) break;
+      call->Cancel();
+    }
+    Start();
+  }
+
+ private:
+  RpcServer* const server_;
+  grpc::Alarm alarm_;
 };
 
 RpcServer::RpcServer()
@@ -131,29 +229,87 @@ RpcServer::RpcServer()
 
 RpcServer::~RpcServer() { Shutdown(absl::ZeroDuration()); }
 
-absl::Status RpcServer::Start(const std::string& address, RpcMethods methods,
-                              int threads, int* port) {
+absl::Status RpcServer::Start(const Options& options, RpcMethods methods,
+                              int* port) {
+  options_ = options;
   methods_ = std::move(methods);
+  auto listener = Listener::Bind(options_.address);
+  if (!listener.ok()) {
+    return absl::UnavailableError(absl::StrCat("cannot listen on ",
+                                               options_.address, ": ",
+                                               listener.status().message()));
+  }
+  listener_ = *std::move(listener);
+  *port = listener_->port();
+  const auto argument = [this](const char* name, absl::Duration duration) {
+    builder_.AddChannelArgument(
+        name, static_cast<int>(absl::ToInt64Milliseconds(duration)));
+  };
   builder_.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder_.SetMaxSendMessageSize(kMaxMessageBytes);
-  // Otherwise two processes could listen on one port, and each would get some
-  // of the calls.
-  builder_.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // Clients ping connections on which their calls are parked.
-  builder_.AddChannelArgument(
-      GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-      static_cast<int>(absl::ToInt64Milliseconds(kKeepaliveTime / 2)));
-  *port = 0;
-  builder_.AddListeningPort(address, grpc::InsecureServerCredentials(), port);
+  argument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+           kKeepaliveTime / 2);
+  // Clients that have gone without a word are found out in the same way.
+  argument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveTime);
+  argument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveTimeout);
+  builder_.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                              options_.limits.calls);
+  argument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+           options_.limits.handshake_timeout);
+  argument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, options_.limits.idle_timeout);
+  acceptor_ = builder_.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      options_.credentials.ForServer());
   builder_.RegisterAsyncGenericService(&service_);
   server_ = builder_.BuildAndStart();
-  if (server_ == nullptr || *port == 0) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", address, ": gRPC does not say why"));
+  if (server_ == nullptr) {
+    return absl::UnavailableError("gRPC does not start, and does not say why");
   }
-  for (int i = 0; i < threads; ++i) Accept();
-  threads_.emplace(queue_.get(), threads, "rpc");
+  for (int i = 0; i < options_.threads; ++i) Accept();
+  threads_.emplace(queue_.get(), options_.threads, "rpc");
+  {
+    absl::MutexLock lock(&mutex_);
+    read_watch_ = std::make_unique<ReadWatch>(this);
+    read_watch_->Start();
+  }
+  listener_->Start([this, listener_fd = listener_->fd()](int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters
+        connection;
+    connection.listener_fd = listener_fd;
+    connection.fd = fd;
+    acceptor_->HandleNewConnection(&connection);
+  });
   return absl::OkStatus();
+}
+
+absl::StatusOr<Caller> RpcServer::CallerOf(
+    const grpc::ServerContextBase& context) const {
+  if (!options_.credentials.secure()) return Caller();
+  const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
+  std::optional<grpc::string_ref> uri;
+  if (peer != nullptr) {
+    for (const grpc::string_ref& name :
+         peer->FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME)) {
+      if (!IsIdentityUri({name.data(), name.size()})) continue;
+      if (uri.has_value()) {
+        return absl::UnauthenticatedError(
+            "the certificate has more than one identity");
+      }
+      uri = name;
+    }
+  }
+  if (!uri.has_value()) {
+    return absl::UnauthenticatedError(
+        "the certificate has no identity (a URI that begins with "
+        "holdfast://)");
+  }
+  const absl::StatusOr<Identity> identity =
+      ParseIdentity({uri->data(), uri->size()});
+  if (!identity.ok()) {
+    return absl::UnauthenticatedError(identity.status().message());
+  }
+  return Caller(*identity);
 }
 
 void RpcServer::Accept() { std::make_shared<Call>(this)->Accept(); }
@@ -177,6 +333,8 @@ void RpcServer::Shutdown(absl::Duration patience) {
     absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(&none));
   }
+  read_watch_->Cancel();
+  listener_.reset();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + kLastWords));
 }
 

@@ -7,6 +7,7 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,23 +15,45 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/reply.h"
 #include "common/rpc/call_queue.h"
+#include "common/rpc/credentials.h"
+#include "ps_server/service/access.h"
+#include "ps_server/service/listener.h"
 
 namespace holdfast {
 
-// Handles a call of a unary method, from the bytes of its request. The answer
+// Handles a call of a unary method, from the bytes of its request; the caller
+// may make it, though perhaps not in whose name the request is. The answer
 // may be given from any thread, and long after the caller has gone; one that is
 // destroyed unused is UNAVAILABLE. Called by a thread that serves all calls: it
 // must not block, nor work for long.
-using RpcHandler =
-    std::function<void(grpc::ByteBuffer request, Reply<grpc::ByteBuffer>)>;
+using RpcHandler = std::function<void(const Caller&, grpc::ByteBuffer request,
+                                      Reply<grpc::ByteBuffer>)>;
 
 // By full name, "/holdfast.proto.Shard/Push".
 using RpcMethods = std::map<std::string, RpcHandler>;
+
+// What a peer may take of a server. Who shows a certificate is one peer, over
+// however many connections; without certificates each connection is.
+struct RpcLimits {
+  // Calls under way. A client that reads and pushes has some ten; one that
+  // makes more is answered RESOURCE_EXHAUSTED.
+  int calls = 4096;
+  // Of these, whose message is on its way: each may take kMaxMessageBytes.
+  int unread = 256;
+  // For a message to come whole, and for a connection to be made; then they are
+  // given up.
+  absl::Duration read_timeout = absl::Seconds(60);
+  absl::Duration handshake_timeout = absl::Seconds(10);
+  // After this, a connection without a call is closed.
+  absl::Duration idle_timeout = absl::Minutes(10);
+};
 
 // A gRPC server whose calls, and those that the process makes itself, are all
 // on one queue.
@@ -49,12 +72,21 @@ class RpcServer {
   // Polled from Start until this object is destroyed.
   CallQueue* queue() { return queue_.get(); }
 
-  // Listens on `address`, host:port, where port 0 is one that is free; `port`
-  // says which. To be called once. `threads`: how many serve; see CallQueue for
-  // what more than one cost.
-  // Errors: UNAVAILABLE when it cannot listen.
-  absl::Status Start(const std::string& address, RpcMethods methods,
-                     int threads, int* port);
+  struct Options {
+    // Where to listen: an IP address and port, as "127.0.0.1:2222"; port 0 is
+    // one that is free.
+    std::string address;
+    // Secure: each call is of a peer that has shown a certificate, and may make
+    // it (ps_server/service/access.h).
+    Credentials credentials;
+    // How many serve; see CallQueue for what more than one cost.
+    int threads = 1;
+    RpcLimits limits;
+  };
+
+  // Listens; `port` says where. To be called once. Errors: UNAVAILABLE when it
+  // cannot.
+  absl::Status Start(const Options& options, RpcMethods methods, int* port);
 
   // Refuses new calls, leaves those under way up to `patience`, and ends them
   // then, all with UNAVAILABLE. May be repeated.
@@ -62,18 +94,33 @@ class RpcServer {
 
  private:
   class Call;
+  class ReadWatch;
 
+  struct PeerCalls {
+    int all = 0;
+    int unread = 0;
+  };
+
+  // Who has shown which certificate. Errors: UNAUTHENTICATED.
+  absl::StatusOr<Caller> CallerOf(const grpc::ServerContextBase& context) const;
   // Waits for the next call, until the server has shut down.
   void Accept();
 
   grpc::AsyncGenericService service_;
   grpc::ServerBuilder builder_;
   const std::unique_ptr<CallQueue> queue_;
+  Options options_;
   RpcMethods methods_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<ReadWatch> read_watch_;
 
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::flat_hash_map<std::string, PeerCalls> peers_ ABSL_GUARDED_BY(mutex_);
+  // Whose message is on its way, oldest first.
+  std::list<Call*> unread_ ABSL_GUARDED_BY(mutex_);
   // Those that are handled and whose answer has not been given to gRPC.
   std::set<std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);
 

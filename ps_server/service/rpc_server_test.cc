@@ -33,6 +33,13 @@ std::string Text(const grpc::ByteBuffer& bytes) {
   return std::string(slice.begin(), slice.end());
 }
 
+RpcServer::Options OptionsOf(const std::string& address, int threads) {
+  RpcServer::Options options;
+  options.address = address;
+  options.threads = threads;
+  return options;
+}
+
 // A server of "/Echo", which answers with the request, "/Keep", whose answers
 // the test gives, and "/Refuse"; and calls to it, by its own queue.
 class RpcServerTest : public testing::TestWithParam<int> {
@@ -48,24 +55,26 @@ class RpcServerTest : public testing::TestWithParam<int> {
 
   void SetUp() override {
     RpcMethods methods;
-    methods["/Echo"] = [](grpc::ByteBuffer request,
+    methods["/Echo"] = [](const Caller&, grpc::ByteBuffer request,
                           Reply<grpc::ByteBuffer> reply) {
       reply(std::move(request));
     };
-    methods["/Keep"] = [this](grpc::ByteBuffer, Reply<grpc::ByteBuffer> reply) {
+    methods["/Keep"] = [this](const Caller&, grpc::ByteBuffer,
+                              Reply<grpc::ByteBuffer> reply) {
       absl::MutexLock lock(&mutex_);
       kept_.push_back(std::move(reply));
     };
-    methods["/Refuse"] = [](grpc::ByteBuffer, Reply<grpc::ByteBuffer> reply) {
+    methods["/Refuse"] = [](const Caller&, grpc::ByteBuffer,
+                            Reply<grpc::ByteBuffer> reply) {
       reply(absl::ResourceExhaustedError("no more"));
     };
     int port;
-    ASSERT_EQ(
-        server_.Start("127.0.0.1:0", std::move(methods), GetParam(), &port),
-        absl::OkStatus());
+    ASSERT_EQ(server_.Start(OptionsOf("127.0.0.1:0", GetParam()),
+                            std::move(methods), &port),
+              absl::OkStatus());
     address_ = absl::StrCat("127.0.0.1:", port);
     stub_ = std::make_unique<grpc::GenericStub>(
-        MakeChannel(address_, ChannelKind::kControl));
+        MakeChannel(address_, /*ps=*/0, ChannelKind::kControl, Credentials()));
   }
 
   void Start(const std::string& method, const std::string& request,
@@ -188,16 +197,18 @@ TEST_P(RpcServerTest, AnAnswerAfterTheServerIsGone) {
     RpcServer server;
     absl::Notification came;
     RpcMethods methods;
-    methods["/Keep"] = [&](grpc::ByteBuffer, Reply<grpc::ByteBuffer> reply) {
+    methods["/Keep"] = [&](const Caller&, grpc::ByteBuffer,
+                           Reply<grpc::ByteBuffer> reply) {
       kept = std::move(reply);
       came.Notify();
     };
     int port;
-    ASSERT_EQ(
-        server.Start("127.0.0.1:0", std::move(methods), GetParam(), &port),
-        absl::OkStatus());
+    ASSERT_EQ(server.Start(OptionsOf("127.0.0.1:0", GetParam()),
+                           std::move(methods), &port),
+              absl::OkStatus());
     stub_ = std::make_unique<grpc::GenericStub>(
-        MakeChannel(absl::StrCat("127.0.0.1:", port), ChannelKind::kControl));
+        MakeChannel(absl::StrCat("127.0.0.1:", port), /*ps=*/0,
+                    ChannelKind::kControl, Credentials()));
     Call call;
     Start("/Keep", "", &call);
     came.WaitForNotification();
@@ -211,9 +222,167 @@ TEST_P(RpcServerTest, AnAnswerAfterTheServerIsGone) {
 TEST_P(RpcServerTest, AnAddressInUse) {
   RpcServer second;
   int port;
-  const absl::Status status = second.Start(address_, {}, 1, &port);
+  const absl::Status status = second.Start(OptionsOf(address_, 1), {}, &port);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(address_));
+}
+
+// A call that has begun and does not send its message.
+class SilentCall final : public CallQueue::Event {
+ public:
+  SilentCall(grpc::GenericStub* stub, CallQueue* queue)
+      : stream_(stub->PrepareCall(&context_, "/Keep", queue->get())) {
+    stream_->StartCall(static_cast<Event*>(this));
+  }
+  void Happen(bool) override {
+    if (std::exchange(begun_, true)) return over_.Notify();
+    stream_->Finish(&status_, static_cast<Event*>(this));
+  }
+  void Cancel() { context_.TryCancel(); }
+  bool IsOver() {
+    return over_.WaitForNotificationWithTimeout(absl::Milliseconds(10));
+  }
+  absl::Status Await() {
+    if (!over_.WaitForNotificationWithTimeout(kPatience)) {
+      return absl::InternalError("it does not end");
+    }
+    return FromGrpcStatus(status_);
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
+  grpc::Status status_;
+  bool begun_ = false;
+  absl::Notification over_;
+};
+
+// A server with "/Keep" and narrow limits.
+class LimitsTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    RpcServer::Options options = OptionsOf("127.0.0.1:0", 1);
+    options.limits.calls = 5;
+    options.limits.unread = 2;
+    options.limits.read_timeout = read_timeout_;
+    RpcMethods methods;
+    methods["/Keep"] = [this](const Caller&, grpc::ByteBuffer,
+                              Reply<grpc::ByteBuffer> reply) {
+      absl::MutexLock lock(&mutex_);
+      kept_.push_back(std::move(reply));
+    };
+    int port;
+    ASSERT_EQ(server_.Start(options, std::move(methods), &port),
+              absl::OkStatus());
+    for (auto& stub : stubs_) {
+      stub = std::make_unique<grpc::GenericStub>(
+          MakeChannel(absl::StrCat("127.0.0.1:", port), /*ps=*/0,
+                      ChannelKind::kControl, Credentials()));
+    }
+  }
+
+  std::unique_ptr<SilentCall> StartSilent() {
+    return std::make_unique<SilentCall>(stubs_[0].get(), server_.queue());
+  }
+  struct Call {
+    grpc::ClientContext context;
+    absl::Notification done;
+    absl::Status status;
+  };
+  std::unique_ptr<Call> StartCall(int peer) {
+    auto call = std::make_unique<Call>();
+    server_.queue()->Start(
+        stubs_[peer].get(), "/Keep", &call->context, Bytes("x"),
+        [call = call.get()](const grpc::Status& status, grpc::ByteBuffer*) {
+          call->status = FromGrpcStatus(status);
+          call->done.Notify();
+        });
+    return call;
+  }
+  void AwaitKept(size_t count) {
+    const auto enough = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return kept_.size() == count;
+    };
+    absl::MutexLock lock(&mutex_);
+    ASSERT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&enough), kPatience));
+  }
+  void AnswerAll() {
+    std::vector<Reply<grpc::ByteBuffer>> kept;
+    {
+      absl::MutexLock lock(&mutex_);
+      kept.swap(kept_);
+    }
+    for (auto& reply : kept) reply(Bytes("y"));
+  }
+
+  absl::Duration read_timeout_ = absl::Hours(1);
+  RpcServer server_;
+  // Of two peers.
+  std::unique_ptr<grpc::GenericStub> stubs_[2];
+  absl::Mutex mutex_;
+  std::vector<Reply<grpc::ByteBuffer>> kept_ ABSL_GUARDED_BY(mutex_);
+};
+
+TEST_F(LimitsTest, APeerMayHaveSoManyCallsThatItDoesNotSend) {
+  // They come in any order.
+  std::vector<std::unique_ptr<SilentCall>> silent;
+  for (int i = 0; i < 3; ++i) silent.push_back(StartSilent());
+  const auto refused = [&] {
+    for (;;) {
+      for (auto call = silent.begin(); call != silent.end(); ++call) {
+        if ((*call)->IsOver()) return call;
+      }
+    }
+  }();
+  const absl::Status status = (*refused)->Await();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  silent.erase(refused);
+  // Not so another one.
+  const auto other = StartCall(1);
+  AwaitKept(1);
+  AnswerAll();
+  other->done.WaitForNotification();
+  EXPECT_EQ(other->status, absl::OkStatus());
+  // And not any more when one of them has gone.
+  silent[0]->Cancel();
+  EXPECT_TRUE(absl::IsCancelled(silent[0]->Await()));
+  for (;;) {
+    const auto again = StartCall(0);
+    const auto kept_or_refused = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return !kept_.empty() || again->done.HasBeenNotified();
+    };
+    {
+      absl::MutexLock lock(&mutex_);
+      while (!kept_or_refused()) {
+        mutex_.AwaitWithTimeout(absl::Condition(&kept_or_refused),
+                                absl::Milliseconds(10));
+      }
+    }
+    AnswerAll();
+    again->done.WaitForNotification();
+    if (again->status.ok()) break;
+    EXPECT_TRUE(absl::IsResourceExhausted(again->status)) << again->status;
+  }
+  silent[1]->Cancel();
+  EXPECT_TRUE(absl::IsCancelled(silent[1]->Await()));
+}
+
+class ReadTimeoutTest : public LimitsTest {
+ protected:
+  ReadTimeoutTest() { read_timeout_ = absl::Milliseconds(200); }
+};
+
+TEST_F(ReadTimeoutTest, ACallThatIsNotSentIsGivenUp) {
+  const auto silent = StartSilent();
+  const auto kept = StartCall(0);
+  const absl::Status status = silent->Await();
+  EXPECT_FALSE(status.ok());
+  EXPECT_FALSE(absl::IsInternal(status)) << status;
+  // One that has come whole may take its time.
+  AwaitKept(1);
+  AnswerAll();
+  kept->done.WaitForNotification();
+  EXPECT_EQ(kept->status, absl::OkStatus());
 }
 
 }  // namespace

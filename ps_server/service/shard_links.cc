@@ -55,7 +55,8 @@ class GrpcShardLinks final : public ShardLinks {
 
   void SetAddress(uint32_t ps, const std::string& address) override {
     remotes_[ps] = {address, std::make_shared<grpc::GenericStub>(
-                                 MakeChannel(address, ChannelKind::kControl))};
+                                 MakeChannel(address, ps, ChannelKind::kControl,
+                                             options_.credentials))};
   }
 
   void Restore(uint32_t ps, const proto::RestoreRequest& request,

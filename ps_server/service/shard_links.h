@@ -6,6 +6,7 @@
 
 #include "absl/time/time.h"
 #include "common/rpc/call_queue.h"
+#include "common/rpc/credentials.h"
 #include "common/strand.h"
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/shard/shard.h"
@@ -22,6 +23,8 @@ inline constexpr absl::Duration kRestoreTimeout = absl::Minutes(10);
 struct ShardLinksOptions {
   // For the calls to other ps. Others poll it.
   CallQueue* queue = nullptr;
+  // For the connections with them.
+  Credentials credentials;
   // The shard beside the coordinator is called without gRPC.
   uint32_t local_ps = 0;
   Shard* local_shard = nullptr;

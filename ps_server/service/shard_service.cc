@@ -98,22 +98,23 @@ absl::Status CheckFitsInAnswer(
 
 // Takes a request out of the bytes in which it came.
 // Errors: INVALID_ARGUMENT for bytes that are no such message, or break the
-// rules of its proto.
+// rules of its proto; PERMISSION_DENIED for one in another's name.
 template <typename Request>
-absl::Status Decode(const grpc::ByteBuffer& bytes, Request* request,
-                    std::vector<TensorPiece>* tensors) {
+absl::Status Decode(const Caller& caller, const grpc::ByteBuffer& bytes,
+                    Request* request, std::vector<TensorPiece>* tensors) {
   if (!DecodeWithTensors(bytes, request, tensors)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "these bytes are no ", Request::descriptor()->full_name()));
   }
-  return ValidateMessage(*request);
+  absl::Status valid = CheckSender(caller, request->sender());
+  return valid.ok() ? ValidateMessage(*request) : valid;
 }
 
-void Push(const Machines& machines, grpc::ByteBuffer bytes,
-          Reply<grpc::ByteBuffer> reply) {
+void Push(const Machines& machines, const Caller& caller,
+          grpc::ByteBuffer bytes, Reply<grpc::ByteBuffer> reply) {
   proto::PushRequest request;
   std::vector<TensorPiece> tensors;
-  absl::Status valid = Decode(bytes, &request, &tensors);
+  absl::Status valid = Decode(caller, bytes, &request, &tensors);
   bytes.Clear();  // the tensors keep what they need of them
   if (!valid.ok()) return reply(std::move(valid));
   machines.shard_strand->RunOrPost(
@@ -129,10 +130,11 @@ void Push(const Machines& machines, grpc::ByteBuffer bytes,
       });
 }
 
-void Pull(const Machines& machines, grpc::ByteBuffer bytes,
-          Reply<grpc::ByteBuffer> reply) {
+void Pull(const Machines& machines, const Caller& caller,
+          grpc::ByteBuffer bytes, Reply<grpc::ByteBuffer> reply) {
   proto::PullRequest request;
   absl::Status valid = FromBytes(&bytes, &request);
+  if (valid.ok()) valid = CheckSender(caller, request.sender());
   if (valid.ok()) valid = ValidateMessage(request);
   if (valid.ok()) valid = CheckFitsInAnswer(request.ranges());
   if (!valid.ok()) return reply(std::move(valid));
@@ -146,11 +148,11 @@ void Pull(const Machines& machines, grpc::ByteBuffer bytes,
   });
 }
 
-void PushAndPull(const Machines& machines, grpc::ByteBuffer bytes,
-                 Reply<grpc::ByteBuffer> reply) {
+void PushAndPull(const Machines& machines, const Caller& caller,
+                 grpc::ByteBuffer bytes, Reply<grpc::ByteBuffer> reply) {
   proto::PushPullRequest request;
   std::vector<TensorPiece> tensors;
-  absl::Status valid = Decode(bytes, &request, &tensors);
+  absl::Status valid = Decode(caller, bytes, &request, &tensors);
   bytes.Clear();
   if (valid.ok()) valid = CheckFitsInAnswer(request.ranges());
   if (valid.ok() && machines.coordinator == nullptr) {
@@ -176,9 +178,9 @@ RpcMethods ShardMethods(const Machines& machines) {
   // Their tensors stay where they came in, and leave from where they lie.
   const auto add_with_tensors = [&](const char* name, auto handle) {
     methods[FullName(name)] = [machines, handle](
-                                  grpc::ByteBuffer bytes,
+                                  const Caller& caller, grpc::ByteBuffer bytes,
                                   Reply<grpc::ByteBuffer> reply) {
-      handle(machines, std::move(bytes), std::move(reply));
+      handle(machines, caller, std::move(bytes), std::move(reply));
     };
   };
   add_with_tensors("Push", &Push);

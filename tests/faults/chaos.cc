@@ -135,8 +135,8 @@ struct Outcome {
 
 class RoundRun {
  public:
-  RoundRun(const Round& round, const std::string& folder)
-      : round_(round), cluster_(SmallCluster(round.kind, folder)) {}
+  RoundRun(const Round& round, bool tls, const std::string& folder)
+      : round_(round), cluster_(OptionsOf(round, tls, folder)) {}
 
   Outcome Run(const std::string& digest) {
     deadline_ = absl::Now() + kRoundLimit;
@@ -165,6 +165,13 @@ class RoundRun {
   }
 
  private:
+  static TaskCluster::Options OptionsOf(const Round& round, bool tls,
+                                        const std::string& folder) {
+    TaskCluster::Options options = SmallCluster(round.kind, folder);
+    options.tls = tls;
+    return options;
+  }
+
   bool Until(const std::function<bool()>& done) {
     return cluster_.AdvanceUntil([&] { return cluster_.failed() || done(); },
                                  deadline_ - absl::Now()) &&
@@ -322,7 +329,8 @@ ChaosReport RunChaos(const ChaosOptions& options) {
             MakeRound(options.seed, options.first_round + index);
         const std::string folder =
             absl::StrCat(options.folder, "/round-", round.number);
-        const Outcome outcome = RoundRun(round, folder).Run(*digest);
+        const Outcome outcome =
+            RoundRun(round, options.tls, folder).Run(*digest);
         report.Add(round, outcome);
         if (outcome.status.ok()) std::filesystem::remove_all(folder);
       }

@@ -26,6 +26,8 @@ struct ChaosOptions {
   uint64_t rounds = 18;
   // At a time.
   int parallel = 2;
+  // Whether the jobs are encrypted.
+  bool tls = false;
 };
 
 struct ChaosReport {

@@ -18,8 +18,11 @@
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "cli/certificate_folder.h"
 #include "cli/free_ports.h"
 #include "common/daemon.h"
+#include "common/rpc/credentials.h"
+#include "common/rpc/identity.h"
 #include "glog/logging.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
@@ -88,6 +91,9 @@ TaskCluster::TaskCluster(const Options& options)
     task.args.insert(task.args.end(), {binary, ps_hosts_flag_, worker_hosts,
                                        absl::StrCat("--task_index=", index)});
     task.args.insert(task.args.end(), flags.begin(), flags.end());
+    if (options_.tls) {
+      task.args.push_back("--tls_dir=" + options_.folder + "/tls/" + name);
+    }
     names_.push_back(name);
     tasks_.push_back(std::move(task));
   };
@@ -105,12 +111,30 @@ TaskCluster::TaskCluster(const Options& options)
     if (worker == 0) flags.push_back("--result_file=" + result_file());
     add(absl::StrCat("worker-", worker), options_.worker_binary, worker, flags);
   }
+  Credentials credentials;
+  if (options_.tls) {
+    CertificateFolderOptions tls;
+    tls.path = options_.folder + "/tls";
+    tls.training = "faults";
+    for (int ps = 0; ps < options_.num_ps; ++ps) {
+      tls.tasks.push_back({kPsJob, static_cast<uint32_t>(ps)});
+    }
+    for (int worker = 0; worker < options_.num_workers; ++worker) {
+      tls.tasks.push_back({kWorkerJob, static_cast<uint32_t>(worker)});
+    }
+    tls.tasks.push_back({kOperatorJob, 0});
+    CHECK(MakeCertificateFolder(tls).ok()) << tls.path;
+    const auto read = Credentials::FromFolder(
+        CertificateFolderOf(tls.path, {kOperatorJob, 0}));
+    CHECK(read.ok()) << read.status();
+    credentials = *read;
+  }
   // Sees soon that a ps is back.
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   coordinator_ = proto::Coordinator::NewStub(grpc::CreateCustomChannel(
-      coordinator_address(), grpc::InsecureChannelCredentials(), arguments));
+      coordinator_address(), credentials.ForChannel(0), arguments));
 }
 
 TaskCluster::~TaskCluster() {

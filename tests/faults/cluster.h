@@ -42,6 +42,8 @@ class TaskCluster {
     // of localhost, nothing.
     std::vector<std::string> ps_addresses;
     std::function<std::vector<std::string>(const std::string& task)> launcher;
+    // Whether everything is encrypted, by certificates made in FOLDER/tls.
+    bool tls = false;
     // Before a task is started again.
     absl::Duration restart_delay = absl::Milliseconds(100);
   };

@@ -62,9 +62,11 @@ class Worker {
  public:
   Worker(const TestCluster& cluster, uint32_t index)
       : coordinator_(Coordinator::NewStub(
-            MakeChannel(cluster.address(0), ChannelKind::kControl))),
-        shard_(Shard::NewStub(
-            MakeChannel(cluster.address(0), ChannelKind::kTensors))) {
+            MakeChannel(cluster.address(0), /*ps=*/0, ChannelKind::kControl,
+                        Credentials()))),
+        shard_(
+            Shard::NewStub(MakeChannel(cluster.address(0), /*ps=*/0,
+                                       ChannelKind::kTensors, Credentials()))) {
     sender_.mutable_task()->set_job("worker");
     sender_.mutable_task()->set_index(index);
     proto::RegisterRequest request;

@@ -5,6 +5,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <utility>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
@@ -40,8 +41,12 @@ void SetTimeout(grpc::ClientContext* context, absl::Duration timeout) {
 
 }  // namespace
 
-RawClient::RawClient(const std::string& address)
-    : channel_(MakeChannel(address, ChannelKind::kControl)),
+RawClient::RawClient(const std::string& address, uint32_t ps,
+                     const Credentials& credentials)
+    : RawClient(MakeChannel(address, ps, ChannelKind::kControl, credentials)) {}
+
+RawClient::RawClient(std::shared_ptr<grpc::Channel> channel)
+    : channel_(std::move(channel)),
       coordinator_(proto::Coordinator::NewStub(channel_)),
       shard_(proto::Shard::NewStub(channel_)) {
   using C = proto::Coordinator::Stub;

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/rpc/credentials.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "proto/shard.grpc.pb.h"
 
@@ -23,7 +24,10 @@ namespace holdfast {
 // client library. Thread-safe.
 class RawClient {
  public:
-  explicit RawClient(const std::string& address);
+  // `ps`: who is at `address`, where the credentials are secure.
+  explicit RawClient(const std::string& address, uint32_t ps = 0,
+                     const Credentials& credentials = {});
+  explicit RawClient(std::shared_ptr<grpc::Channel> channel);
 
   // Calls "Shard.Push" and the like; requests and responses are textprotos. The
   // error is the server's, or gRPC's, as DEADLINE_EXCEEDED after `timeout`.

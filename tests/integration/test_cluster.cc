@@ -8,11 +8,14 @@
 
 namespace holdfast {
 
-TestCluster::TestCluster(const ClusterSpec& spec, absl::Duration lease)
+TestCluster::TestCluster(
+    const ClusterSpec& spec, absl::Duration lease,
+    const std::function<Credentials(const TaskId&)>& credentials)
     : spec_(spec) {
   for (uint32_t i = 0; i < spec.num_ps(); ++i) {
     Server::Options options{spec, {kPsJob, i}};
     options.lease = lease;
+    if (credentials) options.credentials = credentials(options.task);
     options.recovery_timeout = i == 0 ? absl::ZeroDuration() : lease;
     absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options);
     CHECK(server.ok()) << server.status();

@@ -2,6 +2,7 @@
 #define HOLDFAST_TESTS_INTEGRATION_TEST_CLUSTER_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/cluster_spec.h"
+#include "common/rpc/credentials.h"
 #include "ps_server/server.h"
 
 namespace holdfast {
@@ -26,8 +28,10 @@ inline constexpr absl::Duration kShortLease = absl::Seconds(1);
 // Whoever is lost is not waited for. Thread-compatible.
 class TestCluster {
  public:
-  // Starts every ps.
-  TestCluster(const ClusterSpec& spec, absl::Duration lease);
+  // Starts every ps. `credentials`: of each. Empty: none.
+  TestCluster(
+      const ClusterSpec& spec, absl::Duration lease,
+      const std::function<Credentials(const TaskId&)>& credentials = {});
 
   const ClusterSpec& spec() const { return spec_; }
   std::string address(uint32_t ps) const;

@@ -78,13 +78,15 @@ proto::Declaration MakeDeclaration(uint64_t total_steps) {
 }
 
 absl::StatusOr<std::unique_ptr<Cluster>> ConnectWorker(
-    const ClusterSpec& spec, uint32_t replica, const std::string& digest) {
+    const ClusterSpec& spec, uint32_t replica, const std::string& digest,
+    const Credentials& credentials) {
   absl::StatusOr<TaskId> task = spec.ReplicaTask(replica);
   if (!task.ok()) return task.status();
   Cluster::Options options{spec};
   options.task = *task;
   options.job_digest = digest;
   options.data_digest = "data";
+  options.credentials = credentials;
   options.connect_timeout = absl::Seconds(30);
   options.recovery_timeout = absl::Seconds(1);
   return Cluster::Connect(std::move(options));

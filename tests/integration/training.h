@@ -12,6 +12,7 @@
 #include "client/cluster.h"
 #include "common/cluster_spec.h"
 #include "common/ids.h"
+#include "common/rpc/credentials.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast {
@@ -30,7 +31,7 @@ proto::Declaration MakeDeclaration(uint64_t total_steps);
 // `digest` is that of its job file.
 absl::StatusOr<std::unique_ptr<Cluster>> ConnectWorker(
     const ClusterSpec& spec, uint32_t replica,
-    const std::string& digest = "job");
+    const std::string& digest = "job", const Credentials& credentials = {});
 
 // The gradient of the worker with this index: 1, 3, 5, ... The mean of two
 // is 2.

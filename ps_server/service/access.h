@@ -1,0 +1,47 @@
+#ifndef HOLDFAST_PS_SERVER_SERVICE_ACCESS_H_
+#define HOLDFAST_PS_SERVER_SERVICE_ACCESS_H_
+
+#include <optional>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/rpc/identity.h"
+#include "proto/cluster.pb.h"
+
+namespace holdfast {
+
+// Who makes a call, as its certificate says; nullopt on a server without
+// certificates, which believes what a call says of itself.
+using Caller = std::optional<Identity>;
+
+// Who may call `method` ("/holdfast.proto.Shard/Push"). Nobody: there is no
+// such method.
+//
+// A method's roles are words: those of an Identity, and "coordinator" for ps
+// task 0, which is a "ps" as well.
+std::set<std::string> RolesOf(const std::string& method);
+
+// Errors: PERMISSION_DENIED, naming both, when `caller` may not call `method`;
+// UNAUTHENTICATED when he belongs to another training than `training`.
+absl::Status CheckAccess(const std::string& training, const Caller& caller,
+                         const std::string& method);
+
+// Tests that who calls is who the request says that he is: an operator is a
+// "client", of any index. Errors: PERMISSION_DENIED, naming both.
+absl::Status CheckSender(const Caller& caller, const proto::Sender& sender);
+
+// The same of a whole request; one without a sender is anybody's.
+template <typename Request>
+auto CheckSenderOf(const Caller& caller, const Request& request, int)
+    -> decltype(request.sender(), absl::Status()) {
+  return CheckSender(caller, request.sender());
+}
+template <typename Request>
+absl::Status CheckSenderOf(const Caller&, const Request&, long) {
+  return absl::OkStatus();
+}
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_SERVICE_ACCESS_H_

@@ -1,0 +1,244 @@
+// Who may call what: every RPC, in the name of every role, at a live ps.
+
+#include "ps_server/service/access.h"
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/rpc/credentials.h"
+#include "common/rpc/identity.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/dynamic_message.h"
+#include "gtest/gtest.h"
+#include "proto/coordinator.pb.h"
+#include "proto/health.pb.h"
+#include "proto/shard.pb.h"
+#include "tests/integration/loopback.h"
+#include "tests/integration/raw_client.h"
+#include "tests/integration/test_cluster.h"
+#include "tests/security/certificates.h"
+
+namespace holdfast {
+namespace {
+
+using google::protobuf::FileDescriptor;
+using google::protobuf::Message;
+using google::protobuf::MessageFactory;
+using google::protobuf::MethodDescriptor;
+using google::protobuf::ServiceDescriptor;
+using testing::HasSubstr;
+
+// Written down a second time, by hand: who may call what, and nobody else.
+const std::map<std::string, std::string>& Expected() {
+  static const auto* const table = new std::map<std::string, std::string>{
+      {"Coordinator/Register", "ps-0 ps-1 worker chief evaluator"},
+      {"Coordinator/RenewLease", "ps-0 ps-1 worker chief evaluator"},
+      {"Coordinator/Leave", "ps-0 ps-1 worker chief evaluator"},
+      {"Coordinator/Declare", "worker chief"},
+      {"Coordinator/GetPlacement", "worker chief evaluator operator"},
+      {"Coordinator/Contribute", "worker chief"},
+      {"Coordinator/TakeTicket", "worker chief"},
+      {"Coordinator/ReportEvaluation", "worker chief evaluator"},
+      {"Coordinator/GetStatus", "ps-0 ps-1 worker chief evaluator operator"},
+      {"Coordinator/Checkpoint", "ps-0 ps-1 operator"},
+      {"Shard/Push", "worker chief"},
+      {"Shard/Apply", "worker chief"},
+      {"Shard/PushPull", "worker chief"},
+      {"Shard/Pull", "worker chief evaluator operator"},
+      {"Shard/Pin", "worker chief evaluator operator"},
+      {"Shard/Unpin", "worker chief evaluator operator"},
+      {"Shard/Restore", "ps-0"},
+      {"Shard/Commit", "ps-0"},
+      {"Shard/Fence", "ps-0"},
+      {"Shard/Resolve", "ps-0"},
+      {"Shard/Hold", "ps-0"},
+      {"Shard/Save", "ps-0"},
+      {"Shard/AwaitSaved", "ps-0"},
+      {"Shard/End", "ps-0"},
+      {"Health/Check", "ps-0 ps-1 worker chief evaluator operator"},
+  };
+  return *table;
+}
+
+const std::map<std::string, TaskId>& Roles() {
+  static const auto* const roles =
+      new std::map<std::string, TaskId>{{"ps-0", {kPsJob, 0}},
+                                        {"ps-1", {kPsJob, 1}},
+                                        {"worker", {kWorkerJob, 1}},
+                                        {"chief", {kChiefJob, 0}},
+                                        {"evaluator", {kEvaluatorJob, 0}},
+                                        {"operator", {kOperatorJob, 0}}};
+  return *roles;
+}
+
+// Every method of every service of a ps.
+std::vector<const MethodDescriptor*> AllMethods() {
+  std::vector<const MethodDescriptor*> methods;
+  for (const FileDescriptor* file :
+       {proto::RegisterRequest::descriptor()->file(),
+        proto::PushRequest::descriptor()->file(),
+        grpc::health::v1::HealthCheckRequest::descriptor()->file()}) {
+    for (int s = 0; s < file->service_count(); ++s) {
+      const ServiceDescriptor* const service = file->service(s);
+      for (int m = 0; m < service->method_count(); ++m) {
+        methods.push_back(service->method(m));
+      }
+    }
+  }
+  return methods;
+}
+
+std::string PathOf(const MethodDescriptor& method) {
+  return absl::StrCat("/", method.service()->full_name(), "/", method.name());
+}
+std::string ShortName(const MethodDescriptor& method) {
+  return absl::StrCat(method.service()->name(), "/", method.name());
+}
+
+// A request that says that it is from `task` and nothing more, so that whoever
+// may send it harms nothing. Empty where it has no sender.
+std::string RequestFrom(const MethodDescriptor& method, const TaskId& task) {
+  const std::unique_ptr<Message> request(MessageFactory::generated_factory()
+                                             ->GetPrototype(method.input_type())
+                                             ->New());
+  const auto* const field = method.input_type()->FindFieldByName("sender");
+  if (field != nullptr) {
+    proto::Sender sender;
+    sender.mutable_task()->set_job(task.job == kOperatorJob ? "client"
+                                                            : task.job);
+    sender.mutable_task()->set_index(task.index);
+    request->GetReflection()
+        ->MutableMessage(request.get(), field)
+        ->CopyFrom(sender);
+  }
+  return request->SerializePartialAsString();
+}
+
+bool HasSender(const MethodDescriptor& method) {
+  return method.input_type()->FindFieldByName("sender") != nullptr;
+}
+
+class AccessTest : public testing::Test {
+ protected:
+  AccessTest()
+      : cluster_(MakeLoopbackCluster(2, 2), kLongLease,
+                 [](const TaskId& task) { return CredentialsOf(task); }) {}
+
+  RawClient ClientOf(const Identity& identity, uint32_t ps) const {
+    return RawClient(cluster_.address(ps), ps, CredentialsOf(identity));
+  }
+  RawClient ClientOf(const TaskId& task, uint32_t ps) const {
+    return ClientOf(Identity{kTraining, task}, ps);
+  }
+
+  static absl::Status Call(const RawClient& client,
+                           const MethodDescriptor& method,
+                           const std::string& request) {
+    return client.CallBytes(PathOf(method), request, kPatience).status();
+  }
+
+  TestCluster cluster_;
+};
+
+TEST_F(AccessTest, EveryRpcIsForTheRolesThatItIsMeantFor) {
+  const auto methods = AllMethods();
+  // Neither forgotten here nor there.
+  EXPECT_EQ(methods.size(), Expected().size());
+  for (uint32_t ps : {0, 1}) {
+    for (const auto& [role, task] : Roles()) {
+      const RawClient client = ClientOf(task, ps);
+      for (const MethodDescriptor* method : methods) {
+        const auto expected = Expected().find(ShortName(*method));
+        ASSERT_TRUE(expected != Expected().end())
+            << ShortName(*method) << " is not in the table of this test";
+        const std::set<std::string> allowed =
+            absl::StrSplit(expected->second, ' ');
+        const absl::Status status =
+            Call(client, *method, RequestFrom(*method, task));
+        const std::string what =
+            absl::StrCat(ShortName(*method), " by ", role, " at ps ", ps, ": ",
+                         status.ToString());
+        if (allowed.count(role) == 0) {
+          EXPECT_TRUE(absl::IsPermissionDenied(status)) << what;
+          EXPECT_THAT(what, HasSubstr(Identity{kTraining, task}.ToUri()));
+          EXPECT_THAT(what, HasSubstr("may not call"));
+        } else {
+          EXPECT_FALSE(absl::IsPermissionDenied(status)) << what;
+          EXPECT_FALSE(absl::IsUnauthenticated(status)) << what;
+          EXPECT_FALSE(absl::IsUnimplemented(status)) << what;
+          EXPECT_FALSE(absl::IsUnavailable(status) &&
+                       !absl::StrContains(what, "not in generation"))
+              << what;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(AccessTest, NobodyActsForAnother) {
+  const std::map<std::string, std::vector<TaskId>> others = {
+      {"ps-0", {{kPsJob, 1}, {kWorkerJob, 0}}},
+      {"ps-1", {{kPsJob, 0}}},
+      {"worker", {{kWorkerJob, 0}, {kChiefJob, 0}, {kPsJob, 0}, {"", 0}}},
+      {"chief", {{kWorkerJob, 0}, {kChiefJob, 1}}},
+      {"evaluator", {{kWorkerJob, 0}, {kOperatorJob, 0}}},
+      {"operator", {{kWorkerJob, 0}}}};
+  int tried = 0;
+  for (const auto& [role, task] : Roles()) {
+    const RawClient client = ClientOf(task, 0);
+    for (const MethodDescriptor* method : AllMethods()) {
+      const std::set<std::string> allowed =
+          absl::StrSplit(Expected().at(ShortName(*method)), ' ');
+      // On ps 1 the coordinator's methods say that it is none.
+      if (!HasSender(*method) || allowed.count(role) == 0) continue;
+      for (const TaskId& other : others.at(role)) {
+        const absl::Status status =
+            Call(client, *method, RequestFrom(*method, other));
+        EXPECT_TRUE(absl::IsPermissionDenied(status))
+            << ShortName(*method) << " by " << role << " as " << other << ": "
+            << status;
+        EXPECT_THAT(std::string(status.message()), HasSubstr("sender.task"));
+        ++tried;
+      }
+    }
+  }
+  EXPECT_GT(tried, 80);
+}
+
+TEST_F(AccessTest, AnotherTrainingIsRefusedByName) {
+  for (const auto& [role, task] : Roles()) {
+    const RawClient client = ClientOf(Identity{"other", task}, 0);
+    for (const MethodDescriptor* method : AllMethods()) {
+      const absl::Status status =
+          Call(client, *method, RequestFrom(*method, task));
+      // This client does not take the ps for one of its own training.
+      EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    }
+    // One that does not look is refused by the ps.
+    for (const MethodDescriptor* method : AllMethods()) {
+      const absl::Status status = CheckAccess(
+          kTraining, Caller(Identity{"other", task}), PathOf(*method));
+      EXPECT_TRUE(absl::IsUnauthenticated(status)) << status;
+      EXPECT_THAT(std::string(status.message()),
+                  AllOf(HasSubstr("mnist"), HasSubstr("holdfast://other/")));
+    }
+    break;
+  }
+}
+
+TEST(AccessTableTest, AMethodThatIsNotListedIsForNobody) {
+  for (const auto& [role, task] : Roles()) {
+    EXPECT_TRUE(absl::IsPermissionDenied(CheckAccess(
+        kTraining, Caller(Identity{kTraining, task}), "/a.b.C/New")));
+  }
+  EXPECT_TRUE(CheckAccess("", std::nullopt, "/a.b.C/New").ok());
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,338 @@
+// Every RPC of a live ps, given requests that nobody meant: each is answered,
+// the ps lives on, and who is not part of a training does not disturb it.
+//
+// FUZZ_SECONDS and FUZZ_SEED in the environment have it go on for longer, and
+// elsewhere.
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <future>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/rpc_limits.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "proto/coordinator.pb.h"
+#include "proto/health.pb.h"
+#include "proto/shard.pb.h"
+#include "ps_server/service/access.h"
+#include "tests/integration/loopback.h"
+#include "tests/integration/raw_client.h"
+#include "tests/integration/test_cluster.h"
+#include "tests/integration/training.h"
+#include "tests/security/certificates.h"
+#include "tests/security/message_fuzzer.h"
+
+namespace holdfast {
+namespace {
+
+using google::protobuf::FileDescriptor;
+using google::protobuf::Message;
+using google::protobuf::MessageFactory;
+using google::protobuf::MethodDescriptor;
+using google::protobuf::TextFormat;
+
+constexpr int kThreads = 3;
+// Of what they can do with one cluster, which a well-formed End may end.
+constexpr int kCallsPerCluster = 300;
+// About as many as a training makes beside them.
+constexpr int kStepsPerSecond = 200;
+
+uint32_t FromEnvironment(const char* name, uint32_t otherwise) {
+  const char* const text = getenv(name);
+  uint32_t value;
+  return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
+}
+absl::Duration HowLong() {
+  return absl::Seconds(FromEnvironment("FUZZ_SECONDS", 10));
+}
+uint32_t Seed() { return FromEnvironment("FUZZ_SEED", 1); }
+
+std::vector<const MethodDescriptor*> AllMethods() {
+  std::vector<const MethodDescriptor*> methods;
+  for (const FileDescriptor* file :
+       {proto::RegisterRequest::descriptor()->file(),
+        proto::PushRequest::descriptor()->file(),
+        grpc::health::v1::HealthCheckRequest::descriptor()->file()}) {
+    for (int s = 0; s < file->service_count(); ++s) {
+      for (int m = 0; m < file->service(s)->method_count(); ++m) {
+        methods.push_back(file->service(s)->method(m));
+      }
+    }
+  }
+  return methods;
+}
+
+// Requests as they should be, to begin with; of a job of MakeDeclaration.
+const std::map<std::string, std::string>& RightRequests() {
+  static const auto* const requests = new std::map<std::string, std::string>{
+      {"Register",
+       absl::StrCat("nonce: 1 protocol_version: ", kProtocolVersion,
+                    " process: 'test' job_digest: 'job' data_digest: 'data' "
+                    "num_ps: 2 num_workers: 2")},
+      {"RenewLease", "known_phase: TRAINING"},
+      {"Contribute", "seat: 1 sequence: 1 examples: 10 loss: 1"},
+      {"TakeTicket", "sequence: 1"},
+      {"ReportEvaluation", "result { step: 1 examples: 10 loss: 1 }"},
+      {"Push",
+       "sequence: 1 num_parts: 1 tensors { variable: 'w' shape: [3, 2] "
+       "dtype: FLOAT32 data: '\\0\\0\\0\\0\\0\\0\\0\\0' } tensors { variable: "
+       "'b' dtype: FLOAT32 data: '\\0\\0\\200\\077' }"},
+      {"Apply", "sequence: 1 examples: 10 scalars { learning_rate: 1 }"},
+      {"Pull",
+       "ranges { variable: 'w' size: 2 } ranges { variable: 'b' size: "
+       "1 }"},
+      {"PushPull",
+       "sequence: 1 contribution { seat: 1 examples: 10 } tensors { variable: "
+       "'b' dtype: FLOAT32 data: '\\0\\0\\200\\077' } ranges { variable: 'b' "
+       "size: 1 }"},
+      {"Pin", "hold_ms: 10"},
+      {"Commit", "step: 0 contributions { }"},
+      {"Fence", "lives { worker { job: 'worker' index: 1 } incarnation: 1 }"},
+      {"End", "state { phase: TRAINING }"},
+  };
+  return *requests;
+}
+
+// A random request of `sender` to `method`.
+std::string RandomRequest(const MethodDescriptor& method,
+                          const proto::Sender& sender, MessageFuzzer* fuzzer) {
+  const std::unique_ptr<Message> request(MessageFactory::generated_factory()
+                                             ->GetPrototype(method.input_type())
+                                             ->New());
+  const auto right = RightRequests().find(method.name());
+  if (right != RightRequests().end() && fuzzer->Number(3) != 0) {
+    // What it lacks is what a mutation may bring.
+    TextFormat::Parser parser;
+    parser.AllowPartialMessage(true);
+    EXPECT_TRUE(parser.ParseFromString(right->second, request.get()))
+        << right->first;
+    for (uint32_t i = fuzzer->Number(4); i > 0; --i) {
+      fuzzer->Mutate(request.get());
+    }
+  } else {
+    if (method.name() == "Declare" && fuzzer->Number(2) == 0) {
+      auto* declare = static_cast<proto::DeclareRequest*>(request.get());
+      *declare->mutable_declaration() = MakeDeclaration(5);
+    } else {
+      fuzzer->Fill(request.get());
+    }
+    for (uint32_t i = fuzzer->Number(4); i > 0; --i) {
+      fuzzer->Mutate(request.get());
+    }
+  }
+  // Mostly who he says he is: otherwise nothing but that would be tried.
+  const auto* const field = method.input_type()->FindFieldByName("sender");
+  if (field != nullptr && fuzzer->Number(20) != 0) {
+    request->GetReflection()
+        ->MutableMessage(request.get(), field)
+        ->CopyFrom(sender);
+  }
+  std::string bytes = request->SerializePartialAsString();
+  if (fuzzer->Number(6) == 0) bytes = fuzzer->Damage(std::move(bytes));
+  if (fuzzer->Number(30) == 0) bytes = fuzzer->Garbage();
+  return bytes;
+}
+
+struct Attacker {
+  TaskId task;
+  // That its requests tell of.
+  proto::Sender sender;
+};
+
+Attacker MakeAttacker(const TaskId& task) {
+  Attacker attacker{task};
+  attacker.sender.mutable_task()->set_job(task.job == kOperatorJob ? "client"
+                                                                   : task.job);
+  attacker.sender.mutable_task()->set_index(task.index);
+  attacker.sender.set_generation(1);
+  return attacker;
+}
+
+// One call, which is to be answered.
+void Call(const RawClient& client, const MethodDescriptor& method,
+          const std::string& request, std::map<std::string, int>* codes) {
+  const std::string path =
+      absl::StrCat("/", method.service()->full_name(), "/", method.name());
+  const absl::Status status =
+      client.CallBytes(path, request, absl::Seconds(2)).status();
+  ++(*codes)[absl::StatusCodeToString(status.code())];
+  const bool lost = absl::IsUnavailable(status) &&
+                    (absl::StrContains(status.message(), "connect") ||
+                     absl::StrContains(status.message(), "closed") ||
+                     absl::StrContains(status.message(), "reset"));
+  // What a coordinator says that cannot be is loudly refused.
+  const bool internal = absl::IsInternal(status) &&
+                        RolesOf(path) != std::set<std::string>{"coordinator"};
+  EXPECT_FALSE(lost || internal || absl::IsUnknown(status) ||
+               absl::IsUnimplemented(status))
+      << method.full_name() << ": " << status;
+}
+
+void Print(const std::map<std::string, int>& codes) {
+  std::cout << "seed " << Seed() << ":";
+  for (const auto& [code, count] : codes)
+    std::cout << " " << code << " " << count;
+  std::cout << std::endl;
+}
+
+// They say what the fuzzer does.
+void SilenceProtobuf() { google::protobuf::SetLogHandler(nullptr); }
+
+// From anybody, the coordinator and workers of the job among them: such calls
+// may end a job, but nothing else.
+TEST(FuzzTest, EveryCallIsAnswered) {
+  SilenceProtobuf();
+  const auto methods = AllMethods();
+  const std::vector<Attacker> attackers = {
+      MakeAttacker({kPsJob, 0}),        MakeAttacker({kPsJob, 1}),
+      MakeAttacker({kWorkerJob, 0}),    MakeAttacker({kWorkerJob, 1}),
+      MakeAttacker({kEvaluatorJob, 0}), MakeAttacker({kOperatorJob, 0})};
+  for (const Attacker& attacker : attackers) CredentialsOf(attacker.task);
+  std::map<std::string, int> codes;
+  const absl::Time until = absl::Now() + HowLong();
+  for (uint32_t lap = 0; absl::Now() < until; ++lap) {
+    const TestCluster cluster(
+        MakeLoopbackCluster(2, 2), kLongLease,
+        [](const TaskId& task) { return CredentialsOf(task); });
+    std::vector<proto::Sender> workers;
+    for (uint32_t worker = 0; worker < 2; ++worker) {
+      const RawClient client(cluster.address(0), 0,
+                             CredentialsOf(TaskId{kWorkerJob, worker}));
+      proto::RegisterRequest request;
+      ASSERT_TRUE(TextFormat::ParseFromString(RightRequests().at("Register"),
+                                              &request));
+      *request.mutable_sender() = MakeAttacker({kWorkerJob, worker}).sender;
+      request.mutable_sender()->clear_generation();
+      const auto answer =
+          client.CallBytes("/holdfast.proto.Coordinator/Register",
+                           request.SerializeAsString(), kPatience);
+      ASSERT_TRUE(answer.ok()) << answer.status();
+      proto::RegisterResponse response;
+      ASSERT_TRUE(response.ParseFromString(*answer));
+      proto::Sender sender = request.sender();
+      sender.set_incarnation(response.incarnation());
+      sender.set_generation(response.generation());
+      workers.push_back(sender);
+      if (worker > 0) continue;
+      proto::DeclareRequest declare;
+      *declare.mutable_sender() = sender;
+      *declare.mutable_declaration() = MakeDeclaration(1000);
+      const auto declared =
+          client.CallBytes("/holdfast.proto.Coordinator/Declare",
+                           declare.SerializeAsString(), kPatience);
+      EXPECT_TRUE(declared.ok()) << declared.status();
+    }
+    std::vector<std::thread> threads;
+    std::map<std::string, int> codes_of[kThreads];
+    for (int thread = 0; thread < kThreads; ++thread) {
+      threads.emplace_back([&, thread] {
+        MessageFuzzer fuzzer(Seed() * 1000003 + lap * kThreads + thread);
+        std::map<std::pair<size_t, uint32_t>, std::unique_ptr<RawClient>>
+            clients;
+        for (int i = 0; i < kCallsPerCluster && absl::Now() < until; ++i) {
+          const size_t who = fuzzer.Number(attackers.size());
+          const uint32_t ps = fuzzer.Number(2);
+          Attacker attacker = attackers[who];
+          if (attacker.task.job == kWorkerJob) {
+            attacker.sender = workers[attacker.task.index];
+          }
+          auto& client = clients[{who, ps}];
+          if (client == nullptr) {
+            client = std::make_unique<RawClient>(cluster.address(ps), ps,
+                                                 CredentialsOf(attacker.task));
+          }
+          const MethodDescriptor& method =
+              *methods[fuzzer.Number(methods.size())];
+          Call(*client, method, RandomRequest(method, attacker.sender, &fuzzer),
+               &codes_of[thread]);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const auto& one : codes_of) {
+      for (const auto& [code, count] : one) codes[code] += count;
+    }
+  }
+  Print(codes);
+  // Deep enough: some were right.
+  EXPECT_GT(codes["OK"], 0);
+  EXPECT_GT(codes["INVALID_ARGUMENT"], 0);
+  EXPECT_GT(codes["PERMISSION_DENIED"], 0);
+}
+
+// From those who have a certificate of the training and no part in it.
+TEST(FuzzTest, ATrainingBesideItIsNotDisturbed) {
+  SilenceProtobuf();
+  const auto methods = AllMethods();
+  const std::vector<Attacker> attackers = {
+      MakeAttacker({kPsJob, 1}), MakeAttacker({kPsJob, 9}),
+      MakeAttacker({kWorkerJob, 9}), MakeAttacker({kEvaluatorJob, 0})};
+  for (const Attacker& attacker : attackers) CredentialsOf(attacker.task);
+  for (uint32_t i = 0; i < 2; ++i) CredentialsOf(TaskId{kWorkerJob, i});
+  TestCluster cluster(MakeLoopbackCluster(1, 2), kLongLease,
+                      [](const TaskId& task) { return CredentialsOf(task); });
+  // They go on for as long as it trains.
+  std::atomic<int> training(2);
+  std::vector<std::future<absl::Status>> workers;
+  for (uint32_t replica = 0; replica < 2; ++replica) {
+    workers.push_back(std::async(std::launch::async, [&, replica] {
+      const auto client =
+          ConnectWorker(cluster.spec(), replica, "job",
+                        CredentialsOf(TaskId{kWorkerJob, replica}));
+      absl::Status status = client.status();
+      if (status.ok()) {
+        TrainOptions options;
+        options.replica = replica;
+        options.total_steps = kStepsPerSecond * absl::ToInt64Seconds(HowLong());
+        status = Train(client->get(), options);
+      }
+      --training;
+      return status;
+    }));
+  }
+  std::vector<std::thread> threads;
+  std::map<std::string, int> codes_of[kThreads];
+  for (int thread = 0; thread < kThreads; ++thread) {
+    threads.emplace_back([&, thread] {
+      MessageFuzzer fuzzer(Seed() * 7919 + thread);
+      std::vector<std::unique_ptr<RawClient>> clients;
+      for (const Attacker& attacker : attackers) {
+        clients.push_back(std::make_unique<RawClient>(
+            cluster.address(0), 0, CredentialsOf(attacker.task)));
+      }
+      while (training > 0) {
+        const size_t who = fuzzer.Number(attackers.size());
+        const MethodDescriptor& method =
+            *methods[fuzzer.Number(methods.size())];
+        Call(*clients[who], method,
+             RandomRequest(method, attackers[who].sender, &fuzzer),
+             &codes_of[thread]);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::map<std::string, int> codes;
+  for (const auto& one : codes_of) {
+    for (const auto& [code, count] : one) codes[code] += count;
+  }
+  Print(codes);
+  for (auto& worker : workers) EXPECT_EQ(worker.get(), absl::OkStatus());
+  EXPECT_EQ(cluster.Wait(0), absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace holdfast
