@@ -20,6 +20,7 @@ one line of JSON with what it was told and what it read.
 import argparse
 import array
 import json
+import os
 import random
 import threading
 
@@ -91,13 +92,31 @@ def declaration(args):
     return result
 
 
+def connect(args, ps, address):
+    """A channel to a ps; with --tls_dir, to that ps and nobody else."""
+    if not args.tls_dir:
+        return grpc.insecure_channel(address, OPTIONS)
+
+    def read(name):
+        with open(os.path.join(args.tls_dir, name), "rb") as file:
+            return file.read()
+
+    credentials = grpc.ssl_channel_credentials(
+        root_certificates=read("ca.crt"), private_key=read("tls.key"),
+        certificate_chain=read("tls.crt"))
+    # The name in its certificate, wherever it listens.
+    name = "ps-%d.%s" % (ps, args.training)
+    return grpc.secure_channel(address, credentials,
+                               [*OPTIONS, ("grpc.ssl_target_name_override", name)])
+
+
 class Worker:
     """One task's conversation with the cluster."""
 
     def __init__(self, args):
         self.args = args
-        self.channels = [grpc.insecure_channel(address, OPTIONS)
-                         for address in args.ps_hosts.split(",")]
+        self.channels = [connect(args, ps, address)
+                         for ps, address in enumerate(args.ps_hosts.split(","))]
         self.coordinator = coordinator_pb2_grpc.CoordinatorStub(self.channels[0])
         self.shards = [shard_pb2_grpc.ShardStub(channel) for channel in self.channels]
         self.sender = cluster_pb2.Sender(
@@ -330,6 +349,8 @@ def main():
     parser.add_argument("--pushes", type=int, default=20,
                         help="steps (synchronous), or pushes of all workers")
     parser.add_argument("--staleness_bound", type=int, default=-1, help="-1: none")
+    parser.add_argument("--tls_dir", default="", help="ca.crt, tls.crt and tls.key of the task")
+    parser.add_argument("--training", default="", help="of the certificates")
     parser.add_argument("--push_pull", action="store_true",
                         help="all of a push in one call; with one ps")
     args = parser.parse_args()

@@ -1,6 +1,7 @@
 """Workers in Python against real ps daemons: see python_worker.py.
 
-Arguments: the generated stubs' folder, the ps daemon's path and the worker's.
+Arguments: the generated stubs' folder, and the paths of the ps daemon, the worker and
+the command.
 """
 
 import json
@@ -10,9 +11,10 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import unittest
 
-STUBS, PS_SERVER, WORKER = sys.argv[1:4]
+STUBS, PS_SERVER, WORKER, HOLDFAST = sys.argv[1:5]
 sys.path[:0] = [STUBS, os.path.dirname(WORKER)]
 
 import python_worker  # noqa: E402  (needs the stubs)
@@ -38,19 +40,29 @@ def float32(value):
 
 class PythonWorkerTest(unittest.TestCase):
 
-    def run_job(self, num_workers, *flags, num_ps=2):
+    def run_job(self, num_workers, *flags, num_ps=2, tls=""):
         """Runs a job to its end: every daemon exits 0. The workers' JSON."""
         ps = unused_addresses(num_ps)
         workers = ["127.0.0.1:%d" % (1 + i) for i in range(num_workers)]
+        if tls:
+            subprocess.run([HOLDFAST, "certs", "--out=" + tls, "--training=python",
+                            "--cluster_spec=" + json.dumps({"ps": ps, "worker": workers})],
+                           check=True, stdout=subprocess.DEVNULL)
+
+        def tls_flags(task, *more):
+            return ["--tls_dir=%s/%s" % (tls, task), *more] if tls else []
+
         daemons = [
             subprocess.Popen([PS_SERVER, "--task_index=%d" % i, "--ps_hosts=" + ",".join(ps),
-                              "--worker_hosts=" + ",".join(workers)],
+                              "--worker_hosts=" + ",".join(workers),
+                              *tls_flags("ps-%d" % i)],
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             for i in range(num_ps)
         ]
         clients = [
             subprocess.Popen([sys.executable, WORKER, "--ps_hosts=" + ",".join(ps),
-                              "--num_workers=%d" % num_workers, "--task_index=%d" % i, *flags],
+                              "--num_workers=%d" % num_workers, "--task_index=%d" % i, *flags,
+                              *tls_flags("worker-%d" % i, "--training=python")],
                              stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": STUBS})
             for i in range(num_workers)
         ]
@@ -93,6 +105,12 @@ class PythonWorkerTest(unittest.TestCase):
             self.assertEqual(one[0]["versions"], [12])
             # To the last bit.
             self.assertEqual(one, several)
+
+    def test_with_certificates(self):
+        flags = ["--mode=synchronous", "--pushes=12"]
+        with tempfile.TemporaryDirectory() as tls:
+            # Encryption changes no bit.
+            self.assertEqual(self.run_job(2, *flags, tls=tls), self.run_job(2, *flags))
 
     def check_asynchronous(self, num_workers, pushes, *flags):
         results = self.run_job(num_workers, "--mode=asynchronous", "--pushes=%d" % pushes, *flags)

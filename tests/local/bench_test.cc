@@ -101,8 +101,8 @@ TEST_F(BenchTest, Wire) {
 }
 
 TEST_F(BenchTest, WireOfSeveralShards) {
-  ASSERT_EQ(Run({"wire", "--sizes=8,4kB", "--shards=3", "--codecs=exact",
-                 "--seconds=0.02", "--ops=pushpull"}),
+  ASSERT_EQ(Run({"wire", "--tls", "--sizes=8,4kB", "--shards=3",
+                 "--codecs=exact", "--seconds=0.02", "--ops=pushpull"}),
             0)
       << output_;
   ASSERT_EQ(Results().size(), 2);

@@ -94,6 +94,16 @@ TEST_F(TrainTest, NumberOfPsDoesNotMatter) {
   EXPECT_EQ(DigestOf({}, {"--ps=3"}), digest);
 }
 
+// Whose certificates are made for the run. Its logs say that they are used: a
+// ps without one would not be spoken to.
+TEST_F(TrainTest, NorDoesEncryption) {
+  const std::string digest = DigestOf({}, {"--ps=2"});
+  const std::string run_dir = Train({}, {"--ps=2", "--tls"});
+  EXPECT_EQ(StringIn(ReadResult(run_dir + "/result.json"), "digest"), digest);
+  EXPECT_NE(ReadText(run_dir + "/tls/ps-1/tls.crt"), "");
+  EXPECT_THAT(output_, HasSubstr("step"));
+}
+
 // Slots, bias corrections, clip factors and slices of uneven sizes among it.
 TEST_F(TrainTest, NumberOfPsDoesNotMatterToAdamClippingAndSlices) {
   SmallJob job;

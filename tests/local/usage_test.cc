@@ -128,6 +128,27 @@ TEST_F(UsageTest, HoldfastBench) {
       });
 }
 
+TEST_F(UsageTest, Certs) {
+  const std::string out = "--out=FOLDER/certs";
+  const std::string training = "--training=mnist";
+  const std::string cluster =
+      R"(--cluster_spec={"ps": ["localhost:1"], "worker": ["localhost:2"]})";
+  ExpectRefused(
+      {kHoldfast, "certs"},
+      {
+          {{}, "--out is needed"},
+          {{out}, "--training is needed"},
+          {{out, training}, "--cluster_spec is needed"},
+          {{out, training, "--cluster_spec=FOLDER/none.json"}, "none.json"},
+          {{out, "--training=My Job", cluster}, "\"My Job\" is no name"},
+          {{out, training, cluster, "--days=0"}, "--days=0: must be from 1"},
+          {{out, training, cluster, "extra"}, "extra"},
+      });
+  ExpectRefused({kHoldfast, "checkpoint", "save"},
+                {{{"--ps=localhost:1", "--tls_dir=FOLDER/none"},
+                  "--tls_dir: FOLDER/none/ca.crt: cannot be read"}});
+}
+
 TEST_F(UsageTest, PsWorker) {
   const std::string job = "--job=FOLDER/job.textproto";
   const std::string ps = "--ps_hosts=localhost:2222";
@@ -158,6 +179,8 @@ TEST_F(UsageTest, PsWorker) {
           {{job, "--ps_hosts=localhost", workers, first}, "localhost"},
           {{job, "--ps_hosts=ps.example.com:2222", workers, first},
            "--insecure"},
+          {{job, ps, workers, first, "--tls_dir=FOLDER/none"},
+           "flag --tls_dir: FOLDER/none/ca.crt: cannot be read"},
           {{job, workers, first}, "ps"},
           {{job, ps, workers, first, "--chief_hosts=localhost:1,localhost:2"},
            "chief"},
