@@ -35,8 +35,12 @@ class RpcServer::Call final : public CallQueue::Event,
  public:
   explicit Call(RpcServer* server) : server_(server) {}
 
-  void Accept() {
+  void Accept() ABSL_LOCKS_EXCLUDED(server_->mutex_) {
     self_ = shared_from_this();
+    {
+      absl::MutexLock lock(&server_->mutex_);
+      ++server_->calls_at_grpc_;
+    }
     grpc::CompletionQueue* const queue = server_->queue_->get();
     server_->service_.RequestCall(
         &context_, &stream_, queue,
@@ -46,15 +50,14 @@ class RpcServer::Call final : public CallQueue::Event,
   void Happen(bool ok) override {
     switch (stage_) {
       case Stage::kAccept:
-        if (!ok) return self_.reset();  // the server has shut down
+        if (!ok) return Leave();  // the server has shut down
         server_->Accept();
         return Admit();
       case Stage::kRead:
         HaveRead();
         return Handle(ok);
       case Stage::kAnswer:
-        if (!peer_.empty()) Leave();
-        return self_.reset();
+        return Leave();
     }
   }
 
@@ -148,10 +151,17 @@ class RpcServer::Call final : public CallQueue::Event,
     --server_->peers_[peer_].unread;
     server_->unread_.erase(unread_);
   }
+  // gRPC has nothing of it any more.
   void Leave() ABSL_LOCKS_EXCLUDED(server_->mutex_) {
-    absl::MutexLock lock(&server_->mutex_);
-    const auto calls = server_->peers_.find(peer_);
-    if (--calls->second.all == 0) server_->peers_.erase(calls);
+    {
+      absl::MutexLock lock(&server_->mutex_);
+      if (!peer_.empty()) {
+        const auto calls = server_->peers_.find(peer_);
+        if (--calls->second.all == 0) server_->peers_.erase(calls);
+      }
+      --server_->calls_at_grpc_;
+    }
+    self_.reset();
   }
 
   void Handle(bool ok) ABSL_LOCKS_EXCLUDED(server_->mutex_) {
@@ -336,6 +346,13 @@ void RpcServer::Shutdown(absl::Duration patience) {
   read_watch_->Cancel();
   listener_.reset();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + kLastWords));
+  // One that had come may be waiting to be looked at, and whatever is asked of
+  // gRPC for it once the queue is closed ends the process.
+  absl::MutexLock lock(&mutex_);
+  const auto all_gone = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return calls_at_grpc_ == 0;
+  };
+  mutex_.Await(absl::Condition(&all_gone));
 }
 
 }  // namespace holdfast

@@ -119,6 +119,8 @@ class RpcServer {
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<std::string, PeerCalls> peers_ ABSL_GUARDED_BY(mutex_);
+  // Calls that gRPC has a tag of, those that are waited for among them.
+  int64_t calls_at_grpc_ ABSL_GUARDED_BY(mutex_) = 0;
   // Whose message is on its way, oldest first.
   std::list<Call*> unread_ ABSL_GUARDED_BY(mutex_);
   // Those that are handled and whose answer has not been given to gRPC.
