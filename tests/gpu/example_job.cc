@@ -51,9 +51,9 @@ absl::StatusOr<std::unique_ptr<Dataset>> MadeImages(const PixelValue& value) {
 
 absl::StatusOr<proto::Job> LoadExample(const std::string& name) {
   const fs::path own = OwnFolder() / "examples" / name;
-  const char* const runfiles = std::getenv("TEST_SRCDIR");
-  if (runfiles == nullptr || fs::exists(own)) return LoadJobFile(own);
-  return LoadJobFile(fs::path(runfiles) / "holdfast" / "examples" / name);
+  if (fs::exists(own)) return LoadJobFile(own);
+  // Tests and `bazel run` begin in their runfiles.
+  return LoadJobFile(fs::path("examples") / name);
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> ExampleImages(

@@ -153,6 +153,9 @@ struct Arithmetic {
 };
 
 absl::Status Run(absl::Duration length) {
+  if (const auto gpu = MakeDeviceUnderTest(/*tf32=*/false); !gpu.ok()) {
+    return gpu.status();
+  }
   proto::Model mlp;
   if (!google::protobuf::TextFormat::ParseFromString(
           kMlp, mlp.mutable_sequential())) {
