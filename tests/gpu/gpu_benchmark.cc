@@ -153,7 +153,7 @@ struct Arithmetic {
 };
 
 absl::Status Run(absl::Duration length) {
-  if (const auto gpu = MakeDeviceUnderTest(/*tf32=*/false); !gpu.ok()) {
+  if (const auto gpu = MakeDeviceUnderTest(); !gpu.ok()) {
     return gpu.status();
   }
   proto::Model mlp;
