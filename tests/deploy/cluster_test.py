@@ -1,6 +1,7 @@
 """A cluster of processes, started as the rendered manifests say and supervised as Kubernetes
 or Kubeflow would: pods are killed and replaced, at other addresses; the end is the right one."""
 
+import base64
 import json
 import os
 import shutil
@@ -80,11 +81,13 @@ class _Cluster:
         job = os.path.join(folder, "job")
         os.makedirs(self.shared)
         os.makedirs(job)
-        with open(os.path.join(job, "job.textproto"), "w", encoding="utf-8") as file:
-            file.write(manifests.find(objects, "ConfigMap", "holdfast-job")["data"]["job.textproto"])
+        for name, text in manifests.find(objects, "ConfigMap", "holdfast-job")["data"].items():
+            with open(os.path.join(job, name), "w", encoding="utf-8") as file:
+                file.write(text)
         tmp = os.path.join(folder, "tmp")
         os.makedirs(tmp)
-        self._mounts = {"shared": self.shared, "job": job, "tmp": tmp}
+        self._volumes = {"shared": self.shared, "job": job, "tmp": tmp}
+        self._secrets = {o["metadata"]["name"]: o for o in objects if o["kind"] == "Secret"}
         self.pods = {pod.name: _Running(pod) for pod in manifests.pods(objects)}
         group = {pod.spec["securityContext"]["fsGroup"] for pod in manifests.pods(objects)}
         for path in (self.shared, tmp):
@@ -108,8 +111,27 @@ class _Cluster:
         running = self.pods[name]
         running.starts += 1
         path = os.path.join(self._folder, f"{name}.log")
+        mounts = dict(self._volumes)
+        for volume in running.pod.spec["volumes"]:
+            if "projected" in volume:
+                mounts[volume["name"]] = self._project(volume, running.pod)
         with open(path, "a", encoding="utf-8") as log:
-            running.process, running.address = self._network.start(running.pod, self._mounts, log)
+            running.process, running.address = self._network.start(running.pod, mounts, log)
+
+    def _project(self, volume, pod):
+        """A folder with the files of Secrets, as a projected volume has them."""
+        folder = tempfile.mkdtemp(dir=self._folder)
+        for source in volume["projected"]["sources"]:
+            secret = self._secrets[source["secret"]["name"]]
+            for item in source["secret"]["items"]:
+                path = os.path.join(folder, item["path"])
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "wb") as file:
+                    file.write(base64.b64decode(secret["data"][item["key"]]))
+                os.chown(path, 0, pod.spec["securityContext"]["fsGroup"])
+                os.chmod(path, volume["projected"]["defaultMode"])
+        os.chmod(folder, 0o755)
+        return folder
 
     def probe(self, name, probe):
         """The status that a kubelet's probe gets; None where it gets none or there is none."""
@@ -169,22 +191,26 @@ class _Cluster:
         return max(steps, default=0)
 
     def kill(self, names, number):
-        """Kills pods, and returns once others are in their place and a later checkpoint is
-        there than before."""
+        """Kills pods, all at once, and returns once others are in their place and a later
+        checkpoint is there than before. Returns the seconds until they had ended, and from then
+        until the checkpoint."""
         started = time.monotonic()
+        before = {name: len(self.pods[name].ends) for name in names}
         for name in names:
-            running = self.pods[name]
-            before = len(running.ends)
-            running.process.send_signal(number)
-            self.wait_until(lambda: len(running.ends) > before, f"{name} has ended")
+            self.pods[name].process.send_signal(number)
+        self.wait_until(
+            lambda: all(len(self.pods[name].ends) > before[name] for name in names),
+            f"{', '.join(names)} have ended",
+        )
         ended = time.monotonic()
         step = self.checkpoints()
         self.wait_until(lambda: self.checkpoints() > step, "training goes on")
+        took, back = ended - started, time.monotonic() - ended
         print(
-            f"{', '.join(names)}: signal {number}, ended after {ended - started:.1f} s, "
-            f"next checkpoint {time.monotonic() - ended:.1f} s later"
+            f"{', '.join(names)}: signal {number}, ended after {took:.1f} s, "
+            f"next checkpoint {back:.1f} s later"
         )
-        return ended - started
+        return took, back
 
 
 @unittest.skipIf(_why_not(), str(_why_not()))
@@ -205,11 +231,11 @@ class ClusterTest(unittest.TestCase):
             with open(os.path.join(run, "result.json"), encoding="utf-8") as file:
                 cls.digest = json.load(file)["digest"]
 
-    def cluster(self, variant, job=_JOB):
+    def cluster(self, variant, job=_JOB, tls=None):
         folder = tempfile.mkdtemp(prefix="holdfast-pods-")
         os.chmod(folder, 0o755)
         self.addCleanup(shutil.rmtree, folder)
-        cluster = _Cluster(manifests.render(variant, ps=2, workers=2, job=job), folder)
+        cluster = _Cluster(manifests.render(variant, 2, 2, job, tls, _PROGRAMS), folder)
         self.addCleanup(cluster.close)
         return cluster
 
@@ -222,8 +248,11 @@ class ClusterTest(unittest.TestCase):
         with open(os.path.join(cluster.shared, "result.json"), encoding="utf-8") as file:
             self.assertEqual(json.load(file)["digest"], self.digest)
 
-    def test_indexed_jobs(self):
-        cluster = self.cluster("overlays/cpu")
+    def test_indexed_jobs_with_tls(self):
+        cluster = self.cluster("overlays/cpu", tls=[])
+        self.assertTrue(
+            all(any("--tls_dir=" in arg for arg in r.pod.argv()) for r in cluster.pods.values())
+        )
         # A ps alone lives and is not ready.
         cluster.start("holdfast-ps-1")
         cluster.wait_until(
@@ -243,7 +272,7 @@ class ClusterTest(unittest.TestCase):
         cluster.wait_until(lambda: cluster.checkpoints() >= 100, "there is a checkpoint")
         cluster.kill(["holdfast-ps-1"], signal.SIGKILL)
         # Two are told to make room, as by an eviction.
-        took = cluster.kill(["holdfast-worker-1", "holdfast-ps-0"], signal.SIGTERM)
+        took, _ = cluster.kill(["holdfast-worker-1", "holdfast-ps-0"], signal.SIGTERM)
         grace = cluster.pods["holdfast-worker-1"].pod.spec["terminationGracePeriodSeconds"]
         self.assertLess(took, grace)
         self.expect_end(cluster)
@@ -258,9 +287,15 @@ class ClusterTest(unittest.TestCase):
             cluster.start(name)
         cluster.wait_until(lambda: cluster.checkpoints() >= 100, "there is a checkpoint")
         self.assertTrue(all(cluster.probe(n, "livenessProbe") == 200 for n in cluster.pods))
-        cluster.kill(["holdfast-ps-0"], signal.SIGKILL)
-        cluster.kill(["holdfast-worker-0"], signal.SIGTERM)
+        # No lease to wait for, but its name: gRPC itself looks that up every 30 s at most.
+        _, back = cluster.kill(["holdfast-ps-0"], signal.SIGKILL)
+        self.assertLess(back, 20)
+        # Everybody is to go: what they have is saved first.
+        took, _ = cluster.kill(list(cluster.pods), signal.SIGTERM)
+        self.assertLess(took, 15)
         self.expect_end(cluster)
+        for name, running in cluster.pods.items():
+            self.assertIn(_RESTART, running.ends, name)
 
     def test_a_wrong_job_is_final(self):
         cluster = self.cluster("overlays/cpu", job="nonsense { }")
