@@ -69,7 +69,12 @@ called="$(comm -12 \
   <(nm -D --undefined-only "$folder/ps_worker" | awk '{ print $2 }' | sort -u) \
   <(nm -D --defined-only "$(ldd "$folder/ps_worker" | awk '/libopenblas/ { print $3 }')" |
     awk '{ sub("@.*", "", $3); print $3 }' | grep -v '^_' | sort -u))"
+# It has code for each kind of CPU; kinds that hardly stand beside such a GPU get
+# that of the plainest, which runs on all.
+readonly old_cores=(ATOM BARCELONA BOBCAT BULLDOZER CORE2 DUNNINGTON EXCAVATOR NANO OPTERON
+  OPTERON_SSE3 PENRYN PILEDRIVER STEAMROLLER)
 gcc -shared -s -o "$folder/libopenblas.so.0" -Wl,-soname,libopenblas.so.0 \
+  $(printf -- '-Wl,--defsym,gotoblas_%s=gotoblas_PRESCOTT ' "${old_cores[@]}") \
   $(sed 's/^/-Wl,-u,/' <<<"$called") \
   "$(pkg-config --variable=libdir openblas)/libopenblas.a" -lpthread -lm
 
