@@ -1,7 +1,13 @@
 #include "ps_server/service/rpc_server.h"
 
 #include <grpcpp/generic/generic_stub.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -383,6 +389,37 @@ TEST_F(ReadTimeoutTest, ACallThatIsNotSentIsGivenUp) {
   AnswerAll();
   kept->done.WaitForNotification();
   EXPECT_EQ(kept->status, absl::OkStatus());
+}
+
+// Of what is sent over a new connection, whether the server closes it.
+TEST(ConnectionTest, WhoSaysNothingOrNonsenseIsClosed) {
+  RpcServer::Options options = OptionsOf("127.0.0.1:0", 1);
+  options.limits.handshake_timeout = absl::Milliseconds(100);
+  RpcServer server;
+  int port;
+  ASSERT_EQ(server.Start(options, {}, &port), absl::OkStatus());
+  for (const std::string bytes : {"", "PRI * HT", "GET / HTTP/1.1\r\n\r\n"}) {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(
+        connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    ASSERT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+    const timeval patience = {absl::ToInt64Seconds(kPatience), 0};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    // Perhaps after the server's settings.
+    char answer[1024];
+    ssize_t got;
+    do {
+      got = recv(fd, answer, sizeof(answer), 0);
+    } while (got > 0);
+    EXPECT_TRUE(got == 0 || errno == ECONNRESET)
+        << "\"" << bytes << "\" " << strerror(errno);
+    close(fd);
+  }
 }
 
 }  // namespace
