@@ -13,6 +13,12 @@
 namespace holdfast {
 namespace {
 
+constexpr std::chrono::system_clock::time_point kAtOnce;
+
+// So many operations found without waiting, one after the other, are too much
+// for a thread.
+constexpr int kMany = 16;
+
 class Call final : public CallQueue::Event {
  public:
   Call(grpc::GenericStub* stub, const std::string& method,
@@ -77,7 +83,6 @@ bool CallQueue::Next(absl::Time deadline, bool* happened) {
   if (busy_poll_.May()) {
     const absl::Time until =
         std::min(deadline, absl::Now() + BusyPoll::kLength);
-    constexpr std::chrono::system_clock::time_point kAtOnce;
     for (;;) {
       next = queue_->AsyncNext(&tag, &ok, kAtOnce);
       if (next != grpc::CompletionQueue::TIMEOUT || absl::Now() >= until) break;
@@ -106,9 +111,49 @@ void CallQueue::Wake() {
 }
 
 void CallQueue::Serve() {
-  bool happened;
-  while (Next(absl::InfiniteFuture(), &happened)) {
+  const auto due = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return over_ || serving_ < wanted_;
+  };
+  absl::MutexLock lock(&mutex_);
+  for (;;) {
+    mutex_.Await(absl::Condition(&due));
+    if (over_) return;
+    ++serving_;
+    mutex_.Unlock();
+    ServeAWhile();
+    mutex_.Lock();
+    --serving_;
   }
+}
+
+void CallQueue::ServeAWhile() {
+  int found_at_once = 0;
+  for (;;) {
+    void* tag;
+    bool ok;
+    const auto next = queue_->AsyncNext(&tag, &ok, kAtOnce);
+    if (next == grpc::CompletionQueue::SHUTDOWN) break;
+    if (next == grpc::CompletionQueue::GOT_EVENT) {
+      if (++found_at_once == kMany) {
+        found_at_once = 0;
+        absl::MutexLock lock(&mutex_);
+        // One more than there are: it may be that none is left.
+        wanted_ = serving_ + 1;
+      }
+      static_cast<Event*>(tag)->Happen(ok);
+      continue;
+    }
+    found_at_once = 0;
+    {
+      absl::MutexLock lock(&mutex_);
+      wanted_ = 1;
+      if (serving_ > 1) return;
+    }
+    bool happened;
+    if (!Next(absl::InfiniteFuture(), &happened)) break;
+  }
+  absl::MutexLock lock(&mutex_);
+  over_ = true;
 }
 
 void CallQueue::Close() { queue_->Shutdown(); }

@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/rpc/busy_poll.h"
 
@@ -65,7 +67,9 @@ class CallQueue {
   // Has a Poll return soon, if it waits.
   void Wake();
 
-  // Polls until Close, by as many threads as call it.
+  // Polls until Close. Of the threads that call it one polls, and lets happen
+  // what it finds; another joins it for as long as there is always something to
+  // be found, and so on.
   void Serve();
   // Ends every Serve, once nothing is under way. Nothing may begin after it.
   void Close();
@@ -75,9 +79,19 @@ class CallQueue {
  private:
   // False: nothing comes any more.
   bool Next(absl::Time deadline, bool* happened);
+  // Of a thread of Serve, from when it is wanted until it is not, or nothing
+  // comes any more.
+  void ServeAWhile() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::unique_ptr<grpc::CompletionQueue> queue_;
   BusyPoll busy_poll_;
+
+  absl::Mutex mutex_;
+  // Threads of Serve that poll, and that should.
+  int serving_ ABSL_GUARDED_BY(mutex_) = 0;
+  int wanted_ ABSL_GUARDED_BY(mutex_) = 1;
+  // Nothing comes any more.
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 // Threads that poll a queue for as long as they live.
