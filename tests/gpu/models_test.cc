@@ -51,8 +51,7 @@ void PrintTo(const Curve& curve, std::ostream* out) { *out << curve.job; }
 class ModelsTest : public ::testing::TestWithParam<Curve> {
  protected:
   void SetUp() override {
-    absl::StatusOr<std::unique_ptr<Backend>> device =
-        MakeDeviceUnderTest();
+    absl::StatusOr<std::unique_ptr<Backend>> device = MakeDeviceUnderTest();
     if (absl::IsUnimplemented(device.status()) ||
         absl::IsFailedPrecondition(device.status())) {
       GTEST_SKIP() << "no case ran: " << device.status().message();
