@@ -276,27 +276,46 @@ struct Files {
 // A file in memory alone, whose content changes from one moment to the next.
 class MemoryFile {
  public:
-  explicit MemoryFile(const std::string& text) : fd_(Make(text)) {}
-  ~MemoryFile() { close(fd_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
+  // Errors: RESOURCE_EXHAUSTED when no file can be opened.
+  static absl::StatusOr<MemoryFile> Make(const std::string& text) {
+    MemoryFile file(memfd_create("tls", MFD_CLOEXEC));
+    if (file.fd_ < 0 || write(file.fd_, text.data(), text.size()) !=
+                            static_cast<ssize_t>(text.size())) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "cannot hold certificates in memory: ", std::strerror(errno)));
+    }
+    return file;
+  }
+  MemoryFile(MemoryFile&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  ~MemoryFile() {
+    if (fd_ >= 0) close(fd_);
+  }
 
   std::string path() const { return absl::StrCat("/proc/self/fd/", fd_); }
-  void Replace(const std::string& text) const {
-    const int next = Make(text);
-    PCHECK(dup3(next, fd_, O_CLOEXEC) == fd_);
-    close(next);
+  // Takes the content of `other`. It needs no further descriptor.
+  void Become(const MemoryFile& other) const {
+    PCHECK(dup3(other.fd_, fd_, O_CLOEXEC) == fd_);
   }
 
  private:
-  static int Make(const std::string& text) {
-    const int fd = memfd_create("tls", MFD_CLOEXEC);
-    PCHECK(fd >= 0 && write(fd, text.data(), text.size()) ==
-                          static_cast<ssize_t>(text.size()));
-    return fd;
+  explicit MemoryFile(int fd) : fd_(fd) {}
+
+  int fd_;
+};
+
+// As gRPC reads them: certificate and key in one, so that they change together.
+struct MemoryFiles {
+  static absl::StatusOr<MemoryFiles> Make(const Files& files) {
+    absl::StatusOr<MemoryFile> authorities =
+        MemoryFile::Make(files.authorities);
+    if (!authorities.ok()) return authorities.status();
+    absl::StatusOr<MemoryFile> own = MemoryFile::Make(files.own + files.key);
+    if (!own.ok()) return own.status();
+    return MemoryFiles{*std::move(authorities), *std::move(own)};
   }
 
-  const int fd_;
+  MemoryFile authorities;
+  MemoryFile own;
 };
 
 }  // namespace
@@ -305,12 +324,12 @@ class MemoryFile {
 // empty, as while it is written, and closes the door when key and certificate
 // do not fit each other. So it reads what has been tested here.
 struct Credentials::Impl {
-  Impl(Identity identity, Files first)
+  Impl(Identity identity, Files first, MemoryFiles memory)
       : identity(std::move(identity)),
-        authorities(first.authorities),
-        own(first.own + first.key),
+        in_use(std::move(memory)),
         provider(std::make_shared<FileWatcherCertificateProvider>(
-            own.path(), own.path(), authorities.path(), kRefreshSeconds)),
+            in_use.own.path(), in_use.own.path(), in_use.authorities.path(),
+            kRefreshSeconds)),
         known(std::move(first)),
         thread([this] { Watch(); }) {}
 
@@ -356,16 +375,17 @@ struct Credentials::Impl {
           absl::StrCat(files.folder, Files::kOwn, ": is that of ",
                        whose->ToUri(), ", and was that of ", identity.ToUri()));
     }
-    own.Replace(files.own + files.key);
-    authorities.Replace(files.authorities);
+    const absl::StatusOr<MemoryFiles> next = MemoryFiles::Make(files);
+    if (!next.ok()) return next.status();
+    in_use.own.Become(next->own);
+    in_use.authorities.Become(next->authorities);
     known = files;
     LOG(INFO) << files.folder << ": new certificates are in use";
     return absl::OkStatus();
   }
 
   const Identity identity;
-  // Certificate and key in one, so that they change together.
-  const MemoryFile authorities, own;
+  const MemoryFiles in_use;
   const std::shared_ptr<FileWatcherCertificateProvider> provider;
 
   // Of the thread.
@@ -382,8 +402,10 @@ absl::StatusOr<Credentials> Credentials::FromFolder(const std::string& folder) {
   if (!files.ok()) return files.status();
   absl::StatusOr<Identity> identity = files->Check();
   if (!identity.ok()) return identity.status();
-  return Credentials(
-      std::make_shared<Impl>(*std::move(identity), *std::move(files)));
+  absl::StatusOr<MemoryFiles> memory = MemoryFiles::Make(*files);
+  if (!memory.ok()) return memory.status();
+  return Credentials(std::make_shared<Impl>(
+      *std::move(identity), *std::move(files), *std::move(memory)));
 }
 
 const Identity& Credentials::identity() const { return impl_->identity; }

@@ -36,7 +36,8 @@ class Credentials {
   // Errors, with the file's name: NOT_FOUND when it cannot be read;
   // INVALID_ARGUMENT when it is not what it should be, the key is another
   // certificate's, the certificate was not signed by the authority, is not
-  // valid yet or any more, or has no identity.
+  // valid yet or any more, or has no identity. RESOURCE_EXHAUSTED when the
+  // process has no descriptor left.
   static absl::StatusOr<Credentials> FromFolder(const std::string& folder);
 
   bool secure() const { return impl_ != nullptr; }
