@@ -316,13 +316,25 @@ int64_t CudaDeviceMath::ConvolutionWorkspace(const Convolution& convolution,
          ProductWorkspace(std::max(columns, kernel), std::max(outputs, kernel));
 }
 
+absl::StatusOr<const float*> CudaDeviceMath::ColumnsOfImages(
+    const Convolution& convolution, const float* images, int64_t count,
+    float* workspace) {
+  if (SeesPixels(convolution.window)) return images;
+  const absl::Status status =
+      CudaStatus(kernels::ImagesToColumns(
+                     stream_, images, Shape(convolution.window),
+                     static_cast<int>(convolution.groups), count, workspace),
+                 "unfolding images");
+  if (!status.ok()) return status;
+  return workspace;
+}
+
 absl::Status CudaDeviceMath::Convolve(const Convolution& convolution,
                                       ConstMatrix x, ConstMatrix kernel,
                                       Matrix y, float* workspace) {
   const Window& window = convolution.window;
   const int groups = static_cast<int>(convolution.groups);
   const int64_t cols = ColumnsOf(convolution);
-  const bool sees_pixels = SeesPixels(window);
   const int64_t at_a_time = ImagesAtATime(convolution, x.rows);
   float* const for_product = workspace + ColumnsWorkspace(convolution, x.rows);
   Gemm gemm;
@@ -337,17 +349,11 @@ absl::Status CudaDeviceMath::Convolve(const Convolution& convolution,
   gemm.c_step = gemm.n;
   for (int64_t first = 0; first < x.rows; first += at_a_time) {
     const int64_t images = std::min(at_a_time, x.rows - first);
-    const float* columns = x.data + first * x.cols;
-    if (!sees_pixels) {
-      const absl::Status status =
-          CudaStatus(kernels::ImagesToColumns(stream_, columns, Shape(window),
-                                              groups, images, workspace),
-                     "Convolve");
-      if (!status.ok()) return status;
-      columns = workspace;
-    }
+    const absl::StatusOr<const float*> columns = ColumnsOfImages(
+        convolution, x.data + first * x.cols, images, workspace);
+    if (!columns.ok()) return columns.status();
     gemm.m = images * window.output_places();
-    const absl::Status status = Multiply(gemm, columns, kernel.data,
+    const absl::Status status = Multiply(gemm, *columns, kernel.data,
                                          y.data + first * y.cols, for_product);
     if (!status.ok()) return status;
   }
@@ -360,7 +366,6 @@ absl::Status CudaDeviceMath::ConvolveKernelGradient(
   const Window& window = convolution.window;
   const int groups = static_cast<int>(convolution.groups);
   const int64_t cols = ColumnsOf(convolution);
-  const bool sees_pixels = SeesPixels(window);
   const int64_t at_a_time = ImagesAtATime(convolution, x.rows);
   if (x.rows == 0) return Fill0(kernel_gradient.data, kernel_gradient.size());
   float* const for_product = workspace + ColumnsWorkspace(convolution, x.rows);
@@ -377,20 +382,14 @@ absl::Status CudaDeviceMath::ConvolveKernelGradient(
   gemm.c_step = gemm.n;
   for (int64_t first = 0; first < x.rows; first += at_a_time) {
     const int64_t images = std::min(at_a_time, x.rows - first);
-    const float* columns = x.data + first * x.cols;
-    if (!sees_pixels) {
-      const absl::Status status =
-          CudaStatus(kernels::ImagesToColumns(stream_, columns, Shape(window),
-                                              groups, images, workspace),
-                     "ConvolveKernelGradient");
-      if (!status.ok()) return status;
-      columns = workspace;
-    }
+    const absl::StatusOr<const float*> columns = ColumnsOfImages(
+        convolution, x.data + first * x.cols, images, workspace);
+    if (!columns.ok()) return columns.status();
     gemm.k = images * window.output_places();
     gemm.add = first > 0;
     const absl::Status status =
-        Multiply(gemm, columns, dy.data + first * dy.cols, kernel_gradient.data,
-                 for_product);
+        Multiply(gemm, *columns, dy.data + first * dy.cols,
+                 kernel_gradient.data, for_product);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

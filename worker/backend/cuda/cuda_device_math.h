@@ -136,6 +136,11 @@ class CudaDeviceMath final : public DeviceMath {
   // Values that it unfolds them to; that is what its workspace begins with.
   int64_t ColumnsWorkspace(const Convolution& convolution,
                            int64_t images) const;
+  // The columns of so many images: unfolded into `workspace` or, where a window
+  // sees one pixel, the images themselves.
+  absl::StatusOr<const float*> ColumnsOfImages(const Convolution& convolution,
+                                               const float* images,
+                                               int64_t count, float* workspace);
 
   // `workspace`: as much as ProductWorkspace says.
   absl::Status Multiply(const Gemm& gemm, const float* a, const float* b,
