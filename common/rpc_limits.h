@@ -8,7 +8,7 @@
 namespace holdfast {
 
 // Of the contracts in proto/. Tasks of other versions are refused.
-inline constexpr uint32_t kProtocolVersion = 6;
+inline constexpr uint32_t kProtocolVersion = 7;
 
 // Bytes of tensors in one message, at most. Larger ones make a call's latency
 // that of its slowest copy; smaller ones pay more round trips.

@@ -29,7 +29,7 @@ import grpc
 from proto import (cluster_pb2, coordinator_pb2, coordinator_pb2_grpc, shard_pb2,
                    shard_pb2_grpc, training_pb2)
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 WAIT_MS = 5000
 ROWS, COLUMNS = 5, 3  # of W
 VARIABLES = {"w": [ROWS, COLUMNS], "count": [4]}
