@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -13,7 +14,6 @@
 #include "common/shape.h"
 #include "glog/logging.h"
 #include "google/protobuf/util/message_differencer.h"
-#include "ps_server/coordinator/parked.h"
 #include "ps_server/coordinator/schedule.h"
 #include "ps_server/request.h"
 #include "ps_server/shard/memory_plan.h"
@@ -299,8 +299,9 @@ void Coordinator::Admit(const TaskId& task,
   session.nonce = request.nonce();
   session.process = request.process();
   session.expires = clock_->Now() + options_.lease;
-  if (IsWorker(task)) session.clock = SlowestClock();
+  if (IsWorker(task)) session.clock = live_workers_.slowest();
   sessions_[task] = session;
+  SetAlive(task, &sessions_[task], true);
   if (task.job != kPsJob) return;
   ps_addresses_[task.index] = request.address();
   memory_limits_[task.index] = request.memory_limit_bytes();
@@ -315,31 +316,39 @@ void Coordinator::Admit(const TaskId& task,
   }
 }
 
+void Coordinator::SetAlive(const TaskId& task, Session* session, bool alive) {
+  session->alive = alive;
+  if (!IsWorker(task)) return;
+  if (alive) {
+    live_workers_.Set(task, session->clock);
+  } else {
+    live_workers_.Remove(task);
+  }
+}
+
 void Coordinator::Park(const proto::RegisterRequest& request,
                        Reply<proto::RegisterResponse> reply) {
+  const Registrant registrant = {ToTaskId(request.sender().task()),
+                                 request.nonce()};
   // Who asks again does not wait for the earlier answer any more.
-  std::vector<ParkedRegister> earlier =
-      TakeIf(parked_registers_, [&](const ParkedRegister& parked) {
-        return parked.request.nonce() == request.nonce() &&
-               ToTaskId(parked.request.sender().task()) ==
-                   ToTaskId(request.sender().task());
-      });
-  if (parked_registers_.size() >= kMaxParkedCalls) {
+  auto earlier = parked_registers_.Take(registrant);
+  if (parked_registers_.full()) {
     reply(absl::UnavailableError("too many tasks wait to register"));
   } else {
-    parked_registers_.push_back({request, std::move(reply)});
+    parked_registers_.Park(registrant, std::move(reply), absl::InfiniteFuture(),
+                           request);
   }
-  for (ParkedRegister& parked : earlier) {
+  for (auto& parked : earlier) {
     parked.reply(absl::UnavailableError("asked again"));
   }
 }
 
 void Coordinator::RetryRegisters(std::optional<TaskId> task) {
-  for (ParkedRegister& parked :
-       TakeIf(parked_registers_, [&](const ParkedRegister& p) {
-         return !task.has_value() ||
-                ToTaskId(p.request.sender().task()) == *task;
-       })) {
+  for (auto& parked :
+       task.has_value()
+           ? parked_registers_.TakeBetween(
+                 {*task, 0}, {*task, std::numeric_limits<uint64_t>::max()})
+           : parked_registers_.TakeAll()) {
     Register(parked.request, std::move(parked.reply));
   }
 }
@@ -380,15 +389,15 @@ void Coordinator::RenewLease(const proto::RenewLeaseRequest& request,
     session.expires = now + options_.lease;
     if (!session.alive && !ended()) {
       LOG(INFO) << Describe(task) << " is back";
-      session.alive = true;
+      SetAlive(task, &session, true);
       session.lost_at = absl::InfiniteFuture();
       missing_until_ = now;
       OnPresent();
     }
-    for (ParkedRegister& parked :
-         TakeIf(parked_registers_, [&](const ParkedRegister& p) {
-           return ToTaskId(p.request.sender().task()) == task &&
-                  p.request.nonce() != session.nonce;
+    const Registrant own = {task, session.nonce};
+    for (auto& parked :
+         parked_registers_.TakeIf([&](const ParkedRegisters::Call& p) {
+           return p.key.first == task && p.key != own;
          })) {
       parked.reply(absl::AlreadyExistsError(
           absl::StrCat("the place of ", task.ToString(), " is taken by ",
@@ -397,14 +406,13 @@ void Coordinator::RenewLease(const proto::RenewLeaseRequest& request,
   }
   const bool knows = request.sender().generation() == generation_.value() &&
                      request.known_phase() == state_.phase();
-  if (!knows || ended() || request.wait_ms() == 0 ||
-      parked_renewals_.size() >= kMaxParkedCalls) {
+  if (!knows || ended() || request.wait_ms() == 0 || parked_renewals_.full()) {
     return reply(RenewalAnswer(&session));
   }
   const absl::Duration longest = options_.lease / 3;
-  parked_renewals_.push_back(
-      {request, std::move(reply),
-       std::min(ParkedUntil(now, request.wait_ms()), now + longest)});
+  parked_renewals_.Park(
+      ToWorkerLife(request.sender()), std::move(reply),
+      std::min(ParkedUntil(now, request.wait_ms()), now + longest), request);
 }
 
 proto::RenewLeaseResponse Coordinator::RenewalAnswer(Session* session) {
@@ -416,13 +424,11 @@ proto::RenewLeaseResponse Coordinator::RenewalAnswer(Session* session) {
   return response;
 }
 
-void Coordinator::AnswerRenewals(absl::Time until) {
-  for (ParkedRenewal& parked :
-       TakeIf(parked_renewals_,
-              [&](const ParkedRenewal& p) { return p.deadline <= until; })) {
-    const auto found = sessions_.find(ToTaskId(parked.request.sender().task()));
-    if (found == sessions_.end() || found->second.incarnation.value() !=
-                                        parked.request.sender().incarnation()) {
+void Coordinator::Answer(std::vector<ParkedRenewals::Call> renewals) {
+  for (auto& parked : renewals) {
+    const auto found = sessions_.find(parked.key.worker);
+    if (found == sessions_.end() ||
+        found->second.incarnation != parked.key.incarnation) {
       RenewLease(parked.request, std::move(parked.reply));  // tells why
       continue;
     }
@@ -712,20 +718,17 @@ proto::GetPlacementResponse Coordinator::PlacementAnswer() const {
 void Coordinator::GetPlacement(const proto::GetPlacementRequest& request,
                                Reply<proto::GetPlacementResponse> reply) {
   if (created_ || ended() || request.wait_ms() == 0 ||
-      parked_placements_.size() >= kMaxParkedCalls) {
+      parked_placements_.full()) {
     return reply(PlacementAnswer());
   }
-  parked_placements_.push_back(
-      {std::move(reply), ParkedUntil(clock_->Now(), request.wait_ms())});
+  parked_placements_.Park({}, std::move(reply),
+                          ParkedUntil(clock_->Now(), request.wait_ms()));
 }
 
 void Coordinator::AnswerPlacements() {
-  const absl::Time now = clock_->Now();
-  const bool all = created_ || ended();
-  for (ParkedPlacement& parked :
-       TakeIf(parked_placements_, [&](const ParkedPlacement& p) {
-         return all || p.deadline <= now;
-       })) {
+  for (auto& parked : created_ || ended()
+                          ? parked_placements_.TakeAll()
+                          : parked_placements_.TakeDue(clock_->Now())) {
     parked.reply(PlacementAnswer());
   }
 }
@@ -882,7 +885,7 @@ void Coordinator::OnRestored() {
   step_opened_ = clock_->Now();
   StartClockWhenReady();
   AnswerPlacements();
-  AnswerRenewals(absl::InfiniteFuture());
+  Answer(parked_renewals_.TakeAll());
   if (AllMade()) return Conclude();
   ShutOutLost();
   Proceed();
@@ -975,7 +978,8 @@ std::string Coordinator::WaitingFor() const {
   }
   if (state_.phase() == proto::TRAINING && continues() && TooFewWorkers()) {
     return absl::StrCat(declaration_->lost_workers().min_replicas(),
-                        " workers, of which ", LiveWorkers(), " are there");
+                        " workers, of which ", live_workers_.size(),
+                        " are there");
   }
   if (state_.phase() == proto::TRAINING && tickets_.has_value() &&
       (asynchronous() || tickets_->left() == 0)) {
@@ -1010,15 +1014,12 @@ void Coordinator::Tick() {
   AskForFiles();
   Proceed();
   AnswerPlacements();
-  for (ParkedContribution& parked :
-       TakeIf(parked_contributions_,
-              [&](const ParkedContribution& p) { return p.deadline <= now; })) {
+  for (auto& parked : parked_contributions_.TakeDue(now)) {
     parked.reply(ContributeAnswer(proto::VERDICT_UNSPECIFIED));
   }
-  AnswerTickets([&](const ParkedTicket& p) { return p.deadline <= now; });
-  AnswerRenewals(now);
-  AnswerCheckpoints(
-      "", [&](const ParkedCheckpoint& p) { return p.deadline <= now; });
+  Answer(parked_tickets_.TakeDue(now));
+  Answer(parked_renewals_.TakeDue(now));
+  Answer(parked_checkpoints_.TakeDue(now));
 }
 
 // [L3]
@@ -1032,10 +1033,11 @@ void Coordinator::JudgeLeases(absl::Time now) {
     return;
   }
   // Who waits for the answer to its Register cannot renew.
-  for (const ParkedRegister& parked : parked_registers_) {
-    const auto found = sessions_.find(ToTaskId(parked.request.sender().task()));
-    if (found != sessions_.end() &&
-        found->second.nonce == parked.request.nonce()) {
+  for (auto* parked = parked_registers_.Next(0); parked != nullptr;
+       parked = parked_registers_.Next(parked->number)) {
+    const auto& [task, nonce] = parked->key;
+    const auto found = sessions_.find(task);
+    if (found != sessions_.end() && found->second.nonce == nonce) {
       found->second.expires = now + options_.lease;
     }
   }
@@ -1046,7 +1048,7 @@ void Coordinator::JudgeLeases(absl::Time now) {
   for (const TaskId& task : lost) {
     Session& session = sessions_.at(task);
     if (!session.alive) continue;  // left, from inside an answer
-    session.alive = false;
+    SetAlive(task, &session, false);
     session.lost_at = now;
     OnLost(task, &session);
     RetryRegisters(task);
@@ -1059,14 +1061,8 @@ bool Coordinator::continues() const {
          declaration_->lost_workers().policy() == proto::LostWorkers::CONTINUE;
 }
 
-size_t Coordinator::LiveWorkers() const {
-  return std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& s) {
-    return IsWorker(s.first) && s.second.alive;
-  });
-}
-
 bool Coordinator::TooFewWorkers() const {
-  return LiveWorkers() < declaration_->lost_workers().min_replicas();
+  return live_workers_.size() < declaration_->lost_workers().min_replicas();
 }
 
 // A task is silent, or has left.
@@ -1113,8 +1109,9 @@ Coordinator::Lost Coordinator::LostTasks() const {
   std::sort(losses.begin(), losses.end(), std::greater<>());
   // With CONTINUE, the loss that left too few.
   const size_t missed =
-      continues() ? declaration_->lost_workers().min_replicas() - LiveWorkers()
-                  : losses.size();
+      continues()
+          ? declaration_->lost_workers().min_replicas() - live_workers_.size()
+          : losses.size();
   lost.since =
       std::min(lost.since, losses[std::min(missed, losses.size()) - 1]);
   return lost;
@@ -1148,7 +1145,7 @@ void Coordinator::JudgeTimeouts(absl::Time now) {
     if (state_.phase() == proto::DONE && now - done_at_ > step) {
       // They have all that they came for; the job ends without them.
       for (auto& [task, session] : sessions_) {
-        if (IsWorker(task)) session.alive = false;
+        if (IsWorker(task)) SetAlive(task, &session, false);
       }
       EndWhenReady();
     }
@@ -1213,22 +1210,21 @@ void Coordinator::Fail(const std::string& reason) {
   state_.set_phase(proto::FAILED);
   state_.set_reason(Shorten(reason, kMaxReasonBytes));
   beginning_ = false;
-  std::vector<ParkedContribution> parked =
-      TakeIf(parked_contributions_, [](const auto&) { return true; });
-  for (const ParkedContribution& contribution : parked) {
-    if (!ledger_.Find(contribution.push).has_value()) {
-      Refuse(contribution.push, proto::ABORTED);
+  auto contributions = parked_contributions_.TakeAll();
+  for (const auto& parked : contributions) {
+    if (!ledger_.Find(parked.key).has_value()) {
+      Refuse(parked.key, proto::ABORTED);
     }
   }
-  for (ParkedContribution& contribution : parked) {
-    contribution.reply(ContributeAnswer(*ledger_.Find(contribution.push)));
+  for (auto& parked : contributions) {
+    parked.reply(ContributeAnswer(*ledger_.Find(parked.key)));
   }
   saving_.reset();
   RetryRegisters(std::nullopt);
-  AnswerTickets([](const ParkedTicket&) { return true; });
+  Answer(parked_tickets_.TakeAll());
   AnswerPlacements();
-  AnswerRenewals(absl::InfiniteFuture());
-  AnswerCheckpoints("", [](const ParkedCheckpoint&) { return true; });
+  Answer(parked_renewals_.TakeAll());
+  Answer(parked_checkpoints_.TakeAll());
   EndWhenReady();
 }
 
@@ -1265,11 +1261,8 @@ std::vector<std::string> Coordinator::LateTasks() const {
 // Tells the shards, once no worker needs them any more.
 void Coordinator::EndWhenReady() {
   if (!ended() || broadcast_.kind == Broadcast::kEnd) return;
-  const bool in_use =
-      std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
-        return IsWorker(entry.first) && entry.second.alive;
-      });
-  if (state_.phase() == proto::FAILED || (!in_use && LateTasks().empty())) {
+  if (state_.phase() == proto::FAILED ||
+      (live_workers_.size() == 0 && LateTasks().empty())) {
     StartBroadcast(Broadcast::kEnd);
   }
 }
@@ -1304,7 +1297,7 @@ void Coordinator::Leave(const proto::LeaveRequest& request,
       Fail(absl::StrCat(Describe(task),
                         " left before the end: ", request.error()));
     }
-    (*session)->alive = false;
+    SetAlive(task, *session, false);
     (*session)->left = true;
     (*session)->told = ended() || AllStepsFixed();
     (*session)->lost_at = clock_->Now();

@@ -7,10 +7,11 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -21,10 +22,12 @@
 #include "proto/coordinator.pb.h"
 #include "proto/shard.pb.h"
 #include "ps_server/coordinator/archive.h"
+#include "ps_server/coordinator/live_workers.h"
 #include "ps_server/coordinator/loss_scaler.h"
 #include "ps_server/coordinator/progress.h"
 #include "ps_server/coordinator/step.h"
 #include "ps_server/coordinator/ticket_pool.h"
+#include "ps_server/parked_calls.h"
 #include "ps_server/shard/ledger.h"
 #include "ps_server/shard/push_id.h"
 
@@ -158,8 +161,8 @@ class Coordinator {
     std::string process;
     absl::Time expires;
     // False once it has left, or its lease has run out: it is lost, unless the
-    // job is done with it.
-    bool alive = true;
+    // job is done with it. Changed by SetAlive only.
+    bool alive = false;
     absl::Time lost_at = absl::InfiniteFuture();
     // It comes back no more, but another may.
     bool left = false;
@@ -174,34 +177,18 @@ class Coordinator {
     // As the task last told.
     std::optional<proto::InputWait> input_wait;
   };
-  struct ParkedRegister {
-    proto::RegisterRequest request;
-    Reply<proto::RegisterResponse> reply;
-  };
-  struct ParkedRenewal {
-    proto::RenewLeaseRequest request;
-    Reply<proto::RenewLeaseResponse> reply;
-    absl::Time deadline;
-  };
-  struct ParkedCheckpoint {
-    uint64_t step = 0;
-    Reply<proto::CheckpointResponse> reply;
-    absl::Time deadline;
-  };
-  struct ParkedPlacement {
-    Reply<proto::GetPlacementResponse> reply;
-    absl::Time deadline;
-  };
-  struct ParkedContribution {
-    PushId push;
-    Reply<proto::ContributeResponse> reply;
-    absl::Time deadline;
-  };
-  struct ParkedTicket {
-    PushId push;
-    Reply<proto::TakeTicketResponse> reply;
-    absl::Time deadline;
-  };
+  // A process that registers as a task: the task and the process's nonce.
+  using Registrant = std::pair<TaskId, uint64_t>;
+  using ParkedRegisters =
+      ParkedCalls<Registrant, proto::RegisterResponse, proto::RegisterRequest>;
+  using ParkedRenewals = ParkedCalls<WorkerLife, proto::RenewLeaseResponse,
+                                     proto::RenewLeaseRequest>;
+  using ParkedPlacements =
+      ParkedCalls<std::monostate, proto::GetPlacementResponse>;
+  using ParkedContributions = ParkedCalls<PushId, proto::ContributeResponse>;
+  using ParkedTickets = ParkedCalls<PushId, proto::TakeTicketResponse>;
+  // By the step that is to be durable.
+  using ParkedCheckpoints = ParkedCalls<uint64_t, proto::CheckpointResponse>;
   // The message that all shards are to acknowledge. One at a time; End takes
   // the place of any other.
   struct Broadcast {
@@ -269,6 +256,8 @@ class Coordinator {
   // Whether the caller's life is over: replaced, or shut out.
   bool IsFenced(const proto::Sender& sender) const;
   void Admit(const TaskId& task, const proto::RegisterRequest& request);
+  // The only place that changes whether a session is alive.
+  void SetAlive(const TaskId& task, Session* session, bool alive);
   void Park(const proto::RegisterRequest& request,
             Reply<proto::RegisterResponse> reply);
   void OnPresent();
@@ -276,8 +265,8 @@ class Coordinator {
   // place without one.
   void RetryRegisters(std::optional<TaskId> task);
   proto::RenewLeaseResponse RenewalAnswer(Session* session);
-  // Answers parked renewals as things are: all, or those whose time is up.
-  void AnswerRenewals(absl::Time until);
+  // Answers these as things are.
+  void Answer(std::vector<ParkedRenewals::Call> renewals);
 
   // The way to the first step.
   absl::StatusOr<proto::Declaration> Resolve(
@@ -327,13 +316,13 @@ class Coordinator {
   void AddUntold(const PushId& push, const TicketPool::Out& ticket,
                  Progress* progress,
                  std::optional<LossScaler>* loss_scaler) const;
-  // Whether the staleness bound lets the push begin; the least number of spent
-  // tickets of any live worker is `slowest`.
-  bool IsInBound(const PushId& push, uint64_t slowest) const;
-  uint64_t SlowestClock() const;
+  // Whether the staleness bound lets the push begin.
+  bool IsInBound(const PushId& push) const;
   void GrantTickets();
-  // Answers parked requests as things are.
-  void AnswerTickets(absl::FunctionRef<bool(const ParkedTicket&)> ready);
+  // The first parked request that the staleness bound lets begin, or null.
+  const ParkedTickets::Call* NextInBound();
+  // Answers these as things are.
+  void Answer(std::vector<ParkedTickets::Call> requests);
   void ShutOut(const TaskId& worker, Session* session);
   void ShutOutLost();
   void StartFence();
@@ -380,8 +369,8 @@ class Coordinator {
   proto::CheckpointResponse CheckpointAnswer(uint64_t step,
                                              const std::string& error) const;
   // `error`: why an attempt has just failed.
-  void AnswerCheckpoints(const std::string& error,
-                         absl::FunctionRef<bool(const ParkedCheckpoint&)> done);
+  void Answer(std::vector<ParkedCheckpoints::Call> requests,
+              const std::string& error = "");
 
   // Messages to the shards.
   void StartBroadcast(Broadcast::Kind kind);
@@ -401,7 +390,6 @@ class Coordinator {
   std::vector<std::string> LateTasks() const;
   // The job goes on without workers that are lost.
   bool continues() const;
-  size_t LiveWorkers() const;
   // Too few workers are there for anything to go on.
   bool TooFewWorkers() const;
   // Tasks that the job waits for, and since when the first of them is lost.
@@ -441,10 +429,11 @@ class Coordinator {
   absl::Time missing_until_ = absl::InfinitePast();
 
   std::map<TaskId, Session> sessions_;
+  LiveWorkers live_workers_;
   std::map<TaskId, Incarnation> last_incarnation_;
   uint64_t incarnations_from_;
-  std::vector<ParkedRegister> parked_registers_;
-  std::vector<ParkedRenewal> parked_renewals_;
+  ParkedRegisters parked_registers_;
+  ParkedRenewals parked_renewals_;
   // Of the first worker that registered, or of the journal, as people are told;
   // the other workers' must be the same.
   std::optional<std::string> digests_from_;
@@ -458,7 +447,7 @@ class Coordinator {
   std::vector<int64_t> memory_limits_;
   // By ps: the life that has registered.
   std::vector<uint64_t> shard_nonces_;
-  std::vector<ParkedPlacement> parked_placements_;
+  ParkedPlacements parked_placements_;
 
   // As it is on disk. Changes are written one after the other.
   proto::Journal journal_;
@@ -485,7 +474,7 @@ class Coordinator {
   // Asynchronous: when a ticket was last spent.
   absl::Time step_opened_;
   Ledger ledger_;
-  std::vector<ParkedContribution> parked_contributions_;
+  ParkedContributions parked_contributions_;
   // CONTINUE: who was there when the step was opened, and has not been shut
   // out since.
   std::set<TaskId> members_;
@@ -496,7 +485,11 @@ class Coordinator {
 
   // Jobs whose examples are by ticket.
   std::optional<TicketPool> tickets_;
-  std::vector<ParkedTicket> parked_tickets_;
+  ParkedTickets parked_tickets_;
+  // Parked requests with numbers up to this are out of the staleness bound
+  // while the slowest worker's clock is at most out_of_bound_at_.
+  uint64_t out_of_bound_through_ = 0;
+  uint64_t out_of_bound_at_ = 0;
   // Lives to be fenced with the next Fence.
   std::vector<WorkerLife> fences_due_;
   proto::FenceRequest fence_;
@@ -516,7 +509,7 @@ class Coordinator {
   std::string checkpoint_error_;
   // Asked for by Checkpoint, of what was reached then.
   uint64_t save_wanted_ = 0;
-  std::vector<ParkedCheckpoint> parked_checkpoints_;
+  ParkedCheckpoints parked_checkpoints_;
   // All steps are made, since then.
   std::optional<absl::Time> concluding_since_;
 

@@ -9,7 +9,6 @@
 #include "common/rpc_limits.h"
 #include "glog/logging.h"
 #include "ps_server/coordinator/coordinator.h"
-#include "ps_server/coordinator/parked.h"
 #include "ps_server/coordinator/schedule.h"
 #include "ps_server/request.h"
 
@@ -107,6 +106,7 @@ void Coordinator::BeginGeneration(const std::string& why) {
   for (auto& [task, session] : sessions_) {
     session.clock = 0;
     session.last_ticket = PushSequence(0);
+    SetAlive(task, &session, session.alive);
   }
   // What is still to be answered belongs to a generation that is over.
   ++broadcast_.number;
@@ -183,17 +183,17 @@ void Coordinator::StartGeneration() {
           LOG(WARNING) << "generation " << next << ": " << recovered_;
         }
         // What was parked is of an older generation.
-        for (ParkedContribution& parked :
-             std::exchange(parked_contributions_, {})) {
+        for (auto& parked : parked_contributions_.TakeAll()) {
           parked.reply(ContributeAnswer(proto::ABORTED));
         }
-        for (ParkedTicket& parked : std::exchange(parked_tickets_, {})) {
+        for (auto& parked : parked_tickets_.TakeAll()) {
           proto::TakeTicketResponse response = TicketAnswer();
           response.set_verdict(proto::ABORTED);
           parked.reply(std::move(response));
         }
         RetryRegisters(std::nullopt);
-        AnswerRenewals(absl::InfiniteFuture());
+        Answer(parked_renewals_.TakeAll());
+        Answer(parked_checkpoints_.TakeBetween(0, durable_step_));
         RestoreWhenReady();
       });
 }
@@ -211,12 +211,7 @@ bool Coordinator::SaveIsDue() const {
   const uint64_t step = committed_.value();
   if (step == durable_step_) return false;
   if (save_wanted_ > durable_step_) return true;
-  if (std::any_of(parked_checkpoints_.begin(), parked_checkpoints_.end(),
-                  [&](const ParkedCheckpoint& parked) {
-                    return parked.step <= step;
-                  })) {
-    return true;
-  }
+  if (!parked_checkpoints_.Between(0, step).empty()) return true;
   const proto::Checkpoints& when = declaration_->checkpoints();
   if (when.every_steps() > 0 &&
       step / when.every_steps() > last_save_step_ / when.every_steps()) {
@@ -415,7 +410,7 @@ void Coordinator::OnSaved() {
             << " is on disk, "
             << absl::FormatDuration(clock_->Now() - last_save_begun_)
             << " after it was begun";
-  AnswerCheckpoints("", [](const ParkedCheckpoint&) { return false; });
+  Answer(parked_checkpoints_.TakeBetween(0, durable_step_));
   if (ended()) return;
   if (saved.manifest.finished()) {
     archive_->RemoveOthers(nullptr);
@@ -434,8 +429,7 @@ void Coordinator::AbandonSave(const absl::Status& why) {
   save_not_before_ =
       now + (concluding_since_.has_value() ? kDiskRetryAfter : kSaveRetryAfter);
   save_wanted_ = 0;
-  AnswerCheckpoints(checkpoint_error_,
-                    [](const ParkedCheckpoint&) { return true; });
+  Answer(parked_checkpoints_.TakeAll(), checkpoint_error_);
   if (concluding_since_.has_value() && !ended() &&
       now - *concluding_since_ >= RecoveryTimeout()) {
     Fail(absl::StrCat("the last checkpoint cannot be written: ",
@@ -463,15 +457,12 @@ void Coordinator::Checkpoint(const proto::CheckpointRequest& request,
     return reply(CheckpointAnswer(step, ""));
   // One that is ahead is due when it is reached.
   if (step <= committed_.value()) save_wanted_ = std::max(save_wanted_, step);
-  parked_checkpoints_.push_back(
-      {step, std::move(reply), ParkedUntil(clock_->Now(), request.wait_ms())});
+  const absl::Time now = clock_->Now();
+  const bool at_once = request.wait_ms() == 0 || parked_checkpoints_.full();
+  parked_checkpoints_.Park(step, std::move(reply),
+                           at_once ? now : ParkedUntil(now, request.wait_ms()));
   Proceed();
-  if (request.wait_ms() == 0 || parked_checkpoints_.size() > kMaxParkedCalls) {
-    const absl::Time now = clock_->Now();
-    AnswerCheckpoints("", [&](const ParkedCheckpoint& parked) {
-      return parked.deadline <= now;
-    });
-  }
+  if (at_once) Answer(parked_checkpoints_.TakeDue(now));
 }
 
 proto::CheckpointResponse Coordinator::CheckpointAnswer(
@@ -485,14 +476,10 @@ proto::CheckpointResponse Coordinator::CheckpointAnswer(
   return response;
 }
 
-void Coordinator::AnswerCheckpoints(
-    const std::string& error,
-    absl::FunctionRef<bool(const ParkedCheckpoint&)> done) {
-  for (ParkedCheckpoint& parked :
-       TakeIf(parked_checkpoints_, [&](const ParkedCheckpoint& p) {
-         return p.step <= durable_step_ || ended() || done(p);
-       })) {
-    parked.reply(CheckpointAnswer(parked.step, error));
+void Coordinator::Answer(std::vector<ParkedCheckpoints::Call> requests,
+                         const std::string& error) {
+  for (auto& parked : requests) {
+    parked.reply(CheckpointAnswer(parked.key, error));
   }
 }
 

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "ps_server/coordinator/coordinator.h"
-#include "ps_server/coordinator/parked.h"
 #include "ps_server/coordinator/schedule.h"
 #include "ps_server/request.h"
 
@@ -53,11 +52,12 @@ void Coordinator::Contribute(const proto::ContributeRequest& request,
     return reply(absl::FailedPreconditionError(
         "the job is asynchronous: pushes are applied, not contributed"));
   }
+  const absl::Time deadline = ParkedUntil(clock_->Now(), request.wait_ms());
   if (beginning_) {
-    parked_contributions_.push_back(
-        {push, std::move(reply),
-         ParkedUntil(clock_->Now(), request.wait_ms())});
-    return;
+    if (parked_contributions_.full()) {
+      return reply(ContributeAnswer(proto::VERDICT_UNSPECIFIED));
+    }
+    return parked_contributions_.Park(push, std::move(reply), deadline);
   }
   AckThrough(push.from,
              std::min(request.acked_through(), request.sequence() - 1));
@@ -78,13 +78,13 @@ void Coordinator::Contribute(const proto::ContributeRequest& request,
     return reply(ContributeAnswer(*verdict));
   }
   // Who asks again does not wait for the earlier answer any more.
-  std::vector<ParkedContribution> earlier =
-      TakeIf(parked_contributions_, [&](const ParkedContribution& parked) {
-        return !(parked.push < push) && !(push < parked.push);
-      });
-  parked_contributions_.push_back(
-      {push, std::move(reply), ParkedUntil(clock_->Now(), request.wait_ms())});
-  for (ParkedContribution& parked : earlier) {
+  auto earlier = parked_contributions_.Take(push);
+  if (parked_contributions_.full()) {
+    reply(ContributeAnswer(proto::VERDICT_UNSPECIFIED));
+  } else {
+    parked_contributions_.Park(push, std::move(reply), deadline);
+  }
+  for (auto& parked : earlier) {
     parked.reply(ContributeAnswer(proto::VERDICT_UNSPECIFIED));
   }
   Proceed();
@@ -184,6 +184,8 @@ bool Coordinator::StepIsFull() const {
   }
   // The first step is made of as many as the cluster was started with.
   if (!continues() || !training_begun_.has_value()) return false;
+  // Members are alive; nobody else's offer counts for theirs.
+  if (step_->offers().size() < members_.size()) return false;
   return std::none_of(members_.begin(), members_.end(),
                       [&](const TaskId& member) {
                         return sessions_.at(member).alive &&
@@ -234,11 +236,11 @@ void Coordinator::CloseStep() {
   }
   OpenStep(step_->number().next());
   StartBroadcast(Broadcast::kCommit);
-  for (ParkedContribution& parked :
-       TakeIf(parked_contributions_, [&](const ParkedContribution& p) {
-         return ledger_.Find(p.push).has_value();
+  for (auto& parked :
+       parked_contributions_.TakeIf([&](const ParkedContributions::Call& p) {
+         return ledger_.Find(p.key).has_value();
        })) {
-    parked.reply(ContributeAnswer(*ledger_.Find(parked.push)));
+    parked.reply(ContributeAnswer(*ledger_.Find(parked.key)));
   }
 }
 
@@ -263,10 +265,10 @@ void Coordinator::Conclude() {
 void Coordinator::Finish() {
   state_.set_phase(proto::DONE);
   done_at_ = clock_->Now();
-  AnswerTickets([](const ParkedTicket&) { return true; });
+  Answer(parked_tickets_.TakeAll());
   AnswerPlacements();
-  AnswerRenewals(absl::InfiniteFuture());
-  AnswerCheckpoints("", [](const ParkedCheckpoint&) { return true; });
+  Answer(parked_renewals_.TakeAll());
+  Answer(parked_checkpoints_.TakeAll());
   EndWhenReady();
 }
 

@@ -1,6 +1,7 @@
 // The part of the coordinator that hands out tickets, books them, and shuts out
 // the workers that are lost with some (docs/asynchronous.md).
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -8,11 +9,19 @@
 #include "absl/strings/str_join.h"
 #include "glog/logging.h"
 #include "ps_server/coordinator/coordinator.h"
-#include "ps_server/coordinator/parked.h"
 #include "ps_server/coordinator/schedule.h"
 #include "ps_server/request.h"
 
 namespace holdfast {
+namespace {
+
+PushId FirstOf(const WorkerLife& life) { return {life, PushSequence(0)}; }
+
+PushId LastOf(const WorkerLife& life) {
+  return {life, PushSequence(std::numeric_limits<uint64_t>::max())};
+}
+
+}  // namespace
 
 // ---- Handing out ----
 
@@ -67,10 +76,10 @@ void Coordinator::TakeTicket(const proto::TakeTicketRequest& request,
   }
   const PushId push{ToWorkerLife(request.sender()),
                     PushSequence(request.sequence())};
+  const absl::Time deadline = ParkedUntil(clock_->Now(), request.wait_ms());
   if (beginning_) {
-    parked_tickets_.push_back({push, std::move(reply),
-                               ParkedUntil(clock_->Now(), request.wait_ms())});
-    return;
+    if (parked_tickets_.full()) return reply(TicketAnswer(push));
+    return parked_tickets_.Park(push, std::move(reply), deadline);
   }
   if (absl::Status status = CheckMayTake(request, push); !status.ok()) {
     return reply(status);
@@ -84,17 +93,13 @@ void Coordinator::TakeTicket(const proto::TakeTicketRequest& request,
   // before the first.
   const bool waits =
       request.sequence() != 0 && !ended() && !tickets_->Find(push).has_value();
-  const auto is_this = [&](const ParkedTicket& parked) {
-    return !(parked.push < push) && !(push < parked.push);
-  };
-  std::vector<ParkedTicket> earlier;
+  const bool at_once = request.wait_ms() == 0 || parked_tickets_.full();
   if (waits) {
     // Who asks again does not wait for the earlier answer any more.
-    earlier = TakeIf(parked_tickets_, is_this);
-    parked_tickets_.push_back({push, std::move(reply),
-                               ParkedUntil(clock_->Now(), request.wait_ms())});
+    auto earlier = parked_tickets_.Take(push);
+    parked_tickets_.Park(push, std::move(reply), deadline);
+    Answer(std::move(earlier));
   }
-  for (ParkedTicket& parked : earlier) parked.reply(TicketAnswer(push));
   if (request.spent_size() > 0 && !ended()) {
     if (AllMade()) {
       Conclude();
@@ -105,9 +110,7 @@ void Coordinator::TakeTicket(const proto::TakeTicketRequest& request,
   // This one, and others that have waited for its worker.
   GrantTickets();
   if (!waits) return reply(TicketAnswer(push));
-  if (request.wait_ms() == 0 || parked_tickets_.size() > kMaxParkedCalls) {
-    AnswerTickets(is_this);
-  }
+  if (at_once) Answer(parked_tickets_.Take(push));
 }
 
 absl::Status Coordinator::CheckMayTake(const proto::TakeTicketRequest& request,
@@ -155,11 +158,9 @@ absl::Status Coordinator::CheckMayTake(const proto::TakeTicketRequest& request,
   for (const proto::SpentTicket& spent : request.spent()) {
     held.erase(PushSequence(spent.sequence()));
   }
-  for (const ParkedTicket& parked : parked_tickets_) {
-    const WorkerLife& from = parked.push.from;
-    if (!(from < push.from) && !(push.from < from)) {
-      held.insert(parked.push.sequence);
-    }
+  for (const auto* parked :
+       parked_tickets_.Between(FirstOf(push.from), LastOf(push.from))) {
+    held.insert(parked->key.sequence);
   }
   held.erase(push.sequence);
   if (held.size() >= MaxTickets()) {
@@ -190,49 +191,44 @@ size_t Coordinator::MaxTickets() const {
 }
 
 // [A1] The bound counts a worker's own pushes.
-bool Coordinator::IsInBound(const PushId& push, uint64_t slowest) const {
+bool Coordinator::IsInBound(const PushId& push) const {
   const auto& mode = declaration_->consistency().asynchronous();
   if (!mode.has_staleness_bound()) return true;
   const uint64_t begun = sessions_.at(push.from.worker).clock +
                          tickets_->OutWith(push.from).size();
-  return begun <= slowest + mode.staleness_bound();
+  return begun <= live_workers_.slowest() + mode.staleness_bound();
 }
 
-uint64_t Coordinator::SlowestClock() const {
-  std::optional<uint64_t> slowest;
-  for (const auto& [task, session] : sessions_) {
-    if (!IsWorker(task) || !session.alive) continue;
-    slowest = std::min(slowest.value_or(session.clock), session.clock);
+// A life's tickets, out or spent, only become more while it has a request
+// parked; so what was out of bound stays so until the slowest worker's clock
+// rises.
+const Coordinator::ParkedTickets::Call* Coordinator::NextInBound() {
+  if (live_workers_.slowest() > out_of_bound_at_) out_of_bound_through_ = 0;
+  out_of_bound_at_ = live_workers_.slowest();
+  const ParkedTickets::Call* next = parked_tickets_.Next(out_of_bound_through_);
+  while (next != nullptr && !IsInBound(next->key)) {
+    out_of_bound_through_ = next->number;
+    next = parked_tickets_.Next(out_of_bound_through_);
   }
-  return slowest.value_or(0);
+  return next;
 }
 
 // Replies may come back with further calls, so that it begins again after each.
 void Coordinator::GrantTickets() {
   while (state_.phase() == proto::TRAINING && tickets_->left() > 0 &&
          !parked_tickets_.empty() && !(continues() && TooFewWorkers())) {
-    const uint64_t slowest = SlowestClock();
-    const auto next =
-        std::find_if(parked_tickets_.begin(), parked_tickets_.end(),
-                     [&](const ParkedTicket& parked) {
-                       return IsInBound(parked.push, slowest);
-                     });
-    if (next == parked_tickets_.end()) return;
-    ParkedTicket granted = std::move(*next);
-    parked_tickets_.erase(next);
-    tickets_->Take(granted.push,
-                   loss_scaler_.has_value() ? loss_scaler_->scale() : 0);
-    Session& session = sessions_.at(granted.push.from.worker);
-    session.last_ticket = std::max(session.last_ticket, granted.push.sequence);
-    granted.reply(TicketAnswer(granted.push));
+    const ParkedTickets::Call* const next = NextInBound();
+    if (next == nullptr) return;
+    const PushId push = next->key;
+    tickets_->Take(push, loss_scaler_.has_value() ? loss_scaler_->scale() : 0);
+    Session& session = sessions_.at(push.from.worker);
+    session.last_ticket = std::max(session.last_ticket, push.sequence);
+    Answer(parked_tickets_.Take(push));
   }
 }
 
-void Coordinator::AnswerTickets(
-    absl::FunctionRef<bool(const ParkedTicket&)> ready) {
-  for (ParkedTicket& parked : TakeIf(parked_tickets_, ready)) {
-    parked.reply(TicketAnswer(parked.push));
-  }
+void Coordinator::Answer(std::vector<ParkedTickets::Call> requests) {
+  for (auto& parked : requests) parked.reply(TicketAnswer(parked.key));
 }
 
 std::string Coordinator::WaitingForTickets() const {
@@ -260,7 +256,9 @@ void Coordinator::Book(const PushId& push, const proto::SpentTicket& spent) {
   const std::optional<TicketPool::Out> ticket = tickets_->Spend(push);
   if (!ticket.has_value()) return;  // told again
   ledger_.Record(push, proto::ACCEPTED);
-  ++sessions_.at(push.from.worker).clock;
+  Session& session = sessions_.at(push.from.worker);
+  ++session.clock;
+  if (session.alive) live_workers_.Set(push.from.worker, session.clock);
   progress_.AddStep({{push.from.worker, spent.examples(), spent.loss(),
                       spent.staleness(), spent.not_finite()}});
   if (loss_scaler_.has_value()) {
@@ -278,20 +276,15 @@ void Coordinator::ShutOut(const TaskId& worker, Session* session) {
   fences_due_.push_back(life);
   LOG(WARNING) << Describe(worker) << " is shut out"
                << (continues() ? "; the job goes on" : "");
-  const auto is_of = [&](const PushId& push) {
-    return !(push.from < life) && !(life < push.from);
-  };
   if (step_.has_value()) step_->Vacate(life);
   members_.erase(worker);
-  for (ParkedContribution& parked :
-       TakeIf(parked_contributions_,
-              [&](const ParkedContribution& p) { return is_of(p.push); })) {
-    Refuse(parked.push, proto::FENCED);
+  for (auto& parked :
+       parked_contributions_.TakeBetween(FirstOf(life), LastOf(life))) {
+    Refuse(parked.key, proto::FENCED);
     parked.reply(ContributeAnswer(proto::FENCED));
   }
-  for (ParkedTicket& parked :
-       TakeIf(parked_tickets_,
-              [&](const ParkedTicket& p) { return is_of(p.push); })) {
+  for (auto& parked :
+       parked_tickets_.TakeBetween(FirstOf(life), LastOf(life))) {
     proto::TakeTicketResponse response = TicketAnswer();
     response.set_verdict(proto::FENCED);
     parked.reply(std::move(response));

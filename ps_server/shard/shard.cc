@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <set>
 #include <utility>
 
@@ -17,8 +18,6 @@ namespace {
 
 // Held at one time, of however few versions.
 constexpr size_t kMaxPins = 1024;
-// Beyond it a call is answered at once, and may be asked again.
-constexpr size_t kMaxParked = 65536;
 
 }  // namespace
 
@@ -281,14 +280,15 @@ void Shard::ApplyOrPark(const proto::ApplyRequest& request,
   const PushSequence next = ledger_.DecidedThrough(id.from).next();
   if (holding_ || id.sequence > next) {
     // Who asks again does not wait for the earlier answer any more.
-    auto earlier = parked_applies_.extract(id);
-    if (request.wait_ms() == 0 || parked_applies_.size() >= kMaxParked) {
+    auto earlier = parked_applies_.Take(id);
+    if (request.wait_ms() == 0 || parked_applies_.full()) {
       reply(NotYetAnswer(id.from));
     } else {
-      parked_applies_[id] = {request, std::move(reply),
-                             ParkedUntil(clock_->Now(), request.wait_ms())};
+      parked_applies_.Park(id, std::move(reply),
+                           ParkedUntil(clock_->Now(), request.wait_ms()),
+                           request);
     }
-    if (!earlier.empty()) earlier.mapped().reply(NotYetAnswer(id.from));
+    for (auto& parked : earlier) parked.reply(NotYetAnswer(id.from));
     return;
   }
   const float clip_factor =
@@ -328,31 +328,18 @@ absl::Status Shard::ApplyNext(
 
 void Shard::RetryApplies(const WorkerLife& from) {
   for (;;) {
-    const auto lowest = parked_applies_.lower_bound({from, PushSequence(0)});
-    if (lowest == parked_applies_.end() || from < lowest->first.from) return;
+    const auto parked = parked_applies_.Between(
+        {from, PushSequence(0)},
+        {from, PushSequence(std::numeric_limits<uint64_t>::max())});
+    if (parked.empty()) return;
+    const PushId lowest = parked.front()->key;
     if (!IsFenced(from) &&
-        (holding_ ||
-         lowest->first.sequence > ledger_.DecidedThrough(from).next())) {
+        (holding_ || lowest.sequence > ledger_.DecidedThrough(from).next())) {
       return;
     }
-    ParkedApply apply = std::move(lowest->second);
-    parked_applies_.erase(lowest);
-    ApplyOrPark(apply.request, std::move(apply.reply));
-  }
-}
-
-void Shard::AnswerLateApplies(absl::Time now) {
-  std::vector<ParkedApply> late;
-  for (auto it = parked_applies_.begin(); it != parked_applies_.end();) {
-    const auto next = std::next(it);
-    if (it->second.deadline <= now) {
-      late.push_back(std::move(it->second));
-      parked_applies_.erase(it);
+    for (auto& apply : parked_applies_.Take(lowest)) {
+      ApplyOrPark(apply.request, std::move(apply.reply));
     }
-    it = next;
-  }
-  for (ParkedApply& apply : late) {
-    apply.reply(NotYetAnswer(ToWorkerLife(apply.request.sender())));
   }
 }
 
@@ -565,33 +552,23 @@ void Shard::Pull(const proto::PullRequest& request, Reply<PullReply> reply) {
   if (const auto ranges = FindRanges(request); !ranges.ok()) {
     return reply(ranges.status());
   }
-  if (request.wait_ms() == 0 || ended() || parked_.size() >= kMaxParked) {
+  if (request.wait_ms() == 0 || ended() || parked_pulls_.full()) {
     return reply(PullAnswer());
   }
-  parked_.push_back({request, std::move(reply),
-                     ParkedUntil(clock_->Now(), request.wait_ms())});
+  parked_pulls_.Park(request.min_version(), std::move(reply),
+                     ParkedUntil(clock_->Now(), request.wait_ms()), request);
 }
 
 void Shard::AnswerReached() {
-  AnswerParked([&](const ParkedPull& pull) {
-    return version().value() >= pull.request.min_version();
-  });
+  Answer(parked_pulls_.TakeBetween(0, version().value()));
 }
 
-template <typename Done>
-void Shard::AnswerParked(Done done) {
-  // Replies may come back with further calls: take them off the list first.
-  std::list<ParkedPull> ready;
-  for (auto it = parked_.begin(); it != parked_.end();) {
-    const auto next = std::next(it);
-    if (done(*it)) ready.splice(ready.end(), parked_, it);
-    it = next;
-  }
-  for (ParkedPull& pull : ready) {
+void Shard::Answer(std::vector<ParkedPulls::Call> pulls) {
+  for (auto& pull : pulls) {
     if (pull.request.sender().generation() != generation_.value()) {
       // A reply before this one began another generation.
       pull.reply(CheckGeneration(pull.request.sender()));
-    } else if (version().value() >= pull.request.min_version() &&
+    } else if (version().value() >= pull.key &&
                state_.phase() != proto::FAILED) {
       pull.reply(Read(pull.request, *store_->newest()));
     } else {
@@ -721,22 +698,24 @@ void Shard::End(const proto::EndRequest& request,
     pins_.clear();
     holding_ = false;
   }
-  auto applies = std::exchange(parked_applies_, {});
+  auto applies = parked_applies_.TakeAll();
   proto::EndResponse response;
   response.set_generation(generation_.value());
   reply(std::move(response));
   const absl::Status ended = absl::AbortedError(EndedText());
   for (auto& restore : restores) restore(ended);
-  for (auto& [push, apply] : applies) apply.reply(ended);
+  for (auto& apply : applies) apply.reply(ended);
   AnswerAwaits(ended);
-  AnswerParked([](const ParkedPull&) { return true; });
+  Answer(parked_pulls_.TakeAll());
 }
 
 void Shard::Tick() {
   const absl::Time now = clock_->Now();
-  AnswerParked([&](const ParkedPull& pull) { return pull.deadline <= now; });
-  AnswerLateApplies(now);
-  AnswerLateAwaits(now);
+  Answer(parked_pulls_.TakeDue(now));
+  for (auto& apply : parked_applies_.TakeDue(now)) {
+    apply.reply(NotYetAnswer(apply.key.from));
+  }
+  for (auto& await : parked_awaits_.TakeDue(now)) await.reply(SavedAnswer());
   for (auto it = pins_.begin(); it != pins_.end();) {
     it = it->second.deadline <= now ? pins_.erase(it) : std::next(it);
   }

@@ -2,11 +2,11 @@
 #define HOLDFAST_PS_SERVER_SHARD_SHARD_H_
 
 #include <cstdint>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -20,6 +20,7 @@
 #include "common/thread_pool.h"
 #include "proto/shard.pb.h"
 #include "ps_server/optimizer/optimizer.h"
+#include "ps_server/parked_calls.h"
 #include "ps_server/shard/apply_step.h"
 #include "ps_server/shard/ledger.h"
 #include "ps_server/shard/memory_plan.h"
@@ -152,26 +153,18 @@ class Shard {
   size_t verdicts_kept() const { return ledger_.size(); }
 
  private:
-  struct ParkedPull {
-    proto::PullRequest request;
-    Reply<PullReply> reply;
-    absl::Time deadline;
-  };
-  struct ParkedApply {
-    proto::ApplyRequest request;
-    Reply<proto::ApplyResponse> reply;
-    absl::Time deadline;
-  };
-  struct ParkedAwait {
-    Reply<proto::AwaitSavedResponse> reply;
-    absl::Time deadline;
-  };
+  // By the version that they wait for.
+  using ParkedPulls = ParkedCalls<uint64_t, PullReply, proto::PullRequest>;
+  using ParkedApplies =
+      ParkedCalls<PushId, proto::ApplyResponse, proto::ApplyRequest>;
+  using ParkedAwaits = ParkedCalls<std::monostate, proto::AwaitSavedResponse>;
   // The share of a checkpoint that was taken last; none in a new generation.
   struct Share {
     uint64_t number = 0;
     // Absent while it is being written.
     std::optional<absl::StatusOr<proto::DataFile>> outcome;
   };
+  static constexpr size_t kMaxParkedAwaits = 1024;
   // What has been decided on fenced lives of a task: on incarnations up to
   // these.
   struct Fenced {
@@ -211,7 +204,6 @@ class Shard {
   // What AwaitSaved is answered with, as things are.
   absl::StatusOr<proto::AwaitSavedResponse> SavedAnswer() const;
   void AnswerAwaits(const absl::StatusOr<proto::AwaitSavedResponse>& answer);
-  void AnswerLateAwaits(absl::Time now);
 
   // `part` as it is staged, when its tensors fit the declaration.
   absl::StatusOr<StagedPart> Fit(PushPart part) const;
@@ -255,7 +247,6 @@ class Shard {
   // Goes through the parked applications of a life again, as far as it can be
   // decided on them.
   void RetryApplies(const WorkerLife& from);
-  void AnswerLateApplies(absl::Time now);
   std::shared_ptr<const StoreVersion> FindVersion(GlobalStep version) const;
   PullReply PullAnswer() const;
   // The slices that are read, by range.
@@ -264,9 +255,8 @@ class Shard {
       const proto::PullRequest& request) const;
   absl::StatusOr<PullReply> Read(const proto::PullRequest& request,
                                  const StoreVersion& version) const;
-  // Answers the parked pulls that `done` tells to.
-  template <typename Done>
-  void AnswerParked(Done done);
+  // Answers these as things are.
+  void Answer(std::vector<ParkedPulls::Call> pulls);
   // Those that wait for no more than the shard's version.
   void AnswerReached();
 
@@ -300,9 +290,9 @@ class Shard {
   // Between Hold and Save.
   bool holding_ = false;
   Share share_;
-  std::list<ParkedPull> parked_;
-  std::map<PushId, ParkedApply> parked_applies_;
-  std::list<ParkedAwait> parked_awaits_;
+  ParkedPulls parked_pulls_;
+  ParkedApplies parked_applies_;
+  ParkedAwaits parked_awaits_{kMaxParkedAwaits};
 };
 
 }  // namespace holdfast

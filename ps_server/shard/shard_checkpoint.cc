@@ -10,9 +10,6 @@
 namespace holdfast {
 namespace {
 
-// Beyond it a call is answered at once, and may be asked again.
-constexpr size_t kMaxParkedAwaits = 1024;
-
 // Whether only a disk can tell what the state is.
 bool NeedsDisk(const proto::RestoreRequest& request) {
   return request.has_checkpoint() || request.directory_nonce() != 0 ||
@@ -129,13 +126,11 @@ void Shard::Begin(Generation generation) {
   holding_ = false;
   share_ = Share();
   auto restores = std::exchange(restores_, {});
-  auto pulls = std::exchange(parked_, {});
-  auto applies = std::exchange(parked_applies_, {});
+  auto pulls = parked_pulls_.TakeAll();
+  auto applies = parked_applies_.TakeAll();
   for (auto& restore : restores) restore(why);
-  for (ParkedPull& pull : pulls) pull.reply(why);
-  for (auto& [push, apply] : applies) {
-    apply.reply(ApplyAnswer(proto::ABORTED));
-  }
+  for (auto& pull : pulls) pull.reply(why);
+  for (auto& apply : applies) apply.reply(ApplyAnswer(proto::ABORTED));
   AnswerAwaits(why);
 }
 
@@ -237,7 +232,10 @@ void Shard::Save(const proto::SaveRequest& request,
   AnswerReached();
   holding_ = false;
   std::set<WorkerLife> waiting;
-  for (const auto& [push, apply] : parked_applies_) waiting.insert(push.from);
+  for (auto* apply = parked_applies_.Next(0); apply != nullptr;
+       apply = parked_applies_.Next(apply->number)) {
+    waiting.insert(apply->key.from);
+  }
   for (const WorkerLife& life : waiting) RetryApplies(life);  // [A7]
 }
 
@@ -276,28 +274,16 @@ void Shard::AwaitSaved(const proto::AwaitSavedRequest& request,
         options_.index, ", the last one is ", share_.number)));
   }
   if (share_.outcome.has_value() || request.wait_ms() == 0 ||
-      parked_awaits_.size() >= kMaxParkedAwaits) {
+      parked_awaits_.full()) {
     return reply(SavedAnswer());
   }
-  parked_awaits_.push_back(
-      {std::move(reply), ParkedUntil(clock_->Now(), request.wait_ms())});
+  parked_awaits_.Park({}, std::move(reply),
+                      ParkedUntil(clock_->Now(), request.wait_ms()));
 }
 
 void Shard::AnswerAwaits(
     const absl::StatusOr<proto::AwaitSavedResponse>& answer) {
-  for (ParkedAwait& await : std::exchange(parked_awaits_, {})) {
-    await.reply(answer);
-  }
-}
-
-void Shard::AnswerLateAwaits(absl::Time now) {
-  std::list<ParkedAwait> late;
-  for (auto it = parked_awaits_.begin(); it != parked_awaits_.end();) {
-    const auto next = std::next(it);
-    if (it->deadline <= now) late.splice(late.end(), parked_awaits_, it);
-    it = next;
-  }
-  for (ParkedAwait& await : late) await.reply(SavedAnswer());
+  for (auto& await : parked_awaits_.TakeAll()) await.reply(answer);
 }
 
 }  // namespace holdfast

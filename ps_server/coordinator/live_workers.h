@@ -1,0 +1,38 @@
+#ifndef HOLDFAST_PS_SERVER_COORDINATOR_LIVE_WORKERS_H_
+#define HOLDFAST_PS_SERVER_COORDINATOR_LIVE_WORKERS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+#include "common/task_id.h"
+
+namespace holdfast {
+
+// How many workers of a job are alive, and the clock of the slowest, which
+// bounds how far ahead others may run. A worker's clock is the number of its
+// spent tickets.
+//
+// Thread-compatible. Methods cost O(log size()).
+class LiveWorkers {
+ public:
+  // `worker` is alive, with `clock`.
+  void Set(const TaskId& worker, uint64_t clock);
+  // `worker` is not alive.
+  void Remove(const TaskId& worker);
+
+  size_t size() const { return clocks_.size(); }
+  // The lowest clock; 0 when no worker is alive.
+  uint64_t slowest() const {
+    return workers_at_.empty() ? 0 : workers_at_.begin()->first;
+  }
+
+ private:
+  std::map<TaskId, uint64_t> clocks_;
+  // Workers by clock.
+  std::map<uint64_t, size_t> workers_at_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_COORDINATOR_LIVE_WORKERS_H_
