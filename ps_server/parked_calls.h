@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -60,14 +59,18 @@ class ParkedCalls {
     Entry& entry = it->second;
     entry.call = {number, std::move(key), std::move(request), std::move(reply),
                   deadline};
-    entry.by_key = by_key_.insert(&entry.call);
+    entry.by_key = by_key_.emplace(entry.call.key, &entry.call);
     // Most deadlines come in order, and then this needs no search.
-    entry.by_deadline = by_deadline_.insert(by_deadline_.end(), &entry.call);
+    entry.by_deadline =
+        by_deadline_.emplace_hint(by_deadline_.end(), deadline, &entry.call);
   }
 
   // Takes out the calls with `key`.
   std::vector<Call> Take(const Key& key) {
-    return TakeOut(Find(by_key_.lower_bound(key), by_key_.upper_bound(key)));
+    const auto first = by_key_.lower_bound(key);
+    auto last = first;
+    while (last != by_key_.end() && !(key < last->first)) ++last;
+    return TakeOut(Find(first, last));
   }
   // Takes out those whose keys are not below `first` and not above `last`.
   std::vector<Call> TakeBetween(const Key& first, const Key& last) {
@@ -77,7 +80,17 @@ class ParkedCalls {
   std::vector<Call> TakeDue(absl::Time now) {
     return TakeOut(Find(by_deadline_.begin(), by_deadline_.upper_bound(now)));
   }
-  std::vector<Call> TakeAll() { return TakeDue(absl::InfiniteFuture()); }
+  std::vector<Call> TakeAll() {
+    std::vector<Call> taken;
+    taken.reserve(calls_.size());
+    for (auto& [number, entry] : calls_) {
+      taken.push_back(std::move(entry.call));
+    }
+    by_key_.clear();
+    by_deadline_.clear();
+    calls_.clear();
+    return taken;
+  }
   // Takes out those that `ready` holds for. O(size()).
   template <typename Ready>
   std::vector<Call> TakeIf(Ready ready) {
@@ -101,28 +114,9 @@ class ParkedCalls {
   }
 
  private:
-  struct LessByKey {
-    using is_transparent = void;
-    bool operator()(const Call* a, const Call* b) const {
-      return a->key < b->key;
-    }
-    bool operator()(const Call* a, const Key& b) const { return a->key < b; }
-    bool operator()(const Key& a, const Call* b) const { return a < b->key; }
-  };
-  struct LessByDeadline {
-    using is_transparent = void;
-    bool operator()(const Call* a, const Call* b) const {
-      return a->deadline < b->deadline;
-    }
-    bool operator()(const Call* a, absl::Time b) const {
-      return a->deadline < b;
-    }
-    bool operator()(absl::Time a, const Call* b) const {
-      return a < b->deadline;
-    }
-  };
-  using ByKey = std::multiset<const Call*, LessByKey>;
-  using ByDeadline = std::multiset<const Call*, LessByDeadline>;
+  // Calls with the same key, or deadline, are in the order of their numbers.
+  using ByKey = std::multimap<Key, const Call*>;
+  using ByDeadline = std::multimap<absl::Time, const Call*>;
   struct Entry {
     Call call;
     typename ByKey::iterator by_key;
@@ -131,7 +125,9 @@ class ParkedCalls {
 
   template <typename Iterator>
   static std::vector<const Call*> Find(Iterator begin, Iterator end) {
-    return {begin, end};
+    std::vector<const Call*> found;
+    for (; begin != end; ++begin) found.push_back(begin->second);
+    return found;
   }
 
   std::vector<Call> TakeOut(std::vector<const Call*> found) {

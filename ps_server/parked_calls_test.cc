@@ -109,6 +109,33 @@ TEST(ParkedCallsTest, ShowsCallsWithoutTakingThem) {
   EXPECT_EQ(calls.size(), 2u);
 }
 
+// A key that counts how often it is compared.
+struct CountingKey {
+  int value = 0;
+  friend bool operator<(const CountingKey& a, const CountingKey& b) {
+    ++comparisons;
+    return a.value < b.value;
+  }
+  static int comparisons;
+};
+int CountingKey::comparisons = 0;
+
+// However many others are parked.
+TEST(ParkedCallsTest, FindsACallWithoutGoingThroughAll) {
+  ParkedCalls<CountingKey, int> calls;
+  const auto park = [&](int key) {
+    calls.Park(
+        {key}, [](absl::StatusOr<int>) {}, At(key));
+  };
+  for (int key = 0; key < 10000; ++key) park(key);
+  CountingKey::comparisons = 0;
+  EXPECT_EQ(calls.Take({5000}).size(), 1u);
+  EXPECT_EQ(calls.TakeDue(At(0)).size(), 1u);
+  EXPECT_EQ(calls.Between({7000}, {7001}).size(), 2u);
+  park(5000);
+  EXPECT_LT(CountingKey::comparisons, 200);
+}
+
 TEST(ParkedCallsTest, IsFullAtItsLimit) {
   Calls calls(2);
   Park(calls, 1, "a", 10);

@@ -35,6 +35,8 @@ constexpr uint64_t kIncarnationsPerGeneration = 1000000000;
 constexpr size_t kMaxTextBytes = 256;
 // Of why a job has failed, which all are told; a task's last words may be long.
 constexpr size_t kMaxReasonBytes = 4000;
+// Of the tasks that are waited for, those that an answer names.
+constexpr size_t kMostNamed = 20;
 
 // `text` within the limit, not cut inside a character of UTF-8.
 std::string Shorten(const std::string& text, size_t limit) {
@@ -919,6 +921,13 @@ bool Coordinator::AllMade() const {
                          : committed_.value() >= declaration_->total_steps());
 }
 
+std::string Coordinator::JoinSome(const std::vector<std::string>& names) {
+  if (names.size() <= kMostNamed) return absl::StrJoin(names, ", ");
+  return absl::StrCat(
+      absl::StrJoin(names.begin(), names.begin() + kMostNamed, ", "), " and ",
+      names.size() - kMostNamed, " more");
+}
+
 std::string Coordinator::WaitingFor() const {
   if (beginning_) return "the journal of /job:ps/task:0";
   if (broadcast_.kind != Broadcast::kNone &&
@@ -990,7 +999,7 @@ std::string Coordinator::WaitingFor() const {
     for (const uint32_t replica : step_->MissingReplicas()) {
       missing.push_back(Describe(WorkerOfReplica(replica)));
     }
-    return absl::StrJoin(missing, ", ");
+    return JoinSome(missing);
   }
   if (state_.phase() == proto::DONE) {
     std::vector<std::string> present = LateTasks();
@@ -998,7 +1007,7 @@ std::string Coordinator::WaitingFor() const {
       if (IsWorker(task) && session.alive) present.push_back(Describe(task));
     }
     if (present.empty()) return "";
-    return absl::StrCat("the leave of ", absl::StrJoin(present, ", "));
+    return absl::StrCat("the leave of ", JoinSome(present));
   }
   return "";
 }
@@ -1014,8 +1023,10 @@ void Coordinator::Tick() {
   AskForFiles();
   Proceed();
   AnswerPlacements();
-  for (auto& parked : parked_contributions_.TakeDue(now)) {
-    parked.reply(ContributeAnswer(proto::VERDICT_UNSPECIFIED));
+  if (auto due = parked_contributions_.TakeDue(now); !due.empty()) {
+    // The same for all of them, and as long as the list of workers.
+    const std::string waiting_for = WaitingFor();
+    for (auto& parked : due) parked.reply(NotYetAnswer(waiting_for));
   }
   Answer(parked_tickets_.TakeDue(now));
   Answer(parked_renewals_.TakeDue(now));

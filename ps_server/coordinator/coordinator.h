@@ -27,6 +27,7 @@
 #include "ps_server/coordinator/progress.h"
 #include "ps_server/coordinator/step.h"
 #include "ps_server/coordinator/ticket_pool.h"
+#include "ps_server/indexed_map.h"
 #include "ps_server/parked_calls.h"
 #include "ps_server/shard/ledger.h"
 #include "ps_server/shard/push_id.h"
@@ -255,6 +256,11 @@ class Coordinator {
                             const proto::RegisterRequest& request);
   // Whether the caller's life is over: replaced, or shut out.
   bool IsFenced(const proto::Sender& sender) const;
+  // The same where its session has been looked up.
+  bool IsFenced(const absl::StatusOr<Session*>& session,
+                const proto::Sender& sender) const {
+    return session.ok() ? (*session)->fenced : IsFenced(sender);
+  }
   void Admit(const TaskId& task, const proto::RegisterRequest& request);
   // The only place that changes whether a session is alive.
   void SetAlive(const TaskId& task, Session* session, bool alive);
@@ -282,6 +288,8 @@ class Coordinator {
 
   // The step.
   proto::ContributeResponse ContributeAnswer(proto::Verdict verdict) const;
+  // Without a verdict.
+  proto::ContributeResponse NotYetAnswer(const std::string& waiting_for) const;
   // Notes a verdict other than ACCEPTED.
   void Refuse(const PushId& push, proto::Verdict verdict);
   absl::Status Offer(const proto::ContributeRequest& request,
@@ -304,6 +312,7 @@ class Coordinator {
            declaration_->consistency().has_asynchronous();
   }
   proto::TakeTicketResponse TicketAnswer() const;
+  // With the ticket that is out with `push`, if there is one.
   proto::TakeTicketResponse TicketAnswer(const PushId& push) const;
   absl::Status CheckMayTake(const proto::TakeTicketRequest& request,
                             const PushId& push) const;
@@ -321,7 +330,8 @@ class Coordinator {
   void GrantTickets();
   // The first parked request that the staleness bound lets begin, or null.
   const ParkedTickets::Call* NextInBound();
-  // Answers these as things are.
+  // Answers these as things are; those that get no ticket are told what they
+  // wait for.
   void Answer(std::vector<ParkedTickets::Call> requests);
   void ShutOut(const TaskId& worker, Session* session);
   void ShutOutLost();
@@ -384,6 +394,8 @@ class Coordinator {
 
   // Waits, leases and the end.
   std::string WaitingFor() const;
+  // Names of tasks that are waited for; beyond some, how many more there are.
+  static std::string JoinSome(const std::vector<std::string>& names);
   absl::Duration StartTimeout() const;
   absl::Duration StepTimeout() const;
   absl::Duration RecoveryTimeout() const;
@@ -428,7 +440,7 @@ class Coordinator {
   // return.
   absl::Time missing_until_ = absl::InfinitePast();
 
-  std::map<TaskId, Session> sessions_;
+  IndexedMap<TaskId, Session> sessions_;
   LiveWorkers live_workers_;
   std::map<TaskId, Incarnation> last_incarnation_;
   uint64_t incarnations_from_;

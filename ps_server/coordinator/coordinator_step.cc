@@ -24,10 +24,15 @@ proto::ContributeResponse Coordinator::ContributeAnswer(
   *response.mutable_state() = state_;
   response.set_verdict(verdict);
   if (step_.has_value()) response.set_global_step(step_->number().value());
-  if (verdict == proto::VERDICT_UNSPECIFIED) {
-    response.set_waiting_for(WaitingFor());
-  }
   response.set_durable_step(durable_step_);
+  return response;
+}
+
+proto::ContributeResponse Coordinator::NotYetAnswer(
+    const std::string& waiting_for) const {
+  proto::ContributeResponse response =
+      ContributeAnswer(proto::VERDICT_UNSPECIFIED);
+  response.set_waiting_for(waiting_for);
   return response;
 }
 
@@ -37,11 +42,11 @@ void Coordinator::Contribute(const proto::ContributeRequest& request,
   if (request.sender().generation() != generation_.value()) {
     return reply(ContributeAnswer(proto::ABORTED));
   }
-  if (IsFenced(request.sender())) return reply(ContributeAnswer(proto::FENCED));
-  if (absl::Status status = FindSession(request.sender()).status();
-      !status.ok()) {
-    return reply(status);
+  const absl::StatusOr<Session*> session = FindSession(request.sender());
+  if (IsFenced(session, request.sender())) {
+    return reply(ContributeAnswer(proto::FENCED));
   }
+  if (!session.ok()) return reply(session.status());
   if (!IsWorker(task)) {
     return reply(absl::InvalidArgumentError(
         absl::StrCat(task.ToString(), " is no worker: it may not contribute")));
@@ -55,7 +60,7 @@ void Coordinator::Contribute(const proto::ContributeRequest& request,
   const absl::Time deadline = ParkedUntil(clock_->Now(), request.wait_ms());
   if (beginning_) {
     if (parked_contributions_.full()) {
-      return reply(ContributeAnswer(proto::VERDICT_UNSPECIFIED));
+      return reply(NotYetAnswer(WaitingFor()));
     }
     return parked_contributions_.Park(push, std::move(reply), deadline);
   }
@@ -80,7 +85,7 @@ void Coordinator::Contribute(const proto::ContributeRequest& request,
   // Who asks again does not wait for the earlier answer any more.
   auto earlier = parked_contributions_.Take(push);
   if (parked_contributions_.full()) {
-    reply(ContributeAnswer(proto::VERDICT_UNSPECIFIED));
+    reply(NotYetAnswer(WaitingFor()));
   } else {
     parked_contributions_.Park(push, std::move(reply), deadline);
   }
@@ -167,6 +172,7 @@ void Coordinator::OpenStep(GlobalStep number) {
 
 void Coordinator::CountMembers() {
   members_.clear();
+  if (!continues()) return;
   for (const auto& [task, session] : sessions_) {
     if (IsWorker(task) && session.alive) members_.insert(task);
   }
@@ -179,7 +185,7 @@ bool Coordinator::StepIsFull() const {
   if (step_->full()) return true;
   if (step_->offers().empty()) return false;  // [S3]
   if (tickets_.has_value() && tickets_->left() == 0 &&
-      tickets_->out().size() == step_->offers().size()) {
+      tickets_->num_out() == step_->offers().size()) {
     return true;
   }
   // The first step is made of as many as the cluster was started with.
@@ -236,11 +242,15 @@ void Coordinator::CloseStep() {
   }
   OpenStep(step_->number().next());
   StartBroadcast(Broadcast::kCommit);
-  for (auto& parked :
-       parked_contributions_.TakeIf([&](const ParkedContributions::Call& p) {
-         return ledger_.Find(p.key).has_value();
-       })) {
-    parked.reply(ContributeAnswer(*ledger_.Find(parked.key)));
+  // All that are parked fill seats of the step that is closed. Replies may come
+  // back with further calls, so the verdicts are looked up before the first.
+  auto contributions = parked_contributions_.TakeAll();
+  std::vector<proto::Verdict> verdicts;
+  for (const auto& parked : contributions) {
+    verdicts.push_back(*ledger_.Find(parked.key));
+  }
+  for (size_t i = 0; i < contributions.size(); ++i) {
+    contributions[i].reply(ContributeAnswer(verdicts[i]));
   }
 }
 

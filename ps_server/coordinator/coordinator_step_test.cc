@@ -18,9 +18,11 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 // ---- Contribute ----
 
@@ -319,6 +321,19 @@ TEST_F(CoordinatorTest, AParkedOfferIsAnsweredInTimeAndRemembered) {
   EXPECT_EQ(Offer(Worker(2), 0, 2, 1)->verdict(), proto::ACCEPTED);
   EXPECT_EQ(again->verdict(), proto::ACCEPTED);
   EXPECT_THAT(Commit().contributions(), SizeIs(3));
+}
+
+TEST_F(CoordinatorTest, OfManyThatAreWaitedForSomeAreNamed) {
+  Make(2, 100);
+  StartTraining(WithMode(100, 100));
+  const auto first = Offer(Worker(0), 0, 0, 1);
+  const auto last = Offer(Worker(99), 0, 99, 1);
+  Pass(absl::Seconds(1), AllTasks());
+  EXPECT_THAT(first->waiting_for(),
+              AllOf(StartsWith("/job:worker/task:1 (host-of-worker1:77), "),
+                    EndsWith("/job:worker/task:20 (host-of-worker20:77) and "
+                             "78 more")));
+  EXPECT_EQ(last->waiting_for(), first->waiting_for());
 }
 
 TEST_F(CoordinatorTest, WhoIsWaitedForMayNotHaveJoined) {

@@ -43,10 +43,7 @@ proto::TakeTicketResponse Coordinator::TicketAnswer(const PushId& push) const {
   if (push.sequence == PushSequence(0)) return response;  // none is wanted
   const std::optional<TicketPool::Out> ticket =
       tickets_.has_value() ? tickets_->Find(push) : std::nullopt;
-  if (!ticket.has_value()) {
-    if (!ended()) response.set_waiting_for(WaitingFor());
-    return response;
-  }
+  if (!ticket.has_value()) return response;
   response.mutable_ticket()->set_index(ticket->index);
   if (asynchronous()) {
     response.mutable_ticket()->set_loss_scale(ticket->loss_scale);
@@ -69,11 +66,9 @@ void Coordinator::TakeTicket(const proto::TakeTicketRequest& request,
   if (request.sender().generation() != generation_.value()) {
     return refuse(proto::ABORTED);
   }
-  if (IsFenced(request.sender())) return refuse(proto::FENCED);
-  if (absl::Status status = FindSession(request.sender()).status();
-      !status.ok()) {
-    return reply(status);
-  }
+  const absl::StatusOr<Session*> session = FindSession(request.sender());
+  if (IsFenced(session, request.sender())) return refuse(proto::FENCED);
+  if (!session.ok()) return reply(session.status());
   const PushId push{ToWorkerLife(request.sender()),
                     PushSequence(request.sequence())};
   const absl::Time deadline = ParkedUntil(clock_->Now(), request.wait_ms());
@@ -98,7 +93,7 @@ void Coordinator::TakeTicket(const proto::TakeTicketRequest& request,
     // Who asks again does not wait for the earlier answer any more.
     auto earlier = parked_tickets_.Take(push);
     parked_tickets_.Park(push, std::move(reply), deadline);
-    Answer(std::move(earlier));
+    for (auto& parked : earlier) parked.reply(TicketAnswer(push));
   }
   if (request.spent_size() > 0 && !ended()) {
     if (AllMade()) {
@@ -152,8 +147,8 @@ absl::Status Coordinator::CheckMayTake(const proto::TakeTicketRequest& request,
   }
   // Those that this very request says to be spent are held no longer.
   std::set<PushSequence> held;
-  for (const PushId& out : tickets_->OutWith(push.from)) {
-    held.insert(out.sequence);
+  for (const auto& [sequence, ticket] : tickets_->OutWith(push.from)) {
+    held.insert(sequence);
   }
   for (const proto::SpentTicket& spent : request.spent()) {
     held.erase(PushSequence(spent.sequence()));
@@ -173,10 +168,11 @@ absl::Status Coordinator::CheckMayTake(const proto::TakeTicketRequest& request,
 
 // What is out is not decided, whatever the worker says.
 void Coordinator::AckThrough(const WorkerLife& from, uint64_t sequence) {
-  const std::vector<PushId> out =
-      tickets_.has_value() ? tickets_->OutWith(from) : std::vector<PushId>();
-  if (!out.empty()) {
-    sequence = std::min(sequence, out.front().sequence.value() - 1);
+  if (tickets_.has_value()) {
+    const auto& out = tickets_->OutWith(from);
+    if (!out.empty()) {
+      sequence = std::min(sequence, out.begin()->first.value() - 1);
+    }
   }
   ledger_.AckThrough(from, PushSequence(sequence));
 }
@@ -228,7 +224,16 @@ void Coordinator::GrantTickets() {
 }
 
 void Coordinator::Answer(std::vector<ParkedTickets::Call> requests) {
-  for (auto& parked : requests) parked.reply(TicketAnswer(parked.key));
+  // The same for all of them, and as long as the list of workers.
+  std::string waiting_for;
+  for (auto& parked : requests) {
+    proto::TakeTicketResponse response = TicketAnswer(parked.key);
+    if (!response.has_ticket() && !ended()) {
+      if (waiting_for.empty()) waiting_for = WaitingFor();
+      response.set_waiting_for(waiting_for);
+    }
+    parked.reply(std::move(response));
+  }
 }
 
 std::string Coordinator::WaitingForTickets() const {
@@ -247,7 +252,7 @@ std::string Coordinator::WaitingForTickets() const {
   }
   std::vector<std::string> names;
   for (const TaskId& worker : holders) names.push_back(Describe(worker));
-  return absl::StrCat(what, absl::StrJoin(names, ", "));
+  return absl::StrCat(what, JoinSome(names));
 }
 
 // ---- Booking [A4] ----
@@ -359,14 +364,18 @@ void Coordinator::AddUntold(const PushId& push, const TicketPool::Out& ticket,
 void Coordinator::OnResolved() {
   for (const proto::WorkerLife& message : resolve_.lives()) {
     const WorkerLife life = ToWorkerLife(message);
-    for (const PushId& push : tickets_.has_value() ? tickets_->OutWith(life)
-                                                   : std::vector<PushId>()) {
+    // A copy, as they are taken out.
+    for (const auto& [sequence, ticket] :
+         tickets_.has_value() ? std::map(tickets_->OutWith(life))
+                              : std::map<PushSequence, TicketPool::Out>()) {
+      const PushId push{life, sequence};
       if (applied_.count(push) == 0) {
         tickets_->Return(push);
         progress_.AddRefused(proto::FENCED);
         continue;
       }
-      AddUntold(push, *tickets_->Spend(push), &progress_, &loss_scaler_);
+      tickets_->Spend(push);
+      AddUntold(push, ticket, &progress_, &loss_scaler_);
       last_commit_ = step_opened_ = clock_->Now();
     }
     ledger_.Forget(life);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 
+#include "absl/container/flat_hash_map.h"
 #include "common/task_id.h"
 
 namespace holdfast {
@@ -13,7 +14,7 @@ namespace holdfast {
 // bounds how far ahead others may run. A worker's clock is the number of its
 // spent tickets.
 //
-// Thread-compatible. Methods cost O(log size()).
+// Thread-compatible. Methods cost O(log of the number of different clocks).
 class LiveWorkers {
  public:
   // `worker` is alive, with `clock`.
@@ -28,7 +29,11 @@ class LiveWorkers {
   }
 
  private:
-  std::map<TaskId, uint64_t> clocks_;
+  // One worker less is at `clock`.
+  void LeaveClock(uint64_t clock);
+
+  // Looked up, never gone through.
+  absl::flat_hash_map<TaskId, uint64_t> clocks_;
   // Workers by clock.
   std::map<uint64_t, size_t> workers_at_;
 };

@@ -10,6 +10,7 @@
 #include "common/task_id.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
+#include "ps_server/indexed_map.h"
 
 namespace holdfast {
 
@@ -61,7 +62,7 @@ class Progress {
   proto::PushCounts pushes_;
   uint64_t examples_ = 0;
   std::deque<StepLoss> recent_;
-  std::map<TaskId, Given> workers_;
+  IndexedMap<TaskId, Given> workers_;
   std::map<uint64_t, uint64_t> staleness_;
 };
 

@@ -39,7 +39,7 @@ void Step::Vacate(const WorkerLife& life) {
       continue;
     }
     offers_.erase(it->second);
-    it = seats_.erase(it);
+    seats_.erase(it++);
   }
 }
 

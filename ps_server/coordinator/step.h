@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "common/ids.h"
 #include "proto/shard.pb.h"
 #include "ps_server/shard/push_id.h"
@@ -64,7 +65,8 @@ class Step {
   uint32_t total_num_replicas_;
   uint32_t num_seats_;
   std::map<uint32_t, SeatOffer> offers_;
-  std::map<PushId, uint32_t> seats_;
+  // Looked up, never gone through in an order that matters.
+  absl::flat_hash_map<PushId, uint32_t> seats_;
 };
 
 }  // namespace holdfast

@@ -7,8 +7,9 @@
 #include <optional>
 #include <set>
 #include <utility>
-#include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "common/ids.h"
 #include "ps_server/shard/push_id.h"
 
 namespace holdfast {
@@ -18,7 +19,7 @@ namespace holdfast {
 // out again first.
 //
 // Thread-compatible.
-// Invariant: left() + out().size() + spent() is the total.
+// Invariant: left() + num_out() + spent() is the total.
 class TicketPool {
  public:
   explicit TicketPool(uint64_t total) : total_(total) {}
@@ -42,12 +43,13 @@ class TicketPool {
     float loss_scale = 0;
   };
   // By push.
-  const std::map<PushId, Out>& out() const { return out_; }
+  std::map<PushId, Out> out() const;
+  size_t num_out() const { return num_out_; }
 
   // The ticket that is out with `push`.
   std::optional<Out> Find(const PushId& push) const;
   // Those that are out with pushes of one life, by sequence.
-  std::vector<PushId> OutWith(const WorkerLife& life) const;
+  const std::map<PushSequence, Out>& OutWith(const WorkerLife& life) const;
 
   // Hands one out. There must be one left, and none out with `push`.
   uint64_t Take(const PushId& push, float loss_scale = 0);
@@ -56,11 +58,17 @@ class TicketPool {
   bool Return(const PushId& push);
 
  private:
+  // Takes the ticket off `out_`.
+  std::optional<Out> Remove(const PushId& push);
+
   const uint64_t total_;
   // The lowest that was never handed out.
   uint64_t next_ = 0;
   std::set<uint64_t> returned_;
-  std::map<PushId, Out> out_;
+  // By life; none without any. Looked up, never gone through in an order that
+  // matters.
+  absl::flat_hash_map<WorkerLife, std::map<PushSequence, Out>> out_;
+  size_t num_out_ = 0;
   uint64_t spent_ = 0;
 };
 

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "common/ids.h"
 #include "proto/cluster.pb.h"
+#include "ps_server/indexed_map.h"
 #include "ps_server/shard/push_id.h"
 
 namespace holdfast {
@@ -80,7 +81,7 @@ class Ledger {
     std::map<PushSequence, Decision> decisions;
   };
 
-  std::map<WorkerLife, Life> lives_;
+  IndexedMap<WorkerLife, Life> lives_;
 };
 
 }  // namespace holdfast

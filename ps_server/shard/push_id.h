@@ -2,7 +2,7 @@
 #define HOLDFAST_PS_SERVER_SHARD_PUSH_ID_H_
 
 #include <string>
-#include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/ids.h"
@@ -19,9 +19,30 @@ struct WorkerLife {
     return absl::StrCat(worker.ToString(), " (incarnation ",
                         incarnation.value(), ")");
   }
+  // Below, at or above 0 as this is below, at or above `other`. One pass over
+  // the job's name: the machines' maps compare lives and pushes at each call,
+  // and their jobs are nearly always the same.
+  int Compare(const WorkerLife& other) const {
+    if (const int job = worker.job.compare(other.worker.job); job != 0) {
+      return job;
+    }
+    if (worker.index != other.worker.index) {
+      return worker.index < other.worker.index ? -1 : 1;
+    }
+    if (incarnation != other.incarnation) {
+      return incarnation < other.incarnation ? -1 : 1;
+    }
+    return 0;
+  }
   friend bool operator<(const WorkerLife& a, const WorkerLife& b) {
-    return std::tie(a.worker, a.incarnation) <
-           std::tie(b.worker, b.incarnation);
+    return a.Compare(b) < 0;
+  }
+  friend bool operator==(const WorkerLife& a, const WorkerLife& b) {
+    return a.Compare(b) == 0;
+  }
+  template <typename H>
+  friend H AbslHashValue(H state, const WorkerLife& life) {
+    return H::combine(std::move(state), life.worker, life.incarnation);
   }
 };
 
@@ -34,7 +55,15 @@ struct PushId {
     return absl::StrCat("push ", sequence.value(), " of ", from.ToString());
   }
   friend bool operator<(const PushId& a, const PushId& b) {
-    return std::tie(a.from, a.sequence) < std::tie(b.from, b.sequence);
+    const int from = a.from.Compare(b.from);
+    return from != 0 ? from < 0 : a.sequence < b.sequence;
+  }
+  friend bool operator==(const PushId& a, const PushId& b) {
+    return a.sequence == b.sequence && a.from == b.from;
+  }
+  template <typename H>
+  friend H AbslHashValue(H state, const PushId& push) {
+    return H::combine(std::move(state), push.from, push.sequence);
   }
 };
 
