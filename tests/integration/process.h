@@ -24,6 +24,7 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
+  pid_t pid() const { return pid_; }
   void Signal(int signal);
   // The exit code; 128 + n where signal n ended it; -1 when it still runs after
   // `patience`.
