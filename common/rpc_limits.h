@@ -20,6 +20,10 @@ inline constexpr int kMaxMessageBytes = 16 << 20;
 // How long a server parks a call at most, whatever the caller asks for.
 inline constexpr absl::Duration kMaxPark = absl::Seconds(30);
 
+// The same for Register: a parked one tells nothing about whether its process
+// still lives.
+inline constexpr absl::Duration kMaxRegisterPark = absl::Seconds(2);
+
 // Pushes that a worker may have in the cluster without having acknowledged the
 // verdicts of those before.
 inline constexpr uint64_t kMaxUnacknowledgedPushes = 4096;

@@ -27,6 +27,8 @@ namespace {
 // When Open first says what it waits for, and how often after that.
 constexpr absl::Duration kFirstReport = absl::Seconds(2);
 constexpr absl::Duration kReportEvery = absl::Seconds(1);
+// An attempt takes no less, even where patience is about to end.
+constexpr absl::Duration kMinAttempt = absl::Milliseconds(1);
 
 using google::protobuf::util::MessageDifferencer;
 
@@ -34,6 +36,11 @@ bool Same(const Session::News& a, const Session::News& b) {
   return MessageDifferencer::Equals(a.sender, b.sender) &&
          MessageDifferencer::Equals(a.state, b.state) &&
          a.durable_step == b.durable_step && a.status == b.status;
+}
+
+// How long a registration is parked of which one attempt may take `attempt`.
+absl::Duration ParkFor(absl::Duration attempt) {
+  return std::clamp(attempt / 2, absl::ZeroDuration(), kMaxRegisterPark);
 }
 
 uint64_t MakeNonce() {
@@ -148,13 +155,23 @@ absl::Status Session::RegisterFirst() {
   absl::Time report = absl::Now() + kFirstReport;
   Backoff backoff;
   for (;;) {
-    const absl::Status status = Register(
-        std::min({options_.deadline, absl::Now() + options_.attempt_timeout,
-                  std::max(report, absl::Now() + kReportEvery)}));
-    if (status.ok()) return status;
-    const absl::Status named = FromCoordinator(status);
-    if (!IsTransient(status)) return named;
-    const absl::Duration pause = backoff.Next();
+    const absl::Time begun = absl::Now();
+    const absl::Time end =
+        std::min({options_.deadline, begun + options_.attempt_timeout,
+                  std::max(report, begun + kReportEvery)});
+    std::string waiting_for;
+    const absl::StatusOr<bool> admitted = Register(end, &waiting_for);
+    if (admitted.ok() && *admitted) return absl::OkStatus();
+    const absl::Status named = FromCoordinator(
+        admitted.ok()
+            ? absl::UnavailableError(absl::StrCat("waits for ", waiting_for))
+            : admitted.status());
+    if (!IsTransient(named)) return named;
+    absl::Duration pause = backoff.Next();
+    if (admitted.ok() && absl::Now() - begun >= ParkFor(end - begun) / 2) {
+      pause = absl::ZeroDuration();
+      backoff.Reset();
+    }
     if (absl::Now() + pause >= options_.deadline) return named;
     if (options_.give_up && options_.give_up()) {
       return absl::CancelledError(named.message());
@@ -167,8 +184,11 @@ absl::Status Session::RegisterFirst() {
   }
 }
 
-absl::Status Session::Register(absl::Time deadline) {
+absl::StatusOr<bool> Session::Register(absl::Time deadline,
+                                       std::string* waiting_for) {
   proto::RegisterRequest request;
+  request.set_wait_ms(
+      absl::ToInt64Milliseconds(ParkFor(deadline - absl::Now())));
   *request.mutable_sender() = sender();
   request.mutable_sender()->clear_incarnation();
   request.set_nonce(options_.nonce);
@@ -184,12 +204,16 @@ absl::Status Session::Register(absl::Time deadline) {
   const absl::Status status =
       rpc_->Call("Register", request, deadline, &response);
   if (!status.ok()) return status;
+  if (response.incarnation() == 0) {
+    *waiting_for = response.waiting_for();
+    return false;
+  }
   lease_ = absl::Milliseconds(std::max<uint64_t>(response.lease_ms(), 1));
   Hear([&](News* news) {
     news->sender.set_incarnation(response.incarnation());
     news->sender.set_generation(response.generation());
   });
-  return absl::OkStatus();
+  return true;
 }
 
 absl::Status Session::Renew(absl::Duration wait, absl::Time deadline) {
@@ -221,6 +245,14 @@ absl::Status Session::Renew(absl::Duration wait, absl::Time deadline) {
   return absl::OkStatus();
 }
 
+absl::Duration Session::Patience() const {
+  absl::Duration patience = options_.patience;
+  if (options_.job_patience) {
+    patience = options_.job_patience().value_or(patience);
+  }
+  return patience > absl::ZeroDuration() ? patience : lease_;
+}
+
 void Session::RenewUntilStopped() {
   // To the coordinator, as far as it is known here.
   bool known = true;
@@ -231,24 +263,34 @@ void Session::RenewUntilStopped() {
   for (absl::Duration pause; Sleep(pause);) {
     // A message that is lost is repeated within the lease, which the
     // coordinator counts from when it comes.
+    const absl::Duration patience = Patience();
     const absl::Duration attempt =
-        std::min(lease_ * 2 / 3, options_.patience - silent);
-    const absl::Duration wait = std::min(attempt / 2, kMaxPark);
+        std::min(lease_ * 2 / 3, std::max(patience - silent, kMinAttempt));
+    const absl::Duration wait =
+        known ? std::min(attempt / 2, kMaxPark) : ParkFor(attempt);
     const News before = news();
     const absl::Time begun = absl::Now();
-    const absl::Status status =
-        known ? Renew(wait, begun + attempt) : Register(begun + attempt);
+    const bool renews = known;
+    absl::Status status;
+    if (renews) {
+      status = Renew(wait, begun + attempt);
+    } else {
+      std::string waiting_for;
+      const absl::StatusOr<bool> admitted =
+          Register(begun + attempt, &waiting_for);
+      status = admitted.status();
+      known = admitted.ok() && *admitted;
+    }
     const absl::Duration took = absl::Now() - begun;
     pause = backoff.Next();
     if (status.ok()) {
       if (!this->status().ok()) return;
       silent = absl::ZeroDuration();
-      const bool renewed = std::exchange(known, true);
       // An answer that came early, without a reason, is no reason to ask in
       // circles.
       if (took >= wait / 2 || !Same(before, news())) {
         pause = absl::ZeroDuration();
-        if (renewed) backoff.Reset();
+        if (renews) backoff.Reset();
       }
     } else if (known && absl::IsNotFound(status)) {
       silent = absl::ZeroDuration();
@@ -258,11 +300,10 @@ void Session::RenewUntilStopped() {
           CoordinatorName(), " has ended this session: ", status.message())));
     } else {
       silent += std::min(took, attempt) + pause;
-      if (silent >= options_.patience) {
-        return End(absl::UnavailableError(
-            absl::StrCat(CoordinatorName(), ": no answer for ",
-                         absl::FormatDuration(options_.patience), " (",
-                         status.message(), ")")));
+      if (silent >= patience) {
+        return End(absl::UnavailableError(absl::StrCat(
+            CoordinatorName(), ": no answer for ",
+            absl::FormatDuration(patience), " (", status.message(), ")")));
       }
     }
   }

@@ -75,12 +75,14 @@ class Session {
     // Until when Open tries.
     absl::Time deadline = absl::InfiniteFuture();
     // How long one attempt of Open or Close may take. A longer one notices
-    // later that a connection is dead. The coordinator may park a registration
-    // for as long as a lease: then it is repeated.
+    // later that a connection is dead.
     absl::Duration attempt_timeout = absl::Seconds(5);
     // How long the coordinator may be silent before the session ends. A longer
-    // one leaves it more time to come back.
+    // one leaves it more time to come back. 0: a lease.
     absl::Duration patience = absl::Seconds(300);
+    // Asked before each renewal: the job's own patience, which goes before that
+    // above once the task knows it. May be empty.
+    std::function<std::optional<absl::Duration>()> job_patience;
 
     // Asked before each renewal what share of its time a worker waits for
     // batches. May be empty.
@@ -98,10 +100,11 @@ class Session {
   };
 
   // Registers, then starts to renew the lease. Repeats with the same nonce what
-  // was not answered.
+  // was not answered, and asks again while the coordinator cannot admit the
+  // task yet.
   // Errors: UNAVAILABLE or DEADLINE_EXCEEDED, naming the coordinator, when it
-  // did not answer until the deadline; otherwise the coordinator's own, at once
-  // (see Coordinator.Register in proto/coordinator.proto).
+  // did not answer, or admit the task, until the deadline; otherwise its own,
+  // at once (see Coordinator.Register in proto/coordinator.proto).
   static absl::StatusOr<std::unique_ptr<Session>> Open(Options options);
 
   // Stops to renew, without a word to the coordinator.
@@ -134,8 +137,11 @@ class Session {
   absl::Status RegisterFirst();
   void RenewUntilStopped();
   // One attempt each. Errors: those of the call.
-  absl::Status Register(absl::Time deadline);
+  // Whether the task is admitted, and heard of it; otherwise `*waiting_for`
+  // tells what the coordinator waits for, and it is to be asked again.
+  absl::StatusOr<bool> Register(absl::Time deadline, std::string* waiting_for);
   absl::Status Renew(absl::Duration wait, absl::Time deadline);
+  absl::Duration Patience() const;
   // Takes over what was heard, and tells of it if it is new.
   void Hear(absl::FunctionRef<void(News* news)> change)
       ABSL_LOCKS_EXCLUDED(mutex_);

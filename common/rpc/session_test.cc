@@ -168,6 +168,7 @@ TEST_F(SessionTest, RepeatsWithTheSameNonce) {
   coordinator_.do_register.Do([](int call, const auto&, auto* response) {
     if (call == 0) return absl::UnavailableError("not yet");
     if (call == 1) return absl::DeadlineExceededError("lost");
+    response->set_incarnation(7);
     response->set_lease_ms(10000);
     return absl::OkStatus();
   });
@@ -179,10 +180,53 @@ TEST_F(SessionTest, RepeatsWithTheSameNonce) {
   EXPECT_EQ(requests[2].nonce(), requests[0].nonce());
 }
 
-// The coordinator parks it while an earlier life's lease runs.
-TEST_F(SessionTest, AParkedRegistrationIsRepeated) {
+// [L1] While an earlier life's lease runs. Of an answer that was long in coming
+// the next question is no circle.
+TEST_F(SessionTest, AsksAgainUntilItIsAdmitted) {
+  coordinator_.do_register.Do(
+      [](int call, const auto& request, auto* response) {
+        if (call < 3) {
+          absl::SleepFor(absl::Milliseconds(request.wait_ms()));
+          response->set_waiting_for("the end of a lease");
+          return absl::OkStatus();
+        }
+        response->set_incarnation(7);
+        response->set_lease_ms(10000);
+        return absl::OkStatus();
+      });
+  Session::Options options = Options();
+  options.attempt_timeout = absl::Milliseconds(100);
+  std::string waits_for;
+  options.on_waiting = [&](const std::string& what) { waits_for = what; };
+  auto session = Session::Open(options);
+  ASSERT_TRUE(session.ok()) << session.status();
+  EXPECT_EQ((*session)->sender().incarnation(), 7);
+  const auto requests = coordinator_.do_register.requests();
+  ASSERT_THAT(requests, SizeIs(4));
+  for (const proto::RegisterRequest& request : requests) {
+    EXPECT_EQ(request.nonce(), requests[0].nonce());
+    EXPECT_GT(request.wait_ms(), 0);
+    EXPECT_LE(request.wait_ms(), 50);
+  }
+}
+
+TEST_F(SessionTest, SaysWhatItWaitedForToBeAdmitted) {
+  coordinator_.do_register.Do([](int, const auto&, auto* response) {
+    response->set_waiting_for("the end of a lease");
+    return absl::OkStatus();
+  });
+  Session::Options options = Options();
+  options.deadline = absl::Now() + absl::Milliseconds(150);
+  const absl::Status status = Session::Open(options).status();
+  EXPECT_EQ(status, absl::UnavailableError(absl::StrCat(
+                        CoordinatorName(), ": waits for the end of a lease")));
+  EXPECT_LE(coordinator_.do_register.num_calls(), 10) << "asks in circles";
+}
+
+TEST_F(SessionTest, ARegistrationWithoutAnAnswerIsRepeated) {
   coordinator_.do_register.Do([this](int call, const auto&, auto* response) {
     if (call < 2) return coordinator_.Mute();
+    response->set_incarnation(7);
     response->set_lease_ms(10000);
     return absl::OkStatus();
   });
@@ -350,6 +394,38 @@ TEST_F(SessionTest, RegistersAgainWithACoordinatorThatDoesNotKnowIt) {
   coordinator_.renew.AwaitCalls(2);
   EXPECT_EQ(coordinator_.renew.requests()[1].sender().incarnation(),
             1000000001);
+}
+
+// [L1] A restarted coordinator that cannot admit anybody yet is not silent.
+TEST_F(SessionTest, AsksAgainToBeTakenBack) {
+  coordinator_.do_register.Do(
+      [](int call, const auto& request, auto* response) {
+        if (call > 0 && call < 8) {
+          absl::SleepFor(absl::Milliseconds(request.wait_ms()));
+          response->set_waiting_for("the journal");
+          return absl::OkStatus();
+        }
+        response->set_incarnation(call == 0 ? 7 : 8);
+        response->set_generation(call == 0 ? 3 : 4);
+        response->set_lease_ms(150);
+        return absl::OkStatus();
+      });
+  coordinator_.renew.Do([this](int, const auto& request, auto* response) {
+    if (request.sender().incarnation() == 7) {
+      return absl::NotFoundError("no session");
+    }
+    return coordinator_.TellNews(request, response);
+  });
+  Told told;
+  Session::Options options = Options();
+  options.patience = absl::Milliseconds(200);
+  told.Watch(&options);
+  auto session = Session::Open(options);
+  ASSERT_TRUE(session.ok());
+  const Session::News news = told.Await([](const auto& news) {
+    return news.sender.incarnation() == 8 || !news.status.ok();
+  });
+  EXPECT_TRUE(news.status.ok()) << news.status;
 }
 
 TEST_F(SessionTest, ACoordinatorThatDoesNotTakeItBackEndsIt) {

@@ -48,6 +48,13 @@ std::string Shorten(const std::string& text, size_t limit) {
   return text.substr(0, limit) + "...";
 }
 
+// [L1] Ask again.
+proto::RegisterResponse NotAdmitted(const std::string& waiting_for) {
+  proto::RegisterResponse response;
+  response.set_waiting_for(waiting_for);
+  return response;
+}
+
 }  // namespace
 
 Coordinator::Coordinator(const Options& options, const Clock* clock,
@@ -226,54 +233,71 @@ absl::Status Coordinator::CheckCluster(
   return absl::OkStatus();
 }
 
-// [L1]
-void Coordinator::Register(const proto::RegisterRequest& request,
-                           Reply<proto::RegisterResponse> reply) {
+absl::StatusOr<std::string> Coordinator::FindObstacle(
+    const proto::RegisterRequest& request) const {
   const TaskId task = ToTaskId(request.sender().task());
   // [L5] Only the declaration tells whether others may join.
   if (!declaration_.has_value() && !ended() && task.job == kWorkerJob &&
       task.index >= options_.num_workers - (options_.has_chief ? 1 : 0) &&
       request.num_workers() > options_.num_workers) {
-    return Park(request, std::move(reply));
+    return absl::StrCat("the declaration by ", Describe(WorkerOfReplica(0)),
+                        ", which says whether others may join");
   }
   if (absl::Status status = CheckCluster(task, request); !status.ok()) {
-    return reply(status);
+    return status;
   }
   if (state_.phase() == proto::FAILED) {
-    return reply(absl::AbortedError(state_.reason()));
+    return absl::AbortedError(state_.reason());
   }
   // [R5] An answer names the generation.
-  if (beginning_) return Park(request, std::move(reply));
+  if (beginning_) return WaitingFor();
+  if (IsAdmitted(request)) return "";
+  const uint64_t known = request.sender().generation();
+  if (known != 0 && (archive_ == nullptr || known > generation_.value())) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        task.ToString(), " was in generation ", known,
+        " of a job that this coordinator does not know",
+        archive_ == nullptr
+            ? ": it has started anew, and has no --checkpoint_dir"
+            : absl::StrCat("; its own is in ", generation_.value())));
+  }
   const auto found = sessions_.find(task);
-  // A message that comes again after its process has left revives nobody.
-  const bool repeated =
-      found != sessions_.end() && found->second.nonce == request.nonce();
-  if (!repeated) {
-    const uint64_t known = request.sender().generation();
-    if (known != 0 && (archive_ == nullptr || known > generation_.value())) {
-      return reply(absl::FailedPreconditionError(absl::StrCat(
-          task.ToString(), " was in generation ", known,
-          " of a job that this coordinator does not know",
-          archive_ == nullptr
-              ? ": it has started anew, and has no --checkpoint_dir"
-              : absl::StrCat("; its own is in ", generation_.value()))));
-    }
-    if (found != sessions_.end() && found->second.alive) {
-      return Park(request, std::move(reply));
-    }
+  if (found == sessions_.end() || !found->second.alive) return "";
+  return absl::StrCat("the end of the lease of ", Describe(task));
+}
+
+// A message that comes again after its process has left revives nobody.
+bool Coordinator::IsAdmitted(const proto::RegisterRequest& request) const {
+  const auto found = sessions_.find(ToTaskId(request.sender().task()));
+  return found != sessions_.end() && found->second.nonce == request.nonce();
+}
+
+proto::RegisterResponse Coordinator::RegisterAnswer(const TaskId& task) const {
+  proto::RegisterResponse response;
+  response.set_incarnation(sessions_.at(task).incarnation.value());
+  response.set_generation(generation_.value());
+  response.set_lease_ms(absl::ToInt64Milliseconds(options_.lease));
+  return response;
+}
+
+// [L1] The only place where anybody is admitted: by a call that has just come
+// in. A parked one may be that of a process which has died meanwhile.
+void Coordinator::Register(const proto::RegisterRequest& request,
+                           Reply<proto::RegisterResponse> reply) {
+  const TaskId task = ToTaskId(request.sender().task());
+  const absl::StatusOr<std::string> obstacle = FindObstacle(request);
+  if (!obstacle.ok()) return reply(obstacle.status());
+  if (!obstacle->empty()) return Park(request, *obstacle, std::move(reply));
+  if (!IsAdmitted(request)) {
     if (IsWorker(task)) {
       if (absl::Status status = CheckDigests(task, request); !status.ok()) {
         return reply(status);
       }
     }
     Admit(task, request);
-    if (beginning_) return Park(request, std::move(reply));
+    if (beginning_) return Park(request, WaitingFor(), std::move(reply));
   }
-  proto::RegisterResponse response;
-  response.set_incarnation(sessions_[task].incarnation.value());
-  response.set_generation(generation_.value());
-  response.set_lease_ms(absl::ToInt64Milliseconds(options_.lease));
-  reply(std::move(response));
+  reply(RegisterAnswer(task));
   OnPresent();
 }
 
@@ -304,6 +328,7 @@ void Coordinator::Admit(const TaskId& task,
   if (IsWorker(task)) session.clock = live_workers_.slowest();
   sessions_[task] = session;
   SetAlive(task, &sessions_[task], true);
+  if (IsWorker(task)) ReplaceReporter(task);
   if (task.job != kPsJob) return;
   ps_addresses_[task.index] = request.address();
   memory_limits_[task.index] = request.memory_limit_bytes();
@@ -329,16 +354,20 @@ void Coordinator::SetAlive(const TaskId& task, Session* session, bool alive) {
 }
 
 void Coordinator::Park(const proto::RegisterRequest& request,
+                       const std::string& obstacle,
                        Reply<proto::RegisterResponse> reply) {
   const Registrant registrant = {ToTaskId(request.sender().task()),
                                  request.nonce()};
   // Who asks again does not wait for the earlier answer any more.
   auto earlier = parked_registers_.Take(registrant);
-  if (parked_registers_.full()) {
-    reply(absl::UnavailableError("too many tasks wait to register"));
+  if (request.wait_ms() == 0 || parked_registers_.full()) {
+    reply(NotAdmitted(obstacle));
   } else {
-    parked_registers_.Park(registrant, std::move(reply), absl::InfiniteFuture(),
-                           request);
+    const absl::Time now = clock_->Now();
+    parked_registers_.Park(
+        registrant, std::move(reply),
+        std::min(ParkedUntil(now, request.wait_ms()), now + kMaxRegisterPark),
+        request);
   }
   for (auto& parked : earlier) {
     parked.reply(absl::UnavailableError("asked again"));
@@ -346,12 +375,35 @@ void Coordinator::Park(const proto::RegisterRequest& request,
 }
 
 void Coordinator::RetryRegisters(std::optional<TaskId> task) {
+  std::vector<ParkedRegisters::Call> ready;
   for (auto& parked :
        task.has_value()
            ? parked_registers_.TakeBetween(
                  {*task, 0}, {*task, std::numeric_limits<uint64_t>::max()})
            : parked_registers_.TakeAll()) {
-    Register(parked.request, std::move(parked.reply));
+    const absl::StatusOr<std::string> obstacle = FindObstacle(parked.request);
+    if (obstacle.ok() && !obstacle->empty()) {
+      parked_registers_.Park(parked.key, std::move(parked.reply),
+                             parked.deadline, std::move(parked.request));
+    } else {
+      ready.push_back(std::move(parked));
+    }
+  }
+  Answer(std::move(ready));
+}
+
+void Coordinator::Answer(std::vector<ParkedRegisters::Call> registers) {
+  for (auto& parked : registers) {
+    const absl::StatusOr<std::string> obstacle = FindObstacle(parked.request);
+    if (!obstacle.ok()) {
+      parked.reply(obstacle.status());
+    } else if (!obstacle->empty()) {
+      parked.reply(NotAdmitted(*obstacle));
+    } else if (!IsAdmitted(parked.request)) {
+      parked.reply(NotAdmitted("the task to ask again"));
+    } else {
+      parked.reply(RegisterAnswer(parked.key.first));
+    }
   }
 }
 
@@ -869,9 +921,7 @@ void Coordinator::OnRestored() {
   created_ = true;
   state_.set_phase(proto::TRAINING);
   const proto::Position& position = from_.position();
-  committed_ = GlobalStep(position.step());
   updates_ = position.updates();
-  progress_ = Progress(position);
   if (declaration_->has_loss_scale()) {
     loss_scaler_.emplace(declaration_->loss_scale(), position);
   }
@@ -1029,6 +1079,7 @@ void Coordinator::Tick() {
     for (auto& parked : due) parked.reply(NotYetAnswer(waiting_for));
   }
   Answer(parked_tickets_.TakeDue(now));
+  Answer(parked_registers_.TakeDue(now));
   Answer(parked_renewals_.TakeDue(now));
   Answer(parked_checkpoints_.TakeDue(now));
 }
@@ -1156,7 +1207,9 @@ void Coordinator::JudgeTimeouts(absl::Time now) {
     if (state_.phase() == proto::DONE && now - done_at_ > step) {
       // They have all that they came for; the job ends without them.
       for (auto& [task, session] : sessions_) {
-        if (IsWorker(task)) SetAlive(task, &session, false);
+        if (!IsWorker(task)) continue;
+        SetAlive(task, &session, false);
+        session.left = true;
       }
       EndWhenReady();
     }
@@ -1242,7 +1295,7 @@ void Coordinator::Fail(const std::string& reason) {
 // Those that may still come to hear that the job is done: that have not joined,
 // for a short job can be done before its last worker has started, and one that
 // was finished before this process started has not seen its other ps; that were
-// waited for when it ended; and the chief, who tells the result.
+// waited for when it ended; and whoever is to write the result.
 std::vector<std::string> Coordinator::LateTasks() const {
   std::vector<std::string> late;
   const absl::Time now = clock_->Now();
@@ -1253,10 +1306,11 @@ std::vector<std::string> Coordinator::LateTasks() const {
       if (now - begun_ <= StartTimeout()) late.push_back(Describe(worker));
       continue;
     }
-    const bool lost = !session->second.alive && !session->second.told &&
-                      session->second.lost_at <= done_at_;
-    if (lost && (replica == 0 || !continues()) &&
-        now - session->second.lost_at <= RecoveryTimeout()) {
+    const Session& of = session->second;
+    const bool missed =
+        IsReporter(worker) ? !of.left
+                           : !continues() && !of.told && of.lost_at <= done_at_;
+    if (!of.alive && missed && now - of.lost_at <= RecoveryTimeout()) {
       late.push_back(Describe(worker));
     }
   }
@@ -1269,13 +1323,52 @@ std::vector<std::string> Coordinator::LateTasks() const {
   return late;
 }
 
+// The chief, unless it is lost and the job goes on without it, or it has left.
+TaskId Coordinator::ChooseReporter() const {
+  const TaskId chief = WorkerOfReplica(0);
+  const auto found = sessions_.find(chief);
+  const bool comes =
+      found == sessions_.end()
+          ? !continues()
+          : found->second.alive || (!continues() && !found->second.left);
+  if (comes) return chief;
+  std::optional<TaskId> first;
+  for (const auto& [task, session] : sessions_) {
+    if (!IsWorker(task) || !session.alive) continue;
+    if (!first.has_value() || ReplicaOf(task) < ReplicaOf(*first)) first = task;
+  }
+  return first.value_or(chief);
+}
+
+void Coordinator::SetReporter(const TaskId& worker) {
+  state_.mutable_reporter()->set_job(worker.job);
+  state_.mutable_reporter()->set_index(worker.index);
+  LOG_IF(INFO, created_) << "the job is DONE; " << Describe(worker)
+                         << " evaluates the last version, and writes the "
+                            "result";
+}
+
+void Coordinator::ReplaceReporter(const TaskId& newcomer) {
+  if (state_.phase() != proto::DONE || !continues()) return;
+  const auto reporter = sessions_.find(ToTaskId(state_.reporter()));
+  const bool missing = reporter == sessions_.end() ||
+                       (!reporter->second.alive && !reporter->second.left);
+  if (missing && !IsReporter(newcomer)) SetReporter(newcomer);
+}
+
 // Tells the shards, once no worker needs them any more.
 void Coordinator::EndWhenReady() {
   if (!ended() || broadcast_.kind == Broadcast::kEnd) return;
-  if (state_.phase() == proto::FAILED ||
-      (live_workers_.size() == 0 && LateTasks().empty())) {
-    StartBroadcast(Broadcast::kEnd);
+  const bool done = state_.phase() == proto::DONE;
+  if (done && (live_workers_.size() > 0 || !LateTasks().empty())) return;
+  if (done && created_) {
+    const auto reporter = sessions_.find(ToTaskId(state_.reporter()));
+    LOG_IF(WARNING, reporter == sessions_.end() || !reporter->second.left)
+        << "the job is DONE, but there is no result of it: "
+        << Describe(ToTaskId(state_.reporter()))
+        << ", which was to write it, is lost";
   }
+  StartBroadcast(Broadcast::kEnd);
 }
 
 bool Coordinator::finished() const {
@@ -1342,7 +1435,9 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
   proto::GetStatusResponse status;
   status.set_generation(generation_.value());
   *status.mutable_state() = state_;
-  status.set_global_step(committed_.value());
+  // As workers are told: verdicts come before the shards have committed.
+  status.set_global_step(step_.has_value() ? step_->number().value()
+                                           : committed_.value());
   const absl::Time now = clock_->Now();
   const absl::Time since = state_.phase() == proto::DONE ? done_at_
                            : training_begun_.has_value()

@@ -261,17 +261,25 @@ class Coordinator {
                 const proto::Sender& sender) const {
     return session.ok() ? (*session)->fenced : IsFenced(sender);
   }
+  // What keeps the caller from being admitted yet; empty: nothing does.
+  // Errors: those of Register.
+  absl::StatusOr<std::string> FindObstacle(
+      const proto::RegisterRequest& request) const;
+  // Whether this process is the one that has the task's place.
+  bool IsAdmitted(const proto::RegisterRequest& request) const;
   void Admit(const TaskId& task, const proto::RegisterRequest& request);
   // The only place that changes whether a session is alive.
   void SetAlive(const TaskId& task, Session* session, bool alive);
-  void Park(const proto::RegisterRequest& request,
+  proto::RegisterResponse RegisterAnswer(const TaskId& task) const;
+  void Park(const proto::RegisterRequest& request, const std::string& obstacle,
             Reply<proto::RegisterResponse> reply);
   void OnPresent();
-  // Looks again at registrations that wait for the place of `task`; for any
-  // place without one.
+  // Answers parked registrations whose obstacle is gone: those that wait for
+  // the place of `task`, or for any place without one.
   void RetryRegisters(std::optional<TaskId> task);
-  proto::RenewLeaseResponse RenewalAnswer(Session* session);
   // Answers these as things are.
+  void Answer(std::vector<ParkedRegisters::Call> registers);
+  proto::RenewLeaseResponse RenewalAnswer(Session* session);
   void Answer(std::vector<ParkedRenewals::Call> renewals);
 
   // The way to the first step.
@@ -414,6 +422,15 @@ class Coordinator {
   void JudgeLeases(absl::Time now);
   void JudgeTimeouts(absl::Time now);
   void Finish();
+  // Who evaluates the last version and writes the result, when the job is DONE.
+  TaskId ChooseReporter() const;
+  bool IsReporter(const TaskId& worker) const {
+    return worker.job == state_.reporter().job() &&
+           worker.index == state_.reporter().index();
+  }
+  void SetReporter(const TaskId& worker);
+  // One that has just come may report in place of one that is lost.
+  void ReplaceReporter(const TaskId& newcomer);
   void EndWhenReady();
   // What is left to do, the last Commit or checkpoint, needs no worker.
   bool AllStepsFixed() const;
@@ -530,10 +547,10 @@ class Coordinator {
   proto::HoldRequest hold_;
   proto::SaveRequest save_;
   proto::CommitRequest commit_;
-  std::vector<AcceptedPush> committing_;
 
-  // For GetStatus.
+  // Steps that every shard has committed; asynchronous: tickets spent.
   GlobalStep committed_;
+  // For GetStatus.
   Progress progress_;
   std::optional<absl::Time> training_begun_;
   // Before this coordinator's life.

@@ -1,5 +1,6 @@
 // Leases, timeouts, and the ways in which a job ends.
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/task_id.h"
@@ -365,6 +366,105 @@ TEST_F(CoordinatorTest, AWorkerThatHasNotJoinedIsWaitedForWhileItMay) {
   }
 }
 
+// ---- Who writes the result ----
+
+// A job of `workers` that goes on without the lost, of one step.
+class ReporterTest : public CoordinatorTest {
+ protected:
+  void StartContinuing(uint32_t workers = 3) {
+    Make(1, workers);
+    proto::Declaration declaration = WithMode(workers, workers, 1);
+    declaration.mutable_lost_workers()->set_policy(
+        proto::LostWorkers::CONTINUE);
+    StartTraining(declaration);
+  }
+  void LeaveAndFence(const TaskId& worker) {
+    Leave(worker);
+    PuppetLinks::AnswerAll(links_->fences);
+    PuppetLinks::AnswerAll(links_->resolves);
+  }
+  void FinishBy(const std::vector<uint32_t>& workers) {
+    for (const uint32_t w : workers) Offer(Worker(w), 0, w, 1);
+    AckCommits();
+    ASSERT_EQ(state().phase(), proto::DONE);
+  }
+  std::string Reporter() {
+    EXPECT_EQ(Status().state().SerializeAsString(),
+              state().SerializeAsString());
+    return TaskId{state().reporter().job(), state().reporter().index()}
+        .ToString();
+  }
+};
+
+TEST_F(ReporterTest, TheChiefAsLongAsItLives) {
+  StartContinuing();
+  EXPECT_FALSE(state().has_reporter());
+  LeaveAndFence(Worker(1));
+  FinishBy({0, 2});
+  EXPECT_EQ(Reporter(), "/job:worker/task:0");
+  EXPECT_EQ(Renew(Worker(2))->state().reporter().index(), 0u);
+}
+
+TEST_F(ReporterTest, AnotherInPlaceOfALostChief) {
+  StartContinuing();
+  LeaveAndFence(Worker(0));
+  FinishBy({1, 2});
+  EXPECT_EQ(Reporter(), "/job:worker/task:1");
+  Leave(Worker(2));
+  EXPECT_THAT(links_->ends, IsEmpty()) << "the reporter evaluates";
+  Leave(Worker(1));
+  EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0));
+}
+
+// Where lost workers are waited for, so is the chief; and nobody else has
+// stayed to do its work.
+TEST_F(ReporterTest, AChiefThatIsWaitedForReports) {
+  for (const bool it_comes : {true, false}) {
+    SCOPED_TRACE(it_comes);
+    TrainToTheEnd();
+    EXPECT_EQ(Reporter(), "/job:worker/task:0");
+    Leave(Worker(1));
+    // It has heard of the end, and died with the evaluation.
+    Renew(Worker(0));
+    Pass(kLease, {Ps(1)});
+    Pass(recovery_timeout_ / 10, {Ps(1)});
+    EXPECT_THAT(links_->ends, IsEmpty());
+    if (it_comes) {
+      Join(Worker(0), 2);
+      EXPECT_EQ(Renew(Worker(0))->state().reporter().index(), 0u);
+      Leave(Worker(0));
+    } else {
+      Pass(recovery_timeout_, {Ps(1)});
+    }
+    EXPECT_THAT(links_->ends, Not(IsEmpty()));
+    Make();
+  }
+}
+
+// The rest have left by then, but one may come that can do it.
+TEST_F(ReporterTest, WhoeverComesReplacesALostReporter) {
+  StartContinuing();
+  LeaveAndFence(Worker(0));
+  FinishBy({1, 2});
+  Leave(Worker(2));
+  Pass(kLease, {});
+  EXPECT_THAT(links_->ends, IsEmpty());
+  EXPECT_THAT(Status().waiting_for(), HasSubstr("/job:worker/task:1"));
+  Join(Worker(0), 2);
+  EXPECT_EQ(Reporter(), "/job:worker/task:0");
+  Leave(Worker(0));
+  EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0));
+}
+
+TEST_F(ReporterTest, WhoComesAfterTheResultIsWrittenDoesNotReport) {
+  StartContinuing();
+  FinishBy({0, 1, 2});
+  Leave(Worker(0));
+  Leave(Worker(2));
+  Join(Worker(2), 2);
+  EXPECT_EQ(Reporter(), "/job:worker/task:0");
+}
+
 // The first Register of a process comes once more when the process has left.
 TEST_F(CoordinatorTest, ALateRegisterRevivesNobody) {
   TrainToTheEnd();
@@ -385,7 +485,7 @@ TEST_F(CoordinatorTest, LeavingAgainIsFine) {
 
 TEST_F(CoordinatorTest, AWorkerLostAfterTheEndIsNotWaitedForForever) {
   TrainToTheEnd();
-  Leave(Worker(0));
+  Leave(Worker(0));  // the reporter
   Pass(kLease, {Ps(1)});
   EXPECT_EQ(state().phase(), proto::DONE);
   EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1));
@@ -536,7 +636,7 @@ TEST_F(CoordinatorTest, TheEndTakesThePlaceOfACommit) {
   EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1));
   // What is still heard of the commit does nothing.
   PuppetLinks::Answer(links_->commits, 1);
-  EXPECT_EQ(Status().global_step(), 0u);
+  EXPECT_EQ(state().phase(), proto::FAILED);
   EXPECT_FALSE(coordinator_->finished());
   Pass(kResendAfter, AllTasks());
   EXPECT_THAT(links_->commits, IsEmpty());

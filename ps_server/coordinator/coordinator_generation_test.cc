@@ -85,6 +85,9 @@ TEST_F(CoordinatorGenerationTest, APsInANewLifeBeginsAGeneration_G1_R4) {
   EXPECT_EQ(PuppetArchive::Name(Restored().checkpoint()), "1/1");
   EXPECT_EQ(Restored().nonce(), 77u) << "it is for one life";
   EXPECT_EQ(Restored().directory_nonce(), 4711u);
+  EXPECT_EQ(Status().generation(), 2u);
+  EXPECT_EQ(Status().global_step(), 1u) << "not the 2 of generation 1";
+  EXPECT_EQ(Status().pushes().accepted(), 2u);
   AckRestores();
   EXPECT_EQ(state().phase(), proto::TRAINING);
   const proto::GetStatusResponse status = Status();
@@ -347,7 +350,8 @@ TEST_F(CoordinatorGenerationTest, NothingCarriesWhatTheJournalDoesNotSay_R5) {
   archive_->AnswerJournal();
   EXPECT_EQ(Status().checkpoint_error(), "");
   EXPECT_EQ(ps->generation(), 2u);
-  EXPECT_EQ(newcomer->generation(), 2u);
+  EXPECT_TRUE(IsNotYet(newcomer)) << "it may have died";
+  EXPECT_EQ(Register(Worker(1), 2)->generation(), 2u);
   EXPECT_EQ(renewal->generation(), 2u);
   EXPECT_EQ(offer->verdict(), proto::ABORTED);
   EXPECT_EQ(offer->generation(), 2u);
@@ -367,7 +371,8 @@ TEST_F(CoordinatorGenerationTest, ACoordinatorsFirstWordIsInTheJournal_R5) {
   EXPECT_FALSE(ps.came() || worker.came());
   EXPECT_EQ(Sent(), 0u);
   archive_->AnswerJournal();
-  EXPECT_EQ(worker->generation(), 2u);
+  EXPECT_TRUE(IsNotYet(ps) && IsNotYet(worker));
+  EXPECT_EQ(Register(Ps(1))->generation(), 2u);
   EXPECT_EQ(Restored().sender().generation(), 2u);
 }
 
@@ -405,7 +410,11 @@ TEST_F(CoordinatorGenerationTest, ADiskThatHangsEndsTheJob_G3) {
   StartWithArchive();
   archive_->quick = false;
   ReplacePs();
-  Pass(recovery_timeout_, {Worker(0), Worker(1)});
+  for (absl::Duration passed; passed < recovery_timeout_;
+       passed += absl::Seconds(1)) {
+    Register(Ps(1), 2);  // asks again
+    Pass(absl::Seconds(1), {Worker(0), Worker(1)});
+  }
   EXPECT_EQ(state().phase(), proto::STARTING);
   Pass(kTick, {Worker(0), Worker(1)});
   EXPECT_EQ(state().phase(), proto::FAILED);

@@ -66,16 +66,58 @@ TEST_F(CoordinatorMembersTest,
     SCOPED_TRACE(by_leaving);
     Make();
     StartTraining();
+    if (!by_leaving) Pass(kLease - kTick, AllBut(Worker(1)));
     const auto newcomer = Register(Worker(1), 2);
+    EXPECT_FALSE(newcomer.came());
     if (by_leaving) {
       Leave(Worker(1));
     } else {
-      Pass(kLease - kTick, AllBut(Worker(1)));
-      EXPECT_FALSE(newcomer.came());
       Pass(kTick, AllBut(Worker(1)));
     }
-    EXPECT_EQ(newcomer->incarnation(), 2u);
+    // It may have died while its call was parked.
+    EXPECT_TRUE(IsNotYet(newcomer));
+    EXPECT_EQ(Register(Worker(1), 2)->incarnation(), 2u);
     EXPECT_EQ(state().phase(), proto::TRAINING);
+  }
+}
+
+TEST_F(CoordinatorMembersTest, ARegistrationIsParkedForAShortTime_L1) {
+  StartTraining();
+  const auto ask = [&](uint64_t wait_ms) {
+    proto::RegisterRequest request = RegisterOf(Worker(1), 2);
+    request.set_wait_ms(wait_ms);
+    return Ask(&Coordinator::Register, request);
+  };
+  EXPECT_EQ(ask(0)->waiting_for(),
+            "the end of the lease of /job:worker/task:1 (host-of-worker1:77)");
+  const auto brief = ask(500);
+  Pass(absl::Milliseconds(250), AllBut(Worker(1)));
+  EXPECT_FALSE(brief.came());
+  Pass(absl::Milliseconds(250), AllBut(Worker(1)));
+  EXPECT_TRUE(IsNotYet(brief));
+  const auto greedy = ask(30000);
+  Pass(absl::Milliseconds(1750), AllBut(Worker(1)));
+  EXPECT_FALSE(greedy.came());
+  Pass(absl::Milliseconds(250), AllBut(Worker(1)));
+  EXPECT_TRUE(IsNotYet(greedy));
+}
+
+// Whoever has died while it waited is never admitted: a crash loop costs those
+// who come after it the lease of the first, and the job one generation.
+TEST_F(CoordinatorMembersTest, GhostsAreNotAdmitted_L1) {
+  for (const TaskId& task : {Worker(1), Ps(1)}) {
+    SCOPED_TRACE(task.ToString());
+    MakeWithArchive();
+    StartTraining();
+    for (uint64_t ghost = 2; ghost <= 6; ++ghost) {
+      Register(task, ghost);
+      Pass(absl::Seconds(1), AllBut(task));
+    }
+    Pass(kLease - absl::Seconds(5) - kTick, AllBut(task));
+    EXPECT_FALSE(Register(task, 7).came());
+    Pass(kTick, AllBut(task));
+    EXPECT_EQ(Register(task, 7)->incarnation(), 2u);
+    EXPECT_EQ(Status().generation(), task.job == kPsJob ? 2u : 1u);
   }
 }
 
@@ -413,7 +455,7 @@ TEST_F(CoordinatorMembersTest, WorkersMayJoinFromBeyondTheClusterSpec_L5) {
   StartTraining(declaration);
   EXPECT_EQ(links_->restores.size(), 0u);
   EXPECT_EQ(GetPlacement(0)->declaration().num_workers(), 3u);
-  EXPECT_EQ(early->incarnation(), 1u);
+  EXPECT_TRUE(IsNotYet(early));
   EXPECT_EQ(register_third(2)->incarnation(), 1u);
   EXPECT_TRUE(Fails(register_third(3).status(), kInvalid));
   incarnations_[Worker(2)] = 1;

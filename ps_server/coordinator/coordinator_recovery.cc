@@ -171,6 +171,8 @@ void Coordinator::StartGeneration() {
         generation_ = Generation(next);
         beginning_ = false;
         durable_step_ = from_.position().step();
+        committed_ = GlobalStep(durable_step_);
+        progress_ = Progress(from_.position());
         durable_through_.clear();
         save_wanted_ = 0;
         last_save_step_ = durable_step_;

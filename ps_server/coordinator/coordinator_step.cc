@@ -233,13 +233,14 @@ void Coordinator::CloseStep() {
     loss_scaler_->OnStep(loss_scaler_->scale(), finite);
     commit_.set_loss_scale(loss_scaler_->scale());
   }
-  committing_.clear();
+  std::vector<AcceptedPush> accepted;
   for (const auto& [seat, offer] : step_->offers()) {
     ledger_.Record(offer.push, proto::ACCEPTED);
     if (tickets_.has_value()) tickets_->Spend(offer.push);
-    committing_.push_back({offer.push.from.worker, offer.examples, offer.loss,
-                           /*staleness=*/std::nullopt, offer.not_finite});
+    accepted.push_back({offer.push.from.worker, offer.examples, offer.loss,
+                        /*staleness=*/std::nullopt, offer.not_finite});
   }
+  progress_.AddStep(accepted);
   OpenStep(step_->number().next());
   StartBroadcast(Broadcast::kCommit);
   // All that are parked fill seats of the step that is closed. Replies may come
@@ -257,7 +258,6 @@ void Coordinator::CloseStep() {
 void Coordinator::OnCommitted() {
   committed_ = GlobalStep(commit_.step()).next();
   last_commit_ = clock_->Now();
-  progress_.AddStep(committing_);
   if (AllMade()) return Conclude();
   Proceed();
 }
@@ -275,6 +275,7 @@ void Coordinator::Conclude() {
 void Coordinator::Finish() {
   state_.set_phase(proto::DONE);
   done_at_ = clock_->Now();
+  SetReporter(ChooseReporter());
   Answer(parked_tickets_.TakeAll());
   AnswerPlacements();
   Answer(parked_renewals_.TakeAll());

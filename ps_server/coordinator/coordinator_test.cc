@@ -627,7 +627,8 @@ TEST_F(CoordinatorTest, StatusTellsHowLongWorkersWaitForInput) {
   }
 }
 
-TEST_F(CoordinatorTest, StatusCountsCommittedStepsAndTheirExamples) {
+// As workers are told: a verdict comes before every shard has committed.
+TEST_F(CoordinatorTest, StatusCountsDecidedStepsAndTheirExamples) {
   StartTraining();
   const auto offer = [&](uint32_t worker, uint64_t step, uint64_t examples,
                          double loss) {
@@ -637,11 +638,14 @@ TEST_F(CoordinatorTest, StatusCountsCommittedStepsAndTheirExamples) {
     Contribute(request);
   };
   offer(0, 0, 10, 1);
-  offer(1, 0, 30, 2);
-  EXPECT_EQ(Status().examples(), 0u) << "not committed yet";
+  EXPECT_EQ(Status().global_step(), 0u);
+  EXPECT_EQ(Status().examples(), 0u) << "not decided yet";
   EXPECT_EQ(Status().train_loss(), 0);
   EXPECT_EQ(Status().pushes().accepted(), 0u);
   EXPECT_THAT(Status().workers(), IsEmpty());
+  offer(1, 0, 30, 2);
+  EXPECT_EQ(Status().global_step(), 1u);
+  EXPECT_EQ(Status().pushes().accepted(), 2u);
   AckCommits();
   EXPECT_EQ(Status().pushes().accepted(), 2u);
   EXPECT_EQ(Status().global_step(), 1u);

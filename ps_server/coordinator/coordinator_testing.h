@@ -399,6 +399,7 @@ class CoordinatorTest : public ::testing::Test {
     }
     request.set_num_ps(options_.num_ps);
     request.set_num_workers(options_.num_workers);
+    request.set_wait_ms(absl::ToInt64Milliseconds(kMaxRegisterPark));
     return request;
   }
   template <typename Request, typename Response>
@@ -411,9 +412,15 @@ class CoordinatorTest : public ::testing::Test {
                                            uint64_t nonce = 1) {
     return Ask(&Coordinator::Register, RegisterOf(task, nonce));
   }
+  // Whether the answer is that the task is to ask again.
+  static bool IsNotYet(const Answer<proto::RegisterResponse>& answer) {
+    return answer.came() && answer.status().ok() &&
+           answer->incarnation() == 0 && !answer->waiting_for().empty();
+  }
   void Join(const TaskId& task, uint64_t nonce = 1) {
     const auto answer = Register(task, nonce);
     ASSERT_TRUE(answer.status().ok()) << answer.status();
+    ASSERT_GT(answer->incarnation(), 0u) << answer->waiting_for();
     incarnations_[task] = answer->incarnation();
   }
   // Of a task that knows all, and waits for news.

@@ -41,13 +41,19 @@ void Session::Register() {
   request.set_process(absl::StrCat("process ", nonce_));
   request.set_num_ps(kNumPs);
   request.set_num_workers(kNumWorkers);
+  request.set_wait_ms(kWaitMs);
   if (process_ != kPs1) {
     request.set_job_digest("job");
     request.set_data_digest("data");
   }
   world_->ToCoordinator<proto::RegisterRequest, proto::RegisterResponse>(
       node_, "Register", &Coordinator::Register, request,
-      [this](const absl::StatusOr<proto::RegisterResponse>& response) {
+      [this, asked = world_->Now()](
+          const absl::StatusOr<proto::RegisterResponse>& response) {
+        if (response.ok() && response->incarnation() == 0) {  // not yet
+          if (world_->Now() > asked) return Register();
+          return world_->AtNextRound(node_, [this] { Register(); });
+        }
         if (response.ok()) {
           sender_.set_incarnation(response->incarnation());
           sender_.set_generation(response->generation());

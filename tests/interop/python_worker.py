@@ -146,12 +146,16 @@ class Worker:
         raise TimeoutError("gave up")
 
     def join(self):
-        response = self.call(
-            self.coordinator.Register, coordinator_pb2.RegisterRequest(),
-            nonce=random.SystemRandom().randrange(1, 1 << 63),
-            protocol_version=PROTOCOL_VERSION, process="a worker in Python",
-            job_digest="python", data_digest="python", num_ps=len(self.shards),
-            num_workers=self.args.num_workers)
+        nonce = random.SystemRandom().randrange(1, 1 << 63)
+        while True:  # [L1]
+            response = self.call(
+                self.coordinator.Register, coordinator_pb2.RegisterRequest(),
+                nonce=nonce, protocol_version=PROTOCOL_VERSION,
+                process="a worker in Python", job_digest="python",
+                data_digest="python", num_ps=len(self.shards),
+                num_workers=self.args.num_workers, wait_ms=2000)
+            if response.incarnation != 0:
+                break
         self.sender.incarnation = response.incarnation
         self.sender.generation = response.generation
         threading.Thread(target=self.renew, args=(response.lease_ms / 3000,),

@@ -288,7 +288,7 @@ void Simulation::Register(const proto::RegisterRequest& request,
   SimulatedCluster::Register(
       request, [this, task, reply = std::move(reply)](
                    absl::StatusOr<proto::RegisterResponse> response) mutable {
-        if (response.ok()) {
+        if (response.ok() && response->incarnation() > 0) {
           // [A1] Who joins later begins with the slowest.
           const uint64_t slowest = SlowestClock();
           const WorkerLife life{task, Incarnation(response->incarnation())};

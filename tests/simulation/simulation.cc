@@ -19,6 +19,8 @@ constexpr absl::Duration kTakenRetryAfter = absl::Milliseconds(500);
 // parked any more.
 constexpr absl::Duration kRenewAfter = absl::Milliseconds(20);
 constexpr absl::Duration kRenewEndedAfter = absl::Seconds(1);
+// [L1] For which a registration is.
+constexpr absl::Duration kRegisterPark = absl::Seconds(2);
 // For which a renewal is parked, at most.
 constexpr absl::Duration kLongestPoll = absl::Seconds(1);
 
@@ -75,6 +77,7 @@ void SimulatedSession::Send(
 
 void SimulatedSession::Register() {
   request_.mutable_sender()->set_generation(sender_.generation());
+  request_.set_wait_ms(absl::ToInt64Milliseconds(kRegisterPark));
   Send<proto::RegisterRequest, proto::RegisterResponse>(
       [cluster = cluster_](auto r, auto done) {
         cluster->Register(r, std::move(done));
@@ -93,6 +96,9 @@ void SimulatedSession::OnRegistered(
   if (!response.ok()) {
     stopped_ = true;
     return hooks_.on_refused(response.status());
+  }
+  if (response->incarnation() == 0) {
+    return After(kRenewAfter, [this] { Register(); });
   }
   lease_ = absl::Milliseconds(response->lease_ms());
   sender_.set_incarnation(response->incarnation());
@@ -211,6 +217,7 @@ void SimulatedCluster::StartPs(uint32_t ps) {
 
 void SimulatedCluster::StartCoordinator() {
   ++coordinator_life_;
+  admitted_.clear();
   Coordinator::Options of;
   of.num_ps = num_ps_;
   of.num_workers = options.num_workers;
@@ -260,7 +267,10 @@ void SimulatedCluster::RepeatRestore(uint32_t ps) {
 }
 
 void SimulatedCluster::Tick() {
-  if (coordinator != nullptr) coordinator->Tick();
+  if (coordinator != nullptr) {
+    coordinator->Tick();
+    ExpectNobodyWasAdmitted();
+  }
   for (auto& shard : shards) {
     if (shard != nullptr) shard->Tick();
   }
@@ -287,6 +297,22 @@ void SimulatedCluster::WatchIncarnation(const TaskId& task, uint64_t nonce,
       << task.ToString();
   known = incarnation;
   last = std::max(last, incarnation);
+}
+
+// [L1] An admission is the answer to a call that has just come in: a process
+// whose call is parked may have died.
+void SimulatedCluster::ExpectNobodyWasAdmitted() const {
+  EXPECT_EQ(Incarnations(), admitted_)
+      << "(task, incarnation): by a call that was parked";
+}
+
+std::map<TaskId, uint64_t> SimulatedCluster::Incarnations() const {
+  std::map<TaskId, uint64_t> incarnations;
+  const proto::GetStatusResponse status = Status();
+  for (const proto::TaskStatus& task : status.tasks()) {
+    incarnations[{task.task().job(), task.task().index()}] = task.incarnation();
+  }
+  return incarnations;
 }
 
 // [R10]
@@ -317,15 +343,17 @@ void SimulatedCluster::Watch(const google::protobuf::Message& response) {
 void SimulatedCluster::Register(const proto::RegisterRequest& request,
                                 Reply<proto::RegisterResponse> reply) {
   const TaskId task = LifeOf(request.sender()).worker;
+  if (coordinator != nullptr) ExpectNobodyWasAdmitted();
   AtCoordinator<proto::RegisterRequest, proto::RegisterResponse>(
       &Coordinator::Register, request,
       [this, task, nonce = request.nonce(), reply = std::move(reply)](
           absl::StatusOr<proto::RegisterResponse> response) mutable {
-        if (response.ok()) {
+        if (response.ok() && response->incarnation() > 0) {
           WatchIncarnation(task, nonce, response->incarnation());
         }
         reply(std::move(response));
       });
+  if (coordinator != nullptr) admitted_ = Incarnations();
 }
 
 void SimulatedCluster::TakeTicket(const proto::TakeTicketRequest& request,

@@ -102,8 +102,7 @@ class Network {
   // Calls that a machine has taken, and not answered: those that are parked. By
   // the type of their answers.
   const std::map<std::string, int>& unanswered() const { return unanswered_; }
-  // Of a call at a machine; but for registrations, which wait for as long as
-  // others have the place.
+  // Of a call at a machine.
   absl::Duration longest_wait() const { return longest_wait_; }
   // From here on nobody hears of calls that are dropped.
   void Close() { closed_ = true; }
@@ -124,10 +123,8 @@ class Network {
         paid = true;
         const auto calls = network->unanswered_.find(typeid(Response).name());
         if (--calls->second == 0) network->unanswered_.erase(calls);
-        if constexpr (!std::is_same_v<Response, proto::RegisterResponse>) {
-          network->longest_wait_ = std::max(network->longest_wait_,
-                                            network->scheduler_->Now() - came);
-        }
+        network->longest_wait_ =
+            std::max(network->longest_wait_, network->scheduler_->Now() - came);
         to(std::move(response));
       }
       Network* network;
@@ -208,8 +205,8 @@ class SimulatedSession {
 // The machines of one schedule, the network between them and to them, and the
 // disk that they share. What the coordinator says to anybody is looked at: it
 // names no generation that is not in the journal (docs/recovery.md, R5), says
-// DONE only when the last checkpoint is on disk [R10], and gives incarnations
-// that rise [L1].
+// DONE only when the last checkpoint is on disk [R10], gives incarnations that
+// rise, and admits nobody but by a call that has just come in [L1].
 class SimulatedCluster : public ShardLinks {
  public:
   struct Options {
@@ -349,6 +346,10 @@ class SimulatedCluster : public ShardLinks {
   void WatchState(const proto::JobState& state);
   void WatchIncarnation(const TaskId& task, uint64_t nonce,
                         uint64_t incarnation);
+  // Of the coordinator's sessions.
+  std::map<TaskId, uint64_t> Incarnations() const;
+  // Since the last Register came in.
+  void ExpectNobodyWasAdmitted() const;
   void StartCoordinator();
   void Tick();
 
@@ -358,6 +359,8 @@ class SimulatedCluster : public ShardLinks {
   std::map<TaskId, uint64_t> last_incarnation_;
   // By life of the coordinator, and nonce.
   std::map<std::tuple<uint64_t, TaskId, uint64_t>, uint64_t> incarnations_;
+  // As they were after the last Register.
+  std::map<TaskId, uint64_t> admitted_;
   std::unique_ptr<Archive> archive_;
   // By ps.
   std::map<uint32_t, proto::RestoreRequest> last_restores_;
