@@ -66,13 +66,12 @@ LocalCluster::Program ProgramFor(const TaskId& task,
   }
   if (!is_ps) {
     program.args.push_back(absl::StrCat("--job=", options.job_file));
+    // The chief's to write, or another's in its place.
+    program.args.push_back(
+        absl::StrCat("--result_file=", directory.result_path()));
   } else if (!options.checkpoint_dir.empty()) {
     program.args.push_back(
         absl::StrCat("--checkpoint_dir=", options.checkpoint_dir));
-  }
-  if (task == kChief) {
-    program.args.push_back(
-        absl::StrCat("--result_file=", directory.result_path()));
   }
   const auto& flags = is_ps ? options.ps_flags : options.worker_flags;
   program.args.insert(program.args.end(), flags.begin(), flags.end());

@@ -252,7 +252,8 @@ TEST_F(LocalRunTest, GivesEachDaemonItsFlags) {
                          options_.run_dir, "/result.json --seed=5"));
   EXPECT_EQ(log("worker-1"),
             absl::StrCat("--job_name=worker --task_index=1", spec,
-                         " --job=example.textproto --seed=5"));
+                         " --job=example.textproto --result_file=",
+                         options_.run_dir, "/result.json --seed=5"));
 }
 
 }  // namespace

@@ -67,9 +67,11 @@ ABSL_FLAG(bool, tf32, false,
 ABSL_FLAG(int, input_threads, 0,
           "Threads that make batches. 0: one for each core that the machine, "
           "or the container, has beyond --intra_op_threads, 1 to 4.");
-ABSL_FLAG(std::string, result_file, "",
-          "Where the chief writes the result of a finished job, as JSON. "
-          "Without it the result is only logged.");
+ABSL_FLAG(
+    std::string, result_file, "",
+    "Where the result of a finished job is written, as JSON, by the chief "
+    "or, where it is lost and the job went on, by another worker. Without "
+    "it the result is only logged.");
 ABSL_FLAG(
     std::string, trace, "",
     "Where to write what this worker did when, once it ends: Chrome trace "
@@ -254,6 +256,20 @@ struct Workshop {
   }
 };
 
+absl::StatusOr<std::unique_ptr<Dataset>> ReadTestSet(const Config& config,
+                                                     const Dataset& train_set) {
+  const proto::Data& data = config.job.data();
+  auto test_set = Dataset::Read(data.test(), /*folder=*/"", PixelValueOf(data));
+  if (!test_set.ok()) return test_set.status();
+  if ((*test_set)->example_shape() != train_set.example_shape()) {
+    return absl::InvalidArgumentError(
+        "the examples of the test set have another shape than those of the "
+        "training set");
+  }
+  LOG(INFO) << (*test_set)->num_examples() << " examples to test on";
+  return test_set;
+}
+
 absl::Status ReadData(const Config& config, Workshop* workshop) {
   const proto::Data& data = config.job.data();
   const PixelValue value = PixelValueOf(data);
@@ -262,17 +278,9 @@ absl::Status ReadData(const Config& config, Workshop* workshop) {
   workshop->train_set = *std::move(train_set);
   LOG(INFO) << workshop->train_set->num_examples() << " examples to train on";
   if (!config.is_chief || !data.has_test()) return absl::OkStatus();
-
-  auto test_set = Dataset::Read(data.test(), /*folder=*/"", value);
+  auto test_set = ReadTestSet(config, *workshop->train_set);
   if (!test_set.ok()) return test_set.status();
   workshop->test_set = *std::move(test_set);
-  const auto& trained_on = workshop->train_set->example_shape();
-  if (workshop->test_set->example_shape() != trained_on) {
-    return absl::InvalidArgumentError(
-        "the examples of the test set have another shape than those of the "
-        "training set");
-  }
-  LOG(INFO) << workshop->test_set->num_examples() << " examples to test on";
   return absl::OkStatus();
 }
 
@@ -386,6 +394,7 @@ Cluster::Options ConnectOptions(const Config& config, const Dataset& train_set,
 Trainer::Options TrainerOptions(const Config& config, const Workshop& workshop,
                                 proto::Declaration declaration) {
   Trainer::Options options;
+  options.task = config.task;
   options.replica = config.replica;
   options.is_chief = config.is_chief;
   options.declaration = std::move(declaration);
@@ -580,6 +589,14 @@ int Train(const Config& config, const Workshop& workshop, Leaver* leaver,
   if (config.slowdown > 1) parts.model = &slowed;
   parts.batches = batches->get();
   parts.test_set = workshop.test_set.get();
+  std::unique_ptr<Dataset> late_test_set;
+  parts.read_test_set = [&]() -> absl::StatusOr<const ExampleSource*> {
+    if (!config.job.data().has_test()) return nullptr;
+    auto read = ReadTestSet(config, *workshop.train_set);
+    if (!read.ok()) return read.status();
+    late_test_set = *std::move(read);
+    return late_test_set.get();
+  };
   parts.evaluation_model = workshop.evaluation_model.get();
   parts.input_meter = &input_meter;
   parts.clock = &clock;

@@ -108,7 +108,7 @@ TaskCluster::TaskCluster(const Options& options)
   for (int worker = 0; worker < options_.num_workers; ++worker) {
     std::vector<std::string> flags = options_.worker_flags;
     flags.push_back("--job=" + options_.job_file);
-    if (worker == 0) flags.push_back("--result_file=" + result_file());
+    flags.push_back("--result_file=" + result_file());
     add(absl::StrCat("worker-", worker), options_.worker_binary, worker, flags);
   }
   Credentials credentials;

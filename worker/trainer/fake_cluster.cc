@@ -438,6 +438,7 @@ proto::JobState FakeCluster::state() const {
   proto::JobState state;
   state.set_phase(phase);
   state.set_reason(reason);
+  if (reporter.has_value()) *state.mutable_reporter() = *reporter;
   return state;
 }
 

@@ -71,6 +71,8 @@ class FakeCluster final : public Cluster {
   // What state() says.
   proto::JobPhase phase = proto::TRAINING;
   std::string reason;
+  // Of a job that is done.
+  std::optional<proto::TaskId> reporter;
   proto::GetStatusResponse status;
 
   // One line per call, in their order:

@@ -81,7 +81,7 @@ absl::Status Trainer::Run() {
   if (status.ok() && !prepared_) {
     LOG(INFO) << "the job was finished before, and has no variables any more; "
                  "its last checkpoint holds them (holdfast checkpoint inspect)";
-  } else if (status.ok() && options_.is_chief) {
+  } else if (status.ok() && IsReporter()) {
     status = Conclude();
   }
   evaluator_.reset();
@@ -158,7 +158,25 @@ absl::Status Trainer::RunLoop(TrainingContext* context) {
   return SynchronousLoop(context, options).Run();
 }
 
+bool Trainer::IsReporter() const {
+  const proto::JobState state = parts_.cluster->state();
+  if (!state.has_reporter()) return options_.is_chief;
+  return state.reporter().job() == options_.task.job &&
+         state.reporter().index() == options_.task.index;
+}
+
+const ExampleSource* Trainer::TestSet() const {
+  if (options_.is_chief || !parts_.read_test_set) return parts_.test_set;
+  const auto test_set = parts_.read_test_set();
+  if (test_set.ok()) return *test_set;
+  LOG(WARNING) << "the result has no scores on the test set: "
+               << test_set.status().message();
+  return nullptr;
+}
+
 absl::Status Trainer::Conclude() {
+  LOG_IF(INFO, !options_.is_chief)
+      << "the chief is lost: this worker writes the result";
   absl::StatusOr<Parameters> end = ReadEnd();
   if (!end.ok() && EndIsOnDisk()) {
     LOG(WARNING) << "the job is done, and its last checkpoint holds the "
@@ -178,10 +196,9 @@ absl::Status Trainer::Conclude() {
 absl::Status Trainer::WriteResult(const Parameters& end) {
   const proto::Declaration& declared = parts_.cluster->declaration();
   proto::TrainingResult result = options_.result;
-  if (parts_.test_set != nullptr) {
-    const auto test =
-        EvaluateOn(*parts_.test_set, options_.evaluation_batch_size, end,
-                   parts_.model, /*cancelled=*/nullptr);
+  if (const ExampleSource* const test_set = TestSet(); test_set != nullptr) {
+    const auto test = EvaluateOn(*test_set, options_.evaluation_batch_size, end,
+                                 parts_.model, /*cancelled=*/nullptr);
     if (!test.ok()) return test.status();
     absl::Status status =
         parts_.cluster->ReportEvaluation(*test, StepDeadline());
@@ -202,9 +219,13 @@ absl::Status Trainer::WriteResult(const Parameters& end) {
   if (!cluster_status.ok()) return cluster_status.status();
   AddDeclaration(declared, &result);
   AddStatus(*cluster_status, &result);
-  if (options_.result_file.empty()) return absl::OkStatus();
   const absl::StatusOr<std::string> json = ResultToJson(result);
   if (!json.ok()) return json.status();
+  if (options_.result_file.empty()) {
+    LOG(INFO) << "the result, which without --result_file stands here alone: "
+              << *json;
+    return absl::OkStatus();
+  }
   return WriteFileAtomically(options_.result_file, *json);
 }
 

@@ -13,6 +13,7 @@
 #include "client/cluster.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "common/task_id.h"
 #include "common/trace.h"
 #include "proto/cluster.pb.h"
 #include "proto/result.pb.h"
@@ -41,10 +42,10 @@ bool IsWorkersOwn(const absl::Status& error, const proto::JobState& state);
 //   3. Waits until the job is DONE. When it is rolled back, here or before,
 //      whatever is under way is dropped, and it begins again at 1
 //      (docs/recovery.md, G6).
-//   4. The chief evaluates the last version and writes result.json; everyone
-//      leaves. One that comes when the job was finished before has nothing to
-//      do; nor has a chief when a ps dies now, whose values the last checkpoint
-//      holds.
+//   4. The reporter that the coordinator names, the chief as long as it lives,
+//      evaluates the last version and writes result.json; everyone leaves. One
+//      that comes when the job was finished before has nothing to do; nor has a
+//      chief when a ps dies now, whose values the last checkpoint holds.
 //
 // What goes wrong ends in a leave that says so, and with it the job, unless it
 // is this worker's own (IsWorkersOwn): then it steps down.
@@ -54,10 +55,11 @@ bool IsWorkersOwn(const absl::Status& error, const proto::JobState& state);
 class Trainer {
  public:
   struct Options {
+    TaskId task;
     // The worker's place among the M replicas: seats i with i mod M equal to it
     // are its own.
     uint32_t replica = 0;
-    // The chief declares, evaluates, and writes the result.
+    // The chief declares, evaluates during training, and reports.
     bool is_chief = false;
     // What the chief declares.
     proto::Declaration declaration;
@@ -83,7 +85,7 @@ class Trainer {
     // The part of the result that the cluster does not know: job, ps, workers,
     // seed, cpu.
     proto::TrainingResult result;
-    // Where the chief writes the result as JSON. Empty: nowhere.
+    // Where the reporter writes the result as JSON. Empty: in the log alone.
     std::string result_file;
     // For tests; called with the step when it begins, before its first batch is
     // taken; asynchronous: with the index of a ticket, before its batch is
@@ -101,6 +103,9 @@ class Trainer {
     BatchPipeline* batches = nullptr;
     // Both null where nothing is evaluated. Needed by the chief alone.
     const ExampleSource* test_set = nullptr;
+    // Reads the test set of a reporter that is not the chief; returns null
+    // where the job has none. May be empty.
+    std::function<absl::StatusOr<const ExampleSource*>()> read_test_set;
     // Like `model`, for the evaluations during training.
     Model* evaluation_model = nullptr;
     // Told of the time that goes into training, and into waiting for batches.
@@ -129,8 +134,12 @@ class Trainer {
   absl::Status Train();
   // By steps or ticket by ticket.
   absl::Status RunLoop(TrainingContext* context);
-  // 4, of the chief.
+  // Once the job is DONE.
+  bool IsReporter() const;
+  // 4, of the reporter.
   absl::Status Conclude();
+  // The reporter's; null where there is none.
+  const ExampleSource* TestSet() const;
   absl::Status WriteResult(const Parameters& end);
   // Whether a checkpoint of the last step is on disk.
   bool EndIsOnDisk() const;

@@ -151,6 +151,54 @@ TEST_F(TrainerTest, WritesTheResult) {
             DigestOfVariables(model_.Variables(), {{5, 5}, {5, 5, 5}}));
 }
 
+class ReporterTest : public TrainerTest {
+ protected:
+  // A worker, and who reports.
+  void SetUpReporter(uint32_t replica, uint32_t reporter) {
+    SetUpJob(replica, 2, 2, 5);
+    options_.task = {kWorkerJob, replica};
+    options_.result_file = absl::StrCat(
+        ::testing::TempDir(), "/",
+        ::testing::UnitTest::GetInstance()->current_test_info()->name(),
+        ".json");
+    cluster_->reporter.emplace().set_job(kWorkerJob);
+    cluster_->reporter->set_index(reporter);
+    cluster_->status.set_global_step(5);
+  }
+  proto::TrainingResult Result() {
+    proto::TrainingResult result;
+    EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(
+                    ReadFile(options_.result_file), &result)
+                    .ok());
+    return result;
+  }
+};
+
+TEST_F(ReporterTest, AnotherWorkerReportsWhereTheChiefIsLost) {
+  SetUpReporter(1, 1);
+  read_test_set_ = [this] { return &test_set_; };
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_THAT(cluster_->calls("report"), ElementsAre("report 5"));
+  EXPECT_EQ(Result().test_loss(), 5);
+  EXPECT_EQ(Result().digest(),
+            DigestOfVariables(model_.Variables(), {{5, 5}, {5, 5, 5}}));
+}
+
+TEST_F(ReporterTest, ATestSetThatItHasNotIsNoReasonForNoResult) {
+  SetUpReporter(1, 1);
+  read_test_set_ = [] { return absl::NotFoundError("t10k-images"); };
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_THAT(cluster_->calls("report"), IsEmpty());
+  EXPECT_EQ(Result().global_step(), 5);
+}
+
+TEST_F(ReporterTest, AChiefThatDoesNotReportLeaves) {
+  SetUpReporter(0, 1);
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_THAT(cluster_->calls("pin"), IsEmpty());
+  EXPECT_EQ(ReadFile(options_.result_file), "");
+}
+
 TEST_F(TrainerTest, ResultFileThatCannotBeWrittenIsAnError) {
   SetUpJob(0, 2, 2, 1);
   options_.result_file = "/no/such/folder/result.json";

@@ -78,6 +78,7 @@ class TrainerTestBase : public ::testing::Test {
       parts.test_set = &test_set_;
       parts.evaluation_model = &evaluation_model_;
     }
+    parts.read_test_set = read_test_set_;
     Trainer trainer(parts, options_);
     const absl::Status status = trainer.Run();
     counts_ = trainer.counts();
@@ -122,6 +123,7 @@ class TrainerTestBase : public ::testing::Test {
   TickingClock input_clock_;
   InputMeter input_meter_{&input_clock_};
   bool has_test_set_ = false;
+  std::function<absl::StatusOr<const ExampleSource*>()> read_test_set_;
   Trainer::Options options_;
   // But for what follows from the job.
   BatchPipeline::Options batch_options_ = {.batch_size = 8};
