@@ -164,9 +164,10 @@ int Main(int argc, char** argv) {
   const absl::Status status = (*server)->Wait();
   if (!status.ok()) {
     LOG(ERROR) << name << " ends: " << status.message();
-    return absl::IsCancelled(status) || absl::IsUnavailable(status)
-               ? kExitRestart
-               : kExitFailed;
+    const bool again =
+        absl::IsCancelled(status) || absl::IsUnavailable(status) ||
+        absl::IsDeadlineExceeded(status) || absl::IsAlreadyExists(status);
+    return again ? kExitRestart : kExitFailed;
   }
   LOG(INFO) << name << " ends: the job is done";
   return kExitDone;

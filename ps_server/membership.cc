@@ -19,6 +19,12 @@ constexpr absl::Duration kPoll = absl::Milliseconds(100);
 // How often the log is told that the coordinator is waited for.
 constexpr absl::Duration kReportEvery = absl::Seconds(10);
 
+std::optional<proto::JobState> VerdictIn(const proto::JobState& state) {
+  const bool ended =
+      state.phase() == proto::DONE || state.phase() == proto::FAILED;
+  return ended ? std::optional<proto::JobState>(state) : std::nullopt;
+}
+
 }  // namespace
 
 // Whether the coordinator's process can be reached, which Session, busy with
@@ -38,8 +44,7 @@ class Membership::Coordinator {
   const std::shared_ptr<grpc::Channel> channel_;
 };
 
-Membership::Membership(Options options,
-                       std::function<void(const absl::Status&)> on_end)
+Membership::Membership(Options options, std::function<void(const End&)> on_end)
     : options_(std::move(options)),
       on_end_(std::move(on_end)),
       thread_([this] { Run(); }) {}
@@ -54,22 +59,26 @@ void Membership::StopThread() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Membership::Leave(const std::string& error, absl::Time deadline) {
+std::optional<proto::JobState> Membership::Leave(const std::string& error,
+                                                 absl::Time deadline) {
   StopThread();
-  if (session_ == nullptr) return;
+  if (session_ == nullptr) return std::nullopt;
   if (absl::Status status = session_->Close(error, deadline); !status.ok()) {
     LOG(WARNING) << "could not leave: " << status.message();
   }
+  return VerdictIn(session_->state());
 }
 
 void Membership::Run() {
   Coordinator coordinator(options_.session);
   if (absl::Status status = Join(&coordinator); !status.ok()) {
-    if (!stopping()) on_end_(status);
+    if (!stopping()) on_end_({status, std::nullopt});
     return;
   }
   LOG(INFO) << options_.session.task << " has joined";
-  if (AwaitSilenceAfterDone(&coordinator)) on_end_(absl::OkStatus());
+  if (AwaitSilenceAfterDone(&coordinator)) {
+    on_end_({absl::OkStatus(), VerdictIn(session_->state())});
+  }
 }
 
 absl::Status Membership::Join(Coordinator* coordinator) {
@@ -107,7 +116,11 @@ absl::Status Membership::Join(Coordinator* coordinator) {
 
 void Membership::OnChange(const Session::News& news) {
   if (!news.status.ok()) {
-    on_end_(news.status);
+    const auto verdict = VerdictIn(news.state);
+    on_end_({verdict.has_value()
+                 ? news.status
+                 : absl::UnavailableError(news.status.message()),
+             verdict});
   } else if (news.state.phase() == proto::DONE) {
     absl::MutexLock lock(&mutex_);
     done_ = true;

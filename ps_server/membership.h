@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -22,23 +23,32 @@ namespace holdfast {
 class Membership {
  public:
   struct Options {
-    // Its deadline, patience and callbacks are set here.
+    // Its deadline, patience and on_change are set here.
     Session::Options session;
     // How long the coordinator may take to appear.
     absl::Duration start_timeout = absl::Seconds(300);
-    // How long it may be silent, or away, later: the ps registers with one that
-    // was restarted.
+    // How long it may be silent, or away, later, until session.job_patience
+    // knows better: the ps registers with one that was restarted.
     absl::Duration recovery_timeout = absl::Seconds(300);
     // How long, once the job is DONE, the coordinator may be out of reach
     // before it counts as gone.
     absl::Duration silence_after_done = absl::Seconds(10);
   };
 
-  // `on_end` is called at most once, from another thread: when the ps has no
-  // job any more, though nobody told its shard. OK: the job was DONE, and the
-  // coordinator is gone. Otherwise why: the coordinator did not appear, refused
-  // the ps, fell silent, or said that the job has failed.
-  Membership(Options options, std::function<void(const absl::Status&)> on_end);
+  // That the ps has no job any more, though nobody told its shard.
+  struct End {
+    // OK: the job was DONE, and the coordinator is gone. Otherwise why: ABORTED
+    // with the job's reason when it has failed; UNAVAILABLE when the
+    // coordinator did not appear, fell silent, or does not take this life of
+    // the ps any more; other errors of Session::Open when it refused the ps.
+    absl::Status status;
+    // What the coordinator has said about the end of the job. Absent: nothing,
+    // and the job may go on without this process.
+    std::optional<proto::JobState> verdict;
+  };
+
+  // `on_end` is called at most once, from another thread.
+  Membership(Options options, std::function<void(const End&)> on_end);
   // Does not leave: to the coordinator it is as if the process had died.
   ~Membership();
 
@@ -47,7 +57,10 @@ class Membership {
 
   // Ends the session. `error` says why the job cannot go on, and ends it;
   // empty: the ps steps down. Without a session it only stops to look for one.
-  void Leave(const std::string& error, absl::Time deadline)
+  // Returns what the coordinator has said about the end of the job; absent:
+  // nothing.
+  std::optional<proto::JobState> Leave(const std::string& error,
+                                       absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -66,7 +79,7 @@ class Membership {
   }
 
   const Options options_;
-  const std::function<void(const absl::Status&)> on_end_;
+  const std::function<void(const End&)> on_end_;
 
   mutable absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -23,8 +23,8 @@ constexpr absl::Duration kShort = absl::Milliseconds(300);
 class Member {
  public:
   explicit Member(const Membership::Options& options)
-      : membership_(options, [this](const absl::Status& status) {
-          status_ = status;
+      : membership_(options, [this](const Membership::End& end) {
+          end_ = end;
           ended_.Notify();
         }) {}
 
@@ -32,13 +32,15 @@ class Member {
     if (!ended_.WaitForNotificationWithTimeout(kPatience)) {
       return absl::DeadlineExceededError("no end");
     }
-    return status_;
+    return end_.status;
   }
+  // Once it has ended.
+  const std::optional<proto::JobState>& verdict() const { return end_.verdict; }
   bool ended() const { return ended_.HasBeenNotified(); }
   Membership& operator*() { return membership_; }
 
  private:
-  absl::Status status_;
+  Membership::End end_;
   absl::Notification ended_;
   Membership membership_;
 };
@@ -117,6 +119,9 @@ TEST_F(MembershipTest, TheJobHasFailed) {
   coordinator_.renew.AwaitCalls(1);
   Tell(proto::FAILED, "worker 3 is lost");
   EXPECT_EQ(member.AwaitEnd(), absl::AbortedError("worker 3 is lost"));
+  ASSERT_TRUE(member.verdict().has_value());
+  EXPECT_EQ(member.verdict()->phase(), proto::FAILED);
+  EXPECT_EQ(member.verdict()->reason(), "worker 3 is lost");
 }
 
 TEST_F(MembershipTest, ACoordinatorThatFallsSilent) {
@@ -127,6 +132,29 @@ TEST_F(MembershipTest, ACoordinatorThatFallsSilent) {
   const absl::Status status = member.AwaitEnd();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("/job:ps/task:0"));
+  EXPECT_FALSE(member.verdict().has_value()) << "nobody ended the job";
+}
+
+// The job's own patience goes before that of the ps' flag.
+TEST_F(MembershipTest, ThePatienceOfTheJob) {
+  options_.recovery_timeout = absl::Milliseconds(1);
+  options_.session.job_patience = [] { return kShort; };
+  Member member(options_);
+  coordinator_.renew.AwaitCalls(1);
+  coordinator_.Stop();
+  EXPECT_THAT(std::string(member.AwaitEnd().message()),
+              HasSubstr("no answer for 300ms"));
+}
+
+// Another has its place, or the coordinator knows nothing of its generation.
+TEST_F(MembershipTest, ACoordinatorThatDoesNotTakeItBack) {
+  coordinator_.renew.Do(
+      [](int, const auto&, auto*) { return absl::AbortedError("shut out"); });
+  Member member(options_);
+  const absl::Status status = member.AwaitEnd();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("shut out"));
+  EXPECT_FALSE(member.verdict().has_value());
 }
 
 // [L2] It keeps what it holds, and says in which generation it was.
@@ -154,14 +182,22 @@ TEST_F(MembershipTest, ACoordinatorThatGoesOnceTheJobIsDone) {
   coordinator_.renew.AwaitCalls(2);
   coordinator_.Stop();
   EXPECT_EQ(member.AwaitEnd(), absl::OkStatus());
+  ASSERT_TRUE(member.verdict().has_value());
+  EXPECT_EQ(member.verdict()->phase(), proto::DONE);
 }
 
 TEST_F(MembershipTest, Leaves) {
   Member member(options_);
   coordinator_.renew.AwaitCalls(1);
-  (*member).Leave("told to stop", absl::Now() + kPatience);
+  coordinator_.leave.Do([](int, const auto&, auto* response) {
+    response->mutable_state()->set_phase(proto::FAILED);
+    return absl::OkStatus();
+  });
+  const auto verdict = (*member).Leave("told to stop", absl::Now() + kPatience);
   ASSERT_THAT(coordinator_.leave.requests(), SizeIs(1));
   EXPECT_EQ(coordinator_.leave.requests()[0].error(), "told to stop");
+  ASSERT_TRUE(verdict.has_value());
+  EXPECT_EQ(verdict->phase(), proto::FAILED);
   EXPECT_FALSE(member.ended());
 }
 

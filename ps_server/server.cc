@@ -113,8 +113,9 @@ class Server::Impl {
   absl::Status SaveBefore(absl::Time deadline);
   absl::StatusOr<proto::CheckpointResponse> AskForCheckpoint(
       const proto::CheckpointRequest& request, absl::Time deadline);
-  // Answers the calls that are parked at a shard whose coordinator is gone.
-  void EndShard(const absl::Status& result);
+  // Tells the shard what the coordinator has said, for it may not be able to
+  // say so itself any more. Nobody else decides that the job is over.
+  void EndShard(const proto::JobState& verdict);
   // Calls that are under way get `drain` for their answers.
   void StopParts(absl::Duration drain);
 
@@ -128,6 +129,8 @@ class Server::Impl {
   // Set by Stop; when to end even if somebody has not been told.
   std::optional<std::string> stop_reason_ ABSL_GUARDED_BY(mutex_);
   absl::Time stop_deadline_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  // As the job's declaration says, once the shard has it.
+  std::optional<absl::Duration> job_recovery_timeout_ ABSL_GUARDED_BY(mutex_);
 
   // Of this process' life, to the others.
   const uint64_t nonce_ = MakeNonce();
@@ -365,9 +368,13 @@ void Server::Impl::Join() {
   options.session.memory_limit_bytes = options_.memory_limit_bytes;
   options.session.nonce = nonce_;
   options.recovery_timeout = options_.recovery_timeout;
-  membership_.emplace(std::move(options), [this](const absl::Status& status) {
-    EndShard(status);
-    End(status);
+  options.session.job_patience = [this] {
+    absl::MutexLock lock(&mutex_);
+    return job_recovery_timeout_;
+  };
+  membership_.emplace(std::move(options), [this](const Membership::End& end) {
+    if (end.verdict.has_value()) EndShard(*end.verdict);
+    End(end.status);
   });
 }
 
@@ -404,14 +411,18 @@ void Server::Impl::TickShard() {
   shard_->Tick();
   const proto::JobPhase phase = shard_->state().phase();
   ready_ = phase == proto::TRAINING || phase == proto::DONE;
+  const proto::Timeouts& timeouts = shard_->declaration().timeouts();
+  if (timeouts.has_recovery_seconds()) {
+    absl::MutexLock lock(&mutex_);
+    job_recovery_timeout_ = absl::Seconds(timeouts.recovery_seconds());
+  }
   if (!coordinates() && Ended(shard_->state())) End(ResultOf(shard_->state()));
 }
 
-void Server::Impl::EndShard(const absl::Status& result) {
+void Server::Impl::EndShard(const proto::JobState& verdict) {
   proto::EndRequest request;
   request.mutable_sender()->mutable_task()->set_job(kPsJob);
-  request.mutable_state()->set_phase(result.ok() ? proto::DONE : proto::FAILED);
-  request.mutable_state()->set_reason(std::string(result.message()));
+  *request.mutable_state() = verdict;
   shard_strand_.Post([this, request = std::move(request)]() mutable {
     request.mutable_sender()->set_generation(shard_->generation().value());
     shard_->End(request, [](const absl::StatusOr<proto::EndResponse>&) {});
@@ -512,13 +523,15 @@ absl::Status Server::Impl::Wait() {
   }
   // A shard that was told of the end has no reason to leave.
   if (membership_.has_value() && stop_reason.has_value()) {
-    membership_->Leave(steps_down ? "" : *stop_reason,
-                       absl::Now() + kLeaveTimeout);
-    if (!steps_down) EndShard(result);
+    const auto verdict = membership_->Leave(steps_down ? "" : *stop_reason,
+                                            absl::Now() + kLeaveTimeout);
+    if (verdict.has_value()) EndShard(*verdict);
   }
-  // Calls that are parked here are made again at whoever takes its place: the
-  // sooner it is gone, the sooner there is somebody.
-  StopParts(steps_down ? absl::ZeroDuration() : options_.drain_timeout);
+  // Where the job may go on, calls that are parked here are made again at
+  // whoever takes its place: the sooner it is gone, the sooner there is
+  // somebody.
+  const bool job_ended = result.ok() || absl::IsAborted(result);
+  StopParts(job_ended ? options_.drain_timeout : absl::ZeroDuration());
   return result;
 }
 

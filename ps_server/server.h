@@ -46,7 +46,8 @@ class Server {
     // How long a step may stay open, where the job does not say. Of task 0.
     absl::Duration step_timeout = absl::Seconds(300);
     // How long a lost task may take to come back, where the job does not say;
-    // also the coordinator, for this ps. A longer one tells of a failure later.
+    // also the coordinator, for this ps, until it knows the job's. A longer one
+    // tells of a failure later.
     absl::Duration recovery_timeout = absl::Seconds(300);
     // Where the job's state is saved, and taken up again: one directory for all
     // ps of a job, and for no other job. Empty: the job has no checkpoints, and
@@ -92,7 +93,8 @@ class Server {
   // Waits until this ps has no more to do, and stops it in order. OK when the
   // job is DONE; ABORTED with the reason when it has failed; CANCELLED when
   // this ps was told to stop, and the job may go on with another in its place;
-  // UNAVAILABLE or the coordinator's own error when it could not join or stay.
+  // UNAVAILABLE when the coordinator is out of reach or does not take this ps
+  // back, and the job may go on without it; or an error of Session::Open.
   // To be called by one thread, once.
   absl::Status Wait();
 

@@ -146,6 +146,8 @@ class Shard {
   // Phase STARTING until there is state, then TRAINING; after End as it says.
   const proto::JobState& state() const { return state_; }
   Generation generation() const { return generation_; }
+  // Of the newest generation; empty before there is one.
+  const proto::Declaration& declaration() const { return declaration_; }
   GlobalStep version() const;
   // Bytes of pushes that are staged.
   int64_t staged_bytes() const { return staged_.bytes(); }
