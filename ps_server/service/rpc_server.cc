@@ -30,24 +30,24 @@ absl::Status Stopping() {
 
 // One call, from before it comes until gRPC has sent its answer. An event
 // happens after the other; only the answer may come from anywhere.
+//
+// gRPC owns it while it has its tag (self_), calls_ until it is answered, and
+// each thread that works on it while it does: the thread that runs its handler
+// until that returns, whoever answers it meanwhile.
 class RpcServer::Call final : public CallQueue::Event,
                               public std::enable_shared_from_this<Call> {
  public:
-  explicit Call(RpcServer* server) : server_(server) {}
+  explicit Call(RpcServer* server) : server_(server), counted_(server) {}
 
-  void Accept() ABSL_LOCKS_EXCLUDED(server_->mutex_) {
-    self_ = shared_from_this();
-    {
-      absl::MutexLock lock(&server_->mutex_);
-      ++server_->calls_at_grpc_;
-    }
+  void Accept() {
     grpc::CompletionQueue* const queue = server_->queue_->get();
     server_->service_.RequestCall(
         &context_, &stream_, queue,
-        static_cast<grpc::ServerCompletionQueue*>(queue), tag());
+        static_cast<grpc::ServerCompletionQueue*>(queue), Tag());
   }
 
   void Happen(bool ok) override {
+    const std::shared_ptr<Call> self = std::move(self_);
     switch (stage_) {
       case Stage::kAccept:
         if (!ok) return Leave();  // the server has shut down
@@ -71,13 +71,29 @@ class RpcServer::Call final : public CallQueue::Event,
       ABSL_LOCKS_EXCLUDED(server_->mutex_) {
     if (answered_.exchange(true)) return;
     Finish(std::move(response));
-    // The last access to the server: it may be waiting for it.
     absl::MutexLock lock(&server_->mutex_);
     server_->calls_.erase(shared_from_this());
   }
 
  private:
   enum class Stage { kAccept, kRead, kAnswer };
+
+  // Counts the calls that exist. Declared first, destroyed last: once it has
+  // gone, the server may go.
+  class Counted {
+   public:
+    explicit Counted(RpcServer* server) : server_(server) {
+      absl::MutexLock lock(&server_->mutex_);
+      ++server_->num_calls_;
+    }
+    ~Counted() {
+      absl::MutexLock lock(&server_->mutex_);
+      --server_->num_calls_;
+    }
+
+   private:
+    RpcServer* const server_;
+  };
 
   // What the handler answers by. A call that the server has ended is gone, as
   // the server itself may be.
@@ -95,7 +111,11 @@ class RpcServer::Call final : public CallQueue::Event,
     std::weak_ptr<Call> call_;
   };
 
-  void* tag() { return static_cast<Event*>(this); }
+  // For gRPC, which owns the call until it gives the tag back.
+  void* Tag() {
+    self_ = shared_from_this();
+    return static_cast<Event*>(this);
+  }
 
   // Before its message is read.
   void Admit() ABSL_LOCKS_EXCLUDED(server_->mutex_) {
@@ -107,7 +127,7 @@ class RpcServer::Call final : public CallQueue::Event,
       return Finish(std::move(status));
     }
     stage_ = Stage::kRead;
-    stream_.Read(&request_, tag());
+    stream_.Read(&request_, Tag());
   }
 
   // Whether there is such a method, and the caller may call it.
@@ -153,15 +173,10 @@ class RpcServer::Call final : public CallQueue::Event,
   }
   // gRPC has nothing of it any more.
   void Leave() ABSL_LOCKS_EXCLUDED(server_->mutex_) {
-    {
-      absl::MutexLock lock(&server_->mutex_);
-      if (!peer_.empty()) {
-        const auto calls = server_->peers_.find(peer_);
-        if (--calls->second.all == 0) server_->peers_.erase(calls);
-      }
-      --server_->calls_at_grpc_;
-    }
-    self_.reset();
+    if (peer_.empty()) return;
+    absl::MutexLock lock(&server_->mutex_);
+    const auto calls = server_->peers_.find(peer_);
+    if (--calls->second.all == 0) server_->peers_.erase(calls);
   }
 
   void Handle(bool ok) ABSL_LOCKS_EXCLUDED(server_->mutex_) {
@@ -183,13 +198,14 @@ class RpcServer::Call final : public CallQueue::Event,
   void Finish(absl::StatusOr<grpc::ByteBuffer> response) {
     if (response.ok()) {
       stream_.WriteAndFinish(*response, grpc::WriteOptions(), grpc::Status::OK,
-                             tag());
+                             Tag());
     } else {
-      stream_.Finish(ToGrpcStatus(response.status()), tag());
+      stream_.Finish(ToGrpcStatus(response.status()), Tag());
     }
   }
 
   RpcServer* const server_;
+  const Counted counted_;
   // For as long as gRPC has this object's tag.
   std::shared_ptr<Call> self_;
   Stage stage_ = Stage::kAccept;
@@ -347,10 +363,11 @@ void RpcServer::Shutdown(absl::Duration patience) {
   listener_.reset();
   server_->Shutdown(absl::ToChronoTime(absl::Now() + kLastWords));
   // One that had come may be waiting to be looked at, and whatever is asked of
-  // gRPC for it once the queue is closed ends the process.
+  // gRPC for it once the queue is closed ends the process. Handlers that still
+  // run have been answered for, and are waited for.
   absl::MutexLock lock(&mutex_);
   const auto all_gone = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return calls_at_grpc_ == 0;
+    return num_calls_ == 0;
   };
   mutex_.Await(absl::Condition(&all_gone));
 }

@@ -89,7 +89,8 @@ class RpcServer {
   absl::Status Start(const Options& options, RpcMethods methods, int* port);
 
   // Refuses new calls, leaves those under way up to `patience`, and ends them
-  // then, all with UNAVAILABLE. May be repeated.
+  // then, all with UNAVAILABLE. Returns when no handler runs any more. May be
+  // repeated.
   void Shutdown(absl::Duration patience) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -119,8 +120,8 @@ class RpcServer {
   absl::Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_map<std::string, PeerCalls> peers_ ABSL_GUARDED_BY(mutex_);
-  // Calls that gRPC has a tag of, those that are waited for among them.
-  int64_t calls_at_grpc_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Calls that exist, those that are waited for among them.
+  int64_t num_calls_ ABSL_GUARDED_BY(mutex_) = 0;
   // Whose message is on its way, oldest first.
   std::list<Call*> unread_ ABSL_GUARDED_BY(mutex_);
   // Those that are handled and whose answer has not been given to gRPC.

@@ -7,8 +7,10 @@
 
 #include <cerrno>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -47,7 +49,8 @@ RpcServer::Options OptionsOf(const std::string& address, int threads) {
 }
 
 // A server of "/Echo", which answers with the request, "/Keep", whose answers
-// the test gives, and "/Refuse"; and calls to it, by its own queue.
+// the test gives, "/Block", which does what the test says, and
+// "/Refuse"; and calls to it, by its own queue.
 class RpcServerTest : public testing::TestWithParam<int> {
  protected:
   struct Call {
@@ -73,6 +76,10 @@ class RpcServerTest : public testing::TestWithParam<int> {
     methods["/Refuse"] = [](const Caller&, grpc::ByteBuffer,
                             Reply<grpc::ByteBuffer> reply) {
       reply(absl::ResourceExhaustedError("no more"));
+    };
+    methods["/Block"] = [this](const Caller& caller, grpc::ByteBuffer,
+                               Reply<grpc::ByteBuffer> reply) {
+      blocking_(caller, std::move(reply));
     };
     int port;
     ASSERT_EQ(server_.Start(OptionsOf("127.0.0.1:0", GetParam()),
@@ -107,6 +114,8 @@ class RpcServerTest : public testing::TestWithParam<int> {
 
   std::string address_;
   std::unique_ptr<grpc::GenericStub> stub_;
+  // To be set before the first call.
+  std::function<void(const Caller&, Reply<grpc::ByteBuffer>)> blocking_;
   absl::Mutex mutex_;
   std::vector<Reply<grpc::ByteBuffer>> kept_ ABSL_GUARDED_BY(mutex_);
   RpcServer server_;
@@ -194,6 +203,36 @@ TEST_P(RpcServerTest, ShutdownEndsWhatIsNotAnswered) {
   Start("/Echo", "", &later);
   ASSERT_TRUE(later.Await());
   EXPECT_TRUE(absl::IsUnavailable(later.status)) << later.status;
+}
+
+// What a handler was called with stays until it returns, and Shutdown does not
+// return before.
+TEST_P(RpcServerTest, ShutdownWhileAHandlerRuns) {
+  absl::Notification entered, leave, stopped;
+  blocking_ = [&](const Caller& caller, Reply<grpc::ByteBuffer> reply) {
+    entered.Notify();
+    EXPECT_TRUE(leave.WaitForNotificationWithTimeout(kPatience));
+    EXPECT_FALSE(
+        stopped.WaitForNotificationWithTimeout(absl::Milliseconds(50)));
+    reply = nullptr;
+    EXPECT_FALSE(caller.has_value());
+  };
+  Call call;
+  Start("/Block", "", &call);
+  entered.WaitForNotification();
+  std::thread stopper([&] {
+    server_.Shutdown(absl::ZeroDuration());
+    stopped.Notify();
+  });
+  // Any thread may be the one that finds that gRPC has sent the answer.
+  while (!call.done.HasBeenNotified()) {
+    server_.queue()->Poll(absl::Now() + absl::Milliseconds(10));
+  }
+  EXPECT_TRUE(absl::IsUnavailable(call.status)) << call.status;
+  while (server_.queue()->Poll(absl::Now() + absl::Milliseconds(10))) {
+  }
+  leave.Notify();
+  stopper.join();
 }
 
 // Parked replies of a machine go after its server.
