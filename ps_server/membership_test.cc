@@ -1,10 +1,12 @@
 #include "ps_server/membership.h"
 
+#include <memory>
 #include <string>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/rpc/call_queue.h"
+#include "common/rpc/call_threads.h"
 #include "common/rpc/fake_ps.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -79,7 +81,8 @@ class MembershipTest : public testing::Test {
   }
 
   CallQueue queue_;
-  CallThreads poller_{&queue_, 1, "poller"};
+  const std::unique_ptr<CallThreads> poller_ =
+      *CallThreads::Start(&queue_, 1, "poller");
   FakePs coordinator_;
   Membership::Options options_;
 };

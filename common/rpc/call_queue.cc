@@ -1,7 +1,6 @@
 #include "common/rpc/call_queue.h"
 
 #include <grpcpp/alarm.h>
-#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -14,10 +13,6 @@ namespace holdfast {
 namespace {
 
 constexpr std::chrono::system_clock::time_point kAtOnce;
-
-// So many operations found without waiting, one after the other, are too much
-// for a thread.
-constexpr int kMany = 16;
 
 class Call final : public CallQueue::Event {
  public:
@@ -66,7 +61,10 @@ CallQueue::CallQueue(std::unique_ptr<grpc::CompletionQueue> queue)
 
 CallQueue::~CallQueue() {
   Close();
-  Serve();
+  Completion completion;
+  while (LookUntil(absl::InfiniteFuture(), &completion) == Look::kFound) {
+    completion.Happen();
+  }
 }
 
 void CallQueue::Start(grpc::GenericStub* stub, const std::string& method,
@@ -76,33 +74,48 @@ void CallQueue::Start(grpc::GenericStub* stub, const std::string& method,
   new Call(stub, method, context, request, queue_.get(), std::move(done));
 }
 
-bool CallQueue::Next(absl::Time deadline, bool* happened) {
+CallQueue::Look CallQueue::Next(std::chrono::system_clock::time_point deadline,
+                                Completion* completion) {
   void* tag;
-  bool ok;
-  auto next = grpc::CompletionQueue::TIMEOUT;
+  switch (queue_->AsyncNext(&tag, &completion->ok, deadline)) {
+    case grpc::CompletionQueue::GOT_EVENT:
+      completion->event = static_cast<Event*>(tag);
+      return Look::kFound;
+    case grpc::CompletionQueue::TIMEOUT:
+      return Look::kNothing;
+    case grpc::CompletionQueue::SHUTDOWN:
+      break;
+  }
+  return Look::kClosed;
+}
+
+CallQueue::Look CallQueue::LookOnce(Completion* completion) {
+  return Next(kAtOnce, completion);
+}
+
+CallQueue::Look CallQueue::LookUntil(absl::Time deadline,
+                                     Completion* completion) {
+  Look look = Look::kNothing;
   if (busy_poll_.May()) {
     const absl::Time until =
         std::min(deadline, absl::Now() + BusyPoll::kLength);
     for (;;) {
-      next = queue_->AsyncNext(&tag, &ok, kAtOnce);
-      if (next != grpc::CompletionQueue::TIMEOUT || absl::Now() >= until) break;
+      look = LookOnce(completion);
+      if (look != Look::kNothing || absl::Now() >= until) break;
       // Whoever else wants this core comes first.
       sched_yield();
     }
-    busy_poll_.Tell(/*in_vain=*/next == grpc::CompletionQueue::TIMEOUT);
+    busy_poll_.Tell(/*in_vain=*/look == Look::kNothing);
   }
-  if (next == grpc::CompletionQueue::TIMEOUT) {
-    next = queue_->AsyncNext(&tag, &ok, absl::ToChronoTime(deadline));
-  }
-  *happened = next == grpc::CompletionQueue::GOT_EVENT;
-  if (*happened) static_cast<Event*>(tag)->Happen(ok);
-  return next != grpc::CompletionQueue::SHUTDOWN;
+  if (look != Look::kNothing) return look;
+  return Next(absl::ToChronoTime(deadline), completion);
 }
 
 bool CallQueue::Poll(absl::Time deadline) {
-  bool happened;
-  Next(deadline, &happened);
-  return happened;
+  Completion completion;
+  if (LookUntil(deadline, &completion) != Look::kFound) return false;
+  completion.Happen();
+  return true;
 }
 
 void CallQueue::Wake() {
@@ -110,65 +123,6 @@ void CallQueue::Wake() {
   new WakeUp(queue_.get());
 }
 
-void CallQueue::Serve() {
-  const auto due = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    return over_ || serving_ < wanted_;
-  };
-  absl::MutexLock lock(&mutex_);
-  for (;;) {
-    mutex_.Await(absl::Condition(&due));
-    if (over_) return;
-    ++serving_;
-    mutex_.Unlock();
-    ServeAWhile();
-    mutex_.Lock();
-    --serving_;
-  }
-}
-
-void CallQueue::ServeAWhile() {
-  int found_at_once = 0;
-  for (;;) {
-    void* tag;
-    bool ok;
-    const auto next = queue_->AsyncNext(&tag, &ok, kAtOnce);
-    if (next == grpc::CompletionQueue::SHUTDOWN) break;
-    if (next == grpc::CompletionQueue::GOT_EVENT) {
-      if (++found_at_once == kMany) {
-        found_at_once = 0;
-        absl::MutexLock lock(&mutex_);
-        // One more than there are: it may be that none is left.
-        wanted_ = serving_ + 1;
-      }
-      static_cast<Event*>(tag)->Happen(ok);
-      continue;
-    }
-    found_at_once = 0;
-    {
-      absl::MutexLock lock(&mutex_);
-      wanted_ = 1;
-      if (serving_ > 1) return;
-    }
-    bool happened;
-    if (!Next(absl::InfiniteFuture(), &happened)) break;
-  }
-  absl::MutexLock lock(&mutex_);
-  over_ = true;
-}
-
 void CallQueue::Close() { queue_->Shutdown(); }
-
-CallThreads::CallThreads(CallQueue* queue, int threads, const std::string& name)
-    : queue_(queue) {
-  for (int i = 0; i < threads; ++i) {
-    threads_.emplace_back([queue] { queue->Serve(); });
-    pthread_setname_np(threads_.back().native_handle(), name.c_str());
-  }
-}
-
-CallThreads::~CallThreads() {
-  queue_->Close();
-  for (std::thread& thread : threads_) thread.join();
-}
 
 }  // namespace holdfast

@@ -7,14 +7,11 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
-#include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/rpc/busy_poll.h"
 
@@ -67,47 +64,31 @@ class CallQueue {
   // Has a Poll return soon, if it waits.
   void Wake();
 
-  // Polls until Close. Of the threads that call it one polls, and lets happen
-  // what it finds; another joins it for as long as there is always something to
-  // be found, and so on.
-  void Serve();
-  // Ends every Serve, once nothing is under way. Nothing may begin after it.
+  // An operation that is over, found by a thread that polls.
+  struct Completion {
+    Event* event;
+    bool ok;
+    void Happen() const { event->Happen(ok); }
+  };
+  // kClosed: nothing is under way after Close.
+  enum class Look { kFound, kNothing, kClosed };
+
+  // For threads that tell finding an operation from letting it happen
+  // (CallThreads). Whoever finds a completion has to let it happen.
+  Look LookOnce(Completion* completion);
+  Look LookUntil(absl::Time deadline, Completion* completion);
+
+  // Nothing may begin after it.
   void Close();
 
   grpc::CompletionQueue* get() { return queue_.get(); }
 
  private:
-  // False: nothing comes any more.
-  bool Next(absl::Time deadline, bool* happened);
-  // Of a thread of Serve, from when it is wanted until it is not, or nothing
-  // comes any more.
-  void ServeAWhile() ABSL_LOCKS_EXCLUDED(mutex_);
+  Look Next(std::chrono::system_clock::time_point deadline,
+            Completion* completion);
 
   const std::unique_ptr<grpc::CompletionQueue> queue_;
   BusyPoll busy_poll_;
-
-  absl::Mutex mutex_;
-  // Threads of Serve that poll, and that should.
-  int serving_ ABSL_GUARDED_BY(mutex_) = 0;
-  int wanted_ ABSL_GUARDED_BY(mutex_) = 1;
-  // Nothing comes any more.
-  bool over_ ABSL_GUARDED_BY(mutex_) = false;
-};
-
-// Threads that poll a queue for as long as they live.
-class CallThreads {
- public:
-  // `name`: theirs, as debuggers and top show it; at most 15 bytes.
-  CallThreads(CallQueue* queue, int threads, const std::string& name);
-  // Closes the queue, and waits until nothing is under way.
-  ~CallThreads();
-
-  CallThreads(const CallThreads&) = delete;
-  CallThreads& operator=(const CallThreads&) = delete;
-
- private:
-  CallQueue* const queue_;
-  std::vector<std::thread> threads_;
 };
 
 }  // namespace holdfast

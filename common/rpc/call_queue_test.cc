@@ -1,18 +1,12 @@
 #include "common/rpc/call_queue.h"
 
-#include <grpcpp/alarm.h>
 #include <grpcpp/channel.h>
 
-#include <functional>
-#include <memory>
-#include <set>
 #include <thread>
-#include <utility>
-#include <vector>
 
-#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/rpc/call_threads.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/fake_ps.h"
 #include "common/rpc/message_bytes.h"
@@ -94,7 +88,7 @@ TEST_F(CallQueueTest, WakeEndsAPoll) {
 TEST_F(CallQueueTest, ThreadsServeUntilTheyAreDestroyed) {
   Call calls[20];
   {
-    CallThreads threads(&queue_, 3, "test");
+    const auto threads = *CallThreads::Start(&queue_, 3, "test");
     for (Call& call : calls) Start(&call);
     for (Call& call : calls) {
       EXPECT_TRUE(call.done.WaitForNotificationWithTimeout(kPatience));
@@ -102,48 +96,6 @@ TEST_F(CallQueueTest, ThreadsServeUntilTheyAreDestroyed) {
   }
   for (Call& call : calls) EXPECT_TRUE(call.status.ok());
   EXPECT_FALSE(queue_.Poll(absl::InfiniteFuture())) << "it is closed";
-}
-
-// Something that is over at once, and does `happen`.
-class AtOnce final : public CallQueue::Event {
- public:
-  AtOnce(CallQueue* queue, std::function<void()> happen)
-      : happen_(std::move(happen)) {
-    alarm_.Set(queue->get(), absl::ToChronoTime(absl::UnixEpoch()),
-               static_cast<Event*>(this));
-  }
-  void Happen(bool) override { happen_(); }
-
- private:
-  const std::function<void()> happen_;
-  grpc::Alarm alarm_;
-};
-
-TEST(CallThreadsTest, AnotherJoinsWhereThereIsMuch) {
-  CallQueue queue;
-  constexpr int kEvents = 100;
-  absl::Mutex mutex;
-  std::set<std::thread::id> served;
-  std::vector<std::unique_ptr<AtOnce>> events;
-  // Once 50 have been served, a thread goes on when another has begun to serve.
-  int count = 0;
-  absl::Notification joined;
-  for (int i = 0; i < kEvents; ++i) {
-    events.push_back(std::make_unique<AtOnce>(&queue, [&] {
-      bool wait;
-      {
-        absl::MutexLock lock(&mutex);
-        served.insert(std::this_thread::get_id());
-        wait = ++count == kEvents / 2 && served.size() < 2;
-        if (served.size() == 2 && !joined.HasBeenNotified()) joined.Notify();
-      }
-      if (wait) {
-        EXPECT_TRUE(joined.WaitForNotificationWithTimeout(kPatience));
-      }
-    }));
-  }
-  { const CallThreads threads(&queue, 2, "test"); }
-  EXPECT_EQ(count, kEvents);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "common/rpc/backoff.h"
 #include "common/rpc/call_queue.h"
+#include "common/rpc/call_threads.h"
 #include "common/rpc/fake_ps.h"
 #include "common/rpc_limits.h"
 #include "gmock/gmock.h"
@@ -81,7 +82,8 @@ class SessionTest : public ::testing::Test {
   }
 
   CallQueue queue_;
-  CallThreads poller_{&queue_, 1, "poller"};
+  const std::unique_ptr<CallThreads> poller_ =
+      *CallThreads::Start(&queue_, 1, "poller");
   FakePs coordinator_;
 };
 

@@ -292,8 +292,13 @@ absl::Status RpcServer::Start(const Options& options, RpcMethods methods,
   if (server_ == nullptr) {
     return absl::UnavailableError("gRPC does not start, and does not say why");
   }
+  auto threads = CallThreads::Start(queue_.get(), options_.threads, "rpc");
+  if (!threads.ok()) {
+    std::exchange(server_, nullptr)->Shutdown();
+    return absl::UnavailableError(threads.status().message());
+  }
+  threads_ = *std::move(threads);
   for (int i = 0; i < options_.threads; ++i) Accept();
-  threads_.emplace(queue_.get(), options_.threads, "rpc");
   {
     absl::MutexLock lock(&mutex_);
     read_watch_ = std::make_unique<ReadWatch>(this);

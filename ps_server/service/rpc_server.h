@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "common/reply.h"
 #include "common/rpc/call_queue.h"
+#include "common/rpc/call_threads.h"
 #include "common/rpc/credentials.h"
 #include "ps_server/service/access.h"
 #include "ps_server/service/listener.h"
@@ -79,7 +80,8 @@ class RpcServer {
     // Secure: each call is of a peer that has shown a certificate, and may make
     // it (ps_server/service/access.h).
     Credentials credentials;
-    // How many serve; see CallQueue for what more than one cost.
+    // How many handlers may be slow at a time before others wait; see CallQueue
+    // for what more than one cost while there is much to do.
     int threads = 1;
     RpcLimits limits;
   };
@@ -127,7 +129,7 @@ class RpcServer {
   // Those that are handled and whose answer has not been given to gRPC.
   std::set<std::shared_ptr<Call>> calls_ ABSL_GUARDED_BY(mutex_);
 
-  std::optional<CallThreads> threads_;
+  std::unique_ptr<CallThreads> threads_;
 };
 
 }  // namespace holdfast

@@ -235,6 +235,29 @@ TEST_P(RpcServerTest, ShutdownWhileAHandlerRuns) {
   stopper.join();
 }
 
+// As many slow handlers as there are threads.
+TEST_P(RpcServerTest, SlowHandlersDoNotHoldUpOtherCalls) {
+  absl::Notification leave;
+  blocking_ = [&](const Caller&, Reply<grpc::ByteBuffer> reply) {
+    EXPECT_TRUE(leave.WaitForNotificationWithTimeout(kPatience));
+    reply(Bytes("y"));
+  };
+  std::vector<Call> slow(GetParam());
+  for (Call& call : slow) Start("/Block", "", &call);
+  for (int i = 0; i < 100; ++i) {
+    Call call;
+    Start("/Echo", "x", &call);
+    ASSERT_TRUE(call.Await());
+    EXPECT_EQ(call.response, "x");
+  }
+  for (Call& call : slow) EXPECT_FALSE(call.done.HasBeenNotified());
+  leave.Notify();
+  for (Call& call : slow) {
+    ASSERT_TRUE(call.Await());
+    EXPECT_EQ(call.status, absl::OkStatus());
+  }
+}
+
 // Parked replies of a machine go after its server.
 TEST_P(RpcServerTest, AnAnswerAfterTheServerIsGone) {
   Reply<grpc::ByteBuffer> kept;

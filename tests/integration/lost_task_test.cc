@@ -8,6 +8,7 @@
 #include "absl/synchronization/notification.h"
 #include "client/cluster.h"
 #include "common/rpc/call_queue.h"
+#include "common/rpc/call_threads.h"
 #include "common/rpc/session.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -75,7 +76,8 @@ class LostTaskTest : public testing::Test {
   }
 
   CallQueue queue_;
-  CallThreads poller_{&queue_, 1, "poller"};
+  const std::unique_ptr<CallThreads> poller_ =
+      *CallThreads::Start(&queue_, 1, "poller");
   TestCluster cluster_;
   std::unique_ptr<Cluster> worker_;
   std::unique_ptr<Session> other_;
