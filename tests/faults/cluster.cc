@@ -29,6 +29,7 @@
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
 #include "tests/local/small_job.h"
+#include "tests/rpc_threads/rpc_threads.h"
 
 namespace holdfast {
 namespace {
@@ -88,8 +89,10 @@ TaskCluster::TaskCluster(const Options& options)
     Task task;
     task.name = name;
     if (options_.launcher) task.args = options_.launcher(name);
-    task.args.insert(task.args.end(), {binary, ps_hosts_flag_, worker_hosts,
-                                       absl::StrCat("--task_index=", index)});
+    const std::vector<std::string> program =
+        WithRpcThreads({binary, ps_hosts_flag_, worker_hosts,
+                        absl::StrCat("--task_index=", index)});
+    task.args.insert(task.args.end(), program.begin(), program.end());
     task.args.insert(task.args.end(), flags.begin(), flags.end());
     if (options_.tls) {
       task.args.push_back("--tls_dir=" + options_.folder + "/tls/" + name);

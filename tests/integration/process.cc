@@ -12,11 +12,13 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "glog/logging.h"
+#include "tests/rpc_threads/rpc_threads.h"
 
 namespace holdfast {
 namespace {
@@ -55,6 +57,7 @@ Process::Process(const std::string& path, const std::vector<std::string>& args,
     : output_(OutputPath()) {
   std::vector<std::string> argv = {path};
   argv.insert(argv.end(), args.begin(), args.end());
+  argv = WithRpcThreads(std::move(argv));
   // The last of two values of a name would not win.
   std::vector<std::string> environment = env;
   for (char** entry = environ; *entry != nullptr; ++entry) {

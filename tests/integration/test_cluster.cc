@@ -5,6 +5,7 @@
 #include "absl/status/statusor.h"
 #include "common/task_id.h"
 #include "glog/logging.h"
+#include "tests/rpc_threads/rpc_threads.h"
 
 namespace holdfast {
 
@@ -16,6 +17,7 @@ TestCluster::TestCluster(
     Server::Options options{spec, {kPsJob, i}};
     options.lease = lease;
     if (credentials) options.credentials = credentials(options.task);
+    options.rpc_threads = RpcThreadsUnderTest();
     options.recovery_timeout = i == 0 ? absl::ZeroDuration() : lease;
     absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options);
     CHECK(server.ok()) << server.status();

@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "glog/logging.h"
+#include "tests/rpc_threads/rpc_threads.h"
 
 namespace holdfast {
 namespace {
@@ -38,7 +39,8 @@ Program::Program(const std::vector<std::string>& args,
   int ends[2];
   PCHECK(pipe2(ends, O_CLOEXEC) == 0);
   std::vector<char*> argv;
-  for (const std::string& arg : args) {
+  const std::vector<std::string> all_args = WithRpcThreads(args);
+  for (const std::string& arg : all_args) {
     argv.push_back(const_cast<char*>(arg.c_str()));
   }
   argv.push_back(nullptr);

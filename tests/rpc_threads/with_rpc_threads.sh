@@ -1,0 +1,6 @@
+#!/bin/bash
+# with_rpc_threads.sh N TEST [ARGUMENT ...]: runs a test whose ps get
+# --rpc_threads=N (rpc_threads.h).
+export HOLDFAST_TEST_RPC_THREADS="$1"
+shift
+exec "$@"
