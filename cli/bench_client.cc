@@ -27,6 +27,7 @@
 #include "cli/certificate_folder.h"
 #include "cli/flag_set.h"
 #include "client/cluster.h"
+#include "common/clock.h"
 #include "common/cluster_spec.h"
 #include "common/daemon.h"
 #include "common/rpc/credentials.h"
@@ -184,13 +185,13 @@ absl::Status Wire(const Flags& flags, BenchWorker* worker) {
   }
   absl::Status status = WriteResults(results, flags.result_file);
   if (!status.ok()) return status;
-  return worker->cluster().Leave("", absl::Now() + absl::Seconds(60));
+  return worker->cluster().Leave("", SteadyNow() + absl::Seconds(60));
 }
 
 // Until the job trains and, where there is a load, the first pushes are
 // through.
 absl::Status AwaitLoad(const Flags& flags, Cluster* cluster) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  const absl::Time deadline = SteadyNow() + absl::Seconds(60);
   const uint64_t pushes = flags.job.bytes > 0 ? 3 : 0;
   for (;;) {
     const auto status = cluster->GetStatus(deadline);
@@ -199,7 +200,7 @@ absl::Status AwaitLoad(const Flags& flags, Cluster* cluster) {
         status->global_step() >= pushes) {
       return absl::OkStatus();
     }
-    if (absl::Now() > deadline) {
+    if (SteadyNow() > deadline) {
       return absl::DeadlineExceededError("the job has not begun in 60 s");
     }
     absl::SleepFor(absl::Milliseconds(10));
@@ -228,7 +229,7 @@ absl::Status Control(const Flags& flags, const ClusterSpec& spec) {
     status = Timed(
         [&] {
           return (*cluster)
-              ->GetStatus(absl::Now() + absl::Seconds(60))
+              ->GetStatus(SteadyNow() + absl::Seconds(60))
               .status();
         },
         schedule.counts() ? &samples : nullptr);

@@ -7,11 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "cli/bench_lists.h"
 #include "cli/bench_worker.h"
 #include "cli/status_watch.h"
+#include "common/clock.h"
 
 namespace holdfast {
 namespace {
@@ -42,13 +42,13 @@ struct Sample {
 // Waits until the job has made `steps` and `earliest` is there.
 absl::StatusOr<Sample> AwaitSteps(uint64_t steps, absl::Time earliest,
                                   BenchCluster* cluster, StatusWatch* watch) {
-  const absl::Time deadline = std::max(earliest, absl::Now()) + kStartTimeout;
-  while (absl::Now() < deadline) {
+  const absl::Time deadline = std::max(earliest, SteadyNow()) + kStartTimeout;
+  while (SteadyNow() < deadline) {
     absl::Status waited = cluster->processes().Wait(watch->fd(), deadline);
     if (!waited.ok()) return waited;
     const auto status = watch->Take();
     if (!status.has_value() || status->global_step() < steps ||
-        absl::Now() < earliest) {
+        SteadyNow() < earliest) {
       continue;
     }
     const auto cpu = cluster->processes().CpuTime();
@@ -84,7 +84,7 @@ absl::StatusOr<proto::BenchmarkResult> Measure(const ScaleFlags& flags,
       AwaitSteps(warm_up, absl::InfinitePast(), cluster->get(), &watch);
   if (!begin.ok()) return begin.status();
   const auto end =
-      AwaitSteps(begin->steps + 1, absl::Now() + absl::Seconds(flags.seconds),
+      AwaitSteps(begin->steps + 1, SteadyNow() + absl::Seconds(flags.seconds),
                  cluster->get(), &watch);
   if (!end.ok()) return end.status();
 

@@ -5,15 +5,15 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 
 namespace holdfast {
 namespace {
 
 constexpr uint64_t kWithoutEnd = 1000000000000000;
 
-absl::Time Late() { return absl::Now() + absl::Seconds(60); }
+absl::Time Late() { return SteadyNow() + absl::Seconds(60); }
 
 // By its name in a job file, in lower case.
 proto::Encoding EncodingOf(const std::string& codec) {

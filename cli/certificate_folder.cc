@@ -12,8 +12,8 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "cli/certificate_authority.h"
+#include "common/clock.h"
 #include "common/rpc/identity.h"
 
 namespace holdfast {
@@ -130,7 +130,7 @@ absl::StatusOr<std::vector<TaskId>> MakeCertificateFolder(
   absl::Status status = CheckTrainingName(options.training);
   if (status.ok()) status = MakeFolder(options.path);
   if (!status.ok()) return status;
-  const absl::Time now = absl::Now();
+  const absl::Time now = DateNow();
   const auto authority = OpenAuthority(options, now);
   if (!authority.ok()) return authority.status();
   std::vector<TaskId> made;

@@ -9,7 +9,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "cli/checkpoint_export.h"
 #include "cli/checkpoint_report.h"
@@ -18,6 +17,7 @@
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
+#include "common/clock.h"
 #include "common/cluster_spec.h"
 #include "common/daemon.h"
 #include "common/rpc/credentials.h"
@@ -132,7 +132,7 @@ absl::Status Save(const CheckpointFlags& flags) {
     return absl::InvalidArgumentError(
         absl::StrCat("--ps=", flags.ps, ": ", cluster.status().message()));
   }
-  const absl::Time deadline = absl::Now() + flags.timeout;
+  const absl::Time deadline = SteadyNow() + flags.timeout;
   Cluster::Options options{.cluster = *std::move(cluster)};
   if (!flags.tls_dir.empty()) {
     auto credentials = Credentials::FromFolder(flags.tls_dir);

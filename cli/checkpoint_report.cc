@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/checkpoint/data_file.h"
+#include "common/clock.h"
 #include "common/digest.h"
 #include "common/shape.h"
 
@@ -72,7 +73,7 @@ std::string TimeWritten(const std::string& folder) {
   const auto age = fs::file_time_type::clock::now() - time;
   return absl::FormatTime(
       "%Y-%m-%d %H:%M:%S",
-      absl::FromChrono(std::chrono::system_clock::now()) -
+      DateNow() -
           absl::FromChrono(
               std::chrono::duration_cast<std::chrono::nanoseconds>(age)),
       absl::LocalTimeZone());

@@ -8,12 +8,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "cli/find_program.h"
 #include "cli/flag_set.h"
 #include "cli/local_run.h"
 #include "cli/restarts.h"
+#include "common/clock.h"
 #include "common/daemon.h"
 #include "common/job_file.h"
 
@@ -133,7 +133,7 @@ std::string DefaultRunDir(const proto::Job& job) {
   std::replace(name.begin(), name.end(), '/', '-');
   return absl::StrCat(
       "runs/", name, "-",
-      absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone()));
+      absl::FormatTime("%Y%m%d-%H%M%S", DateNow(), absl::LocalTimeZone()));
 }
 
 std::vector<std::string> Words(const std::string& flags) {

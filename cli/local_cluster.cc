@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 
 namespace holdfast {
 
@@ -30,7 +30,7 @@ absl::Status LocalCluster::StartProcess(Daemon* daemon, bool append) {
   auto process = ChildProcess::Start(options);
   if (!process.ok()) return process.status();
   daemon->process = *std::move(process);
-  daemon->started = absl::Now();
+  daemon->started = SteadyNow();
   daemon->ended.reset();
   return directory_.WritePid(program.name, daemon->process->pid());
 }

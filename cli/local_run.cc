@@ -18,7 +18,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/time/clock.h"
 #include "cli/certificate_folder.h"
 #include "cli/local_cluster.h"
 #include "cli/loopback_cluster.h"
@@ -30,6 +29,7 @@
 #include "cli/summary.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
+#include "common/clock.h"
 #include "common/cluster_spec.h"
 #include "common/daemon.h"
 #include "common/rpc/credentials.h"
@@ -113,7 +113,7 @@ class LocalRun {
         if (const auto code = DaemonEnded(*daemon)) return *code;
       }
       if (const auto code = RestartDaemons()) return *code;
-      if (absl::Now() >= drain_until_ && !cluster_.Running().empty()) {
+      if (SteadyNow() >= drain_until_ && !cluster_.Running().empty()) {
         return DaemonsStay();
       }
     }
@@ -139,7 +139,7 @@ class LocalRun {
     const std::string& name = daemon.name();
     if (daemon.ended->ok()) {
       if (name != DaemonName(kChief)) return std::nullopt;
-      drain_until_ = absl::Now() + options_.drain_timeout;
+      drain_until_ = SteadyNow() + options_.drain_timeout;
       restart_at_.clear();
       return std::nullopt;
     }
@@ -155,7 +155,7 @@ class LocalRun {
     }
     Restarts& restarts =
         restarts_.try_emplace(name, *options_.restarts).first->second;
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     const auto when = restarts.Next(daemon.started, now);
     if (!when.has_value()) return DaemonDied(daemon);
     restart_at_[name] = *when;
@@ -168,7 +168,7 @@ class LocalRun {
   // Those whose time has come.
   std::optional<int> RestartDaemons() {
     for (auto next = restart_at_.begin(); next != restart_at_.end();) {
-      if (absl::Now() < next->second) {
+      if (SteadyNow() < next->second) {
         ++next;
         continue;
       }
@@ -186,7 +186,7 @@ class LocalRun {
   void ShowProgress() {
     if (auto status = status_.Take()) {
       last_status_ = *std::move(status);
-      std::cout << progress_.Update(last_status_, absl::Now()) << std::flush;
+      std::cout << progress_.Update(last_status_, SteadyNow()) << std::flush;
     }
   }
 
@@ -248,11 +248,11 @@ class LocalRun {
   // and waits until they have gone.
   void StopAll() {
     cluster_.Signal(SIGTERM);
-    absl::Time kill_at = absl::Now() + options_.stop_timeout;
+    absl::Time kill_at = SteadyNow() + options_.stop_timeout;
     for (cluster_.Reap(); !cluster_.Running().empty(); cluster_.Reap()) {
       const std::set<int> signals = signals_.Wait(-1, kill_at);
-      if (signals.count(SIGINT) != 0) kill_at = absl::Now();
-      if (absl::Now() >= kill_at) {
+      if (signals.count(SIGINT) != 0) kill_at = SteadyNow();
+      if (SteadyNow() >= kill_at) {
         cluster_.Signal(SIGKILL);
         kill_at = absl::InfiniteFuture();
       }

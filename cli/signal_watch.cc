@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "glog/logging.h"
 
 namespace holdfast {
@@ -27,7 +27,7 @@ sigset_t Watched() {
 // For poll(2), rounded up so that the deadline has passed when it returns.
 int MillisecondsUntil(absl::Time deadline) {
   const absl::Duration left = absl::Ceil(
-      std::clamp(deadline - absl::Now(), absl::ZeroDuration(), absl::Hours(1)),
+      std::clamp(deadline - SteadyNow(), absl::ZeroDuration(), absl::Hours(1)),
       absl::Milliseconds(1));
   return static_cast<int>(absl::ToInt64Milliseconds(left));
 }

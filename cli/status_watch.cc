@@ -7,8 +7,8 @@
 #include <memory>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "client/cluster.h"
+#include "common/clock.h"
 #include "glog/logging.h"
 
 namespace holdfast {
@@ -57,7 +57,7 @@ void StatusWatch::Run() {
       if (!connected.ok()) continue;
       connection = *std::move(connected);
     }
-    auto status = connection->GetStatus(absl::Now() + kCallTimeout);
+    auto status = connection->GetStatus(SteadyNow() + kCallTimeout);
     if (!status.ok()) continue;
     {
       absl::MutexLock lock(&mutex_);

@@ -15,11 +15,12 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/call_group.h"
 #include "client/context.h"
+#include "common/clock.h"
 #include "common/rpc/backoff.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/status.h"
 #include "proto/cluster.pb.h"
 
@@ -115,9 +116,9 @@ class UnaryCall
       absl::MutexLock lock(&context_->mutex);
       underway.pause = nullptr;
       if (group_->cancelled) return Finish();
-      began_ = absl::Now();
+      began_ = SteadyNow();
       attempt = std::make_shared<grpc::ClientContext>();
-      attempt->set_deadline(absl::ToChronoTime(began_ + timeout_));
+      attempt->set_deadline(GrpcDeadline(began_ + timeout_));
       underway.attempt = attempt;
       SetSender(group_->sender.value_or(context_->sender()), &request_, 0);
       response_ = Response();
@@ -158,7 +159,7 @@ class UnaryCall
     }
     // A peer that had parked the call is asked again at once, another one not,
     // so that we do not ask in circles.
-    if (absl::Now() - began_ < context_->timing.park / 2) return Pause();
+    if (SteadyNow() - began_ < context_->timing.park / 2) return Pause();
     backoff_.Reset();
     lock.Release();
     Attempt();
@@ -168,7 +169,7 @@ class UnaryCall
     underway.pause = std::make_shared<grpc::Alarm>();
     // The alarm holds the function until it is destroyed, by Attempt.
     underway.pause->Set(
-        absl::ToChronoTime(absl::Now() + backoff_.Next()),
+        GrpcDeadline(SteadyNow() + backoff_.Next()),
         [self = this->shared_from_this()](bool) { self->Attempt(); });
   }
 

@@ -1,21 +1,16 @@
 #include "client/call_group.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/call.h"
+#include "common/clock.h"
+#include "common/rpc/deadline.h"
 
 namespace holdfast::client {
-namespace {
-
-// How long a thread polls without a look at what others may have told
-// meanwhile.
-constexpr absl::Duration kPoll = absl::Milliseconds(10);
-
-}  // namespace
 namespace {
 
 // A call of nobody, made later.
@@ -34,7 +29,7 @@ class Timer : public Call, public std::enable_shared_from_this<Timer> {
     group_->calls.insert(shared_from_this());
     ++context_->calls_out;
     underway.pause = std::make_shared<grpc::Alarm>();
-    underway.pause->Set(absl::ToChronoTime(absl::Now() + delay),
+    underway.pause->Set(GrpcDeadline(SteadyNow() + delay),
                         [self = shared_from_this()](bool) { self->Ring(); });
   }
 
@@ -111,16 +106,17 @@ absl::Status CallGroup::AwaitUntil(absl::Time deadline, bool regardless,
   absl::Mutex& mutex = context_->mutex;
   absl::Time report = context_->on_waiting == nullptr
                           ? absl::InfiniteFuture()
-                          : absl::Now() + timing.first_report;
-  const auto over = [&] {
+                          : SteadyNow() + timing.first_report;
+  const auto is_over = [&] {
     return done() || (!regardless && context_->IsOver(state_->sender));
   };
+  const absl::FunctionRef<bool()> over = is_over;
   absl::MutexLock lock(&mutex);
   Context::Polling& polling = context_->polling;
   ++polling.waiters;
   absl::Status result = absl::OkStatus();
   while (!over()) {
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     const absl::Time until = std::min(deadline, report);
     if (now >= until) {
       const absl::Status trouble = Trouble();
@@ -139,13 +135,16 @@ absl::Status CallGroup::AwaitUntil(absl::Time deadline, bool regardless,
       context_->on_waiting(text);
       mutex.Lock();
       ++polling.waiters;
-      report = absl::Now() + timing.report_every;
+      report = SteadyNow() + timing.report_every;
     } else if (!polling.busy) {
       polling.busy = true;
       ++polling.turns;
+      polling.over = &over;
+      polling.poller = std::this_thread::get_id();
       mutex.Unlock();
-      context_->queue.Poll(std::min(until, now + kPoll));
+      context_->queue.Poll(until);
       mutex.Lock();
+      polling.over = nullptr;
       polling.busy = false;
     } else if (std::exchange(polling.may_be_woken, false)) {
       mutex.Unlock();  // gRPC takes locks of its own
@@ -153,7 +152,7 @@ absl::Status CallGroup::AwaitUntil(absl::Time deadline, bool regardless,
       mutex.Lock();
     } else {
       const auto may_go_on = [&] { return over() || !polling.busy; };
-      mutex.AwaitWithDeadline(absl::Condition(&may_go_on), until);
+      mutex.AwaitWithTimeout(absl::Condition(&may_go_on), until - SteadyNow());
     }
   }
   --polling.waiters;

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/encoding.h"
 
 namespace holdfast::client {
@@ -28,10 +28,10 @@ const std::vector<Declared>& Variables() {
 const TaskId ClientTest::kWorker = {kWorkerJob, 1};
 const TaskId ClientTest::kReader = {kClientJob, 0};
 
-absl::Time Late() { return absl::Now() + absl::Seconds(30); }
+absl::Time Late() { return SteadyNow() + absl::Seconds(30); }
 
 absl::Time After(int milliseconds) {
-  return absl::Now() + absl::Milliseconds(milliseconds);
+  return SteadyNow() + absl::Milliseconds(milliseconds);
 }
 
 ClientTest::ClientTest() {

@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "client/call_group.h"
 #include "client/connect.h"
 #include "client/context.h"
@@ -20,6 +19,7 @@
 #include "client/pin.h"
 #include "client/pull.h"
 #include "client/push.h"
+#include "common/clock.h"
 #include "common/rpc/session.h"
 
 namespace holdfast::client {
@@ -68,7 +68,7 @@ class ClusterImpl : public Cluster {
   }
 
   absl::Status Open() {
-    const absl::Time deadline = absl::Now() + options_.connect_timeout;
+    const absl::Time deadline = SteadyNow() + options_.connect_timeout;
     std::vector<std::string> addresses;
     for (const auto& [index, address] : options_.cluster.jobs().at(kPsJob)) {
       addresses.push_back(address);
@@ -294,7 +294,7 @@ class ClusterImpl : public Cluster {
 
   void LeaveShortly(const std::string& error) {
     if (session_ == nullptr) return;
-    session_->Close(error, absl::Now() + core_.context->timing.last_words)
+    session_->Close(error, SteadyNow() + core_.context->timing.last_words)
         .IgnoreError();
   }
 

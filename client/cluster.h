@@ -117,6 +117,9 @@ struct Contribution {
 //     push->AwaitApplied(deadline);  // verdict and staleness
 //   }
 //
+// Deadlines are times of the steady clock (common/clock.h), as SteadyNow() +
+// absl::Seconds(30): dates are not.
+//
 // What goes wrong on the wire is tried again, with the same meaning, until the
 // call's deadline, also when a ps is away for long; a push counts once however
 // often it was sent. When a shard has lost its state, the job goes back to an

@@ -5,8 +5,10 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -99,13 +101,26 @@ class Context {
   // Of all calls, the session's too.
   CallQueue queue;
 
-  // Who polls it. A thread that waits for an answer does it best: it needs not
-  // be woken then. Wire has one for times when nobody waits.
+  // Who polls it. A thread that waits for an answer does it best: it need not
+  // be woken then. Wire has one for times when nobody waits. Neither wakes up
+  // before there is something to do, however long that takes.
   struct Polling {
+    // Whether the thread that polls waits for something that has come about by
+    // another thread's hand. What its own answers bring about it sees by
+    // itself, and so does not count where this is evaluated by that thread: as
+    // part of an absl::Condition, whenever it unlocks the mutex.
+    bool IsOverForPoller() const {
+      return over != nullptr && std::this_thread::get_id() != poller &&
+             (*over)();
+    }
+
     // A thread does; one does at a time.
     bool busy = false;
     // It is to be woken where somebody waits.
     bool may_be_woken = false;
+    // If it waits itself: whether it has what it waits for, and which it is.
+    const absl::FunctionRef<bool()>* over = nullptr;
+    std::thread::id poller;
     // How often a thread that waits has done it.
     uint64_t turns = 0;
     // Threads that wait.

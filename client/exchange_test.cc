@@ -13,6 +13,7 @@
 #include "absl/synchronization/notification.h"
 #include "client/client_test_base.h"
 #include "client/cluster.h"
+#include "common/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -552,7 +553,7 @@ TEST_F(ExchangeTest, IsDestroyedAtAnyMoment) {
     StartPush();
     Contribute(&next_);
     // Which may have passed.
-    (void)push_->AwaitOutcome(absl::Now() + absl::Microseconds(50 * i));
+    (void)push_->AwaitOutcome(SteadyNow() + absl::Microseconds(50 * i));
     push_.reset();
   }
 }

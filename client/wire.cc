@@ -16,9 +16,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
 #include "client/call.h"
+#include "common/clock.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/message_bytes.h"
 #include "common/rpc/tensor_codec.h"
 #include "common/task_id.h"
@@ -28,10 +29,8 @@ namespace holdfast::client {
 namespace {
 
 // How long what comes in may lie unread while nobody waits. A shorter one wakes
-// a thread more often for nothing.
+// a thread more often for nothing, while calls follow one another.
 constexpr absl::Duration kUnwatched = absl::Milliseconds(2);
-// How long that thread then polls without a look around.
-constexpr absl::Duration kRest = absl::Milliseconds(100);
 
 // How often AwaitConnected looks whether the job still goes on.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
@@ -221,30 +220,57 @@ struct Wire::Impl {
           timeout, unexplained, std::move(request), std::move(answer));
   }
 
-  // Polls while nobody waits.
+  // Polls while nobody waits, and wakes who polls.
   void Run() {
     pthread_setname_np(pthread_self(), "wire");
+    absl::Mutex& mutex = context->mutex;
     Context::Polling& polling = context->polling;
-    const auto called = [&] { return stopping || polling.wanted; };
-    absl::MutexLock lock(&context->mutex);
+    const auto called = [&] {
+      return stopping || polling.wanted || polling.IsOverForPoller();
+    };
+    const auto called_or_free = [&] { return called() || !polling.busy; };
+    absl::MutexLock lock(&mutex);
     while (!stopping || context->calls_out > 0) {
       const uint64_t turns = polling.turns;
-      const bool idle = !context->mutex.AwaitWithTimeout(
-          absl::Condition(&called), kUnwatched);
+      const bool idle =
+          !mutex.AwaitWithTimeout(absl::Condition(&called), kUnwatched);
       polling.wanted = false;
-      if (polling.busy || (idle && polling.turns != turns)) continue;
-      polling.busy = true;
-      // A thread that has something on its way will wait for it soon, and must
-      // not come too late for having to wake this one first.
-      polling.may_be_woken = idle;
-      do {
-        context->mutex.Unlock();
-        context->queue.Poll(absl::Now() + (idle ? kRest : kUnwatched));
-        context->mutex.Lock();
-      } while (polling.waiters == 0 && !stopping);
-      polling.busy = false;
-      polling.may_be_woken = false;
+      if (polling.IsOverForPoller()) {
+        polling.over = nullptr;  // once
+        mutex.Unlock();          // gRPC takes locks of its own
+        context->queue.Wake();
+        mutex.Lock();
+      } else if (polling.busy) {
+        // A thread that has polled without an event for so long may do so for
+        // much longer.
+        if (idle && polling.turns == turns) {
+          mutex.Await(absl::Condition(&called_or_free));
+        }
+      } else if (!idle || polling.turns == turns) {
+        PollUntilWaiter(idle);
+      }
     }
+  }
+
+  // A thread that has something on its way will wait for it soon, and must not
+  // come too late for having to wake this one first; so without `idle`, this is
+  // not to be woken while events follow one another.
+  void PollUntilWaiter(bool idle)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(context->mutex) {
+    Context::Polling& polling = context->polling;
+    polling.busy = true;
+    do {
+      polling.may_be_woken = idle;
+      // Alarms are cancelled without an event.
+      const bool may_rest = idle && !stopping;
+      context->mutex.Unlock();
+      const bool happened = context->queue.Poll(
+          may_rest ? absl::InfiniteFuture() : SteadyNow() + kUnwatched);
+      context->mutex.Lock();
+      idle = idle || !happened;
+    } while (polling.waiters == 0 && !stopping);
+    polling.busy = false;
+    polling.may_be_woken = false;
   }
 
   const std::shared_ptr<Context> context;
@@ -297,24 +323,24 @@ const std::string& Wire::PsName(uint32_t ps) const {
 
 absl::Status Wire::AwaitConnected(absl::Time deadline) {
   Context& context = *impl_->context;
-  absl::Time report = absl::Now() + context.timing.first_report;
+  absl::Time report = SteadyNow() + context.timing.first_report;
   for (uint32_t ps = 0; ps < num_ps(); ++ps) {
     for (;;) {
-      const absl::Time look = std::min(deadline, absl::Now() + kLookEvery);
-      if (impl_->ps[ps].channel->WaitForConnected(absl::ToChronoTime(look))) {
+      const absl::Time look = std::min(deadline, SteadyNow() + kLookEvery);
+      if (impl_->ps[ps].channel->WaitForConnected(GrpcDeadline(look))) {
         break;
       }
       {
         absl::MutexLock lock(&context.mutex);
         if (context.IsOver(std::nullopt)) return context.WhyOver(std::nullopt);
       }
-      if (absl::Now() >= deadline) {
+      if (SteadyNow() >= deadline) {
         return absl::UnavailableError(
             absl::StrCat(PsName(ps), ": no connection could be made"));
       }
-      if (context.on_waiting && absl::Now() >= report) {
+      if (context.on_waiting && SteadyNow() >= report) {
         context.on_waiting(absl::StrCat("a connection to ", PsName(ps)));
-        report = absl::Now() + context.timing.report_every;
+        report = SteadyNow() + context.timing.report_every;
       }
     }
   }

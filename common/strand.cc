@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "common/clock.h"
 
 namespace holdfast {
 
@@ -31,7 +32,7 @@ void Strand::RunOrPost(Task task) {
     lent_ = true;
   }
   for (;;) {
-    at_work_since_ = absl::GetCurrentTimeNanos();
+    at_work_since_ = absl::ToUnixNanos(SteadyNow());
     task();
     task = nullptr;
     at_work_since_ = 0;
@@ -49,7 +50,7 @@ void Strand::TickEvery(absl::Duration period, Task tick) {
   Post([this, period, tick = std::move(tick)]() mutable {
     tick_ = std::move(tick);
     tick_period_ = period;
-    next_tick_ = absl::Now() + period;
+    next_tick_ = SteadyNow() + period;
   });
 }
 
@@ -73,22 +74,22 @@ void Strand::Run() {
     bool stopping;
     {
       absl::MutexLock lock(&mutex_);
-      mutex_.AwaitWithDeadline(absl::Condition(this, &Strand::HasWork),
-                               next_tick_);
+      mutex_.AwaitWithTimeout(absl::Condition(this, &Strand::HasWork),
+                              next_tick_ - SteadyNow());
       mutex_.Await(absl::Condition(this, &Strand::IsBack));
       tasks.swap(tasks_);
       stopping = stopping_;
       at_work_ = true;
     }
-    at_work_since_ = absl::GetCurrentTimeNanos();
+    at_work_since_ = absl::ToUnixNanos(SteadyNow());
     for (Item& item : tasks) {
       item.task();
       item.task = nullptr;  // What it holds is let go in order, too.
     }
     if (stopping) return;  // Nothing is posted after that.
-    if (absl::Now() >= next_tick_) {
+    if (SteadyNow() >= next_tick_) {
       tick_();
-      next_tick_ = absl::Now() + tick_period_;
+      next_tick_ = SteadyNow() + tick_period_;
     }
     at_work_since_ = 0;
     absl::MutexLock lock(&mutex_);
@@ -99,7 +100,7 @@ void Strand::Run() {
 absl::Duration Strand::busy_for() const {
   const int64_t since = at_work_since_;
   return since == 0 ? absl::ZeroDuration()
-                    : absl::Nanoseconds(absl::GetCurrentTimeNanos() - since);
+                    : absl::Nanoseconds(absl::ToUnixNanos(SteadyNow()) - since);
 }
 
 }  // namespace holdfast

@@ -68,8 +68,8 @@ class Strand {
   }
   bool IsBack() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !lent_; }
 
-  // When the work that is being done was begun, in Unix nanoseconds. 0: none
-  // is.
+  // When the work that is being done was begun, in nanoseconds of the steady
+  // clock. 0: none is.
   std::atomic<int64_t> at_work_since_{0};
 
   absl::Mutex mutex_;

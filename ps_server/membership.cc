@@ -6,8 +6,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/task_id.h"
 #include "glog/logging.h"
 
@@ -37,7 +38,7 @@ class Membership::Coordinator {
 
   // Tries for at most kPoll.
   bool IsReachable() {
-    return channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + kPoll));
+    return channel_->WaitForConnected(GrpcDeadline(SteadyNow() + kPoll));
   }
 
  private:
@@ -82,14 +83,14 @@ void Membership::Run() {
 }
 
 absl::Status Membership::Join(Coordinator* coordinator) {
-  const absl::Time begun = absl::Now();
+  const absl::Time begun = SteadyNow();
   const absl::Time deadline = begun + options_.start_timeout;
   const std::string name = absl::StrCat(TaskId{kPsJob, 0}.ToString(), " at ",
                                         options_.session.coordinator);
   absl::Time report = begun;
   while (!coordinator->IsReachable()) {
     if (stopping()) return absl::CancelledError("stopped");
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     if (now >= deadline) {
       return absl::UnavailableError(
           absl::StrCat(name, " could not be reached for ",
@@ -135,9 +136,9 @@ bool Membership::AwaitSilenceAfterDone(Coordinator* coordinator) {
     absl::MutexLock lock(&mutex_);
     mutex_.Await(absl::Condition(&done_or_stopping));
   }
-  absl::Time reached = absl::Now();
-  while (absl::Now() - reached < options_.silence_after_done) {
-    if (coordinator->IsReachable()) reached = absl::Now();
+  absl::Time reached = SteadyNow();
+  while (SteadyNow() - reached < options_.silence_after_done) {
+    if (coordinator->IsReachable()) reached = SteadyNow();
     absl::MutexLock lock(&mutex_);
     if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kPoll)) {
       return false;

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/rpc/call_queue.h"
 #include "common/rpc/call_threads.h"
 #include "common/rpc/fake_ps.h"
@@ -175,7 +175,7 @@ TEST_F(MembershipTest, ACoordinatorThatIsRestarted) {
   EXPECT_EQ(request.nonce(), 77);
   EXPECT_EQ(request.sender().generation(), 1);
   EXPECT_FALSE(member.ended());
-  (*member).Leave("", absl::Now() + kPatience);
+  (*member).Leave("", SteadyNow() + kPatience);
 }
 
 // The shard would have been told to end, but the message was lost.
@@ -196,7 +196,7 @@ TEST_F(MembershipTest, Leaves) {
     response->mutable_state()->set_phase(proto::FAILED);
     return absl::OkStatus();
   });
-  const auto verdict = (*member).Leave("told to stop", absl::Now() + kPatience);
+  const auto verdict = (*member).Leave("told to stop", SteadyNow() + kPatience);
   ASSERT_THAT(coordinator_.leave.requests(), SizeIs(1));
   EXPECT_EQ(coordinator_.leave.requests()[0].error(), "told to stop");
   ASSERT_TRUE(verdict.has_value());
@@ -207,7 +207,7 @@ TEST_F(MembershipTest, Leaves) {
 TEST_F(MembershipTest, StepsDown) {
   Member member(options_);
   coordinator_.renew.AwaitCalls(1);
-  (*member).Leave("", absl::Now() + kPatience);
+  (*member).Leave("", SteadyNow() + kPatience);
   ASSERT_THAT(coordinator_.leave.requests(), SizeIs(1));
   EXPECT_EQ(coordinator_.leave.requests()[0].error(), "");
 }
@@ -215,7 +215,7 @@ TEST_F(MembershipTest, StepsDown) {
 TEST_F(MembershipTest, LeavesWhatItHasNotFound) {
   coordinator_.Stop();
   Member member(options_);
-  (*member).Leave("told to stop", absl::Now() + kPatience);
+  (*member).Leave("told to stop", SteadyNow() + kPatience);
   EXPECT_FALSE(member.ended());
 }
 
@@ -225,7 +225,7 @@ TEST_F(MembershipTest, LeavesWhileItsRegistrationIsParked) {
       [this](int, const auto&, auto*) { return coordinator_.Mute(); });
   Member member(options_);
   coordinator_.do_register.AwaitCalls(1);
-  (*member).Leave("", absl::Now() + kPatience);
+  (*member).Leave("", SteadyNow() + kPatience);
   EXPECT_FALSE(member.ended());
   EXPECT_EQ(coordinator_.leave.num_calls(), 0);
 }

@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/process_name.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/status.h"
 #include "common/strand.h"
 #include "common/thread_pool.h"
@@ -180,9 +181,9 @@ absl::Status Server::Impl::OpenDirectory() {
   directory_ = *std::move(directory);
   if (!coordinates()) return absl::OkStatus();
   // A predecessor that is just ending lets go of it by itself.
-  const absl::Time deadline = absl::Now() + kLockPatience;
+  const absl::Time deadline = SteadyNow() + kLockPatience;
   auto lock = directory_->Lock(absl::StrCat(name_, " (", ProcessName(), ")"));
-  while (absl::IsAlreadyExists(lock.status()) && absl::Now() < deadline) {
+  while (absl::IsAlreadyExists(lock.status()) && SteadyNow() < deadline) {
     LOG_FIRST_N(INFO, 1) << name_ << " waits: " << lock.status().message();
     absl::SleepFor(kLockPause);
     lock = directory_->Lock(absl::StrCat(name_, " (", ProcessName(), ")"));
@@ -348,7 +349,7 @@ void Server::Impl::StartWatchdog() {
     watchdog_->Add(kLongWait, [this]() -> std::optional<Watchdog::Wait> {
       absl::MutexLock lock(&mutex_);
       if (job_waits_for_.empty()) return std::nullopt;
-      return Watchdog::Wait{job_waits_for_, absl::Now() - job_waits_since_};
+      return Watchdog::Wait{job_waits_for_, SteadyNow() - job_waits_since_};
     });
   }
   watchdog_->Start();
@@ -380,7 +381,7 @@ void Server::Impl::Join() {
 
 void Server::Impl::TickCoordinator() {
   coordinator_->Tick();
-  if (const absl::Time now = absl::Now(); now >= next_look_) {
+  if (const absl::Time now = SteadyNow(); now >= next_look_) {
     next_look_ = now + absl::Seconds(1);
     coordinator_->GetStatus({}, [&](const auto& status) {
       absl::MutexLock lock(&mutex_);
@@ -402,7 +403,7 @@ void Server::Impl::TickCoordinator() {
   // Whoever does not leave after the end of the job cannot keep this ps from
   // being stopped.
   absl::MutexLock lock(&mutex_);
-  if (!has_ended() && absl::Now() > stop_deadline_) {
+  if (!has_ended() && SteadyNow() > stop_deadline_) {
     result_ = absl::AbortedError(*stop_reason_);
   }
 }
@@ -440,7 +441,7 @@ void Server::Impl::Stop(const std::string& reason) {
     if (stop_reason_.has_value()) return;
     stop_reason_ = reason;
     // Whoever lives renews its lease, and hears of it, within a third of that.
-    stop_deadline_ = absl::Now() + 0.4 * options_.lease;
+    stop_deadline_ = SteadyNow() + 0.4 * options_.lease;
   }
   if (directory_.has_value()) {
     End(absl::CancelledError(reason));
@@ -458,7 +459,7 @@ absl::StatusOr<proto::CheckpointResponse> Server::Impl::AskForCheckpoint(
         MakeChannel(CoordinatorAddress(), /*ps=*/0, ChannelKind::kControl,
                     options_.credentials));
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(deadline));
+    context.set_deadline(GrpcDeadline(deadline));
     proto::CheckpointResponse response;
     const absl::Status status =
         FromGrpcStatus(stub->Checkpoint(&context, request, &response));
@@ -478,7 +479,7 @@ absl::StatusOr<proto::CheckpointResponse> Server::Impl::AskForCheckpoint(
       call->answered.Notify();
     });
   });
-  if (!call->answered.WaitForNotificationWithDeadline(deadline)) {
+  if (!call->answered.WaitForNotificationWithTimeout(deadline - SteadyNow())) {
     return absl::DeadlineExceededError("no answer");
   }
   return call->response;
@@ -497,7 +498,7 @@ absl::Status Server::Impl::SaveBefore(absl::Time deadline) {
     if (!response->error().empty()) {
       return absl::UnavailableError(response->error());
     }
-    if (absl::Now() >= deadline) {
+    if (SteadyNow() >= deadline) {
       return absl::DeadlineExceededError(
           absl::StrCat("step ", response->step(), " is not on disk yet"));
     }
@@ -516,7 +517,7 @@ absl::Status Server::Impl::Wait() {
   }
   const bool steps_down = absl::IsCancelled(result);
   if (steps_down) {
-    if (absl::Status saved = SaveBefore(absl::Now() + options_.grace);
+    if (absl::Status saved = SaveBefore(SteadyNow() + options_.grace);
         !saved.ok()) {
       LOG(WARNING) << name_ << " stops without a last checkpoint: " << saved;
     }
@@ -524,7 +525,7 @@ absl::Status Server::Impl::Wait() {
   // A shard that was told of the end has no reason to leave.
   if (membership_.has_value() && stop_reason.has_value()) {
     const auto verdict = membership_->Leave(steps_down ? "" : *stop_reason,
-                                            absl::Now() + kLeaveTimeout);
+                                            SteadyNow() + kLeaveTimeout);
     if (verdict.has_value()) EndShard(*verdict);
   }
   // Where the job may go on, calls that are parked here are made again at

@@ -447,14 +447,14 @@ class StepInHand {
   void Begin(GlobalStep step) {
     absl::MutexLock lock(&mutex_);
     step_ = step;
-    since_ = absl::Now();
+    since_ = SteadyNow();
   }
   std::optional<Watchdog::Wait> Wait() const {
     absl::MutexLock lock(&mutex_);
     if (!step_.has_value()) return std::nullopt;
     return Watchdog::Wait{
         absl::StrCat("the end of step or ticket ", step_->value()),
-        absl::Now() - since_};
+        SteadyNow() - since_};
   }
 
  private:
@@ -492,7 +492,7 @@ class Leaver {
     if (done_) return;
     if (cluster_ != nullptr) {
       const absl::Status left =
-          cluster_->Leave("", absl::Now() + absl::Seconds(2));
+          cluster_->Leave("", SteadyNow() + absl::Seconds(2));
       LOG_IF(WARNING, !left.ok()) << "cannot take leave: " << left;
     }
     if (trace_ != nullptr) trace_->Finish();
@@ -570,7 +570,7 @@ int Train(const Config& config, const Workshop& workshop, Leaver* leaver,
   if (!declaration.ok()) return Fail(declaration.status());
   auto batches = StartBatches(config, workshop);
   if (!batches.ok()) return Fail(batches.status());
-  const SystemClock clock;
+  const SteadyClock clock;
   InputMeter input_meter(&clock);
   auto cluster = Cluster::Connect(
       ConnectOptions(config, *workshop.train_set, &input_meter));

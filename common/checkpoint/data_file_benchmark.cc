@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/types/span.h"
 #include "common/checkpoint/data_file.h"
+#include "common/clock.h"
 #include "glog/logging.h"
 
 namespace holdfast {
@@ -81,9 +81,9 @@ void ReadRaw(const std::string& path, std::vector<float>* data) {
 }
 
 double Seconds(const std::function<void()>& what) {
-  const absl::Time begun = absl::Now();
+  const absl::Time begun = SteadyNow();
   what();
-  return absl::ToDoubleSeconds(absl::Now() - begun);
+  return absl::ToDoubleSeconds(SteadyNow() - begun);
 }
 
 double Median(std::vector<double> values) {

@@ -4,15 +4,16 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "common/clock.h"
+#include "common/rpc/deadline.h"
 
 namespace holdfast {
 namespace {
 
-constexpr std::chrono::system_clock::time_point kAtOnce;
+// In the past: a look, and no wait.
+const gpr_timespec kAtOnce = gpr_inf_past(GPR_CLOCK_MONOTONIC);
 
 class Call final : public CallQueue::Event {
  public:
@@ -42,8 +43,7 @@ class Call final : public CallQueue::Event {
 class WakeUp final : public CallQueue::Event {
  public:
   explicit WakeUp(grpc::CompletionQueue* queue) {
-    alarm_.Set(queue, absl::ToChronoTime(absl::Now()),
-               static_cast<Event*>(this));
+    alarm_.Set(queue, GrpcDeadline(SteadyNow()), static_cast<Event*>(this));
   }
 
   void Happen(bool) override { delete this; }
@@ -74,8 +74,7 @@ void CallQueue::Start(grpc::GenericStub* stub, const std::string& method,
   new Call(stub, method, context, request, queue_.get(), std::move(done));
 }
 
-CallQueue::Look CallQueue::Next(std::chrono::system_clock::time_point deadline,
-                                Completion* completion) {
+CallQueue::Look CallQueue::Next(gpr_timespec deadline, Completion* completion) {
   void* tag;
   switch (queue_->AsyncNext(&tag, &completion->ok, deadline)) {
     case grpc::CompletionQueue::GOT_EVENT:
@@ -98,17 +97,17 @@ CallQueue::Look CallQueue::LookUntil(absl::Time deadline,
   Look look = Look::kNothing;
   if (busy_poll_.May()) {
     const absl::Time until =
-        std::min(deadline, absl::Now() + BusyPoll::kLength);
+        std::min(deadline, SteadyNow() + BusyPoll::kLength);
     for (;;) {
       look = LookOnce(completion);
-      if (look != Look::kNothing || absl::Now() >= until) break;
+      if (look != Look::kNothing || SteadyNow() >= until) break;
       // Whoever else wants this core comes first.
       sched_yield();
     }
     busy_poll_.Tell(/*in_vain=*/look == Look::kNothing);
   }
   if (look != Look::kNothing) return look;
-  return Next(absl::ToChronoTime(deadline), completion);
+  return Next(GrpcDeadline(deadline), completion);
 }
 
 bool CallQueue::Poll(absl::Time deadline) {

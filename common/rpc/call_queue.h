@@ -1,13 +1,13 @@
 #ifndef HOLDFAST_COMMON_RPC_CALL_QUEUE_H_
 #define HOLDFAST_COMMON_RPC_CALL_QUEUE_H_
 
+#include <grpc/support/time.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/completion_queue.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -84,8 +84,7 @@ class CallQueue {
   grpc::CompletionQueue* get() { return queue_.get(); }
 
  private:
-  Look Next(std::chrono::system_clock::time_point deadline,
-            Completion* completion);
+  Look Next(gpr_timespec deadline, Completion* completion);
 
   const std::unique_ptr<grpc::CompletionQueue> queue_;
   BusyPoll busy_poll_;

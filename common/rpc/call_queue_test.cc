@@ -5,9 +5,10 @@
 #include <thread>
 
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/rpc/call_threads.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/fake_ps.h"
 #include "common/rpc/message_bytes.h"
 #include "gtest/gtest.h"
@@ -31,7 +32,7 @@ class CallQueueTest : public testing::Test {
 
   void Start(Call* call) {
     call->context.set_wait_for_ready(true);
-    call->context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    call->context.set_deadline(GrpcDeadline(SteadyNow() + kPatience));
     grpc::ByteBuffer request;
     ASSERT_TRUE(ToBytes(proto::GetStatusRequest(), &request).ok());
     queue_.Start(&stub_, kGetStatus, &call->context, request,
@@ -58,7 +59,7 @@ TEST_F(CallQueueTest, WhoPollsIsToldTheAnswer) {
   Call call;
   Start(&call);
   EXPECT_FALSE(call.done.HasBeenNotified());
-  EXPECT_TRUE(queue_.Poll(absl::Now() + kPatience));
+  EXPECT_TRUE(queue_.Poll(SteadyNow() + kPatience));
   ASSERT_TRUE(call.done.HasBeenNotified());
   EXPECT_TRUE(call.status.ok()) << call.status.error_message();
   EXPECT_EQ(call.response.waiting_for(), "rain");
@@ -69,19 +70,19 @@ TEST_F(CallQueueTest, AnError) {
       [](int, const auto&, auto*) { return absl::NotFoundError("no rain"); });
   Call call;
   Start(&call);
-  EXPECT_TRUE(queue_.Poll(absl::Now() + kPatience));
+  EXPECT_TRUE(queue_.Poll(SteadyNow() + kPatience));
   EXPECT_EQ(call.status.error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(call.status.error_message(), "no rain");
 }
 
 TEST_F(CallQueueTest, PollEndsAtItsDeadline) {
-  EXPECT_FALSE(queue_.Poll(absl::Now()));
-  EXPECT_FALSE(queue_.Poll(absl::Now() + absl::Milliseconds(1)));
+  EXPECT_FALSE(queue_.Poll(SteadyNow()));
+  EXPECT_FALSE(queue_.Poll(SteadyNow() + absl::Milliseconds(1)));
 }
 
 TEST_F(CallQueueTest, WakeEndsAPoll) {
   std::thread waker([this] { queue_.Wake(); });
-  EXPECT_TRUE(queue_.Poll(absl::Now() + kPatience));
+  EXPECT_TRUE(queue_.Poll(SteadyNow() + kPatience));
   waker.join();
 }
 

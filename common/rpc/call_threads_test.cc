@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "common/rpc/deadline.h"
 #include "gtest/gtest.h"
 
 namespace holdfast {
@@ -25,7 +26,7 @@ class AtOnce final : public CallQueue::Event {
  public:
   AtOnce(CallQueue* queue, std::function<void()> happen)
       : happen_(std::move(happen)) {
-    alarm_.Set(queue->get(), absl::ToChronoTime(absl::UnixEpoch()),
+    alarm_.Set(queue->get(), GrpcDeadline(absl::UnixEpoch()),
                static_cast<Event*>(this));
   }
   void Happen(bool) override { happen_(); }

@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/status.h"
 #include "common/rpc_limits.h"
 #include "proto/coordinator.grpc.pb.h"
@@ -140,7 +142,7 @@ void FakePs::Stop() {
     if (services_->stopped) return;
     services_->stopped = true;
   }
-  services_->server->Shutdown(std::chrono::system_clock::now());
+  services_->server->Shutdown(GrpcDeadline(SteadyNow()));
   services_->server->Wait();
 }
 

@@ -12,9 +12,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/process_name.h"
 #include "common/rpc/backoff.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/message_bytes.h"
 #include "common/rpc/status.h"
 #include "common/rpc_limits.h"
@@ -62,7 +64,7 @@ struct Session::Rpc {
   absl::Status Call(const char* method, const Request& request,
                     absl::Time deadline, Response* response) {
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(deadline));
+    context.set_deadline(GrpcDeadline(deadline));
     // A call that fails at once leaves nobody to drive the connection: gRPC
     // would then find a coordinator that has just started only by its 5 s
     // back-up poll.
@@ -152,10 +154,10 @@ bool Session::Sleep(absl::Duration duration) {
 }
 
 absl::Status Session::RegisterFirst() {
-  absl::Time report = absl::Now() + kFirstReport;
+  absl::Time report = SteadyNow() + kFirstReport;
   Backoff backoff;
   for (;;) {
-    const absl::Time begun = absl::Now();
+    const absl::Time begun = SteadyNow();
     const absl::Time end =
         std::min({options_.deadline, begun + options_.attempt_timeout,
                   std::max(report, begun + kReportEvery)});
@@ -168,17 +170,17 @@ absl::Status Session::RegisterFirst() {
             : admitted.status());
     if (!IsTransient(named)) return named;
     absl::Duration pause = backoff.Next();
-    if (admitted.ok() && absl::Now() - begun >= ParkFor(end - begun) / 2) {
+    if (admitted.ok() && SteadyNow() - begun >= ParkFor(end - begun) / 2) {
       pause = absl::ZeroDuration();
       backoff.Reset();
     }
-    if (absl::Now() + pause >= options_.deadline) return named;
+    if (SteadyNow() + pause >= options_.deadline) return named;
     if (options_.give_up && options_.give_up()) {
       return absl::CancelledError(named.message());
     }
-    if (options_.on_waiting && absl::Now() >= report) {
+    if (options_.on_waiting && SteadyNow() >= report) {
       options_.on_waiting(std::string(named.message()));
-      report = absl::Now() + kReportEvery;
+      report = SteadyNow() + kReportEvery;
     }
     Sleep(pause);
   }
@@ -188,7 +190,7 @@ absl::StatusOr<bool> Session::Register(absl::Time deadline,
                                        std::string* waiting_for) {
   proto::RegisterRequest request;
   request.set_wait_ms(
-      absl::ToInt64Milliseconds(ParkFor(deadline - absl::Now())));
+      absl::ToInt64Milliseconds(ParkFor(deadline - SteadyNow())));
   *request.mutable_sender() = sender();
   request.mutable_sender()->clear_incarnation();
   request.set_nonce(options_.nonce);
@@ -269,7 +271,7 @@ void Session::RenewUntilStopped() {
     const absl::Duration wait =
         known ? std::min(attempt / 2, kMaxPark) : ParkFor(attempt);
     const News before = news();
-    const absl::Time begun = absl::Now();
+    const absl::Time begun = SteadyNow();
     const bool renews = known;
     absl::Status status;
     if (renews) {
@@ -281,7 +283,7 @@ void Session::RenewUntilStopped() {
       status = admitted.status();
       known = admitted.ok() && *admitted;
     }
-    const absl::Duration took = absl::Now() - begun;
+    const absl::Duration took = SteadyNow() - begun;
     pause = backoff.Next();
     if (status.ok()) {
       if (!this->status().ok()) return;
@@ -355,7 +357,7 @@ absl::Status Session::Close(const std::string& error, absl::Time deadline) {
     proto::LeaveResponse response;
     const absl::Status status = rpc_->Call(
         "Leave", request,
-        std::min(deadline, absl::Now() + options_.attempt_timeout), &response);
+        std::min(deadline, SteadyNow() + options_.attempt_timeout), &response);
     if (status.ok() || (repeated && absl::IsNotFound(status))) {
       // NOT_FOUND: the answer to an earlier attempt was lost.
       left_ = true;
@@ -366,9 +368,9 @@ absl::Status Session::Close(const std::string& error, absl::Time deadline) {
       return absl::OkStatus();
     }
     if (!IsTransient(status)) return FromCoordinator(status);
-    const absl::Time again = absl::Now() + backoff.Next();
+    const absl::Time again = SteadyNow() + backoff.Next();
     if (again >= deadline) return FromCoordinator(status);
-    absl::SleepFor(again - absl::Now());
+    absl::SleepFor(again - SteadyNow());
   }
 }
 

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/rpc/backoff.h"
 #include "common/rpc/call_queue.h"
 #include "common/rpc/call_threads.h"
@@ -73,7 +73,7 @@ class SessionTest : public ::testing::Test {
     options.data_digest = "data";
     options.num_ps = 2;
     options.num_workers = 3;
-    options.deadline = absl::Now() + absl::Seconds(20);
+    options.deadline = SteadyNow() + absl::Seconds(20);
     return options;
   }
 
@@ -218,7 +218,7 @@ TEST_F(SessionTest, SaysWhatItWaitedForToBeAdmitted) {
     return absl::OkStatus();
   });
   Session::Options options = Options();
-  options.deadline = absl::Now() + absl::Milliseconds(150);
+  options.deadline = SteadyNow() + absl::Milliseconds(150);
   const absl::Status status = Session::Open(options).status();
   EXPECT_EQ(status, absl::UnavailableError(absl::StrCat(
                         CoordinatorName(), ": waits for the end of a lease")));
@@ -276,7 +276,7 @@ TEST_F(SessionTest, TheCoordinatorsErrorsComeAtOnce) {
 TEST_F(SessionTest, GivesUpAtTheDeadlineAndNamesTheCoordinator) {
   Session::Options options = Options();
   coordinator_.Stop();
-  options.deadline = absl::Now() + absl::Milliseconds(150);
+  options.deadline = SteadyNow() + absl::Milliseconds(150);
   const absl::Status status = Session::Open(options).status();
   EXPECT_THAT(status.code(), AnyOf(absl::StatusCode::kUnavailable,
                                    absl::StatusCode::kDeadlineExceeded));
@@ -336,7 +336,7 @@ TEST_F(SessionTest, AnAnswerWithoutNewsIsNoReasonToAskAtOnce) {
   std::vector<absl::Time> asked;
   coordinator_.renew.Do([&](int, const auto&, auto* response) {
     absl::MutexLock lock(&mutex);
-    asked.push_back(absl::Now());
+    asked.push_back(SteadyNow());
     return Answer(proto::TRAINING, response);
   });
   auto session = Session::Open(Options());
@@ -571,7 +571,7 @@ TEST_F(SessionTest, ADoneJobIsToldOnceAndRenewedUntilTheCoordinatorGoes) {
   EXPECT_THAT(told.all(), SizeIs(2));  // the registration, and DONE
   coordinator_.Stop();
   EXPECT_FALSE(
-      (*session)->Close("", absl::Now() + absl::Milliseconds(300)).ok());
+      (*session)->Close("", SteadyNow() + absl::Milliseconds(300)).ok());
   EXPECT_EQ((*session)->state().phase(), proto::DONE);
   EXPECT_TRUE((*session)->status().ok());
 }
@@ -582,7 +582,7 @@ TEST_F(SessionTest, ClosesOnce) {
   });
   auto session = Session::Open(Options());
   ASSERT_TRUE(session.ok());
-  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  const absl::Time deadline = SteadyNow() + absl::Seconds(20);
   EXPECT_TRUE((*session)->Close("out of disk", deadline).ok());
   EXPECT_TRUE((*session)->Close("again", deadline).ok());
   const auto requests = coordinator_.leave.requests();
@@ -599,7 +599,7 @@ TEST_F(SessionTest, NotKnownAnyMoreIsLeftWhenItWasSaidBefore) {
   });
   auto session = Session::Open(Options());
   ASSERT_TRUE(session.ok());
-  EXPECT_TRUE((*session)->Close("", absl::Now() + absl::Seconds(20)).ok());
+  EXPECT_TRUE((*session)->Close("", SteadyNow() + absl::Seconds(20)).ok());
 }
 
 TEST_F(SessionTest, CloseEndsAtItsDeadline) {
@@ -608,7 +608,7 @@ TEST_F(SessionTest, CloseEndsAtItsDeadline) {
   auto session = Session::Open(Options());
   ASSERT_TRUE(session.ok());
   const absl::Status status =
-      (*session)->Close("", absl::Now() + absl::Milliseconds(100));
+      (*session)->Close("", SteadyNow() + absl::Milliseconds(100));
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(CoordinatorName()));
 }

@@ -20,8 +20,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "glog/logging.h"
 
 namespace holdfast {
@@ -76,7 +76,7 @@ class Listener::Room {
   Room() : limit_(DescriptorLimit() / 4 * 3) {}
 
   bool Take() {
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     if (unseen_ <= 0 && now >= look_again_) {
       const int64_t open = OpenDescriptors(limit_);
       // Others open some, too.

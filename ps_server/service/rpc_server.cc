@@ -11,8 +11,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/status.h"
 #include "common/rpc_limits.h"
 
@@ -161,7 +162,7 @@ class RpcServer::Call final : public CallQueue::Event,
     ++calls.all;
     ++calls.unread;
     peer_ = std::move(peer);
-    read_since_ = absl::Now();
+    read_since_ = SteadyNow();
     unread_ = server_->unread_.insert(server_->unread_.end(), this);
     return absl::OkStatus();
   }
@@ -228,14 +229,13 @@ class RpcServer::ReadWatch final : public CallQueue::Event {
 
   void Start() ABSL_EXCLUSIVE_LOCKS_REQUIRED(server_->mutex_) {
     const absl::Duration timeout = server_->options_.limits.read_timeout;
-    alarm_.Set(server_->queue_->get(),
-               absl::ToChronoTime(absl::Now() + timeout / 4),
+    alarm_.Set(server_->queue_->get(), GrpcDeadline(SteadyNow() + timeout / 4),
                static_cast<Event*>(this));
   }
   void Cancel() { alarm_.Cancel(); }
 
   void Happen(bool) override ABSL_LOCKS_EXCLUDED(server_->mutex_) {
-    const absl::Time late = absl::Now() - server_->options_.limits.read_timeout;
+    const absl::Time late = SteadyNow() - server_->options_.limits.read_timeout;
     absl::MutexLock lock(&server_->mutex_);
     if (server_->stopping_) return;
     for (Call* call : server_->unread_) {
@@ -366,7 +366,7 @@ void RpcServer::Shutdown(absl::Duration patience) {
   }
   read_watch_->Cancel();
   listener_.reset();
-  server_->Shutdown(absl::ToChronoTime(absl::Now() + kLastWords));
+  server_->Shutdown(GrpcDeadline(SteadyNow() + kLastWords));
   // One that had come may be waiting to be looked at, and whatever is asked of
   // gRPC for it once the queue is closed ends the process. Handlers that still
   // run have been answered for, and are waited for.

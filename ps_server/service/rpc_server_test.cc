@@ -16,8 +16,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/status.h"
 #include "common/rpc_limits.h"
 #include "gmock/gmock.h"
@@ -92,7 +93,7 @@ class RpcServerTest : public testing::TestWithParam<int> {
 
   void Start(const std::string& method, const std::string& request,
              Call* call) {
-    call->context.set_deadline(absl::ToChronoTime(absl::Now() + kPatience));
+    call->context.set_deadline(GrpcDeadline(SteadyNow() + kPatience));
     server_.queue()->Start(
         stub_.get(), method, &call->context, Bytes(request),
         [call](const grpc::Status& status, grpc::ByteBuffer* bytes) {
@@ -226,10 +227,10 @@ TEST_P(RpcServerTest, ShutdownWhileAHandlerRuns) {
   });
   // Any thread may be the one that finds that gRPC has sent the answer.
   while (!call.done.HasBeenNotified()) {
-    server_.queue()->Poll(absl::Now() + absl::Milliseconds(10));
+    server_.queue()->Poll(SteadyNow() + absl::Milliseconds(10));
   }
   EXPECT_TRUE(absl::IsUnavailable(call.status)) << call.status;
-  while (server_.queue()->Poll(absl::Now() + absl::Milliseconds(10))) {
+  while (server_.queue()->Poll(SteadyNow() + absl::Milliseconds(10))) {
   }
   leave.Notify();
   stopper.join();

@@ -16,8 +16,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/message_bytes.h"
 #include "common/rpc/status.h"
 #include "common/rpc_limits.h"
@@ -166,7 +167,7 @@ class GrpcShardLinks final : public ShardLinks {
     call->what = absl::StrCat(method, " at ", task.ToString(), ", ",
                               remote->second.address);
     call->reply = std::move(reply);
-    call->context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    call->context.set_deadline(GrpcDeadline(SteadyNow() + timeout));
     {
       absl::MutexLock lock(&mutex_);
       under_way_.insert(&call->context);

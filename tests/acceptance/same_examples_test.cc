@@ -44,7 +44,7 @@ absl::Status TrainReplica(const ClusterSpec& spec, const proto::Job& job,
   auto cluster = Cluster::Connect(connect);
   if (!cluster.ok()) return cluster.status();
 
-  const SystemClock clock;
+  const SteadyClock clock;
   Trainer::Parts parts;
   parts.cluster = cluster->get();
   parts.model = model->get();

@@ -18,7 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "tests/faults/cluster.h"
 #include "tests/faults/jobs.h"
 
@@ -139,20 +139,20 @@ class RoundRun {
       : round_(round), cluster_(OptionsOf(round, tls, folder)) {}
 
   Outcome Run(const std::string& digest) {
-    deadline_ = absl::Now() + kRoundLimit;
+    deadline_ = SteadyNow() + kRoundLimit;
     cluster_.StartAll();
     AwaitMoment();
     Outcome outcome;
     const uint64_t step = cluster_.max_step();
     outcome.struck = Strike();
-    absl::Time begun = absl::Now();
+    absl::Time begun = SteadyNow();
     if (round_.fault == Fault::kPause) begun += round_.pause;
     const bool goes_on =
         Until([&] { return cluster_.max_step() > step || ended(); });
     if (goes_on && outcome.struck && step < kJobSteps) {
-      outcome.recovery = std::max(absl::Now() - begun, absl::ZeroDuration());
+      outcome.recovery = std::max(SteadyNow() - begun, absl::ZeroDuration());
     }
-    outcome.status = cluster_.AwaitEnd(deadline_ - absl::Now());
+    outcome.status = cluster_.AwaitEnd(deadline_ - SteadyNow());
     if (outcome.status.ok()) {
       outcome.status = CheckEnd(round_.kind, cluster_, digest);
       if (!outcome.status.ok()) {
@@ -174,7 +174,7 @@ class RoundRun {
 
   bool Until(const std::function<bool()>& done) {
     return cluster_.AdvanceUntil([&] { return cluster_.failed() || done(); },
-                                 deadline_ - absl::Now()) &&
+                                 deadline_ - SteadyNow()) &&
            !cluster_.failed();
   }
 

@@ -20,8 +20,10 @@
 #include "absl/time/clock.h"
 #include "cli/certificate_folder.h"
 #include "cli/free_ports.h"
+#include "common/clock.h"
 #include "common/daemon.h"
 #include "common/rpc/credentials.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/identity.h"
 #include "glog/logging.h"
 #include "grpcpp/client_context.h"
@@ -236,7 +238,7 @@ void TaskCluster::Signal(const std::string& name, int signal) {
 
 void TaskCluster::Pause(const std::string& name, absl::Duration length) {
   Signal(name, SIGSTOP);
-  Find(name).resume_at = absl::Now() + length;
+  Find(name).resume_at = SteadyNow() + length;
 }
 
 void TaskCluster::Abandon(const std::string& name) {
@@ -247,8 +249,8 @@ void TaskCluster::Abandon(const std::string& name) {
 void TaskCluster::Note(const Task& task, const std::string& line) const {
   std::ofstream(log_path(task.name), std::ios::app)
       << "== "
-      << absl::FormatTime("%H:%M:%E6S", absl::Now(), absl::LocalTimeZone())
-      << " " << line << std::endl;
+      << absl::FormatTime("%H:%M:%E6S", DateNow(), absl::LocalTimeZone()) << " "
+      << line << std::endl;
 }
 
 void TaskCluster::Reap(Task* task) {
@@ -262,12 +264,12 @@ void TaskCluster::Reap(Task* task) {
   Note(*task, absl::StrCat("ended with ", *task->exit_code));
   if (!task->abandoned &&
       (*task->exit_code == kExitRestart || WIFSIGNALED(status))) {
-    task->restart_at = absl::Now() + options_.restart_delay;
+    task->restart_at = SteadyNow() + options_.restart_delay;
   }
 }
 
 void TaskCluster::Advance() {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   for (Task& task : tasks_) {
     Reap(&task);
     if (task.pid != 0 && now >= task.resume_at) {
@@ -282,20 +284,20 @@ void TaskCluster::Advance() {
 
 void TaskCluster::AskStatus() {
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + kAskTimeout));
+  context.set_deadline(GrpcDeadline(SteadyNow() + kAskTimeout));
   // Without, nobody would drive the connection to a ps that has just started.
   context.set_wait_for_ready(true);
   proto::GetStatusResponse status;
   if (coordinator_->GetStatus(&context, {}, &status).ok()) status_ = status;
   max_step_ = std::max<uint64_t>(max_step_, status_.global_step());
-  ask_at_ = absl::Now() + kAskEvery;
+  ask_at_ = SteadyNow() + kAskEvery;
 }
 
 bool TaskCluster::AdvanceUntil(const std::function<bool()>& done,
                                absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   while (!done()) {
-    if (absl::Now() >= deadline) return false;
+    if (SteadyNow() >= deadline) return false;
     Advance();
   }
   return true;
@@ -307,11 +309,11 @@ void TaskCluster::AdvanceFor(absl::Duration time) {
 
 absl::Status TaskCluster::AwaitEnd(absl::Duration timeout,
                                    absl::Duration patience) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   absl::Time over_at = absl::InfiniteFuture();
   for (;;) {
     Advance();
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     bool all_ended = true;
     for (const Task& task : tasks_) {
       if (task.abandoned && task.pid == 0) continue;

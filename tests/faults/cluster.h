@@ -86,6 +86,8 @@ class TaskCluster {
   bool failed() const;
   bool running(const std::string& name) const;
   int starts(const std::string& name) const;
+  // Its process. 0: none.
+  pid_t pid(const std::string& name) const { return Find(name).pid; }
   // Of the task's last end, as a shell would have it; none while it has not
   // ended since it was last started.
   std::optional<int> exit_code(const std::string& name) const;

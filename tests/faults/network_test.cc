@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "gtest/gtest.h"
 #include "tests/faults/cluster.h"
 #include "tests/faults/jobs.h"
@@ -67,7 +67,7 @@ absl::StatusOr<absl::Duration> Survive(const Round& round, JobKind kind,
   options.ps_flags.push_back("--insecure");
   options.worker_flags.push_back("--insecure");
 
-  const absl::Time deadline = absl::Now() + kLimit;
+  const absl::Time deadline = SteadyNow() + kLimit;
   TaskCluster cluster(options);
   cluster.StartAll();
   const auto over = [&] {
@@ -88,11 +88,11 @@ absl::StatusOr<absl::Duration> Survive(const Round& round, JobKind kind,
   cluster.AdvanceFor(kCutLength);
   const uint64_t step = cluster.max_step();
   if (auto status = (*network)->HealAll(); !status.ok()) return status;
-  const absl::Time healed = absl::Now();
+  const absl::Time healed = SteadyNow();
   cluster.AdvanceUntil([&] { return over() || cluster.max_step() > step; },
-                       deadline - absl::Now());
-  const absl::Duration took = absl::Now() - healed;
-  absl::Status status = cluster.AwaitEnd(deadline - absl::Now());
+                       deadline - SteadyNow());
+  const absl::Duration took = SteadyNow() - healed;
+  absl::Status status = cluster.AwaitEnd(deadline - SteadyNow());
   if (status.ok()) {
     status = CheckEnd(kind, cluster, digest);
     if (!status.ok()) {

@@ -18,7 +18,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/flags.h"
 #include "tests/faults/cluster.h"
 #include "tests/faults/jobs.h"
@@ -42,10 +42,10 @@ absl::Duration StandStill(const std::string& task, uint64_t at_step) {
   const absl::Duration limit = absl::Seconds(120);
   cluster.AdvanceUntil([&] { return cluster.max_step() >= at_step; }, limit);
   const uint64_t step = cluster.max_step();
-  const absl::Time begun = absl::Now();
+  const absl::Time begun = SteadyNow();
   cluster.Signal(task, SIGKILL);
   cluster.AdvanceUntil([&] { return cluster.max_step() > step + 1; }, limit);
-  return absl::Now() - begun;
+  return SteadyNow() - begun;
 }
 
 int Main() {

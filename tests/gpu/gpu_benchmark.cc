@@ -20,8 +20,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "tests/gpu/device_under_test.h"
 #include "tests/gpu/example_job.h"
 #include "worker/model/registry.h"
@@ -89,11 +89,11 @@ absl::StatusOr<double> FlopsOfProduct(Backend* backend, int64_t side,
     const absl::Status status = backend->Await(*download);
     if (!status.ok()) return status;
     if (round == 0) {
-      begin = absl::Now();
+      begin = SteadyNow();
       continue;
     }
     products += 5;
-    const absl::Duration passed = absl::Now() - begin;
+    const absl::Duration passed = SteadyNow() - begin;
     if (passed < length) continue;
     return 2.0 * side * side * side * static_cast<double>(products) /
            absl::ToDoubleSeconds(passed);
@@ -127,7 +127,7 @@ absl::StatusOr<Measured> StepsOf(const proto::Model& config, int64_t batch_size,
   const int warm_up = 5;
   absl::Time begin = absl::InfiniteFuture();
   for (int64_t step = 0;; ++step) {
-    if (step == warm_up) begin = absl::Now();
+    if (step == warm_up) begin = SteadyNow();
     Batch batch;
     batch.inputs = {inputs->get(), size};
     batch.labels = labels;
@@ -137,7 +137,7 @@ absl::StatusOr<Measured> StepsOf(const proto::Model& config, int64_t batch_size,
     const auto result = (*model)->ComputeGradients(
         parameters, batch, [](int, absl::Span<const float>) {});
     if (!result.ok()) return result.status();
-    const absl::Duration passed = absl::Now() - begin;
+    const absl::Duration passed = SteadyNow() - begin;
     if (step < warm_up || passed < length) continue;
     Measured measured;
     measured.steps_per_second =

@@ -16,7 +16,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "glog/logging.h"
 #include "tests/rpc_threads/rpc_threads.h"
 
@@ -41,7 +41,7 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
 
 int MillisecondsUntil(absl::Time when) {
   return static_cast<int>(absl::ToInt64Milliseconds(
-      std::max(when - absl::Now(), absl::ZeroDuration())));
+      std::max(when - SteadyNow(), absl::ZeroDuration())));
 }
 
 // Waits for `fd`. False when nothing came until `deadline`.
@@ -92,7 +92,7 @@ int Process::Wait(absl::Duration patience) {
   if (exit_code_ >= 0) return exit_code_;
   const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
   PCHECK(fd >= 0);
-  const bool ended = AwaitReadable(fd, absl::Now() + patience);
+  const bool ended = AwaitReadable(fd, SteadyNow() + patience);
   close(fd);
   if (!ended) return -1;
   int status = 0;
@@ -109,7 +109,7 @@ std::string Process::Output() const {
 }
 
 bool Process::AwaitOutput(const std::string& text, absl::Duration patience) {
-  const absl::Time deadline = absl::Now() + patience;
+  const absl::Time deadline = SteadyNow() + patience;
   // Watched before it is read, so that no change is missed.
   const int fd = inotify_init1(IN_CLOEXEC);
   PCHECK(fd >= 0);

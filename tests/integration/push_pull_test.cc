@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/status.h"
 #include "common/rpc_limits.h"
 #include "gmock/gmock.h"
@@ -162,7 +163,7 @@ class Worker {
                                                         Response*),
                            const Request& request, Response* response) {
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(Soon()));
+    context.set_deadline(GrpcDeadline(Soon()));
     context.set_wait_for_ready(true);
     return FromGrpcStatus((stub->*method)(&context, request, response));
   }

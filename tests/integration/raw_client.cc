@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/status.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
@@ -36,7 +37,7 @@ std::string ToString(const grpc::ByteBuffer& buffer) {
 }
 
 void SetTimeout(grpc::ClientContext* context, absl::Duration timeout) {
-  context->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  context->set_deadline(GrpcDeadline(SteadyNow() + timeout));
 }
 
 }  // namespace

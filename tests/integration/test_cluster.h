@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/cluster_spec.h"
 #include "common/rpc/credentials.h"
 #include "ps_server/server.h"
@@ -18,7 +18,7 @@ namespace holdfast {
 
 // What a test waits for anything at most. Far longer than it takes.
 inline constexpr absl::Duration kPatience = absl::Seconds(30);
-inline absl::Time Soon() { return absl::Now() + kPatience; }
+inline absl::Time Soon() { return SteadyNow() + kPatience; }
 
 // A lease that no test outlives, and one for tests that wait for its end.
 inline constexpr absl::Duration kLongLease = absl::Seconds(60);

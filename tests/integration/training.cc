@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "glog/logging.h"
 #include "google/protobuf/text_format.h"
 
@@ -122,7 +122,7 @@ absl::StatusOr<std::unique_ptr<Cluster::Offer>> PushAndOffer(
 }
 
 absl::Status Train(Cluster* cluster, const TrainOptions& options) {
-  const auto soon = [&] { return absl::Now() + options.patience; };
+  const auto soon = [&] { return SteadyNow() + options.patience; };
   if (absl::Status status =
           cluster->Declare(MakeDeclaration(options.total_steps), soon());
       !status.ok()) {

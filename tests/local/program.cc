@@ -13,7 +13,7 @@
 #include <algorithm>
 
 #include "absl/strings/match.h"
-#include "absl/time/clock.h"
+#include "common/clock.h"
 #include "glog/logging.h"
 #include "tests/rpc_threads/rpc_threads.h"
 
@@ -26,7 +26,7 @@ bool IsReadableBy(int fd, absl::Time deadline) {
   int ready;
   do {
     const absl::Duration left =
-        std::max(deadline - absl::Now(), absl::ZeroDuration());
+        std::max(deadline - SteadyNow(), absl::ZeroDuration());
     ready = poll(fds, 1, static_cast<int>(absl::ToInt64Milliseconds(left)));
   } while (ready < 0 && errno == EINTR);
   return ready > 0;
@@ -70,7 +70,7 @@ Program::~Program() {
 }
 
 bool Program::ReadUntil(const std::string& text, absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   while (!absl::StrContains(output_, text)) {
     if (!ReadMore(deadline)) return false;
   }
@@ -82,12 +82,12 @@ void Program::Signal(int signal) {
 }
 
 int Program::Wait(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   while (ReadMore(deadline)) {
   }
   // The output ends with the program: none here hands its own on.
   const bool in_time = WatchedProcess(pid_).IsGoneWithin(
-      std::max(deadline - absl::Now(), absl::ZeroDuration()));
+      std::max(deadline - SteadyNow(), absl::ZeroDuration()));
   if (!in_time) Signal(SIGKILL);
   int status = 0;
   PCHECK(waitpid(pid_, &status, 0) == pid_);
@@ -115,7 +115,7 @@ WatchedProcess::~WatchedProcess() {
 }
 
 bool WatchedProcess::IsGoneWithin(absl::Duration timeout) const {
-  return fd_ < 0 || IsReadableBy(fd_, absl::Now() + timeout);
+  return fd_ < 0 || IsReadableBy(fd_, SteadyNow() + timeout);
 }
 
 }  // namespace holdfast

@@ -6,8 +6,8 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "glog/logging.h"
 
 namespace holdfast {
@@ -23,13 +23,13 @@ void Write(const std::string& path, const std::string& text) {
 }  // namespace
 
 CertificateRequest SoundRequest(const Identity& identity) {
-  return RequestFor(identity, absl::Now() - absl::Hours(1),
-                    absl::Now() + absl::Hours(1));
+  return RequestFor(identity, DateNow() - absl::Hours(1),
+                    DateNow() + absl::Hours(1));
 }
 
 CertificateAuthority MakeAuthority() {
   auto authority = CertificateAuthority::Make(
-      "test", absl::Now() - absl::Hours(1), absl::Now() + absl::Hours(1));
+      "test", DateNow() - absl::Hours(1), DateNow() + absl::Hours(1));
   CHECK(authority.ok()) << authority.status();
   return *std::move(authority);
 }

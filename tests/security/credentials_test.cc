@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/rpc/identity.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -113,11 +113,11 @@ TEST(CredentialsTest, TheKeyMustBeTheCertificates) {
 
 TEST(CredentialsTest, TheTimeMustBeRight) {
   CertificateRequest request = SoundRequest(kWorker);
-  request.not_after = absl::Now() - absl::Minutes(1);
+  request.not_after = DateNow() - absl::Minutes(1);
   EXPECT_THAT(Error(WriteFolder(Issue(request))),
               HasSubstr("/tls.crt: has expired, on "));
   request = SoundRequest(kWorker);
-  request.not_before = absl::Now() + absl::Minutes(30);
+  request.not_before = DateNow() + absl::Minutes(30);
   EXPECT_THAT(Error(WriteFolder(Issue(request))),
               HasSubstr("/tls.crt: is not valid before "));
 }

@@ -29,6 +29,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/rpc/call_queue.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/credentials.h"
@@ -175,20 +176,20 @@ TEST_F(FloodTest, OfConnectionsThatShowNoCertificate) {
       return bytes;
     });
     flood(&plain, [] { return kHttp2 + std::string(500, '\1'); });
-    const absl::Time until = absl::Now() + absl::Seconds(2);
-    while (!over && absl::Now() < until) {
+    const absl::Time until = SteadyNow() + absl::Seconds(2);
+    while (!over && SteadyNow() < until) {
       absl::SleepFor(absl::Milliseconds(5));
     }
     enough = true;
     for (std::thread& thread : floods) thread.join();
     // The door is open again, while it still trains.
     const RawClient client(cluster.coordinator_address(), 0, Operator());
-    const absl::Time soon = absl::Now() + absl::Seconds(20);
+    const absl::Time soon = SteadyNow() + absl::Seconds(20);
     for (bool open = false; !open && !over;) {
       const absl::Status asked =
           client.CallBytes(kGetStatus, "", absl::Seconds(5)).status();
       open = asked.ok();
-      if (open || absl::Now() < soon) continue;
+      if (open || SteadyNow() < soon) continue;
       ADD_FAILURE() << asked;
       break;
     }
@@ -261,12 +262,12 @@ TEST_F(FloodTest, OfCallsWithACertificate) {
       std::vector<std::unique_ptr<SilentCall>> calls;
       // From then on this peer is refused whatever it asks for.
       while (!over && (asked < 20 || oversized == 0)) {
-        queue.Poll(absl::Now() + absl::Milliseconds(5));
+        queue.Poll(SteadyNow() + absl::Milliseconds(5));
       }
       for (int i = 0; i < 300; ++i) {
         calls.push_back(std::make_unique<SilentCall>(&stub, &queue));
       }
-      while (!over) queue.Poll(absl::Now() + absl::Milliseconds(20));
+      while (!over) queue.Poll(SteadyNow() + absl::Milliseconds(20));
       for (const auto& call : calls) {
         if (call->over() && absl::IsResourceExhausted(call->status())) {
           ++too_many;
@@ -274,7 +275,7 @@ TEST_F(FloodTest, OfCallsWithACertificate) {
         call->Cancel();
       }
       for (const auto& call : calls) {
-        while (!call->over()) queue.Poll(absl::Now() + absl::Milliseconds(20));
+        while (!call->over()) queue.Poll(SteadyNow() + absl::Milliseconds(20));
       }
     });
     for (std::thread& thread : floods) thread.join();

@@ -19,8 +19,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/rpc_limits.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
@@ -167,7 +167,7 @@ void Call(const RawClient& client, const MethodDescriptor& method,
           const std::string& request, std::map<std::string, int>* codes) {
   const std::string path =
       absl::StrCat("/", method.service()->full_name(), "/", method.name());
-  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  const absl::Time deadline = SteadyNow() + absl::Seconds(10);
   absl::Status status;
   do {
     status = client.CallBytes(path, request, absl::Seconds(2)).status();
@@ -175,7 +175,7 @@ void Call(const RawClient& client, const MethodDescriptor& method,
     // may be made without certificates, which fails; the next has them.
   } while (absl::IsUnavailable(status) &&
            absl::StrContains(status.message(), "create security handshaker") &&
-           absl::Now() < deadline);
+           SteadyNow() < deadline);
   ++(*codes)[absl::StatusCodeToString(status.code())];
   const bool lost = absl::IsUnavailable(status) &&
                     (absl::StrContains(status.message(), "connect") ||
@@ -210,8 +210,8 @@ TEST(FuzzTest, EveryCallIsAnswered) {
       MakeAttacker({kEvaluatorJob, 0}), MakeAttacker({kOperatorJob, 0})};
   for (const Attacker& attacker : attackers) CredentialsOf(attacker.task);
   std::map<std::string, int> codes;
-  const absl::Time until = absl::Now() + HowLong();
-  for (uint32_t lap = 0; absl::Now() < until; ++lap) {
+  const absl::Time until = SteadyNow() + HowLong();
+  for (uint32_t lap = 0; SteadyNow() < until; ++lap) {
     const TestCluster cluster(
         MakeLoopbackCluster(2, 2), kLongLease,
         [](const TaskId& task) { return CredentialsOf(task); });
@@ -250,7 +250,7 @@ TEST(FuzzTest, EveryCallIsAnswered) {
         MessageFuzzer fuzzer(Seed() * 1000003 + lap * kThreads + thread);
         std::map<std::pair<size_t, uint32_t>, std::unique_ptr<RawClient>>
             clients;
-        for (int i = 0; i < kCallsPerCluster && absl::Now() < until; ++i) {
+        for (int i = 0; i < kCallsPerCluster && SteadyNow() < until; ++i) {
           const size_t who = fuzzer.Number(attackers.size());
           const uint32_t ps = fuzzer.Number(2);
           Attacker attacker = attackers[who];

@@ -13,9 +13,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/cluster.h"
+#include "common/clock.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/credentials.h"
 #include "gmock/gmock.h"
@@ -102,9 +102,9 @@ class HandshakeTest : public testing::Test {
 TEST_F(HandshakeTest, WhoHasNoSoundCertificateIsNotLetIn) {
   const Identity worker = {kTraining, {kWorkerJob, 1}};
   CertificateRequest expired = SoundRequest(worker);
-  expired.not_after = absl::Now() - absl::Minutes(1);
+  expired.not_after = DateNow() - absl::Minutes(1);
   CertificateRequest early = SoundRequest(worker);
-  early.not_before = absl::Now() + absl::Minutes(30);
+  early.not_before = DateNow() + absl::Minutes(30);
   CertificateRequest nobody = SoundRequest(worker);
   nobody.uris.clear();
   CertificateRequest two = SoundRequest(worker);
@@ -203,7 +203,7 @@ void AwaitResult(const std::function<absl::Status()>& call,
   for (;;) {
     const absl::Status status = call();
     if (status.code() == code) return;
-    ASSERT_LT(absl::Now(), deadline) << status;
+    ASSERT_LT(SteadyNow(), deadline) << status;
   }
 }
 
@@ -257,8 +257,8 @@ TEST(ReloadTest, WhatIsNotSoundIsNotUsed) {
   for (const KeyPair& pair : wrong) {
     RewriteFolder(folder, pair, next);
     // Longer than it takes to look at them.
-    const absl::Time until = absl::Now() + absl::Milliseconds(2500);
-    while (absl::Now() < until) {
+    const absl::Time until = SteadyNow() + absl::Milliseconds(2500);
+    while (SteadyNow() < until) {
       EXPECT_EQ(ask(CredentialsOf(TaskId{kWorkerJob, 0})), absl::OkStatus());
     }
   }

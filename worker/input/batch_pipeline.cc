@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/clock.h"
 
 namespace holdfast {
 namespace {
@@ -252,8 +253,9 @@ absl::StatusOr<Batch> BatchPipeline::Take(uint64_t index, absl::Time deadline) {
     to_make_.push_front(index);
   }
   asked_ = index;
-  const bool in_time = mutex_.AwaitWithDeadline(
-      absl::Condition(this, &BatchPipeline::CanTakeOrStopped), deadline);
+  const bool in_time = mutex_.AwaitWithTimeout(
+      absl::Condition(this, &BatchPipeline::CanTakeOrStopped),
+      deadline - SteadyNow());
   if (stopped_) {
     return absl::CancelledError(
         absl::StrCat("the batch pipeline was stopped before the batch ",

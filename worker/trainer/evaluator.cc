@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "common/clock.h"
 #include "glog/logging.h"
 #include "worker/input/sequential_batches.h"
 
@@ -102,7 +103,8 @@ absl::Status Evaluator::Start(absl::Time deadline) {
 
 absl::Status Evaluator::Finish(absl::Time deadline) {
   absl::MutexLock lock(&mutex_);
-  if (!mutex_.AwaitWithDeadline(absl::Condition(&idle_), deadline)) {
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&idle_),
+                               deadline - SteadyNow())) {
     return absl::DeadlineExceededError(
         "the evaluation under way has not ended in time; it takes longer than "
         "a step may (timeouts.step_seconds of the job)");

@@ -67,7 +67,7 @@ class EvaluatorTest : public ::testing::Test {
   }
 
   const FakeExamples examples_ = FakeExamples(10, 3);
-  const SystemClock clock_;
+  const SteadyClock clock_;
   FakeModel model_;
   FakeCluster cluster_;
 };

@@ -23,7 +23,7 @@ namespace holdfast {
 class StoppedClock final : public Clock {
  public:
   absl::Time Now() const override { return now; }
-  absl::Time now = absl::Now();
+  absl::Time now = SteadyNow();
 };
 
 // A second later whenever it is asked.

@@ -1,0 +1,24 @@
+#ifndef HOLDFAST_COMMON_RPC_DEADLINE_H_
+#define HOLDFAST_COMMON_RPC_DEADLINE_H_
+
+#include <grpc/support/time.h>
+
+#include "absl/time/time.h"
+#include "common/clock.h"
+
+namespace holdfast {
+
+// A deadline of the steady clock (common/clock.h) as gRPC takes it: wherever it
+// takes a time_point of the date.
+inline gpr_timespec GrpcDeadline(absl::Time deadline) {
+  if (deadline == absl::InfiniteFuture()) {
+    return gpr_inf_future(GPR_CLOCK_MONOTONIC);
+  }
+  const int64_t left = absl::ToInt64Nanoseconds(deadline - SteadyNow());
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_nanos(left, GPR_TIMESPAN));
+}
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_RPC_DEADLINE_H_
