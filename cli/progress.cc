@@ -1,6 +1,7 @@
 #include "cli/progress.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,26 @@ namespace {
 
 // Back to the first column, and what stands there gone.
 constexpr char kRewrite[] = "\r\033[K";
+
+// What is waited for; without how far it has come, which changes all the time.
+absl::string_view WaitOf(const proto::GetStatusResponse& status) {
+  const absl::string_view wait = status.waiting_for();
+  return status.disk_progress().empty() ? wait : wait.substr(0, wait.find('('));
+}
+
+// As "checkpoint 40%" or "restoring 40%"; empty where no disk is at work.
+std::string DiskProgressOf(const proto::GetStatusResponse& status) {
+  double done = 0;
+  double total = 0;
+  for (const proto::DiskProgress& progress : status.disk_progress()) {
+    done += progress.bytes_done();
+    total += progress.bytes_total();
+  }
+  if (total == 0) return "";
+  const bool restores = status.state().phase() == proto::STARTING;
+  return absl::StrFormat("%s %.0f%%", restores ? "restoring" : "checkpoint",
+                         std::floor(100 * done / total));
+}
 
 std::string StepOf(const proto::GetStatusResponse& status) {
   if (status.total_steps() == 0) return "";
@@ -58,7 +79,7 @@ std::string Progress::Update(const proto::GetStatusResponse& status,
   last_plain_ = now;
   last_phase_ = status.state().phase();
   last_evaluated_ = status.evaluation().step();
-  last_waiting_ = status.waiting_for();
+  last_waiting_ = std::string(WaitOf(status));
   std::string line = Line(status);
   if (line == shown_) return recovery;
   shown_ = std::move(line);
@@ -83,8 +104,7 @@ bool Progress::PlainLineIsDue(const proto::GetStatusResponse& status,
   return now - last_plain_ >= options_.plain_interval ||
          status.state().phase() != last_phase_ ||
          status.evaluation().step() != last_evaluated_ ||
-         (status.waiting_for() != last_waiting_ &&
-          !status.waiting_for().empty());
+         (WaitOf(status) != last_waiting_ && !status.waiting_for().empty());
 }
 
 std::string Progress::Line(const proto::GetStatusResponse& status) const {
@@ -113,6 +133,9 @@ std::string Progress::Line(const proto::GetStatusResponse& status) const {
           steps_left * seconds / static_cast<double>(last.step - first.step));
       parts.push_back(absl::StrCat(FormatTimeLeft(left), " left"));
     }
+  }
+  if (std::string disk = DiskProgressOf(status); !disk.empty()) {
+    parts.push_back(std::move(disk));
   }
   if (phase == proto::TRAINING) {
     double input_wait = -1;

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -67,6 +68,13 @@ TEST(ProgressLineTest, TellsWhatIsKnown) {
       {"state { phase: TRAINING } total_steps: 300 global_step: 150 "
        "train_loss: 0.25 durable_step: 100 checkpoint_error: \"disk full\"",
        "step 150/300 50%  loss 0.2500  not saved: disk full"},
+      {"state { phase: TRAINING } total_steps: 300 global_step: 150 "
+       "train_loss: 0.25 disk_progress { bytes_done: 50 bytes_total: 100 } "
+       "disk_progress { bytes_done: 30 bytes_total: 100 }",
+       "step 150/300 50%  loss 0.2500  checkpoint 40%"},
+      {"state { phase: STARTING } waiting_for: \"the state of step 7\" "
+       "disk_progress { bytes_done: 199 bytes_total: 200 }",
+       "starting  restoring 99%  waiting for the state of step 7"},
       {"state { phase: DONE } total_steps: 300 global_step: 300 train_loss: "
        "0.1 durable_step: 300",
        "step 300/300 100%  loss 0.1000  done"},
@@ -160,6 +168,24 @@ TEST(ProgressTest, WritesPlainLinesWhenTheyAreDue) {
   EXPECT_EQ(progress.Update(evaluated, kStart + absl::Seconds(6)), "");
   EXPECT_NE(progress.Update(evaluated, kStart + absl::Seconds(10)), "");
   EXPECT_EQ(progress.Finish(), "");
+}
+
+// A line for each megabyte would fill a log.
+TEST(ProgressTest, HowFarADiskIsMakesNoNewLine) {
+  Progress::Options options;
+  options.terminal = false;
+  Progress progress(options);
+  const auto restoring = [](int done) {
+    proto::GetStatusResponse status =
+        Status("state { phase: STARTING } disk_progress { bytes_total: 100 }");
+    status.mutable_disk_progress(0)->set_bytes_done(done);
+    status.set_waiting_for(absl::StrCat(
+        "the state of step 7 at /job:ps/task:1 (", done, " of 100 bytes)"));
+    return status;
+  };
+  EXPECT_NE(progress.Update(restoring(1), kStart), "");
+  EXPECT_EQ(progress.Update(restoring(2), kStart), "");
+  EXPECT_NE(progress.Update(restoring(3), kStart + options.plain_interval), "");
 }
 
 }  // namespace

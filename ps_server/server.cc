@@ -41,6 +41,8 @@ namespace {
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 // How long a ps that is told to stop tries to say so to the coordinator.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(3);
+// How long a ps that ends waits for what the disk was given.
+constexpr absl::Duration kDiskPatience = absl::Seconds(5);
 
 // Work of one thread, and waits of the job, that are told in the log.
 constexpr absl::Duration kLongWork = absl::Seconds(5);
@@ -85,6 +87,10 @@ class Server::Impl {
   absl::Status Start();
   absl::Status Wait();
   void Stop(const std::string& reason);
+  // Calls that are under way get `drain` for their answers. May be repeated.
+  void StopParts(absl::Duration drain);
+  // The disk still has one of the threads, which uses this object.
+  bool disk_hangs() const { return disk_hangs_; }
 
  private:
   bool coordinates() const { return options_.task.index == 0; }
@@ -117,8 +123,8 @@ class Server::Impl {
   // Tells the shard what the coordinator has said, for it may not be able to
   // say so itself any more. Nobody else decides that the job is over.
   void EndShard(const proto::JobState& verdict);
-  // Calls that are under way get `drain` for their answers.
-  void StopParts(absl::Duration drain);
+  // Sets disk_hangs_ when it cannot be done in time.
+  void StopDisk();
 
   const Options options_;
   const std::string listen_address_;
@@ -143,7 +149,7 @@ class Server::Impl {
   ThreadPool update_threads_{options_.update_threads, "update"};
   // Used on its strand alone, as is the coordinator.
   Strand shard_strand_{"shard"};
-  std::unique_ptr<ShardDisk> shard_disk_;
+  std::unique_ptr<DirectoryShardDisk> shard_disk_;
   std::optional<Shard> shard_;
 
   // Before what makes calls by way of its queue.
@@ -152,7 +158,7 @@ class Server::Impl {
   // In task 0 only.
   std::optional<Strand> coordinator_strand_;
   std::unique_ptr<ShardLinks> links_;
-  std::unique_ptr<Archive> archive_;
+  std::unique_ptr<DirectoryArchive> archive_;
   std::optional<Coordinator> coordinator_;
   proto::JobPhase logged_phase_ = proto::STARTING;
 
@@ -164,6 +170,7 @@ class Server::Impl {
   std::string job_waits_for_ ABSL_GUARDED_BY(mutex_);
   absl::Time job_waits_since_ ABSL_GUARDED_BY(mutex_);
   std::optional<Watchdog> watchdog_;
+  bool disk_hangs_ = false;
 
   // The shard has its variables, as of its last tick.
   std::atomic<bool> ready_{false};
@@ -545,9 +552,24 @@ void Server::Impl::StopParts(absl::Duration drain) {
   if (coordinator_strand_.has_value()) coordinator_strand_->Stop();
   links_.reset();
   rpc_.reset();
-  archive_.reset();
   shard_strand_.Stop();
-  shard_disk_.reset();
+  StopDisk();
+}
+
+void Server::Impl::StopDisk() {
+  if (disk_hangs_) return;
+  const bool rests =
+      (archive_ == nullptr || archive_->Stop(kDiskPatience)) &&
+      (shard_disk_ == nullptr || shard_disk_->Stop(kDiskPatience));
+  if (rests) {
+    archive_.reset();
+    shard_disk_.reset();
+    return;
+  }
+  disk_hangs_ = true;
+  LOG(ERROR)
+      << name_ << ": the disk of " << directory_->path()
+      << " does not answer; what it was given last may be written or not";
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
@@ -584,7 +606,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-Server::~Server() = default;
+Server::~Server() {
+  impl_->StopParts(absl::ZeroDuration());
+  // A thread that waits for the disk cannot be ended, and what it uses must
+  // outlive it.
+  if (impl_->disk_hangs()) static_cast<void>(impl_.release());
+}
 
 absl::Status Server::Wait() { return impl_->Wait(); }
 void Server::Stop(const std::string& reason) { impl_->Stop(reason); }

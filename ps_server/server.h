@@ -107,7 +107,7 @@ class Server {
   class Impl;
   explicit Server(std::unique_ptr<Impl> impl);
 
-  const std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace holdfast

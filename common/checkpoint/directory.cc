@@ -19,6 +19,8 @@ namespace {
 constexpr char kJournal[] = "JOURNAL";
 constexpr char kManifest[] = "MANIFEST";
 constexpr char kLock[] = "LOCK";
+// Of the folder of a checkpoint that was set aside.
+constexpr absl::string_view kSetAsideSuffix = ".set-aside";
 
 // The first bytes of a file: its kind, and the version of the format.
 constexpr absl::string_view kJournalMagic = "HFjour01";
@@ -226,6 +228,22 @@ absl::StatusOr<std::vector<proto::CheckpointName>> CheckpointDirectory::List()
            std::make_pair(b.generation(), b.step());
   });
   return names;
+}
+
+absl::StatusOr<std::string> CheckpointDirectory::SetAside(
+    const proto::CheckpointName& name) const {
+  const std::string folder = Folder(name);
+  const auto entries = file_system_->List(folder);
+  if (!entries.ok()) return entries.status();
+  std::string aside = absl::StrCat(folder, kSetAsideSuffix);
+  absl::Status renamed = file_system_->Rename(folder, aside);
+  for (int i = 2; absl::IsAlreadyExists(renamed) && i < 100; ++i) {
+    aside = absl::StrCat(folder, kSetAsideSuffix, "-", i);
+    renamed = file_system_->Rename(folder, aside);
+  }
+  if (renamed.ok()) renamed = file_system_->SyncFolder(path_);
+  if (!renamed.ok()) return renamed;
+  return aside;
 }
 
 absl::Status CheckpointDirectory::Remove(

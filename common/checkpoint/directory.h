@@ -57,6 +57,10 @@ class CheckpointDirectory {
 
   // Every checkpoint that has a folder, complete or not, by name.
   absl::StatusOr<std::vector<proto::CheckpointName>> List() const;
+  // Gives a checkpoint's folder another name, which is no checkpoint's and is
+  // returned, so that it is kept and no longer in the way.
+  // Errors: NOT_FOUND; of the file system.
+  absl::StatusOr<std::string> SetAside(const proto::CheckpointName& name) const;
   // Removes a checkpoint, the manifest first. OK when it is not there.
   absl::Status Remove(const proto::CheckpointName& name) const;
 

@@ -167,6 +167,25 @@ TEST_F(DirectoryTest, RemovesAndLeavesOthersAlone) {
   EXPECT_TRUE(directory_.List()->empty());
 }
 
+TEST_F(DirectoryTest, WhatIsSetAsideIsKeptAndNoCheckpointAnyMore) {
+  const proto::CheckpointName name = TestName(1, 7);
+  for (const char* folder : {"jobs/dir/g0001-step00000007.set-aside",
+                             "jobs/dir/g0001-step00000007.set-aside-2"}) {
+    ASSERT_TRUE(
+        SaveTestCheckpoint(directory_, name, SmallVariables(), 2, 1).ok());
+    const auto aside = directory_.SetAside(name);
+    ASSERT_TRUE(aside.ok()) << aside.status();
+    EXPECT_EQ(*aside, folder);
+    EXPECT_TRUE(disk_.Open(absl::StrCat(folder, "/MANIFEST")).ok());
+    EXPECT_TRUE(directory_.List()->empty());
+  }
+  EXPECT_EQ(directory_.SetAside(name).status().code(),
+            absl::StatusCode::kNotFound);
+  disk_.Crash(FaultyFileSystem::Unsynced::kLost);
+  EXPECT_TRUE(
+      disk_.Open("jobs/dir/g0001-step00000007.set-aside/MANIFEST").ok());
+}
+
 TEST_F(DirectoryTest, LockIsHeldByOneCoordinator) {
   auto lock = directory_.Lock("ps 0 on host-a");
   ASSERT_TRUE(lock.ok()) << lock.status();

@@ -76,6 +76,10 @@ class FaultyFileSystem::File final : public WritableFile, public ReadableFile {
     absl::MutexLock lock(&system_->mutex_);
     absl::Status status = InThisLife();
     if (status.ok()) status = system_->BeginRead(path_);
+    if (status.ok() && !system_->unreadable_.empty() &&
+        absl::StrContains(path_, system_->unreadable_)) {
+      status = system_->read_error_;
+    }
     if (!status.ok()) return status;
     const std::string& data = inode_->data;
     if (offset > data.size() || size > data.size() - offset) {
@@ -148,6 +152,12 @@ void FaultyFileSystem::SetSyncFails(bool fails) {
   sync_fails_ = fails;
 }
 
+void FaultyFileSystem::SetReadFails(std::string text, absl::Status status) {
+  absl::MutexLock lock(&mutex_);
+  unreadable_ = std::move(text);
+  read_error_ = std::move(status);
+}
+
 void FaultyFileSystem::Crash(Unsynced unsynced, uint64_t seed) {
   absl::MutexLock lock(&mutex_);
   std::mt19937_64 random(seed);
@@ -181,6 +191,7 @@ void FaultyFileSystem::Crash(Unsynced unsynced, uint64_t seed) {
   space_.reset();
   read_only_ = false;
   sync_fails_ = false;
+  unreadable_.clear();
 }
 
 std::vector<std::string> FaultyFileSystem::Files() const {
@@ -230,8 +241,33 @@ absl::Status FaultyFileSystem::Rename(const std::string& from,
   const absl::Status status = BeginWrite(from);
   if (!status.ok()) return status;
   const auto found = files_.find(from);
-  if (found == files_.end()) return NotThere(from);
-  Make({to, found->second, from});
+  if (found != files_.end()) {
+    Make({to, found->second, from});
+    return absl::OkStatus();
+  }
+  if (folders_.count(from) == 0) return NotThere(from);
+  if (folders_.count(to) > 0) {
+    return absl::AlreadyExistsError(absl::StrCat(to, ": is there"));
+  }
+  // Its files are renamed with it at once, so a crash does not undo it.
+  const std::string inside = absl::StrCat(from, "/");
+  for (Inodes* files : {&files_, &durable_}) {
+    Inodes renamed;
+    for (const auto& [path, inode] : *files) {
+      const bool moves = absl::StartsWith(path, inside);
+      renamed[moves ? absl::StrCat(to, "/", path.substr(inside.size()))
+                    : path] = inode;
+    }
+    *files = std::move(renamed);
+  }
+  for (Change& change : changes_) {
+    for (std::string* path : {&change.path, &change.renamed_from}) {
+      if (!absl::StartsWith(*path, inside)) continue;
+      *path = absl::StrCat(to, "/", path->substr(inside.size()));
+    }
+  }
+  folders_.erase(from);
+  folders_.insert(to);
   return absl::OkStatus();
 }
 

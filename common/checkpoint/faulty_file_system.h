@@ -49,6 +49,8 @@ class FaultyFileSystem final : public FileSystem {
   void SetSpace(std::optional<uint64_t> bytes);
   // Writes fail, PERMISSION_DENIED.
   void SetReadOnly(bool read_only);
+  // Reading from files whose path contains `text` fails. Empty: none does.
+  void SetReadFails(std::string text, absl::Status status);
   // Each Sync fails, UNAVAILABLE, and nothing is synced by it.
   void SetSyncFails(bool fails);
 
@@ -122,6 +124,8 @@ class FaultyFileSystem final : public FileSystem {
   std::optional<uint64_t> space_ ABSL_GUARDED_BY(mutex_);
   bool read_only_ ABSL_GUARDED_BY(mutex_) = false;
   bool sync_fails_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string unreadable_ ABSL_GUARDED_BY(mutex_);
+  absl::Status read_error_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace holdfast

@@ -18,6 +18,10 @@
 namespace holdfast {
 namespace {
 
+// A larger window keeps the disk busier; a smaller one tells earlier that it
+// stands still.
+constexpr uint64_t kWriteBackBytes = uint64_t{16} << 20;
+
 absl::StatusCode CodeOf(int error) {
   switch (error) {
     case ENOENT:
@@ -82,8 +86,9 @@ class PosixWritableFile final : public WritableFile {
       if (written < 0 && errno == EINTR) continue;
       if (written < 0) return Failed("write", path_);
       data.remove_prefix(written);
+      size_ += written;
     }
-    return absl::OkStatus();
+    return WriteBack();
   }
 
   absl::Status Sync() override {
@@ -98,8 +103,32 @@ class PosixWritableFile final : public WritableFile {
   }
 
  private:
+  // Has the disk write what was appended, so that Append comes no further than
+  // two windows ahead of it: what is appended is progress then, and little is
+  // left to Sync.
+  absl::Status WriteBack() {
+    while (size_ - written_back_ >= 2 * kWriteBackBytes) {
+      if (sync_file_range(file_.get(), written_back_, kWriteBackBytes,
+                          SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE |
+                              SYNC_FILE_RANGE_WAIT_AFTER) != 0 &&
+          errno != ENOSYS && errno != EINVAL && errno != ESPIPE) {
+        return Failed("write", path_);
+      }
+      written_back_ += kWriteBackBytes;
+      if (sync_file_range(file_.get(), written_back_, kWriteBackBytes,
+                          SYNC_FILE_RANGE_WRITE) != 0 &&
+          errno != ENOSYS && errno != EINVAL && errno != ESPIPE) {
+        return Failed("write", path_);
+      }
+    }
+    return absl::OkStatus();
+  }
+
   const std::string path_;
   Descriptor file_;
+  // Bytes appended, and of these from the beginning what the disk has written.
+  uint64_t size_ = 0;
+  uint64_t written_back_ = 0;
 };
 
 class PosixReadableFile final : public ReadableFile {

@@ -51,7 +51,8 @@ class FileSystem {
       const std::string& path) = 0;
   virtual absl::StatusOr<std::unique_ptr<ReadableFile>> Open(
       const std::string& path) = 0;
-  // Atomically, in place of a file that is there.
+  // Atomically, a file in place of one that is there, or a folder.
+  // ALREADY_EXISTS for a folder in place of one that is not empty.
   virtual absl::Status Rename(const std::string& from,
                               const std::string& to) = 0;
   // A file, or an empty folder.

@@ -23,9 +23,15 @@ class Archive {
                              Reply<Done> reply) = 0;
 
   // Errors: NOT_FOUND; DATA_LOSS when it is damaged, or a file that it names is
-  // not there in the right size.
+  // not there in the right size; UNAVAILABLE when the directory cannot be read;
+  // UNKNOWN when it can, and the checkpoint cannot.
   virtual void ReadManifest(const proto::CheckpointName& name,
                             Reply<proto::Manifest> reply) = 0;
+
+  // Takes a checkpoint that counts as damaged out of the way, and keeps it:
+  // what one machine cannot read may be whole. Not removed by RemoveOthers from
+  // then on. What cannot be done is told in the log.
+  virtual void SetAside(const proto::CheckpointName& name) = 0;
 
   // Removes every checkpoint, complete or not, that the journal last written
   // does not name, but for `under_way`. What cannot be removed is told in the

@@ -27,8 +27,11 @@ constexpr absl::Duration kLate = absl::Seconds(2);
 // Before a shard that refused a connection is tried again.
 constexpr absl::Duration kRetryAfter = absl::Milliseconds(200);
 constexpr uint32_t kMaxSeatsPerWorker = 1024;
-// A checkpoint that takes longer to write is told to people.
-constexpr absl::Duration kLongSave = absl::Minutes(2);
+// A checkpoint of which nothing is written for longer is told to people.
+constexpr absl::Duration kStandingDisk = absl::Seconds(30);
+// Where the job does not say.
+constexpr absl::Duration kDefaultDiskTimeout = absl::Seconds(300);
+constexpr absl::Duration kLongestDiskPark = absl::Seconds(2);
 // [L1] More than a task can register in a coordinator's life.
 constexpr uint64_t kIncarnationsPerGeneration = 1000000000;
 // Of what a task says of itself, which is kept, and in many an answer.
@@ -55,6 +58,16 @@ proto::RegisterResponse NotAdmitted(const std::string& waiting_for) {
   return response;
 }
 
+// The ps with what is known of it, as "/job:ps/task:1 (3 of 10 GiB)".
+std::string DescribeShard(uint32_t ps, const std::string& progress,
+                          const std::string& trouble) {
+  const std::string name = absl::StrCat("/job:ps/task:", ps);
+  if (progress.empty() && trouble.empty()) return name;
+  return absl::StrCat(name, " (", progress,
+                      progress.empty() || trouble.empty() ? "" : "; ", trouble,
+                      ")");
+}
+
 }  // namespace
 
 Coordinator::Coordinator(const Options& options, const Clock* clock,
@@ -69,8 +82,7 @@ Coordinator::Coordinator(const Options& options, const Clock* clock,
       ps_addresses_(options.num_ps),
       memory_limits_(options.num_ps),
       shard_nonces_(options.num_ps),
-      generation_begun_(begun_),
-      last_save_begun_(begun_) {
+      generation_begun_(begun_) {
   state_.set_phase(proto::STARTING);
   ps_addresses_[0] = options.address;
   memory_limits_[0] = options.memory_limit_bytes;
@@ -90,9 +102,7 @@ void Coordinator::TakeUp(const proto::Journal& journal) {
     declaration_ = journal.declaration();
   }
   if (journal.finished() && !journal.checkpoints().empty()) {
-    durable_step_ = journal.checkpoints().rbegin()->step();
-    committed_ = GlobalStep(durable_step_);
-    return Finish();
+    return FinishByJournal();
   }
   if (declaration_.has_value()) {
     // The cluster may be another.
@@ -105,6 +115,12 @@ void Coordinator::TakeUp(const proto::Journal& journal) {
     }
   }
   BeginGeneration("/job:ps/task:0 has started");
+}
+
+void Coordinator::FinishByJournal() {
+  durable_step_ = journal_.checkpoints().rbegin()->step();
+  committed_ = GlobalStep(durable_step_);
+  Finish();
 }
 
 // ---- Who is who ----
@@ -729,7 +745,13 @@ void Coordinator::RestoreWhenReady() {
     restore_.set_loss_scale(
         LossScaler(declaration_->loss_scale(), from_.position()).scale());
   }
+  restore_.set_wait_ms(absl::ToInt64Milliseconds(DiskPark()));
+  if (RestoreNeedsDisk()) disk_watch_.Begin(options_.num_ps, clock_->Now());
   StartBroadcast(Broadcast::kRestore);
+}
+
+bool Coordinator::RestoreNeedsDisk() const {
+  return restore_.has_checkpoint() || !restore_.warm_start().empty();
 }
 
 void Coordinator::StartClockWhenReady() {
@@ -801,7 +823,7 @@ void Coordinator::StartBroadcast(Broadcast::Kind kind) {
   ++broadcast_.number;
   broadcast_.begun = clock_->Now();
   broadcast_.shards.assign(options_.num_ps,
-                           Broadcast::Shard{false, broadcast_.begun});
+                           Broadcast::Shard{false, broadcast_.begun, ""});
   SendDue();
 }
 
@@ -819,8 +841,14 @@ void Coordinator::SendDue() {
       case Broadcast::kNone:
         return;
       case Broadcast::kRestore:
+        shard.due += DiskPark();
         restore_.set_nonce(shard_nonces_[ps]);
-        links_->Restore(ps, restore_, answered);
+        links_->Restore(ps, restore_, [this, number, ps](const auto& response) {
+          if (response.ok() && response->pending()) {
+            return OnRestorePending(number, ps, response->progress());
+          }
+          OnShardReply(number, ps, response.status());
+        });
         break;
       case Broadcast::kCommit:
         links_->Commit(ps, commit_, answered);
@@ -860,6 +888,14 @@ bool Coordinator::IsAwaited(uint64_t broadcast, uint32_t ps) const {
          !broadcast_.shards[ps].acked;
 }
 
+void Coordinator::OnRestorePending(uint64_t broadcast, uint32_t ps,
+                                   const proto::DiskProgress& progress) {
+  if (!IsAwaited(broadcast, ps)) return;
+  const absl::Time now = clock_->Now();
+  disk_watch_.OnProgress(ps, progress, now);
+  broadcast_.shards[ps].due = now;  // with the next tick
+}
+
 void Coordinator::OnShardReply(uint64_t broadcast, uint32_t ps,
                                const absl::Status& status) {
   if (!IsAwaited(broadcast, ps)) return;
@@ -867,6 +903,10 @@ void Coordinator::OnShardReply(uint64_t broadcast, uint32_t ps,
   if (!status.ok()) {
     if (IsTransient(status)) {
       shard.due = clock_->Now() + kRetryAfter;
+      if (shard.trouble != status.message()) {
+        shard.trouble = std::string(status.message());
+        LOG(WARNING) << "/job:ps/task:" << ps << " is asked again: " << status;
+      }
       return;
     }
     const bool damaged = absl::IsDataLoss(status) || absl::IsNotFound(status);
@@ -885,6 +925,9 @@ void Coordinator::OnShardReply(uint64_t broadcast, uint32_t ps,
     }
   }
   shard.acked = true;
+  if (broadcast_.kind == Broadcast::kRestore) {
+    disk_watch_.OnDone(ps, clock_->Now());
+  }
   if (std::all_of(broadcast_.shards.begin(), broadcast_.shards.end(),
                   [](const auto& s) { return s.acked; })) {
     OnBroadcastAcked();
@@ -919,9 +962,11 @@ void Coordinator::OnBroadcastAcked() {
 // [G5]
 void Coordinator::OnRestored() {
   created_ = true;
+  disk_watch_.End();
   state_.set_phase(proto::TRAINING);
   const proto::Position& position = from_.position();
-  updates_ = position.updates();
+  save_schedule_.Begin(declaration_->checkpoints(), asynchronous(),
+                       position.step(), clock_->Now());
   if (declaration_->has_loss_scale()) {
     loss_scaler_.emplace(declaration_->loss_scale(), position);
   }
@@ -979,13 +1024,20 @@ std::string Coordinator::JoinSome(const std::vector<std::string>& names) {
 }
 
 std::string Coordinator::WaitingFor() const {
-  if (beginning_) return "the journal of /job:ps/task:0";
+  if (beginning_) {
+    return absl::StrCat("the journal of /job:ps/task:0",
+                        archive_trouble_.empty() ? "" : ": ", archive_trouble_);
+  }
   if (broadcast_.kind != Broadcast::kNone &&
       broadcast_.kind != Broadcast::kEnd) {
     std::vector<std::string> silent;
     for (uint32_t ps = 0; ps < broadcast_.shards.size(); ++ps) {
       if (!broadcast_.shards[ps].acked) {
-        silent.push_back(absl::StrCat("/job:ps/task:", ps));
+        silent.push_back(DescribeShard(ps,
+                                       broadcast_.kind == Broadcast::kRestore
+                                           ? disk_watch_.Describe(ps)
+                                           : "",
+                                       broadcast_.shards[ps].trouble));
       }
     }
     std::string what = "the shutting out of lost workers";
@@ -1024,13 +1076,7 @@ std::string Coordinator::WaitingFor() const {
     return absl::StrJoin(missing, ", ");
   }
   if (state_.phase() == proto::TRAINING && concluding_since_.has_value()) {
-    std::vector<std::string> writing;
-    for (uint32_t ps = 0; saving_.has_value() && ps < saving_->shards.size();
-         ++ps) {
-      if (!saving_->shards[ps].done) {
-        writing.push_back(absl::StrCat("/job:ps/task:", ps));
-      }
-    }
+    const std::vector<std::string> writing = UnwrittenShares();
     return absl::StrCat("the last checkpoint",
                         writing.empty() ? "" : ", written by ",
                         absl::StrJoin(writing, ", "));
@@ -1060,6 +1106,17 @@ std::string Coordinator::WaitingFor() const {
     return absl::StrCat("the leave of ", JoinSome(present));
   }
   return "";
+}
+
+std::vector<std::string> Coordinator::UnwrittenShares() const {
+  std::vector<std::string> writing;
+  for (uint32_t ps = 0; saving_.has_value() && ps < saving_->shards.size();
+       ++ps) {
+    if (saving_->shards[ps].done) continue;
+    writing.push_back(DescribeShard(ps, disk_watch_.Describe(ps),
+                                    saving_->shards[ps].trouble));
+  }
+  return writing;
 }
 
 void Coordinator::Tick() {
@@ -1199,6 +1256,42 @@ absl::Duration Coordinator::RecoveryTimeout() const {
              : options_.recovery_timeout;
 }
 
+absl::Duration Coordinator::DiskTimeout() const {
+  return declaration_.has_value() && declaration_->timeouts().has_disk_seconds()
+             ? absl::Seconds(declaration_->timeouts().disk_seconds())
+             : kDefaultDiskTimeout;
+}
+
+absl::Duration Coordinator::DiskPark() const {
+  return std::min(kLongestDiskPark, DiskTimeout() / 4);
+}
+
+// It may take as long as it moves.
+void Coordinator::JudgeRestore(absl::Time now) {
+  const absl::Duration still =
+      now - std::max(disk_watch_.standing_since(), missing_until_);
+  if (still <= DiskTimeout()) return;
+  Fail(absl::StrCat("nothing was read for ", absl::FormatDuration(still),
+                    ": waited for ", WaitingFor()));
+}
+
+// [C5] So may the last checkpoint. How often it is tried is AbandonSave's.
+void Coordinator::JudgeEnd(absl::Time now) {
+  const bool writing = saving_.has_value() && !saving_->shards.empty();
+  const absl::Time since =
+      writing ? disk_watch_.standing_since()
+              : std::max({*concluding_since_, save_schedule_.begun(),
+                          save_not_before_});
+  const absl::Duration limit =
+      writing ? DiskTimeout() : std::max(StepTimeout(), RecoveryTimeout());
+  const absl::Duration still = now - std::max(since, missing_until_);
+  if (still <= limit) return;
+  FailNow(absl::StrCat(
+      "the job could not end: ",
+      writing ? "nothing was written for " : "no checkpoint was begun for ",
+      absl::FormatDuration(still), "; waited for ", WaitingFor()));
+}
+
 void Coordinator::JudgeTimeouts(absl::Time now) {
   if (now - judged_from_ < options_.lease) return;
   const absl::Duration start = StartTimeout();
@@ -1225,13 +1318,9 @@ void Coordinator::JudgeTimeouts(absl::Time now) {
                      absl::FormatDuration(now - lost.since + options_.lease),
                      ", and none came in its place"));
   }
-  if (concluding_since_.has_value()) {
-    if (now - *concluding_since_ > std::max(step, RecoveryTimeout())) {
-      Fail(absl::StrCat("the job could not end within ",
-                        absl::FormatDuration(now - *concluding_since_),
-                        ": waited for ", WaitingFor()));
-    }
-    return;
+  if (concluding_since_.has_value()) return JudgeEnd(now);
+  if (broadcast_.kind == Broadcast::kRestore && disk_watch_.active()) {
+    return JudgeRestore(now);
   }
   if (state_.phase() == proto::STARTING &&
       (generation_.value() > 1 || training_begun_.has_value())) {
@@ -1245,7 +1334,8 @@ void Coordinator::JudgeTimeouts(absl::Time now) {
     return;
   }
   if (!training_begun_.has_value()) {
-    const absl::Time since = generation_.value() > 1
+    const bool was_restored = created_ && RestoreNeedsDisk();
+    const absl::Time since = generation_.value() > 1 || was_restored
                                  ? std::max(step_opened_, missing_until_)
                                  : begun_;
     if (now - since > start) {
@@ -1271,6 +1361,22 @@ void Coordinator::JudgeTimeouts(absl::Time now) {
 
 void Coordinator::Fail(const std::string& reason) {
   if (ended()) return;
+  // [C5] Whoever starts next believes the disk.
+  if (IsFinishing()) {
+    LOG_EVERY_N(WARNING, 100)
+        << "the job is about to be done, and does not fail: " << reason;
+    return;
+  }
+  FailNow(reason);
+}
+
+bool Coordinator::IsFinishing() const {
+  return journal_busy_ && journal_in_writing_.finished() &&
+         clock_->Now() - journal_begun_ <= DiskTimeout();
+}
+
+void Coordinator::FailNow(const std::string& reason) {
+  if (ended()) return;
   state_.set_phase(proto::FAILED);
   state_.set_reason(Shorten(reason, kMaxReasonBytes));
   beginning_ = false;
@@ -1284,6 +1390,11 @@ void Coordinator::Fail(const std::string& reason) {
     parked.reply(ContributeAnswer(*ledger_.Find(parked.key)));
   }
   saving_.reset();
+  disk_watch_.End();
+  // What is queued would follow from what is over.
+  while (journal_changes_.size() > (journal_busy_ ? 1 : 0)) {
+    journal_changes_.pop_back();
+  }
   RetryRegisters(std::nullopt);
   Answer(parked_tickets_.TakeAll());
   AnswerPlacements();
@@ -1455,13 +1566,16 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
   status.set_durable_step(durable_step_);
   status.set_recovered(generation_.value() > 1 ? recovered_ : "");
   status.set_checkpoint_error(checkpoint_error_);
-  if (saving_.has_value() && now - last_save_begun_ > kLongSave) {
+  if (saving_.has_value() && !saving_->shards.empty() &&
+      now - disk_watch_.standing_since() > kStandingDisk) {
     status.set_checkpoint_error(
         absl::StrCat("that of step ", saving_->manifest.position().step(),
-                     " has been under way for ",
-                     absl::FormatDuration(absl::Trunc(now - last_save_begun_,
-                                                      absl::Seconds(1)))));
+                     " has stood still for ",
+                     absl::FormatDuration(absl::Trunc(
+                         now - disk_watch_.standing_since(), absl::Seconds(1))),
+                     " at ", absl::StrJoin(UnwrittenShares(), ", ")));
   }
+  disk_watch_.AddTo(&status);
   for (const auto& [task, session] : sessions_) {
     proto::TaskStatus& entry = *status.add_tasks();
     entry.mutable_task()->set_job(task.job);

@@ -22,13 +22,16 @@
 #include "proto/coordinator.pb.h"
 #include "proto/shard.pb.h"
 #include "ps_server/coordinator/archive.h"
+#include "ps_server/coordinator/disk_watch.h"
 #include "ps_server/coordinator/live_workers.h"
 #include "ps_server/coordinator/loss_scaler.h"
 #include "ps_server/coordinator/progress.h"
+#include "ps_server/coordinator/save_schedule.h"
 #include "ps_server/coordinator/step.h"
 #include "ps_server/coordinator/ticket_pool.h"
 #include "ps_server/indexed_map.h"
 #include "ps_server/parked_calls.h"
+#include "ps_server/repeated_failure.h"
 #include "ps_server/shard/ledger.h"
 #include "ps_server/shard/push_id.h"
 
@@ -144,7 +147,9 @@ class Coordinator {
   // again what was not answered. Call it some ten times a second.
   void Tick();
 
-  // Ends the job from outside, as when this ps is told to stop.
+  // Ends the job from outside, as when this ps is told to stop. Does nothing
+  // once the journal is being written that says that the job is finished: then
+  // it is DONE when that is on disk.
   void Fail(const std::string& reason);
 
   const proto::JobState& state() const { return state_; }
@@ -207,6 +212,8 @@ class Coordinator {
       bool acked = false;
       // When to send (again).
       absl::Time due;
+      // Why it was sent again last.
+      std::string trouble;
     };
     Kind kind = kNone;
     // Tells the replies to this broadcast from those to earlier ones.
@@ -231,6 +238,8 @@ class Coordinator {
       bool done = false;
       // When to ask (again).
       absl::Time due;
+      // Why it was asked again last.
+      std::string trouble;
     };
     // By ps. Empty until every shard holds its share.
     std::vector<Shard> shards;
@@ -393,6 +402,9 @@ class Coordinator {
   // Messages to the shards.
   void StartBroadcast(Broadcast::Kind kind);
   void SendDue();
+  // A shard loads its share, and has come so far.
+  void OnRestorePending(uint64_t broadcast, uint32_t ps,
+                        const proto::DiskProgress& progress);
   // Whether the shard has not acknowledged the broadcast of that number.
   bool IsAwaited(uint64_t broadcast, uint32_t ps) const;
   void OnShardReply(uint64_t broadcast, uint32_t ps,
@@ -404,9 +416,16 @@ class Coordinator {
   std::string WaitingFor() const;
   // Names of tasks that are waited for; beyond some, how many more there are.
   static std::string JoinSome(const std::vector<std::string>& names);
+  // Of the checkpoint under way, the ps that have not written theirs.
+  std::vector<std::string> UnwrittenShares() const;
   absl::Duration StartTimeout() const;
   absl::Duration StepTimeout() const;
   absl::Duration RecoveryTimeout() const;
+  absl::Duration DiskTimeout() const;
+  // How long a shard may park a call that waits for its disk.
+  absl::Duration DiskPark() const;
+  // Restore has shards read files.
+  bool RestoreNeedsDisk() const;
   std::vector<std::string> LateTasks() const;
   // The job goes on without workers that are lost.
   bool continues() const;
@@ -421,6 +440,13 @@ class Coordinator {
   void OnLost(const TaskId& task, Session* session);
   void JudgeLeases(absl::Time now);
   void JudgeTimeouts(absl::Time now);
+  void JudgeRestore(absl::Time now);
+  void JudgeEnd(absl::Time now);
+  // As Fail, whatever is under way.
+  void FailNow(const std::string& reason);
+  // The journal that is being written says that the job is finished, and the
+  // disk does not stand still.
+  bool IsFinishing() const;
   void Finish();
   // Who evaluates the last version and writes the result, when the job is DONE.
   TaskId ChooseReporter() const;
@@ -431,6 +457,8 @@ class Coordinator {
   void SetReporter(const TaskId& worker);
   // One that has just come may report in place of one that is lost.
   void ReplaceReporter(const TaskId& newcomer);
+  // [C5] The journal says that the job is finished.
+  void FinishByJournal();
   void EndWhenReady();
   // What is left to do, the last Commit or checkpoint, needs no worker.
   bool AllStepsFixed() const;
@@ -483,14 +511,20 @@ class Coordinator {
   proto::Journal journal_in_writing_;
   std::deque<JournalChange> journal_changes_;
   bool journal_busy_ = false;
+  // When the change that is being written was first tried.
+  absl::Time journal_begun_ = absl::InfinitePast();
   absl::Time journal_due_ = absl::InfiniteFuture();
   absl::Time failing_since_ = absl::InfiniteFuture();
+  // What the archive last answered, while it has not done what it should.
+  std::string archive_trouble_;
 
   // A generation is to begin that is not in the journal yet: no message of it
   // may leave.
   bool beginning_ = false;
   bool reading_manifest_ = false;
   absl::Time begin_due_ = absl::InfiniteFuture();
+  // Of the manifest that is read.
+  RepeatedFailure unreadable_;
   absl::Time generation_begun_;
   std::string recovered_;
   // From where it goes on.
@@ -527,11 +561,12 @@ class Coordinator {
   proto::ResolveRequest resolve_;
 
   std::optional<Saving> saving_;
+  // Of what is being saved or restored.
+  DiskWatch disk_watch_;
   // Saves begin no earlier.
   absl::Time save_not_before_ = absl::InfinitePast();
   uint64_t save_number_ = 0;
-  absl::Time last_save_begun_;
-  uint64_t last_save_step_ = 0;
+  SaveSchedule save_schedule_;
   // Of the newest checkpoint that is in the journal.
   uint64_t durable_step_ = 0;
   std::map<WorkerLife, PushSequence> durable_through_;
@@ -541,6 +576,8 @@ class Coordinator {
   ParkedCheckpoints parked_checkpoints_;
   // All steps are made, since then.
   std::optional<absl::Time> concluding_since_;
+  // The last checkpoint could not be written, since then.
+  absl::Time conclusion_failing_since_ = absl::InfiniteFuture();
 
   Broadcast broadcast_;
   proto::RestoreRequest restore_;

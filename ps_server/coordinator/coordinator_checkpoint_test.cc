@@ -90,6 +90,13 @@ class CoordinatorCheckpointTest : public CoordinatorTest {
   void FailToWrite(uint32_t ps, const std::string& why = "disk full") {
     PuppetLinks::Answer(links_->awaits, ps, absl::ResourceExhaustedError(why));
   }
+  // The shard has come so far.
+  void NotYetWritten(uint32_t ps, uint64_t done, uint64_t total) {
+    proto::AwaitSavedResponse response;
+    response.mutable_progress()->set_bytes_done(done);
+    response.mutable_progress()->set_bytes_total(total);
+    PuppetLinks::Answer(links_->awaits, ps, absl::OkStatus(), response);
+  }
   proto::SaveRequest Save() const {
     if (!links_->saves.empty()) return links_->saves[0].request;
     ADD_FAILURE() << "no Save was sent";
@@ -153,15 +160,38 @@ TEST_F(CoordinatorCheckpointTest, SoLongAfterTheLastOneBegan_C1) {
   EXPECT_EQ(Save().step(), 2u);
 }
 
-TEST_F(CoordinatorCheckpointTest, EveryTenMinutesWhereNothingIsSaid_C1) {
+// The save of step 2 lasts until step 5, which is no multiple.
+TEST_F(CoordinatorCheckpointTest, ASlowSaveMovesNoneOffItsMultiple_C1) {
+  Start(Every(2, MakeDeclaration()));
+  TrainStep(0);
+  TrainStep(1);
+  AckSaves();
+  AckCommits();
+  for (uint64_t step = 2; step < 5; ++step) TrainStep(step);
+  FinishSave();
+  EXPECT_EQ(archive_->Checkpoints(), "1/2");
+  EXPECT_THAT(links_->saves, IsEmpty());
+  TrainStep(5);
+  EXPECT_EQ(Save().step(), 6u);
+}
+
+// A minute apart or, where they take 10 s each, 500 s.
+TEST_F(CoordinatorCheckpointTest, WhereNothingIsSaidTheyFollowTheirCost_C1) {
   Start(MakeDeclaration());
   TrainStep(0);
-  for (uint64_t step = 1; step < 9; ++step) {
-    Pass(absl::Seconds(70), AllTasks());
+  Pass(absl::Minutes(1) - kTick, AllTasks());
+  EXPECT_THAT(links_->saves, IsEmpty());
+  Pass(kTick, AllTasks());
+  EXPECT_EQ(Save().step(), 1u);
+  AckSaves();
+  Pass(absl::Seconds(10), AllTasks());
+  FinishSave();
+  for (uint64_t step = 1; step < 8; ++step) {
     TrainStep(step);
+    Pass(absl::Seconds(70), AllTasks());
   }
   EXPECT_THAT(links_->saves, IsEmpty());
-  Pass(absl::Seconds(40), AllTasks());
+  TrainStep(8);
   EXPECT_EQ(Save().step(), 9u);
 }
 
@@ -375,8 +405,8 @@ TEST_F(CoordinatorCheckpointTest, AShardIsAskedUntilItHasWritten_C4) {
   PuppetLinks::Answer(links_->awaits, 1, absl::UnavailableError("lost"));
   Pass(kTick, AllTasks());
   ASSERT_THAT(PuppetLinks::To(links_->awaits), ElementsAre(1));
-  // Silence: 5 s that the shard may park it, and the usual time.
-  Pass(absl::Seconds(10), AllTasks());
+  // Silence: 2 s that the shard may park it, and the usual time.
+  Pass(absl::Seconds(7), AllTasks());
   ASSERT_THAT(PuppetLinks::To(links_->awaits), ElementsAre(1, 1));
   AnswerWritten(1);
   EXPECT_EQ(archive_->Checkpoints(), "1/1");
@@ -562,9 +592,97 @@ TEST_F(CoordinatorCheckpointTest, AnEndThatHangsIsNamed_C5) {
   Pass(kTick, AllTasks());
   EXPECT_EQ(state().phase(), proto::FAILED);
   EXPECT_THAT(state().reason(),
-              AllOf(HasSubstr("could not end"),
+              AllOf(HasSubstr("could not end: nothing was written for 5m"),
                     HasSubstr("the last checkpoint, written by "
                               "/job:ps/task:1")));
+}
+
+TEST_F(CoordinatorCheckpointTest, TheEndMayTakeAsLongAsItMoves_C5) {
+  proto::Declaration declaration = Every(0, MakeDeclaration(1));
+  declaration.mutable_timeouts()->set_disk_seconds(20);
+  Start(declaration);
+  TrainStep(0);
+  AckSaves();
+  AnswerWritten(0);
+  for (uint64_t bytes = 0; bytes < 100; ++bytes) {
+    NotYetWritten(1, bytes, 100);
+    Pass(absl::Seconds(19), AllTasks());
+    ASSERT_EQ(state().phase(), proto::TRAINING) << bytes;
+  }
+  EXPECT_EQ(Status().waiting_for(),
+            "the last checkpoint, written by /job:ps/task:1 (99 of 100 bytes)");
+  ASSERT_EQ(Status().disk_progress_size(), 2);
+  EXPECT_EQ(Status().disk_progress(1).bytes_done(), 99u);
+  NotYetWritten(1, 99, 100);
+  Pass(absl::Seconds(2), AllTasks());
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(), HasSubstr("nothing was written for 20.25s"));
+}
+
+// In the middle of training it is told, and nothing else.
+TEST_F(CoordinatorCheckpointTest, AShareThatStandsStillIsTold_C4) {
+  Start(Every(1, MakeDeclaration()));
+  TrainStep(0);
+  AckSaves();
+  AnswerWritten(0);
+  NotYetWritten(1, 30, 100);
+  for (uint64_t step = 1; step < 9; ++step) {
+    Pass(absl::Seconds(99), AllTasks());
+    TrainStep(step);
+  }
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  EXPECT_EQ(Status().checkpoint_error(),
+            "that of step 1 has stood still for 13m12s at /job:ps/task:1 (30 "
+            "of 100 bytes)");
+  EXPECT_THAT(links_->saves, IsEmpty()) << "one at a time";
+}
+
+// What the disk is being told is the job's outcome when it is there.
+TEST_F(CoordinatorCheckpointTest, NothingFailsAJobThatIsBeingFinished_C5) {
+  Start(Every(0, MakeDeclaration(1)));
+  TrainStep(0);
+  archive_->quick = false;
+  FinishSave();
+  archive_->AnswerManifest();
+  ASSERT_TRUE(archive_->journals[0].request.finished());
+  Leave(Worker(1), "out of memory");
+  coordinator_->Fail("told to stop");
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  archive_->AnswerJournal(absl::UnavailableError("input/output error"));
+  coordinator_->Fail("told to stop");
+  EXPECT_EQ(state().phase(), proto::TRAINING) << "it may be there all the same";
+  Pass(absl::Seconds(1), AllBut(Worker(1)));
+  archive_->AnswerJournal();
+  EXPECT_EQ(state().phase(), proto::DONE);
+}
+
+TEST_F(CoordinatorCheckpointTest, ADiskThatHangsAtTheEndFailsTheJob_C5) {
+  Start(Every(0, MakeDeclaration(1)));
+  TrainStep(0);
+  archive_->quick = false;
+  FinishSave();
+  archive_->AnswerManifest();
+  Pass(absl::Seconds(300), AllTasks());
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  Pass(kTick, AllTasks());
+  EXPECT_EQ(state().phase(), proto::FAILED);
+}
+
+// Its checkpoint holds all that the new generation would make again.
+TEST_F(CoordinatorCheckpointTest, AGenerationAfterTheFinishedJournalIsDone_C5) {
+  Start(Every(0, MakeDeclaration(1)));
+  TrainStep(0);
+  archive_->quick = false;
+  FinishSave();
+  archive_->AnswerManifest();
+  Leave(Ps(1));
+  const auto ps = Register(Ps(1), 2);
+  EXPECT_EQ(state().phase(), proto::STARTING);
+  archive_->AnswerJournal();
+  EXPECT_EQ(state().phase(), proto::DONE);
+  EXPECT_EQ(ps->generation(), 1u);
+  EXPECT_EQ(Status().global_step(), 1u);
+  EXPECT_THAT(links_->restores, IsEmpty());
 }
 
 // Whoever goes on without the lost needs no workers for the last checkpoint.

@@ -60,6 +60,14 @@ class CoordinatorGenerationTest : public CoordinatorTest {
     ADD_FAILURE() << "nothing was sent to shard 1";
     return proto::RestoreRequest();
   }
+  // The shard has come so far.
+  void NotYetRestored(uint32_t ps, uint64_t done, uint64_t total) {
+    proto::RestoreResponse response;
+    response.set_pending(true);
+    response.mutable_progress()->set_bytes_done(done);
+    response.mutable_progress()->set_bytes_total(total);
+    PuppetLinks::Answer(links_->restores, ps, absl::OkStatus(), response);
+  }
   void AckRestores() { PuppetLinks::AnswerAll(links_->restores); }
   // What was sent to shards and is not answered.
   size_t Sent() const {
@@ -264,6 +272,7 @@ TEST_F(CoordinatorGenerationTest, ADamagedCheckpointIsTakenOffTheJournal_G2) {
   archive_->AnswerRead(Damaged());
   archive_->AnswerJournal();
   EXPECT_EQ(archive_->Checkpoints(), "1/1");
+  EXPECT_THAT(archive_->set_aside, ElementsAre("1/2"));
   EXPECT_EQ(archive_->journal.generation(), 1u);
   archive_->AnswerRead();
   EXPECT_EQ(Sent(), 0u);
@@ -301,6 +310,29 @@ TEST_F(CoordinatorGenerationTest, ADiskThatDoesNotAnswerWellIsAskedAgain_G2) {
   Pass(absl::Seconds(1), AllTasks());
   archive_->quick = true;
   archive_->AnswerRead();
+  EXPECT_EQ(PuppetArchive::Name(Restored().checkpoint()), "1/1");
+}
+
+// The directory can be read, but not this: a bad sector.
+TEST_F(CoordinatorGenerationTest, AManifestThatStaysUnreadableIsDamaged_G2) {
+  StartWithArchive();
+  for (uint64_t step = 0; step < 2; ++step) {
+    TrainStep(step);
+    SaveNow();
+  }
+  archive_->quick = false;
+  ReplacePs();
+  for (int second = 0; second < 10; ++second) {
+    archive_->AnswerRead(absl::UnknownError("MANIFEST: input/output error"));
+    EXPECT_THAT(archive_->set_aside, IsEmpty());
+    Pass(absl::Seconds(1), {Worker(0), Worker(1)});
+  }
+  EXPECT_EQ(Status().waiting_for(),
+            "the journal of /job:ps/task:0: MANIFEST: input/output error");
+  archive_->quick = true;
+  archive_->AnswerRead(absl::UnknownError("MANIFEST: input/output error"));
+  EXPECT_THAT(archive_->set_aside, ElementsAre("1/2"));
+  EXPECT_EQ(archive_->Checkpoints(), "1/1");
   EXPECT_EQ(PuppetArchive::Name(Restored().checkpoint()), "1/1");
 }
 
@@ -453,6 +485,52 @@ TEST_F(CoordinatorGenerationTest, AShardThatFindsItsDataDamaged_G4) {
   AckRestores();
   EXPECT_EQ(Status().generation(), 3u);
   EXPECT_EQ(Status().global_step(), 1u);
+}
+
+TEST_F(CoordinatorGenerationTest, WhatIsRestoredIsTheStepOfTheStatus_G5) {
+  StartWithArchive();
+  TrainStep(0);
+  SaveNow();
+  TrainStep(1);
+  ReplacePs();
+  EXPECT_EQ(state().phase(), proto::STARTING);
+  EXPECT_EQ(Status().global_step(), 1u);
+}
+
+TEST_F(CoordinatorGenerationTest, ARestoreMayTakeAsLongAsItMoves_G4) {
+  proto::Declaration declaration = MakeDeclaration();
+  declaration.mutable_timeouts()->set_start_seconds(5);
+  declaration.mutable_timeouts()->set_recovery_seconds(5);
+  declaration.mutable_timeouts()->set_disk_seconds(20);
+  StartWithArchive(declaration);
+  TrainStep(0);
+  SaveNow();
+  ReplacePs();
+  EXPECT_EQ(Restored().wait_ms(), 2000u);
+  PuppetLinks::Answer(links_->restores, 0);
+  for (uint64_t bytes = 0; bytes < 100; ++bytes) {
+    NotYetRestored(1, bytes, 100);
+    Pass(kTick, AllTasks());
+    ASSERT_THAT(PuppetLinks::To(links_->restores), ElementsAre(1)) << bytes;
+    links_->restores.front().reply(absl::UnavailableError("a lost answer"));
+    links_->restores.clear();
+    Pass(absl::Seconds(1), AllTasks());
+    ASSERT_EQ(state().phase(), proto::STARTING) << state().reason();
+    while (links_->restores.size() > 1) links_->restores.pop_back();
+  }
+  EXPECT_EQ(Status().waiting_for(),
+            "the state of step 1 at /job:ps/task:1 (99 of 100 bytes; a lost "
+            "answer)");
+  EXPECT_EQ(Status().disk_progress(1).bytes_done(), 99u);
+  // To begin again and again is no progress.
+  for (uint64_t second = 0; second < 19; ++second) {
+    ASSERT_EQ(state().phase(), proto::STARTING);
+    NotYetRestored(1, second, 100);
+    Pass(absl::Seconds(1), AllTasks());
+    while (links_->restores.size() > 1) links_->restores.pop_back();
+  }
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(), HasSubstr("nothing was read for 20.25s"));
 }
 
 TEST_F(CoordinatorGenerationTest, AShardThatSeesAnotherDirectoryEndsTheJob_C6) {

@@ -19,14 +19,11 @@ namespace {
 constexpr absl::Duration kDiskRetryAfter = absl::Seconds(1);
 // Before the next checkpoint after one that could not be written.
 constexpr absl::Duration kSaveRetryAfter = absl::Seconds(10);
-// How long a shard parks the question whether its share is written.
-constexpr absl::Duration kSavePark = absl::Seconds(5);
 // Before a shard that did not answer it is asked again.
 constexpr absl::Duration kAskAgainAfter = absl::Milliseconds(200);
 
 // As TensorFlow's Saver keeps.
 constexpr uint32_t kDefaultKeep = 5;
-constexpr absl::Duration kDefaultEvery = absl::Minutes(10);
 
 std::string Text(const proto::CheckpointName& name) {
   return absl::StrCat("step ", name.step(), " (generation ", name.generation(),
@@ -46,6 +43,7 @@ void Coordinator::ChangeJournal(
 
 void Coordinator::WriteJournal() {
   journal_busy_ = true;
+  if (failing_since_ == absl::InfiniteFuture()) journal_begun_ = clock_->Now();
   journal_due_ = absl::InfiniteFuture();
   journal_in_writing_ = journal_;
   journal_changes_.front().change(&journal_in_writing_);
@@ -56,7 +54,13 @@ void Coordinator::WriteJournal() {
 }
 
 void Coordinator::OnJournalWritten(const absl::Status& status) {
+  if (!status.ok() && ended()) {
+    journal_changes_.clear();
+    journal_busy_ = false;
+    return;
+  }
   if (!status.ok()) {
+    archive_trouble_ = std::string(status.message());
     LOG(ERROR) << "the journal cannot be written: " << status;
     checkpoint_error_ =
         absl::StrCat("the journal cannot be written: ", status.message());
@@ -65,14 +69,15 @@ void Coordinator::OnJournalWritten(const absl::Status& status) {
     if (absl::IsAborted(status) || now - failing_since_ >= RecoveryTimeout()) {
       journal_changes_.clear();
       journal_busy_ = false;
-      return Fail(absl::StrCat("/job:ps/task:0 cannot write its journal: ",
-                               status.message()));
+      return FailNow(absl::StrCat("/job:ps/task:0 cannot write its journal: ",
+                                  status.message()));
     }
     journal_due_ = now + kDiskRetryAfter;
     return;
   }
   if (failing_since_ != absl::InfiniteFuture()) checkpoint_error_.clear();
   failing_since_ = absl::InfiniteFuture();
+  archive_trouble_.clear();
   journal_ = journal_in_writing_;
   JournalChange done = std::move(journal_changes_.front());
   journal_changes_.pop_front();
@@ -102,7 +107,9 @@ void Coordinator::BeginGeneration(const std::string& why) {
   applied_.clear();
   ledger_ = Ledger();
   saving_.reset();
+  disk_watch_.End();
   concluding_since_.reset();
+  conclusion_failing_since_ = absl::InfiniteFuture();
   for (auto& [task, session] : sessions_) {
     session.clock = 0;
     session.last_ticket = PushSequence(0);
@@ -120,6 +127,12 @@ void Coordinator::ChooseCheckpoint() {
   begin_due_ = absl::InfiniteFuture();
   from_.Clear();
   if (journal_.checkpoints().empty()) return StartGeneration();
+  if (journal_.finished()) {
+    // That was written when the generation before was over already.
+    beginning_ = false;
+    FinishByJournal();
+    return RetryRegisters(std::nullopt);
+  }
   reading_manifest_ = true;
   archive_->ReadManifest(*journal_.checkpoints().rbegin(),
                          [this](const absl::StatusOr<proto::Manifest>& found) {
@@ -132,14 +145,19 @@ void Coordinator::OnManifest(const absl::StatusOr<proto::Manifest>& manifest) {
   if (ended()) return;
   const absl::Status& status = manifest.status();
   if (status.ok()) {
+    unreadable_.Clear();
+    archive_trouble_.clear();
     from_ = *manifest;
     return StartGeneration();
   }
-  if (absl::IsDataLoss(status) || absl::IsNotFound(status)) {
+  if (absl::IsDataLoss(status) || absl::IsNotFound(status) ||
+      (absl::IsUnknown(status) &&
+       unreadable_.Count(clock_->Now(), DiskTimeout()))) {
     DropCheckpoint(status);  // and chooses again
     return;
   }
   LOG(ERROR) << "a checkpoint cannot be read: " << status;
+  archive_trouble_ = std::string(status.message());
   begin_due_ = clock_->Now() + kDiskRetryAfter;
 }
 
@@ -154,6 +172,10 @@ bool Coordinator::DropCheckpoint(const absl::Status& why) {
   LOG(ERROR) << "the checkpoint of " << Text(name)
              << " cannot be read, so the job goes on from the one before: "
              << why;
+  unreadable_.Clear();
+  archive_trouble_.clear();
+  // First, so that a new life finds it in the journal or set aside.
+  archive_->SetAside(name);
   ChangeJournal(
       [](proto::Journal* journal) {
         journal->mutable_checkpoints()->RemoveLast();
@@ -170,13 +192,13 @@ void Coordinator::StartGeneration() {
         if (ended()) return;
         generation_ = Generation(next);
         beginning_ = false;
-        durable_step_ = from_.position().step();
-        committed_ = GlobalStep(durable_step_);
-        progress_ = Progress(from_.position());
+        const proto::Position& position = from_.position();
+        durable_step_ = position.step();
         durable_through_.clear();
+        committed_ = GlobalStep(position.step());
+        updates_ = position.updates();
+        progress_ = Progress(position);
         save_wanted_ = 0;
-        last_save_step_ = durable_step_;
-        last_save_begun_ = clock_->Now();
         if (evaluation_.has_value() && evaluation_->step() > durable_step_) {
           evaluation_.reset();
         }
@@ -214,22 +236,14 @@ bool Coordinator::SaveIsDue() const {
   if (step == durable_step_) return false;
   if (save_wanted_ > durable_step_) return true;
   if (!parked_checkpoints_.Between(0, step).empty()) return true;
-  const proto::Checkpoints& when = declaration_->checkpoints();
-  if (when.every_steps() > 0 &&
-      step / when.every_steps() > last_save_step_ / when.every_steps()) {
-    return true;
-  }
-  const absl::Duration every = when.has_every_seconds()
-                                   ? absl::Seconds(when.every_seconds())
-                                   : kDefaultEvery;
-  return every > absl::ZeroDuration() && now - last_save_begun_ >= every;
+  return save_schedule_.IsDue(step, now);
 }
 
 void Coordinator::StartSave() {
   saving_.emplace();
   saving_->number = ++save_number_;
-  last_save_begun_ = clock_->Now();
-  last_save_step_ = committed_.value();
+  save_schedule_.OnBegun(committed_.value(), clock_->Now());
+  disk_watch_.Begin(options_.num_ps, clock_->Now());
   save_.Clear();
   *save_.mutable_sender() = Self();
   save_.set_number(saving_->number);
@@ -310,7 +324,8 @@ proto::Position Coordinator::PositionNow(
 
 // [C4]
 void Coordinator::OnPinned() {
-  saving_->shards.assign(options_.num_ps, {false, clock_->Now()});
+  saving_->shards.assign(options_.num_ps, {false, clock_->Now(), ""});
+  disk_watch_.Begin(options_.num_ps, clock_->Now());
   saving_->manifest.mutable_files()->Clear();
   for (uint32_t ps = 0; ps < options_.num_ps; ++ps) {
     saving_->manifest.add_files();
@@ -329,11 +344,11 @@ void Coordinator::AskForFiles() {
     }
     Saving::Shard& shard = saving_->shards[ps];
     if (shard.done || shard.due > now) continue;
-    shard.due = now + kSavePark + options_.resend_after;
+    shard.due = now + DiskPark() + options_.resend_after;
     proto::AwaitSavedRequest request;
     *request.mutable_sender() = Self();
     request.set_number(number);
-    request.set_wait_ms(absl::ToInt64Milliseconds(kSavePark));
+    request.set_wait_ms(absl::ToInt64Milliseconds(DiskPark()));
     links_->AwaitSaved(ps, request, [this, number, ps](const auto& response) {
       OnFile(number, ps, response);
     });
@@ -351,6 +366,11 @@ void Coordinator::OnFile(
   if (!response.ok()) {
     if (IsTransient(response.status())) {
       shard.due = clock_->Now() + kAskAgainAfter;
+      if (shard.trouble != response.status().message()) {
+        shard.trouble = std::string(response.status().message());
+        LOG(WARNING) << "/job:ps/task:" << ps
+                     << " is asked again for its share: " << response.status();
+      }
       return;
     }
     saving_->error.Update(absl::Status(
@@ -358,11 +378,13 @@ void Coordinator::OnFile(
         absl::StrCat("/job:ps/task:", ps, ": ", response.status().message())));
   } else if (!response->has_file()) {
     shard.due = clock_->Now();  // with the next tick
+    disk_watch_.OnProgress(ps, response->progress(), clock_->Now());
     return;
   } else {
     *saving_->manifest.mutable_files(ps) = response->file();
   }
   shard.done = true;
+  disk_watch_.OnDone(ps, clock_->Now());
   if (!std::all_of(saving_->shards.begin(), saving_->shards.end(),
                    [](const auto& s) { return s.done; })) {
     return;
@@ -405,12 +427,15 @@ void Coordinator::WriteManifest() {
 
 void Coordinator::OnSaved() {
   const Saving saved = *std::exchange(saving_, std::nullopt);
+  disk_watch_.End();
   durable_step_ = saved.manifest.position().step();
   durable_through_ = saved.through;
   checkpoint_error_.clear();
+  const absl::Time now = clock_->Now();
+  save_schedule_.OnSaved(now);
   LOG(INFO) << "checkpoint of " << Text(saved.manifest.name())
             << " is on disk, "
-            << absl::FormatDuration(clock_->Now() - last_save_begun_)
+            << absl::FormatDuration(now - save_schedule_.begun())
             << " after it was begun";
   Answer(parked_checkpoints_.TakeBetween(0, durable_step_));
   if (ended()) return;
@@ -426,14 +451,16 @@ void Coordinator::AbandonSave(const absl::Status& why) {
              << " cannot be written; training goes on: " << why;
   checkpoint_error_ = std::string(why.message());
   saving_.reset();
-  last_save_step_ = durable_step_;
+  disk_watch_.End();
   const absl::Time now = clock_->Now();
+  save_schedule_.OnFailed(now);
   save_not_before_ =
       now + (concluding_since_.has_value() ? kDiskRetryAfter : kSaveRetryAfter);
   save_wanted_ = 0;
   Answer(parked_checkpoints_.TakeAll(), checkpoint_error_);
-  if (concluding_since_.has_value() && !ended() &&
-      now - *concluding_since_ >= RecoveryTimeout()) {
+  if (!concluding_since_.has_value() || ended()) return;
+  conclusion_failing_since_ = std::min(conclusion_failing_since_, now);
+  if (now - conclusion_failing_since_ >= RecoveryTimeout()) {
     Fail(absl::StrCat("the last checkpoint cannot be written: ",
                       checkpoint_error_));
   }

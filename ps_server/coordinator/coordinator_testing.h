@@ -151,6 +151,9 @@ class PuppetArchive : public Archive {
     reads.push_back({request, std::move(reply)});
     if (quick) AnswerRead();
   }
+  void SetAside(const proto::CheckpointName& name) override {
+    set_aside.push_back(Name(name));
+  }
   void RemoveOthers(const proto::CheckpointName* under_way) override {
     removals.push_back(under_way == nullptr ? "" : Name(*under_way));
   }
@@ -194,6 +197,7 @@ class PuppetArchive : public Archive {
   // What is on disk.
   proto::Journal journal;
   std::map<std::string, proto::Manifest> complete;
+  std::vector<std::string> set_aside;
   // What RemoveOthers was told to be under way, each time.
   std::vector<std::string> removals;
   // What waits for an answer.

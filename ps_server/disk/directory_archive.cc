@@ -4,8 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock.h"
 #include "glog/logging.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "ps_server/disk/rest.h"
 #include "ps_server/reply_on.h"
 
 namespace holdfast {
@@ -83,8 +85,48 @@ void DirectoryArchive::ReadManifest(const proto::CheckpointName& name,
                                     Reply<proto::Manifest> reply) {
   thread_.Post(
       [this, name, reply = ReplyOn(home_, std::move(reply))]() mutable {
-        reply(directory_.ReadManifest(name));
+        reply(Read(name));
       });
+}
+
+absl::StatusOr<proto::Manifest> DirectoryArchive::Read(
+    const proto::CheckpointName& name) {
+  auto manifest = directory_.ReadManifest(name);
+  if (absl::IsUnavailable(manifest.status()) && ReadOwnJournal().ok()) {
+    return absl::UnknownError(manifest.status().message());
+  }
+  return manifest;
+}
+
+void DirectoryArchive::SetAside(const proto::CheckpointName& name) {
+  thread_.Post([this, name] {
+    to_set_aside_.push_back(name);
+    if (absl::Status status = MoveAside(); !status.ok()) {
+      LOG(WARNING) << "a checkpoint that cannot be read is not set aside yet: "
+                   << status;
+    }
+  });
+}
+
+absl::Status DirectoryArchive::MoveAside() {
+  absl::Status result;
+  std::vector<proto::CheckpointName> left;
+  for (const proto::CheckpointName& name : to_set_aside_) {
+    const auto moved = directory_.SetAside(name);
+    if (moved.ok()) {
+      LOG(WARNING) << "a checkpoint that cannot be read is kept as " << *moved;
+      continue;
+    }
+    // One that is not there may be seen later.
+    if (!absl::IsNotFound(moved.status())) result.Update(moved.status());
+    left.push_back(name);
+  }
+  to_set_aside_ = std::move(left);
+  return result;
+}
+
+bool DirectoryArchive::Stop(absl::Duration patience) {
+  return ComesToRest(&thread_, SteadyNow() + patience);
 }
 
 void DirectoryArchive::RemoveOthers(const proto::CheckpointName* under_way) {
@@ -101,10 +143,17 @@ absl::Status DirectoryArchive::Remove(
     const std::optional<proto::CheckpointName>& under_way) {
   const auto journal = ReadOwnJournal();
   if (!journal.ok()) return journal.status();
+  absl::Status result = MoveAside();
   const auto names = directory_.List();
   if (!names.ok()) return names.status();
   const auto is_named = [&](const proto::CheckpointName& name) {
     if (under_way.has_value() && MessageDifferencer::Equals(name, *under_way)) {
+      return true;
+    }
+    if (std::any_of(to_set_aside_.begin(), to_set_aside_.end(),
+                    [&](const auto& aside) {
+                      return MessageDifferencer::Equals(name, aside);
+                    })) {
       return true;
     }
     return journal->has_value() &&
@@ -113,7 +162,6 @@ absl::Status DirectoryArchive::Remove(
                          return MessageDifferencer::Equals(name, kept);
                        });
   };
-  absl::Status result;
   for (const proto::CheckpointName& name : *names) {
     // One that cannot be removed does not keep the others.
     if (!is_named(name)) result.Update(directory_.Remove(name));

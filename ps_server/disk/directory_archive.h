@@ -2,9 +2,11 @@
 #define HOLDFAST_PS_SERVER_DISK_DIRECTORY_ARCHIVE_H_
 
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/checkpoint/directory.h"
 #include "common/strand.h"
 #include "proto/checkpoint.pb.h"
@@ -25,20 +27,29 @@ class DirectoryArchive final : public Archive {
   // on `home`: replies are posted there. It must outlive this object.
   DirectoryArchive(CheckpointDirectory directory,
                    std::optional<proto::Journal> journal, Strand* home);
-  // Does what was asked for; nobody is told any more.
+  // Does what was asked for, however long the disk takes; nobody is told any
+  // more.
   ~DirectoryArchive() override = default;
+
+  // False when what was asked for is not done after `patience`: then this
+  // object, `home` and the file system have to outlive the process.
+  bool Stop(absl::Duration patience);
 
   void WriteJournal(const proto::Journal& journal, Reply<Done> reply) override;
   void WriteManifest(const proto::Manifest& manifest,
                      Reply<Done> reply) override;
   void ReadManifest(const proto::CheckpointName& name,
                     Reply<proto::Manifest> reply) override;
+  void SetAside(const proto::CheckpointName& name) override;
   void RemoveOthers(const proto::CheckpointName* under_way) override;
 
  private:
+  absl::StatusOr<proto::Manifest> Read(const proto::CheckpointName& name);
   // The journal on the disk. Errors: ABORTED when it is not ours.
   absl::StatusOr<std::optional<proto::Journal>> ReadOwnJournal();
   absl::Status ReplaceJournal(const proto::Journal& journal);
+  // Errors: the first of those that could not be moved.
+  absl::Status MoveAside();
   absl::Status Remove(const std::optional<proto::CheckpointName>& under_way);
 
   const CheckpointDirectory directory_;
@@ -48,6 +59,8 @@ class DirectoryArchive final : public Archive {
   // writing it failed, perhaps the second.
   std::optional<proto::Journal> written_;
   std::optional<proto::Journal> attempted_;
+  // Checkpoints that are set aside, but could not be moved yet.
+  std::vector<proto::CheckpointName> to_set_aside_;
   Strand thread_{"archive"};
 };
 

@@ -17,7 +17,9 @@
 namespace holdfast {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 proto::CheckpointName Name(uint64_t generation, uint64_t step) {
@@ -176,6 +178,43 @@ TEST_F(DirectoryArchiveTest, WhatTheJournalDoesNotNameIsRemoved) {
   archive->RemoveOthers(nullptr);
   Flush(*archive);
   EXPECT_THAT(Steps(), ElementsAre(2, 3));
+}
+
+TEST_F(DirectoryArchiveTest, WhatIsSetAsideIsNotRemoved) {
+  const auto archive = Begin();
+  for (const uint64_t step : {1, 2}) {
+    proto::Manifest manifest;
+    *manifest.mutable_name() = Name(1, step);
+    ASSERT_TRUE(Write(*archive, manifest).ok());
+  }
+  // Where it cannot be renamed it stays as it is.
+  files_.FailWrite(1, absl::UnavailableError("a stale view"));
+  archive->SetAside(Name(1, 2));
+  ASSERT_TRUE(Write(*archive, JournalOf(1, {Name(1, 1)})).ok());
+  EXPECT_THAT(Steps(), ElementsAre(1, 2));
+  files_.FailWrite(1, absl::UnavailableError("a stale view"));
+  archive->RemoveOthers(nullptr);
+  Flush(*archive);
+  EXPECT_THAT(Steps(), ElementsAre(1, 2));
+  archive->RemoveOthers(nullptr);
+  Flush(*archive);
+  EXPECT_THAT(Steps(), ElementsAre(1));
+  EXPECT_THAT(files_.Files(), Contains(HasSubstr("set-aside/MANIFEST")));
+}
+
+TEST_F(DirectoryArchiveTest, ABadSectorIsToldFromADiskThatIsAway) {
+  const auto archive = Begin();
+  proto::Manifest manifest;
+  *manifest.mutable_name() = Name(1, 7);
+  ASSERT_TRUE(Write(*archive, manifest).ok());
+  ASSERT_TRUE(Write(*archive, JournalOf(1, {Name(1, 7)})).ok());
+  const auto io_error = absl::UnavailableError("input/output error");
+  files_.SetReadFails("MANIFEST", io_error);
+  EXPECT_TRUE(
+      Fails(Read(*archive, Name(1, 7)).status(), absl::StatusCode::kUnknown));
+  files_.SetReadFails("/", io_error);
+  EXPECT_TRUE(Fails(Read(*archive, Name(1, 7)).status(),
+                    absl::StatusCode::kUnavailable));
 }
 
 TEST_F(DirectoryArchiveTest, WithAnotherCoordinatorsJournalNothingIsRemoved) {

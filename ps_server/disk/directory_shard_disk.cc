@@ -9,8 +9,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "common/checkpoint/data_file.h"
+#include "common/clock.h"
 #include "common/shape.h"
 #include "glog/logging.h"
+#include "ps_server/disk/rest.h"
 #include "ps_server/reply_on.h"
 
 namespace holdfast {
@@ -49,13 +51,21 @@ absl::Status CheckFits(const CheckpointReader& reader,
   return absl::OkStatus();
 }
 
+// What a reader does beside reading.
+struct Reading {
+  // Asked before each chunk.
+  absl::FunctionRef<absl::Status()> go_on;
+  // In bytes; `done` counts chunks that have been read.
+  std::atomic<uint64_t>* total;
+  std::atomic<uint64_t>* done;
+};
+
 // Reads chunks of slice `i`: its values (0), or slot `slot` - 1.
 absl::Status ReadSlice(CheckpointReader* reader, size_t i, uint32_t slot,
-                       absl::FunctionRef<absl::Status()> go_on,
-                       DenseStore* store) {
+                       const Reading& reading, DenseStore* store) {
   const StoredSlice& slice = store->slices()[i];
   for (size_t c = 0; c < slice.num_chunks(); ++c) {
-    absl::Status status = go_on();
+    absl::Status status = reading.go_on();
     if (!status.ok()) return status;
     float* const chunk = slot == 0 ? store->ValuesToLoad(i, c)
                                    : store->SlotToLoad(i, slot - 1, c);
@@ -63,19 +73,23 @@ absl::Status ReadSlice(CheckpointReader* reader, size_t i, uint32_t slot,
                           slice.begin + c * kChunkElements,
                           absl::MakeSpan(chunk, slice.chunk_size(c)));
     if (!status.ok()) return status;
+    *reading.done += slice.chunk_size(c) * sizeof(float);
   }
   return absl::OkStatus();
 }
 
 absl::Status Resume(CheckpointReader* reader, const std::string& folder,
-                    absl::FunctionRef<absl::Status()> go_on,
-                    DenseStore* store) {
+                    const Reading& reading, DenseStore* store) {
+  for (size_t i = 0; i < store->slices().size(); ++i) {
+    *reading.total +=
+        store->slices()[i].size * sizeof(float) * (1 + store->num_slots(i));
+  }
   for (size_t i = 0; i < store->slices().size(); ++i) {
     absl::Status status =
         CheckFits(*reader, folder, store->slices()[i], store->num_slots(i));
     for (uint32_t slot = 0; status.ok() && slot <= store->num_slots(i);
          ++slot) {
-      status = ReadSlice(reader, i, slot, go_on, store);
+      status = ReadSlice(reader, i, slot, reading, store);
     }
     if (!status.ok()) return status;
   }
@@ -85,8 +99,7 @@ absl::Status Resume(CheckpointReader* reader, const std::string& folder,
 
 absl::Status WarmStart(CheckpointReader* reader, const std::string& folder,
                        const proto::Declaration& declaration,
-                       absl::FunctionRef<absl::Status()> go_on,
-                       DenseStore* store) {
+                       const Reading& reading, DenseStore* store) {
   const auto fits = [&](const proto::Variable& variable) {
     const proto::Variable* const stored = reader->FindVariable(variable.name());
     return stored != nullptr && SameTensor(*stored, variable);
@@ -101,9 +114,12 @@ absl::Status WarmStart(CheckpointReader* reader, const std::string& folder,
         "warm start from ", folder,
         ": it has no variable of the name and shape of one of this job's"));
   }
+  for (const StoredSlice& slice : store->slices()) {
+    if (fits(slice.variable)) *reading.total += slice.size * sizeof(float);
+  }
   for (size_t i = 0; i < store->slices().size(); ++i) {
     if (!fits(store->slices()[i].variable)) continue;
-    absl::Status status = ReadSlice(reader, i, 0, go_on, store);
+    absl::Status status = ReadSlice(reader, i, 0, reading, store);
     if (!status.ok()) return status;
   }
   LOG(INFO) << "warm start from " << folder << ": " << warm << " of "
@@ -124,6 +140,12 @@ DirectoryShardDisk::~DirectoryShardDisk() {
   loading_.Stop();
 }
 
+bool DirectoryShardDisk::Stop(absl::Duration patience) {
+  stopping_ = true;
+  const absl::Time deadline = SteadyNow() + patience;
+  return ComesToRest(&saving_, deadline) && ComesToRest(&loading_, deadline);
+}
+
 absl::Status DirectoryShardDisk::CheckNotStopping() const {
   if (!stopping_) return absl::OkStatus();
   return absl::UnavailableError("this ps is stopping");
@@ -132,15 +154,41 @@ absl::Status DirectoryShardDisk::CheckNotStopping() const {
 void DirectoryShardDisk::Save(const proto::CheckpointName& name,
                               uint32_t num_ps, StoreSnapshot snapshot,
                               Reply<proto::DataFile> reply) {
-  saving_.Post([this, name, num_ps, snapshot = std::move(snapshot),
+  const uint64_t save = ++saves_;
+  save_progress_ = std::make_shared<Progress>();
+  saving_.Post([this, save, name, num_ps, snapshot = std::move(snapshot),
+                progress = save_progress_,
                 reply = ReplyOn(home_, std::move(reply))]() mutable {
-    reply(Write(name, num_ps, std::move(snapshot)));
+    const auto go_on = [&] {
+      if (save != saves_) return absl::AbortedError("nobody needs it any more");
+      return CheckNotStopping();
+    };
+    reply(Write(name, num_ps, std::move(snapshot), go_on, progress.get()));
   });
 }
 
+proto::DiskProgress DirectoryShardDisk::SaveProgress() const {
+  return Tell(*save_progress_);
+}
+
+proto::DiskProgress DirectoryShardDisk::LoadProgress() const {
+  return Tell(*load_progress_);
+}
+
+proto::DiskProgress DirectoryShardDisk::Tell(const Progress& progress) {
+  proto::DiskProgress told;
+  told.set_bytes_done(progress.done);
+  told.set_bytes_total(progress.total);
+  return told;
+}
+
 absl::StatusOr<proto::DataFile> DirectoryShardDisk::Write(
-    const proto::CheckpointName& name, uint32_t num_ps,
-    StoreSnapshot snapshot) const {
+    const proto::CheckpointName& name, uint32_t num_ps, StoreSnapshot snapshot,
+    GoOn go_on, Progress* progress) const {
+  for (size_t i = 0; i < snapshot.slices.size(); ++i) {
+    progress->total += snapshot.slices[i].size * sizeof(float) *
+                       (1 + snapshot.slots[i].size());
+  }
   auto writer = DataFileWriter::Create(directory_, name, ps_, num_ps);
   if (!writer.ok()) return writer.status();
   const auto write =
@@ -149,10 +197,11 @@ absl::StatusOr<proto::DataFile> DirectoryShardDisk::Write(
         absl::Status status = (*writer)->Begin(slice.variable.name(), slot,
                                                slice.begin, slice.size);
         for (size_t c = 0; status.ok() && c < chunks.size(); ++c) {
-          status = CheckNotStopping();
+          status = go_on();
           if (!status.ok()) break;
           status = (*writer)->Append(
               absl::MakeConstSpan(chunks[c].get(), slice.chunk_size(c)));
+          progress->done += slice.chunk_size(c) * sizeof(float);
         }
         return status;
       };
@@ -171,7 +220,8 @@ absl::StatusOr<proto::DataFile> DirectoryShardDisk::Write(
 void DirectoryShardDisk::Load(const LoadOptions& options,
                               Reply<std::unique_ptr<DenseStore>> reply) {
   const uint64_t load = ++loads_;
-  loading_.Post([this, load, options,
+  load_progress_ = std::make_shared<Progress>();
+  loading_.Post([this, load, options, progress = load_progress_,
                  reply = ReplyOn(home_, std::move(reply))]() mutable {
     const auto go_on = [&] {
       if (load != loads_) {
@@ -179,12 +229,12 @@ void DirectoryShardDisk::Load(const LoadOptions& options,
       }
       return CheckNotStopping();
     };
-    reply(Read(options, go_on));
+    reply(Read(options, go_on, progress.get()));
   });
 }
 
 absl::StatusOr<std::unique_ptr<DenseStore>> DirectoryShardDisk::Read(
-    const LoadOptions& options, GoOn go_on) const {
+    const LoadOptions& options, GoOn go_on, Progress* progress) const {
   absl::Status status = go_on();
   if (status.ok()) status = CheckDirectory(options.directory_nonce);
   if (!status.ok()) return status;
@@ -199,20 +249,29 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DirectoryShardDisk::Read(
   auto store = DenseStore::Create(declaration, options.slices, ps_,
                                   options.slots_by_optimizer);
   if (!store.ok()) return store.status();
+  status = ReadCheckpoint(options, declaration, go_on, progress, store->get());
+  if (status.ok()) return store;
+  // The directory could be read a moment ago.
+  const bool unreadable = absl::IsUnavailable(status) && !stopping_;
+  return unreadable ? absl::UnknownError(status.message()) : status;
+}
+
+absl::Status DirectoryShardDisk::ReadCheckpoint(
+    const LoadOptions& options, const proto::Declaration& declaration,
+    GoOn go_on, Progress* progress, DenseStore* store) const {
+  const Reading reading{go_on, &progress->total, &progress->done};
   if (options.checkpoint.has_value()) {
     auto reader = CheckpointReader::Open(directory_, *options.checkpoint);
     if (!reader.ok()) return reader.status();
-    status = Resume(reader->get(), directory_.Folder(*options.checkpoint),
-                    go_on, store->get());
-  } else if (!options.warm_start.empty()) {
-    auto reader = CheckpointReader::OpenFolder(options.warm_start,
-                                               directory_.file_system());
-    if (!reader.ok()) return reader.status();
-    status = WarmStart(reader->get(), options.warm_start, declaration, go_on,
-                       store->get());
+    return Resume(reader->get(), directory_.Folder(*options.checkpoint),
+                  reading, store);
   }
-  if (!status.ok()) return status;
-  return store;
+  if (options.warm_start.empty()) return absl::OkStatus();
+  auto reader = CheckpointReader::OpenFolder(options.warm_start,
+                                             directory_.file_system());
+  if (!reader.ok()) return reader.status();
+  return WarmStart(reader->get(), options.warm_start, declaration, reading,
+                   store);
 }
 
 absl::Status DirectoryShardDisk::CheckDirectory(uint64_t nonce) const {

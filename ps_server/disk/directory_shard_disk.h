@@ -8,6 +8,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/checkpoint/directory.h"
 #include "common/strand.h"
 #include "ps_server/shard/shard_disk.h"
@@ -23,33 +24,56 @@ class DirectoryShardDisk final : public ShardDisk {
   // Of ps task `ps`, whose shard lives on `home`: replies are posted there. It
   // must outlive this object.
   DirectoryShardDisk(CheckpointDirectory directory, uint32_t ps, Strand* home);
-  // Breaks off what is under way; who has no reply yet gets none.
+  // Stops, and waits for the disk however long it takes.
   ~DirectoryShardDisk() override;
+
+  // Breaks off what is under way; who has no reply yet gets none. False when
+  // the disk has not let go of it after `patience`: then this object, `home`
+  // and the file system have to outlive the process.
+  bool Stop(absl::Duration patience);
 
   void Save(const proto::CheckpointName& name, uint32_t num_ps,
             StoreSnapshot snapshot, Reply<proto::DataFile> reply) override;
+  void AbandonSave() override { ++saves_; }
+  proto::DiskProgress SaveProgress() const override;
   void Load(const LoadOptions& options,
             Reply<std::unique_ptr<DenseStore>> reply) override;
+  proto::DiskProgress LoadProgress() const override;
 
  private:
   // Says whether to go on; asked between chunks.
   using GoOn = absl::FunctionRef<absl::Status()>;
+  // Of one Save or Load, whose thread counts.
+  struct Progress {
+    std::atomic<uint64_t> done{0};
+    std::atomic<uint64_t> total{0};
+  };
 
   // Lets `snapshot` go as it returns.
   absl::StatusOr<proto::DataFile> Write(const proto::CheckpointName& name,
-                                        uint32_t num_ps,
-                                        StoreSnapshot snapshot) const;
+                                        uint32_t num_ps, StoreSnapshot snapshot,
+                                        GoOn go_on, Progress* progress) const;
   absl::StatusOr<std::unique_ptr<DenseStore>> Read(const LoadOptions& options,
-                                                   GoOn go_on) const;
+                                                   GoOn go_on,
+                                                   Progress* progress) const;
+  // What of `store` is in files.
+  absl::Status ReadCheckpoint(const LoadOptions& options,
+                              const proto::Declaration& declaration, GoOn go_on,
+                              Progress* progress, DenseStore* store) const;
   absl::Status CheckDirectory(uint64_t nonce) const;
   absl::Status CheckNotStopping() const;
+  static proto::DiskProgress Tell(const Progress& progress);
 
   const CheckpointDirectory directory_;
   const uint32_t ps_;
   Strand* const home_;
   std::atomic<bool> stopping_{false};
-  // Counts calls of Load.
+  // Count calls of Save and AbandonSave, and of Load.
+  std::atomic<uint64_t> saves_{0};
   std::atomic<uint64_t> loads_{0};
+  // Of the last of each. Only `home` exchanges them.
+  std::shared_ptr<Progress> save_progress_ = std::make_shared<Progress>();
+  std::shared_ptr<Progress> load_progress_ = std::make_shared<Progress>();
   Strand saving_{"disk save"};
   Strand loading_{"disk load"};
 };

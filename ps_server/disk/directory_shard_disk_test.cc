@@ -280,6 +280,38 @@ TEST_F(DirectoryShardDiskTest, AFullDiskIsToldAndLeavesNothing) {
   EXPECT_TRUE(Save(*disk, Name(7), 2, (*store)->Snapshot()).ok());
 }
 
+TEST_F(DirectoryShardDiskTest, BytesAreCounted) {
+  SaveElements();
+  const auto disk = Disk(0);
+  EXPECT_EQ(disk->LoadProgress().bytes_total(), 0u);
+  const auto store = Load(*disk, FromStep7(OnTwoPs()));
+  // "big" with two slots, "small" with one.
+  const uint64_t bytes = 4 * (3 * (kChunkElements + 7) + 2 * 6);
+  EXPECT_EQ(disk->LoadProgress().bytes_total(), bytes);
+  EXPECT_EQ(disk->LoadProgress().bytes_done(), bytes);
+  ASSERT_TRUE(Save(*disk, Name(8), 2, (*store)->Snapshot()).ok());
+  EXPECT_EQ(disk->SaveProgress().bytes_total(), bytes);
+  EXPECT_EQ(disk->SaveProgress().bytes_done(), bytes);
+}
+
+// A file of the checkpoint, while the directory can be read.
+TEST_F(DirectoryShardDiskTest, ABadSectorIsToldFromADiskThatIsAway) {
+  SaveElements();
+  proto::Journal journal;
+  journal.set_directory_nonce(kNonce);
+  ASSERT_TRUE(Directory().WriteJournal(journal).ok());
+  ShardDisk::LoadOptions options = FromStep7(OnTwoPs());
+  options.directory_nonce = kNonce;
+  const auto io_error = absl::UnavailableError("input/output error");
+  memory_.SetReadFails("g0001-step00000007/ps-0000", io_error);
+  EXPECT_TRUE(Fails(Load(0, options).status(), absl::StatusCode::kUnknown,
+                    {"input/output error"}));
+  memory_.SetReadFails("/checkpoints/", io_error);
+  EXPECT_TRUE(Fails(Load(0, options).status(), absl::StatusCode::kUnavailable));
+  memory_.SetReadFails("", io_error);
+  ExpectElements(Load(0, options));
+}
+
 // ---- Warm start ----
 
 TEST_F(DirectoryShardDiskTest, AWarmStartTakesWhatFits) {
@@ -416,6 +448,33 @@ TEST_F(DirectoryShardDiskTest, ALoadDoesNotWaitForASave) {
   EXPECT_FALSE(saved.HasBeenNotified());
   gate_.Open();
   saved.WaitForNotification();
+}
+
+TEST_F(DirectoryShardDiskTest, AnAbandonedSaveEndsSoon) {
+  SaveElements();
+  const auto disk = Disk(0);
+  const auto store = Load(*disk, FromStep7(OnTwoPs()));
+  ASSERT_TRUE(store.ok()) << store.status();
+  gate_.Close("g0001-step00000008");
+  const auto saved = Await<proto::DataFile>([&](Reply<proto::DataFile> reply) {
+    disk->Save(Name(8), 2, (*store)->Snapshot(), std::move(reply));
+    gate_.AwaitSomebody();
+    disk->AbandonSave();
+    gate_.Open();
+  });
+  EXPECT_TRUE(Fails(saved.status(), absl::StatusCode::kAborted));
+  EXPECT_TRUE(Save(*disk, Name(9), 2, (*store)->Snapshot()).ok());
+}
+
+TEST_F(DirectoryShardDiskTest, ADiskThatHangsIsNotWaitedForForever) {
+  SaveElements();
+  const auto disk = Disk(0);
+  gate_.Close("g0001-step00000007");
+  disk->Load(FromStep7(OnTwoPs()), [](const absl::StatusOr<Store>&) {});
+  gate_.AwaitSomebody();
+  EXPECT_FALSE(disk->Stop(absl::ZeroDuration()));
+  gate_.Open();
+  EXPECT_TRUE(disk->Stop(absl::InfiniteDuration()));
 }
 
 }  // namespace

@@ -68,8 +68,8 @@ class GrpcShardLinks final : public ShardLinks {
         if (slice.ps() == ps) local_bytes_ += slice.size() * sizeof(float);
       }
     }
-    Call(ps, "Restore", &Shard::Restore, request, options_.restore_timeout,
-         std::move(reply));
+    Call(ps, "Restore", &Shard::Restore, request,
+         options_.call_timeout + Parked(request), std::move(reply));
   }
   void Commit(uint32_t ps, const proto::CommitRequest& request,
               Reply<proto::CommitResponse> reply) override {
@@ -100,10 +100,8 @@ class GrpcShardLinks final : public ShardLinks {
   }
   void AwaitSaved(uint32_t ps, const proto::AwaitSavedRequest& request,
                   Reply<proto::AwaitSavedResponse> reply) override {
-    const absl::Duration parked =
-        std::min(absl::Milliseconds(request.wait_ms()), kMaxPark);
     Call(ps, "AwaitSaved", &Shard::AwaitSaved, request,
-         options_.call_timeout + parked, std::move(reply));
+         options_.call_timeout + Parked(request), std::move(reply));
   }
   void End(uint32_t ps, const proto::EndRequest& request,
            Reply<proto::EndResponse> reply) override {
@@ -116,6 +114,11 @@ class GrpcShardLinks final : public ShardLinks {
     std::string address;
     std::shared_ptr<grpc::GenericStub> stub;
   };
+
+  template <typename Request>
+  static absl::Duration Parked(const Request& request) {
+    return std::min(absl::Milliseconds(request.wait_ms()), kMaxPark);
+  }
 
   // How the strand of the local shard is given a call.
   using Hand = void (Strand::*)(Strand::Task);

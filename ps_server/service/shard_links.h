@@ -17,8 +17,6 @@ namespace holdfast {
 // parked there. It asks again itself; this bounds what a ps that has vanished
 // costs.
 inline constexpr absl::Duration kShardCallTimeout = absl::Seconds(30);
-// The same of Restore, which is answered when a checkpoint has been loaded.
-inline constexpr absl::Duration kRestoreTimeout = absl::Minutes(10);
 
 struct ShardLinksOptions {
   // For the calls to other ps. Others poll it.
@@ -33,7 +31,6 @@ struct ShardLinksOptions {
   // there.
   Strand* coordinator_strand = nullptr;
   absl::Duration call_timeout = kShardCallTimeout;
-  absl::Duration restore_timeout = kRestoreTimeout;
 };
 
 // Links over gRPC, with a control connection for each other ps. A failed call's

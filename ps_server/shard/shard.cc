@@ -685,7 +685,7 @@ void Shard::End(const proto::EndRequest& request,
   if (IsOver(request.sender())) {
     return reply(CheckGeneration(request.sender()));
   }
-  std::vector<Reply<proto::RestoreResponse>> restores;
+  std::vector<ParkedRestores::Call> restores;
   if (!ended()) {
     if (request.sender().generation() > generation_.value()) {
       // What is here is not what the job ended with.
@@ -693,7 +693,8 @@ void Shard::End(const proto::EndRequest& request,
     }
     state_ = request.state();
     ++load_;
-    restores = std::exchange(restores_, {});
+    loading_ = false;
+    restores = parked_restores_.TakeAll();
     staged_.Clear();
     pins_.clear();
     holding_ = false;
@@ -703,7 +704,7 @@ void Shard::End(const proto::EndRequest& request,
   response.set_generation(generation_.value());
   reply(std::move(response));
   const absl::Status ended = absl::AbortedError(EndedText());
-  for (auto& restore : restores) restore(ended);
+  for (auto& restore : restores) restore.reply(ended);
   for (auto& apply : applies) apply.reply(ended);
   AnswerAwaits(ended);
   Answer(parked_pulls_.TakeAll());
@@ -716,6 +717,7 @@ void Shard::Tick() {
     apply.reply(NotYetAnswer(apply.key.from));
   }
   for (auto& await : parked_awaits_.TakeDue(now)) await.reply(SavedAnswer());
+  AnswerLateRestores(now);
   for (auto it = pins_.begin(); it != pins_.end();) {
     it = it->second.deadline <= now ? pins_.erase(it) : std::next(it);
   }

@@ -21,6 +21,7 @@
 #include "proto/shard.pb.h"
 #include "ps_server/optimizer/optimizer.h"
 #include "ps_server/parked_calls.h"
+#include "ps_server/repeated_failure.h"
 #include "ps_server/shard/apply_step.h"
 #include "ps_server/shard/ledger.h"
 #include "ps_server/shard/memory_plan.h"
@@ -160,6 +161,7 @@ class Shard {
   using ParkedApplies =
       ParkedCalls<PushId, proto::ApplyResponse, proto::ApplyRequest>;
   using ParkedAwaits = ParkedCalls<std::monostate, proto::AwaitSavedResponse>;
+  using ParkedRestores = ParkedCalls<std::monostate, proto::RestoreResponse>;
   // The share of a checkpoint that was taken last; none in a new generation.
   struct Share {
     uint64_t number = 0;
@@ -167,6 +169,7 @@ class Shard {
     std::optional<absl::StatusOr<proto::DataFile>> outcome;
   };
   static constexpr size_t kMaxParkedAwaits = 1024;
+  static constexpr size_t kMaxParkedRestores = 1024;
   // What has been decided on fenced lives of a task: on incarnations up to
   // these.
   struct Fenced {
@@ -201,11 +204,14 @@ class Shard {
   // are parked that it is over.
   void Begin(Generation generation);
   void OnLoaded(absl::StatusOr<std::unique_ptr<DenseStore>> store);
+  // What a loading that failed with `why` is answered with.
+  absl::Status LoadError(const absl::Status& why);
   void OnSaved(absl::StatusOr<proto::DataFile> outcome);
   proto::RestoreResponse RestoreAnswer() const;
   // What AwaitSaved is answered with, as things are.
   absl::StatusOr<proto::AwaitSavedResponse> SavedAnswer() const;
   void AnswerAwaits(const absl::StatusOr<proto::AwaitSavedResponse>& answer);
+  void AnswerLateRestores(absl::Time now);
 
   // `part` as it is staged, when its tensors fit the declaration.
   absl::StatusOr<StagedPart> Fit(PushPart part) const;
@@ -269,10 +275,16 @@ class Shard {
   proto::JobState state_;
   // The newest that the shard has been told of.
   Generation generation_;
-  // Waiting for the state of `generation_`: none when no loading is under way.
-  std::vector<Reply<proto::RestoreResponse>> restores_;
+  // Waiting for the state of `generation_`.
+  ParkedRestores parked_restores_{kMaxParkedRestores};
+  // The disk has not answered the last Load, which is of `generation_`.
+  bool loading_ = false;
   // Tells the reply to the loading that is meant from those to earlier ones.
   uint64_t load_ = 0;
+  // Why the last loading failed, when nobody has been told yet.
+  std::optional<absl::Status> load_error_;
+  // Of the checkpoint of `generation_`.
+  RepeatedFailure unreadable_;
   // The disk has not answered the last Save yet, of whichever generation.
   bool writing_ = false;
   uint64_t next_pin_ = 1;

@@ -10,6 +10,9 @@
 namespace holdfast {
 namespace {
 
+// Where the job does not say.
+constexpr double kDefaultDiskSeconds = 300;
+
 // Whether only a disk can tell what the state is.
 bool NeedsDisk(const proto::RestoreRequest& request) {
   return request.has_checkpoint() || request.directory_nonce() != 0 ||
@@ -66,9 +69,20 @@ void Shard::Restore(const proto::RestoreRequest& request,
   if (generation == generation_ && store_ != nullptr) {  // [R3]
     return reply(RestoreAnswer());
   }
-  if (generation == generation_ && !restores_.empty()) {
-    restores_.push_back(std::move(reply));
-    return;
+  const absl::Time now = clock_->Now();
+  const auto park = [&] {
+    if (parked_restores_.full()) {
+      return reply(absl::UnavailableError("too many calls wait for the state"));
+    }
+    parked_restores_.Park({}, std::move(reply),
+                          ParkedUntil(now, request.wait_ms()));
+  };
+  if (generation == generation_ && loading_) {
+    park();
+    return AnswerLateRestores(now);
+  }
+  if (generation == generation_ && load_error_.has_value()) {
+    return reply(*std::exchange(load_error_, std::nullopt));
   }
   if (absl::Status status = CheckRestore(request); !status.ok()) {
     return reply(status);
@@ -80,12 +94,14 @@ void Shard::Restore(const proto::RestoreRequest& request,
                  options_.memory_limit_bytes);
   if (!memory.ok()) return reply(memory.status());
 
+  if (generation != generation_) unreadable_.Clear();
   Begin(generation);
   declaration_ = request.declaration();
   loss_scale_ = request.loss_scale();
   memory_ = *memory;
   optimizers_ = MakeOptimizers(declaration_);
-  restores_.push_back(std::move(reply));
+  park();
+  loading_ = true;
   std::vector<std::vector<float>> slots_by_optimizer;
   for (const auto& optimizer : optimizers_) {
     slots_by_optimizer.push_back(optimizer->initial_slots());
@@ -105,6 +121,7 @@ void Shard::Restore(const proto::RestoreRequest& request,
                         absl::StatusOr<std::unique_ptr<DenseStore>> store) {
     if (load == load_) OnLoaded(std::move(store));
   });
+  AnswerLateRestores(now);
 }
 
 void Shard::Begin(Generation generation) {
@@ -114,6 +131,8 @@ void Shard::Begin(Generation generation) {
   generation_ = generation;
   state_.set_phase(proto::STARTING);
   ++load_;
+  loading_ = false;
+  load_error_.reset();
   staged_ = StagedPushes();
   store_ = nullptr;
   loss_scale_ = 0;
@@ -125,17 +144,20 @@ void Shard::Begin(Generation generation) {
   pins_.clear();
   holding_ = false;
   share_ = Share();
-  auto restores = std::exchange(restores_, {});
+  // So that the next share need not wait for it.
+  if (writing_) disk_->AbandonSave();
+  auto restores = parked_restores_.TakeAll();
   auto pulls = parked_pulls_.TakeAll();
   auto applies = parked_applies_.TakeAll();
-  for (auto& restore : restores) restore(why);
+  for (auto& restore : restores) restore.reply(why);
   for (auto& pull : pulls) pull.reply(why);
   for (auto& apply : applies) apply.reply(ApplyAnswer(proto::ABORTED));
   AnswerAwaits(why);
 }
 
 void Shard::OnLoaded(absl::StatusOr<std::unique_ptr<DenseStore>> store) {
-  auto restores = std::exchange(restores_, {});
+  loading_ = false;
+  auto restores = parked_restores_.TakeAll();
   absl::StatusOr<proto::RestoreResponse> answer;
   if (store.ok()) {
     store_ = *std::move(store);
@@ -147,11 +169,37 @@ void Shard::OnLoaded(absl::StatusOr<std::unique_ptr<DenseStore>> store) {
     state_.set_phase(proto::TRAINING);
     answer = RestoreAnswer();
   } else {
-    answer = absl::Status(store.status().code(),
-                          absl::StrCat("/job:ps/task:", options_.index, ": ",
-                                       store.status().message()));
+    answer = LoadError(store.status());
+    if (restores.empty()) load_error_ = answer.status();
   }
-  for (auto& restore : restores) restore(answer);
+  for (auto& restore : restores) restore.reply(answer);
+}
+
+absl::Status Shard::LoadError(const absl::Status& why) {
+  absl::StatusCode code = why.code();
+  std::string times;
+  if (absl::IsUnknown(why)) {
+    const proto::Timeouts& timeouts = declaration_.timeouts();
+    const bool repeated = unreadable_.Count(
+        clock_->Now(),
+        absl::Seconds(timeouts.has_disk_seconds() ? timeouts.disk_seconds()
+                                                  : kDefaultDiskSeconds));
+    code =
+        repeated ? absl::StatusCode::kDataLoss : absl::StatusCode::kUnavailable;
+    if (repeated) times = absl::StrCat(" (", unreadable_.times(), " attempts)");
+  }
+  return absl::Status(code, absl::StrCat("/job:ps/task:", options_.index, ": ",
+                                         why.message(), times));
+}
+
+void Shard::AnswerLateRestores(absl::Time now) {
+  auto late = parked_restores_.TakeDue(now);
+  if (late.empty()) return;
+  proto::RestoreResponse response;
+  response.set_generation(generation_.value());
+  response.set_pending(true);
+  *response.mutable_progress() = disk_->LoadProgress();
+  for (auto& restore : late) restore.reply(response);
 }
 
 proto::RestoreResponse Shard::RestoreAnswer() const {
@@ -258,6 +306,8 @@ absl::StatusOr<proto::AwaitSavedResponse> Shard::SavedAnswer() const {
                                       : why;
     }
     *response.mutable_file() = **share_.outcome;
+  } else if (disk_ != nullptr) {
+    *response.mutable_progress() = disk_->SaveProgress();
   }
   return response;
 }

@@ -21,9 +21,14 @@ class ShardDisk {
 
   // Writes the shard's share of checkpoint `name`; answered when it would
   // outlive a crash of the machine. `snapshot` is let go before that. The file
-  // of an earlier attempt is replaced.
+  // of an earlier attempt is replaced. Errors: the disk's; ABORTED after
+  // AbandonSave.
   virtual void Save(const proto::CheckpointName& name, uint32_t num_ps,
                     StoreSnapshot snapshot, Reply<proto::DataFile> reply) = 0;
+  // Nobody needs what is being saved any more: Save is answered soon.
+  virtual void AbandonSave() = 0;
+  // How far the last Save has come.
+  virtual proto::DiskProgress SaveProgress() const = 0;
 
   struct LoadOptions {
     // That the checkpoint directory has to have (proto::Journal). 0: the
@@ -46,9 +51,12 @@ class ShardDisk {
   // damaged; NOT_FOUND when it is not there; FAILED_PRECONDITION when it lacks
   // a variable or slot, or has it in another shape, when nothing of
   // `warm_start` fits, or when the directory is another one; ABORTED when
-  // another Load has taken its place.
+  // another Load has taken its place; UNAVAILABLE when the directory cannot be
+  // read; UNKNOWN when it can, and a file of the checkpoint cannot.
   virtual void Load(const LoadOptions& options,
                     Reply<std::unique_ptr<DenseStore>> reply) = 0;
+  // How far the last Load has come.
+  virtual proto::DiskProgress LoadProgress() const = 0;
 };
 
 }  // namespace holdfast

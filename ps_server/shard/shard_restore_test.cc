@@ -32,6 +32,7 @@ proto::RestoreRequest FromCheckpoint(uint64_t generation,
   request.mutable_checkpoint()->set_generation(1);
   request.mutable_checkpoint()->set_step(7);
   request.set_directory_nonce(5);
+  request.set_wait_ms(1000);
   return Of(generation, std::move(request));
 }
 
@@ -267,6 +268,7 @@ TEST_F(ShardRestoreTest, TheDiskIsToldWhatToLoad) {
 TEST_F(ShardRestoreTest, FirstValuesOfAJobWithADirectoryAreTheDisksToo) {
   proto::RestoreRequest request = Of(1, MakeAsynchronous());
   request.set_directory_nonce(5);
+  request.set_wait_ms(1000);
   const auto answer = Ask(shard_, &Shard::Restore, request);
   ASSERT_THAT(disk_.loads, SizeIs(1));
   EXPECT_FALSE(disk_.loads[0].options.checkpoint.has_value());
@@ -301,6 +303,61 @@ TEST_F(ShardRestoreTest, AFailedLoadingIsToldAndMayBeRepeated) {
   const auto second = LoadIn(2);
   disk_.FinishLoad(2, 7);
   EXPECT_EQ(second->version(), 7u);
+}
+
+TEST_F(ShardRestoreTest, ALoadingThatTakesLongIsAskedForAgain_G4) {
+  const auto first = LoadIn(2);
+  disk_.progress.set_bytes_done(30);
+  disk_.progress.set_bytes_total(100);
+  Pass(absl::Milliseconds(999));
+  EXPECT_FALSE(first.came());
+  Pass(absl::Milliseconds(1));
+  EXPECT_TRUE(first->pending());
+  EXPECT_EQ(first->generation(), 2u);
+  EXPECT_EQ(first->progress().bytes_done(), 30u);
+  EXPECT_EQ(first->progress().bytes_total(), 100u);
+  proto::RestoreRequest impatient = FromCheckpoint(2, MakeAsynchronous());
+  impatient.set_wait_ms(0);
+  EXPECT_TRUE(Ask(shard_, &Shard::Restore, impatient)->pending()) << "at once";
+  const auto second = LoadIn(2);
+  EXPECT_THAT(disk_.loads, SizeIs(1));
+  disk_.FinishLoad(2, 7);
+  EXPECT_FALSE(second->pending());
+  EXPECT_EQ(second->version(), 7u);
+}
+
+TEST_F(ShardRestoreTest, AFailureBetweenTwoQuestionsIsTold_G4) {
+  LoadIn(2);
+  Pass(absl::Seconds(1));
+  disk_.FailLoad(absl::DataLossError("block 3 is damaged"));
+  EXPECT_TRUE(Fails(LoadIn(2).status(), absl::StatusCode::kDataLoss,
+                    {"/job:ps/task:1", "block 3 is damaged"}));
+  EXPECT_THAT(disk_.loads, IsEmpty());
+  // It is told once.
+  EXPECT_FALSE(LoadIn(2).came());
+  EXPECT_THAT(disk_.loads, SizeIs(1));
+}
+
+// Only this checkpoint: what a disk that is away says is not counted.
+TEST_F(ShardRestoreTest, ACheckpointThatStaysUnreadableIsDamaged_G4) {
+  const absl::Status bad_sector = absl::UnknownError("input/output error");
+  const auto fail = [&](uint64_t generation, const absl::Status& why) {
+    const auto answer = LoadIn(generation);
+    disk_.FailLoad(why);
+    return answer.status();
+  };
+  for (int second = 0; second < 10; ++second) {
+    EXPECT_TRUE(Fails(fail(2, bad_sector), kUnavailable,
+                      {"/job:ps/task:1", "input/output error"}));
+    EXPECT_TRUE(Fails(fail(2, absl::UnavailableError("no directory")),
+                      kUnavailable, {"no directory"}));
+    Pass(absl::Seconds(1));
+  }
+  EXPECT_TRUE(Fails(fail(3, bad_sector), kUnavailable)) << "another checkpoint";
+  Pass(absl::Seconds(11));
+  EXPECT_TRUE(Fails(fail(3, bad_sector), kUnavailable)) << "only twice";
+  EXPECT_TRUE(Fails(fail(3, bad_sector), absl::StatusCode::kDataLoss,
+                    {"input/output error (3 attempts)"}));
 }
 
 TEST_F(ShardRestoreTest, ANewerGenerationTakesThePlaceOfALoading) {

@@ -257,10 +257,12 @@ TEST_F(ShardSaveTest, OneShareIsWrittenAtATime) {
   Save(1, 0);
   Step(0, 2);
   EXPECT_TRUE(Fails(Save(2, 1).status(), kUnavailable, {"/job:ps/task:1"}));
-  // Also of a generation that is over.
+  // Also of a generation that is over, of which nobody needs it.
+  EXPECT_EQ(disk_.abandoned, 0);
   proto::RestoreRequest restore = MakeRestore();
   restore.mutable_sender()->set_generation(2);
   ASSERT_TRUE(Ask(shard_, &Shard::Restore, restore).status().ok());
+  EXPECT_EQ(disk_.abandoned, 1);
   proto::SaveRequest save = SaveOf(1, 0);
   save.mutable_sender()->set_generation(2);
   EXPECT_TRUE(Fails(Ask(shard_, &Shard::Save, save).status(), kUnavailable));
@@ -296,7 +298,10 @@ TEST_F(ShardSaveTest, AwaitIsAnsweredWithoutAFileWhenItsTimeIsUp) {
   Pass(absl::Milliseconds(1));
   ASSERT_TRUE(parked.came());
   EXPECT_FALSE(parked->has_file());
-  EXPECT_FALSE(Await(1, 0)->has_file()) << "at once";
+  disk_.progress.set_bytes_done(30);
+  const auto now = Await(1, 0);
+  EXPECT_FALSE(now->has_file()) << "at once";
+  EXPECT_EQ(now->progress().bytes_done(), 30u);
 }
 
 TEST_F(ShardSaveTest, WhatTheDiskSaysAgainstItIsTold) {

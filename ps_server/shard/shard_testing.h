@@ -168,6 +168,9 @@ class FakeDisk : public ShardDisk {
             StoreSnapshot snapshot, Reply<proto::DataFile> reply) override {
     saves.push_back({name, num_ps, std::move(snapshot), std::move(reply)});
   }
+  void AbandonSave() override { ++abandoned; }
+  proto::DiskProgress SaveProgress() const override { return progress; }
+  proto::DiskProgress LoadProgress() const override { return progress; }
   void Load(const LoadOptions& options,
             Reply<std::unique_ptr<DenseStore>> reply) override {
     loads.push_back({options, std::move(reply)});
@@ -195,6 +198,11 @@ class FakeDisk : public ShardDisk {
     answer.set_name(file);
     save.reply(std::move(answer));
   }
+  void FailLoad(const absl::Status& why) {
+    LoadCall load = std::move(loads.front());
+    loads.pop_front();
+    load.reply(why);
+  }
   void FailSave(const absl::Status& why) {
     SaveCall save = std::move(saves.front());
     saves.pop_front();
@@ -203,6 +211,10 @@ class FakeDisk : public ShardDisk {
 
   std::deque<SaveCall> saves;
   std::deque<LoadCall> loads;
+  // Of whatever is asked for.
+  proto::DiskProgress progress;
+  // Calls of AbandonSave.
+  int abandoned = 0;
 };
 
 class ShardTest : public ::testing::Test {

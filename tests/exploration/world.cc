@@ -128,6 +128,17 @@ class WorldArchive : public Archive {
         },
         std::move(reply));
   }
+  // Out of sight: nothing looks for it there.
+  void SetAside(const proto::CheckpointName& name) override {
+    Do<proto::CheckpointName, Done>(
+        "SetAside", name,
+        [world = world_](const proto::CheckpointName& aside) {
+          world->directory_.manifests.erase(Directory::NameOf(aside));
+          world->directory_.shares.erase(Directory::NameOf(aside));
+          return Done();
+        },
+        [](const absl::StatusOr<Done>&) {});
+  }
   void RemoveOthers(const proto::CheckpointName* under_way) override {
     std::set<Directory::Name> spared;
     if (under_way != nullptr) spared.insert(Directory::NameOf(*under_way));
@@ -205,14 +216,23 @@ class WorldShardDisk : public ShardDisk {
         std::move(reply));
   }
 
+  // It is written whole.
+  void AbandonSave() override {}
+  proto::DiskProgress SaveProgress() const override { return {}; }
+  proto::DiskProgress LoadProgress() const override { return {}; }
+
   void Load(const LoadOptions& options,
             Reply<std::unique_ptr<DenseStore>> reply) override {
     world_->Call<LoadOptions, std::unique_ptr<DenseStore>>(
         node(), kDisk, "disk Load", options,
         [this](const LoadOptions& asked,
                Reply<std::unique_ptr<DenseStore>> done) {
-          if (std::exchange(world_->disk_fault_, 0) != 0) {
-            return done(absl::UnavailableError("the disk is slow"));
+          const int fault = std::exchange(world_->disk_fault_, 0);
+          if (fault == 1) {
+            return done(absl::UnavailableError("the disk is away"));
+          }
+          if (fault == 2) {
+            return done(absl::UnknownError("a sector cannot be read"));
           }
           auto store = DenseStore::Create(asked.declaration, asked.slices, ps_,
                                           asked.slots_by_optimizer);
@@ -618,7 +638,8 @@ std::vector<Choice> World::Alternatives(const Budget& budget) const {
     if (budget.disk > 0 && head.to == kDisk && head.is_request &&
         head.rpc != absl::string_view("RemoveOthers")) {
       all.push_back({Choice::kDiskFails, 0, {}, kPs0, 0});
-      if (head.from == kCoordinator) {
+      if (head.from == kCoordinator ||
+          head.rpc == absl::string_view("disk Load")) {
         all.push_back({Choice::kDiskFails, 0, {}, kPs0, 1});
       }
     }

@@ -121,6 +121,14 @@ class DiskTest : public ::testing::Test {
         << cluster->Describe();
   }
 
+  // All tasks, from the next start on, with this in their environment.
+  void PreloadABadDisk(const std::string& setting) {
+    options_.launcher = [setting](const std::string&) {
+      return std::vector<std::string>{
+          "env", "LD_PRELOAD=tests/faults/libbad_disk.so", setting};
+    };
+  }
+
   // By name, the oldest first.
   std::vector<std::filesystem::path> Checkpoints() const {
     std::vector<std::filesystem::path> found;
@@ -331,11 +339,7 @@ TEST_F(DiskTest, AFullDiskIsWaitedFor) {
 // Nothing that was not synced is taken for a checkpoint.
 TEST_F(DiskTest, AFailingFsyncIsWaitedFor) {
   const std::string failing = folder_ + "/failing";
-  options_.launcher = [&](const std::string&) {
-    return std::vector<std::string>{
-        "env", "LD_PRELOAD=tests/faults/libfailing_fsync.so",
-        "FAILING_FSYNC_WHILE=" + failing};
-  };
+  PreloadABadDisk("BAD_DISK_SYNC_FAILS=" + failing);
   TaskCluster cluster(options_);
   cluster.StartAll();
   ASSERT_TRUE(cluster.AdvanceUntil(
@@ -348,6 +352,47 @@ TEST_F(DiskTest, AFailingFsyncIsWaitedFor) {
   EXPECT_EQ(cluster.status().durable_step(), durable);
   EXPECT_NE(cluster.status().state().phase(), proto::DONE);
   std::filesystem::remove(failing);
+  ExpectTheRightEnd(&cluster);
+}
+
+// What one file says is believed after a while; the others are tried.
+TEST_F(DiskTest, ABadSectorIsPassedOver) {
+  RunUntilSaved(20);
+  const std::string bad = Checkpoints().back().filename();
+  PreloadABadDisk("BAD_DISK_UNREADABLE=" + bad + "/ps-0000");
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ExpectPs0Says(&cluster, "is asked again: UNAVAILABLE");
+  ExpectTheRightEnd(&cluster);
+  EXPECT_THAT(cluster.log("ps-0"),
+              AllOf(HasSubstr("the job goes on from the one before"),
+                    HasSubstr(bad + ".set-aside")));
+  EXPECT_TRUE(std::filesystem::exists(cluster.checkpoint_dir() + "/" + bad +
+                                      ".set-aside/MANIFEST"));
+}
+
+TEST_F(DiskTest, AHungDiskDoesNotKeepAPsFromEnding) {
+  const std::string hanging = folder_ + "/hanging";
+  PreloadABadDisk("BAD_DISK_SYNC_HANGS=" + hanging);
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ASSERT_TRUE(cluster.AdvanceUntil(
+      [&] { return cluster.status().durable_step() > 10; }, kLimit));
+  WriteText(hanging, "");
+  ASSERT_TRUE(cluster.AdvanceUntil(
+      [&] {
+        const proto::GetStatusResponse& status = cluster.status();
+        return status.disk_progress_size() > 0 &&
+               status.global_step() > status.durable_step() + 7;
+      },
+      kLimit))
+      << cluster.Describe();
+  cluster.Signal("ps-1", SIGTERM);
+  EXPECT_TRUE(cluster.AdvanceUntil([&] { return cluster.starts("ps-1") > 1; },
+                                   absl::Seconds(30)))
+      << cluster.Describe();
+  EXPECT_THAT(cluster.log("ps-1"), HasSubstr("does not answer"));
+  std::filesystem::remove(hanging);
   ExpectTheRightEnd(&cluster);
 }
 

@@ -11,6 +11,8 @@ namespace holdfast {
 namespace {
 
 constexpr absl::Duration kJournalWrite = absl::Milliseconds(100);
+// In place of a ps.
+constexpr uint32_t kCoordinatorsView = 8;
 
 // A queue of work, of which one is under way: each has its effect after a
 // while, and is answered after another. Nothing happens once it is gone.
@@ -91,6 +93,7 @@ class SimulatedDisk::OpenedArchive : public Archive {
   void WriteJournal(const proto::Journal& journal, Reply<Done> reply) override {
     queue_.Add([=, reply = Shared(std::move(reply))] {
       return Write(reply, [=] {
+        disk_->NoteDropped(journal);
         disk_->journal_ = journal;
         if (disk_->on_journal) disk_->on_journal(journal);
       });
@@ -117,6 +120,14 @@ class SimulatedDisk::OpenedArchive : public Archive {
     });
   }
 
+  void SetAside(const proto::CheckpointName& name) override {
+    queue_.Add([this, name = NameOf(name)] {
+      auto moved = disk_->checkpoints_.extract(name);
+      if (!moved.empty()) disk_->aside_.insert(std::move(moved));
+      return [] {};
+    });
+  }
+
   void RemoveOthers(const proto::CheckpointName* under_way) override {
     std::optional<Name> spared;
     if (under_way != nullptr) spared = NameOf(*under_way);
@@ -127,7 +138,12 @@ class SimulatedDisk::OpenedArchive : public Archive {
             disk_->journal_.checkpoints().begin(),
             disk_->journal_.checkpoints().end(),
             [&](const auto& name) { return NameOf(name) == it->first; });
-        it = named || it->first == spared ? std::next(it) : all.erase(it);
+        if (named || it->first == spared) {
+          ++it;
+          continue;
+        }
+        if (disk_->dropped_.count(it->first) > 0) disk_->destroyed_any_ = true;
+        it = all.erase(it);
       }
       return [] {};
     });
@@ -148,6 +164,9 @@ class SimulatedDisk::OpenedArchive : public Archive {
     const auto found = disk_->checkpoints_.find(name);
     if (found == disk_->checkpoints_.end() || !found->second.complete) {
       return absl::NotFoundError("no such checkpoint");
+    }
+    if (disk_->IsUnreadable(name, kCoordinatorsView)) {
+      return absl::UnknownError("the manifest cannot be read");
     }
     if (found->second.manifest_damaged) {
       return absl::DataLossError("the manifest is damaged");
@@ -175,17 +194,24 @@ class SimulatedDisk::OpenedShardDisk : public ShardDisk {
   void Save(const proto::CheckpointName& name, uint32_t num_ps,
             StoreSnapshot snapshot, Reply<proto::DataFile> reply) override {
     auto held = std::make_shared<StoreSnapshot>(std::move(snapshot));
+    const uint64_t number = ++save_number_;
     saves_.Add([=, reply = Shared(std::move(reply))] {
       const absl::Status status = disk_->WriteMishap();
       absl::StatusOr<proto::DataFile> saved = proto::DataFile();
-      if (status.ok() || disk_->scheduler_->Random(2) == 0) {
+      const bool abandoned = number != save_number_;
+      if (!abandoned && (status.ok() || disk_->scheduler_->Random(2) == 0)) {
         saved = Write(NameOf(name), *held);
       }
       if (!status.ok()) saved = status;
+      if (abandoned) saved = absl::AbortedError("nobody needs it");
       *held = StoreSnapshot();
       return [=] { (*reply)(saved); };
     });
   }
+
+  void AbandonSave() override { ++save_number_; }
+  proto::DiskProgress SaveProgress() const override { return {}; }
+  proto::DiskProgress LoadProgress() const override { return {}; }
 
   void Load(const LoadOptions& options,
             Reply<std::unique_ptr<DenseStore>> reply) override {
@@ -232,6 +258,9 @@ class SimulatedDisk::OpenedShardDisk : public ShardDisk {
     if (found == disk_->checkpoints_.end() || !found->second.complete) {
       return absl::NotFoundError("no such checkpoint");
     }
+    if (disk_->IsUnreadable(name, ps_)) {
+      return absl::UnknownError("a sector cannot be read");
+    }
     absl::Status status =
         disk_->CheckFiles(found->second, found->second.manifest);
     if (!status.ok()) return status;
@@ -262,6 +291,7 @@ class SimulatedDisk::OpenedShardDisk : public ShardDisk {
   Queue saves_;
   Queue loads_;
   uint64_t load_number_ = 0;
+  uint64_t save_number_ = 0;
 };
 
 // ---- All ----
@@ -282,6 +312,37 @@ std::unique_ptr<ShardDisk> SimulatedDisk::OpenShardDisk(uint32_t ps) {
 absl::Status SimulatedDisk::ReadMishap() {
   if (!scheduler_->Happens(options_.failing)) return absl::OkStatus();
   return absl::UnavailableError("input/output");
+}
+
+bool SimulatedDisk::MayBeRead(const Name& name) const {
+  return std::none_of(unreadable_.begin(), unreadable_.end(),
+                      [&](const auto& drawn) {
+                        return drawn.first.first == name && drawn.second;
+                      });
+}
+
+// Only where another stands before it: with none to fall back on the job fails.
+bool SimulatedDisk::IsUnreadable(const Name& name, uint32_t ps) {
+  const auto [drawn, is_new] = unreadable_.try_emplace({name, ps}, false);
+  const auto& kept = journal_.checkpoints();
+  if (!is_new || options_.unreadable == 0 || kept.size() < 2 ||
+      NameOf(kept[kept.size() - 1]) != name) {
+    return drawn->second;
+  }
+  const Name before = NameOf(kept[kept.size() - 2]);
+  if (!IsWhole(name) || !IsWhole(before) || !MayBeRead(before)) return false;
+  drawn->second = scheduler_->Happens(options_.unreadable);
+  // That one has to be read, then.
+  for (uint32_t any = 0; drawn->second && any <= kCoordinatorsView; ++any) {
+    unreadable_[{before, any}] = false;
+  }
+  return drawn->second;
+}
+
+void SimulatedDisk::NoteDropped(const proto::Journal& next) {
+  if (journal_.checkpoints().empty() || next.checkpoints().empty()) return;
+  const Name last = NameOf(*journal_.checkpoints().rbegin());
+  if (NameOf(*next.checkpoints().rbegin()) < last) dropped_.insert(last);
 }
 
 absl::Status SimulatedDisk::WriteMishap() {

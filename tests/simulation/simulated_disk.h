@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,9 @@ class SimulatedDisk {
   struct Options {
     // Of 1000 calls.
     int failing = 0;
+    // Of 1000 checkpoints, those that a ps cannot read although they are whole:
+    // a bad sector, or a stale view.
+    int unreadable = 0;
     // For a share to be written, at most.
     absl::Duration longest_write = absl::Seconds(4);
   };
@@ -55,6 +59,13 @@ class SimulatedDisk {
   const proto::Manifest& manifest(const Name& name) const {
     return checkpoints_.at(name).manifest;
   }
+  // No ps was ever refused it as unreadable.
+  bool MayBeRead(const Name& name) const;
+  // Taken off the journal as unreadable, and removed all the same.
+  bool destroyed_any() const { return destroyed_any_; }
+  // As it was, but for its name.
+  bool IsSetAside(const Name& name) const { return aside_.count(name) > 0; }
+  size_t num_set_aside() const { return aside_.size(); }
   // Complete or not.
   size_t num_checkpoints() const { return checkpoints_.size(); }
 
@@ -82,12 +93,22 @@ class SimulatedDisk {
                           const proto::Manifest& manifest) const;
   // OK, mostly.
   absl::Status ReadMishap();
+  // Whether ps `ps` can never read it.
+  bool IsUnreadable(const Name& name, uint32_t ps);
+  // Before `next` takes the journal's place.
+  void NoteDropped(const proto::Journal& next);
   absl::Status WriteMishap();
 
   Scheduler* const scheduler_;
   const Options options_;
   proto::Journal journal_;
   std::map<Name, Checkpoint> checkpoints_;
+  std::map<Name, Checkpoint> aside_;
+  // Taken off the journal from its end.
+  std::set<Name> dropped_;
+  bool destroyed_any_ = false;
+  // By checkpoint and ps: drawn when it is first read.
+  std::map<std::pair<Name, uint32_t>, bool> unreadable_;
 };
 
 }  // namespace holdfast

@@ -92,20 +92,24 @@ absl::Status Trainer::Run() {
 absl::Status Trainer::RunGeneration() {
   absl::Status status = Prepare();
   if (status.ok()) status = Train();
-  if (status.ok()) status = parts_.cluster->AwaitDone(StepDeadline());
+  // Likewise the last checkpoint.
+  if (status.ok()) {
+    status = parts_.cluster->AwaitDone(absl::InfiniteFuture());
+  }
   return status;
 }
 
 absl::Status Trainer::Prepare() {
   prepared_ = false;
-  const absl::Time deadline = StartDeadline();
   if (options_.is_chief) {
     // Each time: that it was declared may be lost with what was rolled back.
     absl::Status status =
-        parts_.cluster->Declare(options_.declaration, deadline);
+        parts_.cluster->Declare(options_.declaration, StartDeadline());
     if (!status.ok()) return status;
   }
-  absl::Status status = parts_.cluster->AwaitVariables(deadline);
+  // A restore may take as long as it moves: the coordinator judges it, and
+  // without a word of the coordinator the wait ends too.
+  absl::Status status = parts_.cluster->AwaitVariables(absl::InfiniteFuture());
   prepared_ = status.ok();
   return status;
 }

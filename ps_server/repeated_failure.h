@@ -1,0 +1,38 @@
+#ifndef HOLDFAST_PS_SERVER_REPEATED_FAILURE_H_
+#define HOLDFAST_PS_SERVER_REPEATED_FAILURE_H_
+
+#include <algorithm>
+
+#include "absl/time/time.h"
+
+namespace holdfast {
+
+// Tells a failure that comes again and again from one that passes by itself:
+// how long a file may be unreadable before it counts as damaged.
+//
+// Thread-compatible.
+class RepeatedFailure {
+ public:
+  static constexpr int kLeastTimes = 3;
+  static constexpr absl::Duration kPatience = absl::Seconds(10);
+
+  // It has happened once more. True when it has now happened often enough, and
+  // for long enough: for kPatience, or a quarter of `limit` if that is shorter.
+  bool Count(absl::Time now, absl::Duration limit) {
+    if (times_++ == 0) since_ = now;
+    return times_ >= kLeastTimes &&
+           now - since_ >= std::min(kPatience, limit / 4);
+  }
+  // It has passed.
+  void Clear() { times_ = 0; }
+
+  int times() const { return times_; }
+
+ private:
+  int times_ = 0;
+  absl::Time since_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_REPEATED_FAILURE_H_
