@@ -215,9 +215,8 @@ void Coordinator::CloseStep() {
   commit_.Clear();
   *commit_.mutable_sender() = Self();
   commit_.set_step(step_->number().value());
-  for (proto::StepContribution& contribution : step_->Contributions()) {
-    *commit_.add_contributions() = std::move(contribution);
-  }
+  step_->FillIn(declaration_->consistency().synchronous().aggregation(),
+                &commit_);
   const bool changes = std::any_of(
       commit_.contributions().begin(), commit_.contributions().end(),
       [](const auto& contribution) { return contribution.weight() != 0; });

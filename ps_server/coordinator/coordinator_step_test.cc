@@ -185,7 +185,8 @@ TEST_F(CoordinatorTest, ARepeatThatContradictsIsRefused) {
   Offer(Worker(1), 0, 3, 2);
   EXPECT_EQ(offer->verdict(), proto::ACCEPTED) << "as it was offered first";
   // 30 of 60.
-  EXPECT_EQ(Commit().contributions(2).weight(), 0.5f);
+  EXPECT_EQ(Commit().contributions(2).weight() / Commit().weight_divisor(),
+            0.5f);
 }
 
 // Were it judged by the step that it claims now, it would be told STALE, and

@@ -268,13 +268,14 @@ class QuickLinks : public ShardLinks {
   std::vector<std::string> told;
 };
 
-// Seats, workers and weights of a Commit, as "0:worker0#3*0.25 ...".
+// Seats, workers and weights of a Commit, over their divisor, as
+// "0:worker0#3*0.25 ...".
 inline std::string S(const proto::CommitRequest& commit) {
   std::vector<std::string> parts;
   for (const auto& c : commit.contributions()) {
     parts.push_back(absl::StrCat(c.seat(), ":", c.worker().job(),
                                  c.worker().index(), "#", c.sequence(), "*",
-                                 c.weight()));
+                                 c.weight() / commit.weight_divisor()));
   }
   return absl::StrJoin(parts, " ");
 }

@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "ps_server/coordinator/weights.h"
+
 namespace holdfast {
 
 Step::Step(GlobalStep number, uint32_t replicas_to_aggregate,
@@ -51,35 +53,33 @@ std::vector<uint32_t> Step::MissingReplicas() const {
   return {missing.begin(), missing.end()};
 }
 
-std::vector<proto::StepContribution> Step::Contributions() const {
-  uint64_t all_examples = 0;
-  uint64_t counted_examples = 0;
+void Step::FillIn(proto::Consistency::Aggregation aggregation,
+                  proto::CommitRequest* commit) const {
+  std::vector<MeanTerm> terms;
   for (const auto& [seat, offer] : offers_) {
-    all_examples += offer.examples;
-    if (offer.clip_factor != 0) counted_examples += offer.examples;
+    terms.push_back({offer.examples, offer.clip_factor});
   }
-  std::vector<proto::StepContribution> contributions;
+  const MeanWeights weights = aggregation == proto::Consistency::SUM
+                                  ? WeightsOfSum(terms)
+                                  : WeightsOfMean(terms);
+  for (size_t i = 0; i < terms.size(); ++i) {
+    terms[i] = {weights.weights[i] == 0 ? 0 : terms[i].examples, 1};
+  }
+  const MeanWeights shares = WeightsOfMean(terms);
+  commit->set_weight_divisor(weights.divisor);
+  commit->set_share_divisor(shares.divisor);
+  size_t i = 0;
   for (const auto& [seat, offer] : offers_) {
-    proto::StepContribution contribution;
+    proto::StepContribution& contribution = *commit->add_contributions();
     contribution.set_seat(seat);
     contribution.mutable_worker()->set_job(offer.push.from.worker.job);
     contribution.mutable_worker()->set_index(offer.push.from.worker.index);
     contribution.set_incarnation(offer.push.from.incarnation.value());
     contribution.set_sequence(offer.push.sequence.value());
-    if (offer.examples > 0) {
-      contribution.set_weight(
-          static_cast<float>(static_cast<double>(offer.clip_factor) *
-                             static_cast<double>(offer.examples) /
-                             static_cast<double>(all_examples)));
-    }
-    if (contribution.weight() != 0) {
-      contribution.set_share(
-          static_cast<float>(static_cast<double>(offer.examples) /
-                             static_cast<double>(counted_examples)));
-    }
-    contributions.push_back(std::move(contribution));
+    contribution.set_weight(weights.weights[i]);
+    contribution.set_share(shares.weights[i]);
+    ++i;
   }
-  return contributions;
 }
 
 }  // namespace holdfast

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "common/ids.h"
 #include "proto/shard.pb.h"
+#include "proto/training.pb.h"
 #include "ps_server/shard/push_id.h"
 
 namespace holdfast {
@@ -54,10 +55,15 @@ class Step {
   // By seat.
   const std::map<uint32_t, SeatOffer>& offers() const { return offers_; }
 
-  // S: the offers in the order of their seats, each with the weight
-  //   clip_factor x examples / examples of all offers,
-  // computed in double and rounded once.
-  std::vector<proto::StepContribution> Contributions() const;
+  // Fills in S, the offers in the order of their seats, with their weights and
+  // shares, and the divisors of both sums (weights.h).
+  //
+  // MEAN: gradients are averaged by their examples, each scaled by its clip
+  // factor. SUM: they are added, each scaled by its clip factor; one without
+  // examples has weight 0. Shares average by examples in either case, over the
+  // offers whose weight is not 0.
+  void FillIn(proto::Consistency::Aggregation aggregation,
+              proto::CommitRequest* commit) const;
 
  private:
   GlobalStep number_;

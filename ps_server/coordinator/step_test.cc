@@ -23,12 +23,28 @@ SeatOffer Offer(uint32_t worker, uint64_t sequence, uint64_t examples,
   return offer;
 }
 
-std::vector<float> Weights(const Step& step) {
+proto::CommitRequest CommitOf(
+    const Step& step,
+    proto::Consistency::Aggregation aggregation = proto::Consistency::MEAN) {
+  proto::CommitRequest commit;
+  step.FillIn(aggregation, &commit);
+  return commit;
+}
+
+std::vector<float> Weights(const proto::CommitRequest& commit) {
   std::vector<float> weights;
-  for (const auto& contribution : step.Contributions()) {
+  for (const auto& contribution : commit.contributions()) {
     weights.push_back(contribution.weight());
   }
   return weights;
+}
+
+std::vector<float> Shares(const proto::CommitRequest& commit) {
+  std::vector<float> shares;
+  for (const auto& contribution : commit.contributions()) {
+    shares.push_back(contribution.share());
+  }
+  return shares;
 }
 
 // A step of as many seats as workers, filled in the order given.
@@ -105,68 +121,73 @@ TEST(StepTest, MissingReplicasAreThoseWithAnEmptySeatEachOnce) {
   EXPECT_THAT(many.MissingReplicas(), IsEmpty());
 }
 
-TEST(StepTest, Weights) {
+TEST(StepTest, TheMeanAndWhatIsAveraged) {
   const struct {
     const char* what;
     std::vector<SeatOffer> offers;
     std::vector<float> weights;
+    float weight_divisor;
+    std::vector<float> shares;
+    float share_divisor;
   } kCases[] = {
-      {"equal batches: 25 of 100 each",
-       {Offer(0, 1, 25), Offer(1, 1, 25), Offer(2, 1, 25), Offer(3, 1, 25)},
-       {0.25f, 0.25f, 0.25f, 0.25f}},
-      {"unequal: 10, 20 and 34 of 64",
-       {Offer(0, 1, 10), Offer(1, 1, 20), Offer(2, 1, 34)},
-       {0.15625f, 0.3125f, 0.53125f}},
-      // The float next to 1/3 is 0x1.555556p-2.
-      {"a third", {Offer(0, 1, 1), Offer(1, 1, 2)}, {0x1.555556p-2f, 2 / 3.f}},
-      {"one alone", {Offer(0, 1, 7)}, {1.f}},
-      // 16 of 64 is a quarter, clipped to a half of it; the mean's denominator
-      // keeps the clipped examples: 48 of 64.
-      {"clipped", {Offer(0, 1, 16, 0.5f), Offer(1, 1, 48)}, {0.125f, 0.75f}},
+      {"equal batches",
+       {Offer(0, 1, 25), Offer(1, 1, 25), Offer(2, 1, 25)},
+       {1, 1, 1},
+       3,
+       {1, 1, 1},
+       3},
+      // Shares are of the examples alone.
+      {"clipped",
+       {Offer(0, 1, 16, 0.5f), Offer(1, 1, 48, 0.125f)},
+       {0.5f, 0.375f},
+       4,
+       {1, 3},
+       4},
+      // The mean's denominator keeps the clipped examples; what is averaged is
+      // averaged over those that count.
       {"clipped to nothing",
-       {Offer(0, 1, 32, 0.f), Offer(1, 1, 32)},
-       {0.f, 0.5f}},
-      // A worker with nothing to give does not thin out the others.
-      {"weight 0",
-       {Offer(0, 1, 0), Offer(1, 1, 30), Offer(2, 1, 10)},
-       {0.f, 0.75f, 0.25f}},
-      {"all of weight 0: not 0 / 0",
-       {Offer(0, 1, 0), Offer(1, 1, 0)},
-       {0.f, 0.f}},
-      // float(0.7) x 13 / 97, exactly and then rounded once, is 0x1.80439p-4
-      // (rational arithmetic); in float32 throughout it would be 0x1.80438ep-4.
-      {"rounded once",
-       {Offer(0, 1, 13, 0.7f), Offer(1, 1, 84)},
-       {0x1.80439p-4f, static_cast<float>(84 / 97.0)}},
+       {Offer(0, 1, 32, 0.f), Offer(1, 1, 8), Offer(2, 1, 24)},
+       {0, 1, 3},
+       8,
+       {0, 1, 3},
+       4},
+      {"without examples",
+       {Offer(0, 1, 0), Offer(1, 1, 30)},
+       {0, 1},
+       1,
+       {0, 1},
+       1},
+      {"all without", {Offer(0, 1, 0), Offer(1, 1, 0)}, {0, 0}, 1, {0, 0}, 1},
   };
   for (const auto& c : kCases) {
     SCOPED_TRACE(c.what);
-    EXPECT_EQ(Weights(Filled(c.offers)), c.weights);
+    const proto::CommitRequest commit = CommitOf(Filled(c.offers));
+    EXPECT_EQ(Weights(commit), c.weights);
+    EXPECT_EQ(commit.weight_divisor(), c.weight_divisor);
+    EXPECT_EQ(Shares(commit), c.shares);
+    EXPECT_EQ(commit.share_divisor(), c.share_divisor);
   }
 }
 
-// Of the examples alone, and 1 in all where any counts.
-TEST(StepTest, SharesAreNotClipped) {
-  const auto shares = [](const std::vector<SeatOffer>& offers) {
-    std::vector<float> shares;
-    for (const auto& contribution : Filled(offers).Contributions()) {
-      shares.push_back(contribution.share());
-    }
-    return shares;
-  };
-  EXPECT_THAT(shares({Offer(0, 1, 16, 0.5f), Offer(1, 1, 48, 0.125f)}),
-              ElementsAre(0.25f, 0.75f));
-  EXPECT_THAT(shares({Offer(0, 1, 32, 0.f), Offer(1, 1, 8), Offer(2, 1, 24)}),
-              ElementsAre(0, 0.25f, 0.75f));
-  EXPECT_THAT(shares({Offer(0, 1, 0), Offer(1, 1, 30)}), ElementsAre(0, 1));
-  EXPECT_THAT(shares({Offer(0, 1, 0)}), ElementsAre(0));
+// Gradients are added whatever their batches; what is averaged stays a mean.
+TEST(StepTest, TheSum) {
+  const proto::CommitRequest commit =
+      CommitOf(Filled({Offer(0, 1, 16, 0.5f), Offer(1, 1, 0), Offer(2, 1, 48),
+                       Offer(3, 1, 32, 0.f)}),
+               proto::Consistency::SUM);
+  EXPECT_THAT(Weights(commit), ElementsAre(0.5f, 0, 1, 0));
+  EXPECT_EQ(commit.weight_divisor(), 1);
+  EXPECT_THAT(Shares(commit), ElementsAre(1, 0, 3, 0));
+  EXPECT_EQ(commit.share_divisor(), 4);
 }
 
 TEST(StepTest, WeightsOfABackupStepCountOnlyThoseWhoCame) {
   Step step(GlobalStep(0), 2, 3);
   step.Fill(2, Offer(2, 1, 30));
   step.Fill(0, Offer(0, 1, 10));
-  EXPECT_THAT(Weights(step), ElementsAre(0.25f, 0.75f));
+  const proto::CommitRequest commit = CommitOf(step);
+  EXPECT_THAT(Weights(commit), ElementsAre(1, 3));
+  EXPECT_EQ(commit.weight_divisor(), 4);
 }
 
 TEST(StepTest, ContributionsAreInTheOrderOfSeatsAndSayWhose) {
@@ -180,7 +201,8 @@ TEST(StepTest, ContributionsAreInTheOrderOfSeatsAndSayWhose) {
   step.Fill(1, second_life);
 
   std::vector<std::string> s;
-  for (const auto& c : step.Contributions()) {
+  const proto::CommitRequest commit = CommitOf(step);
+  for (const auto& c : commit.contributions()) {
     s.push_back(absl::StrCat(c.seat(), ": ", c.worker().job(),
                              c.worker().index(), "/", c.incarnation(), "/",
                              c.sequence()));

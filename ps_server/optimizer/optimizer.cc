@@ -223,6 +223,19 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void AddTerm(const UnalignedFloat* gradient,
   }
 }
 
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline void DivideBy(float divisor, size_t size,
+                                                  float* sum) {
+#pragma GCC ivdep
+  for (size_t i = 0; i < size; ++i) sum[i] /= divisor;
+}
+
+// Whether x / divisor and x x (1 / divisor) have the same bits for every x:
+// where 1 / divisor is not rounded. The latter is faster.
+bool HasExactReciprocal(float divisor) {
+  int exponent;
+  return std::frexp(divisor, &exponent) == 0.5f && std::isnormal(1 / divisor);
+}
+
 template <typename Rule>
 class ByElement : public Optimizer {
  public:
@@ -271,9 +284,12 @@ class ByElement : public Optimizer {
         ((slots[kSlot].after[begin + i] = slot[kSlot]), ...);
       }
     };
-    RunSimd(simd, [update, all = elements]() ABSL_ATTRIBUTE_ALWAYS_INLINE {
+    const bool divides = !HasExactReciprocal(elements.divisor);
+    const float factor = divides ? 1 : 1 / elements.divisor;
+    RunSimd(simd, [update, all = elements, divides,
+                   factor]() ABSL_ATTRIBUTE_ALWAYS_INLINE {
       const bool is_sum =
-          all.gradients.size() > 1 ||
+          all.gradients.size() > 1 || all.divisor != 1 ||
           all.clip_value < std::numeric_limits<float>::infinity();
       for (size_t at = 0; at < all.size;) {
         // Blocks end where `next` is aligned; what needs none is done at once.
@@ -293,8 +309,9 @@ class ByElement : public Optimizer {
             AddTerm(static_cast<const UnalignedFloat*>(term.data) + at,
                     term.weight, all.clip_value, size, sum);
           }
+          if (divides) DivideBy(all.divisor, size, sum);
           gradient = sum;
-          weight = 1;
+          weight = factor;
         }
         if (all.stream_out && size == kBlock) {
           alignas(64) float out[kBlock];

@@ -93,8 +93,10 @@ class Optimizer {
     size_t size = 0;
     const float* value = nullptr;
     // At least one: g is the sum of weight x gradient, in float32, in this
-    // order.
+    // order, divided by `divisor`.
     absl::Span<const Gradient> gradients;
+    // Above 0, finite.
+    float divisor = 1;
     // Each element of each gradient is first brought into
     // [-clip_value, clip_value]; NaN stays NaN. Infinity: all stay.
     float clip_value = std::numeric_limits<float>::infinity();

@@ -505,7 +505,8 @@ std::vector<uint32_t> Bits(const std::vector<float>& values) {
 }
 
 // Every rule with every kind of vectors, around the caches and not, of one
-// gradient and of several, clipped and not, at odd addresses, of odd sizes.
+// gradient and of several, clipped and divided and not, at odd addresses, of
+// odd sizes.
 TEST(OptimizerTest, SameBitsWithAllVectors) {
   constexpr size_t kMost = 3 * kStreamElements + 5;
   uint32_t state = 1;
@@ -529,7 +530,7 @@ TEST(OptimizerTest, SameBitsWithAllVectors) {
       // The next values and slots of `size` elements that begin `skip` behind a
       // border between blocks.
       const auto run = [&](Simd simd, bool stream, size_t terms, bool clips,
-                           size_t skip, size_t size) {
+                           float divisor, size_t skip, size_t size) {
         std::vector<float> memory(kMost + 3 * kStreamElements, 7.0f);
         const size_t past =
             reinterpret_cast<uintptr_t>(memory.data()) / 4 % kStreamElements;
@@ -550,6 +551,7 @@ TEST(OptimizerTest, SameBitsWithAllVectors) {
         elements.value = value.data();
         elements.gradients = gradients;
         if (clips) elements.clip_value = 0.6f;
+        elements.divisor = divisor;
         elements.slots = slots;
         elements.next = next;
         elements.stream_out = stream;
@@ -565,14 +567,16 @@ TEST(OptimizerTest, SameBitsWithAllVectors) {
       };
       for (const size_t terms : {1, 2, 3}) {
         for (const bool clips : {false, true}) {
+          // One alone is seldom divided, and then as several are.
+          const float divisor = static_cast<float>(terms == 1 ? 1 : 1 + terms);
           for (const size_t size : {size_t{1}, size_t{15}, size_t{67}, kMost}) {
             const auto expected =
-                run(Simd::kPlain, false, terms, clips, 0, size);
+                run(Simd::kPlain, false, terms, clips, divisor, 0, size);
             for (const Simd simd : SupportedSimd()) {
               for (const bool stream : {false, true}) {
                 for (const size_t skip : {0, 1, 77}) {
-                  EXPECT_TRUE(run(simd, stream, terms, clips, skip, size) ==
-                              expected)
+                  EXPECT_TRUE(run(simd, stream, terms, clips, divisor, skip,
+                                  size) == expected)
                       << kind << decay << " " << SimdName(simd) << ", " << terms
                       << " gradients, " << size << " elements, clips " << clips
                       << ", streams " << stream << ", skips " << skip;

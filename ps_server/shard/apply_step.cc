@@ -84,11 +84,10 @@ class GradientReader {
 // The update of one step.
 class Update {
  public:
-  Update(const std::vector<WeightedGradient>& gradients,
-         const std::vector<proto::StepScalars>& scalars,
+  Update(const GradientSum& sum, const std::vector<proto::StepScalars>& scalars,
          const std::vector<std::unique_ptr<Optimizer>>& optimizers,
          const ApplyOptions& options, DenseStore* store)
-      : gradients_(gradients),
+      : sum_(sum),
         scalars_(scalars),
         optimizers_(optimizers),
         options_(options),
@@ -124,8 +123,8 @@ class Update {
   // Appends a slice's pieces, with readers at the beginning of each.
   void Divide(size_t slice) {
     std::vector<GradientReader> readers;
-    for (const WeightedGradient& gradient : gradients_) {
-      readers.emplace_back(&gradient.by_slice[slice]);
+    for (const WeightedGradient& term : sum_.terms) {
+      readers.emplace_back(&term.by_slice[slice]);
     }
     const uint64_t size = store_.slices()[slice].size;
     for (uint64_t at = 0; at < size;) {
@@ -161,7 +160,7 @@ class Update {
         averages ? *average : *optimizers_[variable.optimizer()];
     const proto::StepScalars& scalars = scalars_[variable.optimizer()];
 
-    const size_t num_gradients = gradients_.size();
+    const size_t num_gradients = sum_.terms.size();
     GradientReader* const readers = &readers_[index * num_gradients];
     // Of each gradient what comes next in one place. What is worked on at a
     // time ends with the shortest.
@@ -169,6 +168,7 @@ class Update {
     const std::unique_ptr<Decoded[]> decoded(new Decoded[num_gradients]);
     std::vector<Optimizer::Gradient> gradients(num_gradients);
     elements.gradients = gradients;
+    elements.divisor = averages ? sum_.share_divisor : sum_.weight_divisor;
     if (options_.clip_value && !averages) {
       elements.clip_value = *options_.clip_value;
     }
@@ -176,8 +176,8 @@ class Update {
       elements.size = left;
       for (size_t g = 0; g < num_gradients; ++g) {
         if (runs[g].size == 0) runs[g] = readers[g].Next(left, decoded[g]);
-        gradients[g] = {averages ? gradients_[g].share : gradients_[g].weight,
-                        runs[g].data};
+        const WeightedGradient& term = sum_.terms[g];
+        gradients[g] = {averages ? term.share : term.weight, runs[g].data};
         elements.size = std::min(elements.size, runs[g].size);
       }
       rule.Apply(options_.simd, scalars, elements);
@@ -192,7 +192,7 @@ class Update {
     if (streams_) FinishStreams();
   }
 
-  const std::vector<WeightedGradient>& gradients_;
+  const GradientSum& sum_;
   const std::vector<proto::StepScalars>& scalars_;
   const std::vector<std::unique_ptr<Optimizer>>& optimizers_;
   const ApplyOptions& options_;
@@ -207,11 +207,11 @@ class Update {
 
 }  // namespace
 
-void ApplyStep(const std::vector<WeightedGradient>& gradients,
+void ApplyStep(const GradientSum& sum,
                const std::vector<proto::StepScalars>& scalars,
                const std::vector<std::unique_ptr<Optimizer>>& optimizers,
                const ApplyOptions& options, DenseStore* store) {
-  Update(gradients, scalars, optimizers, options, store).Run();
+  Update(sum, scalars, optimizers, options, store).Run();
 }
 
 }  // namespace holdfast

@@ -14,7 +14,7 @@
 
 namespace holdfast {
 
-// A gradient that counts, with its share of the step's mean.
+// A gradient that counts.
 struct WeightedGradient {
   float weight = 0;
   // By slice of the store, its pieces from front to back; none for slices that
@@ -22,6 +22,15 @@ struct WeightedGradient {
   std::vector<std::vector<EncodedElements>> by_slice;
   // Instead of the weight, where values are averaged.
   float share = 0;
+};
+
+// The gradients that make a step.
+struct GradientSum {
+  std::vector<WeightedGradient> terms;
+  // Above 0, finite.
+  float weight_divisor = 1;
+  // Of the sum by shares, likewise.
+  float share_divisor = 1;
 };
 
 struct ApplyOptions {
@@ -35,14 +44,16 @@ struct ApplyOptions {
 
 // Brings `store` to its next version: for each element of each trainable slice
 //
-//   g = w_0 g_0 + w_1 g_1 + ...   (float32, added in the order of `gradients`)
+//   g = (w_0 g_0 + w_1 g_1 + ...) / d   (float32, added in the order of terms,
+//                                        w the weights and d their divisor)
 //
 // and then the optimizer's rule, in one pass over memory, from where the
 // gradients lie. A variable with a moving average has its own rule, with shares
-// for weights, and is not clipped. The bits do not depend on threads or
-// vectors. `scalars` and `optimizers` go by the index in StoredSlice::variable.
-// `gradients` is not empty and covers every trainable slice. Cannot fail.
-void ApplyStep(const std::vector<WeightedGradient>& gradients,
+// and their divisor instead, and is not clipped. The bits do not depend on
+// threads or vectors. `scalars` and `optimizers` go by the index in
+// StoredSlice::variable. `sum` has at least one term, each of which covers
+// every trainable slice. Cannot fail.
+void ApplyStep(const GradientSum& sum,
                const std::vector<proto::StepScalars>& scalars,
                const std::vector<std::unique_ptr<Optimizer>>& optimizers,
                const ApplyOptions& options, DenseStore* store);

@@ -94,7 +94,10 @@ class Bench {
   }
   void Step(const std::vector<WeightedGradient>& gradients,
             const ApplyOptions& options) {
-    ApplyStep(gradients, scalars_, optimizers_, options, store_.get());
+    Step(GradientSum{gradients}, options);
+  }
+  void Step(const GradientSum& sum, const ApplyOptions& options) {
+    ApplyStep(sum, scalars_, optimizers_, options, store_.get());
   }
   std::vector<float> Values(size_t slice) const {
     const Buffer read =
@@ -200,6 +203,65 @@ TEST(ApplyStepTest, WhatIsAveragedIsSharedAndNotClipped) {
   EXPECT_THAT(bench.Values(0), Each(8.0f));
   // 1 - 0.5 (0.125 + 0.5).
   EXPECT_THAT(bench.Values(1), ElementsAre(0.6875f));
+}
+
+// Element i of gradient k is (2 k + 1) (i + 1), so that the mean of n is
+// n (i + 1). Weights that are 1/n rounded miss that for n = 5, 7, ...
+TEST(ApplyStepTest, AMeanOfWholeNumbersIsExact) {
+  std::vector<int> counts = {64, 100};
+  for (int n = 1; n <= 16; ++n) counts.push_back(n);
+  constexpr int kSize = 67;
+  for (const int n : counts) {
+    GradientSum sum;
+    sum.weight_divisor = static_cast<float>(n);
+    for (int k = 0; k < n; ++k) {
+      std::vector<float> gradient;
+      for (int i = 0; i < kSize; ++i) {
+        gradient.push_back(static_cast<float>((2 * k + 1) * (i + 1)));
+      }
+      sum.terms.push_back({1, {Exact(gradient)}});
+    }
+    for (const Simd simd : SupportedSimd()) {
+      SCOPED_TRACE(testing::Message() << n << " gradients, " << SimdName(simd));
+      Bench bench({Variable("w", kSize, 0)}, {Sgd(1)});
+      ApplyOptions options;
+      options.simd = simd;
+      bench.Step(sum, options);
+      const std::vector<float> values = bench.Values(0);
+      for (int i = 0; i < kSize; ++i) {
+        ASSERT_EQ(values[i], -static_cast<float>(n * (i + 1))) << i;
+      }
+    }
+  }
+}
+
+// (3 + 4) / 7 = 1, with 2 + 0.5 (1 - 2) = 1.5; beside it (2 + 0.5 x 8) / 3.
+TEST(ApplyStepTest, SharesHaveADivisorOfTheirOwn) {
+  proto::Variable mean = Variable("mean", 2, 2);
+  mean.mutable_moving_average()->set_momentum(0.5f);
+  Bench bench({mean, Variable("w", 2, 0)}, {Sgd(1)});
+  GradientSum sum;
+  sum.terms = {{1, {Exact({3, 3}), Exact({2, 2})}, 1},
+               {0.5f, {Exact({2, 2}), Exact({8, 8})}, 2}};
+  sum.weight_divisor = 3;
+  sum.share_divisor = 7;
+  bench.Step(sum, ApplyOptions());
+  EXPECT_THAT(bench.Values(0), Each(1.5f));
+  EXPECT_THAT(bench.Values(1), Each(-2.0f));
+}
+
+// One alone is divided, too; and clipped before.
+TEST(ApplyStepTest, DividesAfterItHasClippedAndWeighted) {
+  Bench bench({Variable("w", 2, 0)}, {Sgd(1)});
+  GradientSum sum;
+  sum.terms = {{0.5f, {Exact({4, 24})}}};
+  sum.weight_divisor = 3;
+  ApplyOptions options;
+  bench.Step(sum, options);
+  EXPECT_THAT(bench.Values(0), ElementsAre(-2 / 3.0f, -4));
+  options.clip_value = 12;
+  bench.Step(sum, options);
+  EXPECT_THAT(bench.Values(0), ElementsAre(-4 / 3.0f, -6));
 }
 
 // Vectors have four elements or more; five are one and a rest, 67 several.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -311,15 +312,15 @@ void Shard::ApplyOrPark(const proto::ApplyRequest& request,
 absl::Status Shard::ApplyNext(
     const PushId& push, Decision decision,
     const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars) {
-  std::vector<WeightedGradient> gradients;
+  GradientSum sum;
   if (decision.clip_factor != 0) {
     absl::StatusOr<StagedPushes::Whole> whole = staged_.Find(push);
     if (!whole.ok()) return whole.status();
     decision.staleness = version().value() - whole->step.value();
-    gradients.push_back(
+    sum.terms.push_back(
         {decision.clip_factor, std::move(whole->gradient), /*share=*/1});
   }
-  PublishNext(gradients, scalars);
+  PublishNext(sum, scalars);
   ledger_.Record(push, decision);
   staged_.Drop(push);
   staged_.Reserve({push.from, push.sequence.next()});
@@ -344,15 +345,15 @@ void Shard::RetryApplies(const WorkerLife& from) {
 }
 
 void Shard::PublishNext(
-    const std::vector<WeightedGradient>& gradients,
+    const GradientSum& sum,
     const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars) {
-  if (gradients.empty()) return store_->PublishUnchanged();
+  if (sum.terms.empty()) return store_->PublishUnchanged();
   ApplyOptions options;
   options.threads = options_.update_threads;
   if (declaration_.clipping().kind_case() == proto::GradientClipping::kValue) {
     options.clip_value = declaration_.clipping().value();
   }
-  ApplyStep(gradients, {scalars.begin(), scalars.end()}, optimizers_, options,
+  ApplyStep(sum, {scalars.begin(), scalars.end()}, optimizers_, options,
             store_.get());
 }
 
@@ -645,7 +646,16 @@ void Shard::Commit(const proto::CommitRequest& request,
     return refuse(std::string(status.message()));
   }
 
-  std::vector<WeightedGradient> gradients;
+  GradientSum sum;
+  for (const auto& [name, told, divisor] :
+       {std::tuple("weights", request.weight_divisor(), &sum.weight_divisor),
+        std::tuple("shares", request.share_divisor(), &sum.share_divisor)}) {
+    if (told == 0) continue;
+    if (!std::isfinite(told) || told < 0) {
+      return refuse(absl::StrCat("the divisor of ", name, " is ", told));
+    }
+    *divisor = told;
+  }
   std::vector<PushId> accepted;
   for (const proto::StepContribution& contribution : request.contributions()) {
     const PushId id{{ToTaskId(contribution.worker()),
@@ -662,11 +672,11 @@ void Shard::Commit(const proto::CommitRequest& request,
     absl::StatusOr<StagedPushes::Whole> whole = staged_.Find(id);
     if (!whole.ok()) return refuse(std::string(whole.status().message()));
     // Only pushes of the open step are staged.
-    gradients.push_back({contribution.weight(), std::move(whole->gradient),
+    sum.terms.push_back({contribution.weight(), std::move(whole->gradient),
                          contribution.share()});
   }
 
-  PublishNext(gradients, request.scalars());
+  PublishNext(sum, request.scalars());
   loss_scale_ = request.loss_scale();
   for (const PushId& id : accepted) ledger_.Record(id, proto::ACCEPTED);
   for (const PushId& id : staged_.DropThrough(step)) {

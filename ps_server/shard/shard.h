@@ -230,9 +230,9 @@ class Shard {
   bool asynchronous() const {
     return declaration_.consistency().has_asynchronous();
   }
-  // The next version is this one with `gradients`, none of weight 0.
+  // The next version is this one with `sum`, which has no term of weight 0.
   void PublishNext(
-      const std::vector<WeightedGradient>& gradients,
+      const GradientSum& sum,
       const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars);
   // Applies the next push of its worker, of which `decision` has all but the
   // staleness.

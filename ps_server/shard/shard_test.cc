@@ -357,8 +357,17 @@ TEST_F(ShardTest, WhatIsAveragedGoesByShares) {
   Commit(0, {{0, 1, 0.125f, 0.25f}, {1, 1, 0.5f, 0.75f}});
   EXPECT_THAT(Newest("w"), Each(0.375f));  // 1 - 0.5 (0.125 + 0.5) 2
   EXPECT_THAT(Newest("b"), Each(3.5f));    // 0.5 (0.25 x 4 + 0.75 x 8)
+
+  Stage(Whole(0, 2, 1, 2, 4));
+  Stage(Whole(1, 2, 1, 4, 8));
+  proto::CommitRequest divided = MakeCommit(1, {{0, 2, 0.5f, 1}, {1, 2, 1, 3}});
+  divided.set_weight_divisor(5);
+  divided.set_share_divisor(4);
+  EXPECT_TRUE(Ask(shard_, &Shard::Commit, divided).status().ok());
+  EXPECT_THAT(Newest("w"), Each(-0.125f));  // 0.375 - 0.5 (1 + 4) / 5
+  EXPECT_THAT(Newest("b"), Each(5.25f));    // 3.5 + 0.5 ((4 + 24) / 4 - 3.5)
   proto::CommitRequest commit =
-      MakeCommit(1, {{0, 2, 1, std::numeric_limits<float>::quiet_NaN()}});
+      MakeCommit(2, {{0, 3, 1, std::numeric_limits<float>::quiet_NaN()}});
   EXPECT_TRUE(Fails(Ask(shard_, &Shard::Commit, commit).status(), kInternal,
                     {"a weight of 1 and a share of nan"}));
 }
@@ -515,6 +524,10 @@ TEST_F(ShardTest, ACommitThatCannotBeIsAnErrorAndChangesNothing) {
   const float kInf = std::numeric_limits<float>::infinity();
   proto::CommitRequest no_scalars = MakeCommit(0, {{0, 1, 1}});
   no_scalars.clear_scalars();
+  proto::CommitRequest nan_divisor = MakeCommit(0, {{0, 1, 1}});
+  nan_divisor.set_weight_divisor(kNan);
+  proto::CommitRequest negative_divisor = MakeCommit(0, {{0, 1, 1}});
+  negative_divisor.set_share_divisor(-2);
   proto::CommitRequest second_life = MakeCommit(0, {{0, 1, 1}});
   second_life.mutable_contributions(0)->set_incarnation(2);
   const struct {
@@ -532,6 +545,8 @@ TEST_F(ShardTest, ACommitThatCannotBeIsAnErrorAndChangesNothing) {
       {"infinite", MakeCommit(0, {{0, 1, kInf}}), "a weight of inf"},
       {"NaN of one without parts", MakeCommit(0, {{0, 1, 1}, {1, 9, kNan}}),
        "push 9 of /job:worker/task:1"},
+      {"a divisor of NaN", nan_divisor, "the divisor of weights is nan"},
+      {"a divisor below 0", negative_divisor, "the divisor of shares is -2"},
       {"no scalars", no_scalars, "scalars of 0 optimizers, declared 1"},
   };
   for (const auto& c : kCases) {

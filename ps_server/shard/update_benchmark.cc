@@ -92,15 +92,16 @@ class Bench {
     store_ = *DenseStore::Create(declaration, {slice}, 0,
                                  {optimizers_[0]->initial_slots()});
     for (int i = 0; i < gradients; ++i) {
-      gradients_.push_back({1.0f / static_cast<float>(gradients), {}});
-      gradients_.back().by_slice.push_back(Received(size));
+      sum_.terms.push_back({1, {}});
+      sum_.terms.back().by_slice.push_back(Received(size));
     }
+    sum_.weight_divisor = static_cast<float>(gradients);
     bytes_ = size * sizeof(float) *
              (gradients + 2 + 2 * optimizers_[0]->initial_slots().size());
   }
 
   void Step(const ApplyOptions& options) {
-    ApplyStep(gradients_, scalars_, optimizers_, options, store_.get());
+    ApplyStep(sum_, scalars_, optimizers_, options, store_.get());
   }
   size_t bytes() const { return bytes_; }
 
@@ -108,7 +109,7 @@ class Bench {
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
   std::vector<proto::StepScalars> scalars_;
   std::unique_ptr<DenseStore> store_;
-  std::vector<WeightedGradient> gradients_;
+  GradientSum sum_;
   size_t bytes_ = 0;
 };
 
@@ -180,7 +181,7 @@ void Measure(benchmark::State& state, const Rule& rule, size_t bytes,
 void RegisterAll() {
   for (const Rule& rule : kRules) {
     for (const size_t bytes : {65536, 1 << 20, 1 << 26}) {
-      for (const int gradients : {1, 2, 4}) {
+      for (const int gradients : {1, 2, 3, 4}) {
         for (const int threads : {1, 2}) {
           for (const Simd simd : SupportedSimd()) {
             benchmark::RegisterBenchmark(

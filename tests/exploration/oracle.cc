@@ -108,6 +108,7 @@ Oracle::State Oracle::Next(const State& state,
                       c.incarnation(), c.sequence()};
       sum += c.weight() * pushes_.at(push).gradient[v];
     }
+    sum /= request.weight_divisor();
     Values& variable = next.variables[v];
     variable.slot = kMomentum * variable.slot + sum;
     variable.value -= request.scalars(0).learning_rate() * variable.slot;

@@ -16,6 +16,7 @@
 namespace holdfast {
 namespace {
 
+using testing::Each;
 using testing::HasSubstr;
 
 struct Shape {
@@ -65,6 +66,55 @@ INSTANTIATE_TEST_SUITE_P(Shapes, TrainingTest,
                                   std::to_string(shape.num_workers) +
                                   "Workers" + (shape.has_chief ? "Chief" : "");
                          });
+
+// One step of `seats` gradients of 1, 3, 5, ..., which one worker pushes one
+// after the other: what is 10 at first is less by the aggregate then.
+void ExpectStep(uint32_t seats, proto::Consistency::Aggregation aggregation,
+                float aggregate) {
+  SCOPED_TRACE(testing::Message() << seats << " gradients");
+  TestCluster cluster(MakeLoopbackCluster(2, 1), kLongLease);
+  const auto worker = ConnectWorker(cluster.spec(), 0);
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  proto::Declaration declaration = MakeDeclaration(/*total_steps=*/1);
+  auto& mode = *declaration.mutable_consistency()->mutable_synchronous();
+  mode.set_replicas_to_aggregate(seats);
+  mode.set_aggregation(aggregation);
+  ASSERT_EQ((*worker)->Declare(declaration, Soon()), absl::OkStatus());
+  ASSERT_EQ((*worker)->AwaitVariables(Soon()), absl::OkStatus());
+  std::vector<std::unique_ptr<Cluster::Offer>> offers;
+  for (uint32_t seat = 0; seat < seats; ++seat) {
+    auto offer = PushAndOffer(worker->get(), GlobalStep(0), seat, Soon());
+    ASSERT_TRUE(offer.ok()) << offer.status();
+    offers.push_back(*std::move(offer));
+  }
+  Parameters next;
+  ASSERT_EQ((*worker)->StartPull(GlobalStep(1), &next)->Await(Soon()),
+            absl::OkStatus());
+  EXPECT_THAT(next.values[0], Each(10 - aggregate));
+  EXPECT_THAT(next.values[3], Each(10 - aggregate));
+  for (const auto& offer : offers) {
+    const auto outcome = offer->Await(Soon());
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_EQ(outcome->verdict, proto::ACCEPTED);
+  }
+  EXPECT_EQ((*worker)->Leave("", Soon()), absl::OkStatus());
+}
+
+// The mean of n odd numbers from 1 on is n, and their sum n^2.
+TEST(AggregationTest, MeansOfWholeNumbersAreExact) {
+  for (uint32_t n = 2; n <= 16; ++n) {
+    ExpectStep(n, proto::Consistency::MEAN, static_cast<float>(n));
+  }
+  for (const uint32_t n : {64, 100}) {
+    ExpectStep(n, proto::Consistency::MEAN, static_cast<float>(n));
+  }
+}
+
+TEST(AggregationTest, Sums) {
+  for (const uint32_t n : {1, 3, 7}) {
+    ExpectStep(n, proto::Consistency::SUM, static_cast<float>(n * n));
+  }
+}
 
 TEST(DeclareTest, TheSameAgainIsFineAndAnotherIsAnErrorThatNamesTheDifference) {
   TestCluster cluster(MakeLoopbackCluster(2, 2), kLongLease);

@@ -170,6 +170,8 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
   }
 }
 
+constexpr auto kSum = proto::Consistency::SUM;
+
 INSTANTIATE_TEST_SUITE_P(Scenarios, ProtocolSimulationTest,
                          ::testing::ValuesIn(std::vector<Scenario>{
                              {1, 1, 1, 4, {0, 0}},
@@ -179,6 +181,7 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, ProtocolSimulationTest,
                              {2, 2, 2, 4, {0, 100}},
                              {2, 2, 2, 4, {50, 100}},
                              {2, 2, 3, 4, {50, 100}, true},
+                             {3, 3, 2, 4, {50, 100}, true, 0, 0, 0, {}, kSum},
                              {4, 2, 2, 3, {50, 100}},
                              {6, 3, 2, 3, {30, 200}, true},
                              {1, 2, 2, 5, {50, 100}},

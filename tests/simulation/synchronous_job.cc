@@ -1,6 +1,7 @@
 #include "tests/simulation/synchronous_job.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -54,6 +55,7 @@ std::string Name(const SynchronousJob& job) {
       job.faults.lost > 0 ? "Lossy" : "",
       job.faults.repeated > 0 ? "Twice" : "", job.empty_handed ? "Weight0" : "",
       job.tickets > 0 ? absl::StrCat("T", job.tickets) : "",
+      job.aggregation == proto::Consistency::SUM ? "Sum" : "",
       job.min_replicas > 0 ? absl::StrCat("Min", job.min_replicas) : "");
 }
 
@@ -129,10 +131,12 @@ void SynchronousCluster::MakeStep(uint64_t generation, uint64_t step,
   const std::vector<proto::StepContribution>& contributions =
       steps.at(generation).at(step);
   uint64_t all = 0;
+  uint64_t unit = 0;
   bool finite = true;
   for (const auto& c : contributions) {
     const Batch batch = BatchOf(generation, step, c);
     all += batch.examples;
+    unit = std::gcd(unit, batch.examples);
     finite = finite && !batch.not_finite();
   }
   const float loss_scale = state->loss_scale;
@@ -144,6 +148,7 @@ void SynchronousCluster::MakeStep(uint64_t generation, uint64_t step,
     state->steps_at_loss_scale = 0;
   }
   if (all == 0) return;
+  const bool adds = job.aggregation == proto::Consistency::SUM;
   for (const auto& [name, shape] : kVariables) {
     std::vector<float>& w = state->values[name];
     for (size_t i = 0; i < w.size(); ++i) {
@@ -152,13 +157,14 @@ void SynchronousCluster::MakeStep(uint64_t generation, uint64_t step,
       for (const auto& c : contributions) {
         const Batch batch = BatchOf(generation, step, c);
         if (batch.examples == 0) continue;
-        const float weight = static_cast<float>(
-            static_cast<double>(batch.examples) / static_cast<double>(all));
+        const float weight =
+            adds ? 1 : static_cast<float>(batch.examples / unit);
         const float g =
             weight * GradientElement(batch, name, i, w[i], loss_scale);
         mean = first ? g : mean + g;
         first = false;
       }
+      if (!adds) mean /= static_cast<float>(all / unit);
       float& a = state->accumulators[name][i];
       a = 0.9f * a + mean;
       w[i] = w[i] - 0.1f * a;
@@ -188,6 +194,7 @@ proto::Declaration SynchronousWorker::MakeDeclaration() const {
   auto& mode = *declaration.mutable_consistency()->mutable_synchronous();
   mode.set_replicas_to_aggregate(job.n);
   mode.set_total_num_replicas(job.m);
+  mode.set_aggregation(job.aggregation);
   declaration.set_total_steps(job.steps);
   declaration.mutable_loss_scale()->set_initial(8);
   declaration.mutable_loss_scale()->set_growth_interval(2);

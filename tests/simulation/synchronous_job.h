@@ -36,6 +36,7 @@ struct SynchronousJob {
   // Of the ClusterSpec, where there are fewer than m. 0: m.
   uint32_t cluster_workers = 0;
   proto::Checkpoints checkpoints = {};
+  proto::Consistency::Aggregation aggregation = proto::Consistency::MEAN;
 };
 
 std::string Name(const SynchronousJob& job);
@@ -85,8 +86,8 @@ class SynchronousCluster : public SimulatedCluster {
 
   static TrainingState First();
   // What a step of a generation makes of a state, computed apart from the
-  // store: one loop over all elements, the mean in the order of S, TensorFlow's
-  // momentum.
+  // store: one loop over all elements, the mean (or sum) in the order of S,
+  // TensorFlow's momentum.
   void MakeStep(uint64_t generation, uint64_t step, TrainingState* state) const;
 
   const SynchronousJob job;

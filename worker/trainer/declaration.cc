@@ -6,7 +6,8 @@
 namespace holdfast {
 namespace {
 
-proto::Consistency ConsistencyOf(const Replicas& replicas) {
+proto::Consistency ConsistencyOf(const proto::Job& job,
+                                 const Replicas& replicas) {
   proto::Consistency consistency;
   if (replicas.asynchronous) {
     auto* asynchronous = consistency.mutable_asynchronous();
@@ -18,6 +19,7 @@ proto::Consistency ConsistencyOf(const Replicas& replicas) {
     auto* synchronous = consistency.mutable_synchronous();
     synchronous->set_replicas_to_aggregate(replicas.to_aggregate);
     synchronous->set_total_num_replicas(replicas.total);
+    synchronous->set_aggregation(job.consistency().synchronous().aggregation());
   }
   return consistency;
 }
@@ -44,7 +46,7 @@ absl::StatusOr<proto::Declaration> MakeDeclaration(
     }
   }
   *declaration.add_optimizers() = job.optimizer();
-  *declaration.mutable_consistency() = ConsistencyOf(replicas);
+  *declaration.mutable_consistency() = ConsistencyOf(job, replicas);
   declaration.set_placement(job.placement());
   declaration.set_seed(job.seed());
   declaration.set_total_steps(TotalSteps(job, num_examples, replicas));

@@ -46,6 +46,7 @@ TEST(MakeDeclarationTest, HoldsWhatTheJobSays) {
              learning_rate: 0.5
              sgd {}
            }
+           consistency { synchronous { aggregation: SUM } }
            placement: GREEDY_BY_BYTES
            seed: 9
            timeouts { step_seconds: 60 recovery_seconds: 5 }
@@ -71,7 +72,11 @@ TEST(MakeDeclarationTest, HoldsWhatTheJobSays) {
              sgd {}
            }
            consistency {
-             synchronous { replicas_to_aggregate: 2 total_num_replicas: 3 }
+             synchronous {
+               replicas_to_aggregate: 2
+               total_num_replicas: 3
+               aggregation: SUM
+             }
            }
            placement: GREEDY_BY_BYTES
            seed: 9
