@@ -538,16 +538,6 @@ absl::StatusOr<Replicas> ResolveConsistency(const proto::Job& job,
         " workers: where lost_workers.policy is CONTINUE it must "
         "be at most their number"));
   }
-  if (result.to_aggregate > result.total &&
-      result.to_aggregate % result.total != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("replicas_to_aggregate is ", result.to_aggregate,
-                     " and there are ", result.total,
-                     " workers: above their number it must be a multiple of "
-                     "it; set it to ",
-                     result.to_aggregate / result.total * result.total,
-                     ", or change the number of workers"));
-  }
   // Seats without examples would be the first to fill, and close the step on
   // those that have some.
   if (job.data().short_last_batch() && !result.by_ticket() &&

@@ -63,8 +63,7 @@ struct Replicas {
   // N, the gradients that make a step. 0 in an asynchronous job, where every
   // push is a step of its own.
   uint32_t to_aggregate = 0;
-  // M, the workers that there may be, the chief included. N <= M, or a multiple
-  // of it.
+  // M, the workers that there may be, the chief included.
   uint32_t total = 0;
 
   bool asynchronous = false;
@@ -87,11 +86,10 @@ struct Replicas {
 // The same of `job`, which is valid, on a cluster of `workers`, the chief
 // included. Where lost workers are gone on without, M is max_workers.
 // Errors: INVALID_ARGUMENT, naming both numbers and which to change, when
-// total_num_replicas is not M, N is above M and no multiple of it (or, where
-// lost workers are gone on without, above M), max_workers is less than
-// `workers`, or min_replicas above max_workers; when there are no workers; when
-// short last batches by step meet backup replicas; when examples by step meet
-// workers beyond the cluster.
+// total_num_replicas is not M, N is above M where lost workers are gone on
+// without, max_workers is less than `workers`, or min_replicas above
+// max_workers; when there are no workers; when short last batches by step meet
+// backup replicas; when examples by step meet workers beyond the cluster.
 absl::StatusOr<Replicas> ResolveConsistency(const proto::Job& job,
                                             uint32_t workers);
 

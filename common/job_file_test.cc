@@ -249,9 +249,6 @@ TEST(ParseJobFileTest, OneFault) {
        ":22: timeouts.step_seconds: must be above 0, is 0"},
       {"seed: 7", "local { ps: 0 }", ":22: local.ps: must be at least 1, is 0"},
       // Rules between fields.
-      {"replicas_to_aggregate: 2", "replicas_to_aggregate: 3",
-       ":19: consistency.synchronous.replicas_to_aggregate: must be at most "
-       "total_num_replicas, which is 2, or a multiple of it, is 3"},
       {"seed: 7", "local { workers: 3 }",
        ":22: local.workers: must be total_num_replicas, which is 2, is 3"},
       {"seed: 7", "micro_batches: 0",
@@ -798,6 +795,9 @@ TEST(ResolveConsistencyTest, Synchronous) {
       {"synchronous { total_num_replicas: 2 }", 2, 2, 2, 2},
       {"synchronous { replicas_to_aggregate: 2 }", 3, 2, 3, 3},
       {"synchronous { replicas_to_aggregate: 6 }", 3, 6, 3, 6},
+      {"synchronous { replicas_to_aggregate: 3 }", 2, 3, 2, 3},
+      {"synchronous { replicas_to_aggregate: 3 total_num_replicas: 2 }", 2, 3,
+       2, 3},
       {"synchronous { replicas_to_aggregate: 2 total_num_replicas: 3 }", 3, 2,
        3, 3},
       {"synchronous { replicas_to_aggregate: 4 total_num_replicas: 2 }", 2, 4,
@@ -949,9 +949,6 @@ TEST(ResolveConsistencyTest, Refused) {
        "included): set total_num_replicas to 2, or start a cluster of 3"},
       {"synchronous { total_num_replicas: 2 }", 1,
        "total_num_replicas is 2, but the cluster has 1 worker (the chief"},
-      {"synchronous { replicas_to_aggregate: 3 }", 2,
-       "replicas_to_aggregate is 3 and there are 2 workers: above their number "
-       "it must be a multiple of it; set it to 2"},
       {"synchronous { replicas_to_aggregate: 0 }", 2, "is 0 of 2 workers"},
       {"", 0, "must be at least 1"},
       {"asynchronous {}", 0, "must be at least 1"},

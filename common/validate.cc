@@ -189,21 +189,6 @@ void CheckUniform(const proto::Initializer::Uniform& uniform,
   }
 }
 
-void CheckSynchronous(const proto::Consistency::Synchronous& sync,
-                      std::vector<BrokenRule>* broken) {
-  if (!sync.has_replicas_to_aggregate() || !sync.has_total_num_replicas()) {
-    return;
-  }
-  const uint32_t n = sync.replicas_to_aggregate();
-  const uint32_t m = sync.total_num_replicas();
-  if (m > 0 && n > m && n % m != 0) {
-    broken->push_back(
-        {"replicas_to_aggregate",
-         absl::StrCat("must be at most total_num_replicas, which is ", m,
-                      ", or a multiple of it, is ", n)});
-  }
-}
-
 void CheckPiecewise(const proto::LearningRateSchedule::Piecewise& piecewise,
                     std::vector<BrokenRule>* broken) {
   for (int i = 1; i < piecewise.pieces_size() && !IsFull(*broken); ++i) {
@@ -281,10 +266,6 @@ void CheckMessage(const Message& message, std::vector<BrokenRule>* broken) {
   if (const auto* uniform =
           DynamicCastToGenerated<proto::Initializer::Uniform>(&message)) {
     CheckUniform(*uniform, broken);
-  }
-  if (const auto* sync =
-          DynamicCastToGenerated<proto::Consistency::Synchronous>(&message)) {
-    CheckSynchronous(*sync, broken);
   }
   if (const auto* piecewise =
           DynamicCastToGenerated<proto::LearningRateSchedule::Piecewise>(

@@ -77,29 +77,6 @@ TEST(ValidateMessageTest, NotFiniteWhereItMayBe) {
 }
 
 TEST(ValidateMessageTest, RulesBetweenFields) {
-  proto::Consistency consistency;
-  auto* const sync = consistency.mutable_synchronous();
-  const struct {
-    uint32_t n;
-    uint32_t m;
-    std::string message;
-  } kCases[] = {
-      {1, 2, ""},
-      {2, 2, ""},
-      {4, 2, ""},
-      {3, 2,
-       "Consistency: synchronous.replicas_to_aggregate: must be at most "
-       "total_num_replicas, which is 2, or a multiple of it, is 3"},
-      // Each has a rule of its own; the one between them holds its tongue.
-      {3, 0,
-       "Consistency: synchronous.total_num_replicas: must be at least 1, is "
-       "0"},
-  };
-  for (const auto& test : kCases) {
-    sync->set_replicas_to_aggregate(test.n);
-    sync->set_total_num_replicas(test.m);
-    EXPECT_EQ(Message(ValidateMessage(consistency)), test.message);
-  }
   proto::Initializer::Uniform uniform;
   EXPECT_EQ(Message(ValidateMessage(uniform)),
             "Uniform: high: must be above low, which is 0, is 0");

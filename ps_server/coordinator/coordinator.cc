@@ -601,10 +601,10 @@ absl::Status Coordinator::ResolveSynchronous(
   if (n == 0) {
     return absl::InvalidArgumentError("replicas_to_aggregate is 0");
   }
-  if (n > m && (n % m != 0 || n / m > kMaxSeatsPerWorker)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "replicas_to_aggregate is ", n, ", which is above total_num_replicas, ",
-        m, ", and not a multiple of it up to ", kMaxSeatsPerWorker, " times"));
+  if (n > uint64_t{kMaxSeatsPerWorker} * m) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("replicas_to_aggregate is ", n, ", which is above ",
+                     kMaxSeatsPerWorker, " times total_num_replicas, ", m));
   }
   if (declaration->examples() == proto::EXAMPLES_DEFAULT) {
     declaration->set_examples(proto::BY_STEP);

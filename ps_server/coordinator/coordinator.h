@@ -336,7 +336,7 @@ class Coordinator {
   // The worker knows what became of its pushes up to `sequence`.
   void AckThrough(const WorkerLife& from, uint64_t sequence);
   // Tickets that one worker may hold.
-  size_t MaxTickets() const;
+  size_t MaxTickets(const TaskId& worker) const;
   void Book(const PushId& push, const proto::SpentTicket& spent);
   // One that was applied, and not told of by its worker.
   void AddUntold(const PushId& push, const TicketPool::Out& ticket,

@@ -238,6 +238,7 @@ TEST_F(CoordinatorTest, DeclareFillsInNAndM) {
                 {"M", 0, 2, 2, 2},
                 {"N", 1, 0, 1, 2},
                 {"N = 3 M", 6, 0, 6, 2},
+                {"N above M, and no multiple of it", 3, 0, 3, 2},
                 {"both", 1, 2, 1, 2}};
   for (const auto& c : kCases) {
     SCOPED_TRACE(c.what);
@@ -357,12 +358,9 @@ TEST_F(CoordinatorTest, BadDeclarations) {
       {"N of 0",
        [&](auto& d) { mode(d)->set_replicas_to_aggregate(0); },
        {"replicas_to_aggregate is 0"}},
-      {"N no multiple of M",
-       [&](auto& d) { mode(d)->set_replicas_to_aggregate(5); },
-       {"replicas_to_aggregate is 5", "total_num_replicas, 2"}},
       {"N of more than 1024 M",
-       [&](auto& d) { mode(d)->set_replicas_to_aggregate(2050); },
-       {"replicas_to_aggregate is 2050", "1024"}},
+       [&](auto& d) { mode(d)->set_replicas_to_aggregate(2049); },
+       {"replicas_to_aggregate is 2049", "1024 times total_num_replicas, 2"}},
       {"no such placement",
        [](auto& d) {
          d.set_placement(static_cast<proto::PlacementStrategy>(7));

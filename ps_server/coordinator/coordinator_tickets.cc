@@ -158,10 +158,11 @@ absl::Status Coordinator::CheckMayTake(const proto::TakeTicketRequest& request,
     held.insert(parked->key.sequence);
   }
   held.erase(push.sequence);
-  if (held.size() >= MaxTickets()) {
+  const size_t most = MaxTickets(push.from.worker);
+  if (held.size() >= most) {
     return absl::ResourceExhaustedError(
         absl::StrCat(push.ToString(), ": the worker holds or waits for ",
-                     held.size(), " tickets, at most ", MaxTickets()));
+                     held.size(), " tickets, at most ", most));
   }
   return absl::OkStatus();
 }
@@ -177,13 +178,14 @@ void Coordinator::AckThrough(const WorkerLife& from, uint64_t sequence) {
   ledger_.AckThrough(from, PushSequence(sequence));
 }
 
-size_t Coordinator::MaxTickets() const {
+size_t Coordinator::MaxTickets(const TaskId& worker) const {
   const proto::Consistency& consistency = declaration_->consistency();
   if (consistency.has_asynchronous()) {
     return size_t{consistency.asynchronous().pipeline_depth()} + 1;
   }
   const auto& mode = consistency.synchronous();
-  return std::max(1u, mode.replicas_to_aggregate() / mode.total_num_replicas());
+  return NumSeatsOf(ReplicaOf(worker), mode.replicas_to_aggregate(),
+                    mode.total_num_replicas());
 }
 
 // [A1] The bound counts a worker's own pushes.

@@ -8,6 +8,13 @@
 
 namespace holdfast {
 
+uint32_t NumSeatsOf(uint32_t replica, uint32_t replicas_to_aggregate,
+                    uint32_t total_num_replicas) {
+  const uint32_t seats = std::max(replicas_to_aggregate, total_num_replicas);
+  return seats / total_num_replicas +
+         (replica < seats % total_num_replicas ? 1 : 0);
+}
+
 Step::Step(GlobalStep number, uint32_t replicas_to_aggregate,
            uint32_t total_num_replicas)
     : number_(number),

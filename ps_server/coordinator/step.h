@@ -24,6 +24,11 @@ struct SeatOffer {
   bool not_finite = false;
 };
 
+// Seats of replica r of M where N make a step: those of max(N, M) that are r
+// mod M.
+uint32_t NumSeatsOf(uint32_t replica, uint32_t replicas_to_aggregate,
+                    uint32_t total_num_replicas);
+
 // The open step: its seats and who fills them.
 //
 // Of N = replicas_to_aggregate and M = total_num_replicas, a step has max(N, M)

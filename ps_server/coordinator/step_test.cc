@@ -1,5 +1,6 @@
 #include "ps_server/coordinator/step.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,7 @@ TEST(StepTest, SeatsAndTheirOwners) {
       {"N = M", 3, 3, {0, 1, 2}},
       {"N < M: a seat for the backup too", 2, 3, {0, 1, 2}},
       {"N = 3 M", 6, 2, {0, 1, 0, 1, 0, 1}},
+      {"N above M, and no multiple of it", 5, 3, {0, 1, 2, 0, 1}},
   };
   for (const auto& c : kCases) {
     SCOPED_TRACE(c.what);
@@ -75,13 +77,18 @@ TEST(StepTest, SeatsAndTheirOwners) {
       owners.push_back(step.OwnerOf(seat));
     }
     EXPECT_EQ(owners, c.owners);
+    for (uint32_t replica = 0; replica < c.m; ++replica) {
+      EXPECT_EQ(NumSeatsOf(replica, c.n, c.m),
+                std::count(owners.begin(), owners.end(), replica))
+          << replica;
+    }
   }
 }
 
 TEST(StepTest, IsFullAtTheNthOffer) {
   const struct {
     uint32_t n, m;
-  } kCases[] = {{1, 1}, {2, 2}, {2, 3}, {1, 3}, {4, 2}};
+  } kCases[] = {{1, 1}, {2, 2}, {2, 3}, {1, 3}, {4, 2}, {3, 2}};
   for (const auto& c : kCases) {
     SCOPED_TRACE(testing::Message() << "N " << c.n << ", M " << c.m);
     Step step(GlobalStep(0), c.n, c.m);

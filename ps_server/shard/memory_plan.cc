@@ -95,8 +95,8 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
     plan.max_pushes_per_worker =
         std::max(1u, declaration.consistency().asynchronous().pipeline_depth());
   } else {
-    plan.reserved_per_worker =
-        std::max<size_t>(1, synchronous.replicas_to_aggregate() / workers);
+    plan.reserved_per_worker = std::max<size_t>(
+        1, (synchronous.replicas_to_aggregate() + workers - 1) / workers);
     // A worker may abandon a push and begin another in its place.
     plan.max_pushes_per_worker = 2 * plan.reserved_per_worker;
   }

@@ -21,8 +21,9 @@ namespace holdfast {
 //                             a pin, all of it
 //   + T + T x slots           values and slots that are being written to a
 //                             checkpoint, where the job takes any
-//   + T x reserved_pushes     a push for each seat of a step (synchronous,
-//                             max(N, M)) or for each worker (asynchronous)
+//   + T x reserved_pushes     for each worker one push (asynchronous), or as
+//                             many as any worker has seats in a step
+//                             (synchronous, ceil(N / M))
 //
 // and what is left goes to pushes that come early, then to pinned versions.
 // Not counted are the process itself, some 30 MB, and what lies around tensors

@@ -79,6 +79,7 @@ std::vector<Case> Cases() {
       {"N = M", Synchronous(3, 3), 3, 1, 3},
       {"backup", Synchronous(2, 3), 3, 1, 3},
       {"N = 2 M", Synchronous(6, 3), 6, 2, 6},
+      {"one has two seats", Synchronous(4, 3), 6, 2, 6},
       {"asynchronous", Asynchronous(1), 3, 1, 0},
       {"deep", Asynchronous(4), 3, 1, 9},
   };

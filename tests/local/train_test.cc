@@ -94,6 +94,20 @@ TEST_F(TrainTest, NumberOfPsDoesNotMatter) {
   EXPECT_EQ(DigestOf({}, {"--ps=3"}), digest);
 }
 
+// Three gradients a step of two workers: the first contributes twice.
+TEST_F(TrainTest, MoreGradientsThanWorkersAndNoMultiple) {
+  SmallJob job;
+  job.steps = 20;
+  job.replicas_to_aggregate = 3;
+  const std::string run_dir = Train(job, {"--ps=1"});
+  const google::protobuf::Struct result = ReadResult(run_dir + "/result.json");
+  // 3 gradients of 16 examples in each of 20 steps.
+  EXPECT_EQ(NumberIn(result, "examples"), 960);
+  const std::string digest = StringIn(result, "digest");
+  EXPECT_EQ(DigestOf(job, {"--ps=2"}), digest);
+  EXPECT_EQ(DigestOf(job, {"--ps=4"}), digest);
+}
+
 // Whose certificates are made for the run. Its logs say that they are used: a
 // ps without one would not be spoken to.
 TEST_F(TrainTest, NorDoesEncryption) {

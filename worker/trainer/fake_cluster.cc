@@ -319,7 +319,7 @@ std::unique_ptr<Cluster::TicketRequest> FakeCluster::StartTakeTicket() {
   const uint32_t n = mode.synchronous().replicas_to_aggregate();
   const uint32_t m = mode.synchronous().total_num_replicas();
   const size_t limit = asynchronous() ? mode.asynchronous().pipeline_depth() + 1
-                                      : std::max(n, m) / m;
+                                      : (std::max(n, m) + m - 1) / m;
   absl::StatusOr<std::optional<Ticket>> answer;
   {
     absl::MutexLock lock(&mutex_);
