@@ -7,8 +7,11 @@ The stubs come from gRPC's own generator, for instance
         proto/rules.proto proto/training.proto proto/cluster.proto \\
         proto/coordinator.proto proto/shard.proto
 
-and the protocol is told in docs/life_of_a_step.md and docs/asynchronous.md, whose
-step numbers stand below. The worker fits y = x W by least squares on examples
+and the protocol is told in docs/life_of_a_step.md, docs/asynchronous.md and
+docs/recovery.md, whose step numbers stand below; docs/compatibility.md has what such
+a client may rely on. It survives the loss of any ps: when the coordinator has
+forgotten its session it registers again, and when a generation is over it drops what
+is under way, pulls, and goes on from there. The worker fits y = x W by least squares on examples
 that follow from the batch's number, and counts pushes: the gradient of the
 variable "count" is -1 in every element, its learning rate 1. At the end it prints
 one line of JSON with what it was told and what it read.
@@ -23,6 +26,7 @@ import json
 import os
 import random
 import threading
+import time
 
 import grpc
 
@@ -31,11 +35,17 @@ from proto import (cluster_pb2, coordinator_pb2, coordinator_pb2_grpc, shard_pb2
 
 PROTOCOL_VERSION = 7
 WAIT_MS = 5000
+REGISTER_WAIT_MS = 2000
+# How long the cluster may be silent, or in recovery, before the worker gives up.
+PATIENCE_SECONDS = 60
 ROWS, COLUMNS = 5, 3  # of W
 VARIABLES = {"w": [ROWS, COLUMNS], "count": [4]}
 BATCH_SIZE = 4
 OPTIONS = [("grpc.max_receive_message_length", 16 << 20),
-           ("grpc.max_send_message_length", 16 << 20)]
+           ("grpc.max_send_message_length", 16 << 20),
+           # A ps that is back is to be found soon.
+           ("grpc.initial_reconnect_backoff_ms", 100),
+           ("grpc.max_reconnect_backoff_ms", 1000)]
 
 
 def size_of(name):
@@ -83,6 +93,8 @@ def declaration(args):
     # Each variable lies on two ps, cut by rows.
     result.partitioner.fixed_shards.shards = 2
     result.total_steps = args.pushes
+    # Where the ps have a checkpoint directory.
+    result.checkpoints.every_steps = 5
     if args.mode == "asynchronous":
         result.consistency.asynchronous.SetInParent()
         if args.staleness_bound >= 0:
@@ -110,6 +122,100 @@ def connect(args, ps, address):
                                [*OPTIONS, ("grpc.ssl_target_name_override", name)])
 
 
+class Superseded(Exception):
+    """The generation, or the session, in which something was asked is over."""
+
+
+class Session:
+    """The task's place in the cluster: its incarnation, its lease, and the newest
+    generation, kept by a thread of its own [L1, L2]."""
+
+    def __init__(self, args, coordinator):
+        self.args = args
+        self.coordinator = coordinator
+        self.nonce = random.SystemRandom().randrange(1, 1 << 63)
+        self.lock = threading.Lock()
+        self.sender = cluster_pb2.Sender(
+            task=cluster_pb2.TaskId(job="worker", index=args.task_index))
+        self.failure = None  # why there is no going on
+        self.register()
+        self.closed = threading.Event()
+        self.thread = threading.Thread(target=self.keep, daemon=True)
+        self.thread.start()
+
+    def register(self):
+        """The same nonce gets the same incarnation; a coordinator that was restarted
+        gives a new one, and is told which generation the caller comes from."""
+        self.sender.incarnation = 0
+        request = coordinator_pb2.RegisterRequest(
+            sender=self.sender, nonce=self.nonce, protocol_version=PROTOCOL_VERSION,
+            process="a worker in Python", job_digest="python", data_digest="python",
+            num_ps=len(self.args.ps_hosts.split(",")), num_workers=self.args.num_workers,
+            wait_ms=REGISTER_WAIT_MS)
+        while True:
+            response = repeat(self.coordinator.Register, request)
+            if response.incarnation != 0:  # 0: not yet, ask again
+                break
+        self.sender.incarnation = response.incarnation
+        self.sender.generation = response.generation
+        self.renew_every = response.lease_ms / 3000
+
+    def renew(self):
+        """Learns what is new."""
+        with self.lock:
+            try:
+                response = self.coordinator.RenewLease(
+                    coordinator_pb2.RenewLeaseRequest(sender=self.sender),
+                    timeout=self.renew_every)
+            except grpc.RpcError as error:
+                if error.code() == grpc.StatusCode.NOT_FOUND:
+                    try:
+                        self.register()
+                    except grpc.RpcError as refused:
+                        self.failure = refused.details()
+                elif error.code() == grpc.StatusCode.ABORTED:
+                    self.failure = error.details()
+                return  # otherwise the next one may arrive
+            self.sender.generation = response.generation
+            if response.state.phase == cluster_pb2.FAILED:
+                self.failure = response.state.reason
+
+    def keep(self):
+        while not self.closed.wait(self.renew_every):
+            self.renew()
+
+    def newest(self):
+        """Who asks from here on, in which generation."""
+        with self.lock:
+            if self.failure:
+                raise RuntimeError(self.failure)
+            sender = cluster_pb2.Sender()
+            sender.CopyFrom(self.sender)
+            return sender
+
+    def close(self):
+        self.closed.set()
+        self.thread.join()
+
+
+def repeat(method, request):
+    """Asks again what the network lost: every call of the protocol may be repeated. A
+    ps that is away, or without room, is asked after a pause."""
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    pause = 0.01
+    while True:
+        try:
+            return method(request, timeout=WAIT_MS / 1000 + 10)
+        except grpc.RpcError as error:
+            if (error.code() not in (grpc.StatusCode.UNAVAILABLE,
+                                     grpc.StatusCode.DEADLINE_EXCEEDED,
+                                     grpc.StatusCode.RESOURCE_EXHAUSTED) or
+                    time.monotonic() > give_up):
+                raise
+        time.sleep(pause)
+        pause = min(2 * pause, 1)
+
+
 class Worker:
     """One task's conversation with the cluster."""
 
@@ -119,47 +225,55 @@ class Worker:
                          for ps, address in enumerate(args.ps_hosts.split(","))]
         self.coordinator = coordinator_pb2_grpc.CoordinatorStub(self.channels[0])
         self.shards = [shard_pb2_grpc.ShardStub(channel) for channel in self.channels]
-        self.sender = cluster_pb2.Sender(
-            task=cluster_pb2.TaskId(job="worker", index=args.task_index))
-        self.sequence = 0
-        self.acked_through = 0
+        self.session = Session(args, self.coordinator)
+        self.sender = cluster_pb2.Sender()  # of what is under way
         self.accepted = 0
         self.stale = 0
         self.staleness = []
-        self.done = threading.Event()
 
     def call(self, method, request, **fields):
-        """Fills in who asks, and asks again what the network lost: every call of
-        the protocol may be repeated. A ps without room is asked after a pause."""
+        """Fills in who asks. Raises Superseded when that is not who it was."""
         request.sender.CopyFrom(self.sender)
         for name, value in fields.items():
             setattr(request, name, value)
-        for attempt in range(100):
-            try:
-                return method(request, timeout=30)
-            except grpc.RpcError as error:
-                if error.code() not in (grpc.StatusCode.UNAVAILABLE,
-                                        grpc.StatusCode.DEADLINE_EXCEEDED,
-                                        grpc.StatusCode.RESOURCE_EXHAUSTED):
-                    raise
-                self.done.wait(min(0.01 * 2 ** attempt, 1))
-        raise TimeoutError("gave up")
+        try:
+            response = repeat(method, request)
+        except grpc.RpcError as error:
+            if error.code() in (grpc.StatusCode.ABORTED, grpc.StatusCode.NOT_FOUND):
+                raise Superseded(error.details()) from error
+            raise
+        verdict = getattr(response, "verdict", cluster_pb2.VERDICT_UNSPECIFIED)
+        if verdict == cluster_pb2.ABORTED:
+            raise Superseded("told ABORTED")
+        if verdict == cluster_pb2.FENCED:
+            raise RuntimeError("shut out")
+        state = getattr(response, "state", None)
+        if state is not None and state.phase == cluster_pb2.FAILED:
+            raise RuntimeError(state.reason)
+        return response
 
-    def join(self):
-        nonce = random.SystemRandom().randrange(1, 1 << 63)
-        while True:  # [L1]
-            response = self.call(
-                self.coordinator.Register, coordinator_pb2.RegisterRequest(),
-                nonce=nonce, protocol_version=PROTOCOL_VERSION,
-                process="a worker in Python", job_digest="python",
-                data_digest="python", num_ps=len(self.shards),
-                num_workers=self.args.num_workers, wait_ms=2000)
-            if response.incarnation != 0:
-                break
-        self.sender.incarnation = response.incarnation
-        self.sender.generation = response.generation
-        threading.Thread(target=self.renew, args=(response.lease_ms / 3000,),
-                         daemon=True).start()
+    def run(self):
+        """Trains to the end, through whatever generations. (values, versions)"""
+        train = (self.train_asynchronously if self.args.mode == "asynchronous" else
+                 self.train_synchronously)
+        give_up = None
+        while True:
+            newest = self.session.newest()
+            if newest != self.sender:  # [G6] Pushes are named anew.
+                self.sender = newest
+                self.sequence = self.acked_through = 0
+                give_up = time.monotonic() + PATIENCE_SECONDS
+            try:
+                self.await_variables()
+                return train()
+            except Superseded as why:
+                if time.monotonic() > give_up:
+                    raise TimeoutError(str(why)) from why
+            time.sleep(0.05)
+            self.session.renew()
+
+    def await_variables(self):
+        """Declares them, which may be repeated, and waits until they exist."""
         request = coordinator_pb2.DeclareRequest(declaration=declaration(self.args))
         self.call(self.coordinator.Declare, request)
         while True:
@@ -170,18 +284,12 @@ class Worker:
         self.slices = [[] for _ in self.shards]
         for piece in placement.slices:
             self.slices[piece.ps].append(piece)
-
-    def renew(self, every):
-        while not self.done.wait(every):
-            try:
-                self.coordinator.RenewLease(
-                    coordinator_pb2.RenewLeaseRequest(sender=self.sender), timeout=every)
-            except grpc.RpcError:
-                pass  # The next one may arrive.
+        self.holders = [ps for ps, slices in enumerate(self.slices) if slices]
 
     def leave(self):
-        self.done.set()
-        self.call(self.coordinator.Leave, coordinator_pb2.LeaveRequest())
+        self.session.close()
+        repeat(self.coordinator.Leave,
+               coordinator_pb2.LeaveRequest(sender=self.session.sender))
 
     def pull(self, min_version):
         """(values by variable, version by ps). In a synchronous job a shard that is
@@ -210,12 +318,15 @@ class Worker:
         return values, versions
 
     def push(self, sequence, gradient, versions):
-        """[2, A2] One part to each shard. Returns when each has acknowledged."""
-        for ps, shard in enumerate(self.shards):
+        """[2, A2] One part to each shard that holds something. Returns when each has
+        acknowledged: their receipts, by ps, which prove that to the others."""
+        receipts = [0] * len(self.shards)
+        for ps in self.holders:
             request = shard_pb2.PushRequest(sequence=sequence, step=versions[ps], part=0,
                                             num_parts=1, acked_through=self.acked_through)
             self.add_tensors(ps, gradient, request)
-            self.call(shard.Push, request)
+            receipts[ps] = self.call(self.shards[ps].Push, request).receipt
+        return receipts
 
     def add_tensors(self, ps, gradient, request):
         for piece in self.slices[ps]:
@@ -247,37 +358,38 @@ class Worker:
             elements = array.array("f", part.data)
             values[part.variable][part.begin:part.begin + len(elements)] = elements
 
-    def train_synchronously_by_push_pull(self):
-        values, versions = self.pull(0)
-        for step in range(self.args.pushes):
-            gradient, loss = gradients(values, step * self.args.num_workers +
-                                       self.args.task_index)
-            self.sequence += 1
-            response, values, versions = self.push_pull(
-                gradient, versions, contribution=shard_pb2.PushPullRequest.Contribution(
-                    seat=self.args.task_index, examples=BATCH_SIZE, loss=loss))
-            self.count(response.verdict)
-            self.acked_through = self.sequence
-        return self.args.pushes
-
     def train_synchronously(self):
-        for step in range(self.args.pushes):
-            values, versions = self.pull(step)
+        values, versions = self.pull(0)
+        while versions[0] < self.args.pushes:
+            step = versions[0]
+            time.sleep(self.args.pause)
             gradient, loss = gradients(values, step * self.args.num_workers +
                                        self.args.task_index)
             self.sequence += 1
-            self.push(self.sequence, gradient, versions)
-            while True:  # [3]
-                response = self.call(
-                    self.coordinator.Contribute, coordinator_pb2.ContributeRequest(),
-                    step=step, seat=self.args.task_index, sequence=self.sequence,
-                    examples=BATCH_SIZE, loss=loss, acked_through=self.acked_through,
-                    wait_ms=WAIT_MS)
-                if response.verdict != cluster_pb2.VERDICT_UNSPECIFIED:
-                    break
-            self.count(response.verdict)
+            if self.args.push_pull:
+                response, values, versions = self.push_pull(
+                    gradient, versions, contribution=shard_pb2.PushPullRequest.Contribution(
+                        seat=self.args.task_index, examples=BATCH_SIZE, loss=loss))
+                self.count(response.verdict)
+            else:
+                self.contribute(step, gradient, loss, versions)
+                values, versions = self.pull(step + 1)
             self.acked_through = self.sequence
-        return self.args.pushes
+        return values, versions
+
+    def contribute(self, step, gradient, loss, versions):
+        """[2, 3]"""
+        receipts = self.push(self.sequence, gradient, versions)
+        while True:
+            response = self.call(
+                self.coordinator.Contribute,
+                coordinator_pb2.ContributeRequest(receipts=receipts),
+                step=step, seat=self.args.task_index, sequence=self.sequence,
+                examples=BATCH_SIZE, loss=loss, acked_through=self.acked_through,
+                wait_ms=WAIT_MS)
+            if response.verdict != cluster_pb2.VERDICT_UNSPECIFIED:
+                break
+        self.count(response.verdict)
 
     def train_asynchronously(self):
         spent = []
@@ -285,40 +397,46 @@ class Worker:
             self.sequence += 1
             ticket = self.take_ticket(spent)
             if ticket is None:
-                return 0
+                return self.pull(0)
             values, versions = self.pull(0)
+            time.sleep(self.args.pause)
             gradient, loss = gradients(values, ticket.index)
             if self.args.push_pull:
                 response, _, _ = self.push_pull(
                     gradient, versions, application=shard_pb2.PushPullRequest.Application(
-                        scalars=ticket.scalars, examples=BATCH_SIZE))
-                staleness = response.staleness
+                        scalars=ticket.scalars, ticket_receipt=ticket.receipt,
+                        examples=BATCH_SIZE))
+                staleness, applied = response.staleness, [response.receipt]
             else:
-                response, staleness = self.push_and_apply(gradient, versions, ticket)
+                response, staleness, applied = self.push_and_apply(gradient, versions,
+                                                                   ticket)
             if response.verdict != cluster_pb2.ACCEPTED:
                 raise RuntimeError(cluster_pb2.Verdict.Name(response.verdict))
             self.count(response.verdict)
             self.staleness.append(staleness)
             spent = [coordinator_pb2.SpentTicket(
                 sequence=self.sequence, examples=BATCH_SIZE, loss=loss,
-                staleness=staleness)]
+                staleness=staleness, receipts=applied)]
 
     def push_and_apply(self, gradient, versions, ticket):
-        """[A2, A3] (the last shard's answer, the greatest staleness)."""
-        self.push(self.sequence, gradient, versions)
-        staleness = 0
-        for shard in self.shards:
+        """[A2, A3] (the last shard's answer, the greatest staleness, receipts of the
+        shards that have applied it)."""
+        held = self.push(self.sequence, gradient, versions)
+        staleness, applied = 0, [0] * len(self.shards)
+        for ps in self.holders:
             while True:
                 response = self.call(
-                    shard.Apply,
-                    shard_pb2.ApplyRequest(sequence=self.sequence, scalars=ticket.scalars),
+                    self.shards[ps].Apply,
+                    shard_pb2.ApplyRequest(sequence=self.sequence, scalars=ticket.scalars,
+                                           ticket_receipt=ticket.receipt, receipts=held),
                     examples=BATCH_SIZE, acked_through=self.acked_through, wait_ms=WAIT_MS)
                 if response.verdict != cluster_pb2.VERDICT_UNSPECIFIED:
                     break
             staleness = max(staleness, response.staleness)
+            applied[ps] = response.receipt
             if response.verdict != cluster_pb2.ACCEPTED:
                 break
-        return response, staleness
+        return response, staleness, applied
 
     def take_ticket(self, spent):
         """[A1, A4] None when the job is done. What was spent is booked."""
@@ -334,8 +452,6 @@ class Worker:
                 return response.ticket
             if response.state.phase == cluster_pb2.DONE:
                 return None
-            if response.state.phase == cluster_pb2.FAILED:
-                raise RuntimeError(response.state.reason)
 
     def count(self, verdict):
         self.accepted += verdict == cluster_pb2.ACCEPTED
@@ -357,17 +473,12 @@ def main():
     parser.add_argument("--training", default="", help="of the certificates")
     parser.add_argument("--push_pull", action="store_true",
                         help="all of a push in one call; with one ps")
+    parser.add_argument("--pause", type=float, default=0,
+                        help="seconds that a gradient takes longer")
     args = parser.parse_args()
 
     worker = Worker(args)
-    worker.join()
-    if args.mode == "asynchronous":
-        train = worker.train_asynchronously
-    elif args.push_pull:
-        train = worker.train_synchronously_by_push_pull
-    else:
-        train = worker.train_synchronously
-    values, versions = worker.pull(train())
+    values, versions = worker.run()
     worker.leave()
     print(json.dumps({"accepted": worker.accepted, "stale": worker.stale,
                       "staleness": worker.staleness, "versions": versions,

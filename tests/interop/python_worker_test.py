@@ -7,17 +7,22 @@ the command.
 import json
 import os
 import random
+import re
 import socket
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
+
+import grpc
 
 STUBS, PS_SERVER, WORKER, HOLDFAST = sys.argv[1:5]
 sys.path[:0] = [STUBS, os.path.dirname(WORKER)]
 
 import python_worker  # noqa: E402  (needs the stubs)
+from proto import coordinator_pb2, coordinator_pb2_grpc  # noqa: E402
 
 
 def unused_addresses(count):
@@ -38,10 +43,33 @@ def float32(value):
     return struct.unpack("f", struct.pack("f", value))[0]
 
 
+def await_durable_step(address, step):
+    """Until the job that ps 0 at this address leads has that much on disk."""
+    with grpc.insecure_channel(address, python_worker.OPTIONS) as channel:
+        coordinator = coordinator_pb2_grpc.CoordinatorStub(channel)
+        give_up = time.monotonic() + 40
+        while True:
+            try:
+                status = coordinator.GetStatus(coordinator_pb2.GetStatusRequest(), timeout=5,
+                                               wait_for_ready=True)
+                if status.durable_step >= step:
+                    return
+                why = "%d steps are durable" % status.durable_step
+            except grpc.RpcError as error:
+                why = error.details()  # it starts
+            if time.monotonic() > give_up:
+                raise TimeoutError("waiting for %d durable steps: %s" % (step, why))
+            time.sleep(0.005)
+
+
 class PythonWorkerTest(unittest.TestCase):
 
-    def run_job(self, num_workers, *flags, num_ps=2, tls=""):
-        """Runs a job to its end: every daemon exits 0. The workers' JSON."""
+    def run_job(self, num_workers, *flags, num_ps=2, tls="", checkpoints="", kills=()):
+        """Runs a job to its end: every daemon exits 0. The workers' JSON.
+
+        kills: (step, ps), rising: when so many steps are durable the ps is killed, and
+        started again.
+        """
         ps = unused_addresses(num_ps)
         workers = ["127.0.0.1:%d" % (1 + i) for i in range(num_workers)]
         if tls:
@@ -52,13 +80,17 @@ class PythonWorkerTest(unittest.TestCase):
         def tls_flags(task, *more):
             return ["--tls_dir=%s/%s" % (tls, task), *more] if tls else []
 
-        daemons = [
-            subprocess.Popen([PS_SERVER, "--task_index=%d" % i, "--ps_hosts=" + ",".join(ps),
-                              "--worker_hosts=" + ",".join(workers),
-                              *tls_flags("ps-%d" % i)],
-                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            for i in range(num_ps)
-        ]
+        # Of each ps and its lives. Files, for nobody reads pipes while the job runs.
+        logs = [tempfile.TemporaryFile() for _ in range(num_ps)]
+
+        def start_ps(i):
+            return subprocess.Popen(
+                [PS_SERVER, "--task_index=%d" % i, "--ps_hosts=" + ",".join(ps),
+                 "--worker_hosts=" + ",".join(workers), *tls_flags("ps-%d" % i),
+                 *(["--checkpoint_dir=" + checkpoints, "--lease=2s"] if checkpoints else [])],
+                stdout=logs[i], stderr=subprocess.STDOUT)
+
+        daemons = [start_ps(i) for i in range(num_ps)]
         clients = [
             subprocess.Popen([sys.executable, WORKER, "--ps_hosts=" + ",".join(ps),
                               "--num_workers=%d" % num_workers, "--task_index=%d" % i, *flags,
@@ -67,16 +99,29 @@ class PythonWorkerTest(unittest.TestCase):
             for i in range(num_workers)
         ]
         try:
+            for step, i in kills:
+                await_durable_step(ps[0], step)
+                daemons[i].kill()
+                daemons[i].wait()
+                daemons[i] = start_ps(i)
             results = [client.communicate(timeout=50)[0] for client in clients]
-            logs = [daemon.communicate(timeout=20)[0].decode() for daemon in daemons]
+            for daemon in daemons:
+                daemon.wait(timeout=20)
         finally:
             for process in daemons + clients:
                 process.kill()
         for process, log in zip(daemons, logs):
-            self.assertEqual(process.returncode, 0, log)
+            log.seek(0)
+            self.assertEqual(process.returncode, 0, log.read().decode())
+            log.close()
         for client in clients:
             self.assertEqual(client.returncode, 0)
         return [json.loads(result) for result in results]
+
+    def test_the_docs_tell_the_version(self):
+        with open("docs/compatibility.md", encoding="utf-8") as docs:
+            told = re.search(r"^\| the protocol between tasks .* (\d+) \|$", docs.read(), re.M)
+        self.assertEqual(int(told[1]), python_worker.PROTOCOL_VERSION)
 
     def test_synchronous(self):
         steps = 12
@@ -111,6 +156,29 @@ class PythonWorkerTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as tls:
             # Encryption changes no bit.
             self.assertEqual(self.run_job(2, *flags, tls=tls), self.run_job(2, *flags))
+
+    def test_goes_on_when_a_ps_dies(self):
+        # Another ps first, then that of the coordinator, which forgets all sessions.
+        flags = ["--mode=synchronous", "--pushes=60"]
+        with tempfile.TemporaryDirectory() as checkpoints:
+            results = self.run_job(2, *flags, "--pause=0.03", checkpoints=checkpoints,
+                                   kills=[(5, 1), (20, 0)])
+        for result in results:
+            self.assertEqual(result["versions"], [60, 60])
+            # Each step counts once.
+            self.assertEqual(result["values"]["count"], [60] * 4)
+        # To the last bit.
+        for result in self.run_job(2, *flags):
+            self.assertEqual(result["values"], results[0]["values"])
+
+    def test_goes_on_when_a_ps_dies_asynchronously(self):
+        flags = ["--mode=asynchronous", "--pushes=120", "--pause=0.03"]
+        with tempfile.TemporaryDirectory() as checkpoints:
+            results = self.run_job(2, *flags, checkpoints=checkpoints,
+                                   kills=[(10, 1), (40, 0)])
+        for result in results:
+            self.assertEqual(result["versions"], [120, 120])
+            self.assertEqual(result["values"]["count"], [120] * 4)
 
     def check_asynchronous(self, num_workers, pushes, *flags):
         results = self.run_job(num_workers, "--mode=asynchronous", "--pushes=%d" % pushes, *flags)
@@ -147,4 +215,4 @@ class PythonWorkerTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[5:])
