@@ -110,8 +110,10 @@ TEST_F(LostTaskTest, Ps) {
 
 TEST_F(LostTaskTest, PsWithTheCoordinator) {
   cluster_.Kill(0);
-  ExpectWorkerIsTold("/job:ps/task:0");
   ExpectPsEnds(1, absl::StatusCode::kUnavailable, "/job:ps/task:0");
+  ExpectWorkerIsTold("/job:ps/task:0");
+  // The ps that gave up has not told its parked calls so.
+  EXPECT_NE(worker_->state().phase(), proto::FAILED);
 }
 
 TEST_F(LostTaskTest, PsIsToldToStop) {

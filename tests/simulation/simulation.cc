@@ -317,7 +317,9 @@ std::map<TaskId, uint64_t> SimulatedCluster::Incarnations() const {
 
 // [R10]
 void SimulatedCluster::WatchState(const proto::JobState& state) {
-  if (disk == nullptr || state.phase() != proto::DONE) return;
+  if (state.phase() != proto::DONE) return;
+  EXPECT_TRUE(state.has_reporter()) << "nobody writes the result";
+  if (disk == nullptr) return;
   EXPECT_TRUE(disk->journal().finished())
       << "DONE, and the last checkpoint is not on disk";
 }
