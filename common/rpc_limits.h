@@ -7,7 +7,8 @@
 
 namespace holdfast {
 
-// Of the contracts in proto/. Tasks of other versions are refused.
+// Of the contracts in proto/. Tasks of other versions are refused. What changes
+// with it is told in docs/compatibility.md.
 inline constexpr uint32_t kProtocolVersion = 7;
 
 // Bytes of tensors in one message, at most. Larger ones make a call's latency
@@ -16,6 +17,10 @@ inline constexpr int64_t kPartBytes = int64_t{4} << 20;
 
 // What a gRPC message may measure: a part, and room for what surrounds it.
 inline constexpr int kMaxMessageBytes = 16 << 20;
+
+// What the ranges of one pull may measure: their values as they are encoded,
+// and what surrounds each of them.
+inline constexpr uint64_t kMaxPullBytes = uint64_t{12} << 20;
 
 // How long a server parks a call at most, whatever the caller asks for.
 inline constexpr absl::Duration kMaxPark = absl::Seconds(30);

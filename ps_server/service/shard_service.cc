@@ -20,10 +20,6 @@
 namespace holdfast {
 namespace {
 
-// Of a message that the tensors of an answer may fill; the rest is for its
-// other fields.
-constexpr uint64_t kMaxTensorBytes = kMaxMessageBytes - (64 << 10);
-
 PushPart ToPushPart(proto::PushRequest request,
                     std::vector<TensorPiece> tensors) {
   PushPart part;
@@ -77,21 +73,24 @@ absl::StatusOr<grpc::ByteBuffer> Encode(
   return bytes;
 }
 
-// Refuses a pull whose answer no message could hold, before anything is taken
-// for it.
+// Refuses a pull whose values alone pass the limit, before anything is taken
+// for it. What surrounds them is counted by the shard.
 absl::Status CheckFitsInAnswer(
     const google::protobuf::RepeatedPtrField<proto::ReadRange>& ranges) {
   uint64_t bytes = 0;
   for (int i = 0; i < ranges.size(); ++i) {
     const proto::ReadRange& range = ranges[i];
-    if (range.size() <= kMaxTensorBytes / sizeof(float)) {
-      bytes += range.size() * sizeof(float) + range.variable().size();
-      if (bytes <= kMaxTensorBytes) continue;
+    const bool halves = range.encoding() == proto::FLOAT16 ||
+                        range.encoding() == proto::BFLOAT16;
+    const uint64_t element = halves ? 2 : sizeof(float);
+    if (range.size() <= kMaxPullBytes / element) {
+      bytes += range.size() * element + range.variable().size();
+      if (bytes <= kMaxPullBytes) continue;
     }
     return absl::InvalidArgumentError(absl::StrCat(
         "ranges[", i, "]: with the ", range.size(), " elements of variable \"",
         range.variable(), "\" from ", range.begin(), " the answer passes ",
-        kMaxTensorBytes, " bytes, the most in one call"));
+        kMaxPullBytes, " bytes, the most in one call"));
   }
   return absl::OkStatus();
 }

@@ -483,10 +483,9 @@ absl::StatusOr<std::vector<size_t>> Shard::FindRanges(
     bytes += EncodedBytes(range.encoding(), range.size(), 0) +
              sizeof(TensorPiece) + variable.name().size() +
              sizeof(int64_t) * variable.shape_size();
-    if (bytes > kMaxMessageBytes - kMaxMessageBytes / 4) {
+    if (bytes > kMaxPullBytes) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "a pull of more than ", kMaxMessageBytes - kMaxMessageBytes / 4,
-          " bytes: ask in parts"));
+          "a pull of more than ", kMaxPullBytes, " bytes: ask in parts"));
     }
     slices.push_back(*slice);
   }
