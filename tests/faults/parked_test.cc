@@ -66,7 +66,9 @@ TEST(ParkedTest, AWorkerInAStepThatWaitsForAnother) {
       rate += more;
     }
     std::cout << task << ": " << rate << " wake-ups per second\n";
-    if (task == std::string("worker-0")) EXPECT_LE(rate, 10);
+    if (task == std::string("worker-0")) {
+      EXPECT_LE(rate, 10);
+    }
   }
 }
 
