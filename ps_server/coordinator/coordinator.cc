@@ -361,6 +361,12 @@ void Coordinator::Admit(const TaskId& task,
 
 void Coordinator::SetAlive(const TaskId& task, Session* session, bool alive) {
   session->alive = alive;
+  if (alive) {
+    leases_run_until_ = std::min(leases_run_until_, session->expires);
+    lost_.erase(task);
+  } else {
+    lost_.insert(task);
+  }
   if (!IsWorker(task)) return;
   if (alive) {
     live_workers_.Set(task, session->clock);
@@ -1161,8 +1167,16 @@ void Coordinator::JudgeLeases(absl::Time now) {
     }
   }
   std::vector<TaskId> lost;
-  for (const auto& [task, session] : sessions_) {
-    if (session.alive && session.expires <= now) lost.push_back(task);
+  if (leases_run_until_ <= now) {
+    leases_run_until_ = absl::InfiniteFuture();
+    for (const auto& [task, session] : sessions_) {
+      if (!session.alive) continue;
+      if (session.expires <= now) {
+        lost.push_back(task);
+      } else {
+        leases_run_until_ = std::min(leases_run_until_, session.expires);
+      }
+    }
   }
   for (const TaskId& task : lost) {
     Session& session = sessions_.at(task);
@@ -1215,8 +1229,9 @@ Coordinator::Lost Coordinator::LostTasks() const {
   std::vector<absl::Time> losses;
   const bool wait_for_workers =
       !AllStepsFixed() && (!continues() || (created_ && TooFewWorkers()));
-  for (const auto& [task, session] : sessions_) {
-    if (session.alive || (IsWorker(task) && !wait_for_workers)) continue;
+  for (const TaskId& task : lost_) {
+    if (IsWorker(task) && !wait_for_workers) continue;
+    const Session& session = sessions_.at(task);
     lost.tasks.push_back(task);
     if (IsWorker(task)) {
       losses.push_back(std::max(session.lost_at, generation_begun_));

@@ -487,6 +487,10 @@ class Coordinator {
 
   IndexedMap<TaskId, Session> sessions_;
   LiveWorkers live_workers_;
+  // Tasks whose sessions are not alive.
+  std::set<TaskId> lost_;
+  // No lease runs out before this: leases are only ever prolonged.
+  absl::Time leases_run_until_ = absl::InfiniteFuture();
   std::map<TaskId, Incarnation> last_incarnation_;
   uint64_t incarnations_from_;
   ParkedRegisters parked_registers_;
