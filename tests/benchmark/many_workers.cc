@@ -60,9 +60,15 @@ ABSL_FLAG(uint32_t, ps, 2, "Number of ps daemons.");
 ABSL_FLAG(std::string, size, "64kB",
           "Size of the model, which is cut into a slice for each ps.");
 ABSL_FLAG(double, seconds, 3, "How long each measurement takes at least.");
+ABSL_FLAG(double, warm_up, 20,
+          "How long the job trains before it is measured. gRPC estimates each "
+          "connection's bandwidth by pings, ten a second at first and one in "
+          "ten seconds after some minutes.");
 ABSL_FLAG(int, rounds, 3, "Measurements of each point; medians are printed.");
 ABSL_FLAG(std::string, ps_server, "ps_server/ps_server", "The ps daemon.");
 ABSL_FLAG(std::string, ps_flags, "", "More flags of each ps daemon.");
+ABSL_FLAG(uint32_t, protocol_version, holdfast::kProtocolVersion,
+          "What the ps daemon speaks, where it is of an earlier build.");
 
 namespace holdfast {
 namespace {
@@ -197,7 +203,7 @@ class Worker {
     request.mutable_sender()->mutable_task()->set_job(kWorkerJob);
     request.mutable_sender()->mutable_task()->set_index(index_);
     request.set_nonce(index_ + 1);
-    request.set_protocol_version(kProtocolVersion);
+    request.set_protocol_version(absl::GetFlag(FLAGS_protocol_version));
     request.set_process(absl::StrCat("host", index_, ":77"));
     request.set_num_ps(job_.ps.size());
     request.set_num_workers(job_.num_workers);
@@ -486,6 +492,7 @@ Figures Measure(Mode mode, uint32_t num_workers, uint64_t elements) {
     uint64_t pushes;
   };
   uint64_t pushes = 0;
+  std::optional<Clock::time_point> first;
   std::optional<Sample> begin;
   std::optional<Sample> end;
   job.pushed = [&] {
@@ -493,6 +500,11 @@ Figures Measure(Mode mode, uint32_t num_workers, uint64_t elements) {
     if (++pushes % num_workers != 0 || end.has_value()) return;
     if (pushes < kWarmUpPushes * num_workers) return;
     const Clock::time_point now = Clock::now();
+    if (!first.has_value()) first = now;
+    if (std::chrono::duration<double>(now - *first).count() <
+        absl::GetFlag(FLAGS_warm_up)) {
+      return;
+    }
     if (!begin.has_value()) {
       begin = {now, CpuTimeOf(ps), pushes};
     } else if (std::chrono::duration<double>(now - begin->at).count() >=
@@ -563,6 +575,7 @@ void Run() {
 int main(int argc, char** argv) {
   const auto line = holdfast::ParseFlags(
       std::vector<std::string>(argv + (argc > 0), argv + argc));
+  google::InitGoogleLogging(argv[0]);
   if (!line.ok()) {
     std::cerr << line.status().message() << std::endl;
     return 2;
