@@ -11,7 +11,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,6 +25,7 @@
 #include "gtest/gtest.h"
 #include "ps_server/shard/push_id.h"
 #include "tests/simulation/asynchronous_job.h"
+#include "tests/simulation/fate.h"
 #include "tests/simulation/simulation.h"
 #include "tests/simulation/synchronous_job.h"
 
@@ -35,8 +35,6 @@ namespace {
 using Cut = SimulatedDisk::Name;
 
 constexpr absl::Duration kLease = absl::Seconds(6);
-// In which a job has to end, whatever happens to it.
-constexpr absl::Duration kLongest = absl::Hours(1);
 
 struct Schedules {
   uint64_t first = 1;
@@ -54,204 +52,6 @@ Schedules SchedulesToRun(uint64_t count) {
   }
   return schedules;
 }
-
-// What may happen in a schedule beside what messages suffer.
-struct Troubles {
-  // At most so many.
-  int mishaps = 3;
-  // Checkpoints are found damaged.
-  bool damage = false;
-  // When all is started anew, it may be with another number of ps.
-  bool resize = false;
-};
-
-// Brings trouble to a cluster, and whoever died back into it.
-class Fate {
- public:
-  using Hire = std::function<std::unique_ptr<SimulatedWorker>(uint32_t index,
-                                                              uint64_t nonce)>;
-
-  // `present` of `num_workers` are there at the beginning.
-  Fate(SimulatedCluster* cluster, const Troubles& troubles,
-       uint32_t num_workers, uint32_t present, Hire hire)
-      : cluster_(cluster),
-        troubles_(troubles),
-        hire_(std::move(hire)),
-        left_(cluster->scheduler.Random(troubles.mishaps + 1)),
-        workers_(num_workers) {
-    for (uint32_t i = 0; i < num_workers; ++i) {
-      Bring(i, i < present ? absl::Seconds(1) : absl::Seconds(15));
-    }
-    cluster->Start();
-    LookAfterWorkers();
-  }
-
-  // Until the job has ended, and everybody knows.
-  void Run() {
-    const absl::Time bound = cluster_->scheduler.Now() + kLongest;
-    while (!HasEnded() && cluster_->scheduler.Now() < bound &&
-           !::testing::Test::HasFailure() &&
-           cluster_->phase() != proto::FAILED) {
-      ASSERT_TRUE(cluster_->scheduler.RunOne());
-      if (left_ > 0 && cluster_->scheduler.Random(kEventsBetween) == 0) {
-        --left_;
-        Strike();
-      }
-    }
-    ASSERT_NE(cluster_->phase(), proto::FAILED)
-        << cluster_->coordinator->state().reason();
-    ASSERT_LT(cluster_->scheduler.Now(), bound)
-        << "hangs: "
-        << (cluster_->coordinator == nullptr
-                ? "no coordinator"
-                : cluster_->Status().DebugString());
-    // What is late comes after the end, and who died is found to be dead.
-    left_ = 0;
-    const absl::Time settled = cluster_->scheduler.Now() + absl::Seconds(30);
-    while (cluster_->scheduler.Now() < settled) cluster_->scheduler.RunOne();
-  }
-
-  // Some checkpoint was.
-  bool damaged() const { return damaged_; }
-
- private:
-  // Of all kinds, ticks too.
-  static constexpr uint64_t kEventsBetween = 250;
-
-  bool HasEnded() const {
-    if (cluster_->coordinator == nullptr ||
-        !cluster_->coordinator->finished()) {
-      return false;
-    }
-    for (const auto& worker : workers_) {
-      if (!worker->left()) return false;
-    }
-    return true;
-  }
-
-  absl::Duration Within(absl::Duration longest) {
-    return cluster_->scheduler.RandomDuration(longest);
-  }
-
-  void Bring(uint32_t index, absl::Duration longest) {
-    if (workers_[index] != nullptr) {
-      past_workers_.push_back(std::move(workers_[index]));
-    }
-    workers_[index] = hire_(index, next_nonce_++);
-    cluster_->scheduler.After(Within(longest),
-                              [worker = workers_[index].get()] {
-                                if (!worker->gone()) worker->Start();
-                              });
-  }
-
-  // Another takes the place of one that has died or was shut out.
-  void LookAfterWorkers() {
-    for (uint32_t i = 0; i < workers_.size(); ++i) {
-      if (workers_[i]->gone() && !workers_[i]->left()) {
-        Bring(i, absl::Seconds(8));
-      }
-    }
-    cluster_->scheduler.After(absl::Milliseconds(300),
-                              [this] { LookAfterWorkers(); });
-  }
-
-  void RestartPs(uint32_t ps, absl::Duration longest = absl::Seconds(10)) {
-    cluster_->scheduler.After(Within(longest), [this, ps] {
-      if (ps < cluster_->num_ps() && !cluster_->IsAlive(ps)) {
-        cluster_->StartPs(ps);
-      }
-    });
-  }
-
-  void StopPs(uint32_t ps) {
-    if (!cluster_->IsAlive(ps)) return;
-    if (ps > 0 && cluster_->scheduler.Random(2) == 0) cluster_->LeavePs(ps);
-    cluster_->KillPs(ps);
-    if (cluster_->scheduler.Random(3) > 0) return RestartPs(ps);
-    // It is back before anybody knows, and hears what its earlier life was
-    // told.
-    RestartPs(ps, absl::Seconds(1));
-    cluster_->scheduler.After(Within(absl::Seconds(4)),
-                              [this, ps] { cluster_->RepeatRestore(ps); });
-  }
-
-  void StopAll() {
-    for (uint32_t ps = 0; ps < cluster_->num_ps(); ++ps) {
-      if (cluster_->IsAlive(ps)) cluster_->KillPs(ps);
-    }
-    for (auto& worker : workers_) worker->Die();
-    if (troubles_.resize) {
-      cluster_->SetNumPs(1 + cluster_->scheduler.Random(3));
-      // Those that have left would otherwise be waited for: the cluster is
-      // another one.
-      for (uint32_t i = 0; i < workers_.size(); ++i) {
-        Bring(i, absl::Seconds(8));
-      }
-    }
-    for (uint32_t ps = 0; ps < cluster_->num_ps(); ++ps) RestartPs(ps);
-  }
-
-  // The last checkpoint is spoiled, where one stands before it to fall back on.
-  void DamageOne() {
-    const auto& kept = cluster_->disk->journal().checkpoints();
-    if (kept.size() < 2 || cluster_->disk->journal().finished()) return;
-    const Cut last = SimulatedDisk::NameOf(kept[kept.size() - 1]);
-    const Cut before = SimulatedDisk::NameOf(kept[kept.size() - 2]);
-    if (!cluster_->disk->IsWhole(last) || !cluster_->disk->IsWhole(before) ||
-        !cluster_->disk->MayBeRead(before)) {
-      return;
-    }
-    cluster_->disk->Damage(last, cluster_->scheduler.Random(2) == 0);
-    damaged_ = true;
-  }
-
-  void AskForCheckpoint() {
-    proto::CheckpointRequest request;
-    request.set_wait_ms(2000);
-    cluster_->network.Call<proto::CheckpointRequest, proto::CheckpointResponse>(
-        [cluster = cluster_](auto r, auto done) {
-          cluster->AtCoordinator(&Coordinator::Checkpoint, r, std::move(done));
-        },
-        request, [](const auto&) {});
-  }
-
-  void Strike() {
-    Scheduler& scheduler = cluster_->scheduler;
-    SimulatedWorker& worker = *workers_[scheduler.Random(workers_.size())];
-    const uint32_t ps = scheduler.Random(cluster_->num_ps());
-    switch (scheduler.Random(10)) {
-      case 0:
-      case 1:
-        if (!worker.left()) worker.Die();
-        return;
-      case 2:
-        return worker.FallSilent(Within(absl::Seconds(20)));
-      case 3:
-      case 4:
-      case 5:
-        if (troubles_.damage) DamageOne();
-        return StopPs(ps);
-      case 6:
-      case 7:
-        if (troubles_.damage) DamageOne();
-        return StopPs(0);
-      case 8:
-        if (troubles_.damage) DamageOne();
-        return StopAll();
-      case 9:
-        return AskForCheckpoint();
-    }
-  }
-
-  SimulatedCluster* const cluster_;
-  const Troubles troubles_;
-  const Hire hire_;
-  int left_;
-  bool damaged_ = false;
-  uint64_t next_nonce_ = 1;
-  std::vector<std::unique_ptr<SimulatedWorker>> workers_;
-  std::vector<std::unique_ptr<SimulatedWorker>> past_workers_;
-};
 
 // ---- Lines of generations ----
 
@@ -326,7 +126,7 @@ void ExpectNothingLeft(const SimulatedCluster& cluster, size_t most_verdicts) {
 
 SimulatedCluster::Options ClusterOptions(uint64_t seed, const Faults& faults,
                                          uint32_t num_ps, uint32_t num_workers,
-                                         bool damage) {
+                                         const Troubles& troubles) {
   SimulatedCluster::Options options;
   options.seed = seed;
   options.faults = faults;
@@ -335,7 +135,8 @@ SimulatedCluster::Options ClusterOptions(uint64_t seed, const Faults& faults,
   options.lease = kLease;
   options.disk.emplace();
   options.disk->failing = 30;
-  if (damage) options.disk->unreadable = 100;
+  if (troubles.damage) options.disk->unreadable = 100;
+  if (troubles.slow_disk) options.disk->longest_write = absl::Minutes(40);
   return options;
 }
 
@@ -357,7 +158,8 @@ struct SynchronousScenario {
 std::string NameOf(const SynchronousScenario& s) {
   return absl::StrCat(Name(s.job), "Every", s.job.checkpoints.every_steps(),
                       s.troubles.damage ? "Damaged" : "",
-                      s.troubles.resize ? "Resized" : "");
+                      s.troubles.resize ? "Resized" : "",
+                      s.troubles.slow_disk ? "SlowDisk" : "");
 }
 
 class RestartedWorker : public SynchronousWorker {
@@ -377,12 +179,13 @@ class RestartedWorker : public SynchronousWorker {
 
 class SynchronousSimulation : public SynchronousCluster {
  public:
-  SynchronousSimulation(const SynchronousJob& job, uint64_t seed, bool damage)
+  SynchronousSimulation(const SynchronousJob& job, uint64_t seed,
+                        const Troubles& troubles)
       : SynchronousCluster(
             job, ClusterOptions(
                      seed, job.faults, job.num_ps,
                      job.cluster_workers > 0 ? job.cluster_workers : job.m,
-                     damage)) {
+                     troubles)) {
     disk->on_journal = [this](const proto::Journal& journal) {
       ExpectGoodJournal(*this, journal);
     };
@@ -531,12 +334,13 @@ class SynchronousRecoveryTest
 TEST_P(SynchronousRecoveryTest, PromisesHoldUnderEverySchedule) {
   const SynchronousScenario scenario = GetParam();
   const SynchronousJob& job = scenario.job;
-  const Schedules schedules = SchedulesToRun(600);
+  const Schedules schedules =
+      SchedulesToRun(scenario.troubles.slow_disk ? 30 : 600);
   uint64_t generations = 0;
   for (uint64_t i = 0; i < schedules.count; ++i) {
     const uint64_t seed = schedules.first + i;
     SCOPED_TRACE(absl::StrCat("seed ", seed));
-    SynchronousSimulation sim(job, seed, scenario.troubles.damage);
+    SynchronousSimulation sim(job, seed, scenario.troubles);
     Fate fate(&sim, scenario.troubles, job.m, sim.options.num_workers,
               [&sim](uint32_t index, uint64_t nonce) {
                 return std::make_unique<RestartedWorker>(&sim, index, nonce);
@@ -614,6 +418,7 @@ INSTANTIATE_TEST_SUITE_P(
         {Job(4, 2, 2, 6, 2), {3}},
         {Job(2, 3, 2, 8, 2), {4}},
         {Job(2, 2, 2, 10, 2), {4, true, true}},
+        {Job(2, 2, 2, 6, 3), {2, false, false, true}},
         {Job(2, 2, 3, 6, 2, 12), {4}},
         {WithWeight0(Job(4, 2, 2, 5, 2, 18)), {4, true, true}},
         {Job(2, 3, 2, 7, 2, 13), {4}},
@@ -637,7 +442,8 @@ std::string NameOf(const AsynchronousScenario& s) {
       "P", job.num_ps, "W", job.workers, "D", job.depth,
       job.bound.has_value() ? absl::StrCat("S", *job.bound) : "",
       job.momentum ? "Momentum" : "", "Every", job.checkpoints.every_steps(),
-      s.troubles.damage ? "Damaged" : "", s.troubles.resize ? "Resized" : "");
+      s.troubles.damage ? "Damaged" : "", s.troubles.resize ? "Resized" : "",
+      s.troubles.slow_disk ? "SlowDisk" : "");
 }
 
 class RestartedAsynchronousWorker : public AsynchronousWorker {
@@ -653,9 +459,10 @@ class RestartedAsynchronousWorker : public AsynchronousWorker {
 
 class AsynchronousSimulation : public AsynchronousCluster {
  public:
-  AsynchronousSimulation(const AsynchronousJob& job, uint64_t seed, bool damage)
-      : AsynchronousCluster(
-            job, ClusterOptions(seed, kSome, job.num_ps, job.workers, damage)) {
+  AsynchronousSimulation(const AsynchronousJob& job, uint64_t seed,
+                         const Troubles& troubles)
+      : AsynchronousCluster(job, ClusterOptions(seed, kSome, job.num_ps,
+                                                job.workers, troubles)) {
     disk->on_journal = [this](const proto::Journal& journal) {
       ExpectGoodJournal(*this, journal);
     };
@@ -742,12 +549,13 @@ class AsynchronousRecoveryTest
 TEST_P(AsynchronousRecoveryTest, PromisesHoldUnderEverySchedule) {
   const AsynchronousScenario scenario = GetParam();
   const AsynchronousJob& job = scenario.job;
-  const Schedules schedules = SchedulesToRun(600);
+  const Schedules schedules =
+      SchedulesToRun(scenario.troubles.slow_disk ? 30 : 600);
   uint64_t generations = 0;
   for (uint64_t i = 0; i < schedules.count; ++i) {
     const uint64_t seed = schedules.first + i;
     SCOPED_TRACE(absl::StrCat("seed ", seed));
-    AsynchronousSimulation sim(job, seed, scenario.troubles.damage);
+    AsynchronousSimulation sim(job, seed, scenario.troubles);
     Fate fate(&sim, scenario.troubles, job.workers, job.workers,
               [&sim](uint32_t index, uint64_t nonce) {
                 return std::make_unique<RestartedAsynchronousWorker>(
@@ -795,6 +603,7 @@ INSTANTIATE_TEST_SUITE_P(
         {Asynchronous(3, 3, 2, std::nullopt, false, 4), {4}},
         {Asynchronous(2, 3, 3, std::nullopt, true, 1), {4, true, true}},
         {Asynchronous(2, 2, 1, 0, false, 3), {4}},
+        {Asynchronous(2, 2, 1, std::nullopt, true, 8), {2, false, false, true}},
         {Asynchronous(3, 3, 2, 1, true, 4), {5, true, true}},
         {Asynchronous(2, 2, 2, std::nullopt, false, 0), {3}},
     }),

@@ -11,6 +11,8 @@ namespace holdfast {
 namespace {
 
 constexpr absl::Duration kJournalWrite = absl::Milliseconds(100);
+// For the disk to let go of what nobody needs.
+constexpr absl::Duration kSoon = absl::Milliseconds(100);
 // In place of a ps.
 constexpr uint32_t kCoordinatorsView = 8;
 
@@ -27,28 +29,46 @@ class Queue {
     if (work_.size() == 1) Begin();
   }
 
+  // What is under way ends soon.
+  void Hurry() {
+    hurries_ = !work_.empty();
+    if (next_) After(std::exchange(next_, nullptr), kSoon);
+  }
+
  private:
-  void After(std::function<void()> event) {
+  void After(std::function<void()> event, absl::Duration longest) {
+    next_ = std::move(event);
     scheduler_->After(
-        scheduler_->RandomDuration(longest_),
-        [event = std::move(event), alive = std::weak_ptr<bool>(alive_)] {
-          if (!alive.expired()) event();
+        scheduler_->RandomDuration(longest),
+        [this, number = ++number_, alive = std::weak_ptr<bool>(alive_)] {
+          if (alive.expired() || number != number_) return;
+          std::exchange(next_, nullptr)();
         });
   }
   void Begin() {
-    After([this] {
-      const std::function<void()> tell = work_.front()();
-      After([this, tell] {
-        work_.pop_front();
-        if (!work_.empty()) Begin();
-        tell();
-      });
-    });
+    After(
+        [this] {
+          const std::function<void()> tell = work_.front()();
+          After(
+              [this, tell] {
+                work_.pop_front();
+                hurries_ = false;
+                if (!work_.empty()) Begin();
+                tell();
+              },
+              hurries_ ? kSoon : longest_);
+        },
+        longest_);
   }
 
   Scheduler* const scheduler_;
   const absl::Duration longest_;
   std::deque<std::function<std::function<void()>()>> work_;
+  // What is to happen next, and how many have been before it.
+  std::function<void()> next_;
+  uint64_t number_ = 0;
+  // The work that is under way.
+  bool hurries_ = false;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
@@ -195,6 +215,7 @@ class SimulatedDisk::OpenedShardDisk : public ShardDisk {
             StoreSnapshot snapshot, Reply<proto::DataFile> reply) override {
     auto held = std::make_shared<StoreSnapshot>(std::move(snapshot));
     const uint64_t number = ++save_number_;
+    saving_ = disk_->scheduler_->Now();
     saves_.Add([=, reply = Shared(std::move(reply))] {
       const absl::Status status = disk_->WriteMishap();
       absl::StatusOr<proto::DataFile> saved = proto::DataFile();
@@ -209,13 +230,19 @@ class SimulatedDisk::OpenedShardDisk : public ShardDisk {
     });
   }
 
-  void AbandonSave() override { ++save_number_; }
-  proto::DiskProgress SaveProgress() const override { return {}; }
-  proto::DiskProgress LoadProgress() const override { return {}; }
+  void AbandonSave() override {
+    ++save_number_;
+    saves_.Hurry();
+  }
+  // A byte each millisecond.
+  proto::DiskProgress SaveProgress() const override { return Since(saving_); }
+  proto::DiskProgress LoadProgress() const override { return Since(loading_); }
 
   void Load(const LoadOptions& options,
             Reply<std::unique_ptr<DenseStore>> reply) override {
     const uint64_t number = ++load_number_;
+    loading_ = disk_->scheduler_->Now();
+    loads_.Hurry();
     loads_.Add([=, reply = Shared(std::move(reply))] {
       auto loaded =
           std::make_shared<absl::StatusOr<std::unique_ptr<DenseStore>>>(
@@ -224,9 +251,18 @@ class SimulatedDisk::OpenedShardDisk : public ShardDisk {
                   : absl::AbortedError("another load has taken its place"));
       return [=] { (*reply)(std::move(*loaded)); };
     });
+    // First values are not read.
+    if (!options.checkpoint.has_value()) loads_.Hurry();
   }
 
  private:
+  proto::DiskProgress Since(absl::Time begun) const {
+    proto::DiskProgress progress;
+    progress.set_bytes_done(
+        absl::ToInt64Milliseconds(disk_->scheduler_->Now() - begun));
+    progress.set_bytes_total(progress.bytes_done() + 1);
+    return progress;
+  }
   proto::DataFile Write(const Name& name, const StoreSnapshot& snapshot) {
     File& file = disk_->checkpoints_[name].files[ps_];
     file = File();
@@ -292,6 +328,9 @@ class SimulatedDisk::OpenedShardDisk : public ShardDisk {
   Queue loads_;
   uint64_t load_number_ = 0;
   uint64_t save_number_ = 0;
+  // When the last of each began.
+  absl::Time saving_;
+  absl::Time loading_;
 };
 
 // ---- All ----
