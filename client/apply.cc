@@ -14,10 +14,17 @@ Applier::Applier(Generation* generation, const CallGroup* calls,
       mutex_(generation->context->mutex),
       calls_(*calls),
       ticket_(ticket),
-      shards_(generation->wire->num_ps()) {}
+      shards_(generation->wire->num_ps()) {
+  for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
+    shards_[ps].applied = generation_->placement.push.parts[ps].empty();
+    if (!shards_[ps].applied) ++num_left_;
+  }
+  spent_.mutable_receipts()->Resize(static_cast<int>(shards_.size()), 0);
+}
 
 void Applier::Start(const Application& application) {
   const bool empty = application.examples == 0;
+  bool none;
   proto::ApplyRequest request;
   request.set_sequence(ticket_.sequence.value());
   request.mutable_scalars()->Assign(ticket_.scalars.begin(),
@@ -29,16 +36,25 @@ void Applier::Start(const Application& application) {
       absl::ToInt64Milliseconds(generation_->context->timing.park));
   {
     absl::MutexLock lock(&mutex_);
-    request.set_acked_through(generation_->sequences.acked_through().value());
+    if (!empty) {
+      for (const uint64_t receipt :
+           generation_->sequences.Receipts(ticket_.sequence)) {
+        request.add_receipts(receipt);
+      }
+    }
     SetSpent(application);
+    none = num_left_ == 0;
   }
+  request.set_ticket_receipt(ticket_.receipt);
   for (uint32_t ps = 0; ps < generation_->wire->num_ps(); ++ps) {
+    if (generation_->placement.push.parts[ps].empty()) continue;
     generation_->wire->Apply(
         calls_, ps, request,
         [this, ps](const absl::StatusOr<proto::ApplyResponse>& response) {
           return OnAnswer(ps, response);
         });
   }
+  if (none) Finish();
 }
 
 void Applier::Take(const Application& application,
@@ -59,7 +75,6 @@ void Applier::SetSpent(const Application& application) {
 
 Next Applier::OnAnswer(uint32_t ps,
                        const absl::StatusOr<proto::ApplyResponse>& response) {
-  proto::SpentTicket spent;
   {
     absl::MutexLock lock(&mutex_);
     Shard& shard = shards_[ps];
@@ -87,7 +102,17 @@ Next Applier::OnAnswer(uint32_t ps,
     }
     shard.applied = true;
     spent_.set_staleness(std::max(spent_.staleness(), response->staleness()));
-    if (++num_applied_ < shards_.size()) return Next::kDone;
+    spent_.set_receipts(static_cast<int>(ps), response->receipt());
+    if (--num_left_ > 0) return Next::kDone;
+  }
+  Finish();
+  return Next::kDone;
+}
+
+void Applier::Finish() {
+  proto::SpentTicket spent;
+  {
+    absl::MutexLock lock(&mutex_);
     spent = spent_;
   }
   // Before anybody hears of it, so that the next request for a ticket tells.
@@ -96,7 +121,6 @@ Next Applier::OnAnswer(uint32_t ps,
   absl::MutexLock lock(&mutex_);
   verdict_ = proto::ACCEPTED;
   over_ = true;
-  return Next::kDone;
 }
 
 absl::StatusOr<Cluster::Push::Applied> Applier::outcome() const {

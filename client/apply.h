@@ -16,9 +16,9 @@
 
 namespace holdfast::client {
 
-// docs/asynchronous.md, A3, as the worker does it: Apply to every shard, asked
-// again until each has a verdict. When all have said ACCEPTED, the ticket is
-// spent.
+// docs/asynchronous.md, A3, as the worker does it: Apply to every shard that
+// pushes bring something, asked again until each has a verdict. When all have
+// said ACCEPTED, the ticket is spent.
 //
 // Thread-safe.
 class Applier {
@@ -39,6 +39,7 @@ class Applier {
   const std::vector<proto::StepScalars>& scalars() const {
     return ticket_.scalars;
   }
+  uint64_t ticket_receipt() const { return ticket_.receipt; }
 
   bool over() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return over_; }
   // Once it is over.
@@ -52,10 +53,13 @@ class Applier {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   struct Shard {
+    // Or there is nothing to apply at it.
     bool applied = false;
     std::string waiting_for;
   };
 
+  // All have applied it.
+  void Finish() ABSL_LOCKS_EXCLUDED(mutex_);
   Next OnAnswer(uint32_t ps,
                 const absl::StatusOr<proto::ApplyResponse>& response)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -68,7 +72,7 @@ class Applier {
   // What is told when all have applied it.
   proto::SpentTicket spent_ ABSL_GUARDED_BY(mutex_);
   std::vector<Shard> shards_ ABSL_GUARDED_BY(mutex_);
-  size_t num_applied_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t num_left_ ABSL_GUARDED_BY(mutex_) = 0;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
   proto::Verdict verdict_ ABSL_GUARDED_BY(mutex_) = proto::VERDICT_UNSPECIFIED;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);

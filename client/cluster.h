@@ -46,6 +46,8 @@ struct Ticket {
   uint64_t index = 0;
   // By the declaration's optimizers. Asynchronous jobs only.
   std::vector<proto::StepScalars> scalars;
+  // Proves to the shards that `scalars` are its own. Asynchronous jobs only.
+  uint64_t receipt = 0;
   // As in Parameters. Asynchronous jobs only.
   float loss_scale = 1;
   // The open step (synchronous) or the tickets spent when it was given.

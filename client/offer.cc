@@ -42,6 +42,12 @@ class OfferHandle : public Cluster::Offer {
       absl::MutexLock lock(&mutex_);
       generation_->sequences.Hold(offer_.sequence, offer_.step);
       request.set_acked_through(generation_->sequences.acked_through().value());
+      if (offer_.examples > 0) {
+        for (const uint64_t receipt :
+             generation_->sequences.Receipts(offer_.sequence)) {
+          request.add_receipts(receipt);
+        }
+      }
     }
     generation_->wire->Contribute(
         calls_, std::move(request),

@@ -38,7 +38,10 @@ class Packer {
     header_bytes_ += header;
   }
 
-  std::vector<Plan::Part> Take() { return std::move(parts_); }
+  std::vector<Plan::Part> Take() {
+    if (parts_.back().empty()) parts_.pop_back();
+    return std::move(parts_);
+  }
 
  private:
   void NextPart() {
@@ -88,6 +91,10 @@ Plan PlanPull(const Layout& layout, int64_t part_bytes) {
     Packer packer(layout, part_bytes);
     for (const Stretch& slice : layout.slices(ps)) packer.Add(slice);
     plan.parts.push_back(packer.Take());
+  }
+  if (std::all_of(plan.parts.begin(), plan.parts.end(),
+                  [](const auto& parts) { return parts.empty(); })) {
+    plan.parts.front().emplace_back();
   }
   FillPlaces(layout, &plan);
   return plan;

@@ -19,7 +19,7 @@ struct Plan {
     uint32_t part = 0;
   };
 
-  // By ps. Each has at least one part; a ps without elements has an empty one.
+  // By ps. One without elements has none, and is not spoken to.
   std::vector<std::vector<Part>> parts;
   // By variable: the parts with elements of it, as often as they have stretches
   // of it.
@@ -38,7 +38,8 @@ struct Plan {
 Plan PlanPush(const Layout& layout, int64_t part_bytes);
 
 // All variables, the first declared first: in that order a forward pass needs
-// them.
+// them. Where there are no elements at all, ps 0 has an empty part, which asks
+// for the version.
 Plan PlanPull(const Layout& layout, int64_t part_bytes);
 
 }  // namespace holdfast::client

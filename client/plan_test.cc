@@ -113,18 +113,18 @@ TEST(PlanPushTest, CutAtTheEndOfAPartLeavesNoEmptyPart) {
                                       ElementsAre(Stretch{0, 8, 8}))));
 }
 
-TEST(PlanPushTest, AShardWithoutAShareGetsOneEmptyPart) {
+TEST(PlanPushTest, AShardWithoutAShareGetsNothing) {
   // ps 1 holds only what is not trainable, ps 2 nothing.
   const Layout layout = MakeLayout({{10, 0}, {10, 1, false}}, 3);
   EXPECT_THAT(PlanPush(layout, 40).parts,
               ElementsAre(ElementsAre(ElementsAre(Stretch{0, 0, 10})),
-                          ElementsAre(IsEmpty()), ElementsAre(IsEmpty())));
+                          IsEmpty(), IsEmpty()));
 }
 
 TEST(PlanPushTest, AVariableWithoutElementsIsInNoPart) {
   const Layout layout = MakeLayout({{0, 0}}, 1);
   const Plan plan = PlanPush(layout, 40);
-  EXPECT_THAT(plan.parts, ElementsAre(ElementsAre(IsEmpty())));
+  EXPECT_THAT(plan.parts, ElementsAre(IsEmpty()));
   EXPECT_THAT(plan.places, ElementsAre(IsEmpty()));
 }
 
@@ -212,7 +212,12 @@ TEST(PlanPullTest, FirstDeclaredFirstWithWhatIsNotTrainable) {
       PlanPull(layout, 80).parts,
       ElementsAre(
           ElementsAre(ElementsAre(Stretch{0, 0, 10}, Stretch{1, 0, 10})),
-          ElementsAre(ElementsAre(Stretch{2, 0, 10})), ElementsAre(IsEmpty())));
+          ElementsAre(ElementsAre(Stretch{2, 0, 10})), IsEmpty()));
+}
+
+TEST(PlanPullTest, SomebodyIsAskedForTheVersion) {
+  EXPECT_THAT(PlanPull(MakeLayout({{0, 0}}, 2), 80).parts,
+              ElementsAre(ElementsAre(IsEmpty()), IsEmpty()));
 }
 
 }  // namespace

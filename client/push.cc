@@ -58,7 +58,6 @@ class PushHandle : public Cluster::Push {
       for (const Plan::Part& part : plan_.parts[ps]) {
         shards_[ps].missing.push_back(part.size());
       }
-      if (plan_.parts[ps].front().empty()) shards_[ps].ready.push_back(0);
     }
     held_ = folds_;
   }
@@ -437,6 +436,10 @@ class PushHandle : public Cluster::Push {
         if (!has_ticket_) generation_->sequences.Settle(sequence_);
       } else {
         --shard.unacknowledged;
+        if (response->receipt() != 0) {
+          generation_->sequences.KeepReceipt(sequence_, ps,
+                                             response->receipt());
+        }
         shard.refusal.clear();
         shard.backoff.Reset();
       }
@@ -526,6 +529,7 @@ class PushHandle : public Cluster::Push {
       application.set_examples(application_->examples);
       application.set_not_finite(application_->not_finite);
       application.set_clip_factor(push ? application_->clip_factor : 0);
+      application.set_ticket_receipt(applier_->ticket_receipt());
     }
     if (next_ != nullptr) {
       AddRanges(layout_, NextPart(), Reading::kAsDeclared,
@@ -584,6 +588,7 @@ class PushHandle : public Cluster::Push {
       proto::ApplyResponse applied;
       applied.set_verdict(response.verdict());
       applied.set_staleness(response.staleness());
+      applied.set_receipt(response.receipt());
       return applier_->Take(*application_, applied);
     }
     absl::MutexLock lock(&mutex_);

@@ -125,26 +125,6 @@ TEST_F(PushTest, APartLeavesWhenItsVariablesAreThere) {
   EXPECT_TRUE(push->Await(Late()).ok());
 }
 
-TEST_F(PushTest, AShardWithoutAShareHearsOfThePushAtOnce) {
-  ps(0).place.Do([](int, const auto&, auto* response) {
-    AnswerPlacement(response);
-    // All of "b" on ps 0.
-    response->mutable_slices(1)->set_size(8);
-    response->mutable_slices(2)->set_size(0);
-    return absl::OkStatus();
-  });
-  ConnectWithParts(1 << 20);
-  auto push = cluster_->StartPush(GlobalStep(3));
-  ps(1).push.AwaitCalls(1);
-  const proto::PushRequest request = ps(1).push.requests()[0];
-  EXPECT_EQ(request.sequence(), 1);
-  EXPECT_EQ(request.step(), 3);
-  EXPECT_EQ(request.part(), 0);
-  EXPECT_EQ(request.num_parts(), 1);
-  EXPECT_THAT(request.tensors(), SizeIs(0));
-  EXPECT_EQ(ps(0).push.num_calls(), 0);
-}
-
 TEST_F(PushTest, SendsAgainWhatWasNotAnswered) {
   // ps 0 answers nothing the first time: the attempt's time runs out. ps 1 is
   // not to be reached the first two times.

@@ -5,7 +5,7 @@
 namespace holdfast::client {
 
 PushSequence Sequences::Take(std::optional<GlobalStep> step) {
-  entries_.push_back({step, /*holders=*/1, /*settled=*/false});
+  entries_.push_back({step, /*holders=*/1, /*settled=*/false, {}});
   return PushSequence(acked_through_.value() + entries_.size());
 }
 
@@ -27,6 +27,21 @@ void Sequences::Release(PushSequence sequence) {
   if (entry == nullptr) return;
   --entry->holders;
   Advance();
+}
+
+void Sequences::KeepReceipt(PushSequence sequence, uint32_t ps,
+                            uint64_t receipt) {
+  Entry* entry = Find(sequence);
+  if (entry == nullptr) return;
+  if (entry->receipts.size() <= ps) entry->receipts.resize(ps + 1);
+  entry->receipts[ps] = receipt;
+}
+
+std::vector<uint64_t> Sequences::Receipts(PushSequence sequence) const {
+  if (sequence <= acked_through_) return {};
+  const uint64_t index = sequence.value() - acked_through_.value() - 1;
+  return index < entries_.size() ? entries_[index].receipts
+                                 : std::vector<uint64_t>();
 }
 
 void Sequences::Settle(PushSequence sequence) {

@@ -4,13 +4,14 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <vector>
 
 #include "common/ids.h"
 
 namespace holdfast::client {
 
-// The numbers of a worker's pushes, and up to which of them the cluster may
-// forget verdicts (`acked_through`).
+// The numbers of a worker's pushes, what shards have given for them, and up to
+// which of them the cluster may forget verdicts (`acked_through`).
 //
 // A number is settled when its verdict is known here, or when it cannot matter
 // any more: no handle holds it, and a version above its step has been seen, so
@@ -31,6 +32,12 @@ class Sequences {
   void Hold(PushSequence sequence, std::optional<GlobalStep> step);
   void Release(PushSequence sequence);
 
+  // The ps holds the push whole, and has given this for it. Kept until the
+  // number is settled.
+  void KeepReceipt(PushSequence sequence, uint32_t ps, uint64_t receipt);
+  // By ps; 0, or too few, where none was given.
+  std::vector<uint64_t> Receipts(PushSequence sequence) const;
+
   // The verdict is known, or booked.
   void Settle(PushSequence sequence);
   // `version` was read on every shard.
@@ -44,6 +51,7 @@ class Sequences {
     std::optional<GlobalStep> step;
     int holders = 0;
     bool settled = false;
+    std::vector<uint64_t> receipts;
   };
 
   Entry* Find(PushSequence sequence);

@@ -140,6 +140,7 @@ Next Tickets::OnAnswer(
         here_[sequence] = {sequence,
                            ticket.index(),
                            {ticket.scalars().begin(), ticket.scalars().end()},
+                           ticket.receipt(),
                            LossScaleOf(ticket),
                            GlobalStep(response->global_step())};
         asked_for_.reset();

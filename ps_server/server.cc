@@ -32,6 +32,7 @@
 #include "ps_server/service/rpc_server.h"
 #include "ps_server/service/shard_links.h"
 #include "ps_server/service/shard_service.h"
+#include "ps_server/shard/receipts.h"
 #include "ps_server/shard/shard.h"
 
 namespace holdfast {
@@ -61,6 +62,15 @@ uint64_t MakeNonce() {
   std::random_device random;
   const uint64_t high = random();
   return (high << 32 | random()) | 1;
+}
+
+std::string MakeReceiptSecret() {
+  std::random_device random;
+  std::string secret;
+  while (secret.size() < Receipts::kKeyBytes) {
+    secret.push_back(static_cast<char>(random()));
+  }
+  return secret;
 }
 
 bool Ended(const proto::JobState& state) {
@@ -317,6 +327,7 @@ absl::Status Server::Impl::MakeCoordinator() {
   coordinator.recovery_timeout = options_.recovery_timeout;
   coordinator.shard_nonce = nonce_;
   coordinator.warm_start = options_.warm_start;
+  coordinator.receipt_secret = MakeReceiptSecret();
   if (directory_.has_value()) {
     absl::StatusOr<proto::Journal> journal = TakeUpJournal();
     if (!journal.ok()) return journal.status();

@@ -739,6 +739,10 @@ void Coordinator::RestoreWhenReady() {
   *restore_.mutable_sender() = Self();
   *restore_.mutable_declaration() = *declaration_;
   restore_.mutable_slices()->Assign(slices_.begin(), slices_.end());
+  restore_.set_receipt_key(
+      Receipts::MakeKey(options_.receipt_secret, generation_));
+  receipts_.emplace(restore_.receipt_key(), generation_, *declaration_,
+                    restore_.slices(), options_.num_ps);
   if (archive_ != nullptr) {
     restore_.set_directory_nonce(journal_.directory_nonce());
   }

@@ -34,6 +34,7 @@
 #include "ps_server/repeated_failure.h"
 #include "ps_server/shard/ledger.h"
 #include "ps_server/shard/push_id.h"
+#include "ps_server/shard/receipts.h"
 
 namespace holdfast {
 
@@ -109,6 +110,9 @@ class Coordinator {
     // A checkpoint's folder from which variables of the same name and shape
     // have their first values. Empty: none.
     std::string warm_start;
+    // Random bytes that nobody else knows, from which the keys of receipts are
+    // made: Receipts::kKeyBytes. Required.
+    std::string receipt_secret;
     // Incarnations begin above it, where there is no archive: at random, so
     // that a process of an earlier job on these addresses is not taken for one
     // of this job's.
@@ -311,6 +315,9 @@ class Coordinator {
   void Refuse(const PushId& push, proto::Verdict verdict);
   absl::Status Offer(const proto::ContributeRequest& request,
                      const PushId& push);
+  // [P1] That the push, if it changes anything, is held wherever it has to be.
+  absl::Status CheckHeld(const proto::ContributeRequest& request,
+                         const PushId& push) const;
   void OpenStep(GlobalStep number);
   void CountMembers();
   // Whether the open step has all that it can get.
@@ -333,6 +340,11 @@ class Coordinator {
   proto::TakeTicketResponse TicketAnswer(const PushId& push) const;
   absl::Status CheckMayTake(const proto::TakeTicketRequest& request,
                             const PushId& push) const;
+  // [P3] That what is told as spent was applied.
+  absl::Status CheckSpent(const proto::TakeTicketRequest& request,
+                          const WorkerLife& from) const;
+  // Shuts out a worker that lives and has told what is not so.
+  void Expel(const TaskId& worker, const absl::Status& why);
   // The worker knows what became of its pushes up to `sequence`.
   void AckThrough(const WorkerLife& from, uint64_t sequence);
   // Tickets that one worker may hold.
@@ -342,10 +354,11 @@ class Coordinator {
   void AddUntold(const PushId& push, const TicketPool::Out& ticket,
                  Progress* progress,
                  std::optional<LossScaler>* loss_scaler) const;
-  // Whether the staleness bound lets the push begin.
-  bool IsInBound(const PushId& push) const;
+  // Whether the push may begin: its worker holds no ticket that is further
+  // behind than it may be [P3], and the staleness bound lets it.
+  bool MayBegin(const PushId& push) const;
   void GrantTickets();
-  // The first parked request that the staleness bound lets begin, or null.
+  // The first parked request that may begin, or null.
   const ParkedTickets::Call* NextInBound();
   // Answers these as things are; those that get no ticket are told what they
   // wait for.
@@ -534,6 +547,8 @@ class Coordinator {
   // From where it goes on.
   proto::Manifest from_;
 
+  // Of this generation, once its shards are being restored.
+  std::optional<Receipts> receipts_;
   // The variables exist on every shard.
   bool created_ = false;
   // Synchronous jobs.
@@ -553,8 +568,8 @@ class Coordinator {
   // Jobs whose examples are by ticket.
   std::optional<TicketPool> tickets_;
   ParkedTickets parked_tickets_;
-  // Parked requests with numbers up to this are out of the staleness bound
-  // while the slowest worker's clock is at most out_of_bound_at_.
+  // Parked requests with numbers up to this may not begin while the slowest
+  // worker's clock is at most out_of_bound_at_.
   uint64_t out_of_bound_through_ = 0;
   uint64_t out_of_bound_at_ = 0;
   // Lives to be fenced with the next Fence.

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -22,6 +23,8 @@
 #include "common/task_id.h"
 #include "glog/logging.h"
 #include "ps_server/coordinator/coordinator.h"
+#include "ps_server/request.h"
+#include "ps_server/shard/receipts.h"
 
 namespace holdfast {
 namespace {
@@ -42,8 +45,11 @@ class SetClock : public Clock {
 class WillingShards : public ShardLinks {
  public:
   void SetAddress(uint32_t, const std::string&) override {}
-  void Restore(uint32_t, const proto::RestoreRequest&,
+  void Restore(uint32_t, const proto::RestoreRequest& request,
                Reply<proto::RestoreResponse> reply) override {
+    receipts.emplace(request.receipt_key(),
+                     Generation(request.sender().generation()),
+                     request.declaration(), request.slices(), /*num_ps=*/1);
     reply(proto::RestoreResponse());
   }
   void Commit(uint32_t, const proto::CommitRequest&,
@@ -74,6 +80,9 @@ class WillingShards : public ShardLinks {
            Reply<proto::EndResponse> reply) override {
     reply(proto::EndResponse());
   }
+
+  // As they give them.
+  std::optional<Receipts> receipts;
 };
 
 proto::Declaration MakeDeclaration() {
@@ -99,6 +108,7 @@ class Job {
     Coordinator::Options options;
     options.num_workers = num_workers;
     options.address = "host0:2000";
+    options.receipt_secret = std::string(Receipts::kKeyBytes, 's');
     coordinator_ =
         std::make_unique<Coordinator>(options, &clock_, &shards_, nullptr);
     for (uint32_t worker = 0; worker < num_workers; ++worker) {
@@ -148,6 +158,8 @@ class Job {
         spent.set_sequence(sequence_ - 1);
         spent.set_examples(10);
         spent.set_loss(1);
+        spent.add_receipts(
+            shards_.receipts->Applied(0, Push(worker, sequence_ - 1)));
         request.set_acked_through(sequence_ - 1);
       }
       coordinator_->TakeTicket(
@@ -172,6 +184,9 @@ class Job {
       request.set_acked_through(sequence_ - 1);
       request.set_examples(10);
       request.set_loss(1);
+      request.clear_receipts();
+      request.add_receipts(shards_.receipts->Held(0, Push(worker, sequence_),
+                                                  GlobalStep(request.step())));
       coordinator_->Contribute(
           request, [this](absl::StatusOr<proto::ContributeResponse> response) {
             CHECK(response.ok()) << response.status();
@@ -189,6 +204,10 @@ class Job {
   uint64_t answers() const { return answers_; }
 
  private:
+  PushId Push(uint32_t worker, uint64_t sequence) const {
+    return {ToWorkerLife(requests_[worker].sender()), PushSequence(sequence)};
+  }
+
   SetClock clock_;
   WillingShards shards_;
   std::unique_ptr<Coordinator> coordinator_;

@@ -99,6 +99,7 @@ void Coordinator::BeginGeneration(const std::string& why) {
   generation_begun_ = clock_->Now();
   state_.set_phase(proto::STARTING);
   created_ = false;
+  receipts_.reset();
   step_.reset();
   tickets_.reset();
   loss_scaler_.reset();

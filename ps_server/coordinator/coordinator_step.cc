@@ -147,6 +147,7 @@ absl::Status Coordinator::Offer(const proto::ContributeRequest& request,
     Refuse(push, proto::STALE);
     return absl::OkStatus();
   }
+  if (absl::Status held = CheckHeld(request, push); !held.ok()) return held;
   SeatOffer offer;
   offer.push = push;
   offer.examples = request.examples();
@@ -155,6 +156,15 @@ absl::Status Coordinator::Offer(const proto::ContributeRequest& request,
   offer.not_finite = request.not_finite();
   step_->Fill(request.seat(), std::move(offer));
   return absl::OkStatus();
+}
+
+absl::Status Coordinator::CheckHeld(const proto::ContributeRequest& request,
+                                    const PushId& push) const {
+  if (request.examples() == 0 || ClipFactorOf(request) == 0) {
+    return absl::OkStatus();
+  }
+  return receipts_->CheckHeld(push, GlobalStep(request.step()),
+                              request.receipts());
 }
 
 void Coordinator::Refuse(const PushId& push, proto::Verdict verdict) {

@@ -367,7 +367,7 @@ TEST_F(CoordinatorTest, AcknowledgedVerdictsAreForgottenAndStayDecided) {
 TEST_F(CoordinatorTest, TheOffersAboveAckedThroughAreBounded) {
   StartTraining();
   EXPECT_TRUE(Fails(
-      Offer(Worker(0), 0, 0, kMaxUnacknowledgedPushes + 1).status(), kExhausted,
+      Offer(Worker(0), 0, 0, kMaxUnacknowledgedPushes + 1).status(), kNotReady,
       {"push 4097 of /job:worker/task:0", "acked_through, 0"}));
   proto::ContributeRequest acked =
       OfferOf(Worker(0), 0, 0, kMaxUnacknowledgedPushes + 1);

@@ -18,6 +18,8 @@
 #include "common/task_id.h"
 #include "gtest/gtest.h"
 #include "ps_server/coordinator/coordinator.h"
+#include "ps_server/request.h"
+#include "ps_server/shard/receipts.h"
 #include "ps_server/shard/testing.h"
 
 namespace holdfast {
@@ -361,6 +363,7 @@ class CoordinatorTest : public ::testing::Test {
     options.recovery_timeout = recovery_timeout_;
     options.resend_after = kResendAfter;
     options.address = "host0:2000";
+    options.receipt_secret = std::string(Receipts::kKeyBytes, 's');
     options_ = options;
     Begin();
   }
@@ -462,6 +465,40 @@ class CoordinatorTest : public ::testing::Test {
     return *Ask(&Coordinator::GetStatus, proto::GetStatusRequest());
   }
 
+  // As the shards give them. The variables must be there.
+  Receipts ReceiptsNow() {
+    const auto placement = GetPlacement(0);
+    return Receipts(
+        Receipts::MakeKey(options_.receipt_secret, coordinator_->generation()),
+        coordinator_->generation(), placement->declaration(),
+        placement->slices(), options_.num_ps);
+  }
+  // With the receipts of an honest worker.
+  proto::ContributeRequest Signed(proto::ContributeRequest request) {
+    request.clear_receipts();
+    if (!GetPlacement(0)->ready()) return request;
+    const Receipts receipts = ReceiptsNow();
+    const PushId push{ToWorkerLife(request.sender()),
+                      PushSequence(request.sequence())};
+    for (uint32_t ps = 0; ps < options_.num_ps; ++ps) {
+      request.add_receipts(receipts.Held(ps, push, GlobalStep(request.step())));
+    }
+    return request;
+  }
+  proto::TakeTicketRequest Signed(proto::TakeTicketRequest request) {
+    if (request.spent().empty() || !GetPlacement(0)->ready()) return request;
+    const Receipts receipts = ReceiptsNow();
+    for (proto::SpentTicket& spent : *request.mutable_spent()) {
+      const PushId push{ToWorkerLife(request.sender()),
+                        PushSequence(spent.sequence())};
+      spent.clear_receipts();
+      for (uint32_t ps = 0; ps < options_.num_ps; ++ps) {
+        spent.add_receipts(receipts.Applied(ps, push));
+      }
+    }
+    return request;
+  }
+
   // An offer of `examples` with loss 1.
   proto::ContributeRequest OfferOf(const TaskId& task, uint64_t step,
                                    uint32_t seat, uint64_t sequence,
@@ -474,11 +511,12 @@ class CoordinatorTest : public ::testing::Test {
     request.set_examples(examples);
     request.set_loss(1);
     request.set_wait_ms(1000);
-    return request;
+    return Signed(request);
   }
+  // As it is, but with the right receipts.
   Answer<proto::ContributeResponse> Contribute(
       const proto::ContributeRequest& request) {
-    return Ask(&Coordinator::Contribute, request);
+    return Ask(&Coordinator::Contribute, Signed(request));
   }
   Answer<proto::ContributeResponse> Offer(const TaskId& task, uint64_t step,
                                           uint32_t seat, uint64_t sequence,
@@ -495,11 +533,12 @@ class CoordinatorTest : public ::testing::Test {
     request.set_sequence(sequence);
     for (const proto::SpentTicket& s : spent) *request.add_spent() = s;
     request.set_wait_ms(1000);
-    return request;
+    return Signed(request);
   }
+  // As it is, but with the right receipts.
   Answer<proto::TakeTicketResponse> Take(
       const proto::TakeTicketRequest& request) {
-    return Ask(&Coordinator::TakeTicket, request);
+    return Ask(&Coordinator::TakeTicket, Signed(request));
   }
   Answer<proto::TakeTicketResponse> Take(
       const TaskId& task, uint64_t sequence,

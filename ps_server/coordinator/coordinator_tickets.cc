@@ -51,6 +51,8 @@ proto::TakeTicketResponse Coordinator::TicketAnswer(const PushId& push) const {
       *response.mutable_ticket()->add_scalars() =
           ScalarsAt(optimizer, ticket->index, ticket->index + 1);
     }
+    response.mutable_ticket()->set_receipt(
+        receipts_->OfTicket(push, response.ticket().scalars()));
   }
   return response;
 }
@@ -80,6 +82,10 @@ void Coordinator::TakeTicket(const proto::TakeTicketRequest& request,
     return reply(status);
   }
   if (state_.phase() == proto::FAILED) return reply(TicketAnswer());
+  if (absl::Status spent = CheckSpent(request, push.from); !spent.ok()) {
+    Expel(task, spent);
+    return reply(spent);
+  }
   for (const proto::SpentTicket& spent : request.spent()) {
     Book({push.from, PushSequence(spent.sequence())}, spent);
   }
@@ -145,6 +151,19 @@ absl::Status Coordinator::CheckMayTake(const proto::TakeTicketRequest& request,
   if (absl::Status status = ledger_.CheckInWindow(push); !status.ok()) {
     return status;
   }
+  // Once the job is DONE everybody is told so.
+  if (asynchronous() && !ended()) {
+    PushSequence last = sessions_.at(push.from.worker).last_ticket;
+    for (const auto* parked :
+         parked_tickets_.Between(FirstOf(push.from), LastOf(push.from))) {
+      last = std::max(last, parked->key.sequence);
+    }
+    if (push.sequence > last.next()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(push.ToString(), ": expected is push ",
+                       last.next().value(), ": sequences rise by one"));
+    }
+  }
   // Those that this very request says to be spent are held no longer.
   std::set<PushSequence> held;
   for (const auto& [sequence, ticket] : tickets_->OutWith(push.from)) {
@@ -163,6 +182,22 @@ absl::Status Coordinator::CheckMayTake(const proto::TakeTicketRequest& request,
     return absl::ResourceExhaustedError(
         absl::StrCat(push.ToString(), ": the worker holds or waits for ",
                      held.size(), " tickets, at most ", most));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Coordinator::CheckSpent(const proto::TakeTicketRequest& request,
+                                     const WorkerLife& from) const {
+  for (const proto::SpentTicket& spent : request.spent()) {
+    const PushId push{from, PushSequence(spent.sequence())};
+    if (!tickets_->Find(push).has_value()) continue;  // told again
+    if (absl::Status status = receipts_->CheckApplied(push, spent.receipts());
+        !status.ok()) {
+      return absl::Status(status.code(),
+                          absl::StrCat(status.message(),
+                                       "; it is told as spent, so its worker "
+                                       "is shut out"));
+    }
   }
   return absl::OkStatus();
 }
@@ -189,22 +224,28 @@ size_t Coordinator::MaxTickets(const TaskId& worker) const {
 }
 
 // [A1] The bound counts a worker's own pushes.
-bool Coordinator::IsInBound(const PushId& push) const {
+bool Coordinator::MayBegin(const PushId& push) const {
+  if (!asynchronous()) return true;
+  // One may be told as spent before those that it followed.
+  const auto& out = tickets_->OutWith(push.from);
+  if (!out.empty() && push.sequence.value() - out.begin()->first.value() >=
+                          MaxTickets(push.from.worker)) {
+    return false;
+  }
   const auto& mode = declaration_->consistency().asynchronous();
   if (!mode.has_staleness_bound()) return true;
-  const uint64_t begun = sessions_.at(push.from.worker).clock +
-                         tickets_->OutWith(push.from).size();
+  const uint64_t begun = sessions_.at(push.from.worker).clock + out.size();
   return begun <= live_workers_.slowest() + mode.staleness_bound();
 }
 
 // A life's tickets, out or spent, only become more while it has a request
 // parked; so what was out of bound stays so until the slowest worker's clock
-// rises.
+// rises, or, where it was too far ahead of a ticket, until Book.
 const Coordinator::ParkedTickets::Call* Coordinator::NextInBound() {
   if (live_workers_.slowest() > out_of_bound_at_) out_of_bound_through_ = 0;
   out_of_bound_at_ = live_workers_.slowest();
   const ParkedTickets::Call* next = parked_tickets_.Next(out_of_bound_through_);
-  while (next != nullptr && !IsInBound(next->key)) {
+  while (next != nullptr && !MayBegin(next->key)) {
     out_of_bound_through_ = next->number;
     next = parked_tickets_.Next(out_of_bound_through_);
   }
@@ -273,6 +314,14 @@ void Coordinator::Book(const PushId& push, const proto::SpentTicket& spent) {
   }
   committed_ = GlobalStep(tickets_->spent());
   last_commit_ = step_opened_ = clock_->Now();
+  // A request of the worker that this ticket alone has held up.
+  for (const auto* parked :
+       parked_tickets_.Between(FirstOf(push.from), LastOf(push.from))) {
+    if (MayBegin(parked->key)) {
+      out_of_bound_through_ =
+          std::min(out_of_bound_through_, parked->number - 1);
+    }
+  }
 }
 
 // ---- Shutting out [A5, L4] ----
@@ -299,6 +348,15 @@ void Coordinator::ShutOut(const TaskId& worker, Session* session) {
   Proceed();
   // It may have been the slowest.
   if (tickets_.has_value()) GrantTickets();
+}
+
+void Coordinator::Expel(const TaskId& worker, const absl::Status& why) {
+  LOG(ERROR) << Describe(worker) << " is not to be believed: " << why.message();
+  Session& session = sessions_.at(worker);
+  SetAlive(worker, &session, false);
+  session.lost_at = clock_->Now();
+  ShutOut(worker, &session);
+  RetryRegisters(worker);
 }
 
 void Coordinator::StartFence() {

@@ -196,8 +196,8 @@ TEST_F(CoordinatorTest, AWorkerMayReadOneBatchAhead) {
               {absl::StrCat("push ", may_hold + 1, " of /job:worker/task:0"),
                absl::StrCat("at most ", may_hold)}));
     EXPECT_EQ(Index(Take(Worker(1), 1)), may_hold) << "another worker";
-    // What the request itself tells to be spent is held no longer, whichever.
-    EXPECT_EQ(Index(Take(Worker(0), may_hold + 1, {Spent(2)})), may_hold + 1);
+    // What the request itself tells to be spent is held no longer.
+    EXPECT_EQ(Index(Take(Worker(0), may_hold + 1, {Spent(1)})), may_hold + 1);
   }
 }
 
@@ -234,9 +234,41 @@ TEST_F(CoordinatorTest, ASequenceThatIsOverGetsNoTicket) {
 TEST_F(CoordinatorTest, SequencesAboveAckedThroughAreBounded) {
   StartTraining(Asynchronous(10));
   EXPECT_TRUE(Fails(Take(Worker(0), kMaxUnacknowledgedPushes + 1).status(),
-                    kExhausted,
+                    kNotReady,
                     {"push 4097 of /job:worker/task:0", "acked_through, 0"}));
-  EXPECT_EQ(Index(Take(Worker(0), kMaxUnacknowledgedPushes)), 0u);
+}
+
+// Shards would wait for the one that is left out for ever.
+TEST_F(CoordinatorTest, ASequenceThatIsLeftOutIsAnError) {
+  StartTraining(Asynchronous(3));
+  Take(Worker(0), 1);
+  EXPECT_TRUE(Fails(Take(Worker(0), 3).status(), kNotReady,
+                    {"push 3 of /job:worker/task:0", "expected is push 2"}));
+  Take(Worker(1), 1);
+  Take(Worker(1), 2);
+  // One that waits is asked for.
+  EXPECT_FALSE(Take(Worker(0), 2).came());
+  const auto third = Take(TakeOf(Worker(0), 3, {Spent(1)}));
+  EXPECT_FALSE(third.came());
+  EXPECT_TRUE(
+      Fails(Take(Worker(0), 5).status(), kNotReady, {"expected is push 4"}));
+
+  // Contributions have no order.
+  Make();
+  StartTraining(ByTicket(2, 2, 8));
+  EXPECT_EQ(Index(Take(Worker(0), 7)), 0u);
+}
+
+// Shards remember no more than the pushes between.
+TEST_F(CoordinatorTest, NoTicketIsFarAheadOfOneThatIsOut_P3) {
+  StartTraining(Asynchronous(10, /*depth=*/2));
+  for (const uint64_t sequence : {1, 2, 3}) Take(Worker(0), sequence);
+  const auto waits = Take(Worker(0), 4, {Spent(2)});
+  EXPECT_FALSE(waits.came()) << "push 1 is out";
+  EXPECT_EQ(Index(Take(Worker(1), 1)), 3u) << "another worker's";
+  EXPECT_EQ(Status().global_step(), 1u);
+  Book(Worker(0), 1);
+  EXPECT_EQ(Index(waits), 4u);
 }
 
 TEST_F(CoordinatorTest, WhoMayTakeNoTicket) {
@@ -442,15 +474,16 @@ TEST_F(CoordinatorTest, OnlyATicketOfOnesOwnIsSpent) {
 
 TEST_F(CoordinatorTest, WhatIsOutIsNotDecidedWhateverItsWorkerSays) {
   StartTraining(Asynchronous(10, /*depth=*/3));
-  for (const uint64_t sequence : {1, 3, 4}) Take(Worker(0), sequence);
+  for (const uint64_t sequence : {1, 2, 3, 4}) Take(Worker(0), sequence);
   Book(Worker(0), 1);
+  Book(Worker(0), 2);
   proto::TakeTicketRequest request = TakeOf(Worker(0), 0);
   request.set_acked_through(1000);
   Take(request);
   EXPECT_TRUE(Fails(Take(Worker(0), 2).status(), kInvalid, {"is over"}));
-  EXPECT_EQ(Index(Take(Worker(0), 3)), 1u);
-  EXPECT_EQ(Take(Worker(0), 0, {Spent(3), Spent(4)})->global_step(), 3u);
-  EXPECT_EQ(Index(Take(Worker(0), 5)), 3u);
+  EXPECT_EQ(Index(Take(Worker(0), 3)), 2u);
+  EXPECT_EQ(Take(Worker(0), 0, {Spent(3), Spent(4)})->global_step(), 4u);
+  EXPECT_EQ(Index(Take(Worker(0), 5)), 4u);
 
   Make();
   StartTraining(ByTicket(2, 2, 8));

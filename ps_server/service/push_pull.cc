@@ -57,11 +57,11 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
     }
     // Another verdict is the next one's to tell, as it is without this call.
     if (request_.has_application()) return Apply();
-    Contribute();
+    Contribute(pushed->receipt());
     Pull(request_.step() + 1);
   }
 
-  void Contribute() {
+  void Contribute(uint64_t receipt) {
     const auto& contribution = request_.contribution();
     proto::ContributeRequest request;
     *request.mutable_sender() = request_.sender();
@@ -76,6 +76,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
     request.set_not_finite(contribution.not_finite());
     request.set_acked_through(request_.acked_through());
     request.set_wait_ms(request_.wait_ms());
+    request.add_receipts(receipt);
     machines_.coordinator_strand->RunOrPost([self = shared_from_this(),
                                              request = std::move(request)] {
       self->machines_.coordinator->Contribute(
@@ -116,6 +117,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
     request.set_not_finite(application.not_finite());
     request.set_acked_through(request_.acked_through());
     request.set_wait_ms(request_.wait_ms());
+    request.set_ticket_receipt(application.ticket_receipt());
     machines_.shard->Apply(
         request, [self = shared_from_this()](
                      const absl::StatusOr<proto::ApplyResponse>& response) {
@@ -134,6 +136,7 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
       to.set_verdict(response->verdict());
       to.set_waiting_for(response->waiting_for());
       to.set_staleness(response->staleness());
+      to.set_receipt(response->receipt());
       to.set_version(response->version());
       decided_ = true;
       // One that waits for another's application would read too early.

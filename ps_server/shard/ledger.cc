@@ -60,9 +60,11 @@ absl::Status Ledger::CheckInWindow(const PushId& push) const {
       push.sequence.value() - mark <= kMaxUnacknowledgedPushes) {
     return absl::OkStatus();
   }
-  return absl::ResourceExhaustedError(absl::StrCat(
+  return absl::FailedPreconditionError(absl::StrCat(
       push.ToString(), " is more than ", kMaxUnacknowledgedPushes,
-      " above acked_through, ", mark, ": acknowledge verdicts first"));
+      " above acked_through, ", mark, ": expected is a sequence from ",
+      mark + 1, " to ", mark + kMaxUnacknowledgedPushes,
+      ", or that earlier verdicts are acknowledged"));
 }
 
 size_t Ledger::size() const {

@@ -57,7 +57,7 @@ class Ledger {
   // The decisions of `from` that are kept.
   const std::map<PushSequence, Decision>& Kept(const WorkerLife& from) const;
 
-  // Errors: RESOURCE_EXHAUSTED when `push` is too far above the worker's mark
+  // Errors: FAILED_PRECONDITION when `push` is too far above the worker's mark
   // for its verdict to be kept.
   absl::Status CheckInWindow(const PushId& push) const;
 

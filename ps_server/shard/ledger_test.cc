@@ -75,16 +75,16 @@ TEST(LedgerTest, TheWindowIsBounded) {
   EXPECT_TRUE(ledger.CheckInWindow(Push(1)).ok());
   EXPECT_TRUE(ledger.CheckInWindow(Push(kMaxUnacknowledgedPushes)).ok());
   EXPECT_TRUE(Fails(ledger.CheckInWindow(Push(kMaxUnacknowledgedPushes + 1)),
-                    absl::StatusCode::kResourceExhausted,
-                    {"push 4097 of /job:worker/task:1 (incarnation 2)", "4096",
-                     "acked_through, 0"}));
+                    absl::StatusCode::kFailedPrecondition,
+                    {"push 4097 of /job:worker/task:1 (incarnation 2)",
+                     "acked_through, 0", "a sequence from 1 to 4096"}));
 
   ledger.AckThrough(kLife, PushSequence(10));
   EXPECT_TRUE(ledger.CheckInWindow(Push(11)).ok());
   EXPECT_TRUE(ledger.CheckInWindow(Push(kMaxUnacknowledgedPushes + 10)).ok());
   EXPECT_TRUE(Fails(ledger.CheckInWindow(Push(kMaxUnacknowledgedPushes + 11)),
-                    absl::StatusCode::kResourceExhausted,
-                    {"acked_through, 10"}));
+                    absl::StatusCode::kFailedPrecondition,
+                    {"acked_through, 10", "a sequence from 11 to 4106"}));
   // Another worker's window has not moved.
   EXPECT_FALSE(ledger
                    .CheckInWindow(Push(kMaxUnacknowledgedPushes + 1,

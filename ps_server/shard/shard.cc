@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -158,6 +157,18 @@ absl::Status Shard::CheckMayPush(const WorkerLife& from) const {
   return absl::OkStatus();
 }
 
+// Of an asynchronous worker, those that it may hold tickets for are in flight.
+absl::Status Shard::CheckSequence(const PushId& push) const {
+  if (!asynchronous()) return ledger_.CheckInWindow(push);
+  const uint32_t ahead =
+      declaration_.consistency().asynchronous().pipeline_depth();
+  const PushSequence next = ledger_.DecidedThrough(push.from).next();
+  if (push.sequence.value() <= next.value() + ahead) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      push.ToString(), ": expected is push ", next.value(), ", or one of the ",
+      ahead, " after it: sequences rise by one"));
+}
+
 bool Shard::IsFenced(const WorkerLife& from) const {
   const auto fenced = fenced_.find(from.worker);
   return fenced != fenced_.end() && from.incarnation <= fenced->second.through;
@@ -176,6 +187,7 @@ void Shard::Push(PushPart part, Reply<proto::PushResponse> reply) {
     return reply(status);
   }
   const PushId id{ToWorkerLife(part.sender), part.sequence};
+  const GlobalStep step = part.step;
   const auto refuse = [&](const absl::Status& status) {
     reply(absl::Status(status.code(),
                        absl::StrCat(status.message(), " (pushed by ",
@@ -185,9 +197,18 @@ void Shard::Push(PushPart part, Reply<proto::PushResponse> reply) {
     return refuse(status);
   }
   if (IsFenced(id.from)) return reply(PushAnswer(proto::FENCED));
-  ledger_.AckThrough(
-      id.from,
-      std::min(part.acked_through, PushSequence(part.sequence.value() - 1)));
+  if (!receives()) {
+    const absl::Status fits = Fit(std::move(part)).status();
+    if (!fits.ok()) return refuse(fits);
+    return reply(PushAnswer(proto::VERDICT_UNSPECIFIED));
+  }
+  // What counts of an asynchronous push is not for its worker to say: see
+  // ApplyNext.
+  if (!asynchronous()) {
+    ledger_.AckThrough(
+        id.from,
+        std::min(part.acked_through, PushSequence(part.sequence.value() - 1)));
+  }
   if (const std::optional<proto::Verdict> verdict = ledger_.Find(id)) {
     return reply(PushAnswer(*verdict));
   }
@@ -195,11 +216,16 @@ void Shard::Push(PushPart part, Reply<proto::PushResponse> reply) {
     return reply(PushAnswer(proto::STALE));
   }
   if (part.step > version()) {
-    return refuse(absl::FailedPreconditionError(absl::StrCat(
+    const std::string text = absl::StrCat(
         "gradient of step ", part.step.value(),
-        ", /job:ps/task:", options_.index, " is at step ", version().value())));
+        ", /job:ps/task:", options_.index, " is at step ", version().value());
+    // [P4] A verdict is told before every shard has committed its step, and
+    // only when all have committed those before.
+    const bool will_pass = !asynchronous() && part.step == version().next();
+    return refuse(will_pass ? absl::UnavailableError(text)
+                            : absl::FailedPreconditionError(text));
   }
-  if (absl::Status status = ledger_.CheckInWindow(id); !status.ok()) {
+  if (absl::Status status = CheckSequence(id); !status.ok()) {
     return refuse(status);
   }
   absl::StatusOr<StagedPart> staged = Fit(std::move(part));
@@ -208,24 +234,13 @@ void Shard::Push(PushPart part, Reply<proto::PushResponse> reply) {
       !status.ok()) {
     return refuse(status);
   }
-  reply(PushAnswer(proto::VERDICT_UNSPECIFIED));
-}
-
-proto::ApplyResponse Shard::ApplyAnswer(proto::Verdict verdict) const {
-  proto::ApplyResponse response;
-  response.set_generation(generation_.value());
-  *response.mutable_state() = state_;
-  response.set_verdict(verdict);
-  response.set_version(version().value());
-  return response;
-}
-
-proto::ApplyResponse Shard::NotYetAnswer(const WorkerLife& from) const {
-  proto::ApplyResponse response = ApplyAnswer(proto::VERDICT_UNSPECIFIED);
-  response.set_waiting_for(
-      holding_ ? "a checkpoint to be taken"
-               : PushId{from, ledger_.DecidedThrough(from).next()}.ToString());
-  return response;
+  proto::PushResponse response = PushAnswer(proto::VERDICT_UNSPECIFIED);
+  if (staged_.IsWhole(id)) {
+    response.set_receipt(
+        receipts_->Held(options_.index, id,
+                        asynchronous() ? std::nullopt : std::optional(step)));
+  }
+  reply(std::move(response));
 }
 
 absl::Status Shard::CheckScalars(
@@ -235,113 +250,6 @@ absl::Status Shard::CheckScalars(
   return absl::InvalidArgumentError(
       absl::StrCat("scalars of ", scalars.size(), " optimizers, declared ",
                    declaration_.optimizers_size()));
-}
-
-void Shard::Apply(const proto::ApplyRequest& request,
-                  Reply<proto::ApplyResponse> reply) {
-  ApplyOrPark(request, std::move(reply));
-  RetryApplies(ToWorkerLife(request.sender()));
-}
-
-void Shard::ApplyOrPark(const proto::ApplyRequest& request,
-                        Reply<proto::ApplyResponse> reply) {
-  if (IsOver(request.sender())) return reply(ApplyAnswer(proto::ABORTED));
-  if (absl::Status status = CheckRunning(request.sender()); !status.ok()) {
-    return reply(status);
-  }
-  const PushId id{ToWorkerLife(request.sender()),
-                  PushSequence(request.sequence())};
-  const auto refuse = [&](const absl::Status& status) {
-    reply(absl::Status(status.code(),
-                       absl::StrCat(id.ToString(), ": ", status.message())));
-  };
-  if (!asynchronous()) {
-    return refuse(absl::FailedPreconditionError(
-        "the job is synchronous: pushes are contributed, not applied"));
-  }
-  if (absl::Status status = CheckMayPush(id.from); !status.ok()) {
-    return refuse(status);
-  }
-  if (IsFenced(id.from)) return reply(ApplyAnswer(proto::FENCED));
-  ledger_.AckThrough(id.from, std::min(PushSequence(request.acked_through()),
-                                       PushSequence(request.sequence() - 1)));
-  if (const std::optional<proto::Verdict> verdict = ledger_.Find(id)) {
-    proto::ApplyResponse response = ApplyAnswer(*verdict);
-    if (const Decision* decision = ledger_.FindDecision(id)) {
-      response.set_staleness(decision->staleness);
-    }
-    return reply(std::move(response));
-  }
-  if (absl::Status status = CheckScalars(request.scalars()); !status.ok()) {
-    return refuse(status);
-  }
-  if (absl::Status status = ledger_.CheckInWindow(id); !status.ok()) {
-    return refuse(status);
-  }
-  const PushSequence next = ledger_.DecidedThrough(id.from).next();
-  if (holding_ || id.sequence > next) {
-    // Who asks again does not wait for the earlier answer any more.
-    auto earlier = parked_applies_.Take(id);
-    if (request.wait_ms() == 0 || parked_applies_.full()) {
-      reply(NotYetAnswer(id.from));
-    } else {
-      parked_applies_.Park(id, std::move(reply),
-                           ParkedUntil(clock_->Now(), request.wait_ms()),
-                           request);
-    }
-    for (auto& parked : earlier) parked.reply(NotYetAnswer(id.from));
-    return;
-  }
-  const float clip_factor =
-      request.has_clip_factor() ? request.clip_factor() : 1.0f;
-  if (absl::Status status =
-          ApplyNext(id,
-                    {proto::ACCEPTED, clip_factor, request.examples(),
-                     /*staleness=*/0, request.not_finite()},
-                    request.scalars());
-      !status.ok()) {
-    // The worker's mistake, not ours.
-    return reply(absl::FailedPreconditionError(status.message()));
-  }
-  proto::ApplyResponse response = ApplyAnswer(proto::ACCEPTED);
-  response.set_staleness(ledger_.FindDecision(id)->staleness);
-  reply(std::move(response));
-  AnswerReached();
-}
-
-absl::Status Shard::ApplyNext(
-    const PushId& push, Decision decision,
-    const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars) {
-  GradientSum sum;
-  if (decision.clip_factor != 0) {
-    absl::StatusOr<StagedPushes::Whole> whole = staged_.Find(push);
-    if (!whole.ok()) return whole.status();
-    decision.staleness = version().value() - whole->step.value();
-    sum.terms.push_back(
-        {decision.clip_factor, std::move(whole->gradient), /*share=*/1});
-  }
-  PublishNext(sum, scalars);
-  ledger_.Record(push, decision);
-  staged_.Drop(push);
-  staged_.Reserve({push.from, push.sequence.next()});
-  return absl::OkStatus();
-}
-
-void Shard::RetryApplies(const WorkerLife& from) {
-  for (;;) {
-    const auto parked = parked_applies_.Between(
-        {from, PushSequence(0)},
-        {from, PushSequence(std::numeric_limits<uint64_t>::max())});
-    if (parked.empty()) return;
-    const PushId lowest = parked.front()->key;
-    if (!IsFenced(from) &&
-        (holding_ || lowest.sequence > ledger_.DecidedThrough(from).next())) {
-      return;
-    }
-    for (auto& apply : parked_applies_.Take(lowest)) {
-      ApplyOrPark(apply.request, std::move(apply.reply));
-    }
-  }
 }
 
 void Shard::PublishNext(
@@ -355,101 +263,6 @@ void Shard::PublishNext(
   }
   ApplyStep(sum, {scalars.begin(), scalars.end()}, optimizers_, options,
             store_.get());
-}
-
-void Shard::Fence(const proto::FenceRequest& request,
-                  Reply<proto::FenceResponse> reply) {
-  if (absl::Status status = CheckFromCoordinator(request.sender());
-      !status.ok()) {
-    return reply(status);
-  }
-  proto::FenceResponse response;
-  response.set_generation(generation_.value());
-  std::vector<WorkerLife> lives;
-  for (const proto::WorkerLife& message : request.lives()) {
-    const WorkerLife life = ToWorkerLife(message);
-    Fenced& fenced = fenced_[life.worker];
-    fenced.through = std::max(fenced.through, life.incarnation);
-    // In a synchronous job Commit alone tells what counts.
-    if (asynchronous()) AddKept(life, response.mutable_applied());
-    lives.push_back(life);
-  }
-  reply(std::move(response));
-  for (const WorkerLife& life : lives) RetryApplies(life);
-}
-
-void Shard::AddKept(
-    const WorkerLife& life,
-    google::protobuf::RepeatedPtrField<proto::AppliedPush>* applied) const {
-  for (const auto& [sequence, decision] : ledger_.Kept(life)) {
-    proto::AppliedPush& push = *applied->Add();
-    proto::TaskId& worker = *push.mutable_from()->mutable_worker();
-    worker.set_job(life.worker.job);
-    worker.set_index(life.worker.index);
-    push.mutable_from()->set_incarnation(life.incarnation.value());
-    push.set_sequence(sequence.value());
-    push.set_clip_factor(decision.clip_factor);
-    push.set_examples(decision.examples);
-    push.set_staleness(decision.staleness);
-    push.set_not_finite(decision.not_finite);
-  }
-}
-
-bool Shard::IsResolved(const WorkerLife& life) const {
-  const auto fenced = fenced_.find(life.worker);
-  return fenced != fenced_.end() &&
-         life.incarnation <= fenced->second.resolved_through;
-}
-
-absl::Status Shard::ApplyMissing(
-    const google::protobuf::RepeatedPtrField<proto::AppliedPush>& applied) {
-  for (const proto::AppliedPush& push : applied) {
-    const PushId id{ToWorkerLife(push.from()), PushSequence(push.sequence())};
-    if (IsResolved(id.from) || ledger_.Find(id).has_value()) continue;
-    absl::Status status = CheckScalars(push.scalars());
-    if (status.ok() && id.sequence != ledger_.DecidedThrough(id.from).next()) {
-      status = absl::InternalError("it is not the next in its order");
-    }
-    if (status.ok()) {
-      status = ApplyNext(id,
-                         {proto::ACCEPTED, push.clip_factor(), push.examples(),
-                          /*staleness=*/0, push.not_finite()},
-                         push.scalars());
-    }
-    if (!status.ok()) {
-      return absl::InternalError(
-          absl::StrCat(id.ToString(), " at /job:ps/task:", options_.index, ": ",
-                       status.message()));
-    }
-  }
-  return absl::OkStatus();
-}
-
-// None comes between Hold and Save, for the coordinator has one broadcast under
-// way. If one did, what it applies would be in the checkpoint without being in
-// its position, and Save would find a version that it does not expect.
-void Shard::Resolve(const proto::ResolveRequest& request,
-                    Reply<proto::ResolveResponse> reply) {
-  if (absl::Status status = CheckFromCoordinator(request.sender());
-      !status.ok()) {
-    return reply(status);
-  }
-  if (absl::Status status = ApplyMissing(request.applied()); !status.ok()) {
-    return reply(
-        absl::InternalError(absl::StrCat("resolution of ", status.message())));
-  }
-  for (const proto::WorkerLife& message : request.lives()) {
-    const WorkerLife life = ToWorkerLife(message);
-    if (IsResolved(life)) continue;
-    fenced_[life.worker].resolved_through = life.incarnation;
-    staged_.DropAll(life);
-    ledger_.Forget(life);
-  }
-  proto::ResolveResponse response;
-  response.set_generation(generation_.value());
-  response.set_version(version().value());
-  reply(std::move(response));
-  AnswerReached();
 }
 
 PullReply Shard::PullAnswer() const {
@@ -547,6 +360,11 @@ void Shard::Pull(const proto::PullRequest& request, Reply<PullReply> reply) {
   }
   if (version().value() >= request.min_version()) {
     return reply(Read(request, *store_->newest()));
+  }
+  if (asynchronous() && !receives()) {
+    absl::StatusOr<PullReply> same = Read(request, *store_->newest());
+    if (same.ok()) same->version = GlobalStep(request.min_version());
+    return reply(std::move(same));
   }
   // What cannot be read is told at once, not when the version is there.
   if (const auto ranges = FindRanges(request); !ranges.ok()) {
@@ -666,6 +484,7 @@ void Shard::Commit(const proto::CommitRequest& request,
                                  contribution.weight(), " and a share of ",
                                  contribution.share()));
     }
+    if (!receives()) continue;
     accepted.push_back(id);
     if (contribution.weight() == 0) continue;
     absl::StatusOr<StagedPushes::Whole> whole = staged_.Find(id);

@@ -25,6 +25,7 @@
 #include "ps_server/shard/apply_step.h"
 #include "ps_server/shard/ledger.h"
 #include "ps_server/shard/memory_plan.h"
+#include "ps_server/shard/receipts.h"
 #include "ps_server/shard/shard_disk.h"
 #include "ps_server/shard/staged_pushes.h"
 #include "ps_server/store/dense_store.h"
@@ -110,7 +111,7 @@ class Shard {
              Reply<proto::UnpinResponse> reply);
 
   // Errors: INTERNAL for a step ahead of this shard, or a push that is not here
-  // whole: the coordinator never sends these.
+  // whole: the coordinator never sends these [P1].
   void Commit(const proto::CommitRequest& request,
               Reply<proto::CommitResponse> reply);
 
@@ -218,10 +219,23 @@ class Shard {
   absl::StatusOr<GradientPiece> Fit(TensorPiece piece) const;
   proto::PushResponse PushAnswer(proto::Verdict verdict) const;
   proto::ApplyResponse ApplyAnswer(proto::Verdict verdict) const;
+  // For a push that was applied here, and is remembered.
+  proto::ApplyResponse AppliedAnswer(const PushId& push) const;
   // For a push that waits for an earlier one of its worker.
   proto::ApplyResponse NotYetAnswer(const WorkerLife& from) const;
   // Of a push or its application, as far as the sender alone tells.
   absl::Status CheckMayPush(const WorkerLife& from) const;
+  // Errors: FAILED_PRECONDITION, with the sequence that is expected, for one
+  // that is further ahead than its worker can be.
+  absl::Status CheckSequence(const PushId& push) const;
+  // That the scalars are the ticket's [P2] and, where the push changes
+  // anything, that every other shard holds it [A3].
+  absl::Status CheckReceipts(const proto::ApplyRequest& request,
+                             const PushId& push) const;
+  // Whether pushes bring this shard anything. Otherwise its values are the same
+  // at all versions, it keeps nothing of any push, and no worker needs to tell
+  // it of one.
+  bool receives() const { return receipts_->receives(options_.index); }
   absl::Status CheckScalars(
       const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars)
       const;
@@ -291,6 +305,8 @@ class Shard {
 
   // What follows belongs to `generation_`: Begin lets go of it.
   proto::Declaration declaration_;
+  // Absent before the generation's Restore.
+  std::optional<Receipts> receipts_;
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
   MemoryPlan memory_;
   // Null before the generation has its state.

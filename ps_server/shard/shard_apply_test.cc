@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "common/rpc_limits.h"
 #include "common/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -464,42 +463,50 @@ TEST_F(ShardApplyTest, Factor0TakesItsPlaceInTheOrder) {
   EXPECT_EQ(shard_.version(), GlobalStep(3));
 }
 
-TEST_F(ShardApplyTest, WhatIsAcknowledgedIsForgottenAndStaysDecided) {
-  RestoreAsynchronous();
-  for (uint64_t sequence = 1; sequence <= 3; ++sequence) {
-    StageAndApply(0, sequence, 0);
+// Its worker had no ticket for the last one before the first was booked, so
+// nobody needs the worker's word for it.
+TEST_F(ShardApplyTest, WhatMustBeBookedIsForgottenAndStaysDecided_P3) {
+  RestoreAsynchronous(/*pipeline_depth=*/1);
+  const auto lying = [&](uint64_t sequence) {
+    proto::ApplyRequest request = ApplyOf(0, sequence);
+    request.set_acked_through(sequence);
+    return request;
+  };
+  for (uint64_t sequence = 1; sequence <= 2; ++sequence) {
+    PushPart part = Whole(0, sequence, 0, 0);
+    part.acked_through = PushSequence(sequence);
+    Stage(part);
+    EXPECT_EQ(Apply(lying(sequence))->verdict(), proto::ACCEPTED);
   }
-  Stage(Whole(0, 4, 0, 0));
-  proto::ApplyRequest fourth = ApplyOf(0, 4);
-  fourth.set_acked_through(2);
-  EXPECT_EQ(Apply(fourth)->verdict(), proto::ACCEPTED);
-  EXPECT_EQ(Apply(0, 2)->verdict(), proto::STALE);
-  EXPECT_EQ(Push(Whole(0, 2, 0, 0))->verdict(), proto::STALE);
-  EXPECT_EQ(Apply(0, 3)->verdict(), proto::ACCEPTED);
-  // A push cannot say that it is decided itself; all before it may be
-  // forgotten, and it is the next still.
-  proto::ApplyRequest fifth = NothingOf(0, 5);
-  fifth.set_acked_through(5);
-  EXPECT_EQ(Apply(fifth)->verdict(), proto::ACCEPTED);
-  EXPECT_EQ(Apply(0, 4)->verdict(), proto::STALE);
-  EXPECT_EQ(shard_.version(), GlobalStep(5));
+  EXPECT_EQ(Apply(lying(1))->verdict(), proto::ACCEPTED) << "not forgotten";
+  EXPECT_EQ(Apply(NothingOf(0, 3))->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(Apply(0, 1)->verdict(), proto::STALE);
+  EXPECT_EQ(Push(Whole(0, 1, 0, 0))->verdict(), proto::STALE);
+  EXPECT_EQ(Apply(0, 2)->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(shard_.version(), GlobalStep(3));
+  EXPECT_EQ(shard_.verdicts_kept(), 2u);
 }
 
-TEST_F(ShardApplyTest, TheAppliesAboveAckedThroughAreBounded) {
-  RestoreAsynchronous();
-  EXPECT_TRUE(Fails(Apply(0, kMaxUnacknowledgedPushes + 1).status(), kExhausted,
-                    {"push 4097 of /job:worker/task:0", "acked_through, 0"}));
-  EXPECT_FALSE(Apply(0, kMaxUnacknowledgedPushes).came());
+// It never becomes the next one.
+TEST_F(ShardApplyTest, ASequenceThatIsTooFarAheadIsAnError) {
+  RestoreAsynchronous(/*pipeline_depth=*/2);
+  StageAndApply(0, 1, 2);
+  EXPECT_FALSE(Apply(0, 4).came()) << "one of three that may be under way";
+  const std::initializer_list<std::string> expected = {
+      "push 5 of /job:worker/task:0", "expected is push 2, or one of the 2"};
+  EXPECT_TRUE(Fails(Apply(0, 5).status(), kNotReady, expected));
+  EXPECT_TRUE(Fails(Push(Whole(0, 5, 0, 2)).status(), kNotReady, expected));
+  Stage(Whole(0, 4, 0, 2));
 }
 
 // Beyond the limit a call is answered at once, and may be asked again.
 TEST_F(ShardApplyTest, ParkedAppliesAreBounded) {
-  RestoreAsynchronous();
+  RestoreAsynchronous(/*pipeline_depth=*/64);
   constexpr uint64_t kMaxParked = 65536;
   uint64_t parked = 0;
   bool full = false;
-  for (uint64_t life = 1; !full && life < 20; ++life) {
-    for (uint64_t i = 2; !full && i <= kMaxUnacknowledgedPushes; ++i) {
+  for (uint64_t life = 1; !full && life < 2000; ++life) {
+    for (uint64_t i = 2; !full && i <= 65; ++i) {
       full = Apply(NothingOf(0, i, life)).came();
       if (!full) ++parked;
     }
@@ -507,16 +514,17 @@ TEST_F(ShardApplyTest, ParkedAppliesAreBounded) {
   EXPECT_EQ(parked, kMaxParked);
 }
 
-// A worker may send a whole window of them, the last one first.
+// A worker may send all that it has tickets for, the last one first.
 TEST_F(ShardApplyTest, ManyParkedAppliesAreReleasedInOrder) {
-  RestoreAsynchronous();
+  constexpr uint64_t kMany = 65;
+  RestoreAsynchronous(/*pipeline_depth=*/64);
   std::vector<Answer<proto::ApplyResponse>> answers;
-  for (uint64_t i = kMaxUnacknowledgedPushes; i > 1; --i) {
+  for (uint64_t i = kMany; i > 1; --i) {
     answers.push_back(Apply(NothingOf(0, i)));
     ASSERT_FALSE(answers.back().came());
   }
   EXPECT_EQ(Apply(NothingOf(0, 1))->version(), 1u);
-  uint64_t version = kMaxUnacknowledgedPushes;
+  uint64_t version = kMany;
   for (const auto& answer : answers) {
     ASSERT_TRUE(answer.came());
     ASSERT_EQ(answer->version(), version--);
@@ -557,15 +565,15 @@ TEST_F(ShardApplyTest, TheEndAnswersParkedApplies) {
 
 // ---- Fence [A5] ----
 
-TEST_F(ShardApplyTest, AFenceTellsWhatWasAppliedAboveAckedThrough) {
-  RestoreAsynchronous();
+TEST_F(ShardApplyTest, AFenceTellsWhatMayNotBeBooked) {
+  RestoreAsynchronous(/*pipeline_depth=*/1);
   StageAndApply(0, 1, 0);
   StageAndApply(1, 1, 0);
   Stage(Whole(0, 2, 1, 0));
   proto::ApplyRequest clipped = ApplyOf(0, 2);
   clipped.set_clip_factor(0.25f);
   clipped.set_examples(30);
-  clipped.set_acked_through(1);
+  clipped.set_acked_through(1);  // is not believed
   EXPECT_EQ(Apply(clipped)->verdict(), proto::ACCEPTED);
   EXPECT_EQ(Apply(NothingOf(0, 3))->verdict(), proto::ACCEPTED);
   Stage(Whole(0, 4, 0, 0));  // not applied

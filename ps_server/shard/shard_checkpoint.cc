@@ -48,6 +48,11 @@ absl::Status Shard::CheckRestore(const proto::RestoreRequest& request) const {
         absl::StrCat("generation ", request.sender().generation(),
                      " is for another life of /job:ps/task:", options_.index));
   }
+  if (request.receipt_key().size() != Receipts::kKeyBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("receipt_key of ", request.receipt_key().size(),
+                     " bytes, must have ", Receipts::kKeyBytes));
+  }
   if (NeedsDisk(request) && disk_ == nullptr) {
     return NoDisk(options_.index, "take part in a job with checkpoints");
   }
@@ -97,6 +102,8 @@ void Shard::Restore(const proto::RestoreRequest& request,
   if (generation != generation_) unreadable_.Clear();
   Begin(generation);
   declaration_ = request.declaration();
+  receipts_.emplace(request.receipt_key(), generation, declaration_,
+                    request.slices(), options_.num_ps);
   loss_scale_ = request.loss_scale();
   memory_ = *memory;
   optimizers_ = MakeOptimizers(declaration_);
@@ -138,6 +145,7 @@ void Shard::Begin(Generation generation) {
   loss_scale_ = 0;
   optimizers_.clear();
   declaration_.Clear();
+  receipts_.reset();
   memory_ = MemoryPlan();
   ledger_ = Ledger();
   fenced_.clear();
@@ -262,6 +270,9 @@ void Shard::Save(const proto::SaveRequest& request,
   };
   if (absl::Status status = ApplyMissing(request.applied()); !status.ok()) {
     return refuse(status.message());
+  }
+  if (asynchronous() && !receives()) {
+    store_->SetVersion(GlobalStep(request.step()));
   }
   if (version() != GlobalStep(request.step())) {  // [R8]
     return refuse(absl::StrCat("/job:ps/task:", options_.index,

@@ -56,7 +56,8 @@ TEST_F(ShardSaveTest, HoldTellsWhatIsAppliedOfAllLives) {
   const auto answer = Hold(1);
   EXPECT_EQ(answer->generation(), 1u);
   EXPECT_EQ(Told(*answer),
-            "0.1#1 *1 of 10, staleness 0; 1.1#2 *1 of 10, staleness 0");
+            "0.1#1 *1 of 10, staleness 0; 1.1#1 *1 of 10, staleness 0; "
+            "1.1#2 *1 of 10, staleness 0");
   EXPECT_EQ(Told(*Hold(1)), Told(*answer)) << "again";
 }
 

@@ -339,10 +339,22 @@ TEST_F(ShardTest, APushOfAnEarlierStepIsStale) {
 
 TEST_F(ShardTest, APushOfALaterStepIsAnError) {
   Restore();
-  EXPECT_TRUE(Fails(Push(Whole(1, 1, 1, 1)).status(), kNotReady,
-                    {"gradient of step 1", "/job:ps/task:1 is at step 0",
+  EXPECT_TRUE(Fails(Push(Whole(1, 1, 2, 1)).status(), kNotReady,
+                    {"gradient of step 2", "/job:ps/task:1 is at step 0",
                      "(pushed by /job:worker/task:1)"}));
   EXPECT_EQ(shard_.staged_bytes(), 0);
+}
+
+// Its worker may know the verdict, and so the next step, before this shard has
+// committed it.
+TEST_F(ShardTest, APushOfTheNextStepIsSentAgain_P4) {
+  Restore();
+  Stage(Whole(0, 1, 0, 1));
+  EXPECT_TRUE(Fails(Push(Whole(0, 2, 1, 1)).status(), kUnavailable,
+                    {"gradient of step 1", "/job:ps/task:1 is at step 0"}));
+  EXPECT_EQ(shard_.staged_bytes(), 24);
+  Commit(0, {{0, 1, 1}});
+  Stage(Whole(0, 2, 1, 1));
 }
 
 TEST_F(ShardTest, WhatIsAveragedGoesByShares) {
@@ -408,7 +420,7 @@ TEST_F(ShardTest, APushAtOrBelowAckedThroughIsDecided) {
 TEST_F(ShardTest, ThePushesAboveAckedThroughAreBounded) {
   Restore();
   EXPECT_TRUE(Fails(Push(Whole(0, kMaxUnacknowledgedPushes + 1, 0, 1)).status(),
-                    kExhausted,
+                    kNotReady,
                     {"push 4097 of /job:worker/task:0", "acked_through, 0",
                      "(pushed by /job:worker/task:0)"}));
   EXPECT_EQ(shard_.staged_bytes(), 0);
@@ -443,19 +455,6 @@ TEST_F(ShardTest, AWorkerHasTwicePlaceForItsSeats) {
     EXPECT_EQ(shard.staged_bytes(), 0);
     EXPECT_TRUE(push(0, c.place + 1, 1).ok());
   }
-}
-
-TEST_F(ShardTest, AShardWithoutAShareTakesAnEmptyPart) {
-  proto::RestoreRequest restore = MakeRestore();
-  for (proto::Slice& slice : *restore.mutable_slices()) slice.set_ps(0);
-  Restore(restore);
-  Stage(Part(0, 1, 0, {}));
-  Commit(0, {{0, 1, 1}});
-  EXPECT_EQ(shard_.version(), GlobalStep(1));
-  EXPECT_TRUE(
-      Fails(Ask(shard_, &Shard::Commit, MakeCommit(1, {{0, 2, 1}})).status(),
-            kInternal, {"push 2 of /job:worker/task:0"}))
-      << "even here a step is made of pushes that have come";
 }
 
 // ---- Commit ----

@@ -17,6 +17,8 @@
 #include "common/task_id.h"
 #include "common/tensor_piece.h"
 #include "gtest/gtest.h"
+#include "ps_server/request.h"
+#include "ps_server/shard/receipts.h"
 #include "ps_server/shard/shard.h"
 #include "ps_server/shard/shard_disk.h"
 #include "ps_server/shard/testing.h"
@@ -78,6 +80,7 @@ inline proto::RestoreRequest MakeRestore(uint32_t n = 2, uint32_t m = 2,
   proto::RestoreRequest request;
   *request.mutable_sender() = Coordinator();
   request.set_nonce(kThisLife);
+  request.set_receipt_key(std::string(Receipts::kKeyBytes, 'k'));
   proto::Declaration& declaration = *request.mutable_declaration();
   const auto add = [&](const std::string& name,
                        const std::vector<int64_t>& shape, float value,
@@ -111,6 +114,13 @@ inline proto::RestoreRequest MakeRestore(uint32_t n = 2, uint32_t m = 2,
   declaration.set_total_steps(100);
   declaration.set_num_workers(m);
   return request;
+}
+
+// Of all that is restored with the variables of MakeRestore.
+inline Receipts ReceiptsOf(uint64_t generation = 1) {
+  const proto::RestoreRequest request = MakeRestore();
+  return Receipts(request.receipt_key(), Generation(generation),
+                  request.declaration(), request.slices(), 3);
 }
 
 // A job of two workers with variables as in MakeRestore.
@@ -408,6 +418,18 @@ class AsynchronousShardTest : public ShardTest {
     Restore(MakeAsynchronous(pipeline_depth, momentum));
   }
 
+  // With the receipts of an honest worker, whatever the scalars.
+  static proto::ApplyRequest Signed(proto::ApplyRequest request) {
+    const Receipts receipts = ReceiptsOf(request.sender().generation());
+    const PushId push{ToWorkerLife(request.sender()),
+                      PushSequence(request.sequence())};
+    request.clear_receipts();
+    for (uint32_t ps = 0; ps < 3; ++ps) {
+      request.add_receipts(receipts.Held(ps, push, std::nullopt));
+    }
+    request.set_ticket_receipt(receipts.OfTicket(push, request.scalars()));
+    return request;
+  }
   // Of 10 examples, with learning rate 0.5.
   proto::ApplyRequest ApplyOf(uint32_t worker, uint64_t sequence,
                               uint64_t incarnation = 1) {
@@ -417,7 +439,7 @@ class AsynchronousShardTest : public ShardTest {
     request.set_examples(10);
     request.add_scalars()->set_learning_rate(0.5f);
     request.set_wait_ms(1000);
-    return request;
+    return Signed(request);
   }
   // Of a push that has nothing to give.
   proto::ApplyRequest NothingOf(uint32_t worker, uint64_t sequence,
@@ -427,8 +449,9 @@ class AsynchronousShardTest : public ShardTest {
     request.set_examples(0);
     return request;
   }
+  // As it is, but with the right receipts.
   Answer<proto::ApplyResponse> Apply(const proto::ApplyRequest& request) {
-    return Ask(shard_, &Shard::Apply, request);
+    return Ask(shard_, &Shard::Apply, Signed(request));
   }
   Answer<proto::ApplyResponse> Apply(uint32_t worker, uint64_t sequence,
                                      uint64_t incarnation = 1) {

@@ -180,6 +180,12 @@ absl::StatusOr<StagedPushes::Whole> StagedPushes::Find(const PushId& id) const {
   return whole;
 }
 
+// One whose last part leaves elements uncovered is dropped.
+bool StagedPushes::IsWhole(const PushId& push) const {
+  const auto it = pushes_.find(push);
+  return it != pushes_.end() && it->second.parts.size() == it->second.num_parts;
+}
+
 void StagedPushes::Reserve(const PushId& push) {
   const auto it = pushes_.find(push);
   if (it == pushes_.end() || it->second.reserved) return;

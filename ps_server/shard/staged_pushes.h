@@ -86,6 +86,9 @@ class StagedPushes {
   // Errors: INTERNAL, saying what is missing, when it is not held whole.
   absl::StatusOr<Whole> Find(const PushId& push) const;
 
+  // Whether every part of it is here, and with them every element.
+  bool IsWhole(const PushId& push) const;
+
   // Lets a push that may be here take one of its worker's own places.
   void Reserve(const PushId& push);
 

@@ -11,7 +11,9 @@
 //   is durable before it is;
 // - a push has one verdict, and it is that of the Commits;
 // - the job neither fails nor hangs, and ends with the one right answer, or
-//   with every ticket spent once.
+//   with every ticket spent once;
+// - all of this beside a worker that offers, applies or claims what it may not,
+//   none of which is taken (Misdeed).
 //
 // What is covered: of each job, every schedule that deviates from the canonical
 // order (explorer.h) within one of the budgets below, at whatever places. A
@@ -80,6 +82,13 @@ const std::vector<Budget>& OneOfEach() {
   return *kBudgets;
 }
 
+// Without those that have nothing to do with a worker.
+const std::vector<Budget>& OneFault() {
+  static const auto* const kBudgets = new std::vector<Budget>{
+      {1, 0, 0, 0, 0}, {0, 1, 0, 0, 0}, {0, 0, 1, 0, 0}};
+  return *kBudgets;
+}
+
 std::vector<Case> Cases() {
   return {
       {"Synchronous2", Synchronous(2), OneOfEach()},
@@ -99,6 +108,19 @@ std::vector<Case> Cases() {
       {"Asynchronous2Started",
        Started(Asynchronous(2, 1)),
        {{0, 1, 0, 1, 0}, {1, 0, 0, 1, 0}}},
+      {"OffersUnheld_P1", With(Misdeed::kOffersUnheld, Synchronous(2)),
+       OneFault()},
+      {"AppliesUnheld_P2", With(Misdeed::kAppliesUnheld, Asynchronous(3, 1)),
+       OneFault()},
+      {"WrongScalars_P2", With(Misdeed::kWrongScalars, Asynchronous(3, 1)),
+       OneFault()},
+      {"ClaimsUnapplied_P3",
+       With(Misdeed::kClaimsUnapplied, Asynchronous(3, 1)), OneFault()},
+      {"ClaimsHalfApplied_P3",
+       With(Misdeed::kClaimsHalfApplied, Asynchronous(3, 1)), OneFault()},
+      {"AcknowledgesAll_P3",
+       With(Misdeed::kAcknowledgesAll, Started(Asynchronous(3, 2))),
+       {{0, 0, 0, 1, 0}, {0, 1, 0, 1, 0}}},
   };
 }
 

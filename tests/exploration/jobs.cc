@@ -85,4 +85,10 @@ Job WithoutArchive(Job job) {
   return job;
 }
 
+Job With(Misdeed misdeed, Job job) {
+  job.misdeed = misdeed;
+  job.name += ", a faulty worker";
+  return job;
+}
+
 }  // namespace holdfast::exploration

@@ -20,6 +20,8 @@ Job Continue(uint64_t tickets);
 Job Asynchronous(uint64_t tickets, uint32_t depth);
 // Without a checkpoint directory.
 Job WithoutArchive(Job job);
+// In which worker 1 is not as it should be.
+Job With(Misdeed misdeed, Job job);
 
 }  // namespace holdfast::exploration
 

@@ -348,24 +348,32 @@ void Worker::OnPulled() {
 // [2]
 void Worker::Compute() {
   if (!ticket_.has_value()) ++sequence_;
-  std::array<float, 2> gradient;
   const std::string broken = world_->oracle().Compute(
       {me_.generation(), index_, me_.incarnation(), sequence_}, version_,
-      values_, index_, ticket_, &gradient);
+      values_, index_, ticket_, &gradient_);
   if (!broken.empty()) return world_->Violate(broken);
   acknowledged_ = 0;
-  for (uint32_t ps = 0; ps < kNumPs; ++ps) {
-    PushPart part = MakePart(ps, sequence_, version_, gradient[ps]);
-    part.acked_through = PushSequence(sequence_ - 1);
-    // One that a shard has found too late is offered all the same.
-    AskPush(ps, part, [this](const proto::PushResponse&) {
-      if (++acknowledged_ == kNumPs) Contribute();
-    });
-  }
+  held_ = {};
+  PushTo(0);
+  if (!world_->Misbehaves(index_, Misdeed::kOffersUnheld)) PushTo(1);
 }
 
-// [3]
-void Worker::Contribute() {
+void Worker::PushTo(uint32_t ps) {
+  PushPart part = MakePart(ps, sequence_, version_, gradient_[ps]);
+  part.acked_through = PushSequence(sequence_ - 1);
+  // One that a shard has found too late is offered all the same.
+  AskPush(ps, part, [this, ps](const proto::PushResponse& response) {
+    held_[ps] = response.receipt();
+    ++acknowledged_;
+    if (acknowledged_ < kNumPs &&
+        world_->Misbehaves(index_, Misdeed::kOffersUnheld)) {
+      return OfferUnheld();
+    }
+    if (acknowledged_ == kNumPs) Contribute();
+  });
+}
+
+proto::ContributeRequest Worker::OfferOf() const {
   proto::ContributeRequest request;
   *request.mutable_sender() = me_;
   request.set_step(version_);
@@ -374,6 +382,13 @@ void Worker::Contribute() {
   request.set_examples(1);
   request.set_acked_through(sequence_ - 1);
   request.set_wait_ms(kWaitMs);
+  request.mutable_receipts()->Add(held_.begin(), held_.end());
+  return request;
+}
+
+// [3]
+void Worker::Contribute() {
+  const proto::ContributeRequest request = OfferOf();
   AskCoordinator<proto::ContributeRequest, proto::ContributeResponse>(
       "Contribute", &Coordinator::Contribute, request,
       [this](const proto::ContributeResponse& response) {
@@ -475,56 +490,102 @@ void Worker::Launch() {
 }
 
 void Worker::OnPushed(uint64_t sequence) {
+  if (world_->Misbehaves(index_, Misdeed::kClaimsUnapplied)) {
+    return Claim(sequence);
+  }
+  PushTo(0, sequence);
+  if (!world_->Misbehaves(index_, Misdeed::kAppliesUnheld)) {
+    PushTo(1, sequence);
+  }
+}
+
+void Worker::PushTo(uint32_t ps, uint64_t sequence) {
   const Flight& flight = flights_.at(sequence);
   std::array<float, 2> gradient;
   world_->oracle().Compute({}, 0, {}, 0, flight.ticket.index(), &gradient);
-  for (uint32_t ps = 0; ps < kNumPs; ++ps) {
-    const PushPart part =
-        MakePart(ps, sequence, flight.versions[ps], gradient[ps]);
-    AskPush(ps, part, [this, sequence](const proto::PushResponse&) {
-      if (++flights_.at(sequence).acknowledged == kNumPs) Apply(sequence);
-    });
+  PushPart part = MakePart(ps, sequence, flight.versions[ps], gradient[ps]);
+  if (ps == 0 && world_->Misbehaves(index_, Misdeed::kAcknowledgesAll)) {
+    part.acked_through = PushSequence(sequence - 1);
   }
+  AskPush(ps, part, [=](const proto::PushResponse& response) {
+    Flight& flight = flights_.at(sequence);
+    flight.held[ps] = response.receipt();
+    ++flight.acknowledged;
+    if (flight.acknowledged < kNumPs &&
+        world_->Misbehaves(index_, Misdeed::kAppliesUnheld)) {
+      return ApplyWrongly(sequence, /*wrong_scalars=*/false,
+                          [=] { PushTo(1, sequence); });
+    }
+    if (flight.acknowledged < kNumPs) return;
+    if (world_->Misbehaves(index_, Misdeed::kWrongScalars)) {
+      return ApplyWrongly(sequence, /*wrong_scalars=*/true,
+                          [=] { Apply(sequence); });
+    }
+    Apply(sequence);
+  });
 }
 
 // [A3]
 void Worker::Apply(uint64_t sequence) {
-  for (uint32_t ps = 0; ps < kNumPs; ++ps) {
-    proto::ApplyRequest request;
-    *request.mutable_sender() = me_;
-    request.set_sequence(sequence);
-    *request.mutable_scalars() = flights_.at(sequence).ticket.scalars();
-    request.set_examples(1);
-    request.set_wait_ms(kWaitMs);
-    const auto ask = [this, ps, request, sequence](auto self) -> void {
-      AskShard<proto::ApplyRequest, proto::ApplyResponse>(
-          ps, "Apply", &Shard::Apply, request,
-          [=](const proto::ApplyResponse& response) {
-            const auto again = [=] { self(self); };
-            if (IsOver(response.verdict(), again)) return;
-            if (response.verdict() == proto::VERDICT_UNSPECIFIED) {
-              return again();
-            }
-            if (response.verdict() != proto::ACCEPTED) {
-              return world_->Violate(absl::StrCat(
-                  "Apply of push ", sequence, " of worker ", index_,
-                  " is answered ", proto::Verdict_Name(response.verdict())));
-            }
-            world_->OnApplied(index_);
-            Flight& flight = flights_.at(sequence);
-            flight.staleness = std::max(flight.staleness, response.staleness());
-            if (++flight.applied < kNumPs) return;
-            proto::SpentTicket spent;
-            spent.set_sequence(sequence);
-            spent.set_examples(1);
-            spent.set_staleness(flight.staleness);
-            spent_.push_back(spent);
-            flights_.erase(sequence);
-            OnSpent();
-          });
-    };
-    ask(ask);
+  ApplyAt(0, sequence);
+  if (!world_->Misbehaves(index_, Misdeed::kClaimsHalfApplied)) {
+    ApplyAt(1, sequence);
   }
+}
+
+proto::ApplyRequest Worker::ApplyOf(uint32_t ps, uint64_t sequence) const {
+  const Flight& flight = flights_.at(sequence);
+  proto::ApplyRequest request;
+  *request.mutable_sender() = me_;
+  request.set_sequence(sequence);
+  *request.mutable_scalars() = flight.ticket.scalars();
+  request.set_ticket_receipt(flight.ticket.receipt());
+  request.mutable_receipts()->Add(flight.held.begin(), flight.held.end());
+  request.set_examples(1);
+  request.set_wait_ms(kWaitMs);
+  if (ps == 0 && world_->Misbehaves(index_, Misdeed::kAcknowledgesAll)) {
+    request.set_acked_through(sequence - 1);
+  }
+  return request;
+}
+
+void Worker::ApplyAt(uint32_t ps, uint64_t sequence) {
+  AskShard<proto::ApplyRequest, proto::ApplyResponse>(
+      ps, "Apply", &Shard::Apply, ApplyOf(ps, sequence),
+      [=](const proto::ApplyResponse& response) {
+        const auto again = [=] { ApplyAt(ps, sequence); };
+        if (IsOver(response.verdict(), again)) return;
+        if (response.verdict() == proto::VERDICT_UNSPECIFIED) return again();
+        if (response.verdict() != proto::ACCEPTED) {
+          return world_->Violate(absl::StrCat(
+              "Apply of push ", sequence, " of worker ", index_,
+              " is answered ", proto::Verdict_Name(response.verdict())));
+        }
+        OnApplied(ps, sequence, response);
+      });
+}
+
+void Worker::OnApplied(uint32_t ps, uint64_t sequence,
+                       const proto::ApplyResponse& response) {
+  world_->OnApplied(index_);
+  Flight& flight = flights_.at(sequence);
+  flight.staleness = std::max(flight.staleness, response.staleness());
+  flight.applied_at[ps] = response.receipt();
+  if (++flight.applied < kNumPs) {
+    if (world_->Misbehaves(index_, Misdeed::kClaimsHalfApplied)) {
+      Claim(sequence);
+    }
+    return;
+  }
+  proto::SpentTicket spent;
+  spent.set_sequence(sequence);
+  spent.set_examples(1);
+  spent.set_staleness(flight.staleness);
+  spent.mutable_receipts()->Add(flight.applied_at.begin(),
+                                flight.applied_at.end());
+  spent_.push_back(spent);
+  flights_.erase(sequence);
+  OnSpent();
 }
 
 // [A4]
@@ -541,6 +602,78 @@ void Worker::OnSpent() {
         });
   };
   ask(ask);
+}
+
+// ---- What it may not do ----
+
+void Worker::OfferUnheld() {
+  const auto again = [this] { OfferUnheld(); };
+  world_->ToCoordinator<proto::ContributeRequest, proto::ContributeResponse>(
+      node_, "Contribute", &Coordinator::Contribute, OfferOf(),
+      [this, epoch = epoch_,
+       again](const absl::StatusOr<proto::ContributeResponse>& response) {
+        if (epoch != epoch_) return;
+        if (response.ok() && IsOver(response->verdict(), again)) return;
+        if (response.ok() && response->verdict() == proto::STALE) return GoOn();
+        if (!response.ok() && !absl::IsFailedPrecondition(response.status())) {
+          return Later(again);
+        }
+        world_->OnMisdeed();
+        if (!response.ok()) return PushTo(1);
+        world_->Violate(absl::StrCat("a push that ps 1 lacks was taken: ",
+                                     response->ShortDebugString()));
+      });
+}
+
+void Worker::ApplyWrongly(uint64_t sequence, bool wrong_scalars,
+                          std::function<void()> then) {
+  proto::ApplyRequest request = ApplyOf(0, sequence);
+  if (wrong_scalars) request.mutable_scalars(0)->set_learning_rate(1e9);
+  const auto again = [=] { ApplyWrongly(sequence, wrong_scalars, then); };
+  world_->ToShard<proto::ApplyRequest, proto::ApplyResponse>(
+      node_, 0, "Apply", &Shard::Apply, request,
+      [this, epoch = epoch_, again,
+       then](const absl::StatusOr<proto::ApplyResponse>& response) {
+        if (epoch != epoch_) return;
+        if (response.ok() && IsOver(response->verdict(), again)) return;
+        if (!response.ok() && !absl::IsFailedPrecondition(response.status())) {
+          return Later(again);
+        }
+        world_->OnMisdeed();
+        if (!response.ok()) return then();
+        world_->Violate(absl::StrCat("a push was applied wrongly: ",
+                                     response->ShortDebugString()));
+      });
+}
+
+void Worker::Claim(uint64_t sequence) {
+  // At once: the worker may hear that it is shut out before it is answered.
+  world_->OnMisdeed();
+  proto::TakeTicketRequest request = TicketRequest(0);
+  proto::SpentTicket& spent = *request.add_spent();
+  spent.set_sequence(sequence);
+  spent.set_examples(1);
+  const Flight& flight = flights_.at(sequence);
+  spent.mutable_receipts()->Add(flight.applied_at.begin(),
+                                flight.applied_at.end());
+  world_->ToCoordinator<proto::TakeTicketRequest, proto::TakeTicketResponse>(
+      node_, "TakeTicket", &Coordinator::TakeTicket, request,
+      [this, epoch = epoch_,
+       sequence](const absl::StatusOr<proto::TakeTicketResponse>& response) {
+        if (epoch != epoch_) return;
+        const auto again = [=] { Claim(sequence); };
+        if (!response.ok() && !absl::IsFailedPrecondition(response.status())) {
+          return Later(again);
+        }
+        if (response.ok() && response->verdict() == proto::ABORTED) {
+          return Later(again);
+        }
+        if (response.ok() && response->verdict() != proto::FENCED) {
+          return world_->Violate(absl::StrCat("a false claim was booked: ",
+                                              response->ShortDebugString()));
+        }
+        world_->Exit(kWorkerProcess1, /*for_good=*/false);
+      });
 }
 
 // ---- The end ----

@@ -91,6 +91,9 @@ class Worker {
     uint32_t acknowledged = 0;
     uint32_t applied = 0;
     uint64_t staleness = 0;
+    // By ps: of its acknowledgment, and of its application.
+    std::array<uint64_t, kNumPs> held = {};
+    std::array<uint64_t, kNumPs> applied_at = {};
   };
 
   // [G6] What is under way in another generation is dropped.
@@ -102,22 +105,34 @@ class Worker {
   void Pull(uint64_t at_least);
   void OnPulled();
   void Compute();
+  void PushTo(uint32_t ps);
   void Contribute();
   void GoOn();
   // Asynchronous.
   void AskForTicket();
   void Launch();
   void OnPushed(uint64_t sequence);
+  void PushTo(uint32_t ps, uint64_t sequence);
   void Apply(uint64_t sequence);
+  void ApplyAt(uint32_t ps, uint64_t sequence);
+  void OnApplied(uint32_t ps, uint64_t sequence,
+                 const proto::ApplyResponse& response);
   void OnSpent();
   proto::TakeTicketRequest TicketRequest(uint64_t sequence);
   void OnBooked(const proto::TakeTicketRequest& request);
+  // What it may not do.
+  void OfferUnheld();
+  void ApplyWrongly(uint64_t sequence, bool wrong_scalars,
+                    std::function<void()> then);
+  void Claim(uint64_t sequence);
   // The end.
   void Evaluate();
   void PinAll();
   void ReadPinned(uint32_t ps);
   void Leave();
 
+  proto::ContributeRequest OfferOf() const;
+  proto::ApplyRequest ApplyOf(uint32_t ps, uint64_t sequence) const;
   PushPart MakePart(uint32_t ps, uint64_t sequence, uint64_t version,
                     float gradient) const;
   proto::PullRequest PullOf(uint32_t ps) const;
@@ -160,7 +175,9 @@ class Worker {
   std::array<std::optional<uint64_t>, kNumPs> pulled_;
   Oracle::Pair values_;
   uint64_t version_ = 0;
+  std::array<float, kNumPs> gradient_ = {};
   uint32_t acknowledged_ = 0;
+  std::array<uint64_t, kNumPs> held_ = {};
   // Asynchronous.
   bool asking_ = false;
   // Told with each request until one is answered.

@@ -327,6 +327,8 @@ void World::Bear(Process process) {
       options.lease = kLease;
       options.resend_after = kRound;
       options.shard_nonce = state.nonce;
+      options.receipt_secret = "no worker knows it";
+      options.receipt_secret.resize(16);
       options.journal = directory_.journal;
       coordinator_ = std::make_unique<Coordinator>(
           options, this, this, job_.archive ? archive_.get() : nullptr);

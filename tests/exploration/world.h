@@ -140,6 +140,25 @@ struct RpcFault {
   Delay delay;
 };
 
+// What worker 1 does that no worker may do, once in a job. All of it is to be
+// refused, and to harm nobody else.
+enum class Misdeed {
+  kNone,
+  // Offers a push that only ps 0 holds; then has the other hold it.
+  kOffersUnheld,
+  // Has ps 0 apply a push that only it holds; then has the other hold it.
+  kAppliesUnheld,
+  // Has ps 0 apply a push with a learning rate that is not the ticket's; then
+  // with that.
+  kWrongScalars,
+  // Tells a push as spent that no shard has, or that only ps 0 has applied.
+  kClaimsUnapplied,
+  kClaimsHalfApplied,
+  // Not once, but always: says to ps 0 that it knows all verdicts before the
+  // push.
+  kAcknowledgesAll,
+};
+
 // What is trained, and what else is done meanwhile.
 struct Job {
   std::string name;
@@ -154,6 +173,7 @@ struct Job {
   // The lease of worker 1 runs out when it has been given this many answers to
   // Apply, although it lives. 0: never.
   int expire_after_applies = 0;
+  Misdeed misdeed = Misdeed::kNone;
   RpcFault fault;
   // There is no deviation before a worker has heard that variables are there.
   bool starts_undisturbed = false;
@@ -251,6 +271,11 @@ class World : public Clock, public ShardLinks {
   void Exit(Process process, bool for_good);
   void OnVariablesReady();
   void OnApplied(uint32_t worker);
+  // Whether worker 1 does this now.
+  bool Misbehaves(uint32_t worker, Misdeed misdeed) const {
+    return worker == 1 && job_.misdeed == misdeed && !misdeed_done_;
+  }
+  void OnMisdeed() { misdeed_done_ = true; }
   void Violate(const std::string& what);
   const Job& job() const { return job_; }
   Oracle& oracle() { return oracle_; }
@@ -399,6 +424,7 @@ class World : public Clock, public ShardLinks {
   std::vector<std::shared_ptr<CallBase>> calls_;
   // Processes that have ended within the event under way.
   std::vector<std::pair<Process, bool>> exits_;
+  bool misdeed_done_ = false;
   int applies_ = 0;
   bool expire_due_ = false;
   // Of the next call to the disk: 1 before it is done, 2 after.

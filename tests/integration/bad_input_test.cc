@@ -2,6 +2,7 @@
 // that names the thing, the daemons live on, and the training around it ends
 // with the values that were calculated by hand.
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,7 +22,9 @@
 namespace holdfast {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 // Round robin over two ps: "w" and "b" are on ps 0, "frozen" is on ps 1. Two
 // workers, both needed for a step.
@@ -74,6 +77,19 @@ std::string Threes(int count) {
   for (int i = 0; i < count; ++i)
     absl::StrAppend(&data, "\\000\\000\\100\\100");
   return data;
+}
+
+// The number behind "receipt: ", 0 where there is none.
+uint64_t ReceiptIn(const std::string& answer) {
+  const std::vector<std::string> words =
+      absl::StrSplit(answer, absl::ByAnyChar(" }"));
+  uint64_t receipt = 0;
+  for (size_t i = 0; i + 1 < words.size(); ++i) {
+    if (words[i] == "receipt:") {
+      EXPECT_TRUE(absl::SimpleAtoi(words[i + 1], &receipt)) << answer;
+    }
+  }
+  return receipt;
 }
 
 // A case of a table: `request` to `method` of ps `ps`.
@@ -140,14 +156,14 @@ class BadInputTest : public testing::Test {
     const std::string id =
         absl::StrCat(W(worker), "sequence: ", sequence, " step: ", step,
                      " num_parts: 1 acked_through: ", sequence - 1);
-    EXPECT_THAT(
-        Ask(0, "Shard.Push",
-            absl::StrCat(
-                id,
-                " tensors { variable: 'w' shape: [2, 3] dtype: FLOAT32 data: '",
-                w, "' } tensors { variable: 'b' dtype: FLOAT32 data: '", b,
-                "' }")),
-        HasSubstr("OK generation: 1"));
+    const std::string answer = Ask(
+        0, "Shard.Push",
+        absl::StrCat(
+            id, " tensors { variable: 'w' shape: [2, 3] dtype: FLOAT32 data: '",
+            w, "' } tensors { variable: 'b' dtype: FLOAT32 data: '", b, "' }"));
+    EXPECT_THAT(answer, HasSubstr("OK generation: 1"));
+    held_[{worker, sequence}] = ReceiptIn(answer);
+    // Nothing of it is for ps 1.
     EXPECT_THAT(Ask(1, "Shard.Push", id), HasSubstr("OK generation: 1"));
   }
 
@@ -156,7 +172,8 @@ class BadInputTest : public testing::Test {
                absl::StrCat(W(worker), "step: ", step, " seat: ", worker,
                             " sequence: ", sequence,
                             " examples: 100 loss: 1 acked_through: ",
-                            sequence - 1, " wait_ms: ", wait_ms));
+                            sequence - 1, " wait_ms: ", wait_ms,
+                            " receipts: ", held_[{worker, sequence}]));
   }
 
   // Worker 0 pushes ones and worker 1 threes: the step's mean is 2.
@@ -200,6 +217,8 @@ class BadInputTest : public testing::Test {
   RawClient ps1_;
   // Of the workers.
   uint64_t incarnations_[2] = {};
+  // By worker and sequence: the receipt of ps 0.
+  std::map<std::pair<int, int>, uint64_t> held_;
 };
 
 // A push of worker 1 with the tensor `fields`, which must be refused: its
@@ -374,7 +393,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
       {0,
        "Shard.Push",
        "<w1> sequence: 50 step: 2 num_parts: 1",
-       {"FAILED_PRECONDITION", "step 2", "/job:worker/task:1"}},
+       {"UNAVAILABLE", "step 2", "/job:worker/task:1"}},
       {0,
        "Shard.Push",
        "<w1> sequence: 50 step: 18446744073709551615 num_parts: 1",
@@ -614,7 +633,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
            absl::StrReplaceAll(kDeclaration,
                                {{"synchronous {}",
                                  "synchronous { replicas_to_aggregate: 3 }"}}),
-       {"INVALID_ARGUMENT", "replicas_to_aggregate is 3"}},
+       {"ALREADY_EXISTS", "replicas_to_aggregate: 2 -> 3"}},
       {0,
        "Coordinator.Declare",
        "<w1>" + absl::StrReplaceAll(
@@ -669,6 +688,16 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        "Coordinator.Contribute",
        "<w1> sequence: 18446744073709551615 step: 1 seat: 1",
        {"/job:worker/task:1", "18446744073709551615"}},
+      // Of what no shard holds.
+      {0,
+       "Coordinator.Contribute",
+       "<w1> sequence: 2 step: 1 seat: 1 examples: 100",
+       {"FAILED_PRECONDITION", "push 2 of /job:worker/task:1",
+        "held whole by /job:ps/task:0", "missing"}},
+      {0,
+       "Coordinator.Contribute",
+       "<w1> sequence: 2 step: 1 seat: 1 examples: 100 receipts: [7, 7]",
+       {"FAILED_PRECONDITION", "held whole by /job:ps/task:0", "wrong"}},
       {0,
        "Coordinator.ReportEvaluation",
        "<w1>",
@@ -750,22 +779,28 @@ class AsynchronousBadInputTest : public BadInputTest {
                absl::StrCat(W(worker), "sequence: ", sequence, " ", more));
   }
 
-  // Has a push applied at both ps.
-  void Apply(int worker, int sequence) {
+  // Has a push applied at both ps. What tells that it is spent.
+  std::string Apply(int worker, int sequence, const std::string& ticket) {
+    std::string at[2];
     for (const int ps : {0, 1}) {
-      EXPECT_THAT(Ask(ps, "Shard.Apply",
-                      absl::StrCat(W(worker), "sequence: ", sequence,
-                                   " scalars { learning_rate: 1 } "
-                                   "examples: 100")),
-                  HasSubstr("verdict: ACCEPTED"));
+      at[ps] = Ask(ps, "Shard.Apply",
+                   absl::StrCat(W(worker), "sequence: ", sequence,
+                                " scalars { learning_rate: 1 } examples: 100 "
+                                "ticket_receipt: ",
+                                ReceiptIn(ticket)));
+      EXPECT_THAT(at[ps], HasSubstr("verdict: ACCEPTED"));
     }
+    return absl::StrCat("spent { sequence: ", sequence,
+                        " examples: 100 receipts: ", ReceiptIn(at[0]), " ");
   }
 };
 
 TEST_F(AsynchronousBadInputTest, TrainingGoesOnUndisturbed) {
-  EXPECT_THAT(TakeTicket(0, 1, ""), HasSubstr("ticket {"));
+  const std::string first = TakeTicket(0, 1, "");
+  EXPECT_THAT(first, HasSubstr("ticket {"));
   Push(0, 0, 1, Ones(6), Ones(1));
-  EXPECT_THAT(TakeTicket(1, 1, ""), HasSubstr("ticket { index: 1"));
+  const std::string second = TakeTicket(1, 1, "");
+  EXPECT_THAT(second, HasSubstr("ticket { index: 1"));
 
   Try({
       // Tickets.
@@ -784,7 +819,11 @@ TEST_F(AsynchronousBadInputTest, TrainingGoesOnUndisturbed) {
       {0,
        "Coordinator.TakeTicket",
        "<w1> sequence: 18446744073709551615",
-       {"RESOURCE_EXHAUSTED", "18446744073709551615"}},
+       {"FAILED_PRECONDITION", "18446744073709551615", "from 1 to 4096"}},
+      {0,
+       "Coordinator.TakeTicket",
+       "<w1> sequence: 3",
+       {"FAILED_PRECONDITION", "push 3", "expected is push 2"}},
       {0,
        "Coordinator.TakeTicket",
        "<w1> spent { sequence: 77 }",
@@ -820,15 +859,27 @@ TEST_F(AsynchronousBadInputTest, TrainingGoesOnUndisturbed) {
       {0,
        "Shard.Apply",
        "<w1> sequence: 1 scalars {}",
+       {"FAILED_PRECONDITION", "push 1 of /job:worker/task:1", "ticket's",
+        "missing"}},
+      {0,
+       "Shard.Apply",
+       absl::StrCat("<w1> sequence: 1 scalars { learning_rate: 1e9 } ",
+                    "ticket_receipt: ", ReceiptIn(second)),
+       {"FAILED_PRECONDITION", "push 1 of /job:worker/task:1", "ticket's",
+        "wrong"}},
+      {0,
+       "Shard.Apply",
+       absl::StrCat("<w1> sequence: 1 scalars { learning_rate: 1 } ",
+                    "ticket_receipt: ", ReceiptIn(second)),
        {"FAILED_PRECONDITION", "push 1 of /job:worker/task:1", "not on"}},
       {0,
        "Shard.Apply",
        "<w1> sequence: 3 scalars {}",
-       {"OK", "waiting_for: \"push 1 of /job:worker/task:1"}},
+       {"FAILED_PRECONDITION", "expected is push 1"}},
       {0,
        "Shard.Apply",
        "<w1> sequence: 18446744073709551615 scalars {}",
-       {"RESOURCE_EXHAUSTED", "18446744073709551615"}},
+       {"FAILED_PRECONDITION", "18446744073709551615"}},
       {0,
        "Shard.Apply",
        Sender("worker", 9, 1, 1) + "sequence: 1 scalars {}",
@@ -864,15 +915,14 @@ TEST_F(AsynchronousBadInputTest, TrainingGoesOnUndisturbed) {
        {"FAILED_PRECONDITION", "asynchronous"}},
   });
 
-  Apply(0, 1);
+  const std::string first_spent = Apply(0, 1, first);
   // Worker 1 has computed on the version before: staleness 1.
   Push(1, 0, 1, Threes(6), Threes(1));
-  Apply(1, 1);
-  EXPECT_THAT(TakeTicket(0, 2, "spent { sequence: 1 examples: 100 }"),
+  const std::string second_spent = Apply(1, 1, second);
+  EXPECT_THAT(TakeTicket(0, 2, first_spent + "}"),
               HasSubstr("waiting_for: \"/job:worker/task:1"));
-  EXPECT_THAT(
-      TakeTicket(1, 2, "spent { sequence: 1 examples: 100 staleness: 1 }"),
-      HasSubstr("phase: DONE"));
+  EXPECT_THAT(TakeTicket(1, 2, second_spent + "staleness: 1 }"),
+              HasSubstr("phase: DONE"));
   // w = 10 - 1 - 3 = 6, b = 0 - 1 - 3 = -4, as above.
   EXPECT_THAT(Pull(0, 2,
                    "ranges { variable: 'w' begin: 4 size: 2 } "
@@ -890,6 +940,31 @@ TEST_F(AsynchronousBadInputTest, TrainingGoesOnUndisturbed) {
   for (int worker = 0; worker < 2; ++worker) {
     EXPECT_THAT(Ask(0, "Coordinator.Leave", W(worker)), HasSubstr("DONE"));
   }
+  EXPECT_EQ(cluster_.Wait(0), absl::OkStatus());
+  EXPECT_EQ(cluster_.Wait(1), absl::OkStatus());
+}
+
+// A worker that tells as spent what no shard has applied harms itself alone.
+TEST_F(AsynchronousBadInputTest, AFalseClaimEndsItsWorker) {
+  std::string ticket = TakeTicket(0, 1, "");
+  EXPECT_THAT(TakeTicket(1, 1, ""), HasSubstr("ticket { index: 1"));
+  EXPECT_THAT(TakeTicket(1, 0, "spent { sequence: 1 examples: 100 }"),
+              AllOf(HasSubstr("FAILED_PRECONDITION"),
+                    HasSubstr("push 1 of /job:worker/task:1"),
+                    HasSubstr("applied by /job:ps/task:0")));
+  EXPECT_THAT(TakeTicket(1, 2, ""), HasSubstr("verdict: FENCED"));
+  EXPECT_THAT(Ask(0, "Coordinator.RenewLease", W(1)), HasSubstr("shut out"));
+  EXPECT_THAT(Ask(0, "Coordinator.GetStatus", ""),
+              AllOf(HasSubstr("phase: TRAINING"), Not(HasSubstr("accepted"))));
+  // The other one does all, with the ticket that came back.
+  for (int sequence = 1; sequence <= 2; ++sequence) {
+    Push(0, 0, sequence, Ones(6), Ones(1));
+    const std::string spent = Apply(0, sequence, ticket);
+    ticket = TakeTicket(0, sequence + 1, spent + "} wait_ms: 30000");
+    EXPECT_THAT(ticket,
+                HasSubstr(sequence == 1 ? "ticket { index: 1" : "phase: DONE"));
+  }
+  EXPECT_THAT(Ask(0, "Coordinator.Leave", W(0)), HasSubstr("DONE"));
   EXPECT_EQ(cluster_.Wait(0), absl::OkStatus());
   EXPECT_EQ(cluster_.Wait(1), absl::OkStatus());
 }

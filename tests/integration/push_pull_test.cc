@@ -132,14 +132,21 @@ class Worker {
     request.mutable_contribution()->set_examples(8);
     return request;
   }
+  // Takes the ticket of the push for it.
   proto::PushPullRequest Apply(uint64_t sequence, float gradient,
-                               uint64_t wait_ms) const {
+                               uint64_t wait_ms) {
+    proto::TakeTicketRequest take;
+    *take.mutable_sender() = sender_;
+    take.set_sequence(sequence);
+    take.set_wait_ms(kLong);
+    proto::TakeTicketResponse taken;
+    Must(
+        Call(coordinator_.get(), &Coordinator::Stub::TakeTicket, take, &taken));
     proto::PushPullRequest request = Request(sequence, 0, gradient, wait_ms);
     request.mutable_application()->set_examples(8);
-    proto::StepScalars& scalars = *request.mutable_application()->add_scalars();
-    scalars.set_learning_rate(1);
-    scalars.set_bias_correction1(1);
-    scalars.set_bias_correction2(1);
+    *request.mutable_application()->mutable_scalars() =
+        taken.ticket().scalars();
+    request.mutable_application()->set_ticket_receipt(taken.ticket().receipt());
     return request;
   }
 
@@ -257,14 +264,17 @@ TEST_F(PushPullTest, WithoutRangesOnlyTheVerdictIsAwaited) {
 
 TEST_F(PushPullTest, APushIsAppliedOnceAndInItsOrder) {
   SetUpJob(/*asynchronous=*/true);
+  // Tickets are taken in order.
+  const proto::PushPullRequest first = first_.Apply(1, 1, kLong);
   const auto early = first_.PushPull(first_.Apply(2, 2, kNoTime));
   ASSERT_TRUE(early.ok()) << early.status();
   EXPECT_EQ(early->verdict(), proto::VERDICT_UNSPECIFIED);
   EXPECT_THAT(early->waiting_for(), HasSubstr("1"));
   EXPECT_THAT(W(*early), IsEmpty());
   for (int i = 0; i < 2; ++i) {
-    const auto applied = first_.PushPull(first_.Apply(1, 1, kLong));
+    const auto applied = first_.PushPull(first);
     ASSERT_TRUE(applied.ok()) << applied.status();
+    EXPECT_NE(applied->receipt(), 0);
     EXPECT_EQ(applied->verdict(), proto::ACCEPTED);
     EXPECT_EQ(applied->staleness(), 0);
     EXPECT_EQ(applied->version(), 1);
@@ -282,6 +292,20 @@ TEST_F(PushPullTest, APushIsAppliedOnceAndInItsOrder) {
     EXPECT_EQ(applied->version(), 3);
     EXPECT_THAT(W(*applied), ElementsAre(3, 3));
   }
+}
+
+TEST_F(PushPullTest, ScalarsAreThoseOfTheTicket) {
+  SetUpJob(/*asynchronous=*/true);
+  const proto::PushPullRequest good = first_.Apply(1, 1, kLong);
+  proto::PushPullRequest bad = good;
+  bad.mutable_application()->mutable_scalars(0)->set_learning_rate(1e9f);
+  const auto refused = first_.PushPull(bad);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("push 1 of /job:worker/task:0"));
+  const auto applied = first_.PushPull(good);
+  ASSERT_TRUE(applied.ok()) << applied.status();
+  EXPECT_THAT(W(*applied), ElementsAre(9, 9));
 }
 
 TEST_F(PushPullTest, OfAnotherGenerationIsAborted) {

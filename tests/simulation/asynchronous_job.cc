@@ -239,9 +239,10 @@ void AsynchronousWorker::SendParts(Push* push, const Given& given) {
   gradient[kRates].assign(s.num_ps, -1);
   if (s.momentum) gradient[kMomentum].assign(s.num_ps, -1);
   for (uint32_t ps = 0; ps < num_ps(); ++ps) {
-    for (const PushPart& part : CutIntoParts(
-             ps, gradient, PushSequence(push->sequence),
-             GlobalStep(push->versions.at(ps)), PushSequence(acked_through_))) {
+    for (const PushPart& part :
+         CutIntoParts(ps, gradient, PushSequence(push->sequence),
+                      GlobalStep(push->versions.at(ps)),
+                      PushSequence(AcknowledgedTo(ps, push->sequence)))) {
       ++push->parts_out;
       SendPart(ps, part);
     }
@@ -263,6 +264,9 @@ void AsynchronousWorker::SendPart(uint32_t ps, const PushPart& part) {
     ASSERT_TRUE(response.ok()) << response.status();
     if (response->verdict() == proto::FENCED) return OnFenced();
     if (response->verdict() == proto::ABORTED) return Stall();
+    if (push != working_.end() && response->receipt() != 0) {
+      push->second.held[ps] = response->receipt();
+    }
     if (!needed) return;
     ASSERT_EQ(response->verdict(), proto::VERDICT_UNSPECIFIED)
         << "decided before it was applied";
@@ -274,20 +278,67 @@ void AsynchronousWorker::SendPart(uint32_t ps, const PushPart& part) {
 
 void AsynchronousWorker::Apply(uint64_t sequence) {
   if (!applying_.insert(sequence).second) return;
+  if (cluster_->job.faulty && cluster_->scheduler.Random(3) == 0) {
+    const auto ps = static_cast<uint32_t>(cluster_->scheduler.Random(num_ps()));
+    return ApplyWrongly(ps, sequence);
+  }
   for (uint32_t ps = 0; ps < num_ps(); ++ps) SendApply(ps, sequence);
 }
 
-void AsynchronousWorker::SendApply(uint32_t ps, uint64_t sequence) {
+void AsynchronousWorker::ApplyWrongly(uint32_t ps, uint64_t sequence) {
+  proto::ApplyRequest request = ApplyOf(ps, sequence);
+  if (num_ps() > 1 && request.clip_factor() > 0 &&
+      cluster_->scheduler.Random(2) == 0) {
+    request.set_receipts(static_cast<int>((ps + 1) % num_ps()), 1);
+  } else {
+    request.mutable_scalars(0)->set_learning_rate(1e9);
+  }
+  Ask<proto::ApplyRequest, proto::ApplyResponse>(
+      [cluster = cluster_, ps](auto r, auto done) {
+        cluster->Apply(ps, r, std::move(done));
+      },
+      request,
+      [=](const auto& response) {
+        if (response.ok() && response->verdict() == proto::FENCED) {
+          return OnFenced();
+        }
+        if (response.ok() && response->verdict() == proto::ABORTED) {
+          return Stall();
+        }
+        ASSERT_TRUE(absl::IsFailedPrecondition(response.status()))
+            << response.status();
+        ++cluster_->refused_applies;
+        for (uint32_t to = 0; to < num_ps(); ++to) SendApply(to, sequence);
+      });
+}
+
+proto::ApplyRequest AsynchronousWorker::ApplyOf(uint32_t ps,
+                                                uint64_t sequence) const {
   const Push& push = working_.at(sequence);
   proto::ApplyRequest request;
   *request.mutable_sender() = sender();
   request.set_sequence(sequence);
   *request.mutable_scalars() = push.ticket.scalars();
+  request.set_ticket_receipt(push.ticket.receipt());
+  for (uint32_t holder = 0; holder < num_ps(); ++holder) {
+    const auto held = push.held.find(holder);
+    request.add_receipts(held == push.held.end() ? 0 : held->second);
+  }
   request.set_clip_factor(push.clip_factor);
   request.set_examples(GivenOf(sequence).examples);
   request.set_not_finite(GivenOf(sequence).not_finite);
-  request.set_acked_through(acked_through_);
+  request.set_acked_through(AcknowledgedTo(ps, sequence));
   request.set_wait_ms(1000 * cluster_->scheduler.Random(4));
+  return request;
+}
+
+uint64_t AsynchronousWorker::AcknowledgedTo(uint32_t ps,
+                                            uint64_t sequence) const {
+  return cluster_->job.faulty && ps == 0 ? sequence - 1 : acked_through_;
+}
+
+void AsynchronousWorker::SendApply(uint32_t ps, uint64_t sequence) {
+  const proto::ApplyRequest request = ApplyOf(ps, sequence);
   Ask<proto::ApplyRequest, proto::ApplyResponse>(
       [cluster = cluster_, ps](auto r, auto done) {
         cluster->Apply(ps, r, std::move(done));
@@ -308,17 +359,19 @@ void AsynchronousWorker::SendApply(uint32_t ps, uint64_t sequence) {
           default:
             ASSERT_EQ(response->verdict(), proto::ACCEPTED);
         }
-        OnApplied(ps, sequence, response->staleness());
+        OnApplied(ps, sequence, *response);
       });
 }
 
 void AsynchronousWorker::OnApplied(uint32_t ps, uint64_t sequence,
-                                   uint64_t staleness) {
+                                   const proto::ApplyResponse& response) {
+  const uint64_t staleness = response.staleness();
   GivenOf(sequence).accepted_by.insert(ps);
   cluster_->max_staleness = std::max(cluster_->max_staleness, staleness);
   Push& push = working_.at(sequence);
   push.staleness = std::max(push.staleness, staleness);
   push.applied.insert(ps);
+  push.applied_at[ps] = response.receipt();
   if (push.applied.size() < num_ps()) return;
 
   // [A4]
@@ -327,6 +380,7 @@ void AsynchronousWorker::OnApplied(uint32_t ps, uint64_t sequence,
   spent.set_examples(GivenOf(sequence).examples);
   spent.set_loss(1);
   spent.set_staleness(push.staleness);
+  for (const auto& [at, receipt] : push.applied_at) spent.add_receipts(receipt);
   spent.set_not_finite(GivenOf(sequence).not_finite);
   working_.erase(sequence);
   if (asking_) Tell({});

@@ -28,6 +28,10 @@ struct AsynchronousJob {
   // At most 20.
   uint64_t tickets = 12;
   proto::Checkpoints checkpoints = {};
+  // Workers have pushes applied with scalars that are not their tickets', or
+  // without the receipts of other shards, which is to be refused [P2]; and tell
+  // ps 0 that they know all verdicts [P3].
+  bool faulty = false;
 };
 
 // All variables begin at 0, and each has a row on each ps. A push whose clip
@@ -90,6 +94,7 @@ class AsynchronousCluster : public SimulatedCluster {
   // Of all that were told.
   uint64_t max_staleness = 0;
   uint64_t refused_for_room = 0;
+  uint64_t refused_applies = 0;
 
  private:
   // By ticket: pushes that had it.
@@ -123,6 +128,9 @@ class AsynchronousWorker : public SimulatedWorker {
     int parts_out = 0;
     std::set<uint32_t> applied;
     uint64_t staleness = 0;
+    // By ps, of acknowledgments and of applications.
+    std::map<uint32_t, uint64_t> held;
+    std::map<uint32_t, uint64_t> applied_at;
   };
 
   PushId IdOf(uint64_t sequence) const {
@@ -141,8 +149,13 @@ class AsynchronousWorker : public SimulatedWorker {
   void SendParts(Push* push, const Given& given);
   void SendPart(uint32_t ps, const PushPart& part);
   void Apply(uint64_t sequence);
+  proto::ApplyRequest ApplyOf(uint32_t ps, uint64_t sequence) const;
+  // What a shard is told of the verdicts before a push.
+  uint64_t AcknowledgedTo(uint32_t ps, uint64_t sequence) const;
+  void ApplyWrongly(uint32_t ps, uint64_t sequence);
   void SendApply(uint32_t ps, uint64_t sequence);
-  void OnApplied(uint32_t ps, uint64_t sequence, uint64_t staleness);
+  void OnApplied(uint32_t ps, uint64_t sequence,
+                 const proto::ApplyResponse& response);
 
   AsynchronousCluster* const cluster_;
   // All of the generation.

@@ -43,6 +43,7 @@ struct Scenario {
   std::optional<uint32_t> extra_places;
   // At most 20.
   uint64_t tickets = 12;
+  bool faulty = false;
 };
 
 std::string Name(const Scenario& s) {
@@ -51,7 +52,8 @@ std::string Name(const Scenario& s) {
       s.bound.has_value() ? absl::StrCat("S", *s.bound) : "",
       s.faults.lost > 0 ? "Lossy" : "", s.faults.repeated > 0 ? "Twice" : "",
       s.mishaps > 0 ? "Deaths" : "", s.momentum ? "Momentum" : "",
-      s.extra_places.has_value() ? absl::StrCat("Extra", *s.extra_places) : "");
+      s.extra_places.has_value() ? absl::StrCat("Extra", *s.extra_places) : "",
+      s.faulty ? "Faulty" : "");
 }
 
 AsynchronousJob JobOf(const Scenario& s) {
@@ -62,6 +64,7 @@ AsynchronousJob JobOf(const Scenario& s) {
   job.bound = s.bound;
   job.momentum = s.momentum;
   job.tickets = s.tickets;
+  job.faulty = s.faulty;
   return job;
 }
 
@@ -150,8 +153,8 @@ class Simulation : public AsynchronousCluster {
 
   void Count(const PushId& push);
   uint64_t SlowestClock() const;
-  // [A1] Whether the bound lets a live worker begin another push.
-  bool MayBegin(const Life& life) const;
+  // [A1, P3] Whether a live worker may begin this push.
+  bool MayBegin(const Life& life, const PushId& push) const;
 
   std::map<WorkerLife, Life> lives_;
   std::map<std::pair<uint32_t, WorkerLife>, int> parked_applies_;
@@ -318,7 +321,11 @@ void Simulation::TakeTicket(const proto::TakeTicketRequest& request,
   SimulatedCluster::TakeTicket(request, std::move(reply));
 }
 
-bool Simulation::MayBegin(const Life& life) const {
+bool Simulation::MayBegin(const Life& life, const PushId& push) const {
+  const uint64_t lowest = life.held.empty()
+                              ? push.sequence.value()
+                              : life.held.begin()->sequence.value();
+  if (push.sequence.value() - lowest > scenario.depth) return false;
   return !scenario.bound.has_value() ||
          life.clock + life.held.size() <= SlowestClock() + *scenario.bound;
 }
@@ -327,7 +334,7 @@ void Simulation::OnTaken(uint64_t generation, const PushId& push) {
   const uint64_t ticket = given().at(push).ticket;
   Life& life = lives_.at(push.from);
   EXPECT_TRUE(IsLive(push.from)) << push.ToString() << " gets a ticket";
-  EXPECT_TRUE(MayBegin(life)) << push.ToString() << " is too far ahead";
+  EXPECT_TRUE(MayBegin(life, push)) << push.ToString() << " is too far ahead";
   EXPECT_LE(life.held.size(), scenario.depth) << push.ToString();
   life.held.insert(push);
   // [A5] It was nobody's, or is so now for every shard.
@@ -400,7 +407,7 @@ void Simulation::OnTick() {
   for (const PushId& push : waiting_for_tickets) {
     EXPECT_TRUE(live.count(push.from) > 0)
         << push.ToString() << " waits for nothing";
-    EXPECT_TRUE(left == 0 || !MayBegin(lives_.at(push.from)))
+    EXPECT_TRUE(left == 0 || !MayBegin(lives_.at(push.from), push))
         << push.ToString() << " waits for a ticket that it may have";
   }
 }
@@ -482,7 +489,8 @@ TEST_P(AsynchronousSimulationTest, PromisesHoldUnderEverySchedule) {
   constexpr uint64_t kSchedules = 500;
   const Scenario scenario = GetParam();
   // In all schedules.
-  uint64_t fenced = 0, resolved = 0, handed_out_again = 0, refused = 0;
+  uint64_t fenced = 0, resolved = 0, handed_out_again = 0, refused = 0,
+           refused_applies = 0;
   for (uint64_t seed = 1; seed <= kSchedules; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     Simulation sim(scenario, seed);
@@ -526,6 +534,7 @@ TEST_P(AsynchronousSimulationTest, PromisesHoldUnderEverySchedule) {
     resolved += sim.resolved_pushes;
     handed_out_again += sim.given().size() - sim.counted.size();
     refused += sim.refused_for_room;
+    refused_applies += sim.refused_applies;
   }
   if (scenario.mishaps > 0) {
     EXPECT_GT(fenced, 0u);
@@ -537,6 +546,7 @@ TEST_P(AsynchronousSimulationTest, PromisesHoldUnderEverySchedule) {
   if (scenario.extra_places.has_value()) {
     EXPECT_GT(refused, 0u);
   }
+  EXPECT_EQ(refused_applies > 0, scenario.faulty);
 }
 
 constexpr Faults kNone = {0, 0};
@@ -544,31 +554,35 @@ constexpr Faults kSome = {50, 100};
 constexpr Faults kMany = {100, 300};
 constexpr std::nullopt_t kUnbounded = std::nullopt;
 
-INSTANTIATE_TEST_SUITE_P(Scenarios, AsynchronousSimulationTest,
-                         ::testing::ValuesIn(std::vector<Scenario>{
-                             {1, 1, 1, kUnbounded, kNone, 0, false, {}, 20},
-                             {2, 1, 3, kUnbounded, kSome},
-                             {2, 2, 1, kUnbounded, kSome},
-                             {3, 4, 2, kUnbounded, kMany, 0, true},
-                             {2, 2, 1, 0, kSome},
-                             {2, 3, 3, 0, kSome},
-                             {1, 4, 2, 1, kSome, 0, true},
-                             {2, 3, 3, 3, kSome},
-                             {1, 1, 1, kUnbounded, kNone, 2},
-                             {2, 1, 2, kUnbounded, kSome, 3},
-                             {2, 2, 1, kUnbounded, kSome, 3},
-                             {2, 3, 3, kUnbounded, kSome, 4, true},
-                             {3, 4, 2, kUnbounded, kMany, 4},
-                             {2, 2, 2, 0, kSome, 3},
-                             {2, 3, 1, 1, kSome, 3, true},
-                             {3, 4, 3, 3, kSome, 4},
-                             // Little memory.
-                             {2, 4, 3, kUnbounded, kSome, 0, false, 0},
-                             {2, 1, 3, kUnbounded, kSome, 3, false, 0},
-                             {2, 3, 3, 1, kSome, 3, true, 0},
-                             {3, 2, 3, kUnbounded, kSome, 3, false, 1},
-                         }),
-                         [](const auto& info) { return Name(info.param); });
+INSTANTIATE_TEST_SUITE_P(
+    Scenarios, AsynchronousSimulationTest,
+    ::testing::ValuesIn(std::vector<Scenario>{
+        {1, 1, 1, kUnbounded, kNone, 0, false, {}, 20},
+        {2, 1, 3, kUnbounded, kSome},
+        {2, 2, 1, kUnbounded, kSome},
+        {3, 4, 2, kUnbounded, kMany, 0, true},
+        {2, 2, 1, 0, kSome},
+        {2, 3, 3, 0, kSome},
+        {1, 4, 2, 1, kSome, 0, true},
+        {2, 3, 3, 3, kSome},
+        {1, 1, 1, kUnbounded, kNone, 2},
+        {2, 1, 2, kUnbounded, kSome, 3},
+        {2, 2, 1, kUnbounded, kSome, 3},
+        {2, 3, 3, kUnbounded, kSome, 4, true},
+        {3, 4, 2, kUnbounded, kMany, 4},
+        {2, 2, 2, 0, kSome, 3},
+        {2, 3, 1, 1, kSome, 3, true},
+        {3, 4, 3, 3, kSome, 4},
+        // Little memory.
+        {2, 4, 3, kUnbounded, kSome, 0, false, 0},
+        {2, 1, 3, kUnbounded, kSome, 3, false, 0},
+        {2, 3, 3, 1, kSome, 3, true, 0},
+        {3, 2, 3, kUnbounded, kSome, 3, false, 1},
+        // Faulty workers [P2, P3].
+        {2, 2, 1, kUnbounded, kSome, 3, false, {}, 12, true},
+        {3, 3, 3, 3, kSome, 4, true, {}, 12, true},
+    }),
+    [](const auto& info) { return Name(info.param); });
 
 }  // namespace
 }  // namespace holdfast

@@ -53,6 +53,7 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
   const Scenario scenario = GetParam();
   std::set<std::string> results;
   uint64_t stale = 0;
+  uint64_t refused_offers = 0;
   for (uint64_t seed = 1; seed <= kSchedules; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     Simulation sim(scenario, seed);
@@ -138,6 +139,7 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
     ASSERT_EQ(status.pushes().not_finite(), not_finite);
     ASSERT_EQ(status.examples(), examples);
     stale += told_stale;
+    refused_offers += sim.refused_offers;
 
     // The values are those of the steps, to the bit, on every shard.
     const Values values = sim.ReadAll();
@@ -160,6 +162,7 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
     }
     results.insert(bits);
   }
+  EXPECT_EQ(refused_offers > 0, scenario.faulty);
   if (scenario.n < scenario.m) {
     EXPECT_GT(stale, 0u) << "no backup replica ever came late";
   } else {
@@ -172,37 +175,44 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
 
 constexpr auto kSum = proto::Consistency::SUM;
 
-INSTANTIATE_TEST_SUITE_P(Scenarios, ProtocolSimulationTest,
-                         ::testing::ValuesIn(std::vector<Scenario>{
-                             {1, 1, 1, 4, {0, 0}},
-                             // Every third step has weight 0 alone.
-                             {1, 1, 2, 5, {50, 100}, true},
-                             {2, 2, 1, 4, {0, 100}},
-                             {2, 2, 2, 4, {0, 100}},
-                             {2, 2, 2, 4, {50, 100}},
-                             {2, 2, 3, 4, {50, 100}, true},
-                             {3, 3, 2, 4, {50, 100}, true, 0, 0, 0, {}, kSum},
-                             {4, 2, 2, 3, {50, 100}},
-                             {6, 3, 2, 3, {30, 200}, true},
-                             // Some have a seat more than others.
-                             {3, 2, 2, 3, {50, 100}},
-                             {5, 3, 3, 3, {30, 200}, true},
-                             {1, 2, 2, 5, {50, 100}},
-                             {2, 3, 3, 5, {50, 100}},
-                             {2, 3, 2, 5, {30, 200}, true},
-                             // By ticket. The last step is of N, or of fewer.
-                             {2, 2, 2, 4, {50, 100}, false, 8},
-                             {3, 3, 2, 3, {50, 100}, true, 7},
-                             {4, 2, 2, 3, {50, 100}, false, 12},
-                             {4, 2, 3, 3, {50, 100}, true, 9},
-                             {6, 3, 2, 2, {30, 200}, false, 11},
-                             {3, 2, 2, 4, {50, 100}, false, 12},
-                             {5, 3, 2, 3, {50, 100}, true, 11},
-                             {1, 2, 2, 5, {50, 100}, false, 5},
-                             {2, 3, 2, 4, {50, 100}, true, 7},
-                             {2, 4, 3, 4, {30, 200}, false, 8},
-                         }),
-                         [](const auto& info) { return Name(info.param); });
+constexpr auto kMean = proto::Consistency::MEAN;
+
+INSTANTIATE_TEST_SUITE_P(
+    Scenarios, ProtocolSimulationTest,
+    ::testing::ValuesIn(std::vector<Scenario>{
+        {1, 1, 1, 4, {0, 0}},
+        // Every third step has weight 0 alone.
+        {1, 1, 2, 5, {50, 100}, true},
+        {2, 2, 1, 4, {0, 100}},
+        {2, 2, 2, 4, {0, 100}},
+        {2, 2, 2, 4, {50, 100}},
+        {2, 2, 3, 4, {50, 100}, true},
+        {3, 3, 2, 4, {50, 100}, true, 0, 0, 0, {}, kSum},
+        {4, 2, 2, 3, {50, 100}},
+        {6, 3, 2, 3, {30, 200}, true},
+        // Some have a seat more than others.
+        {3, 2, 2, 3, {50, 100}},
+        {5, 3, 3, 3, {30, 200}, true},
+        {1, 2, 2, 5, {50, 100}},
+        {2, 3, 3, 5, {50, 100}},
+        {2, 3, 2, 5, {30, 200}, true},
+        // By ticket. The last step is of N, or of fewer.
+        {2, 2, 2, 4, {50, 100}, false, 8},
+        {3, 3, 2, 3, {50, 100}, true, 7},
+        {4, 2, 2, 3, {50, 100}, false, 12},
+        {4, 2, 3, 3, {50, 100}, true, 9},
+        {6, 3, 2, 2, {30, 200}, false, 11},
+        {3, 2, 2, 4, {50, 100}, false, 12},
+        {5, 3, 2, 3, {50, 100}, true, 11},
+        {1, 2, 2, 5, {50, 100}, false, 5},
+        {2, 3, 2, 4, {50, 100}, true, 7},
+        {2, 4, 3, 4, {30, 200}, false, 8},
+        // Faulty workers [P1].
+        {2, 2, 1, 4, {50, 100}, false, 0, 0, 0, {}, kMean, true},
+        {2, 3, 3, 5, {50, 100}, true, 0, 0, 0, {}, kMean, true},
+        {4, 2, 3, 3, {50, 100}, true, 9, 0, 0, {}, kMean, true},
+    }),
+    [](const auto& info) { return Name(info.param); });
 
 }  // namespace
 }  // namespace holdfast

@@ -225,6 +225,8 @@ void SimulatedCluster::StartCoordinator() {
   of.resend_after = absl::Seconds(3);
   of.memory_limit_bytes = options.memory_limit_bytes;
   of.shard_nonce = nonces_[0];
+  of.receipt_secret = "no worker knows it";
+  of.receipt_secret.resize(16);
   if (disk != nullptr) {
     archive_ = disk->OpenArchive();
     of.journal = disk->journal();

@@ -56,7 +56,8 @@ std::string Name(const SynchronousJob& job) {
       job.faults.repeated > 0 ? "Twice" : "", job.empty_handed ? "Weight0" : "",
       job.tickets > 0 ? absl::StrCat("T", job.tickets) : "",
       job.aggregation == proto::Consistency::SUM ? "Sum" : "",
-      job.min_replicas > 0 ? absl::StrCat("Min", job.min_replicas) : "");
+      job.min_replicas > 0 ? absl::StrCat("Min", job.min_replicas) : "",
+      job.faulty ? "Faulty" : "");
 }
 
 PushId PushOf(const proto::StepContribution& contribution) {
@@ -337,6 +338,20 @@ void SynchronousWorker::TakeTicket() {
 void SynchronousWorker::PushSeat(const Batch& batch) {
   const uint64_t sequence = sequence_;
   if (batch.examples == 0) return OfferSeat(sequence, batch);
+  receipts_.assign(num_ps(), 0);
+  if (cluster_->job.faulty && cluster_->scheduler.Random(3) == 0) {
+    const auto some =
+        static_cast<uint32_t>(cluster_->scheduler.Random(num_ps()));
+    return SendParts(sequence, batch, 0, some,
+                     [=] { OfferUnheld(sequence, batch, some); });
+  }
+  SendParts(sequence, batch, 0, num_ps(), [=] { OfferSeat(sequence, batch); });
+}
+
+void SynchronousWorker::SendParts(uint64_t sequence, const Batch& batch,
+                                  uint32_t from_ps, uint32_t to_ps,
+                                  std::function<void()> next) {
+  if (from_ps == to_ps) return next();
   Values gradient;
   for (const auto& [name, shape] : kVariables) {
     std::vector<float>& g = gradient[name];
@@ -346,7 +361,7 @@ void SynchronousWorker::PushSeat(const Batch& batch) {
     }
   }
   outstanding_ = 0;
-  for (uint32_t ps = 0; ps < num_ps(); ++ps) {
+  for (uint32_t ps = from_ps; ps < to_ps; ++ps) {
     for (const PushPart& part :
          CutIntoParts(ps, gradient, PushSequence(sequence), GlobalStep(step_),
                       PushSequence(acked_through_))) {
@@ -354,15 +369,17 @@ void SynchronousWorker::PushSeat(const Batch& batch) {
       AskPush(ps, part, [=](const auto& response) {
         ASSERT_TRUE(response.ok()) << response.status();
         if (IsOver(response->verdict())) return;
+        if (response->receipt() != 0) receipts_[ps] = response->receipt();
         // A push that came too late is offered all the same: the
         // coordinator's verdict is the one that counts.
-        if (--outstanding_ == 0) OfferSeat(sequence, batch);
+        if (--outstanding_ == 0) next();
       });
     }
   }
 }
 
-void SynchronousWorker::OfferSeat(uint64_t sequence, const Batch& batch) {
+proto::ContributeRequest SynchronousWorker::OfferOf(uint64_t sequence,
+                                                    const Batch& batch) const {
   proto::ContributeRequest request;
   *request.mutable_sender() = sender();
   request.set_step(step_);
@@ -373,8 +390,37 @@ void SynchronousWorker::OfferSeat(uint64_t sequence, const Batch& batch) {
   request.set_loss(1.0);
   request.set_acked_through(acked_through_);
   request.set_wait_ms(1000);
+  if (batch.examples > 0) {
+    request.mutable_receipts()->Add(receipts_.begin(), receipts_.end());
+  }
+  return request;
+}
+
+void SynchronousWorker::OfferUnheld(uint64_t sequence, const Batch& batch,
+                                    uint32_t held_by) {
+  AskCoordinator<proto::ContributeRequest, proto::ContributeResponse>(
+      &Coordinator::Contribute, OfferOf(sequence, batch),
+      [=](const auto& response) {
+        if (!response.ok()) {
+          ASSERT_TRUE(absl::IsFailedPrecondition(response.status()))
+              << response.status();
+          ++cluster_->refused_offers;
+          return SendParts(sequence, batch, held_by, num_ps(),
+                           [=] { OfferSeat(sequence, batch); });
+        }
+        if (IsOver(response->verdict())) return;
+        // Its step has closed.
+        ASSERT_EQ(response->verdict(), proto::STALE);
+        ++open_offers_;
+        OnVerdict(sequence, response->verdict());
+        seat_ += cluster_->job.m;
+        NextSeat();
+      });
+}
+
+void SynchronousWorker::OfferSeat(uint64_t sequence, const Batch& batch) {
   ++open_offers_;
-  SendOffer(request);
+  SendOffer(OfferOf(sequence, batch));
   seat_ += cluster_->job.m;
   NextSeat();
 }
@@ -387,15 +433,17 @@ void SynchronousWorker::SendOffer(const proto::ContributeRequest& request) {
           return SendOffer(request);
         }
         if (IsOver(response->verdict())) return;
-        cluster_->OnVerdict(
-            sender().generation(),
-            {LifeOf(sender()), PushSequence(request.sequence())},
-            response->verdict());
-        told_.insert(request.sequence());
-        while (told_.count(acked_through_ + 1) > 0) ++acked_through_;
-        --open_offers_;
-        NextWhenTold();
+        OnVerdict(request.sequence(), response->verdict());
       });
+}
+
+void SynchronousWorker::OnVerdict(uint64_t sequence, proto::Verdict verdict) {
+  cluster_->OnVerdict(sender().generation(),
+                      {LifeOf(sender()), PushSequence(sequence)}, verdict);
+  told_.insert(sequence);
+  while (told_.count(acked_through_ + 1) > 0) ++acked_through_;
+  --open_offers_;
+  NextWhenTold();
 }
 
 void SynchronousWorker::NextWhenTold() {

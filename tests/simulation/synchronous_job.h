@@ -37,6 +37,8 @@ struct SynchronousJob {
   uint32_t cluster_workers = 0;
   proto::Checkpoints checkpoints = {};
   proto::Consistency::Aggregation aggregation = proto::Consistency::MEAN;
+  // Workers offer pushes that not all shards hold, which is to be refused [P1].
+  bool faulty = false;
 };
 
 std::string Name(const SynchronousJob& job);
@@ -97,6 +99,8 @@ class SynchronousCluster : public SimulatedCluster {
   // By generation.
   std::map<uint64_t, std::map<PushId, uint64_t>> tickets;
   std::map<uint64_t, std::map<PushId, proto::Verdict>> told;
+  // Offers of pushes that not all shards held.
+  uint64_t refused_offers = 0;
 
  protected:
   // Of the step that is committed first by this message.
@@ -128,7 +132,13 @@ class SynchronousWorker : public SimulatedWorker {
   void EndSeats();
   void TakeTicket();
   void PushSeat(const Batch& batch);
+  void SendParts(uint64_t sequence, const Batch& batch, uint32_t from_ps,
+                 uint32_t to_ps, std::function<void()> next);
+  proto::ContributeRequest OfferOf(uint64_t sequence, const Batch& batch) const;
   void OfferSeat(uint64_t sequence, const Batch& batch);
+  // Offers what only the first shards, or none, hold.
+  void OfferUnheld(uint64_t sequence, const Batch& batch, uint32_t held_by);
+  void OnVerdict(uint64_t sequence, proto::Verdict verdict);
   void SendOffer(const proto::ContributeRequest& request);
   void NextWhenTold();
   // Of what may be told beside a verdict on a push: whether it is over.
@@ -150,6 +160,8 @@ class SynchronousWorker : public SimulatedWorker {
   std::set<uint64_t> told_;
   uint64_t acked_through_ = 0;
   int outstanding_ = 0;
+  // By ps, of the push under way.
+  std::vector<uint64_t> receipts_;
   int open_offers_ = 0;
   bool pushed_all_ = false;
 };
