@@ -29,6 +29,9 @@ std::vector<std::string> WithRpcThreads(std::vector<std::string> args) {
       absl::StrCat("--rpc_threads=", RpcThreadsUnderTest());
   if (absl::EndsWith(args[0], "/ps_server")) {
     args.push_back(flag);
+  } else if (args.size() > 2 && args[1] == "bench" && args[2] == "step") {
+    // It runs `holdfast local`.
+    args.push_back("--local_flags=--ps_flags=" + flag);
   } else if (args.size() > 1 && (args[1] == "local" || args[1] == "bench")) {
     const auto ps_flags =
         std::find_if(args.begin(), args.end(), [](const std::string& arg) {

@@ -29,6 +29,9 @@ TEST(RpcThreadsTest, ThePsGetTheFlag) {
       WithRpcThreads({"cli/holdfast", "bench", "wire", "--ps_flags=-b", "-c"}),
       ElementsAre("cli/holdfast", "bench", "wire",
                   "--ps_flags=-b --rpc_threads=4", "-c"));
+  EXPECT_THAT(WithRpcThreads({"cli/holdfast", "bench", "step"}),
+              ElementsAre("cli/holdfast", "bench", "step",
+                          "--local_flags=--ps_flags=--rpc_threads=4"));
   EXPECT_THAT(WithRpcThreads({"cli/holdfast", "status"}),
               ElementsAre("cli/holdfast", "status"));
   EXPECT_THAT(WithRpcThreads({"worker/ps_worker"}),
