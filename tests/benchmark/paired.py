@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares two builds of Holdfast by `holdfast bench`, in pairs of runs.
 
-    tests/benchmark/paired.py BEFORE AFTER [--rounds=21] VERB [flags of the verb]
+    tests/benchmark/paired.py [--rounds=21] BEFORE AFTER VERB [flags of the verb]
     tests/benchmark/paired.py old/cli/holdfast bazel-bin/cli/holdfast wire --sizes=16,1MB --shards=1
 
 BEFORE and AFTER are the `holdfast` programs of the two builds; each finds its own
@@ -61,7 +61,10 @@ def main():
     parser.add_argument("before")
     parser.add_argument("after")
     parser.add_argument("--rounds", type=int, default=21)
-    arguments, verb = parser.parse_known_args()
+    # Flags behind the verb are the verb's, also one that is called --rounds.
+    parser.add_argument("verb", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args()
+    verb = arguments.verb
     if not verb:
         parser.error("name a verb of `holdfast bench`: wire, step or scale")
     ratios = {}  # (row, figure) -> [AFTER / BEFORE by round]
