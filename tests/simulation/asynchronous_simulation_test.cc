@@ -438,9 +438,8 @@ void Simulation::CheckValues() {
   ExpectMadeOf(job, made_of, values);
   // A live worker has at most depth + 1 pushes that it does not know to be
   // booked when it sends; as many may have come after the last that a machine
-  // heard of, and as many while the answer to the call that booked them was
-  // lost.
-  const size_t most_kept = 3 * s.workers * (s.depth + 1);
+  // heard of.
+  const size_t most_kept = 2 * s.workers * (s.depth + 1);
   ASSERT_LE(coordinator->verdicts_kept(), most_kept);
   for (const auto& shard : shards) {
     ASSERT_EQ(shard->version().value(), s.tickets);
