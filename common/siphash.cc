@@ -1,59 +1,65 @@
 #include "common/siphash.h"
 
-#include <openssl/core_names.h>
-#include <openssl/evp.h>
-#include <openssl/params.h>
-
 #include "glog/logging.h"
 
 namespace holdfast {
 namespace {
 
-// OpenSSL refuses SipHash only when it is out of memory or installed without
-// its default provider; neither leaves anything to go on with: hence CHECK.
+uint64_t RotateLeft(uint64_t value, int bits) {
+  return value << bits | value >> (64 - bits);
+}
 
-EVP_MAC* Algorithm() {
-  // Looked up once: that takes longer than a code.
-  static EVP_MAC* const kAlgorithm = EVP_MAC_fetch(nullptr, "SIPHASH", nullptr);
-  CHECK(kAlgorithm != nullptr);
-  return kAlgorithm;
+// The paper's v0 to v3.
+struct State {
+  uint64_t v0, v1, v2, v3;
+
+  void Round() {
+    v0 += v1;
+    v1 = RotateLeft(v1, 13) ^ v0;
+    v0 = RotateLeft(v0, 32);
+    v2 += v3;
+    v3 = RotateLeft(v3, 16) ^ v2;
+    v0 += v3;
+    v3 = RotateLeft(v3, 21) ^ v0;
+    v2 += v1;
+    v1 = RotateLeft(v1, 17) ^ v2;
+    v2 = RotateLeft(v2, 32);
+  }
+  void Compress(uint64_t word) {
+    v3 ^= word;
+    Round();
+    Round();
+    v0 ^= word;
+  }
+};
+
+uint64_t LittleEndian(absl::string_view bytes) {
+  uint64_t word = 0;
+  for (size_t i = 8; i-- > 0;) {
+    word = word << 8 | static_cast<unsigned char>(bytes[i]);
+  }
+  return word;
 }
 
 }  // namespace
 
-void SipHash::Free::operator()(EVP_MAC_CTX* context) const {
-  EVP_MAC_CTX_free(context);
-}
-
-SipHash::SipHash(absl::string_view key) : keyed_(EVP_MAC_CTX_new(Algorithm())) {
+SipHash::SipHash(absl::string_view key) {
   CHECK_EQ(key.size(), kKeyBytes);
-  CHECK(keyed_ != nullptr);
-  size_t size = sizeof(uint64_t);
-  const OSSL_PARAM params[] = {
-      OSSL_PARAM_construct_size_t(OSSL_MAC_PARAM_SIZE, &size),
-      OSSL_PARAM_construct_end()};
-  CHECK_EQ(EVP_MAC_init(keyed_.get(),
-                        reinterpret_cast<const unsigned char*>(key.data()),
-                        key.size(), params),
-           1);
+  key_[0] = LittleEndian(key.substr(0, 8));
+  key_[1] = LittleEndian(key.substr(8));
 }
 
-uint64_t SipHash::Of(absl::string_view message) const {
-  const std::unique_ptr<EVP_MAC_CTX, Free> context(
-      EVP_MAC_CTX_dup(keyed_.get()));
-  CHECK(context != nullptr);
-  unsigned char code[sizeof(uint64_t)];
-  size_t size = 0;
-  CHECK_EQ(
-      EVP_MAC_update(context.get(),
-                     reinterpret_cast<const unsigned char*>(message.data()),
-                     message.size()),
-      1);
-  CHECK_EQ(EVP_MAC_final(context.get(), code, &size, sizeof(code)), 1);
-  CHECK_EQ(size, sizeof(code));
-  uint64_t value = 0;
-  for (size_t i = sizeof(code); i-- > 0;) value = value << 8 | code[i];
-  return value;
+uint64_t SipHash::Of(absl::Span<const uint64_t> words) const {
+  // "somepseudorandomlygeneratedbytes"
+  State state = {key_[0] ^ 0x736f6d6570736575, key_[1] ^ 0x646f72616e646f6d,
+                 key_[0] ^ 0x6c7967656e657261, key_[1] ^ 0x7465646279746573};
+  for (const uint64_t word : words) state.Compress(word);
+  // The last word has the bytes that are left, here none, and the message's
+  // length in bytes modulo 256.
+  state.Compress(uint64_t{words.size() * sizeof(uint64_t)} << 56);
+  state.v2 ^= 0xff;
+  for (int i = 0; i < 4; ++i) state.Round();
+  return state.v0 ^ state.v1 ^ state.v2 ^ state.v3;
 }
 
 }  // namespace holdfast

@@ -1,21 +1,21 @@
 #ifndef HOLDFAST_COMMON_SIPHASH_H_
 #define HOLDFAST_COMMON_SIPHASH_H_
 
-#include <openssl/types.h>
-
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 namespace holdfast {
 
-// SipHash-2-4 (Aumasson and Bernstein 2012), by OpenSSL: a message
-// authentication code of 64 bits for short messages. Whoever does not know the
-// key can neither make the code of a message nor learn the key from codes.
+// SipHash-2-4 (Aumasson and Bernstein 2012): a message authentication code of
+// 64 bits for short messages. Whoever does not know the key can neither make
+// the code of a message nor learn the key from codes.
 //
-// One code costs about 0.15 us, HMAC-SHA256 about 2.
+// Our own, for messages of whole words: OpenSSL's takes five times as long for
+// them (siphash_test compares the two), most of it for copying a context, and a
+// push takes five codes.
 //
 // Immutable, and so thread-safe.
 class SipHash {
@@ -25,15 +25,11 @@ class SipHash {
   // `key` must have kKeyBytes.
   explicit SipHash(absl::string_view key);
 
-  uint64_t Of(absl::string_view message) const;
+  // Of the words' bytes, each little-endian.
+  uint64_t Of(absl::Span<const uint64_t> words) const;
 
  private:
-  struct Free {
-    void operator()(EVP_MAC_CTX* context) const;
-  };
-
-  // With the key, before any message.
-  std::unique_ptr<EVP_MAC_CTX, Free> keyed_;
+  uint64_t key_[2];
 };
 
 }  // namespace holdfast

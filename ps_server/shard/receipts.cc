@@ -9,13 +9,12 @@
 namespace holdfast {
 namespace {
 
-// As bytes, each word little-endian.
+// As bytes, little-endian.
 std::string Bytes(absl::Span<const uint64_t> words) {
-  std::string bytes(words.size() * sizeof(uint64_t), '\0');
-  char* at = bytes.data();
+  std::string bytes;
   for (const uint64_t word : words) {
     for (int shift = 0; shift < 64; shift += 8) {
-      *at++ = static_cast<char>(word >> shift);
+      bytes.push_back(static_cast<char>(word >> shift));
     }
   }
   return bytes;
@@ -42,8 +41,8 @@ absl::Status NotProven(const PushId& push, const char* what, uint32_t ps,
 
 std::string Receipts::MakeKey(absl::string_view secret, Generation generation) {
   const SipHash hash(secret);
-  return Bytes({hash.Of(Bytes({generation.value(), 0})),
-                hash.Of(Bytes({generation.value(), 1}))});
+  return Bytes(
+      {hash.Of({generation.value(), 0}), hash.Of({generation.value(), 1})});
 }
 
 Receipts::Receipts(
@@ -79,7 +78,7 @@ uint64_t Receipts::Make(Kind kind, uint32_t ps, const PushId& push,
       push.from.incarnation.value(),
       push.sequence.value()};
   words.insert(words.end(), rest.begin(), rest.end());
-  const uint64_t code = hash_.Of(Bytes(words));
+  const uint64_t code = hash_.Of(words);
   return code == 0 ? 1 : code;
 }
 
@@ -94,7 +93,7 @@ uint64_t Receipts::Applied(uint32_t ps, const PushId& push) const {
 }
 
 uint64_t Receipts::OfTicket(const PushId& push, const Scalars& scalars) const {
-  std::vector<uint64_t> bits;
+  absl::InlinedVector<uint64_t, 6> bits;
   for (const proto::StepScalars& s : scalars) {
     bits.push_back(Bits(s.learning_rate()));
     bits.push_back(Bits(s.bias_correction1()));
