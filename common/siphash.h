@@ -13,7 +13,7 @@ namespace holdfast {
 // 64 bits for short messages. Whoever does not know the key can neither make
 // the code of a message nor learn the key from codes.
 //
-// Our own, for messages of whole words: OpenSSL's takes five times as long for
+// Our own, for messages of whole words: OpenSSL's takes three times as long for
 // them (siphash_test compares the two), most of it for copying a context, and a
 // push takes five codes.
 //

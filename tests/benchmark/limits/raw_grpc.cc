@@ -6,14 +6,18 @@
 //   Values pulled in such parts, sent from where they lie, and copied into
 //   place by the client.
 // - control: echoes of one process, while another pushes 64 MB at a time.
+// - crowd: many workers, each with two connections, make synchronous steps: all
+//   push 32 kB and send an echo over the other connection, then all pull 32 kB.
+//   What a worker's step costs the server; the limit beside
+//   tests/benchmark/many_workers.cc.
 //
 // Server and client each wait by one thread: with gRPC's callback API, which
 // waits by two, an echo takes twice the time.
 //
 // gRPC's estimate of how many bytes may be under way (GRPC_ARG_HTTP2_BDP_PROBE)
-// is off: with it 1 MB is pulled at 0.6 x, and pushed at 0.85 x, this rate.
-// More parts in flight, larger frames and larger reads from the socket gain
-// nothing.
+// is off unless --bdp_probe: with it 1 MB is pulled at 0.6 x, and pushed at
+// 0.85 x, this rate. More parts in flight, larger frames and larger reads from
+// the socket gain nothing.
 //
 // Prints JSON lines as tests/benchmark/peers/harness.py has them.
 
@@ -30,6 +34,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <string>
@@ -37,6 +42,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -45,6 +51,10 @@
 
 ABSL_FLAG(std::string, measures, "wire,control", "what to measure");
 ABSL_FLAG(double, seconds, 1.5, "for each measurement");
+ABSL_FLAG(bool, bdp_probe, false, "whether gRPC estimates the bandwidth");
+ABSL_FLAG(std::vector<std::string>, workers,
+          std::vector<std::string>({"16", "200", "1000"}),
+          "of crowd: numbers of workers");
 // What this program starts itself with; see Spawned.
 ABSL_FLAG(std::string, role, "", "server: serves; load: pushes");
 ABSL_FLAG(int, port, 0, "of the server, for load");
@@ -202,7 +212,8 @@ int Serve() {
   builder.AddListeningPort("localhost:0", grpc::InsecureServerCredentials(),
                            &port);
   builder.SetMaxReceiveMessageSize(-1);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE,
+                             absl::GetFlag(FLAGS_bdp_probe) ? 1 : 0);
   builder.RegisterAsyncGenericService(&service);
   const std::unique_ptr<grpc::ServerCompletionQueue> queue =
       builder.AddCompletionQueue();
@@ -216,20 +227,23 @@ int Serve() {
   return 0;
 }
 
+// With a connection of its own.
+std::shared_ptr<grpc::Channel> Connect(int port) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE,
+                   absl::GetFlag(FLAGS_bdp_probe) ? 1 : 0);
+  return grpc::CreateCustomChannel(absl::StrCat("localhost:", port),
+                                   grpc::InsecureChannelCredentials(),
+                                   arguments);
+}
+
 // Calls over a connection of its own. Thread-compatible.
 class Client {
  public:
-  explicit Client(int port)
-      : stub_([port] {
-          grpc::ChannelArguments arguments;
-          arguments.SetMaxReceiveMessageSize(-1);
-          arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-          arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-          arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-          return grpc::CreateCustomChannel(absl::StrCat("localhost:", port),
-                                           grpc::InsecureChannelCredentials(),
-                                           arguments);
-        }()) {}
+  explicit Client(int port) : stub_(Connect(port)) {}
 
   void Echo() {
     const grpc::Slice slice = Borrow(values_.data(), 16);
@@ -310,6 +324,73 @@ class Client {
   std::vector<float> values_ = std::vector<float>(kBytes / sizeof(float), 1);
 };
 
+// Many workers, played by one thread. Thread-compatible.
+class Crowd {
+ public:
+  Crowd(int port, int workers) {
+    for (int i = 0; i < 2 * workers; ++i) {
+      stubs_.push_back(std::make_unique<grpc::GenericStub>(Connect(port)));
+    }
+  }
+
+  void Step() {
+    const grpc::Slice gradient[] = {
+        Borrow(&kRange, sizeof(kRange)),
+        Borrow(gradient_.data(), gradient_.size() * sizeof(float))};
+    const grpc::Slice range = Borrow(&kRange, sizeof(kRange));
+    for (size_t i = 0; i < stubs_.size(); i += 2) {
+      Start(stubs_[i].get(), kPush, grpc::ByteBuffer(gradient, 2));
+      Start(stubs_[i + 1].get(), kEcho, grpc::ByteBuffer(&range, 1));
+    }
+    FinishAll();
+    for (size_t i = 0; i < stubs_.size(); i += 2) {
+      Start(stubs_[i].get(), kPull, grpc::ByteBuffer(&range, 1));
+    }
+    FinishAll();
+  }
+
+ private:
+  static constexpr Range kRange = {0, 32000};
+
+  struct Started {
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader;
+    grpc::ByteBuffer response;
+    grpc::Status status;
+  };
+
+  void Start(grpc::GenericStub* stub, const char* method,
+             const grpc::ByteBuffer& request) {
+    auto* call = new Started;
+    call->context.set_wait_for_ready(true);
+    call->reader =
+        stub->PrepareUnaryCall(&call->context, method, request, &queue_);
+    call->reader->StartCall();
+    call->reader->Finish(&call->response, &call->status, call);
+    ++under_way_;
+  }
+
+  void FinishAll() {
+    for (; under_way_ > 0; --under_way_) {
+      void* tag = nullptr;
+      bool ok = false;
+      queue_.Next(&tag, &ok);
+      const std::unique_ptr<Started> call(static_cast<Started*>(tag));
+      if (!call->status.ok()) {
+        std::fprintf(stderr, "raw_grpc: %s\n",
+                     call->status.error_message().c_str());
+        std::exit(1);
+      }
+    }
+  }
+
+  grpc::CompletionQueue queue_;
+  std::vector<std::unique_ptr<grpc::GenericStub>> stubs_;
+  std::vector<float> gradient_ =
+      std::vector<float>(kRange.bytes / sizeof(float), 1);
+  int under_way_ = 0;
+};
+
 // Seconds of each call of `operation`, sorted, after a warm-up.
 std::vector<double> Times(const std::function<void()>& operation) {
   const absl::Duration length = absl::Seconds(absl::GetFlag(FLAGS_seconds));
@@ -364,6 +445,43 @@ void MeasureControl(int port) {
   Report("control_p99", times[times.size() * 99 / 100] * 1e6, "us");
 }
 
+// User and system time of a process.
+absl::Duration CpuTime(pid_t pid) {
+  clockid_t clock;
+  timespec time = {};
+  if (clock_getcpuclockid(pid, &clock) != 0 ||
+      clock_gettime(clock, &time) != 0) {
+    std::fprintf(stderr, "raw_grpc: the server's CPU time is not to be had\n");
+    std::exit(1);
+  }
+  return absl::DurationFromTimespec(time);
+}
+
+void MeasureCrowd(int port, pid_t server) {
+  for (const std::string& number : absl::GetFlag(FLAGS_workers)) {
+    int workers;
+    if (!absl::SimpleAtoi(number, &workers) || workers < 1) {
+      std::fprintf(stderr, "raw_grpc: --workers=%s\n", number.c_str());
+      std::exit(2);
+    }
+    Crowd crowd(port, workers);
+    const absl::Duration length = absl::Seconds(absl::GetFlag(FLAGS_seconds));
+    const auto run = [&] {
+      const absl::Time begin = absl::Now();
+      int steps = 0;
+      for (; steps < 3 || absl::Now() < begin + length; ++steps) crowd.Step();
+      return steps;
+    };
+    run();  // connects, and warms up
+    const absl::Duration before = CpuTime(server);
+    const int steps = run();
+    Report(
+        absl::StrCat("crowd_", workers),
+        absl::ToDoubleMicroseconds(CpuTime(server) - before) / steps / workers,
+        "us");
+  }
+}
+
 int Load(int port) {
   Client client(port);
   client.Push(kBytes);
@@ -380,7 +498,7 @@ class Spawned {
     const std::string flags[] = {
         absl::StrCat("--role=", role), absl::StrCat("--port=", port),
         absl::StrCat("--ready_fd=", fds[1]),
-        absl::StrCat("--seconds=", absl::GetFlag(FLAGS_seconds))};
+        absl::StrCat("--bdp_probe=", absl::GetFlag(FLAGS_bdp_probe))};
     pid_ = fork();
     if (pid_ == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -404,6 +522,7 @@ class Spawned {
 
   // The server's; 0 when it has not become ready.
   int port() const { return port_; }
+  pid_t pid() const { return pid_; }
 
  private:
   pid_t pid_ = -1;
@@ -432,8 +551,10 @@ int Run(int argc, char** argv) {
       const Spawned load("load", server.port());
       if (load.port() == 0) return 1;
       MeasureControl(server.port());
+    } else if (measure == "crowd") {
+      MeasureCrowd(server.port(), server.pid());
     } else {
-      std::fprintf(stderr, "raw_grpc: --measures=%s: wire or control\n",
+      std::fprintf(stderr, "raw_grpc: --measures=%s: wire, control or crowd\n",
                    measure.c_str());
       return 2;
     }
