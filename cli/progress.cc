@@ -56,6 +56,7 @@ std::string FormatTimeLeft(absl::Duration left) {
 std::string Progress::Update(const proto::GetStatusResponse& status,
                              absl::Time now) {
   const std::string recovery = Recovery(status);
+  const std::string before = absl::StrCat(recovery, Warnings(status));
   // The wait for the first step is no part of the speed.
   if (status.state().phase() != proto::TRAINING || status.global_step() == 0 ||
       !recovery.empty()) {
@@ -70,20 +71,20 @@ std::string Progress::Update(const proto::GetStatusResponse& status,
 
   if (options_.terminal) {
     std::string line = Line(status).substr(0, std::max(options_.width - 1, 1));
-    if (line == shown_ && recovery.empty()) return "";
+    if (line == shown_ && before.empty()) return "";
     shown_ = std::move(line);
-    return absl::StrCat(kRewrite, recovery, shown_);
+    return absl::StrCat(kRewrite, before, shown_);
   }
 
-  if (!PlainLineIsDue(status, now)) return recovery;
+  if (!PlainLineIsDue(status, now)) return before;
   last_plain_ = now;
   last_phase_ = status.state().phase();
   last_evaluated_ = status.evaluation().step();
   last_waiting_ = std::string(WaitOf(status));
   std::string line = Line(status);
-  if (line == shown_) return recovery;
+  if (line == shown_) return before;
   shown_ = std::move(line);
-  return absl::StrCat(recovery, shown_, "\n");
+  return absl::StrCat(before, shown_, "\n");
 }
 
 std::string Progress::Recovery(const proto::GetStatusResponse& status) {
@@ -91,6 +92,27 @@ std::string Progress::Recovery(const proto::GetStatusResponse& status) {
   last_generation_ = status.generation();
   if (status.recovered().empty()) return "";
   return absl::StrCat("recovers: ", status.recovered(), "\n");
+}
+
+std::string Progress::Warnings(const proto::GetStatusResponse& status) {
+  std::string warnings;
+  // Where gradients are scaled, some overflow until the scale is found.
+  if (!warned_of_not_finite_ && status.pushes().not_finite() > 0 &&
+      status.loss_scale() == 0) {
+    warned_of_not_finite_ = true;
+    warnings =
+        "warning: a loss or gradient was not a finite number and changed "
+        "nothing: the job may be diverging\n";
+  }
+  // Steps without a finite loss have none to tell.
+  if (status.global_step() > watched_step_ && status.train_loss() != 0) {
+    watched_step_ = status.global_step();
+    const std::string exploded = loss_watch_.Add(status.train_loss());
+    if (!exploded.empty()) {
+      absl::StrAppend(&warnings, "warning: ", exploded, "\n");
+    }
+  }
+  return warnings;
 }
 
 std::string Progress::Finish() {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/loss_watch.h"
 #include "proto/coordinator.pb.h"
 
 namespace holdfast {
@@ -21,9 +22,11 @@ std::string FormatTimeLeft(absl::Duration left);
 //
 // on one line ("input" is the share of its time that a worker waits for
 // batches, that of whom it is greatest), and, when the job was rolled back,
-// why, on a line of its own; what is not known yet is left out. The steps of an
-// asynchronous job are its tickets that are spent. A model that predicts a
-// number has "error 0.1234", its mean absolute error, in place of an accuracy.
+// why, on a line of its own, as are warnings of a loss that explodes
+// (LossWatch) and of pushes that are not finite; what is not known yet is left
+// out. The steps of an asynchronous job are its tickets that are spent. A model
+// that predicts a number has "error 0.1234", its mean absolute error, in place
+// of an accuracy.
 //
 // Thread-compatible.
 class Progress {
@@ -61,6 +64,8 @@ class Progress {
 
   // The line that tells of a new generation, or "".
   std::string Recovery(const proto::GetStatusResponse& status);
+  // The lines that warn of a job that may be diverging, each once, or "".
+  std::string Warnings(const proto::GetStatusResponse& status);
   bool PlainLineIsDue(const proto::GetStatusResponse& status,
                       absl::Time now) const;
 
@@ -74,6 +79,9 @@ class Progress {
   uint64_t last_evaluated_ = 0;
   uint64_t last_generation_ = 1;
   std::string last_waiting_;
+  LossWatch loss_watch_;
+  uint64_t watched_step_ = 0;
+  bool warned_of_not_finite_ = false;
 };
 
 }  // namespace holdfast

@@ -112,6 +112,31 @@ TEST(ProgressTest, TellsOfARecoveryOnce) {
   }
 }
 
+TEST(ProgressTest, WarnsOnceOfAJobThatDiverges) {
+  Progress progress({});
+  proto::GetStatusResponse status = Training(0);
+  absl::Time now = kStart;
+  const auto update = [&](double loss, uint64_t not_finite) {
+    status.set_global_step(status.global_step() + 1);
+    status.set_train_loss(loss);
+    status.mutable_pushes()->set_not_finite(not_finite);
+    return progress.Update(status, now += absl::Milliseconds(1));
+  };
+  for (int i = 0; i < 5; ++i) update(2, 0);
+  EXPECT_EQ(update(200, 0), "");
+  EXPECT_THAT(update(201, 0), ::testing::StartsWith(
+                                  "warning: the loss is 201, over 100 times"));
+  EXPECT_EQ(update(900, 0), "");
+  EXPECT_THAT(update(900, 1),
+              ::testing::StartsWith("warning: a loss or gradient was not a"));
+  EXPECT_EQ(update(900, 2), "");
+  // The first steps of a job with a loss scale find out how much is too much.
+  status.set_loss_scale(1024);
+  Progress scaled({});
+  scaled.Update(status, now);
+  EXPECT_EQ(scaled.Update(status, now), "");
+}
+
 TEST(ProgressTest, SpeedIsThatOfTheWindow) {
   Progress progress({.rate_window = absl::Seconds(3)});
   // 100 steps a second, and from the 10th second on 50.

@@ -279,6 +279,7 @@ class ClusterImpl : public Cluster {
     options.credentials = options_.credentials;
     options.job_digest = options_.job_digest;
     options.data_digest = options_.data_digest;
+    options.declaration = options_.declaration;
     options.num_ps = options_.cluster.num_ps();
     options.num_workers = options_.cluster.num_replicas();
     options.deadline = deadline;

@@ -162,6 +162,10 @@ class Cluster {
     // Of job file and data; workers whose digests differ are refused.
     std::string job_digest;
     std::string data_digest;
+    // What a worker is about to declare; optional. Where the worker is refused
+    // for its job file, the error then names the first field that differs from
+    // what was declared.
+    std::optional<proto::Declaration> declaration;
     // Until every ps answers.
     absl::Duration connect_timeout = absl::Seconds(300);
     // How long the coordinator may be silent before all calls fail. A longer

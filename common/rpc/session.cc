@@ -168,7 +168,11 @@ absl::Status Session::RegisterFirst() {
         admitted.ok()
             ? absl::UnavailableError(absl::StrCat("waits for ", waiting_for))
             : admitted.status());
-    if (!IsTransient(named)) return named;
+    if (!IsTransient(named)) {
+      return absl::Status(
+          named.code(),
+          absl::StrCat(named.message(), DescribeDifference(admitted.status())));
+    }
     absl::Duration pause = backoff.Next();
     if (admitted.ok() && SteadyNow() - begun >= ParkFor(end - begun) / 2) {
       pause = absl::ZeroDuration();
@@ -202,20 +206,45 @@ absl::StatusOr<bool> Session::Register(absl::Time deadline,
   request.set_num_ps(options_.num_ps);
   request.set_num_workers(options_.num_workers);
   request.set_memory_limit_bytes(options_.memory_limit_bytes);
+  const absl::Time begun = SteadyNow();
+  request.set_waited_ms(
+      absl::ToInt64Milliseconds(begun - waits_since_.value_or(begun)));
   proto::RegisterResponse response;
   const absl::Status status =
       rpc_->Call("Register", request, deadline, &response);
   if (!status.ok()) return status;
   if (response.incarnation() == 0) {
+    if (!waits_since_.has_value()) waits_since_ = begun;
     *waiting_for = response.waiting_for();
     return false;
   }
+  waits_since_.reset();
   lease_ = absl::Milliseconds(std::max<uint64_t>(response.lease_ms(), 1));
   Hear([&](News* news) {
     news->sender.set_incarnation(response.incarnation());
     news->sender.set_generation(response.generation());
   });
   return true;
+}
+
+std::string Session::DescribeDifference(const absl::Status& why) {
+  if (!absl::IsFailedPrecondition(why) || !options_.declaration.has_value()) {
+    return "";
+  }
+  proto::DeclareRequest request;
+  *request.mutable_sender() = sender();
+  *request.mutable_declaration() = *options_.declaration;
+  proto::DeclareResponse response;
+  const absl::Status compared = rpc_->Call(
+      "Declare", request,
+      std::min(options_.deadline, SteadyNow() + options_.attempt_timeout),
+      &response);
+  if (compared.ok()) {
+    return ". What is declared is the same: they differ in what workers alone "
+           "know, as batch_size";
+  }
+  if (!absl::IsAlreadyExists(compared)) return "";
+  return absl::StrCat(". ", compared.message());
 }
 
 absl::Status Session::Renew(absl::Duration wait, absl::Time deadline) {

@@ -66,6 +66,9 @@ class Session {
     // Empty where the task has none (a ps).
     std::string job_digest;
     std::string data_digest;
+    // What a worker is about to declare: compared with what was declared, where
+    // the worker is refused, so that the error names the first difference.
+    std::optional<proto::Declaration> declaration;
     // What the task's ClusterSpec holds.
     uint32_t num_ps = 1;
     uint32_t num_workers = 1;
@@ -104,7 +107,9 @@ class Session {
   // task yet.
   // Errors: UNAVAILABLE or DEADLINE_EXCEEDED, naming the coordinator, when it
   // did not answer, or admit the task, until the deadline; otherwise its own,
-  // at once (see Coordinator.Register in proto/coordinator.proto).
+  // at once (see Coordinator.Register in proto/coordinator.proto), but for
+  // ALREADY_EXISTS: that comes once the place was waited for as long as a
+  // lease.
   static absl::StatusOr<std::unique_ptr<Session>> Open(Options options);
 
   // Stops to renew, without a word to the coordinator.
@@ -141,6 +146,10 @@ class Session {
   // tells what the coordinator waits for, and it is to be asked again.
   absl::StatusOr<bool> Register(absl::Time deadline, std::string* waiting_for);
   absl::Status Renew(absl::Duration wait, absl::Time deadline);
+  // Of a task that was refused with `why`: how what it would declare differs
+  // from what was declared, as a part of a sentence. Empty where that is not
+  // known.
+  std::string DescribeDifference(const absl::Status& why);
   absl::Duration Patience() const;
   // Takes over what was heard, and tells of it if it is new.
   void Hear(absl::FunctionRef<void(News* news)> change)
@@ -158,6 +167,9 @@ class Session {
   const std::unique_ptr<Rpc> rpc_;
   // Set by each registration; the session's thread's own after the first.
   absl::Duration lease_;
+  // When the coordinator was first asked for a place that it did not give yet;
+  // the session's thread's own after Open.
+  std::optional<absl::Time> waits_since_;
 
   // Held by Close for its whole length; taken before mutex_.
   absl::Mutex closing_;

@@ -212,6 +212,54 @@ TEST_F(SessionTest, AsksAgainUntilItIsAdmitted) {
   }
 }
 
+// [L1] So that a place is refused only once it was waited for.
+TEST_F(SessionTest, TellsForHowLongItHasWaited) {
+  coordinator_.do_register.Do([](int, const auto& request, auto* response) {
+    if (request.waited_ms() >= 20) {
+      return absl::AlreadyExistsError("host:1 is alive");
+    }
+    absl::SleepFor(absl::Milliseconds(10));
+    response->set_waiting_for("the end of a lease");
+    return absl::OkStatus();
+  });
+  const absl::Status status = Session::Open(Options()).status();
+  EXPECT_TRUE(absl::IsAlreadyExists(status)) << status;
+  const auto requests = coordinator_.do_register.requests();
+  ASSERT_GE(requests.size(), 2u);
+  EXPECT_TRUE(requests[0].has_waited_ms());
+  EXPECT_EQ(requests[0].waited_ms(), 0u);
+  EXPECT_GE(requests[1].waited_ms(), 10u);
+}
+
+TEST_F(SessionTest, ARefusalNamesTheFirstDifference) {
+  coordinator_.do_register.Do([](int, const auto&, auto*) {
+    return absl::FailedPreconditionError("another job file");
+  });
+  Session::Options options = Options();
+  options.declaration.emplace().set_seed(5);
+  coordinator_.declare.Do([](int, const auto& request, auto*) {
+    EXPECT_EQ(request.sender().task().job(), "worker");
+    EXPECT_EQ(request.sender().incarnation(), 0u);
+    EXPECT_EQ(request.declaration().seed(), 5u);
+    return absl::AlreadyExistsError("seed: 4 -> 5");
+  });
+  EXPECT_EQ(Session::Open(options).status(),
+            absl::FailedPreconditionError(absl::StrCat(
+                CoordinatorName(), ": another job file. seed: 4 -> 5")));
+  // What is declared is not all of the job.
+  coordinator_.declare.Do(
+      [](int, const auto&, auto*) { return absl::OkStatus(); });
+  EXPECT_THAT(std::string(Session::Open(options).status().message()),
+              HasSubstr("What is declared is the same"));
+  // A coordinator that does not compare.
+  coordinator_.declare.Do([](int, const auto&, auto*) {
+    return absl::NotFoundError("register first");
+  });
+  EXPECT_EQ(Session::Open(options).status(),
+            absl::FailedPreconditionError(
+                absl::StrCat(CoordinatorName(), ": another job file")));
+}
+
 TEST_F(SessionTest, SaysWhatItWaitedForToBeAdmitted) {
   coordinator_.do_register.Do([](int, const auto&, auto* response) {
     response->set_waiting_for("the end of a lease");

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "common/placement.h"
 #include "common/rpc/backoff.h"
 #include "common/rpc_limits.h"
@@ -56,6 +57,23 @@ proto::RegisterResponse NotAdmitted(const std::string& waiting_for) {
   proto::RegisterResponse response;
   response.set_waiting_for(waiting_for);
   return response;
+}
+
+// Errors: ALREADY_EXISTS, with the first field that differs.
+absl::Status CheckSameDeclaration(const TaskId& task,
+                                  const proto::Declaration& declared,
+                                  const proto::Declaration& other) {
+  google::protobuf::util::MessageDifferencer differencer;
+  std::string differences;
+  differencer.ReportDifferencesToString(&differences);
+  if (differencer.Compare(declared, other)) return absl::OkStatus();
+  // "modified: optimizers[0].learning_rate: 0.1 -> 0.2", then others.
+  absl::string_view first = differences;
+  first = first.substr(0, first.find('\n'));
+  absl::ConsumePrefix(&first, "modified: ");
+  return absl::AlreadyExistsError(absl::StrCat(
+      task.ToString(), " declares otherwise than was declared before: ",
+      Shorten(std::string(first), kMaxTextBytes)));
 }
 
 // The ps with what is known of it, as "/job:ps/task:1 (3 of 10 GiB)".
@@ -209,7 +227,12 @@ absl::Status Coordinator::CheckDigests(const TaskId& task,
     if (mine == theirs) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat(
         task.ToString(), " has ", what, " ", mine, ", ", *digests_from_,
-        " has ", theirs, " (SHA-256): start all workers with the same"));
+        " has ", theirs, " (SHA-256): ",
+        journal_.has_declaration()
+            ? "go on with the same, or train in another checkpoint directory, "
+              "from the first values or, with --warm_start, from those of a "
+              "checkpoint"
+            : "start all workers with the same"));
   };
   if (absl::Status status =
           compare("job file", request.job_digest(), job_digest_);
@@ -438,6 +461,11 @@ bool Coordinator::IsFenced(const proto::Sender& sender) const {
           session.fenced);
 }
 
+bool Coordinator::MayWaitForPlace(const proto::RegisterRequest& request) const {
+  return request.has_waited_ms() &&
+         absl::Milliseconds(request.waited_ms()) < options_.lease;
+}
+
 // [L2]
 void Coordinator::RenewLease(const proto::RenewLeaseRequest& request,
                              Reply<proto::RenewLeaseResponse> reply) {
@@ -473,7 +501,8 @@ void Coordinator::RenewLease(const proto::RenewLeaseRequest& request,
     const Registrant own = {task, session.nonce};
     for (auto& parked :
          parked_registers_.TakeIf([&](const ParkedRegisters::Call& p) {
-           return p.key.first == task && p.key != own;
+           return p.key.first == task && p.key != own &&
+                  !MayWaitForPlace(p.request);
          })) {
       parked.reply(absl::AlreadyExistsError(
           absl::StrCat("the place of ", task.ToString(), " is taken by ",
@@ -668,6 +697,12 @@ absl::Status Coordinator::ResolveAsynchronous(
 
 void Coordinator::Declare(const proto::DeclareRequest& request,
                           Reply<proto::DeclareResponse> reply) {
+  if (request.sender().incarnation() == 0 && declaration_.has_value()) {
+    if (absl::Status status = CompareDeclaration(request); !status.ok()) {
+      return reply(status);
+    }
+    return reply(proto::DeclareResponse());
+  }
   absl::StatusOr<Session*> session = FindSession(request.sender());
   if (!session.ok()) return reply(session.status());
   if (!IsWorker(ToTaskId(request.sender().task()))) {
@@ -681,13 +716,10 @@ void Coordinator::Declare(const proto::DeclareRequest& request,
   absl::StatusOr<proto::Declaration> resolved = Resolve(request.declaration());
   if (!resolved.ok()) return reply(resolved.status());
   if (declaration_.has_value()) {
-    google::protobuf::util::MessageDifferencer differencer;
-    std::string difference;
-    differencer.ReportDifferencesToString(&difference);
-    if (!differencer.Compare(*declaration_, *resolved)) {
-      return reply(absl::AlreadyExistsError(absl::StrCat(
-          ToTaskId(request.sender().task()).ToString(),
-          " declares otherwise than was declared before: ", difference)));
+    if (absl::Status same = CheckSameDeclaration(
+            ToTaskId(request.sender().task()), *declaration_, *resolved);
+        !same.ok()) {
+      return reply(same);
     }
   } else {
     if (absl::Status status = SetDeclaration(*resolved); !status.ok()) {
@@ -708,6 +740,15 @@ void Coordinator::Declare(const proto::DeclareRequest& request,
   reply(std::move(response));
   RetryRegisters(std::nullopt);
   RestoreWhenReady();
+}
+
+absl::Status Coordinator::CompareDeclaration(
+    const proto::DeclareRequest& request) const {
+  const absl::StatusOr<proto::Declaration> resolved =
+      Resolve(request.declaration());
+  if (!resolved.ok()) return resolved.status();
+  return CheckSameDeclaration(ToTaskId(request.sender().task()), *declaration_,
+                              *resolved);
 }
 
 absl::Status Coordinator::SetDeclaration(const proto::Declaration& resolved) {
@@ -980,6 +1021,7 @@ void Coordinator::OnRestored() {
   if (declaration_->has_loss_scale()) {
     loss_scaler_.emplace(declaration_->loss_scale(), position);
   }
+  divergence_.emplace(*declaration_, position);
   if (!training_begun_.has_value()) {
     training_seconds_before_ = position.training_seconds();
   }

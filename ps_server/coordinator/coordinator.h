@@ -23,6 +23,7 @@
 #include "proto/shard.pb.h"
 #include "ps_server/coordinator/archive.h"
 #include "ps_server/coordinator/disk_watch.h"
+#include "ps_server/coordinator/divergence_watch.h"
 #include "ps_server/coordinator/live_workers.h"
 #include "ps_server/coordinator/loss_scaler.h"
 #include "ps_server/coordinator/progress.h"
@@ -267,6 +268,10 @@ class Coordinator {
   absl::StatusOr<Session*> FindLife(const proto::Sender& sender);
   absl::Status CheckDigests(const TaskId& task,
                             const proto::RegisterRequest& request);
+  // Of a worker that CheckDigests has refused: how what it would declare
+  // differs from what was declared, which there must be. Errors: those of
+  // Declare.
+  absl::Status CompareDeclaration(const proto::DeclareRequest& request) const;
   // Whether the caller's life is over: replaced, or shut out.
   bool IsFenced(const proto::Sender& sender) const;
   // The same where its session has been looked up.
@@ -278,6 +283,9 @@ class Coordinator {
   // Errors: those of Register.
   absl::StatusOr<std::string> FindObstacle(
       const proto::RegisterRequest& request) const;
+  // Whether its caller is not refused yet when the holder of its place renews
+  // the lease.
+  bool MayWaitForPlace(const proto::RegisterRequest& request) const;
   // Whether this process is the one that has the task's place.
   bool IsAdmitted(const proto::RegisterRequest& request) const;
   void Admit(const TaskId& task, const proto::RegisterRequest& request);
@@ -329,6 +337,9 @@ class Coordinator {
   void Proceed();
   // Every step is made: the last checkpoint, then the end.
   void Conclude();
+  // Ends a job whose gradients are not finite any more. False where there is no
+  // such thing.
+  bool FailIfDiverged();
 
   // Tickets and asynchronous pushes (coordinator_tickets.cc).
   bool asynchronous() const {
@@ -352,8 +363,8 @@ class Coordinator {
   void Book(const PushId& push, const proto::SpentTicket& spent);
   // One that was applied, and not told of by its worker.
   void AddUntold(const PushId& push, const TicketPool::Out& ticket,
-                 Progress* progress,
-                 std::optional<LossScaler>* loss_scaler) const;
+                 Progress* progress, std::optional<LossScaler>* loss_scaler,
+                 DivergenceWatch* divergence) const;
   // Whether the push may begin: its worker holds no ticket that is further
   // behind than it may be [P3], and the staleness bound lets it.
   bool MayBegin(const PushId& push) const;
@@ -564,6 +575,8 @@ class Coordinator {
   uint64_t updates_ = 0;
   // Of the open step; asynchronous: of the next ticket. Jobs with loss scaling.
   std::optional<LossScaler> loss_scaler_;
+  // Of this generation, once its shards are restored.
+  std::optional<DivergenceWatch> divergence_;
 
   // Jobs whose examples are by ticket.
   std::optional<TicketPool> tickets_;

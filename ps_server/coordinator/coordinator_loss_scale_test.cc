@@ -158,6 +158,72 @@ TEST_F(CoordinatorLossScaleTest, WhatIsNotFiniteIsCountedWithoutOneToo) {
   EXPECT_EQ(Status().examples(), 20u);
 }
 
+proto::Declaration WithLimit(proto::Declaration declaration, uint64_t limit) {
+  declaration.set_max_consecutive_not_finite(limit);
+  return declaration;
+}
+
+TEST_F(CoordinatorLossScaleTest, TooManyInSuccessionFailTheJob) {
+  StartTraining(WithLimit(MakeDeclaration(/*total_steps=*/9), 3));
+  Contribute(NotFiniteOf(Worker(0), 0, 0));
+  Contribute(NotFiniteOf(Worker(1), 0, 1));
+  AckCommits();
+  // By seat, whoever is first: seat 0 is finite, and 1 the first of the next.
+  Contribute(NotFiniteOf(Worker(1), 1, 1));
+  Offer(Worker(0), 1, 0, 2);
+  AckCommits();
+  Contribute(NotFiniteOf(Worker(0), 2, 0));
+  const auto last = Contribute(NotFiniteOf(Worker(1), 2, 1));
+  EXPECT_EQ(last->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(state().phase(), proto::TRAINING) << "until the shards agree";
+  AckCommits();
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_EQ(state().reason().find(
+                "the job has diverged: the last 3 contributions up to step 3 "
+                "were not finite (max_consecutive_not_finite"),
+            0u)
+      << state().reason();
+}
+
+TEST_F(CoordinatorLossScaleTest, TooManyInSuccessionFailTheLastStepToo) {
+  StartTraining(WithLimit(MakeDeclaration(/*total_steps=*/1), 2));
+  Contribute(NotFiniteOf(Worker(0), 0, 0));
+  Contribute(NotFiniteOf(Worker(1), 0, 1));
+  AckCommits();
+  EXPECT_EQ(state().phase(), proto::FAILED);
+}
+
+TEST_F(CoordinatorLossScaleTest, ARecoveryGoesOnWithTheirCount) {
+  MakeWithArchive();
+  StartTraining(WithLimit(MakeDeclaration(/*total_steps=*/9), 3));
+  Train(0, /*overflows=*/true);
+  SaveNow();
+  EXPECT_EQ(archive_->complete.at("1/1").position().consecutive_not_finite(),
+            1u);
+  Train(1);
+  LosePs();
+  PuppetLinks::AnswerAll(links_->restores);
+  for (const uint32_t worker : {0, 1}) {
+    proto::ContributeRequest request = NotFiniteOf(Worker(worker), 1, worker);
+    request.set_sequence(1);
+    Contribute(request);
+  }
+  AckCommits();
+  EXPECT_EQ(state().phase(), proto::FAILED);
+}
+
+TEST_F(CoordinatorLossScaleTest, AScaleThatCanFallIsNoDivergence) {
+  StartTraining(
+      WithLimit(Scaled(MakeDeclaration(/*total_steps=*/99), /*initial=*/4), 2));
+  Train(0, /*overflows=*/true);
+  Train(1, /*overflows=*/true);
+  EXPECT_EQ(Status().loss_scale(), 1);
+  Contribute(NotFiniteOf(Worker(0), 2, 0));
+  Contribute(NotFiniteOf(Worker(1), 2, 1));
+  AckCommits();
+  EXPECT_EQ(state().phase(), proto::FAILED);
+}
+
 TEST_F(CoordinatorLossScaleTest, AnOfferIsRepeatedAsItWas) {
   StartTraining(Scaled(MakeDeclaration()));
   const auto first = Contribute(NotFiniteOf(Worker(1), 0, 1));
@@ -223,6 +289,17 @@ TEST_F(CoordinatorLossScaleTest, ATicketHasItsOwn) {
   // Told again.
   EXPECT_EQ(ScaleOf(Take(Worker(1), 3, {NotFinite(2)})), 256);
   EXPECT_EQ(Status().pushes().not_finite(), 3u);
+}
+
+TEST_F(CoordinatorLossScaleTest, TooManyPushesInSuccessionFailTheJob) {
+  StartTraining(WithLimit(Asynchronous(20), 3));
+  for (uint64_t i = 1; i <= 3; ++i) {
+    EXPECT_TRUE(Take(Worker(0), i)->has_ticket());
+    EXPECT_EQ(state().phase(), proto::TRAINING);
+    Take(Worker(0), 0, {NotFinite(i)});
+  }
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_TRUE(Empty(Take(Worker(1), 1)));
 }
 
 TEST_F(CoordinatorLossScaleTest, ItGrowsByPushes) {

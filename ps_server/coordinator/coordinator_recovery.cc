@@ -103,6 +103,7 @@ void Coordinator::BeginGeneration(const std::string& why) {
   step_.reset();
   tickets_.reset();
   loss_scaler_.reset();
+  divergence_.reset();
   members_.clear();
   fences_due_.clear();
   applied_.clear();
@@ -298,6 +299,7 @@ proto::Position Coordinator::PositionNow(
   position.set_updates(updates_);
   Progress progress = progress_;
   std::optional<LossScaler> loss_scaler = loss_scaler_;
+  DivergenceWatch divergence = *divergence_;
   uint64_t step = committed_.value();
   if (tickets_.has_value()) {
     std::set<uint64_t> left = tickets_->returned();
@@ -306,7 +308,7 @@ proto::Position Coordinator::PositionNow(
         left.insert(ticket.index);
         continue;
       }
-      AddUntold(push, ticket, &progress, &loss_scaler);
+      AddUntold(push, ticket, &progress, &loss_scaler, &divergence);
       ++step;
     }
     position.set_next_ticket(tickets_->next());
@@ -315,6 +317,7 @@ proto::Position Coordinator::PositionNow(
   position.set_step(step);
   progress.AddTo(&position);
   if (loss_scaler.has_value()) loss_scaler->AddTo(&position);
+  divergence.AddTo(&position);
   if (training_begun_.has_value()) {
     position.set_training_seconds(
         training_seconds_before_ +

@@ -216,6 +216,7 @@ void Coordinator::Proceed() {
       broadcast_.kind != Broadcast::kNone) {
     return;
   }
+  if (FailIfDiverged()) return;
   if (!fences_due_.empty()) return StartFence();
   if (SaveIsDue()) return StartSave();
   if (step_.has_value() && !AllMade() && StepIsFull()) CloseStep();
@@ -235,11 +236,12 @@ void Coordinator::CloseStep() {
         ScalarsAt(optimizer, step_->number().value(), updates_ + 1);
   }
   if (changes) ++updates_;
+  const float loss_scale = loss_scaler_.has_value() ? loss_scaler_->scale() : 0;
   if (loss_scaler_.has_value()) {
     const bool finite =
         std::none_of(step_->offers().begin(), step_->offers().end(),
                      [](const auto& entry) { return entry.second.not_finite; });
-    loss_scaler_->OnStep(loss_scaler_->scale(), finite);
+    loss_scaler_->OnStep(loss_scale, finite);
     commit_.set_loss_scale(loss_scaler_->scale());
   }
   std::vector<AcceptedPush> accepted;
@@ -248,6 +250,7 @@ void Coordinator::CloseStep() {
     if (tickets_.has_value()) tickets_->Spend(offer.push);
     accepted.push_back({offer.push.from.worker, offer.examples, offer.loss,
                         /*staleness=*/std::nullopt, offer.not_finite});
+    divergence_->OnContribution(offer.examples, offer.not_finite, loss_scale);
   }
   progress_.AddStep(accepted);
   OpenStep(step_->number().next());
@@ -273,12 +276,28 @@ void Coordinator::OnCommitted() {
 
 // [C5]
 void Coordinator::Conclude() {
+  if (FailIfDiverged()) return;
   if (archive_ == nullptr) return Finish();
   if (!concluding_since_.has_value()) {
     concluding_since_ = clock_->Now();
     save_not_before_ = absl::InfinitePast();
   }
   Proceed();
+}
+
+// After a step's commit, so that the shards agree on the last version.
+bool Coordinator::FailIfDiverged() {
+  if (!divergence_.has_value() || !divergence_->diverged() || ended()) {
+    return false;
+  }
+  Fail(absl::StrCat(
+      "the job has diverged: the last ", divergence_->limit(),
+      " contributions up to step ", committed_.value(),
+      " were not finite (max_consecutive_not_finite in the job file). Lower "
+      "the learning rate or clip the gradients, and train in another "
+      "checkpoint directory, from the first values or, with --warm_start, from "
+      "those of a checkpoint"));
+  return true;
 }
 
 void Coordinator::Finish() {

@@ -63,6 +63,24 @@ TEST_F(CoordinatorTest, ATakenPlaceIsRefusedByName) {
   EXPECT_TRUE(Renew(Worker(0)).status().ok());
 }
 
+// As the process before may be on its way out.
+TEST_F(CoordinatorTest, ATakenPlaceIsWaitedForAsLongAsALease_L1) {
+  Make();
+  Join(Worker(0), 17);
+  const auto ask = [&](absl::Duration waited) {
+    proto::RegisterRequest request = RegisterOf(Worker(0), 18);
+    request.set_waited_ms(absl::ToInt64Milliseconds(waited));
+    return Ask(&Coordinator::Register, request);
+  };
+  const auto early = ask(options_.lease - absl::Milliseconds(1));
+  Renew(Worker(0));
+  EXPECT_FALSE(early.came());
+  const auto late = ask(options_.lease);
+  EXPECT_FALSE(late.came()) << "the one before may have died";
+  Renew(Worker(0));
+  EXPECT_TRUE(Fails(late.status(), kExists, {"host-of-worker0:77", "alive"}));
+}
+
 TEST_F(CoordinatorTest, RegisterRefusesWhatDoesNotBelongNamingBothSides) {
   Make();
   Join(Worker(0));
@@ -225,6 +243,22 @@ TEST_F(CoordinatorTest, AnotherGenerationChangesNothing) {
   // The seat is free.
   OfferBoth(0);
   EXPECT_EQ(S(Commit()), "0:worker0#1*0.5 1:worker1#1*0.5");
+}
+
+// One that was refused by its digest.
+TEST_F(CoordinatorTest, WithoutASessionADeclarationIsOnlyCompared) {
+  StartTraining();
+  incarnations_[Worker(1)] = 0;
+  EXPECT_TRUE(Declare(MakeDeclaration(), Worker(1)).status().ok());
+  proto::Declaration other = MakeDeclaration();
+  other.mutable_optimizers(0)->set_learning_rate(0.125);
+  other.set_seed(99);
+  const absl::Status status = Declare(other, Worker(1)).status();
+  EXPECT_TRUE(Fails(
+      status, kExists,
+      {"/job:worker/task:1", "optimizers[0].learning_rate: ", " -> 0.125"}));
+  EXPECT_EQ(status.message().find("seed"), absl::string_view::npos)
+      << "the first difference is enough: " << status;
 }
 
 // ---- Declare and create ----

@@ -309,6 +309,8 @@ void Coordinator::Book(const PushId& push, const proto::SpentTicket& spent) {
   if (session.alive) live_workers_.Set(push.from.worker, session.clock);
   progress_.AddStep({{push.from.worker, spent.examples(), spent.loss(),
                       spent.staleness(), spent.not_finite()}});
+  divergence_->OnContribution(spent.examples(), spent.not_finite(),
+                              ticket->loss_scale);
   if (loss_scaler_.has_value()) {
     loss_scaler_->OnStep(ticket->loss_scale, !spent.not_finite());
   }
@@ -411,11 +413,14 @@ void Coordinator::StartResolve() {
 
 void Coordinator::AddUntold(const PushId& push, const TicketPool::Out& ticket,
                             Progress* progress,
-                            std::optional<LossScaler>* loss_scaler) const {
+                            std::optional<LossScaler>* loss_scaler,
+                            DivergenceWatch* divergence) const {
   const proto::AppliedPush& applied = applied_.at(push);
   progress->AddStep(
       {{push.from.worker, applied.examples(),
         /*loss=*/std::nullopt, applied.staleness(), applied.not_finite()}});
+  divergence->OnContribution(applied.examples(), applied.not_finite(),
+                             ticket.loss_scale);
   if (loss_scaler->has_value()) {
     (*loss_scaler)->OnStep(ticket.loss_scale, !applied.not_finite());
   }
@@ -435,7 +440,7 @@ void Coordinator::OnResolved() {
         continue;
       }
       tickets_->Spend(push);
-      AddUntold(push, ticket, &progress_, &loss_scaler_);
+      AddUntold(push, ticket, &progress_, &loss_scaler_, &*divergence_);
       last_commit_ = step_opened_ = clock_->Now();
     }
     ledger_.Forget(life);

@@ -5,8 +5,6 @@
 namespace holdfast {
 namespace {
 
-// What would need less than 1 has gradients beyond float16 without any scale.
-constexpr float kLeast = 1;
 // A loss's gradient of 2^-8, as of one example among 256, fills float16 with
 // it; a model without any gradient must not take the scale to infinity.
 constexpr float kGreatest = 1 << 24;

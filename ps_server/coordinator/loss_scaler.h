@@ -17,6 +17,10 @@ namespace holdfast {
 // Invariant: the scale is a power of two, from 1 to 2^24.
 class LossScaler {
  public:
+  // The scale falls no further. What would need less has gradients beyond
+  // float16 without any scale.
+  static constexpr float kLeast = 1;
+
   // `config`: with defaults filled in. `position`: where the job goes on from;
   // it begins with the initial scale where that has none.
   LossScaler(const proto::LossScale& config, const proto::Position& position);

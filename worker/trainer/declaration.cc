@@ -60,6 +60,10 @@ absl::StatusOr<proto::Declaration> MakeDeclaration(
   if (job.precision().has_float16()) {
     *declaration.mutable_loss_scale() = job.precision().float16().loss_scale();
   }
+  if (job.has_max_consecutive_not_finite()) {
+    declaration.set_max_consecutive_not_finite(
+        job.max_consecutive_not_finite());
+  }
   *declaration.mutable_checkpoints() = job.checkpoints();
   if (job.has_lost_workers()) {
     *declaration.mutable_lost_workers() = job.lost_workers();

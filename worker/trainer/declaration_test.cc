@@ -53,6 +53,7 @@ TEST(MakeDeclarationTest, HoldsWhatTheJobSays) {
            clipping { global_norm: 5 }
            partitioner { fixed_shards { shards: 3 } }
            checkpoints { every_steps: 7 keep: 2 }
+           max_consecutive_not_finite: 50
            lost_workers { policy: CONTINUE min_replicas: 2 })pb");
   const auto expected = Parse<proto::Declaration>(
       R"pb(variables {
@@ -86,6 +87,7 @@ TEST(MakeDeclarationTest, HoldsWhatTheJobSays) {
            partitioner { fixed_shards { shards: 3 } }
            examples: BY_STEP
            checkpoints { every_steps: 7 keep: 2 }
+           max_consecutive_not_finite: 50
            lost_workers { policy: CONTINUE min_replicas: 2 })pb");
   const proto::Declaration declaration =
       Make(job, Replicas{.to_aggregate = 2, .total = 3}, 1000);

@@ -77,6 +77,8 @@ void AddDeclaration(const proto::Declaration& declaration,
   consistency->set_mode("synchronous");
   consistency->set_replicas_to_aggregate(synchronous.replicas_to_aggregate());
   consistency->set_total_num_replicas(synchronous.total_num_replicas());
+  consistency->set_aggregation(
+      proto::Consistency::Aggregation_Name(synchronous.aggregation()));
 }
 
 void AddStatus(const proto::GetStatusResponse& status,

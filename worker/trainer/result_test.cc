@@ -92,7 +92,8 @@ TEST(ResultToJsonTest, WritesEveryField) {
   "mode": "synchronous",
   "examples": "by step",
   "replicas_to_aggregate": 2,
-  "total_num_replicas": 3
+  "total_num_replicas": 3,
+  "aggregation": "MEAN"
  },
  "seed": 7,
  "cpu": {

@@ -140,6 +140,7 @@ absl::Status Trainer::Train() {
   options.evaluate_every_steps = options_.evaluate_every_steps;
   options.before_step = options_.before_step;
   options.log_interval = options_.log_interval;
+  options.warns_of_loss = options_.is_chief;
   TrainingContext context(parts, options, &counts_);
   parts_.input_meter->BeginTraining();
   absl::Status status = RunLoop(&context);

@@ -4,13 +4,20 @@
 #include "glog/logging.h"
 
 namespace holdfast {
+namespace {
+
+// Batches differ: what is compared are means over so many.
+constexpr int kLossesPerReport = 20;
+
+}  // namespace
 
 TrainingContext::TrainingContext(const Parts& parts, const Options& options,
                                  Counts* counts)
     : parts_(parts),
       options_(options),
       counts_(*counts),
-      last_log_(parts.clock->Now()) {}
+      last_log_(parts.clock->Now()),
+      loss_watch_(kLossesPerReport) {}
 
 absl::Time TrainingContext::StepDeadline(uint64_t count) const {
   return parts_.clock->Now() + count * options_.step_timeout + options_.margin;
@@ -57,6 +64,10 @@ void TrainingContext::OnGradient(GlobalStep version, absl::string_view push,
     LOG_EVERY_N(WARNING, 100) << push << ": " << gradient.not_finite
                               << " is not a finite number; contributes nothing";
     ++counts_.not_finite;
+  }
+  if (gradient.examples > 0 && options_.warns_of_loss) {
+    const std::string warning = loss_watch_.Add(gradient.loss);
+    LOG_IF(WARNING, !warning.empty()) << push << ": " << warning;
   }
   const absl::Time now = parts_.clock->Now();
   if (gradient.examples == 0 || now - last_log_ < options_.log_interval) return;

@@ -12,6 +12,7 @@
 #include "client/cluster.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "common/loss_watch.h"
 #include "common/trace.h"
 #include "proto/cluster.pb.h"
 #include "worker/input/batch_pipeline.h"
@@ -52,6 +53,8 @@ class TrainingContext {
     // As Trainer::Options::before_step.
     std::function<void(GlobalStep)> before_step;
     absl::Duration log_interval;
+    // Whether to warn of a loss that explodes: one worker of a job does.
+    bool warns_of_loss = false;
   };
 
   // What the worker's own pushes came to, those of steps that were rolled back
@@ -105,6 +108,7 @@ class TrainingContext {
   // The latest version at which it was due.
   std::optional<uint64_t> last_due_;
   absl::Time last_log_;
+  LossWatch loss_watch_;
 };
 
 }  // namespace holdfast

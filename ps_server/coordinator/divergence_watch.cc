@@ -1,0 +1,37 @@
+#include "ps_server/coordinator/divergence_watch.h"
+
+#include "ps_server/coordinator/loss_scaler.h"
+
+namespace holdfast {
+namespace {
+
+// Where the job does not say. A job whose values are not finite gives nothing
+// else from then on; one that has had a bad batch does not have this many.
+constexpr uint64_t kDefaultLimit = 100;
+
+}  // namespace
+
+DivergenceWatch::DivergenceWatch(const proto::Declaration& declaration,
+                                 const proto::Position& position)
+    : limit_(declaration.has_max_consecutive_not_finite()
+                 ? declaration.max_consecutive_not_finite()
+                 : kDefaultLimit),
+      count_(position.consecutive_not_finite()),
+      diverged_(limit_ > 0 && count_ >= limit_) {}
+
+void DivergenceWatch::OnContribution(uint64_t examples, bool not_finite,
+                                     float loss_scale) {
+  if (not_finite && loss_scale > LossScaler::kLeast) return;
+  if (not_finite) {
+    ++count_;
+    if (limit_ > 0 && count_ >= limit_) diverged_ = true;
+  } else if (examples > 0) {
+    count_ = 0;
+  }
+}
+
+void DivergenceWatch::AddTo(proto::Position* position) const {
+  position->set_consecutive_not_finite(count_);
+}
+
+}  // namespace holdfast
