@@ -38,8 +38,6 @@ interrupted.
 
 )";
 
-constexpr int kExitInterrupted = 128 + SIGINT;
-
 // The flags as they were given.
 struct BenchFlags {
   std::string json;

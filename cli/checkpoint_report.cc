@@ -79,10 +79,16 @@ std::string TimeWritten(const std::string& folder) {
       absl::LocalTimeZone());
 }
 
-// The journal's; none, where there is no journal.
+// Errors: NOT_FOUND where no job has saved anything; DATA_LOSS.
 absl::StatusOr<proto::Journal> JournalOf(const CheckpointDirectory& directory) {
   auto journal = directory.ReadJournal();
-  if (absl::IsNotFound(journal.status())) return proto::Journal();
+  if (absl::IsNotFound(journal.status())) {
+    return absl::NotFoundError(
+        absl::StrCat(directory.path(),
+                     ": is not the checkpoint directory of a job, which has a "
+                     "JOURNAL; give the --checkpoint_dir of the ps (`holdfast "
+                     "local`: RUN_DIR/checkpoints)"));
+  }
   return journal;
 }
 
@@ -99,6 +105,9 @@ absl::StatusOr<Names> AllNames(const CheckpointDirectory& directory,
 
 std::string RestartLine(const absl::StatusOr<proto::Journal>& journal,
                         const std::string& used) {
+  if (absl::IsNotFound(journal.status())) {
+    return "There is no journal: no job goes on from here.";
+  }
   if (!journal.ok()) return "The journal is damaged: no job starts here.";
   if (journal->finished()) {
     return "The job is finished: a restart trains no more.";

@@ -98,6 +98,7 @@ class CheckpointCommandTest : public ::testing::Test {
 };
 
 TEST_F(CheckpointCommandTest, ListTellsWhatARestartUses) {
+  WriteJournal({});
   EXPECT_EQ(Run({"list", folder_}), kExitDone);
   EXPECT_THAT(out_, HasSubstr("a restart begins with the first values"));
 
@@ -143,6 +144,21 @@ TEST_F(CheckpointCommandTest, ListFailsWithoutItsJournal) {
   EXPECT_THAT(err_, HasSubstr("/JOURNAL: has 14 bytes"));
   EXPECT_EQ(Run({"list", folder_ + "/nowhere"}), kExitFailed);
   EXPECT_THAT(err_, HasSubstr("/nowhere: cannot list: No such file"));
+}
+
+// As the folder above it.
+TEST_F(CheckpointCommandTest, AFolderThatIsNoCheckpointDirectory) {
+  for (const char* verb : {"list", "verify", "inspect"}) {
+    EXPECT_EQ(Run({verb, folder_}), kExitFailed) << verb;
+    EXPECT_THAT(err_, HasSubstr("JOURNAL")) << verb;
+  }
+  EXPECT_EQ(Run({"verify", folder_}), kExitFailed);
+  EXPECT_THAT(err_, HasSubstr(folder_ + ": is not the checkpoint directory of "
+                                        "a job"));
+  Save(first_, 1);
+  EXPECT_EQ(Run({"list", folder_}), kExitFailed);
+  EXPECT_THAT(Line("g0001-step00000010"), HasSubstr("complete"));
+  EXPECT_THAT(out_, HasSubstr("There is no journal"));
 }
 
 TEST_F(CheckpointCommandTest, InspectTellsWhatItHolds) {

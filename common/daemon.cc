@@ -144,10 +144,7 @@ int UsageError(const absl::Status& status) {
 
 int StartError(const absl::Status& status) {
   UsageError(status);
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-                 absl::IsAlreadyExists(status)
-             ? kExitRestart
-             : kExitUsage;
+  return ExitCodeOfStart(status);
 }
 
 absl::StatusOr<ResolvedTask> TaskFromFlags(absl::string_view default_job) {
@@ -223,7 +220,7 @@ void StopSignals::Watch() {
     signalfd_siginfo info;
     if (read(signals_, &info, sizeof(info)) != sizeof(info)) continue;
     const int number = static_cast<int>(info.ssi_signo);
-    if (stopped) _exit(128 + number);
+    if (stopped) _exit(ExitCodeOfSignal(number));
     stopped = true;
     stop_(number == SIGTERM ? "SIGTERM" : "SIGINT");
   }

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/cluster_spec.h"
+#include "common/exit_code.h"
 #include "common/http_server.h"
 #include "common/rpc/credentials.h"
 
@@ -19,18 +20,6 @@ namespace holdfast {
 // the flags --job_name, --task_index, --cluster_spec, --ps_hosts,
 // --worker_hosts,
 // --chief_hosts, --tls_dir, --insecure and --http_port.
-
-// The exit codes of all our programs.
-inline constexpr int kExitDone = 0;
-// The job or the program failed; stderr says why.
-inline constexpr int kExitFailed = 1;
-// The program was called wrongly; stderr says how.
-inline constexpr int kExitUsage = 2;
-// The job may go on, and another start of this task is worth it: told to stop
-// before the end, shut out, or out of reach of the others. Supervisors tell by
-// it whether to start a task again; 138 is one of the codes that Kubeflow's
-// restartPolicy ExitCode takes so.
-inline constexpr int kExitRestart = 138;
 
 // Settings for a program that moves tensors. Part of BeginDaemon; to be called
 // before there are threads.
@@ -47,9 +36,7 @@ std::optional<int> BeginDaemon(int argc, char** argv,
 // Prints "<program>: <message>" on stderr. Returns kExitUsage.
 int UsageError(const absl::Status& status);
 
-// As UsageError, of a daemon that could not start. Returns kExitRestart where
-// another start, later or elsewhere, may go better: something is out of reach,
-// or held by another process (UNAVAILABLE, DEADLINE_EXCEEDED, ALREADY_EXISTS).
+// As UsageError, of a daemon that could not start. Returns ExitCodeOfStart.
 int StartError(const absl::Status& status);
 
 // Cluster and task as the flags or TF_CONFIG in the environment name them
@@ -75,8 +62,8 @@ absl::StatusOr<std::optional<HttpServer::Options>> HttpFromFlags(
     bool everywhere);
 
 // Turns SIGTERM and SIGINT into a call, which comes at once if they came
-// before. The second of them ends the process on the spot, with exit code 128 +
-// its number, as a shell would name it.
+// before. The second of them ends the process on the spot, with
+// ExitCodeOfSignal.
 //
 // Needs BeginDaemon before, and no thread started before that. One at a time.
 // Thread-compatible.

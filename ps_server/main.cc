@@ -164,10 +164,7 @@ int Main(int argc, char** argv) {
   const absl::Status status = (*server)->Wait();
   if (!status.ok()) {
     LOG(ERROR) << name << " ends: " << status.message();
-    const bool again =
-        absl::IsCancelled(status) || absl::IsUnavailable(status) ||
-        absl::IsDeadlineExceeded(status) || absl::IsAlreadyExists(status);
-    return again ? kExitRestart : kExitFailed;
+    return ExitCodeOfJoin(status);
   }
   LOG(INFO) << name << " ends: the job is done";
   return kExitDone;

@@ -92,10 +92,12 @@ constexpr char kDescription[] =
     "daemons hold.\n\n"
     "  ps_worker --job=mnist.textproto --task_index=0 \\\n"
     "      --ps_hosts=localhost:2222 --worker_hosts=localhost:2230\n\n"
-    "Exits 0 when the job is done, 1 when it failed, 2 for wrong flags or a "
-    "wrong job file, 138 when it may be started again: it was told to stop, "
-    "was "
-    "shut out, or could not reach the others.";
+    "Exits 0 when the job is done, 1 when it failed, 2 for wrong flags, a "
+    "wrong "
+    "job file, wrong data, or a place in the cluster that is taken, 138 when "
+    "it "
+    "may be started again: it was told to stop, was shut out, or could not "
+    "reach the others (docs/operating/exit_codes.md).";
 
 // A step that takes longer is told in the log.
 constexpr absl::Duration kLongStep = absl::Seconds(30);
@@ -552,15 +554,6 @@ int Fail(const absl::Status& status, int exit_code = kExitFailed) {
   return exit_code;
 }
 
-// Of a worker that the cluster did not take in.
-int ExitCodeOfConnect(const absl::Status& error) {
-  // ALREADY_EXISTS: another process is in its place, and may be on its way out.
-  const bool again = absl::IsUnavailable(error) ||
-                     absl::IsDeadlineExceeded(error) ||
-                     absl::IsAlreadyExists(error);
-  return again ? kExitRestart : kExitFailed;
-}
-
 // Returns the exit code.
 int Train(const Config& config, const Workshop& workshop, Leaver* leaver,
           Readiness* readiness) {
@@ -572,10 +565,12 @@ int Train(const Config& config, const Workshop& workshop, Leaver* leaver,
   if (!batches.ok()) return Fail(batches.status());
   const SteadyClock clock;
   InputMeter input_meter(&clock);
-  auto cluster = Cluster::Connect(
-      ConnectOptions(config, *workshop.train_set, &input_meter));
+  Cluster::Options connect =
+      ConnectOptions(config, *workshop.train_set, &input_meter);
+  connect.declaration = *declaration;
+  auto cluster = Cluster::Connect(std::move(connect));
   if (!cluster.ok()) {
-    return Fail(cluster.status(), ExitCodeOfConnect(cluster.status()));
+    return Fail(cluster.status(), ExitCodeOfJoin(cluster.status()));
   }
   leaver->SetCluster(cluster->get());
   readiness->SetCluster(cluster->get());
@@ -667,7 +662,8 @@ int RunWorker(const ModelRegistry& registry, Leaver* leaver) {
 
   Workshop workshop;
   status = ReadData(*config, &workshop);
-  if (!status.ok()) return Fail(status);
+  if (absl::IsResourceExhausted(status)) return Fail(status);
+  if (!status.ok()) return UsageError(status);
   status = MakeBackends(*config, &workshop);
   if (absl::IsInvalidArgument(status)) return UsageError(status);
   if (!status.ok()) return Fail(status);

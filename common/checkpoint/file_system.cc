@@ -239,7 +239,8 @@ class Posix final : public FileSystem {
       if (stat(path.c_str(), &about) == 0 && S_ISDIR(about.st_mode)) {
         return absl::OkStatus();
       }
-      errno = EEXIST;
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": is a file, and not a folder"));
     }
     const std::string parent = ParentOf(path);
     if (errno != ENOENT || parent == path) return Failed("make folder", path);

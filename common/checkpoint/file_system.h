@@ -61,6 +61,7 @@ class FileSystem {
   virtual absl::StatusOr<std::vector<std::string>> List(
       const std::string& folder) = 0;
   // With its parents; OK when it is there. What it makes outlives a crash.
+  // INVALID_ARGUMENT when it is a file.
   virtual absl::Status MakeFolder(const std::string& path) = 0;
   // Its entries outlive a crash of the machine.
   virtual absl::Status SyncFolder(const std::string& path) = 0;

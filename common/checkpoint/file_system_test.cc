@@ -80,7 +80,7 @@ TEST_F(FileSystemTest, FoldersAreMadeWithTheirParents) {
   Write("x/a", "");
   EXPECT_THAT(*system_.List(Path("x")), ElementsAre("a", "b", "y"));
   EXPECT_EQ(system_.MakeFolder(Path("x/a")).code(),
-            absl::StatusCode::kAlreadyExists);
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(system_.Remove(Path("x/y")).code(),
             absl::StatusCode::kAlreadyExists);  // not empty
   EXPECT_TRUE(system_.Remove(Path("x/y/z")).ok());

@@ -253,7 +253,7 @@ TEST_F(DiskTest, TheDirectoryOfAnotherJobIsRefused) {
   options_.job_file = WriteJob(folder_, other);
   TaskCluster cluster(options_);
   cluster.StartAll();
-  ExpectACleanError(&cluster, "worker-0", 1,
+  ExpectACleanError(&cluster, "worker-0", 2,
                     "the job of this checkpoint directory has ");
   EXPECT_FALSE(std::filesystem::exists(cluster.result_file()));
 }

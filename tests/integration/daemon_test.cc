@@ -247,6 +247,28 @@ TEST_F(DaemonTest, APortInUse) {
                                     HasSubstr("in use")));
 }
 
+TEST_F(DaemonTest, APsOfAnotherClusterIsRefused) {
+  StartPs(0);
+  const auto other =
+      ClusterSpec::FromHosts(absl::StrCat(*spec_.Address({kPsJob, 0}), ",",
+                                          *spec_.Address({kPsJob, 1})),
+                             *spec_.Address({kWorkerJob, 0}), "");
+  ASSERT_TRUE(other.ok()) << other.status();
+  Process ps(kPsServer, {"--task_index=1",
+                         absl::StrCat("--cluster_spec=", other->ToJson())});
+  ExpectEnd(&ps, kExitUsage, "2 ps and 1 worker tasks");
+}
+
+// The job may go on from there.
+TEST_F(DaemonTest, APsWithACheckpointDirectoryIsToldToStop) {
+  Process ps(kPsServer,
+             {"--task_index=0", absl::StrCat("--cluster_spec=", spec_.ToJson()),
+              absl::StrCat("--checkpoint_dir=", testing::TempDir(), "/saved")});
+  ASSERT_TRUE(ps.AwaitOutput("listening", kPatience));
+  ps.Signal(SIGTERM);
+  ExpectEnd(&ps, kExitRestart, "SIGTERM");
+}
+
 TEST_F(DaemonTest, TheSecondSignalEndsItAtOnce) {
   // A job that nobody but a silent worker could end: ps 0 waits a lease for it.
   StartAll(kForever);

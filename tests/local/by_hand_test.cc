@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "cli/free_ports.h"
+#include "common/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/local/program.h"
@@ -108,9 +109,26 @@ TEST_F(ByHandTest, WorkersWhoseJobsDifferAreRefused) {
   EXPECT_TRUE(programs_.back()->ReadUntil("waiting for"));
   Program other(
       {kPsWorker, job_, "--seed=2", ps_hosts, worker_hosts, "--task_index=1"});
-  EXPECT_EQ(other.Wait(), 1);
+  EXPECT_EQ(other.Wait(), 2);
   EXPECT_THAT(other.output(), HasSubstr("/job:worker/task:0"));
   EXPECT_THAT(other.output(), HasSubstr("/job:worker/task:1"));
+}
+
+// It is refused for good, as no other start mends that; and not before the one
+// that is there could have been on its way out.
+TEST_F(ByHandTest, AWorkerThatIsThereTwiceIsRefused) {
+  const std::string ps_hosts = "--ps_hosts=" + addresses_[0];
+  const std::string worker_hosts =
+      absl::StrCat("--worker_hosts=", addresses_[1], ",", addresses_[2]);
+  Start({kPsServer, ps_hosts, worker_hosts, "--task_index=0", "--lease=1s"});
+  Start({kPsWorker, job_, ps_hosts, worker_hosts, "--task_index=0"});
+  EXPECT_TRUE(programs_.back()->ReadUntil("waiting for"));
+  const absl::Time begun = SteadyNow();
+  Program twin({kPsWorker, job_, ps_hosts, worker_hosts, "--task_index=0"});
+  EXPECT_EQ(twin.Wait(), 2);
+  EXPECT_GE(SteadyNow() - begun, absl::Seconds(1));
+  EXPECT_THAT(twin.output(),
+              HasSubstr("the place of /job:worker/task:0 is taken by"));
 }
 
 }  // namespace

@@ -100,6 +100,52 @@ TEST_F(UsageTest, HoldfastLocal) {
       });
 }
 
+// What only the daemons find out: the code is theirs.
+TEST_F(UsageTest, HoldfastLocalWhatDaemonsRefuse) {
+  const std::string job = ReadText(folder_ + "/job.textproto");
+  const auto write = [&](const std::string& name, const std::string& from,
+                         const std::string& to) {
+    WriteText(folder_ + "/" + name, absl::StrReplaceAll(job, {{from, to}}));
+  };
+  write("no_flatten.textproto", "layers { flatten {} }", "");
+  write("window.textproto", "layers { flatten {} }",
+        "layers { max_pool2d { size: 50 } } layers { flatten {} }");
+  write("no_data.textproto", "images.idx", "none.idx");
+  write("bad_data.textproto", "images.idx", "job.textproto");
+  const std::string good = "--job=FOLDER/job.textproto";
+  std::vector<Case> cases = {
+      {{"--job=FOLDER/no_flatten.textproto"}, "no_flatten.textproto: "},
+      {{"--job=FOLDER/window.textproto"}, "window.textproto: "},
+      {{"--job=FOLDER/no_data.textproto"}, "FOLDER/none.idx"},
+      {{"--job=FOLDER/bad_data.textproto"}, "FOLDER/job.textproto"},
+      {{good, "--worker_flags=--no_such_flag=1"}, "unknown flag"},
+      {{good, "--lease=0s"}, "flag --lease: 0"},
+      {{good, "--worker_flags=--device=tpu"}, "tpu"},
+      {{good, "--checkpoint_dir=FOLDER/images.idx"},
+       "FOLDER/images.idx: is a file, and not a folder"},
+  };
+  for (size_t i = 0; i < cases.size(); ++i) {
+    cases[i].args.push_back(absl::StrCat("--run_dir=FOLDER/run-", i));
+  }
+  ExpectRefused({kHoldfast, "local"}, cases);
+}
+
+TEST_F(UsageTest, PsServer) {
+  const std::vector<std::string> task = {
+      "--task_index=0",
+      "--ps_hosts=localhost:" + absl::StrCat(RandomFirstPort()),
+      "--worker_hosts=localhost:2230"};
+  std::vector<Case> cases = {
+      {{"--checkpoint_dir=FOLDER/images.idx"}, "is a file, and not a folder"},
+      {{"--checkpoint_dir=FOLDER/images.idx/below"}, "FOLDER/images.idx"},
+      {{"--warm_start=FOLDER/none"}, "needs a checkpoint_dir"},
+  };
+  for (Case& test : cases) {
+    test.args.insert(test.args.end(), task.begin(), task.end());
+  }
+  ExpectRefused({kPsServer}, cases);
+}
+
 TEST_F(UsageTest, HoldfastBench) {
   ExpectRefused(
       {kHoldfast, "bench"},
