@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iostream>
 #include <sstream>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -110,6 +111,9 @@ absl::StatusOr<proto::TrainingResult> Run(const StepFlags& flags,
   const auto directory = RunDirectory::Open(folder);
   if (!directory.ok()) return directory.status();
   const std::string run_dir = folder + "/run";
+  // Of the run before, which is measured.
+  std::error_code ignored;
+  std::filesystem::remove_all(run_dir, ignored);
   LocalCluster::Program program;
   program.name = "local";
   program.binary = ThisProgram();

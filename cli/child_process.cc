@@ -57,10 +57,15 @@ std::string ExitStatus::ToString() const {
 absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
     const Options& options) {
   const absl::StatusOr<int> log =
-      Open(options.log_path,
-           O_WRONLY | O_CREAT | O_APPEND | (options.append ? 0 : O_TRUNC));
+      Open(options.log_path, O_WRONLY | O_CREAT | O_APPEND);
   if (!log.ok()) return log.status();
   const auto close_log = absl::MakeCleanup([&] { close(*log); });
+  const std::string& header = options.log_header;
+  if (write(*log, header.data(), header.size()) !=
+      static_cast<ssize_t>(header.size())) {
+    return absl::ErrnoToStatus(errno,
+                               absl::StrCat("cannot write ", options.log_path));
+  }
   const absl::StatusOr<int> input = Open("/dev/null", O_RDONLY);
   if (!input.ok()) return input.status();
   const auto close_input = absl::MakeCleanup([&] { close(*input); });

@@ -36,10 +36,10 @@ class ChildProcess {
     std::string binary;
     // Behind the name of the program.
     std::vector<std::string> args;
-    // Receives standard output and error; emptied first, unless they are to be
-    // appended. Standard input is empty.
+    // Standard output and error are appended to it, after `log_header`.
+    // Standard input is empty.
     std::string log_path;
-    bool append = false;
+    std::string log_header;
   };
 
   // To be called from a thread that lives as long as the child should: the

@@ -35,6 +35,7 @@ class ChildProcessTest : public ::testing::Test {
 
   absl::StatusOr<std::unique_ptr<ChildProcess>> StartShell(
       const std::string& script) {
+    std::remove(log_path_.c_str());
     return ChildProcess::Start({"/bin/sh", {"-c", script}, log_path_});
   }
 
@@ -58,6 +59,15 @@ TEST_F(ChildProcessTest, WritesBothStreamsToTheLog) {
   EXPECT_FALSE(ended.ok());
   EXPECT_EQ(ended.ToString(), "exit status 3");
   EXPECT_EQ(ReadFile(log_path_), "out\nerr\n");
+}
+
+TEST_F(ChildProcessTest, AppendsToTheLogAfterAHeader) {
+  std::ofstream(log_path_) << "earlier\n";
+  auto child = ChildProcess::Start(
+      {"/bin/sh", {"-c", "echo out"}, log_path_, "header\n"});
+  ASSERT_TRUE(child.ok()) << child.status();
+  WaitFor(**child);
+  EXPECT_EQ(ReadFile(log_path_), "earlier\nheader\nout\n");
 }
 
 TEST_F(ChildProcessTest, TellsTheSignalThatEndedIt) {

@@ -6,7 +6,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "cli/find_program.h"
@@ -32,11 +35,12 @@ the --run_dir (or the --checkpoint_dir) of an earlier one goes on from its last
 checkpoint.
 
 The run directory gets cluster.json (the ClusterSpec), a log for each task
-(ps-0.log, worker-0.log, ...), its process id while it runs (ps-0.pid), the
-checkpoints, the certificates of --tls, and result.json.
+(ps-0.log, worker-0.log, ...), to which each start adds, its process id while it
+runs (ps-0.pid), the checkpoints, the certificates of --tls, and result.json. A
+finished run is not run again, and its result is kept.
 
-Exits 0 when the job is done, 1 when it failed or a daemon died, 2 for wrong flags
-or a wrong job file, 130 when interrupted.
+Exits 0 when the job is done, 1 when it failed or a daemon died, 2 for wrong flags,
+a wrong job file or wrong data, 130 when interrupted (docs/operating/exit_codes.md).
 
 )";
 
@@ -140,6 +144,29 @@ std::vector<std::string> Words(const std::string& flags) {
   return absl::StrSplit(flags, ' ', absl::SkipWhitespace());
 }
 
+// As a shell takes it.
+std::string Quoted(const std::string& word) {
+  const bool plain =
+      !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
+        return absl::ascii_isalnum(c) || absl::StrContains("-_=./,:+@%", c);
+      });
+  return plain ? word
+               : absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}),
+                              "'");
+}
+
+std::string ResumeCommand(const std::vector<std::string>& args,
+                          const LocalFlags& flags,
+                          const LocalRunOptions& options) {
+  std::string command = "holdfast local";
+  for (const std::string& arg : args)
+    absl::StrAppend(&command, " ", Quoted(arg));
+  if (flags.run_dir.empty()) {
+    absl::StrAppend(&command, " ", Quoted("--run_dir=" + options.run_dir));
+  }
+  return command;
+}
+
 // Errors: whatever of flags and job file cannot be.
 absl::StatusOr<LocalRunOptions> MakeOptions(const LocalFlags& flags) {
   if (flags.job.empty()) {
@@ -221,12 +248,13 @@ int LocalCommand(const std::vector<std::string>& args) {
     return kExitDone;
   }
   const absl::Status parsed = flag_set.Parse(args);
-  const absl::StatusOr<LocalRunOptions> options =
+  absl::StatusOr<LocalRunOptions> options =
       parsed.ok() ? MakeOptions(flags) : parsed;
   if (!options.ok()) {
     std::cerr << "holdfast local: " << options.status().message() << std::endl;
     return kExitUsage;
   }
+  options->resume_command = ResumeCommand(args, flags, *options);
   return RunLocally(*options);
 }
 

@@ -1,5 +1,6 @@
 #include "cli/local_cluster.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,20 +14,20 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::Start(
   for (const Program& program : programs) {
     Daemon daemon;
     daemon.program = program;
-    absl::Status status = cluster->StartProcess(&daemon, /*append=*/false);
+    absl::Status status = cluster->StartProcess(&daemon);
     if (!status.ok()) return status;
     cluster->daemons_.push_back(std::move(daemon));
   }
   return cluster;
 }
 
-absl::Status LocalCluster::StartProcess(Daemon* daemon, bool append) {
+absl::Status LocalCluster::StartProcess(Daemon* daemon) {
   const Program& program = daemon->program;
   ChildProcess::Options options;
   options.binary = program.binary;
   options.args = program.args;
   options.log_path = directory_.LogPath(program.name);
-  options.append = append;
+  options.log_header = LogHeader(DateNow(), program.binary, program.args);
   auto process = ChildProcess::Start(options);
   if (!process.ok()) return process.status();
   daemon->process = *std::move(process);
@@ -38,7 +39,7 @@ absl::Status LocalCluster::StartProcess(Daemon* daemon, bool append) {
 absl::Status LocalCluster::Restart(const std::string& name) {
   for (Daemon& daemon : daemons_) {
     if (daemon.name() == name && daemon.ended.has_value()) {
-      return StartProcess(&daemon, /*append=*/true);
+      return StartProcess(&daemon);
     }
   }
   return absl::FailedPreconditionError(
@@ -63,8 +64,12 @@ std::vector<std::string> LocalCluster::Running() const {
   return names;
 }
 
-void LocalCluster::Signal(int signal) {
-  for (Daemon& daemon : daemons_) daemon.process->Signal(signal);
+void LocalCluster::Signal(int signal, const std::vector<std::string>& names) {
+  for (Daemon& daemon : daemons_) {
+    if (std::count(names.begin(), names.end(), daemon.name()) > 0) {
+      daemon.process->Signal(signal);
+    }
+  }
 }
 
 }  // namespace holdfast

@@ -58,14 +58,14 @@ class LocalCluster {
   // The names of those that have not ended.
   std::vector<std::string> Running() const;
 
-  // Sends `signal` to all that have not ended.
-  void Signal(int signal);
+  // Sends `signal` to those of `names` that have not ended.
+  void Signal(int signal, const std::vector<std::string>& names);
 
  private:
   explicit LocalCluster(const RunDirectory* directory)
       : directory_(*directory) {}
 
-  absl::Status StartProcess(Daemon* daemon, bool append);
+  absl::Status StartProcess(Daemon* daemon);
 
   const RunDirectory& directory_;
   std::vector<Daemon> daemons_;

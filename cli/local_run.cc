@@ -13,8 +13,10 @@
 #include <set>
 #include <sstream>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -39,8 +41,10 @@
 namespace holdfast {
 namespace {
 
-constexpr int kExitInterrupted = 128 + SIGINT;
 constexpr int kLogLinesShown = 20;
+// When those that are told to stop have taken so long, those that they may wait
+// for are told as well.
+constexpr absl::Duration kStagePatience = absl::Seconds(3);
 
 std::string DaemonName(const TaskId& task) {
   return absl::StrCat(task.job, "-", task.index);
@@ -87,6 +91,17 @@ Progress::Options ProgressOptions() {
     options.width = size.ws_col;
   }
   return options;
+}
+
+// Errors: NOT_FOUND where nothing was saved; those of ReadJournal.
+absl::StatusOr<proto::Journal> JournalOf(const LocalRunOptions& options) {
+  if (options.checkpoint_dir.empty()) {
+    return absl::NotFoundError("there are no checkpoints");
+  }
+  const auto directory = CheckpointDirectory::OpenToRead(options.checkpoint_dir,
+                                                         PosixFileSystem());
+  if (!directory.ok()) return directory.status();
+  return directory->ReadJournal();
 }
 
 // One run, from its first daemon to the end of its last.
@@ -212,7 +227,25 @@ class LocalRun {
     std::cerr << "holdfast: interrupted; ending "
               << absl::StrJoin(cluster_.Running(), ", ") << std::endl;
     StopAll();
+    SayHowToGoOn();
     return kExitInterrupted;
+  }
+
+  // Of a job that was stopped before its end, once all daemons have ended.
+  void SayHowToGoOn() const {
+    const absl::StatusOr<proto::Journal> journal = JournalOf(options_);
+    if (!journal.ok()) {
+      std::cerr << "holdfast: nothing was saved ("
+                << (options_.checkpoint_dir.empty() ? "--checkpoint_dir=none"
+                                                    : "the job had not begun")
+                << "); to begin again:";
+    } else if (journal->checkpoints().empty()) {
+      std::cerr << "holdfast: no step was saved; to begin again:";
+    } else {
+      std::cerr << "holdfast: step " << journal->checkpoints().rbegin()->step()
+                << " is saved; to go on from there:";
+    }
+    std::cerr << "\n  " << options_.resume_command << std::endl;
   }
 
   int DaemonDied(const LocalCluster::Daemon& daemon) {
@@ -230,6 +263,8 @@ class LocalRun {
                                      {{"\n", "\n  "}})
               << std::endl;
     StopAll();
+    if (daemon.ended->code == kExitUsage) return kExitUsage;
+    if (WorthRestarting(*daemon.ended)) SayHowToGoOn();
     return kExitFailed;
   }
 
@@ -239,24 +274,65 @@ class LocalRun {
               << absl::StrJoin(cluster_.Running(), ", ") << " did not end in "
               << options_.drain_timeout << "; see the logs in "
               << directory_.path() << std::endl;
-    cluster_.Signal(SIGKILL);
+    cluster_.Signal(SIGKILL, cluster_.Running());
     StopAll();
     return kExitFailed;
   }
 
   // Asks all to end, kills those that do not (at once when the user insists),
-  // and waits until they have gone.
+  // and waits until they have gone. The workers are asked first, and the
+  // coordinator last: whoever leaves says so to it.
   void StopAll() {
-    cluster_.Signal(SIGTERM);
-    absl::Time kill_at = SteadyNow() + options_.stop_timeout;
-    for (cluster_.Reap(); !cluster_.Running().empty(); cluster_.Reap()) {
-      const std::set<int> signals = signals_.Wait(-1, kill_at);
-      if (signals.count(SIGINT) != 0) kill_at = SteadyNow();
-      if (SteadyNow() >= kill_at) {
-        cluster_.Signal(SIGKILL);
-        kill_at = absl::InfiniteFuture();
+    // Without one ps the others cannot save the job.
+    absl::Time kill_at =
+        SteadyNow() + (APsHasEnded()
+                           ? std::min(options_.stop_timeout, kStagePatience)
+                           : options_.stop_timeout);
+    std::vector<std::string> workers, ps, coordinator;
+    for (const std::string& name : cluster_.Running()) {
+      const bool is_ps = absl::StartsWith(name, kPsJob);
+      (name == DaemonName({kPsJob, 0}) ? coordinator
+       : is_ps                         ? ps
+                                       : workers)
+          .push_back(name);
+    }
+    for (const auto& stage : {workers, ps, coordinator}) {
+      cluster_.Signal(SIGTERM, stage);
+      const absl::Time next_at = SteadyNow() + kStagePatience;
+      while (AnyRuns(stage) && SteadyNow() < std::min(next_at, kill_at)) {
+        AwaitEnds(std::min(next_at, kill_at), &kill_at);
       }
     }
+    while (!cluster_.Running().empty() && SteadyNow() < kill_at) {
+      AwaitEnds(kill_at, &kill_at);
+    }
+    cluster_.Signal(SIGKILL, cluster_.Running());
+    while (!cluster_.Running().empty()) {
+      AwaitEnds(absl::InfiniteFuture(), &kill_at);
+    }
+  }
+
+  // Until some daemon has ended, or `until`. The user's signal is the time to
+  // kill.
+  void AwaitEnds(absl::Time until, absl::Time* kill_at) {
+    if (signals_.Wait(-1, until).count(SIGINT) != 0) *kill_at = SteadyNow();
+    cluster_.Reap();
+  }
+
+  bool APsHasEnded() const {
+    const auto& daemons = cluster_.daemons();
+    return std::any_of(daemons.begin(), daemons.end(), [](const auto& daemon) {
+      return daemon.ended.has_value() &&
+             absl::StartsWith(daemon.name(), kPsJob);
+    });
+  }
+
+  bool AnyRuns(const std::vector<std::string>& names) const {
+    const std::vector<std::string> running = cluster_.Running();
+    return std::any_of(
+        names.begin(), names.end(), [&](const std::string& name) {
+          return std::count(running.begin(), running.end(), name) > 0;
+        });
   }
 
   const LocalRunOptions& options_;
@@ -277,13 +353,33 @@ class LocalRun {
 // Whether the checkpoints are those of this job's end. Those of another job are
 // for the coordinator to refuse.
 bool FinishedBefore(const LocalRunOptions& options) {
-  if (options.checkpoint_dir.empty()) return false;
-  const auto directory = CheckpointDirectory::OpenToRead(options.checkpoint_dir,
-                                                         PosixFileSystem());
-  if (!directory.ok()) return false;
-  const absl::StatusOr<proto::Journal> journal = directory->ReadJournal();
+  const absl::StatusOr<proto::Journal> journal = JournalOf(options);
   return journal.ok() && journal->finished() &&
          journal->job_digest() == options.job_digest;
+}
+
+int SayFinished(const LocalRunOptions& options) {
+  const std::string result = options.run_dir + "/result.json";
+  std::cout << options.job_name << ": was done before, and is not run again. ";
+  if (std::ifstream(result).good()) {
+    std::cout << "Its result is in " << result << ". ";
+  }
+  std::cout << "`holdfast checkpoint inspect " << options.checkpoint_dir
+            << "` tells of its last checkpoint. To train anew, give another "
+            << "--run_dir"
+            << (options.checkpoint_dir == options.run_dir + "/checkpoints"
+                    ? ""
+                    : " and --checkpoint_dir")
+            << std::endl;
+  return kExitDone;
+}
+
+// Errors: ALREADY_EXISTS where a run has left a result, which is kept.
+absl::Status CheckHasNoResult(const RunDirectory& directory) {
+  if (!std::ifstream(directory.result_path()).good()) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat(
+      directory.path(), " holds the result of a finished run, ",
+      directory.result_path(), ", which is kept: give another --run_dir"));
 }
 
 // Those of an operator; makes certificates for all tasks, too.
@@ -308,20 +404,17 @@ int Refuse(const absl::Status& status, int exit_code) {
 }  // namespace
 
 int RunLocally(const LocalRunOptions& options) {
-  if (FinishedBefore(options)) {
-    std::cout << options.job_name << ": was done before; `holdfast checkpoint "
-              << "inspect " << options.checkpoint_dir
-              << "` tells of its last checkpoint" << std::endl;
-    return kExitDone;
-  }
+  if (FinishedBefore(options)) return SayFinished(options);
   // Before there is a child to tell of, or a second thread.
   SignalWatch signals;
   const auto directory = RunDirectory::Open(options.run_dir);
   if (!directory.ok()) return Refuse(directory.status(), kExitUsage);
+  absl::Status status = CheckHasNoResult(**directory);
+  if (!status.ok()) return Refuse(status, kExitUsage);
   const absl::StatusOr<ClusterSpec> spec =
       ChooseLoopbackCluster(options.ps, options.workers);
   if (!spec.ok()) return Refuse(spec.status(), kExitFailed);
-  absl::Status status = (*directory)->WriteClusterSpec(spec->ToJson());
+  status = (*directory)->WriteClusterSpec(spec->ToJson());
   if (!status.ok()) return Refuse(status, kExitFailed);
   absl::StatusOr<Credentials> credentials = Credentials();
   if (options.tls) credentials = MakeCredentials(*spec, **directory);

@@ -35,6 +35,8 @@ struct LocalRunOptions {
   std::vector<std::string> worker_flags;
   // Whether all connections are encrypted, by certificates made for the run.
   bool tls = false;
+  // The command that goes on from where this run is stopped, for people.
+  std::string resume_command;
 
   // Between two looks at the job's progress.
   absl::Duration status_period = absl::Milliseconds(200);
@@ -52,13 +54,15 @@ struct LocalRunOptions {
 // however this process ends.
 //
 // A job that has been brought to its end, as the checkpoints say, is not run
-// again, and nothing in the run directory is touched.
+// again, and nothing in the run directory is touched; nor is anything run in a
+// directory that holds the result of another run.
 //
 // Returns the exit code: kExitDone after the summary, or when the job had been
-// done; kExitFailed after the
-// name, exit status and last words of the daemon that was first to end wrongly
-// and was not, or not once more, to be started again, or that did not end;
-// kExitUsage when the run directory cannot be used; 130 when the user ended it.
+// done; kExitFailed after the name, exit status and last words of the daemon
+// that was first to end wrongly and was not, or not once more, to be started
+// again, or that did not end; kExitUsage when that daemon said so of the job or
+// its flags, or the run directory cannot be used; kExitInterrupted when the
+// user ended it.
 int RunLocally(const LocalRunOptions& options);
 
 }  // namespace holdfast

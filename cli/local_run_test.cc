@@ -8,7 +8,9 @@
 #include <iterator>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
 #include "common/daemon.h"
@@ -70,6 +72,21 @@ class LocalRunTest : public ::testing::Test {
     return code;
   }
 
+  std::string ReadFile(const std::string& name) const {
+    std::ifstream file(absl::StrCat(options_.run_dir, "/", name));
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }
+  // A log without its headers.
+  std::string SaidIn(const std::string& log) const {
+    std::string said;
+    for (const auto& line : absl::StrSplit(ReadFile(log), '\n')) {
+      if (!line.empty() && !absl::StartsWith(line, "==== ")) {
+        absl::StrAppend(&said, line, "\n");
+      }
+    }
+    return said;
+  }
+
   const std::string folder_;
   LocalRunOptions options_;
   std::string out_;
@@ -129,16 +146,11 @@ class RestartTest : public LocalRunTest {
     options_.restarts->first_pause = absl::Milliseconds(1);
     options_.restarts->longest_pause = absl::Milliseconds(1);
   }
-
-  std::string ReadFile(const std::string& name) const {
-    std::ifstream file(absl::StrCat(options_.run_dir, "/", name));
-    return std::string(std::istreambuf_iterator<char>(file), {});
-  }
 };
 
 TEST_F(RestartTest, StartsAgainWhatMayGoOn) {
   EXPECT_EQ(Run("", absl::StrCat(kDiesTwice, kTrains)), kExitDone) << err_;
-  EXPECT_EQ(ReadFile("worker-0.log"), "life 0\nlife 1\nlife 2\n");
+  EXPECT_EQ(SaidIn("worker-0.log"), "life 0\nlife 1\nlife 2\n");
   EXPECT_THAT(
       out_,
       AllOf(HasSubstr("worker-0 (pid "),
@@ -157,14 +169,14 @@ do sleep 0.01; done
                                 kTrains)),
             kExitDone)
       << err_;
-  EXPECT_EQ(ReadFile("ps-0.log"), "life 0\nlife 1\nlife 2\n");
+  EXPECT_EQ(SaidIn("ps-0.log"), "life 0\nlife 1\nlife 2\n");
 }
 
 TEST_F(RestartTest, DoesNotUnlessToldTo) {
   options_.restarts.reset();
   EXPECT_EQ(Run(kUntilTerm, kDiesTwice), kExitFailed);
   EXPECT_THAT(err_, HasSubstr("ended with signal 9 (Killed). Its last words"));
-  EXPECT_EQ(ReadFile("worker-0.log"), "life 0\n");
+  EXPECT_EQ(SaidIn("worker-0.log"), "life 0\n");
 }
 
 TEST_F(RestartTest, EndsWhenOneHasDiedTooOften) {
@@ -173,16 +185,21 @@ TEST_F(RestartTest, EndsWhenOneHasDiedTooOften) {
   EXPECT_THAT(err_, HasSubstr("worker-0 (pid "));
   EXPECT_THAT(err_, HasSubstr(") ended with exit status 138, after 1 restarts. "
                               "Its last words, of "));
-  EXPECT_THAT(err_, HasSubstr("life 0\n  life 1\n"));
+  EXPECT_THAT(err_, HasSubstr(".log:\n  life 1\n")) << "of that life alone";
+}
+
+TEST_F(RestartTest, PausesAreShortAgainAfterALongRun) {
+  options_.restarts->longest_pause = absl::Hours(1);
+  options_.restarts->long_run = absl::ZeroDuration();
+  EXPECT_EQ(Run("", absl::StrCat(kDiesTwice, kTrains)), kExitDone) << err_;
+  EXPECT_THAT(out_, HasSubstr("starts again in 1ms (2 of 10)"));
 }
 
 TEST_F(RestartTest, FailureOfTheJobIsFinal) {
   for (const int code : {kExitFailed, kExitUsage}) {
-    EXPECT_EQ(Run(kUntilTerm, absl::StrCat("echo why\nexit ", code)),
-              kExitFailed);
+    EXPECT_EQ(Run(kUntilTerm, absl::StrCat("echo why\nexit ", code)), code);
     EXPECT_THAT(err_, HasSubstr(absl::StrCat("ended with exit status ", code,
                                              ". Its last words")));
-    EXPECT_EQ(ReadFile("worker-0.log"), "why\n");
   }
 }
 
@@ -207,6 +224,53 @@ TEST_F(LocalRunTest, EndsWhatRunsWhenOneCannotBeStarted) {
               HasSubstr(absl::StrCat("cannot run ", folder_, "/none")));
 }
 
+TEST_F(LocalRunTest, KeepsTheResultOfAnEarlierRun) {
+  EXPECT_EQ(Run("echo first", kTrains), kExitDone) << err_;
+  const std::string result = ReadFile("result.json");
+  EXPECT_EQ(Run("echo second", kTrains), kExitUsage);
+  EXPECT_THAT(err_, AllOf(HasSubstr("run/result.json, which is kept"),
+                          HasSubstr("give another --run_dir")));
+  EXPECT_EQ(ReadFile("result.json"), result);
+  EXPECT_EQ(SaidIn("ps-0.log"), "first\n");
+}
+
+TEST_F(LocalRunTest, AddsToTheLogsOfAnEarlierRun) {
+  options_.ps_flags = {"--lease=3s"};
+  EXPECT_EQ(Run("echo first", "exit 1"), kExitFailed);
+  EXPECT_EQ(Run("echo second", kTrains), kExitDone) << err_;
+  EXPECT_THAT(
+      ReadFile("ps-0.log"),
+      ::testing::MatchesRegex(
+          "==== [-+:0-9T]* [^ ]*/ps --job_name=ps [^\n]*--lease=3s\nfirst\n"
+          "==== [-+:0-9T]* [^ ]*/ps --job_name=ps [^\n]*--lease=3s\nsecond\n"));
+}
+
+// Those that leave say so to the coordinator, which is ps 0.
+TEST_F(LocalRunTest, StopsTheCoordinatorLast) {
+  options_.ps = 2;
+  options_.checkpoint_dir = folder_ + "/saved";
+  options_.resume_command = "holdfast local --again";
+  constexpr char kTellsItsEnd[] = R"(
+name=ps; for flag in "$@"; do
+  case "$flag" in
+    --job_name=worker) name=worker ;;
+    --task_index=0) index=0 ;;
+    --task_index=1) index=1 ;;
+  esac
+done
+trap 'echo $name-$index >>"$(dirname "$0")/ends"; exit 0' TERM
+while :; do sleep 0.01; done)";
+  constexpr char kDies[] = R"(
+case "$*" in *--task_index=1*) sleep 0.2; exit 138 ;; esac)";
+  EXPECT_EQ(Run(kTellsItsEnd, absl::StrCat(kDies, kTellsItsEnd)), kExitFailed);
+  std::ifstream file(folder_ + "/ends");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}),
+            "worker-0\nps-1\nps-0\n");
+  EXPECT_THAT(err_, HasSubstr("holdfast: nothing was saved (the job had not "
+                              "begun); to begin again:\n  holdfast local "
+                              "--again\n"));
+}
+
 TEST_F(LocalRunTest, DoesNotRunAJobThatIsDone) {
   options_.checkpoint_dir = folder_ + "/saved";
   options_.job_digest = "its digest";
@@ -223,11 +287,13 @@ TEST_F(LocalRunTest, DoesNotRunAJobThatIsDone) {
   journal.set_finished(true);
   ASSERT_EQ(saved->WriteJournal(journal), absl::OkStatus());
   EXPECT_EQ(Run("exit 1", "exit 1"), kExitDone) << err_;
-  EXPECT_THAT(out_, HasSubstr("example: was done before"));
+  EXPECT_THAT(out_, AllOf(HasSubstr("example: was done before"),
+                          HasSubstr("result is in " + options_.run_dir),
+                          HasSubstr("another --run_dir and --checkpoint_dir")));
   EXPECT_TRUE(std::filesystem::exists(options_.run_dir + "/result.json"));
 
   options_.job_digest = "another's";
-  EXPECT_EQ(Run("exit 1", "exit 1"), kExitFailed);
+  EXPECT_EQ(Run("exit 1", "exit 1"), kExitUsage);
 }
 
 TEST_F(LocalRunTest, GivesEachDaemonItsFlags) {
@@ -239,6 +305,7 @@ TEST_F(LocalRunTest, GivesEachDaemonItsFlags) {
     std::ifstream file(absl::StrCat(options_.run_dir, "/", daemon, ".log"));
     std::string line;
     std::getline(file, line);
+    std::getline(file, line);  // behind the header
     return line;
   };
   const std::string spec =

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -24,29 +25,21 @@ namespace fs = std::filesystem;
 
 constexpr absl::string_view kClusterSpec = "cluster.json";
 constexpr absl::string_view kResult = "result.json";
+constexpr absl::string_view kHeaderMark = "==== ";
 
-// "ps-0.log" of `extension` ".log".
-bool IsOfDaemon(absl::string_view file, absl::string_view extension) {
+// As "ps-0.pid".
+bool IsPid(absl::string_view file) {
   return (absl::ConsumePrefix(&file, "ps-") ||
           absl::ConsumePrefix(&file, "worker-")) &&
-         absl::ConsumeSuffix(&file, extension) && !file.empty() &&
+         absl::ConsumeSuffix(&file, ".pid") && !file.empty() &&
          std::all_of(file.begin(), file.end(), absl::ascii_isdigit);
 }
 
-bool IsPid(absl::string_view file) { return IsOfDaemon(file, ".pid"); }
-
-bool IsOfRun(absl::string_view file) {
-  return file == kClusterSpec || file == kResult || IsPid(file) ||
-         IsOfDaemon(file, ".log");
-}
-
-// Removes the files of `folder` whose names are as `is_one` says.
-absl::Status RemoveFiles(const std::string& folder,
-                         bool (*is_one)(absl::string_view file)) {
+absl::Status RemovePidFiles(const std::string& folder) {
   std::error_code error;
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (is_one(entry.path().filename().string())) files.push_back(entry.path());
+    if (IsPid(entry.path().filename().string())) files.push_back(entry.path());
   }
   for (const fs::path& file : files) {
     if (!fs::remove(file, error) && error) {
@@ -82,13 +75,13 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Open(
     return absl::ErrnoToStatus(reason, absl::StrCat("cannot lock ", path));
   }
   auto directory = std::unique_ptr<RunDirectory>(new RunDirectory(path, lock));
-  absl::Status cleared = RemoveFiles(path, IsOfRun);
+  absl::Status cleared = RemovePidFiles(path);
   if (!cleared.ok()) return cleared;
   return directory;
 }
 
 RunDirectory::~RunDirectory() {
-  RemoveFiles(path_, IsPid).IgnoreError();
+  RemovePidFiles(path_).IgnoreError();
   close(lock_);
 }
 
@@ -125,6 +118,14 @@ absl::Status RunDirectory::Write(const std::string& path,
   return absl::OkStatus();
 }
 
+std::string LogHeader(absl::Time date, const std::string& binary,
+                      const std::vector<std::string>& args) {
+  return absl::StrCat(
+      kHeaderMark,
+      absl::FormatTime("%Y-%m-%dT%H:%M:%S%Ez", date, absl::LocalTimeZone()),
+      " ", binary, args.empty() ? "" : " ", absl::StrJoin(args, " "), "\n");
+}
+
 std::string LastLines(const std::string& path, int lines) {
   constexpr std::streamoff kMost = 64 << 10;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
@@ -135,7 +136,11 @@ std::string LastLines(const std::string& path, int lines) {
   file.read(tail.data(), size);
   const std::vector<std::string> all =
       absl::StrSplit(absl::StripSuffix(tail, "\n"), '\n');
-  const size_t first = all.size() - std::min<size_t>(all.size(), lines);
+  size_t first = all.size();
+  while (first > 0 && all.size() - first < static_cast<size_t>(lines) &&
+         !absl::StartsWith(all[first - 1], kHeaderMark)) {
+    --first;
+  }
   return absl::StrJoin(all.begin() + first, all.end(), "\n");
 }
 

@@ -5,27 +5,32 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace holdfast {
 
 // The folder that a run leaves behind:
 //
-//   cluster.json   the ClusterSpec, in TensorFlow's form
-//   ps-0.log       what the daemon of that task said; worker-0.log, ...
+//   cluster.json   the ClusterSpec of the last start, in TensorFlow's form
+//   ps-0.log       what the daemon of that task said, each time that it was
+//                  started, behind a LogHeader; worker-0.log, ...
 //   ps-0.pid       its process, while the run lasts
 //   checkpoints    a folder of the ps, where they have no other
 //   tls            certificates, where the run is encrypted
 //   result.json    what came out
 //
-// One run at a time uses it. Thread-compatible.
+// Of an earlier run's files, logs are appended to, and a result is kept: who
+// finds one there has no business here. One run at a time uses it.
+// Thread-compatible.
 class RunDirectory {
  public:
-  // Makes the folder where there is none, and clears it of what an earlier run
-  // has left under the names above. Locked until this is destroyed.
+  // Makes the folder where there is none, and removes pid files that a run
+  // which was killed has left. Locked until this is destroyed.
   // Errors: ALREADY_EXISTS when another run is using it; as the system says.
   static absl::StatusOr<std::unique_ptr<RunDirectory>> Open(
       const std::string& path);
@@ -56,8 +61,13 @@ class RunDirectory {
   const int lock_;  // a descriptor of the folder
 };
 
-// The last `lines` lines of the file at `path`, of which at most the last 64
-// KiB are read; empty when it cannot be read.
+// The line, with its end, that begins what a process says in a log:
+//   ==== 2024-05-17T12:00:00+02:00 bin/ps_server --task_index=0
+std::string LogHeader(absl::Time date, const std::string& binary,
+                      const std::vector<std::string>& args);
+
+// The last `lines` lines behind the last LogHeader of the file at `path`, of
+// which at most the last 64 KiB are read; empty when it cannot be read.
 std::string LastLines(const std::string& path, int lines);
 
 }  // namespace holdfast

@@ -49,7 +49,7 @@ TEST_F(RunDirectoryTest, IsMadeAndWritten) {
   EXPECT_EQ((*directory)->LogPath("worker-1"), path_ + "/worker-1.log");
 }
 
-TEST_F(RunDirectoryTest, ForgetsTheRunBeforeAndNothingElse) {
+TEST_F(RunDirectoryTest, KeepsWhatARunBeforeHasLeft) {
   std::filesystem::create_directories(path_);
   for (const char* name : {"ps-0.log", "worker-12.pid", "cluster.json",
                            "result.json", "notes.txt", "myps-0.log"}) {
@@ -57,7 +57,10 @@ TEST_F(RunDirectoryTest, ForgetsTheRunBeforeAndNothingElse) {
   }
   auto directory = RunDirectory::Open(path_);
   ASSERT_TRUE(directory.ok()) << directory.status();
-  EXPECT_THAT(Files(), UnorderedElementsAre("notes.txt", "myps-0.log"));
+  EXPECT_THAT(Files(),
+              UnorderedElementsAre("ps-0.log", "cluster.json", "result.json",
+                                   "notes.txt", "myps-0.log"));
+  EXPECT_EQ(ReadText(path_ + "/ps-0.log"), "old");
 }
 
 TEST_F(RunDirectoryTest, LeavesLogsButNoPidsBehind) {
@@ -86,6 +89,14 @@ TEST_F(RunDirectoryTest, NamesTheFolderThatCannotBe) {
               HasSubstr(file + "/run"));
 }
 
+TEST(LogHeaderTest, TellsDateProgramAndArguments) {
+  EXPECT_THAT(LogHeader(absl::FromUnixSeconds(1700000000), "bin/ps_server",
+                        {"--task_index=0", "--lease=1s"}),
+              ::testing::MatchesRegex(
+                  "==== 2023-11-1[45]T[0-9:]*[-+][0-9:]* bin/ps_server "
+                  "--task_index=0 --lease=1s\n"));
+}
+
 TEST(LastLinesTest, Table) {
   const std::string path = absl::StrCat(::testing::TempDir(), "/lines");
   const struct {
@@ -98,7 +109,9 @@ TEST(LastLinesTest, Table) {
                 {"a\nb\nc\n", 2, "b\nc"},
                 {"a\nb\nc", 2, "b\nc"},
                 {"a\n\nc\n", 2, "\nc"},
-                {std::string(100000, 'x') + "\nend\n", 1, "end"}};
+                {std::string(100000, 'x') + "\nend\n", 1, "end"},
+                {"a\n==== b\nc\nd\n", 5, "c\nd"},
+                {"a\n==== b\n", 5, ""}};
   for (const auto& test : kCases) {
     WriteText(path, test.text);
     EXPECT_EQ(LastLines(path, test.lines), test.last);

@@ -96,7 +96,8 @@ absl::StatusOr<std::string> SummaryOf(const std::string& json) {
     }
   }
   if (const double count = NumberAt(result, "recoveries").value_or(0)) {
-    add("recoveries", absl::StrFormat("%.0f", count));
+    add("resumed",
+        absl::StrFormat("%.0f %s", count, count == 1 ? "time" : "times"));
   }
   add("digest", StringAt(result, "digest"));
   return summary;

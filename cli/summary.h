@@ -17,13 +17,14 @@ namespace holdfast {
 //     staleness      mean 1.02, at most 7
 //     worker:0       2000 pushes, 400000 examples
 //     worker:1       1000 pushes, 200000 examples
-//     recoveries     2
+//     resumed        2 times
 //     digest         0123...
 //
 // What is not in it is left out: a model that predicts a number has a "mean abs
 // error" in place of an accuracy; staleness is told of asynchronous jobs,
-// recoveries of those that had any.
-// Errors: INVALID_ARGUMENT when it is not a JSON object.
+// "resumed" of those that went on from an earlier state, be it that a ps was
+// lost or that the run was started again. Errors: INVALID_ARGUMENT when it is
+// not a JSON object.
 absl::StatusOr<std::string> SummaryOf(const std::string& json);
 
 }  // namespace holdfast

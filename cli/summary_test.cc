@@ -46,7 +46,7 @@ TEST(SummaryOfTest, TellsOfAnAsynchronousJobWhatEachWorkerGave) {
       "  chief:0        2000 pushes, 400000 examples\n"
       "  worker:1       1000 pushes, 200000 examples, 13% of its time waiting "
       "for input\n"
-      "  recoveries     2\n"
+      "  resumed        2 times\n"
       "  digest         0123\n");
 }
 

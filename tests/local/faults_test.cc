@@ -17,7 +17,9 @@ namespace holdfast {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class FaultsTest : public ::testing::Test {
  protected:
@@ -83,10 +85,30 @@ TEST_F(FaultsTest, InterruptEndsEverything) {
     EXPECT_EQ(program->Wait(), 130) << program->output();
     EXPECT_THAT(
         program->output(),
-        HasSubstr("interrupted; ending ps-0, ps-1, worker-0, worker-1"));
+        AllOf(HasSubstr("interrupted; ending ps-0, ps-1, worker-0, worker-1"),
+              ContainsRegex("step [1-9][0-9]* is saved; to go on from there:\n"
+                            "  holdfast local --job="),
+              HasSubstr("--run_dir=" + run_dir_)));
+    // Nobody has waited for one that had gone before.
+    for (const char* log : {"ps-0.log", "ps-1.log"}) {
+      EXPECT_THAT(ReadText(absl::StrCat(run_dir_, "/", log)),
+                  Not(HasSubstr("could not leave")));
+    }
     ExpectNoDaemonIsLeft();
     daemons_.clear();
   }
+}
+
+// A ps saves the job first, which it cannot without the other.
+TEST_F(FaultsTest, TheSecondSignalEndsADaemonAtOnce) {
+  auto program = StartEndlessJob();
+  kill(PidOf("ps-1"), SIGSTOP);
+  kill(PidOf("ps-0"), SIGINT);
+  kill(PidOf("ps-0"), SIGTERM);
+  EXPECT_TRUE(program->ReadUntil(") ended with exit status 143"))
+      << program->output();
+  kill(PidOf("ps-1"), SIGCONT);
+  EXPECT_EQ(program->Wait(), 1);
 }
 
 TEST_F(FaultsTest, NoDaemonOutlivesTheCommand) {
@@ -108,7 +130,7 @@ TEST_F(FaultsTest, DaemonThatCannotStartIsNamedWithItsReason) {
   const std::string job = WriteJob(folder_, {});
   Program program({kHoldfast, "local", "--job=" + job, "--run_dir=" + run_dir_,
                    "--worker_flags=--no_such_flag=1"});
-  EXPECT_EQ(program.Wait(), 1);
+  EXPECT_EQ(program.Wait(), 2);
   EXPECT_THAT(program.output(),
               AllOf(HasSubstr(") ended with exit status 2."),
                     HasSubstr("unknown flag --no_such_flag")));
@@ -120,9 +142,77 @@ TEST_F(FaultsTest, DataThatAreCutOffAreNamed) {
   WriteText(folder_ + "/images.idx", images.substr(0, 1000));
   Program program(
       {kHoldfast, "local", "--job=" + job, "--run_dir=" + run_dir_});
-  EXPECT_EQ(program.Wait(), 1);
-  EXPECT_THAT(program.output(), AllOf(HasSubstr(") ended with exit status 1."),
+  EXPECT_EQ(program.Wait(), 2);
+  EXPECT_THAT(program.output(), AllOf(HasSubstr(") ended with exit status 2."),
                                       HasSubstr(folder_ + "/images.idx")));
+}
+
+TEST_F(FaultsTest, AJobThatDivergesFails) {
+  SmallJob job;
+  job.optimizer = "learning_rate: 1e30 sgd {}";
+  job.more = "max_consecutive_not_finite: 7";
+  std::string reasons[2];
+  for (std::string& reason : reasons) {
+    const std::string run_dir =
+        absl::StrCat(folder_, "/run-", &reason - reasons);
+    Program program({kHoldfast, "local", "--job=" + WriteJob(folder_, job),
+                     "--run_dir=" + run_dir,
+                     "--worker_flags=--slow_step_ms_max=5"});
+    EXPECT_EQ(program.Wait(), 1);
+    EXPECT_THAT(program.output(),
+                HasSubstr("the last 7 contributions up to step "));
+    EXPECT_EQ(ReadText(run_dir + "/result.json"), "");
+    const size_t begin = program.output().find("the job has diverged: ");
+    ASSERT_NE(begin, std::string::npos) << program.output();
+    reason = program.output().substr(
+        begin, program.output().find("not finite", begin) - begin);
+  }
+  EXPECT_EQ(reasons[0], reasons[1]) << "at the same step, whatever the timing";
+  // It is not for the program to decide where there is no limit.
+  job.more = "max_consecutive_not_finite: 0";
+  Program program({kHoldfast, "local", "--job=" + WriteJob(folder_, job),
+                   "--run_dir=" + run_dir_});
+  EXPECT_EQ(program.Wait(), 0) << program.output();
+  EXPECT_THAT(program.output(), HasSubstr("pushes, which changed nothing"));
+}
+
+TEST_F(FaultsTest, AFinishedRunIsNotRunAgain) {
+  const std::string job = WriteJob(folder_, {});
+  const std::vector<std::string> args = {kHoldfast, "local", "--job=" + job,
+                                         "--run_dir=" + run_dir_};
+  Program first(args);
+  EXPECT_EQ(first.Wait(), 0) << first.output();
+  const std::string result = ReadText(run_dir_ + "/result.json");
+  const std::string log = ReadText(run_dir_ + "/ps-0.log");
+  EXPECT_THAT(result, HasSubstr("\"aggregation\": \"MEAN\""));
+  Program again(args);
+  EXPECT_EQ(again.Wait(), 0) << again.output();
+  EXPECT_THAT(again.output(), AllOf(HasSubstr("was done before"),
+                                    HasSubstr("another --run_dir")));
+  // Another job.
+  SmallJob other;
+  other.steps = 41;
+  WriteJob(folder_, other);
+  Program refused(args);
+  EXPECT_EQ(refused.Wait(), 2);
+  EXPECT_THAT(refused.output(), HasSubstr("result.json, which is kept"));
+  EXPECT_EQ(ReadText(run_dir_ + "/result.json"), result);
+  EXPECT_EQ(ReadText(run_dir_ + "/ps-0.log"), log);
+}
+
+TEST_F(FaultsTest, AResumeWithAnotherJobFileIsToldTheDifference) {
+  auto program = StartEndlessJob();
+  program->Signal(SIGINT);
+  EXPECT_EQ(program->Wait(), 130) << program->output();
+  SmallJob job;
+  job.steps = 1000000000;
+  job.optimizer = "learning_rate: 0.1 momentum { momentum: 0.9 }";
+  Program other({kHoldfast, "local", "--job=" + WriteJob(folder_, job),
+                 "--run_dir=" + run_dir_});
+  EXPECT_EQ(other.Wait(), 2);
+  EXPECT_THAT(other.output(),
+              AllOf(HasSubstr("optimizers[0].learning_rate: 0.2 -> 0.1"),
+                    HasSubstr("--warm_start")));
 }
 
 TEST_F(FaultsTest, RunDirectoryInUseIsRefused) {
