@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/certificate_authority.h"
 #include "common/clock.h"
+#include "common/rpc/credentials.h"
 #include "common/rpc/identity.h"
 
 namespace holdfast {
@@ -137,7 +138,16 @@ absl::StatusOr<std::vector<TaskId>> MakeCertificateFolder(
   for (const TaskId& task : options.tasks) {
     const std::string folder = CertificateFolderOf(options.path, task);
     // The last file that is written there.
-    if (!options.renew && Exists(folder + "/tls.crt")) continue;
+    if (!options.renew && Exists(folder + "/tls.crt")) {
+      const auto kept = Credentials::FromFolder(folder);
+      if (kept.ok() && kept->identity().training != options.training) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            folder, "/tls.crt is of the training \"", kept->identity().training,
+            "\", not \"", options.training, "\": give --training=",
+            kept->identity().training, ", or another --out"));
+      }
+      continue;
+    }
     const auto pair = authority->Issue(RequestFor(
         {options.training, task}, now - kBackdated, now + options.lifetime));
     if (!pair.ok()) return pair.status();

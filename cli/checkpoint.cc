@@ -1,8 +1,10 @@
 #include "cli/checkpoint.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -63,12 +65,19 @@ void AddCheckpoint(absl::string_view otherwise, CheckpointFlags* flags,
 // The checkpoint that --checkpoint names, if it does.
 // Errors: INVALID_ARGUMENT.
 absl::StatusOr<std::optional<proto::CheckpointName>> GivenName(
-    const CheckpointFlags& flags) {
+    const CheckpointDirectory& directory, const CheckpointFlags& flags) {
   if (flags.checkpoint.empty()) return std::nullopt;
   auto name = ParseFolderName(flags.checkpoint);
   if (!name.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--checkpoint: ", name.status().message()));
+  }
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(directory.Folder(*name), ignored)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--checkpoint=", flags.checkpoint, ": not in ",
+                     directory.path(), "; `holdfast checkpoint list ",
+                     directory.path(), "` names those that are"));
   }
   return *std::move(name);
 }
@@ -76,12 +85,14 @@ absl::StatusOr<std::optional<proto::CheckpointName>> GivenName(
 // That, or the newest of the journal.
 absl::StatusOr<proto::CheckpointName> ChooseName(
     const CheckpointDirectory& directory, const CheckpointFlags& flags) {
-  auto given = GivenName(flags);
+  auto given = GivenName(directory, flags);
   if (!given.ok()) return given.status();
   if (given->has_value()) return **std::move(given);
   const auto journal = directory.ReadJournal();
-  if (!journal.ok()) return journal.status();
-  if (journal->checkpoints().empty()) {
+  if (!journal.ok() && !absl::IsNotFound(journal.status())) {
+    return journal.status();
+  }
+  if (!journal.ok() || journal->checkpoints().empty()) {
     return absl::NotFoundError(
         absl::StrCat(directory.path(), ": no checkpoint is durable"));
   }
@@ -102,7 +113,7 @@ absl::Status Inspect(const CheckpointDirectory& directory,
 
 absl::Status Verify(const CheckpointDirectory& directory,
                     const CheckpointFlags& flags) {
-  const auto name = GivenName(flags);
+  const auto name = GivenName(directory, flags);
   if (!name.ok()) return name.status();
   return VerifyCheckpoints(directory, *name, std::cout);
 }
@@ -209,6 +220,12 @@ absl::Status Run(const Verb& verb, absl::Span<const std::string> args,
   const absl::Status parsed = set.Parse(args);
   if (!parsed.ok()) return parsed;
   if (verb.on_directory == nullptr) return Save(flags);
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": ", error ? error.message() : "not a directory",
+                     "; name the --checkpoint_dir of the ps"));
+  }
   const auto directory =
       CheckpointDirectory::OpenToRead(path, PosixFileSystem());
   if (!directory.ok()) return directory.status();

@@ -207,7 +207,7 @@ absl::Status ExportCheckpoint(CheckpointReader* reader,
     }
   }
   if (!any) {
-    return absl::NotFoundError(absl::StrCat(
+    return absl::InvalidArgumentError(absl::StrCat(
         FolderName(reader->manifest().name()), ": no variable begins with \"",
         absl::StrJoin(options.prefixes, "\" or \""), "\""));
   }

@@ -142,8 +142,8 @@ TEST_F(CheckpointCommandTest, ListFailsWithoutItsJournal) {
   EXPECT_EQ(Run({"list", folder_}), kExitFailed);
   EXPECT_THAT(Line("g0001-step00000010"), HasSubstr("complete"));
   EXPECT_THAT(err_, HasSubstr("/JOURNAL: has 14 bytes"));
-  EXPECT_EQ(Run({"list", folder_ + "/nowhere"}), kExitFailed);
-  EXPECT_THAT(err_, HasSubstr("/nowhere: cannot list: No such file"));
+  EXPECT_EQ(Run({"list", folder_ + "/nowhere"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("/nowhere: No such file"));
 }
 
 // As the folder above it.
@@ -311,7 +311,7 @@ TEST_F(CheckpointCommandTest, ExportIsForNumPy) {
   EXPECT_THAT(ReadZip(file), SizeIs(2));
 
   EXPECT_EQ(Run({"export", folder_, "--output=" + file, "--variables=x"}),
-            kExitFailed);
+            kExitUsage);
   EXPECT_THAT(err_, HasSubstr("no variable begins with \"x\""));
   EXPECT_EQ(Run({"export", folder_, "--output=" + folder_ + "/no/file.npz"}),
             kExitFailed);

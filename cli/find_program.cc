@@ -1,22 +1,30 @@
 #include "cli/find_program.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace holdfast {
 namespace {
 
 namespace fs = std::filesystem;
 
-bool IsProgram(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored) && access(path.c_str(), X_OK) == 0;
+// Why `path` cannot be run; empty where it can.
+std::string WhyNoProgram(const fs::path& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0) return std::strerror(errno);
+  if (!S_ISREG(info.st_mode)) return "not a file";
+  if (access(path.c_str(), X_OK) != 0) return "not executable";
+  return "";
 }
 
 }  // namespace
@@ -30,13 +38,15 @@ absl::StatusOr<std::string> FindProgram(absl::string_view flag,
     const fs::path folder = fs::path(ThisProgram()).parent_path();
     places = {folder / name, folder.parent_path() / build_folder / name};
   }
+  std::vector<std::string> reasons;
   for (const fs::path& place : places) {
-    if (IsProgram(place)) return place.string();
+    const std::string reason = WhyNoProgram(place);
+    if (reason.empty()) return place.string();
+    reasons.push_back(absl::StrCat(place.string(), ": ", reason));
   }
-  return absl::NotFoundError(absl::StrCat(
-      places.front().string(),
-      places.size() > 1 ? " or " + places.back().string() : "",
-      ": not there, or not a program; --", flag, " says where it is"));
+  return absl::NotFoundError(
+      absl::StrCat("cannot run ", absl::StrJoin(reasons, ", nor "), "; --",
+                   flag, " says where the program is"));
 }
 
 std::string ThisProgram() {

@@ -40,10 +40,10 @@ absl::Status FlagSet::Parse(absl::Span<const std::string> args) const {
                                         : word.substr(equals + 1);
     std::string error;
     if (!flag->set(value, &error)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--", name, "=", value, ": not a valid ",
-                       flag->hint.empty() ? "BOOL" : flag->hint,
-                       error.empty() ? "" : ": ", error));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--", name, "=", value, ": not a valid ",
+          flag->hint.empty() ? "BOOL" : flag->hint, error.empty() ? "" : ": ",
+          error, flag->hint == "DURATION" ? ", as 10s or 5m" : ""));
     }
   }
   return absl::OkStatus();

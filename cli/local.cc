@@ -132,6 +132,16 @@ int DefaultWorkers(const proto::Job& job) {
   return 2;
 }
 
+// What has said how many workers there are.
+std::string WorkersFrom(const LocalFlags& flags, const proto::Job& job) {
+  if (flags.workers.has_value()) return "from --workers";
+  if (job.local().has_workers()) return "the job file's local.workers";
+  if (job.consistency().synchronous().has_total_num_replicas()) {
+    return "the job file's total_num_replicas";
+  }
+  return "the default of --workers";
+}
+
 std::string DefaultRunDir(const proto::Job& job) {
   std::string name = job.name();
   std::replace(name.begin(), name.end(), '/', '-');
@@ -190,7 +200,12 @@ absl::StatusOr<LocalRunOptions> MakeOptions(const LocalFlags& flags) {
   options.workers = *workers;
   options.tls = flags.tls;
   const auto replicas = ResolveConsistency(*job, options.workers);
-  if (!replicas.ok()) return replicas.status();
+  if (!replicas.ok()) {
+    return absl::Status(
+        replicas.status().code(),
+        absl::StrCat(flags.job, ": ", replicas.status().message(), " (",
+                     options.workers, " is ", WorkersFrom(flags, *job), ")"));
+  }
 
   const auto ps_binary =
       FindProgram("ps_binary", flags.ps_binary, "ps_server", "ps_server");

@@ -8,6 +8,7 @@
 #include "cli/checkpoint.h"
 #include "cli/local.h"
 #include "common/daemon.h"
+#include "common/version.h"
 #include "glog/logging.h"
 
 namespace holdfast {
@@ -32,7 +33,9 @@ void PrintUsage(std::ostream& out) {
   for (const Command& command : kCommands) {
     out << "  " << command.name << "\t" << command.what << "\n";
   }
-  out << "\nholdfast COMMAND --help tells of its flags." << std::endl;
+  out << "\nholdfast COMMAND --help lists its flags; holdfast --version\n"
+         "prints the version."
+      << std::endl;
 }
 
 int Main(int argc, char** argv) {
@@ -48,6 +51,10 @@ int Main(int argc, char** argv) {
   }
   if (args[0] == "--help" || args[0] == "help") {
     PrintUsage(std::cout);
+    return kExitDone;
+  }
+  if (args[0] == "--version") {
+    std::cout << VersionLine("holdfast") << std::endl;
     return kExitDone;
   }
   for (const Command& command : kCommands) {

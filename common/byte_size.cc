@@ -21,6 +21,7 @@ absl::StatusOr<int64_t> ParseBytes(absl::string_view text) {
       {"GB", 1e9},
       {"MB", 1e6},
       {"kB", 1e3},
+      {"KB", 1e3},
       {"B", 1.},
       {"", 1.}};
   for (const auto& [unit, bytes] : kUnits) {

@@ -103,16 +103,33 @@ const Value* Find(const Struct& object, const std::string& key) {
   return it == object.fields().end() ? nullptr : &it->second;
 }
 
+// protobuf's message about JSON, in one line. Its second line is the text
+// around the error, and the third has a caret below the place.
+std::string WithPlace(absl::string_view message) {
+  const std::vector<absl::string_view> lines = absl::StrSplit(message, '\n');
+  absl::string_view what = absl::StripAsciiWhitespace(lines[0]);
+  absl::ConsumeSuffix(&what, ".");
+  if (lines.size() < 3) return std::string(what);
+  const absl::string_view text = lines[1];
+  const size_t place = std::min(lines[2].find('^'), text.size());
+  const absl::string_view before =
+      absl::StripTrailingAsciiWhitespace(text.substr(0, place));
+  constexpr size_t kMostShown = 30;
+  const absl::string_view shown =
+      before.substr(before.size() - std::min(before.size(), kMostShown));
+  return absl::StrCat(what, place == text.size() ? ", at the end" : "",
+                      shown.empty() ? "" : ", after: ", shown);
+}
+
 absl::StatusOr<Struct> ParseJson(absl::string_view json) {
   Struct object;
   const auto status = google::protobuf::util::JsonStringToMessage(
       google::protobuf::StringPiece(json.data(), json.size()), &object);
   if (!status.ok()) {
-    // protobuf shows the place in further lines.
     const auto message = status.message();
-    std::string line(message.data(), message.size());
-    absl::RemoveExtraAsciiWhitespace(&line);
-    return Error(absl::StrCat("not a JSON object: ", line));
+    return Error(absl::StrCat(
+        "not a JSON object: ",
+        WithPlace(absl::string_view(message.data(), message.size()))));
   }
   return object;
 }
@@ -248,8 +265,23 @@ absl::StatusOr<ClusterSpec> FromFlagOrFile(const std::string& flag) {
   return cluster;
 }
 
+// A task, and what named it.
+struct Named {
+  TaskId task;
+  std::string origin;
+  // By the first name of the chief.
+  bool is_master = false;
+};
+
+Named NamedAs(absl::string_view job, uint32_t index) {
+  Named named;
+  named.task = TaskId{CanonicalJob(job), index};
+  named.is_master = job != named.task.job;
+  return named;
+}
+
 // The task of a parsed TF_CONFIG, its index a number or a string.
-absl::StatusOr<TaskId> ParseTask(const Struct& config) {
+absl::StatusOr<Named> ParseTask(const Struct& config) {
   const Value* task = Find(config, "task");
   if (task == nullptr) {
     return Error("no \"task\": add one, or give --job_name and --task_index");
@@ -279,12 +311,12 @@ absl::StatusOr<TaskId> ParseTask(const Struct& config) {
                               ClusterSpec::kMaxTasks - 1, ", is ",
                               KindName(*index)));
   }
-  return TaskId{CanonicalJob(type->string_value()), *number};
+  return NamedAs(type->string_value(), *number);
 }
 
 // The task that the flags or else `tf_config` name.
-absl::StatusOr<TaskId> NamedTask(const ClusterFlags& flags,
-                                 absl::string_view tf_config) {
+absl::StatusOr<Named> NamedTask(const ClusterFlags& flags,
+                                absl::string_view tf_config) {
   if (flags.job_name.empty() && !flags.task_index.has_value()) {
     if (tf_config.empty()) {
       return Error(
@@ -293,8 +325,9 @@ absl::StatusOr<TaskId> NamedTask(const ClusterFlags& flags,
     }
     const absl::StatusOr<Struct> config = ParseJson(tf_config);
     if (!config.ok()) return Within("TF_CONFIG", config.status());
-    absl::StatusOr<TaskId> task = ParseTask(*config);
+    absl::StatusOr<Named> task = ParseTask(*config);
     if (!task.ok()) return Within("TF_CONFIG", task.status());
+    task->origin = "TF_CONFIG";
     return task;
   }
   if (flags.job_name.empty()) {
@@ -310,8 +343,11 @@ absl::StatusOr<TaskId> NamedTask(const ClusterFlags& flags,
                               ClusterSpec::kMaxTasks - 1, ", is ",
                               *flags.task_index));
   }
-  return TaskId{CanonicalJob(flags.job_name),
-                static_cast<uint32_t>(*flags.task_index)};
+  Named named =
+      NamedAs(flags.job_name, static_cast<uint32_t>(*flags.task_index));
+  named.origin = absl::StrCat("--job_name=", flags.job_name,
+                              " --task_index=", *flags.task_index);
+  return named;
 }
 
 }  // namespace
@@ -566,11 +602,15 @@ absl::StatusOr<ResolvedTask> ResolveTask(const ClusterFlags& flags,
                                          absl::string_view tf_config) {
   absl::StatusOr<ClusterSpec> cluster = ResolveCluster(flags, tf_config);
   if (!cluster.ok()) return cluster.status();
-  absl::StatusOr<TaskId> task = NamedTask(flags, tf_config);
+  absl::StatusOr<Named> task = NamedTask(flags, tf_config);
   if (!task.ok()) return task.status();
-  const absl::Status status = cluster->CheckTask(*task);
-  if (!status.ok()) return status;
-  return ResolvedTask{*std::move(cluster), *std::move(task)};
+  const absl::Status status = cluster->CheckTask(task->task);
+  if (!status.ok()) {
+    return Error(absl::StrCat(
+        task->origin, ": ", status.message(),
+        task->is_master ? " (\"master\" is another name of \"chief\")" : ""));
+  }
+  return ResolvedTask{*std::move(cluster), std::move(task->task)};
 }
 
 }  // namespace holdfast

@@ -20,37 +20,39 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/flags.h"
+#include "common/version.h"
 #include "glog/logging.h"
 
 ABSL_FLAG(std::string, job_name, "",
-          "The job of this task: ps, worker or chief. Without it, but with "
-          "--task_index, the job that this program is for.");
+          "Job of this task: ps, worker or chief. Default, with --task_index: "
+          "the job that this program is for.");
 ABSL_FLAG(std::optional<int64_t>, task_index, std::nullopt,
-          "The index of this task in its job.");
+          "Index of this task in its job.");
 ABSL_FLAG(std::string, cluster_spec, "",
-          "The cluster: a file with JSON, or JSON itself, as in "
+          "The cluster: the path of a file with JSON, or the JSON itself, as "
           R"({"ps": ["a:2222"], "worker": ["b:2222", "c:2222"]}.)");
 ABSL_FLAG(std::string, ps_hosts, "",
           "The cluster, instead of --cluster_spec: host:port of each ps task, "
           "separated by commas; ps-{4}.net:2222 stands for ps-0.net:2222 to "
           "ps-3.net:2222.");
-ABSL_FLAG(std::string, worker_hosts, "", "As --ps_hosts, of the worker tasks.");
+ABSL_FLAG(std::string, worker_hosts, "",
+          "host:port of each worker task, as in --ps_hosts.");
 ABSL_FLAG(std::string, chief_hosts, "",
-          "As --ps_hosts, of the chief, where one is listed.");
-ABSL_FLAG(std::string, tls_dir, "",
-          "Encrypt, and speak only to tasks that show a certificate. A folder "
-          "with ca.crt, tls.crt and tls.key, as `holdfast certs` makes it for "
-          "this task, or Kubernetes from a Secret.");
+          "host:port of the chief, where the cluster has one.");
+ABSL_FLAG(
+    std::string, tls_dir, "",
+    "Use mutual TLS, with this folder's ca.crt, tls.crt and tls.key: made "
+    "by `holdfast certs`, or mounted from a Secret of Kubernetes. "
+    "Default: connections are not encrypted.");
 ABSL_FLAG(
     bool, insecure, false,
-    "Allow connections that are not encrypted to leave this machine: "
-    "those between tasks, without --tls_dir, where everybody is believed, "
-    "and those of --http_port. Without it they are on loopback only.");
+    "Allow unencrypted connections to leave this machine: those between tasks "
+    "without --tls_dir, where every peer is trusted, and those of --http_port. "
+    "Without this flag they are limited to loopback.");
 ABSL_FLAG(int, http_port, 0,
-          "Serve HTTP on this port, plain and for everybody who reaches it: "
-          "/healthz (the process works) and /readyz (it takes part in its "
-          "job), and nothing else. On loopback only, unless --insecure. 0: "
-          "none.");
+          "Port for unencrypted HTTP probes: /healthz (the process works) and "
+          "/readyz (it takes part in its job). On loopback only, unless "
+          "--insecure. 0: no probes.");
 
 namespace holdfast {
 namespace {
@@ -58,6 +60,27 @@ namespace {
 // Descriptors: some connections for each of thousands of workers. Counting them
 // takes the longer the more there are.
 constexpr rlim_t kMaxFiles = 16384;
+
+constexpr char kClusterHelp[] =
+    R"(
+The cluster and this task's place in it are named by flags, or else by the
+environment variable TF_CONFIG, in TensorFlow's form:
+
+  TF_CONFIG='{"cluster": {"ps": ["a:2222"], "worker": ["b:2222"]},
+              "task": {"type": "worker", "index": 0}}'
+
+--help prints this text, --version the version.
+
+)";
+
+std::vector<FlagGroup> WithCommonGroups(absl::Span<const FlagGroup> groups) {
+  std::vector<FlagGroup> all = {{"Cluster and task",
+                                 {"cluster_spec", "ps_hosts", "worker_hosts",
+                                  "chief_hosts", "job_name", "task_index"}}};
+  all.insert(all.end(), groups.begin(), groups.end());
+  all.push_back({"Connections", {"tls_dir", "insecure", "http_port"}});
+  return all;
+}
 
 // Of this program, for its messages.
 std::string* ProgramName() {
@@ -110,7 +133,8 @@ void TuneProcess() {
 }
 
 std::optional<int> BeginDaemon(int argc, char** argv,
-                               absl::string_view description) {
+                               absl::string_view description,
+                               absl::Span<const FlagGroup> groups) {
   TuneProcess();
   if (argc > 0) {
     const std::string path = argv[0];
@@ -125,8 +149,12 @@ std::optional<int> BeginDaemon(int argc, char** argv,
       ParseFlags(std::vector<std::string>(argv + (argc > 0), argv + argc));
   if (!line.ok()) return UsageError(line.status());
   if (line->help) {
-    std::cout << *ProgramName() << ": " << description << "\n\nFlags:\n"
-              << FlagsHelp();
+    std::cout << *ProgramName() << ": " << description << "\n"
+              << kClusterHelp << FlagsHelp(WithCommonGroups(groups));
+    return kExitDone;
+  }
+  if (line->version) {
+    std::cout << VersionLine(*ProgramName()) << std::endl;
     return kExitDone;
   }
   if (!line->arguments.empty()) {
@@ -134,6 +162,7 @@ std::optional<int> BeginDaemon(int argc, char** argv,
         absl::StrCat("takes flags alone, but was given \"",
                      line->arguments.front(), "\"; --help lists them")));
   }
+  LOG(INFO) << VersionLine(*ProgramName());
   return std::nullopt;
 }
 

@@ -9,8 +9,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "common/cluster_spec.h"
 #include "common/exit_code.h"
+#include "common/flags.h"
 #include "common/http_server.h"
 #include "common/rpc/credentials.h"
 
@@ -18,20 +20,21 @@ namespace holdfast {
 
 // What the mains of the daemons have in common. A program that links this has
 // the flags --job_name, --task_index, --cluster_spec, --ps_hosts,
-// --worker_hosts,
-// --chief_hosts, --tls_dir, --insecure and --http_port.
+// --worker_hosts, --chief_hosts, --tls_dir, --insecure and --http_port.
 
 // Settings for a program that moves tensors. Part of BeginDaemon; to be called
 // before there are threads.
 void TuneProcess();
 
-// The first line of a main: logs to stderr from here on, holds SIGTERM and
-// SIGINT back until there are StopSignals, sets the flags from the command
-// line, and refuses arguments that are not flags. Returns the exit code where
-// the program is to end: after --help, which prints `description` and the
-// flags, and after a wrong use, which is told on stderr.
+// The first line of a main: logs to stderr from here on, beginning with the
+// version, holds SIGTERM and SIGINT back until there are StopSignals, sets the
+// flags from the command line, and refuses arguments that are not flags.
+// Returns the exit code where the program is to end: after --version; after
+// --help, which prints `description` and the flags, those of `groups` and the
+// common ones under headings; and after a wrong use, which is told on stderr.
 std::optional<int> BeginDaemon(int argc, char** argv,
-                               absl::string_view description);
+                               absl::string_view description,
+                               absl::Span<const FlagGroup> groups);
 
 // Prints "<program>: <message>" on stderr. Returns kExitUsage.
 int UsageError(const absl::Status& status);

@@ -10,6 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
+#include "glog/logging.h"
 
 namespace holdfast {
 namespace {
@@ -17,6 +19,27 @@ namespace {
 absl::CommandLineFlag* FindBool(absl::string_view name) {
   absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
   return flag != nullptr && flag->IsOfType<bool>() ? flag : nullptr;
+}
+
+constexpr size_t kLineWidth = 80;
+
+// The flag's name and default, and its help in lines below that.
+void AppendFlag(const absl::CommandLineFlag& flag, std::string* help) {
+  absl::StrAppend(help, "  --", flag.Name());
+  const std::string initial = flag.DefaultValue();
+  if (!initial.empty()) absl::StrAppend(help, " (default ", initial, ")");
+  constexpr absl::string_view kIndent = "\n     ";
+  size_t width = kLineWidth;
+  for (const absl::string_view word :
+       absl::StrSplit(flag.Help(), ' ', absl::SkipEmpty())) {
+    if (width + 1 + word.size() > kLineWidth) {
+      absl::StrAppend(help, kIndent);
+      width = kIndent.size() - 1;
+    }
+    absl::StrAppend(help, " ", word);
+    width += 1 + word.size();
+  }
+  absl::StrAppend(help, "\n");
 }
 
 }  // namespace
@@ -43,6 +66,10 @@ absl::StatusOr<CommandLine> ParseFlags(const std::vector<std::string>& args) {
     std::string value(parts.second);
     if ((name == "help" || name == "h") && !has_value) {
       line.help = true;
+      continue;
+    }
+    if (name == "version" && !has_value) {
+      line.version = true;
       continue;
     }
 
@@ -73,25 +100,33 @@ absl::StatusOr<CommandLine> ParseFlags(const std::vector<std::string>& args) {
     }
     std::string error;
     if (!flag->ParseFrom(value, &error)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("flag --", name, ": ", error));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "flag --", name, ": ", error,
+          flag->IsOfType<absl::Duration>() ? "; a duration has a unit, as in "
+                                             "10s or 5m"
+                                           : ""));
     }
   }
   return line;
 }
 
-std::string FlagsHelp() {
-  std::map<std::string, absl::CommandLineFlag*> by_name;
-  for (const auto& [name, flag] : absl::GetAllFlags()) {
-    by_name.emplace(name, flag);
-  }
+std::string FlagsHelp(absl::Span<const FlagGroup> groups) {
+  std::map<std::string, const absl::CommandLineFlag*> left;
+  for (const auto& [name, flag] : absl::GetAllFlags()) left.emplace(name, flag);
+
   std::string help;
-  for (const auto& [name, flag] : by_name) {
-    absl::StrAppend(&help, "  --", name);
-    const std::string initial = flag->DefaultValue();
-    if (!initial.empty()) absl::StrAppend(&help, " (default ", initial, ")");
-    absl::StrAppend(&help, "\n      ", flag->Help(), "\n");
+  for (const FlagGroup& group : groups) {
+    absl::StrAppend(&help, group.title, ":\n");
+    for (const absl::string_view name : group.flags) {
+      const auto found = left.find(std::string(name));
+      CHECK(found != left.end()) << name << " is no flag, or in two groups";
+      AppendFlag(*found->second, &help);
+      left.erase(found);
+    }
+    absl::StrAppend(&help, "\n");
   }
+  if (!left.empty()) absl::StrAppend(&help, "Other:\n");
+  for (const auto& [name, flag] : left) AppendFlag(*flag, &help);
   return help;
 }
 

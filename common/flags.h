@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 namespace holdfast {
 
@@ -16,6 +17,8 @@ namespace holdfast {
 struct CommandLine {
   // --help was given.
   bool help = false;
+  // --version was given.
+  bool version = false;
   // What is not a flag, in order; all that follows "--" is not.
   std::vector<std::string> arguments;
 };
@@ -26,8 +29,15 @@ struct CommandLine {
 // no value, has one that does not parse, or stands twice with two values.
 absl::StatusOr<CommandLine> ParseFlags(const std::vector<std::string>& args);
 
-// All flags by name, each with its help and default, for --help.
-std::string FlagsHelp();
+// Flags under a heading of --help, in this order.
+struct FlagGroup {
+  absl::string_view title;
+  std::vector<absl::string_view> flags;
+};
+
+// All flags of the program, each with its default and help: those of `groups`
+// under their titles, and then those that no group has under "Other".
+std::string FlagsHelp(absl::Span<const FlagGroup> groups);
 
 }  // namespace holdfast
 

@@ -13,7 +13,9 @@
 ABSL_FLAG(std::string, text, "initial", "A text.");
 ABSL_FLAG(bool, loud, false, "A bool.");
 ABSL_FLAG(std::optional<int64_t>, number, std::nullopt, "A number.");
-ABSL_FLAG(absl::Duration, wait, absl::Seconds(10), "A duration.");
+ABSL_FLAG(absl::Duration, wait, absl::Seconds(10),
+          "A duration that takes more than one line of the help, so that it is "
+          "wrapped.");
 
 namespace holdfast {
 namespace {
@@ -61,11 +63,23 @@ TEST_F(FlagsTest, Help) {
     ASSERT_TRUE(line.ok());
     EXPECT_TRUE(line->help);
   }
-  EXPECT_EQ(FlagsHelp(),
-            "  --loud (default false)\n      A bool.\n"
-            "  --number\n      A number.\n"
-            "  --text (default initial)\n      A text.\n"
-            "  --wait (default 10s)\n      A duration.\n");
+  EXPECT_EQ(
+      FlagsHelp({{"Times", {"wait"}}, {"Texts", {"text", "loud"}}}),
+      "Times:\n"
+      "  --wait (default 10s)\n"
+      "      A duration that takes more than one line of the help, so that "
+      "it is\n      wrapped.\n"
+      "\nTexts:\n"
+      "  --text (default initial)\n      A text.\n"
+      "  --loud (default false)\n      A bool.\n"
+      "\nOther:\n"
+      "  --number\n      A number.\n");
+}
+
+TEST_F(FlagsTest, Version) {
+  const auto line = ParseFlags({"--version"});
+  ASSERT_TRUE(line.ok());
+  EXPECT_TRUE(line->version);
 }
 
 TEST_F(FlagsTest, WrongUse) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/flags/flag.h"
 #include "absl/status/status.h"
@@ -11,54 +12,79 @@
 #include "absl/time/time.h"
 #include "common/byte_size.h"
 #include "common/daemon.h"
+#include "common/flags.h"
 #include "common/machine_limits.h"
 #include "common/process_name.h"
 #include "glog/logging.h"
 #include "ps_server/server.h"
 
-ABSL_FLAG(std::string, listen_address, "",
-          "host:port to listen on, where that is not the task's address in the "
-          "cluster.");
-ABSL_FLAG(absl::Duration, lease, absl::Seconds(10),
-          "How long a task may be silent before it counts as lost. Of task 0, "
-          "for the whole job.");
-ABSL_FLAG(absl::Duration, start_timeout, absl::Seconds(300),
-          "How long the job may wait for tasks that have not started.");
-ABSL_FLAG(absl::Duration, step_timeout, absl::Seconds(300),
-          "How long a step may wait for contributions, where the job file does "
-          "not say.");
 ABSL_FLAG(
-    absl::Duration, recovery_timeout, absl::Seconds(300),
-    "How long a lost task may take to come back, or another in its place, "
-    "where the job file does not say.");
-ABSL_FLAG(std::string, checkpoint_dir, "",
-          "Where the job's state is saved, and taken up again after a restart: "
-          "the same directory for all ps of a job, on a disk that they share. "
-          "Without it a job ends with the loss of a ps.");
+    std::string, listen_address, "",
+    "host:port to listen on. Default: the task's address in the cluster.");
+ABSL_FLAG(
+    absl::Duration, lease, absl::Seconds(10),
+    "How long a task may be silent before it counts as lost. That of ps 0 "
+    "holds for the whole job.");
+ABSL_FLAG(absl::Duration, start_timeout, absl::Seconds(300),
+          "How long the job waits for tasks that have not started.");
+ABSL_FLAG(
+    absl::Duration, step_timeout, absl::Seconds(300),
+    "How long a step waits for contributions, where the job file does not "
+    "say.");
+ABSL_FLAG(absl::Duration, recovery_timeout, absl::Seconds(300),
+          "How long the job waits for a lost task, or another in its place, "
+          "where the "
+          "job file does not say.");
+ABSL_FLAG(
+    std::string, checkpoint_dir, "",
+    "Where the job's state is saved, and restored from after a restart: "
+    "one directory for all ps of the job, on a file system that they "
+    "share. Default: no checkpoints; the job ends with the loss of a ps.");
 ABSL_FLAG(std::string, warm_start, "",
-          "A checkpoint's folder, under its own name, as of another job: "
-          "variables with the same name and shape begin with its values. Of "
-          "task 0; needs --checkpoint_dir.");
+          "Folder of a checkpoint, under its own name (g0001-step00001000), as "
+          "of another job: variables with the same name and shape begin with "
+          "its values. That of ps 0 holds. Needs --checkpoint_dir.");
 ABSL_FLAG(absl::Duration, grace, absl::Seconds(20),
           "How long a ps that is told to stop (SIGTERM) waits for a last "
           "checkpoint.");
 ABSL_FLAG(
     std::string, memory_limit, "",
-    "What this ps may take of memory for its share of the job, as 8GiB or "
-    "500MB; a job that needs more is refused. Default: 80 % of the "
-    "machine's, or of the container's.");
+    "Memory that this ps may use for its share of the job, as 8GiB or 500MB; "
+    "a job that needs more is refused. Default: 80 % of the machine's (or "
+    "container's).");
 ABSL_FLAG(
     int, update_threads, 0,
-    "Threads that apply an update of more than 1 MiB of values, 1 to 256. "
-    "0: one per core (of the container's, where that has fewer), at most 8, "
-    "for memory is the limit.");
+    "Threads that apply an update of more than 1 MiB of values, 1 to 256. 0: "
+    "one per core of the machine (or container), at most 8: memory is the "
+    "limit.");
 ABSL_FLAG(
     int, rpc_threads, 0,
     "Threads that serve calls, 1 to 256. More serve more connections at a "
-    "time, and a single small call more slowly. 0: one for each 4 cores.");
+    "time, and a single small call more slowly. 0: one per 4 cores.");
 
 namespace holdfast {
 namespace {
+
+constexpr char kDescription[] =
+    R"(one parameter server (ps) of a cluster.
+
+  ps_server --task_index=0 --checkpoint_dir=checkpoints \
+      --ps_hosts=localhost:2222 --worker_hosts=localhost:2230
+
+Exit codes: 0 the job is done; 1 it failed; 2 the flags or the cluster are
+wrong; 138 the ps may be started again: it was told to stop, was fenced, or
+could not reach the others.)";
+
+const std::vector<FlagGroup>& FlagGroups() {
+  static const auto* const groups = new std::vector<FlagGroup>{
+      {"Checkpoints", {"checkpoint_dir", "warm_start", "grace"}},
+      {"Timeouts",
+       {"lease", "start_timeout", "step_timeout", "recovery_timeout"}},
+      {"Resources",
+       {"listen_address", "memory_limit", "update_threads", "rpc_threads"}},
+  };
+  return *groups;
+}
 
 // The least that a flag may be. A lease is judged, and renewed, some times
 // within its length.
@@ -144,7 +170,7 @@ absl::StatusOr<Server::Options> OptionsFromFlags() {
 
 int Main(int argc, char** argv) {
   const std::optional<int> exit_code =
-      BeginDaemon(argc, argv, "one parameter server of a Holdfast cluster");
+      BeginDaemon(argc, argv, kDescription, FlagGroups());
   if (exit_code.has_value()) return *exit_code;
 
   const absl::StatusOr<Server::Options> options = OptionsFromFlags();

@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/checkpoint/data_file.h"
 #include "common/checkpoint/directory.h"
 #include "common/clock.h"
 #include "common/process_name.h"
@@ -190,7 +191,7 @@ class Server::Impl {
 absl::Status Server::Impl::OpenDirectory() {
   if (options_.checkpoint_dir.empty()) {
     if (options_.warm_start.empty()) return absl::OkStatus();
-    return absl::InvalidArgumentError("warm_start needs a checkpoint_dir");
+    return absl::InvalidArgumentError("--warm_start needs --checkpoint_dir");
   }
   absl::StatusOr<CheckpointDirectory> directory =
       CheckpointDirectory::Open(options_.checkpoint_dir, PosixFileSystem());
@@ -218,8 +219,17 @@ absl::StatusOr<proto::Journal> Server::Impl::TakeUpJournal() {
   if (!checkpoints->empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         directory_->path(), " holds ", checkpoints->size(),
-        " checkpoints and no journal: use another directory (and warm_start, "
+        " checkpoints and no journal: use another directory (and --warm_start, "
         "to begin with the values of one of them)"));
+  }
+  if (!options_.warm_start.empty()) {
+    const auto reader = CheckpointReader::OpenFolder(options_.warm_start,
+                                                     directory_->file_system());
+    if (!reader.ok()) {
+      return absl::Status(reader.status().code(),
+                          absl::StrCat("--warm_start=", options_.warm_start,
+                                       ": ", reader.status().message()));
+    }
   }
   proto::Journal fresh;
   fresh.set_directory_nonce(MakeNonce());
@@ -242,8 +252,8 @@ void Server::Impl::MakeShard() {
 
 absl::Status Server::Impl::Start() {
   if (absl::Status status = OpenDirectory(); !status.ok()) {
-    return absl::Status(status.code(), absl::StrCat("checkpoint directory: ",
-                                                    status.message()));
+    return absl::Status(status.code(),
+                        absl::StrCat("--checkpoint_dir: ", status.message()));
   }
   MakeShard();
   Machines machines;
@@ -586,8 +596,10 @@ void Server::Impl::StopDisk() {
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   const std::string name = options.task.ToString();
   if (options.task.job != kPsJob) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " is not a task of job \"ps\""));
+    return absl::InvalidArgumentError(absl::StrCat(
+        name,
+        " is not a task of job \"ps\", which is all that ps_server "
+        "runs; a worker is run by ps_worker"));
   }
   const absl::StatusOr<std::string> own = options.cluster.Address(options.task);
   if (!own.ok()) return own.status();
@@ -601,9 +613,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
 
   const std::string where =
       options.listen_address.empty() ? *own : options.listen_address;
+  const absl::string_view hint =
+      options.listen_address.empty()
+          ? "; the address is that of the task in the cluster, unless "
+            "--listen_address names another"
+          : "; the address is that of --listen_address";
   const auto cannot_listen = [&](const absl::Status& why) {
-    return absl::Status(why.code(), absl::StrCat(name, " cannot listen on ",
-                                                 where, ": ", why.message()));
+    return absl::Status(why.code(),
+                        absl::StrCat(name, " cannot listen on ", where, ": ",
+                                     why.message(), hint));
   };
   const absl::StatusOr<std::string> address =
       ListenAddress(where, options.insecure || options.credentials.secure());

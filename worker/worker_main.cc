@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -22,17 +24,18 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/cluster.h"
 #include "common/clock.h"
 #include "common/cluster_spec.h"
 #include "common/daemon.h"
+#include "common/flags.h"
 #include "common/http_server.h"
 #include "common/job_file.h"
 #include "common/machine_limits.h"
 #include "common/task_id.h"
 #include "common/trace.h"
+#include "common/version.h"
 #include "common/watchdog.h"
 #include "glog/logging.h"
 #include "worker/backend/cuda/cuda_backend.h"
@@ -43,67 +46,64 @@
 #include "worker/model/replicated.h"
 #include "worker/trainer/declaration.h"
 #include "worker/trainer/input_meter.h"
-#include "worker/trainer/slowed_model.h"
-#include "worker/trainer/step_delay.h"
 #include "worker/trainer/trainer.h"
 
-ABSL_FLAG(std::string, job, "", "The job file, a textproto. Needed.");
+ABSL_FLAG(std::string, job, "", "Path of the job file (textproto). Required.");
 ABSL_FLAG(std::optional<uint64_t>, seed, std::nullopt,
-          "Of first values and of the order of examples, instead of the job "
-          "file's. The same for all workers.");
+          "Seed of initial values and of the order of examples. Default: the "
+          "job file's. Must be the same for all workers.");
 ABSL_FLAG(int, intra_op_threads, 1,
           "Threads within an operation of the model. Another number gives "
           "results that differ in the last bits.");
 ABSL_FLAG(
     std::string, device, "auto",
-    "What the model is computed on: cpu, cuda:N (the GPU with this number, "
-    "from 0), cuda:N,M (a replica of the model on each, which share every "
-    "batch), or auto: the first GPU, or the CPU where there is none that can "
-    "be used.");
+    "Where the model is computed: cpu; cuda:N (the GPU with this number, from "
+    "0); cuda:N,M (a replica of the model on each GPU; they share every "
+    "batch); or auto: the first GPU, or the CPU where no GPU can be used.");
 ABSL_FLAG(bool, tf32, false,
-          "On GPUs that can, matrix products round their factors to "
-          "TensorFloat-32: several times as fast, with 10 bits of mantissa "
-          "instead of 23.");
+          "Let matrix products on GPUs round their factors to TensorFloat-32: "
+          "several times as fast, with 10 bits of mantissa instead of 23.");
 ABSL_FLAG(int, input_threads, 0,
-          "Threads that make batches. 0: one for each core that the machine, "
-          "or the container, has beyond --intra_op_threads, 1 to 4.");
+          "Threads that make batches, 1 to 1024. 0: one per core of the "
+          "machine (or container) beyond --intra_op_threads, 1 to 4.");
 ABSL_FLAG(
     std::string, result_file, "",
-    "Where the result of a finished job is written, as JSON, by the chief "
-    "or, where it is lost and the job went on, by another worker. Without "
-    "it the result is only logged.");
+    "Where the chief writes the result of a finished job, as JSON; another "
+    "worker does where the chief was lost. Default: the result is only "
+    "logged.");
 ABSL_FLAG(
     std::string, trace, "",
-    "Where to write what this worker did when, once it ends: Chrome trace "
-    "JSON, for ui.perfetto.dev. %t in it stands for the task.");
-ABSL_FLAG(double, slow_step_ms_max, 0,
-          "For tests: dawdle before each step, at random (by seed, worker and "
-          "step, asynchronous by ticket) and less than so many milliseconds.");
-ABSL_FLAG(
-    double, slowdown, 1,
-    "For tests: each gradient takes so many times as long as it would, as "
-    "on a slower machine.");
+    "Where to write, when this worker ends, what it did when: Chrome trace "
+    "JSON, for ui.perfetto.dev. %t in the path stands for the task. Default: "
+    "no trace.");
 
 namespace holdfast {
 namespace {
 
 constexpr char kDescription[] =
-    "trains a job's model, together with other workers, on variables that ps "
-    "daemons hold.\n\n"
-    "  ps_worker --job=mnist.textproto --task_index=0 \\\n"
-    "      --ps_hosts=localhost:2222 --worker_hosts=localhost:2230\n\n"
-    "Exits 0 when the job is done, 1 when it failed, 2 for wrong flags, a "
-    "wrong "
-    "job file, wrong data, or a place in the cluster that is taken, 138 when "
-    "it "
-    "may be started again: it was told to stop, was shut out, or could not "
-    "reach the others (docs/operating/exit_codes.md).";
+    R"(trains a job's model, together with other workers, on variables that ps
+daemons hold.
+
+  ps_worker --job=mnist.textproto --task_index=0 \
+      --ps_hosts=localhost:2222 --worker_hosts=localhost:2230
+
+Exit codes (docs/operating/exit_codes.md): 0 the job is done; 1 it failed; 2 the
+flags, the job file or the data are wrong, or the place in the cluster is taken;
+138 the worker may be started again: it was told to stop, was fenced, or could
+not reach the others.)";
+
+const std::vector<FlagGroup>& FlagGroups() {
+  static const auto* const groups = new std::vector<FlagGroup>{
+      {"Training", {"job", "seed", "result_file", "trace"}},
+      {"Resources", {"device", "tf32", "intra_op_threads", "input_threads"}},
+  };
+  return *groups;
+}
 
 // A step that takes longer is told in the log.
 constexpr absl::Duration kLongStep = absl::Seconds(30);
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxDefaultInputThreads = 4;
-constexpr double kMaxSlowdown = 1000;
 
 // What flags and job file say, found to fit together.
 struct Config {
@@ -121,14 +121,30 @@ struct Config {
   std::optional<HttpServer::Options> http;
   // Null: nothing is traced.
   Tracer* tracer = nullptr;
-  absl::Duration slow_step_max;
-  double slowdown = 1;
 };
 
 absl::Status CheckThreads(absl::string_view flag, int threads) {
   if (threads >= 1 && threads <= kMaxThreads) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "--", flag, "=", threads, ": must be from 1 to ", kMaxThreads));
+}
+
+// It is written at the end of the job, which is late to learn of a mistake.
+absl::Status CheckResultFile(const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  const std::filesystem::path folder =
+      std::filesystem::absolute(path).parent_path();
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--result_file=", path, ": a folder; name the file in it"));
+  }
+  if (!std::filesystem::is_directory(folder, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--result_file=", path, ": there is no folder ",
+                     folder.string(), "; make it, or name another file"));
+  }
+  return absl::OkStatus();
 }
 
 Precision PrecisionOf(const proto::Job& job) {
@@ -200,18 +216,9 @@ absl::StatusOr<Config> ReadConfig() {
   if (!status.ok()) return status;
   status = CheckThreads("input_threads", config.input_threads);
   if (!status.ok()) return status;
-  const double slow_step_ms = absl::GetFlag(FLAGS_slow_step_ms_max);
-  if (!(slow_step_ms >= 0 && slow_step_ms <= 1e6)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--slow_step_ms_max=", slow_step_ms, ": must be from 0 to 1e6"));
-  }
-  config.slow_step_max = absl::Milliseconds(slow_step_ms);
-  config.slowdown = absl::GetFlag(FLAGS_slowdown);
-  if (!(config.slowdown >= 1 && config.slowdown <= kMaxSlowdown)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--slowdown=", config.slowdown, ": must be from 1 to ", kMaxSlowdown));
-  }
   config.result_file = absl::GetFlag(FLAGS_result_file);
+  status = CheckResultFile(config.result_file);
+  if (!status.ok()) return status;
   const auto http = HttpFromFlags(/*everywhere=*/connections->insecure);
   if (!http.ok()) return http.status();
   config.http = *http;
@@ -227,7 +234,10 @@ absl::StatusOr<Config> ReadConfig() {
   if (const auto seed = absl::GetFlag(FLAGS_seed)) config.job.set_seed(*seed);
   const auto replicas =
       ResolveConsistency(config.job, config.cluster.num_replicas());
-  if (!replicas.ok()) return replicas.status();
+  if (!replicas.ok()) {
+    return absl::Status(replicas.status().code(),
+                        absl::StrCat(path, ": ", replicas.status().message()));
+  }
   config.replicas = *replicas;
   config.device_options.precision = PrecisionOf(config.job);
 
@@ -302,16 +312,26 @@ absl::Status MakeBackends(const Config& config, Workshop* workshop) {
   return make(config.device.places.front(), &workshop->evaluation_backend);
 }
 
+// A model for the examples and labels of `data`.
 absl::Status MakeModel(const Config& config, const ModelRegistry& registry,
-                       const Dataset& train_set,
+                       const Dataset& data,
                        const std::vector<Backend*>& backends,
                        std::unique_ptr<Model>* model) {
-  auto made = CreateReplicatedModel(
-      config.job.model(), train_set.example_shape(), train_set.num_classes(),
-      config.job.seed(), backends, registry);
-  if (!made.ok()) return made.status();
-  *model = *std::move(made);
-  return absl::OkStatus();
+  const auto make = [&](std::optional<int64_t> num_classes) {
+    return CreateReplicatedModel(config.job.model(), data.example_shape(),
+                                 num_classes, config.job.seed(), backends,
+                                 registry);
+  };
+  auto made = make(data.num_classes());
+  if (made.ok()) {
+    *model = *std::move(made);
+    return absl::OkStatus();
+  }
+  // Where the model could do with fewer classes, a label may be wrong.
+  if (!make(std::nullopt).ok()) return made.status();
+  return absl::Status(made.status().code(),
+                      absl::StrCat(made.status().message(), ", by the ",
+                                   data.GreatestLabelPlace()));
 }
 
 absl::Status MakeAugmenter(const Config& config, Workshop* workshop) {
@@ -340,7 +360,10 @@ absl::Status MakeModels(const Config& config, const ModelRegistry& registry,
   absl::Status status = MakeModel(config, registry, *workshop->train_set,
                                   backends, &workshop->model);
   if (!status.ok() || workshop->test_set == nullptr) return status;
-  return MakeModel(config, registry, *workshop->train_set,
+  const bool more_classes =
+      workshop->test_set->num_classes() > workshop->train_set->num_classes();
+  return MakeModel(config, registry,
+                   more_classes ? *workshop->test_set : *workshop->train_set,
                    {workshop->evaluation_backend.get()},
                    &workshop->evaluation_model);
 }
@@ -419,6 +442,7 @@ Trainer::Options TrainerOptions(const Config& config, const Workshop& workshop,
   }
   proto::TrainingResult& result = options.result;
   result.set_job(config.job.name());
+  result.set_version(kVersion);
   result.set_ps(config.cluster.num_ps());
   result.set_workers(config.cluster.num_replicas());
   result.set_seed(config.job.seed());
@@ -433,12 +457,6 @@ Trainer::Options TrainerOptions(const Config& config, const Workshop& workshop,
     result.mutable_cpu()->set_threads(config.device_options.threads);
   }
   options.result_file = config.result_file;
-  if (config.slow_step_max > absl::ZeroDuration()) {
-    options.before_step = [max = config.slow_step_max, seed = config.job.seed(),
-                           replica = config.replica](GlobalStep step) {
-      absl::SleepFor(StepDelay(max, seed, replica, step));
-    };
-  }
   return options;
 }
 
@@ -555,8 +573,8 @@ int Fail(const absl::Status& status, int exit_code = kExitFailed) {
 }
 
 // Returns the exit code.
-int Train(const Config& config, const Workshop& workshop, Leaver* leaver,
-          Readiness* readiness) {
+int Train(const Config& config, const WorkerHooks& hooks,
+          const Workshop& workshop, Leaver* leaver, Readiness* readiness) {
   auto declaration =
       MakeDeclaration(config.job, workshop.model->Variables(), config.replicas,
                       workshop.train_set->num_examples());
@@ -576,12 +594,9 @@ int Train(const Config& config, const Workshop& workshop, Leaver* leaver,
   readiness->SetCluster(cluster->get());
   const absl::Cleanup gone = [readiness] { readiness->SetCluster(nullptr); };
 
-  SlowedModel slowed(workshop.model.get(), config.slowdown, &clock,
-                     absl::SleepFor);
   Trainer::Parts parts;
   parts.cluster = cluster->get();
   parts.model = workshop.model.get();
-  if (config.slowdown > 1) parts.model = &slowed;
   parts.batches = batches->get();
   parts.test_set = workshop.test_set.get();
   std::unique_ptr<Dataset> late_test_set;
@@ -599,10 +614,11 @@ int Train(const Config& config, const Workshop& workshop, Leaver* leaver,
   Trainer::Options options =
       TrainerOptions(config, workshop, *std::move(declaration));
   StepInHand in_hand;
-  options.before_step = [&in_hand,
-                         dawdle = options.before_step](GlobalStep step) {
+  options.before_step = [&](GlobalStep step) {
     in_hand.Begin(step);
-    if (dawdle) dawdle(step);
+    if (hooks.before_step) {
+      hooks.before_step(config.job.seed(), config.replica, step);
+    }
   };
   Watchdog watchdog([](const std::string& text) { LOG(WARNING) << text; });
   watchdog.Add(kLongStep, [&in_hand] { return in_hand.Wait(); });
@@ -636,7 +652,8 @@ void KeepStopSignalsFromEarlyThreads() {
   }
 }
 
-int RunWorker(const ModelRegistry& registry, Leaver* leaver) {
+int RunWorker(const ModelRegistry& registry, const WorkerHooks& hooks,
+              Leaver* leaver) {
   absl::StatusOr<Config> config = ReadConfig();
   if (!config.ok()) return UsageError(config.status());
   absl::Status status = StartTrace(&*config, leaver);
@@ -674,20 +691,21 @@ int RunWorker(const ModelRegistry& registry, Leaver* leaver) {
         status.code(),
         absl::StrCat(absl::GetFlag(FLAGS_job), ": ", status.message())));
   }
-  return Train(*config, workshop, leaver, &readiness);
+  return Train(*config, hooks, workshop, leaver, &readiness);
 }
 
 }  // namespace
 
-int WorkerMain(int argc, char** argv, const ModelRegistry& registry) {
-  if (const std::optional<int> code = BeginDaemon(argc, argv, kDescription)) {
-    return *code;
-  }
+int WorkerMain(int argc, char** argv, const ModelRegistry& registry,
+               const WorkerHooks& hooks) {
+  const std::optional<int> exit_code =
+      BeginDaemon(argc, argv, kDescription, FlagGroups());
+  if (exit_code.has_value()) return *exit_code;
   KeepStopSignalsFromEarlyThreads();
   Leaver leaver;
   const StopSignals signals(
       [&leaver](const std::string& signal) { leaver.Stop(signal); });
-  const int code = RunWorker(registry, &leaver);
+  const int code = RunWorker(registry, hooks, &leaver);
   leaver.Done();
   return code;
 }

@@ -1,9 +1,21 @@
 #ifndef HOLDFAST_WORKER_WORKER_MAIN_H_
 #define HOLDFAST_WORKER_WORKER_MAIN_H_
 
+#include <cstdint>
+#include <functional>
+
+#include "common/ids.h"
 #include "worker/model/registry.h"
 
 namespace holdfast {
+
+// What a program may add to the training loop.
+struct WorkerHooks {
+  // Called by the training thread before each step; in asynchronous jobs before
+  // each ticket, with its number. `seed` is the job's.
+  std::function<void(uint64_t seed, uint32_t replica, GlobalStep step)>
+      before_step;
+};
 
 // The whole of a worker daemon: a program with models of its own fills a
 // registry and calls this from its main() (examples/custom_model/).
@@ -22,7 +34,8 @@ namespace holdfast {
 // flags or job file; or kExitRestart when it was told to stop, was shut out, or
 // had ps or coordinator out of its reach (IsWorkersOwn in
 // worker/trainer/trainer.h).
-int WorkerMain(int argc, char** argv, const ModelRegistry& registry);
+int WorkerMain(int argc, char** argv, const ModelRegistry& registry,
+               const WorkerHooks& hooks = {});
 
 }  // namespace holdfast
 

@@ -19,18 +19,9 @@ folder="$1"
 by_cert_manager=false
 if (($# == 2)) && [[ "$2" == --cert-manager ]]; then by_cert_manager=true; elif (($# > 1)); then usage; fi
 job="$folder/kustomization.yaml"
-[[ -r "$job" ]] || {
-  echo "tls: $job cannot be read" >&2
-  exit 2
-}
-training="$(sed -n 's/^namespace: *\([a-z0-9-]*\) *\(#.*\)\?$/\1/p' "$job")"
-read -r num_ps num_workers < <(
-  sed -n 's/^ *literals: *\[ps=\([0-9]*\), workers=\([0-9]*\)\].*$/\1 \2/p' "$job"
-) || true
-if [[ -z "$training" || -z "${num_ps:-}" || -z "${num_workers:-}" ]]; then
-  echo "tls: $job must have lines as \"namespace: mnist\" and \"literals: [ps=2, workers=2]\"" >&2
-  exit 2
-fi
+source "$(dirname "${BASH_SOURCE[0]}")/job_folder.sh"
+read_job_folder tls "$folder"
+training="$namespace"
 
 out="$folder/tls"
 mkdir -p "$out"

@@ -13,6 +13,7 @@
 #include "common/rpc/backoff.h"
 #include "common/rpc_limits.h"
 #include "common/shape.h"
+#include "common/version.h"
 #include "glog/logging.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "ps_server/coordinator/schedule.h"
@@ -1605,6 +1606,7 @@ void Coordinator::ReportEvaluation(
 void Coordinator::GetStatus(const proto::GetStatusRequest& request,
                             Reply<proto::GetStatusResponse> reply) {
   proto::GetStatusResponse status;
+  status.set_version(kVersion);
   status.set_generation(generation_.value());
   *status.mutable_state() = state_;
   // As workers are told: verdicts come before the shards have committed.

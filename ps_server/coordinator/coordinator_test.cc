@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "common/rpc_limits.h"
 #include "common/task_id.h"
+#include "common/version.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ps_server/coordinator/coordinator_testing.h"
@@ -612,6 +613,7 @@ TEST_F(CoordinatorTest, StatusAtTheStart) {
   Make();
   Join(Worker(1));
   const proto::GetStatusResponse status = Status();
+  EXPECT_EQ(status.version(), kVersion);
   EXPECT_EQ(status.generation(), 1u);
   EXPECT_EQ(status.state().phase(), proto::STARTING);
   EXPECT_EQ(status.global_step(), 0u);

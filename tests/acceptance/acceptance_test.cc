@@ -123,9 +123,10 @@ TEST_F(AcceptanceTest, OneJobHasOneDigest) {
         digests.insert(StringIn(Train(job, {ps}), "digest"));
       }
     }
-    digests.insert(
-        StringIn(Train(job, {"--ps=2", "--worker_flags=--slow_step_ms_max=50"}),
-                 "digest"));
+    digests.insert(StringIn(
+        Train(job, {"--ps=2", absl::StrCat("--worker_binary=", kSlowWorker),
+                    "--worker_flags=--slow_step_ms_max=50"}),
+        "digest"));
     EXPECT_THAT(digests, ::testing::SizeIs(1)) << job;
     EXPECT_NE(StringIn(Train(job, {"--seed=77"}), "digest"), *digests.begin())
         << "the seed does not matter";

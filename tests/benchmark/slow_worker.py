@@ -51,7 +51,7 @@ def examples_per_second(consistency, steps, slow):
         result = os.path.join(folder, "result.json")
         commands = [["bazel-bin/ps_server/ps_server", "--task_index=0"]]
         for i in range(2):
-            command = ["bazel-bin/worker/ps_worker", job, f"--task_index={i}"]
+            command = ["bazel-bin/tests/slow_worker/slow_worker", job, f"--task_index={i}"]
             if i == 0:
                 command.append("--result_file=" + result)
             factor = SLOWDOWN if i == 1 and slow else 1

@@ -12,5 +12,5 @@ set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 deploy/local/setup.sh
-/usr/bin/bazel build //ps_server //worker:ps_worker 2>/dev/null
+/usr/bin/bazel build //ps_server //tests/slow_worker 2>/dev/null
 exec /usr/bin/python3 tests/benchmark/slow_worker.py "${1:-3}"

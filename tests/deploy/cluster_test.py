@@ -223,10 +223,12 @@ class ClusterTest(unittest.TestCase):
             with open(job, "w", encoding="utf-8") as file:
                 file.write(_JOB)
             run = os.path.join(folder, "run")
+            # As the pods, which see nothing of this environment: OPENBLAS_CORETYPE, for
+            # one, would give the digest of another CPU's code.
             subprocess.run(
                 [os.path.join(_PROGRAMS, "holdfast"), "local", f"--job={job}", "--ps=1",
                  "--workers=2", f"--run_dir={run}"],
-                check=True, capture_output=True, text=True,
+                check=True, capture_output=True, text=True, env={"PATH": os.environ["PATH"]},
             )
             with open(os.path.join(run, "result.json"), encoding="utf-8") as file:
                 cls.digest = json.load(file)["digest"]

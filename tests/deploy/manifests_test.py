@@ -3,11 +3,13 @@
 import json
 import os
 import re
+import subprocess
 import unittest
 
 import jsonschema
 import kubernetes_validate
 import manifests
+import yaml
 
 # The oldest whose Jobs have a podFailurePolicy without a feature gate, one of the middle,
 # and the newest that is known here.
@@ -166,6 +168,26 @@ class ManifestsTest(unittest.TestCase):
                     if arg.startswith("--grace="):
                         # Then it takes leave, for 3 s at most, and sends answers.
                         self.assertGreaterEqual(grace, int(arg[len("--grace=") : -1]) + 10)
+
+    def test_data_pod_is_valid_and_finds_its_volume(self):
+        with open(os.path.join(manifests.K8S, "data_pod.yaml"), encoding="utf-8") as file:
+            pod = yaml.safe_load(file)
+        for version in _VERSIONS:
+            kubernetes_validate.validate(pod, version, strict=True)
+        [volume] = pod["spec"]["volumes"]
+        claim = volume["persistentVolumeClaim"]["claimName"]
+        manifests.find(self.rendered["overlays/cpu"], "PersistentVolumeClaim", claim)
+
+    def test_what_check_refuses_is_not_rendered_right(self):
+        # Why deploy/k8s/check.sh is there: kustomize takes any count.
+        for pod in manifests.pods(manifests.render("overlays/cpu", 0, 2)):
+            self.assertIn("--ps_hosts=holdfast-ps-{0}.holdfast-ps:2222", pod.argv())
+        tree = os.path.join(manifests.K8S, "check.sh")
+        for folder, code in (("example", 0), ("base", 2)):
+            done = subprocess.run(
+                [tree, os.path.join(manifests.K8S, folder)], capture_output=True, check=False
+            )
+            self.assertEqual(done.returncode, code, done.stderr)
 
     def test_gpu_workers_have_one(self):
         for pod in manifests.pods(self.rendered["overlays/gpu"]):

@@ -98,7 +98,7 @@ TaskCluster::Options SmallCluster(JobKind kind, const std::string& folder) {
     job.steps = kJobSteps;
     job.more = kCommon;
     options.job_file = WriteJob(folder, job);
-    options.worker_binary = kPsWorker;
+    options.worker_binary = kSlowWorker;
   } else {
     options.job_file = WriteOnesJob(kind, folder);
     options.worker_binary = kOnesWorker;

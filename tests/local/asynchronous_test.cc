@@ -111,10 +111,11 @@ TEST_F(AsynchronousTest, OneWorkerIsNeverStale) {
 TEST_F(AsynchronousTest, BoundedAndPipelined) {
   ExpectAllSpent(Train(Asynchronous("staleness_bound: 0"), {"--workers=2"}),
                  80);
-  ExpectAllSpent(
-      Train(Asynchronous("staleness_bound: 2 pipeline_depth: 3"),
-            {"--ps=2", "--workers=3", "--worker_flags=--slow_step_ms_max=10"}),
-      80);
+  ExpectAllSpent(Train(Asynchronous("staleness_bound: 2 pipeline_depth: 3"),
+                       {"--ps=2", "--workers=3",
+                        absl::StrCat("--worker_binary=", kSlowWorker),
+                        "--worker_flags=--slow_step_ms_max=10"}),
+                 80);
 }
 
 // 200 examples in batches of 48: an epoch has four, and one of 8.
@@ -143,7 +144,9 @@ TEST_F(AsynchronousTest, SynchronousByTicketLosesNoExample) {
   job.steps = 60;
   job.replicas_to_aggregate = 1;
   job.more = "examples: BY_TICKET\n";
-  const Struct result = Train(job, {"--worker_flags=--slow_step_ms_max=5"});
+  const Struct result =
+      Train(job, {absl::StrCat("--worker_binary=", kSlowWorker),
+                  "--worker_flags=--slow_step_ms_max=5"});
   EXPECT_EQ(NumberIn(result, "global_step"), 60);
   EXPECT_EQ(NumberIn(result, "examples"), 60 * kBatch);
   const Struct& pushes = result.fields().at("pushes").struct_value();
@@ -202,7 +205,7 @@ class LostWorkerTest : public AsynchronousTest {
   std::unique_ptr<Program> StartWorker(const std::string& index) {
     // 400 pushes of at least some milliseconds outlast what happens here.
     return std::make_unique<Program>(std::vector<std::string>{
-        kPsWorker, job_, ps_hosts_, worker_hosts_, "--task_index=" + index,
+        kSlowWorker, job_, ps_hosts_, worker_hosts_, "--task_index=" + index,
         "--slow_step_ms_max=20",
         absl::StrCat("--result_file=", folder_, "/result.json")});
   }

@@ -14,6 +14,8 @@ namespace holdfast {
 inline constexpr char kHoldfast[] = "cli/holdfast";
 inline constexpr char kPsServer[] = "ps_server/ps_server";
 inline constexpr char kPsWorker[] = "worker/ps_worker";
+// With --slow_step_ms_max.
+inline constexpr char kSlowWorker[] = "tests/slow_worker/slow_worker";
 
 // A folder of its own for each test, emptied first.
 std::string FreshFolder();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/version.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/local/program.h"
@@ -15,6 +16,9 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+
+const std::string kOnSlowWorkers =
+    absl::StrCat("--worker_binary=", kSlowWorker);
 
 class TrainTest : public ::testing::Test {
  protected:
@@ -48,6 +52,12 @@ TEST_F(TrainTest, LeavesAResultAndSaysIt) {
   const std::string run_dir = Train({}, {"--ps=2", "--workers=2"});
   const google::protobuf::Struct result = ReadResult(run_dir + "/result.json");
   EXPECT_EQ(StringIn(result, "job"), "small");
+  EXPECT_EQ(StringIn(result, "version"), kVersion);
+  for (const char* task : {"ps-0", "worker-0"}) {
+    const std::string log = ReadText(absl::StrCat(run_dir, "/", task, ".log"));
+    EXPECT_THAT(log.substr(0, log.find('\n')),
+                HasSubstr(absl::StrCat(" ", kVersion, " (protocol ")));
+  }
   EXPECT_EQ(NumberIn(result, "ps"), 2);
   EXPECT_EQ(NumberIn(result, "workers"), 2);
   EXPECT_EQ(NumberIn(result, "seed"), 1);
@@ -130,7 +140,8 @@ TEST_F(TrainTest, NumberOfPsDoesNotMatterToAdamClippingAndSlices) {
       "micro_batches: 3\n";
   const std::string digest = DigestOf(job, {"--ps=1"});
   EXPECT_EQ(DigestOf(job, {"--ps=2"}), digest);
-  EXPECT_EQ(DigestOf(job, {"--ps=3", "--worker_flags=--slow_step_ms_max=5"}),
+  EXPECT_EQ(DigestOf(job, {"--ps=3", kOnSlowWorkers,
+                           "--worker_flags=--slow_step_ms_max=5"}),
             digest);
   // Nor do the slices themselves.
   const size_t begin = job.more.find("partitioner");
@@ -185,7 +196,8 @@ TEST_F(TrainTest, Float16OverflowsAndGoesOn) {
   EXPECT_EQ(NumberIn(result, "examples"),
             16 * (160 - NumberIn(pushes, "not_finite")));
   const std::string digest = StringIn(result, "digest");
-  EXPECT_EQ(DigestOf(job, {"--ps=2", "--worker_flags=--slow_step_ms_max=5"}),
+  EXPECT_EQ(DigestOf(job, {"--ps=2", kOnSlowWorkers,
+                           "--worker_flags=--slow_step_ms_max=5"}),
             digest);
   job.more = "";
   EXPECT_NE(DigestOf(job, {"--ps=1"}), digest);
@@ -200,7 +212,9 @@ TEST_F(TrainTest, Float16OverflowsAndGoesOn) {
 
 TEST_F(TrainTest, SpeedOfWorkersDoesNotMatter) {
   const std::string digest = DigestOf({}, {});
-  EXPECT_EQ(DigestOf({}, {"--worker_flags=--slow_step_ms_max=20"}), digest);
+  EXPECT_EQ(
+      DigestOf({}, {kOnSlowWorkers, "--worker_flags=--slow_step_ms_max=20"}),
+      digest);
 }
 
 TEST_F(TrainTest, PackedFilesDoNotMatter) {
@@ -234,7 +248,8 @@ TEST_F(TrainTest, BackupReplicaIsStale) {
   job.steps = 60;
   job.replicas_to_aggregate = 1;
   const google::protobuf::Struct result = ReadResult(
-      Train(job, {"--worker_flags=--slow_step_ms_max=5"}) + "/result.json");
+      Train(job, {kOnSlowWorkers, "--worker_flags=--slow_step_ms_max=5"}) +
+      "/result.json");
   EXPECT_EQ(NumberIn(result, "global_step"), 60);
   EXPECT_EQ(NumberIn(result, "examples"), 60 * 16);
   const google::protobuf::Struct pushes =

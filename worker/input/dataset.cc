@@ -50,6 +50,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::ReadIdxFiles(
   sha.Update(labels->values.data(), labels->values.size());
 
   std::unique_ptr<Dataset> dataset(new Dataset);
+  dataset->labels_path_ = labels_path;
   dataset->shape_ = {images->shape[1], images->shape[2]};
   dataset->example_size_ = images->shape[1] * images->shape[2];
   dataset->value_ = value;
@@ -72,6 +73,13 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Read(
       break;
   }
   return absl::InvalidArgumentError("the data set names no files");
+}
+
+std::string Dataset::GreatestLabelPlace() const {
+  const auto greatest = std::max_element(labels_.begin(), labels_.end());
+  return absl::StrCat("label ", *greatest, " of record ",
+                      greatest - labels_.begin(), " (from 0) in \"",
+                      labels_path_, "\"");
 }
 
 absl::Status Dataset::Read(int64_t index, absl::Span<float> input,

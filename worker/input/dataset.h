@@ -56,6 +56,10 @@ class Dataset final : public ExampleSource {
   // The greatest label, plus 1.
   int64_t num_classes() const { return num_classes_; }
 
+  // Where the greatest label stands, for messages: the first record that has
+  // it, and the file.
+  std::string GreatestLabelPlace() const;
+
   // SHA-256, in hexadecimal, of both files' bytes one after the other, images
   // first, as they are unpacked: the same for a plain file and a gzip file.
   const std::string& digest() const { return digest_; }
@@ -63,6 +67,7 @@ class Dataset final : public ExampleSource {
  private:
   Dataset() = default;
 
+  std::string labels_path_;
   std::vector<int64_t> shape_;
   int64_t example_size_ = 0;
   PixelValue value_;

@@ -50,7 +50,7 @@ std::optional<proto::InputWait> InputMeter::Report() {
   }
   proto::InputWait report;
   report.set_overall(Share(waiting, training));
-  report.set_recent(recent_.value_or(report.overall()));
+  if (recent_.has_value()) report.set_recent(*recent_);
   return report;
 }
 

@@ -30,7 +30,7 @@ class InputMeter {
 
   // The share since the last report that was at least a second of training
   // before, and that of all training; a wait under way counts. Absent before
-  // there was any.
+  // there was any, the first of them before there was a second.
   std::optional<proto::InputWait> Report();
 
  private:

@@ -1,4 +1,4 @@
-#include "worker/trainer/step_delay.h"
+#include "tests/slow_worker/step_delay.h"
 
 #include <cmath>
 

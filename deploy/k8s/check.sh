@@ -1,0 +1,21 @@
+#!/bin/bash
+# Checks a job's folder of deploy/k8s before it is applied: what Kubernetes would take, and the
+# daemons would refuse once they run (docs/kubernetes.md).
+#
+#   deploy/k8s/check.sh FOLDER
+#
+# Exits 0 when nothing is wrong, 2 otherwise.
+set -euo pipefail
+
+if (($# != 1)); then
+  sed -n '2,/^set /p' "$0" | sed '$d; s/^# \{0,1\}//' >&2
+  exit 2
+fi
+source "$(dirname "${BASH_SOURCE[0]}")/job_folder.sh"
+read_job_folder check "$1"
+job="$1/job.textproto"
+[[ -r "$job" ]] || {
+  echo "check: $job cannot be read; it is the job file (docs/job_file.md)" >&2
+  exit 2
+}
+echo "check: $1: $num_ps ps and $num_workers workers in namespace $namespace"

@@ -1,0 +1,10 @@
+// ps_worker with --slow_step_ms_max.
+
+#include "tests/slow_worker/slow_steps.h"
+#include "worker/model/registry.h"
+#include "worker/worker_main.h"
+
+int main(int argc, char** argv) {
+  return holdfast::WorkerMain(argc, argv, holdfast::ModelRegistry(),
+                              holdfast::SlowSteps());
+}
