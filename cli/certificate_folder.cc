@@ -74,7 +74,8 @@ absl::StatusOr<CertificateAuthority> OpenAuthority(
     return absl::FailedPreconditionError(absl::StrCat(
         "of ", certificate_path, " and ", key_path,
         " one is there and the other is not: without both nothing can be "
-        "signed, and neither is written over"));
+        "signed, and neither is written over; restore it, or name another "
+        "--out"));
   }
   if (Exists(key_path)) {
     const auto certificate = ReadFile(certificate_path);

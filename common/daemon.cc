@@ -200,7 +200,8 @@ absl::StatusOr<ConnectionFlags> ConnectionsFromFlags(const TaskId& self) {
   if (!credentials.ok()) {
     return absl::Status(
         credentials.status().code(),
-        absl::StrCat("flag --tls_dir: ", credentials.status().message()));
+        absl::StrCat("flag --tls_dir: ", credentials.status().message(),
+                     "; `holdfast certs` makes such folders"));
   }
   if (credentials->identity().task != self) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -1,6 +1,8 @@
 #include "common/flags.h"
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/flags/commandlineflag.h"
@@ -19,6 +21,23 @@ namespace {
 absl::CommandLineFlag* FindBool(absl::string_view name) {
   absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
   return flag != nullptr && flag->IsOfType<bool>() ? flag : nullptr;
+}
+
+// What a value of the flag is, for messages; empty where any text may be one.
+absl::string_view KindOf(const absl::CommandLineFlag& flag) {
+  if (flag.IsOfType<bool>()) return "true or false";
+  if (flag.IsOfType<double>()) return "a number";
+  if (flag.IsOfType<absl::Duration>()) {
+    return "a duration with a unit, as 10s or 5m";
+  }
+  if (flag.IsOfType<int>() || flag.IsOfType<int64_t>() ||
+      flag.IsOfType<std::optional<int64_t>>()) {
+    return "a whole number";
+  }
+  if (flag.IsOfType<std::optional<uint64_t>>()) {
+    return "a whole number from 0 on";
+  }
+  return "";
 }
 
 constexpr size_t kLineWidth = 80;
@@ -100,11 +119,11 @@ absl::StatusOr<CommandLine> ParseFlags(const std::vector<std::string>& args) {
     }
     std::string error;
     if (!flag->ParseFrom(value, &error)) {
+      const absl::string_view kind = KindOf(*flag);
       return absl::InvalidArgumentError(absl::StrCat(
-          "flag --", name, ": ", error,
-          flag->IsOfType<absl::Duration>() ? "; a duration has a unit, as in "
-                                             "10s or 5m"
-                                           : ""));
+          "flag --", name, ": ",
+          kind.empty() ? error
+                       : absl::StrCat("\"", value, "\" is not ", kind)));
     }
   }
   return line;

@@ -190,8 +190,7 @@ class Server::Impl {
 
 absl::Status Server::Impl::OpenDirectory() {
   if (options_.checkpoint_dir.empty()) {
-    if (options_.warm_start.empty()) return absl::OkStatus();
-    return absl::InvalidArgumentError("--warm_start needs --checkpoint_dir");
+    return absl::OkStatus();
   }
   absl::StatusOr<CheckpointDirectory> directory =
       CheckpointDirectory::Open(options_.checkpoint_dir, PosixFileSystem());
@@ -600,6 +599,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
         name,
         " is not a task of job \"ps\", which is all that ps_server "
         "runs; a worker is run by ps_worker"));
+  }
+  if (!options.warm_start.empty() && options.checkpoint_dir.empty()) {
+    return absl::InvalidArgumentError("--warm_start needs --checkpoint_dir");
   }
   const absl::StatusOr<std::string> own = options.cluster.Address(options.task);
   if (!own.ok()) return own.status();

@@ -66,8 +66,10 @@ absl::StatusOr<Device> ChooseDevice(
     if (!place.has_value()) continue;
     const absl::Status usable = check_gpu(*place);
     if (!usable.ok()) {
-      return absl::Status(usable.code(), absl::StrCat("--device=", text, ": ",
-                                                      usable.message()));
+      return absl::Status(
+          usable.code(),
+          absl::StrCat("--device=", text, ": ", usable.message(),
+                       "; cpu or auto, the default, do without"));
     }
   }
   return Device{*std::move(places), "", false};

@@ -78,7 +78,9 @@ TEST(ChooseDeviceTest, AGpuThatIsNotThereIsNamed) {
   Machine machine(2);
   const absl::Status status = machine.Choose("cuda:2").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_EQ(status.message(), "--device=cuda:2: there is no such GPU");
+  EXPECT_EQ(status.message(),
+            "--device=cuda:2: there is no such GPU; cpu or auto, the default, "
+            "do without");
 }
 
 TEST(ChooseDeviceTest, SeveralReplicas) {
@@ -86,8 +88,10 @@ TEST(ChooseDeviceTest, SeveralReplicas) {
   auto device = machine.Choose("cuda:1,0,1");
   ASSERT_TRUE(device.ok()) << device.status();
   EXPECT_THAT(device->places, ElementsAre(1, 0, 1));
-  EXPECT_EQ(machine.Choose("cuda:0,2").status().message(),
-            "--device=cuda:0,2: there is no such GPU");
+  EXPECT_EQ(
+      machine.Choose("cuda:0,2").status().message(),
+      "--device=cuda:0,2: there is no such GPU; cpu or auto, the default, "
+      "do without");
   device = machine.Choose("cpu,cpu");
   ASSERT_TRUE(device.ok()) << device.status();
   EXPECT_THAT(device->places, ElementsAre(std::nullopt, std::nullopt));

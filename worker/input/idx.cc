@@ -220,8 +220,9 @@ absl::StatusOr<IdxArray> ReadIdx(const std::string& path, int dimensions) {
                                    ", wanted are unsigned bytes (0x08)"));
   }
   if (word[3] != dimensions) {
-    return invalid(3, absl::StrCat("the array has ", word[3],
-                                   " dimensions, wanted are ", dimensions));
+    return invalid(
+        3, absl::StrCat("the array has ", word[3], " dimensions, wanted are ",
+                        dimensions, "; images have 3 and labels 1"));
   }
 
   IdxArray array;

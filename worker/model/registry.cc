@@ -28,7 +28,8 @@ absl::StatusOr<std::unique_ptr<Model>> ModelRegistry::Create(
         });
     return absl::NotFoundError(absl::StrCat(
         "no model is registered as \"", name, "\" in this binary; it has ",
-        known.empty() ? "none of the user's own" : known));
+        known.empty() ? "none of the user's own" : known,
+        "; run a worker that is linked with it, as examples/custom_model is"));
   }
   absl::StatusOr<std::unique_ptr<Model>> model = found->second(context);
   if (!model.ok()) {
