@@ -162,7 +162,7 @@ std::string Progress::Line(const proto::GetStatusResponse& status) const {
   if (phase == proto::TRAINING) {
     double input_wait = -1;
     for (const proto::TaskStatus& task : status.tasks()) {
-      if (!task.alive() || !task.input_wait().has_recent()) continue;
+      if (!task.alive() || !task.has_input_wait()) continue;
       input_wait = std::max(input_wait, task.input_wait().recent());
     }
     if (input_wait >= 0) {

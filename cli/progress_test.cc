@@ -60,7 +60,6 @@ TEST(ProgressLineTest, TellsWhatIsKnown) {
        "train_loss: 0.25 tasks { alive: true } "
        "tasks { alive: true input_wait { recent: 0.031 overall: 0.9 } } "
        "tasks { alive: true input_wait { recent: 0.024 } } "
-       "tasks { alive: true input_wait { overall: 0.9 } } "
        "tasks { input_wait { recent: 1 } } ",
        "step 150/300 50%  loss 0.2500  input 3%"},
       {"state { phase: TRAINING } total_steps: 300 global_step: 150 "

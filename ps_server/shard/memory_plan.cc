@@ -118,10 +118,12 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
     const bool exact = Text(limit) == Text(needed);
     return absl::ResourceExhaustedError(absl::StrCat(
         "/job:ps/task:", ps, " may take ", exact ? InBytes(limit) : Text(limit),
-        limit_bytes > 0 ? " (--memory_limit)" : "", ", the job needs ",
-        exact ? InBytes(needed) : Text(needed), " there: values ",
-        Text(sizes.values), " + optimizer slots ", Text(sizes.slots),
-        " + next version ", Text(t), " + a version being read ", Text(t),
+        limit_bytes > 0 ? " (--memory_limit; 80 % of the memory unless set)"
+                        : "",
+        ", the job needs ", exact ? InBytes(needed) : Text(needed),
+        " there: values ", Text(sizes.values), " + optimizer slots ",
+        Text(sizes.slots), " + next version ", Text(t),
+        " + a version being read ", Text(t),
         held > 0 ? absl::StrCat(" + a checkpoint being written ", Text(held))
                  : "",
         " + ", reserved, " pushes of ", Text(t), " each"));

@@ -142,7 +142,8 @@ TEST(MemoryPlanTest, TheRefusalShowsTheSum) {
   ASSERT_EQ(plan.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(
       std::string(plan.status().message()),
-      AllOf(HasSubstr("/job:ps/task:0 may take 4.0 KiB (--memory_limit), the "
+      AllOf(HasSubstr("/job:ps/task:0 may take 4.0 KiB (--memory_limit; 80 % "
+                      "of the memory unless set), the "
                       "job needs 18.9 KiB there"),
             HasSubstr("values 2.5 KiB + optimizer slots 4.7 KiB + next version "
                       "2.3 KiB + a version being read 2.3 KiB + 3 pushes of "
@@ -151,7 +152,8 @@ TEST(MemoryPlanTest, TheRefusalShowsTheSum) {
   EXPECT_THAT(
       std::string(
           PlanMemory(Asynchronous(1), Slices(), 0, 19399).status().message()),
-      HasSubstr("may take 19399 bytes (--memory_limit), the job needs 19400 "
+      HasSubstr("may take 19399 bytes (--memory_limit; 80 % of the memory "
+                "unless set), the job needs 19400 "
                 "bytes there"));
 }
 

@@ -40,7 +40,7 @@ def _why_not():
     for program in ("buildah", "debootstrap"):
         if shutil.which(program) is None:
             return f"{program} is not installed"
-    if not os.path.exists(os.path.join(_PROGRAMS, "ps_worker")):
+    if not os.path.exists(os.path.join(_PROGRAMS, "tanh_worker")):
         return "HOLDFAST_PROGRAMS does not name the folder of the programs"
     try:
         with urllib.request.urlopen(f"{_mirror()}/dists/{_SUITE}/Release", timeout=20):
@@ -131,6 +131,36 @@ class ImageTest(unittest.TestCase):
               {_TRAIN} >&2; cat run/result.json'""",
         )
         self.assertEqual(json.loads(again[again.index("{") :])["digest"], result["digest"])
+        self.trains_with_a_worker_of_ones_own()
+
+    def trains_with_a_worker_of_ones_own(self):
+        """On the image that is there, as docs/operating/README.md has it."""
+        context = os.path.join(self.folder, "own")
+        os.mkdir(context)
+        shutil.copy(os.path.join(_PROGRAMS, "tanh_worker"), context)
+        with open(f"{manifests.ROOT}/docs/operating/README.md", encoding="utf-8") as file:
+            [dockerfile] = re.findall(r"^```dockerfile\n(.*?)^```", file.read(), re.S | re.M)
+        dockerfile, based = re.subn(r"registry\.\S+", "localhost/holdfast", dockerfile)
+        self.assertEqual(based, 1)
+        with open(f"{context}/Dockerfile", "w", encoding="utf-8") as file:
+            file.write(dockerfile)
+        self.buildah(
+            "build", "--isolation", "chroot", "--pull-never", "--tag", "holdfast-tanh", context
+        )
+        container = self.buildah("from", "--pull-never", "localhost/holdfast-tanh")
+        job = os.path.join(self.folder, "own_job")
+        os.mkdir(job, 0o755)
+        path = f"{manifests.ROOT}/examples/custom_model/fashion_mnist_tanh.textproto"
+        with open(path, encoding="utf-8") as file:
+            example, shortened = re.subn(r"\nsteps: \d+", "\nsteps: 20", file.read())
+        self.assertEqual(shortened, 1)
+        with open(f"{job}/job.textproto", "w", encoding="utf-8") as file:
+            file.write(example)
+        told = self.buildah(
+            "run", "--isolation", "chroot", "--volume", f"{job}:/job:ro", container, "--",
+            "/bin/bash", "-ec", f"{_TRAIN} >&2; cat run/result.json",
+        )
+        self.assertEqual(json.loads(told)["global_step"], 20)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,14 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 environment="$(tests/deploy/setup.sh)"
 if [[ -z "${HOLDFAST_PROGRAMS:-}" ]]; then
-  /usr/bin/bazel build //cli:holdfast //ps_server //worker:ps_worker </dev/null
+  /usr/bin/bazel build //cli:holdfast //ps_server //worker:ps_worker \
+    //examples/custom_model:tanh_worker </dev/null
   bin="$(/usr/bin/bazel info bazel-bin 2>/dev/null)"
   HOLDFAST_PROGRAMS="$(mktemp -d)"
   trap 'rm -rf "$HOLDFAST_PROGRAMS"' EXIT
   install -m 755 -t "$HOLDFAST_PROGRAMS" \
-    "$bin"/cli/holdfast "$bin"/ps_server/ps_server "$bin"/worker/ps_worker
+    "$bin"/cli/holdfast "$bin"/ps_server/ps_server "$bin"/worker/ps_worker \
+    "$bin"/examples/custom_model/tanh_worker
   # The pods' user reads it too.
   chmod 755 "$HOLDFAST_PROGRAMS"
 fi

@@ -41,16 +41,16 @@ std::optional<proto::InputWait> InputMeter::Report() {
   const absl::Time now = clock_.Now();
   const absl::Duration training = training_.At(now);
   const absl::Duration waiting = waiting_.At(now);
-  if (training <= absl::ZeroDuration()) return std::nullopt;
   const absl::Duration window = training - reported_training_;
   if (window >= kWindow) {
     recent_ = Share(waiting - reported_waiting_, window);
     reported_training_ = training;
     reported_waiting_ = waiting;
   }
+  if (!recent_.has_value()) return std::nullopt;
   proto::InputWait report;
   report.set_overall(Share(waiting, training));
-  if (recent_.has_value()) report.set_recent(*recent_);
+  report.set_recent(*recent_);
   return report;
 }
 

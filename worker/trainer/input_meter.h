@@ -30,7 +30,8 @@ class InputMeter {
 
   // The share since the last report that was at least a second of training
   // before, and that of all training; a wait under way counts. Absent before
-  // there was any, the first of them before there was a second.
+  // there was a second of training: its first moments, when nothing is made
+  // ahead yet, say nothing about the rest.
   std::optional<proto::InputWait> Report();
 
  private:
