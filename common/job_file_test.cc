@@ -574,6 +574,10 @@ TEST(LoadJobFileTest, Examples) {
     EXPECT_EQ(job->name(), names.back());
     const auto replicas = ResolveConsistency(*job, job->local().workers());
     EXPECT_TRUE(replicas.ok()) << names.back() << ": " << replicas.status();
+    // As README says of --workers; a backup replica is one of a number.
+    EXPECT_EQ(ResolveConsistency(*job, 4).ok(),
+              names.back().find("_backup") == std::string::npos)
+        << names.back();
   }
   EXPECT_THAT(names,
               ::testing::IsSupersetOf(
