@@ -162,9 +162,10 @@ std::optional<int> BeginDaemon(int argc, char** argv,
         absl::StrCat("takes flags alone, but was given \"",
                      line->arguments.front(), "\"; --help lists them")));
   }
-  LOG(INFO) << VersionLine(*ProgramName());
   return std::nullopt;
 }
+
+void LogVersion() { LOG(INFO) << VersionLine(*ProgramName()); }
 
 int UsageError(const absl::Status& status) {
   std::cerr << *ProgramName() << ": " << status.message() << std::endl;

@@ -175,6 +175,7 @@ int Main(int argc, char** argv) {
 
   const absl::StatusOr<Server::Options> options = OptionsFromFlags();
   if (!options.ok()) return UsageError(options.status());
+  LogVersion();
   const std::string name =
       absl::StrCat(options->task.ToString(), " (", ProcessName(), ")");
 

@@ -658,6 +658,7 @@ int RunWorker(const ModelRegistry& registry, const WorkerHooks& hooks,
   if (!config.ok()) return UsageError(config.status());
   absl::Status status = StartTrace(&*config, leaver);
   if (!status.ok()) return UsageError(status);
+  LogVersion();
   LOG(INFO) << config->task << (config->is_chief ? ", the chief," : "")
             << " of " << config->cluster.num_replicas() << " workers and "
             << config->cluster.num_ps() << " ps; job " << config->job.name();

@@ -66,6 +66,7 @@ std::string ReadFile(const std::string& path) {
 TEST(ResultToJsonTest, WritesEveryField) {
   proto::TrainingResult result;
   result.set_job("example");
+  result.set_version("1.2.3");
   result.set_ps(2);
   result.set_workers(3);
   result.set_seed(7);
@@ -129,6 +130,7 @@ TEST(ResultToJsonTest, WritesEveryField) {
   }
  ],
  "recoveries": 2,
+ "version": "1.2.3",
  "test_loss": 0.5,
  "test_accuracy": 0.875
 }
