@@ -88,11 +88,9 @@ absl::StatusOr<proto::CheckpointName> ChooseName(
   auto given = GivenName(directory, flags);
   if (!given.ok()) return given.status();
   if (given->has_value()) return **std::move(given);
-  const auto journal = directory.ReadJournal();
-  if (!journal.ok() && !absl::IsNotFound(journal.status())) {
-    return journal.status();
-  }
-  if (!journal.ok() || journal->checkpoints().empty()) {
+  const auto journal = JournalOf(directory);
+  if (!journal.ok()) return journal.status();
+  if (journal->checkpoints().empty()) {
     return absl::NotFoundError(
         absl::StrCat(directory.path(), ": no checkpoint is durable"));
   }

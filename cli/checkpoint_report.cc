@@ -79,19 +79,6 @@ std::string TimeWritten(const std::string& folder) {
       absl::LocalTimeZone());
 }
 
-// Errors: NOT_FOUND where no job has saved anything; DATA_LOSS.
-absl::StatusOr<proto::Journal> JournalOf(const CheckpointDirectory& directory) {
-  auto journal = directory.ReadJournal();
-  if (absl::IsNotFound(journal.status())) {
-    return absl::NotFoundError(
-        absl::StrCat(directory.path(),
-                     ": is not the checkpoint directory of a job, which has a "
-                     "JOURNAL; give the --checkpoint_dir of the ps (`holdfast "
-                     "local`: RUN_DIR/checkpoints)"));
-  }
-  return journal;
-}
-
 // The folders there are, and those that there should be.
 absl::StatusOr<Names> AllNames(const CheckpointDirectory& directory,
                                const proto::Journal& journal) {
@@ -198,6 +185,18 @@ absl::StatusOr<std::string> DigestOf(CheckpointReader* reader) {
 }
 
 }  // namespace
+
+absl::StatusOr<proto::Journal> JournalOf(const CheckpointDirectory& directory) {
+  auto journal = directory.ReadJournal();
+  if (absl::IsNotFound(journal.status())) {
+    return absl::NotFoundError(
+        absl::StrCat(directory.path(),
+                     ": is not the checkpoint directory of a job, which has a "
+                     "JOURNAL; give the --checkpoint_dir of the ps (`holdfast "
+                     "local`: RUN_DIR/checkpoints)"));
+  }
+  return journal;
+}
 
 absl::Status ListCheckpoints(const CheckpointDirectory& directory,
                              std::ostream& out) {

@@ -5,6 +5,7 @@
 #include <ostream>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/checkpoint/directory.h"
 #include "proto/checkpoint.pb.h"
 
@@ -14,6 +15,9 @@ namespace holdfast {
 // no lock is taken: a job may be at work there.
 //
 // Errors are those of CheckpointDirectory and CheckpointReader.
+
+// Errors: NOT_FOUND where no job has saved anything; DATA_LOSS.
+absl::StatusOr<proto::Journal> JournalOf(const CheckpointDirectory& directory);
 
 // One line for each checkpoint, and what a restart would do.
 // Errors: DATA_LOSS for a damaged journal, after the lines.

@@ -157,6 +157,7 @@ TEST_F(FaultsTest, AJobThatDivergesFails) {
         absl::StrCat(folder_, "/run-", &reason - reasons);
     Program program({kHoldfast, "local", "--job=" + WriteJob(folder_, job),
                      "--run_dir=" + run_dir,
+                     absl::StrCat("--worker_binary=", kSlowWorker),
                      "--worker_flags=--slow_step_ms_max=5"});
     EXPECT_EQ(program.Wait(), 1);
     EXPECT_THAT(program.output(),

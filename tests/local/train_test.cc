@@ -55,7 +55,9 @@ TEST_F(TrainTest, LeavesAResultAndSaysIt) {
   EXPECT_EQ(StringIn(result, "version"), kVersion);
   for (const char* task : {"ps-0", "worker-0"}) {
     const std::string log = ReadText(absl::StrCat(run_dir, "/", task, ".log"));
-    EXPECT_THAT(log.substr(0, log.find('\n')),
+    // Behind the command, which holdfast writes.
+    const size_t first = log.find('\n') + 1;
+    EXPECT_THAT(log.substr(first, log.find('\n', first) - first),
                 HasSubstr(absl::StrCat(" ", kVersion, " (protocol ")));
   }
   EXPECT_EQ(NumberIn(result, "ps"), 2);
