@@ -52,7 +52,8 @@ struct CheckpointFlags {
   ExportOptions to_export;
   std::string ps;
   std::string tls_dir;
-  absl::Duration timeout = absl::Minutes(10);
+  absl::Duration timeout = absl::Seconds(10);
+  absl::Duration wait = absl::Minutes(10);
 };
 
 void AddCheckpoint(absl::string_view otherwise, CheckpointFlags* flags,
@@ -141,7 +142,6 @@ absl::Status Save(const CheckpointFlags& flags) {
     return absl::InvalidArgumentError(
         absl::StrCat("--ps=", flags.ps, ": ", cluster.status().message()));
   }
-  const absl::Time deadline = SteadyNow() + flags.timeout;
   Cluster::Options options{.cluster = *std::move(cluster)};
   if (!flags.tls_dir.empty()) {
     auto credentials = Credentials::FromFolder(flags.tls_dir);
@@ -152,9 +152,13 @@ absl::Status Save(const CheckpointFlags& flags) {
     options.credentials = *std::move(credentials);
   }
   options.connect_timeout = flags.timeout;
+  options.fail_fast = true;
+  options.on_waiting = [](const std::string& what) {
+    std::cerr << "waiting for " << what << std::endl;
+  };
   const auto connection = Cluster::Connect(std::move(options));
   if (!connection.ok()) return connection.status();
-  const auto step = (*connection)->SaveCheckpoint(deadline);
+  const auto step = (*connection)->SaveCheckpoint(SteadyNow() + flags.wait);
   if (!step.ok()) return step.status();
   std::cout << "The checkpoint of step " << step->value() << " is on disk."
             << std::endl;
@@ -199,7 +203,9 @@ constexpr Verb kVerbs[] = {
                 "With ca.crt, tls.crt and tls.key of an operator, for a\n"
                 "cluster with TLS. Default: the cluster has none.");
        set->Add("timeout", "DURATION", &flags->timeout,
-                "How long to wait. Default: 10m.");
+                "How long to try to reach the ps. Default: 10s.");
+       set->Add("wait", "DURATION", &flags->wait,
+                "How long to wait for the checkpoint. Default: 10m.");
      }},
 };
 

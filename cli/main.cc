@@ -8,6 +8,7 @@
 #include "cli/checkpoint.h"
 #include "cli/local.h"
 #include "common/daemon.h"
+#include "common/rpc/grpc_log.h"
 #include "common/version.h"
 #include "glog/logging.h"
 
@@ -43,6 +44,7 @@ int Main(int argc, char** argv) {
   // Of the libraries behind the commands; these speak for themselves.
   FLAGS_minloglevel = google::GLOG_WARNING;
   google::InitGoogleLogging(argv[0]);
+  LimitGrpcLog();
 
   const std::vector<std::string> args(argv + (argc > 0), argv + argc);
   if (args.empty()) {

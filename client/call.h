@@ -46,8 +46,10 @@ class Call {
 
   // Guarded by the context's mutex.
   Underway underway;
-  // Why the last attempt is made again, until there is an answer.
+  // Why the last attempt is made again, until there is an answer; and who was
+  // asked.
   absl::Status trouble;
+  std::string peer;
 };
 
 // Guarded by the context's mutex.
@@ -91,12 +93,13 @@ class UnaryCall
             Answer<Response> answer)
       : context_(std::move(context)),
         group_(std::move(group)),
-        peer_(std::move(peer)),
         timeout_(timeout),
         unexplained_(unexplained),
         method_(std::move(method)),
         request_(std::move(request)),
-        answer_(std::move(answer)) {}
+        answer_(std::move(answer)) {
+    this->peer = std::move(peer);
+  }
 
   // Called once. In a cancelled group nothing happens.
   void Start() ABSL_LOCKS_EXCLUDED(context_->mutex) {
@@ -133,20 +136,20 @@ class UnaryCall
     const absl::Status named =
         status.ok() ? status
                     : absl::Status(status.code(),
-                                   absl::StrCat(peer_, ": ", status.message()));
+                                   absl::StrCat(peer, ": ", status.message()));
     {
       absl::MutexLock lock(&context_->mutex);
       underway.attempt = nullptr;
       if (group_->cancelled) return Finish();
-      if (IsTransient(named)) {
-        trouble = named;
+      if (IsTransient(status)) {
+        trouble = status;
         return Pause();
       }
-      trouble = unexplained_(named) ? named : absl::OkStatus();
+      trouble = unexplained_(status) ? status : absl::OkStatus();
       ++group_->answering;
     }
     Next next = Next::kAgain;
-    if (unexplained_(named)) {
+    if (unexplained_(status)) {
       context_->on_unexplained();
     } else {
       next = named.ok() ? answer_(std::move(response_)) : answer_(named);
@@ -180,7 +183,6 @@ class UnaryCall
 
   const std::shared_ptr<Context> context_;
   const std::shared_ptr<CallGroup::State> group_;
-  const std::string peer_;
   const absl::Duration timeout_;
   const Unexplained unexplained_;
   const Method<Request, Response> method_;

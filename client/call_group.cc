@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/call.h"
 #include "common/clock.h"
@@ -119,9 +120,8 @@ absl::Status CallGroup::AwaitUntil(absl::Time deadline, bool regardless,
     const absl::Time now = SteadyNow();
     const absl::Time until = std::min(deadline, report);
     if (now >= until) {
-      const absl::Status trouble = Trouble();
       std::string text = what();
-      if (!trouble.ok()) absl::StrAppend(&text, ": ", trouble.message());
+      const absl::Status trouble = AddTrouble(&text);
       if (deadline <= report) {
         text = absl::StrCat("waited in vain for ", text);
         const bool unreachable =
@@ -160,9 +160,14 @@ absl::Status CallGroup::AwaitUntil(absl::Time deadline, bool regardless,
   return done() ? absl::OkStatus() : context_->WhyOver(state_->sender);
 }
 
-absl::Status CallGroup::Trouble() const {
+absl::Status CallGroup::AddTrouble(std::string* what) const {
   for (const std::shared_ptr<Call>& call : state_->calls) {
-    if (!call->trouble.ok()) return call->trouble;
+    if (call->trouble.ok()) continue;
+    if (!absl::StrContains(*what, call->peer)) {
+      absl::StrAppend(what, ": ", call->peer);
+    }
+    absl::StrAppend(what, ": ", call->trouble.message());
+    return call->trouble;
   }
   return absl::OkStatus();
 }

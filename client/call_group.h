@@ -70,8 +70,9 @@ class CallGroup {
   absl::Status AwaitUntil(absl::Time deadline, bool regardless,
                           absl::FunctionRef<bool()> done,
                           absl::FunctionRef<std::string()> what);
-  // Why a call is being sent again. OK when none is. With the lock held.
-  absl::Status Trouble() const;
+  // Why a call is being sent again, which is appended to `*what`, with the name
+  // of the peer unless that is there. OK when none is. With the lock held.
+  absl::Status AddTrouble(std::string* what) const;
 
   const std::shared_ptr<Context> context_;
   const std::shared_ptr<State> state_;

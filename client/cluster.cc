@@ -1,6 +1,7 @@
 #include "client/cluster.h"
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <string>
 #include <utility>
@@ -80,9 +81,14 @@ class ClusterImpl : public Cluster {
           Session::Open(SessionOptions(addresses.front(), deadline));
       if (!session.ok()) return session.status();
       session_ = *std::move(session);
+      joined_ = true;
     }
-    const absl::Status connected = core_.wire->AwaitConnected(deadline);
-    if (!connected.ok()) {
+    const absl::Status connected = core_.wire->AwaitConnected(
+        deadline, options_.fail_fast && !core_.member);
+    if (absl::IsInvalidArgument(connected)) {
+      // Its own mistake does not end the job for the others.
+      LeaveShortly("");
+    } else if (!connected.ok()) {
       LeaveShortly(absl::StrCat(options_.task.ToString(),
                                 " cannot go on: ", connected.message()));
     }
@@ -285,7 +291,10 @@ class ClusterImpl : public Cluster {
     options.deadline = deadline;
     options.attempt_timeout = core_.context->timing.attempt;
     options.patience = options_.recovery_timeout;
-    options.on_waiting = options_.on_waiting;
+    // Later the calls that wait tell of a coordinator that is silent.
+    options.on_waiting = [this](const std::string& what) {
+      if (!joined_ && options_.on_waiting) options_.on_waiting(what);
+    };
     options.input_wait = options_.input_wait;
     options.on_change = [context = core_.context](const Session::News& news) {
       context->Hear(news);
@@ -390,6 +399,8 @@ class ClusterImpl : public Cluster {
 
   const Options options_;
   Core core_;
+  // The session is open.
+  std::atomic<bool> joined_{false};
   // Null for a client that only reads.
   std::unique_ptr<Session> session_;
   // Of LookForNews.

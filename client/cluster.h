@@ -168,6 +168,10 @@ class Cluster {
     std::optional<proto::Declaration> declaration;
     // Until every ps answers.
     absl::Duration connect_timeout = absl::Seconds(300);
+    // Whether a client that only reads gives up as soon as it is certain why a
+    // ps cannot be reached, as when nothing listens there. For tools: tasks
+    // start in any order, and wait.
+    bool fail_fast = false;
     // How long the coordinator may be silent before all calls fail. A longer
     // one leaves it more time to come back.
     absl::Duration recovery_timeout = absl::Seconds(300);
@@ -176,9 +180,9 @@ class Cluster {
     // Asked with each renewal of the lease, by a thread of the cluster's: what
     // share of its time this worker waits for batches. May be empty.
     std::function<std::optional<proto::InputWait>()> input_wait;
-    // Told about once a second, by the thread that waits, while a call waits
-    // longer than two seconds for somebody: what it waits for. Several threads
-    // may wait at a time. May be empty.
+    // Told by the thread that waits, while a call waits for somebody longer
+    // than two seconds, and each ten from then on: what it waits for, and why.
+    // Several threads may wait at a time. May be empty.
     std::function<void(const std::string& what)> on_waiting;
     // Where each attempt of an RPC is recorded (docs/tracing.md); those of the
     // lease are not. Must outlive the cluster. Null: nowhere.
@@ -303,7 +307,9 @@ class Cluster {
   // Connects to every ps of the cluster, which may start later, and registers
   // unless options.task is a client.
   // Errors: those of Coordinator.Register (proto/coordinator.proto);
-  // UNAVAILABLE with the name of a ps that did not answer in time.
+  // UNAVAILABLE with the name of a ps that did not answer in time, and why;
+  // INVALID_ARGUMENT when something else than that ps is at its address, for
+  // good: another ps, a ps of another training, another server.
   static absl::StatusOr<std::unique_ptr<Cluster>> Connect(Options options);
 
   // Without a Leave before it, leaves with an error, so that others need not

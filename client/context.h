@@ -36,7 +36,7 @@ struct Timing {
   absl::Duration tell_spent = absl::Milliseconds(10);
   // When a wait is first told to on_waiting, and how often after that.
   absl::Duration first_report = absl::Seconds(2);
-  absl::Duration report_every = absl::Seconds(1);
+  absl::Duration report_every = absl::Seconds(10);
   // How long a Cluster that is destroyed without Leave tries to leave.
   absl::Duration last_words = absl::Seconds(1);
 };

@@ -20,6 +20,7 @@
 #include "common/clock.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/deadline.h"
+#include "common/rpc/diagnosis.h"
 #include "common/rpc/message_bytes.h"
 #include "common/rpc/tensor_codec.h"
 #include "common/task_id.h"
@@ -35,7 +36,20 @@ constexpr absl::Duration kUnwatched = absl::Milliseconds(2);
 // How often AwaitConnected looks whether the job still goes on.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
 
+// How long a connection may take before anybody looks what keeps it.
+constexpr absl::Duration kLookAfter = absl::Seconds(1);
+
 // Fields that only some messages have.
+template <typename Response>
+auto GenerationOf(const Response& response, int)
+    -> std::optional<decltype(response.generation())> {
+  return response.generation();
+}
+template <typename Response>
+std::optional<uint64_t> GenerationOf(const Response&, long) {
+  return std::nullopt;
+}
+
 template <typename Response>
 auto StateOf(const Response& response, int)
     -> std::decay_t<decltype(response.state())> {
@@ -128,6 +142,7 @@ bool IsAbortedOrUnknown(const absl::Status& error) {
 
 struct Wire::Impl {
   struct Ps {
+    std::string address;
     std::string name;
     // For tensors. One for control connects when it is first used.
     std::shared_ptr<grpc::Channel> channel;
@@ -195,8 +210,10 @@ struct Wire::Impl {
   // What an answer says about the job. ABORTED where that is all it says.
   template <typename Response>
   static grpc::Status Look(const Response& response, Context* context) {
-    context->Note(response.generation(), StateOf(response, 0),
-                  DurableStepOf(response, 0));
+    if (const auto generation = GenerationOf(response, 0)) {
+      context->Note(*generation, StateOf(response, 0),
+                    DurableStepOf(response, 0));
+    }
     if (VerdictOf(response, 0) != proto::ABORTED) return grpc::Status::OK;
     return grpc::Status(grpc::StatusCode::ABORTED,
                         "the generation of the call is over");
@@ -274,6 +291,7 @@ struct Wire::Impl {
   }
 
   const std::shared_ptr<Context> context;
+  const Credentials credentials;
   Tracer* const tracer;
   std::vector<Ps> ps;
   bool stopping = false;  // guarded by the context's mutex
@@ -283,7 +301,7 @@ struct Wire::Impl {
 Wire::Wire(std::shared_ptr<Context> context,
            const std::vector<std::string>& ps_addresses,
            const Credentials& credentials, Tracer* tracer)
-    : impl_(new Impl{std::move(context), tracer}) {
+    : impl_(new Impl{std::move(context), credentials, tracer}) {
   impl_->thread = std::thread([this] { impl_->Run(); });
   for (uint32_t ps = 0; ps < ps_addresses.size(); ++ps) {
     const std::string& address = ps_addresses[ps];
@@ -292,7 +310,8 @@ Wire::Wire(std::shared_ptr<Context> context,
     auto control = std::make_unique<grpc::GenericStub>(
         MakeChannel(address, ps, ChannelKind::kControl, credentials));
     impl_->ps.push_back(
-        {absl::StrCat(TaskId{kPsJob, ps}.ToString(), " (", address, ")"),
+        {address,
+         absl::StrCat(TaskId{kPsJob, ps}.ToString(), " (", address, ")"),
          std::move(channel), std::move(tensors), std::move(control)});
     if (tracer == nullptr) continue;
     constexpr auto kOverlapping = Tracer::TrackKind::kOverlapping;
@@ -321,30 +340,108 @@ const std::string& Wire::PsName(uint32_t ps) const {
   return impl_->ps[ps].name;
 }
 
-absl::Status Wire::AwaitConnected(absl::Time deadline) {
-  Context& context = *impl_->context;
-  absl::Time report = SteadyNow() + context.timing.first_report;
+absl::Status Wire::AwaitConnected(absl::Time deadline, bool fail_fast) {
+  absl::Time report = SteadyNow() + impl_->context->timing.first_report;
   for (uint32_t ps = 0; ps < num_ps(); ++ps) {
-    for (;;) {
-      const absl::Time look = std::min(deadline, SteadyNow() + kLookEvery);
-      if (impl_->ps[ps].channel->WaitForConnected(GrpcDeadline(look))) {
-        break;
-      }
-      {
-        absl::MutexLock lock(&context.mutex);
-        if (context.IsOver(std::nullopt)) return context.WhyOver(std::nullopt);
-      }
-      if (SteadyNow() >= deadline) {
-        return absl::UnavailableError(
-            absl::StrCat(PsName(ps), ": no connection could be made"));
-      }
-      if (context.on_waiting && SteadyNow() >= report) {
-        context.on_waiting(absl::StrCat("a connection to ", PsName(ps)));
-        report = SteadyNow() + context.timing.report_every;
-      }
+    absl::Status status = AwaitConnection(ps, deadline, fail_fast, &report);
+    if (!status.ok()) return status;
+  }
+  return AwaitNames(deadline);
+}
+
+absl::Status Wire::AwaitConnection(uint32_t ps, absl::Time deadline,
+                                   bool fail_fast, absl::Time* report) {
+  using Kind = Diagnosis::Kind;
+  Context& context = *impl_->context;
+  const Impl::Ps& peer = impl_->ps[ps];
+  const absl::Time begun = SteadyNow();
+  Diagnoser diagnoser(peer.address, ps, impl_->credentials);
+  for (;;) {
+    const absl::Time until = std::min(deadline, SteadyNow() + kLookEvery);
+    if (peer.channel->WaitForConnected(GrpcDeadline(until))) {
+      return absl::OkStatus();
+    }
+    {
+      absl::MutexLock lock(&context.mutex);
+      if (context.IsOver(std::nullopt)) return context.WhyOver(std::nullopt);
+    }
+    Diagnosis diagnosis;
+    if (fail_fast || SteadyNow() - begun >= kLookAfter) {
+      diagnosis = diagnoser.Look();
+    }
+    if (diagnosis.kind == Kind::kMistake) return Mistake(ps, diagnosis);
+    if (fail_fast && diagnosis.kind == Kind::kPassing) {
+      return diagnosis.ToStatus(PsName(ps));
+    }
+    if (SteadyNow() >= deadline) {
+      if (!diagnosis.cause.empty()) return diagnosis.ToStatus(PsName(ps));
+      return absl::UnavailableError(
+          absl::StrCat(PsName(ps), ": no connection could be made"));
+    }
+    if (context.on_waiting && SteadyNow() >= *report) {
+      context.on_waiting(absl::StrCat("a connection to ", PsName(ps),
+                                      diagnosis.cause.empty() ? "" : ": ",
+                                      diagnosis.cause));
+      *report = SteadyNow() + context.timing.report_every;
+    }
+  }
+}
+
+absl::Status Wire::Mistake(uint32_t ps, const Diagnosis& diagnosis) const {
+  const absl::Status status = diagnosis.ToStatus(PsName(ps));
+  if (!diagnosis.found.has_value() || diagnosis.found->job != kPsJob ||
+      diagnosis.found->index >= num_ps()) {
+    return status;
+  }
+  return absl::Status(
+      status.code(),
+      absl::StrCat(status.message(), "; the ClusterSpec here has ",
+                   diagnosis.found->ToString(), " at ",
+                   impl_->ps[diagnosis.found->index].address));
+}
+
+absl::Status Wire::AwaitNames(absl::Time deadline) {
+  absl::Mutex& mutex = impl_->context->mutex;
+  // By ps.
+  std::vector<std::optional<absl::Status>> answers(num_ps());
+  CallGroup group(impl_->context);
+  for (uint32_t ps = 0; ps < num_ps(); ++ps) {
+    Check(group, ps, [&mutex, answer = &answers[ps]](const auto& response) {
+      absl::MutexLock lock(&mutex);
+      *answer = response.status();
+      return Next::kDone;
+    });
+  }
+  const auto find_silent = [&] {
+    return std::find(answers.begin(), answers.end(), std::nullopt);
+  };
+  const absl::Status status = group.Await(
+      deadline, [&] { return find_silent() == answers.end(); },
+      [&] {
+        return absl::StrCat("the answer of ",
+                            PsName(find_silent() - answers.begin()));
+      });
+  group.Cancel();
+  if (!status.ok()) return status;
+  for (uint32_t ps = 0; ps < num_ps(); ++ps) {
+    const Diagnosis diagnosis = JudgeHealthCheck(*answers[ps], ps);
+    if (diagnosis.kind == Diagnosis::Kind::kMistake) {
+      return Mistake(ps, diagnosis);
+    }
+    if (!answers[ps]->ok() && !absl::IsNotFound(*answers[ps])) {
+      return *answers[ps];
     }
   }
   return absl::OkStatus();
+}
+
+void Wire::Check(const CallGroup& group, uint32_t ps,
+                 Answer<grpc::health::v1::HealthCheckResponse> answer) {
+  grpc::health::v1::HealthCheckRequest request;
+  request.set_service(TaskId{kPsJob, ps}.ToString());
+  impl_->Start(group, ps, ChannelKind::kTensors, kHealthCheck,
+               impl_->context->timing.attempt, IsNever, std::move(request),
+               std::move(answer));
 }
 
 void Wire::Declare(const CallGroup& group, proto::DeclareRequest request,

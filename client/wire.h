@@ -11,10 +11,12 @@
 #include "client/call_group.h"
 #include "client/context.h"
 #include "common/rpc/credentials.h"
+#include "common/rpc/diagnosis.h"
 #include "common/tensor_piece.h"
 #include "common/trace.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
+#include "proto/health.pb.h"
 #include "proto/shard.pb.h"
 
 namespace holdfast::client {
@@ -57,9 +59,13 @@ class Wire {
   // "/job:ps/task:1 (127.0.0.1:4001)".
   const std::string& PsName(uint32_t ps) const;
 
-  // Waits until there is a connection to every ps.
-  // Errors: UNAVAILABLE, with the name of the ps; why the context has ended.
-  absl::Status AwaitConnected(absl::Time deadline);
+  // Waits until there is a connection to every ps, and each has said that it is
+  // the one that is meant. `fail_fast`: not any longer once it is certain why
+  // there is none.
+  // Errors: UNAVAILABLE, with the name of the ps and the cause;
+  // INVALID_ARGUMENT when it is a mistake (Diagnosis::kMistake), as another ps
+  // at its address; why the context has ended.
+  absl::Status AwaitConnected(absl::Time deadline, bool fail_fast);
 
   // To the coordinator.
   void Declare(const CallGroup& group, proto::DeclareRequest request,
@@ -98,6 +104,15 @@ class Wire {
 
  private:
   struct Impl;  // channels and stubs
+
+  absl::Status AwaitConnection(uint32_t ps, absl::Time deadline, bool fail_fast,
+                               absl::Time* report);
+  absl::Status AwaitNames(absl::Time deadline);
+  // That ps `ps` is not what is at its address, and where that should be.
+  absl::Status Mistake(uint32_t ps, const Diagnosis& diagnosis) const;
+  // Asks a ps whether it is the task that it is taken for.
+  void Check(const CallGroup& group, uint32_t ps,
+             Answer<grpc::health::v1::HealthCheckResponse> answer);
 
   const std::unique_ptr<Impl> impl_;
 };

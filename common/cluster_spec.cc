@@ -402,6 +402,31 @@ bool IsLoopback(absl::string_view host) {
          std::memcmp(&v6, &in6addr_loopback, sizeof(v6)) == 0;
 }
 
+namespace {
+
+// One spelling for all of the same address, as far as that is certain without a
+// look-up.
+std::string CanonicalAddress(HostPort address) {
+  std::string& host = address.host;
+  absl::AsciiStrToLower(&host);
+  if (host.back() == '.') host.pop_back();
+  // A ps that is to listen there takes the IPv4 address.
+  if (host == "localhost") host = "127.0.0.1";
+  in6_addr v6;
+  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) {
+    char text[INET6_ADDRSTRLEN];
+    if (IN6_IS_ADDR_V4MAPPED(&v6)) {
+      inet_ntop(AF_INET, &v6.s6_addr[12], text, sizeof(text));
+    } else {
+      inet_ntop(AF_INET6, &v6, text, sizeof(text));
+    }
+    host = text;
+  }
+  return address.ToString();
+}
+
+}  // namespace
+
 absl::StatusOr<ClusterSpec> ClusterSpec::FromJson(absl::string_view json) {
   const absl::StatusOr<Struct> object = ParseJson(json);
   if (!object.ok()) return object.status();
@@ -427,8 +452,9 @@ absl::StatusOr<ClusterSpec> ClusterSpec::FromHosts(
 }
 
 absl::StatusOr<ClusterSpec> ClusterSpec::Make(Jobs jobs) {
-  // Addresses already seen, in lower case, and whose they are.
-  std::map<std::string, TaskId> seen;
+  // Addresses already seen, by their canonical form: as they were given, and
+  // whose they are.
+  std::map<std::string, std::pair<std::string, TaskId>> seen;
   for (auto it = jobs.begin(); it != jobs.end();) {
     auto& [job, tasks] = *it;
     if (tasks.empty()) {
@@ -448,11 +474,14 @@ absl::StatusOr<ClusterSpec> ClusterSpec::Make(Jobs jobs) {
       address = parsed->ToString();
       const TaskId task{job, index};
       const auto [same, fresh] =
-          seen.emplace(absl::AsciiStrToLower(address), task);
+          seen.emplace(CanonicalAddress(*parsed), std::pair(address, task));
       if (!fresh) {
-        return Error(absl::StrCat(same->second.ToString(), " and ",
-                                  task.ToString(), " have the same address ",
-                                  address));
+        const auto& [first, whose] = same->second;
+        return Error(absl::StrCat(
+            whose.ToString(), " and ", task.ToString(),
+            " have the same address",
+            first == address ? absl::StrCat(" ", address)
+                             : absl::StrCat(": ", first, " and ", address)));
       }
     }
     ++it;

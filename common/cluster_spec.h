@@ -49,7 +49,8 @@ bool IsLoopback(absl::string_view host);
 // An immutable value: safe from any thread, copied at the cost of its strings.
 // Invariants: at least one ps; at least one replica; at most one chief; the
 // indices of a job have no gap and are below kMaxTasks; every address is well
-// formed and stands once.
+// formed and stands once, whichever way it is spelled ("localhost" is
+// 127.0.0.1; other names are not looked up).
 class ClusterSpec {
  public:
   using Tasks = std::map<uint32_t, std::string>;

@@ -256,9 +256,19 @@ TEST(ClusterSpecTest, Refused) {
        "\"a:70000\" has no port from 1 to 65535"},
       {R"({"ps": [":1"], "worker": ["c:1"]})", "\":1\" has no host"},
       {R"({"ps": ["a:1"], "worker": ["A:01"]})",
-       "/job:ps/task:0 and /job:worker/task:0 have the same address A:1"},
+       "/job:ps/task:0 and /job:worker/task:0 have the same address: a:1 and "
+       "A:1"},
       {R"({"ps": ["a:1", "a:1"], "worker": ["b:1"]})",
        "/job:ps/task:0 and /job:ps/task:1 have the same address a:1"},
+      {R"({"ps": ["localhost:1", "127.0.0.1:1"], "worker": ["b:1"]})",
+       "/job:ps/task:0 and /job:ps/task:1 have the same address: localhost:1 "
+       "and 127.0.0.1:1"},
+      {R"({"ps": ["a.net:1", "A.net.:1"], "worker": ["b:1"]})",
+       "the same address: a.net:1 and A.net.:1"},
+      {R"({"ps": ["[::1]:1", "[0:0::1]:1"], "worker": ["b:1"]})",
+       "the same address: [::1]:1 and [0:0::1]:1"},
+      {R"({"ps": ["10.0.0.1:1", "[::ffff:10.0.0.1]:1"], "worker": ["b:1"]})",
+       "the same address: 10.0.0.1:1 and [::ffff:10.0.0.1]:1"},
   };
   for (const auto& test : kCases) {
     const auto spec = ClusterSpec::FromJson(test.json);

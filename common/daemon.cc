@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/flags.h"
+#include "common/rpc/grpc_log.h"
 #include "common/version.h"
 #include "glog/logging.h"
 
@@ -144,6 +145,7 @@ std::optional<int> BeginDaemon(int argc, char** argv,
   PCHECK(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0);
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(ProgramName()->c_str());
+  LimitGrpcLog();
 
   const absl::StatusOr<CommandLine> line =
       ParseFlags(std::vector<std::string>(argv + (argc > 0), argv + argc));

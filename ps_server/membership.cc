@@ -17,8 +17,6 @@ namespace {
 
 // How often a wait looks whether it is to stop.
 constexpr absl::Duration kPoll = absl::Milliseconds(100);
-// How often the log is told that the coordinator is waited for.
-constexpr absl::Duration kReportEvery = absl::Seconds(10);
 
 std::optional<proto::JobState> VerdictIn(const proto::JobState& state) {
   const bool ended =
@@ -72,7 +70,7 @@ std::optional<proto::JobState> Membership::Leave(const std::string& error,
 
 void Membership::Run() {
   Coordinator coordinator(options_.session);
-  if (absl::Status status = Join(&coordinator); !status.ok()) {
+  if (absl::Status status = Join(); !status.ok()) {
     if (!stopping()) on_end_({status, std::nullopt});
     return;
   }
@@ -82,28 +80,12 @@ void Membership::Run() {
   }
 }
 
-absl::Status Membership::Join(Coordinator* coordinator) {
-  const absl::Time begun = SteadyNow();
-  const absl::Time deadline = begun + options_.start_timeout;
-  const std::string name = absl::StrCat(TaskId{kPsJob, 0}.ToString(), " at ",
-                                        options_.session.coordinator);
-  absl::Time report = begun;
-  while (!coordinator->IsReachable()) {
-    if (stopping()) return absl::CancelledError("stopped");
-    const absl::Time now = SteadyNow();
-    if (now >= deadline) {
-      return absl::UnavailableError(
-          absl::StrCat(name, " could not be reached for ",
-                       absl::FormatDuration(options_.start_timeout)));
-    }
-    if (now >= report) {
-      LOG(INFO) << "waiting for " << name;
-      report = now + kReportEvery;
-    }
-  }
-
+absl::Status Membership::Join() {
   Session::Options options = options_.session;
-  options.deadline = deadline;
+  options.deadline = SteadyNow() + options_.start_timeout;
+  options.on_waiting = [](const std::string& what) {
+    LOG(INFO) << "waiting for " << what;
+  };
   options.patience = options_.recovery_timeout;
   options.on_change = [this](const Session::News& news) { OnChange(news); };
   // Parked while the lease of an earlier life runs.

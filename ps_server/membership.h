@@ -23,7 +23,7 @@ namespace holdfast {
 class Membership {
  public:
   struct Options {
-    // Its deadline, patience and on_change are set here.
+    // Its deadline, patience, on_change, on_waiting and give_up are set here.
     Session::Options session;
     // How long the coordinator may take to appear.
     absl::Duration start_timeout = absl::Seconds(300);
@@ -67,7 +67,7 @@ class Membership {
   class Coordinator;
 
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status Join(Coordinator* coordinator) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Join() ABSL_LOCKS_EXCLUDED(mutex_);
   // Returns true when the coordinator is gone after DONE, false when stopped.
   bool AwaitSilenceAfterDone(Coordinator* coordinator)
       ABSL_LOCKS_EXCLUDED(mutex_);

@@ -180,6 +180,7 @@ class Server::Impl {
   absl::Time next_look_ = absl::InfinitePast();
   std::string job_waits_for_ ABSL_GUARDED_BY(mutex_);
   absl::Time job_waits_since_ ABSL_GUARDED_BY(mutex_);
+  uint64_t job_waits_in_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<Watchdog> watchdog_;
   bool disk_hangs_ = false;
 
@@ -271,7 +272,7 @@ absl::Status Server::Impl::Start() {
                     : NoCoordinatorMethods(
                           name_, absl::StrCat(TaskId{kPsJob, 0}.ToString(),
                                               " at ", CoordinatorAddress())));
-  methods.merge(HealthMethods(methods));
+  methods.merge(HealthMethods(options_.task, methods));
   RpcServer::Options rpc;
   rpc.address = listen_address_;
   rpc.credentials = options_.credentials;
@@ -412,9 +413,14 @@ void Server::Impl::TickCoordinator() {
     next_look_ = now + absl::Seconds(1);
     coordinator_->GetStatus({}, [&](const auto& status) {
       absl::MutexLock lock(&mutex_);
-      if (status->waiting_for() == job_waits_for_) return;
+      // Of what is waited for in another generation, the wait is another one.
+      if (status->waiting_for() == job_waits_for_ &&
+          status->generation() == job_waits_in_) {
+        return;
+      }
       job_waits_since_ = now;
       job_waits_for_ = status->waiting_for();
+      job_waits_in_ = status->generation();
     });
   }
   const proto::JobState& state = coordinator_->state();

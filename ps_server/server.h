@@ -94,7 +94,8 @@ class Server {
   // job is DONE; ABORTED with the reason when it has failed; CANCELLED when
   // this ps was told to stop, and the job may go on with another in its place;
   // UNAVAILABLE when the coordinator is out of reach or does not take this ps
-  // back, and the job may go on without it; or an error of Session::Open.
+  // back, and the job may go on without it; INVALID_ARGUMENT when something
+  // else is at its address; or another error of Session::Open.
   // To be called by one thread, once.
   absl::Status Wait();
 

@@ -469,6 +469,11 @@ class StepInHand {
     step_ = step;
     since_ = SteadyNow();
   }
+  // The step is over before its end: the job was rolled back.
+  void Drop() {
+    absl::MutexLock lock(&mutex_);
+    step_.reset();
+  }
   std::optional<Watchdog::Wait> Wait() const {
     absl::MutexLock lock(&mutex_);
     if (!step_.has_value()) return std::nullopt;
@@ -621,7 +626,10 @@ int Train(const Config& config, const WorkerHooks& hooks,
     }
   };
   Watchdog watchdog([](const std::string& text) { LOG(WARNING) << text; });
-  watchdog.Add(kLongStep, [&in_hand] { return in_hand.Wait(); });
+  watchdog.Add(kLongStep, [&in_hand, &cluster = **cluster] {
+    if (cluster.rolled_back()) in_hand.Drop();
+    return in_hand.Wait();
+  });
   watchdog.Start();
   const absl::Status status = Trainer(parts, options).Run();
   leaver->Done();

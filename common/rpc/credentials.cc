@@ -127,18 +127,7 @@ std::string TimeText(const ASN1_TIME* time) {
 
 absl::StatusOr<Identity> IdentityOf(const X509& certificate,
                                     const std::string& path) {
-  const Names names(static_cast<GENERAL_NAMES*>(
-      X509_get_ext_d2i(&certificate, NID_subject_alt_name, nullptr, nullptr)));
-  std::vector<std::string> uris;
-  for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names.get());
-       ++i) {
-    const GENERAL_NAME* const name = sk_GENERAL_NAME_value(names.get(), i);
-    if (name->type != GEN_URI) continue;
-    const ASN1_STRING* const text = name->d.uniformResourceIdentifier;
-    std::string uri(reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
-                    ASN1_STRING_length(text));
-    if (IsIdentityUri(uri)) uris.push_back(std::move(uri));
-  }
+  const std::vector<std::string> uris = IdentityUrisOf(certificate);
   if (uris.size() != 1) {
     return WrongFile(
         path, absl::StrCat("has ", uris.size(),
@@ -218,6 +207,22 @@ class PeerVerifier final : public ExternalCertificateVerifier {
 };
 
 }  // namespace
+
+std::vector<std::string> IdentityUrisOf(const X509& certificate) {
+  const Names names(static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(&certificate, NID_subject_alt_name, nullptr, nullptr)));
+  std::vector<std::string> uris;
+  for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names.get());
+       ++i) {
+    const GENERAL_NAME* const name = sk_GENERAL_NAME_value(names.get(), i);
+    if (name->type != GEN_URI) continue;
+    const ASN1_STRING* const text = name->d.uniformResourceIdentifier;
+    std::string uri(reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
+                    ASN1_STRING_length(text));
+    if (IsIdentityUri(uri)) uris.push_back(std::move(uri));
+  }
+  return uris;
+}
 
 namespace {
 
@@ -421,6 +426,10 @@ std::shared_ptr<grpc::ServerCredentials> Credentials::ForServer() const {
 
 std::string Credentials::HostName(uint32_t ps) const {
   return absl::StrCat(kPsJob, "-", ps, ".", impl_->identity.training);
+}
+
+Credentials::Paths Credentials::paths() const {
+  return {impl_->in_use.authorities.path(), impl_->in_use.own.path()};
 }
 
 std::shared_ptr<grpc::ChannelCredentials> Credentials::ForChannel(

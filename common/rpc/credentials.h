@@ -4,9 +4,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/rpc/identity.h"
+
+struct x509_st;  // OpenSSL's X509
 
 namespace grpc {
 class ChannelCredentials;
@@ -14,6 +17,10 @@ class ServerCredentials;
 }  // namespace grpc
 
 namespace holdfast {
+
+// The URIs among a certificate's subject alternative names that are identities,
+// or claim to be.
+std::vector<std::string> IdentityUrisOf(const x509_st& certificate);
 
 // What a process shows its peers, and asks of them: certificates of one
 // authority (docs/security.md), or nothing.
@@ -53,6 +60,15 @@ class Credentials {
   std::shared_ptr<grpc::ChannelCredentials> ForChannel(uint32_t ps) const;
   // What to ask a server for (SNI) that may be this ps task; where secure().
   std::string HostName(uint32_t ps) const;
+
+  // Where OpenSSL finds, as PEM, what is in use; where secure(). Valid while
+  // any copy lives.
+  struct Paths {
+    std::string authorities;
+    // The own certificate, and its key.
+    std::string own;
+  };
+  Paths paths() const;
 
  private:
   struct Impl;

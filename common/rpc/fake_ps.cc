@@ -12,6 +12,7 @@
 #include "common/rpc/status.h"
 #include "common/rpc_limits.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "proto/health.grpc.pb.h"
 #include "proto/shard.grpc.pb.h"
 
 namespace holdfast {
@@ -103,6 +104,16 @@ class FakeShard : public proto::Shard::Service {
   FakePs* const ps_;
 };
 
+// Of whichever task it is asked for.
+class FakeHealth : public grpc::health::v1::Health::Service {
+ public:
+  Status Check(ServerContext*, const grpc::health::v1::HealthCheckRequest*,
+               grpc::health::v1::HealthCheckResponse* response) override {
+    response->set_status(grpc::health::v1::HealthCheckResponse::SERVING);
+    return Status::OK;
+  }
+};
+
 }  // namespace
 
 struct FakePs::Services {
@@ -113,12 +124,14 @@ struct FakePs::Services {
                  .SetMaxReceiveMessageSize(kMaxMessageBytes)
                  .RegisterService(&coordinator)
                  .RegisterService(&shard)
+                 .RegisterService(&health)
                  .BuildAndStart();
     address = absl::StrCat("127.0.0.1:", port);
   }
 
   FakeCoordinator coordinator;
   FakeShard shard;
+  FakeHealth health;
   std::unique_ptr<grpc::Server> server;
   int port = 0;
   std::string address;

@@ -17,6 +17,7 @@
 #include "common/rpc/backoff.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/deadline.h"
+#include "common/rpc/diagnosis.h"
 #include "common/rpc/message_bytes.h"
 #include "common/rpc/status.h"
 #include "common/rpc_limits.h"
@@ -26,9 +27,13 @@
 namespace holdfast {
 namespace {
 
-// When Open first says what it waits for, and how often after that.
+// When a wait is first told, and how often after that.
 constexpr absl::Duration kFirstReport = absl::Seconds(2);
-constexpr absl::Duration kReportEvery = absl::Seconds(1);
+constexpr absl::Duration kReportEvery = absl::Seconds(10);
+// How long one attempt of Open may take, so that it hears soon of what keeps
+// the coordinator from answering; and how long that may be silent before
+// anybody looks for the reason.
+constexpr absl::Duration kLookEvery = absl::Seconds(1);
 // An attempt takes no less, even where patience is about to end.
 constexpr absl::Duration kMinAttempt = absl::Milliseconds(1);
 
@@ -38,6 +43,14 @@ bool Same(const Session::News& a, const Session::News& b) {
   return MessageDifferencer::Equals(a.sender, b.sender) &&
          MessageDifferencer::Equals(a.state, b.state) &&
          a.durable_step == b.durable_step && a.status == b.status;
+}
+
+// What is known of why a call has failed with `status`.
+std::string CauseOf(const Diagnosis& diagnosis, const absl::Status& status) {
+  if (!diagnosis.cause.empty()) return diagnosis.cause;
+  // gRPC's own words for it say no more.
+  if (absl::IsDeadlineExceeded(status)) return "no answer";
+  return std::string(status.message());
 }
 
 // How long a registration is parked of which one attempt may take `attempt`.
@@ -153,26 +166,40 @@ bool Session::Sleep(absl::Duration duration) {
   return !mutex_.AwaitWithTimeout(absl::Condition(&stopping_), duration);
 }
 
+void Session::ReportWait(absl::string_view text, absl::Time* report) const {
+  if (options_.on_waiting == nullptr || SteadyNow() < *report) return;
+  options_.on_waiting(absl::StrCat(CoordinatorName(), ": ", text));
+  *report = SteadyNow() + kReportEvery;
+}
+
 absl::Status Session::RegisterFirst() {
-  absl::Time report = SteadyNow() + kFirstReport;
+  absl::Time heard = SteadyNow();
+  absl::Time report = heard + kFirstReport;
+  Diagnoser diagnoser(options_.coordinator, /*ps=*/0, options_.credentials);
   Backoff backoff;
   for (;;) {
     const absl::Time begun = SteadyNow();
     const absl::Time end =
         std::min({options_.deadline, begun + options_.attempt_timeout,
-                  std::max(report, begun + kReportEvery)});
+                  begun + kLookEvery});
     std::string waiting_for;
     const absl::StatusOr<bool> admitted = Register(end, &waiting_for);
     if (admitted.ok() && *admitted) return absl::OkStatus();
-    const absl::Status named = FromCoordinator(
-        admitted.ok()
-            ? absl::UnavailableError(absl::StrCat("waits for ", waiting_for))
-            : admitted.status());
-    if (!IsTransient(named)) {
-      return absl::Status(
-          named.code(),
-          absl::StrCat(named.message(), DescribeDifference(admitted.status())));
+    absl::Status status = admitted.status();
+    if (status.ok()) {
+      heard = SteadyNow();
+      status = absl::UnavailableError(absl::StrCat("waits for ", waiting_for));
+    } else if (IsTransient(status)) {
+      Diagnosis diagnosis;
+      if (SteadyNow() - heard >= kLookEvery) diagnosis = diagnoser.Look();
+      if (diagnosis.kind == Diagnosis::Kind::kMistake) {
+        return diagnosis.ToStatus(CoordinatorName());
+      }
+      status = absl::UnavailableError(CauseOf(diagnosis, status));
+    } else {
+      return WhyRefused(status);
     }
+    const absl::Status named = FromCoordinator(status);
     absl::Duration pause = backoff.Next();
     if (admitted.ok() && SteadyNow() - begun >= ParkFor(end - begun) / 2) {
       pause = absl::ZeroDuration();
@@ -182,10 +209,7 @@ absl::Status Session::RegisterFirst() {
     if (options_.give_up && options_.give_up()) {
       return absl::CancelledError(named.message());
     }
-    if (options_.on_waiting && SteadyNow() >= report) {
-      options_.on_waiting(std::string(named.message()));
-      report = SteadyNow() + kReportEvery;
-    }
+    ReportWait(status.message(), &report);
     Sleep(pause);
   }
 }
@@ -225,6 +249,20 @@ absl::StatusOr<bool> Session::Register(absl::Time deadline,
     news->sender.set_generation(response.generation());
   });
   return true;
+}
+
+absl::Status Session::WhyRefused(const absl::Status& refusal) {
+  if (absl::IsFailedPrecondition(refusal) || absl::IsUnimplemented(refusal)) {
+    const Diagnosis diagnosis =
+        Diagnose(options_.coordinator, /*ps=*/0, options_.credentials,
+                 kLookPatience, /*cancelled=*/nullptr);
+    if (diagnosis.kind == Diagnosis::Kind::kMistake) {
+      return diagnosis.ToStatus(CoordinatorName());
+    }
+  }
+  const absl::Status named = FromCoordinator(refusal);
+  return absl::Status(
+      named.code(), absl::StrCat(named.message(), DescribeDifference(refusal)));
 }
 
 std::string Session::DescribeDifference(const absl::Status& why) {
@@ -290,6 +328,8 @@ void Session::RenewUntilStopped() {
   // How long it has been asked in vain. The time for which this process was
   // suspended is not the coordinator's silence.
   absl::Duration silent;
+  absl::Time report = absl::InfiniteFuture();
+  Diagnoser diagnoser(options_.coordinator, /*ps=*/0, options_.credentials);
   Backoff backoff;
   for (absl::Duration pause; Sleep(pause);) {
     // A message that is lost is repeated within the lease, which the
@@ -316,6 +356,7 @@ void Session::RenewUntilStopped() {
     pause = backoff.Next();
     if (status.ok()) {
       if (!this->status().ok()) return;
+      if (silent > absl::ZeroDuration()) diagnoser.Forget();
       silent = absl::ZeroDuration();
       // An answer that came early, without a reason, is no reason to ask in
       // circles.
@@ -330,12 +371,17 @@ void Session::RenewUntilStopped() {
       return End(absl::AbortedError(absl::StrCat(
           CoordinatorName(), " has ended this session: ", status.message())));
     } else {
+      if (silent == absl::ZeroDuration()) report = begun + kFirstReport;
       silent += std::min(took, attempt) + pause;
+      // What it finds is there when the next attempt, which waits for a
+      // connection, has failed too.
+      const std::string cause = CauseOf(diagnoser.Look(), status);
       if (silent >= patience) {
-        return End(absl::UnavailableError(absl::StrCat(
-            CoordinatorName(), ": no answer for ",
-            absl::FormatDuration(patience), " (", status.message(), ")")));
+        return End(absl::UnavailableError(
+            absl::StrCat(CoordinatorName(), ": no answer for ",
+                         absl::FormatDuration(patience), " (", cause, ")")));
       }
+      ReportWait(cause, &report);
     }
   }
 }

@@ -12,6 +12,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/rpc/call_queue.h"
@@ -94,8 +95,9 @@ class Session {
     // by the session's thread; but not of Close. Must not call Close or destroy
     // the session. May be empty.
     std::function<void(const News& news)> on_change;
-    // Told about once a second, by Open, after the first two seconds: what it
-    // waits for. May be empty.
+    // Told what is waited for, and why a connection fails (diagnosis.h), after
+    // two seconds and each ten from then on: by Open, and by the session's
+    // thread while the coordinator is silent. May be empty.
     std::function<void(const std::string& what)> on_waiting;
     // Asked about once a second, by Open: whether to give up, with CANCELLED.
     // May be empty.
@@ -105,11 +107,12 @@ class Session {
   // Registers, then starts to renew the lease. Repeats with the same nonce what
   // was not answered, and asks again while the coordinator cannot admit the
   // task yet.
-  // Errors: UNAVAILABLE or DEADLINE_EXCEEDED, naming the coordinator, when it
-  // did not answer, or admit the task, until the deadline; otherwise its own,
-  // at once (see Coordinator.Register in proto/coordinator.proto), but for
-  // ALREADY_EXISTS: that comes once the place was waited for as long as a
-  // lease.
+  // Errors: UNAVAILABLE, naming the coordinator and the cause, when it did not
+  // answer, or admit the task, until the deadline; INVALID_ARGUMENT when who
+  // answers there never will be the coordinator (Diagnosis::kMistake);
+  // otherwise its own, at once (see Coordinator.Register in
+  // proto/coordinator.proto), but for ALREADY_EXISTS: that comes once the place
+  // was waited for as long as a lease.
   static absl::StatusOr<std::unique_ptr<Session>> Open(Options options);
 
   // Stops to renew, without a word to the coordinator.
@@ -150,6 +153,9 @@ class Session {
   // from what was declared, as a part of a sentence. Empty where that is not
   // known.
   std::string DescribeDifference(const absl::Status& why);
+  // What Open returns when who answers at the coordinator's address has refused
+  // the task with `refusal`, and may not be the coordinator at all.
+  absl::Status WhyRefused(const absl::Status& refusal);
   absl::Duration Patience() const;
   // Takes over what was heard, and tells of it if it is new.
   void Hear(absl::FunctionRef<void(News* news)> change)
@@ -162,6 +168,8 @@ class Session {
   std::string CoordinatorName() const;
   // `status`, with that name before its message.
   absl::Status FromCoordinator(const absl::Status& status) const;
+  // Tells on_waiting of `text`, when that is due by `*report`.
+  void ReportWait(absl::string_view text, absl::Time* report) const;
 
   const Options options_;
   const std::unique_ptr<Rpc> rpc_;

@@ -1613,10 +1613,11 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
   status.set_global_step(step_.has_value() ? step_->number().value()
                                            : committed_.value());
   const absl::Time now = clock_->Now();
-  const absl::Time since = state_.phase() == proto::DONE ? done_at_
-                           : training_begun_.has_value()
-                               ? std::max(step_opened_, *training_begun_)
-                               : begun_;
+  const absl::Time since =
+      state_.phase() == proto::DONE ? done_at_
+      : training_begun_.has_value()
+          ? std::max({step_opened_, *training_begun_, generation_begun_})
+          : std::max(begun_, generation_begun_);
   if (now - since > kLate) status.set_waiting_for(WaitingFor());
   progress_.AddTo(&status);
   if (loss_scaler_.has_value()) status.set_loss_scale(loss_scaler_->scale());

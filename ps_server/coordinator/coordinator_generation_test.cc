@@ -497,6 +497,19 @@ TEST_F(CoordinatorGenerationTest, WhatIsRestoredIsTheStepOfTheStatus_G5) {
   EXPECT_EQ(Status().global_step(), 1u);
 }
 
+// What the generation before has waited is no wait of this one.
+TEST_F(CoordinatorGenerationTest, AWaitBeginsWithItsGeneration) {
+  StartWithArchive();
+  TrainStep(0);
+  SaveNow();
+  Pass(absl::Seconds(10), AllTasks());
+  EXPECT_THAT(Status().waiting_for(), HasSubstr("/job:worker/task:0"));
+  ReplacePs();
+  EXPECT_EQ(Status().waiting_for(), "");
+  Pass(absl::Seconds(3), AllTasks());
+  EXPECT_THAT(Status().waiting_for(), HasSubstr("the state of step 1"));
+}
+
 TEST_F(CoordinatorGenerationTest, ARestoreMayTakeAsLongAsItMoves_G4) {
   proto::Declaration declaration = MakeDeclaration();
   declaration.mutable_timeouts()->set_start_seconds(5);
