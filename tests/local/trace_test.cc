@@ -130,7 +130,7 @@ TEST_F(TraceTest, IsWrittenHoweverTheWorkerEnds) {
   ASSERT_TRUE(stopped.ReadUntil("waiting for")) << stopped.output();
   Program refused({kPsWorker, job, "--seed=2", ps_hosts, worker_hosts, Flag(),
                    "--task_index=1"});
-  EXPECT_EQ(refused.Wait(), 1);
+  EXPECT_EQ(refused.Wait(), 2) << refused.output();
   stopped.Signal(SIGTERM);
   EXPECT_EQ(stopped.Wait(), 138) << stopped.output();
   EXPECT_THAT(NamesOf(TraceOf("worker-0").OfKind("rpc")),

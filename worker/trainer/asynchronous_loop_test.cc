@@ -298,7 +298,7 @@ TEST_F(AsynchronousLoopTest, BoundLetsARequestWaitLonger) {
 // handed out again.
 TEST_F(AsynchronousLoopTest, GoesOnWithTheTicketsOfTheRestoredState) {
   for (const uint32_t depth : {1, 2, 3}) {
-    for (const std::string& call :
+    for (const char* const call :
          {"await applied #2", "take ticket #3", "await ticket #3",
           "push #2 of ticket 1 at 1", "apply #3: 8 examples", "await done"}) {
       SCOPED_TRACE(absl::StrCat("depth ", depth, ", ", call));
