@@ -29,9 +29,9 @@ void TuneProcess();
 // The first line of a main: logs to stderr from here on, holds SIGTERM and
 // SIGINT back until there are StopSignals, sets the flags from the command
 // line, and refuses arguments that are not flags. Returns the exit code where
-// the program is to end: after --version; after
-// --help, which prints `description` and the flags, those of `groups` and the
-// common ones under headings; and after a wrong use, which is told on stderr.
+// the program is to end: after --version; after --help, which prints
+// `description` and the flags, those of `groups` and the common ones under
+// headings; and after a wrong use, which is told on stderr.
 std::optional<int> BeginDaemon(int argc, char** argv,
                                absl::string_view description,
                                absl::Span<const FlagGroup> groups);

@@ -14,8 +14,8 @@ namespace holdfast {
 // the code of a message nor learn the key from codes.
 //
 // Our own, for messages of whole words: OpenSSL's takes three times as long for
-// them (siphash_test compares the two), most of it for copying a context, and a
-// push takes five codes.
+// them, most of it for copying a context, and a push takes five codes.
+// siphash_test compares the codes of the two.
 //
 // Immutable, and so thread-safe.
 class SipHash {

@@ -220,10 +220,23 @@ TEST_F(DiskTest, WhenAllAreDamagedTheJobFails) {
   RunUntilSaved(20);
   for (const auto& checkpoint : Checkpoints()) Damage(checkpoint);
   TaskCluster cluster(options_);
-  cluster.StartAll();
+  // Nothing is restored without ps 1; a worker that came after both ps have
+  // ended would not hear why.
+  cluster.Start("ps-0");
+  cluster.Start("worker-0");
+  ASSERT_TRUE(cluster.AdvanceUntil(
+      [&] {
+        for (const proto::TaskStatus& task : cluster.status().tasks()) {
+          if (task.task().job() == kWorkerJob && task.alive()) return true;
+        }
+        return false;
+      },
+      kLimit))
+      << cluster.Describe();
+  cluster.Start("ps-1");
   ExpectACleanError(&cluster, "ps-0", 1, "there is none before it");
-  // Without which nothing is restored. Workers may come when both have ended.
   ExpectACleanError(&cluster, "ps-1", 1, "there is none before it");
+  ExpectACleanError(&cluster, "worker-0", 1, "there is none before it");
 }
 
 TEST_F(DiskTest, ADamagedJournalIsAnError) {
