@@ -28,12 +28,12 @@
 #include "ps_server/disk/directory_shard_disk.h"
 #include "ps_server/listen_address.h"
 #include "ps_server/membership.h"
+#include "ps_server/protocol/receipts.h"
 #include "ps_server/service/coordinator_service.h"
 #include "ps_server/service/health_service.h"
 #include "ps_server/service/rpc_server.h"
 #include "ps_server/service/shard_links.h"
 #include "ps_server/service/shard_service.h"
-#include "ps_server/shard/receipts.h"
 #include "ps_server/shard/shard.h"
 
 namespace holdfast {

@@ -17,8 +17,8 @@
 #include "glog/logging.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "ps_server/coordinator/schedule.h"
-#include "ps_server/request.h"
-#include "ps_server/shard/memory_plan.h"
+#include "ps_server/protocol/memory_plan.h"
+#include "ps_server/protocol/request.h"
 
 namespace holdfast {
 namespace {

@@ -30,12 +30,12 @@
 #include "ps_server/coordinator/save_schedule.h"
 #include "ps_server/coordinator/step.h"
 #include "ps_server/coordinator/ticket_pool.h"
-#include "ps_server/indexed_map.h"
-#include "ps_server/parked_calls.h"
-#include "ps_server/repeated_failure.h"
-#include "ps_server/shard/ledger.h"
-#include "ps_server/shard/push_id.h"
-#include "ps_server/shard/receipts.h"
+#include "ps_server/protocol/indexed_map.h"
+#include "ps_server/protocol/ledger.h"
+#include "ps_server/protocol/parked_calls.h"
+#include "ps_server/protocol/push_id.h"
+#include "ps_server/protocol/receipts.h"
+#include "ps_server/protocol/repeated_failure.h"
 
 namespace holdfast {
 

@@ -23,8 +23,8 @@
 #include "common/task_id.h"
 #include "glog/logging.h"
 #include "ps_server/coordinator/coordinator.h"
-#include "ps_server/request.h"
-#include "ps_server/shard/receipts.h"
+#include "ps_server/protocol/receipts.h"
+#include "ps_server/protocol/request.h"
 
 namespace holdfast {
 namespace {

@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/coordinator/coordinator_testing.h"
-#include "ps_server/request.h"
+#include "ps_server/protocol/request.h"
 
 namespace holdfast {
 namespace {

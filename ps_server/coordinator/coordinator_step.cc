@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/coordinator/schedule.h"
-#include "ps_server/request.h"
+#include "ps_server/protocol/request.h"
 
 namespace holdfast {
 namespace {

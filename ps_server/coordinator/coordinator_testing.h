@@ -18,8 +18,8 @@
 #include "common/task_id.h"
 #include "gtest/gtest.h"
 #include "ps_server/coordinator/coordinator.h"
-#include "ps_server/request.h"
-#include "ps_server/shard/receipts.h"
+#include "ps_server/protocol/receipts.h"
+#include "ps_server/protocol/request.h"
 #include "ps_server/shard/testing.h"
 
 namespace holdfast {

@@ -10,7 +10,7 @@
 #include "glog/logging.h"
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/coordinator/schedule.h"
-#include "ps_server/request.h"
+#include "ps_server/protocol/request.h"
 
 namespace holdfast {
 namespace {

@@ -10,7 +10,7 @@
 #include "common/task_id.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
-#include "ps_server/indexed_map.h"
+#include "ps_server/protocol/indexed_map.h"
 
 namespace holdfast {
 

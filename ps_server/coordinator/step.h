@@ -10,7 +10,7 @@
 #include "common/ids.h"
 #include "proto/shard.pb.h"
 #include "proto/training.pb.h"
-#include "ps_server/shard/push_id.h"
+#include "ps_server/protocol/push_id.h"
 
 namespace holdfast {
 

@@ -11,7 +11,7 @@
 #include "common/rpc_limits.h"
 #include "common/shape.h"
 #include "common/task_id.h"
-#include "ps_server/request.h"
+#include "ps_server/protocol/request.h"
 
 namespace holdfast {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc_limits.h"
-#include "ps_server/request.h"
+#include "ps_server/protocol/request.h"
 #include "ps_server/shard/shard.h"
 
 namespace holdfast {

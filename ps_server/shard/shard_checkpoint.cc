@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "ps_server/request.h"
+#include "ps_server/protocol/request.h"
 #include "ps_server/shard/shard.h"
 
 namespace holdfast {

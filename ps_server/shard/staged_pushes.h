@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "common/encoding.h"
 #include "common/ids.h"
-#include "ps_server/shard/push_id.h"
+#include "ps_server/protocol/push_id.h"
 #include "ps_server/store/dense_store.h"
 
 namespace holdfast {

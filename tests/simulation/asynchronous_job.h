@@ -13,7 +13,7 @@
 
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
-#include "ps_server/shard/push_id.h"
+#include "ps_server/protocol/push_id.h"
 #include "tests/simulation/simulation.h"
 
 namespace holdfast {

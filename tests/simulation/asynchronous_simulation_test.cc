@@ -18,7 +18,7 @@
 #include "common/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/shard/push_id.h"
+#include "ps_server/protocol/push_id.h"
 #include "tests/simulation/asynchronous_job.h"
 #include "tests/simulation/simulation.h"
 

@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/shard/push_id.h"
+#include "ps_server/protocol/push_id.h"
 #include "tests/simulation/simulation.h"
 #include "tests/simulation/synchronous_job.h"
 

@@ -31,7 +31,7 @@
 #include "proto/coordinator.pb.h"
 #include "proto/shard.pb.h"
 #include "ps_server/coordinator/coordinator.h"
-#include "ps_server/shard/push_id.h"
+#include "ps_server/protocol/push_id.h"
 #include "ps_server/shard/shard.h"
 #include "tests/simulation/scheduler.h"
 #include "tests/simulation/simulated_disk.h"

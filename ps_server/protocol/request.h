@@ -1,6 +1,6 @@
 // What both event machines read from a request.
-#ifndef HOLDFAST_PS_SERVER_REQUEST_H_
-#define HOLDFAST_PS_SERVER_REQUEST_H_
+#ifndef HOLDFAST_PS_SERVER_PROTOCOL_REQUEST_H_
+#define HOLDFAST_PS_SERVER_PROTOCOL_REQUEST_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include "common/rpc_limits.h"
 #include "common/task_id.h"
 #include "proto/cluster.pb.h"
-#include "ps_server/shard/push_id.h"
+#include "ps_server/protocol/push_id.h"
 
 namespace holdfast {
 
@@ -33,4 +33,4 @@ inline absl::Time ParkedUntil(absl::Time now, uint64_t wait_ms) {
 
 }  // namespace holdfast
 
-#endif  // HOLDFAST_PS_SERVER_REQUEST_H_
+#endif  // HOLDFAST_PS_SERVER_PROTOCOL_REQUEST_H_

@@ -1,4 +1,4 @@
-#include "ps_server/indexed_map.h"
+#include "ps_server/protocol/indexed_map.h"
 
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "ps_server/parked_calls.h"
+#include "ps_server/protocol/parked_calls.h"
 
 #include <cstdint>
 #include <limits>

@@ -1,5 +1,5 @@
-#ifndef HOLDFAST_PS_SERVER_SHARD_LEDGER_H_
-#define HOLDFAST_PS_SERVER_SHARD_LEDGER_H_
+#ifndef HOLDFAST_PS_SERVER_PROTOCOL_LEDGER_H_
+#define HOLDFAST_PS_SERVER_PROTOCOL_LEDGER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "common/ids.h"
 #include "proto/cluster.pb.h"
-#include "ps_server/indexed_map.h"
-#include "ps_server/shard/push_id.h"
+#include "ps_server/protocol/indexed_map.h"
+#include "ps_server/protocol/push_id.h"
 
 namespace holdfast {
 
@@ -86,4 +86,4 @@ class Ledger {
 
 }  // namespace holdfast
 
-#endif  // HOLDFAST_PS_SERVER_SHARD_LEDGER_H_
+#endif  // HOLDFAST_PS_SERVER_PROTOCOL_LEDGER_H_

@@ -1,4 +1,4 @@
-#include "ps_server/shard/receipts.h"
+#include "ps_server/protocol/receipts.h"
 
 #include <set>
 #include <string>

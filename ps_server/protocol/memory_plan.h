@@ -1,5 +1,5 @@
-#ifndef HOLDFAST_PS_SERVER_SHARD_MEMORY_PLAN_H_
-#define HOLDFAST_PS_SERVER_SHARD_MEMORY_PLAN_H_
+#ifndef HOLDFAST_PS_SERVER_PROTOCOL_MEMORY_PLAN_H_
+#define HOLDFAST_PS_SERVER_PROTOCOL_MEMORY_PLAN_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -52,4 +52,4 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
 
 }  // namespace holdfast
 
-#endif  // HOLDFAST_PS_SERVER_SHARD_MEMORY_PLAN_H_
+#endif  // HOLDFAST_PS_SERVER_PROTOCOL_MEMORY_PLAN_H_

@@ -1,5 +1,5 @@
-#ifndef HOLDFAST_PS_SERVER_INDEXED_MAP_H_
-#define HOLDFAST_PS_SERVER_INDEXED_MAP_H_
+#ifndef HOLDFAST_PS_SERVER_PROTOCOL_INDEXED_MAP_H_
+#define HOLDFAST_PS_SERVER_PROTOCOL_INDEXED_MAP_H_
 
 #include <cstddef>
 #include <map>
@@ -69,4 +69,4 @@ class IndexedMap {
 
 }  // namespace holdfast
 
-#endif  // HOLDFAST_PS_SERVER_INDEXED_MAP_H_
+#endif  // HOLDFAST_PS_SERVER_PROTOCOL_INDEXED_MAP_H_

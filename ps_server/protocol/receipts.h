@@ -1,5 +1,5 @@
-#ifndef HOLDFAST_PS_SERVER_SHARD_RECEIPTS_H_
-#define HOLDFAST_PS_SERVER_SHARD_RECEIPTS_H_
+#ifndef HOLDFAST_PS_SERVER_PROTOCOL_RECEIPTS_H_
+#define HOLDFAST_PS_SERVER_PROTOCOL_RECEIPTS_H_
 
 #include <cstdint>
 #include <optional>
@@ -13,7 +13,7 @@
 #include "common/siphash.h"
 #include "google/protobuf/repeated_field.h"
 #include "proto/cluster.pb.h"
-#include "ps_server/shard/push_id.h"
+#include "ps_server/protocol/push_id.h"
 
 namespace holdfast {
 
@@ -81,4 +81,4 @@ class Receipts {
 
 }  // namespace holdfast
 
-#endif  // HOLDFAST_PS_SERVER_SHARD_RECEIPTS_H_
+#endif  // HOLDFAST_PS_SERVER_PROTOCOL_RECEIPTS_H_

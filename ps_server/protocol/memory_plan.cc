@@ -1,4 +1,4 @@
-#include "ps_server/shard/memory_plan.h"
+#include "ps_server/protocol/memory_plan.h"
 
 #include <algorithm>
 #include <iterator>

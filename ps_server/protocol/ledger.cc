@@ -1,4 +1,4 @@
-#include "ps_server/shard/ledger.h"
+#include "ps_server/protocol/ledger.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
-#ifndef HOLDFAST_PS_SERVER_SHARD_PUSH_ID_H_
-#define HOLDFAST_PS_SERVER_SHARD_PUSH_ID_H_
+#ifndef HOLDFAST_PS_SERVER_PROTOCOL_PUSH_ID_H_
+#define HOLDFAST_PS_SERVER_PROTOCOL_PUSH_ID_H_
 
 #include <string>
 #include <utility>
@@ -69,4 +69,4 @@ struct PushId {
 
 }  // namespace holdfast
 
-#endif  // HOLDFAST_PS_SERVER_SHARD_PUSH_ID_H_
+#endif  // HOLDFAST_PS_SERVER_PROTOCOL_PUSH_ID_H_

@@ -1,5 +1,5 @@
-#ifndef HOLDFAST_PS_SERVER_PARKED_CALLS_H_
-#define HOLDFAST_PS_SERVER_PARKED_CALLS_H_
+#ifndef HOLDFAST_PS_SERVER_PROTOCOL_PARKED_CALLS_H_
+#define HOLDFAST_PS_SERVER_PROTOCOL_PARKED_CALLS_H_
 
 #include <algorithm>
 #include <cstddef>
@@ -156,4 +156,4 @@ class ParkedCalls {
 
 }  // namespace holdfast
 
-#endif  // HOLDFAST_PS_SERVER_PARKED_CALLS_H_
+#endif  // HOLDFAST_PS_SERVER_PROTOCOL_PARKED_CALLS_H_
