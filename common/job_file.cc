@@ -119,56 +119,6 @@ int LineOf(const std::string& path, const TextFormat::ParseInfoTree* places) {
   return line;
 }
 
-// Whether lost workers are gone on without.
-bool Continues(const proto::Job& job) {
-  return job.consistency().has_asynchronous() ||
-         job.lost_workers().policy() == proto::LostWorkers::CONTINUE;
-}
-
-void CheckLostWorkers(const proto::Job& job, std::vector<BrokenRule>* broken) {
-  const proto::LostWorkers& lost = job.lost_workers();
-  if (job.consistency().has_asynchronous() &&
-      lost.policy() == proto::LostWorkers::WAIT) {
-    broken->push_back({"lost_workers.policy",
-                       "must be CONTINUE in an asynchronous job, whose pushes "
-                       "wait for nobody, is WAIT"});
-    return;
-  }
-  if (!Continues(job)) {
-    for (const auto& [is_set, field] :
-         {std::pair(lost.has_min_replicas(), "lost_workers.min_replicas"),
-          std::pair(lost.has_max_workers(), "lost_workers.max_workers")}) {
-      if (is_set) broken->push_back({field, "needs policy: CONTINUE"});
-    }
-    return;
-  }
-  if (lost.has_max_workers() && lost.min_replicas() > lost.max_workers()) {
-    broken->push_back(
-        {"lost_workers.min_replicas",
-         absl::StrCat("must be at most max_workers, which is ",
-                      lost.max_workers(), ", is ", lost.min_replicas())});
-  }
-  const auto& sync = job.consistency().synchronous();
-  if (lost.has_max_workers() && sync.has_total_num_replicas() &&
-      sync.total_num_replicas() != lost.max_workers()) {
-    broken->push_back(
-        {"consistency.synchronous.total_num_replicas",
-         absl::StrCat("must be lost_workers.max_workers, which is ",
-                      lost.max_workers(), ", is ", sync.total_num_replicas())});
-    return;
-  }
-  const uint32_t most =
-      lost.has_max_workers() ? lost.max_workers() : sync.total_num_replicas();
-  if (most > 0 && sync.replicas_to_aggregate() > most) {
-    broken->push_back(
-        {"consistency.synchronous.replicas_to_aggregate",
-         absl::StrCat("must be at most the ", most,
-                      " workers that there may be where lost_workers.policy is "
-                      "CONTINUE, is ",
-                      sync.replicas_to_aggregate())});
-  }
-}
-
 // The names that a rule of compression is for.
 RE2 NamesOf(const proto::Compression& rule) {
   return RE2(rule.variables().empty() ? ".*" : rule.variables(), RE2::Quiet);
@@ -253,12 +203,6 @@ void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
          absl::StrCat("must be at most batch_size, which is ", job.batch_size(),
                       ", is ", job.micro_batches())});
   }
-  if (job.consistency().has_asynchronous() &&
-      job.examples() == proto::BY_STEP) {
-    broken->push_back({"examples",
-                       "must be BY_TICKET in an asynchronous job, whose pushes "
-                       "have no seats in steps, is BY_STEP"});
-  }
   for (int i = 0;
        i < job.compression_size() && broken->size() <= kMaxBrokenRulesTold;
        ++i) {
@@ -268,7 +212,10 @@ void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
                        absl::StrCat("is no regular expression: ",
                                     absl::CEscape(names.error()))});
   }
-  CheckLostWorkers(job, broken);
+  for (BrokenRule& rule :
+       FindBrokenConsistencyRules(ConsistencyFieldsOf(job))) {
+    broken->push_back(std::move(rule));
+  }
   const auto& sync = job.consistency().synchronous();
   const proto::LostWorkers& lost = job.lost_workers();
   if (!job.local().has_workers()) return;
@@ -466,86 +413,17 @@ std::vector<std::string> LayerNames(
 
 absl::StatusOr<Replicas> ResolveConsistency(const proto::Job& job,
                                             uint32_t workers) {
-  if (workers == 0) {
-    return absl::InvalidArgumentError(
-        "the cluster has 0 workers: there must be at least 1");
-  }
-  Replicas result;
-  result.total = workers;
-  if (Continues(job)) {
-    const proto::LostWorkers& lost = job.lost_workers();
-    if (lost.has_max_workers()) result.total = lost.max_workers();
-    if (result.total < workers) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "lost_workers.max_workers is ", result.total,
-          ", but the cluster has ", workers,
-          " workers (the chief included): set it to ", workers, " or more"));
-    }
-    if (lost.min_replicas() > result.total) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("lost_workers.min_replicas is ", lost.min_replicas(),
-                       ", but there may be ", result.total,
-                       result.total == 1 ? " worker" : " workers",
-                       ": set it to so many at most, or max_workers to more"));
-    }
-  }
-  if (job.consistency().has_asynchronous()) {
-    const auto& async = job.consistency().asynchronous();
-    result.asynchronous = true;
-    result.examples = proto::BY_TICKET;
-    if (async.has_pipeline_depth()) {
-      result.pipeline_depth = async.pipeline_depth();
-    }
-    if (async.has_staleness_bound()) {
-      result.staleness_bound = async.staleness_bound();
-    }
-    return result;
-  }
-
-  if (job.examples() == proto::BY_TICKET) result.examples = proto::BY_TICKET;
-  const auto& sync = job.consistency().synchronous();
-  const proto::LostWorkers& lost = job.lost_workers();
-  if (!lost.has_max_workers() && sync.has_total_num_replicas() &&
-      sync.total_num_replicas() != workers) {
-    const uint32_t total = sync.total_num_replicas();
-    return absl::InvalidArgumentError(
-        absl::StrCat("total_num_replicas is ", total, ", but the cluster has ",
-                     workers, workers == 1 ? " worker" : " workers",
-                     " (the chief included): set total_num_replicas to ",
-                     workers, ", or start a cluster of ", total));
-  }
-  // The seats of a step are the workers that there may be; those of one that
-  // never comes would leave a gap in the examples of every step.
-  if (result.total > workers && !result.by_ticket()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "lost_workers.max_workers is ", result.total, ", but the cluster has ",
-        workers,
-        " workers (the chief included): workers beyond the cluster need "
-        "examples: BY_TICKET"));
-  }
-  result.to_aggregate = sync.has_replicas_to_aggregate()
-                            ? sync.replicas_to_aggregate()
-                            : result.total;
-  if (result.to_aggregate == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("replicas_to_aggregate is 0 of ", result.total,
-                     " workers: it must be at least 1"));
-  }
-  if (result.to_aggregate > result.total &&
-      lost.policy() == proto::LostWorkers::CONTINUE) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "replicas_to_aggregate is ", result.to_aggregate, " of ", result.total,
-        " workers: where lost_workers.policy is CONTINUE it must "
-        "be at most their number"));
-  }
+  absl::StatusOr<Replicas> replicas =
+      ResolveConsistency(ConsistencyFieldsOf(job), workers);
+  if (!replicas.ok()) return replicas;
   // Seats without examples would be the first to fill, and close the step on
   // those that have some.
-  if (job.data().short_last_batch() && !result.by_ticket() &&
-      result.to_aggregate < result.total) {
+  if (job.data().short_last_batch() && !replicas->by_ticket() &&
+      replicas->to_aggregate < replicas->total) {
     return absl::InvalidArgumentError(
         "data.short_last_batch with backup replicas needs examples: BY_TICKET");
   }
-  return result;
+  return replicas;
 }
 
 uint64_t TotalTickets(const proto::Job& job, uint64_t num_examples,
@@ -564,8 +442,7 @@ uint64_t TotalTickets(const proto::Job& job, uint64_t num_examples,
 uint64_t TotalSteps(const proto::Job& job, uint64_t num_examples,
                     const Replicas& replicas) {
   if (replicas.by_ticket()) {
-    const uint64_t per_step = replicas.tickets_per_step();
-    return (TotalTickets(job, num_examples, replicas) - 1) / per_step + 1;
+    return replicas.StepsOfTickets(TotalTickets(job, num_examples, replicas));
   }
   if (job.length_case() != proto::Job::kSteps) {
     return StepsOfEpochs(job, num_examples, replicas.seats(), kMaxSteps);

@@ -2,7 +2,9 @@
 // proto/job.proto. docs/job_file.md tells it with examples.
 //
 // Rules of validity: those that hold for any message are told in
-// common/validate.h; those between the fields of a job stand in job_file.cc.
+// common/validate.h; those between the fields of a job stand in job_file.cc,
+// but for those that hold for a declaration as well
+// (common/consistency_rules.h).
 //
 // Pure functions but for LoadJobFile, which reads its file; safe from any
 // thread.
@@ -10,7 +12,6 @@
 #define HOLDFAST_COMMON_JOB_FILE_H_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/consistency_rules.h"
 #include "proto/job.pb.h"
 #include "proto/training.pb.h"
 
@@ -57,39 +59,10 @@ std::vector<std::string> LayerNames(
 absl::StatusOr<std::vector<proto::Compression>> ResolveCompression(
     const proto::Job& job, absl::Span<const std::string> names);
 
-// How a job's pushes become steps, and whose examples are whose, on a cluster
-// of so many workers; with defaults filled in.
-struct Replicas {
-  // N, the gradients that make a step. 0 in an asynchronous job, where every
-  // push is a step of its own.
-  uint32_t to_aggregate = 0;
-  // M, the workers that there may be, the chief included.
-  uint32_t total = 0;
-
-  bool asynchronous = false;
-  // Asynchronous: pushes that a worker may have begun and not finished.
-  uint32_t pipeline_depth = 1;
-  // Asynchronous: pushes that a worker may be ahead of the slowest. Absent:
-  // any number.
-  std::optional<uint32_t> staleness_bound;
-
-  // BY_STEP or BY_TICKET; BY_TICKET in an asynchronous job.
-  proto::ExampleAssignment examples = proto::BY_STEP;
-
-  // max(N, M), the contributions that a step of a synchronous job has room for.
-  uint32_t seats() const { return to_aggregate > total ? to_aggregate : total; }
-  bool by_ticket() const { return examples == proto::BY_TICKET; }
-  // By ticket.
-  uint32_t tickets_per_step() const { return asynchronous ? 1 : to_aggregate; }
-};
-
-// The same of `job`, which is valid, on a cluster of `workers`, the chief
-// included. Where lost workers are gone on without, M is max_workers.
-// Errors: INVALID_ARGUMENT, naming both numbers and which to change, when
-// total_num_replicas is not M, N is above M where lost workers are gone on
-// without, max_workers is less than `workers`, or min_replicas above
-// max_workers; when there are no workers; when short last batches by step meet
-// backup replicas; when examples by step meet workers beyond the cluster.
+// How the pushes of `job`, which is valid, become steps on a cluster of
+// `workers`, the chief included.
+// Errors: INVALID_ARGUMENT as in common/consistency_rules.h, and when short
+// last batches by step meet backup replicas.
 absl::StatusOr<Replicas> ResolveConsistency(const proto::Job& job,
                                             uint32_t workers);
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "common/consistency_rules.h"
 #include "common/placement.h"
 #include "common/rpc/backoff.h"
 #include "common/rpc_limits.h"
@@ -28,7 +29,6 @@ namespace {
 constexpr absl::Duration kLate = absl::Seconds(2);
 // Before a shard that refused a connection is tried again.
 constexpr absl::Duration kRetryAfter = absl::Milliseconds(200);
-constexpr uint32_t kMaxSeatsPerWorker = 1024;
 // A checkpoint of which nothing is written for longer is told to people.
 constexpr absl::Duration kStandingDisk = absl::Seconds(30);
 // Where the job does not say.
@@ -572,36 +572,17 @@ absl::StatusOr<proto::Declaration> Coordinator::Resolve(
     }
   }
 
-  proto::LostWorkers& lost = *resolved.mutable_lost_workers();
-  const bool asynchronous = resolved.consistency().has_asynchronous();
-  if (lost.policy() == proto::LostWorkers::POLICY_DEFAULT) {
-    lost.set_policy(asynchronous ? proto::LostWorkers::CONTINUE
-                                 : proto::LostWorkers::WAIT);
-  }
-  if (lost.policy() == proto::LostWorkers::WAIT) {
-    if (asynchronous) {
-      return absl::InvalidArgumentError(
-          "lost_workers.policy is WAIT: an asynchronous job goes on without "
-          "those that are lost");
-    }
-    if (lost.has_min_replicas() || lost.has_max_workers()) {
-      return absl::InvalidArgumentError(
-          "lost_workers: min_replicas and max_workers go with the policy "
-          "CONTINUE");
-    }
-    resolved.set_num_workers(options_.num_workers);
-  } else {
-    if (!lost.has_max_workers()) lost.set_max_workers(options_.num_workers);
-    if (!lost.has_min_replicas()) lost.set_min_replicas(1);
-    if (lost.max_workers() < options_.num_workers ||
-        lost.min_replicas() > lost.max_workers()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("lost_workers: min_replicas is ", lost.min_replicas(),
-                       ", max_workers ", lost.max_workers(),
-                       ", the cluster has ", options_.num_workers, " workers"));
-    }
-    resolved.set_num_workers(lost.max_workers());
-  }
+  const absl::StatusOr<Replicas> replicas =
+      ResolveConsistency(ConsistencyFieldsOf(resolved), options_.num_workers);
+  if (!replicas.ok()) return replicas.status();
+  FillIn(*replicas, resolved.mutable_consistency());
+  FillIn(*replicas, resolved.mutable_lost_workers());
+  resolved.set_examples(replicas->examples);
+  resolved.set_num_workers(replicas->total);
+  const absl::StatusOr<uint64_t> tickets = ResolveTickets(
+      *replicas, resolved.total_steps(), resolved.total_tickets());
+  if (!tickets.ok()) return tickets.status();
+  resolved.set_total_tickets(*tickets);
   if (resolved.has_loss_scale()) {
     *resolved.mutable_loss_scale() = WithDefaults(resolved.loss_scale());
   }
@@ -611,89 +592,7 @@ absl::StatusOr<proto::Declaration> Coordinator::Resolve(
   } else {
     resolved.mutable_checkpoints();
   }
-  absl::Status status = asynchronous ? ResolveAsynchronous(&resolved)
-                                     : ResolveSynchronous(&resolved);
-  if (!status.ok()) return status;
   return resolved;
-}
-
-absl::Status Coordinator::ResolveSynchronous(
-    proto::Declaration* declaration) const {
-  proto::Consistency::Synchronous& mode =
-      *declaration->mutable_consistency()->mutable_synchronous();
-  if (!mode.has_total_num_replicas()) {
-    mode.set_total_num_replicas(declaration->num_workers());
-  }
-  if (!mode.has_replicas_to_aggregate()) {
-    mode.set_replicas_to_aggregate(mode.total_num_replicas());
-  }
-  const uint32_t n = mode.replicas_to_aggregate();
-  const uint32_t m = mode.total_num_replicas();
-  if (m != declaration->num_workers()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("total_num_replicas is ", m, ", the cluster has ",
-                     declaration->num_workers(), " workers (with the chief)"));
-  }
-  if (n == 0) {
-    return absl::InvalidArgumentError("replicas_to_aggregate is 0");
-  }
-  if (n > uint64_t{kMaxSeatsPerWorker} * m) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("replicas_to_aggregate is ", n, ", which is above ",
-                     kMaxSeatsPerWorker, " times total_num_replicas, ", m));
-  }
-  if (declaration->examples() == proto::EXAMPLES_DEFAULT) {
-    declaration->set_examples(proto::BY_STEP);
-  }
-  if (declaration->lost_workers().policy() == proto::LostWorkers::CONTINUE) {
-    if (n > m) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "replicas_to_aggregate is ", n, ", above total_num_replicas, ", m,
-          ": with lost_workers.policy CONTINUE each worker has one seat"));
-    }
-    if (m > options_.num_workers &&
-        declaration->examples() != proto::BY_TICKET) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "lost_workers.max_workers is ", m, ", the cluster has ",
-          options_.num_workers,
-          " workers: examples that others may join for are BY_TICKET"));
-    }
-  }
-  const uint64_t tickets = declaration->total_tickets();
-  if (declaration->examples() == proto::BY_TICKET) {
-    const uint64_t steps = tickets / n + (tickets % n > 0 ? 1 : 0);
-    if (tickets == 0 || declaration->total_steps() != steps) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "total_tickets is ", tickets, ", which make ", steps, " steps of ", n,
-          "; total_steps is ", declaration->total_steps()));
-    }
-  } else if (tickets != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "total_tickets is ", tickets, ", but examples are BY_STEP"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Coordinator::ResolveAsynchronous(
-    proto::Declaration* declaration) const {
-  proto::Consistency::Asynchronous& mode =
-      *declaration->mutable_consistency()->mutable_asynchronous();
-  if (!mode.has_pipeline_depth()) mode.set_pipeline_depth(1);
-  if (declaration->examples() == proto::BY_STEP) {
-    return absl::InvalidArgumentError(
-        "examples are BY_STEP: an asynchronous job's are BY_TICKET");
-  }
-  declaration->set_examples(proto::BY_TICKET);
-  if (declaration->total_tickets() == 0) {
-    declaration->set_total_tickets(declaration->total_steps());
-  }
-  if (declaration->total_tickets() != declaration->total_steps()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("total_tickets is ", declaration->total_tickets(),
-                     ", but must be total_steps, ", declaration->total_steps(),
-                     ": each asynchronous push is a step"));
-  }
-  return absl::OkStatus();
 }
 
 void Coordinator::Declare(const proto::DeclareRequest& request,

@@ -306,8 +306,6 @@ class Coordinator {
   // The way to the first step.
   absl::StatusOr<proto::Declaration> Resolve(
       const proto::Declaration& declaration) const;
-  absl::Status ResolveSynchronous(proto::Declaration* declaration) const;
-  absl::Status ResolveAsynchronous(proto::Declaration* declaration) const;
   absl::Status SetDeclaration(const proto::Declaration& resolved);
   void RestoreWhenReady();
   void OnRestored();

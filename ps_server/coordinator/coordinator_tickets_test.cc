@@ -73,7 +73,7 @@ TEST_F(CoordinatorTest, TicketsThatCannotBeDeclared) {
       {"asynchronous by step",
        Asynchronous(10),
        [](auto& d) { d.set_examples(proto::BY_STEP); },
-       {"BY_STEP", "an asynchronous job's are BY_TICKET"}},
+       {"must be BY_TICKET in an asynchronous job", "is BY_STEP"}},
       {"asynchronous, fewer tickets than steps",
        Asynchronous(10),
        [](auto& d) { d.set_total_tickets(9); },

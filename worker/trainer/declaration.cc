@@ -4,28 +4,6 @@
 #include <vector>
 
 namespace holdfast {
-namespace {
-
-proto::Consistency ConsistencyOf(const proto::Job& job,
-                                 const Replicas& replicas) {
-  proto::Consistency consistency;
-  if (replicas.asynchronous) {
-    auto* asynchronous = consistency.mutable_asynchronous();
-    asynchronous->set_pipeline_depth(replicas.pipeline_depth);
-    if (replicas.staleness_bound.has_value()) {
-      asynchronous->set_staleness_bound(*replicas.staleness_bound);
-    }
-  } else {
-    auto* synchronous = consistency.mutable_synchronous();
-    synchronous->set_replicas_to_aggregate(replicas.to_aggregate);
-    synchronous->set_total_num_replicas(replicas.total);
-    synchronous->set_aggregation(job.consistency().synchronous().aggregation());
-  }
-  return consistency;
-}
-
-}  // namespace
-
 absl::StatusOr<proto::Declaration> MakeDeclaration(
     const proto::Job& job, absl::Span<const proto::Variable> variables,
     const Replicas& replicas, uint64_t num_examples) {
@@ -46,7 +24,8 @@ absl::StatusOr<proto::Declaration> MakeDeclaration(
     }
   }
   *declaration.add_optimizers() = job.optimizer();
-  *declaration.mutable_consistency() = ConsistencyOf(job, replicas);
+  *declaration.mutable_consistency() = job.consistency();
+  FillIn(replicas, declaration.mutable_consistency());
   declaration.set_placement(job.placement());
   declaration.set_seed(job.seed());
   declaration.set_total_steps(TotalSteps(job, num_examples, replicas));
