@@ -5,10 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/reply_on.h"
 #include "glog/logging.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "ps_server/disk/rest.h"
-#include "ps_server/reply_on.h"
 
 namespace holdfast {
 namespace {

@@ -10,10 +10,10 @@
 #include "absl/types/span.h"
 #include "common/checkpoint/data_file.h"
 #include "common/clock.h"
+#include "common/reply_on.h"
 #include "common/shape.h"
 #include "glog/logging.h"
 #include "ps_server/disk/rest.h"
-#include "ps_server/reply_on.h"
 
 namespace holdfast {
 namespace {

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock.h"
+#include "common/reply_on.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/deadline.h"
 #include "common/rpc/message_bytes.h"
@@ -24,7 +25,6 @@
 #include "common/rpc_limits.h"
 #include "common/task_id.h"
 #include "proto/shard.pb.h"
-#include "ps_server/reply_on.h"
 #include "ps_server/service/light_update.h"
 
 namespace holdfast {

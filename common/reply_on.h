@@ -1,5 +1,5 @@
-#ifndef HOLDFAST_PS_SERVER_REPLY_ON_H_
-#define HOLDFAST_PS_SERVER_REPLY_ON_H_
+#ifndef HOLDFAST_COMMON_REPLY_ON_H_
+#define HOLDFAST_COMMON_REPLY_ON_H_
 
 #include <utility>
 
@@ -26,4 +26,4 @@ Reply<Response> ReplyOn(Strand* strand, Reply<Response> reply,
 
 }  // namespace holdfast
 
-#endif  // HOLDFAST_PS_SERVER_REPLY_ON_H_
+#endif  // HOLDFAST_COMMON_REPLY_ON_H_

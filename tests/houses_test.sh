@@ -1,0 +1,104 @@
+#!/bin/bash
+# Who may include whom: docs/architecture.md, "Houses". Bazel's visibility holds
+# targets to it, but not what they include of the system's libraries.
+#
+# gRPC and CUDA are looked for in all that a file includes, directly or not.
+set -euo pipefail
+
+# The files themselves, not the copies that the test was given.
+cd "$(dirname "$(readlink -f WORKSPACE)")"
+
+grep -rE '^ *# *include +[<"]' --include='*.cc' --include='*.h' --include='*.cu' \
+    cli client common examples ps_server tests worker |
+  sed -E 's/^([^:]+):[^<"]*([<"][^>"]+).*/\1 \2/' |
+  awk '
+    BEGIN {
+      # A room, and those that it may include, each with the rooms within it.
+      machine = "common proto ps_server/protocol ps_server/optimizer "
+      law["common"] = "common proto"
+      law["client"] = "client common proto"
+      law["worker"] = "worker client common proto"
+      law["cli"] = "cli client common proto"
+      law["examples"] = "examples worker client common proto"
+      law["ps_server"] = "ps_server common proto"
+      law["ps_server/optimizer"] = "common proto ps_server/optimizer"
+      law["ps_server/store"] = "common proto ps_server/store"
+      law["ps_server/protocol"] = machine
+      law["ps_server/coordinator"] = machine "ps_server/coordinator"
+      law["ps_server/shard"] = machine "ps_server/store ps_server/shard"
+      law["ps_server/disk"] = law["ps_server/shard"] \
+          " ps_server/coordinator ps_server/disk"
+
+      grpc = "^[<\"](grpc|grpcpp)/|\\.grpc\\.pb\\.h$"
+      may_see["gRPC"] = "^(common/rpc/|common/steady_waits_test\\.cc|client/" \
+          "|ps_server/service/|ps_server/[^/]*$|tests/)"
+      cuda = "^[<\"](cuda|cublas|cudnn|curand)"
+      may_see["CUDA"] = "^(worker/backend/cuda/|examples/cuda_model/|tests/gpu/)"
+      # Event machines are called by one thread at a time, and own none.
+      threads = "^[<\"](thread|mutex|condition_variable|absl/synchronization/.*" \
+          "|common/strand\\.h)$"
+      machines = "^ps_server/(coordinator|shard|protocol|optimizer)/"
+      test_only = "(_test|_benchmark|testing)\\.(cc|h)$"
+    }
+
+    function room(path) {
+      while (sub(/\/[^\/]*$/, "", path)) {
+        if (path in law) return path
+      }
+      return path
+    }
+    function allows(rooms, other,   words, i, count) {
+      count = split(rooms, words, " ")
+      for (i = 1; i <= count; ++i) {
+        if (other == words[i] || index(other, words[i] "/") == 1) return 1
+      }
+      return 0
+    }
+    function complain(what) {
+      print what
+      failed = 1
+    }
+
+    {
+      from = $1
+      path = substr($2, 2)
+      ++lines
+      in_room = room(from)
+      house = from
+      sub(/\/.*/, "", house)
+      if (from ~ test_only) in_room = house
+      if ($2 ~ /^"/ && path ~ /^(cli|client|common|examples|ps_server|worker)\// &&
+          in_room in law && !allows(law[in_room], room(path))) {
+        complain(from " may not include " path)
+      }
+      if (from ~ machines && from !~ test_only && $2 ~ threads) {
+        complain(from " is part of an event machine, and includes " path)
+      }
+      if ($2 ~ grpc) sees["gRPC", from] = path
+      if ($2 ~ cuda) sees["CUDA", from] = path
+      included[lines] = path
+      includer[lines] = from
+    }
+
+    END {
+      if (lines < 1000) complain("only " lines " includes were found")
+      for (what in may_see) {
+        do {
+          more = 0
+          for (i = 1; i <= lines; ++i) {
+            if (((what, included[i]) in sees) && !((what, includer[i]) in sees)) {
+              sees[what, includer[i]] = \
+                  included[i] ", which includes " sees[what, included[i]]
+              more = 1
+            }
+          }
+        } while (more)
+      }
+      for (pair in sees) {
+        split(pair, parts, SUBSEP)
+        if (parts[2] !~ may_see[parts[1]]) {
+          complain(parts[2] " sees " parts[1] " by way of " sees[pair])
+        }
+      }
+      exit failed
+    }'
