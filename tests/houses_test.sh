@@ -24,6 +24,7 @@ grep -rE '^ *# *include +[<"]' --include='*.cc' --include='*.h' --include='*.cu'
       law["ps_server/optimizer"] = "common proto ps_server/optimizer"
       law["ps_server/store"] = "common proto ps_server/store"
       law["ps_server/protocol"] = machine
+      law["ps_server/push_pull"] = machine "ps_server/push_pull"
       law["ps_server/coordinator"] = machine "ps_server/coordinator"
       law["ps_server/shard"] = machine "ps_server/store ps_server/shard"
       law["ps_server/disk"] = law["ps_server/shard"] \
@@ -37,7 +38,7 @@ grep -rE '^ *# *include +[<"]' --include='*.cc' --include='*.h' --include='*.cu'
       # Event machines are called by one thread at a time, and own none.
       threads = "^[<\"](thread|mutex|condition_variable|absl/synchronization/.*" \
           "|common/strand\\.h)$"
-      machines = "^ps_server/(coordinator|shard|protocol|optimizer)/"
+      machines = "^ps_server/(coordinator|shard|push_pull|protocol|optimizer)/"
       test_only = "(_test|_benchmark|testing)\\.(cc|h)$"
     }
 

@@ -8,15 +8,10 @@
 #include "common/tensor_piece.h"
 #include "proto/shard.pb.h"
 #include "ps_server/coordinator/coordinator.h"
+#include "ps_server/protocol/tensor_messages.h"
 #include "ps_server/shard/shard.h"
 
 namespace holdfast {
-
-// PushPullResponse with its tensors as buffers, which lie in the store.
-struct PushPullReply {
-  proto::PushPullResponse response;
-  std::vector<TensorPiece> tensors;
-};
 
 // The machines of the only ps of a job, each with its strand.
 struct Machines {
@@ -26,9 +21,8 @@ struct Machines {
   Strand* coordinator_strand = nullptr;
 };
 
-// Does what `request` says, one machine after the other, each as if it had been
-// called by itself: see PushPull in proto/shard.proto. `tensors`: those of the
-// request. The reply may come on any thread.
+// Runs a PushPullExchange between the machines. `tensors`: those of `request`.
+// The reply may come on any thread.
 void PushPull(const Machines& machines, proto::PushPullRequest request,
               std::vector<TensorPiece> tensors, Reply<PushPullReply> reply);
 

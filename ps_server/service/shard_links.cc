@@ -25,7 +25,7 @@
 #include "common/rpc_limits.h"
 #include "common/task_id.h"
 #include "proto/shard.pb.h"
-#include "ps_server/service/light_update.h"
+#include "ps_server/shard/light_update.h"
 
 namespace holdfast {
 namespace {
@@ -62,21 +62,15 @@ class GrpcShardLinks final : public ShardLinks {
 
   void Restore(uint32_t ps, const proto::RestoreRequest& request,
                Reply<proto::RestoreResponse> reply) override {
-    if (ps == options_.local_ps) {
-      local_bytes_ = 0;
-      for (const proto::Slice& slice : request.slices()) {
-        if (slice.ps() == ps) local_bytes_ += slice.size() * sizeof(float);
-      }
-    }
+    if (ps == options_.local_ps) light_updates_.IsLight(request);
     Call(ps, "Restore", &Shard::Restore, request,
          options_.call_timeout + Parked(request), std::move(reply));
   }
   void Commit(uint32_t ps, const proto::CommitRequest& request,
               Reply<proto::CommitResponse> reply) override {
-    const bool light = local_bytes_ * request.contributions_size() <=
-                       static_cast<uint64_t>(kLightUpdateBytes);
     Call(ps, "Commit", &Shard::Commit, request, options_.call_timeout,
-         std::move(reply), light ? &Strand::RunOrPost : &Strand::Post);
+         std::move(reply),
+         light_updates_.IsLight(request) ? &Strand::RunOrPost : &Strand::Post);
   }
   void Fence(uint32_t ps, const proto::FenceRequest& request,
              Reply<proto::FenceResponse> reply) override {
@@ -206,8 +200,7 @@ class GrpcShardLinks final : public ShardLinks {
 
   // Used on the coordinator's strand alone.
   std::map<uint32_t, Remote> remotes_;
-  // Of the values that the local shard holds.
-  uint64_t local_bytes_ = 0;
+  LightUpdates light_updates_{options_.local_ps};
 
   absl::Mutex mutex_;
   absl::flat_hash_set<grpc::ClientContext*> under_way_ ABSL_GUARDED_BY(mutex_);

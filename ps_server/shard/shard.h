@@ -25,32 +25,13 @@
 #include "ps_server/protocol/parked_calls.h"
 #include "ps_server/protocol/receipts.h"
 #include "ps_server/protocol/repeated_failure.h"
+#include "ps_server/protocol/tensor_messages.h"
 #include "ps_server/shard/apply_step.h"
 #include "ps_server/shard/shard_disk.h"
 #include "ps_server/shard/staged_pushes.h"
 #include "ps_server/store/dense_store.h"
 
 namespace holdfast {
-
-// PushRequest with its tensors as buffers.
-struct PushPart {
-  proto::Sender sender;
-  PushSequence sequence;
-  GlobalStep step;
-  uint32_t part = 0;
-  uint32_t num_parts = 1;
-  PushSequence acked_through;
-  std::vector<TensorPiece> tensors;
-};
-
-// PullResponse with its tensors as buffers, which lie in the store.
-struct PullReply {
-  Generation generation;
-  proto::JobState state;
-  GlobalStep version;
-  float loss_scale = 0;
-  std::vector<TensorPiece> tensors;
-};
 
 // One ps task's share of the state: staged pushes, the ledger of decided ones,
 // and the store that Commit, or Apply in asynchronous jobs, brings from one

@@ -1,0 +1,80 @@
+#ifndef HOLDFAST_PS_SERVER_PUSH_PULL_PUSH_PULL_EXCHANGE_H_
+#define HOLDFAST_PS_SERVER_PUSH_PULL_PUSH_PULL_EXCHANGE_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/tensor_piece.h"
+#include "proto/coordinator.pb.h"
+#include "proto/shard.pb.h"
+#include "ps_server/protocol/tensor_messages.h"
+
+namespace holdfast {
+
+// One call of PushPull at the only ps of a job, from its push to its answer
+// (docs/life_of_a_step.md, F): which messages shard and coordinator get, and
+// what the caller is told. They get what they would get from a worker that
+// makes these calls one by one.
+//
+//   Start -- push ------> OnPushed -- contribute --> OnContributed --+
+//     |                    ^  |  \--- pull --------> OnPulled -------+-> answer
+//     +-- (no examples) ---+  |                                      |
+//                             +------ apply -------> OnApplied       |
+//                                                     |  \-----------+
+//                                                     +- pull -> OnPulled
+//
+// A deterministic event machine: messages in, messages out. Each message that
+// comes out is answered once, or never, by the event named after it; answers to
+// messages that went out together may come in any order.
+//
+// Thread-compatible.
+// Invariants: there is one answer at most, and nothing after it; no
+// contribution or application leaves before the push is acknowledged [P1].
+class PushPullExchange {
+ public:
+  // What an event brings about, to be sent in this order.
+  struct Output {
+    // To the shard.
+    std::optional<PushPart> push;
+    std::optional<proto::ApplyRequest> apply;
+    // To the coordinator.
+    std::optional<proto::ContributeRequest> contribute;
+    // To the shard.
+    std::optional<proto::PullRequest> pull;
+    // To the caller.
+    std::optional<absl::StatusOr<PushPullReply>> answer;
+  };
+
+  explicit PushPullExchange(proto::PushPullRequest request);
+
+  // `tensors`: those of the request.
+  Output Start(std::vector<TensorPiece> tensors);
+  Output OnPushed(const absl::StatusOr<proto::PushResponse>& pushed);
+  Output OnContributed(
+      const absl::StatusOr<proto::ContributeResponse>& contributed);
+  Output OnApplied(const absl::StatusOr<proto::ApplyResponse>& applied);
+  Output OnPulled(absl::StatusOr<PullReply> pulled);
+
+ private:
+  proto::ContributeRequest Contribution(uint64_t receipt) const;
+  proto::ApplyRequest Application() const;
+  // Where the caller has asked for nothing, nothing is awaited.
+  std::optional<proto::PullRequest> Pull(uint64_t min_version);
+  // The answer, when all that it needs is there.
+  Output AnswerWhenComplete();
+  Output Answer(absl::StatusOr<PushPullReply> answer);
+
+  const proto::PushPullRequest request_;
+  bool answered_ = false;
+  // What is known of the answer: there is a decision, or why there is none yet;
+  // and the values are there, or do not come.
+  PushPullReply reply_;
+  bool decided_ = false;
+  bool pulled_ = false;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_PUSH_PULL_PUSH_PULL_EXCHANGE_H_
