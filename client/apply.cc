@@ -8,13 +8,13 @@
 
 namespace holdfast::client {
 
-Applier::Applier(Generation* generation, const CallGroup* calls,
+Applier::Applier(GenerationState* generation, const CallGroup* calls,
                  const Ticket& ticket)
     : generation_(generation),
       mutex_(generation->context->mutex),
       calls_(*calls),
       ticket_(ticket),
-      shards_(generation->wire->num_ps()) {
+      shards_(generation->context->num_ps()) {
   for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
     shards_[ps].applied = generation_->placement.push.parts[ps].empty();
     if (!shards_[ps].applied) ++num_left_;
@@ -46,10 +46,10 @@ void Applier::Start(const Application& application) {
     none = num_left_ == 0;
   }
   request.set_ticket_receipt(ticket_.receipt);
-  for (uint32_t ps = 0; ps < generation_->wire->num_ps(); ++ps) {
+  for (uint32_t ps = 0; ps < generation_->context->num_ps(); ++ps) {
     if (generation_->placement.push.parts[ps].empty()) continue;
-    generation_->wire->Apply(
-        calls_, ps, request,
+    calls_.Start(
+        rpc::kApply, ps, request,
         [this, ps](const absl::StatusOr<proto::ApplyResponse>& response) {
           return OnAnswer(ps, response);
         });
@@ -88,7 +88,7 @@ Next Applier::OnAnswer(uint32_t ps,
       if (response->state().phase() != proto::DONE) return Next::kAgain;
       if (!over_) {
         error_ = absl::FailedPreconditionError(absl::StrCat(
-            generation_->wire->PsName(ps), ": the job is done, push ",
+            generation_->context->ps_names[ps], ": the job is done, push ",
             ticket_.sequence.value(), " will not be applied"));
       }
       over_ = true;
@@ -132,7 +132,7 @@ std::string Applier::Missing() const {
   std::vector<std::string> names;
   for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
     if (shards_[ps].applied) continue;
-    names.push_back(generation_->wire->PsName(ps));
+    names.push_back(generation_->context->ps_names[ps]);
     if (!shards_[ps].waiting_for.empty()) {
       absl::StrAppend(&names.back(), ", which waits for ",
                       shards_[ps].waiting_for);

@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "client/call_group.h"
 #include "client/cluster.h"
-#include "client/core.h"
+#include "client/generation_state.h"
 
 namespace holdfast::client {
 
@@ -25,7 +25,8 @@ class Applier {
  public:
   // `generation` and `calls`, to which its calls belong, must outlive this
   // object.
-  Applier(Generation* generation, const CallGroup* calls, const Ticket& ticket);
+  Applier(GenerationState* generation, const CallGroup* calls,
+          const Ticket& ticket);
 
   // To be called once, when every shard has acknowledged every part, or, with 0
   // examples, at any time.
@@ -64,7 +65,7 @@ class Applier {
                 const absl::StatusOr<proto::ApplyResponse>& response)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  Generation* const generation_;
+  GenerationState* const generation_;
   absl::Mutex& mutex_;
   const CallGroup& calls_;
   const Ticket ticket_;

@@ -1,195 +1,98 @@
 #ifndef HOLDFAST_CLIENT_CALL_H_
 #define HOLDFAST_CLIENT_CALL_H_
 
-#include <grpcpp/alarm.h>
-#include <grpcpp/client_context.h>
-#include <grpcpp/support/status.h>
-
-#include <functional>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <set>
-#include <string>
-#include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
-#include "client/call_group.h"
+#include "absl/status/status.h"
 #include "client/context.h"
-#include "common/clock.h"
+#include "client/rpc.h"
+#include "client/transport.h"
 #include "common/rpc/backoff.h"
-#include "common/rpc/deadline.h"
-#include "common/rpc/status.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast::client {
 
-// A call of a group, from its first attempt to its answer. It keeps itself and
-// its group's state alive until gRPC has let go of it.
-class Call {
+// What to do with an answer: take it, or ask the same again.
+enum class Next { kDone, kAgain };
+
+// A call, or a pause, of a group.
+class Underway {
  public:
-  // What gRPC is doing for a call. Cancelled without the lock held, because
-  // gRPC takes locks of its own.
-  struct Underway {
-    std::shared_ptr<grpc::ClientContext> attempt;
-    std::shared_ptr<grpc::Alarm> pause;
+  virtual ~Underway() = default;
 
-    void Cancel() {
-      if (attempt != nullptr) attempt->TryCancel();
-      if (pause != nullptr) pause->Cancel();
-    }
-  };
-
-  virtual ~Call() = default;
-
-  // Guarded by the context's mutex.
-  Underway underway;
-  // Why the last attempt is made again, until there is an answer; and who was
-  // asked.
+  // Guarded by the context's mutex. What the transport does for it, to be
+  // cancelled without the lock held.
+  std::shared_ptr<Transport::Operation> operation;
+  // Why the last attempt is made again, until there is an answer; and which ps
+  // was asked.
   absl::Status trouble;
-  std::string peer;
+  uint32_t ps = 0;
 };
 
 // Guarded by the context's mutex.
-struct CallGroup::State {
+struct GroupState {
   // Who speaks in all calls. Never changed. Absent: the newest of the context.
   std::optional<proto::Sender> sender;
-  std::set<std::shared_ptr<Call>> calls;
+  std::set<std::shared_ptr<Underway>> underway;
   // Answers that are being told at this moment.
   int answering = 0;
   bool cancelled = false;
 };
 
-// One attempt: a method of a stub's async() interface.
-template <typename Request, typename Response>
-using Method =
-    std::function<void(grpc::ClientContext*, const Request*, Response*,
-                       std::function<void(grpc::Status)>)>;
-
-// Whether an error is one that only news of the job can explain.
-using Unexplained = bool (*)(const absl::Status& error);
-
-// Sets the sender, in requests that have one.
-template <typename Request>
-auto SetSender(const proto::Sender& sender, Request* request, int)
-    -> decltype(request->mutable_sender(), void()) {
-  *request->mutable_sender() = sender;
-}
-template <typename Request>
-void SetSender(const proto::Sender&, Request*, long) {}
-
-template <typename Request, typename Response>
-class UnaryCall
-    : public Call,
-      public std::enable_shared_from_this<UnaryCall<Request, Response>> {
+// A call of a group, from its first attempt to its answer: it is sent again
+// after a transient error (common/rpc/backoff.h), after one that only news of
+// the job can explain, and when whoever asked wants it so. What its answer says
+// about the job is told to the context before anything else.
+//
+// ABORTED, as status or verdict, and NOT_FOUND from the coordinator ("no such
+// session") say that generation or life of the sender are over: that is for the
+// context to hear, not for the caller.
+//
+// It keeps itself and its group's state alive until the transport has let go of
+// it. Thread-safe.
+class Call : public Underway, public std::enable_shared_from_this<Call> {
  public:
-  // `peer` is named in errors. An attempt may take `timeout`.
-  UnaryCall(std::shared_ptr<Context> context,
-            std::shared_ptr<CallGroup::State> group, std::string peer,
-            absl::Duration timeout, Unexplained unexplained,
-            Method<Request, Response> method, Request request,
-            Answer<Response> answer)
-      : context_(std::move(context)),
-        group_(std::move(group)),
-        timeout_(timeout),
-        unexplained_(unexplained),
-        method_(std::move(method)),
-        request_(std::move(request)),
-        answer_(std::move(answer)) {
-    this->peer = std::move(peer);
-  }
-
   // Called once. In a cancelled group nothing happens.
-  void Start() ABSL_LOCKS_EXCLUDED(context_->mutex) {
-    {
-      absl::MutexLock lock(&context_->mutex);
-      if (group_->cancelled) return;
-      group_->calls.insert(this->shared_from_this());
-      ++context_->calls_out;
-    }
-    Attempt();
-  }
+  void Start() ABSL_LOCKS_EXCLUDED(context_->mutex);
+
+ protected:
+  Call(std::shared_ptr<Context> context, std::shared_ptr<GroupState> group,
+       const Rpc& rpc, uint32_t ps);
+
+  // What a response says about the job, where it has fields for it.
+  struct Says {
+    std::optional<uint64_t> generation;
+    const proto::JobState* state = nullptr;
+    std::optional<uint64_t> durable_step;
+    proto::Verdict verdict = proto::VERDICT_UNSPECIFIED;
+  };
 
  private:
-  void Attempt() {
-    std::shared_ptr<grpc::ClientContext> attempt;
-    {
-      absl::MutexLock lock(&context_->mutex);
-      underway.pause = nullptr;
-      if (group_->cancelled) return Finish();
-      began_ = SteadyNow();
-      attempt = std::make_shared<grpc::ClientContext>();
-      attempt->set_deadline(GrpcDeadline(began_ + timeout_));
-      underway.attempt = attempt;
-      SetSender(group_->sender.value_or(context_->sender()), &request_, 0);
-      response_ = Response();
-    }
-    method_(attempt.get(), &request_, &response_,
-            [self = this->shared_from_this()](grpc::Status status) {
-              self->OnAnswer(FromGrpcStatus(status));
-            });
-  }
+  // The part that knows the messages. With the lock held: fills in messages
+  // and timeout, and clears the response.
+  virtual void FillIn(const proto::Sender& sender, Attempt* attempt) = 0;
+  virtual Says WhatItSays() const = 0;
+  // Tells the response, or an error. Without locks.
+  virtual Next Tell(const absl::Status& status) = 0;
 
-  void OnAnswer(const absl::Status& status) {
-    const absl::Status named =
-        status.ok() ? status
-                    : absl::Status(status.code(),
-                                   absl::StrCat(peer, ": ", status.message()));
-    {
-      absl::MutexLock lock(&context_->mutex);
-      underway.attempt = nullptr;
-      if (group_->cancelled) return Finish();
-      if (IsTransient(status)) {
-        trouble = status;
-        return Pause();
-      }
-      trouble = unexplained_(status) ? status : absl::OkStatus();
-      ++group_->answering;
-    }
-    Next next = Next::kAgain;
-    if (unexplained_(status)) {
-      context_->on_unexplained();
-    } else {
-      next = named.ok() ? answer_(std::move(response_)) : answer_(named);
-    }
-    absl::ReleasableMutexLock lock(&context_->mutex);
-    --group_->answering;
-    if (next == Next::kDone || group_->cancelled ||
-        context_->IsOver(group_->sender)) {
-      return Finish();
-    }
-    // A peer that had parked the call is asked again at once, another one not,
-    // so that we do not ask in circles.
-    if (SteadyNow() - began_ < context_->timing.park / 2) return Pause();
-    backoff_.Reset();
-    lock.Release();
-    Attempt();
-  }
+  void StartAttempt() ABSL_LOCKS_EXCLUDED(context_->mutex);
+  void OnAnswer(absl::Status status) ABSL_LOCKS_EXCLUDED(context_->mutex);
+  // Whether only news of the job can explain the error.
+  bool IsUnexplained(const absl::Status& error) const;
+  void Pause() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex);
+  void Finish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex);
 
-  void Pause() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex) {
-    underway.pause = std::make_shared<grpc::Alarm>();
-    // The alarm holds the function until it is destroyed, by Attempt.
-    underway.pause->Set(
-        GrpcDeadline(SteadyNow() + backoff_.Next()),
-        [self = this->shared_from_this()](bool) { self->Attempt(); });
-  }
-
-  void Finish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex) {
-    group_->calls.erase(this->shared_from_this());
-    --context_->calls_out;
-  }
-
+ protected:
   const std::shared_ptr<Context> context_;
-  const std::shared_ptr<CallGroup::State> group_;
-  const absl::Duration timeout_;
-  const Unexplained unexplained_;
-  const Method<Request, Response> method_;
-  // But for the sender always the same.
-  Request request_;
-  Answer<Response> answer_;
-  Response response_;
+
+ private:
+  const std::shared_ptr<GroupState> group_;
+  const Rpc& rpc_;
+  // Of pauses, and the begin of the last attempt: guarded by the mutex.
   Backoff backoff_;
   absl::Time began_;
 };

@@ -1,8 +1,13 @@
 #ifndef HOLDFAST_CLIENT_CALL_GROUP_H_
 #define HOLDFAST_CLIENT_CALL_GROUP_H_
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
@@ -10,24 +15,22 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/call.h"
 #include "client/context.h"
+#include "client/rpc.h"
 
 namespace holdfast::client {
-
-// What to do with an answer: take it, or ask the same again.
-enum class Next { kDone, kAgain };
 
 // Where the answer to a call goes. Called by the thread that reads what comes
 // in, often one that waits for another answer, without locks.
 template <typename Response>
 using Answer = absl::AnyInvocable<Next(absl::StatusOr<Response>)>;
 
-// The calls that one handle has under way, and its wait for them.
+// The calls that one handle has under way (call.h), and its wait for them.
 //
-// A call that fails with a transient error (common/rpc/backoff.h), or one that
-// only news of the job can explain, is sent again after a pause, until its
-// group is cancelled or its generation over: Await's deadline bounds it. Only
-// other errors reach its Answer.
+// A call goes on until its group is cancelled or its generation over: Await's
+// deadline bounds it. Errors that reach its Answer are permanent, and begin
+// with the name of the ps.
 //
 // Thread-safe; Cancel and the destructor must not be called by an Answer of the
 // group, nor by what After calls.
@@ -44,12 +47,26 @@ class CallGroup {
   CallGroup(const CallGroup&) = delete;
   CallGroup& operator=(const CallGroup&) = delete;
 
+  // Calls a ps; the coordinator is in that with index 0. The request's sender
+  // is filled in. The bytes of a request's tensors are not copied: their owners
+  // are kept until the transport has let go of them, which may be after Cancel.
+  template <typename Request, typename Response>
+  void Start(const RpcOf<Request, Response>& rpc, uint32_t ps,
+             std::common_type_t<Request> request,
+             std::common_type_t<Answer<Response>> answer) const;
+
   // Once this has returned, no Answer runs, and none will, nor what After
   // calls.
   void Cancel();
 
-  // Calls `what` after `delay`, on a thread of gRPC, without locks.
+  // Calls `what` after `delay`, without locks.
   void After(absl::Duration delay, absl::AnyInvocable<void()> what);
+  // The same, after the next pause of `backoff`.
+  void After(Backoff* backoff, absl::AnyInvocable<void()> what)
+      ABSL_LOCKS_EXCLUDED(context_->mutex);
+
+  // Whether calls of the group cannot succeed any more. With the lock held.
+  bool IsOver() const { return context_->IsOver(state_->sender); }
 
   // Waits until `done`, until calls of the group cannot succeed any more, or
   // until `deadline`, and tells on_waiting meanwhile. `what` describes what is
@@ -57,26 +74,154 @@ class CallGroup {
   // Errors: those of Context::WhyOver; at the deadline UNAVAILABLE, when a peer
   // could not be reached, otherwise DEADLINE_EXCEEDED; both with `what`.
   absl::Status Await(absl::Time deadline, absl::FunctionRef<bool()> done,
-                     absl::FunctionRef<std::string()> what);
+                     absl::FunctionRef<std::string()> what) const;
   // The same, but goes on when calls cannot succeed any more.
   absl::Status AwaitRegardless(absl::Time deadline,
                                absl::FunctionRef<bool()> done,
-                               absl::FunctionRef<std::string()> what);
-
-  struct State;
-  const std::shared_ptr<State>& state() const { return state_; }
+                               absl::FunctionRef<std::string()> what) const;
 
  private:
   absl::Status AwaitUntil(absl::Time deadline, bool regardless,
                           absl::FunctionRef<bool()> done,
-                          absl::FunctionRef<std::string()> what);
+                          absl::FunctionRef<std::string()> what) const;
   // Why a call is being sent again, which is appended to `*what`, with the name
   // of the peer unless that is there. OK when none is. With the lock held.
   absl::Status AddTrouble(std::string* what) const;
 
   const std::shared_ptr<Context> context_;
-  const std::shared_ptr<State> state_;
+  const std::shared_ptr<GroupState> state_;
 };
+
+// ---- The rest is templates ----
+
+namespace internal {
+
+template <typename Message>
+Message& MessageOf(Message& message) {
+  return message;
+}
+template <typename Message>
+Message& MessageOf(WithTensors<Message>& message) {
+  return message.message;
+}
+template <typename Message>
+const Message& MessageOf(const WithTensors<Message>& message) {
+  return message.message;
+}
+template <typename Message>
+std::vector<TensorPiece>* TensorsOf(Message&) {
+  return nullptr;
+}
+template <typename Message>
+std::vector<TensorPiece>* TensorsOf(WithTensors<Message>& message) {
+  return &message.tensors;
+}
+
+// Fields that only some messages have.
+template <typename M>
+auto SetSender(const proto::Sender& sender, M* request, int)
+    -> decltype(request->mutable_sender(), void()) {
+  *request->mutable_sender() = sender;
+}
+template <typename M>
+void SetSender(const proto::Sender&, M*, long) {}
+
+template <typename M>
+auto ParkOf(const M& request, int)
+    -> decltype(request.wait_ms(), absl::Duration()) {
+  return absl::Milliseconds(request.wait_ms());
+}
+template <typename M>
+absl::Duration ParkOf(const M&, long) {
+  return absl::ZeroDuration();
+}
+
+template <typename M>
+auto GenerationOf(const M& response, int)
+    -> std::optional<decltype(response.generation())> {
+  return response.generation();
+}
+template <typename M>
+std::optional<uint64_t> GenerationOf(const M&, long) {
+  return std::nullopt;
+}
+
+template <typename M>
+auto StateOf(const M& response, int) -> decltype(&response.state()) {
+  return &response.state();
+}
+template <typename M>
+const proto::JobState* StateOf(const M&, long) {
+  return nullptr;
+}
+
+template <typename M>
+auto DurableStepOf(const M& response, int)
+    -> std::optional<decltype(response.durable_step())> {
+  return response.durable_step();
+}
+template <typename M>
+std::optional<uint64_t> DurableStepOf(const M&, long) {
+  return std::nullopt;
+}
+
+template <typename M>
+auto VerdictOf(const M& response, int) -> decltype(response.verdict()) {
+  return response.verdict();
+}
+template <typename M>
+proto::Verdict VerdictOf(const M&, long) {
+  return proto::VERDICT_UNSPECIFIED;
+}
+
+template <typename Request, typename Response>
+class CallOf final : public Call {
+ public:
+  CallOf(std::shared_ptr<Context> context, std::shared_ptr<GroupState> group,
+         const Rpc& rpc, uint32_t ps, Request request, Answer<Response> answer)
+      : Call(std::move(context), std::move(group), rpc, ps),
+        request_(std::move(request)),
+        answer_(std::move(answer)) {}
+
+ private:
+  void FillIn(const proto::Sender& sender, Attempt* attempt) override {
+    SetSender(sender, &MessageOf(request_), 0);
+    response_ = Response();
+    attempt->timeout += ParkOf(MessageOf(request_), 0);
+    attempt->request = &MessageOf(request_);
+    if (const auto* tensors = TensorsOf(request_)) {
+      attempt->request_tensors = *tensors;
+    }
+    attempt->response = &MessageOf(response_);
+    attempt->response_tensors = TensorsOf(response_);
+  }
+
+  Says WhatItSays() const override {
+    const auto& message = MessageOf(response_);
+    return {GenerationOf(message, 0), StateOf(message, 0),
+            DurableStepOf(message, 0), VerdictOf(message, 0)};
+  }
+
+  Next Tell(const absl::Status& status) override {
+    return status.ok() ? answer_(std::move(response_)) : answer_(status);
+  }
+
+  // But for the sender always the same.
+  Request request_;
+  Answer<Response> answer_;
+  Response response_;
+};
+
+}  // namespace internal
+
+template <typename Request, typename Response>
+void CallGroup::Start(const RpcOf<Request, Response>& rpc, uint32_t ps,
+                      std::common_type_t<Request> request,
+                      std::common_type_t<Answer<Response>> answer) const {
+  std::make_shared<internal::CallOf<Request, Response>>(
+      context_, state_, rpc, ps, std::move(request), std::move(answer))
+      ->Start();
+}
 
 }  // namespace holdfast::client
 

@@ -196,6 +196,15 @@ class Cluster {
     GlobalStep global_step;
   };
 
+  // What is under way for its caller.
+  class Handle {
+   public:
+    virtual ~Handle() = default;
+    // Whether Await would return without a wait: what it waits for is here, or
+    // will not come any more.
+    virtual bool done() const = 0;
+  };
+
   // A gradient on its way to the shards.
   class Push {
    public:
@@ -267,9 +276,8 @@ class Cluster {
 
   // A request for a ticket. The ticket of one that is let go of before Await
   // has returned it is the next one's.
-  class TicketRequest {
+  class TicketRequest : public Handle {
    public:
-    virtual ~TicketRequest() = default;
     // Nothing: the job is DONE, there are no more tickets.
     // Errors: those of Coordinator.TakeTicket; ABORTED when this worker has
     // been shut out.
@@ -285,9 +293,8 @@ class Cluster {
   };
 
   // A pull that waits for its version.
-  class Pull {
+  class Pull : public Handle {
    public:
-    virtual ~Pull() = default;
     // On success all of `into` is of one version, unless the job is
     // asynchronous. On an error its content is not specified.
     virtual absl::Status Await(absl::Time deadline) = 0;
@@ -300,8 +307,9 @@ class Cluster {
     virtual ~Pin() = default;
     // Asynchronous: the least of the shards'.
     virtual GlobalStep version() const = 0;
-    // Reads the pinned version. Errors: NOT_FOUND when its time is up.
-    virtual absl::Status Read(Parameters* into, absl::Time deadline) = 0;
+    // Reads the pinned version, as Cluster::StartPull does the newest. Errors:
+    // NOT_FOUND when its time is up.
+    virtual std::unique_ptr<Pull> StartRead(Parameters* into) = 0;
   };
 
   // Connects to every ps of the cluster, which may start later, and registers

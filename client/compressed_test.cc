@@ -218,7 +218,7 @@ TEST_F(CompressedTest, ValuesArePulledAsDeclaredAndPinnedOnesAsTheyAre) {
   }
   auto pin = cluster_->PinVersion(absl::Seconds(7), Late());
   ASSERT_TRUE(pin.ok()) << pin.status();
-  ASSERT_TRUE((*pin)->Read(&values, Late()).ok());
+  ASSERT_TRUE((*pin)->StartRead(&values)->Await(Late()).ok());
   EXPECT_EQ(encoding_of_b(), proto::EXACT);
   EXPECT_EQ(values.values, ValuesAt(1));
 }

@@ -7,17 +7,18 @@
 
 namespace holdfast::client {
 
-Context::Context(const Timing& timing,
-                 std::function<void(const std::string&)> on_waiting,
-                 const TaskId& task, std::function<void()> on_unexplained)
-    : timing(timing),
-      on_waiting(std::move(on_waiting)),
-      on_unexplained(std::move(on_unexplained)) {
-  sender_.mutable_task()->set_job(task.job);
-  sender_.mutable_task()->set_index(task.index);
+Context::Context(Options options, Transport* transport)
+    : timing(options.timing),
+      ps_names(std::move(options.ps_names)),
+      on_waiting(std::move(options.on_waiting)),
+      on_unexplained(std::move(options.on_unexplained)),
+      transport(*transport),
+      mutex(transport->mutex()) {
+  sender_.mutable_task()->set_job(options.task.job);
+  sender_.mutable_task()->set_index(options.task.index);
 }
 
-void Context::Hear(const Session::News& news) {
+void Context::Hear(const SessionNews& news) {
   absl::MutexLock lock(&mutex);
   // First: a silent coordinator is not a job that has failed.
   if (ended_.ok()) ended_ = news.status;
@@ -28,9 +29,8 @@ void Context::Hear(const Session::News& news) {
   NoteState(news.state);
 }
 
-void Context::Note(uint64_t generation, const proto::JobState& state,
+void Context::Note(uint64_t generation, const proto::JobState* state,
                    std::optional<uint64_t> durable_step) {
-  absl::MutexLock lock(&mutex);
   const bool has_session = sender_.incarnation() > 0;
   if (!has_session && generation > sender_.generation()) {
     sender_.set_generation(generation);
@@ -39,7 +39,7 @@ void Context::Note(uint64_t generation, const proto::JobState& state,
   if (generation == sender_.generation() && durable_step.has_value()) {
     durable_step_ = std::max(durable_step_, *durable_step);
   }
-  NoteState(state);
+  if (state != nullptr) NoteState(*state);
 }
 
 void Context::NoteState(const proto::JobState& state) {

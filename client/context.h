@@ -5,69 +5,60 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
-#include "common/rpc/call_queue.h"
-#include "common/rpc/session.h"
+#include "client/timing.h"
+#include "client/transport.h"
+#include "common/session_news.h"
 #include "common/task_id.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast::client {
 
-// How patient a client is.
-struct Timing {
-  // For the answer to one attempt of a call, beyond the time it is parked. A
-  // longer one notices later that a peer is mute.
-  absl::Duration attempt = absl::Seconds(10);
-  // The same for a call with tensors. One that is shorter than the network
-  // needs for all that is in flight to a ps would send again, for ever, what is
-  // on its way: 8 parts of 4 MiB in 60 s are 560 KB/s.
-  absl::Duration tensors_attempt = absl::Seconds(60);
-  // How long servers are asked to park calls. A longer one means fewer calls
-  // while nothing happens.
-  absl::Duration park = absl::Seconds(5);
-  // How long a spent ticket waits for the next request for one to tell of it. A
-  // longer one books it later; a shorter one tells of it in a call of its own.
-  absl::Duration tell_spent = absl::Milliseconds(10);
-  // When a wait is first told to on_waiting, and how often after that.
-  absl::Duration first_report = absl::Seconds(2);
-  absl::Duration report_every = absl::Seconds(10);
-  // How long a Cluster that is destroyed without Leave tries to leave.
-  absl::Duration last_words = absl::Seconds(1);
-};
-
-// What the handles of one Cluster, and the calls that outlive them, share: the
-// one lock of the client, and the news of the job.
+// What the handles of one client, and the calls that outlive them, share: the
+// news of the job, and the way to the ps tasks.
 //
 // Thread-safe. `mutex` guards the state of every handle: there is little of it,
 // and values are moved without it.
 class Context {
  public:
-  // `task`: of the client. `on_unexplained` is called, by a thread of gRPC and
-  // without locks, when a peer has refused a call for a reason that only news
-  // of the job can explain.
-  Context(const Timing& timing,
-          std::function<void(const std::string&)> on_waiting,
-          const TaskId& task, std::function<void()> on_unexplained);
+  struct Options {
+    Timing timing;
+    // Who asks.
+    TaskId task;
+    // By ps, for errors: "/job:ps/task:1 (127.0.0.1:4001)".
+    std::vector<std::string> ps_names;
+    // As Cluster::Options.on_waiting. May be empty.
+    std::function<void(const std::string&)> on_waiting;
+    // Called without locks when a peer has refused a call for a reason that
+    // only news of the job can explain. May be empty.
+    std::function<void()> on_unexplained;
+  };
+
+  // `transport` must outlive this object.
+  Context(Options options, Transport* transport);
 
   const Timing timing;
-  // May be empty.
+  const std::vector<std::string> ps_names;
   const std::function<void(const std::string&)> on_waiting;
   const std::function<void()> on_unexplained;
+  Transport& transport;
+  // That of the transport.
+  absl::Mutex& mutex;
 
-  mutable absl::Mutex mutex;
+  uint32_t num_ps() const { return static_cast<uint32_t>(ps_names.size()); }
 
   // Takes over what the session has heard. Its end ends the context.
-  void Hear(const Session::News& news) ABSL_LOCKS_EXCLUDED(mutex);
+  void Hear(const SessionNews& news) ABSL_LOCKS_EXCLUDED(mutex);
   // Takes note of what an answer says about the job; FAILED ends the context.
-  // Who has no session learns of generations from here.
-  void Note(uint64_t generation, const proto::JobState& state,
-            std::optional<uint64_t> durable_step) ABSL_LOCKS_EXCLUDED(mutex);
+  // Who has no session learns of generations from here. `state`: null where the
+  // answer has none.
+  void Note(uint64_t generation, const proto::JobState* state,
+            std::optional<uint64_t> durable_step)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 
   // Who asks, in the newest life and generation heard of.
   const proto::Sender& sender() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {
@@ -94,41 +85,6 @@ class Context {
   // What the open step waits for, as last heard: "step 11 waits for
   // /job:worker/task:1". Empty when nothing is known.
   std::string step_waits_for ABSL_GUARDED_BY(mutex);
-
-  // Calls that gRPC has not let go of.
-  int64_t calls_out ABSL_GUARDED_BY(mutex) = 0;
-
-  // Of all calls, the session's too.
-  CallQueue queue;
-
-  // Who polls it. A thread that waits for an answer does it best: it need not
-  // be woken then. Wire has one for times when nobody waits. Neither wakes up
-  // before there is something to do, however long that takes.
-  struct Polling {
-    // Whether the thread that polls waits for something that has come about by
-    // another thread's hand. What its own answers bring about it sees by
-    // itself, and so does not count where this is evaluated by that thread: as
-    // part of an absl::Condition, whenever it unlocks the mutex.
-    bool IsOverForPoller() const {
-      return over != nullptr && std::this_thread::get_id() != poller &&
-             (*over)();
-    }
-
-    // A thread does; one does at a time.
-    bool busy = false;
-    // It is to be woken where somebody waits.
-    bool may_be_woken = false;
-    // If it waits itself: whether it has what it waits for, and which it is.
-    const absl::FunctionRef<bool()>* over = nullptr;
-    std::thread::id poller;
-    // How often a thread that waits has done it.
-    uint64_t turns = 0;
-    // Threads that wait.
-    int waiters = 0;
-    // Something is on its way for which nobody waits yet.
-    bool wanted = false;
-  };
-  Polling polling ABSL_GUARDED_BY(mutex);
 
  private:
   // DONE and FAILED are final.

@@ -15,7 +15,8 @@ namespace {
 
 class OfferHandle : public Cluster::Offer {
  public:
-  OfferHandle(std::shared_ptr<Generation> generation, const Contribution& offer)
+  OfferHandle(std::shared_ptr<GenerationState> generation,
+              const Contribution& offer)
       : generation_(std::move(generation)),
         mutex_(generation_->context->mutex),
         offer_(offer),
@@ -49,11 +50,10 @@ class OfferHandle : public Cluster::Offer {
         }
       }
     }
-    generation_->wire->Contribute(
-        calls_, std::move(request),
-        [this](absl::StatusOr<proto::ContributeResponse> response) {
-          return OnAnswer(response);
-        });
+    calls_.Start(rpc::kContribute, 0, std::move(request),
+                 [this](absl::StatusOr<proto::ContributeResponse> response) {
+                   return OnAnswer(response);
+                 });
   }
 
   absl::StatusOr<Cluster::Outcome> Await(absl::Time deadline) override {
@@ -71,7 +71,7 @@ class OfferHandle : public Cluster::Offer {
   std::string Missing() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     std::string text =
         absl::StrCat("the verdict on push ", offer_.sequence.value(), " by ",
-                     generation_->wire->PsName(0));
+                     generation_->context->ps_names[0]);
     const std::string& step = generation_->context->step_waits_for;
     if (!step.empty()) absl::StrAppend(&text, "; ", step);
     return text;
@@ -95,7 +95,7 @@ class OfferHandle : public Cluster::Offer {
     }
     if (response->state().phase() == proto::DONE) {
       error_ = absl::FailedPreconditionError(
-          absl::StrCat(generation_->wire->PsName(0),
+          absl::StrCat(generation_->context->ps_names[0],
                        ": the job is done, there is no verdict on push ",
                        offer_.sequence.value()));
       return Next::kDone;
@@ -110,7 +110,7 @@ class OfferHandle : public Cluster::Offer {
     return Next::kAgain;
   }
 
-  const std::shared_ptr<Generation> generation_;
+  const std::shared_ptr<GenerationState> generation_;
   absl::Mutex& mutex_;
   const Contribution offer_;
   CallGroup calls_;
@@ -131,16 +131,11 @@ class FailedOffer : public Cluster::Offer {
 
 }  // namespace
 
-std::unique_ptr<Cluster::Offer> StartContribute(const Core& core,
-                                                const Contribution& offer) {
-  absl::StatusOr<std::shared_ptr<Generation>> ready = core.ReadyToWork();
-  if (!ready.ok()) return std::make_unique<FailedOffer>(ready.status());
-  return StartContribute(*std::move(ready), offer);
-}
-
 std::unique_ptr<Cluster::Offer> StartContribute(
-    std::shared_ptr<Generation> generation, const Contribution& offer) {
-  auto handle = std::make_unique<OfferHandle>(std::move(generation), offer);
+    absl::StatusOr<std::shared_ptr<GenerationState>> ready,
+    const Contribution& offer) {
+  if (!ready.ok()) return std::make_unique<FailedOffer>(ready.status());
+  auto handle = std::make_unique<OfferHandle>(*std::move(ready), offer);
   handle->Start();
   return handle;
 }

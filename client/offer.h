@@ -3,17 +3,17 @@
 
 #include <memory>
 
+#include "absl/status/statusor.h"
 #include "client/cluster.h"
-#include "client/core.h"
+#include "client/generation_state.h"
 
 namespace holdfast::client {
 
 // docs/life_of_a_step.md, step 3, and the wait for step 6: Contribute, asked
 // again until there is a verdict.
-std::unique_ptr<Cluster::Offer> StartContribute(const Core& core,
-                                                const Contribution& offer);
 std::unique_ptr<Cluster::Offer> StartContribute(
-    std::shared_ptr<Generation> generation, const Contribution& offer);
+    absl::StatusOr<std::shared_ptr<GenerationState>> ready,
+    const Contribution& offer);
 
 }  // namespace holdfast::client
 

@@ -6,21 +6,23 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/cluster.h"
-#include "client/core.h"
+#include "client/generation_state.h"
 
 namespace holdfast::client {
 
-// A version held on every shard. In asynchronous jobs step 1 is all, and each
-// shard's is its own; in synchronous ones all are of one version:
-//
-//   1. PinNewest: each shard pins its newest version.
-//   2. Those below the highest are let go; AwaitVersion: once these shards have
-//      reached the highest, they pin again, until all pins are of one version.
-//
-// A pin whose answer was lost is held at its shard until `hold` has passed.
-absl::StatusOr<std::unique_ptr<Cluster::Pin>> PinVersion(const Core& core,
-                                                         absl::Duration hold,
-                                                         absl::Time deadline);
+// A pin that is being taken. Of synchronous jobs every shard pins its newest
+// version; where those differ, the shards behind are asked again once they have
+// reached the highest.
+class PinRequest : public Cluster::Handle {
+ public:
+  virtual absl::StatusOr<std::unique_ptr<Cluster::Pin>> Await(
+      absl::Time deadline) = 0;
+};
+
+// As Cluster::PinVersion. `ready`: the generation to read in, or why it fails.
+std::unique_ptr<PinRequest> StartPin(
+    absl::StatusOr<std::shared_ptr<GenerationState>> ready,
+    absl::Duration hold);
 
 }  // namespace holdfast::client
 

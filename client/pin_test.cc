@@ -60,7 +60,7 @@ TEST_F(PinTest, HoldsAndReadsOneVersion) {
     });
   }
   Parameters values;
-  ASSERT_TRUE((*pin)->Read(&values, Late()).ok());
+  ASSERT_TRUE((*pin)->StartRead(&values)->Await(Late()).ok());
   EXPECT_EQ(values.version, GlobalStep(8));
   EXPECT_EQ(values.values, ValuesAt(8));
 
@@ -77,7 +77,7 @@ TEST_F(PinTest, AnotherVersionThanThePinnedOneIsAnError) {
     return AnswerPull(request, 5, response);
   });
   Parameters values;
-  EXPECT_EQ((*pin)->Read(&values, Late()),
+  EXPECT_EQ((*pin)->StartRead(&values)->Await(Late()),
             absl::InternalError(absl::StrCat(
                 PsName(1), ": version 0 was asked for, and 5 came")));
 }
@@ -129,7 +129,7 @@ TEST_F(PinTest, OfAnAsynchronousJobEachShardHoldsItsOwn) {
     });
   }
   Parameters values;
-  ASSERT_TRUE((*pin)->Read(&values, Late()).ok());
+  ASSERT_TRUE((*pin)->StartRead(&values)->Await(Late()).ok());
   EXPECT_EQ(values.version, GlobalStep(7));
   EXPECT_THAT(values.versions, ElementsAre(GlobalStep(8), GlobalStep(7)));
   EXPECT_EQ(values.values[0][5], Value(0, 5, 8));
@@ -146,7 +146,7 @@ TEST_F(PinTest, ADeadlineNamesTheShardThatIsRead) {
   ASSERT_TRUE(pin.ok()) << pin.status();
   ps(1).pull.Do([this](int, const auto&, auto*) { return ps(1).Mute(); });
   Parameters values;
-  EXPECT_EQ((*pin)->Read(&values, After(300)),
+  EXPECT_EQ((*pin)->StartRead(&values)->Await(After(300)),
             absl::DeadlineExceededError(absl::StrCat(
                 "waited in vain for the pinned version at ", PsName(1))));
 }

@@ -31,7 +31,7 @@ enum class Which {
 class PullHandle : public Cluster::Pull {
  public:
   // `versions`: by ps, at least these, or exactly.
-  PullHandle(std::shared_ptr<Generation> generation, Which which,
+  PullHandle(std::shared_ptr<GenerationState> generation, Which which,
              const std::vector<GlobalStep>& versions, Parameters* into)
       : generation_(std::move(generation)),
         mutex_(generation_->context->mutex),
@@ -58,10 +58,14 @@ class PullHandle : public Cluster::Pull {
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) Ask(ps);
   }
 
+  bool done() const override ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return over() || calls_.IsOver();
+  }
+
   absl::Status Await(absl::Time deadline) override {
     const absl::Status status = calls_.Await(
-        deadline, [this] { return !error_.ok() || complete(); },
-        [this] { return Missing(); });
+        deadline, [this] { return over(); }, [this] { return Missing(); });
     calls_.Cancel();
     absl::MutexLock lock(&mutex_);
     if (error_.ok()) error_ = status;
@@ -83,6 +87,10 @@ class PullHandle : public Cluster::Pull {
     std::optional<GlobalStep> least;
   };
 
+  bool over() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return !error_.ok() || complete();
+  }
+
   bool complete() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
     return num_here_ == num_parts_;
   }
@@ -92,7 +100,7 @@ class PullHandle : public Cluster::Pull {
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
       const std::vector<bool>& here = shards_[ps].here;
       if (std::find(here.begin(), here.end(), false) != here.end()) {
-        names.push_back(generation_->wire->PsName(ps));
+        names.push_back(generation_->context->ps_names[ps]);
       }
     }
     std::string text = absl::StrCat(What(), " at ", absl::StrJoin(names, ", "));
@@ -140,8 +148,8 @@ class PullHandle : public Cluster::Pull {
       }
       AddRanges(layout_, plan_.parts[ps][part], reading(),
                 request.mutable_ranges());
-      generation_->wire->Pull(
-          calls_, ps, std::move(request),
+      calls_.Start(
+          rpc::kPull, ps, std::move(request),
           [this, ps, part, asked](
               const absl::StatusOr<WithTensors<proto::PullResponse>>& answer) {
             return OnAnswer(ps, part, asked, answer);
@@ -161,12 +169,12 @@ class PullHandle : public Cluster::Pull {
     if (version < asked) {
       if (response.state().phase() != proto::DONE) return Next::kAgain;
       return Fail(absl::FailedPreconditionError(absl::StrCat(
-          generation_->wire->PsName(ps), ": the job is done at version ",
+          generation_->context->ps_names[ps], ": the job is done at version ",
           version.value(), ", version ", asked.value(), " will not come")));
     }
     if (which_ == Which::kExact && version != asked) {
       return Fail(absl::InternalError(absl::StrCat(
-          generation_->wire->PsName(ps), ": version ", asked.value(),
+          generation_->context->ps_names[ps], ": version ", asked.value(),
           " was asked for, and ", version.value(), " came")));
     }
 
@@ -176,8 +184,8 @@ class PullHandle : public Cluster::Pull {
                        answer->tensors, absl::MakeSpan(into_->values));
         !status.ok()) {
       return Fail(absl::Status(
-          status.code(),
-          absl::StrCat(generation_->wire->PsName(ps), ": ", status.message())));
+          status.code(), absl::StrCat(generation_->context->ps_names[ps], ": ",
+                                      status.message())));
     }
     {
       absl::MutexLock lock(&mutex_);
@@ -231,7 +239,7 @@ class PullHandle : public Cluster::Pull {
     return Next::kDone;
   }
 
-  const std::shared_ptr<Generation> generation_;
+  const std::shared_ptr<GenerationState> generation_;
   absl::Mutex& mutex_;
   const Layout& layout_;
   const Plan& plan_;
@@ -250,16 +258,16 @@ class PullHandle : public Cluster::Pull {
 class FailedPull : public Cluster::Pull {
  public:
   explicit FailedPull(absl::Status error) : error_(std::move(error)) {}
+  bool done() const override { return true; }
   absl::Status Await(absl::Time) override { return error_; }
 
  private:
   const absl::Status error_;
 };
 
-std::unique_ptr<Cluster::Pull> Start(std::shared_ptr<Generation> generation,
-                                     Which which,
-                                     const std::vector<GlobalStep>& versions,
-                                     Parameters* into) {
+std::unique_ptr<Cluster::Pull> Start(
+    std::shared_ptr<GenerationState> generation, Which which,
+    const std::vector<GlobalStep>& versions, Parameters* into) {
   auto pull = std::make_unique<PullHandle>(std::move(generation), which,
                                            versions, into);
   pull->Start();
@@ -268,27 +276,21 @@ std::unique_ptr<Cluster::Pull> Start(std::shared_ptr<Generation> generation,
 
 }  // namespace
 
-std::unique_ptr<Cluster::Pull> StartPull(const Core& core,
-                                         GlobalStep min_version,
-                                         Parameters* into) {
-  absl::StatusOr<std::shared_ptr<Generation>> ready = core.Ready();
+std::unique_ptr<Cluster::Pull> StartPull(
+    absl::StatusOr<std::shared_ptr<GenerationState>> ready,
+    GlobalStep min_version, Parameters* into) {
   if (!ready.ok()) return std::make_unique<FailedPull>(ready.status());
-  return StartPull(*std::move(ready), min_version, into);
-}
-
-std::unique_ptr<Cluster::Pull> StartPull(std::shared_ptr<Generation> generation,
-                                         GlobalStep min_version,
-                                         Parameters* into) {
+  std::shared_ptr<GenerationState> generation = *std::move(ready);
   const Which which = generation->placement.asynchronous()
                           ? Which::kNewestOfEach
                           : Which::kNewest;
-  const std::vector<GlobalStep> versions(generation->wire->num_ps(),
+  const std::vector<GlobalStep> versions(generation->context->num_ps(),
                                          min_version);
   return Start(std::move(generation), which, versions, into);
 }
 
 std::unique_ptr<Cluster::Pull> StartPullOfPinned(
-    std::shared_ptr<Generation> generation,
+    std::shared_ptr<GenerationState> generation,
     const std::vector<GlobalStep>& versions, Parameters* into) {
   return Start(std::move(generation), Which::kExact, versions, into);
 }

@@ -4,8 +4,9 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "client/cluster.h"
-#include "client/core.h"
+#include "client/generation_state.h"
 #include "common/ids.h"
 
 namespace holdfast::client {
@@ -16,17 +17,14 @@ namespace holdfast::client {
 // The newest version at or above `min_version`. In synchronous jobs answers of
 // different versions are brought together: what is below the highest is pulled
 // again for it [R7]. In asynchronous ones they stay as they come.
-std::unique_ptr<Cluster::Pull> StartPull(const Core& core,
-                                         GlobalStep min_version,
-                                         Parameters* into);
-
-std::unique_ptr<Cluster::Pull> StartPull(std::shared_ptr<Generation> generation,
-                                         GlobalStep min_version,
-                                         Parameters* into);
+// `ready`: the generation to read in, or why the pull fails.
+std::unique_ptr<Cluster::Pull> StartPull(
+    absl::StatusOr<std::shared_ptr<GenerationState>> ready,
+    GlobalStep min_version, Parameters* into);
 
 // By ps, the version that is held there.
 std::unique_ptr<Cluster::Pull> StartPullOfPinned(
-    std::shared_ptr<Generation> generation,
+    std::shared_ptr<GenerationState> generation,
     const std::vector<GlobalStep>& versions, Parameters* into);
 
 }  // namespace holdfast::client

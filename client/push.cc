@@ -33,7 +33,7 @@ class PushHandle : public Cluster::Push {
  public:
   // The sequence must be held, and is released at the end. `ticket`: null for a
   // push without. `steps`: by ps, as PushRequest.step.
-  PushHandle(std::shared_ptr<Generation> generation, PushSequence sequence,
+  PushHandle(std::shared_ptr<GenerationState> generation, PushSequence sequence,
              const Ticket* ticket, std::vector<GlobalStep> steps)
       : generation_(std::move(generation)),
         mutex_(generation_->context->mutex),
@@ -361,7 +361,7 @@ class PushHandle : public Cluster::Push {
       if (!refusal.empty()) return refusal;
       const std::string& step = generation_->context->step_waits_for;
       return absl::StrCat("the verdict on push ", sequence_.value(), " by ",
-                          generation_->wire->PsName(0),
+                          generation_->context->ps_names[0],
                           step.empty() ? "" : "; ", step);
     }
     if (going_on_ && applier_.has_value()) return applier_->Missing();
@@ -369,7 +369,7 @@ class PushHandle : public Cluster::Push {
     std::string refusals;
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
       if (shards_[ps].unacknowledged == 0) continue;
-      names.push_back(generation_->wire->PsName(ps));
+      names.push_back(generation_->context->ps_names[ps]);
       if (!shards_[ps].refusal.empty()) {
         absl::StrAppend(&refusals, "; ", shards_[ps].refusal);
       }
@@ -403,20 +403,19 @@ class PushHandle : public Cluster::Push {
       const uint32_t part = request.part();
       push.tensors = PiecesOf(layout_, plan_.parts[ps][part], gradients_,
                               encoded_, loan_.owner());
-      generation_->wire->Push(
-          calls_, ps, std::move(push),
-          [this, ps,
-           part](const absl::StatusOr<proto::PushResponse>& response) {
-            OnAnswer(ps, part, response);
-            return Next::kDone;
-          });
+      calls_.Start(rpc::kPush, ps, std::move(push),
+                   [this, ps,
+                    part](const absl::StatusOr<proto::PushResponse>& response) {
+                     OnAnswer(ps, part, response);
+                     return Next::kDone;
+                   });
     }
   }
 
   void OnAnswer(uint32_t ps, uint32_t part,
                 const absl::StatusOr<proto::PushResponse>& response)
       ABSL_LOCKS_EXCLUDED(mutex_) {
-    std::optional<absl::Duration> pause;
+    Backoff* pause = nullptr;
     {
       absl::MutexLock lock(&mutex_);
       Shard& shard = shards_[ps];
@@ -425,7 +424,7 @@ class PushHandle : public Cluster::Push {
       if (absl::IsResourceExhausted(response.status())) {
         shard.ready.push_front(part);
         shard.refusal = std::string(response.status().message());
-        if (!shard.pausing) pause = shard.backoff.Next();
+        if (!shard.pausing) pause = &shard.backoff;
         shard.pausing = true;
       } else if (!response.ok()) {
         if (error_.ok()) error_ = response.status();
@@ -444,8 +443,8 @@ class PushHandle : public Cluster::Push {
         shard.backoff.Reset();
       }
     }
-    if (pause.has_value()) {
-      calls_.After(*pause, [this, ps] {
+    if (pause != nullptr) {
+      calls_.After(pause, [this, ps] {
         {
           absl::MutexLock lock(&mutex_);
           shards_[ps].pausing = false;
@@ -539,8 +538,8 @@ class PushHandle : public Cluster::Push {
       exchange.tensors = PiecesOf(layout_, plan_.parts[0][0], gradients_,
                                   encoded_, loan_.owner());
     }
-    generation_->wire->PushPull(
-        calls_, 0, std::move(exchange),
+    calls_.Start(
+        rpc::kPushPull, 0, std::move(exchange),
         [this](const absl::StatusOr<WithTensors<proto::PushPullResponse>>&
                    answer) {
           OnExchanged(answer);
@@ -556,13 +555,11 @@ class PushHandle : public Cluster::Push {
       const absl::StatusOr<WithTensors<proto::PushPullResponse>>& answer)
       ABSL_LOCKS_EXCLUDED(mutex_) {
     if (absl::IsResourceExhausted(answer.status())) {
-      absl::Duration pause;
       {
         absl::MutexLock lock(&mutex_);
         shards_.front().refusal = std::string(answer.status().message());
-        pause = shards_.front().backoff.Next();
       }
-      calls_.After(pause, [this] { Exchange(); });
+      calls_.After(&shards_.front().backoff, [this] { Exchange(); });
       return;
     }
     if (!answer.ok()) {
@@ -608,9 +605,9 @@ class PushHandle : public Cluster::Push {
             TakeValues(layout_, NextPart(), Reading::kAsDeclared,
                        answer.tensors, absl::MakeSpan(next_->values));
         !status.ok()) {
-      return absl::Status(
-          status.code(),
-          absl::StrCat(generation_->wire->PsName(0), ": ", status.message()));
+      return absl::Status(status.code(),
+                          absl::StrCat(generation_->context->ps_names[0], ": ",
+                                       status.message()));
     }
     next_->version = GlobalStep(answer.message.version());
     next_->versions = {next_->version};
@@ -621,7 +618,7 @@ class PushHandle : public Cluster::Push {
     return absl::OkStatus();
   }
 
-  const std::shared_ptr<Generation> generation_;
+  const std::shared_ptr<GenerationState> generation_;
   absl::Mutex& mutex_;
   const Layout& layout_;
   const Plan& plan_;
@@ -689,7 +686,7 @@ std::unique_ptr<Cluster::Push> Fail(absl::Status error) {
   return std::make_unique<FailedPush>(std::move(error));
 }
 
-std::unique_ptr<Cluster::Push> Start(Generation* generation,
+std::unique_ptr<Cluster::Push> Start(GenerationState* generation,
                                      std::unique_ptr<PushHandle> push) {
   PushSequence settled;
   {
@@ -703,10 +700,11 @@ std::unique_ptr<Cluster::Push> Start(Generation* generation,
 
 }  // namespace
 
-std::unique_ptr<Cluster::Push> StartPush(const Core& core, GlobalStep step) {
-  const absl::StatusOr<std::shared_ptr<Generation>> ready = core.ReadyToWork();
+std::unique_ptr<Cluster::Push> StartPush(
+    const absl::StatusOr<std::shared_ptr<GenerationState>>& ready,
+    GlobalStep step) {
   if (!ready.ok()) return Fail(ready.status());
-  Generation& generation = **ready;
+  GenerationState& generation = **ready;
   if (generation.placement.asynchronous()) {
     return Fail(absl::FailedPreconditionError(
         "the job is asynchronous: a push needs a ticket"));
@@ -716,19 +714,19 @@ std::unique_ptr<Cluster::Push> StartPush(const Core& core, GlobalStep step) {
     absl::MutexLock lock(&generation.context->mutex);
     sequence = generation.sequences.Take(step);
   }
-  return Start(&generation,
-               std::make_unique<PushHandle>(
-                   *ready, sequence, nullptr,
-                   std::vector<GlobalStep>(generation.wire->num_ps(), step)));
+  return Start(&generation, std::make_unique<PushHandle>(
+                                *ready, sequence, nullptr,
+                                std::vector<GlobalStep>(
+                                    generation.context->num_ps(), step)));
 }
 
-std::unique_ptr<Cluster::Push> StartPush(const Core& core, const Ticket& ticket,
-                                         const Parameters& at) {
-  const absl::StatusOr<std::shared_ptr<Generation>> ready = core.ReadyToWork();
+std::unique_ptr<Cluster::Push> StartPush(
+    const absl::StatusOr<std::shared_ptr<GenerationState>>& ready,
+    const Ticket& ticket, const Parameters& at) {
   if (!ready.ok()) return Fail(ready.status());
-  Generation& generation = **ready;
+  GenerationState& generation = **ready;
   const bool asynchronous = generation.placement.asynchronous();
-  std::vector<GlobalStep> steps(generation.wire->num_ps(), at.version);
+  std::vector<GlobalStep> steps(generation.context->num_ps(), at.version);
   if (asynchronous) {
     if (at.versions.size() != steps.size()) {
       return Fail(absl::InvalidArgumentError(

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "client/cluster.h"
-#include "client/core.h"
+#include "client/generation_state.h"
 #include "common/ids.h"
 
 namespace holdfast::client {
@@ -19,10 +19,14 @@ namespace holdfast::client {
 // then asks, with pauses, until it is kept, and the others follow: many would
 // take the network from those that are to make room.
 
-std::unique_ptr<Cluster::Push> StartPush(const Core& core, GlobalStep step);
+// `ready`: the generation to work in, or why the push fails.
+std::unique_ptr<Cluster::Push> StartPush(
+    const absl::StatusOr<std::shared_ptr<GenerationState>>& ready,
+    GlobalStep step);
 
-std::unique_ptr<Cluster::Push> StartPush(const Core& core, const Ticket& ticket,
-                                         const Parameters& at);
+std::unique_ptr<Cluster::Push> StartPush(
+    const absl::StatusOr<std::shared_ptr<GenerationState>>& ready,
+    const Ticket& ticket, const Parameters& at);
 
 }  // namespace holdfast::client
 

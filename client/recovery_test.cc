@@ -288,9 +288,9 @@ TEST_F(RecoveryTest, APinIsOfItsGeneration) {
   ASSERT_TRUE(pin.ok()) << pin.status();
   Tell(3, proto::TRAINING);
   EXPECT_EQ(cluster_->AwaitDone(Late()), BackTo3());
-  EXPECT_EQ((*pin)->Read(&values_, Late()), BackTo3());
+  EXPECT_EQ((*pin)->StartRead(&values_)->Await(Late()), BackTo3());
   ASSERT_TRUE(cluster_->AwaitVariables(Late()).ok());
-  EXPECT_EQ((*pin)->Read(&values_, Late()), BackTo3());
+  EXPECT_EQ((*pin)->StartRead(&values_)->Await(Late()), BackTo3());
 }
 
 // The coordinator was restarted: it does not know the session.

@@ -22,6 +22,11 @@ class Tickets::Request : public Cluster::TicketRequest {
     }
   }
 
+  bool done() const override ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return answered_ || tickets_->calls_.IsOver();
+  }
+
   absl::StatusOr<std::optional<Ticket>> Await(absl::Time deadline) override {
     const absl::Status status = tickets_->calls_.Await(
         deadline, [this] { return answered_; }, [this] { return Missing(); });
@@ -47,7 +52,8 @@ class Tickets::Request : public Cluster::TicketRequest {
 
  private:
   std::string Missing() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    std::string text = absl::StrCat("a ticket of ", tickets_->wire_->PsName(0));
+    std::string text =
+        absl::StrCat("a ticket of ", tickets_->context_->ps_names[0]);
     if (!tickets_->waiting_for_.empty()) {
       absl::StrAppend(&text, ", which waits for ", tickets_->waiting_for_);
     }
@@ -70,18 +76,34 @@ class Tickets::Request : public Cluster::TicketRequest {
   bool taken_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-Tickets::Tickets(std::shared_ptr<Context> context, Wire* wire,
-                 Sequences* sequences, const proto::Sender& sender)
+Tickets::Tickets(std::shared_ptr<Context> context, Sequences* sequences,
+                 const proto::Sender& sender)
     : context_(std::move(context)),
       mutex_(context_->mutex),
-      wire_(wire),
       sequences_(sequences),
       calls_(context_, sender) {}
 
 Tickets::~Tickets() { calls_.Cancel(); }
 
+// A request that could not begin.
+class FailedTicketRequest : public Cluster::TicketRequest {
+ public:
+  explicit FailedTicketRequest(absl::Status error) : error_(std::move(error)) {}
+  bool done() const override { return true; }
+  absl::StatusOr<std::optional<Ticket>> Await(absl::Time) override {
+    return error_;
+  }
+
+ private:
+  const absl::Status error_;
+};
+
 std::unique_ptr<Cluster::TicketRequest> Tickets::StartTake(
-    std::shared_ptr<Tickets> tickets) {
+    absl::StatusOr<std::shared_ptr<Tickets>> ready) {
+  if (!ready.ok()) {
+    return std::make_unique<FailedTicketRequest>(ready.status());
+  }
+  const std::shared_ptr<Tickets> tickets = *std::move(ready);
   auto request = std::make_unique<Request>(tickets);
   tickets->Add(request.get());
   return request;
@@ -115,12 +137,11 @@ void Tickets::Ask() {
   }
   request.set_sequence(sequence.value());
   request.set_wait_ms(absl::ToInt64Milliseconds(context_->timing.park));
-  wire_->TakeTicket(
-      calls_, std::move(request),
-      [this, sequence, told = std::move(told)](
-          const absl::StatusOr<proto::TakeTicketResponse>& response) {
-        return OnAnswer(sequence, told, response);
-      });
+  calls_.Start(rpc::kTakeTicket, 0, std::move(request),
+               [this, sequence, told = std::move(told)](
+                   const absl::StatusOr<proto::TakeTicketResponse>& response) {
+                 return OnAnswer(sequence, told, response);
+               });
 }
 
 Next Tickets::OnAnswer(
@@ -185,14 +206,13 @@ void Tickets::Tell() {
     if (spent_.empty()) return;
     told = TellIn(&request);
   }
-  wire_->TakeTicket(
-      calls_, std::move(request),
-      [this, told = std::move(told)](
-          const absl::StatusOr<proto::TakeTicketResponse>& response) {
-        absl::MutexLock lock(&mutex_);
-        if (response.ok()) OnTold(told, *response);
-        return Next::kDone;
-      });
+  calls_.Start(rpc::kTakeTicket, 0, std::move(request),
+               [this, told = std::move(told)](
+                   const absl::StatusOr<proto::TakeTicketResponse>& response) {
+                 absl::MutexLock lock(&mutex_);
+                 if (response.ok()) OnTold(told, *response);
+                 return Next::kDone;
+               });
 }
 
 std::vector<PushSequence> Tickets::TellIn(
@@ -210,7 +230,7 @@ void Tickets::OnTold(const std::vector<PushSequence>& told,
                      const proto::TakeTicketResponse& response) {
   if (response.verdict() != proto::VERDICT_UNSPECIFIED) {
     error_ = absl::AbortedError(absl::StrCat(
-        wire_->PsName(0),
+        context_->ps_names[0],
         ": this worker has been shut out, its tickets go to others"));
     return AnswerAll();
   }

@@ -16,7 +16,6 @@
 #include "client/cluster.h"
 #include "client/context.h"
 #include "client/sequences.h"
-#include "client/wire.h"
 #include "common/ids.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
@@ -41,14 +40,15 @@ namespace holdfast::client {
 // Of one generation. Thread-safe.
 class Tickets {
  public:
-  // `wire` and `sequences`, which is guarded by the context's mutex, must
-  // outlive this object. `sender`: of all calls.
-  Tickets(std::shared_ptr<Context> context, Wire* wire, Sequences* sequences,
+  // `sequences`, which is guarded by the context's mutex, must outlive this
+  // object. `sender`: of all calls.
+  Tickets(std::shared_ptr<Context> context, Sequences* sequences,
           const proto::Sender& sender);
   ~Tickets();
 
+  // `ready`: the tickets, or why none can be taken.
   static std::unique_ptr<Cluster::TicketRequest> StartTake(
-      std::shared_ptr<Tickets> tickets);
+      absl::StatusOr<std::shared_ptr<Tickets>> ready);
 
   // Every shard has applied the push.
   void Spend(const proto::SpentTicket& spent) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -81,7 +81,6 @@ class Tickets {
 
   const std::shared_ptr<Context> context_;
   absl::Mutex& mutex_;
-  Wire* const wire_;
   Sequences* const sequences_ ABSL_PT_GUARDED_BY(mutex_);
   CallGroup calls_;
 

@@ -1,30 +1,28 @@
 #include "client/wire.h"
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/impl/codegen/proto_utils.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <pthread.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <functional>
-#include <memory>
 #include <optional>
-#include <thread>
-#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-#include "client/call.h"
-#include "common/clock.h"
+#include "client/call_group.h"
+#include "client/rpc.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/deadline.h"
-#include "common/rpc/diagnosis.h"
 #include "common/rpc/message_bytes.h"
+#include "common/rpc/status.h"
 #include "common/rpc/tensor_codec.h"
 #include "common/task_id.h"
 #include "glog/logging.h"
+#include "proto/health.pb.h"
 
 namespace holdfast::client {
 namespace {
@@ -39,323 +37,308 @@ constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
 // How long a connection may take before anybody looks what keeps it.
 constexpr absl::Duration kLookAfter = absl::Seconds(1);
 
-// Fields that only some messages have.
-template <typename Response>
-auto GenerationOf(const Response& response, int)
-    -> std::optional<decltype(response.generation())> {
-  return response.generation();
-}
-template <typename Response>
-std::optional<uint64_t> GenerationOf(const Response&, long) {
-  return std::nullopt;
-}
-
-template <typename Response>
-auto StateOf(const Response& response, int)
-    -> std::decay_t<decltype(response.state())> {
-  return response.state();
-}
-template <typename Response>
-proto::JobState StateOf(const Response&, long) {
-  return {};
-}
-
-template <typename Response>
-auto DurableStepOf(const Response& response, int)
-    -> std::optional<decltype(response.durable_step())> {
-  return response.durable_step();
-}
-template <typename Response>
-std::optional<uint64_t> DurableStepOf(const Response&, long) {
-  return std::nullopt;
-}
-
-template <typename Response>
-auto VerdictOf(const Response& response, int) -> decltype(response.verdict()) {
-  return response.verdict();
-}
-template <typename Response>
-proto::Verdict VerdictOf(const Response&, long) {
-  return proto::VERDICT_UNSPECIFIED;
-}
-
-template <typename Request>
-auto HasSender(int) -> decltype(std::declval<Request>().sender(), true) {
-  return true;
-}
-template <typename Request>
-bool HasSender(long) {
-  return false;
-}
+// Asks a ps whether it is the task that it is taken for.
+constexpr RpcOf<grpc::health::v1::HealthCheckRequest,
+                grpc::health::v1::HealthCheckResponse>
+    kCheckHealth(kHealthCheck, ChannelKind::kTensors, &Timing::attempt,
+                 /*asks_coordinator=*/false);
 
 // Messages with and without tensors, to and from bytes.
-template <typename Message>
-grpc::ByteBuffer Encode(const WithTensors<Message>& message) {
-  return EncodeWithTensors(message.message, message.tensors);
-}
-template <typename Message>
-grpc::ByteBuffer Encode(const Message& message) {
+grpc::ByteBuffer Encode(const Attempt& attempt) {
+  if (const int field = attempt.rpc->request_tensors_field; field != 0) {
+    return EncodeTensors(*attempt.request, field, attempt.request_tensors);
+  }
   grpc::ByteBuffer bytes;
-  const absl::Status status = ToBytes(message, &bytes);
+  const absl::Status status = ToBytes(*attempt.request, &bytes);
   CHECK(status.ok()) << status;
   return bytes;
 }
-template <typename Message>
-bool Decode(grpc::ByteBuffer* bytes, WithTensors<Message>* message) {
-  return DecodeWithTensors(*bytes, &message->message, &message->tensors);
-}
-template <typename Message>
-bool Decode(grpc::ByteBuffer* bytes, Message* message) {
-  return FromBytes(bytes, message).ok();
-}
-
-template <typename Message>
-const Message& MessageOf(const WithTensors<Message>& message) {
-  return message.message;
-}
-template <typename Message>
-const Message& MessageOf(const Message& message) {
-  return message;
+bool Decode(grpc::ByteBuffer* bytes, const Attempt& attempt) {
+  if (const int field = attempt.rpc->response_tensors_field; field != 0) {
+    return DecodeTensors(*bytes, field, attempt.response,
+                         attempt.response_tensors);
+  }
+  return grpc::SerializationTraits<google::protobuf::Message>::Deserialize(
+             bytes, attempt.response)
+      .ok();
 }
 
 // What a trace tells of a request.
-template <typename Request>
-auto AddStep(const Request& request, TraceSpan::Args* args, int)
-    -> decltype(request.step(), void()) {
-  args->emplace_back("step", request.step());
-}
-template <typename Request>
-void AddStep(const Request&, TraceSpan::Args*, long) {}
-void AddStep(const proto::PullRequest& request, TraceSpan::Args* args, int) {
-  args->emplace_back("version", request.has_exact_version()
-                                    ? request.exact_version()
-                                    : request.min_version());
-}
-
-bool IsNever(const absl::Status&) { return false; }
-bool IsAborted(const absl::Status& error) { return absl::IsAborted(error); }
-bool IsAbortedOrUnknown(const absl::Status& error) {
-  return absl::IsAborted(error) || absl::IsNotFound(error);
+void AddStep(const google::protobuf::Message& request, TraceSpan::Args* args) {
+  if (request.GetDescriptor() == proto::PullRequest::descriptor()) {
+    const auto& pull = static_cast<const proto::PullRequest&>(request);
+    args->emplace_back("version", pull.has_exact_version()
+                                      ? pull.exact_version()
+                                      : pull.min_version());
+  } else if (const auto* step =
+                 request.GetDescriptor()->FindFieldByName("step")) {
+    args->emplace_back("step",
+                       request.GetReflection()->GetUInt64(request, step));
+  }
 }
 
 }  // namespace
 
-struct Wire::Impl {
-  struct Ps {
-    std::string address;
-    std::string name;
-    // For tensors. One for control connects when it is first used.
-    std::shared_ptr<grpc::Channel> channel;
-    std::unique_ptr<grpc::GenericStub> tensors;
-    std::unique_ptr<grpc::GenericStub> control;
-    // With a tracer.
-    Tracer::Track tensors_track = 0;
-    Tracer::Track control_track = 0;
-  };
-
-  // `timeout`: of one attempt.
-  template <typename Request, typename Response>
-  void Start(const CallGroup& group, uint32_t index, ChannelKind kind,
-             std::string method, absl::Duration timeout,
-             Unexplained unexplained, Request request,
-             Answer<Response> answer) const {
-    const Ps& peer = ps[index];
-    grpc::GenericStub* const stub =
-        (kind == ChannelKind::kTensors ? peer.tensors : peer.control).get();
-    const Tracer::Track track =
-        kind == ChannelKind::kTensors ? peer.tensors_track : peer.control_track;
-    auto attempt = [stub, method = std::move(method), context = context,
-                    tracer = tracer,
-                    track](grpc::ClientContext* call, const Request* request,
-                           Response* response,
-                           std::function<void(grpc::Status)> done) {
-      TraceSpan span;
-      if (tracer != nullptr) {
-        span.kind = TraceKind::kRpc;
-        span.name = method.substr(method.rfind('/') + 1);
-        span.begin = tracer->Now();
-        AddStep(MessageOf(*request), &span.args, 0);
-      }
-      grpc::ByteBuffer message = Encode(*request);
-      if (tracer != nullptr) {
-        span.args.emplace_back("sent_bytes", message.Length());
-      }
-      context->queue.Start(
-          stub, method, call, std::move(message),
-          [context, response, tracer, track, span = std::move(span),
-           done = std::move(done)](const grpc::Status& status,
-                                   grpc::ByteBuffer* bytes) mutable {
-            if (tracer != nullptr) {
-              span.end = tracer->Now();
-              span.args.emplace_back("received_bytes",
-                                     status.ok() ? bytes->Length() : 0);
-              span.error = status.error_message();
-              tracer->Add(track, std::move(span));
-            }
-            if (!status.ok()) return done(status);
-            if (!Decode(bytes, response)) {
-              return done(grpc::Status(grpc::StatusCode::INTERNAL,
-                                       "the answer is no message of its kind"));
-            }
-            done(Look(MessageOf(*response), context.get()));
-          });
-    };
-    std::make_shared<UnaryCall<Request, Response>>(
-        context, group.state(), peer.name, timeout,
-        HasSender<Request>(0) ? unexplained : IsNever, std::move(attempt),
-        std::move(request), std::move(answer))
-        ->Start();
-  }
-
-  // What an answer says about the job. ABORTED where that is all it says.
-  template <typename Response>
-  static grpc::Status Look(const Response& response, Context* context) {
-    if (const auto generation = GenerationOf(response, 0)) {
-      context->Note(*generation, StateOf(response, 0),
-                    DurableStepOf(response, 0));
-    }
-    if (VerdictOf(response, 0) != proto::ABORTED) return grpc::Status::OK;
-    return grpc::Status(grpc::StatusCode::ABORTED,
-                        "the generation of the call is over");
-  }
-
-  template <typename Request, typename Response>
-  void AskCoordinator(const CallGroup& group, absl::string_view method,
-                      absl::Duration timeout, Request request,
-                      Answer<Response> answer) const {
-    Start(group, 0, ChannelKind::kControl,
-          absl::StrCat("/holdfast.proto.Coordinator/", method), timeout,
-          IsAbortedOrUnknown, std::move(request), std::move(answer));
-  }
-
-  template <typename Request, typename Response>
-  void AskShard(const CallGroup& group, uint32_t index, ChannelKind kind,
-                absl::string_view method, absl::Duration timeout,
-                Unexplained unexplained, Request request,
-                Answer<Response> answer) const {
-    Start(group, index, kind, absl::StrCat("/holdfast.proto.Shard/", method),
-          timeout, unexplained, std::move(request), std::move(answer));
-  }
-
-  // Polls while nobody waits, and wakes who polls.
-  void Run() {
-    pthread_setname_np(pthread_self(), "wire");
-    absl::Mutex& mutex = context->mutex;
-    Context::Polling& polling = context->polling;
-    const auto called = [&] {
-      return stopping || polling.wanted || polling.IsOverForPoller();
-    };
-    const auto called_or_free = [&] { return called() || !polling.busy; };
-    absl::MutexLock lock(&mutex);
-    while (!stopping || context->calls_out > 0) {
-      const uint64_t turns = polling.turns;
-      const bool idle =
-          !mutex.AwaitWithTimeout(absl::Condition(&called), kUnwatched);
-      polling.wanted = false;
-      if (polling.IsOverForPoller()) {
-        polling.over = nullptr;  // once
-        mutex.Unlock();          // gRPC takes locks of its own
-        context->queue.Wake();
-        mutex.Lock();
-      } else if (polling.busy) {
-        // A thread that has polled without an event for so long may do so for
-        // much longer.
-        if (idle && polling.turns == turns) {
-          mutex.Await(absl::Condition(&called_or_free));
-        }
-      } else if (!idle || polling.turns == turns) {
-        PollUntilWaiter(idle);
-      }
-    }
-  }
-
-  // A thread that has something on its way will wait for it soon, and must not
-  // come too late for having to wake this one first; so without `idle`, this is
-  // not to be woken while events follow one another.
-  void PollUntilWaiter(bool idle)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(context->mutex) {
-    Context::Polling& polling = context->polling;
-    polling.busy = true;
-    do {
-      polling.may_be_woken = idle;
-      // Alarms are cancelled without an event.
-      const bool may_rest = idle && !stopping;
-      context->mutex.Unlock();
-      const bool happened = context->queue.Poll(
-          may_rest ? absl::InfiniteFuture() : SteadyNow() + kUnwatched);
-      context->mutex.Lock();
-      idle = idle || !happened;
-    } while (polling.waiters == 0 && !stopping);
-    polling.busy = false;
-    polling.may_be_woken = false;
-  }
-
-  const std::shared_ptr<Context> context;
-  const Credentials credentials;
-  Tracer* const tracer;
-  std::vector<Ps> ps;
-  bool stopping = false;  // guarded by the context's mutex
-  std::thread thread;
+struct Wire::Ps {
+  std::string address;
+  // For tensors. One for control connects when it is first used.
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<grpc::GenericStub> tensors;
+  std::unique_ptr<grpc::GenericStub> control;
+  // With a tracer.
+  Tracer::Track tensors_track = 0;
+  Tracer::Track control_track = 0;
 };
 
-Wire::Wire(std::shared_ptr<Context> context,
-           const std::vector<std::string>& ps_addresses,
+class Wire::GrpcAttempt final
+    : public AttemptOperation,
+      public std::enable_shared_from_this<GrpcAttempt> {
+ public:
+  GrpcAttempt(Wire* wire, Attempt attempt)
+      : wire_(wire), attempt_(std::move(attempt)) {
+    context_.set_deadline(GrpcDeadline(SteadyNow() + attempt_.timeout));
+  }
+
+  void Start() override {
+    const Ps& peer = wire_->ps_[attempt_.ps];
+    const bool tensors = attempt_.rpc->channel == ChannelKind::kTensors;
+    if (wire_->tracer_ != nullptr) BeginSpan();
+    grpc::ByteBuffer message = Encode(attempt_);
+    if (wire_->tracer_ != nullptr) {
+      span_->args.emplace_back("sent_bytes", message.Length());
+    }
+    wire_->queue_.Start((tensors ? peer.tensors : peer.control).get(),
+                        attempt_.rpc->path, &context_, message,
+                        [self = shared_from_this()](const grpc::Status& status,
+                                                    grpc::ByteBuffer* bytes) {
+                          self->OnAnswer(status, bytes);
+                        });
+  }
+
+  void Cancel() override { context_.TryCancel(); }
+
+ private:
+  void BeginSpan() {
+    span_ = std::make_unique<TraceSpan>();
+    span_->kind = TraceKind::kRpc;
+    span_->name = std::string(attempt_.rpc->name());
+    span_->begin = wire_->tracer_->Now();
+    AddStep(*attempt_.request, &span_->args);
+  }
+
+  void EndSpan(const grpc::Status& status, const grpc::ByteBuffer& bytes) {
+    const Ps& peer = wire_->ps_[attempt_.ps];
+    span_->end = wire_->tracer_->Now();
+    span_->args.emplace_back("received_bytes",
+                             status.ok() ? bytes.Length() : 0);
+    span_->error = status.error_message();
+    wire_->tracer_->Add(attempt_.rpc->channel == ChannelKind::kTensors
+                            ? peer.tensors_track
+                            : peer.control_track,
+                        *std::move(span_));
+  }
+
+  void OnAnswer(const grpc::Status& status, grpc::ByteBuffer* bytes) {
+    if (span_ != nullptr) EndSpan(status, *bytes);
+    // It may hold the last reference to this.
+    auto done = std::exchange(attempt_.done, nullptr);
+    if (!status.ok()) {
+      done(FromGrpcStatus(status));
+    } else if (!Decode(bytes, attempt_)) {
+      done(absl::InternalError("the answer is no message of its kind"));
+    } else {
+      done(absl::OkStatus());
+    }
+    done = nullptr;
+    absl::MutexLock lock(&wire_->mutex_);
+    --wire_->out_;
+  }
+
+  Wire* const wire_;
+  Attempt attempt_;
+  grpc::ClientContext context_;
+  std::unique_ptr<TraceSpan> span_;
+};
+
+class Wire::GrpcPause final : public Operation,
+                              public std::enable_shared_from_this<GrpcPause> {
+ public:
+  GrpcPause(Wire* wire, absl::AnyInvocable<void()> over)
+      : wire_(wire), over_(std::move(over)) {}
+
+  void Start(absl::Duration delay) {
+    // The alarm holds the function until it is destroyed.
+    alarm_->Set(GrpcDeadline(SteadyNow() + delay),
+                [self = shared_from_this()](bool) { self->Ring(); });
+  }
+
+  void Cancel() override {
+    std::shared_ptr<grpc::Alarm> alarm;
+    {
+      absl::MutexLock lock(&wire_->mutex_);
+      alarm = alarm_;
+    }
+    if (alarm != nullptr) alarm->Cancel();
+  }
+
+ private:
+  void Ring() {
+    std::shared_ptr<grpc::Alarm> alarm;
+    {
+      absl::MutexLock lock(&wire_->mutex_);
+      alarm.swap(alarm_);
+    }
+    std::exchange(over_, nullptr)();
+    absl::MutexLock lock(&wire_->mutex_);
+    --wire_->out_;
+  }
+
+  Wire* const wire_;
+  absl::AnyInvocable<void()> over_;
+  // Guarded by the wire's mutex.
+  std::shared_ptr<grpc::Alarm> alarm_ = std::make_shared<grpc::Alarm>();
+};
+
+std::shared_ptr<Transport::AttemptOperation> Wire::Prepare(Attempt attempt) {
+  ++out_;
+  // It is begun while a gradient is still being computed.
+  if (attempt.rpc == &rpc::kPush && !polling_.busy && polling_.waiters == 0) {
+    polling_.wanted = true;
+  }
+  return std::make_shared<GrpcAttempt>(this, std::move(attempt));
+}
+
+std::shared_ptr<Transport::Operation> Wire::After(
+    absl::Duration delay, absl::AnyInvocable<void()> over) {
+  ++out_;
+  auto pause = std::make_shared<GrpcPause>(this, std::move(over));
+  pause->Start(delay);
+  return pause;
+}
+
+void Wire::Wait(absl::FunctionRef<bool()> over, absl::Time until) {
+  ++polling_.waiters;
+  while (!over()) {
+    if (SteadyNow() >= until) break;
+    if (!polling_.busy) {
+      polling_.busy = true;
+      ++polling_.turns;
+      polling_.over = &over;
+      polling_.poller = std::this_thread::get_id();
+      mutex_.Unlock();
+      queue_.Poll(until);
+      mutex_.Lock();
+      polling_.over = nullptr;
+      polling_.busy = false;
+    } else if (std::exchange(polling_.may_be_woken, false)) {
+      mutex_.Unlock();  // gRPC takes locks of its own
+      queue_.Wake();
+      mutex_.Lock();
+    } else {
+      const auto may_go_on = [&] { return over() || !polling_.busy; };
+      mutex_.AwaitWithTimeout(absl::Condition(&may_go_on), until - SteadyNow());
+    }
+  }
+  --polling_.waiters;
+}
+
+void Wire::Run() {
+  pthread_setname_np(pthread_self(), "wire");
+  const auto called = [&] {
+    return stopping_ || polling_.wanted || polling_.IsOverForPoller();
+  };
+  const auto called_or_free = [&] { return called() || !polling_.busy; };
+  absl::MutexLock lock(&mutex_);
+  while (!stopping_ || out_ > 0) {
+    const uint64_t turns = polling_.turns;
+    const bool idle =
+        !mutex_.AwaitWithTimeout(absl::Condition(&called), kUnwatched);
+    polling_.wanted = false;
+    if (polling_.IsOverForPoller()) {
+      polling_.over = nullptr;  // once
+      mutex_.Unlock();          // gRPC takes locks of its own
+      queue_.Wake();
+      mutex_.Lock();
+    } else if (polling_.busy) {
+      // A thread that has polled without an event for so long may do so for
+      // much longer.
+      if (idle && polling_.turns == turns) {
+        mutex_.Await(absl::Condition(&called_or_free));
+      }
+    } else if (!idle || polling_.turns == turns) {
+      PollUntilWaiter(idle);
+    }
+  }
+}
+
+// A thread that has something on its way will wait for it soon, and must not
+// come too late for having to wake this one first; so without `idle`, this is
+// not to be woken while events follow one another.
+void Wire::PollUntilWaiter(bool idle) {
+  polling_.busy = true;
+  do {
+    polling_.may_be_woken = idle;
+    // Alarms are cancelled without an event.
+    const bool may_rest = idle && !stopping_;
+    mutex_.Unlock();
+    const bool happened = queue_.Poll(may_rest ? absl::InfiniteFuture()
+                                               : SteadyNow() + kUnwatched);
+    mutex_.Lock();
+    idle = idle || !happened;
+  } while (polling_.waiters == 0 && !stopping_);
+  polling_.busy = false;
+  polling_.may_be_woken = false;
+}
+
+Wire::Wire(const std::vector<std::string>& ps_addresses,
            const Credentials& credentials, Tracer* tracer)
-    : impl_(new Impl{std::move(context), credentials, tracer}) {
-  impl_->thread = std::thread([this] { impl_->Run(); });
+    : credentials_(credentials), tracer_(tracer) {
   for (uint32_t ps = 0; ps < ps_addresses.size(); ++ps) {
     const std::string& address = ps_addresses[ps];
     auto channel = MakeChannel(address, ps, ChannelKind::kTensors, credentials);
     auto tensors = std::make_unique<grpc::GenericStub>(channel);
     auto control = std::make_unique<grpc::GenericStub>(
         MakeChannel(address, ps, ChannelKind::kControl, credentials));
-    impl_->ps.push_back(
-        {address,
-         absl::StrCat(TaskId{kPsJob, ps}.ToString(), " (", address, ")"),
-         std::move(channel), std::move(tensors), std::move(control)});
+    ps_.push_back(
+        {address, std::move(channel), std::move(tensors), std::move(control)});
     if (tracer == nullptr) continue;
     constexpr auto kOverlapping = Tracer::TrackKind::kOverlapping;
-    Impl::Ps& added = impl_->ps.back();
+    Ps& added = ps_.back();
     added.tensors_track =
         tracer->AddTrack(absl::StrCat("tensors: ps ", ps), kOverlapping);
     added.control_track =
         tracer->AddTrack(absl::StrCat("control: ps ", ps), kOverlapping);
   }
+  thread_ = std::thread([this] { Run(); });
 }
 
 Wire::~Wire() {
   {
-    absl::MutexLock lock(&impl_->context->mutex);
-    impl_->stopping = true;
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
   }
-  impl_->context->queue.Wake();
-  impl_->thread.join();
+  queue_.Wake();
+  thread_.join();
 }
 
-uint32_t Wire::num_ps() const {
-  return static_cast<uint32_t>(impl_->ps.size());
-}
-
-const std::string& Wire::PsName(uint32_t ps) const {
-  return impl_->ps[ps].name;
-}
-
-absl::Status Wire::AwaitConnected(absl::Time deadline, bool fail_fast) {
-  absl::Time report = SteadyNow() + impl_->context->timing.first_report;
-  for (uint32_t ps = 0; ps < num_ps(); ++ps) {
-    absl::Status status = AwaitConnection(ps, deadline, fail_fast, &report);
+absl::Status Wire::AwaitConnected(const std::shared_ptr<Context>& context,
+                                  absl::Time deadline, bool fail_fast) {
+  absl::Time report = SteadyNow() + context->timing.first_report;
+  for (uint32_t ps = 0; ps < ps_.size(); ++ps) {
+    absl::Status status =
+        AwaitConnection(*context, ps, deadline, fail_fast, &report);
     if (!status.ok()) return status;
   }
-  return AwaitNames(deadline);
+  return AwaitNames(context, deadline);
 }
 
-absl::Status Wire::AwaitConnection(uint32_t ps, absl::Time deadline,
-                                   bool fail_fast, absl::Time* report) {
+absl::Status Wire::AwaitConnection(const Context& context, uint32_t ps,
+                                   absl::Time deadline, bool fail_fast,
+                                   absl::Time* report) {
   using Kind = Diagnosis::Kind;
-  Context& context = *impl_->context;
-  const Impl::Ps& peer = impl_->ps[ps];
+  const Ps& peer = ps_[ps];
   const absl::Time begun = SteadyNow();
-  Diagnoser diagnoser(peer.address, ps, impl_->credentials);
+  Diagnoser diagnoser(peer.address, ps, credentials_);
   for (;;) {
     const absl::Time until = std::min(deadline, SteadyNow() + kLookEvery);
     if (peer.channel->WaitForConnected(GrpcDeadline(until))) {
@@ -369,17 +352,19 @@ absl::Status Wire::AwaitConnection(uint32_t ps, absl::Time deadline,
     if (fail_fast || SteadyNow() - begun >= kLookAfter) {
       diagnosis = diagnoser.Look();
     }
-    if (diagnosis.kind == Kind::kMistake) return Mistake(ps, diagnosis);
+    if (diagnosis.kind == Kind::kMistake)
+      return Mistake(context, ps, diagnosis);
     if (fail_fast && diagnosis.kind == Kind::kPassing) {
-      return diagnosis.ToStatus(PsName(ps));
+      return diagnosis.ToStatus(context.ps_names[ps]);
     }
     if (SteadyNow() >= deadline) {
-      if (!diagnosis.cause.empty()) return diagnosis.ToStatus(PsName(ps));
+      if (!diagnosis.cause.empty())
+        return diagnosis.ToStatus(context.ps_names[ps]);
       return absl::UnavailableError(
-          absl::StrCat(PsName(ps), ": no connection could be made"));
+          absl::StrCat(context.ps_names[ps], ": no connection could be made"));
     }
     if (context.on_waiting && SteadyNow() >= *report) {
-      context.on_waiting(absl::StrCat("a connection to ", PsName(ps),
+      context.on_waiting(absl::StrCat("a connection to ", context.ps_names[ps],
                                       diagnosis.cause.empty() ? "" : ": ",
                                       diagnosis.cause));
       *report = SteadyNow() + context.timing.report_every;
@@ -387,30 +372,34 @@ absl::Status Wire::AwaitConnection(uint32_t ps, absl::Time deadline,
   }
 }
 
-absl::Status Wire::Mistake(uint32_t ps, const Diagnosis& diagnosis) const {
-  const absl::Status status = diagnosis.ToStatus(PsName(ps));
+absl::Status Wire::Mistake(const Context& context, uint32_t ps,
+                           const Diagnosis& diagnosis) const {
+  const absl::Status status = diagnosis.ToStatus(context.ps_names[ps]);
   if (!diagnosis.found.has_value() || diagnosis.found->job != kPsJob ||
-      diagnosis.found->index >= num_ps()) {
+      diagnosis.found->index >= ps_.size()) {
     return status;
   }
   return absl::Status(
       status.code(),
       absl::StrCat(status.message(), "; the ClusterSpec here has ",
                    diagnosis.found->ToString(), " at ",
-                   impl_->ps[diagnosis.found->index].address));
+                   ps_[diagnosis.found->index].address));
 }
 
-absl::Status Wire::AwaitNames(absl::Time deadline) {
-  absl::Mutex& mutex = impl_->context->mutex;
+absl::Status Wire::AwaitNames(const std::shared_ptr<Context>& context,
+                              absl::Time deadline) {
   // By ps.
-  std::vector<std::optional<absl::Status>> answers(num_ps());
-  CallGroup group(impl_->context);
-  for (uint32_t ps = 0; ps < num_ps(); ++ps) {
-    Check(group, ps, [&mutex, answer = &answers[ps]](const auto& response) {
-      absl::MutexLock lock(&mutex);
-      *answer = response.status();
-      return Next::kDone;
-    });
+  std::vector<std::optional<absl::Status>> answers(ps_.size());
+  CallGroup group(context);
+  for (uint32_t ps = 0; ps < ps_.size(); ++ps) {
+    grpc::health::v1::HealthCheckRequest request;
+    request.set_service(TaskId{kPsJob, ps}.ToString());
+    group.Start(kCheckHealth, ps, std::move(request),
+                [this, answer = &answers[ps]](const auto& response) {
+                  absl::MutexLock lock(&mutex_);
+                  *answer = response.status();
+                  return Next::kDone;
+                });
   }
   const auto find_silent = [&] {
     return std::find(answers.begin(), answers.end(), std::nullopt);
@@ -419,138 +408,20 @@ absl::Status Wire::AwaitNames(absl::Time deadline) {
       deadline, [&] { return find_silent() == answers.end(); },
       [&] {
         return absl::StrCat("the answer of ",
-                            PsName(find_silent() - answers.begin()));
+                            context->ps_names[find_silent() - answers.begin()]);
       });
   group.Cancel();
   if (!status.ok()) return status;
-  for (uint32_t ps = 0; ps < num_ps(); ++ps) {
+  for (uint32_t ps = 0; ps < ps_.size(); ++ps) {
     const Diagnosis diagnosis = JudgeHealthCheck(*answers[ps], ps);
     if (diagnosis.kind == Diagnosis::Kind::kMistake) {
-      return Mistake(ps, diagnosis);
+      return Mistake(*context, ps, diagnosis);
     }
     if (!answers[ps]->ok() && !absl::IsNotFound(*answers[ps])) {
       return *answers[ps];
     }
   }
   return absl::OkStatus();
-}
-
-void Wire::Check(const CallGroup& group, uint32_t ps,
-                 Answer<grpc::health::v1::HealthCheckResponse> answer) {
-  grpc::health::v1::HealthCheckRequest request;
-  request.set_service(TaskId{kPsJob, ps}.ToString());
-  impl_->Start(group, ps, ChannelKind::kTensors, kHealthCheck,
-               impl_->context->timing.attempt, IsNever, std::move(request),
-               std::move(answer));
-}
-
-void Wire::Declare(const CallGroup& group, proto::DeclareRequest request,
-                   Answer<proto::DeclareResponse> answer) {
-  impl_->AskCoordinator(group, "Declare", impl_->context->timing.attempt,
-                        std::move(request), std::move(answer));
-}
-
-void Wire::GetPlacement(const CallGroup& group,
-                        proto::GetPlacementRequest request,
-                        Answer<proto::GetPlacementResponse> answer) {
-  const absl::Duration timeout =
-      impl_->context->timing.attempt + absl::Milliseconds(request.wait_ms());
-  impl_->AskCoordinator(group, "GetPlacement", timeout, std::move(request),
-                        std::move(answer));
-}
-
-void Wire::Contribute(const CallGroup& group, proto::ContributeRequest request,
-                      Answer<proto::ContributeResponse> answer) {
-  const absl::Duration timeout =
-      impl_->context->timing.attempt + absl::Milliseconds(request.wait_ms());
-  impl_->AskCoordinator(group, "Contribute", timeout, std::move(request),
-                        std::move(answer));
-}
-
-void Wire::TakeTicket(const CallGroup& group, proto::TakeTicketRequest request,
-                      Answer<proto::TakeTicketResponse> answer) {
-  const absl::Duration timeout =
-      impl_->context->timing.attempt + absl::Milliseconds(request.wait_ms());
-  impl_->AskCoordinator(group, "TakeTicket", timeout, std::move(request),
-                        std::move(answer));
-}
-
-void Wire::ReportEvaluation(const CallGroup& group,
-                            proto::ReportEvaluationRequest request,
-                            Answer<proto::ReportEvaluationResponse> answer) {
-  impl_->AskCoordinator(group, "ReportEvaluation",
-                        impl_->context->timing.attempt, std::move(request),
-                        std::move(answer));
-}
-
-void Wire::GetStatus(const CallGroup& group, proto::GetStatusRequest request,
-                     Answer<proto::GetStatusResponse> answer) {
-  impl_->AskCoordinator(group, "GetStatus", impl_->context->timing.attempt,
-                        std::move(request), std::move(answer));
-}
-
-void Wire::Checkpoint(const CallGroup& group, proto::CheckpointRequest request,
-                      Answer<proto::CheckpointResponse> answer) {
-  const absl::Duration timeout =
-      impl_->context->timing.attempt + absl::Milliseconds(request.wait_ms());
-  impl_->AskCoordinator(group, "Checkpoint", timeout, std::move(request),
-                        std::move(answer));
-}
-
-void Wire::Push(const CallGroup& group, uint32_t ps,
-                WithTensors<proto::PushRequest> request,
-                Answer<proto::PushResponse> answer) {
-  {
-    // It is begun while a gradient is still being computed.
-    absl::MutexLock lock(&impl_->context->mutex);
-    Context::Polling& polling = impl_->context->polling;
-    if (!polling.busy && polling.waiters == 0) polling.wanted = true;
-  }
-  impl_->AskShard(group, ps, ChannelKind::kTensors, "Push",
-                  impl_->context->timing.tensors_attempt, IsAborted,
-                  std::move(request), std::move(answer));
-}
-
-void Wire::PushPull(const CallGroup& group, uint32_t ps,
-                    WithTensors<proto::PushPullRequest> request,
-                    Answer<WithTensors<proto::PushPullResponse>> answer) {
-  const absl::Duration timeout = impl_->context->timing.tensors_attempt +
-                                 absl::Milliseconds(request.message.wait_ms());
-  // Also the coordinator is asked.
-  impl_->AskShard(group, ps, ChannelKind::kTensors, "PushPull", timeout,
-                  IsAbortedOrUnknown, std::move(request), std::move(answer));
-}
-
-void Wire::Apply(const CallGroup& group, uint32_t ps,
-                 proto::ApplyRequest request,
-                 Answer<proto::ApplyResponse> answer) {
-  const absl::Duration timeout =
-      impl_->context->timing.attempt + absl::Milliseconds(request.wait_ms());
-  impl_->AskShard(group, ps, ChannelKind::kControl, "Apply", timeout, IsAborted,
-                  std::move(request), std::move(answer));
-}
-
-void Wire::Pull(const CallGroup& group, uint32_t ps, proto::PullRequest request,
-                Answer<WithTensors<proto::PullResponse>> answer) {
-  const absl::Duration timeout = impl_->context->timing.tensors_attempt +
-                                 absl::Milliseconds(request.wait_ms());
-  impl_->AskShard(group, ps, ChannelKind::kTensors, "Pull", timeout, IsAborted,
-                  std::move(request), std::move(answer));
-}
-
-void Wire::Pin(const CallGroup& group, uint32_t ps, proto::PinRequest request,
-               Answer<proto::PinResponse> answer) {
-  impl_->AskShard(group, ps, ChannelKind::kControl, "Pin",
-                  impl_->context->timing.attempt, IsAborted, std::move(request),
-                  std::move(answer));
-}
-
-void Wire::Unpin(const CallGroup& group, uint32_t ps,
-                 proto::UnpinRequest request,
-                 Answer<proto::UnpinResponse> answer) {
-  impl_->AskShard(group, ps, ChannelKind::kControl, "Unpin",
-                  impl_->context->timing.attempt, IsAborted, std::move(request),
-                  std::move(answer));
 }
 
 }  // namespace holdfast::client

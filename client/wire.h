@@ -2,62 +2,41 @@
 #define HOLDFAST_CLIENT_WIRE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/random/random.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "client/call_group.h"
 #include "client/context.h"
+#include "client/transport.h"
+#include "common/clock.h"
+#include "common/rpc/call_queue.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/diagnosis.h"
-#include "common/tensor_piece.h"
 #include "common/trace.h"
-#include "proto/cluster.pb.h"
-#include "proto/coordinator.pb.h"
-#include "proto/health.pb.h"
-#include "proto/shard.pb.h"
 
 namespace holdfast::client {
 
-// A message, and its tensors as buffers.
-template <typename Message>
-struct WithTensors {
-  // As in a message; for requests.
-  const proto::Sender& sender() const { return message.sender(); }
-  proto::Sender* mutable_sender() { return message.mutable_sender(); }
-
-  Message message;
-  std::vector<TensorPiece> tensors;
-};
-
-// The calls of proto/coordinator.proto and proto/shard.proto, asynchronous. The
-// only part of the client that knows gRPC's channels and stubs.
-//
-// Each call belongs to a group, which fills in the request's `sender` and sends
-// it again on transient errors; and tells the context what its answer says
-// about the job before the answer is told. Errors begin with the name of the
-// ps.
-//
-// ABORTED, as status or verdict, and NOT_FOUND from the coordinator ("no such
-// session") say that generation or life of the sender are over: that is for the
-// context to hear, not for the caller.
+// The transport over gRPC, and the only part of the client that knows gRPC. A
+// thread that waits for an answer reads what comes in (docs/architecture.md,
+// "Who waits"); the wire has a thread of its own for times when nobody waits.
 //
 // Thread-safe.
-class Wire {
+class Wire final : public Transport {
  public:
   // `ps_addresses`: host:port, by ps index. `tracer`: where attempts are
   // recorded; null: nowhere.
-  Wire(std::shared_ptr<Context> context,
-       const std::vector<std::string>& ps_addresses,
+  Wire(const std::vector<std::string>& ps_addresses,
        const Credentials& credentials, Tracer* tracer);
   // Waits until gRPC has let go of all calls, whose groups must be cancelled.
-  ~Wire();
-
-  uint32_t num_ps() const;
-  // "/job:ps/task:1 (127.0.0.1:4001)".
-  const std::string& PsName(uint32_t ps) const;
+  ~Wire() override;
 
   // Waits until there is a connection to every ps, and each has said that it is
   // the one that is meant. `fail_fast`: not any longer once it is certain why
@@ -65,56 +44,86 @@ class Wire {
   // Errors: UNAVAILABLE, with the name of the ps and the cause;
   // INVALID_ARGUMENT when it is a mistake (Diagnosis::kMistake), as another ps
   // at its address; why the context has ended.
-  absl::Status AwaitConnected(absl::Time deadline, bool fail_fast);
+  absl::Status AwaitConnected(const std::shared_ptr<Context>& context,
+                              absl::Time deadline, bool fail_fast);
 
-  // To the coordinator.
-  void Declare(const CallGroup& group, proto::DeclareRequest request,
-               Answer<proto::DeclareResponse> answer);
-  void GetPlacement(const CallGroup& group, proto::GetPlacementRequest request,
-                    Answer<proto::GetPlacementResponse> answer);
-  void Contribute(const CallGroup& group, proto::ContributeRequest request,
-                  Answer<proto::ContributeResponse> answer);
-  void TakeTicket(const CallGroup& group, proto::TakeTicketRequest request,
-                  Answer<proto::TakeTicketResponse> answer);
-  void ReportEvaluation(const CallGroup& group,
-                        proto::ReportEvaluationRequest request,
-                        Answer<proto::ReportEvaluationResponse> answer);
-  void GetStatus(const CallGroup& group, proto::GetStatusRequest request,
-                 Answer<proto::GetStatusResponse> answer);
-  void Checkpoint(const CallGroup& group, proto::CheckpointRequest request,
-                  Answer<proto::CheckpointResponse> answer);
+  // For a session's calls, which are polled with all others.
+  CallQueue* queue() { return &queue_; }
 
-  // To one ps. The bytes of a request's tensors are not copied: their owners
-  // are kept until gRPC has let go of them, which may be after the group was
-  // cancelled.
-  void Push(const CallGroup& group, uint32_t ps,
-            WithTensors<proto::PushRequest> request,
-            Answer<proto::PushResponse> answer);
-  void PushPull(const CallGroup& group, uint32_t ps,
-                WithTensors<proto::PushPullRequest> request,
-                Answer<WithTensors<proto::PushPullResponse>> answer);
-  void Apply(const CallGroup& group, uint32_t ps, proto::ApplyRequest request,
-             Answer<proto::ApplyResponse> answer);
-  void Pull(const CallGroup& group, uint32_t ps, proto::PullRequest request,
-            Answer<WithTensors<proto::PullResponse>> answer);
-  void Pin(const CallGroup& group, uint32_t ps, proto::PinRequest request,
-           Answer<proto::PinResponse> answer);
-  void Unpin(const CallGroup& group, uint32_t ps, proto::UnpinRequest request,
-             Answer<proto::UnpinResponse> answer);
+  // Transport:
+  absl::Time Now() const override { return SteadyNow(); }
+  std::shared_ptr<AttemptOperation> Prepare(Attempt attempt) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::shared_ptr<Operation> After(absl::Duration delay,
+                                   absl::AnyInvocable<void()> over) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Wait(absl::FunctionRef<bool()> over, absl::Time until) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Mutex& mutex() override { return mutex_; }
+  absl::BitGenRef random() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return random_;
+  }
 
  private:
-  struct Impl;  // channels and stubs
+  class GrpcAttempt;
+  class GrpcPause;
+  struct Ps;
 
-  absl::Status AwaitConnection(uint32_t ps, absl::Time deadline, bool fail_fast,
+  // Who polls the queue. A thread that waits for an answer does it best: it
+  // need not be woken then. Neither wakes up before there is something to do,
+  // however long that takes.
+  struct Polling {
+    // Whether the thread that polls waits for something that has come about by
+    // another thread's hand. What its own answers bring about it sees by
+    // itself, and so does not count where this is evaluated by that thread: as
+    // part of an absl::Condition, whenever it unlocks the mutex.
+    bool IsOverForPoller() const {
+      return over != nullptr && std::this_thread::get_id() != poller &&
+             (*over)();
+    }
+
+    // A thread does; one does at a time.
+    bool busy = false;
+    // It is to be woken where somebody waits.
+    bool may_be_woken = false;
+    // If it waits itself: whether it has what it waits for, and which it is.
+    const absl::FunctionRef<bool()>* over = nullptr;
+    std::thread::id poller;
+    // How often a thread that waits has done it.
+    uint64_t turns = 0;
+    // Threads that wait.
+    int waiters = 0;
+    // Something is on its way for which nobody waits yet.
+    bool wanted = false;
+  };
+
+  // Polls while nobody waits, and wakes who polls.
+  void Run();
+  void PollUntilWaiter(bool idle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  absl::Status AwaitConnection(const Context& context, uint32_t ps,
+                               absl::Time deadline, bool fail_fast,
                                absl::Time* report);
-  absl::Status AwaitNames(absl::Time deadline);
+  absl::Status AwaitNames(const std::shared_ptr<Context>& context,
+                          absl::Time deadline);
   // That ps `ps` is not what is at its address, and where that should be.
-  absl::Status Mistake(uint32_t ps, const Diagnosis& diagnosis) const;
-  // Asks a ps whether it is the task that it is taken for.
-  void Check(const CallGroup& group, uint32_t ps,
-             Answer<grpc::health::v1::HealthCheckResponse> answer);
+  absl::Status Mistake(const Context& context, uint32_t ps,
+                       const Diagnosis& diagnosis) const;
 
-  const std::unique_ptr<Impl> impl_;
+  const Credentials credentials_;
+  Tracer* const tracer_;
+  std::vector<Ps> ps_;
+
+  absl::Mutex mutex_;
+  Polling polling_ ABSL_GUARDED_BY(mutex_);
+  // Attempts and pauses that gRPC has not let go of.
+  int64_t out_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::InsecureBitGen random_ ABSL_GUARDED_BY(mutex_);
+
+  // Of all calls, the session's too.
+  CallQueue queue_;
+  std::thread thread_;
 };
 
 }  // namespace holdfast::client

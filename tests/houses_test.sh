@@ -31,7 +31,8 @@ grep -rE '^ *# *include +[<"]' --include='*.cc' --include='*.h' --include='*.cu'
           " ps_server/coordinator ps_server/disk"
 
       grpc = "^[<\"](grpc|grpcpp)/|\\.grpc\\.pb\\.h$"
-      may_see["gRPC"] = "^(common/rpc/|common/steady_waits_test\\.cc|client/" \
+      may_see["gRPC"] = "^(common/rpc/|common/steady_waits_test\\.cc" \
+          "|client/(wire\\.|cluster\\.cc|client_test_base|[a-z_]*_test\\.cc)" \
           "|ps_server/service/|ps_server/[^/]*$|tests/)"
       cuda = "^[<\"](cuda|cublas|cudnn|curand)"
       may_see["CUDA"] = "^(worker/backend/cuda/|examples/cuda_model/|tests/gpu/)"

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "absl/random/bit_gen_ref.h"
 #include "absl/random/random.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -29,11 +30,12 @@ class Backoff {
                    absl::Duration max = absl::Seconds(1))
       : first_(first), max_(max), bound_(first) {}
 
-  // In [bound / 2, bound], with bound = first, 2 first, 4 first, ... max.
-  absl::Duration Next() {
+  // In [bound / 2, bound], with bound = first, 2 first, 4 first, ... max; where
+  // it lies is left to `random`.
+  absl::Duration Next(absl::BitGenRef random) {
     const absl::Duration bound = bound_;
     bound_ = std::min(2 * bound_, max_);
-    return bound * absl::Uniform(random_, 0.5, 1.0);
+    return bound * absl::Uniform(random, 0.5, 1.0);
   }
   // After a success.
   void Reset() { bound_ = first_; }
@@ -42,7 +44,6 @@ class Backoff {
   const absl::Duration first_;
   const absl::Duration max_;
   absl::Duration bound_;
-  absl::InsecureBitGen random_;
 };
 
 }  // namespace holdfast

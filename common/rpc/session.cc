@@ -177,6 +177,7 @@ absl::Status Session::RegisterFirst() {
   absl::Time report = heard + kFirstReport;
   Diagnoser diagnoser(options_.coordinator, /*ps=*/0, options_.credentials);
   Backoff backoff;
+  absl::InsecureBitGen random;
   for (;;) {
     const absl::Time begun = SteadyNow();
     const absl::Time end =
@@ -200,7 +201,7 @@ absl::Status Session::RegisterFirst() {
       return WhyRefused(status);
     }
     const absl::Status named = FromCoordinator(status);
-    absl::Duration pause = backoff.Next();
+    absl::Duration pause = backoff.Next(random);
     if (admitted.ok() && SteadyNow() - begun >= ParkFor(end - begun) / 2) {
       pause = absl::ZeroDuration();
       backoff.Reset();
@@ -331,6 +332,7 @@ void Session::RenewUntilStopped() {
   absl::Time report = absl::InfiniteFuture();
   Diagnoser diagnoser(options_.coordinator, /*ps=*/0, options_.credentials);
   Backoff backoff;
+  absl::InsecureBitGen random;
   for (absl::Duration pause; Sleep(pause);) {
     // A message that is lost is repeated within the lease, which the
     // coordinator counts from when it comes.
@@ -353,7 +355,7 @@ void Session::RenewUntilStopped() {
       known = admitted.ok() && *admitted;
     }
     const absl::Duration took = SteadyNow() - begun;
-    pause = backoff.Next();
+    pause = backoff.Next(random);
     if (status.ok()) {
       if (!this->status().ok()) return;
       if (silent > absl::ZeroDuration()) diagnoser.Forget();
@@ -428,6 +430,7 @@ absl::Status Session::Close(const std::string& error, absl::Time deadline) {
   *request.mutable_sender() = sender();
   request.set_error(error);
   Backoff backoff;
+  absl::InsecureBitGen random;
   for (bool repeated = false;; repeated = true) {
     proto::LeaveResponse response;
     const absl::Status status = rpc_->Call(
@@ -443,7 +446,7 @@ absl::Status Session::Close(const std::string& error, absl::Time deadline) {
       return absl::OkStatus();
     }
     if (!IsTransient(status)) return FromCoordinator(status);
-    const absl::Time again = SteadyNow() + backoff.Next();
+    const absl::Time again = SteadyNow() + backoff.Next(random);
     if (again >= deadline) return FromCoordinator(status);
     absl::SleepFor(again - SteadyNow());
   }

@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "common/rpc/call_queue.h"
 #include "common/rpc/credentials.h"
+#include "common/session_news.h"
 #include "common/task_id.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
@@ -37,19 +38,7 @@ namespace holdfast {
 // Thread-safe.
 class Session {
  public:
-  // What a session has heard.
-  struct News {
-    // Who the task is: in the newest life and generation.
-    proto::Sender sender;
-    // Of the job: a session may end, and the job go on without the task.
-    proto::JobState state;
-    // As the last answer said.
-    uint64_t durable_step = 0;
-    // OK while the session lasts, and after DONE. Otherwise why it has ended:
-    // ABORTED when the job has failed or the task was refused, UNAVAILABLE when
-    // the coordinator was silent.
-    absl::Status status;
-  };
+  using News = SessionNews;
 
   struct Options {
     TaskId task;

@@ -684,15 +684,16 @@ TEST_F(SessionTest, IsDestroyedWhileARenewalIsOut) {
 }
 
 TEST(BackoffTest, DoublesUpToItsBoundWithAHalfLeftToChance) {
+  absl::InsecureBitGen random;
   for (int round = 0; round < 100; ++round) {
     Backoff backoff(absl::Milliseconds(20), absl::Milliseconds(100));
     for (const int bound : {20, 40, 80, 100, 100}) {
-      const absl::Duration pause = backoff.Next();
+      const absl::Duration pause = backoff.Next(random);
       EXPECT_GE(pause, absl::Milliseconds(bound) / 2);
       EXPECT_LE(pause, absl::Milliseconds(bound));
     }
     backoff.Reset();
-    EXPECT_LE(backoff.Next(), absl::Milliseconds(20));
+    EXPECT_LE(backoff.Next(random), absl::Milliseconds(20));
   }
 }
 

@@ -122,7 +122,8 @@ void Evaluator::Drop() {
 
 absl::Status Evaluator::Evaluate(Cluster::Pin& pin) {
   const absl::Time begin = clock_->Now();
-  absl::Status status = pin.Read(&parameters_, begin + options_.call_timeout);
+  absl::Status status =
+      pin.StartRead(&parameters_)->Await(begin + options_.call_timeout);
   if (!status.ok()) return status;
   const absl::StatusOr<proto::EvaluationResult> result = EvaluateOn(
       *test_set_, options_.batch_size, parameters_, model_, &cancelled_);

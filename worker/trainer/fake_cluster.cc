@@ -123,6 +123,8 @@ class FakeCluster::FakeTicketRequest final : public Cluster::TicketRequest {
                     absl::StatusOr<std::optional<Ticket>> answer)
       : cluster_(cluster), sequence_(sequence), answer_(std::move(answer)) {}
 
+  bool done() const override { return true; }
+
   absl::StatusOr<std::optional<Ticket>> Await(absl::Time deadline) override {
     absl::Status status =
         cluster_->Call(absl::StrCat("await ticket #", sequence_), deadline);
@@ -174,6 +176,8 @@ class FakeCluster::FakePull final : public Cluster::Pull {
   FakePull(FakeCluster* cluster, GlobalStep min_version, Parameters* into)
       : cluster_(cluster), min_version_(min_version), into_(into) {}
 
+  bool done() const override { return true; }
+
   absl::Status Await(absl::Time deadline) override {
     absl::Status status = cluster_->Call(
         absl::StrCat("await pull ", min_version_.value()), deadline);
@@ -199,6 +203,21 @@ class FakeCluster::FakePull final : public Cluster::Pull {
   Parameters* const into_;
 };
 
+class FakeCluster::FakeRead final : public Cluster::Pull {
+ public:
+  FakeRead(FakeCluster* cluster, GlobalStep version)
+      : cluster_(cluster), version_(version) {}
+
+  bool done() const override { return true; }
+  absl::Status Await(absl::Time deadline) override {
+    return cluster_->Call(absl::StrCat("read ", version_.value()), deadline);
+  }
+
+ private:
+  FakeCluster* const cluster_;
+  const GlobalStep version_;
+};
+
 class FakeCluster::FakePin final : public Cluster::Pin {
  public:
   FakePin(FakeCluster* cluster, GlobalStep version)
@@ -206,12 +225,12 @@ class FakeCluster::FakePin final : public Cluster::Pin {
 
   GlobalStep version() const override { return version_; }
 
-  absl::Status Read(Parameters* into, absl::Time deadline) override {
+  std::unique_ptr<Cluster::Pull> StartRead(Parameters* into) override {
     cluster_->Fill(version_, into);
     if (!cluster_->pinned_versions.empty()) {
       into->versions = cluster_->pinned_versions;
     }
-    return cluster_->Call(absl::StrCat("read ", version_.value()), deadline);
+    return std::make_unique<FakeRead>(cluster_, version_);
   }
 
  private:

@@ -137,6 +137,7 @@ class FakeCluster final : public Cluster {
   class FakeOffer;
   class FakePull;
   class FakePin;
+  class FakeRead;
   class FakeTicketRequest;
 
   bool asynchronous() const {

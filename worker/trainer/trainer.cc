@@ -251,7 +251,7 @@ absl::StatusOr<Parameters> Trainer::ReadEnd() {
       EndIsOnDisk() ? parts_.clock->Now() + options_.margin : StepDeadline());
   if (!pin.ok()) return pin.status();
   Parameters end;
-  absl::Status status = (*pin)->Read(&end, StepDeadline());
+  absl::Status status = (*pin)->StartRead(&end)->Await(StepDeadline());
   if (!status.ok()) return status;
   // A shard has as many versions as steps were committed or tickets spent.
   const GlobalStep total(parts_.cluster->declaration().total_steps());

@@ -1,0 +1,109 @@
+#include "client/call.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace holdfast::client {
+
+Call::Call(std::shared_ptr<Context> context, std::shared_ptr<GroupState> group,
+           const Rpc& rpc, uint32_t ps)
+    : context_(std::move(context)), group_(std::move(group)), rpc_(rpc) {
+  this->ps = ps;
+}
+
+void Call::Start() {
+  {
+    absl::MutexLock lock(&context_->mutex);
+    if (group_->cancelled) return;
+    group_->underway.insert(shared_from_this());
+  }
+  StartAttempt();
+}
+
+void Call::StartAttempt() {
+  std::shared_ptr<Transport::AttemptOperation> operation;
+  {
+    absl::MutexLock lock(&context_->mutex);
+    this->operation = nullptr;
+    if (group_->cancelled) return Finish();
+    began_ = context_->transport.Now();
+    Attempt attempt;
+    attempt.rpc = &rpc_;
+    attempt.ps = ps;
+    attempt.timeout = context_->timing.*rpc_.patience;
+    FillIn(group_->sender.has_value() ? *group_->sender : context_->sender(),
+           &attempt);
+    attempt.done = [self = shared_from_this()](const absl::Status& status) {
+      self->OnAnswer(status);
+    };
+    operation = context_->transport.Prepare(std::move(attempt));
+    this->operation = operation;
+  }
+  operation->Start();
+}
+
+void Call::OnAnswer(absl::Status status) {
+  bool unexplained;
+  {
+    absl::MutexLock lock(&context_->mutex);
+    operation = nullptr;
+    if (status.ok()) {
+      const Says says = WhatItSays();
+      if (says.generation.has_value()) {
+        context_->Note(*says.generation, says.state, says.durable_step);
+      }
+      if (says.verdict == proto::ABORTED) {
+        status = absl::AbortedError("the generation of the call is over");
+      }
+    }
+    if (group_->cancelled) return Finish();
+    if (IsTransient(status)) {
+      trouble = std::move(status);
+      return Pause();
+    }
+    unexplained = IsUnexplained(status);
+    trouble = unexplained ? status : absl::OkStatus();
+    ++group_->answering;
+  }
+  Next next = Next::kAgain;
+  if (!unexplained) {
+    next = status.ok()
+               ? Tell(status)
+               : Tell(absl::Status(status.code(),
+                                   absl::StrCat(context_->ps_names[ps], ": ",
+                                                status.message())));
+  } else if (context_->on_unexplained) {
+    context_->on_unexplained();
+  }
+  absl::ReleasableMutexLock lock(&context_->mutex);
+  --group_->answering;
+  if (next == Next::kDone || group_->cancelled ||
+      context_->IsOver(group_->sender)) {
+    return Finish();
+  }
+  // A peer that had parked the call is asked again at once, another one not, so
+  // that we do not ask in circles.
+  if (context_->transport.Now() - began_ < context_->timing.park / 2) {
+    return Pause();
+  }
+  backoff_.Reset();
+  lock.Release();
+  StartAttempt();
+}
+
+bool Call::IsUnexplained(const absl::Status& error) const {
+  return rpc_.request_has_sender &&
+         (absl::IsAborted(error) ||
+          (rpc_.asks_coordinator && absl::IsNotFound(error)));
+}
+
+void Call::Pause() {
+  operation = context_->transport.After(
+      backoff_.Next(context_->transport.random()),
+      [self = shared_from_this()] { self->StartAttempt(); });
+}
+
+void Call::Finish() { group_->underway.erase(shared_from_this()); }
+
+}  // namespace holdfast::client

@@ -1,0 +1,263 @@
+#include "client/client.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "client/layout.h"
+#include "client/offer.h"
+#include "client/plan.h"
+#include "client/pull.h"
+#include "client/push.h"
+#include "client/tickets.h"
+
+namespace holdfast::client {
+
+Client::Client(Options options, Transport* transport)
+    : member_(options.task.job != kClientJob),
+      part_bytes_(options.part_bytes),
+      context_(std::make_shared<Context>(
+          Context::Options{
+              options.timing, options.task, std::move(options.ps_names),
+              std::move(options.on_waiting), [this] { LookForNews(); }},
+          transport)),
+      news_calls_(context_) {}
+
+Client::~Client() {
+  news_calls_.Cancel();
+  std::shared_ptr<GenerationState> last;  // goes without the lock
+  absl::MutexLock lock(&context_->mutex);
+  last.swap(generation_);
+}
+
+absl::StatusOr<std::shared_ptr<GenerationState>> Client::Ready() const {
+  absl::MutexLock lock(&context_->mutex);
+  if (generation_ == nullptr) {
+    return absl::FailedPreconditionError("AwaitVariables was not called");
+  }
+  if (absl::Status over = generation_->WhyOver(); !over.ok()) return over;
+  return generation_;
+}
+
+absl::StatusOr<std::shared_ptr<GenerationState>> Client::ReadyToWork() const {
+  if (absl::Status status = CheckMember(); !status.ok()) return status;
+  return Ready();
+}
+
+absl::Status Client::CheckMember() const {
+  if (member_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "this client only reads: it is no worker or chief of the cluster");
+}
+
+std::function<std::string()> Client::ByCoordinator(
+    const std::string& what) const {
+  return [what, name = PsName()] { return absl::StrCat(what, " by ", name); };
+}
+
+std::unique_ptr<Question<proto::DeclareResponse>> Client::StartDeclare(
+    const proto::Declaration& declaration) {
+  using Asked = Question<proto::DeclareResponse>;
+  if (absl::Status status = CheckMember(); !status.ok()) {
+    return std::make_unique<Asked>(std::move(status));
+  }
+  proto::DeclareRequest request;
+  *request.mutable_declaration() = declaration;
+  return std::make_unique<Asked>(
+      context_, rpc::kDeclare, std::move(request),
+      Asked::Options{std::nullopt, ByCoordinator("the answer to Declare")});
+}
+
+// Asks for the placement until the variables are there, in the newest
+// generation.
+class Client::VariablesQuestion : public VariablesRequest {
+ public:
+  explicit VariablesQuestion(Client* client)
+      : client_(*client), context_(*client->context_) {
+    // What is there need not be asked for.
+    if (client_.Ready().ok()) {
+      status_ = absl::OkStatus();
+      return;
+    }
+    proto::GetPlacementRequest request;
+    request.set_wait_ms(absl::ToInt64Milliseconds(context_.timing.park));
+    question_ = std::make_unique<Question<proto::GetPlacementResponse>>(
+        client_.context_, rpc::kGetPlacement, std::move(request),
+        Question<proto::GetPlacementResponse>::Options{
+            std::nullopt, [this] { return Missing(); },
+            [this](const proto::GetPlacementResponse& response) {
+              return Look(response);
+            }});
+  }
+
+  bool done() const override {
+    return status_.has_value() || question_->done();
+  }
+
+  absl::Status Await(absl::Time deadline) override {
+    if (status_.has_value()) return *status_;
+    const absl::StatusOr<proto::GetPlacementResponse> placement =
+        question_->Await(deadline);
+    if (!placement.ok()) {
+      status_ = placement.status();
+    } else if (!placement->ready()) {
+      status_ = absl::FailedPreconditionError(absl::StrCat(
+          client_.PsName(), ": the job is done, its variables are gone"));
+    } else {
+      status_ = client_.Enter(sender_, *placement);
+    }
+    return *status_;
+  }
+
+ private:
+  std::string Missing() const {
+    std::string text = absl::StrCat("the variables, of ", client_.PsName());
+    if (!waiting_for_.empty()) {
+      absl::StrAppend(&text, "; it waits for ", waiting_for_);
+    }
+    return text;
+  }
+
+  Next Look(const proto::GetPlacementResponse& response)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_.mutex) {
+    waiting_for_ = response.waiting_for();
+    sender_ = context_.sender();
+    const bool over = response.ready()
+                          ? response.generation() == sender_.generation()
+                          : response.state().phase() == proto::DONE;
+    return over ? Next::kDone : Next::kAgain;
+  }
+
+  Client& client_;
+  const Context& context_;
+  // Guarded by the context's mutex until the question is done.
+  std::string waiting_for_;
+  proto::Sender sender_;
+  std::optional<absl::Status> status_;
+  // Goes first.
+  std::unique_ptr<Question<proto::GetPlacementResponse>> question_;
+};
+
+std::unique_ptr<Client::VariablesRequest> Client::StartAwaitVariables() {
+  return std::make_unique<VariablesQuestion>(this);
+}
+
+absl::Status Client::Enter(const proto::Sender& sender,
+                           const proto::GetPlacementResponse& placement) {
+  absl::StatusOr<Layout> layout = Layout::Make(placement, context_->num_ps());
+  if (!layout.ok()) {
+    return absl::Status(
+        layout.status().code(),
+        absl::StrCat(PsName(), ": ", layout.status().message()));
+  }
+  auto generation = std::make_shared<GenerationState>(
+      context_, sender,
+      Placement{*layout, PlanPush(*layout, part_bytes_),
+                PlanPull(*layout, part_bytes_)});
+  absl::MutexLock lock(&context_->mutex);
+  if (declaration_ == nullptr) {
+    declaration_ = std::make_unique<const proto::Declaration>(
+        generation->placement.layout.declaration());
+  }
+  // Of two callers at a time, the first sets it: handles may use it already.
+  if (generation_ == nullptr || !generation_->WhyOver().ok()) {
+    generation_.swap(generation);  // the old one goes without the lock
+    context_->step_waits_for.clear();
+  }
+  return absl::OkStatus();
+}
+
+bool Client::rolled_back() const {
+  absl::MutexLock lock(&context_->mutex);
+  return generation_ != nullptr && context_->IsRolledBack(generation_->sender);
+}
+
+const proto::Declaration& Client::declaration() const {
+  absl::MutexLock lock(&context_->mutex);
+  return declaration_ == nullptr ? proto::Declaration::default_instance()
+                                 : *declaration_;
+}
+
+std::unique_ptr<Cluster::Push> Client::StartPush(GlobalStep step) {
+  return client::StartPush(ReadyToWork(), step);
+}
+
+std::unique_ptr<Cluster::Push> Client::StartPush(const Ticket& ticket,
+                                                 const Parameters& at) {
+  return client::StartPush(ReadyToWork(), ticket, at);
+}
+
+std::unique_ptr<Cluster::TicketRequest> Client::StartTakeTicket() {
+  const absl::StatusOr<std::shared_ptr<GenerationState>> ready = ReadyToWork();
+  if (!ready.ok()) return Tickets::StartTake(ready.status());
+  return Tickets::StartTake(
+      std::shared_ptr<Tickets>(*ready, &(*ready)->tickets));
+}
+
+PushSequence Client::NextSequence() {
+  absl::MutexLock lock(&context_->mutex);
+  if (generation_ == nullptr) return PushSequence(0);
+  const PushSequence sequence = generation_->sequences.Take(std::nullopt);
+  generation_->sequences.Release(sequence);
+  return sequence;
+}
+
+std::unique_ptr<Cluster::Offer> Client::StartContribute(
+    const Contribution& offer) {
+  return client::StartContribute(ReadyToWork(), offer);
+}
+
+std::unique_ptr<Cluster::Pull> Client::StartPull(GlobalStep min_version,
+                                                 Parameters* into) {
+  return client::StartPull(Ready(), min_version, into);
+}
+
+std::unique_ptr<PinRequest> Client::StartPin(absl::Duration hold) {
+  return client::StartPin(Ready(), hold);
+}
+
+std::unique_ptr<Question<proto::ReportEvaluationResponse>>
+Client::StartReportEvaluation(const proto::EvaluationResult& result) {
+  proto::ReportEvaluationRequest request;
+  *request.mutable_result() = result;
+  const absl::StatusOr<std::shared_ptr<GenerationState>> ready = ReadyToWork();
+  using Asked = Question<proto::ReportEvaluationResponse>;
+  if (!ready.ok()) return std::make_unique<Asked>(ready.status());
+  return std::make_unique<Asked>(
+      context_, rpc::kReportEvaluation, std::move(request),
+      Asked::Options{(*ready)->sender,
+                     ByCoordinator("the answer to ReportEvaluation")});
+}
+
+std::unique_ptr<Question<proto::GetStatusResponse>> Client::StartGetStatus() {
+  using Asked = Question<proto::GetStatusResponse>;
+  return std::make_unique<Asked>(
+      context_, rpc::kGetStatus, proto::GetStatusRequest(),
+      Asked::Options{std::nullopt, ByCoordinator("the answer to GetStatus"),
+                     nullptr, /*regardless=*/true});
+}
+
+std::unique_ptr<Question<proto::CheckpointResponse>> Client::StartCheckpoint(
+    proto::CheckpointRequest request, const std::string& what,
+    std::function<Next(const proto::CheckpointResponse&)> look) {
+  using Asked = Question<proto::CheckpointResponse>;
+  return std::make_unique<Asked>(
+      context_, rpc::kCheckpoint, std::move(request),
+      Asked::Options{std::nullopt, ByCoordinator(what), std::move(look)});
+}
+
+void Client::LookForNews() {
+  if (member_) return;
+  {
+    absl::MutexLock lock(&context_->mutex);
+    if (std::exchange(looking_, true)) return;
+  }
+  news_calls_.Start(rpc::kGetPlacement, 0, proto::GetPlacementRequest(),
+                    [this](const absl::StatusOr<proto::GetPlacementResponse>&) {
+                      absl::MutexLock lock(&context_->mutex);
+                      looking_ = false;
+                      return Next::kDone;
+                    });
+}
+
+}  // namespace holdfast::client

@@ -1,0 +1,127 @@
+#ifndef HOLDFAST_CLIENT_CLIENT_H_
+#define HOLDFAST_CLIENT_CLIENT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/call_group.h"
+#include "client/cluster.h"
+#include "client/context.h"
+#include "client/generation_state.h"
+#include "client/pin.h"
+#include "client/question.h"
+#include "client/transport.h"
+#include "common/rpc_limits.h"
+#include "common/session_news.h"
+#include "common/task_id.h"
+#include "proto/cluster.pb.h"
+#include "proto/coordinator.pb.h"
+
+namespace holdfast::client {
+
+// All that a client of a cluster decides, without a thread, a socket or a
+// session: what it sends goes by a Transport, what becomes of the job it is
+// told by Hear, and nothing here waits but the Await of a handle that is not
+// done. Cluster (cluster.cc) is this with a Wire and a Session.
+//
+// Thread-safe. Handles must not outlive the Client.
+class Client {
+ public:
+  struct Options {
+    Timing timing;
+    // As in Cluster::Options.
+    TaskId task = {kClientJob, 0};
+    int64_t part_bytes = kPartBytes;
+    std::function<void(const std::string&)> on_waiting;
+    // By ps, for errors: "/job:ps/task:1 (127.0.0.1:4001)".
+    std::vector<std::string> ps_names;
+  };
+
+  // `transport` must outlive this object.
+  Client(Options options, Transport* transport);
+  ~Client();
+
+  const std::shared_ptr<Context>& context() const { return context_; }
+
+  // What the session hears, for a client that has one.
+  void Hear(const SessionNews& news) { context_->Hear(news); }
+
+  // As the functions of Cluster with these names. A Question's Await brings the
+  // errors of Cluster's function, too.
+  std::unique_ptr<Question<proto::DeclareResponse>> StartDeclare(
+      const proto::Declaration& declaration);
+  class VariablesRequest : public Cluster::Handle {
+   public:
+    virtual absl::Status Await(absl::Time deadline) = 0;
+  };
+  std::unique_ptr<VariablesRequest> StartAwaitVariables();
+  bool rolled_back() const;
+  const proto::Declaration& declaration() const;
+  std::unique_ptr<Cluster::Push> StartPush(GlobalStep step);
+  std::unique_ptr<Cluster::Push> StartPush(const Ticket& ticket,
+                                           const Parameters& at);
+  std::unique_ptr<Cluster::TicketRequest> StartTakeTicket();
+  PushSequence NextSequence();
+  std::unique_ptr<Cluster::Offer> StartContribute(const Contribution& offer);
+  std::unique_ptr<Cluster::Pull> StartPull(GlobalStep min_version,
+                                           Parameters* into);
+  std::unique_ptr<PinRequest> StartPin(absl::Duration hold);
+  std::unique_ptr<Question<proto::ReportEvaluationResponse>>
+  StartReportEvaluation(const proto::EvaluationResult& result);
+  std::unique_ptr<Question<proto::GetStatusResponse>> StartGetStatus();
+  // One call of what SaveCheckpoint makes: `look` as in Question.
+  std::unique_ptr<Question<proto::CheckpointResponse>> StartCheckpoint(
+      proto::CheckpointRequest request, const std::string& what,
+      std::function<Next(const proto::CheckpointResponse&)> look);
+
+  // The generation to work in.
+  // Errors: FAILED_PRECONDITION before AwaitVariables; why nothing more can be
+  // done in it.
+  absl::StatusOr<std::shared_ptr<GenerationState>> Ready() const
+      ABSL_LOCKS_EXCLUDED(context_->mutex);
+  // The same, for what a caller that only reads may not do:
+  // FAILED_PRECONDITION.
+  absl::StatusOr<std::shared_ptr<GenerationState>> ReadyToWork() const
+      ABSL_LOCKS_EXCLUDED(context_->mutex);
+  absl::Status CheckMember() const;
+  bool member() const { return member_; }
+
+ private:
+  class VariablesQuestion;
+
+  const std::string& PsName() const { return context_->ps_names[0]; }
+  std::function<std::string()> ByCoordinator(const std::string& what) const;
+  // Goes over to a generation, whose variables are there.
+  absl::Status Enter(const proto::Sender& sender,
+                     const proto::GetPlacementResponse& placement)
+      ABSL_LOCKS_EXCLUDED(context_->mutex);
+  // For a client without a session, whose call was refused: what has become of
+  // the job? The answer is told to the context.
+  void LookForNews() ABSL_LOCKS_EXCLUDED(context_->mutex);
+
+  // Whether the caller registers.
+  const bool member_;
+  const int64_t part_bytes_;
+  const std::shared_ptr<Context> context_;
+
+  // Null before AwaitVariables.
+  std::shared_ptr<GenerationState> generation_ ABSL_GUARDED_BY(context_->mutex);
+  // Likewise, then set once.
+  std::unique_ptr<const proto::Declaration> declaration_
+      ABSL_GUARDED_BY(context_->mutex);
+
+  // Of LookForNews.
+  bool looking_ ABSL_GUARDED_BY(context_->mutex) = false;
+  CallGroup news_calls_;
+};
+
+}  // namespace holdfast::client
+
+#endif  // HOLDFAST_CLIENT_CLIENT_H_

@@ -1,0 +1,99 @@
+#ifndef HOLDFAST_CLIENT_QUESTION_H_
+#define HOLDFAST_CLIENT_QUESTION_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "client/call_group.h"
+#include "client/cluster.h"
+#include "client/context.h"
+#include "client/rpc.h"
+
+namespace holdfast::client {
+
+// One call to the coordinator, and its answer.
+//
+// Thread-safe, but for Await.
+template <typename Response>
+class Question : public Cluster::Handle {
+ public:
+  struct Options {
+    // In whose name it is asked; absent: the newest life of the client.
+    std::optional<proto::Sender> sender;
+    // What is waited for, for errors; and whether an answer is the last, or the
+    // same is asked again. Both are called with the context's lock held. Empty:
+    // the first answer is the last.
+    std::function<std::string()> what;
+    std::function<Next(const Response&)> look;
+    // It is waited for although calls cannot succeed any more.
+    bool regardless = false;
+  };
+
+  template <typename Request>
+  Question(std::shared_ptr<Context> context,
+           const RpcOf<Request, Response>& rpc,
+           std::common_type_t<Request> request, Options options)
+      : context_(std::move(context)),
+        options_(std::move(options)),
+        calls_(options_.sender.has_value()
+                   ? std::make_unique<CallGroup>(context_, *options_.sender)
+                   : std::make_unique<CallGroup>(context_)) {
+    calls_->Start(rpc, 0, std::move(request),
+                  [this](absl::StatusOr<Response> response) {
+                    return OnAnswer(std::move(response));
+                  });
+  }
+
+  // One that could not begin.
+  explicit Question(absl::Status error) : answer_(std::move(error)) {}
+
+  bool done() const override ABSL_LOCKS_EXCLUDED(context_->mutex) {
+    if (calls_ == nullptr) return true;
+    absl::MutexLock lock(&context_->mutex);
+    return answer_.has_value() || (!options_.regardless && calls_->IsOver());
+  }
+
+  absl::StatusOr<Response> Await(absl::Time deadline)
+      ABSL_LOCKS_EXCLUDED(context_->mutex) {
+    if (calls_ == nullptr) return *answer_;
+    const auto here = [this] { return answer_.has_value(); };
+    const absl::Status status =
+        options_.regardless
+            ? calls_->AwaitRegardless(deadline, here, options_.what)
+            : calls_->Await(deadline, here, options_.what);
+    calls_->Cancel();
+    absl::MutexLock lock(&context_->mutex);
+    if (!answer_.has_value()) answer_ = status;
+    return *answer_;
+  }
+
+ private:
+  Next OnAnswer(absl::StatusOr<Response> response)
+      ABSL_LOCKS_EXCLUDED(context_->mutex) {
+    absl::MutexLock lock(&context_->mutex);
+    if (response.ok() && options_.look != nullptr &&
+        options_.look(*response) == Next::kAgain) {
+      return Next::kAgain;
+    }
+    answer_ = std::move(response);
+    return Next::kDone;
+  }
+
+  const std::shared_ptr<Context> context_;
+  const Options options_;
+  std::optional<absl::StatusOr<Response>> answer_
+      ABSL_GUARDED_BY(context_->mutex);
+  // Null where it could not begin. Goes first.
+  const std::unique_ptr<CallGroup> calls_;
+};
+
+}  // namespace holdfast::client
+
+#endif  // HOLDFAST_CLIENT_QUESTION_H_
