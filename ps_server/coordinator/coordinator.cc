@@ -77,6 +77,12 @@ absl::Status CheckSameDeclaration(const TaskId& task,
       Shorten(std::string(first), kMaxTextBytes)));
 }
 
+template <typename Request>
+void SendTo(ShardLinks* links, uint32_t ps, const Request& request,
+            Reply<typename ShardMethod<Request>::Response> reply) {
+  links->Send(ps, request, ToMethod<Request>(std::move(reply)));
+}
+
 // The ps with what is known of it, as "/job:ps/task:1 (3 of 10 GiB)".
 std::string DescribeShard(uint32_t ps, const std::string& progress,
                           const std::string& trouble) {
@@ -794,7 +800,7 @@ void Coordinator::SendDue() {
       case Broadcast::kRestore:
         shard.due += DiskPark();
         restore_.set_nonce(shard_nonces_[ps]);
-        links_->Restore(ps, restore_, [this, number, ps](const auto& response) {
+        SendTo(links_, ps, restore_, [this, number, ps](const auto& response) {
           if (response.ok() && response->pending()) {
             return OnRestorePending(number, ps, response->progress());
           }
@@ -802,31 +808,31 @@ void Coordinator::SendDue() {
         });
         break;
       case Broadcast::kCommit:
-        links_->Commit(ps, commit_, answered);
+        SendTo(links_, ps, commit_, answered);
         break;
       case Broadcast::kFence:
-        links_->Fence(ps, fence_, [this, number, ps](const auto& response) {
+        SendTo(links_, ps, fence_, [this, number, ps](const auto& response) {
           if (response.ok() && IsAwaited(number, ps)) OnApplied(*response);
           OnShardReply(number, ps, response.status());
         });
         break;
       case Broadcast::kResolve:
-        links_->Resolve(ps, resolve_, answered);
+        SendTo(links_, ps, resolve_, answered);
         break;
       case Broadcast::kHold:
-        links_->Hold(ps, hold_, [this, number, ps](const auto& response) {
+        SendTo(links_, ps, hold_, [this, number, ps](const auto& response) {
           if (response.ok() && IsAwaited(number, ps)) OnApplied(*response);
           OnShardReply(number, ps, response.status());
         });
         break;
       case Broadcast::kSave:
-        links_->Save(ps, save_, answered);
+        SendTo(links_, ps, save_, answered);
         break;
       case Broadcast::kEnd: {
         proto::EndRequest end;
         *end.mutable_sender() = Self();
         *end.mutable_state() = state_;
-        links_->End(ps, end, answered);
+        SendTo(links_, ps, end, answered);
         break;
       }
     }

@@ -36,33 +36,9 @@
 #include "ps_server/protocol/push_id.h"
 #include "ps_server/protocol/receipts.h"
 #include "ps_server/protocol/repeated_failure.h"
+#include "ps_server/protocol/shard_messages.h"
 
 namespace holdfast {
-
-// The way from the coordinator to the shards. Calls do not block; a reply may
-// come at any time, or as an error when the message or its answer was lost.
-class ShardLinks {
- public:
-  virtual ~ShardLinks() = default;
-  // Called for each ps but the coordinator's own, each time that it joins.
-  virtual void SetAddress(uint32_t ps, const std::string& address) = 0;
-  virtual void Restore(uint32_t ps, const proto::RestoreRequest& request,
-                       Reply<proto::RestoreResponse> reply) = 0;
-  virtual void Commit(uint32_t ps, const proto::CommitRequest& request,
-                      Reply<proto::CommitResponse> reply) = 0;
-  virtual void Fence(uint32_t ps, const proto::FenceRequest& request,
-                     Reply<proto::FenceResponse> reply) = 0;
-  virtual void Resolve(uint32_t ps, const proto::ResolveRequest& request,
-                       Reply<proto::ResolveResponse> reply) = 0;
-  virtual void Hold(uint32_t ps, const proto::HoldRequest& request,
-                    Reply<proto::HoldResponse> reply) = 0;
-  virtual void Save(uint32_t ps, const proto::SaveRequest& request,
-                    Reply<proto::SaveResponse> reply) = 0;
-  virtual void AwaitSaved(uint32_t ps, const proto::AwaitSavedRequest& request,
-                          Reply<proto::AwaitSavedResponse> reply) = 0;
-  virtual void End(uint32_t ps, const proto::EndRequest& request,
-                   Reply<proto::EndResponse> reply) = 0;
-};
 
 // The job's one decision maker: who is here, what a step is made of, who may
 // push next on which examples, what is saved, where the job goes on from, and

@@ -14,6 +14,8 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +27,7 @@
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/protocol/receipts.h"
 #include "ps_server/protocol/request.h"
+#include "ps_server/protocol/shard_messages.h"
 
 namespace holdfast {
 namespace {
@@ -45,40 +48,20 @@ class SetClock : public Clock {
 class WillingShards : public ShardLinks {
  public:
   void SetAddress(uint32_t, const std::string&) override {}
-  void Restore(uint32_t, const proto::RestoreRequest& request,
-               Reply<proto::RestoreResponse> reply) override {
-    receipts.emplace(request.receipt_key(),
-                     Generation(request.sender().generation()),
-                     request.declaration(), request.slices(), /*num_ps=*/1);
-    reply(proto::RestoreResponse());
-  }
-  void Commit(uint32_t, const proto::CommitRequest&,
-              Reply<proto::CommitResponse> reply) override {
-    reply(proto::CommitResponse());
-  }
-  void Fence(uint32_t, const proto::FenceRequest&,
-             Reply<proto::FenceResponse> reply) override {
-    reply(proto::FenceResponse());
-  }
-  void Resolve(uint32_t, const proto::ResolveRequest&,
-               Reply<proto::ResolveResponse> reply) override {
-    reply(proto::ResolveResponse());
-  }
-  void Hold(uint32_t, const proto::HoldRequest&,
-            Reply<proto::HoldResponse> reply) override {
-    reply(proto::HoldResponse());
-  }
-  void Save(uint32_t, const proto::SaveRequest&,
-            Reply<proto::SaveResponse> reply) override {
-    reply(proto::SaveResponse());
-  }
-  void AwaitSaved(uint32_t, const proto::AwaitSavedRequest&,
-                  Reply<proto::AwaitSavedResponse> reply) override {
-    reply(proto::AwaitSavedResponse());
-  }
-  void End(uint32_t, const proto::EndRequest&,
-           Reply<proto::EndResponse> reply) override {
-    reply(proto::EndResponse());
+  void Send(uint32_t, const ShardRequest& request,
+            Reply<ShardResponse> reply) override {
+    if (const auto* restore = std::get_if<proto::RestoreRequest>(&request)) {
+      receipts.emplace(restore->receipt_key(),
+                       Generation(restore->sender().generation()),
+                       restore->declaration(), restore->slices(),
+                       /*num_ps=*/1);
+    }
+    std::visit(
+        [&](const auto& typed) {
+          using Method = ShardMethod<std::decay_t<decltype(typed)>>;
+          reply(ShardResponse(typename Method::Response()));
+        },
+        request);
   }
 
   // As they give them.

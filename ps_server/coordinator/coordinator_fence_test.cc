@@ -730,8 +730,8 @@ TEST_F(CoordinatorFenceTest, AnswersMayCallBack) {
               ElementsAre("FENCED", "worker 0 2", "worker 0 0", "newcomer 1"));
   EXPECT_THAT(
       links.told,
-      ElementsAre("restore@0", "restore@1", "fence@0", "fence@1", "resolve@0",
-                  "resolve@1", "fence@0", "fence@1", "resolve@0", "resolve@1"));
+      ElementsAre("Restore@0", "Restore@1", "Fence@0", "Fence@1", "Resolve@0",
+                  "Resolve@1", "Fence@0", "Fence@1", "Resolve@0", "Resolve@1"));
 }
 
 }  // namespace

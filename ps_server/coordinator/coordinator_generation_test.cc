@@ -740,8 +740,8 @@ TEST_F(CoordinatorGenerationTest, DiskAndShardsMayAnswerInsideTheCall) {
   declaration.mutable_checkpoints()->set_every_steps(1);
   ASSERT_TRUE(Declare(declaration).status().ok());
   OfferBoth(0);
-  EXPECT_THAT(links.told, ElementsAre("restore@0", "commit 0@0", "save 1@0",
-                                      "await saved@0"));
+  EXPECT_THAT(links.told, ElementsAre("Restore@0", "Commit 0@0", "Save 1@0",
+                                      "AwaitSaved@0"));
   // All of a generation's beginning inside the constructor.
   begin();
   EXPECT_EQ(state().phase(), proto::TRAINING);

@@ -353,9 +353,11 @@ void Coordinator::AskForFiles() {
     *request.mutable_sender() = Self();
     request.set_number(number);
     request.set_wait_ms(absl::ToInt64Milliseconds(DiskPark()));
-    links_->AwaitSaved(ps, request, [this, number, ps](const auto& response) {
-      OnFile(number, ps, response);
-    });
+    links_->Send(ps, request,
+                 ToMethod<proto::AwaitSavedRequest>(
+                     [this, number, ps](const auto& response) {
+                       OnFile(number, ps, response);
+                     }));
   }
 }
 

@@ -406,9 +406,9 @@ TEST_F(CoordinatorTest, AnswersMayCallBack) {
                             "0:0:ACCEPTED", "0:1:ACCEPTED", "1:0:ACCEPTED",
                             "1:1:ACCEPTED", "2:0:ACCEPTED", "2:1:ACCEPTED"));
   EXPECT_THAT(links.told,
-              ElementsAre("restore@0", "restore@1", "commit 0@0", "commit 0@1",
-                          "commit 1@0", "commit 1@1", "commit 2@0",
-                          "commit 2@1", "end@0", "end@1"));
+              ElementsAre("Restore@0", "Restore@1", "Commit 0@0", "Commit 0@1",
+                          "Commit 1@0", "Commit 1@1", "Commit 2@0",
+                          "Commit 2@1", "End@0", "End@1"));
   EXPECT_EQ(state().phase(), proto::DONE);
   EXPECT_TRUE(coordinator_->finished());
 }

@@ -8,7 +8,10 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +23,7 @@
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/protocol/receipts.h"
 #include "ps_server/protocol/request.h"
+#include "ps_server/protocol/shard_messages.h"
 #include "ps_server/shard/testing.h"
 
 namespace holdfast {
@@ -55,37 +59,15 @@ class PuppetLinks : public ShardLinks {
   void SetAddress(uint32_t ps, const std::string& address) override {
     addresses.emplace_back(ps, address);
   }
-  void Restore(uint32_t ps, const proto::RestoreRequest& request,
-               Reply<proto::RestoreResponse> reply) override {
-    restores.push_back({ps, request, std::move(reply)});
-  }
-  void Commit(uint32_t ps, const proto::CommitRequest& request,
-              Reply<proto::CommitResponse> reply) override {
-    commits.push_back({ps, request, std::move(reply)});
-  }
-  void Fence(uint32_t ps, const proto::FenceRequest& request,
-             Reply<proto::FenceResponse> reply) override {
-    fences.push_back({ps, request, std::move(reply)});
-  }
-  void Resolve(uint32_t ps, const proto::ResolveRequest& request,
-               Reply<proto::ResolveResponse> reply) override {
-    resolves.push_back({ps, request, std::move(reply)});
-  }
-  void Hold(uint32_t ps, const proto::HoldRequest& request,
-            Reply<proto::HoldResponse> reply) override {
-    holds.push_back({ps, request, std::move(reply)});
-  }
-  void Save(uint32_t ps, const proto::SaveRequest& request,
-            Reply<proto::SaveResponse> reply) override {
-    saves.push_back({ps, request, std::move(reply)});
-  }
-  void AwaitSaved(uint32_t ps, const proto::AwaitSavedRequest& request,
-                  Reply<proto::AwaitSavedResponse> reply) override {
-    awaits.push_back({ps, request, std::move(reply)});
-  }
-  void End(uint32_t ps, const proto::EndRequest& request,
-           Reply<proto::EndResponse> reply) override {
-    ends.push_back({ps, request, std::move(reply)});
+  void Send(uint32_t ps, const ShardRequest& request,
+            Reply<ShardResponse> reply) override {
+    std::visit(
+        [&](const auto& typed) {
+          using Request = std::decay_t<decltype(typed)>;
+          std::get<MessagesOf<Request>>(sent_).push_back(
+              {ps, typed, OfMethod<Request>(std::move(reply))});
+        },
+        request);
   }
 
   // Answers the oldest message to `ps`, and takes it away.
@@ -116,14 +98,28 @@ class PuppetLinks : public ShardLinks {
   }
 
   std::vector<std::pair<uint32_t, std::string>> addresses;
-  Messages<proto::RestoreRequest, proto::RestoreResponse> restores;
-  Messages<proto::CommitRequest, proto::CommitResponse> commits;
-  Messages<proto::FenceRequest, proto::FenceResponse> fences;
-  Messages<proto::ResolveRequest, proto::ResolveResponse> resolves;
-  Messages<proto::HoldRequest, proto::HoldResponse> holds;
-  Messages<proto::SaveRequest, proto::SaveResponse> saves;
-  Messages<proto::AwaitSavedRequest, proto::AwaitSavedResponse> awaits;
-  Messages<proto::EndRequest, proto::EndResponse> ends;
+
+ private:
+  template <typename Request>
+  using MessagesOf = Messages<Request, typename ShardMethod<Request>::Response>;
+  template <typename>
+  struct Queues;
+  template <typename... Requests>
+  struct Queues<std::variant<Requests...>> {
+    using Type = std::tuple<MessagesOf<Requests>...>;
+  };
+  Queues<ShardRequest>::Type sent_;
+
+ public:
+  // What waits for an answer.
+  MessagesOf<proto::RestoreRequest>& restores = std::get<0>(sent_);
+  MessagesOf<proto::CommitRequest>& commits = std::get<1>(sent_);
+  MessagesOf<proto::FenceRequest>& fences = std::get<2>(sent_);
+  MessagesOf<proto::ResolveRequest>& resolves = std::get<3>(sent_);
+  MessagesOf<proto::HoldRequest>& holds = std::get<4>(sent_);
+  MessagesOf<proto::SaveRequest>& saves = std::get<5>(sent_);
+  MessagesOf<proto::AwaitSavedRequest>& awaits = std::get<6>(sent_);
+  MessagesOf<proto::EndRequest>& ends = std::get<7>(sent_);
 };
 
 // A checkpoint directory that lasts longer than its coordinators. Answers
@@ -223,51 +219,42 @@ class PuppetArchive : public Archive {
 class QuickLinks : public ShardLinks {
  public:
   void SetAddress(uint32_t ps, const std::string& address) override {}
-  void Restore(uint32_t ps, const proto::RestoreRequest& request,
-               Reply<proto::RestoreResponse> reply) override {
-    told.push_back(absl::StrCat("restore@", ps));
-    reply(proto::RestoreResponse());
-  }
-  void Commit(uint32_t ps, const proto::CommitRequest& request,
-              Reply<proto::CommitResponse> reply) override {
-    told.push_back(absl::StrCat("commit ", request.step(), "@", ps));
-    reply(proto::CommitResponse());
-  }
-  void Fence(uint32_t ps, const proto::FenceRequest& request,
-             Reply<proto::FenceResponse> reply) override {
-    told.push_back(absl::StrCat("fence@", ps));
-    reply(proto::FenceResponse());
-  }
-  void Resolve(uint32_t ps, const proto::ResolveRequest& request,
-               Reply<proto::ResolveResponse> reply) override {
-    told.push_back(absl::StrCat("resolve@", ps));
-    reply(proto::ResolveResponse());
-  }
-  void Hold(uint32_t ps, const proto::HoldRequest& request,
-            Reply<proto::HoldResponse> reply) override {
-    told.push_back(absl::StrCat("hold@", ps));
-    reply(proto::HoldResponse());
-  }
-  void Save(uint32_t ps, const proto::SaveRequest& request,
-            Reply<proto::SaveResponse> reply) override {
-    told.push_back(absl::StrCat("save ", request.step(), "@", ps));
-    reply(proto::SaveResponse());
-  }
-  void AwaitSaved(uint32_t ps, const proto::AwaitSavedRequest& request,
-                  Reply<proto::AwaitSavedResponse> reply) override {
-    told.push_back(absl::StrCat("await saved@", ps));
-    proto::AwaitSavedResponse response;
-    response.mutable_file()->set_name(absl::StrCat("ps", ps));
-    reply(std::move(response));
-  }
-  void End(uint32_t ps, const proto::EndRequest& request,
-           Reply<proto::EndResponse> reply) override {
-    told.push_back(absl::StrCat("end@", ps));
-    reply(proto::EndResponse());
+  void Send(uint32_t ps, const ShardRequest& request,
+            Reply<ShardResponse> reply) override {
+    std::visit(
+        [&](const auto& typed) {
+          using Method = ShardMethod<std::decay_t<decltype(typed)>>;
+          told.push_back(absl::StrCat(Method::kName, StepOf(typed), "@", ps));
+          reply(ShardResponse(AnswerTo(ps, typed)));
+        },
+        request);
   }
 
   // What was told to whom, in order.
   std::vector<std::string> told;
+
+ private:
+  static std::string StepOf(const proto::CommitRequest& commit) {
+    return absl::StrCat(" ", commit.step());
+  }
+  static std::string StepOf(const proto::SaveRequest& save) {
+    return absl::StrCat(" ", save.step());
+  }
+  template <typename Request>
+  static std::string StepOf(const Request&) {
+    return "";
+  }
+  static proto::AwaitSavedResponse AnswerTo(uint32_t ps,
+                                            const proto::AwaitSavedRequest&) {
+    proto::AwaitSavedResponse response;
+    response.mutable_file()->set_name(absl::StrCat("ps", ps));
+    return response;
+  }
+  template <typename Request>
+  static typename ShardMethod<Request>::Response AnswerTo(uint32_t,
+                                                          const Request&) {
+    return {};
+  }
 };
 
 // Seats, workers and weights of a Commit, over their divisor, as

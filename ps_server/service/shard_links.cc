@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
@@ -31,13 +32,12 @@ namespace holdfast {
 namespace {
 
 // A call to another ps, from its sending to its end.
-template <typename Response>
 struct RemoteCall {
   grpc::ClientContext context;
   std::shared_ptr<grpc::GenericStub> stub;
   // Names the call in errors.
   std::string what;
-  Reply<Response> reply;
+  Reply<ShardResponse> reply;
 };
 
 class GrpcShardLinks final : public ShardLinks {
@@ -60,47 +60,19 @@ class GrpcShardLinks final : public ShardLinks {
                                              options_.credentials))};
   }
 
-  void Restore(uint32_t ps, const proto::RestoreRequest& request,
-               Reply<proto::RestoreResponse> reply) override {
-    if (ps == options_.local_ps) light_updates_.IsLight(request);
-    Call(ps, "Restore", &Shard::Restore, request,
-         options_.call_timeout + Parked(request), std::move(reply));
-  }
-  void Commit(uint32_t ps, const proto::CommitRequest& request,
-              Reply<proto::CommitResponse> reply) override {
-    Call(ps, "Commit", &Shard::Commit, request, options_.call_timeout,
-         std::move(reply),
-         light_updates_.IsLight(request) ? &Strand::RunOrPost : &Strand::Post);
-  }
-  void Fence(uint32_t ps, const proto::FenceRequest& request,
-             Reply<proto::FenceResponse> reply) override {
-    Call(ps, "Fence", &Shard::Fence, request, options_.call_timeout,
-         std::move(reply));
-  }
-  void Resolve(uint32_t ps, const proto::ResolveRequest& request,
-               Reply<proto::ResolveResponse> reply) override {
-    Call(ps, "Resolve", &Shard::Resolve, request, options_.call_timeout,
-         std::move(reply));
-  }
-  void Hold(uint32_t ps, const proto::HoldRequest& request,
-            Reply<proto::HoldResponse> reply) override {
-    Call(ps, "Hold", &Shard::Hold, request, options_.call_timeout,
-         std::move(reply));
-  }
-  void Save(uint32_t ps, const proto::SaveRequest& request,
-            Reply<proto::SaveResponse> reply) override {
-    Call(ps, "Save", &Shard::Save, request, options_.call_timeout,
-         std::move(reply));
-  }
-  void AwaitSaved(uint32_t ps, const proto::AwaitSavedRequest& request,
-                  Reply<proto::AwaitSavedResponse> reply) override {
-    Call(ps, "AwaitSaved", &Shard::AwaitSaved, request,
-         options_.call_timeout + Parked(request), std::move(reply));
-  }
-  void End(uint32_t ps, const proto::EndRequest& request,
-           Reply<proto::EndResponse> reply) override {
-    Call(ps, "End", &Shard::End, request, options_.call_timeout,
-         std::move(reply));
+  void Send(uint32_t ps, const ShardRequest& request,
+            Reply<ShardResponse> reply) override {
+    Reply<ShardResponse> home = ReplyOn(options_.coordinator_strand,
+                                        std::move(reply), &Strand::RunOrPost);
+    std::visit(
+        [&](const auto& typed) {
+          if (ps == options_.local_ps) {
+            CallLocal(typed, std::move(home));
+          } else {
+            CallRemote(ps, typed, std::move(home));
+          }
+        },
+        request);
   }
 
  private:
@@ -110,48 +82,25 @@ class GrpcShardLinks final : public ShardLinks {
   };
 
   template <typename Request>
-  static absl::Duration Parked(const Request& request) {
-    return std::min(absl::Milliseconds(request.wait_ms()), kMaxPark);
-  }
-
-  // How the strand of the local shard is given a call.
-  using Hand = void (Strand::*)(Strand::Task);
-  template <typename Request, typename Response>
-  using LocalMethod = void (Shard::*)(const Request&, Reply<Response>);
-
-  template <typename Request, typename Response>
-  void Call(uint32_t ps, const char* method,
-            LocalMethod<Request, Response> local, const Request& request,
-            absl::Duration timeout, Reply<Response> reply,
-            Hand hand = &Strand::Post) {
-    Reply<Response> home = ReplyOn(options_.coordinator_strand,
-                                   std::move(reply), &Strand::RunOrPost);
-    if (ps == options_.local_ps) {
-      CallLocal(local, request, std::move(home), hand);
-    } else {
-      CallRemote(ps, method, request, timeout, std::move(home));
-    }
-  }
-
-  template <typename Request, typename Response>
-  void CallLocal(LocalMethod<Request, Response> method, const Request& request,
-                 Reply<Response> reply, Hand hand) {
-    (options_.local_strand->*hand)([shard = options_.local_shard, method,
-                                    request,
+  void CallLocal(const Request& request, Reply<ShardResponse> reply) {
+    const auto hand =
+        light_updates_.IsLight(request) ? &Strand::RunOrPost : &Strand::Post;
+    (options_.local_strand->*hand)([shard = options_.local_shard, request,
                                     reply = std::move(reply)]() mutable {
-      (shard->*method)(request, std::move(reply));
+      (shard->*kShardHandler<Request>)(request,
+                                       OfMethod<Request>(std::move(reply)));
     });
   }
 
-  template <typename Request, typename Response>
-  void CallRemote(uint32_t ps, const char* method, const Request& request,
-                  absl::Duration timeout, Reply<Response> reply)
-      ABSL_LOCKS_EXCLUDED(mutex_) {
+  template <typename Request>
+  void CallRemote(uint32_t ps, const Request& request,
+                  Reply<ShardResponse> reply) ABSL_LOCKS_EXCLUDED(mutex_) {
+    using Method = ShardMethod<Request>;
     const TaskId task = {kPsJob, ps};
     const auto remote = remotes_.find(ps);
     if (remote == remotes_.end()) {
-      reply(absl::UnavailableError(
-          absl::StrCat(method, ": ", task.ToString(), " has not joined")));
+      reply(absl::UnavailableError(absl::StrCat(
+          Method::kName, ": ", task.ToString(), " has not joined")));
       return;
     }
     grpc::ByteBuffer bytes;
@@ -159,31 +108,33 @@ class GrpcShardLinks final : public ShardLinks {
       reply(std::move(status));
       return;
     }
-    auto* call = new RemoteCall<Response>;
+    auto* call = new RemoteCall;
     call->stub = remote->second.stub;
-    call->what = absl::StrCat(method, " at ", task.ToString(), ", ",
+    call->what = absl::StrCat(Method::kName, " at ", task.ToString(), ", ",
                               remote->second.address);
     call->reply = std::move(reply);
-    call->context.set_deadline(GrpcDeadline(SteadyNow() + timeout));
+    call->context.set_deadline(GrpcDeadline(
+        SteadyNow() + options_.call_timeout + LongestPark(request)));
     {
       absl::MutexLock lock(&mutex_);
       under_way_.insert(&call->context);
     }
     options_.queue->Start(
-        call->stub.get(), absl::StrCat("/holdfast.proto.Shard/", method),
+        call->stub.get(), absl::StrCat("/holdfast.proto.Shard/", Method::kName),
         &call->context, bytes,
         [this, call](const grpc::Status& status, grpc::ByteBuffer* bytes) {
-          Finish(call, FromGrpcStatus(status), bytes);
+          Finish<typename Method::Response>(call, FromGrpcStatus(status),
+                                            bytes);
         });
   }
 
   template <typename Response>
-  void Finish(RemoteCall<Response>* call, absl::Status status,
-              grpc::ByteBuffer* bytes) ABSL_LOCKS_EXCLUDED(mutex_) {
+  void Finish(RemoteCall* call, absl::Status status, grpc::ByteBuffer* bytes)
+      ABSL_LOCKS_EXCLUDED(mutex_) {
     Response response;
     if (status.ok()) status = FromBytes(bytes, &response);
     if (status.ok()) {
-      call->reply(std::move(response));
+      call->reply(ShardResponse(std::move(response)));
     } else {
       call->reply(absl::Status(
           status.code(), absl::StrCat(call->what, ": ", status.message())));

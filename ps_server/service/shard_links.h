@@ -8,7 +8,7 @@
 #include "common/rpc/call_queue.h"
 #include "common/rpc/credentials.h"
 #include "common/strand.h"
-#include "ps_server/coordinator/coordinator.h"
+#include "ps_server/protocol/shard_messages.h"
 #include "ps_server/shard/shard.h"
 
 namespace holdfast {

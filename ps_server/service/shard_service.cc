@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "common/rpc_limits.h"
 #include "common/validate.h"
 #include "proto/shard.pb.h"
+#include "ps_server/protocol/shard_messages.h"
 #include "ps_server/service/machine_method.h"
 
 namespace holdfast {
@@ -193,14 +195,10 @@ RpcMethods ShardMethods(const Machines& machines) {
   add("Apply", &Shard::Apply);
   add("Pin", &Shard::Pin);
   add("Unpin", &Shard::Unpin);
-  add("Restore", &Shard::Restore);
-  add("Commit", &Shard::Commit);
-  add("Fence", &Shard::Fence);
-  add("Resolve", &Shard::Resolve);
-  add("Hold", &Shard::Hold);
-  add("Save", &Shard::Save);
-  add("AwaitSaved", &Shard::AwaitSaved);
-  add("End", &Shard::End);
+  AllShardMessages::ForEach([&](auto* type) {
+    using Request = std::remove_pointer_t<decltype(type)>;
+    add(ShardMethod<Request>::kName, kShardHandler<Request>);
+  });
   return methods;
 }
 

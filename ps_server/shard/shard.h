@@ -306,6 +306,27 @@ class Shard {
   ParkedAwaits parked_awaits_{kMaxParkedAwaits};
 };
 
+// By type of request, what handles the coordinator's messages.
+template <typename Request>
+inline constexpr auto kShardHandler = nullptr;
+template <>
+inline constexpr auto kShardHandler<proto::RestoreRequest> = &Shard::Restore;
+template <>
+inline constexpr auto kShardHandler<proto::CommitRequest> = &Shard::Commit;
+template <>
+inline constexpr auto kShardHandler<proto::FenceRequest> = &Shard::Fence;
+template <>
+inline constexpr auto kShardHandler<proto::ResolveRequest> = &Shard::Resolve;
+template <>
+inline constexpr auto kShardHandler<proto::HoldRequest> = &Shard::Hold;
+template <>
+inline constexpr auto kShardHandler<proto::SaveRequest> = &Shard::Save;
+template <>
+inline constexpr auto kShardHandler<proto::AwaitSavedRequest> =
+    &Shard::AwaitSaved;
+template <>
+inline constexpr auto kShardHandler<proto::EndRequest> = &Shard::End;
+
 }  // namespace holdfast
 
 #endif  // HOLDFAST_PS_SERVER_SHARD_SHARD_H_

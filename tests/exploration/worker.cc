@@ -226,7 +226,7 @@ void Worker::AskCoordinator(const char* rpc,
 
 template <typename Request, typename Response>
 void Worker::AskShard(uint32_t ps, const char* rpc,
-                      World::ShardMethod<Request, Response> method,
+                      World::AtShard<Request, Response> method,
                       const Request& request,
                       std::function<void(const Response&)> next) {
   world_->ToShard<Request, Response>(

@@ -144,7 +144,7 @@ class Worker {
                       std::function<void(const Response&)> next);
   template <typename Request, typename Response>
   void AskShard(uint32_t ps, const char* rpc,
-                World::ShardMethod<Request, Response> method,
+                World::AtShard<Request, Response> method,
                 const Request& request,
                 std::function<void(const Response&)> next);
   void AskPush(uint32_t ps, const PushPart& part,

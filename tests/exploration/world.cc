@@ -5,6 +5,8 @@
 #include <cstring>
 #include <set>
 #include <tuple>
+#include <type_traits>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -496,51 +498,23 @@ void World::Push(Node from, uint32_t ps, const PushPart& part,
       std::move(reply));
 }
 
-void World::Restore(uint32_t ps, const proto::RestoreRequest& request,
-                    Reply<proto::RestoreResponse> reply) {
-  Check(oracle_.OnRestore(request, directory_));
-  ToShard(kCoordinator, ps, "Restore", &Shard::Restore, request,
-          std::move(reply));
-}
-
-void World::Commit(uint32_t ps, const proto::CommitRequest& request,
-                   Reply<proto::CommitResponse> reply) {
-  Check(oracle_.OnCommit(request));
-  ToShard(kCoordinator, ps, "Commit", &Shard::Commit, request,
-          std::move(reply));
-}
-
-void World::Fence(uint32_t ps, const proto::FenceRequest& request,
-                  Reply<proto::FenceResponse> reply) {
-  ToShard(kCoordinator, ps, "Fence", &Shard::Fence, request, std::move(reply));
-}
-
-void World::Resolve(uint32_t ps, const proto::ResolveRequest& request,
-                    Reply<proto::ResolveResponse> reply) {
-  ToShard(kCoordinator, ps, "Resolve", &Shard::Resolve, request,
-          std::move(reply));
-}
-
-void World::Hold(uint32_t ps, const proto::HoldRequest& request,
-                 Reply<proto::HoldResponse> reply) {
-  ToShard(kCoordinator, ps, "Hold", &Shard::Hold, request, std::move(reply));
-}
-
-void World::Save(uint32_t ps, const proto::SaveRequest& request,
-                 Reply<proto::SaveResponse> reply) {
-  ToShard(kCoordinator, ps, "Save", &Shard::Save, request, std::move(reply));
-}
-
-void World::AwaitSaved(uint32_t ps, const proto::AwaitSavedRequest& request,
-                       Reply<proto::AwaitSavedResponse> reply) {
-  ToShard(kCoordinator, ps, "AwaitSaved", &Shard::AwaitSaved, request,
-          std::move(reply));
-}
-
-void World::End(uint32_t ps, const proto::EndRequest& request,
-                Reply<proto::EndResponse> reply) {
-  CheckState(request.state(), "End");
-  ToShard(kCoordinator, ps, "End", &Shard::End, request, std::move(reply));
+void World::Send(uint32_t ps, const ShardRequest& request,
+                 Reply<ShardResponse> reply) {
+  std::visit(
+      [&](const auto& typed) {
+        using Request = std::decay_t<decltype(typed)>;
+        if constexpr (std::is_same_v<Request, proto::RestoreRequest>) {
+          Check(oracle_.OnRestore(typed, directory_));
+        } else if constexpr (std::is_same_v<Request, proto::CommitRequest>) {
+          Check(oracle_.OnCommit(typed));
+        } else if constexpr (std::is_same_v<Request, proto::EndRequest>) {
+          CheckState(typed.state(), "End");
+        }
+        ToShard(kCoordinator, ps, ShardMethod<Request>::kName,
+                kShardHandler<Request>, typed,
+                OfMethod<Request>(std::move(reply)));
+      },
+      request);
 }
 
 void World::AtNextRound(Node node, std::function<void()> event) {

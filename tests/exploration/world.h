@@ -29,6 +29,7 @@
 #include "proto/shard.pb.h"
 #include "ps_server/coordinator/archive.h"
 #include "ps_server/coordinator/coordinator.h"
+#include "ps_server/protocol/shard_messages.h"
 #include "ps_server/shard/shard.h"
 #include "ps_server/shard/shard_disk.h"
 #include "tests/exploration/oracle.h"
@@ -218,28 +219,14 @@ class World : public Clock, public ShardLinks {
 
   // ShardLinks, of the coordinator:
   void SetAddress(uint32_t ps, const std::string& address) override {}
-  void Restore(uint32_t ps, const proto::RestoreRequest& request,
-               Reply<proto::RestoreResponse> reply) override;
-  void Commit(uint32_t ps, const proto::CommitRequest& request,
-              Reply<proto::CommitResponse> reply) override;
-  void Fence(uint32_t ps, const proto::FenceRequest& request,
-             Reply<proto::FenceResponse> reply) override;
-  void Resolve(uint32_t ps, const proto::ResolveRequest& request,
-               Reply<proto::ResolveResponse> reply) override;
-  void Hold(uint32_t ps, const proto::HoldRequest& request,
-            Reply<proto::HoldResponse> reply) override;
-  void Save(uint32_t ps, const proto::SaveRequest& request,
-            Reply<proto::SaveResponse> reply) override;
-  void AwaitSaved(uint32_t ps, const proto::AwaitSavedRequest& request,
-                  Reply<proto::AwaitSavedResponse> reply) override;
-  void End(uint32_t ps, const proto::EndRequest& request,
-           Reply<proto::EndResponse> reply) override;
+  void Send(uint32_t ps, const ShardRequest& request,
+            Reply<ShardResponse> reply) override;
 
   // For the nodes.
   template <typename Request, typename Response>
   using Method = void (Coordinator::*)(const Request&, Reply<Response>);
   template <typename Request, typename Response>
-  using ShardMethod = void (Shard::*)(const Request&, Reply<Response>);
+  using AtShard = void (Shard::*)(const Request&, Reply<Response>);
   template <typename Request, typename Response>
   void ToCoordinator(Node from, const char* rpc,
                      Method<Request, Response> method, const Request& request,
@@ -253,7 +240,7 @@ class World : public Clock, public ShardLinks {
   }
   template <typename Request, typename Response>
   void ToShard(Node from, uint32_t ps, const char* rpc,
-               ShardMethod<Request, Response> method, const Request& request,
+               AtShard<Request, Response> method, const Request& request,
                Reply<Response> reply) {
     Call<Request, Response>(
         from, ShardNode(ps), rpc, request,

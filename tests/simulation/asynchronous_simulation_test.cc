@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -116,10 +117,8 @@ class Simulation : public AsynchronousCluster {
   void OnTaken(uint64_t generation, const PushId& push) override;
   void Apply(uint32_t ps, const proto::ApplyRequest& request,
              Reply<proto::ApplyResponse> reply) override;
-  void Fence(uint32_t ps, const proto::FenceRequest& request,
-             Reply<proto::FenceResponse> reply) override;
-  void Resolve(uint32_t ps, const proto::ResolveRequest& request,
-               Reply<proto::ResolveResponse> reply) override;
+  void OnSent(const ShardRequest& request) override;
+  void OnHandled(uint32_t ps, const ShardRequest& request) override;
   void OnTick() override;
 
   // Workers on whom the coordinator counts.
@@ -349,32 +348,29 @@ void Simulation::OnTaken(uint64_t generation, const PushId& push) {
   holders_.insert_or_assign(ticket, push);
 }
 
-void Simulation::Fence(uint32_t ps, const proto::FenceRequest& request,
-                       Reply<proto::FenceResponse> reply) {
-  for (const proto::WorkerLife& life : request.lives()) {
-    EXPECT_FALSE(IsLive(LifeOf(life)));
+void Simulation::OnSent(const ShardRequest& request) {
+  if (const auto* fence = std::get_if<proto::FenceRequest>(&request)) {
+    for (const proto::WorkerLife& life : fence->lives()) {
+      EXPECT_FALSE(IsLive(LifeOf(life)));
+    }
   }
-  SimulatedCluster::Fence(ps, request, std::move(reply));
-}
-
-void Simulation::Resolve(uint32_t ps, const proto::ResolveRequest& request,
-                         Reply<proto::ResolveResponse> reply) {
-  for (const proto::AppliedPush& applied : request.applied()) {
+  const auto* resolve = std::get_if<proto::ResolveRequest>(&request);
+  if (resolve == nullptr) return;
+  for (const proto::AppliedPush& applied : resolve->applied()) {
     const PushId push{LifeOf(applied.from()), PushSequence(applied.sequence())};
     if (counted.count(push) == 0) ++resolved_pushes;
     Count(push);
     EXPECT_EQ(given().at(push).clip_factor, applied.clip_factor());
     EXPECT_EQ(given().at(push).examples, applied.examples());
   }
-  network.Call<proto::ResolveRequest, proto::ResolveResponse>(
-      [this, ps](const proto::ResolveRequest& r,
-                 Reply<proto::ResolveResponse> done) {
-        shards[ps]->Resolve(r, std::move(done));
-        for (const proto::WorkerLife& life : r.lives()) {
-          lives_.at(LifeOf(life)).resolved.insert(ps);
-        }
-      },
-      request, std::move(reply));
+}
+
+void Simulation::OnHandled(uint32_t ps, const ShardRequest& request) {
+  const auto* resolve = std::get_if<proto::ResolveRequest>(&request);
+  if (resolve == nullptr) return;
+  for (const proto::WorkerLife& life : resolve->lives()) {
+    lives_.at(LifeOf(life)).resolved.insert(ps);
+  }
 }
 
 void Simulation::Apply(uint32_t ps, const proto::ApplyRequest& request,

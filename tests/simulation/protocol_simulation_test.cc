@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -29,13 +30,12 @@ class Simulation : public SynchronousCluster {
  public:
   using SynchronousCluster::SynchronousCluster;
 
-  void Fence(uint32_t, const proto::FenceRequest&,
-             Reply<proto::FenceResponse>) override {
-    ADD_FAILURE() << "nobody is to be shut out";
-  }
-  void Resolve(uint32_t, const proto::ResolveRequest&,
-               Reply<proto::ResolveResponse>) override {
-    ADD_FAILURE() << "nothing is to be resolved";
+  void OnSent(const ShardRequest& request) override {
+    EXPECT_FALSE(std::holds_alternative<proto::FenceRequest>(request))
+        << "nobody is to be shut out";
+    EXPECT_FALSE(std::holds_alternative<proto::ResolveRequest>(request))
+        << "nothing is to be resolved";
+    SynchronousCluster::OnSent(request);
   }
 
   void OnTick() override {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <tuple>
+#include <type_traits>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc_limits.h"
@@ -376,9 +378,37 @@ void SimulatedCluster::TakeTicket(const proto::TakeTicketRequest& request,
       });
 }
 
-void SimulatedCluster::Restore(uint32_t ps,
-                               const proto::RestoreRequest& request,
-                               Reply<proto::RestoreResponse> reply) {
+// The answer is heard by no other life of the coordinator.
+void SimulatedCluster::Send(uint32_t ps, const ShardRequest& request,
+                            Reply<ShardResponse> reply) {
+  std::visit(
+      [&](const auto& typed) {
+        using Request = std::decay_t<decltype(typed)>;
+        using Response = typename ShardMethod<Request>::Response;
+        WatchGeneration(typed.sender().generation());
+        if constexpr (std::is_same_v<Request, proto::RestoreRequest>) {
+          WatchRestore(ps, typed);
+        } else if constexpr (std::is_same_v<Request, proto::EndRequest>) {
+          WatchState(typed.state());
+        }
+        OnSent(typed);
+        network.Call<Request, Response>(
+            [this, ps](Request r, Reply<Response> done) {
+              AtShard(ps, kShardHandler<Request>, r, std::move(done));
+              OnHandled(ps, std::move(r));
+            },
+            typed,
+            [this, life = coordinator_life_,
+             reply = OfMethod<Request>(std::move(reply))](
+                absl::StatusOr<Response> response) mutable {
+              if (life == coordinator_life_) reply(std::move(response));
+            });
+      },
+      request);
+}
+
+void SimulatedCluster::WatchRestore(uint32_t ps,
+                                    const proto::RestoreRequest& request) {
   slices.assign(request.slices().begin(), request.slices().end());
   std::optional<SimulatedDisk::Name> origin;
   if (request.has_checkpoint()) {
@@ -388,45 +418,6 @@ void SimulatedCluster::Restore(uint32_t ps,
       origins.emplace(request.sender().generation(), origin);
   EXPECT_EQ(it->second, origin) << "shards go on from different states";
   last_restores_[ps] = request;
-  Send(ps, &Shard::Restore, request, std::move(reply));
-}
-
-void SimulatedCluster::Commit(uint32_t ps, const proto::CommitRequest& request,
-                              Reply<proto::CommitResponse> reply) {
-  Send(ps, &Shard::Commit, request, std::move(reply));
-}
-
-void SimulatedCluster::Fence(uint32_t ps, const proto::FenceRequest& request,
-                             Reply<proto::FenceResponse> reply) {
-  Send(ps, &Shard::Fence, request, std::move(reply));
-}
-
-void SimulatedCluster::Resolve(uint32_t ps,
-                               const proto::ResolveRequest& request,
-                               Reply<proto::ResolveResponse> reply) {
-  Send(ps, &Shard::Resolve, request, std::move(reply));
-}
-
-void SimulatedCluster::Hold(uint32_t ps, const proto::HoldRequest& request,
-                            Reply<proto::HoldResponse> reply) {
-  Send(ps, &Shard::Hold, request, std::move(reply));
-}
-
-void SimulatedCluster::Save(uint32_t ps, const proto::SaveRequest& request,
-                            Reply<proto::SaveResponse> reply) {
-  Send(ps, &Shard::Save, request, std::move(reply));
-}
-
-void SimulatedCluster::AwaitSaved(uint32_t ps,
-                                  const proto::AwaitSavedRequest& request,
-                                  Reply<proto::AwaitSavedResponse> reply) {
-  Send(ps, &Shard::AwaitSaved, request, std::move(reply));
-}
-
-void SimulatedCluster::End(uint32_t ps, const proto::EndRequest& request,
-                           Reply<proto::EndResponse> reply) {
-  WatchState(request.state());
-  Send(ps, &Shard::End, request, std::move(reply));
 }
 
 proto::GetStatusResponse SimulatedCluster::Status() const {

@@ -32,6 +32,7 @@
 #include "proto/shard.pb.h"
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/protocol/push_id.h"
+#include "ps_server/protocol/shard_messages.h"
 #include "ps_server/shard/shard.h"
 #include "tests/simulation/scheduler.h"
 #include "tests/simulation/simulated_disk.h"
@@ -262,22 +263,8 @@ class SimulatedCluster : public ShardLinks {
 
   // ShardLinks:
   void SetAddress(uint32_t ps, const std::string& address) override {}
-  void Restore(uint32_t ps, const proto::RestoreRequest& request,
-               Reply<proto::RestoreResponse> reply) override;
-  void Commit(uint32_t ps, const proto::CommitRequest& request,
-              Reply<proto::CommitResponse> reply) override;
-  void Fence(uint32_t ps, const proto::FenceRequest& request,
-             Reply<proto::FenceResponse> reply) override;
-  void Resolve(uint32_t ps, const proto::ResolveRequest& request,
-               Reply<proto::ResolveResponse> reply) override;
-  void Hold(uint32_t ps, const proto::HoldRequest& request,
-            Reply<proto::HoldResponse> reply) override;
-  void Save(uint32_t ps, const proto::SaveRequest& request,
-            Reply<proto::SaveResponse> reply) override;
-  void AwaitSaved(uint32_t ps, const proto::AwaitSavedRequest& request,
-                  Reply<proto::AwaitSavedResponse> reply) override;
-  void End(uint32_t ps, const proto::EndRequest& request,
-           Reply<proto::EndResponse> reply) override;
+  void Send(uint32_t ps, const ShardRequest& request,
+            Reply<ShardResponse> reply) override;
 
   // Processes. The coordinator lives in ps 0; without it, nobody has died.
   void StartPs(uint32_t ps);
@@ -295,6 +282,9 @@ class SimulatedCluster : public ShardLinks {
 
   // Ten times a second.
   virtual void OnTick() {}
+  // The coordinator sends this to a shard; a shard has handled it.
+  virtual void OnSent(const ShardRequest& request) {}
+  virtual void OnHandled(uint32_t ps, const ShardRequest& request) {}
   // An answer holds this ticket, for the first time or again.
   virtual void OnTicket(uint64_t generation, const PushId& push,
                         uint64_t ticket) {}
@@ -324,25 +314,10 @@ class SimulatedCluster : public ShardLinks {
   std::map<uint64_t, uint64_t> told_durable;
 
  private:
-  // Sends what the coordinator says to a shard. The answer is heard by no other
-  // life of the coordinator.
-  template <typename Request, typename Response>
-  void Send(uint32_t ps, void (Shard::*method)(const Request&, Reply<Response>),
-            const Request& request, Reply<Response> reply) {
-    WatchGeneration(request.sender().generation());
-    network.Call<Request, Response>(
-        [this, ps, method](Request r, Reply<Response> done) {
-          AtShard(ps, method, std::move(r), std::move(done));
-        },
-        request,
-        [this, life = coordinator_life_,
-         reply = std::move(reply)](absl::StatusOr<Response> response) mutable {
-          if (life == coordinator_life_) reply(std::move(response));
-        });
-  }
   // An answer of the coordinator, as far as it says such things.
   void Watch(const google::protobuf::Message& response);
   void WatchGeneration(uint64_t generation);
+  void WatchRestore(uint32_t ps, const proto::RestoreRequest& request);
   void WatchState(const proto::JobState& state);
   void WatchIncarnation(const TaskId& task, uint64_t nonce,
                         uint64_t incarnation);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -76,9 +77,10 @@ SynchronousCluster::SynchronousCluster(const SynchronousJob& job,
 SynchronousCluster::SynchronousCluster(const SynchronousJob& job, uint64_t seed)
     : SynchronousCluster(job, ClusterOptions(job, seed)) {}
 
-void SynchronousCluster::Commit(uint32_t ps,
-                                const proto::CommitRequest& request,
-                                Reply<proto::CommitResponse> reply) {
+void SynchronousCluster::OnSent(const ShardRequest& sent) {
+  const auto* commit = std::get_if<proto::CommitRequest>(&sent);
+  if (commit == nullptr) return;
+  const proto::CommitRequest& request = *commit;
   const uint64_t generation = request.sender().generation();
   const auto [it, fresh] = commits_.emplace(
       std::make_pair(generation, request.step()), request.SerializeAsString());
@@ -90,7 +92,6 @@ void SynchronousCluster::Commit(uint32_t ps,
                                              request.contributions().end());
     OnStep(request);
   }
-  SimulatedCluster::Commit(ps, request, std::move(reply));
 }
 
 void SynchronousCluster::OnTicket(uint64_t generation, const PushId& push,

@@ -72,8 +72,7 @@ class SynchronousCluster : public SimulatedCluster {
   // With the job's options, and `seed`.
   SynchronousCluster(const SynchronousJob& job, uint64_t seed);
 
-  void Commit(uint32_t ps, const proto::CommitRequest& request,
-              Reply<proto::CommitResponse> reply) override;
+  void OnSent(const ShardRequest& request) override;
   void OnTicket(uint64_t generation, const PushId& push,
                 uint64_t ticket) override;
   // A worker has pulled this.

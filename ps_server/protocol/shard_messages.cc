@@ -1,0 +1,47 @@
+#include "ps_server/protocol/shard_messages.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+
+std::string ShardMethod<proto::RestoreRequest>::Purpose(
+    const proto::RestoreRequest& request) {
+  if (!request.has_checkpoint()) return "the making of variables";
+  return absl::StrCat("the state of step ", request.checkpoint().step());
+}
+
+std::string ShardMethod<proto::CommitRequest>::Purpose(
+    const proto::CommitRequest& request) {
+  return absl::StrCat("the commit of step ", request.step());
+}
+
+std::string ShardMethod<proto::FenceRequest>::Purpose(
+    const proto::FenceRequest&) {
+  return "the shutting out of lost workers";
+}
+
+std::string ShardMethod<proto::ResolveRequest>::Purpose(
+    const proto::ResolveRequest&) {
+  return "the shutting out of lost workers";
+}
+
+std::string ShardMethod<proto::HoldRequest>::Purpose(
+    const proto::HoldRequest&) {
+  return "the taking of a checkpoint";
+}
+
+std::string ShardMethod<proto::SaveRequest>::Purpose(
+    const proto::SaveRequest&) {
+  return "the taking of a checkpoint";
+}
+
+std::string ShardMethod<proto::AwaitSavedRequest>::Purpose(
+    const proto::AwaitSavedRequest&) {
+  return "the writing of a checkpoint";
+}
+
+std::string ShardMethod<proto::EndRequest>::Purpose(const proto::EndRequest&) {
+  return "the end";
+}
+
+}  // namespace holdfast
