@@ -1,5 +1,5 @@
 // Goes through all schedules of small jobs, within bounds, and looks at the
-// promises of docs/recovery.md after each event (World, Oracle):
+// promises of docs/recovery.md after each event (tests/world/):
 //
 // - a shard's values at each version are those that its Commits, or its
 //   tickets, make of what the generation began with: exactly once, one cut;
@@ -58,16 +58,16 @@ namespace {
 
 struct Case {
   const char* name;
-  Job job;
+  Scenario scenario;
   std::vector<Budget> budgets;
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 // For what would otherwise take too long.
-Job Started(Job job) {
-  job.starts_undisturbed = true;
-  job.few_delays = true;
-  return job;
+Scenario Started(Scenario scenario) {
+  scenario.starts_undisturbed = true;
+  scenario.few_delays = true;
+  return scenario;
 }
 
 // As printed and as HOLDFAST_EXPLORATION_BUDGET.
@@ -108,18 +108,18 @@ std::vector<Case> Cases() {
       {"Asynchronous2Started",
        Started(Asynchronous(2, 1)),
        {{0, 1, 0, 1, 0}, {1, 0, 0, 1, 0}}},
-      {"OffersUnheld_P1", With(Misdeed::kOffersUnheld, Synchronous(2)),
+      {"OffersUnheld_P1", With(sim::Misdeed::kOffersUnheld, Synchronous(2)),
        OneFault()},
-      {"AppliesUnheld_P2", With(Misdeed::kAppliesUnheld, Asynchronous(3, 1)),
-       OneFault()},
-      {"WrongScalars_P2", With(Misdeed::kWrongScalars, Asynchronous(3, 1)),
+      {"AppliesUnheld_P2",
+       With(sim::Misdeed::kAppliesUnheld, Asynchronous(3, 1)), OneFault()},
+      {"WrongScalars_P2", With(sim::Misdeed::kWrongScalars, Asynchronous(3, 1)),
        OneFault()},
       {"ClaimsUnapplied_P3",
-       With(Misdeed::kClaimsUnapplied, Asynchronous(3, 1)), OneFault()},
+       With(sim::Misdeed::kClaimsUnapplied, Asynchronous(3, 1)), OneFault()},
       {"ClaimsHalfApplied_P3",
-       With(Misdeed::kClaimsHalfApplied, Asynchronous(3, 1)), OneFault()},
+       With(sim::Misdeed::kClaimsHalfApplied, Asynchronous(3, 1)), OneFault()},
       {"AcknowledgesAll_P3",
-       With(Misdeed::kAcknowledgesAll, Started(Asynchronous(3, 2))),
+       With(sim::Misdeed::kAcknowledgesAll, Started(Asynchronous(3, 2))),
        {{0, 0, 0, 1, 0}, {0, 1, 0, 1, 0}}},
   };
 }
@@ -137,7 +137,7 @@ TEST_P(ExplorationTest, EveryPromiseIsKept) {
   }
   for (const Budget& b : budgets) {
     const std::clock_t begun = std::clock();
-    const Explored explored = Explore(GetParam().job, b);
+    const Explored explored = Explore(GetParam().scenario, b);
     std::printf("%s ", GetParam().name);
     std::printf(kFormat, b.orders, b.messages, b.crashes, b.expiries, b.disk);
     std::printf(": %s; %.1f s of CPU\n", explored.ToString().c_str(),

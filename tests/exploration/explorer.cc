@@ -17,23 +17,23 @@ struct Deviation {
   uint64_t at;
   Choice choice;
 };
-using Schedule = std::vector<Deviation>;
+using Deviations = std::vector<Deviation>;
 
-std::string Describe(const Job& job, const Schedule& schedule) {
-  World world(job, /*trace=*/true);
-  auto next = schedule.begin();
-  for (uint64_t step = 0; !world.over(); ++step) {
-    const bool deviates = next != schedule.end() && next->at == step;
-    world.Take(deviates ? (next++)->choice : Choice());
+std::string Describe(const Scenario& scenario, const Deviations& deviations) {
+  Schedule run(scenario, /*trace=*/true);
+  auto next = deviations.begin();
+  for (uint64_t step = 0; !run.over(); ++step) {
+    const bool deviates = next != deviations.end() && next->at == step;
+    run.Take(deviates ? (next++)->choice : Choice());
   }
-  std::vector<std::string> deviations;
-  for (const Deviation& deviation : schedule) {
-    deviations.push_back(
+  std::vector<std::string> texts;
+  for (const Deviation& deviation : deviations) {
+    texts.push_back(
         absl::StrCat(deviation.choice.ToString(), " at ", deviation.at));
   }
-  return absl::StrCat(world.violation(),
-                      "\nDeviations: ", absl::StrJoin(deviations, "; "), "\n",
-                      absl::StrJoin(world.trace(), "\n"));
+  return absl::StrCat(run.violation(),
+                      "\nDeviations: ", absl::StrJoin(texts, "; "), "\n",
+                      absl::StrJoin(run.trace(), "\n"));
 }
 
 }  // namespace
@@ -45,7 +45,7 @@ std::string Explored::ToString() const {
       " events; ", length, " events without a deviation");
 }
 
-Explored Explore(const Job& job, const Budget& budget) {
+Explored Explore(const Scenario& scenario, const Budget& budget) {
   Explored explored;
   absl::flat_hash_map<uint64_t, std::vector<Budget>> known;
   absl::flat_hash_set<uint64_t> ends;
@@ -68,41 +68,41 @@ Explored Explore(const Job& job, const Budget& budget) {
   };
 
   // The oldest first: the fewest deviations, which leave the most open.
-  std::deque<Schedule> to_run = {{}};
+  std::deque<Deviations> to_run = {{}};
   while (!to_run.empty()) {
-    const Schedule schedule = std::move(to_run.front());
+    const Deviations deviations = std::move(to_run.front());
     to_run.pop_front();
     ++explored.schedules;
-    World world(job);
+    Schedule run(scenario);
     Budget left = budget;
-    auto next = schedule.begin();
+    auto next = deviations.begin();
     bool merged = false;
     uint64_t step = 0;
-    for (; !world.over(); ++step, ++explored.events) {
-      if (next != schedule.end()) {
+    for (; !run.over(); ++step, ++explored.events) {
+      if (next != deviations.end()) {
         const bool deviates = next->at == step;
-        world.Take(deviates ? (next++)->choice : Choice(), &left);
+        run.Take(deviates ? (next++)->choice : Choice(), &left);
         continue;
       }
-      if (is_known(world.Fingerprint(left), left)) {
+      if (is_known(run.Fingerprint(left), left)) {
         merged = true;
         break;
       }
-      for (const Choice& choice : world.Alternatives(left)) {
-        to_run.push_back(schedule);
+      for (const Choice& choice : run.Alternatives(left)) {
+        to_run.push_back(deviations);
         to_run.back().push_back({step, choice});
       }
-      world.Take(Choice());
+      run.Take(Choice());
     }
-    if (!world.violation().empty()) {
-      explored.failure = Describe(job, schedule);
+    if (!run.violation().empty()) {
+      explored.failure = Describe(scenario, deviations);
       break;
     }
-    if (schedule.empty()) explored.length = step;
+    if (deviations.empty()) explored.length = step;
     if (merged) {
       ++explored.merged;
     } else {
-      ends.insert(world.EndFingerprint());
+      ends.insert(run.EndFingerprint());
     }
   }
   explored.states = known.size();

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tests/exploration/world.h"
+#include "tests/exploration/schedule.h"
 
 namespace holdfast::exploration {
 
@@ -26,16 +26,16 @@ struct Explored {
   std::string ToString() const;
 };
 
-// Goes through all schedules of `job` that deviate from the canonical order by
-// no more than `budget`, at whatever places.
+// Goes through all schedules of `scenario` that deviate from the canonical
+// order by no more than `budget`, at whatever places.
 //
 // The canonical order delivers messages by the length of the chain that led to
 // them, which is that of a network in which each takes equally long; time
-// passes, and what is dead is reborn, when nothing is in flight. World
+// passes, and what is dead is reborn, when nothing is in flight. A Schedule
 // cannot be copied, so a schedule is its deviations, and is run from the
-// beginning. A run ends early where it comes to a state (World::Fingerprint)
+// beginning. A run ends early where it comes to a state (Schedule::Fingerprint)
 // from which no less was open before.
-Explored Explore(const Job& job, const Budget& budget);
+Explored Explore(const Scenario& scenario, const Budget& budget);
 
 }  // namespace holdfast::exploration
 

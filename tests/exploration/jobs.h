@@ -4,24 +4,24 @@
 
 #include <cstdint>
 
-#include "tests/exploration/world.h"
+#include "tests/exploration/schedule.h"
 
 namespace holdfast::exploration {
 
 // N = M = 2, examples by step, a checkpoint after each step.
-Job Synchronous(uint64_t steps);
+Scenario Synchronous(uint64_t steps);
 // N = 1, M = 2: who comes second is STALE.
-Job Backup(uint64_t steps);
+Scenario Backup(uint64_t steps);
 // N = M = 2.
-Job ByTicket(uint64_t tickets);
+Scenario ByTicket(uint64_t tickets);
 // As ByTicket; the job goes on without a worker that is lost.
-Job Continue(uint64_t tickets);
+Scenario Continue(uint64_t tickets);
 // A checkpoint after every two pushes.
-Job Asynchronous(uint64_t tickets, uint32_t depth);
+Scenario Asynchronous(uint64_t tickets, uint32_t depth);
 // Without a checkpoint directory.
-Job WithoutArchive(Job job);
+Scenario WithoutArchive(Scenario scenario);
 // In which worker 1 is not as it should be.
-Job With(Misdeed misdeed, Job job);
+Scenario With(sim::Misdeed misdeed, Scenario scenario);
 
 }  // namespace holdfast::exploration
 

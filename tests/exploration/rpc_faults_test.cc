@@ -14,7 +14,7 @@
 #include "proto/coordinator.pb.h"
 #include "proto/shard.pb.h"
 #include "tests/exploration/jobs.h"
-#include "tests/exploration/world.h"
+#include "tests/exploration/schedule.h"
 
 namespace holdfast::exploration {
 namespace {
@@ -47,27 +47,27 @@ constexpr Fault kFaults[] = {
 };
 
 // Runs in which, together, every RPC is made.
-std::vector<Job> ReferenceJobs() {
-  std::vector<Job> jobs = {Synchronous(2), ByTicket(4), Asynchronous(4, 1),
-                           Asynchronous(4, 2)};
-  for (Job& job : jobs) {
-    job.operator_asks = true;
-    job.evaluates = true;
+std::vector<Scenario> ReferenceJobs() {
+  std::vector<Scenario> jobs = {Synchronous(2), ByTicket(4), Asynchronous(4, 1),
+                                Asynchronous(4, 2)};
+  for (Scenario& scenario : jobs) {
+    scenario.operator_asks = true;
+    scenario.job.evaluates = true;
   }
   // A fence, in the middle of a checkpoint and of pushes.
   jobs.push_back(jobs[2]);
   jobs.back().expire_after_applies = 1;
-  jobs.back().name += ", worker 1 is shut out";
+  jobs.back().job.name += ", worker 1 is shut out";
   jobs.push_back(WithoutArchive(Synchronous(2)));
   return jobs;
 }
 
-std::string ViolationOf(const Job& job,
+std::string ViolationOf(const Scenario& scenario,
                         std::map<std::string, int>* calls = nullptr) {
-  World world(job);
-  while (!world.over()) world.Take(Choice());
-  if (calls != nullptr) *calls = world.calls_made();
-  return world.violation();
+  Schedule schedule(scenario);
+  while (!schedule.over()) schedule.Take(Choice());
+  if (calls != nullptr) *calls = schedule.world().calls_made();
+  return schedule.violation();
 }
 
 std::set<std::string> AllRpcs() {
@@ -90,9 +90,9 @@ TEST(RpcFaultsTest, EveryRpcIsMadeInSomeRun) {
   // To the machines it is the calls that it consists of, one after the other
   // (ps_server/service/push_pull.h): each of them fails here by itself.
   missing.erase("PushPull");
-  for (const Job& job : ReferenceJobs()) {
+  for (const Scenario& scenario : ReferenceJobs()) {
     std::map<std::string, int> calls;
-    EXPECT_EQ(ViolationOf(job, &calls), "") << job.name;
+    EXPECT_EQ(ViolationOf(scenario, &calls), "") << scenario.job.name;
     for (const auto& [rpc, times] : calls) missing.erase(rpc);
   }
   EXPECT_EQ(absl::StrJoin(missing, " "), "") << "give each a caller";
@@ -101,18 +101,18 @@ TEST(RpcFaultsTest, EveryRpcIsMadeInSomeRun) {
 TEST(RpcFaultsTest, NoFaultOfOneCallChangesTheResult) {
   int runs = 0;
   std::set<std::string> rpcs;
-  for (const Job& reference : ReferenceJobs()) {
+  for (const Scenario& reference : ReferenceJobs()) {
     std::map<std::string, int> calls;
-    ASSERT_EQ(ViolationOf(reference, &calls), "") << reference.name;
+    ASSERT_EQ(ViolationOf(reference, &calls), "") << reference.job.name;
     for (const auto& [rpc, times] : calls) {
       rpcs.insert(rpc);
       for (int i = 1; i <= std::min(times, kMaxOccurrences); ++i) {
         for (const Fault& fault : kFaults) {
-          Job job = reference;
-          job.fault = {fault.kind, rpc, i, fault.delay};
+          Scenario scenario = reference;
+          scenario.fault = {fault.kind, rpc, i, fault.delay};
           ++runs;
-          EXPECT_EQ(ViolationOf(job), "")
-              << job.name << ": call " << i << " of " << rpc << " is "
+          EXPECT_EQ(ViolationOf(scenario), "")
+              << scenario.job.name << ": call " << i << " of " << rpc << " is "
               << fault.what;
         }
       }

@@ -1,0 +1,458 @@
+#include "tests/exploration/schedule.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace holdfast::exploration {
+
+using sim::DiskFault;
+using sim::Message;
+using sim::Mix;
+using sim::Node;
+using sim::OpenCall;
+using sim::Process;
+using sim::World;
+
+namespace {
+
+// Beyond them nothing changes any more.
+constexpr int kMaxRounds = 200;
+constexpr int kMaxEvents = 5000;
+
+// Short of any round, between what is in flight and what follows from it.
+constexpr Delay kHops[] = {{1, 0}, {4, 0}, {12, 0}};
+// Beyond that.
+constexpr Delay kHolds[] = {{0, 1}, {0, 2}, {0, 1 + kLate}};
+
+std::string Text(const Delay& delay) {
+  return delay.hold > 0 ? absl::StrCat(delay.hold, " quiet moments")
+                        : absl::StrCat(delay.hops, " hops");
+}
+
+std::string NameOf(Process process) {
+  return process < sim::kFirstWorkerProcess
+             ? absl::StrCat("ps ", process)
+             : absl::StrCat("worker ", process - sim::kFirstWorkerProcess);
+}
+
+}  // namespace
+
+std::string Choice::ToString() const {
+  switch (kind) {
+    case kNext:
+      return "next";
+    case kDeliver:
+      return absl::StrCat("overtaking ", serial);
+    case kSlow:
+      return absl::StrCat("held up ", Text(delay));
+    case kTime:
+      return "time passes";
+    case kLose:
+      return "lost";
+    case kTwice:
+      return absl::StrCat("twice, again after ", Text(delay));
+    case kLateArrival:
+      return absl::StrCat("late, after ", Text(delay));
+    case kCrash:
+      return absl::StrCat("crash of ", NameOf(process), ", back after ",
+                          rounds);
+    case kStepDown:
+      return absl::StrCat(NameOf(process), " steps down");
+    case kExpire:
+      return absl::StrCat("the lease of ", NameOf(process), " runs out");
+    case kDiskFails:
+      return rounds == 0 ? "the disk fails"
+                         : "the disk fails after it was done";
+  }
+  return "";
+}
+
+bool Budget::Covers(const Budget& other) const {
+  return orders >= other.orders && messages >= other.messages &&
+         crashes >= other.crashes && expiries >= other.expiries &&
+         disk >= other.disk;
+}
+
+Schedule::Schedule(const Scenario& scenario, bool trace)
+    : scenario_(scenario),
+      tracing_(trace),
+      world_(scenario_.job, this, scenario_.make_worker) {
+  world_.AddObserver(this);
+  world_.CheckShardsAtEachEvent();
+  for (uint32_t i = 0; i < scenario_.job.num_workers; ++i) world_.AddWorker(i);
+  processes_.resize(world_.num_processes());
+  for (size_t process = 0; process < processes_.size(); ++process) {
+    if (process >= scenario_.job.num_ps && !IsWorker(process)) {
+      processes_[process].for_good = true;
+      continue;
+    }
+    world_.Start(process);
+  }
+}
+
+// ---- What the world asks ----
+
+void Schedule::OnSent(Message* message, OpenCall* call) {
+  const RpcFault& fault = scenario_.fault;
+  if (call == nullptr || fault.kind == RpcFault::kNone ||
+      fault.rpc != *message->rpc ||
+      World::IsLocal(message->from, message->to) ||
+      world_.calls_made().at(fault.rpc) != fault.occurrence) {
+    return;
+  }
+  if (tracing_) Trace(absl::StrCat("the fault: ", World::Describe(*message)));
+  switch (fault.kind) {
+    case RpcFault::kNone:
+      break;
+    case RpcFault::kLostBefore:
+      world_.Fail(message, absl::UnavailableError("it was lost"));
+      break;
+    case RpcFault::kLostAfter:
+      call->answer_is_lost = true;
+      break;
+    case RpcFault::kLate:
+      HoldUp(fault.delay, world_.Repeat(*message));
+      world_.Fail(message, absl::DeadlineExceededError("no answer"));
+      break;
+    case RpcFault::kTwice:
+      HoldUp(fault.delay, world_.Repeat(*message));
+      break;
+    case RpcFault::kOutOfOrder:
+      HoldUp(fault.delay, message);
+      break;
+    case RpcFault::kAnswerOutOfOrder:
+      call->answer_is_held = true;
+      break;
+  }
+}
+
+DiskFault Schedule::NextDiskFault(bool is_read) {
+  return std::exchange(disk_fault_, DiskFault::kNone);
+}
+
+void Schedule::OnExit(Process process, bool for_good) {
+  processes_[process].for_good = for_good;
+  processes_[process].rounds_left = 0;
+}
+
+void Schedule::OnHeard(Node by, const google::protobuf::Message& response) {
+  if (const auto* placement = sim::As<proto::GetPlacementResponse>(response);
+      placement != nullptr && placement->ready()) {
+    if (!std::exchange(variables_ready_, true) && scenario_.operator_asks) {
+      AskForStatus();
+    }
+  }
+  if (scenario_.expire_after_applies == 0 || by != sim::kFirstWorker + 1) {
+    return;
+  }
+  if (const auto* applied = sim::As<proto::ApplyResponse>(response);
+      applied != nullptr && applied->verdict() == proto::ACCEPTED) {
+    expire_due_ = ++applies_ == scenario_.expire_after_applies;
+  }
+}
+
+// ---- The operator ----
+
+void Schedule::AskForStatus() {
+  world_.Call<proto::GetStatusRequest>(
+      sim::kOperator, sim::kCoordinator, {},
+      [this](const absl::StatusOr<proto::GetStatusResponse>& response) {
+        if (response.ok()) return AskForCheckpoint(std::nullopt);
+        world_.After(sim::kOperator, kRound, [this] { AskForStatus(); });
+      });
+}
+
+void Schedule::AskForCheckpoint(std::optional<uint64_t> step) {
+  proto::CheckpointRequest request;
+  if (step.has_value()) request.set_step(*step);
+  request.set_wait_ms(absl::ToInt64Milliseconds(scenario_.job.park));
+  world_.Call<proto::CheckpointRequest>(
+      sim::kOperator, sim::kCoordinator, request,
+      [this, step](
+          const absl::StatusOr<proto::CheckpointResponse>& response) mutable {
+        if (response.ok()) {
+          step = response->step();
+          if (response->durable_step() >= response->step()) return;
+        }
+        world_.After(sim::kOperator, kRound,
+                     [this, step] { AskForCheckpoint(step); });
+      });
+}
+
+// ---- What may happen ----
+
+void Schedule::HoldUp(const Delay& delay, Message* message) {
+  message->depth += delay.hops;
+  message->hold = delay.hold;
+}
+
+bool Schedule::IsOrdered(Node from, Node to) {
+  // The thread of the coordinator's archive, and the strands of ps 0.
+  return World::IsLocal(from, to) &&
+         (from == sim::kCoordinator || to == sim::kCoordinator);
+}
+
+bool Schedule::Precedes(const Message& a, const Message& b) {
+  return std::tie(a.depth, a.from, a.order, a.stray) <
+         std::tie(b.depth, b.from, b.order, b.stray);
+}
+
+bool Schedule::Waits(const Message& message) const {
+  return IsOrdered(message.from, message.to) &&
+         std::any_of(world_.in_flight().begin(), world_.in_flight().end(),
+                     [&](const auto& m) {
+                       return m->from == message.from && m->to == message.to &&
+                              m->order < message.order;
+                     });
+}
+
+std::vector<const Message*> Schedule::Deliverable() const {
+  std::vector<const Message*> all;
+  for (const auto& message : world_.in_flight()) {
+    if (message->hold == 0 && !Waits(*message)) all.push_back(message.get());
+  }
+  std::sort(all.begin(), all.end(), [](const Message* a, const Message* b) {
+    return Precedes(*a, *b);
+  });
+  return all;
+}
+
+const Message* Schedule::Head() const {
+  const Message* head = nullptr;
+  for (const auto& message : world_.in_flight()) {
+    if (message->hold == 0 && (head == nullptr || Precedes(*message, *head)) &&
+        !Waits(*message)) {
+      head = message.get();
+    }
+  }
+  return head;
+}
+
+bool Schedule::IsIncluded(const Delay& delay) const {
+  return !scenario_.few_delays || delay.hops == 4 || delay.hold == 1;
+}
+
+std::vector<Choice> Schedule::Alternatives(const Budget& budget) const {
+  std::vector<Choice> all;
+  if (scenario_.starts_undisturbed && !variables_ready_) return all;
+  const std::vector<const Message*> messages = Deliverable();
+  if (budget.orders > 0 && !messages.empty()) {
+    // Overtaking those to other nodes changes nothing: what follows from a
+    // message has its place in the order whenever it is delivered.
+    for (size_t i = 1; i < messages.size(); ++i) {
+      if (std::any_of(messages.begin(), messages.begin() + i,
+                      [&](const Message* earlier) {
+                        return earlier->to == messages[i]->to;
+                      })) {
+        all.push_back({Choice::kDeliver, messages[i]->serial});
+      }
+    }
+    for (const Delay& delay : kHops) {
+      if (IsIncluded(delay)) all.push_back({Choice::kSlow, 0, delay});
+    }
+    all.push_back({Choice::kSlow, 0, kHolds[0]});
+    all.push_back({Choice::kTime});
+  }
+  if (!messages.empty()) {
+    const Message& head = *messages.front();
+    const bool on_network = !World::IsLocal(head.from, head.to) && !head.stray;
+    if (budget.messages > 0 && on_network) {
+      all.push_back({Choice::kLose});
+      if (head.is_request) {
+        all.push_back({Choice::kTwice});
+        for (const auto& delays : {kHops, kHolds}) {
+          for (int i = 0; i < 3; ++i) {
+            if (!IsIncluded(delays[i])) continue;
+            all.push_back({Choice::kTwice, 0, delays[i]});
+            all.push_back({Choice::kLateArrival, 0, delays[i]});
+          }
+        }
+      }
+    }
+    if (budget.disk > 0 && head.to == sim::kDisk && head.is_request &&
+        *head.rpc != "RemoveOthers" && *head.rpc != "SetAside") {
+      all.push_back({Choice::kDiskFails, 0, {}, 0, 0});
+      if (head.from == sim::kCoordinator || *head.rpc == "LoadShare") {
+        all.push_back({Choice::kDiskFails, 0, {}, 0, 1});
+      }
+    }
+  }
+  for (size_t p = 0; p < processes_.size(); ++p) {
+    const Process process = p;
+    if (!world_.IsAlive(process)) continue;
+    const std::vector<Node> nodes = World::NodesOf(process);
+    // What a process is not given before it dies does not change it.
+    const bool was_given =
+        world_.last_to() == World::kNobody ||
+        std::find(nodes.begin(), nodes.end(), world_.last_to()) != nodes.end();
+    // Without checkpoints a job does not outlive a ps.
+    if (budget.crashes > 0 && was_given &&
+        (scenario_.job.archive || IsWorker(process))) {
+      all.push_back({Choice::kCrash, 0, {}, process, 0});
+      all.push_back({Choice::kCrash, 0, {}, process, kLate});
+    }
+    if (!IsWorker(process) ||
+        world_.worker(process)->sender().incarnation() == 0) {
+      continue;
+    }
+    if (budget.crashes > 0 && was_given) {
+      all.push_back({Choice::kStepDown, 0, {}, process});
+    }
+    if (budget.expiries > 0 && world_.coordinator() != nullptr &&
+        world_.phase() != proto::DONE) {
+      all.push_back({Choice::kExpire, 0, {}, process});
+    }
+  }
+  return all;
+}
+
+void Schedule::Take(const Choice& choice, Budget* budget) {
+  Budget none;
+  if (budget == nullptr) budget = &none;
+  if (tracing_ && choice.kind != Choice::kNext) Trace(choice.ToString());
+  switch (choice.kind) {
+    case Choice::kNext:
+      if (const Message* head = Head(); head != nullptr) {
+        world_.Deliver(head);
+      } else {
+        Quiet();
+      }
+      break;
+    case Choice::kDeliver:
+      --budget->orders;
+      world_.Deliver(world_.Find(choice.serial));
+      break;
+    case Choice::kSlow:
+      --budget->orders;
+      HoldUp(choice.delay, world_.Mutable(Head()));
+      break;
+    case Choice::kTime:
+      --budget->orders;
+      PassTime();
+      break;
+    case Choice::kLose:
+      --budget->messages;
+      world_.Fail(Head(), absl::UnavailableError("it was lost"));
+      break;
+    case Choice::kTwice:
+      --budget->messages;
+      HoldUp(choice.delay, world_.Repeat(*Head()));
+      break;
+    case Choice::kLateArrival: {
+      --budget->messages;
+      const Message* const head = Head();
+      HoldUp(choice.delay, world_.Repeat(*head));
+      world_.Fail(head, absl::DeadlineExceededError("no answer"));
+      break;
+    }
+    case Choice::kCrash:
+      --budget->crashes;
+      world_.Crash(choice.process);
+      processes_[choice.process].rounds_left = choice.rounds;
+      break;
+    case Choice::kStepDown:
+      --budget->crashes;
+      world_.MixIntoHistory(World::NodesOf(choice.process).front(), 6);
+      world_.worker(choice.process)->StepDown();
+      break;
+    case Choice::kExpire:
+      --budget->expiries;
+      Expire(choice.process);
+      break;
+    case Choice::kDiskFails:
+      --budget->disk;
+      disk_fault_ = choice.rounds == 0 ? DiskFault::kBeforeItIsDone
+                                       : DiskFault::kAfterItWasDone;
+      world_.MixIntoHistory(sim::kDisk, 7 + choice.rounds);
+      world_.Deliver(Head());
+      break;
+  }
+  world_.AfterEvent();
+  if (std::exchange(expire_due_, false) && world_.coordinator() != nullptr) {
+    Trace("the lease of worker 1 runs out");
+    Expire(sim::kFirstWorkerProcess + 1);
+    world_.AfterEvent();
+  }
+  if (++events_ > kMaxEvents) world_.Violate("there is no end to it");
+}
+
+// Nothing is in flight.
+void Schedule::Quiet() {
+  bool arrived = false;
+  for (const auto& message : world_.in_flight()) {
+    if (message->hold != 1) continue;
+    world_.Mutable(message.get())->hold = 0;
+    arrived = true;
+  }
+  if (arrived) return Trace("what was held back arrives");
+  for (size_t p = 0; p < processes_.size(); ++p) {
+    if (world_.IsAlive(p) || processes_[p].for_good ||
+        processes_[p].rounds_left > 0) {
+      continue;
+    }
+    world_.NoteLast(World::NodesOf(p).front());
+    return world_.Start(p);
+  }
+  PassTime();
+}
+
+void Schedule::PassTime() {
+  world_.SetTime(world_.Now() + kRound);
+  Trace("a second passes");
+  if (++rounds_ > kMaxRounds) {
+    return world_.Violate(
+        absl::StrCat("it hangs: ", world_.coordinator() == nullptr
+                                       ? ""
+                                       : world_.Status().ShortDebugString()));
+  }
+  for (const auto& message : world_.in_flight()) {
+    if (message->hold > 1) --world_.Mutable(message.get())->hold;
+  }
+  for (ProcessState& process : processes_) {
+    if (process.rounds_left > 0) --process.rounds_left;
+  }
+  world_.SetDepths(world_.MaxDepth());
+  world_.MixIntoHistories(absl::ToUnixSeconds(world_.Now()));
+  world_.Tick();
+  world_.RunTimers();
+  world_.NoteLast(World::kNobody);
+}
+
+// The others' renewals come past the network, which the process does not hear
+// of.
+void Schedule::Expire(Process expired) {
+  const auto renew = [&](const proto::Sender& sender) {
+    if (sender.incarnation() == 0) return;
+    proto::RenewLeaseRequest request;
+    *request.mutable_sender() = sender;
+    world_.coordinator()->RenewLease(request, [](const auto&) {});
+  };
+  for (absl::Duration passed; passed <= scenario_.job.lease; passed += kRound) {
+    world_.SetTime(world_.Now() + kRound);
+    for (size_t p = 0; p < processes_.size(); ++p) {
+      const Process process = p;
+      if (!world_.IsAlive(process) || process == 0 || process == expired) {
+        continue;
+      }
+      renew(IsWorker(process) ? world_.worker(process)->sender()
+                              : world_.ps_sender(process));
+    }
+    world_.MixIntoHistories(Mix(expired, 5));
+    world_.Tick();
+  }
+}
+
+uint64_t Schedule::Fingerprint(const Budget& budget) const {
+  // Who was given something last says who may crash.
+  uint64_t all =
+      Mix(world_.Fingerprint(), budget.crashes > 0 ? world_.last_to() + 1 : 0);
+  for (const ProcessState& process : processes_) {
+    all = Mix(all, process.rounds_left * 2 + process.for_good);
+  }
+  return all;
+}
+
+}  // namespace holdfast::exploration

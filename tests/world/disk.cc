@@ -1,0 +1,394 @@
+#include "tests/world/disk.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "tests/world/world.h"
+
+namespace holdfast::sim {
+namespace {
+
+// In place of a ps.
+constexpr uint32_t kCoordinatorsView = 8;
+
+// Of all bytes.
+uint32_t Checksum(const Disk::Share& share) {
+  std::string bytes;
+  for (const auto& [array, stretches] : share) {
+    for (const auto& [begin, values] : stretches) {
+      bytes.append(reinterpret_cast<const char*>(values.data()),
+                   values.size() * sizeof(float));
+    }
+  }
+  return std::hash<std::string>()(bytes);
+}
+
+std::vector<float> Copied(
+    const StoredSlice& slice,
+    const std::vector<std::shared_ptr<const float>>& chunks) {
+  std::vector<float> values;
+  for (size_t chunk = 0; chunk < chunks.size(); ++chunk) {
+    const float* const from = chunks[chunk].get();
+    values.insert(values.end(), from, from + slice.chunk_size(chunk));
+  }
+  return values;
+}
+
+}  // namespace
+
+// ---- The coordinator's ----
+
+class Disk::OpenedArchive : public Archive {
+ public:
+  explicit OpenedArchive(World* world) : world_(world) {}
+
+  void WriteJournal(const proto::Journal& journal, Reply<Done> reply) override {
+    world_->Call(kCoordinator, kDisk, Disk::WriteJournal{journal},
+                 std::move(reply));
+  }
+  void WriteManifest(const proto::Manifest& manifest,
+                     Reply<Done> reply) override {
+    world_->Call(kCoordinator, kDisk, Disk::WriteManifest{manifest},
+                 std::move(reply));
+  }
+  void ReadManifest(const proto::CheckpointName& name,
+                    Reply<proto::Manifest> reply) override {
+    world_->Call(kCoordinator, kDisk, Disk::ReadManifest{name},
+                 std::move(reply));
+  }
+  void SetAside(const proto::CheckpointName& name) override {
+    world_->Call(kCoordinator, kDisk, Disk::SetAside{name},
+                 [](const absl::StatusOr<Done>&) {});
+  }
+  void RemoveOthers(const proto::CheckpointName* under_way) override {
+    Disk::RemoveOthers request;
+    if (under_way != nullptr) request.spared = NameOf(*under_way);
+    world_->Call(kCoordinator, kDisk, request,
+                 [](const absl::StatusOr<Done>&) {});
+  }
+
+ private:
+  World* const world_;
+};
+
+// A write that fails may have done its work.
+void Disk::Write(const std::function<void()>& write, Reply<Done> reply) {
+  const DiskFault fault = world_->scheduler()->NextDiskFault(/*is_read=*/false);
+  if (fault != DiskFault::kBeforeItIsDone) write();
+  if (fault == DiskFault::kNone) return reply(Done());
+  reply(world_->Random(2) == 0
+            ? absl::ResourceExhaustedError("no space is left")
+            : absl::UnavailableError("input/output"));
+}
+
+void Disk::Do(const Disk::WriteJournal& request, Reply<Done> reply) {
+  Write(
+      [&] {
+        NoteDropped(request.journal);
+        journal_ = request.journal;
+        world_->Check(world_->oracle().CheckJournal(*this));
+      },
+      std::move(reply));
+}
+
+void Disk::Do(const Disk::WriteManifest& request, Reply<Done> reply) {
+  Write(
+      [&] {
+        const Name name = NameOf(request.manifest.name());
+        Checkpoint& checkpoint = checkpoints_[name];
+        checkpoint.manifest = request.manifest;
+        checkpoint.complete = true;
+        world_->Check(world_->oracle().CheckCheckpoint(*this, name));
+      },
+      std::move(reply));
+}
+
+void Disk::Do(const Disk::ReadManifest& request, Reply<proto::Manifest> reply) {
+  switch (world_->scheduler()->NextDiskFault(/*is_read=*/true)) {
+    case DiskFault::kBeforeItIsDone:
+      return reply(absl::UnavailableError("the disk is away"));
+    case DiskFault::kAfterItWasDone:
+      return reply(absl::UnknownError("a sector cannot be read"));
+    case DiskFault::kNone:
+      break;
+  }
+  const Name name = NameOf(request.name);
+  const auto found = checkpoints_.find(name);
+  if (found == checkpoints_.end() || !found->second.complete) {
+    return reply(absl::NotFoundError("no such checkpoint"));
+  }
+  if (IsUnreadable(name, kCoordinatorsView)) {
+    return reply(absl::UnknownError("the manifest cannot be read"));
+  }
+  if (found->second.manifest_damaged) {
+    return reply(absl::DataLossError("the manifest is damaged"));
+  }
+  absl::Status status = CheckFiles(found->second, found->second.manifest);
+  if (!status.ok()) return reply(status);
+  reply(found->second.manifest);
+}
+
+void Disk::Do(const Disk::SetAside& request, Reply<Done> reply) {
+  auto moved = checkpoints_.extract(NameOf(request.name));
+  if (!moved.empty()) aside_.insert(std::move(moved));
+  reply(Done());
+}
+
+void Disk::Do(const Disk::RemoveOthers& request, Reply<Done> reply) {
+  for (auto it = checkpoints_.begin(); it != checkpoints_.end();) {
+    const bool named = std::any_of(
+        journal_.checkpoints().begin(), journal_.checkpoints().end(),
+        [&](const auto& name) { return NameOf(name) == it->first; });
+    if (named || it->first == request.spared) {
+      ++it;
+      continue;
+    }
+    if (dropped_.count(it->first) > 0) destroyed_any_ = true;
+    it = checkpoints_.erase(it);
+  }
+  world_->Check(world_->oracle().CheckJournal(*this));
+  reply(Done());
+}
+
+// ---- A shard's ----
+
+class Disk::OpenedShardDisk : public ShardDisk {
+ public:
+  OpenedShardDisk(World* world, uint32_t ps) : world_(world), ps_(ps) {}
+
+  void Save(const proto::CheckpointName& name, uint32_t num_ps,
+            StoreSnapshot snapshot, Reply<proto::DataFile> reply) override {
+    saving_ = world_->Now();
+    Disk::SaveShare request;
+    request.name = NameOf(name);
+    request.ps = ps_;
+    request.snapshot = std::make_shared<StoreSnapshot>(std::move(snapshot));
+    request.number = ++wanted_->save;
+    request.wanted = wanted_;
+    world_->Call(ShardNode(ps_), kDisk, request, std::move(reply));
+  }
+  void AbandonSave() override {
+    ++wanted_->save;
+    world_->scheduler()->Hurry(ShardNode(ps_), kSaveLane);
+  }
+  // A byte each millisecond.
+  proto::DiskProgress SaveProgress() const override { return Since(saving_); }
+  proto::DiskProgress LoadProgress() const override { return Since(loading_); }
+
+  void Load(const LoadOptions& options,
+            Reply<std::unique_ptr<DenseStore>> reply) override {
+    loading_ = world_->Now();
+    Disk::LoadShare request;
+    request.options = options;
+    request.ps = ps_;
+    request.number = ++wanted_->load;
+    request.wanted = wanted_;
+    world_->scheduler()->Hurry(ShardNode(ps_), kLoadLane);
+    world_->Call(ShardNode(ps_), kDisk, request, std::move(reply));
+    // First values are not read.
+    if (!options.checkpoint.has_value()) {
+      world_->scheduler()->Hurry(ShardNode(ps_), kLoadLane);
+    }
+  }
+
+ private:
+  proto::DiskProgress Since(absl::Time begun) const {
+    proto::DiskProgress progress;
+    progress.set_bytes_done(absl::ToInt64Milliseconds(world_->Now() - begun));
+    progress.set_bytes_total(progress.bytes_done() + 1);
+    return progress;
+  }
+
+  World* const world_;
+  const uint32_t ps_;
+  const std::shared_ptr<Wanted> wanted_ = std::make_shared<Wanted>();
+  // When the last of each began.
+  absl::Time saving_;
+  absl::Time loading_;
+};
+
+// What nobody needs may be written all the same.
+void Disk::Do(const Disk::SaveShare& request, Reply<proto::DataFile> reply) {
+  const DiskFault fault = world_->scheduler()->NextDiskFault(/*is_read=*/false);
+  const bool abandoned =
+      request.number != request.wanted->save && world_->Random(2) > 0;
+  absl::StatusOr<proto::DataFile> saved = absl::AbortedError("nobody needs it");
+  if (!abandoned && fault != DiskFault::kBeforeItIsDone) {
+    saved = Save(request.name, request.ps, *request.snapshot);
+  }
+  if (fault != DiskFault::kNone && !abandoned) {
+    saved = absl::ResourceExhaustedError("the disk is full");
+  }
+  *request.snapshot = StoreSnapshot();
+  reply(std::move(saved));
+}
+
+proto::DataFile Disk::Save(const Name& name, uint32_t ps,
+                           const StoreSnapshot& snapshot) {
+  File& file = checkpoints_[name].files[ps];
+  file = File();
+  file.file.set_name(absl::StrCat("ps-", ps));
+  for (size_t i = 0; i < snapshot.slices.size(); ++i) {
+    const StoredSlice& slice = snapshot.slices[i];
+    const std::string& variable = slice.variable.name();
+    file.share[{variable, 0}][slice.begin] =
+        Copied(slice, snapshot.version->slices[i]);
+    for (size_t s = 0; s < snapshot.slots[i].size(); ++s) {
+      file.share[{variable, s + 1}][slice.begin] =
+          Copied(slice, snapshot.slots[i][s]);
+    }
+  }
+  file.file.set_index_crc32c(Checksum(file.share));
+  return file.file;
+}
+
+void Disk::Do(const Disk::LoadShare& request,
+              Reply<std::unique_ptr<DenseStore>> reply) {
+  switch (world_->scheduler()->NextDiskFault(/*is_read=*/true)) {
+    case DiskFault::kBeforeItIsDone:
+      return reply(absl::UnavailableError("the disk is away"));
+    case DiskFault::kAfterItWasDone:
+      return reply(absl::UnknownError("a sector cannot be read"));
+    case DiskFault::kNone:
+      break;
+  }
+  if (request.number != request.wanted->load) {
+    return reply(absl::AbortedError("another load has taken its place"));
+  }
+  reply(Load(request.options, request.ps));
+}
+
+absl::StatusOr<std::unique_ptr<DenseStore>> Disk::Load(
+    const ShardDisk::LoadOptions& options, uint32_t ps) {
+  if (options.directory_nonce != journal_.directory_nonce()) {
+    return absl::FailedPreconditionError("another directory");
+  }
+  auto store = DenseStore::Create(options.declaration, options.slices, ps,
+                                  options.slots_by_optimizer);
+  if (!store.ok() || !options.checkpoint.has_value()) return store;
+  const Name name = NameOf(*options.checkpoint);
+  const auto found = checkpoints_.find(name);
+  if (found == checkpoints_.end() || !found->second.complete) {
+    return absl::NotFoundError("no such checkpoint");
+  }
+  if (IsUnreadable(name, ps)) {
+    return absl::UnknownError("a sector cannot be read");
+  }
+  absl::Status status = CheckFiles(found->second, found->second.manifest);
+  if (!status.ok()) return status;
+  for (const auto& [at, file] : found->second.files) {
+    if (file.damaged) return absl::DataLossError("a share is damaged");
+  }
+  const auto arrays = Read(name);
+  for (size_t i = 0; i < (*store)->slices().size(); ++i) {
+    const StoredSlice& slice = (*store)->slices()[i];
+    for (size_t s = 0; s <= (*store)->num_slots(i); ++s) {
+      const std::vector<float>& from =
+          arrays.at({slice.variable.name(), static_cast<uint32_t>(s)});
+      for (size_t chunk = 0; chunk < slice.num_chunks(); ++chunk) {
+        const auto first = from.begin() + slice.begin + chunk * kChunkElements;
+        std::copy(first, first + slice.chunk_size(chunk),
+                  s == 0 ? (*store)->ValuesToLoad(i, chunk)
+                         : (*store)->SlotToLoad(i, s - 1, chunk));
+      }
+    }
+  }
+  (*store)->SetVersion(GlobalStep(options.checkpoint->step()));
+  return store;
+}
+
+// ---- All ----
+
+Disk::Disk(World* world) : world_(world) { journal_.set_directory_nonce(77); }
+
+std::unique_ptr<Archive> Disk::OpenArchive() {
+  return std::make_unique<OpenedArchive>(world_);
+}
+
+std::unique_ptr<ShardDisk> Disk::OpenShardDisk(uint32_t ps) {
+  return std::make_unique<OpenedShardDisk>(world_, ps);
+}
+
+bool Disk::MayBeRead(const Name& name) const {
+  return std::none_of(unreadable_.begin(), unreadable_.end(),
+                      [&](const auto& drawn) {
+                        return drawn.first.first == name && drawn.second;
+                      });
+}
+
+// Only where another stands before it: with none to fall back on the job fails.
+bool Disk::IsUnreadable(const Name& name, uint32_t ps) {
+  if (unreadable_of_1000_ == 0) return false;
+  const auto [drawn, is_new] = unreadable_.try_emplace({name, ps}, false);
+  const auto& kept = journal_.checkpoints();
+  if (!is_new || kept.size() < 2 || NameOf(kept[kept.size() - 1]) != name) {
+    return drawn->second;
+  }
+  const Name before = NameOf(kept[kept.size() - 2]);
+  if (!IsWhole(name) || !IsWhole(before) || !MayBeRead(before)) return false;
+  drawn->second = world_->scheduler()->Happens(unreadable_of_1000_);
+  // That one has to be read, then.
+  for (uint32_t any = 0; drawn->second && any <= kCoordinatorsView; ++any) {
+    unreadable_[{before, any}] = false;
+  }
+  return drawn->second;
+}
+
+void Disk::NoteDropped(const proto::Journal& next) {
+  if (journal_.checkpoints().empty() || next.checkpoints().empty()) return;
+  const Name last = NameOf(*journal_.checkpoints().rbegin());
+  if (NameOf(*next.checkpoints().rbegin()) < last) dropped_.insert(last);
+}
+
+absl::Status Disk::CheckFiles(const Checkpoint& checkpoint,
+                              const proto::Manifest& manifest) const {
+  for (int ps = 0; ps < manifest.files_size(); ++ps) {
+    const auto file = checkpoint.files.find(ps);
+    if (file == checkpoint.files.end() ||
+        file->second.file.index_crc32c() != manifest.files(ps).index_crc32c()) {
+      return absl::DataLossError(
+          absl::StrCat("share ", ps, " is not there as it was written"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool Disk::IsWhole(const Name& name) const {
+  const auto found = checkpoints_.find(name);
+  if (found == checkpoints_.end()) return false;
+  const Checkpoint& checkpoint = found->second;
+  return checkpoint.complete && !checkpoint.manifest_damaged &&
+         checkpoint.manifest.files_size() > 0 &&
+         CheckFiles(checkpoint, checkpoint.manifest).ok() &&
+         std::none_of(checkpoint.files.begin(), checkpoint.files.end(),
+                      [](const auto& file) { return file.second.damaged; });
+}
+
+void Disk::Damage(const Name& name, bool manifest) {
+  damaged_any_ = true;
+  Checkpoint& checkpoint = checkpoints_.at(name);
+  if (manifest) {
+    checkpoint.manifest_damaged = true;
+  } else {
+    checkpoint.files.begin()->second.damaged = true;
+  }
+}
+
+std::map<Disk::Arrays, std::vector<float>> Disk::Read(const Name& name) const {
+  std::map<Arrays, std::vector<float>> all;
+  const Checkpoint& checkpoint = checkpoints_.at(name);
+  const uint32_t num_ps = checkpoint.manifest.files_size();
+  for (const auto& [ps, file] : checkpoint.files) {
+    if (ps >= num_ps) continue;
+    for (const auto& [array, stretches] : file.share) {
+      std::vector<float>& values = all[array];
+      for (const auto& [begin, from] : stretches) {
+        values.resize(std::max(values.size(), begin + from.size()));
+        std::copy(from.begin(), from.end(), values.begin() + begin);
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace holdfast::sim

@@ -1,0 +1,106 @@
+#include "tests/world/job.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace holdfast::sim {
+
+size_t NumElements(const proto::Variable& variable) {
+  size_t n = 1;
+  for (const int64_t d : variable.shape()) n *= d;
+  return n;
+}
+
+Batch BatchOfSeat(const Job& job, uint64_t step, uint32_t seat) {
+  const bool empty = job.empty_handed && (step + 2 * seat) % 3 == 0;
+  return {5 * seat + 7 * step, empty ? 0 : 10 + 3 * seat};
+}
+
+Batch BatchOfTicket(const Job& job, uint64_t ticket) {
+  const bool empty = job.empty_handed && ticket % 3 == 0;
+  return {7 * ticket, empty ? 0 : 10 + 3 * (ticket % 4)};
+}
+
+Values GradientOf(const Job& job, const Batch& batch, const Values& values,
+                  float loss_scale) {
+  const auto& variables = job.declaration.variables();
+  Values gradient;
+  for (int v = 0; v < variables.size(); ++v) {
+    if (variables[v].has_trainable() && !variables[v].trainable()) continue;
+    const std::vector<float>& own = values.at(variables[v].name());
+    const std::vector<float>& next =
+        values.at(variables[(v + 1) % variables.size()].name());
+    std::vector<float>& g = gradient[variables[v].name()];
+    g.reserve(own.size());
+    for (size_t i = 0; i < own.size(); ++i) {
+      const float after = i + 1 < own.size() ? own[i + 1] : next[0];
+      g.push_back(
+          after * 0.3f +
+          1.0f / (static_cast<float>(3 + batch.number + 11 * i) + loss_scale) +
+          0.01f * v);
+    }
+  }
+  return gradient;
+}
+
+bool HasVariable(const Job& job, const std::string& name) {
+  const auto& all = job.declaration.variables();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const auto& v) { return v.name() == name; });
+}
+
+uint32_t NumRows(const Job& job) {
+  return job.declaration.variables(0).shape(0);
+}
+
+Values GradientOf(const Job& job, const Given& given) {
+  const uint32_t rows = NumRows(job);
+  Values gradient;
+  std::vector<float>& tickets = gradient[kTickets];
+  tickets.assign(rows * 2 * job.tickets(), 0);
+  for (uint32_t row = 0; row < rows; ++row) {
+    float* const at = &tickets[2 * (row * job.tickets() + given.ticket)];
+    at[0] = -1;
+    at[1] = -std::ldexp(1.0f, 2 * given.attempt);
+  }
+  if (HasVariable(job, kCount)) gradient[kCount].assign(3 * rows, -1);
+  if (HasVariable(job, kRates)) gradient[kRates].assign(rows, -1);
+  if (HasVariable(job, kMomentum)) gradient[kMomentum].assign(rows, -1);
+  return gradient;
+}
+
+Values MadeOf(const Job& job, const std::vector<Given>& counted) {
+  std::vector<float> which(2 * job.tickets(), 0.0f);
+  float count = 0, rates = 0, momentum = 0, accumulator = 0;
+  for (const Given& by : counted) {
+    const float c = by.clip_factor.value_or(0);
+    count += c;
+    which[2 * by.ticket] = c;
+    which[2 * by.ticket + 1] = c * std::ldexp(1.0f, 2 * by.attempt);
+    rates += c * std::ldexp(1.0f, -static_cast<int>(by.ticket));
+    if (c > 0) {
+      accumulator = kMomentumKept * accumulator + 1;
+      momentum += kMomentumRate * accumulator;
+    }
+  }
+  const uint32_t rows = NumRows(job);
+  Values values;
+  for (uint32_t row = 0; row < rows; ++row) {
+    std::vector<float>& tickets = values[kTickets];
+    tickets.insert(tickets.end(), which.begin(), which.end());
+  }
+  if (HasVariable(job, kCount)) values[kCount].assign(3 * rows, count);
+  if (HasVariable(job, kRates)) values[kRates].assign(rows, rates);
+  if (HasVariable(job, kMomentum)) values[kMomentum].assign(rows, momentum);
+  return values;
+}
+
+int64_t PushBytes(const Job& job) {
+  int64_t elements = 0;
+  for (const proto::Variable& variable : job.declaration.variables()) {
+    elements += NumElements(variable) / NumRows(job);
+  }
+  return sizeof(float) * elements;
+}
+
+}  // namespace holdfast::sim

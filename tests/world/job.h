@@ -1,0 +1,152 @@
+// What is trained in a simulated world.
+#ifndef HOLDFAST_TESTS_WORLD_JOB_H_
+#define HOLDFAST_TESTS_WORLD_JOB_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "proto/cluster.pb.h"
+
+namespace holdfast::sim {
+
+// By variable, all its elements.
+using Values = std::map<std::string, std::vector<float>>;
+
+size_t NumElements(const proto::Variable& variable);
+
+// What a worker does that no worker may do. All of it is to be refused, and to
+// harm nobody else.
+enum class Misdeed {
+  kNone,
+  // Offers a push that only ps 0 holds; then has the others hold it.
+  kOffersUnheld,
+  // Has ps 0 apply a push that only it holds; then has the others hold it.
+  kAppliesUnheld,
+  // Has ps 0 apply a push with a learning rate that is not the ticket's; then
+  // with that.
+  kWrongScalars,
+  // Tells a push as spent that no shard has, or that only ps 0 has applied.
+  kClaimsUnapplied,
+  kClaimsHalfApplied,
+  // Not once, but always: says to ps 0 that it knows all verdicts before the
+  // push.
+  kAcknowledgesAll,
+};
+
+struct Job {
+  std::string name;
+  proto::Declaration declaration;
+  // Of the ClusterSpec.
+  uint32_t num_ps = 2;
+  uint32_t num_workers = 2;
+  // Whether there is a checkpoint directory.
+  bool archive = true;
+  absl::Duration lease = absl::Seconds(4);
+  absl::Duration resend_after = absl::Seconds(1);
+  // For which workers have their calls parked.
+  absl::Duration park = absl::Seconds(30);
+  // Of each shard. 0: no limit.
+  int64_t memory_limit_bytes = 0;
+  // Synchronous: some contributions have weight 0.
+  bool empty_handed = false;
+  // A push goes to each shard in several parts.
+  bool cuts_pushes = false;
+  // Worker 0 pins and reads the last version before it leaves.
+  bool evaluates = false;
+  // Of worker 1, once in a job.
+  Misdeed misdeed = Misdeed::kNone;
+  // All workers at times offer or apply what they may not, and tell ps 0 that
+  // they know all verdicts.
+  bool faulty = false;
+
+  bool asynchronous() const {
+    return declaration.consistency().has_asynchronous();
+  }
+  bool by_ticket() const {
+    return asynchronous() || declaration.total_tickets() > 0;
+  }
+  uint64_t tickets() const {
+    return asynchronous() ? declaration.total_steps()
+                          : declaration.total_tickets();
+  }
+  uint64_t steps() const { return declaration.total_steps(); }
+  uint32_t n() const {
+    return declaration.consistency().synchronous().replicas_to_aggregate();
+  }
+  uint32_t m() const {
+    return declaration.consistency().synchronous().total_num_replicas();
+  }
+  bool continues() const {
+    return declaration.lost_workers().policy() == proto::LostWorkers::CONTINUE;
+  }
+};
+
+// ---- Synchronous jobs ----
+
+// The examples behind a gradient.
+struct Batch {
+  // Unlike for each.
+  uint64_t number = 0;
+  // 0 means weight 0.
+  uint64_t examples = 0;
+
+  // Why there are none, of some.
+  bool not_finite() const { return examples == 0 && number % 2 == 1; }
+};
+Batch BatchOfSeat(const Job& job, uint64_t step, uint32_t seat);
+Batch BatchOfTicket(const Job& job, uint64_t ticket);
+
+// What a worker computes on a batch. All of it depends on the element after it,
+// so that a gradient of two versions is found, and is a fraction, so that
+// another order of summation, another weight, or one more or less of them gives
+// other bits. Of trainable variables.
+Values GradientOf(const Job& job, const Batch& batch, const Values& values,
+                  float loss_scale);
+
+// ---- Asynchronous jobs ----
+//
+// All variables begin at 0, and each has a row on each ps. A push whose clip
+// factor is c and that is the n-th for ticket i, from 0, adds to every row
+//
+//   count     c                    (gradient -1, SGD, rate 1)
+//   tickets   at [i]: c, c 4^n     (gradients -1 and -4^n)
+//   rates     c 2^-i               (gradient -1, rate 2^-i by schedule)
+//   momentum  one step of gradient -1, where c is 1
+//
+// All of it is exact in float32 in any order: c is 0, 1/2 or 1, and there are
+// at most 20 tickets. A job has kTickets, and any of the others.
+inline constexpr char kCount[] = "count";
+inline constexpr char kTickets[] = "tickets";
+inline constexpr char kRates[] = "rates";
+inline constexpr char kMomentum[] = "momentum";
+inline constexpr float kMomentumRate = 0.25f;
+inline constexpr float kMomentumKept = 0.5f;
+
+bool HasVariable(const Job& job, const std::string& name);
+// Of each variable.
+uint32_t NumRows(const Job& job);
+
+// What one push gives, and what was told about it.
+struct Given {
+  uint64_t ticket = 0;
+  // How many pushes had the ticket before.
+  int attempt = 0;
+  // Known when the worker has decided it.
+  std::optional<float> clip_factor;
+  bool not_finite = false;
+  uint64_t examples = 0;
+  bool accepted = false;
+};
+Values GradientOf(const Job& job, const Given& given);
+// Of all variables, after pushes that gave these.
+Values MadeOf(const Job& job, const std::vector<Given>& counted);
+// Bytes of a push on one ps, which are those of its trainable values too.
+int64_t PushBytes(const Job& job);
+
+}  // namespace holdfast::sim
+
+#endif  // HOLDFAST_TESTS_WORLD_JOB_H_

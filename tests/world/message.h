@@ -1,0 +1,208 @@
+// What is in flight in a simulated world, as data.
+#ifndef HOLDFAST_TESTS_WORLD_MESSAGE_H_
+#define HOLDFAST_TESTS_WORLD_MESSAGE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/reply.h"
+#include "google/protobuf/message.h"
+#include "proto/coordinator.pb.h"
+#include "proto/shard.pb.h"
+#include "ps_server/coordinator/coordinator.h"
+#include "ps_server/shard/shard.h"
+
+namespace holdfast::sim {
+
+class World;
+
+// What gets messages and is deterministic in them. A worker's is that of its
+// process.
+using Node = int;
+inline constexpr uint32_t kMaxPs = 3;
+inline constexpr Node kCoordinator = 0;
+inline constexpr Node ShardNode(uint32_t ps) { return 1 + ps; }
+inline constexpr Node kDisk = 1 + kMaxPs;
+inline constexpr Node kOperator = kDisk + 1;
+inline constexpr Node kFirstWorker = kOperator + 1;
+
+// ---- The messages that there are ----
+
+// Where a request goes: the type of its answer, the machine that takes it, and
+// how. By the type of the request, a line each.
+template <typename Request>
+struct Rpc;
+
+namespace internal {
+template <auto method>
+struct Method;
+template <typename S, typename Request, typename R,
+          void (S::*method)(const Request&, Reply<R>)>
+struct Method<method> {
+  using Server = S;
+  using Response = R;
+  static void Serve(Server* server, const Request& request, Reply<R> reply) {
+    (server->*method)(request, std::move(reply));
+  }
+};
+}  // namespace internal
+
+template <>
+struct Rpc<proto::RegisterRequest> : internal::Method<&Coordinator::Register> {
+};
+template <>
+struct Rpc<proto::RenewLeaseRequest>
+    : internal::Method<&Coordinator::RenewLease> {};
+template <>
+struct Rpc<proto::DeclareRequest> : internal::Method<&Coordinator::Declare> {};
+template <>
+struct Rpc<proto::GetPlacementRequest>
+    : internal::Method<&Coordinator::GetPlacement> {};
+template <>
+struct Rpc<proto::ContributeRequest>
+    : internal::Method<&Coordinator::Contribute> {};
+template <>
+struct Rpc<proto::TakeTicketRequest>
+    : internal::Method<&Coordinator::TakeTicket> {};
+template <>
+struct Rpc<proto::ReportEvaluationRequest>
+    : internal::Method<&Coordinator::ReportEvaluation> {};
+template <>
+struct Rpc<proto::LeaveRequest> : internal::Method<&Coordinator::Leave> {};
+template <>
+struct Rpc<proto::GetStatusRequest>
+    : internal::Method<&Coordinator::GetStatus> {};
+template <>
+struct Rpc<proto::CheckpointRequest>
+    : internal::Method<&Coordinator::Checkpoint> {};
+template <>
+struct Rpc<proto::ApplyRequest> : internal::Method<&Shard::Apply> {};
+template <>
+struct Rpc<proto::PullRequest> : internal::Method<&Shard::Pull> {};
+template <>
+struct Rpc<proto::PinRequest> : internal::Method<&Shard::Pin> {};
+template <>
+struct Rpc<proto::UnpinRequest> : internal::Method<&Shard::Unpin> {};
+template <>
+struct Rpc<proto::RestoreRequest> : internal::Method<&Shard::Restore> {};
+template <>
+struct Rpc<proto::CommitRequest> : internal::Method<&Shard::Commit> {};
+template <>
+struct Rpc<proto::FenceRequest> : internal::Method<&Shard::Fence> {};
+template <>
+struct Rpc<proto::ResolveRequest> : internal::Method<&Shard::Resolve> {};
+template <>
+struct Rpc<proto::HoldRequest> : internal::Method<&Shard::Hold> {};
+template <>
+struct Rpc<proto::SaveRequest> : internal::Method<&Shard::Save> {};
+template <>
+struct Rpc<proto::AwaitSavedRequest> : internal::Method<&Shard::AwaitSaved> {};
+template <>
+struct Rpc<proto::EndRequest> : internal::Method<&Shard::End> {};
+template <>
+struct Rpc<PushPart> {
+  using Server = Shard;
+  using Response = proto::PushResponse;
+  static constexpr char kName[] = "Push";
+  static void Serve(Shard* shard, const PushPart& part, Reply<Response> reply) {
+    shard->Push(part, std::move(reply));
+  }
+};
+
+template <typename T>
+inline constexpr bool kIsProto =
+    std::is_base_of_v<google::protobuf::Message, T>;
+
+// Of the method that takes it.
+template <typename Request>
+const std::string& NameOf() {
+  static const auto* const kName = [] {
+    if constexpr (kIsProto<Request>) {
+      std::string name = Request::descriptor()->name();
+      return new std::string(name.substr(0, name.size() - 7));  // "Request"
+    } else {
+      return new std::string(Rpc<Request>::kName);
+    }
+  }();
+  return *kName;
+}
+
+// As data: null where a message is of no type of proto/.
+template <typename T>
+const google::protobuf::Message* BodyOf(const T& message) {
+  if constexpr (kIsProto<T>) {
+    return &message;
+  } else {
+    return nullptr;
+  }
+}
+
+// As `T`, if it is one.
+template <typename T>
+const T* As(const google::protobuf::Message& message) {
+  return message.GetDescriptor() == T::descriptor()
+             ? static_cast<const T*>(&message)
+             : nullptr;
+}
+
+// ---- In flight ----
+
+// A request, or the answer to one.
+class Message {
+ public:
+  virtual ~Message() = default;
+
+  // Hands it to its node; an answer to one that has died goes nowhere.
+  virtual void Deliver(World* world) = 0;
+  // The caller hears `status` in its place. Of a request: an answer is on its
+  // way from here on.
+  virtual void Fail(World* world, const absl::Status& status) = 0;
+  // Of a request: one that arrives, and whose answer goes nowhere.
+  virtual std::unique_ptr<Message> Repeat() const = 0;
+  virtual std::string Text() const = 0;
+
+  // Unlike for each in a world.
+  uint64_t serial = 0;
+  // Of the content and all that led to it.
+  uint64_t id = 0;
+  Node from = kCoordinator;
+  Node to = kCoordinator;
+  const std::string* rpc = nullptr;
+  bool is_request = true;
+  // How long the chain of messages is that led to it, and the place among those
+  // that its sender sent.
+  uint64_t depth = 0;
+  uint64_t order = 0;
+  // It was repeated, or given up by its caller: outlives connections.
+  bool stray = false;
+  // The scheduler's: quiet moments that have to pass before it arrives.
+  int hold = 0;
+};
+
+// A call whose caller has not been answered.
+class OpenCall {
+ public:
+  virtual ~OpenCall() = default;
+  virtual void Fail(World* world, const absl::Status& status) = 0;
+
+  Node from = kCoordinator;
+  Node to = kCoordinator;
+  const std::string* rpc = nullptr;
+  int from_life = 0;
+  // The life of `to` that has taken it; 0: none yet.
+  int taken_by = 0;
+  // An answer is in flight, or has come.
+  bool answered = false;
+  // What a scheduler has in mind for the answer.
+  bool answer_is_lost = false;
+  bool answer_is_held = false;
+};
+
+}  // namespace holdfast::sim
+
+#endif  // HOLDFAST_TESTS_WORLD_MESSAGE_H_

@@ -1,0 +1,56 @@
+// The membership of a process, which it keeps as common/rpc/session.h does.
+#ifndef HOLDFAST_TESTS_WORLD_SESSION_H_
+#define HOLDFAST_TESTS_WORLD_SESSION_H_
+
+#include <functional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/cluster.pb.h"
+#include "proto/coordinator.pb.h"
+#include "tests/world/message.h"
+
+namespace holdfast::sim {
+
+class Session {
+ public:
+  struct Hooks {
+    // Its incarnation, or its generation, may be another.
+    std::function<void(const proto::Sender&)> on_sender;
+    std::function<void(const proto::RenewLeaseResponse&)> on_news;
+    // It has no place, or none any more. Of a place that is taken yet, it is
+    // not told.
+    std::function<void(const absl::Status&)> on_refused;
+  };
+
+  // As `request` says. Ends with the life of `node`.
+  Session(World* world, Node node, const proto::RegisterRequest& request,
+          Hooks hooks);
+
+  void Start() { Register(); }
+  const proto::Sender& sender() const { return sender_; }
+  proto::JobPhase phase() const { return phase_; }
+
+ private:
+  void Register();
+  void OnRegistered(const absl::StatusOr<proto::RegisterResponse>& response);
+  void Renew();
+  void OnRenewed(const absl::StatusOr<proto::RenewLeaseResponse>& response);
+
+  World* const world_;
+  const Node node_;
+  proto::RegisterRequest request_;
+  const Hooks hooks_;
+  proto::Sender sender_;
+  absl::Duration lease_;
+  proto::JobPhase phase_ = proto::STARTING;
+};
+
+// A process whose place in `world` is that of a worker or of a ps.
+proto::RegisterRequest RegisterRequestOf(const World& world, const char* job,
+                                         uint32_t index, uint64_t nonce);
+
+}  // namespace holdfast::sim
+
+#endif  // HOLDFAST_TESTS_WORLD_SESSION_H_

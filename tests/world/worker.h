@@ -1,0 +1,269 @@
+// Workers that follow the protocol by script: docs/life_of_a_step.md,
+// docs/asynchronous.md, docs/recovery.md (L1, L2, G6); and those that break it
+// (Misdeed).
+#ifndef HOLDFAST_TESTS_WORLD_WORKER_H_
+#define HOLDFAST_TESTS_WORLD_WORKER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/cluster.pb.h"
+#include "proto/coordinator.pb.h"
+#include "proto/shard.pb.h"
+#include "ps_server/protocol/push_id.h"
+#include "tests/world/session.h"
+#include "tests/world/world.h"
+
+namespace holdfast::sim {
+
+// As the world's job says.
+std::unique_ptr<WorkerProgram> MakeScriptedWorker(World* world, Process process,
+                                                  uint32_t index,
+                                                  uint64_t nonce);
+
+// What any worker does: keeps its session, declares, learns where the variables
+// are, pulls and cuts its pushes into parts, and leaves. A call that is lost is
+// sent again until it is answered; a repeat may come back from any moment
+// before. In a new generation it begins anew [G6].
+class ScriptedWorker : public WorkerProgram {
+ public:
+  ScriptedWorker(World* world, Process process, uint32_t index, uint64_t nonce);
+
+  void Start() override { session_.Start(); }
+  void StepDown() override;
+  const proto::Sender& sender() const override { return session_.sender(); }
+
+ protected:
+  // What it knows of the generation before is over.
+  virtual void OnGeneration() = 0;
+  virtual void OnPlaced() = 0;
+  // It has what it waits for.
+  virtual bool has_finished() const = 0;
+
+  // Once the job is DONE, and `has_finished` may have become true.
+  void LeaveIfDone();
+  // Its generation is over, or the job, or it is shut out; which, its session
+  // will hear.
+  void Stall() { ++epoch_; }
+  // Whether the verdict says that.
+  bool IsOver(proto::Verdict verdict);
+  // Runs in this generation, or not at all.
+  void After(absl::Duration delay, std::function<void()> event);
+
+  // Sends until an answer comes, or an error that tells more than that there is
+  // none yet.
+  template <typename Request>
+  using Next =
+      std::function<void(absl::StatusOr<typename Rpc<Request>::Response>)>;
+  template <typename Request>
+  void Ask(Node to, const Request& request, Next<Request> next) {
+    Send(to, std::make_shared<const Request>(request), std::move(next), epoch_);
+  }
+  // The same where errors are what no worker is told.
+  template <typename Request>
+  void Get(Node to, const Request& request,
+           std::function<void(const typename Rpc<Request>::Response&)> next) {
+    Ask<Request>(
+        to, request,
+        [this, next = std::move(next)](
+            const absl::StatusOr<typename Rpc<Request>::Response>& response) {
+          if (response.ok()) return next(*response);
+          world_->Violate(absl::StrCat(NameOf<Request>(), " by worker ", index_,
+                                       ": ", response.status().ToString()));
+        });
+  }
+
+  // For all that `ps` holds.
+  proto::PullRequest PullOf(uint32_t ps) const;
+  // Keeps the values of a pull.
+  void Keep(const PullReply& reply);
+  const Values& values() const { return values_; }
+
+  // `gradient` for `ps`. In parts: each slice of more than one element is cut
+  // in two, its second half travels with the first one of the next, and bytes
+  // are cut inside an element.
+  std::vector<PushPart> CutIntoParts(uint32_t ps, const Values& gradient,
+                                     uint64_t sequence, uint64_t step,
+                                     uint64_t acked_through) const;
+
+  // Who and in which generation it works.
+  const proto::Sender& me() const { return me_; }
+  PushId IdOf(uint64_t sequence) const {
+    return {LifeOf(me_), PushSequence(sequence)};
+  }
+  uint32_t num_ps() const { return num_ps_; }
+  uint64_t park_ms() const {
+    return absl::ToInt64Milliseconds(world_->job().park);
+  }
+  const Job& job() const { return world_->job(); }
+
+  World* const world_;
+  const Process process_;
+  const uint32_t index_;
+  const Node node_;
+
+ private:
+  template <typename Request>
+  void Send(Node to, std::shared_ptr<const Request> request, Next<Request> next,
+            uint64_t epoch) {
+    world_->Call<Request>(
+        node_, to, *request,
+        [=](absl::StatusOr<typename Rpc<Request>::Response> response) {
+          if (epoch != epoch_) return;
+          const absl::Status& status = response.status();
+          if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
+            return After(kRetryAfter, [=] { Send(to, request, next, epoch); });
+          }
+          if (absl::IsAborted(status) || absl::IsNotFound(status)) {
+            return Stall();
+          }
+          next(std::move(response));
+        });
+  }
+  void OnSender(const proto::Sender& sender);
+  void OnPhase(proto::JobPhase phase);
+  void Begin();
+  void AwaitPlacement();
+  void PinAll();
+  void ReadPinned(uint32_t ps, const proto::PinResponse& pinned);
+  void OnRead();
+  void Leave();
+
+  static constexpr absl::Duration kRetryAfter = absl::Milliseconds(50);
+
+  Session session_;
+  proto::Sender me_;
+  // Answers to what was asked in an earlier one are not heard.
+  uint64_t epoch_ = 0;
+  bool steps_down_ = false;
+  bool done_ = false;
+  bool leaving_ = false;
+  uint32_t read_ = 0;
+  uint32_t num_ps_ = 0;
+  std::map<std::string, proto::Variable> variables_;
+  std::map<uint32_t, std::vector<proto::Slice>> by_ps_;
+  Values values_;
+};
+
+class SynchronousWorker : public ScriptedWorker {
+ public:
+  using ScriptedWorker::ScriptedWorker;
+
+ protected:
+  void OnGeneration() override;
+  void OnPlaced() override { PullAll(0); }
+  bool has_finished() const override { return finished_; }
+
+ private:
+  void PullAll(uint64_t version);
+  void PullFrom(uint32_t ps, uint64_t version);
+  void OnPulled(uint32_t ps, const PullReply& reply);
+  void ComputeStep(uint64_t step);
+  void NextSeat();
+  void EndSeats();
+  void TakeTicket();
+  void PushSeat(const Batch& batch);
+  void SendParts(uint64_t sequence, const Batch& batch, uint32_t from_ps,
+                 uint32_t to_ps, std::function<void()> next);
+  proto::ContributeRequest OfferOf(uint64_t sequence, const Batch& batch) const;
+  void OfferSeat(uint64_t sequence, const Batch& batch);
+  // Offers what only the first shards, or none, hold.
+  void OfferUnheld(uint64_t sequence, const Batch& batch, uint32_t held_by);
+  void OnVerdict(uint64_t sequence, proto::Verdict verdict);
+  void SendOffer(const proto::ContributeRequest& request);
+  void NextWhenTold();
+
+  // It has the last version.
+  bool finished_ = false;
+  std::map<uint32_t, uint64_t> pulled_;
+  float loss_scale_ = 0;
+  uint64_t step_ = 0;
+  uint32_t seat_ = 0;
+  uint64_t sequence_ = 0;
+  // Held while a newer version is pulled for it.
+  std::optional<uint64_t> ticket_;
+  std::set<uint64_t> told_;
+  uint64_t acked_through_ = 0;
+  int outstanding_ = 0;
+  // By ps, of the push under way.
+  std::vector<uint64_t> receipts_;
+  int open_offers_ = 0;
+  bool pushed_all_ = false;
+};
+
+class AsynchronousWorker : public ScriptedWorker {
+ public:
+  using ScriptedWorker::ScriptedWorker;
+
+ protected:
+  void OnGeneration() override;
+  void OnPlaced() override { AskForTicket(); }
+  bool has_finished() const override { return true; }
+
+ private:
+  struct Push {
+    uint64_t sequence = 0;
+    proto::Ticket ticket;
+    float clip_factor = 1;
+    // By ps: the version that was read.
+    std::map<uint32_t, uint64_t> versions;
+    int parts_out = 0;
+    std::set<uint32_t> applied;
+    uint64_t staleness = 0;
+    // By ps, of acknowledgments and of applications.
+    std::map<uint32_t, uint64_t> held;
+    std::map<uint32_t, uint64_t> applied_at;
+  };
+
+  Given& GivenOf(uint64_t sequence) const {
+    return world_->oracle().GivenOf(me().generation(), IdOf(sequence));
+  }
+  uint32_t depth() const;
+  void AskForTicket();
+  void SendAsk();
+  void Tell(proto::TakeTicketRequest request);
+  void OnTold(const proto::TakeTicketRequest& request,
+              const proto::TakeTicketResponse& response);
+  void WorkOn();
+  void Compute(uint64_t sequence);
+  void PushTo(uint32_t ps, uint64_t sequence);
+  void SendPart(uint32_t ps, const PushPart& part);
+  // Each part that is under way is held.
+  void OnHeld(uint64_t sequence);
+  void Apply(uint64_t sequence);
+  proto::ApplyRequest ApplyOf(uint32_t ps, uint64_t sequence) const;
+  // What a shard is told of the verdicts before a push.
+  uint64_t AcknowledgedTo(uint32_t ps, uint64_t sequence) const;
+  void ApplyWrongly(uint32_t ps, uint64_t sequence, bool wrong_scalars,
+                    std::function<void()> then);
+  void SendApply(uint32_t ps, uint64_t sequence);
+  void OnApplied(uint32_t ps, uint64_t sequence,
+                 const proto::ApplyResponse& response);
+  // Tells it as spent with what there is of receipts.
+  void Claim(uint64_t sequence);
+
+  // All of the generation.
+  uint64_t sequence_ = 0;
+  bool asking_ = false;
+  // In the order of their sequences.
+  std::vector<Push> waiting_;
+  std::map<uint64_t, Push> working_;
+  std::set<uint64_t> applying_;
+  // Not known to be booked.
+  std::map<uint64_t, proto::SpentTicket> spent_;
+  std::set<uint64_t> booked_;
+  uint64_t acked_through_ = 0;
+};
+
+}  // namespace holdfast::sim
+
+#endif  // HOLDFAST_TESTS_WORLD_WORKER_H_
