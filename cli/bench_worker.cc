@@ -148,10 +148,12 @@ absl::Status BenchWorker::PushPull() { return PushThenPull(&now_); }
 absl::Status BenchWorker::PushThenPull(Parameters* next) {
   const auto push = cluster_->StartPush(*ticket_, now_);
   absl::Status status = push->Add(0, gradient_);
-  if (status.ok()) status = push->Apply({/*examples=*/1}, next);
+  Contribution contribution;
+  contribution.examples = 1;
+  if (status.ok()) status = push->Contribute(contribution, next);
   if (!status.ok()) return status;
-  const auto applied = push->AwaitApplied(Late());
-  return applied.ok() ? CheckAccepted(applied->verdict) : applied.status();
+  const auto outcome = push->Await(Late());
+  return outcome.ok() ? CheckAccepted(outcome->verdict) : outcome.status();
 }
 
 absl::Status BenchWorker::Step() {
@@ -163,7 +165,7 @@ absl::Status BenchWorker::Step() {
   contribution.examples = 1;
   status = push->Contribute(contribution, &next_);
   if (!status.ok()) return status;
-  const auto outcome = push->AwaitOutcome(Late());
+  const auto outcome = push->Await(Late());
   if (!outcome.ok()) return outcome.status();
   std::swap(now_, next_);
   return CheckAccepted(outcome->verdict);

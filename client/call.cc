@@ -32,7 +32,7 @@ void Call::StartAttempt() {
     attempt.rpc = &rpc_;
     attempt.ps = ps;
     attempt.timeout = context_->timing.*rpc_.patience;
-    FillIn(group_->sender.has_value() ? *group_->sender : context_->sender(),
+    FillIn(group_->sender != nullptr ? *group_->sender : context_->sender(),
            &attempt);
     attempt.done = [self = shared_from_this()](const absl::Status& status) {
       self->OnAnswer(status);
@@ -79,7 +79,7 @@ void Call::OnAnswer(absl::Status status) {
   absl::ReleasableMutexLock lock(&context_->mutex);
   --group_->answering;
   if (next == Next::kDone || group_->cancelled ||
-      context_->IsOver(group_->sender)) {
+      context_->IsOver(group_->sender.get())) {
     return Finish();
   }
   // A peer that had parked the call is asked again at once, another one not, so

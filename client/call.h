@@ -35,8 +35,8 @@ class Underway {
 
 // Guarded by the context's mutex.
 struct GroupState {
-  // Who speaks in all calls. Never changed. Absent: the newest of the context.
-  std::optional<proto::Sender> sender;
+  // Who speaks in all calls. Never changed. Null: the newest of the context.
+  std::shared_ptr<const proto::Sender> sender;
   std::set<std::shared_ptr<Underway>> underway;
   // Answers that are being told at this moment.
   int answering = 0;

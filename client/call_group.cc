@@ -56,9 +56,9 @@ CallGroup::CallGroup(std::shared_ptr<Context> context)
     : context_(std::move(context)), state_(std::make_shared<GroupState>()) {}
 
 CallGroup::CallGroup(std::shared_ptr<Context> context,
-                     const proto::Sender& sender)
+                     std::shared_ptr<const proto::Sender> sender)
     : context_(std::move(context)),
-      state_(std::make_shared<GroupState>(GroupState{sender})) {}
+      state_(std::make_shared<GroupState>(GroupState{std::move(sender)})) {}
 
 CallGroup::~CallGroup() { Cancel(); }
 
@@ -130,7 +130,7 @@ absl::Status CallGroup::AwaitUntil(
     mutex.Lock();
     report = transport.Now() + timing.report_every;
   }
-  return done() ? absl::OkStatus() : context_->WhyOver(state_->sender);
+  return done() ? absl::OkStatus() : context_->WhyOver(state_->sender.get());
 }
 
 absl::Status CallGroup::AddTrouble(std::string* what) const {

@@ -40,7 +40,8 @@ class CallGroup {
   explicit CallGroup(std::shared_ptr<Context> context);
   // Calls that are `sender`'s whatever happens: with its generation they are
   // over.
-  CallGroup(std::shared_ptr<Context> context, const proto::Sender& sender);
+  CallGroup(std::shared_ptr<Context> context,
+            std::shared_ptr<const proto::Sender> sender);
   // Cancels.
   ~CallGroup();
 
@@ -66,7 +67,7 @@ class CallGroup {
       ABSL_LOCKS_EXCLUDED(context_->mutex);
 
   // Whether calls of the group cannot succeed any more. With the lock held.
-  bool IsOver() const { return context_->IsOver(state_->sender); }
+  bool IsOver() const { return context_->IsOver(state_->sender.get()); }
 
   // Waits until `done`, until calls of the group cannot succeed any more, or
   // until `deadline`, and tells on_waiting meanwhile. `what` describes what is

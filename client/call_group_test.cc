@@ -30,7 +30,7 @@ class CallGroupTest : public ::testing::Test {
     news.sender.mutable_task()->set_index(1);
     news.sender.set_incarnation(3);
     news.sender.set_generation(2);
-    sender_ = news.sender;
+    sender_ = std::make_shared<const proto::Sender>(news.sender);
     context_->Hear(news);
   }
 
@@ -48,7 +48,7 @@ class CallGroupTest : public ::testing::Test {
 
   void BeginGeneration(uint64_t generation) {
     SessionNews news;
-    news.sender = sender_;
+    news.sender = *sender_;
     news.sender.set_generation(generation);
     context_->Hear(news);
   }
@@ -56,7 +56,7 @@ class CallGroupTest : public ::testing::Test {
   FakeTransport transport_;
   int unexplained_ = 0;
   std::shared_ptr<Context> context_;
-  proto::Sender sender_;
+  std::shared_ptr<const proto::Sender> sender_;
   Next next_ = Next::kDone;
   std::vector<absl::Status> answers_;
 };
@@ -66,7 +66,7 @@ TEST_F(CallGroupTest, ACallSaysWhoAsksAndEndsWithItsAnswer) {
   Apply(&calls);
   auto call = transport_.Take(rpc::kApply, 1);
   EXPECT_EQ(call.request.sender().SerializeAsString(),
-            sender_.SerializeAsString());
+            sender_->SerializeAsString());
   EXPECT_EQ(call.request.sequence(), 7);
   // For the answer, beyond the time that it is parked.
   EXPECT_EQ(call.timeout(), context_->timing.attempt + absl::Seconds(5));
@@ -207,7 +207,7 @@ TEST_F(CallGroupTest, AnAnswerTellsOfTheJob) {
   transport_.Take(rpc::kPull).Answer(response);
   absl::MutexLock lock(&context->mutex);
   EXPECT_EQ(context->sender().generation(), 4);
-  EXPECT_EQ(context->WhyOver(std::nullopt), absl::AbortedError("ps 0 is gone"));
+  EXPECT_EQ(context->WhyOver(nullptr), absl::AbortedError("ps 0 is gone"));
 }
 
 }  // namespace

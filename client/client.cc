@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "client/layout.h"
-#include "client/offer.h"
 #include "client/plan.h"
 #include "client/pull.h"
 #include "client/push.h"
@@ -65,7 +64,7 @@ std::unique_ptr<Question<proto::DeclareResponse>> Client::StartDeclare(
   *request.mutable_declaration() = declaration;
   return std::make_unique<Asked>(
       context_, rpc::kDeclare, std::move(request),
-      Asked::Options{std::nullopt, ByCoordinator("the answer to Declare")});
+      Asked::Options{nullptr, ByCoordinator("the answer to Declare")});
 }
 
 // Asks for the placement until the variables are there, in the newest
@@ -84,7 +83,7 @@ class Client::VariablesQuestion : public VariablesRequest {
     question_ = std::make_unique<Question<proto::GetPlacementResponse>>(
         client_.context_, rpc::kGetPlacement, std::move(request),
         Question<proto::GetPlacementResponse>::Options{
-            std::nullopt, [this] { return Missing(); },
+            nullptr, [this] { return Missing(); },
             [this](const proto::GetPlacementResponse& response) {
               return Look(response);
             }});
@@ -169,7 +168,7 @@ absl::Status Client::Enter(const proto::Sender& sender,
 
 bool Client::rolled_back() const {
   absl::MutexLock lock(&context_->mutex);
-  return generation_ != nullptr && context_->IsRolledBack(generation_->sender);
+  return generation_ != nullptr && context_->IsRolledBack(*generation_->sender);
 }
 
 const proto::Declaration& Client::declaration() const {
@@ -192,19 +191,6 @@ std::unique_ptr<Cluster::TicketRequest> Client::StartTakeTicket() {
   if (!ready.ok()) return Tickets::StartTake(ready.status());
   return Tickets::StartTake(
       std::shared_ptr<Tickets>(*ready, &(*ready)->tickets));
-}
-
-PushSequence Client::NextSequence() {
-  absl::MutexLock lock(&context_->mutex);
-  if (generation_ == nullptr) return PushSequence(0);
-  const PushSequence sequence = generation_->sequences.Take(std::nullopt);
-  generation_->sequences.Release(sequence);
-  return sequence;
-}
-
-std::unique_ptr<Cluster::Offer> Client::StartContribute(
-    const Contribution& offer) {
-  return client::StartContribute(ReadyToWork(), offer);
 }
 
 std::unique_ptr<Cluster::Pull> Client::StartPull(GlobalStep min_version,
@@ -233,8 +219,8 @@ std::unique_ptr<Question<proto::GetStatusResponse>> Client::StartGetStatus() {
   using Asked = Question<proto::GetStatusResponse>;
   return std::make_unique<Asked>(
       context_, rpc::kGetStatus, proto::GetStatusRequest(),
-      Asked::Options{std::nullopt, ByCoordinator("the answer to GetStatus"),
-                     nullptr, /*regardless=*/true});
+      Asked::Options{nullptr, ByCoordinator("the answer to GetStatus"), nullptr,
+                     /*regardless=*/true});
 }
 
 std::unique_ptr<Question<proto::CheckpointResponse>> Client::StartCheckpoint(
@@ -243,7 +229,7 @@ std::unique_ptr<Question<proto::CheckpointResponse>> Client::StartCheckpoint(
   using Asked = Question<proto::CheckpointResponse>;
   return std::make_unique<Asked>(
       context_, rpc::kCheckpoint, std::move(request),
-      Asked::Options{std::nullopt, ByCoordinator(what), std::move(look)});
+      Asked::Options{nullptr, ByCoordinator(what), std::move(look)});
 }
 
 void Client::LookForNews() {

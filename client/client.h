@@ -68,8 +68,6 @@ class Client {
   std::unique_ptr<Cluster::Push> StartPush(const Ticket& ticket,
                                            const Parameters& at);
   std::unique_ptr<Cluster::TicketRequest> StartTakeTicket();
-  PushSequence NextSequence();
-  std::unique_ptr<Cluster::Offer> StartContribute(const Contribution& offer);
   std::unique_ptr<Cluster::Pull> StartPull(GlobalStep min_version,
                                            Parameters* into);
   std::unique_ptr<PinRequest> StartPin(absl::Duration hold);

@@ -114,12 +114,6 @@ class ClusterImpl : public Cluster {
     return client_.StartTakeTicket();
   }
 
-  PushSequence NextSequence() override { return client_.NextSequence(); }
-
-  std::unique_ptr<Offer> StartContribute(const Contribution& offer) override {
-    return client_.StartContribute(offer);
-  }
-
   std::unique_ptr<Pull> StartPull(GlobalStep min_version,
                                   Parameters* into) override {
     return client_.StartPull(min_version, into);

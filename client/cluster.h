@@ -54,9 +54,13 @@ struct Ticket {
   GlobalStep global_step;
 };
 
-// How a push of an asynchronous job is to be applied.
-struct Application {
-  // Behind the gradient. 0: it changes nothing, whatever was handed in of it.
+// What a push gives to the model.
+struct Contribution {
+  // Synchronous jobs only: its place in the step. seat mod M must be the
+  // caller's replica index.
+  uint32_t seat = 0;
+  // Behind the gradient. 0: it changes nothing, whatever was handed in of it,
+  // but takes its seat, or spends its ticket.
   uint64_t examples = 0;
   // The gradient is multiplied by this at the shards.
   float clip_factor = 1;
@@ -67,26 +71,10 @@ struct Application {
   bool not_finite = false;
 };
 
-// A push offered to its step.
-struct Contribution {
-  GlobalStep step;
-  // seat mod M must be the caller's replica index.
-  uint32_t seat = 0;
-  PushSequence sequence;
-  // Behind the gradient. 0: weight 0, without a push.
-  uint64_t examples = 0;
-  // The gradient is multiplied by this at the shards.
-  float clip_factor = 1;
-  // Mean loss over the examples, for people.
-  double loss = 0;
-  // As in Application.
-  bool not_finite = false;
-};
-
 // One task's connection to a cluster: the way in which workers, tools and tests
 // declare, push, contribute, pull, pin and ask.
 //
-// A synchronous worker does, in short:
+// A worker does, in short:
 //
 //   auto cluster = Cluster::Connect(options);
 //   (*cluster)->Declare(declaration, deadline);
@@ -96,28 +84,26 @@ struct Contribution {
 //   for (;;) {
 //     auto push = (*cluster)->StartPush(now.version);
 //     push->Add(variable, gradient);  // each variable, in any order
-//     push->Await(deadline);
-//     auto offer = (*cluster)->StartContribute(
-//         {now.version, seat, push->sequence(), examples, 1.0f, loss});
-//     auto pull = (*cluster)->StartPull(now.version.next(), &next);
-//     offer->Await(deadline);  // the verdict
-//     pull->Await(deadline);
+//     push->Contribute({seat, examples, clip_factor, loss}, &next);
+//     auto outcome = push->Await(deadline);  // the verdict; and `next` is here
 //     std::swap(now, next);
 //   }
 //
-// An asynchronous worker does:
+// In an asynchronous job, or where examples are by ticket, it takes one for
+// each push, and the next one meanwhile:
 //
 //   auto request = (*cluster)->StartTakeTicket();
 //   for (;;) {
 //     auto ticket = request->Await(deadline);
 //     if (!(*ticket).has_value()) break;  // the job is DONE
-//     request = (*cluster)->StartTakeTicket();  // the next one, meanwhile
-//     (*cluster)->StartPull(GlobalStep(0), &now)->Await(deadline);
+//     request = (*cluster)->StartTakeTicket();
 //     auto push = (*cluster)->StartPush(**ticket, now);
-//     push->Add(variable, gradient);  // each variable, in any order
-//     push->Apply({examples, 1.0f, loss});
-//     push->AwaitApplied(deadline);  // verdict and staleness
+//     ...  // as above
 //   }
+//
+// What is started is under way until its Await has returned: gradients leave
+// while others are being computed, and a worker may have several pushes, pulls
+// and requests under way at a time.
 //
 // Deadlines are times of the steady clock (common/clock.h), as SteadyNow() +
 // absl::Seconds(30): dates are not.
@@ -189,11 +175,14 @@ class Cluster {
     Tracer* tracer = nullptr;
   };
 
-  // What became of a contribution.
+  // What became of a push.
   struct Outcome {
     proto::Verdict verdict;
-    // The open step when the verdict was told.
+    // Synchronous jobs: the open step when the verdict was told.
     GlobalStep global_step;
+    // Asynchronous jobs: the greatest of the shards' counts of pushes applied
+    // between the version that the gradient was computed on and this one.
+    uint64_t staleness = 0;
   };
 
   // What is under way for its caller.
@@ -205,73 +194,55 @@ class Cluster {
     virtual bool done() const = 0;
   };
 
-  // A gradient on its way to the shards.
-  class Push {
+  // A gradient on its way into the model. It is done when its verdict, and the
+  // values that were asked for with it, are here.
+  class Push : public Handle {
    public:
-    virtual ~Push() = default;
     virtual PushSequence sequence() const = 0;
     // Hands in the gradient of one variable (its index as declared), whole and
-    // row-major; parts that it completes leave at once. The memory must stay as
-    // it is until Await or AwaitApplied has returned or the push is destroyed.
+    // row-major; parts that it completes leave at once, but where all of the
+    // push fits in one message with what follows it. The memory must stay as it
+    // is until AwaitHeld or Await has returned or the push is destroyed.
     // Errors: INVALID_ARGUMENT for a wrong index, length, a variable that is
     // not trainable, or one handed in before; why the push has failed already.
     virtual absl::Status Add(size_t variable,
                              absl::Span<const float> gradient) = 0;
-    // Synchronous jobs: waits until every shard has acknowledged every part.
-    // The verdict where the push is decided already (its step has closed:
-    // STALE), otherwise VERDICT_UNSPECIFIED: it may be contributed. One with a
-    // ticket is to be contributed whatever the verdict, for that returns its
-    // ticket.
-    // Errors: FAILED_PRECONDITION when a trainable variable was not handed in;
-    // those of Shard.Push in proto/shard.proto but RESOURCE_EXHAUSTED.
-    virtual absl::StatusOr<proto::Verdict> Await(absl::Time deadline) = 0;
 
-    // Synchronous jobs, in place of Await, StartContribute and StartPull:
-    // offers the push to its step as soon as every shard has acknowledged every
-    // part, without a thread that waits; and pulls the version after the
-    // step's, or a newer one, into `next` (null: does not pull). Where there is
-    // one ps, and the gradient fits in one message, all in one round trip.
-    // `contribution.step` and `contribution.sequence` are not read: they are
-    // the push's own. To be called once, when all gradients were handed in, or,
-    // with 0 examples, at any time. `next` must not be touched until
-    // AwaitOutcome has returned or the push is destroyed. Errors:
+    // Waits until every shard has acknowledged all of the gradient, whose
+    // memory is then the caller's again: for those who need it before the
+    // verdict, as a worker that computes several pushes of a step in the same
+    // memory. Before Contribute, or not at all. OK also where the push is
+    // decided already: Contribute and Await tell how.
+    // Errors: FAILED_PRECONDITION when a trainable variable was not handed in,
+    // or after Contribute; those of Shard.Push but RESOURCE_EXHAUSTED.
+    virtual absl::Status AwaitHeld(absl::Time deadline) = 0;
+
+    // Has the push count as soon as every shard has acknowledged every part,
+    // without a thread that waits: a synchronous job's is offered to its step,
+    // an asynchronous one's applied on every shard. Then pulls the version
+    // after the step's, or a newer one, in asynchronous jobs the newest, into
+    // `next` (null: does not pull). Where there is one ps, and the gradient
+    // fits in one message, all in one round trip. To be called once, when all
+    // gradients were handed in, or, with 0 examples, at any time: then nothing
+    // more of the gradient is sent, and its memory is the caller's. `next` must
+    // not be touched until Await has returned or the push is destroyed. Errors:
     // FAILED_PRECONDITION when a trainable variable was not handed in, or when
-    // called before; why the push has failed already.
+    // called before, and INVALID_ARGUMENT for an asynchronous push with a loss
+    // that is not finite, which leave it as it is; why it has failed already.
     virtual absl::Status Contribute(const Contribution& contribution,
                                     Parameters* next = nullptr) = 0;
-    // Waits for the verdict and, where it was asked for, for `next`.
-    // Errors: FAILED_PRECONDITION before Contribute; those of Shard.Push but
-    // RESOURCE_EXHAUSTED, of Coordinator.Contribute, and of Pull::Await.
-    virtual absl::StatusOr<Outcome> AwaitOutcome(absl::Time deadline) = 0;
 
-    // Asynchronous jobs, in place of Await: has the push applied on every shard
-    // as soon as each has acknowledged every part, without a thread that waits.
-    // To be called once, when all gradients were handed in, or, with 0
-    // examples, at any time: then nothing more of the gradient is sent.
-    // Then pulls the newest version into `next` (null: does not pull), as
-    // Contribute does.
-    // Errors: FAILED_PRECONDITION when a trainable variable was not handed in,
-    // or when called before, and INVALID_ARGUMENT for a loss that is not
-    // finite, which leave the push as it is; why it has failed already.
-    virtual absl::Status Apply(const Application& application,
-                               Parameters* next = nullptr) = 0;
-    struct Applied {
-      proto::Verdict verdict;
-      // The greatest of the shards': pushes applied between the version that
-      // the gradient was computed on and this one.
-      uint64_t staleness = 0;
-    };
-    // Waits until every shard has applied it, and `next` is there where it was
-    // asked for: ACCEPTED, which is told to the
-    // coordinator by itself, also when nobody waits. FENCED: this worker has
-    // been shut out.
-    // Shards apply a worker's pushes in order, so one that is let go of before
-    // this leaves the later ones waiting for it. Before Apply it may be started
-    // again, with the same gradient or with 0 examples; after, it may be
-    // applied on some shards, and the worker has to leave.
-    // Errors: FAILED_PRECONDITION before Apply; those of Shard.Push but
-    // RESOURCE_EXHAUSTED, and of Shard.Apply.
-    virtual absl::StatusOr<Applied> AwaitApplied(absl::Time deadline) = 0;
+    // Waits for the verdict and, where it was asked for, for `next`, which does
+    // not come after FENCED: this worker has been shut out. ACCEPTED is told to
+    // the coordinator by itself, also when nobody waits.
+    // An asynchronous worker's pushes are applied in order, so one that is let
+    // go of before this leaves the later ones waiting for it. Before Contribute
+    // it may be started again, with the same gradient or with 0 examples;
+    // after, it may be applied on some shards, and the worker has to leave.
+    // Errors: FAILED_PRECONDITION before Contribute; those of Shard.Push but
+    // RESOURCE_EXHAUSTED, of Coordinator.Contribute or Shard.Apply, and of
+    // Pull::Await.
+    virtual absl::StatusOr<Outcome> Await(absl::Time deadline) = 0;
   };
 
   // A request for a ticket. The ticket of one that is let go of before Await
@@ -283,13 +254,6 @@ class Cluster {
     // been shut out.
     virtual absl::StatusOr<std::optional<Ticket>> Await(
         absl::Time deadline) = 0;
-  };
-
-  // A contribution that waits for its verdict.
-  class Offer {
-   public:
-    virtual ~Offer() = default;
-    virtual absl::StatusOr<Outcome> Await(absl::Time deadline) = 0;
   };
 
   // A pull that waits for its version.
@@ -355,11 +319,6 @@ class Cluster {
   // one as many as it has seats. Each is to be pushed and applied, or
   // contributed, be it with 0 examples: others wait for it.
   virtual std::unique_ptr<TicketRequest> StartTakeTicket() = 0;
-  // Synchronous jobs without tickets: a sequence for a contribution of weight
-  // 0, which has no push. Contribute it: an unused one keeps the cluster from
-  // forgetting later verdicts. 0 before AwaitVariables.
-  virtual PushSequence NextSequence() = 0;
-  virtual std::unique_ptr<Offer> StartContribute(const Contribution& offer) = 0;
   // The newest version once it is at least `min_version`; asynchronous: the
   // newest of each shard. `into` must not be touched until Await has returned
   // or the pull is destroyed; its vectors are resized where they have to be.

@@ -217,12 +217,13 @@ TEST_F(ClusterTest, AFailureToldInAnAnswerEndsEveryWait) {
   const std::vector<float> gradient(8);
   ASSERT_TRUE(push->Add(1, gradient).ok());
   ASSERT_TRUE(push->Add(0, absl::MakeSpan(gradient).first(6)).ok());
-  auto offer = cluster->StartContribute({GlobalStep(0), 1, push->sequence()});
+  auto offered = cluster->StartPush(GlobalStep(0));
+  ASSERT_TRUE(offered->Contribute({1}).ok());
 
   const absl::Status reason = absl::AbortedError("/job:worker/task:0 was lost");
-  EXPECT_EQ(offer->Await(Late()).status(), reason);
+  EXPECT_EQ(offered->Await(Late()).status(), reason);
   EXPECT_EQ(pull->Await(Late()), reason);
-  EXPECT_EQ(push->Await(Late()).status(), reason);
+  EXPECT_EQ(push->AwaitHeld(Late()), reason);
   EXPECT_EQ(cluster->PinVersion(absl::Seconds(1), Late()).status(), reason);
   EXPECT_EQ(cluster->StartPull(GlobalStep(1), &values)->Await(Late()), reason);
   EXPECT_EQ(cluster->Declare({}, Late()), reason);
@@ -279,7 +280,7 @@ TEST_F(ClusterTest, WhatNeedsVariablesSaysSo) {
   for (const absl::Status& status :
        {(*cluster)->StartPush(GlobalStep(0))->Add(0, {}),
         (*cluster)->StartPush(GlobalStep(0))->Await(Late()).status(),
-        (*cluster)->StartContribute({})->Await(Late()).status(),
+        (*cluster)->StartPush(GlobalStep(0))->Contribute({}),
         (*cluster)->StartTakeTicket()->Await(Late()).status(),
         (*cluster)->StartPull(GlobalStep(0), &values)->Await(Late()),
         (*cluster)->PinVersion(absl::Seconds(1), Late()).status(),
@@ -288,7 +289,7 @@ TEST_F(ClusterTest, WhatNeedsVariablesSaysSo) {
     EXPECT_EQ(status,
               absl::FailedPreconditionError("AwaitVariables was not called"));
   }
-  EXPECT_EQ((*cluster)->NextSequence(), PushSequence(0));
+  EXPECT_EQ((*cluster)->StartPush(GlobalStep(0))->sequence(), PushSequence(0));
 }
 
 TEST_F(ClusterTest, AReaderOnlyReads) {
@@ -296,7 +297,7 @@ TEST_F(ClusterTest, AReaderOnlyReads) {
   for (const absl::Status& status :
        {cluster->Declare({}, Late()),
         cluster->StartPush(GlobalStep(0))->Await(Late()).status(),
-        cluster->StartContribute({})->Await(Late()).status(),
+        cluster->StartPush(GlobalStep(0))->Contribute({}),
         cluster->AwaitDone(Late()), cluster->ReportEvaluation({}, Late())}) {
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
     EXPECT_THAT(Message(status), HasSubstr("only reads"));

@@ -76,14 +76,14 @@ class CompressedTest : public ClientTest {
     ASSERT_TRUE(push_->Add(0, a).ok());
     ASSERT_TRUE(push_->Add(1, b).ok());
     if (asynchronous) {
-      ASSERT_TRUE(push_->Apply({examples, 1.0f, 0.5}).ok());
-      const auto applied = push_->AwaitApplied(Late());
+      ASSERT_TRUE(push_->Contribute({0, examples, 1.0f, 0.5}).ok());
+      const auto applied = push_->Await(Late());
       EXPECT_TRUE(applied.ok()) << applied.status();
     } else {
       Contribution contribution;
       contribution.examples = examples;
       ASSERT_TRUE(push_->Contribute(contribution).ok());
-      const auto outcome = push_->AwaitOutcome(Late());
+      const auto outcome = push_->Await(Late());
       EXPECT_TRUE(outcome.ok()) << outcome.status();
     }
     push_.reset();

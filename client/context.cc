@@ -58,12 +58,11 @@ bool Context::IsRolledBack(const proto::Sender& sender) const {
          sender.incarnation() != sender_.incarnation();
 }
 
-bool Context::IsOver(const std::optional<proto::Sender>& sender) const {
-  return !ended_.ok() || (sender.has_value() && IsRolledBack(*sender));
+bool Context::IsOver(const proto::Sender* sender) const {
+  return !ended_.ok() || (sender != nullptr && IsRolledBack(*sender));
 }
 
-absl::Status Context::WhyOver(
-    const std::optional<proto::Sender>& sender) const {
+absl::Status Context::WhyOver(const proto::Sender* sender) const {
   if (!ended_.ok() || !IsOver(sender)) return ended_;
   return absl::AbortedError(
       absl::StrCat("the job went back to an earlier state (generation ",

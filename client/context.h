@@ -68,11 +68,11 @@ class Context {
   // on with another life of the task.
   bool IsRolledBack(const proto::Sender& sender) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex);
-  // Whether calls of `sender` cannot succeed any more, and why; nullopt: calls
+  // Whether calls of `sender` cannot succeed any more, and why; null: calls
   // of the newest. The reason is that of the end of the context, or ABORTED.
-  bool IsOver(const std::optional<proto::Sender>& sender) const
+  bool IsOver(const proto::Sender* sender) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex);
-  absl::Status WhyOver(const std::optional<proto::Sender>& sender) const
+  absl::Status WhyOver(const proto::Sender* sender) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex);
 
   const proto::JobState& state() const ABSL_SHARED_LOCKS_REQUIRED(mutex) {

@@ -1,5 +1,5 @@
-// Push::Contribute and Push::Apply with values to pull: where all is in one
-// call, and where it is not.
+// Push::Contribute with values to pull: where all is in one call, and where it
+// is not.
 
 #include <algorithm>
 #include <cstring>
@@ -82,13 +82,13 @@ class ExchangeTest : public ClientTest {
     EXPECT_TRUE(status.ok()) << status;
   }
   void Apply(Parameters* next) {
-    const absl::Status status = push_->Apply({8, 0.5f, 2.25}, next);
+    const absl::Status status = push_->Contribute({0, 8, 0.5f, 2.25}, next);
     EXPECT_TRUE(status.ok()) << status;
   }
 
   void ExpectOutcome(proto::Verdict verdict) {
     for (int i = 0; i < 2; ++i) {
-      const auto outcome = push_->AwaitOutcome(Late());
+      const auto outcome = push_->Await(Late());
       ASSERT_TRUE(outcome.ok()) << outcome.status();
       EXPECT_EQ(outcome->verdict, verdict);
       EXPECT_EQ(outcome->global_step, GlobalStep(8));
@@ -96,7 +96,7 @@ class ExchangeTest : public ClientTest {
   }
   void ExpectApplied(proto::Verdict verdict, uint64_t staleness = 0) {
     for (int i = 0; i < 2; ++i) {
-      const auto applied = push_->AwaitApplied(Late());
+      const auto applied = push_->Await(Late());
       ASSERT_TRUE(applied.ok()) << applied.status();
       EXPECT_EQ(applied->verdict, verdict);
       EXPECT_EQ(applied->staleness, staleness);
@@ -169,7 +169,7 @@ TEST_F(ExchangeTest, PushOfferAndPullAreOneCall) {
 
 TEST_F(ExchangeTest, NothingLeavesBeforeItIsKnownWhatFollows) {
   StartPush();
-  ASSERT_TRUE(push_->Await(Late()).ok());
+  ASSERT_TRUE(push_->AwaitHeld(Late()).ok());
   EXPECT_EQ(ps(0).push.num_calls(), 1);
   EXPECT_EQ(ps(0).push_pull.num_calls(), 0);
 }
@@ -271,7 +271,7 @@ TEST_F(ExchangeTest, ADeadlineNamesThePsWithoutRoom) {
   StartPush();
   Contribute(&next_);
   ps(0).push_pull.AwaitCalls(2);
-  EXPECT_EQ(push_->AwaitOutcome(After(50)).status(),
+  EXPECT_EQ(push_->Await(After(50)).status(),
             absl::DeadlineExceededError(absl::StrCat(
                 "waited in vain for ", PsName(0), ": 2 pushes are here")));
   const int calls = ps(0).push_pull.num_calls();
@@ -388,7 +388,7 @@ TEST_F(ExchangeTest, ADoneJobGivesNoVerdict) {
   StartPush();
   Contribute(&next_);
   EXPECT_EQ(
-      push_->AwaitOutcome(Late()).status(),
+      push_->Await(Late()).status(),
       absl::FailedPreconditionError(absl::StrCat(
           PsName(0), ": the job is done, there is no verdict on push 1")));
 }
@@ -401,7 +401,7 @@ TEST_F(ExchangeTest, AFailedJobTellsItsReason) {
   });
   StartPush();
   Contribute(&next_);
-  EXPECT_EQ(push_->AwaitOutcome(Late()).status(),
+  EXPECT_EQ(push_->Await(Late()).status(),
             absl::AbortedError("/job:worker/task:0 was lost"));
 }
 
@@ -423,7 +423,7 @@ TEST_F(ExchangeTest, OneOfAGenerationThatIsOverSaysSo) {
     Contribute(&next_);
     ps(0).push_pull.AwaitCalls(before + 1);
     Tell(kGeneration + 1, proto::STARTING);
-    EXPECT_EQ(push_->AwaitOutcome(Late()).status(),
+    EXPECT_EQ(push_->Await(Late()).status(),
               absl::AbortedError("the job went back to an earlier state "
                                  "(generation 3 begins)"))
         << way;
@@ -439,8 +439,8 @@ TEST_F(ExchangeTest, APermanentErrorComesAtOnce) {
   Contribute(&next_);
   const absl::Status error = absl::InvalidArgumentError(
       absl::StrCat(PsName(0), ": seat 1 belongs to another worker"));
-  EXPECT_EQ(push_->AwaitOutcome(Late()).status(), error);
-  EXPECT_EQ(push_->AwaitOutcome(Late()).status(), error);
+  EXPECT_EQ(push_->Await(Late()).status(), error);
+  EXPECT_EQ(push_->Await(Late()).status(), error);
   EXPECT_EQ(ps(0).push_pull.num_calls(), 1);
 }
 
@@ -452,7 +452,7 @@ TEST_F(ExchangeTest, ValuesThatWereNotAskedForAreAnError) {
   });
   StartPush();
   Contribute(&next_);
-  EXPECT_EQ(push_->AwaitOutcome(Late()).status(),
+  EXPECT_EQ(push_->Await(Late()).status(),
             absl::InternalError(absl::StrCat(
                 PsName(0), ": 4 ranges were asked for, and 3 tensors came")));
 }
@@ -461,7 +461,7 @@ TEST_F(ExchangeTest, ADeadlineNamesWhoseVerdictIsMissing) {
   ps(0).push_pull.Do([&](int, const auto&, auto*) { return ps(0).Mute(); });
   StartPush();
   Contribute(&next_);
-  EXPECT_EQ(push_->AwaitOutcome(After(100)).status(),
+  EXPECT_EQ(push_->Await(After(100)).status(),
             absl::DeadlineExceededError(absl::StrCat(
                 "waited in vain for the verdict on push 1 by ", PsName(0))));
 }
@@ -484,7 +484,7 @@ TEST_F(ExchangeTest, AfterAnErrorTheValuesAreTheCallers) {
   ConnectWithParts(4);
   StartPush();
   Contribute(&next_);
-  EXPECT_TRUE(absl::IsInvalidArgument(push_->AwaitOutcome(Late()).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(push_->Await(Late()).status()));
   for (std::vector<float>& values : next_.values) {
     std::fill(values.begin(), values.end(), -1.0f);
   }
@@ -513,10 +513,10 @@ TEST_F(ExchangeTest, WhatCannotBeIsRefused) {
   ExpectOutcome(proto::ACCEPTED);
 
   push_ = cluster_->StartPush(GlobalStep(8));
-  EXPECT_EQ(push_->AwaitOutcome(Late()).status(),
+  EXPECT_EQ(push_->Await(Late()).status(),
             absl::FailedPreconditionError("Contribute was not called"));
   EXPECT_EQ(push_->Contribute(Of8Examples(), &next_),
-            push_->AwaitOutcome(Late()).status());
+            push_->Await(Late()).status());
 }
 
 TEST_F(ExchangeTest, IsDestroyedWhileItIsUnderWay) {
@@ -553,7 +553,7 @@ TEST_F(ExchangeTest, IsDestroyedAtAnyMoment) {
     StartPush();
     Contribute(&next_);
     // Which may have passed.
-    (void)push_->AwaitOutcome(SteadyNow() + absl::Microseconds(50 * i));
+    (void)push_->Await(SteadyNow() + absl::Microseconds(50 * i));
     push_.reset();
   }
 }
@@ -681,9 +681,9 @@ TEST_F(ExchangeTest, AppliedWithoutExamplesItHasNoTensors) {
   at.versions = {GlobalStep(9)};
   push_ = cluster_->StartPush(Take(cluster_.get()), at);
   ASSERT_TRUE(push_->Add(0, a_).ok());
-  Application nothing;
+  Contribution nothing;
   nothing.not_finite = true;
-  ASSERT_TRUE(push_->Apply(nothing, &next_).ok());
+  ASSERT_TRUE(push_->Contribute(nothing, &next_).ok());
   ExpectApplied(proto::ACCEPTED);
   ExpectNext(13);
   const proto::PushPullRequest request = ps(0).push_pull.requests()[0];
@@ -715,7 +715,7 @@ TEST_F(ExchangeTest, AnErrorOfTheApplicationIsTheOutcome) {
   });
   StartTicket();
   Apply(&next_);
-  EXPECT_EQ(push_->AwaitApplied(Late()).status(),
+  EXPECT_EQ(push_->Await(Late()).status(),
             absl::InvalidArgumentError(absl::StrCat(
                 PsName(0), ": scalars of 1 optimizers, declared 2")));
   EXPECT_EQ(NumSpent(), 0);

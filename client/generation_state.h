@@ -36,19 +36,20 @@ struct GenerationState {
   GenerationState(std::shared_ptr<Context> context, const proto::Sender& sender,
                   Placement placement)
       : context(std::move(context)),
-        sender(sender),
+        sender(std::make_shared<const proto::Sender>(sender)),
         placement(std::move(placement)),
         encoder(this->placement.layout, this->placement.push),
-        background(this->context, sender),
-        tickets(this->context, &sequences, sender) {}
+        background(this->context, this->sender),
+        tickets(this->context, &sequences, this->sender) {}
 
   // Why nothing more can be done in this generation. OK while it can.
   absl::Status WhyOver() const ABSL_SHARED_LOCKS_REQUIRED(context->mutex) {
-    return context->WhyOver(sender);
+    return context->WhyOver(sender.get());
   }
 
   const std::shared_ptr<Context> context;
-  const proto::Sender sender;
+  // Who works in it.
+  const std::shared_ptr<const proto::Sender> sender;
   const Placement placement;
   Sequences sequences ABSL_GUARDED_BY(context->mutex);
   // Has a lock of its own, under which no other is taken.

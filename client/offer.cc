@@ -1,7 +1,4 @@
-#include "client/offer.h"
-
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -9,135 +6,124 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "client/follow_up.h"
+#include "proto/coordinator.pb.h"
 
 namespace holdfast::client {
 namespace {
 
-class OfferHandle : public Cluster::Offer {
+class Offer final : public FollowUp {
  public:
-  OfferHandle(std::shared_ptr<GenerationState> generation,
-              const Contribution& offer)
-      : generation_(std::move(generation)),
-        mutex_(generation_->context->mutex),
-        offer_(offer),
-        calls_(generation_->context, generation_->sender) {}
+  Offer(const PushFacts* push, const CallGroup* calls, OnOutcome on_outcome)
+      : push_(*push), calls_(*calls), on_outcome_(std::move(on_outcome)) {}
 
-  ~OfferHandle() override {
-    calls_.Cancel();
-    absl::MutexLock lock(&mutex_);
-    generation_->sequences.Release(offer_.sequence);
+  absl::Status Check(const Contribution&) const override {
+    return absl::OkStatus();
   }
 
-  void Start() ABSL_LOCKS_EXCLUDED(mutex_) {
+  void Start(const Contribution& contribution) override {
     proto::ContributeRequest request;
-    request.set_step(offer_.step.value());
-    request.set_seat(offer_.seat);
-    request.set_sequence(offer_.sequence.value());
-    request.set_examples(offer_.examples);
-    request.set_clip_factor(offer_.clip_factor);
-    request.set_loss(offer_.loss);
-    request.set_not_finite(offer_.not_finite);
-    request.set_wait_ms(
-        absl::ToInt64Milliseconds(generation_->context->timing.park));
+    request.set_step(push_.steps.front().value());
+    request.set_seat(contribution.seat);
+    request.set_sequence(push_.sequence.value());
+    request.set_examples(contribution.examples);
+    request.set_clip_factor(contribution.clip_factor);
+    request.set_loss(contribution.loss);
+    request.set_not_finite(contribution.not_finite);
+    request.set_wait_ms(absl::ToInt64Milliseconds(push_.context().timing.park));
     {
-      absl::MutexLock lock(&mutex_);
-      generation_->sequences.Hold(offer_.sequence, offer_.step);
-      request.set_acked_through(generation_->sequences.acked_through().value());
-      if (offer_.examples > 0) {
-        for (const uint64_t receipt :
-             generation_->sequences.Receipts(offer_.sequence)) {
+      absl::MutexLock lock(&push_.context().mutex);
+      const Sequences& sequences = push_.generation->sequences;
+      request.set_acked_through(sequences.acked_through().value());
+      if (contribution.examples > 0) {
+        for (const uint64_t receipt : sequences.Receipts(push_.sequence)) {
           request.add_receipts(receipt);
         }
       }
     }
     calls_.Start(rpc::kContribute, 0, std::move(request),
-                 [this](absl::StatusOr<proto::ContributeResponse> response) {
-                   return OnAnswer(response);
+                 [this, counts = contribution.examples > 0](
+                     const absl::StatusOr<proto::ContributeResponse>& answer) {
+                   return OnAnswer(counts, answer);
                  });
   }
 
-  absl::StatusOr<Cluster::Outcome> Await(absl::Time deadline) override {
-    const absl::Status status = calls_.Await(
-        deadline, [this] { return !error_.ok() || outcome_.has_value(); },
-        [this] { return Missing(); });
-    calls_.Cancel();
-    absl::MutexLock lock(&mutex_);
-    if (error_.ok()) error_ = status;
-    if (!error_.ok()) return error_;
-    return *outcome_;
+  void FillIn(const Contribution& contribution,
+              proto::PushPullRequest* request) const override {
+    proto::PushPullRequest::Contribution& offer =
+        *request->mutable_contribution();
+    offer.set_seat(contribution.seat);
+    offer.set_examples(contribution.examples);
+    offer.set_clip_factor(contribution.clip_factor);
+    offer.set_loss(contribution.loss);
+    offer.set_not_finite(contribution.not_finite);
   }
+
+  void Take(const Contribution& contribution,
+            const proto::PushPullResponse& response) override {
+    Settle(contribution.examples > 0, response.verdict());
+    on_outcome_(Cluster::Outcome{response.verdict(),
+                                 GlobalStep(response.global_step())});
+  }
+
+  GlobalStep next_version() const override {
+    return push_.steps.front().next();
+  }
+  bool IsFollowed(proto::Verdict verdict) const override {
+    return verdict != proto::FENCED;
+  }
+
+  std::string Missing() const override { return push_.MissingVerdict(); }
 
  private:
-  std::string Missing() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
-    std::string text =
-        absl::StrCat("the verdict on push ", offer_.sequence.value(), " by ",
-                     generation_->context->ps_names[0]);
-    const std::string& step = generation_->context->step_waits_for;
-    if (!step.empty()) absl::StrAppend(&text, "; ", step);
-    return text;
-  }
-
-  Next OnAnswer(const absl::StatusOr<proto::ContributeResponse>& response)
-      ABSL_LOCKS_EXCLUDED(mutex_) {
-    absl::MutexLock lock(&mutex_);
+  Next OnAnswer(bool counts,
+                const absl::StatusOr<proto::ContributeResponse>& response) {
     if (!response.ok()) {
-      error_ = response.status();
+      on_outcome_(response.status());
       return Next::kDone;
     }
     if (response->verdict() != proto::VERDICT_UNSPECIFIED) {
-      outcome_ = {response->verdict(), GlobalStep(response->global_step())};
-      generation_->sequences.Settle(offer_.sequence);
-      generation_->encoder.Settle(
-          offer_.sequence,
-          response->verdict() == proto::ACCEPTED && offer_.examples > 0);
-      generation_->context->step_waits_for.clear();
+      Settle(counts, response->verdict());
+      on_outcome_(Cluster::Outcome{response->verdict(),
+                                   GlobalStep(response->global_step())});
       return Next::kDone;
     }
     if (response->state().phase() == proto::DONE) {
-      error_ = absl::FailedPreconditionError(
-          absl::StrCat(generation_->context->ps_names[0],
+      on_outcome_(absl::FailedPreconditionError(
+          absl::StrCat(push_.context().ps_names[0],
                        ": the job is done, there is no verdict on push ",
-                       offer_.sequence.value()));
+                       push_.sequence.value())));
       return Next::kDone;
     }
-    if (response->waiting_for().empty()) {
-      generation_->context->step_waits_for.clear();
-    } else {
-      generation_->context->step_waits_for =
-          absl::StrCat("step ", response->global_step(), " waits for ",
-                       response->waiting_for());
+    absl::MutexLock lock(&push_.context().mutex);
+    std::string& waits_for = push_.context().step_waits_for;
+    waits_for.clear();
+    if (!response->waiting_for().empty()) {
+      waits_for = absl::StrCat("step ", response->global_step(), " waits for ",
+                               response->waiting_for());
     }
     return Next::kAgain;
   }
 
-  const std::shared_ptr<GenerationState> generation_;
-  absl::Mutex& mutex_;
-  const Contribution offer_;
-  CallGroup calls_;
+  void Settle(bool counts, proto::Verdict verdict) {
+    push_.generation->encoder.Settle(push_.sequence,
+                                     verdict == proto::ACCEPTED && counts);
+    absl::MutexLock lock(&push_.context().mutex);
+    push_.generation->sequences.Settle(push_.sequence);
+    push_.context().step_waits_for.clear();
+  }
 
-  std::optional<Cluster::Outcome> outcome_ ABSL_GUARDED_BY(mutex_);
-  absl::Status error_ ABSL_GUARDED_BY(mutex_);
-};
-
-// A contribution that could not begin.
-class FailedOffer : public Cluster::Offer {
- public:
-  explicit FailedOffer(absl::Status error) : error_(std::move(error)) {}
-  absl::StatusOr<Cluster::Outcome> Await(absl::Time) override { return error_; }
-
- private:
-  const absl::Status error_;
+  const PushFacts& push_;
+  const CallGroup& calls_;
+  const OnOutcome on_outcome_;
 };
 
 }  // namespace
 
-std::unique_ptr<Cluster::Offer> StartContribute(
-    absl::StatusOr<std::shared_ptr<GenerationState>> ready,
-    const Contribution& offer) {
-  if (!ready.ok()) return std::make_unique<FailedOffer>(ready.status());
-  auto handle = std::make_unique<OfferHandle>(*std::move(ready), offer);
-  handle->Start();
-  return handle;
+std::unique_ptr<FollowUp> MakeOffer(const PushFacts* push,
+                                    const CallGroup* calls,
+                                    FollowUp::OnOutcome on_outcome) {
+  return std::make_unique<Offer>(push, calls, std::move(on_outcome));
 }
 
 }  // namespace holdfast::client

@@ -23,17 +23,24 @@ class OfferTest : public ClientTest {
   }
   void TearDown() override { cluster_.reset(); }
 
-  std::unique_ptr<Cluster::Offer> Contribute(PushSequence sequence) {
-    return cluster_->StartContribute({GlobalStep(4), 1, sequence});
+  // A push of step 4 that weighs nothing, offered for seat 1.
+  std::unique_ptr<Cluster::Push> Contribute() {
+    auto push = cluster_->StartPush(GlobalStep(4));
+    EXPECT_EQ(push->Contribute({1}), absl::OkStatus());
+    return push;
   }
 
   std::unique_ptr<Cluster> cluster_;
 };
 
 TEST_F(OfferTest, BringsTheVerdict) {
-  auto offer = cluster_->StartContribute(
-      {GlobalStep(4), 3, cluster_->NextSequence(), 100, 0.5f, 2.25});
-  const auto outcome = offer->Await(Late());
+  auto push = cluster_->StartPush(GlobalStep(4));
+  const std::vector<float> a(6), b(8);
+  ASSERT_TRUE(push->Add(0, a).ok());
+  ASSERT_TRUE(push->Add(1, b).ok());
+  ASSERT_TRUE(push->Contribute({3, 100, 0.5f, 2.25}).ok());
+  const auto outcome = push->Await(Late());
+  EXPECT_TRUE(push->done());
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->verdict, proto::ACCEPTED);
   EXPECT_EQ(outcome->global_step, GlobalStep(5));
@@ -54,9 +61,10 @@ TEST_F(OfferTest, BringsTheVerdict) {
 
 TEST_F(OfferTest, TellsOfWhatIsNotFinite) {
   Contribution nothing;
-  nothing.sequence = cluster_->NextSequence();
   nothing.not_finite = true;
-  ASSERT_TRUE(cluster_->StartContribute(nothing)->Await(Late()).ok());
+  auto push = cluster_->StartPush(GlobalStep(4));
+  ASSERT_TRUE(push->Contribute(nothing).ok());
+  ASSERT_TRUE(push->Await(Late()).ok());
   EXPECT_TRUE(ps(0).contribute.requests()[0].not_finite());
 }
 
@@ -66,7 +74,7 @@ TEST_F(OfferTest, IsAskedAgainUntilThereIsAVerdict) {
     if (call == 3) response->set_verdict(proto::STALE);
     return absl::OkStatus();
   });
-  const auto outcome = Contribute(cluster_->NextSequence())->Await(Late());
+  const auto outcome = Contribute()->Await(Late());
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->verdict, proto::STALE);
   const auto requests = ps(0).contribute.requests();
@@ -77,13 +85,14 @@ TEST_F(OfferTest, IsAskedAgainUntilThereIsAVerdict) {
 }
 
 TEST_F(OfferTest, AcknowledgesTheVerdictsThatAreKnown) {
-  const PushSequence first = cluster_->NextSequence();
-  const PushSequence second = cluster_->NextSequence();
-  const PushSequence third = cluster_->NextSequence();
-  const PushSequence fourth = cluster_->NextSequence();
+  std::vector<std::unique_ptr<Cluster::Push>> pushes;
+  for (int i = 0; i < 4; ++i) {
+    pushes.push_back(cluster_->StartPush(GlobalStep(4)));
+  }
   // In another order: the mark is a prefix.
-  for (const PushSequence sequence : {second, first, third, fourth}) {
-    ASSERT_TRUE(Contribute(sequence)->Await(Late()).ok());
+  for (const int i : {1, 0, 2, 3}) {
+    ASSERT_TRUE(pushes[i]->Contribute({1}).ok());
+    ASSERT_TRUE(pushes[i]->Await(Late()).ok());
   }
   std::vector<uint64_t> marks;
   for (const auto& request : ps(0).contribute.requests()) {
@@ -99,16 +108,15 @@ TEST_F(OfferTest, AcknowledgesAnAbandonedOneWhenItsStepIsClosed) {
     if (call > 0) response->set_verdict(proto::ACCEPTED);
     return absl::OkStatus();
   });
-  auto abandoned = Contribute(cluster_->NextSequence());
+  auto abandoned = Contribute();
   ps(0).contribute.AwaitCalls(1);
   abandoned.reset();
-  const PushSequence second = cluster_->NextSequence();
-  ASSERT_TRUE(Contribute(second)->Await(Late()).ok());
+  ASSERT_TRUE(Contribute()->Await(Late()).ok());
   EXPECT_EQ(ps(0).contribute.requests().back().acked_through(), 0);
 
   Parameters values;
   ASSERT_TRUE(cluster_->StartPull(GlobalStep(5), &values)->Await(Late()).ok());
-  ASSERT_TRUE(Contribute(cluster_->NextSequence())->Await(Late()).ok());
+  ASSERT_TRUE(Contribute()->Await(Late()).ok());
   EXPECT_EQ(ps(0).contribute.requests().back().acked_through(), 2);
 }
 
@@ -116,7 +124,7 @@ TEST_F(OfferTest, APermanentErrorComesAtOnce) {
   ps(0).contribute.Do([](int, const auto&, auto*) {
     return absl::InvalidArgumentError("seat 1 belongs to another worker");
   });
-  EXPECT_EQ(Contribute(cluster_->NextSequence())->Await(Late()).status(),
+  EXPECT_EQ(Contribute()->Await(Late()).status(),
             absl::InvalidArgumentError(
                 absl::StrCat(PsName(0), ": seat 1 belongs to another worker")));
   EXPECT_EQ(ps(0).contribute.num_calls(), 1);
@@ -128,7 +136,7 @@ TEST_F(OfferTest, ADoneJobGivesNoVerdict) {
     return absl::OkStatus();
   });
   EXPECT_EQ(
-      Contribute(cluster_->NextSequence())->Await(Late()).status(),
+      Contribute()->Await(Late()).status(),
       absl::FailedPreconditionError(absl::StrCat(
           PsName(0), ": the job is done, there is no verdict on push 1")));
 }
@@ -139,9 +147,9 @@ TEST_F(OfferTest, ADeadlineNamesTheTaskThatTheStepWaitsFor) {
     response->set_waiting_for("/job:worker/task:0");
     return absl::OkStatus();
   });
-  auto offer = Contribute(cluster_->NextSequence());
+  auto push = Contribute();
   ps(0).contribute.AwaitCalls(2);
-  EXPECT_EQ(offer->Await(After(50)).status(),
+  EXPECT_EQ(push->Await(After(50)).status(),
             absl::DeadlineExceededError(absl::StrCat(
                 "waited in vain for the verdict on push 1 by ", PsName(0),
                 "; step 4 waits for /job:worker/task:0")));

@@ -264,14 +264,14 @@ TEST_F(PullTest, ADeadlineNamesTheShardAndTheTaskThatTheStepWaitsFor) {
     return absl::OkStatus();
   });
   ConnectWithParts(1 << 20);
-  auto offer =
-      cluster_->StartContribute({GlobalStep(11), 1, cluster_->NextSequence()});
+  auto push = cluster_->StartPush(GlobalStep(11));
+  ASSERT_TRUE(push->Contribute({1}).ok());
   asked_twice.WaitForNotification();
   EXPECT_EQ(Pull(12, After(300)),
             absl::DeadlineExceededError(
                 absl::StrCat("waited in vain for version 12 at ", PsName(1),
                              "; step 11 waits for /job:worker/task:0")));
-  offer.reset();
+  push.reset();
   cluster_.reset();
   StopPs();
 }

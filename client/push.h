@@ -9,17 +9,9 @@
 
 namespace holdfast::client {
 
-// docs/life_of_a_step.md, steps 1 and 2, or docs/asynchronous.md, step A2, as
-// the worker does them: the gradient leaves in the parts of Placement::push,
-// each as soon as all its variables were handed in, some of them at a time; and
-// every shard acknowledges all of its own. In asynchronous jobs the push is
-// applied then (Applier).
-//
-// A shard without room refuses a push before it keeps anything of it. One part
-// then asks, with pauses, until it is kept, and the others follow: many would
-// take the network from those that are to make room.
-
-// `ready`: the generation to work in, or why the push fails.
+// docs/life_of_a_step.md, steps 1 to 3, or docs/asynchronous.md, A2 and A3, as
+// the worker does them. `ready`: the generation to work in, or why the push
+// fails.
 std::unique_ptr<Cluster::Push> StartPush(
     const absl::StatusOr<std::shared_ptr<GenerationState>>& ready,
     GlobalStep step);

@@ -57,6 +57,14 @@ class PushTest : public ClientTest {
   }
 
   const std::vector<float> a_ = {1, 2, 3, 4, 5, 6};
+  // For seat 1. The verdict.
+  static proto::Verdict Contribute(Cluster::Push* push, uint64_t examples) {
+    EXPECT_EQ(push->Contribute({1, examples}), absl::OkStatus());
+    const auto outcome = push->Await(Late());
+    EXPECT_TRUE(outcome.ok()) << outcome.status();
+    return outcome.ok() ? outcome->verdict : proto::VERDICT_UNSPECIFIED;
+  }
+
   const std::vector<float> b_ = {10, 11, 12, 13, 14, 15, 16, 17};
   std::unique_ptr<Cluster> cluster_;
 };
@@ -66,9 +74,7 @@ TEST_F(PushTest, SendsEachShardItsParts) {
   auto push = cluster_->StartPush(GlobalStep(7));
   EXPECT_EQ(push->sequence(), PushSequence(1));
   AddAll(push.get());
-  const auto verdict = push->Await(Late());
-  ASSERT_TRUE(verdict.ok()) << verdict.status();
-  EXPECT_EQ(*verdict, proto::VERDICT_UNSPECIFIED);
+  EXPECT_EQ(push->AwaitHeld(Late()), absl::OkStatus());
 
   std::vector<proto::PushRequest> parts = ps(0).push.requests();
   ASSERT_THAT(parts, SizeIs(4));
@@ -98,14 +104,14 @@ TEST_F(PushTest, SendsEachShardItsParts) {
   EXPECT_THAT(TensorsOf(only), ElementsAre(Tensor("b", 5, {15, 16, 17})));
 
   EXPECT_EQ(cluster_->StartPush(GlobalStep(7))->sequence(), PushSequence(2));
-  EXPECT_EQ(cluster_->NextSequence(), PushSequence(3));
+  EXPECT_EQ(cluster_->StartPush(GlobalStep(7))->sequence(), PushSequence(3));
 }
 
 TEST_F(PushTest, SmallVariablesTravelTogether) {
   ConnectWithParts(1 << 20);
   auto push = cluster_->StartPush(GlobalStep(0));
   AddAll(push.get());
-  ASSERT_TRUE(push->Await(Late()).ok());
+  ASSERT_TRUE(push->AwaitHeld(Late()).ok());
   ASSERT_THAT(ps(0).push.requests(), SizeIs(1));
   EXPECT_THAT(TensorsOf(ps(0).push.requests()[0]),
               ElementsAre(Tensor("b", 0, {10, 11, 12, 13, 14}),
@@ -122,7 +128,7 @@ TEST_F(PushTest, APartLeavesWhenItsVariablesAreThere) {
     EXPECT_EQ(request.tensors(0).variable(), "b");
   }
   ASSERT_TRUE(push->Add(0, a_).ok());
-  EXPECT_TRUE(push->Await(Late()).ok());
+  EXPECT_TRUE(push->AwaitHeld(Late()).ok());
 }
 
 TEST_F(PushTest, SendsAgainWhatWasNotAnswered) {
@@ -138,9 +144,7 @@ TEST_F(PushTest, SendsAgainWhatWasNotAnswered) {
   ConnectWithParts(1 << 20);
   auto push = cluster_->StartPush(GlobalStep(0));
   AddAll(push.get());
-  const auto verdict = push->Await(Late());
-  ASSERT_TRUE(verdict.ok()) << verdict.status();
-  EXPECT_EQ(*verdict, proto::VERDICT_UNSPECIFIED);
+  EXPECT_EQ(push->AwaitHeld(Late()), absl::OkStatus());
   EXPECT_GE(ps(0).push.num_calls(), 2);
   for (const uint32_t i : {0, 1}) {
     const std::vector<proto::PushRequest> requests = ps(i).push.requests();
@@ -150,27 +154,33 @@ TEST_F(PushTest, SendsAgainWhatWasNotAnswered) {
   }
 }
 
-TEST_F(PushTest, AVerdictIsTheOutcome) {
+// It is offered all the same: the verdict is the coordinator's to tell.
+TEST_F(PushTest, AVerdictOfAShardEndsTheWait) {
   ps(1).push.Do([](int call, const auto&, auto* response) {
     if (call == 0) response->set_verdict(proto::STALE);
     return absl::OkStatus();
   });
   ConnectWithParts(1 << 20);
-  auto push = cluster_->StartPush(GlobalStep(0));
-  AddAll(push.get());
-  const auto verdict = push->Await(Late());
-  ASSERT_TRUE(verdict.ok()) << verdict.status();
-  EXPECT_EQ(*verdict, proto::STALE);
+  auto first = cluster_->StartPush(GlobalStep(0));
+  AddAll(first.get());
+  EXPECT_EQ(first->AwaitHeld(Late()), absl::OkStatus());
+  EXPECT_EQ(ps(0).contribute.num_calls(), 0);
 
   // It is known, so the cluster may forget it.
-  push = cluster_->StartPush(GlobalStep(1));
+  auto push = cluster_->StartPush(GlobalStep(1));
   AddAll(push.get());
-  ASSERT_TRUE(push->Await(Late()).ok());
+  ASSERT_TRUE(push->AwaitHeld(Late()).ok());
   EXPECT_EQ(ps(1).push.requests()[1].sequence(), 2);
   EXPECT_EQ(ps(1).push.requests()[1].acked_through(), 1);
+
+  ps(0).contribute.Do([](int, const auto&, auto* response) {
+    response->set_verdict(proto::DUPLICATE);
+    return absl::OkStatus();
+  });
+  EXPECT_EQ(Contribute(first.get(), 8), proto::DUPLICATE);
 }
 
-TEST_F(PushTest, AVerdictBeforeAllWasHandedInIsTheOutcomeToo) {
+TEST_F(PushTest, AVerdictBeforeAllWasHandedInEndsItToo) {
   ps(1).push.Do([](int, const auto&, auto* response) {
     response->set_verdict(proto::STALE);
     return absl::OkStatus();
@@ -180,16 +190,12 @@ TEST_F(PushTest, AVerdictBeforeAllWasHandedInIsTheOutcomeToo) {
   ASSERT_TRUE(push->Add(1, b_).ok());
   // The mark says when the verdict has arrived.
   do {
-    ASSERT_TRUE(
-        cluster_->StartContribute({GlobalStep(0), 1, cluster_->NextSequence()})
-            ->Await(Late())
-            .ok());
+    EXPECT_EQ(Contribute(cluster_->StartPush(GlobalStep(0)).get(), 0),
+              proto::ACCEPTED);
   } while (ps(0).contribute.requests().back().acked_through() == 0);
 
   EXPECT_TRUE(push->Add(0, a_).ok());
-  const auto verdict = push->Await(Late());
-  ASSERT_TRUE(verdict.ok()) << verdict.status();
-  EXPECT_EQ(*verdict, proto::STALE);
+  EXPECT_EQ(push->AwaitHeld(Late()), absl::OkStatus());
   EXPECT_EQ(ps(0).push.num_calls(), 0);
 }
 
@@ -201,9 +207,7 @@ TEST_F(PushTest, NoRoomIsNoError) {
   ConnectWithParts(1 << 20);
   auto push = cluster_->StartPush(GlobalStep(0));
   AddAll(push.get());
-  const auto verdict = push->Await(Late());
-  ASSERT_TRUE(verdict.ok()) << verdict.status();
-  EXPECT_EQ(*verdict, proto::VERDICT_UNSPECIFIED);
+  EXPECT_EQ(push->AwaitHeld(Late()), absl::OkStatus());
   EXPECT_EQ(ps(1).push.num_calls(), 4);
   EXPECT_THAT(TensorsOf(ps(1).push.requests().back()),
               ElementsAre(Tensor("b", 5, {15, 16, 17})));
@@ -224,7 +228,7 @@ TEST_F(PushTest, OnePartAsksWhetherThereIsRoom) {
   ConnectWithParts(4);  // 11 parts for ps 0
   auto push = cluster_->StartPush(GlobalStep(0));
   AddAll(push.get());
-  ASSERT_TRUE(push->Await(Late()).ok());
+  ASSERT_TRUE(push->AwaitHeld(Late()).ok());
   const std::vector<proto::PushRequest> requests = ps(0).push.requests();
   ASSERT_THAT(requests, SizeIs(kRefused + 11));
   EXPECT_EQ(requests[kRefused - 2].part(), requests[kRefused].part());
@@ -245,7 +249,7 @@ TEST_F(PushTest, ADeadlineNamesThePsWithoutRoom) {
   AddAll(push.get());
   ps(0).push.AwaitCalls(1);
   ps(1).push.AwaitCalls(2);
-  EXPECT_EQ(push->Await(After(300)).status(),
+  EXPECT_EQ(push->AwaitHeld(After(300)),
             absl::DeadlineExceededError(absl::StrCat(
                 "waited in vain for the acknowledgment of push 1 by ",
                 PsName(1), "; ", PsName(1), ": 2 pushes are here")));
@@ -266,18 +270,14 @@ TEST_F(PushTest, WithATicketOnlyAContributionSettlesIt) {
   auto push = cluster_->StartPush(ticket, at);
   EXPECT_EQ(push->sequence(), ticket.sequence);
   AddAll(push.get());
-  const auto verdict = push->Await(Late());
-  ASSERT_TRUE(verdict.ok()) << verdict.status();
-  EXPECT_EQ(*verdict, proto::STALE);
+  EXPECT_EQ(push->AwaitHeld(Late()), absl::OkStatus());
   EXPECT_EQ(ps(0).push.requests()[0].sequence(), 1);
   EXPECT_EQ(ps(0).push.requests()[0].step(), 4);
   EXPECT_EQ(ps(1).push.requests()[0].step(), 4);
 
   Take(cluster_.get());
   EXPECT_EQ(ps(0).take_ticket.requests().back().acked_through(), 0);
-  ASSERT_TRUE(cluster_->StartContribute({GlobalStep(4), 1, ticket.sequence})
-                  ->Await(Late())
-                  .ok());
+  EXPECT_EQ(Contribute(push.get(), 0), proto::ACCEPTED);
   Take(cluster_.get());
   EXPECT_EQ(ps(0).take_ticket.requests().back().acked_through(), 1);
   // Those of a synchronous job are not told of.
@@ -298,14 +298,6 @@ TEST_F(PushTest, WithATicketItIsSettledToWhenItsStepIsClosed) {
   EXPECT_EQ(ps(0).take_ticket.requests().back().acked_through(), 1);
 }
 
-TEST_F(PushTest, ASynchronousOneIsNotApplied) {
-  ConnectWithParts(1 << 20);
-  auto push = cluster_->StartPush(GlobalStep(0));
-  AddAll(push.get());
-  EXPECT_TRUE(absl::IsFailedPrecondition(push->Apply({8})));
-  EXPECT_TRUE(push->Await(Late()).ok());
-}
-
 TEST_F(PushTest, APermanentErrorComesFromAwaitAndAdd) {
   ps(1).push.Do([](int, const auto&, auto*) {
     return absl::InvalidArgumentError("variable \"b\": declared otherwise");
@@ -316,8 +308,8 @@ TEST_F(PushTest, APermanentErrorComesFromAwaitAndAdd) {
   auto push = cluster_->StartPush(GlobalStep(0));
   ASSERT_TRUE(push->Add(0, a_).ok());
   ASSERT_TRUE(push->Add(1, b_).ok());
-  EXPECT_EQ(push->Await(Late()).status(), error);
-  EXPECT_EQ(push->Await(Late()).status(), error);
+  EXPECT_EQ(push->AwaitHeld(Late()), error);
+  EXPECT_EQ(push->AwaitHeld(Late()), error);
   EXPECT_EQ(ps(1).push.num_calls(), 1);
 }
 
@@ -335,10 +327,10 @@ TEST_F(PushTest, WhatCannotBeHandedInIsRefused) {
   EXPECT_EQ(push->Add(0, a_),
             absl::InvalidArgumentError(
                 "the gradient of variable \"a\" was handed in before"));
-  EXPECT_EQ(push->Await(Late()).status(),
+  EXPECT_EQ(push->AwaitHeld(Late()),
             absl::FailedPreconditionError("the gradients of 1 of 2 trainable "
                                           "variables were not handed in"));
-  EXPECT_EQ(push->Add(1, b_), push->Await(Late()).status());
+  EXPECT_EQ(push->Add(1, b_), push->AwaitHeld(Late()));
 }
 
 TEST_F(PushTest, ADeadlineNamesThePsThatIsMute) {
@@ -347,7 +339,7 @@ TEST_F(PushTest, ADeadlineNamesThePsThatIsMute) {
   auto push = cluster_->StartPush(GlobalStep(0));
   AddAll(push.get());
   EXPECT_EQ(
-      push->Await(After(300)).status(),
+      push->AwaitHeld(After(300)),
       absl::DeadlineExceededError(absl::StrCat(
           "waited in vain for the acknowledgment of push 1 by ", PsName(1))));
 }
@@ -357,7 +349,7 @@ TEST_F(PushTest, ADeadlineNamesThePsThatIsNotThere) {
   ps(1).Stop();
   auto push = cluster_->StartPush(GlobalStep(0));
   AddAll(push.get());
-  const absl::Status status = push->Await(After(300)).status();
+  const absl::Status status = push->AwaitHeld(After(300));
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_THAT(std::string(status.message()),
               HasSubstr(absl::StrCat("push 1 by ", PsName(1), ": ")));
@@ -375,8 +367,7 @@ TEST_F(PushTest, ReachesAPsThatIsBack) {
   ps(1).Stop();
   auto push = cluster_->StartPush(GlobalStep(0));
   AddAll(push.get());
-  const auto verdict = push->Await(Late());
-  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  EXPECT_EQ(push->AwaitHeld(Late()), absl::OkStatus());
   ASSERT_NE(back, nullptr);
   EXPECT_EQ(back->push.num_calls(), 1);
   push.reset();
@@ -402,7 +393,7 @@ TEST_F(PushTest, KeepsABoundedNumberOfPartsInFlight) {
   ConnectWithParts(4);  // 11 parts for ps 0
   auto push = cluster_->StartPush(GlobalStep(0));
   AddAll(push.get());
-  ASSERT_TRUE(push->Await(Late()).ok());
+  ASSERT_TRUE(push->AwaitHeld(Late()).ok());
   EXPECT_EQ(ps(0).push.num_calls(), 11);
   {
     absl::MutexLock lock(&mutex);

@@ -25,8 +25,8 @@ template <typename Response>
 class Question : public Cluster::Handle {
  public:
   struct Options {
-    // In whose name it is asked; absent: the newest life of the client.
-    std::optional<proto::Sender> sender;
+    // In whose name it is asked; null: the newest life of the client.
+    std::shared_ptr<const proto::Sender> sender;
     // What is waited for, for errors; and whether an answer is the last, or the
     // same is asked again. Both are called with the context's lock held. Empty:
     // the first answer is the last.
@@ -42,8 +42,8 @@ class Question : public Cluster::Handle {
            std::common_type_t<Request> request, Options options)
       : context_(std::move(context)),
         options_(std::move(options)),
-        calls_(options_.sender.has_value()
-                   ? std::make_unique<CallGroup>(context_, *options_.sender)
+        calls_(options_.sender != nullptr
+                   ? std::make_unique<CallGroup>(context_, options_.sender)
                    : std::make_unique<CallGroup>(context_)) {
     calls_->Start(rpc, 0, std::move(request),
                   [this](absl::StatusOr<Response> response) {

@@ -89,28 +89,26 @@ TEST_F(ReceiptsTest, AnOfferHasThoseOfEveryShard) {
   Connect();
   auto push = cluster_->StartPush(GlobalStep(0));
   AddAll(push.get());
-  ASSERT_TRUE(push->Contribute({GlobalStep(0), 1, {}, 8}).ok());
-  ASSERT_TRUE(push->AwaitOutcome(Late()).ok());
+  ASSERT_TRUE(push->Contribute({1, 8}).ok());
+  ASSERT_TRUE(push->Await(Late()).ok());
   EXPECT_THAT(ps(0).contribute.requests().back().receipts(),
               ElementsAre(101, 102));
 
   // The same where it is offered by itself.
   push = cluster_->StartPush(GlobalStep(1));
   AddAll(push.get());
+  ASSERT_TRUE(push->AwaitHeld(Late()).ok());
+  ASSERT_TRUE(push->Contribute({1, 8}).ok());
   ASSERT_TRUE(push->Await(Late()).ok());
-  ASSERT_TRUE(cluster_->StartContribute({GlobalStep(1), 1, push->sequence(), 8})
-                  ->Await(Late())
-                  .ok());
   EXPECT_THAT(ps(0).contribute.requests().back().receipts(),
               ElementsAre(201, 202));
 
   // One that weighs nothing has none.
   push = cluster_->StartPush(GlobalStep(2));
   AddAll(push.get());
+  ASSERT_TRUE(push->AwaitHeld(Late()).ok());
+  ASSERT_TRUE(push->Contribute({1, 0}).ok());
   ASSERT_TRUE(push->Await(Late()).ok());
-  ASSERT_TRUE(cluster_->StartContribute({GlobalStep(2), 1, push->sequence(), 0})
-                  ->Await(Late())
-                  .ok());
   EXPECT_THAT(ps(0).contribute.requests().back().receipts(), IsEmpty());
 }
 
@@ -129,8 +127,8 @@ TEST_F(ReceiptsTest, AReceiptMayBeLostOnce) {
   Connect();
   auto push = cluster_->StartPush(GlobalStep(0));
   AddAll(push.get());
-  ASSERT_TRUE(push->Contribute({GlobalStep(0), 1, {}, 8}).ok());
-  ASSERT_TRUE(push->AwaitOutcome(Late()).ok());
+  ASSERT_TRUE(push->Contribute({1, 8}).ok());
+  ASSERT_TRUE(push->Await(Late()).ok());
   EXPECT_THAT(ps(0).contribute.requests().back().receipts(),
               ElementsAre(55, 102));
 }
@@ -142,8 +140,8 @@ TEST_F(ReceiptsTest, AnApplicationHasThoseOfShardsAndTicket) {
   at.versions.resize(2);
   auto push = cluster_->StartPush(Take(cluster_.get()), at);
   AddAll(push.get());
-  ASSERT_TRUE(push->Apply({32, 1, 0}).ok());
-  ASSERT_TRUE(push->AwaitApplied(Late()).ok());
+  ASSERT_TRUE(push->Contribute({0, 32, 1, 0}).ok());
+  ASSERT_TRUE(push->Await(Late()).ok());
   for (const uint32_t i : {0, 1}) {
     const proto::ApplyRequest request = ps(i).apply.requests().back();
     EXPECT_EQ(request.ticket_receipt(), 7);
@@ -154,8 +152,8 @@ TEST_F(ReceiptsTest, AnApplicationHasThoseOfShardsAndTicket) {
   ASSERT_THAT(ps(0).take_ticket.requests().back().spent(), SizeIs(1));
   EXPECT_THAT(ps(0).take_ticket.requests().back().spent(0).receipts(),
               ElementsAre(1001, 1002));
-  ASSERT_TRUE(push->Apply({0, 1, 0}).ok());
-  ASSERT_TRUE(push->AwaitApplied(Late()).ok());
+  ASSERT_TRUE(push->Contribute({0, 0, 1, 0}).ok());
+  ASSERT_TRUE(push->Await(Late()).ok());
   EXPECT_EQ(ps(1).apply.requests().back().ticket_receipt(), 14);
   EXPECT_THAT(ps(1).apply.requests().back().receipts(), IsEmpty());
 }
@@ -174,8 +172,8 @@ TEST_F(ReceiptsTest, AnExchangeHasTheTicketsAndBringsTheApplications) {
   at.versions.resize(1);
   auto push = cluster_->StartPush(Take(cluster_.get()), at);
   AddAll(push.get());
-  ASSERT_TRUE(push->Apply({32, 1, 0}).ok());
-  ASSERT_TRUE(push->AwaitApplied(Late()).ok());
+  ASSERT_TRUE(push->Contribute({0, 32, 1, 0}).ok());
+  ASSERT_TRUE(push->Await(Late()).ok());
   EXPECT_EQ(ps(0).push_pull.requests().back().application().ticket_receipt(),
             7);
   Take(cluster_.get());
@@ -189,8 +187,8 @@ TEST_F(ReceiptsTest, APsThatHoldsNothingIsNotSpokenTo) {
   auto push = cluster_->StartPush(GlobalStep(0));
   AddAll(push.get());
   Parameters next;
-  ASSERT_TRUE(push->Contribute({GlobalStep(0), 1, {}, 8}, &next).ok());
-  ASSERT_TRUE(push->AwaitOutcome(Late()).ok());
+  ASSERT_TRUE(push->Contribute({1, 8}, &next).ok());
+  ASSERT_TRUE(push->Await(Late()).ok());
   EXPECT_THAT(ps(0).contribute.requests().back().receipts(), ElementsAre(101));
   EXPECT_EQ(next.version, GlobalStep(1));
   EXPECT_THAT(next.versions, ElementsAre(GlobalStep(1), GlobalStep(1)));
@@ -206,8 +204,8 @@ TEST_F(ReceiptsTest, APsThatHoldsNothingAppliesNothing) {
   at.versions.resize(2);
   auto push = cluster_->StartPush(Take(cluster_.get()), at);
   AddAll(push.get());
-  ASSERT_TRUE(push->Apply({32, 1, 0}, &at).ok());
-  const auto applied = push->AwaitApplied(Late());
+  ASSERT_TRUE(push->Contribute({0, 32, 1, 0}, &at).ok());
+  const auto applied = push->Await(Late());
   ASSERT_TRUE(applied.ok()) << applied.status();
   EXPECT_EQ(applied->verdict, proto::ACCEPTED);
   Take(cluster_.get());

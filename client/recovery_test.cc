@@ -45,9 +45,11 @@ class RecoveryTest : public ClientTest {
     EXPECT_TRUE(push->Add(1, b_).ok());
     return push;
   }
-  std::unique_ptr<Cluster::Offer> StartOffer() {
-    return cluster_->StartContribute(
-        {GlobalStep(0), 1, cluster_->NextSequence(), 8});
+  // One that weighs nothing, offered.
+  std::unique_ptr<Cluster::Push> StartOffer() {
+    auto push = cluster_->StartPush(GlobalStep(0));
+    push->Contribute({1}).IgnoreError();  // Await tells it, too
+    return push;
   }
 
   const std::vector<float> a_ = std::vector<float>(6);
@@ -84,7 +86,7 @@ TEST_F(RecoveryTest, EndsWhatIsUnderWayAndGoesOnInTheNextGeneration) {
   Tell(3, proto::STARTING);
   EXPECT_EQ(pull->Await(Late()), BackTo3());
   EXPECT_TRUE(cluster_->rolled_back());
-  EXPECT_EQ(push->Await(Late()).status(), BackTo3());
+  EXPECT_EQ(push->AwaitHeld(Late()), BackTo3());
   EXPECT_EQ(offer->Await(Late()).status(), BackTo3());
   EXPECT_EQ(ticket->Await(Late()).status(), BackTo3());
 
@@ -111,7 +113,7 @@ TEST_F(RecoveryTest, EndsWhatIsUnderWayAndGoesOnInTheNextGeneration) {
   EXPECT_TRUE(cluster_->StartPull(GlobalStep(0), &values_)->Await(Late()).ok());
   push = StartPush();
   EXPECT_EQ(push->sequence(), PushSequence(1));
-  ASSERT_TRUE(push->Await(Late()).ok());
+  ASSERT_TRUE(push->AwaitHeld(Late()).ok());
   const proto::PushRequest request = ps(1).push.requests().back();
   EXPECT_EQ(request.sender().generation(), 3);
   EXPECT_EQ(request.sender().incarnation(), kIncarnation);
@@ -139,7 +141,7 @@ TEST_F(RecoveryTest, WhatIsSentAgainStaysInItsGeneration) {
   ps(1).pull.AwaitCalls(1);
   ps(0).contribute.AwaitCalls(1);
   Tell(3, proto::TRAINING);
-  EXPECT_EQ(push->Await(Late()).status(), BackTo3());
+  EXPECT_EQ(push->AwaitHeld(Late()), BackTo3());
   ASSERT_TRUE(cluster_->AwaitVariables(Late()).ok());
 
   // One that its owner has not awaited yet is still under way.
@@ -177,7 +179,7 @@ TEST_F(RecoveryTest, AnAbortedCallWaitsForTheReason) {
   const std::vector<Try> tries = {
       [&] {
         ps(1).push.Do(verdict);
-        return StartPush()->Await(Late()).status();
+        return StartPush()->AwaitHeld(Late());
       },
       [&] {
         ps(0).contribute.Do(verdict);
@@ -220,8 +222,8 @@ TEST_F(RecoveryTest, AnAbortedApplicationWaitsForTheReason) {
   Parameters at;
   at.versions.resize(2);
   auto push = cluster_->StartPush(Take(cluster_.get()), at);
-  ASSERT_TRUE(push->Apply({}).ok());
-  EXPECT_EQ(push->AwaitApplied(Late()).status(), BackTo3());
+  ASSERT_TRUE(push->Contribute({}).ok());
+  EXPECT_EQ(push->Await(Late()).status(), BackTo3());
 }
 
 TEST_F(RecoveryTest, AnAbortedCallOfAJobThatHasFailedTellsTheReason) {
@@ -319,7 +321,7 @@ TEST_F(RecoveryTest, GoesOnAsAnotherLife) {
   ConnectAs(kWorker);
   EXPECT_EQ(StartOffer()->Await(Late()).status(), BackTo3());
   ASSERT_TRUE(cluster_->AwaitVariables(Late()).ok());
-  ASSERT_TRUE(StartPush()->Await(Late()).ok());
+  ASSERT_TRUE(StartPush()->AwaitHeld(Late()).ok());
   const proto::Sender sender = ps(0).push.requests().back().sender();
   EXPECT_EQ(sender.generation(), 3);
   EXPECT_EQ(sender.incarnation(), 1000000001);
@@ -347,7 +349,7 @@ TEST_F(RecoveryTest, AnotherLifeInTheSameGenerationBeginsAnewToo) {
   EXPECT_TRUE(absl::IsAborted(cluster_->AwaitDone(Late())));
   EXPECT_TRUE(cluster_->rolled_back());
   ASSERT_TRUE(cluster_->AwaitVariables(Late()).ok());
-  ASSERT_TRUE(StartPush()->Await(Late()).ok());
+  ASSERT_TRUE(StartPush()->AwaitHeld(Late()).ok());
   EXPECT_EQ(ps(0).push.requests().back().sender().incarnation(),
             kIncarnation + 1);
 }

@@ -95,8 +95,7 @@ TEST_F(SlicesTest, APushTakesThemApart) {
     const auto push = cluster->StartPush(GlobalStep(++step));
     ASSERT_TRUE(push->Add(1, b).ok());
     ASSERT_TRUE(push->Add(0, a).ok());
-    const auto verdict = push->Await(Late());
-    ASSERT_TRUE(verdict.ok()) << verdict.status();
+    ASSERT_EQ(push->AwaitHeld(Late()), absl::OkStatus());
 
     std::vector<float> got_a(a.size(), 0);
     std::vector<float> got_b(b.size(), 0);

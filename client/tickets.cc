@@ -77,11 +77,11 @@ class Tickets::Request : public Cluster::TicketRequest {
 };
 
 Tickets::Tickets(std::shared_ptr<Context> context, Sequences* sequences,
-                 const proto::Sender& sender)
+                 std::shared_ptr<const proto::Sender> sender)
     : context_(std::move(context)),
       mutex_(context_->mutex),
       sequences_(sequences),
-      calls_(context_, sender) {}
+      calls_(context_, std::move(sender)) {}
 
 Tickets::~Tickets() { calls_.Cancel(); }
 

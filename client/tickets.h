@@ -43,7 +43,7 @@ class Tickets {
   // `sequences`, which is guarded by the context's mutex, must outlive this
   // object. `sender`: of all calls.
   Tickets(std::shared_ptr<Context> context, Sequences* sequences,
-          const proto::Sender& sender);
+          std::shared_ptr<const proto::Sender> sender);
   ~Tickets();
 
   // `ready`: the tickets, or why none can be taken.

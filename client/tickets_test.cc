@@ -50,8 +50,8 @@ class TicketsTest : public ClientTest {
     auto push = cluster_->StartPush(ticket, at_);
     EXPECT_TRUE(push->Add(0, a).ok());
     EXPECT_TRUE(push->Add(1, b).ok());
-    EXPECT_TRUE(push->Apply({8, 1, 0.25}).ok());
-    const auto applied = push->AwaitApplied(Late());
+    EXPECT_TRUE(push->Contribute({0, 8, 1, 0.25}).ok());
+    const auto applied = push->Await(Late());
     EXPECT_TRUE(applied.ok()) << applied.status();
   }
 
@@ -400,8 +400,8 @@ TEST_F(TicketsTest, AWorkerThatIsShutOutHasNothingBooked) {
   EXPECT_TRUE(
       absl::IsAborted(cluster_->StartTakeTicket()->Await(Late()).status()));
   auto push = cluster_->StartPush(Ticket{PushSequence(2)}, at_);
-  ASSERT_TRUE(push->Apply({}).ok());
-  ASSERT_TRUE(push->AwaitApplied(Late()).ok());
+  ASSERT_TRUE(push->Contribute({}).ok());
+  ASSERT_TRUE(push->Await(Late()).ok());
   EXPECT_EQ(ps(0).apply.requests().back().acked_through(), 0);
 }
 

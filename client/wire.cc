@@ -346,7 +346,7 @@ absl::Status Wire::AwaitConnection(const Context& context, uint32_t ps,
     }
     {
       absl::MutexLock lock(&context.mutex);
-      if (context.IsOver(std::nullopt)) return context.WhyOver(std::nullopt);
+      if (context.IsOver(nullptr)) return context.WhyOver(nullptr);
     }
     Diagnosis diagnosis;
     if (fail_fast || SteadyNow() - begun >= kLookAfter) {

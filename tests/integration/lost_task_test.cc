@@ -47,15 +47,15 @@ class LostTaskTest : public testing::Test {
 
     ASSERT_EQ(worker_->Declare(MakeDeclaration(5), Soon()), absl::OkStatus());
     ASSERT_EQ(worker_->AwaitVariables(Soon()), absl::OkStatus());
-    auto offer = PushAndOffer(worker_.get(), GlobalStep(0), 0, Soon());
-    ASSERT_TRUE(offer.ok()) << offer.status();
-    offer_ = *std::move(offer);
+    auto push = PushAndOffer(worker_.get(), GlobalStep(0), 0, Soon());
+    ASSERT_TRUE(push.ok()) << push.status();
+    push_ = *std::move(push);
     pull_ = worker_->StartPull(GlobalStep(1), &parameters_);
   }
 
   // Whatever worker 0 waits for tells of `name`.
   void ExpectWorkerIsTold(const std::string& name) {
-    const absl::StatusOr<Cluster::Outcome> outcome = offer_->Await(Soon());
+    const absl::StatusOr<Cluster::Outcome> outcome = push_->Await(Soon());
     if (outcome.ok()) {
       EXPECT_EQ(outcome->verdict, proto::ABORTED);
     } else {
@@ -82,7 +82,7 @@ class LostTaskTest : public testing::Test {
   std::unique_ptr<Cluster> worker_;
   std::unique_ptr<Session> other_;
   Parameters parameters_;
-  std::unique_ptr<Cluster::Offer> offer_;
+  std::unique_ptr<Cluster::Push> push_;
   std::unique_ptr<Cluster::Pull> pull_;
 };
 

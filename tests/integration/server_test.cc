@@ -1,4 +1,4 @@
-// A ps in this process: how it starts, what it offers beside our own services,
+// A ps in this process: how it starts, what it pushes beside our own services,
 // and how it ends.
 
 #include "ps_server/server.h"
@@ -167,9 +167,9 @@ TEST(EndTest, StoppedAfterTheEndOfTheJob) {
   ASSERT_TRUE(worker.ok()) << worker.status();
   ASSERT_EQ((*worker)->Declare(MakeDeclaration(1), Soon()), absl::OkStatus());
   ASSERT_EQ((*worker)->AwaitVariables(Soon()), absl::OkStatus());
-  auto offer = PushAndOffer(worker->get(), GlobalStep(0), 0, Soon());
-  ASSERT_TRUE(offer.ok()) << offer.status();
-  ASSERT_TRUE((*offer)->Await(Soon()).ok());
+  auto push = PushAndOffer(worker->get(), GlobalStep(0), 0, Soon());
+  ASSERT_TRUE(push.ok()) << push.status();
+  ASSERT_TRUE((*push)->Await(Soon()).ok());
   cluster.ps(0).Stop("enough");
   EXPECT_EQ(cluster.Wait(0), absl::AbortedError("enough"));
 }

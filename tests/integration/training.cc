@@ -92,12 +92,12 @@ absl::StatusOr<std::unique_ptr<Cluster>> ConnectWorker(
   return Cluster::Connect(std::move(options));
 }
 
-absl::StatusOr<std::unique_ptr<Cluster::Offer>> PushAndOffer(
+absl::StatusOr<std::unique_ptr<Cluster::Push>> PushAndOffer(
     Cluster* cluster, GlobalStep step, uint32_t replica, absl::Time deadline) {
-  // Outlives the push, which reads it until Await has returned.
+  // The push reads it until AwaitHeld has returned.
   const std::vector<float> gradient(*std::max_element(kSizes, std::end(kSizes)),
                                     GradientOf(replica));
-  const std::unique_ptr<Cluster::Push> push = cluster->StartPush(step);
+  std::unique_ptr<Cluster::Push> push = cluster->StartPush(step);
   for (size_t v = 0; v < std::size(kSizes); ++v) {
     if (!kTrainable[v]) continue;
     if (absl::Status status =
@@ -106,19 +106,14 @@ absl::StatusOr<std::unique_ptr<Cluster::Offer>> PushAndOffer(
       return status;
     }
   }
-  absl::StatusOr<proto::Verdict> early = push->Await(deadline);
-  if (!early.ok()) return early.status();
-  if (*early != proto::VERDICT_UNSPECIFIED) {
-    return absl::InternalError(
-        absl::StrCat("push is ", proto::Verdict_Name(*early)));
-  }
+  if (absl::Status held = push->AwaitHeld(deadline); !held.ok()) return held;
   Contribution contribution;
-  contribution.step = step;
   contribution.seat = replica;
-  contribution.sequence = push->sequence();
   contribution.examples = 100;
   contribution.loss = 1;
-  return cluster->StartContribute(contribution);
+  absl::Status status = push->Contribute(contribution);
+  if (!status.ok()) return status;
+  return push;
 }
 
 absl::Status Train(Cluster* cluster, const TrainOptions& options) {
@@ -143,13 +138,13 @@ absl::Status Train(Cluster* cluster, const TrainOptions& options) {
     }
     if (now.version.value() >= options.total_steps) break;
     if (options.on_step) options.on_step(now.version);
-    absl::StatusOr<std::unique_ptr<Cluster::Offer>> offer =
+    absl::StatusOr<std::unique_ptr<Cluster::Push>> push =
         PushAndOffer(cluster, now.version, options.replica, soon());
-    if (!offer.ok()) return offer.status();
+    if (!push.ok()) return push.status();
     Parameters next;
     const std::unique_ptr<Cluster::Pull> pull =
         cluster->StartPull(now.version.next(), &next);
-    const absl::StatusOr<Cluster::Outcome> outcome = (*offer)->Await(soon());
+    const absl::StatusOr<Cluster::Outcome> outcome = (*push)->Await(soon());
     if (!outcome.ok()) return outcome.status();
     // The pull first: where the job has failed it says why.
     if (absl::Status status = pull->Await(soon()); !status.ok()) return status;

@@ -58,7 +58,7 @@ absl::Status Train(Cluster* cluster, const TrainOptions& options);
 
 // Puts one push into the open step and offers it.
 // Errors: as Train.
-absl::StatusOr<std::unique_ptr<Cluster::Offer>> PushAndOffer(
+absl::StatusOr<std::unique_ptr<Cluster::Push>> PushAndOffer(
     Cluster* cluster, GlobalStep step, uint32_t replica, absl::Time deadline);
 
 }  // namespace holdfast

@@ -81,19 +81,19 @@ void ExpectStep(uint32_t seats, proto::Consistency::Aggregation aggregation,
   mode.set_aggregation(aggregation);
   ASSERT_EQ((*worker)->Declare(declaration, Soon()), absl::OkStatus());
   ASSERT_EQ((*worker)->AwaitVariables(Soon()), absl::OkStatus());
-  std::vector<std::unique_ptr<Cluster::Offer>> offers;
+  std::vector<std::unique_ptr<Cluster::Push>> pushes;
   for (uint32_t seat = 0; seat < seats; ++seat) {
-    auto offer = PushAndOffer(worker->get(), GlobalStep(0), seat, Soon());
-    ASSERT_TRUE(offer.ok()) << offer.status();
-    offers.push_back(*std::move(offer));
+    auto push = PushAndOffer(worker->get(), GlobalStep(0), seat, Soon());
+    ASSERT_TRUE(push.ok()) << push.status();
+    pushes.push_back(*std::move(push));
   }
   Parameters next;
   ASSERT_EQ((*worker)->StartPull(GlobalStep(1), &next)->Await(Soon()),
             absl::OkStatus());
   EXPECT_THAT(next.values[0], Each(10 - aggregate));
   EXPECT_THAT(next.values[3], Each(10 - aggregate));
-  for (const auto& offer : offers) {
-    const auto outcome = offer->Await(Soon());
+  for (const auto& push : pushes) {
+    const auto outcome = push->Await(Soon());
     ASSERT_TRUE(outcome.ok()) << outcome.status();
     EXPECT_EQ(outcome->verdict, proto::ACCEPTED);
   }

@@ -73,22 +73,22 @@ absl::Status AsynchronousLoop::TrainTicket(const Ticket& ticket, Slot* slot) {
   }();
   if (!gradient.ok()) return gradient.status();
   context_.OnGradient(now_.version, slot->name, *gradient);
-  Application application;
-  application.examples = gradient->examples;
-  application.clip_factor = gradient->clip_factor;
-  application.loss = gradient->loss;
-  application.not_finite = !gradient->not_finite.empty();
-  return slot->push->Apply(application, exchanges() ? &now_ : nullptr);
+  Contribution contribution;
+  contribution.examples = gradient->examples;
+  contribution.clip_factor = gradient->clip_factor;
+  contribution.loss = gradient->loss;
+  contribution.not_finite = !gradient->not_finite.empty();
+  return slot->push->Contribute(contribution, exchanges() ? &now_ : nullptr);
 }
 
 absl::Status AsynchronousLoop::Finish(Slot* slot) {
   if (slot->push == nullptr) return absl::OkStatus();
   const ScopedTrace waiting(context_.tracer(), TraceKind::kWait, "verdict");
-  const auto applied = slot->push->AwaitApplied(context_.StepDeadline());
+  const auto outcome = slot->push->Await(context_.StepDeadline());
   slot->push.reset();
-  if (!applied.ok()) return applied.status();
-  pulled_ = exchanges() && applied->verdict == proto::ACCEPTED;
-  return context_.OnVerdict(applied->verdict, slot->name);
+  if (!outcome.ok()) return outcome.status();
+  pulled_ = exchanges() && outcome->verdict == proto::ACCEPTED;
+  return context_.OnVerdict(outcome->verdict, slot->name);
 }
 
 }  // namespace holdfast

@@ -25,54 +25,71 @@ class FakeCluster::FakePush final : public Cluster::Push {
     return cluster_->Call(absl::StrCat("add ", variable));
   }
 
-  absl::StatusOr<proto::Verdict> Await(absl::Time deadline) override {
+  bool done() const override { return true; }
+
+  absl::Status AwaitHeld(absl::Time deadline) override {
     CheckMemory();
-    absl::Status status = cluster_->Call(
-        absl::StrCat("await push #", sequence_.value()), deadline);
-    if (!status.ok()) return status;
-    const auto found = cluster_->early_verdicts.find(step_.value());
-    return found == cluster_->early_verdicts.end() ? proto::VERDICT_UNSPECIFIED
-                                                   : found->second;
+    held_ = true;
+    return cluster_->Call(absl::StrCat("await push #", sequence_.value()),
+                          deadline);
   }
 
   absl::Status Contribute(const Contribution& contribution,
                           Parameters* next) override {
     empty_ = contribution.examples == 0;
-    offer_ = cluster_->StartContribute(contribution);
-    pull_ = cluster_->StartPull(step_.next(), next);
+    next_ = next;
+    if (cluster_->asynchronous()) return Apply(contribution);
+    cluster_
+        ->Call(absl::StrCat("contribute #", sequence_.value(), ": step ",
+                            step_.value(), ", seat ", contribution.seat, ", ",
+                            contribution.examples, " examples"))
+        .IgnoreError();
+    const auto found =
+        cluster_->verdicts.find({step_.value(), contribution.seat});
+    if (found != cluster_->verdicts.end()) verdict_ = found->second;
+    cluster_->DecideTicket(sequence_.value(), verdict_);
+    if (next != nullptr) pull_ = cluster_->StartPull(step_.next(), next);
+    absl::MutexLock lock(&cluster_->mutex_);
+    cluster_->contributions_.push_back(contribution);
     return absl::OkStatus();
   }
 
-  absl::StatusOr<Outcome> AwaitOutcome(absl::Time deadline) override {
-    if (!empty_) {
-      const auto acknowledged = Await(deadline);
-      if (!acknowledged.ok()) return acknowledged.status();
-    }
-    const auto outcome = offer_->Await(deadline);
-    if (!outcome.ok() || outcome->verdict == proto::FENCED) return outcome;
-    absl::Status status = pull_->Await(deadline);
+  absl::StatusOr<Outcome> Await(absl::Time deadline) override {
+    if (cluster_->asynchronous()) return AwaitApplied(deadline);
+    absl::Status status = absl::OkStatus();
+    if (!empty_ && !held_) status = AwaitHeld(deadline);
     if (!status.ok()) return status;
-    return outcome;
+    status = cluster_->Call(absl::StrCat("await verdict #", sequence_.value()),
+                            deadline);
+    if (!status.ok()) return status;
+    cluster_->ForgetTicket(sequence_.value());
+    if (pull_ != nullptr && verdict_ != proto::FENCED) {
+      status = pull_->Await(deadline);
+    }
+    if (!status.ok()) return status;
+    return Outcome{verdict_, step_.next()};
   }
 
-  absl::Status Apply(const Application& application,
-                     Parameters* next) override {
-    next_ = next;
-    absl::Status status = cluster_->Call(absl::StrCat(
-        "apply #", sequence_.value(), ": ", application.examples, " examples"));
-    cluster_->DecideTicket(sequence_.value(), verdict());
+ private:
+  absl::Status Apply(const Contribution& contribution) {
+    const auto found = cluster_->applied_verdicts.find(sequence_.value());
+    if (found != cluster_->applied_verdicts.end()) verdict_ = found->second;
+    absl::Status status =
+        cluster_->Call(absl::StrCat("apply #", sequence_.value(), ": ",
+                                    contribution.examples, " examples"));
+    cluster_->DecideTicket(sequence_.value(), verdict_);
     absl::MutexLock lock(&cluster_->mutex_);
-    cluster_->applications_[sequence_.value()] = application;
+    cluster_->applications_[sequence_.value()] = contribution;
     return status;
   }
 
-  absl::StatusOr<Applied> AwaitApplied(absl::Time deadline) override {
+  absl::StatusOr<Outcome> AwaitApplied(absl::Time deadline) {
     CheckMemory();
     absl::Status status = cluster_->Call(
         absl::StrCat("await applied #", sequence_.value()), deadline);
     if (!status.ok()) return status;
     cluster_->ForgetTicket(sequence_.value());
-    if (verdict() == proto::ACCEPTED) {
+    if (verdict_ == proto::ACCEPTED) {
       {
         absl::MutexLock lock(&cluster_->mutex_);
         cluster_->version_ = std::min(cluster_->version_ + 1,
@@ -83,14 +100,7 @@ class FakeCluster::FakePush final : public Cluster::Push {
         if (!status.ok()) return status;
       }
     }
-    return Applied{verdict()};
-  }
-
- private:
-  proto::Verdict verdict() const {
-    const auto found = cluster_->applied_verdicts.find(sequence_.value());
-    return found == cluster_->applied_verdicts.end() ? proto::ACCEPTED
-                                                     : found->second;
+    return Outcome{verdict_};
   }
 
   // What was handed in must still be there.
@@ -108,12 +118,11 @@ class FakeCluster::FakePush final : public Cluster::Push {
   const GlobalStep step_;
   const PushSequence sequence_;
   std::map<size_t, absl::Span<const float>> gradients_;
-  // Of Contribute.
+  bool held_ = false;
   bool empty_ = false;
-  std::unique_ptr<Cluster::Offer> offer_;
-  std::unique_ptr<Cluster::Pull> pull_;
-  // Of Apply.
+  proto::Verdict verdict_ = proto::ACCEPTED;
   Parameters* next_ = nullptr;
+  std::unique_ptr<Cluster::Pull> pull_;
 };
 
 class FakeCluster::FakeTicketRequest final : public Cluster::TicketRequest {
@@ -148,27 +157,6 @@ class FakeCluster::FakeTicketRequest final : public Cluster::TicketRequest {
   const Counted counted_{cluster_};
   const uint64_t sequence_;
   absl::StatusOr<std::optional<Ticket>> answer_;
-};
-
-class FakeCluster::FakeOffer final : public Cluster::Offer {
- public:
-  FakeOffer(FakeCluster* cluster, const Contribution& offer,
-            proto::Verdict verdict)
-      : cluster_(cluster), offer_(offer), verdict_(verdict) {}
-
-  absl::StatusOr<Outcome> Await(absl::Time deadline) override {
-    absl::Status status = cluster_->Call(
-        absl::StrCat("await verdict #", offer_.sequence.value()), deadline);
-    if (!status.ok()) return status;
-    cluster_->ForgetTicket(offer_.sequence.value());
-    return Outcome{verdict_, offer_.step.next()};
-  }
-
- private:
-  FakeCluster* const cluster_;
-  const Counted counted_{cluster_};
-  const Contribution offer_;
-  const proto::Verdict verdict_;
 };
 
 class FakeCluster::FakePull final : public Cluster::Pull {
@@ -271,7 +259,7 @@ std::vector<Contribution> FakeCluster::contributions() const {
   return contributions_;
 }
 
-std::map<uint64_t, Application> FakeCluster::applications() const {
+std::map<uint64_t, Contribution> FakeCluster::applications() const {
   absl::MutexLock lock(&mutex_);
   return applications_;
 }
@@ -382,23 +370,6 @@ void FakeCluster::ForgetTicket(uint64_t sequence) {
 PushSequence FakeCluster::NextSequence() {
   absl::MutexLock lock(&mutex_);
   return PushSequence(++last_sequence_);
-}
-
-std::unique_ptr<Cluster::Offer> FakeCluster::StartContribute(
-    const Contribution& offer) {
-  Call(absl::StrCat("contribute #", offer.sequence.value(), ": step ",
-                    offer.step.value(), ", seat ", offer.seat, ", ",
-                    offer.examples, " examples"))
-      .IgnoreError();
-  {
-    absl::MutexLock lock(&mutex_);
-    contributions_.push_back(offer);
-  }
-  const auto found = verdicts.find({offer.step.value(), offer.seat});
-  const proto::Verdict verdict =
-      found == verdicts.end() ? proto::ACCEPTED : found->second;
-  DecideTicket(offer.sequence.value(), verdict);
-  return std::make_unique<FakeOffer>(this, offer, verdict);
 }
 
 std::unique_ptr<Cluster::Pull> FakeCluster::StartPull(GlobalStep min_version,

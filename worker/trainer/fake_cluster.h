@@ -38,8 +38,6 @@ class FakeCluster final : public Cluster {
 
   // The verdict on the contribution to (step, seat).
   std::map<std::pair<uint64_t, uint32_t>, proto::Verdict> verdicts;
-  // The verdict that a push on this step's version finds before it is offered.
-  std::map<uint64_t, proto::Verdict> early_verdicts;
   // The verdict on the n-th push, of an asynchronous job.
   std::map<uint64_t, proto::Verdict> applied_verdicts;
   // What a pull of at least this version finds.
@@ -89,7 +87,7 @@ class FakeCluster final : public Cluster {
   absl::Time deadline_of(const std::string& prefix) const;
   std::vector<Contribution> contributions() const;
   // By sequence.
-  std::map<uint64_t, Application> applications() const;
+  std::map<uint64_t, Contribution> applications() const;
 
   // Waits until an order to roll back has been carried out.
   void AwaitRollBack() const;
@@ -110,8 +108,6 @@ class FakeCluster final : public Cluster {
   std::unique_ptr<Push> StartPush(const Ticket& ticket,
                                   const Parameters& at) override;
   std::unique_ptr<TicketRequest> StartTakeTicket() override;
-  PushSequence NextSequence() override;
-  std::unique_ptr<Offer> StartContribute(const Contribution& offer) override;
   std::unique_ptr<Pull> StartPull(GlobalStep min_version,
                                   Parameters* into) override;
   absl::StatusOr<std::unique_ptr<Pin>> PinVersion(absl::Duration hold,
@@ -134,7 +130,6 @@ class FakeCluster final : public Cluster {
 
  private:
   class FakePush;
-  class FakeOffer;
   class FakePull;
   class FakePin;
   class FakeRead;
@@ -155,6 +150,7 @@ class FakeCluster final : public Cluster {
     FakeCluster* const cluster_;
   };
 
+  PushSequence NextSequence() ABSL_LOCKS_EXCLUDED(mutex_);
   // Writes the call down. What it is to come to.
   absl::Status Call(const std::string& line,
                     absl::Time deadline = absl::InfiniteFuture());
@@ -175,7 +171,7 @@ class FakeCluster final : public Cluster {
   std::vector<std::pair<std::string, absl::Time>> calls_
       ABSL_GUARDED_BY(mutex_);
   std::vector<Contribution> contributions_ ABSL_GUARDED_BY(mutex_);
-  std::map<uint64_t, Application> applications_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Contribution> applications_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::map<size_t, std::vector<float>>> pushed_
       ABSL_GUARDED_BY(mutex_);
   std::set<uint64_t> overwritten_ ABSL_GUARDED_BY(mutex_);

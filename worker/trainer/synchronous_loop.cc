@@ -36,7 +36,7 @@ absl::Status SynchronousLoop::Exchange() {
       computed->push->Contribute(computed->contribution, &next_);
   if (!status.ok()) return status;
   const ScopedTrace waiting = Waiting("verdict and version");
-  const auto outcome = computed->push->AwaitOutcome(context_.StepDeadline());
+  const auto outcome = computed->push->Await(context_.StepDeadline());
   if (!outcome.ok()) return outcome.status();
   status = context_.OnVerdict(outcome->verdict, computed->name);
   if (!status.ok()) return status;
@@ -45,27 +45,27 @@ absl::Status SynchronousLoop::Exchange() {
 }
 
 absl::Status SynchronousLoop::TrainStep() {
-  std::vector<Offered> offers;
+  std::vector<Computed> pushes;
   for (const uint32_t seat : options_.seats) {
     if (options_.by_ticket) {
       absl::Status status = HaveTicket();
       if (!status.ok()) return status;
       if (done_ || ticket_->global_step > now_.version) break;
     }
-    if (offers.empty()) context_.BeforeStep(now_.version);
-    auto offered = FillSeat(seat);
-    if (!offered.ok()) return offered.status();
-    offers.push_back(*std::move(offered));
+    if (pushes.empty()) context_.BeforeStep(now_.version);
+    auto computed = FillSeat(seat);
+    if (!computed.ok()) return computed.status();
+    pushes.push_back(*std::move(computed));
   }
   GlobalStep next = now_.version.next();
   if (ticket_.has_value()) next = std::max(next, ticket_->global_step);
   std::unique_ptr<Cluster::Pull> pull;
   if (!done_) pull = context_.cluster().StartPull(next, &next_);
-  for (const Offered& offered : offers) {
+  for (const Computed& computed : pushes) {
     const ScopedTrace waiting = Waiting("verdict");
-    const auto outcome = offered.offer->Await(context_.StepDeadline());
+    const auto outcome = computed.push->Await(context_.StepDeadline());
     if (!outcome.ok()) return outcome.status();
-    absl::Status status = context_.OnVerdict(outcome->verdict, offered.push);
+    absl::Status status = context_.OnVerdict(outcome->verdict, computed.name);
     if (!status.ok()) return status;
   }
   // Its batch is read while the pull is under way.
@@ -121,9 +121,7 @@ absl::StatusOr<SynchronousLoop::Computed> SynchronousLoop::Compute(
   }();
   if (!gradient.ok()) return gradient.status();
   context_.OnGradient(now_.version, computed.name, *gradient);
-  computed.contribution.step = now_.version;
   computed.contribution.seat = seat;
-  computed.contribution.sequence = computed.push->sequence();
   computed.contribution.examples = gradient->examples;
   computed.contribution.clip_factor = gradient->clip_factor;
   computed.contribution.loss = gradient->loss;
@@ -131,20 +129,19 @@ absl::StatusOr<SynchronousLoop::Computed> SynchronousLoop::Compute(
   return computed;
 }
 
-absl::StatusOr<SynchronousLoop::Offered> SynchronousLoop::FillSeat(
+absl::StatusOr<SynchronousLoop::Computed> SynchronousLoop::FillSeat(
     uint32_t seat) {
-  const absl::StatusOr<Computed> computed = Compute(seat);
-  if (!computed.ok()) return computed.status();
-  // A push that a shard has found too late is offered all the same: the verdict
-  // is the coordinator's to tell, and to count. Parts that have left under the
-  // number of one of weight 0 count for nothing.
+  absl::StatusOr<Computed> computed = Compute(seat);
+  if (!computed.ok()) return computed;
+  // Parts that have left under the number of one of weight 0 count for nothing.
   if (computed->contribution.examples > 0) {
     const ScopedTrace waiting = Waiting("acknowledgment");
-    const auto acknowledged = computed->push->Await(context_.StepDeadline());
-    if (!acknowledged.ok()) return acknowledged.status();
+    absl::Status status = computed->push->AwaitHeld(context_.StepDeadline());
+    if (!status.ok()) return status;
   }
-  return Offered{computed->name,
-                 context_.cluster().StartContribute(computed->contribution)};
+  absl::Status status = computed->push->Contribute(computed->contribution);
+  if (!status.ok()) return status;
+  return computed;
 }
 
 }  // namespace holdfast

@@ -66,11 +66,6 @@ class SynchronousLoop {
     std::unique_ptr<Cluster::Push> push;
     Contribution contribution;
   };
-  struct Offered {
-    std::string push;  // for messages
-    std::unique_ptr<Cluster::Offer> offer;
-  };
-
   bool exchanges() const {
     return !options_.by_ticket && options_.seats.size() == 1;
   }
@@ -83,8 +78,8 @@ class SynchronousLoop {
   absl::StatusOr<Batch> NextBatch(uint32_t seat);
   // Computes what belongs to the seat.
   absl::StatusOr<Computed> Compute(uint32_t seat);
-  // Computes it, pushes and offers.
-  absl::StatusOr<Offered> FillSeat(uint32_t seat);
+  // Computes it, pushes and contributes; the gradient's memory is free then.
+  absl::StatusOr<Computed> FillSeat(uint32_t seat);
 
   TrainingContext& context_;
   const Options options_;

@@ -58,7 +58,7 @@ class ApplyTest : public ClientTest {
 
   // The outcome must be a verdict, which is told.
   proto::Verdict Verdict(Cluster::Push* push) {
-    const auto applied = push->AwaitApplied(Late());
+    const auto applied = push->Await(Late());
     EXPECT_TRUE(applied.ok()) << applied.status();
     return applied.ok() ? applied->verdict : proto::VERDICT_UNSPECIFIED;
   }
@@ -89,9 +89,9 @@ TEST_F(ApplyTest, IsStagedAndAppliedOnEveryShard) {
   EXPECT_EQ(push->sequence(), ticket.sequence);
   ASSERT_TRUE(push->Add(0, a_).ok());
   ASSERT_TRUE(push->Add(1, b_).ok());
-  ASSERT_TRUE(push->Apply({32, 0.5f, 1.25}).ok());
+  ASSERT_TRUE(push->Contribute({0, 32, 0.5f, 1.25}).ok());
   for (int i = 0; i < 2; ++i) {
-    const auto applied = push->AwaitApplied(Late());
+    const auto applied = push->Await(Late());
     ASSERT_TRUE(applied.ok()) << applied.status();
     EXPECT_EQ(applied->verdict, proto::ACCEPTED);
     EXPECT_EQ(applied->staleness, 4);
@@ -135,7 +135,7 @@ TEST_F(ApplyTest, NoShardAppliesBeforeAllHaveAllParts) {
     return absl::OkStatus();
   });
   auto push = StartWithAll();
-  ASSERT_TRUE(push->Apply({8}).ok());
+  ASSERT_TRUE(push->Contribute({0, 8}).ok());
   EXPECT_EQ(Verdict(push.get()), proto::ACCEPTED);
   push.reset();
   TearDown();
@@ -145,7 +145,7 @@ TEST_F(ApplyTest, NobodyNeedsToWait) {
   timing.tell_spent = absl::Milliseconds(1);
   ConnectWithParts(16);
   auto push = StartWithAll();
-  ASSERT_TRUE(push->Apply({8}).ok());
+  ASSERT_TRUE(push->Contribute({0, 8}).ok());
   // The ticket, and that it is spent.
   ps(0).take_ticket.AwaitCalls(2);
   EXPECT_EQ(ps(0).take_ticket.requests()[1].spent(0).sequence(), 1);
@@ -162,9 +162,9 @@ TEST_F(ApplyTest, SeveralMayBeUnderWay) {
       return absl::OkStatus();
     });
   }
-  ASSERT_TRUE(second->Apply({8}).ok());
+  ASSERT_TRUE(second->Contribute({0, 8}).ok());
   ps(0).apply.AwaitCalls(1);
-  ASSERT_TRUE(first->Apply({8}).ok());
+  ASSERT_TRUE(first->Contribute({0, 8}).ok());
   EXPECT_EQ(Verdict(first.get()), proto::ACCEPTED);
   EXPECT_EQ(Verdict(second.get()), proto::ACCEPTED);
   EXPECT_EQ(NumSpent(), 2);
@@ -180,7 +180,7 @@ TEST_F(ApplyTest, IsAskedAgainUntilThereIsAVerdict) {
     return absl::OkStatus();
   });
   auto push = StartWithAll();
-  ASSERT_TRUE(push->Apply({8}).ok());
+  ASSERT_TRUE(push->Contribute({0, 8}).ok());
   EXPECT_EQ(Verdict(push.get()), proto::ACCEPTED);
   EXPECT_EQ(ps(0).apply.num_calls(), 1);
   ASSERT_THAT(ps(1).apply.requests(), SizeIs(4));
@@ -203,10 +203,10 @@ TEST_F(ApplyTest, WithoutExamplesItIsAppliedAtOnceWhateverBecomesOfItsParts) {
   });
   auto push = StartWithAll();
   ps(0).push.AwaitCalls(1);
-  Application nothing;
+  Contribution nothing;
   nothing.loss = std::numeric_limits<double>::quiet_NaN();
   nothing.not_finite = true;
-  ASSERT_TRUE(push->Apply(nothing).ok());
+  ASSERT_TRUE(push->Contribute(nothing).ok());
   EXPECT_EQ(Verdict(push.get()), proto::ACCEPTED);
   EXPECT_EQ(ps(1).apply.requests()[0].clip_factor(), 0);
   EXPECT_TRUE(ps(1).apply.requests()[0].has_clip_factor());
@@ -230,7 +230,7 @@ TEST_F(ApplyTest, WithoutExamplesNoMorePartsLeave) {
   auto push = Start();
   ASSERT_TRUE(push->Add(1, b_).ok());
   ps(0).push.AwaitCalls(5);
-  ASSERT_TRUE(push->Apply({}).ok());
+  ASSERT_TRUE(push->Contribute({}).ok());
   EXPECT_TRUE(push->Add(0, a_).ok());
   EXPECT_EQ(Verdict(push.get()), proto::ACCEPTED);
   EXPECT_EQ(ps(0).push.num_calls(), 5);
@@ -238,7 +238,7 @@ TEST_F(ApplyTest, WithoutExamplesNoMorePartsLeave) {
 
 TEST_F(ApplyTest, WithoutExamplesNothingNeedsToBeHandedIn) {
   auto push = Start();
-  ASSERT_TRUE(push->Apply({}).ok());
+  ASSERT_TRUE(push->Contribute({}).ok());
   EXPECT_EQ(Verdict(push.get()), proto::ACCEPTED);
   EXPECT_EQ(ps(0).push.num_calls(), 0);
 }
@@ -250,7 +250,7 @@ TEST_F(ApplyTest, APartOfWhatIsAppliedAlreadyIsNoVerdictOfAllShards) {
     return absl::OkStatus();
   });
   auto push = StartWithAll();
-  ASSERT_TRUE(push->Apply({8}).ok());
+  ASSERT_TRUE(push->Contribute({0, 8}).ok());
   EXPECT_EQ(Verdict(push.get()), proto::ACCEPTED);
   EXPECT_EQ(ps(1).apply.num_calls(), 1);
 }
@@ -262,7 +262,7 @@ TEST_F(ApplyTest, AnyOtherVerdictIsTheOutcome) {
     return absl::OkStatus();
   });
   auto push = StartWithAll();
-  ASSERT_TRUE(push->Apply({8}).ok());
+  ASSERT_TRUE(push->Contribute({0, 8}).ok());
   EXPECT_EQ(Verdict(push.get()), proto::FENCED);
   EXPECT_EQ(Verdict(push.get()), proto::FENCED);
   EXPECT_EQ(NumSpent(), 0);
@@ -274,7 +274,7 @@ TEST_F(ApplyTest, AVerdictOnAPartIsTheOutcome) {
     return absl::OkStatus();
   });
   auto push = StartWithAll();
-  ASSERT_TRUE(push->Apply({8}).ok());
+  ASSERT_TRUE(push->Contribute({0, 8}).ok());
   EXPECT_EQ(Verdict(push.get()), proto::FENCED);
   EXPECT_EQ(ps(0).apply.num_calls(), 0);
   EXPECT_EQ(NumSpent(), 0);
@@ -285,11 +285,11 @@ TEST_F(ApplyTest, APermanentErrorComesAtOnce) {
     return absl::FailedPreconditionError("push 1 is not here whole");
   });
   auto push = StartWithAll();
-  ASSERT_TRUE(push->Apply({8}).ok());
+  ASSERT_TRUE(push->Contribute({0, 8}).ok());
   const absl::Status error = absl::FailedPreconditionError(
       absl::StrCat(PsName(1), ": push 1 is not here whole"));
-  EXPECT_EQ(push->AwaitApplied(Late()).status(), error);
-  EXPECT_EQ(push->AwaitApplied(Late()).status(), error);
+  EXPECT_EQ(push->Await(Late()).status(), error);
+  EXPECT_EQ(push->Await(Late()).status(), error);
   EXPECT_EQ(ps(1).apply.num_calls(), 1);
   EXPECT_EQ(NumSpent(), 0);
 }
@@ -305,8 +305,8 @@ TEST_F(ApplyTest, AnErrorOfAPartIsTheOutcome) {
   auto push = StartWithAll();
   added.Notify();
   // Which may know it already.
-  EXPECT_THAT(push->Apply({8}), AnyOf(absl::OkStatus(), error));
-  EXPECT_EQ(push->AwaitApplied(Late()).status(), error);
+  EXPECT_THAT(push->Contribute({0, 8}), AnyOf(absl::OkStatus(), error));
+  EXPECT_EQ(push->Await(Late()).status(), error);
   EXPECT_EQ(ps(0).apply.num_calls(), 0);
 }
 
@@ -317,8 +317,8 @@ TEST_F(ApplyTest, AFailedJobTellsItsReason) {
     return absl::OkStatus();
   });
   auto push = StartWithAll();
-  ASSERT_TRUE(push->Apply({8}).ok());
-  EXPECT_EQ(push->AwaitApplied(Late()).status(),
+  ASSERT_TRUE(push->Contribute({0, 8}).ok());
+  EXPECT_EQ(push->Await(Late()).status(),
             absl::AbortedError("/job:ps/task:0 was lost"));
 }
 
@@ -328,8 +328,8 @@ TEST_F(ApplyTest, ADoneJobAppliesNothing) {
     return absl::OkStatus();
   });
   auto push = StartWithAll();
-  ASSERT_TRUE(push->Apply({8}).ok());
-  EXPECT_EQ(push->AwaitApplied(Late()).status(),
+  ASSERT_TRUE(push->Contribute({0, 8}).ok());
+  EXPECT_EQ(push->Await(Late()).status(),
             absl::FailedPreconditionError(absl::StrCat(
                 PsName(1), ": the job is done, push 1 will not be applied")));
 }
@@ -340,10 +340,10 @@ TEST_F(ApplyTest, ADeadlineNamesTheShardAndWhatItWaitsFor) {
     return absl::OkStatus();
   });
   auto push = StartWithAll();
-  ASSERT_TRUE(push->Apply({8}).ok());
+  ASSERT_TRUE(push->Contribute({0, 8}).ok());
   ps(1).apply.AwaitCalls(2);
   ps(0).apply.AwaitCalls(1);
-  EXPECT_EQ(push->AwaitApplied(After(300)).status(),
+  EXPECT_EQ(push->Await(After(300)).status(),
             absl::DeadlineExceededError(
                 absl::StrCat("waited in vain for the application of push 1 by ",
                              PsName(1), ", which waits for push 4")));
@@ -351,31 +351,31 @@ TEST_F(ApplyTest, ADeadlineNamesTheShardAndWhatItWaitsFor) {
 
 TEST_F(ApplyTest, WhatCannotBeIsRefused) {
   auto push = Start();
-  EXPECT_EQ(push->Apply({8, 1, HUGE_VAL}),
-            absl::InvalidArgumentError("the loss of push 1 is inf: apply it "
-                                       "with 0 examples"));
+  EXPECT_EQ(push->Contribute({0, 8, 1, HUGE_VAL}),
+            absl::InvalidArgumentError("the loss of push 1 is inf: "
+                                       "contribute it with 0 examples"));
   ASSERT_TRUE(push->Add(0, a_).ok());
-  EXPECT_EQ(push->Apply({8}),
+  EXPECT_EQ(push->Contribute({0, 8}),
             absl::FailedPreconditionError("the gradients of 1 of 2 trainable "
                                           "variables were not handed in"));
   // That changed nothing.
   ASSERT_TRUE(push->Add(1, b_).ok());
-  ASSERT_TRUE(push->Apply({8}).ok());
-  EXPECT_EQ(push->Apply({8}),
-            absl::FailedPreconditionError("Apply was called before"));
+  ASSERT_TRUE(push->Contribute({0, 8}).ok());
+  EXPECT_EQ(push->Contribute({0, 8}),
+            absl::FailedPreconditionError("Contribute was called before"));
   EXPECT_EQ(Verdict(push.get()), proto::ACCEPTED);
 
   push = Start();
-  EXPECT_EQ(push->AwaitApplied(Late()).status(),
-            absl::FailedPreconditionError("Apply was not called"));
-  EXPECT_EQ(push->Apply({}), push->AwaitApplied(Late()).status());
+  EXPECT_EQ(push->Await(Late()).status(),
+            absl::FailedPreconditionError("Contribute was not called"));
+  EXPECT_EQ(push->Contribute({}), push->Await(Late()).status());
 
   push = StartWithAll();
   EXPECT_TRUE(absl::IsFailedPrecondition(push->Await(Late()).status()));
   EXPECT_TRUE(absl::IsFailedPrecondition(
       cluster_->StartPush(GlobalStep(7))->Await(Late()).status()));
   at_.versions.pop_back();
-  EXPECT_EQ(Start()->Apply({}),
+  EXPECT_EQ(Start()->Contribute({}),
             absl::InvalidArgumentError("the parameters are of 1 ps, not of 2: "
                                        "pull them first"));
 }
@@ -390,12 +390,12 @@ TEST_F(ApplyTest, IsDestroyedWithCallsInFlight) {
   });
   const Ticket ticket = Take(cluster_.get());
   auto push = cluster_->StartPush(ticket, at_);
-  ASSERT_TRUE(push->Apply({}).ok());
+  ASSERT_TRUE(push->Contribute({}).ok());
   ps(1).apply.AwaitCalls(1);
   push.reset();
   destroyed.Notify();
   push = cluster_->StartPush(ticket, at_);
-  ASSERT_TRUE(push->Apply({}).ok());
+  ASSERT_TRUE(push->Contribute({}).ok());
   EXPECT_EQ(Verdict(push.get()), proto::ACCEPTED);
   EXPECT_EQ(NumSpent(), 1);
   push.reset();
@@ -405,7 +405,7 @@ TEST_F(ApplyTest, IsDestroyedWithCallsInFlight) {
 TEST_F(ApplyTest, IsDestroyedBeforeAllIsAcknowledged) {
   ps(1).push.Do([&](int, const auto&, auto*) { return ps(1).Mute(); });
   auto push = StartWithAll();
-  ASSERT_TRUE(push->Apply({8}).ok());
+  ASSERT_TRUE(push->Contribute({0, 8}).ok());
   ps(1).push.AwaitCalls(1);
   push.reset();
   cluster_.reset();

@@ -1,0 +1,229 @@
+// The whole client in one thread, over a transport that is worked by hand.
+#include "client/client.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/generation_testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast::client {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// Given to Await of what is done; the transport fails the test for any wait.
+constexpr absl::Time kNow = absl::InfinitePast();
+
+class ClientMachineTest : public GenerationTest {
+ protected:
+  void MakeClient(uint32_t num_ps, bool asynchronous) {
+    Client::Options options;
+    options.task = {kWorkerJob, 1};
+    options.part_bytes = 1 << 20;
+    options.ps_names = PsNames(num_ps);
+    client_ = std::make_unique<Client>(std::move(options), &transport_);
+    Hear(2);
+    auto variables = client_->StartAwaitVariables();
+    EXPECT_FALSE(variables->done());
+    transport_.Take(rpc::kGetPlacement)
+        .Answer(PlacementOf(num_ps, asynchronous));
+    ASSERT_TRUE(variables->done());
+    ASSERT_EQ(variables->Await(kNow), absl::OkStatus());
+  }
+  void Hear(uint64_t generation) {
+    SessionNews news;
+    news.sender = SenderOf(generation);
+    news.state.set_phase(proto::TRAINING);
+    client_->Hear(news);
+  }
+  void AddAll(Cluster::Push* push) {
+    ASSERT_EQ(push->Add(1, b_), absl::OkStatus());
+    ASSERT_EQ(push->Add(0, a_), absl::OkStatus());
+  }
+  // All that is asked for, of this version.
+  void AnswerPull(uint32_t ps, uint64_t version) {
+    auto pull = transport_.Take(rpc::kPull, ps);
+    EXPECT_LE(pull.request.min_version(), version);
+    WithTensors<proto::PullResponse> response;
+    response.message.set_version(version);
+    for (const proto::ReadRange& range : pull.request.ranges()) {
+      response.tensors.push_back(PieceOf(range, static_cast<float>(version)));
+    }
+    pull.Answer(response);
+  }
+
+  const std::vector<float> a_ = {1, 2};
+  const std::vector<float> b_ = {3, 4, 5, 6};
+  Parameters values_;
+  std::unique_ptr<Client> client_;
+};
+
+TEST_F(ClientMachineTest, AStepIsPushedOfferedAndPulled) {
+  MakeClient(/*num_ps=*/2, /*asynchronous=*/false);
+  auto push = client_->StartPush(GlobalStep(7));
+  AddAll(push.get());
+  ASSERT_EQ(push->Contribute({1, 8}, &values_), absl::OkStatus());
+  EXPECT_THAT(transport_.names(), ElementsAre("Push", "Push"));
+  transport_.Take(rpc::kPush, 1).Answer(proto::PushResponse());
+  EXPECT_THAT(transport_.names(), ElementsAre("Push"));
+  transport_.Take(rpc::kPush, 0).Answer(proto::PushResponse());
+
+  EXPECT_THAT(transport_.names(), ElementsAre("Pull", "Pull", "Contribute"));
+  proto::ContributeResponse accepted;
+  accepted.set_verdict(proto::ACCEPTED);
+  accepted.set_global_step(8);
+  transport_.Take(rpc::kContribute).Answer(accepted);
+  AnswerPull(0, 8);
+  EXPECT_FALSE(push->done());
+  AnswerPull(1, 8);
+  ASSERT_TRUE(push->done());
+  const auto outcome = push->Await(kNow);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->verdict, proto::ACCEPTED);
+  EXPECT_EQ(values_.version, GlobalStep(8));
+  EXPECT_THAT(values_.values[1], Each(8));
+}
+
+TEST_F(ClientMachineTest, AnApplicationIsFollowedByThePull) {
+  MakeClient(2, /*asynchronous=*/true);
+  auto request = client_->StartTakeTicket();
+  proto::TakeTicketResponse given;
+  given.mutable_ticket()->set_index(40);
+  EXPECT_FALSE(request->done());
+  transport_.Take(rpc::kTakeTicket).Answer(given);
+  ASSERT_TRUE(request->done());
+  const auto ticket = request->Await(kNow);
+  ASSERT_TRUE(ticket.ok() && ticket->has_value());
+  EXPECT_EQ((*ticket)->index, 40);
+
+  Parameters at;
+  at.versions = {GlobalStep(4), GlobalStep(5)};
+  auto push = client_->StartPush(**ticket, at);
+  AddAll(push.get());
+  ASSERT_EQ(push->Contribute({0, 8}, &values_), absl::OkStatus());
+  for (const uint32_t ps : {0, 1}) {
+    auto part = transport_.Take(rpc::kPush, ps);
+    EXPECT_EQ(part.request.message.step(), 4 + ps);
+    part.Answer(proto::PushResponse());
+  }
+  EXPECT_THAT(transport_.names(), ElementsAre("Apply", "Apply"));
+  proto::ApplyResponse applied;
+  applied.set_verdict(proto::ACCEPTED);
+  applied.set_staleness(2);
+  for (const uint32_t ps : {0, 1}) {
+    EXPECT_FALSE(transport_.Has(rpc::kPull));
+    transport_.Take(rpc::kApply, ps).Answer(applied);
+  }
+  AnswerPull(0, 6);
+  AnswerPull(1, 9);
+  ASSERT_TRUE(push->done());
+  const auto outcome = push->Await(kNow);
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ(outcome->staleness, 2);
+  EXPECT_THAT(values_.versions, ElementsAre(GlobalStep(6), GlobalStep(9)));
+}
+
+// [F]
+TEST_F(ClientMachineTest, WhereAllFitsInOneCallItIsOne) {
+  MakeClient(/*num_ps=*/1, /*asynchronous=*/false);
+  auto push = client_->StartPush(GlobalStep(7));
+  AddAll(push.get());
+  EXPECT_THAT(transport_.names(), IsEmpty());
+  ASSERT_EQ(push->Contribute({1, 8}), absl::OkStatus());
+  EXPECT_THAT(transport_.names(), ElementsAre("PushPull"));
+  WithTensors<proto::PushPullResponse> response;
+  response.message.set_verdict(proto::STALE);
+  transport_.Take(rpc::kPushPull).Answer(response);
+  ASSERT_TRUE(push->done());
+  EXPECT_EQ(push->Await(kNow)->verdict, proto::STALE);
+}
+
+// What has come of a lower version is pulled again.
+TEST_F(ClientMachineTest, APullIsOfOneVersion_R7) {
+  MakeClient(2, false);
+  auto pull = client_->StartPull(GlobalStep(3), &values_);
+  AnswerPull(0, 4);
+  AnswerPull(1, 6);
+  EXPECT_FALSE(pull->done());
+  EXPECT_FALSE(transport_.Has(rpc::kPull, 1));
+  auto again = transport_.Take(rpc::kPull, 0);
+  EXPECT_EQ(again.request.min_version(), 6);
+  WithTensors<proto::PullResponse> response;
+  response.message.set_version(6);
+  for (const proto::ReadRange& range : again.request.ranges()) {
+    response.tensors.push_back(PieceOf(range, 6));
+  }
+  again.Answer(response);
+  ASSERT_TRUE(pull->done());
+  ASSERT_EQ(pull->Await(kNow), absl::OkStatus());
+  EXPECT_EQ(values_.version, GlobalStep(6));
+  EXPECT_THAT(values_.values[0], Each(6));
+  EXPECT_THAT(values_.values[1], Each(6));
+}
+
+// [G6]
+TEST_F(ClientMachineTest, ANewGenerationEndsWhatIsUnderWay) {
+  MakeClient(2, false);
+  auto push = client_->StartPush(GlobalStep(7));
+  AddAll(push.get());
+  auto pull = client_->StartPull(GlobalStep(8), &values_);
+  EXPECT_FALSE(push->done() || pull->done());
+  Hear(3);
+  EXPECT_TRUE(client_->rolled_back());
+  ASSERT_TRUE(push->done() && pull->done());
+  EXPECT_TRUE(absl::IsAborted(pull->Await(kNow)));
+  push.reset();
+  pull.reset();
+  EXPECT_THAT(transport_.names(), IsEmpty());
+
+  auto variables = client_->StartAwaitVariables();
+  proto::GetPlacementResponse placement = PlacementOf(2, false);
+  placement.set_generation(3);
+  transport_.Take(rpc::kGetPlacement).Answer(placement);
+  ASSERT_TRUE(variables->done());
+  ASSERT_EQ(variables->Await(kNow), absl::OkStatus());
+  EXPECT_FALSE(client_->rolled_back());
+  push = client_->StartPush(GlobalStep(0));
+  EXPECT_EQ(push->sequence(), PushSequence(1));
+  AddAll(push.get());
+  EXPECT_EQ(transport_.Take(rpc::kPush).request.message.sender().generation(),
+            3);
+}
+
+TEST_F(ClientMachineTest, APinIsOfOneVersionToo) {
+  MakeClient(2, false);
+  auto request = client_->StartPin(absl::Seconds(5));
+  proto::PinResponse pinned;
+  pinned.set_pin(11);
+  pinned.set_version(4);
+  transport_.Take(rpc::kPin, 0).Answer(pinned);
+  pinned.set_version(5);
+  transport_.Take(rpc::kPin, 1).Answer(pinned);
+  EXPECT_FALSE(request->done());
+  EXPECT_EQ(transport_.Take(rpc::kUnpin, 0).request.pin(), 11);
+  auto reached = transport_.Take(rpc::kPull, 0);
+  EXPECT_EQ(reached.request.min_version(), 5);
+  WithTensors<proto::PullResponse> version;
+  version.message.set_version(5);
+  reached.Answer(version);
+  transport_.Take(rpc::kPin, 0).Answer(pinned);
+  ASSERT_TRUE(request->done());
+  auto pin = request->Await(kNow);
+  ASSERT_TRUE(pin.ok()) << pin.status();
+  EXPECT_EQ((*pin)->version(), GlobalStep(5));
+
+  auto read = (*pin)->StartRead(&values_);
+  EXPECT_EQ(transport_.Take(rpc::kPull, 0).request.exact_version(), 5);
+  read.reset();
+  pin->reset();
+  EXPECT_THAT(transport_.names(), ElementsAre("Unpin", "Unpin"));
+}
+
+}  // namespace
+}  // namespace holdfast::client

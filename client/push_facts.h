@@ -1,0 +1,42 @@
+#ifndef HOLDFAST_CLIENT_PUSH_FACTS_H_
+#define HOLDFAST_CLIENT_PUSH_FACTS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/cluster.h"
+#include "client/context.h"
+#include "client/generation_state.h"
+#include "common/ids.h"
+
+namespace holdfast::client {
+
+// Which push it is. Never changed.
+struct PushFacts {
+  Context& context() const { return *generation->context; }
+  const Layout& layout() const { return generation->placement.layout; }
+  const Plan& plan() const { return generation->placement.push; }
+  bool asynchronous() const { return generation->placement.asynchronous(); }
+
+  // For errors, with the lock held.
+  std::string MissingVerdict() const {
+    const std::string& step = context().step_waits_for;
+    return absl::StrCat("the verdict on push ", sequence.value(), " by ",
+                        context().ps_names[0], step.empty() ? "" : "; ", step);
+  }
+
+  std::shared_ptr<GenerationState> generation;
+  PushSequence sequence;
+  // Absent: a push without.
+  std::optional<Ticket> ticket;
+  // By ps, as PushRequest.step. Synchronous: all the same.
+  std::vector<GlobalStep> steps;
+};
+
+}  // namespace holdfast::client
+
+#endif  // HOLDFAST_CLIENT_PUSH_FACTS_H_
