@@ -9,7 +9,7 @@ namespace holdfast {
 
 // Of the contracts in proto/. Tasks of other versions are refused. What changes
 // with it is told in docs/compatibility.md.
-inline constexpr uint32_t kProtocolVersion = 7;
+inline constexpr uint32_t kProtocolVersion = 8;
 
 // Bytes of tensors in one message, at most. Larger ones make a call's latency
 // that of its slowest copy; smaller ones pay more round trips.

@@ -150,7 +150,7 @@ class Server::Impl {
   // As the job's declaration says, once the shard has it.
   std::optional<absl::Duration> job_recovery_timeout_ ABSL_GUARDED_BY(mutex_);
 
-  // Of this process' life, to the others.
+  // Of this process' life. Only the coordinator is told.
   const uint64_t nonce_ = MakeNonce();
 
   // Where there is a checkpoint directory.
@@ -349,7 +349,7 @@ absl::Status Server::Impl::MakeCoordinator() {
             : std::optional<proto::Journal>(coordinator.journal),
         &*coordinator_strand_);
   } else {
-    coordinator.incarnations_from = nonce_ >> 24 << 20;
+    coordinator.incarnations_from = MakeNonce() >> 24 << 20;
   }
   coordinator_.emplace(coordinator, &clock_, links_.get(), archive_.get());
   return absl::OkStatus();
@@ -456,6 +456,7 @@ void Server::Impl::TickShard() {
 void Server::Impl::EndShard(const proto::JobState& verdict) {
   proto::EndRequest request;
   request.mutable_sender()->mutable_task()->set_job(kPsJob);
+  request.mutable_sender()->set_receiver_nonce(nonce_);
   *request.mutable_state() = verdict;
   shard_strand_.Post([this, request = std::move(request)]() mutable {
     request.mutable_sender()->set_generation(shard_->generation().value());

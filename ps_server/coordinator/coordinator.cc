@@ -77,12 +77,6 @@ absl::Status CheckSameDeclaration(const TaskId& task,
       Shorten(std::string(first), kMaxTextBytes)));
 }
 
-template <typename Request>
-void SendTo(ShardLinks* links, uint32_t ps, const Request& request,
-            Reply<typename ShardMethod<Request>::Response> reply) {
-  links->Send(ps, request, ToMethod<Request>(std::move(reply)));
-}
-
 // The ps with what is known of it, as "/job:ps/task:1 (3 of 10 GiB)".
 std::string DescribeShard(uint32_t ps, const std::string& progress,
                           const std::string& trouble) {
@@ -799,8 +793,7 @@ void Coordinator::SendDue() {
         return;
       case Broadcast::kRestore:
         shard.due += DiskPark();
-        restore_.set_nonce(shard_nonces_[ps]);
-        SendTo(links_, ps, restore_, [this, number, ps](const auto& response) {
+        SendTo(ps, restore_, [this, number, ps](const auto& response) {
           if (response.ok() && response->pending()) {
             return OnRestorePending(number, ps, response->progress());
           }
@@ -808,31 +801,31 @@ void Coordinator::SendDue() {
         });
         break;
       case Broadcast::kCommit:
-        SendTo(links_, ps, commit_, answered);
+        SendTo(ps, commit_, answered);
         break;
       case Broadcast::kFence:
-        SendTo(links_, ps, fence_, [this, number, ps](const auto& response) {
+        SendTo(ps, fence_, [this, number, ps](const auto& response) {
           if (response.ok() && IsAwaited(number, ps)) OnApplied(*response);
           OnShardReply(number, ps, response.status());
         });
         break;
       case Broadcast::kResolve:
-        SendTo(links_, ps, resolve_, answered);
+        SendTo(ps, resolve_, answered);
         break;
       case Broadcast::kHold:
-        SendTo(links_, ps, hold_, [this, number, ps](const auto& response) {
+        SendTo(ps, hold_, [this, number, ps](const auto& response) {
           if (response.ok() && IsAwaited(number, ps)) OnApplied(*response);
           OnShardReply(number, ps, response.status());
         });
         break;
       case Broadcast::kSave:
-        SendTo(links_, ps, save_, answered);
+        SendTo(ps, save_, answered);
         break;
       case Broadcast::kEnd: {
         proto::EndRequest end;
         *end.mutable_sender() = Self();
         *end.mutable_state() = state_;
-        SendTo(links_, ps, end, answered);
+        SendTo(ps, end, answered);
         break;
       }
     }

@@ -399,6 +399,13 @@ class Coordinator {
 
   // Messages to the shards.
   void StartBroadcast(Broadcast::Kind kind);
+  // [P5] Names the life of the shard that has registered last.
+  template <typename Request>
+  void SendTo(uint32_t ps, Request request,
+              Reply<typename ShardMethod<Request>::Response> reply) {
+    request.mutable_sender()->set_receiver_nonce(shard_nonces_[ps]);
+    links_->Send(ps, std::move(request), ToMethod<Request>(std::move(reply)));
+  }
   void SendDue();
   // A shard loads its share, and has come so far.
   void OnRestorePending(uint64_t broadcast, uint32_t ps,

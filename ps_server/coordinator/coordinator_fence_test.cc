@@ -390,7 +390,7 @@ TEST_F(CoordinatorFenceTest, WhatIsNotAnsweredIsSentAgainTheSame) {
   StartTraining(Rising(20));
   Take(Worker(1), 1);
   Lose({Worker(1)});
-  const std::string fence = Fence().SerializeAsString();
+  const std::string fence = Fence(1).SerializeAsString();
   Confirm(0);
   PassWithout(kResendAfter - absl::Milliseconds(250));
   EXPECT_THAT(PuppetLinks::To(links_->fences), ElementsAre(1));

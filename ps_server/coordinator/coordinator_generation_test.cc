@@ -91,7 +91,7 @@ TEST_F(CoordinatorGenerationTest, APsInANewLifeBeginsAGeneration_G1_R4) {
   ASSERT_THAT(PuppetLinks::To(links_->restores), ElementsAre(0, 1));
   EXPECT_EQ(Restored().sender().generation(), 2u);
   EXPECT_EQ(PuppetArchive::Name(Restored().checkpoint()), "1/1");
-  EXPECT_EQ(Restored().nonce(), 77u) << "it is for one life";
+  EXPECT_EQ(Restored().sender().receiver_nonce(), 77u) << "it is for one life";
   EXPECT_EQ(Restored().directory_nonce(), 4711u);
   EXPECT_EQ(Status().generation(), 2u);
   EXPECT_EQ(Status().global_step(), 1u) << "not the 2 of generation 1";
@@ -108,6 +108,32 @@ TEST_F(CoordinatorGenerationTest, APsInANewLifeBeginsAGeneration_G1_R4) {
   // Step 1 once more, with sequences that begin anew.
   Offer(Worker(0), 1, 0, 1);
   EXPECT_EQ(Offer(Worker(1), 1, 1, 1)->verdict(), proto::ACCEPTED);
+}
+
+// Otherwise shards take them for forged.
+TEST_F(CoordinatorGenerationTest, EveryMessageNamesTheLifeThatRegistered_P5) {
+  uint64_t ps1 = 1;
+  const auto expect_named = [&](const auto& messages) {
+    EXPECT_THAT(messages, Not(IsEmpty()));
+    for (const auto& message : messages) {
+      EXPECT_EQ(message.request.sender().receiver_nonce(),
+                message.ps == 0 ? kShardNonce : ps1);
+    }
+  };
+  StartWithArchive();
+  ReplacePs(ps1 = 77);
+  expect_named(links_->restores);
+  AckRestores();
+  Offer(Worker(0), 0, 0, 1);
+  Offer(Worker(1), 0, 1, 1);
+  expect_named(links_->commits);
+  AckCommits();
+  Ask(&Coordinator::Checkpoint, proto::CheckpointRequest());
+  expect_named(links_->saves);
+  PuppetLinks::AnswerAll(links_->saves);
+  expect_named(links_->awaits);
+  coordinator_->Fail("(test)");
+  expect_named(links_->ends);
 }
 
 TEST_F(CoordinatorGenerationTest,
@@ -144,7 +170,7 @@ TEST_F(CoordinatorGenerationTest, ANewLifeDuringRestoreBeginsAnother_R4) {
   ReplacePs(3);
   ASSERT_THAT(PuppetLinks::To(links_->restores), ElementsAre(0, 0, 1));
   EXPECT_EQ(Restored().sender().generation(), 3u);
-  EXPECT_EQ(Restored().nonce(), 3u);
+  EXPECT_EQ(Restored().sender().receiver_nonce(), 3u);
   PuppetLinks::Answer(links_->restores, 0);  // of generation 2
   PuppetLinks::Answer(links_->restores, 1);
   EXPECT_EQ(state().phase(), proto::STARTING);
@@ -161,7 +187,7 @@ TEST_F(CoordinatorGenerationTest,
                       absl::UnavailableError("for another life"));
   EXPECT_EQ(state().phase(), proto::STARTING);
   ReplacePs(3);
-  EXPECT_EQ(Restored().nonce(), 3u);
+  EXPECT_EQ(Restored().sender().receiver_nonce(), 3u);
 }
 
 // Whatever is under way is over, and what is heard of it late does nothing.

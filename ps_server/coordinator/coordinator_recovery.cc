@@ -353,11 +353,9 @@ void Coordinator::AskForFiles() {
     *request.mutable_sender() = Self();
     request.set_number(number);
     request.set_wait_ms(absl::ToInt64Milliseconds(DiskPark()));
-    links_->Send(ps, request,
-                 ToMethod<proto::AwaitSavedRequest>(
-                     [this, number, ps](const auto& response) {
-                       OnFile(number, ps, response);
-                     }));
+    SendTo(ps, request, [this, number, ps](const auto& response) {
+      OnFile(number, ps, response);
+    });
   }
 }
 

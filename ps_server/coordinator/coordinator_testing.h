@@ -38,6 +38,8 @@ inline constexpr absl::StatusCode kNotReady =
     absl::StatusCode::kFailedPrecondition;
 
 inline constexpr absl::Duration kLease = absl::Seconds(10);
+// Of the shard beside the coordinator.
+inline constexpr uint64_t kShardNonce = 5;
 inline constexpr absl::Duration kResendAfter = absl::Seconds(5);
 
 inline TaskId Ps(uint32_t index) { return {kPsJob, index}; }
@@ -350,6 +352,7 @@ class CoordinatorTest : public ::testing::Test {
     options.recovery_timeout = recovery_timeout_;
     options.resend_after = kResendAfter;
     options.address = "host0:2000";
+    options.shard_nonce = kShardNonce;
     options.receipt_secret = std::string(Receipts::kKeyBytes, 's');
     options_ = options;
     Begin();

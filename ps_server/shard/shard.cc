@@ -54,10 +54,19 @@ absl::Status Shard::CheckRunning(const proto::Sender& sender) const {
 }
 
 absl::Status Shard::CheckIsCoordinator(const proto::Sender& sender) const {
-  if (ToTaskId(sender.task()) == TaskId{kPsJob, 0}) return absl::OkStatus();
-  return absl::PermissionDeniedError(
-      absl::StrCat(ToTaskId(sender.task()).ToString(),
-                   " does what only /job:ps/task:0 may"));
+  if (ToTaskId(sender.task()) != TaskId{kPsJob, 0}) {
+    return absl::PermissionDeniedError(
+        absl::StrCat(ToTaskId(sender.task()).ToString(),
+                     " does what only /job:ps/task:0 may"));
+  }
+  if (sender.receiver_nonce() != options_.nonce) {  // [P5, R4]
+    // No error of the job's: the coordinator names this life once it has
+    // registered.
+    return absl::UnavailableError(
+        absl::StrCat("generation ", sender.generation(),
+                     " is for another life of /job:ps/task:", options_.index));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Shard::CheckFromCoordinator(const proto::Sender& sender) const {

@@ -44,7 +44,8 @@ namespace holdfast {
 //
 // It begins in generation 0, which is none. A call of an older generation than
 // its own gets the verdict ABORTED, or that status; one of a newer generation,
-// or that comes before the shard has its state, UNAVAILABLE [R1, R2].
+// or that comes before the shard has its state, UNAVAILABLE [R1, R2]. So is one
+// in the coordinator's name that does not name this life [P5].
 //
 // Thread-compatible: its owner calls it from one thread at a time. A reply may
 // be called from inside any method.
@@ -55,7 +56,8 @@ class Shard {
     uint32_t index = 0;
     // ps tasks of the cluster.
     uint32_t num_ps = 1;
-    // With which this process registers.
+    // With which this process registers: a secret between it and the
+    // coordinator, by which that proves who it is.
     uint64_t nonce = 0;
     // That the shard's share of the job may take (memory_plan.h). 0: no limit.
     int64_t memory_limit_bytes = 0;

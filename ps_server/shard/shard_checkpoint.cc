@@ -41,13 +41,6 @@ absl::Status Shard::CheckRestore(const proto::RestoreRequest& request) const {
   if (request.sender().generation() == 0) {
     return absl::InvalidArgumentError("generation 0 is none");
   }
-  if (request.nonce() != options_.nonce) {  // [R4]
-    // No error of the job's: a newer generation comes once this life has
-    // registered.
-    return absl::UnavailableError(
-        absl::StrCat("generation ", request.sender().generation(),
-                     " is for another life of /job:ps/task:", options_.index));
-  }
   if (request.receipt_key().size() != Receipts::kKeyBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("receipt_key of ", request.receipt_key().size(),

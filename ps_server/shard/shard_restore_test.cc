@@ -238,7 +238,7 @@ TEST_F(ShardRestoreTest, ARepeatedRestoreWaitsForTheLoadingUnderWay_R3) {
 TEST_F(ShardRestoreTest, ARestoreForAnotherLifeIsRefused_R4) {
   ASSERT_TRUE(RestoreIn(1).status().ok());
   proto::RestoreRequest request = Of(2, MakeAsynchronous());
-  request.set_nonce(kThisLife + 1);
+  request.mutable_sender()->set_receiver_nonce(kThisLife + 1);
   EXPECT_TRUE(Fails(Ask(shard_, &Shard::Restore, request).status(),
                     absl::StatusCode::kUnavailable,
                     {"generation 2", "another life of /job:ps/task:1"}));

@@ -3,6 +3,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "common/tensor_piece.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ps_server/protocol/shard_messages.h"
 #include "ps_server/shard/shard_testing.h"
 
 namespace holdfast {
@@ -76,6 +78,45 @@ TEST_F(ShardTest, ADeclarationThatCannotBeIsRefusedAndNothingMade) {
 }
 
 // ---- Who may ----
+
+// A stranger who reaches the port knows all but the nonce.
+TEST_F(ShardTest, WhatIsForgedInTheCoordinatorsNameDoesNothing_P5) {
+  for (const bool restored : {false, true}) {
+    if (restored) {
+      Restore();
+      Stage(Whole(0, 1, 0, 1));
+      Stage(Whole(1, 1, 0, 3));
+    }
+    AllShardMessages::ForEach([&](auto* type) {
+      using Request = std::remove_pointer_t<decltype(type)>;
+      SCOPED_TRACE(ShardMethod<Request>::kName);
+      for (const uint64_t nonce : {uint64_t{0}, kThisLife - 1}) {
+        for (const uint64_t generation : {0, 1, 2}) {
+          Request forged;
+          if constexpr (std::is_same_v<Request, proto::RestoreRequest>) {
+            forged = MakeRestore();
+          } else if constexpr (std::is_same_v<Request, proto::CommitRequest>) {
+            forged = MakeCommit(0, {{0, 1, 1}});
+          } else if constexpr (std::is_same_v<Request, proto::EndRequest>) {
+            forged.mutable_state()->set_phase(proto::FAILED);
+          }
+          *forged.mutable_sender() = Coordinator();
+          forged.mutable_sender()->set_generation(generation);
+          forged.mutable_sender()->set_receiver_nonce(nonce);
+          EXPECT_TRUE(
+              Fails(Ask(shard_, kShardHandler<Request>, forged).status(),
+                    kUnavailable, {"another life of /job:ps/task:1"}));
+        }
+      }
+    });
+    EXPECT_EQ(shard_.state().phase(),
+              restored ? proto::TRAINING : proto::STARTING);
+    EXPECT_EQ(shard_.generation(), Generation(restored ? 1 : 0));
+    EXPECT_EQ(shard_.version(), GlobalStep(0));
+  }
+  Commit(0, {{0, 1, 0.5f}, {1, 1, 0.5f}});
+  EXPECT_EQ(shard_.version(), GlobalStep(1));
+}
 
 TEST_F(ShardTest, OnlyTheCoordinatorRestoresCommitsAndEnds) {
   Restore();

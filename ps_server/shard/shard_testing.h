@@ -52,7 +52,11 @@ inline proto::Sender Sender(const std::string& job, uint32_t index,
   return sender;
 }
 
-inline proto::Sender Coordinator() { return Sender(kPsJob, 0, 0); }
+inline proto::Sender Coordinator() {
+  proto::Sender sender = Sender(kPsJob, 0, 0);
+  sender.set_receiver_nonce(kThisLife);
+  return sender;
+}
 inline proto::Sender Reader() { return Sender("client", 0, 0); }
 
 inline Buffer Bytes(const std::vector<float>& values) {
@@ -79,7 +83,6 @@ inline proto::RestoreRequest MakeRestore(uint32_t n = 2, uint32_t m = 2,
                                          bool momentum = false) {
   proto::RestoreRequest request;
   *request.mutable_sender() = Coordinator();
-  request.set_nonce(kThisLife);
   request.set_receipt_key(std::string(Receipts::kKeyBytes, 'k'));
   proto::Declaration& declaration = *request.mutable_declaration();
   const auto add = [&](const std::string& name,

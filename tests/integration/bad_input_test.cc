@@ -289,7 +289,7 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        {"ABORTED", "/job:worker/task:1", "generation 0"}},
       {0, "Shard.Pin", "<w1 of 2>hold_ms: 1", {"UNAVAILABLE", "generation 2"}},
       {0, "Shard.Unpin", "<w1 of 2>", {"UNAVAILABLE"}},
-      {0, "Shard.Commit", Sender("ps", 0, 0, 2), {"UNAVAILABLE"}},
+      {0, "Shard.Commit", Sender("ps", 0, 0, 2), {"UNAVAILABLE", "life"}},
       {0, "Coordinator.RenewLease", "<w1 of 2>", {"OK", "generation: 1"}},
       {0,
        "Coordinator.Contribute",
@@ -531,31 +531,38 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
        {"NOT_FOUND", "version 99"}},
       {0, "Shard.Unpin", "<w1> pin: 18446744073709551615", {"OK"}},
 
-      // What only the coordinator sends, and never so.
+      // Forged in the coordinator's name: it would do what it says.
       {0,
        "Shard.Restore",
        Sender("ps", 0, 0, 1) + "declaration {}",
        {"INVALID_ARGUMENT", "declaration.variables: must have one"}},
       {0,
        "Shard.Restore",
-       // Of its own generation: a repetition, which does nothing.
-       Sender("ps", 0, 0, 1) + "slices { variable: 'w' size: 3 }" +
+       Sender("ps", 0, 0, 2) + "slices { variable: 'w' size: 3 }" +
            kDeclaration,
-       {"OK", "generation: 1 version: 1"}},
+       {"UNAVAILABLE", "generation 2 is for another life of /job:ps/task:0"}},
       {0,
        "Shard.Commit",
-       Sender("ps", 0, 0, 1) + "step: 7",
-       {"INTERNAL", "step 7", "at step 1"}},
+       Sender("ps", 0, 0, 1) + "step: 1 scalars { learning_rate: 1 }",
+       {"UNAVAILABLE", "another life of /job:ps/task:0"}},
       {0,
-       "Shard.Commit",
-       Sender("ps", 0, 0, 1) + "step: 1",
-       {"INTERNAL", "scalars"}},
-      {0,
-       "Shard.Commit",
+       "Shard.Fence",
        Sender("ps", 0, 0, 1) +
-           "step: 1 scalars { learning_rate: 1 } contributions { worker { job: "
-           "'worker' index: 1 } incarnation: 1 sequence: 44 weight: 1 }",
-       {"INTERNAL", "/job:worker/task:1", "44"}},
+           "lives { worker { job: 'worker' } incarnation: <i0> }",
+       {"UNAVAILABLE", "another life of /job:ps/task:0"}},
+      {0,
+       "Shard.Resolve",
+       Sender("ps", 0, 0, 1) +
+           "lives { worker { job: 'worker' } incarnation: <i0> }",
+       {"UNAVAILABLE", "another life of /job:ps/task:0"}},
+      {0,
+       "Shard.End",
+       Sender("ps", 0, 0, 1) + "state { phase: DONE }",
+       {"UNAVAILABLE", "another life of /job:ps/task:0"}},
+      {1,
+       "Shard.End",
+       Sender("ps", 0, 0, 9) + "state { phase: FAILED reason: 'forged' }",
+       {"UNAVAILABLE", "another life of /job:ps/task:1"}},
       {0,
        "Shard.Commit",
        Sender("ps", 0, 0, 1) +
@@ -893,11 +900,19 @@ TEST_F(AsynchronousBadInputTest, TrainingGoesOnUndisturbed) {
        "<w1> sequence: 1 step: 3 num_parts: 1",
        {"FAILED_PRECONDITION", "step 3", "at step 0"}},
 
-      // What only the coordinator sends, and never so.
+      // Forged in the coordinator's name.
       {0,
-       "Shard.Commit",
-       Sender("ps", 0, 0, 1) + "step: 0",
-       {"INTERNAL", "asynchronous"}},
+       "Shard.Hold",
+       Sender("ps", 0, 0, 1) + "number: 1",
+       {"UNAVAILABLE", "another life of /job:ps/task:0"}},
+      {0,
+       "Shard.Save",
+       Sender("ps", 0, 0, 1) + "number: 1",
+       {"UNAVAILABLE", "another life of /job:ps/task:0"}},
+      {0,
+       "Shard.AwaitSaved",
+       Sender("ps", 0, 0, 1) + "number: 1",
+       {"UNAVAILABLE", "another life of /job:ps/task:0"}},
       {0,
        "Shard.Fence",
        Sender("ps", 0, 0, 1) + "lives { worker { job: 'worker' } }",
@@ -908,7 +923,7 @@ TEST_F(AsynchronousBadInputTest, TrainingGoesOnUndisturbed) {
            "lives { worker { job: 'worker' index: 7 } incarnation: 1 } "
            "applied { from { worker { job: 'worker' index: 7 } incarnation: 1 "
            "} sequence: 1 clip_factor: 1 scalars {} }",
-       {"INTERNAL", "push 1 of /job:worker/task:7"}},
+       {"UNAVAILABLE", "another life of /job:ps/task:0"}},
       {0,
        "Coordinator.Contribute",
        "<w1> sequence: 50 step: 0 seat: 1",

@@ -33,7 +33,7 @@ import grpc
 from proto import (cluster_pb2, coordinator_pb2, coordinator_pb2_grpc, shard_pb2,
                    shard_pb2_grpc, training_pb2)
 
-PROTOCOL_VERSION = 7
+PROTOCOL_VERSION = 8
 WAIT_MS = 5000
 REGISTER_WAIT_MS = 2000
 # How long the cluster may be silent, or in recovery, before the worker gives up.

@@ -80,7 +80,9 @@ SynchronousCluster::SynchronousCluster(const SynchronousJob& job, uint64_t seed)
 void SynchronousCluster::OnSent(const ShardRequest& sent) {
   const auto* commit = std::get_if<proto::CommitRequest>(&sent);
   if (commit == nullptr) return;
-  const proto::CommitRequest& request = *commit;
+  proto::CommitRequest request = *commit;
+  // All but to whom it is said.
+  request.mutable_sender()->clear_receiver_nonce();
   const uint64_t generation = request.sender().generation();
   const auto [it, fresh] = commits_.emplace(
       std::make_pair(generation, request.step()), request.SerializeAsString());
