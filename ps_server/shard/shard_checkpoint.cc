@@ -162,7 +162,7 @@ void Shard::OnLoaded(absl::StatusOr<std::unique_ptr<DenseStore>> store) {
   absl::StatusOr<proto::RestoreResponse> answer;
   if (store.ok()) {
     store_ = *std::move(store);
-    StagedPushes::Options staging;
+    PushMemory::Options staging;
     staging.reserved_per_worker = memory_.reserved_per_worker;
     staging.max_per_worker = memory_.max_pushes_per_worker;
     staging.max_extra = memory_.extra_pushes;

@@ -10,49 +10,16 @@
 namespace holdfast {
 
 void StagedPushes::Configure(const std::vector<StoredSlice>* slices,
-                             const Options& options) {
+                             const PushMemory::Options& options) {
   slices_ = slices;
-  options_ = options;
-}
-
-size_t StagedPushes::num_pushes(const TaskId& worker) const {
-  const auto held = held_by_worker_.find(worker);
-  return held == held_by_worker_.end() ? 0 : held->second.pushes;
-}
-
-size_t StagedPushes::ExtraOf(const Held& held) const {
-  return held.pushes - std::min(held.reserved, options_.reserved_per_worker);
-}
-
-absl::Status StagedPushes::CheckRoom(const PushId& push, bool reserved) const {
-  const auto found = held_by_worker_.find(push.from.worker);
-  const Held before = found == held_by_worker_.end() ? Held() : found->second;
-  const Held after{before.pushes + 1, before.reserved + (reserved ? 1 : 0)};
-  if (ExtraOf(after) > options_.max_per_worker - options_.reserved_per_worker) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(push.ToString(), ": ", before.pushes,
-                     " pushes of this worker are here undecided already"));
-  }
-  if (num_extra_ - ExtraOf(before) + ExtraOf(after) > options_.max_extra) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(push.ToString(), ": no room beside the ", pushes_.size(),
-                     " pushes that are here undecided, of ", bytes_, " bytes"));
-  }
-  return absl::OkStatus();
-}
-
-void StagedPushes::Count(const TaskId& worker, int pushes, int reserved) {
-  Held& held = held_by_worker_[worker];
-  num_extra_ -= ExtraOf(held);
-  held.pushes += pushes;
-  held.reserved += reserved;
-  num_extra_ += ExtraOf(held);
+  memory_ = PushMemory(options);
 }
 
 absl::Status StagedPushes::Add(StagedPart part, bool reserved) {
   auto it = pushes_.find(part.push);
   if (it == pushes_.end()) {
-    if (absl::Status room = CheckRoom(part.push, reserved); !room.ok()) {
+    if (absl::Status room = memory_.CheckRoom(part.push, reserved);
+        !room.ok()) {
       return room;
     }
     StagedPush fresh;
@@ -62,7 +29,7 @@ absl::Status StagedPushes::Add(StagedPart part, bool reserved) {
     if (absl::Status status = CheckNoOverlap(fresh, part); !status.ok()) {
       return status;
     }
-    Count(part.push.from.worker, 1, reserved ? 1 : 0);
+    memory_.Take(part.push.from.worker, reserved);
     it = pushes_.emplace(part.push, std::move(fresh)).first;
   } else {
     if (it->second.step != part.step ||
@@ -83,7 +50,7 @@ absl::Status StagedPushes::Add(StagedPart part, bool reserved) {
   for (GradientPiece& piece : part.pieces) {
     const int64_t bytes = static_cast<int64_t>(piece.elements.data.size());
     push.bytes += bytes;
-    bytes_ += bytes;
+    memory_.AddBytes(bytes);
     if (piece.size() > 0) {
       push.pieces[piece.slice].emplace(piece.begin, std::move(piece));
     }
@@ -190,7 +157,7 @@ void StagedPushes::Reserve(const PushId& push) {
   const auto it = pushes_.find(push);
   if (it == pushes_.end() || it->second.reserved) return;
   it->second.reserved = true;
-  Count(push.from.worker, 0, 1);
+  memory_.Reserve(push.from.worker);
 }
 
 void StagedPushes::Drop(const PushId& push) {
@@ -217,15 +184,12 @@ std::vector<PushId> StagedPushes::DropThrough(GlobalStep step) {
 }
 
 void StagedPushes::Clear() {
-  pushes_.clear();
-  held_by_worker_.clear();
-  num_extra_ = 0;
-  bytes_ = 0;
+  for (auto it = pushes_.begin(); it != pushes_.end();) it = Drop(it);
 }
 
 StagedPushes::Pushes::iterator StagedPushes::Drop(Pushes::iterator push) {
-  bytes_ -= push->second.bytes;
-  Count(push->first.from.worker, -1, push->second.reserved ? -1 : 0);
+  memory_.Release(push->first.from.worker, push->second.reserved,
+                  push->second.bytes);
   return pushes_.erase(push);
 }
 

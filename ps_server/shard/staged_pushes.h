@@ -11,6 +11,7 @@
 #include "common/encoding.h"
 #include "common/ids.h"
 #include "ps_server/protocol/push_id.h"
+#include "ps_server/shard/push_memory.h"
 #include "ps_server/store/dense_store.h"
 
 namespace holdfast {
@@ -39,33 +40,17 @@ struct StagedPart {
 //
 // A push arrives in parts, in any order and more than once; it is complete when
 // all its parts are here and cover every trainable slice
-// (docs/life_of_a_step.md, step 2). Pieces keep the memory that they came in.
-//
-// Memory is given to whole pushes, before their first part. Each worker has
-// places of its own, and some more are for all. The owner says which pushes may
-// take the former, so that one that others may come to wait for can never be
-// shut out by theirs.
+// (docs/life_of_a_step.md, step 2). Pieces keep the memory that they came in,
+// which PushMemory counts.
 //
 // Thread-compatible.
 // Invariants: bytes() is the sum over held pieces; a push holds no element
-// twice; of one worker, at most Options::reserved_per_worker pushes are here in
-// its own places and at most Options::max_per_worker in all; beside those in
-// workers' own places, at most Options::max_extra.
+// twice; there is room for every push that is held.
 class StagedPushes {
  public:
-  struct Options {
-    // Of one worker. Each costs at most a copy of the trainable slices.
-    size_t max_per_worker = 1;
-    // Of those, the worker's own places: no more than the rest are for pushes
-    // that are not reserved.
-    size_t reserved_per_worker = 1;
-    // For all workers, beside their own.
-    size_t max_extra = 0;
-  };
-
   // Before the first Add. `slices` must outlive this object.
   void Configure(const std::vector<StoredSlice>* slices,
-                 const Options& options);
+                 const PushMemory::Options& options);
 
   // Keeps `part`, unless it is held already. `reserved`, which counts for the
   // first part of a push: it may take one of its worker's own places.
@@ -99,8 +84,10 @@ class StagedPushes {
   std::vector<PushId> DropThrough(GlobalStep step);
   void Clear();
 
-  int64_t bytes() const { return bytes_; }
-  size_t num_pushes(const TaskId& worker) const;
+  int64_t bytes() const { return memory_.bytes(); }
+  size_t num_pushes(const TaskId& worker) const {
+    return memory_.num_pushes(worker);
+  }
 
  private:
   struct StagedPush {
@@ -114,29 +101,14 @@ class StagedPushes {
   };
   using Pushes = std::map<PushId, StagedPush>;
 
-  struct Held {
-    size_t pushes = 0;
-    // Of them, those that may take the worker's own places.
-    size_t reserved = 0;
-  };
-
-  // Of a worker's pushes, those that have no place of its own.
-  size_t ExtraOf(const Held& held) const;
-  // So many pushes of the worker come, or go.
-  void Count(const TaskId& worker, int pushes, int reserved);
   absl::Status CheckNoOverlap(const StagedPush& push,
                               const StagedPart& part) const;
   absl::Status CheckCovered(const StagedPush& push) const;
-  absl::Status CheckRoom(const PushId& push, bool reserved) const;
   Pushes::iterator Drop(Pushes::iterator push);
 
   const std::vector<StoredSlice>* slices_ = nullptr;
-  Options options_;
   Pushes pushes_;
-  std::map<TaskId, Held> held_by_worker_;
-  // The sum of ExtraOf over all workers.
-  size_t num_extra_ = 0;
-  int64_t bytes_ = 0;
+  PushMemory memory_;
 };
 
 }  // namespace holdfast

@@ -1,0 +1,63 @@
+#include "ps_server/shard/push_memory.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::HasSubstr;
+
+const TaskId kFirst = {"worker", 0};
+const TaskId kSecond = {"worker", 1};
+
+std::string WhyNot(const PushMemory& memory, const TaskId& worker,
+                   bool reserved) {
+  const absl::Status room = memory.CheckRoom(
+      PushId{{worker, Incarnation(1)}, PushSequence(9)}, reserved);
+  EXPECT_TRUE(room.ok() || absl::IsResourceExhausted(room)) << room;
+  return std::string(room.message());
+}
+
+TEST(PushMemoryTest, AWorkersOwnPlaceIsTakenByNobodyElse) {
+  PushMemory memory({.max_per_worker = 2, .max_extra = 1});
+  memory.Take(kFirst, /*reserved=*/true);
+  memory.Take(kFirst, /*reserved=*/false);
+  EXPECT_EQ(memory.num_pushes(kFirst), 2u);
+  // The place for all is taken.
+  EXPECT_THAT(WhyNot(memory, kSecond, false),
+              HasSubstr("no room beside the 2 pushes"));
+  EXPECT_EQ(WhyNot(memory, kSecond, true), "");
+  // And a worker has so many at most.
+  EXPECT_THAT(WhyNot(memory, kFirst, false),
+              HasSubstr("2 pushes of this worker are here undecided"));
+  EXPECT_THAT(WhyNot(memory, kFirst, true), HasSubstr("2 pushes"));
+  memory.Release(kFirst, /*reserved=*/false, 0);
+  EXPECT_EQ(WhyNot(memory, kSecond, false), "");
+}
+
+TEST(PushMemoryTest, AHeldPushMayMoveToItsWorkersOwnPlace) {
+  PushMemory memory({.max_per_worker = 2, .max_extra = 1});
+  memory.Take(kFirst, /*reserved=*/false);
+  EXPECT_NE(WhyNot(memory, kSecond, false), "");
+  memory.Reserve(kFirst);
+  EXPECT_EQ(WhyNot(memory, kSecond, false), "");
+  memory.Release(kFirst, /*reserved=*/true, 0);
+  EXPECT_EQ(memory.num_pushes(kFirst), 0u);
+}
+
+TEST(PushMemoryTest, BytesComeWithPartsAndGoWithPushes) {
+  PushMemory memory({.max_per_worker = 1, .max_extra = 0});
+  memory.Take(kFirst, true);
+  memory.AddBytes(100);
+  memory.Take(kSecond, true);
+  memory.AddBytes(30);
+  EXPECT_EQ(memory.bytes(), 130);
+  memory.Release(kFirst, true, 100);
+  EXPECT_EQ(memory.bytes(), 30);
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,40 @@
+#!/bin/bash
+# Each rule of the table in docs/recovery.md has a test in each file that the
+# table names, whose name ends with the rule's label; and no test ends with the
+# label of a rule that is not in the table.
+set -euo pipefail
+
+# The files themselves, not the copies that the test was given.
+cd "$(dirname "$(readlink -f WORKSPACE)")"
+
+failed=0
+complain() {
+  echo "$1"
+  failed=1
+}
+
+rows=0
+labels=' '
+while IFS='|' read -r _ label _ _ files _; do
+  label="${label// /}"
+  labels+="$label "
+  rows=$((rows + 1))
+  for file in ${files//,/ }; do
+    path=$(find ./cli ./client ./common ./ps_server ./tests ./worker -path "*/${file}_test.cc" -print -quit)
+    if [[ -z "$path" ]]; then
+      complain "rule $label: there is no ${file}_test.cc"
+    elif ! grep -qE "_$label(_[A-Z][0-9]+)*\)" "$path"; then
+      complain "rule $label: no test of $path ends with _$label"
+    fi
+  done
+done < <(grep -E '^\| [A-Z][0-9]+ \| ' docs/recovery.md)
+[[ $rows -ge 20 ]] || complain "only $rows rules were found"
+
+for label in $(grep -rhoE '_[PRST][0-9]+(_[A-Z][0-9]+)*\)' --include='*_test.cc' \
+                 cli client common ps_server tests worker |
+               grep -oE '[A-Z][0-9]+' | sort -u); do
+  # Steps have labels of their own: L, G, C and A.
+  [[ "$label" =~ ^[LGCA] || "$labels" == *" $label "* ]] ||
+    complain "tests end with _$label, which is no rule of docs/recovery.md"
+done
+exit $failed
