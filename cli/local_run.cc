@@ -82,8 +82,8 @@ LocalCluster::Program ProgramFor(const TaskId& task,
   return program;
 }
 
-Progress::Options ProgressOptions() {
-  Progress::Options options;
+ProgressDisplay::Options ProgressOptions() {
+  ProgressDisplay::Options options;
   options.terminal = isatty(STDOUT_FILENO);
   winsize size = {};
   if (options.terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 &&
@@ -132,7 +132,7 @@ class LocalRun {
         return DaemonsStay();
       }
     }
-    return Done();
+    return TellResult();
   }
 
  private:
@@ -205,7 +205,7 @@ class LocalRun {
     }
   }
 
-  int Done() {
+  int TellResult() {
     std::cout << progress_.Finish() << std::flush;
     std::ifstream file(directory_.result_path());
     std::stringstream content;
@@ -340,7 +340,7 @@ class LocalRun {
   SignalWatch& signals_;
   LocalCluster& cluster_;
   StatusWatch& status_;
-  Progress progress_;
+  ProgressDisplay progress_;
   proto::GetStatusResponse last_status_;
   // By name, of daemons that have ended once too early.
   std::map<std::string, Restarts> restarts_;

@@ -53,8 +53,8 @@ std::string FormatTimeLeft(absl::Duration left) {
   return absl::StrFormat("%d:%02d", seconds / 60, seconds % 60);
 }
 
-std::string Progress::Update(const proto::GetStatusResponse& status,
-                             absl::Time now) {
+std::string ProgressDisplay::Update(const proto::GetStatusResponse& status,
+                                    absl::Time now) {
   const std::string recovery = Recovery(status);
   const std::string before = absl::StrCat(recovery, Warnings(status));
   // The wait for the first step is no part of the speed.
@@ -87,14 +87,14 @@ std::string Progress::Update(const proto::GetStatusResponse& status,
   return absl::StrCat(before, shown_, "\n");
 }
 
-std::string Progress::Recovery(const proto::GetStatusResponse& status) {
+std::string ProgressDisplay::Recovery(const proto::GetStatusResponse& status) {
   if (status.generation() <= last_generation_) return "";
   last_generation_ = status.generation();
   if (status.recovered().empty()) return "";
   return absl::StrCat("recovers: ", status.recovered(), "\n");
 }
 
-std::string Progress::Warnings(const proto::GetStatusResponse& status) {
+std::string ProgressDisplay::Warnings(const proto::GetStatusResponse& status) {
   std::string warnings;
   // Where gradients are scaled, some overflow until the scale is found.
   if (!warned_of_not_finite_ && status.pushes().not_finite() > 0 &&
@@ -115,21 +115,22 @@ std::string Progress::Warnings(const proto::GetStatusResponse& status) {
   return warnings;
 }
 
-std::string Progress::Finish() {
+std::string ProgressDisplay::Finish() {
   if (!options_.terminal || shown_.empty()) return "";
   shown_.clear();
   return "\n";
 }
 
-bool Progress::PlainLineIsDue(const proto::GetStatusResponse& status,
-                              absl::Time now) const {
+bool ProgressDisplay::PlainLineIsDue(const proto::GetStatusResponse& status,
+                                     absl::Time now) const {
   return now - last_plain_ >= options_.plain_interval ||
          status.state().phase() != last_phase_ ||
          status.evaluation().step() != last_evaluated_ ||
          (WaitOf(status) != last_waiting_ && !status.waiting_for().empty());
 }
 
-std::string Progress::Line(const proto::GetStatusResponse& status) const {
+std::string ProgressDisplay::Line(
+    const proto::GetStatusResponse& status) const {
   std::vector<std::string> parts;
   const proto::JobPhase phase = status.state().phase();
   if (phase == proto::STARTING) parts.push_back("starting");

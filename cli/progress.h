@@ -29,7 +29,7 @@ std::string FormatTimeLeft(absl::Duration left);
 // of an accuracy.
 //
 // Thread-compatible.
-class Progress {
+class ProgressDisplay {
  public:
   struct Options {
     // Rewrite one line. Otherwise a line of its own for each `plain_interval`,
@@ -44,7 +44,7 @@ class Progress {
     absl::Duration rate_window = absl::Seconds(3);
   };
 
-  explicit Progress(const Options& options) : options_(options) {}
+  explicit ProgressDisplay(const Options& options) : options_(options) {}
 
   // What to print when `status` is heard at `now`; empty when nothing is due.
   std::string Update(const proto::GetStatusResponse& status, absl::Time now);

@@ -36,7 +36,7 @@ TEST(FormatTimeLeftTest, Table) {
 }
 
 TEST(ProgressLineTest, TellsWhatIsKnown) {
-  const Progress progress({});
+  const ProgressDisplay progress({});
   const struct {
     std::string status, line;
   } kCases[] = {
@@ -89,7 +89,7 @@ TEST(ProgressLineTest, TellsWhatIsKnown) {
 
 TEST(ProgressTest, TellsOfARecoveryOnce) {
   for (const bool terminal : {false, true}) {
-    Progress progress({.terminal = terminal});
+    ProgressDisplay progress({.terminal = terminal});
     proto::GetStatusResponse status = Training(1000);
     status.set_generation(1);
     progress.Update(status, kStart);
@@ -113,7 +113,7 @@ TEST(ProgressTest, TellsOfARecoveryOnce) {
 }
 
 TEST(ProgressTest, WarnsOnceOfAJobThatDiverges) {
-  Progress progress({});
+  ProgressDisplay progress({});
   proto::GetStatusResponse status = Training(0);
   absl::Time now = kStart;
   const auto update = [&](double loss, uint64_t not_finite) {
@@ -132,13 +132,13 @@ TEST(ProgressTest, WarnsOnceOfAJobThatDiverges) {
   EXPECT_EQ(update(900, 2), "");
   // The first steps of a job with a loss scale find out how much is too much.
   status.set_loss_scale(1024);
-  Progress scaled({});
+  ProgressDisplay scaled({});
   scaled.Update(status, now);
   EXPECT_EQ(scaled.Update(status, now), "");
 }
 
 TEST(ProgressTest, SpeedIsThatOfTheWindow) {
-  Progress progress({.rate_window = absl::Seconds(3)});
+  ProgressDisplay progress({.rate_window = absl::Seconds(3)});
   // 100 steps a second, and from the 10th second on 50.
   for (int second = 0; second <= 10; ++second) {
     progress.Update(Training(100 * second), kStart + absl::Seconds(second));
@@ -154,7 +154,7 @@ TEST(ProgressTest, SpeedIsThatOfTheWindow) {
 }
 
 TEST(ProgressTest, RewritesOneLineOnATerminal) {
-  Progress progress({.terminal = true, .width = 16});
+  ProgressDisplay progress({.terminal = true, .width = 16});
   EXPECT_EQ(progress.Update(Training(0), kStart), "\r\033[Kstep 0/3000 0%");
   // Nothing has changed.
   EXPECT_EQ(progress.Update(Training(0), kStart), "");
@@ -166,7 +166,7 @@ TEST(ProgressTest, RewritesOneLineOnATerminal) {
 }
 
 TEST(ProgressTest, WritesPlainLinesWhenTheyAreDue) {
-  Progress progress({.plain_interval = absl::Seconds(5)});
+  ProgressDisplay progress({.plain_interval = absl::Seconds(5)});
   EXPECT_EQ(progress.Update(Training(0), kStart), "step 0/3000 0%\n");
   EXPECT_EQ(progress.Update(Training(100), kStart + absl::Seconds(1)), "");
 
@@ -197,9 +197,9 @@ TEST(ProgressTest, WritesPlainLinesWhenTheyAreDue) {
 
 // A line for each megabyte would fill a log.
 TEST(ProgressTest, HowFarADiskIsMakesNoNewLine) {
-  Progress::Options options;
+  ProgressDisplay::Options options;
   options.terminal = false;
-  Progress progress(options);
+  ProgressDisplay progress(options);
   const auto restoring = [](int done) {
     proto::GetStatusResponse status =
         Status("state { phase: STARTING } disk_progress { bytes_total: 100 }");

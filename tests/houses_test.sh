@@ -1,5 +1,6 @@
 #!/bin/bash
-# Who may include whom: docs/architecture.md, "Houses". Bazel's visibility holds
+# Who may include whom: docs/architecture.md, "Houses"; and that no two headers
+# give the same name to different things. Bazel's visibility holds
 # targets to it, but not what they include of the system's libraries.
 #
 # gRPC and CUDA are looked for in all that a file includes, directly or not.
@@ -104,3 +105,22 @@ grep -rE '^ *# *include +[<"]' --include='*.cc' --include='*.h' --include='*.cu'
       }
       exit failed
     }'
+
+twice=$(find cli client common ps_server worker -name '*.h' -print0 | xargs -0 awk '
+  FNR == 1 { space = "" }
+  /^namespace .*\{/ { space = $2 }
+  /^(class|struct|enum|enum class) [A-Za-z]+[^;(<]*$/ {
+    name = $2 == "class" ? $3 : $2
+    sub(/[:{].*/, "", name)
+    key = space "::" name
+    if (key in first && first[key] != FILENAME) {
+      print key " is defined in " first[key] " and " FILENAME
+    }
+    first[key] = FILENAME
+    ++names
+  }
+  END { if (names < 100) print "only " names " names were found" }')
+if [[ -n "$twice" ]]; then
+  echo "$twice"
+  exit 1
+fi

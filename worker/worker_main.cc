@@ -491,7 +491,8 @@ class StepInHand {
 // Steps down for a process that is told to stop, and ends it. Thread-safe.
 class Leaver {
  public:
-  // From here on there is a cluster to leave, which must stay until Done.
+  // From here on there is a cluster to leave, which must stay until
+  // EndsByItself.
   void SetCluster(Cluster* cluster) {
     absl::MutexLock lock(&mutex_);
     cluster_ = cluster;
@@ -505,7 +506,7 @@ class Leaver {
   }
 
   // The process ends by itself, with an exit code of its own.
-  void Done() {
+  void EndsByItself() {
     absl::MutexLock lock(&mutex_);
     done_ = true;
   }
@@ -632,7 +633,7 @@ int Train(const Config& config, const WorkerHooks& hooks,
   });
   watchdog.Start();
   const absl::Status status = Trainer(parts, options).Run();
-  leaver->Done();
+  leaver->EndsByItself();
   if (!status.ok()) {
     return Fail(status, IsWorkersOwn(status, (*cluster)->state())
                             ? kExitRestart
@@ -715,7 +716,7 @@ int WorkerMain(int argc, char** argv, const ModelRegistry& registry,
   const StopSignals signals(
       [&leaver](const std::string& signal) { leaver.Stop(signal); });
   const int code = RunWorker(registry, hooks, &leaver);
-  leaver.Done();
+  leaver.EndsByItself();
   return code;
 }
 

@@ -19,23 +19,23 @@ class Call final : public CallQueue::Event {
  public:
   Call(grpc::GenericStub* stub, const std::string& method,
        grpc::ClientContext* context, const grpc::ByteBuffer& request,
-       grpc::CompletionQueue* queue, CallQueue::Done done)
+       grpc::CompletionQueue* queue, CallQueue::OnEnd on_end)
       : reader_(stub->PrepareUnaryCall(context, method, request, queue)),
-        done_(std::move(done)) {
+        on_end_(std::move(on_end)) {
     reader_->StartCall();
     reader_->Finish(&response_, &status_, static_cast<Event*>(this));
   }
 
   void Happen(bool) override {
     const std::unique_ptr<Call> self(this);
-    // It lies in memory that goes with the ClientContext, which is done_'s.
+    // It lies in memory that goes with the ClientContext, which is on_end_'s.
     reader_.reset();
-    done_(status_, &response_);
+    on_end_(status_, &response_);
   }
 
  private:
   std::unique_ptr<grpc::GenericClientAsyncResponseReader> reader_;
-  CallQueue::Done done_;
+  CallQueue::OnEnd on_end_;
   grpc::ByteBuffer response_;
   grpc::Status status_;
 };
@@ -69,9 +69,9 @@ CallQueue::~CallQueue() {
 
 void CallQueue::Start(grpc::GenericStub* stub, const std::string& method,
                       grpc::ClientContext* context,
-                      const grpc::ByteBuffer& request, Done done) {
+                      const grpc::ByteBuffer& request, OnEnd on_end) {
   // Deletes itself.
-  new Call(stub, method, context, request, queue_.get(), std::move(done));
+  new Call(stub, method, context, request, queue_.get(), std::move(on_end));
 }
 
 CallQueue::Look CallQueue::Next(gpr_timespec deadline, Completion* completion) {

@@ -40,7 +40,7 @@ class CallQueue {
   };
 
   // Tells a call's end, by a thread that polls. The response may be taken.
-  using Done =
+  using OnEnd =
       std::function<void(const grpc::Status&, grpc::ByteBuffer* response)>;
 
   CallQueue();
@@ -55,7 +55,7 @@ class CallQueue {
   // Begins a unary call. `context` must outlive it.
   void Start(grpc::GenericStub* stub, const std::string& method,
              grpc::ClientContext* context, const grpc::ByteBuffer& request,
-             Done done);
+             OnEnd on_end);
 
   // Waits for the next operation to be over, and lets it happen; returns false
   // when none was until the deadline, or none will be after Close.
