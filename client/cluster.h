@@ -72,7 +72,7 @@ struct Contribution {
 };
 
 // One task's connection to a cluster: the way in which workers, tools and tests
-// declare, push, contribute, pull, pin and ask.
+// declare, push, pull, pin and ask.
 //
 // A worker does, in short:
 //
@@ -89,8 +89,8 @@ struct Contribution {
 //     std::swap(now, next);
 //   }
 //
-// In an asynchronous job, or where examples are by ticket, it takes one for
-// each push, and the next one meanwhile:
+// In an asynchronous job it takes a ticket for each push, and asks for the next
+// one meanwhile:
 //
 //   auto request = (*cluster)->StartTakeTicket();
 //   for (;;) {
@@ -100,6 +100,10 @@ struct Contribution {
 //     auto push = (*cluster)->StartPush(**ticket, now);
 //     ...  // as above
 //   }
+//
+// In a synchronous job whose examples are by ticket, it asks for the next one
+// when the push before it is contributed: the last step stays open for tickets
+// that are held for later.
 //
 // What is started is under way until its Await has returned: gradients leave
 // while others are being computed, and a worker may have several pushes, pulls
@@ -316,8 +320,8 @@ class Cluster {
                                           const Parameters& at) = 0;
   // Takes a new sequence, and a ticket for it: for jobs whose examples are by
   // ticket. An asynchronous worker may hold pipeline_depth + 1, a synchronous
-  // one as many as it has seats. Each is to be pushed and applied, or
-  // contributed, be it with 0 examples: others wait for it.
+  // one as many as it has seats. Each is to be pushed and contributed, be
+  // it with 0 examples: others wait for it.
   virtual std::unique_ptr<TicketRequest> StartTakeTicket() = 0;
   // The newest version once it is at least `min_version`; asynchronous: the
   // newest of each shard. `into` must not be touched until Await has returned

@@ -51,7 +51,9 @@ class Transport : public Clock {
   class Operation {
    public:
     virtual ~Operation() = default;
-    // Has it end soon, if it has not. At any time, without locks.
+    // Has it end soon, if it has not. At any time, without locks. Where one
+    // thread does everything, it lets go of `done` or `over` at once, uncalled:
+    // whoever cancels then waits until nobody refers to the user's memory.
     virtual void Cancel() = 0;
   };
   class AttemptOperation : public Operation {
@@ -63,8 +65,8 @@ class Transport : public Clock {
   // The attempt may be cancelled from then on, also before it is started. With
   // mutex() held.
   virtual std::shared_ptr<AttemptOperation> Prepare(Attempt attempt) = 0;
-  // Calls `over`, without locks, after `delay` or when it is cancelled, but not
-  // before it has returned. With mutex() held.
+  // Calls `over`, without locks, after `delay` or soon after it is cancelled,
+  // but not before After has returned. With mutex() held.
   virtual std::shared_ptr<Operation> After(absl::Duration delay,
                                            absl::AnyInvocable<void()> over) = 0;
 
