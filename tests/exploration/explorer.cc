@@ -20,7 +20,7 @@ struct Deviation {
 using Deviations = std::vector<Deviation>;
 
 std::string Describe(const Scenario& scenario, const Deviations& deviations) {
-  Schedule run(scenario, /*trace=*/true);
+  Schedule run(scenario, Schedule::Tracing::kAll);
   auto next = deviations.begin();
   for (uint64_t step = 0; !run.over(); ++step) {
     const bool deviates = next != deviations.end() && next->at == step;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/exploration/transcript.h"
 
 namespace holdfast::exploration {
 
@@ -76,9 +77,9 @@ bool Budget::Covers(const Budget& other) const {
          disk >= other.disk;
 }
 
-Schedule::Schedule(const Scenario& scenario, bool trace)
+Schedule::Schedule(const Scenario& scenario, Tracing tracing)
     : scenario_(scenario),
-      tracing_(trace),
+      tracing_(tracing),
       world_(scenario_.job, this, scenario_.make_worker) {
   world_.AddObserver(this);
   world_.CheckShardsAtEachEvent();
@@ -103,7 +104,7 @@ void Schedule::OnSent(Message* message, OpenCall* call) {
       world_.calls_made().at(fault.rpc) != fault.occurrence) {
     return;
   }
-  if (tracing_) Trace(absl::StrCat("the fault: ", World::Describe(*message)));
+  if (tracing()) Trace(absl::StrCat("the fault: ", World::Describe(*message)));
   switch (fault.kind) {
     case RpcFault::kNone:
       break;
@@ -127,6 +128,11 @@ void Schedule::OnSent(Message* message, OpenCall* call) {
       call->answer_is_held = true;
       break;
   }
+}
+
+void Schedule::TraceDelivery(const Message& message) {
+  Trace(tracing_ == Tracing::kTranscript ? TranscriptLine(message)
+                                         : World::Describe(message));
 }
 
 DiskFault Schedule::NextDiskFault(bool is_read) {
@@ -312,7 +318,7 @@ std::vector<Choice> Schedule::Alternatives(const Budget& budget) const {
 void Schedule::Take(const Choice& choice, Budget* budget) {
   Budget none;
   if (budget == nullptr) budget = &none;
-  if (tracing_ && choice.kind != Choice::kNext) Trace(choice.ToString());
+  if (tracing() && choice.kind != Choice::kNext) Trace(choice.ToString());
   switch (choice.kind) {
     case Choice::kNext:
       if (const Message* head = Head(); head != nullptr) {

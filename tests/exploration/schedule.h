@@ -133,7 +133,10 @@ struct Scenario {
 // same.
 class Schedule : public sim::Scheduler, public sim::Observer {
  public:
-  explicit Schedule(const Scenario& scenario, bool trace = false);
+  // What is traced: nothing, all that happens, or lines of a transcript
+  // (transcript.h).
+  enum class Tracing { kNone, kAll, kTranscript };
+  explicit Schedule(const Scenario& scenario, Tracing tracing = Tracing::kNone);
 
   // What may happen now beside kNext.
   std::vector<Choice> Alternatives(const Budget& budget) const;
@@ -166,9 +169,10 @@ class Schedule : public sim::Scheduler, public sim::Observer {
   bool Breaks(const sim::Message& message) override { return true; }
   void OnExit(sim::Process process, bool for_good) override;
   void Trace(const std::string& what) override {
-    if (tracing_) trace_.push_back(what);
+    if (tracing_ != Tracing::kNone) trace_.push_back(what);
   }
-  bool tracing() const override { return tracing_; }
+  void TraceDelivery(const sim::Message& message) override;
+  bool tracing() const override { return tracing_ != Tracing::kNone; }
   // Observer:
   using Observer::OnSent;
   void OnHeard(sim::Node by,
@@ -194,7 +198,7 @@ class Schedule : public sim::Scheduler, public sim::Observer {
   void AskForCheckpoint(std::optional<uint64_t> step);
 
   const Scenario scenario_;
-  const bool tracing_;
+  const Tracing tracing_;
   std::vector<std::string> trace_;
   sim::World world_;
   // By process.

@@ -1,49 +1,66 @@
 // The synchronous protocol under a seeded scheduler: the real coordinator and
 // shards, workers that follow docs/life_of_a_step.md, and a network that
-// delays, reorders, repeats and loses. After each schedule the promises are
-// checked: a push counts once on every shard or nowhere, as its verdict says,
-// and every shard commits the same steps, to the same bits. Where examples are
-// by ticket, each ticket counts once.
+// delays, reorders, repeats and loses. The world looks at the promises all the
+// time: a push counts once on every shard or nowhere, as its verdict says, and
+// every shard commits the same steps, to the same bits. After each schedule
+// what is told of it is checked.
 #include <algorithm>
-#include <cstring>
+#include <cstdint>
 #include <map>
-#include <memory>
 #include <set>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ps_server/protocol/push_id.h"
+#include "tests/simulation/jobs.h"
 #include "tests/simulation/simulation.h"
-#include "tests/simulation/synchronous_job.h"
 
 namespace holdfast {
 namespace {
 
 using Scenario = SynchronousJob;
 
-// The cluster of one schedule, where nobody is lost.
-class Simulation : public SynchronousCluster {
+// Where nobody is lost.
+class Watch : public sim::Observer {
  public:
-  using SynchronousCluster::SynchronousCluster;
-
-  void OnSent(const ShardRequest& request) override {
-    EXPECT_FALSE(std::holds_alternative<proto::FenceRequest>(request))
-        << "nobody is to be shut out";
-    EXPECT_FALSE(std::holds_alternative<proto::ResolveRequest>(request))
-        << "nothing is to be resolved";
-    SynchronousCluster::OnSent(request);
+  explicit Watch(sim::World* world) : world_(world) {
+    world->AddObserver(this);
   }
 
+  void OnSent(sim::Node from, sim::Node to,
+              const google::protobuf::Message& request) override {
+    if (sim::As<proto::FenceRequest>(request) != nullptr ||
+        sim::As<proto::ResolveRequest>(request) != nullptr) {
+      world_->Violate("nobody is to be shut out");
+    }
+  }
+  void OnArrival(sim::Node from, sim::Node to,
+                 const google::protobuf::Message& request) override {
+    if (sim::As<proto::TakeTicketRequest>(request) != nullptr) ++waiting_;
+  }
+  void OnAnswered(sim::Node from, sim::Node to,
+                  const google::protobuf::Message& request,
+                  const google::protobuf::Message* response) override {
+    if (sim::As<proto::TakeTicketRequest>(request) != nullptr) --waiting_;
+  }
   void OnTick() override {
-    if (waiting_for_tickets.empty()) return;
+    if (waiting_ == 0) return;
     // Those of late pushes come back.
-    EXPECT_EQ(tickets[1].size(), job.tickets + Status().pushes().stale())
-        << "somebody waits for a ticket, and there is one";
+    const auto taken = world_->oracle().tickets().find(1);
+    const size_t handed_out =
+        taken == world_->oracle().tickets().end() ? 0 : taken->second.size();
+    if (handed_out !=
+        world_->job().tickets() + world_->Status().pushes().stale()) {
+      world_->Violate("somebody waits for a ticket, and there is one");
+    }
   }
+
+ private:
+  sim::World* const world_;
+  int waiting_ = 0;
 };
 
 class ProtocolSimulationTest : public ::testing::TestWithParam<Scenario> {};
@@ -51,77 +68,62 @@ class ProtocolSimulationTest : public ::testing::TestWithParam<Scenario> {};
 TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
   constexpr uint64_t kSchedules = 500;
   const Scenario scenario = GetParam();
-  std::set<std::string> results;
+  const sim::Job job = MakeJob(scenario);
+  std::set<sim::Values> results;
   uint64_t stale = 0;
   uint64_t refused_offers = 0;
   for (uint64_t seed = 1; seed <= kSchedules; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
-    Simulation sim(scenario, seed);
-    std::vector<std::unique_ptr<SynchronousWorker>> workers;
-    for (uint32_t i = 0; i < scenario.m; ++i) {
-      workers.push_back(
-          std::make_unique<SynchronousWorker>(&sim, i, /*nonce=*/i + 1));
-      sim.scheduler.Soon([worker = workers.back().get()] { worker->Start(); });
-    }
-    sim.Start();
-
-    const absl::Time bound = sim.scheduler.Now() + absl::Hours(1);
-    const auto all_gone = [&] {
-      return std::all_of(workers.begin(), workers.end(),
-                         [](const auto& w) { return w->gone(); });
-    };
-    while (!(all_gone() && sim.coordinator->finished()) &&
-           sim.scheduler.Now() < bound && !HasFatalFailure()) {
-      ASSERT_TRUE(sim.scheduler.RunOne());
-    }
+    RandomScheduler::Options options;
+    options.seed = seed;
+    options.faults = scenario.faults;
+    options.keeps_ps = true;
+    Simulation simulation(job, options, {/*mishaps=*/0}, scenario.m,
+                          scenario.m);
+    sim::World& world = simulation.world();
+    const Watch watch(&world);
+    simulation.Run();
 
     // It ended, and in order.
-    ASSERT_LT(sim.scheduler.Now(), bound) << "hangs";
-    ASSERT_EQ(sim.coordinator->state().phase(), proto::DONE)
-        << sim.coordinator->state().reason();
-    ASSERT_THAT(sim.network.unanswered(), ::testing::IsEmpty());
+    ASSERT_EQ(world.violation(), "");
+    ASSERT_EQ(world.phase(), proto::DONE);
+    ASSERT_THAT(world.parked(), ::testing::IsEmpty());
     // wait_ms, and a tick.
-    ASSERT_LE(sim.network.longest_wait(), absl::Milliseconds(1100));
-    for (const auto& shard : sim.shards) {
-      ASSERT_EQ(shard->state().phase(), proto::DONE);
-      ASSERT_EQ(shard->version().value(), scenario.steps);
-      ASSERT_EQ(shard->staged_bytes(), 0);
+    ASSERT_LE(world.longest_wait(), absl::Milliseconds(1100));
+    for (uint32_t ps = 0; ps < world.num_ps(); ++ps) {
+      ASSERT_EQ(world.shard(ps)->state().phase(), proto::DONE);
+      ASSERT_EQ(world.shard(ps)->version().value(), scenario.steps);
+      ASSERT_EQ(world.shard(ps)->staged_bytes(), 0);
     }
 
-    // Every step is N contributions to seats of their own, in order; the last
-    // one what tickets are left.
-    ASSERT_EQ(sim.steps[1].size(), scenario.steps);
+    // Every step has contributions to seats of their own; the last one what
+    // tickets are left.
+    const sim::Oracle& oracle = world.oracle();
+    ASSERT_EQ(oracle.steps().size(), scenario.steps);
     std::set<PushId> counted;
     uint64_t examples = 0;
-    for (const auto& [step, contributions] : sim.steps[1]) {
+    uint64_t not_finite = 0;
+    for (const auto& [cut, contributions] : oracle.steps()) {
+      const uint64_t step = cut.second;
       const bool is_last = step + 1 == scenario.steps;
       ASSERT_EQ(contributions.size(), scenario.tickets > 0 && is_last
                                           ? scenario.tickets - step * scenario.n
                                           : scenario.n);
-      for (size_t i = 0; i < contributions.size(); ++i) {
-        const auto& c = contributions[i];
+      for (const auto& c : contributions) {
         ASSERT_EQ(c.seat() % scenario.m, c.worker().index());
-        if (i > 0) {
-          ASSERT_LT(contributions[i - 1].seat(), c.seat());
-        }
-        ASSERT_TRUE(counted.insert(PushOf(c)).second) << "a push counted twice";
-        examples += sim.BatchOf(1, step, c).examples;
+        counted.insert(sim::Oracle::PushOf(c));
+        const sim::Batch batch = oracle.BatchOf(1, step, c);
+        examples += batch.examples;
+        if (batch.not_finite()) ++not_finite;
       }
     }
     if (scenario.tickets > 0) {
-      std::set<uint64_t> spent;
-      for (const PushId& push : counted) {
-        const uint64_t ticket = sim.tickets[1].at(push);
-        ASSERT_TRUE(spent.insert(ticket).second)
-            << "ticket " << ticket << " counted twice";
-      }
-      ASSERT_EQ(spent.size(), scenario.tickets);
-      ASSERT_EQ(*spent.rbegin(), scenario.tickets - 1);
+      ASSERT_EQ(counted.size(), scenario.tickets);
     }
     // A verdict says what happened, to each push.
-    const proto::GetStatusResponse status = sim.Status();
-    uint64_t told_accepted = 0, told_stale = 0, not_finite = 0;
-    for (const auto& [push, verdict] : sim.told[1]) {
+    const proto::GetStatusResponse status = world.Status();
+    uint64_t told_accepted = 0, told_stale = 0;
+    for (const auto& [push, verdict] : oracle.told().at(1)) {
       const bool counts = counted.count(push) > 0;
       ASSERT_EQ(verdict, counts ? proto::ACCEPTED : proto::STALE)
           << push.ToString();
@@ -131,36 +133,16 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
     ASSERT_EQ(status.pushes().accepted(), told_accepted);
     ASSERT_EQ(status.pushes().stale(), told_stale);
     ASSERT_EQ(status.pushes().duplicate(), 0u);
-    for (const auto& [step, contributions] : sim.steps[1]) {
-      for (const auto& c : contributions) {
-        if (sim.BatchOf(1, step, c).not_finite()) ++not_finite;
-      }
-    }
     ASSERT_EQ(status.pushes().not_finite(), not_finite);
     ASSERT_EQ(status.examples(), examples);
     stale += told_stale;
-    refused_offers += sim.refused_offers;
+    refused_offers += world.errors_heard(absl::StatusCode::kFailedPrecondition);
 
     // The values are those of the steps, to the bit, on every shard.
-    const Values values = sim.ReadAll();
-    TrainingState state = SynchronousCluster::First();
-    for (const auto& [step, contributions] : sim.steps[1]) {
-      sim.MakeStep(1, step, &state);
-    }
-    ASSERT_EQ(status.loss_scale(), state.loss_scale);
-    const Values& expected = state.values;
-    ASSERT_EQ(values.size(), expected.size());
-    std::string bits;
-    for (const auto& [name, v] : expected) {
-      ASSERT_EQ(values.at(name).size(), v.size());
-      ASSERT_EQ(std::memcmp(values.at(name).data(), v.data(),
-                            v.size() * sizeof(float)),
-                0)
-          << name;
-      bits.append(reinterpret_cast<const char*>(v.data()),
-                  v.size() * sizeof(float));
-    }
-    results.insert(bits);
+    const sim::Values* const expected = oracle.ValuesAt({1, scenario.steps});
+    ASSERT_NE(expected, nullptr);
+    ASSERT_EQ(world.ReadAll(), *expected);
+    results.insert(*expected);
   }
   EXPECT_EQ(refused_offers > 0, scenario.faulty);
   if (scenario.n < scenario.m) {

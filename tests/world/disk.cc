@@ -86,6 +86,9 @@ void Disk::Do(const Disk::WriteJournal& request, Reply<Done> reply) {
       [&] {
         NoteDropped(request.journal);
         journal_ = request.journal;
+        for (const proto::CheckpointName& name : journal_.checkpoints()) {
+          durable_step_ = std::max(durable_step_, name.step());
+        }
         world_->Check(world_->oracle().CheckJournal(*this));
       },
       std::move(reply));

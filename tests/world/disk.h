@@ -47,6 +47,8 @@ class Disk {
   // Spoils a share of it, or its manifest.
   void Damage(const Name& name, bool manifest);
   bool damaged_any() const { return damaged_any_; }
+  // The greatest step of a checkpoint that the journal has ever named.
+  uint64_t durable_step() const { return durable_step_; }
   // What it holds of all elements. It must be complete.
   std::map<Arrays, std::vector<float>> Read(const Name& name) const;
   const proto::Manifest& manifest(const Name& name) const {
@@ -149,6 +151,7 @@ class Disk {
   std::set<Name> dropped_;
   bool destroyed_any_ = false;
   bool damaged_any_ = false;
+  uint64_t durable_step_ = 0;
   // By checkpoint and ps: drawn when it is first read.
   std::map<std::pair<Name, uint32_t>, bool> unreadable_;
 };

@@ -164,6 +164,8 @@ class Message {
   virtual void Fail(World* world, const absl::Status& status) = 0;
   // Of a request: one that arrives, and whose answer goes nowhere.
   virtual std::unique_ptr<Message> Repeat() const = 0;
+  // For people; null where it is of no type of proto/, or an error.
+  virtual const google::protobuf::Message* body() const = 0;
   virtual std::string Text() const = 0;
 
   // Unlike for each in a world.

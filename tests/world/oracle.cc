@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -358,14 +359,21 @@ std::string Oracle::CheckPulled(uint32_t ps, const PullReply& reply) const {
     Made made;
     std::vector<float> values;
     const size_t row = 2 * job_.tickets();
+    bool is_first = true;
     for (const TensorPiece& piece : reply.tensors) {
       if (piece.variable != kTickets) continue;
+      Made before = std::exchange(made, Made());
       values.resize(piece.data.size() / sizeof(float));
       piece.data.CopyTo(values.data());
       if (values.size() != row) return error("several rows");
       const std::string broken = Decode(values.data(), &made);
       if (!broken.empty()) return error(broken);
+      if (!std::exchange(is_first, false) && before.pushes != made.pushes) {
+        return error("its rows are made of different pushes");
+      }
     }
+    // After a change of their number a ps may have a row of others only.
+    if (is_first) return "";
     bool some_give_nothing = false;
     for (const auto& [generation, pushes] : given_) {
       for (const auto& [push, given] : pushes) {

@@ -64,6 +64,7 @@ class Scheduler {
   virtual void OnExit(Process process, bool for_good) = 0;
   // For people.
   virtual void Trace(const std::string& what) {}
+  virtual void TraceDelivery(const Message& message) {}
   virtual bool tracing() const { return false; }
 };
 

@@ -10,7 +10,7 @@ namespace holdfast::sim {
 namespace {
 
 // A worker that does not get the last version leaves all the same.
-constexpr absl::Duration kLastVersion = absl::Seconds(10);
+constexpr absl::Duration kLastVersion = absl::Seconds(30);
 
 }  // namespace
 

@@ -289,7 +289,7 @@ std::unique_ptr<Message> World::TakeOut(const Message* message) {
 
 void World::Deliver(const Message* given) {
   std::shared_ptr<Message> message = TakeOut(given);
-  if (scheduler_->tracing()) scheduler_->Trace(Describe(*message));
+  if (scheduler_->tracing()) scheduler_->TraceDelivery(*message);
   last_to_ = message->to;
   NodeState& node = nodes_[message->to];
   node.history = Mix(node.history, message->id);
@@ -409,6 +409,7 @@ void World::AfterEvent() {
       if (last_to_ == ShardNode(ps) || last_to_ == kNobody) CheckShard(ps);
     }
   }
+  if (std::exchange(is_short_handed_, false)) CheckEnoughWorkers();
   CheckEnd();
 }
 
@@ -434,8 +435,7 @@ void World::CheckState(const proto::JobState& state,
 }
 
 void World::CheckDurable(uint64_t step, const std::string& rpc) {
-  const auto& kept = disk_.journal().checkpoints();
-  if (step <= (kept.empty() ? 0 : kept.rbegin()->step())) return;
+  if (step <= disk_.durable_step()) return;
   Violate(absl::StrCat(rpc, " says that step ", step, " is durable"));
 }
 
@@ -521,6 +521,21 @@ Values World::ReadAll() {
     });
   }
   return values;
+}
+
+void World::CheckEnoughWorkers() {
+  if (coordinator_ == nullptr) return;
+  uint32_t alive = 0;
+  const proto::GetStatusResponse status = Status();
+  for (const proto::TaskStatus& task : status.tasks()) {
+    if (task.task().job() == kWorkerJob && task.alive()) ++alive;
+  }
+  // The last step may be made of the tickets that are left.
+  const auto& last = oracle_.steps().rbegin()->first;
+  if (last.second + 1 == job_.steps() && job_.by_ticket()) return;
+  if (alive < job_.declaration.lost_workers().min_replicas()) {
+    Violate(absl::StrCat("a step was made with ", alive, " workers"));
+  }
 }
 
 void World::CheckEnd() {

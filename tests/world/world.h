@@ -279,6 +279,8 @@ class World : public Clock, public ShardLinks {
   void CheckNobodyWasAdmitted();
   std::map<TaskId, uint64_t> Incarnations() const;
   void CheckShard(uint32_t ps);
+  // [L5] Of a step that was made of fewer.
+  void CheckEnoughWorkers();
   void CheckEnd();
   void NotePlacement(const proto::RestoreRequest& request);
 
@@ -308,6 +310,8 @@ class World : public Clock, public ShardLinks {
   std::vector<proto::PullRequest> everything_;
   // Processes that have ended within the event under way.
   std::vector<std::pair<Process, bool>> exits_;
+  // A step was made of fewer than N within it.
+  bool is_short_handed_ = false;
   bool misdeed_done_ = false;
   // From here on nobody hears of calls that are dropped.
   bool closed_ = false;
@@ -361,6 +365,12 @@ template <typename T>
 std::string TextOf(const T& message) {
   if constexpr (kIsProto<T>) {
     return message.ShortDebugString();
+  } else if constexpr (std::is_same_v<T, PushPart>) {
+    return absl::StrCat("sequence: ", message.sequence.value(),
+                        " step: ", message.step.value());
+  } else if constexpr (std::is_same_v<T, PullReply>) {
+    return absl::StrCat("generation: ", message.generation.value(),
+                        " version: ", message.version.value());
   } else {
     return "";
   }
@@ -468,6 +478,9 @@ class World::Answer : public Message {
   }
   void Fail(World*, const absl::Status& status) override { response_ = status; }
   std::unique_ptr<Message> Repeat() const override { return nullptr; }
+  const google::protobuf::Message* body() const override {
+    return response_.ok() ? BodyOf(*response_) : nullptr;
+  }
   std::string Text() const override {
     return response_.ok() ? internal::TextOf(*response_)
                           : response_.status().ToString();
@@ -510,6 +523,9 @@ class World::RequestMessage : public Message {
   }
   std::unique_ptr<Message> Repeat() const override {
     return std::make_unique<RequestMessage>(nullptr, request_);
+  }
+  const google::protobuf::Message* body() const override {
+    return BodyOf(*request_);
   }
   std::string Text() const override { return internal::TextOf(*request_); }
 
@@ -573,7 +589,12 @@ void World::OnSent(Node from, Node to, const Request& request) {
     NotePlacement(request);
   }
   if constexpr (std::is_same_v<Request, proto::CommitRequest>) {
+    const size_t known = oracle_.steps().size();
     Check(oracle_.OnCommit(request));
+    is_short_handed_ =
+        is_short_handed_ ||
+        (job_.continues() && oracle_.steps().size() > known &&
+         request.contributions_size() < static_cast<int>(job_.n()));
   }
   if constexpr (std::is_same_v<Request, proto::EndRequest>) {
     CheckState(request.state(), NameOf<Request>());

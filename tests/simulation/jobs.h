@@ -1,0 +1,61 @@
+// The jobs that are simulated.
+#ifndef HOLDFAST_TESTS_SIMULATION_JOBS_H_
+#define HOLDFAST_TESTS_SIMULATION_JOBS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "proto/cluster.pb.h"
+#include "tests/simulation/random_scheduler.h"
+#include "tests/world/job.h"
+
+namespace holdfast {
+
+struct SynchronousJob {
+  uint32_t n = 1;
+  uint32_t m = 1;
+  uint32_t num_ps = 1;
+  uint64_t steps = 4;
+  Faults faults;
+  // Some contributions have weight 0.
+  bool empty_handed = false;
+  // 0: examples by step.
+  uint64_t tickets = 0;
+  // With policy CONTINUE: how few may go on. 0: WAIT.
+  uint32_t min_replicas = 0;
+  // Of the ClusterSpec, where there are fewer than m. 0: m.
+  uint32_t cluster_workers = 0;
+  // Absent: there is no checkpoint directory.
+  std::optional<proto::Checkpoints> checkpoints = {};
+  proto::Consistency::Aggregation aggregation = proto::Consistency::MEAN;
+  // Workers offer pushes that not all shards hold, which is to be refused [P1].
+  bool faulty = false;
+};
+
+std::string Name(const SynchronousJob& job);
+sim::Job MakeJob(const SynchronousJob& job);
+
+struct AsynchronousJob {
+  // When it is declared; each variable has as many rows.
+  uint32_t num_ps = 1;
+  uint32_t workers = 1;
+  uint32_t depth = 1;
+  std::optional<uint32_t> bound;
+  bool momentum = false;
+  // At most 20.
+  uint64_t tickets = 12;
+  // Absent: there is no checkpoint directory.
+  std::optional<proto::Checkpoints> checkpoints = {};
+  // Workers have pushes applied with scalars that are not their tickets', or
+  // without the receipts of other shards, which is to be refused [P2]; and tell
+  // ps 0 that they know all verdicts [P3].
+  bool faulty = false;
+};
+
+std::string Name(const AsynchronousJob& job);
+sim::Job MakeJob(const AsynchronousJob& job);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_TESTS_SIMULATION_JOBS_H_
