@@ -1,10 +1,23 @@
 #ifndef HOLDFAST_PS_SERVER_COORDINATOR_ARCHIVE_H_
 #define HOLDFAST_PS_SERVER_COORDINATOR_ARCHIVE_H_
 
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "common/reply.h"
 #include "proto/checkpoint.pb.h"
 
 namespace holdfast {
+
+// Before a disk that refused is tried again.
+inline constexpr absl::Duration kDiskRetryAfter = absl::Seconds(1);
+
+// A checkpoint as people are told of it.
+inline std::string ToString(const proto::CheckpointName& name) {
+  return absl::StrCat("step ", name.step(), " (generation ", name.generation(),
+                      ")");
+}
 
 // The coordinator's part of a checkpoint directory. Calls do not block; they
 // are carried out in order, and answered in order.

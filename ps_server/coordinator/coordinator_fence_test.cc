@@ -530,16 +530,15 @@ TEST_F(CoordinatorFenceTest, ASecondFenceWaitsForTheFirst) {
   EXPECT_THAT(links_->fences, IsEmpty());
 }
 
-TEST_F(CoordinatorFenceTest, TwoThatAreLostTogetherAreShutOutOneAfterTheOther) {
+TEST_F(CoordinatorFenceTest, TwoThatAreLostTogetherAreShutOutTogether) {
   Make(1, 3);
   StartTraining(Asynchronous(3));
   for (const uint32_t worker : {0, 1, 2}) Take(Worker(worker), 1);
   Lose({Worker(1), Worker(2)});
-  EXPECT_EQ(Names(Fence().lives()), "worker1.1");
-  for (int i = 0; i < 2; ++i) {
-    ConfirmAll();
-    AckResolves();
-  }
+  EXPECT_EQ(Names(Fence().lives()), "worker1.1 worker2.1");
+  ConfirmAll();
+  AckResolves();
+  EXPECT_THAT(links_->fences, IsEmpty());
   EXPECT_EQ(Status().pushes().fenced(), 2u);
   EXPECT_EQ(Index(Take(Worker(0), 2)), 1u);
 }
@@ -712,10 +711,16 @@ TEST_F(CoordinatorFenceTest, AnswersMayCallBack) {
   // for one more.
   ask(Worker(2), 2, [&](absl::StatusOr<proto::TakeTicketResponse> response) {
     heard.push_back(proto::Verdict_Name(response->verdict()));
-    Join(Worker(2), 50);
-    ask(Worker(2), 1, [&](absl::StatusOr<proto::TakeTicketResponse> next) {
-      heard.push_back(absl::StrCat("newcomer ", next->ticket().index()));
-    });
+    coordinator_->Register(
+        RegisterOf(Worker(2), 50),
+        [&](absl::StatusOr<proto::RegisterResponse> joined) {
+          incarnations_[Worker(2)] = joined->incarnation();
+          ask(Worker(2), 1,
+              [&](absl::StatusOr<proto::TakeTicketResponse> next) {
+                heard.push_back(
+                    absl::StrCat("newcomer ", next->ticket().index()));
+              });
+        });
   });
   ask(Worker(0), 1, [&](absl::StatusOr<proto::TakeTicketResponse> response) {
     heard.push_back(absl::StrCat("worker 0 ", response->ticket().index()));
@@ -727,7 +732,7 @@ TEST_F(CoordinatorFenceTest, AnswersMayCallBack) {
   EXPECT_THAT(heard, ElementsAre("FENCED", "worker 0 2"));
   Leave(Worker(1));
   EXPECT_THAT(heard,
-              ElementsAre("FENCED", "worker 0 2", "worker 0 0", "newcomer 1"));
+              ElementsAre("FENCED", "worker 0 2", "newcomer 0", "worker 0 1"));
   EXPECT_THAT(
       links.told,
       ElementsAre("Restore@0", "Restore@1", "Fence@0", "Fence@1", "Resolve@0",

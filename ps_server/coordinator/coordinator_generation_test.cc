@@ -49,8 +49,9 @@ class CoordinatorGenerationTest : public CoordinatorTest {
   bool ReplacePs(uint64_t nonce = 2) {
     Leave(Ps(1));
     const auto answer = Register(Ps(1), nonce);
-    if (answer.came()) incarnations_[Ps(1)] = answer->incarnation();
-    return answer.came();
+    if (!answer.status().ok()) return false;
+    incarnations_[Ps(1)] = answer->incarnation();
+    return true;
   }
   // Of the Restore to shard 1.
   proto::RestoreRequest Restored() const {

@@ -109,7 +109,7 @@ TEST_F(CoordinatorReceiptsTest, ATicketVouchesForItsScalars_P2) {
   StartTraining(Asynchronous(10));
   const auto first = Take(Worker(0), 1);
   const auto second = Take(Worker(0), 2);
-  const Receipts receipts = ReceiptsNow();
+  const Receipts receipts = *ReceiptsNow();
   EXPECT_TRUE(receipts
                   .CheckTicket(Push(SenderOf(Worker(0)), 1),
                                first->ticket().scalars(),

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -455,35 +456,38 @@ class CoordinatorTest : public ::testing::Test {
     return *Ask(&Coordinator::GetStatus, proto::GetStatusRequest());
   }
 
-  // As the shards give them. The variables must be there.
-  Receipts ReceiptsNow() {
-    const auto placement = GetPlacement(0);
+  // As the shards give them; none where the variables are not there. Inside an
+  // answer, where no other comes, the placement is the one that was seen last.
+  std::optional<Receipts> ReceiptsNow() {
+    if (const auto seen = GetPlacement(0); seen.came()) placement_ = *seen;
+    if (!placement_.ready()) return std::nullopt;
     return Receipts(
         Receipts::MakeKey(options_.receipt_secret, coordinator_->generation()),
-        coordinator_->generation(), placement->declaration(),
-        placement->slices(), options_.num_ps);
+        coordinator_->generation(), placement_.declaration(),
+        placement_.slices(), options_.num_ps);
   }
   // With the receipts of an honest worker.
   proto::ContributeRequest Signed(proto::ContributeRequest request) {
     request.clear_receipts();
-    if (!GetPlacement(0)->ready()) return request;
-    const Receipts receipts = ReceiptsNow();
+    const std::optional<Receipts> receipts = ReceiptsNow();
+    if (!receipts.has_value()) return request;
     const PushId push{ToWorkerLife(request.sender()),
                       PushSequence(request.sequence())};
     for (uint32_t ps = 0; ps < options_.num_ps; ++ps) {
-      request.add_receipts(receipts.Held(ps, push, GlobalStep(request.step())));
+      request.add_receipts(
+          receipts->Held(ps, push, GlobalStep(request.step())));
     }
     return request;
   }
   proto::TakeTicketRequest Signed(proto::TakeTicketRequest request) {
-    if (request.spent().empty() || !GetPlacement(0)->ready()) return request;
-    const Receipts receipts = ReceiptsNow();
+    const std::optional<Receipts> receipts = ReceiptsNow();
+    if (!receipts.has_value()) return request;
     for (proto::SpentTicket& spent : *request.mutable_spent()) {
       const PushId push{ToWorkerLife(request.sender()),
                         PushSequence(spent.sequence())};
       spent.clear_receipts();
       for (uint32_t ps = 0; ps < options_.num_ps; ++ps) {
-        spent.add_receipts(receipts.Applied(ps, push));
+        spent.add_receipts(receipts->Applied(ps, push));
       }
     }
     return request;
@@ -631,6 +635,7 @@ class CoordinatorTest : public ::testing::Test {
   std::unique_ptr<PuppetArchive> archive_;
   Coordinator::Options options_;
   std::map<TaskId, uint64_t> incarnations_;
+  proto::GetPlacementResponse placement_;
   std::unique_ptr<PuppetLinks> links_;
   std::unique_ptr<Coordinator> coordinator_;
 };

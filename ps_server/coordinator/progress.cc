@@ -1,6 +1,7 @@
 #include "ps_server/coordinator/progress.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace holdfast {
 namespace {
@@ -23,6 +24,28 @@ Progress::Progress(const proto::Position& position)
   }
   for (const proto::StalenessCount& count : position.staleness()) {
     staleness_[count.staleness()] = count.pushes();
+  }
+  committed_ = GlobalStep(position.step());
+  training_seconds_before_ = position.training_seconds();
+}
+
+void Progress::GoBack(const proto::Position& position) {
+  Progress from(position);
+  from.moved_at_ = moved_at_;
+  from.last_commit_ = last_commit_;
+  if (training_begun_.has_value()) {
+    from.training_begun_ = training_begun_;
+    from.training_seconds_before_ = training_seconds_before_;
+  }
+  if (evaluation_.has_value() && evaluation_->step() <= position.step()) {
+    from.evaluation_ = evaluation_;
+  }
+  *this = std::move(from);
+}
+
+void Progress::OnEvaluation(const proto::EvaluationResult& result) {
+  if (!evaluation_.has_value() || result.step() >= evaluation_->step()) {
+    evaluation_ = result;
   }
 }
 
@@ -80,10 +103,16 @@ void Progress::AddCountsTo(Message* message) const {
     count.set_staleness(staleness);
     count.set_pushes(pushes);
   }
+  if (training_begun_.has_value()) {
+    message->set_training_seconds(
+        training_seconds_before_ +
+        absl::ToDoubleSeconds(last_commit_ - *training_begun_));
+  }
 }
 
 void Progress::AddTo(proto::GetStatusResponse* status) const {
   AddCountsTo(status);
+  if (evaluation_.has_value()) *status->mutable_evaluation() = *evaluation_;
   StepLoss window;
   for (const StepLoss& step : recent_) {
     window.examples += step.examples;

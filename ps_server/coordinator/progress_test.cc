@@ -128,5 +128,47 @@ TEST(ProgressTest, CountsPushesByStalenessUpTo1000Values) {
   EXPECT_EQ(StatusOf(progress).staleness_size(), 1000);
 }
 
+TEST(ProgressTest, GoesBackToWhereACheckpointWas) {
+  const absl::Time begun = absl::UnixEpoch();
+  Progress progress;
+  progress.OnTrainingBegun(begun);
+  progress.AddStep({Accepted(0, 10, 1)});
+  progress.SetCommitted(GlobalStep(1));
+  progress.OnCommit(begun + absl::Seconds(4));
+  proto::Position position;
+  position.set_step(1);
+  progress.AddTo(&position);
+  EXPECT_EQ(position.training_seconds(), 4);
+  progress.AddStep({Accepted(0, 10, 1)});
+  progress.SetCommitted(GlobalStep(2));
+  progress.OnCommit(begun + absl::Seconds(6));
+  proto::EvaluationResult evaluation;
+  evaluation.set_step(2);
+  progress.OnEvaluation(evaluation);
+
+  progress.GoBack(position);
+  EXPECT_EQ(progress.committed(), GlobalStep(1));
+  EXPECT_EQ(StatusOf(progress).examples(), 10u);
+  EXPECT_FALSE(StatusOf(progress).has_evaluation()) << "of what is lost";
+  EXPECT_EQ(StatusOf(progress).training_seconds(), 6) << "it was spent";
+
+  Progress later;
+  later.GoBack(position);
+  EXPECT_FALSE(later.training_begun().has_value());
+  later.OnTrainingBegun(begun);
+  later.OnCommit(begun + absl::Seconds(1));
+  EXPECT_EQ(StatusOf(later).training_seconds(), 5) << "in two lives";
+}
+
+TEST(ProgressTest, TheLatestEvaluationCounts) {
+  Progress progress;
+  proto::EvaluationResult evaluation;
+  for (const uint64_t step : {3, 2}) {
+    evaluation.set_step(step);
+    progress.OnEvaluation(evaluation);
+  }
+  EXPECT_EQ(StatusOf(progress).evaluation().step(), 3u);
+}
+
 }  // namespace
 }  // namespace holdfast

@@ -54,16 +54,33 @@ class ParkedCalls {
 
   void Park(Key key, Reply<Response> reply, absl::Time deadline,
             Request request = {}) {
-    const uint64_t number = ++last_number_;
-    const auto it = calls_.emplace_hint(calls_.end(), number, Entry{});
-    Entry& entry = it->second;
-    entry.call = {number, std::move(key), std::move(request), std::move(reply),
-                  deadline};
-    entry.by_key = by_key_.emplace(entry.call.key, &entry.call);
-    // Most deadlines come in order, and then this needs no search.
-    entry.by_deadline =
-        by_deadline_.emplace_hint(by_deadline_.end(), deadline, &entry.call);
+    const auto after = by_key_.upper_bound(key);
+    Park(after, std::move(key), std::move(reply), deadline, std::move(request));
   }
+
+  struct Latest {
+    // Calls with the same key, to be answered now: who asks again does not wait
+    // for the earlier answer any more.
+    std::vector<Call> earlier;
+    // There are more calls than there is room for: the owner takes this one out
+    // again, unless it can be answered at once.
+    bool no_room = false;
+  };
+  // Parks the call in place of those with its key.
+  Latest ParkLatest(Key key, Reply<Response> reply, absl::Time deadline,
+                    Request request = {}) {
+    const auto first = by_key_.lower_bound(key);
+    auto last = first;
+    while (last != by_key_.end() && !(key < last->first)) ++last;
+    Latest latest;
+    if (first != last) latest.earlier = TakeOut(Find(first, last));
+    latest.no_room = full();
+    Park(last, std::move(key), std::move(reply), deadline, std::move(request));
+    return latest;
+  }
+
+  // Takes out that call, which Next() or Between() has found.
+  Call TakeCall(const Call* call) { return TakeOut(call); }
 
   // Takes out the calls with `key`.
   std::vector<Call> Take(const Key& key) {
@@ -123,6 +140,20 @@ class ParkedCalls {
     typename ByDeadline::iterator by_deadline;
   };
 
+  // `after`: the first key behind those that are the same.
+  void Park(typename ByKey::iterator after, Key key, Reply<Response> reply,
+            absl::Time deadline, Request request) {
+    const uint64_t number = ++last_number_;
+    const auto it = calls_.emplace_hint(calls_.end(), number, Entry{});
+    Entry& entry = it->second;
+    entry.call = {number, std::move(key), std::move(request), std::move(reply),
+                  deadline};
+    entry.by_key = by_key_.emplace_hint(after, entry.call.key, &entry.call);
+    // Most deadlines come in order, and then this needs no search.
+    entry.by_deadline =
+        by_deadline_.emplace_hint(by_deadline_.end(), deadline, &entry.call);
+  }
+
   template <typename Iterator>
   static std::vector<const Call*> Find(Iterator begin, Iterator end) {
     std::vector<const Call*> found;
@@ -136,13 +167,15 @@ class ParkedCalls {
     });
     std::vector<Call> taken;
     taken.reserve(found.size());
-    for (const Call* call : found) {
-      const auto it = calls_.find(call->number);
-      by_key_.erase(it->second.by_key);
-      by_deadline_.erase(it->second.by_deadline);
-      taken.push_back(std::move(it->second.call));
-      calls_.erase(it);
-    }
+    for (const Call* call : found) taken.push_back(TakeOut(call));
+    return taken;
+  }
+  Call TakeOut(const Call* found) {
+    const auto it = calls_.find(found->number);
+    by_key_.erase(it->second.by_key);
+    by_deadline_.erase(it->second.by_deadline);
+    Call taken = std::move(it->second.call);
+    calls_.erase(it);
     return taken;
   }
 

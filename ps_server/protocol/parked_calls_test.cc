@@ -55,6 +55,21 @@ TEST(ParkedCallsTest, TakesRangesOfKeysInTheOrderOfParking) {
   EXPECT_TRUE(calls.empty());
 }
 
+TEST(ParkedCallsTest, TheLatestCallOfAKeyTakesThePlaceOfEarlierOnes) {
+  Calls calls(2);
+  const auto park = [&](int key, const std::string& name) {
+    return calls.ParkLatest(
+        key, [](absl::StatusOr<int>) {}, At(10), name);
+  };
+  EXPECT_THAT(Names(park(1, "a").earlier), IsEmpty());
+  EXPECT_THAT(Names(park(2, "b").earlier), IsEmpty());
+  const Calls::Latest again = park(1, "c");
+  EXPECT_THAT(Names(again.earlier), ElementsAre("a"));
+  EXPECT_FALSE(again.no_room) << "it has the room of the earlier one";
+  EXPECT_TRUE(park(3, "d").no_room);
+  EXPECT_THAT(Names(calls.TakeAll()), ElementsAre("b", "c", "d"));
+}
+
 TEST(ParkedCallsTest, TakesWhatIsDueInTheOrderOfParking) {
   Calls calls;
   Park(calls, 1, "a", 30);

@@ -1,6 +1,8 @@
 #ifndef HOLDFAST_PS_SERVER_PROTOCOL_PUSH_ID_H_
 #define HOLDFAST_PS_SERVER_PROTOCOL_PUSH_ID_H_
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -66,6 +68,14 @@ struct PushId {
     return H::combine(std::move(state), push.from, push.sequence);
   }
 };
+
+// The ends of the range of pushes that one life can make.
+inline PushId FirstOf(const WorkerLife& life) {
+  return {life, PushSequence(0)};
+}
+inline PushId LastOf(const WorkerLife& life) {
+  return {life, PushSequence(std::numeric_limits<uint64_t>::max())};
+}
 
 }  // namespace holdfast
 

@@ -1,0 +1,48 @@
+#ifndef HOLDFAST_PS_SERVER_COORDINATOR_APPLIED_PUSHES_H_
+#define HOLDFAST_PS_SERVER_COORDINATOR_APPLIED_PUSHES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+
+#include "google/protobuf/repeated_field.h"
+#include "proto/cluster.pb.h"
+#include "proto/shard.pb.h"
+#include "ps_server/coordinator/learning_state.h"
+#include "ps_server/coordinator/progress.h"
+#include "ps_server/coordinator/ticket_pool.h"
+#include "ps_server/protocol/push_id.h"
+
+namespace holdfast {
+
+// The union of what the shards have applied, of the pushes that are not booked
+// yet: what any shard has applied counts (docs/asynchronous.md, A5, and
+// docs/recovery.md, C2).
+//
+// Thread-compatible.
+class AppliedPushes {
+ public:
+  using Message = google::protobuf::RepeatedPtrField<proto::AppliedPush>;
+
+  void Clear() { pushes_.clear(); }
+  // One shard's part, as it answers Fence or Hold.
+  void Add(const Message& applied);
+
+  bool Contains(const PushId& push) const { return pushes_.count(push) > 0; }
+  const std::map<PushId, proto::AppliedPush>& pushes() const { return pushes_; }
+
+  // Tells a shard to apply `push`, which must be here, with the scalars of the
+  // ticket of that index.
+  void Tell(const PushId& push, uint64_t index,
+            const proto::Declaration& declaration, Message* to) const;
+  // `push`, which must be here, counts; its worker has not told of it.
+  void Count(const PushId& push, const TicketPool::Out& ticket,
+             Progress* progress, LearningState* learning) const;
+
+ private:
+  std::map<PushId, proto::AppliedPush> pushes_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_COORDINATOR_APPLIED_PUSHES_H_

@@ -1,0 +1,52 @@
+#include "ps_server/coordinator/commit.h"
+
+#include <optional>
+#include <vector>
+
+namespace holdfast {
+
+Commit::Commit(Job* job)
+    : job_(job),
+      commit_(&job->speech, {[job](uint32_t ps, const auto& response) {
+                               return job->OnAcknowledged(ps, response);
+                             },
+                             [this] { OnCommitted(); }}) {}
+
+bool Commit::IsDue() const {
+  // The first step is made of as many as the cluster was started with.
+  return job_->training() && job_->step.open() && !job_->AllMade() &&
+         !job_->TooFewWorkers() &&
+         job_->step.IsComplete(job_->tickets,
+                               job_->progress.training_begun().has_value());
+}
+
+void Commit::Start() {
+  job_->running = this;
+  const Step& step = job_->step.step();
+  const proto::Declaration& declared = *job_->declared;
+  proto::CommitRequest& commit = *commit_.NewRequest();
+  *commit.mutable_sender() = job_->Self();
+  commit.set_step(step.number().value());
+  step.FillIn(declared.consistency().synchronous().aggregation(), &commit);
+  job_->learning.OnStep(declared, step, &commit);
+  std::vector<AcceptedPush> accepted;
+  accepted.reserve(step.offers().size());
+  for (const auto& [seat, offer] : step.offers()) {
+    job_->verdicts.Record(offer.push, proto::ACCEPTED);
+    job_->tickets.Spend(offer.push);
+    accepted.push_back({offer.push.from.worker, offer.examples, offer.loss,
+                        /*staleness=*/std::nullopt, offer.not_finite});
+  }
+  job_->progress.AddStep(accepted);
+  job_->OpenStepAt(step.number().next());
+  commit_.Start();
+  job_->director->OnStepClosed();
+}
+
+void Commit::OnCommitted() {
+  job_->running = nullptr;
+  job_->progress.SetCommitted(GlobalStep(commit_.request().step()).next());
+  job_->progress.OnCommit(job_->clock->Now());
+}
+
+}  // namespace holdfast

@@ -1,0 +1,40 @@
+#ifndef HOLDFAST_PS_SERVER_COORDINATOR_COMMIT_H_
+#define HOLDFAST_PS_SERVER_COORDINATOR_COMMIT_H_
+
+#include <string>
+
+#include "ps_server/coordinator/broadcast.h"
+#include "ps_server/coordinator/job.h"
+#include "ps_server/coordinator/operation.h"
+
+namespace holdfast {
+
+// Makes a version of the model of the open step, on every shard
+// (docs/life_of_a_step.md, steps 4 and 6).
+//
+//  1. The step is complete (OpenStep::IsComplete): S is what it has, with the
+//     weights and the scalars of the step. From here on the pushes of S are
+//     ACCEPTED, and the next step is open.
+//  2. Commit(t, S) goes to every shard. Those who wait for their verdicts get
+//     them; nobody waits for the shards.
+//  3. When every shard has acknowledged, step t is committed.
+class Commit : public Operation {
+ public:
+  explicit Commit(Job* job);
+
+  bool IsDue() const override;
+  void Start() override;
+  void Stop() override { commit_.Stop(); }
+  void Tick() override { commit_.SendDue(); }
+  std::string WaitingFor() const override { return commit_.WaitingFor(); }
+
+ private:
+  void OnCommitted();
+
+  Job* const job_;
+  Broadcast<proto::CommitRequest> commit_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_COORDINATOR_COMMIT_H_

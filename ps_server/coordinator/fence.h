@@ -1,0 +1,54 @@
+#ifndef HOLDFAST_PS_SERVER_COORDINATOR_FENCE_H_
+#define HOLDFAST_PS_SERVER_COORDINATOR_FENCE_H_
+
+#include <string>
+#include <vector>
+
+#include "ps_server/coordinator/applied_pushes.h"
+#include "ps_server/coordinator/broadcast.h"
+#include "ps_server/coordinator/job.h"
+#include "ps_server/coordinator/operation.h"
+#include "ps_server/protocol/push_id.h"
+
+namespace holdfast {
+
+// Shuts out lives of workers, on every shard (docs/asynchronous.md, A5, and
+// docs/recovery.md, L4).
+//
+//  1. Fence(lives) goes to every shard until each has confirmed. A shard then
+//     refuses the lives, and tells what it has applied of them: the union of
+//     that counts.
+//  2. Resolve(lives, union) goes to every shard: each applies what it lacks of
+//     the union, and drops the rest.
+//  3. When all have acknowledged, the tickets of the union are spent, and the
+//     others of those lives are returned. Nothing more is asked of the lives.
+//
+// Lives that are added meanwhile wait for the next fence.
+class Fence : public Operation {
+ public:
+  explicit Fence(Job* job);
+
+  void Add(const WorkerLife& life) { due_.push_back(life); }
+  // A generation is over, which no life of it outlives.
+  void Clear() { due_.clear(); }
+
+  bool IsDue() const override { return job_->training() && !due_.empty(); }
+  void Start() override;
+  void Stop() override;
+  void Tick() override;
+  std::string WaitingFor() const override;
+
+ private:
+  void Resolve();
+  void OnResolved();
+
+  Job* const job_;
+  std::vector<WorkerLife> due_;
+  AppliedPushes applied_;
+  Broadcast<proto::FenceRequest> fence_;
+  Broadcast<proto::ResolveRequest> resolve_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_COORDINATOR_FENCE_H_

@@ -1,0 +1,186 @@
+#ifndef HOLDFAST_PS_SERVER_COORDINATOR_JOB_H_
+#define HOLDFAST_PS_SERVER_COORDINATOR_JOB_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/task_id.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/coordinator.pb.h"
+#include "ps_server/coordinator/archive.h"
+#include "ps_server/coordinator/broadcast.h"
+#include "ps_server/coordinator/coordinator_options.h"
+#include "ps_server/coordinator/job_declaration.h"
+#include "ps_server/coordinator/journal_writer.h"
+#include "ps_server/coordinator/learning_state.h"
+#include "ps_server/coordinator/members.h"
+#include "ps_server/coordinator/open_step.h"
+#include "ps_server/coordinator/operation.h"
+#include "ps_server/coordinator/outbox.h"
+#include "ps_server/coordinator/progress.h"
+#include "ps_server/coordinator/ticket_book.h"
+#include "ps_server/coordinator/timeouts.h"
+#include "ps_server/coordinator/verdicts.h"
+
+namespace holdfast {
+
+// What operations tell the coordinator, which decides what follows for the
+// other parts.
+class Director {
+ public:
+  virtual ~Director() = default;
+  // Ends the job; not once the journal is being written that says that it is
+  // finished [C5].
+  virtual void FailUnlessFinishing(const std::string& reason) = 0;
+  // The same, whatever is under way.
+  virtual void FailNow(const std::string& reason) = 0;
+  // Of the whole job, as people are told.
+  virtual std::string WaitingFor() const = 0;
+
+  // [G1] What the generation had is lost.
+  virtual void OnGenerationOver() = 0;
+  // [G3] The next one may be spoken of. It goes on from `position`.
+  virtual void OnGenerationBegun(const proto::Position& position) = 0;
+  // [G5]
+  virtual void OnRestored(const proto::Position& position) = 0;
+  // A step is made of the offers that it has, and the next one is open.
+  virtual void OnStepClosed() = 0;
+  // [C5] The journal says that the job is finished.
+  virtual void OnFinished() = 0;
+};
+
+// One job: the parts of the coordinator, each of which owns its state, and the
+// few things that belong to the job as a whole. Operations work on it.
+struct Job {
+  // `settle`: see Outbox.
+  Job(const CoordinatorOptions& options, const Clock* clock, ShardLinks* links,
+      Archive* archive, absl::AnyInvocable<void()> settle,
+      Members::Owner* members_owner, Director* director)
+      : options(options),
+        clock(clock),
+        links(links),
+        archive(archive),
+        director(director),
+        begun(clock->Now()),
+        outbox(std::move(settle)),
+        speech{options.num_ps,
+               links,
+               &outbox,
+               clock,
+               options.resend_after,
+               [this](uint32_t ps) { return members.shard_nonce(ps); }},
+        declared(options.num_ps, options.num_workers, archive != nullptr),
+        timeouts(this->options, &declared),
+        members(this->options, archive != nullptr, clock, &outbox, &declared,
+                members_owner),
+        journal(
+            clock, archive, &outbox, [this] { return timeouts.Recovery(); },
+            [this](const absl::Status& why) {
+              this->director->FailNow(absl::StrCat(
+                  "/job:ps/task:0 cannot write its journal: ", why.message()));
+            }),
+        tickets(&declared),
+        step(&declared) {
+    state.set_phase(proto::STARTING);
+  }
+
+  bool ended() const {
+    return state.phase() == proto::DONE || state.phase() == proto::FAILED;
+  }
+  bool training() const { return state.phase() == proto::TRAINING; }
+  // What is left to do, the last Commit or checkpoint, needs no worker: one may
+  // see the last version on every shard, and leave, before the coordinator has
+  // heard that they hold it.
+  bool AllStepsFixed() const {
+    return created && (declared.asynchronous()
+                           ? tickets.pool().all_spent()
+                           : step.number().value() >= declared->total_steps());
+  }
+  // Every step is committed, or every ticket spent.
+  bool AllMade() const {
+    return created && (declared.asynchronous() ? tickets.pool().all_spent()
+                                               : progress.committed().value() >=
+                                                     declared->total_steps());
+  }
+  // [L3] Too few workers are there for anything to go on.
+  bool TooFewWorkers() const {
+    return declared.continues() &&
+           members.num_live_workers() < declared->lost_workers().min_replicas();
+  }
+
+  // [L5] Whoever is here is waited for by the open step.
+  void CountMembersOfStep() {
+    OpenStep::Members present;
+    if (declared.continues()) {
+      for (const TaskId& worker : members.live_workers()) {
+        present.emplace(worker, members.ReplicaOf(worker));
+      }
+    }
+    step.SetMembers(std::move(present));
+  }
+  void OpenStepAt(GlobalStep number) {
+    step.Open(number);
+    progress.OnMoved(clock->Now());
+    CountMembersOfStep();
+  }
+
+  // As messages to shards name the coordinator.
+  proto::Sender Self() const {
+    proto::Sender self;
+    self.mutable_task()->set_job(kPsJob);
+    self.set_generation(generation.value());
+    return self;
+  }
+  // A shard has answered with an error that no operation expects.
+  Heard OnRefused(uint32_t ps, const absl::Status& status) {
+    director->FailUnlessFinishing(absl::StrCat(
+        "/job:ps/task:", ps, " refused to go on: ", status.ToString()));
+    return Heard::kBroken;
+  }
+  // Whose answer is nothing but an acknowledgement.
+  template <typename Response>
+  Heard OnAcknowledged(uint32_t ps, const absl::StatusOr<Response>& response) {
+    return response.ok() ? Heard::kDone : OnRefused(ps, response.status());
+  }
+
+  const CoordinatorOptions options;
+  const Clock* const clock;
+  ShardLinks* const links;
+  // Null where there is no checkpoint directory.
+  Archive* const archive;
+  Director* const director;
+  // The coordinator's life.
+  const absl::Time begun;
+
+  Outbox outbox;
+  const ShardSpeech speech;
+  // The operation that has the shards, or null.
+  Operation* running = nullptr;
+
+  Generation generation = Generation(1);
+  proto::JobState state;
+  // [G5] The variables of the generation exist on every shard.
+  bool created = false;
+
+  JobDeclaration declared;
+  Timeouts timeouts;
+  Members members;
+  JournalWriter journal;
+  TicketBook tickets;
+  OpenStep step;
+  Verdicts verdicts;
+  LearningState learning;
+  Progress progress;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_COORDINATOR_JOB_H_

@@ -1,0 +1,145 @@
+#include "ps_server/coordinator/job_declaration.h"
+
+#include <set>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "common/consistency_rules.h"
+#include "common/placement.h"
+#include "common/shape.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "ps_server/coordinator/loss_scaler.h"
+
+namespace holdfast {
+
+std::string Shorten(const std::string& text, size_t limit) {
+  if (text.size() <= limit) return text;
+  const auto inside_character = [&](size_t i) {
+    return (static_cast<unsigned char>(text[i]) & 0xc0) == 0x80;
+  };
+  while (limit > 0 && inside_character(limit)) --limit;
+  return text.substr(0, limit) + "...";
+}
+
+absl::Status CheckSameDeclaration(const TaskId& task,
+                                  const proto::Declaration& declared,
+                                  const proto::Declaration& other) {
+  google::protobuf::util::MessageDifferencer differencer;
+  std::string differences;
+  differencer.ReportDifferencesToString(&differences);
+  if (differencer.Compare(declared, other)) return absl::OkStatus();
+  // "modified: optimizers[0].learning_rate: 0.1 -> 0.2", then others.
+  absl::string_view first = differences;
+  first = first.substr(0, first.find('\n'));
+  absl::ConsumePrefix(&first, "modified: ");
+  return absl::AlreadyExistsError(absl::StrCat(
+      task.ToString(), " declares otherwise than was declared before: ",
+      Shorten(std::string(first), kMaxTextBytes)));
+}
+
+void JobDeclaration::TakeUp(const proto::Journal& journal) {
+  digests_from_ = "the job of this checkpoint directory";
+  job_digest_ = journal.job_digest();
+  data_digest_ = journal.data_digest();
+  declaration_ = journal.declaration();
+}
+
+absl::StatusOr<proto::Declaration> JobDeclaration::Complete(
+    const proto::Declaration& declaration) const {
+  proto::Declaration resolved = declaration;
+  std::set<std::string> names;
+  for (const proto::Variable& variable : resolved.variables()) {
+    const auto error = [&](auto... what) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("variable \"", variable.name(), "\": ", what...));
+    };
+    if (!names.insert(variable.name()).second) return error("declared twice");
+    if (variable.dtype() != proto::FLOAT32) {
+      return error("dtype ", proto::DataType_Name(variable.dtype()),
+                   ", only FLOAT32 is held");
+    }
+    if (absl::StatusOr<int64_t> elements = NumElements(variable.shape());
+        !elements.ok()) {
+      return error(elements.status().message());
+    }
+    if (variable.optimizer() >=
+        static_cast<uint32_t>(resolved.optimizers_size())) {
+      return error("optimizer ", variable.optimizer(), " of ",
+                   resolved.optimizers_size());
+    }
+    if (!variable.compression().variables().empty()) {
+      return error("compression.variables is for job files");
+    }
+  }
+
+  const absl::StatusOr<Replicas> replicas =
+      ResolveConsistency(ConsistencyFieldsOf(resolved), num_workers_);
+  if (!replicas.ok()) return replicas.status();
+  FillIn(*replicas, resolved.mutable_consistency());
+  FillIn(*replicas, resolved.mutable_lost_workers());
+  resolved.set_examples(replicas->examples);
+  resolved.set_num_workers(replicas->total);
+  const absl::StatusOr<uint64_t> tickets = ResolveTickets(
+      *replicas, resolved.total_steps(), resolved.total_tickets());
+  if (!tickets.ok()) return tickets.status();
+  resolved.set_total_tickets(*tickets);
+  if (resolved.has_loss_scale()) {
+    *resolved.mutable_loss_scale() = WithDefaults(resolved.loss_scale());
+  }
+  // Memory for checkpoints is kept exactly where there can be any.
+  if (!has_archive_) {
+    resolved.clear_checkpoints();
+  } else {
+    resolved.mutable_checkpoints();
+  }
+  return resolved;
+}
+
+absl::Status JobDeclaration::Set(const proto::Declaration& complete) {
+  absl::StatusOr<std::vector<proto::Slice>> slices =
+      PlaceVariables(complete, num_ps_);
+  if (!slices.ok()) return slices.status();
+  slices_ = *std::move(slices);
+  declaration_ = complete;
+  return absl::OkStatus();
+}
+
+absl::Status JobDeclaration::CheckDigests(const TaskId& task,
+                                          const proto::RegisterRequest& request,
+                                          bool journaled) {
+  if (!digests_from_.has_value()) {
+    digests_from_ = task.ToString();
+    job_digest_ = request.job_digest();
+    data_digest_ = request.data_digest();
+    return absl::OkStatus();
+  }
+  const auto compare = [&](const char* what, const std::string& mine,
+                           const std::string& theirs) {
+    if (mine == theirs) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        task.ToString(), " has ", what, " ", mine, ", ", *digests_from_,
+        " has ", theirs, " (SHA-256): ",
+        journaled
+            ? "go on with the same, or train in another checkpoint directory, "
+              "from the first values or, with --warm_start, from those of a "
+              "checkpoint"
+            : "start all workers with the same"));
+  };
+  if (absl::Status status =
+          compare("job file", request.job_digest(), job_digest_);
+      !status.ok()) {
+    return status;
+  }
+  return compare("data", request.data_digest(), data_digest_);
+}
+
+void JobDeclaration::AddTo(proto::Journal* journal) const {
+  *journal->mutable_declaration() = *declaration_;
+  journal->set_job_digest(job_digest_);
+  journal->set_data_digest(data_digest_);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,64 @@
+#include "ps_server/coordinator/learning_state.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "ps_server/coordinator/schedule.h"
+
+namespace holdfast {
+
+LearningState::LearningState(const proto::Declaration& declaration,
+                             const proto::Position& position)
+    : updates_(position.updates()),
+      divergence_(DivergenceWatch(declaration, position)) {
+  if (declaration.has_loss_scale()) {
+    loss_scaler_.emplace(declaration.loss_scale(), position);
+  }
+}
+
+void LearningState::OnStep(const proto::Declaration& declaration,
+                           const Step& step, proto::CommitRequest* commit) {
+  for (const proto::Optimizer& optimizer : declaration.optimizers()) {
+    *commit->add_scalars() =
+        ScalarsAt(optimizer, step.number().value(), updates_ + 1);
+  }
+  const bool changes = std::any_of(
+      commit->contributions().begin(), commit->contributions().end(),
+      [](const auto& contribution) { return contribution.weight() != 0; });
+  if (changes) ++updates_;
+  const float loss_scale = this->loss_scale();
+  if (loss_scaler_.has_value()) {
+    const bool finite =
+        std::none_of(step.offers().begin(), step.offers().end(),
+                     [](const auto& entry) { return entry.second.not_finite; });
+    loss_scaler_->OnStep(loss_scale, finite);
+    commit->set_loss_scale(loss_scaler_->scale());
+  }
+  for (const auto& [seat, offer] : step.offers()) {
+    divergence_->OnContribution(offer.examples, offer.not_finite, loss_scale);
+  }
+}
+
+void LearningState::OnPush(uint64_t examples, bool not_finite,
+                           float loss_scale) {
+  divergence_->OnContribution(examples, not_finite, loss_scale);
+  if (loss_scaler_.has_value()) loss_scaler_->OnStep(loss_scale, !not_finite);
+}
+
+std::string LearningState::DescribeDivergence(GlobalStep committed) const {
+  return absl::StrCat(
+      "the job has diverged: the last ", divergence_->limit(),
+      " contributions up to step ", committed.value(),
+      " were not finite (max_consecutive_not_finite in the job file). Lower "
+      "the learning rate or clip the gradients, and train in another "
+      "checkpoint directory, from the first values or, with --warm_start, from "
+      "those of a checkpoint");
+}
+
+void LearningState::AddTo(proto::Position* position) const {
+  position->set_updates(updates_);
+  if (loss_scaler_.has_value()) loss_scaler_->AddTo(position);
+  divergence_->AddTo(position);
+}
+
+}  // namespace holdfast

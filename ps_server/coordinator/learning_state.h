@@ -1,0 +1,60 @@
+#ifndef HOLDFAST_PS_SERVER_COORDINATOR_LEARNING_STATE_H_
+#define HOLDFAST_PS_SERVER_COORDINATOR_LEARNING_STATE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/ids.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/cluster.pb.h"
+#include "proto/shard.pb.h"
+#include "ps_server/coordinator/divergence_watch.h"
+#include "ps_server/coordinator/loss_scaler.h"
+#include "ps_server/coordinator/step.h"
+
+namespace holdfast {
+
+// What the steps so far leave behind for those to come: how many have changed
+// something, as Adam counts; the loss scale; and how many contributions in a
+// row were not finite.
+//
+// Thread-compatible. Copies are independent.
+class LearningState {
+ public:
+  // Nothing was learned.
+  LearningState() = default;
+  LearningState(const proto::Declaration& declaration,
+                const proto::Position& position);
+
+  // With which the next gradients are computed. 0: the job has none.
+  float loss_scale() const {
+    return loss_scaler_.has_value() ? loss_scaler_->scale() : 0;
+  }
+
+  // A synchronous step is made of its offers: fills in the scalars of its
+  // commit, whose contributions are filled in, and the next loss scale.
+  void OnStep(const proto::Declaration& declaration, const Step& step,
+              proto::CommitRequest* commit);
+  // An asynchronous push counts, computed with the loss scale of its ticket.
+  void OnPush(uint64_t examples, bool not_finite, float loss_scale);
+
+  bool diverged() const {
+    return divergence_.has_value() && divergence_->diverged();
+  }
+  // Why the job ends then.
+  std::string DescribeDivergence(GlobalStep committed) const;
+
+  // Of a job with loss scaling.
+  bool has_loss_scale() const { return loss_scaler_.has_value(); }
+  void AddTo(proto::Position* position) const;
+
+ private:
+  uint64_t updates_ = 0;
+  std::optional<LossScaler> loss_scaler_;
+  std::optional<DivergenceWatch> divergence_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_COORDINATOR_LEARNING_STATE_H_

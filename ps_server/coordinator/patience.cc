@@ -1,0 +1,153 @@
+#include "ps_server/coordinator/patience.h"
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace holdfast {
+
+void Patience::Judge() {
+  const absl::Time now = job_->clock->Now();
+  if (!job_->members.MayJudge()) return;
+  if (job_->ended()) return JudgeDone(now);
+  if (const Lost lost = LostTasks(); !lost.tasks.empty()) {
+    missing_until_ = now;
+    return JudgeLost(lost, now);
+  }
+  if (save_->concluding_since().has_value()) return JudgeEnd(now);
+  if (job_->running == restore_ && restore_->needs_disk()) {
+    return JudgeRestore(now);
+  }
+  if (!job_->progress.training_begun().has_value() ||
+      job_->state.phase() == proto::STARTING) {
+    return JudgeStart(now);
+  }
+  JudgeStep(now);
+}
+
+void Patience::JudgeDone(absl::Time now) {
+  if (job_->state.phase() != proto::DONE ||
+      now - end_->done_at() <= job_->timeouts.Step()) {
+    return;
+  }
+  // They have all that they came for; the job ends without them.
+  job_->members.GiveUpWorkers();
+}
+
+Patience::Lost Patience::LostTasks() const {
+  Lost lost;
+  const Members& members = job_->members;
+  const bool goes_on = job_->declared.continues();
+  // Those of workers, the latest first; none is missed for longer than the
+  // generation, for the one before may not have needed it any more.
+  std::vector<absl::Time> losses;
+  const bool wait_for_workers =
+      !job_->AllStepsFixed() &&
+      (!goes_on || (job_->created && job_->TooFewWorkers()));
+  for (const TaskId& task : members.lost()) {
+    if (IsWorker(task) && !wait_for_workers) continue;
+    const absl::Time lost_at = members.Find(task)->lost_at;
+    lost.tasks.push_back(task);
+    if (IsWorker(task)) {
+      losses.push_back(std::max(lost_at, restore_->generation_begun()));
+    } else {
+      lost.since = std::min(lost.since, lost_at);
+    }
+  }
+  if (losses.empty()) return lost;
+  std::sort(losses.begin(), losses.end(), std::greater<>());
+  // With CONTINUE, the loss that left too few.
+  const size_t missed = goes_on
+                            ? job_->declared->lost_workers().min_replicas() -
+                                  members.num_live_workers()
+                            : losses.size();
+  lost.since =
+      std::min(lost.since, losses[std::min(missed, losses.size()) - 1]);
+  return lost;
+}
+
+void Patience::JudgeLost(const Lost& lost, absl::Time now) {
+  if (now - lost.since <= job_->timeouts.Recovery()) return;
+  std::vector<std::string> names;
+  for (const TaskId& task : lost.tasks) {
+    names.push_back(job_->members.Describe(task));
+  }
+  job_->director->FailUnlessFinishing(
+      absl::StrCat(absl::StrJoin(names, ", "), ": nothing was heard for ",
+                   absl::FormatDuration(now - lost.since + job_->options.lease),
+                   ", and none came in its place"));
+}
+
+// It may take as long as it moves.
+void Patience::JudgeRestore(absl::Time now) {
+  const absl::Duration still =
+      now - std::max(restore_->watch().standing_since(), missing_until_);
+  if (still <= job_->timeouts.Disk()) return;
+  job_->director->FailUnlessFinishing(
+      absl::StrCat("nothing was read for ", absl::FormatDuration(still),
+                   ": waited for ", job_->director->WaitingFor()));
+}
+
+// [C5] So may the last checkpoint. How often it is tried is Save::GiveUp's.
+void Patience::JudgeEnd(absl::Time now) {
+  const bool writing = save_->writing();
+  const absl::Time since =
+      writing ? save_->watch().standing_since()
+              : std::max(*save_->concluding_since(), save_->idle_since());
+  const absl::Duration limit =
+      writing ? job_->timeouts.Disk()
+              : std::max(job_->timeouts.Step(), job_->timeouts.Recovery());
+  const absl::Duration still = now - std::max(since, missing_until_);
+  if (still <= limit) return;
+  job_->director->FailNow(absl::StrCat(
+      "the job could not end: ",
+      writing ? "nothing was written for " : "no checkpoint was begun for ",
+      absl::FormatDuration(still), "; waited for ",
+      job_->director->WaitingFor()));
+}
+
+void Patience::JudgeStart(absl::Time now) {
+  const absl::Duration start = job_->timeouts.Start();
+  const bool has_trained = job_->progress.training_begun().has_value();
+  const bool later = job_->generation.value() > 1;
+  if (job_->state.phase() == proto::STARTING && (later || has_trained)) {
+    const absl::Duration limit = std::max(start, job_->timeouts.Recovery());
+    if (now - std::max(restore_->generation_begun(), missing_until_) > limit) {
+      job_->director->FailUnlessFinishing(absl::StrCat(
+          "the job did not come back within ", absl::FormatDuration(limit),
+          ": waited for ", job_->director->WaitingFor()));
+    }
+    return;
+  }
+  const bool was_restored = job_->created && restore_->needs_disk();
+  const absl::Time since =
+      later || was_restored
+          ? std::max(job_->progress.moved_at(), missing_until_)
+          : job_->begun;
+  if (now - since <= start) return;
+  job_->director->FailUnlessFinishing(
+      absl::StrCat("the job did not start within ", absl::FormatDuration(start),
+                   ": waited for ", job_->director->WaitingFor()));
+}
+
+void Patience::JudgeStep(absl::Time now) {
+  const absl::Duration step = job_->timeouts.Step();
+  if (now - std::max({job_->progress.moved_at(),
+                      *job_->progress.training_begun(), missing_until_}) <=
+      step) {
+    return;
+  }
+  const std::string what =
+      job_->declared.asynchronous()
+          ? absl::StrCat("no push came through for ",
+                         absl::FormatDuration(step))
+          : absl::StrCat("step ", job_->step.number().value(), " was open for ",
+                         absl::FormatDuration(step));
+  job_->director->FailUnlessFinishing(
+      absl::StrCat(what, ": waited for ", job_->director->WaitingFor()));
+}
+
+}  // namespace holdfast

@@ -1,0 +1,56 @@
+#ifndef HOLDFAST_PS_SERVER_COORDINATOR_PATIENCE_H_
+#define HOLDFAST_PS_SERVER_COORDINATOR_PATIENCE_H_
+
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/task_id.h"
+#include "ps_server/coordinator/end.h"
+#include "ps_server/coordinator/job.h"
+#include "ps_server/coordinator/restore.h"
+#include "ps_server/coordinator/save.h"
+
+namespace holdfast {
+
+// Ends a job that waits for too long, with the name of what it waited for: no
+// wait is without a limit (the tables at the end of docs/life_of_a_step.md and
+// docs/asynchronous.md).
+//
+// Thread-compatible.
+class Patience {
+ public:
+  Patience(Job* job, const Restore* restore, const Save* save, const End* end)
+      : job_(job), restore_(restore), save_(save), end_(end) {}
+
+  // Somebody who was missed is back.
+  void OnBack() { missing_until_ = job_->clock->Now(); }
+
+  // With each tick.
+  void Judge();
+
+ private:
+  // Tasks that the job waits for, and since when the first of them is lost.
+  struct Lost {
+    std::vector<TaskId> tasks;
+    absl::Time since = absl::InfiniteFuture();
+  };
+  Lost LostTasks() const;
+  void JudgeDone(absl::Time now);
+  void JudgeLost(const Lost& lost, absl::Time now);
+  void JudgeRestore(absl::Time now);
+  void JudgeEnd(absl::Time now);
+  void JudgeStart(absl::Time now);
+  void JudgeStep(absl::Time now);
+
+  Job* const job_;
+  const Restore* const restore_;
+  const Save* const save_;
+  const End* const end_;
+  // When somebody was last missing: the step's time begins again with his
+  // return.
+  absl::Time missing_until_ = absl::InfinitePast();
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_COORDINATOR_PATIENCE_H_

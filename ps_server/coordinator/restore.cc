@@ -1,0 +1,224 @@
+#include "ps_server/coordinator/restore.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+#include "ps_server/protocol/memory_plan.h"
+
+namespace holdfast {
+
+Restore::Restore(Job* job)
+    : job_(job),
+      generation_begun_(job->clock->Now()),
+      restore_(&job->speech, {[this](uint32_t ps, const auto& response) {
+                                return OnShard(ps, response);
+                              },
+                              [this] { OnRestored(); }}) {}
+
+// 1.
+void Restore::BeginGeneration(const std::string& why) {
+  if (job_->ended() || beginning_) return;
+  const uint64_t next = job_->journal.journal().generation() + 1;
+  LOG_IF(WARNING, next > 1) << "generation " << next << " begins: " << why;
+  beginning_ = true;
+  not_before_ = absl::InfinitePast();
+  recovered_ = why;
+  generation_begun_ = job_->clock->Now();
+  job_->state.set_phase(proto::STARTING);
+  job_->created = false;
+  watch_.End();
+  if (job_->running != nullptr) job_->running->Stop();
+  job_->running = nullptr;
+  job_->director->OnGenerationOver();
+}
+
+void Restore::Advance() {
+  if (!beginning_ || reading_manifest_ || !job_->journal.idle() ||
+      job_->clock->Now() < not_before_) {
+    return;
+  }
+  ChooseCheckpoint();
+}
+
+// 2.
+void Restore::ChooseCheckpoint() {
+  const proto::Journal& journal = job_->journal.journal();
+  from_.Clear();
+  if (journal.checkpoints().empty()) return StartGeneration();
+  if (journal.finished()) {
+    // That was written when the generation before was over already.
+    beginning_ = false;
+    job_->director->OnFinished();
+    return job_->members.RetryRegisters(std::nullopt);
+  }
+  reading_manifest_ = true;
+  job_->outbox.Send([this, name = *journal.checkpoints().rbegin()] {
+    job_->archive->ReadManifest(
+        name, job_->outbox.AsEvent<proto::Manifest>(
+                  [this](const absl::StatusOr<proto::Manifest>& found) {
+                    reading_manifest_ = false;
+                    OnManifest(found);
+                  }));
+  });
+}
+
+void Restore::OnManifest(const absl::StatusOr<proto::Manifest>& manifest) {
+  if (job_->ended()) return;
+  const absl::Status& status = manifest.status();
+  if (status.ok()) {
+    unreadable_.Clear();
+    trouble_.clear();
+    from_ = *manifest;
+    return StartGeneration();
+  }
+  const absl::Time now = job_->clock->Now();
+  if (absl::IsDataLoss(status) || absl::IsNotFound(status) ||
+      (absl::IsUnknown(status) &&
+       unreadable_.Count(now, job_->timeouts.Disk()))) {
+    DropCheckpoint(status);
+    return;
+  }
+  LOG(ERROR) << "a checkpoint cannot be read: " << status;
+  trouble_ = std::string(status.message());
+  not_before_ = now + kDiskRetryAfter;
+}
+
+bool Restore::DropCheckpoint(const absl::Status& why) {
+  const proto::Journal& journal = job_->journal.journal();
+  const proto::CheckpointName name = *journal.checkpoints().rbegin();
+  if (journal.checkpoints_size() == 1) {
+    job_->director->FailUnlessFinishing(absl::StrCat(
+        "the checkpoint of ", ToString(name),
+        " cannot be read, and there is none before it: ", why.message()));
+    return false;
+  }
+  LOG(ERROR) << "the checkpoint of " << ToString(name)
+             << " cannot be read, so the job goes on from the one before: "
+             << why;
+  unreadable_.Clear();
+  trouble_.clear();
+  // First, so that a new life finds it in the journal or set aside.
+  job_->outbox.Send(
+      [archive = job_->archive, name] { archive->SetAside(name); });
+  job_->journal.Change(
+      [](proto::Journal* changed) {
+        changed->mutable_checkpoints()->RemoveLast();
+      },
+      [] {});
+  return true;
+}
+
+// 3.
+void Restore::StartGeneration() {
+  const uint64_t next = job_->journal.journal().generation() + 1;
+  job_->journal.Change(
+      [next](proto::Journal* journal) { journal->set_generation(next); },
+      [this, next] {
+        if (job_->ended()) return;
+        job_->generation = Generation(next);
+        beginning_ = false;
+        const proto::Position& position = from_.position();
+        if (next > 1) {
+          absl::StrAppend(&recovered_, "; goes on from step ", position.step());
+          LOG(WARNING) << "generation " << next << ": " << recovered_;
+        }
+        job_->director->OnGenerationBegun(position);
+      });
+}
+
+// 4.
+bool Restore::IsDue() const {
+  return job_->state.phase() == proto::STARTING && !beginning_ &&
+         job_->declared.has_value() &&
+         (job_->archive == nullptr ||
+          job_->journal.journal().has_declaration()) &&
+         job_->members.MissingPs().empty();
+}
+
+void Restore::Start() {
+  const proto::Declaration& declared = *job_->declared;
+  for (uint32_t ps = 0; ps < job_->options.num_ps; ++ps) {
+    const auto plan = PlanMemory(declared, job_->declared.slices(), ps,
+                                 job_->members.memory_limit(ps));
+    if (!plan.ok()) {
+      return job_->director->FailUnlessFinishing(
+          std::string(plan.status().message()));
+    }
+  }
+  job_->running = this;
+  proto::RestoreRequest& restore = *restore_.NewRequest();
+  *restore.mutable_sender() = job_->Self();
+  *restore.mutable_declaration() = declared;
+  restore.mutable_slices()->Assign(job_->declared.slices().begin(),
+                                   job_->declared.slices().end());
+  restore.set_receipt_key(job_->verdicts.MakeReceipts(
+      job_->options.receipt_secret, job_->generation, job_->declared,
+      job_->options.num_ps));
+  if (job_->archive != nullptr) {
+    restore.set_directory_nonce(job_->journal.journal().directory_nonce());
+  }
+  if (from_.has_name()) {
+    *restore.mutable_checkpoint() = from_.name();
+  } else {
+    restore.set_warm_start(job_->options.warm_start);
+  }
+  if (!job_->declared.asynchronous()) {
+    const LearningState learning(declared, from_.position());
+    if (learning.has_loss_scale()) {
+      restore.set_loss_scale(learning.loss_scale());
+    }
+  }
+  restore.set_wait_ms(absl::ToInt64Milliseconds(job_->timeouts.DiskPark()));
+  needs_disk_ = restore.has_checkpoint() || !restore.warm_start().empty();
+  if (needs_disk_) watch_.Begin(job_->options.num_ps, job_->clock->Now());
+  restore_.Start();
+}
+
+Heard Restore::OnShard(uint32_t ps,
+                       const absl::StatusOr<proto::RestoreResponse>& response) {
+  const absl::Status& status = response.status();
+  const absl::Time now = job_->clock->Now();
+  if (status.ok() && response->pending()) {
+    watch_.OnProgress(ps, response->progress(), now);
+    return Heard::kNotYet;
+  }
+  const bool damaged = absl::IsDataLoss(status) || absl::IsNotFound(status);
+  if (damaged && restore_.request().has_checkpoint()) {
+    if (DropCheckpoint(status)) {
+      BeginGeneration(
+          absl::StrCat("/job:ps/task:", ps, " could not read its checkpoint"));
+    }
+    return Heard::kBroken;
+  }
+  if (!status.ok()) return job_->OnRefused(ps, status);
+  watch_.OnDone(ps, now);
+  return Heard::kDone;
+}
+
+// 5.
+void Restore::OnRestored() {
+  job_->running = nullptr;
+  job_->created = true;
+  watch_.End();
+  job_->director->OnRestored(from_.position());
+}
+
+void Restore::Stop() {
+  restore_.Stop();
+  watch_.End();
+}
+
+void Restore::Abort() {
+  beginning_ = false;
+  Stop();
+}
+
+std::string Restore::WaitingForJournal() const {
+  const std::string& trouble =
+      trouble_.empty() ? job_->journal.trouble() : trouble_;
+  return absl::StrCat("the journal of /job:ps/task:0",
+                      trouble.empty() ? "" : ": ", trouble);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,353 @@
+#include "ps_server/coordinator/save.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "glog/logging.h"
+#include "ps_server/protocol/request.h"
+
+namespace holdfast {
+namespace {
+
+// Before the next checkpoint after one that could not be written.
+constexpr absl::Duration kRetryAfter = absl::Seconds(10);
+// A checkpoint of which nothing is written for longer is told to people.
+constexpr absl::Duration kStandingDisk = absl::Seconds(30);
+// As TensorFlow's Saver keeps.
+constexpr uint32_t kDefaultKeep = 5;
+
+// The journal names the checkpoint, and at most `keep` in all.
+void AddCheckpoint(const proto::Manifest& manifest, uint32_t keep,
+                   proto::Journal* journal) {
+  const proto::CheckpointName& name = manifest.name();
+  // The last of all may stand there already, not as the end.
+  const auto& kept = journal->checkpoints();
+  if (kept.empty() || kept.rbegin()->step() != name.step() ||
+      kept.rbegin()->generation() != name.generation()) {
+    *journal->add_checkpoints() = name;
+  }
+  const int surplus = journal->checkpoints_size() - static_cast<int>(keep);
+  if (surplus > 0) {
+    journal->mutable_checkpoints()->DeleteSubrange(0, surplus);
+  }
+  journal->set_finished(manifest.finished());
+}
+
+}  // namespace
+
+Save::Save(Job* job)
+    : job_(job),
+      hold_(&job->speech,
+            {[this](uint32_t ps,
+                    const absl::StatusOr<proto::HoldResponse>& response) {
+               if (response.ok()) applied_.Add(response->applied());
+               return job_->OnAcknowledged(ps, response);
+             },
+             [this] { OnHeld(); }}),
+      save_(&job->speech, {[job](uint32_t ps, const auto& response) {
+                             return job->OnAcknowledged(ps, response);
+                           },
+                           [this] { OnPinned(); }}),
+      await_(&job->speech, {[this](uint32_t ps, const auto& response) {
+                              return OnShare(ps, response);
+                            },
+                            [this] { OnShares(); }}) {}
+
+void Save::GoBack(uint64_t step) {
+  durable_step_ = step;
+  durable_through_.clear();
+  wanted_ = 0;
+  AnswerThese(parked_.TakeBetween(0, durable_step_));
+}
+
+void Save::OnRestored(uint64_t step) {
+  schedule_.Begin(job_->declared->checkpoints(), job_->declared.asynchronous(),
+                  step, job_->clock->Now());
+}
+
+void Save::Abort() {
+  if (job_->running == this) job_->running = nullptr;
+  Stop();
+  saving_.reset();
+  writing_ = false;
+  await_.Stop();
+  watch_.End();
+  concluding_since_.reset();
+  conclusion_failing_since_ = absl::InfiniteFuture();
+}
+
+void Save::Conclude() {
+  if (concluding_since_.has_value()) return;
+  concluding_since_ = job_->clock->Now();
+  not_before_ = absl::InfinitePast();
+}
+
+// 1.
+bool Save::IsDue() const {
+  if (job_->archive == nullptr || saving_.has_value() || !job_->training()) {
+    return false;
+  }
+  const absl::Time now = job_->clock->Now();
+  if (now < not_before_) return false;
+  if (concluding_since_.has_value()) return true;
+  const uint64_t step = job_->progress.committed().value();
+  if (step == durable_step_) return false;
+  if (wanted_ > durable_step_) return true;
+  if (!parked_.Between(0, step).empty()) return true;
+  return schedule_.IsDue(step, now);
+}
+
+void Save::Start() {
+  job_->running = this;
+  saving_.emplace();
+  ++number_;
+  const absl::Time now = job_->clock->Now();
+  schedule_.OnBegun(job_->progress.committed().value(), now);
+  watch_.Begin(job_->options.num_ps, now);
+  applied_.Clear();
+  if (!job_->declared.asynchronous()) return OnHeld();
+  // 2.
+  proto::HoldRequest& hold = *hold_.NewRequest();
+  *hold.mutable_sender() = job_->Self();
+  hold.set_number(number_);
+  hold_.Start();
+}
+
+void Save::Stop() {
+  hold_.Stop();
+  save_.Stop();
+}
+
+void Save::Tick() {
+  hold_.SendDue();
+  save_.SendDue();
+  await_.SendDue();
+}
+
+std::string Save::WaitingFor() const {
+  return hold_.running() ? hold_.WaitingFor() : save_.WaitingFor();
+}
+
+// 3. Every shard is at the same version, or will be with what it is sent.
+void Save::OnHeld() {
+  proto::SaveRequest& save = *save_.NewRequest();
+  *save.mutable_sender() = job_->Self();
+  save.set_number(number_);
+  std::set<PushId> applied;
+  if (job_->tickets.open()) {
+    for (const auto& [push, ticket] : job_->tickets.pool().out()) {
+      if (!applied_.Contains(push)) continue;
+      applied.insert(push);
+      applied_.Tell(push, ticket.index, *job_->declared,
+                    save.mutable_applied());
+    }
+  }
+  saving_->through = job_->tickets.Through(applied);
+  proto::Manifest& manifest = saving_->manifest;
+  *manifest.mutable_position() = PositionNow();
+  manifest.mutable_name()->set_generation(job_->generation.value());
+  manifest.mutable_name()->set_step(manifest.position().step());
+  *manifest.mutable_declaration() = *job_->declared;
+  manifest.set_finished(concluding_since_.has_value());
+  save.set_step(manifest.position().step());
+  // Before a shard writes anything, so that it cannot take that for a remnant.
+  job_->outbox.Send([archive = job_->archive, name = manifest.name()] {
+    archive->RemoveOthers(&name);
+  });
+  save_.Start();
+}
+
+// What is spent now, and what was applied of the tickets that are out; the rest
+// of those count as unspent.
+proto::Position Save::PositionNow() const {
+  proto::Position position;
+  Progress progress = job_->progress;
+  LearningState learning = job_->learning;
+  uint64_t step = progress.committed().value();
+  if (job_->tickets.open()) {
+    const TicketPool& pool = job_->tickets.pool();
+    std::set<uint64_t> left = pool.returned();
+    for (const auto& [push, ticket] : pool.out()) {
+      if (!applied_.Contains(push)) {
+        left.insert(ticket.index);
+        continue;
+      }
+      applied_.Count(push, ticket, &progress, &learning);
+      ++step;
+    }
+    position.set_next_ticket(pool.next());
+    for (const uint64_t index : left) position.add_returned_tickets(index);
+  }
+  position.set_step(step);
+  progress.AddTo(&position);
+  learning.AddTo(&position);
+  return position;
+}
+
+// 4.
+void Save::OnPinned() {
+  job_->running = nullptr;
+  writing_ = true;
+  watch_.Begin(job_->options.num_ps, job_->clock->Now());
+  saving_->manifest.mutable_files()->Clear();
+  for (uint32_t ps = 0; ps < job_->options.num_ps; ++ps) {
+    saving_->manifest.add_files();
+  }
+  proto::AwaitSavedRequest& await = *await_.NewRequest();
+  *await.mutable_sender() = job_->Self();
+  await.set_number(number_);
+  await.set_wait_ms(absl::ToInt64Milliseconds(job_->timeouts.DiskPark()));
+  await_.Start();
+}
+
+Heard Save::OnShare(uint32_t ps,
+                    const absl::StatusOr<proto::AwaitSavedResponse>& response) {
+  if (!response.ok()) {
+    saving_->error.Update(absl::Status(
+        response.status().code(),
+        absl::StrCat("/job:ps/task:", ps, ": ", response.status().message())));
+  } else if (!response->has_file()) {
+    watch_.OnProgress(ps, response->progress(), job_->clock->Now());
+    return Heard::kNotYet;
+  } else {
+    *saving_->manifest.mutable_files(ps) = response->file();
+  }
+  watch_.OnDone(ps, job_->clock->Now());
+  return Heard::kDone;
+}
+
+void Save::OnShares() {
+  if (!saving_->error.ok()) return GiveUp(saving_->error);
+  WriteManifest();
+}
+
+// 5.
+void Save::WriteManifest() {
+  job_->outbox.Send([this, number = number_, manifest = saving_->manifest] {
+    job_->archive->WriteManifest(
+        manifest,
+        job_->outbox.AsEvent<Done>([this, number](absl::StatusOr<Done> done) {
+          if (!IsTaking(number)) return;
+          if (!done.ok()) return GiveUp(done.status());
+          OnManifest();
+        }));
+  });
+}
+
+void Save::OnManifest() {
+  const proto::Checkpoints& config = job_->declared->checkpoints();
+  const uint32_t keep = config.has_keep() ? config.keep() : kDefaultKeep;
+  job_->journal.Change(
+      [manifest = saving_->manifest, keep](proto::Journal* journal) {
+        AddCheckpoint(manifest, keep, journal);
+      },
+      [this, number = number_] {
+        if (IsTaking(number)) OnSaved();
+      });
+}
+
+void Save::OnSaved() {
+  const Saving saved = *std::exchange(saving_, std::nullopt);
+  writing_ = false;
+  watch_.End();
+  durable_step_ = saved.manifest.position().step();
+  durable_through_ = saved.through;
+  error_.clear();
+  const absl::Time now = job_->clock->Now();
+  schedule_.OnSaved(now);
+  LOG(INFO) << "checkpoint of " << ToString(saved.manifest.name())
+            << " is on disk, " << absl::FormatDuration(now - schedule_.begun())
+            << " after it was begun";
+  AnswerThese(parked_.TakeBetween(0, durable_step_));
+  if (job_->ended() || !saved.manifest.finished()) return;
+  job_->outbox.Send(
+      [archive = job_->archive] { archive->RemoveOthers(nullptr); });
+  job_->director->OnFinished();
+}
+
+void Save::GiveUp(const absl::Status& why) {
+  LOG(ERROR) << "checkpoint of " << ToString(saving_->manifest.name())
+             << " cannot be written; training goes on: " << why;
+  error_ = std::string(why.message());
+  saving_.reset();
+  writing_ = false;
+  watch_.End();
+  const absl::Time now = job_->clock->Now();
+  schedule_.OnFailed(now);
+  not_before_ =
+      now + (concluding_since_.has_value() ? kDiskRetryAfter : kRetryAfter);
+  wanted_ = 0;
+  AnswerThese(parked_.TakeAll(), error_);
+  if (!concluding_since_.has_value() || job_->ended()) return;
+  conclusion_failing_since_ = std::min(conclusion_failing_since_, now);
+  if (now - conclusion_failing_since_ >= job_->timeouts.Recovery()) {
+    job_->director->FailUnlessFinishing(
+        absl::StrCat("the last checkpoint cannot be written: ", error_));
+  }
+}
+
+// ---- For others ----
+
+void Save::Checkpoint(const proto::CheckpointRequest& request,
+                      Reply<proto::CheckpointResponse> reply) {
+  const uint64_t committed = job_->progress.committed().value();
+  const uint64_t step =
+      std::min(request.has_step() ? request.step() : committed,
+               job_->declared->total_steps());
+  if (step <= durable_step_ || job_->ended()) {
+    return job_->outbox.Answer(std::move(reply), Answer(step, ""));
+  }
+  // One that is ahead is due when it is reached.
+  if (step <= committed) wanted_ = std::max(wanted_, step);
+  if (request.wait_ms() == 0 || parked_.full()) {
+    return job_->outbox.Answer(std::move(reply), Answer(step, ""));
+  }
+  parked_.Park(step, std::move(reply),
+               ParkedUntil(job_->clock->Now(), request.wait_ms()));
+}
+
+proto::CheckpointResponse Save::Answer(uint64_t step,
+                                       const std::string& error) const {
+  proto::CheckpointResponse response;
+  response.set_generation(job_->generation.value());
+  *response.mutable_state() = job_->state;
+  response.set_step(step);
+  response.set_durable_step(durable_step_);
+  response.set_error(error);
+  return response;
+}
+
+void Save::AnswerThese(std::vector<Parked::Call> calls,
+                       const std::string& error) {
+  for (Parked::Call& call : calls) {
+    job_->outbox.Answer(std::move(call.reply), Answer(call.key, error));
+  }
+}
+
+void Save::AnswerAll() { AnswerThese(parked_.TakeAll()); }
+
+void Save::AnswerDue() { AnswerThese(parked_.TakeDue(job_->clock->Now())); }
+
+void Save::AddTo(proto::GetStatusResponse* status) const {
+  const absl::Time now = job_->clock->Now();
+  status->set_durable_step(durable_step_);
+  status->set_checkpoint_error(error_);
+  if (!job_->journal.trouble().empty()) {
+    status->set_checkpoint_error(absl::StrCat("the journal cannot be written: ",
+                                              job_->journal.trouble()));
+  }
+  if (writing_ && now - watch_.standing_since() > kStandingDisk) {
+    status->set_checkpoint_error(
+        absl::StrCat("that of step ", saving_->manifest.position().step(),
+                     " has stood still for ",
+                     absl::FormatDuration(absl::Trunc(
+                         now - watch_.standing_since(), absl::Seconds(1))),
+                     " at ", absl::StrJoin(UnwrittenShares(), ", ")));
+  }
+  watch_.AddTo(status);
+}
+
+}  // namespace holdfast

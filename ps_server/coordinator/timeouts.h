@@ -1,0 +1,61 @@
+#ifndef HOLDFAST_PS_SERVER_COORDINATOR_TIMEOUTS_H_
+#define HOLDFAST_PS_SERVER_COORDINATOR_TIMEOUTS_H_
+
+#include <algorithm>
+
+#include "absl/time/time.h"
+#include "ps_server/coordinator/coordinator_options.h"
+#include "ps_server/coordinator/job_declaration.h"
+
+namespace holdfast {
+
+// How long the job waits: as it is declared, or where it does not say as the
+// ps was started.
+//
+// Thread-compatible.
+class Timeouts {
+ public:
+  Timeouts(const CoordinatorOptions& options, const JobDeclaration* declaration)
+      : start_(options.start_timeout),
+        step_(options.step_timeout),
+        recovery_(options.recovery_timeout),
+        declaration_(declaration) {}
+
+  absl::Duration Start() const {
+    return of().has_start_seconds() ? absl::Seconds(of().start_seconds())
+                                    : start_;
+  }
+  absl::Duration Step() const {
+    return of().has_step_seconds() ? absl::Seconds(of().step_seconds()) : step_;
+  }
+  absl::Duration Recovery() const {
+    return of().has_recovery_seconds() ? absl::Seconds(of().recovery_seconds())
+                                       : recovery_;
+  }
+  absl::Duration Disk() const {
+    return of().has_disk_seconds() ? absl::Seconds(of().disk_seconds())
+                                   : kDefaultDisk;
+  }
+  // How long a shard may park a call that waits for its disk.
+  absl::Duration DiskPark() const {
+    return std::min(kLongestDiskPark, Disk() / 4);
+  }
+
+ private:
+  static constexpr absl::Duration kDefaultDisk = absl::Seconds(300);
+  static constexpr absl::Duration kLongestDiskPark = absl::Seconds(2);
+
+  const proto::Timeouts& of() const {
+    return declaration_->has_value() ? (*declaration_)->timeouts()
+                                     : proto::Timeouts::default_instance();
+  }
+
+  const absl::Duration start_;
+  const absl::Duration step_;
+  const absl::Duration recovery_;
+  const JobDeclaration* const declaration_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_COORDINATOR_TIMEOUTS_H_
