@@ -246,7 +246,7 @@ TEST_F(CoordinatorCheckpointTest, WhoMayNotAskForOne) {
   EXPECT_TRUE(Fails(Want().status(), kAborted, {"told to stop"}));
 }
 
-TEST_F(CoordinatorCheckpointTest, AShutOutGoesFirst_C1_A6) {
+TEST_F(CoordinatorCheckpointTest, AShutOutGoesFirst_C1_T6) {
   Start(Every(1, Asynchronous(20)));
   Take(Worker(0), 1);
   Take(Worker(1), 1);
@@ -305,7 +305,7 @@ TEST_F(CoordinatorCheckpointTest, TicketsThatAreOutCountAsUnspent_C3) {
   EXPECT_EQ(Take(Worker(1), 2)->durable_through(), 1u);
 }
 
-TEST_F(CoordinatorCheckpointTest, WhatIsBookedAndTheUnionIsSavedAsDone_A9_C2) {
+TEST_F(CoordinatorCheckpointTest, WhatIsBookedAndTheUnionIsSavedAsDone_T9_C2) {
   Start(Every(0, Asynchronous(20, /*depth=*/3)));
   for (uint64_t i = 1; i <= 4; ++i) Take(Worker(0), i);  // tickets 0 to 3
   for (uint64_t i = 1; i <= 2; ++i) Take(Worker(1), i);  // 4 and 5
@@ -337,7 +337,7 @@ TEST_F(CoordinatorCheckpointTest, WhatIsBookedAndTheUnionIsSavedAsDone_A9_C2) {
   EXPECT_EQ(Take(Worker(1), 0)->durable_through(), 1u) << "also without one";
 }
 
-TEST_F(CoordinatorCheckpointTest, TheUnionIsOfThisHoldAlone_A6) {
+TEST_F(CoordinatorCheckpointTest, TheUnionIsOfThisHoldAlone_T6) {
   Start(Every(0, Asynchronous(20)));
   Take(Worker(0), 1);
   Take(Worker(0), 2);

@@ -293,7 +293,7 @@ TEST_F(CoordinatorFenceTest, WhoIsLostBeforeIsShutOutWhenTheVariablesExist) {
 
 // ---- What is decided ----
 
-TEST_F(CoordinatorFenceTest, WhatAnyShardHasAppliedCounts_A5) {
+TEST_F(CoordinatorFenceTest, WhatAnyShardHasAppliedCounts_T5) {
   Make(3, 2);
   StartTraining(Rising(20, /*depth=*/4));
   Take(Worker(0), 1);

@@ -311,7 +311,7 @@ TEST_F(CoordinatorLossScaleTest, ItGrowsByPushes) {
   EXPECT_EQ(ScaleOf(Take(Worker(0), 4)), 2048);
 }
 
-TEST_F(CoordinatorLossScaleTest, WhatALostWorkerDidNotTellCounts_A5) {
+TEST_F(CoordinatorLossScaleTest, WhatALostWorkerDidNotTellCounts_T5) {
   StartTraining(Scaled(Asynchronous(20)));
   Take(Worker(0), 1);
   Take(Worker(1), 1);

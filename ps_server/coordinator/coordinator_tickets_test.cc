@@ -138,7 +138,7 @@ TEST_F(CoordinatorTest, TicketsAreHandedOutInOrderToWhoAsks) {
   EXPECT_EQ(Index(Take(Worker(1), 2)), 2u);
 }
 
-TEST_F(CoordinatorTest, ARepeatedRequestGetsTheSameTicket_A1) {
+TEST_F(CoordinatorTest, ARepeatedRequestGetsTheSameTicket_T1) {
   StartTraining(Asynchronous(3));
   Take(Worker(0), 1);
   Take(Worker(0), 2);
@@ -404,7 +404,7 @@ TEST_F(CoordinatorTest, AFailureBeforeThereAreTicketsIsToldToo) {
 
 // ---- Booking [A4] ----
 
-TEST_F(CoordinatorTest, WhatIsSpentIsBookedAsTheRequestComesIn_A4) {
+TEST_F(CoordinatorTest, WhatIsSpentIsBookedAsTheRequestComesIn_T4) {
   StartTraining(Asynchronous(2));
   Take(Worker(0), 1);
   Take(Worker(1), 1);

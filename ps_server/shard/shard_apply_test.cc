@@ -87,7 +87,7 @@ TEST_F(ShardApplyTest, AWorkerHasRoomForAsManyPushesAsItMayHaveBegun) {
 }
 
 // So that the worker that others wait for can always finish.
-TEST_F(ShardApplyTest, ThePlaceOfTheNextPushIsNobodyElses_A2) {
+TEST_F(ShardApplyTest, ThePlaceOfTheNextPushIsNobodyElses_T2) {
   RestoreAsynchronous(/*pipeline_depth=*/2);
   // Whatever the workers send first, their own included.
   for (const uint32_t worker : {0, 1}) {
@@ -348,7 +348,7 @@ TEST_F(ShardApplyTest, OnlyWorkersOfTheClusterApply) {
 
 // ---- The order of a worker's pushes ----
 
-TEST_F(ShardApplyTest, AnApplyWaitsForThoseBefore_A3) {
+TEST_F(ShardApplyTest, AnApplyWaitsForThoseBefore_T3) {
   RestoreAsynchronous(3, /*momentum=*/true);
   for (const uint64_t sequence : {3, 1, 2}) {
     Stage(Whole(0, sequence, 0, static_cast<float>(sequence)));
@@ -601,7 +601,7 @@ TEST_F(ShardApplyTest, AFenceTellsWhatWasNotFinite) {
   EXPECT_TRUE(answer->applied(1).not_finite());
 }
 
-TEST_F(ShardApplyTest, AFencedLifeIsRefusedForEver_A5) {
+TEST_F(ShardApplyTest, AFencedLifeIsRefusedForEver_T5) {
   RestoreAsynchronous();
   StageAndApply(0, 1, 0);
   Stage(Whole(0, 2, 0, 0));

@@ -225,7 +225,7 @@ void Shard::Hold(const proto::HoldRequest& request,
   }
   proto::HoldResponse response;
   response.set_generation(generation_.value());
-  if (request.number() > share_.number) {  // [A8]
+  if (request.number() > share_.number) {  // [T8]
     holding_ = true;
     // Of a life that is resolved nothing is kept.
     for (const WorkerLife& life : ledger_.Lives()) {
@@ -288,7 +288,7 @@ void Shard::Save(const proto::SaveRequest& request,
        apply = parked_applies_.Next(apply->number)) {
     waiting.insert(apply->key.from);
   }
-  for (const WorkerLife& life : waiting) RetryApplies(life);  // [A7]
+  for (const WorkerLife& life : waiting) RetryApplies(life);  // [T7]
 }
 
 void Shard::OnSaved(absl::StatusOr<proto::DataFile> outcome) {

@@ -109,7 +109,7 @@ TEST_F(ShardSaveTest, AParkedApplyTellsThatItWaitsForACheckpoint) {
   EXPECT_EQ(again->verdict(), proto::ACCEPTED);
 }
 
-TEST_F(ShardSaveTest, ParkedAppliesAreLookedAtAgainFromTheBeginning_A7) {
+TEST_F(ShardSaveTest, ParkedAppliesAreLookedAtAgainFromTheBeginning_T7) {
   RestoreAsynchronous();
   Stage(Whole(0, 1, 0, 2));
   Stage(Whole(1, 1, 0, 2));
@@ -128,7 +128,7 @@ TEST_F(ShardSaveTest, ParkedAppliesAreLookedAtAgainFromTheBeginning_A7) {
   EXPECT_TRUE(Fails(not_here.status(), kNotReady, {"not on this ps"}));
 }
 
-TEST_F(ShardSaveTest, AHoldAtOrBelowTheLastSaveDoesNothing_A8) {
+TEST_F(ShardSaveTest, AHoldAtOrBelowTheLastSaveDoesNothing_T8) {
   RestoreAsynchronous();
   StageAndApply(0, 1, 2);
   Hold(2);
