@@ -375,7 +375,7 @@ TEST_F(DiskTest, ABadSectorIsPassedOver) {
   PreloadABadDisk("BAD_DISK_UNREADABLE=" + bad + "/ps-0000");
   TaskCluster cluster(options_);
   cluster.StartAll();
-  ExpectPs0Says(&cluster, "is asked again: UNAVAILABLE");
+  ExpectPs0Says(&cluster, "is asked again for the state of step ");
   ExpectTheRightEnd(&cluster);
   EXPECT_THAT(cluster.log("ps-0"),
               AllOf(HasSubstr("the job goes on from the one before"),
