@@ -2,7 +2,7 @@
 """Breaks each rule of docs/recovery.md, and says which of the simulated world's
 tests finds it: docs/mutations.md.
 
-  tests/mutations/run.py [--only=R1_shard,T5] [--jobs=2] [--tree=DIR]
+  tests/mutations/run.py [--jobs=2] [--tree=DIR] [R1_shard T5 ...]
 
 Copies the working tree, applies all mutations to the copy, builds its tests
 once, and runs them with one mutation on at a time, the fastest test first, until
@@ -101,7 +101,7 @@ def run(tree, name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="names, or their beginnings, by comma")
+    parser.add_argument("names", nargs="*", help="mutations, or their beginnings; default: all")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--tree", help="for the copy; kept. Default: a temporary one")
     parser.add_argument("--build", default="bazel", help="the command that builds")
@@ -122,7 +122,7 @@ def main():
     subprocess.run(flags.build.split() + ["build"] + ["//%s:%s" % os.path.split(test) for test in TESTS], cwd=tree, check=True)
 
     chosen = [m for m in MUTATIONS
-              if not flags.only or any(m.name.startswith(o) for o in flags.only.split(","))]
+              if not flags.names or any(m.name.startswith(n) for n in flags.names)]
     failure, seconds = run(tree, None)
     print(f"without a mutation: {'PASS' if failure is None else failure} ({seconds:.0f} s)", flush=True)
     bad = failure is not None
