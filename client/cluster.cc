@@ -91,7 +91,8 @@ class ClusterImpl : public Cluster {
     return client_.StartDeclare(declaration)->Await(deadline).status();
   }
 
-  absl::Status AwaitVariables(absl::Time deadline) override {
+  absl::Status AwaitVariables(absl::Time deadline,
+                              const FirstValues& first_values) override {
     return client_.StartAwaitVariables()->Await(deadline);
   }
 

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "client/first_values.h"
 #include "common/cluster_spec.h"
 #include "common/ids.h"
 #include "common/rpc/credentials.h"
@@ -300,7 +301,17 @@ class Cluster {
   // job that it was called in. Again: when the job has rolled back, goes over
   // to the newest generation, where sequences begin anew; otherwise does
   // nothing.
-  virtual absl::Status AwaitVariables(absl::Time deadline) = 0;
+  absl::Status AwaitVariables(absl::Time deadline) {
+    return AwaitVariables(deadline, nullptr);
+  }
+  // The same, and gives the cluster the first values of all variables that are
+  // declared as `given`, if it wants them: where no checkpoint holds them.
+  // `first_values` is called by this thread, and may be empty: then others give
+  // them. Several workers may, for all have the same.
+  // Errors: INVALID_ARGUMENT, naming the variable, when what it tells is not
+  // what was declared; its own.
+  virtual absl::Status AwaitVariables(absl::Time deadline,
+                                      const FirstValues& first_values) = 0;
   // True when the job has begun another generation than the one that
   // AwaitVariables was called in: a shard had lost its state, and the job goes
   // on from an earlier one (docs/recovery.md, G6). What is under way fails with

@@ -105,6 +105,9 @@ inline constexpr RpcOf<proto::CheckpointRequest, proto::CheckpointResponse>
                 &Timing::attempt, true);
 
 // To one ps.
+inline constexpr RpcOf<WithTensors<proto::GiveRequest>, proto::GiveResponse>
+    kGive("/holdfast.proto.Shard/Give", ChannelKind::kTensors,
+          &Timing::tensors_attempt, false);
 inline constexpr RpcOf<WithTensors<proto::PushRequest>, proto::PushResponse>
     kPush("/holdfast.proto.Shard/Push", ChannelKind::kTensors,
           &Timing::tensors_attempt, false);

@@ -193,6 +193,9 @@ absl::Status Initialize(const proto::Initializer& initializer,
     case proto::Initializer::kHe:
       return FillByVariance(bits, begin, initializer.he().distribution(),
                             2 / fans.in, values);
+    case proto::Initializer::kGiven:
+      return absl::InvalidArgumentError(absl::StrCat(
+          "variable \"", name, "\": its first values are given, not made"));
     case proto::Initializer::KIND_NOT_SET:
       break;
   }

@@ -75,6 +75,10 @@ class FakeShard : public proto::Shard::Service {
  public:
   explicit FakeShard(FakePs* ps) : ps_(ps) {}
 
+  Status Give(ServerContext*, const proto::GiveRequest* request,
+              proto::GiveResponse* response) override {
+    return ToGrpcStatus(ps_->give.Call(*request, response));
+  }
   Status Push(ServerContext*, const proto::PushRequest* request,
               proto::PushResponse* response) override {
     return ToGrpcStatus(ps_->push.Call(*request, response));

@@ -102,6 +102,7 @@ class FakePs {
   FakeMethod<proto::GetStatusRequest, proto::GetStatusResponse> get_status;
   FakeMethod<proto::CheckpointRequest, proto::CheckpointResponse> checkpoint;
 
+  FakeMethod<proto::GiveRequest, proto::GiveResponse> give;
   FakeMethod<proto::PushRequest, proto::PushResponse> push;
   FakeMethod<proto::ApplyRequest, proto::ApplyResponse> apply;
   FakeMethod<proto::PullRequest, proto::PullResponse> pull;

@@ -13,6 +13,12 @@
 
 namespace holdfast {
 
+// GiveRequest with its tensors as buffers.
+struct GivenPart {
+  proto::Sender sender;
+  std::vector<TensorPiece> tensors;
+};
+
 // PushRequest with its tensors as buffers.
 struct PushPart {
   proto::Sender sender;

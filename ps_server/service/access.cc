@@ -36,6 +36,7 @@ const std::map<std::string, Roles>& AccessTable() {
         // A ps that is told to stop has the job saved before.
         {"/holdfast.proto.Coordinator/Checkpoint", {kPsJob, kOperatorJob}},
 
+        {"/holdfast.proto.Shard/Give", workers},
         {"/holdfast.proto.Shard/Push", workers},
         {"/holdfast.proto.Shard/Apply", workers},
         {"/holdfast.proto.Shard/PushPull", workers},

@@ -65,8 +65,9 @@ absl::StatusOr<grpc::ByteBuffer> Encode(absl::StatusOr<PushPullReply> reply) {
   return Encode(reply->response, reply->tensors);
 }
 
+template <typename Response>
 absl::StatusOr<grpc::ByteBuffer> Encode(
-    const absl::StatusOr<proto::PushResponse>& response) {
+    const absl::StatusOr<Response>& response) {
   if (!response.ok()) return response.status();
   grpc::ByteBuffer bytes;
   if (absl::Status status = ToBytes(*response, &bytes); !status.ok()) {
@@ -109,6 +110,25 @@ absl::Status Decode(const Caller& caller, const grpc::ByteBuffer& bytes,
   }
   absl::Status valid = CheckSender(caller, request->sender());
   return valid.ok() ? ValidateMessage(*request) : valid;
+}
+
+void Give(const Machines& machines, const Caller& caller,
+          grpc::ByteBuffer bytes, Reply<grpc::ByteBuffer> reply) {
+  proto::GiveRequest request;
+  GivenPart part;
+  absl::Status valid = Decode(caller, bytes, &request, &part.tensors);
+  bytes.Clear();  // the tensors keep what they need of them
+  if (!valid.ok()) return reply(std::move(valid));
+  part.sender = std::move(*request.mutable_sender());
+  machines.shard_strand->Post([shard = machines.shard, part = std::move(part),
+                               reply = std::move(reply)]() mutable {
+    shard->Give(
+        std::move(part),
+        [reply = std::move(reply)](
+            const absl::StatusOr<proto::GiveResponse>& response) mutable {
+          reply(Encode(response));
+        });
+  });
 }
 
 void Push(const Machines& machines, const Caller& caller,
@@ -184,6 +204,7 @@ RpcMethods ShardMethods(const Machines& machines) {
       handle(machines, caller, std::move(bytes), std::move(reply));
     };
   };
+  add_with_tensors("Give", &Give);
   add_with_tensors("Push", &Push);
   add_with_tensors("Pull", &Pull);
   add_with_tensors("PushPull", &PushAndPull);

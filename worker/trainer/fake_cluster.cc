@@ -288,7 +288,8 @@ absl::Status FakeCluster::Declare(const proto::Declaration& declaration,
   return Call("declare", deadline);
 }
 
-absl::Status FakeCluster::AwaitVariables(absl::Time deadline) {
+absl::Status FakeCluster::AwaitVariables(absl::Time deadline,
+                                         const FirstValues&) {
   absl::Status status = Call("await variables", deadline);
   absl::MutexLock lock(&mutex_);
   if (!status.ok() || !roll_back_.has_value()) return status;

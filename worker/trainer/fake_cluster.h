@@ -100,7 +100,8 @@ class FakeCluster final : public Cluster {
 
   absl::Status Declare(const proto::Declaration& declaration,
                        absl::Time deadline) override;
-  absl::Status AwaitVariables(absl::Time deadline) override;
+  absl::Status AwaitVariables(absl::Time deadline,
+                              const FirstValues& first_values) override;
   const proto::Declaration& declaration() const override {
     return declaration_;
   }

@@ -1,0 +1,35 @@
+#ifndef HOLDFAST_CLIENT_FIRST_VALUES_H_
+#define HOLDFAST_CLIENT_FIRST_VALUES_H_
+
+#include <cstddef>
+#include <functional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "proto/cluster.pb.h"
+
+namespace holdfast {
+
+// Tells the first values of a variable (its index as declared): all of them,
+// row-major. The memory must stay as it is until the call that asks for them
+// has returned.
+using FirstValues =
+    std::function<absl::StatusOr<absl::Span<const float>>(size_t variable)>;
+
+// What `values` tells of a variable of `declaration`. Errors, naming the
+// variable: INVALID_ARGUMENT when it has another number of elements; those of
+// `values`.
+absl::StatusOr<absl::Span<const float>> FirstValuesOf(
+    const FirstValues& values, const proto::Declaration& declaration,
+    size_t variable);
+
+// Fills in the digests of all variables of `declaration` whose initializer is
+// `given`: what is declared is what `values` tells. Errors: those of
+// FirstValuesOf.
+absl::Status DigestFirstValues(const FirstValues& values,
+                               proto::Declaration* declaration);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLIENT_FIRST_VALUES_H_
