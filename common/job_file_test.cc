@@ -205,7 +205,7 @@ TEST(ParseJobFileTest, OneFault) {
        ":18: optimizer.learning_rate: must be above 0, is 0 or not set"},
       {"sgd {}", "",
        ":18: optimizer: needs sgd or momentum or adagrad or rmsprop or adam or "
-       "adamw"},
+       "adamw or ftrl"},
       {"sgd {}", "momentum { momentum: 1 }",
        ":18: optimizer.momentum.momentum: must be below 1, is 1"},
       {"sgd {}", "momentum { momentum: -0.5 }",
@@ -393,7 +393,7 @@ TEST(ParseJobFileTest, EveryBrokenRuleIsToldInTheOrderOfTheFile) {
           "dir/job.textproto:1: optimizer.learning_rate: must be above 0, is "
           "-2",
           "dir/job.textproto:1: optimizer: needs sgd or momentum or adagrad or "
-          "rmsprop or adam or adamw",
+          "rmsprop or adam or adamw or ftrl",
           "dir/job.textproto:3: batch_size: must be at least 1, is 0 or not "
           "set",
           "dir/job.textproto:4: model.sequential.loss: must be set",

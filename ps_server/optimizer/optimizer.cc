@@ -75,7 +75,7 @@ class Adagrad {
   const float epsilon_;
 };
 
-template <bool kCentered, bool kMomentum>
+template <bool kPyTorch, bool kCentered, bool kMomentum>
 class RmsProp {
  public:
   explicit RmsProp(const proto::Optimizer& config)
@@ -101,12 +101,20 @@ class RmsProp {
                 divisor -= mean * mean;
                 divisor = std::max(divisor, 0.0f);
               }
-              const float update = rate * g / std::sqrt(divisor + epsilon);
-              if constexpr (!kMomentum) return w - update;
-              if constexpr (kMomentum) {
+              if constexpr (kPyTorch && kMomentum) {
                 float& a = std::get<kCentered>(std::tie(others...));
-                a = momentum * a + update;
-                return w - a;
+                a = momentum * a + g / (std::sqrt(divisor) + epsilon);
+                return w - rate * a;
+              } else {
+                const float update = rate * g /
+                                     (kPyTorch ? std::sqrt(divisor) + epsilon
+                                               : std::sqrt(divisor + epsilon));
+                if constexpr (!kMomentum) return w - update;
+                if constexpr (kMomentum) {
+                  float& a = std::get<kCentered>(std::tie(others...));
+                  a = momentum * a + update;
+                  return w - a;
+                }
               }
             };
   }
@@ -132,6 +140,7 @@ class Moments {
   float taken2_;
 };
 
+template <bool kPyTorch>
 class Adam {
  public:
   explicit Adam(const proto::Optimizer& config)
@@ -142,14 +151,17 @@ class Adam {
   std::vector<float> initial_slots() const { return {0, 0}; }
 
   auto At(const proto::StepScalars& scalars) const {
-    const float rate = scalars.learning_rate() *
-                       std::sqrt(scalars.bias_correction2()) /
-                       scalars.bias_correction1();
-    return [rate, moments = moments_, epsilon = epsilon_](float w, float g,
-                                                          float& m, float& v)
+    const float root = std::sqrt(scalars.bias_correction2());
+    const float rate =
+        kPyTorch ? scalars.learning_rate() / scalars.bias_correction1()
+                 : scalars.learning_rate() * root / scalars.bias_correction1();
+    return [rate, scale = 1 / root, moments = moments_, epsilon = epsilon_](
+               float w, float g, float& m, float& v)
                ABSL_ATTRIBUTE_ALWAYS_INLINE {
                  moments.Update(g, m, v);
-                 return w - rate * m / (std::sqrt(v) + epsilon);
+                 return w - rate * m /
+                                (kPyTorch ? std::sqrt(v) * scale + epsilon
+                                          : std::sqrt(v) + epsilon);
                };
   }
 
@@ -184,6 +196,47 @@ class AdamW {
   const Moments moments_;
   const float epsilon_;
   const float weight_decay_;
+};
+
+class Ftrl {
+ public:
+  explicit Ftrl(const proto::Optimizer& config)
+      : initial_(config.ftrl().initial_accumulator_value()),
+        l1_(config.ftrl().l1()),
+        l2_(config.ftrl().l2()),
+        l2_shrinkage_(config.ftrl().l2_shrinkage()),
+        beta_(config.ftrl().beta()) {}
+
+  static constexpr size_t kSlots = 2;
+  std::vector<float> initial_slots() const { return {initial_, 0}; }
+
+  auto At(const proto::StepScalars& scalars) const {
+    const float rate = scalars.learning_rate();
+    return [rate, l1 = l1_, l2 = 2 * l2_, shrinkage = 2 * l2_shrinkage_,
+            beta = beta_](float w, float g, float& n,
+                          float& z) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+      const float next_n = n + g * g;
+      const float root = std::sqrt(next_n);
+      const float next_z =
+          z + ((g + shrinkage * w) - (root - std::sqrt(n)) / rate * w);
+      // 0 where |z| is at most l1.
+      const float excess =
+          std::max(next_z - l1, 0.0f) + std::min(next_z + l1, 0.0f);
+      const float next_w =
+          excess == 0 ? 0 : -excess / ((root + beta) / rate + l2);
+      const bool changes = rate > 0;
+      n = changes ? next_n : n;
+      z = changes ? next_z : z;
+      return changes ? next_w : w;
+    };
+  }
+
+ private:
+  const float initial_;
+  const float l1_;
+  const float l2_;
+  const float l2_shrinkage_;
+  const float beta_;
 };
 
 class MovingAverage {
@@ -329,12 +382,20 @@ class ByElement : public Optimizer {
   const float weight_decay_;
 };
 
-template <bool kCentered>
+template <bool kPyTorch, bool kCentered>
 std::unique_ptr<Optimizer> MakeRmsProp(const proto::Optimizer& config) {
   if (config.rmsprop().momentum() == 0) {
-    return std::make_unique<ByElement<RmsProp<kCentered, false>>>(config);
+    return std::make_unique<ByElement<RmsProp<kPyTorch, kCentered, false>>>(
+        config);
   }
-  return std::make_unique<ByElement<RmsProp<kCentered, true>>>(config);
+  return std::make_unique<ByElement<RmsProp<kPyTorch, kCentered, true>>>(
+      config);
+}
+
+template <bool kPyTorch>
+std::unique_ptr<Optimizer> MakeRmsProp(const proto::Optimizer& config) {
+  return config.rmsprop().centered() ? MakeRmsProp<kPyTorch, true>(config)
+                                     : MakeRmsProp<kPyTorch, false>(config);
 }
 
 }  // namespace
@@ -350,12 +411,18 @@ std::unique_ptr<Optimizer> MakeOptimizer(const proto::Optimizer& told) {
     case proto::Optimizer::kAdagrad:
       return std::make_unique<ByElement<Adagrad>>(config);
     case proto::Optimizer::kRmsprop:
-      return config.rmsprop().centered() ? MakeRmsProp<true>(config)
-                                         : MakeRmsProp<false>(config);
+      return config.rmsprop().epsilon_form() == proto::EPSILON_PYTORCH
+                 ? MakeRmsProp<true>(config)
+                 : MakeRmsProp<false>(config);
     case proto::Optimizer::kAdam:
-      return std::make_unique<ByElement<Adam>>(config);
+      if (config.adam().epsilon_form() == proto::EPSILON_PYTORCH) {
+        return std::make_unique<ByElement<Adam<true>>>(config);
+      }
+      return std::make_unique<ByElement<Adam<false>>>(config);
     case proto::Optimizer::kAdamw:
       return std::make_unique<ByElement<AdamW>>(config);
+    case proto::Optimizer::kFtrl:
+      return std::make_unique<ByElement<Ftrl>>(config);
     case proto::Optimizer::kSgd:
     case proto::Optimizer::UPDATE_NOT_SET:
       break;
@@ -374,11 +441,14 @@ proto::Optimizer WithDefaults(proto::Optimizer config) {
     if (!adam.has_beta2()) adam.set_beta2(0.999f);
     if (!adam.has_epsilon()) adam.set_epsilon(1e-8f);
   };
+  const auto set_accumulator = [](auto& rule) {
+    if (!rule.has_initial_accumulator_value()) {
+      rule.set_initial_accumulator_value(0.1f);
+    }
+  };
   if (config.has_adagrad()) {
     proto::Optimizer::Adagrad& adagrad = *config.mutable_adagrad();
-    if (!adagrad.has_initial_accumulator_value()) {
-      adagrad.set_initial_accumulator_value(0.1f);
-    }
+    set_accumulator(adagrad);
     if (!adagrad.has_epsilon()) adagrad.set_epsilon(1e-7f);
   } else if (config.has_rmsprop()) {
     proto::Optimizer::RmsProp& rmsprop = *config.mutable_rmsprop();
@@ -390,6 +460,8 @@ proto::Optimizer WithDefaults(proto::Optimizer config) {
     proto::Optimizer::AdamW& adamw = *config.mutable_adamw();
     set_betas(adamw);
     if (!adamw.has_weight_decay()) adamw.set_weight_decay(0.01f);
+  } else if (config.has_ftrl()) {
+    set_accumulator(*config.mutable_ftrl());
   }
   return config;
 }

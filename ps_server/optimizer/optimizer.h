@@ -45,12 +45,18 @@ namespace holdfast {
 //             ResourceApplyCenteredRMSProp, where rounding may bring a variance
 //             of 0 below -epsilon, and w to NaN; Graves 2013. The slots begin
 //             as in Keras; TensorFlow 1 began with s = 1.)
+//             EPSILON_PYTORCH: u = g / (sqrt(d) + epsilon);  w' = w - lr u
+//             With momentum: a' = m a + u;  w' = w - lr a'
+//             (torch.optim.RMSprop.)
 //
 //   Adam      m' = m + (1 - beta1) (g - m);  v' = v + (1 - beta2) (g^2 - v)
 //             w' = w - (lr sqrt(c2) / c1) m' / (sqrt(v') + epsilon)
 //             Slots m, v. beta1 0.9, beta2 0.999, epsilon 1e-8. (TensorFlow's
 //             ResourceApplyAdam; Kingma and Ba 2015, the form before section
 //             2.1, whose epsilon is not that of their algorithm 1.)
+//             EPSILON_PYTORCH:
+//             w' = w - (lr / c1) m' / (sqrt(v') (1 / sqrt(c2)) + epsilon)
+//             (torch.optim.Adam; Kingma and Ba 2015, algorithm 1.)
 //
 //   AdamW     m', v' as in Adam
 //             w' = w - ((lr / c1) m' / (sqrt(v') (1 / sqrt(c2)) + epsilon)
@@ -59,6 +65,16 @@ namespace holdfast {
 //             algorithm 2, with lr = eta alpha: w - lr (m_hat / (sqrt(v_hat) +
 //             epsilon) + wd w), as in PyTorch and Optax. Keras has Adam's
 //             epsilon instead.)
+//
+//   Ftrl      n' = n + g^2
+//             z' = z + (g + 2 l2_shrinkage w) - (sqrt(n') - sqrt(n)) / lr w
+//             w' = -e / ((sqrt(n') + beta) / lr + 2 l2),  e = z' - l1 where
+//             z' > l1, z' + l1 where z' < -l1, and otherwise w' = 0
+//             Slots n, initial_accumulator_value (default 0.1) at first; z. The
+//             first step forgets the variable's first value, unless n grows.
+//             At a rate of 0 nothing changes. (TensorFlow's
+//             ResourceApplyFtrlV2 with a learning rate power of -0.5, and
+//             Keras' beta; McMahan et al. 2013, algorithm 1.)
 //
 //   MovingAverage  w' = w + (1 - m) (g - w)
 //             Of a variable that no optimizer changes: g is the mean of what

@@ -240,6 +240,38 @@ TEST(OptimizerTest, WeightDecayIsPartOfTheGradient) {
               ElementsAre(3, 2.625f));
 }
 
+TEST(OptimizerTest, Ftrl) {
+  // Rate 0.5, n = 1 at first, l1 = 1, l2 = 0.25, beta = 0.5, w = 2.
+  // g = sqrt(3): n = 4, z = sqrt(3) - (2 - 1) / 0.5 * 2 = sqrt(3) - 4
+  //              w = (4 - sqrt(3) - 1) / ((2 + 0.5) / 0.5 + 0.5)
+  // g = 0:       n = 4, z as it was, and so w.
+  // g = sqrt(5): n = 9, z = sqrt(3) - 4 + sqrt(5) - 2 w, which is within 1 of
+  // 0.
+  const float root3 = std::sqrt(3.0f), root5 = std::sqrt(5.0f);
+  EXPECT_THAT(
+      Train("learning_rate: 0.5 ftrl { initial_accumulator_value: 1 "
+            "l1: 1 l2: 0.25 beta: 0.5 }",
+            2, {root3, 0, root5}),
+      ElementsAre(FloatEq((3 - root3) / 5.5f), FloatEq((3 - root3) / 5.5f), 0));
+  // Shrinkage is in z, not in n: z = 3 + 2 * 0.25 * 2 - (5 - 4) / 1 * 2 = 2.
+  EXPECT_THAT(Train("learning_rate: 1 ftrl { initial_accumulator_value: 16 "
+                    "l2_shrinkage: 0.25 }",
+                    2, {3}),
+              ElementsAre(FloatEq(-2.0f / 5)));
+  // Nothing to divide, nor to divide by.
+  EXPECT_THAT(
+      Train("learning_rate: 1 ftrl { initial_accumulator_value: 0 }", 2, {0}),
+      ElementsAre(0));
+}
+
+// As at the beginning of a warm-up.
+TEST(OptimizerTest, FtrlAtARateOf0) {
+  Bench bench(Parse("learning_rate: 0 ftrl {}"), {2.0f});
+  bench.Step({3.0f});
+  EXPECT_THAT(bench.values(), ElementsAre(2));
+  EXPECT_THAT(bench.slots(), ElementsAre(ElementsAre(0.1f), ElementsAre(0)));
+}
+
 TEST(OptimizerTest, FirstValuesOfSlots) {
   EXPECT_THAT(InitialSlots("sgd {}"), ElementsAre());
   EXPECT_THAT(InitialSlots("momentum {}"), ElementsAre(0));
@@ -253,6 +285,7 @@ TEST(OptimizerTest, FirstValuesOfSlots) {
               ElementsAre(0, 0, 0));
   EXPECT_THAT(InitialSlots("adam {}"), ElementsAre(0, 0));
   EXPECT_THAT(InitialSlots("adamw {}"), ElementsAre(0, 0));
+  EXPECT_THAT(InitialSlots("ftrl {}"), ElementsAre(0.1f, 0));
 }
 
 // The defaults of proto/training.proto.
@@ -266,6 +299,7 @@ TEST(OptimizerTest, Defaults) {
       {"adam {}", "adam { beta1: 0.9 beta2: 0.999 epsilon: 1e-8 }"},
       {"adamw {}",
        "adamw { beta1: 0.9 beta2: 0.999 epsilon: 1e-8 weight_decay: 0.01 }"},
+      {"ftrl {}", "ftrl { initial_accumulator_value: 0.1 }"},
       // 0 is not the same as nothing.
       {"adagrad { initial_accumulator_value: 0 epsilon: 1 }",
        "adagrad { initial_accumulator_value: 0 epsilon: 1 }"},
@@ -323,7 +357,7 @@ std::vector<std::vector<float>> TrainOnReference(const std::string& config) {
   return values;
 }
 
-TEST(OptimizerTest, AsTensorFlowAndOptax) {
+TEST(OptimizerTest, AsTensorFlowOptaxAndPyTorch) {
   for (const ReferenceRun& run : kReferenceRuns) {
     std::vector<std::vector<double>> expected;
     for (const ReferenceElements& values : run.values) {
@@ -396,6 +430,26 @@ TEST(OptimizerTest, AsTheFormulasInDouble) {
                              (1 - std::pow(beta1, t));
          return w - step * s[0] / (std::sqrt(s[1]) + epsilon);
        }},
+      {"adam { beta1: 0.8 beta2: 0.95 epsilon: 0.001"
+       " epsilon_form: EPSILON_PYTORCH }",
+       [=](double w, double g, double t, double* s) {
+         adam_moments(g, s);
+         const double m_hat = s[0] / (1 - std::pow(beta1, t));
+         const double v_hat = s[1] / (1 - std::pow(beta2, t));
+         return w - rate * m_hat / (std::sqrt(v_hat) + epsilon);
+       }},
+      {"rmsprop { rho: 0.7 epsilon: 0.001 epsilon_form: EPSILON_PYTORCH }",
+       [=](double w, double g, double, double* s) {
+         s[0] = rho * s[0] + (1 - rho) * g * g;
+         return w - rate * g / (std::sqrt(s[0]) + epsilon);
+       }},
+      {"rmsprop { rho: 0.7 epsilon: 0.001 momentum: 0.9"
+       " epsilon_form: EPSILON_PYTORCH }",
+       [=](double w, double g, double, double* s) {
+         s[0] = rho * s[0] + (1 - rho) * g * g;
+         s[1] = m * s[1] + g / (std::sqrt(s[0]) + epsilon);
+         return w - rate * s[1];
+       }},
       {"adamw { beta1: 0.8 beta2: 0.95 epsilon: 0.001 weight_decay: 0.2 }",
        [=](double w, double g, double t, double* s) {
          adam_moments(g, s);
@@ -436,8 +490,12 @@ const char* const kEachKind[] = {
     "rmsprop { momentum: 0.83 }",
     "rmsprop { centered: true }",
     "rmsprop { centered: true momentum: 0.83 }",
+    "rmsprop { epsilon_form: EPSILON_PYTORCH }",
+    "rmsprop { centered: true momentum: 0.83 epsilon_form: EPSILON_PYTORCH }",
     "adam {}",
+    "adam { epsilon_form: EPSILON_PYTORCH }",
     "adamw {}",
+    "ftrl { l1: 0.01 l2: 0.02 l2_shrinkage: 0.03 beta: 0.5 }",
 };
 
 // Vectors have four elements or more, and what is left over after them is

@@ -67,6 +67,7 @@ constexpr Rule kRules[] = {
     {"rmsprop_centered_momentum", "rmsprop { momentum: 0.9 centered: true }"},
     {"adam", "adam {}"},
     {"adamw", "adamw {}"},
+    {"ftrl", "ftrl { l1: 0.001 }"},
 };
 
 class Bench {

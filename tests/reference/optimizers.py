@@ -1,10 +1,11 @@
-"""What TensorFlow, Keras and Optax make of our optimizers and schedules.
+"""What TensorFlow, Keras, Optax and PyTorch make of our optimizers and schedules.
 
 Prints tests/reference/optimizer_values.h, against which the tests of
 ps_server/optimizer and ps_server/coordinator/schedule.h compare:
 
     python3 -m venv /tmp/venv
-    /tmp/venv/bin/pip install tensorflow-cpu==2.21.0 optax==0.2.8
+    /tmp/venv/bin/pip install tensorflow-cpu==2.21.0 optax==0.2.8 torch==2.15.0
+    /tmp/venv/bin/pip uninstall triton  # its LLVM and TensorFlow's clash
     /tmp/venv/bin/python tests/reference/optimizers.py \
         > tests/reference/optimizer_values.h
 
@@ -23,6 +24,7 @@ import keras
 import numpy as np
 import optax
 import tensorflow as tf
+import torch
 
 f32 = np.float32
 
@@ -128,6 +130,33 @@ def adamw(rate, beta1=0.9, beta2=0.999, epsilon=1e-8, weight_decay=0.01):
     return train(step)
 
 
+def ftrl(rate, initial=0.1, l1=0, l2=0, l2_shrinkage=0, beta=0, **kwargs):
+    """Keras brings beta in as l2 + beta / (2 rate)."""
+    n, z = slot(initial), slot()
+
+    def step(w, g, _):
+        tf.raw_ops.ResourceApplyFtrlV2(
+            var=w.handle, accum=n.handle, linear=z.handle, grad=g, lr=f32(rate),
+            l1=f32(l1), l2=f32(exact(l2) + exact(beta) / (2 * exact(rate))),
+            l2_shrinkage=f32(l2_shrinkage), lr_power=f32(-0.5))
+    return train(step, **kwargs)
+
+
+def of_torch(optimizer, rate, **kwargs):
+    """The values after each step of a class of torch.optim."""
+    w = torch.tensor(START)
+    rule = optimizer([w], lr=exact(rate),
+                     **{key: tuple(map(exact, value)) if isinstance(value, tuple)
+                        else exact(value) if isinstance(value, float) else value
+                        for key, value in kwargs.items()})
+    values = []
+    for gradient in GRADIENTS:
+        w.grad = torch.tensor(gradient)
+        rule.step()
+        values.append(w.numpy().copy())
+    return np.array(values)
+
+
 RUNS = [
     ("learning_rate: 0.1 sgd {}", sgd(0.1)),
     ("learning_rate: 0.1 sgd {} weight_decay: 0.05",
@@ -159,6 +188,35 @@ RUNS = [
     ("learning_rate: 0.01 adamw {}", adamw(0.01)),
     ("learning_rate: 0.02 adamw { beta1: 0.5 beta2: 0.75 epsilon: 0.03"
      " weight_decay: 0.3 }", adamw(0.02, 0.5, 0.75, 0.03, 0.3)),
+    ("learning_rate: 0.1 ftrl {}", ftrl(0.1)),
+    ("learning_rate: 0.2 ftrl { initial_accumulator_value: 0 l1: 0.3 }",
+     ftrl(0.2, 0, 0.3)),
+    ("learning_rate: 0.1 ftrl { l1: 0.01 l2: 0.2 l2_shrinkage: 0.05 beta: 1 }",
+     ftrl(0.1, 0.1, 0.01, 0.2, 0.05, 1)),
+    ("learning_rate: 0.03 momentum { momentum: 0.9 nesterov: true }"
+     " weight_decay: 0.3",
+     of_torch(torch.optim.SGD, 0.03, momentum=0.9, nesterov=True,
+              weight_decay=0.3)),
+    ("learning_rate: 0.2 adagrad { initial_accumulator_value: 0.5"
+     " epsilon: 1e-10 } weight_decay: 0.2",
+     of_torch(torch.optim.Adagrad, 0.2, initial_accumulator_value=0.5,
+              weight_decay=0.2)),
+    ("learning_rate: 0.01 rmsprop { rho: 0.99 epsilon: 1e-8"
+     " epsilon_form: EPSILON_PYTORCH }", of_torch(torch.optim.RMSprop, 0.01)),
+    ("learning_rate: 0.01 rmsprop { rho: 0.6 epsilon: 0.01 momentum: 0.7"
+     " centered: true epsilon_form: EPSILON_PYTORCH } weight_decay: 0.1",
+     of_torch(torch.optim.RMSprop, 0.01, alpha=0.6, eps=0.01, momentum=0.7,
+              centered=True, weight_decay=0.1)),
+    ("learning_rate: 0.01 adam { epsilon_form: EPSILON_PYTORCH }",
+     of_torch(torch.optim.Adam, 0.01)),
+    ("learning_rate: 0.02 adam { beta1: 0.5 beta2: 0.75 epsilon: 0.03"
+     " epsilon_form: EPSILON_PYTORCH } weight_decay: 0.1",
+     of_torch(torch.optim.Adam, 0.02, betas=(0.5, 0.75), eps=0.03,
+              weight_decay=0.1)),
+    ("learning_rate: 0.02 adamw { beta1: 0.5 beta2: 0.75 epsilon: 0.03"
+     " weight_decay: 0.3 }",
+     of_torch(torch.optim.AdamW, 0.02, betas=(0.5, 0.75), eps=0.03,
+              weight_decay=0.3)),
 ]
 
 schedules = keras.optimizers.schedules
@@ -221,8 +279,8 @@ def floats(row):
 
 print(f"""\
 // Made by tests/reference/optimizers.py with TensorFlow {tf.__version__} (Keras
-// {keras.__version__}), and AdamW with Optax {optax.__version__} on JAX \
-{jax.__version__}: see there.
+// {keras.__version__}), Optax {optax.__version__} on JAX {jax.__version__}, and \
+PyTorch {torch.__version__.split("+")[0]}: see there.
 #ifndef HOLDFAST_TESTS_REFERENCE_OPTIMIZER_VALUES_H_
 #define HOLDFAST_TESTS_REFERENCE_OPTIMIZER_VALUES_H_
 
