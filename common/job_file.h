@@ -69,7 +69,7 @@ absl::StatusOr<Replicas> ResolveConsistency(const proto::Job& job,
 // The job's length over `num_examples` to train on, as the declaration says it.
 // `epochs` are rounded up to whole batches, or, where the examples are BY_STEP,
 // to whole steps; every epoch by itself with data.short_last_batch
-// (worker/input/batch_ranges.h).
+// (common/batch_ranges.h).
 //
 // Tickets to hand out, one for each batch; from 1 to 1e18. Asynchronous:
 // `steps` of them; synchronous: `steps` x N. 0 where the examples are BY_STEP.

@@ -15,10 +15,10 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/batch_ranges.h"
+#include "common/example_order.h"
 #include "common/ids.h"
 #include "worker/input/batch.h"
-#include "worker/input/batch_ranges.h"
-#include "worker/input/example_order.h"
 #include "worker/input/example_source.h"
 #include "worker/input/image_augmenter.h"
 

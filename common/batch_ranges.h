@@ -17,8 +17,8 @@
 //   by step:    an epoch has ceil(n / (S B)) steps. Of the last one's seats,
 //   one
 //               may be short and those after it are empty.
-#ifndef HOLDFAST_WORKER_INPUT_BATCH_RANGES_H_
-#define HOLDFAST_WORKER_INPUT_BATCH_RANGES_H_
+#ifndef HOLDFAST_COMMON_BATCH_RANGES_H_
+#define HOLDFAST_COMMON_BATCH_RANGES_H_
 
 #include <cstdint>
 
@@ -63,4 +63,4 @@ class BatchRanges {
 
 }  // namespace holdfast
 
-#endif  // HOLDFAST_WORKER_INPUT_BATCH_RANGES_H_
+#endif  // HOLDFAST_COMMON_BATCH_RANGES_H_

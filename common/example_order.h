@@ -4,8 +4,8 @@
 // p / n, and every epoch visits each of the n examples once, in an order of its
 // own that follows from (seed, epoch) alone. Which positions a batch is made of
 // is told in batch_ranges.h.
-#ifndef HOLDFAST_WORKER_INPUT_EXAMPLE_ORDER_H_
-#define HOLDFAST_WORKER_INPUT_EXAMPLE_ORDER_H_
+#ifndef HOLDFAST_COMMON_EXAMPLE_ORDER_H_
+#define HOLDFAST_COMMON_EXAMPLE_ORDER_H_
 
 #include <array>
 #include <cstdint>
@@ -47,4 +47,4 @@ class ExampleOrder {
 
 }  // namespace holdfast
 
-#endif  // HOLDFAST_WORKER_INPUT_EXAMPLE_ORDER_H_
+#endif  // HOLDFAST_COMMON_EXAMPLE_ORDER_H_

@@ -1,4 +1,4 @@
-#include "worker/input/example_order.h"
+#include "common/example_order.h"
 
 #include <algorithm>
 #include <utility>

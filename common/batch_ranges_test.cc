@@ -1,4 +1,4 @@
-#include "worker/input/batch_ranges.h"
+#include "common/batch_ranges.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
