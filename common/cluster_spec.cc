@@ -134,6 +134,31 @@ absl::StatusOr<Struct> ParseJson(absl::string_view json) {
   return object;
 }
 
+// Adds the tasks that `host` stands for, one or, with braces, as many as stand
+// in them. Those behind the most that there may be are refused later.
+absl::Status AddHosts(absl::string_view host, ClusterSpec::Tasks* tasks) {
+  if (tasks->size() > ClusterSpec::kMaxTasks) return absl::OkStatus();
+  const size_t open = host.find('{');
+  const size_t close = host.find('}');
+  if (open == host.npos && close == host.npos) {
+    tasks->emplace(tasks->size(), host);
+    return absl::OkStatus();
+  }
+  uint32_t count = 0;
+  if (open == host.npos || close == host.npos || close < open ||
+      !absl::SimpleAtoi(host.substr(open + 1, close - open - 1), &count) ||
+      count < 1 || count > ClusterSpec::kMaxTasks) {
+    return Error(absl::StrCat(
+        "\"", host, "\": in braces there must be the number of tasks, 1 to ",
+        ClusterSpec::kMaxTasks));
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    tasks->emplace(tasks->size(), absl::StrCat(host.substr(0, open), i,
+                                               host.substr(close + 1)));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ClusterSpec::Tasks> ParseTasks(const std::string& job,
                                               const Value& value) {
   const auto address = [&job](absl::string_view index,
@@ -147,9 +172,12 @@ absl::StatusOr<ClusterSpec::Tasks> ParseTasks(const std::string& job,
   if (value.kind_case() == Value::kListValue) {
     for (const Value& element : value.list_value().values()) {
       const uint32_t index = static_cast<uint32_t>(tasks.size());
-      const absl::Status status = address(absl::StrCat(index), element);
+      absl::Status status = address(absl::StrCat(index), element);
       if (!status.ok()) return status;
-      tasks[index] = element.string_value();
+      status = AddHosts(element.string_value(), &tasks);
+      if (!status.ok()) {
+        return Within(absl::StrCat("job \"", job, "\""), status);
+      }
     }
     return tasks;
   }
@@ -208,26 +236,9 @@ absl::StatusOr<ClusterSpec::Tasks> SplitHosts(absl::string_view hosts) {
   ClusterSpec::Tasks tasks;
   if (absl::StripAsciiWhitespace(hosts).empty()) return tasks;
   for (absl::string_view host : absl::StrSplit(hosts, ',')) {
-    if (tasks.size() > ClusterSpec::kMaxTasks) break;  // refused later
-    host = absl::StripAsciiWhitespace(host);
-    const size_t open = host.find('{');
-    const size_t close = host.find('}');
-    if (open == host.npos && close == host.npos) {
-      tasks.emplace(tasks.size(), host);
-      continue;
-    }
-    uint32_t count = 0;
-    if (open == host.npos || close == host.npos || close < open ||
-        !absl::SimpleAtoi(host.substr(open + 1, close - open - 1), &count) ||
-        count < 1 || count > ClusterSpec::kMaxTasks) {
-      return Error(absl::StrCat(
-          "\"", host, "\": in braces there must be the number of tasks, 1 to ",
-          ClusterSpec::kMaxTasks));
-    }
-    for (uint32_t i = 0; i < count; ++i) {
-      tasks.emplace(tasks.size(), absl::StrCat(host.substr(0, open), i,
-                                               host.substr(close + 1)));
-    }
+    const absl::Status status =
+        AddHosts(absl::StripAsciiWhitespace(host), &tasks);
+    if (!status.ok()) return status;
   }
   return tasks;
 }

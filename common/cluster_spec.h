@@ -1,6 +1,7 @@
 // Where the tasks of a cluster are, in the forms that TensorFlow's users know.
 //
 //   {"ps": ["a:2222", "b:2222"], "worker": {"0": "c:2222"}}   lists or maps
+//   {"ps": ["ps-{2}.net:2222"], ...}   ps-0.net:2222, ps-1.net:2222
 //   {"cluster": {...}}                                        the same, wrapped
 //   --ps_hosts=a:2222,b:2222 --worker_hosts=c:2222            flags
 //   --ps_hosts=ps-{2}.net:2222       ps-0.net:2222,ps-1.net:2222
@@ -57,8 +58,9 @@ class ClusterSpec {
 
   static constexpr uint32_t kMaxTasks = 65536;
 
-  // From TensorFlow's JSON, wrapped or not. Whatever stands beside "cluster" in
-  // the wrapped form is ignored.
+  // From TensorFlow's JSON, wrapped or not. In a list an address may stand for
+  // several, as for FromHosts. Whatever stands beside "cluster" in the wrapped
+  // form is ignored.
   // Errors: INVALID_ARGUMENT, naming what is wrong and where.
   static absl::StatusOr<ClusterSpec> FromJson(absl::string_view json);
 

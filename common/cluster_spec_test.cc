@@ -255,6 +255,8 @@ TEST(ClusterSpecTest, Refused) {
       {R"({"ps": ["a:70000"], "worker": ["c:1"]})",
        "\"a:70000\" has no port from 1 to 65535"},
       {R"({"ps": [":1"], "worker": ["c:1"]})", "\":1\" has no host"},
+      {R"({"ps": ["a-{x}:1"], "worker": ["c:1"]})",
+       "job \"ps\": \"a-{x}:1\": in braces there must be the number of tasks"},
       {R"({"ps": ["a:1"], "worker": ["A:01"]})",
        "/job:ps/task:0 and /job:worker/task:0 have the same address: a:1 and "
        "A:1"},
@@ -285,6 +287,10 @@ TEST(ClusterSpecTest, HostsInANumber) {
   const auto spelled_out = ClusterSpec::FromHosts(
       "ps-0.net:1,ps-1.net:1", "a:1,w-0:5,w-1:5,w-2:5,b:1", "");
   EXPECT_EQ(hosts->ToJson(), spelled_out->ToJson());
+  const auto json = ClusterSpec::FromJson(
+      R"({"ps": ["ps-{2}.net:1"], "worker": ["a:1", "w-{3}:5", "b:1"]})");
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_EQ(json->ToJson(), spelled_out->ToJson());
 }
 
 TEST(ClusterSpecTest, RefusedHosts) {
