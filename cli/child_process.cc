@@ -17,8 +17,8 @@ namespace {
 
 // What the child does between fork and exec. Only calls that are safe after a
 // fork; returns errno when the program cannot be run.
-int Become(const char* binary, char* const* argv, int input, int log,
-           pid_t parent) {
+int Become(const char* binary, char* const* argv, char* const* environment,
+           int input, int log, pid_t parent) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   // The parent may have ended before the line above: then nobody kills us.
@@ -33,8 +33,33 @@ int Become(const char* binary, char* const* argv, int input, int log,
       dup2(log, STDERR_FILENO) < 0) {
     return errno;
   }
-  execv(binary, argv);
+  execve(binary, argv, environment);
   return errno;
+}
+
+// "NAME=value" for each of this process's variables, with `changes`.
+std::vector<std::string> EnvironmentWith(
+    const std::map<std::string, std::string>& changes) {
+  std::vector<std::string> all;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const absl::string_view text = *variable;
+    const std::string name(text.substr(0, text.find('=')));
+    if (changes.count(name) == 0) all.emplace_back(text);
+  }
+  for (const auto& [name, value] : changes) {
+    all.push_back(absl::StrCat(name, "=", value));
+  }
+  return all;
+}
+
+// As execve takes it; `words` must outlive it.
+std::vector<char*> Pointers(const std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (const std::string& word : words) {
+    pointers.push_back(const_cast<char*>(word.c_str()));
+  }
+  pointers.push_back(nullptr);
+  return pointers;
 }
 
 absl::StatusOr<int> Open(const std::string& path, int flags) {
@@ -76,17 +101,18 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> ChildProcess::Start(
   }
   const auto close_failure = absl::MakeCleanup([&] { close(failure[0]); });
 
-  std::vector<char*> argv = {const_cast<char*>(options.binary.c_str())};
-  for (const std::string& arg : options.args) {
-    argv.push_back(const_cast<char*>(arg.c_str()));
-  }
-  argv.push_back(nullptr);
+  std::vector<std::string> words = {options.binary};
+  words.insert(words.end(), options.args.begin(), options.args.end());
+  const std::vector<char*> argv = Pointers(words);
+  const std::vector<std::string> variables =
+      EnvironmentWith(options.environment);
+  const std::vector<char*> environment = Pointers(variables);
 
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    const int error =
-        Become(options.binary.c_str(), argv.data(), *input, *log, parent);
+    const int error = Become(options.binary.c_str(), argv.data(),
+                             environment.data(), *input, *log, parent);
     const ssize_t written = write(failure[1], &error, sizeof(error));
     _exit(written > 0 ? 126 : 127);
   }
@@ -123,10 +149,18 @@ std::optional<ExitStatus> ChildProcess::TryReap() { return Reap(WNOHANG); }
 
 std::optional<ExitStatus> ChildProcess::Reap(int wait_flags) {
   if (ended_.has_value()) return ended_;
+  // Its group cannot be another's while it has not been reaped.
+  siginfo_t info = {};
+  int result;
+  do {
+    result = waitid(P_PID, pid_, &info, WEXITED | WNOWAIT | wait_flags);
+  } while (result < 0 && errno == EINTR);
+  if (result < 0 || info.si_pid != pid_) return std::nullopt;
+  kill(-pid_, SIGKILL);
   int status = 0;
   pid_t pid;
   do {
-    pid = waitpid(pid_, &status, wait_flags);
+    pid = waitpid(pid_, &status, 0);
   } while (pid < 0 && errno == EINTR);
   if (pid != pid_) return std::nullopt;
   ended_.emplace();

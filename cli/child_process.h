@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +41,8 @@ class ChildProcess {
     // Standard input is empty.
     std::string log_path;
     std::string log_header;
+    // Variables that it has beside, or in place of, those of this process.
+    std::map<std::string, std::string> environment = {};
   };
 
   // To be called from a thread that lives as long as the child should: the
@@ -49,7 +52,8 @@ class ChildProcess {
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(
       const Options& options);
 
-  // Kills the process, if it has not ended, and waits until it has.
+  // Kills the process and what it has started, if it has not ended, and waits
+  // until it has.
   ~ChildProcess();
 
   ChildProcess(const ChildProcess&) = delete;
@@ -61,7 +65,8 @@ class ChildProcess {
   // when it has been reaped.
   void Signal(int signal);
 
-  // How it ended, once it has. SIGCHLD tells when to ask.
+  // How it ended, once it has; what it has started and left running is killed
+  // then. SIGCHLD tells when to ask.
   std::optional<ExitStatus> TryReap();
 
  private:

@@ -70,6 +70,36 @@ TEST_F(ChildProcessTest, AppendsToTheLogAfterAHeader) {
   EXPECT_EQ(ReadFile(log_path_), "earlier\nheader\nout\n");
 }
 
+TEST_F(ChildProcessTest, HasTheVariablesThatItIsGiven) {
+  setenv("HOLDFAST_TEST_KEPT", "kept", 1);
+  setenv("HOLDFAST_TEST_REPLACED", "old", 1);
+  std::remove(log_path_.c_str());
+  auto child = ChildProcess::Start(
+      {"/bin/sh",
+       {"-c",
+        "echo $HOLDFAST_TEST_KEPT $HOLDFAST_TEST_REPLACED "
+        "$HOLDFAST_TEST_ADDED; "
+        "env | grep -c HOLDFAST_TEST"},
+       log_path_,
+       "",
+       {{"HOLDFAST_TEST_ADDED", "added"}, {"HOLDFAST_TEST_REPLACED", "new"}}});
+  ASSERT_TRUE(child.ok()) << child.status();
+  WaitFor(**child);
+  EXPECT_EQ(ReadFile(log_path_), "kept new added\n3\n");
+}
+
+TEST_F(ChildProcessTest, WhatItHasStartedEndsWithIt) {
+  // The sleeper is to be ours once its parent has ended.
+  ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+  auto child = StartShell("sleep 1000 & echo $!; kill -9 $$");
+  ASSERT_TRUE(child.ok()) << child.status();
+  EXPECT_EQ(WaitFor(**child).ToString(), "signal 9 (Killed)");
+  const pid_t sleeper = std::atoi(ReadFile(log_path_).c_str());
+  int status = 0;
+  ASSERT_EQ(waitpid(sleeper, &status, 0), sleeper);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
 TEST_F(ChildProcessTest, TellsTheSignalThatEndedIt) {
   auto child = StartShell("kill -9 $$");
   ASSERT_TRUE(child.ok()) << child.status();

@@ -4,14 +4,17 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 namespace holdfast {
 namespace {
@@ -47,6 +50,25 @@ absl::StatusOr<std::string> FindProgram(absl::string_view flag,
   return absl::NotFoundError(
       absl::StrCat("cannot run ", absl::StrJoin(reasons, ", nor "), "; --",
                    flag, " says where the program is"));
+}
+
+absl::StatusOr<std::string> FindCommand(const std::string& command) {
+  if (absl::StrContains(command, '/')) {
+    const std::string reason = WhyNoProgram(command);
+    if (reason.empty()) return command;
+    return absl::NotFoundError(
+        absl::StrCat("cannot run ", command, ": ", reason));
+  }
+  const char* const path = std::getenv("PATH");
+  const std::string folders = path == nullptr ? "" : path;
+  for (const absl::string_view folder :
+       absl::StrSplit(folders, ':', absl::SkipEmpty())) {
+    const fs::path file = fs::path(std::string(folder)) / command;
+    if (!command.empty() && WhyNoProgram(file).empty()) return file.string();
+  }
+  return absl::NotFoundError(
+      absl::StrCat("cannot run \"", command, "\": no such program in $PATH (",
+                   folders, "); a file of the current folder is ./", command));
 }
 
 std::string ThisProgram() {

@@ -17,6 +17,10 @@ absl::StatusOr<std::string> FindProgram(absl::string_view flag,
                                         const std::string& build_folder,
                                         const std::string& name);
 
+// The file that a shell runs for `command`, which names a program of $PATH, or,
+// with a slash, a file. Errors: NOT_FOUND, saying where it was looked for.
+absl::StatusOr<std::string> FindCommand(const std::string& command);
+
 // The file of the program that runs.
 std::string ThisProgram();
 

@@ -63,5 +63,22 @@ TEST(FindProgramTest, SaysWhereItHasLooked) {
   EXPECT_THAT(message, HasSubstr("/a_folder/a_program: No such file"));
 }
 
+TEST(FindCommandTest, LooksWhereAShellDoes) {
+  const std::string folder = testing::TempDir() + "/path";
+  std::filesystem::create_directory(folder);
+  MakeFile("path/trains", 0755);
+  MakeFile("path/text", 0644);
+  setenv("PATH", ("/none:" + folder).c_str(), 1);
+  EXPECT_EQ(FindCommand("trains").value(), folder + "/trains");
+  EXPECT_EQ(FindCommand(folder + "/trains").value(), folder + "/trains");
+
+  const auto text = FindCommand("text");
+  EXPECT_THAT(std::string(text.status().message()),
+              HasSubstr("\"text\": no such program in $PATH (/none:"));
+  EXPECT_THAT(std::string(FindCommand("./none").status().message()),
+              HasSubstr("cannot run ./none: No such file"));
+  EXPECT_FALSE(FindCommand("").ok());
+}
+
 }  // namespace
 }  // namespace holdfast

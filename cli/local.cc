@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <iostream>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,6 +17,7 @@
 #include "cli/find_program.h"
 #include "cli/flag_set.h"
 #include "cli/local_run.h"
+#include "cli/local_workers.h"
 #include "cli/restarts.h"
 #include "common/clock.h"
 #include "common/daemon.h"
@@ -25,25 +28,34 @@ namespace {
 
 constexpr char kUsage[] =
     R"(holdfast local --job=FILE [flags]: trains a job on this machine
+holdfast local [flags] -- COMMAND [ARG ...]: the same, of a script
 
 Starts ps daemons and workers as processes of their own on loopback, shows the
 progress, and waits until all have ended. Ctrl-C ends everything.
 
-With --on_failure=restart a daemon that dies is started again, and the job goes
+With a COMMAND each worker is a process of it, as in
+  holdfast local --ps=2 --workers=4 -- python train.py --batch_size=32
+It finds its place in the environment variable TF_CONFIG, in TensorFlow's form,
+and, with --tls, its certificate in the folder $HOLDFAST_TLS_DIR. What worker 0
+says is shown. The run ends well when all workers have ended with 0.
+
+With --on_failure=restart a task that dies is started again, and the job goes
 on: without loss after a worker, from the last checkpoint after a ps. A run with
 the --run_dir (or the --checkpoint_dir) of an earlier one goes on from its last
 checkpoint.
 
 The run directory gets cluster.json (the ClusterSpec), a log for each task
 (ps-0.log, worker-0.log, ...), to which each start adds, its process id while it
-runs (ps-0.pid), the checkpoints, the certificates of --tls, and result.json. A
-finished run is not run again, and its result is kept.
+runs (ps-0.pid), the checkpoints, the certificates of --tls, and, with --job,
+result.json. A finished run is not run again, and its result is kept.
 
-Exits 0 when the job is done, 1 when it failed or a daemon died, 2 for wrong flags,
+Exits 0 when the job is done, 1 when it failed or a task died, 2 for wrong flags,
 a wrong job file or wrong data, 130 when interrupted (docs/operating/exit_codes.md).
 
 )";
 
+// What follows it is the COMMAND.
+constexpr char kCommandMark[] = "--";
 constexpr int kMaxTasks = 1000;  // as Local in proto/job.proto
 // A ps that is told to stop saves the job first: somewhat more than its
 // --grace.
@@ -70,7 +82,8 @@ struct LocalFlags {
 
 FlagSet MakeFlagSet(LocalFlags* flags) {
   FlagSet set;
-  set.Add("job", "FILE", &flags->job, "The job file, a textproto. Needed.");
+  set.Add("job", "FILE", &flags->job,
+          "The job file, a textproto. Needed, where there is no COMMAND.");
   set.Add("ps", "NUMBER", &flags->ps,
           "ps daemons. Default: the job's local.ps, or else 2.");
   set.Add("workers", "NUMBER", &flags->workers,
@@ -80,9 +93,11 @@ FlagSet MakeFlagSet(LocalFlags* flags) {
           "Where logs and result go; made when it is not there.\n"
           "Default: runs/JOB-DATE-TIME in the current folder.");
   set.Add("seed", "NUMBER", &flags->seed,
-          "Of first values and the order of examples. Default: the job's.");
+          "Of first values and the order of examples. Default: the job's.\n"
+          "Not with a COMMAND.");
   set.Add("intra_op_threads", "NUMBER", &flags->intra_op_threads,
-          "Threads within an operation, of each worker. Default: 1.");
+          "Threads within an operation, of each worker. A COMMAND gets it as\n"
+          "$OMP_NUM_THREADS. Default: that variable, of a COMMAND, or else 1.");
   set.Add("lease", "DURATION", &flags->lease,
           "How long a task may be silent before it counts as lost, as 10s.\n"
           "Default: that of ps_server.");
@@ -90,10 +105,10 @@ FlagSet MakeFlagSet(LocalFlags* flags) {
           "Where the ps keep checkpoints, of this job alone, and go on from.\n"
           "Default: checkpoints in the run directory. none: there are none.");
   set.Add("on_failure", "stop|restart", &flags->on_failure,
-          "What to do when a daemon is killed or gives up: stop ends the run,\n"
+          "What to do when a task is killed or gives up: stop ends the run,\n"
           "restart starts it again. Default: stop.");
   set.Add("max_restarts", "NUMBER", &flags->max_restarts,
-          "How often each daemon is started again, at most. Default: 10.");
+          "How often each task is started again, at most. Default: 10.");
   set.Add(
       "ps_binary", "FILE", &flags->ps_binary,
       "The ps daemon. Default: ps_server beside this program, or where the\n"
@@ -101,26 +116,30 @@ FlagSet MakeFlagSet(LocalFlags* flags) {
   set.Add(
       "worker_binary", "FILE", &flags->worker_binary,
       "The worker daemon, as for a model of your own. Default: ps_worker, as\n"
-      "ps_binary.");
+      "ps_binary. Not with a COMMAND.");
   set.Add("ps_flags", "FLAGS", &flags->ps_flags,
           "More flags for each ps, separated by spaces.");
   set.Add("worker_flags", "FLAGS", &flags->worker_flags,
-          "More flags for each worker, separated by spaces.");
+          "More flags for each worker, separated by spaces. Not with a\n"
+          "COMMAND.");
   set.Add("tls", "", &flags->tls,
           "Encrypt all connections, with certificates made for this run.");
   return set;
 }
 
-absl::StatusOr<int> TasksFrom(absl::string_view flag, std::optional<int> given,
-                              int otherwise) {
-  if (!given.has_value()) return otherwise;
-  if (*given >= 1 && *given <= kMaxTasks) return *given;
+absl::Status CheckTasks(absl::string_view flag, std::optional<int> given) {
+  if (!given.has_value() || (*given >= 1 && *given <= kMaxTasks)) {
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("--", flag, "=", *given, ": must be from 1 to ", kMaxTasks));
 }
 
+constexpr int kDefaultPs = 2;
+constexpr int kDefaultWorkers = 2;
+
 int DefaultPs(const proto::Job& job) {
-  return job.local().has_ps() ? job.local().ps() : 2;
+  return job.local().has_ps() ? job.local().ps() : kDefaultPs;
 }
 
 int DefaultWorkers(const proto::Job& job) {
@@ -129,7 +148,7 @@ int DefaultWorkers(const proto::Job& job) {
   if (synchronous.has_total_num_replicas()) {
     return synchronous.total_num_replicas();
   }
-  return 2;
+  return kDefaultWorkers;
 }
 
 // What has said how many workers there are.
@@ -142,8 +161,7 @@ std::string WorkersFrom(const LocalFlags& flags, const proto::Job& job) {
   return "the default of --workers";
 }
 
-std::string DefaultRunDir(const proto::Job& job) {
-  std::string name = job.name();
+std::string DefaultRunDir(std::string name) {
   std::replace(name.begin(), name.end(), '/', '-');
   return absl::StrCat(
       "runs/", name, "-",
@@ -168,55 +186,114 @@ std::string Quoted(const std::string& word) {
 std::string ResumeCommand(const std::vector<std::string>& args,
                           const LocalFlags& flags,
                           const LocalRunOptions& options) {
-  std::string command = "holdfast local";
-  for (const std::string& arg : args)
-    absl::StrAppend(&command, " ", Quoted(arg));
+  std::string run_dir;
   if (flags.run_dir.empty()) {
-    absl::StrAppend(&command, " ", Quoted("--run_dir=" + options.run_dir));
+    run_dir = " " + Quoted("--run_dir=" + options.run_dir);
   }
-  return command;
+  std::string command = "holdfast local";
+  for (const std::string& arg : args) {
+    if (arg == kCommandMark)
+      absl::StrAppend(&command, std::exchange(run_dir, ""));
+    absl::StrAppend(&command, " ", Quoted(arg));
+  }
+  return command + run_dir;
 }
 
-// Errors: whatever of flags and job file cannot be.
-absl::StatusOr<LocalRunOptions> MakeOptions(const LocalFlags& flags) {
-  if (flags.job.empty()) {
-    return absl::InvalidArgumentError(
-        "--job is needed: the file that says what to train");
-  }
+// Sets what the job file says, and the flags that go with it.
+absl::Status TakeJobFile(const LocalFlags& flags, LocalRunOptions* options) {
   absl::StatusOr<proto::Job> job = LoadJobFile(flags.job);
   if (!job.ok()) return job.status();
   if (flags.seed.has_value()) job->set_seed(*flags.seed);
 
-  LocalRunOptions options;
-  options.job_file = flags.job;
-  options.job_name = job->name();
-  options.job_digest = JobDigest(*job);
-  const auto ps = TasksFrom("ps", flags.ps, DefaultPs(*job));
-  if (!ps.ok()) return ps.status();
-  options.ps = *ps;
-  const auto workers =
-      TasksFrom("workers", flags.workers, DefaultWorkers(*job));
-  if (!workers.ok()) return workers.status();
-  options.workers = *workers;
-  options.tls = flags.tls;
-  const auto replicas = ResolveConsistency(*job, options.workers);
+  JobFileWorkers::Options workers;
+  workers.job_file = flags.job;
+  workers.job_name = job->name();
+  workers.job_digest = JobDigest(*job);
+  options->ps = flags.ps.value_or(DefaultPs(*job));
+  options->workers = flags.workers.value_or(DefaultWorkers(*job));
+  const auto replicas = ResolveConsistency(*job, options->workers);
   if (!replicas.ok()) {
     return absl::Status(
         replicas.status().code(),
         absl::StrCat(flags.job, ": ", replicas.status().message(), " (",
-                     options.workers, " is ", WorkersFrom(flags, *job), ")"));
+                     options->workers, " is ", WorkersFrom(flags, *job), ")"));
   }
+  const auto binary =
+      FindProgram("worker_binary", flags.worker_binary, "worker", "ps_worker");
+  if (!binary.ok()) return binary.status();
+  workers.binary = *binary;
+  if (flags.seed.has_value()) {
+    workers.flags.push_back(absl::StrCat("--seed=", *flags.seed));
+  }
+  if (flags.intra_op_threads.has_value()) {
+    workers.flags.push_back(
+        absl::StrCat("--intra_op_threads=", *flags.intra_op_threads));
+  }
+  for (std::string& flag : Words(flags.worker_flags)) {
+    workers.flags.push_back(std::move(flag));
+  }
+  options->kind = std::make_shared<JobFileWorkers>(std::move(workers));
+  return absl::OkStatus();
+}
 
+// Sets what the command says, and the flags that go with it.
+absl::Status TakeCommand(const LocalFlags& flags,
+                         const std::vector<std::string>& command,
+                         LocalRunOptions* options) {
+  const std::pair<absl::string_view, bool> not_for_commands[] = {
+      {"job", !flags.job.empty()},
+      {"seed", flags.seed.has_value()},
+      {"worker_binary", !flags.worker_binary.empty()},
+      {"worker_flags", !flags.worker_flags.empty()},
+  };
+  for (const auto& [flag, given] : not_for_commands) {
+    if (!given) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--", flag, " does not go with a COMMAND: \"", command.front(),
+        "\" takes arguments of its own, behind it"));
+  }
+  CommandWorkers::Options workers;
+  const auto program = FindCommand(command.front());
+  if (!program.ok()) return program.status();
+  workers.program = *program;
+  workers.args = {command.begin() + 1, command.end()};
+  workers.threads = flags.intra_op_threads;
+  options->ps = flags.ps.value_or(kDefaultPs);
+  options->workers = flags.workers.value_or(kDefaultWorkers);
+  options->kind = std::make_shared<CommandWorkers>(std::move(workers));
+  return absl::OkStatus();
+}
+
+// Errors: whatever of flags, job file and command cannot be.
+absl::StatusOr<LocalRunOptions> MakeOptions(
+    const LocalFlags& flags,
+    const std::optional<std::vector<std::string>>& command) {
+  absl::Status status = CheckTasks("ps", flags.ps);
+  status.Update(CheckTasks("workers", flags.workers));
+  if (!status.ok()) return status;
+  LocalRunOptions options;
+  if (command.has_value() && command->empty()) {
+    return absl::InvalidArgumentError(
+        "no COMMAND stands behind --; as in: holdfast local -- python "
+        "train.py");
+  }
+  if (!command.has_value() && flags.job.empty()) {
+    return absl::InvalidArgumentError(
+        "--job is needed, the file that says what to train, or a COMMAND that "
+        "trains, behind --");
+  }
+  status = command.has_value() ? TakeCommand(flags, *command, &options)
+                               : TakeJobFile(flags, &options);
+  if (!status.ok()) return status;
+  options.tls = flags.tls;
   const auto ps_binary =
       FindProgram("ps_binary", flags.ps_binary, "ps_server", "ps_server");
   if (!ps_binary.ok()) return ps_binary.status();
   options.ps_binary = *ps_binary;
-  const auto worker_binary =
-      FindProgram("worker_binary", flags.worker_binary, "worker", "ps_worker");
-  if (!worker_binary.ok()) return worker_binary.status();
-  options.worker_binary = *worker_binary;
 
-  options.run_dir = flags.run_dir.empty() ? DefaultRunDir(*job) : flags.run_dir;
+  options.run_dir = flags.run_dir.empty()
+                        ? DefaultRunDir(options.kind->job_name())
+                        : flags.run_dir;
   if (flags.checkpoint_dir.empty()) {
     options.checkpoint_dir = options.run_dir + "/checkpoints";
   } else if (flags.checkpoint_dir != "none") {
@@ -233,13 +310,6 @@ absl::StatusOr<LocalRunOptions> MakeOptions(const LocalFlags& flags) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--on_failure=", flags.on_failure, ": must be stop or restart"));
   }
-  if (flags.seed.has_value()) {
-    options.worker_flags.push_back(absl::StrCat("--seed=", *flags.seed));
-  }
-  if (flags.intra_op_threads.has_value()) {
-    options.worker_flags.push_back(
-        absl::StrCat("--intra_op_threads=", *flags.intra_op_threads));
-  }
   if (flags.lease.has_value()) {
     options.ps_flags.push_back(
         absl::StrCat("--lease=", absl::FormatDuration(*flags.lease)));
@@ -247,24 +317,39 @@ absl::StatusOr<LocalRunOptions> MakeOptions(const LocalFlags& flags) {
   for (std::string& flag : Words(flags.ps_flags)) {
     options.ps_flags.push_back(std::move(flag));
   }
-  for (std::string& flag : Words(flags.worker_flags)) {
-    options.worker_flags.push_back(std::move(flag));
-  }
   return options;
+}
+
+// A command that stands where flags do.
+absl::Status CheckHasFlagsOnly(const std::vector<std::string>& args) {
+  if (args.empty() || absl::StartsWith(args.front(), "-")) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", args.front(),
+                   "\" is not a flag (--name=value); a COMMAND stands behind "
+                   "--: holdfast local [flags] -- ",
+                   args.front(), " ..."));
 }
 
 }  // namespace
 
 int LocalCommand(const std::vector<std::string>& args) {
+  const auto mark = std::find(args.begin(), args.end(), kCommandMark);
+  const std::vector<std::string> flag_args(args.begin(), mark);
+  std::optional<std::vector<std::string>> command;
+  if (mark != args.end()) command.emplace(mark + 1, args.end());
+
   LocalFlags flags;
   const FlagSet flag_set = MakeFlagSet(&flags);
-  if (std::count(args.begin(), args.end(), "--help") > 0) {
+  if (std::count(flag_args.begin(), flag_args.end(), "--help") > 0) {
     std::cout << kUsage << "Flags:\n" << flag_set.Help();
     return kExitDone;
   }
-  const absl::Status parsed = flag_set.Parse(args);
+  absl::Status parsed = CheckHasFlagsOnly(flag_args);
+  parsed.Update(flag_set.Parse(flag_args));
   absl::StatusOr<LocalRunOptions> options =
-      parsed.ok() ? MakeOptions(flags) : parsed;
+      parsed.ok() ? MakeOptions(flags, command) : parsed;
   if (!options.ok()) {
     std::cerr << "holdfast local: " << options.status().message() << std::endl;
     return kExitUsage;

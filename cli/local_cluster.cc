@@ -26,6 +26,7 @@ absl::Status LocalCluster::StartProcess(Daemon* daemon) {
   ChildProcess::Options options;
   options.binary = program.binary;
   options.args = program.args;
+  options.environment = program.environment;
   options.log_path = directory_.LogPath(program.name);
   options.log_header = LogHeader(DateNow(), program.binary, program.args);
   auto process = ChildProcess::Start(options);

@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_CLI_LOCAL_CLUSTER_H_
 #define HOLDFAST_CLI_LOCAL_CLUSTER_H_
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,6 +27,8 @@ class LocalCluster {
     std::string name;
     std::string binary;
     std::vector<std::string> args;
+    // As ChildProcess::Options::environment.
+    std::map<std::string, std::string> environment;
   };
 
   struct Daemon {

@@ -11,7 +11,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -22,13 +21,14 @@
 #include "absl/strings/str_replace.h"
 #include "cli/certificate_folder.h"
 #include "cli/local_cluster.h"
+#include "cli/local_workers.h"
+#include "cli/log_follower.h"
 #include "cli/loopback_cluster.h"
 #include "cli/progress.h"
 #include "cli/restarts.h"
 #include "cli/run_directory.h"
 #include "cli/signal_watch.h"
 #include "cli/status_watch.h"
-#include "cli/summary.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
 #include "common/clock.h"
@@ -46,40 +46,37 @@ constexpr int kLogLinesShown = 20;
 // for are told as well.
 constexpr absl::Duration kStagePatience = absl::Seconds(3);
 
-std::string DaemonName(const TaskId& task) {
-  return absl::StrCat(task.job, "-", task.index);
-}
-
-// The worker that evaluates, and ends last among the workers.
-const TaskId kChief = {kWorkerJob, 0};
-
-LocalCluster::Program ProgramFor(const TaskId& task,
-                                 const LocalRunOptions& options,
-                                 const RunDirectory& directory) {
-  const bool is_ps = task.job == kPsJob;
+LocalCluster::Program PsProgram(const TaskId& ps,
+                                const LocalRunOptions& options,
+                                const std::string& tls_dir,
+                                const RunDirectory& directory) {
   LocalCluster::Program program;
-  program.name = DaemonName(task);
-  program.binary = is_ps ? options.ps_binary : options.worker_binary;
+  program.name = DaemonName(ps);
+  program.binary = options.ps_binary;
   program.args = {
-      absl::StrCat("--job_name=", task.job),
-      absl::StrCat("--task_index=", task.index),
+      absl::StrCat("--job_name=", ps.job),
+      absl::StrCat("--task_index=", ps.index),
       absl::StrCat("--cluster_spec=", directory.cluster_spec_path())};
-  if (options.tls) {
-    program.args.push_back(absl::StrCat(
-        "--tls_dir=", CertificateFolderOf(directory.tls_path(), task)));
+  if (!tls_dir.empty()) {
+    program.args.push_back(absl::StrCat("--tls_dir=", tls_dir));
   }
-  if (!is_ps) {
-    program.args.push_back(absl::StrCat("--job=", options.job_file));
-    // The chief's to write, or another's in its place.
-    program.args.push_back(
-        absl::StrCat("--result_file=", directory.result_path()));
-  } else if (!options.checkpoint_dir.empty()) {
+  if (!options.checkpoint_dir.empty()) {
     program.args.push_back(
         absl::StrCat("--checkpoint_dir=", options.checkpoint_dir));
   }
-  const auto& flags = is_ps ? options.ps_flags : options.worker_flags;
-  program.args.insert(program.args.end(), flags.begin(), flags.end());
+  program.args.insert(program.args.end(), options.ps_flags.begin(),
+                      options.ps_flags.end());
   return program;
+}
+
+LocalCluster::Program ProgramFor(const TaskId& task, const ClusterSpec& cluster,
+                                 const LocalRunOptions& options,
+                                 const RunDirectory& directory) {
+  const std::string tls_dir =
+      options.tls ? CertificateFolderOf(directory.tls_path(), task) : "";
+  return task.job == kPsJob
+             ? PsProgram(task, options, tls_dir, directory)
+             : options.kind->ProgramFor(task, cluster, tls_dir, directory);
 }
 
 ProgressDisplay::Options ProgressOptions() {
@@ -107,19 +104,26 @@ absl::StatusOr<proto::Journal> JournalOf(const LocalRunOptions& options) {
 // One run, from its first daemon to the end of its last.
 class LocalRun {
  public:
-  LocalRun(const LocalRunOptions& options, RunDirectory* directory,
-           SignalWatch* signals, LocalCluster* cluster, StatusWatch* status)
+  LocalRun(const LocalRunOptions& options, const ClusterSpec& spec,
+           RunDirectory* directory, SignalWatch* signals, LocalCluster* cluster,
+           std::optional<LogFollower> output, StatusWatch* status)
       : options_(options),
         directory_(*directory),
         signals_(*signals),
         cluster_(*cluster),
+        output_(std::move(output)),
         status_(*status),
-        progress_(ProgressOptions()) {}
+        progress_(ProgressOptions()) {
+    for (const TaskId& worker : options.kind->Awaited(spec)) {
+      awaited_.insert(DaemonName(worker));
+    }
+  }
 
   int Run() {
     while (!cluster_.Running().empty() || !restart_at_.empty()) {
       const std::set<int> signals = signals_.Wait(status_.fd(), NextDeadline());
       ShowProgress();
+      ShowOutput();
       if (signals.count(SIGINT) + signals.count(SIGTERM) +
           signals.count(SIGHUP)) {
         return Interrupted();
@@ -128,18 +132,44 @@ class LocalRun {
         if (const auto code = DaemonEnded(*daemon)) return *code;
       }
       if (const auto code = RestartDaemons()) return *code;
-      if (SteadyNow() >= drain_until_ && !cluster_.Running().empty()) {
-        return DaemonsStay();
-      }
+      if (cluster_.Running().empty()) continue;
+      if (unfinished_ > 1) return JobIsNotDone();
+      if (SteadyNow() >= drain_until_) return DaemonsStay();
     }
     return TellResult();
   }
 
  private:
-  bool JobIsDone() const { return drain_until_ < absl::InfiniteFuture(); }
+  // The awaited workers have ended well, or every ps has.
+  bool JobIsDone() const {
+    return drain_until_ < absl::InfiniteFuture() || PsHaveEndedWell();
+  }
+
+  bool PsHaveEndedWell() const {
+    const auto& daemons = cluster_.daemons();
+    return std::all_of(daemons.begin(), daemons.end(), [](const auto& daemon) {
+      return !IsPs(daemon.name()) || HasEndedWell(daemon);
+    });
+  }
+
+  bool AwaitedHaveEndedWell() const {
+    const auto& daemons = cluster_.daemons();
+    return std::all_of(daemons.begin(), daemons.end(), [&](const auto& daemon) {
+      return awaited_.count(daemon.name()) == 0 || HasEndedWell(daemon);
+    });
+  }
+
+  static bool HasEndedWell(const LocalCluster::Daemon& daemon) {
+    return daemon.ended.has_value() && daemon.ended->ok();
+  }
+
+  static bool IsPs(const std::string& name) {
+    return absl::StartsWith(name, kPsJob);
+  }
 
   absl::Time NextDeadline() const {
     absl::Time next = drain_until_;
+    if (output_.has_value()) next = SteadyNow() + options_.status_period;
     for (const auto& [name, when] : restart_at_) next = std::min(next, when);
     return next;
   }
@@ -153,7 +183,9 @@ class LocalRun {
   std::optional<int> DaemonEnded(const LocalCluster::Daemon& daemon) {
     const std::string& name = daemon.name();
     if (daemon.ended->ok()) {
-      if (name != DaemonName(kChief)) return std::nullopt;
+      if (drain_until_ < absl::InfiniteFuture() || !AwaitedHaveEndedWell()) {
+        return std::nullopt;
+      }
       drain_until_ = SteadyNow() + options_.drain_timeout;
       restart_at_.clear();
       return std::nullopt;
@@ -161,9 +193,7 @@ class LocalRun {
     if (!options_.restarts.has_value() || !WorthRestarting(*daemon.ended)) {
       return DaemonDied(daemon);
     }
-    const std::string ended =
-        absl::StrCat(name, " (pid ", daemon.process->pid(), ") ended with ",
-                     daemon.ended->ToString());
+    const std::string ended = EndOf(daemon);
     if (JobIsDone()) {
       Say(absl::StrCat(ended, ", when the job was done"));
       return std::nullopt;
@@ -202,28 +232,46 @@ class LocalRun {
     if (auto status = status_.Take()) {
       last_status_ = *std::move(status);
       std::cout << progress_.Update(last_status_, SteadyNow()) << std::flush;
+      if (drain_until_ < absl::InfiniteFuture() &&
+          last_status_.state().phase() != proto::DONE) {
+        ++unfinished_;
+      }
     }
   }
 
+  void ShowOutput() {
+    if (!output_.has_value()) return;
+    std::cout << progress_.Between(output_->NewLines()) << std::flush;
+  }
+
+  // Before what the run says last.
+  void FinishOutput() {
+    ShowOutput();
+    std::cout << progress_.Finish();
+    if (output_.has_value()) std::cout << output_->Rest();
+    std::cout << std::flush;
+  }
+
   int TellResult() {
-    std::cout << progress_.Finish() << std::flush;
-    std::ifstream file(directory_.result_path());
-    std::stringstream content;
-    content << file.rdbuf();
-    const absl::StatusOr<std::string> summary = SummaryOf(content.str());
-    if (!file || !summary.ok()) {
-      std::cerr << "holdfast: all daemons have ended well, but "
-                << directory_.result_path() << " is not there, or wrong"
+    FinishOutput();
+    for (const LocalCluster::Daemon& daemon : cluster_.daemons()) {
+      if (awaited_.count(daemon.name()) == 0 || HasEndedWell(daemon)) continue;
+      std::cerr << "holdfast: the job is done, but " << EndOf(daemon)
                 << std::endl;
       return kExitFailed;
     }
-    std::cout << *summary << "  result         " << directory_.result_path()
-              << std::endl;
+    const absl::StatusOr<std::string> summary =
+        options_.kind->Summary(directory_, JournalOf(options_));
+    if (!summary.ok()) {
+      std::cerr << "holdfast: " << summary.status().message() << std::endl;
+      return kExitFailed;
+    }
+    std::cout << *summary << std::flush;
     return kExitDone;
   }
 
   int Interrupted() {
-    std::cout << progress_.Finish() << std::flush;
+    FinishOutput();
     std::cerr << "holdfast: interrupted; ending "
               << absl::StrJoin(cluster_.Running(), ", ") << std::endl;
     StopAll();
@@ -248,13 +296,17 @@ class LocalRun {
     std::cerr << "\n  " << options_.resume_command << std::endl;
   }
 
+  // As "worker-0 (pid 7) ended with exit status 1".
+  static std::string EndOf(const LocalCluster::Daemon& daemon) {
+    return absl::StrCat(daemon.name(), " (pid ", daemon.process->pid(),
+                        ") ended with ", daemon.ended->ToString());
+  }
+
   int DaemonDied(const LocalCluster::Daemon& daemon) {
-    std::cout << progress_.Finish() << std::flush;
+    FinishOutput();
     const std::string log = directory_.LogPath(daemon.name());
     const auto restarts = restarts_.find(daemon.name());
-    std::cerr << "holdfast: " << daemon.name() << " (pid "
-              << daemon.process->pid() << ") ended with "
-              << daemon.ended->ToString();
+    std::cerr << "holdfast: " << EndOf(daemon);
     if (restarts != restarts_.end()) {
       std::cerr << ", after " << restarts->second.count() << " restarts";
     }
@@ -268,8 +320,20 @@ class LocalRun {
     return kExitFailed;
   }
 
+  // The workers have left a job that is not at its end.
+  int JobIsNotDone() {
+    FinishOutput();
+    std::cerr << "holdfast: " << absl::StrJoin(awaited_, ", ")
+              << " ended with exit status 0, but the job is not done: "
+              << progress_.Line(last_status_) << "; see the logs in "
+              << directory_.path() << std::endl;
+    StopAll();
+    SayHowToGoOn();
+    return kExitFailed;
+  }
+
   int DaemonsStay() {
-    std::cout << progress_.Finish() << std::flush;
+    FinishOutput();
     std::cerr << "holdfast: the job is done, but "
               << absl::StrJoin(cluster_.Running(), ", ") << " did not end in "
               << options_.drain_timeout << "; see the logs in "
@@ -290,9 +354,8 @@ class LocalRun {
                            : options_.stop_timeout);
     std::vector<std::string> workers, ps, coordinator;
     for (const std::string& name : cluster_.Running()) {
-      const bool is_ps = absl::StartsWith(name, kPsJob);
       (name == DaemonName({kPsJob, 0}) ? coordinator
-       : is_ps                         ? ps
+       : IsPs(name)                    ? ps
                                        : workers)
           .push_back(name);
     }
@@ -322,8 +385,7 @@ class LocalRun {
   bool APsHasEnded() const {
     const auto& daemons = cluster_.daemons();
     return std::any_of(daemons.begin(), daemons.end(), [](const auto& daemon) {
-      return daemon.ended.has_value() &&
-             absl::StartsWith(daemon.name(), kPsJob);
+      return daemon.ended.has_value() && IsPs(daemon.name());
     });
   }
 
@@ -339,28 +401,35 @@ class LocalRun {
   const RunDirectory& directory_;
   SignalWatch& signals_;
   LocalCluster& cluster_;
+  // Of the worker whose output is shown.
+  std::optional<LogFollower> output_;
   StatusWatch& status_;
   ProgressDisplay progress_;
   proto::GetStatusResponse last_status_;
+  // The names of the workers without which the job is not over.
+  std::set<std::string> awaited_;
   // By name, of daemons that have ended once too early.
   std::map<std::string, Restarts> restarts_;
   // Those of them that do not run.
   std::map<std::string, absl::Time> restart_at_;
-  // When the daemons that still run must have ended: the job is done.
+  // When the daemons that still run must have ended: the awaited workers have.
   absl::Time drain_until_ = absl::InfiniteFuture();
+  // How often the job was heard not to be done since then. The first answer may
+  // have been on its way before.
+  int unfinished_ = 0;
 };
 
 // Whether the checkpoints are those of this job's end. Those of another job are
 // for the coordinator to refuse.
 bool FinishedBefore(const LocalRunOptions& options) {
   const absl::StatusOr<proto::Journal> journal = JournalOf(options);
-  return journal.ok() && journal->finished() &&
-         journal->job_digest() == options.job_digest;
+  return journal.ok() && journal->finished() && options.kind->IsJobOf(*journal);
 }
 
 int SayFinished(const LocalRunOptions& options) {
   const std::string result = options.run_dir + "/result.json";
-  std::cout << options.job_name << ": was done before, and is not run again. ";
+  std::cout << options.kind->job_name()
+            << ": was done before, and is not run again. ";
   if (std::ifstream(result).good()) {
     std::cout << "Its result is in " << result << ". ";
   }
@@ -423,17 +492,22 @@ int RunLocally(const LocalRunOptions& options) {
   std::vector<LocalCluster::Program> programs;
   for (const auto& [job, tasks] : spec->jobs()) {
     for (const auto& [index, address] : tasks) {
-      programs.push_back(ProgramFor({job, index}, options, **directory));
+      programs.push_back(ProgramFor({job, index}, *spec, options, **directory));
     }
   }
-  std::cout << options.job_name << ": " << options.ps << " ps and "
+  std::cout << options.kind->job_name() << ": " << options.ps << " ps and "
             << options.workers << " workers; logs and result are in "
             << options.run_dir << std::endl;
 
+  std::optional<LogFollower> output;
+  if (const auto shown = options.kind->Shown()) {
+    output.emplace((*directory)->LogPath(DaemonName(*shown)));
+  }
   const auto cluster = LocalCluster::Start(programs, **directory);
   if (!cluster.ok()) return Refuse(cluster.status(), kExitFailed);
   StatusWatch watch(*spec, *credentials, options.status_period);
-  return LocalRun(options, directory->get(), &signals, cluster->get(), &watch)
+  return LocalRun(options, *spec, directory->get(), &signals, cluster->get(),
+                  std::move(output), &watch)
       .Run();
 }
 

@@ -1,28 +1,25 @@
 #ifndef HOLDFAST_CLI_LOCAL_RUN_H_
 #define HOLDFAST_CLI_LOCAL_RUN_H_
 
-#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "cli/local_workers.h"
 #include "cli/restarts.h"
 
 namespace holdfast {
 
 // A job on this machine. Everything has been tested; see cli/local.cc.
 struct LocalRunOptions {
-  std::string job_file;
-  std::string job_name;
-  // As the workers have it.
-  std::string job_digest;
+  // What the workers are; not null.
+  std::shared_ptr<const LocalWorkers> kind;
   int ps = 2;
   int workers = 2;
   std::string run_dir;
   std::string ps_binary;
-  std::string worker_binary;
   // Where the ps keep checkpoints; empty: none are made. A run goes on from
   // what it finds there.
   std::string checkpoint_dir;
@@ -30,9 +27,8 @@ struct LocalRunOptions {
   // another start may mend (WorthRestarting): it is started again, or, without
   // a value, ends the run.
   std::optional<Restarts::Options> restarts;
-  // Given to each daemon, behind what makes it part of the run.
+  // Given to each ps, behind what makes it part of the run.
   std::vector<std::string> ps_flags;
-  std::vector<std::string> worker_flags;
   // Whether all connections are encrypted, by certificates made for the run.
   bool tls = false;
   // The command that goes on from where this run is stopped, for people.
@@ -43,9 +39,9 @@ struct LocalRunOptions {
   // How long a daemon may take to end once it has been told to; then it is
   // killed.
   absl::Duration stop_timeout = absl::Seconds(5);
-  // How long the others may take to end once the first worker has seen the job
-  // done and ended; then they are named and killed. Must be more than the ps
-  // wait for workers that have gone without a word.
+  // How long the others may take to end once the awaited workers have; then
+  // they are named and killed. Must be more than the ps wait for workers that
+  // have gone without a word.
   absl::Duration drain_timeout = absl::Seconds(30);
 };
 
@@ -60,7 +56,8 @@ struct LocalRunOptions {
 // Returns the exit code: kExitDone after the summary, or when the job had been
 // done; kExitFailed after the name, exit status and last words of the daemon
 // that was first to end wrongly and was not, or not once more, to be started
-// again, or that did not end; kExitUsage when that daemon said so of the job or
+// again, or that did not end, or when the workers have ended before the job;
+// kExitUsage when that daemon said so of the job or
 // its flags, or the run directory cannot be used; kExitInterrupted when the
 // user ended it.
 int RunLocally(const LocalRunOptions& options);

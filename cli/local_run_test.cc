@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -26,6 +27,9 @@ using ::testing::HasSubstr;
 // Ends well, once it has been told to.
 constexpr char kUntilTerm[] =
     "trap 'exit 0' TERM\nwhile :; do sleep 0.01; done";
+// A ps ends well when the job is done.
+constexpr char kUntilResult[] = R"(
+while ! [ -e "$(dirname $0)/run/result.json" ]; do sleep 0.01; done)";
 // Ends when it is killed.
 constexpr char kForEver[] = "trap '' TERM\nwhile :; do sleep 0.01; done";
 // A chief writes a result to the file that its flag names.
@@ -45,8 +49,8 @@ class LocalRunTest : public ::testing::Test {
             ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
-    options_.job_file = "example.textproto";
-    options_.job_name = "example";
+    job_.job_file = "example.textproto";
+    job_.job_name = "example";
     options_.ps = 1;
     options_.workers = 2;
     options_.run_dir = folder_ + "/run";
@@ -63,7 +67,22 @@ class LocalRunTest : public ::testing::Test {
   // out_ and err_.
   int Run(const std::string& ps, const std::string& worker) {
     options_.ps_binary = WriteScript("ps", ps);
-    options_.worker_binary = WriteScript("worker", worker);
+    job_.binary = WriteScript("worker", worker);
+    options_.kind = std::make_shared<JobFileWorkers>(job_);
+    return Run();
+  }
+
+  // The same with commands as workers.
+  int RunCommand(const std::string& ps, const std::string& worker) {
+    options_.ps_binary = WriteScript("ps", ps);
+    CommandWorkers::Options workers;
+    workers.program = WriteScript("train", worker);
+    workers.args = {"--steps=7"};
+    options_.kind = std::make_shared<CommandWorkers>(workers);
+    return Run();
+  }
+
+  int Run() {
     ::testing::internal::CaptureStdout();
     ::testing::internal::CaptureStderr();
     const int code = RunLocally(options_);
@@ -89,6 +108,7 @@ class LocalRunTest : public ::testing::Test {
 
   const std::string folder_;
   LocalRunOptions options_;
+  JobFileWorkers::Options job_;
   std::string out_;
   std::string err_;
 };
@@ -149,7 +169,8 @@ class RestartTest : public LocalRunTest {
 };
 
 TEST_F(RestartTest, StartsAgainWhatMayGoOn) {
-  EXPECT_EQ(Run("", absl::StrCat(kDiesTwice, kTrains)), kExitDone) << err_;
+  EXPECT_EQ(Run(kUntilResult, absl::StrCat(kDiesTwice, kTrains)), kExitDone)
+      << err_;
   EXPECT_EQ(SaidIn("worker-0.log"), "life 0\nlife 1\nlife 2\n");
   EXPECT_THAT(
       out_,
@@ -191,7 +212,8 @@ TEST_F(RestartTest, EndsWhenOneHasDiedTooOften) {
 TEST_F(RestartTest, PausesAreShortAgainAfterALongRun) {
   options_.restarts->longest_pause = absl::Hours(1);
   options_.restarts->long_run = absl::ZeroDuration();
-  EXPECT_EQ(Run("", absl::StrCat(kDiesTwice, kTrains)), kExitDone) << err_;
+  EXPECT_EQ(Run(kUntilResult, absl::StrCat(kDiesTwice, kTrains)), kExitDone)
+      << err_;
   EXPECT_THAT(out_, HasSubstr("starts again in 1ms (2 of 10)"));
 }
 
@@ -206,7 +228,8 @@ TEST_F(RestartTest, FailureOfTheJobIsFinal) {
 // The ps dies when the chief has written the result, ended and been reaped.
 TEST_F(RestartTest, LeavesBeWhatDiesWhenTheJobIsDone) {
   EXPECT_EQ(Run(R"(run="$(dirname $0)/run"
-while ! [ -e "$run/result.json" ] || kill -0 $(cat "$run/worker-0.pid")
+while ! [ -e "$run/result.json" ] || ! [ -e "$run/worker-0.pid" ] ||
+      kill -0 $(cat "$run/worker-0.pid")
 do sleep 0.01; done
 kill -9 $$)",
                 kTrains),
@@ -216,7 +239,8 @@ kill -9 $$)",
 }
 
 TEST_F(LocalRunTest, EndsWhatRunsWhenOneCannotBeStarted) {
-  options_.worker_binary = folder_ + "/none";
+  job_.binary = folder_ + "/none";
+  options_.kind = std::make_shared<JobFileWorkers>(job_);
   options_.ps_binary = WriteScript("ps", kForEver);
   ::testing::internal::CaptureStderr();
   EXPECT_EQ(RunLocally(options_), kExitFailed);
@@ -273,7 +297,7 @@ case "$*" in *--task_index=1*) sleep 0.2; exit 138 ;; esac)";
 
 TEST_F(LocalRunTest, DoesNotRunAJobThatIsDone) {
   options_.checkpoint_dir = folder_ + "/saved";
-  options_.job_digest = "its digest";
+  job_.job_digest = "its digest";
   const auto saved =
       CheckpointDirectory::Open(options_.checkpoint_dir, PosixFileSystem());
   ASSERT_TRUE(saved.ok()) << saved.status();
@@ -292,14 +316,14 @@ TEST_F(LocalRunTest, DoesNotRunAJobThatIsDone) {
                           HasSubstr("another --run_dir and --checkpoint_dir")));
   EXPECT_TRUE(std::filesystem::exists(options_.run_dir + "/result.json"));
 
-  options_.job_digest = "another's";
+  job_.job_digest = "another's";
   EXPECT_EQ(Run("exit 1", "exit 1"), kExitUsage);
 }
 
 TEST_F(LocalRunTest, GivesEachDaemonItsFlags) {
   options_.checkpoint_dir = "/none/saved";
   options_.ps_flags = {"--lease=3s"};
-  options_.worker_flags = {"--seed=5"};
+  job_.flags = {"--seed=5"};
   Run("echo $@", "echo $@");
   const auto log = [&](const std::string& daemon) {
     std::ifstream file(absl::StrCat(options_.run_dir, "/", daemon, ".log"));
@@ -321,6 +345,75 @@ TEST_F(LocalRunTest, GivesEachDaemonItsFlags) {
             absl::StrCat("--job_name=worker --task_index=1", spec,
                          " --job=example.textproto --result_file=",
                          options_.run_dir, "/result.json --seed=5"));
+}
+
+using CommandTest = LocalRunTest;
+
+// A ps ends when the workers have.
+constexpr char kUntilWorkersEnd[] = R"(
+run="$(dirname $0)/run"
+for worker in 0 1; do
+  while ! [ -e "$run/worker-$worker.pid" ]; do sleep 0.01; done
+  while kill -0 $(cat "$run/worker-$worker.pid"); do sleep 0.01; done
+done)";
+
+TEST_F(CommandTest, TellsEachItsPlaceAndShowsTheFirst) {
+  EXPECT_EQ(RunCommand(kUntilWorkersEnd, R"(echo "$@ $TF_CONFIG")"), kExitDone)
+      << err_;
+  for (const int index : {0, 1}) {
+    const std::string said = absl::StrCat(
+        "--steps=7 {\"cluster\": ", ReadFile("cluster.json"),
+        ", \"task\": {\"type\": \"worker\", \"index\": ", index, "}}\n");
+    EXPECT_EQ(SaidIn(absl::StrCat("worker-", index, ".log")), said);
+    EXPECT_EQ(absl::StrContains(out_, said), index == 0) << out_;
+  }
+  EXPECT_THAT(out_, HasSubstr("train: done\n"));
+}
+
+TEST_F(CommandTest, WaitsForTheSlowest) {
+  options_.drain_timeout = absl::Milliseconds(1);
+  EXPECT_EQ(RunCommand(kUntilWorkersEnd, R"(
+case "$TF_CONFIG" in
+  *'"index": 1}'*)
+    first="$(dirname $0)/run/worker-0.pid"
+    while ! [ -e "$first" ] || kill -0 $(cat "$first"); do sleep 0.01; done
+    sleep 0.1 ;;
+esac)"),
+            kExitDone)
+      << err_;
+}
+
+TEST_F(CommandTest, StartsAgainWhatMayGoOn) {
+  options_.workers = 1;
+  options_.restarts.emplace();
+  options_.restarts->first_pause = absl::Milliseconds(1);
+  options_.restarts->longest_pause = absl::Milliseconds(1);
+  EXPECT_EQ(RunCommand(R"(
+while ! [ -e "$(dirname $0)/train.lives/2" ]; do sleep 0.01; done)",
+                       kDiesTwice),
+            kExitDone)
+      << err_;
+  EXPECT_THAT(out_, AllOf(HasSubstr("life 0\n"), HasSubstr("life 2\n")));
+}
+
+// Nothing is there any more with which it could go on.
+TEST_F(CommandTest, OneThatDiesBehindTheJobFailsTheRun) {
+  options_.workers = 1;
+  options_.restarts.emplace();
+  EXPECT_EQ(RunCommand("", R"(
+ps="$(dirname $0)/run/ps-0.pid"
+while ! [ -e "$ps" ] || kill -0 $(cat "$ps"); do sleep 0.01; done
+kill -9 $$)"),
+            kExitFailed);
+  EXPECT_THAT(err_, AllOf(HasSubstr("the job is done, but worker-0 (pid "),
+                          HasSubstr(") ended with signal 9 (Killed)")));
+}
+
+TEST_F(CommandTest, OrdinaryFailureIsFinal) {
+  options_.restarts.emplace();
+  EXPECT_EQ(RunCommand(kUntilTerm, "echo 'ValueError: no such file'; exit 1"),
+            kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("log:\n  ValueError: no such file"));
 }
 
 }  // namespace

@@ -115,6 +115,11 @@ std::string ProgressDisplay::Warnings(const proto::GetStatusResponse& status) {
   return warnings;
 }
 
+std::string ProgressDisplay::Between(absl::string_view lines) const {
+  if (!options_.terminal || lines.empty()) return std::string(lines);
+  return absl::StrCat(kRewrite, lines, shown_);
+}
+
 std::string ProgressDisplay::Finish() {
   if (!options_.terminal || shown_.empty()) return "";
   shown_.clear();

@@ -5,6 +5,7 @@
 #include <deque>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/loss_watch.h"
 #include "proto/coordinator.pb.h"
@@ -48,6 +49,9 @@ class ProgressDisplay {
 
   // What to print when `status` is heard at `now`; empty when nothing is due.
   std::string Update(const proto::GetStatusResponse& status, absl::Time now);
+
+  // What to print so that `lines`, of others, stand before the running line.
+  std::string Between(absl::string_view lines) const;
 
   // What to print before other text may follow.
   std::string Finish();

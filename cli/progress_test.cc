@@ -213,5 +213,16 @@ TEST(ProgressTest, HowFarADiskIsMakesNoNewLine) {
   EXPECT_NE(progress.Update(restoring(3), kStart + options.plain_interval), "");
 }
 
+TEST(ProgressDisplayTest, LinesOfOthersStandBeforeTheRunningLine) {
+  ProgressDisplay plain({});
+  EXPECT_EQ(plain.Between("epoch 1\n"), "epoch 1\n");
+  ProgressDisplay::Options options;
+  options.terminal = true;
+  ProgressDisplay terminal(options);
+  terminal.Update(Status("state { phase: TRAINING } total_steps: 300"), kStart);
+  EXPECT_EQ(terminal.Between("epoch 1\n"), "\r\033[Kepoch 1\nstep 0/300 0%");
+  EXPECT_EQ(terminal.Between(""), "");
+}
+
 }  // namespace
 }  // namespace holdfast

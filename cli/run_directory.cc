@@ -126,6 +126,10 @@ std::string LogHeader(absl::Time date, const std::string& binary,
       " ", binary, args.empty() ? "" : " ", absl::StrJoin(args, " "), "\n");
 }
 
+bool IsLogHeader(absl::string_view line) {
+  return absl::StartsWith(line, kHeaderMark);
+}
+
 std::string LastLines(const std::string& path, int lines) {
   constexpr std::streamoff kMost = 64 << 10;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
@@ -138,7 +142,7 @@ std::string LastLines(const std::string& path, int lines) {
       absl::StrSplit(absl::StripSuffix(tail, "\n"), '\n');
   size_t first = all.size();
   while (first > 0 && all.size() - first < static_cast<size_t>(lines) &&
-         !absl::StartsWith(all[first - 1], kHeaderMark)) {
+         !IsLogHeader(all[first - 1])) {
     --first;
   }
   return absl::StrJoin(all.begin() + first, all.end(), "\n");

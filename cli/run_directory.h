@@ -66,6 +66,9 @@ class RunDirectory {
 std::string LogHeader(absl::Time date, const std::string& binary,
                       const std::vector<std::string>& args);
 
+// Whether `line`, of a log, is a LogHeader.
+bool IsLogHeader(absl::string_view line);
+
 // The last `lines` lines behind the last LogHeader of the file at `path`, of
 // which at most the last 64 KiB are read; empty when it cannot be read.
 std::string LastLines(const std::string& path, int lines);

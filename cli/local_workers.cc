@@ -1,0 +1,125 @@
+#include "cli/local_workers.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "cli/summary.h"
+
+namespace holdfast {
+namespace {
+
+// The worker that evaluates, and ends last among the workers.
+const TaskId kChief = {kWorkerJob, 0};
+
+}  // namespace
+
+std::string DaemonName(const TaskId& task) {
+  return absl::StrCat(task.job, "-", task.index);
+}
+
+bool JobFileWorkers::IsJobOf(const proto::Journal& journal) const {
+  return journal.job_digest() == options_.job_digest;
+}
+
+LocalCluster::Program JobFileWorkers::ProgramFor(
+    const TaskId& worker, const ClusterSpec& cluster,
+    const std::string& tls_dir, const RunDirectory& directory) const {
+  LocalCluster::Program program;
+  program.name = DaemonName(worker);
+  program.binary = options_.binary;
+  program.args = {
+      absl::StrCat("--job_name=", worker.job),
+      absl::StrCat("--task_index=", worker.index),
+      absl::StrCat("--cluster_spec=", directory.cluster_spec_path())};
+  if (!tls_dir.empty()) {
+    program.args.push_back(absl::StrCat("--tls_dir=", tls_dir));
+  }
+  program.args.push_back(absl::StrCat("--job=", options_.job_file));
+  // The chief's to write, or another's in its place.
+  program.args.push_back(
+      absl::StrCat("--result_file=", directory.result_path()));
+  program.args.insert(program.args.end(), options_.flags.begin(),
+                      options_.flags.end());
+  return program;
+}
+
+std::vector<TaskId> JobFileWorkers::Awaited(const ClusterSpec&) const {
+  return {kChief};
+}
+
+absl::StatusOr<std::string> JobFileWorkers::Summary(
+    const RunDirectory& directory,
+    const absl::StatusOr<proto::Journal>&) const {
+  std::ifstream file(directory.result_path());
+  std::stringstream content;
+  content << file.rdbuf();
+  const absl::StatusOr<std::string> summary = SummaryOf(content.str());
+  if (!file || !summary.ok()) {
+    return absl::InternalError(absl::StrCat("all daemons have ended well, but ",
+                                            directory.result_path(),
+                                            " is not there, or wrong"));
+  }
+  return absl::StrCat(*summary, "  result         ", directory.result_path(),
+                      "\n");
+}
+
+std::string CommandWorkers::job_name() const {
+  const bool is_script =
+      !options_.args.empty() && absl::EndsWith(options_.args.front(), ".py");
+  absl::string_view path = is_script ? options_.args.front() : options_.program;
+  if (const size_t slash = path.rfind('/'); slash != path.npos) {
+    path.remove_prefix(slash + 1);
+  }
+  return std::string(absl::StripSuffix(path, ".py"));
+}
+
+LocalCluster::Program CommandWorkers::ProgramFor(const TaskId& worker,
+                                                 const ClusterSpec& cluster,
+                                                 const std::string& tls_dir,
+                                                 const RunDirectory&) const {
+  LocalCluster::Program program;
+  program.name = DaemonName(worker);
+  program.binary = options_.program;
+  program.args = options_.args;
+  program.environment["TF_CONFIG"] = absl::StrCat(
+      R"({"cluster": )", cluster.ToJson(), R"(, "task": {"type": ")",
+      worker.job, R"(", "index": )", worker.index, "}}");
+  if (!tls_dir.empty()) {
+    // Wherever a script may go.
+    program.environment["HOLDFAST_TLS_DIR"] =
+        std::filesystem::absolute(tls_dir).string();
+  }
+  if (options_.threads.has_value()) {
+    program.environment["OMP_NUM_THREADS"] = absl::StrCat(*options_.threads);
+  }
+  for (const char* name : {"OMP_NUM_THREADS", "PYTHONUNBUFFERED"}) {
+    if (std::getenv(name) == nullptr) program.environment.emplace(name, "1");
+  }
+  return program;
+}
+
+std::vector<TaskId> CommandWorkers::Awaited(const ClusterSpec& cluster) const {
+  return cluster.replicas();
+}
+
+std::optional<TaskId> CommandWorkers::Shown() const { return kChief; }
+
+absl::StatusOr<std::string> CommandWorkers::Summary(
+    const RunDirectory& directory,
+    const absl::StatusOr<proto::Journal>& journal) const {
+  std::string summary = absl::StrCat(job_name(), ": done\n");
+  if (journal.ok() && !journal->checkpoints().empty()) {
+    absl::StrAppend(&summary, "  steps          ",
+                    journal->checkpoints().rbegin()->step(), ", saved\n");
+  }
+  absl::StrAppend(&summary, "  logs           ", directory.path(), "\n");
+  return summary;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,133 @@
+#include "cli/local_workers.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "common/cluster_spec.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const TaskId kFirst = {kWorkerJob, 0};
+const TaskId kSecond = {kWorkerJob, 1};
+
+class LocalWorkersTest : public ::testing::Test {
+ protected:
+  LocalWorkersTest()
+      : cluster_(*ClusterSpec::FromHosts("a:1,b:2", "c:3,d:4", "")),
+        directory_(*RunDirectory::Open(::testing::TempDir() + "/run")) {
+    std::filesystem::remove(directory_->result_path());
+    unsetenv("OMP_NUM_THREADS");
+    unsetenv("PYTHONUNBUFFERED");
+  }
+
+  static CommandWorkers Command(const std::string& program,
+                                const std::vector<std::string>& args) {
+    return CommandWorkers({program, args, /*threads=*/{}});
+  }
+
+  const ClusterSpec cluster_;
+  const std::unique_ptr<RunDirectory> directory_;
+};
+
+TEST_F(LocalWorkersTest, OfAJobFileHaveTheirPlaceAsFlags) {
+  const JobFileWorkers workers(
+      {"job.textproto", "job", "its digest", "/bin/worker", {"--seed=5"}});
+  const auto program =
+      workers.ProgramFor(kSecond, cluster_, "/tls/worker-1", *directory_);
+  EXPECT_EQ(program.name, "worker-1");
+  EXPECT_EQ(program.binary, "/bin/worker");
+  EXPECT_THAT(
+      program.args,
+      ElementsAre("--job_name=worker", "--task_index=1",
+                  "--cluster_spec=" + directory_->cluster_spec_path(),
+                  "--tls_dir=/tls/worker-1", "--job=job.textproto",
+                  "--result_file=" + directory_->result_path(), "--seed=5"));
+  EXPECT_THAT(program.environment, IsEmpty());
+  EXPECT_THAT(workers.Awaited(cluster_), ElementsAre(kFirst));
+}
+
+TEST_F(LocalWorkersTest, OfAJobFileKnowTheirJob) {
+  const JobFileWorkers workers({"job.textproto", "job", "its digest", "", {}});
+  proto::Journal journal;
+  journal.set_job_digest("its digest");
+  EXPECT_TRUE(workers.IsJobOf(journal));
+  journal.set_job_digest("another's");
+  EXPECT_FALSE(workers.IsJobOf(journal));
+  EXPECT_TRUE(Command("train", {}).IsJobOf(journal));
+}
+
+TEST_F(LocalWorkersTest, OfAJobFileLeaveAResult) {
+  const JobFileWorkers workers({"job.textproto", "job", "", "", {}});
+  EXPECT_THAT(
+      std::string(
+          workers.Summary(*directory_, proto::Journal()).status().message()),
+      HasSubstr("result.json is not there"));
+  std::ofstream(directory_->result_path()) << R"({"job": "job"})";
+  EXPECT_THAT(workers.Summary(*directory_, proto::Journal()).value(),
+              HasSubstr("job: done\n"));
+}
+
+TEST_F(LocalWorkersTest, CommandHasItsPlaceInTheEnvironment) {
+  const CommandWorkers workers = Command("/bin/python", {"train.py", "-v"});
+  auto program = workers.ProgramFor(kSecond, cluster_, "", *directory_);
+  EXPECT_EQ(program.name, "worker-1");
+  EXPECT_EQ(program.binary, "/bin/python");
+  EXPECT_THAT(program.args, ElementsAre("train.py", "-v"));
+  EXPECT_EQ(program.environment.size(), 3);
+  EXPECT_EQ(program.environment.at("OMP_NUM_THREADS"), "1");
+  EXPECT_EQ(program.environment.at("PYTHONUNBUFFERED"), "1");
+  const auto place = ResolveTask({}, program.environment.at("TF_CONFIG"));
+  ASSERT_TRUE(place.ok()) << place.status();
+  EXPECT_EQ(place->task, kSecond);
+  EXPECT_EQ(place->cluster.ToJson(), cluster_.ToJson());
+  EXPECT_THAT(workers.Awaited(cluster_), ElementsAre(kFirst, kSecond));
+
+  program = workers.ProgramFor(kSecond, cluster_, "tls/worker-1", *directory_);
+  EXPECT_EQ(program.environment.at("HOLDFAST_TLS_DIR"),
+            std::filesystem::current_path().string() + "/tls/worker-1");
+}
+
+TEST_F(LocalWorkersTest, CommandKeepsTheUsersThreadsUnlessToldOtherwise) {
+  setenv("OMP_NUM_THREADS", "3", 1);
+  const auto kept = Command("train", {})
+                        .ProgramFor(kFirst, cluster_, "", *directory_)
+                        .environment;
+  EXPECT_EQ(kept.count("OMP_NUM_THREADS"), 0);
+  const auto told = CommandWorkers({"train", {}, /*threads=*/2})
+                        .ProgramFor(kFirst, cluster_, "", *directory_)
+                        .environment;
+  EXPECT_EQ(told.at("OMP_NUM_THREADS"), "2");
+}
+
+TEST_F(LocalWorkersTest, CommandIsNamedAfterItsScript) {
+  EXPECT_EQ(Command("/bin/python3", {"a/train.py", "x.py"}).job_name(),
+            "train");
+  EXPECT_EQ(Command("/a/train.py", {}).job_name(), "train");
+  EXPECT_EQ(Command("bin/trainer", {"--job=a"}).job_name(), "trainer");
+}
+
+TEST_F(LocalWorkersTest, CommandTellsWhatWasSaved) {
+  const CommandWorkers workers = Command("train", {});
+  const std::string logs =
+      absl::StrCat("  logs           ", directory_->path(), "\n");
+  EXPECT_EQ(workers.Summary(*directory_, absl::NotFoundError("none")).value(),
+            "train: done\n" + logs);
+  proto::Journal journal;
+  journal.add_checkpoints()->set_step(5);
+  journal.add_checkpoints()->set_step(7);
+  EXPECT_EQ(workers.Summary(*directory_, journal).value(),
+            "train: done\n  steps          7, saved\n" + logs);
+}
+
+}  // namespace
+}  // namespace holdfast
