@@ -102,35 +102,55 @@ absl::Status CallGroup::AwaitRegardless(
   return AwaitUntil(deadline, /*regardless=*/true, done, what);
 }
 
+bool CallGroup::Wait(absl::Time until, absl::FunctionRef<bool()> done,
+                     absl::FunctionRef<std::string()> what,
+                     NextReport* report) const {
+  absl::MutexLock lock(&context_->mutex);
+  const auto over = [&] { return done() || IsOver(); };
+  return WaitLocked(until, over, what, report);
+}
+
+bool CallGroup::WaitLocked(absl::Time until, absl::FunctionRef<bool()> over,
+                           absl::FunctionRef<std::string()> what,
+                           NextReport* report) const {
+  const Timing& timing = context_->timing;
+  Transport& transport = context_->transport;
+  if (!report->has_value() && !over()) {
+    *report = context_->on_waiting == nullptr
+                  ? absl::InfiniteFuture()
+                  : transport.Now() + timing.first_report;
+  }
+  while (!over()) {
+    transport.Wait(over, std::min(until, **report));
+    if (over()) break;
+    if (until <= **report) return false;
+    std::string text = what();
+    AddTrouble(&text).IgnoreError();
+    context_->mutex.Unlock();
+    context_->on_waiting(text);
+    context_->mutex.Lock();
+    *report = transport.Now() + timing.report_every;
+  }
+  report->reset();
+  return true;
+}
+
 absl::Status CallGroup::AwaitUntil(
     absl::Time deadline, bool regardless, absl::FunctionRef<bool()> done,
     absl::FunctionRef<std::string()> what) const {
-  const Timing& timing = context_->timing;
-  absl::Mutex& mutex = context_->mutex;
-  Transport& transport = context_->transport;
-  absl::Time report = context_->on_waiting == nullptr
-                          ? absl::InfiniteFuture()
-                          : transport.Now() + timing.first_report;
   const auto over = [&] { return done() || (!regardless && IsOver()); };
-  absl::MutexLock lock(&mutex);
-  while (!over()) {
-    transport.Wait(over, std::min(deadline, report));
-    if (over()) break;
-    std::string text = what();
-    const absl::Status trouble = AddTrouble(&text);
-    if (deadline <= report) {
-      text = absl::StrCat("waited in vain for ", text);
-      const bool unreachable =
-          IsTransient(trouble) && !absl::IsDeadlineExceeded(trouble);
-      return unreachable ? absl::UnavailableError(text)
-                         : absl::DeadlineExceededError(text);
-    }
-    mutex.Unlock();
-    context_->on_waiting(text);
-    mutex.Lock();
-    report = transport.Now() + timing.report_every;
+  NextReport report;
+  absl::MutexLock lock(&context_->mutex);
+  if (WaitLocked(deadline, over, what, &report)) {
+    return done() ? absl::OkStatus() : context_->WhyOver(state_->sender.get());
   }
-  return done() ? absl::OkStatus() : context_->WhyOver(state_->sender.get());
+  std::string text = what();
+  const absl::Status trouble = AddTrouble(&text);
+  text = absl::StrCat("waited in vain for ", text);
+  const bool unreachable =
+      IsTransient(trouble) && !absl::IsDeadlineExceeded(trouble);
+  return unreachable ? absl::UnavailableError(text)
+                     : absl::DeadlineExceededError(text);
 }
 
 absl::Status CallGroup::AddTrouble(std::string* what) const {

@@ -81,7 +81,20 @@ class CallGroup {
                                absl::FunctionRef<bool()> done,
                                absl::FunctionRef<std::string()> what) const;
 
+  // When on_waiting is to be told next, of one wait.
+  using NextReport = std::optional<absl::Time>;
+  // Waits as Await does, but at `until` it returns false, and the same may be
+  // waited for again. `report`: nothing at first, kept by the caller from one
+  // wait to the next.
+  bool Wait(absl::Time until, absl::FunctionRef<bool()> done,
+            absl::FunctionRef<std::string()> what, NextReport* report) const;
+
  private:
+  // `over`: whether there is nothing more to wait for.
+  bool WaitLocked(absl::Time until, absl::FunctionRef<bool()> over,
+                  absl::FunctionRef<std::string()> what,
+                  NextReport* report) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex);
   absl::Status AwaitUntil(absl::Time deadline, bool regardless,
                           absl::FunctionRef<bool()> done,
                           absl::FunctionRef<std::string()> what) const;

@@ -75,9 +75,10 @@ class ClusterImpl : public Cluster {
       joined_ = true;
     }
     const absl::Status connected = wire_.AwaitConnected(
-        client_.context(), deadline, options_.fail_fast && !client_.member());
-    if (absl::IsInvalidArgument(connected)) {
-      // Its own mistake does not end the job for the others.
+        client_.context(), deadline, options_.fail_fast && !client_.member(),
+        options_.give_up);
+    if (absl::IsInvalidArgument(connected) || absl::IsCancelled(connected)) {
+      // Its own mistake, or wish, does not end the job for the others.
       LeaveShortly("");
     } else if (!connected.ok()) {
       LeaveShortly(absl::StrCat(options_.task.ToString(),
@@ -187,6 +188,11 @@ class ClusterImpl : public Cluster {
     return session_->Close(error, deadline);
   }
 
+  void Cancel() override {
+    client_.context()->End(absl::CancelledError(
+        absl::StrCat(options_.task.ToString(), " has given up")));
+  }
+
   proto::JobState state() const override {
     absl::MutexLock lock(&client_.context()->mutex);
     return client_.context()->state();
@@ -217,6 +223,7 @@ class ClusterImpl : public Cluster {
       if (!joined_ && options_.on_waiting) options_.on_waiting(what);
     };
     options.input_wait = options_.input_wait;
+    options.give_up = options_.give_up;
     options.on_change = [this](const SessionNews& news) { client_.Hear(news); };
     return options;
   }

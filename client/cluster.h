@@ -171,6 +171,9 @@ class Cluster {
     // Asked with each renewal of the lease, by a thread of the cluster's: what
     // share of its time this worker waits for batches. May be empty.
     std::function<std::optional<proto::InputWait>()> input_wait;
+    // Asked at least each few seconds while connecting: whether to give up,
+    // with CANCELLED. May be empty.
+    std::function<bool()> give_up;
     // Told by the thread that waits, while a call waits for somebody longer
     // than two seconds, and each ten from then on: what it waits for, and why.
     // Several threads may wait at a time. May be empty.
@@ -213,6 +216,9 @@ class Cluster {
     virtual absl::Status Add(size_t variable,
                              absl::Span<const float> gradient) = 0;
 
+    // Waits until AwaitHeld would return at once, or until the time, and
+    // returns whether it would. See WaitUntilDone.
+    virtual bool WaitUntilHeld(absl::Time until) = 0;
     // Waits until every shard has acknowledged all of the gradient, whose
     // memory is then the caller's again: for those who need it before the
     // verdict, as a worker that computes several pushes of a step in the same
@@ -237,6 +243,9 @@ class Cluster {
     virtual absl::Status Contribute(const Contribution& contribution,
                                     Parameters* next = nullptr) = 0;
 
+    // Waits until done(), or until the time, and returns done(). Ends nothing:
+    // for callers who cannot wait for long at a time.
+    virtual bool WaitUntilDone(absl::Time until) = 0;
     // Waits for the verdict and, where it was asked for, for `next`, which does
     // not come after FENCED: this worker has been shut out. ACCEPTED is told to
     // the coordinator by itself, also when nobody waits.
@@ -254,6 +263,8 @@ class Cluster {
   // has returned it is the next one's.
   class TicketRequest : public Handle {
    public:
+    // As that of Push.
+    virtual bool WaitUntilDone(absl::Time until) = 0;
     // Nothing: the job is DONE, there are no more tickets.
     // Errors: those of Coordinator.TakeTicket; ABORTED when this worker has
     // been shut out.
@@ -264,6 +275,8 @@ class Cluster {
   // A pull that waits for its version.
   class Pull : public Handle {
    public:
+    // As that of Push.
+    virtual bool WaitUntilDone(absl::Time until) = 0;
     // On success all of `into` is of one version, unless the job is
     // asynchronous. On an error its content is not specified.
     virtual absl::Status Await(absl::Time deadline) = 0;
@@ -364,6 +377,10 @@ class Cluster {
   // another may take its place. Nothing else may be called afterwards, but
   // Leave again when it did not succeed.
   virtual absl::Status Leave(const std::string& error, absl::Time deadline) = 0;
+
+  // All calls that wait, and all to come, but Leave, fail with CANCELLED: so
+  // that the threads that make them can be waited for.
+  virtual void Cancel() = 0;
 
   // As last heard; a registered task hears of a change at once.
   virtual proto::JobState state() const = 0;

@@ -29,6 +29,11 @@ void Context::Hear(const SessionNews& news) {
   NoteState(news.state);
 }
 
+void Context::End(const absl::Status& why) {
+  absl::MutexLock lock(&mutex);
+  if (ended_.ok()) ended_ = why;
+}
+
 void Context::Note(uint64_t generation, const proto::JobState* state,
                    std::optional<uint64_t> durable_step) {
   const bool has_session = sender_.incarnation() > 0;

@@ -53,6 +53,8 @@ class Context {
 
   // Takes over what the session has heard. Its end ends the context.
   void Hear(const SessionNews& news) ABSL_LOCKS_EXCLUDED(mutex);
+  // Ends the context for a reason of the caller's own.
+  void End(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex);
   // Takes note of what an answer says about the job; FAILED ends the context.
   // Who has no session learns of generations from here. `state`: null where the
   // answer has none.

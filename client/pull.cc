@@ -63,6 +63,12 @@ class PullHandle : public Cluster::Pull {
     return over() || calls_.IsOver();
   }
 
+  bool WaitUntilDone(absl::Time until) override {
+    return calls_.Wait(
+        until, [this] { return over(); }, [this] { return Missing(); },
+        &report_);
+  }
+
   absl::Status Await(absl::Time deadline) override {
     const absl::Status status = calls_.Await(
         deadline, [this] { return over(); }, [this] { return Missing(); });
@@ -245,6 +251,8 @@ class PullHandle : public Cluster::Pull {
   const Plan& plan_;
   const Which which_;
   CallGroup calls_;
+  // The waiting thread's own.
+  CallGroup::NextReport report_;
   // Written by answers, each to the place of its part.
   Parameters* const into_;
 
@@ -259,6 +267,7 @@ class FailedPull : public Cluster::Pull {
  public:
   explicit FailedPull(absl::Status error) : error_(std::move(error)) {}
   bool done() const override { return true; }
+  bool WaitUntilDone(absl::Time) override { return true; }
   absl::Status Await(absl::Time) override { return error_; }
 
  private:

@@ -72,6 +72,14 @@ class PushHandle final : public Cluster::Push {
     return absl::OkStatus();
   }
 
+  bool WaitUntilHeld(absl::Time until) override {
+    if (!CheckMayBeHeld().ok()) return true;
+    if (!sender_.started()) sender_.Start();
+    return part_calls_.Wait(
+        until, [this] { return !error_.ok() || sender_.ended(); },
+        [this] { return sender_.Missing(); }, &sent_report_);
+  }
+
   absl::Status AwaitHeld(absl::Time deadline) override {
     absl::Status status = CheckMayBeHeld();
     if (status.ok()) {
@@ -141,6 +149,23 @@ class PushHandle final : public Cluster::Push {
     return pull == nullptr || pull->done();
   }
 
+  bool WaitUntilDone(absl::Time until) override {
+    if (!contribution_.has_value()) return true;
+    const bool sent = part_calls_.Wait(
+        until, [this] { return over() || stage_ != Stage::kSending; },
+        [this] { return sender_.Missing(); }, &sent_report_);
+    if (!sent) return false;
+    const bool decided = calls_.Wait(
+        until, [this] { return over() || stage_ == Stage::kDecided; },
+        [this] { return MissingVerdict(); }, &verdict_report_);
+    if (!decided) return false;
+    {
+      absl::MutexLock lock(&context_.mutex);
+      if (over() || next_ == nullptr || pull_ == nullptr) return true;
+    }
+    return pull_->WaitUntilDone(until);
+  }
+
   absl::StatusOr<Cluster::Outcome> Await(absl::Time deadline) override {
     {
       absl::MutexLock lock(&context_.mutex);
@@ -154,10 +179,7 @@ class PushHandle final : public Cluster::Push {
     if (status.ok()) {
       status = calls_.Await(
           deadline, [this] { return over() || stage_ == Stage::kDecided; },
-          [this] {
-            return stage_ == Stage::kExchanging ? exchange_->Missing()
-                                                : follow_up_->Missing();
-          });
+          [this] { return MissingVerdict(); });
     }
     if (status.ok()) status = AwaitNext(deadline);
     // `next` is the caller's again, whatever comes.
@@ -206,6 +228,12 @@ class PushHandle final : public Cluster::Push {
       return over;
     }
     return error_.ok() ? sender_.error() : error_;
+  }
+
+  std::string MissingVerdict() const
+      ABSL_SHARED_LOCKS_REQUIRED(context_.mutex) {
+    return stage_ == Stage::kExchanging ? exchange_->Missing()
+                                        : follow_up_->Missing();
   }
 
   // Parts have been acknowledged, or a shard has told why they will not be.
@@ -328,6 +356,9 @@ class PushHandle final : public Cluster::Push {
   Parameters* next_ ABSL_GUARDED_BY(context_.mutex) = nullptr;
   // Set once by answers; the user's thread's own when it is decided.
   std::unique_ptr<Cluster::Pull> pull_;
+  // The waiting thread's own.
+  CallGroup::NextReport sent_report_;
+  CallGroup::NextReport verdict_report_;
 };
 
 // A push that could not begin.
@@ -337,10 +368,12 @@ class FailedPush final : public Cluster::Push {
   bool done() const override { return true; }
   PushSequence sequence() const override { return PushSequence(0); }
   absl::Status Add(size_t, absl::Span<const float>) override { return error_; }
+  bool WaitUntilHeld(absl::Time) override { return true; }
   absl::Status AwaitHeld(absl::Time) override { return error_; }
   absl::Status Contribute(const Contribution&, Parameters*) override {
     return error_;
   }
+  bool WaitUntilDone(absl::Time) override { return true; }
   absl::StatusOr<Cluster::Outcome> Await(absl::Time) override { return error_; }
 
  private:

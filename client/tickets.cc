@@ -27,6 +27,12 @@ class Tickets::Request : public Cluster::TicketRequest {
     return answered_ || tickets_->calls_.IsOver();
   }
 
+  bool WaitUntilDone(absl::Time until) override {
+    return tickets_->calls_.Wait(
+        until, [this] { return answered_; }, [this] { return Missing(); },
+        &report_);
+  }
+
   absl::StatusOr<std::optional<Ticket>> Await(absl::Time deadline) override {
     const absl::Status status = tickets_->calls_.Await(
         deadline, [this] { return answered_; }, [this] { return Missing(); });
@@ -68,6 +74,8 @@ class Tickets::Request : public Cluster::TicketRequest {
 
   const std::shared_ptr<Tickets> tickets_;
   absl::Mutex& mutex_;
+  // The waiting thread's own.
+  CallGroup::NextReport report_;
 
   bool answered_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<Ticket> ticket_ ABSL_GUARDED_BY(mutex_);
@@ -90,6 +98,7 @@ class FailedTicketRequest : public Cluster::TicketRequest {
  public:
   explicit FailedTicketRequest(absl::Status error) : error_(std::move(error)) {}
   bool done() const override { return true; }
+  bool WaitUntilDone(absl::Time) override { return true; }
   absl::StatusOr<std::optional<Ticket>> Await(absl::Time) override {
     return error_;
   }

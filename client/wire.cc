@@ -31,8 +31,13 @@ namespace {
 // a thread more often for nothing, while calls follow one another.
 constexpr absl::Duration kUnwatched = absl::Milliseconds(2);
 
-// How often AwaitConnected looks whether the job still goes on.
+// How often AwaitConnected looks whether the job still goes on, and whether it
+// is to give up.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(200);
+
+absl::Status GivenUp() {
+  return absl::CancelledError("told to give up connecting");
+}
 
 // How long a connection may take before anybody looks what keeps it.
 constexpr absl::Duration kLookAfter = absl::Seconds(1);
@@ -322,18 +327,20 @@ Wire::~Wire() {
 }
 
 absl::Status Wire::AwaitConnected(const std::shared_ptr<Context>& context,
-                                  absl::Time deadline, bool fail_fast) {
+                                  absl::Time deadline, bool fail_fast,
+                                  const std::function<bool()>& give_up) {
   absl::Time report = SteadyNow() + context->timing.first_report;
   for (uint32_t ps = 0; ps < ps_.size(); ++ps) {
     absl::Status status =
-        AwaitConnection(*context, ps, deadline, fail_fast, &report);
+        AwaitConnection(*context, ps, deadline, fail_fast, give_up, &report);
     if (!status.ok()) return status;
   }
-  return AwaitNames(context, deadline);
+  return AwaitNames(context, deadline, give_up);
 }
 
 absl::Status Wire::AwaitConnection(const Context& context, uint32_t ps,
                                    absl::Time deadline, bool fail_fast,
+                                   const std::function<bool()>& give_up,
                                    absl::Time* report) {
   using Kind = Diagnosis::Kind;
   const Ps& peer = ps_[ps];
@@ -348,6 +355,7 @@ absl::Status Wire::AwaitConnection(const Context& context, uint32_t ps,
       absl::MutexLock lock(&context.mutex);
       if (context.IsOver(nullptr)) return context.WhyOver(nullptr);
     }
+    if (give_up && give_up()) return GivenUp();
     Diagnosis diagnosis;
     if (fail_fast || SteadyNow() - begun >= kLookAfter) {
       diagnosis = diagnoser.Look();
@@ -387,7 +395,8 @@ absl::Status Wire::Mistake(const Context& context, uint32_t ps,
 }
 
 absl::Status Wire::AwaitNames(const std::shared_ptr<Context>& context,
-                              absl::Time deadline) {
+                              absl::Time deadline,
+                              const std::function<bool()>& give_up) {
   // By ps.
   std::vector<std::optional<absl::Status>> answers(ps_.size());
   CallGroup group(context);
@@ -404,12 +413,24 @@ absl::Status Wire::AwaitNames(const std::shared_ptr<Context>& context,
   const auto find_silent = [&] {
     return std::find(answers.begin(), answers.end(), std::nullopt);
   };
-  const absl::Status status = group.Await(
-      deadline, [&] { return find_silent() == answers.end(); },
-      [&] {
-        return absl::StrCat("the answer of ",
-                            context->ps_names[find_silent() - answers.begin()]);
-      });
+  const auto here = [&] { return find_silent() == answers.end(); };
+  const auto what = [&] {
+    return absl::StrCat("the answer of ",
+                        context->ps_names[find_silent() - answers.begin()]);
+  };
+  CallGroup::NextReport report;
+  absl::Status status;
+  for (;;) {
+    const absl::Time until = std::min(deadline, SteadyNow() + kLookEvery);
+    if (group.Wait(until, here, what, &report) || until >= deadline) {
+      status = group.Await(until, here, what);
+      break;
+    }
+    if (give_up && give_up()) {
+      status = GivenUp();
+      break;
+    }
+  }
   group.Cancel();
   if (!status.ok()) return status;
   for (uint32_t ps = 0; ps < ps_.size(); ++ps) {

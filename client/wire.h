@@ -40,12 +40,14 @@ class Wire final : public Transport {
 
   // Waits until there is a connection to every ps, and each has said that it is
   // the one that is meant. `fail_fast`: not any longer once it is certain why
-  // there is none.
+  // there is none. `give_up`, unless empty, is asked meanwhile.
   // Errors: UNAVAILABLE, with the name of the ps and the cause;
   // INVALID_ARGUMENT when it is a mistake (Diagnosis::kMistake), as another ps
-  // at its address; why the context has ended.
+  // at its address; CANCELLED when it was to give up; why the context has
+  // ended.
   absl::Status AwaitConnected(const std::shared_ptr<Context>& context,
-                              absl::Time deadline, bool fail_fast);
+                              absl::Time deadline, bool fail_fast,
+                              const std::function<bool()>& give_up);
 
   // For a session's calls, which are polled with all others.
   CallQueue* queue() { return &queue_; }
@@ -103,9 +105,11 @@ class Wire final : public Transport {
 
   absl::Status AwaitConnection(const Context& context, uint32_t ps,
                                absl::Time deadline, bool fail_fast,
+                               const std::function<bool()>& give_up,
                                absl::Time* report);
   absl::Status AwaitNames(const std::shared_ptr<Context>& context,
-                          absl::Time deadline);
+                          absl::Time deadline,
+                          const std::function<bool()>& give_up);
   // That ps `ps` is not what is at its address, and where that should be.
   absl::Status Mistake(const Context& context, uint32_t ps,
                        const Diagnosis& diagnosis) const;

@@ -565,6 +565,18 @@ absl::StatusOr<std::string> ClusterSpec::Address(const TaskId& task) const {
   return jobs_.at(task.job).at(task.index);
 }
 
+absl::Status ClusterSpec::CheckPsAreLocal() const {
+  for (const auto& [index, address] : jobs_.at(kPsJob)) {
+    const absl::StatusOr<HostPort> parts = ParseHostPort(address);
+    if (!parts.ok()) return parts.status();
+    if (IsLoopback(parts->host)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(TaskId{kPsJob, index}.ToString(), " is at ", address,
+                     ", which is not this machine"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<uint32_t> ClusterSpec::ReplicaIndex(const TaskId& task) const {
   const absl::Status status = CheckTask(task);
   if (!status.ok()) return status;

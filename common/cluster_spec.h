@@ -87,6 +87,11 @@ class ClusterSpec {
   // Errors: as CheckTask.
   absl::StatusOr<std::string> Address(const TaskId& task) const;
 
+  // Whether no ps can be reached from another machine: what is not encrypted
+  // must not leave this one.
+  // Errors: INVALID_ARGUMENT, naming the first that can.
+  absl::Status CheckPsAreLocal() const;
+
   // The place of `task` among the replicas, from 0.
   // Errors: as CheckTask, and for a task that is no replica.
   absl::StatusOr<uint32_t> ReplicaIndex(const TaskId& task) const;

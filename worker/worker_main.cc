@@ -26,6 +26,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/cluster.h"
+#include "client/failure.h"
 #include "common/clock.h"
 #include "common/cluster_spec.h"
 #include "common/daemon.h"
@@ -169,20 +170,12 @@ absl::Status CheckJobOfTask(const TaskId& task) {
 
 // What is not encrypted must not leave this machine.
 absl::Status CheckPsAddresses(const ClusterSpec& cluster) {
-  for (uint32_t ps = 0; ps < cluster.num_ps(); ++ps) {
-    const TaskId task = {kPsJob, ps};
-    const absl::StatusOr<std::string> address = cluster.Address(task);
-    if (!address.ok()) return address.status();
-    const absl::StatusOr<HostPort> parts = ParseHostPort(*address);
-    if (!parts.ok()) return parts.status();
-    if (!IsLoopback(parts->host)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          task.ToString(), " is at ", *address,
-          ", which is not this machine; "
-          "encrypt with --tls_dir, or allow that with --insecure"));
-    }
-  }
-  return absl::OkStatus();
+  const absl::Status status = cluster.CheckPsAreLocal();
+  if (status.ok()) return status;
+  return absl::Status(
+      status.code(),
+      absl::StrCat(status.message(),
+                   "; encrypt with --tls_dir, or allow that with --insecure"));
 }
 
 absl::StatusOr<Config> ReadConfig() {

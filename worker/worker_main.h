@@ -24,7 +24,7 @@ struct WorkerHooks {
 //   2. Reads the data, makes the model.
 //   3. Connects to the cluster, which compares job and data with those of the
 //      workers already there.
-//   4. Trains (worker/trainer/trainer.h) and leaves.
+//   4. Trains (client/failure.h) and leaves.
 //
 // SIGTERM and SIGINT make it step down: another, or itself started again, may
 // take its place.
@@ -33,7 +33,7 @@ struct WorkerHooks {
 // kExitFailed with the reason in the log; kExitUsage with what is wrong with
 // flags or job file; or kExitRestart when it was told to stop, was shut out, or
 // had ps or coordinator out of its reach (IsWorkersOwn in
-// worker/trainer/trainer.h).
+// client/failure.h).
 int WorkerMain(int argc, char** argv, const ModelRegistry& registry,
                const WorkerHooks& hooks = {});
 

@@ -1,9 +1,9 @@
 #include "worker/trainer/evaluator.h"
 
 #include "absl/synchronization/notification.h"
+#include "client/fake_cluster.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker/trainer/fake_cluster.h"
 #include "worker/trainer/fake_model.h"
 
 namespace holdfast {

@@ -16,19 +16,6 @@
 
 namespace holdfast {
 
-// Whether all of `values` are finite numbers.
-bool AllFinite(absl::Span<const float> values);
-
-// The sum of the squares, in double: element i is added to the (i mod 8)-th of
-// eight partial sums, and these are added up in order; so the same values give
-// the same bits, and an element does not wait for the one before it. The square
-// of a float is exact in double, and no sum of them overflows.
-double SumOfSquares(absl::Span<const float> values);
-
-// What to multiply a gradient of this `norm` by, so that it has the norm
-// `limit` or less.
-float ClipFactor(double norm, float limit);
-
 // Computes gradients of a job's batches and hands them to pushes.
 //
 // Thread-compatible.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/failure.h"
 #include "common/digest.h"
 #include "glog/logging.h"
 #include "worker/trainer/asynchronous_loop.h"
@@ -40,13 +41,6 @@ AsynchronousLoop::Options AsynchronousOptions(
 }
 
 }  // namespace
-
-bool IsWorkersOwn(const absl::Status& error, const proto::JobState& state) {
-  if (state.phase() == proto::DONE || state.phase() == proto::FAILED) {
-    return false;
-  }
-  return absl::IsUnavailable(error) || absl::IsAborted(error);
-}
 
 Trainer::Trainer(const Parts& parts, const Options& options)
     : parts_(parts), options_(options) {

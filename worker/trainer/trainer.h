@@ -26,12 +26,6 @@
 
 namespace holdfast {
 
-// Whether `error`, with which a worker ends while the job is as `state` says,
-// leaves the job as it is: the worker was shut out, or ps or coordinator are
-// out of its reach. Another in its place, or itself started again, may go on.
-// Any other error is the job's own, and ends it.
-bool IsWorkersOwn(const absl::Status& error, const proto::JobState& state);
-
 // One worker's way through a job, from the declaration to the leave:
 //
 //   1. The chief declares the variables; everyone waits until they exist.

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "client/failure.h"
 #include "common/digest.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/json_util.h"
@@ -271,27 +272,6 @@ TEST_F(TrainerTest, StepsDownWhereTheJobMayGoOn) {
       EXPECT_EQ(cluster_->calls().back(), "leave");
       EXPECT_TRUE(IsWorkersOwn(error, cluster_->state()));
     }
-  }
-}
-
-TEST(IsWorkersOwnTest, Table) {
-  proto::JobState state;
-  for (const proto::JobPhase phase : {proto::STARTING, proto::TRAINING}) {
-    state.set_phase(phase);
-    EXPECT_TRUE(IsWorkersOwn(absl::UnavailableError("x"), state));
-    EXPECT_TRUE(IsWorkersOwn(absl::AbortedError("x"), state));
-    for (const absl::Status& error :
-         {absl::InvalidArgumentError("x"), absl::DeadlineExceededError("x"),
-          absl::FailedPreconditionError("x"), absl::DataLossError("x"),
-          absl::InternalError("x"), absl::AlreadyExistsError("x")}) {
-      EXPECT_FALSE(IsWorkersOwn(error, state)) << error;
-    }
-  }
-  // A job at its end does not go on.
-  for (const proto::JobPhase phase : {proto::DONE, proto::FAILED}) {
-    state.set_phase(phase);
-    EXPECT_FALSE(IsWorkersOwn(absl::UnavailableError("x"), state));
-    EXPECT_FALSE(IsWorkersOwn(absl::AbortedError("x"), state));
   }
 }
 

@@ -10,10 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "client/fake_cluster.h"
 #include "common/clock.h"
 #include "gtest/gtest.h"
 #include "worker/input/batch_pipeline.h"
-#include "worker/trainer/fake_cluster.h"
 #include "worker/trainer/fake_model.h"
 #include "worker/trainer/input_meter.h"
 #include "worker/trainer/trainer.h"

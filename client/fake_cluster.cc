@@ -1,4 +1,4 @@
-#include "worker/trainer/fake_cluster.h"
+#include "client/fake_cluster.h"
 
 #include <algorithm>
 #include <cmath>
@@ -27,11 +27,21 @@ class FakeCluster::FakePush final : public Cluster::Push {
 
   bool done() const override { return true; }
 
+  bool WaitUntilHeld(absl::Time) override {
+    return cluster_->IsDue(absl::StrCat("await push #", sequence_.value()));
+  }
+
   absl::Status AwaitHeld(absl::Time deadline) override {
     CheckMemory();
     held_ = true;
     return cluster_->Call(absl::StrCat("await push #", sequence_.value()),
                           deadline);
+  }
+
+  bool WaitUntilDone(absl::Time) override {
+    return cluster_->IsDue(absl::StrCat(
+        cluster_->asynchronous() ? "await applied #" : "await verdict #",
+        sequence_.value()));
   }
 
   absl::Status Contribute(const Contribution& contribution,
@@ -134,6 +144,10 @@ class FakeCluster::FakeTicketRequest final : public Cluster::TicketRequest {
 
   bool done() const override { return true; }
 
+  bool WaitUntilDone(absl::Time) override {
+    return cluster_->IsDue(absl::StrCat("await ticket #", sequence_));
+  }
+
   absl::StatusOr<std::optional<Ticket>> Await(absl::Time deadline) override {
     absl::Status status =
         cluster_->Call(absl::StrCat("await ticket #", sequence_), deadline);
@@ -166,6 +180,10 @@ class FakeCluster::FakePull final : public Cluster::Pull {
 
   bool done() const override { return true; }
 
+  bool WaitUntilDone(absl::Time) override {
+    return cluster_->IsDue(absl::StrCat("await pull ", min_version_.value()));
+  }
+
   absl::Status Await(absl::Time deadline) override {
     absl::Status status = cluster_->Call(
         absl::StrCat("await pull ", min_version_.value()), deadline);
@@ -197,6 +215,7 @@ class FakeCluster::FakeRead final : public Cluster::Pull {
       : cluster_(cluster), version_(version) {}
 
   bool done() const override { return true; }
+  bool WaitUntilDone(absl::Time) override { return true; }
   absl::Status Await(absl::Time deadline) override {
     return cluster_->Call(absl::StrCat("read ", version_.value()), deadline);
   }
@@ -414,6 +433,7 @@ absl::StatusOr<GlobalStep> FakeCluster::SaveCheckpoint(absl::Time deadline) {
 absl::Status FakeCluster::AwaitDone(absl::Time deadline) {
   return Call("await done", deadline);
 }
+void FakeCluster::Cancel() { Call("cancel").IgnoreError(); }
 
 bool FakeCluster::rolled_back() const {
   absl::MutexLock lock(&mutex_);
@@ -431,6 +451,14 @@ proto::JobState FakeCluster::state() const {
   state.set_reason(reason);
   if (reporter.has_value()) *state.mutable_reporter() = *reporter;
   return state;
+}
+
+bool FakeCluster::IsDue(const std::string& line) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = delays.find(line);
+  if (found == delays.end() || found->second == 0) return true;
+  --found->second;
+  return false;
 }
 
 absl::Status FakeCluster::Call(const std::string& line, absl::Time deadline) {

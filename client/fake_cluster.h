@@ -1,5 +1,5 @@
-#ifndef HOLDFAST_WORKER_TRAINER_FAKE_CLUSTER_H_
-#define HOLDFAST_WORKER_TRAINER_FAKE_CLUSTER_H_
+#ifndef HOLDFAST_CLIENT_FAKE_CLUSTER_H_
+#define HOLDFAST_CLIENT_FAKE_CLUSTER_H_
 
 #include <atomic>
 #include <cstdint>
@@ -52,6 +52,9 @@ class FakeCluster final : public Cluster {
   std::vector<GlobalStep> pinned_versions;
   // What a call comes to; by its line in calls().
   std::map<std::string, absl::Status> errors;
+  // How often WaitUntilDone, or WaitUntilHeld, returns false before the call
+  // with this line may be made.
+  std::map<std::string, int> delays;
   // Before the call with this line the job is rolled back: that call, and all
   // but the leave, fail until the next AwaitVariables, which fails while there
   // are handles. The second time the call is made, it does as always.
@@ -77,7 +80,7 @@ class FakeCluster final : public Cluster {
   //   "declare", "await variables", "push #1 of step 0", "add 2",
   //   "await push #1", "contribute #1: step 0, seat 1, 8 examples",
   //   "await verdict #1", "pull 1", "await pull 1", "pin 4", "read 4",
-  //   "report 4", "status", "await done", "leave", "leave: why",
+  //   "report 4", "status", "await done", "cancel", "leave", "leave: why",
   //   "take ticket #1", "await ticket #1", "push #1 of ticket 0 at 5",
   //   "apply #1: 8 examples", "await applied #1"
   std::vector<std::string> calls() const;
@@ -100,6 +103,7 @@ class FakeCluster final : public Cluster {
 
   absl::Status Declare(const proto::Declaration& declaration,
                        absl::Time deadline) override;
+  using Cluster::AwaitVariables;
   absl::Status AwaitVariables(absl::Time deadline,
                               const FirstValues& first_values) override;
   const proto::Declaration& declaration() const override {
@@ -119,6 +123,7 @@ class FakeCluster final : public Cluster {
       absl::Time deadline) override;
   absl::StatusOr<GlobalStep> SaveCheckpoint(absl::Time deadline) override;
   absl::Status AwaitDone(absl::Time deadline) override;
+  void Cancel() override;
   absl::Status Leave(const std::string& error, absl::Time deadline) override;
   proto::JobState state() const override;
   bool rolled_back() const override;
@@ -152,6 +157,8 @@ class FakeCluster final : public Cluster {
   };
 
   PushSequence NextSequence() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether the call with this line is not delayed any more.
+  bool IsDue(const std::string& line) ABSL_LOCKS_EXCLUDED(mutex_);
   // Writes the call down. What it is to come to.
   absl::Status Call(const std::string& line,
                     absl::Time deadline = absl::InfiniteFuture());
@@ -194,4 +201,4 @@ class FakeCluster final : public Cluster {
 
 }  // namespace holdfast
 
-#endif  // HOLDFAST_WORKER_TRAINER_FAKE_CLUSTER_H_
+#endif  // HOLDFAST_CLIENT_FAKE_CLUSTER_H_

@@ -1,0 +1,637 @@
+#include "client/training_loop.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/norm.h"
+#include "common/shape.h"
+#include "glog/logging.h"
+#include "proto/training.pb.h"
+
+namespace holdfast {
+namespace {
+
+// As proto::Timeouts says.
+constexpr double kDefaultTimeoutSeconds = 300;
+
+absl::Duration StepTimeout(const proto::Timeouts& timeouts) {
+  return absl::Seconds(timeouts.has_step_seconds() ? timeouts.step_seconds()
+                                                   : kDefaultTimeoutSeconds);
+}
+
+absl::Duration RecoveryTimeout(const proto::Timeouts& timeouts) {
+  return absl::Seconds(timeouts.has_recovery_seconds()
+                           ? timeouts.recovery_seconds()
+                           : kDefaultTimeoutSeconds);
+}
+
+}  // namespace
+
+TrainingLoop::TrainingLoop(Cluster* cluster, BackgroundCalls* calls,
+                           const Clock* clock, Options options)
+    : cluster_(*cluster),
+      calls_(*calls),
+      clock_(*clock),
+      options_(std::move(options)) {
+  if (options_.finished_before) {
+    values_status_ = absl::FailedPreconditionError(
+        "the job was finished before, and has no variables any more; its last "
+        "checkpoint holds them");
+    stage_ = Stage::kDone;
+    return;
+  }
+  ReadDeclaration();
+}
+
+void TrainingLoop::ReadDeclaration() {
+  const proto::Declaration& declared = cluster_.declaration();
+  const auto& consistency = declared.consistency();
+  mode_.asynchronous = consistency.has_asynchronous();
+  mode_.by_ticket =
+      mode_.asynchronous || declared.examples() == proto::BY_TICKET;
+  mode_.total_steps = GlobalStep(declared.total_steps());
+  if (declared.clipping().has_global_norm()) {
+    mode_.max_global_norm = declared.clipping().global_norm();
+  }
+  if (mode_.asynchronous) {
+    const auto& asynchronous = consistency.asynchronous();
+    mode_.pipeline_depth = std::max(1u, asynchronous.pipeline_depth());
+    mode_.has_bound = asynchronous.has_staleness_bound();
+    // A request waits for workers that are too far behind, or, when no ticket
+    // is left, for those that are out. Meanwhile each worker can book as many
+    // pushes as the bound lets it be ahead, and those that it holds tickets
+    // for.
+    mode_.longest_wait =
+        std::max(1u, declared.num_workers()) *
+        (uint64_t{asynchronous.staleness_bound()} + mode_.pipeline_depth + 2);
+  } else {
+    const auto& synchronous = consistency.synchronous();
+    const uint32_t replicas = std::max(1u, synchronous.total_num_replicas());
+    mode_.seats_per_step =
+        std::max(synchronous.replicas_to_aggregate(), replicas);
+    for (uint32_t seat = options_.replica; seat < mode_.seats_per_step;
+         seat += replicas) {
+      mode_.seats.push_back(seat);
+    }
+  }
+  for (const proto::Variable& variable : declared.variables()) {
+    VariableFacts facts;
+    facts.name = variable.name();
+    // What was declared is valid.
+    facts.size = static_cast<size_t>(NumElements(variable.shape()).value_or(0));
+    facts.trainable = !variable.has_trainable() || variable.trainable();
+    facts.in_norm = !variable.has_moving_average();
+    num_trainable_ += facts.trainable;
+    if (variable.compression().pull() != proto::EXACT) {
+      mode_.exact_pulls = false;
+    }
+    variables_.push_back(std::move(facts));
+  }
+  for (Parameters& set : *sets_) {
+    for (const VariableFacts& facts : variables_) {
+      set.values.emplace_back(facts.size);
+    }
+  }
+  squares_.resize(variables_.size());
+}
+
+// ---- What the caller does ----
+
+absl::StatusOr<std::optional<TrainingLoop::Turn>> TrainingLoop::Next(
+    absl::Time until) {
+  if (!broken_.ok()) return broken_;
+  if (stage_ == Stage::kTurn && failed_.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("batch ", turn_.batch,
+                     " was not contributed: push its gradient, or pass it with "
+                     "0 examples"));
+  }
+  while (stage_ != Stage::kDone) {
+    const absl::StatusOr<Progress> progress =
+        failed_.ok() ? Advance(until) : failed_;
+    failed_ = absl::OkStatus();
+    if (!progress.ok()) {
+      broken_ = Recover(progress.status());
+      if (!broken_.ok()) return broken_;
+    } else if (*progress == Progress::kLater) {
+      return std::nullopt;
+    } else if (*progress == Progress::kTurn) {
+      turn_.rolled_back = std::exchange(rolled_back_, false);
+      return turn_;
+    }
+  }
+  turn_ = Turn();
+  turn_.done = true;
+  turn_.step = now().version;
+  turn_.rolled_back = std::exchange(rolled_back_, false);
+  return turn_;
+}
+
+absl::StatusOr<const Parameters*> TrainingLoop::values() const {
+  if (!values_status_.ok()) return values_status_;
+  return &(*sets_)[current_];
+}
+
+absl::Status TrainingLoop::Add(size_t variable,
+                               absl::Span<const float> gradient) {
+  if (stage_ != Stage::kTurn) {
+    return absl::FailedPreconditionError("there is no turn to push for");
+  }
+  if (!failed_.ok()) return absl::OkStatus();
+  const bool fits =
+      variable < variables_.size() && variables_[variable].trainable &&
+      gradient.size() == variables_[variable].size && !added_[variable];
+  if (fits) {
+    finite_ = finite_ && AllFinite(gradient);
+    if (!finite_) return absl::OkStatus();
+    if (mode_.max_global_norm.has_value() && variables_[variable].in_norm) {
+      squares_[variable] = SumOfSquares(gradient);
+    }
+  }
+  Underway& hand = underway_.back();
+  if (fits && pipelined()) {
+    hand.gradient[variable].assign(gradient.begin(), gradient.end());
+    gradient = hand.gradient[variable];
+  }
+  const absl::Status status = hand.push->Add(variable, gradient);
+  if (absl::IsInvalidArgument(status)) return status;
+  if (!status.ok()) {
+    failed_ = status;
+    return absl::OkStatus();
+  }
+  added_[variable] = true;
+  ++num_added_;
+  return absl::OkStatus();
+}
+
+absl::Status TrainingLoop::Contribute(const Gradient& gradient) {
+  if (stage_ != Stage::kTurn) {
+    return absl::FailedPreconditionError("there is no turn to contribute to");
+  }
+  const float clip_factor = gradient.clip_factor.value_or(1);
+  if (!(clip_factor >= 0 && clip_factor <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("clip_factor is ", clip_factor, ", not in 0 to 1"));
+  }
+  const bool finite = finite_ && std::isfinite(gradient.loss);
+  const bool counts = gradient.examples > 0 && finite;
+  if (failed_.ok() && counts && num_added_ < num_trainable_) {
+    size_t missing = 0;
+    while (added_[missing] || !variables_[missing].trainable) ++missing;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the gradients of ", num_trainable_ - num_added_, " of ",
+                     num_trainable_,
+                     " trainable variables were not handed in; the first is "
+                     "of \"",
+                     variables_[missing].name, "\""));
+  }
+  contribution_ = Contribution();
+  if (!mode_.asynchronous) contribution_.seat = turn_.seat;
+  if (counts) {
+    contribution_.examples = gradient.examples;
+    contribution_.loss = gradient.loss;
+    contribution_.clip_factor = clip_factor;
+    if (!gradient.clip_factor.has_value() && mode_.max_global_norm) {
+      double sum = 0;
+      for (const double square : squares_) sum += square;
+      contribution_.clip_factor =
+          ClipFactor(std::sqrt(sum), *mode_.max_global_norm);
+    }
+  } else if (gradient.examples > 0) {
+    contribution_.not_finite = true;
+    ++counts_.not_finite;
+    LOG_EVERY_N(WARNING, 100) << underway_.back().name << ": "
+                              << (finite_ ? "the loss" : "a gradient")
+                              << " is not a finite number; contributes nothing";
+  }
+  if (!failed_.ok()) return absl::OkStatus();
+
+  Cluster::Push& push = *underway_.back().push;
+  if (!exchanges() && !mode_.asynchronous && contribution_.examples > 0) {
+    // Parts that have not left do so.
+    push.WaitUntilHeld(absl::InfinitePast());
+    stage_ = Stage::kHeld;
+    return absl::OkStatus();
+  }
+  failed_ = push.Contribute(contribution_, exchanges() ? &next() : nullptr);
+  ++seats_filled_;
+  stage_ = mode_.asynchronous ? Stage::kOldest
+           : exchanges()      ? Stage::kExchanged
+                              : Stage::kSeat;
+  return absl::OkStatus();
+}
+
+// ---- The stages ----
+
+absl::StatusOr<TrainingLoop::Progress> TrainingLoop::Advance(absl::Time until) {
+  switch (stage_) {
+    case Stage::kEnter:
+      return Enter(until);
+    case Stage::kBegin:
+      return Begin();
+    case Stage::kValues:
+      return AwaitValues(until);
+    case Stage::kSeat:
+      return TakeSeat(until);
+    case Stage::kHeld:
+      return AwaitHeld(until);
+    case Stage::kExchanged:
+      return AwaitExchanged(until);
+    case Stage::kVerdicts:
+      return AwaitVerdicts(until);
+    case Stage::kOldest:
+      return AwaitOldest(until);
+    case Stage::kTicket:
+      return AwaitTicket(until);
+    case Stage::kNewest:
+      return AwaitNewest(until);
+    case Stage::kLast:
+      return AwaitLast(until);
+    case Stage::kAwaitDone:
+      return AwaitDone(until);
+    case Stage::kFinalValues:
+      return AwaitFinalValues(until);
+    case Stage::kTurn:
+    case Stage::kDone:
+      break;
+  }
+  return absl::InternalError("there is nothing to wait for");
+}
+
+absl::StatusOr<TrainingLoop::Progress> TrainingLoop::Enter(absl::Time until) {
+  if (call_ == nullptr) call_ = calls_.Start(options_.enter);
+  if (!call_->WaitUntilDone(until)) return Progress::kLater;
+  const absl::Status status = std::exchange(call_, nullptr)->status();
+  if (!status.ok()) return status;
+  stage_ = Stage::kBegin;
+  return Progress::kOn;
+}
+
+absl::StatusOr<TrainingLoop::Progress> TrainingLoop::Begin() {
+  if (mode_.asynchronous) {
+    request_ = cluster_.StartTakeTicket();
+    stage_ = Stage::kOldest;
+  } else {
+    pull_ = cluster_.StartPull(GlobalStep(0), &next());
+    stage_ = Stage::kValues;
+  }
+  return Progress::kOn;
+}
+
+absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitValues(
+    absl::Time until) {
+  if (!IsReady(pull_.get(), until)) return Progress::kLater;
+  const absl::Status status = pull_->Await(*std::exchange(wait_ends_, {}));
+  pull_.reset();
+  if (!status.ok()) return status;
+  OpenStep();
+  return Progress::kOn;
+}
+
+void TrainingLoop::OpenStep() {
+  current_ = 1 - current_;
+  seats_filled_ = 0;
+  if (spent_ || now().version >= mode_.total_steps) {
+    BeginEnd();
+  } else {
+    stage_ = Stage::kSeat;
+  }
+}
+
+absl::StatusOr<TrainingLoop::Progress> TrainingLoop::TakeSeat(
+    absl::Time until) {
+  if (seats_filled_ == mode_.seats.size()) {
+    CloseStep();
+    return Progress::kOn;
+  }
+  if (mode_.by_ticket) {
+    const absl::StatusOr<Progress> progress = HaveTicket(until);
+    if (!progress.ok() || *progress == Progress::kLater) return progress;
+    if (spent_ || ticket_->global_step > now().version) {
+      CloseStep();
+      return Progress::kOn;
+    }
+  }
+  Turn turn;
+  turn.step = now().version;
+  turn.seat = mode_.seats[seats_filled_];
+  turn.loss_scale = now().loss_scale;
+  turn.batch = mode_.by_ticket
+                   ? ticket_->index
+                   : turn.step.value() * mode_.seats_per_step + turn.seat;
+  std::string name = absl::StrCat("the push for step ", turn.step.value(),
+                                  ", seat ", turn.seat);
+  auto push = mode_.by_ticket ? cluster_.StartPush(*ticket_, now())
+                              : cluster_.StartPush(turn.step);
+  ticket_.reset();
+  return HandOut(std::move(turn), std::move(name), std::move(push));
+}
+
+TrainingLoop::Progress TrainingLoop::HandOut(
+    Turn turn, std::string name, std::unique_ptr<Cluster::Push> push) {
+  Underway underway;
+  underway.name = std::move(name);
+  underway.push = std::move(push);
+  if (pipelined()) {
+    if (!spare_.empty()) {
+      underway.gradient = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    underway.gradient.resize(variables_.size());
+  }
+  underway_.push_back(std::move(underway));
+  added_.assign(variables_.size(), false);
+  num_added_ = 0;
+  finite_ = true;
+  std::fill(squares_.begin(), squares_.end(), 0);
+  turn_ = std::move(turn);
+  stage_ = Stage::kTurn;
+  return Progress::kTurn;
+}
+
+absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitHeld(
+    absl::Time until) {
+  Cluster::Push& push = *underway_.back().push;
+  if (!wait_ends_.has_value()) wait_ends_ = StepDeadline();
+  if (!push.WaitUntilHeld(std::min(until, *wait_ends_)) &&
+      clock_.Now() < *wait_ends_) {
+    return Progress::kLater;
+  }
+  absl::Status status = push.AwaitHeld(*std::exchange(wait_ends_, {}));
+  if (status.ok()) status = push.Contribute(contribution_);
+  if (!status.ok()) return status;
+  ++seats_filled_;
+  stage_ = Stage::kSeat;
+  return Progress::kOn;
+}
+
+absl::StatusOr<TrainingLoop::Progress> TrainingLoop::FinishOldest(
+    absl::Time until) {
+  Underway& oldest = underway_.front();
+  if (!IsReady(oldest.push.get(), until)) return Progress::kLater;
+  const auto outcome = oldest.push->Await(*std::exchange(wait_ends_, {}));
+  if (!outcome.ok()) return outcome.status();
+  const absl::Status status = OnOutcome(*outcome, oldest.name);
+  if (!status.ok()) return status;
+  oldest.push.reset();
+  spare_.push_back(std::move(oldest.gradient));
+  underway_.pop_front();
+  return Progress::kOn;
+}
+
+absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitExchanged(
+    absl::Time until) {
+  const absl::StatusOr<Progress> progress = FinishOldest(until);
+  if (progress.ok() && *progress == Progress::kOn) OpenStep();
+  return progress;
+}
+
+void TrainingLoop::CloseStep() {
+  GlobalStep version = now().version.next();
+  if (ticket_.has_value()) version = std::max(version, ticket_->global_step);
+  if (!spent_) pull_ = cluster_.StartPull(version, &next());
+  stage_ = Stage::kVerdicts;
+}
+
+absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitVerdicts(
+    absl::Time until) {
+  while (!underway_.empty()) {
+    const absl::StatusOr<Progress> progress = FinishOldest(until);
+    if (!progress.ok() || *progress == Progress::kLater) return progress;
+  }
+  if (mode_.by_ticket) {
+    const absl::StatusOr<Progress> progress = HaveTicket(until);
+    if (!progress.ok() || *progress == Progress::kLater) return progress;
+  }
+  if (spent_) {
+    pull_.reset();
+    BeginEnd();
+  } else {
+    stage_ = Stage::kValues;
+  }
+  return Progress::kOn;
+}
+
+absl::StatusOr<TrainingLoop::Progress> TrainingLoop::HaveTicket(
+    absl::Time until) {
+  if (spent_ || ticket_.has_value()) return Progress::kOn;
+  if (request_ == nullptr) request_ = cluster_.StartTakeTicket();
+  // It ends when the tickets that are out are spent or returned: one at least
+  // with each step that closes.
+  if (!IsReady(request_.get(), until, uint64_t{mode_.seats_per_step} + 1)) {
+    return Progress::kLater;
+  }
+  auto ticket = request_->Await(*std::exchange(wait_ends_, {}));
+  request_.reset();
+  if (!ticket.ok()) return ticket.status();
+  ticket_ = *std::move(ticket);
+  spent_ = !ticket_.has_value();
+  return Progress::kOn;
+}
+
+absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitOldest(
+    absl::Time until) {
+  // Before the ticket: the worker may hold one more than pipeline_depth, and a
+  // push that has failed says more than a ticket that does not come.
+  if (underway_.size() >= mode_.pipeline_depth) {
+    const absl::StatusOr<Progress> progress = FinishOldest(until);
+    if (!progress.ok() || *progress == Progress::kLater) return progress;
+    pulled_ = exchanges() && counts_.verdict == proto::ACCEPTED;
+    if (pulled_) current_ = 1 - current_;
+  }
+  stage_ = Stage::kTicket;
+  return Progress::kOn;
+}
+
+absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitTicket(
+    absl::Time until) {
+  if (!IsReady(request_.get(), until, mode_.longest_wait)) {
+    return Progress::kLater;
+  }
+  auto ticket = request_->Await(*std::exchange(wait_ends_, {}));
+  request_.reset();
+  if (!ticket.ok()) return ticket.status();
+  ticket_ = *std::move(ticket);
+  if (!ticket_.has_value()) {
+    stage_ = Stage::kLast;
+    return Progress::kOn;
+  }
+  request_ = cluster_.StartTakeTicket();
+  if (!pulled_) pull_ = cluster_.StartPull(GlobalStep(0), &next());
+  stage_ = Stage::kNewest;
+  return Progress::kOn;
+}
+
+absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitNewest(
+    absl::Time until) {
+  if (pull_ != nullptr) {
+    if (!IsReady(pull_.get(), until)) return Progress::kLater;
+    const absl::Status status = pull_->Await(*std::exchange(wait_ends_, {}));
+    pull_.reset();
+    if (!status.ok()) return status;
+    current_ = 1 - current_;
+  }
+  Turn turn;
+  turn.step = now().version;
+  turn.batch = ticket_->index;
+  turn.loss_scale = ticket_->loss_scale;
+  std::string name = absl::StrCat("the push for ticket ", ticket_->index);
+  auto push = cluster_.StartPush(*std::exchange(ticket_, {}), now());
+  return HandOut(std::move(turn), std::move(name), std::move(push));
+}
+
+absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitLast(
+    absl::Time until) {
+  while (!underway_.empty()) {
+    const absl::StatusOr<Progress> progress = FinishOldest(until);
+    if (!progress.ok() || *progress == Progress::kLater) return progress;
+  }
+  BeginEnd();
+  return Progress::kOn;
+}
+
+// ---- The end ----
+
+void TrainingLoop::BeginEnd() { stage_ = Stage::kAwaitDone; }
+
+absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitDone(
+    absl::Time until) {
+  if (call_ == nullptr) {
+    call_ = calls_.Start([&cluster = cluster_] {
+      return cluster.AwaitDone(absl::InfiniteFuture());
+    });
+  }
+  if (!call_->WaitUntilDone(until)) return Progress::kLater;
+  const absl::Status status = std::exchange(call_, nullptr)->status();
+  if (!status.ok()) return status;
+  const bool here = !mode_.asynchronous && mode_.exact_pulls &&
+                    now().version == mode_.total_steps;
+  stage_ = here ? Stage::kDone : Stage::kFinalValues;
+  return Progress::kOn;
+}
+
+absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitFinalValues(
+    absl::Time until) {
+  if (call_ == nullptr) {
+    // A ps that is lost now has nobody to give it its values back.
+    const absl::Time deadline = clock_.Now() + options_.margin;
+    call_ =
+        calls_.Start([&cluster = cluster_, sets = sets_, into = 1 - current_,
+                      deadline, hold = options_.pin_hold,
+                      total = mode_.total_steps]() -> absl::Status {
+          const auto pin = cluster.PinVersion(hold, deadline);
+          if (!pin.ok()) return pin.status();
+          Parameters* const end = &(*sets)[into];
+          absl::Status status = (*pin)->StartRead(end)->Await(deadline);
+          if (!status.ok()) return status;
+          // Asynchronous: a shard without a trainable variable has one version.
+          GlobalStep newest = end->version;
+          for (const GlobalStep version : end->versions) {
+            newest = std::max(newest, version);
+          }
+          if (newest == total) return status;
+          return absl::InternalError(absl::StrCat(
+              "the newest version is ", newest.value(), " of ", total.value()));
+        });
+  }
+  if (!call_->WaitUntilDone(until)) return Progress::kLater;
+  values_status_ = std::exchange(call_, nullptr)->status();
+  if (values_status_.ok()) {
+    current_ = 1 - current_;
+  } else {
+    values_status_ = absl::Status(
+        values_status_.code(),
+        absl::StrCat("the job is done, but its final values could not be read; "
+                     "its last checkpoint holds them: ",
+                     values_status_.message()));
+  }
+  stage_ = Stage::kDone;
+  return Progress::kOn;
+}
+
+absl::Status TrainingLoop::Recover(const absl::Status& error) {
+  Drop();
+  if (cluster_.state().phase() == proto::DONE) {
+    // A straggler: the job has ended without it, and the shards may have gone
+    // before they answered.
+    stage_ = Stage::kFinalValues;
+    return absl::OkStatus();
+  }
+  if (!cluster_.rolled_back()) return error;
+  ++counts_.roll_backs;
+  if (options_.strict) return error;
+  LOG(INFO) << "the job is rolled back: " << error.message();
+  rolled_back_ = true;
+  stage_ = Stage::kEnter;
+  return absl::OkStatus();
+}
+
+void TrainingLoop::Drop() {
+  underway_.clear();
+  pull_.reset();
+  request_.reset();
+  ticket_.reset();
+  wait_ends_.reset();
+  call_.reset();
+  spent_ = false;
+  pulled_ = false;
+}
+
+// ---- Parts of stages ----
+
+template <typename Handle>
+bool TrainingLoop::IsReady(Handle* handle, absl::Time until, uint64_t count) {
+  if (!wait_ends_.has_value()) wait_ends_ = StepDeadline(count);
+  return handle->WaitUntilDone(std::min(until, *wait_ends_)) ||
+         clock_.Now() >= *wait_ends_;
+}
+
+absl::Time TrainingLoop::StepDeadline(uint64_t count) const {
+  const proto::Timeouts& timeouts = cluster_.declaration().timeouts();
+  return clock_.Now() + count * StepTimeout(timeouts) +
+         RecoveryTimeout(timeouts) + options_.margin;
+}
+
+bool TrainingLoop::exchanges() const {
+  if (mode_.asynchronous) {
+    return mode_.pipeline_depth == 1 && !mode_.has_bound;
+  }
+  return !mode_.by_ticket && mode_.seats.size() == 1;
+}
+
+absl::Status TrainingLoop::OnOutcome(const Cluster::Outcome& outcome,
+                                     const std::string& push) {
+  counts_.verdict = outcome.verdict;
+  counts_.staleness = outcome.staleness;
+  switch (outcome.verdict) {
+    case proto::ACCEPTED:
+      ++counts_.accepted;
+      return absl::OkStatus();
+    case proto::STALE:
+      ++counts_.stale;
+      return absl::OkStatus();
+    case proto::DUPLICATE:
+      ++counts_.duplicate;
+      return absl::OkStatus();
+    case proto::FENCED:
+      return absl::AbortedError(absl::StrCat(
+          push,
+          " was shut out: the lease of this worker has run out, or "
+          "another process has taken this task over"));
+    case proto::ABORTED: {
+      const proto::JobState state = cluster_.state();
+      return absl::AbortedError(
+          state.phase() == proto::FAILED
+              ? state.reason()
+              : absl::StrCat(push, " was dropped: a ps has lost its state"));
+    }
+    default:
+      return absl::InternalError(
+          absl::StrCat(push, " got no verdict (",
+                       proto::Verdict_Name(outcome.verdict), ")"));
+  }
+}
+
+}  // namespace holdfast

@@ -1,0 +1,323 @@
+#ifndef HOLDFAST_CLIENT_TRAINING_LOOP_H_
+#define HOLDFAST_CLIENT_TRAINING_LOOP_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client/background_calls.h"
+#include "client/cluster.h"
+#include "common/clock.h"
+#include "common/ids.h"
+
+namespace holdfast {
+
+// A worker's way through a job, for programs that compute gradients by
+// themselves: hands out one turn after the other, each with the values to
+// compute at, and takes a gradient for each. The turns are those of the C++
+// worker (worker/trainer/synchronous_loop.h and asynchronous_loop.h), in the
+// same order of calls, so the same gradients give the same values:
+//
+//   by step              each of the worker's seats in each step. With one seat
+//                        all after the computation is one exchange.
+//   by ticket            a ticket for each of its seats, taken when it is
+//                        needed, in a step that has room for it.
+//   asynchronous         ticket by ticket, with up to pipeline_depth pushes on
+//                        their way.
+//
+//   for (;;) {
+//     auto turn = loop.Next(absl::InfiniteFuture());
+//     if ((*turn)->done) break;
+//     ...  // compute the gradient of batch (*turn)->batch at loop.values()
+//     loop.Add(variable, gradient);  // each trainable variable
+//     loop.Contribute({examples, loss});
+//   }
+//
+// When the job is rolled back, what is under way is dropped, the newest
+// generation is entered, and the next turn says so. The loop does not leave the
+// cluster.
+//
+// Thread-compatible, but the calls that it makes in the background only use
+// what is theirs.
+class TrainingLoop {
+ public:
+  struct Options {
+    // The worker's place among the M replicas: seats i with i mod M equal to it
+    // are its own.
+    uint32_t replica = 0;
+    // A roll-back ends the loop with ABORTED.
+    bool strict = false;
+    // Goes over to a new generation after a roll-back: declares, where that is
+    // the worker's part, and waits for the variables. On a thread of its own.
+    std::function<absl::Status()> enter;
+    // The job was finished before the worker came, and there are no variables.
+    bool finished_before = false;
+    // Calls wait for the job's timeouts and that much longer, so that the
+    // coordinator, which knows who is late, speaks first.
+    absl::Duration margin = absl::Seconds(30);
+    // How long the final values may be held for reading.
+    absl::Duration pin_hold = absl::Minutes(10);
+  };
+
+  struct Turn {
+    // The job is DONE; of what follows only `rolled_back` is set.
+    bool done = false;
+    // The job went back to an earlier state since the turn before.
+    bool rolled_back = false;
+    // Of the training stream.
+    uint64_t batch = 0;
+    // Of the values.
+    GlobalStep step;
+    // Synchronous jobs only.
+    uint32_t seat = 0;
+    // That the gradient is computed with; it is pushed without it.
+    float loss_scale = 1;
+  };
+
+  struct Gradient {
+    // Behind it. 0: the turn is passed without a gradient.
+    uint64_t examples = 0;
+    // Mean over the examples.
+    double loss = 0;
+    // What it is multiplied by. Absent: what the declaration's global norm asks
+    // for.
+    std::optional<float> clip_factor;
+  };
+
+  // What the worker's pushes came to, those of steps that were rolled back
+  // among them.
+  struct Counts {
+    uint64_t accepted = 0;
+    uint64_t stale = 0;
+    uint64_t duplicate = 0;
+    // Turns passed because loss or gradient was not finite.
+    uint64_t not_finite = 0;
+    uint64_t roll_backs = 0;
+    // Of the last push whose verdict is known.
+    proto::Verdict verdict = proto::VERDICT_UNSPECIFIED;
+    uint64_t staleness = 0;
+  };
+
+  // After AwaitVariables. All must outlive the loop.
+  TrainingLoop(Cluster* cluster, BackgroundCalls* calls, const Clock* clock,
+               Options options);
+
+  TrainingLoop(const TrainingLoop&) = delete;
+  TrainingLoop& operator=(const TrainingLoop&) = delete;
+
+  // The next turn; nothing at `until`: then it goes on to wait when it is
+  // called again. The gradients of the turn before are the caller's memory
+  // again once a turn is returned.
+  // Errors: FAILED_PRECONDITION when the turn was not contributed to, which
+  // changes nothing; any other ends the loop: those of Cluster; ABORTED when
+  // the worker was shut out, the job has failed, or, strict, was rolled back.
+  absl::StatusOr<std::optional<Turn>> Next(absl::Time until);
+
+  // By variable, of the last turn. One of two sets, used in turn, whose memory
+  // stays where it is; not touched until the next Next. Of a turn that is done:
+  // the final values, or why they could not be read.
+  absl::StatusOr<const Parameters*> values() const;
+  // Which of the sets, 0 or 1.
+  int values_set() const { return current_; }
+  // Keeps the sets' memory when the loop has gone.
+  std::shared_ptr<const void> memory() const { return sets_; }
+
+  // Hands in the gradient of a variable, as Push::Add does. What is wrong with
+  // the push itself is told by Next.
+  // Errors: FAILED_PRECONDITION without a turn; INVALID_ARGUMENT, as Push::Add.
+  absl::Status Add(size_t variable, absl::Span<const float> gradient);
+
+  // Ends the turn. Where the loss or a gradient is not finite, it is passed and
+  // counted.
+  // Errors, which change nothing: FAILED_PRECONDITION without a turn;
+  // INVALID_ARGUMENT when a trainable variable was not handed in, or for a
+  // number out of its range.
+  absl::Status Contribute(const Gradient& gradient);
+
+  const Counts& counts() const { return counts_; }
+
+ private:
+  // What Next does next.
+  enum class Stage {
+    // After a roll-back: waits until `enter` has returned.
+    kEnter,
+    // Begins to train in this generation.
+    kBegin,
+    // Waits for the first values, or those after a step.
+    kValues,
+    // Synchronous. Hands out the turn for the next seat, or, when each has had
+    // one or the step has no room, asks for the values after it.
+    kSeat,
+    // The turn is the caller's.
+    kTurn,
+    // Waits until the gradient's memory is the caller's again.
+    kHeld,
+    // Waits for verdict and values in one.
+    kExchanged,
+    // Waits for the verdicts on the step's pushes.
+    kVerdicts,
+    // Asynchronous. Waits for the oldest push, for a ticket, for values.
+    kOldest,
+    kTicket,
+    kNewest,
+    // There are no more tickets: waits for all pushes.
+    kLast,
+    // Waits until the job is DONE.
+    kAwaitDone,
+    kFinalValues,
+    kDone,
+  };
+  // What came of it.
+  enum class Progress { kOn, kLater, kTurn };
+
+  // By variable.
+  using Copy = std::vector<std::vector<float>>;
+  // A push that was begun and whose verdict is not known.
+  struct Underway {
+    std::string name;  // for messages
+    std::unique_ptr<Cluster::Push> push;
+    // Where pushes travel while the next gradient is computed: a copy of it.
+    Copy gradient;
+  };
+
+  // As declared.
+  struct Mode {
+    bool asynchronous = false;
+    bool by_ticket = false;
+    // Synchronous.
+    uint32_t seats_per_step = 1;
+    std::vector<uint32_t> seats;
+    // Asynchronous.
+    uint32_t pipeline_depth = 1;
+    bool has_bound = false;
+    // The most pushes that all workers may have booked while a request for a
+    // ticket waits.
+    uint64_t longest_wait = 1;
+    std::optional<float> max_global_norm;
+    GlobalStep total_steps;
+    // What is pulled is what the shards hold.
+    bool exact_pulls = true;
+  };
+  struct VariableFacts {
+    std::string name;
+    size_t size = 0;
+    bool trainable = true;
+    bool in_norm = true;
+  };
+  using Sets = std::array<Parameters, 2>;
+
+  void ReadDeclaration();
+
+  // One stage.
+  absl::StatusOr<Progress> Advance(absl::Time until);
+  absl::StatusOr<Progress> Enter(absl::Time until);
+  absl::StatusOr<Progress> Begin();
+  absl::StatusOr<Progress> AwaitValues(absl::Time until);
+  absl::StatusOr<Progress> TakeSeat(absl::Time until);
+  absl::StatusOr<Progress> AwaitHeld(absl::Time until);
+  absl::StatusOr<Progress> AwaitExchanged(absl::Time until);
+  absl::StatusOr<Progress> AwaitVerdicts(absl::Time until);
+  absl::StatusOr<Progress> AwaitOldest(absl::Time until);
+  absl::StatusOr<Progress> AwaitTicket(absl::Time until);
+  absl::StatusOr<Progress> AwaitNewest(absl::Time until);
+  absl::StatusOr<Progress> AwaitLast(absl::Time until);
+  absl::StatusOr<Progress> AwaitDone(absl::Time until);
+  absl::StatusOr<Progress> AwaitFinalValues(absl::Time until);
+
+  // Synchronous: at a new version.
+  void OpenStep();
+  // Begins to ask for the values after the open step.
+  void CloseStep();
+  // Synchronous, by ticket: takes a ticket where none is at hand and there may
+  // be one.
+  absl::StatusOr<Progress> HaveTicket(absl::Time until);
+  // Waits for the end of the oldest push.
+  absl::StatusOr<Progress> FinishOldest(absl::Time until);
+  Progress HandOut(Turn turn, std::string name,
+                   std::unique_ptr<Cluster::Push> push);
+  void BeginEnd();
+  // What the error ends: a generation, or the loop. The error in the latter
+  // case.
+  absl::Status Recover(const absl::Status& error);
+  void Drop();
+
+  // Whether `handle` is done, or has been waited for too long: Await tells.
+  // `count`: as of StepDeadline.
+  template <typename Handle>
+  bool IsReady(Handle* handle, absl::Time until, uint64_t count = 1);
+  // For a call that waits until a step closes or, asynchronous, a push counts:
+  // the next one, or the last of the next `count`.
+  absl::Time StepDeadline(uint64_t count = 1) const;
+  absl::Status OnOutcome(const Cluster::Outcome& outcome,
+                         const std::string& push);
+
+  bool exchanges() const;
+  // A push travels while the next gradient is computed.
+  bool pipelined() const { return mode_.pipeline_depth > 1; }
+  Parameters& now() { return (*sets_)[current_]; }
+  Parameters& next() { return (*sets_)[1 - current_]; }
+
+  Cluster& cluster_;
+  BackgroundCalls& calls_;
+  const Clock& clock_;
+  const Options options_;
+  Mode mode_;
+  std::vector<VariableFacts> variables_;
+  size_t num_trainable_ = 0;
+
+  Stage stage_ = Stage::kBegin;
+  // Why the loop has ended.
+  absl::Status broken_;
+  // What Add or Contribute came upon, for Next.
+  absl::Status failed_;
+  // The next turn says so.
+  bool rolled_back_ = false;
+  // Until when the wait that is going on goes on.
+  std::optional<absl::Time> wait_ends_;
+  std::shared_ptr<BackgroundCalls::Call> call_;
+
+  // Also the background's, who writes the final values to those that are not
+  // current.
+  const std::shared_ptr<Sets> sets_ = std::make_shared<Sets>();
+  int current_ = 0;
+  absl::Status values_status_;
+
+  // The turn that is the caller's.
+  Turn turn_;
+  // Of which variables there is a gradient.
+  std::vector<bool> added_;
+  size_t num_added_ = 0;
+  bool finite_ = true;
+  std::vector<double> squares_;
+  Contribution contribution_;
+
+  // The oldest first; while there is a turn, the last is its own.
+  std::deque<Underway> underway_;
+  // Memory for those to come.
+  std::vector<Copy> spare_;
+  // The seats of the step that have had their turn.
+  size_t seats_filled_ = 0;
+  std::unique_ptr<Cluster::TicketRequest> request_;
+  std::optional<Ticket> ticket_;
+  // There are no more tickets.
+  bool spent_ = false;
+  std::unique_ptr<Cluster::Pull> pull_;
+  // Asynchronous: values have come with the last push.
+  bool pulled_ = false;
+
+  Counts counts_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLIENT_TRAINING_LOOP_H_

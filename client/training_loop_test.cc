@@ -1,0 +1,368 @@
+// That its calls are those of the C++ worker is shown in
+// worker/trainer/training_loop_parity_test.cc.
+
+#include "client/training_loop.h"
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "client/fake_cluster.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr absl::Time kNow = absl::InfinitePast();
+
+class StoppedClock final : public Clock {
+ public:
+  absl::Time Now() const override { return now; }
+  absl::Time now = SteadyNow();
+};
+
+class TrainingLoopTest : public ::testing::Test {
+ protected:
+  // Variables a [2] and b [3], and s [1], which is not trainable.
+  TrainingLoopTest() {
+    for (const auto& [name, size] : std::vector<std::pair<std::string, int>>{
+             {"a", 2}, {"b", 3}, {"s", 1}}) {
+      proto::Variable& variable = *declaration_.add_variables();
+      variable.set_name(name);
+      variable.add_shape(size);
+      variable.set_trainable(name != "s");
+    }
+  }
+
+  void StartSynchronous(uint32_t n, uint32_t m, uint64_t steps) {
+    auto* synchronous =
+        declaration_.mutable_consistency()->mutable_synchronous();
+    synchronous->set_replicas_to_aggregate(n);
+    synchronous->set_total_num_replicas(m);
+    declaration_.set_total_steps(steps);
+    Start();
+  }
+
+  void StartAsynchronous(uint32_t depth, uint64_t tickets) {
+    declaration_.mutable_consistency()
+        ->mutable_asynchronous()
+        ->set_pipeline_depth(depth);
+    declaration_.set_examples(proto::BY_TICKET);
+    declaration_.set_total_steps(tickets);
+    declaration_.set_total_tickets(tickets);
+    Start();
+  }
+
+  void Start() {
+    cluster_ = std::make_unique<FakeCluster>(declaration_);
+    options_.replica = 1;
+    options_.enter = [this] {
+      return cluster_->AwaitVariables(absl::InfiniteFuture());
+    };
+    loop_ = std::make_unique<TrainingLoop>(cluster_.get(), &calls_, &clock_,
+                                           options_);
+  }
+
+  TrainingLoop::Turn Next() {
+    const auto turn = loop_->Next(absl::InfiniteFuture());
+    EXPECT_TRUE(turn.ok()) << turn.status();
+    return turn.ok() ? **turn : TrainingLoop::Turn();
+  }
+  bool NotYet() {
+    const auto turn = loop_->Next(kNow);
+    EXPECT_TRUE(turn.ok()) << turn.status();
+    return turn.ok() && !turn->has_value();
+  }
+  absl::Status NextError() {
+    return loop_->Next(absl::InfiniteFuture()).status();
+  }
+  void Push() {
+    ASSERT_EQ(loop_->Add(0, a_), absl::OkStatus());
+    ASSERT_EQ(loop_->Add(1, b_), absl::OkStatus());
+    ASSERT_EQ(loop_->Contribute({8, 0.5, {}}), absl::OkStatus());
+  }
+
+  proto::Declaration declaration_;
+  StoppedClock clock_;
+  BackgroundCalls calls_;
+  TrainingLoop::Options options_;
+  std::unique_ptr<FakeCluster> cluster_;
+  const std::vector<float> a_ = {1, 2};
+  const std::vector<float> b_ = {3, 4, 5};
+  std::unique_ptr<TrainingLoop> loop_;
+};
+
+TEST_F(TrainingLoopTest, TurnsByStepSayBatchSeatAndLossScale) {
+  StartSynchronous(/*n=*/4, /*m=*/2, /*steps=*/2);
+  std::vector<std::string> turns;
+  for (;;) {
+    const TrainingLoop::Turn turn = Next();
+    if (turn.done) break;
+    turns.push_back(absl::StrCat("batch ", turn.batch, ", step ",
+                                 turn.step.value(), ", seat ", turn.seat, ", ",
+                                 turn.loss_scale));
+    EXPECT_EQ((*loop_->values())->version, turn.step);
+    EXPECT_EQ((*loop_->values())->values[1][2], turn.step.value());
+    Push();
+  }
+  EXPECT_THAT(
+      turns,
+      ElementsAre("batch 1, step 0, seat 1, 1", "batch 3, step 0, seat 3, 1",
+                  "batch 5, step 1, seat 1, 2", "batch 7, step 1, seat 3, 2"));
+  EXPECT_EQ(loop_->counts().accepted, 4);
+  EXPECT_EQ(loop_->counts().verdict, proto::ACCEPTED);
+  // The last version was pulled, so nothing more is read.
+  EXPECT_EQ(cluster_->calls().back(), "await done");
+  EXPECT_EQ((*loop_->values())->values[0][0], 2);
+  EXPECT_TRUE(Next().done);
+}
+
+TEST_F(TrainingLoopTest, TurnsByTicketSayItsBatch) {
+  StartAsynchronous(/*depth=*/1, /*tickets=*/9);
+  cluster_->tickets = {3, 7};
+  cluster_->pinned_versions = {GlobalStep(9)};
+  EXPECT_EQ(Next().batch, 3);
+  Push();
+  const TrainingLoop::Turn turn = Next();
+  EXPECT_EQ(turn.batch, 7);
+  EXPECT_EQ(turn.loss_scale, 128);  // The ticket's: 2^7.
+  Push();
+  EXPECT_TRUE(Next().done);
+}
+
+TEST_F(TrainingLoopTest, TheFinalValuesAreReadExactly) {
+  StartAsynchronous(/*depth=*/1, /*tickets=*/1);
+  Next();
+  Push();
+  EXPECT_TRUE(Next().done);
+  EXPECT_THAT(cluster_->calls("pin"), ElementsAre("pin 1"));
+  EXPECT_EQ((*loop_->values())->version, GlobalStep(1));
+}
+
+TEST_F(TrainingLoopTest, FinalValuesThatAreGoneEndNothing) {
+  StartAsynchronous(/*depth=*/1, /*tickets=*/1);
+  cluster_->errors["pin 1"] = absl::UnavailableError("ps 1: gone");
+  Next();
+  Push();
+  EXPECT_TRUE(Next().done);
+  EXPECT_TRUE(absl::IsUnavailable(loop_->values().status()));
+  EXPECT_THAT(std::string(loop_->values().status().message()),
+              HasSubstr("checkpoint holds them: ps 1: gone"));
+}
+
+// The memory of values is one of two sets, which stay where they are.
+TEST_F(TrainingLoopTest, ValuesStayUntilTheNextTurn) {
+  for (const bool asynchronous : {false, true}) {
+    declaration_.clear_consistency();
+    if (asynchronous) {
+      StartAsynchronous(/*depth=*/1, /*tickets=*/6);
+    } else {
+      StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/6);
+    }
+    const float* sets[2] = {nullptr, nullptr};
+    for (int i = 0; i < 6; ++i) {
+      Next();
+      const Parameters* const values = *loop_->values();
+      const float* const data = values->values[0].data();
+      const float before = data[0];
+      Push();
+      EXPECT_EQ(data[0], before);
+      const float*& set = sets[loop_->values_set()];
+      if (set == nullptr) set = data;
+      EXPECT_EQ(set, data);
+    }
+    EXPECT_NE(sets[0], sets[1]);
+  }
+}
+
+TEST_F(TrainingLoopTest, WaitsInPortions) {
+  StartSynchronous(/*n=*/4, /*m=*/2, /*steps=*/1);
+  cluster_->delays = {{"await pull 0", 2},
+                      {"await push #1", 1},
+                      {"await verdict #2", 3},
+                      {"await pull 1", 1}};
+  EXPECT_TRUE(NotYet());
+  EXPECT_TRUE(NotYet());
+  Next();
+  Push();
+  EXPECT_EQ(cluster_->delays["await push #1"], 0);  // Parts left at once.
+  cluster_->delays["await push #1"] = 1;
+  EXPECT_TRUE(NotYet());
+  Next();
+  Push();
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(NotYet()) << i;
+  EXPECT_TRUE(Next().done);
+  EXPECT_THAT(cluster_->calls("await pull"),
+              ElementsAre("await pull 0", "await pull 1"));
+}
+
+TEST_F(TrainingLoopTest, AWaitEndsWithTheJobsTimeouts) {
+  declaration_.mutable_timeouts()->set_step_seconds(10);
+  declaration_.mutable_timeouts()->set_recovery_seconds(20);
+  StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/1);
+  cluster_->delays["await pull 0"] = 1000;
+  const absl::Time begun = clock_.now;
+  EXPECT_TRUE(NotYet());
+  clock_.now += absl::Seconds(59);
+  EXPECT_TRUE(NotYet());
+  clock_.now += absl::Seconds(1);
+  EXPECT_FALSE(NotYet());
+  EXPECT_EQ(cluster_->deadline_of("await pull 0"), begun + absl::Seconds(60));
+}
+
+TEST_F(TrainingLoopTest, ARollBackIsTold) {
+  StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/4);
+  cluster_->roll_backs["await verdict #3"].version = 1;
+  std::vector<std::string> turns;
+  for (;;) {
+    const TrainingLoop::Turn turn = Next();
+    if (turn.done) break;
+    turns.push_back(absl::StrCat(turn.batch, turn.rolled_back ? " back" : ""));
+    Push();
+  }
+  EXPECT_THAT(turns, ElementsAre("1", "3", "5", "3 back", "5", "7"));
+  EXPECT_EQ(loop_->counts().roll_backs, 1);
+}
+
+TEST_F(TrainingLoopTest, ARollBackDuringATurnEndsItQuietly) {
+  StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/2);
+  cluster_->roll_backs["add 1"].version = 0;
+  Next();
+  EXPECT_EQ(loop_->Add(0, a_), absl::OkStatus());
+  EXPECT_EQ(loop_->Add(1, b_), absl::OkStatus());
+  EXPECT_EQ(loop_->Contribute({8, 0.5, {}}), absl::OkStatus());
+  EXPECT_TRUE(Next().rolled_back);
+}
+
+TEST_F(TrainingLoopTest, ANewGenerationIsEnteredInPortions) {
+  StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/2);
+  cluster_->roll_backs["await verdict #1"].version = 0;
+  Next();
+  Push();
+  // On another thread: once, or sooner.
+  while (NotYet()) {
+  }
+  Push();
+  EXPECT_FALSE(Next().rolled_back);
+}
+
+TEST_F(TrainingLoopTest, AStrictLoopEndsWithARollBack) {
+  options_.strict = true;
+  StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/4);
+  cluster_->roll_backs["await verdict #1"].version = 0;
+  Next();
+  Push();
+  EXPECT_TRUE(absl::IsAborted(NextError()));
+  EXPECT_TRUE(cluster_->rolled_back());
+  EXPECT_TRUE(absl::IsAborted(NextError()));
+}
+
+TEST_F(TrainingLoopTest, AStragglerOfAJobThatIsDoneIsDone) {
+  StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/4);
+  cluster_->errors["await verdict #1"] = absl::UnavailableError("ps 0: gone");
+  Next();
+  Push();
+  cluster_->phase = proto::DONE;
+  EXPECT_TRUE(Next().done);
+}
+
+TEST_F(TrainingLoopTest, AnErrorEndsIt) {
+  StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/4);
+  const absl::Status error = absl::UnavailableError("ps 0: gone");
+  cluster_->errors["await verdict #1"] = error;
+  Next();
+  Push();
+  EXPECT_EQ(NextError(), error);
+  EXPECT_EQ(NextError(), error);
+}
+
+TEST_F(TrainingLoopTest, AJobThatWasFinishedBeforeHasNoTurns) {
+  options_.finished_before = true;
+  StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/4);
+  EXPECT_TRUE(Next().done);
+  EXPECT_THAT(cluster_->calls(), ElementsAre());
+  EXPECT_THAT(std::string(loop_->values().status().message()),
+              HasSubstr("finished before"));
+}
+
+TEST_F(TrainingLoopTest, MisuseChangesNothing) {
+  StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/1);
+  EXPECT_TRUE(absl::IsFailedPrecondition(loop_->Add(0, a_)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(loop_->Contribute({8, 0, {}})));
+  Next();
+  EXPECT_THAT(std::string(NextError().message()),
+              HasSubstr("batch 1 was not contributed"));
+  EXPECT_EQ(loop_->Add(0, a_), absl::OkStatus());
+  const absl::Status missing = loop_->Contribute({8, 0, {}});
+  EXPECT_TRUE(absl::IsInvalidArgument(missing));
+  EXPECT_THAT(std::string(missing.message()),
+              HasSubstr("of 1 of 2 trainable variables were not handed in; the "
+                        "first is of \"b\""));
+  for (const float factor : {-0.5f, 1.5f, std::nanf("")}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(loop_->Contribute({8, 0, factor})));
+  }
+  EXPECT_EQ(loop_->Add(1, b_), absl::OkStatus());
+  EXPECT_EQ(loop_->Contribute({8, 0, {}}), absl::OkStatus());
+  EXPECT_TRUE(absl::IsFailedPrecondition(loop_->Contribute({8, 0, {}})));
+  EXPECT_TRUE(Next().done);
+  EXPECT_THAT(cluster_->calls("contribute"),
+              ElementsAre("contribute #1: step 0, seat 1, 8 examples"));
+}
+
+TEST_F(TrainingLoopTest, ATurnMayBePassed) {
+  StartSynchronous(/*n=*/4, /*m=*/2, /*steps=*/1);
+  Next();
+  EXPECT_EQ(loop_->Contribute({}), absl::OkStatus());
+  Next();
+  EXPECT_EQ(loop_->Add(0, a_), absl::OkStatus());
+  EXPECT_EQ(loop_->Contribute({}), absl::OkStatus());
+  EXPECT_TRUE(Next().done);
+  EXPECT_THAT(cluster_->calls("contribute"),
+              ElementsAre("contribute #1: step 0, seat 1, 0 examples",
+                          "contribute #2: step 0, seat 3, 0 examples"));
+  EXPECT_EQ(loop_->counts().not_finite, 0);
+}
+
+TEST_F(TrainingLoopTest, TheCallersClipFactorGoesBeforeTheDeclared) {
+  declaration_.mutable_clipping()->set_global_norm(1);
+  StartSynchronous(/*n=*/4, /*m=*/2, /*steps=*/1);
+  Next();
+  Push();
+  Next();
+  ASSERT_EQ(loop_->Add(0, a_), absl::OkStatus());
+  ASSERT_EQ(loop_->Add(1, b_), absl::OkStatus());
+  ASSERT_EQ(loop_->Contribute({8, 0.5, 0.75f}), absl::OkStatus());
+  EXPECT_TRUE(Next().done);
+  // 1 + 4 + 9 + 16 + 25.
+  EXPECT_EQ(cluster_->contributions()[0].clip_factor,
+            static_cast<float>(1 / std::sqrt(55.0)));
+  EXPECT_EQ(cluster_->contributions()[1].clip_factor, 0.75f);
+}
+
+// Its memory is the caller's again with the next turn.
+TEST_F(TrainingLoopTest, APipelinedGradientIsCopied) {
+  StartAsynchronous(/*depth=*/3, /*tickets=*/7);
+  std::vector<float> a = {1, 2};
+  for (;;) {
+    const TrainingLoop::Turn turn = Next();
+    if (turn.done) break;
+    a[0] += 1;
+    ASSERT_EQ(loop_->Add(0, a), absl::OkStatus());
+    ASSERT_EQ(loop_->Add(1, b_), absl::OkStatus());
+    ASSERT_EQ(loop_->Contribute({8, 0.5, {}}), absl::OkStatus());
+  }
+  EXPECT_THAT(cluster_->overwritten(), ElementsAre());
+  EXPECT_EQ(cluster_->pushed(7)[0][0], 8);
+}
+
+}  // namespace
+}  // namespace holdfast
