@@ -1,0 +1,80 @@
+#include "client/c_api/log.h"
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "client/c_api/holdfast.h"
+#include "common/rpc/grpc_log.h"
+#include "glog/logging.h"
+
+namespace holdfast::c_api {
+namespace {
+
+// Hands lines on to the caller's sink.
+class Sink final : public google::LogSink {
+ public:
+  void Set(holdfast_log_sink sink, void* context) {
+    absl::MutexLock lock(&mutex_);
+    sink_ = sink;
+    context_ = context;
+  }
+
+  using google::LogSink::send;
+  void send(google::LogSeverity severity, const char*, const char*, int,
+            const google::LogMessageTime&, const char* message,
+            size_t length) override {
+    absl::MutexLock lock(&mutex_);
+    if (sink_ == nullptr) return;
+    const std::string line(message, length);
+    sink_(context_, std::min<int32_t>(severity, HOLDFAST_LOG_ERROR),
+          line.c_str());
+  }
+
+ private:
+  absl::Mutex mutex_;
+  holdfast_log_sink sink_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  void* context_ ABSL_GUARDED_BY(mutex_) = nullptr;
+};
+
+Sink& TheSink() {
+  static Sink* const sink = new Sink;
+  return *sink;
+}
+
+void Set(int32_t least, holdfast_log_sink sink, void* context) {
+  // No files; to standard error unless there is a sink.
+  FLAGS_logtostderr = sink == nullptr;
+  FLAGS_stderrthreshold = google::GLOG_FATAL;
+  FLAGS_minloglevel =
+      std::clamp<int32_t>(least, HOLDFAST_LOG_INFO, HOLDFAST_LOG_NONE);
+  TheSink().Set(sink, context);
+}
+
+}  // namespace
+
+void BeginLog() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    for (int severity = 0; severity < google::NUM_SEVERITIES; ++severity) {
+      google::SetLogDestination(severity, "");
+    }
+    Set(HOLDFAST_LOG_WARNING, nullptr, nullptr);
+    // Another part of the process may have the same glog, and be the first.
+    if (!google::IsGoogleLoggingInitialized()) {
+      google::InitGoogleLogging("holdfast");
+    }
+    google::AddLogSink(&TheSink());
+    LimitGrpcLog();
+  });
+}
+
+}  // namespace holdfast::c_api
+
+extern "C" void holdfast_set_log(int32_t least, holdfast_log_sink sink,
+                                 void* context) {
+  holdfast::c_api::BeginLog();
+  holdfast::c_api::Set(least, sink, context);
+}

@@ -1,0 +1,30 @@
+#!/bin/bash
+# The library's dynamic symbols are the header's functions and no others; each
+# of them is called by a test; and the library's name has the API's version.
+set -euo pipefail
+
+header=client/c_api/holdfast.h
+library=client/c_api/libholdfast.so
+tests=(tests/c_api/calls.c tests/c_api/c_api_test.cc)
+
+fail() {
+  echo "FAILED: $*"
+  exit 1
+}
+
+declared=$(sed -n '/^HOLDFAST_EXPORT/,/;/p' "$header" |
+  grep -oE '\bholdfast_[a-z_]+\(' | tr -d '(' | sort)
+[ "$(wc -l <<< "$declared")" -gt 30 ] || fail "no functions found in $header"
+
+exported=$(nm --dynamic --defined-only "$library" |
+  awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' | sort)
+diff <(echo "$declared") <(echo "$exported") ||
+  fail "$library does not export what $header declares (<)"
+
+for function in $declared; do
+  grep -qw "$function" "${tests[@]}" || fail "no test calls $function"
+done
+
+version=$(sed -n 's/^#define HOLDFAST_API_VERSION //p' "$header")
+soname=$(readelf --dynamic "$library" | sed -n 's/.*soname: \[\(.*\)\]/\1/p')
+[ "$soname" = "libholdfast.so.$version" ] || fail "the soname is $soname"
