@@ -33,9 +33,15 @@
 //
 // A process dies only right after it was given something: later is the same.
 // Within ps 0, and with the disk, messages are not lost, and come in order
-// where the daemon's strands keep it. In jobs called Started there is no
-// deviation before a worker has heard that there are variables, and messages
-// are held up by 4 places or until nothing else is in flight.
+// where the daemon's strands keep it.
+//
+// Workers follow the protocol by script (tests/world/worker.h). In jobs called
+// Client they are the production client (tests/world/client_worker.h), which
+// decides what is sent again, under which sequence, and what is dropped after a
+// roll-back; in those called InParts it sends each element in a message of its
+// own. In jobs called Started there is no deviation before a worker has heard
+// that there are variables, and messages are held up by 4 places or until
+// nothing else is in flight.
 //
 // Further, by hand: HOLDFAST_EXPLORATION_BUDGET (orders, messages, crashes,
 // leases, disk) takes the place of the budgets below, the filter chooses jobs:
@@ -108,6 +114,36 @@ std::vector<Case> Cases() {
       {"Asynchronous2Started",
        Started(Asynchronous(2, 1)),
        {{0, 1, 0, 1, 0}, {1, 0, 0, 1, 0}}},
+      {"Synchronous2Client_R7", Client(Synchronous(2)), OneOfEach()},
+      {"Backup2Client_R7", Client(Backup(2)), OneOfEach()},
+      {"ByTicket4Client", Client(ByTicket(4)), OneOfEach()},
+      {"Continue4Client", Client(Continue(4)), OneOfEach()},
+      {"Asynchronous4Client", Client(Asynchronous(4, 1)), OneOfEach()},
+      {"Asynchronous3Depth2Client", Client(Asynchronous(3, 2)), OneOfEach()},
+      {"Asynchronous2ClientInParts", Client(InParts(Asynchronous(2, 1))),
+       OneOfEach()},
+      {"Synchronous2ClientNoCheckpoints",
+       Client(WithoutArchive(Synchronous(2))), OneOfEach()},
+      {"Synchronous2ClientOnePs", Client(OnePs(Synchronous(2))), OneOfEach()},
+      {"Backup2ClientOnePsInParts_R7", Client(InParts(OnePs(Backup(2)))),
+       OneOfEach()},
+      {"ByTicket4ClientOnePs", Client(OnePs(ByTicket(4))), OneOfEach()},
+      {"Asynchronous4ClientOnePs", Client(OnePs(Asynchronous(4, 1))),
+       OneOfEach()},
+      {"Asynchronous3Depth2ClientOnePs", Client(OnePs(Asynchronous(3, 2))),
+       OneOfEach()},
+      {"Synchronous1ClientStarted",
+       Started(Client(Synchronous(1))),
+       {{0, 1, 1, 0, 0}}},
+      {"Synchronous1ClientOnePsStarted",
+       Started(Client(OnePs(Synchronous(1)))),
+       {{1, 1, 0, 0, 0}, {0, 1, 1, 0, 0}}},
+      {"Asynchronous2ClientStarted",
+       Started(Client(Asynchronous(2, 1))),
+       {{0, 1, 0, 1, 0}}},
+      {"Asynchronous2ClientOnePsStarted",
+       Started(Client(OnePs(Asynchronous(2, 1)))),
+       {{0, 1, 0, 1, 0}, {1, 1, 0, 0, 0}, {0, 1, 1, 0, 0}}},
       {"OffersUnheld_P1", With(sim::Misdeed::kOffersUnheld, Synchronous(2)),
        OneFault()},
       {"AppliesUnheld_P2",

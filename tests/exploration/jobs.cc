@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/world/client_worker.h"
 
 namespace holdfast::exploration {
 namespace {
@@ -99,6 +100,29 @@ Scenario Asynchronous(uint64_t tickets, uint32_t depth) {
 Scenario WithoutArchive(Scenario scenario) {
   scenario.job.archive = false;
   scenario.job.name += ", no checkpoints";
+  return scenario;
+}
+
+Scenario OnePs(Scenario scenario) {
+  scenario.job.num_ps = 1;
+  scenario.job.name += ", one ps";
+  proto::Declaration& declaration = scenario.job.declaration;
+  if (scenario.job.asynchronous()) {
+    declaration.mutable_variables(0)->set_shape(0, 1);
+    declaration.clear_partitioner();
+  }
+  return scenario;
+}
+
+Scenario InParts(Scenario scenario) {
+  scenario.job.cuts_pushes = true;
+  scenario.job.name += ", in parts";
+  return scenario;
+}
+
+Scenario Client(Scenario scenario) {
+  scenario.make_worker = sim::MakeClientWorker;
+  scenario.job.name += ", by the client";
   return scenario;
 }
 

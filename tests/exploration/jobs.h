@@ -20,6 +20,12 @@ Scenario Continue(uint64_t tickets);
 Scenario Asynchronous(uint64_t tickets, uint32_t depth);
 // Without a checkpoint directory.
 Scenario WithoutArchive(Scenario scenario);
+// With one ps.
+Scenario OnePs(Scenario scenario);
+// Pushes and pulls go in parts of one element.
+Scenario InParts(Scenario scenario);
+// Whose workers are the production client.
+Scenario Client(Scenario scenario);
 // In which worker 1 is not as it should be.
 Scenario With(sim::Misdeed misdeed, Scenario scenario);
 

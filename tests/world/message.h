@@ -7,14 +7,17 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/reply.h"
+#include "common/tensor_piece.h"
 #include "google/protobuf/message.h"
 #include "proto/coordinator.pb.h"
 #include "proto/shard.pb.h"
 #include "ps_server/coordinator/coordinator.h"
+#include "ps_server/protocol/tensor_messages.h"
 #include "ps_server/shard/shard.h"
 
 namespace holdfast::sim {
@@ -29,7 +32,17 @@ inline constexpr Node kCoordinator = 0;
 inline constexpr Node ShardNode(uint32_t ps) { return 1 + ps; }
 inline constexpr Node kDisk = 1 + kMaxPs;
 inline constexpr Node kOperator = kDisk + 1;
-inline constexpr Node kFirstWorker = kOperator + 1;
+// Of ps 0: what runs calls of PushPull.
+inline constexpr Node kExchanges = kOperator + 1;
+inline constexpr Node kFirstWorker = kExchanges + 1;
+
+class Exchanges;
+
+// PushPullRequest with its tensors as buffers.
+struct PushPull {
+  proto::PushPullRequest request;
+  std::vector<TensorPiece> tensors;
+};
 
 // ---- The messages that there are ----
 
@@ -112,6 +125,14 @@ struct Rpc<PushPart> {
   static void Serve(Shard* shard, const PushPart& part, Reply<Response> reply) {
     shard->Push(part, std::move(reply));
   }
+};
+template <>
+struct Rpc<PushPull> {
+  using Server = Exchanges;
+  using Response = PushPullReply;
+  static constexpr char kName[] = "PushPull";
+  static void Serve(Exchanges* exchanges, const PushPull& call,
+                    Reply<Response> reply);
 };
 
 template <typename T>

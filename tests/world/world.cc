@@ -34,6 +34,7 @@ World::World(const Job& job, Scheduler* scheduler, MakeWorker make_worker)
       make_worker_(std::move(make_worker)),
       oracle_(&job_),
       disk_(this),
+      exchanges_(this),
       nodes_(kFirstWorker),
       processes_(kFirstWorkerProcess),
       shard_disks_(kMaxPs),
@@ -60,13 +61,13 @@ void World::SetNumPs(uint32_t num_ps) {
 }
 
 std::vector<Node> World::NodesOf(Process process) {
-  if (process == 0) return {kCoordinator, ShardNode(0)};
+  if (process == 0) return {kCoordinator, ShardNode(0), kExchanges};
   if (process < kFirstWorkerProcess) return {ShardNode(process)};
   return {kFirstWorker + process - kFirstWorkerProcess};
 }
 
 Process World::ProcessOf(Node node) {
-  if (node == kCoordinator) return 0;
+  if (node == kCoordinator || node == kExchanges) return 0;
   if (node < kDisk) return node - ShardNode(0);
   return node < kFirstWorker ? -1 : kFirstWorkerProcess + node - kFirstWorker;
 }
@@ -75,6 +76,7 @@ std::string World::NameOfNode(Node node) {
   if (node == kCoordinator) return "coordinator";
   if (node == kDisk) return "disk";
   if (node == kOperator) return "operator";
+  if (node == kExchanges) return "ps 0";
   if (node < kDisk) return absl::StrCat("shard ", node - ShardNode(0));
   return absl::StrCat("worker ", node - kFirstWorker);
 }

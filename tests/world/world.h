@@ -29,6 +29,7 @@
 #include "ps_server/protocol/shard_messages.h"
 #include "ps_server/shard/shard.h"
 #include "tests/world/disk.h"
+#include "tests/world/exchanges.h"
 #include "tests/world/job.h"
 #include "tests/world/message.h"
 #include "tests/world/oracle.h"
@@ -293,6 +294,7 @@ class World : public Clock, public ShardLinks {
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1);
   Oracle oracle_;
   Disk disk_;
+  Exchanges exchanges_;
   std::vector<Observer*> observers_;
   bool checks_shards_ = false;
 
@@ -371,9 +373,22 @@ std::string TextOf(const T& message) {
   } else if constexpr (std::is_same_v<T, PullReply>) {
     return absl::StrCat("generation: ", message.generation.value(),
                         " version: ", message.version.value());
+  } else if constexpr (std::is_same_v<T, PushPull>) {
+    return message.request.ShortDebugString();
+  } else if constexpr (std::is_same_v<T, PushPullReply>) {
+    return message.response.ShortDebugString();
   } else {
     return "";
   }
+}
+
+// What an answer says about the job.
+template <typename T>
+const T& SaidBy(const T& response) {
+  return response;
+}
+inline const proto::PushPullResponse& SaidBy(const PushPullReply& reply) {
+  return reply.response;
 }
 
 }  // namespace internal
@@ -572,6 +587,8 @@ void World::Serve(Node from, Node to, const Request& request,
   } else if constexpr (std::is_same_v<Server, Shard>) {
     Rpc<Request>::Serve(shards_[to - ShardNode(0)].get(), request,
                         std::move(reply));
+  } else if constexpr (std::is_same_v<Server, Exchanges>) {
+    Rpc<Request>::Serve(&exchanges_, request, std::move(reply));
   } else {
     Rpc<Request>::Serve(&disk_, request, std::move(reply));
   }
@@ -626,15 +643,17 @@ void World::OnAnswered(Node from, Node to, const Request& request,
       Check(oracle_.CheckPulled(to - ShardNode(0), response));
     }
   }
-  if constexpr (internal::HasGeneration<Response>::value) {
-    CheckGeneration(response.generation(), NameOf<Request>());
+  const auto& said = internal::SaidBy(response);
+  using Said = std::decay_t<decltype(said)>;
+  if constexpr (internal::HasGeneration<Said>::value) {
+    CheckGeneration(said.generation(), NameOf<Request>());
   }
-  if constexpr (internal::HasState<Response>::value) {
-    CheckState(response.state(), NameOf<Request>());
+  if constexpr (internal::HasState<Said>::value) {
+    CheckState(said.state(), NameOf<Request>());
   }
-  if constexpr (internal::HasDurableStep<Response>::value) {
-    CheckDurable(response.durable_step(), NameOf<Request>());
-    oracle_.OnDurable(response.generation(), response.durable_step());
+  if constexpr (internal::HasDurableStep<Said>::value) {
+    CheckDurable(said.durable_step(), NameOf<Request>());
+    oracle_.OnDurable(said.generation(), said.durable_step());
   }
   if constexpr (std::is_same_v<Request, proto::RegisterRequest>) {
     if (response.incarnation() > 0) {

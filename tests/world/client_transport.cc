@@ -1,0 +1,188 @@
+#include "tests/world/client_transport.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "client/rpc.h"
+#include "common/buffer.h"
+#include "tests/world/world.h"
+
+namespace holdfast::sim {
+namespace {
+
+namespace rpc = client::rpc;
+
+// What is in flight does not refer to the user's memory.
+std::vector<TensorPiece> CopyOf(absl::Span<const TensorPiece> pieces) {
+  std::vector<TensorPiece> copies(pieces.begin(), pieces.end());
+  for (TensorPiece& copy : copies) {
+    std::string bytes(copy.data.size(), '\0');
+    copy.data.CopyTo(bytes.data());
+    copy.data = Buffer::FromString(std::move(bytes));
+  }
+  return copies;
+}
+
+// ---- The answers, as the client has them ----
+
+struct Response {
+  google::protobuf::Message* message;
+  std::vector<TensorPiece>* tensors;
+};
+
+void Put(const google::protobuf::Message& answer, const Response& response) {
+  response.message->CopyFrom(answer);
+}
+void Put(const PullReply& answer, const Response& response) {
+  auto& message = static_cast<proto::PullResponse&>(*response.message);
+  message.set_generation(answer.generation.value());
+  *message.mutable_state() = answer.state;
+  message.set_version(answer.version.value());
+  message.set_loss_scale(answer.loss_scale);
+  *response.tensors = answer.tensors;
+}
+void Put(const PushPullReply& answer, const Response& response) {
+  response.message->CopyFrom(answer.response);
+  *response.tensors = answer.tensors;
+}
+
+}  // namespace
+
+class ClientTransport::Pause : public Operation,
+                               public std::enable_shared_from_this<Pause> {
+ public:
+  Pause(ClientTransport* transport, absl::AnyInvocable<void()> over)
+      : transport_(*transport), over_(std::move(over)) {}
+
+  void EndAfter(absl::Duration delay) {
+    transport_.world_->After(transport_.node_, delay,
+                             [self = shared_from_this()] { self->End(); });
+  }
+  void Cancel() override { over_ = nullptr; }
+
+ private:
+  void End() {
+    if (over_ == nullptr) return;
+    std::exchange(over_, nullptr)();
+    transport_.on_event_();
+  }
+
+  ClientTransport& transport_;
+  absl::AnyInvocable<void()> over_;
+};
+
+class ClientTransport::Sending : public AttemptOperation,
+                                 public std::enable_shared_from_this<Sending> {
+ public:
+  Sending(ClientTransport* transport, client::Attempt attempt)
+      : transport_(*transport), attempt_(std::move(attempt)) {}
+
+  void Start() override {
+    if (attempt_.done == nullptr) return;
+    const Node shard = ShardNode(attempt_.ps);
+    const bool sent = SendIf(rpc::kDeclare, kCoordinator) ||
+                      SendIf(rpc::kGetPlacement, kCoordinator) ||
+                      SendIf(rpc::kContribute, kCoordinator) ||
+                      SendIf(rpc::kTakeTicket, kCoordinator) ||
+                      SendIf(rpc::kReportEvaluation, kCoordinator) ||
+                      SendIf(rpc::kApply, shard) || SendIf(rpc::kPin, shard) ||
+                      SendIf(rpc::kUnpin, shard) || SendPull(shard) ||
+                      SendPush(shard) || SendPushPull();
+    if (!sent) {
+      transport_.world_->Violate(
+          absl::StrCat("the world has no ", attempt_.rpc->path));
+    }
+  }
+  // From then on nothing of it is touched.
+  void Cancel() override { attempt_.done = nullptr; }
+
+ private:
+  template <typename Request, typename Answer>
+  bool SendIf(const client::RpcOf<Request, Answer>& method, Node to) {
+    if (attempt_.rpc != &method) return false;
+    Send(to, static_cast<const Request&>(*attempt_.request));
+    return true;
+  }
+  bool SendPull(Node to) {
+    if (attempt_.rpc != &rpc::kPull) return false;
+    Send(to, static_cast<const proto::PullRequest&>(*attempt_.request));
+    return true;
+  }
+  bool SendPush(Node to) {
+    if (attempt_.rpc != &rpc::kPush) return false;
+    const auto& request =
+        static_cast<const proto::PushRequest&>(*attempt_.request);
+    PushPart part;
+    part.sender = request.sender();
+    part.sequence = PushSequence(request.sequence());
+    part.step = GlobalStep(request.step());
+    part.part = request.part();
+    part.num_parts = request.num_parts();
+    part.acked_through = PushSequence(request.acked_through());
+    part.tensors = CopyOf(attempt_.request_tensors);
+    Send(to, part);
+    return true;
+  }
+  bool SendPushPull() {
+    if (attempt_.rpc != &rpc::kPushPull) return false;
+    PushPull call;
+    call.request =
+        static_cast<const proto::PushPullRequest&>(*attempt_.request);
+    call.tensors = CopyOf(attempt_.request_tensors);
+    Send(kExchanges, call);
+    return true;
+  }
+
+  template <typename Request>
+  void Send(Node to, const Request& request) {
+    using Answer = typename Rpc<Request>::Response;
+    transport_.world_->Call<Request>(
+        transport_.node_, to, request,
+        [self = shared_from_this()](absl::StatusOr<Answer> answer) {
+          self->OnAnswer(answer);
+        });
+  }
+  template <typename Answer>
+  void OnAnswer(const absl::StatusOr<Answer>& answer) {
+    if (attempt_.done == nullptr) return;
+    if (answer.ok()) {
+      Put(*answer, {attempt_.response, attempt_.response_tensors});
+    }
+    std::exchange(attempt_.done, nullptr)(answer.status());
+    transport_.on_event_();
+  }
+
+  ClientTransport& transport_;
+  client::Attempt attempt_;
+};
+
+ClientTransport::ClientTransport(World* world, Node node, uint64_t seed,
+                                 std::function<void()> on_event)
+    : world_(world),
+      node_(node),
+      random_(seed),
+      on_event_(std::move(on_event)) {}
+
+absl::Time ClientTransport::Now() const { return world_->Now(); }
+
+std::shared_ptr<client::Transport::AttemptOperation> ClientTransport::Prepare(
+    client::Attempt attempt) {
+  return std::make_shared<Sending>(this, std::move(attempt));
+}
+
+std::shared_ptr<client::Transport::Operation> ClientTransport::After(
+    absl::Duration delay, absl::AnyInvocable<void()> over) {
+  auto pause = std::make_shared<Pause>(this, std::move(over));
+  pause->EndAfter(delay);
+  return pause;
+}
+
+void ClientTransport::Wait(absl::FunctionRef<bool()>, absl::Time) {
+  world_->Violate("a client waits for what is not done");
+}
+
+}  // namespace holdfast::sim

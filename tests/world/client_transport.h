@@ -1,0 +1,51 @@
+// The network of a simulated world, as a client has it (client/transport.h).
+#ifndef HOLDFAST_TESTS_WORLD_CLIENT_TRANSPORT_H_
+#define HOLDFAST_TESTS_WORLD_CLIENT_TRANSPORT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
+#include "absl/random/bit_gen_ref.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "client/transport.h"
+#include "tests/world/message.h"
+
+namespace holdfast::sim {
+
+// Attempts are messages of the world, and pauses its timers: their scheduler
+// decides when they end. Attempts have no deadline of their own. Nothing may
+// wait: whoever has the client asks first whether a handle is done.
+class ClientTransport : public client::Transport {
+ public:
+  // The client's process is `node`, and ends before the world does. `on_event`
+  // is called after all that the client is told of.
+  ClientTransport(World* world, Node node, uint64_t seed,
+                  std::function<void()> on_event);
+
+  absl::Time Now() const override;
+  std::shared_ptr<AttemptOperation> Prepare(client::Attempt attempt) override;
+  std::shared_ptr<Operation> After(absl::Duration delay,
+                                   absl::AnyInvocable<void()> over) override;
+  void Wait(absl::FunctionRef<bool()> over, absl::Time until) override;
+  absl::Mutex& mutex() override { return mutex_; }
+  absl::BitGenRef random() override { return random_; }
+
+ private:
+  class Pause;
+  class Sending;
+
+  World* const world_;
+  const Node node_;
+  std::mt19937_64 random_;
+  const std::function<void()> on_event_;
+  absl::Mutex mutex_;
+};
+
+}  // namespace holdfast::sim
+
+#endif  // HOLDFAST_TESTS_WORLD_CLIENT_TRANSPORT_H_

@@ -1,0 +1,467 @@
+#include "tests/world/client_worker.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "client/client.h"
+#include "common/session_news.h"
+#include "common/task_id.h"
+#include "tests/world/client_transport.h"
+#include "tests/world/job.h"
+#include "tests/world/session.h"
+
+namespace holdfast::sim {
+namespace {
+
+// Before what was refused, or broken off, is begun again.
+constexpr absl::Duration kRetryAfter = absl::Milliseconds(50);
+// A worker that does not get the last version leaves all the same.
+constexpr absl::Duration kLastVersion = absl::Seconds(30);
+
+class ClientWorker : public WorkerProgram {
+ public:
+  ClientWorker(World* world, Process process, uint32_t index, uint64_t nonce)
+      : world_(world),
+        process_(process),
+        index_(index),
+        node_(World::NodesOf(process).front()),
+        session_(
+            world, node_, RegisterRequestOf(*world, kWorkerJob, index, nonce),
+            {[this](const proto::Sender&) { OnSender(); },
+             [this](const proto::RenewLeaseResponse& news) { OnNews(news); },
+             // It is shut out, or too late: its supervisor starts another.
+             [this](const absl::Status& status) {
+               if (!absl::IsAborted(status)) Complain("is refused", status);
+               world_->Exit(process_, /*for_good=*/false);
+             }}),
+        transport_(world, node_, nonce, [this] { Advance(); }),
+        client_(OptionsOf(*world, index), &transport_),
+        slots_(job().asynchronous() ? depth() : 1) {
+    news_.sender = session_.sender();
+    news_.state.set_phase(proto::STARTING);
+  }
+
+  void Start() override { session_.Start(); }
+  void StepDown() override {
+    steps_down_ = true;
+    Leave();
+  }
+  const proto::Sender& sender() const override { return session_.sender(); }
+
+ private:
+  // A push under way, and the memory that it is lent.
+  struct Slot {
+    uint64_t generation = 0;
+    PushId id;
+    Values gradient;
+    std::unique_ptr<Cluster::Push> push;
+  };
+
+  static client::Client::Options OptionsOf(const World& world, uint32_t index) {
+    client::Client::Options options;
+    options.task = {kWorkerJob, index};
+    options.timing.park = world.job().park;
+    if (world.job().cuts_pushes) options.part_bytes = sizeof(float);
+    for (uint32_t ps = 0; ps < world.num_ps(); ++ps) {
+      options.ps_names.push_back(absl::StrCat("/job:ps/task:", ps));
+    }
+    return options;
+  }
+  const Job& job() const { return world_->job(); }
+  uint32_t depth() const {
+    return std::max(
+        1u, job().declaration.consistency().asynchronous().pipeline_depth());
+  }
+  absl::Time Now() const { return world_->Now(); }
+  void Complain(const std::string& what, const absl::Status& status) {
+    world_->Violate(
+        absl::StrCat("worker ", index_, " ", what, ": ", status.ToString()));
+  }
+
+  // ---- The session ----
+
+  void OnSender() {
+    news_.sender = session_.sender();
+    client_.Hear(news_);
+    if (leaving_) return Leave();
+    if (!std::exchange(begun_, true)) Begin();
+    if (has_all_ && client_.rolled_back()) BeginAgain();
+    Advance();
+  }
+
+  void OnNews(const proto::RenewLeaseResponse& news) {
+    news_.sender = session_.sender();
+    news_.state = news.state();
+    news_.durable_step = news.durable_step();
+    if (news.state().phase() == proto::FAILED) {
+      return world_->Exit(process_, /*for_good=*/true);
+    }
+    client_.Hear(news_);
+    if (!leaving_ && news.state().phase() == proto::DONE) OnDone();
+    Advance();
+  }
+
+  void OnDone() {
+    // A newcomer has nothing to wait for.
+    if (has_all_ || !has_variables_) return Finish();
+    if (std::exchange(ends_, true)) return;
+    world_->After(node_, kLastVersion, [this] {
+      if (!leaving_) Leave();
+    });
+  }
+
+  void Leave() {
+    leaving_ = true;
+    Drop();
+    proto::LeaveRequest request;
+    *request.mutable_sender() = session_.sender();
+    world_->Call<proto::LeaveRequest>(
+        node_, kCoordinator, request,
+        [this](const absl::StatusOr<proto::LeaveResponse>& response) {
+          const absl::Status& status = response.status();
+          if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
+            return world_->After(node_, kRetryAfter, [this] { Leave(); });
+          }
+          // What has come between, its session hears.
+          if (absl::IsAborted(status) || absl::IsNotFound(status)) return;
+          world_->Exit(process_, !steps_down_ || is_done());
+        });
+  }
+
+  bool is_done() const { return news_.state.phase() == proto::DONE; }
+
+  // ---- What is under way ----
+
+  // Calls `then` once `handle` is done.
+  void When(const Cluster::Handle& handle, std::function<void()> then) {
+    waits_.push_back({&handle, std::move(then)});
+  }
+
+  void Advance() {
+    if (std::exchange(advancing_, true)) return;
+    for (;;) {
+      const auto done =
+          std::find_if(waits_.begin(), waits_.end(),
+                       [](const auto& wait) { return wait.first->done(); });
+      if (done == waits_.end()) break;
+      const std::function<void()> then = std::move(done->second);
+      waits_.erase(done);
+      then();
+    }
+    advancing_ = false;
+  }
+
+  void Drop() {
+    waits_.clear();
+    for (Slot& slot : slots_) slot.push.reset();
+    report_.reset();
+    reading_.reset();
+    pin_.reset();
+    pin_request_.reset();
+    pull_.reset();
+    request_.reset();
+    variables_.reset();
+    declare_.reset();
+    ticket_.reset();
+    has_all_ = false;
+    has_variables_ = false;
+    pulled_ = false;
+  }
+
+  // The generation is over, or the worker shut out: lets go of everything, and
+  // begins again [G6]. Where it may not, its session hears so.
+  void BeginAgain() {
+    Drop();
+    world_->After(node_, kRetryAfter, [this] {
+      if (leaving_) return;
+      Begin();
+      Advance();
+    });
+  }
+
+  bool IsOk(const absl::Status& status) {
+    if (status.ok()) return true;
+    // What it asked for will not come any more.
+    if (absl::IsFailedPrecondition(status) && ClientHeardDone()) {
+      Drop();
+      // Its session hears it, too.
+      if (is_done()) Finish();
+      return false;
+    }
+    if (!absl::IsAborted(status)) Complain("has an error", status);
+    BeginAgain();
+    return false;
+  }
+
+  bool ClientHeardDone() {
+    absl::MutexLock lock(&transport_.mutex());
+    return client_.context()->state().phase() == proto::DONE;
+  }
+
+  // ---- What every worker does ----
+
+  void Begin() {
+    declare_ = client_.StartDeclare(job().declaration);
+    When(*declare_, [this] {
+      if (!IsOk(declare_->Await(Now()).status())) return;
+      variables_ = client_.StartAwaitVariables();
+      When(*variables_, [this] { OnVariables(); });
+    });
+  }
+
+  void OnVariables() {
+    if (!IsOk(variables_->Await(Now()))) return;
+    has_variables_ = true;
+    if (job().asynchronous()) {
+      turn_ = 0;
+      request_ = client_.StartTakeTicket();
+      return NextTurn();
+    }
+    Pull(GlobalStep(0), [this] { NextStep(); });
+  }
+
+  void Pull(GlobalStep version, std::function<void()> next) {
+    pull_ = client_.StartPull(version, &now_);
+    When(*pull_, [this, next = std::move(next)] {
+      if (IsOk(pull_->Await(Now()))) next();
+    });
+  }
+
+  // Has all that it waits for.
+  void OnAll() {
+    has_all_ = true;
+    if (is_done()) Finish();
+  }
+
+  // The job is DONE.
+  void Finish() {
+    if (leaving_ || std::exchange(finishing_, true)) return;
+    if (!job().evaluates || index_ != 0 || !has_all_) return Leave();
+    pin_request_ = client_.StartPin(absl::Minutes(10));
+    When(*pin_request_, [this] {
+      absl::StatusOr<std::unique_ptr<Cluster::Pin>> pin =
+          pin_request_->Await(Now());
+      if (!pin.ok()) return Leave();
+      pin_ = *std::move(pin);
+      reading_ = pin_->StartRead(&now_);
+      When(*reading_, [this] { OnRead(); });
+    });
+  }
+
+  void OnRead() {
+    if (!reading_->Await(Now()).ok()) return Leave();
+    if (!job().asynchronous() && now_.version.value() != job().steps()) {
+      world_->Violate("the pinned version is not the last one");
+    }
+    pin_.reset();
+    proto::EvaluationResult result;
+    result.set_step(job().steps());
+    report_ = client_.StartReportEvaluation(result);
+    When(*report_, [this] { Leave(); });
+  }
+
+  // ---- Pushes ----
+
+  // Begins the push of a gradient. Null: the generation is over.
+  Slot* StartPush(Slot* slot) {
+    slot->push = ticket_.has_value() ? client_.StartPush(*ticket_, now_)
+                                     : client_.StartPush(now_.version);
+    if (slot->push->done()) {  // it could not begin
+      IsOk(slot->push->Await(Now()).status());
+      return nullptr;
+    }
+    slot->generation = session_.sender().generation();
+    slot->id = {LifeOf(session_.sender()), slot->push->sequence()};
+    return slot;
+  }
+
+  void Contribute(Slot* slot, Contribution contribution, Parameters* next) {
+    contribution.loss = 1;
+    for (int v = 0; v < job().declaration.variables_size(); ++v) {
+      const auto gradient =
+          slot->gradient.find(job().declaration.variables(v).name());
+      if (gradient == slot->gradient.end()) continue;
+      if (!IsOk(slot->push->Add(v, gradient->second))) return;
+    }
+    IsOk(slot->push->Contribute(contribution, next));
+  }
+
+  // What became of it, if it was decided.
+  std::optional<proto::Verdict> VerdictOn(Slot* slot) {
+    const absl::StatusOr<Cluster::Outcome> outcome = slot->push->Await(Now());
+    if (!IsOk(outcome.status())) return std::nullopt;
+    slot->push.reset();
+    if (outcome->verdict == proto::FENCED) {
+      BeginAgain();
+      return std::nullopt;
+    }
+    return outcome->verdict;
+  }
+
+  // ---- Synchronous ----
+
+  void NextStep() {
+    if (now_.version.value() >= job().steps()) return OnAll();
+    if (!job().by_ticket()) return TrainStep();
+    if (ticket_.has_value()) return TrainTicket();
+    request_ = client_.StartTakeTicket();
+    When(*request_, [this] {
+      const absl::StatusOr<std::optional<Ticket>> ticket =
+          request_->Await(Now());
+      if (!IsOk(ticket.status())) return;
+      ticket_ = *ticket;
+      if (!ticket_.has_value()) return OnAll();
+      TrainTicket();
+    });
+  }
+
+  // A ticket that is for a newer step waits for its version.
+  void TrainTicket() {
+    if (ticket_->global_step <= now_.version) return TrainStep();
+    Pull(ticket_->global_step, [this] { NextStep(); });
+  }
+
+  void TrainStep() {
+    Slot* const slot = StartPush(&slots_.front());
+    if (slot == nullptr) return;
+    Values values;
+    for (int v = 0; v < job().declaration.variables_size(); ++v) {
+      values[job().declaration.variables(v).name()] = now_.values[v];
+    }
+    const uint64_t step = now_.version.value();
+    world_->Check(world_->oracle().OnComputed(slot->generation, slot->id, step,
+                                              values, now_.loss_scale));
+    const Batch batch = ticket_.has_value()
+                            ? BatchOfTicket(job(), ticket_->index)
+                            : BatchOfSeat(job(), step, index_);
+    ticket_.reset();
+    slot->gradient = GradientOf(job(), batch, values, now_.loss_scale);
+    Contribution contribution;
+    contribution.seat = index_;
+    contribution.examples = batch.examples;
+    contribution.not_finite = batch.not_finite();
+    When(*slot->push, [this] { OnVerdict(&slots_.front()); });
+    Contribute(slot, contribution, &next_);
+  }
+
+  void OnVerdict(Slot* slot) {
+    const std::optional<proto::Verdict> verdict = VerdictOn(slot);
+    if (!verdict.has_value()) return;
+    world_->Check(
+        world_->oracle().OnVerdict(slot->generation, slot->id, *verdict));
+    std::swap(now_, next_);
+    NextStep();
+  }
+
+  // ---- Asynchronous ----
+
+  void NextTurn() {
+    Slot* const slot = &slots_[turn_ % slots_.size()];
+    Settle(slot, [this, slot] {
+      When(*request_, [this, slot] {
+        const absl::StatusOr<std::optional<Ticket>> ticket =
+            request_->Await(Now());
+        if (!IsOk(ticket.status())) return;
+        if (!ticket->has_value()) return SettleAll(0);
+        ticket_ = *ticket;
+        request_ = client_.StartTakeTicket();
+        if (std::exchange(pulled_, false)) return TrainOn(slot);
+        Pull(GlobalStep(0), [this, slot] { TrainOn(slot); });
+      });
+    });
+  }
+
+  // Waits until the push of the slot, if there is one, is applied.
+  void Settle(Slot* slot, std::function<void()> next) {
+    if (slot->push == nullptr) return next();
+    When(*slot->push, [this, slot, next = std::move(next)] {
+      const std::optional<proto::Verdict> verdict = VerdictOn(slot);
+      if (!verdict.has_value()) return;
+      if (*verdict != proto::ACCEPTED) {
+        return world_->Violate(absl::StrCat(slot->id.ToString(), " is told ",
+                                            proto::Verdict_Name(*verdict)));
+      }
+      world_->oracle().GivenOf(slot->generation, slot->id).accepted = true;
+      pulled_ = exchanges();
+      next();
+    });
+  }
+
+  void SettleAll(size_t done) {
+    if (done == slots_.size()) return OnAll();
+    Settle(&slots_[(turn_ + done) % slots_.size()],
+           [this, done] { SettleAll(done + 1); });
+  }
+
+  // Values come with the verdict.
+  bool exchanges() const { return slots_.size() == 1; }
+
+  void TrainOn(Slot* slot) {
+    if (StartPush(slot) == nullptr) return;
+    ticket_.reset();
+    Given& given = world_->oracle().GivenOf(slot->generation, slot->id);
+    given.clip_factor = 1;
+    given.examples = 1;
+    slot->gradient = GradientOf(job(), given);
+    Contribution contribution;
+    contribution.examples = given.examples;
+    ++turn_;
+    Contribute(slot, contribution, exchanges() ? &now_ : nullptr);
+    if (slot->push != nullptr) NextTurn();
+  }
+
+  World* const world_;
+  const Process process_;
+  const uint32_t index_;
+  const Node node_;
+  Session session_;
+  SessionNews news_;
+  ClientTransport transport_;
+  client::Client client_;
+
+  bool begun_ = false;
+  bool advancing_ = false;
+  bool has_variables_ = false;
+  bool has_all_ = false;
+  bool ends_ = false;
+  bool finishing_ = false;
+  bool leaving_ = false;
+  bool steps_down_ = false;
+
+  Parameters now_;
+  Parameters next_;
+  std::optional<Ticket> ticket_;
+  // `now_` is newer than the last push.
+  bool pulled_ = false;
+  size_t turn_ = 0;
+  // Handles go before what they write to.
+  std::vector<Slot> slots_;
+  std::unique_ptr<client::Question<proto::DeclareResponse>> declare_;
+  std::unique_ptr<client::Client::VariablesRequest> variables_;
+  std::unique_ptr<Cluster::TicketRequest> request_;
+  std::unique_ptr<Cluster::Pull> pull_;
+  std::unique_ptr<client::PinRequest> pin_request_;
+  std::unique_ptr<Cluster::Pin> pin_;
+  std::unique_ptr<Cluster::Pull> reading_;
+  std::unique_ptr<client::Question<proto::ReportEvaluationResponse>> report_;
+  std::vector<std::pair<const Cluster::Handle*, std::function<void()>>> waits_;
+};
+
+}  // namespace
+
+std::unique_ptr<WorkerProgram> MakeClientWorker(World* world, Process process,
+                                                uint32_t index,
+                                                uint64_t nonce) {
+  return std::make_unique<ClientWorker>(world, process, index, nonce);
+}
+
+}  // namespace holdfast::sim

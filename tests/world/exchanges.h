@@ -1,0 +1,28 @@
+// What runs the calls of PushPull at the only ps of a job.
+#ifndef HOLDFAST_TESTS_WORLD_EXCHANGES_H_
+#define HOLDFAST_TESTS_WORLD_EXCHANGES_H_
+
+#include "common/reply.h"
+#include "ps_server/protocol/tensor_messages.h"
+#include "tests/world/message.h"
+
+namespace holdfast::sim {
+
+// As ps_server/service/push_pull.h does it in a daemon. What an exchange says
+// to shard and coordinator, and hears, are messages within ps 0.
+class Exchanges {
+ public:
+  // `world` must outlive this object.
+  explicit Exchanges(World* world) : world_(world) {}
+
+  void Run(const PushPull& call, Reply<PushPullReply> reply);
+
+ private:
+  class Exchange;
+
+  World* const world_;
+};
+
+}  // namespace holdfast::sim
+
+#endif  // HOLDFAST_TESTS_WORLD_EXCHANGES_H_
