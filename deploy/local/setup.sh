@@ -28,6 +28,7 @@ readonly packages=(
   protobuf-compiler-grpc
   python3-grpcio  # tests/interop, as is the next
   python3-minimal # tests/run.sh counts with it
+  python3-numpy   # python/
   python3-protobuf
   zlib1g-dev
 )

@@ -1,0 +1,10 @@
+#!/bin/bash
+# Style and types of the Python files here. Needs ruff, mypy and NumPy, of the
+# versions that tests/python/ installs:
+#   PATH=VENV/bin:$PATH python/check.sh
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")"
+ruff check .
+ruff format --check .
+mypy

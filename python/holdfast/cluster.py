@@ -1,0 +1,886 @@
+"""A process's connection to a cluster, and its training loop."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import dataclasses
+import json
+import math
+import os
+import pathlib
+import signal
+import sys
+import threading
+import time
+import types
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast import _native, job
+from holdfast._native import SLICE_MS, library
+from holdfast.errors import Error, RolledBack
+from holdfast.job import Float32Array
+
+# Time limits for leaving the cluster; the second applies after Ctrl-C and errors.
+_LEAVE_MS = 10_000
+_LEAVE_INTERRUPTED_MS = 1_000
+
+_EXIT_RESTART = 138
+_FLOAT32 = np.dtype(np.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Status:
+    """The state of the job.
+
+    Attributes:
+        phase: "STARTING", "TRAINING", "DONE" or "FAILED".
+        reason: Why it has failed.
+        generation: 1, and one more after each rollback.
+        global_step: Steps made; asynchronous: pushes applied.
+        total_steps: Of the whole job.
+        durable_step: Step of the newest checkpoint on disk; 0 if there is none.
+        examples: Examples behind these steps.
+        train_loss: Mean loss over the examples of the last 100 steps.
+        waiting_for: What the job is waiting for; "" if nothing is late.
+        everything: The whole answer, GetStatusResponse of proto/coordinator.proto, as
+            protobuf's JSON mapping has it.
+    """
+
+    phase: str
+    reason: str
+    generation: int
+    global_step: int
+    total_steps: int
+    durable_step: int
+    examples: int
+    train_loss: float
+    waiting_for: str
+    everything: dict[str, Any]
+
+    @staticmethod
+    def _of(text: str) -> Status:
+        everything = json.loads(text)
+        state = everything.get("state", {})
+        return Status(
+            phase=state.get("phase", "STARTING"),
+            reason=state.get("reason", ""),
+            generation=int(everything.get("generation", 0)),
+            global_step=int(everything.get("global_step", 0)),
+            total_steps=int(everything.get("total_steps", 0)),
+            durable_step=int(everything.get("durable_step", 0)),
+            examples=int(everything.get("examples", 0)),
+            train_loss=float(everything.get("train_loss", 0.0)),
+            waiting_for=everything.get("waiting_for", ""),
+            everything=everything,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcomes:
+    """Counts of this worker's pushes by outcome, as far as it is known.
+
+    Attributes:
+        accepted: Pushes that count, once, on every ps.
+        stale: Pushes whose step had closed without them.
+        duplicate: Pushes whose seat another push had taken.
+        not_finite: Pushes that contributed nothing because the loss or a gradient was not
+            finite.
+        roll_backs: How often the job has gone back to an earlier step.
+    """
+
+    accepted: int
+    stale: int
+    duplicate: int
+    not_finite: int
+    roll_backs: int
+
+
+def connect(
+    cluster: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    *,
+    job_name: str | None = None,
+    task_index: int | None = None,
+    ps_hosts: str | None = None,
+    worker_hosts: str | None = None,
+    chief_hosts: str | None = None,
+    tls_dir: str | os.PathLike[str] | None = None,
+    insecure: bool | None = None,
+    connect_timeout: float | None = None,
+    recovery_timeout: float | None = None,
+    data_digest: str | None = None,
+) -> Cluster:
+    """Joins a cluster, and returns once every ps answers.
+
+    By default the environment variable ``TF_CONFIG`` tells which cluster and which of its
+    tasks this process is; ``holdfast local -- python train.py`` and Kubeflow set it.
+
+    From then on, an uncaught ``holdfast.Error`` ends the process with the error's exit
+    code, and SIGTERM raises ``SystemExit(138)``, so that the worker leaves in order, unless
+    the script has a handler of its own.
+
+    Args:
+        cluster: The ClusterSpec in TensorFlow's form, {"ps": ["host:port", ...], "worker":
+            [...]}: a mapping, JSON, or the path of a file with JSON.
+        job_name: "worker", "chief", or "client" for a process that only reads.
+        task_index: From 0; a client needs none.
+        ps_hosts: Instead of ``cluster``: host:port of each ps, separated by commas.
+        worker_hosts: Likewise.
+        chief_hosts: Likewise.
+        tls_dir: Folder with ca.crt, tls.crt and tls.key of the task. Default: the
+            environment variable ``HOLDFAST_TLS_DIR``.
+        insecure: Whether ps may be on other machines without TLS. Default: whether the
+            environment variable ``HOLDFAST_INSECURE`` is 1.
+        connect_timeout: Seconds within which every ps must answer. Default 300.
+        recovery_timeout: Seconds that a lost cluster may take to come back. Default 300.
+        data_digest: Any text that identifies the training data; workers with different
+            ones are refused.
+
+    Returns:
+        The cluster, to be used in a ``with`` statement.
+
+    Raises:
+        Refused: An argument is wrong, or the cluster refuses this task.
+        FileNotFoundError: The file named by ``cluster`` or ``tls_dir`` does not exist.
+        Unavailable: A ps did not answer in time.
+        JobFailed: The job has already failed.
+    """
+    if isinstance(cluster, Mapping):
+        cluster = json.dumps(cluster)
+    if insecure is None:
+        insecure = os.environ.get("HOLDFAST_INSECURE") == "1"
+    tls_dir = os.environ.get("HOLDFAST_TLS_DIR") if tls_dir is None else tls_dir
+    settings = {
+        "cluster_spec": None if cluster is None else os.fspath(cluster),
+        "job_name": job_name,
+        "task_index": None if task_index is None else str(task_index),
+        "ps_hosts": ps_hosts,
+        "worker_hosts": worker_hosts,
+        "chief_hosts": chief_hosts,
+        "tls_dir": None if not tls_dir else os.fspath(tls_dir),
+        "insecure": "true" if insecure else None,
+        "connect_timeout": None if connect_timeout is None else repr(float(connect_timeout)),
+        "recovery_timeout": None if recovery_timeout is None else repr(float(recovery_timeout)),
+        "data_digest": data_digest,
+    }
+    _end_as_daemons_do()
+    connected = Cluster(settings)
+    try:
+        _native.wait(library.holdfast_await_connected, connected._handle, SLICE_MS)
+    except BaseException:
+        connected._end("", _LEAVE_INTERRUPTED_MS)
+        raise
+    return connected
+
+
+class Cluster:
+    """A process's membership of a cluster, made by ``connect``.
+
+    Leaving the ``with`` statement leaves the cluster. If the job is not done, this worker
+    steps down, and another may take its place. An exception raised by the script's own
+    code ends the job, and every worker is told the reason.
+
+    A cluster belongs to one process: it cannot be pickled, and after ``os.fork()`` all
+    methods raise ``Error`` in the child. Only one thread at a time may call its methods.
+    A native thread renews the worker's lease, whatever Python does meanwhile.
+
+    Attributes:
+        task: This process's task, as "/job:worker/task:1".
+        replica: Its index among the workers, from 0.
+        replicas: Number of workers in the cluster.
+        is_chief: Whether it is replica 0.
+    """
+
+    def __init__(self, settings: Mapping[str, str | None]) -> None:
+        options = _native.options(settings)
+        handle = ctypes.c_void_p()
+        # Why the cluster cannot be used; empty while it can.
+        self._unusable = "the cluster was never connected"
+        _native.call(library.holdfast_connect, options, len(options), ctypes.byref(handle))
+        assert handle.value is not None
+        self._handle: int = handle.value
+        self._unusable = ""
+        place = _native.Place()
+        _native.call(library.holdfast_get_place, self._handle, ctypes.byref(place))
+        self.task = f"/job:{place.job.decode()}/task:{place.index}"
+        self.replica = int(place.replica)
+        self.replicas = int(place.num_replicas)
+        self.is_chief = bool(place.is_chief)
+        self._variables: list[tuple[str, tuple[int, ...], bool]] = []
+        self._loop: _Loop | None = None
+        _open_clusters.add(self)
+        # For a cluster that is neither closed nor used any more; _leave_all is for exits.
+        self._finalizer = weakref.finalize(self, _leave, self._handle, "", _LEAVE_INTERRUPTED_MS)
+        self._finalizer.atexit = False
+
+    def __enter__(self) -> Cluster:
+        self._check()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> None:
+        self._end_with(value)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a holdfast.Cluster belongs to one process and cannot be pickled: "
+            "connect in the process that trains"
+        )
+
+    def declare(
+        self,
+        variables: Mapping[str, job.Variable | npt.ArrayLike],
+        *,
+        optimizer: job.Optimizer,
+        steps: int,
+        consistency: job.Consistency | None = None,
+        seed: int = 0,
+        examples: Literal["by_step", "by_ticket"] | None = None,
+        clipping: job.GradientClipping | None = None,
+        placement: Literal["round_robin", "greedy_by_bytes"] | None = None,
+        partitioner: job.Partitioner | None = None,
+        checkpoints: job.Checkpoints | None = None,
+        lost_workers: job.LostWorkers | None = None,
+        timeouts: job.Timeouts | None = None,
+        loss_scale: job.LossScale | None = None,
+        max_consecutive_not_finite: int | None = None,
+    ) -> None:
+        """Declares the job, and waits until its variables exist on every ps.
+
+        Every worker must declare the same job. The chief's first values count; a job that
+        resumes from a checkpoint takes the checkpoint's values instead.
+
+        Args:
+            variables: Variables by name: a ``Variable``, or a float32 array of any shape
+                that holds its first values. Names consist of letters, digits and "_-./".
+            optimizer: The rule by which a step changes variables.
+            steps: Global steps in the whole job; in asynchronous jobs, pushes.
+            consistency: When pushes become a step. Default: ``Synchronous()``.
+            seed: Seed of the values that initializers make.
+            examples: How batches are assigned to workers: "by_step", by the step and the
+                seat in it, or "by_ticket", as workers ask for them. Default: by step in
+                synchronous jobs, by ticket in asynchronous ones.
+            clipping: Limits of gradients. Default: none.
+            placement: How slices are assigned to ps. Default: "round_robin".
+            partitioner: How variables are cut into slices. Default: not at all.
+            checkpoints: When the state of the job is saved.
+            lost_workers: What the job does when a worker is lost.
+            timeouts: How long the job waits before it fails.
+            loss_scale: Loss scaling for gradients computed in float16; see
+                ``Cluster.loss_scale``. Default: none.
+            max_consecutive_not_finite: The job fails after this many consecutive
+                gradients that are not finite. Default 100; 0 means never.
+
+        Raises:
+            TypeError, ValueError: An argument has the wrong type or shape.
+            Refused: A field is out of range, or another job was declared before.
+            JobFailed, Unavailable: The variables did not come to exist.
+        """
+        self._check()
+        declared = job.variables_of(variables)
+        if not isinstance(optimizer, job.Optimizer):
+            raise TypeError(f"optimizer: expected one of holdfast's, as Sgd, got {optimizer!r}")
+        description = job.Job(
+            optimizers=job.optimizers_of(declared, optimizer),
+            consistency=job.Synchronous() if consistency is None else consistency,
+            placement=placement,
+            seed=seed,
+            total_steps=steps,
+            timeouts=timeouts,
+            clipping=clipping,
+            partitioner=partitioner,
+            examples=examples,
+            checkpoints=checkpoints,
+            lost_workers=lost_workers,
+            loss_scale=loss_scale,
+            max_consecutive_not_finite=max_consecutive_not_finite,
+        )
+        text = job.declaration_text(declared, description).encode()
+        # Copied by the library, which may be asked for them again later.
+        values = [variable.value for variable in declared.values()]
+        pointers = (ctypes.c_void_p * len(values))(
+            *[None if value is None else value.ctypes.data for value in values]
+        )
+        _native.wait(library.holdfast_declare, self._handle, text, pointers, len(values), SLICE_MS)
+        self._await_variables()
+
+    def batches(
+        self, *, on_rollback: Callable[[int], object] | None = None, strict: bool = False
+    ) -> Iterator[int]:
+        """Hands out the batches that this worker computes gradients of, until the job is done.
+
+        Each batch must be answered by one ``push``, or by ``skip``, before the next one is
+        requested. After a ``break``, another call resumes the iteration, and hands out a
+        batch that was not answered again.
+
+        When a ps was lost and the job has gone back to its last checkpoint, work in
+        progress is dropped, and ``batches`` and ``pull`` continue from the restored step.
+
+        Args:
+            on_rollback: Called with the restored step before its first batch is handed
+                out.
+            strict: Whether to raise ``RolledBack`` instead.
+
+        Yields:
+            The index of a batch in the training stream; ``batch_indices`` tells its
+            examples. Assigned by step, it is step x seats + seat; by ticket, the ticket's
+            index. An index comes again, in this worker or another, if its gradient was
+            lost.
+
+        Raises:
+            Error: ``declare`` was not called, or a batch was not answered.
+            Fenced, JobFailed, Unavailable: The worker cannot go on.
+            RolledBack: The job was rolled back, with ``strict``.
+        """
+        self._check()
+        if self._loop is None:
+            self._loop = _Loop(self._handle, self._need_variables())
+        loop = self._loop
+        while True:
+            turn = loop.take()
+            if turn.rolled_back:
+                turn.rolled_back = 0  # once
+                if strict:
+                    raise RolledBack(int(turn.step))
+                if on_rollback is not None:
+                    on_rollback(int(turn.step))
+            if turn.done:
+                return
+            yield int(turn.batch)
+            self._check()
+            if loop.handed_out:
+                raise Error(
+                    f"batch {int(turn.batch)} was neither pushed nor skipped: call "
+                    "push(...) or skip() before asking for the next batch"
+                )
+
+    def pull(
+        self, *, into: Mapping[str, Float32Array] | None = None, copy: bool = False
+    ) -> dict[str, Float32Array]:
+        """The values of all variables.
+
+        Within ``batches`` these are the values at which the gradient of the current batch
+        is to be computed; after a ``push`` those for the next batch, and after the last
+        one the final values. They have arrived already, so the call does not wait.
+        Elsewhere the newest values are fetched.
+
+        Args:
+            into: Writable float32 arrays by name; their variables' values are copied into
+                them, and they are returned.
+            copy: Whether to return copies. Otherwise the arrays are read-only, and are
+                valid until the next ``push``.
+
+        Returns:
+            float32 arrays by name, in the order declared.
+
+        Raises:
+            TypeError, ValueError: An array of ``into`` does not fit.
+            Unavailable: The values could not be fetched.
+        """
+        self._check()
+        values = self._fetch() if self._loop is None else self._loop.values()
+        if into is not None:
+            return _copy_into(into, values)
+        return {name: np.array(value) for name, value in values.items()} if copy else dict(values)
+
+    def push(
+        self,
+        gradients: Mapping[str, Float32Array] | Sequence[Float32Array],
+        *,
+        loss: float,
+        examples: int,
+        clip_factor: float | None = None,
+    ) -> None:
+        """Contributes the gradient of the current batch, exactly once.
+
+        Returns when the values for the next batch have arrived; the arrays may then be
+        changed. Rollbacks are handled by ``batches``.
+
+        Args:
+            gradients: The gradient of each trainable variable, by name or in the order
+                declared: float32 arrays of the variables' shapes, averaged over the
+                examples. Arrays that are not C-contiguous are copied first.
+            loss: Mean loss over the examples. If it or a gradient is not finite, the push
+                contributes nothing, and is counted as not finite.
+            examples: Number of examples in the batch, its weight in the step. With 0 the
+                push contributes nothing.
+            clip_factor: Factor from 0 to 1 for the gradient. Default: what the job's
+                ``clipping`` demands.
+
+        Raises:
+            TypeError: A gradient has the wrong dtype.
+            ValueError: A gradient is missing, unknown, or has the wrong shape.
+            Error: There is no current batch.
+            Fenced, JobFailed, Unavailable: The worker cannot go on.
+        """
+        if self._unusable or self._loop is None:
+            self._need_turn()
+        assert self._loop is not None
+        self._loop.push(
+            gradients,
+            examples,
+            loss,
+            _native.CLIP_AS_DECLARED if clip_factor is None else clip_factor,
+        )
+
+    def skip(self) -> None:
+        """Answers the current batch without a gradient."""
+        self._need_turn().contribute_nothing()
+
+    @property
+    def step(self) -> int:
+        """Step of the values that ``pull`` returns within ``batches``."""
+        return int(self._need_turn().turn.step)
+
+    @property
+    def loss_scale(self) -> float:
+        """Factor for the loss; gradients must be divided by it before ``push``."""
+        return float(self._need_turn().turn.loss_scale)
+
+    def outcomes(self) -> Outcomes:
+        """Counts of this worker's pushes by outcome."""
+        self._check()
+        return Outcomes(0, 0, 0, 0, 0) if self._loop is None else self._loop.outcomes()
+
+    def status(self) -> Status:
+        """Fetches the state of the job from the coordinator.
+
+        Raises:
+            Unavailable: The coordinator did not answer in time.
+        """
+        self._check()
+        text = ctypes.c_void_p()
+        _native.wait(library.holdfast_get_status, self._handle, SLICE_MS, ctypes.byref(text))
+        return Status._of(_native.take_text(text))
+
+    def checkpoint(self) -> int:
+        """Requests a checkpoint, and waits until it is on disk.
+
+        Returns:
+            The step of the checkpoint.
+
+        Raises:
+            Error: The ps have no ``--checkpoint_dir``.
+            JobFailed, Unavailable: The checkpoint could not be written.
+        """
+        self._check()
+        step = ctypes.c_uint64()
+        _native.wait(library.holdfast_save_checkpoint, self._handle, SLICE_MS, ctypes.byref(step))
+        return int(step.value)
+
+    def report_evaluation(
+        self,
+        *,
+        step: int,
+        examples: int,
+        loss: float,
+        accuracy: float | None = None,
+        mean_absolute_error: float | None = None,
+    ) -> None:
+        """Reports an evaluation of the model, for ``status`` and the cluster's metrics.
+
+        Args:
+            step: Step of the values that were evaluated.
+            examples: Number of examples evaluated on.
+            loss: Mean loss over the examples.
+            accuracy: Share of the examples whose class was predicted right.
+            mean_absolute_error: Mean over examples and outputs.
+        """
+        self._check()
+        _native.wait(
+            library.holdfast_report_evaluation,
+            self._handle,
+            step,
+            examples,
+            loss,
+            math.nan if accuracy is None else accuracy,
+            math.nan if mean_absolute_error is None else mean_absolute_error,
+            SLICE_MS,
+        )
+
+    def close(self) -> None:
+        """Leaves the cluster, as the end of a ``with`` statement does.
+
+        If the job is not done, this worker steps down, and another may take its place.
+        Arrays returned by ``pull`` stay valid.
+        """
+        self._end("", _LEAVE_MS)
+
+    def _check(self) -> None:
+        if self._unusable:
+            raise Error(self._unusable)
+
+    def _await_variables(self) -> None:
+        _native.wait(library.holdfast_await_variables, self._handle, SLICE_MS)
+        count = ctypes.c_size_t()
+        _native.call(library.holdfast_get_num_variables, self._handle, ctypes.byref(count))
+        self._variables = []
+        for i in range(count.value):
+            variable = _native.Variable()
+            _native.call(library.holdfast_get_variable, self._handle, i, ctypes.byref(variable))
+            self._variables.append(
+                (variable.name.decode(), _native.shape_of(variable), bool(variable.trainable))
+            )
+
+    def _need_variables(self) -> list[tuple[str, tuple[int, ...], bool]]:
+        if not self._variables:
+            self._await_variables()
+        return self._variables
+
+    def _need_turn(self) -> _Loop:
+        self._check()
+        if self._loop is None:
+            raise Error("there is no current batch: it is for the body of a loop over batches()")
+        return self._loop
+
+    def _fetch(self) -> dict[str, Float32Array]:
+        self._need_variables()
+        handle = ctypes.c_void_p()
+        _native.call(library.holdfast_pull, self._handle, 0, ctypes.byref(handle))
+        assert handle.value is not None
+        memory = _native.Memory(handle.value, library.holdfast_values_free)
+        _native.wait(library.holdfast_values_wait, memory.handle, SLICE_MS)
+        return _native.values_of(memory, writable=False)
+
+    def _end_with(self, value: BaseException | None) -> None:
+        """Leaves because of ``value``, which ends the job where it is an error of the script's."""
+        if value is None:
+            self._end("", _LEAVE_MS)
+        elif isinstance(value, (Error, KeyboardInterrupt, SystemExit, GeneratorExit)):
+            # The job knows already, or goes on without this worker. A worker that was
+            # refused because it belongs to another job must not end this one.
+            self._end("", _LEAVE_INTERRUPTED_MS)
+        else:
+            self._end(f"{self.task}: {type(value).__name__}: {value}", _LEAVE_MS)
+
+    def _end(self, reason: str, timeout_ms: int) -> None:
+        if self._unusable:
+            return
+        self._unusable = "the cluster was closed"
+        # Its memory is freed when no view of it is left.
+        self._loop = None
+        _open_clusters.discard(self)
+        self._finalizer.detach()
+        _leave(self._handle, reason, timeout_ms)
+
+
+class _Loop:
+    """The native loop, its turns and its memory."""
+
+    def __init__(self, cluster: int, variables: list[tuple[str, tuple[int, ...], bool]]) -> None:
+        handle = ctypes.c_void_p()
+        _native.call(library.holdfast_loop_start, cluster, None, 0, ctypes.byref(handle))
+        assert handle.value is not None
+        self._memory = _native.Memory(handle.value, library.holdfast_loop_free)
+        self._handle = handle.value
+        self.turn = _native.Turn()
+        self._turn_ref = ctypes.byref(self.turn)
+        # Whether `turn` is valid, and whether it was handed out and not answered yet.
+        self._has_turn = False
+        self.handed_out = False
+        self._variables = variables
+        # Views of the two sets of memory, which never move.
+        self._sets: list[dict[str, Float32Array] | None] = [None, None]
+
+        count = len(variables)
+        self._count = count
+        # Name, index among all variables, and shape of the trainable ones.
+        self._trainable = [
+            (name, i, shape) for i, (name, shape, trained) in enumerate(variables) if trained
+        ]
+        self._pointers = (ctypes.c_void_p * count)()
+        self._elements = (ctypes.c_size_t * count)(*[math.prod(shape) for _, shape, _ in variables])
+        self._names = [name for name, _, _ in self._trainable]
+        self._read_by_others: Sequence[Float32Array] = ()
+        # Weak references to the arrays pushed last, by variable. An array that is pushed
+        # again need not be checked again.
+        self._known: list[Any] = [_nothing] * count
+        self._push = library.holdfast_loop_push
+        self._next = library.holdfast_loop_next
+        self._error = ctypes.c_void_p()
+        self._error_ref = ctypes.byref(self._error)
+
+    def take(self) -> _native.Turn:
+        """The turn to be answered, or the one that says that the job is done."""
+        if not self._has_turn:
+            self._fetch_turn()
+        self.handed_out = not self.turn.done
+        return self.turn
+
+    def push(
+        self,
+        gradients: Mapping[str, Float32Array] | Sequence[Float32Array],
+        examples: int,
+        loss: float,
+        clip_factor: float,
+    ) -> None:
+        if not self.handed_out:
+            raise Error("there is no current batch: it was pushed already, or the job is done")
+        if len(gradients) != len(self._trainable):
+            self._explain(gradients)
+        if isinstance(gradients, Mapping):
+            try:
+                arrays: Sequence[Any] = [gradients[name] for name in self._names]
+            except KeyError:
+                self._explain(gradients)
+        else:
+            arrays = gradients
+        pointers = self._pointers
+        known = self._known
+        # Native threads read the arrays until the next turn has come, even if a signal
+        # interrupts this method.
+        self._read_by_others = arrays
+        copies: list[Float32Array] = []
+        for gradient, (name, i, shape) in zip(arrays, self._trainable, strict=True):
+            if known[i]() is gradient:
+                continue
+            if type(gradient) is not np.ndarray or gradient.dtype != _FLOAT32:
+                gradient = _float32_of(name, gradient)
+            if gradient.shape != shape:
+                raise ValueError(
+                    f'gradient of "{name}" has shape {gradient.shape}, declared {shape}'
+                )
+            try:
+                # Three times as fast as .ctypes.data, but fails for memory that is
+                # read-only or not contiguous.
+                pointers[i] = ctypes.addressof(ctypes.c_char.from_buffer(gradient))
+            except (TypeError, ValueError, BufferError):
+                known[i] = _nothing
+                gradient = np.ascontiguousarray(gradient)
+                copies.append(gradient)
+                pointers[i] = gradient.ctypes.data
+            else:
+                known[i] = weakref.ref(gradient)
+        if copies:
+            self._read_by_others = [*arrays, *copies]
+        kind = self._push(
+            self._handle,
+            pointers,
+            self._elements,
+            self._count,
+            examples,
+            loss,
+            clip_factor,
+            self._error_ref,
+        )
+        if kind != _native.OK:
+            raise self._exception()
+        self._answered()
+
+    def contribute_nothing(self) -> None:
+        if not self.handed_out:
+            raise Error("there is no current batch: it was pushed already, or the job is done")
+        _native.call(library.holdfast_loop_contribute, self._handle, 0, 0.0, 1.0)
+        self._answered()
+
+    def values(self) -> dict[str, Float32Array]:
+        if not self._has_turn:
+            self._fetch_turn()
+        which = int(self.turn.values)
+        values = self._sets[which]
+        if values is None:
+            addresses = (ctypes.c_void_p * self._count)()
+            _native.call(library.holdfast_loop_values, self._handle, addresses, self._count)
+            values = {
+                name: self._memory.array(address or 0, shape, writable=False)
+                for (name, shape, _), address in zip(self._variables, addresses, strict=True)
+            }
+            if not self.turn.done:
+                self._sets[which] = values
+        return values
+
+    def outcomes(self) -> Outcomes:
+        outcome = _native.Outcome()
+        _native.call(library.holdfast_loop_outcome, self._handle, ctypes.byref(outcome))
+        return Outcomes(
+            *[int(getattr(outcome, field.name)) for field in dataclasses.fields(Outcomes)]
+        )
+
+    def _answered(self) -> None:
+        """Waits for the next turn; the gradients' memory is the caller's again then."""
+        self.handed_out = False
+        self._has_turn = False
+        self._fetch_turn()
+
+    def _fetch_turn(self) -> None:
+        # Usually the turn comes within the first slice.
+        kind = self._next(self._handle, SLICE_MS, self._turn_ref, self._error_ref)
+        if kind == _native.TIMED_OUT:
+            library.holdfast_error_free(self._error)
+            _native.wait(self._next, self._handle, SLICE_MS, self._turn_ref)
+        elif kind != _native.OK:
+            raise self._exception()
+        self._has_turn = True
+        self._read_by_others = ()
+
+    def _exception(self) -> Exception:
+        return _native.exception(self._error)
+
+    def _explain(self, gradients: Mapping[str, Float32Array] | Sequence[Float32Array]) -> NoReturn:
+        names = self._names
+        if not isinstance(gradients, Mapping):
+            raise ValueError(
+                f"{len(gradients)} gradients for {len(names)} trainable variables: "
+                + ", ".join(names)
+            )
+        missing = [name for name in names if name not in gradients]
+        if missing:
+            raise ValueError("there is no gradient of " + ", ".join(missing))
+        unknown = [str(name) for name in gradients if name not in names]
+        raise ValueError("there is no trainable variable " + ", ".join(unknown))
+
+
+def _nothing() -> None:
+    """A dead weak reference."""
+
+
+def _float32_of(name: str, gradient: object) -> Float32Array:
+    array = np.asarray(gradient)
+    if array.dtype != _FLOAT32:
+        raise TypeError(
+            f'gradient of "{name}" has dtype {array.dtype}, not float32: convert it with '
+            ".astype(numpy.float32), or compute in float32 all along, which takes half the time"
+        )
+    return array
+
+
+def _copy_into(
+    into: Mapping[str, Float32Array], values: dict[str, Float32Array]
+) -> dict[str, Float32Array]:
+    copied: dict[str, Float32Array] = {}
+    for name, array in into.items():
+        if name not in values:
+            raise ValueError(f'there is no variable "{name}"')
+        if not isinstance(array, np.ndarray) or array.dtype != _FLOAT32:
+            raise TypeError(f'into "{name}": expected an array of float32, got {array!r}')
+        if array.shape != values[name].shape:
+            raise ValueError(
+                f'into "{name}" has shape {array.shape}, declared {values[name].shape}'
+            )
+        if not array.flags.writeable:
+            raise ValueError(f'into "{name}" is read-only')
+        np.copyto(array, values[name])
+        copied[name] = array
+    return copied
+
+
+# The end of a process.
+
+_open_clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()
+
+
+def _leave(handle: int, reason: str, timeout_ms: int) -> None:
+    """Leaves the cluster, and closes the handle.
+
+    If the cluster cannot be reached in time, it notices when the lease runs out.
+    """
+    deadline = time.monotonic() + timeout_ms / 1000
+    error = ctypes.c_void_p()
+    try:
+        while True:
+            kind = library.holdfast_leave(handle, reason.encode(), SLICE_MS, ctypes.byref(error))
+            library.holdfast_error_free(error)
+            if kind != _native.TIMED_OUT or time.monotonic() > deadline:
+                break
+    finally:
+        library.holdfast_close(handle)
+
+
+def _leave_all(value: BaseException | None = None) -> None:
+    for cluster in list(_open_clusters):
+        cluster._end_with(value)
+
+
+def _forget_all() -> None:
+    """In the child after fork(), where the library's threads do not exist."""
+    for cluster in list(_open_clusters):
+        cluster._unusable = (
+            f"{cluster.task} is process {os.getppid()}; process {os.getpid()} was made from it by "
+            "fork() and cannot use its cluster: use it in the process that connected"
+        )
+        cluster._finalizer.detach()
+    _open_clusters.clear()
+    # A process of a pool is to end at once.
+    if signal.getsignal(signal.SIGTERM) is _stop:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _stop(number: int, frame: types.FrameType | None) -> None:
+    if _open_clusters:
+        raise SystemExit(_EXIT_RESTART)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+_prepared = False
+
+
+def _end_as_daemons_do() -> None:
+    """Installs the hooks for exit codes, SIGTERM, fork() and exit, once per process."""
+    global _prepared
+    if _prepared:
+        return
+    _prepared = True
+    before = sys.excepthook
+
+    def hook(
+        kind: type[BaseException], value: BaseException, traceback: types.TracebackType | None
+    ) -> None:
+        before(kind, value, traceback)
+        _leave_all(value)
+        if isinstance(value, Error):
+            # The interpreter takes its exit code from this, and still cleans up.
+            raise SystemExit(value.exit_code)
+
+    sys.excepthook = hook
+    atexit.register(_leave_all)
+    os.register_at_fork(after_in_child=_forget_all)
+    if threading.current_thread() is threading.main_thread():
+        with contextlib.suppress(ValueError):
+            if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+                signal.signal(signal.SIGTERM, _stop)
+
+
+# Checkpoints, which need no cluster.
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """The variables of a checkpoint.
+
+    Attributes:
+        step: Global step of the checkpoint; in asynchronous jobs, the pushes it holds.
+        values: float32 arrays by name, which the caller may change.
+    """
+
+    step: int
+    values: dict[str, Float32Array]
+
+
+def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """Reads a checkpoint, without a cluster.
+
+    Args:
+        path: The folder of a checkpoint, or a job's ``--checkpoint_dir``, whose newest
+            complete checkpoint is read.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint.
+        Error: The checkpoint is damaged.
+    """
+    handle = ctypes.c_void_p()
+    name = os.fsencode(pathlib.Path(path))
+    _native.call(library.holdfast_load_checkpoint, name, ctypes.byref(handle))
+    assert handle.value is not None
+    memory = _native.Memory(handle.value, library.holdfast_values_free)
+    return Checkpoint(_native.step_of(memory), _native.values_of(memory, writable=True))

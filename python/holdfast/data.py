@@ -1,0 +1,73 @@
+"""The examples of a batch, and the digest of values. Pure functions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast import _native
+from holdfast.job import Float32Array
+
+
+def batch_indices(
+    batch: int, examples: int, batch_size: int, seed: int = 0
+) -> npt.NDArray[np.int64]:
+    """The examples of a batch.
+
+    The training stream repeats the data set, each epoch in a different order that depends
+    on the seed alone. Batches are consecutive pieces of the stream, so a batch may begin in
+    one epoch and end in the next. ``ps_worker`` takes the same examples for the same
+    ``seed`` and ``batch_size``.
+
+    Args:
+        batch: Index of the batch, from ``Cluster.batches``.
+        examples: Number of examples in the data set.
+        batch_size: Number of examples in a batch.
+        seed: Seed of the order.
+
+    Returns:
+        int64 [batch_size]: indices from 0 to ``examples`` - 1.
+
+    Raises:
+        Refused: An argument is out of range.
+    """
+    indices = np.empty(max(batch_size, 0), np.int64)
+    _native.call(
+        _native.library.holdfast_batch_examples,
+        seed,
+        examples,
+        batch_size,
+        batch,
+        indices.ctypes.data,
+    )
+    return indices
+
+
+def digest(values: Mapping[str, Float32Array]) -> str:
+    """Digest of variables: equal digests mean equal variables, bit for bit.
+
+    It is what ``ps_worker`` logs as "digest of the variables": the SHA-256 of, in the order
+    of their names, each variable's name, a zero byte, its shape as "[784,10]", a zero byte,
+    and its values as little-endian float32 in row-major order.
+
+    Args:
+        values: float32 arrays by name, as ``Cluster.pull`` returns them.
+
+    Returns:
+        64 hexadecimal digits.
+
+    Raises:
+        TypeError: An array is not float32.
+    """
+    sha256 = hashlib.sha256()
+    for name in sorted(values, key=str.encode):
+        value = np.asarray(values[name])
+        if value.dtype != np.float32:
+            raise TypeError(f'"{name}" has dtype {value.dtype}, not float32')
+        shape = ",".join(map(str, value.shape))
+        sha256.update(f"{name}\0[{shape}]\0".encode())
+        sha256.update(np.ascontiguousarray(value).astype("<f4", copy=False).tobytes())
+    return sha256.hexdigest()

@@ -1,0 +1,444 @@
+"""The training loop against real ps daemons."""
+
+import pickle
+import tempfile
+import unittest
+
+import numpy as np
+from local_cluster import LocalCluster
+
+import holdfast
+
+FLOAT32 = np.float32
+ONE = np.ones(1, FLOAT32)
+
+# A worker of two or more: the gradient of a batch is its number plus one.
+SCRIPT = """
+    import json, sys
+    import numpy as np
+    import holdfast
+    with holdfast.connect() as cluster:
+        cluster.declare(
+            {{"w": holdfast.Variable(3), "b": holdfast.Variable(2, holdfast.Constant(value=5.0))}},
+            optimizer=holdfast.Sgd(learning_rate=1.0),
+            steps={steps},
+            consistency={consistency},
+        )
+        gradients = {{"w": np.empty(3, np.float32), "b": np.empty(2, np.float32)}}
+        batches = []
+        for batch in cluster.batches():
+            batches.append(batch)
+            for gradient in gradients.values():
+                gradient[:] = batch + 1  # the same memory each time
+            cluster.push(gradients, loss=0.5, examples=10)
+        values = {{name: value.tolist() for name, value in cluster.pull().items()}}
+        outcomes = cluster.outcomes()
+    print(json.dumps({{"batches": batches, "values": values, "accepted": outcomes.accepted,
+                       "not_finite": outcomes.not_finite, "replica": cluster.replica}}))
+"""
+
+
+def declare(cluster, variables, *, steps=3, learning_rate=1.0, **more):
+    cluster.declare(
+        variables, optimizer=holdfast.Sgd(learning_rate=learning_rate), steps=steps, **more
+    )
+
+
+class OneWorkerTest(unittest.TestCase):
+    def setUp(self):
+        self.ps = LocalCluster()
+        self.addCleanup(self.ps.__exit__)
+
+    def connect(self):
+        cluster = holdfast.connect(**self.ps.task())
+        self.addCleanup(cluster.close)
+        return cluster
+
+    def start(self, variables, **more):
+        """A cluster in its first turn."""
+        cluster = self.connect()
+        declare(cluster, variables, **more)
+        batches = cluster.batches()
+        self.assertEqual(next(batches), 0)
+        return cluster, batches
+
+    def test_a_whole_loop(self):
+        batches, steps, seen = [], [], []
+        with holdfast.connect(**self.ps.task()) as cluster:
+            self.assertEqual(cluster.task, "/job:worker/task:0")
+            self.assertEqual((cluster.replica, cluster.replicas), (0, 1))
+            self.assertTrue(cluster.is_chief)
+            declare(cluster, {"w": holdfast.Variable((2, 2)), "s": holdfast.Variable(())})
+            for batch in cluster.batches():
+                batches.append(batch)
+                steps.append(cluster.step)
+                values = cluster.pull()
+                seen.append((values["w"][0, 0], float(values["s"])))
+                self.assertEqual(list(values), ["w", "s"])
+                self.assertEqual(values["w"].dtype, FLOAT32)
+                self.assertEqual(values["s"].shape, ())
+                cluster.push(
+                    {"s": np.array(2, FLOAT32), "w": np.ones((2, 2), FLOAT32)},
+                    loss=0.25,
+                    examples=1,
+                )
+            end = cluster.pull()
+            status = cluster.status()
+            self.assertEqual(cluster.outcomes().accepted, 3)
+        self.assertEqual(batches, [0, 1, 2])
+        self.assertEqual(steps, [0, 1, 2])
+        self.assertEqual(seen, [(0, 0), (-1, -2), (-2, -4)])
+        self.assertEqual(status.phase, "DONE")
+        self.assertEqual((status.global_step, status.total_steps), (3, 3))
+        self.assertEqual((status.examples, status.train_loss), (3, 0.25))
+        # Arrays stay when the cluster is gone.
+        del cluster
+        self.assertEqual(end["w"].tolist(), [[-3, -3], [-3, -3]])
+        self.assertEqual(end["s"], -6)
+        self.ps.await_end()
+
+    def test_gradients_in_the_order_declared(self):
+        cluster, batches = self.start(
+            {
+                "a": holdfast.Variable(1),
+                "frozen": holdfast.Variable(1, trainable=False),
+                "b": holdfast.Variable(2),
+            }
+        )
+        cluster.push([ONE, 2 * np.ones(2, FLOAT32)], loss=0.0, examples=1)
+        self.assertEqual(next(batches), 1)
+        values = {name: value.tolist() for name, value in cluster.pull().items()}
+        self.assertEqual(values, {"a": [-1], "frozen": [0], "b": [-2, -2]})
+
+    def test_initializers(self):
+        cluster, _ = self.start(
+            {
+                "constant": holdfast.Variable(2, holdfast.Constant(value=0.5)),
+                "empty": holdfast.Variable((0, 4)),
+            }
+        )
+        values = cluster.pull()
+        self.assertEqual(values["constant"].tolist(), [0.5, 0.5])
+        self.assertEqual(values["empty"].shape, (0, 4))
+
+    def test_optimizers_of_variables(self):
+        slow = holdfast.Sgd(learning_rate=0.5)
+        cluster, batches = self.start(
+            {"a": holdfast.Variable(1), "b": holdfast.Variable(1, optimizer=slow)}
+        )
+        cluster.push([ONE, ONE], loss=0.0, examples=1)
+        next(batches)
+        self.assertEqual([value.item() for value in cluster.pull().values()], [-1, -0.5])
+
+    def test_values_are_read_only(self):
+        cluster, _ = self.start({"w": holdfast.Variable(1)})
+        with self.assertRaisesRegex(ValueError, "read-only"):
+            cluster.pull()["w"][0] = 1
+        copy = cluster.pull(copy=True)
+        copy["w"][0] = 1
+        self.assertEqual(cluster.pull()["w"], 0)
+
+    def test_pull_into(self):
+        cluster, _ = self.start(
+            {"w": holdfast.Variable(3, holdfast.Uniform(low=0, high=1)), "b": holdfast.Variable(1)}
+        )
+        into = {"w": np.zeros(3, FLOAT32)}
+        first = cluster.pull(copy=True)["w"]
+        self.assertIs(cluster.pull(into=into)["w"], into["w"])
+        self.assertEqual(into["w"].tolist(), first.tolist())
+        self.assertNotEqual(into["w"][0], 0)
+        cluster.push([np.ones(3, FLOAT32), ONE], loss=0.0, examples=1)
+        self.assertEqual(into["w"].tolist(), first.tolist())  # the caller's own
+        for wrong, error in (
+            ({"v": np.zeros(3, FLOAT32)}, 'there is no variable "v"'),
+            ({"w": np.zeros(3)}, 'into "w": expected an array of float32'),
+            ({"w": np.zeros(4, FLOAT32)}, r'into "w" has shape \(4,\), declared \(3,\)'),
+        ):
+            with self.assertRaisesRegex((TypeError, ValueError), error):
+                cluster.pull(into=wrong)
+
+    def test_after_a_push_the_next_values_are_here(self):
+        cluster, _ = self.start({"w": holdfast.Variable(1)})
+        before = cluster.pull()["w"]
+        cluster.push([ONE], loss=0.0, examples=1)
+        self.assertEqual((before.item(), cluster.pull()["w"].item()), (0, -1))
+
+    def test_layouts(self):
+        cluster, batches = self.start({"w": holdfast.Variable((2, 3))}, steps=6)
+        gradient = np.arange(6, dtype=FLOAT32).reshape(2, 3)
+        read_only = gradient.copy()
+        read_only.flags.writeable = False
+
+        class Tensor:
+            def __array__(self, dtype=None):
+                return gradient
+
+        for layout in (
+            gradient,
+            np.asfortranarray(gradient),
+            np.repeat(gradient, 2, axis=1)[:, ::2],
+            read_only,
+            Tensor(),
+            gradient.tolist(),
+        ):
+            if isinstance(layout, list):
+                with self.assertRaisesRegex(TypeError, "dtype float64"):
+                    cluster.push([layout], loss=0.0, examples=1)
+                continue
+            cluster.push([layout], loss=0.0, examples=1)
+            next(batches)
+        self.assertEqual(cluster.pull()["w"].tolist(), (-5 * gradient).tolist())
+
+    def test_wrong_gradients(self):
+        cluster, _ = self.start({"w": holdfast.Variable(3), "b": holdfast.Variable(1)})
+        good = np.zeros(3, FLOAT32)
+        for wrong, error in (
+            ({"w": np.zeros(3), "b": ONE}, 'gradient of "w" has dtype float64, not float32'),
+            ({"w": good.astype(int), "b": ONE}, 'gradient of "w" has dtype int64'),
+            ({"w": good.reshape(3, 1), "b": ONE}, r'"w" has shape \(3, 1\), declared \(3,\)'),
+            ({"w": good}, "there is no gradient of b"),
+            ({"w": good, "c": ONE}, "there is no gradient of b"),
+            ({"w": good, "b": ONE, "c": ONE}, "there is no trainable variable c"),
+            ([good], "1 gradients for 2 trainable variables: w, b"),
+        ):
+            with self.assertRaisesRegex((TypeError, ValueError), error):
+                cluster.push(wrong, loss=0.0, examples=1)
+        # Nothing of that was sent, and the turn is still this worker's.
+        cluster.push({"w": good, "b": ONE}, loss=0.0, examples=1)
+        self.assertEqual(cluster.pull()["b"], -1)
+
+    def test_the_same_memory_again(self):
+        # Arrays that are known are not looked at again, but read again.
+        cluster, batches = self.start({"w": holdfast.Variable(1)}, steps=4)
+        gradient = np.zeros(1, FLOAT32)
+        for value in (1, 10, 100):
+            gradient[0] = value
+            cluster.push([gradient], loss=0.0, examples=1)
+            next(batches)
+        self.assertEqual(cluster.pull()["w"], -111)
+
+    def test_each_batch_is_answered_once(self):
+        cluster, batches = self.start({"w": holdfast.Variable(1)})
+        with self.assertRaisesRegex(holdfast.Error, "batch 0 was neither pushed nor skipped"):
+            next(batches)
+        # Another iteration hands it out again.
+        batches = cluster.batches()
+        self.assertEqual(next(batches), 0)
+        cluster.push([ONE], loss=0.0, examples=1)
+        with self.assertRaisesRegex(holdfast.Error, "pushed already"):
+            cluster.push([ONE], loss=0.0, examples=1)
+        with self.assertRaisesRegex(holdfast.Error, "pushed already"):
+            cluster.skip()
+        self.assertEqual(next(batches), 1)
+
+    def test_skip(self):
+        cluster, batches = self.start({"w": holdfast.Variable(1)})
+        cluster.skip()
+        self.assertEqual(next(batches), 1)
+        self.assertEqual(cluster.pull()["w"], 0)
+
+    def test_left_and_gone_on_with(self):
+        cluster = self.connect()
+        declare(cluster, {"w": holdfast.Variable(1)}, steps=4)
+        seen = []
+        for batch in cluster.batches():
+            seen.append(batch)
+            cluster.push([ONE], loss=0.0, examples=1)
+            if batch == 1:
+                break
+        for batch in cluster.batches():
+            seen.append(batch)
+            cluster.push([ONE], loss=0.0, examples=1)
+        self.assertEqual(seen, [0, 1, 2, 3])
+        self.assertEqual(cluster.pull()["w"], -4)
+        self.assertEqual(list(cluster.batches()), [])
+
+    def test_not_finite(self):
+        cluster, batches = self.start({"w": holdfast.Variable(1)})
+        cluster.push([ONE * np.nan], loss=0.0, examples=1)
+        next(batches)
+        cluster.push([ONE], loss=float("inf"), examples=1)
+        next(batches)
+        self.assertEqual(cluster.pull()["w"], 0)
+        self.assertEqual(cluster.outcomes().not_finite, 2)
+
+    def test_clipping(self):
+        cluster, batches = self.start(
+            {"w": holdfast.Variable(2)}, clipping=holdfast.GradientClipping(global_norm=1)
+        )
+        cluster.push([np.array([3, 4], FLOAT32)], loss=0.0, examples=1)
+        next(batches)
+        np.testing.assert_allclose(cluster.pull()["w"], [-0.6, -0.8], rtol=1e-6)
+        cluster.push([np.array([3, 4], FLOAT32)], loss=0.0, examples=1, clip_factor=1.0)
+        next(batches)
+        np.testing.assert_allclose(cluster.pull()["w"], [-3.6, -4.8], rtol=1e-6)
+
+    def test_checkpoints(self):
+        cluster, batches = self.start({"w": holdfast.Variable((1, 2))})
+        cluster.push([np.ones((1, 2), FLOAT32)], loss=0.0, examples=1)
+        next(batches)
+        self.assertEqual(cluster.checkpoint(), 1)
+        self.assertEqual(cluster.status().durable_step, 1)
+        checkpoint = holdfast.load_checkpoint(self.ps.checkpoints)
+        self.assertEqual(checkpoint.step, 1)
+        self.assertEqual(checkpoint.values["w"].tolist(), [[-1, -1]])
+        checkpoint.values["w"][0, 0] = 7  # the caller's to change
+        self.assertEqual(holdfast.digest(cluster.pull()), holdfast.digest(
+            holdfast.load_checkpoint(self.ps.checkpoints).values))  # fmt: skip
+
+    def test_evaluation(self):
+        cluster, _ = self.start({"w": holdfast.Variable(1)})
+        cluster.report_evaluation(step=0, examples=100, loss=0.5, accuracy=0.875)
+        evaluation = cluster.status().everything["evaluation"]
+        self.assertEqual((evaluation["loss"], evaluation["accuracy"]), (0.5, 0.875))
+        self.assertNotIn("mean_absolute_error", evaluation)
+
+    def test_a_client_reads(self):
+        self.start({"w": holdfast.Variable(1, holdfast.Constant(value=3.0))})
+        with holdfast.connect(self.ps.spec, job_name="client") as client:
+            self.assertEqual(client.pull()["w"], 3)
+            self.assertEqual(client.status().phase, "TRAINING")
+
+    def test_loss_scale(self):
+        cluster, _ = self.start(
+            {"w": holdfast.Variable(1)}, loss_scale=holdfast.LossScale(initial=1024)
+        )
+        self.assertEqual(cluster.loss_scale, 1024)
+
+    def test_misuse(self):
+        cluster = self.connect()
+        with self.assertRaisesRegex(holdfast.Error, "no current batch"):
+            cluster.push([], loss=0.0, examples=1)
+        with self.assertRaisesRegex(holdfast.Error, "no current batch"):
+            cluster.skip()
+        with self.assertRaisesRegex(TypeError, "belongs to one process"):
+            pickle.dumps(cluster)
+        cluster.close()
+        cluster.close()
+        for use in (
+            cluster.status,
+            cluster.checkpoint,
+            cluster.pull,
+            cluster.skip,
+            cluster.outcomes,
+            lambda: cluster.step,
+            lambda: next(cluster.batches()),
+            lambda: cluster.push([], loss=0.0, examples=1),
+            lambda: declare(cluster, {"w": holdfast.Variable(1)}),
+            lambda: cluster.report_evaluation(step=0, examples=1, loss=0.0),
+            cluster.__enter__,
+        ):
+            with self.assertRaisesRegex(holdfast.Error, "the cluster was closed"):
+                use()
+
+    def test_refused(self):
+        cluster = self.connect()
+        with self.assertRaisesRegex(holdfast.Refused, "learning_rate") as caught:
+            declare(cluster, {"w": holdfast.Variable(1)}, learning_rate=-1.0)
+        self.assertEqual(caught.exception.exit_code, 2)
+        self.assertEqual(caught.exception.what, str(caught.exception))
+
+
+class WrongPlacesTest(unittest.TestCase):
+    def test_refused(self):
+        spec = {"ps": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]}
+        for arguments, error in (
+            ({"cluster": spec}, "task"),
+            ({"cluster": spec, "job_name": "worker", "task_index": 3}, "task"),
+            ({"cluster": "{", "job_name": "worker", "task_index": 0}, "cluster_spec"),
+            ({"cluster": "/nonexistent.json", "job_name": "worker", "task_index": 0}, "nonexist"),
+            ({"cluster": spec, "job_name": "worker", "task_index": 0, "tls_dir": "/none"}, "none"),
+            (
+                {"ps_hosts": "ps-0.example.com:1", "worker_hosts": "a:1", "job_name": "worker",
+                 "task_index": 0},
+                "insecure",
+            ),
+        ):  # fmt: skip
+            with self.subTest(arguments=arguments):
+                with self.assertRaisesRegex((holdfast.Refused, FileNotFoundError), error):
+                    holdfast.connect(**arguments)
+
+    def test_nobody_there(self):
+        with self.assertRaisesRegex(holdfast.Unavailable, "/job:ps/task:0") as caught:
+            holdfast.connect(
+                {"ps": ["127.0.0.1:1"], "worker": ["127.0.0.1:2"]},
+                job_name="worker",
+                task_index=0,
+                connect_timeout=0.2,
+            )
+        self.assertEqual(caught.exception.task, "/job:ps/task:0")
+        self.assertEqual(caught.exception.exit_code, 138)
+
+    def test_no_checkpoint(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with self.assertRaises(FileNotFoundError):
+                holdfast.load_checkpoint(folder + "/none")
+
+
+class SeveralWorkersTest(unittest.TestCase):
+    def run_script(self, workers, *, num_ps=2, steps, consistency):
+        with LocalCluster(num_ps, workers) as ps:
+            text = SCRIPT.format(steps=steps, consistency=consistency)
+            scripts = [ps.run(text, i) for i in range(workers)]
+            results = [script.result() for script in scripts]
+            ps.await_end()
+        for result in results[1:]:
+            self.assertEqual(result["values"], results[0]["values"])
+        return results
+
+    def check_values(self, result, total):
+        self.assertEqual(result["values"], {"w": [-total] * 3, "b": [5 - total] * 2})
+
+    def test_synchronous(self):
+        results = self.run_script(2, steps=5, consistency="holdfast.Synchronous()")
+        for replica, result in enumerate(results):
+            self.assertEqual(result["replica"], replica)
+            self.assertEqual(result["batches"], [2 * step + replica for step in range(5)])
+            self.assertEqual(result["accepted"], 5)
+        # Means of two numbers that follow each other.
+        self.check_values(results[0], sum(range(1, 11)) / 2)
+
+    def test_several_seats(self):
+        results = self.run_script(
+            2,
+            steps=3,
+            consistency='holdfast.Synchronous(replicas_to_aggregate=4, aggregation="sum")',
+        )
+        for replica, result in enumerate(results):
+            expected = [4 * step + seat for step in range(3) for seat in (replica, replica + 2)]
+            self.assertEqual(result["batches"], expected)
+        self.check_values(results[0], sum(range(1, 13)))
+
+    def check_asynchronous(self, consistency):
+        results = self.run_script(3, steps=40, consistency=consistency)
+        batches = sorted(batch for result in results for batch in result["batches"])
+        self.assertEqual(batches, list(range(40)))
+        # Each counts once, also where a worker uses the same memory for all.
+        self.check_values(results[0], sum(range(1, 41)))
+
+    def test_asynchronous(self):
+        self.check_asynchronous("holdfast.Asynchronous()")
+
+    def test_bounded(self):
+        self.check_asynchronous("holdfast.Asynchronous(staleness_bound=1)")
+
+    def test_pipelined(self):
+        self.check_asynchronous("holdfast.Asynchronous(pipeline_depth=3)")
+
+    def test_another_declaration_is_refused(self):
+        with LocalCluster(1, 2) as ps:
+            text = SCRIPT.format(steps=5, consistency="holdfast.Synchronous()")
+            chief = ps.run(text, 0)
+            other = ps.run(text.replace("learning_rate=1.0", "learning_rate=0.5"), 1)
+            self.assertEqual(other.wait(), 2, other.output)
+            self.assertIn("holdfast.Refused: ", other.output)
+            self.assertIn("learning_rate", other.output)
+            # The job has not suffered from it.
+            other = ps.run(text, 1)
+            self.check_values(chief.result(), sum(range(1, 11)) / 2)
+            self.check_values(other.result(), sum(range(1, 11)) / 2)
+            ps.await_end()
+
+
+if __name__ == "__main__":
+    unittest.main()

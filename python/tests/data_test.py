@@ -1,0 +1,57 @@
+"""batch_indices and digest: pure functions."""
+
+import hashlib
+import struct
+import unittest
+
+import numpy as np
+
+import holdfast
+
+
+class BatchIndicesTest(unittest.TestCase):
+    def test_the_order_is_that_of_the_cpp_worker(self):
+        # The stream of common/example_order_test.cc, cut into batches of 4.
+        stream = [2, 4, 0, 5, 9, 7, 6, 3, 1, 8, 4, 5, 9, 7, 0, 2, 1, 8, 6, 3]
+        for batch in range(5):
+            got = holdfast.batch_indices(batch, 10, 4, seed=1)
+            self.assertEqual(got.dtype, np.int64)
+            self.assertEqual(got.tolist(), stream[4 * batch : 4 * batch + 4])
+
+    def test_wide_seeds(self):
+        got = holdfast.batch_indices(29999, 60000, 2, seed=0x123456789ABCDEF0)
+        self.assertEqual(got.tolist(), [17053, 18377])
+
+    def test_an_epoch_has_each_example_once(self):
+        epoch = np.concatenate([holdfast.batch_indices(k, 1000, 100, seed=3) for k in range(10)])
+        self.assertEqual(sorted(epoch.tolist()), list(range(1000)))
+
+    def test_wrong_numbers_are_refused(self):
+        for batch, examples, batch_size in ((0, 0, 1), (0, 10, 0), (2**62, 10, 4)):
+            with self.subTest(batch=batch, examples=examples, batch_size=batch_size):
+                with self.assertRaises(holdfast.Refused):
+                    holdfast.batch_indices(batch, examples, batch_size)
+
+
+class DigestTest(unittest.TestCase):
+    def test_bytes(self):
+        # As common/digest.h tells, by hand.
+        expected = hashlib.sha256(
+            b"a\0[]\0" + struct.pack("<f", 3) + b"b\0[2,3]\0" + struct.pack("<6f", *range(6))
+        ).hexdigest()
+        values = {
+            "b": np.arange(6, dtype=np.float32).reshape(2, 3),
+            "a": np.array(3, dtype=np.float32),
+        }
+        self.assertEqual(holdfast.digest(values), expected)
+        # Layout is not part of it.
+        values["b"] = np.asfortranarray(values["b"])
+        self.assertEqual(holdfast.digest(values), expected)
+
+    def test_other_dtypes_are_refused(self):
+        with self.assertRaisesRegex(TypeError, '"a" has dtype float64'):
+            holdfast.digest({"a": np.zeros(1)})
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,10 @@
+#!/bin/bash
+# Runs a Python program of ours with Debian's interpreter and NumPy, against the
+# library and the daemon as Bazel has built them.
+#   run.sh FILE.py [arguments]
+set -euo pipefail
+
+export HOLDFAST_LIBRARY="$PWD/client/c_api/libholdfast.so"
+export HOLDFAST_PS_SERVER="$PWD/ps_server/ps_server"
+export PYTHONPATH="$PWD/python" PYTHONDONTWRITEBYTECODE=1
+exec /usr/bin/python3 "$@"
