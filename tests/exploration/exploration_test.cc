@@ -13,7 +13,8 @@
 // - the job neither fails nor hangs, and ends with the one right answer, or
 //   with every ticket spent once;
 // - all of this beside a worker that offers, applies or claims what it may not,
-//   none of which is taken (Misdeed).
+//   none of which is taken (Misdeed), and a stranger that speaks in the
+//   coordinator's name, which no shard believes.
 //
 // What is covered: of each job, every schedule that deviates from the canonical
 // order (explorer.h) within one of the budgets below, at whatever places. A
@@ -24,7 +25,8 @@
 //   messages are in flight, and what was not answered is sent again;
 // - messages: one is lost, its answer is lost, or it comes twice, or past its
 //   deadline; again or late by 1, 4 or 12 places, when nothing else is in
-//   flight, a second after, or after all leases;
+//   flight, a second after, or after all leases; in jobs called Stranger, or a
+//   shard is told something in the coordinator's name by somebody else;
 // - crashes, of ps 0 with the coordinator, ps 1, or a worker, which is reborn
 //   when nothing is in flight, or after all leases; a worker may also step
 //   down, and come again;
@@ -144,6 +146,12 @@ std::vector<Case> Cases() {
       {"Asynchronous2ClientOnePsStarted",
        Started(Client(OnePs(Asynchronous(2, 1)))),
        {{0, 1, 0, 1, 0}, {1, 1, 0, 0, 0}, {0, 1, 1, 0, 0}}},
+      {"Synchronous2Stranger_P5",
+       WithStranger(Synchronous(2)),
+       {{0, 1, 0, 0, 0}}},
+      {"Asynchronous3Stranger_P5",
+       WithStranger(Asynchronous(3, 1)),
+       {{0, 1, 0, 0, 0}}},
       {"OffersUnheld_P1", With(sim::Misdeed::kOffersUnheld, Synchronous(2)),
        OneFault()},
       {"AppliesUnheld_P2",

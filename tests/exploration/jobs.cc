@@ -126,6 +126,12 @@ Scenario Client(Scenario scenario) {
   return scenario;
 }
 
+Scenario WithStranger(Scenario scenario) {
+  scenario.stranger = true;
+  scenario.job.name += ", a stranger";
+  return scenario;
+}
+
 Scenario With(sim::Misdeed misdeed, Scenario scenario) {
   scenario.job.misdeed = misdeed;
   scenario.job.name += ", a faulty worker";

@@ -26,6 +26,8 @@ Scenario OnePs(Scenario scenario);
 Scenario InParts(Scenario scenario);
 // Whose workers are the production client.
 Scenario Client(Scenario scenario);
+// In which a stranger speaks in the coordinator's name.
+Scenario WithStranger(Scenario scenario);
 // In which worker 1 is not as it should be.
 Scenario With(sim::Misdeed misdeed, Scenario scenario);
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <tuple>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "tests/exploration/stranger.h"
 #include "tests/exploration/transcript.h"
 
 namespace holdfast::exploration {
@@ -67,6 +69,8 @@ std::string Choice::ToString() const {
     case kDiskFails:
       return rounds == 0 ? "the disk fails"
                          : "the disk fails after it was done";
+    case kForged:
+      return absl::StrCat("forgery ", serial, " for ", NameOf(process));
   }
   return "";
 }
@@ -142,6 +146,14 @@ DiskFault Schedule::NextDiskFault(bool is_read) {
 void Schedule::OnExit(Process process, bool for_good) {
   processes_[process].for_good = for_good;
   processes_[process].rounds_left = 0;
+}
+
+void Schedule::OnSent(Node from, Node to,
+                      const google::protobuf::Message& request) {
+  if (!scenario_.stranger) return;
+  if (const auto* restore = sim::As<proto::RestoreRequest>(request)) {
+    restores_[World::ProcessOf(to)] = *restore;
+  }
 }
 
 void Schedule::OnHeard(Node by, const google::protobuf::Message& response) {
@@ -286,6 +298,15 @@ std::vector<Choice> Schedule::Alternatives(const Budget& budget) const {
       }
     }
   }
+  if (budget.messages > 0) {
+    for (const auto& [ps, restore] : restores_) {
+      if (world_.shard(ps) == nullptr) continue;
+      const size_t count = Forgeries(world_, ps, restore).size();
+      for (size_t i = 0; i < count; ++i) {
+        all.push_back({Choice::kForged, i, {}, static_cast<Process>(ps)});
+      }
+    }
+  }
   for (size_t p = 0; p < processes_.size(); ++p) {
     const Process process = p;
     if (!world_.IsAlive(process)) continue;
@@ -375,6 +396,10 @@ void Schedule::Take(const Choice& choice, Budget* budget) {
       world_.MixIntoHistory(sim::kDisk, 7 + choice.rounds);
       world_.Deliver(Head());
       break;
+    case Choice::kForged:
+      --budget->messages;
+      Forge(choice);
+      break;
   }
   world_.AfterEvent();
   if (std::exchange(expire_due_, false) && world_.coordinator() != nullptr) {
@@ -383,6 +408,18 @@ void Schedule::Take(const Choice& choice, Budget* budget) {
     world_.AfterEvent();
   }
   if (++events_ > kMaxEvents) world_.Violate("there is no end to it");
+}
+
+void Schedule::Forge(const Choice& choice) {
+  const auto ps = static_cast<uint32_t>(choice.process);
+  const ShardRequest forged =
+      Forgeries(world_, ps, restores_.at(ps)).at(choice.serial);
+  std::visit(
+      [&](const auto& request) {
+        world_.SendStray(sim::kOperator, sim::ShardNode(ps), request);
+      },
+      forged);
+  world_.Deliver(world_.in_flight().back().get());
 }
 
 // Nothing is in flight.

@@ -64,6 +64,9 @@ struct Choice {
     // What the message at the head asks of the disk fails: before (rounds 0) or
     // after (1) it was done.
     kDiskFails,
+    // A stranger tells the shard of `process` the `serial`-th of its forgeries
+    // (stranger.h).
+    kForged,
   };
   Kind kind = kNext;
   uint64_t serial = 0;
@@ -78,7 +81,7 @@ struct Choice {
 struct Budget {
   // kDeliver, kSlow, kTime.
   int orders = 0;
-  // kLose, kTwice, kLateArrival.
+  // kLose, kTwice, kLateArrival, kForged.
   int messages = 0;
   // kCrash, kStepDown.
   int crashes = 0;
@@ -112,6 +115,8 @@ struct RpcFault {
 struct Scenario {
   sim::Job job;
   sim::World::MakeWorker make_worker = sim::MakeScriptedWorker;
+  // There is a stranger that speaks in the coordinator's name.
+  bool stranger = false;
   // An operator asks for the status and for a checkpoint when there are
   // variables.
   bool operator_asks = false;
@@ -174,7 +179,8 @@ class Schedule : public sim::Scheduler, public sim::Observer {
   void TraceDelivery(const sim::Message& message) override;
   bool tracing() const override { return tracing_ != Tracing::kNone; }
   // Observer:
-  using Observer::OnSent;
+  void OnSent(sim::Node from, sim::Node to,
+              const google::protobuf::Message& request) override;
   void OnHeard(sim::Node by,
                const google::protobuf::Message& response) override;
 
@@ -194,6 +200,7 @@ class Schedule : public sim::Scheduler, public sim::Observer {
   void Quiet();
   void PassTime();
   void Expire(sim::Process process);
+  void Forge(const Choice& choice);
   void AskForStatus();
   void AskForCheckpoint(std::optional<uint64_t> step);
 
@@ -203,6 +210,8 @@ class Schedule : public sim::Scheduler, public sim::Observer {
   sim::World world_;
   // By process.
   std::vector<ProcessState> processes_;
+  // By ps, what the coordinator told it last.
+  std::map<uint32_t, proto::RestoreRequest> restores_;
   int rounds_ = 0;
   int events_ = 0;
   bool variables_ready_ = false;

@@ -69,7 +69,6 @@ class ClientWorker : public WorkerProgram {
   static client::Client::Options OptionsOf(const World& world, uint32_t index) {
     client::Client::Options options;
     options.task = {kWorkerJob, index};
-    options.timing.park = world.job().park;
     if (world.job().cuts_pushes) options.part_bytes = sizeof(float);
     for (uint32_t ps = 0; ps < world.num_ps(); ++ps) {
       options.ps_names.push_back(absl::StrCat("/job:ps/task:", ps));
@@ -358,6 +357,11 @@ class ClientWorker : public WorkerProgram {
     if (!verdict.has_value()) return;
     world_->Check(
         world_->oracle().OnVerdict(slot->generation, slot->id, *verdict));
+    if (next_.version <= now_.version) {
+      world_->Violate(absl::StrCat(
+          "worker ", index_, " has pushed for step ", now_.version.value(),
+          ", and is brought version ", next_.version.value()));
+    }
     std::swap(now_, next_);
     NextStep();
   }
