@@ -70,12 +70,13 @@ absl::StatusOr<std::string> JobFileWorkers::Summary(
 }
 
 std::string CommandWorkers::job_name() const {
-  const bool is_script =
-      !options_.args.empty() && absl::EndsWith(options_.args.front(), ".py");
-  absl::string_view path = is_script ? options_.args.front() : options_.program;
-  if (const size_t slash = path.rfind('/'); slash != path.npos) {
-    path.remove_prefix(slash + 1);
+  const std::vector<std::string>& args = options_.args;
+  if (args.size() > 1 && args.front() == "-m") {
+    return args[1].substr(args[1].rfind('.') + 1);
   }
+  const bool is_script = !args.empty() && absl::EndsWith(args.front(), ".py");
+  absl::string_view path = is_script ? args.front() : options_.program;
+  path.remove_prefix(path.rfind('/') + 1);
   return std::string(absl::StripSuffix(path, ".py"));
 }
 

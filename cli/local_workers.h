@@ -109,8 +109,8 @@ class CommandWorkers : public LocalWorkers {
 
   explicit CommandWorkers(Options options) : options_(std::move(options)) {}
 
-  // Of the script, where the first argument is one of Python, or else of the
-  // program; without folder and ".py".
+  // Of Python's script or module, where the arguments begin with one, or else
+  // of the program; without folder or package, and without ".py".
   std::string job_name() const override;
   // What they train is known only to them: what has been brought to its end
   // here is theirs.

@@ -113,6 +113,10 @@ TEST_F(LocalWorkersTest, CommandIsNamedAfterItsScript) {
   EXPECT_EQ(Command("/bin/python3", {"a/train.py", "x.py"}).job_name(),
             "train");
   EXPECT_EQ(Command("/a/train.py", {}).job_name(), "train");
+  EXPECT_EQ(Command("/bin/python3", {"-m", "a.b.mnist", "-v"}).job_name(),
+            "mnist");
+  EXPECT_EQ(Command("python3", {"-m", "mnist"}).job_name(), "mnist");
+  EXPECT_EQ(Command("python3", {"-m"}).job_name(), "python3");
   EXPECT_EQ(Command("bin/trainer", {"--job=a"}).job_name(), "trainer");
 }
 
