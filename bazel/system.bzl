@@ -6,7 +6,8 @@
                      so "@absl//:strings", "@absl//:flat_hash_map" and so on.
 
 pkg-config says where they are. All link to the shared libraries, which keeps
-links short. Headers are found in /usr/include by the compiler and are thus
+links short; with --config=portable all programs link static archives instead
+(bazel/portable/). Headers are found in /usr/include by the compiler and are thus
 visible without a dependency; what a missing dependency shows up as is a link
 error.
 
@@ -62,8 +63,14 @@ cc_library(
     name = "{name}",
     hdrs = {hdrs},
     includes = {includes},
-    linkopts = {linkopts},
-    deps = {deps},
+    linkopts = select({{
+        "@//bazel/portable:enabled": [],
+        "//conditions:default": {linkopts},
+    }}),
+    deps = {deps} + select({{
+        "@//bazel/portable:enabled": ["@portable//:archives"],
+        "//conditions:default": [],
+    }}),
 )
 """
 
