@@ -22,17 +22,24 @@ class Mutation(NamedTuple):
     equivalent: str = ""
 
 
+CLIENT = "client/"
 SHARD = "ps_server/shard/shard.cc"
 APPLY = "ps_server/shard/shard_apply.cc"
 CHECKPOINT = "ps_server/shard/shard_checkpoint.cc"
 COORDINATOR = "ps_server/coordinator/"
 
 MUTATIONS = [
-    Mutation("R1_shard", "a shard takes an older generation for a newer one", [
-        Change("ps_server/shard/shard.h",
-               "return sender.generation() < generation_.value();",
-               'return !Mutant("R1_shard") &&\n'
-               "           sender.generation() < generation_.value();"),
+    Mutation("R1_shard", "a shard does what an older generation asks", [
+        Change(SHARD,
+               "absl::Status Shard::CheckGeneration(const proto::Sender& sender) const {\n",
+               "absl::Status Shard::CheckGeneration(const proto::Sender& sender) const {\n"
+               '  if (IsOver(sender) && store_ != nullptr && Mutant("R1_shard")) {\n'
+               "    return absl::OkStatus();\n"
+               "  }\n"),
+        Change(SHARD, "if (IsOver(part.sender)) return",
+               'if (IsOver(part.sender) && !Mutant("R1_shard")) return'),
+        Change(APPLY, "if (IsOver(request.sender())) return",
+               'if (IsOver(request.sender()) && !Mutant("R1_shard")) return'),
     ]),
     Mutation("R1_coordinator", "the coordinator takes calls of an older generation", [
         Change(COORDINATOR + "members.cc",
@@ -91,6 +98,12 @@ MUTATIONS = [
                "                     Incarnation(id.from.incarnation.value() - 1)});\n"
                "  }\n"
                "  if (IsFenced(id.from)) return reply(PushAnswer(proto::FENCED));"),
+    ]),
+    Mutation("R7", "a pull takes what comes, of whatever versions", [
+        Change(CLIENT + "pull.cc",
+               "if (which_ == Which::kNewest && version > shard.version) {",
+               "if (which_ == Which::kNewest && version > shard.version &&\n"
+               '          !Mutant("R7")) {'),
     ]),
     Mutation("R8_cut", "a shard saves whatever version it has", [
         Change(CHECKPOINT,
@@ -264,5 +277,115 @@ MUTATIONS = [
                "      outbox_->Answer(std::move(parked.reply),\n"
                "                      RegisterAnswer(parked.key.first));\n"
                "    } else if (!IsAdmitted(parked.request)) {\n"),
+    ]),
+    # What docs/recovery.md asks of a worker is the client's to keep.
+    Mutation("client_sequence", "what is sent again has another sequence", [
+        Change(CLIENT + "call_group.h",
+               "template <typename Request, typename Response>\n"
+               "class CallOf final : public Call {\n public:\n",
+               "template <typename M>\n"
+               "auto Renumber(M* request, int)\n"
+               "    -> decltype(request->set_sequence(1), void()) {\n"
+               "  request->set_sequence(request->sequence() + 1);\n"
+               "}\n"
+               "template <typename M>\n"
+               "void Renumber(M*, long) {}\n\n"
+               "template <typename Request, typename Response>\n"
+               "class CallOf final : public Call {\n public:\n"
+               "  int attempts = 0;\n"),
+        Change(CLIENT + "call_group.h",
+               "    response_ = Response();\n    attempt->timeout",
+               '    if (attempts++ > 0 && Mutant("client_sequence")) {\n'
+               "      Renumber(&MessageOf(request_), 0);\n"
+               "    }\n"
+               "    response_ = Response();\n    attempt->timeout"),
+    ]),
+    Mutation("client_generation", "calls of a generation go on in the next", [
+        Change(CLIENT + "call.cc",
+               "FillIn(group_->sender != nullptr ? *group_->sender",
+               "FillIn(group_->sender != nullptr && !Mutant(\"client_generation\")\n"
+               "               ? *group_->sender"),
+        Change(CLIENT + "context.cc",
+               "return !ended_.ok() || (sender != nullptr && IsRolledBack(*sender));",
+               "return !ended_.ok() || (sender != nullptr && IsRolledBack(*sender) &&\n"
+               '                          !Mutant("client_generation"));'),
+    ]),
+    Mutation("client_kept", "sequences and tickets outlive their generation", [
+        Change(CLIENT + "client.cc",
+               "if (generation_ == nullptr || !generation_->WhyOver().ok()) {",
+               "if (generation_ == nullptr ||\n"
+               '      (!generation_->WhyOver().ok() && !Mutant("client_kept"))) {'),
+    ]),
+    Mutation("client_held", "a push is followed up that not all shards acknowledge", [
+        Change(CLIENT + "part_sender.h",
+               "return num_unacknowledged_ == 0 || decided();",
+               "return num_unacknowledged_ == 0 || decided() ||\n"
+               '           (Mutant("client_held") && num_unacknowledged_ == 1);'),
+    ]),
+    Mutation("client_acked", "a verdict is said to be known when it is asked for", [
+        Change(CLIENT + "offer.cc",
+               "request.set_acked_through(sequences.acked_through().value());",
+               'request.set_acked_through(Mutant("client_acked")\n'
+               "                                    ? push_.sequence.value()\n"
+               "                                    : sequences.acked_through().value());"),
+    ]),
+    Mutation("client_ticket", "a ticket that has not come is asked for under the next sequence", [
+        Change(CLIENT + "tickets.cc",
+               "if (!waiting_.empty()) return Next::kAgain;",
+               'if (Mutant("client_ticket")) {\n'
+               "          asked_for_.reset();\n"
+               "        } else if (!waiting_.empty()) {\n"
+               "          return Next::kAgain;\n"
+               "        }"),
+    ]),
+    Mutation("client_deal", "a ticket is given to two pushes", [
+        Change(CLIENT + "tickets.cc",
+               "    waiting_.front()->Answer(std::move(here_.begin()->second));\n"
+               "    waiting_.pop_front();\n"
+               "    here_.erase(here_.begin());",
+               "    waiting_.front()->Answer(here_.begin()->second);\n"
+               "    waiting_.pop_front();\n"
+               '    if (!Mutant("client_deal")) here_.erase(here_.begin());'),
+    ]),
+    Mutation("client_spent", "a ticket is told as spent when one shard has applied its push", [
+        Change(CLIENT + "application.cc",
+               "if (--num_left_ > 0) return Next::kDone;",
+               'if (--num_left_ > 0 && !Mutant("client_spent")) return Next::kDone;'),
+    ]),
+    Mutation("client_told", "what is spent is told only with the next request for a ticket", [
+        Change(CLIENT + "tickets.cc",
+               "    spent_.push_back(spent);\n",
+               "    spent_.push_back(spent);\n"
+               '    if (Mutant("client_told")) return;\n'),
+    ]),
+    Mutation("client_values", "values are taken from an exchange that has no verdict", [
+        Change(CLIENT + "push_exchange.cc",
+               "message.verdict() == proto::VERDICT_UNSPECIFIED) {",
+               "(message.verdict() == proto::VERDICT_UNSPECIFIED &&\n"
+               '       !Mutant("client_values"))) {'),
+    ]),
+    Mutation("exchange_version", "an exchange brings the values that there are", [
+        Change("ps_server/push_pull/push_pull_exchange.cc",
+               "out.pull = Pull(request_.step() + 1);",
+               'out.pull = Pull(Mutant("exchange_version") ? 0 : request_.step() + 1);'),
+    ]),
+    Mutation("exchange_answer", "an exchange answers before the verdict is there", [
+        Change("ps_server/push_pull/push_pull_exchange.cc",
+               "if (!decided_ || !pulled_) return {};",
+               'if ((!decided_ && !Mutant("exchange_answer")) || !pulled_) return {};'),
+    ]),
+    Mutation("exchange_held", "an exchange contributes before the shard holds the push", [
+        Change("ps_server/push_pull/push_pull_exchange.cc",
+               "  part.tensors = std::move(tensors);\n  return out;",
+               "  part.tensors = std::move(tensors);\n"
+               '  if (Mutant("exchange_held")) {\n'
+               "    if (request_.has_application()) {\n"
+               "      out.apply = Application();\n"
+               "    } else {\n"
+               "      out.contribute = Contribution(0);\n"
+               "      out.pull = Pull(request_.step() + 1);\n"
+               "    }\n"
+               "  }\n"
+               "  return out;"),
     ]),
 ]

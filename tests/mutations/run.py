@@ -2,29 +2,30 @@
 """Breaks each rule of docs/recovery.md, and says which of the simulated world's
 tests finds it: docs/mutations.md.
 
-  tests/mutations/run.py [--jobs=2] [--tree=DIR] [R1_shard T5 ...]
+  tests/mutations/run.py [--jobs=2] [--tree=DIR] [--schedules=100] [R1_shard T5 ...]
 
 Copies the working tree, applies all mutations to the copy, builds its tests
-once, and runs them with one mutation on at a time, the fastest test first, until
-one fails. Exit status 1: a mutation does not apply, a test fails without any,
+once, and runs their cases with one mutation on at a time, the fastest first,
+until one fails. Exit status 1: a mutation does not apply, a test fails without any,
 or one that is not known to be equivalent survives.
 """
 import argparse
 import concurrent.futures
 import os
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from mutations import MUTATIONS  # noqa: E402
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-# The fastest first.
 TESTS = [
     "tests/exploration/rpc_faults_test",
     "tests/exploration/exploration_test",
@@ -33,8 +34,10 @@ TESTS = [
     "tests/simulation/recovery_simulation_test",
 ]
 
-# A schedule that hangs a machine itself.
-TIMEOUT_S = 300
+# A schedule that hangs a machine itself is given up after this much CPU time, and
+# 20 times what its case takes without a mutation; one that waits, after 20 times
+# as long.
+MIN_CPU_S = 20
 
 SWITCH = """
 #ifndef HOLDFAST_TESTS_MUTATIONS_MUTANT_
@@ -78,25 +81,59 @@ def apply_all(tree):
             file.write(text[:include] + SWITCH + text[include:])
 
 
-def run(tree, name):
-    """(the test that fails, its first words), or None; and seconds."""
-    begun = time.time()
-    environment = dict(os.environ, GTEST_BREAK_ON_FAILURE="", GTEST_FAIL_FAST="1")
-    if name:
-        environment["HOLDFAST_MUTANT"] = name
+def cases_of(tree):
+    """(test, case) of all tests."""
+    cases = []
     for test in TESTS:
-        try:
-            done = subprocess.run([os.path.join(tree, "bazel-bin", test)], cwd=tree, env=environment,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                  errors="replace", timeout=TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            return (test, "it does not end"), time.time() - begun
-        if done.returncode != 0:
-            why = re.search(r'Which is: "(.*)', done.stdout) or re.search(r"(Check failed.*)", done.stdout)
-            case = re.search(r"\[ RUN      \] (\S+)\s(?!.*\[ RUN)", done.stdout, re.S)
-            words = (why.group(1) if why else done.stdout[-200:]).split("\\n")[0][:110]
-            return (f"{test} {case.group(1) if case else ''}", words), time.time() - begun
-    return None, time.time() - begun
+        listed = subprocess.run([os.path.join(tree, "bazel-bin", test), "--gtest_list_tests"],
+                                stdout=subprocess.PIPE, check=True, text=True).stdout
+        for line in listed.splitlines():
+            if line.startswith("  "):
+                cases.append((test, suite + line.split()[0]))
+            elif line.endswith(".") or ".  #" in line:
+                suite = line.split()[0]
+    return cases
+
+
+def run_case(tree, mutant, case, cpu_limit, schedules):
+    """What is broken, or None; and seconds of CPU."""
+    test, name = case
+    environment = dict(os.environ, HOLDFAST_SIMULATION_SCHEDULES=str(schedules))
+    environment.pop("HOLDFAST_MUTANT", None)
+    if mutant:
+        environment["HOLDFAST_MUTANT"] = mutant
+    def limit():
+        if cpu_limit is not None:
+            resource.setrlimit(resource.RLIMIT_CPU, (int(cpu_limit), int(cpu_limit)))
+    process = subprocess.Popen([os.path.join(tree, "bazel-bin", test), "--gtest_filter=" + name],
+                               cwd=tree, env=environment, stdout=subprocess.PIPE, preexec_fn=limit,
+                               stderr=subprocess.STDOUT, text=True, errors="replace")
+    timer = threading.Timer(20 * (cpu_limit or 3600), process.kill)
+    timer.start()
+    output = process.stdout.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    timer.cancel()
+    seconds = usage.ru_utime + usage.ru_stime
+    if status == 0:
+        return None, seconds
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL):
+        return "it does not end", seconds
+    why = re.search(r'Which is: "(.*)', output) or re.search(r"(Check failed.*)", output)
+    return (why.group(1) if why else output[-200:]).split("\\n")[0][:110], seconds
+
+
+def run(tree, mutant, baseline, schedules):
+    """The first case that fails and why, or None; and seconds of CPU.
+
+    Cases that are named after the rule are asked first, then the fastest."""
+    spent = 0
+    label = "_" + mutant.split("_")[0]
+    for case, usual in sorted(baseline.items(), key=lambda item: (not item[0][1].endswith(label), item[1])):
+        why, seconds = run_case(tree, mutant, case, MIN_CPU_S + 20 * usual, schedules)
+        spent += seconds
+        if why is not None:
+            return (case, why), spent
+    return None, spent
 
 
 def main():
@@ -104,6 +141,7 @@ def main():
     parser.add_argument("names", nargs="*", help="mutations, or their beginnings; default: all")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--tree", help="for the copy; kept. Default: a temporary one")
+    parser.add_argument("--schedules", type=int, default=100, help="of each random simulation")
     parser.add_argument("--build", default="bazel", help="the command that builds")
     flags = parser.parse_args()
 
@@ -123,13 +161,25 @@ def main():
 
     chosen = [m for m in MUTATIONS
               if not flags.names or any(m.name.startswith(n) for n in flags.names)]
-    failure, seconds = run(tree, None)
-    print(f"without a mutation: {'PASS' if failure is None else failure} ({seconds:.0f} s)", flush=True)
-    bad = failure is not None
+    bad = False
     with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
-        for mutation, (found, seconds) in zip(chosen, pool.map(lambda m: run(tree, m.name), chosen)):
+        def usual(case):
+            return case, run_case(tree, None, case, None, flags.schedules)
+        baseline = {}
+        for case, (why, seconds) in pool.map(usual, cases_of(tree)):
+            baseline[case] = seconds
+            if why is not None:
+                print(f"without a mutation: {' '.join(case)}: {why}", flush=True)
+                bad = True
+        print(f"without a mutation: {len(baseline)} cases, {sum(baseline.values()):.0f} s", flush=True)
+
+        def judge(mutation):
+            return run(tree, mutation.name, baseline, flags.schedules)
+        for mutation, (found, seconds) in zip(chosen, pool.map(judge, chosen)):
             if found is not None:
-                print(f"{mutation.name}: killed by {found[0]} ({seconds:.0f} s): {found[1]}", flush=True)
+                (test, case), why = found
+                print(f"{mutation.name}: killed by {os.path.basename(test)} {case} "
+                      f"({seconds:.0f} s): {why}", flush=True)
             elif mutation.equivalent:
                 print(f"{mutation.name}: equivalent: {mutation.equivalent}", flush=True)
             else:
