@@ -412,6 +412,9 @@ int32_t holdfast_load_checkpoint(const char* path, holdfast_values** values,
                                  holdfast_error** error) {
   if (path == nullptr) return Report(Null("path"), error);
   if (values == nullptr) return Report(Null("values"), error);
+  if (Handles::IsForkedChild()) {
+    return Report(BadHandle<Values>(nullptr), error);
+  }
   auto loaded = LoadCheckpoint(path);
   if (!loaded.ok()) return Report(OfFiles(loaded.status()), error);
   Handles::Begin();

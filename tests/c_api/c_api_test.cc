@@ -641,6 +641,11 @@ TEST_F(CApiClusterTest, AForkedChildHasNoHandlesAndEnds) {
         HOLDFAST_BAD_HANDLE) {
       wrong += 4;
     }
+    holdfast_values* values = nullptr;
+    if (holdfast_load_checkpoint("common/checkpoint/testdata/golden", &values,
+                                 nullptr) != HOLDFAST_BAD_HANDLE) {
+      wrong += 8;
+    }
     std::exit(wrong);  // With all destructors and handlers.
   }
   int status = 0;
