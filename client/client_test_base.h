@@ -80,9 +80,9 @@ class ClientTest : public ::testing::Test {
   // told of in a call of its own.
   Timing timing;
   // What the job is, as a client hears.
-  bool asynchronous = false;
+  std::atomic<bool> asynchronous = false;
   // Or 1: then all variables are there.
-  int num_ps = 2;
+  std::atomic<int> num_ps = 2;
   // That the placement is of.
   std::atomic<uint64_t> generation = kGeneration;
   // The newest version of the puppets.

@@ -1,10 +1,13 @@
 // Tells ThreadSanitizer that what is handed to gRPC with a tag happens before
 // the tag comes back: libgrpc passes it from thread to thread without a lock
-// that bazel/tsan/absl_synchronization.cc would see. Callbacks are covered as
-// well; their thread takes them out of a completion queue by these same
-// functions.
+// that bazel/tsan/absl_synchronization.cc would see. Callbacks of calls are
+// covered as well; their thread takes them out of a completion queue by these
+// same functions. libgrpc++ sets alarms without libgrpc's public functions, so
+// its own stand here, too; callbacks of alarms are handed over under a lock.
 
 #include <grpc/grpc.h>
+#include <grpcpp/alarm.h>
+#include <grpcpp/completion_queue.h>
 #include <sanitizer/tsan_interface.h>
 
 #include "bazel/tsan/next.h"
@@ -81,3 +84,28 @@ grpc_event grpc_completion_queue_pluck(grpc_completion_queue* queue, void* tag,
 }
 
 }  // extern "C"
+
+namespace grpc {
+
+void Alarm::SetInternal(CompletionQueue* queue, gpr_timespec deadline,
+                        void* tag) {
+  static auto* const next =
+      Next<void(Alarm*, CompletionQueue*, gpr_timespec, void*)>(
+          "_ZN4grpc5Alarm11SetInternalEPNS_15CompletionQueueE12gpr_timespecPv");
+  __tsan_release(tag);
+  next(this, queue, deadline, tag);
+}
+
+// The tag is the caller's; libgrpc's, which is in grpc_event, may be
+// libgrpc++'s.
+CompletionQueue::NextStatus CompletionQueue::AsyncNextInternal(
+    void** tag, bool* ok, gpr_timespec deadline) {
+  static auto* const next = ::holdfast::tsan::Next<NextStatus(
+      CompletionQueue*, void**, bool*, gpr_timespec)>(
+      "_ZN4grpc15CompletionQueue17AsyncNextInternalEPPvPb12gpr_timespec");
+  const NextStatus status = next(this, tag, ok, deadline);
+  if (status == GOT_EVENT) __tsan_acquire(*tag);
+  return status;
+}
+
+}  // namespace grpc
