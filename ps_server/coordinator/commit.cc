@@ -30,12 +30,13 @@ void Commit::Start() {
   step.FillIn(declared.consistency().synchronous().aggregation(), &commit);
   job_->learning.OnStep(declared, step, &commit);
   std::vector<AcceptedPush> accepted;
-  accepted.reserve(step.offers().size());
-  for (const auto& [seat, offer] : step.offers()) {
-    job_->verdicts.Record(offer.push, proto::ACCEPTED);
-    job_->tickets.Spend(offer.push);
-    accepted.push_back({offer.push.from.worker, offer.examples, offer.loss,
-                        /*staleness=*/std::nullopt, offer.not_finite});
+  accepted.reserve(step.num_offers());
+  for (const std::optional<SeatOffer>& offer : step.seats()) {
+    if (!offer.has_value()) continue;
+    job_->verdicts.Record(offer->push, proto::ACCEPTED);
+    job_->tickets.Spend(offer->push);
+    accepted.push_back({offer->push.from.worker, offer->examples, offer->loss,
+                        /*staleness=*/std::nullopt, offer->not_finite});
   }
   job_->progress.AddStep(accepted);
   job_->OpenStepAt(step.number().next());

@@ -64,6 +64,20 @@ void Coordinator::Settle() {
   }
   StartNext();
   GrantTickets();
+  if (ticked_at_.has_value()) {
+    AnswerDue(*std::exchange(ticked_at_, std::nullopt));
+  }
+}
+
+void Coordinator::AnswerDue(absl::Time now) {
+  if (auto due = job_.step.parked()->TakeDue(now); !due.empty()) {
+    // The same for all of them, and as long as the list of workers.
+    const std::string waiting_for = WaitingFor();
+    for (auto& parked : due) {
+      job_.outbox.Answer(std::move(parked.reply), NotYetAnswer(waiting_for));
+    }
+  }
+  AnswerTickets(job_.tickets.parked()->TakeDue(now));
 }
 
 void Coordinator::StartNext() {
@@ -91,24 +105,15 @@ void Coordinator::Conclude() {
 
 void Coordinator::Tick() {
   const Outbox::Event event(&job_.outbox);
-  const absl::Time now = job_.clock->Now();
   job_.members.JudgeLeases();
   patience_.Judge();
   job_.journal.Tick();
   for (Operation* operation : operations_) operation->Tick();
   end_.Tick();
-  Settle();
   AnswerPlacements();
-  if (auto due = job_.step.parked()->TakeDue(now); !due.empty()) {
-    // The same for all of them, and as long as the list of workers.
-    const std::string waiting_for = WaitingFor();
-    for (auto& parked : due) {
-      job_.outbox.Answer(std::move(parked.reply), NotYetAnswer(waiting_for));
-    }
-  }
-  AnswerTickets(job_.tickets.parked()->TakeDue(now));
   job_.members.AnswerDue();
   save_.AnswerDue();
+  ticked_at_ = job_.clock->Now();
 }
 
 // ---- Members ----

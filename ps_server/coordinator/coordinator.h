@@ -3,11 +3,13 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/reply.h"
@@ -163,6 +165,8 @@ class Coordinator : private Members::Owner, private Director {
   // The time of training begins when the first step has the workers that it
   // needs.
   void StartClockWhenReady();
+  // Answers parked contributions and requests for tickets whose time is up.
+  void AnswerDue(absl::Time now);
   // Starts the operation that is due.
   void StartNext();
   // A task is silent, or has left.
@@ -210,6 +214,8 @@ class Coordinator : private Members::Owner, private Director {
   const std::array<Operation*, 4> operations_ = {&restore_, &fence_, &save_,
                                                  &commit_};
   Patience patience_;
+  // In the event of a tick.
+  std::optional<absl::Time> ticked_at_;
   ParkedCalls<std::monostate, proto::GetPlacementResponse> parked_placements_;
 };
 

@@ -84,8 +84,10 @@ std::string Coordinator::WaitingForTickets() const {
   const Members& members = job_.members;
   std::set<TaskId> holders;
   for (const auto& [push, ticket] : job_.tickets.pool().out()) {
-    if (!job_.step.open() || !job_.step.step().SeatOf(push).has_value()) {
-      holders.insert(push.from.worker);
+    const TaskId& worker = push.from.worker;
+    if (!job_.step.open() ||
+        !job_.step.step().SeatOf(push, members.ReplicaOf(worker)).has_value()) {
+      holders.insert(worker);
     }
   }
   std::string what;

@@ -118,13 +118,13 @@ struct Job {
 
   // [L5] Whoever is here is waited for by the open step.
   void CountMembersOfStep() {
+    const uint64_t changes = members.presence_changes();
+    if (!declared.continues() || step.members_as_of() == changes) return;
     OpenStep::Members present;
-    if (declared.continues()) {
-      for (const TaskId& worker : members.live_workers()) {
-        present.emplace(worker, members.ReplicaOf(worker));
-      }
+    for (const TaskId& worker : members.live_workers()) {
+      present.emplace(worker, members.ReplicaOf(worker));
     }
-    step.SetMembers(std::move(present));
+    step.SetMembers(std::move(present), changes);
   }
   void OpenStepAt(GlobalStep number) {
     step.Open(number);

@@ -1,6 +1,7 @@
 #include "ps_server/coordinator/learning_state.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "ps_server/coordinator/schedule.h"
@@ -29,13 +30,16 @@ void LearningState::OnStep(const proto::Declaration& declaration,
   const float loss_scale = this->loss_scale();
   if (loss_scaler_.has_value()) {
     const bool finite =
-        std::none_of(step.offers().begin(), step.offers().end(),
-                     [](const auto& entry) { return entry.second.not_finite; });
+        std::none_of(step.seats().begin(), step.seats().end(),
+                     [](const std::optional<SeatOffer>& offer) {
+                       return offer.has_value() && offer->not_finite;
+                     });
     loss_scaler_->OnStep(loss_scale, finite);
     commit->set_loss_scale(loss_scaler_->scale());
   }
-  for (const auto& [seat, offer] : step.offers()) {
-    divergence_->OnContribution(offer.examples, offer.not_finite, loss_scale);
+  for (const std::optional<SeatOffer>& offer : step.seats()) {
+    if (!offer.has_value()) continue;
+    divergence_->OnContribution(offer->examples, offer->not_finite, loss_scale);
   }
 }
 

@@ -263,6 +263,7 @@ void Members::Admit(const TaskId& task, const proto::RegisterRequest& request) {
 void Members::SetPresence(const TaskId& task, Member* session,
                           Presence presence) {
   session->presence = presence;
+  ++presence_changes_;
   if (session->live()) {
     leases_run_until_ = std::min(leases_run_until_, session->expires);
     lost_.erase(task);

@@ -171,6 +171,8 @@ class Members {
   }
   size_t num_live_workers() const { return live_workers_.size(); }
   const std::set<TaskId>& live_workers() const { return live_workers_; }
+  // How often anybody's presence has changed.
+  uint64_t presence_changes() const { return presence_changes_; }
   // Tasks whose sessions are not live.
   const std::set<TaskId>& lost() const { return lost_; }
   // Workers that have joined at any time.
@@ -233,6 +235,7 @@ class Members {
   Sessions sessions_;
   std::set<TaskId> live_workers_;
   std::set<TaskId> lost_;
+  uint64_t presence_changes_ = 0;
   size_t num_workers_seen_ = 0;
   // No lease runs out before this: leases are only ever prolonged.
   absl::Time leases_run_until_ = absl::InfiniteFuture();

@@ -10,6 +10,7 @@ namespace holdfast {
 void OpenStep::Reset() {
   step_.reset();
   members_.clear();
+  members_as_of_.reset();
 }
 
 void OpenStep::Open(GlobalStep number) {
@@ -19,7 +20,7 @@ void OpenStep::Open(GlobalStep number) {
 
 void OpenStep::Remove(const WorkerLife& life) {
   if (step_.has_value()) step_->Vacate(life);
-  members_.erase(life.worker);
+  if (members_.erase(life.worker) > 0) members_as_of_.reset();
 }
 
 absl::StatusOr<proto::Verdict> OpenStep::Offer(
@@ -27,7 +28,7 @@ absl::StatusOr<proto::Verdict> OpenStep::Offer(
     uint32_t replica, bool sealed, const TicketBook& tickets,
     const Verdicts& verdicts) {
   const GlobalStep number(request.step());
-  if (const std::optional<uint32_t> seat = step_->SeatOf(push)) {
+  if (const std::optional<uint32_t> seat = step_->SeatOf(push, replica)) {
     const SeatOffer& offer = *step_->Find(*seat);
     if (number == step_->number() && *seat == request.seat() &&
         offer.examples == request.examples() &&
@@ -81,14 +82,14 @@ absl::StatusOr<proto::Verdict> OpenStep::Offer(
 
 bool OpenStep::IsComplete(const TicketBook& tickets, bool short_handed) const {
   if (step_->full()) return true;
-  if (step_->offers().empty()) return false;  // [S3]
+  if (step_->num_offers() == 0) return false;  // [S3]
   if (tickets.open() && tickets.pool().left() == 0 &&
-      tickets.pool().num_out() == step_->offers().size()) {
+      tickets.pool().num_out() == step_->num_offers()) {
     return true;
   }
   if (!declared_->continues() || !short_handed) return false;
   // Nobody else's offer counts for a member's.
-  if (step_->offers().size() < members_.size()) return false;
+  if (step_->num_offers() < members_.size()) return false;
   return std::none_of(members_.begin(), members_.end(),
                       [&](const auto& member) {
                         return step_->Find(member.second) == nullptr;

@@ -41,8 +41,13 @@ class OpenStep {
   GlobalStep number() const { return step_->number(); }
   const Step& step() const { return *step_; }
   // [L5] CONTINUE: who is waited for, those that were there when the step was
-  // opened.
-  void SetMembers(Members members) { members_ = std::move(members); }
+  // opened. They stay from step to step; `as_of` says whether they are those
+  // that are there.
+  void SetMembers(Members members, uint64_t as_of) {
+    members_ = std::move(members);
+    members_as_of_ = as_of;
+  }
+  std::optional<uint64_t> members_as_of() const { return members_as_of_; }
   // [L4] The life is shut out: its seats are vacated, and nobody waits for it.
   void Remove(const WorkerLife& life);
 
@@ -71,6 +76,8 @@ class OpenStep {
   const JobDeclaration* const declared_;
   std::optional<Step> step_;
   Members members_;
+  // None: they are not all that were there.
+  std::optional<uint64_t> members_as_of_;
   Parked parked_;
 };
 

@@ -65,7 +65,7 @@ TEST_F(OpenStepTest, WhatIsLateOrTooEarly) {
 
 TEST_F(OpenStepTest, AllMembersThatAreLeftCompleteIt) {
   Open(3, 3, /*continues=*/true);
-  step_.SetMembers({{Worker(0), 0}, {Worker(1), 1}});
+  step_.SetMembers({{Worker(0), 0}, {Worker(1), 1}}, /*as_of=*/0);
   EXPECT_FALSE(IsComplete()) << "[S3] an empty step never closes";
   Offer(2).IgnoreError();
   EXPECT_FALSE(IsComplete());
@@ -80,7 +80,7 @@ TEST_F(OpenStepTest, WhoIsShutOutGivesItsSeatBack) {
   Open(2, 2);
   Offer(0).IgnoreError();
   step_.Remove(Life(0));
-  EXPECT_TRUE(step_.step().offers().empty());
+  EXPECT_EQ(step_.step().num_offers(), 0);
   EXPECT_EQ(*Offer(0), proto::VERDICT_UNSPECIFIED);
 }
 

@@ -50,7 +50,7 @@ class Outbox {
 
   // Calls `reply` with `response`, a Response or why there is none.
   template <typename Response, typename Result>
-  void Answer(Reply<Response> reply, Result&& response) {
+  void Answer(Reply<Response>&& reply, Result&& response) {
     Add<ReplyTo<Response>>(std::move(reply), std::forward<Result>(response));
   }
   // Calls `message`, without arguments.
@@ -79,7 +79,7 @@ class Outbox {
   template <typename Response>
   struct ReplyTo final : Message {
     template <typename Result>
-    ReplyTo(Reply<Response> to, Result&& result)
+    ReplyTo(Reply<Response>&& to, Result&& result)
         : reply(std::move(to)), response(std::forward<Result>(result)) {}
     void GoOut() override { reply(std::move(response)); }
 

@@ -20,42 +20,34 @@ Step::Step(GlobalStep number, uint32_t replicas_to_aggregate,
     : number_(number),
       replicas_to_aggregate_(replicas_to_aggregate),
       total_num_replicas_(total_num_replicas),
-      num_seats_(std::max(replicas_to_aggregate, total_num_replicas)) {}
+      seats_(std::max(replicas_to_aggregate, total_num_replicas)) {}
 
-const SeatOffer* Step::Find(uint32_t seat) const {
-  const auto it = offers_.find(seat);
-  return it == offers_.end() ? nullptr : &it->second;
-}
-
-std::optional<uint32_t> Step::SeatOf(const PushId& push) const {
-  const auto it = seats_.find(push);
-  if (it == seats_.end()) return std::nullopt;
-  return it->second;
+std::optional<uint32_t> Step::SeatOf(const PushId& push,
+                                     uint32_t replica) const {
+  for (uint32_t seat = replica; seat < num_seats();
+       seat += total_num_replicas_) {
+    if (seats_[seat].has_value() && seats_[seat]->push == push) return seat;
+  }
+  return std::nullopt;
 }
 
 void Step::Fill(uint32_t seat, SeatOffer offer) {
-  seats_.emplace(offer.push, seat);
-  offers_.emplace(seat, std::move(offer));
+  seats_[seat] = std::move(offer);
+  ++num_offers_;
 }
 
 void Step::Vacate(const WorkerLife& life) {
-  const auto is_of = [&](const PushId& push) {
-    return !(push.from < life) && !(life < push.from);
-  };
-  for (auto it = seats_.begin(); it != seats_.end();) {
-    if (!is_of(it->first)) {
-      ++it;
-      continue;
-    }
-    offers_.erase(it->second);
-    seats_.erase(it++);
+  for (std::optional<SeatOffer>& seat : seats_) {
+    if (!seat.has_value() || !(seat->push.from == life)) continue;
+    seat.reset();
+    --num_offers_;
   }
 }
 
 std::vector<uint32_t> Step::MissingReplicas() const {
   std::set<uint32_t> missing;
-  for (uint32_t seat = 0; seat < num_seats_; ++seat) {
-    if (offers_.count(seat) == 0) missing.insert(OwnerOf(seat));
+  for (uint32_t seat = 0; seat < num_seats(); ++seat) {
+    if (!seats_[seat].has_value()) missing.insert(OwnerOf(seat));
   }
   return {missing.begin(), missing.end()};
 }
@@ -63,8 +55,10 @@ std::vector<uint32_t> Step::MissingReplicas() const {
 void Step::FillIn(proto::Consistency::Aggregation aggregation,
                   proto::CommitRequest* commit) const {
   std::vector<MeanTerm> terms;
-  for (const auto& [seat, offer] : offers_) {
-    terms.push_back({offer.examples, offer.clip_factor});
+  terms.reserve(num_offers_);
+  for (const std::optional<SeatOffer>& offer : seats_) {
+    if (!offer.has_value()) continue;
+    terms.push_back({offer->examples, offer->clip_factor});
   }
   const MeanWeights weights = aggregation == proto::Consistency::SUM
                                   ? WeightsOfSum(terms)
@@ -76,13 +70,15 @@ void Step::FillIn(proto::Consistency::Aggregation aggregation,
   commit->set_weight_divisor(weights.divisor);
   commit->set_share_divisor(shares.divisor);
   size_t i = 0;
-  for (const auto& [seat, offer] : offers_) {
+  for (uint32_t seat = 0; seat < num_seats(); ++seat) {
+    if (!seats_[seat].has_value()) continue;
+    const PushId& push = seats_[seat]->push;
     proto::StepContribution& contribution = *commit->add_contributions();
     contribution.set_seat(seat);
-    contribution.mutable_worker()->set_job(offer.push.from.worker.job);
-    contribution.mutable_worker()->set_index(offer.push.from.worker.index);
-    contribution.set_incarnation(offer.push.from.incarnation.value());
-    contribution.set_sequence(offer.push.sequence.value());
+    contribution.mutable_worker()->set_job(push.from.worker.job);
+    contribution.mutable_worker()->set_index(push.from.worker.index);
+    contribution.set_incarnation(push.from.incarnation.value());
+    contribution.set_sequence(push.sequence.value());
     contribution.set_weight(weights.weights[i]);
     contribution.set_share(shares.weights[i]);
     ++i;

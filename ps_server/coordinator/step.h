@@ -1,12 +1,11 @@
 #ifndef HOLDFAST_PS_SERVER_COORDINATOR_STEP_H_
 #define HOLDFAST_PS_SERVER_COORDINATOR_STEP_H_
 
+#include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "common/ids.h"
 #include "proto/shard.pb.h"
 #include "proto/training.pb.h"
@@ -42,23 +41,26 @@ class Step {
        uint32_t total_num_replicas);
 
   GlobalStep number() const { return number_; }
-  uint32_t num_seats() const { return num_seats_; }
+  uint32_t num_seats() const { return static_cast<uint32_t>(seats_.size()); }
   uint32_t OwnerOf(uint32_t seat) const { return seat % total_num_replicas_; }
 
   // The offer in `seat`, or null.
-  const SeatOffer* Find(uint32_t seat) const;
-  // The seat that `push` fills.
-  std::optional<uint32_t> SeatOf(const PushId& push) const;
+  const SeatOffer* Find(uint32_t seat) const {
+    return seats_[seat].has_value() ? &*seats_[seat] : nullptr;
+  }
+  // The seat that `push`, which is that replica's, fills.
+  std::optional<uint32_t> SeatOf(const PushId& push, uint32_t replica) const;
   void Fill(uint32_t seat, SeatOffer offer);
   // Vacates the seats that a life's pushes fill.
   void Vacate(const WorkerLife& life);
-  bool full() const { return offers_.size() >= replicas_to_aggregate_; }
+  size_t num_offers() const { return num_offers_; }
+  bool full() const { return num_offers_ >= replicas_to_aggregate_; }
 
   // Replica indices with a seat that is empty, in order, each once.
   std::vector<uint32_t> MissingReplicas() const;
 
-  // By seat.
-  const std::map<uint32_t, SeatOffer>& offers() const { return offers_; }
+  // By seat; nothing in those that are empty.
+  const std::vector<std::optional<SeatOffer>>& seats() const { return seats_; }
 
   // Fills in S, the offers in the order of their seats, with their weights and
   // shares, and the divisors of both sums (weights.h).
@@ -74,10 +76,8 @@ class Step {
   GlobalStep number_;
   uint32_t replicas_to_aggregate_;
   uint32_t total_num_replicas_;
-  uint32_t num_seats_;
-  std::map<uint32_t, SeatOffer> offers_;
-  // Looked up, never gone through in an order that matters.
-  absl::flat_hash_map<PushId, uint32_t> seats_;
+  size_t num_offers_ = 0;
+  std::vector<std::optional<SeatOffer>> seats_;
 };
 
 }  // namespace holdfast

@@ -95,10 +95,12 @@ class ParkedCalls {
   }
   // Takes out those whose deadline is at or before `now`.
   std::vector<Call> TakeDue(absl::Time now) {
+    if (by_deadline_.empty() || now < by_deadline_.begin()->first) return {};
     return TakeOut(Find(by_deadline_.begin(), by_deadline_.upper_bound(now)));
   }
   std::vector<Call> TakeAll() {
     std::vector<Call> taken;
+    if (empty()) return taken;
     taken.reserve(calls_.size());
     for (auto& [number, entry] : calls_) {
       taken.push_back(std::move(entry.call));
@@ -135,19 +137,23 @@ class ParkedCalls {
   using ByKey = std::multimap<Key, const Call*>;
   using ByDeadline = std::multimap<absl::Time, const Call*>;
   struct Entry {
+    explicit Entry(Call&& c) : call(std::move(c)) {}
+
     Call call;
     typename ByKey::iterator by_key;
     typename ByDeadline::iterator by_deadline;
   };
 
   // `after`: the first key behind those that are the same.
-  void Park(typename ByKey::iterator after, Key key, Reply<Response> reply,
-            absl::Time deadline, Request request) {
+  void Park(typename ByKey::iterator after, Key&& key, Reply<Response>&& reply,
+            absl::Time deadline, Request&& request) {
     const uint64_t number = ++last_number_;
-    const auto it = calls_.emplace_hint(calls_.end(), number, Entry{});
-    Entry& entry = it->second;
-    entry.call = {number, std::move(key), std::move(request), std::move(reply),
-                  deadline};
+    Entry& entry =
+        calls_
+            .try_emplace(calls_.end(), number,
+                         Call{number, std::move(key), std::move(request),
+                              std::move(reply), deadline})
+            ->second;
     entry.by_key = by_key_.emplace_hint(after, entry.call.key, &entry.call);
     // Most deadlines come in order, and then this needs no search.
     entry.by_deadline =
