@@ -371,9 +371,14 @@ TEST_F(ApplyTest, WhatCannotBeIsRefused) {
   EXPECT_EQ(push->Contribute({}), push->Await(Late()).status());
 
   push = StartWithAll();
-  EXPECT_TRUE(absl::IsFailedPrecondition(push->Await(Late()).status()));
-  EXPECT_TRUE(absl::IsFailedPrecondition(
-      cluster_->StartPush(GlobalStep(7))->Await(Late()).status()));
+  ASSERT_TRUE(push->Contribute({0, 8}).ok());
+  const auto late = absl::FailedPreconditionError(
+      "AwaitHeld comes before Contribute, or not at all");
+  EXPECT_EQ(push->AwaitHeld(Late()), late);
+  EXPECT_EQ(push->Await(Late()).status(), late);
+  EXPECT_EQ(cluster_->StartPush(GlobalStep(7))->Contribute({0, 8}),
+            absl::FailedPreconditionError(
+                "the job is asynchronous: a push needs a ticket"));
   at_.versions.pop_back();
   EXPECT_EQ(Start()->Contribute({}),
             absl::InvalidArgumentError("the parameters are of 1 ps, not of 2: "
