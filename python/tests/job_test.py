@@ -172,6 +172,7 @@ class TextTest(unittest.TestCase):
         self.assertTrue(given.initializer.HasField("given"))
         self.assertEqual(list(given.shape), [2, 3])
         self.assertAlmostEqual(mean.moving_average.momentum, 0.99, places=6)
+        self.assertTrue(frozen.HasField("trainable"))
         self.assertFalse(frozen.trainable)
         self.assertEqual(frozen.initializer.constant.value, 0.5)
         self.assertEqual(frozen.compression.push, 4)
