@@ -71,14 +71,23 @@ std::unique_ptr<Question<proto::DeclareResponse>> Client::StartDeclare(
 // generation.
 class Client::VariablesQuestion : public VariablesRequest {
  public:
-  explicit VariablesQuestion(Client* client)
-      : client_(*client), context_(*client->context_) {
+  VariablesQuestion(Client* client, std::optional<uint64_t> given_through)
+      : client_(*client),
+        context_(*client->context_),
+        given_through_(given_through) {
     // What is there need not be asked for.
     if (client_.Ready().ok()) {
-      status_ = absl::OkStatus();
+      found_ = Variables::kReady;
       return;
     }
     proto::GetPlacementRequest request;
+    if (given_through_.has_value()) {
+      if (absl::Status status = client_.CheckMember(); !status.ok()) {
+        found_ = status;
+        return;
+      }
+      request.set_values_given_through(*given_through_);
+    }
     request.set_wait_ms(absl::ToInt64Milliseconds(context_.timing.park));
     question_ = std::make_unique<Question<proto::GetPlacementResponse>>(
         client_.context_, rpc::kGetPlacement, std::move(request),
@@ -89,23 +98,40 @@ class Client::VariablesQuestion : public VariablesRequest {
             }});
   }
 
-  bool done() const override {
-    return status_.has_value() || question_->done();
-  }
+  bool done() const override { return found_.has_value() || question_->done(); }
 
-  absl::Status Await(absl::Time deadline) override {
-    if (status_.has_value()) return *status_;
+  absl::StatusOr<Variables> Await(absl::Time deadline) override {
+    if (found_.has_value()) return *found_;
     const absl::StatusOr<proto::GetPlacementResponse> placement =
         question_->Await(deadline);
     if (!placement.ok()) {
-      status_ = placement.status();
-    } else if (!placement->ready()) {
-      status_ = absl::FailedPreconditionError(absl::StrCat(
+      found_ = placement.status();
+    } else if (placement->ready()) {
+      const absl::Status entered = client_.Enter(sender_, *placement);
+      found_ =
+          entered.ok() ? absl::StatusOr<Variables>(Variables::kReady) : entered;
+    } else if (placement->state().phase() == proto::DONE) {
+      found_ = absl::FailedPreconditionError(absl::StrCat(
           client_.PsName(), ": the job is done, its variables are gone"));
     } else {
-      status_ = client_.Enter(sender_, *placement);
+      declaration_ = placement->declaration();
+      found_ = Variables::kWanted;
     }
-    return *status_;
+    return *found_;
+  }
+
+  absl::StatusOr<std::unique_ptr<Giving>> StartGive(
+      const FirstValues& values) override {
+    Giving::Values given;
+    for (int i = 0; i < declaration_.variables_size(); ++i) {
+      const proto::Variable& variable = declaration_.variables(i);
+      if (!variable.initializer().has_given()) continue;
+      const auto found = FirstValuesOf(values, declaration_, i);
+      if (!found.ok()) return found.status();
+      given[variable.name()] = *found;
+    }
+    return std::make_unique<Giving>(client_.context_, sender_,
+                                    std::move(given));
   }
 
  private:
@@ -121,24 +147,32 @@ class Client::VariablesQuestion : public VariablesRequest {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_.mutex) {
     waiting_for_ = response.waiting_for();
     sender_ = context_.sender();
-    const bool over = response.ready()
-                          ? response.generation() == sender_.generation()
+    const bool is_current = response.generation() == sender_.generation();
+    const bool is_wanted = response.values_wanted() &&
+                           given_through_.has_value() &&
+                           *given_through_ < response.generation();
+    const bool over = response.ready() || is_wanted
+                          ? is_current
                           : response.state().phase() == proto::DONE;
     return over ? Next::kDone : Next::kAgain;
   }
 
   Client& client_;
   const Context& context_;
+  const std::optional<uint64_t> given_through_;
   // Guarded by the context's mutex until the question is done.
   std::string waiting_for_;
   proto::Sender sender_;
-  std::optional<absl::Status> status_;
+  std::optional<absl::StatusOr<Variables>> found_;
+  // Where first values are wanted.
+  proto::Declaration declaration_;
   // Goes first.
   std::unique_ptr<Question<proto::GetPlacementResponse>> question_;
 };
 
-std::unique_ptr<Client::VariablesRequest> Client::StartAwaitVariables() {
-  return std::make_unique<VariablesQuestion>(this);
+std::unique_ptr<Client::VariablesRequest> Client::StartAwaitVariables(
+    std::optional<uint64_t> given_through) {
+  return std::make_unique<VariablesQuestion>(this, given_through);
 }
 
 absl::Status Client::Enter(const proto::Sender& sender,

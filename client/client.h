@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,9 @@
 #include "client/call_group.h"
 #include "client/cluster.h"
 #include "client/context.h"
+#include "client/first_values.h"
 #include "client/generation_state.h"
+#include "client/giving.h"
 #include "client/pin.h"
 #include "client/question.h"
 #include "client/transport.h"
@@ -57,11 +60,20 @@ class Client {
   // errors of Cluster's function, too.
   std::unique_ptr<Question<proto::DeclareResponse>> StartDeclare(
       const proto::Declaration& declaration);
+  enum class Variables { kReady, kWanted };
   class VariablesRequest : public Cluster::Handle {
    public:
-    virtual absl::Status Await(absl::Time deadline) = 0;
+    // kWanted: the cluster lacks first values that the caller can give.
+    virtual absl::StatusOr<Variables> Await(absl::Time deadline) = 0;
+    // After kWanted. `values` is called in this call. Errors: those of
+    // FirstValuesOf.
+    virtual absl::StatusOr<std::unique_ptr<Giving>> StartGive(
+        const FirstValues& values) = 0;
   };
-  std::unique_ptr<VariablesRequest> StartAwaitVariables();
+  // `given_through`: the caller can give first values, and has given those of
+  // generations up to this; 0: of none.
+  std::unique_ptr<VariablesRequest> StartAwaitVariables(
+      std::optional<uint64_t> given_through = std::nullopt);
   bool rolled_back() const;
   const proto::Declaration& declaration() const;
   std::unique_ptr<Cluster::Push> StartPush(GlobalStep step);

@@ -34,7 +34,7 @@ class ClientMachineTest : public GenerationTest {
     transport_.Take(rpc::kGetPlacement)
         .Answer(PlacementOf(num_ps, asynchronous));
     ASSERT_TRUE(variables->done());
-    ASSERT_EQ(variables->Await(kNow), absl::OkStatus());
+    ASSERT_EQ(variables->Await(kNow).status(), absl::OkStatus());
   }
   void Hear(uint64_t generation) {
     SessionNews news;
@@ -187,7 +187,7 @@ TEST_F(ClientMachineTest, ANewGenerationEndsWhatIsUnderWay) {
   placement.set_generation(3);
   transport_.Take(rpc::kGetPlacement).Answer(placement);
   ASSERT_TRUE(variables->done());
-  ASSERT_EQ(variables->Await(kNow), absl::OkStatus());
+  ASSERT_EQ(variables->Await(kNow).status(), absl::OkStatus());
   EXPECT_FALSE(client_->rolled_back());
   push = client_->StartPush(GlobalStep(0));
   EXPECT_EQ(push->sequence(), PushSequence(1));

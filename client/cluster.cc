@@ -94,7 +94,21 @@ class ClusterImpl : public Cluster {
 
   absl::Status AwaitVariables(absl::Time deadline,
                               const FirstValues& first_values) override {
-    return client_.StartAwaitVariables()->Await(deadline);
+    std::optional<uint64_t> given_through;
+    if (first_values) given_through = 0;
+    for (;;) {
+      const auto request = client_.StartAwaitVariables(given_through);
+      const absl::StatusOr<client::Client::Variables> found =
+          request->Await(deadline);
+      if (!found.ok()) return found.status();
+      if (*found == client::Client::Variables::kReady) return absl::OkStatus();
+      const auto giving = request->StartGive(first_values);
+      if (!giving.ok()) return giving.status();
+      if (absl::Status status = (*giving)->Await(deadline); !status.ok()) {
+        return status;
+      }
+      given_through = (*giving)->generation();
+    }
   }
 
   bool rolled_back() const override { return client_.rolled_back(); }

@@ -1,8 +1,36 @@
 #include "common/given_values.h"
 
+#include "absl/strings/str_cat.h"
 #include "common/sha256.h"
 
 namespace holdfast {
+namespace {
+
+// Of a SHA-256.
+constexpr size_t kHexDigits = 64;
+
+}  // namespace
+
+absl::Status CheckGiven(const proto::Initializer::Given& given,
+                        uint64_t elements) {
+  const uint64_t digests = NumGivenStretches(elements);
+  if (static_cast<uint64_t>(given.sha256_size()) != digests) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "given: ", given.sha256_size(), " digests, needed are ", digests,
+        ": one for each ", kGivenStretch, " of ", elements, " elements"));
+  }
+  for (int i = 0; i < given.sha256_size(); ++i) {
+    const std::string& digest = given.sha256(i);
+    if (digest.size() == kHexDigits &&
+        digest.find_first_not_of("0123456789abcdef") == std::string::npos) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("given.sha256[", i, "]: not ", kHexDigits,
+                     " lower-case hexadecimal digits"));
+  }
+  return absl::OkStatus();
+}
 
 std::string GivenDigest(const Buffer& values) {
   Sha256 digest;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/buffer.h"
 #include "proto/training.pb.h"
@@ -24,6 +25,11 @@ inline constexpr uint64_t kGivenStretch = uint64_t{1} << 18;
 constexpr uint64_t NumGivenStretches(uint64_t elements) {
   return elements / kGivenStretch + (elements % kGivenStretch != 0);
 }
+
+// Errors: INVALID_ARGUMENT when a variable of so many elements has another
+// number of digests, or one is none.
+absl::Status CheckGiven(const proto::Initializer::Given& given,
+                        uint64_t elements);
 
 // The digest of one stretch, or of `values` that are one.
 std::string GivenDigest(const Buffer& values);

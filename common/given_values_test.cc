@@ -39,5 +39,22 @@ TEST(GivenValuesTest, EachStretchHasItsOwn) {
   EXPECT_EQ(GivenDigests(values).sha256_size(), 1);
 }
 
+TEST(GivenValuesTest, EachStretchNeedsADigest) {
+  const std::vector<float> values(kGivenStretch + 1);
+  proto::Initializer::Given given = GivenDigests(values);
+  EXPECT_TRUE(CheckGiven(given, kGivenStretch + 1).ok());
+  EXPECT_TRUE(CheckGiven({}, 0).ok());
+  EXPECT_EQ(CheckGiven(given, kGivenStretch).message(),
+            "given: 2 digests, needed are 1: one for each 262144 of 262144 "
+            "elements");
+  for (const std::string& bad : {std::string(), std::string(63, 'a'),
+                                 std::string(64, 'A'), std::string(64, 'g')}) {
+    given.set_sha256(1, bad);
+    EXPECT_EQ(CheckGiven(given, kGivenStretch + 1).message(),
+              "given.sha256[1]: not 64 lower-case hexadecimal digits")
+        << bad;
+  }
+}
+
 }  // namespace
 }  // namespace holdfast

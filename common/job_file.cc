@@ -135,8 +135,16 @@ void CheckSize(const google::protobuf::RepeatedField<uint32_t>& size,
 
 // Of a layer of a kind that may have a bias.
 template <typename Kind>
-void CheckBias(const Kind& kind, const std::string& path,
-               std::vector<BrokenRule>* broken) {
+void CheckInitializers(const Kind& kind, const std::string& path,
+                       std::vector<BrokenRule>* broken) {
+  for (const auto& [field, initializer] :
+       {std::pair("kernel_initializer", &kind.kernel_initializer()),
+        std::pair("bias_initializer", &kind.bias_initializer())}) {
+    if (!initializer->has_given()) continue;
+    broken->push_back({absl::StrCat(path, ".", field, ".given"),
+                       "a job file has no values: they are given by a worker "
+                       "of one's own (client/cluster.h)"});
+  }
   if (!kind.has_use_bias() || kind.use_bias()) return;
   if (!kind.has_bias_initializer()) return;
   broken->push_back({absl::StrCat(path, ".bias_initializer"),
@@ -161,10 +169,10 @@ void CheckLayers(const google::protobuf::RepeatedPtrField<proto::Layer>& layers,
     }
     const proto::Layer& layer = layers.Get(i);
     if (layer.has_dense()) {
-      CheckBias(layer.dense(), path + ".dense", broken);
+      CheckInitializers(layer.dense(), path + ".dense", broken);
     } else if (layer.has_conv2d()) {
       const proto::Layer::Conv2d& conv = layer.conv2d();
-      CheckBias(conv, path + ".conv2d", broken);
+      CheckInitializers(conv, path + ".conv2d", broken);
       CheckSize(conv.kernel_size(), path + ".conv2d.kernel_size", broken);
       CheckSize(conv.stride(), path + ".conv2d.stride", broken);
       if (conv.groups() > 0 && conv.filters() % conv.groups() != 0) {

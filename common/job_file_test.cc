@@ -234,7 +234,12 @@ TEST(ParseJobFileTest, OneFault) {
       {"units: 8", "units: 8 kernel_initializer {}",
        ":5: model.sequential.layers[1].dense.kernel_initializer: needs zeros "
        "or "
-       "constant or uniform or normal or truncated_normal or glorot or he"},
+       "constant or uniform or normal or truncated_normal or glorot or he or "
+       "given"},
+      {"units: 8", "units: 8 bias_initializer { given {} }",
+       ":5: model.sequential.layers[1].dense.bias_initializer.given: a job "
+       "file has no values: they are given by a worker of one's own "
+       "(client/cluster.h)"},
       {"units: 8", "units: 8 kernel_initializer { normal { stddev: -1 } }",
        ":5: model.sequential.layers[1].dense.kernel_initializer.normal.stddev: "
        "must be at least 0, is -1"},

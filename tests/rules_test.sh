@@ -30,7 +30,7 @@ while IFS='|' read -r _ label _ _ files _; do
 done < <(grep -E '^\| [A-Z][0-9]+ \| ' docs/recovery.md)
 [[ $rows -ge 20 ]] || complain "only $rows rules were found"
 
-for label in $(grep -rhoE '_[PRST][0-9]+(_[A-Z][0-9]+)*\)' --include='*_test.cc' \
+for label in $(grep -rhoE '_[PRSTV][0-9]+(_[A-Z][0-9]+)*\)' --include='*_test.cc' \
                  cli client common ps_server tests worker |
                grep -oE '[A-Z][0-9]+' | sort -u); do
   # Steps have labels of their own: L, G, C and A.

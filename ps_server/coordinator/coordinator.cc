@@ -1,6 +1,7 @@
 #include "ps_server/coordinator/coordinator.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -296,11 +297,15 @@ void Coordinator::Declare(const proto::DeclareRequest& request,
 void Coordinator::GetPlacement(const proto::GetPlacementRequest& request,
                                Reply<proto::GetPlacementResponse> reply) {
   const Outbox::Event event(&job_.outbox);
+  const uint64_t given_through = request.has_values_given_through()
+                                     ? request.values_given_through()
+                                     : std::numeric_limits<uint64_t>::max();
   if (job_.created || job_.ended() || request.wait_ms() == 0 ||
-      parked_placements_.full()) {
+      parked_placements_.full() ||
+      (restore_.wants_values() && given_through < job_.generation.value())) {
     return job_.outbox.Answer(std::move(reply), PlacementAnswer());
   }
-  parked_placements_.Park({}, std::move(reply),
+  parked_placements_.Park(given_through, std::move(reply),
                           ParkedUntil(job_.clock->Now(), request.wait_ms()));
 }
 
@@ -311,6 +316,10 @@ proto::GetPlacementResponse Coordinator::PlacementAnswer() const {
   response.set_ready(job_.created);
   if (!job_.created) {
     response.set_waiting_for(WaitingFor());
+    response.set_values_wanted(restore_.wants_values());
+    if (restore_.wants_values()) {
+      *response.mutable_declaration() = *job_.declared;
+    }
     return response;
   }
   const std::vector<proto::Slice>& slices = job_.declared.slices();
@@ -369,6 +378,14 @@ void Coordinator::OnGenerationBegun(const proto::Position& position) {
   job_.members.RetryRegisters(std::nullopt);
   job_.members.AnswerRenewals();
   save_.GoBack(position.step());
+}
+
+// [G4]
+void Coordinator::OnValuesWanted() {
+  for (auto& parked :
+       parked_placements_.TakeBetween(0, job_.generation.value() - 1)) {
+    job_.outbox.Answer(std::move(parked.reply), PlacementAnswer());
+  }
 }
 
 // [G5]

@@ -149,6 +149,7 @@ class Coordinator : private Members::Owner, private Director {
   void FailNow(const std::string& reason) override;
   void OnGenerationOver() override;
   void OnGenerationBegun(const proto::Position& position) override;
+  void OnValuesWanted() override;
   void OnRestored(const proto::Position& position) override;
   void OnStepClosed() override;
   void OnFinished() override;
@@ -216,7 +217,9 @@ class Coordinator : private Members::Owner, private Director {
   Patience patience_;
   // In the event of a tick.
   std::optional<absl::Time> ticked_at_;
-  ParkedCalls<std::monostate, proto::GetPlacementResponse> parked_placements_;
+  // By the generation up to which the caller has given first values; of one
+  // that has none, the greatest number.
+  ParkedCalls<uint64_t, proto::GetPlacementResponse> parked_placements_;
 };
 
 }  // namespace holdfast

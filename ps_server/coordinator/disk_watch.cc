@@ -44,6 +44,11 @@ absl::Time DiskWatch::standing_since() const {
   return slowest == absl::InfiniteFuture() ? last_done : slowest;
 }
 
+bool DiskWatch::all_done() const {
+  return std::all_of(shards_.begin(), shards_.end(),
+                     [](const Shard& shard) { return shard.done; });
+}
+
 std::string DiskWatch::Describe(uint32_t ps) const {
   if (ps >= shards_.size()) return "";
   const proto::DiskProgress& progress = shards_[ps].progress;

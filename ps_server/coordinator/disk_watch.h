@@ -33,6 +33,8 @@ class DiskWatch {
   // when all are done, since the last of them was.
   absl::Time standing_since() const;
 
+  bool all_done() const;
+
   // As "3 of 10 GiB"; empty when the shard has told of nothing yet.
   std::string Describe(uint32_t ps) const;
   // By ps. Nothing when it is not active.

@@ -49,6 +49,8 @@ class Director {
   virtual void OnGenerationOver() = 0;
   // [G3] The next one may be spoken of. It goes on from `position`.
   virtual void OnGenerationBegun(const proto::Position& position) = 0;
+  // [G4] A shard lacks first values that workers have to give.
+  virtual void OnValuesWanted() = 0;
   // [G5]
   virtual void OnRestored(const proto::Position& position) = 0;
   // A step is made of the offers that it has, and the next one is open.

@@ -1,5 +1,6 @@
 #include "ps_server/coordinator/job_declaration.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -8,12 +9,15 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "common/consistency_rules.h"
+#include "common/given_values.h"
 #include "common/placement.h"
 #include "common/shape.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "ps_server/coordinator/loss_scaler.h"
 
 namespace holdfast {
+
+using google::protobuf::util::MessageDifferencer;
 
 std::string Shorten(const std::string& text, size_t limit) {
   if (text.size() <= limit) return text;
@@ -24,13 +28,41 @@ std::string Shorten(const std::string& text, size_t limit) {
   return text.substr(0, limit) + "...";
 }
 
+namespace {
+
+// The first variable that is declared alike, but for the digests of its first
+// values. Empty: there is none.
+std::string OtherFirstValues(const proto::Declaration& a,
+                             const proto::Declaration& b) {
+  for (int i = 0; i < std::min(a.variables_size(), b.variables_size()); ++i) {
+    const proto::Initializer& mine = a.variables(i).initializer();
+    proto::Variable other = b.variables(i);
+    if (!mine.has_given() || !other.initializer().has_given() ||
+        MessageDifferencer::Equals(mine, other.initializer())) {
+      continue;
+    }
+    *other.mutable_initializer() = mine;
+    if (MessageDifferencer::Equals(a.variables(i), other)) return other.name();
+  }
+  return "";
+}
+
+}  // namespace
+
 absl::Status CheckSameDeclaration(const TaskId& task,
                                   const proto::Declaration& declared,
                                   const proto::Declaration& other) {
-  google::protobuf::util::MessageDifferencer differencer;
+  MessageDifferencer differencer;
   std::string differences;
   differencer.ReportDifferencesToString(&differences);
   if (differencer.Compare(declared, other)) return absl::OkStatus();
+  if (const std::string variable = OtherFirstValues(declared, other);
+      !variable.empty()) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        task.ToString(), " has other first values of variable \"", variable,
+        "\" than were declared before (by SHA-256): whoever declares has to "
+        "make the same each time, as from a fixed seed"));
+  }
   // "modified: optimizers[0].learning_rate: 0.1 -> 0.2", then others.
   absl::string_view first = differences;
   first = first.substr(0, first.find('\n'));
@@ -61,9 +93,12 @@ absl::StatusOr<proto::Declaration> JobDeclaration::Complete(
       return error("dtype ", proto::DataType_Name(variable.dtype()),
                    ", only FLOAT32 is held");
     }
-    if (absl::StatusOr<int64_t> elements = NumElements(variable.shape());
-        !elements.ok()) {
-      return error(elements.status().message());
+    const absl::StatusOr<int64_t> elements = NumElements(variable.shape());
+    if (!elements.ok()) return error(elements.status().message());
+    if (variable.initializer().has_given()) {
+      const absl::Status given =
+          CheckGiven(variable.initializer().given(), *elements);
+      if (!given.ok()) return error(given.message());
     }
     if (variable.optimizer() >=
         static_cast<uint32_t>(resolved.optimizers_size())) {

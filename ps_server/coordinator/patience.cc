@@ -18,7 +18,7 @@ void Patience::Judge() {
     return JudgeLost(lost, now);
   }
   if (save_->concluding_since().has_value()) return JudgeEnd(now);
-  if (job_->running == restore_ && restore_->needs_disk()) {
+  if (job_->running == restore_ && restore_->is_reading()) {
     return JudgeRestore(now);
   }
   if (!job_->progress.training_begun().has_value() ||
@@ -113,9 +113,13 @@ void Patience::JudgeStart(absl::Time now) {
   const absl::Duration start = job_->timeouts.Start();
   const bool has_trained = job_->progress.training_begun().has_value();
   const bool later = job_->generation.value() > 1;
+  // Workers cannot give first values before the shards have read theirs.
+  const absl::Time read_until = restore_->read_until();
   if (job_->state.phase() == proto::STARTING && (later || has_trained)) {
     const absl::Duration limit = std::max(start, job_->timeouts.Recovery());
-    if (now - std::max(restore_->generation_begun(), missing_until_) > limit) {
+    if (now - std::max(
+                  {restore_->generation_begun(), read_until, missing_until_}) >
+        limit) {
       job_->director->FailUnlessFinishing(absl::StrCat(
           "the job did not come back within ", absl::FormatDuration(limit),
           ": waited for ", job_->director->WaitingFor()));
@@ -126,7 +130,7 @@ void Patience::JudgeStart(absl::Time now) {
   const absl::Time since =
       later || was_restored
           ? std::max(job_->progress.moved_at(), missing_until_)
-          : job_->begun;
+          : std::max(job_->begun, read_until);
   if (now - since <= start) return;
   job_->director->FailUnlessFinishing(
       absl::StrCat("the job did not start within ", absl::FormatDuration(start),

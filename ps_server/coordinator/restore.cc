@@ -1,8 +1,10 @@
 #include "ps_server/coordinator/restore.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "glog/logging.h"
 #include "ps_server/protocol/memory_plan.h"
 
@@ -180,7 +182,14 @@ Heard Restore::OnShard(uint32_t ps,
   const absl::Status& status = response.status();
   const absl::Time now = job_->clock->Now();
   if (status.ok() && response->pending()) {
-    watch_.OnProgress(ps, response->progress(), now);
+    if (response->wants_values_of().empty()) {
+      watch_.OnProgress(ps, response->progress(), now);
+      return Heard::kNotYet;
+    }
+    watch_.OnDone(ps, now);
+    const bool first = wants_values_.empty();
+    wants_values_[ps] = response->wants_values_of();
+    if (first) job_->director->OnValuesWanted();
     return Heard::kNotYet;
   }
   const bool damaged = absl::IsDataLoss(status) || absl::IsNotFound(status);
@@ -192,6 +201,7 @@ Heard Restore::OnShard(uint32_t ps,
     return Heard::kBroken;
   }
   if (!status.ok()) return job_->OnRefused(ps, status);
+  wants_values_.erase(ps);
   watch_.OnDone(ps, now);
   return Heard::kDone;
 }
@@ -205,6 +215,7 @@ void Restore::OnRestored() {
 }
 
 void Restore::Stop() {
+  wants_values_.clear();
   restore_.Stop();
   watch_.End();
 }
@@ -212,6 +223,20 @@ void Restore::Stop() {
 void Restore::Abort() {
   beginning_ = false;
   Stop();
+}
+
+std::string Restore::WaitingFor() const {
+  if (wants_values_.empty() ||
+      restore_.Silent().size() > wants_values_.size()) {
+    return restore_.WaitingFor(&watch_);
+  }
+  std::vector<std::string> missing;
+  for (const auto& [ps, variable] : wants_values_) {
+    missing.push_back(
+        absl::StrCat("variable \"", variable, "\" at /job:ps/task:", ps));
+  }
+  return absl::StrCat("a worker that gives the first values of ",
+                      absl::StrJoin(missing, ", "));
 }
 
 std::string Restore::WaitingForJournal() const {

@@ -2,6 +2,7 @@
 #define HOLDFAST_PS_SERVER_COORDINATOR_RESTORE_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 
 #include "absl/status/status.h"
@@ -27,8 +28,9 @@ namespace holdfast {
 //  3. [G3] The number of the generation is written to the journal. Then the
 //     generation may be spoken of.
 //  4. [G4] When the job is declared, and all ps are there, Restore goes to
-//  every
-//     shard. One that finds its data damaged says so: 1 again.
+//     every shard. One that finds its data damaged says so: 1 again. One that
+//     lacks first values says so, and is asked again until workers have given
+//     them.
 //  5. [G5] When all have answered, the variables exist.
 //
 // A job without a journal is in its only generation from the beginning: 4
@@ -52,18 +54,24 @@ class Restore : public Operation {
   void Start() override;
   void Stop() override;
   void Tick() override { restore_.SendDue(); }
-  std::string WaitingFor() const override {
-    return restore_.WaitingFor(&watch_);
-  }
+  std::string WaitingFor() const override;
 
   // While beginning: what is waited for.
   std::string WaitingForJournal() const;
   // When this generation began, and why.
   absl::Time generation_begun() const { return generation_begun_; }
   const std::string& recovered() const { return recovered_; }
-  // Whether shards read files for what they were last told to restore.
+  // Whether shards read files for what they were last told to restore; and
+  // whether one of them is not done with that.
   bool needs_disk() const { return needs_disk_; }
+  bool is_reading() const { return needs_disk_ && !watch_.all_done(); }
   const DiskWatch& watch() const { return watch_; }
+  // Whether a shard lacks first values that workers have to give.
+  bool wants_values() const { return !wants_values_.empty(); }
+  // While it is under way: until when shards have read files.
+  absl::Time read_until() const {
+    return watch_.active() ? watch_.standing_since() : absl::InfinitePast();
+  }
 
  private:
   void ChooseCheckpoint();
@@ -91,6 +99,8 @@ class Restore : public Operation {
   proto::Manifest from_;
   bool needs_disk_ = false;
   DiskWatch watch_;
+  // By ps that lacks first values: of which variable.
+  std::map<uint32_t, std::string> wants_values_;
   Broadcast<proto::RestoreRequest> restore_;
 };
 

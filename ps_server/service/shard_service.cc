@@ -123,9 +123,8 @@ void Give(const Machines& machines, const Caller& caller,
   machines.shard_strand->Post([shard = machines.shard, part = std::move(part),
                                reply = std::move(reply)]() mutable {
     shard->Give(
-        std::move(part),
-        [reply = std::move(reply)](
-            const absl::StatusOr<proto::GiveResponse>& response) mutable {
+        part, [reply = std::move(reply)](
+                  const absl::StatusOr<proto::GiveResponse>& response) mutable {
           reply(Encode(response));
         });
   });

@@ -532,6 +532,7 @@ void Shard::End(const proto::EndRequest& request,
     ++load_;
     loading_ = false;
     restores = parked_restores_.TakeAll();
+    wanted_.reset();
     staged_.Clear();
     pins_.clear();
     holding_ = false;

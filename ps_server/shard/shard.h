@@ -29,6 +29,7 @@
 #include "ps_server/shard/apply_step.h"
 #include "ps_server/shard/shard_disk.h"
 #include "ps_server/shard/staged_pushes.h"
+#include "ps_server/shard/wanted_values.h"
 #include "ps_server/store/dense_store.h"
 
 namespace holdfast {
@@ -78,8 +79,8 @@ class Shard {
   void Restore(const proto::RestoreRequest& request,
                Reply<proto::RestoreResponse> reply);
 
-  // Errors are those of the Give method in proto/shard.proto.
-  void Give(GivenPart part, Reply<proto::GiveResponse> reply);
+  // [G4] Errors are those of the Give method in proto/shard.proto.
+  void Give(const GivenPart& part, Reply<proto::GiveResponse> reply);
 
   // Errors are those of the Push method in proto/shard.proto.
   void Push(PushPart part, Reply<proto::PushResponse> reply);
@@ -191,9 +192,12 @@ class Shard {
   // are parked that it is over.
   void Begin(Generation generation);
   void OnLoaded(absl::StatusOr<std::unique_ptr<DenseStore>> store);
+  // The generation has its state.
+  void OnRestored(std::unique_ptr<DenseStore> store);
   // What a loading that failed with `why` is answered with.
   absl::Status LoadError(const absl::Status& why);
   void OnSaved(absl::StatusOr<proto::DataFile> outcome);
+  // As things are.
   proto::RestoreResponse RestoreAnswer() const;
   // What AwaitSaved is answered with, as things are.
   absl::StatusOr<proto::AwaitSavedResponse> SavedAnswer() const;
@@ -293,6 +297,8 @@ class Shard {
   proto::Declaration declaration_;
   // Absent before the generation's Restore.
   std::optional<Receipts> receipts_;
+  // While first values are lacking, and nothing else is.
+  std::optional<WantedValues> wanted_;
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
   MemoryPlan memory_;
   // Null before the generation has its state.

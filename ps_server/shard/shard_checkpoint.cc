@@ -75,7 +75,7 @@ void Shard::Restore(const proto::RestoreRequest& request,
     parked_restores_.Park({}, std::move(reply),
                           ParkedUntil(now, request.wait_ms()));
   };
-  if (generation == generation_ && loading_) {
+  if (generation == generation_ && (loading_ || wanted_.has_value())) {
     park();
     return AnswerLateRestores(now);
   }
@@ -139,6 +139,7 @@ void Shard::Begin(Generation generation) {
   optimizers_.clear();
   declaration_.Clear();
   receipts_.reset();
+  wanted_.reset();
   memory_ = MemoryPlan();
   ledger_ = Ledger();
   fenced_.clear();
@@ -158,22 +159,35 @@ void Shard::Begin(Generation generation) {
 
 void Shard::OnLoaded(absl::StatusOr<std::unique_ptr<DenseStore>> store) {
   loading_ = false;
+  absl::StatusOr<WantedValues> wanted =
+      store.ok() ? WantedValues::Of(*std::move(store)) : store.status();
+  if (wanted.ok() && wanted->complete()) {
+    return OnRestored(wanted->TakeStore());
+  }
   auto restores = parked_restores_.TakeAll();
   absl::StatusOr<proto::RestoreResponse> answer;
-  if (store.ok()) {
-    store_ = *std::move(store);
-    PushMemory::Options staging;
-    staging.reserved_per_worker = memory_.reserved_per_worker;
-    staging.max_per_worker = memory_.max_pushes_per_worker;
-    staging.max_extra = memory_.extra_pushes;
-    staged_.Configure(&store_->slices(), staging);
-    state_.set_phase(proto::TRAINING);
+  if (wanted.ok()) {
+    // The coordinator is told at once, so that it can ask workers.
+    wanted_ = *std::move(wanted);
     answer = RestoreAnswer();
   } else {
-    answer = LoadError(store.status());
+    answer = LoadError(wanted.status());
     if (restores.empty()) load_error_ = answer.status();
   }
   for (auto& restore : restores) restore.reply(answer);
+}
+
+void Shard::OnRestored(std::unique_ptr<DenseStore> store) {
+  wanted_.reset();
+  store_ = std::move(store);
+  PushMemory::Options staging;
+  staging.reserved_per_worker = memory_.reserved_per_worker;
+  staging.max_per_worker = memory_.max_pushes_per_worker;
+  staging.max_extra = memory_.extra_pushes;
+  staged_.Configure(&store_->slices(), staging);
+  state_.set_phase(proto::TRAINING);
+  const proto::RestoreResponse answer = RestoreAnswer();
+  for (auto& restore : parked_restores_.TakeAll()) restore.reply(answer);
 }
 
 absl::Status Shard::LoadError(const absl::Status& why) {
@@ -196,26 +210,47 @@ absl::Status Shard::LoadError(const absl::Status& why) {
 void Shard::AnswerLateRestores(absl::Time now) {
   auto late = parked_restores_.TakeDue(now);
   if (late.empty()) return;
-  proto::RestoreResponse response;
-  response.set_generation(generation_.value());
-  response.set_pending(true);
-  *response.mutable_progress() = disk_->LoadProgress();
-  for (auto& restore : late) restore.reply(response);
+  const proto::RestoreResponse answer = RestoreAnswer();
+  for (auto& restore : late) restore.reply(answer);
 }
 
 proto::RestoreResponse Shard::RestoreAnswer() const {
   proto::RestoreResponse response;
   response.set_generation(generation_.value());
   response.set_version(version().value());
+  if (store_ != nullptr) return response;
+  response.set_pending(true);
+  if (wanted_.has_value()) {
+    response.set_wants_values_of(wanted_->first_variable());
+  } else {
+    *response.mutable_progress() = disk_->LoadProgress();
+  }
   return response;
 }
 
-void Shard::Give(GivenPart part, Reply<proto::GiveResponse> reply) {
-  if (absl::Status status = CheckRunning(part.sender); !status.ok()) {
-    return reply(status);
+void Shard::Give(const GivenPart& part, Reply<proto::GiveResponse> reply) {
+  const bool wants =
+      wanted_.has_value() && part.sender.generation() == generation_.value();
+  absl::Status status = wants ? absl::OkStatus() : CheckRunning(part.sender);
+  if (!status.ok()) return reply(status);
+  const WorkerLife from = ToWorkerLife(part.sender);
+  status = CheckMayPush(from);
+  for (size_t i = 0; wants && status.ok() && i < part.tensors.size(); ++i) {
+    status = wanted_->Add(part.tensors[i]);
+  }
+  if (!status.ok()) {
+    return reply(absl::Status(status.code(),
+                              absl::StrCat(status.message(), " (given by ",
+                                           from.worker.ToString(), ")")));
   }
   proto::GiveResponse response;
   response.set_generation(generation_.value());
+  if (wants) {
+    for (proto::ReadRange& range : wanted_->Next()) {
+      *response.add_wanted() = std::move(range);
+    }
+    if (wanted_->complete()) OnRestored(wanted_->TakeStore());  // [V1]
+  }
   reply(std::move(response));
 }
 

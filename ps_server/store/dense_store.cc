@@ -49,6 +49,9 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
     }
 
     StoredSlice slice{*variable, place.begin(), place.size()};
+    proto::Initializer initializer = variable->initializer();
+    store->lacks_values_.push_back(initializer.has_given());
+    if (initializer.has_given()) initializer.mutable_zeros();
     std::vector<std::shared_ptr<const float>> chunks;
     const std::vector<float> first =
         slice.has_optimizer() ? slots_by_optimizer[variable->optimizer()]
@@ -58,9 +61,8 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
       const size_t size = slice.chunk_size(c);
       std::shared_ptr<float> chunk = store->pool_.Take(size);
       absl::Status filled = Initialize(
-          variable->initializer(), variable->shape(), variable->name(),
-          declaration.seed(), slice.begin + c * kChunkElements,
-          absl::MakeSpan(chunk.get(), size));
+          initializer, variable->shape(), variable->name(), declaration.seed(),
+          slice.begin + c * kChunkElements, absl::MakeSpan(chunk.get(), size));
       if (!filled.ok()) return filled;
       chunks.push_back(std::move(chunk));
       for (size_t s = 0; s < slots.size(); ++s) {
@@ -125,6 +127,7 @@ StoreSnapshot DenseStore::Snapshot() {
 }
 
 float* DenseStore::ValuesToLoad(size_t slice, size_t chunk) {
+  lacks_values_[slice] = false;
   // Ours, and nobody reads it yet.
   return const_cast<float*>(newest_->slices[slice][chunk].get());
 }

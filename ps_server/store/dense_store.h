@@ -86,10 +86,10 @@ class DenseStore {
     float* after;
   };
 
-  // Makes the slices of `placed` on ps `ps`, with their first values, as
-  // version 0, and slots: for variables of optimizer o as many as
-  // slots_by_optimizer[o] has values, each filled with its value. Errors:
-  // INVALID_ARGUMENT for a slice that does not fit its variable.
+  // Makes the slices of `placed` on ps `ps`, with their first values (zeros
+  // where those are given), as version 0, and slots: for variables of optimizer
+  // o as many as slots_by_optimizer[o] has values, each filled with its value.
+  // Errors: INVALID_ARGUMENT for a slice that does not fit its variable.
   static absl::StatusOr<std::unique_ptr<DenseStore>> Create(
       const proto::Declaration& declaration,
       const std::vector<proto::Slice>& placed, uint32_t ps,
@@ -109,6 +109,10 @@ class DenseStore {
 
   // The newest version, with the slots as they are.
   StoreSnapshot Snapshot();
+
+  // Whether the first values of the slice are `given`, and nobody has asked for
+  // the memory to load them into.
+  bool lacks_values(size_t slice) const { return lacks_values_[slice]; }
 
   // For loading, before the store is used: the memory of the newest version and
   // of the slots, to be overwritten; and that version's number.
@@ -151,6 +155,8 @@ class DenseStore {
   std::shared_ptr<const StoreVersion> newest_;
   // By slice, by slot, by chunk.
   std::vector<std::vector<std::vector<SlotChunk>>> slots_;
+  // By slice.
+  std::vector<bool> lacks_values_;
 };
 
 }  // namespace holdfast

@@ -102,6 +102,9 @@ std::vector<Case> Cases() {
       {"Synchronous2", Synchronous(2), OneOfEach()},
       {"Synchronous2NoCheckpoints", WithoutArchive(Synchronous(2)),
        OneOfEach()},
+      {"GivenValues1", GivenValues(1), OneOfEach()},
+      {"GivenValues1NoCheckpoints", WithoutArchive(GivenValues(1)),
+       OneOfEach()},
       {"Backup2", Backup(2), OneOfEach()},
       {"ByTicket4", ByTicket(4), OneOfEach()},
       {"Continue4", Continue(4), OneOfEach()},
@@ -126,6 +129,7 @@ std::vector<Case> Cases() {
        OneOfEach()},
       {"Synchronous2ClientNoCheckpoints",
        Client(WithoutArchive(Synchronous(2))), OneOfEach()},
+      {"GivenValues1Client", Client(GivenValues(1)), OneOfEach()},
       {"Synchronous2ClientOnePs", Client(OnePs(Synchronous(2))), OneOfEach()},
       {"Backup2ClientOnePsInParts_R7", Client(InParts(OnePs(Backup(2)))),
        OneOfEach()},
@@ -165,6 +169,8 @@ std::vector<Case> Cases() {
       {"AcknowledgesAll_P3",
        With(sim::Misdeed::kAcknowledgesAll, Started(Asynchronous(3, 2))),
        {{0, 0, 0, 1, 0}, {0, 1, 0, 1, 0}}},
+      {"GivesOthers_V2", With(sim::Misdeed::kGivesOthers, GivenValues(1)),
+       OneFault()},
   };
 }
 

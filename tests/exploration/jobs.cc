@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/given_values.h"
 #include "tests/world/client_worker.h"
 
 namespace holdfast::exploration {
@@ -52,6 +53,22 @@ Scenario MakeSynchronous(std::string name, uint64_t steps, uint32_t n) {
 Scenario Synchronous(uint64_t steps) {
   return MakeSynchronous(absl::StrCat("synchronous, ", steps, " steps"), steps,
                          kNumWorkers);
+}
+
+Scenario GivenValues(uint64_t steps) {
+  Scenario scenario = MakeSynchronous(
+      absl::StrCat("given values, ", steps, " steps"), steps, kNumWorkers);
+  sim::Job& job = scenario.job;
+  float first = 1;
+  for (const char* name : {"x", "y", "z"}) {
+    std::vector<float>& values = job.first_values[name];
+    values = {++first};
+    proto::Variable& variable = *job.declaration.add_variables();
+    variable = job.declaration.variables(0);
+    variable.set_name(name);
+    *variable.mutable_initializer()->mutable_given() = GivenDigests(values);
+  }
+  return scenario;
 }
 
 Scenario Backup(uint64_t steps) {

@@ -10,6 +10,8 @@ namespace holdfast::exploration {
 
 // N = M = 2, examples by step, a checkpoint after each step.
 Scenario Synchronous(uint64_t steps);
+// Likewise; both workers have the first values of three variables.
+Scenario GivenValues(uint64_t steps);
 // N = 1, M = 2: who comes second is STALE.
 Scenario Backup(uint64_t steps);
 // N = M = 2.

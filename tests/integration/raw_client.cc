@@ -62,6 +62,7 @@ RawClient::RawClient(std::shared_ptr<grpc::Channel> channel)
   Add("Coordinator.GetStatus", coordinator_.get(), &C::GetStatus);
   Add("Coordinator.Checkpoint", coordinator_.get(), &C::Checkpoint);
   using S = proto::Shard::Stub;
+  Add("Shard.Give", shard_.get(), &S::Give);
   Add("Shard.Push", shard_.get(), &S::Push);
   Add("Shard.Apply", shard_.get(), &S::Apply);
   Add("Shard.Fence", shard_.get(), &S::Fence);

@@ -388,4 +388,33 @@ MUTATIONS = [
                "  }\n"
                "  return out;"),
     ]),
+    Mutation("V1_shard", "a shard has its state with the first stretch of first values", [
+        Change(CHECKPOINT,
+               "if (wanted_->complete()) OnRestored(wanted_->TakeStore());  // [V1]",
+               'if (wanted_->complete() || (Mutant("V1_shard") && !part.tensors.empty())) {\n'
+               "      OnRestored(wanted_->TakeStore());\n"
+               "    }"),
+    ]),
+    Mutation("V1_coordinator", "a shard that lacks first values counts as restored", [
+        Change(COORDINATOR + "restore.cc",
+               "if (status.ok() && response->pending()) {",
+               "if (status.ok() && response->pending() &&\n"
+               '      !(Mutant("V1_coordinator") && !response->wants_values_of().empty())) {'),
+    ]),
+    Mutation("V2", "a shard takes whatever values it is given", [
+        Change("ps_server/shard/wanted_values.cc",
+               "if (GivenDigest(piece.data) != variable.digests[stretch]) {  // [V2]",
+               "if (GivenDigest(piece.data) != variable.digests[stretch] &&\n"
+               '      !Mutant("V2")) {'),
+    ]),
+    Mutation("V3", "who has given first values is not asked in a later generation", [
+        Change(COORDINATOR + "coordinator.cc",
+               "(restore_.wants_values() && given_through < job_.generation.value())) {",
+               "(restore_.wants_values() &&\n"
+               '       given_through < (Mutant("V3") ? 1 : job_.generation.value()))) {'),
+        Change(COORDINATOR + "coordinator.cc",
+               "parked_placements_.TakeBetween(0, job_.generation.value() - 1)) {",
+               'parked_placements_.TakeBetween(\n'
+               '           0, Mutant("V3") ? 0 : job_.generation.value() - 1)) {'),
+    ]),
 ]

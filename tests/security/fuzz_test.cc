@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/given_values.h"
 #include "common/rpc_limits.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
@@ -87,6 +88,7 @@ const std::map<std::string, std::string>& RightRequests() {
       {"Contribute", "seat: 1 sequence: 1 examples: 10 loss: 1"},
       {"TakeTicket", "sequence: 1"},
       {"ReportEvaluation", "result { step: 1 examples: 10 loss: 1 }"},
+      {"Give", "tensors { variable: 'b' data: '\\0\\0\\200\\077' }"},
       {"Push",
        "sequence: 1 num_parts: 1 tensors { variable: 'w' shape: [3, 2] "
        "dtype: FLOAT32 data: '\\0\\0\\0\\0\\0\\0\\0\\0' } tensors { variable: "
@@ -238,6 +240,13 @@ TEST(FuzzTest, EveryCallIsAnswered) {
       proto::DeclareRequest declare;
       *declare.mutable_sender() = sender;
       *declare.mutable_declaration() = MakeDeclaration(1000);
+      if (lap % 2 == 1) {
+        // It begins once a right Give has come.
+        *declare.mutable_declaration()
+             ->mutable_variables(2)
+             ->mutable_initializer()
+             ->mutable_given() = GivenDigests(std::vector<float>{1});
+      }
       const auto declared =
           client.CallBytes("/holdfast.proto.Coordinator/Declare",
                            declare.SerializeAsString(), kPatience);

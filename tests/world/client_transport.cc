@@ -91,7 +91,7 @@ class ClientTransport::Sending : public AttemptOperation,
                       SendIf(rpc::kReportEvaluation, kCoordinator) ||
                       SendIf(rpc::kApply, shard) || SendIf(rpc::kPin, shard) ||
                       SendIf(rpc::kUnpin, shard) || SendPull(shard) ||
-                      SendPush(shard) || SendPushPull();
+                      SendPush(shard) || SendPushPull() || SendGive(shard);
     if (!sent) {
       transport_.world_->Violate(
           absl::StrCat("the world has no ", attempt_.rpc->path));
@@ -125,6 +125,14 @@ class ClientTransport::Sending : public AttemptOperation,
     part.acked_through = PushSequence(request.acked_through());
     part.tensors = CopyOf(attempt_.request_tensors);
     Send(to, part);
+    return true;
+  }
+  bool SendGive(Node to) {
+    if (attempt_.rpc != &rpc::kGive) return false;
+    Send(to,
+         GivenPart{
+             static_cast<const proto::GiveRequest&>(*attempt_.request).sender(),
+             CopyOf(attempt_.request_tensors)});
     return true;
   }
   bool SendPushPull() {

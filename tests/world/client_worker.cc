@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "client/client.h"
 #include "common/session_news.h"
 #include "common/task_id.h"
@@ -168,6 +169,7 @@ class ClientWorker : public WorkerProgram {
     pin_request_.reset();
     pull_.reset();
     request_.reset();
+    giving_.reset();
     variables_.reset();
     declare_.reset();
     ticket_.reset();
@@ -212,13 +214,35 @@ class ClientWorker : public WorkerProgram {
     declare_ = client_.StartDeclare(job().declaration);
     When(*declare_, [this] {
       if (!IsOk(declare_->Await(Now()).status())) return;
-      variables_ = client_.StartAwaitVariables();
-      When(*variables_, [this] { OnVariables(); });
+      AwaitVariables(/*given_through=*/0);
+    });
+  }
+
+  void AwaitVariables(uint64_t given_through) {
+    variables_ = client_.StartAwaitVariables(
+        job().first_values.empty() ? std::nullopt
+                                   : std::optional(given_through));
+    When(*variables_, [this] { OnVariables(); });
+  }
+
+  void Give() {
+    auto giving = variables_->StartGive([this](size_t variable) {
+      return absl::MakeConstSpan(
+          job().first_values.at(job().declaration.variables(variable).name()));
+    });
+    if (!IsOk(giving.status())) return;
+    giving_ = *std::move(giving);
+    When(*giving_, [this] {
+      if (!IsOk(giving_->Await(Now()))) return;
+      AwaitVariables(giving_->generation());
     });
   }
 
   void OnVariables() {
-    if (!IsOk(variables_->Await(Now()))) return;
+    const absl::StatusOr<client::Client::Variables> found =
+        variables_->Await(Now());
+    if (!IsOk(found.status())) return;
+    if (*found == client::Client::Variables::kWanted) return Give();
     has_variables_ = true;
     if (job().asynchronous()) {
       turn_ = 0;
@@ -451,6 +475,7 @@ class ClientWorker : public WorkerProgram {
   std::vector<Slot> slots_;
   std::unique_ptr<client::Question<proto::DeclareResponse>> declare_;
   std::unique_ptr<client::Client::VariablesRequest> variables_;
+  std::unique_ptr<client::Giving> giving_;
   std::unique_ptr<Cluster::TicketRequest> request_;
   std::unique_ptr<Cluster::Pull> pull_;
   std::unique_ptr<client::PinRequest> pin_request_;

@@ -35,6 +35,8 @@ enum class Misdeed {
   // Not once, but always: says to ps 0 that it knows all verdicts before the
   // push.
   kAcknowledgesAll,
+  // Gives first values that are not the declared ones; then those.
+  kGivesOthers,
 };
 
 struct Job {
@@ -43,6 +45,8 @@ struct Job {
   // Of the ClusterSpec.
   uint32_t num_ps = 2;
   uint32_t num_workers = 2;
+  // Of the variables that are declared as `given`.
+  Values first_values;
   // Whether there is a checkpoint directory.
   bool archive = true;
   absl::Duration lease = absl::Seconds(4);

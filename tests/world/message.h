@@ -135,6 +135,17 @@ struct Rpc<PushPull> {
                     Reply<Response> reply);
 };
 
+template <>
+struct Rpc<GivenPart> {
+  using Server = Shard;
+  using Response = proto::GiveResponse;
+  static constexpr char kName[] = "Give";
+  static void Serve(Shard* shard, const GivenPart& part,
+                    Reply<Response> reply) {
+    shard->Give(part, std::move(reply));
+  }
+};
+
 template <typename T>
 inline constexpr bool kIsProto =
     std::is_base_of_v<google::protobuf::Message, T>;

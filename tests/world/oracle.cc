@@ -136,8 +136,12 @@ Oracle::State Oracle::Initial() const {
   State state;
   for (const proto::Variable& variable : job_.declaration.variables()) {
     const size_t n = NumElements(variable);
-    state.values[variable.name()].assign(
-        n, variable.initializer().constant().value());
+    if (variable.initializer().has_given()) {
+      state.values[variable.name()] = job_.first_values.at(variable.name());
+    } else {
+      state.values[variable.name()].assign(
+          n, variable.initializer().constant().value());
+    }
     if (!variable.has_trainable() || variable.trainable()) {
       state.slots[variable.name()].assign(n, 0);
     }

@@ -122,10 +122,18 @@ void ScriptedWorker::AwaitPlacement() {
   proto::GetPlacementRequest request;
   *request.mutable_sender() = me_;
   request.set_wait_ms(park_ms());
+  if (!job().first_values.empty()) {
+    request.set_values_given_through(given_through_);
+  }
   Get<proto::GetPlacementRequest>(
       kCoordinator, request,
       [this](const proto::GetPlacementResponse& response) {
         // Its session hears of another generation, and of the end.
+        if (response.generation() == me_.generation() &&
+            response.values_wanted() && !job().first_values.empty() &&
+            given_through_ < me_.generation()) {
+          return GiveAll();
+        }
         if (!response.ready() || response.generation() != me_.generation()) {
           return After(kRetryAfter, [this] { AwaitPlacement(); });
         }
@@ -135,6 +143,52 @@ void ScriptedWorker::AwaitPlacement() {
         }
         OnPlaced();
       });
+}
+
+void ScriptedWorker::GiveAll() {
+  satisfied_ = 0;
+  for (uint32_t ps = 0; ps < world_->num_ps(); ++ps) Give(ps, {});
+}
+
+void ScriptedWorker::Give(uint32_t ps, std::vector<TensorPiece> tensors) {
+  const GivenPart part = {me_, std::move(tensors)};
+  if (!part.tensors.empty() &&
+      world_->Misbehaves(index_, Misdeed::kGivesOthers)) {
+    world_->OnMisdeed();
+    GivenPart wrong = part;
+    wrong.tensors[0].data =
+        Buffer::FromString(std::string(wrong.tensors[0].data.size(), '\1'));
+    return Ask<GivenPart>(
+        ShardNode(ps), wrong,
+        [this, ps](const absl::StatusOr<proto::GiveResponse>& response) {
+          // The stretch may be here already.
+          if (!response.ok() && !absl::IsInvalidArgument(response.status())) {
+            world_->Violate(response.status().ToString());
+          }
+          Give(ps, {});
+        });
+  }
+  Get<GivenPart>(ShardNode(ps), part,
+                 [this, ps](const proto::GiveResponse& response) {
+                   OnGiven(ps, response);
+                 });
+}
+
+void ScriptedWorker::OnGiven(uint32_t ps, const proto::GiveResponse& response) {
+  if (response.wanted().empty()) {
+    if (++satisfied_ < world_->num_ps()) return;
+    given_through_ = me_.generation();
+    return AwaitPlacement();
+  }
+  const proto::ReadRange& wanted = response.wanted(0);
+  const float* const values = &job().first_values.at(wanted.variable())[0];
+  TensorPiece piece;
+  piece.variable = wanted.variable();
+  piece.begin = wanted.begin();
+  piece.data = Buffer::FromString(
+      std::string(reinterpret_cast<const char*>(values + wanted.begin()),
+                  wanted.size() * sizeof(float)));
+  Give(ps, {std::move(piece)});
 }
 
 proto::PullRequest ScriptedWorker::PullOf(uint32_t ps) const {

@@ -133,6 +133,10 @@ class ScriptedWorker : public WorkerProgram {
   void OnPhase(proto::JobPhase phase);
   void Begin();
   void AwaitPlacement();
+  // Gives each ps the first values that it wants, one stretch after the other.
+  void GiveAll();
+  void Give(uint32_t ps, std::vector<TensorPiece> tensors);
+  void OnGiven(uint32_t ps, const proto::GiveResponse& response);
   void PinAll();
   void ReadPinned(uint32_t ps, const proto::PinResponse& pinned);
   void OnRead();
@@ -147,6 +151,9 @@ class ScriptedWorker : public WorkerProgram {
   bool steps_down_ = false;
   bool done_ = false;
   bool leaving_ = false;
+  // Set once it has given what the generation's ps wanted.
+  uint64_t given_through_ = 0;
+  uint32_t satisfied_ = 0;
   uint32_t read_ = 0;
   uint32_t num_ps_ = 0;
   std::map<std::string, proto::Variable> variables_;

@@ -370,6 +370,8 @@ std::string TextOf(const T& message) {
   } else if constexpr (std::is_same_v<T, PushPart>) {
     return absl::StrCat("sequence: ", message.sequence.value(),
                         " step: ", message.step.value());
+  } else if constexpr (std::is_same_v<T, GivenPart>) {
+    return message.tensors.empty() ? "" : message.tensors[0].variable;
   } else if constexpr (std::is_same_v<T, PullReply>) {
     return absl::StrCat("generation: ", message.generation.value(),
                         " version: ", message.version.value());

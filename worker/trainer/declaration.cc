@@ -3,7 +3,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
 namespace holdfast {
+
 absl::StatusOr<proto::Declaration> MakeDeclaration(
     const proto::Job& job, absl::Span<const proto::Variable> variables,
     const Replicas& replicas, uint64_t num_examples) {
@@ -15,6 +19,12 @@ absl::StatusOr<proto::Declaration> MakeDeclaration(
   if (!compression.ok()) return compression.status();
   proto::Declaration declaration;
   for (size_t i = 0; i < variables.size(); ++i) {
+    if (variables[i].initializer().has_given()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the model's variable \"", variables[i].name(),
+          "\": its first values cannot be given in ps_worker, but by a worker "
+          "of your own (client/cluster.h); or choose another initializer"));
+    }
     proto::Variable& variable = *declaration.add_variables();
     variable = variables[i];
     variable.set_optimizer(0);

@@ -16,7 +16,8 @@ namespace holdfast {
 // the job's optimizer; the consistency and whose examples are whose, as
 // resolved for the cluster; the length in steps, and in tickets, over
 // `num_examples`.
-// Errors: those of ResolveCompression.
+// Errors: INVALID_ARGUMENT for a variable whose first values are `given`, which
+// no model can; those of ResolveCompression.
 absl::StatusOr<proto::Declaration> MakeDeclaration(
     const proto::Job& job, absl::Span<const proto::Variable> variables,
     const Replicas& replicas, uint64_t num_examples);

@@ -176,5 +176,16 @@ TEST(MakeDeclarationTest, HoldsHowEachVariableTravels) {
       "there are w, b");
 }
 
+TEST(MakeDeclarationTest, AModelHasNoFirstValuesToGive) {
+  const auto given = Parse<proto::Variable>(
+      "name: \"w\" shape: 3 dtype: FLOAT32 initializer { given {} }");
+  const absl::Status status =
+      MakeDeclaration(proto::Job(), {given}, Replicas(), 100).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_NE(status.message().find("the model's variable \"w\""),
+            std::string::npos)
+      << status;
+}
+
 }  // namespace
 }  // namespace holdfast
