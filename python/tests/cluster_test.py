@@ -121,6 +121,21 @@ class OneWorkerTest(unittest.TestCase):
         self.assertEqual(values["constant"].tolist(), [0.5, 0.5])
         self.assertEqual(values["empty"].shape, (0, 4))
 
+    def test_first_values(self):
+        first = np.arange(6, dtype=FLOAT32).reshape(2, 3)
+        cluster, _ = self.start(
+            {
+                "given": first.T,  # not C-contiguous
+                "zeros": holdfast.Variable(2),
+                "empty": np.zeros((0, 4), FLOAT32),
+            }
+        )
+        expected = first.T.tolist()
+        first[:] = 7  # the caller's own
+        values = cluster.pull()
+        self.assertEqual(values["given"].tolist(), expected)
+        self.assertEqual(values["empty"].shape, (0, 4))
+
     def test_optimizers_of_variables(self):
         slow = holdfast.Sgd(learning_rate=0.5)
         cluster, batches = self.start(
@@ -438,6 +453,15 @@ class SeveralWorkersTest(unittest.TestCase):
             self.check_values(chief.result(), sum(range(1, 11)) / 2)
             self.check_values(other.result(), sum(range(1, 11)) / 2)
             ps.await_end()
+
+    def test_first_values_are_the_chiefs(self):
+        with LocalCluster(1, 2) as ps:
+            text = SCRIPT.format(steps=1, consistency="holdfast.Synchronous()")
+            constant = "holdfast.Variable(2, holdfast.Constant(value=5.0))"
+            chief = ps.run(text.replace(constant, "np.full(2, 5, np.float32)"), 0)
+            other = ps.run(text.replace(constant, "np.full(2, 7, np.float32)"), 1)
+            self.check_values(chief.result(), 1.5)
+            self.check_values(other.result(), 1.5)
 
 
 if __name__ == "__main__":

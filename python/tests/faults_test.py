@@ -154,6 +154,19 @@ class RollbackTest(unittest.TestCase):
             self.assertEqual(rest, [1, 2, 3])
             self.assertEqual(cluster.pull()["w"], -4)
 
+    def test_before_the_first_checkpoint_the_chief_gives_its_values_again(self):
+        first = np.full(2, 7, FLOAT32)
+        with LocalCluster(1) as ps, holdfast.connect(**ps.task()) as cluster:
+            cluster.declare({"w": first}, optimizer=holdfast.Sgd(learning_rate=1.0), steps=3)
+            first[:] = 0  # the caller's own
+            killed = False
+            for batch in cluster.batches():
+                if batch == 1 and not killed:
+                    killed = True
+                    ps.kill_ps(0)
+                cluster.push([np.ones(2, FLOAT32)], loss=0.0, examples=1)
+            self.assertEqual(cluster.pull()["w"].tolist(), [4, 4])
+
     def test_a_worker_that_is_killed_and_started_again(self):
         with LocalCluster(1, 2, flags=("--lease=1s",)) as ps:
             scripts = [ps.run(TRAIN, i) for i in range(2)]
