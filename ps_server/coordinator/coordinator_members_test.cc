@@ -1,9 +1,12 @@
-// Who is here: leases, newcomers, and what a job does without those that are
-// lost (docs/recovery.md, L1 to L5).
+// Who may join, and whose lease has run out (docs/recovery.md, L1 to L3).
+#include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/rpc_limits.h"
 #include "common/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -13,473 +16,330 @@
 namespace holdfast {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::Not;
+using ::testing::Pair;
+using ::testing::SizeIs;
 
-constexpr absl::StatusCode kUnavailable = absl::StatusCode::kUnavailable;
-constexpr absl::Duration kTick = absl::Milliseconds(250);
+// ---- Register ----
 
-// A synchronous job of N = M = `workers` that goes on without the lost.
-proto::Declaration Continuing(uint32_t workers, uint32_t min_replicas = 1) {
-  proto::Declaration declaration = WithMode(workers, workers);
-  declaration.mutable_lost_workers()->set_policy(proto::LostWorkers::CONTINUE);
-  declaration.mutable_lost_workers()->set_min_replicas(min_replicas);
-  return declaration;
+TEST_F(CoordinatorTest, RegisterGivesIncarnationGenerationAndLease) {
+  Make();
+  const auto answer = Register(Worker(1));
+  EXPECT_EQ(answer->incarnation(), 1u);
+  EXPECT_EQ(answer->generation(), 1u);
+  EXPECT_EQ(answer->lease_ms(), 10000u);
+  EXPECT_EQ(state().phase(), proto::STARTING);
 }
 
-class CoordinatorMembersTest : public CoordinatorTest {
- protected:
-  // The fence that is due is confirmed and resolved.
-  void FinishFence() {
-    ASSERT_THAT(PuppetLinks::To(links_->fences), Not(IsEmpty()));
-    PuppetLinks::AnswerAll(links_->fences);
-    PuppetLinks::AnswerAll(links_->resolves);
+TEST_F(CoordinatorTest, ARetriedRegisterGetsTheSameIncarnation) {
+  Make();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Register(Worker(0), 17)->incarnation(), 1u);
+    EXPECT_EQ(Register(Ps(1), 17)->incarnation(), 1u);
   }
-  // Nothing is heard of `task` until its lease has run out.
-  void Lose(const TaskId& task) { Pass(kLease, AllBut(task)); }
-  // Worker w offers to its seat of `step`, with sequence step + 1.
-  Answer<proto::ContributeResponse> OfferTo(uint64_t step, uint32_t w) {
-    return Offer(Worker(w), step, w, step + 1);
-  }
-};
+  EXPECT_THAT(links_->addresses, ElementsAre(Pair(1, "host1:2000")));
+}
 
-// ---- L1: register ----
-
-TEST_F(CoordinatorMembersTest, ANewcomerWaitsWhileTheOneBeforeMayLive_L1) {
-  StartTraining();
-  const auto first = Register(Worker(1), 2);
-  EXPECT_FALSE(first.came());
-  const auto again = Register(Worker(1), 2);
-  EXPECT_TRUE(Fails(first.status(), kUnavailable, {"asked again"}));
+TEST_F(CoordinatorTest, ATakenPlaceIsRefusedByName) {
+  Make();
+  Join(Worker(0), 17);
+  Join(Ps(1), 17);
+  const auto worker = Register(Worker(0), 18);
+  const auto ps = Register(Ps(1), 18);
+  EXPECT_FALSE(worker.came()) << "the one before may have died";
   Renew(Worker(0));
-  EXPECT_FALSE(again.came()) << "that was another";
-  Renew(Worker(1));
-  EXPECT_TRUE(Fails(again.status(), kExists, {"host-of-worker1:77"}));
-}
-
-TEST_F(CoordinatorMembersTest,
-       ANewcomerGetsThePlaceOfOneThatIsLostOrLeaves_L1) {
-  for (const bool by_leaving : {false, true}) {
-    SCOPED_TRACE(by_leaving);
-    Make();
-    StartTraining();
-    if (!by_leaving) Pass(kLease - kTick, AllBut(Worker(1)));
-    const auto newcomer = Register(Worker(1), 2);
-    EXPECT_FALSE(newcomer.came());
-    if (by_leaving) {
-      Leave(Worker(1));
-    } else {
-      Pass(kTick, AllBut(Worker(1)));
-    }
-    // It may have died while its call was parked.
-    EXPECT_TRUE(IsNotYet(newcomer));
-    EXPECT_EQ(Register(Worker(1), 2)->incarnation(), 2u);
-    EXPECT_EQ(state().phase(), proto::TRAINING);
-  }
-}
-
-TEST_F(CoordinatorMembersTest, ARegistrationIsParkedForAShortTime_L1) {
-  StartTraining();
-  const auto ask = [&](uint64_t wait_ms) {
-    proto::RegisterRequest request = RegisterOf(Worker(1), 2);
-    request.set_wait_ms(wait_ms);
-    return Ask(&Coordinator::Register, request);
-  };
-  EXPECT_EQ(ask(0)->waiting_for(),
-            "the end of the lease of /job:worker/task:1 (host-of-worker1:77)");
-  const auto brief = ask(500);
-  Pass(absl::Milliseconds(250), AllBut(Worker(1)));
-  EXPECT_FALSE(brief.came());
-  Pass(absl::Milliseconds(250), AllBut(Worker(1)));
-  EXPECT_TRUE(IsNotYet(brief));
-  const auto greedy = ask(30000);
-  Pass(absl::Milliseconds(1750), AllBut(Worker(1)));
-  EXPECT_FALSE(greedy.came());
-  Pass(absl::Milliseconds(250), AllBut(Worker(1)));
-  EXPECT_TRUE(IsNotYet(greedy));
-}
-
-// Whoever has died while it waited is never admitted: a crash loop costs those
-// who come after it the lease of the first, and the job one generation.
-TEST_F(CoordinatorMembersTest, GhostsAreNotAdmitted_L1) {
-  for (const TaskId& task : {Worker(1), Ps(1)}) {
-    SCOPED_TRACE(task.ToString());
-    MakeWithArchive();
-    StartTraining();
-    for (uint64_t ghost = 2; ghost <= 6; ++ghost) {
-      Register(task, ghost);
-      Pass(absl::Seconds(1), AllBut(task));
-    }
-    Pass(kLease - absl::Seconds(5) - kTick, AllBut(task));
-    EXPECT_FALSE(Register(task, 7).came());
-    Pass(kTick, AllBut(task));
-    EXPECT_EQ(Register(task, 7)->incarnation(), 2u);
-    EXPECT_EQ(Status().generation(), task.job == kPsJob ? 2u : 1u);
-  }
-}
-
-TEST_F(CoordinatorMembersTest, IncarnationsRiseAcrossCoordinatorsLives_L1) {
-  MakeWithArchive();
-  EXPECT_EQ(Register(Worker(0), 1)->incarnation(), 1u);
-  Begin();
-  EXPECT_EQ(Register(Worker(0), 1)->incarnation(), 1000000001u);
-  EXPECT_EQ(Register(Worker(0), 1)->incarnation(), 1000000001u);
-  Begin();
-  EXPECT_EQ(Register(Worker(0), 1)->incarnation(), 2000000001u);
-}
-
-TEST_F(CoordinatorMembersTest, WhoWasInAGenerationThatIsNotKnownIsRefused_L2) {
-  const auto register_from = [&](uint64_t generation) {
-    proto::RegisterRequest request = RegisterOf(Worker(0));
-    request.mutable_sender()->set_generation(generation);
-    return Ask(&Coordinator::Register, request);
-  };
-  Make();
-  EXPECT_TRUE(Fails(
-      register_from(1).status(), kNotReady,
-      {"/job:worker/task:0 was in generation 1", "has no --checkpoint_dir"}));
-  MakeWithArchive();
-  Begin();
-  EXPECT_TRUE(Fails(register_from(3).status(), kNotReady,
-                    {"was in generation 3", "its own is in 2"}));
-  EXPECT_EQ(register_from(1)->generation(), 2u);
-}
-
-// ---- L2: renew ----
-
-TEST_F(CoordinatorMembersTest, ARenewalIsParkedForAThirdOfTheLease_L2) {
-  StartTraining();
-  const auto parked = Renew(Worker(0), 30000);
-  Pass(absl::Milliseconds(3250), AllTasks());
-  EXPECT_FALSE(parked.came());
-  Pass(kTick, AllTasks());
-  EXPECT_EQ(parked->state().phase(), proto::TRAINING);
-  const auto short_wait = Renew(Worker(0), 500);
-  Pass(absl::Milliseconds(500), AllTasks());
-  EXPECT_TRUE(short_wait.came());
-}
-
-TEST_F(CoordinatorMembersTest, ARenewalIsAnsweredWhenThereIsNews_L2) {
-  Make();
-  for (const TaskId& task : AllTasks()) Join(task);
-  const auto training = Renew(Worker(0), 3000);
-  EXPECT_FALSE(training.came());
-  Declare(MakeDeclaration(1));
-  PuppetLinks::AnswerAll(links_->restores);
-  EXPECT_EQ(training->state().phase(), proto::TRAINING);
-  const auto done = Renew(Worker(0), 3000);
-  OfferBoth(0);
-  AckCommits();
-  EXPECT_EQ(done->state().phase(), proto::DONE);
-  EXPECT_TRUE(Renew(Worker(0), 3000).came()) << "there is no more to wait for";
-
-  Make();
-  Join(Worker(0));
-  const auto failed = Renew(Worker(0), 3000);
-  coordinator_->Fail("told to stop");
-  EXPECT_EQ(failed->state().reason(), "told to stop");
-}
-
-// ---- L3: lost ----
-
-TEST_F(CoordinatorMembersTest, AStepStaysOpenForALostWorker_L3) {
-  StartTraining();
-  const auto zero = OfferTo(0, 0);
-  Lose(Worker(1));
-  EXPECT_EQ(state().phase(), proto::TRAINING);
-  EXPECT_THAT(links_->fences, IsEmpty()) << "it may come back";
-  EXPECT_THAT(Status().waiting_for(),
-              HasSubstr("/job:worker/task:1 (host-of-worker1:77, lost)"));
-  EXPECT_THAT(links_->commits, IsEmpty());
-  EXPECT_TRUE(Renew(Worker(1)).status().ok());
-  EXPECT_EQ(OfferTo(0, 1)->verdict(), proto::ACCEPTED);
-  EXPECT_EQ(S(Commit()), "0:worker0#1*0.5 1:worker1#1*0.5");
-}
-
-TEST_F(CoordinatorMembersTest, WhoDoesNotComeBackEndsTheJobByName_L3) {
-  for (const TaskId& lost : {Worker(1), Ps(1)}) {
-    SCOPED_TRACE(lost.ToString());
-    MakeWithArchive();
-    StartTraining();
-    Lose(lost);
-    Pass(recovery_timeout_, AllBut(lost));
-    EXPECT_EQ(state().phase(), proto::TRAINING);
-    Pass(kTick, AllBut(lost));
-    EXPECT_EQ(state().phase(), proto::FAILED);
-    EXPECT_THAT(state().reason(),
-                AllOf(HasSubstr(lost.ToString()),
-                      HasSubstr("nothing was heard for 5m10.25s")));
-  }
-}
-
-TEST_F(CoordinatorMembersTest, AStepsTimeBeginsAgainWithAReturn_L3) {
-  StartTraining();
-  Pass(absl::Seconds(90), AllTasks());
-  Pass(kLease + absl::Seconds(20), AllBut(Worker(1)));
-  Pass(absl::Seconds(100), AllTasks());
-  EXPECT_EQ(state().phase(), proto::TRAINING) << state().reason();
-  Pass(absl::Seconds(1), AllTasks());
-  EXPECT_EQ(state().phase(), proto::FAILED);
-}
-
-TEST_F(CoordinatorMembersTest, APsThatIsHeardOfAgainHasItsState_L3) {
-  MakeWithArchive();
-  StartTraining();
-  OfferBoth(0);
-  PuppetLinks::Answer(links_->commits, 0);
-  Lose(Ps(1));
-  EXPECT_EQ(state().phase(), proto::TRAINING);
+  EXPECT_TRUE(Fails(worker.status(), kExists,
+                    {"/job:worker/task:0", "host-of-worker0:77", "alive"}));
+  EXPECT_FALSE(ps.came());
   Renew(Ps(1));
-  PuppetLinks::Answer(links_->commits, 1);
-  EXPECT_EQ(Status().global_step(), 1u);
-  EXPECT_EQ(Status().generation(), 1u);
+  EXPECT_TRUE(
+      Fails(ps.status(), kExists, {"/job:ps/task:1", "host-of-ps1:77"}));
+  // Who was here first is as he was.
+  EXPECT_EQ(Register(Worker(0), 17)->incarnation(), 1u);
+  EXPECT_TRUE(Renew(Worker(0)).status().ok());
 }
 
-TEST_F(CoordinatorMembersTest, AReturnStartsWhatWaitedForIt_L3) {
-  MakeWithArchive();
-  for (const TaskId& task : AllTasks()) Join(task);
-  Lose(Ps(1));
-  Declare();
-  EXPECT_THAT(links_->restores, IsEmpty());
-  Renew(Ps(1));
-  EXPECT_THAT(PuppetLinks::To(links_->restores), ElementsAre(0, 1));
-}
-
-TEST_F(CoordinatorMembersTest, WithoutALostWorkerStepsGoOn_L3_L5_S2_S3) {
-  Make(1, 3);
-  StartTraining(Continuing(3));
-  OfferTo(0, 0);
-  OfferTo(0, 1);
-  Lose(Worker(2));
-  EXPECT_THAT(links_->commits, IsEmpty()) << "no shard has confirmed";
-  FinishFence();
-  EXPECT_EQ(S(Commit()), "0:worker0#1*0.5 1:worker1#1*0.5");
-  EXPECT_EQ(OfferTo(0, 0)->verdict(), proto::ACCEPTED);
-  AckCommits();
-  // Nor is it a member of what follows.
-  OfferTo(1, 0);
-  OfferTo(1, 1);
-  EXPECT_EQ(Commit().step(), 1u);
-}
-
-TEST_F(CoordinatorMembersTest, WithTooFewNothingGoesOn_L3) {
-  Make(1, 3);
-  proto::Declaration declaration = Continuing(3, /*min_replicas=*/2);
-  // N = 1 offer would do.
-  declaration.mutable_consistency()
-      ->mutable_synchronous()
-      ->set_replicas_to_aggregate(1);
-  StartTraining(declaration);
-  Leave(Worker(1));
-  FinishFence();
-  Leave(Worker(2));
-  FinishFence();
-  OfferTo(0, 0);
-  EXPECT_THAT(links_->commits, IsEmpty());
-  Pass(absl::Seconds(3), {Worker(0)});
-  EXPECT_EQ(Status().waiting_for(), "2 workers, of which 1 are there");
-  Join(Worker(2), 2);
-  EXPECT_EQ(S(Commit()), "0:worker0#1*1");
-}
-
-TEST_F(CoordinatorMembersTest, TicketsWaitForEnoughWorkersToo_L3) {
-  proto::Declaration declaration = Asynchronous(20);
-  declaration.mutable_lost_workers()->set_min_replicas(2);
-  StartTraining(declaration);
-  Leave(Worker(1));
-  FinishFence();
-  const auto waits = Take(Worker(0), 1);
-  EXPECT_FALSE(waits.came());
-  Join(Worker(1), 2);
-  EXPECT_EQ(Index(waits), 0u);
-}
-
-// The wait for enough workers counts from the loss that left too few.
-TEST_F(CoordinatorMembersTest, AnEarlierLossIsNoPartOfTheWait_L3) {
-  Make(1, 3);
-  StartTraining(Continuing(3, /*min_replicas=*/2));
-  Leave(Worker(2));
-  FinishFence();
-  for (uint64_t step = 0; step < 5; ++step) {
-    Pass(absl::Seconds(80), {Worker(0), Worker(1)});
-    OfferTo(step, 0);
-    OfferTo(step, 1);
-    AckCommits();
-  }
-  Leave(Worker(1));
-  FinishFence();
-  Pass(recovery_timeout_, {Worker(0)});
-  EXPECT_EQ(state().phase(), proto::TRAINING) << state().reason();
-  Pass(kTick, {Worker(0)});
-  EXPECT_EQ(state().phase(), proto::FAILED);
-}
-
-// While the job is STARTING nobody is shut out; who comes back in time is here.
-TEST_F(CoordinatorMembersTest, WhoComesBackBeforeTheStartIsHere_L3) {
+// As the process before may be on its way out.
+TEST_F(CoordinatorTest, ATakenPlaceIsWaitedForAsLongAsALease_L1) {
   Make();
-  for (const TaskId& task : AllTasks()) Join(task);
-  Declare(Asynchronous(10));
-  Lose(Worker(1));
-  Renew(Worker(1));
-  PuppetLinks::AnswerAll(links_->restores);
-  EXPECT_THAT(links_->fences, IsEmpty());
-  EXPECT_EQ(Index(Take(Worker(1), 1)), 0u);
-}
-
-// ---- L4: shut out ----
-
-TEST_F(CoordinatorMembersTest, ANewcomerHasTheLifeBeforeShutOut_L4_S2) {
-  StartTraining();
-  const auto zero = OfferTo(0, 0);
-  Leave(Worker(0));
-  EXPECT_THAT(links_->fences, IsEmpty()) << "it is waited for";
-  Join(Worker(0), 2);
-  EXPECT_EQ(zero->verdict(), proto::FENCED);
-  ASSERT_THAT(PuppetLinks::To(links_->fences), ElementsAre(0, 1));
-  EXPECT_EQ(links_->fences[0].request.lives(0).incarnation(), 1u);
-  // Its seat is free, but nothing closes before every shard has confirmed.
-  EXPECT_FALSE(OfferTo(0, 0).came());
-  OfferTo(0, 1);
-  PuppetLinks::AnswerAll(links_->fences);
-  EXPECT_THAT(links_->resolves[0].request.applied(), IsEmpty());
-  PuppetLinks::Answer(links_->resolves, 0);
-  EXPECT_THAT(links_->commits, IsEmpty());
-  PuppetLinks::Answer(links_->resolves, 1);
-  EXPECT_EQ(S(Commit()), "0:worker0#1*0.5 1:worker1#1*0.5");
-  EXPECT_EQ(Commit().contributions(0).incarnation(), 2u);
-  // The life before is told at its next call.
-  incarnations_[Worker(0)] = 1;
-  EXPECT_EQ(OfferTo(1, 0)->verdict(), proto::FENCED);
-  EXPECT_TRUE(Fails(Renew(Worker(0)).status(), kAborted, {"start it anew"}));
-}
-
-TEST_F(CoordinatorMembersTest, ItsTicketIsReturned_L4) {
-  StartTraining(ByTicket(2, 2, 4));
-  EXPECT_EQ(Index(Take(Worker(0), 1)), 0u);
-  EXPECT_EQ(Index(Take(Worker(1), 1)), 1u);
-  const auto offer = OfferTo(0, 1);
-  Leave(Worker(1));
-  Join(Worker(1), 2);
-  EXPECT_EQ(offer->verdict(), proto::FENCED);
-  FinishFence();
-  EXPECT_EQ(Index(Take(Worker(1), 1)), 1u);
-}
-
-TEST_F(CoordinatorMembersTest, ACommitThatIsFixedStands_L4) {
-  StartTraining();
-  OfferBoth(0);
-  Leave(Worker(1));
-  Join(Worker(1), 2);
-  EXPECT_THAT(links_->fences, IsEmpty()) << "one message at a time";
-  EXPECT_EQ(S(Commit()), "0:worker0#1*0.5 1:worker1#1*0.5");
-  EXPECT_EQ(Commit().contributions(1).incarnation(), 1u);
-  AckCommits();
-  EXPECT_EQ(Status().global_step(), 1u);
-  EXPECT_EQ(Status().pushes().accepted(), 2u);
-  ASSERT_THAT(PuppetLinks::To(links_->fences), ElementsAre(0, 1));
-}
-
-// ---- L5: members ----
-
-TEST_F(CoordinatorMembersTest, TheFirstStepIsMadeOfAllThatItBeginsWith_L5) {
-  Make(1, 3);
-  Join(Worker(0));
-  Declare(Continuing(3));
-  PuppetLinks::AnswerAll(links_->restores);
-  Join(Worker(1));
-  OfferTo(0, 0);
-  OfferTo(0, 1);
-  EXPECT_THAT(links_->commits, IsEmpty()) << "it has not begun";
-  Join(Worker(2));
-  EXPECT_THAT(links_->commits, IsEmpty());
-  EXPECT_EQ(OfferTo(0, 2)->verdict(), proto::ACCEPTED);
-}
-
-TEST_F(CoordinatorMembersTest, WhoJoinsIsWaitedForFromTheNextStepOn_L5) {
-  Make(1, 3);
-  StartTraining(Continuing(3));
-  Leave(Worker(2));
-  FinishFence();
-  OfferTo(0, 0);
-  Join(Worker(2), 2);
-  OfferTo(0, 1);
-  EXPECT_EQ(S(Commit()), "0:worker0#1*0.5 1:worker1#1*0.5");
-  AckCommits();
-  OfferTo(1, 0);
-  OfferTo(1, 1);
-  EXPECT_THAT(links_->commits, IsEmpty());
-  EXPECT_EQ(Offer(Worker(2), 1, 2, 1)->verdict(), proto::ACCEPTED);
-}
-
-TEST_F(CoordinatorMembersTest, WhoJoinsMayContributeToTheOpenStep_L5) {
-  Make(1, 3);
-  StartTraining(Continuing(3));
-  Leave(Worker(2));
-  FinishFence();
-  Join(Worker(2), 2);
-  Offer(Worker(2), 0, 2, 1);
-  OfferTo(0, 0);
-  EXPECT_THAT(links_->commits, IsEmpty());
-  OfferTo(0, 1);
-  EXPECT_THAT(S(Commit()), HasSubstr("2:worker2#1*"));
-}
-
-TEST_F(CoordinatorMembersTest, AnEmptyStepNeverCloses_S3) {
-  StartTraining(Continuing(2));
-  Leave(Worker(1));
-  FinishFence();
-  Leave(Worker(0));
-  FinishFence();
-  Join(Worker(1), 2);
-  EXPECT_THAT(links_->commits, IsEmpty());
-  EXPECT_EQ(Offer(Worker(1), 0, 1, 1)->verdict(), proto::ACCEPTED)
-      << "of those that were there at its opening none is left";
-}
-
-TEST_F(CoordinatorMembersTest, WorkersMayJoinFromBeyondTheClusterSpec_L5) {
-  Make(1, 2);
-  proto::Declaration declaration = ByTicket(3, 3, 9);
-  declaration.mutable_lost_workers()->set_policy(proto::LostWorkers::CONTINUE);
-  declaration.mutable_lost_workers()->set_max_workers(3);
-  const auto register_third = [&](uint32_t index) {
-    proto::RegisterRequest request = RegisterOf(Worker(index));
-    request.set_num_workers(4);
+  Join(Worker(0), 17);
+  const auto ask = [&](absl::Duration waited) {
+    proto::RegisterRequest request = RegisterOf(Worker(0), 18);
+    request.set_waited_ms(absl::ToInt64Milliseconds(waited));
     return Ask(&Coordinator::Register, request);
   };
-  // Before the declaration nobody knows.
-  const auto early = register_third(2);
+  const auto early = ask(options_.lease - absl::Milliseconds(1));
+  Renew(Worker(0));
   EXPECT_FALSE(early.came());
-  StartTraining(declaration);
-  EXPECT_EQ(links_->restores.size(), 0u);
-  EXPECT_EQ(GetPlacement(0)->declaration().num_workers(), 3u);
-  EXPECT_TRUE(IsNotYet(early));
-  EXPECT_EQ(register_third(2)->incarnation(), 1u);
-  EXPECT_TRUE(Fails(register_third(3).status(), kInvalid));
-  incarnations_[Worker(2)] = 1;
-  Take(Worker(2), 1);
-  EXPECT_FALSE(OfferTo(0, 2).came());
+  const auto late = ask(options_.lease);
+  EXPECT_FALSE(late.came()) << "the one before may have died";
+  Renew(Worker(0));
+  EXPECT_TRUE(Fails(late.status(), kExists, {"host-of-worker0:77", "alive"}));
 }
 
-TEST_F(CoordinatorMembersTest,
-       NReplicasCloseAStepWhereTheLostAreNotWaitedFor_L5) {
-  Make(1, 3);
-  proto::Declaration declaration = Continuing(3);
-  declaration.mutable_consistency()
-      ->mutable_synchronous()
-      ->set_replicas_to_aggregate(2);
-  StartTraining(declaration);
-  OfferTo(0, 2);
-  OfferTo(0, 0);
-  EXPECT_EQ(S(Commit()), "0:worker0#1*0.5 2:worker2#1*0.5");
+TEST_F(CoordinatorTest, RegisterRefusesWhatDoesNotBelongNamingBothSides) {
+  Make();
+  Join(Worker(0));
+  using Change = std::function<void(proto::RegisterRequest&)>;
+  const struct {
+    const char* what;
+    TaskId task;
+    Change change;
+    absl::StatusCode code;
+    std::vector<std::string> text;
+  } kCases[] = {
+      {"ps 0", Ps(0), [](auto&) {}, kExists, {"/job:ps/task:0", "own task"}},
+      {"no such ps",
+       Ps(2),
+       [](auto&) {},
+       kInvalid,
+       {"/job:ps/task:2", "2 ps, 2 worker and 0 chief"}},
+      {"no such worker",
+       Worker(2),
+       [](auto&) {},
+       kInvalid,
+       {"/job:worker/task:2", "2 ps, 2 worker and 0 chief"}},
+      {"no chief here",
+       Chief(),
+       [](auto&) {},
+       kInvalid,
+       {"/job:chief/task:0", "0 chief"}},
+      {"evaluator",
+       {kEvaluatorJob, 0},
+       [](auto&) {},
+       kInvalid,
+       {"/job:evaluator/task:0"}},
+      {"unknown job",
+       {"boss", 0},
+       [](auto&) {},
+       kInvalid,
+       {"/job:boss/task:0"}},
+      {"protocol version",
+       Worker(1),
+       [](auto& r) { r.set_protocol_version(kProtocolVersion + 1); },
+       kNotReady,
+       {absl::StrCat("/job:worker/task:1 speaks protocol version ",
+                     kProtocolVersion + 1),
+        absl::StrCat("/job:ps/task:0 speaks ", kProtocolVersion)}},
+      {"number of ps",
+       Ps(1),
+       [](auto& r) { r.set_num_ps(3); },
+       kNotReady,
+       {"/job:ps/task:1 has 3 ps and 2 worker", "/job:ps/task:0 2 and 2"}},
+      {"number of workers",
+       Worker(1),
+       [](auto& r) { r.set_num_workers(5); },
+       kNotReady,
+       {"/job:worker/task:1 has 2 ps and 5 worker", "/job:ps/task:0 2 and 2"}},
+      {"job file",
+       Worker(1),
+       [](auto& r) { r.set_job_digest("0ther"); },
+       kNotReady,
+       {"/job:worker/task:1 has job file 0ther", "/job:worker/task:0 has j0b"}},
+      {"data",
+       Worker(1),
+       [](auto& r) { r.set_data_digest("0ther"); },
+       kNotReady,
+       {"/job:worker/task:1 has data 0ther", "/job:worker/task:0 has da7a"}},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.what);
+    proto::RegisterRequest request = RegisterOf(c.task);
+    c.change(request);
+    EXPECT_TRUE(
+        Fails(Ask(&Coordinator::Register, request).status(), c.code, c.text));
+  }
+  // It left nothing behind.
+  EXPECT_THAT(links_->addresses, IsEmpty());
+  EXPECT_THAT(Status().tasks(), SizeIs(1));
+  Join(Worker(1));
+  Join(Ps(1));
+}
+
+TEST_F(CoordinatorTest, APsHasNoDigests) {
+  Make();
+  Join(Ps(1));
+  Join(Worker(0));
+  Join(Worker(1));
+}
+
+TEST_F(CoordinatorTest, TheChiefIsTheFirstWorker) {
+  Make(1, 2, /*has_chief=*/true);
+  EXPECT_TRUE(Fails(Register(Worker(1)).status(), kInvalid,
+                    {"/job:worker/task:1", "1 worker and 1 chief"}));
+  EXPECT_TRUE(Fails(Register({kChiefJob, 1}).status(), kInvalid));
+  StartTraining();
+  EXPECT_TRUE(Fails(Offer(Chief(), 0, 1, 1).status(), kInvalid,
+                    {"seat 1 of 2 is not the worker's"}));
+  EXPECT_TRUE(Fails(Offer(Worker(0), 0, 0, 1).status(), kInvalid,
+                    {"seat 0 of 2 is not the worker's"}));
+  const auto chief = Offer(Chief(), 0, 0, 1);
+  const auto worker = Offer(Worker(0), 0, 1, 1);
+  EXPECT_EQ(chief->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(worker->verdict(), proto::ACCEPTED);
+  ASSERT_THAT(links_->commits, SizeIs(1));
+  EXPECT_EQ(S(Commit()), "0:chief0#1*0.5 1:worker0#1*0.5");
+}
+
+TEST_F(CoordinatorTest, WithoutASessionNothingGoes) {
+  Make();
+  Join(Worker(0));
+  const auto expect = [&](const absl::Status& status) {
+    EXPECT_TRUE(Fails(status, kNotFound, {"has no session", "register first"}));
+  };
+  for (const uint64_t incarnation : {0, 2}) {
+    SCOPED_TRACE(incarnation);
+    incarnations_[Worker(0)] = incarnation;
+    expect(Declare().status());
+    expect(Leave(Worker(0)).status());
+    if (incarnation > 0) {
+      expect(Renew(Worker(0)).status());
+      expect(Offer(Worker(0), 0, 0, 1).status());
+    }
+    proto::ReportEvaluationRequest report;
+    *report.mutable_sender() = SenderOf(Worker(0));
+    expect(Ask(&Coordinator::ReportEvaluation, report).status());
+  }
+  expect(Renew(Worker(1)).status());
+  expect(Offer(Worker(1), 0, 1, 1).status());
+}
+
+TEST_F(CoordinatorTest, AnotherGenerationChangesNothing) {
+  StartTraining();
+  for (const uint64_t generation : {0, 2}) {
+    SCOPED_TRACE(generation);
+    proto::Sender sender = SenderOf(Worker(0));
+    sender.set_generation(generation);
+    const std::vector<std::string> text = {
+        absl::StrCat("generation ", generation), "the job is in 1"};
+
+    proto::ContributeRequest offer = OfferOf(Worker(0), 0, 0, 1);
+    *offer.mutable_sender() = sender;
+    const auto answer = Contribute(offer);
+    EXPECT_EQ(answer->verdict(), proto::ABORTED);
+    EXPECT_EQ(answer->generation(), 1u);
+
+    // It is how a task comes to know the generation.
+    proto::RenewLeaseRequest renew;
+    *renew.mutable_sender() = sender;
+    EXPECT_EQ(Ask(&Coordinator::RenewLease, renew)->generation(), 1u);
+    proto::DeclareRequest declare;
+    *declare.mutable_sender() = sender;
+    *declare.mutable_declaration() = MakeDeclaration();
+    EXPECT_TRUE(
+        Fails(Ask(&Coordinator::Declare, declare).status(), kAborted, text));
+    proto::ReportEvaluationRequest report;
+    *report.mutable_sender() = sender;
+    EXPECT_TRUE(Fails(Ask(&Coordinator::ReportEvaluation, report).status(),
+                      kAborted, text));
+  }
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  EXPECT_EQ(Status().pushes().aborted(), 0u);
+  EXPECT_FALSE(Status().has_evaluation());
+  // The seat is free.
+  OfferBoth(0);
+  EXPECT_EQ(S(Commit()), "0:worker0#1*0.5 1:worker1#1*0.5");
+}
+
+// ---- Leases ----
+
+TEST_F(CoordinatorTest, WhereNobodyIsWaitedForALeaseThatRunsOutEndsTheJob) {
+  recovery_timeout_ = absl::ZeroDuration();
+  StartTraining();
+  const auto parked = Offer(Worker(0), 0, 0, 1);
+  Pass(kLease - absl::Milliseconds(250), AllBut(Worker(1)));
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  Pass(absl::Milliseconds(250), AllBut(Worker(1)));
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_EQ(
+      state().reason(),
+      "/job:worker/task:1 (host-of-worker1:77) is lost: nothing was heard "
+      "of it for 10s");
+  EXPECT_EQ(Renew(Worker(0))->state().reason(), state().reason());
+  ASSERT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1));
+  EXPECT_EQ(links_->ends[0].request.state().phase(), proto::FAILED);
+  EXPECT_EQ(links_->ends[0].request.state().reason(), state().reason());
+  EXPECT_TRUE(Fails(Register(Worker(1), 2).status(), kAborted, {"is lost"}));
+}
+
+TEST_F(CoordinatorTest, APsThatIsSilentEndsTheJobToo) {
+  Make();
+  Join(Ps(1));
+  Pass(kLease, {});
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(), HasSubstr("/job:ps/task:1 (host-of-ps1:77)"));
+}
+
+TEST_F(CoordinatorTest, ARenewalLastsAWholeLease) {
+  recovery_timeout_ = absl::ZeroDuration();
+  Make();
+  Join(Worker(0));
+  Pass(kLease - absl::Seconds(1), {});
+  const auto renewed = Renew(Worker(0));
+  EXPECT_EQ(renewed->generation(), 1u);
+  EXPECT_EQ(renewed->state().phase(), proto::STARTING);
+  Pass(kLease - absl::Seconds(1), {});
+  EXPECT_EQ(state().phase(), proto::STARTING);
+  Pass(absl::Seconds(1), {});
+  EXPECT_EQ(state().phase(), proto::FAILED);
+}
+
+// The coordinator's own process was held up: it may not have heard the others.
+TEST_F(CoordinatorTest, ALateTickGrantsALease) {
+  recovery_timeout_ = absl::ZeroDuration();
+  StartTraining();
+  Advance(absl::Seconds(20));
+  Tick();
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  Pass(kLease - absl::Milliseconds(250), AllBut(Worker(1)));
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  Pass(absl::Milliseconds(250), AllBut(Worker(1)));
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(), HasSubstr("/job:worker/task:1"));
+}
+
+TEST_F(CoordinatorTest, ALateTickGrantsALeaseToAStepToo) {
+  StartTraining();
+  Offer(Worker(0), 0, 0, 1);
+  Advance(absl::Seconds(200));
+  Tick();
+  Pass(kLease - absl::Milliseconds(250), AllTasks());
+  EXPECT_EQ(state().phase(), proto::TRAINING) << state().reason();
+  Pass(absl::Milliseconds(250), AllTasks());
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(), HasSubstr("step 0 was open for 1m40s"));
+}
+
+TEST_F(CoordinatorTest, AShortDelayOfTheTickGrantsNothing) {
+  recovery_timeout_ = absl::ZeroDuration();
+  Make();
+  Join(Worker(0));
+  // Each half a lease, so none is late.
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(state().phase(), proto::STARTING);
+    Advance(kLease / 2);
+    Tick();
+  }
+  EXPECT_EQ(state().phase(), proto::FAILED);
+}
+
+TEST_F(CoordinatorTest, WhoIsLostWhenAllStepsAreFixedIsNotMissed) {
+  StartTraining(MakeDeclaration(1));
+  OfferBoth(0);
+  Pass(kLease + absl::Seconds(1), AllBut(Worker(1)));
+  EXPECT_EQ(state().phase(), proto::TRAINING);
   AckCommits();
-  Leave(Worker(1));
-  FinishFence();
-  Leave(Worker(2));
-  FinishFence();
-  EXPECT_EQ(OfferTo(1, 0)->verdict(), proto::ACCEPTED) << "all that are left";
+  EXPECT_EQ(state().phase(), proto::DONE);
+}
+
+TEST_F(CoordinatorTest, APsIsMissedUntilTheLastCommitHolds) {
+  StartTraining(MakeDeclaration(1));
+  OfferBoth(0);
+  Pass(kLease + absl::Seconds(1), AllBut(Ps(1)));
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(), HasSubstr("/job:ps/task:1"));
 }
 
 }  // namespace

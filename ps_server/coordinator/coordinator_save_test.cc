@@ -61,7 +61,7 @@ std::string Left(const proto::Position& position) {
                       ", from ", position.next_ticket());
 }
 
-class CoordinatorCheckpointTest : public CoordinatorTest {
+class CoordinatorSaveTest : public CoordinatorTest {
  protected:
   void Start(const proto::Declaration& declaration) {
     MakeWithArchive();
@@ -113,7 +113,7 @@ class CoordinatorCheckpointTest : public CoordinatorTest {
 
 // ---- C1: when ----
 
-TEST_F(CoordinatorCheckpointTest, AtEveryMultipleOfSoManySteps_C1) {
+TEST_F(CoordinatorSaveTest, AtEveryMultipleOfSoManySteps_C1) {
   Start(Every(2, MakeDeclaration()));
   TrainStep(0);
   EXPECT_THAT(links_->saves, IsEmpty());
@@ -142,7 +142,7 @@ TEST_F(CoordinatorCheckpointTest, AtEveryMultipleOfSoManySteps_C1) {
   EXPECT_EQ(archive_->Checkpoints(), "1/2 1/4");
 }
 
-TEST_F(CoordinatorCheckpointTest, SoLongAfterTheLastOneBegan_C1) {
+TEST_F(CoordinatorSaveTest, SoLongAfterTheLastOneBegan_C1) {
   proto::Declaration declaration = MakeDeclaration();
   declaration.mutable_checkpoints()->set_every_seconds(30);
   Start(declaration);
@@ -161,7 +161,7 @@ TEST_F(CoordinatorCheckpointTest, SoLongAfterTheLastOneBegan_C1) {
 }
 
 // The save of step 2 lasts until step 5, which is no multiple.
-TEST_F(CoordinatorCheckpointTest, ASlowSaveMovesNoneOffItsMultiple_C1) {
+TEST_F(CoordinatorSaveTest, ASlowSaveMovesNoneOffItsMultiple_C1) {
   Start(Every(2, MakeDeclaration()));
   TrainStep(0);
   TrainStep(1);
@@ -176,7 +176,7 @@ TEST_F(CoordinatorCheckpointTest, ASlowSaveMovesNoneOffItsMultiple_C1) {
 }
 
 // A minute apart or, where they take 10 s each, 500 s.
-TEST_F(CoordinatorCheckpointTest, WhereNothingIsSaidTheyFollowTheirCost_C1) {
+TEST_F(CoordinatorSaveTest, WhereNothingIsSaidTheyFollowTheirCost_C1) {
   Start(MakeDeclaration());
   TrainStep(0);
   Pass(absl::Minutes(1) - kTick, AllTasks());
@@ -196,7 +196,7 @@ TEST_F(CoordinatorCheckpointTest, WhereNothingIsSaidTheyFollowTheirCost_C1) {
   EXPECT_EQ(Save().step(), 8u);
 }
 
-TEST_F(CoordinatorCheckpointTest, WhenItIsAskedFor_C1) {
+TEST_F(CoordinatorSaveTest, WhenItIsAskedFor_C1) {
   Start(Every(0, MakeDeclaration()));
   EXPECT_EQ(Want()->step(), 0u) << "there is nothing to save";
   TrainStep(0);
@@ -218,7 +218,7 @@ TEST_F(CoordinatorCheckpointTest, WhenItIsAskedFor_C1) {
   EXPECT_EQ(archive_->Checkpoints(), "1/2");
 }
 
-TEST_F(CoordinatorCheckpointTest, OneOfAStepAheadIsTakenWhenItIsReached_C1) {
+TEST_F(CoordinatorSaveTest, OneOfAStepAheadIsTakenWhenItIsReached_C1) {
   Start(Every(0, MakeDeclaration()));
   const auto ahead = Want(3, 30000);
   TrainStep(0);
@@ -232,7 +232,7 @@ TEST_F(CoordinatorCheckpointTest, OneOfAStepAheadIsTakenWhenItIsReached_C1) {
   EXPECT_EQ(Want(99, 0)->step(), 10u);
 }
 
-TEST_F(CoordinatorCheckpointTest, WhoMayNotAskForOne) {
+TEST_F(CoordinatorSaveTest, WhoMayNotAskForOne) {
   Make();
   StartTraining();
   EXPECT_TRUE(Fails(Want().status(), kNotReady, {"--checkpoint_dir"}));
@@ -246,7 +246,7 @@ TEST_F(CoordinatorCheckpointTest, WhoMayNotAskForOne) {
   EXPECT_TRUE(Fails(Want().status(), kAborted, {"told to stop"}));
 }
 
-TEST_F(CoordinatorCheckpointTest, AShutOutGoesFirst_C1_T6) {
+TEST_F(CoordinatorSaveTest, AShutOutGoesFirst_C1_T6) {
   Start(Every(1, Asynchronous(20)));
   Take(Worker(0), 1);
   Take(Worker(1), 1);
@@ -268,7 +268,7 @@ TEST_F(CoordinatorCheckpointTest, AShutOutGoesFirst_C1_T6) {
 
 // ---- C2, C3: what it holds ----
 
-TEST_F(CoordinatorCheckpointTest, ThePositionOfStepsIsTheirNumber_C3) {
+TEST_F(CoordinatorSaveTest, ThePositionOfStepsIsTheirNumber_C3) {
   Start(Every(0, MakeDeclaration()));
   TrainStep(0);
   Offer(Worker(0), 1, 0, 2, 0);
@@ -290,7 +290,7 @@ TEST_F(CoordinatorCheckpointTest, ThePositionOfStepsIsTheirNumber_C3) {
   EXPECT_EQ(manifest.position().next_ticket(), 0u);
 }
 
-TEST_F(CoordinatorCheckpointTest, TicketsThatAreOutCountAsUnspent_C3) {
+TEST_F(CoordinatorSaveTest, TicketsThatAreOutCountAsUnspent_C3) {
   Start(Every(0, ByTicket(2, 2, 20)));
   for (const uint32_t w : {0, 1}) Take(Worker(w), 1);
   TrainStep(0);
@@ -305,7 +305,7 @@ TEST_F(CoordinatorCheckpointTest, TicketsThatAreOutCountAsUnspent_C3) {
   EXPECT_EQ(Take(Worker(1), 2)->durable_through(), 1u);
 }
 
-TEST_F(CoordinatorCheckpointTest, WhatIsBookedAndTheUnionIsSavedAsDone_T9_C2) {
+TEST_F(CoordinatorSaveTest, WhatIsBookedAndTheUnionIsSavedAsDone_T9_C2) {
   Start(Every(0, Asynchronous(20, /*depth=*/3)));
   for (uint64_t i = 1; i <= 4; ++i) Take(Worker(0), i);  // tickets 0 to 3
   for (uint64_t i = 1; i <= 2; ++i) Take(Worker(1), i);  // 4 and 5
@@ -337,7 +337,7 @@ TEST_F(CoordinatorCheckpointTest, WhatIsBookedAndTheUnionIsSavedAsDone_T9_C2) {
   EXPECT_EQ(Take(Worker(1), 0)->durable_through(), 1u) << "also without one";
 }
 
-TEST_F(CoordinatorCheckpointTest, TheUnionIsOfThisHoldAlone_T6) {
+TEST_F(CoordinatorSaveTest, TheUnionIsOfThisHoldAlone_T6) {
   Start(Every(0, Asynchronous(20)));
   Take(Worker(0), 1);
   Take(Worker(0), 2);
@@ -364,7 +364,7 @@ TEST_F(CoordinatorCheckpointTest, TheUnionIsOfThisHoldAlone_T6) {
 
 // ---- C4: when it counts ----
 
-TEST_F(CoordinatorCheckpointTest, ItIsDurableWhenTheJournalSaysSo_C4) {
+TEST_F(CoordinatorSaveTest, ItIsDurableWhenTheJournalSaysSo_C4) {
   Start(Every(0, MakeDeclaration()));
   TrainStep(0);
   archive_->quick = false;
@@ -393,7 +393,7 @@ TEST_F(CoordinatorCheckpointTest, ItIsDurableWhenTheJournalSaysSo_C4) {
   expect(1, "with the journal");
 }
 
-TEST_F(CoordinatorCheckpointTest, AShardIsAskedUntilItHasWritten_C4) {
+TEST_F(CoordinatorSaveTest, AShardIsAskedUntilItHasWritten_C4) {
   Start(Every(0, MakeDeclaration()));
   TrainStep(0);
   Want();
@@ -415,8 +415,7 @@ TEST_F(CoordinatorCheckpointTest, AShardIsAskedUntilItHasWritten_C4) {
   EXPECT_EQ(archive_->Checkpoints(), "1/1") << "once";
 }
 
-TEST_F(CoordinatorCheckpointTest,
-       OneThatCannotBeWrittenIsToldAndTakenAgain_C4) {
+TEST_F(CoordinatorSaveTest, OneThatCannotBeWrittenIsToldAndTakenAgain_C4) {
   Start(Every(1, MakeDeclaration()));
   TrainStep(0);
   AckSaves();
@@ -442,7 +441,7 @@ TEST_F(CoordinatorCheckpointTest,
   EXPECT_EQ(Status().checkpoint_error(), "");
 }
 
-TEST_F(CoordinatorCheckpointTest, AManifestThatCannotBeWrittenIsToldToo_C4) {
+TEST_F(CoordinatorSaveTest, AManifestThatCannotBeWrittenIsToldToo_C4) {
   Start(Every(0, MakeDeclaration()));
   TrainStep(0);
   archive_->quick = false;
@@ -454,7 +453,7 @@ TEST_F(CoordinatorCheckpointTest, AManifestThatCannotBeWrittenIsToldToo_C4) {
   EXPECT_THAT(archive_->journals, IsEmpty());
 }
 
-TEST_F(CoordinatorCheckpointTest, SoManyAreKept_C4) {
+TEST_F(CoordinatorSaveTest, SoManyAreKept_C4) {
   proto::Declaration declaration = Every(1, MakeDeclaration());
   declaration.mutable_checkpoints()->set_keep(2);
   Start(declaration);
@@ -476,7 +475,7 @@ TEST_F(CoordinatorCheckpointTest, SoManyAreKept_C4) {
 
 // ---- C5: the end ----
 
-TEST_F(CoordinatorCheckpointTest, NobodyIsToldDoneBeforeTheLastIsOnDisk_R10) {
+TEST_F(CoordinatorSaveTest, NobodyIsToldDoneBeforeTheLastIsOnDisk_R10) {
   Start(Every(0, Asynchronous(1)));
   Take(Worker(0), 1);
   const auto ticket = Take(Worker(1), 1);
@@ -513,7 +512,7 @@ TEST_F(CoordinatorCheckpointTest, NobodyIsToldDoneBeforeTheLastIsOnDisk_R10) {
   EXPECT_EQ(archive_->removals.back(), "");
 }
 
-TEST_F(CoordinatorCheckpointTest, OneThatIsBeingWrittenIsNotTheLast_R10) {
+TEST_F(CoordinatorSaveTest, OneThatIsBeingWrittenIsNotTheLast_R10) {
   Start(Every(1, MakeDeclaration(2)));
   TrainStep(0);
   AckSaves();
@@ -528,7 +527,7 @@ TEST_F(CoordinatorCheckpointTest, OneThatIsBeingWrittenIsNotTheLast_R10) {
   EXPECT_EQ(archive_->Checkpoints(), "1/1 1/2");
 }
 
-TEST_F(CoordinatorCheckpointTest, OneThatHoldsTheEndStandsInTheJournalOnce_C5) {
+TEST_F(CoordinatorSaveTest, OneThatHoldsTheEndStandsInTheJournalOnce_C5) {
   Start(Every(0, Asynchronous(2)));
   Take(Worker(0), 1);
   Take(Worker(0), 2);
@@ -547,7 +546,7 @@ TEST_F(CoordinatorCheckpointTest, OneThatHoldsTheEndStandsInTheJournalOnce_C5) {
   EXPECT_EQ(archive_->Checkpoints(), "1/2");
 }
 
-TEST_F(CoordinatorCheckpointTest, TheLastIsTriedForAWhile_C5) {
+TEST_F(CoordinatorSaveTest, TheLastIsTriedForAWhile_C5) {
   Start(Every(0, MakeDeclaration(1)));
   TrainStep(0);
   for (int i = 0; i < 5; ++i) {
@@ -566,7 +565,7 @@ TEST_F(CoordinatorCheckpointTest, TheLastIsTriedForAWhile_C5) {
   EXPECT_EQ(state().phase(), proto::DONE);
 }
 
-TEST_F(CoordinatorCheckpointTest, ThenTheJobFailsWithTheDisksReason_C5) {
+TEST_F(CoordinatorSaveTest, ThenTheJobFailsWithTheDisksReason_C5) {
   Start(Every(0, MakeDeclaration(1)));
   TrainStep(0);
   const absl::Time begun = clock_.Now();
@@ -583,7 +582,7 @@ TEST_F(CoordinatorCheckpointTest, ThenTheJobFailsWithTheDisksReason_C5) {
             "the last checkpoint cannot be written: /job:ps/task:0: disk full");
 }
 
-TEST_F(CoordinatorCheckpointTest, AnEndThatHangsIsNamed_C5) {
+TEST_F(CoordinatorSaveTest, AnEndThatHangsIsNamed_C5) {
   Start(Every(0, MakeDeclaration(1)));
   TrainStep(0);
   AckSaves();
@@ -598,7 +597,7 @@ TEST_F(CoordinatorCheckpointTest, AnEndThatHangsIsNamed_C5) {
                               "/job:ps/task:1")));
 }
 
-TEST_F(CoordinatorCheckpointTest, TheEndMayTakeAsLongAsItMoves_C5) {
+TEST_F(CoordinatorSaveTest, TheEndMayTakeAsLongAsItMoves_C5) {
   proto::Declaration declaration = Every(0, MakeDeclaration(1));
   declaration.mutable_timeouts()->set_disk_seconds(20);
   Start(declaration);
@@ -621,7 +620,7 @@ TEST_F(CoordinatorCheckpointTest, TheEndMayTakeAsLongAsItMoves_C5) {
 }
 
 // In the middle of training it is told, and nothing else.
-TEST_F(CoordinatorCheckpointTest, AShareThatStandsStillIsTold_C4) {
+TEST_F(CoordinatorSaveTest, AShareThatStandsStillIsTold_C4) {
   Start(Every(1, MakeDeclaration()));
   TrainStep(0);
   AckSaves();
@@ -639,7 +638,7 @@ TEST_F(CoordinatorCheckpointTest, AShareThatStandsStillIsTold_C4) {
 }
 
 // What the disk is being told is the job's outcome when it is there.
-TEST_F(CoordinatorCheckpointTest, NothingFailsAJobThatIsBeingFinished_C5) {
+TEST_F(CoordinatorSaveTest, NothingFailsAJobThatIsBeingFinished_C5) {
   Start(Every(0, MakeDeclaration(1)));
   TrainStep(0);
   archive_->quick = false;
@@ -657,7 +656,7 @@ TEST_F(CoordinatorCheckpointTest, NothingFailsAJobThatIsBeingFinished_C5) {
   EXPECT_EQ(state().phase(), proto::DONE);
 }
 
-TEST_F(CoordinatorCheckpointTest, ADiskThatHangsAtTheEndFailsTheJob_C5) {
+TEST_F(CoordinatorSaveTest, ADiskThatHangsAtTheEndFailsTheJob_C5) {
   Start(Every(0, MakeDeclaration(1)));
   TrainStep(0);
   archive_->quick = false;
@@ -670,7 +669,7 @@ TEST_F(CoordinatorCheckpointTest, ADiskThatHangsAtTheEndFailsTheJob_C5) {
 }
 
 // Its checkpoint holds all that the new generation would make again.
-TEST_F(CoordinatorCheckpointTest, AGenerationAfterTheFinishedJournalIsDone_C5) {
+TEST_F(CoordinatorSaveTest, AGenerationAfterTheFinishedJournalIsDone_C5) {
   Start(Every(0, MakeDeclaration(1)));
   TrainStep(0);
   archive_->quick = false;
@@ -687,7 +686,7 @@ TEST_F(CoordinatorCheckpointTest, AGenerationAfterTheFinishedJournalIsDone_C5) {
 }
 
 // Whoever goes on without the lost needs no workers for the last checkpoint.
-TEST_F(CoordinatorCheckpointTest, NoWorkerIsMissedAtTheEnd_C5) {
+TEST_F(CoordinatorSaveTest, NoWorkerIsMissedAtTheEnd_C5) {
   Start(Every(0, Asynchronous(1)));
   Take(Worker(0), 1);
   Book(Worker(0), 1);
@@ -701,7 +700,7 @@ TEST_F(CoordinatorCheckpointTest, NoWorkerIsMissedAtTheEnd_C5) {
 }
 
 // The state of the end is lost with a ps: some steps are made once more.
-TEST_F(CoordinatorCheckpointTest, ANewGenerationAtTheEndGoesBack_C5_G1) {
+TEST_F(CoordinatorSaveTest, ANewGenerationAtTheEndGoesBack_C5_G1) {
   Start(Every(1, MakeDeclaration(2)));
   TrainStep(0);
   FinishSave();
@@ -721,7 +720,7 @@ TEST_F(CoordinatorCheckpointTest, ANewGenerationAtTheEndGoesBack_C5_G1) {
   EXPECT_EQ(archive_->Checkpoints(), "1/1 2/2");
 }
 
-TEST_F(CoordinatorCheckpointTest, AFinishedJournalIsDone_C5) {
+TEST_F(CoordinatorSaveTest, AFinishedJournalIsDone_C5) {
   Start(Every(0, MakeDeclaration(1)));
   TrainStep(0);
   FinishSave();
@@ -745,7 +744,7 @@ TEST_F(CoordinatorCheckpointTest, AFinishedJournalIsDone_C5) {
 }
 
 // It was complete, but its end was not: it is restored, and ended again.
-TEST_F(CoordinatorCheckpointTest, AJobThatHadMadeAllStepsEndsAgain_C5) {
+TEST_F(CoordinatorSaveTest, AJobThatHadMadeAllStepsEndsAgain_C5) {
   Start(Every(1, MakeDeclaration(1)));
   TrainStep(0);
   FinishSave();

@@ -15,7 +15,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 // "w" is on ps 0, "b" on ps 1.
-class CoordinatorReceiptsTest : public CoordinatorTest {
+class CoordinatorVerdictsTest : public CoordinatorTest {
  protected:
   // With the receipts that it has.
   Answer<proto::ContributeResponse> OfferAsItIs(
@@ -31,7 +31,7 @@ class CoordinatorReceiptsTest : public CoordinatorTest {
   }
 };
 
-TEST_F(CoordinatorReceiptsTest, ShardsAreGivenTheKeyOfTheGeneration) {
+TEST_F(CoordinatorVerdictsTest, ShardsAreGivenTheKeyOfTheGeneration) {
   Make();
   for (const TaskId& task : AllTasks()) Join(task);
   Declare();
@@ -42,7 +42,7 @@ TEST_F(CoordinatorReceiptsTest, ShardsAreGivenTheKeyOfTheGeneration) {
   }
 }
 
-TEST_F(CoordinatorReceiptsTest, WhatAShardLacksIsNotSeated_P1) {
+TEST_F(CoordinatorVerdictsTest, WhatAShardLacksIsNotSeated_P1) {
   StartTraining();
   const proto::ContributeRequest good = OfferOf(Worker(0), 0, 0, 1);
   const auto refused = [&](const proto::ContributeRequest& request,
@@ -71,7 +71,7 @@ TEST_F(CoordinatorReceiptsTest, WhatAShardLacksIsNotSeated_P1) {
   EXPECT_EQ(other->verdict(), proto::ACCEPTED);
 }
 
-TEST_F(CoordinatorReceiptsTest, WhatWeighsNothingNeedsNone_P1) {
+TEST_F(CoordinatorVerdictsTest, WhatWeighsNothingNeedsNone_P1) {
   StartTraining();
   proto::ContributeRequest nothing = OfferOf(Worker(0), 0, 0, 1, 0);
   nothing.clear_receipts();
@@ -83,7 +83,7 @@ TEST_F(CoordinatorReceiptsTest, WhatWeighsNothingNeedsNone_P1) {
 }
 
 // What is decided or too late is told so to whoever could not push any more.
-TEST_F(CoordinatorReceiptsTest, VerdictsNeedNone_P1) {
+TEST_F(CoordinatorVerdictsTest, VerdictsNeedNone_P1) {
   StartTraining(WithMode(1, 2));
   proto::ContributeRequest offer = OfferOf(Worker(0), 0, 0, 1);
   EXPECT_EQ(OfferAsItIs(offer)->verdict(), proto::ACCEPTED);
@@ -94,7 +94,7 @@ TEST_F(CoordinatorReceiptsTest, VerdictsNeedNone_P1) {
   EXPECT_EQ(OfferAsItIs(late)->verdict(), proto::STALE);
 }
 
-TEST_F(CoordinatorReceiptsTest, APsThatHoldsNothingGivesNone_P1) {
+TEST_F(CoordinatorVerdictsTest, APsThatHoldsNothingGivesNone_P1) {
   Make(/*num_ps=*/3);
   StartTraining();
   proto::ContributeRequest offer = OfferOf(Worker(0), 0, 0, 1);
@@ -105,7 +105,7 @@ TEST_F(CoordinatorReceiptsTest, APsThatHoldsNothingGivesNone_P1) {
   EXPECT_EQ(OfferAsItIs(offer)->verdict(), proto::ACCEPTED);
 }
 
-TEST_F(CoordinatorReceiptsTest, ATicketVouchesForItsScalars_P2) {
+TEST_F(CoordinatorVerdictsTest, ATicketVouchesForItsScalars_P2) {
   StartTraining(Asynchronous(10));
   const auto first = Take(Worker(0), 1);
   const auto second = Take(Worker(0), 2);
@@ -122,7 +122,7 @@ TEST_F(CoordinatorReceiptsTest, ATicketVouchesForItsScalars_P2) {
   EXPECT_EQ(Take(Worker(0), 1)->ticket().receipt(), 0u);
 }
 
-TEST_F(CoordinatorReceiptsTest, AFalseClaimIsNotBooked_P3) {
+TEST_F(CoordinatorVerdictsTest, AFalseClaimIsNotBooked_P3) {
   StartTraining(Asynchronous(10));
   Take(Worker(0), 1);
   EXPECT_EQ(Index(Take(Worker(1), 1)), 1u);
@@ -149,7 +149,7 @@ TEST_F(CoordinatorReceiptsTest, AFalseClaimIsNotBooked_P3) {
   EXPECT_TRUE(Register(Worker(1), /*nonce=*/2).status().ok());
 }
 
-TEST_F(CoordinatorReceiptsTest, WhatAnyShardAppliedOfAFalseClaimCounts_P3) {
+TEST_F(CoordinatorVerdictsTest, WhatAnyShardAppliedOfAFalseClaimCounts_P3) {
   StartTraining(Asynchronous(10));
   Take(Worker(0), 1);
   Take(Worker(1), 1);

@@ -23,7 +23,7 @@ proto::Declaration Scaled(proto::Declaration declaration, float initial = 1024,
   return declaration;
 }
 
-class CoordinatorLossScaleTest : public CoordinatorTest {
+class CoordinatorLearningStateTest : public CoordinatorTest {
  protected:
   proto::ContributeRequest NotFiniteOf(const TaskId& task, uint64_t step,
                                        uint32_t seat) {
@@ -71,7 +71,7 @@ class CoordinatorLossScaleTest : public CoordinatorTest {
   }
 };
 
-TEST_F(CoordinatorLossScaleTest, AJobWithoutOneHasNone) {
+TEST_F(CoordinatorLearningStateTest, AJobWithoutOneHasNone) {
   Make();
   for (const TaskId& task : AllTasks()) Join(task);
   Declare();
@@ -83,7 +83,7 @@ TEST_F(CoordinatorLossScaleTest, AJobWithoutOneHasNone) {
   EXPECT_FALSE(GetPlacement(0)->declaration().has_loss_scale());
 }
 
-TEST_F(CoordinatorLossScaleTest, ItsDefaultsAreDeclared) {
+TEST_F(CoordinatorLearningStateTest, ItsDefaultsAreDeclared) {
   proto::Declaration declaration = MakeDeclaration();
   declaration.mutable_loss_scale();
   StartTraining(declaration);
@@ -92,7 +92,7 @@ TEST_F(CoordinatorLossScaleTest, ItsDefaultsAreDeclared) {
   EXPECT_EQ(placement->declaration().loss_scale().growth_interval(), 2000u);
 }
 
-TEST_F(CoordinatorLossScaleTest, ItBelongsToTheVersion) {
+TEST_F(CoordinatorLearningStateTest, ItBelongsToTheVersion) {
   Make();
   for (const TaskId& task : AllTasks()) Join(task);
   Declare(Scaled(MakeDeclaration()));
@@ -109,7 +109,7 @@ TEST_F(CoordinatorLossScaleTest, ItBelongsToTheVersion) {
   EXPECT_EQ(Status().loss_scale(), 1024);
 }
 
-TEST_F(CoordinatorLossScaleTest, ACommitIsSentAgainWithTheSame) {
+TEST_F(CoordinatorLearningStateTest, ACommitIsSentAgainWithTheSame) {
   StartTraining(Scaled(MakeDeclaration()));
   Overflow(0);
   const float told = Told();
@@ -120,7 +120,7 @@ TEST_F(CoordinatorLossScaleTest, ACommitIsSentAgainWithTheSame) {
   EXPECT_EQ(Commit().loss_scale(), told);
 }
 
-TEST_F(CoordinatorLossScaleTest, OnlyWhatIsInTheStepLowersIt) {
+TEST_F(CoordinatorLearningStateTest, OnlyWhatIsInTheStepLowersIt) {
   Make(2, 3);
   StartTraining(Scaled(WithMode(2, 3)));
   Offer(Worker(0), 0, 0, 1);
@@ -135,7 +135,7 @@ TEST_F(CoordinatorLossScaleTest, OnlyWhatIsInTheStepLowersIt) {
   EXPECT_EQ(Status().pushes().stale(), 1u);
 }
 
-TEST_F(CoordinatorLossScaleTest, SeveralInAStepLowerItOnce) {
+TEST_F(CoordinatorLearningStateTest, SeveralInAStepLowerItOnce) {
   StartTraining(Scaled(MakeDeclaration()));
   Contribute(NotFiniteOf(Worker(0), 0, 0));
   Contribute(NotFiniteOf(Worker(1), 0, 1));
@@ -146,7 +146,7 @@ TEST_F(CoordinatorLossScaleTest, SeveralInAStepLowerItOnce) {
   EXPECT_EQ(Status().pushes().not_finite(), 2u);
 }
 
-TEST_F(CoordinatorLossScaleTest, WhatIsNotFiniteIsCountedWithoutOneToo) {
+TEST_F(CoordinatorLearningStateTest, WhatIsNotFiniteIsCountedWithoutOneToo) {
   StartTraining();
   Train(0, /*overflows=*/true);
   // A seat without examples is another thing.
@@ -163,7 +163,7 @@ proto::Declaration WithLimit(proto::Declaration declaration, uint64_t limit) {
   return declaration;
 }
 
-TEST_F(CoordinatorLossScaleTest, TooManyInSuccessionFailTheJob) {
+TEST_F(CoordinatorLearningStateTest, TooManyInSuccessionFailTheJob) {
   StartTraining(WithLimit(MakeDeclaration(/*total_steps=*/9), 3));
   Contribute(NotFiniteOf(Worker(0), 0, 0));
   Contribute(NotFiniteOf(Worker(1), 0, 1));
@@ -185,7 +185,7 @@ TEST_F(CoordinatorLossScaleTest, TooManyInSuccessionFailTheJob) {
       << state().reason();
 }
 
-TEST_F(CoordinatorLossScaleTest, TooManyInSuccessionFailTheLastStepToo) {
+TEST_F(CoordinatorLearningStateTest, TooManyInSuccessionFailTheLastStepToo) {
   StartTraining(WithLimit(MakeDeclaration(/*total_steps=*/1), 2));
   Contribute(NotFiniteOf(Worker(0), 0, 0));
   Contribute(NotFiniteOf(Worker(1), 0, 1));
@@ -193,7 +193,7 @@ TEST_F(CoordinatorLossScaleTest, TooManyInSuccessionFailTheLastStepToo) {
   EXPECT_EQ(state().phase(), proto::FAILED);
 }
 
-TEST_F(CoordinatorLossScaleTest, ARecoveryGoesOnWithTheirCount) {
+TEST_F(CoordinatorLearningStateTest, ARecoveryGoesOnWithTheirCount) {
   MakeWithArchive();
   StartTraining(WithLimit(MakeDeclaration(/*total_steps=*/9), 3));
   Train(0, /*overflows=*/true);
@@ -212,7 +212,7 @@ TEST_F(CoordinatorLossScaleTest, ARecoveryGoesOnWithTheirCount) {
   EXPECT_EQ(state().phase(), proto::FAILED);
 }
 
-TEST_F(CoordinatorLossScaleTest, AScaleThatCanFallIsNoDivergence) {
+TEST_F(CoordinatorLearningStateTest, AScaleThatCanFallIsNoDivergence) {
   StartTraining(
       WithLimit(Scaled(MakeDeclaration(/*total_steps=*/99), /*initial=*/4), 2));
   Train(0, /*overflows=*/true);
@@ -224,7 +224,7 @@ TEST_F(CoordinatorLossScaleTest, AScaleThatCanFallIsNoDivergence) {
   EXPECT_EQ(state().phase(), proto::FAILED);
 }
 
-TEST_F(CoordinatorLossScaleTest, AnOfferIsRepeatedAsItWas) {
+TEST_F(CoordinatorLearningStateTest, AnOfferIsRepeatedAsItWas) {
   StartTraining(Scaled(MakeDeclaration()));
   const auto first = Contribute(NotFiniteOf(Worker(1), 0, 1));
   Contribute(NotFiniteOf(Worker(1), 0, 1));
@@ -233,7 +233,7 @@ TEST_F(CoordinatorLossScaleTest, AnOfferIsRepeatedAsItWas) {
   EXPECT_EQ(other.status().code(), kInvalid);
 }
 
-TEST_F(CoordinatorLossScaleTest, ARecoveryRestoresIt_G5) {
+TEST_F(CoordinatorLearningStateTest, ARecoveryRestoresIt_G5) {
   MakeWithArchive();
   StartTraining(Scaled(MakeDeclaration()));
   Train(0, /*overflows=*/true);
@@ -260,7 +260,7 @@ TEST_F(CoordinatorLossScaleTest, ARecoveryRestoresIt_G5) {
   EXPECT_EQ(Told(), 1024) << "one step before the loss, two after it";
 }
 
-TEST_F(CoordinatorLossScaleTest, WithoutACheckpointItBeginsAgain_G2) {
+TEST_F(CoordinatorLearningStateTest, WithoutACheckpointItBeginsAgain_G2) {
   MakeWithArchive();
   StartTraining(Scaled(MakeDeclaration()));
   Train(0, /*overflows=*/true);
@@ -271,7 +271,7 @@ TEST_F(CoordinatorLossScaleTest, WithoutACheckpointItBeginsAgain_G2) {
 
 // ---- Asynchronous ----
 
-TEST_F(CoordinatorLossScaleTest, ATicketHasItsOwn) {
+TEST_F(CoordinatorLearningStateTest, ATicketHasItsOwn) {
   Make();
   for (const TaskId& task : AllTasks()) Join(task);
   Declare(Scaled(Asynchronous(20)));
@@ -291,7 +291,7 @@ TEST_F(CoordinatorLossScaleTest, ATicketHasItsOwn) {
   EXPECT_EQ(Status().pushes().not_finite(), 3u);
 }
 
-TEST_F(CoordinatorLossScaleTest, TooManyPushesInSuccessionFailTheJob) {
+TEST_F(CoordinatorLearningStateTest, TooManyPushesInSuccessionFailTheJob) {
   StartTraining(WithLimit(Asynchronous(20), 3));
   for (uint64_t i = 1; i <= 3; ++i) {
     EXPECT_TRUE(Take(Worker(0), i)->has_ticket());
@@ -302,7 +302,7 @@ TEST_F(CoordinatorLossScaleTest, TooManyPushesInSuccessionFailTheJob) {
   EXPECT_TRUE(Empty(Take(Worker(1), 1)));
 }
 
-TEST_F(CoordinatorLossScaleTest, ItGrowsByPushes) {
+TEST_F(CoordinatorLearningStateTest, ItGrowsByPushes) {
   StartTraining(Scaled(Asynchronous(20)));
   for (uint64_t i = 1; i <= 3; ++i) {
     EXPECT_EQ(ScaleOf(Take(Worker(0), i)), 1024);
@@ -311,7 +311,7 @@ TEST_F(CoordinatorLossScaleTest, ItGrowsByPushes) {
   EXPECT_EQ(ScaleOf(Take(Worker(0), 4)), 2048);
 }
 
-TEST_F(CoordinatorLossScaleTest, WhatALostWorkerDidNotTellCounts_T5) {
+TEST_F(CoordinatorLearningStateTest, WhatALostWorkerDidNotTellCounts_T5) {
   StartTraining(Scaled(Asynchronous(20)));
   Take(Worker(0), 1);
   Take(Worker(1), 1);
@@ -332,7 +332,7 @@ TEST_F(CoordinatorLossScaleTest, WhatALostWorkerDidNotTellCounts_T5) {
   EXPECT_EQ(ScaleOf(Take(Worker(0), 2)), 512);
 }
 
-TEST_F(CoordinatorLossScaleTest, ACheckpointHoldsWhatTheUnionMakesOfIt_C3) {
+TEST_F(CoordinatorLearningStateTest, ACheckpointHoldsWhatTheUnionMakesOfIt_C3) {
   MakeWithArchive();
   StartTraining(Scaled(Asynchronous(20, /*depth=*/2)));
   Take(Worker(0), 1);

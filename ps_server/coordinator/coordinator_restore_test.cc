@@ -27,7 +27,7 @@ const absl::Status& Damaged() {
   return *kStatus;
 }
 
-class CoordinatorGenerationTest : public CoordinatorTest {
+class CoordinatorRestoreTest : public CoordinatorTest {
  protected:
   // Two ps and two workers, with a checkpoint directory.
   void StartWithArchive(
@@ -81,7 +81,7 @@ class CoordinatorGenerationTest : public CoordinatorTest {
 
 // ---- G1: what begins one ----
 
-TEST_F(CoordinatorGenerationTest, APsInANewLifeBeginsAGeneration_G1_R4) {
+TEST_F(CoordinatorRestoreTest, APsInANewLifeBeginsAGeneration_G1_R4) {
   StartWithArchive();
   TrainStep(0);
   SaveNow();
@@ -112,7 +112,7 @@ TEST_F(CoordinatorGenerationTest, APsInANewLifeBeginsAGeneration_G1_R4) {
 }
 
 // Otherwise shards take them for forged.
-TEST_F(CoordinatorGenerationTest, EveryMessageNamesTheLifeThatRegistered_P5) {
+TEST_F(CoordinatorRestoreTest, EveryMessageNamesTheLifeThatRegistered_P5) {
   uint64_t ps1 = 1;
   const auto expect_named = [&](const auto& messages) {
     EXPECT_THAT(messages, Not(IsEmpty()));
@@ -137,15 +137,14 @@ TEST_F(CoordinatorGenerationTest, EveryMessageNamesTheLifeThatRegistered_P5) {
   expect_named(links_->ends);
 }
 
-TEST_F(CoordinatorGenerationTest,
-       APsThatRegistersAgainInTheSameLifeDoesNot_G1) {
+TEST_F(CoordinatorRestoreTest, APsThatRegistersAgainInTheSameLifeDoesNot_G1) {
   StartWithArchive();
   Join(Ps(1), /*nonce=*/1);
   EXPECT_EQ(Status().generation(), 1u);
   EXPECT_EQ(state().phase(), proto::TRAINING);
 }
 
-TEST_F(CoordinatorGenerationTest, ACoordinatorsLifeBeginsAGeneration_G1) {
+TEST_F(CoordinatorRestoreTest, ACoordinatorsLifeBeginsAGeneration_G1) {
   StartWithArchive();
   TrainStep(0);
   SaveNow();
@@ -164,7 +163,7 @@ TEST_F(CoordinatorGenerationTest, ACoordinatorsLifeBeginsAGeneration_G1) {
   EXPECT_EQ(Status().global_step(), 2u);
 }
 
-TEST_F(CoordinatorGenerationTest, ANewLifeDuringRestoreBeginsAnother_R4) {
+TEST_F(CoordinatorRestoreTest, ANewLifeDuringRestoreBeginsAnother_R4) {
   StartWithArchive();
   ReplacePs(2);
   PuppetLinks::Answer(links_->restores, 1);
@@ -180,8 +179,7 @@ TEST_F(CoordinatorGenerationTest, ANewLifeDuringRestoreBeginsAnother_R4) {
 }
 
 // The new process listens where the old one did, and has not registered yet.
-TEST_F(CoordinatorGenerationTest,
-       AnotherLifeThatRefusesARestoreIsWaitedFor_R4) {
+TEST_F(CoordinatorRestoreTest, AnotherLifeThatRefusesARestoreIsWaitedFor_R4) {
   StartWithArchive();
   ReplacePs(2);
   PuppetLinks::Answer(links_->restores, 1,
@@ -192,7 +190,7 @@ TEST_F(CoordinatorGenerationTest,
 }
 
 // Whatever is under way is over, and what is heard of it late does nothing.
-TEST_F(CoordinatorGenerationTest, ItTakesThePlaceOfWhatIsUnderWay_G1_R1) {
+TEST_F(CoordinatorRestoreTest, ItTakesThePlaceOfWhatIsUnderWay_G1_R1) {
   enum Under { kCommit, kFence, kHold, kSave, kWriting, kManifest };
   for (const Under under :
        {kCommit, kFence, kHold, kSave, kWriting, kManifest}) {
@@ -252,7 +250,7 @@ TEST_F(CoordinatorGenerationTest, ItTakesThePlaceOfWhatIsUnderWay_G1_R1) {
 }
 
 // A checkpoint that is on its way into the journal is in it, or is not.
-TEST_F(CoordinatorGenerationTest, ItGoesOnFromWhatTheJournalSaysInTheEnd_G2) {
+TEST_F(CoordinatorRestoreTest, ItGoesOnFromWhatTheJournalSaysInTheEnd_G2) {
   StartWithArchive();
   TrainStep(0);
   archive_->quick = false;
@@ -274,7 +272,7 @@ TEST_F(CoordinatorGenerationTest, ItGoesOnFromWhatTheJournalSaysInTheEnd_G2) {
 
 // ---- G2: from where ----
 
-TEST_F(CoordinatorGenerationTest, WithoutACheckpointItBeginsAtStepZero_G2) {
+TEST_F(CoordinatorRestoreTest, WithoutACheckpointItBeginsAtStepZero_G2) {
   StartWithArchive(ByTicket(2, 2, 8));
   for (const uint32_t w : {0, 1}) Take(Worker(w), 1);
   TrainStep(0);
@@ -286,7 +284,7 @@ TEST_F(CoordinatorGenerationTest, WithoutACheckpointItBeginsAtStepZero_G2) {
   EXPECT_EQ(Index(Take(Worker(1), 1)), 0u);
 }
 
-TEST_F(CoordinatorGenerationTest, ADamagedCheckpointIsTakenOffTheJournal_G2) {
+TEST_F(CoordinatorRestoreTest, ADamagedCheckpointIsTakenOffTheJournal_G2) {
   StartWithArchive();
   for (uint64_t step = 0; step < 2; ++step) {
     TrainStep(step);
@@ -309,7 +307,7 @@ TEST_F(CoordinatorGenerationTest, ADamagedCheckpointIsTakenOffTheJournal_G2) {
   EXPECT_EQ(Status().global_step(), 1u);
 }
 
-TEST_F(CoordinatorGenerationTest, WhenAllAreDamagedTheJobFails_G2) {
+TEST_F(CoordinatorRestoreTest, WhenAllAreDamagedTheJobFails_G2) {
   for (const bool at_start : {false, true}) {
     SCOPED_TRACE(at_start);
     StartWithArchive();
@@ -326,7 +324,7 @@ TEST_F(CoordinatorGenerationTest, WhenAllAreDamagedTheJobFails_G2) {
   }
 }
 
-TEST_F(CoordinatorGenerationTest, ADiskThatDoesNotAnswerWellIsAskedAgain_G2) {
+TEST_F(CoordinatorRestoreTest, ADiskThatDoesNotAnswerWellIsAskedAgain_G2) {
   StartWithArchive();
   TrainStep(0);
   SaveNow();
@@ -341,7 +339,7 @@ TEST_F(CoordinatorGenerationTest, ADiskThatDoesNotAnswerWellIsAskedAgain_G2) {
 }
 
 // The directory can be read, but not this: a bad sector.
-TEST_F(CoordinatorGenerationTest, AManifestThatStaysUnreadableIsDamaged_G2) {
+TEST_F(CoordinatorRestoreTest, AManifestThatStaysUnreadableIsDamaged_G2) {
   StartWithArchive();
   for (uint64_t step = 0; step < 2; ++step) {
     TrainStep(step);
@@ -365,7 +363,7 @@ TEST_F(CoordinatorGenerationTest, AManifestThatStaysUnreadableIsDamaged_G2) {
 
 // ---- G3: the journal first ----
 
-TEST_F(CoordinatorGenerationTest, NothingCarriesWhatTheJournalDoesNotSay_R5) {
+TEST_F(CoordinatorRestoreTest, NothingCarriesWhatTheJournalDoesNotSay_R5) {
   StartWithArchive();
   TrainStep(0);
   SaveNow();
@@ -417,7 +415,7 @@ TEST_F(CoordinatorGenerationTest, NothingCarriesWhatTheJournalDoesNotSay_R5) {
   EXPECT_EQ(Restored().sender().generation(), 2u);
 }
 
-TEST_F(CoordinatorGenerationTest, ACoordinatorsFirstWordIsInTheJournal_R5) {
+TEST_F(CoordinatorRestoreTest, ACoordinatorsFirstWordIsInTheJournal_R5) {
   StartWithArchive();
   TrainStep(0);
   SaveNow();
@@ -435,7 +433,7 @@ TEST_F(CoordinatorGenerationTest, ACoordinatorsFirstWordIsInTheJournal_R5) {
   EXPECT_EQ(Restored().sender().generation(), 2u);
 }
 
-TEST_F(CoordinatorGenerationTest, AJournalThatCannotBeWrittenEndsTheJob_G3) {
+TEST_F(CoordinatorRestoreTest, AJournalThatCannotBeWrittenEndsTheJob_G3) {
   StartWithArchive();
   archive_->quick = false;
   ReplacePs();
@@ -453,7 +451,7 @@ TEST_F(CoordinatorGenerationTest, AJournalThatCannotBeWrittenEndsTheJob_G3) {
   EXPECT_EQ(Status().generation(), 1u);
 }
 
-TEST_F(CoordinatorGenerationTest, WhoHasLostTheDirectoryEndsTheJobAtOnce_G3) {
+TEST_F(CoordinatorRestoreTest, WhoHasLostTheDirectoryEndsTheJobAtOnce_G3) {
   StartWithArchive();
   archive_->quick = false;
   ReplacePs();
@@ -465,7 +463,7 @@ TEST_F(CoordinatorGenerationTest, WhoHasLostTheDirectoryEndsTheJobAtOnce_G3) {
   EXPECT_EQ(Offer(Worker(0), 0, 0, 1)->verdict(), proto::ABORTED);
 }
 
-TEST_F(CoordinatorGenerationTest, ADiskThatHangsEndsTheJob_G3) {
+TEST_F(CoordinatorRestoreTest, ADiskThatHangsEndsTheJob_G3) {
   StartWithArchive();
   archive_->quick = false;
   ReplacePs();
@@ -482,7 +480,7 @@ TEST_F(CoordinatorGenerationTest, ADiskThatHangsEndsTheJob_G3) {
             "/job:ps/task:0");
 }
 
-TEST_F(CoordinatorGenerationTest, VariablesWaitForTheJournalToo_G3) {
+TEST_F(CoordinatorRestoreTest, VariablesWaitForTheJournalToo_G3) {
   MakeWithArchive();
   for (const TaskId& task : AllTasks()) Join(task);
   archive_->quick = false;
@@ -495,7 +493,7 @@ TEST_F(CoordinatorGenerationTest, VariablesWaitForTheJournalToo_G3) {
 
 // ---- G4: restore ----
 
-TEST_F(CoordinatorGenerationTest, AShardThatFindsItsDataDamaged_G4) {
+TEST_F(CoordinatorRestoreTest, AShardThatFindsItsDataDamaged_G4) {
   StartWithArchive();
   for (uint64_t step = 0; step < 2; ++step) {
     TrainStep(step);
@@ -514,7 +512,7 @@ TEST_F(CoordinatorGenerationTest, AShardThatFindsItsDataDamaged_G4) {
   EXPECT_EQ(Status().global_step(), 1u);
 }
 
-TEST_F(CoordinatorGenerationTest, WhatIsRestoredIsTheStepOfTheStatus_G5) {
+TEST_F(CoordinatorRestoreTest, WhatIsRestoredIsTheStepOfTheStatus_G5) {
   StartWithArchive();
   TrainStep(0);
   SaveNow();
@@ -525,7 +523,7 @@ TEST_F(CoordinatorGenerationTest, WhatIsRestoredIsTheStepOfTheStatus_G5) {
 }
 
 // What the generation before has waited is no wait of this one.
-TEST_F(CoordinatorGenerationTest, AWaitBeginsWithItsGeneration) {
+TEST_F(CoordinatorRestoreTest, AWaitBeginsWithItsGeneration) {
   StartWithArchive();
   TrainStep(0);
   SaveNow();
@@ -537,7 +535,7 @@ TEST_F(CoordinatorGenerationTest, AWaitBeginsWithItsGeneration) {
   EXPECT_THAT(Status().waiting_for(), HasSubstr("the state of step 1"));
 }
 
-TEST_F(CoordinatorGenerationTest, ARestoreMayTakeAsLongAsItMoves_G4) {
+TEST_F(CoordinatorRestoreTest, ARestoreMayTakeAsLongAsItMoves_G4) {
   proto::Declaration declaration = MakeDeclaration();
   declaration.mutable_timeouts()->set_start_seconds(5);
   declaration.mutable_timeouts()->set_recovery_seconds(5);
@@ -573,7 +571,7 @@ TEST_F(CoordinatorGenerationTest, ARestoreMayTakeAsLongAsItMoves_G4) {
   EXPECT_THAT(state().reason(), HasSubstr("nothing was read for 20.25s"));
 }
 
-TEST_F(CoordinatorGenerationTest, AShardThatSeesAnotherDirectoryEndsTheJob_C6) {
+TEST_F(CoordinatorRestoreTest, AShardThatSeesAnotherDirectoryEndsTheJob_C6) {
   StartWithArchive();
   ReplacePs();
   PuppetLinks::Answer(links_->restores, 1,
@@ -583,7 +581,7 @@ TEST_F(CoordinatorGenerationTest, AShardThatSeesAnotherDirectoryEndsTheJob_C6) {
                                       HasSubstr("another directory")));
 }
 
-TEST_F(CoordinatorGenerationTest, TheNumberOfPsMayChange_G4) {
+TEST_F(CoordinatorRestoreTest, TheNumberOfPsMayChange_G4) {
   StartWithArchive();
   TrainStep(0);
   SaveNow();
@@ -601,7 +599,7 @@ TEST_F(CoordinatorGenerationTest, TheNumberOfPsMayChange_G4) {
   }
 }
 
-TEST_F(CoordinatorGenerationTest, AClusterThatDoesNotFitTheJournalIsRefused) {
+TEST_F(CoordinatorRestoreTest, AClusterThatDoesNotFitTheJournalIsRefused) {
   StartWithArchive();
   options_.num_workers = 3;
   Begin();
@@ -613,7 +611,7 @@ TEST_F(CoordinatorGenerationTest, AClusterThatDoesNotFitTheJournalIsRefused) {
   EXPECT_EQ(Status().generation(), 1u);
 }
 
-TEST_F(CoordinatorGenerationTest, AnotherJobsWorkersAreRefused) {
+TEST_F(CoordinatorRestoreTest, AnotherJobsWorkersAreRefused) {
   StartWithArchive();
   Begin();
   proto::RegisterRequest request = RegisterOf(Worker(1));
@@ -624,7 +622,7 @@ TEST_F(CoordinatorGenerationTest, AnotherJobsWorkersAreRefused) {
 
 // ---- G5: what is known then ----
 
-TEST_F(CoordinatorGenerationTest, CountsAndTicketsAreTheManifests_G5) {
+TEST_F(CoordinatorRestoreTest, CountsAndTicketsAreTheManifests_G5) {
   StartWithArchive(Bounded(/*bound=*/3, 10, /*depth=*/3));
   Take(Worker(0), 1);  // 0
   Take(Worker(0), 2);  // 1
@@ -647,7 +645,7 @@ TEST_F(CoordinatorGenerationTest, CountsAndTicketsAreTheManifests_G5) {
   EXPECT_EQ(Index(Take(Worker(1), 4)), 4u);
 }
 
-TEST_F(CoordinatorGenerationTest, WhatIsFinalCountsFromItsBeginning_G6) {
+TEST_F(CoordinatorRestoreTest, WhatIsFinalCountsFromItsBeginning_G6) {
   StartWithArchive(Asynchronous(10));
   for (uint64_t i = 1; i <= 3; ++i) {
     Take(Worker(0), i);
@@ -661,7 +659,7 @@ TEST_F(CoordinatorGenerationTest, WhatIsFinalCountsFromItsBeginning_G6) {
   EXPECT_EQ(Take(Worker(0), 2)->durable_through(), 1u);
 }
 
-TEST_F(CoordinatorGenerationTest, AnEvaluationOfWhatIsGoneIsForgotten_G5) {
+TEST_F(CoordinatorRestoreTest, AnEvaluationOfWhatIsGoneIsForgotten_G5) {
   StartWithArchive();
   TrainStep(0);
   SaveNow();
@@ -674,8 +672,7 @@ TEST_F(CoordinatorGenerationTest, AnEvaluationOfWhatIsGoneIsForgotten_G5) {
   EXPECT_FALSE(Status().has_evaluation());
 }
 
-TEST_F(CoordinatorGenerationTest,
-       WorkersThatAreThereAreMembersOfTheNextStep_G5) {
+TEST_F(CoordinatorRestoreTest, WorkersThatAreThereAreMembersOfTheNextStep_G5) {
   proto::Declaration declaration = MakeDeclaration();
   declaration.mutable_lost_workers()->set_policy(proto::LostWorkers::CONTINUE);
   StartWithArchive(declaration);
@@ -687,7 +684,7 @@ TEST_F(CoordinatorGenerationTest,
 }
 
 // One of them was lost for good before the coordinator was.
-TEST_F(CoordinatorGenerationTest, AJobThatHadBegunGoesOnWithFewerWorkers_L5) {
+TEST_F(CoordinatorRestoreTest, AJobThatHadBegunGoesOnWithFewerWorkers_L5) {
   proto::Declaration declaration = MakeDeclaration();
   declaration.mutable_lost_workers()->set_policy(proto::LostWorkers::CONTINUE);
   StartWithArchive(declaration);
@@ -702,7 +699,7 @@ TEST_F(CoordinatorGenerationTest, AJobThatHadBegunGoesOnWithFewerWorkers_L5) {
 
 // ---- G6: calls of older generations ----
 
-TEST_F(CoordinatorGenerationTest, AnOlderGenerationChangesNothing_R1) {
+TEST_F(CoordinatorRestoreTest, AnOlderGenerationChangesNothing_R1) {
   StartWithArchive();
   ReplacePs();
   AckRestores();
@@ -726,7 +723,7 @@ TEST_F(CoordinatorGenerationTest, AnOlderGenerationChangesNothing_R1) {
   EXPECT_EQ(Offer(Worker(0), 0, 0, 1)->verdict(), proto::ACCEPTED);
 }
 
-TEST_F(CoordinatorGenerationTest, WhoHasNotHeardOfTheGenerationMayLeave) {
+TEST_F(CoordinatorRestoreTest, WhoHasNotHeardOfTheGenerationMayLeave) {
   StartWithArchive();
   ReplacePs();
   AckRestores();
@@ -738,7 +735,7 @@ TEST_F(CoordinatorGenerationTest, WhoHasNotHeardOfTheGenerationMayLeave) {
   EXPECT_EQ(state().phase(), proto::FAILED);
 }
 
-TEST_F(CoordinatorGenerationTest, WhatIsParkedIsOfAGenerationThatIsOver_R1) {
+TEST_F(CoordinatorRestoreTest, WhatIsParkedIsOfAGenerationThatIsOver_R1) {
   StartWithArchive(Asynchronous(1));
   Take(Worker(0), 1);
   const auto parked = Take(Worker(1), 1);
@@ -751,7 +748,7 @@ TEST_F(CoordinatorGenerationTest, WhatIsParkedIsOfAGenerationThatIsOver_R1) {
 
 // ---- Re-entrancy ----
 
-TEST_F(CoordinatorGenerationTest, DiskAndShardsMayAnswerInsideTheCall) {
+TEST_F(CoordinatorRestoreTest, DiskAndShardsMayAnswerInsideTheCall) {
   MakeWithArchive(1, 2);
   QuickLinks links;
   const auto begin = [&] {
