@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <map>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/hash/hash.h"
+#include "glog/logging.h"
 
 namespace holdfast {
 
@@ -23,7 +25,7 @@ class IndexedMap {
 
   IndexedMap() = default;
   IndexedMap(const IndexedMap& other) : entries_(other.entries_) {
-    for (auto it = begin(); it != end(); ++it) index_.emplace(it->first, it);
+    for (auto it = begin(); it != end(); ++it) index_.insert(it);
   }
   IndexedMap(IndexedMap&&) = default;
   IndexedMap& operator=(IndexedMap&&) = default;
@@ -36,35 +38,54 @@ class IndexedMap {
 
   iterator find(const Key& key) {
     const auto found = index_.find(key);
-    return found == index_.end() ? entries_.end() : found->second;
+    return found == index_.end() ? entries_.end() : *found;
   }
   const_iterator find(const Key& key) const {
     const auto found = index_.find(key);
-    return found == index_.end() ? entries_.end()
-                                 : const_iterator(found->second);
+    return found == index_.end() ? entries_.end() : const_iterator(*found);
   }
-  size_t count(const Key& key) const { return index_.count(key); }
+  size_t count(const Key& key) const { return index_.contains(key) ? 1 : 0; }
   // There must be such an entry.
-  Value& at(const Key& key) { return index_.at(key)->second; }
-  const Value& at(const Key& key) const { return index_.at(key)->second; }
+  Value& at(const Key& key) { return Entry(key)->second; }
+  const Value& at(const Key& key) const { return Entry(key)->second; }
 
   Value& operator[](const Key& key) {
     const auto found = index_.find(key);
-    if (found != index_.end()) return found->second->second;
+    if (found != index_.end()) return (*found)->second;
     const iterator entry = entries_.try_emplace(key).first;
-    index_.emplace(key, entry);
+    index_.insert(entry);
     return entry->second;
   }
   void erase(const Key& key) {
     const auto found = index_.find(key);
     if (found == index_.end()) return;
-    entries_.erase(found->second);
+    const iterator entry = *found;
     index_.erase(found);
+    entries_.erase(entry);
   }
 
  private:
+  // The index holds no keys: it stays small, and a look-up reads no more of
+  // memory than it and the entry.
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(const Key& key) const { return absl::Hash<Key>()(key); }
+    size_t operator()(iterator entry) const { return (*this)(entry->first); }
+  };
+  struct Same {
+    using is_transparent = void;
+    bool operator()(iterator a, iterator b) const { return a == b; }
+    bool operator()(iterator a, const Key& b) const { return a->first == b; }
+  };
+
+  iterator Entry(const Key& key) const {
+    const auto found = index_.find(key);
+    CHECK(found != index_.end());
+    return *found;
+  }
+
   std::map<Key, Value> entries_;
-  absl::flat_hash_map<Key, iterator> index_;
+  absl::flat_hash_set<iterator, Hash, Same> index_;
 };
 
 }  // namespace holdfast
