@@ -84,15 +84,21 @@ cluster() {
   printf '"worker": [%s]}' "$(IFS=,; echo "${list[*]}")"
 }
 
-# Each task of a role sees the certificates of that role, and uses its own.
+# Each task of a role sees the certificates of that role, and uses its own: a daemon is told so
+# by a flag, a script by its environment.
 patch() {
   local role="$1" count="$2" i
+  local place="/etc/holdfast/tls/$role-\$(JOB_COMPLETION_INDEX)"
+  local list=args entry="--tls_dir=$place"
+  if [[ "$role" == worker ]] && grep -q '^resources:[^#]*overlays/script' "$job"; then
+    list=env entry="{name: HOLDFAST_TLS_DIR, value: $place}"
+  fi
   cat <<END
   - target: {kind: Job, name: holdfast-$role}
     patch: |
       - op: add
-        path: /spec/template/spec/containers/0/args/-
-        value: --tls_dir=/etc/holdfast/tls/$role-\$(JOB_COMPLETION_INDEX)
+        path: /spec/template/spec/containers/0/$list/-
+        value: $entry
       - op: add
         path: /spec/template/spec/containers/0/volumeMounts/-
         value: {name: tls, mountPath: /etc/holdfast/tls, readOnly: true}

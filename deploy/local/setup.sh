@@ -6,7 +6,9 @@ set -euo pipefail
 readonly packages=(
   bazel-bootstrap
   clang-14 # common/rpc's fuzzer, as is libclang-rt-14-dev
+  cmake # bazel/portable, as is dpkg-dev
   dataset-fashion-mnist # what the examples train on
+  dpkg-dev
   g++
   iproute2 # tests/faults, network namespaces
   libabsl-dev
@@ -30,6 +32,7 @@ readonly packages=(
   python3-minimal # tests/run.sh counts with it
   python3-numpy   # python/
   python3-protobuf
+  python3-venv # python/build_wheel.sh
   zlib1g-dev
 )
 

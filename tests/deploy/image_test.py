@@ -1,4 +1,4 @@
-"""deploy/docker/Dockerfile, built on a Debian that debootstrap makes, and run once inside.
+"""The images of deploy/docker, built on a Debian that debootstrap makes, and run once inside.
 
 The programs in it are those that were built for the other tests; the stage that builds them,
 and the variant with CUDA, are not tried here."""
@@ -15,6 +15,7 @@ import urllib.request
 import manifests
 
 _PROGRAMS = os.environ.get("HOLDFAST_PROGRAMS", "")
+_WHEEL = os.environ.get("HOLDFAST_WHEEL", "")
 _SUITE = "bookworm"
 _UID = 10001
 # As the pods of deploy/k8s have it: all is read-only but /tmp.
@@ -71,15 +72,53 @@ class ImageTest(unittest.TestCase):
             f"{self.folder}/run", *words
         )
 
-    def make_base(self):
+    def make_base(self, *packages):
         """As an image of Debian: the smallest, with this machine's package source."""
         root = os.path.join(self.folder, "debian")
-        self.run_command("debootstrap", "--variant=minbase", _SUITE, root, _mirror())
+        include = [f"--include={','.join(packages)}"] if packages else []
+        self.run_command("debootstrap", "--variant=minbase", *include, _SUITE, root, _mirror())
         container = self.buildah("from", "scratch")
         self.buildah("add", "--quiet", container, root, "/")
+        # Debian's pip would not touch the system's Python; all it needs is in the folder.
+        self.buildah(
+            "config", "--env", "PIP_BREAK_SYSTEM_PACKAGES=1", "--env", "PIP_NO_INDEX=1", container
+        )
         self.buildah("commit", "--quiet", container, "holdfast-test-base")
         self.buildah("rm", container)
         shutil.rmtree(root)
+
+    @unittest.skipUnless(_WHEEL, "HOLDFAST_WHEEL does not name the wheel")
+    def test_wheel_trains_on_a_bare_debian(self):
+        # As python:3.11-slim: no compiler, no library but those of Python.
+        self.make_base("python3", "python3-pip", "python-is-python3")
+        context = os.path.join(self.folder, "context")
+        os.makedirs(f"{context}/dist")
+        shutil.copy(_WHEEL, f"{context}/dist")
+        self.run_command(
+            "/usr/bin/python3", "-m", "pip", "download", "--quiet", "--no-deps",
+            "--disable-pip-version-check", "--dest", f"{context}/dist", "numpy==2.2.6",
+        )
+        self.buildah(
+            "build", "--isolation", "chroot", "--pull-never", "--build-arg",
+            "BASE=localhost/holdfast-test-base", "--tag", "holdfast-python", "--file",
+            f"{manifests.ROOT}/deploy/docker/python.Dockerfile", context,
+        )
+        container = self.buildah("from", "--pull-never", "localhost/holdfast-python")
+
+        def inside(command):
+            return self.buildah(
+                "run", "--isolation", "chroot", "--volume", f"{manifests.K8S}/example:/job:ro",
+                container, "--", "/bin/bash", "-ec", command
+            )
+
+        self.assertEqual(inside("id -u"), str(_UID))
+        self.assertEqual(inside("command -v gcc g++ || echo none"), "none")
+        self.assertIn("ps_server 0.", inside("ps_server --version"))
+        said = inside("cd /tmp && python -m holdfast.examples.mnist --steps=100")
+        self.assertRegex(said, r"\naccuracy 0\.[89]")
+        # The script of deploy/k8s/example, as its pods run it.
+        said = inside("cd /tmp && holdfast local --ps=1 --workers=2 -- python /job/train.py")
+        self.assertRegex(said, r"\naccuracy 0\.[89]")
 
     def build(self):
         context = os.path.join(self.folder, "context")

@@ -13,7 +13,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 K8S = os.path.join(ROOT, "deploy", "k8s")
 
 # What a job's folder may have as its resources.
-VARIANTS = ("overlays/cpu", "overlays/gpu", "overlays/spot", "tfjob")
+VARIANTS = ("overlays/cpu", "overlays/gpu", "overlays/script", "overlays/spot", "tfjob")
 
 _INDEX_FIELD = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 

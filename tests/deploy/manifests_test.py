@@ -27,6 +27,15 @@ def _templates(objects):
                 yield kind, replica["template"]
 
 
+def _hosts(pod, job):
+    """Where the pod is told that the tasks of a job are: "ps-{2}.net:2222"."""
+    if "TF_CONFIG" in pod.env:
+        [value] = json.loads(pod.env["TF_CONFIG"])["cluster"][job]
+    else:
+        [value] = [a.split("=", 1)[1] for a in pod.argv() if a.startswith(f"--{job}_hosts=")]
+    return value
+
+
 @unittest.skipIf(manifests.why_no_kubectl(), str(manifests.why_no_kubectl()))
 class ManifestsTest(unittest.TestCase):
     @classmethod
@@ -74,13 +83,13 @@ class ManifestsTest(unittest.TestCase):
         for objects in self.each():
             pods = manifests.pods(objects)
             ps = [pod for pod in pods if pod.argv()[0] == "ps_server"]
-            workers = [pod for pod in pods if pod.argv()[0] == "ps_worker"]
+            workers = [pod for pod in pods if pod.argv()[0] in ("ps_worker", "python")]
             self.assertEqual((len(ps), len(workers)), (_PS, _WORKERS))
             for pod in pods:
-                if "TF_CONFIG" in pod.env:
+                if "TFJob" in {o["kind"] for o in objects}:
                     continue
-                for flag, tasks in (("ps_hosts", ps), ("worker_hosts", workers)):
-                    [value] = [a.split("=", 1)[1] for a in pod.argv() if a.startswith(f"--{flag}=")]
+                for job, tasks in (("ps", ps), ("worker", workers)):
+                    value = _hosts(pod, job)
                     count = int(re.search(r"{(\d+)}", value).group(1))
                     names = [re.sub(r"{\d+}", str(i), value) for i in range(count)]
                     self.assertEqual(names, [f"{task.hosts[0]}:2222" for task in tasks])
@@ -195,6 +204,20 @@ class ManifestsTest(unittest.TestCase):
             self.assertEqual("--device=cuda:0" in pod.argv(), is_worker)
             limits = pod.container["resources"]["limits"]
             self.assertEqual(limits.get("nvidia.com/gpu"), "1" if is_worker else None)
+
+    def test_scripts_are_told_their_place(self):
+        objects = manifests.render("overlays/script", 2, 3, tls=["--cert-manager"])
+        job = manifests.find(objects, "ConfigMap", "holdfast-job")
+        workers = [pod for pod in manifests.pods(objects) if "TF_CONFIG" in pod.env]
+        self.assertEqual(len(workers), 3)
+        for index, pod in enumerate(workers):
+            task = json.loads(pod.env["TF_CONFIG"])["task"]
+            self.assertEqual(task, {"type": "worker", "index": index})
+            self.assertEqual(pod.env["HOLDFAST_TLS_DIR"], f"/etc/holdfast/tls/worker-{index}")
+            self.assertEqual(pod.env["HOLDFAST_INSECURE"], "1")
+            self.assertEqual(pod.argv()[0], "python")
+            self.assertIn(os.path.basename(pod.argv()[1]), job["data"])
+            self.assertNotIn("livenessProbe", pod.container)
 
     def test_spot_workers_may_go(self):
         names = {

@@ -6,22 +6,27 @@
 #   tests/deploy/run.sh [names of tests, as for unittest; default: all]
 #
 # Needs root, and Debian's and Python's package registries. What cannot run here is skipped,
-# and says why. Builds the programs, unless HOLDFAST_PROGRAMS names a folder that has them.
+# and says why. Builds the programs and the wheel, unless HOLDFAST_PROGRAMS names a folder that
+# has them, and HOLDFAST_WHEEL the wheel.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 environment="$(tests/deploy/setup.sh)"
+built="$(mktemp -d)"
+trap 'rm -rf "$built"' EXIT
 if [[ -z "${HOLDFAST_PROGRAMS:-}" ]]; then
   /usr/bin/bazel build //cli:holdfast //ps_server //worker:ps_worker \
     //examples/custom_model:tanh_worker </dev/null
   bin="$(/usr/bin/bazel info bazel-bin 2>/dev/null)"
-  HOLDFAST_PROGRAMS="$(mktemp -d)"
-  trap 'rm -rf "$HOLDFAST_PROGRAMS"' EXIT
+  HOLDFAST_PROGRAMS="$built/programs"
+  # The pods' user reads it too.
+  install -d -m 755 "$built" "$HOLDFAST_PROGRAMS"
   install -m 755 -t "$HOLDFAST_PROGRAMS" \
     "$bin"/cli/holdfast "$bin"/ps_server/ps_server "$bin"/worker/ps_worker \
     "$bin"/examples/custom_model/tanh_worker
-  # The pods' user reads it too.
-  chmod 755 "$HOLDFAST_PROGRAMS"
 fi
-export HOLDFAST_PROGRAMS
-PYTHONDONTWRITEBYTECODE=1 "$environment/bin/python" tests/deploy/run.py "$@"
+if [[ -z "${HOLDFAST_WHEEL:-}" ]]; then
+  HOLDFAST_WHEEL="$(python/build_wheel.sh --out="$built/wheel")"
+fi
+export HOLDFAST_PROGRAMS HOLDFAST_WHEEL
+PYTHONDONTWRITEBYTECODE=1 "$environment/bin/python" tests/run_unittests.py tests/deploy "$@"

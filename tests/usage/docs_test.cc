@@ -192,9 +192,9 @@ TEST(FlagsTest, ThatDocsNameAreThere) {
   // Of Bazel, kubectl, docker, nvcc, and of our benchmarks and scripts.
   std::set<std::string> known = {
       "--bdp_probe", "--measures",     "--benchmark", "--benchmark_filter",
-      "--build-arg", "--cert-manager", "--config",    "--fmad",
-      "--for",       "--repo_env",     "--tail",      "--help",
-      "--version"};
+      "--build-arg", "--cert-manager", "--config",    "--data",
+      "--fmad",      "--for",          "--repo_env",  "--tail",
+      "--help",      "--version"};
   std::string flag;
   for (const std::string& help : AllHelp()) {
     re2::StringPiece rest(help);

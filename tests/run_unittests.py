@@ -1,4 +1,7 @@
-"""Runs the tests of this folder, each skipped one with its reason, and counts them."""
+"""Runs the tests of a folder, each skipped one with its reason, and counts them.
+
+    run_unittests.py FOLDER [names of tests, as for unittest; default: all]
+"""
 
 import os
 import sys
@@ -6,15 +9,17 @@ import unittest
 
 
 def main():
-    folder = os.path.dirname(os.path.abspath(__file__))
+    folder = os.path.abspath(sys.argv[1])
     loader = unittest.TestLoader()
-    if len(sys.argv) > 1:
-        loader.testNamePatterns = [f"*{name}*" for name in sys.argv[1:]]
+    if len(sys.argv) > 2:
+        loader.testNamePatterns = [f"*{name}*" for name in sys.argv[2:]]
     tests = loader.discover(folder, pattern="*_test.py")
     result = unittest.TextTestRunner(stream=sys.stdout, verbosity=2).run(tests)
     for test, why in result.skipped:
         print(f"SKIPPED {test}: {why}")
-    failed = len(result.failures) + len(result.errors)
+    # Of a test's parts each stands by itself there.
+    ended_badly = [test for test, _ in result.failures + result.errors]
+    failed = len({getattr(test, "test_case", test).id() for test in ended_badly})
     skipped = len(result.skipped)
     passed = result.testsRun - failed - skipped
     print(f"{passed} passed, {failed} failed, {skipped} skipped")

@@ -1,0 +1,26 @@
+#!/bin/bash
+# Prints the folder of a Python environment with the packages of a requirements file, which it
+# makes under ~/.cache the first time. A changed file gets another environment. Messages go to
+# stderr.
+#
+#   tests/python/environment.sh REQUIREMENTS.txt [python3]
+set -euo pipefail
+
+requirements="$1"
+python="${2:-/usr/bin/python3}"
+# Debian keeps venv's parts in packages of their own.
+version="$("$python" -c 'import ensurepip, platform; print(platform.python_version())')"
+key="$(sha256sum <"$requirements" | cut -c-16)"
+environment="${XDG_CACHE_HOME:-$HOME/.cache}/holdfast-venv-$version-$key"
+mkdir -p "$(dirname "$environment")"
+# One at a time makes it.
+exec 9>"$environment.lock"
+flock 9
+if [[ ! -e "$environment/done" ]]; then
+  rm -rf "$environment"
+  "$python" -m venv "$environment" >&2
+  "$environment/bin/pip" install --quiet --no-input --disable-pip-version-check \
+    --requirement "$requirements" >&2
+  touch "$environment/done"
+fi
+echo "$environment"

@@ -1,0 +1,22 @@
+#!/bin/bash
+# Tests the wheel as its users have it: installed, beside grpcio, PyTorch, TensorFlow and JAX, in
+# every Python that is here; and the style and types of python/. The last line is
+# "N passed, N failed, N skipped".
+#
+#   tests/python/run.sh [names of tests, as for unittest; default: all]
+#
+# Needs Python's package registry, and 7 GB under ~/.cache, which the next run finds there.
+# Builds the wheel, unless HOLDFAST_WHEEL names one.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+deploy/local/setup.sh
+HOLDFAST_FRAMEWORKS="$(tests/python/environment.sh tests/python/requirements.txt)"
+HOLDFAST_TOOLS="$(tests/python/environment.sh tests/python/tools_requirements.txt)"
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
+if [[ -z "${HOLDFAST_WHEEL:-}" ]]; then
+  HOLDFAST_WHEEL="$(python/build_wheel.sh --out="$work")"
+fi
+export HOLDFAST_FRAMEWORKS HOLDFAST_TOOLS HOLDFAST_WHEEL
+PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 tests/run_unittests.py tests/python "$@"
