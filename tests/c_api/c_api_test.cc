@@ -28,6 +28,7 @@
 namespace holdfast {
 namespace {
 
+using testing::AnyOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -451,6 +452,47 @@ TEST_F(CApiClusterTest, TellsOfPlaceVariablesStatusAndOutcome) {
             HOLDFAST_BAD_HANDLE);
   holdfast_loop_free(loop);
   ExpectDone();
+}
+
+TEST_F(CApiClusterTest, FirstValuesAreTheChiefs) {
+  Start(/*num_ps=*/2, /*num_workers=*/2);
+  const std::string text = R"(
+    variables { name: "w" shape: 3 dtype: FLOAT32 initializer { given {} } }
+    variables { name: "b" dtype: FLOAT32 initializer { zeros {} } }
+    optimizers { learning_rate: 1 sgd {} }
+    consistency { synchronous {} } total_steps: 1)";
+  holdfast_cluster* const chief = Connect(Worker(0));
+  std::vector<float> w = {1, 2, 3};
+  const float* wrong[] = {w.data(), w.data()};
+  EXPECT_THAT(
+      Call(holdfast_declare, chief, text.c_str(), wrong, size_t{2}, int64_t{-1})
+          .message,
+      HasSubstr("variable \"b\": first values are given"));
+  EXPECT_THAT(Call(holdfast_declare, chief, text.c_str(), nullptr, size_t{0},
+                   int64_t{-1})
+                  .message,
+              HasSubstr("variable \"w\": its initializer is `given`"));
+  const float* given[] = {w.data(), nullptr};
+  ASSERT_OK(Call(holdfast_declare, chief, text.c_str(), given, size_t{2},
+                 int64_t{-1}));
+  w = {0, 0, 0};  // They were copied.
+  // Goes on in the background.
+  const Result begun = Call(holdfast_await_variables, chief, int64_t{0});
+  EXPECT_THAT(begun.kind, AnyOf(HOLDFAST_OK, HOLDFAST_TIMED_OUT))
+      << begun.message;
+  holdfast_cluster* const other = Ready(Worker(1), text);
+  ASSERT_OK(Call(holdfast_await_variables, chief, int64_t{-1}));
+  holdfast_values* values = nullptr;
+  ASSERT_OK(Call(holdfast_pull, other, uint64_t{0}, &values));
+  ASSERT_OK(Call(holdfast_values_wait, values, int64_t{-1}));
+  holdfast_variable variable;
+  ASSERT_OK(Call(holdfast_values_get_variable, values, size_t{0}, &variable));
+  EXPECT_THAT(std::vector<float>(variable.data, variable.data + 3),
+              ElementsAre(1, 2, 3));
+  holdfast_values_free(values);
+  EXPECT_OK(Call(holdfast_leave, other, "that is all", int64_t{-1}));
+  holdfast_close(other);
+  holdfast_close(chief);
 }
 
 TEST_F(CApiClusterTest, AnotherDeclarationIsRefused) {
