@@ -65,6 +65,7 @@ class PatienceTest : public ::testing::Test,
   std::string WaitingFor() const override { return "Godot"; }
   void OnGenerationOver() override {}
   void OnGenerationBegun(const proto::Position&) override {}
+  void OnValuesWanted() override {}
   void OnRestored(const proto::Position&) override {}
   void OnStepClosed() override {}
   void OnFinished() override {}
