@@ -183,6 +183,7 @@ class LocalRun {
   std::optional<int> DaemonEnded(const LocalCluster::Daemon& daemon) {
     const std::string& name = daemon.name();
     if (daemon.ended->ok()) {
+      if (IsPs(name) && PsHaveEndedWell()) EndLateWorkers();
       if (drain_until_ < absl::InfiniteFuture() || !AwaitedHaveEndedWell()) {
         return std::nullopt;
       }
@@ -223,9 +224,36 @@ class LocalRun {
         StopAll();
         return kExitFailed;
       }
+      incarnation_at_restart_[next->first] = LastIncarnationOf(next->first);
       next = restart_at_.erase(next);
     }
     return std::nullopt;
+  }
+
+  // As last heard; 0 of a task that has not joined.
+  uint64_t LastIncarnationOf(const std::string& name) const {
+    for (const proto::TaskStatus& task : last_status_.tasks()) {
+      const TaskId id = {task.task().job(), task.task().index()};
+      if (DaemonName(id) == name) return task.incarnation();
+    }
+    return 0;
+  }
+
+  // Once the job is done and the ps have gone: ends the workers that were
+  // started again and have not joined since, for they never will.
+  void EndLateWorkers() {
+    for (const auto& [name, when] : restart_at_) late_.insert(name);
+    restart_at_.clear();
+    std::vector<std::string> waiting;
+    for (const std::string& name : cluster_.Running()) {
+      const auto restarted = incarnation_at_restart_.find(name);
+      if (restarted != incarnation_at_restart_.end() &&
+          restarted->second == LastIncarnationOf(name)) {
+        late_.insert(name);
+        waiting.push_back(name);
+      }
+    }
+    cluster_.Signal(SIGTERM, waiting);
   }
 
   void ShowProgress() {
@@ -256,6 +284,9 @@ class LocalRun {
     FinishOutput();
     for (const LocalCluster::Daemon& daemon : cluster_.daemons()) {
       if (awaited_.count(daemon.name()) == 0 || HasEndedWell(daemon)) continue;
+      // The others have done its part, but not what the chief alone does.
+      const bool is_chief = daemon.name() == DaemonName({kWorkerJob, 0});
+      if (late_.count(daemon.name()) > 0 && !is_chief) continue;
       std::cerr << "holdfast: the job is done, but " << EndOf(daemon)
                 << std::endl;
       return kExitFailed;
@@ -412,6 +443,10 @@ class LocalRun {
   std::map<std::string, Restarts> restarts_;
   // Those of them that do not run.
   std::map<std::string, absl::Time> restart_at_;
+  // By name, of those that were: as it was then.
+  std::map<std::string, uint64_t> incarnation_at_restart_;
+  // The workers that were started again too late to join.
+  std::set<std::string> late_;
   // When the daemons that still run must have ended: the awaited workers have.
   absl::Time drain_until_ = absl::InfiniteFuture();
   // How often the job was heard not to be done since then. The first answer may

@@ -558,10 +558,15 @@ TEST_F(CApiClusterTest, WaitsInPortions) {
   Start(/*num_ps=*/1, /*num_workers=*/2);
   // The other worker is missing, so the first step stays open.
   holdfast_cluster* const cluster = Connect(Worker(0));
+  // Nobody has declared.
+  holdfast_cluster* const reader =
+      Connect(Options(cluster_->spec(), "client", 0));
+  EXPECT_EQ(Call(holdfast_await_variables, reader, int64_t{1}).kind,
+            HOLDFAST_TIMED_OUT);
   ASSERT_OK(Call(holdfast_declare, cluster, Synchronous(5).c_str(), nullptr,
                  size_t{0}, int64_t{-1}));
-  EXPECT_EQ(Call(holdfast_await_variables, cluster, int64_t{1}).kind,
-            HOLDFAST_TIMED_OUT);
+  ASSERT_OK(Call(holdfast_await_variables, reader, int64_t{-1}));
+  holdfast_close(reader);
   holdfast_cluster* const other = Connect(Worker(1));
   ASSERT_OK(Call(holdfast_await_variables, cluster, int64_t{-1}));
   holdfast_loop* loop = nullptr;
