@@ -198,7 +198,12 @@ TEST_F(PatienceTest, WhoIsLostIsNotMissedWhereEnoughAreLeft) {
   EXPECT_THAT(After(kStep - kLease), IsEmpty());
   EXPECT_THAT(After(kMoment),
               ElementsAre("step 0 was open for 3m20s: waited for Godot"));
-  // From the loss that left too few, not from the first.
+}
+
+// Not the first one.
+TEST_F(PatienceTest, TheLossThatLeftTooFewCounts) {
+  Train(/*continues=*/true);
+  Lose(1);
   Lose(0);
   EXPECT_THAT(After(kRecovery), IsEmpty());
   EXPECT_EQ(After(kMoment).size(), 1u);
