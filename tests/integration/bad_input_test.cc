@@ -1097,7 +1097,7 @@ TEST_F(GivenBadInputTest, TrainingBeginsWithTheDeclaredValues) {
       {0, "Shard.Give", "<w0> " + others, {"OK generation: 1"}},
       {0,
        "Coordinator.GetPlacement",
-       "<w1> wait_ms: 30000 values_given_through: 0",
+       "<w1> wait_ms: 30000 values_given_through: 1",
        {"OK", "ready: true"}},
   });
   const std::string one = "\\000\\000\\200?";
