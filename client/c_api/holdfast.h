@@ -362,16 +362,14 @@ HOLDFAST_EXPORT int32_t holdfast_loop_next(holdfast_loop* loop,
  * done: the final values.
  * Errors: UNAVAILABLE when it is done and the values could not be had. */
 HOLDFAST_EXPORT int32_t holdfast_loop_values(holdfast_loop* loop,
-                                             const float** values,
-                                             size_t count,
+                                             const float** values, size_t count,
                                              holdfast_error** error);
 
 /* Copies the values of variable i to into[i], where that is not NULL;
  * elements[i] must be right. */
 HOLDFAST_EXPORT int32_t holdfast_loop_read(holdfast_loop* loop,
                                            float* const* into,
-                                           const size_t* elements,
-                                           size_t count,
+                                           const size_t* elements, size_t count,
                                            holdfast_error** error);
 
 /* Hands in the gradient of one variable for the turn; parts leave at once where
@@ -398,10 +396,12 @@ HOLDFAST_EXPORT int32_t holdfast_loop_contribute(holdfast_loop* loop,
 
 /* holdfast_loop_add for each gradients[i] that is not NULL, then
  * holdfast_loop_contribute. */
-HOLDFAST_EXPORT int32_t holdfast_loop_push(
-    holdfast_loop* loop, const float* const* gradients, const size_t* elements,
-    size_t count, uint64_t examples, double loss, float clip_factor,
-    holdfast_error** error);
+HOLDFAST_EXPORT int32_t holdfast_loop_push(holdfast_loop* loop,
+                                           const float* const* gradients,
+                                           const size_t* elements, size_t count,
+                                           uint64_t examples, double loss,
+                                           float clip_factor,
+                                           holdfast_error** error);
 
 typedef enum holdfast_verdict {
   HOLDFAST_NO_VERDICT = 0,
@@ -481,12 +481,9 @@ HOLDFAST_EXPORT void holdfast_values_free(holdfast_values* values);
  * the training stream, each from 0 to num_examples - 1: the stream is the data
  * set over and over, each time in another order that follows from the seed;
  * ps_worker visits its examples in the same one. */
-HOLDFAST_EXPORT int32_t holdfast_batch_examples(uint64_t seed,
-                                                int64_t num_examples,
-                                                int64_t batch_size,
-                                                uint64_t batch,
-                                                int64_t* examples,
-                                                holdfast_error** error);
+HOLDFAST_EXPORT int32_t holdfast_batch_examples(
+    uint64_t seed, int64_t num_examples, int64_t batch_size, uint64_t batch,
+    int64_t* examples, holdfast_error** error);
 
 #ifdef __cplusplus
 } /* extern "C" */
