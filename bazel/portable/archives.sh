@@ -63,15 +63,15 @@ cd "$work"
 # ---- The sources ----
 
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 mkdir -p lists/partial cache/archives/partial
-for suite in "$release" "$release-updates"; do
+# Where this machine has its packages from.
+# shellcheck disable=SC2016
+apt-get indextargets --format '$(SITE) $(RELEASE)' 'Created-By: Packages' |
+  sort -u | while read -r site suite; do
   for kind in deb-src deb; do
-    echo "$kind [signed-by=$keyring] http://deb.debian.org/debian $suite main"
+    echo "$kind [signed-by=$keyring] $site $suite main"
   done
 done > sources.list
-echo "deb-src [signed-by=$keyring] http://deb.debian.org/debian-security \
-$release-security main" >> sources.list
 
 apt() {
   "$1" -q -o Dir::Etc::sourcelist="$work/sources.list" \
