@@ -52,10 +52,10 @@ class Environment:
             **os.environ,
             "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
             "PYTHONDONTWRITEBYTECODE": "1",
-            **options.pop("env", {}),
         }
         for variable in ("TF_CONFIG", "HOLDFAST_LIBRARY", "PYTHONPATH"):
             environment.pop(variable, None)
+        environment.update(options.pop("env", {}))
         return run(f"{self.folder}/bin/{name}", *arguments, env=environment, **options)
 
     def python(self, *arguments, **options):

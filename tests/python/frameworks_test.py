@@ -1,0 +1,36 @@
+"""The tests of frameworks/, each file run within the environment that has the frameworks."""
+
+import glob
+import os
+import unittest
+
+import environments
+from environments import ROOT
+
+
+class FrameworksTest(unittest.TestCase):
+    """A test for each file, named after it."""
+
+
+def _test_of(path):
+    def test(self):
+        environment = environments.with_frameworks()
+        environment.python(
+            path,
+            env={
+                "HOLDFAST_PS_SERVER": f"{environment.folder}/bin/ps_server",
+                # Other numbers of threads give other bits.
+                "OMP_NUM_THREADS": "1",
+                "PYTHONPATH": f"{ROOT}/python/tests",
+            },
+        )
+
+    return test
+
+
+for _path in glob.glob(f"{ROOT}/tests/python/frameworks/*_test.py"):
+    setattr(FrameworksTest, "test_" + os.path.basename(_path)[: -len("_test.py")], _test_of(_path))
+
+
+if __name__ == "__main__":
+    unittest.main()
