@@ -11,15 +11,10 @@ it is given; the cluster holds the variables, makes the steps, and absorbs failu
             cluster.push(gradients, loss=loss, examples=examples)
 """
 
+from holdfast._loop import Outcomes
 from holdfast._native import library as _library
-from holdfast.cluster import (
-    Checkpoint,
-    Cluster,
-    Outcomes,
-    Status,
-    connect,
-    load_checkpoint,
-)
+from holdfast.checkpoint import Checkpoint, load_checkpoint
+from holdfast.cluster import Cluster, Status, connect
 from holdfast.data import batch_indices, digest
 from holdfast.errors import Error, Fenced, JobFailed, Refused, RolledBack, Unavailable
 from holdfast.job import (

@@ -6,6 +6,7 @@ import ctypes
 import logging
 import os
 import pathlib
+import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ REFUSED = 8
 NOT_FOUND = 9
 
 CLIP_AS_DECLARED = -1.0
+LOSS_UNKNOWN = -sys.float_info.max
 
 # Python's signal handlers run after each slice of a wait.
 SLICE_MS = 100
@@ -117,6 +119,8 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "loop_start": [_HANDLE, _OUT, _SIZE, _OUT],
     "loop_next": [_HANDLE, ctypes.c_int64, _OUT],
     "loop_values": [_HANDLE, _OUT, _SIZE],
+    "loop_read": [_HANDLE, _OUT, _OUT, _SIZE],
+    "loop_add": [_HANDLE, _SIZE, _OUT, _SIZE],
     "loop_push": [_HANDLE, _OUT, _OUT, _SIZE, ctypes.c_uint64, ctypes.c_double, ctypes.c_float],
     "loop_contribute": [_HANDLE, ctypes.c_uint64, ctypes.c_double, ctypes.c_float],
     "loop_outcome": [_HANDLE, _OUT],

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import ctypes
 import dataclasses
 import json
 import math
 import os
-import pathlib
-import signal
-import sys
-import threading
-import time
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +15,8 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from holdfast import _native, job
+from holdfast import _native, _process, job
+from holdfast._loop import Loop, Outcomes
 from holdfast._native import SLICE_MS, library
 from holdfast.errors import Error, RolledBack
 from holdfast.job import Float32Array
@@ -31,7 +25,6 @@ from holdfast.job import Float32Array
 _LEAVE_MS = 10_000
 _LEAVE_INTERRUPTED_MS = 1_000
 
-_EXIT_RESTART = 138
 _FLOAT32 = np.dtype(np.float32)
 
 
@@ -47,7 +40,8 @@ class Status:
         total_steps: Of the whole job.
         durable_step: Step of the newest checkpoint on disk; 0 if there is none.
         examples: Examples behind these steps.
-        train_loss: Mean loss over the examples of the last 100 steps.
+        train_loss: Mean loss over the examples of the last 100 steps; None where no worker
+            has told one.
         waiting_for: What the job is waiting for; "" if nothing is late.
         everything: The whole answer, GetStatusResponse of proto/coordinator.proto, as
             protobuf's JSON mapping has it.
@@ -60,7 +54,7 @@ class Status:
     total_steps: int
     durable_step: int
     examples: int
-    train_loss: float
+    train_loss: float | None
     waiting_for: str
     everything: dict[str, Any]
 
@@ -76,30 +70,10 @@ class Status:
             total_steps=int(everything.get("total_steps", 0)),
             durable_step=int(everything.get("durable_step", 0)),
             examples=int(everything.get("examples", 0)),
-            train_loss=float(everything.get("train_loss", 0.0)),
+            train_loss=everything.get("train_loss"),
             waiting_for=everything.get("waiting_for", ""),
             everything=everything,
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcomes:
-    """Counts of this worker's pushes by outcome, as far as it is known.
-
-    Attributes:
-        accepted: Pushes that count, once, on every ps.
-        stale: Pushes whose step had closed without them.
-        duplicate: Pushes whose seat another push had taken.
-        not_finite: Pushes that contributed nothing because the loss or a gradient was not
-            finite.
-        roll_backs: How often the job has gone back to an earlier step.
-    """
-
-    accepted: int
-    stale: int
-    duplicate: int
-    not_finite: int
-    roll_backs: int
 
 
 def connect(
@@ -169,7 +143,7 @@ def connect(
         "recovery_timeout": None if recovery_timeout is None else repr(float(recovery_timeout)),
         "data_digest": data_digest,
     }
-    _end_as_daemons_do()
+    _process.end_as_daemons_do()
     connected = Cluster(settings)
     try:
         _native.wait(library.holdfast_await_connected, connected._handle, SLICE_MS)
@@ -213,10 +187,12 @@ class Cluster:
         self.replicas = int(place.num_replicas)
         self.is_chief = bool(place.is_chief)
         self._variables: list[tuple[str, tuple[int, ...], bool]] = []
-        self._loop: _Loop | None = None
-        _open_clusters.add(self)
-        # For a cluster that is neither closed nor used any more; _leave_all is for exits.
-        self._finalizer = weakref.finalize(self, _leave, self._handle, "", _LEAVE_INTERRUPTED_MS)
+        self._loop: Loop | None = None
+        _process.open_clusters.add(self)
+        # For a cluster that is neither closed nor used any more; _process sees to exits.
+        self._finalizer = weakref.finalize(
+            self, _process.leave, self._handle, "", _LEAVE_INTERRUPTED_MS
+        )
         self._finalizer.atexit = False
 
     def __enter__(self) -> Cluster:
@@ -342,10 +318,7 @@ class Cluster:
             Fenced, JobFailed, Unavailable: The worker cannot go on.
             RolledBack: The job was rolled back, with ``strict``.
         """
-        self._check()
-        if self._loop is None:
-            self._loop = _Loop(self._handle, self._need_variables())
-        loop = self._loop
+        loop = self._begin()
         while True:
             turn = loop.take()
             if turn.rolled_back:
@@ -393,11 +366,28 @@ class Cluster:
             return _copy_into(into, values)
         return {name: np.array(value) for name, value in values.items()} if copy else dict(values)
 
+    def add(self, gradients: Mapping[str, Float32Array]) -> None:
+        """Hands in some gradients of the current batch before the others are there.
+
+        What is larger than one message (4 MiB) begins to travel at once, so that it is sent
+        while the rest is computed. ``push`` hands in the rest, and ends the batch.
+
+        Args:
+            gradients: Gradients by name, as ``push`` takes them. The arrays must not be
+                changed until ``push`` has returned.
+
+        Raises:
+            TypeError: A gradient has the wrong dtype.
+            ValueError: A gradient is unknown, was handed in before, or has the wrong shape.
+            Error: There is no current batch.
+        """
+        self._need_turn().add(gradients)
+
     def push(
         self,
         gradients: Mapping[str, Float32Array] | Sequence[Float32Array],
         *,
-        loss: float,
+        loss: float | None,
         examples: int,
         clip_factor: float | None = None,
     ) -> None:
@@ -407,11 +397,13 @@ class Cluster:
         changed. Rollbacks are handled by ``batches``.
 
         Args:
-            gradients: The gradient of each trainable variable, by name or in the order
-                declared: float32 arrays of the variables' shapes, averaged over the
-                examples. Arrays that are not C-contiguous are copied first.
-            loss: Mean loss over the examples. If it or a gradient is not finite, the push
-                contributes nothing, and is counted as not finite.
+            gradients: The gradient of each trainable variable that ``add`` was not given,
+                by name or in the order declared: float32 arrays of the variables' shapes,
+                averaged over the examples. Arrays that are not C-contiguous are copied
+                first.
+            loss: Mean loss over the examples; None where it is not known. If it or a
+                gradient is not finite, the push contributes nothing, and is counted as not
+                finite.
             examples: Number of examples in the batch, its weight in the step. With 0 the
                 push contributes nothing.
             clip_factor: Factor from 0 to 1 for the gradient. Default: what the job's
@@ -429,7 +421,7 @@ class Cluster:
         self._loop.push(
             gradients,
             examples,
-            loss,
+            _native.LOSS_UNKNOWN if loss is None else loss,
             _native.CLIP_AS_DECLARED if clip_factor is None else clip_factor,
         )
 
@@ -537,7 +529,14 @@ class Cluster:
             self._await_variables()
         return self._variables
 
-    def _need_turn(self) -> _Loop:
+    def _begin(self) -> Loop:
+        """The loop, which the first call starts."""
+        self._check()
+        if self._loop is None:
+            self._loop = Loop(self._handle, self._need_variables())
+        return self._loop
+
+    def _need_turn(self) -> Loop:
         self._check()
         if self._loop is None:
             raise Error("there is no current batch: it is for the body of a loop over batches()")
@@ -569,189 +568,9 @@ class Cluster:
         self._unusable = "the cluster was closed"
         # Its memory is freed when no view of it is left.
         self._loop = None
-        _open_clusters.discard(self)
+        _process.open_clusters.discard(self)
         self._finalizer.detach()
-        _leave(self._handle, reason, timeout_ms)
-
-
-class _Loop:
-    """The native loop, its turns and its memory."""
-
-    def __init__(self, cluster: int, variables: list[tuple[str, tuple[int, ...], bool]]) -> None:
-        handle = ctypes.c_void_p()
-        _native.call(library.holdfast_loop_start, cluster, None, 0, ctypes.byref(handle))
-        assert handle.value is not None
-        self._memory = _native.Memory(handle.value, library.holdfast_loop_free)
-        self._handle = handle.value
-        self.turn = _native.Turn()
-        self._turn_ref = ctypes.byref(self.turn)
-        # Whether `turn` is valid, and whether it was handed out and not answered yet.
-        self._has_turn = False
-        self.handed_out = False
-        self._variables = variables
-        # Views of the two sets of memory, which never move.
-        self._sets: list[dict[str, Float32Array] | None] = [None, None]
-
-        count = len(variables)
-        self._count = count
-        # Name, index among all variables, and shape of the trainable ones.
-        self._trainable = [
-            (name, i, shape) for i, (name, shape, trained) in enumerate(variables) if trained
-        ]
-        self._pointers = (ctypes.c_void_p * count)()
-        self._elements = (ctypes.c_size_t * count)(*[math.prod(shape) for _, shape, _ in variables])
-        self._names = [name for name, _, _ in self._trainable]
-        self._read_by_others: Sequence[Float32Array] = ()
-        # Weak references to the arrays pushed last, by variable. An array that is pushed
-        # again need not be checked again.
-        self._known: list[Any] = [_nothing] * count
-        self._push = library.holdfast_loop_push
-        self._next = library.holdfast_loop_next
-        self._error = ctypes.c_void_p()
-        self._error_ref = ctypes.byref(self._error)
-
-    def take(self) -> _native.Turn:
-        """The turn to be answered, or the one that says that the job is done."""
-        if not self._has_turn:
-            self._fetch_turn()
-        self.handed_out = not self.turn.done
-        return self.turn
-
-    def push(
-        self,
-        gradients: Mapping[str, Float32Array] | Sequence[Float32Array],
-        examples: int,
-        loss: float,
-        clip_factor: float,
-    ) -> None:
-        if not self.handed_out:
-            raise Error("there is no current batch: it was pushed already, or the job is done")
-        if len(gradients) != len(self._trainable):
-            self._explain(gradients)
-        if isinstance(gradients, Mapping):
-            try:
-                arrays: Sequence[Any] = [gradients[name] for name in self._names]
-            except KeyError:
-                self._explain(gradients)
-        else:
-            arrays = gradients
-        pointers = self._pointers
-        known = self._known
-        # Native threads read the arrays until the next turn has come, even if a signal
-        # interrupts this method.
-        self._read_by_others = arrays
-        copies: list[Float32Array] = []
-        for gradient, (name, i, shape) in zip(arrays, self._trainable, strict=True):
-            if known[i]() is gradient:
-                continue
-            if type(gradient) is not np.ndarray or gradient.dtype != _FLOAT32:
-                gradient = _float32_of(name, gradient)
-            if gradient.shape != shape:
-                raise ValueError(
-                    f'gradient of "{name}" has shape {gradient.shape}, declared {shape}'
-                )
-            try:
-                # Three times as fast as .ctypes.data, but fails for memory that is
-                # read-only or not contiguous.
-                pointers[i] = ctypes.addressof(ctypes.c_char.from_buffer(gradient))
-            except (TypeError, ValueError, BufferError):
-                known[i] = _nothing
-                gradient = np.ascontiguousarray(gradient)
-                copies.append(gradient)
-                pointers[i] = gradient.ctypes.data
-            else:
-                known[i] = weakref.ref(gradient)
-        if copies:
-            self._read_by_others = [*arrays, *copies]
-        kind = self._push(
-            self._handle,
-            pointers,
-            self._elements,
-            self._count,
-            examples,
-            loss,
-            clip_factor,
-            self._error_ref,
-        )
-        if kind != _native.OK:
-            raise self._exception()
-        self._answered()
-
-    def contribute_nothing(self) -> None:
-        if not self.handed_out:
-            raise Error("there is no current batch: it was pushed already, or the job is done")
-        _native.call(library.holdfast_loop_contribute, self._handle, 0, 0.0, 1.0)
-        self._answered()
-
-    def values(self) -> dict[str, Float32Array]:
-        if not self._has_turn:
-            self._fetch_turn()
-        which = int(self.turn.values)
-        values = self._sets[which]
-        if values is None:
-            addresses = (ctypes.c_void_p * self._count)()
-            _native.call(library.holdfast_loop_values, self._handle, addresses, self._count)
-            values = {
-                name: self._memory.array(address or 0, shape, writable=False)
-                for (name, shape, _), address in zip(self._variables, addresses, strict=True)
-            }
-            if not self.turn.done:
-                self._sets[which] = values
-        return values
-
-    def outcomes(self) -> Outcomes:
-        outcome = _native.Outcome()
-        _native.call(library.holdfast_loop_outcome, self._handle, ctypes.byref(outcome))
-        return Outcomes(
-            *[int(getattr(outcome, field.name)) for field in dataclasses.fields(Outcomes)]
-        )
-
-    def _answered(self) -> None:
-        """Waits for the next turn; the gradients' memory is the caller's again then."""
-        self.handed_out = False
-        self._has_turn = False
-        self._fetch_turn()
-
-    def _fetch_turn(self) -> None:
-        # Usually the turn comes within the first slice.
-        kind = self._next(self._handle, SLICE_MS, self._turn_ref, self._error_ref)
-        if kind == _native.TIMED_OUT:
-            library.holdfast_error_free(self._error)
-            _native.wait(self._next, self._handle, SLICE_MS, self._turn_ref)
-        elif kind != _native.OK:
-            raise self._exception()
-        self._has_turn = True
-        self._read_by_others = ()
-
-    def _exception(self) -> Exception:
-        return _native.exception(self._error)
-
-    def _explain(self, gradients: Mapping[str, Float32Array] | Sequence[Float32Array]) -> NoReturn:
-        names = self._names
-        if not isinstance(gradients, Mapping):
-            raise ValueError(
-                f"{len(gradients)} gradients for {len(names)} trainable variables: "
-                + ", ".join(names)
-            )
-        missing = [name for name in names if name not in gradients]
-        if missing:
-            raise ValueError("there is no gradient of " + ", ".join(missing))
-        unknown = [str(name) for name in gradients if name not in names]
-        raise ValueError("there is no trainable variable " + ", ".join(unknown))
-
-
-def _nothing() -> None:
-    """A dead weak reference."""
-
-
-def _float32_of(name: str, gradient: object) -> Float32Array:
-    array = np.asarray(gradient)
-    if array.dtype != _FLOAT32:
-        raise TypeError(
-            f'gradient of "{name}" has dtype {array.dtype}, not float32: convert it with '
-            ".astype(numpy.float32), or compute in float32 all along, which takes half the time"
-        )
-    return array
+        _process.leave(self._handle, reason, timeout_ms)
 
 
 def _copy_into(
@@ -772,115 +591,3 @@ def _copy_into(
         np.copyto(array, values[name])
         copied[name] = array
     return copied
-
-
-# The end of a process.
-
-_open_clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()
-
-
-def _leave(handle: int, reason: str, timeout_ms: int) -> None:
-    """Leaves the cluster, and closes the handle.
-
-    If the cluster cannot be reached in time, it notices when the lease runs out.
-    """
-    deadline = time.monotonic() + timeout_ms / 1000
-    error = ctypes.c_void_p()
-    try:
-        while True:
-            kind = library.holdfast_leave(handle, reason.encode(), SLICE_MS, ctypes.byref(error))
-            library.holdfast_error_free(error)
-            if kind != _native.TIMED_OUT or time.monotonic() > deadline:
-                break
-    finally:
-        library.holdfast_close(handle)
-
-
-def _leave_all(value: BaseException | None = None) -> None:
-    for cluster in list(_open_clusters):
-        cluster._end_with(value)
-
-
-def _forget_all() -> None:
-    """In the child after fork(), where the library's threads do not exist."""
-    for cluster in list(_open_clusters):
-        cluster._unusable = (
-            f"{cluster.task} is process {os.getppid()}; process {os.getpid()} was made from it by "
-            "fork() and cannot use its cluster: use it in the process that connected"
-        )
-        cluster._finalizer.detach()
-    _open_clusters.clear()
-    # A process of a pool is to end at once.
-    if signal.getsignal(signal.SIGTERM) is _stop:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _stop(number: int, frame: types.FrameType | None) -> None:
-    if _open_clusters:
-        raise SystemExit(_EXIT_RESTART)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-_prepared = False
-
-
-def _end_as_daemons_do() -> None:
-    """Installs the hooks for exit codes, SIGTERM, fork() and exit, once per process."""
-    global _prepared
-    if _prepared:
-        return
-    _prepared = True
-    before = sys.excepthook
-
-    def hook(
-        kind: type[BaseException], value: BaseException, traceback: types.TracebackType | None
-    ) -> None:
-        before(kind, value, traceback)
-        _leave_all(value)
-        if isinstance(value, Error):
-            # The interpreter takes its exit code from this, and still cleans up.
-            raise SystemExit(value.exit_code)
-
-    sys.excepthook = hook
-    atexit.register(_leave_all)
-    os.register_at_fork(after_in_child=_forget_all)
-    if threading.current_thread() is threading.main_thread():
-        with contextlib.suppress(ValueError):
-            if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-                signal.signal(signal.SIGTERM, _stop)
-
-
-# Checkpoints, which need no cluster.
-
-
-@dataclasses.dataclass(frozen=True)
-class Checkpoint:
-    """The variables of a checkpoint.
-
-    Attributes:
-        step: Global step of the checkpoint; in asynchronous jobs, the pushes it holds.
-        values: float32 arrays by name, which the caller may change.
-    """
-
-    step: int
-    values: dict[str, Float32Array]
-
-
-def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """Reads a checkpoint, without a cluster.
-
-    Args:
-        path: The folder of a checkpoint, or a job's ``--checkpoint_dir``, whose newest
-            complete checkpoint is read.
-
-    Raises:
-        FileNotFoundError: There is no checkpoint.
-        Error: The checkpoint is damaged.
-    """
-    handle = ctypes.c_void_p()
-    name = os.fsencode(pathlib.Path(path))
-    _native.call(library.holdfast_load_checkpoint, name, ctypes.byref(handle))
-    assert handle.value is not None
-    memory = _native.Memory(handle.value, library.holdfast_values_free)
-    return Checkpoint(_native.step_of(memory), _native.values_of(memory, writable=True))

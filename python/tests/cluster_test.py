@@ -110,6 +110,30 @@ class OneWorkerTest(unittest.TestCase):
         values = {name: value.tolist() for name, value in cluster.pull().items()}
         self.assertEqual(values, {"a": [-1], "frozen": [0], "b": [-2, -2]})
 
+    def test_gradients_ahead_of_the_others(self):
+        cluster, batches = self.start(
+            {"a": holdfast.Variable(1), "b": holdfast.Variable(2), "c": holdfast.Variable(1)}
+        )
+        two = 2 * np.ones(2, FLOAT32)
+        for _ in range(2):
+            cluster.add({"b": two})
+            with self.assertRaisesRegex(ValueError, 'gradient of "b" was handed in before'):
+                cluster.add({"b": two})
+            with self.assertRaisesRegex(ValueError, 'there is no trainable variable "d"'):
+                cluster.add({"d": ONE})
+            with self.assertRaisesRegex(ValueError, "no trainable variable b"):
+                cluster.push({"a": ONE, "b": two, "c": ONE}, loss=0.0, examples=1)
+            with self.assertRaisesRegex(ValueError, "3 gradients for 2 trainable variables: a, c"):
+                cluster.push([ONE, two, ONE], loss=0.0, examples=1)
+            cluster.push([ONE, 3 * ONE], loss=0.0, examples=1)
+            next(batches)
+        cluster.add({"a": ONE})
+        cluster.skip()
+        with self.assertRaisesRegex(holdfast.Error, "there is no current batch"):
+            cluster.add({"a": ONE})
+        values = {name: value.tolist() for name, value in cluster.pull().items()}
+        self.assertEqual(values, {"a": [-2], "b": [-4, -4], "c": [-6]})
+
     def test_initializers(self):
         cluster, _ = self.start(
             {

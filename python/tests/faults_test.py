@@ -134,6 +134,29 @@ class RollbackTest(unittest.TestCase):
             self.assertEqual(cluster.pull()["w"], -8)
             self.assertEqual(cluster.outcomes().roll_backs, 1)
 
+    def test_parts_that_have_left_are_rolled_back(self):
+        # Of 5 MB each: more than one message.
+        ahead, rest = np.ones(1_250_000, FLOAT32), np.ones(1_250_000, FLOAT32)
+        with LocalCluster(1) as ps, holdfast.connect(**ps.task()) as cluster:
+            cluster.declare(
+                {"rest": holdfast.Variable(rest.shape), "ahead": holdfast.Variable(ahead.shape)},
+                optimizer=holdfast.Sgd(learning_rate=1.0),
+                steps=6,
+            )
+            killed = False
+            for batch in cluster.batches():
+                if batch == 2 and not killed:
+                    cluster.checkpoint()
+                cluster.add({"ahead": ahead})
+                if batch == 4 and not killed:
+                    killed = True
+                    ps.kill_ps(0)
+                cluster.push({"rest": rest}, loss=0.0, examples=1)
+            values = cluster.pull()
+            self.assertEqual(cluster.outcomes().roll_backs, 1)
+        for name in ("ahead", "rest"):
+            self.assertTrue((values[name] == -6).all(), name)
+
     def test_strict(self):
         with LocalCluster(1) as ps, holdfast.connect(**ps.task()) as cluster:
             cluster.declare(

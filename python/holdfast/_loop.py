@@ -1,0 +1,262 @@
+"""The native training loop."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import math
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from holdfast import _native
+from holdfast._native import SLICE_MS, library
+from holdfast.errors import Error
+from holdfast.job import Float32Array
+
+_FLOAT32 = np.dtype(np.float32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcomes:
+    """Counts of this worker's pushes by outcome, as far as it is known.
+
+    Attributes:
+        accepted: Pushes that count, once, on every ps.
+        stale: Pushes whose step had closed without them.
+        duplicate: Pushes whose seat another push had taken.
+        not_finite: Pushes that contributed nothing because the loss or a gradient was not
+            finite.
+        roll_backs: How often the job has gone back to an earlier step.
+    """
+
+    accepted: int
+    stale: int
+    duplicate: int
+    not_finite: int
+    roll_backs: int
+
+
+class Loop:
+    """The native loop, its turns and its memory."""
+
+    def __init__(self, cluster: int, variables: list[tuple[str, tuple[int, ...], bool]]) -> None:
+        handle = ctypes.c_void_p()
+        _native.call(library.holdfast_loop_start, cluster, None, 0, ctypes.byref(handle))
+        assert handle.value is not None
+        self._memory = _native.Memory(handle.value, library.holdfast_loop_free)
+        self._handle = handle.value
+        self.turn = _native.Turn()
+        self._turn_ref = ctypes.byref(self.turn)
+        # Whether `turn` is valid, and whether it was handed out and not answered yet.
+        self._has_turn = False
+        self.handed_out = False
+        self._variables = variables
+        # Views of the two sets of memory, which never move.
+        self._sets: list[dict[str, Float32Array] | None] = [None, None]
+
+        count = len(variables)
+        self._count = count
+        # Name, index among all variables, and shape of the trainable ones.
+        self._trainable = [
+            (name, i, shape) for i, (name, shape, trained) in enumerate(variables) if trained
+        ]
+        self._pointers = (ctypes.c_void_p * count)()
+        self._elements = (ctypes.c_size_t * count)(*[math.prod(shape) for _, shape, _ in variables])
+        self._names = [name for name, _, _ in self._trainable]
+        # Variables whose gradients were handed in before the others.
+        self._added: set[int] = set()
+        # Native threads read these until the next turn has come, even if a signal
+        # interrupts the wait for it.
+        self._lent: list[Any] = []
+        # Weak references to the arrays pushed last, by variable. One that is pushed again
+        # need not be checked again.
+        self._known: list[Any] = [_nothing] * count
+        self._push = library.holdfast_loop_push
+        self._add = library.holdfast_loop_add
+        self._next = library.holdfast_loop_next
+        self._error = ctypes.c_void_p()
+        self._error_ref = ctypes.byref(self._error)
+
+    def take(self) -> _native.Turn:
+        """The turn to be answered, or the one that says that the job is done."""
+        if not self._has_turn:
+            self._fetch_turn()
+        self.handed_out = not self.turn.done
+        return self.turn
+
+    def push(
+        self,
+        gradients: Mapping[str, Float32Array] | Sequence[Float32Array],
+        examples: int,
+        loss: float,
+        clip_factor: float,
+    ) -> None:
+        self.need_turn()
+        trainable, names = self._trainable, self._names
+        if self._added:
+            trainable = [variable for variable in trainable if variable[1] not in self._added]
+            names = [name for name, _, _ in trainable]
+        if len(gradients) != len(trainable):
+            _explain(gradients, names)
+        if isinstance(gradients, Mapping):
+            try:
+                arrays: Sequence[Any] = [gradients[name] for name in names]
+            except KeyError:
+                _explain(gradients, names)
+        else:
+            arrays = gradients
+        pointers = self._pointers
+        known = self._known
+        self._lent.extend(arrays)
+        for gradient, (name, i, shape) in zip(arrays, trainable, strict=True):
+            if known[i]() is not gradient:
+                pointers[i] = self._address(gradient, name, i, shape)
+        for i in self._added:
+            pointers[i] = None
+        self.push_from(pointers, examples, loss, clip_factor)
+
+    def push_from(self, pointers: Any, examples: int, loss: float, clip_factor: float) -> None:
+        """Pushes from memory; null for variables that were added, or have no gradient."""
+        kind = self._push(
+            self._handle,
+            pointers,
+            self._elements,
+            self._count,
+            examples,
+            loss,
+            clip_factor,
+            self._error_ref,
+        )
+        if kind != _native.OK:
+            raise self._exception()
+        self._answered()
+
+    def add(self, gradients: Mapping[str, Float32Array]) -> None:
+        self.need_turn()
+        for name, gradient in gradients.items():
+            found = [variable for variable in self._trainable if variable[0] == name]
+            if not found:
+                raise ValueError(f'there is no trainable variable "{name}"')
+            [(_, i, shape)] = found
+            if i in self._added:
+                raise ValueError(f'the gradient of "{name}" was handed in before')
+            address = self._address(gradient, name, i, shape)
+            self._known[i] = _nothing  # not among the pointers
+            self._lent.append(gradient)
+            self.add_from(i, address)
+            self._added.add(i)
+
+    def add_from(self, variable: int, address: int) -> None:
+        """Hands in a gradient that lies at ``address`` until the next turn has come."""
+        _native.call(self._add, self._handle, variable, address, self._elements[variable])
+
+    def _address(self, gradient: Any, name: str, i: int, shape: tuple[int, ...]) -> int:
+        """Where a gradient lies, or a copy that is kept until the next turn has come."""
+        if type(gradient) is not np.ndarray or gradient.dtype != _FLOAT32:
+            gradient = _float32_of(name, gradient)
+        if gradient.shape != shape:
+            raise ValueError(f'gradient of "{name}" has shape {gradient.shape}, declared {shape}')
+        try:
+            # Three times as fast as .ctypes.data, but fails for memory that is read-only
+            # or not contiguous.
+            address = ctypes.addressof(ctypes.c_char.from_buffer(gradient))
+        except (TypeError, ValueError, BufferError):
+            self._known[i] = _nothing
+            gradient = np.ascontiguousarray(gradient)
+            self._lent.append(gradient)
+            return int(gradient.ctypes.data)
+        self._known[i] = weakref.ref(gradient)
+        return address
+
+    def need_turn(self) -> None:
+        if not self.handed_out:
+            raise Error("there is no current batch: it was pushed already, or the job is done")
+
+    def contribute_nothing(self) -> None:
+        self.need_turn()
+        _native.call(library.holdfast_loop_contribute, self._handle, 0, 0.0, 1.0)
+        self._answered()
+
+    def values(self) -> dict[str, Float32Array]:
+        if not self._has_turn:
+            self._fetch_turn()
+        which = int(self.turn.values)
+        values = self._sets[which]
+        if values is None:
+            addresses = (ctypes.c_void_p * self._count)()
+            _native.call(library.holdfast_loop_values, self._handle, addresses, self._count)
+            values = {
+                name: self._memory.array(address or 0, shape, writable=False)
+                for (name, shape, _), address in zip(self._variables, addresses, strict=True)
+            }
+            if not self.turn.done:
+                self._sets[which] = values
+        return values
+
+    def read_into(self, pointers: Any) -> None:
+        """Copies values to memory; null for variables that are not wanted."""
+        if not self._has_turn:
+            self._fetch_turn()
+        _native.call(
+            library.holdfast_loop_read, self._handle, pointers, self._elements, self._count
+        )
+
+    def outcomes(self) -> Outcomes:
+        outcome = _native.Outcome()
+        _native.call(library.holdfast_loop_outcome, self._handle, ctypes.byref(outcome))
+        return Outcomes(
+            *[int(getattr(outcome, field.name)) for field in dataclasses.fields(Outcomes)]
+        )
+
+    def _answered(self) -> None:
+        """Waits for the next turn; the gradients' memory is the caller's again then."""
+        self.handed_out = False
+        self._has_turn = False
+        self._fetch_turn()
+
+    def _fetch_turn(self) -> None:
+        # Usually the turn comes within the first slice.
+        kind = self._next(self._handle, SLICE_MS, self._turn_ref, self._error_ref)
+        if kind == _native.TIMED_OUT:
+            library.holdfast_error_free(self._error)
+            _native.wait(self._next, self._handle, SLICE_MS, self._turn_ref)
+        elif kind != _native.OK:
+            raise self._exception()
+        self._has_turn = True
+        self._lent.clear()
+        self._added.clear()
+
+    def _exception(self) -> Exception:
+        return _native.exception(self._error)
+
+
+def _explain(
+    gradients: Mapping[str, Float32Array] | Sequence[Float32Array], names: Sequence[str]
+) -> NoReturn:
+    """Raises what is wrong with the gradients of the variables of these names."""
+    if not isinstance(gradients, Mapping):
+        raise ValueError(
+            f"{len(gradients)} gradients for {len(names)} trainable variables: " + ", ".join(names)
+        )
+    missing = [name for name in names if name not in gradients]
+    if missing:
+        raise ValueError("there is no gradient of " + ", ".join(missing))
+    unknown = [str(name) for name in gradients if name not in names]
+    raise ValueError("there is no trainable variable " + ", ".join(unknown))
+
+
+def _nothing() -> None:
+    """A dead weak reference."""
+
+
+def _float32_of(name: str, gradient: object) -> Float32Array:
+    array = np.asarray(gradient)
+    if array.dtype != _FLOAT32:
+        raise TypeError(
+            f'gradient of "{name}" has dtype {array.dtype}, not float32: convert it with '
+            ".astype(numpy.float32), or compute in float32 all along, which takes half the time"
+        )
+    return array
