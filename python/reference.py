@@ -7,15 +7,19 @@ python3 reference.py --check FILE    exits 1 where it is not up to date
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import inspect
 import pathlib
 import re
 import sys
+import types
 from collections.abc import Iterator
+from typing import Any
 
 import holdfast
 
-# In this order; what is in none of them is an error.
+# In this order; what is in none of them is an error. The names of another module than
+# holdfast begin with the module's.
 GROUPS = {
     "Training": ["connect", "Cluster", "batch_indices", "digest", "load_checkpoint"],
     "What is told": ["Status", "Outcomes", "Checkpoint"],
@@ -34,7 +38,11 @@ GROUPS = {
     "Exceptions": [
         "Error", "RolledBack", "Fenced", "JobFailed", "Unavailable", "Refused",
     ],
+    "JAX": ["jax.Trainer", "jax.load_checkpoint"],
 }  # fmt: skip
+
+# Modules that need a framework. Here each framework is a stand-in.
+FRAMEWORKS = ["jax"]
 
 INTRODUCTION = """# Python reference
 
@@ -43,13 +51,22 @@ Made by `python/reference.py` from the docstrings of `python/holdfast`. To begin
 """
 
 
+class StandIn(types.ModuleType):
+    """A framework as far as the import of our module needs it: every name is an empty class."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+
 def annotation(text: object) -> str:
     """As it stands in the source, without our module names."""
     return re.sub(r"\b(job|npt|np)\.", "", str(text)).replace("Float32Array", "ndarray")
 
 
 def parameter(one: inspect.Parameter) -> str:
-    text = one.name
+    text = "**" + one.name if one.kind is one.VAR_KEYWORD else one.name
     if one.annotation is not inspect.Parameter.empty:
         text += f": {annotation(one.annotation)}"
     if one.default is not inspect.Parameter.empty:
@@ -133,17 +150,29 @@ def of_class(name: str, cls: type) -> Iterator[str]:
         yield from docstring(member)
 
 
+def public() -> dict[str, Any]:
+    """What users may name, by its name within holdfast."""
+    found = {name: getattr(holdfast, name) for name in holdfast.__all__}
+    for framework in FRAMEWORKS:
+        sys.modules[framework] = StandIn(framework)
+        module = importlib.import_module(f"holdfast.{framework}")
+        found |= {f"{framework}.{name}": getattr(module, name) for name in module.__all__}
+    return found
+
+
 def reference() -> str:
+    found = public()
     grouped = [name for names in GROUPS.values() for name in names]
-    if sorted(grouped) != sorted(holdfast.__all__):
-        different = set(grouped) ^ set(holdfast.__all__)
+    if sorted(grouped) != sorted(found):
+        different = set(grouped) ^ set(found)
         raise SystemExit(f"reference.py: in no group, or not there: {', '.join(different)}")
     lines = [INTRODUCTION]
     for title, names in GROUPS.items():
         lines.append(f"## {title}\n")
         for name in names:
-            thing = getattr(holdfast, name)
-            lines.append(f"### {name}\n")
+            thing = found[name]
+            lines.append(f"### {'holdfast.' if '.' in name else ''}{name}\n")
+            name = name.rpartition(".")[2]
             if inspect.isclass(thing):
                 lines.extend(of_class(name, thing))
             else:

@@ -21,7 +21,7 @@ def _test_of(path):
                 "HOLDFAST_PS_SERVER": f"{environment.folder}/bin/ps_server",
                 # Other numbers of threads give other bits.
                 "OMP_NUM_THREADS": "1",
-                "PYTHONPATH": f"{ROOT}/python/tests",
+                "PYTHONPATH": f"{ROOT}/python/tests:{ROOT}/tests/python/frameworks",
             },
         )
 

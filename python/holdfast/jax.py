@@ -1,0 +1,320 @@
+"""JAX training loops: any pytree of parameters, on any mesh of a process's devices.
+
+The script computes loss and gradients with ``jax.value_and_grad``; the cluster holds the
+parameters and the state of the optimizer, and hands out batches::
+
+    step = jax.jit(jax.value_and_grad(loss))
+    trainer = holdfast.jax.Trainer(params, optimizer=holdfast.Adam(learning_rate=1e-3), steps=3000)
+    for batch in trainer.batches(len(x), 100):
+        loss, grads = step(trainer.params, x[batch], y[batch])
+        trainer.push(loss, grads)
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import re
+import types
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, overload
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+import holdfast
+from holdfast.job import Float32Array, Optimizer, Variable
+
+__all__ = ["Trainer", "load_checkpoint"]
+
+_DTYPES = ("float32", "bfloat16", "float16")
+
+
+class Trainer:
+    """The parameters of a training loop, held by a cluster.
+
+    Every worker makes one, with the same arguments; it returns when the variables exist on
+    the cluster. Each leaf of the pytree becomes a variable, named by its path:
+    ``{"layers": [{"kernel": ...}]}`` has "layers/0/kernel". What follows from a leaf:
+
+    - its first value, unless the job resumes from a checkpoint. The chief's count;
+    - its sharding, if the leaf is a committed ``jax.Array``: ``params`` has the same one.
+      All devices must belong to this process, which is one worker, however many there are;
+    - its dtype: float32, or bfloat16 or float16, whose variable is a float32 master on
+      which steps are made, and which is rounded when it is read.
+
+    A trainer may be used in a ``with`` statement, which leaves the cluster at its end. The
+    process otherwise leaves when it ends.
+
+    Attributes:
+        cluster: The ``holdfast.Cluster``, for all that has no shortcut here.
+        names: The variable of each leaf, in the order of ``jax.tree.leaves``.
+        batch: Index of the current batch. A random key that is folded with it,
+            ``jax.random.fold_in(key, trainer.batch)``, is the same whoever computes the batch.
+
+    Args:
+        params: A pytree of arrays.
+        optimizer: The rule by which a step changes parameters; the cluster applies it.
+        steps: Global steps in the whole job; in asynchronous jobs, pushes.
+        state: A pytree of arrays that are averaged over steps rather than trained, such as
+            the statistics of batch norm; see ``push``. Its names begin with "state/".
+        moving_average: Share of ``state`` that a step keeps.
+        options: Called with the name of each parameter; returns further arguments of its
+            ``Variable``, such as ``compression`` or an ``optimizer`` of its own.
+        cluster: The cluster. Default: ``holdfast.connect()``.
+        declare: Further arguments of ``Cluster.declare``, such as ``consistency``.
+
+    Raises:
+        TypeError: A leaf has another dtype, or is no array; the error names it.
+        ValueError: Two leaves have the same name, or a leaf's devices are not all of this
+            process.
+        Refused: The job is not valid, or another one was declared before.
+        JobFailed, Unavailable: The variables did not come to exist.
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        *,
+        optimizer: Optimizer,
+        steps: int,
+        state: Any = None,
+        moving_average: float = 0.99,
+        options: Callable[[str], Mapping[str, Any]] | None = None,
+        cluster: holdfast.Cluster | None = None,
+        **declare: Any,
+    ) -> None:
+        self._params = _Tree(params, "params")
+        self._state = _Tree(state, "state", prefix="state/")
+        self.names = self._params.names
+        _check_names(self._params.names + self._state.names)
+        variables = {
+            **self._params.variables(options or (lambda name: {})),
+            **self._state.variables(lambda name: {"moving_average": moving_average}),
+        }
+        self.cluster = holdfast.connect() if cluster is None else cluster
+        self.cluster.declare(variables, optimizer=optimizer, steps=steps, **declare)
+        self.batch = 0
+        self._examples: int | None = None
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: types.TracebackType | None,
+    ) -> None:
+        self.cluster.__exit__(kind, value, traceback)
+
+    @property
+    def params(self) -> Any:
+        """The parameters: a pytree as the constructor was given, of ``jax.Array``.
+
+        Within ``batches`` those at which the gradient of the batch is to be computed, after
+        the loop the final ones. The arrays are the caller's: they stay as they are in later
+        steps, and may be donated; reading the property again makes others.
+        """
+        return self._params.put(self.cluster.pull())
+
+    @property
+    def state(self) -> Any:
+        """The averages of ``state``, like ``params``."""
+        return self._state.put(self.cluster.pull())
+
+    @overload
+    def batches(
+        self, *, on_rollback: Callable[[int], object] | None = ..., strict: bool = ...
+    ) -> Iterator[int]: ...
+
+    @overload
+    def batches(
+        self,
+        examples: int,
+        batch_size: int,
+        *,
+        seed: int = ...,
+        on_rollback: Callable[[int], object] | None = ...,
+        strict: bool = ...,
+    ) -> Iterator[npt.NDArray[np.int64]]: ...
+
+    def batches(
+        self,
+        examples: int | None = None,
+        batch_size: int | None = None,
+        *,
+        seed: int = 0,
+        on_rollback: Callable[[int], object] | None = None,
+        strict: bool = False,
+    ) -> Iterator[int | npt.NDArray[np.int64]]:
+        """Hands out the batches that this worker computes gradients of, until the job is done.
+
+        Each must be answered by ``push``. Failures that the cluster absorbs show as batches
+        that come again; see ``Cluster.batches``.
+
+        Args:
+            examples: Number of examples in the data set.
+            batch_size: Number of examples in a batch of this worker.
+            seed: Seed of the order of the examples.
+            on_rollback: As for ``Cluster.batches``.
+            strict: Likewise.
+
+        Yields:
+            The indices of the batch's examples, int64 [batch_size], as ``batch_indices``
+            tells them; without ``examples`` the index of the batch.
+        """
+        if (examples is None) != (batch_size is None):
+            raise TypeError("batches: give examples and batch_size, or neither")
+        self._examples = batch_size
+        for batch in self.cluster.batches(on_rollback=on_rollback, strict=strict):
+            self.batch = batch
+            if examples is None or batch_size is None:
+                yield batch
+            else:
+                yield holdfast.batch_indices(batch, examples, batch_size, seed)
+
+    def push(
+        self,
+        loss: npt.ArrayLike,
+        grads: Any,
+        *,
+        examples: int | None = None,
+        state: Any = None,
+        clip_factor: float | None = None,
+    ) -> None:
+        """Contributes the gradient of the current batch, exactly once.
+
+        Waits until the devices have computed it. Returns when the values for the next batch
+        have arrived.
+
+        Args:
+            loss: Mean loss over the examples, a scalar.
+            grads: The gradient, a pytree like ``params``; a mean over the examples. This
+                order is that of ``jax.value_and_grad``.
+            examples: Number of examples in the batch. Default: ``batch_size`` of ``batches``.
+            state: The values of ``state`` in this batch, of which the step takes the mean:
+                the batch's own statistics, not averages with earlier ones.
+            clip_factor: As for ``Cluster.push``.
+
+        Raises:
+            TypeError: A gradient has the wrong dtype.
+            ValueError: A pytree has another structure than ``params`` or ``state``, or an
+                array another shape.
+            Error: There is no current batch.
+            Fenced, JobFailed, Unavailable: The worker cannot go on.
+        """
+        examples = self._examples if examples is None else examples
+        if examples is None:
+            raise TypeError("push: examples is needed where batches was not given batch_size")
+        gradients = {**self._params.get(grads, "grads"), **self._state.get(state, "state")}
+        self.cluster.push(
+            gradients, loss=float(np.asarray(loss)), examples=examples, clip_factor=clip_factor
+        )
+
+
+def load_checkpoint(path: str | os.PathLike[str], like: Any) -> Any:
+    """Reads the parameters of a checkpoint, without a cluster.
+
+    Args:
+        path: As for ``holdfast.load_checkpoint``.
+        like: A pytree like the ``params`` of the trainer; only its structure, shapes, dtypes
+            and shardings count.
+
+    Returns:
+        The same pytree of ``jax.Array``.
+
+    Raises:
+        FileNotFoundError: There is no checkpoint.
+        ValueError: It has no such variables, or variables of other shapes.
+    """
+    return _Tree(like, "like").put(holdfast.load_checkpoint(path).values)
+
+
+class _Tree:
+    """A pytree, whose leaves are variables."""
+
+    def __init__(self, tree: Any, argument: str, *, prefix: str = "") -> None:
+        leaves, self._structure = jax.tree_util.tree_flatten_with_path(tree)
+        self._leaves = [leaf for _, leaf in leaves]
+        self.names = [prefix + _name_of(path, argument) for path, _ in leaves]
+        self._dtypes: list[np.dtype[Any]] = []
+        self._shapes: list[tuple[int, ...]] = []
+        # Where a leaf is put: its sharding, or None for wherever JAX puts arrays.
+        self._shardings: list[Any] = []
+        for (path, leaf), name in zip(leaves, self.names, strict=True):
+            where = f"{argument}{jax.tree_util.keystr(path)}"
+            if not hasattr(leaf, "dtype") or not hasattr(leaf, "shape"):
+                raise TypeError(f'{where} ("{name}") is not an array: {leaf!r}')
+            if str(leaf.dtype) not in _DTYPES:
+                raise TypeError(
+                    f'{where} ("{name}") has dtype {leaf.dtype}, not {", ".join(_DTYPES)}: '
+                    "keep out of the pytree what is not trained"
+                )
+            sharding = leaf.sharding if getattr(leaf, "committed", False) else None
+            if sharding is not None and not sharding.is_fully_addressable:
+                raise ValueError(
+                    f'{where} ("{name}") lies on devices of other processes: a worker is one '
+                    "process with its own devices"
+                )
+            self._dtypes.append(np.dtype(leaf.dtype))
+            self._shapes.append(tuple(leaf.shape))
+            self._shardings.append(sharding)
+
+    def variables(self, options: Callable[[str], Mapping[str, Any]]) -> dict[str, Variable]:
+        """With the leaves' values as first values; keeps none of the leaves."""
+        values = jax.device_get(self._leaves)
+        self._leaves = []
+        return {
+            name: Variable(shape, np.asarray(value).astype(np.float32), **options(name))
+            for name, shape, value in zip(self.names, self._shapes, values, strict=True)
+        }
+
+    def put(self, values: dict[str, Float32Array]) -> Any:
+        """The pytree on its devices, of copies that nobody writes to."""
+        arrays: list[Any] = []
+        for name, shape, dtype in zip(self.names, self._shapes, self._dtypes, strict=True):
+            if name not in values:
+                raise ValueError(f'there is no variable "{name}"')
+            if values[name].shape != shape:
+                raise ValueError(f'"{name}" has shape {values[name].shape}, not {shape}')
+            # device_put may take the memory of an array on CPU devices for its own, whatever
+            # its may_alias says (jax-ml/jax#37830), and the cluster reuses its memory.
+            arrays.append(np.array(values[name], dtype))
+        return self._structure.unflatten(jax.device_put(arrays, self._shardings))
+
+    def get(self, tree: Any, argument: str) -> dict[str, Float32Array]:
+        """The leaves of a tree like this one as float32 in the memory of the host."""
+        structure = jax.tree_util.tree_structure(tree)
+        if structure != self._structure:
+            raise ValueError(f"{argument}: expected {self._structure}, got {structure}")
+        arrays = jax.device_get(jax.tree_util.tree_leaves(tree))
+        named: dict[str, Float32Array] = {}
+        for name, dtype, array in zip(self.names, self._dtypes, arrays, strict=True):
+            array = np.asarray(array)
+            # The dtype of the leaf is what value_and_grad makes; float32 is as good.
+            if array.dtype != np.float32 and array.dtype == dtype:
+                array = array.astype(np.float32)
+            named[name] = array
+        return named
+
+
+def _name_of(path: tuple[Any, ...], argument: str) -> str:
+    """The path with "/" between its keys, in the characters that names have.
+
+    Other characters become "_". A pytree that is one array takes the argument's name.
+    """
+    name = jax.tree_util.keystr(path, simple=True, separator="/") or argument
+    name = re.sub(r"[^A-Za-z0-9_./-]", "_", name)
+    # The first one is a letter or digit.
+    return name if re.match(r"[A-Za-z0-9]", name) else "x" + name
+
+
+def _check_names(names: list[str]) -> None:
+    twice = [name for name, count in collections.Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(
+            f"two leaves have the same name: {', '.join(twice)}; names keep letters, digits and "
+            '"_-./" of the keys and have "_" for others'
+        )
