@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.abc
+import importlib.machinery
 import inspect
 import pathlib
 import re
@@ -38,11 +40,12 @@ GROUPS = {
     "Exceptions": [
         "Error", "RolledBack", "Fenced", "JobFailed", "Unavailable", "Refused",
     ],
+    "PyTorch": ["torch.Optimizer"],
     "JAX": ["jax.Trainer", "jax.load_checkpoint"],
 }  # fmt: skip
 
 # Modules that need a framework. Here each framework is a stand-in.
-FRAMEWORKS = ["jax"]
+FRAMEWORKS = ["jax", "torch"]
 
 INTRODUCTION = """# Python reference
 
@@ -51,13 +54,37 @@ Made by `python/reference.py` from the docstrings of `python/holdfast`. To begin
 """
 
 
+class Name(type):
+    """A class with whatever attributes are asked for, which are such classes."""
+
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Name(name, (), {})
+
+
 class StandIn(types.ModuleType):
-    """A framework as far as the import of our module needs it: every name is an empty class."""
+    """A framework as far as the import of our module needs it."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return type(name, (), {})
+        return Name(name, (), {})
+
+
+class Frameworks(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds a stand-in for each framework, and for each module in it."""
+
+    def find_spec(self, name: str, *_: object) -> importlib.machinery.ModuleSpec | None:
+        if name.partition(".")[0] not in FRAMEWORKS:
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> StandIn:
+        return StandIn(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        pass
 
 
 def annotation(text: object) -> str:
@@ -153,8 +180,8 @@ def of_class(name: str, cls: type) -> Iterator[str]:
 def public() -> dict[str, Any]:
     """What users may name, by its name within holdfast."""
     found = {name: getattr(holdfast, name) for name in holdfast.__all__}
+    sys.meta_path.insert(0, Frameworks())
     for framework in FRAMEWORKS:
-        sys.modules[framework] = StandIn(framework)
         module = importlib.import_module(f"holdfast.{framework}")
         found |= {f"{framework}.{name}": getattr(module, name) for name in module.__all__}
     return found

@@ -89,6 +89,7 @@ def connect(
     connect_timeout: float | None = None,
     recovery_timeout: float | None = None,
     data_digest: str | None = None,
+    trace: str | os.PathLike[str] | None = None,
 ) -> Cluster:
     """Joins a cluster, and returns once every ps answers.
 
@@ -115,6 +116,8 @@ def connect(
         recovery_timeout: Seconds that a lost cluster may take to come back. Default 300.
         data_digest: Any text that identifies the training data; workers with different
             ones are refused.
+        trace: File that gets, when the worker leaves, what it did when (docs/tracing.md);
+            "%t" in its name stands for the task. Default: none.
 
     Returns:
         The cluster, to be used in a ``with`` statement.
@@ -142,6 +145,7 @@ def connect(
         "connect_timeout": None if connect_timeout is None else repr(float(connect_timeout)),
         "recovery_timeout": None if recovery_timeout is None else repr(float(recovery_timeout)),
         "data_digest": data_digest,
+        "trace": None if trace is None else os.fspath(trace),
     }
     _process.end_as_daemons_do()
     connected = Cluster(settings)

@@ -1,0 +1,16 @@
+"""PyTorch training loops on a cluster.
+
+A script keeps its model, its loss and its optimizer; ``Optimizer`` takes the place of the
+optimizer, and hands out the batches::
+
+    opt = holdfast.torch.Optimizer(model, torch.optim.AdamW(model.parameters()), steps=3000)
+    for x, y in opt.batches(dataset, 100):
+        opt.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        opt.step(loss)
+"""
+
+from holdfast.torch.optimizer import Optimizer
+
+__all__ = ["Optimizer"]

@@ -1,0 +1,436 @@
+"""The optimizer of a PyTorch training loop on a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import torch
+
+from holdfast import _native, _process, job
+from holdfast._loop import Loop
+from holdfast.cluster import Cluster, connect
+from holdfast.errors import Error
+from holdfast.torch._data import seed_of, seed_torch, source_of
+from holdfast.torch._gradients import Gradients
+from holdfast.torch._group import Group
+from holdfast.torch._turns import Turn, Values
+from holdfast.torch._variables import slots_of, variables_of
+from holdfast.torch.rules import rules_of
+
+# What goes in one message: a smaller gradient is sent as a whole, together with the pull.
+_EXCHANGE_BYTES = 4 << 20
+
+
+class Optimizer:
+    """Takes the place of a ``torch.optim`` optimizer; the cluster makes its steps.
+
+    The cluster holds the parameters that the optimizer has, and the moving statistics of
+    batch norm, under their names in the model's ``state_dict``. Their first values are the
+    model's own in worker 0, unless the job resumes from a checkpoint. Each ``step`` pushes
+    the gradient of a batch, and copies the values for the next batch into the model::
+
+        opt = holdfast.torch.Optimizer(model, torch.optim.Adam(model.parameters()), steps=3000)
+        for x, y in opt.batches(dataset, 100):
+            opt.zero_grad()
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            opt.step(loss)
+
+    Not in the cluster, and each worker's own: parameters with ``requires_grad=False`` or in
+    none of the optimizer's groups, integer buffers, and buffers other than the moving
+    statistics. Parameters that no gradient reaches count as having a gradient of zeros.
+
+    Args:
+        model: The module that is trained.
+        optimizer: An optimizer of ``torch.optim`` for its parameters, which tells the rule and
+            its hyperparameters, and makes no steps itself.
+        steps: Global steps in the whole job; in asynchronous jobs, pushes.
+        scheduler: A scheduler of ``torch.optim.lr_scheduler`` for ``optimizer``, or a schedule of
+            Holdfast's. The script need not call its ``step``.
+        scheduler_every: Steps from one ``scheduler.step()`` of the original script to the next.
+        cluster: The cluster to train on, which the caller closes. Default: what
+            ``holdfast.connect()`` finds; this worker leaves it when ``batches`` ends.
+        accumulate: Backward passes per push.
+        overlap: Whether gradients are sent while the backward pass goes on. Default: if they
+            exceed one message, 4 MiB.
+        process_group: A group of ``torch.distributed`` whose ranks are one worker: gradients are
+            added up within it, and its rank 0 talks to the cluster.
+        seed: Seed of the order of examples, and of PyTorch's random numbers in each batch.
+        consistency: This and what follows: as for ``holdfast.Cluster.declare``.
+        examples: As for ``declare``.
+        clipping: As for ``declare``.
+        placement: As for ``declare``.
+        partitioner: As for ``declare``.
+        checkpoints: As for ``declare``.
+        lost_workers: As for ``declare``.
+        timeouts: As for ``declare``.
+        loss_scale: As for ``declare``; multiply the loss by the attribute ``loss_scale``.
+        max_consecutive_not_finite: As for ``declare``.
+
+    Attributes:
+        cluster: The cluster; None in ranks of ``process_group`` other than 0.
+        is_chief: Whether this is worker 0.
+
+    Raises:
+        TypeError, ValueError: The model, the optimizer or its scheduler cannot be declared; the
+            error names what is wrong.
+        Refused, Unavailable, JobFailed: As ``connect`` and ``declare``.
+    """
+
+    cluster: Cluster | None
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        *,
+        steps: int,
+        scheduler: Any = None,
+        scheduler_every: int = 1,
+        cluster: Cluster | None = None,
+        accumulate: int = 1,
+        overlap: bool | None = None,
+        process_group: Any = None,
+        seed: int = 0,
+        consistency: job.Consistency | None = None,
+        examples: Literal["by_step", "by_ticket"] | None = None,
+        clipping: job.GradientClipping | None = None,
+        placement: Literal["round_robin", "greedy_by_bytes"] | None = None,
+        partitioner: job.Partitioner | None = None,
+        checkpoints: job.Checkpoints | None = None,
+        lost_workers: job.LostWorkers | None = None,
+        timeouts: job.Timeouts | None = None,
+        loss_scale: job.LossScale | None = None,
+        max_consecutive_not_finite: int | None = None,
+    ) -> None:
+        if accumulate < 1:
+            raise ValueError(f"accumulate is {accumulate}, not 1 or more")
+        if process_group is not None and overlap:
+            raise ValueError("overlap: gradients of a process_group are added up before they leave")
+        rules = rules_of(
+            optimizer, steps=steps, scheduler=scheduler, scheduler_every=scheduler_every
+        )
+        self._inner = optimizer
+        self._may_change = ("params",) if scheduler is None else ("params", "lr")
+        self._declared = [dict(group) for group in optimizer.param_groups]
+        slots = slots_of(model, optimizer.param_groups)
+        variables = variables_of(slots, optimizer.param_groups, rules)
+        elements = sum(slot.tensor.numel() for slot in slots)
+        if overlap is None:
+            overlap = process_group is None and 4 * elements > _EXCHANGE_BYTES
+        self._slots = slots
+        self._gradients = Gradients(slots, overlap=overlap)
+        self._values = Values(slots)
+        self._overlap = overlap
+        self._accumulate = accumulate
+        self._seed = seed
+        self._loop: Loop | None = None
+        # What was handed out last, and whether it was answered.
+        self._turn: Turn | None = None
+        self._answered = True
+        # The examples of its batch; the backward pass that it is at, and whether others came
+        # before or after whose gradients are to be kept.
+        self._examples = 0
+        self._pass = 0
+        self._keeps_gradients = False
+        self._reduced = False
+        self._losses: list[float] = []
+        self._clip = _native.CLIP_AS_DECLARED
+
+        self._group = None if process_group is None else Group(process_group, slots)
+        self._ranks = 1 if self._group is None else self._group.size
+        self._rank = 0 if self._group is None else self._group.rank
+        self.cluster = None
+        self._leaves = cluster is None
+        # From one batch of this worker to its next, where examples follow from the step.
+        stride = 0
+        if self._rank == 0:
+            self.cluster = connect() if cluster is None else cluster
+            self.cluster.declare(
+                variables,
+                optimizer=rules[0],
+                steps=steps,
+                consistency=consistency,
+                seed=seed,
+                examples=examples,
+                clipping=clipping,
+                placement=placement,
+                partitioner=partitioner,
+                checkpoints=checkpoints,
+                lost_workers=lost_workers,
+                timeouts=timeouts,
+                loss_scale=loss_scale,
+                max_consecutive_not_finite=max_consecutive_not_finite,
+            )
+            if not isinstance(consistency, job.Asynchronous) and examples != "by_ticket":
+                replicas = getattr(consistency, "total_num_replicas", None)
+                stride = replicas or self.cluster.replicas
+        else:
+            _process.end_as_daemons_do()
+        if self._group is not None:
+            stride = self._group.agree(stride)
+        self._stride = stride or None
+        self.is_chief = self.cluster is not None and self.cluster.is_chief
+
+    def __repr__(self) -> str:
+        return f"holdfast.torch.Optimizer({self._inner!r})"
+
+    # The loop.
+
+    def batches(self, data: Any, size: int | None = None) -> Iterator[Any]:
+        """Hands out the batches that this worker computes gradients of, until the job is done.
+
+        Which examples are in a batch follows from its index in the training stream alone, as
+        ``holdfast.batch_indices`` tells. Each is to be answered by ``step`` or ``skip``. When the
+        job is done the model has its final values.
+
+        Before each batch PyTorch's random numbers are seeded by the seed and the batch, so that
+        dropout and augmentations are the same whoever computes it, and how often.
+
+        Args:
+            data: A map-style dataset, or a ``DataLoader`` of one, whose ``dataset``,
+                ``batch_size``, ``collate_fn`` and processes are used; its order is not.
+            size: Examples of a backward pass. Default: the loader's ``batch_size``.
+
+        Yields:
+            The examples of a batch, collated. With ``accumulate``, or in the ranks of a
+            ``process_group``, a batch is handed out in pieces of ``size`` examples.
+
+        Raises:
+            TypeError, ValueError: The data cannot be handed out by index.
+            Error: A batch was not answered.
+            Fenced, JobFailed, Unavailable: The worker cannot go on.
+        """
+        pieces = self._ranks * self._accumulate
+        first = self._rank * self._accumulate
+        own = range(first, first + self._accumulate)
+        source, size = source_of(
+            data, size, seed=self._seed, pieces=pieces, own=own, stride=self._stride
+        )
+        if self._turn is None:
+            if self.cluster is not None:
+                self._loop = self.cluster._begin()
+            self._take_turn()
+        assert self._turn is not None
+        self._examples = pieces * size
+        try:
+            while not self._turn.done:
+                turn = self._turn
+                for number, index in enumerate(own):
+                    examples = source.take((turn.batch, index))
+                    seed_torch(seed_of(self._seed, (turn.batch, index), "model"))
+                    self._begin_pass(number)
+                    yield examples
+                    self._gradients.loop = None
+                    if self._answered:
+                        break
+                if not self._answered:
+                    raise Error(
+                        f"batch {turn.batch} was neither pushed nor skipped: call step() or skip() "
+                        "before asking for the next batch"
+                    )
+        finally:
+            self._gradients.loop = None
+            source.close()
+        if self._leaves:
+            self.close()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Resets the gradients of all parameters, except between the passes of ``accumulate``."""
+        if not self._keeps_gradients:
+            self._inner.zero_grad(set_to_none=set_to_none)
+
+    def clip_grad_norm(self, max_norm: float) -> Any:
+        """Has the gradient scaled down so that its norm is at most ``max_norm``.
+
+        It takes the place of ``torch.nn.utils.clip_grad_norm_``. The factor travels with the push:
+        the parameters' ``grad`` stay as they are, and may be on their way. As with
+        ``clipping=``, each worker's gradient is clipped before the mean is taken.
+
+        With ``accumulate`` it takes effect in the last pass.
+
+        Returns:
+            The norm before clipping, as a tensor.
+        """
+        self._need_turn()
+        if not self._is_last_pass():
+            return torch.nn.utils.get_total_norm(self._gradients.all())
+        if self._group is not None:
+            self._reduce(self._group)
+            norm = self._group.norm()
+        else:
+            self._gradients.scale_rest()
+            norm = torch.nn.utils.get_total_norm(self._gradients.all())
+        factor = float(max_norm) / (float(norm) + 1e-6)
+        # A norm that is not a number is that of a gradient that does not count anyway.
+        self._clip = min(1.0, factor) if factor >= 0 else 1.0
+        return norm
+
+    def step(self, loss: Any = None) -> None:
+        """Pushes the gradient, and takes the values for the next batch into the model.
+
+        With ``accumulate`` only the last pass of a batch pushes.
+
+        Args:
+            loss: The mean loss over the examples of this pass, for the job's status: a tensor or a
+                number. Default: not told.
+
+        Raises:
+            Error: There is no current batch, a hyperparameter of ``param_groups`` was changed, or a
+                gradient after it had been sent.
+            Fenced, JobFailed, Unavailable: The worker cannot go on.
+        """
+        self._need_turn()
+        self._check_groups()
+        if loss is not None:
+            self._losses.append(loss.item() if isinstance(loss, torch.Tensor) else float(loss))
+        self._gradients.loop = None
+        if not self._is_last_pass():
+            self._keeps_gradients = True
+            return
+        if self._group is None:
+            self._gradients.scale_rest()
+            self._push(self._gradients.pointers(), self._examples, self._mean_loss())
+            return
+        self._reduce(self._group)
+        mean = self._group.loss(self._losses)
+        pointers = self._group.pointers() if self._rank == 0 else None
+        self._push(pointers, self._examples, mean)
+
+    def skip(self) -> None:
+        """Answers the current batch without a gradient."""
+        self._need_turn()
+        self._push(None, 0, None)
+
+    @property
+    def loss_scale(self) -> float:
+        """What the loss is to be multiplied by before the backward pass, in float16 jobs."""
+        self._need_turn()
+        assert self._turn is not None
+        return self._turn.loss_scale
+
+    def close(self) -> None:
+        """Leaves the cluster; if the job is not done, another worker may take this one's place."""
+        if self.cluster is not None and self._leaves:
+            self.cluster.close()
+
+    # What torch.optim.Optimizer has.
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The parameter groups, to be read.
+
+        The cluster has their hyperparameters from the beginning: the next ``step`` refuses
+        changes. A learning rate that changes is declared, with ``scheduler=``.
+        """
+        groups: list[dict[str, Any]] = self._inner.param_groups
+        return groups
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The defaults of ``torch.optim``'s optimizer."""
+        defaults: dict[str, Any] = self._inner.defaults
+        return defaults
+
+    def state_dict(self) -> dict[str, Any]:
+        """The hyperparameters; the optimizer's state is in the checkpoints of the cluster."""
+        state: dict[str, Any] = self._inner.state_dict()
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Refused: a job resumes from the cluster's checkpoint by itself."""
+        raise Error(
+            "the optimizer's state is kept by the cluster, and a job resumes from its last "
+            "checkpoint by itself (checkpoints=holdfast.Checkpoints(...)); to begin with other "
+            "parameters, load them into the model before making the optimizer"
+        )
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Refused: the variables of a job are declared once."""
+        raise Error(
+            "the variables of a job are declared once: give torch's optimizer all groups before "
+            "making holdfast.torch.Optimizer"
+        )
+
+    # Parts.
+
+    def _need_turn(self) -> None:
+        if self._turn is None or self._answered or self._turn.done:
+            raise Error("there is no current batch: it is for the body of a loop over batches()")
+
+    def _is_last_pass(self) -> bool:
+        return self._pass == self._accumulate - 1
+
+    def _begin_pass(self, number: int) -> None:
+        self._pass = number
+        self._keeps_gradients = number > 0
+        self._answered = False
+        if number == 0:
+            self._losses.clear()
+            self._clip = _native.CLIP_AS_DECLARED
+        if self._overlap and self._is_last_pass():
+            self._gradients.loop = self._loop
+
+    def _mean_loss(self) -> float | None:
+        return sum(self._losses) / len(self._losses) if self._losses else None
+
+    def _reduce(self, group: Group) -> None:
+        if self._reduced:
+            return
+        self._reduced = True
+        self._gradients.scale_rest()
+        values: list[Any] = [slot.tensor.grad for slot in self._slots]
+        for i, value in self._gradients.statistics():
+            values[i] = value / self._ranks
+        group.reduce(values)
+
+    def _push(self, pointers: Any, examples: int, loss: float | None) -> None:
+        """Ends the turn, and takes the next one."""
+        if self._loop is not None:
+            try:
+                if pointers is None:
+                    self._loop.contribute_nothing()
+                else:
+                    told = _native.LOSS_UNKNOWN if loss is None else loss
+                    self._loop.push_from(pointers, examples, told, self._clip)
+            except BaseException:
+                if self._group is not None:
+                    self._group.give_up()
+                raise
+        self._answered = True
+        self._keeps_gradients = False
+        self._take_turn()
+
+    def _take_turn(self) -> None:
+        self._reduced = False
+        if self._group is None:
+            assert self._loop is not None
+            self._turn = Turn.of(self._loop)
+            self._values.load(self._loop)
+        elif self._loop is None:
+            self._turn = self._group.receive()
+        else:
+            try:
+                self._turn = Turn.of(self._loop)
+                self._group.share(self._turn, self._loop)
+            except BaseException:
+                self._group.give_up()
+                raise
+        self._gradients.on_turn()
+        if not self._turn.done:
+            self._gradients.scale = 1 / (self._accumulate * self._ranks * self._turn.loss_scale)
+
+    def _check_groups(self) -> None:
+        groups = self._inner.param_groups
+        if len(groups) != len(self._declared):
+            raise Error("a parameter group was added to the optimizer: groups are declared once")
+        for i, (group, declared) in enumerate(zip(groups, self._declared, strict=True)):
+            for name, value in declared.items():
+                if group[name] is value or name in self._may_change or group[name] == value:
+                    continue
+                raise Error(
+                    f"param_groups[{i}]['{name}'] was changed from {value} to {group[name]}, but "
+                    "the cluster has the declared one: declare a learning rate that changes with "
+                    "Optimizer(..., scheduler=), a scheduler of torch's or a schedule of Holdfast's"
+                )
