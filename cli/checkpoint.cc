@@ -34,8 +34,8 @@ constexpr char kUsage[] =
                                             one a restart would use
   holdfast checkpoint inspect DIR [flags]   what a checkpoint holds
   holdfast checkpoint verify DIR [flags]    read every byte, and name what is damaged
-  holdfast checkpoint export DIR --output=FILE.npz [flags]
-                                            variables for NumPy
+  holdfast checkpoint export DIR --output=FILE.npz|FILE.safetensors [flags]
+                                            variables for NumPy, or as safetensors
   holdfast checkpoint save --ps=HOST:PORT   have a running job save its state, and
                                             wait until it is on disk
 
@@ -121,7 +121,7 @@ absl::Status Export(const CheckpointDirectory& directory,
                     const CheckpointFlags& flags) {
   if (flags.to_export.output.empty()) {
     return absl::InvalidArgumentError(
-        "--output is needed: the file to write, FILE.npz");
+        "--output is needed: the file to write, FILE.npz or FILE.safetensors");
   }
   const auto name = ChooseName(directory, flags);
   if (!name.ok()) return name.status();
@@ -189,7 +189,7 @@ constexpr Verb kVerbs[] = {
      [](CheckpointFlags* flags, FlagSet* set) {
        AddCheckpoint("the newest that is durable", flags, set);
        set->Add("output", "FILE", &flags->to_export.output,
-                "The .npz to write. Needed.");
+                "The .npz or .safetensors to write. Required.");
        set->Add("slots", "", &flags->to_export.slots,
                 "Slots of the optimizers too, as NAME:slot0.");
        set->Add("variables", "PREFIX,...", &flags->to_export.prefixes,

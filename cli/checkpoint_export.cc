@@ -7,14 +7,19 @@
 #include <cstring>
 #include <memory>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "common/checkpoint/file_system.h"
 #include "common/shape.h"
 
 namespace holdfast {
 namespace {
+
+// Elements read at a time.
+constexpr uint64_t kChunk = 4 * kCheckpointBlockBytes / sizeof(float);
 
 // The header of a .npy file of version 1.0 (numpy.lib.format): the array's
 // description as a Python literal, padded so that the elements begin at a
@@ -87,7 +92,6 @@ class NpyArray {
 
   zip_int64_t Read(char* into, zip_uint64_t size) {
     if (ready_.empty() && next_ < elements_) {
-      constexpr uint64_t kChunk = 4 * kCheckpointBlockBytes / sizeof(float);
       chunk_.resize(std::min(kChunk, elements_ - next_));
       status_ = reader_->Read(variable_, slot_, next_, absl::MakeSpan(chunk_));
       if (!status_.ok()) return -1;
@@ -180,38 +184,121 @@ bool IsWanted(const std::string& name, const ExportOptions& options) {
                      });
 }
 
-}  // namespace
+struct WantedArray {
+  std::string name;
+  const proto::Variable* variable;
+  uint32_t slot;
+  uint64_t elements;
+};
 
-absl::Status ExportCheckpoint(CheckpointReader* reader,
-                              const ExportOptions& options) {
-  Archive archive;
-  absl::Status status = archive.Open(options.output);
-  if (!status.ok()) return status;
-  bool any = false;
+// In the order declared, a variable's slots after it.
+absl::StatusOr<std::vector<WantedArray>> WantedArrays(
+    const CheckpointReader& reader, const ExportOptions& options) {
+  std::vector<WantedArray> arrays;
   for (const proto::Variable& variable :
-       reader->manifest().declaration().variables()) {
+       reader.manifest().declaration().variables()) {
     if (!IsWanted(variable.name(), options)) continue;
-    any = true;
     const absl::StatusOr<int64_t> elements = NumElements(variable.shape());
     if (!elements.ok()) return elements.status();
     const uint32_t slots =
-        options.slots ? reader->num_slots(variable.name()) : 0;
+        options.slots ? reader.num_slots(variable.name()) : 0;
     for (uint32_t slot = 0; slot <= slots; ++slot) {
       const std::string name =
           slot == 0 ? variable.name()
                     : absl::StrCat(variable.name(), ":slot", slot - 1);
-      status = archive.Add(
-          name + ".npy",
-          std::make_unique<NpyArray>(reader, variable, slot, *elements));
-      if (!status.ok()) return status;
+      arrays.push_back(
+          {name, &variable, slot, static_cast<uint64_t>(*elements)});
     }
   }
-  if (!any) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        FolderName(reader->manifest().name()), ": no variable begins with \"",
-        absl::StrJoin(options.prefixes, "\" or \""), "\""));
+  if (!arrays.empty()) return arrays;
+  return absl::InvalidArgumentError(absl::StrCat(
+      FolderName(reader.manifest().name()), ": no variable begins with \"",
+      absl::StrJoin(options.prefixes, "\" or \""), "\""));
+}
+
+absl::Status WriteNpz(CheckpointReader* reader,
+                      const std::vector<WantedArray>& arrays,
+                      const std::string& output) {
+  Archive archive;
+  absl::Status status = archive.Open(output);
+  if (!status.ok()) return status;
+  for (const WantedArray& array : arrays) {
+    status = archive.Add(array.name + ".npy", std::make_unique<NpyArray>(
+                                                  reader, *array.variable,
+                                                  array.slot, array.elements));
+    if (!status.ok()) return status;
   }
   return archive.Close();
+}
+
+// The length of the header and the header of a .safetensors file: JSON that
+// names the place of each array, padded so that they begin at a multiple of 8.
+// No character of a variable's name is escaped in JSON. "format" is what
+// Hugging Face's transformers look for.
+std::string SafetensorsHeader(uint64_t step,
+                              const std::vector<WantedArray>& arrays) {
+  std::string json =
+      absl::StrCat(R"({"__metadata__":{"format":"pt","step":")", step, R"("})");
+  uint64_t begin = 0;
+  for (const WantedArray& array : arrays) {
+    const uint64_t end = begin + array.elements * sizeof(float);
+    absl::StrAppend(&json, ",\"", array.name, R"(":{"dtype":"F32","shape":[)",
+                    absl::StrJoin(array.variable->shape(), ","),
+                    R"(],"data_offsets":[)", begin, ",", end, "]}");
+    begin = end;
+  }
+  json += '}';
+  while (json.size() % 8 != 0) json += ' ';
+  std::string header;
+  for (int byte = 0; byte < 8; ++byte) {
+    header += static_cast<char>(json.size() >> (8 * byte) & 0xff);
+  }
+  return header + json;
+}
+
+absl::Status AppendArray(CheckpointReader* reader, const WantedArray& array,
+                         WritableFile* file) {
+  std::vector<float> chunk;
+  for (uint64_t next = 0; next < array.elements; next += chunk.size()) {
+    chunk.resize(std::min(kChunk, array.elements - next));
+    absl::Status status = reader->Read(array.variable->name(), array.slot, next,
+                                       absl::MakeSpan(chunk));
+    if (!status.ok()) return status;
+    status = file->Append(
+        absl::string_view(reinterpret_cast<const char*>(chunk.data()),
+                          chunk.size() * sizeof(float)));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteSafetensors(CheckpointReader* reader,
+                              const std::vector<WantedArray>& arrays,
+                              const std::string& output) {
+  FileSystem* const files = PosixFileSystem();
+  const std::string aside = output + ".tmp";
+  const auto file = files->Create(aside);
+  if (!file.ok()) return file.status();
+  absl::Status status = (*file)->Append(
+      SafetensorsHeader(reader->manifest().name().step(), arrays));
+  for (const WantedArray& array : arrays) {
+    if (status.ok()) status = AppendArray(reader, array, file->get());
+  }
+  if (status.ok()) status = (*file)->Close();
+  if (status.ok()) status = files->Rename(aside, output);
+  if (!status.ok()) files->Remove(aside).IgnoreError();
+  return status;
+}
+
+}  // namespace
+
+absl::Status ExportCheckpoint(CheckpointReader* reader,
+                              const ExportOptions& options) {
+  const auto arrays = WantedArrays(*reader, options);
+  if (!arrays.ok()) return arrays.status();
+  return absl::EndsWith(options.output, ".safetensors")
+             ? WriteSafetensors(reader, *arrays, options.output)
+             : WriteNpz(reader, *arrays, options.output);
 }
 
 }  // namespace holdfast

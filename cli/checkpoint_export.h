@@ -10,7 +10,8 @@
 namespace holdfast {
 
 struct ExportOptions {
-  // The file to write, in place of one that is there.
+  // The file to write, in place of one that is there: FILE.safetensors, or a
+  // .npz by any other name.
   std::string output;
   // Slots of the optimizers too.
   bool slots = false;
@@ -19,9 +20,10 @@ struct ExportOptions {
 };
 
 // Writes variables as NumPy's .npz: a zip of .npy files, not compressed, as
-// values hardly can be. numpy.load(output)["dense/kernel"] is a variable's
-// values, ["dense/kernel:slot0"] the first slot of its optimizer; a colon is in
-// no variable's name. The memory that it takes is a few MiB.
+// values hardly can be; or as .safetensors. numpy.load(output)["dense/kernel"]
+// is a variable's values, ["dense/kernel:slot0"] the first slot of its
+// optimizer; a colon is in no variable's name. The memory that it takes is a
+// few MiB.
 //
 // Errors: NOT_FOUND when there is no such variable; those of the reader;
 // UNAVAILABLE when the file cannot be written. After an error a file that was

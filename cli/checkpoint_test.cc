@@ -5,6 +5,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <sstream>
 #include <string>
@@ -322,6 +323,56 @@ TEST_F(CheckpointCommandTest, ExportIsForNumPy) {
   EXPECT_EQ(Run({"export", folder_, "--output=" + file}), kExitFailed);
   EXPECT_THAT(err_, HasSubstr("CRC32C"));
   EXPECT_THAT(ReadZip(file), SizeIs(2));
+}
+
+std::string BytesOf(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The layout of https://github.com/huggingface/safetensors: the length of the
+// header, the header, the arrays.
+TEST_F(CheckpointCommandTest, ExportAsSafetensors) {
+  Save(first_, 1);
+  WriteJournal({first_});
+  const std::string file = folder_ + "/all.safetensors";
+  ASSERT_EQ(Run({"export", folder_, "--output=" + file, "--slots",
+                 "--variables=dense/bias,scale,empty"}),
+            kExitDone)
+      << err_;
+  const TestState state = MakeTestState(SmallVariables(), 1);
+  std::string json = R"({"__metadata__":{"format":"pt","step":"10"})";
+  std::string data;
+  const auto add = [&](const std::string& name, const std::string& shape,
+                       const std::vector<float>& values) {
+    const size_t begin = data.size();
+    data.append(reinterpret_cast<const char*>(values.data()),
+                values.size() * sizeof(float));
+    absl::StrAppend(&json, ",\"", name, R"(":{"dtype":"F32","shape":[)", shape,
+                    R"(],"data_offsets":[)", begin, ",", data.size(), "]}");
+  };
+  const std::vector<std::pair<std::string, std::string>> kShapes = {
+      {"dense/bias", "3"}, {"scale", ""}, {"empty", "0,4"}};
+  for (const auto& [name, shape] : kShapes) {
+    const auto& arrays = state.at(name);
+    for (size_t slot = 0; slot < arrays.size(); ++slot) {
+      add(slot == 0 ? name : absl::StrCat(name, ":slot", slot - 1), shape,
+          arrays[slot]);
+    }
+  }
+  json += '}';
+  json.resize((json.size() + 7) / 8 * 8, ' ');
+  const uint64_t size = json.size();
+  const std::string length(reinterpret_cast<const char*>(&size), sizeof(size));
+  EXPECT_TRUE(BytesOf(file) == length + json + data) << BytesOf(file);
+  EXPECT_FALSE(fs::exists(file + ".tmp"));
+
+  // What is damaged is not exported, and the file stands.
+  DamageData(first_);
+  EXPECT_EQ(Run({"export", folder_, "--output=" + file}), kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("CRC32C"));
+  EXPECT_TRUE(BytesOf(file) == length + json + data);
+  EXPECT_FALSE(fs::exists(file + ".tmp"));
 }
 
 TEST_F(CheckpointCommandTest, LargeVariablesAreExportedPieceByPiece) {
