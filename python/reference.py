@@ -40,7 +40,7 @@ GROUPS = {
     "Exceptions": [
         "Error", "RolledBack", "Fenced", "JobFailed", "Unavailable", "Refused",
     ],
-    "PyTorch": ["torch.Optimizer"],
+    "PyTorch": ["torch.Optimizer", "torch.state_dict", "torch.save_state_dict"],
     "JAX": ["jax.Trainer", "jax.load_checkpoint"],
 }  # fmt: skip
 

@@ -11,6 +11,7 @@ optimizer, and hands out the batches::
         opt.step(loss)
 """
 
+from holdfast.torch.export import save_state_dict, state_dict
 from holdfast.torch.optimizer import Optimizer
 
-__all__ = ["Optimizer"]
+__all__ = ["Optimizer", "save_state_dict", "state_dict"]

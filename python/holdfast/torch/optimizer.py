@@ -267,7 +267,7 @@ class Optimizer:
         self._clip = min(1.0, factor) if factor >= 0 else 1.0
         return norm
 
-    def step(self, loss: Any = None) -> None:
+    def step(self, loss: Any = None, *, examples: int | None = None) -> None:
         """Pushes the gradient, and takes the values for the next batch into the model.
 
         With ``accumulate`` only the last pass of a batch pushes.
@@ -275,14 +275,24 @@ class Optimizer:
         Args:
             loss: The mean loss over the examples of this pass, for the job's status: a tensor or a
                 number. Default: not told.
+            examples: What the batch counts for in the mean of the step, a whole number. Where
+                examples have weights: the sum of theirs, in a unit that all workers share.
+                Default: the batch's size. Not with ``accumulate`` or ``process_group``.
 
         Raises:
+            ValueError: ``examples`` does not fit.
             Error: There is no current batch, a hyperparameter of ``param_groups`` was changed, or a
                 gradient after it had been sent.
             Fenced, JobFailed, Unavailable: The worker cannot go on.
         """
         self._need_turn()
         self._check_groups()
+        if examples is None:
+            examples = self._examples
+        elif self._accumulate > 1 or self._group is not None:
+            raise ValueError("examples: passes that are added up count by their size")
+        elif not isinstance(examples, int) or examples < 0:
+            raise ValueError(f"examples is {examples!r}, not a whole number")
         if loss is not None:
             self._losses.append(loss.item() if isinstance(loss, torch.Tensor) else float(loss))
         self._gradients.loop = None
@@ -291,12 +301,12 @@ class Optimizer:
             return
         if self._group is None:
             self._gradients.scale_rest()
-            self._push(self._gradients.pointers(), self._examples, self._mean_loss())
+            self._push(self._gradients.pointers(), examples, self._mean_loss())
             return
         self._reduce(self._group)
         mean = self._group.loss(self._losses)
         pointers = self._group.pointers() if self._rank == 0 else None
-        self._push(pointers, self._examples, mean)
+        self._push(pointers, examples, mean)
 
     def skip(self) -> None:
         """Answers the current batch without a gradient."""

@@ -61,6 +61,11 @@ class DocsTest(unittest.TestCase):
         self.assertLess(sum(losses[-4:]), sum(losses[:4]))
         self.assertEqual(other, "")
 
+    def test_weights(self):
+        for output in run("weights.py"):
+            # ln 10, of guessing, is 2.3.
+            self.assertLess(float(output.split()[-1]), 2)
+
     def test_group(self):
         for output in run("group.py", ranks=2):
             # About 8, the variance of a sum of 8 numbers of variance 1, at first.
