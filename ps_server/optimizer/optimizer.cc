@@ -183,13 +183,14 @@ class AdamW {
   auto At(const proto::StepScalars& scalars) const {
     const float rate = scalars.learning_rate() / scalars.bias_correction1();
     const float scale = 1 / std::sqrt(scalars.bias_correction2());
-    const float decay = scalars.learning_rate() * weight_decay_;
-    return
-        [rate, scale, decay, moments = moments_, epsilon = epsilon_](
-            float w, float g, float& m, float& v) ABSL_ATTRIBUTE_ALWAYS_INLINE {
-          moments.Update(g, m, v);
-          return w - (rate * m / (std::sqrt(v) * scale + epsilon) + decay * w);
-        };
+    const double decay = double{scalars.learning_rate()} * weight_decay_;
+    const auto kept = static_cast<float>(1 - decay);
+    return [rate, scale, kept, moments = moments_, epsilon = epsilon_](
+               float w, float g, float& m, float& v)
+               ABSL_ATTRIBUTE_ALWAYS_INLINE {
+                 moments.Update(g, m, v);
+                 return kept * w - rate * m / (std::sqrt(v) * scale + epsilon);
+               };
   }
 
  private:

@@ -59,12 +59,12 @@ namespace holdfast {
 //             (torch.optim.Adam; Kingma and Ba 2015, algorithm 1.)
 //
 //   AdamW     m', v' as in Adam
-//             w' = w - ((lr / c1) m' / (sqrt(v') (1 / sqrt(c2)) + epsilon)
-//                       + lr wd w)
+//             w' = (1 - lr wd) w
+//                  - (lr / c1) m' / (sqrt(v') (1 / sqrt(c2)) + epsilon)
 //             Slots m, v. As in Adam, and wd 0.01. (Loshchilov and Hutter 2019,
 //             algorithm 2, with lr = eta alpha: w - lr (m_hat / (sqrt(v_hat) +
-//             epsilon) + wd w), as in PyTorch and Optax. Keras has Adam's
-//             epsilon instead.)
+//             epsilon) + wd w), as in PyTorch and Optax; rounded in PyTorch's
+//             order. Keras has Adam's epsilon instead.)
 //
 //   Ftrl      n' = n + g^2
 //             z' = z + (g + 2 l2_shrinkage w) - (sqrt(n') - sqrt(n)) / lr w

@@ -53,25 +53,29 @@ class Trained:
         rate = self._number(rate_at(self.rule.learning_rate, self.rule.schedule, self._steps))
         self._steps += 1
         w = self.value
+        kept = w
         if not isinstance(self.rule, holdfast.AdamW) and self.rule.weight_decay:
             g = g + self._number(self.rule.weight_decay) * w
+        if isinstance(self.rule, holdfast.AdamW):
+            decay = float(rate) * float(self._number(_or(self.rule.weight_decay, 0.01)))
+            kept = self._number(1 - decay) * w
         update = getattr(self, "_" + type(self.rule).__name__.lower())
-        self.value = w - update(w, g, rate)
+        self.value = kept - update(g, rate)
 
-    def _sgd(self, w, g, rate):
+    def _sgd(self, g, rate):
         return rate * g
 
-    def _momentum(self, w, g, rate):
+    def _momentum(self, g, rate):
         a, m = self._slots[0], self._number(self.rule.momentum)
         a[:] = m * a + g
         return rate * g + rate * m * a if self.rule.nesterov else rate * a
 
-    def _adagrad(self, w, g, rate):
+    def _adagrad(self, g, rate):
         a = self._slots[0]
         a += g * g
         return rate * g / (np.sqrt(a) + self._number(_or(self.rule.epsilon, 1e-7)))
 
-    def _rmsprop(self, w, g, rate):
+    def _rmsprop(self, g, rate):
         rule, one = self.rule, self._number(1)
         s, b, a = self._slots
         taken = one - self._number(_or(rule.rho, 0.9))
@@ -92,18 +96,17 @@ class Trained:
         a[:] = momentum * a + rate * g / root
         return a
 
-    def _adam(self, w, g, rate):
+    def _adam(self, g, rate):
         m, root, c1, epsilon = self._moments(g)
         v = self._slots[1]
         if self.rule.epsilon_form == "epsilon_pytorch":
             return rate / c1 * m / (np.sqrt(v) * (self._number(1) / root) + epsilon)
         return rate * root / c1 * m / (np.sqrt(v) + epsilon)
 
-    def _adamw(self, w, g, rate):
+    def _adamw(self, g, rate):
         m, root, c1, epsilon = self._moments(g)
         v = self._slots[1]
-        decay = rate * self._number(_or(self.rule.weight_decay, 0.01))
-        return rate / c1 * m / (np.sqrt(v) * (self._number(1) / root) + epsilon) + decay * w
+        return rate / c1 * m / (np.sqrt(v) * (self._number(1) / root) + epsilon)
 
     def _moments(self, g):
         """m', and of the step sqrt(c2), c1 and epsilon."""
