@@ -1,0 +1,38 @@
+"""Trains a perceptron on images of ten digits with PyTorch, in one process.
+
+    python -m holdfast.examples.torch_mnist_single
+
+``torch_mnist.py`` is the same script on a cluster.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from holdfast.examples.mnist import load
+
+EPOCHS = 10
+
+
+def main() -> None:
+    """Trains, and tests the model."""
+    torch.manual_seed(1)
+    x, y, test_x, test_y = map(torch.from_numpy, load("digits"))
+    loader = DataLoader(TensorDataset(x, y), batch_size=100, shuffle=True)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(x.shape[1], 64), torch.nn.ReLU(), torch.nn.Linear(64, 10)
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
+    for images, labels in (batch for _ in range(EPOCHS) for batch in loader):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+    with torch.no_grad():
+        right = (model(test_x).argmax(dim=1) == test_y).float().mean().item()
+    print(f"accuracy {right:.4f} on {len(test_y)} images")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""Two workers with 100 examples each, against PyTorch with 200, and against its DDP."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+import torch
+from local_cluster import LocalCluster
+from torch_digits import (
+    SIZE,
+    WORKERS,
+    loss_of,
+    make_model,
+    make_optimizer,
+    state_of,
+    weighted_loss_of,
+)
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+STEPS = 100
+
+# Its examples are their indices, so that the test knows who took which.
+WORKER = """
+    import os
+    import torch
+    import holdfast.torch
+    import torch_digits
+
+    torch.set_num_threads(1)
+    model = torch_digits.make_model()
+    optimizer = holdfast.torch.Optimizer(
+        model, torch_digits.make_optimizer(model, os.environ["OPTIMIZER"]),
+        steps=int(os.environ["STEPS"]),
+    )
+    rows, states = [], []
+    for batch in optimizer.batches(range(torch_digits.EXAMPLES), torch_digits.SIZE):
+        optimizer.zero_grad()
+        if "WEIGHTED" in os.environ:
+            loss, weight = torch_digits.weighted_loss_of(model, batch)
+            loss.backward()
+            optimizer.step(loss, examples=int(4 * weight))
+        else:
+            loss = torch_digits.loss_of(model, batch)
+            loss.backward()
+            optimizer.step(loss)
+        rows.append(batch)
+        states.append(torch_digits.state_of(model))
+    torch.save({"rows": rows, "states": states}, os.environ["RESULT"])
+"""
+
+DDP = """
+    import os
+    import torch
+    import torch_digits
+
+    torch.set_num_threads(1)
+    rank = int(os.environ["RANK"])
+    torch.distributed.init_process_group(
+        "gloo", init_method="file://" + os.environ["MEETING"], rank=rank,
+        world_size=torch_digits.WORKERS,
+    )
+    model = torch_digits.make_model()
+    parallel = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch_digits.make_optimizer(model, os.environ["OPTIMIZER"])
+    gradients, states = [], []
+    for rows in torch.load(os.environ["ROWS"]):
+        optimizer.zero_grad()
+        torch_digits.loss_of(parallel, rows).backward()
+        optimizer.step()
+        gradients.append({name: p.grad.clone() for name, p in model.named_parameters()})
+        states.append(torch_digits.state_of(model))
+    torch.save({"gradients": gradients, "states": states}, os.environ["RESULT"])
+    torch.distributed.destroy_process_group()
+"""
+
+
+def trained_by_workers(name, steps, **environment):
+    """Of each worker: the rows of its batches, and the states after its steps."""
+    path = f"{FOLDER}:{os.environ['PYTHONPATH']}"
+    with LocalCluster(2, WORKERS) as ps, tempfile.TemporaryDirectory() as folder:
+        results = [f"{folder}/{i}.pt" for i in range(WORKERS)]
+        scripts = [
+            ps.run(
+                WORKER,
+                i,
+                OPTIMIZER=name,
+                STEPS=str(steps),
+                RESULT=results[i],
+                PYTHONPATH=path,
+                **environment,
+            )
+            for i in range(WORKERS)
+        ]
+        for script in scripts:
+            if script.wait(200) != 0:
+                raise AssertionError(script.output)
+        ps.await_end()
+        return [torch.load(result) for result in results]
+
+
+def trained_alone(name, batches, *, accumulated):
+    """The states after steps of all workers' batches, at once or one after the other."""
+    model = make_model()
+    optimizer = make_optimizer(model, name)
+    states = []
+    for rows in batches:
+        optimizer.zero_grad()
+        if accumulated:
+            for part in rows:
+                (loss_of(model, part) / len(rows)).backward()
+        else:
+            loss_of(model, torch.cat(rows)).backward()
+        optimizer.step()
+        states.append(state_of(model))
+    return states
+
+
+def difference(a, b):
+    """Of the norm, by variable."""
+    return {name: float((a[name] - b[name]).norm() / b[name].norm()) for name in b}
+
+
+def flat(state):
+    return {"all": torch.cat([value.flatten() for value in state.values()])}
+
+
+class EquivalenceTest(unittest.TestCase):
+    def compare(self, name):
+        torch.set_num_threads(1)
+        workers = trained_by_workers(name, STEPS)
+        batches = list(zip(*(worker["rows"] for worker in workers), strict=True))
+        self.assertEqual({len(part) for rows in batches for part in rows}, {SIZE})
+        self.assertEqual(len(batches), STEPS)
+        states = workers[0]["states"]
+        for one, other in zip(states, workers[1]["states"], strict=True):
+            self.assertEqual(difference(one, other), dict.fromkeys(one, 0.0))
+
+        alone = trained_alone(name, batches, accumulated=False)
+        accumulated = trained_alone(name, batches, accumulated=True)
+        for variable, after_1 in difference(states[0], alone[0]).items():
+            self.assertLessEqual(after_1, 1e-6, variable)
+        [after_all] = difference(flat(states[-1]), flat(alone[-1])).values()
+        [torchs_own] = difference(flat(accumulated[-1]), flat(alone[-1])).values()
+        print(f"{name}: {after_all:.2g} after {STEPS} steps, torch itself {torchs_own:.2g}")
+        self.assertGreater(torchs_own, 0)
+        self.assertLessEqual(after_all, 2 * torchs_own)
+
+    def test_momentum(self):
+        self.compare("momentum")
+
+    def test_nesterov(self):
+        self.compare("nesterov")
+
+    def test_adam(self):
+        self.compare("adam")
+
+    def test_adamw(self):
+        self.compare("adamw")
+
+    def test_adagrad(self):
+        self.compare("adagrad")
+
+    def test_rmsprop(self):
+        self.compare("rmsprop")
+
+
+class WeightsTest(unittest.TestCase):
+    def test_the_mean_over_all_examples_is_weighted(self):
+        workers = trained_by_workers("momentum", 5, WEIGHTED="1")
+        model = make_model()
+        optimizer = make_optimizer(model, "momentum")
+        for step, rows in enumerate(zip(*(worker["rows"] for worker in workers), strict=True)):
+            optimizer.zero_grad()
+            weighted_loss_of(model, torch.cat(rows))[0].backward()
+            optimizer.step()
+            for variable, far in difference(workers[0]["states"][step], state_of(model)).items():
+                self.assertLessEqual(far, 1e-6, variable)
+        # The mean of the batches' means is another one.
+        sums = {float(weighted_loss_of(model, part)[1]) for part in rows}
+        self.assertEqual(len(sums), 2)
+
+
+class DistributedDataParallelTest(unittest.TestCase):
+    def test_same_bits(self):
+        """A step of "exact" is w - g / 8, and its bits are those of the gradient."""
+        workers = trained_by_workers("exact", 10)
+        with tempfile.TemporaryDirectory() as folder:
+            ranks = []
+            for rank, worker in enumerate(workers):
+                torch.save(worker["rows"], f"{folder}/rows{rank}.pt")
+                environment = {
+                    "RANK": str(rank),
+                    "MEETING": f"{folder}/meeting",
+                    "ROWS": f"{folder}/rows{rank}.pt",
+                    "RESULT": f"{folder}/{rank}.pt",
+                    "OPTIMIZER": "exact",
+                    "PYTHONPATH": f"{FOLDER}:{os.environ['PYTHONPATH']}",
+                    "GLOO_SOCKET_IFNAME": "lo",
+                }
+                ranks.append(
+                    subprocess.Popen(
+                        [sys.executable, "-c", textwrap.dedent(DDP)],
+                        env={**os.environ, **environment},
+                    )
+                )
+            for rank in ranks:
+                self.assertEqual(rank.wait(200), 0)
+            parallel = [torch.load(f"{folder}/{rank}.pt") for rank in range(WORKERS)]
+        before = state_of(make_model())
+        for step, state in enumerate(workers[0]["states"]):
+            for name, value in state.items():
+                for result in parallel:
+                    gradient = result["gradients"][step][name]
+                    self.assertTrue(torch.equal(value, before[name] - gradient / 8), name)
+                    self.assertTrue(torch.equal(value, result["states"][step][name]), name)
+            before = state
+
+
+if __name__ == "__main__":
+    unittest.main()
