@@ -1,6 +1,8 @@
 """Errors and waits of the C API, with functions of the test's own in its place."""
 
 import gc
+import subprocess
+import sys
 import unittest
 from unittest import mock
 
@@ -139,6 +141,13 @@ class MemoryTest(unittest.TestCase):
         del part
         gc.collect()
         self.assertEqual(freed, [7])
+
+
+class ImportTest(unittest.TestCase):
+    def test_no_framework_is_needed(self):
+        program = "import sys, holdfast; print(*{'torch', 'jax'} & set(sys.modules))"
+        done = subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.PIPE)
+        self.assertEqual(done.stdout, b"\n")
 
 
 if __name__ == "__main__":

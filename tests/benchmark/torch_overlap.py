@@ -26,8 +26,8 @@ from local_cluster import PS_SERVER
 import holdfast
 import holdfast.torch
 
-LAYERS, WIDTH, BATCH = 8, 1024, 256
-STEPS, WARM_UP = 24, 4
+LAYERS, WIDTH, BATCH = 8, 1024, 512
+STEPS, WARM_UP = 10, 2
 PS, WORKER = "10.231.77.1", "10.231.77.2"
 
 
@@ -43,7 +43,7 @@ def work(overlap, trace):
     """Prints seconds of the parts of each step."""
     torch.set_num_threads(1)
     model = make_model()
-    with holdfast.connect(insecure=True, trace=trace) as cluster:
+    with holdfast.connect(insecure=True, trace=trace, connect_timeout=30) as cluster:
         opt = holdfast.torch.Optimizer(
             model,
             torch.optim.SGD(model.parameters(), lr=0.001),
@@ -106,7 +106,6 @@ def measure(spaces, overlap, trace=None):
             [
                 "ip", "netns", "exec", ps, PS_SERVER, f"--cluster_spec={json.dumps(spec)}",
                 "--task_index=0", f"--checkpoint_dir={folder}/checkpoints", "--insecure",
-                f"--listen_address={PS}",
             ],
             stdout=log,
             stderr=log,

@@ -13,6 +13,26 @@ from holdfast.errors import Error
 from holdfast.torch._variables import Slot
 
 
+def _is_on_gpu(gradient: Any) -> bool:
+    return bool(gradient.is_cuda)
+
+
+def _pinned_memory(gradient: Any) -> Any:
+    return torch.empty(gradient.shape, dtype=torch.float32, pin_memory=True)
+
+
+def _start_copy(memory: Any, gradient: Any) -> Any:
+    """An event that tells when the copy is complete.
+
+    What is narrower is widened on the GPU. All is in the stream of the backward pass.
+    """
+    with torch.cuda.device(gradient.device):
+        memory.copy_(gradient.float(), non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+    return event
+
+
 class Gradients:
     """The gradients of one turn, and the memory that the cluster reads them from.
 
@@ -71,18 +91,13 @@ class Gradients:
         A GPU's are copied to pinned memory, which takes its time; others may be ready instead.
         """
         gradient = gradient.detach()
-        if not gradient.is_cuda:
+        if not _is_on_gpu(gradient):
             return [(i, self._keep(gradient.to("cpu", torch.float32).contiguous()))]
         memory = self._pinned.get(i)
         if memory is None:
-            memory = torch.empty(gradient.shape, dtype=torch.float32, pin_memory=True)
+            memory = _pinned_memory(gradient)
             self._pinned[i] = memory
-        # Rounding up to float32 happens on the GPU, in the stream of the backward pass.
-        memory.copy_(gradient.float(), non_blocking=True)
-        with torch.cuda.device(gradient.device):
-            event = torch.cuda.Event()
-            event.record()
-        self._copying.append((event, i, memory))
+        self._copying.append((_start_copy(memory, gradient), i, memory))
         return self._copied(wait=False)
 
     def _copied(self, *, wait: bool) -> list[tuple[int, Any]]:

@@ -2,6 +2,7 @@
 
 import copy
 import unittest
+from unittest import mock
 
 import numpy as np
 import torch
@@ -9,6 +10,7 @@ from local_cluster import LocalCluster
 
 import holdfast
 import holdfast.torch
+from holdfast.torch import _gradients
 
 SIZE = 8
 STEPS = 5
@@ -352,6 +354,48 @@ class OptimizerTest(OneWorker):
             opt.step(loss)
         self.train_alone(alone)
         self.assert_close(model, alone)
+
+    def test_copies_from_a_gpu_are_waited_for(self):
+        """With copies that a test lets happen in place of a GPU's."""
+        events = []
+
+        class Event:
+            def __init__(self, memory, gradient):
+                self.copy = lambda: memory.copy_(gradient)
+                self.seen = self.waited = 0
+                memory.fill_(float("nan"))
+                events.append(self)
+
+            def query(self):
+                # The second copy is complete at once, the third when it is asked again.
+                self.seen += 1
+                done = events.index(self) % 4 == 1 or self.seen > 2
+                if done:
+                    self.copy()
+                return done
+
+            def synchronize(self):
+                self.waited += 1
+                self.copy()
+
+        for overlap in (False, True):
+            events.clear()
+            model, alone = mlp(), mlp()
+            with (
+                self.subTest(overlap=overlap),
+                mock.patch.multiple(
+                    _gradients,
+                    _is_on_gpu=lambda gradient: True,
+                    _pinned_memory=torch.empty_like,
+                    _start_copy=Event,
+                ),
+            ):
+                opt = self.train(model, overlap=overlap)
+                self.assertEqual(opt.cluster.outcomes().not_finite, 0)
+            self.train_alone(alone)
+            self.assert_close(model, alone)
+            self.assertEqual(len(events), 4 * STEPS)
+            self.assertGreater(sum(event.waited for event in events), 0)
 
     def test_state_and_groups_are_read(self):
         model = mlp()
