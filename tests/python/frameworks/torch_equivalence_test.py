@@ -19,6 +19,9 @@ from torch_digits import (
     weighted_loss_of,
 )
 
+import holdfast
+import holdfast.torch
+
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 STEPS = 100
 
@@ -181,6 +184,28 @@ class WeightsTest(unittest.TestCase):
         # The mean of the batches' means is another one.
         sums = {float(weighted_loss_of(model, part)[1]) for part in rows}
         self.assertEqual(len(sums), 2)
+
+
+    def test_refused(self):
+        for accumulate, examples, error in (
+            (2, 3, "passes that are added up count by their size"),
+            (1, 2.5, "examples is 2.5, not a whole number"),
+            (1, -1, "examples is -1, not a whole number"),
+        ):
+            with LocalCluster() as ps, holdfast.connect(**ps.task()) as cluster:
+                model = make_model()
+                optimizer = holdfast.torch.Optimizer(
+                    model,
+                    make_optimizer(model, "exact"),
+                    steps=1,
+                    cluster=cluster,
+                    accumulate=accumulate,
+                )
+                for rows in optimizer.batches(range(10), 2):
+                    loss_of(model, rows).backward()
+                    with self.assertRaisesRegex(ValueError, error):
+                        optimizer.step(examples=examples)
+                    optimizer.skip()
 
 
 class DistributedDataParallelTest(unittest.TestCase):
