@@ -63,7 +63,7 @@ class Script:
         with open(self._log.name, encoding="utf-8") as file:
             return file.read()
 
-    def await_output(self, text: str) -> None:
+    def await_output(self, text: str, seconds: float = 60.0) -> None:
         """Until it has printed ``text``."""
 
         def printed() -> bool:
@@ -73,7 +73,7 @@ class Script:
                 raise AssertionError(f'ended without "{text}":\n{self.output}')
             return False
 
-        await_that(printed, f'"{text}" in the output')
+        await_that(printed, f'"{text}" in the output', seconds)
 
     def wait(self, seconds: float = 60.0) -> int:
         """The exit code; negative for a signal."""

@@ -1,0 +1,62 @@
+"""Trains a perceptron on images of digits with JAX, in one process.
+
+    python -m holdfast.examples.jax_mnist_single
+
+The same on a cluster is ``jax_mnist``, which differs in five lines.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from holdfast.examples.mnist import load
+
+STEPS = 500
+
+
+def init(key: Any, sizes: list[int]) -> Any:
+    """Layers from each size to the next (He et al. 2015)."""
+    return [
+        {
+            "kernel": jax.random.normal(key, (inputs, outputs)) * (2 / inputs) ** 0.5,
+            "bias": jnp.zeros(outputs),
+        }
+        for key, inputs, outputs in zip(
+            jax.random.split(key, len(sizes) - 1), sizes[:-1], sizes[1:], strict=True
+        )
+    ]
+
+
+def scores_of(params: Any, x: Any) -> Any:
+    """Of each class, before the softmax."""
+    *hidden, last = params
+    for layer in hidden:
+        x = jax.nn.relu(x @ layer["kernel"] + layer["bias"])
+    return x @ last["kernel"] + last["bias"]
+
+
+def loss_of(params: Any, x: Any, y: Any) -> Any:
+    """Mean cross-entropy."""
+    return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(scores_of(params, x)), y[:, None], 1))
+
+
+def main() -> None:
+    """Trains and tests."""
+    x, y, test_x, test_y = load("digits")
+    params = init(jax.random.key(1), [x.shape[1], 64, 10])
+    step = jax.jit(jax.value_and_grad(loss_of))
+    random = np.random.default_rng(1)
+    for _ in range(STEPS):
+        batch = random.integers(len(x), size=200)
+        _, grads = step(params, x[batch], y[batch])
+        params = jax.tree.map(lambda p, g: p - 0.5 * g, params, grads)
+    accuracy = np.mean(scores_of(params, test_x).argmax(axis=1) == test_y)
+    print(f"accuracy {accuracy:.4f} on {len(test_y)} images")
+
+
+if __name__ == "__main__":
+    main()
