@@ -11,6 +11,7 @@ import tempfile
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WHEEL = os.environ.get("HOLDFAST_WHEEL", "")
 FRAMEWORKS = os.environ.get("HOLDFAST_FRAMEWORKS", "")
+MXNET = os.environ.get("HOLDFAST_MXNET", "")
 TOOLS = os.environ.get("HOLDFAST_TOOLS", "")
 LIMIT = 300  # seconds of one command
 
@@ -65,6 +66,12 @@ class Environment:
 @functools.lru_cache(maxsize=None)
 def with_frameworks():
     return Environment("/usr/bin/python3", beside=FRAMEWORKS)
+
+
+@functools.lru_cache(maxsize=None)
+def with_mxnet():
+    """With the oldest NumPy that the wheel allows."""
+    return Environment("/usr/bin/python3", beside=MXNET)
 
 
 @functools.lru_cache(maxsize=None)

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Tests the wheel as its users have it: installed, beside grpcio, PyTorch, TensorFlow and JAX, in
-# every Python that is here; and the style and types of python/. The last line is
+# Tests the wheel as its users have it: installed, beside grpcio, PyTorch, TensorFlow, JAX and MXNet,
+# in every Python that is here; and the style and types of python/. The last line is
 # "N passed, N failed, N skipped".
 #
 #   tests/python/run.sh [names of tests, as for unittest; default: all]
@@ -12,11 +12,12 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 deploy/local/setup.sh
 HOLDFAST_FRAMEWORKS="$(tests/python/environment.sh tests/python/requirements.txt)"
+HOLDFAST_MXNET="$(tests/python/environment.sh tests/python/mxnet_requirements.txt)"
 HOLDFAST_TOOLS="$(tests/python/environment.sh tests/python/tools_requirements.txt)"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 if [[ -z "${HOLDFAST_WHEEL:-}" ]]; then
   HOLDFAST_WHEEL="$(python/build_wheel.sh --out="$work")"
 fi
-export HOLDFAST_FRAMEWORKS HOLDFAST_TOOLS HOLDFAST_WHEEL
+export HOLDFAST_FRAMEWORKS HOLDFAST_MXNET HOLDFAST_TOOLS HOLDFAST_WHEEL
 PYTHONDONTWRITEBYTECODE=1 /usr/bin/python3 tests/run_unittests.py tests/python "$@"
