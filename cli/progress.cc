@@ -104,8 +104,7 @@ std::string ProgressDisplay::Warnings(const proto::GetStatusResponse& status) {
         "warning: a loss or gradient was not a finite number and changed "
         "nothing: the job may be diverging\n";
   }
-  // Steps without a finite loss have none to tell.
-  if (status.global_step() > watched_step_ && status.train_loss() != 0) {
+  if (status.global_step() > watched_step_ && status.has_train_loss()) {
     watched_step_ = status.global_step();
     const std::string exploded = loss_watch_.Add(status.train_loss());
     if (!exploded.empty()) {
@@ -141,7 +140,7 @@ std::string ProgressDisplay::Line(
   if (phase == proto::STARTING) parts.push_back("starting");
   if (phase == proto::FAILED) parts.push_back("failed");
   if (std::string step = StepOf(status); !step.empty()) parts.push_back(step);
-  if (status.global_step() > 0) {
+  if (status.global_step() > 0 && status.has_train_loss()) {
     parts.push_back(absl::StrFormat("loss %.4f", status.train_loss()));
   }
   if (const uint64_t count = status.pushes().not_finite(); count > 0) {

@@ -46,6 +46,8 @@ TEST(ProgressLineTest, TellsWhatIsKnown) {
       {"state { phase: TRAINING } total_steps: 300 global_step: 100 "
        "train_loss: 0.25",
        "step 100/300 33%  loss 0.2500"},
+      {"state { phase: TRAINING } total_steps: 300 global_step: 100",
+       "step 100/300 33%"},
       {"state { phase: TRAINING } total_steps: 300 global_step: 100 "
        "train_loss: 0.25 pushes { accepted: 200 not_finite: 3 }",
        "step 100/300 33%  loss 0.2500  3 not finite"},

@@ -33,12 +33,13 @@ class Application final : public FollowUp {
   }
 
   absl::Status Check(const Contribution& contribution) const override {
-    if (contribution.examples == 0 || std::isfinite(contribution.loss)) {
+    if (contribution.examples == 0 ||
+        std::isfinite(contribution.loss.value_or(0))) {
       return absl::OkStatus();
     }
     return absl::InvalidArgumentError(
         absl::StrCat("the loss of push ", push_.sequence.value(), " is ",
-                     contribution.loss, ": contribute it with 0 examples"));
+                     *contribution.loss, ": contribute it with 0 examples"));
   }
 
   void Start(const Contribution& contribution) override {
@@ -132,7 +133,7 @@ class Application final : public FollowUp {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_.context().mutex) {
     spent_.set_sequence(push_.sequence.value());
     spent_.set_examples(contribution.examples);
-    spent_.set_loss(contribution.examples == 0 ? 0 : contribution.loss);
+    if (contribution.examples > 0) SetLoss(contribution, &spent_);
     spent_.set_not_finite(contribution.not_finite);
   }
 

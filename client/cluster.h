@@ -65,8 +65,8 @@ struct Contribution {
   uint64_t examples = 0;
   // The gradient is multiplied by this at the shards.
   float clip_factor = 1;
-  // Mean loss over the examples, for people.
-  double loss = 0;
+  // Mean loss over the examples, for people. Absent: not known.
+  std::optional<double> loss;
   // There are no examples because loss or gradient was not finite: it is
   // counted, and lowers the loss scale where the job has one.
   bool not_finite = false;

@@ -48,6 +48,16 @@ class FollowUp {
   virtual std::string Missing() const = 0;
 };
 
+// Fills in the fields of that name of a message that tells of a push.
+template <typename Message>
+void SetLoss(const Contribution& contribution, Message* message) {
+  if (contribution.loss.has_value()) {
+    message->set_loss(*contribution.loss);
+  } else if (contribution.examples > 0) {
+    message->set_loss_unknown(true);
+  }
+}
+
 // docs/life_of_a_step.md, step 3, and the wait for step 6. `push` and `calls`,
 // to which its calls belong, must outlive the object, and `calls` be cancelled
 // before it goes.

@@ -28,7 +28,7 @@ class Offer final : public FollowUp {
     request.set_sequence(push_.sequence.value());
     request.set_examples(contribution.examples);
     request.set_clip_factor(contribution.clip_factor);
-    request.set_loss(contribution.loss);
+    SetLoss(contribution, &request);
     request.set_not_finite(contribution.not_finite);
     request.set_wait_ms(absl::ToInt64Milliseconds(push_.context().timing.park));
     {
@@ -55,7 +55,7 @@ class Offer final : public FollowUp {
     offer.set_seat(contribution.seat);
     offer.set_examples(contribution.examples);
     offer.set_clip_factor(contribution.clip_factor);
-    offer.set_loss(contribution.loss);
+    SetLoss(contribution, &offer);
     offer.set_not_finite(contribution.not_finite);
   }
 

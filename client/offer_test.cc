@@ -54,9 +54,22 @@ TEST_F(OfferTest, BringsTheVerdict) {
   EXPECT_EQ(request.examples(), 100);
   EXPECT_EQ(request.clip_factor(), 0.5f);
   EXPECT_EQ(request.loss(), 2.25);
+  EXPECT_FALSE(request.loss_unknown());
   EXPECT_FALSE(request.not_finite());
   EXPECT_EQ(request.acked_through(), 0);
   EXPECT_EQ(request.wait_ms(), 100);
+}
+
+TEST_F(OfferTest, TellsThatItDoesNotKnowTheLoss) {
+  auto push = cluster_->StartPush(GlobalStep(4));
+  const std::vector<float> a(6), b(8);
+  ASSERT_TRUE(push->Add(0, a).ok());
+  ASSERT_TRUE(push->Add(1, b).ok());
+  Contribution contribution;
+  contribution.examples = 100;
+  ASSERT_TRUE(push->Contribute(contribution).ok());
+  ASSERT_TRUE(push->Await(Late()).ok());
+  EXPECT_TRUE(ps(0).contribute.requests()[0].loss_unknown());
 }
 
 TEST_F(OfferTest, TellsOfWhatIsNotFinite) {

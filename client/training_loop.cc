@@ -175,7 +175,7 @@ absl::Status TrainingLoop::Contribute(const Gradient& gradient) {
     return absl::InvalidArgumentError(
         absl::StrCat("clip_factor is ", clip_factor, ", not in 0 to 1"));
   }
-  const bool finite = finite_ && std::isfinite(gradient.loss);
+  const bool finite = finite_ && std::isfinite(gradient.loss.value_or(0));
   const bool counts = gradient.examples > 0 && finite;
   if (failed_.ok() && counts && num_added_ < num_trainable_) {
     size_t missing = 0;

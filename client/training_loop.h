@@ -87,8 +87,8 @@ class TrainingLoop {
   struct Gradient {
     // Behind it. 0: the turn is passed without a gradient.
     uint64_t examples = 0;
-    // Mean over the examples.
-    double loss = 0;
+    // Mean over the examples. Absent: not known.
+    std::optional<double> loss;
     // What it is multiplied by. Absent: what the declaration's global norm asks
     // for.
     std::optional<float> clip_factor;

@@ -99,7 +99,7 @@ TrainingLoop::Gradient GradientOf(uint64_t examples, double loss,
                                   float clip_factor) {
   TrainingLoop::Gradient gradient;
   gradient.examples = examples;
-  gradient.loss = loss;
+  if (loss != HOLDFAST_LOSS_UNKNOWN) gradient.loss = loss;
   if (clip_factor != HOLDFAST_CLIP_AS_DECLARED) {
     gradient.clip_factor = clip_factor;
   }
@@ -149,6 +149,11 @@ int32_t holdfast_connect(const holdfast_option* options, size_t num_options,
                   error);
   }
   auto connection = std::make_shared<Connection>(*std::move(place));
+  if (absl::Status status = connection->StartTrace(); !status.ok()) {
+    return Report(Error(HOLDFAST_INVALID,
+                        absl::StrCat("option trace: ", status.message())),
+                  error);
+  }
   connection->Start();
   *cluster = static_cast<holdfast_cluster*>(
       Handles::Add(Kind::kCluster, std::move(connection)));

@@ -108,6 +108,16 @@ std::shared_ptr<BackgroundCalls::Call> Connection::Begin(
   return closing_ ? nullptr : calls_->Start(std::move(function));
 }
 
+absl::Status Connection::StartTrace() {
+  if (place_.trace.empty()) return absl::OkStatus();
+  auto trace = TraceFile::Create(
+      place_.trace, {.process = place_.replica,
+                     .process_name = place_.connect.task.ToString()});
+  if (!trace.ok()) return trace.status();
+  trace_ = *std::move(trace);
+  return absl::OkStatus();
+}
+
 void Connection::Start() {
   absl::MutexLock lock(&mutex_);
   connecting_ = Begin([this] { return Connect(); });
@@ -115,6 +125,7 @@ void Connection::Start() {
 
 absl::Status Connection::Connect() {
   Cluster::Options options = place_.connect;
+  options.tracer = tracer();
   options.give_up = [this] { return closing_.load(); };
   options.on_waiting = [this](const std::string& what) {
     LOG(INFO) << "waiting for " << what;
@@ -148,8 +159,12 @@ void Connection::Close() {
     calls = std::move(calls_);
   }
   calls.reset();
-  absl::MutexLock lock(&mutex_);
-  cluster = std::move(cluster_);
+  {
+    absl::MutexLock lock(&mutex_);
+    cluster = std::move(cluster_);
+  }
+  cluster.reset();
+  if (trace_ != nullptr) trace_->Finish();
 }
 
 bool Connection::Wait(absl::Time until, const std::atomic<bool>& given_up,
@@ -559,8 +574,13 @@ absl::Status Connection::Pull(Cluster* cluster, GlobalStep min_step,
 Loop::Loop(std::shared_ptr<Connection> connection,
            std::unique_ptr<TrainingLoop> loop)
     : connection_(std::move(connection)),
+      tracer_(connection_->tracer()),
       loop_(std::move(loop)),
-      memory_(loop_->memory()) {}
+      memory_(loop_->memory()) {
+  if (tracer_ == nullptr) return;
+  tracer_->NameThread("trainer");
+  since_ = tracer_->Now();
+}
 
 void Loop::Drop() {
   given_up_ = true;
@@ -589,7 +609,24 @@ Error Loop::Next(absl::Time until, holdfast_turn* turn) {
   turn->seat = from.seat;
   turn->values = loop_->values_set();
   turn->loss_scale = from.done ? 0 : from.loss_scale;
+  if (tracer_ != nullptr) {
+    const absl::Time now = tracer_->Now();
+    tracer_->AddHere({TraceKind::kWait, "turn", since_, now});
+    since_ = now;
+    batch_ = from.batch;
+  }
   return Error();
+}
+
+void Loop::TraceGradient() {
+  if (tracer_ == nullptr) return;
+  const absl::Time now = tracer_->Now();
+  tracer_->AddHere({TraceKind::kModel,
+                    "gradient",
+                    since_,
+                    now,
+                    {{"batch", static_cast<int64_t>(batch_)}}});
+  since_ = now;
 }
 
 Error Loop::CheckCount(size_t count) const {
@@ -652,6 +689,7 @@ Error Loop::Add(size_t variable, absl::Span<const float> gradient) {
 Error Loop::Contribute(const TrainingLoop::Gradient& gradient) {
   absl::MutexLock lock(&mutex_);
   if (loop_ == nullptr) return Closed();
+  TraceGradient();
   return connection_->OfCall(loop_->Contribute(gradient));
 }
 
@@ -665,6 +703,7 @@ Error Loop::Push(absl::Span<const float* const> gradients,
     Error error = AddLocked(i, {gradients[i], elements[i]});
     if (!error.ok()) return error;
   }
+  TraceGradient();
   return connection_->OfCall(loop_->Contribute(gradient));
 }
 

@@ -25,6 +25,7 @@
 #include "client/cluster.h"
 #include "client/training_loop.h"
 #include "common/clock.h"
+#include "common/trace.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast::c_api {
@@ -57,11 +58,18 @@ class Connection {
   // Closes.
   ~Connection();
 
+  // Where a trace is asked for; before Start.
+  // Errors: INVALID_ARGUMENT when its file cannot be made.
+  absl::Status StartTrace();
   // Begins to connect.
   void Start();
 
   Error AwaitConnected(absl::Time until);
   const Place& place() const { return place_; }
+  // Null where nothing is traced.
+  Tracer* tracer() const {
+    return trace_ == nullptr ? nullptr : trace_->tracer();
+  }
   bool is_client() const;
   bool is_chief() const { return !is_client() && place_.replica == 0; }
   Error Declare(const std::string& text,
@@ -143,6 +151,8 @@ class Connection {
 
   const Place place_;
   const SteadyClock clock_;
+  // Of all that follows.
+  std::unique_ptr<TraceFile> trace_;
   std::atomic<bool> closing_{false};
 
   mutable absl::Mutex mutex_;
@@ -204,9 +214,16 @@ class Loop {
   Error AddLocked(size_t variable, absl::Span<const float> gradient)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // The turn's computation is over, at which it was contributed to.
+  void TraceGradient() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const std::shared_ptr<Connection> connection_;
+  Tracer* const tracer_;
   std::atomic<bool> given_up_{false};
   absl::Mutex mutex_;
+  // With a tracer: when the turn was handed out, or contributed to.
+  absl::Time since_ ABSL_GUARDED_BY(mutex_);
+  uint64_t batch_ ABSL_GUARDED_BY(mutex_) = 0;
   // Null once the cluster is closed.
   std::unique_ptr<TrainingLoop> loop_ ABSL_GUARDED_BY(mutex_);
   // Of its values; they outlive it.

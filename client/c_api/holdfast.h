@@ -171,6 +171,9 @@ typedef struct holdfast_option {
  *   insecure       "true": without tls_dir, tasks may be on other machines
  *   connect_timeout, recovery_timeout     seconds; default 300. How long the
  *                  cluster may take to start; how long a lost one to come back
+ *   trace          file that gets, when the cluster is closed, what this
+ *                  process did when (docs/tracing.md); %t in it stands for the
+ *                  task
  *   job_digest, data_digest               workers that join with others are
  *                  refused
  *   fail_fast      "true": a client gives up as soon as it is certain why a ps
@@ -384,11 +387,15 @@ HOLDFAST_EXPORT int32_t holdfast_loop_add(holdfast_loop* loop, size_t variable,
 
 /* The factor that the declaration's clipping.global_norm asks for, or 1. */
 #define HOLDFAST_CLIP_AS_DECLARED (-1.0f)
+/* A loss that is not known: the push is left out of the job's train_loss. The
+ * least finite double. */
+#define HOLDFAST_LOSS_UNKNOWN (-1.7976931348623157e308)
 
 /* Ends the turn: the gradient counts as the mean over `examples` examples,
- * multiplied by `clip_factor` (0 to 1). `loss` is their mean loss. 0 examples:
- * the turn is passed without a gradient, whatever was handed in. The same, but
- * counted, when the loss or a gradient is not finite. Does not wait. */
+ * multiplied by `clip_factor` (0 to 1). `loss` is their mean loss, or
+ * HOLDFAST_LOSS_UNKNOWN. 0 examples: the turn is passed without a gradient,
+ * whatever was handed in. The same, but counted, when the loss or a gradient is
+ * not finite. Does not wait. */
 HOLDFAST_EXPORT int32_t holdfast_loop_contribute(holdfast_loop* loop,
                                                  uint64_t examples, double loss,
                                                  float clip_factor,

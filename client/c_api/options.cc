@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "common/cluster_spec.h"
 #include "common/task_id.h"
 
@@ -15,10 +16,11 @@ namespace {
 using Options = std::map<std::string, std::string>;
 
 constexpr absl::string_view kConnectOptions[] = {
-    "chief_hosts", "cluster_spec",     "connect_timeout", "data_digest",
-    "fail_fast",   "insecure",         "job_digest",      "job_name",
-    "ps_hosts",    "recovery_timeout", "task_index",      "tf_config",
-    "tls_dir",     "worker_hosts"};
+    "chief_hosts",      "cluster_spec", "connect_timeout",
+    "data_digest",      "fail_fast",    "insecure",
+    "job_digest",       "job_name",     "ps_hosts",
+    "recovery_timeout", "task_index",   "tf_config",
+    "tls_dir",          "trace",        "worker_hosts"};
 
 std::string Get(const Options& options, const std::string& name) {
   const auto found = options.find(name);
@@ -167,6 +169,9 @@ absl::StatusOr<Place> ReadPlace(absl::Span<const holdfast_option> options,
   connect.fail_fast = *fail_fast;
   connect.job_digest = Get(*read, "job_digest");
   connect.data_digest = Get(*read, "data_digest");
+  place.trace = absl::StrReplaceAll(
+      Get(*read, "trace"),
+      {{"%t", absl::StrCat(connect.task.job, "-", connect.task.index)}});
   return place;
 }
 

@@ -29,6 +29,8 @@ absl::StatusOr<bool> BoolOf(const std::map<std::string, std::string>& options,
 struct Place {
   Cluster::Options connect;
   uint32_t replica = 0;
+  // The file for a trace. Empty: none.
+  std::string trace;
 };
 
 // As holdfast_connect reads them. `tf_config`: that of the environment.

@@ -601,8 +601,13 @@ void Coordinator::Book(const PushId& push, const proto::SpentTicket& spent) {
   const std::optional<TicketPool::Out> ticket = job_.tickets.Book(push);
   if (!ticket.has_value()) return;  // told again
   job_.verdicts.Record(push, proto::ACCEPTED);
-  job_.progress.AddStep({{push.from.worker, spent.examples(), spent.loss(),
-                          spent.staleness(), spent.not_finite()}});
+  AcceptedPush accepted;
+  accepted.worker = push.from.worker;
+  accepted.examples = spent.examples();
+  if (!spent.loss_unknown()) accepted.loss = spent.loss();
+  accepted.staleness = spent.staleness();
+  accepted.not_finite = spent.not_finite();
+  job_.progress.AddStep({accepted});
   job_.learning.OnPush(spent.examples(), spent.not_finite(),
                        ticket->loss_scale);
   job_.progress.SetCommitted(GlobalStep(job_.tickets.pool().spent()));

@@ -108,6 +108,26 @@ TEST_F(CoordinatorTest, StatusCountsDecidedStepsAndTheirExamples) {
   EXPECT_DOUBLE_EQ(Status().train_loss(), 1.125);
 }
 
+TEST_F(CoordinatorTest, TrainLossIsOfPushesWhoseLossIsKnown) {
+  StartTraining();
+  const auto offer = [&](uint32_t worker, uint64_t step, bool unknown) {
+    proto::ContributeRequest request =
+        OfferOf(Worker(worker), step, worker, step + 1, 10);
+    request.set_loss(unknown ? 0 : 3);
+    request.set_loss_unknown(unknown);
+    Contribute(request);
+  };
+  offer(0, 0, true);
+  offer(1, 0, true);
+  AckCommits();
+  EXPECT_EQ(Status().examples(), 20u);
+  EXPECT_FALSE(Status().has_train_loss());
+  offer(0, 1, true);
+  offer(1, 1, false);
+  AckCommits();
+  EXPECT_EQ(Status().train_loss(), 3) << "of one push in four";
+}
+
 TEST_F(CoordinatorTest, TrainLossIsOfTheLast100Steps) {
   Make(1, 1);
   StartTraining(MakeDeclaration(200));

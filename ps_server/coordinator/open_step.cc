@@ -74,7 +74,7 @@ absl::StatusOr<proto::Verdict> OpenStep::Offer(
   offer.push = push;
   offer.examples = request.examples();
   offer.clip_factor = ClipFactorOf(request);
-  offer.loss = request.loss();
+  if (!request.loss_unknown()) offer.loss = request.loss();
   offer.not_finite = request.not_finite();
   step_->Fill(request.seat(), std::move(offer));
   return proto::VERDICT_UNSPECIFIED;

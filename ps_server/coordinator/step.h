@@ -18,7 +18,8 @@ struct SeatOffer {
   PushId push;
   uint64_t examples = 0;
   float clip_factor = 1;
-  double loss = 0;
+  // Where it is known.
+  std::optional<double> loss;
   // There are no examples because loss or gradient was not finite.
   bool not_finite = false;
 };

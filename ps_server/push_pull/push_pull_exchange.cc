@@ -59,6 +59,7 @@ proto::ContributeRequest PushPullExchange::Contribution(
     request.set_clip_factor(contribution.clip_factor());
   }
   request.set_loss(contribution.loss());
+  request.set_loss_unknown(contribution.loss_unknown());
   request.set_not_finite(contribution.not_finite());
   request.set_acked_through(request_.acked_through());
   request.set_wait_ms(request_.wait_ms());

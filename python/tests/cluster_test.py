@@ -1,5 +1,6 @@
 """The training loop against real ps daemons."""
 
+import json
 import pickle
 import tempfile
 import unittest
@@ -133,6 +134,32 @@ class OneWorkerTest(unittest.TestCase):
             cluster.add({"a": ONE})
         values = {name: value.tolist() for name, value in cluster.pull().items()}
         self.assertEqual(values, {"a": [-2], "b": [-4, -4], "c": [-6]})
+
+    def test_trace(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with holdfast.connect(**self.ps.task(), trace=f"{folder}/%t.json") as cluster:
+                declare(cluster, {"w": holdfast.Variable(1)})
+                for _ in cluster.batches():
+                    cluster.push([ONE], loss=0.0, examples=1)
+            with open(f"{folder}/worker-0.json") as file:
+                trace = json.load(file)
+            with self.assertRaisesRegex(holdfast.Refused, "option trace: .*absent"):
+                holdfast.connect(**self.ps.task(), trace=f"{folder}/absent/x")
+        spans = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+        batches = [span["args"]["batch"] for span in spans if span["name"] == "gradient"]
+        self.assertEqual(batches, [0, 1, 2])
+        self.assertEqual([span["name"] for span in spans].count("PushPull"), 3)
+        self.assertGreater(trace["otherData"]["rpc_seconds"], 0)
+
+    def test_a_loss_that_is_not_known(self):
+        cluster, batches = self.start({"w": holdfast.Variable(1)})
+        cluster.push([ONE], loss=None, examples=1)
+        next(batches)
+        self.assertEqual(cluster.status().examples, 1)
+        self.assertIsNone(cluster.status().train_loss)
+        cluster.push([ONE], loss=0.0, examples=1)
+        next(batches)
+        self.assertEqual(cluster.status().train_loss, 0)
 
     def test_initializers(self):
         cluster, _ = self.start(

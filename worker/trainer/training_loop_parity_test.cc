@@ -76,7 +76,8 @@ class ParityTest : public TrainerTestBase {
   static std::string Describe(const Contribution& contribution) {
     return absl::StrCat("seat ", contribution.seat, ", ", contribution.examples,
                         " x ", contribution.clip_factor, ", loss ",
-                        contribution.loss, ", ", contribution.not_finite);
+                        contribution.loss.value_or(0), ", ",
+                        contribution.not_finite);
   }
   std::vector<std::string> Contributions() const {
     std::vector<std::string> all;
