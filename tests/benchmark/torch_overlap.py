@@ -146,7 +146,11 @@ def main():
         for space in spaces:
             limit(space, rate)
         apart = measure(spaces, False)
-        together = measure(spaces, True, flags.trace)
+        with tempfile.TemporaryDirectory() as folder:
+            trace = flags.trace or f"{folder}/trace.json"
+            together = measure(spaces, True, trace)
+            with open(trace, encoding="utf-8") as file:
+                facts = json.load(file)["otherData"]
     # Without overlap a step is push and pull; of the same size, over the same link.
     serial = apart["backward"] + apart["step"]
     overlapped = together["backward"] + together["step"]
@@ -156,6 +160,7 @@ def main():
             f"push and pull after it {parts['step']:.3f} s"
         )
     print(f"ratio of (backward + push + pull): {overlapped / serial:.3f}")
+    print(f"calls behind computation, by the trace: {facts['communication_hidden']:.3f}")
 
 
 if __name__ == "__main__":
