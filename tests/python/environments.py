@@ -18,9 +18,10 @@ LIMIT = 300  # seconds of one command
 
 def run(*words, **options):
     """The output of a command, which has to succeed."""
+    limit = options.pop("limit", LIMIT)
     done = subprocess.run(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-        stdin=subprocess.DEVNULL, timeout=LIMIT, **options
+        stdin=subprocess.DEVNULL, timeout=limit, **options
     )
     if done.returncode != 0:
         raise AssertionError(f"{words} ended with {done.returncode}\n{done.stdout[-6000:]}")

@@ -17,6 +17,7 @@ def _test_of(path):
         environment = environments.with_frameworks()
         environment.python(
             path,
+            limit=900,  # of all tests in the file
             env={
                 "HOLDFAST_PS_SERVER": f"{environment.folder}/bin/ps_server",
                 # Other numbers of threads give other bits.
