@@ -18,6 +18,7 @@
 #include "common/rpc/credentials.h"
 #include "common/rpc_limits.h"
 #include "common/task_id.h"
+#include "common/timeouts.h"
 #include "common/trace.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
@@ -158,14 +159,14 @@ class Cluster {
     // what was declared.
     std::optional<proto::Declaration> declaration;
     // Until every ps answers.
-    absl::Duration connect_timeout = absl::Seconds(300);
+    absl::Duration connect_timeout = kDefaultTimeout;
     // Whether a client that only reads gives up as soon as it is certain why a
     // ps cannot be reached, as when nothing listens there. For tools: tasks
     // start in any order, and wait.
     bool fail_fast = false;
     // How long the coordinator may be silent before all calls fail. A longer
     // one leaves it more time to come back.
-    absl::Duration recovery_timeout = absl::Seconds(300);
+    absl::Duration recovery_timeout = kDefaultTimeout;
     // Bytes of tensors in one call, at most.
     int64_t part_bytes = kPartBytes;
     // Asked with each renewal of the lease, by a thread of the cluster's: what

@@ -7,27 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/norm.h"
 #include "common/shape.h"
+#include "common/timeouts.h"
 #include "glog/logging.h"
 #include "proto/training.pb.h"
 
 namespace holdfast {
-namespace {
-
-// As proto::Timeouts says.
-constexpr double kDefaultTimeoutSeconds = 300;
-
-absl::Duration StepTimeout(const proto::Timeouts& timeouts) {
-  return absl::Seconds(timeouts.has_step_seconds() ? timeouts.step_seconds()
-                                                   : kDefaultTimeoutSeconds);
-}
-
-absl::Duration RecoveryTimeout(const proto::Timeouts& timeouts) {
-  return absl::Seconds(timeouts.has_recovery_seconds()
-                           ? timeouts.recovery_seconds()
-                           : kDefaultTimeoutSeconds);
-}
-
-}  // namespace
 
 TrainingLoop::TrainingLoop(Cluster* cluster, BackgroundCalls* calls,
                            const Clock* clock, Options options)

@@ -15,6 +15,7 @@
 #include "common/flags.h"
 #include "common/machine_limits.h"
 #include "common/process_name.h"
+#include "common/timeouts.h"
 #include "glog/logging.h"
 #include "ps_server/server.h"
 
@@ -25,13 +26,13 @@ ABSL_FLAG(
     absl::Duration, lease, absl::Seconds(10),
     "How long a task may be silent before it counts as lost. That of ps 0 "
     "holds for the whole job.");
-ABSL_FLAG(absl::Duration, start_timeout, absl::Seconds(300),
+ABSL_FLAG(absl::Duration, start_timeout, holdfast::kDefaultTimeout,
           "How long the job waits for tasks that have not started.");
 ABSL_FLAG(
-    absl::Duration, step_timeout, absl::Seconds(300),
+    absl::Duration, step_timeout, holdfast::kDefaultTimeout,
     "How long a step waits for contributions, where the job file does not "
     "say.");
-ABSL_FLAG(absl::Duration, recovery_timeout, absl::Seconds(300),
+ABSL_FLAG(absl::Duration, recovery_timeout, holdfast::kDefaultTimeout,
           "How long the job waits for a lost task, or another in its place, "
           "where the "
           "job file does not say.");

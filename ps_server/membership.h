@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/rpc/session.h"
+#include "common/timeouts.h"
 
 namespace holdfast {
 
@@ -26,10 +27,10 @@ class Membership {
     // Its deadline, patience, on_change, on_waiting and give_up are set here.
     Session::Options session;
     // How long the coordinator may take to appear.
-    absl::Duration start_timeout = absl::Seconds(300);
+    absl::Duration start_timeout = kDefaultTimeout;
     // How long it may be silent, or away, later, until session.job_patience
     // knows better: the ps registers with one that was restarted.
-    absl::Duration recovery_timeout = absl::Seconds(300);
+    absl::Duration recovery_timeout = kDefaultTimeout;
     // How long, once the job is DONE, the coordinator may be out of reach
     // before it counts as gone.
     absl::Duration silence_after_done = absl::Seconds(10);

@@ -13,6 +13,7 @@
 #include "common/http_server.h"
 #include "common/rpc/credentials.h"
 #include "common/task_id.h"
+#include "common/timeouts.h"
 
 namespace holdfast {
 
@@ -42,13 +43,13 @@ class Server {
     // forgives longer pauses, and tells of a death later. Of task 0.
     absl::Duration lease = absl::Seconds(10);
     // How long the job may wait for tasks that have not started.
-    absl::Duration start_timeout = absl::Seconds(300);
+    absl::Duration start_timeout = kDefaultTimeout;
     // How long a step may stay open, where the job does not say. Of task 0.
-    absl::Duration step_timeout = absl::Seconds(300);
+    absl::Duration step_timeout = kDefaultTimeout;
     // How long a lost task may take to come back, where the job does not say;
     // also the coordinator, for this ps, until it knows the job's. A longer one
     // tells of a failure later.
-    absl::Duration recovery_timeout = absl::Seconds(300);
+    absl::Duration recovery_timeout = kDefaultTimeout;
     // Where the job's state is saved, and taken up again: one directory for all
     // ps of a job, and for no other job. Empty: the job has no checkpoints, and
     // ends with the loss of a ps.

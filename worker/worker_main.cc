@@ -35,6 +35,7 @@
 #include "common/job_file.h"
 #include "common/machine_limits.h"
 #include "common/task_id.h"
+#include "common/timeouts.h"
 #include "common/trace.h"
 #include "common/version.h"
 #include "common/watchdog.h"
@@ -393,14 +394,8 @@ Cluster::Options ConnectOptions(const Config& config, const Dataset& train_set,
   options.credentials = config.credentials;
   options.job_digest = JobDigest(config.job);
   options.data_digest = train_set.digest();
-  if (config.job.timeouts().has_start_seconds()) {
-    options.connect_timeout =
-        absl::Seconds(config.job.timeouts().start_seconds());
-  }
-  if (config.job.timeouts().has_recovery_seconds()) {
-    options.recovery_timeout =
-        absl::Seconds(config.job.timeouts().recovery_seconds());
-  }
+  options.connect_timeout = StartTimeout(config.job.timeouts());
+  options.recovery_timeout = RecoveryTimeout(config.job.timeouts());
   options.tracer = config.tracer;
   options.input_wait = [input_meter] { return input_meter->Report(); };
   options.on_waiting = [](const std::string& what) {
@@ -416,16 +411,9 @@ Trainer::Options TrainerOptions(const Config& config, const Workshop& workshop,
   options.replica = config.replica;
   options.is_chief = config.is_chief;
   options.declaration = std::move(declaration);
-  const proto::Timeouts& timeouts = config.job.timeouts();
-  if (timeouts.has_start_seconds()) {
-    options.start_timeout = absl::Seconds(timeouts.start_seconds());
-  }
-  if (timeouts.has_step_seconds()) {
-    options.step_timeout = absl::Seconds(timeouts.step_seconds());
-  }
-  if (timeouts.has_recovery_seconds()) {
-    options.recovery_timeout = absl::Seconds(timeouts.recovery_seconds());
-  }
+  options.start_timeout = StartTimeout(config.job.timeouts());
+  options.step_timeout = StepTimeout(config.job.timeouts());
+  options.recovery_timeout = RecoveryTimeout(config.job.timeouts());
   if (config.job.has_micro_batches()) {
     options.micro_batches = config.job.micro_batches();
   }

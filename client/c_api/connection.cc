@@ -12,6 +12,7 @@
 #include "common/checkpoint/file_system.h"
 #include "common/digest.h"
 #include "common/shape.h"
+#include "common/timeouts.h"
 #include "glog/logging.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
@@ -28,8 +29,6 @@ constexpr absl::Duration kLeaveTimeout = absl::Seconds(5);
 // However long a checkpoint takes to be written: the coordinator judges it.
 constexpr absl::Duration kSaveTimeout = absl::Hours(1);
 constexpr absl::Duration kPinHold = absl::Minutes(10);
-// As proto::Timeouts says.
-constexpr double kDefaultTimeoutSeconds = 300;
 
 constexpr char kClosed[] = "the cluster is closed";
 
@@ -478,18 +477,12 @@ Error Connection::Leave(const std::string& reason, absl::Time until) {
 }
 
 absl::Time Connection::StartDeadline() const {
-  const proto::Timeouts& timeouts = own_.timeouts();
-  return SteadyNow() +
-         absl::Seconds(timeouts.has_start_seconds() ? timeouts.start_seconds()
-                                                    : kDefaultTimeoutSeconds) +
+  return SteadyNow() + StartTimeout(own_.timeouts()) +
          place_.connect.recovery_timeout + kMargin;
 }
 
 absl::Time Connection::StepDeadline() const {
-  const proto::Timeouts& timeouts = declaration_.timeouts();
-  return SteadyNow() +
-         absl::Seconds(timeouts.has_step_seconds() ? timeouts.step_seconds()
-                                                   : kDefaultTimeoutSeconds) +
+  return SteadyNow() + StepTimeout(declaration_.timeouts()) +
          place_.connect.recovery_timeout + kMargin;
 }
 

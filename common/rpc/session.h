@@ -19,6 +19,7 @@
 #include "common/rpc/credentials.h"
 #include "common/session_news.h"
 #include "common/task_id.h"
+#include "common/timeouts.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
 
@@ -72,7 +73,7 @@ class Session {
     absl::Duration attempt_timeout = absl::Seconds(5);
     // How long the coordinator may be silent before the session ends. A longer
     // one leaves it more time to come back. 0: a lease.
-    absl::Duration patience = absl::Seconds(300);
+    absl::Duration patience = kDefaultTimeout;
     // Asked before each renewal: the job's own patience, which goes before that
     // above once the task knows it. May be empty.
     std::function<std::optional<absl::Duration>()> job_patience;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/timeouts.h"
 #include "proto/checkpoint.pb.h"
 
 namespace holdfast {
@@ -20,9 +21,9 @@ struct CoordinatorOptions {
   // tolerates longer pauses but detects failures later.
   absl::Duration lease = absl::Seconds(10);
   // Timeouts until a declaration brings its own.
-  absl::Duration start_timeout = absl::Seconds(300);
-  absl::Duration step_timeout = absl::Seconds(300);
-  absl::Duration recovery_timeout = absl::Seconds(300);
+  absl::Duration start_timeout = kDefaultTimeout;
+  absl::Duration step_timeout = kDefaultTimeout;
+  absl::Duration recovery_timeout = kDefaultTimeout;
   // How long a message to a shard stays unanswered before it is sent again.
   absl::Duration resend_after = absl::Seconds(5);
   // Where this ps listens, for the placement.

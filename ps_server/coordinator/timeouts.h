@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/time/time.h"
+#include "common/timeouts.h"
 #include "ps_server/coordinator/coordinator_options.h"
 #include "ps_server/coordinator/job_declaration.h"
 
@@ -21,28 +22,16 @@ class Timeouts {
         recovery_(options.recovery_timeout),
         declaration_(declaration) {}
 
-  absl::Duration Start() const {
-    return of().has_start_seconds() ? absl::Seconds(of().start_seconds())
-                                    : start_;
-  }
-  absl::Duration Step() const {
-    return of().has_step_seconds() ? absl::Seconds(of().step_seconds()) : step_;
-  }
-  absl::Duration Recovery() const {
-    return of().has_recovery_seconds() ? absl::Seconds(of().recovery_seconds())
-                                       : recovery_;
-  }
-  absl::Duration Disk() const {
-    return of().has_disk_seconds() ? absl::Seconds(of().disk_seconds())
-                                   : kDefaultDisk;
-  }
+  absl::Duration Start() const { return StartTimeout(of(), start_); }
+  absl::Duration Step() const { return StepTimeout(of(), step_); }
+  absl::Duration Recovery() const { return RecoveryTimeout(of(), recovery_); }
+  absl::Duration Disk() const { return DiskTimeout(of()); }
   // How long a shard may park a call that waits for its disk.
   absl::Duration DiskPark() const {
     return std::min(kLongestDiskPark, Disk() / 4);
   }
 
  private:
-  static constexpr absl::Duration kDefaultDisk = absl::Seconds(300);
   static constexpr absl::Duration kLongestDiskPark = absl::Seconds(2);
 
   const proto::Timeouts& of() const {

@@ -4,14 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/timeouts.h"
 #include "ps_server/protocol/request.h"
 #include "ps_server/shard/shard.h"
 
 namespace holdfast {
 namespace {
-
-// Where the job does not say.
-constexpr double kDefaultDiskSeconds = 300;
 
 // Whether only a disk can tell what the state is.
 bool NeedsDisk(const proto::RestoreRequest& request) {
@@ -194,11 +192,8 @@ absl::Status Shard::LoadError(const absl::Status& why) {
   absl::StatusCode code = why.code();
   std::string times;
   if (absl::IsUnknown(why)) {
-    const proto::Timeouts& timeouts = declaration_.timeouts();
-    const bool repeated = unreadable_.Count(
-        clock_->Now(),
-        absl::Seconds(timeouts.has_disk_seconds() ? timeouts.disk_seconds()
-                                                  : kDefaultDiskSeconds));
+    const bool repeated =
+        unreadable_.Count(clock_->Now(), DiskTimeout(declaration_.timeouts()));
     code =
         repeated ? absl::StatusCode::kDataLoss : absl::StatusCode::kUnavailable;
     if (repeated) times = absl::StrCat(" (", unreadable_.times(), " attempts)");

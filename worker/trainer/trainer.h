@@ -14,6 +14,7 @@
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/task_id.h"
+#include "common/timeouts.h"
 #include "common/trace.h"
 #include "proto/cluster.pb.h"
 #include "proto/result.pb.h"
@@ -59,10 +60,10 @@ class Trainer {
     proto::Declaration declaration;
     // As in the job: how long the cluster may take to start, and a step to
     // close, or, asynchronous, the next push of anybody.
-    absl::Duration start_timeout = absl::Seconds(300);
-    absl::Duration step_timeout = absl::Seconds(300);
+    absl::Duration start_timeout = kDefaultTimeout;
+    absl::Duration step_timeout = kDefaultTimeout;
     // The same, for a lost task to come back.
-    absl::Duration recovery_timeout = absl::Seconds(300);
+    absl::Duration recovery_timeout = kDefaultTimeout;
     // Calls wait for recovery_timeout and that much longer, so that the
     // coordinator, which knows who is late, speaks first.
     absl::Duration margin = absl::Seconds(30);
