@@ -58,7 +58,9 @@ ClientTest::ClientTest() {
       AnswerPlacement(response);
       response->set_generation(generation);
       for (proto::Slice& slice : *response->mutable_slices()) {
-        if (num_ps == 1) slice.set_ps(0);
+        if (num_ps == 1 || (trains_on_ps_0 && slice.variable() == "b")) {
+          slice.set_ps(0);
+        }
       }
       if (asynchronous) {
         response->mutable_declaration()

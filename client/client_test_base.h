@@ -83,6 +83,8 @@ class ClientTest : public ::testing::Test {
   std::atomic<bool> asynchronous = false;
   // Or 1: then all variables are there.
   std::atomic<int> num_ps = 2;
+  // Whether all that is trained is on ps 0, and ps 1 has "c" alone.
+  std::atomic<bool> trains_on_ps_0 = false;
   // That the placement is of.
   std::atomic<uint64_t> generation = kGeneration;
   // The newest version of the puppets.

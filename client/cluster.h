@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_CLIENT_CLUSTER_H_
 #define HOLDFAST_CLIENT_CLUSTER_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -27,7 +28,15 @@ namespace holdfast {
 
 // The values of all variables.
 struct Parameters {
-  // Synchronous: of all values. Asynchronous: the least of `versions`.
+  // Whether all that changes is of this version.
+  bool AllAt(GlobalStep step) const {
+    return version == step &&
+           std::all_of(versions.begin(), versions.end(),
+                       [step](GlobalStep of_ps) { return of_ps <= step; });
+  }
+
+  // Synchronous: of all values. Asynchronous: the least of `versions`, without
+  // those of ps that hold nothing that is trained: their values never change.
   GlobalStep version;
   // By ps. Asynchronous: of what that shard sent, or, where it came in several
   // messages, the least of them.
@@ -288,7 +297,7 @@ class Cluster {
   class Pin {
    public:
     virtual ~Pin() = default;
-    // Asynchronous: the least of the shards'.
+    // Asynchronous: as Parameters::version.
     virtual GlobalStep version() const = 0;
     // Reads the pinned version, as Cluster::StartPull does the newest. Errors:
     // NOT_FOUND when its time is up.

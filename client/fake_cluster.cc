@@ -236,6 +236,12 @@ class FakeCluster::FakePin final : public Cluster::Pin {
     cluster_->Fill(version_, into);
     if (!cluster_->pinned_versions.empty()) {
       into->versions = cluster_->pinned_versions;
+      into->version =
+          *std::max_element(into->versions.begin(), into->versions.end());
+      for (const GlobalStep of_ps : into->versions) {
+        if (of_ps == GlobalStep(0)) continue;
+        into->version = std::min(into->version, of_ps);
+      }
     }
     return std::make_unique<FakeRead>(cluster_, version_);
   }

@@ -48,7 +48,8 @@ class FakeCluster final : public Cluster {
   // The global step that the ticket for the n-th push is given at. Default: the
   // greatest version that a pull has found.
   std::map<uint64_t, uint64_t> ticket_steps;
-  // The versions of the shards where a pin is read. Default: one, the version.
+  // The versions of the shards where a pin is read; the version is the least, 0
+  // being that of a shard with nothing to train. Default: one, the version.
   std::vector<GlobalStep> pinned_versions;
   // What a call comes to; by its line in calls().
   std::map<std::string, absl::Status> errors;

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -13,6 +14,7 @@
 #include "client/plan.h"
 #include "client/sequences.h"
 #include "client/tickets.h"
+#include "common/ids.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast::client {
@@ -22,6 +24,10 @@ struct Placement {
   bool asynchronous() const {
     return layout.declaration().consistency().has_asynchronous();
   }
+  // The version of all values, where those of each ps are of these: the least.
+  // A ps without anything to train does not count in an asynchronous job: its
+  // values are the same at every version [P4].
+  GlobalStep VersionOf(const std::vector<GlobalStep>& versions) const;
 
   Layout layout;
   Plan push;

@@ -57,8 +57,7 @@ class PinHandle : public Cluster::Pin {
   }
 
   GlobalStep version() const override {
-    const std::vector<GlobalStep> pinned = versions();
-    return *std::min_element(pinned.begin(), pinned.end());
+    return generation_->placement.VersionOf(versions());
   }
 
   std::unique_ptr<Cluster::Pull> StartRead(Parameters* into) override {

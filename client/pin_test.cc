@@ -141,6 +141,29 @@ TEST_F(PinTest, OfAnAsynchronousJobEachShardHoldsItsOwn) {
   EXPECT_EQ(FirstUnpinned(1), 20);
 }
 
+TEST_F(PinTest, WhoHoldsNothingOfAPushIsAtEveryVersion_P4) {
+  asynchronous = true;
+  trains_on_ps_0 = true;
+  cluster_ = ConnectReady(OptionsFor(kReader));
+  version = 8;
+  ps(1).pin.Do([](int, const auto&, auto* response) {
+    response->set_version(0);
+    response->set_pin(20);
+    return absl::OkStatus();
+  });
+  auto pin = cluster_->PinVersion(absl::Seconds(7), Late());
+  ASSERT_TRUE(pin.ok()) << pin.status();
+  EXPECT_EQ((*pin)->version(), GlobalStep(8));
+
+  ps(1).pull.Do([](int, const auto& request, auto* response) {
+    EXPECT_EQ(request.exact_version(), 0);
+    return AnswerPull(request, 0, response);
+  });
+  Parameters values;
+  ASSERT_TRUE((*pin)->StartRead(&values)->Await(Late()).ok());
+  EXPECT_TRUE(values.AllAt(GlobalStep(8)));
+}
+
 TEST_F(PinTest, ADeadlineNamesTheShardThatIsRead) {
   auto pin = cluster_->PinVersion(absl::Seconds(7), Late());
   ASSERT_TRUE(pin.ok()) << pin.status();

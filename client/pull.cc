@@ -234,8 +234,7 @@ class PullHandle : public Cluster::Pull {
     for (const Shard& shard : shards_) {
       into_->versions.push_back(shard.least.value_or(shard.version));
     }
-    into_->version =
-        *std::min_element(into_->versions.begin(), into_->versions.end());
+    into_->version = generation_->placement.VersionOf(into_->versions);
     generation_->sequences.Reached(into_->version);
   }
 

@@ -162,6 +162,24 @@ TEST_F(PullTest, AnAsynchronousJobHasTheNewestOfEachShard) {
   EXPECT_THAT(values_.versions, ElementsAre(GlobalStep(10), GlobalStep(9)));
 }
 
+// ps 1 has nothing to train, and stays at its first version.
+TEST_F(PullTest, WhoHoldsNothingOfAPushIsAtEveryVersion_P4) {
+  asynchronous = true;
+  trains_on_ps_0 = true;
+  ps(0).pull.Do([&](int, const auto& request, auto* response) {
+    return AnswerPull(request, 6, response);
+  });
+  ps(1).pull.Do([&](int, const auto& request, auto* response) {
+    return AnswerPull(request, 0, response);
+  });
+  ConnectWithParts(1 << 20);
+  EXPECT_TRUE(Pull(0).ok());
+  EXPECT_EQ(values_.version, GlobalStep(6));
+  EXPECT_THAT(values_.versions, ElementsAre(GlobalStep(6), GlobalStep(0)));
+  EXPECT_TRUE(values_.AllAt(GlobalStep(6)));
+  EXPECT_FALSE(values_.AllAt(GlobalStep(5)));
+}
+
 TEST_F(PullTest, ADeadlineNamesTheShardOfAnAsynchronousJob) {
   asynchronous = true;
   ps(1).pull.Do([&](int, const auto&, auto*) { return ps(1).Mute(); });

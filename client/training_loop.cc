@@ -510,14 +510,10 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitFinalValues(
           Parameters* const end = &(*sets)[into];
           absl::Status status = (*pin)->StartRead(end)->Await(deadline);
           if (!status.ok()) return status;
-          // Asynchronous: a shard without a trainable variable has one version.
-          GlobalStep newest = end->version;
-          for (const GlobalStep version : end->versions) {
-            newest = std::max(newest, version);
-          }
-          if (newest == total) return status;
-          return absl::InternalError(absl::StrCat(
-              "the newest version is ", newest.value(), " of ", total.value()));
+          if (end->AllAt(total)) return status;
+          return absl::InternalError(absl::StrCat("the newest version is ",
+                                                  end->version.value(), " of ",
+                                                  total.value()));
         });
   }
   if (!call_->WaitUntilDone(until)) return Progress::kLater;

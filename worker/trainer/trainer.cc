@@ -249,16 +249,10 @@ absl::StatusOr<Parameters> Trainer::ReadEnd() {
   if (!status.ok()) return status;
   // A shard has as many versions as steps were committed or tickets spent.
   const GlobalStep total(parts_.cluster->declaration().total_steps());
-  std::vector<GlobalStep> versions = end.versions;
-  versions.push_back(end.version);
-  for (const GlobalStep version : versions) {
-    if (version != total) {
-      return absl::InternalError(
-          absl::StrCat("the job is done, but the newest version is ",
-                       version.value(), " of ", total.value()));
-    }
-  }
-  return end;
+  if (end.AllAt(total)) return end;
+  return absl::InternalError(
+      absl::StrCat("the job is done, but the newest version is ",
+                   end.version.value(), " of ", total.value()));
 }
 
 void Trainer::Leave(const absl::Status& status) {
