@@ -151,7 +151,7 @@ class Server::Impl {
   std::optional<absl::Duration> job_recovery_timeout_ ABSL_GUARDED_BY(mutex_);
 
   // Of this process' life. Only the coordinator is told.
-  const uint64_t nonce_ = MakeNonce();
+  const uint64_t nonce_ = options_.nonce != 0 ? options_.nonce : MakeNonce();
 
   // Where there is a checkpoint directory.
   std::optional<CheckpointDirectory> directory_;

@@ -69,6 +69,9 @@ class Server {
     // Threads that serve calls. More serve more connections at a time, and one
     // call more slowly (common/rpc/call_queue.h).
     int rpc_threads = 1;
+    // Of this life of the ps, which it tells its coordinator alone; for tests
+    // that speak in the coordinator's name. 0: random.
+    uint64_t nonce = 0;
     // How long answers may take to leave once the job has ended. A longer one
     // waits longer for a peer that does not read.
     absl::Duration drain_timeout = absl::Seconds(3);

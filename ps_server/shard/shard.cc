@@ -522,6 +522,11 @@ void Shard::End(const proto::EndRequest& request,
   if (IsOver(request.sender())) {
     return reply(CheckGeneration(request.sender()));
   }
+  const proto::JobPhase phase = request.state().phase();
+  if (phase != proto::DONE && phase != proto::FAILED) {
+    return reply(absl::InvalidArgumentError(absl::StrCat(
+        "state.phase: ", proto::JobPhase_Name(phase), " is no end of a job")));
+  }
   std::vector<ParkedRestores::Call> restores;
   if (!ended()) {
     if (request.sender().generation() > generation_.value()) {

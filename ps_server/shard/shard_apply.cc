@@ -205,6 +205,11 @@ bool Shard::IsResolved(const WorkerLife& life) const {
 
 absl::Status Shard::ApplyMissing(
     const google::protobuf::RepeatedPtrField<proto::AppliedPush>& applied) {
+  if (!asynchronous() && !applied.empty()) {
+    return absl::InternalError(
+        absl::StrCat("a push to apply at /job:ps/task:", options_.index,
+                     ": the job is synchronous"));
+  }
   if (!receives()) return absl::OkStatus();
   for (const proto::AppliedPush& push : applied) {
     const PushId id{ToWorkerLife(push.from()), PushSequence(push.sequence())};

@@ -1153,6 +1153,33 @@ TEST_F(ShardTest, AfterTheEndInOrderTheLastVersionCanBeRead) {
   EXPECT_THAT(Values(pull, 0), Each(0.0f));
 }
 
+TEST_F(ShardTest, OnlyAnEndEndsTheJob) {
+  Restore();
+  Pin(3600000);
+  for (const proto::JobPhase phase : {proto::STARTING, proto::TRAINING}) {
+    EXPECT_TRUE(
+        Fails(End(phase).status(), kInvalid, {"is no end of a job"}));
+  }
+  EXPECT_EQ(shard_.state().phase(), proto::TRAINING);
+  EXPECT_TRUE(PullExactly(0).status().ok());
+}
+
+// In a synchronous job Commit alone makes versions.
+TEST_F(ShardTest, ASynchronousJobHasNothingToResolve) {
+  Restore();
+  proto::ResolveRequest resolve;
+  *resolve.mutable_sender() = Coordinator();
+  proto::AppliedPush& push = *resolve.add_applied();
+  push.mutable_from()->mutable_worker()->set_job(kWorkerJob);
+  push.mutable_from()->set_incarnation(1);
+  push.set_sequence(1);
+  push.add_scalars()->set_learning_rate(1);
+  *resolve.add_lives() = push.from();
+  EXPECT_TRUE(Fails(Ask(shard_, &Shard::Resolve, resolve).status(), kInternal,
+                    {"the job is synchronous"}));
+  EXPECT_EQ(shard_.version(), GlobalStep(0));
+}
+
 TEST_F(ShardTest, TheEndMayComeBeforeTheVariables) {
   EXPECT_TRUE(End(proto::FAILED, "never started").status().ok());
   EXPECT_EQ(shard_.state().phase(), proto::FAILED);

@@ -11,18 +11,30 @@ namespace holdfast {
 
 TestCluster::TestCluster(
     const ClusterSpec& spec, absl::Duration lease,
-    const std::function<Credentials(const TaskId&)>& credentials)
-    : spec_(spec) {
-  for (uint32_t i = 0; i < spec.num_ps(); ++i) {
-    Server::Options options{spec, {kPsJob, i}};
-    options.lease = lease;
-    if (credentials) options.credentials = credentials(options.task);
-    options.rpc_threads = RpcThreadsUnderTest();
-    options.recovery_timeout = i == 0 ? absl::ZeroDuration() : lease;
-    absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options);
-    CHECK(server.ok()) << server.status();
-    servers_.push_back(*std::move(server));
-  }
+    const std::function<Credentials(const TaskId&)>& credentials,
+    const std::function<void(Server::Options*)>& change)
+    : spec_(spec),
+      lease_(lease),
+      credentials_(credentials),
+      change_(change),
+      lives_(spec.num_ps()),
+      servers_(spec.num_ps()) {
+  for (uint32_t i = 0; i < spec.num_ps(); ++i) Restart(i);
+}
+
+void TestCluster::Restart(uint32_t ps) {
+  servers_[ps].reset();
+  ++lives_[ps];
+  Server::Options options{spec_, {kPsJob, ps}};
+  options.lease = lease_;
+  if (credentials_) options.credentials = credentials_(options.task);
+  options.rpc_threads = RpcThreadsUnderTest();
+  options.nonce = NonceOf(ps);
+  options.recovery_timeout = ps == 0 ? absl::ZeroDuration() : lease_;
+  if (change_) change_(&options);
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options);
+  CHECK(server.ok()) << server.status();
+  servers_[ps] = *std::move(server);
 }
 
 std::string TestCluster::address(uint32_t ps) const {

@@ -20,8 +20,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/checkpoint/directory.h"
+#include "common/checkpoint/file_system.h"
 #include "common/clock.h"
 #include "common/given_values.h"
+#include "common/placement.h"
 #include "common/rpc_limits.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
@@ -49,6 +52,9 @@ using google::protobuf::TextFormat;
 constexpr int kThreads = 3;
 // Of what they can do with one cluster, which a well-formed End may end.
 constexpr int kCallsPerCluster = 300;
+// Far more than the job needs; some declarations ask for more than any machine
+// has.
+constexpr int64_t kMemoryLimit = 256 << 20;
 // About as many as a training makes beside them.
 constexpr int kStepsPerSecond = 200;
 
@@ -102,16 +108,50 @@ const std::map<std::string, std::string>& RightRequests() {
        "'b' dtype: FLOAT32 data: '\\0\\0\\200\\077' } ranges { variable: 'b' "
        "size: 1 }"},
       {"Pin", "hold_ms: 10"},
-      {"Commit", "step: 0 contributions { }"},
+      {"Restore", "receipt_key: 'sixteen bytes...' loss_scale: 1"},
+      {"Commit", "step: 0 contributions { } scalars { learning_rate: 1 }"},
       {"Fence", "lives { worker { job: 'worker' index: 1 } incarnation: 1 }"},
-      {"End", "state { phase: TRAINING }"},
+      {"Resolve",
+       "lives { worker { job: 'worker' index: 1 } incarnation: 1 } "
+       "applied { from { worker { job: 'worker' index: 1 } incarnation: 1 } "
+       "sequence: 1 scalars { learning_rate: 1 } }"},
+      {"Hold", "number: 1"},
+      {"Save", "number: 1"},
+      {"AwaitSaved", "number: 1"},
+      {"End", "state { phase: FAILED reason: 'forged' }"},
   };
   return *requests;
 }
 
+// What a coordinator would have a shard restore. `directory_nonce`: as there.
+proto::RestoreRequest RightRestore(uint64_t directory_nonce,
+                                   MessageFuzzer* fuzzer) {
+  proto::RestoreRequest restore;
+  EXPECT_TRUE(
+      TextFormat::ParseFromString(RightRequests().at("Restore"), &restore));
+  proto::Declaration& declaration = *restore.mutable_declaration();
+  declaration = MakeDeclaration(5);
+  declaration.set_num_workers(2);
+  if (fuzzer->Number(2) == 0) {
+    declaration.mutable_consistency()->mutable_asynchronous();
+    declaration.set_total_tickets(5);
+  }
+  if (fuzzer->Number(3) == 0) {
+    *declaration.mutable_variables(2)->mutable_initializer()->mutable_given() =
+        GivenDigests(std::vector<float>{1});
+  }
+  const auto slices = PlaceVariables(declaration, 2);
+  EXPECT_TRUE(slices.ok()) << slices.status();
+  for (const proto::Slice& slice : *slices) *restore.add_slices() = slice;
+  if (fuzzer->Number(2) == 0) restore.set_directory_nonce(directory_nonce);
+  if (fuzzer->Number(4) == 0) restore.mutable_checkpoint()->set_generation(1);
+  return restore;
+}
+
 // A random request of `sender` to `method`.
 std::string RandomRequest(const MethodDescriptor& method,
-                          const proto::Sender& sender, MessageFuzzer* fuzzer) {
+                          const proto::Sender& sender, uint64_t directory_nonce,
+                          MessageFuzzer* fuzzer) {
   const std::unique_ptr<Message> request(MessageFactory::generated_factory()
                                              ->GetPrototype(method.input_type())
                                              ->New());
@@ -122,6 +162,9 @@ std::string RandomRequest(const MethodDescriptor& method,
     parser.AllowPartialMessage(true);
     EXPECT_TRUE(parser.ParseFromString(right->second, request.get()))
         << right->first;
+    if (method.name() == "Restore") {
+      request->CopyFrom(RightRestore(directory_nonce, fuzzer));
+    }
     for (uint32_t i = fuzzer->Number(4); i > 0; --i) {
       fuzzer->Mutate(request.get());
     }
@@ -149,6 +192,12 @@ std::string RandomRequest(const MethodDescriptor& method,
   return bytes;
 }
 
+bool IsCoordinators(const MethodDescriptor& method) {
+  return RolesOf(absl::StrCat("/", method.service()->full_name(), "/",
+                              method.name())) ==
+         std::set<std::string>{"coordinator"};
+}
+
 struct Attacker {
   TaskId task;
   // That its requests tell of.
@@ -164,9 +213,10 @@ Attacker MakeAttacker(const TaskId& task) {
   return attacker;
 }
 
-// One call, which is to be answered.
-void Call(const RawClient& client, const MethodDescriptor& method,
-          const std::string& request, std::map<std::string, int>* codes) {
+// One call, which is to be answered. What with.
+absl::Status Call(const RawClient& client, const MethodDescriptor& method,
+                  const std::string& request,
+                  std::map<std::string, int>* codes) {
   const std::string path =
       absl::StrCat("/", method.service()->full_name(), "/", method.name());
   const absl::Time deadline = SteadyNow() + absl::Seconds(10);
@@ -184,11 +234,11 @@ void Call(const RawClient& client, const MethodDescriptor& method,
                      absl::StrContains(status.message(), "closed") ||
                      absl::StrContains(status.message(), "reset"));
   // What a coordinator says that cannot be is loudly refused.
-  const bool internal = absl::IsInternal(status) &&
-                        RolesOf(path) != std::set<std::string>{"coordinator"};
+  const bool internal = absl::IsInternal(status) && !IsCoordinators(method);
   EXPECT_FALSE(lost || internal || absl::IsUnknown(status) ||
                absl::IsUnimplemented(status))
       << method.full_name() << ": " << status;
+  return status;
 }
 
 void Print(const std::map<std::string, int>& codes) {
@@ -201,8 +251,18 @@ void Print(const std::map<std::string, int>& codes) {
 // They say what the fuzzer does.
 void SilenceProtobuf() { google::protobuf::SetLogHandler(nullptr); }
 
-// From anybody, the coordinator and workers of the job among them: such calls
-// may end a job, but nothing else.
+// A directory's nonce, once a job was declared there.
+uint64_t DirectoryNonce(const std::string& path) {
+  const auto directory =
+      CheckpointDirectory::OpenToRead(path, PosixFileSystem());
+  EXPECT_TRUE(directory.ok()) << directory.status();
+  const auto journal = directory->ReadJournal();
+  EXPECT_TRUE(journal.ok()) << journal.status();
+  return journal->directory_nonce();
+}
+
+// From anybody, workers of the job among them, and one who knows all that the
+// coordinator knows: such calls may end a job, but nothing else.
 TEST(FuzzTest, EveryCallIsAnswered) {
   SilenceProtobuf();
   const auto methods = AllMethods();
@@ -212,11 +272,21 @@ TEST(FuzzTest, EveryCallIsAnswered) {
       MakeAttacker({kEvaluatorJob, 0}), MakeAttacker({kOperatorJob, 0})};
   for (const Attacker& attacker : attackers) CredentialsOf(attacker.task);
   std::map<std::string, int> codes;
+  // Of calls in the coordinator's name.
+  std::atomic<int> obeyed(0);
   const absl::Time until = SteadyNow() + HowLong();
   for (uint32_t lap = 0; SteadyNow() < until; ++lap) {
+    const std::string checkpoint_dir =
+        lap % 3 == 0
+            ? ""
+            : absl::StrCat(::testing::TempDir(), "/fuzz-", Seed(), "-", lap);
     const TestCluster cluster(
         MakeLoopbackCluster(2, 2), kLongLease,
-        [](const TaskId& task) { return CredentialsOf(task); });
+        [](const TaskId& task) { return CredentialsOf(task); },
+        [&](Server::Options* options) {
+          options->checkpoint_dir = checkpoint_dir;
+          options->memory_limit_bytes = kMemoryLimit;
+        });
     std::vector<proto::Sender> workers;
     for (uint32_t worker = 0; worker < 2; ++worker) {
       const RawClient client(cluster.address(0), 0,
@@ -226,12 +296,16 @@ TEST(FuzzTest, EveryCallIsAnswered) {
                                               &request));
       *request.mutable_sender() = MakeAttacker({kWorkerJob, worker}).sender;
       request.mutable_sender()->clear_generation();
-      const auto answer =
-          client.CallBytes("/holdfast.proto.Coordinator/Register",
-                           request.SerializeAsString(), kPatience);
-      ASSERT_TRUE(answer.ok()) << answer.status();
+      request.set_wait_ms(2000);
       proto::RegisterResponse response;
-      ASSERT_TRUE(response.ParseFromString(*answer));
+      do {
+        const auto answer =
+            client.CallBytes("/holdfast.proto.Coordinator/Register",
+                             request.SerializeAsString(), kPatience);
+        ASSERT_TRUE(answer.ok()) << answer.status();
+        ASSERT_TRUE(response.ParseFromString(*answer));
+        // 0: not yet, ask again.
+      } while (response.incarnation() == 0);
       proto::Sender sender = request.sender();
       sender.set_incarnation(response.incarnation());
       sender.set_generation(response.generation());
@@ -252,6 +326,10 @@ TEST(FuzzTest, EveryCallIsAnswered) {
                            declare.SerializeAsString(), kPatience);
       EXPECT_TRUE(declared.ok()) << declared.status();
     }
+    const uint64_t directory_nonce =
+        checkpoint_dir.empty() ? 0 : DirectoryNonce(checkpoint_dir);
+    // By ps: the generation that a forged Restore has brought it to.
+    std::atomic<uint64_t> generations[2] = {1, 1};
     std::vector<std::thread> threads;
     std::map<std::string, int> codes_of[kThreads];
     for (int thread = 0; thread < kThreads; ++thread) {
@@ -273,8 +351,29 @@ TEST(FuzzTest, EveryCallIsAnswered) {
           }
           const MethodDescriptor& method =
               *methods[fuzzer.Number(methods.size())];
-          Call(*client, method, RandomRequest(method, attacker.sender, &fuzzer),
-               &codes_of[thread]);
+          // A job that has ended has little more to say.
+          const bool ends = method.name() == "End" || method.name() == "Leave";
+          if (ends && fuzzer.Number(10) != 0) continue;
+          if (fuzzer.Number(4) != 0) {
+            attacker.sender.set_generation(generations[ps]);
+          }
+          const bool forges =
+              attacker.task == TaskId{kPsJob, 0} && IsCoordinators(method);
+          if (forges) {
+            attacker.sender.set_receiver_nonce(cluster.NonceOf(ps));
+            if (method.name() == "Restore" && fuzzer.Number(2) == 0) {
+              attacker.sender.set_generation(generations[ps] + 1);
+            }
+          }
+          const absl::Status status = Call(
+              *client, method,
+              RandomRequest(method, attacker.sender, directory_nonce, &fuzzer),
+              &codes_of[thread]);
+          if (!forges || !status.ok()) continue;
+          ++obeyed;
+          if (method.name() == "Restore") {
+            generations[ps] = attacker.sender.generation();
+          }
         }
       });
     }
@@ -284,8 +383,10 @@ TEST(FuzzTest, EveryCallIsAnswered) {
     }
   }
   Print(codes);
+  std::cout << obeyed << " in the coordinator's name OK" << std::endl;
   // Deep enough: some were right.
   EXPECT_GT(codes["OK"], 0);
+  EXPECT_GT(obeyed, 0);
   EXPECT_GT(codes["INVALID_ARGUMENT"], 0);
   EXPECT_GT(codes["PERMISSION_DENIED"], 0);
 }
@@ -335,8 +436,10 @@ TEST(FuzzTest, ATrainingBesideItIsNotDisturbed) {
         const MethodDescriptor& method =
             *methods[fuzzer.Number(methods.size())];
         Call(*clients[who], method,
-             RandomRequest(method, attackers[who].sender, &fuzzer),
-             &codes_of[thread]);
+             RandomRequest(method, attackers[who].sender,
+                           /*directory_nonce=*/0, &fuzzer),
+             &codes_of[thread])
+            .IgnoreError();
       }
     });
   }
