@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/identity.h"
+#include "common/rpc_limits.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/dynamic_message.h"
 #include "gtest/gtest.h"
@@ -233,6 +235,55 @@ TEST_F(AccessTest, AnotherTrainingIsRefusedByName) {
     }
     break;
   }
+}
+
+// What everybody can do who can connect, where nobody shows who he is
+// (docs/security.md, "Trust"): a name is believed, and an incarnation, which is
+// part of it, is no secret.
+TEST(WithoutCertificatesTest, AForgedLeaveEndsTheJob) {
+  TestCluster cluster(MakeLoopbackCluster(1, 1), kLongLease);
+  const RawClient worker(cluster.address(0));
+  const std::string task = "task { job: \"worker\" }";
+  ASSERT_TRUE(worker
+                  .Call("Coordinator.Register",
+                        absl::StrCat("sender { ", task,
+                                     " } nonce: 1 process: 'a' job_digest: "
+                                     "'j' data_digest: 'd' num_ps: 1 "
+                                     "num_workers: 1 protocol_version: ",
+                                     kProtocolVersion),
+                        kPatience)
+                  .ok());
+
+  const RawClient stranger(cluster.address(0));
+  const auto status = stranger.Call("Coordinator.GetStatus", "", kPatience);
+  ASSERT_TRUE(status.ok()) << status.status();
+  const std::vector<std::string> around =
+      absl::StrSplit(*status, absl::StrCat(task, " incarnation: "));
+  ASSERT_EQ(around.size(), 2) << *status;
+  uint64_t incarnation = 0;
+  ASSERT_TRUE(
+      absl::SimpleAtoi(around[1].substr(0, around[1].find(' ')), &incarnation));
+  const auto speak = [&](absl::string_view method, uint64_t incarnation,
+                         absl::string_view more) {
+    return stranger
+        .Call(method,
+              absl::StrCat("sender { ", task, " incarnation: ", incarnation,
+                           " generation: 1 } ", more),
+              kPatience)
+        .status();
+  };
+  // It could be found by halves, too.
+  EXPECT_TRUE(
+      absl::IsAborted(speak("Coordinator.RenewLease", incarnation - 1, "")));
+  EXPECT_TRUE(
+      absl::IsNotFound(speak("Coordinator.RenewLease", incarnation + 1, "")));
+
+  EXPECT_TRUE(absl::IsNotFound(
+      speak("Coordinator.Leave", incarnation + 1, "error: 'forged'")));
+  EXPECT_TRUE(speak("Coordinator.Leave", incarnation, "error: 'forged'").ok());
+  EXPECT_THAT(std::string(cluster.Wait(0).message()),
+              AllOf(HasSubstr("/job:worker/task:0"),
+                    HasSubstr("left before the end: forged")));
 }
 
 TEST(AccessTableTest, AMethodThatIsNotListedIsForNobody) {
