@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "client/first_values.h"
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
+#include "common/declaration_change.h"
 #include "common/digest.h"
 #include "common/shape.h"
 #include "common/timeouts.h"
@@ -17,7 +17,6 @@
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/json_util.h"
-#include "google/protobuf/util/message_differencer.h"
 
 namespace holdfast::c_api {
 namespace {
@@ -388,26 +387,16 @@ absl::Status Connection::Enter(Cluster* cluster) {
 }
 
 absl::Status Connection::CheckDeclared(const proto::Declaration& stands) const {
-  using google::protobuf::util::MessageDifferencer;
   {
     absl::MutexLock lock(&mutex_);
     if (!text_.has_value()) return absl::OkStatus();
   }
-  // Of the first values the chief's count; and what this worker leaves out
-  // stands with its default.
-  MessageDifferencer differencer;
-  differencer.set_scope(MessageDifferencer::PARTIAL);
-  differencer.IgnoreField(
-      proto::Initializer::Given::descriptor()->FindFieldByName("sha256"));
-  std::string differences;
-  differencer.ReportDifferencesToString(&differences);
-  if (differencer.Compare(own_, stands)) return absl::OkStatus();
-  absl::string_view first = differences;
-  first = first.substr(0, first.find('\n'));
-  absl::ConsumePrefix(&first, "modified: ");
+  const std::string change = FirstChange(stands, own_, Declarer::kOther);
+  if (change.empty()) return absl::OkStatus();
   return absl::AlreadyExistsError(
       absl::StrCat(place_.connect.task.ToString(),
-                   " declares otherwise than was declared before: ", first));
+                   " declares otherwise than was declared before: ", change,
+                   WaysOutOfChange(stands)));
 }
 
 const std::vector<VariableFacts>* Connection::variables() const {

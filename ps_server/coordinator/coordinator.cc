@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "common/declaration_change.h"
 #include "glog/logging.h"
 #include "ps_server/coordinator/schedule.h"
 #include "ps_server/protocol/request.h"
@@ -273,10 +274,13 @@ void Coordinator::Declare(const proto::DeclareRequest& request,
       job_.declared.Complete(request.declaration());
   if (!complete.ok()) return refuse(complete.status());
   if (job_.declared.has_value()) {
-    if (absl::Status same =
-            CheckSameDeclaration(task, *job_.declared, *complete);
-        !same.ok()) {
-      return refuse(same);
+    const absl::Status same =
+        CheckSameDeclaration(task, *job_.declared, *complete);
+    if (!same.ok()) {
+      // One that only asks has been told already.
+      const std::string ways = only_asks ? "" : WaysOutOfChange(*job_.declared);
+      return refuse(
+          absl::Status(same.code(), absl::StrCat(same.message(), ways)));
     }
   } else {
     if (absl::Status status = job_.declared.Set(*complete); !status.ok()) {

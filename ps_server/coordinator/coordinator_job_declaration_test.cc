@@ -29,6 +29,8 @@ TEST_F(CoordinatorTest, WithoutASessionADeclarationIsOnlyCompared) {
   EXPECT_TRUE(Fails(
       status, kExists,
       {"/job:worker/task:1", "optimizers[0].learning_rate: ", " -> 0.125"}));
+  EXPECT_EQ(status.message().find("start all"), absl::string_view::npos)
+      << "its digest was refused with that: " << status;
   EXPECT_EQ(status.message().find("seed"), absl::string_view::npos)
       << "the first difference is enough: " << status;
 }
@@ -108,8 +110,9 @@ TEST_F(CoordinatorTest, DeclaringOtherwiseNamesTheDifference) {
     SCOPED_TRACE(c.what);
     proto::Declaration declaration = MakeDeclaration();
     c.change(declaration);
-    EXPECT_TRUE(Fails(Declare(declaration, Worker(1)).status(), kExists,
-                      {"/job:worker/task:1", c.text}));
+    EXPECT_TRUE(Fails(
+        Declare(declaration, Worker(1)).status(), kExists,
+        {"/job:worker/task:1", c.text, "start all workers with the same"}));
   }
   EXPECT_TRUE(Declare().status().ok()) << "the first stands";
 }

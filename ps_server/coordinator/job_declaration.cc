@@ -6,9 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "common/consistency_rules.h"
+#include "common/declaration_change.h"
 #include "common/given_values.h"
 #include "common/placement.h"
 #include "common/shape.h"
@@ -52,10 +51,8 @@ std::string OtherFirstValues(const proto::Declaration& a,
 absl::Status CheckSameDeclaration(const TaskId& task,
                                   const proto::Declaration& declared,
                                   const proto::Declaration& other) {
-  MessageDifferencer differencer;
-  std::string differences;
-  differencer.ReportDifferencesToString(&differences);
-  if (differencer.Compare(declared, other)) return absl::OkStatus();
+  const std::string change = FirstChange(declared, other, Declarer::kChief);
+  if (change.empty()) return absl::OkStatus();
   if (const std::string variable = OtherFirstValues(declared, other);
       !variable.empty()) {
     return absl::AlreadyExistsError(absl::StrCat(
@@ -63,13 +60,9 @@ absl::Status CheckSameDeclaration(const TaskId& task,
         "\" than were declared before (by SHA-256): whoever declares has to "
         "make the same each time, as from a fixed seed"));
   }
-  // "modified: optimizers[0].learning_rate: 0.1 -> 0.2", then others.
-  absl::string_view first = differences;
-  first = first.substr(0, first.find('\n'));
-  absl::ConsumePrefix(&first, "modified: ");
   return absl::AlreadyExistsError(absl::StrCat(
       task.ToString(), " declares otherwise than was declared before: ",
-      Shorten(std::string(first), kMaxTextBytes)));
+      Shorten(change, kMaxTextBytes)));
 }
 
 void JobDeclaration::TakeUp(const proto::Journal& journal) {

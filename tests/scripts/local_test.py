@@ -199,6 +199,36 @@ class LocalTest(unittest.TestCase):
         self.assertIn("/none", output)
         self.assertNotIn("starts again", output)
 
+    def test_a_resume_with_another_declaration_is_told_the_difference(self):
+        run = self.softmax(1_000_000)
+        run.await_step(20)
+        run.process.send_signal(signal.SIGINT)
+        output, _ = run.process.communicate(timeout=LIMIT)
+        self.assertEqual(run.process.returncode, 130, output)
+        # Whichever worker is refused first, and however it heard: five times, since they race.
+        for _ in range(5):
+            again = self.enterContext(Run(
+                os.path.dirname(run.folder),
+                SOFTMAX.replace("learning_rate=0.1", "learning_rate=0.2"),
+                1_000_000,
+                flags=["--ps=2"],
+            ))
+            output, _ = again.process.communicate(timeout=LIMIT)
+            # Wrong input, which no other start mends.
+            self.assertEqual(again.process.returncode, 2, output + again.logs())
+            self.assertNotIn("starts again", output)
+            self.assertRegex(
+                output,
+                r"holdfast.Refused: (/job:ps/task:0 .*: )?/job:worker/task:[01] declares otherwise "
+                r"than was declared before: optimizers\[0\].learning_rate: 0.1 -> 0.2; go on with "
+                r"the same, or train in another checkpoint directory, .*--warm_start",
+            )
+        # The same goes on from where it was.
+        resumed = self.enterContext(Run(
+            os.path.dirname(run.folder), SOFTMAX, 1_000_000, flags=["--ps=2"],
+        ))
+        resumed.await_step(20)
+
     def test_encrypted(self):
         script = SOFTMAX.replace("fashion_mnist()", "[a[:200] for a in fashion_mnist()]")
         run = self.run_script(script, 20, flags=["--tls"])
