@@ -27,6 +27,9 @@ TrainingLoop::TrainingLoop(Cluster* cluster, BackgroundCalls* calls,
     return;
   }
   ReadDeclaration();
+  // A strict loop before this one has ended with it.
+  rolled_back_ = cluster_.rolled_back();
+  if (rolled_back_) stage_ = Stage::kEnter;
 }
 
 void TrainingLoop::ReadDeclaration() {

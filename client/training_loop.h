@@ -108,7 +108,8 @@ class TrainingLoop {
     uint64_t staleness = 0;
   };
 
-  // After AwaitVariables. All must outlive the loop.
+  // After AwaitVariables. All must outlive the loop. One that is begun when the
+  // job was rolled back, as after a strict one, enters first.
   TrainingLoop(Cluster* cluster, BackgroundCalls* calls, const Clock* clock,
                Options options);
 

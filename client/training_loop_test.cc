@@ -68,6 +68,10 @@ class TrainingLoopTest : public ::testing::Test {
     options_.enter = [this] {
       return cluster_->AwaitVariables(absl::InfiniteFuture());
     };
+    MakeLoop();
+  }
+
+  void MakeLoop() {
     loop_ = std::make_unique<TrainingLoop>(cluster_.get(), &calls_, &clock_,
                                            options_);
   }
@@ -264,6 +268,12 @@ TEST_F(TrainingLoopTest, AStrictLoopEndsWithARollBack) {
   EXPECT_TRUE(absl::IsAborted(NextError()));
   EXPECT_TRUE(cluster_->rolled_back());
   EXPECT_TRUE(absl::IsAborted(NextError()));
+  // The next one goes on from the restored values.
+  loop_.reset();
+  MakeLoop();
+  const TrainingLoop::Turn turn = Next();
+  EXPECT_TRUE(turn.rolled_back);
+  EXPECT_EQ(turn.step, GlobalStep(0));
 }
 
 TEST_F(TrainingLoopTest, AStragglerOfAJobThatIsDoneIsDone) {

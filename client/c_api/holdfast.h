@@ -336,8 +336,9 @@ typedef struct holdfast_turn {
 /* Begins to train; one loop at a time. After holdfast_declare, and
  * holdfast_await_variables. Options:
  *
- *   strict   "true": a roll-back ends the loop with ROLLED_BACK. Otherwise the
- *            next turn says rolled_back.
+ *   strict   "true": a roll-back ends the loop with ROLLED_BACK; the next loop
+ *            goes on from the restored values. Otherwise the next turn says
+ *            rolled_back.
  *
  * The loop takes this worker's seats or tickets in turn, as was declared;
  * begins each pull together with the push before it; drops what is under way
