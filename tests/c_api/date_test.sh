@@ -1,0 +1,9 @@
+#!/bin/bash
+# Waits in the library follow the steady clock, whatever becomes of the date.
+set -euo pipefail
+
+shift_file=$(mktemp)
+trap 'rm -f "$shift_file"' EXIT
+head -c 8 /dev/zero > "$shift_file"
+LD_PRELOAD=$PWD/tests/faults/libshifted_date.so SHIFTED_DATE=$shift_file \
+  tests/c_api/waits "$PWD/client/c_api/libholdfast.so"
