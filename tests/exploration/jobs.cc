@@ -75,6 +75,11 @@ Scenario Backup(uint64_t steps) {
   return MakeSynchronous(absl::StrCat("backup, ", steps, " steps"), steps, 1);
 }
 
+Scenario TwoSeats(uint64_t steps) {
+  return MakeSynchronous(absl::StrCat("two seats, ", steps, " steps"), steps,
+                         2 * kNumWorkers);
+}
+
 Scenario ByTicket(uint64_t tickets) {
   Scenario scenario =
       MakeSynchronous(absl::StrCat("by ticket, ", tickets, " tickets"),
@@ -146,6 +151,12 @@ Scenario Client(Scenario scenario) {
 Scenario WithStranger(Scenario scenario) {
   scenario.stranger = true;
   scenario.job.name += ", a stranger";
+  return scenario;
+}
+
+Scenario WithOutlivingCalls(Scenario scenario) {
+  scenario.calls_outlive_generation = true;
+  scenario.job.name += ", calls outlive their generation";
   return scenario;
 }
 

@@ -1,4 +1,4 @@
-// The jobs that are gone through: two workers, of one seat each, and few steps.
+// The jobs that are gone through: two workers and few steps.
 #ifndef HOLDFAST_TESTS_EXPLORATION_JOBS_H_
 #define HOLDFAST_TESTS_EXPLORATION_JOBS_H_
 
@@ -14,6 +14,8 @@ Scenario Synchronous(uint64_t steps);
 Scenario GivenValues(uint64_t steps);
 // N = 1, M = 2: who comes second is STALE.
 Scenario Backup(uint64_t steps);
+// N = 4, M = 2: each worker fills two seats of a step.
+Scenario TwoSeats(uint64_t steps);
 // N = M = 2.
 Scenario ByTicket(uint64_t tickets);
 // As ByTicket; the job goes on without a worker that is lost.
@@ -30,6 +32,8 @@ Scenario InParts(Scenario scenario);
 Scenario Client(Scenario scenario);
 // In which a stranger speaks in the coordinator's name.
 Scenario WithStranger(Scenario scenario);
+// In which calls arrive in the generation after their own.
+Scenario WithOutlivingCalls(Scenario scenario);
 // In which worker 1 is not as it should be.
 Scenario With(sim::Misdeed misdeed, Scenario scenario);
 

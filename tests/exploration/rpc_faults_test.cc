@@ -64,12 +64,23 @@ std::vector<Scenario> ReferenceJobs() {
     scenario.operator_asks = true;
     scenario.job.evaluates = true;
   }
-  // A fence, in the middle of a checkpoint and of pushes.
-  for (const bool by_client : {false, true}) {
-    jobs.push_back(jobs[2]);
-    if (by_client) jobs.back() = Client(jobs.back());
-    jobs.back().expire_after_applies = 1;
-    jobs.back().job.name += ", worker 1 is shut out";
+  // A fence, in the middle of a checkpoint and of pushes; and one of a push
+  // that only ps 0 has applied.
+  for (const bool is_applied : {true, false}) {
+    for (const bool by_client : {false, true}) {
+      Scenario& job = jobs.emplace_back(jobs[2]);
+      if (by_client) job = Client(job);
+      job.expire_after_applies = 1;
+      job.job.name += ", worker 1 is shut out";
+      if (is_applied) continue;
+      job.faults.push_back({RpcFault::kLostBefore,
+                            "Apply",
+                            1,
+                            {},
+                            sim::kFirstWorker + 1,
+                            sim::ShardNode(1)});
+      job.job.name += " before ps 1 has applied its push";
+    }
   }
   jobs.push_back(WithoutArchive(Synchronous(2)));
   jobs.push_back(GivenValues(1));
@@ -121,7 +132,7 @@ TEST(RpcFaultsTest, NoFaultOfOneCallChangesTheResult) {
       for (int i = 1; i <= std::min(times, kMaxOccurrences); ++i) {
         for (const Fault& fault : kFaults) {
           Scenario scenario = reference;
-          scenario.fault = {fault.kind, rpc, i, fault.delay};
+          scenario.faults.push_back({fault.kind, rpc, i, fault.delay});
           ++runs;
           EXPECT_EQ(ViolationOf(scenario), "")
               << scenario.job.name << ": call " << i << " of " << rpc << " is "

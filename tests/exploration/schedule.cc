@@ -24,13 +24,21 @@ namespace {
 // Beyond them nothing changes any more.
 constexpr int kMaxRounds = 200;
 constexpr int kMaxEvents = 5000;
+// Rounds after which a process that is gone for good would be reborn.
+constexpr int kForGood = 2 * kMaxRounds;
 
 // Short of any round, between what is in flight and what follows from it.
 constexpr Delay kHops[] = {{1, 0}, {4, 0}, {12, 0}};
 // Beyond that.
 constexpr Delay kHolds[] = {{0, 1}, {0, 2}, {0, 1 + kLate}};
+// In the next generation.
+constexpr int kMaxHops = 64;
+constexpr Delay kOutliving[] = {{0, 0, true}, {4, 0, true}, {12, 0, true}};
 
 std::string Text(const Delay& delay) {
+  if (delay.until_next_generation) {
+    return absl::StrCat(delay.hops, " hops of the next generation");
+  }
   return delay.hold > 0 ? absl::StrCat(delay.hold, " quiet moments")
                         : absl::StrCat(delay.hops, " hops");
 }
@@ -60,8 +68,8 @@ std::string Choice::ToString() const {
     case kLateArrival:
       return absl::StrCat("late, after ", Text(delay));
     case kCrash:
-      return absl::StrCat("crash of ", NameOf(process), ", back after ",
-                          rounds);
+      return absl::StrCat("crash of ", NameOf(process), ", back after ", rounds,
+                          " rounds");
     case kStepDown:
       return absl::StrCat(NameOf(process), " steps down");
     case kExpire:
@@ -84,7 +92,8 @@ bool Budget::Covers(const Budget& other) const {
 Schedule::Schedule(const Scenario& scenario, Tracing tracing)
     : scenario_(scenario),
       tracing_(tracing),
-      world_(scenario_.job, this, scenario_.make_worker) {
+      world_(scenario_.job, this, scenario_.make_worker),
+      calls_made_(scenario_.faults.size()) {
   world_.AddObserver(this);
   world_.CheckShardsAtEachEvent();
   for (uint32_t i = 0; i < scenario_.job.num_workers; ++i) world_.AddWorker(i);
@@ -101,17 +110,22 @@ Schedule::Schedule(const Scenario& scenario, Tracing tracing)
 // ---- What the world asks ----
 
 void Schedule::OnSent(Message* message, OpenCall* call) {
-  const RpcFault& fault = scenario_.fault;
-  if (call == nullptr || fault.kind == RpcFault::kNone ||
-      fault.rpc != *message->rpc ||
-      World::IsLocal(message->from, message->to) ||
-      world_.calls_made().at(fault.rpc) != fault.occurrence) {
-    return;
+  if (call == nullptr || World::IsLocal(message->from, message->to)) return;
+  for (size_t i = 0; i < scenario_.faults.size(); ++i) {
+    const RpcFault& fault = scenario_.faults[i];
+    if (fault.rpc != *message->rpc ||
+        message->from != fault.from.value_or(message->from) ||
+        message->to != fault.to.value_or(message->to) ||
+        ++calls_made_[i] != fault.occurrence) {
+      continue;
+    }
+    return Befall(fault, message, call);
   }
+}
+
+void Schedule::Befall(const RpcFault& fault, Message* message, OpenCall* call) {
   if (tracing()) Trace(absl::StrCat("the fault: ", World::Describe(*message)));
   switch (fault.kind) {
-    case RpcFault::kNone:
-      break;
     case RpcFault::kLostBefore:
       world_.Fail(message, absl::UnavailableError("it was lost"));
       break;
@@ -203,8 +217,32 @@ void Schedule::AskForCheckpoint(std::optional<uint64_t> step) {
 // ---- What may happen ----
 
 void Schedule::HoldUp(const Delay& delay, Message* message) {
-  message->depth += delay.hops;
-  message->hold = delay.hold;
+  if (!delay.until_next_generation) {
+    message->depth += delay.hops;
+    message->hold = delay.hold;
+    return;
+  }
+  const auto generation =
+      static_cast<int>(world_.disk().journal().generation());
+  message->hold = -(generation * kMaxHops + delay.hops);
+}
+
+void Schedule::ReleaseOutliving() {
+  if (!scenario_.calls_outlive_generation ||
+      world_.phase() != proto::TRAINING) {
+    return;
+  }
+  const auto generation =
+      static_cast<int>(world_.coordinator()->generation().value());
+  for (const auto& message : world_.in_flight()) {
+    if (message->hold >= 0 || generation <= -message->hold / kMaxHops) continue;
+    const Message* const head = Head();
+    Message* const released = world_.Mutable(message.get());
+    released->depth = (head == nullptr ? world_.MaxDepth() : head->depth) +
+                      -message->hold % kMaxHops;
+    released->hold = 0;
+    if (tracing()) Trace("what was held since the generation before arrives");
+  }
 }
 
 bool Schedule::IsOrdered(Node from, Node to) {
@@ -253,9 +291,21 @@ bool Schedule::IsIncluded(const Delay& delay) const {
   return !scenario_.few_delays || delay.hops == 4 || delay.hold == 1;
 }
 
+// The job goes on without one worker.
+bool Schedule::MayStayAway() const {
+  return (scenario_.job.continues() || scenario_.job.asynchronous()) &&
+         std::none_of(processes_.begin(), processes_.end(),
+                      [](const ProcessState& process) {
+                        return process.rounds_left > kLate;
+                      });
+}
+
 std::vector<Choice> Schedule::Alternatives(const Budget& budget) const {
   std::vector<Choice> all;
   if (scenario_.starts_undisturbed && !variables_ready_) return all;
+  if (scenario_.calls_outlive_generation) {
+    return AlternativesOfOutliving(budget);
+  }
   const std::vector<const Message*> messages = Deliverable();
   if (budget.orders > 0 && !messages.empty()) {
     // Overtaking those to other nodes changes nothing: what follows from a
@@ -320,6 +370,9 @@ std::vector<Choice> Schedule::Alternatives(const Budget& budget) const {
         (scenario_.job.archive || IsWorker(process))) {
       all.push_back({Choice::kCrash, 0, {}, process, 0});
       all.push_back({Choice::kCrash, 0, {}, process, kLate});
+      if (IsWorker(process) && MayStayAway()) {
+        all.push_back({Choice::kCrash, 0, {}, process, kForGood});
+      }
     }
     if (!IsWorker(process) ||
         world_.worker(process)->sender().incarnation() == 0) {
@@ -331,6 +384,30 @@ std::vector<Choice> Schedule::Alternatives(const Budget& budget) const {
     if (budget.expiries > 0 && world_.coordinator() != nullptr &&
         world_.phase() != proto::DONE) {
       all.push_back({Choice::kExpire, 0, {}, process});
+    }
+  }
+  return all;
+}
+
+std::vector<Choice> Schedule::AlternativesOfOutliving(
+    const Budget& budget) const {
+  std::vector<Choice> all;
+  const Message* const head = Head();
+  if (budget.messages > 0 && head != nullptr && head->is_request &&
+      !head->stray && !World::IsLocal(head->from, head->to)) {
+    for (const Delay& delay : kOutliving) {
+      all.push_back({Choice::kTwice, 0, delay});
+    }
+  }
+  const bool holds =
+      std::any_of(world_.in_flight().begin(), world_.in_flight().end(),
+                  [](const auto& message) { return message->hold < 0; });
+  if (!holds || budget.crashes == 0) return all;
+  for (uint32_t ps = 0; ps < scenario_.job.num_ps; ++ps) {
+    const auto process = static_cast<Process>(ps);
+    if (world_.IsAlive(process) &&
+        World::ProcessOf(world_.last_to()) == process) {
+      all.push_back({Choice::kCrash, 0, {}, process, 0});
     }
   }
   return all;
@@ -407,6 +484,7 @@ void Schedule::Take(const Choice& choice, Budget* budget) {
     Expire(sim::kFirstWorkerProcess + 1);
     world_.AfterEvent();
   }
+  ReleaseOutliving();
   if (++events_ > kMaxEvents) world_.Violate("there is no end to it");
 }
 

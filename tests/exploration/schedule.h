@@ -32,6 +32,8 @@ struct Delay {
   int hops = 0;
   // 1: when nothing else is in flight; 1 + n: n rounds later.
   int hold = 0;
+  // When the next generation trains; places are counted from there.
+  bool until_next_generation = false;
 };
 
 // Something that may happen. All but kNext are deviations from the canonical
@@ -55,7 +57,7 @@ struct Choice {
     // Its caller hears DEADLINE_EXCEEDED, and it arrives after `delay`.
     kLateArrival,
     // `process` dies; it is reborn after `rounds`, 0 is when nothing is in
-    // flight.
+    // flight; a worker that the job does not need, maybe never.
     kCrash,
     // `process`, a worker, leaves, exits, and is reborn.
     kStepDown,
@@ -95,7 +97,6 @@ struct Budget {
 // One fault of one call, for RPCs that are gone through one by one.
 struct RpcFault {
   enum Kind {
-    kNone,
     kLostBefore,
     kLostAfter,
     kLate,
@@ -103,12 +104,15 @@ struct RpcFault {
     kOutOfOrder,
     kAnswerOutOfOrder
   };
-  Kind kind = kNone;
+  Kind kind = kLostBefore;
   std::string rpc;
   // Which of the calls of that name, from 1, sent again or not.
   int occurrence = 1;
   // As in Choice.
   Delay delay;
+  // Counts only calls between these.
+  std::optional<sim::Node> from;
+  std::optional<sim::Node> to;
 };
 
 // What is trained, by whom, and what else is done meanwhile.
@@ -123,12 +127,15 @@ struct Scenario {
   // The lease of worker 1 runs out when it has been given this many answers to
   // Apply, although it lives. 0: never.
   int expire_after_applies = 0;
-  RpcFault fault;
+  std::vector<RpcFault> faults;
   // There is no deviation before a worker has heard that variables are there.
   bool starts_undisturbed = false;
   // Of the delays of messages those of 4 hops, and until nothing else is in
   // flight.
   bool few_delays = false;
+  // Messages come twice, the second time in the next generation, and nothing
+  // else becomes of them; only ps crash, while there is such a message.
+  bool calls_outlive_generation = false;
 };
 
 // Time stands still but for rounds of a second, in which the machines tick and
@@ -196,7 +203,13 @@ class Schedule : public sim::Scheduler, public sim::Observer {
     return process >= sim::kFirstWorkerProcess;
   }
   const sim::Message* Head() const;
-  static void HoldUp(const Delay& delay, sim::Message* message);
+  void HoldUp(const Delay& delay, sim::Message* message);
+  // Held until the next generation, where that has begun.
+  void ReleaseOutliving();
+  bool MayStayAway() const;
+  void Befall(const RpcFault& fault, sim::Message* message,
+              sim::OpenCall* call);
+  std::vector<Choice> AlternativesOfOutliving(const Budget& budget) const;
   void Quiet();
   void PassTime();
   void Expire(sim::Process process);
@@ -218,6 +231,8 @@ class Schedule : public sim::Scheduler, public sim::Observer {
   int applies_ = 0;
   bool expire_due_ = false;
   sim::DiskFault disk_fault_ = sim::DiskFault::kNone;
+  // By fault, the calls that it may be about.
+  std::vector<int> calls_made_;
 };
 
 }  // namespace holdfast::exploration

@@ -64,7 +64,9 @@ MUTATIONS = [
                "(sender.generation() != generation_.value() || store_ == nullptr)) {",
                '((sender.generation() != generation_.value() && !Mutant("R2")) ||\n'
                "       store_ == nullptr)) {"),
-    ]),
+    ], equivalent="No call of a newer generation finds a shard with state: workers are "
+       "told that there are variables when every shard is restored, and a shard "
+       "that has died begins without."),
     Mutation("R3", "a second Restore of its generation restores a shard again", [
         Change(CHECKPOINT,
                "if (generation == generation_ && store_ != nullptr) {  // [R3]",
@@ -172,7 +174,8 @@ MUTATIONS = [
         Change(SHARD,
                "return refuse(will_pass ? absl::UnavailableError(text)",
                'return refuse(will_pass && !Mutant("P4") ? absl::UnavailableError(text)'),
-    ]),
+    ], equivalent="The workers here pull from every ps before they push. It is for clients "
+       "that do not (shard_test, tests/interop)."),
     Mutation("P5", "a shard believes any message in the coordinator's name", [
         Change(SHARD,
                'options_.nonce && !Mutant("R4_life")) {',
@@ -258,16 +261,20 @@ MUTATIONS = [
                '  if (Mutant("S2") && commit_.IsDue()) return commit_.Start();\n'
                "  for (Operation* operation : operations_) {\n"
                "    if (operation->IsDue()) return operation->Start();"),
-    ]),
+    ], equivalent="A lost life's offers leave the open step at once, and a shard drops what a "
+       "Commit does not name: a fence that comes a step late finds nothing. Its "
+       "turn before the Commit keeps a lost life's pushes from taking room."),
     Mutation("S3_empty", "an empty step closes", [
         Change(COORDINATOR + "open_step.cc",
-               "  if (step_->offers().empty()) return false;  // [S3]",
-               '  if (step_->offers().empty() && !Mutant("S3_empty")) return false;'),
+               "  if (step_->num_offers() == 0) return false;  // [S3]",
+               '  if (step_->num_offers() == 0 && !Mutant("S3_empty")) return false;'),
     ]),
     Mutation("S3_lease", "a step waits for a worker that is lost", [
         Change(COORDINATOR + "open_step.cc",
-               "  members_.erase(life.worker);",
-               '  if (!Mutant("S3_lease")) members_.erase(life.worker);'),
+               "  if (members_.erase(life.worker) > 0) members_as_of_.reset();",
+               '  if (!Mutant("S3_lease") && members_.erase(life.worker) > 0) {\n'
+               "    members_as_of_.reset();\n"
+               "  }"),
     ]),
     Mutation("L1", "a task is admitted by a call that was parked", [
         Change(COORDINATOR + "members.cc",
@@ -363,7 +370,8 @@ MUTATIONS = [
                "message.verdict() == proto::VERDICT_UNSPECIFIED) {",
                "(message.verdict() == proto::VERDICT_UNSPECIFIED &&\n"
                '       !Mutant("client_values"))) {'),
-    ]),
+    ], equivalent="The client's own check of what it is answered: a ps sends values "
+       "with a verdict only (exchange_answer)."),
     Mutation("exchange_version", "an exchange brings the values that there are", [
         Change("ps_server/push_pull/push_pull_exchange.cc",
                "out.pull = Pull(request_.step() + 1);",
@@ -373,7 +381,8 @@ MUTATIONS = [
         Change("ps_server/push_pull/push_pull_exchange.cc",
                "if (!decided_ || !pulled_) return {};",
                'if ((!decided_ && !Mutant("exchange_answer")) || !pulled_) return {};'),
-    ]),
+    ], equivalent="The client takes no values without a verdict (client_values), and "
+       "asks for it by itself: a call more."),
     Mutation("exchange_held", "an exchange contributes before the shard holds the push", [
         Change("ps_server/push_pull/push_pull_exchange.cc",
                "  part.tensors = std::move(tensors);\n  return out;",
@@ -407,14 +416,10 @@ MUTATIONS = [
                "if (GivenDigest(piece.data) != variable.digests[stretch] &&\n"
                '      !Mutant("V2")) {'),
     ]),
-    Mutation("V3", "who has given first values is not asked in a later generation", [
+    Mutation("V3", "a generation after the first asks nobody for first values", [
         Change(COORDINATOR + "coordinator.cc",
-               "(restore_.wants_values() && given_through < job_.generation.value())) {",
-               "(restore_.wants_values() &&\n"
-               '       given_through < (Mutant("V3") ? 1 : job_.generation.value()))) {'),
-        Change(COORDINATOR + "coordinator.cc",
-               "parked_placements_.TakeBetween(0, job_.generation.value() - 1)) {",
-               'parked_placements_.TakeBetween(\n'
-               '           0, Mutant("V3") ? 0 : job_.generation.value() - 1)) {'),
+               "response.set_values_wanted(restore_.wants_values());",
+               "response.set_values_wanted(restore_.wants_values() &&\n"
+               '                               !(Mutant("V3") && job_.generation.value() > 1));'),
     ]),
 ]

@@ -46,7 +46,7 @@ class ClientWorker : public WorkerProgram {
              }}),
         transport_(world, node_, nonce, [this] { Advance(); }),
         client_(OptionsOf(*world, index), &transport_),
-        slots_(job().asynchronous() ? depth() : 1) {
+        slots_(NumSlots()) {
     news_.sender = session_.sender();
     news_.state.set_phase(proto::STARTING);
   }
@@ -80,6 +80,13 @@ class ClientWorker : public WorkerProgram {
   uint32_t depth() const {
     return std::max(
         1u, job().declaration.consistency().asynchronous().pipeline_depth());
+  }
+  // Pushes under way at a time: asynchronous, those of the pipeline; by step,
+  // those of its seats, which are every M-th from its index.
+  size_t NumSlots() const {
+    if (job().asynchronous()) return depth();
+    if (job().by_ticket() || job().n() <= job().m()) return 1;
+    return (job().n() - index_ + job().m() - 1) / job().m();
   }
   absl::Time Now() const { return world_->Now(); }
   void Complain(const std::string& what, const absl::Status& status) {
@@ -353,9 +360,20 @@ class ClientWorker : public WorkerProgram {
     Pull(ticket_->global_step, [this] { NextStep(); });
   }
 
+  // One seat is one exchange; of several none waits for another's verdict [S1].
   void TrainStep() {
-    Slot* const slot = StartPush(&slots_.front());
-    if (slot == nullptr) return;
+    if (slots_.size() == 1) {
+      TrainSeat(&slots_.front(), index_, &next_);
+      return;
+    }
+    num_told_ = 0;
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      if (!TrainSeat(&slots_[i], index_ + i * job().m(), nullptr)) return;
+    }
+  }
+
+  bool TrainSeat(Slot* slot, uint32_t seat, Parameters* next) {
+    if (StartPush(slot) == nullptr) return false;
     Values values;
     for (int v = 0; v < job().declaration.variables_size(); ++v) {
       values[job().declaration.variables(v).name()] = now_.values[v];
@@ -365,15 +383,16 @@ class ClientWorker : public WorkerProgram {
                                               values, now_.loss_scale));
     const Batch batch = ticket_.has_value()
                             ? BatchOfTicket(job(), ticket_->index)
-                            : BatchOfSeat(job(), step, index_);
+                            : BatchOfSeat(job(), step, seat);
     ticket_.reset();
     slot->gradient = GradientOf(job(), batch, values, now_.loss_scale);
     Contribution contribution;
-    contribution.seat = index_;
+    contribution.seat = seat;
     contribution.examples = batch.examples;
     contribution.not_finite = batch.not_finite();
-    When(*slot->push, [this] { OnVerdict(&slots_.front()); });
-    Contribute(slot, contribution, &next_);
+    When(*slot->push, [this, slot] { OnVerdict(slot); });
+    Contribute(slot, contribution, next);
+    return slot->push != nullptr;
   }
 
   void OnVerdict(Slot* slot) {
@@ -381,6 +400,10 @@ class ClientWorker : public WorkerProgram {
     if (!verdict.has_value()) return;
     world_->Check(
         world_->oracle().OnVerdict(slot->generation, slot->id, *verdict));
+    if (slots_.size() > 1) {
+      if (++num_told_ < slots_.size()) return;
+      return Pull(now_.version.next(), [this] { NextStep(); });
+    }
     if (next_.version <= now_.version) {
       world_->Violate(absl::StrCat(
           "worker ", index_, " has pushed for step ", now_.version.value(),
@@ -471,6 +494,8 @@ class ClientWorker : public WorkerProgram {
   // `now_` is newer than the last push.
   bool pulled_ = false;
   size_t turn_ = 0;
+  // Of the step's pushes, those whose verdict is known.
+  size_t num_told_ = 0;
   // Handles go before what they write to.
   std::vector<Slot> slots_;
   std::unique_ptr<client::Question<proto::DeclareResponse>> declare_;

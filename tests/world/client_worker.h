@@ -9,11 +9,12 @@
 
 namespace holdfast::sim {
 
-// Of one seat, or, in asynchronous jobs, with as many pushes under way as the
-// job says. The user computes gradients and asks as worker/trainer does: what
-// is sent when, and what is sent again, are the client's own decisions, and so
-// are sequences, tickets and pulls of one version (docs/recovery.md, R7). Only
-// the session, which is no part of it, is the world's.
+// Of one seat by ticket, of all its seats by step; in asynchronous jobs, with
+// as many pushes under way as the job says. The user computes gradients and
+// asks as worker/trainer does: what is sent when, and what is sent again, are
+// the client's own decisions, and so are sequences, tickets and pulls of one
+// version (docs/recovery.md, R7). Only the session, which is no part of it, is
+// the world's.
 std::unique_ptr<WorkerProgram> MakeClientWorker(World* world, Process process,
                                                 uint32_t index, uint64_t nonce);
 

@@ -61,7 +61,8 @@ class WorkerProgram {
 // (docs/recovery.md, R5), or says DONE before the last checkpoint is on disk
 // [R10], or that a step is durable before it is; incarnations rise, and nobody
 // is admitted but by a call that has just come in [L1]; every call is answered
-// once; values are the oracle's. The first promise that is broken is kept.
+// once, and ABORTED where it is of a generation that is over [R1]; values are
+// the oracle's. The first promise that is broken is kept.
 //
 // Two worlds of one job in which the same is delivered in the same order are
 // the same.
@@ -273,6 +274,9 @@ class World : public Clock, public ShardLinks {
   void OnAnswered(Node from, Node to, const Request& request,
                   const Response& response);
   void CheckGeneration(uint64_t generation, const std::string& rpc);
+  // Whether a machine is in a newer generation than a call that comes to it.
+  template <typename Request>
+  bool IsOver(Node to, const Request& request) const;
   void CheckState(const proto::JobState& state, const std::string& rpc);
   void CheckDurable(uint64_t step, const std::string& rpc);
   void CheckIncarnation(const proto::RegisterRequest& request,
@@ -393,6 +397,46 @@ inline const proto::PushPullResponse& SaidBy(const PushPullReply& reply) {
   return reply.response;
 }
 
+template <typename T>
+const proto::Sender& SenderOf(const T& request) {
+  return request.sender();
+}
+inline const proto::Sender& SenderOf(const PushPart& part) {
+  return part.sender;
+}
+inline const proto::Sender& SenderOf(const GivenPart& part) {
+  return part.sender;
+}
+inline const proto::Sender& SenderOf(const PushPull& call) {
+  return call.request.sender();
+}
+
+// Other calls to the coordinator are answered in any generation.
+template <typename Request>
+inline constexpr bool kIsOfOneGeneration =
+    !std::is_same_v<typename Rpc<Request>::Server, Disk> &&
+    (!std::is_same_v<typename Rpc<Request>::Server, Coordinator> ||
+     std::is_same_v<Request, proto::ContributeRequest> ||
+     std::is_same_v<Request, proto::TakeTicketRequest> ||
+     std::is_same_v<Request, proto::ReportEvaluationRequest>);
+
+template <typename T, typename = void>
+struct HasVerdict : std::false_type {};
+template <typename T>
+struct HasVerdict<T, std::void_t<decltype(std::declval<const T&>().verdict())>>
+    : std::true_type {};
+
+template <typename Response>
+bool SaysAborted(const absl::StatusOr<Response>& response) {
+  if (!response.ok()) return absl::IsAborted(response.status());
+  using Said = std::decay_t<decltype(SaidBy(*response))>;
+  if constexpr (HasVerdict<Said>::value) {
+    return SaidBy(*response).verdict() == proto::ABORTED;
+  } else {
+    return false;
+  }
+}
+
 }  // namespace internal
 
 // What a machine owes to a call that it has taken.
@@ -408,6 +452,7 @@ class World::Debt {
         life_(world->nodes_[to].life),
         came_(world->now_),
         request_(std::move(request)),
+        is_over_(world->IsOver(to, *request_)),
         answer_(std::move(answer)) {
     ++world->parked_[NameOf<Request>()];
   }
@@ -422,6 +467,10 @@ class World::Debt {
     if (paid_) return world_->Violate(NameOf<Request>() + " is answered twice");
     Settle();
     if (world_->nodes_[to_].life != life_) return;
+    if (is_over_ && !internal::SaysAborted(response)) {
+      world_->Violate(NameOf<Request>() +
+                      " of a generation that is over is not ABORTED");
+    }
     if (response.ok()) world_->OnAnswered(from_, to_, *request_, *response);
     if constexpr (kIsProto<Request>) {
       for (Observer* observer : world_->observers_) {
@@ -447,6 +496,8 @@ class World::Debt {
   const int life_;
   const absl::Time came_;
   const std::shared_ptr<const Request> request_;
+  // When it came.
+  const bool is_over_;
   const To answer_;
   bool paid_ = false;
 };
@@ -620,6 +671,25 @@ void World::OnSent(Node from, Node to, const Request& request) {
   }
   if constexpr (kIsProto<Request>) {
     for (Observer* observer : observers_) observer->OnSent(from, to, request);
+  }
+}
+
+template <typename Request>
+bool World::IsOver(Node to, const Request& request) const {
+  if constexpr (internal::kIsOfOneGeneration<Request>) {
+    const Process process = ProcessOf(to);
+    const proto::Sender& sender = internal::SenderOf(request);
+    // [P5] What is not the coordinator's is refused as that first.
+    if (sender.task().job() == kPsJob &&
+        sender.receiver_nonce() != processes_[process].nonce) {
+      return false;
+    }
+    return sender.generation() < (to == kCoordinator
+                                      ? coordinator_->generation()
+                                      : shards_[process]->generation())
+                                     .value();
+  } else {
+    return false;
   }
 }
 
