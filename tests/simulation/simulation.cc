@@ -1,8 +1,11 @@
 #include "tests/simulation/simulation.h"
 
+#include <cstdlib>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "glog/logging.h"
 
 namespace holdfast {
 namespace {
@@ -14,6 +17,17 @@ constexpr uint64_t kEventsOfWorkersBetween = 60;
 constexpr absl::Duration kLongest = absl::Hours(1);
 
 }  // namespace
+
+Schedules SchedulesToRun(uint64_t count) {
+  Schedules schedules = {1, count};
+  if (const char* seed = std::getenv("HOLDFAST_SIMULATION_SEED")) {
+    CHECK(absl::SimpleAtoi(seed, &schedules.first)) << seed;
+    schedules.count = 1;
+  } else if (const char* n = std::getenv("HOLDFAST_SIMULATION_SCHEDULES")) {
+    CHECK(absl::SimpleAtoi(n, &schedules.count)) << n;
+  }
+  return schedules;
+}
 
 Simulation::Simulation(const sim::Job& job,
                        const RandomScheduler::Options& options,

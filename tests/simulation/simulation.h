@@ -30,6 +30,16 @@ struct Troubles {
   bool of_workers = false;
 };
 
+// Seeds, one after the other.
+struct Schedules {
+  uint64_t first = 1;
+  uint64_t count = 1;
+};
+
+// `count` of them; or the one that HOLDFAST_SIMULATION_SEED names, or as many
+// as HOLDFAST_SIMULATION_SCHEDULES says (.ci/run: more than the suite).
+Schedules SchedulesToRun(uint64_t count);
+
 // One schedule of a job: brings trouble to a cluster, and whoever died back
 // into it.
 class Simulation : public sim::Observer {
