@@ -63,6 +63,7 @@ class TrainingLoopTest : public ::testing::Test {
   }
 
   void Start() {
+    loop_.reset();
     cluster_ = std::make_unique<FakeCluster>(declaration_);
     options_.replica = 1;
     options_.enter = [this] {

@@ -120,12 +120,15 @@ TEST_F(WaitTest, OnWaitingIsToldOfTheWholeWait) {
   auto cluster = ConnectReady(options);
   HoldVerdicts();
   auto push = cluster->StartPush(GlobalStep(4));
+  const absl::Time begun = SteadyNow();
   ASSERT_EQ(push->Contribute({1}), absl::OkStatus());
   const absl::Time late = Late();
   while (reports == 0 && SteadyNow() < late) {
     EXPECT_FALSE(push->WaitUntilDone(After(5)));
   }
-  EXPECT_EQ(reports, 1);
+  // A machine that is busy may have been away for several.
+  EXPECT_GE(reports, 1);
+  EXPECT_LE(reports, (SteadyNow() - begun) / timing.first_report);
   TellVerdicts();
   EXPECT_TRUE(push->WaitUntilDone(Late()));
   push.reset();
