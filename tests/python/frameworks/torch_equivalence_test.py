@@ -76,7 +76,9 @@ DDP = """
         gradients.append({name: p.grad.clone() for name, p in model.named_parameters()})
         states.append(torch_digits.state_of(model))
     torch.save({"gradients": gradients, "states": states}, os.environ["RESULT"])
-    torch.distributed.destroy_process_group()
+    # PyTorch aborts at its end once in 30 runs ("terminate called without an active exception").
+    torch.distributed.barrier()
+    os._exit(0)
 """
 
 
@@ -184,7 +186,6 @@ class WeightsTest(unittest.TestCase):
         # The mean of the batches' means is another one.
         sums = {float(weighted_loss_of(model, part)[1]) for part in rows}
         self.assertEqual(len(sums), 2)
-
 
     def test_refused(self):
         for accumulate, examples, error in (
