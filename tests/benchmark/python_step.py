@@ -5,7 +5,9 @@ worker (client_step.cc) and Python take turns, and the medians are compared. Wit
 gradient is a new array in each step, as NumPy's expressions make them.
 
     bazel build //tests/benchmark:client_step //client/c_api:libholdfast.so //ps_server
-    python/tests/run.sh tests/benchmark/python_step.py
+    HOLDFAST_LIBRARY=bazel-bin/client/c_api/libholdfast.so \\
+        HOLDFAST_PS_SERVER=bazel-bin/ps_server/ps_server PYTHONPATH=python \\
+        /usr/bin/python3 tests/benchmark/python_step.py
 """
 
 import argparse
