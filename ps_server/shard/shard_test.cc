@@ -1157,8 +1157,7 @@ TEST_F(ShardTest, OnlyAnEndEndsTheJob) {
   Restore();
   Pin(3600000);
   for (const proto::JobPhase phase : {proto::STARTING, proto::TRAINING}) {
-    EXPECT_TRUE(
-        Fails(End(phase).status(), kInvalid, {"is no end of a job"}));
+    EXPECT_TRUE(Fails(End(phase).status(), kInvalid, {"is no end of a job"}));
   }
   EXPECT_EQ(shard_.state().phase(), proto::TRAINING);
   EXPECT_TRUE(PullExactly(0).status().ok());
