@@ -23,8 +23,8 @@
 #include "tests/c_api/c_api_testing.h"
 #include "tests/c_api/calls.h"
 
-// A forked child has the memory of threads that it does not have. LeakSanitizer
-// asks for this; nobody else does.
+// Called by LeakSanitizer, if it is linked. In a forked child it would report
+// the memory of the parent's threads as leaked.
 static bool is_forked_child = false;
 extern "C" int __lsan_is_turned_off() { return is_forked_child ? 1 : 0; }
 
