@@ -15,11 +15,14 @@ Bazel does not watch /usr: after a change of the installed libraries run
 `bazel sync --configure`, and `bazel clean` if headers changed.
 """
 
-# Keyed by label. `pc`: the pkg-config module; `package`: the Debian package to
-# name when it is missing; `libs`: instead of what pkg-config says, which for gRPC
-# is all of Abseil and what only a static link needs; `deps`: other targets here.
+# Keyed by label. `pc`: the pkg-config module; `header`, where there is none: a
+# file in /usr/include, of a library that is headers alone; `package`: the Debian
+# package to name when it is missing; `libs`: instead of what pkg-config says, which
+# for gRPC is all of Abseil and what only a static link needs; `deps`: other targets
+# here.
 _LIBRARIES = {
     "benchmark": struct(pc = "benchmark", package = "libbenchmark-dev"),
+    "boost": struct(header = "boost/beast/version.hpp", package = "libboost1.74-dev"),
     "crypto": struct(pc = "libcrypto", package = "libssl-dev"),
     "glog": struct(pc = "libglog", package = "libgoogle-glog-dev"),
     "gmock": struct(pc = "gmock", package = "libgmock-dev", deps = [":gtest"]),
@@ -41,8 +44,8 @@ _LIBRARIES = {
     "gtest": struct(pc = "gtest", package = "libgtest-dev"),
     "gtest_main": struct(pc = "gtest_main", package = "libgtest-dev", deps = [":gtest"]),
     "isal": struct(pc = "libisal", package = "libisal-dev"),
-    "microhttpd": struct(pc = "libmicrohttpd", package = "libmicrohttpd-dev"),
     "openblas": struct(pc = "openblas", package = "libopenblas-dev"),
+    "prometheus": struct(pc = "prometheus-cpp-core", package = "prometheus-cpp-dev"),
     "protobuf": struct(pc = "protobuf", package = "libprotobuf-dev"),
     "re2": struct(pc = "re2", package = "libre2-dev"),
     "ssl": struct(pc = "libssl", package = "libssl-dev", deps = [":crypto"]),
@@ -108,7 +111,10 @@ def _system_impl(ctx):
         build.append('\nexports_files(["%s"])\n' % name)
 
     for name, library in _LIBRARIES.items():
-        flags = _pkg_config(ctx, ["--cflags", "--libs", library.pc])
+        if hasattr(library, "pc"):
+            flags = _pkg_config(ctx, ["--cflags", "--libs", library.pc])
+        else:
+            flags = [] if ctx.path("/usr/include/" + library.header).exists else None
         if flags == None:
             missing[library.package] = None
             continue

@@ -20,7 +20,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/flags.h"
+#include "common/json_log.h"
 #include "common/rpc/grpc_log.h"
+#include "common/rpc/https.h"
 #include "common/version.h"
 #include "glog/logging.h"
 
@@ -47,13 +49,24 @@ ABSL_FLAG(
     "Default: connections are not encrypted.");
 ABSL_FLAG(
     bool, insecure, false,
-    "Allow unencrypted connections to leave this machine: those between tasks "
-    "without --tls_dir, where every peer is trusted, and those of --http_port. "
-    "Without this flag they are limited to loopback.");
+    "Allow unencrypted connections to leave this machine: without --tls_dir "
+    "those between tasks, where every peer is trusted, and to --status_port; "
+    "with or without it those to --http_port. Without this flag they are "
+    "limited to loopback.");
 ABSL_FLAG(int, http_port, 0,
           "Port for unencrypted HTTP probes: /healthz (the process works) and "
           "/readyz (it takes part in its job). On loopback only, unless "
           "--insecure. 0: no probes.");
+ABSL_FLAG(
+    std::optional<int>, status_port, std::nullopt,
+    "Port for people and their tools; on ps 0 it has the status of the job. "
+    "With --tls_dir HTTPS, for operators' certificates; otherwise plain HTTP, "
+    "on loopback only, unless --insecure. 0: a free port, which is logged. "
+    "Default: none.");
+
+ABSL_FLAG(std::string, log_format, "text",
+          "How the log on standard error is written: text, or json, an object "
+          "on each line, for systems that collect logs.");
 
 namespace holdfast {
 namespace {
@@ -79,9 +92,14 @@ std::vector<FlagGroup> WithCommonGroups(absl::Span<const FlagGroup> groups) {
                                  {"cluster_spec", "ps_hosts", "worker_hosts",
                                   "chief_hosts", "job_name", "task_index"}}};
   all.insert(all.end(), groups.begin(), groups.end());
-  all.push_back({"Connections", {"tls_dir", "insecure", "http_port"}});
+  all.push_back(
+      {"Connections", {"tls_dir", "insecure", "http_port", "status_port"}});
+  all.push_back({"Log", {"log_format"}});
   return all;
 }
+
+constexpr char kTextLogFormat[] = "text";
+constexpr char kJsonLogFormat[] = "json";
 
 // Of this program, for its messages.
 std::string* ProgramName() {
@@ -149,6 +167,8 @@ std::optional<int> BeginDaemon(int argc, char** argv,
 
   const absl::StatusOr<CommandLine> line =
       ParseFlags(std::vector<std::string>(argv + (argc > 0), argv + argc));
+  const std::string log_format = absl::GetFlag(FLAGS_log_format);
+  if (log_format == kJsonLogFormat) StartJsonLog();
   if (!line.ok()) return UsageError(line.status());
   if (line->help) {
     std::cout << *ProgramName() << ": " << description << "\n"
@@ -164,13 +184,22 @@ std::optional<int> BeginDaemon(int argc, char** argv,
         absl::StrCat("takes flags alone, but was given \"",
                      line->arguments.front(), "\"; --help lists them")));
   }
+  if (log_format != kTextLogFormat && log_format != kJsonLogFormat) {
+    return UsageError(absl::InvalidArgumentError(absl::StrCat(
+        "flag --log_format: \"", log_format, "\" is neither text nor json")));
+  }
   return std::nullopt;
 }
 
 void LogVersion() { LOG(INFO) << VersionLine(*ProgramName()); }
 
 int UsageError(const absl::Status& status) {
-  std::cerr << *ProgramName() << ": " << status.message() << std::endl;
+  // What collects the log reads all of standard error.
+  if (absl::GetFlag(FLAGS_log_format) == kJsonLogFormat) {
+    LOG(ERROR) << status.message();
+  } else {
+    std::cerr << *ProgramName() << ": " << status.message() << std::endl;
+  }
   return kExitUsage;
 }
 
@@ -191,7 +220,9 @@ absl::StatusOr<ResolvedTask> TaskFromFlags(absl::string_view default_job) {
     flags.job_name = std::string(default_job);
   }
   const char* tf_config = std::getenv("TF_CONFIG");
-  return ResolveTask(flags, tf_config == nullptr ? "" : tf_config);
+  auto resolved = ResolveTask(flags, tf_config == nullptr ? "" : tf_config);
+  if (resolved.ok()) SetLogTask(resolved->task);
+  return resolved;
 }
 
 absl::StatusOr<ConnectionFlags> ConnectionsFromFlags(const TaskId& self) {
@@ -226,6 +257,22 @@ absl::StatusOr<std::optional<HttpServer::Options>> HttpFromFlags(
   HttpServer::Options options;
   options.port = static_cast<uint16_t>(port);
   options.everywhere = everywhere;
+  return options;
+}
+
+absl::StatusOr<std::optional<HttpServer::Options>> StatusFromFlags(
+    const ConnectionFlags& connections) {
+  const std::optional<int> port = absl::GetFlag(FLAGS_status_port);
+  if (!port.has_value()) return std::nullopt;
+  if (*port < 0 || *port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("flag --status_port: ", *port, " is not 0 to 65535"));
+  }
+  HttpServer::Options options;
+  options.port = static_cast<uint16_t>(*port);
+  const bool secure = connections.credentials.secure();
+  options.everywhere = secure || connections.insecure;
+  if (secure) options.tls = HttpsForOperators(connections.credentials);
   return options;
 }
 

@@ -20,7 +20,8 @@ namespace holdfast {
 
 // What the mains of the daemons have in common. A program that links this has
 // the flags --job_name, --task_index, --cluster_spec, --ps_hosts,
-// --worker_hosts, --chief_hosts, --tls_dir, --insecure and --http_port.
+// --worker_hosts, --chief_hosts, --tls_dir, --insecure, --http_port,
+// --status_port and --log_format.
 
 // Settings for a program that moves tensors. Part of BeginDaemon; to be called
 // before there are threads.
@@ -40,7 +41,8 @@ std::optional<int> BeginDaemon(int argc, char** argv,
 // wrong use is told in one line.
 void LogVersion();
 
-// Prints "<program>: <message>" on stderr. Returns kExitUsage.
+// Prints "<program>: <message>" on stderr, or the message as a line of a log in
+// JSON. Returns kExitUsage.
 int UsageError(const absl::Status& status);
 
 // As UsageError, of a daemon that could not start. Returns ExitCodeOfStart.
@@ -48,6 +50,7 @@ int StartError(const absl::Status& status);
 
 // Cluster and task as the flags or TF_CONFIG in the environment name them
 // (common/cluster_spec.h). With --task_index alone the job is `default_job`.
+// From here on a log in JSON names the task.
 // Errors: as holdfast::ResolveTask.
 absl::StatusOr<ResolvedTask> TaskFromFlags(absl::string_view default_job);
 
@@ -67,6 +70,12 @@ absl::StatusOr<ConnectionFlags> ConnectionsFromFlags(const TaskId& self);
 // what is no port.
 absl::StatusOr<std::optional<HttpServer::Options>> HttpFromFlags(
     bool everywhere);
+
+// Where --status_port has the daemon show what it does; nothing without the
+// flag. With certificates by HTTPS, for operators; otherwise as --http_port.
+// Errors: INVALID_ARGUMENT for what is no port.
+absl::StatusOr<std::optional<HttpServer::Options>> StatusFromFlags(
+    const ConnectionFlags& connections);
 
 // Turns SIGTERM and SIGINT into a call, which comes at once if they came
 // before. The second of them ends the process on the spot, with

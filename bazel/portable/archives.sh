@@ -5,8 +5,8 @@
 #   bazel/portable/archives.sh
 #
 # Debian's libprotobuf.a, libre2.a and libabsl_*.a are not position-independent,
-# its libglog.a and libmicrohttpd.a need libraries that have no such archive, and
-# libzip and libisal have none. So these are built from Debian's source packages,
+# its libglog.a needs libraries that have no such archive, and libzip, libisal and
+# prometheus-cpp have none. So these are built from Debian's source packages,
 # against the headers of the packages that are installed, in the same versions.
 # gRPC, OpenSSL, c-ares, zlib and OpenBLAS come from Debian's archives.
 #
@@ -22,8 +22,8 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/holdfast-portable
 packages=(
   abseil=libabsl-dev
   re2=libre2-dev
+  prometheus-cpp=prometheus-cpp-dev
   protobuf=libprotobuf-dev
-  libmicrohttpd=libmicrohttpd-dev
   libzip=libzip-dev
   libisal=libisal-dev
   google-glog=libgoogle-glog-dev
@@ -117,14 +117,13 @@ echo "protobuf" && sed -n 's:^ *\${protobuf_SOURCE_DIR}/\(.*\.cc\)$:protobuf/\1:
   protobuf/cmake/libprotobuf{,-lite}.cmake | sort -u |
   archive protobuf "g++ -c -std=c++17 $flags -DHAVE_PTHREAD -DHAVE_ZLIB -Iprotobuf/src"
 
-echo "libmicrohttpd"
-(
-  cd libmicrohttpd
-  ./configure --quiet --disable-https --disable-shared --with-pic \
-    --disable-doc --disable-examples --disable-curl CFLAGS="$flags"
-  make --silent -C src/microhttpd -j "$(nproc)" libmicrohttpd.la
-)
-cp libmicrohttpd/src/microhttpd/.libs/libmicrohttpd.a lib/
+# The part without a web server: our own serves its pages. No generated header
+# but the one that says what a shared library exports.
+echo "prometheus-cpp core"
+mkdir -p exports/prometheus/detail
+echo "#define PROMETHEUS_CPP_CORE_EXPORT" > exports/prometheus/detail/core_export.h
+find prometheus-cpp/core/src -name '*.cc' |
+  archive prometheus-cpp-core "g++ -c -std=c++17 $flags -Iexports -Iprometheus-cpp/core/include"
 
 echo "libzip"
 cmake -S libzip -B libzip/build -DCMAKE_BUILD_TYPE=Release \

@@ -13,7 +13,7 @@ _BUILT = [
     "absl",
     "re2",
     "protobuf",
-    "microhttpd",
+    "prometheus-cpp-core",
     "zip",
     "isal",
     "isal_base",

@@ -18,6 +18,7 @@ namespace {
 
 constexpr char kJournal[] = "JOURNAL";
 constexpr char kManifest[] = "MANIFEST";
+constexpr char kHistory[] = "HISTORY";
 constexpr char kLock[] = "LOCK";
 // Of the folder of a checkpoint that was set aside.
 constexpr absl::string_view kSetAsideSuffix = ".set-aside";
@@ -25,6 +26,7 @@ constexpr absl::string_view kSetAsideSuffix = ".set-aside";
 // The first bytes of a file: its kind, and the version of the format.
 constexpr absl::string_view kJournalMagic = "HFjour01";
 constexpr absl::string_view kManifestMagic = "HFmani01";
+constexpr absl::string_view kHistoryMagic = "HFhist01";
 
 // Magic, length of the message, CRC32C of the message.
 constexpr uint64_t kHeaderBytes = kMagicBytes + 4 + 4;
@@ -163,6 +165,20 @@ absl::StatusOr<proto::Journal> CheckpointDirectory::ReadJournal() const {
 absl::Status CheckpointDirectory::WriteJournal(
     const proto::Journal& journal) const {
   return WriteRecord(file_system_, path_, kJournal, kJournalMagic, journal);
+}
+
+absl::StatusOr<proto::History> CheckpointDirectory::ReadHistory() const {
+  proto::History history;
+  const absl::Status read =
+      ReadRecord(file_system_, absl::StrCat(path_, "/", kHistory),
+                 kHistoryMagic, &history);
+  if (!read.ok()) return read;
+  return history;
+}
+
+absl::Status CheckpointDirectory::WriteHistory(
+    const proto::History& history) const {
+  return WriteRecord(file_system_, path_, kHistory, kHistoryMagic, history);
 }
 
 absl::StatusOr<proto::Manifest> CheckpointDirectory::ReadManifest(

@@ -48,6 +48,10 @@ class CheckpointDirectory {
   absl::StatusOr<proto::Journal> ReadJournal() const;
   absl::Status WriteJournal(const proto::Journal& journal) const;
 
+  // Errors: as above. Nothing but what people are shown depends on it.
+  absl::StatusOr<proto::History> ReadHistory() const;
+  absl::Status WriteHistory(const proto::History& history) const;
+
   // Errors: NOT_FOUND; DATA_LOSS, also when a file that it names is not there
   // in the right size, or the folder holds the manifest of another checkpoint.
   absl::StatusOr<proto::Manifest> ReadManifest(

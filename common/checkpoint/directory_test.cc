@@ -98,6 +98,37 @@ TEST_F(DirectoryTest, JournalIsReplacedAsAWhole) {
   EXPECT_THAT(disk_.Files(), ElementsAre("jobs/dir/JOURNAL"));
 }
 
+TEST_F(DirectoryTest, HistoryIsReplacedAsAWhole) {
+  EXPECT_EQ(directory_.ReadHistory().status().code(),
+            absl::StatusCode::kNotFound);
+  proto::History history;
+  history.set_directory_nonce(77);
+  for (const uint64_t step : {1, 2}) {
+    history.add_points()->set_step(step);
+    ASSERT_TRUE(directory_.WriteHistory(history).ok());
+    const auto read = directory_.ReadHistory();
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_TRUE(MessageDifferencer::Equals(*read, history));
+  }
+  EXPECT_THAT(disk_.Files(), ElementsAre("jobs/dir/HISTORY"));
+  // Where there is no room for the next, this one stays.
+  disk_.SetSpace(10);
+  history.add_points()->set_step(3);
+  EXPECT_EQ(directory_.WriteHistory(history).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(directory_.ReadHistory()->points_size(), 2);
+  // It is no checkpoint.
+  EXPECT_THAT(*directory_.List(), ElementsAre());
+
+  std::string contents = disk_.Contents("jobs/dir/HISTORY");
+  contents.back() ^= 1;
+  disk_.SetContents("jobs/dir/HISTORY", contents);
+  EXPECT_EQ(directory_.ReadHistory().status().code(),
+            absl::StatusCode::kDataLoss);
+  EXPECT_THAT(directory_.ReadHistory().status().message(),
+              HasSubstr("jobs/dir/HISTORY"));
+}
+
 TEST_F(DirectoryTest, ManifestIsTestedAgainstFolderAndFiles) {
   const proto::CheckpointName name = TestName(1, 1000);
   EXPECT_EQ(directory_.ReadManifest(name).status().code(),

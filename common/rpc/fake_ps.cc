@@ -62,6 +62,14 @@ class FakeCoordinator : public proto::Coordinator::Service {
                    proto::GetStatusResponse* response) override {
     return ToGrpcStatus(ps_->get_status.Call(*request, response));
   }
+  Status GetEvents(ServerContext*, const proto::GetEventsRequest* request,
+                   proto::GetEventsResponse* response) override {
+    return ToGrpcStatus(ps_->get_events.Call(*request, response));
+  }
+  Status GetHistory(ServerContext*, const proto::GetHistoryRequest* request,
+                    proto::GetHistoryResponse* response) override {
+    return ToGrpcStatus(ps_->get_history.Call(*request, response));
+  }
   Status Checkpoint(ServerContext*, const proto::CheckpointRequest* request,
                     proto::CheckpointResponse* response) override {
     return ToGrpcStatus(ps_->checkpoint.Call(*request, response));

@@ -100,6 +100,8 @@ class FakePs {
       evaluation;
   FakeMethod<proto::LeaveRequest, proto::LeaveResponse> leave;
   FakeMethod<proto::GetStatusRequest, proto::GetStatusResponse> get_status;
+  FakeMethod<proto::GetEventsRequest, proto::GetEventsResponse> get_events;
+  FakeMethod<proto::GetHistoryRequest, proto::GetHistoryResponse> get_history;
   FakeMethod<proto::CheckpointRequest, proto::CheckpointResponse> checkpoint;
 
   FakeMethod<proto::GiveRequest, proto::GiveResponse> give;

@@ -13,6 +13,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/clock.h"
+#include "common/json_log.h"
 #include "common/process_name.h"
 #include "common/rpc/backoff.h"
 #include "common/rpc/channel.h"
@@ -245,6 +246,7 @@ absl::StatusOr<bool> Session::Register(absl::Time deadline,
   }
   waits_since_.reset();
   lease_ = absl::Milliseconds(std::max<uint64_t>(response.lease_ms(), 1));
+  SetLogGeneration(response.generation());
   Hear([&](News* news) {
     news->sender.set_incarnation(response.incarnation());
     news->sender.set_generation(response.generation());
@@ -294,15 +296,17 @@ absl::Status Session::Renew(absl::Duration wait, absl::Time deadline) {
     request.set_known_phase(news_.state.phase());
   }
   request.set_wait_ms(absl::ToInt64Milliseconds(wait));
-  if (options_.input_wait) {
-    if (const auto told = options_.input_wait()) {
-      *request.mutable_input_wait() = *told;
-    }
+  if (options_.report) {
+    TaskReport told = options_.report();
+    if (told.input_wait) *request.mutable_input_wait() = *told.input_wait;
+    if (told.worker) *request.mutable_worker() = *std::move(told.worker);
+    if (told.ps) *request.mutable_ps() = *std::move(told.ps);
   }
   proto::RenewLeaseResponse response;
   const absl::Status status =
       rpc_->Call("RenewLease", request, deadline, &response);
   if (!status.ok()) return status;
+  SetLogGeneration(response.generation());
   const proto::JobPhase phase = response.state().phase();
   Hear([&](News* news) {
     news->sender.set_generation(response.generation());

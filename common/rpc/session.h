@@ -19,6 +19,7 @@
 #include "common/rpc/credentials.h"
 #include "common/session_news.h"
 #include "common/task_id.h"
+#include "common/task_report.h"
 #include "common/timeouts.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
@@ -78,9 +79,9 @@ class Session {
     // above once the task knows it. May be empty.
     std::function<std::optional<absl::Duration>()> job_patience;
 
-    // Asked before each renewal what share of its time a worker waits for
-    // batches. May be empty.
-    std::function<std::optional<proto::InputWait>()> input_wait;
+    // Asked before each renewal what the task has to tell about itself. Must
+    // not block: the lease runs meanwhile. May be empty.
+    std::function<TaskReport()> report;
     // Told of each change in what was heard: by Open of the registration, later
     // by the session's thread; but not of Close. Must not call Close or destroy
     // the session. May be empty.

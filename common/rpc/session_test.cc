@@ -135,9 +135,12 @@ class Told {
 TEST_F(SessionTest, RegistersAndRenews) {
   Session::Options options = Options();
   options.address = "somewhere:1";
-  options.input_wait = [asked = 0]() mutable {
-    std::optional<proto::InputWait> told;
-    if (asked++ > 0) told.emplace().set_recent(0.25);
+  options.report = [asked = 0]() mutable {
+    TaskReport told;
+    if (asked++ == 0) return told;
+    told.input_wait.emplace().set_recent(0.25);
+    told.worker.emplace().set_steps(3);
+    told.ps.emplace().set_updates(4);
     return told;
   };
   auto session = Session::Open(options);
@@ -151,8 +154,12 @@ TEST_F(SessionTest, RegistersAndRenews) {
   EXPECT_EQ((*session)->state().phase(), proto::TRAINING);
   EXPECT_TRUE((*session)->status().ok());
   EXPECT_EQ(coordinator_.renew.requests()[3].sender().incarnation(), 7);
-  EXPECT_FALSE(coordinator_.renew.requests()[0].has_input_wait());
-  EXPECT_EQ(coordinator_.renew.requests()[3].input_wait().recent(), 0.25);
+  const auto first = coordinator_.renew.requests()[0];
+  EXPECT_FALSE(first.has_input_wait() || first.has_worker() || first.has_ps());
+  const auto later = coordinator_.renew.requests()[3];
+  EXPECT_EQ(later.input_wait().recent(), 0.25);
+  EXPECT_EQ(later.worker().steps(), 3);
+  EXPECT_EQ(later.ps().updates(), 4);
 
   ASSERT_THAT(coordinator_.do_register.requests(), SizeIs(1));
   const proto::RegisterRequest request = coordinator_.do_register.requests()[0];

@@ -27,8 +27,8 @@ case "$1" in
     ;;
   run)
     # What our programs link to; what that needs comes with it.
-    install libabsl20220623 libgoogle-glog0v6 libgrpc++1.51 libisal2 libmicrohttpd12 \
-      libopenblas0-pthread libprotobuf32 libre2-9 libssl3 libzip4 \
+    install libabsl20220623 libgoogle-glog0v6 libgrpc++1.51 libisal2 libopenblas0-pthread \
+      libprometheus-cpp-core1.0 libprotobuf32 libre2-9 libssl3 libzip4 \
       ${CUDA:+"libcublas-$CUDA"} ${PACKAGES:-}
     ;;
 esac

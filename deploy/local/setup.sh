@@ -13,19 +13,21 @@ readonly packages=(
   iproute2 # tests/faults, network namespaces
   libabsl-dev
   libbenchmark-dev
+  libboost1.74-dev
   libclang-rt-14-dev
   libgmock-dev
   libgoogle-glog-dev
   libgrpc++-dev
   libgtest-dev
   libisal-dev
-  libmicrohttpd-dev
   libopenblas-dev
   libprotobuf-dev
   libre2-dev
   libssl-dev
   libzip-dev
   pkg-config
+  prometheus # tests/metrics
+  prometheus-cpp-dev
   protobuf-compiler
   protobuf-compiler-grpc
   python3-grpcio  # tests/interop, as is the next
@@ -79,12 +81,24 @@ as_root+=(env DEBIAN_FRONTEND=noninteractive)
 
 say "installing ${missing[*]} (takes a few minutes)"
 log="$(mktemp)"
-trap 'rm -f "$log"' EXIT
+policy=
+cleanup() {
+  rm -f "$log"
+  [[ -z "$policy" ]] || "${as_root[@]}" rm -f "$policy"
+}
+trap cleanup EXIT
 # Another apt may be at work on a machine that has just started.
 apt=("${as_root[@]}" apt-get -qq -o DPkg::Lock::Timeout=600)
 # Slim container images lack this folder, and the Java that Bazel runs on does not
 # install without it.
 "${as_root[@]}" mkdir -p /usr/share/man/man1
+# Packages that come with a service, as Prometheus, would start it: tests start their own. What
+# a machine has said about that itself stands.
+if [[ ! -e /usr/sbin/policy-rc.d ]]; then
+  policy=/usr/sbin/policy-rc.d
+  printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+  "${as_root[@]}" chmod 755 "$policy"
+fi
 # Without the newest lists the installation may still succeed, and if it does not
 # says why.
 "${apt[@]}" update </dev/null >>"$log" 2>&1 || true
@@ -92,5 +106,9 @@ if ! "${apt[@]}" install --yes --no-install-recommends "${missing[@]}" </dev/nul
   tail -n 40 "$log" >&2
   say "apt-get could not install ${missing[*]}"
   exit 1
+fi
+# Nor at the next start of the machine, where it was not here before.
+if [[ " ${missing[*]} " == *" prometheus "* ]] && command -v systemctl >/dev/null; then
+  "${as_root[@]}" systemctl disable prometheus.service >>"$log" 2>&1 || true
 fi
 say "done"

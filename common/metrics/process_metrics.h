@@ -1,0 +1,17 @@
+#ifndef HOLDFAST_COMMON_METRICS_PROCESS_METRICS_H_
+#define HOLDFAST_COMMON_METRICS_PROCESS_METRICS_H_
+
+#include "common/metrics/metrics.h"
+#include "common/process_figures.h"
+#include "common/task_id.h"
+
+namespace holdfast {
+
+// What every daemon tells: which task and version it is, and what its process
+// takes of the machine.
+void AddProcessMetrics(const TaskId& task, const ProcessFigures& figures,
+                       Metrics* metrics);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_METRICS_PROCESS_METRICS_H_

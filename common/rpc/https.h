@@ -1,0 +1,16 @@
+#ifndef HOLDFAST_COMMON_RPC_HTTPS_H_
+#define HOLDFAST_COMMON_RPC_HTTPS_H_
+
+#include "common/http_server.h"
+#include "common/rpc/credentials.h"
+
+namespace holdfast {
+
+// HTTPS with the certificate of `credentials`, which must be secure, for the
+// operators of the same training. Certificates that are exchanged in the folder
+// of the credentials are used as soon as gRPC uses them.
+HttpServer::Tls HttpsForOperators(const Credentials& credentials);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_RPC_HTTPS_H_
