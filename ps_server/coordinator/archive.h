@@ -41,6 +41,9 @@ class Archive {
   virtual void ReadManifest(const proto::CheckpointName& name,
                             Reply<proto::Manifest> reply) = 0;
 
+  // Replaces the history of the job; answered as WriteJournal.
+  virtual void WriteHistory(proto::History history, Reply<Done> reply) = 0;
+
   // Takes a checkpoint that counts as damaged out of the way, and keeps it:
   // what one machine cannot read may be whole. Not removed by RemoveOthers from
   // then on. What cannot be done is told in the log.

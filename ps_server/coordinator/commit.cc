@@ -22,6 +22,8 @@ bool Commit::IsDue() const {
 
 void Commit::Start() {
   job_->running = this;
+  job_->step_timer.OnClosed(job_->clock->Now());
+  job_->paces.OnStepClosed();
   const Step& step = job_->step.step();
   const proto::Declaration& declared = *job_->declared;
   proto::CommitRequest& commit = *commit_.NewRequest();
@@ -47,7 +49,10 @@ void Commit::Start() {
 void Commit::OnCommitted() {
   job_->running = nullptr;
   job_->progress.SetCommitted(GlobalStep(commit_.request().step()).next());
-  job_->progress.OnCommit(job_->clock->Now());
+  const absl::Time now = job_->clock->Now();
+  job_->progress.OnCommit(now);
+  job_->step_timer.OnCommitted(now);
+  job_->OnProgress(now);
 }
 
 }  // namespace holdfast

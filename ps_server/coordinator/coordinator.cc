@@ -37,6 +37,8 @@ Coordinator::Coordinator(const Options& options, const Clock* clock,
 void Coordinator::TakeUp(const proto::Journal& journal) {
   job_.journal.TakeUp(journal);
   job_.members.TakeUp(journal);
+  job_.events.TakeUp(job_.options.history);
+  job_.history.TakeUp(job_.options.history);
   job_.generation = std::max(job_.generation, Generation(journal.generation()));
   if (journal.has_declaration()) job_.declared.TakeUp(journal);
   if (journal.finished() && !journal.checkpoints().empty()) {
@@ -116,6 +118,11 @@ void Coordinator::Tick() {
   job_.members.AnswerDue();
   save_.AnswerDue();
   ticked_at_ = job_.clock->Now();
+  if (*ticked_at_ >= next_look_) Look(*ticked_at_);
+}
+
+void Coordinator::OnOwnReport(const proto::PsReport& report) {
+  job_.members.OnOwnReport(report);
 }
 
 // ---- Members ----
@@ -144,6 +151,12 @@ void Coordinator::Leave(const proto::LeaveRequest& request,
   const WorkerLife life = ToWorkerLife(request.sender());
   if ((*session)->live()) {
     if (!request.error().empty()) {
+      if (!job_.ended()) {
+        job_.Tell(proto::Event::LEFT,
+                  absl::StrCat(NameOf(life.worker),
+                               " left before the end: ", request.error()),
+                  life.worker);
+      }
       FailUnlessFinishing(
           absl::StrCat(job_.members.Describe(life.worker),
                        " left before the end: ", request.error()));
@@ -173,7 +186,12 @@ void Coordinator::OnReplaced(const TaskId& task) {
 
 void Coordinator::OnJoined(const TaskId& task, bool again) {
   const Member& session = *job_.members.Find(task);
+  if (!job_.ended()) {
+    job_.Tell(proto::Event::JOINED, absl::StrCat(NameOf(task), " joined"),
+              task);
+  }
   if (IsWorker(task)) {
+    job_.paces.OnJoined(job_.members.ReplicaOf(task), session.renewed_at);
     job_.tickets.OnJoined({task, session.incarnation},
                           job_.members.ReplicaOf(task));
     return end_.OnJoined(task);
@@ -192,6 +210,7 @@ void Coordinator::OnJoined(const TaskId& task, bool again) {
 
 void Coordinator::OnBack(const TaskId& task) {
   if (IsWorker(task)) job_.tickets.SetLive(task, true);
+  job_.Tell(proto::Event::BACK, absl::StrCat(NameOf(task), " is back"), task);
   patience_.OnBack();
 }
 
@@ -199,37 +218,49 @@ void Coordinator::OnLost(const TaskId& task) { OnGone(task); }
 
 void Coordinator::OnGone(const TaskId& task) {
   if (IsWorker(task)) job_.tickets.SetLive(task, false);
-  if (job_.ended() || (job_.AllStepsFixed() && IsWorker(task))) return;
-  const Member& session = *job_.members.Find(task);
-  const std::string who =
-      absl::StrCat(task.ToString(), " (", session.process, ")");
+  if (job_.ended()) return;
+  const bool left = job_.members.Find(task)->left();
   const std::string what =
-      session.left()
-          ? absl::StrCat(who, " left before the end")
-          : absl::StrCat(who, " is lost: nothing was heard of it for ",
+      left
+          ? absl::StrCat(NameOf(task), " left before the end")
+          : absl::StrCat(NameOf(task), " is lost: nothing was heard of it for ",
                          absl::FormatDuration(job_.options.lease));
+  const auto tell = [&](const std::string& consequence) {
+    job_.Tell(left ? proto::Event::LEFT : proto::Event::LOST,
+              absl::StrCat(what, consequence), task);
+  };
+  if (job_.AllStepsFixed() && IsWorker(task)) {
+    return tell(", with nothing more to do");
+  }
   if (IsWorker(task) && job_.declared.continues()) {
+    tell("; the job goes on without it");
     if (job_.created) ShutOut(task);
     return;
   }
   if (!IsWorker(task) && job_.archive == nullptr) {
+    tell("");
     return FailUnlessFinishing(
         absl::StrCat(what,
                      ", and there are no checkpoints to go on "
                      "from (--checkpoint_dir)"));
   }
   const absl::Duration recovery = job_.timeouts.Recovery();
-  if (recovery == absl::ZeroDuration()) return FailUnlessFinishing(what);
-  LOG(WARNING) << what << "; the job waits for it, "
-               << absl::FormatDuration(recovery) << " at most";
+  if (recovery == absl::ZeroDuration()) {
+    tell("");
+    return FailUnlessFinishing(what);
+  }
+  tell(absl::StrCat("; the job waits for it, ", absl::FormatDuration(recovery),
+                    " at most"));
 }
 
 void Coordinator::ShutOut(const TaskId& worker) {
   job_.members.Fence(worker);
   job_.tickets.SetLive(worker, false);
   const WorkerLife life{worker, job_.members.Find(worker)->incarnation};
-  LOG(WARNING) << job_.members.Describe(worker) << " is shut out"
-               << (job_.declared.continues() ? "; the job goes on" : "");
+  job_.Tell(proto::Event::FENCED,
+            absl::StrCat(NameOf(worker), " is shut out",
+                         job_.declared.continues() ? "; the job goes on" : ""),
+            worker);
   fence_.Add(life);
   job_.step.Remove(life);
   for (auto& parked : job_.step.TakeOf(life)) {
@@ -355,9 +386,24 @@ void Coordinator::StartClockWhenReady() {
     needed = job_.declared->lost_workers().min_replicas();
   }
   if (job_.members.num_workers_seen() < needed) return;
-  job_.progress.OnTrainingBegun(job_.clock->Now());
+  const absl::Time now = job_.clock->Now();
+  job_.progress.OnTrainingBegun(now);
   // The first step waits for those that it could begin with.
   job_.CountMembersOfStep();
+  OnTraining(now);
+}
+
+void Coordinator::OnTraining(absl::Time now) {
+  job_.rates.Begin(now, job_.Reached());
+  // It waited for tasks to start until here.
+  if (job_.step.open()) {
+    job_.step_timer.OnOpened(now);
+    job_.paces.OnStepOpened(job_.step.number(), now);
+  }
+  const uint64_t step = job_.global_step();
+  job_.Tell(proto::Event::TRAINING,
+            step == 0 ? std::string("training begins")
+                      : absl::StrCat("training goes on from step ", step));
 }
 
 // ---- Generations ----
@@ -367,12 +413,21 @@ void Coordinator::OnGenerationOver() {
   job_.step.Reset();
   job_.tickets.Reset();
   job_.learning = LearningState();
+  job_.rates.Reset();
+  job_.step_timer.Reset();
+  job_.paces.Reset(job_.clock->Now());
   fence_.Clear();
   save_.Abort();
 }
 
 void Coordinator::OnGenerationBegun(const proto::Position& position) {
   job_.progress.GoBack(position);
+  job_.history.GoBack(position.step());
+  if (job_.generation.value() > 1) {
+    job_.Tell(proto::Event::GENERATION,
+              absl::StrCat("generation ", job_.generation.value(),
+                           " begins: ", restore_.recovered()));
+  }
   // What was parked is of an older generation.
   for (auto& parked : job_.step.parked()->TakeAll()) {
     job_.outbox.Answer(std::move(parked.reply),
@@ -401,7 +456,9 @@ void Coordinator::OnRestored(const proto::Position& position) {
     job_.tickets.Begin(position);
   }
   if (!job_.declared.asynchronous()) job_.OpenStepAt(job_.progress.committed());
-  job_.progress.OnMoved(job_.clock->Now());
+  const absl::Time now = job_.clock->Now();
+  job_.progress.OnMoved(now);
+  if (job_.progress.training_begun().has_value()) OnTraining(now);
   StartClockWhenReady();
   AnswerPlacements();
   job_.members.AnswerRenewals();
@@ -446,6 +503,7 @@ void Coordinator::Contribute(const proto::ContributeRequest& request,
     return refuse(absl::FailedPreconditionError(
         "the job is asynchronous: pushes are applied, not contributed"));
   }
+  const absl::Time now = job_.clock->Now();
   // Between two generations it waits, to be told of the next one.
   if (!restore_.beginning()) {
     AckThrough(push.from,
@@ -456,19 +514,26 @@ void Coordinator::Contribute(const proto::ContributeRequest& request,
       return refuse(absl::FailedPreconditionError(
           absl::StrCat("no step is open: waiting for ", WaitingFor())));
     }
+    const uint32_t replica = job_.members.ReplicaOf(task);
+    const size_t seated = job_.step.step().num_offers();
     const absl::StatusOr<proto::Verdict> verdict =
-        job_.step.Offer(request, push, job_.members.ReplicaOf(task),
-                        job_.AllStepsFixed(), job_.tickets, job_.verdicts);
+        job_.step.Offer(request, push, replica, job_.AllStepsFixed(),
+                        job_.tickets, job_.verdicts);
     if (!verdict.ok()) return refuse(verdict.status());
+    // Not one that is asked for again.
+    const bool counts = job_.step.step().num_offers() > seated;
+    if (counts || *verdict != proto::VERDICT_UNSPECIFIED) {
+      job_.paces.OnOffer(replica, GlobalStep(request.step()), counts, now);
+    }
+    if (job_.step.step().full()) job_.step_timer.OnComplete(now);
     if (*verdict != proto::VERDICT_UNSPECIFIED) {
       Refuse(push, *verdict);
       return decide(*verdict);
     }
   }
   OpenStep::Parked& waiting = *job_.step.parked();
-  auto [earlier, no_room] =
-      waiting.ParkLatest(push, std::move(reply),
-                         ParkedUntil(job_.clock->Now(), request.wait_ms()));
+  auto [earlier, no_room] = waiting.ParkLatest(
+      push, std::move(reply), ParkedUntil(now, request.wait_ms()));
   if (no_room) {
     for (auto& parked : waiting.Take(push)) {
       job_.outbox.Answer(std::move(parked.reply), NotYetAnswer(WaitingFor()));
@@ -618,12 +683,17 @@ void Coordinator::Book(const PushId& push, const proto::SpentTicket& spent) {
   const absl::Time now = job_.clock->Now();
   job_.progress.OnMoved(now);
   job_.progress.OnCommit(now);
+  job_.paces.OnSpent(job_.members.ReplicaOf(push.from.worker), ticket->granted,
+                     now);
+  job_.OnProgress(now);
 }
 
 void Coordinator::GrantTickets() {
   if (!job_.training() || !job_.tickets.open() || job_.TooFewWorkers()) return;
+  if (job_.tickets.parked()->empty()) return;
   const float loss_scale = job_.learning.loss_scale();
-  while (auto granted = job_.tickets.GrantNext(loss_scale)) {
+  const absl::Time now = job_.clock->Now();
+  while (auto granted = job_.tickets.GrantNext(loss_scale, now)) {
     job_.outbox.Answer(std::move(granted->reply), TicketAnswer(granted->key));
   }
 }
@@ -712,10 +782,25 @@ void Coordinator::ReportEvaluation(
   if (!session.ok()) {
     return job_.outbox.Answer(std::move(reply), session.status());
   }
-  job_.progress.OnEvaluation(request.result());
+  OnEvaluation(request.result());
   proto::ReportEvaluationResponse response;
   response.set_generation(job_.generation.value());
   job_.outbox.Answer(std::move(reply), std::move(response));
+}
+
+void Coordinator::OnEvaluation(const proto::EvaluationResult& result) {
+  job_.progress.OnEvaluation(result);
+  if (!job_.history.AddEvaluation(result)) return;  // told again
+  std::string text = absl::StrCat("evaluation of step ", result.step(),
+                                  ": loss ", result.loss());
+  if (result.has_accuracy()) {
+    absl::StrAppend(&text, ", accuracy ", result.accuracy());
+  }
+  if (result.has_mean_absolute_error()) {
+    absl::StrAppend(&text, ", mean absolute error ",
+                    result.mean_absolute_error());
+  }
+  job_.Tell(proto::Event::EVALUATION, text);
 }
 
 // ---- The end ----
@@ -739,8 +824,10 @@ void Coordinator::FailUnlessFinishing(const std::string& reason) {
 
 void Coordinator::FailNow(const std::string& reason) {
   if (job_.ended()) return;
+  CloseHistory();
   job_.state.set_phase(proto::FAILED);
   job_.state.set_reason(Shorten(reason, kMaxReasonBytes));
+  job_.Tell(proto::Event::FAILED, absl::StrCat("the job has failed: ", reason));
   auto contributions = job_.step.parked()->TakeAll();
   for (const auto& parked : contributions) {
     if (!job_.verdicts.Find(parked.key).has_value()) {
@@ -755,6 +842,7 @@ void Coordinator::FailNow(const std::string& reason) {
   save_.Abort();
   // What is queued would follow from what is over.
   job_.journal.Stop();
+  job_.WriteHistory();
   job_.members.RetryRegisters(std::nullopt);
   AnswerTickets(job_.tickets.parked()->TakeAll());
   AnswerPlacements();
@@ -762,15 +850,30 @@ void Coordinator::FailNow(const std::string& reason) {
   save_.AnswerAll();
 }
 
+// The last steps make a point whether or not one is due.
+void Coordinator::CloseHistory() {
+  if (!job_.created) return;
+  const absl::Time now = job_.clock->Now();
+  if (job_.progress.committed().value() > job_.history.last_step()) {
+    job_.AddPoint(now);
+  }
+  job_.rates.End(now, job_.Reached());
+}
+
 void Coordinator::OnFinished() {
   job_.state.set_phase(proto::DONE);
-  if (!job_.created) {
+  if (job_.created) {
+    CloseHistory();
+    job_.Tell(proto::Event::DONE,
+              absl::StrCat("the job is done: ", job_.global_step(), " steps"));
+  } else {
     // So says the journal, which is all that is known.
     const uint64_t step = job_.journal.journal().checkpoints().rbegin()->step();
     job_.progress.SetCommitted(GlobalStep(step));
     save_.GoBack(step);
   }
   job_.journal.Stop();
+  if (job_.created) job_.WriteHistory();
   end_.OnDone();
   AnswerTickets(job_.tickets.parked()->TakeAll());
   AnswerPlacements();

@@ -108,11 +108,18 @@ class Coordinator : private Members::Owner, private Director {
                         Reply<proto::ReportEvaluationResponse> reply);
   void Leave(const proto::LeaveRequest& request,
              Reply<proto::LeaveResponse> reply);
-  // Answers inside the call.
+  // The following three answer inside the call.
   void GetStatus(const proto::GetStatusRequest& request,
                  Reply<proto::GetStatusResponse> reply);
+  void GetEvents(const proto::GetEventsRequest& request,
+                 Reply<proto::GetEventsResponse> reply);
+  void GetHistory(const proto::GetHistoryRequest& request,
+                  Reply<proto::GetHistoryResponse> reply);
   void Checkpoint(const proto::CheckpointRequest& request,
                   Reply<proto::CheckpointResponse> reply);
+
+  // What this ps reports of itself, for GetStatus: it renews no lease.
+  void OnOwnReport(const proto::PsReport& report);
 
   // Judges leases and timeouts, answers parked calls whose time is up, sends
   // again what was not answered. Call it some ten times a second.
@@ -125,6 +132,8 @@ class Coordinator : private Members::Owner, private Director {
 
   const proto::JobState& state() const override { return job_.state; }
   Generation generation() const override { return job_.generation; }
+  // What has happened, for the log of the daemon.
+  const EventLog& events() const { return job_.events; }
   // Verdicts that are remembered.
   size_t verdicts_kept() const { return job_.verdicts.size(); }
   // True when the job has ended and everybody who can be told has been told:
@@ -166,6 +175,16 @@ class Coordinator : private Members::Owner, private Director {
   // The time of training begins when the first step has the workers that it
   // needs.
   void StartClockWhenReady();
+  // The job is TRAINING, and its clock runs.
+  void OnTraining(absl::Time now);
+  // Once a second: what follows for people from how far the job is.
+  void Look(absl::Time now);
+  void JudgePaces(absl::Time now);
+  void OnEvaluation(const proto::EvaluationResult& result);
+  // The job ends here.
+  void CloseHistory();
+  // As people are told, whether or not the task is live.
+  std::string NameOf(const TaskId& task) const;
   // Answers parked contributions and requests for tickets whose time is up.
   void AnswerDue(absl::Time now);
   // Starts the operation that is due.
@@ -217,6 +236,7 @@ class Coordinator : private Members::Owner, private Director {
   Patience patience_;
   // In the event of a tick.
   std::optional<absl::Time> ticked_at_;
+  absl::Time next_look_ = absl::InfinitePast();
   // By the generation up to which the caller has given first values; of one
   // that has none, the greatest number.
   ParkedCalls<uint64_t, proto::GetPlacementResponse> parked_placements_;

@@ -152,7 +152,8 @@ TEST_F(CoordinatorFenceTest, ALostWorkerIsShutOutAndTheJobGoesOn) {
   for (const proto::TaskStatus& task : status.tasks()) {
     if (task.alive()) alive.push_back(ToTaskId(task.task()).ToString());
   }
-  EXPECT_THAT(alive, ElementsAre("/job:ps/task:1", "/job:worker/task:0"));
+  EXPECT_THAT(alive, ElementsAre("/job:ps/task:0", "/job:ps/task:1",
+                                 "/job:worker/task:0"));
 }
 
 TEST_F(CoordinatorFenceTest, AFencedLifeIsRefusedForEver) {

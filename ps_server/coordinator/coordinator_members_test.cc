@@ -153,7 +153,7 @@ TEST_F(CoordinatorTest, RegisterRefusesWhatDoesNotBelongNamingBothSides) {
   }
   // It left nothing behind.
   EXPECT_THAT(links_->addresses, IsEmpty());
-  EXPECT_THAT(Status().tasks(), SizeIs(1));
+  EXPECT_THAT(Status().tasks(), SizeIs(2)) << "ps 0 and worker 0";
   Join(Worker(1));
   Join(Ps(1));
 }

@@ -2,6 +2,7 @@
 #define HOLDFAST_PS_SERVER_COORDINATOR_COORDINATOR_OPTIONS_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -28,6 +29,10 @@ struct CoordinatorOptions {
   absl::Duration resend_after = absl::Seconds(5);
   // Where this ps listens, for the placement.
   std::string address;
+  // Host name and process id of this ps, for people.
+  std::string process;
+  // The date, for what people read; nothing else depends on it. Default: 1970.
+  std::function<absl::Time()> date;
   // Memory limit for this ps's share of the job, in bytes; 0 means unlimited.
   int64_t memory_limit_bytes = 0;
   // The life of this ps's shard; other ps send theirs when they register.
@@ -36,6 +41,9 @@ struct CoordinatorOptions {
   // directory has a directory_nonce and nothing else. Ignored without an
   // archive.
   proto::Journal journal;
+  // The directory's history as it was found; empty where there is none, or none
+  // of this directory. Ignored without an archive.
+  proto::History history;
   // A checkpoint's folder from which variables of the same name and shape take
   // their first values. Empty: none.
   std::string warm_start;

@@ -1,6 +1,7 @@
 // What the coordinator tells people: what is waited for, and how far the job
 // is.
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "common/version.h"
 #include "ps_server/coordinator/coordinator.h"
+#include "ps_server/protocol/request.h"
 
 namespace holdfast {
 namespace {
@@ -110,9 +112,7 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
   status.set_version(kVersion);
   status.set_generation(job_.generation.value());
   *status.mutable_state() = job_.state;
-  // As workers are told: verdicts come before the shards have committed.
-  status.set_global_step(job_.step.open() ? job_.step.number().value()
-                                          : job_.progress.committed().value());
+  status.set_global_step(job_.global_step());
   const auto begun = job_.progress.training_begun();
   const absl::Time since =
       job_.state.phase() == proto::DONE
@@ -121,22 +121,28 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
                          ? std::max(job_.progress.moved_at(), *begun)
                          : job_.begun,
                      restore_.generation_begun());
-  if (job_.clock->Now() - since > kLate) status.set_waiting_for(WaitingFor());
+  const absl::Time now = job_.clock->Now();
+  if (now - since > kLate) status.set_waiting_for(WaitingFor());
+  status.set_seconds_since_progress(absl::ToDoubleSeconds(now - since));
+  status.set_lease_seconds(absl::ToDoubleSeconds(job_.options.lease));
+  const RecentRates::Rates rates = job_.rates.At(now, job_.Reached());
+  status.set_steps_per_second(rates.steps_per_second);
+  status.set_examples_per_second(rates.examples_per_second);
+  if (job_.declared.has_value() && !job_.declared.asynchronous()) {
+    job_.step_timer.AddTo(status.mutable_step_times());
+  }
   job_.progress.AddTo(&status);
   status.set_loss_scale(job_.learning.loss_scale());
   status.set_recovered(job_.generation.value() > 1 ? restore_.recovered() : "");
   save_.AddTo(&status);
   restore_.watch().AddTo(&status);
-  for (const auto& [task, session] : job_.members.sessions()) {
-    proto::TaskStatus& entry = *status.add_tasks();
-    entry.mutable_task()->set_job(task.job);
-    entry.mutable_task()->set_index(task.index);
-    entry.set_incarnation(session.incarnation.value());
-    entry.set_process(session.process);
-    entry.set_alive(session.live());
-    if (session.input_wait.has_value()) {
-      *entry.mutable_input_wait() = *session.input_wait;
-    }
+  job_.members.AddTo(&status);
+  for (proto::TaskStatus& entry : *status.mutable_tasks()) {
+    const TaskId task = ToTaskId(entry.task());
+    if (!IsWorker(task)) continue;
+    proto::WorkerPace& pace = *entry.mutable_pace();
+    job_.paces.AddTo(job_.members.ReplicaOf(task), &pace);
+    if (!job_.training()) pace.set_slow(false);
   }
   if (job_.declared.has_value()) {
     const auto& mode = job_.declared->consistency().synchronous();
@@ -145,6 +151,78 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
     status.set_total_num_replicas(mode.total_num_replicas());
   }
   reply(std::move(status));
+}
+
+// No events either.
+void Coordinator::GetEvents(const proto::GetEventsRequest& request,
+                            Reply<proto::GetEventsResponse> reply) {
+  reply(job_.events.After(request.after()));
+}
+
+void Coordinator::GetHistory(const proto::GetHistoryRequest& request,
+                             Reply<proto::GetHistoryResponse> reply) {
+  reply(job_.history.Answer(request));
+}
+
+// ---- Once a second ----
+
+std::string Coordinator::NameOf(const TaskId& task) const {
+  const Member* session = job_.members.Find(task);
+  return session == nullptr
+             ? task.ToString()
+             : absl::StrCat(task.ToString(), " (", session->process, ")");
+}
+
+void Coordinator::Look(absl::Time now) {
+  next_look_ = now + RecentRates::kEvery;
+  job_.rates.Look(now, job_.Reached());
+  if (job_.training() && !job_.AllStepsFixed()) JudgePaces(now);
+  save_.TellOfTrouble();
+  if (job_.has_journal()) job_.history_writer.Tick();
+}
+
+void Coordinator::JudgePaces(absl::Time now) {
+  // A lease is renewed three times in its length.
+  const absl::Duration longest = job_.options.lease * 2 / 3;
+  std::set<uint32_t> missing;
+  if (job_.step.open()) {
+    const std::vector<uint32_t> replicas = job_.step.step().MissingReplicas();
+    missing.insert(replicas.begin(), replicas.end());
+  }
+  std::vector<WorkerPaces::Sight> live;
+  std::map<uint32_t, TaskId> names;
+  for (const TaskId& worker : job_.members.live_workers()) {
+    const Member& session = *job_.members.Find(worker);
+    const WorkerLife life{worker, session.incarnation};
+    WorkerPaces::Sight sight;
+    sight.replica = job_.members.ReplicaOf(worker);
+    sight.owes = job_.step.open() ? missing.count(sight.replica) > 0 : true;
+    if (job_.tickets.open()) {
+      const auto& out = job_.tickets.pool().OutWith(life);
+      if (job_.step.open()) {
+        // Without a ticket it may get none any more.
+        sight.owes &= !out.empty() || job_.tickets.pool().left() > 0;
+      } else if (!out.empty()) {
+        sight.granted = out.begin()->second.granted;
+      } else {
+        // It may be held back, or have asked for no ticket.
+        sight.owes =
+            job_.tickets.pool().left() > 0 && !job_.tickets.IsWaiting(life);
+      }
+    }
+    const absl::Duration silent = now - session.renewed_at;
+    if (silent > longest && job_.members.MayJudge()) sight.silent = silent;
+    names.emplace(sight.replica, worker);
+    live.push_back(sight);
+  }
+  for (const WorkerPaces::Change& change : job_.paces.Judge(live, now)) {
+    const TaskId& worker = names.at(change.replica);
+    job_.Tell(change.slow ? proto::Event::SLOW : proto::Event::NOT_SLOW,
+              absl::StrCat(NameOf(worker),
+                           change.slow ? " is slow" : " is not slow any more",
+                           change.text.empty() ? "" : ": ", change.text),
+              worker);
+  }
 }
 
 }  // namespace holdfast

@@ -33,12 +33,19 @@ TEST_F(CoordinatorTest, StatusAtTheStart) {
   EXPECT_EQ(status.training_seconds(), 0);
   EXPECT_EQ(status.train_loss(), 0);
   EXPECT_FALSE(status.has_evaluation());
-  ASSERT_THAT(status.tasks(), SizeIs(1));
-  EXPECT_EQ(status.tasks(0).task().job(), kWorkerJob);
-  EXPECT_EQ(status.tasks(0).task().index(), 1u);
-  EXPECT_EQ(status.tasks(0).incarnation(), 1u);
-  EXPECT_EQ(status.tasks(0).process(), "host-of-worker1:77");
+  ASSERT_THAT(status.tasks(), SizeIs(2));
+  // The coordinator's own ps has no session.
+  EXPECT_EQ(status.tasks(0).task().job(), kPsJob);
+  EXPECT_EQ(status.tasks(0).task().index(), 0u);
+  EXPECT_EQ(status.tasks(0).incarnation(), 0u);
+  EXPECT_EQ(status.tasks(0).process(), "host-of-ps0:77");
   EXPECT_TRUE(status.tasks(0).alive());
+  EXPECT_FALSE(status.tasks(0).has_silent_seconds());
+  EXPECT_EQ(status.tasks(1).task().job(), kWorkerJob);
+  EXPECT_EQ(status.tasks(1).task().index(), 1u);
+  EXPECT_EQ(status.tasks(1).incarnation(), 1u);
+  EXPECT_EQ(status.tasks(1).process(), "host-of-worker1:77");
+  EXPECT_TRUE(status.tasks(1).alive());
 }
 
 TEST_F(CoordinatorTest, StatusTellsWhoIsAlive) {
@@ -49,8 +56,58 @@ TEST_F(CoordinatorTest, StatusTellsWhoIsAlive) {
   for (const proto::TaskStatus& task : status.tasks()) {
     alive[absl::StrCat(task.task().job(), task.task().index())] = task.alive();
   }
-  EXPECT_THAT(alive, ElementsAre(Pair("ps1", true), Pair("worker0", false),
-                                 Pair("worker1", true)));
+  EXPECT_THAT(alive,
+              ElementsAre(Pair("ps0", true), Pair("ps1", true),
+                          Pair("worker0", false), Pair("worker1", true)));
+}
+
+TEST_F(CoordinatorTest, StatusTellsWhatTasksReport) {
+  StartTraining();
+  const auto renew = [&](const TaskId& task, auto report) {
+    proto::RenewLeaseRequest request;
+    *request.mutable_sender() = SenderOf(task);
+    report(request);
+    Ask(&Coordinator::RenewLease, request);
+  };
+  const auto of_worker = [](proto::RenewLeaseRequest& request) {
+    request.mutable_worker()->set_steps(7);
+    request.mutable_worker()->set_waiting_for("verdict");
+  };
+  const auto of_ps = [](proto::RenewLeaseRequest& request) {
+    request.mutable_ps()->set_updates(9);
+  };
+  renew(Worker(1), of_worker);
+  renew(Ps(1), of_ps);
+  // Nobody speaks for another kind of task.
+  renew(Worker(0), of_ps);
+  renew(Ps(1), of_worker);
+  proto::PsReport own;
+  own.set_updates(5);
+  coordinator_->OnOwnReport(own);
+  Advance(absl::Seconds(2));
+  const proto::GetStatusResponse status = Status();
+  std::map<std::string, std::string> told;
+  for (const proto::TaskStatus& task : status.tasks()) {
+    told[absl::StrCat(task.task().job(), task.task().index())] =
+        absl::StrCat(task.worker().steps(), task.worker().waiting_for(), " ",
+                     task.ps().updates(), " ", task.silent_seconds());
+  }
+  EXPECT_THAT(told, ElementsAre(Pair("ps0", "0 5 0"), Pair("ps1", "0 9 2"),
+                                Pair("worker0", "0 0 2"),
+                                Pair("worker1", "7verdict 0 2")));
+  // What it does not tell stays; a report with a text that is none does not
+  // count.
+  Renew(Worker(1));
+  renew(Worker(1), [](proto::RenewLeaseRequest& request) {
+    request.mutable_worker()->set_waiting_for(
+        std::string(kMaxTextBytes + 1, 'x'));
+  });
+  EXPECT_EQ(Status().tasks(3).worker().steps(), 7u);
+  EXPECT_EQ(Status().tasks(3).silent_seconds(), 0);
+  // Of the life that told it.
+  Leave(Worker(1));
+  Join(Worker(1), 2);
+  EXPECT_FALSE(Status().tasks(3).has_worker());
 }
 
 TEST_F(CoordinatorTest, StatusTellsHowLongWorkersWaitForInput) {

@@ -147,6 +147,10 @@ class PuppetArchive : public Archive {
     manifests.push_back({request, std::move(reply)});
     if (quick) AnswerManifest();
   }
+  void WriteHistory(proto::History request, Reply<Done> reply) override {
+    histories.push_back({std::move(request), std::move(reply)});
+    if (quick) AnswerHistory(history_status);
+  }
   void ReadManifest(const proto::CheckpointName& request,
                     Reply<proto::Manifest> reply) override {
     reads.push_back({request, std::move(reply)});
@@ -169,6 +173,12 @@ class PuppetArchive : public Archive {
   void AnswerManifest(const absl::Status& status = absl::OkStatus()) {
     Finish(manifests, status, [this](const proto::Manifest& written) {
       complete[Name(written.name())] = written;
+      return Done();
+    });
+  }
+  void AnswerHistory(const absl::Status& status = absl::OkStatus()) {
+    Finish(histories, status, [this](const proto::History& written) {
+      history = written;
       return Done();
     });
   }
@@ -195,15 +205,19 @@ class PuppetArchive : public Archive {
   }
 
   bool quick = true;
+  // What becomes of histories then.
+  absl::Status history_status;
   // What is on disk.
   proto::Journal journal;
   std::map<std::string, proto::Manifest> complete;
+  proto::History history;
   std::vector<std::string> set_aside;
   // What RemoveOthers was told to be under way, each time.
   std::vector<std::string> removals;
   // What waits for an answer.
   std::deque<Asked<proto::Journal, Done>> journals;
   std::deque<Asked<proto::Manifest, Done>> manifests;
+  std::deque<Asked<proto::History, Done>> histories;
   std::deque<Asked<proto::CheckpointName, proto::Manifest>> reads;
 
  private:
@@ -355,6 +369,8 @@ class CoordinatorTest : public ::testing::Test {
     options.address = "host0:2000";
     options.shard_nonce = kShardNonce;
     options.receipt_secret = std::string(Receipts::kKeyBytes, 's');
+    options.process = "host-of-ps0:77";
+    options.date = [] { return absl::FromUnixSeconds(1700000000); };
     options_ = options;
     Begin();
   }
@@ -367,7 +383,10 @@ class CoordinatorTest : public ::testing::Test {
   void Begin() {
     incarnations_.clear();
     links_ = std::make_unique<PuppetLinks>();
-    if (archive_ != nullptr) options_.journal = archive_->journal;
+    if (archive_ != nullptr) {
+      options_.journal = archive_->journal;
+      options_.history = archive_->history;
+    }
     coordinator_ = std::make_unique<Coordinator>(options_, &clock_,
                                                  links_.get(), archive_.get());
   }

@@ -2,6 +2,7 @@
 #define HOLDFAST_PS_SERVER_COORDINATOR_JOB_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -18,7 +19,10 @@
 #include "ps_server/coordinator/archive.h"
 #include "ps_server/coordinator/broadcast.h"
 #include "ps_server/coordinator/coordinator_options.h"
+#include "ps_server/coordinator/events.h"
+#include "ps_server/coordinator/history_writer.h"
 #include "ps_server/coordinator/job_declaration.h"
+#include "ps_server/coordinator/job_history.h"
 #include "ps_server/coordinator/journal_writer.h"
 #include "ps_server/coordinator/learning_state.h"
 #include "ps_server/coordinator/members.h"
@@ -26,9 +30,12 @@
 #include "ps_server/coordinator/operation.h"
 #include "ps_server/coordinator/outbox.h"
 #include "ps_server/coordinator/progress.h"
+#include "ps_server/coordinator/recent_rates.h"
+#include "ps_server/coordinator/step_timer.h"
 #include "ps_server/coordinator/ticket_book.h"
 #include "ps_server/coordinator/timeouts.h"
 #include "ps_server/coordinator/verdicts.h"
+#include "ps_server/coordinator/worker_paces.h"
 
 namespace holdfast {
 
@@ -90,7 +97,11 @@ struct Job {
                   "/job:ps/task:0 cannot write its journal: ", why.message()));
             }),
         tickets(&declared),
-        step(&declared) {
+        step(&declared),
+        history_writer(
+            clock, archive, &outbox,
+            [this] { return events.last_number() + history.changes(); },
+            [this] { return MakeHistory(); }) {
     state.set_phase(proto::STARTING);
   }
 
@@ -130,8 +141,70 @@ struct Job {
   }
   void OpenStepAt(GlobalStep number) {
     step.Open(number);
-    progress.OnMoved(clock->Now());
+    const absl::Time now = clock->Now();
+    progress.OnMoved(now);
+    step_timer.OnOpened(now);
+    paces.OnStepOpened(number, now);
     CountMembersOfStep();
+  }
+
+  // As workers are told: verdicts come before the shards have committed.
+  uint64_t global_step() const {
+    return step.open() ? step.number().value() : progress.committed().value();
+  }
+  RecentRates::Position Reached() const {
+    return {global_step(), progress.examples()};
+  }
+  // Steps are committed, or tickets spent: a point of the history, where it
+  // wants one.
+  void OnProgress(absl::Time now) {
+    if (history.WantsPoint(progress.committed().value())) AddPoint(now);
+  }
+  void AddPoint(absl::Time now) {
+    proto::HistoryPoint point;
+    point.set_step(progress.committed().value());
+    point.set_time(Date());
+    if (const auto loss = progress.TakeLoss()) point.set_loss(*loss);
+    point.set_examples(progress.examples());
+    const RecentRates::Rates recent = rates.At(now, Reached());
+    point.set_steps_per_second(recent.steps_per_second);
+    point.set_examples_per_second(recent.examples_per_second);
+    history.AddPoint(std::move(point));
+  }
+  // Tells people what has happened, in a whole sentence without a full stop.
+  void Tell(proto::Event::Kind kind, const std::string& text,
+            const std::optional<TaskId>& about = std::nullopt) {
+    // Disks and processes choose words of their own.
+    constexpr size_t kMostBytes = 4000;
+    proto::Event event;
+    event.set_time(Date());
+    event.set_kind(kind);
+    if (about.has_value()) {
+      event.mutable_task()->set_job(about->job);
+      event.mutable_task()->set_index(about->index);
+    }
+    event.set_generation(generation.value());
+    event.set_step(global_step());
+    event.set_text(Shorten(text, kMostBytes));
+    events.Add(std::move(event));
+  }
+  // Seconds since 1970.
+  double Date() const {
+    return options.date == nullptr
+               ? 0
+               : absl::ToDoubleSeconds(options.date() - absl::UnixEpoch());
+  }
+  // A directory without one is nobody's yet.
+  bool has_journal() const { return journal.journal().generation() > 0; }
+  void WriteHistory() {
+    if (has_journal()) history_writer.Write();
+  }
+  proto::History MakeHistory() const {
+    proto::History made;
+    made.set_directory_nonce(journal.journal().directory_nonce());
+    history.AddTo(&made);
+    events.AddTo(&made);
+    return made;
   }
 
   // As messages to shards name the coordinator.
@@ -181,6 +254,14 @@ struct Job {
   Verdicts verdicts;
   LearningState learning;
   Progress progress;
+
+  // What people are told, and nothing else depends on.
+  EventLog events;
+  JobHistory history;
+  HistoryWriter history_writer;
+  RecentRates rates;
+  StepTimer step_timer;
+  WorkerPaces paces;
 };
 
 }  // namespace holdfast

@@ -24,6 +24,7 @@ class SlowArchive : public Archive {
     writes.emplace_back(journal, std::move(reply));
   }
   void WriteManifest(const proto::Manifest&, Reply<Done>) override {}
+  void WriteHistory(proto::History, Reply<Done>) override {}
   void ReadManifest(const proto::CheckpointName&,
                     Reply<proto::Manifest>) override {}
   void SetAside(const proto::CheckpointName&) override {}

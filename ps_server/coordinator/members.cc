@@ -15,6 +15,17 @@ namespace {
 // [L1] More than a task can register in a coordinator's life.
 constexpr uint64_t kIncarnationsPerGeneration = 1000000000;
 
+// What a task tells of itself for people.
+void Note(const proto::RenewLeaseRequest& request, const TaskId& task,
+          Member* session) {
+  if (request.has_input_wait()) session->input_wait = request.input_wait();
+  if (request.has_worker() && IsWorker(task) &&
+      request.worker().waiting_for().size() <= kMaxTextBytes) {
+    session->worker = request.worker();
+  }
+  if (request.has_ps() && task.job == kPsJob) session->ps = request.ps();
+}
+
 // [L1] Ask again.
 proto::RegisterResponse NotAdmitted(const std::string& waiting_for) {
   proto::RegisterResponse response;
@@ -66,6 +77,29 @@ std::string Members::Describe(const TaskId& task) const {
   }
   return absl::StrCat(task.ToString(), " (", session->process,
                       session->live() || ended() ? ")" : ", lost)");
+}
+
+void Members::AddTo(proto::GetStatusResponse* status) const {
+  proto::TaskStatus& own = *status->add_tasks();
+  own.mutable_task()->set_job(kPsJob);
+  own.set_process(options_.process);
+  own.set_alive(true);
+  if (own_report_.has_value()) *own.mutable_ps() = *own_report_;
+  const absl::Time now = clock_->Now();
+  for (const auto& [task, session] : sessions_) {
+    proto::TaskStatus& entry = *status->add_tasks();
+    entry.mutable_task()->set_job(task.job);
+    entry.mutable_task()->set_index(task.index);
+    entry.set_incarnation(session.incarnation.value());
+    entry.set_process(session.process);
+    entry.set_alive(session.live());
+    entry.set_silent_seconds(absl::ToDoubleSeconds(now - session.renewed_at));
+    if (session.input_wait.has_value()) {
+      *entry.mutable_input_wait() = *session.input_wait;
+    }
+    if (session.worker.has_value()) *entry.mutable_worker() = *session.worker;
+    if (session.ps.has_value()) *entry.mutable_ps() = *session.ps;
+  }
 }
 
 std::vector<TaskId> Members::MissingPs() const {
@@ -247,7 +281,8 @@ void Members::Admit(const TaskId& task, const proto::RegisterRequest& request) {
   session.incarnation = last;
   session.nonce = request.nonce();
   session.process = request.process();
-  session.expires = clock_->Now() + options_.lease;
+  session.renewed_at = clock_->Now();
+  session.expires = session.renewed_at + options_.lease;
   sessions_[task] = session;
   SetPresence(task, &sessions_[task], Presence::kLive);
   bool again = false;
@@ -362,11 +397,11 @@ void Members::RenewLease(const proto::RenewLeaseRequest& request,
   }
   Member& session = found->second;
   const absl::Time now = clock_->Now();
-  if (request.has_input_wait()) session.input_wait = request.input_wait();
+  session.renewed_at = now;
+  Note(request, task, &session);
   if (!session.left()) {
     session.expires = now + options_.lease;
     if (!session.live() && !ended()) {
-      LOG(INFO) << Describe(task) << " is back";
       session.lost_at = absl::InfiniteFuture();
       SetPresence(task, &session, Presence::kLive);
       owner_->OnBack(task);

@@ -58,8 +58,12 @@ struct Member {
   Presence presence = Presence::kLive;
   // When it was last lost, or left.
   absl::Time lost_at = absl::InfiniteFuture();
+  // When it last renewed its lease, or joined.
+  absl::Time renewed_at;
   // As the task last told.
   std::optional<proto::InputWait> input_wait;
+  std::optional<proto::WorkerReport> worker;
+  std::optional<proto::PsReport> ps;
 
   bool live() const { return presence == Presence::kLive; }
   bool left() const {
@@ -132,6 +136,9 @@ class Members {
   // Tells those that wait for news.
   void AnswerRenewals();
 
+  // The report of the coordinator's own ps, which has no session.
+  void OnOwnReport(const proto::PsReport& report) { own_report_ = report; }
+
   // [L3] Judges leases, and answers parked calls whose time is up.
   void JudgeLeases();
   void AnswerDue();
@@ -184,6 +191,9 @@ class Members {
   const std::vector<std::string>& ps_addresses() const { return ps_addresses_; }
   int64_t memory_limit(uint32_t ps) const { return memory_limits_[ps]; }
   uint64_t shard_nonce(uint32_t ps) const { return shard_nonces_[ps]; }
+
+  // Adds an entry for each task that has ever been there, this ps among them.
+  void AddTo(proto::GetStatusResponse* status) const;
 
   TaskId WorkerOfReplica(uint32_t replica) const;
   uint32_t ReplicaOf(const TaskId& worker) const;
@@ -249,6 +259,7 @@ class Members {
   // 0: no limit.
   std::vector<int64_t> memory_limits_;
   std::vector<uint64_t> shard_nonces_;
+  std::optional<proto::PsReport> own_report_;
 };
 
 }  // namespace holdfast

@@ -66,8 +66,16 @@ void Progress::AddStep(const std::vector<AcceptedPush>& pushes) {
       ++staleness_[std::min(*push.staleness, kMaxStaleness)];
     }
   }
+  untaken_.examples += step.examples;
+  untaken_.loss_sum += step.loss_sum;
   recent_.push_back(step);
   if (recent_.size() > kLossWindow) recent_.pop_front();
+}
+
+std::optional<double> Progress::TakeLoss() {
+  const StepLoss taken = std::exchange(untaken_, StepLoss());
+  if (taken.examples == 0) return std::nullopt;
+  return taken.loss_sum / static_cast<double>(taken.examples);
 }
 
 void Progress::AddRefused(proto::Verdict verdict) {

@@ -55,6 +55,13 @@ class Progress {
   void OnTrainingBegun(absl::Time now) { training_begun_ = last_commit_ = now; }
   void OnCommit(absl::Time now) { last_commit_ = now; }
 
+  // Behind the steps so far, those that are decided and not committed yet among
+  // them.
+  uint64_t examples() const { return examples_; }
+  // Mean over the examples since it was last taken, or the generation began;
+  // none where no loss of them is known.
+  std::optional<double> TakeLoss();
+
   // As a worker told; an older one than before does nothing.
   void OnEvaluation(const proto::EvaluationResult& result);
 
@@ -87,6 +94,8 @@ class Progress {
   proto::PushCounts pushes_;
   uint64_t examples_ = 0;
   std::deque<StepLoss> recent_;
+  // Since it was last taken.
+  StepLoss untaken_;
   IndexedMap<TaskId, Given> workers_;
   std::map<uint64_t, uint64_t> staleness_;
 

@@ -21,8 +21,6 @@ Restore::Restore(Job* job)
 // 1.
 void Restore::BeginGeneration(const std::string& why) {
   if (job_->ended() || beginning_) return;
-  const uint64_t next = job_->journal.journal().generation() + 1;
-  LOG_IF(WARNING, next > 1) << "generation " << next << " begins: " << why;
   beginning_ = true;
   not_before_ = absl::InfinitePast();
   recovered_ = why;
@@ -123,7 +121,6 @@ void Restore::StartGeneration() {
         const proto::Position& position = from_.position();
         if (next > 1) {
           absl::StrAppend(&recovered_, "; goes on from step ", position.step());
-          LOG(WARNING) << "generation " << next << ": " << recovered_;
         }
         job_->director->OnGenerationBegun(position);
       });

@@ -106,6 +106,7 @@ void Save::Start() {
   ++number_;
   const absl::Time now = job_->clock->Now();
   schedule_.OnBegun(job_->progress.committed().value(), now);
+  tally_.OnBegun(now);
   watch_.Begin(job_->options.num_ps, now);
   applied_.Clear();
   if (!job_->declared.asynchronous()) return OnHeld();
@@ -238,6 +239,9 @@ void Save::WriteManifest() {
 }
 
 void Save::OnManifest() {
+  tally_.OnWritten(saving_->manifest, job_->clock->Now());
+  // Whoever finds a job that is finished finds all of its history.
+  if (saving_->manifest.finished()) job_->WriteHistory();
   const proto::Checkpoints& config = job_->declared->checkpoints();
   const uint32_t keep = config.has_keep() ? config.keep() : kDefaultKeep;
   job_->journal.Change(
@@ -255,12 +259,17 @@ void Save::OnSaved() {
   watch_.End();
   durable_step_ = saved.manifest.position().step();
   durable_through_ = saved.through;
-  error_.clear();
+  error_ = absl::OkStatus();
+  told_kind_.clear();
   const absl::Time now = job_->clock->Now();
   schedule_.OnSaved(now);
-  LOG(INFO) << "checkpoint of " << ToString(saved.manifest.name())
-            << " is on disk, " << absl::FormatDuration(now - schedule_.begun())
-            << " after it was begun";
+  job_->Tell(proto::Event::CHECKPOINT,
+             absl::StrCat("the checkpoint of ", ToString(saved.manifest.name()),
+                          " is on disk, ",
+                          absl::FormatDuration(absl::Trunc(
+                              now - schedule_.begun(), absl::Milliseconds(1))),
+                          " after it was begun"));
+  job_->WriteHistory();
   AnswerThese(parked_.TakeBetween(0, durable_step_));
   if (job_->ended() || !saved.manifest.finished()) return;
   job_->outbox.Send(
@@ -271,7 +280,8 @@ void Save::OnSaved() {
 void Save::GiveUp(const absl::Status& why) {
   LOG(ERROR) << "checkpoint of " << ToString(saving_->manifest.name())
              << " cannot be written; training goes on: " << why;
-  error_ = std::string(why.message());
+  error_ = why;
+  tally_.OnFailed();
   saving_.reset();
   writing_ = false;
   watch_.End();
@@ -280,12 +290,13 @@ void Save::GiveUp(const absl::Status& why) {
   not_before_ =
       now + (concluding_since_.has_value() ? kDiskRetryAfter : kRetryAfter);
   wanted_ = 0;
-  AnswerThese(parked_.TakeAll(), error_);
+  TellOfTrouble();
+  AnswerThese(parked_.TakeAll(), std::string(error_.message()));
   if (!concluding_since_.has_value() || job_->ended()) return;
   conclusion_failing_since_ = std::min(conclusion_failing_since_, now);
   if (now - conclusion_failing_since_ >= job_->timeouts.Recovery()) {
-    job_->director->FailUnlessFinishing(
-        absl::StrCat("the last checkpoint cannot be written: ", error_));
+    job_->director->FailUnlessFinishing(absl::StrCat(
+        "the last checkpoint cannot be written: ", error_.message()));
   }
 }
 
@@ -332,22 +343,37 @@ void Save::AnswerAll() { AnswerThese(parked_.TakeAll()); }
 void Save::AnswerDue() { AnswerThese(parked_.TakeDue(job_->clock->Now())); }
 
 void Save::AddTo(proto::GetStatusResponse* status) const {
-  const absl::Time now = job_->clock->Now();
   status->set_durable_step(durable_step_);
-  status->set_checkpoint_error(error_);
-  if (!job_->journal.trouble().empty()) {
-    status->set_checkpoint_error(absl::StrCat("the journal cannot be written: ",
-                                              job_->journal.trouble()));
-  }
-  if (writing_ && now - watch_.standing_since() > kStandingDisk) {
-    status->set_checkpoint_error(
-        absl::StrCat("that of step ", saving_->manifest.position().step(),
-                     " has stood still for ",
-                     absl::FormatDuration(absl::Trunc(
-                         now - watch_.standing_since(), absl::Seconds(1))),
-                     " at ", absl::StrJoin(UnwrittenShares(), ", ")));
-  }
+  status->set_checkpoint_error(trouble().text);
+  tally_.AddTo(job_->clock->Now(), status->mutable_checkpoints());
   watch_.AddTo(status);
+}
+
+Save::Trouble Save::trouble() const {
+  const absl::Duration standing = job_->clock->Now() - watch_.standing_since();
+  if (writing_ && standing > kStandingDisk) {
+    return {"standing",
+            absl::StrCat(
+                "that of step ", saving_->manifest.position().step(),
+                " has stood still for ",
+                absl::FormatDuration(absl::Trunc(standing, absl::Seconds(1))),
+                " at ", absl::StrJoin(UnwrittenShares(), ", "))};
+  }
+  if (!job_->journal.trouble().empty()) {
+    return {"journal", absl::StrCat("the journal cannot be written: ",
+                                    job_->journal.trouble())};
+  }
+  if (error_.ok()) return {};
+  return {absl::StrCat("share ", static_cast<int>(error_.code())),
+          std::string(error_.message())};
+}
+
+void Save::TellOfTrouble() {
+  const Trouble now = trouble();
+  if (now.kind.empty() || now.kind == told_kind_) return;
+  told_kind_ = now.kind;
+  job_->Tell(proto::Event::CHECKPOINT_FAILED,
+             absl::StrCat("checkpoints cannot be written: ", now.text));
 }
 
 }  // namespace holdfast

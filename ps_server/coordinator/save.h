@@ -14,6 +14,7 @@
 #include "proto/coordinator.pb.h"
 #include "ps_server/coordinator/applied_pushes.h"
 #include "ps_server/coordinator/broadcast.h"
+#include "ps_server/coordinator/checkpoint_tally.h"
 #include "ps_server/coordinator/disk_watch.h"
 #include "ps_server/coordinator/job.h"
 #include "ps_server/coordinator/operation.h"
@@ -91,7 +92,16 @@ class Save : public Operation {
     return std::max(schedule_.begun(), not_before_);
   }
   const DiskWatch& watch() const { return watch_; }
-  // Fills in durable_step, checkpoint_error and how far the shards are.
+  // Why checkpoints are not written; nothing while there is no trouble. People
+  // are told anew when the kind changes, not with each attempt.
+  struct Trouble {
+    std::string kind;
+    std::string text;
+  };
+  Trouble trouble() const;
+  // Tells people of trouble that they have not been told of.
+  void TellOfTrouble();
+  // Fills in durable_step, checkpoint_error, counts and how far the shards are.
   void AddTo(proto::GetStatusResponse* status) const;
 
  private:
@@ -151,7 +161,10 @@ class Save : public Operation {
   uint64_t durable_step_ = 0;
   std::map<WorkerLife, PushSequence> durable_through_;
   // Why the last attempt failed.
-  std::string error_;
+  absl::Status error_;
+  // The kind of trouble that people have been told of last.
+  std::string told_kind_;
+  CheckpointTally tally_;
 };
 
 }  // namespace holdfast

@@ -137,13 +137,13 @@ const TicketBook::Parked::Call* TicketBook::NextInBound() {
   return next;
 }
 
-std::optional<TicketBook::Parked::Call> TicketBook::GrantNext(
-    float loss_scale) {
+std::optional<TicketBook::Parked::Call> TicketBook::GrantNext(float loss_scale,
+                                                              absl::Time now) {
   if (pool_->left() == 0 || parked_.empty()) return std::nullopt;
   const Parked::Call* const next = NextInBound();
   if (next == nullptr) return std::nullopt;
   const PushId& push = next->key;
-  pool_->Take(push, loss_scale);
+  pool_->Take(push, loss_scale, now);
   PushSequence& last = workers_.at(push.from.worker).last_ticket;
   last = std::max(last, push.sequence);
   return parked_.TakeCall(next);

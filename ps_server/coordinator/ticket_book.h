@@ -60,8 +60,13 @@ class TicketBook {
                             bool ended) const;
   // Gives a ticket, if there is any, to the first request that may begin, and
   // takes that out.
-  std::optional<Parked::Call> GrantNext(float loss_scale);
+  std::optional<Parked::Call> GrantNext(float loss_scale,
+                                        absl::Time now = absl::InfinitePast());
   Parked* parked() { return &parked_; }
+  // Whether the life asks for a ticket that it does not get yet.
+  bool IsWaiting(const WorkerLife& life) const {
+    return !parked_.Between(FirstOf(life), LastOf(life)).empty();
+  }
   // All of one life.
   std::vector<Parked::Call> TakeOf(const WorkerLife& life) {
     return parked_.TakeBetween(FirstOf(life), LastOf(life));

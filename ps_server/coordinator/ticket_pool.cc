@@ -28,7 +28,8 @@ const std::map<PushSequence, TicketPool::Out>& TicketPool::OutWith(
   return found == out_.end() ? *kNone : found->second;
 }
 
-uint64_t TicketPool::Take(const PushId& push, float loss_scale) {
+uint64_t TicketPool::Take(const PushId& push, float loss_scale,
+                          absl::Time now) {
   CHECK_GT(left(), 0u);
   uint64_t index = next_;
   if (returned_.empty()) {
@@ -37,7 +38,7 @@ uint64_t TicketPool::Take(const PushId& push, float loss_scale) {
     index = *returned_.begin();
     returned_.erase(returned_.begin());
   }
-  const Out ticket = {index, loss_scale};
+  const Out ticket = {index, loss_scale, now};
   CHECK(out_[push.from].emplace(push.sequence, ticket).second)
       << push.ToString();
   ++num_out_;

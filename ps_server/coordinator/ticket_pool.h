@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/time/time.h"
 #include "common/ids.h"
 #include "ps_server/protocol/push_id.h"
 
@@ -41,6 +42,8 @@ class TicketPool {
     uint64_t index = 0;
     // With which its gradient is computed. 0: the job has none.
     float loss_scale = 0;
+    // When it was handed out.
+    absl::Time granted = absl::InfinitePast();
   };
   // By push.
   std::map<PushId, Out> out() const;
@@ -52,7 +55,8 @@ class TicketPool {
   const std::map<PushSequence, Out>& OutWith(const WorkerLife& life) const;
 
   // Hands one out. There must be one left, and none out with `push`.
-  uint64_t Take(const PushId& push, float loss_scale = 0);
+  uint64_t Take(const PushId& push, float loss_scale = 0,
+                absl::Time now = absl::InfinitePast());
   // `push` counts, or does not. Nothing or false when no ticket is out with it.
   std::optional<Out> Spend(const PushId& push);
   bool Return(const PushId& push);

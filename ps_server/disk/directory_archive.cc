@@ -81,6 +81,15 @@ void DirectoryArchive::WriteManifest(const proto::Manifest& manifest,
       });
 }
 
+void DirectoryArchive::WriteHistory(proto::History history, Reply<Done> reply) {
+  thread_.Post([this, history = std::move(history),
+                reply = ReplyOn(home_, std::move(reply))]() mutable {
+    absl::Status status = ReadOwnJournal().status();
+    if (status.ok()) status = directory_.WriteHistory(history);
+    reply(ToDone(status));
+  });
+}
+
 void DirectoryArchive::ReadManifest(const proto::CheckpointName& name,
                                     Reply<proto::Manifest> reply) {
   thread_.Post(

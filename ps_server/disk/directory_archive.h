@@ -40,6 +40,8 @@ class DirectoryArchive final : public Archive {
                      Reply<Done> reply) override;
   void ReadManifest(const proto::CheckpointName& name,
                     Reply<proto::Manifest> reply) override;
+  // Errors: also ABORTED, as WriteJournal.
+  void WriteHistory(proto::History history, Reply<Done> reply) override;
   void SetAside(const proto::CheckpointName& name) override;
   void RemoveOthers(const proto::CheckpointName* under_way) override;
 

@@ -62,6 +62,12 @@ class DirectoryArchiveTest : public ::testing::Test {
            })
         .status();
   }
+  static absl::Status Write(Archive& archive, const proto::History& history) {
+    return Await<Done>([&](Reply<Done> reply) {
+             archive.WriteHistory(history, std::move(reply));
+           })
+        .status();
+  }
   static absl::StatusOr<proto::Manifest> Read(
       Archive& archive, const proto::CheckpointName& name) {
     return Await<proto::Manifest>([&](Reply<proto::Manifest> reply) {
@@ -145,6 +151,27 @@ TEST_F(DirectoryArchiveTest, ADamagedJournalIsNotReplaced) {
   files_.SetContents(file, contents);
   EXPECT_TRUE(
       Fails(Write(*archive, JournalOf(2)), absl::StatusCode::kDataLoss));
+}
+
+TEST_F(DirectoryArchiveTest, TheHistoryIsThatOfTheJournalsOwner) {
+  const auto archive = Begin();
+  ASSERT_TRUE(Write(*archive, JournalOf(1)).ok());
+  proto::History history;
+  history.add_points()->set_step(7);
+  ASSERT_TRUE(Write(*archive, history).ok());
+  EXPECT_EQ(Directory().ReadHistory()->points_size(), 1);
+  // What is removed are checkpoints.
+  archive->RemoveOthers(nullptr);
+  Flush(*archive);
+  EXPECT_EQ(Directory().ReadHistory()->points_size(), 1);
+
+  const auto next = Begin();
+  ASSERT_TRUE(Write(*next, JournalOf(2)).ok());
+  history.add_points()->set_step(8);
+  EXPECT_TRUE(Fails(Write(*archive, history), absl::StatusCode::kAborted));
+  EXPECT_EQ(Directory().ReadHistory()->points_size(), 1);
+  ASSERT_TRUE(Write(*next, history).ok());
+  EXPECT_EQ(Directory().ReadHistory()->points_size(), 2);
 }
 
 TEST_F(DirectoryArchiveTest, ManifestsAreWrittenAndRead) {

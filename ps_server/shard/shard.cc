@@ -26,6 +26,27 @@ Shard::Shard(const Options& options, const Clock* clock, ShardDisk* disk)
   state_.set_phase(proto::STARTING);
 }
 
+void Shard::Count(const std::vector<TensorPiece>& tensors,
+                  ShardFigures::Bytes* bytes) {
+  for (const TensorPiece& tensor : tensors) {
+    // What a worker sends may be any number.
+    const size_t encoding = static_cast<size_t>(tensor.encoding);
+    if (encoding < bytes->size()) (*bytes)[encoding] += tensor.data.size();
+  }
+}
+
+ShardFigures Shard::figures() const {
+  ShardFigures figures = totals_;
+  figures.limit = options_.memory_limit_bytes;
+  figures.pushes = staged_.bytes();
+  if (store_ != nullptr) {
+    figures.values = store_->value_bytes();
+    figures.slots = store_->slot_bytes();
+    figures.versions = store_->held_bytes() - figures.values - figures.slots;
+  }
+  return figures;
+}
+
 GlobalStep Shard::version() const {
   return store_ == nullptr ? GlobalStep(0) : store_->newest()->number;
 }
@@ -191,6 +212,7 @@ bool Shard::IsReserved(const PushId& push) const {
 }
 
 void Shard::Push(PushPart part, Reply<proto::PushResponse> reply) {
+  Count(part.tensors, &totals_.received);
   if (IsOver(part.sender)) return reply(PushAnswer(proto::ABORTED));
   if (absl::Status status = CheckRunning(part.sender); !status.ok()) {
     return reply(status);
@@ -264,7 +286,9 @@ absl::Status Shard::CheckScalars(
 void Shard::PublishNext(
     const GradientSum& sum,
     const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars) {
+  ++totals_.updates;
   if (sum.terms.empty()) return store_->PublishUnchanged();
+  const absl::Time begun = clock_->Now();
   ApplyOptions options;
   options.threads = options_.update_threads;
   if (declaration_.clipping().kind_case() == proto::GradientClipping::kValue) {
@@ -272,6 +296,7 @@ void Shard::PublishNext(
   }
   ApplyStep(sum, {scalars.begin(), scalars.end()}, optimizers_, options,
             store_.get());
+  totals_.update_time += clock_->Now() - begun;
 }
 
 PullReply Shard::PullAnswer() const {
@@ -315,7 +340,7 @@ absl::StatusOr<std::vector<size_t>> Shard::FindRanges(
 }
 
 absl::StatusOr<PullReply> Shard::Read(const proto::PullRequest& request,
-                                      const StoreVersion& version) const {
+                                      const StoreVersion& version) {
   const absl::StatusOr<std::vector<size_t>> slices = FindRanges(request);
   if (!slices.ok()) return slices.status();
   PullReply reply = PullAnswer();
@@ -337,6 +362,7 @@ absl::StatusOr<PullReply> Shard::Read(const proto::PullRequest& request,
     piece.data = std::move(elements.data);
     reply.tensors.push_back(std::move(piece));
   }
+  Count(reply.tensors, &totals_.sent);
   return reply;
 }
 

@@ -28,6 +28,7 @@
 #include "ps_server/protocol/tensor_messages.h"
 #include "ps_server/shard/apply_step.h"
 #include "ps_server/shard/shard_disk.h"
+#include "ps_server/shard/shard_figures.h"
 #include "ps_server/shard/staged_pushes.h"
 #include "ps_server/shard/wanted_values.h"
 #include "ps_server/store/dense_store.h"
@@ -140,6 +141,8 @@ class Shard {
   GlobalStep version() const;
   // Bytes of pushes that are staged.
   int64_t staged_bytes() const { return staged_.bytes(); }
+  // For people; costs less than a microsecond.
+  ShardFigures figures() const;
   // Verdicts that are remembered.
   size_t verdicts_kept() const { return ledger_.size(); }
 
@@ -169,6 +172,9 @@ class Shard {
     absl::Time deadline;
   };
 
+  // Adds the bytes of `tensors` to `bytes`.
+  static void Count(const std::vector<TensorPiece>& tensors,
+                    ShardFigures::Bytes* bytes);
   // Whether the sender's generation is over.
   bool IsOver(const proto::Sender& sender) const {
     return sender.generation() < generation_.value();
@@ -266,7 +272,7 @@ class Shard {
   absl::StatusOr<std::vector<size_t>> FindRanges(
       const proto::PullRequest& request) const;
   absl::StatusOr<PullReply> Read(const proto::PullRequest& request,
-                                 const StoreVersion& version) const;
+                                 const StoreVersion& version);
   // Answers these as things are.
   void Answer(std::vector<ParkedPulls::Call> pulls);
   // Those that wait for no more than the shard's version.
@@ -291,7 +297,10 @@ class Shard {
   RepeatedFailure unreadable_;
   // The disk has not answered the last Save yet, of whichever generation.
   bool writing_ = false;
+  absl::Time writing_since_;
   uint64_t next_pin_ = 1;
+  // What adds up; what is held now is added by figures().
+  ShardFigures totals_;
 
   // What follows belongs to `generation_`: Begin lets go of it.
   proto::Declaration declaration_;

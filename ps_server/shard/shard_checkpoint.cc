@@ -224,6 +224,7 @@ proto::RestoreResponse Shard::RestoreAnswer() const {
 }
 
 void Shard::Give(const GivenPart& part, Reply<proto::GiveResponse> reply) {
+  Count(part.tensors, &totals_.received);
   const bool wants =
       wanted_.has_value() && part.sender.generation() == generation_.value();
   absl::Status status = wants ? absl::OkStatus() : CheckRunning(part.sender);
@@ -312,6 +313,7 @@ void Shard::Save(const proto::SaveRequest& request,
   }
   share_ = {request.number()};
   writing_ = true;
+  writing_since_ = clock_->Now();
   proto::CheckpointName name;
   name.set_generation(generation_.value());
   name.set_step(request.step());
@@ -332,6 +334,13 @@ void Shard::Save(const proto::SaveRequest& request,
 
 void Shard::OnSaved(absl::StatusOr<proto::DataFile> outcome) {
   writing_ = false;
+  if (outcome.ok()) {
+    ++totals_.saves;
+    totals_.save_time = clock_->Now() - writing_since_;
+    totals_.save_bytes = outcome->size();
+  } else if (!absl::IsAborted(outcome.status())) {
+    ++totals_.failed_saves;
+  }
   // One is written at a time: it is the last that was taken, or of a generation
   // that is over, and then nobody can ask for it.
   share_.outcome = std::move(outcome);

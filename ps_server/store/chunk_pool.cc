@@ -58,6 +58,7 @@ struct ChunkPool::Shelf {
   bool closed ABSL_GUARDED_BY(mutex) = false;
   // Spare chunks by their size in elements.
   absl::flat_hash_map<size_t, std::vector<float*>> spare ABSL_GUARDED_BY(mutex);
+  int64_t bytes ABSL_GUARDED_BY(mutex) = 0;
 };
 
 ChunkPool::ChunkPool() : shelf_(std::make_shared<Shelf>()) {}
@@ -79,6 +80,8 @@ std::shared_ptr<float> ChunkPool::Take(size_t elements) {
     if (it != shelf_->spare.end() && !it->second.empty()) {
       chunk = it->second.back();
       it->second.pop_back();
+    } else {
+      shelf_->bytes += elements * sizeof(float);
     }
   }
   if (chunk == nullptr) chunk = Allocate(elements);
@@ -91,6 +94,11 @@ std::shared_ptr<float> ChunkPool::Take(size_t elements) {
                                     shelf->spare[elements].push_back(returned);
                                   }
                                 });
+}
+
+int64_t ChunkPool::bytes() const {
+  absl::MutexLock lock(&shelf_->mutex);
+  return shelf_->bytes;
 }
 
 }  // namespace holdfast

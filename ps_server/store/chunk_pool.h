@@ -2,6 +2,7 @@
 #define HOLDFAST_PS_SERVER_STORE_CHUNK_POOL_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 namespace holdfast {
@@ -24,6 +25,9 @@ class ChunkPool {
   // lies in huge pages, where the system has them: without misses of the TLB an
   // update is a fifth to a third faster. The content is not specified.
   std::shared_ptr<float> Take(size_t elements);
+
+  // Of all its chunks, those in use and the spare ones.
+  int64_t bytes() const;
 
  private:
   struct Shelf;

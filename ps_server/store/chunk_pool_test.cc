@@ -25,6 +25,18 @@ TEST(ChunkPoolTest, ChunksAreAlignedToACacheLine) {
   }
 }
 
+TEST(ChunkPoolTest, CountsChunksInUseAndSpareOnes) {
+  ChunkPool pool;
+  EXPECT_EQ(pool.bytes(), 0);
+  std::shared_ptr<float> chunk = pool.Take(10);
+  const std::shared_ptr<float> other = pool.Take(5);
+  EXPECT_EQ(pool.bytes(), (10 + 5) * 4);
+  chunk = nullptr;
+  EXPECT_EQ(pool.bytes(), (10 + 5) * 4);
+  chunk = pool.Take(10);
+  EXPECT_EQ(pool.bytes(), (10 + 5) * 4);
+}
+
 TEST(ChunkPoolTest, HugePagesAreWhole) {
   constexpr size_t kPage = 2 << 20;
   std::shared_ptr<float> kept;

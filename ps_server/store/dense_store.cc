@@ -57,6 +57,9 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
         slice.has_optimizer() ? slots_by_optimizer[variable->optimizer()]
                               : std::vector<float>();
     std::vector<std::vector<SlotChunk>> slots(first.size());
+    const int64_t slice_bytes = slice.size * sizeof(float);
+    store->value_bytes_ += slice_bytes;
+    store->slot_bytes_ += slice_bytes * static_cast<int64_t>(slots.size());
     for (size_t c = 0; c < slice.num_chunks(); ++c) {
       const size_t size = slice.chunk_size(c);
       std::shared_ptr<float> chunk = store->pool_.Take(size);

@@ -99,6 +99,12 @@ class DenseStore {
   size_t num_slots(size_t slice) const { return slots_[slice].size(); }
   std::shared_ptr<const StoreVersion> newest() const { return newest_; }
 
+  // Memory of one version's values, of the slots, and of all that was ever held
+  // at a time: these, other versions and snapshots.
+  int64_t value_bytes() const { return value_bytes_; }
+  int64_t slot_bytes() const { return slot_bytes_; }
+  int64_t held_bytes() const { return pool_.bytes(); }
+
   // What is declared of a variable that has a slice here, or null.
   const proto::Variable* FindVariable(absl::string_view name) const;
 
@@ -152,6 +158,8 @@ class DenseStore {
   // Indices into slices_, by their first elements.
   absl::flat_hash_map<std::string, std::map<uint64_t, size_t>> by_variable_;
   ChunkPool pool_;
+  int64_t value_bytes_ = 0;
+  int64_t slot_bytes_ = 0;
   std::shared_ptr<const StoreVersion> newest_;
   // By slice, by slot, by chunk.
   std::vector<std::vector<std::vector<SlotChunk>>> slots_;

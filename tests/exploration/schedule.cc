@@ -107,6 +107,36 @@ Schedule::Schedule(const Scenario& scenario, Tracing tracing)
   }
 }
 
+// ---- The operator ----
+
+template <typename Request>
+void Schedule::AskUntilAnswered(std::function<void()> then) {
+  world_.Call<Request>(sim::kOperator, sim::kCoordinator, {},
+                       [this, then](const auto& response) {
+                         if (response.ok()) return then();
+                         world_.After(sim::kOperator, kRound, [this, then] {
+                           AskUntilAnswered<Request>(then);
+                         });
+                       });
+}
+
+void Schedule::AskForCheckpoint(std::optional<uint64_t> step) {
+  proto::CheckpointRequest request;
+  if (step.has_value()) request.set_step(*step);
+  request.set_wait_ms(absl::ToInt64Milliseconds(scenario_.job.park));
+  world_.Call<proto::CheckpointRequest>(
+      sim::kOperator, sim::kCoordinator, request,
+      [this, step](
+          const absl::StatusOr<proto::CheckpointResponse>& response) mutable {
+        if (response.ok()) {
+          step = response->step();
+          if (response->durable_step() >= response->step()) return;
+        }
+        world_.After(sim::kOperator, kRound,
+                     [this, step] { AskForCheckpoint(step); });
+      });
+}
+
 // ---- What the world asks ----
 
 void Schedule::OnSent(Message* message, OpenCall* call) {
@@ -174,7 +204,10 @@ void Schedule::OnHeard(Node by, const google::protobuf::Message& response) {
   if (const auto* placement = sim::As<proto::GetPlacementResponse>(response);
       placement != nullptr && placement->ready()) {
     if (!std::exchange(variables_ready_, true) && scenario_.operator_asks) {
-      AskForStatus();
+      AskUntilAnswered<proto::GetStatusRequest>(
+          [this] { AskForCheckpoint(std::nullopt); });
+      AskUntilAnswered<proto::GetEventsRequest>([] {});
+      AskUntilAnswered<proto::GetHistoryRequest>([] {});
     }
   }
   if (scenario_.expire_after_applies == 0 || by != sim::kFirstWorker + 1) {
@@ -184,34 +217,6 @@ void Schedule::OnHeard(Node by, const google::protobuf::Message& response) {
       applied != nullptr && applied->verdict() == proto::ACCEPTED) {
     expire_due_ = ++applies_ == scenario_.expire_after_applies;
   }
-}
-
-// ---- The operator ----
-
-void Schedule::AskForStatus() {
-  world_.Call<proto::GetStatusRequest>(
-      sim::kOperator, sim::kCoordinator, {},
-      [this](const absl::StatusOr<proto::GetStatusResponse>& response) {
-        if (response.ok()) return AskForCheckpoint(std::nullopt);
-        world_.After(sim::kOperator, kRound, [this] { AskForStatus(); });
-      });
-}
-
-void Schedule::AskForCheckpoint(std::optional<uint64_t> step) {
-  proto::CheckpointRequest request;
-  if (step.has_value()) request.set_step(*step);
-  request.set_wait_ms(absl::ToInt64Milliseconds(scenario_.job.park));
-  world_.Call<proto::CheckpointRequest>(
-      sim::kOperator, sim::kCoordinator, request,
-      [this, step](
-          const absl::StatusOr<proto::CheckpointResponse>& response) mutable {
-        if (response.ok()) {
-          step = response->step();
-          if (response->durable_step() >= response->step()) return;
-        }
-        world_.After(sim::kOperator, kRound,
-                     [this, step] { AskForCheckpoint(step); });
-      });
 }
 
 // ---- What may happen ----

@@ -6,6 +6,7 @@
 #define HOLDFAST_TESTS_EXPLORATION_SCHEDULE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -214,7 +215,8 @@ class Schedule : public sim::Scheduler, public sim::Observer {
   void PassTime();
   void Expire(sim::Process process);
   void Forge(const Choice& choice);
-  void AskForStatus();
+  template <typename Request>
+  void AskUntilAnswered(std::function<void()> then);
   void AskForCheckpoint(std::optional<uint64_t> step);
 
   const Scenario scenario_;

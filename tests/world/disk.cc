@@ -56,6 +56,11 @@ class Disk::OpenedArchive : public Archive {
     world_->Call(kCoordinator, kDisk, Disk::ReadManifest{name},
                  std::move(reply));
   }
+  // Not in the hands of the scheduler: nothing depends on it.
+  void WriteHistory(proto::History history, Reply<Done> reply) override {
+    world_->disk().set_history(std::move(history));
+    reply(Done());
+  }
   void SetAside(const proto::CheckpointName& name) override {
     world_->Call(kCoordinator, kDisk, Disk::SetAside{name},
                  [](const absl::StatusOr<Done>&) {});

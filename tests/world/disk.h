@@ -42,6 +42,8 @@ class Disk {
   std::unique_ptr<ShardDisk> OpenShardDisk(uint32_t ps);
 
   const proto::Journal& journal() const { return journal_; }
+  const proto::History& history() const { return history_; }
+  void set_history(proto::History history) { history_ = std::move(history); }
   // Complete, and as it was written.
   bool IsWhole(const Name& name) const;
   // Spoils a share of it, or its manifest.
@@ -145,6 +147,7 @@ class Disk {
   World* const world_;
   int unreadable_of_1000_ = 0;
   proto::Journal journal_;
+  proto::History history_;
   std::map<Name, Checkpoint> checkpoints_;
   std::map<Name, Checkpoint> aside_;
   // Taken off the journal from its end.

@@ -91,6 +91,12 @@ template <>
 struct Rpc<proto::GetStatusRequest>
     : internal::Method<&Coordinator::GetStatus> {};
 template <>
+struct Rpc<proto::GetEventsRequest>
+    : internal::Method<&Coordinator::GetEvents> {};
+template <>
+struct Rpc<proto::GetHistoryRequest>
+    : internal::Method<&Coordinator::GetHistory> {};
+template <>
 struct Rpc<proto::CheckpointRequest>
     : internal::Method<&Coordinator::Checkpoint> {};
 template <>

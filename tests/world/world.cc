@@ -151,6 +151,7 @@ void World::StartPs(uint32_t ps, uint64_t nonce) {
   if (job_.archive) {
     archive_ = disk_.OpenArchive();
     options.journal = disk_.journal();
+    options.history = disk_.history();
   }
   coordinator_ =
       std::make_unique<Coordinator>(options, this, this, archive_.get());
@@ -471,6 +472,7 @@ std::map<TaskId, uint64_t> World::Incarnations() const {
   std::map<TaskId, uint64_t> incarnations;
   const proto::GetStatusResponse status = Status();
   for (const proto::TaskStatus& task : status.tasks()) {
+    if (task.incarnation() == 0) continue;  // ps 0 is admitted by nobody
     incarnations[{task.task().job(), task.task().index()}] = task.incarnation();
   }
   return incarnations;
@@ -540,6 +542,24 @@ void World::CheckEnoughWorkers() {
   }
 }
 
+// Of a job that is done: what people are shown is the course that counts.
+void World::CheckHistory() {
+  coordinator_->GetHistory(
+      {}, [this](const absl::StatusOr<proto::GetHistoryResponse>& history) {
+        uint64_t last = 0;
+        for (const proto::HistoryPoint& point : history->points()) {
+          if (point.step() <= last) {
+            Violate(absl::StrCat("the history has step ", point.step(),
+                                 " after ", last));
+          }
+          last = point.step();
+        }
+        if (last != job_.steps()) {
+          Violate(absl::StrCat("the history ends at step ", last));
+        }
+      });
+}
+
 void World::CheckEnd() {
   if (coordinator_ == nullptr || finished_) return;
   if (coordinator_->state().phase() == proto::FAILED) {
@@ -548,6 +568,7 @@ void World::CheckEnd() {
   }
   if (!coordinator_->finished()) return;
   finished_ = true;
+  CheckHistory();
   if (job_.archive) return Check(oracle_.CheckFinal(disk_));
   Check(oracle_.CheckFinal(coordinator_->generation().value()));
   for (uint32_t ps = 0; ps < num_ps_; ++ps) {

@@ -286,6 +286,7 @@ class World : public Clock, public ShardLinks {
   void CheckShard(uint32_t ps);
   // [L5] Of a step that was made of fewer.
   void CheckEnoughWorkers();
+  void CheckHistory();
   void CheckEnd();
   void NotePlacement(const proto::RestoreRequest& request);
 

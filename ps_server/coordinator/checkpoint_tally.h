@@ -1,0 +1,37 @@
+#ifndef HOLDFAST_PS_SERVER_COORDINATOR_CHECKPOINT_TALLY_H_
+#define HOLDFAST_PS_SERVER_COORDINATOR_CHECKPOINT_TALLY_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/time/time.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/coordinator.pb.h"
+
+namespace holdfast {
+
+// The checkpoints of one coordinator's life: how many, and what the newest has
+// cost.
+//
+// Thread-compatible.
+class CheckpointTally {
+ public:
+  void OnBegun(absl::Time now) { begun_ = now; }
+  // The manifest is on disk.
+  void OnWritten(const proto::Manifest& manifest, absl::Time now);
+  void OnFailed() { ++failed_; }
+
+  void AddTo(absl::Time now, proto::CheckpointCounts* counts) const;
+
+ private:
+  uint64_t written_ = 0;
+  uint64_t failed_ = 0;
+  absl::Time begun_;
+  absl::Duration last_;
+  uint64_t last_bytes_ = 0;
+  std::optional<absl::Time> written_at_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_COORDINATOR_CHECKPOINT_TALLY_H_

@@ -1,0 +1,57 @@
+#ifndef HOLDFAST_PS_SERVER_COORDINATOR_RECENT_RATES_H_
+#define HOLDFAST_PS_SERVER_COORDINATOR_RECENT_RATES_H_
+
+#include <cstdint>
+#include <deque>
+
+#include "absl/time/time.h"
+
+namespace holdfast {
+
+// How fast a job trains: steps and examples per second over the last kWindow of
+// training, or over all of it where that is shorter.
+//
+// Thread-compatible.
+class RecentRates {
+ public:
+  static constexpr absl::Duration kWindow = absl::Seconds(10);
+  // Between two looks at how far the job is. The window is longer than kWindow
+  // by at most as much.
+  static constexpr absl::Duration kEvery = absl::Seconds(1);
+
+  // How far the job is.
+  struct Position {
+    uint64_t steps = 0;
+    uint64_t examples = 0;
+  };
+  struct Rates {
+    double steps_per_second = 0;
+    double examples_per_second = 0;
+  };
+
+  // Training begins, or goes on after a generation is over.
+  void Begin(absl::Time now, const Position& position);
+  // To be called often.
+  void Look(absl::Time now, const Position& position);
+  // The job has ended: the rates stay what they are.
+  void End(absl::Time now, const Position& position);
+  // A generation is over: nothing is known until the next Begin.
+  void Reset();
+
+  Rates At(absl::Time now, const Position& position) const;
+
+ private:
+  struct Sample {
+    absl::Time at;
+    Position position;
+  };
+
+  // All but the first are younger than kWindow.
+  std::deque<Sample> samples_;
+  bool ended_ = false;
+  Rates last_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_COORDINATOR_RECENT_RATES_H_

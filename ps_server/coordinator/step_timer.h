@@ -1,0 +1,63 @@
+#ifndef HOLDFAST_PS_SERVER_COORDINATOR_STEP_TIMER_H_
+#define HOLDFAST_PS_SERVER_COORDINATOR_STEP_TIMER_H_
+
+#include <array>
+#include <cstdint>
+#include <optional>
+
+#include "absl/time/time.h"
+#include "proto/coordinator.pb.h"
+
+namespace holdfast {
+
+// Durations, counted by fixed bounds.
+//
+// Thread-compatible.
+class DurationCounts {
+ public:
+  // In seconds. Few, for each is a series where metrics are kept.
+  static constexpr std::array<double, 11> kBounds = {
+      0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100};
+
+  void Add(absl::Duration duration);
+  void AddTo(proto::DurationHistogram* histogram) const;
+
+ private:
+  // Up to each bound and above the one before; the last: above all.
+  std::array<uint64_t, kBounds.size() + 1> counts_ = {};
+  double sum_seconds_ = 0;
+};
+
+// Where the time of a synchronous job's steps goes: collecting pushes, and
+// committing them. One step is collected while the one before is committed.
+//
+// Thread-compatible.
+class StepTimer {
+ public:
+  // A step is open.
+  void OnOpened(absl::Time now);
+  // It has the offers that it needs.
+  void OnComplete(absl::Time now) {
+    if (!complete_.has_value()) complete_ = now;
+  }
+  // It is made of what it has, and begins to be committed.
+  void OnClosed(absl::Time now);
+  // Every shard has committed the step that was closed last.
+  void OnCommitted(absl::Time now);
+  // A generation is over: what is under way does not count.
+  void Reset();
+
+  void AddTo(proto::StepTimes* times) const;
+
+ private:
+  std::optional<absl::Time> opened_;
+  std::optional<absl::Time> complete_;
+  // When the step that is being committed was complete.
+  std::optional<absl::Time> committing_since_;
+  DurationCounts collect_;
+  DurationCounts commit_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_COORDINATOR_STEP_TIMER_H_
