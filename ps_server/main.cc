@@ -45,6 +45,9 @@ ABSL_FLAG(std::string, warm_start, "",
           "Folder of a checkpoint, under its own name (g0001-step00001000), as "
           "of another job: variables with the same name and shape begin with "
           "its values. That of ps 0 holds. Needs --checkpoint_dir.");
+ABSL_FLAG(std::string, tensorboard_dir, "",
+          "Folder in which ps 0 writes loss, rates and evaluations for "
+          "TensorBoard. Default: nowhere.");
 ABSL_FLAG(absl::Duration, grace, absl::Seconds(20),
           "How long a ps that is told to stop (SIGTERM) waits for a last "
           "checkpoint.");
@@ -79,6 +82,7 @@ could not reach the others.)";
 const std::vector<FlagGroup>& FlagGroups() {
   static const auto* const groups = new std::vector<FlagGroup>{
       {"Checkpoints", {"checkpoint_dir", "warm_start", "grace"}},
+      {"Reports", {"tensorboard_dir"}},
       {"Timeouts",
        {"lease", "start_timeout", "step_timeout", "recovery_timeout"}},
       {"Resources",
@@ -136,12 +140,16 @@ absl::StatusOr<Server::Options> OptionsFromFlags() {
   const auto http = HttpFromFlags(/*everywhere=*/options.insecure);
   if (!http.ok()) return http.status();
   options.http = *http;
+  const auto status_port = StatusFromFlags(*connections);
+  if (!status_port.ok()) return status_port.status();
+  options.status_port = *status_port;
   options.lease = absl::GetFlag(FLAGS_lease);
   options.start_timeout = absl::GetFlag(FLAGS_start_timeout);
   options.step_timeout = absl::GetFlag(FLAGS_step_timeout);
   options.recovery_timeout = absl::GetFlag(FLAGS_recovery_timeout);
   options.checkpoint_dir = absl::GetFlag(FLAGS_checkpoint_dir);
   options.warm_start = absl::GetFlag(FLAGS_warm_start);
+  options.tensorboard_dir = absl::GetFlag(FLAGS_tensorboard_dir);
   options.grace = absl::GetFlag(FLAGS_grace);
   for (const absl::Status& status :
        {CheckAtLeast("lease", options.lease, kMinLease),
@@ -190,6 +198,11 @@ int Main(int argc, char** argv) {
   });
 
   const absl::Status status = (*server)->Wait();
+  if (absl::IsCancelled(status)) {
+    // As it was told to: no error.
+    LOG(INFO) << status.message() << ", and ends";
+    return ExitCodeOfJoin(status);
+  }
   if (!status.ok()) {
     LOG(ERROR) << name << " ends: " << status.message();
     return ExitCodeOfJoin(status);

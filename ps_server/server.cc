@@ -8,17 +8,23 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/directory.h"
+#include "common/checkpoint/file_system.h"
 #include "common/clock.h"
+#include "common/json_log.h"
+#include "common/log_event.h"
+#include "common/process_figures.h"
 #include "common/process_name.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/deadline.h"
 #include "common/rpc/status.h"
 #include "common/strand.h"
+#include "common/task_report.h"
 #include "common/thread_pool.h"
 #include "common/watchdog.h"
 #include "glog/logging.h"
@@ -27,7 +33,10 @@
 #include "ps_server/disk/directory_archive.h"
 #include "ps_server/disk/directory_shard_disk.h"
 #include "ps_server/listen_address.h"
+#include "ps_server/machine_queries.h"
 #include "ps_server/membership.h"
+#include "ps_server/metrics/ps_metrics.h"
+#include "ps_server/page/status_pages.h"
 #include "ps_server/protocol/receipts.h"
 #include "ps_server/service/coordinator_service.h"
 #include "ps_server/service/health_service.h"
@@ -35,6 +44,8 @@
 #include "ps_server/service/shard_links.h"
 #include "ps_server/service/shard_service.h"
 #include "ps_server/shard/shard.h"
+#include "ps_server/shard/shard_figures.h"
+#include "ps_server/tensorboard/tensor_board.h"
 
 namespace holdfast {
 namespace {
@@ -78,6 +89,11 @@ bool Ended(const proto::JobState& state) {
   return state.phase() == proto::DONE || state.phase() == proto::FAILED;
 }
 
+absl::Status OfFlag(const char* flag, const absl::Status& status) {
+  return absl::Status(status.code(),
+                      absl::StrCat(flag, ": ", status.message()));
+}
+
 // What Wait returns for a job that has ended.
 absl::Status ResultOf(const proto::JobState& state) {
   return state.phase() == proto::DONE ? absl::OkStatus()
@@ -96,6 +112,7 @@ class Server::Impl {
   ~Impl() { StopParts(absl::ZeroDuration()); }
 
   absl::Status Start();
+  uint16_t status_port() const { return status_port_number_; }
   absl::Status Wait();
   void Stop(const std::string& reason);
   // Calls that are under way get `drain` for their answers. May be repeated.
@@ -113,13 +130,23 @@ class Server::Impl {
   absl::StatusOr<proto::Journal> TakeUpJournal();
   void MakeShard();
   absl::Status MakeCoordinator();
+  // What the directory knows of the job's course; empty where that is lost.
+  proto::History TakeUpHistory(const proto::Journal& journal);
   void StartTicking();
   void StartWatchdog();
   absl::Status StartHttp();
+  absl::Status StartStatusPort();
   void Join();
+
+  // What Prometheus is told, on the status port's thread.
+  Metrics Scrape() ABSL_LOCKS_EXCLUDED(mutex_);
+  // What this ps is busy with, as of the shard's last tick: it does not wait
+  // for a shard that is at work.
+  proto::PsReport Report() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Run on the strands.
   void TickCoordinator();
+  void LogEvents();
   void TickShard();
 
   // The ps has no more to do: Wait returns `result`. The first call counts.
@@ -150,6 +177,9 @@ class Server::Impl {
   // As the job's declaration says, once the shard has it.
   std::optional<absl::Duration> job_recovery_timeout_ ABSL_GUARDED_BY(mutex_);
 
+  // As of the shard's last tick.
+  ShardFigures shard_figures_ ABSL_GUARDED_BY(mutex_);
+
   // Of this process' life. Only the coordinator is told.
   const uint64_t nonce_ = options_.nonce != 0 ? options_.nonce : MakeNonce();
 
@@ -172,6 +202,10 @@ class Server::Impl {
   std::unique_ptr<DirectoryArchive> archive_;
   std::optional<Coordinator> coordinator_;
   proto::JobPhase logged_phase_ = proto::STARTING;
+  // The number of the last event in the log.
+  uint64_t logged_event_ = 0;
+  // Null: nothing is written for TensorBoard.
+  std::unique_ptr<TensorBoard> tensor_board_;
 
   // In all other tasks.
   std::optional<Membership> membership_;
@@ -187,6 +221,11 @@ class Server::Impl {
   // The shard has its variables, as of its last tick.
   std::atomic<bool> ready_{false};
   std::unique_ptr<HttpServer> http_;
+
+  // For pages; where there is a coordinator.
+  std::optional<MachineQueries<Coordinator>> queries_;
+  std::unique_ptr<HttpServer> status_port_;
+  uint16_t status_port_number_ = 0;
 };
 
 absl::Status Server::Impl::OpenDirectory() {
@@ -252,8 +291,7 @@ void Server::Impl::MakeShard() {
 
 absl::Status Server::Impl::Start() {
   if (absl::Status status = OpenDirectory(); !status.ok()) {
-    return absl::Status(status.code(),
-                        absl::StrCat("--checkpoint_dir: ", status.message()));
+    return OfFlag("--checkpoint_dir", status);
   }
   MakeShard();
   Machines machines;
@@ -286,6 +324,7 @@ absl::Status Server::Impl::Start() {
   StartTicking();
   StartWatchdog();
   if (absl::Status status = StartHttp(); !status.ok()) return status;
+  if (absl::Status status = StartStatusPort(); !status.ok()) return status;
   if (!coordinates()) Join();
   return absl::OkStatus();
 }
@@ -308,9 +347,44 @@ absl::Status Server::Impl::StartHttp() {
                   : absl::UnavailableError("there are no variables yet");
   };
   auto server = HttpServer::Start(*options_.http, HealthPages(alive, ready));
-  if (!server.ok()) return server.status();
+  if (!server.ok()) return OfFlag("--http_port", server.status());
   http_ = *std::move(server);
   LOG(INFO) << name_ << " serves HTTP on port " << http_->port();
+  return absl::OkStatus();
+}
+
+absl::Status Server::Impl::StartStatusPort() {
+  if (!options_.status_port.has_value()) return absl::OkStatus();
+  HttpServer::Pages pages;
+  if (coordinates()) {
+    queries_.emplace("the coordinator", &*coordinator_, &*coordinator_strand_);
+    pages =
+        StatusPages({[this](const proto::GetStatusRequest& request) {
+                       return queries_->Ask(&Coordinator::GetStatus, request);
+                     },
+                     [this](const proto::GetEventsRequest& request) {
+                       return queries_->Ask(&Coordinator::GetEvents, request);
+                     },
+                     [this](const proto::GetHistoryRequest& request) {
+                       return queries_->Ask(&Coordinator::GetHistory, request);
+                     }});
+  } else {
+    const TaskId ps0{kPsJob, 0};
+    pages = ElsewherePages(
+        options_.task.ToString(),
+        absl::StrCat(ps0.ToString(), " (", CoordinatorAddress(), ")"));
+  }
+  pages["/metrics"] = [this](const HttpServer::Request&) {
+    return HttpServer::Answer{200, Scrape().ToText(), Metrics::kContentType};
+  };
+  auto server = HttpServer::Start(*options_.status_port, std::move(pages));
+  if (!server.ok()) return OfFlag("--status_port", server.status());
+  status_port_ = *std::move(server);
+  status_port_number_ = status_port_->port();
+  LOG(INFO) << name_ << " shows its status by "
+            << (options_.status_port->tls.has_value() ? "HTTPS, to operators,"
+                                                      : "HTTP")
+            << " on port " << status_port_number_;
   return absl::OkStatus();
 }
 
@@ -337,11 +411,14 @@ absl::Status Server::Impl::MakeCoordinator() {
   coordinator.recovery_timeout = options_.recovery_timeout;
   coordinator.shard_nonce = nonce_;
   coordinator.warm_start = options_.warm_start;
+  coordinator.process = ProcessName();
+  coordinator.date = [] { return DateNow(); };
   coordinator.receipt_secret = MakeReceiptSecret();
   if (directory_.has_value()) {
     absl::StatusOr<proto::Journal> journal = TakeUpJournal();
     if (!journal.ok()) return journal.status();
     coordinator.journal = *std::move(journal);
+    coordinator.history = TakeUpHistory(coordinator.journal);
     archive_ = std::make_unique<DirectoryArchive>(
         *directory_,
         coordinator.journal.generation() == 0
@@ -351,8 +428,36 @@ absl::Status Server::Impl::MakeCoordinator() {
   } else {
     coordinator.incarnations_from = MakeNonce() >> 24 << 20;
   }
+  // Those of earlier lives are in their logs.
+  if (!coordinator.history.events().empty()) {
+    logged_event_ = coordinator.history.events().rbegin()->number();
+  }
   coordinator_.emplace(coordinator, &clock_, links_.get(), archive_.get());
+  if (!options_.tensorboard_dir.empty()) {
+    auto board = TensorBoard::Start(
+        PosixFileSystem(), options_.tensorboard_dir,
+        absl::StrReplaceAll(ProcessName(), {{":", "."}}), logged_event_);
+    if (!board.ok()) return OfFlag("--tensorboard_dir", board.status());
+    tensor_board_ = *std::move(board);
+  }
   return absl::OkStatus();
+}
+
+proto::History Server::Impl::TakeUpHistory(const proto::Journal& journal) {
+  // A directory that has just been made has none.
+  if (journal.generation() == 0) return {};
+  const absl::StatusOr<proto::History> history = directory_->ReadHistory();
+  if (!history.ok()) {
+    LOG(WARNING) << name_ << " goes on without the history of the job: "
+                 << history.status();
+    return {};
+  }
+  if (history->directory_nonce() != journal.directory_nonce()) {
+    LOG(WARNING) << name_ << " goes on without the history of the job: that in "
+                 << directory_->path() << " belongs to another directory";
+    return {};
+  }
+  return *history;
 }
 
 void Server::Impl::StartTicking() {
@@ -397,6 +502,11 @@ void Server::Impl::Join() {
   options.session.memory_limit_bytes = options_.memory_limit_bytes;
   options.session.nonce = nonce_;
   options.recovery_timeout = options_.recovery_timeout;
+  options.session.report = [this] {
+    TaskReport report;
+    report.ps = Report();
+    return report;
+  };
   options.session.job_patience = [this] {
     absl::MutexLock lock(&mutex_);
     return job_recovery_timeout_;
@@ -407,10 +517,52 @@ void Server::Impl::Join() {
   });
 }
 
+void Server::Impl::LogEvents() {
+  const EventLog& log = coordinator_->events();
+  if (log.last_number() == logged_event_) return;
+  const proto::GetEventsResponse unseen = log.After(logged_event_);
+  for (const proto::Event& event : unseen.events()) {
+    LogEvent(event);
+  }
+  logged_event_ = log.last_number();
+}
+
+Metrics Server::Impl::Scrape() {
+  PsSnapshot snapshot;
+  snapshot.task = options_.task;
+  snapshot.process = ReadProcessFigures();
+  snapshot.rpc = rpc_->figures();
+  {
+    absl::MutexLock lock(&mutex_);
+    snapshot.shard = shard_figures_;
+  }
+  if (queries_.has_value()) {
+    auto status =
+        queries_->Ask(&Coordinator::GetStatus, proto::GetStatusRequest());
+    if (status.ok()) snapshot.status = *std::move(status);
+  }
+  return PsMetrics(snapshot);
+}
+
+proto::PsReport Server::Impl::Report() const {
+  ShardFigures figures;
+  {
+    absl::MutexLock lock(&mutex_);
+    figures = shard_figures_;
+  }
+  proto::PsReport report = ToReport(figures);
+  report.mutable_memory()->set_resident(ReadProcessFigures().resident_bytes);
+  return report;
+}
+
 void Server::Impl::TickCoordinator() {
   coordinator_->Tick();
+  LogEvents();
   if (const absl::Time now = SteadyNow(); now >= next_look_) {
     next_look_ = now + absl::Seconds(1);
+    // As other ps do with their leases.
+    coordinator_->OnOwnReport(Report());
+    if (tensor_board_ != nullptr) tensor_board_->Look(&*coordinator_);
     coordinator_->GetStatus({}, [&](const auto& status) {
       absl::MutexLock lock(&mutex_);
       // Of what is waited for in another generation, the wait is another one.
@@ -443,12 +595,18 @@ void Server::Impl::TickCoordinator() {
 
 void Server::Impl::TickShard() {
   shard_->Tick();
+  SetLogGeneration(shard_->generation().value());
+  SetLogStep(shard_->version().value());
   const proto::JobPhase phase = shard_->state().phase();
   ready_ = phase == proto::TRAINING || phase == proto::DONE;
   const proto::Timeouts& timeouts = shard_->declaration().timeouts();
-  if (timeouts.has_recovery_seconds()) {
+  {
+    const ShardFigures figures = shard_->figures();
     absl::MutexLock lock(&mutex_);
-    job_recovery_timeout_ = absl::Seconds(timeouts.recovery_seconds());
+    shard_figures_ = figures;
+    if (timeouts.has_recovery_seconds()) {
+      job_recovery_timeout_ = absl::Seconds(timeouts.recovery_seconds());
+    }
   }
   if (!coordinates() && Ended(shard_->state())) End(ResultOf(shard_->state()));
 }
@@ -572,11 +730,15 @@ absl::Status Server::Impl::Wait() {
 
 // Each part before those that it uses.
 void Server::Impl::StopParts(absl::Duration drain) {
+  status_port_.reset();
   http_.reset();
   watchdog_.reset();
   membership_.reset();
   if (rpc_.has_value()) rpc_->Shutdown(drain);
   if (coordinator_strand_.has_value()) coordinator_strand_->Stop();
+  // What has happened since the last tick.
+  if (coordinator_.has_value()) LogEvents();
+  if (tensor_board_ != nullptr) tensor_board_->Look(&*coordinator_);
   links_.reset();
   rpc_.reset();
   shard_strand_.Stop();
@@ -586,17 +748,21 @@ void Server::Impl::StopParts(absl::Duration drain) {
 void Server::Impl::StopDisk() {
   if (disk_hangs_) return;
   const bool rests =
+      (tensor_board_ == nullptr || tensor_board_->Stop(kDiskPatience)) &&
       (archive_ == nullptr || archive_->Stop(kDiskPatience)) &&
       (shard_disk_ == nullptr || shard_disk_->Stop(kDiskPatience));
   if (rests) {
+    tensor_board_.reset();
     archive_.reset();
     shard_disk_.reset();
     return;
   }
   disk_hangs_ = true;
-  LOG(ERROR)
-      << name_ << ": the disk of " << directory_->path()
-      << " does not answer; what it was given last may be written or not";
+  LOG(ERROR) << name_ << ": a disk does not answer, that of "
+             << (directory_.has_value() ? directory_->path() : "")
+             << (tensor_board_ != nullptr ? " or " : "")
+             << options_.tensorboard_dir
+             << "; what it was given last may be written or not";
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
@@ -651,6 +817,7 @@ Server::~Server() {
   if (impl_->disk_hangs()) static_cast<void>(impl_.release());
 }
 
+uint16_t Server::status_port() const { return impl_->status_port(); }
 absl::Status Server::Wait() { return impl_->Wait(); }
 void Server::Stop(const std::string& reason) { impl_->Stop(reason); }
 

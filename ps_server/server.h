@@ -39,6 +39,9 @@ class Server {
     // shard and coordinator come to rest, and whether the variables are there,
     // made or restored.
     std::optional<HttpServer::Options> http;
+    // Where people and their tools look: task 0 has /status.json there, the
+    // job's status as GetStatus tells it.
+    std::optional<HttpServer::Options> status_port;
     // How long a task may be silent before it counts as lost. A longer one
     // forgives longer pauses, and tells of a death later. Of task 0.
     absl::Duration lease = absl::Seconds(10);
@@ -58,6 +61,9 @@ class Server {
     // there the first values of variables with the same name and shape. Of task
     // 0. Needs checkpoint_dir. Empty: none.
     std::string warm_start;
+    // Folder in which the course of the job is written for TensorBoard. Of task
+    // 0. Empty: nowhere.
+    std::string tensorboard_dir;
     // How long a ps that is told to stop waits for a last checkpoint.
     absl::Duration grace = absl::Seconds(20);
     // What this ps' share of the job may take. A job that needs more is
@@ -93,6 +99,9 @@ class Server {
 
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
+
+  // Where Options::status_port listens; 0 where that is absent.
+  uint16_t status_port() const;
 
   // Waits until this ps has no more to do, and stops it in order. OK when the
   // job is DONE; ABORTED with the reason when it has failed; CANCELLED when

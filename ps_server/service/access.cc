@@ -33,6 +33,8 @@ const std::map<std::string, Roles>& AccessTable() {
         {"/holdfast.proto.Coordinator/TakeTicket", workers},
         {"/holdfast.proto.Coordinator/ReportEvaluation", evaluators},
         {"/holdfast.proto.Coordinator/GetStatus", anybody},
+        {"/holdfast.proto.Coordinator/GetEvents", anybody},
+        {"/holdfast.proto.Coordinator/GetHistory", anybody},
         // A ps that is told to stop has the job saved before.
         {"/holdfast.proto.Coordinator/Checkpoint", {kPsJob, kOperatorJob}},
 

@@ -31,6 +31,8 @@ RpcMethods CoordinatorMethods(Coordinator* coordinator, Strand* strand) {
   add("ReportEvaluation", &Coordinator::ReportEvaluation);
   add("Leave", &Coordinator::Leave);
   add("GetStatus", &Coordinator::GetStatus);
+  add("GetEvents", &Coordinator::GetEvents);
+  add("GetHistory", &Coordinator::GetHistory);
   add("Checkpoint", &Coordinator::Checkpoint);
   return methods;
 }

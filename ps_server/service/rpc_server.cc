@@ -23,6 +23,10 @@ namespace {
 // How long the last answers may take to leave before connections are closed.
 constexpr absl::Duration kLastWords = absl::Milliseconds(200);
 
+void AddTo(std::atomic<int64_t>* sum, absl::Duration duration) {
+  sum->fetch_add(absl::ToInt64Nanoseconds(duration), std::memory_order_relaxed);
+}
+
 absl::Status Stopping() {
   return absl::UnavailableError("this ps is stopping");
 }
@@ -71,6 +75,9 @@ class RpcServer::Call final : public CallQueue::Event,
   void Answer(absl::StatusOr<grpc::ByteBuffer> response)
       ABSL_LOCKS_EXCLUDED(server_->mutex_) {
     if (answered_.exchange(true)) return;
+    AddTo(&method_->total_ns, SteadyNow() - handled_since_);
+    method_->calls.fetch_add(1, std::memory_order_relaxed);
+    if (!response.ok()) method_->failed.fetch_add(1, std::memory_order_relaxed);
     Finish(std::move(response));
     absl::MutexLock lock(&server_->mutex_);
     server_->calls_.erase(shared_from_this());
@@ -138,7 +145,7 @@ class RpcServer::Call final : public CallQueue::Event,
       return absl::UnimplementedError(
           absl::StrCat("no such method: ", context_.method()));
     }
-    handler_ = &method->second;
+    method_ = &method->second;
     absl::StatusOr<Caller> caller = server_->CallerOf(context_);
     if (!caller.ok()) return caller.status();
     caller_ = *std::move(caller);
@@ -184,6 +191,7 @@ class RpcServer::Call final : public CallQueue::Event,
     if (!ok) {
       return Finish(absl::InvalidArgumentError("the call has no message"));
     }
+    handled_since_ = SteadyNow();
     bool stopping;
     {
       absl::MutexLock lock(&server_->mutex_);
@@ -193,7 +201,8 @@ class RpcServer::Call final : public CallQueue::Event,
     if (stopping) return Finish(Stopping());
     grpc::ByteBuffer request;
     request.Swap(&request_);
-    (*handler_)(caller_, std::move(request), Answerer(weak_from_this()));
+    method_->handler(caller_, std::move(request), Answerer(weak_from_this()));
+    AddTo(&method_->handler_ns, SteadyNow() - handled_since_);
   }
 
   void Finish(absl::StatusOr<grpc::ByteBuffer> response) {
@@ -214,7 +223,9 @@ class RpcServer::Call final : public CallQueue::Event,
   grpc::GenericServerAsyncReaderWriter stream_{&context_};
   grpc::ByteBuffer request_;
   Caller caller_;
-  const RpcHandler* handler_ = nullptr;
+  Method* method_ = nullptr;
+  // When its message was here.
+  absl::Time handled_since_;
   // Whose counts have this call; empty: nobody's.
   std::string peer_;
   absl::Time read_since_;
@@ -258,7 +269,9 @@ RpcServer::~RpcServer() { Shutdown(absl::ZeroDuration()); }
 absl::Status RpcServer::Start(const Options& options, RpcMethods methods,
                               int* port) {
   options_ = options;
-  methods_ = std::move(methods);
+  for (auto& [name, handler] : methods) {
+    methods_.try_emplace(name, std::move(handler));
+  }
   auto listener = Listener::Bind(options_.address);
   if (!listener.ok()) {
     return absl::UnavailableError(absl::StrCat("cannot listen on ",
@@ -341,6 +354,20 @@ absl::StatusOr<Caller> RpcServer::CallerOf(
     return absl::UnauthenticatedError(identity.status().message());
   }
   return Caller(*identity);
+}
+
+RpcFigures RpcServer::figures() const {
+  RpcFigures figures;
+  for (const auto& [name, method] : methods_) {
+    MethodFigures& of = figures[name];
+    of.calls = method.calls.load(std::memory_order_relaxed);
+    of.failed = method.failed.load(std::memory_order_relaxed);
+    of.total_time =
+        absl::Nanoseconds(method.total_ns.load(std::memory_order_relaxed));
+    of.handler_time =
+        absl::Nanoseconds(method.handler_ns.load(std::memory_order_relaxed));
+  }
+  return figures;
 }
 
 void RpcServer::Accept() { std::make_shared<Call>(this)->Accept(); }

@@ -6,6 +6,8 @@
 #include <grpcpp/server_builder.h>
 #include <grpcpp/support/byte_buffer.h>
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <map>
@@ -13,6 +15,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -26,6 +29,7 @@
 #include "common/rpc/credentials.h"
 #include "ps_server/service/access.h"
 #include "ps_server/service/listener.h"
+#include "ps_server/service/rpc_figures.h"
 
 namespace holdfast {
 
@@ -90,6 +94,10 @@ class RpcServer {
   // cannot.
   absl::Status Start(const Options& options, RpcMethods methods, int* port);
 
+  // Of all methods. Counts are taken one by one while calls are served: those
+  // of one call may be seen in part.
+  RpcFigures figures() const;
+
   // Refuses new calls, leaves those under way up to `patience`, and ends them
   // then, all with UNAVAILABLE. Returns when no handler runs any more. May be
   // repeated.
@@ -98,6 +106,18 @@ class RpcServer {
  private:
   class Call;
   class ReadWatch;
+
+  // A method and its figures, in nanoseconds. Counted without a lock, on a
+  // cache line that other methods do not share.
+  struct alignas(64) Method {
+    explicit Method(RpcHandler handler) : handler(std::move(handler)) {}
+
+    const RpcHandler handler;
+    std::atomic<uint64_t> calls{0};
+    std::atomic<uint64_t> failed{0};
+    std::atomic<int64_t> total_ns{0};
+    std::atomic<int64_t> handler_ns{0};
+  };
 
   struct PeerCalls {
     int all = 0;
@@ -113,7 +133,8 @@ class RpcServer {
   grpc::ServerBuilder builder_;
   const std::unique_ptr<CallQueue> queue_;
   Options options_;
-  RpcMethods methods_;
+  // Does not change once it listens.
+  std::map<std::string, Method> methods_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Listener> listener_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;

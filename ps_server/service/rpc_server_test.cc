@@ -136,6 +136,33 @@ TEST_P(RpcServerTest, Answers) {
   }
 }
 
+// Time passes for a call that is kept, after its handler has returned.
+TEST_P(RpcServerTest, CountsCallsAndTheirTime) {
+  std::vector<Call> calls(3);
+  Start("/Echo", "", &calls[0]);
+  ASSERT_TRUE(calls[0].Await());
+  Start("/Refuse", "", &calls[1]);
+  ASSERT_TRUE(calls[1].Await());
+  Start("/Keep", "", &calls[2]);
+  std::vector<Reply<grpc::ByteBuffer>> kept = TakeKept(1);
+  RpcFigures figures = server_.figures();
+  EXPECT_EQ(figures.size(), 4u);
+  EXPECT_EQ(figures["/Echo"].calls, 1u);
+  EXPECT_EQ(figures["/Echo"].failed, 0u);
+  EXPECT_GT(figures["/Echo"].total_time, absl::ZeroDuration());
+  EXPECT_EQ(figures["/Refuse"].calls, 1u);
+  EXPECT_EQ(figures["/Refuse"].failed, 1u);
+  EXPECT_EQ(figures["/Keep"].calls, 0u);
+  const absl::Time answered = SteadyNow() + absl::Milliseconds(2);
+  while (SteadyNow() < answered) std::this_thread::yield();
+  kept[0](Bytes(""));
+  ASSERT_TRUE(calls[2].Await());
+  figures = server_.figures();
+  EXPECT_EQ(figures["/Keep"].calls, 1u);
+  EXPECT_GE(figures["/Keep"].total_time, absl::Milliseconds(2));
+  EXPECT_EQ(figures["/Block"].calls, 0u);
+}
+
 TEST_P(RpcServerTest, Errors) {
   Call refused, unknown, large;
   Start("/Refuse", "", &refused);

@@ -1,0 +1,93 @@
+#ifndef HOLDFAST_PS_SERVER_MACHINE_QUERIES_H_
+#define HOLDFAST_PS_SERVER_MACHINE_QUERIES_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "common/http_server.h"
+#include "common/reply.h"
+#include "common/strand.h"
+#include "common/validate.h"
+
+namespace holdfast {
+
+// Asks an event machine what a page shows. Pages are made on a thread of their
+// own, and must not hang where the machine's thread does.
+//
+// Thread-safe.
+template <typename Machine>
+class MachineQueries {
+ public:
+  // `machine` lives on `strand`; both must outlive this. `name`, as "the
+  // coordinator", is for errors. `timeout`: how long a page may wait; with a
+  // longer one a stuck thread is told later, and holds up other pages longer.
+  MachineQueries(std::string name, Machine* machine, Strand* strand,
+                 absl::Duration timeout = absl::Seconds(1))
+      : name_(std::move(name)),
+        machine_(machine),
+        strand_(strand),
+        timeout_(timeout) {}
+
+  // What `method`, which must answer inside the call, answers to `request`:
+  //   queries.Ask(&Coordinator::GetStatus, proto::GetStatusRequest())
+  // Errors: UNAVAILABLE when the machine's thread does not get to it in time,
+  // and at once as long as what it does takes longer than that;
+  // INVALID_ARGUMENT when `request` breaks a rule of its proto; those of the
+  // method.
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Ask(void (Machine::*method)(const Request&,
+                                                       Reply<Response>),
+                               const Request& request) {
+    if (absl::Status valid = ValidateMessage(request); !valid.ok()) {
+      return valid;
+    }
+    if (strand_->busy_for() > timeout_) return Stuck();
+    // Shared with the answer, which may come when nobody waits any more.
+    struct Call {
+      absl::Notification answered;
+      absl::StatusOr<Response> response = absl::UnknownError("no answer");
+    };
+    const auto call = std::make_shared<Call>();
+    strand_->Post([machine = machine_, method, request, call] {
+      (machine->*method)(request, [call](absl::StatusOr<Response> response) {
+        call->response = std::move(response);
+        call->answered.Notify();
+      });
+    });
+    if (!call->answered.WaitForNotificationWithTimeout(timeout_)) {
+      return Stuck();
+    }
+    return std::move(call->response);
+  }
+
+ private:
+  absl::Status Stuck() const {
+    return absl::UnavailableError(absl::StrCat(
+        name_, " has not answered for ", absl::FormatDuration(timeout_),
+        ": its thread is busy with something else"));
+  }
+
+  const std::string name_;
+  Machine* const machine_;
+  Strand* const strand_;
+  const absl::Duration timeout_;
+};
+
+// The page that says in `status` why there is no other: 400 for
+// INVALID_ARGUMENT, 503 for UNAVAILABLE, otherwise 500.
+inline HttpServer::Answer ErrorAnswer(const absl::Status& status) {
+  return {absl::IsInvalidArgument(status) ? 400
+          : absl::IsUnavailable(status)   ? 503
+                                          : 500,
+          absl::StrCat(status.message(), "\n")};
+}
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_MACHINE_QUERIES_H_

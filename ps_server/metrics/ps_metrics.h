@@ -1,0 +1,29 @@
+#ifndef HOLDFAST_PS_SERVER_METRICS_PS_METRICS_H_
+#define HOLDFAST_PS_SERVER_METRICS_PS_METRICS_H_
+
+#include <optional>
+
+#include "common/metrics/metrics.h"
+#include "common/process_figures.h"
+#include "common/task_id.h"
+#include "proto/coordinator.pb.h"
+#include "ps_server/service/rpc_figures.h"
+#include "ps_server/shard/shard_figures.h"
+
+namespace holdfast {
+
+// What a ps tells Prometheus at a scrape.
+struct PsSnapshot {
+  TaskId task;
+  ProcessFigures process;
+  ShardFigures shard;
+  RpcFigures rpc;
+  // Of ps 0, unless its coordinator is too busy to say.
+  std::optional<proto::GetStatusResponse> status;
+};
+
+Metrics PsMetrics(const PsSnapshot& snapshot);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_METRICS_PS_METRICS_H_

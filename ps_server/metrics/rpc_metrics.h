@@ -1,0 +1,16 @@
+#ifndef HOLDFAST_PS_SERVER_METRICS_RPC_METRICS_H_
+#define HOLDFAST_PS_SERVER_METRICS_RPC_METRICS_H_
+
+#include "common/metrics/metrics.h"
+#include "ps_server/service/rpc_figures.h"
+
+namespace holdfast {
+
+// The metrics of calls that are served (docs/operating/metrics.md). Methods
+// that are called in each step are told apart; "other" is the sum of all
+// others, so that the number of series does not grow with the contract.
+void AddRpcMetrics(const RpcFigures& figures, Metrics* metrics);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_METRICS_RPC_METRICS_H_

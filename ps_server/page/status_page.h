@@ -1,0 +1,14 @@
+#ifndef HOLDFAST_PS_SERVER_PAGE_STATUS_PAGE_H_
+#define HOLDFAST_PS_SERVER_PAGE_STATUS_PAGE_H_
+
+#include "absl/strings/string_view.h"
+
+namespace holdfast {
+
+// The status page, status.html: HTML with its style and script, which asks for
+// status.json, events.json and history.json beside it.
+absl::string_view StatusPage();
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_PAGE_STATUS_PAGE_H_

@@ -1,0 +1,72 @@
+#include "ps_server/tensorboard/event_file.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/checkpoint/crc32c.h"
+
+namespace holdfast {
+namespace {
+
+// TensorBoard finds its files by this.
+constexpr absl::string_view kPrefix = "events.out.tfevents.";
+
+void AppendLittleEndian(uint64_t value, int bytes, std::string* out) {
+  for (int i = 0; i < bytes; ++i) {
+    out->push_back(static_cast<char>(value >> (8 * i)));
+  }
+}
+
+void AppendMaskedCrc(absl::string_view data, std::string* out) {
+  const uint32_t crc = Crc32c(data);
+  const uint32_t masked = ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+  AppendLittleEndian(masked, 4, out);
+}
+
+// The seconds in the name of an event file; 0 for other files.
+int64_t SecondsOf(absl::string_view name) {
+  if (!absl::StartsWith(name, kPrefix)) return 0;
+  name.remove_prefix(kPrefix.size());
+  int64_t seconds;
+  return absl::SimpleAtoi(name.substr(0, name.find('.')), &seconds) ? seconds
+                                                                    : 0;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<EventFile>> EventFile::Create(
+    FileSystem* files, const std::string& folder, absl::Time date,
+    absl::string_view process) {
+  const auto names = files->List(folder);
+  if (!names.ok()) return names.status();
+  int64_t seconds = absl::ToUnixSeconds(date);
+  for (const std::string& name : *names) {
+    seconds = std::max(seconds, SecondsOf(name) + 1);
+  }
+  auto file = files->Create(
+      absl::StrFormat("%s/%s%010d.%s", folder, kPrefix, seconds, process));
+  if (!file.ok()) return file.status();
+  return std::unique_ptr<EventFile>(new EventFile(*std::move(file)));
+}
+
+absl::Status EventFile::Append(
+    const std::vector<proto::tensorboard::Event>& events) {
+  std::string records;
+  for (const proto::tensorboard::Event& event : events) {
+    const std::string data = event.SerializeAsString();
+    std::string length;
+    AppendLittleEndian(data.size(), 8, &length);
+    records.append(length);
+    AppendMaskedCrc(length, &records);
+    records.append(data);
+    AppendMaskedCrc(data, &records);
+  }
+  return file_->Append(records);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,118 @@
+#include "ps_server/tensorboard/scalar_log.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "glog/logging.h"
+
+namespace holdfast {
+namespace {
+
+// What TensorFlow's own files have begun with since 2012. With it readers heed
+// START.
+constexpr char kFileVersion[] = "brain.Event:2";
+
+void AddValue(const char* tag, double value,
+              proto::tensorboard::Summary* summary) {
+  proto::tensorboard::Summary::Value& added = *summary->add_value();
+  added.set_tag(tag);
+  added.set_simple_value(static_cast<float>(value));
+}
+
+proto::tensorboard::Event EventOf(const proto::HistoryPoint& point) {
+  proto::tensorboard::Event event;
+  event.set_wall_time(point.time());
+  event.set_step(static_cast<int64_t>(point.step()));
+  if (point.has_loss()) AddValue("loss", point.loss(), event.mutable_summary());
+  AddValue("steps_per_second", point.steps_per_second(),
+           event.mutable_summary());
+  AddValue("examples_per_second", point.examples_per_second(),
+           event.mutable_summary());
+  return event;
+}
+
+proto::tensorboard::Event EventOf(const proto::EvaluationResult& result,
+                                  double time) {
+  proto::tensorboard::Event event;
+  event.set_wall_time(time);
+  event.set_step(static_cast<int64_t>(result.step()));
+  AddValue("evaluation/loss", result.loss(), event.mutable_summary());
+  if (result.has_accuracy()) {
+    AddValue("evaluation/accuracy", result.accuracy(), event.mutable_summary());
+  }
+  if (result.has_mean_absolute_error()) {
+    AddValue("evaluation/mean_absolute_error", result.mean_absolute_error(),
+             event.mutable_summary());
+  }
+  return event;
+}
+
+}  // namespace
+
+ScalarLog::ScalarLog(FileSystem* files, std::string folder, std::string process,
+                     std::function<absl::Time()> date)
+    : files_(files),
+      folder_(std::move(folder)),
+      process_(std::move(process)),
+      date_(std::move(date)) {}
+
+void ScalarLog::Begin(uint64_t step) {
+  file_.reset();
+  step_ = step;
+  Write({});
+}
+
+void ScalarLog::Add(const proto::GetHistoryResponse& news) {
+  std::vector<proto::tensorboard::Event> events;
+  const double now = absl::ToDoubleSeconds(date_() - absl::UnixEpoch());
+  uint64_t last = step_;
+  for (const proto::HistoryPoint& point : news.points()) {
+    events.push_back(EventOf(point));
+    last = std::max(last, point.step());
+  }
+  for (const proto::EvaluationResult& result : news.evaluations()) {
+    events.push_back(EventOf(result, now));
+    last = std::max(last, result.step());
+  }
+  if (events.empty()) return;
+  Write(events);
+  step_ = last;
+}
+
+void ScalarLog::Write(const std::vector<proto::tensorboard::Event>& events) {
+  const absl::Status status = TryToWrite(events);
+  if (status.ok()) {
+    if (failing_) LOG(INFO) << "files for TensorBoard are written again";
+    failing_ = false;
+    return;
+  }
+  file_.reset();
+  if (!failing_) {
+    LOG(WARNING) << "files for TensorBoard cannot be written, and lack what "
+                    "comes until they can: "
+                 << status.message();
+  }
+  failing_ = true;
+}
+
+absl::Status ScalarLog::TryToWrite(
+    const std::vector<proto::tensorboard::Event>& events) {
+  if (file_ == nullptr) {
+    const absl::Time date = date_();
+    auto made = EventFile::Create(files_, folder_, date, process_);
+    if (!made.ok()) return made.status();
+    proto::tensorboard::Event version, start;
+    version.set_wall_time(absl::ToDoubleSeconds(date - absl::UnixEpoch()));
+    version.set_file_version(kFileVersion);
+    start.set_wall_time(version.wall_time());
+    start.set_step(static_cast<int64_t>(step_ + 1));
+    start.mutable_session_log()->set_status(
+        proto::tensorboard::SessionLog::START);
+    absl::Status status = (*made)->Append({version, start});
+    if (!status.ok()) return status;
+    file_ = *std::move(made);
+  }
+  return file_->Append(events);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,57 @@
+#ifndef HOLDFAST_PS_SERVER_TENSORBOARD_SCALAR_LOG_H_
+#define HOLDFAST_PS_SERVER_TENSORBOARD_SCALAR_LOG_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/checkpoint/file_system.h"
+#include "proto/coordinator.pb.h"
+#include "proto/tensorboard.pb.h"
+#include "ps_server/tensorboard/event_file.h"
+
+namespace holdfast {
+
+// Writes the course of a job for TensorBoard: loss, rates and evaluations by
+// step.
+//
+// Where the job goes on from an earlier step, another file begins, whose START
+// makes readers drop what earlier files tell of later steps; so they see steps
+// that rise. Where a disk refuses, the next event begins another file, and the
+// log of the daemon tells once what is missing.
+//
+// Thread-compatible; blocks while the disk does.
+class ScalarLog {
+ public:
+  // `folder` must be there. `process`: of the daemon, for names of files.
+  ScalarLog(FileSystem* files, std::string folder, std::string process,
+            std::function<absl::Time()> date);
+
+  // The job begins, or goes on, at `step`.
+  void Begin(uint64_t step);
+  // What is new.
+  void Add(const proto::GetHistoryResponse& news);
+
+ private:
+  void Write(const std::vector<proto::tensorboard::Event>& events);
+  absl::Status TryToWrite(const std::vector<proto::tensorboard::Event>& events);
+
+  FileSystem* const files_;
+  const std::string folder_;
+  const std::string process_;
+  const std::function<absl::Time()> date_;
+
+  // The last that is written, or from which the job went on.
+  uint64_t step_ = 0;
+  // Null: the next event begins one.
+  std::unique_ptr<EventFile> file_;
+  bool failing_ = false;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_TENSORBOARD_SCALAR_LOG_H_
