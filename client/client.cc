@@ -257,6 +257,26 @@ std::unique_ptr<Question<proto::GetStatusResponse>> Client::StartGetStatus() {
                      /*regardless=*/true});
 }
 
+std::unique_ptr<Question<proto::GetEventsResponse>> Client::StartGetEvents(
+    uint64_t after) {
+  proto::GetEventsRequest request;
+  request.set_after(after);
+  using Asked = Question<proto::GetEventsResponse>;
+  return std::make_unique<Asked>(
+      context_, rpc::kGetEvents, std::move(request),
+      Asked::Options{nullptr, ByCoordinator("the answer to GetEvents"), nullptr,
+                     /*regardless=*/true});
+}
+
+std::unique_ptr<Question<proto::GetHistoryResponse>> Client::StartGetHistory(
+    const proto::GetHistoryRequest& request) {
+  using Asked = Question<proto::GetHistoryResponse>;
+  return std::make_unique<Asked>(
+      context_, rpc::kGetHistory, request,
+      Asked::Options{nullptr, ByCoordinator("the answer to GetHistory"),
+                     nullptr, /*regardless=*/true});
+}
+
 std::unique_ptr<Question<proto::CheckpointResponse>> Client::StartCheckpoint(
     proto::CheckpointRequest request, const std::string& what,
     std::function<Next(const proto::CheckpointResponse&)> look) {

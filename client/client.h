@@ -86,6 +86,10 @@ class Client {
   std::unique_ptr<Question<proto::ReportEvaluationResponse>>
   StartReportEvaluation(const proto::EvaluationResult& result);
   std::unique_ptr<Question<proto::GetStatusResponse>> StartGetStatus();
+  std::unique_ptr<Question<proto::GetEventsResponse>> StartGetEvents(
+      uint64_t after);
+  std::unique_ptr<Question<proto::GetHistoryResponse>> StartGetHistory(
+      const proto::GetHistoryRequest& request);
   // One call of what SaveCheckpoint makes: `look` as in Question.
   std::unique_ptr<Question<proto::CheckpointResponse>> StartCheckpoint(
       proto::CheckpointRequest request, const std::string& what,

@@ -162,6 +162,16 @@ class ClusterImpl : public Cluster {
     return client_.StartGetStatus()->Await(deadline);
   }
 
+  absl::StatusOr<proto::GetEventsResponse> GetEvents(
+      uint64_t after, absl::Time deadline) override {
+    return client_.StartGetEvents(after)->Await(deadline);
+  }
+
+  absl::StatusOr<proto::GetHistoryResponse> GetHistory(
+      const proto::GetHistoryRequest& request, absl::Time deadline) override {
+    return client_.StartGetHistory(request)->Await(deadline);
+  }
+
   absl::StatusOr<GlobalStep> SaveCheckpoint(absl::Time deadline) override {
     proto::CheckpointRequest request;
     request.set_wait_ms(
@@ -236,7 +246,7 @@ class ClusterImpl : public Cluster {
     options.on_waiting = [this](const std::string& what) {
       if (!joined_ && options_.on_waiting) options_.on_waiting(what);
     };
-    options.input_wait = options_.input_wait;
+    options.report = options_.report;
     options.give_up = options_.give_up;
     options.on_change = [this](const SessionNews& news) { client_.Hear(news); };
     return options;

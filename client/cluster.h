@@ -1,7 +1,6 @@
 #ifndef HOLDFAST_CLIENT_CLUSTER_H_
 #define HOLDFAST_CLIENT_CLUSTER_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,40 +13,19 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/first_values.h"
+#include "client/parameters.h"
 #include "common/cluster_spec.h"
 #include "common/ids.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc_limits.h"
 #include "common/task_id.h"
+#include "common/task_report.h"
 #include "common/timeouts.h"
 #include "common/trace.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
 
 namespace holdfast {
-
-// The values of all variables.
-struct Parameters {
-  // Whether all that changes is of this version.
-  bool AllAt(GlobalStep step) const {
-    return version == step &&
-           std::all_of(versions.begin(), versions.end(),
-                       [step](GlobalStep of_ps) { return of_ps <= step; });
-  }
-
-  // Synchronous: of all values. Asynchronous: the least of `versions`, without
-  // those of ps that hold nothing that is trained: their values never change.
-  GlobalStep version;
-  // By ps. Asynchronous: of what that shard sent, or, where it came in several
-  // messages, the least of them.
-  std::vector<GlobalStep> versions;
-  // By variable, in the order declared; each row-major.
-  std::vector<std::vector<float>> values;
-  // With which gradients on them are computed, so that small ones do not vanish
-  // in float16 (proto::LossScale); they are pushed without it. Asynchronous:
-  // see Ticket.
-  float loss_scale = 1;
-};
 
 // The right to push once (docs/asynchronous.md).
 struct Ticket {
@@ -179,8 +157,9 @@ class Cluster {
     // Bytes of tensors in one call, at most.
     int64_t part_bytes = kPartBytes;
     // Asked with each renewal of the lease, by a thread of the cluster's: what
-    // share of its time this worker waits for batches. May be empty.
-    std::function<std::optional<proto::InputWait>()> input_wait;
+    // this worker has to tell about itself (as PhaseMeter::Report). Must not
+    // block. May be empty.
+    std::function<TaskReport()> report;
     // Asked at least each few seconds while connecting: whether to give up,
     // with CANCELLED. May be empty.
     std::function<bool()> give_up;
@@ -377,6 +356,12 @@ class Cluster {
   // At any time.
   virtual absl::StatusOr<proto::GetStatusResponse> GetStatus(
       absl::Time deadline) = 0;
+  // What has happened to the job since event `after`, and its course. At any
+  // time.
+  virtual absl::StatusOr<proto::GetEventsResponse> GetEvents(
+      uint64_t after, absl::Time deadline) = 0;
+  virtual absl::StatusOr<proto::GetHistoryResponse> GetHistory(
+      const proto::GetHistoryRequest& request, absl::Time deadline) = 0;
   // Has a checkpoint taken, at any time, and waits until it is on disk. Returns
   // its step.
   // Errors: those of Coordinator.Checkpoint; UNAVAILABLE, with the reason, when

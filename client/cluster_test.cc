@@ -325,6 +325,28 @@ TEST_F(ClusterTest, ReportsAnEvaluationAndTheStatus) {
   EXPECT_EQ(status->global_step(), 12);
 }
 
+TEST_F(ClusterTest, AsksForEventsAndHistory) {
+  ps(0).get_events.Do([](int call, const auto& request, auto* response) {
+    response->add_events()->set_number(request.after() + 1);
+    return absl::OkStatus();
+  });
+  ps(0).get_history.Do([](int call, const auto& request, auto* response) {
+    response->add_points()->set_step(request.after_step() + 1);
+    return absl::OkStatus();
+  });
+  auto cluster = ConnectReady();
+  const auto events = cluster->GetEvents(6, Late());
+  ASSERT_TRUE(events.ok()) << events.status();
+  ASSERT_THAT(events->events(), SizeIs(1));
+  EXPECT_EQ(events->events(0).number(), 7u);
+  proto::GetHistoryRequest request;
+  request.set_after_step(40);
+  const auto history = cluster->GetHistory(request, Late());
+  ASSERT_TRUE(history.ok()) << history.status();
+  ASSERT_THAT(history->points(), SizeIs(1));
+  EXPECT_EQ(history->points(0).step(), 41u);
+}
+
 TEST_F(ClusterTest, LeavesOnce) {
   auto cluster = ConnectReady();
   EXPECT_TRUE(cluster->Leave("disk full", Late()).ok());

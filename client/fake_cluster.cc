@@ -432,6 +432,25 @@ absl::StatusOr<proto::GetStatusResponse> FakeCluster::GetStatus(
   return status;
 }
 
+absl::StatusOr<proto::GetEventsResponse> FakeCluster::GetEvents(
+    uint64_t after, absl::Time deadline) {
+  absl::Status called = Call(absl::StrCat("events ", after), deadline);
+  if (!called.ok()) return called;
+  proto::GetEventsResponse response;
+  for (const proto::Event& event : events) {
+    if (event.number() > after) *response.add_events() = event;
+  }
+  return response;
+}
+
+absl::StatusOr<proto::GetHistoryResponse> FakeCluster::GetHistory(
+    const proto::GetHistoryRequest& request, absl::Time deadline) {
+  absl::Status called =
+      Call(absl::StrCat("history ", request.after_step()), deadline);
+  if (!called.ok()) return called;
+  return history;
+}
+
 absl::StatusOr<GlobalStep> FakeCluster::SaveCheckpoint(absl::Time deadline) {
   return absl::FailedPreconditionError("there are no checkpoints here");
 }
@@ -494,7 +513,8 @@ void FakeCluster::Fill(GlobalStep version, Parameters* into) const {
     for (const int64_t dimension : declaration_.variables(i).shape()) {
       size *= dimension;
     }
-    into->values[i].assign(size, version.value());
+    into->values[i].resize(into->IsElsewhere(i) ? 0 : size);
+    for (float& value : into->Of(i)) value = version.value();
   }
 }
 

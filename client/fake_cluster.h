@@ -76,12 +76,16 @@ class FakeCluster final : public Cluster {
   // Of a job that is done.
   std::optional<proto::TaskId> reporter;
   proto::GetStatusResponse status;
+  // All events, which GetEvents selects from, and the answer of GetHistory.
+  std::vector<proto::Event> events;
+  proto::GetHistoryResponse history;
 
   // One line per call, in their order:
   //   "declare", "await variables", "push #1 of step 0", "add 2",
   //   "await push #1", "contribute #1: step 0, seat 1, 8 examples",
   //   "await verdict #1", "pull 1", "await pull 1", "pin 4", "read 4",
-  //   "report 4", "status", "await done", "cancel", "leave", "leave: why",
+  //   "report 4", "status", "events 0", "history 0", "await done", "cancel",
+  //   "leave", "leave: why",
   //   "take ticket #1", "await ticket #1", "push #1 of ticket 0 at 5",
   //   "apply #1: 8 examples", "await applied #1"
   std::vector<std::string> calls() const;
@@ -122,6 +126,10 @@ class FakeCluster final : public Cluster {
                                 absl::Time deadline) override;
   absl::StatusOr<proto::GetStatusResponse> GetStatus(
       absl::Time deadline) override;
+  absl::StatusOr<proto::GetEventsResponse> GetEvents(
+      uint64_t after, absl::Time deadline) override;
+  absl::StatusOr<proto::GetHistoryResponse> GetHistory(
+      const proto::GetHistoryRequest& request, absl::Time deadline) override;
   absl::StatusOr<GlobalStep> SaveCheckpoint(absl::Time deadline) override;
   absl::Status AwaitDone(absl::Time deadline) override;
   void Cancel() override;

@@ -41,7 +41,7 @@ class PullHandle : public Cluster::Pull {
         calls_(generation_->context, generation_->sender),
         into_(into),
         shards_(layout_.num_ps()) {
-    Resize(layout_, &into->values);
+    Resize(layout_, into);
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
       shards_[ps].version = versions[ps];
       num_parts_ += plan_.parts[ps].size();
@@ -185,9 +185,8 @@ class PullHandle : public Cluster::Pull {
     }
 
     // Other parts may come at the same time, to other places.
-    if (absl::Status status =
-            TakeValues(layout_, plan_.parts[ps][part], reading(),
-                       answer->tensors, absl::MakeSpan(into_->values));
+    if (absl::Status status = TakeValues(layout_, plan_.parts[ps][part],
+                                         reading(), answer->tensors, into_);
         !status.ok()) {
       return Fail(absl::Status(
           status.code(), absl::StrCat(generation_->context->ps_names[ps], ": ",

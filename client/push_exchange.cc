@@ -80,11 +80,10 @@ absl::StatusOr<bool> PushExchange::TakeNext(
       message.verdict() == proto::VERDICT_UNSPECIFIED) {
     return false;
   }
-  Resize(push_.layout(), &next_->values);
+  Resize(push_.layout(), next_);
   if (absl::Status status = TakeValues(
           push_.layout(), push_.generation->placement.pull.parts[0][0],
-          Reading::kAsDeclared, response.tensors,
-          absl::MakeSpan(next_->values));
+          Reading::kAsDeclared, response.tensors, next_);
       !status.ok()) {
     return absl::Status(status.code(), absl::StrCat(push_.context().ps_names[0],
                                                     ": ", status.message()));

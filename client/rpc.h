@@ -100,6 +100,12 @@ inline constexpr RpcOf<proto::ReportEvaluationRequest,
 inline constexpr RpcOf<proto::GetStatusRequest, proto::GetStatusResponse>
     kGetStatus("/holdfast.proto.Coordinator/GetStatus", ChannelKind::kControl,
                &Timing::attempt, true);
+inline constexpr RpcOf<proto::GetEventsRequest, proto::GetEventsResponse>
+    kGetEvents("/holdfast.proto.Coordinator/GetEvents", ChannelKind::kControl,
+               &Timing::attempt, true);
+inline constexpr RpcOf<proto::GetHistoryRequest, proto::GetHistoryResponse>
+    kGetHistory("/holdfast.proto.Coordinator/GetHistory", ChannelKind::kControl,
+                &Timing::attempt, true);
 inline constexpr RpcOf<proto::CheckpointRequest, proto::CheckpointResponse>
     kCheckpoint("/holdfast.proto.Coordinator/Checkpoint", ChannelKind::kControl,
                 &Timing::attempt, true);

@@ -88,17 +88,17 @@ void AddRanges(const Layout& layout, const Plan::Part& part, Reading reading,
   }
 }
 
-void Resize(const Layout& layout, std::vector<std::vector<float>>* values) {
+void Resize(const Layout& layout, Parameters* into) {
   const std::vector<Layout::Variable>& variables = layout.variables();
-  values->resize(variables.size());
+  into->values.resize(variables.size());
   for (size_t v = 0; v < variables.size(); ++v) {
-    (*values)[v].resize(variables[v].size);
+    into->values[v].resize(into->IsElsewhere(v) ? 0 : variables[v].size);
   }
 }
 
 absl::Status TakeValues(const Layout& layout, const Plan::Part& part,
                         Reading reading, absl::Span<const TensorPiece> pieces,
-                        absl::Span<std::vector<float>> values) {
+                        Parameters* into) {
   if (pieces.size() != part.size()) {
     return absl::InternalError(absl::StrCat(part.size(),
                                             " ranges were asked for, and ",
@@ -116,8 +116,7 @@ absl::Status TakeValues(const Layout& layout, const Plan::Part& part,
   }
   for (size_t i = 0; i < part.size(); ++i) {
     Decode(elements[i], 0,
-           absl::MakeSpan(values[part[i].variable])
-               .subspan(part[i].begin, part[i].size));
+           into->Of(part[i].variable).subspan(part[i].begin, part[i].size));
   }
   return absl::OkStatus();
 }

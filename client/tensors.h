@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "client/compression.h"
 #include "client/layout.h"
+#include "client/parameters.h"
 #include "client/plan.h"
 #include "common/tensor_piece.h"
 #include "proto/shard.pb.h"
@@ -38,15 +39,15 @@ enum class Reading {
 void AddRanges(const Layout& layout, const Plan::Part& part, Reading reading,
                google::protobuf::RepeatedPtrField<proto::ReadRange>* ranges);
 
-// Gives `values` a vector of the right size for each variable.
-void Resize(const Layout& layout, std::vector<std::vector<float>>* values);
+// Gives `into` room for each variable that has no memory elsewhere.
+void Resize(const Layout& layout, Parameters* into);
 
-// Writes the values of one part to their place in `values`.
+// Writes the values of one part to their place in `into`.
 // Errors: INTERNAL when `pieces` are not what was asked for; then nothing has
 // been copied.
 absl::Status TakeValues(const Layout& layout, const Plan::Part& part,
                         Reading reading, absl::Span<const TensorPiece> pieces,
-                        absl::Span<std::vector<float>> values);
+                        Parameters* into);
 
 // Of an answer that may have one: 1 where the job has none.
 template <typename Message>

@@ -32,6 +32,44 @@ TrainingLoop::TrainingLoop(Cluster* cluster, BackgroundCalls* calls,
   if (rolled_back_) stage_ = Stage::kEnter;
 }
 
+TrainingLoop::~TrainingLoop() {
+  if (options_.meter != nullptr) options_.meter->EndTraining();
+}
+
+void TrainingLoop::Meter() {
+  if (options_.meter == nullptr) return;
+  switch (stage_) {
+    case Stage::kBegin:
+      return options_.meter->BeginTraining();
+    case Stage::kValues:
+    case Stage::kNewest:
+      return Meter(PhaseMeter::Phase::kVersion);
+    case Stage::kSeat:
+      if (mode_.by_ticket) Meter(PhaseMeter::Phase::kTicket);
+      return;
+    case Stage::kTurn:
+      return Meter(PhaseMeter::Phase::kCompute);
+    case Stage::kHeld:
+      return Meter(PhaseMeter::Phase::kPush);
+    case Stage::kExchanged:
+    case Stage::kVerdicts:
+    case Stage::kOldest:
+    case Stage::kLast:
+      return Meter(PhaseMeter::Phase::kVerdict);
+    case Stage::kTicket:
+      return Meter(PhaseMeter::Phase::kTicket);
+    case Stage::kEnter:
+    case Stage::kAwaitDone:
+    case Stage::kFinalValues:
+    case Stage::kDone:
+      return options_.meter->EndTraining();
+  }
+}
+
+void TrainingLoop::Meter(PhaseMeter::Phase phase) {
+  if (options_.meter != nullptr) options_.meter->Enter(phase);
+}
+
 void TrainingLoop::ReadDeclaration() {
   const proto::Declaration& declared = cluster_.declaration();
   const auto& consistency = declared.consistency();
@@ -77,8 +115,9 @@ void TrainingLoop::ReadDeclaration() {
     variables_.push_back(std::move(facts));
   }
   for (Parameters& set : *sets_) {
-    for (const VariableFacts& facts : variables_) {
-      set.values.emplace_back(facts.size);
+    set.memory = options_.memory;
+    for (size_t i = 0; i < variables_.size(); ++i) {
+      set.values.emplace_back(set.IsElsewhere(i) ? 0 : variables_[i].size);
     }
   }
   squares_.resize(variables_.size());
@@ -96,6 +135,7 @@ absl::StatusOr<std::optional<TrainingLoop::Turn>> TrainingLoop::Next(
                      "0 examples"));
   }
   while (stage_ != Stage::kDone) {
+    Meter();
     const absl::StatusOr<Progress> progress =
         failed_.ok() ? Advance(until) : failed_;
     failed_ = absl::OkStatus();
@@ -105,10 +145,12 @@ absl::StatusOr<std::optional<TrainingLoop::Turn>> TrainingLoop::Next(
     } else if (*progress == Progress::kLater) {
       return std::nullopt;
     } else if (*progress == Progress::kTurn) {
+      Meter();
       turn_.rolled_back = std::exchange(rolled_back_, false);
       return turn_;
     }
   }
+  Meter();
   turn_ = Turn();
   turn_.done = true;
   turn_.step = now().version;
@@ -174,6 +216,7 @@ absl::Status TrainingLoop::Contribute(const Gradient& gradient) {
                      "of \"",
                      variables_[missing].name, "\""));
   }
+  Meter(PhaseMeter::Phase::kPush);
   contribution_ = Contribution();
   if (!mode_.asynchronous) contribution_.seat = turn_.seat;
   if (counts) {
@@ -207,6 +250,7 @@ absl::Status TrainingLoop::Contribute(const Gradient& gradient) {
   stage_ = mode_.asynchronous ? Stage::kOldest
            : exchanges()      ? Stage::kExchanged
                               : Stage::kSeat;
+  Meter(PhaseMeter::Phase::kOther);
   return absl::OkStatus();
 }
 
@@ -365,6 +409,10 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::FinishOldest(
   oldest.push.reset();
   spare_.push_back(std::move(oldest.gradient));
   underway_.pop_front();
+  // Of a synchronous step the last verdict ends it.
+  if (options_.meter != nullptr && (mode_.asynchronous || underway_.empty())) {
+    options_.meter->FinishStep();
+  }
   return Progress::kOn;
 }
 
@@ -504,24 +552,27 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitFinalValues(
   if (call_ == nullptr) {
     // A ps that is lost now has nobody to give it its values back.
     const absl::Time deadline = clock_.Now() + options_.margin;
-    call_ =
-        calls_.Start([&cluster = cluster_, sets = sets_, into = 1 - current_,
-                      deadline, hold = options_.pin_hold,
-                      total = mode_.total_steps]() -> absl::Status {
-          const auto pin = cluster.PinVersion(hold, deadline);
-          if (!pin.ok()) return pin.status();
-          Parameters* const end = &(*sets)[into];
-          absl::Status status = (*pin)->StartRead(end)->Await(deadline);
-          if (!status.ok()) return status;
-          if (end->AllAt(total)) return status;
-          return absl::InternalError(absl::StrCat("the newest version is ",
-                                                  end->version.value(), " of ",
-                                                  total.value()));
-        });
+    // The call may outlive the loop, so it never writes to the caller's memory.
+    final_values_ = options_.memory.empty()
+                        ? std::shared_ptr<Parameters>(sets_, &next())
+                        : std::make_shared<Parameters>();
+    call_ = calls_.Start([&cluster = cluster_, end = final_values_, deadline,
+                          hold = options_.pin_hold,
+                          total = mode_.total_steps]() -> absl::Status {
+      const auto pin = cluster.PinVersion(hold, deadline);
+      if (!pin.ok()) return pin.status();
+      absl::Status status = (*pin)->StartRead(end.get())->Await(deadline);
+      if (!status.ok()) return status;
+      if (end->AllAt(total)) return status;
+      return absl::InternalError(absl::StrCat("the newest version is ",
+                                              end->version.value(), " of ",
+                                              total.value()));
+    });
   }
   if (!call_->WaitUntilDone(until)) return Progress::kLater;
   values_status_ = std::exchange(call_, nullptr)->status();
   if (values_status_.ok()) {
+    if (final_values_.get() != &next()) TakeFinalValues();
     current_ = 1 - current_;
   } else {
     values_status_ = absl::Status(
@@ -532,6 +583,18 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitFinalValues(
   }
   stage_ = Stage::kDone;
   return Progress::kOn;
+}
+
+void TrainingLoop::TakeFinalValues() {
+  Parameters& into = next();
+  into.version = final_values_->version;
+  into.versions = std::move(final_values_->versions);
+  into.loss_scale = final_values_->loss_scale;
+  for (size_t i = 0; i < variables_.size(); ++i) {
+    const absl::Span<const float> values = final_values_->Of(i);
+    std::copy(values.begin(), values.end(), into.Of(i).begin());
+  }
+  final_values_.reset();
 }
 
 absl::Status TrainingLoop::Recover(const absl::Status& error) {

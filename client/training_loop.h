@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "client/background_calls.h"
 #include "client/cluster.h"
+#include "client/phase_meter.h"
 #include "common/clock.h"
 #include "common/ids.h"
 
@@ -62,9 +63,18 @@ class TrainingLoop {
     std::function<absl::Status()> enter;
     // The job was finished before the worker came, and there are no variables.
     bool finished_before = false;
+    // Where the values of variable i are, in place of both sets, where
+    // memory[i] is not null; of its size. Empty: nowhere else. It is written to
+    // from Contribute until Next returns a turn, must stay until the loop is
+    // destroyed, and holds anything after an error. The caller may change it
+    // while the turn is its own.
+    std::vector<absl::Span<float>> memory;
     // Calls wait for the job's timeouts and that much longer, so that the
     // coordinator, which knows who is late, speaks first.
     absl::Duration margin = absl::Seconds(30);
+    // Told of what training time goes into: a turn, until it is contributed
+    // to, is computation. Must outlive the loop. Null: nobody is told.
+    PhaseMeter* meter = nullptr;
     // How long the final values may be held for reading.
     absl::Duration pin_hold = absl::Minutes(10);
   };
@@ -112,6 +122,8 @@ class TrainingLoop {
   // job was rolled back, as after a strict one, enters first.
   TrainingLoop(Cluster* cluster, BackgroundCalls* calls, const Clock* clock,
                Options options);
+
+  ~TrainingLoop();
 
   TrainingLoop(const TrainingLoop&) = delete;
   TrainingLoop& operator=(const TrainingLoop&) = delete;
@@ -219,6 +231,11 @@ class TrainingLoop {
 
   void ReadDeclaration();
 
+  // Tells the meter what the stage's time goes into. A wait that Next goes on
+  // with in another call stays one.
+  void Meter();
+  void Meter(PhaseMeter::Phase phase);
+
   // One stage.
   absl::StatusOr<Progress> Advance(absl::Time until);
   absl::StatusOr<Progress> Enter(absl::Time until);
@@ -247,6 +264,8 @@ class TrainingLoop {
   Progress HandOut(Turn turn, std::string name,
                    std::unique_ptr<Cluster::Push> push);
   void BeginEnd();
+  // From where they were read to.
+  void TakeFinalValues();
   // What the error ends: a generation, or the loop. The error in the latter
   // case.
   absl::Status Recover(const absl::Status& error);
@@ -287,10 +306,12 @@ class TrainingLoop {
   std::optional<absl::Time> wait_ends_;
   std::shared_ptr<BackgroundCalls::Call> call_;
 
-  // Also the background's, who writes the final values to those that are not
+  // Also the background's, who may write the final values to those that are not
   // current.
   const std::shared_ptr<Sets> sets_ = std::make_shared<Sets>();
   int current_ = 0;
+  // While they are being read.
+  std::shared_ptr<Parameters> final_values_;
   absl::Status values_status_;
 
   // The turn that is the caller's.

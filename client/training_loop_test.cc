@@ -19,6 +19,7 @@
 namespace holdfast {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -189,6 +190,38 @@ TEST_F(TrainingLoopTest, ValuesStayUntilTheNextTurn) {
   }
 }
 
+TEST_F(TrainingLoopTest, WritesValuesToTheCallersMemory) {
+  for (const bool asynchronous : {false, true}) {
+    std::vector<float> own(2, -1);
+    options_.memory = {absl::MakeSpan(own), {}, {}};
+    declaration_.clear_consistency();
+    if (asynchronous) {
+      StartAsynchronous(/*depth=*/1, /*tickets=*/4);
+      cluster_->pinned_versions = {GlobalStep(4)};
+    } else {
+      StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/4);
+    }
+    const float* other = nullptr;
+    for (int i = 0; i < 4; ++i) {
+      const TrainingLoop::Turn turn = Next();
+      ASSERT_FALSE(turn.done);
+      const Parameters* const values = *loop_->values();
+      EXPECT_EQ(values->Of(0).data(), own.data());
+      EXPECT_THAT(own, Each(turn.step.value()));
+      EXPECT_THAT(values->Of(1), Each(turn.step.value()));
+      EXPECT_NE(values->Of(1).data(),
+                std::exchange(other, values->Of(1).data()));
+      // As batch norm does with its statistics.
+      own[0] = 100;
+      Push();
+    }
+    EXPECT_TRUE(Next().done);
+    EXPECT_THAT(own, Each(4));
+    EXPECT_THAT((*loop_->values())->Of(1), Each(4));
+    loop_.reset();
+  }
+}
+
 TEST_F(TrainingLoopTest, WaitsInPortions) {
   StartSynchronous(/*n=*/4, /*m=*/2, /*steps=*/1);
   cluster_->delays = {{"await pull 0", 2},
@@ -327,6 +360,36 @@ TEST_F(TrainingLoopTest, MisuseChangesNothing) {
   EXPECT_TRUE(Next().done);
   EXPECT_THAT(cluster_->calls("contribute"),
               ElementsAre("contribute #1: step 0, seat 1, 8 examples"));
+}
+
+// The meter's clock is moved by hand: while the turn is the caller's, and
+// between two calls of Next that wait for the same verdict.
+TEST_F(TrainingLoopTest, TellsWhatTimeGoesInto) {
+  StoppedClock clock;
+  PhaseMeter meter(&clock);
+  options_.meter = &meter;
+  StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/1);
+  cluster_->delays["await verdict #1"] = 2;
+  Next();
+  clock.now += absl::Seconds(3);
+  EXPECT_EQ(meter.Look()->phases().compute(), 3);
+  Push();
+  clock.now += absl::Seconds(1);  // neither
+  for (const double waited : {0, 5}) {
+    ASSERT_EQ(loop_->Next(kNow)->has_value(), false);
+    EXPECT_EQ(meter.Look()->waiting_for(), "verdict");
+    EXPECT_EQ(meter.Look()->waiting_seconds(), waited);
+    clock.now += absl::Seconds(5);
+  }
+  EXPECT_TRUE(Next().done);
+  clock.now += absl::Seconds(1);  // training has ended
+  const auto report = meter.Look();
+  EXPECT_EQ(report->phases().compute(), 3);
+  EXPECT_EQ(report->phases().verdict(), 10);
+  EXPECT_EQ(report->phases().version(), 0);
+  EXPECT_EQ(report->steps(), 1);
+  EXPECT_EQ(report->waiting_for(), "");
+  loop_.reset();
 }
 
 TEST_F(TrainingLoopTest, ATurnMayBePassed) {

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -27,13 +28,18 @@
 #include "absl/time/time.h"
 #include "client/cluster.h"
 #include "client/failure.h"
+#include "client/phase_meter.h"
 #include "common/clock.h"
 #include "common/cluster_spec.h"
 #include "common/daemon.h"
 #include "common/flags.h"
 #include "common/http_server.h"
 #include "common/job_file.h"
+#include "common/json_log.h"
 #include "common/machine_limits.h"
+#include "common/metrics/metrics.h"
+#include "common/metrics/process_metrics.h"
+#include "common/process_figures.h"
 #include "common/task_id.h"
 #include "common/timeouts.h"
 #include "common/trace.h"
@@ -41,13 +47,14 @@
 #include "common/watchdog.h"
 #include "glog/logging.h"
 #include "worker/backend/cuda/cuda_backend.h"
+#include "worker/backend/cuda/gpu_usage.h"
 #include "worker/backend/device.h"
 #include "worker/input/batch_pipeline.h"
 #include "worker/input/dataset.h"
 #include "worker/input/image_augmenter.h"
+#include "worker/metrics/worker_metrics.h"
 #include "worker/model/replicated.h"
 #include "worker/trainer/declaration.h"
-#include "worker/trainer/input_meter.h"
 #include "worker/trainer/trainer.h"
 
 ABSL_FLAG(std::string, job, "", "Path of the job file (textproto). Required.");
@@ -121,6 +128,7 @@ struct Config {
   int input_threads = 1;
   std::string result_file;
   std::optional<HttpServer::Options> http;
+  std::optional<HttpServer::Options> status_port;
   // Null: nothing is traced.
   Tracer* tracer = nullptr;
 };
@@ -196,6 +204,12 @@ absl::StatusOr<Config> ReadConfig() {
     auto status = CheckPsAddresses(config.cluster);
     if (!status.ok()) return status;
   }
+  const auto http = HttpFromFlags(/*everywhere=*/connections->insecure);
+  if (!http.ok()) return http.status();
+  config.http = *http;
+  const auto status_port = StatusFromFlags(*connections);
+  if (!status_port.ok()) return status_port.status();
+  config.status_port = *status_port;
   config.credentials = std::move(connections->credentials);
 
   config.device_options.threads = absl::GetFlag(FLAGS_intra_op_threads);
@@ -213,9 +227,6 @@ absl::StatusOr<Config> ReadConfig() {
   config.result_file = absl::GetFlag(FLAGS_result_file);
   status = CheckResultFile(config.result_file);
   if (!status.ok()) return status;
-  const auto http = HttpFromFlags(/*everywhere=*/connections->insecure);
-  if (!http.ok()) return http.status();
-  config.http = *http;
 
   const std::string path = absl::GetFlag(FLAGS_job);
   if (path.empty()) {
@@ -388,7 +399,7 @@ absl::StatusOr<std::unique_ptr<BatchPipeline>> StartBatches(
 }
 
 Cluster::Options ConnectOptions(const Config& config, const Dataset& train_set,
-                                InputMeter* input_meter) {
+                                PhaseMeter* meter) {
   Cluster::Options options{.cluster = config.cluster};
   options.task = config.task;
   options.credentials = config.credentials;
@@ -397,7 +408,7 @@ Cluster::Options ConnectOptions(const Config& config, const Dataset& train_set,
   options.connect_timeout = StartTimeout(config.job.timeouts());
   options.recovery_timeout = RecoveryTimeout(config.job.timeouts());
   options.tracer = config.tracer;
-  options.input_wait = [input_meter] { return input_meter->Report(); };
+  options.report = [meter] { return meter->Report(); };
   options.on_waiting = [](const std::string& what) {
     LOG(INFO) << "waiting for " << what;
   };
@@ -537,6 +548,86 @@ class Readiness {
   const Cluster* cluster_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 
+// What Prometheus is told of a worker. Thread-compatible: the status port's
+// thread asks.
+class Scrape {
+ public:
+  // `meter` must outlive it.
+  Scrape(const TaskId& task, const Device& device, const PhaseMeter* meter)
+      : task_(task),
+        meter_(*meter),
+        gpus_(GpusOf(device)),
+        gpu_monitor_(BusIdsOf(gpus_)) {}
+
+  std::string Text() const {
+    Metrics metrics;
+    AddProcessMetrics(task_, ReadProcessFigures(), &metrics);
+    if (const auto report = meter_.Look(); report.has_value()) {
+      AddWorkerMetrics(*report, &metrics);
+    }
+    AddGpuMetrics(gpus_, gpu_monitor_.Read(), &metrics);
+    return metrics.ToText();
+  }
+
+ private:
+  // Each once, however many replicas it has.
+  static std::vector<int> GpusOf(const Device& device) {
+    std::set<int> gpus;
+    for (const Place& place : device.places) {
+      if (place.has_value()) gpus.insert(*place);
+    }
+    return {gpus.begin(), gpus.end()};
+  }
+  static std::vector<std::string> BusIdsOf(const std::vector<int>& gpus) {
+    std::vector<std::string> ids;
+    for (const int gpu : gpus) ids.push_back(CudaBusId(gpu));
+    return ids;
+  }
+
+  const TaskId task_;
+  const PhaseMeter& meter_;
+  const std::vector<int> gpus_;
+  const GpuMonitor gpu_monitor_;
+};
+
+// What the worker serves over HTTP. Null: nothing.
+struct HttpServers {
+  std::unique_ptr<HttpServer> probes;
+  std::unique_ptr<HttpServer> status;
+};
+
+// Where the flags ask for it. `readiness` and `scrape` must outlive the
+// servers.
+absl::Status StartHttp(const Config& config, const Readiness& readiness,
+                       const Scrape& scrape, HttpServers* servers) {
+  const auto start = [&](const std::optional<HttpServer::Options>& options,
+                         const char* flag, HttpServer::Pages pages,
+                         std::unique_ptr<HttpServer>* server) {
+    if (!options.has_value()) return absl::OkStatus();
+    auto started = HttpServer::Start(*options, std::move(pages));
+    if (!started.ok()) {
+      return absl::Status(started.status().code(),
+                          absl::StrCat(flag, ": ", started.status().message()));
+    }
+    *server = *std::move(started);
+    LOG(INFO) << config.task << " serves " << flag << " on port "
+              << (*server)->port();
+    return absl::OkStatus();
+  };
+  absl::Status status =
+      start(config.http, "--http_port",
+            HealthPages([] { return absl::OkStatus(); },
+                        [&readiness] { return readiness.Check(); }),
+            &servers->probes);
+  if (!status.ok()) return status;
+  HttpServer::Pages pages;
+  pages["/metrics"] = [&scrape](const HttpServer::Request&) {
+    return HttpServer::Answer{200, scrape.Text(), Metrics::kContentType};
+  };
+  return start(config.status_port, "--status_port", std::move(pages),
+               &servers->status);
+}
+
 // Where --trace is given.
 absl::Status StartTrace(Config* config, Leaver* leaver) {
   if (absl::GetFlag(FLAGS_trace).empty()) return absl::OkStatus();
@@ -561,7 +652,8 @@ int Fail(const absl::Status& status, int exit_code = kExitFailed) {
 
 // Returns the exit code.
 int Train(const Config& config, const WorkerHooks& hooks,
-          const Workshop& workshop, Leaver* leaver, Readiness* readiness) {
+          const Workshop& workshop, Leaver* leaver, Readiness* readiness,
+          PhaseMeter* meter) {
   auto declaration =
       MakeDeclaration(config.job, workshop.model->Variables(), config.replicas,
                       workshop.train_set->num_examples());
@@ -569,9 +661,7 @@ int Train(const Config& config, const WorkerHooks& hooks,
   auto batches = StartBatches(config, workshop);
   if (!batches.ok()) return Fail(batches.status());
   const SteadyClock clock;
-  InputMeter input_meter(&clock);
-  Cluster::Options connect =
-      ConnectOptions(config, *workshop.train_set, &input_meter);
+  Cluster::Options connect = ConnectOptions(config, *workshop.train_set, meter);
   connect.declaration = *declaration;
   auto cluster = Cluster::Connect(std::move(connect));
   if (!cluster.ok()) {
@@ -595,7 +685,7 @@ int Train(const Config& config, const WorkerHooks& hooks,
     return late_test_set.get();
   };
   parts.evaluation_model = workshop.evaluation_model.get();
-  parts.input_meter = &input_meter;
+  parts.meter = meter;
   parts.clock = &clock;
   parts.tracer = config.tracer;
   Trainer::Options options =
@@ -603,6 +693,7 @@ int Train(const Config& config, const WorkerHooks& hooks,
   StepInHand in_hand;
   options.before_step = [&](GlobalStep step) {
     in_hand.Begin(step);
+    SetLogStep(step.value());
     if (hooks.before_step) {
       hooks.before_step(config.job.seed(), config.replica, step);
     }
@@ -655,14 +746,12 @@ int RunWorker(const ModelRegistry& registry, const WorkerHooks& hooks,
 
   Readiness readiness;
   // Before the data are read, which may take long.
-  std::unique_ptr<HttpServer> http;
-  if (config->http.has_value()) {
-    auto server = HttpServer::Start(
-        *config->http, HealthPages([] { return absl::OkStatus(); },
-                                   [&readiness] { return readiness.Check(); }));
-    if (!server.ok()) return StartError(server.status());
-    http = *std::move(server);
-  }
+  const SteadyClock clock;
+  PhaseMeter meter(&clock);
+  const Scrape scrape(config->task, config->device, &meter);
+  HttpServers servers;
+  status = StartHttp(*config, readiness, scrape, &servers);
+  if (!status.ok()) return StartError(status);
 
   const Device& device = config->device;
   LOG_IF(WARNING, device.second_choice) << device.why;
@@ -682,7 +771,7 @@ int RunWorker(const ModelRegistry& registry, const WorkerHooks& hooks,
         status.code(),
         absl::StrCat(absl::GetFlag(FLAGS_job), ": ", status.message())));
   }
-  return Train(*config, hooks, workshop, leaver, &readiness);
+  return Train(*config, hooks, workshop, leaver, &readiness, &meter);
 }
 
 }  // namespace

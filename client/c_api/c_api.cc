@@ -111,6 +111,37 @@ Error NoVariables() {
       "there are no variables yet: holdfast_await_variables comes first");
 }
 
+// `memory`: by variable, or empty: none.
+int32_t StartLoop(holdfast_cluster* cluster,
+                  std::vector<absl::Span<float>> memory,
+                  const holdfast_option* options, size_t num_options,
+                  holdfast_loop** loop, holdfast_error** error) {
+  const std::shared_ptr<Connection> connection = Find<Connection>(cluster);
+  if (connection == nullptr) {
+    return Report(BadHandle<Connection>(cluster), error);
+  }
+  if (loop == nullptr) return Report(Null("loop"), error);
+  if (options == nullptr && num_options > 0) {
+    return Report(Null("options"), error);
+  }
+  const auto read = ReadOptions({options, num_options}, {"strict"});
+  if (!read.ok()) {
+    return Report(Invalid(std::string(read.status().message())), error);
+  }
+  const auto strict = BoolOf(*read, "strict");
+  if (!strict.ok()) {
+    return Report(Invalid(std::string(strict.status().message())), error);
+  }
+  std::shared_ptr<Loop> started;
+  Error result =
+      Connection::StartLoop(connection, *strict, std::move(memory), &started);
+  if (result.ok()) {
+    *loop = static_cast<holdfast_loop*>(
+        Handles::Add(Kind::kLoop, std::move(started)));
+  }
+  return Report(std::move(result), error);
+}
+
 }  // namespace
 }  // namespace holdfast::c_api
 
@@ -294,29 +325,22 @@ void holdfast_close(holdfast_cluster* cluster) {
 int32_t holdfast_loop_start(holdfast_cluster* cluster,
                             const holdfast_option* options, size_t num_options,
                             holdfast_loop** loop, holdfast_error** error) {
-  const std::shared_ptr<Connection> connection = Find<Connection>(cluster);
-  if (connection == nullptr) {
-    return Report(BadHandle<Connection>(cluster), error);
+  return StartLoop(cluster, {}, options, num_options, loop, error);
+}
+
+int32_t holdfast_loop_start_in(holdfast_cluster* cluster, float* const* memory,
+                               const size_t* elements, size_t count,
+                               const holdfast_option* options,
+                               size_t num_options, holdfast_loop** loop,
+                               holdfast_error** error) {
+  if (memory == nullptr) return Report(Null("memory"), error);
+  if (elements == nullptr) return Report(Null("elements"), error);
+  std::vector<absl::Span<float>> spans;
+  for (size_t i = 0; i < count; ++i) {
+    spans.emplace_back(memory[i], memory[i] == nullptr ? 0 : elements[i]);
   }
-  if (loop == nullptr) return Report(Null("loop"), error);
-  if (options == nullptr && num_options > 0) {
-    return Report(Null("options"), error);
-  }
-  const auto read = ReadOptions({options, num_options}, {"strict"});
-  if (!read.ok()) {
-    return Report(Invalid(std::string(read.status().message())), error);
-  }
-  const auto strict = BoolOf(*read, "strict");
-  if (!strict.ok()) {
-    return Report(Invalid(std::string(strict.status().message())), error);
-  }
-  std::shared_ptr<Loop> started;
-  Error result = Connection::StartLoop(connection, *strict, &started);
-  if (result.ok()) {
-    *loop = static_cast<holdfast_loop*>(
-        Handles::Add(Kind::kLoop, std::move(started)));
-  }
-  return Report(std::move(result), error);
+  return StartLoop(cluster, std::move(spans), options, num_options, loop,
+                   error);
 }
 
 int32_t holdfast_loop_next(holdfast_loop* loop, int64_t timeout_ms,

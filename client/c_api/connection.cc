@@ -11,12 +11,12 @@
 #include "common/checkpoint/file_system.h"
 #include "common/declaration_change.h"
 #include "common/digest.h"
+#include "common/json.h"
 #include "common/shape.h"
 #include "common/timeouts.h"
 #include "glog/logging.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
-#include "google/protobuf/util/json_util.h"
 
 namespace holdfast::c_api {
 namespace {
@@ -59,6 +59,29 @@ absl::StatusOr<proto::Declaration> ParseDeclaration(const std::string& text) {
 
 bool IsGiven(const proto::Variable& variable) {
   return variable.initializer().has_given();
+}
+
+Error CheckElements(const VariableFacts& variable, size_t elements) {
+  if (elements == variable.elements) return Error();
+  return Invalid(absl::StrCat("variable \"", variable.name, "\" has ",
+                              variable.elements, " elements, not ", elements));
+}
+
+Error CheckMemory(const std::vector<VariableFacts>& variables,
+                  absl::Span<const absl::Span<float>> memory) {
+  if (memory.empty()) return Error();
+  if (memory.size() != variables.size()) {
+    return Invalid(absl::StrCat("there are ", variables.size(),
+                                " variables, not ", memory.size()));
+  }
+  for (size_t i = 0; i < memory.size(); ++i) {
+    if (memory[i].data() == nullptr) continue;
+    if (Error error = CheckElements(variables[i], memory[i].size());
+        !error.ok()) {
+      return error;
+    }
+  }
+  return Error();
 }
 
 }  // namespace
@@ -124,6 +147,12 @@ void Connection::Start() {
 absl::Status Connection::Connect() {
   Cluster::Options options = place_.connect;
   options.tracer = tracer();
+  // How much of the computation is input, only the caller's program knows.
+  options.report = [this] {
+    TaskReport report = meter_.Report();
+    report.input_wait.reset();
+    return report;
+  };
   options.give_up = [this] { return closing_.load(); };
   options.on_waiting = [this](const std::string& what) {
     LOG(INFO) << "waiting for " << what;
@@ -415,13 +444,8 @@ Error Connection::GetStatus(absl::Time until, std::string* json) {
       [this](Cluster* cluster, std::string* json) -> absl::Status {
         const auto status = cluster->GetStatus(AnswerDeadline());
         if (!status.ok()) return status.status();
-        google::protobuf::util::JsonPrintOptions options;
-        options.preserve_proto_field_names = true;
-        options.always_print_primitive_fields = true;
-        const auto printed =
-            google::protobuf::util::MessageToJsonString(*status, json, options);
-        if (printed.ok()) return absl::OkStatus();
-        return absl::InternalError(printed.ToString());
+        *json = ToJson(*status);
+        return absl::OkStatus();
       },
       json);
 }
@@ -482,7 +506,8 @@ absl::Time Connection::AnswerDeadline() const {
 // ---- Loops and pulls ----
 
 Error Connection::StartLoop(const std::shared_ptr<Connection>& self,
-                            bool strict, std::shared_ptr<Loop>* loop) {
+                            bool strict, std::vector<absl::Span<float>> memory,
+                            std::shared_ptr<Loop>* loop) {
   if (Error error = self->CheckConnected(); !error.ok()) return error;
   if (self->is_client()) {
     return Invalid("a client only reads: it trains nothing");
@@ -491,10 +516,15 @@ Error Connection::StartLoop(const std::shared_ptr<Connection>& self,
     return Invalid(
         "there are no variables yet: holdfast_await_variables comes first");
   }
+  if (Error error = CheckMemory(*self->variables(), memory); !error.ok()) {
+    return error;
+  }
   TrainingLoop::Options options;
+  options.memory = std::move(memory);
   options.replica = self->place_.replica;
   options.strict = strict;
   options.margin = kMargin;
+  options.meter = &self->meter_;
   options.finished_before = self->finished_before_;
   absl::MutexLock lock(&self->mutex_);
   if (self->closing_) return Closed();
@@ -628,7 +658,7 @@ Error Loop::Values(absl::Span<const float*> values) {
   }
   if (Error error = CheckCount(values.size()); !error.ok()) return error;
   for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = (*parameters)->values[i].data();
+    values[i] = (*parameters)->Of(i).data();
   }
   return Error();
 }
@@ -644,14 +674,15 @@ Error Loop::Read(absl::Span<float* const> into,
   }
   if (Error error = CheckCount(into.size()); !error.ok()) return error;
   for (size_t i = 0; i < into.size(); ++i) {
-    const std::vector<float>& values = (*parameters)->values[i];
-    if (into[i] == nullptr || values.size() == elements[i]) continue;
-    return Invalid(absl::StrCat("variable \"",
-                                (*connection_->variables())[i].name, "\" has ",
-                                values.size(), " elements, not ", elements[i]));
+    if (into[i] == nullptr) continue;
+    if (Error error =
+            CheckElements((*connection_->variables())[i], elements[i]);
+        !error.ok()) {
+      return error;
+    }
   }
   for (size_t i = 0; i < into.size(); ++i) {
-    const std::vector<float>& values = (*parameters)->values[i];
+    const absl::Span<const float> values = (*parameters)->Of(i);
     if (into[i] == nullptr || values.empty()) continue;
     std::memcpy(into[i], values.data(), values.size() * sizeof(float));
   }

@@ -23,6 +23,7 @@
 #include "client/c_api/holdfast.h"
 #include "client/c_api/options.h"
 #include "client/cluster.h"
+#include "client/phase_meter.h"
 #include "client/training_loop.h"
 #include "common/clock.h"
 #include "common/trace.h"
@@ -88,9 +89,11 @@ class Connection {
   const std::vector<VariableFacts>* variables() const;
   const proto::Declaration* declaration() const;
 
-  // Begins a loop on `self`. Errors: INVALID before AwaitVariables, or while
-  // there is one.
+  // Begins a loop on `self`. `memory`: as TrainingLoop::Options has it.
+  // Errors: INVALID before AwaitVariables, or while there is one, and for
+  // memory of another size than its variable.
   static Error StartLoop(const std::shared_ptr<Connection>& self, bool strict,
+                         std::vector<absl::Span<float>> memory,
                          std::shared_ptr<Loop>* loop);
   // Reads all values, of at least this step, in the background.
   Error StartPull(uint64_t min_step, std::shared_ptr<Parameters> into,
@@ -153,6 +156,7 @@ class Connection {
   const SteadyClock clock_;
   // Of all that follows.
   std::unique_ptr<TraceFile> trace_;
+  PhaseMeter meter_{&clock_};
   std::atomic<bool> closing_{false};
 
   mutable absl::Mutex mutex_;

@@ -350,6 +350,19 @@ HOLDFAST_EXPORT int32_t holdfast_loop_start(holdfast_cluster* cluster,
                                             holdfast_loop** loop,
                                             holdfast_error** error);
 
+/* The same for a loop that writes the values of variable i to memory[i], where
+ * that is not NULL, in place of either set: holdfast_loop_values tells that
+ * address, and no copy is made. elements[i] must be right then; `count` is that
+ * of the variables. The library writes to the memory from
+ * holdfast_loop_contribute or holdfast_loop_push until holdfast_loop_next
+ * returns a turn; the caller may change it while a turn is its own. It must
+ * stay until the loop is freed or the cluster is closed, and holds anything
+ * after an error of holdfast_loop_next. */
+HOLDFAST_EXPORT int32_t holdfast_loop_start_in(
+    holdfast_cluster* cluster, float* const* memory, const size_t* elements,
+    size_t count, const holdfast_option* options, size_t num_options,
+    holdfast_loop** loop, holdfast_error** error);
+
 /* Waits for the next turn, whose values are here then. The turn before it must
  * have been contributed. An error other than TIMED_OUT and BAD_HANDLE ends the
  * loop. */

@@ -39,14 +39,53 @@ class Outcomes:
     roll_backs: int
 
 
-class Loop:
-    """The native loop, its turns and its memory."""
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Memory of the caller's that a loop writes values to.
 
-    def __init__(self, cluster: int, variables: list[tuple[str, tuple[int, ...], bool]]) -> None:
+    Attributes:
+        pointers: Where each variable's values go; null for the loop's own memory.
+        owner: Whatever keeps the memory.
+    """
+
+    pointers: Any
+    owner: object
+
+
+class Loop:
+    """The native loop, its turns and its memory.
+
+    Attributes:
+        place: Where values are written to; None for the loop's own memory.
+    """
+
+    def __init__(
+        self,
+        cluster: int,
+        variables: list[tuple[str, tuple[int, ...], bool]],
+        place: Place | None = None,
+    ) -> None:
+        count = len(variables)
+        self._count = count
+        self._elements = (ctypes.c_size_t * count)(*[math.prod(shape) for _, shape, _ in variables])
         handle = ctypes.c_void_p()
-        _native.call(library.holdfast_loop_start, cluster, None, 0, ctypes.byref(handle))
+        if place is None:
+            _native.call(library.holdfast_loop_start, cluster, None, 0, ctypes.byref(handle))
+        else:
+            _native.call(
+                library.holdfast_loop_start_in,
+                cluster,
+                place.pointers,
+                self._elements,
+                count,
+                None,
+                0,
+                ctypes.byref(handle),
+            )
         assert handle.value is not None
+        self.place = place
         self._memory = _native.Memory(handle.value, library.holdfast_loop_free)
+        self._memory.lent = place
         self._handle = handle.value
         self.turn = _native.Turn()
         self._turn_ref = ctypes.byref(self.turn)
@@ -57,14 +96,11 @@ class Loop:
         # Views of the two sets of memory, which never move.
         self._sets: list[dict[str, Float32Array] | None] = [None, None]
 
-        count = len(variables)
-        self._count = count
         # Name, index among all variables, and shape of the trainable ones.
         self._trainable = [
             (name, i, shape) for i, (name, shape, trained) in enumerate(variables) if trained
         ]
         self._pointers = (ctypes.c_void_p * count)()
-        self._elements = (ctypes.c_size_t * count)(*[math.prod(shape) for _, shape, _ in variables])
         self._names = [name for name, _, _ in self._trainable]
         # Variables whose gradients were handed in before the others.
         self._added: set[int] = set()

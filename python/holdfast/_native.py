@@ -117,6 +117,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
                           ctypes.c_double, ctypes.c_double, ctypes.c_int64],
     "leave": [_HANDLE, _TEXT, ctypes.c_int64],
     "loop_start": [_HANDLE, _OUT, _SIZE, _OUT],
+    "loop_start_in": [_HANDLE, _OUT, _OUT, _SIZE, _OUT, _SIZE, _OUT],
     "loop_next": [_HANDLE, ctypes.c_int64, _OUT],
     "loop_values": [_HANDLE, _OUT, _SIZE],
     "loop_read": [_HANDLE, _OUT, _OUT, _SIZE],
@@ -247,6 +248,8 @@ class Memory:
 
     def __init__(self, handle: int, free: Callable[[int], None]) -> None:
         self.handle = handle
+        # What the native side uses, and must stay as long.
+        self.lent: object = None
         # Not at exit, when arrays may still be in use.
         weakref.finalize(self, free, handle).atexit = False
 

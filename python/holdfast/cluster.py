@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast import _native, _process, job
-from holdfast._loop import Loop, Outcomes
+from holdfast._loop import Loop, Outcomes, Place
 from holdfast._native import SLICE_MS, library
 from holdfast.errors import Error, RolledBack
 from holdfast.job import Float32Array
@@ -533,11 +533,11 @@ class Cluster:
             self._await_variables()
         return self._variables
 
-    def _begin(self) -> Loop:
-        """The loop, which the first call starts."""
+    def _begin(self, place: Place | None = None) -> Loop:
+        """The loop, which the first call starts, with its values in ``place``."""
         self._check()
         if self._loop is None:
-            self._loop = Loop(self._handle, self._need_variables())
+            self._loop = Loop(self._handle, self._need_variables(), place)
         return self._loop
 
     def _need_turn(self) -> Loop:

@@ -5,8 +5,14 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "client/phase_meter.h"
 
 namespace holdfast {
+namespace {
+
+using Phase = PhaseMeter::Phase;
+
+}  // namespace
 
 AsynchronousLoop::AsynchronousLoop(TrainingContext* context,
                                    const Options& options)
@@ -23,7 +29,7 @@ absl::Status AsynchronousLoop::Run() {
     absl::Status status = Finish(&slots_[turn]);
     if (!status.ok()) return status;
     const absl::StatusOr<std::optional<Ticket>> ticket = [&] {
-      const ScopedTrace waiting(tracer, TraceKind::kWait, "ticket");
+      const TracedPhase waiting = context_.Waiting(Phase::kTicket, "ticket");
       return request->Await(context_.StepDeadline(options_.longest_wait));
     }();
     if (!ticket.ok()) return ticket.status();
@@ -46,27 +52,23 @@ absl::Status AsynchronousLoop::TrainTicket(const Ticket& ticket, Slot* slot) {
   if (!status.ok()) return status;
   status = context_.EvaluateWhenDue(ticket.global_step);
   if (!status.ok()) return status;
-  Tracer* const tracer = context_.tracer();
   if (!pulled_) {
-    const ScopedTrace waiting(tracer, TraceKind::kWait, "version");
+    const TracedPhase waiting = context_.Waiting(Phase::kVersion, "version");
     status = context_.cluster()
                  .StartPull(GlobalStep(0), &now_)
                  ->Await(context_.StepDeadline());
     if (!status.ok()) return status;
   }
   context_.BeforeStep(GlobalStep(ticket.index));
-  absl::StatusOr<Batch> batch = [&] {
-    const ScopedTrace waiting(tracer, TraceKind::kWait, "input");
-    return context_.NextTicketBatch(ticket.index);
-  }();
+  absl::StatusOr<Batch> batch = context_.NextTicketBatch(ticket.index);
   if (!batch.ok()) return batch.status();
   batch->loss_scale = ticket.loss_scale;
 
   slot->name = absl::StrCat("the push for ticket ", ticket.index);
   slot->push = context_.cluster().StartPush(ticket, now_);
   const auto gradient = [&] {
-    ScopedTrace trace(tracer, TraceKind::kModel, "gradient");
-    trace.Set("examples", batch->size());
+    TracedPhase computing = context_.Computing();
+    computing.Set("examples", batch->size());
     return context_.gradients().Compute(
         now_, *batch, slot->push.get(),
         slots_.size() > 1 ? &slot->gradient : nullptr);
@@ -78,16 +80,18 @@ absl::Status AsynchronousLoop::TrainTicket(const Ticket& ticket, Slot* slot) {
   contribution.clip_factor = gradient->clip_factor;
   contribution.loss = gradient->loss;
   contribution.not_finite = !gradient->not_finite.empty();
+  const PhaseMeter::Scope pushing(context_.meter(), Phase::kPush);
   return slot->push->Contribute(contribution, exchanges() ? &now_ : nullptr);
 }
 
 absl::Status AsynchronousLoop::Finish(Slot* slot) {
   if (slot->push == nullptr) return absl::OkStatus();
-  const ScopedTrace waiting(context_.tracer(), TraceKind::kWait, "verdict");
+  const TracedPhase waiting = context_.Waiting(Phase::kVerdict, "verdict");
   const auto outcome = slot->push->Await(context_.StepDeadline());
   slot->push.reset();
   if (!outcome.ok()) return outcome.status();
   pulled_ = exchanges() && outcome->verdict == proto::ACCEPTED;
+  context_.meter()->FinishStep();
   return context_.OnVerdict(outcome->verdict, slot->name);
 }
 

@@ -63,12 +63,23 @@ TEST_F(AsynchronousLoopTest, WorkerTrainsTicketByTicket) {
 }
 
 // What was booked before the ticket was given must be in the values.
-// As in synchronous_loop_test.cc.
-TEST_F(AsynchronousLoopTest, MeasuresItsWaitsForBatches) {
+// As in synchronous_loop_test.cc: here the phases are three tickets, the last
+// of which says that there are no more, the first version, and of each of two
+// pushes input, computation, push and verdict.
+TEST_F(AsynchronousLoopTest, MeasuresItsPhases) {
   SetUpAsynchronous(/*replica=*/1, /*depth=*/1, /*tickets=*/5);
   cluster_->tickets = {1, 4};
   EXPECT_EQ(Run(), absl::OkStatus());
-  EXPECT_EQ(input_meter_.Report()->overall(), 0.4);
+  const TaskReport report = meter_.Report();
+  EXPECT_EQ(report.input_wait->overall(), 2.0 / 25);
+  const proto::PhaseSeconds& phases = report.worker->phases();
+  EXPECT_EQ(phases.input(), 2);
+  EXPECT_EQ(phases.version(), 1);
+  EXPECT_EQ(phases.compute(), 2);
+  EXPECT_EQ(phases.push(), 2);
+  EXPECT_EQ(phases.verdict(), 2);
+  EXPECT_EQ(phases.ticket(), 3);
+  EXPECT_EQ(report.worker->steps(), 2);
 }
 
 TEST_F(AsynchronousLoopTest, BehindABoundThePullFollowsTheTicket) {

@@ -4,17 +4,22 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/phase_meter.h"
 
 namespace holdfast {
+namespace {
 
-ScopedTrace SynchronousLoop::Waiting(absl::string_view what) const {
-  return ScopedTrace(context_.tracer(), TraceKind::kWait, what);
-}
+using Phase = PhaseMeter::Phase;
+
+}  // namespace
 
 absl::Status SynchronousLoop::Run() {
-  absl::Status status = context_.cluster()
-                            .StartPull(GlobalStep(0), &now_)
-                            ->Await(context_.StepDeadline());
+  absl::Status status = [&] {
+    const TracedPhase waiting = context_.Waiting(Phase::kVersion, "version");
+    return context_.cluster()
+        .StartPull(GlobalStep(0), &now_)
+        ->Await(context_.StepDeadline());
+  }();
   if (!status.ok()) return status;
   for (;;) {
     status = context_.EvaluateWhenDue(now_.version);
@@ -32,14 +37,15 @@ absl::Status SynchronousLoop::Exchange() {
   context_.BeforeStep(now_.version);
   const absl::StatusOr<Computed> computed = Compute(options_.seats.front());
   if (!computed.ok()) return computed.status();
-  absl::Status status =
-      computed->push->Contribute(computed->contribution, &next_);
+  absl::Status status = Contribute(*computed, &next_);
   if (!status.ok()) return status;
-  const ScopedTrace waiting = Waiting("verdict and version");
+  const TracedPhase waiting =
+      context_.Waiting(Phase::kVerdict, "verdict and version");
   const auto outcome = computed->push->Await(context_.StepDeadline());
   if (!outcome.ok()) return outcome.status();
   status = context_.OnVerdict(outcome->verdict, computed->name);
   if (!status.ok()) return status;
+  context_.meter()->FinishStep();
   std::swap(now_, next_);
   return absl::OkStatus();
 }
@@ -62,19 +68,20 @@ absl::Status SynchronousLoop::TrainStep() {
   std::unique_ptr<Cluster::Pull> pull;
   if (!done_) pull = context_.cluster().StartPull(next, &next_);
   for (const Computed& computed : pushes) {
-    const ScopedTrace waiting = Waiting("verdict");
+    const TracedPhase waiting = context_.Waiting(Phase::kVerdict, "verdict");
     const auto outcome = computed.push->Await(context_.StepDeadline());
     if (!outcome.ok()) return outcome.status();
     absl::Status status = context_.OnVerdict(outcome->verdict, computed.name);
     if (!status.ok()) return status;
   }
+  if (!pushes.empty()) context_.meter()->FinishStep();
   // Its batch is read while the pull is under way.
   if (options_.by_ticket) {
     absl::Status status = HaveTicket();
     if (!status.ok()) return status;
   }
   if (done_) return absl::OkStatus();
-  const ScopedTrace waiting = Waiting("version");
+  const TracedPhase waiting = context_.Waiting(Phase::kVersion, "version");
   absl::Status status = pull->Await(context_.StepDeadline());
   if (!status.ok()) return status;
   std::swap(now_, next_);
@@ -87,7 +94,7 @@ absl::Status SynchronousLoop::HaveTicket() {
   // with each step that closes.
   const absl::Time deadline =
       context_.StepDeadline(uint64_t{options_.seats_per_step} + 1);
-  const ScopedTrace waiting = Waiting("ticket");
+  const TracedPhase waiting = context_.Waiting(Phase::kTicket, "ticket");
   auto ticket = context_.cluster().StartTakeTicket()->Await(deadline);
   if (!ticket.ok()) return ticket.status();
   ticket_ = *std::move(ticket);
@@ -97,7 +104,6 @@ absl::Status SynchronousLoop::HaveTicket() {
 }
 
 absl::StatusOr<Batch> SynchronousLoop::NextBatch(uint32_t seat) {
-  const ScopedTrace waiting = Waiting("input");
   return options_.by_ticket ? context_.NextTicketBatch(ticket_->index)
                             : context_.NextBatch(now_.version, seat);
 }
@@ -115,8 +121,8 @@ absl::StatusOr<SynchronousLoop::Computed> SynchronousLoop::Compute(
                       : context_.cluster().StartPush(now_.version);
   ticket_.reset();
   const auto gradient = [&] {
-    ScopedTrace trace(context_.tracer(), TraceKind::kModel, "gradient");
-    trace.Set("examples", batch->size());
+    TracedPhase computing = context_.Computing();
+    computing.Set("examples", batch->size());
     return context_.gradients().Compute(now_, *batch, computed.push.get());
   }();
   if (!gradient.ok()) return gradient.status();
@@ -129,17 +135,24 @@ absl::StatusOr<SynchronousLoop::Computed> SynchronousLoop::Compute(
   return computed;
 }
 
+absl::Status SynchronousLoop::Contribute(const Computed& computed,
+                                         Parameters* next) {
+  const PhaseMeter::Scope pushing(context_.meter(), Phase::kPush);
+  return computed.push->Contribute(computed.contribution, next);
+}
+
 absl::StatusOr<SynchronousLoop::Computed> SynchronousLoop::FillSeat(
     uint32_t seat) {
   absl::StatusOr<Computed> computed = Compute(seat);
   if (!computed.ok()) return computed;
   // Parts that have left under the number of one of weight 0 count for nothing.
   if (computed->contribution.examples > 0) {
-    const ScopedTrace waiting = Waiting("acknowledgment");
+    const TracedPhase waiting =
+        context_.Waiting(Phase::kPush, "acknowledgment");
     absl::Status status = computed->push->AwaitHeld(context_.StepDeadline());
     if (!status.ok()) return status;
   }
-  absl::Status status = computed->push->Contribute(computed->contribution);
+  absl::Status status = Contribute(*computed, nullptr);
   if (!status.ok()) return status;
   return computed;
 }

@@ -69,8 +69,6 @@ class SynchronousLoop {
   bool exchanges() const {
     return !options_.by_ticket && options_.seats.size() == 1;
   }
-  // Records, until the object goes, that the thread waits for this.
-  ScopedTrace Waiting(absl::string_view what) const;
   absl::Status TrainStep();
   absl::Status Exchange();
   // Takes a ticket where none is at hand and the job is not DONE.
@@ -78,6 +76,8 @@ class SynchronousLoop {
   absl::StatusOr<Batch> NextBatch(uint32_t seat);
   // Computes what belongs to the seat.
   absl::StatusOr<Computed> Compute(uint32_t seat);
+  // Hands over what is left of the push. `next`: as of Push::Contribute.
+  absl::Status Contribute(const Computed& computed, Parameters* next);
   // Computes it, pushes and contributes; the gradient's memory is free then.
   absl::StatusOr<Computed> FillSeat(uint32_t seat);
 

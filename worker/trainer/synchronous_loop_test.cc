@@ -45,11 +45,22 @@ TEST_F(SynchronousLoopTest, WorkerTrainsFromTheFirstStepToTheLast) {
 
 // N = 2 M: the next seat is filled before the verdict on the one before it.
 // The clock ticks when it is asked: at the beginning and end of training, and
-// of each of two waits. 2 of 5 s.
-TEST_F(SynchronousLoopTest, MeasuresItsWaitsForBatches) {
+// of each phase: the first version; of each of two steps input, computation,
+// push and verdict. So there are 1 + 2 x 9 s, of which each phase has 1 s each
+// time.
+TEST_F(SynchronousLoopTest, MeasuresItsPhases) {
   SetUpJob(/*replica=*/1, /*n=*/2, /*m=*/2, /*steps=*/2);
   EXPECT_EQ(Run(), absl::OkStatus());
-  EXPECT_EQ(input_meter_.Report()->overall(), 0.4);
+  const TaskReport report = meter_.Report();
+  EXPECT_EQ(report.input_wait->overall(), 2.0 / 19);
+  const proto::PhaseSeconds& phases = report.worker->phases();
+  EXPECT_EQ(phases.input(), 2);
+  EXPECT_EQ(phases.version(), 1);
+  EXPECT_EQ(phases.compute(), 2);
+  EXPECT_EQ(phases.push(), 2);
+  EXPECT_EQ(phases.verdict(), 2);
+  EXPECT_EQ(phases.ticket(), 0);
+  EXPECT_EQ(report.worker->steps(), 2);
 }
 
 TEST_F(SynchronousLoopTest, FillsAllItsSeatsBeforeItWaitsForVerdicts_S1) {

@@ -124,7 +124,7 @@ absl::Status Trainer::Train() {
   parts.batches = parts_.batches;
   parts.gradients = &gradients;
   parts.evaluator = evaluator_.get();
-  parts.input_meter = parts_.input_meter;
+  parts.meter = parts_.meter;
   parts.clock = parts_.clock;
   parts.tracer = parts_.tracer;
   TrainingContext::Options options;
@@ -136,9 +136,9 @@ absl::Status Trainer::Train() {
   options.log_interval = options_.log_interval;
   options.warns_of_loss = options_.is_chief;
   TrainingContext context(parts, options, &counts_);
-  parts_.input_meter->BeginTraining();
+  parts_.meter->BeginTraining();
   absl::Status status = RunLoop(&context);
-  parts_.input_meter->EndTraining();
+  parts_.meter->EndTraining();
   return status;
 }
 

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/cluster.h"
+#include "client/phase_meter.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/task_id.h"
@@ -22,7 +23,6 @@
 #include "worker/input/example_source.h"
 #include "worker/model/model.h"
 #include "worker/trainer/evaluator.h"
-#include "worker/trainer/input_meter.h"
 #include "worker/trainer/training_context.h"
 
 namespace holdfast {
@@ -103,8 +103,8 @@ class Trainer {
     std::function<absl::StatusOr<const ExampleSource*>()> read_test_set;
     // Like `model`, for the evaluations during training.
     Model* evaluation_model = nullptr;
-    // Told of the time that goes into training, and into waiting for batches.
-    InputMeter* input_meter = nullptr;
+    // Told of what training time goes into.
+    PhaseMeter* meter = nullptr;
     const Clock* clock = nullptr;
     // Where steps and waits are recorded; null: nowhere.
     Tracer* tracer = nullptr;

@@ -11,11 +11,11 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/fake_cluster.h"
+#include "client/phase_meter.h"
 #include "common/clock.h"
 #include "gtest/gtest.h"
 #include "worker/input/batch_pipeline.h"
 #include "worker/trainer/fake_model.h"
-#include "worker/trainer/input_meter.h"
 #include "worker/trainer/trainer.h"
 
 namespace holdfast {
@@ -72,7 +72,7 @@ class TrainerTestBase : public ::testing::Test {
     parts.cluster = cluster_.get();
     parts.model = &model_;
     parts.batches = batches_.get();
-    parts.input_meter = &input_meter_;
+    parts.meter = &meter_;
     parts.clock = &clock_;
     if (has_test_set_) {
       parts.test_set = &test_set_;
@@ -120,8 +120,8 @@ class TrainerTestBase : public ::testing::Test {
   FakeModel model_;
   FakeModel evaluation_model_;
   StoppedClock clock_;
-  TickingClock input_clock_;
-  InputMeter input_meter_{&input_clock_};
+  TickingClock phase_clock_;
+  PhaseMeter meter_{&phase_clock_};
   bool has_test_set_ = false;
   std::function<absl::StatusOr<const ExampleSource*>()> read_test_set_;
   Trainer::Options options_;

@@ -25,17 +25,13 @@ absl::Time TrainingContext::StepDeadline(uint64_t count) const {
 
 absl::StatusOr<Batch> TrainingContext::NextBatch(GlobalStep step,
                                                  int64_t seat) {
-  parts_.input_meter->BeginWait();
-  auto batch = parts_.batches->Next(step, seat, StepDeadline());
-  parts_.input_meter->EndWait();
-  return batch;
+  const TracedPhase waiting = Waiting(PhaseMeter::Phase::kInput, "input");
+  return parts_.batches->Next(step, seat, StepDeadline());
 }
 
 absl::StatusOr<Batch> TrainingContext::NextTicketBatch(uint64_t ticket) {
-  parts_.input_meter->BeginWait();
-  auto batch = parts_.batches->NextTicket(ticket, StepDeadline());
-  parts_.input_meter->EndWait();
-  return batch;
+  const TracedPhase waiting = Waiting(PhaseMeter::Phase::kInput, "input");
+  return parts_.batches->NextTicket(ticket, StepDeadline());
 }
 
 void TrainingContext::BeforeStep(GlobalStep step_or_ticket) {

@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/cluster.h"
+#include "client/phase_meter.h"
 #include "common/clock.h"
 #include "common/ids.h"
 #include "common/loss_watch.h"
@@ -18,9 +19,26 @@
 #include "worker/input/batch_pipeline.h"
 #include "worker/trainer/evaluator.h"
 #include "worker/trainer/gradient.h"
-#include "worker/trainer/input_meter.h"
 
 namespace holdfast {
+
+// What the training thread does or waits for, from the object's construction to
+// its end: a span of the trace, and a phase of the meter.
+class TracedPhase {
+ public:
+  // `name`, of the span, must outlive the object. A null tracer records
+  // nothing.
+  TracedPhase(Tracer* tracer, TraceKind kind, absl::string_view name,
+              PhaseMeter* meter, PhaseMeter::Phase phase)
+      : phase_(meter, phase), trace_(tracer, kind, name) {}
+
+  // As ScopedTrace::Set.
+  void Set(const char* name, int64_t value) { trace_.Set(name, value); }
+
+ private:
+  const PhaseMeter::Scope phase_;
+  ScopedTrace trace_;
+};
 
 // What a training loop works with, and what all loops do alike: deadlines,
 // evaluations that are due, the count of verdicts, the log.
@@ -35,8 +53,8 @@ class TrainingContext {
     GradientComputer* gradients = nullptr;
     // Null for a worker that does not evaluate.
     Evaluator* evaluator = nullptr;
-    // Told when batches are waited for.
-    InputMeter* input_meter = nullptr;
+    // Told of each phase of the work, and of finished steps.
+    PhaseMeter* meter = nullptr;
     const Clock* clock = nullptr;
     // Where steps and waits are recorded; null: nowhere.
     Tracer* tracer = nullptr;
@@ -75,6 +93,17 @@ class TrainingContext {
   BatchPipeline& batches() { return *parts_.batches; }
   GradientComputer& gradients() { return *parts_.gradients; }
   Tracer* tracer() const { return parts_.tracer; }
+  PhaseMeter* meter() const { return parts_.meter; }
+  // While the thread waits in `phase`; `what` names the wait in the trace.
+  TracedPhase Waiting(PhaseMeter::Phase phase, absl::string_view what) const {
+    return TracedPhase(parts_.tracer, TraceKind::kWait, what, parts_.meter,
+                       phase);
+  }
+  // While the model computes a gradient.
+  TracedPhase Computing() const {
+    return TracedPhase(parts_.tracer, TraceKind::kModel, "gradient",
+                       parts_.meter, PhaseMeter::Phase::kCompute);
+  }
   GlobalStep total_steps() const { return options_.total_steps; }
 
   // For a call that waits until a step closes or, asynchronous, a push counts:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from holdfast._loop import Loop
+from holdfast._loop import Loop, Place
 from holdfast.torch._variables import Slot
 
 
@@ -37,35 +37,41 @@ class Turn:
 
 
 class Values:
-    """Copies what was pulled into the model's tensors."""
+    """Brings what was pulled into the model's tensors.
+
+    Attributes:
+        place: Where a loop writes the values: the memory of the tensors themselves, or, for
+            those that the library cannot write to, memory beside them.
+    """
 
     def __init__(self, slots: Sequence[Slot]) -> None:
-        self._slots = slots
-        self._pointers = (ctypes.c_void_p * len(slots))()
-        # Of tensors that the library cannot write to.
-        self._staged: dict[int, Any] = {}
+        self._tensors = [slot.tensor for slot in slots]
+        self._memory = [_memory_of(slot) for slot in slots]
+        self._addresses = [memory.data_ptr() for memory in self._memory]
+        self.place = Place((ctypes.c_void_p * len(slots))(*self._addresses), self._memory)
 
     def load(self, loop: Loop) -> None:
         """Of the loop's turn."""
+        if loop.place is not self.place:
+            loop.read_into(self.place.pointers)
         written = []
-        for i, slot in enumerate(self._slots):
-            if slot.direct:
-                written.append(slot.tensor)
-                self._pointers[i] = slot.tensor.data_ptr()
+        others = []
+        for i, tensor in enumerate(self._tensors):
+            # Some programs give a parameter other memory after the optimizer was made.
+            if tensor.data_ptr() == self._addresses[i]:
+                written.append(tensor)
             else:
-                self._pointers[i] = self._memory_of(i, slot).data_ptr()
-        loop.read_into(self._pointers)
+                others.append(i)
         # Autograd learns of changes that it has not made itself.
         torch.autograd.graph.increment_version(written)
-        with torch.no_grad():
-            for i, memory in self._staged.items():
-                self._slots[i].tensor.copy_(memory)
+        if others:
+            with torch.no_grad():
+                for i in others:
+                    self._tensors[i].copy_(self._memory[i])
 
-    def _memory_of(self, i: int, slot: Slot) -> Any:
-        memory = self._staged.get(i)
-        if memory is None:
-            memory = torch.empty(
-                slot.tensor.shape, dtype=torch.float32, pin_memory=slot.tensor.is_cuda
-            )
-            self._staged[i] = memory
-        return memory
+
+def _memory_of(slot: Slot) -> Any:
+    tensor = slot.tensor.detach()
+    if slot.direct:
+        return tensor
+    return torch.empty(tensor.shape, dtype=torch.float32, pin_memory=tensor.is_cuda)

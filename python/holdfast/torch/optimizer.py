@@ -210,7 +210,8 @@ class Optimizer:
         )
         if self._turn is None:
             if self.cluster is not None:
-                self._loop = self.cluster._begin()
+                place = self._values.place if self._group is None else None
+                self._loop = self.cluster._begin(place)
             self._take_turn()
         assert self._turn is not None
         self._examples = pieces * size

@@ -57,6 +57,12 @@ absl::Status CheckCudaDevice(int index) {
   return LoadCublas().status();
 }
 
+std::string CudaBusId(int index) {
+  char id[16] = "";
+  if (cudaDeviceGetPCIBusId(id, sizeof(id), index) != cudaSuccess) return "";
+  return id;
+}
+
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(
     const CudaBackendOptions& options) {
   const absl::StatusOr<Gpu> gpu = FindGpu(options.index);

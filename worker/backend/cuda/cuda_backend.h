@@ -4,6 +4,7 @@
 #define HOLDFAST_WORKER_BACKEND_CUDA_CUDA_BACKEND_H_
 
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -27,6 +28,10 @@ struct CudaBackendOptions {
 // FAILED_PRECONDITION when there is no driver, or one that is too old, or no
 // cuBLAS, or the GPU is too old; NOT_FOUND when there is no such GPU.
 absl::Status CheckCudaDevice(int index);
+
+// Where the GPU is on the PCI bus, as "0000:65:00.0", by which NVIDIA's tools
+// know it. Empty where that cannot be told.
+std::string CudaBusId(int index);
 
 // A backend on that GPU. Errors: as CheckCudaDevice; RESOURCE_EXHAUSTED when
 // the GPU has no memory left; INTERNAL.

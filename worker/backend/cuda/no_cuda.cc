@@ -8,6 +8,8 @@ absl::Status CheckCudaDevice(int) {
       "(nvcc)");
 }
 
+std::string CudaBusId(int) { return ""; }
+
 absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(
     const CudaBackendOptions& options) {
   return CheckCudaDevice(options.index);

@@ -1,0 +1,49 @@
+#ifndef HOLDFAST_WORKER_BACKEND_CUDA_GPU_USAGE_H_
+#define HOLDFAST_WORKER_BACKEND_CUDA_GPU_USAGE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace holdfast {
+
+// What all processes together take of a GPU.
+struct GpuUsage {
+  uint64_t memory_used_bytes = 0;
+  uint64_t memory_total_bytes = 0;
+  // Share of the last moments (up to a second) in which a kernel ran, 0 to 1.
+  double utilization = 0;
+};
+
+// Asks NVIDIA's management library (NVML), which comes with the driver and is
+// loaded when the monitor is made: neither CUDA nor its headers are needed.
+//
+// Thread-compatible.
+class GpuMonitor {
+ public:
+  // Of the GPUs at these places of the PCI bus, as "0000:65:00.0". `library`:
+  // the file to load.
+  explicit GpuMonitor(const std::vector<std::string>& bus_ids,
+                      const std::string& library = "libnvidia-ml.so.1");
+  ~GpuMonitor();
+
+  GpuMonitor(const GpuMonitor&) = delete;
+  GpuMonitor& operator=(const GpuMonitor&) = delete;
+
+  // In the order of the GPUs; nullopt for one that does not answer, all of them
+  // where there is no library. Takes up to some milliseconds.
+  std::vector<std::optional<GpuUsage>> Read() const;
+
+ private:
+  struct Nvml;
+
+  void* library_ = nullptr;
+  Nvml* nvml_ = nullptr;
+  // NVML's; null for a GPU that it does not know.
+  std::vector<void*> devices_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_BACKEND_CUDA_GPU_USAGE_H_

@@ -1,0 +1,24 @@
+#ifndef HOLDFAST_WORKER_METRICS_WORKER_METRICS_H_
+#define HOLDFAST_WORKER_METRICS_WORKER_METRICS_H_
+
+#include <optional>
+#include <vector>
+
+#include "common/metrics/metrics.h"
+#include "proto/coordinator.pb.h"
+#include "worker/backend/cuda/gpu_usage.h"
+
+namespace holdfast {
+
+// The metrics that begin with holdfast_worker_ (docs/operating/metrics.md).
+void AddWorkerMetrics(const proto::WorkerReport& report, Metrics* metrics);
+
+// Those that begin with holdfast_gpu_; by the places of `gpus` in the worker's
+// --device, without those that tell nothing.
+void AddGpuMetrics(const std::vector<int>& indices,
+                   const std::vector<std::optional<GpuUsage>>& gpus,
+                   Metrics* metrics);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_METRICS_WORKER_METRICS_H_
