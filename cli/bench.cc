@@ -14,7 +14,6 @@
 #include "cli/bench_scale.h"
 #include "cli/bench_step.h"
 #include "cli/bench_wire.h"
-#include "cli/flag_set.h"
 #include "cli/signal_watch.h"
 #include "common/daemon.h"
 
@@ -33,6 +32,9 @@ Every ps and worker is a process of its own, on loopback. Prints a table; rates 
 in 1e9 bytes of float32, whatever travels. What each field of the JSON is stands in
 proto/benchmark.proto.
 
+  holdfast bench wire
+  holdfast bench step --json=step.json
+
 Exits 0 when all was measured, 1 when something failed, 2 for wrong flags, 130 when
 interrupted.
 
@@ -45,6 +47,13 @@ struct BenchFlags {
   StepFlags step;
   ScaleFlags scale;
 };
+
+// Those of every verb.
+void AddCommonFlags(BenchFlags* flags, FlagSet* set) {
+  set->Add("json", "FILE", &flags->json,
+           "Gets a line of JSON for each result. -: standard output, and the\n"
+           "table goes to standard error. Default: none.");
+}
 
 struct Verb {
   const char* name;
@@ -97,9 +106,7 @@ int BenchCommand(const std::vector<std::string>& args) {
   BenchFlags flags;
   FlagSet set;
   if (verb != std::end(kVerbs)) {
-    set.Add("json", "FILE", &flags.json,
-            "Gets a line of JSON for each result. -: standard output, and the\n"
-            "table goes to standard error. Default: none.");
+    AddCommonFlags(&flags, &set);
     verb->add_flags(&flags, &set);
   }
   if (std::count(args.begin(), args.end(), "--help") > 0) {
@@ -122,6 +129,18 @@ int BenchCommand(const std::vector<std::string>& args) {
             << std::endl;
   if (absl::IsCancelled(status)) return kExitInterrupted;
   return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailed;
+}
+
+std::vector<CommandWords> BenchWords() {
+  std::vector<CommandWords> words;
+  for (const Verb& verb : kVerbs) {
+    BenchFlags flags;
+    FlagSet set;
+    AddCommonFlags(&flags, &set);
+    verb.add_flags(&flags, &set);
+    words.push_back({absl::StrCat("bench ", verb.name), set.Names()});
+  }
+  return words;
 }
 
 }  // namespace holdfast

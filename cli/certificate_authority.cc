@@ -112,7 +112,7 @@ CertificateRequest RequestFor(const Identity& identity, absl::Time not_before,
   // It holds 64 characters at most.
   request.common_name = host.substr(0, 64);
   request.uris = {identity.ToUri()};
-  if (identity.task.job == kPsJob) request.dns_names = {host};
+  if (identity.task.job != kOperatorJob) request.dns_names = {host};
   request.not_before = not_before;
   request.not_after = not_after;
   return request;

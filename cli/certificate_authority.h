@@ -31,9 +31,9 @@ struct CertificateRequest {
   absl::Time not_after;
 };
 
-// The request for a task, or an operator. That of a ps has also the host name
-// "ps-INDEX.TRAINING", for clients of other languages, which can do no more
-// than compare one.
+// The request for a task, or an operator. That of a task has also the host name
+// "JOB-INDEX.TRAINING", as "ps-0.mnist", for clients that can do no more than
+// compare one: gRPC in other languages, and who reads a status port.
 CertificateRequest RequestFor(const Identity& identity, absl::Time not_before,
                               absl::Time not_after);
 

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "cli/certificate_folder.h"
-#include "cli/flag_set.h"
 #include "common/cluster_spec.h"
 #include "common/daemon.h"
 
@@ -25,6 +24,9 @@ Run again, it makes what is missing, as for a cluster that has grown, and with
 --renew new certificates for all. The authority (FOLDER/ca.crt, FOLDER/ca.key) is
 used as it is, and never written over. Who has ca.key may act as any task: keep it
 away from the machines of the cluster.
+
+  holdfast certs --out=tls --training=mnist --cluster_spec=cluster.json
+  holdfast status --cluster_spec=cluster.json --tls_dir=tls/operator-0
 
 Exits 0 when all is there, 1 when something could not be written, 2 for wrong flags.
 
@@ -113,6 +115,11 @@ int CertsCommand(const std::vector<std::string>& args) {
   std::cout << made->size() << " certificates made, "
             << options->tasks.size() - made->size() << " kept" << std::endl;
   return kExitDone;
+}
+
+std::vector<CommandWords> CertsWords() {
+  CertsFlags flags;
+  return {{"certs", MakeFlagSet(&flags).Names()}};
 }
 
 }  // namespace holdfast

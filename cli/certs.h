@@ -4,11 +4,16 @@
 #include <string>
 #include <vector>
 
+#include "cli/flag_set.h"
+
 namespace holdfast {
 
 // `holdfast certs`: makes certificates for the tasks of a cluster. Returns the
 // exit code.
 int CertsCommand(const std::vector<std::string>& args);
+
+// What may follow it.
+std::vector<CommandWords> CertsWords();
 
 }  // namespace holdfast
 

@@ -14,15 +14,13 @@
 #include "absl/time/time.h"
 #include "cli/checkpoint_export.h"
 #include "cli/checkpoint_report.h"
-#include "cli/flag_set.h"
+#include "cli/cluster_address.h"
 #include "client/cluster.h"
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
 #include "common/clock.h"
-#include "common/cluster_spec.h"
 #include "common/daemon.h"
-#include "common/rpc/credentials.h"
 
 namespace holdfast {
 namespace {
@@ -36,11 +34,14 @@ constexpr char kUsage[] =
   holdfast checkpoint verify DIR [flags]    read every byte, and name what is damaged
   holdfast checkpoint export DIR --output=FILE.npz|FILE.safetensors [flags]
                                             variables for NumPy, or as safetensors
-  holdfast checkpoint save --ps=HOST:PORT   have a running job save its state, and
+  holdfast checkpoint save [flags]          have a running job save its state, and
                                             wait until it is on disk
 
 DIR is the --checkpoint_dir of the ps. Only save talks to the job, and nothing but
 the job changes DIR.
+
+  holdfast checkpoint list runs/first/checkpoints
+  holdfast checkpoint save --run_dir=runs/first
 
 Exits 0 when all is well, 1 when something failed or is damaged, 2 for wrong flags.
 
@@ -50,9 +51,7 @@ Exits 0 when all is well, 1 when something failed or is damaged, 2 for wrong fla
 struct CheckpointFlags {
   std::string checkpoint;
   ExportOptions to_export;
-  std::string ps;
-  std::string tls_dir;
-  absl::Duration timeout = absl::Seconds(10);
+  ClusterAddress cluster;
   absl::Duration wait = absl::Minutes(10);
 };
 
@@ -131,32 +130,7 @@ absl::Status Export(const CheckpointDirectory& directory,
 }
 
 absl::Status Save(const CheckpointFlags& flags) {
-  if (flags.ps.empty()) {
-    return absl::InvalidArgumentError(
-        "--ps is needed: where ps task 0 listens, HOST:PORT");
-  }
-  // A reader asks ps task 0 alone. A spec has to have a worker; nobody calls
-  // it.
-  auto cluster = ClusterSpec::FromHosts(flags.ps, "worker:1", "");
-  if (!cluster.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--ps=", flags.ps, ": ", cluster.status().message()));
-  }
-  Cluster::Options options{.cluster = *std::move(cluster)};
-  if (!flags.tls_dir.empty()) {
-    auto credentials = Credentials::FromFolder(flags.tls_dir);
-    if (!credentials.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--tls_dir: ", credentials.status().message()));
-    }
-    options.credentials = *std::move(credentials);
-  }
-  options.connect_timeout = flags.timeout;
-  options.fail_fast = true;
-  options.on_waiting = [](const std::string& what) {
-    std::cerr << "waiting for " << what << std::endl;
-  };
-  const auto connection = Cluster::Connect(std::move(options));
+  const auto connection = ConnectAsOperator(flags.cluster);
   if (!connection.ok()) return connection.status();
   const auto step = (*connection)->SaveCheckpoint(SteadyNow() + flags.wait);
   if (!step.ok()) return step.status();
@@ -197,13 +171,7 @@ constexpr Verb kVerbs[] = {
      }},
     {"save", nullptr,
      [](CheckpointFlags* flags, FlagSet* set) {
-       set->Add("ps", "HOST:PORT", &flags->ps,
-                "Where ps task 0 listens. Needed.");
-       set->Add("tls_dir", "FOLDER", &flags->tls_dir,
-                "With ca.crt, tls.crt and tls.key of an operator, for a\n"
-                "cluster with TLS. Default: the cluster has none.");
-       set->Add("timeout", "DURATION", &flags->timeout,
-                "How long to try to reach the ps. Default: 10s.");
+       flags->cluster.AddTo(set);
        set->Add("wait", "DURATION", &flags->wait,
                 "How long to wait for the checkpoint. Default: 10m.");
      }},
@@ -266,6 +234,17 @@ int CheckpointCommand(const std::vector<std::string>& args) {
   std::cerr << "holdfast checkpoint " << verb->name << ": " << status.message()
             << std::endl;
   return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailed;
+}
+
+std::vector<CommandWords> CheckpointWords() {
+  std::vector<CommandWords> words;
+  for (const Verb& verb : kVerbs) {
+    CheckpointFlags flags;
+    FlagSet set;
+    verb.add_flags(&flags, &set);
+    words.push_back({absl::StrCat("checkpoint ", verb.name), set.Names()});
+  }
+  return words;
 }
 
 }  // namespace holdfast

@@ -4,12 +4,17 @@
 #include <string>
 #include <vector>
 
+#include "cli/flag_set.h"
+
 namespace holdfast {
 
 // `holdfast checkpoint list|inspect|verify|export|save`: looks at a checkpoint
 // directory, or has a running job save its state. `args` follow the subcommand.
 // Returns the exit code.
 int CheckpointCommand(const std::vector<std::string>& args);
+
+// What may follow each verb.
+std::vector<CommandWords> CheckpointWords();
 
 }  // namespace holdfast
 

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "cli/units.h"
 #include "common/checkpoint/data_file.h"
 #include "common/clock.h"
 #include "common/digest.h"
@@ -30,18 +31,6 @@ bool Contains(const Names& names, const std::string& folder) {
   return std::any_of(names.begin(), names.end(), [&](const auto& name) {
     return FolderName(name) == folder;
   });
-}
-
-std::string BytesString(uint64_t bytes) {
-  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(units)) {
-    value /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? absl::StrCat(bytes, " B")
-                   : absl::StrFormat("%.1f %s", value, units[unit]);
 }
 
 uint64_t DataBytes(const proto::Manifest& manifest) {
@@ -244,7 +233,7 @@ absl::Status ListCheckpoints(const CheckpointDirectory& directory,
     }
     out << absl::StreamFormat("%-22s %10d %5d %10s  %-19s  %s\n", row.folder,
                               row.name.step(), row.name.generation(),
-                              BytesString(FolderBytes(path)), TimeWritten(path),
+                              BytesText(FolderBytes(path)), TimeWritten(path),
                               state);
   }
   if (journal.ok()) {
@@ -268,7 +257,7 @@ absl::Status InspectCheckpoint(const CheckpointDirectory& directory,
   lines.Add("checkpoint", FolderName(name));
   lines.Add("finished", manifest.finished() ? "yes" : "no");
   lines.Add("saved by", absl::StrCat(manifest.files_size(), " ps"));
-  lines.Add("size", BytesString(DataBytes(manifest)));
+  lines.Add("size", BytesText(DataBytes(manifest)));
   PrintPosition(manifest.position(), declaration.examples() == proto::BY_TICKET,
                 &lines);
   lines.Add("consistency", declaration.consistency().ShortDebugString());
@@ -322,7 +311,7 @@ absl::Status VerifyCheckpoints(const CheckpointDirectory& directory,
         reader.ok() ? (*reader)->Verify() : reader.status();
     if (status.ok()) {
       out << folder << ": whole, "
-          << BytesString(DataBytes((*reader)->manifest())) << "\n";
+          << BytesText(DataBytes((*reader)->manifest())) << "\n";
     } else if (absl::IsNotFound(status) && !Contains(needed, folder)) {
       out << folder << ": not complete\n";
     } else if (absl::IsNotFound(status) || absl::IsDataLoss(status)) {

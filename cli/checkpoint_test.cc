@@ -422,7 +422,7 @@ TEST_F(CheckpointCommandTest, WrongUseIsTold) {
       {{"inspect", folder_, "--checkpoint=x"}, "\"x\" is not the name"},
       {{"verify", folder_, "--checkpoint=x"}, "\"x\" is not the name"},
       {{"export", folder_}, "--output is needed"},
-      {{"save"}, "--ps is needed"},
+      {{"save"}, "no cluster is named: give --ps=HOST:PORT"},
       {{"save", "--ps=nowhere"}, "--ps=nowhere"},
   };
   for (const auto& test : kCases) {

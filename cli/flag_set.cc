@@ -59,6 +59,12 @@ std::string FlagSet::Help() const {
   return help;
 }
 
+std::vector<FlagName> FlagSet::Names() const {
+  std::vector<FlagName> names;
+  for (const Flag& flag : flags_) names.push_back({flag.name, flag.hint});
+  return names;
+}
+
 const FlagSet::Flag* FlagSet::Find(absl::string_view name) const {
   for (const Flag& flag : flags_) {
     if (flag.name == name) return &flag;

@@ -13,6 +13,22 @@
 
 namespace holdfast {
 
+// A flag as it is typed.
+struct FlagName {
+  // Without the dashes.
+  std::string name;
+  // Stands for the value in the help: "FILE", or "stop|restart" where these
+  // are all. Empty: a switch, which needs none.
+  std::string hint;
+};
+
+// A subcommand and what may follow it, for completion.
+struct CommandWords {
+  // "status", "checkpoint list".
+  std::string command;
+  std::vector<FlagName> flags;
+};
+
 // The flags of one subcommand. Abseil's flags are those of the whole program,
 // so that `holdfast status` would take what only `holdfast local` knows; its
 // parsing of values is what is used here.
@@ -40,6 +56,9 @@ class FlagSet {
 
   // The flags and what they are for, one below the other.
   std::string Help() const;
+
+  // All of them, in the order in which they were added.
+  std::vector<FlagName> Names() const;
 
  private:
   struct Flag {

@@ -1,6 +1,7 @@
 #include "cli/local.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -10,12 +11,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "cli/find_program.h"
-#include "cli/flag_set.h"
 #include "cli/local_run.h"
 #include "cli/local_workers.h"
 #include "cli/restarts.h"
@@ -49,6 +50,9 @@ The run directory gets cluster.json (the ClusterSpec), a log for each task
 runs (ps-0.pid), the checkpoints, the certificates of --tls, and, with --job,
 result.json. A finished run is not run again, and its result is kept.
 
+  holdfast local --job=examples/fashion_mnist_mlp.textproto --run_dir=runs/mlp
+  holdfast status --run_dir=runs/mlp
+
 Exits 0 when the job is done, 1 when it failed or a task died, 2 for wrong flags,
 a wrong job file or wrong data, 130 when interrupted (docs/operating/exit_codes.md).
 
@@ -77,6 +81,7 @@ struct LocalFlags {
   std::string worker_binary;
   std::string ps_flags;
   std::string worker_flags;
+  std::string status_port = "0";
   bool tls = false;
 };
 
@@ -122,6 +127,9 @@ FlagSet MakeFlagSet(LocalFlags* flags) {
   set.Add("worker_flags", "FLAGS", &flags->worker_flags,
           "More flags for each worker, separated by spaces. Not with a\n"
           "COMMAND.");
+  set.Add("status_port", "PORT|none", &flags->status_port,
+          "Where on this machine ps 0 serves the status page. Default: 0, a\n"
+          "free port. none: there is no page.");
   set.Add("tls", "", &flags->tls,
           "Encrypt all connections, with certificates made for this run.");
   return set;
@@ -286,6 +294,16 @@ absl::StatusOr<LocalRunOptions> MakeOptions(
                                : TakeJobFile(flags, &options);
   if (!status.ok()) return status;
   options.tls = flags.tls;
+  if (flags.status_port == "none") {
+    options.status_port.reset();
+  } else if (uint32_t port;
+             absl::SimpleAtoi(flags.status_port, &port) && port <= 65535) {
+    options.status_port = static_cast<uint16_t>(port);
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--status_port=", flags.status_port,
+                     ": must be from 0 to 65535, or none"));
+  }
   const auto ps_binary =
       FindProgram("ps_binary", flags.ps_binary, "ps_server", "ps_server");
   if (!ps_binary.ok()) return ps_binary.status();
@@ -356,6 +374,11 @@ int LocalCommand(const std::vector<std::string>& args) {
   }
   options->resume_command = ResumeCommand(args, flags, *options);
   return RunLocally(*options);
+}
+
+std::vector<CommandWords> LocalWords() {
+  LocalFlags flags;
+  return {{"local", MakeFlagSet(&flags).Names()}};
 }
 
 }  // namespace holdfast

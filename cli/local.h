@@ -4,12 +4,17 @@
 #include <string>
 #include <vector>
 
+#include "cli/flag_set.h"
+
 namespace holdfast {
 
 // `holdfast local`: trains a job on this machine, with ps and workers as
 // separate processes on loopback. `args` follow the subcommand. Returns the
 // exit code.
 int LocalCommand(const std::vector<std::string>& args);
+
+// What may follow it.
+std::vector<CommandWords> LocalWords();
 
 }  // namespace holdfast
 

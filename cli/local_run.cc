@@ -64,6 +64,10 @@ LocalCluster::Program PsProgram(const TaskId& ps,
     program.args.push_back(
         absl::StrCat("--checkpoint_dir=", options.checkpoint_dir));
   }
+  if (ps.index == 0 && options.status_port.has_value()) {
+    program.args.push_back(
+        absl::StrCat("--status_port=", *options.status_port));
+  }
   program.args.insert(program.args.end(), options.ps_flags.begin(),
                       options.ps_flags.end());
   return program;
@@ -196,6 +200,7 @@ class LocalRun {
     }
     const std::string ended = EndOf(daemon);
     if (JobIsDone()) {
+      late_.insert(name);
       Say(absl::StrCat(ended, ", when the job was done"));
       return std::nullopt;
     }
@@ -445,7 +450,7 @@ class LocalRun {
   std::map<std::string, absl::Time> restart_at_;
   // By name, of those that were: as it was then.
   std::map<std::string, uint64_t> incarnation_at_restart_;
-  // The workers that were started again too late to join.
+  // The workers that ended, or were started again, too late to join once more.
   std::set<std::string> late_;
   // When the daemons that still run must have ended: the awaited workers have.
   absl::Time drain_until_ = absl::InfiniteFuture();
@@ -500,6 +505,17 @@ absl::StatusOr<Credentials> MakeCredentials(const ClusterSpec& cluster,
       CertificateFolderOf(options.path, {kOperatorJob, 0}));
 }
 
+// Where it is, and who may see it.
+std::string StatusPage(const LocalRunOptions& options,
+                       const RunDirectory& directory) {
+  const std::string place =
+      absl::StrCat("://127.0.0.1:", *options.status_port, "/");
+  if (!options.tls) return "http" + place;
+  return absl::StrCat(
+      "https", place, " (with the certificate in ",
+      CertificateFolderOf(directory.tls_path(), {kOperatorJob, 0}), ")");
+}
+
 int Refuse(const absl::Status& status, int exit_code) {
   std::cerr << "holdfast: " << status.message() << std::endl;
   return exit_code;
@@ -507,7 +523,8 @@ int Refuse(const absl::Status& status, int exit_code) {
 
 }  // namespace
 
-int RunLocally(const LocalRunOptions& options) {
+int RunLocally(const LocalRunOptions& given) {
+  LocalRunOptions options = given;
   if (FinishedBefore(options)) return SayFinished(options);
   // Before there is a child to tell of, or a second thread.
   SignalWatch signals;
@@ -518,6 +535,12 @@ int RunLocally(const LocalRunOptions& options) {
   const absl::StatusOr<ClusterSpec> spec =
       ChooseLoopbackCluster(options.ps, options.workers);
   if (!spec.ok()) return Refuse(spec.status(), kExitFailed);
+  if (options.status_port == 0) {
+    // Chosen here, so that it stays where it is when ps 0 is started again.
+    const auto port = ChooseLoopbackPort(*spec);
+    if (!port.ok()) return Refuse(port.status(), kExitFailed);
+    options.status_port = *port;
+  }
   status = (*directory)->WriteClusterSpec(spec->ToJson());
   if (!status.ok()) return Refuse(status, kExitFailed);
   absl::StatusOr<Credentials> credentials = Credentials();
@@ -533,6 +556,10 @@ int RunLocally(const LocalRunOptions& options) {
   std::cout << options.kind->job_name() << ": " << options.ps << " ps and "
             << options.workers << " workers; logs and result are in "
             << options.run_dir << std::endl;
+  if (options.status_port.has_value()) {
+    std::cout << "status page: " << StatusPage(options, **directory)
+              << std::endl;
+  }
 
   std::optional<LogFollower> output;
   if (const auto shown = options.kind->Shown()) {

@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_CLI_LOCAL_RUN_H_
 #define HOLDFAST_CLI_LOCAL_RUN_H_
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,6 +32,9 @@ struct LocalRunOptions {
   std::vector<std::string> ps_flags;
   // Whether all connections are encrypted, by certificates made for the run.
   bool tls = false;
+  // Where on loopback ps 0 serves the status page. 0: a free port. Absent: it
+  // does not.
+  std::optional<uint16_t> status_port = 0;
   // The command that goes on from where this run is stopped, for people.
   std::string resume_command;
 

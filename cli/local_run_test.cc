@@ -23,6 +23,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Ends well, once it has been told to.
 constexpr char kUntilTerm[] =
@@ -40,6 +41,15 @@ for flag in "$@"; do
       echo '{"job": "example", "global_step": 7}' >"${flag#--result_file=}" ;;
   esac
 done)";
+
+// The number that follows `mark` in `text`.
+std::string PortIn(const std::string& text, const std::string& mark) {
+  const size_t at = text.find(mark);
+  if (at == text.npos) return "none";
+  const size_t begin = at + mark.size();
+  return text.substr(begin,
+                     text.find_first_not_of("0123456789", begin) - begin);
+}
 
 class LocalRunTest : public ::testing::Test {
  protected:
@@ -117,6 +127,33 @@ TEST_F(LocalRunTest, SaysTheResultWhenAllHaveEndedWell) {
   EXPECT_EQ(Run("", kTrains), kExitDone) << err_;
   EXPECT_THAT(out_, AllOf(HasSubstr("example: done"), HasSubstr("7 in 0.0 s"),
                           HasSubstr(options_.run_dir + "/result.json")));
+}
+
+TEST_F(LocalRunTest, TellsWhereTheStatusPageIs) {
+  options_.ps = 2;
+  EXPECT_EQ(Run("echo \"$@\"", kTrains), kExitDone) << err_;
+  const std::string port = PortIn(out_, "status page: http://127.0.0.1:");
+  EXPECT_THAT(SaidIn("ps-0.log"),
+              HasSubstr(absl::StrCat("--status_port=", port, "\n")));
+  EXPECT_THAT(SaidIn("ps-1.log"), Not(HasSubstr("--status_port")));
+  EXPECT_THAT(ReadFile("cluster.json"), Not(HasSubstr(":" + port)));
+}
+
+TEST_F(LocalRunTest, WithTlsTheStatusPageIsForTheOperator) {
+  options_.tls = true;
+  options_.status_port = 4711;
+  EXPECT_EQ(Run("", kTrains), kExitDone) << err_;
+  EXPECT_THAT(out_, HasSubstr(absl::StrCat(
+                        "status page: https://127.0.0.1:4711/ (with the "
+                        "certificate in ",
+                        options_.run_dir, "/tls/operator-0)\n")));
+}
+
+TEST_F(LocalRunTest, CanDoWithoutAStatusPage) {
+  options_.status_port.reset();
+  EXPECT_EQ(Run("echo \"$@\"", kTrains), kExitDone) << err_;
+  EXPECT_THAT(out_, Not(HasSubstr("status page")));
+  EXPECT_THAT(SaidIn("ps-0.log"), Not(HasSubstr("--status_port")));
 }
 
 TEST_F(LocalRunTest, MissesTheResult) {
@@ -323,6 +360,7 @@ TEST_F(LocalRunTest, DoesNotRunAJobThatIsDone) {
 TEST_F(LocalRunTest, GivesEachDaemonItsFlags) {
   options_.checkpoint_dir = "/none/saved";
   options_.ps_flags = {"--lease=3s"};
+  options_.status_port = 4711;
   job_.flags = {"--seed=5"};
   Run("echo $@", "echo $@");
   const auto log = [&](const std::string& daemon) {
@@ -336,7 +374,8 @@ TEST_F(LocalRunTest, GivesEachDaemonItsFlags) {
       absl::StrCat(" --cluster_spec=", options_.run_dir, "/cluster.json");
   EXPECT_EQ(log("ps-0"),
             absl::StrCat("--job_name=ps --task_index=0", spec,
-                         " --checkpoint_dir=/none/saved --lease=3s"));
+                         " --checkpoint_dir=/none/saved --status_port=4711 "
+                         "--lease=3s"));
   EXPECT_EQ(log("worker-0"),
             absl::StrCat("--job_name=worker --task_index=0", spec,
                          " --job=example.textproto --result_file=",

@@ -1,6 +1,8 @@
 #ifndef HOLDFAST_CLI_LOOPBACK_CLUSTER_H_
 #define HOLDFAST_CLI_LOOPBACK_CLUSTER_H_
 
+#include <cstdint>
+
 #include "absl/status/statusor.h"
 #include "common/cluster_spec.h"
 
@@ -9,6 +11,10 @@ namespace holdfast {
 // So many tasks on loopback, on ports that are free.
 // Errors: those of FindFreePorts.
 absl::StatusOr<ClusterSpec> ChooseLoopbackCluster(int ps, int workers);
+
+// A free port that is not in `cluster`, whose tasks have not started yet.
+// Errors: those of FindFreePorts.
+absl::StatusOr<uint16_t> ChooseLoopbackPort(const ClusterSpec& cluster);
 
 }  // namespace holdfast
 

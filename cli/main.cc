@@ -3,10 +3,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "cli/bench.h"
 #include "cli/certs.h"
 #include "cli/checkpoint.h"
+#include "cli/completion.h"
+#include "cli/flag_set.h"
 #include "cli/local.h"
+#include "cli/status.h"
+#include "cli/top.h"
 #include "common/daemon.h"
 #include "common/rpc/grpc_log.h"
 #include "common/version.h"
@@ -21,18 +26,33 @@ struct Command {
   int (*run)(const std::vector<std::string>& args);
 };
 
+int Completion(const std::vector<std::string>& args) {
+  std::vector<CommandWords> all;
+  for (const std::vector<CommandWords>& words :
+       {LocalWords(), CheckpointWords(), StatusWords(), TopWords(),
+        CertsWords(), BenchWords()}) {
+    all.insert(all.end(), words.begin(), words.end());
+  }
+  return CompletionCommand(args, all);
+}
+
 constexpr Command kCommands[] = {
     {"local", "train a job on this machine", LocalCommand},
     {"checkpoint", "look at what a job has saved, or have it saved",
      CheckpointCommand},
+    {"status", "how a running job is doing", StatusCommand},
+    {"top", "a running job, live on a terminal", TopCommand},
+    {"events", "what has happened to a running job", EventsCommand},
+    {"history", "loss, scores and rate over a job's life", HistoryCommand},
     {"certs", "make certificates for a cluster", CertsCommand},
     {"bench", "measure a cluster on this machine", BenchCommand},
+    {"completion", "complete commands and flags in bash", Completion},
 };
 
 void PrintUsage(std::ostream& out) {
   out << "usage: holdfast COMMAND [flags]\n\n";
   for (const Command& command : kCommands) {
-    out << "  " << command.name << "\t" << command.what << "\n";
+    out << absl::StreamFormat("  %-11s %s\n", command.name, command.what);
   }
   out << "\nholdfast COMMAND --help lists its flags; holdfast --version\n"
          "prints the version."

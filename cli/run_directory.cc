@@ -85,15 +85,28 @@ RunDirectory::~RunDirectory() {
   close(lock_);
 }
 
+std::string RunDirectory::ClusterSpecPathOf(absl::string_view path) {
+  return absl::StrCat(path, "/", kClusterSpec);
+}
+
+std::string RunDirectory::TlsPathOf(absl::string_view path) {
+  return absl::StrCat(path, "/tls");
+}
+
+std::string RunDirectory::PidPathOf(absl::string_view path,
+                                    absl::string_view daemon) {
+  return absl::StrCat(path, "/", daemon, ".pid");
+}
+
 std::string RunDirectory::cluster_spec_path() const {
-  return absl::StrCat(path_, "/", kClusterSpec);
+  return ClusterSpecPathOf(path_);
 }
 
 std::string RunDirectory::result_path() const {
   return absl::StrCat(path_, "/", kResult);
 }
 
-std::string RunDirectory::tls_path() const { return path_ + "/tls"; }
+std::string RunDirectory::tls_path() const { return TlsPathOf(path_); }
 
 std::string RunDirectory::LogPath(absl::string_view daemon) const {
   return absl::StrCat(path_, "/", daemon, ".log");
@@ -104,8 +117,7 @@ absl::Status RunDirectory::WriteClusterSpec(absl::string_view json) const {
 }
 
 absl::Status RunDirectory::WritePid(absl::string_view daemon, pid_t pid) const {
-  return Write(absl::StrCat(path_, "/", daemon, ".pid"),
-               absl::StrCat(pid, "\n"));
+  return Write(PidPathOf(path_, daemon), absl::StrCat(pid, "\n"));
 }
 
 absl::Status RunDirectory::Write(const std::string& path,

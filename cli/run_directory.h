@@ -48,6 +48,13 @@ class RunDirectory {
   // `daemon` as "ps-0".
   std::string LogPath(absl::string_view daemon) const;
 
+  // The same of the run directory at `path`, for those who look at the run of
+  // another process.
+  static std::string ClusterSpecPathOf(absl::string_view path);
+  static std::string TlsPathOf(absl::string_view path);
+  static std::string PidPathOf(absl::string_view path,
+                               absl::string_view daemon);
+
   absl::Status WriteClusterSpec(absl::string_view json) const;
   absl::Status WritePid(absl::string_view daemon, pid_t pid) const;
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "common/clock.h"
 #include "glog/logging.h"
@@ -15,12 +16,13 @@
 namespace holdfast {
 namespace {
 
-sigset_t Watched() {
+sigset_t SetOf(const std::set<int>& more) {
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) {
     sigaddset(&set, signal);
   }
+  for (const int signal : more) sigaddset(&set, signal);
   return set;
 }
 
@@ -34,22 +36,26 @@ int MillisecondsUntil(absl::Time deadline) {
 
 }  // namespace
 
-SignalWatch::SignalWatch() {
-  const sigset_t watched = Watched();
-  PCHECK(pthread_sigmask(SIG_BLOCK, &watched, nullptr) == 0);
-  signals_ = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+SignalWatch::SignalWatch(const std::set<int>& more) : watched_(SetOf(more)) {
+  PCHECK(pthread_sigmask(SIG_BLOCK, &watched_, nullptr) == 0);
+  signals_ = signalfd(-1, &watched_, SFD_CLOEXEC | SFD_NONBLOCK);
   PCHECK(signals_ >= 0);
 }
 
 SignalWatch::~SignalWatch() {
   close(signals_);
-  const sigset_t watched = Watched();
-  pthread_sigmask(SIG_UNBLOCK, &watched, nullptr);
+  pthread_sigmask(SIG_UNBLOCK, &watched_, nullptr);
 }
 
 std::set<int> SignalWatch::Wait(int fd, absl::Time deadline) {
-  pollfd fds[] = {{signals_, POLLIN, 0}, {fd, POLLIN, 0}};
-  poll(fds, 2, MillisecondsUntil(deadline));
+  return Wait(absl::MakeConstSpan(&fd, 1), deadline);
+}
+
+std::set<int> SignalWatch::Wait(absl::Span<const int> fds,
+                                absl::Time deadline) {
+  std::vector<pollfd> polled = {{signals_, POLLIN, 0}};
+  for (const int fd : fds) polled.push_back({fd, POLLIN, 0});
+  poll(polled.data(), polled.size(), MillisecondsUntil(deadline));
   std::set<int> signals;
   signalfd_siginfo info;
   while (read(signals_, &info, sizeof(info)) == sizeof(info)) {

@@ -1,9 +1,12 @@
 #ifndef HOLDFAST_CLI_SIGNAL_WATCH_H_
 #define HOLDFAST_CLI_SIGNAL_WATCH_H_
 
+#include <signal.h>
+
 #include <set>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 
 namespace holdfast {
 
@@ -15,7 +18,8 @@ namespace holdfast {
 // all of them. Thread-compatible.
 class SignalWatch {
  public:
-  SignalWatch();
+  // `more`: watched beside those.
+  explicit SignalWatch(const std::set<int>& more = {});
   ~SignalWatch();
 
   SignalWatch(const SignalWatch&) = delete;
@@ -24,8 +28,11 @@ class SignalWatch {
   // Waits until a signal has come, `fd` (-1: none) is readable, or `deadline`
   // is there. The signals that have come since the last call.
   std::set<int> Wait(int fd, absl::Time deadline);
+  // The same with several.
+  std::set<int> Wait(absl::Span<const int> fds, absl::Time deadline);
 
  private:
+  const sigset_t watched_;
   int signals_;  // a signalfd
 };
 

@@ -20,10 +20,12 @@ constexpr absl::Duration kCallTimeout = absl::Seconds(1);
 }  // namespace
 
 StatusWatch::StatusWatch(const ClusterSpec& cluster,
-                         const Credentials& credentials, absl::Duration period)
+                         const Credentials& credentials, absl::Duration period,
+                         int events)
     : cluster_(cluster),
       credentials_(credentials),
       period_(period),
+      events_wanted_(events),
       event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   PCHECK(event_ >= 0);
   thread_ = std::thread(&StatusWatch::Run, this);
@@ -46,26 +48,66 @@ std::optional<proto::GetStatusResponse> StatusWatch::Take() {
   return std::exchange(latest_, std::nullopt);
 }
 
+std::vector<proto::Event> StatusWatch::Events() const {
+  absl::MutexLock lock(&mutex_);
+  return {events_.begin(), events_.end()};
+}
+
+absl::Status StatusWatch::status() const {
+  absl::MutexLock lock(&mutex_);
+  return status_;
+}
+
 void StatusWatch::Run() {
   std::unique_ptr<Cluster> connection;
   do {
-    if (connection == nullptr) {
-      Cluster::Options options{.cluster = cluster_};
-      options.credentials = credentials_;
-      options.connect_timeout = kCallTimeout;
-      auto connected = Cluster::Connect(std::move(options));
-      if (!connected.ok()) continue;
-      connection = *std::move(connected);
-    }
-    auto status = connection->GetStatus(SteadyNow() + kCallTimeout);
-    if (!status.ok()) continue;
+    const absl::Status asked = Ask(&connection);
     {
       absl::MutexLock lock(&mutex_);
-      latest_ = *std::move(status);
+      status_ = asked;
     }
+    // Also when there is no answer: whoever shows one shows that it is old.
     const uint64_t one = 1;
     PCHECK(write(event_, &one, sizeof(one)) == sizeof(one));
   } while (Pause());
+}
+
+absl::Status StatusWatch::Ask(std::unique_ptr<Cluster>* connection) {
+  if (*connection == nullptr) {
+    Cluster::Options options{.cluster = cluster_};
+    options.credentials = credentials_;
+    options.connect_timeout = kCallTimeout;
+    auto connected = Cluster::Connect(std::move(options));
+    if (!connected.ok()) return connected.status();
+    *connection = *std::move(connected);
+  }
+  auto status = (*connection)->GetStatus(SteadyNow() + kCallTimeout);
+  if (!status.ok()) return status.status();
+  if (events_wanted_ > 0) {
+    const absl::Status asked = AskForEvents(connection->get());
+    if (!asked.ok()) return asked;
+  }
+  absl::MutexLock lock(&mutex_);
+  latest_ = *std::move(status);
+  return absl::OkStatus();
+}
+
+absl::Status StatusWatch::AskForEvents(Cluster* connection) {
+  const auto last_number = [this]() -> uint64_t {
+    absl::MutexLock lock(&mutex_);
+    return events_.empty() ? 0 : events_.back().number();
+  };
+  auto answer =
+      connection->GetEvents(last_number(), SteadyNow() + kCallTimeout);
+  // A ps of an older version has none.
+  if (absl::IsUnimplemented(answer.status())) return absl::OkStatus();
+  if (!answer.ok()) return answer.status();
+  absl::MutexLock lock(&mutex_);
+  for (proto::Event& event : *answer->mutable_events()) {
+    events_.push_back(std::move(event));
+    if (events_.size() > events_wanted_) events_.pop_front();
+  }
+  return absl::OkStatus();
 }
 
 bool StatusWatch::Pause() {

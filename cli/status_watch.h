@@ -1,12 +1,18 @@
 #ifndef HOLDFAST_CLI_STATUS_WATCH_H_
 #define HOLDFAST_CLI_STATUS_WATCH_H_
 
+#include <cstddef>
+#include <deque>
+#include <memory>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "client/cluster.h"
 #include "common/cluster_spec.h"
 #include "common/rpc/credentials.h"
 #include "proto/coordinator.pb.h"
@@ -22,33 +28,47 @@ class StatusWatch {
  public:
   // `period` between answers. Shorter is livelier, and costs the coordinator a
   // call each. `credentials`: an operator's, where the cluster has any.
+  // `events`: how many of the newest are asked for, too; 0: none, which costs
+  // nothing.
   StatusWatch(const ClusterSpec& cluster, const Credentials& credentials,
-              absl::Duration period);
+              absl::Duration period, int events = 0);
   // Waits at most about a second for a call that is under way.
   ~StatusWatch();
 
   StatusWatch(const StatusWatch&) = delete;
   StatusWatch& operator=(const StatusWatch&) = delete;
 
-  // Readable, for poll(2), when there is an answer that Take has not given.
+  // Readable, for poll(2), once the cluster has been asked, until Take is
+  // called: there is an answer, or status() says why not.
   int fd() const { return event_; }
 
   // The latest answer, once.
   std::optional<proto::GetStatusResponse> Take();
 
+  // The newest events, oldest first.
+  std::vector<proto::Event> Events() const;
+  // Why the cluster was not heard when it was asked last; OK when it was.
+  absl::Status status() const;
+
  private:
   void Run();
+  // Asks once, over `connection`, which is made where it is null.
+  absl::Status Ask(std::unique_ptr<Cluster>* connection);
+  absl::Status AskForEvents(Cluster* connection);
   // Sleeps for a period. False: it is time to end.
   bool Pause();
 
   const ClusterSpec cluster_;
   const Credentials credentials_;
   const absl::Duration period_;
+  const size_t events_wanted_;
   const int event_;  // an eventfd
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<proto::GetStatusResponse> latest_ ABSL_GUARDED_BY(mutex_);
+  std::deque<proto::Event> events_ ABSL_GUARDED_BY(mutex_);
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
 
   std::thread thread_;
 };

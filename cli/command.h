@@ -1,0 +1,24 @@
+#ifndef HOLDFAST_CLI_COMMAND_H_
+#define HOLDFAST_CLI_COMMAND_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "cli/flag_set.h"
+
+namespace holdfast {
+
+// What a subcommand `name` that takes flags alone does with its arguments: with
+// --help prints `usage` and the flags; otherwise sets the flags and calls
+// `run`. Errors go to standard error, behind the command's name. Returns the
+// exit code (common/exit_code.h): kExitUsage for INVALID_ARGUMENT, whether of
+// the flags or of `run`, kExitInterrupted for CANCELLED, otherwise kExitFailed.
+int RunCommand(const std::string& name, const char* usage, const FlagSet& flags,
+               const std::vector<std::string>& args,
+               absl::FunctionRef<absl::Status()> run);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLI_COMMAND_H_

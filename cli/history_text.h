@@ -1,0 +1,29 @@
+#ifndef HOLDFAST_CLI_HISTORY_TEXT_H_
+#define HOLDFAST_CLI_HISTORY_TEXT_H_
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "proto/coordinator.pb.h"
+
+namespace holdfast {
+
+// The course of a job as CSV (RFC 4180, with '\n'), a line for each step that
+// has a point or an evaluation, rising:
+//
+//   step,time,loss,examples,steps_per_second,examples_per_second,accuracy,
+//       test_loss,mean_absolute_error
+//   100,1715940000.250,0.4321,50000,102.5,51250,,,
+//
+// on one line each. `time` is in seconds since 1970; a field that is not known
+// is empty. Numbers are written with the digits that it takes to read back the
+// same.
+std::string HistoryCsv(const proto::GetHistoryResponse& history);
+
+// The same as aligned columns for people, with times of day in `zone`.
+std::string HistoryTable(const proto::GetHistoryResponse& history,
+                         const absl::TimeZone& zone);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLI_HISTORY_TEXT_H_

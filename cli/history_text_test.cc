@@ -1,0 +1,55 @@
+#include "cli/history_text.h"
+
+#include <string>
+
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+proto::GetHistoryResponse History(const std::string& text) {
+  proto::GetHistoryResponse history;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &history));
+  return history;
+}
+
+// 1715940000 is 2024-05-17 10:00:00 UTC.
+constexpr char kHistory[] = R"(
+    points { step: 100 time: 1715940000.25 loss: 0.1 examples: 50000
+             steps_per_second: 102.5 examples_per_second: 51250 }
+    points { step: 200 time: 1715940001 examples: 100000
+             steps_per_second: 90 examples_per_second: 45000 }
+    evaluations { step: 150 examples: 10000 loss: 0.5 accuracy: 0.8125 }
+    evaluations { step: 200 examples: 10000 loss: nan
+                  mean_absolute_error: 2.25 })";
+
+TEST(HistoryCsvTest, HasALineForEachStep) {
+  EXPECT_EQ(HistoryCsv(History(kHistory)),
+            "step,time,loss,examples,steps_per_second,examples_per_second,"
+            "accuracy,test_loss,mean_absolute_error\n"
+            "100,1715940000.250,0.1,50000,102.5,51250,,,\n"
+            "150,,,,,,0.8125,0.5,\n"
+            "200,1715940001.000,,100000,90,45000,,nan,2.25\n");
+}
+
+TEST(HistoryCsvTest, OfNothingIsItsHeader) {
+  EXPECT_EQ(HistoryCsv({}),
+            "step,time,loss,examples,steps_per_second,examples_per_second,"
+            "accuracy,test_loss,mean_absolute_error\n");
+}
+
+TEST(HistoryTableTest, IsForPeople) {
+  EXPECT_EQ(HistoryTable(History(kHistory), absl::UTCTimeZone()),
+            "step  time                   loss  examples  steps/s  examples/s  "
+            "accuracy  test loss  mean abs error\n"
+            " 100  2024-05-17 10:00:00  0.1000     50000      102       51250  "
+            "       -          -               -\n"
+            " 150  -                         -         -        -           -  "
+            "  0.8125     0.5000               -\n"
+            " 200  2024-05-17 10:00:01       -    100000       90       45000  "
+            "       -        nan          2.2500\n");
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,624 @@
+#include "cli/job_view.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "cli/progress.h"
+#include "cli/table.h"
+#include "cli/units.h"
+#include "common/log_event.h"
+#include "common/task_id.h"
+
+namespace holdfast {
+namespace {
+
+using proto::GetStatusResponse;
+using proto::TaskStatus;
+
+// The status page has the same bounds.
+constexpr double kSilentShareOfLease = 2.0 / 3;
+constexpr double kInputWaitShare = 0.5;
+constexpr double kInputWaitSeconds = 5;
+constexpr double kSaveSecondsJudged = 1;
+constexpr double kMemoryShare = 0.9;
+constexpr double kStandstillSeconds = 5;
+constexpr double kStandstillSteps = 10;
+
+constexpr int kBarWidth = 20;
+constexpr char kIndent[] = "  ";
+
+// ---- What the message says ----
+
+bool IsPs(const TaskStatus& task) { return task.task().job() == kPsJob; }
+
+bool IsTraining(const GetStatusResponse& status) {
+  return status.state().phase() == proto::TRAINING;
+}
+
+bool IsOver(const GetStatusResponse& status) {
+  return status.state().phase() == proto::DONE ||
+         status.state().phase() == proto::FAILED;
+}
+
+bool IsSilent(const TaskStatus& task, const GetStatusResponse& status) {
+  return task.alive() && task.has_silent_seconds() &&
+         status.lease_seconds() > 0 &&
+         task.silent_seconds() > kSilentShareOfLease * status.lease_seconds();
+}
+
+bool IsLost(const TaskStatus& task, const GetStatusResponse& status) {
+  return !task.alive() && !IsOver(status);
+}
+
+std::string StateOf(const TaskStatus& task, const GetStatusResponse& status) {
+  if (!task.alive()) return IsOver(status) ? "gone" : "lost";
+  if (IsSilent(task, status)) return "silent";
+  return task.pace().slow() ? "slow" : "ok";
+}
+
+std::optional<double> Median(std::vector<double> values) {
+  if (values.empty()) return std::nullopt;
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half]
+                                : (values[half - 1] + values[half]) / 2;
+}
+
+uint64_t MemoryOf(const proto::MemoryUse& memory) {
+  return memory.values() + memory.slots() + memory.versions() + memory.pushes();
+}
+
+// Bytes a second; nothing where it has written too little to say.
+std::optional<double> SaveSpeed(const TaskStatus& task) {
+  const proto::PsReport& ps = task.ps();
+  if (ps.save_bytes() == 0 || ps.save_seconds() <= 0) return std::nullopt;
+  return static_cast<double>(ps.save_bytes()) / ps.save_seconds();
+}
+
+std::string Percent(double share) {
+  return absl::StrFormat("%.0f%%", 100 * share);
+}
+
+// ---- Attention ----
+
+void AddSlowWorkers(const GetStatusResponse& status,
+                    std::vector<std::string>* all) {
+  std::vector<double> paces;
+  for (const TaskStatus& task : status.tasks()) {
+    const double seconds = task.pace().seconds_per_push();
+    if (task.alive() && seconds > 0) paces.push_back(seconds);
+  }
+  const std::optional<double> median = Median(paces);
+  for (const TaskStatus& task : status.tasks()) {
+    if (!task.alive() || !task.pace().slow()) continue;
+    std::string text = absl::StrCat(TaskText(task.task()), " is slow");
+    if (const double seconds = task.pace().seconds_per_push(); seconds > 0) {
+      absl::StrAppend(&text, ": ", SecondsText(seconds),
+                      " per push, where the median is ", SecondsText(*median));
+    }
+    all->push_back(std::move(text));
+  }
+}
+
+void AddInputWaits(const GetStatusResponse& status,
+                   std::vector<std::string>* all) {
+  if (!IsTraining(status)) return;
+  for (const TaskStatus& task : status.tasks()) {
+    if (!task.alive()) continue;
+    const std::string name = TaskText(task.task());
+    const proto::WorkerReport& worker = task.worker();
+    if (worker.waiting_for() == "input" &&
+        worker.waiting_seconds() >= kInputWaitSeconds) {
+      all->push_back(absl::StrCat(name, " has waited for its input for ",
+                                  SecondsText(worker.waiting_seconds())));
+    } else if (task.input_wait().recent() >= kInputWaitShare) {
+      all->push_back(absl::StrCat(name, " waits for its input for ",
+                                  Percent(task.input_wait().recent()),
+                                  " of its time"));
+    }
+  }
+}
+
+void AddSlowDisks(const GetStatusResponse& status,
+                  std::vector<std::string>* all) {
+  for (const TaskStatus& task : status.tasks()) {
+    const std::optional<double> speed = SaveSpeed(task);
+    if (!speed.has_value() || task.ps().save_seconds() < kSaveSecondsJudged) {
+      continue;
+    }
+    std::vector<double> others;
+    for (const TaskStatus& other : status.tasks()) {
+      const std::optional<double> its = SaveSpeed(other);
+      if (&other != &task && its.has_value()) others.push_back(*its);
+    }
+    const std::optional<double> median = Median(others);
+    if (!median.has_value() || *speed >= *median / 2) continue;
+    all->push_back(absl::StrCat(
+        TaskText(task.task()), " has a slow disk: it writes ",
+        BytesText(static_cast<uint64_t>(*speed)), "/s, where the others write ",
+        BytesText(static_cast<uint64_t>(*median)), "/s"));
+  }
+}
+
+void AddMemory(const GetStatusResponse& status, std::vector<std::string>* all) {
+  for (const TaskStatus& task : status.tasks()) {
+    const proto::MemoryUse& memory = task.ps().memory();
+    if (memory.limit() == 0) continue;
+    const double share = static_cast<double>(MemoryOf(memory)) /
+                         static_cast<double>(memory.limit());
+    if (share < kMemoryShare) continue;
+    all->push_back(absl::StrCat(TaskText(task.task()), " uses ", Percent(share),
+                                " of its memory limit of ",
+                                BytesText(memory.limit())));
+  }
+}
+
+// ---- Overview ----
+
+std::string PhaseText(const GetStatusResponse& status) {
+  return status.state().phase() == proto::JOB_PHASE_UNSPECIFIED
+             ? "unknown"
+             : absl::AsciiStrToLower(
+                   proto::JobPhase_Name(status.state().phase()));
+}
+
+std::string TimeLeft(const GetStatusResponse& status) {
+  if (!IsTraining(status) || !(status.steps_per_second() > 0) ||
+      status.global_step() >= status.total_steps()) {
+    return "";
+  }
+  const double seconds =
+      static_cast<double>(status.total_steps() - status.global_step()) /
+      status.steps_per_second();
+  return absl::StrCat(", ", FormatTimeLeft(absl::Seconds(seconds)), " left");
+}
+
+std::string ProgressText(const GetStatusResponse& status) {
+  std::string text = PhaseText(status);
+  if (status.total_steps() > 0) {
+    const double share =
+        std::min(1.0, static_cast<double>(status.global_step()) /
+                          static_cast<double>(status.total_steps()));
+    const int done = static_cast<int>(share * kBarWidth);
+    absl::StrAppend(&text, kIndent, "[", std::string(done, '#'),
+                    std::string(kBarWidth - done, '.'), "] ",
+                    // Not 100 % before the end.
+                    absl::StrFormat("%.0f%%", std::floor(100 * share)),
+                    "  step ", status.global_step(), " of ",
+                    status.total_steps(), TimeLeft(status));
+  }
+  if (status.generation() > 1) {
+    absl::StrAppend(&text, "  generation ", status.generation());
+  }
+  return text;
+}
+
+std::string LossText(const GetStatusResponse& status) {
+  std::vector<std::string> parts;
+  if (status.has_train_loss() && status.global_step() > 0) {
+    parts.push_back(absl::StrFormat("%.4f", status.train_loss()));
+  }
+  if (status.has_evaluation()) {
+    const proto::EvaluationResult& evaluation = status.evaluation();
+    std::vector<std::string> scores = {
+        absl::StrFormat("test loss %.4f", evaluation.loss())};
+    if (evaluation.has_accuracy()) {
+      scores.push_back(absl::StrFormat("accuracy %.4f", evaluation.accuracy()));
+    }
+    if (evaluation.has_mean_absolute_error()) {
+      scores.push_back(absl::StrFormat("mean absolute error %.4f",
+                                       evaluation.mean_absolute_error()));
+    }
+    parts.push_back(absl::StrCat(absl::StrJoin(scores, ", "), " at step ",
+                                 evaluation.step()));
+  }
+  return absl::StrJoin(parts, "; ");
+}
+
+std::string RateLine(const GetStatusResponse& status) {
+  if (!IsTraining(status) || !(status.steps_per_second() > 0)) return "";
+  return absl::StrCat(RateText(status.steps_per_second()), " steps/s, ",
+                      RateText(status.examples_per_second()), " examples/s");
+}
+
+std::string ExamplesText(const GetStatusResponse& status) {
+  if (status.examples() == 0) return "";
+  std::string text = absl::StrCat(status.examples());
+  if (status.training_seconds() > 0) {
+    absl::StrAppend(&text, " in ", SecondsText(status.training_seconds()),
+                    " of training");
+  }
+  const proto::PushCounts& pushes = status.pushes();
+  const std::pair<const char*, uint64_t> unused[] = {
+      {"stale", pushes.stale()},
+      {"duplicate", pushes.duplicate()},
+      {"fenced", pushes.fenced()},
+      {"aborted", pushes.aborted()},
+      {"not finite", pushes.not_finite()}};
+  std::vector<std::string> counts;
+  for (const auto& [name, count] : unused) {
+    if (count > 0) counts.push_back(absl::StrCat(count, " ", name));
+  }
+  if (!counts.empty()) {
+    absl::StrAppend(&text,
+                    "; pushes without effect: ", absl::StrJoin(counts, ", "));
+  }
+  return text;
+}
+
+// Of one of the step's phases.
+std::string MeanText(const proto::DurationHistogram& durations) {
+  const auto count = durations.counts();
+  if (count.empty() || *count.rbegin() == 0) return "";
+  return SecondsText(durations.sum_seconds() /
+                     static_cast<double>(*count.rbegin()));
+}
+
+std::string StepTimeText(const GetStatusResponse& status) {
+  const std::string collect = MeanText(status.step_times().collect());
+  const std::string commit = MeanText(status.step_times().commit());
+  if (collect.empty() || commit.empty()) return "";
+  return absl::StrCat("mean ", collect, " until pushes are complete, ", commit,
+                      " until they are committed");
+}
+
+std::string CheckpointText(const GetStatusResponse& status) {
+  const proto::CheckpointCounts& counts = status.checkpoints();
+  std::vector<std::string> parts;
+  if (status.durable_step() > 0) {
+    std::string newest =
+        absl::StrCat("step ", status.durable_step(), " is on disk");
+    if (counts.has_age_seconds()) {
+      absl::StrAppend(&newest, ", written ", SecondsText(counts.age_seconds()),
+                      " ago");
+    }
+    if (counts.last_bytes() > 0) {
+      absl::StrAppend(&newest, " (", BytesText(counts.last_bytes()), " in ",
+                      SecondsText(counts.last_seconds()), ")");
+    }
+    parts.push_back(std::move(newest));
+  } else if (counts.written() + counts.failed() > 0) {
+    parts.push_back("none is on disk");
+  }
+  if (counts.written() + counts.failed() > 0) {
+    parts.push_back(absl::StrCat(
+        counts.written(), " written", counts.failed() == 0 ? "" : ", ",
+        counts.failed() == 0 ? "" : absl::StrCat(counts.failed(), " failed")));
+  }
+  double done = 0;
+  double total = 0;
+  for (const proto::DiskProgress& progress : status.disk_progress()) {
+    done += static_cast<double>(progress.bytes_done());
+    total += static_cast<double>(progress.bytes_total());
+  }
+  if (total > 0) {
+    parts.push_back(absl::StrCat(
+        status.state().phase() == proto::STARTING ? "being restored: "
+                                                  : "being written: ",
+        Percent(std::floor(100 * done / total) / 100)));
+  }
+  return absl::StrJoin(parts, "; ");
+}
+
+std::vector<ViewLine> Overview(const GetStatusResponse& status) {
+  std::vector<ViewLine> lines = {{ProgressText(status), Emphasis::kHeading}};
+  const std::pair<const char*, std::string> rows[] = {
+      {"waits for", PrintableText(status.waiting_for())},
+      {"rate", RateLine(status)},
+      {"loss", LossText(status)},
+      {"examples", ExamplesText(status)},
+      {"step time", StepTimeText(status)},
+      {"checkpoint", CheckpointText(status)},
+      {"recovered", PrintableText(status.recovered())},
+  };
+  for (const auto& [name, value] : rows) {
+    if (value.empty()) continue;
+    lines.push_back({absl::StrFormat("%s%-11s %s", kIndent, name, value)});
+  }
+  return lines;
+}
+
+std::vector<ViewLine> AttentionLines(const GetStatusResponse& status) {
+  std::vector<ViewLine> lines;
+  for (const std::string& text : AttentionOf(status)) {
+    if (lines.empty()) lines.push_back({"attention", Emphasis::kAlert});
+    lines.push_back({absl::StrCat(kIndent, text), Emphasis::kAlert});
+  }
+  return lines;
+}
+
+// ---- Tables ----
+
+using Tasks = std::vector<const TaskStatus*>;
+
+Tasks TasksOf(const GetStatusResponse& status, bool ps) {
+  Tasks tasks;
+  for (const TaskStatus& task : status.tasks()) {
+    if (IsPs(task) == ps) tasks.push_back(&task);
+  }
+  const auto key = [](const TaskStatus* task) {
+    return std::make_tuple(task->task().job(), task->task().index());
+  };
+  std::sort(tasks.begin(), tasks.end(),
+            [&](const auto* a, const auto* b) { return key(a) < key(b); });
+  return tasks;
+}
+
+// Those that a person looks for first.
+void SortBySlowness(const GetStatusResponse& status, Tasks* tasks) {
+  const auto key = [&](const TaskStatus* task) {
+    return std::make_tuple(!IsLost(*task, status), !IsSilent(*task, status),
+                           !task->pace().slow(),
+                           -task->pace().seconds_per_push());
+  };
+  std::stable_sort(
+      tasks->begin(), tasks->end(),
+      [&](const auto* a, const auto* b) { return key(a) < key(b); });
+}
+
+std::string SilentText(const TaskStatus& task) {
+  return task.has_silent_seconds() ? SecondsText(task.silent_seconds()) : "";
+}
+
+std::string WaitText(const proto::WorkerReport& worker) {
+  if (worker.waiting_for().empty()) return "";
+  return absl::StrCat(PrintableText(worker.waiting_for()), " ",
+                      SecondsText(worker.waiting_seconds()));
+}
+
+// What most of its time went to, as "compute 81%".
+std::string MostlyText(const proto::PhaseSeconds& phases) {
+  const std::pair<const char*, double> all[] = {
+      {"input", phases.input()},     {"version", phases.version()},
+      {"compute", phases.compute()}, {"push", phases.push()},
+      {"verdict", phases.verdict()}, {"ticket", phases.ticket()}};
+  double sum = 0;
+  const std::pair<const char*, double>* most = &all[0];
+  for (const auto& phase : all) {
+    sum += phase.second;
+    if (phase.second > most->second) most = &phase;
+  }
+  return sum > 0 ? absl::StrCat(most->first, " ", Percent(most->second / sum))
+                 : "";
+}
+
+// As lines of the view: those of tasks with a state other than "ok" stand out.
+std::vector<ViewLine> LinesOf(const Table& table, const Tasks& tasks,
+                              const GetStatusResponse& status) {
+  std::vector<ViewLine> lines;
+  const std::vector<std::string> text = table.Lines();
+  lines.push_back({text[0], Emphasis::kHeading});
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const bool well = StateOf(*tasks[i], status) == "ok" || IsOver(status);
+    lines.push_back({text[i + 1], well ? Emphasis::kNone : Emphasis::kAlert});
+  }
+  return lines;
+}
+
+std::vector<ViewLine> WorkerTable(const GetStatusResponse& status,
+                                  const Tasks& tasks) {
+  if (tasks.empty()) return {};
+  std::map<std::string, const proto::WorkerCounts*> given;
+  for (const proto::WorkerCounts& counts : status.workers()) {
+    given[TaskText(counts.worker())] = &counts;
+  }
+  Table table({{"worker"},
+               {"state"},
+               {"silent", true},
+               {"per push", true},
+               {"last", true},
+               {"input", true},
+               {"waits for"},
+               {"mostly"},
+               {"pushes", true},
+               {"examples", true},
+               {"process"}});
+  for (const TaskStatus* task : tasks) {
+    const proto::WorkerPace& pace = task->pace();
+    const std::string name = TaskText(task->task());
+    const auto counts = given.find(name);
+    const bool has_counts = counts != given.end();
+    const bool has_pace = pace.seconds_per_push() > 0;
+    // Of asynchronous jobs there is no last one.
+    const bool has_last = has_pace && status.total_num_replicas() > 0;
+    table.Add(
+        {name, StateOf(*task, status), SilentText(*task),
+         has_pace ? SecondsText(pace.seconds_per_push()) : "",
+         has_last ? Percent(pace.last_share()) : "",
+         task->has_input_wait() ? Percent(task->input_wait().recent()) : "",
+         WaitText(task->worker()), MostlyText(task->worker().phases()),
+         has_counts ? absl::StrCat(counts->second->pushes()) : "",
+         has_counts ? absl::StrCat(counts->second->examples()) : "",
+         PrintableText(task->process())});
+  }
+  return LinesOf(table, tasks, status);
+}
+
+std::vector<ViewLine> PsTable(const GetStatusResponse& status,
+                              const Tasks& tasks) {
+  if (tasks.empty()) return {};
+  Table table({{"ps"},
+               {"state"},
+               {"silent", true},
+               {"memory", true},
+               {"limit", true},
+               {"used", true},
+               {"values", true},
+               {"update", true},
+               {"received", true},
+               {"sent", true},
+               {"save", true},
+               {"process"}});
+  for (const TaskStatus* task : tasks) {
+    const proto::PsReport& ps = task->ps();
+    const uint64_t limit = ps.memory().limit();
+    const bool known = task->has_ps();
+    const auto bytes = [&](uint64_t count) {
+      return known ? BytesText(count) : "";
+    };
+    table.Add({TaskText(task->task()), StateOf(*task, status),
+               SilentText(*task), bytes(MemoryOf(ps.memory())),
+               limit > 0 ? BytesText(limit) : "",
+               limit > 0 ? Percent(static_cast<double>(MemoryOf(ps.memory())) /
+                                   static_cast<double>(limit))
+                         : "",
+               bytes(ps.held_bytes()),
+               ps.updates() > 0 ? SecondsText(ps.update_seconds() /
+                                              static_cast<double>(ps.updates()))
+                                : "",
+               bytes(ps.received_bytes()), bytes(ps.sent_bytes()),
+               ps.save_bytes() > 0 ? SecondsText(ps.save_seconds()) : "",
+               PrintableText(task->process())});
+  }
+  return LinesOf(table, tasks, status);
+}
+
+std::vector<ViewLine> EventLines(absl::Span<const proto::Event> events,
+                                 const absl::TimeZone& zone) {
+  std::vector<ViewLine> lines;
+  if (events.empty()) return lines;
+  lines.push_back({"events", Emphasis::kHeading});
+  for (const proto::Event& event : events) {
+    lines.push_back(
+        {absl::StrCat(kIndent, EventText(event, zone, /*with_date=*/false))});
+  }
+  return lines;
+}
+
+// ---- What fits ----
+
+constexpr size_t kTopEvents = 5;
+// Lines for what needs attention, with the heading: at least so many, and
+// otherwise a quarter of the screen.
+constexpr size_t kTopAttention = 3;
+
+// The first lines of `table`, a heading and rows, at most `most`; what is left
+// out is told on the last.
+std::vector<ViewLine> FirstLines(std::vector<ViewLine> table, size_t most) {
+  if (table.size() <= most) return table;
+  if (most < 2) return {};
+  const size_t left_out = table.size() - (most - 1);
+  table.resize(most - 1);
+  table.push_back({absl::StrCat(kIndent, "and ", left_out, " more")});
+  return table;
+}
+
+void Append(std::vector<ViewLine> more, std::vector<ViewLine>* lines) {
+  for (ViewLine& line : more) lines->push_back(std::move(line));
+}
+
+}  // namespace
+
+std::vector<std::string> AttentionOf(const GetStatusResponse& status) {
+  std::vector<std::string> all;
+  if (status.state().phase() == proto::FAILED) {
+    all.push_back(absl::StrCat("the job has failed: ",
+                               PrintableText(status.state().reason())));
+  }
+  if (!status.checkpoint_error().empty()) {
+    all.push_back(absl::StrCat("checkpoints cannot be written: ",
+                               PrintableText(status.checkpoint_error())));
+  }
+  for (const TaskStatus& task : status.tasks()) {
+    if (IsLost(task, status)) {
+      all.push_back(absl::StrCat(TaskText(task.task()), " is lost"));
+    } else if (IsSilent(task, status)) {
+      all.push_back(absl::StrCat(TaskText(task.task()), " has been silent for ",
+                                 SecondsText(task.silent_seconds())));
+    }
+  }
+  AddSlowWorkers(status, &all);
+  AddInputWaits(status, &all);
+  AddSlowDisks(status, &all);
+  AddMemory(status, &all);
+  const double step_seconds =
+      status.global_step() == 0 ? 0
+                                : status.training_seconds() /
+                                      static_cast<double>(status.global_step());
+  if (IsTraining(status) && !status.waiting_for().empty() &&
+      status.seconds_since_progress() >
+          std::max(kStandstillSeconds, kStandstillSteps * step_seconds)) {
+    all.push_back(absl::StrCat(
+        "nothing has moved for ", SecondsText(status.seconds_since_progress()),
+        ": the job waits for ", PrintableText(status.waiting_for())));
+  }
+  if ((status.has_train_loss() && !std::isfinite(status.train_loss())) ||
+      (status.has_evaluation() && !std::isfinite(status.evaluation().loss()))) {
+    all.push_back("the loss is not a finite number");
+  }
+  return all;
+}
+
+std::vector<ViewLine> StatusView(const GetStatusResponse& status,
+                                 absl::Span<const proto::Event> events,
+                                 const absl::TimeZone& zone) {
+  std::vector<ViewLine> lines = Overview(status);
+  for (std::vector<ViewLine> part :
+       {AttentionLines(status),
+        WorkerTable(status, TasksOf(status, /*ps=*/false)),
+        PsTable(status, TasksOf(status, /*ps=*/true)),
+        EventLines(events, zone)}) {
+    if (part.empty()) continue;
+    lines.push_back({});
+    Append(std::move(part), &lines);
+  }
+  return lines;
+}
+
+std::vector<ViewLine> TopView(const GetStatusResponse& status,
+                              absl::Span<const proto::Event> events,
+                              const absl::TimeZone& zone,
+                              const std::string& title, int width, int height) {
+  const size_t rows = std::max(height, 1);
+  std::vector<ViewLine> lines = {{PrintableText(title)}};
+  Append(Overview(status), &lines);
+  const size_t for_attention = std::max(kTopAttention, rows / 4);
+  Append(FirstLines(AttentionLines(status), for_attention), &lines);
+
+  Tasks workers = TasksOf(status, /*ps=*/false);
+  SortBySlowness(status, &workers);
+  Tasks ps = TasksOf(status, /*ps=*/true);
+  SortBySlowness(status, &ps);
+  const std::vector<ViewLine> worker_table = WorkerTable(status, workers);
+  const std::vector<ViewLine> ps_table = PsTable(status, ps);
+  const size_t room = rows - std::min(rows, lines.size());
+  // The ps get a third, or what the workers leave.
+  const size_t for_ps =
+      std::min(ps_table.size(),
+               std::max(room / 3, room - std::min(room, worker_table.size())));
+  Append(FirstLines(worker_table, room - for_ps), &lines);
+  Append(FirstLines(ps_table, for_ps), &lines);
+  if (rows > lines.size() + 1 && !events.empty()) {
+    const size_t count =
+        std::min({events.size(), kTopEvents, rows - lines.size() - 1});
+    Append(EventLines(events.last(count), zone), &lines);
+  }
+  if (lines.size() > rows) lines.resize(rows);
+  for (ViewLine& line : lines) {
+    line.text = CutText(line.text, std::max(width, 0));
+  }
+  return lines;
+}
+
+std::string EventText(const proto::Event& event, const absl::TimeZone& zone,
+                      bool with_date) {
+  // Of the longest kind.
+  constexpr int kKindWidth = 17;
+  return absl::StrFormat(
+      "%s  step %-7d  %-*s  %s",
+      absl::FormatTime(with_date ? "%Y-%m-%d %H:%M:%S" : "%H:%M:%S",
+                       absl::UnixEpoch() + absl::Seconds(event.time()), zone),
+      event.step(), kKindWidth, EventName(event.kind()),
+      PrintableText(event.text()));
+}
+
+}  // namespace holdfast

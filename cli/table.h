@@ -1,0 +1,37 @@
+#ifndef HOLDFAST_CLI_TABLE_H_
+#define HOLDFAST_CLI_TABLE_H_
+
+#include <string>
+#include <vector>
+
+namespace holdfast {
+
+// Lines of aligned columns. Thread-compatible.
+class Table {
+ public:
+  struct Column {
+    std::string title;
+    // Numbers are; words are not.
+    bool right_aligned = false;
+  };
+
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  // `cells`, printable, by column; an empty one is not known.
+  void Add(std::vector<std::string> cells) {
+    rows_.push_back(std::move(cells));
+  }
+
+  // The titles and the rows, columns two spaces apart. A column of which
+  // nothing is known in any row is left out, and "-" stands for a cell that is
+  // not known.
+  std::vector<std::string> Lines() const;
+
+ private:
+  const std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLI_TABLE_H_

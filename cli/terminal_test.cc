@@ -1,0 +1,39 @@
+#include "cli/terminal.h"
+
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+TEST(DrawScreenTest, WritesOverWhatIsThere) {
+  EXPECT_EQ(DrawScreen({{"one"}, {"two"}}, {10, 5}),
+            "\033[H"
+            "one\033[K\r\n"
+            "two\033[K\r\n\033[J");
+}
+
+TEST(DrawScreenTest, StylesLines) {
+  EXPECT_EQ(DrawScreen({{"one", Emphasis::kHeading}, {"two", Emphasis::kAlert}},
+                       {10, 5}),
+            "\033[H"
+            "\033[1mone\033[m\033[K\r\n"
+            "\033[31mtwo\033[m\033[K\r\n\033[J");
+}
+
+// Behind the last character of a full line a terminal stays on it; behind the
+// last line it would scroll.
+TEST(DrawScreenTest, ClearsNothingOfAFullScreen) {
+  EXPECT_EQ(DrawScreen({{"one"}, {"\xc3\xa9t\xc3\xa9"}}, {3, 2}),
+            "\033[H"
+            "one\r\n"
+            "\xc3\xa9t\xc3\xa9");
+}
+
+TEST(TerminalTest, IsNeeded) {
+  // The test program's standard input is not one.
+  const auto terminal = Terminal::Open();
+  EXPECT_EQ(terminal.status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,20 @@
+#ifndef HOLDFAST_CLI_TOP_H_
+#define HOLDFAST_CLI_TOP_H_
+
+#include <string>
+#include <vector>
+
+#include "cli/flag_set.h"
+
+namespace holdfast {
+
+// `holdfast top`: what `holdfast status` prints, live on a terminal, until the
+// user ends it. `args` follow the subcommand. Returns the exit code.
+int TopCommand(const std::vector<std::string>& args);
+
+// What may follow it.
+std::vector<CommandWords> TopWords();
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLI_TOP_H_
