@@ -3,7 +3,7 @@
 # give the same name to different things. Bazel's visibility holds
 # targets to it, but not what they include of the system's libraries.
 #
-# gRPC and CUDA are looked for in all that a file includes, directly or not.
+# gRPC, Boost and CUDA are looked for in all that a file includes, directly or not.
 set -euo pipefail
 
 # The files themselves, not the copies that the test was given.
@@ -35,6 +35,8 @@ grep -rE '^ *# *include +[<"]' --include='*.cc' --include='*.h' --include='*.cu'
       may_see["gRPC"] = "^(common/rpc/|common/steady_waits_test\\.cc" \
           "|client/(wire\\.|cluster\\.cc|client_test_base|[a-z_]*_test\\.cc)" \
           "|ps_server/service/|ps_server/[^/]*$|tests/)"
+      boost = "^<boost/"
+      may_see["Boost"] = "^common/http_server\\.cc$"
       cuda = "^[<\"](cuda|cublas|cudnn|curand)"
       may_see["CUDA"] = "^(worker/backend/cuda/|examples/cuda_model/|tests/gpu/)"
       # Event machines are called by one thread at a time, and own none.
@@ -78,6 +80,7 @@ grep -rE '^ *# *include +[<"]' --include='*.cc' --include='*.h' --include='*.cu'
         complain(from " is part of an event machine, and includes " path)
       }
       if ($2 ~ grpc) sees["gRPC", from] = path
+      if ($2 ~ boost) sees["Boost", from] = path
       if ($2 ~ cuda) sees["CUDA", from] = path
       included[lines] = path
       includer[lines] = from

@@ -49,8 +49,8 @@ absl::Status TrainReplica(const ClusterSpec& spec, const proto::Job& job,
   parts.cluster = cluster->get();
   parts.model = model->get();
   parts.batches = batches->get();
-  InputMeter input_meter(&clock);
-  parts.input_meter = &input_meter;
+  PhaseMeter meter(&clock);
+  parts.meter = &meter;
   parts.clock = &clock;
   Trainer::Options options;
   options.replica = replica;

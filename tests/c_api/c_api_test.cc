@@ -439,6 +439,48 @@ TEST_F(CApiClusterTest, AReaderReads) {
   holdfast_close(worker);
 }
 
+TEST_F(CApiClusterTest, WritesValuesToTheCallersMemory) {
+  Start(/*num_ps=*/2, /*num_workers=*/1);
+  holdfast_cluster* const cluster = Connect(Worker(0));
+  ASSERT_OK(Call(holdfast_declare, cluster, Synchronous(2).c_str(), nullptr,
+                 size_t{0}, int64_t{-1}));
+  ASSERT_OK(Call(holdfast_await_variables, cluster, int64_t{-1}));
+  // "frozen" stays in the loop's memory.
+  std::vector<float> w(6), b(1);
+  float* const memory[] = {w.data(), nullptr, b.data()};
+  const size_t sizes[] = {6, 0, 1};
+  const size_t wrong[] = {5, 0, 1};
+  holdfast_loop* loop = nullptr;
+  const auto start = [&](const size_t* elements, size_t count) {
+    return Call(holdfast_loop_start_in, cluster, memory, elements, count,
+                nullptr, size_t{0}, &loop);
+  };
+  EXPECT_THAT(start(sizes, 2).message, HasSubstr("3 variables, not 2"));
+  EXPECT_THAT(start(wrong, 3).message,
+              HasSubstr("variable \"w\" has 6 elements, not 5"));
+  ASSERT_OK(start(sizes, 3));
+
+  const std::vector<float> ones(6, 1);
+  const float* const gradients[] = {ones.data(), nullptr, ones.data()};
+  std::vector<float> before = w;
+  holdfast_turn turn;
+  for (int turns = 0; turns < 3; ++turns) {
+    ASSERT_OK(Call(holdfast_loop_next, loop, int64_t{-1}, &turn));
+    EXPECT_NE(w, std::exchange(before, w));
+    EXPECT_EQ(w, std::vector<float>(6, w[0]));
+    const float* values[3];
+    ASSERT_OK(Call(holdfast_loop_values, loop, values, size_t{3}));
+    EXPECT_EQ(values[0], w.data());
+    EXPECT_EQ(values[2], b.data());
+    if (turn.done) break;
+    ASSERT_OK(Call(holdfast_loop_push, loop, gradients, sizes, size_t{3},
+                   uint64_t{1}, 0.5, 1.f));
+  }
+  EXPECT_EQ(turn.done, 1);
+  holdfast_close(cluster);
+  holdfast_loop_free(loop);
+}
+
 TEST_F(CApiClusterTest, WaitsInPortions) {
   Start(/*num_ps=*/1, /*num_workers=*/2);
   // The other worker is missing, so the first step stays open.

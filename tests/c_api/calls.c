@@ -53,6 +53,9 @@ const char* CallAllWith(holdfast_cluster* cluster, holdfast_loop* loop,
   EXPECT_BAD_HANDLE(holdfast_leave(cluster, NULL, -1, &error), "leave");
   EXPECT_BAD_HANDLE(holdfast_loop_start(cluster, NULL, 0, &new_loop, &error),
                     "loop_start");
+  EXPECT_BAD_HANDLE(holdfast_loop_start_in(cluster, &into, &one, 1, NULL, 0,
+                                           &new_loop, &error),
+                    "loop_start_in");
   EXPECT_BAD_HANDLE(holdfast_pull(cluster, 0, &new_values, &error), "pull");
   holdfast_close(cluster);
 

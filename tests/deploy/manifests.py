@@ -33,10 +33,11 @@ def why_no_kubectl():
     return None
 
 
-def render(variant, ps, workers, job=None, tls=None, programs=""):
+def render(variant, ps, workers, job=None, tls=None, programs="", component=None):
     """The objects of deploy/k8s/example, as dicts, with nothing changed but what a user would
     change: variant, counts and, where `job` is one, the job file's text. `tls`: further
-    arguments of deploy/k8s/tls.sh, where there is to be TLS; `programs` has holdfast for it."""
+    arguments of deploy/k8s/tls.sh, where there is to be TLS; `programs` has holdfast for it.
+    `component`: one of deploy/k8s/overlays that the job also has."""
     with tempfile.TemporaryDirectory() as folder:
         tree = shutil.copytree(K8S, os.path.join(folder, "k8s"))
         path = os.path.join(tree, "example", "kustomization.yaml")
@@ -55,6 +56,9 @@ def render(variant, ps, workers, job=None, tls=None, programs=""):
             job_file = os.path.join(tree, "example", "job.textproto")
             with open(job_file, "w", encoding="utf-8") as file:
                 file.write(job)
+        if component is not None:
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(f"components: [../{component}]\n")
         if tls is not None:
             with open(path, "a", encoding="utf-8") as file:
                 file.write("components: [tls]\n")

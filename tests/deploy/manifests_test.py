@@ -227,6 +227,30 @@ class ManifestsTest(unittest.TestCase):
         }
         self.assertEqual(names, {"holdfast-ps"})
 
+    def test_monitoring_finds_the_status_port_of_each_task(self):
+        objects = manifests.render("overlays/gpu", 2, 3, component="overlays/monitoring")
+        pods = manifests.pods(objects)
+        self.assertEqual(len(pods), 5)
+        monitor = manifests.find(objects, "ServiceMonitor", "holdfast")["spec"]
+        [endpoint] = monitor["endpoints"]
+        labels = monitor["selector"]["matchLabels"].items()
+        numbers = set()
+        for role in ("ps", "worker"):
+            service = manifests.find(objects, "Service", f"holdfast-{role}")
+            self.assertLessEqual(labels, service["metadata"]["labels"].items())
+            [port] = [p for p in service["spec"]["ports"] if p["name"] == endpoint["port"]]
+            numbers.add(port["port"])
+        [number] = numbers
+        for pod in pods:
+            self.assertIn(f"--status_port={number}", pod.argv())
+            self.assertIn(number, [p["containerPort"] for p in pod.container["ports"]])
+        policy = manifests.find(objects, "NetworkPolicy", "holdfast-monitoring")
+        [rule] = policy["spec"]["ingress"]
+        self.assertEqual([p["port"] for p in rule["ports"]], [number])
+        for document in objects:
+            if document["kind"] != "ServiceMonitor":
+                kubernetes_validate.validate(document, _VERSIONS[0], strict=True)
+
     def test_certificates_by_cert_manager(self):
         objects = manifests.render("overlays/gpu", 2, 3, tls=["--cert-manager"])
         issued = {}  # by Secret: URI

@@ -27,7 +27,8 @@ namespace {
 
 constexpr absl::Duration kCutLength = absl::Milliseconds(2500);
 constexpr absl::Duration kLimit = absl::Seconds(90);
-constexpr int kParallel = 3;
+// They wait more than they work.
+constexpr int kParallel = 6;
 constexpr uint32_t kSeed = 1;
 // Kinds of jobs that each cut is tried with; which, goes round.
 constexpr int kKindsEach = 3;

@@ -748,6 +748,12 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
       {1, "Coordinator.ReportEvaluation", "<w1>", {"FAILED_PRECONDITION"}},
       {1, "Coordinator.Leave", "<w1>", {"FAILED_PRECONDITION"}},
       {1, "Coordinator.GetStatus", "", {"FAILED_PRECONDITION"}},
+      {1, "Coordinator.GetEvents", "", {"FAILED_PRECONDITION"}},
+      {1, "Coordinator.GetHistory", "", {"FAILED_PRECONDITION"}},
+      {0,
+       "Coordinator.GetHistory",
+       "max_points: 10001",
+       {"INVALID_ARGUMENT", "max_points"}},
   });
 
   Push(1, 1, 2, Threes(6), Threes(1));

@@ -60,6 +60,8 @@ RawClient::RawClient(std::shared_ptr<grpc::Channel> channel)
   Add("Coordinator.ReportEvaluation", coordinator_.get(), &C::ReportEvaluation);
   Add("Coordinator.Leave", coordinator_.get(), &C::Leave);
   Add("Coordinator.GetStatus", coordinator_.get(), &C::GetStatus);
+  Add("Coordinator.GetEvents", coordinator_.get(), &C::GetEvents);
+  Add("Coordinator.GetHistory", coordinator_.get(), &C::GetHistory);
   Add("Coordinator.Checkpoint", coordinator_.get(), &C::Checkpoint);
   using S = proto::Shard::Stub;
   Add("Shard.Give", shard_.get(), &S::Give);

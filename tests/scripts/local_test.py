@@ -171,7 +171,11 @@ class LocalTest(unittest.TestCase):
         run.await_step(60)
         self.stop_for_longer_than_the_lease(run, "worker-1")
         output = self.end_with_all_counted(run)
-        self.assertRegex(output, r"worker-1 .* ended with exit status 138; starts again")
+        # The others may have done the rest before it could come back.
+        self.assertRegex(
+            output,
+            r"worker-1 .* ended with exit status 138(; starts again|, when the job was done)",
+        )
 
     def count(self):
         return self.run_script(COUNT, flags=["--ps=2", "--workers=3", "--lease=2s"])

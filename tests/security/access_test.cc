@@ -48,6 +48,8 @@ const std::map<std::string, std::string>& Expected() {
       {"Coordinator/TakeTicket", "worker chief"},
       {"Coordinator/ReportEvaluation", "worker chief evaluator"},
       {"Coordinator/GetStatus", "ps-0 ps-1 worker chief evaluator operator"},
+      {"Coordinator/GetEvents", "ps-0 ps-1 worker chief evaluator operator"},
+      {"Coordinator/GetHistory", "ps-0 ps-1 worker chief evaluator operator"},
       {"Coordinator/Checkpoint", "ps-0 ps-1 operator"},
       {"Shard/Give", "worker chief"},
       {"Shard/Push", "worker chief"},

@@ -76,9 +76,10 @@ std::string HelpOf(std::vector<std::string> command) {
 std::vector<std::string> AllHelp() {
   std::vector<std::string> help = {HelpOf({kPsServer}), HelpOf({kPsWorker})};
   for (const char* words :
-       {"local", "certs", "checkpoint list", "checkpoint inspect",
-        "checkpoint verify", "checkpoint export", "checkpoint save",
-        "bench wire", "bench step", "bench scale"}) {
+       {"local", "status", "top", "events", "history", "completion", "certs",
+        "checkpoint list", "checkpoint inspect", "checkpoint verify",
+        "checkpoint export", "checkpoint save", "bench wire", "bench step",
+        "bench scale"}) {
     std::vector<std::string> command = {kHoldfast};
     for (const absl::string_view word : absl::StrSplit(words, ' ')) {
       command.emplace_back(word);
@@ -164,7 +165,8 @@ TEST_P(CommandsTest, Work) {
 
 INSTANTIATE_TEST_SUITE_P(
     Docs, CommandsTest,
-    ::testing::Values("README.md", "docs/operating/README.md"),
+    ::testing::Values("README.md", "docs/operating/README.md",
+                      "docs/operating/command_line.md"),
     [](const auto& info) {
       return absl::StrReplaceAll(info.param, {{"/", "_"}, {".", "_"}});
     });
@@ -189,12 +191,13 @@ TEST(HelpTest, OfTheDaemonsTellsOfTfConfigAndHasNoFlagsForTests) {
 }
 
 TEST(FlagsTest, ThatDocsNameAreThere) {
-  // Of Bazel, kubectl, docker, nvcc, and of our benchmarks and scripts.
+  // Of Bazel, curl, kubectl, docker, nvcc, and of our benchmarks and scripts.
   std::set<std::string> known = {
       "--bdp_probe", "--measures",     "--benchmark", "--benchmark_filter",
       "--build-arg", "--cert-manager", "--config",    "--data",
       "--fmad",      "--for",          "--repo_env",  "--tail",
-      "--help",      "--version"};
+      "--help",      "--version",      "--cacert",    "--cert",
+      "--key",       "--connect-to",   "--logdir"};
   std::string flag;
   for (const std::string& help : AllHelp()) {
     re2::StringPiece rest(help);

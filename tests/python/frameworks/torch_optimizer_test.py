@@ -97,6 +97,17 @@ class OptimizerTest(OneWorker):
             np.testing.assert_array_equal(model.state_dict()[name].numpy(), value)
         self.assertEqual(opt.cluster.status().examples, SIZE * STEPS)
 
+    def test_parameters_may_get_other_memory(self):
+        model, alone = mlp(), mlp()
+
+        def move(opt):
+            for parameter in model.parameters():
+                parameter.data = parameter.data.clone()
+
+        self.train(model, body=move)
+        self.train_alone(alone)
+        self.assert_close(model, alone)
+
     def test_autograd_sees_that_values_changed(self):
         model = mlp()
         opt = self.make(model)
