@@ -8,50 +8,43 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
-#include "common/checkpoint/data_file.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
 #include "common/clock.h"
 #include "common/json_log.h"
-#include "common/log_event.h"
-#include "common/process_figures.h"
+#include "common/nonce.h"
 #include "common/process_name.h"
-#include "common/rpc/channel.h"
-#include "common/rpc/deadline.h"
-#include "common/rpc/status.h"
 #include "common/strand.h"
 #include "common/task_report.h"
 #include "common/thread_pool.h"
 #include "common/watchdog.h"
 #include "glog/logging.h"
-#include "proto/coordinator.grpc.pb.h"
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/disk/directory_archive.h"
 #include "ps_server/disk/directory_shard_disk.h"
+#include "ps_server/job_observer.h"
+#include "ps_server/job_recovery.h"
+#include "ps_server/last_checkpoint.h"
 #include "ps_server/listen_address.h"
-#include "ps_server/machine_queries.h"
 #include "ps_server/membership.h"
-#include "ps_server/metrics/ps_metrics.h"
-#include "ps_server/page/status_pages.h"
 #include "ps_server/protocol/receipts.h"
+#include "ps_server/ps_reporter.h"
 #include "ps_server/service/coordinator_service.h"
 #include "ps_server/service/health_service.h"
 #include "ps_server/service/rpc_server.h"
 #include "ps_server/service/shard_links.h"
 #include "ps_server/service/shard_service.h"
 #include "ps_server/shard/shard.h"
-#include "ps_server/shard/shard_figures.h"
-#include "ps_server/tensorboard/tensor_board.h"
+#include "ps_server/status_port.h"
 
 namespace holdfast {
 namespace {
 
 // How often the machines are told the time.
 constexpr absl::Duration kTick = absl::Milliseconds(50);
+// How often the coordinator is told the figures of its own ps.
+constexpr absl::Duration kOwnReportPeriod = absl::Seconds(1);
 // How long a ps that is told to stop tries to say so to the coordinator.
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(3);
 // How long a ps that ends waits for what the disk was given.
@@ -62,19 +55,6 @@ constexpr absl::Duration kLongWork = absl::Seconds(5);
 constexpr absl::Duration kLongWait = absl::Seconds(10);
 // Work after which a thread counts as stuck.
 constexpr absl::Duration kStuck = absl::Seconds(60);
-// How long one question for a checkpoint is parked.
-constexpr absl::Duration kCheckpointPark = absl::Seconds(2);
-
-// How long a checkpoint directory may be held by somebody else before that is
-// an error, and how often it is looked at meanwhile.
-constexpr absl::Duration kLockPatience = absl::Seconds(5);
-constexpr absl::Duration kLockPause = absl::Milliseconds(100);
-
-uint64_t MakeNonce() {
-  std::random_device random;
-  const uint64_t high = random();
-  return (high << 32 | random()) | 1;
-}
 
 std::string MakeReceiptSecret() {
   std::random_device random;
@@ -126,27 +106,16 @@ class Server::Impl {
     return *options_.cluster.Address({kPsJob, 0});
   }
   absl::Status OpenDirectory();
-  // Task 0: what the directory says of the job.
-  absl::StatusOr<proto::Journal> TakeUpJournal();
   void MakeShard();
   absl::Status MakeCoordinator();
-  // What the directory knows of the job's course; empty where that is lost.
-  proto::History TakeUpHistory(const proto::Journal& journal);
   void StartTicking();
   void StartWatchdog();
   absl::Status StartHttp();
   absl::Status StartStatusPort();
   void Join();
 
-  // What Prometheus is told, on the status port's thread.
-  Metrics Scrape() ABSL_LOCKS_EXCLUDED(mutex_);
-  // What this ps is busy with, as of the shard's last tick: it does not wait
-  // for a shard that is at work.
-  proto::PsReport Report() const ABSL_LOCKS_EXCLUDED(mutex_);
-
   // Run on the strands.
   void TickCoordinator();
-  void LogEvents();
   void TickShard();
 
   // The ps has no more to do: Wait returns `result`. The first call counts.
@@ -154,10 +123,6 @@ class Server::Impl {
   bool has_ended() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return result_.has_value();
   }
-  // Has a checkpoint taken, and waits until it is on disk, or `deadline`.
-  absl::Status SaveBefore(absl::Time deadline);
-  absl::StatusOr<proto::CheckpointResponse> AskForCheckpoint(
-      const proto::CheckpointRequest& request, absl::Time deadline);
   // Tells the shard what the coordinator has said, for it may not be able to
   // say so itself any more. Nobody else decides that the job is over.
   void EndShard(const proto::JobState& verdict);
@@ -177,8 +142,8 @@ class Server::Impl {
   // As the job's declaration says, once the shard has it.
   std::optional<absl::Duration> job_recovery_timeout_ ABSL_GUARDED_BY(mutex_);
 
-  // As of the shard's last tick.
-  ShardFigures shard_figures_ ABSL_GUARDED_BY(mutex_);
+  // Outlives all that reports.
+  PsReporter reporter_;
 
   // Of this process' life. Only the coordinator is told.
   const uint64_t nonce_ = options_.nonce != 0 ? options_.nonce : MakeNonce();
@@ -201,20 +166,13 @@ class Server::Impl {
   std::unique_ptr<ShardLinks> links_;
   std::unique_ptr<DirectoryArchive> archive_;
   std::optional<Coordinator> coordinator_;
-  proto::JobPhase logged_phase_ = proto::STARTING;
-  // The number of the last event in the log.
-  uint64_t logged_event_ = 0;
-  // Null: nothing is written for TensorBoard.
-  std::unique_ptr<TensorBoard> tensor_board_;
+  std::unique_ptr<JobObserver> observer_;
+  // When to report next what other ps report with their leases.
+  absl::Time next_own_report_ = absl::InfinitePast();
 
   // In all other tasks.
   std::optional<Membership> membership_;
 
-  // What the job waits for, and since when; looked at once a second.
-  absl::Time next_look_ = absl::InfinitePast();
-  std::string job_waits_for_ ABSL_GUARDED_BY(mutex_);
-  absl::Time job_waits_since_ ABSL_GUARDED_BY(mutex_);
-  uint64_t job_waits_in_ ABSL_GUARDED_BY(mutex_) = 0;
   std::optional<Watchdog> watchdog_;
   bool disk_hangs_ = false;
 
@@ -222,9 +180,7 @@ class Server::Impl {
   std::atomic<bool> ready_{false};
   std::unique_ptr<HttpServer> http_;
 
-  // For pages; where there is a coordinator.
-  std::optional<MachineQueries<Coordinator>> queries_;
-  std::unique_ptr<HttpServer> status_port_;
+  std::unique_ptr<StatusPort> status_port_;
   uint16_t status_port_number_ = 0;
 };
 
@@ -237,42 +193,10 @@ absl::Status Server::Impl::OpenDirectory() {
   if (!directory.ok()) return directory.status();
   directory_ = *std::move(directory);
   if (!coordinates()) return absl::OkStatus();
-  // A predecessor that is just ending lets go of it by itself.
-  const absl::Time deadline = SteadyNow() + kLockPatience;
-  auto lock = directory_->Lock(absl::StrCat(name_, " (", ProcessName(), ")"));
-  while (absl::IsAlreadyExists(lock.status()) && SteadyNow() < deadline) {
-    LOG_FIRST_N(INFO, 1) << name_ << " waits: " << lock.status().message();
-    absl::SleepFor(kLockPause);
-    lock = directory_->Lock(absl::StrCat(name_, " (", ProcessName(), ")"));
-  }
+  auto lock = AwaitLock(*directory_, name_);
   if (!lock.ok()) return lock.status();
   directory_lock_ = *std::move(lock);
   return absl::OkStatus();
-}
-
-absl::StatusOr<proto::Journal> Server::Impl::TakeUpJournal() {
-  absl::StatusOr<proto::Journal> journal = directory_->ReadJournal();
-  if (!absl::IsNotFound(journal.status())) return journal;
-  const auto checkpoints = directory_->List();
-  if (!checkpoints.ok()) return checkpoints.status();
-  if (!checkpoints->empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        directory_->path(), " holds ", checkpoints->size(),
-        " checkpoints and no journal: use another directory (and --warm_start, "
-        "to begin with the values of one of them)"));
-  }
-  if (!options_.warm_start.empty()) {
-    const auto reader = CheckpointReader::OpenFolder(options_.warm_start,
-                                                     directory_->file_system());
-    if (!reader.ok()) {
-      return absl::Status(reader.status().code(),
-                          absl::StrCat("--warm_start=", options_.warm_start,
-                                       ": ", reader.status().message()));
-    }
-  }
-  proto::Journal fresh;
-  fresh.set_directory_nonce(MakeNonce());
-  return fresh;
 }
 
 void Server::Impl::MakeShard() {
@@ -355,36 +279,18 @@ absl::Status Server::Impl::StartHttp() {
 
 absl::Status Server::Impl::StartStatusPort() {
   if (!options_.status_port.has_value()) return absl::OkStatus();
-  HttpServer::Pages pages;
+  StatusPort::Options options;
+  options.http = *options_.status_port;
+  options.task = options_.task;
+  options.coordinator_address = CoordinatorAddress();
   if (coordinates()) {
-    queries_.emplace("the coordinator", &*coordinator_, &*coordinator_strand_);
-    pages =
-        StatusPages({[this](const proto::GetStatusRequest& request) {
-                       return queries_->Ask(&Coordinator::GetStatus, request);
-                     },
-                     [this](const proto::GetEventsRequest& request) {
-                       return queries_->Ask(&Coordinator::GetEvents, request);
-                     },
-                     [this](const proto::GetHistoryRequest& request) {
-                       return queries_->Ask(&Coordinator::GetHistory, request);
-                     }});
-  } else {
-    const TaskId ps0{kPsJob, 0};
-    pages = ElsewherePages(
-        options_.task.ToString(),
-        absl::StrCat(ps0.ToString(), " (", CoordinatorAddress(), ")"));
+    options.coordinator = &*coordinator_;
+    options.coordinator_strand = &*coordinator_strand_;
   }
-  pages["/metrics"] = [this](const HttpServer::Request&) {
-    return HttpServer::Answer{200, Scrape().ToText(), Metrics::kContentType};
-  };
-  auto server = HttpServer::Start(*options_.status_port, std::move(pages));
-  if (!server.ok()) return OfFlag("--status_port", server.status());
-  status_port_ = *std::move(server);
+  auto port = StatusPort::Start(options, &reporter_, &*rpc_);
+  if (!port.ok()) return OfFlag("--status_port", port.status());
+  status_port_ = *std::move(port);
   status_port_number_ = status_port_->port();
-  LOG(INFO) << name_ << " shows its status by "
-            << (options_.status_port->tls.has_value() ? "HTTPS, to operators,"
-                                                      : "HTTP")
-            << " on port " << status_port_number_;
   return absl::OkStatus();
 }
 
@@ -415,10 +321,12 @@ absl::Status Server::Impl::MakeCoordinator() {
   coordinator.date = [] { return DateNow(); };
   coordinator.receipt_secret = MakeReceiptSecret();
   if (directory_.has_value()) {
-    absl::StatusOr<proto::Journal> journal = TakeUpJournal();
+    absl::StatusOr<proto::Journal> journal =
+        RecoverJournal(*directory_, options_.warm_start);
     if (!journal.ok()) return journal.status();
     coordinator.journal = *std::move(journal);
-    coordinator.history = TakeUpHistory(coordinator.journal);
+    coordinator.history =
+        RecoverHistory(*directory_, coordinator.journal, name_);
     archive_ = std::make_unique<DirectoryArchive>(
         *directory_,
         coordinator.journal.generation() == 0
@@ -428,36 +336,16 @@ absl::Status Server::Impl::MakeCoordinator() {
   } else {
     coordinator.incarnations_from = MakeNonce() >> 24 << 20;
   }
-  // Those of earlier lives are in their logs.
+  JobObserver::Options observer;
   if (!coordinator.history.events().empty()) {
-    logged_event_ = coordinator.history.events().rbegin()->number();
+    observer.known_event = coordinator.history.events().rbegin()->number();
   }
+  observer.tensorboard_dir = options_.tensorboard_dir;
   coordinator_.emplace(coordinator, &clock_, links_.get(), archive_.get());
-  if (!options_.tensorboard_dir.empty()) {
-    auto board = TensorBoard::Start(
-        PosixFileSystem(), options_.tensorboard_dir,
-        absl::StrReplaceAll(ProcessName(), {{":", "."}}), logged_event_);
-    if (!board.ok()) return OfFlag("--tensorboard_dir", board.status());
-    tensor_board_ = *std::move(board);
-  }
+  auto started = JobObserver::Start(observer, &*coordinator_);
+  if (!started.ok()) return OfFlag("--tensorboard_dir", started.status());
+  observer_ = *std::move(started);
   return absl::OkStatus();
-}
-
-proto::History Server::Impl::TakeUpHistory(const proto::Journal& journal) {
-  // A directory that has just been made has none.
-  if (journal.generation() == 0) return {};
-  const absl::StatusOr<proto::History> history = directory_->ReadHistory();
-  if (!history.ok()) {
-    LOG(WARNING) << name_ << " goes on without the history of the job: "
-                 << history.status();
-    return {};
-  }
-  if (history->directory_nonce() != journal.directory_nonce()) {
-    LOG(WARNING) << name_ << " goes on without the history of the job: that in "
-                 << directory_->path() << " belongs to another directory";
-    return {};
-  }
-  return *history;
 }
 
 void Server::Impl::StartTicking() {
@@ -479,11 +367,7 @@ void Server::Impl::StartWatchdog() {
   watch(shard_strand_, "the shard's thread, which is at work");
   if (coordinates()) {
     watch(*coordinator_strand_, "the coordinator's thread, which is at work");
-    watchdog_->Add(kLongWait, [this]() -> std::optional<Watchdog::Wait> {
-      absl::MutexLock lock(&mutex_);
-      if (job_waits_for_.empty()) return std::nullopt;
-      return Watchdog::Wait{job_waits_for_, SteadyNow() - job_waits_since_};
-    });
+    watchdog_->Add(kLongWait, [this] { return observer_->wait(); });
   }
   watchdog_->Start();
 }
@@ -504,7 +388,7 @@ void Server::Impl::Join() {
   options.recovery_timeout = options_.recovery_timeout;
   options.session.report = [this] {
     TaskReport report;
-    report.ps = Report();
+    report.ps = reporter_.Report();
     return report;
   };
   options.session.job_patience = [this] {
@@ -517,72 +401,15 @@ void Server::Impl::Join() {
   });
 }
 
-void Server::Impl::LogEvents() {
-  const EventLog& log = coordinator_->events();
-  if (log.last_number() == logged_event_) return;
-  const proto::GetEventsResponse unseen = log.After(logged_event_);
-  for (const proto::Event& event : unseen.events()) {
-    LogEvent(event);
-  }
-  logged_event_ = log.last_number();
-}
-
-Metrics Server::Impl::Scrape() {
-  PsSnapshot snapshot;
-  snapshot.task = options_.task;
-  snapshot.process = ReadProcessFigures();
-  snapshot.rpc = rpc_->figures();
-  {
-    absl::MutexLock lock(&mutex_);
-    snapshot.shard = shard_figures_;
-  }
-  if (queries_.has_value()) {
-    auto status =
-        queries_->Ask(&Coordinator::GetStatus, proto::GetStatusRequest());
-    if (status.ok()) snapshot.status = *std::move(status);
-  }
-  return PsMetrics(snapshot);
-}
-
-proto::PsReport Server::Impl::Report() const {
-  ShardFigures figures;
-  {
-    absl::MutexLock lock(&mutex_);
-    figures = shard_figures_;
-  }
-  proto::PsReport report = ToReport(figures);
-  report.mutable_memory()->set_resident(ReadProcessFigures().resident_bytes);
-  return report;
-}
-
 void Server::Impl::TickCoordinator() {
   coordinator_->Tick();
-  LogEvents();
-  if (const absl::Time now = SteadyNow(); now >= next_look_) {
-    next_look_ = now + absl::Seconds(1);
-    // As other ps do with their leases.
-    coordinator_->OnOwnReport(Report());
-    if (tensor_board_ != nullptr) tensor_board_->Look(&*coordinator_);
-    coordinator_->GetStatus({}, [&](const auto& status) {
-      absl::MutexLock lock(&mutex_);
-      // Of what is waited for in another generation, the wait is another one.
-      if (status->waiting_for() == job_waits_for_ &&
-          status->generation() == job_waits_in_) {
-        return;
-      }
-      job_waits_since_ = now;
-      job_waits_for_ = status->waiting_for();
-      job_waits_in_ = status->generation();
-    });
+  if (const absl::Time now = SteadyNow(); now >= next_own_report_) {
+    next_own_report_ = now + kOwnReportPeriod;
+    coordinator_->OnOwnReport(reporter_.Report());
   }
-  const proto::JobState& state = coordinator_->state();
-  if (state.phase() != logged_phase_) {
-    logged_phase_ = state.phase();
-    LOG(INFO) << "the job is " << proto::JobPhase_Name(state.phase())
-              << (state.reason().empty() ? "" : ": ") << state.reason();
-  }
+  observer_->Look();
   if (coordinator_->finished()) {
-    End(ResultOf(state));
+    End(ResultOf(coordinator_->state()));
     return;
   }
   // Whoever does not leave after the end of the job cannot keep this ps from
@@ -600,13 +427,10 @@ void Server::Impl::TickShard() {
   const proto::JobPhase phase = shard_->state().phase();
   ready_ = phase == proto::TRAINING || phase == proto::DONE;
   const proto::Timeouts& timeouts = shard_->declaration().timeouts();
-  {
-    const ShardFigures figures = shard_->figures();
+  reporter_.SetShard(shard_->figures());
+  if (timeouts.has_recovery_seconds()) {
     absl::MutexLock lock(&mutex_);
-    shard_figures_ = figures;
-    if (timeouts.has_recovery_seconds()) {
-      job_recovery_timeout_ = absl::Seconds(timeouts.recovery_seconds());
-    }
+    job_recovery_timeout_ = absl::Seconds(timeouts.recovery_seconds());
   }
   if (!coordinates() && Ended(shard_->state())) End(ResultOf(shard_->state()));
 }
@@ -644,60 +468,6 @@ void Server::Impl::Stop(const std::string& reason) {
   }
 }
 
-absl::StatusOr<proto::CheckpointResponse> Server::Impl::AskForCheckpoint(
-    const proto::CheckpointRequest& request, absl::Time deadline) {
-  if (!coordinates()) {
-    const auto stub = proto::Coordinator::NewStub(
-        MakeChannel(CoordinatorAddress(), /*ps=*/0, ChannelKind::kControl,
-                    options_.credentials));
-    grpc::ClientContext context;
-    context.set_deadline(GrpcDeadline(deadline));
-    proto::CheckpointResponse response;
-    const absl::Status status =
-        FromGrpcStatus(stub->Checkpoint(&context, request, &response));
-    if (!status.ok()) return status;
-    return response;
-  }
-  // Shared with the answer, which may come when nobody waits any more.
-  struct Call {
-    absl::Notification answered;
-    absl::StatusOr<proto::CheckpointResponse> response =
-        absl::DeadlineExceededError("no answer");
-  };
-  const auto call = std::make_shared<Call>();
-  coordinator_strand_->Post([this, request, call] {
-    coordinator_->Checkpoint(request, [call](auto response) {
-      call->response = std::move(response);
-      call->answered.Notify();
-    });
-  });
-  if (!call->answered.WaitForNotificationWithTimeout(deadline - SteadyNow())) {
-    return absl::DeadlineExceededError("no answer");
-  }
-  return call->response;
-}
-
-absl::Status Server::Impl::SaveBefore(absl::Time deadline) {
-  proto::CheckpointRequest request;
-  request.set_wait_ms(absl::ToInt64Milliseconds(kCheckpointPark));
-  for (;;) {
-    const auto response = AskForCheckpoint(request, deadline);
-    if (!response.ok()) return response.status();
-    if (response->durable_step() >= response->step() ||
-        Ended(response->state())) {
-      return absl::OkStatus();
-    }
-    if (!response->error().empty()) {
-      return absl::UnavailableError(response->error());
-    }
-    if (SteadyNow() >= deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("step ", response->step(), " is not on disk yet"));
-    }
-    request.set_step(response->step());
-  }
-}
-
 absl::Status Server::Impl::Wait() {
   absl::Status result;
   std::optional<std::string> stop_reason;
@@ -709,7 +479,11 @@ absl::Status Server::Impl::Wait() {
   }
   const bool steps_down = absl::IsCancelled(result);
   if (steps_down) {
-    if (absl::Status saved = SaveBefore(SteadyNow() + options_.grace);
+    const CheckpointCall call =
+        coordinates()
+            ? LocalCheckpointCall(&*coordinator_, &*coordinator_strand_)
+            : RemoteCheckpointCall(CoordinatorAddress(), options_.credentials);
+    if (absl::Status saved = SaveCheckpoint(call, SteadyNow() + options_.grace);
         !saved.ok()) {
       LOG(WARNING) << name_ << " stops without a last checkpoint: " << saved;
     }
@@ -736,9 +510,7 @@ void Server::Impl::StopParts(absl::Duration drain) {
   membership_.reset();
   if (rpc_.has_value()) rpc_->Shutdown(drain);
   if (coordinator_strand_.has_value()) coordinator_strand_->Stop();
-  // What has happened since the last tick.
-  if (coordinator_.has_value()) LogEvents();
-  if (tensor_board_ != nullptr) tensor_board_->Look(&*coordinator_);
+  if (observer_ != nullptr) observer_->LookOnceMore();
   links_.reset();
   rpc_.reset();
   shard_strand_.Stop();
@@ -748,11 +520,11 @@ void Server::Impl::StopParts(absl::Duration drain) {
 void Server::Impl::StopDisk() {
   if (disk_hangs_) return;
   const bool rests =
-      (tensor_board_ == nullptr || tensor_board_->Stop(kDiskPatience)) &&
+      (observer_ == nullptr || observer_->Stop(kDiskPatience)) &&
       (archive_ == nullptr || archive_->Stop(kDiskPatience)) &&
       (shard_disk_ == nullptr || shard_disk_->Stop(kDiskPatience));
   if (rests) {
-    tensor_board_.reset();
+    observer_.reset();
     archive_.reset();
     shard_disk_.reset();
     return;
@@ -760,8 +532,9 @@ void Server::Impl::StopDisk() {
   disk_hangs_ = true;
   LOG(ERROR) << name_ << ": a disk does not answer, that of "
              << (directory_.has_value() ? directory_->path() : "")
-             << (tensor_board_ != nullptr ? " or " : "")
-             << options_.tensorboard_dir
+             << (observer_ == nullptr || options_.tensorboard_dir.empty()
+                     ? ""
+                     : " or " + options_.tensorboard_dir)
              << "; what it was given last may be written or not";
 }
 

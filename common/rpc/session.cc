@@ -5,7 +5,6 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -14,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "common/clock.h"
 #include "common/json_log.h"
+#include "common/nonce.h"
 #include "common/process_name.h"
 #include "common/rpc/backoff.h"
 #include "common/rpc/channel.h"
@@ -57,12 +57,6 @@ std::string CauseOf(const Diagnosis& diagnosis, const absl::Status& status) {
 // How long a registration is parked of which one attempt may take `attempt`.
 absl::Duration ParkFor(absl::Duration attempt) {
   return std::clamp(attempt / 2, absl::ZeroDuration(), kMaxRegisterPark);
-}
-
-uint64_t MakeNonce() {
-  std::random_device random;
-  const uint64_t high = random();
-  return high << 32 | random() | 1;  // never 0
 }
 
 }  // namespace

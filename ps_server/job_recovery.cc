@@ -1,0 +1,83 @@
+#include "ps_server/job_recovery.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/checkpoint/data_file.h"
+#include "common/clock.h"
+#include "common/nonce.h"
+#include "common/process_name.h"
+#include "glog/logging.h"
+
+namespace holdfast {
+namespace {
+
+// How long the directory may be held by somebody else before that is an error,
+// and how often it is looked at meanwhile.
+constexpr absl::Duration kLockPatience = absl::Seconds(5);
+constexpr absl::Duration kLockPause = absl::Milliseconds(100);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FileLock>> AwaitLock(
+    const CheckpointDirectory& directory, const std::string& task) {
+  const std::string owner = absl::StrCat(task, " (", ProcessName(), ")");
+  const absl::Time deadline = SteadyNow() + kLockPatience;
+  auto lock = directory.Lock(owner);
+  while (absl::IsAlreadyExists(lock.status()) && SteadyNow() < deadline) {
+    LOG_FIRST_N(INFO, 1) << task << " waits: " << lock.status().message();
+    absl::SleepFor(kLockPause);
+    lock = directory.Lock(owner);
+  }
+  return lock;
+}
+
+absl::StatusOr<proto::Journal> RecoverJournal(
+    const CheckpointDirectory& directory, const std::string& warm_start) {
+  absl::StatusOr<proto::Journal> journal = directory.ReadJournal();
+  if (!absl::IsNotFound(journal.status())) return journal;
+  const auto checkpoints = directory.List();
+  if (!checkpoints.ok()) return checkpoints.status();
+  if (!checkpoints->empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        directory.path(), " holds ", checkpoints->size(),
+        " checkpoints and no journal: use another directory (and --warm_start, "
+        "to begin with the values of one of them)"));
+  }
+  if (!warm_start.empty()) {
+    const auto reader =
+        CheckpointReader::OpenFolder(warm_start, directory.file_system());
+    if (!reader.ok()) {
+      return absl::Status(reader.status().code(),
+                          absl::StrCat("--warm_start=", warm_start, ": ",
+                                       reader.status().message()));
+    }
+  }
+  proto::Journal fresh;
+  fresh.set_directory_nonce(MakeNonce());
+  return fresh;
+}
+
+proto::History RecoverHistory(const CheckpointDirectory& directory,
+                              const proto::Journal& journal,
+                              const std::string& task) {
+  // A directory that has just been made has none.
+  if (journal.generation() == 0) return {};
+  absl::StatusOr<proto::History> history = directory.ReadHistory();
+  if (!history.ok()) {
+    LOG(WARNING) << task << " goes on without the history of the job: "
+                 << history.status();
+    return {};
+  }
+  if (history->directory_nonce() != journal.directory_nonce()) {
+    LOG(WARNING) << task << " goes on without the history of the job: that in "
+                 << directory.path() << " belongs to another directory";
+    return {};
+  }
+  return *std::move(history);
+}
+
+}  // namespace holdfast

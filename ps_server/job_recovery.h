@@ -1,0 +1,39 @@
+// What ps 0 takes up from a job's checkpoint directory when it starts.
+#ifndef HOLDFAST_PS_SERVER_JOB_RECOVERY_H_
+#define HOLDFAST_PS_SERVER_JOB_RECOVERY_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/checkpoint/directory.h"
+#include "common/checkpoint/file_system.h"
+#include "proto/checkpoint.pb.h"
+
+namespace holdfast {
+
+// Locks the directory against other coordinators, and waits a few seconds for a
+// predecessor that is just ending. `task` is the one that asks, for the log and
+// for the errors of those that are kept out.
+// Errors: those of CheckpointDirectory::Lock.
+absl::StatusOr<std::unique_ptr<FileLock>> AwaitLock(
+    const CheckpointDirectory& directory, const std::string& task);
+
+// The journal, or, in an empty directory, a new one. `warm_start` is the folder
+// of a checkpoint that a new job takes its first values from; empty: none.
+// Errors: FAILED_PRECONDITION when there are checkpoints but no journal; those
+// of CheckpointReader::OpenFolder for `warm_start`, which is looked at only in
+// an empty directory; those of CheckpointDirectory.
+absl::StatusOr<proto::Journal> RecoverJournal(
+    const CheckpointDirectory& directory, const std::string& warm_start);
+
+// The history that goes with `journal`. It is only for people: one that is
+// lost, damaged or from another directory is left out with a warning, in which
+// `task` is named.
+proto::History RecoverHistory(const CheckpointDirectory& directory,
+                              const proto::Journal& journal,
+                              const std::string& task);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_JOB_RECOVERY_H_

@@ -1,0 +1,90 @@
+#include "ps_server/last_checkpoint.h"
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "common/clock.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
+#include "common/rpc/status.h"
+#include "proto/coordinator.grpc.pb.h"
+
+namespace holdfast {
+namespace {
+
+// How long one question for a checkpoint is parked.
+constexpr absl::Duration kCheckpointPark = absl::Seconds(2);
+
+}  // namespace
+
+CheckpointCall LocalCheckpointCall(Coordinator* coordinator, Strand* strand) {
+  return [coordinator, strand](
+             const proto::CheckpointRequest& request,
+             absl::Time deadline) -> absl::StatusOr<proto::CheckpointResponse> {
+    // Shared with the answer, which may come when nobody waits any more.
+    struct Call {
+      absl::Notification answered;
+      absl::StatusOr<proto::CheckpointResponse> response =
+          absl::DeadlineExceededError("no answer");
+    };
+    const auto call = std::make_shared<Call>();
+    strand->Post([coordinator, request, call] {
+      coordinator->Checkpoint(request, [call](auto response) {
+        call->response = std::move(response);
+        call->answered.Notify();
+      });
+    });
+    if (!call->answered.WaitForNotificationWithTimeout(deadline -
+                                                       SteadyNow())) {
+      return absl::DeadlineExceededError("no answer");
+    }
+    return call->response;
+  };
+}
+
+CheckpointCall RemoteCheckpointCall(const std::string& address,
+                                    const Credentials& credentials) {
+  const std::shared_ptr<proto::Coordinator::Stub> stub =
+      proto::Coordinator::NewStub(
+          MakeChannel(address, /*ps=*/0, ChannelKind::kControl, credentials));
+  return
+      [stub](const proto::CheckpointRequest& request,
+             absl::Time deadline) -> absl::StatusOr<proto::CheckpointResponse> {
+        grpc::ClientContext context;
+        context.set_deadline(GrpcDeadline(deadline));
+        proto::CheckpointResponse response;
+        const absl::Status status =
+            FromGrpcStatus(stub->Checkpoint(&context, request, &response));
+        if (!status.ok()) return status;
+        return response;
+      };
+}
+
+absl::Status SaveCheckpoint(const CheckpointCall& call, absl::Time deadline) {
+  proto::CheckpointRequest request;
+  request.set_wait_ms(absl::ToInt64Milliseconds(kCheckpointPark));
+  for (;;) {
+    const auto response = call(request, deadline);
+    if (!response.ok()) return response.status();
+    const proto::JobPhase phase = response->state().phase();
+    if (response->durable_step() >= response->step() || phase == proto::DONE ||
+        phase == proto::FAILED) {
+      return absl::OkStatus();
+    }
+    if (!response->error().empty()) {
+      return absl::UnavailableError(response->error());
+    }
+    if (SteadyNow() >= deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("step ", response->step(), " is not on disk yet"));
+    }
+    request.set_step(response->step());
+  }
+}
+
+}  // namespace holdfast

@@ -1,0 +1,41 @@
+#ifndef HOLDFAST_PS_SERVER_PS_REPORTER_H_
+#define HOLDFAST_PS_SERVER_PS_REPORTER_H_
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/process_figures.h"
+#include "proto/coordinator.pb.h"
+#include "ps_server/shard/shard_figures.h"
+
+namespace holdfast {
+
+// What a ps reports about itself. The shard's figures are those of its last
+// tick, so that nobody waits for a shard that is at work.
+//
+// Thread-safe.
+class PsReporter {
+ public:
+  void SetShard(const ShardFigures& figures) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    shard_ = figures;
+  }
+  ShardFigures shard() const ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return shard_;
+  }
+
+  // For the coordinator.
+  proto::PsReport Report() const ABSL_LOCKS_EXCLUDED(mutex_) {
+    proto::PsReport report = ToReport(shard());
+    report.mutable_memory()->set_resident(ReadProcessFigures().resident_bytes);
+    return report;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  ShardFigures shard_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_PS_REPORTER_H_

@@ -1,0 +1,68 @@
+#ifndef HOLDFAST_PS_SERVER_STATUS_PORT_H_
+#define HOLDFAST_PS_SERVER_STATUS_PORT_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/http_server.h"
+#include "common/metrics/metrics.h"
+#include "common/strand.h"
+#include "common/task_id.h"
+#include "ps_server/coordinator/coordinator.h"
+#include "ps_server/machine_queries.h"
+#include "ps_server/ps_reporter.h"
+#include "ps_server/service/rpc_server.h"
+
+namespace holdfast {
+
+// The HTTP server that people and Prometheus look at: /metrics of this ps and,
+// in ps 0, the job's status page with the JSON that it asks for. Every other ps
+// has a page that says where ps 0 is.
+//
+// Thread-safe.
+class StatusPort {
+ public:
+  struct Options {
+    HttpServer::Options http;
+    // The ps whose port this is.
+    TaskId task;
+    // host:port of ps 0.
+    std::string coordinator_address;
+    // In ps 0; null in every other one.
+    Coordinator* coordinator = nullptr;
+    Strand* coordinator_strand = nullptr;
+  };
+
+  // All that `options` points to, and the sources of /metrics, must outlive the
+  // port. Errors: those of HttpServer::Start.
+  static absl::StatusOr<std::unique_ptr<StatusPort>> Start(
+      const Options& options, const PsReporter* reporter, const RpcServer* rpc);
+
+  StatusPort(const StatusPort&) = delete;
+  StatusPort& operator=(const StatusPort&) = delete;
+
+  uint16_t port() const { return server_->port(); }
+
+ private:
+  StatusPort(const Options& options, const PsReporter* reporter,
+             const RpcServer* rpc);
+
+  HttpServer::Pages MakePages(const Options& options);
+  // As of now, on the HTTP server's thread.
+  Metrics Scrape();
+
+  const TaskId task_;
+  const PsReporter* const reporter_;
+  const RpcServer* const rpc_;
+  // In ps 0.
+  std::optional<MachineQueries<Coordinator>> coordinator_;
+  // Asks for the above until it is destroyed.
+  std::unique_ptr<HttpServer> server_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_STATUS_PORT_H_
