@@ -1,7 +1,6 @@
 #ifndef HOLDFAST_CLIENT_C_API_CONNECTION_H_
 #define HOLDFAST_CLIENT_C_API_CONNECTION_H_
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +21,8 @@
 #include "client/c_api/error.h"
 #include "client/c_api/holdfast.h"
 #include "client/c_api/options.h"
+#include "client/c_api/own_declaration.h"
+#include "client/c_api/variable_facts.h"
 #include "client/cluster.h"
 #include "client/phase_meter.h"
 #include "client/training_loop.h"
@@ -30,22 +31,6 @@
 #include "proto/cluster.pb.h"
 
 namespace holdfast::c_api {
-
-// A variable as the C API tells it: name and shape with the addresses that it
-// promises.
-struct VariableFacts {
-  VariableFacts() = default;
-  explicit VariableFacts(const proto::Variable& variable);
-  // `data`: may be null.
-  void CopyTo(const float* data, holdfast_variable* variable) const;
-
-  std::string name;
-  std::vector<int64_t> shape;
-  size_t elements = 0;
-  bool trainable = true;
-  bool moving_average = false;
-};
-std::vector<VariableFacts> FactsOf(const proto::Declaration& declaration);
 
 class Loop;
 
@@ -133,10 +118,6 @@ class Connection {
       std::function<absl::Status()> function)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // Takes a copy of the chief's, and their digests.
-  absl::Status TakeFirstValues(absl::Span<const float* const> values,
-                               proto::Declaration* declaration);
-
   // In the background.
   absl::Status Connect();
   absl::Status DeclareTo(Cluster* cluster) const;
@@ -144,8 +125,6 @@ class Connection {
   absl::Status Enter(Cluster* cluster);
   absl::Status Pull(Cluster* cluster, GlobalStep min_step,
                     Parameters* into) const;
-  // Whether what this worker has declared is what stands.
-  absl::Status CheckDeclared(const proto::Declaration& stands) const;
 
   // For calls that wait for the start, for a step, for an answer.
   absl::Time StartDeadline() const;
@@ -166,11 +145,7 @@ class Connection {
   std::shared_ptr<Cluster> cluster_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> left_{false};
 
-  // What this worker declares; set once.
-  std::optional<std::string> text_ ABSL_GUARDED_BY(mutex_);
-  proto::Declaration own_;
-  // By variable; empty where there are none.
-  std::vector<std::vector<float>> first_values_;
+  OwnDeclaration own_;
   Pending<Nothing> declaring_ ABSL_GUARDED_BY(mutex_);
   Pending<Nothing> entering_ ABSL_GUARDED_BY(mutex_);
   // Set once, before has_variables_.
@@ -191,83 +166,6 @@ class Connection {
   std::unique_ptr<BackgroundCalls> calls_ ABSL_GUARDED_BY(mutex_) =
       std::make_unique<BackgroundCalls>();
 };
-
-// A loop's handle.
-//
-// Thread-safe.
-class Loop {
- public:
-  Loop(std::shared_ptr<Connection> connection,
-       std::unique_ptr<TrainingLoop> loop);
-  // Ends waits, and lets go of all that belongs to the cluster. To be called
-  // before it is destroyed.
-  void Drop() ABSL_LOCKS_EXCLUDED(mutex_);
-
-  Error Next(absl::Time until, holdfast_turn* turn);
-  Error Values(absl::Span<const float*> values);
-  Error Read(absl::Span<float* const> into, absl::Span<const size_t> elements);
-  Error Add(size_t variable, absl::Span<const float> gradient);
-  Error Contribute(const TrainingLoop::Gradient& gradient);
-  Error Push(absl::Span<const float* const> gradients,
-             absl::Span<const size_t> elements,
-             const TrainingLoop::Gradient& gradient);
-  Error Outcome(holdfast_outcome* outcome);
-
- private:
-  Error CheckCount(size_t count) const;
-  Error AddLocked(size_t variable, absl::Span<const float> gradient)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  // The turn's computation is over, at which it was contributed to.
-  void TraceGradient() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  const std::shared_ptr<Connection> connection_;
-  Tracer* const tracer_;
-  std::atomic<bool> given_up_{false};
-  absl::Mutex mutex_;
-  // With a tracer: when the turn was handed out, or contributed to.
-  absl::Time since_ ABSL_GUARDED_BY(mutex_);
-  uint64_t batch_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Null once the cluster is closed.
-  std::unique_ptr<TrainingLoop> loop_ ABSL_GUARDED_BY(mutex_);
-  // Of its values; they outlive it.
-  const std::shared_ptr<const void> memory_;
-};
-
-// The handle of all values of a model.
-class Values {
- public:
-  // Of a pull that is under way.
-  Values(std::shared_ptr<Connection> connection,
-         std::shared_ptr<Parameters> values,
-         std::shared_ptr<BackgroundCalls::Call> call);
-  // That are here.
-  Values(proto::Declaration declaration, std::shared_ptr<Parameters> values);
-
-  void GiveUp() { given_up_ = true; }
-
-  Error Await(absl::Time until);
-  // INVALID before Await has succeeded.
-  Error Check() const;
-  // Once it has.
-  uint64_t step() const { return values_->version.value(); }
-  size_t count() const { return facts_.size(); }
-  void GetVariable(size_t index, holdfast_variable* variable) const;
-  std::string Digest() const;
-
- private:
-  const std::shared_ptr<Connection> connection_;
-  const std::shared_ptr<Parameters> values_;
-  const std::shared_ptr<BackgroundCalls::Call> call_;
-  std::atomic<bool> given_up_{false};
-  std::atomic<bool> here_{false};
-  const proto::Declaration declaration_;
-  const std::vector<VariableFacts> facts_;
-};
-
-// Reads a checkpoint: that of this folder, or the newest durable one of this
-// directory. Errors: those of its files.
-absl::StatusOr<std::shared_ptr<Values>> LoadCheckpoint(const std::string& path);
 
 }  // namespace holdfast::c_api
 

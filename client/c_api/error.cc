@@ -50,6 +50,8 @@ Error Invalid(std::string message) {
   return Error(HOLDFAST_INVALID, std::move(message));
 }
 
+Error Closed() { return Error(HOLDFAST_BAD_HANDLE, "the cluster is closed"); }
+
 Error OfConnecting(const absl::Status& status) {
   const auto kind = [&] {
     switch (status.code()) {

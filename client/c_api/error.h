@@ -28,6 +28,8 @@ struct Error {
 
 // Of an argument or the order of calls.
 Error Invalid(std::string message);
+// Of a cluster that is closed.
+Error Closed();
 // Of Cluster::Connect.
 Error OfConnecting(const absl::Status& status);
 // Of all other calls to a cluster.

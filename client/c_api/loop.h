@@ -1,0 +1,66 @@
+#ifndef HOLDFAST_CLIENT_C_API_LOOP_H_
+#define HOLDFAST_CLIENT_C_API_LOOP_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client/c_api/error.h"
+#include "client/c_api/holdfast.h"
+#include "client/training_loop.h"
+#include "common/trace.h"
+
+namespace holdfast::c_api {
+
+class Connection;
+
+// A loop's handle.
+//
+// Thread-safe.
+class Loop {
+ public:
+  Loop(std::shared_ptr<Connection> connection,
+       std::unique_ptr<TrainingLoop> loop);
+  // Ends waits, and lets go of all that belongs to the cluster. To be called
+  // before it is destroyed.
+  void Drop() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  Error Next(absl::Time until, holdfast_turn* turn);
+  Error Values(absl::Span<const float*> values);
+  Error Read(absl::Span<float* const> into, absl::Span<const size_t> elements);
+  Error Add(size_t variable, absl::Span<const float> gradient);
+  Error Contribute(const TrainingLoop::Gradient& gradient);
+  Error Push(absl::Span<const float* const> gradients,
+             absl::Span<const size_t> elements,
+             const TrainingLoop::Gradient& gradient);
+  Error Outcome(holdfast_outcome* outcome);
+
+ private:
+  Error CheckCount(size_t count) const;
+  Error AddLocked(size_t variable, absl::Span<const float> gradient)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // The turn's computation is over, at which it was contributed to.
+  void TraceGradient() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::shared_ptr<Connection> connection_;
+  Tracer* const tracer_;
+  std::atomic<bool> given_up_{false};
+  absl::Mutex mutex_;
+  // With a tracer: when the turn was handed out, or contributed to.
+  absl::Time since_ ABSL_GUARDED_BY(mutex_);
+  uint64_t batch_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Null once the cluster is closed.
+  std::unique_ptr<TrainingLoop> loop_ ABSL_GUARDED_BY(mutex_);
+  // Of its values; they outlive it.
+  const std::shared_ptr<const void> memory_;
+};
+
+}  // namespace holdfast::c_api
+
+#endif  // HOLDFAST_CLIENT_C_API_LOOP_H_

@@ -1,0 +1,121 @@
+#include "client/c_api/own_declaration.h"
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "common/declaration_change.h"
+#include "common/shape.h"
+#include "google/protobuf/io/tokenizer.h"
+#include "google/protobuf/text_format.h"
+
+namespace holdfast::c_api {
+namespace {
+
+// Collects what is wrong with a text, with its line.
+class ErrorCollector final : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& message) override {
+    if (!text_.empty()) return;  // The first says it.
+    text_ =
+        absl::StrCat("line ", line + 1, ", column ", column + 1, ": ", message);
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+absl::StatusOr<proto::Declaration> ParseDeclaration(const std::string& text) {
+  ErrorCollector errors;
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&errors);
+  proto::Declaration declaration;
+  if (parser.ParseFromString(text, &declaration)) return declaration;
+  return absl::InvalidArgumentError(
+      absl::StrCat("the declaration cannot be read: ", errors.text()));
+}
+
+bool IsGiven(const proto::Variable& variable) {
+  return variable.initializer().has_given();
+}
+
+}  // namespace
+
+Error OwnDeclaration::Take(const std::string& text,
+                           absl::Span<const float* const> first_values) {
+  absl::MutexLock lock(&mutex_);
+  if (text_.has_value()) {
+    if (*text_ == text) return Error();
+    return Error(HOLDFAST_REFUSED,
+                 "something else was declared by this worker before");
+  }
+  absl::StatusOr<proto::Declaration> parsed = ParseDeclaration(text);
+  if (!parsed.ok()) return Invalid(std::string(parsed.status().message()));
+  if (absl::Status status = TakeFirstValues(first_values, &*parsed);
+      !status.ok()) {
+    return Invalid(std::string(status.message()));
+  }
+  declaration_ = *std::move(parsed);
+  text_ = text;
+  return Error();
+}
+
+void OwnDeclaration::Withdraw() {
+  absl::MutexLock lock(&mutex_);
+  text_.reset();
+}
+
+absl::Status OwnDeclaration::TakeFirstValues(
+    absl::Span<const float* const> values, proto::Declaration* declaration) {
+  first_values_.clear();
+  if (!is_chief_) return absl::OkStatus();
+  const size_t count = declaration->variables_size();
+  if (!values.empty() && values.size() != count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("first values are given for ", values.size(), " of ",
+                     count, " variables: NULL is one with an initializer"));
+  }
+  bool any = false;
+  std::vector<std::vector<float>> copies(count);
+  for (size_t i = 0; i < count; ++i) {
+    const proto::Variable& variable = declaration->variables(i);
+    const float* const from = values.empty() ? nullptr : values[i];
+    if (IsGiven(variable) != (from != nullptr)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "variable \"", variable.name(), "\": ",
+          from != nullptr
+              ? "first values are given, but its initializer is another"
+              : "its initializer is `given`, but no first values are"));
+    }
+    if (from == nullptr) continue;
+    const auto elements = NumElements(variable.shape());
+    if (!elements.ok()) return elements.status();
+    copies[i].assign(from, from + *elements);
+    any = true;
+  }
+  if (!any) return absl::OkStatus();
+  first_values_ = std::move(copies);
+  return DigestFirstValues(
+      [this](size_t i) { return absl::MakeConstSpan(first_values_[i]); },
+      declaration);
+}
+
+FirstValues OwnDeclaration::first_values() const {
+  if (first_values_.empty()) return nullptr;
+  return [this](size_t i) { return absl::MakeConstSpan(first_values_[i]); };
+}
+
+absl::Status OwnDeclaration::CheckStanding(
+    const proto::Declaration& standing) const {
+  if (!taken()) return absl::OkStatus();
+  const std::string change =
+      FirstChange(standing, declaration_, Declarer::kOther);
+  if (change.empty()) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat(
+      task_, " declares otherwise than was declared before: ", change,
+      WaysOutOfChange(standing)));
+}
+
+}  // namespace holdfast::c_api

@@ -1,0 +1,94 @@
+#include "client/c_api/values.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/c_api/connection.h"
+#include "common/checkpoint/data_file.h"
+#include "common/checkpoint/directory.h"
+#include "common/checkpoint/file_system.h"
+#include "common/digest.h"
+#include "common/shape.h"
+
+namespace holdfast::c_api {
+
+Values::Values(std::shared_ptr<Connection> connection,
+               std::shared_ptr<Parameters> values,
+               std::shared_ptr<BackgroundCalls::Call> call)
+    : connection_(std::move(connection)),
+      values_(std::move(values)),
+      call_(std::move(call)),
+      declaration_(*connection_->declaration()),
+      facts_(FactsOf(declaration_)) {}
+
+Values::Values(proto::Declaration declaration,
+               std::shared_ptr<Parameters> values)
+    : values_(std::move(values)),
+      here_(true),
+      declaration_(std::move(declaration)),
+      facts_(FactsOf(declaration_)) {}
+
+Error Values::Await(absl::Time until) {
+  if (here_) return Error();
+  const bool done = Connection::Wait(
+      until, given_up_,
+      [this](absl::Time slice) { return call_->WaitUntilDone(slice); });
+  if (given_up_) return Error(HOLDFAST_BAD_HANDLE, "the values were freed");
+  if (!done) return connection_->NotYet();
+  Error error = connection_->OfCall(call_->status());
+  if (error.ok()) here_ = true;
+  return error;
+}
+
+Error Values::Check() const {
+  return here_ ? Error()
+               : Invalid(
+                     "the values are not here: holdfast_values_wait comes "
+                     "first");
+}
+
+void Values::GetVariable(size_t index, holdfast_variable* variable) const {
+  facts_[index].CopyTo(values_->values[index].data(), variable);
+}
+
+std::string Values::Digest() const {
+  const std::vector<proto::Variable> variables(declaration_.variables().begin(),
+                                               declaration_.variables().end());
+  return DigestOfVariables(variables, values_->values);
+}
+
+absl::StatusOr<std::shared_ptr<Values>> LoadCheckpoint(
+    const std::string& path) {
+  std::string folder = path;
+  while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+  const bool is_one =
+      ParseFolderName(folder.substr(folder.rfind('/') + 1)).ok();
+  if (!is_one) {
+    const auto directory =
+        CheckpointDirectory::OpenToRead(folder, PosixFileSystem());
+    if (!directory.ok()) return directory.status();
+    const auto journal = directory->ReadJournal();
+    if (!journal.ok()) return journal.status();
+    if (journal->checkpoints().empty()) {
+      return absl::NotFoundError(
+          absl::StrCat(path, ": no checkpoint is durable"));
+    }
+    folder = directory->Folder(*journal->checkpoints().rbegin());
+  }
+  const auto reader = CheckpointReader::OpenFolder(folder, PosixFileSystem());
+  if (!reader.ok()) return reader.status();
+  const proto::Manifest& manifest = (*reader)->manifest();
+  auto values = std::make_shared<Parameters>();
+  values->version = GlobalStep(manifest.name().step());
+  for (const proto::Variable& variable : manifest.declaration().variables()) {
+    const auto elements = NumElements(variable.shape());
+    if (!elements.ok()) return elements.status();
+    std::vector<float>& into = values->values.emplace_back(*elements);
+    const absl::Status status =
+        (*reader)->Read(variable.name(), 0, 0, absl::MakeSpan(into));
+    if (!status.ok()) return status;
+  }
+  return std::make_shared<Values>(manifest.declaration(), std::move(values));
+}
+
+}  // namespace holdfast::c_api

@@ -1,0 +1,61 @@
+#ifndef HOLDFAST_CLIENT_C_API_VALUES_H_
+#define HOLDFAST_CLIENT_C_API_VALUES_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/background_calls.h"
+#include "client/c_api/error.h"
+#include "client/c_api/holdfast.h"
+#include "client/c_api/variable_facts.h"
+#include "client/cluster.h"
+#include "proto/cluster.pb.h"
+
+namespace holdfast::c_api {
+
+class Connection;
+
+// The handle of all values of a model.
+class Values {
+ public:
+  // Of a pull that is under way.
+  Values(std::shared_ptr<Connection> connection,
+         std::shared_ptr<Parameters> values,
+         std::shared_ptr<BackgroundCalls::Call> call);
+  // That are here.
+  Values(proto::Declaration declaration, std::shared_ptr<Parameters> values);
+
+  void GiveUp() { given_up_ = true; }
+
+  Error Await(absl::Time until);
+  // INVALID before Await has succeeded.
+  Error Check() const;
+  // Once it has.
+  uint64_t step() const { return values_->version.value(); }
+  size_t count() const { return facts_.size(); }
+  void GetVariable(size_t index, holdfast_variable* variable) const;
+  std::string Digest() const;
+
+ private:
+  const std::shared_ptr<Connection> connection_;
+  const std::shared_ptr<Parameters> values_;
+  const std::shared_ptr<BackgroundCalls::Call> call_;
+  std::atomic<bool> given_up_{false};
+  std::atomic<bool> here_{false};
+  const proto::Declaration declaration_;
+  const std::vector<VariableFacts> facts_;
+};
+
+// Reads a checkpoint: that of this folder, or the newest durable one of this
+// directory. Errors: those of its files.
+absl::StatusOr<std::shared_ptr<Values>> LoadCheckpoint(const std::string& path);
+
+}  // namespace holdfast::c_api
+
+#endif  // HOLDFAST_CLIENT_C_API_VALUES_H_

@@ -1,0 +1,37 @@
+#include "client/c_api/variable_facts.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/shape.h"
+
+namespace holdfast::c_api {
+
+VariableFacts::VariableFacts(const proto::Variable& variable)
+    : name(variable.name()),
+      shape(variable.shape().begin(), variable.shape().end()),
+      // What was declared is valid.
+      elements(static_cast<size_t>(NumElements(shape).value_or(0))),
+      trainable(!variable.has_trainable() || variable.trainable()),
+      moving_average(variable.has_moving_average()) {}
+
+void VariableFacts::CopyTo(const float* data,
+                           holdfast_variable* variable) const {
+  variable->name = name.c_str();
+  variable->shape = shape.empty() ? nullptr : shape.data();
+  variable->rank = shape.size();
+  variable->elements = elements;
+  variable->trainable = trainable;
+  variable->moving_average = moving_average;
+  variable->data = data;
+}
+
+Error VariableFacts::CheckElements(size_t given) const {
+  if (given == elements) return Error();
+  return Invalid(absl::StrCat("variable \"", name, "\" has ", elements,
+                              " elements, not ", given));
+}
+
+std::vector<VariableFacts> FactsOf(const proto::Declaration& declaration) {
+  return {declaration.variables().begin(), declaration.variables().end()};
+}
+
+}  // namespace holdfast::c_api
