@@ -98,9 +98,10 @@ std::string TlsDirOf(const ClusterAddress& address) {
   if (!address.tls_dir.empty() || address.run_dir.empty()) {
     return address.tls_dir;
   }
-  const std::string made = CertificateFolderOf(
-      RunDirectory::TlsPathOf(address.run_dir), {kOperatorJob, 0});
-  return Exists(made) ? made : "";
+  // Certificates stay when the next run there is not encrypted.
+  if (!RunDirectory::IsEncrypted(address.run_dir)) return "";
+  return CertificateFolderOf(RunDirectory::TlsPathOf(address.run_dir),
+                             {kOperatorJob, 0});
 }
 
 }  // namespace

@@ -115,6 +115,10 @@ TEST_F(ClusterAddressTest, TakesTheCertificatesOfARun) {
   options.training = "test";
   options.tasks = TasksWithOperator(*ClusterSpec::FromJson(kCluster));
   ASSERT_TRUE(MakeCertificateFolder(options).ok());
+  // Those of an earlier run.
+  EXPECT_FALSE(
+      ResolveClusterAddress({.run_dir = folder_}, "")->credentials.secure());
+  Write("encrypted", "");
   const auto resolved = ResolveClusterAddress({.run_dir = folder_}, "");
   ASSERT_TRUE(resolved.ok()) << resolved.status();
   ASSERT_TRUE(resolved->credentials.secure());

@@ -501,6 +501,8 @@ absl::StatusOr<Credentials> MakeCredentials(const ClusterSpec& cluster,
   options.renew = true;
   const auto made = MakeCertificateFolder(options);
   if (!made.ok()) return made.status();
+  const absl::Status marked = directory.MarkEncrypted();
+  if (!marked.ok()) return marked;
   return Credentials::FromFolder(
       CertificateFolderOf(options.path, {kOperatorJob, 0}));
 }

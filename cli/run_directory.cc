@@ -25,6 +25,7 @@ namespace fs = std::filesystem;
 
 constexpr absl::string_view kClusterSpec = "cluster.json";
 constexpr absl::string_view kResult = "result.json";
+constexpr absl::string_view kEncrypted = "encrypted";
 constexpr absl::string_view kHeaderMark = "==== ";
 
 // As "ps-0.pid".
@@ -35,11 +36,15 @@ bool IsPid(absl::string_view file) {
          std::all_of(file.begin(), file.end(), absl::ascii_isdigit);
 }
 
-absl::Status RemovePidFiles(const std::string& folder) {
+bool IsMark(absl::string_view file) {
+  return IsPid(file) || file == kEncrypted;
+}
+
+absl::Status RemoveMarks(const std::string& folder) {
   std::error_code error;
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (IsPid(entry.path().filename().string())) files.push_back(entry.path());
+    if (IsMark(entry.path().filename().string())) files.push_back(entry.path());
   }
   for (const fs::path& file : files) {
     if (!fs::remove(file, error) && error) {
@@ -75,13 +80,13 @@ absl::StatusOr<std::unique_ptr<RunDirectory>> RunDirectory::Open(
     return absl::ErrnoToStatus(reason, absl::StrCat("cannot lock ", path));
   }
   auto directory = std::unique_ptr<RunDirectory>(new RunDirectory(path, lock));
-  absl::Status cleared = RemovePidFiles(path);
+  absl::Status cleared = RemoveMarks(path);
   if (!cleared.ok()) return cleared;
   return directory;
 }
 
 RunDirectory::~RunDirectory() {
-  RemovePidFiles(path_).IgnoreError();
+  RemoveMarks(path_).IgnoreError();
   close(lock_);
 }
 
@@ -96,6 +101,11 @@ std::string RunDirectory::TlsPathOf(absl::string_view path) {
 std::string RunDirectory::PidPathOf(absl::string_view path,
                                     absl::string_view daemon) {
   return absl::StrCat(path, "/", daemon, ".pid");
+}
+
+bool RunDirectory::IsEncrypted(absl::string_view path) {
+  std::error_code ignored;
+  return fs::exists(absl::StrCat(path, "/", kEncrypted), ignored);
 }
 
 std::string RunDirectory::cluster_spec_path() const {
@@ -118,6 +128,10 @@ absl::Status RunDirectory::WriteClusterSpec(absl::string_view json) const {
 
 absl::Status RunDirectory::WritePid(absl::string_view daemon, pid_t pid) const {
   return Write(PidPathOf(path_, daemon), absl::StrCat(pid, "\n"));
+}
+
+absl::Status RunDirectory::MarkEncrypted() const {
+  return Write(absl::StrCat(path_, "/", kEncrypted), "");
 }
 
 absl::Status RunDirectory::Write(const std::string& path,

@@ -21,7 +21,8 @@ namespace holdfast {
 //                  started, behind a LogHeader; worker-0.log, ...
 //   ps-0.pid       its process, while the run lasts
 //   checkpoints    a folder of the ps, where they have no other
-//   tls            certificates, where the run is encrypted
+//   tls            certificates, where a run was encrypted
+//   encrypted      there while a run lasts that is encrypted
 //   result.json    what came out
 //
 // Of an earlier run's files, logs are appended to, and a result is kept: who
@@ -29,13 +30,14 @@ namespace holdfast {
 // Thread-compatible.
 class RunDirectory {
  public:
-  // Makes the folder where there is none, and removes pid files that a run
-  // which was killed has left. Locked until this is destroyed.
+  // Makes the folder where there is none, and removes what stands for a run
+  // that lasts, where one that was killed has left it. Locked until this is
+  // destroyed.
   // Errors: ALREADY_EXISTS when another run is using it; as the system says.
   static absl::StatusOr<std::unique_ptr<RunDirectory>> Open(
       const std::string& path);
 
-  // Removes the pid files.
+  // Removes what stands for a run that lasts.
   ~RunDirectory();
 
   RunDirectory(const RunDirectory&) = delete;
@@ -54,9 +56,13 @@ class RunDirectory {
   static std::string TlsPathOf(absl::string_view path);
   static std::string PidPathOf(absl::string_view path,
                                absl::string_view daemon);
+  // Whether a run that is encrypted lasts there.
+  static bool IsEncrypted(absl::string_view path);
 
   absl::Status WriteClusterSpec(absl::string_view json) const;
   absl::Status WritePid(absl::string_view daemon, pid_t pid) const;
+  // This run is encrypted.
+  absl::Status MarkEncrypted() const;
 
  private:
   RunDirectory(std::string path, int lock)

@@ -51,8 +51,9 @@ TEST_F(RunDirectoryTest, IsMadeAndWritten) {
 
 TEST_F(RunDirectoryTest, KeepsWhatARunBeforeHasLeft) {
   std::filesystem::create_directories(path_);
-  for (const char* name : {"ps-0.log", "worker-12.pid", "cluster.json",
-                           "result.json", "notes.txt", "myps-0.log"}) {
+  for (const char* name :
+       {"ps-0.log", "worker-12.pid", "encrypted", "cluster.json", "result.json",
+        "notes.txt", "myps-0.log"}) {
     WriteText(absl::StrCat(path_, "/", name), "old");
   }
   auto directory = RunDirectory::Open(path_);
@@ -63,10 +64,13 @@ TEST_F(RunDirectoryTest, KeepsWhatARunBeforeHasLeft) {
   EXPECT_EQ(ReadText(path_ + "/ps-0.log"), "old");
 }
 
-TEST_F(RunDirectoryTest, LeavesLogsButNoPidsBehind) {
+TEST_F(RunDirectoryTest, LeavesLogsButNoMarksOfARunBehind) {
   auto directory = RunDirectory::Open(path_);
   ASSERT_TRUE(directory.ok()) << directory.status();
   ASSERT_TRUE((*directory)->WritePid("ps-0", 123).ok());
+  EXPECT_FALSE(RunDirectory::IsEncrypted(path_));
+  ASSERT_TRUE((*directory)->MarkEncrypted().ok());
+  EXPECT_TRUE(RunDirectory::IsEncrypted(path_));
   WriteText((*directory)->LogPath("ps-0"), "said");
   directory->reset();
   EXPECT_THAT(Files(), UnorderedElementsAre("ps-0.log"));
