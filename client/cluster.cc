@@ -202,8 +202,7 @@ class ClusterImpl : public Cluster {
       if (last->generation() != first->generation()) continue;
       if (last->durable_step() >= first->step()) return step;
       return absl::UnavailableError(
-          absl::StrCat(client_.context()->ps_names[0], ": ", what,
-                       " could not be written: ", last->error()));
+          absl::StrCat(what, " could not be written: ", last->error()));
     }
   }
 

@@ -449,15 +449,13 @@ TEST_F(CheckpointTest, IsHereAtOnceWhenNothingHasHappened) {
 TEST_F(CheckpointTest, WhyItCouldNotBeWritten) {
   ps(0).checkpoint.Do([](int call, const auto&, auto* response) {
     response->set_step(70);
-    if (call == 2) response->set_error("disk full");
+    if (call == 2) response->set_error("/job:ps/task:1: disk full");
     return absl::OkStatus();
   });
   ConnectAs(kReader);
   EXPECT_EQ(cluster_->SaveCheckpoint(Late()).status(),
-            absl::UnavailableError(
-                absl::StrCat(PsName(0),
-                             ": the checkpoint of step 70 could not "
-                             "be written: disk full")));
+            absl::UnavailableError("the checkpoint of step 70 could not be "
+                                   "written: /job:ps/task:1: disk full"));
 }
 
 // The step that was asked for may be far.

@@ -765,7 +765,7 @@ void Coordinator::Checkpoint(const proto::CheckpointRequest& request,
     status = absl::AbortedError(job_.state.reason());
   } else if (job_.archive == nullptr) {
     status = absl::FailedPreconditionError(
-        "/job:ps/task:0 has no checkpoint directory (--checkpoint_dir)");
+        "it was started without a checkpoint directory (--checkpoint_dir)");
   } else if (!job_.declared.has_value()) {
     status = absl::FailedPreconditionError(
         absl::StrCat("there are no variables yet: waiting for ", WaitingFor()));

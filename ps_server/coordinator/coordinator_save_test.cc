@@ -448,7 +448,7 @@ TEST_F(CoordinatorSaveTest, AManifestThatCannotBeWrittenIsToldToo_C4) {
   const auto asked = Want();
   FinishSave();
   archive_->AnswerManifest(absl::ResourceExhaustedError("disk full"));
-  EXPECT_EQ(asked->error(), "disk full");
+  EXPECT_EQ(asked->error(), "/job:ps/task:0: disk full");
   EXPECT_EQ(state().phase(), proto::TRAINING);
   EXPECT_THAT(archive_->journals, IsEmpty());
 }

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "glog/logging.h"
@@ -34,6 +35,14 @@ void AddCheckpoint(const proto::Manifest& manifest, uint32_t keep,
     journal->mutable_checkpoints()->DeleteSubrange(0, surplus);
   }
   journal->set_finished(manifest.finished());
+}
+
+// `why`, with the ps whose disk it is about. What comes from another ps names
+// it already.
+absl::Status OfPs(uint32_t ps, const absl::Status& why) {
+  const std::string name = TaskId{kPsJob, ps}.ToString();
+  if (absl::StrContains(why.message(), name)) return why;
+  return absl::Status(why.code(), absl::StrCat(name, ": ", why.message()));
 }
 
 }  // namespace
@@ -207,9 +216,7 @@ void Save::OnPinned() {
 Heard Save::OnShare(uint32_t ps,
                     const absl::StatusOr<proto::AwaitSavedResponse>& response) {
   if (!response.ok()) {
-    saving_->error.Update(absl::Status(
-        response.status().code(),
-        absl::StrCat("/job:ps/task:", ps, ": ", response.status().message())));
+    saving_->error.Update(OfPs(ps, response.status()));
   } else if (!response->has_file()) {
     watch_.OnProgress(ps, response->progress(), job_->clock->Now());
     return Heard::kNotYet;
@@ -232,7 +239,7 @@ void Save::WriteManifest() {
         manifest,
         job_->outbox.AsEvent<Done>([this, number](absl::StatusOr<Done> done) {
           if (!IsTaking(number)) return;
-          if (!done.ok()) return GiveUp(done.status());
+          if (!done.ok()) return GiveUp(OfPs(0, done.status()));
           OnManifest();
         }));
   });
