@@ -51,6 +51,7 @@
 #include "worker/backend/device.h"
 #include "worker/input/batch_pipeline.h"
 #include "worker/input/dataset.h"
+#include "worker/input/hooked_source.h"
 #include "worker/input/image_augmenter.h"
 #include "worker/metrics/worker_metrics.h"
 #include "worker/model/replicated.h"
@@ -374,7 +375,8 @@ absl::Status MakeModels(const Config& config, const ModelRegistry& registry,
 }
 
 absl::StatusOr<std::unique_ptr<BatchPipeline>> StartBatches(
-    const Config& config, const Workshop& workshop) {
+    const Config& config, const Workshop& workshop,
+    const ExampleSource* examples) {
   BatchPipeline::Options options;
   options.batch_size = config.job.batch_size();
   options.short_last_batch = config.job.data().short_last_batch();
@@ -395,7 +397,7 @@ absl::StatusOr<std::unique_ptr<BatchPipeline>> StartBatches(
     return backend->AllocateHost(size);
   };
   if (workshop.augmenter.has_value()) options.augmenter = &*workshop.augmenter;
-  return BatchPipeline::Start(workshop.train_set.get(), options);
+  return BatchPipeline::Start(examples, options);
 }
 
 Cluster::Options ConnectOptions(const Config& config, const Dataset& train_set,
@@ -658,7 +660,10 @@ int Train(const Config& config, const WorkerHooks& hooks,
       MakeDeclaration(config.job, workshop.model->Variables(), config.replicas,
                       workshop.train_set->num_examples());
   if (!declaration.ok()) return Fail(declaration.status());
-  auto batches = StartBatches(config, workshop);
+  const ExampleSource* const plain = workshop.train_set.get();
+  const HookedSource hooked(plain, hooks.before_example);
+  auto batches =
+      StartBatches(config, workshop, hooks.before_example ? &hooked : plain);
   if (!batches.ok()) return Fail(batches.status());
   const SteadyClock clock;
   Cluster::Options connect = ConnectOptions(config, *workshop.train_set, meter);

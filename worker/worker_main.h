@@ -15,6 +15,9 @@ struct WorkerHooks {
   // each ticket, with its number. `seed` is the job's.
   std::function<void(uint64_t seed, uint32_t replica, GlobalStep step)>
       before_step;
+  // Called before each example that is read for a batch, by the threads that
+  // make batches.
+  std::function<void()> before_example;
 };
 
 // The whole of a worker daemon: a program with models of its own fills a

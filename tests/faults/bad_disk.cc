@@ -3,6 +3,7 @@
 //
 // - While there is a file at $BAD_DISK_SYNC_FAILS: fsync and fdatasync fail.
 // - While there is a file at $BAD_DISK_SYNC_HANGS: they do not return.
+// - They take $BAD_DISK_SYNC_MS milliseconds longer.
 // - Reading from files whose path contains $BAD_DISK_UNREADABLE fails.
 
 // Fortified headers define pread themselves.
@@ -24,6 +25,8 @@ bool Exists(const char* variable) {
 
 int Sync(long call, int fd) {
   while (Exists("BAD_DISK_SYNC_HANGS")) usleep(20000);
+  const char* const slow = getenv("BAD_DISK_SYNC_MS");
+  if (slow != nullptr) usleep(1000 * atoi(slow));
   if (!Exists("BAD_DISK_SYNC_FAILS")) {
     return static_cast<int>(syscall(call, fd));
   }

@@ -5,8 +5,10 @@
 
 namespace holdfast {
 
-// A worker that sleeps before each step, for at most --slow_step_ms_max. A
-// program that links this has that flag.
+// A worker that sleeps before each step, for at most --slow_step_ms_max, or
+// --slow_step_factor times as long from --slow_step_from on; and before it
+// reads an example, for --slow_example_ms. A program that links this has these
+// flags.
 WorkerHooks SlowSteps();
 
 }  // namespace holdfast

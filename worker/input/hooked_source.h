@@ -1,0 +1,41 @@
+#ifndef HOLDFAST_WORKER_INPUT_HOOKED_SOURCE_H_
+#define HOLDFAST_WORKER_INPUT_HOOKED_SOURCE_H_
+
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "worker/input/example_source.h"
+
+namespace holdfast {
+
+// The examples of another source, with a call before each is read.
+//
+// Thread-safe where the call is.
+class HookedSource final : public ExampleSource {
+ public:
+  // `source` must outlive this.
+  HookedSource(const ExampleSource* source, std::function<void()> before_read)
+      : source_(*source), before_read_(std::move(before_read)) {}
+
+  int64_t num_examples() const override { return source_.num_examples(); }
+  const std::vector<int64_t>& example_shape() const override {
+    return source_.example_shape();
+  }
+  absl::Status Read(int64_t index, absl::Span<float> input,
+                    int32_t* label) const override {
+    before_read_();
+    return source_.Read(index, input, label);
+  }
+
+ private:
+  const ExampleSource& source_;
+  const std::function<void()> before_read_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_INPUT_HOOKED_SOURCE_H_
