@@ -9,9 +9,11 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "cli/units.h"
@@ -29,11 +31,22 @@ constexpr double kSilentShareOfLease = 2.0 / 3;
 constexpr double kInputWaitShare = 0.5;
 constexpr double kInputWaitSeconds = 5;
 constexpr double kSaveSecondsJudged = 1;
+constexpr double kSlowDisk = 10 << 20;  // bytes a second
 constexpr double kMemoryShare = 0.9;
+// As the system says it (ENOSPC).
+constexpr char kFullDisk[] = "No space left on device";
+// Workers whose time per push is within these factors of the median are alike.
+constexpr double kAlikeFrom = 0.8;
+constexpr double kAlikeTo = 1.25;
 constexpr double kStandstillSeconds = 5;
 constexpr double kStandstillSteps = 10;
 
 constexpr int kBarWidth = 20;
+// Columns whose values change all the time stay as wide as most values are.
+constexpr size_t kSecondsWidth = 6;  // "123 ms"
+constexpr size_t kBytesWidth = 9;    // "123.4 MiB"
+constexpr size_t kWaitWidth = 14;    // "verdict 123 ms"
+constexpr size_t kMostlyWidth = 11;  // "verdict 12%"
 constexpr char kIndent[] = "  ";
 
 // ---- What the message says ----
@@ -86,6 +99,17 @@ std::optional<double> SaveSpeed(const TaskStatus& task) {
 
 std::string Percent(double share) {
   return absl::StrFormat("%.0f%%", 100 * share);
+}
+
+// The job waits for something, for longer than is usual.
+bool IsStalled(const GetStatusResponse& status) {
+  const double step_seconds =
+      status.global_step() == 0 ? 0
+                                : status.training_seconds() /
+                                      static_cast<double>(status.global_step());
+  return IsTraining(status) && !status.waiting_for().empty() &&
+         status.seconds_since_progress() >
+             std::max(kStandstillSeconds, kStandstillSteps * step_seconds);
 }
 
 // ---- Attention ----
@@ -141,11 +165,17 @@ void AddSlowDisks(const GetStatusResponse& status,
       if (&other != &task && its.has_value()) others.push_back(*its);
     }
     const std::optional<double> median = Median(others);
-    if (!median.has_value() || *speed >= *median / 2) continue;
-    all->push_back(absl::StrCat(
-        TaskText(task.task()), " has a slow disk: it writes ",
-        BytesText(static_cast<uint64_t>(*speed)), "/s, where the others write ",
-        BytesText(static_cast<uint64_t>(*median)), "/s"));
+    const bool lags = median.has_value() && *speed < *median / 2;
+    if (!lags && *speed >= kSlowDisk) continue;
+    std::string text = absl::StrCat(
+        TaskText(task.task()), " has a slow disk: it wrote its last share in ",
+        SecondsText(task.ps().save_seconds()), ", at ",
+        BytesText(static_cast<uint64_t>(*speed)), "/s");
+    if (lags) {
+      absl::StrAppend(&text, ", where the others write ",
+                      BytesText(static_cast<uint64_t>(*median)), "/s");
+    }
+    all->push_back(std::move(text));
   }
 }
 
@@ -173,7 +203,7 @@ std::string PhaseText(const GetStatusResponse& status) {
 
 std::string TimeLeft(const GetStatusResponse& status) {
   if (!IsTraining(status) || !(status.steps_per_second() > 0) ||
-      status.global_step() >= status.total_steps()) {
+      status.global_step() >= status.total_steps() || IsStalled(status)) {
     return "";
   }
   const double seconds =
@@ -353,12 +383,23 @@ Tasks TasksOf(const GetStatusResponse& status, bool ps) {
   return tasks;
 }
 
-// Those that a person looks for first.
+// Those that a person looks for first. Those that are alike stay in their
+// order, so that lines do not jump when they are drawn again.
 void SortBySlowness(const GetStatusResponse& status, Tasks* tasks) {
+  std::vector<double> paces;
+  for (const TaskStatus* task : *tasks) {
+    paces.push_back(task->pace().seconds_per_push());
+  }
+  const double median = Median(paces).value_or(0);
+  const auto rank = [&](double seconds) {
+    return seconds > kAlikeFrom * median && seconds < kAlikeTo * median
+               ? median
+               : seconds;
+  };
   const auto key = [&](const TaskStatus* task) {
     return std::make_tuple(!IsLost(*task, status), !IsSilent(*task, status),
                            !task->pace().slow(),
-                           -task->pace().seconds_per_push());
+                           -rank(task->pace().seconds_per_push()));
   };
   std::stable_sort(
       tasks->begin(), tasks->end(),
@@ -413,12 +454,12 @@ std::vector<ViewLine> WorkerTable(const GetStatusResponse& status,
   }
   Table table({{"worker"},
                {"state"},
-               {"silent", true},
+               {"silent", true, kSecondsWidth},
                {"per push", true},
                {"last", true},
                {"input", true},
-               {"waits for"},
-               {"mostly"},
+               {"waits for", false, kWaitWidth},
+               {"mostly", false, kMostlyWidth},
                {"pushes", true},
                {"examples", true},
                {"process"}});
@@ -448,15 +489,15 @@ std::vector<ViewLine> PsTable(const GetStatusResponse& status,
   if (tasks.empty()) return {};
   Table table({{"ps"},
                {"state"},
-               {"silent", true},
-               {"memory", true},
+               {"silent", true, kSecondsWidth},
+               {"memory", true, kBytesWidth},
                {"limit", true},
                {"used", true},
                {"values", true},
                {"update", true},
-               {"received", true},
-               {"sent", true},
-               {"save", true},
+               {"received", true, kBytesWidth},
+               {"sent", true, kBytesWidth},
+               {"save", true, kSecondsWidth},
                {"process"}});
   for (const TaskStatus* task : tasks) {
     const proto::PsReport& ps = task->ps();
@@ -525,7 +566,10 @@ std::vector<std::string> AttentionOf(const GetStatusResponse& status) {
                                PrintableText(status.state().reason())));
   }
   if (!status.checkpoint_error().empty()) {
-    all.push_back(absl::StrCat("checkpoints cannot be written: ",
+    // First, as the error may be longer than a line.
+    const bool full = absl::StrContains(status.checkpoint_error(), kFullDisk);
+    all.push_back(absl::StrCat(full ? "a disk is full: " : "",
+                               "checkpoints cannot be written: ",
                                PrintableText(status.checkpoint_error())));
   }
   for (const TaskStatus& task : status.tasks()) {
@@ -540,13 +584,7 @@ std::vector<std::string> AttentionOf(const GetStatusResponse& status) {
   AddInputWaits(status, &all);
   AddSlowDisks(status, &all);
   AddMemory(status, &all);
-  const double step_seconds =
-      status.global_step() == 0 ? 0
-                                : status.training_seconds() /
-                                      static_cast<double>(status.global_step());
-  if (IsTraining(status) && !status.waiting_for().empty() &&
-      status.seconds_since_progress() >
-          std::max(kStandstillSeconds, kStandstillSteps * step_seconds)) {
+  if (IsStalled(status)) {
     all.push_back(absl::StrCat(
         "nothing has moved for ", SecondsText(status.seconds_since_progress()),
         ": the job waits for ", PrintableText(status.waiting_for())));
@@ -617,7 +655,8 @@ std::string EventText(const proto::Event& event, const absl::TimeZone& zone,
       "%s  step %-7d  %-*s  %s",
       absl::FormatTime(with_date ? "%Y-%m-%d %H:%M:%S" : "%H:%M:%S",
                        absl::UnixEpoch() + absl::Seconds(event.time()), zone),
-      event.step(), kKindWidth, EventName(event.kind()),
+      event.step(), kKindWidth,
+      absl::StrReplaceAll(EventName(event.kind()), {{"_", " "}}),
       PrintableText(event.text()));
 }
 

@@ -45,9 +45,10 @@ struct ViewLine {
 // What a person should look at, each in a sentence; empty when all is well. The
 // status page has the same rules: the job has failed; checkpoints cannot be
 // written; a task is lost, or silent for two thirds of its lease; a worker is
-// slow, or waits for its input for half of its time or for 5 s; a ps writes its
-// checkpoints at less than half of the others' speed; a ps uses 90 % of its
-// memory; nothing moves; the loss is not a finite number.
+// slow, or waits for its input for half of its time or for 5 s; a ps takes a
+// second or more to write its share of a checkpoint, at less than half of the
+// others' speed or at less than 10 MiB/s; a ps uses 90 % of its memory; nothing
+// moves; the loss is not a finite number.
 std::vector<std::string> AttentionOf(const proto::GetStatusResponse& status);
 
 // All that `status` tells, and `events`, oldest first.

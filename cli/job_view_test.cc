@@ -116,13 +116,13 @@ training  [########............] 41%  step 1230 of 3000, 2:57 left
 attention
   worker:1 is slow: 99 ms per push, where the median is 54 ms
 
-worker    state  silent  per push  last  input  waits for      mostly       pushes  examples  process
-worker:0  ok     300 ms     10 ms    2%     3%  verdict 91 ms  verdict 87%    1230    307500  host-c (pid 9)
-worker:1  slow   200 ms     99 ms   98%     0%  -              compute 92%    1230    307500  host-d (pid 10)
+worker    state  silent  per push  last  input  waits for       mostly       pushes  examples  process
+worker:0  ok     300 ms     10 ms    2%     3%  verdict 91 ms   verdict 87%    1230    307500  host-c (pid 9)
+worker:1  slow   200 ms     99 ms   98%     0%  -               compute 92%    1230    307500  host-d (pid 10)
 
-ps    state  silent   memory    limit  used   values   update  received     sent    save  process
-ps:0  ok          -  3.0 MiB  1.0 GiB    0%  1.0 MiB  0.50 ms   2.4 GiB  2.4 GiB  120 ms  host-a (pid 7)
-ps:1  ok     400 ms  3.0 MiB  1.0 GiB    0%  1.0 MiB  0.60 ms   2.4 GiB  2.4 GiB  150 ms  host-b (pid 8)
+ps    state  silent     memory    limit  used   values   update   received       sent    save  process
+ps:0  ok          -    3.0 MiB  1.0 GiB    0%  1.0 MiB  0.50 ms    2.4 GiB    2.4 GiB  120 ms  host-a (pid 7)
+ps:1  ok     400 ms    3.0 MiB  1.0 GiB    0%  1.0 MiB  0.60 ms    2.4 GiB    2.4 GiB  150 ms  host-b (pid 8)
 
 events
   10:00:00  step 0        joined             /job:worker/task:0 has joined
@@ -177,9 +177,9 @@ training  [##########..........] 50%  step 50 of 100, 0:20 left  generation 2
 attention
   worker:0 is lost
 
-worker    state  silent  per push  waits for     mostly
-worker:0  lost   12.0 s    500 ms  -             -
-worker:1  ok     100 ms    250 ms  ticket 7.0 s  compute 75%
+worker    state  silent  per push  waits for       mostly
+worker:0  lost   12.0 s    500 ms  -               -
+worker:1  ok     100 ms    250 ms  ticket 7.0 s    compute 75%
 
 ps    state
 ps:0  ok
@@ -232,8 +232,11 @@ TEST(AttentionTest, OfEachRule) {
   } kCases[] = {
       {"state { phase: FAILED reason: 'ps 1 is lost' }",
        "the job has failed: ps 1 is lost"},
-      {"checkpoint_error: 'No space left on device'",
-       "checkpoints cannot be written: No space left on device"},
+      {"checkpoint_error: 'Input/output error'",
+       "checkpoints cannot be written: Input/output error"},
+      {"checkpoint_error: '/job:ps/task:0: /c: No space left on device'",
+       "a disk is full: checkpoints cannot be written: /job:ps/task:0: /c: No "
+       "space left on device"},
       {"tasks { task { job: 'ps' index: 1 } }", "ps:1 is lost"},
       {"lease_seconds: 9 tasks { task { job: 'ps' index: 1 } alive: true "
        "silent_seconds: 6.1 }",
@@ -257,8 +260,12 @@ TEST(AttentionTest, OfEachRule) {
       {"tasks { task { job: 'ps' } alive: true ps { save_seconds: 2 "
        "save_bytes: 2097152 } } tasks { task { job: 'ps' index: 1 } "
        "alive: true ps { save_seconds: 0.5 save_bytes: 2097152 } }",
-       "ps:0 has a slow disk: it writes 1.0 MiB/s, where the others write "
-       "4.0 MiB/s"},
+       "ps:0 has a slow disk: it wrote its last share in 2.0 s, at 1.0 MiB/s, "
+       "where the others write 4.0 MiB/s"},
+      // Of a ps without others, or like them.
+      {"tasks { task { job: 'ps' } alive: true ps { save_seconds: 1 "
+       "save_bytes: 10000000 } }",
+       "ps:0 has a slow disk: it wrote its last share in 1.0 s, at 9.5 MiB/s"},
       {"tasks { task { job: 'ps' } alive: true ps { memory { values: 50 "
        "slots: 40 limit: 100 } } }",
        "ps:0 uses 90% of its memory limit of 100 B"},
@@ -285,6 +292,10 @@ TEST(AttentionTest, NotBelowTheBounds) {
            "tasks { task { job: 'ps' } alive: true ps { save_seconds: 0.9 "
            "save_bytes: 2097152 } } tasks { task { job: 'ps' index: 1 } "
            "alive: true ps { save_seconds: 0.1 save_bytes: 2097152 } }",
+           "tasks { task { job: 'ps' } alive: true ps { save_seconds: 1 "
+           "save_bytes: 10485760 } }",
+           "tasks { task { job: 'ps' } alive: true ps { save_seconds: 0.9 "
+           "save_bytes: 1000 } }",
            "tasks { task { job: 'ps' } alive: true ps { memory { values: 89 "
            "limit: 100 } } }",
            "state { phase: TRAINING } global_step: 10 training_seconds: 10 "
@@ -308,12 +319,12 @@ training  [########............] 41%  step 1230 of 3000, 2:57 left
   checkpoint  step 1000 is on disk, written 23.2 s ago (4.0 MiB in 210 ms); 4 w>
 attention
   worker:1 is slow: 99 ms per push, where the median is 54 ms
-worker    state  silent  per push  last  input  waits for      mostly       pus>
-worker:1  slow   200 ms     99 ms   98%     0%  -              compute 92%    1>
-worker:0  ok     300 ms     10 ms    2%     3%  verdict 91 ms  verdict 87%    1>
-ps    state  silent   memory    limit  used   values   update  received     sen>
-ps:0  ok          -  3.0 MiB  1.0 GiB    0%  1.0 MiB  0.50 ms   2.4 GiB  2.4 Gi>
-ps:1  ok     400 ms  3.0 MiB  1.0 GiB    0%  1.0 MiB  0.60 ms   2.4 GiB  2.4 Gi>
+worker    state  silent  per push  last  input  waits for       mostly       pu>
+worker:1  slow   200 ms     99 ms   98%     0%  -               compute 92%    >
+worker:0  ok     300 ms     10 ms    2%     3%  verdict 91 ms   verdict 87%    >
+ps    state  silent     memory    limit  used   values   update   received     >
+ps:0  ok          -    3.0 MiB  1.0 GiB    0%  1.0 MiB  0.50 ms    2.4 GiB    2>
+ps:1  ok     400 ms    3.0 MiB  1.0 GiB    0%  1.0 MiB  0.60 ms    2.4 GiB    2>
 events
   10:00:00  step 0        joined             /job:worker/task:0 has joined
   10:00:01  step 0        training           training begins
@@ -355,10 +366,10 @@ attention
 worker     state  per push  last
 worker:40  lost     104 ms    0%
 worker:17  slow      1.0 s    0%
-worker:63  ok       106 ms    0%
-worker:62  ok       106 ms    0%
-worker:61  ok       106 ms    0%
-worker:60  ok       106 ms    0%
+worker:0   ok       100 ms    0%
+worker:1   ok       100 ms    0%
+worker:2   ok       100 ms    0%
+worker:3   ok       100 ms    0%
   and 58 more
 ps    state
 ps:0  ok

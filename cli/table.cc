@@ -31,7 +31,7 @@ std::vector<std::string> Table::Lines() const {
     for (const std::vector<std::string>& row : rows_) {
       cells.push_back(is_known(row) ? row[column] : kUnknown);
     }
-    size_t width = 0;
+    size_t width = columns_[column].least_width;
     for (const std::string& cell : cells) {
       width = std::max(width, TextWidth(cell));
     }

@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_CLI_TABLE_H_
 #define HOLDFAST_CLI_TABLE_H_
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@ class Table {
     std::string title;
     // Numbers are; words are not.
     bool right_aligned = false;
+    // Of characters; it gets wider where a cell is.
+    size_t least_width = 0;
   };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}

@@ -17,6 +17,13 @@ TEST(TableTest, AlignsColumns) {
                           "longer  12345678  b"));
 }
 
+TEST(TableTest, KeepsTheWidthThatIsGiven) {
+  Table table({{"name"}, {"wait", false, 6}, {"time", true, 6}});
+  table.Add({"a", "b", "1 s"});
+  EXPECT_THAT(table.Lines(),
+              ElementsAre("name  wait      time", "a     b          1 s"));
+}
+
 TEST(TableTest, LeavesOutWhatIsNotKnown) {
   Table table({{"name"}, {"never"}, {"once", true}});
   table.Add({"a", "", ""});

@@ -460,6 +460,10 @@ void Server::Impl::Stop(const std::string& reason) {
     stop_deadline_ = SteadyNow() + 0.4 * options_.lease;
   }
   if (directory_.has_value()) {
+    if (coordinates()) {
+      coordinator_strand_->Post(
+          [this, reason] { coordinator_->OnToldToStop(reason); });
+    }
     End(absl::CancelledError(reason));
   } else if (coordinates()) {
     coordinator_strand_->Post([this, reason] { coordinator_->Fail(reason); });

@@ -121,6 +121,10 @@ class Coordinator : private Members::Owner, private Director {
   // What this ps reports of itself, for GetStatus: it renews no lease.
   void OnOwnReport(const proto::PsReport& report);
 
+  // Tells people that this ps is told to stop, for `reason`, and that another
+  // life of it may take its place.
+  void OnToldToStop(const std::string& reason);
+
   // Judges leases and timeouts, answers parked calls whose time is up, sends
   // again what was not answered. Call it some ten times a second.
   void Tick();

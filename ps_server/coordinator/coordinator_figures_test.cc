@@ -127,6 +127,18 @@ TEST_F(FiguresTest, EventsOfALostWorker) {
   EXPECT_THAT(Events().back(), HasSubstr("left before the end: no data"));
 }
 
+TEST_F(FiguresTest, AnEventSaysThatPs0IsToldToStop) {
+  StartTraining();
+  NewKinds();
+  coordinator_->OnToldToStop("/job:ps/task:0 was told to stop by SIGTERM");
+  EXPECT_THAT(NewKinds(), ElementsAre("LEFT"));
+  const proto::Event& event = coordinator_->events().events().back();
+  EXPECT_EQ(event.task().job(), kPsJob);
+  EXPECT_EQ(event.text(),
+            "/job:ps/task:0 was told to stop by SIGTERM; the job goes on when "
+            "it is started again");
+}
+
 TEST_F(FiguresTest, EventsOfCheckpoints) {
   MakeWithArchive();
   proto::Declaration declaration = MakeDeclaration();
@@ -424,6 +436,21 @@ TEST_F(HistoryOnDiskTest, IsCutWhereTheJobGoesBack) {
   ASSERT_THAT(History().evaluations(), SizeIs(1));
   EXPECT_EQ(History().evaluations(0).step(), 2u);
   EXPECT_EQ(Status().steps_per_second(), 0);
+}
+
+TEST_F(HistoryOnDiskTest, StatusTellsTheLatestEvaluationAfterARestart) {
+  StartTraining(declaration_);
+  Make(3);
+  proto::ReportEvaluationRequest request;
+  *request.mutable_sender() = SenderOf(Worker(0));
+  request.mutable_result()->set_step(2);
+  request.mutable_result()->set_examples(10);
+  request.mutable_result()->set_accuracy(0.5);
+  Ask(&Coordinator::ReportEvaluation, request);
+  Make(5, 3);
+  Restart();
+  EXPECT_EQ(Status().evaluation().step(), 2u);
+  EXPECT_EQ(Status().evaluation().accuracy(), 0.5);
 }
 
 TEST_F(HistoryOnDiskTest, EveryTenSecondsAndAtTheEnd) {

@@ -132,6 +132,12 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
     job_.step_timer.AddTo(status.mutable_step_times());
   }
   job_.progress.AddTo(&status);
+  // One of an earlier life of this ps.
+  const proto::EvaluationResult* const evaluated =
+      job_.history.last_evaluation();
+  if (!status.has_evaluation() && evaluated != nullptr) {
+    *status.mutable_evaluation() = *evaluated;
+  }
   status.set_loss_scale(job_.learning.loss_scale());
   status.set_recovered(job_.generation.value() > 1 ? restore_.recovered() : "");
   save_.AddTo(&status);
@@ -162,6 +168,14 @@ void Coordinator::GetEvents(const proto::GetEventsRequest& request,
 void Coordinator::GetHistory(const proto::GetHistoryRequest& request,
                              Reply<proto::GetHistoryResponse> reply) {
   reply(job_.history.Answer(request));
+}
+
+void Coordinator::OnToldToStop(const std::string& reason) {
+  const Outbox::Event event(&job_.outbox);
+  if (job_.ended()) return;
+  job_.Tell(proto::Event::LEFT,
+            absl::StrCat(reason, "; the job goes on when it is started again"),
+            TaskId{kPsJob, 0});
 }
 
 // ---- Once a second ----

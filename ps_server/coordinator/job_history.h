@@ -42,6 +42,10 @@ class JobHistory {
   uint64_t last_step() const {
     return points_.empty() ? 0 : points_.back().step();
   }
+  // That of the greatest step; null where there is none.
+  const proto::EvaluationResult* last_evaluation() const {
+    return evaluations_.empty() ? nullptr : &evaluations_.back();
+  }
   // How often it has changed.
   uint64_t changes() const { return changes_; }
   proto::GetHistoryResponse Answer(

@@ -11,14 +11,15 @@ PATIENCE_SECONDS = 60
 
 
 class Browser:
-    def __init__(self):
+    def __init__(self, arguments=(), environment=None):
+        """`arguments` of Chromium beside the usual ones; `environment` instead of this process's."""
         options = webdriver.ChromeOptions()
         for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
-                         "--hide-scrollbars", "--force-device-scale-factor=1", "--lang=en-US"):
+                         "--hide-scrollbars", "--force-device-scale-factor=1", "--lang=en-US", *arguments):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
         options.binary_location = "/usr/bin/chromium"
-        service = webdriver.ChromeService(executable_path="/usr/bin/chromedriver")
+        service = webdriver.ChromeService(executable_path="/usr/bin/chromedriver", env=environment)
         self.driver = webdriver.Chrome(options=options, service=service)
 
     def close(self):

@@ -136,6 +136,34 @@ class ClusterTest(unittest.TestCase):
         self.browser.wait(lambda: any("worker/task:1" in text for text in self.browser.texts("#events-body li")),
                           "an event")
 
+    def test_says_since_when_its_data_is_old(self):
+        self.wait_quiet()
+        with open(f"{self.run_dir}/ps-0.pid", encoding="utf-8") as file:
+            pid = int(file.read())
+        os.kill(pid, signal.SIGSTOP)
+        begun = time.monotonic()
+        paused = time.strftime("%H:%M:%S")
+        try:
+            self.browser.wait(lambda: "ps 0 has not answered since" in self.browser.text("#attention-body"),
+                              "that ps 0 does not answer")
+            print(f"noticed after {time.monotonic() - begun:.1f} s", flush=True)
+            self.assertIn("It did not answer within 5 s", self.browser.text("#attention-body"))
+            since = self.browser.text("#attention-body strong").split()[-1]
+            # Its last answer came a second before the pause, or less.
+            self.assertLessEqual(abs(seconds_of(paused) - seconds_of(since)), 2)
+            self.assertEqual(self.browser.text("#live"), f"last answer {since}")
+            self.assertTrue(self.browser.driver.title.startswith("No answer"))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        self.browser.wait(lambda: "has not answered" not in self.browser.text("#attention-body"), "that ps 0 is back")
+        # The browser complains of each request that came to nothing.
+        self.browser.complaints()
+
+
+def seconds_of(clock):
+    hours, minutes, seconds = map(int, clock.split(":"))
+    return 3600 * hours + 60 * minutes + seconds
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -272,6 +272,19 @@ def slow_disk(tick):
     return job
 
 
+def slow_only_disk(tick):
+    job = Job(tick, ps=1)
+    job.ps[0]["ps"]["save_seconds"] = 9.6
+    return job
+
+
+def stopping(tick):
+    job = Job(tick)
+    job.event("LEFT", job.step, "/job:ps/task:0 was told to stop by SIGTERM; the job goes on when it is "
+              "started again", task("ps", 0))
+    return job
+
+
 def input_bound(tick):
     job = Job(tick)
     job.spend(job.workers[1], 3, "input")
@@ -372,6 +385,8 @@ SCENES = {
     "lost_task": lost_task,
     "full_disk": full_disk,
     "slow_disk": slow_disk,
+    "slow_only_disk": slow_only_disk,
+    "stopping": stopping,
     "input_bound": input_bound,
     "asynchronous": asynchronous,
     "rolled_back": rolled_back,

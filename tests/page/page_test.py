@@ -37,6 +37,8 @@ NAMED = {
     "lost_task": ["Worker 1 is lost", "The job has stalled", "Worker 3 is silent"],
     "full_disk": ["A disk is full: checkpoints cannot be written"],
     "slow_disk": ["The disk of ps 2 is slow"],
+    "slow_only_disk": ["The disk of ps 0 is slow"],
+    "stopping": ["ps 0 is stopping"],
     "input_bound": ["Worker 1 waits for its input"],
     "asynchronous": [],
     "rolled_back": [],
@@ -101,6 +103,9 @@ class SceneTest(unittest.TestCase):
         self.open("slow_disk")
         # 48 MiB in 14.2 s; the others' median is that of 0.38 and 0.40 s.
         self.assertIn("14.2 s, at 3.38 MiB/s; the median of the other ps is 123 MiB/s",
+                      browser.text("#attention-body"))
+        self.open("slow_only_disk")
+        self.assertIn("It wrote its share of the last checkpoint in 9.60 s, at 5 MiB/s. Every",
                       browser.text("#attention-body"))
         self.open("input_bound")
         self.assertIn("It spent 81 % of the last seconds waiting", browser.text("#attention-body"))
@@ -186,14 +191,23 @@ class SceneTest(unittest.TestCase):
         step = browser.text("#steps")
         fake.broken.add("training")
         browser.wait(lambda: titles(), "that ps 0 is out of reach")
-        self.assertRegex(titles()[0], r"^ps 0 has been unreachable since \d\d:\d\d:\d\d$")
+        self.assertRegex(titles()[0], r"^ps 0 has not answered since \d\d:\d\d:\d\d$")
+        # Since its last answer, not since that was noticed.
+        self.assertEqual(titles()[0].split()[-1], browser.text("#live").split()[-1])
         self.assertIn("last reported", browser.text("#attention-body"))
         self.assertRegex(browser.text("#live"), r"^last answer \d\d:\d\d:\d\d$")
-        self.assertIn("Unreachable", browser.driver.title)
+        self.assertIn("No answer", browser.driver.title)
         self.assertNotEqual(browser.text("#steps"), "")
         fake.broken.clear()
         browser.wait(lambda: not titles(), "that ps 0 is back")
         self.assertNotEqual(browser.text("#steps"), step)
+
+    def test_out_of_reach_after_it_was_told_to_stop(self):
+        self.open("stopping")
+        fake.broken.add("stopping")
+        browser.wait(lambda: len(titles()) == 1 and "told to stop" in titles()[0], "that ps 0 has stopped")
+        self.assertRegex(titles()[0], r"^ps 0 was told to stop, and has not answered since \d\d:\d\d:\d\d$")
+        self.assertIn("The job goes on when ps 0 is started again", browser.text("#attention-body"))
 
     def test_out_of_reach_from_the_start(self):
         fake.broken.add("training")

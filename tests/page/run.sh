@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 deploy/local/setup.sh
 missing=()
-for package in chromium chromium-driver fonts-dejavu-core; do
+for package in chromium chromium-driver fonts-dejavu-core libnss3-tools; do
   dpkg-query --show --showformat='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^[ih]i ' ||
     missing+=("$package")
 done
@@ -23,5 +23,5 @@ if ((${#missing[@]} > 0)); then
   "${apt[@]}" install --yes --no-install-recommends "${missing[@]}" >&2
 fi
 python="$(tests/python/environment.sh tests/page/requirements.txt)/bin/python3"
-/usr/bin/bazel build //cli:holdfast //ps_server //worker:ps_worker >&2
+/usr/bin/bazel build //cli:holdfast //ps_server //worker:ps_worker //tests/slow_worker >&2
 PYTHONDONTWRITEBYTECODE=1 "$python" tests/run_unittests.py tests/page "$@"
