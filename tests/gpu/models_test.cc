@@ -133,7 +133,9 @@ TEST_P(ModelsTest, LossCurveIsTheCpus) {
     EXPECT_NEAR((*made)[i], (*expected)[i], tolerance * (*expected)[i])
         << "step " << i;
   }
-  if (steps_ >= 100) EXPECT_LT(made->back(), 0.8 * made->front());
+  if (steps_ >= 100) {
+    EXPECT_LT(made->back(), 0.8 * made->front());
+  }
   ++g_cases;
 }
 
