@@ -189,6 +189,9 @@ void FillIn(const Replicas& replicas, proto::LostWorkers* lost_workers) {
   lost_workers->set_max_workers(replicas.total);
 }
 
+// As the range of Declaration.total_tickets.
+constexpr uint64_t kMaxTickets = 1'000'000'000'000'000'000;
+
 absl::StatusOr<uint64_t> ResolveTickets(const Replicas& replicas,
                                         uint64_t total_steps,
                                         uint64_t total_tickets) {
@@ -202,6 +205,14 @@ absl::StatusOr<uint64_t> ResolveTickets(const Replicas& replicas,
     return Invalid("total_tickets is ", total_tickets,
                    ", but must be total_steps, ", total_steps,
                    ": each asynchronous push is a step");
+  }
+  if (total_tickets == 0 && total_steps > 0) {
+    if (total_steps > kMaxTickets / replicas.to_aggregate) {
+      return Invalid("total_steps is ", total_steps, ", with ",
+                     replicas.to_aggregate, " tickets in each: more than ",
+                     kMaxTickets, " tickets");
+    }
+    return total_steps * replicas.to_aggregate;
   }
   const uint64_t steps = replicas.StepsOfTickets(total_tickets);
   if (total_tickets == 0 || total_steps != steps) {

@@ -84,8 +84,10 @@ absl::StatusOr<Replicas> ResolveConsistency(const ConsistencyFields& fields,
 void FillIn(const Replicas& replicas, proto::Consistency* consistency);
 void FillIn(const Replicas& replicas, proto::LostWorkers* lost_workers);
 
-// `total_tickets` of a declaration with its default filled in.
-// Errors: INVALID_ARGUMENT when they are not those of `total_steps`.
+// `total_tickets` of a declaration with its default filled in: those that fill
+// all of `total_steps`.
+// Errors: INVALID_ARGUMENT when they are not those of `total_steps`, or would be
+// too many.
 absl::StatusOr<uint64_t> ResolveTickets(const Replicas& replicas,
                                         uint64_t total_steps,
                                         uint64_t total_tickets);

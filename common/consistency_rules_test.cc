@@ -277,6 +277,8 @@ TEST(ResolveTicketsTest, AreThoseOfTheSteps) {
   const Replicas by_step = {.to_aggregate = 2, .total = 2};
   const Replicas by_ticket = {
       .to_aggregate = 2, .total = 2, .examples = proto::BY_TICKET};
+  const Replicas many_by_ticket = {
+      .to_aggregate = 65536, .total = 65536, .examples = proto::BY_TICKET};
   const Replicas asynchronous = {
       .total = 2, .asynchronous = true, .examples = proto::BY_TICKET};
   const struct {
@@ -294,7 +296,11 @@ TEST(ResolveTicketsTest, AreThoseOfTheSteps) {
       {by_ticket, 3, 5, 5, ""},
       {by_ticket, 3, 4, std::nullopt, "which make 2 steps of 2; total_steps"},
       {by_ticket, 3, 7, std::nullopt, "which make 4 steps of 2; total_steps"},
+      {by_ticket, 3, 0, 6, ""},
       {by_ticket, 0, 0, std::nullopt, "total_tickets is 0"},
+      {by_ticket, 1'000'000'000'000'000, 0, 2'000'000'000'000'000, ""},
+      {many_by_ticket, 1'000'000'000'000'000, 0, std::nullopt,
+       "with 65536 tickets in each: more than 1000000000000000000 tickets"},
       {asynchronous, 3, 0, 3, ""},
       {asynchronous, 3, 3, 3, ""},
       {asynchronous, 3, 4, std::nullopt,

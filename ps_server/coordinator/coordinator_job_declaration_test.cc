@@ -230,6 +230,11 @@ TEST_F(CoordinatorTest, ASynchronousDeclarationIsFilledIn) {
   EXPECT_EQ(by_ticket.examples(), proto::BY_TICKET);
   EXPECT_EQ(by_ticket.total_tickets(), 5u);
   EXPECT_EQ(by_ticket.total_steps(), 3u);
+  Make();
+  proto::Declaration of_steps_alone = ByTicket(2, 2, 5);
+  of_steps_alone.clear_total_tickets();
+  StartTraining(of_steps_alone);
+  EXPECT_EQ(GetPlacement(0)->declaration().total_tickets(), 6u);
 }
 
 TEST_F(CoordinatorTest, TicketsThatCannotBeDeclared) {
@@ -253,10 +258,6 @@ TEST_F(CoordinatorTest, TicketsThatCannotBeDeclared) {
        Asynchronous(10),
        [](auto& d) { d.set_total_tickets(11); },
        {"total_tickets is 11", "total_steps, 10"}},
-      {"synchronous without tickets",
-       ByTicket(2, 2, 5),
-       [](auto& d) { d.set_total_tickets(0); },
-       {"total_tickets is 0", "total_steps is 3"}},
       {"neither tickets nor steps",
        ByTicket(2, 2, 5),
        [](auto& d) {

@@ -244,7 +244,8 @@ class Cluster:
             variables: Variables by name: a ``Variable``, or a float32 array of any shape
                 that holds its first values. Names consist of letters, digits and "_-./".
             optimizer: The rule by which a step changes variables.
-            steps: Global steps in the whole job; in asynchronous jobs, pushes.
+            steps: Global steps in the whole job; in asynchronous jobs, pushes. Synchronous
+                jobs with examples by ticket hand out as many batches as fill all steps.
             consistency: When pushes become a step. Default: ``Synchronous()``.
             seed: Seed of the values that initializers make.
             examples: How batches are assigned to workers: "by_step", by the step and the

@@ -56,7 +56,8 @@ class Trainer:
     Args:
         params: A pytree of arrays.
         optimizer: The rule by which a step changes parameters; the cluster applies it.
-        steps: Global steps in the whole job; in asynchronous jobs, pushes.
+        steps: Global steps in the whole job; in asynchronous jobs, pushes. Synchronous jobs
+            with examples by ticket hand out as many batches as fill all steps.
         state: A pytree of arrays that are averaged over steps rather than trained, such as
             the statistics of batch norm; see ``push``. Its names begin with "state/".
         moving_average: Share of ``state`` that a step keeps.

@@ -475,6 +475,13 @@ class SeveralWorkersTest(unittest.TestCase):
             self.assertEqual(result["batches"], expected)
         self.check_values(results[0], sum(range(1, 13)))
 
+    def test_synchronous_by_ticket(self):
+        consistency = 'holdfast.Synchronous(), examples="by_ticket"'
+        results = self.run_script(2, steps=5, consistency=consistency)
+        batches = sorted(batch for result in results for batch in result["batches"])
+        self.assertEqual(batches, list(range(10)))
+        self.check_values(results[0], sum(range(1, 11)) / 2)
+
     def check_asynchronous(self, consistency):
         results = self.run_script(3, steps=40, consistency=consistency)
         batches = sorted(batch for result in results for batch in result["batches"])

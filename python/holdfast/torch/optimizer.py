@@ -45,7 +45,8 @@ class Optimizer:
         model: The module that is trained.
         optimizer: An optimizer of ``torch.optim`` for its parameters, which tells the rule and
             its hyperparameters, and makes no steps itself.
-        steps: Global steps in the whole job; in asynchronous jobs, pushes.
+        steps: Global steps in the whole job; in asynchronous jobs, pushes. Synchronous jobs
+            with examples by ticket hand out as many batches as fill all steps.
         scheduler: A scheduler of ``torch.optim.lr_scheduler`` for ``optimizer``, or a schedule of
             Holdfast's. The script need not call its ``step``.
         scheduler_every: Steps from one ``scheduler.step()`` of the original script to the next.
