@@ -12,6 +12,7 @@
 #include "cli/local.h"
 #include "cli/status.h"
 #include "cli/top.h"
+#include "cli/trace.h"
 #include "common/daemon.h"
 #include "common/rpc/grpc_log.h"
 #include "common/version.h"
@@ -30,7 +31,7 @@ int Completion(const std::vector<std::string>& args) {
   std::vector<CommandWords> all;
   for (const std::vector<CommandWords>& words :
        {LocalWords(), CheckpointWords(), StatusWords(), TopWords(),
-        CertsWords(), BenchWords()}) {
+        TraceWords(), CertsWords(), BenchWords()}) {
     all.insert(all.end(), words.begin(), words.end());
   }
   return CompletionCommand(args, all);
@@ -44,6 +45,7 @@ constexpr Command kCommands[] = {
     {"top", "a running job, live on a terminal", TopCommand},
     {"events", "what has happened to a running job", EventsCommand},
     {"history", "loss, scores and rate over a job's life", HistoryCommand},
+    {"trace", "what all tasks of a running job do, step by step", TraceCommand},
     {"certs", "make certificates for a cluster", CertsCommand},
     {"bench", "measure a cluster on this machine", BenchCommand},
     {"completion", "complete commands and flags in bash", Completion},

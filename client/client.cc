@@ -277,6 +277,15 @@ std::unique_ptr<Question<proto::GetHistoryResponse>> Client::StartGetHistory(
                      nullptr, /*regardless=*/true});
 }
 
+std::unique_ptr<Question<proto::TraceResponse>> Client::StartTrace(
+    const proto::TraceRequest& request) {
+  using Asked = Question<proto::TraceResponse>;
+  return std::make_unique<Asked>(
+      context_, rpc::kTrace, request,
+      Asked::Options{nullptr, ByCoordinator("the answer to Trace"), nullptr,
+                     /*regardless=*/true});
+}
+
 std::unique_ptr<Question<proto::CheckpointResponse>> Client::StartCheckpoint(
     proto::CheckpointRequest request, const std::string& what,
     std::function<Next(const proto::CheckpointResponse&)> look) {

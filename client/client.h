@@ -90,6 +90,8 @@ class Client {
       uint64_t after);
   std::unique_ptr<Question<proto::GetHistoryResponse>> StartGetHistory(
       const proto::GetHistoryRequest& request);
+  std::unique_ptr<Question<proto::TraceResponse>> StartTrace(
+      const proto::TraceRequest& request);
   // One call of what SaveCheckpoint makes: `look` as in Question.
   std::unique_ptr<Question<proto::CheckpointResponse>> StartCheckpoint(
       proto::CheckpointRequest request, const std::string& what,

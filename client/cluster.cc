@@ -53,7 +53,7 @@ class ClusterImpl : public Cluster {
   ClusterImpl(Options options, const Timing& timing)
       : options_(std::move(options)),
         wire_(PsAddresses(options_.cluster), options_.credentials,
-              options_.tracer),
+              {options_.tracer, options_.cluster_tracer}),
         client_(ClientOptions(options_, timing), &wire_) {}
 
   ~ClusterImpl() override {
@@ -172,6 +172,11 @@ class ClusterImpl : public Cluster {
     return client_.StartGetHistory(request)->Await(deadline);
   }
 
+  absl::StatusOr<proto::TraceResponse> Trace(const proto::TraceRequest& request,
+                                             absl::Time deadline) override {
+    return client_.StartTrace(request)->Await(deadline);
+  }
+
   absl::StatusOr<GlobalStep> SaveCheckpoint(absl::Time deadline) override {
     proto::CheckpointRequest request;
     request.set_wait_ms(
@@ -246,6 +251,7 @@ class ClusterImpl : public Cluster {
       if (!joined_ && options_.on_waiting) options_.on_waiting(what);
     };
     options.report = options_.report;
+    options.tracer = options_.cluster_tracer;
     options.give_up = options_.give_up;
     options.on_change = [this](const SessionNews& news) { client_.Hear(news); };
     return options;

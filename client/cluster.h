@@ -170,6 +170,9 @@ class Cluster {
     // Where each attempt of an RPC is recorded (docs/tracing.md); those of the
     // lease are not. Must outlive the cluster. Null: nowhere.
     Tracer* tracer = nullptr;
+    // The same on demand, for traces of the whole cluster, in which the task
+    // then has a part. Must outlive the cluster. Null: it has none.
+    Tracer* cluster_tracer = nullptr;
   };
 
   // What became of a push.
@@ -362,6 +365,10 @@ class Cluster {
       uint64_t after, absl::Time deadline) = 0;
   virtual absl::StatusOr<proto::GetHistoryResponse> GetHistory(
       const proto::GetHistoryRequest& request, absl::Time deadline) = 0;
+  // Begins a trace of the whole cluster, looks at it, or fetches it, at any
+  // time: for operators. Errors: those of Coordinator.Trace.
+  virtual absl::StatusOr<proto::TraceResponse> Trace(
+      const proto::TraceRequest& request, absl::Time deadline) = 0;
   // Has a checkpoint taken, at any time, and waits until it is on disk. Returns
   // its step.
   // Errors: those of Coordinator.Checkpoint; UNAVAILABLE, with the reason, when

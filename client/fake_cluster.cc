@@ -451,6 +451,11 @@ absl::StatusOr<proto::GetHistoryResponse> FakeCluster::GetHistory(
   return history;
 }
 
+absl::StatusOr<proto::TraceResponse> FakeCluster::Trace(
+    const proto::TraceRequest& request, absl::Time deadline) {
+  return absl::UnimplementedError("nothing is traced here");
+}
+
 absl::StatusOr<GlobalStep> FakeCluster::SaveCheckpoint(absl::Time deadline) {
   return absl::FailedPreconditionError("there are no checkpoints here");
 }

@@ -130,6 +130,8 @@ class FakeCluster final : public Cluster {
       uint64_t after, absl::Time deadline) override;
   absl::StatusOr<proto::GetHistoryResponse> GetHistory(
       const proto::GetHistoryRequest& request, absl::Time deadline) override;
+  absl::StatusOr<proto::TraceResponse> Trace(const proto::TraceRequest& request,
+                                             absl::Time deadline) override;
   absl::StatusOr<GlobalStep> SaveCheckpoint(absl::Time deadline) override;
   absl::Status AwaitDone(absl::Time deadline) override;
   void Cancel() override;

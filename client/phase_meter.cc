@@ -1,6 +1,9 @@
 #include "client/phase_meter.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace holdfast {
 namespace {
@@ -36,9 +39,68 @@ const char* WaitingFor(Phase phase) {
   return "";
 }
 
+// As spans are called.
+const char* NameOf(Phase phase) {
+  switch (phase) {
+    case Phase::kInput:
+      return "input";
+    case Phase::kVersion:
+      return "version";
+    case Phase::kCompute:
+      return "compute";
+    case Phase::kPush:
+      return "push";
+    case Phase::kVerdict:
+      return "verdict";
+    case Phase::kTicket:
+      return "ticket";
+    case Phase::kOther:
+      break;
+  }
+  return "";
+}
+
+TraceKind KindOf(Phase phase) {
+  return phase == Phase::kCompute ? TraceKind::kModel : TraceKind::kWait;
+}
+
 }  // namespace
 
+void PhaseMeter::Trace(TraceKind kind, const char* name, absl::Time since,
+                       absl::Time now) const {
+  if (tracer_ == nullptr || !tracer_->recording()) return;
+  TraceSpan span;
+  span.kind = kind;
+  span.name = name;
+  span.begin = since;
+  span.end = now;
+  if (step_.has_value()) {
+    if (kind == TraceKind::kStep) {
+      span.name = absl::StrCat(name, " ", step_->number);
+    }
+    span.args.emplace_back(step_->what, step_->number);
+  }
+  tracer_->Add(track_, std::move(span));
+}
+
+void PhaseMeter::EndStep(absl::Time now) {
+  if (!step_.has_value()) return;
+  Trace(TraceKind::kStep, step_->what, step_->begun, now);
+  step_.reset();
+}
+
+void PhaseMeter::BeginStep(const char* what, uint64_t number) {
+  if (tracer_ == nullptr) return;
+  const absl::Time now = clock_.Now();
+  absl::MutexLock lock(&mutex_);
+  if (training_) Settle(now);
+  EndStep(now);
+  step_ = {what, number, now};
+}
+
 void PhaseMeter::Settle(absl::Time now) {
+  if (phase_ != Phase::kOther)
+    Trace(KindOf(phase_), NameOf(phase_), since_, now);
   passed_[static_cast<size_t>(phase_)] += now - since_;
   since_ = now;
 }
@@ -55,7 +117,9 @@ void PhaseMeter::BeginTraining() {
 void PhaseMeter::EndTraining() {
   absl::MutexLock lock(&mutex_);
   if (!training_) return;
-  Settle(clock_.Now());
+  const absl::Time now = clock_.Now();
+  Settle(now);
+  EndStep(now);
   training_ = false;
   phase_ = Phase::kOther;
 }

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/task_report.h"
+#include "common/trace.h"
 
 namespace holdfast {
 
@@ -18,7 +19,9 @@ namespace holdfast {
 // something, and for what (proto::PhaseSeconds).
 //
 // At any time the worker is in one phase. A change of phase reads the clock
-// once and takes an uncontended lock, together some 50 ns.
+// once and takes an uncontended lock, together some 50 ns. While a trace of the
+// whole cluster is recorded, each phase is a span in it, within that of its
+// step.
 //
 // Thread-safe: one thread trains and others report.
 class PhaseMeter {
@@ -51,8 +54,13 @@ class PhaseMeter {
     Phase before_ = Phase::kOther;
   };
 
-  // `clock` must outlive the meter.
-  explicit PhaseMeter(const Clock* clock) : clock_(*clock) {}
+  // Both must outlive the meter. `tracer` records on demand, by the same clock;
+  // null: nothing records.
+  explicit PhaseMeter(const Clock* clock, Tracer* tracer = nullptr)
+      : clock_(*clock), tracer_(tracer) {
+    if (tracer == nullptr) return;
+    track_ = tracer->AddTrack("training", Tracer::TrackKind::kNested);
+  }
 
   // Between them, the worker trains: time counts. A pair may follow another;
   // training begins in kOther.
@@ -62,6 +70,9 @@ class PhaseMeter {
   // Returns the phase before. Outside training it does nothing.
   Phase Enter(Phase phase) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // The work on a step or a ticket begins, and that on the one before is over.
+  // `what`: "step" or "ticket".
+  void BeginStep(const char* what, uint64_t number) ABSL_LOCKS_EXCLUDED(mutex_);
   // A step, or the work on a ticket, is finished.
   void FinishStep() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -78,6 +89,10 @@ class PhaseMeter {
  private:
   static constexpr size_t kNumPhases = 7;
 
+  // Adds to the trace what has begun at `since`.
+  void Trace(TraceKind kind, const char* name, absl::Time since,
+             absl::Time now) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  void EndStep(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Adds what has passed in the current phase.
   void Settle(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // In a phase, up to `now`.
@@ -86,8 +101,18 @@ class PhaseMeter {
   std::optional<proto::WorkerReport> LookAt(absl::Time now) const
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
 
+  // What the training thread is at.
+  struct Step {
+    const char* what = "step";
+    uint64_t number = 0;
+    absl::Time begun;
+  };
+
   const Clock& clock_;
+  Tracer* const tracer_;
+  Tracer::Track track_ = 0;
   mutable absl::Mutex mutex_;
+  std::optional<Step> step_ ABSL_GUARDED_BY(mutex_);
   bool began_ ABSL_GUARDED_BY(mutex_) = false;
   bool training_ ABSL_GUARDED_BY(mutex_) = false;
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kOther;

@@ -1,9 +1,16 @@
 #include "client/phase_meter.h"
 
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace holdfast {
 namespace {
+
+using ::testing::ElementsAre;
 
 using Phase = PhaseMeter::Phase;
 
@@ -159,6 +166,78 @@ TEST_F(PhaseMeterTest, StaysInTheRangesOfTheReport) {
   EXPECT_EQ(meter_.Look()->phases().input(), 0);
   meter_.Enter(Phase::kOther);
   ExpectInputWait(0, 0);
+}
+
+class TracedPhaseMeterTest : public PhaseMeterTest {
+ protected:
+  // "step 3: 0 for 2, step 3", in the order in which they ended.
+  std::vector<std::string> Spans() {
+    const Tracer::Recorded recorded =
+        tracer_.End(absl::InfinitePast(), absl::InfiniteFuture());
+    EXPECT_EQ(recorded.tracks.at(0).name, "training");
+    std::vector<std::string> spans;
+    for (const TraceSpan& span : recorded.tracks[0].spans) {
+      spans.push_back(
+          absl::StrCat(span.name, ": ",
+                       absl::ToDoubleSeconds(span.begin - absl::UnixEpoch()),
+                       " for ", absl::ToDoubleSeconds(span.end - span.begin)));
+      for (const auto& [name, value] : span.args) {
+        absl::StrAppend(&spans.back(), ", ", name, " ", value);
+      }
+    }
+    return spans;
+  }
+  void SpendTraced(Phase phase, double seconds) {
+    const PhaseMeter::Scope scope(&traced_, phase);
+    Pass(seconds);
+  }
+
+  Tracer tracer_{{.on_demand = true, .clock = &clock_}};
+  PhaseMeter traced_{&clock_, &tracer_};
+};
+
+TEST_F(TracedPhaseMeterTest, PhasesLieWithinTheirStep) {
+  tracer_.Begin();
+  traced_.BeginTraining();
+  SpendTraced(Phase::kVersion, 1);
+  traced_.BeginStep("step", 3);
+  SpendTraced(Phase::kInput, 1);
+  SpendTraced(Phase::kCompute, 2);
+  Pass(1);  // what is no phase
+  SpendTraced(Phase::kVerdict, 1);
+  traced_.FinishStep();
+  traced_.BeginStep("step", 4);
+  SpendTraced(Phase::kCompute, 1);
+  traced_.EndTraining();
+  EXPECT_THAT(
+      Spans(),
+      ElementsAre("version: 0 for 1", "input: 1 for 1, step 3",
+                  "compute: 2 for 2, step 3", "verdict: 5 for 1, step 3",
+                  "step 3: 1 for 5, step 3", "compute: 6 for 1, step 4",
+                  "step 4: 6 for 1, step 4"));
+}
+
+TEST_F(TracedPhaseMeterTest, APhaseThatGoesOnIsCutWhereAStepBegins) {
+  tracer_.Begin();
+  traced_.BeginTraining();
+  traced_.Enter(Phase::kTicket);
+  Pass(1);
+  traced_.BeginStep("ticket", 9);
+  Pass(1);
+  traced_.Enter(Phase::kOther);
+  EXPECT_THAT(Spans(),
+              ElementsAre("ticket: 0 for 1", "ticket: 1 for 1, ticket 9"));
+  EXPECT_EQ(traced_.Look()->phases().ticket(), 2);
+}
+
+TEST_F(TracedPhaseMeterTest, NothingIsRecordedWhileNobodyWantsIt) {
+  traced_.BeginTraining();
+  traced_.BeginStep("step", 3);
+  SpendTraced(Phase::kInput, 1);
+  tracer_.Begin();
+  // Of what is under way, all is recorded when it ends.
+  traced_.EndTraining();
+  EXPECT_THAT(Spans(), ElementsAre("step 3: 0 for 1, step 3"));
 }
 
 }  // namespace

@@ -109,6 +109,9 @@ inline constexpr RpcOf<proto::GetHistoryRequest, proto::GetHistoryResponse>
 inline constexpr RpcOf<proto::CheckpointRequest, proto::CheckpointResponse>
     kCheckpoint("/holdfast.proto.Coordinator/Checkpoint", ChannelKind::kControl,
                 &Timing::attempt, true);
+inline constexpr RpcOf<proto::TraceRequest, proto::TraceResponse> kTrace(
+    "/holdfast.proto.Coordinator/Trace", ChannelKind::kControl,
+    &Timing::attempt, false);
 
 // To one ps.
 inline constexpr RpcOf<WithTensors<proto::GiveRequest>, proto::GiveResponse>

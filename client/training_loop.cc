@@ -70,6 +70,12 @@ void TrainingLoop::Meter(PhaseMeter::Phase phase) {
   if (options_.meter != nullptr) options_.meter->Enter(phase);
 }
 
+void TrainingLoop::MeterStep(const char* what, uint64_t number) {
+  if (options_.meter == nullptr) return;
+  options_.meter->Enter(PhaseMeter::Phase::kOther);
+  options_.meter->BeginStep(what, number);
+}
+
 void TrainingLoop::ReadDeclaration() {
   const proto::Declaration& declared = cluster_.declaration();
   const auto& consistency = declared.consistency();
@@ -328,6 +334,7 @@ void TrainingLoop::OpenStep() {
     BeginEnd();
   } else {
     stage_ = Stage::kSeat;
+    MeterStep("step", now().version.value());
   }
 }
 
@@ -493,6 +500,7 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitTicket(
     stage_ = Stage::kLast;
     return Progress::kOn;
   }
+  MeterStep("ticket", ticket_->index);
   request_ = cluster_.StartTakeTicket();
   if (!pulled_) pull_ = cluster_.StartPull(GlobalStep(0), &next());
   stage_ = Stage::kNewest;

@@ -235,6 +235,8 @@ class TrainingLoop {
   // with in another call stays one.
   void Meter();
   void Meter(PhaseMeter::Phase phase);
+  // As PhaseMeter::BeginStep.
+  void MeterStep(const char* what, uint64_t number);
 
   // One stage.
   absl::StatusOr<Progress> Advance(absl::Time until);

@@ -21,6 +21,7 @@
 #include "common/rpc/status.h"
 #include "common/rpc/tensor_codec.h"
 #include "common/task_id.h"
+#include "common/trace_request.h"
 #include "glog/logging.h"
 #include "proto/health.pb.h"
 
@@ -68,20 +69,6 @@ bool Decode(grpc::ByteBuffer* bytes, const Attempt& attempt) {
       .ok();
 }
 
-// What a trace tells of a request.
-void AddStep(const google::protobuf::Message& request, TraceSpan::Args* args) {
-  if (request.GetDescriptor() == proto::PullRequest::descriptor()) {
-    const auto& pull = static_cast<const proto::PullRequest&>(request);
-    args->emplace_back("version", pull.has_exact_version()
-                                      ? pull.exact_version()
-                                      : pull.min_version());
-  } else if (const auto* step =
-                 request.GetDescriptor()->FindFieldByName("step")) {
-    args->emplace_back("step",
-                       request.GetReflection()->GetUInt64(request, step));
-  }
-}
-
 }  // namespace
 
 struct Wire::Ps {
@@ -90,9 +77,6 @@ struct Wire::Ps {
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<grpc::GenericStub> tensors;
   std::unique_ptr<grpc::GenericStub> control;
-  // With a tracer.
-  Tracer::Track tensors_track = 0;
-  Tracer::Track control_track = 0;
 };
 
 class Wire::GrpcAttempt final
@@ -107,9 +91,9 @@ class Wire::GrpcAttempt final
   void Start() override {
     const Ps& peer = wire_->ps_[attempt_.ps];
     const bool tensors = attempt_.rpc->channel == ChannelKind::kTensors;
-    if (wire_->tracer_ != nullptr) BeginSpan();
+    if (wire_->recording()) BeginSpan();
     grpc::ByteBuffer message = Encode(attempt_);
-    if (wire_->tracer_ != nullptr) {
+    if (span_ != nullptr) {
       span_->args.emplace_back("sent_bytes", message.Length());
     }
     wire_->queue_.Start((tensors ? peer.tensors : peer.control).get(),
@@ -127,20 +111,21 @@ class Wire::GrpcAttempt final
     span_ = std::make_unique<TraceSpan>();
     span_->kind = TraceKind::kRpc;
     span_->name = std::string(attempt_.rpc->name());
-    span_->begin = wire_->tracer_->Now();
-    AddStep(*attempt_.request, &span_->args);
+    span_->begin = SteadyNow();
+    AddRequestArgs(*attempt_.request, &span_->args);
   }
 
   void EndSpan(const grpc::Status& status, const grpc::ByteBuffer& bytes) {
-    const Ps& peer = wire_->ps_[attempt_.ps];
-    span_->end = wire_->tracer_->Now();
+    span_->end = SteadyNow();
     span_->args.emplace_back("received_bytes",
                              status.ok() ? bytes.Length() : 0);
     span_->error = status.error_message();
-    wire_->tracer_->Add(attempt_.rpc->channel == ChannelKind::kTensors
-                            ? peer.tensors_track
-                            : peer.control_track,
-                        *std::move(span_));
+    const bool tensors = attempt_.rpc->channel == ChannelKind::kTensors;
+    for (const Recorder& recorder : wire_->recorders_) {
+      recorder.tracer->Add(
+          (tensors ? recorder.tensors : recorder.control)[attempt_.ps], *span_);
+    }
+    span_.reset();
   }
 
   void OnAnswer(const grpc::Status& status, grpc::ByteBuffer* bytes) {
@@ -203,6 +188,12 @@ class Wire::GrpcPause final : public Operation,
   // Guarded by the wire's mutex.
   std::shared_ptr<grpc::Alarm> alarm_ = std::make_shared<grpc::Alarm>();
 };
+
+bool Wire::recording() const {
+  return std::any_of(
+      recorders_.begin(), recorders_.end(),
+      [](const Recorder& recorder) { return recorder.tracer->recording(); });
+}
 
 std::shared_ptr<Transport::AttemptOperation> Wire::Prepare(Attempt attempt) {
   ++out_;
@@ -296,8 +287,8 @@ void Wire::PollUntilWaiter(bool idle) {
 }
 
 Wire::Wire(const std::vector<std::string>& ps_addresses,
-           const Credentials& credentials, Tracer* tracer)
-    : credentials_(credentials), tracer_(tracer) {
+           const Credentials& credentials, const std::vector<Tracer*>& tracers)
+    : credentials_(credentials) {
   for (uint32_t ps = 0; ps < ps_addresses.size(); ++ps) {
     const std::string& address = ps_addresses[ps];
     auto channel = MakeChannel(address, ps, ChannelKind::kTensors, credentials);
@@ -306,13 +297,18 @@ Wire::Wire(const std::vector<std::string>& ps_addresses,
         MakeChannel(address, ps, ChannelKind::kControl, credentials));
     ps_.push_back(
         {address, std::move(channel), std::move(tensors), std::move(control)});
+  }
+  for (Tracer* tracer : tracers) {
     if (tracer == nullptr) continue;
     constexpr auto kOverlapping = Tracer::TrackKind::kOverlapping;
-    Ps& added = ps_.back();
-    added.tensors_track =
-        tracer->AddTrack(absl::StrCat("tensors: ps ", ps), kOverlapping);
-    added.control_track =
-        tracer->AddTrack(absl::StrCat("control: ps ", ps), kOverlapping);
+    Recorder& added = recorders_.emplace_back();
+    added.tracer = tracer;
+    for (size_t ps = 0; ps < ps_addresses.size(); ++ps) {
+      added.tensors.push_back(
+          tracer->AddTrack(absl::StrCat("tensors: ps ", ps), kOverlapping));
+      added.control.push_back(
+          tracer->AddTrack(absl::StrCat("control: ps ", ps), kOverlapping));
+    }
   }
   thread_ = std::thread([this] { Run(); });
 }

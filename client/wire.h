@@ -31,10 +31,10 @@ namespace holdfast::client {
 // Thread-safe.
 class Wire final : public Transport {
  public:
-  // `ps_addresses`: host:port, by ps index. `tracer`: where attempts are
-  // recorded; null: nowhere.
+  // `ps_addresses`: host:port, by ps index. `tracers`: where attempts are
+  // recorded; nowhere where one is null.
   Wire(const std::vector<std::string>& ps_addresses,
-       const Credentials& credentials, Tracer* tracer);
+       const Credentials& credentials, const std::vector<Tracer*>& tracers);
   // Waits until gRPC has let go of all calls, whose groups must be cancelled.
   ~Wire() override;
 
@@ -69,6 +69,12 @@ class Wire final : public Transport {
  private:
   class GrpcAttempt;
   class GrpcPause;
+  // Where attempts are recorded: a row for each kind of channel, by ps.
+  struct Recorder {
+    Tracer* tracer;
+    std::vector<Tracer::Track> tensors;
+    std::vector<Tracer::Track> control;
+  };
   struct Ps;
 
   // Who polls the queue. A thread that waits for an answer does it best: it
@@ -114,8 +120,11 @@ class Wire final : public Transport {
   absl::Status Mistake(const Context& context, uint32_t ps,
                        const Diagnosis& diagnosis) const;
 
+  // Whether an attempt that begins is recorded.
+  bool recording() const;
+
   const Credentials credentials_;
-  Tracer* const tracer_;
+  std::vector<Recorder> recorders_;
   std::vector<Ps> ps_;
 
   absl::Mutex mutex_;

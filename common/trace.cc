@@ -11,111 +11,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
+#include "common/trace_json.h"
 #include "glog/logging.h"
 
 namespace holdfast {
 namespace {
-
-absl::string_view KindName(TraceKind kind) {
-  switch (kind) {
-    case TraceKind::kStep:
-      return "step";
-    case TraceKind::kModel:
-      return "model";
-    case TraceKind::kCompute:
-      return "compute";
-    case TraceKind::kCopy:
-      return "copy";
-    case TraceKind::kWait:
-      return "wait";
-    case TraceKind::kRpc:
-      return "rpc";
-  }
-  return "";
-}
-
-// A string of JSON (RFC 8259). Bytes that are no ASCII are left as they are.
-std::string Quoted(absl::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      quoted += {'\\', c};
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      absl::StrAppendFormat(&quoted, "\\u%04x", c);
-    } else {
-      quoted += c;
-    }
-  }
-  quoted += '"';
-  return quoted;
-}
-
-// In the format's unit.
-std::string Microseconds(absl::Duration duration) {
-  const int64_t nanoseconds = absl::ToInt64Nanoseconds(duration);
-  return absl::StrFormat("%d.%03d", nanoseconds / 1000, nanoseconds % 1000);
-}
-
-// By their beginnings; of those that begin together the longest first, within
-// which the others lie.
-std::vector<const TraceSpan*> InOrder(const std::vector<TraceSpan>& spans) {
-  std::vector<const TraceSpan*> order;
-  order.reserve(spans.size());
-  for (const TraceSpan& span : spans) order.push_back(&span);
-  // A span is added when it ends, so of equals the later one is the outer one.
-  std::reverse(order.begin(), order.end());
-  std::stable_sort(
-      order.begin(), order.end(), [](const TraceSpan* a, const TraceSpan* b) {
-        return a->begin != b->begin ? a->begin < b->begin : a->end > b->end;
-      });
-  return order;
-}
-
-// Spreads spans over lanes, in each of which they follow one another or, with
-// `nested`, lie within one another. The lane of each, in their order.
-std::vector<int> Lanes(const std::vector<const TraceSpan*>& spans,
-                       bool nested) {
-  // By lane: the ends of spans that are not over.
-  std::vector<std::vector<absl::Time>> open;
-  std::vector<int> lanes;
-  lanes.reserve(spans.size());
-  for (const TraceSpan* const span : spans) {
-    size_t lane = 0;
-    for (; lane < open.size(); ++lane) {
-      std::vector<absl::Time>& ends = open[lane];
-      while (!ends.empty() && ends.back() <= span->begin) ends.pop_back();
-      if (ends.empty() || (nested && span->end <= ends.back())) break;
-    }
-    if (lane == open.size()) open.emplace_back();
-    open[lane].push_back(span->end);
-    lanes.push_back(static_cast<int>(lane));
-  }
-  return lanes;
-}
-
-std::string Event(const TraceSpan& span, int64_t process, int thread) {
-  std::vector<std::string> args;
-  for (const auto& [name, value] : span.args) {
-    args.push_back(absl::StrCat(Quoted(name), ":", value));
-  }
-  if (!span.error.empty()) {
-    args.push_back(absl::StrCat("\"error\":", Quoted(span.error)));
-  }
-  return absl::StrCat(
-      "{\"ph\":\"X\",\"name\":", Quoted(span.name), ",\"cat\":\"",
-      KindName(span.kind),
-      "\",\"ts\":", Microseconds(span.begin - absl::UnixEpoch()),
-      ",\"dur\":", Microseconds(span.end - span.begin), ",\"pid\":", process,
-      ",\"tid\":", thread, ",\"args\":{", absl::StrJoin(args, ","), "}}");
-}
-
-// Says something about a process or thread.
-std::string Metadata(absl::string_view what, int64_t process, int thread,
-                     const std::string& args) {
-  return absl::StrCat("{\"ph\":\"M\",\"name\":\"", what, "\",\"pid\":", process,
-                      ",\"tid\":", thread, ",\"args\":{", args, "}}");
-}
 
 struct Stretch {
   absl::Time begin;
@@ -175,11 +75,11 @@ std::optional<double> Tracer::Overlap::hidden() const {
 Tracer::Tracer(Options options)
     : options_(std::move(options)),
       clock_(options_.clock != nullptr ? options_.clock : &steady_),
-      began_(clock_->Now()) {}
+      recording_(!options_.on_demand) {}
 
 Tracer::Track Tracer::AddTrack(std::string name, TrackKind kind) {
   absl::MutexLock lock(&mutex_);
-  tracks_.push_back({std::move(name), kind, {}});
+  tracks_.push_back({std::move(name), kind});
   return static_cast<Track>(tracks_.size()) - 1;
 }
 
@@ -201,21 +101,52 @@ void Tracer::AddHere(TraceSpan span) {
 Tracer::Track Tracer::TrackHere() {
   const auto [found, is_new] = threads_.try_emplace(
       std::this_thread::get_id(), static_cast<Track>(tracks_.size()));
-  if (is_new) tracks_.push_back({NameOfThisThread(), TrackKind::kNested, {}});
+  if (is_new) tracks_.push_back({NameOfThisThread(), TrackKind::kNested});
   return found->second;
 }
 
 void Tracer::AddTo(Track track, TraceSpan span) {
-  if (spans_ == options_.max_spans) {
-    LOG_IF(WARNING, dropped_ == 0)
-        << "the trace is full: it has " << spans_
-        << " spans, and what comes is not recorded any more";
-    ++dropped_;
-    return;
-  }
-  ++spans_;
+  if (!recording()) return;
   span.end = std::max(span.begin, span.end);
-  tracks_[track].spans.push_back(std::move(span));
+  if (static_cast<int64_t>(spans_.size()) == options_.max_spans) {
+    ++dropped_;
+    if (!options_.on_demand) {
+      LOG_IF(WARNING, dropped_ == 1)
+          << "the trace is full: it has " << spans_.size()
+          << " spans, and what comes is not recorded any more";
+      return;
+    }
+    dropped_until_ = std::max(dropped_until_, spans_.front().span.end);
+    spans_.pop_front();
+  }
+  spans_.push_back({track, std::move(span)});
+}
+
+void Tracer::Begin() {
+  absl::MutexLock lock(&mutex_);
+  spans_.clear();
+  dropped_ = 0;
+  dropped_until_ = absl::InfinitePast();
+  recording_.store(true, std::memory_order_relaxed);
+}
+
+Tracer::Recorded Tracer::End(absl::Time from, absl::Time until) {
+  std::deque<Stored> spans;
+  Recorded recorded;
+  {
+    absl::MutexLock lock(&mutex_);
+    recording_.store(false, std::memory_order_relaxed);
+    spans.swap(spans_);
+    for (const Place& place : tracks_) {
+      recorded.tracks.push_back({place.name, place.kind, {}});
+    }
+    if (dropped_until_ > from) recorded.complete_from = dropped_until_;
+  }
+  for (Stored& stored : spans) {
+    if (stored.span.end < from || stored.span.begin > until) continue;
+    recorded.tracks[stored.track].spans.push_back(std::move(stored.span));
+  }
+  return recorded;
 }
 
 Tracer::Overlap Tracer::overlap() const {
@@ -230,13 +161,12 @@ int64_t Tracer::dropped() const {
 
 Tracer::Overlap Tracer::ComputeOverlap() const {
   std::vector<Stretch> compute, model, rpc;
-  for (const Place& track : tracks_) {
-    for (const TraceSpan& span : track.spans) {
-      const Stretch stretch = {span.begin, span.end};
-      if (span.kind == TraceKind::kCompute) compute.push_back(stretch);
-      if (span.kind == TraceKind::kModel) model.push_back(stretch);
-      if (span.kind == TraceKind::kRpc) rpc.push_back(stretch);
-    }
+  for (const Stored& stored : spans_) {
+    const TraceSpan& span = stored.span;
+    const Stretch stretch = {span.begin, span.end};
+    if (span.kind == TraceKind::kCompute) compute.push_back(stretch);
+    if (span.kind == TraceKind::kModel) model.push_back(stretch);
+    if (span.kind == TraceKind::kRpc) rpc.push_back(stretch);
   }
   compute = Union(std::move(compute.empty() ? model : compute));
   rpc = Union(std::move(rpc));
@@ -245,45 +175,26 @@ Tracer::Overlap Tracer::ComputeOverlap() const {
 
 std::string Tracer::ToJson() const {
   absl::MutexLock lock(&mutex_);
-  const int64_t process = options_.process;
-  std::string json = absl::StrCat(
-      "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n",
-      Metadata("process_name", process, 0,
-               absl::StrCat("\"name\":", Quoted(options_.process_name))));
-  int thread = 0;
-  for (const Place& track : tracks_) {
-    const std::vector<const TraceSpan*> spans = InOrder(track.spans);
-    const std::vector<int> lanes =
-        Lanes(spans, track.kind == TrackKind::kNested);
-    const int num_lanes =
-        lanes.empty() ? 0 : *std::max_element(lanes.begin(), lanes.end()) + 1;
-    for (int lane = 0; lane < num_lanes; ++lane) {
-      const int id = thread + 1 + lane;
-      absl::StrAppend(&json, ",\n",
-                      Metadata("thread_name", process, id,
-                               absl::StrCat("\"name\":", Quoted(track.name))),
-                      ",\n",
-                      Metadata("thread_sort_index", process, id,
-                               absl::StrCat("\"sort_index\":", id)));
-    }
-    for (size_t i = 0; i < spans.size(); ++i) {
-      absl::StrAppend(&json, ",\n",
-                      Event(*spans[i], process, thread + 1 + lanes[i]));
-    }
-    thread += num_lanes;
+  TraceProcess process;
+  process.id = options_.process;
+  process.name = options_.process_name;
+  for (const Place& place : tracks_) {
+    process.rows.push_back({place.name, place.kind, {}});
+  }
+  for (const Stored& stored : spans_) {
+    process.rows[stored.track].spans.push_back(&stored.span);
   }
   const Overlap overlap = ComputeOverlap();
-  absl::StrAppendFormat(
-      &json,
-      "\n],\"otherData\":{\"spans_dropped\":%d,\"compute_seconds\":%.6f,"
+  std::string other_data = absl::StrFormat(
+      "\"spans_dropped\":%d,\"compute_seconds\":%.6f,"
       "\"rpc_seconds\":%.6f,\"rpc_behind_compute_seconds\":%.6f",
       dropped_, absl::ToDoubleSeconds(overlap.compute),
       absl::ToDoubleSeconds(overlap.rpc), absl::ToDoubleSeconds(overlap.both));
   if (const std::optional<double> hidden = overlap.hidden()) {
-    absl::StrAppendFormat(&json, ",\"communication_hidden\":%.4f", *hidden);
+    absl::StrAppendFormat(&other_data, ",\"communication_hidden\":%.4f",
+                          *hidden);
   }
-  absl::StrAppend(&json, "}}\n");
-  return json;
+  return ToChromeTrace({process}, {}, other_data);
 }
 
 void ScopedTrace::Add() {

@@ -1,8 +1,10 @@
 #ifndef HOLDFAST_COMMON_TRACE_H_
 #define HOLDFAST_COMMON_TRACE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -12,55 +14,34 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/trace_span.h"
 
 namespace holdfast {
-
-// What a span of a trace is (docs/tracing.md). The words stand in the file, as
-// the span's category.
-enum class TraceKind {
-  kStep,     // "step": the work on a step or ticket, from its begin to its end
-  kModel,    // "model": a model, or a part of it
-  kCompute,  // "compute": an operation of a backend
-  kCopy,     // "copy": to a device or from it
-  kWait,     // "wait": of a thread, for something that others do
-  kRpc,      // "rpc": an attempt of a call, from the request to the answer
-};
-
-struct TraceSpan {
-  // What else there is to say, as numbers.
-  using Args = absl::InlinedVector<std::pair<const char*, int64_t>, 3>;
-
-  TraceKind kind = TraceKind::kStep;
-  std::string name;
-  // By the tracer's clock.
-  absl::Time begin;
-  absl::Time end;
-  Args args;
-  // Of what failed. Empty: it did not.
-  std::string error;
-};
 
 // What a process did when: spans on tracks, in memory until they are written as
 // a file of Chrome's Trace Event Format, which Perfetto and chrome://tracing
 // show.
 //
 // Whoever can be traced has a pointer to one, null where nothing is recorded:
-// then a span costs a comparison. Otherwise about a microsecond.
+// then a span costs a comparison. One that records on demand and does not,
+// costs the reading of an atomic; otherwise a span takes about a microsecond.
 //
 // Thread-safe.
 class Tracer {
  public:
   struct Options {
-    // Spans kept: the first. Those that end later are counted and dropped. One
-    // takes about 200 bytes, here and in the file.
+    // Spans kept: the first, on demand the newest. Others are counted and
+    // dropped. One takes about 200 bytes, here and in the file.
     int64_t max_spans = 500'000;
+    // Records between Begin and End alone, as for a trace of the whole cluster.
+    // Otherwise from its construction on.
+    bool on_demand = false;
     // Default: the machine's monotonic clock, so that traces of processes of
     // one machine have one time line.
     const Clock* clock = nullptr;
@@ -69,13 +50,7 @@ class Tracer {
     std::string process_name;
   };
 
-  enum class TrackKind {
-    // Spans follow one another, or one lies within the other.
-    kNested,
-    // Spans overlap as they like. In the file as many tracks as it takes for
-    // none to overlap another.
-    kOverlapping,
-  };
+  using TrackKind = TraceTrack::Kind;
   using Track = int;
 
   // Time in which an operation of a backend ran, and in which an RPC was under
@@ -98,6 +73,9 @@ class Tracer {
 
   absl::Time Now() const { return clock_->Now(); }
 
+  // Whether a span that is added is kept. Whoever would make one may ask first.
+  bool recording() const { return recording_.load(std::memory_order_relaxed); }
+
   // In the file tracks stand in the order in which they were added.
   Track AddTrack(std::string name, TrackKind kind);
   void Add(Track track, TraceSpan span);
@@ -107,6 +85,19 @@ class Tracer {
   void NameThread(std::string name);
   // Adds to that track.
   void AddHere(TraceSpan span);
+
+  // On demand. Records from here on; what was recorded before is forgotten.
+  void Begin();
+
+  struct Recorded {
+    // All, in the order in which they were added.
+    std::vector<TraceTrack> tracks;
+    // Spans that ended before this were dropped. Absent: none was.
+    std::optional<absl::Time> complete_from;
+  };
+  // On demand. Records no more, and hands out the spans that had not ended at
+  // `from` and had begun at `until`.
+  Recorded End(absl::Time from, absl::Time until);
 
   Overlap overlap() const;
   int64_t dropped() const;
@@ -118,7 +109,10 @@ class Tracer {
   struct Place {
     std::string name;
     TrackKind kind;
-    std::vector<TraceSpan> spans;
+  };
+  struct Stored {
+    Track track;
+    TraceSpan span;
   };
 
   Track TrackHere() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -128,13 +122,16 @@ class Tracer {
   const Options options_;
   const SteadyClock steady_;
   const Clock* const clock_;
-  const absl::Time began_;
+  std::atomic<bool> recording_;
 
   mutable absl::Mutex mutex_;
   std::vector<Place> tracks_ ABSL_GUARDED_BY(mutex_);
   std::map<std::thread::id, Track> threads_ ABSL_GUARDED_BY(mutex_);
-  int64_t spans_ ABSL_GUARDED_BY(mutex_) = 0;
+  // In the order in which they were added.
+  std::deque<Stored> spans_ ABSL_GUARDED_BY(mutex_);
   int64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
+  // On demand: when the last of them had ended.
+  absl::Time dropped_until_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 
 // What a thread does from the object's construction to its end, on the thread's
@@ -143,7 +140,9 @@ class ScopedTrace {
  public:
   // With a null `tracer` it does nothing. `name` must outlive it.
   ScopedTrace(Tracer* tracer, TraceKind kind, absl::string_view name)
-      : tracer_(tracer), kind_(kind), name_(name) {
+      : tracer_(tracer != nullptr && tracer->recording() ? tracer : nullptr),
+        kind_(kind),
+        name_(name) {
     if (tracer_ != nullptr) begin_ = tracer_->Now();
   }
   ~ScopedTrace() {

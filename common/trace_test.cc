@@ -218,5 +218,85 @@ TEST(TraceFileTest, AFileThatCannotBeWritten) {
   EXPECT_THAT(file.status().message(), HasSubstr("/no/such/folder/t.json"));
 }
 
+class OnDemandTest : public TraceTest {
+ protected:
+  static std::vector<std::string> Names(const Tracer::Recorded& recorded,
+                                        size_t track) {
+    std::vector<std::string> names;
+    for (const TraceSpan& span : recorded.tracks.at(track).spans) {
+      names.push_back(span.name);
+    }
+    return names;
+  }
+  void AddOne(const std::string& name, int64_t begin, int64_t end) {
+    tracer_.Add(track_, {TraceKind::kWait, name, At(begin), At(end), {}, ""});
+  }
+  Tracer::Recorded End(int64_t from, int64_t until) {
+    return tracer_.End(At(from), At(until));
+  }
+
+  Tracer tracer_{{.max_spans = 3, .on_demand = true, .clock = &clock}};
+  const Tracer::Track track_ =
+      tracer_.AddTrack("training", Tracer::TrackKind::kNested);
+};
+
+TEST_F(OnDemandTest, RecordsBetweenBeginAndEnd) {
+  EXPECT_FALSE(tracer_.recording());
+  AddOne("before", 1, 2);
+  tracer_.Begin();
+  EXPECT_TRUE(tracer_.recording());
+  AddOne("a", 3, 4);
+  AddOne("b", 5, 6);
+  const Tracer::Recorded recorded = End(0, 100);
+  EXPECT_FALSE(tracer_.recording());
+  AddOne("after", 7, 8);
+  EXPECT_EQ(recorded.tracks.at(0).name, "training");
+  EXPECT_THAT(Names(recorded, 0), ElementsAre("a", "b"));
+  EXPECT_FALSE(recorded.complete_from.has_value());
+  // Nothing is left of it.
+  tracer_.Begin();
+  EXPECT_THAT(Names(End(0, 100), 0), IsEmpty());
+}
+
+TEST_F(OnDemandTest, OnlyWhatTouchesTheTimeThatIsAskedForIsTold) {
+  tracer_.Begin();
+  AddOne("over before", 1, 9);
+  AddOne("within", 8, 10);
+  AddOne("begins later", 21, 22);
+  EXPECT_THAT(Names(End(10, 20), 0), ElementsAre("within"));
+}
+
+TEST_F(OnDemandTest, KeepsTheNewest) {
+  tracer_.Begin();
+  for (int i = 0; i < 5; ++i) {
+    AddOne(absl::StrCat(i), 10 * i, 10 * i + 5);
+  }
+  EXPECT_EQ(tracer_.dropped(), 2);
+  const Tracer::Recorded recorded = End(0, 100);
+  EXPECT_THAT(Names(recorded, 0), ElementsAre("2", "3", "4"));
+  EXPECT_EQ(recorded.complete_from, At(15));
+  // What was dropped does not matter where nobody asks for it.
+  tracer_.Begin();
+  for (int i = 0; i < 5; ++i) {
+    AddOne(absl::StrCat(i), 10 * i, 10 * i + 5);
+  }
+  EXPECT_FALSE(End(20, 100).complete_from.has_value());
+}
+
+TEST_F(OnDemandTest, AScopeThatBeganBeforeIsNotRecorded) {
+  {
+    const ScopedTrace scope(&tracer_, TraceKind::kStep, "step");
+    tracer_.Begin();
+  }
+  {
+    const ScopedTrace scope(&tracer_, TraceKind::kStep, "next");
+    clock.now += absl::Microseconds(1);
+  }
+  const Tracer::Recorded recorded =
+      tracer_.End(absl::InfinitePast(), absl::InfiniteFuture());
+  ASSERT_EQ(recorded.tracks.size(), 2u);
+  EXPECT_THAT(Names(recorded, 1), ElementsAre("next"));
+}
+
 }  // namespace
 }  // namespace holdfast

@@ -5,6 +5,8 @@
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 namespace holdfast {
 
 namespace {
@@ -55,18 +57,25 @@ ReadTrace::ReadTrace(const std::string& json) {
   for (const auto& [name, value] : Fields(top["otherData"])) {
     data[name] = value->number_value();
   }
-  std::map<int, std::string> names;
+  std::map<int, std::string> processes;
+  std::map<std::pair<int, int>, std::string> names;
   for (const Value& value : top["traceEvents"].list_value().values()) {
     const Fields fields(value);
     const Fields args(fields["args"]);
+    const int process = static_cast<int>(fields["pid"].number_value());
     const int thread = static_cast<int>(fields["tid"].number_value());
     const std::string& name = fields["name"].string_value();
-    if (name == "thread_name") names[thread] = args["name"].string_value();
+    if (name == "process_name")
+      processes[process] = args["name"].string_value();
+    if (name == "thread_name")
+      names[{process, thread}] = args["name"].string_value();
     if (fields["ph"].string_value() != "X") continue;
     Event event;
     event.name = name;
     event.kind = fields["cat"].string_value();
-    event.track = names[thread];
+    event.process = processes[process];
+    event.process_id = process;
+    event.track = names[{process, thread}];
     event.thread = thread;
     event.begin = fields["ts"].number_value();
     event.end = event.begin + fields["dur"].number_value();
@@ -93,12 +102,12 @@ bool ReadTrace::Nests() const {
   // Nanoseconds as microseconds in double: sums are off by less.
   constexpr double kRounding = 1e-3;
   // By track, the ends of the spans that are not over.
-  std::map<int, std::vector<double>> open;
-  std::map<int, double> last_begin;
+  std::map<std::pair<int, int>, std::vector<double>> open;
+  std::map<std::pair<int, int>, double> last_begin;
   for (const Event& event : events) {
-    std::vector<double>& ends = open[event.thread];
-    const auto [last, is_first] =
-        last_begin.try_emplace(event.thread, event.begin);
+    const std::pair<int, int> track = {event.process_id, event.thread};
+    std::vector<double>& ends = open[track];
+    const auto [last, is_first] = last_begin.try_emplace(track, event.begin);
     if (event.end < event.begin || event.begin < last->second) return false;
     last->second = event.begin;
     while (!ends.empty() && ends.back() <= event.begin + kRounding) {

@@ -13,9 +13,12 @@ struct ReadTrace {
     std::string name;
     // Its category: "rpc".
     std::string kind;
+    // The name of its process, and its number.
+    std::string process;
+    int process_id = 0;
     // Its name.
     std::string track;
-    // Of the track, unlike any other's.
+    // Of the track, unlike that of any other of the process.
     int thread = 0;
     // Microseconds.
     double begin = 0;

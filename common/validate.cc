@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -80,8 +81,20 @@ std::string EnumFault(int value, const EnumDescriptor& type) {
   return absl::StrCat("must be ", absl::StrJoin(names, " or "));
 }
 
+// Of a string or a repeated field.
+std::string SizeFault(size_t size, absl::string_view unit,
+                      const proto::FieldRule& rule) {
+  if (!rule.has_max_size() || size <= rule.max_size()) return "";
+  return absl::StrCat("must have at most ", rule.max_size(), " ", unit,
+                      ", has ", size);
+}
+
 // An empty string is one that is not set, which `required` is about.
 std::string StringFault(absl::string_view text, const proto::FieldRule& rule) {
+  if (std::string fault = SizeFault(text.size(), "bytes", rule);
+      !fault.empty()) {
+    return fault;
+  }
   if (!rule.name() || text.empty() || IsName(text)) return "";
   return "must be letters, digits and _-./, and begin with a letter or digit";
 }
@@ -169,6 +182,9 @@ void CheckField(const Message& message, const FieldDescriptor& field,
     broken->push_back({field.name(), field.is_repeated()
                                          ? "must have one at least"
                                          : "must be set"});
+  } else if (std::string fault = SizeFault(size, "values", rule);
+             field.is_repeated() && !fault.empty()) {
+    broken->push_back({field.name(), std::move(fault)});
   } else if (field.is_repeated()) {
     for (int i = 0; i < size && !IsFull(*broken); ++i) {
       CheckValue(message, field, i, rule, broken);

@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "proto/coordinator.pb.h"
 #include "proto/shard.pb.h"
+#include "proto/trace.pb.h"
 #include "proto/training.pb.h"
 
 namespace holdfast {
@@ -54,6 +55,22 @@ TEST(ValidateMessageTest, ElementsOfRepeatedNumbers) {
   variable.clear_shape();
   variable.clear_dtype();
   EXPECT_EQ(Message(ValidateMessage(variable)), "Variable: dtype: must be set");
+}
+
+TEST(ValidateMessageTest, Sizes) {
+  proto::TracePart part;
+  proto::TraceSpan& span = *part.add_spans();
+  span.set_name(std::string(64, 'n'));
+  for (int i = 0; i < 8; ++i) span.add_args()->set_name("a");
+  EXPECT_TRUE(ValidateMessage(part).ok()) << ValidateMessage(part);
+  span.add_args();
+  span.mutable_name()->push_back('n');
+  EXPECT_EQ(Message(ValidateMessage(part)),
+            absl::StrCat("TracePart: spans[0].name: must have at most 64 "
+                         "bytes, has 65, is \"",
+                         std::string(59, 'n'),
+                         "...; spans[0].args: must have at most 8 values, has "
+                         "9"));
 }
 
 TEST(ValidateMessageTest, NotFinite) {

@@ -18,6 +18,8 @@
 #include "common/strand.h"
 #include "common/task_report.h"
 #include "common/thread_pool.h"
+#include "common/trace.h"
+#include "common/trace_parts.h"
 #include "common/watchdog.h"
 #include "glog/logging.h"
 #include "ps_server/coordinator/coordinator.h"
@@ -28,8 +30,10 @@
 #include "ps_server/last_checkpoint.h"
 #include "ps_server/listen_address.h"
 #include "ps_server/membership.h"
+#include "ps_server/own_trace.h"
 #include "ps_server/protocol/receipts.h"
 #include "ps_server/ps_reporter.h"
+#include "ps_server/service/call_recorder.h"
 #include "ps_server/service/coordinator_service.h"
 #include "ps_server/service/health_service.h"
 #include "ps_server/service/rpc_server.h"
@@ -152,6 +156,10 @@ class Server::Impl {
   std::optional<CheckpointDirectory> directory_;
   std::unique_ptr<FileLock> directory_lock_;  // task 0
 
+  // For traces of the whole cluster.
+  Tracer tracer_{{.max_spans = kMaxClusterTraceSpans, .on_demand = true}};
+  CallRecorder recorder_{&tracer_};
+
   ThreadPool update_threads_{options_.update_threads, "update"};
   // Used on its strand alone, as is the coordinator.
   Strand shard_strand_{"shard"};
@@ -166,6 +174,7 @@ class Server::Impl {
   std::unique_ptr<ShardLinks> links_;
   std::unique_ptr<DirectoryArchive> archive_;
   std::optional<Coordinator> coordinator_;
+  std::optional<OwnTrace> own_trace_;
   std::unique_ptr<JobObserver> observer_;
   // When to report next what other ps report with their leases.
   absl::Time next_own_report_ = absl::InfinitePast();
@@ -221,6 +230,7 @@ absl::Status Server::Impl::Start() {
   Machines machines;
   machines.shard = &*shard_;
   machines.shard_strand = &shard_strand_;
+  machines.recorder = &recorder_;
   if (coordinates()) {
     if (absl::Status status = MakeCoordinator(); !status.ok()) return status;
     if (options_.cluster.num_ps() == 1) {
@@ -230,7 +240,8 @@ absl::Status Server::Impl::Start() {
   }
   RpcMethods methods = ShardMethods(machines);
   methods.merge(coordinates()
-                    ? CoordinatorMethods(&*coordinator_, &*coordinator_strand_)
+                    ? CoordinatorMethods(&*coordinator_, &*coordinator_strand_,
+                                         &recorder_)
                     : NoCoordinatorMethods(
                           name_, absl::StrCat(TaskId{kPsJob, 0}.ToString(),
                                               " at ", CoordinatorAddress())));
@@ -303,6 +314,7 @@ absl::Status Server::Impl::MakeCoordinator() {
   links.local_shard = &*shard_;
   links.local_strand = &shard_strand_;
   links.coordinator_strand = &*coordinator_strand_;
+  links.recorder = &recorder_;
   links_ = MakeShardLinks(links);
 
   Coordinator::Options coordinator;
@@ -342,6 +354,7 @@ absl::Status Server::Impl::MakeCoordinator() {
   }
   observer.tensorboard_dir = options_.tensorboard_dir;
   coordinator_.emplace(coordinator, &clock_, links_.get(), archive_.get());
+  own_trace_.emplace(&*coordinator_, &tracer_);
   auto started = JobObserver::Start(observer, &*coordinator_);
   if (!started.ok()) return OfFlag("--tensorboard_dir", started.status());
   observer_ = *std::move(started);
@@ -385,6 +398,7 @@ void Server::Impl::Join() {
   options.session.num_workers = options_.cluster.num_replicas();
   options.session.memory_limit_bytes = options_.memory_limit_bytes;
   options.session.nonce = nonce_;
+  options.session.tracer = &tracer_;
   options.recovery_timeout = options_.recovery_timeout;
   options.session.report = [this] {
     TaskReport report;
@@ -403,12 +417,14 @@ void Server::Impl::Join() {
 
 void Server::Impl::TickCoordinator() {
   coordinator_->Tick();
+  own_trace_->Look();
   if (const absl::Time now = SteadyNow(); now >= next_own_report_) {
     next_own_report_ = now + kOwnReportPeriod;
     coordinator_->OnOwnReport(reporter_.Report());
   }
   observer_->Look();
-  if (coordinator_->finished()) {
+  // Nor before an operator who is there has the trace of the last steps.
+  if (coordinator_->finished() && !coordinator_->trace_held()) {
     End(ResultOf(coordinator_->state()));
     return;
   }

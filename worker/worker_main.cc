@@ -43,6 +43,7 @@
 #include "common/task_id.h"
 #include "common/timeouts.h"
 #include "common/trace.h"
+#include "common/trace_parts.h"
 #include "common/version.h"
 #include "common/watchdog.h"
 #include "glog/logging.h"
@@ -401,7 +402,7 @@ absl::StatusOr<std::unique_ptr<BatchPipeline>> StartBatches(
 }
 
 Cluster::Options ConnectOptions(const Config& config, const Dataset& train_set,
-                                PhaseMeter* meter) {
+                                PhaseMeter* meter, Tracer* cluster_tracer) {
   Cluster::Options options{.cluster = config.cluster};
   options.task = config.task;
   options.credentials = config.credentials;
@@ -410,6 +411,7 @@ Cluster::Options ConnectOptions(const Config& config, const Dataset& train_set,
   options.connect_timeout = StartTimeout(config.job.timeouts());
   options.recovery_timeout = RecoveryTimeout(config.job.timeouts());
   options.tracer = config.tracer;
+  options.cluster_tracer = cluster_tracer;
   options.report = [meter] { return meter->Report(); };
   options.on_waiting = [](const std::string& what) {
     LOG(INFO) << "waiting for " << what;
@@ -655,7 +657,7 @@ int Fail(const absl::Status& status, int exit_code = kExitFailed) {
 // Returns the exit code.
 int Train(const Config& config, const WorkerHooks& hooks,
           const Workshop& workshop, Leaver* leaver, Readiness* readiness,
-          PhaseMeter* meter) {
+          PhaseMeter* meter, Tracer* cluster_tracer) {
   auto declaration =
       MakeDeclaration(config.job, workshop.model->Variables(), config.replicas,
                       workshop.train_set->num_examples());
@@ -666,7 +668,8 @@ int Train(const Config& config, const WorkerHooks& hooks,
       StartBatches(config, workshop, hooks.before_example ? &hooked : plain);
   if (!batches.ok()) return Fail(batches.status());
   const SteadyClock clock;
-  Cluster::Options connect = ConnectOptions(config, *workshop.train_set, meter);
+  Cluster::Options connect =
+      ConnectOptions(config, *workshop.train_set, meter, cluster_tracer);
   connect.declaration = *declaration;
   auto cluster = Cluster::Connect(std::move(connect));
   if (!cluster.ok()) {
@@ -752,7 +755,9 @@ int RunWorker(const ModelRegistry& registry, const WorkerHooks& hooks,
   Readiness readiness;
   // Before the data are read, which may take long.
   const SteadyClock clock;
-  PhaseMeter meter(&clock);
+  Tracer cluster_tracer(
+      {.max_spans = kMaxClusterTraceSpans, .on_demand = true});
+  PhaseMeter meter(&clock, &cluster_tracer);
   const Scrape scrape(config->task, config->device, &meter);
   HttpServers servers;
   status = StartHttp(*config, readiness, scrape, &servers);
@@ -776,7 +781,8 @@ int RunWorker(const ModelRegistry& registry, const WorkerHooks& hooks,
         status.code(),
         absl::StrCat(absl::GetFlag(FLAGS_job), ": ", status.message())));
   }
-  return Train(*config, hooks, workshop, leaver, &readiness, &meter);
+  return Train(*config, hooks, workshop, leaver, &readiness, &meter,
+               &cluster_tracer);
 }
 
 }  // namespace

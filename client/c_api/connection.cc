@@ -77,6 +77,7 @@ void Connection::Start() {
 absl::Status Connection::Connect() {
   Cluster::Options options = place_.connect;
   options.tracer = tracer();
+  options.cluster_tracer = &cluster_tracer_;
   // How much of the computation is input, only the caller's program knows.
   options.report = [this] {
     TaskReport report = meter_.Report();

@@ -28,6 +28,7 @@
 #include "client/training_loop.h"
 #include "common/clock.h"
 #include "common/trace.h"
+#include "common/trace_parts.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast::c_api {
@@ -135,7 +136,10 @@ class Connection {
   const SteadyClock clock_;
   // Of all that follows.
   std::unique_ptr<TraceFile> trace_;
-  PhaseMeter meter_{&clock_};
+  // For traces of the whole cluster.
+  Tracer cluster_tracer_{
+      {.max_spans = kMaxClusterTraceSpans, .on_demand = true}};
+  PhaseMeter meter_{&clock_, &cluster_tracer_};
   std::atomic<bool> closing_{false};
 
   mutable absl::Mutex mutex_;

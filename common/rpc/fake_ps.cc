@@ -74,6 +74,14 @@ class FakeCoordinator : public proto::Coordinator::Service {
                     proto::CheckpointResponse* response) override {
     return ToGrpcStatus(ps_->checkpoint.Call(*request, response));
   }
+  Status Trace(ServerContext*, const proto::TraceRequest* request,
+               proto::TraceResponse* response) override {
+    return ToGrpcStatus(ps_->trace.Call(*request, response));
+  }
+  Status ReportTrace(ServerContext*, const proto::ReportTraceRequest* request,
+                     proto::ReportTraceResponse* response) override {
+    return ToGrpcStatus(ps_->report_trace.Call(*request, response));
+  }
 
  private:
   FakePs* const ps_;

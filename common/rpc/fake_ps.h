@@ -103,6 +103,9 @@ class FakePs {
   FakeMethod<proto::GetEventsRequest, proto::GetEventsResponse> get_events;
   FakeMethod<proto::GetHistoryRequest, proto::GetHistoryResponse> get_history;
   FakeMethod<proto::CheckpointRequest, proto::CheckpointResponse> checkpoint;
+  FakeMethod<proto::TraceRequest, proto::TraceResponse> trace;
+  FakeMethod<proto::ReportTraceRequest, proto::ReportTraceResponse>
+      report_trace;
 
   FakeMethod<proto::GiveRequest, proto::GiveResponse> give;
   FakeMethod<proto::PushRequest, proto::PushResponse> push;

@@ -5,6 +5,7 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -35,6 +36,8 @@ constexpr absl::Duration kReportEvery = absl::Seconds(10);
 // the coordinator from answering; and how long that may be silent before
 // anybody looks for the reason.
 constexpr absl::Duration kLookEvery = absl::Seconds(1);
+// How long a session that ends waits for the spans of a trace to go out.
+constexpr absl::Duration kTracePatience = absl::Seconds(1);
 // An attempt takes no less, even where patience is about to end.
 constexpr absl::Duration kMinAttempt = absl::Milliseconds(1);
 
@@ -84,7 +87,7 @@ struct Session::Rpc {
     {
       absl::MutexLock lock(&mutex);
       if (cancelled) return absl::CancelledError("the session is closed");
-      current = &context;
+      under_way.insert(&context);
     }
     absl::Status status;
     absl::Notification done;
@@ -97,15 +100,15 @@ struct Session::Rpc {
                  });
     done.WaitForNotification();  // at the deadline at the latest
     absl::MutexLock lock(&mutex);
-    current = nullptr;
+    under_way.erase(&context);
     return status;
   }
 
-  // Ends the call in progress, and refuses calls until Permit.
+  // Ends the calls in progress, and refuses calls until Permit.
   void Cancel() {
     absl::MutexLock lock(&mutex);
     cancelled = true;
-    if (current != nullptr) current->TryCancel();
+    for (grpc::ClientContext* context : under_way) context->TryCancel();
   }
   void Permit() {
     absl::MutexLock lock(&mutex);
@@ -115,7 +118,7 @@ struct Session::Rpc {
   CallQueue* const queue;
   grpc::GenericStub stub;
   absl::Mutex mutex;
-  grpc::ClientContext* current ABSL_GUARDED_BY(mutex) = nullptr;
+  std::set<grpc::ClientContext*> under_way ABSL_GUARDED_BY(mutex);
   bool cancelled ABSL_GUARDED_BY(mutex) = false;
 };
 
@@ -137,9 +140,25 @@ Session::Session(Options options, std::unique_ptr<Rpc> rpc)
   news_.sender.mutable_task()->set_job(options_.task.job);
   news_.sender.mutable_task()->set_index(options_.task.index);
   news_.state.set_phase(proto::STARTING);
+  if (options_.tracer == nullptr) return;
+  TraceReporter::Options trace;
+  trace.tracer = options_.tracer;
+  trace.clock = &clock_;
+  trace.call = [rpc = rpc_.get()](const proto::ReportTraceRequest& request,
+                                  absl::Time deadline,
+                                  proto::ReportTraceResponse* response) {
+    return rpc->Call("ReportTrace", request, deadline, response);
+  };
+  trace.sender = [this] { return sender(); };
+  trace_ = std::make_unique<TraceReporter>(std::move(trace));
 }
 
-Session::~Session() { StopRenewing(); }
+Session::~Session() {
+  SendTrace(kTracePatience);
+  StopRenewing();
+  // Its calls end with those of the session.
+  trace_.reset();
+}
 
 Session::News Session::news() const {
   absl::MutexLock lock(&mutex_);
@@ -282,7 +301,8 @@ std::string Session::DescribeDifference(const absl::Status& why) {
   return absl::StrCat(". ", compared.message());
 }
 
-absl::Status Session::Renew(absl::Duration wait, absl::Time deadline) {
+absl::Status Session::Renew(absl::Duration wait, absl::Time deadline,
+                            bool* trace_changes) {
   proto::RenewLeaseRequest request;
   {
     absl::MutexLock lock(&mutex_);
@@ -296,11 +316,13 @@ absl::Status Session::Renew(absl::Duration wait, absl::Time deadline) {
     if (told.worker) *request.mutable_worker() = *std::move(told.worker);
     if (told.ps) *request.mutable_ps() = *std::move(told.ps);
   }
+  if (trace_ != nullptr) request.set_recording(trace_->recording());
   proto::RenewLeaseResponse response;
   const absl::Status status =
       rpc_->Call("RenewLease", request, deadline, &response);
   if (!status.ok()) return status;
   SetLogGeneration(response.generation());
+  *trace_changes = trace_ != nullptr && trace_->Hear(response);
   const proto::JobPhase phase = response.state().phase();
   Hear([&](News* news) {
     news->sender.set_generation(response.generation());
@@ -342,9 +364,10 @@ void Session::RenewUntilStopped() {
     const News before = news();
     const absl::Time begun = SteadyNow();
     const bool renews = known;
+    bool trace_changes = false;
     absl::Status status;
     if (renews) {
-      status = Renew(wait, begun + attempt);
+      status = Renew(wait, begun + attempt, &trace_changes);
     } else {
       std::string waiting_for;
       const absl::StatusOr<bool> admitted =
@@ -360,7 +383,7 @@ void Session::RenewUntilStopped() {
       silent = absl::ZeroDuration();
       // An answer that came early, without a reason, is no reason to ask in
       // circles.
-      if (took >= wait / 2 || !Same(before, news())) {
+      if (took >= wait / 2 || trace_changes || !Same(before, news())) {
         pause = absl::ZeroDuration();
         if (renews) backoff.Reset();
       }
@@ -416,9 +439,19 @@ void Session::StopRenewing() {
   if (thread_.joinable()) thread_.join();
 }
 
+void Session::SendTrace(absl::Duration patience) {
+  if (trace_ == nullptr) return;
+  const News last = news();
+  // A coordinator that is out of reach hears nothing.
+  if (!last.status.ok()) return;
+  trace_->AwaitSent(SteadyNow() + patience,
+                    /*ending=*/last.state.phase() == proto::DONE);
+}
+
 absl::Status Session::Close(const std::string& error, absl::Time deadline) {
   absl::MutexLock closing(&closing_);
   if (left_) return absl::OkStatus();
+  SendTrace(std::min(kTracePatience, deadline - SteadyNow()));
   StopRenewing();
   // Silent for so long: it will not hear of this either.
   if (absl::IsUnavailable(status())) return status();

@@ -15,12 +15,15 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/clock.h"
 #include "common/rpc/call_queue.h"
 #include "common/rpc/credentials.h"
+#include "common/rpc/trace_reporter.h"
 #include "common/session_news.h"
 #include "common/task_id.h"
 #include "common/task_report.h"
 #include "common/timeouts.h"
+#include "common/trace.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
 
@@ -82,6 +85,9 @@ class Session {
     // Asked before each renewal what the task has to tell about itself. Must
     // not block: the lease runs meanwhile. May be empty.
     std::function<TaskReport()> report;
+    // Records on demand, for traces of the whole cluster. Must outlive the
+    // session. Null: the task has no part in them.
+    Tracer* tracer = nullptr;
     // Told of each change in what was heard: by Open of the registration, later
     // by the session's thread; but not of Close. Must not call Close or destroy
     // the session. May be empty.
@@ -128,7 +134,7 @@ class Session {
       ABSL_LOCKS_EXCLUDED(closing_, mutex_);
 
  private:
-  struct Rpc;  // the stub, and the call in progress
+  struct Rpc;  // the stub, and the calls in progress
 
   Session(Options options, std::unique_ptr<Rpc> rpc);
 
@@ -139,7 +145,9 @@ class Session {
   // Whether the task is admitted, and heard of it; otherwise `*waiting_for`
   // tells what the coordinator waits for, and it is to be asked again.
   absl::StatusOr<bool> Register(absl::Time deadline, std::string* waiting_for);
-  absl::Status Renew(absl::Duration wait, absl::Time deadline);
+  // `*trace_changes`: whether the answer tells anything new of a trace.
+  absl::Status Renew(absl::Duration wait, absl::Time deadline,
+                     bool* trace_changes);
   // Of a task that was refused with `why`: how what it would declare differs
   // from what was declared, as a part of a sentence. Empty where that is not
   // known.
@@ -159,10 +167,13 @@ class Session {
   std::string CoordinatorName() const;
   // `status`, with that name before its message.
   absl::Status FromCoordinator(const absl::Status& status) const;
+  // Before calls are ended: lets the spans of a trace that is over go out.
+  void SendTrace(absl::Duration patience);
   // Tells on_waiting of `text`, when that is due by `*report`.
   void ReportWait(absl::string_view text, absl::Time* report) const;
 
   const Options options_;
+  const SteadyClock clock_;
   const std::unique_ptr<Rpc> rpc_;
   // Set by each registration; the session's thread's own after the first.
   absl::Duration lease_;
@@ -178,6 +189,8 @@ class Session {
   News news_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
+  // Null: without a tracer.
+  std::unique_ptr<TraceReporter> trace_;
   std::thread thread_;
 };
 

@@ -15,6 +15,7 @@
 #include "common/rpc/call_threads.h"
 #include "common/rpc/fake_ps.h"
 #include "common/rpc_limits.h"
+#include "common/trace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -688,6 +689,48 @@ TEST_F(SessionTest, IsDestroyedWhileARenewalIsOut) {
   ASSERT_TRUE(session.ok());
   coordinator_.renew.AwaitCalls(1);
   session->reset();
+}
+
+TEST_F(SessionTest, RecordsForATraceAndSendsBeforeItLeaves) {
+  Tracer tracer({.on_demand = true});
+  const Tracer::Track track =
+      tracer.AddTrack("training", Tracer::TrackKind::kNested);
+  Session::Options options = Options();
+  options.tracer = &tracer;
+  auto session = Session::Open(std::move(options));
+  ASSERT_TRUE(session.ok()) << session.status();
+  coordinator_.renew.AwaitCalls(1);
+  EXPECT_TRUE(coordinator_.renew.requests()[0].has_recording());
+
+  proto::RenewLeaseResponse news;
+  news.set_generation(3);
+  news.mutable_state()->set_phase(proto::TRAINING);
+  news.mutable_trace()->set_trace(9);
+  coordinator_.Tell(news);
+  // Asks for the time.
+  coordinator_.report_trace.AwaitCalls(10);
+  EXPECT_TRUE(tracer.recording());
+  const absl::Time now = SteadyNow();
+  tracer.Add(track, {TraceKind::kWait, "input", now, now, {}, ""});
+  news.mutable_trace()->set_over(true);
+  // Whatever the clocks say.
+  news.mutable_trace()->set_begin_ns(-4'000'000'000'000'000'000);
+  news.mutable_trace()->set_end_ns(4'000'000'000'000'000'000);
+  coordinator_.Tell(news);
+  coordinator_.report_trace.AwaitCalls(20);
+  EXPECT_TRUE((*session)->Close("", SteadyNow() + absl::Seconds(20)).ok());
+  const auto reports = coordinator_.report_trace.requests();
+  ASSERT_THAT(reports, SizeIs(21));
+  EXPECT_EQ(reports[20].trace(), 9u);
+  EXPECT_EQ(reports[20].sender().incarnation(), 7u);
+  EXPECT_EQ(reports[20].part().spans(0).name(), "input");
+}
+
+TEST_F(SessionTest, WithoutATracerItHasNoPartInTraces) {
+  auto session = Session::Open(Options());
+  ASSERT_TRUE(session.ok()) << session.status();
+  coordinator_.renew.AwaitCalls(1);
+  EXPECT_FALSE(coordinator_.renew.requests()[0].has_recording());
 }
 
 TEST(BackoffTest, DoublesUpToItsBoundWithAHalfLeftToChance) {

@@ -29,7 +29,9 @@ Coordinator::Coordinator(const Options& options, const Clock* clock,
       save_(&job_),
       commit_(&job_),
       end_(&job_),
-      patience_(&job_, &restore_, &save_, &end_) {
+      patience_(&job_, &restore_, &save_, &end_),
+      trace_(&job_) {
+  job_.step_timer.SetWatch(&trace_);
   const Outbox::Event event(&job_.outbox);
   if (archive != nullptr) TakeUp(job_.options.journal);
 }
@@ -68,6 +70,7 @@ void Coordinator::Settle() {
   }
   StartNext();
   GrantTickets();
+  if (trace_.Advance()) job_.members.AnswerRenewals();
   if (ticked_at_.has_value()) {
     AnswerDue(*std::exchange(ticked_at_, std::nullopt));
   }
@@ -397,7 +400,7 @@ void Coordinator::OnTraining(absl::Time now) {
   job_.rates.Begin(now, job_.Reached());
   // It waited for tasks to start until here.
   if (job_.step.open()) {
-    job_.step_timer.OnOpened(now);
+    job_.step_timer.OnOpened(job_.step.number(), now);
     job_.paces.OnStepOpened(job_.step.number(), now);
   }
   const uint64_t step = job_.global_step();
@@ -409,6 +412,7 @@ void Coordinator::OnTraining(absl::Time now) {
 // ---- Generations ----
 
 void Coordinator::OnGenerationOver() {
+  trace_.OnGenerationOver();
   job_.verdicts.Reset();
   job_.step.Reset();
   job_.tickets.Reset();
@@ -685,6 +689,7 @@ void Coordinator::Book(const PushId& push, const proto::SpentTicket& spent) {
   job_.progress.OnCommit(now);
   job_.paces.OnSpent(job_.members.ReplicaOf(push.from.worker), ticket->granted,
                      now);
+  trace_.OnTicketSpent(ticket->index, push.from, ticket->granted, now);
   job_.OnProgress(now);
 }
 

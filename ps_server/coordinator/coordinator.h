@@ -15,6 +15,7 @@
 #include "common/reply.h"
 #include "proto/coordinator.pb.h"
 #include "ps_server/coordinator/archive.h"
+#include "ps_server/coordinator/cluster_trace.h"
 #include "ps_server/coordinator/commit.h"
 #include "ps_server/coordinator/coordinator_options.h"
 #include "ps_server/coordinator/end.h"
@@ -117,6 +118,20 @@ class Coordinator : private Members::Owner, private Director {
                   Reply<proto::GetHistoryResponse> reply);
   void Checkpoint(const proto::CheckpointRequest& request,
                   Reply<proto::CheckpointResponse> reply);
+  void Trace(const proto::TraceRequest& request,
+             Reply<proto::TraceResponse> reply);
+  void ReportTrace(const proto::ReportTraceRequest& request,
+                   Reply<proto::ReportTraceResponse> reply);
+
+  // This ps's part in the trace of the cluster, if there is one.
+  std::optional<proto::TraceOrder> trace_order() const override {
+    return trace_.order();
+  }
+  void OnOwnRecording(uint64_t trace);
+  void AddOwnTrace(std::vector<TraceTrack> tracks,
+                   std::optional<absl::Time> complete_from);
+  // Whether somebody still asks for a trace.
+  bool trace_held() const { return trace_.held(); }
 
   // What this ps reports of itself, for GetStatus: it renews no lease.
   void OnOwnReport(const proto::PsReport& report);
@@ -156,6 +171,9 @@ class Coordinator : private Members::Owner, private Director {
   void OnBack(const TaskId& task) override;
   void OnLost(const TaskId& task) override;
   void OnTold(const WorkerLife& life) override { end_.OnTold(life); }
+  bool HearTrace(const proto::RenewLeaseRequest& request) override {
+    return trace_.Hear(request);
+  }
 
   // What operations tell.
   void FailUnlessFinishing(const std::string& reason) override;
@@ -238,6 +256,7 @@ class Coordinator : private Members::Owner, private Director {
   const std::array<Operation*, 4> operations_ = {&restore_, &fence_, &save_,
                                                  &commit_};
   Patience patience_;
+  ClusterTrace trace_;
   // In the event of a tick.
   std::optional<absl::Time> ticked_at_;
   absl::Time next_look_ = absl::InfinitePast();

@@ -143,7 +143,7 @@ struct Job {
     step.Open(number);
     const absl::Time now = clock->Now();
     progress.OnMoved(now);
-    step_timer.OnOpened(now);
+    step_timer.OnOpened(number, now);
     paces.OnStepOpened(number, now);
     CountMembersOfStep();
   }

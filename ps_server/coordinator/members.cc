@@ -418,8 +418,9 @@ void Members::RenewLease(const proto::RenewLeaseRequest& request,
                           session.process, ", which is alive")));
     }
   }
+  const bool traces = owner_->HearTrace(request);
   const bool knows =
-      request.sender().generation() == owner_->generation().value() &&
+      traces && request.sender().generation() == owner_->generation().value() &&
       request.known_phase() == owner_->state().phase();
   if (!knows || ended() || request.wait_ms() == 0 || parked_renewals_.full()) {
     return outbox_->Answer(std::move(reply), RenewalAnswer(life));
@@ -436,6 +437,8 @@ proto::RenewLeaseResponse Members::RenewalAnswer(const WorkerLife& life) const {
   response.set_generation(owner_->generation().value());
   *response.mutable_state() = owner_->state();
   response.set_durable_step(owner_->durable_step());
+  if (const auto order = owner_->trace_order())
+    *response.mutable_trace() = *order;
   return response;
 }
 

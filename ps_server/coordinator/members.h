@@ -109,6 +109,10 @@ class Members {
     virtual void OnLost(const TaskId& task) = 0;
     // It knows that the job has ended.
     virtual void OnTold(const WorkerLife& life) = 0;
+    // It renews its lease. Whether it does what a trace wants of it.
+    virtual bool HearTrace(const proto::RenewLeaseRequest& request) = 0;
+    // What tasks are told of a trace; absent: there is none.
+    virtual std::optional<proto::TraceOrder> trace_order() const = 0;
   };
   using Sessions = IndexedMap<TaskId, Member>;
 

@@ -41,6 +41,12 @@ class MembersTest : public ::testing::Test, protected Members::Owner {
                             const proto::RegisterRequest&) override {
     return digests_;
   }
+  bool HearTrace(const proto::RenewLeaseRequest& request) override {
+    return request.recording() == trace_.value_or(proto::TraceOrder()).trace();
+  }
+  std::optional<proto::TraceOrder> trace_order() const override {
+    return trace_;
+  }
   void OnReplaced(const TaskId& task) override { Note("replaced ", task); }
   void OnJoined(const TaskId& task, bool again) override {
     Note(again ? "joined again " : "joined ", task);
@@ -108,6 +114,7 @@ class MembersTest : public ::testing::Test, protected Members::Owner {
   const CoordinatorOptions options_ = MakeOptions();
   proto::JobState state_;
   bool beginning_ = false;
+  std::optional<proto::TraceOrder> trace_;
   absl::Status digests_;
   std::vector<std::string> told_;
   Outbox outbox_;
@@ -238,6 +245,19 @@ TEST_F(MembersTest, RenewalsWaitForNews) {
   EXPECT_EQ(renewal->state().phase(), proto::DONE);
   EXPECT_EQ(renewal->durable_step(), 5u);
   EXPECT_THAT(Told(), ElementsAre("told worker0"));
+}
+
+TEST_F(MembersTest, WhoDoesNotRecordAsATraceWantsIsNotParked) {
+  Register(kWorker, 7);
+  const auto renewal = Renew(kWorker, 1, /*wait_ms=*/1000);
+  EXPECT_FALSE(renewal.came());
+  trace_.emplace().set_trace(9);
+  {
+    const Outbox::Event event(&outbox_);
+    members_.AnswerRenewals();
+  }
+  EXPECT_EQ(renewal->trace().trace(), 9u);
+  EXPECT_TRUE(Renew(kWorker, 1, /*wait_ms=*/1000).came());
 }
 
 TEST_F(MembersTest, NobodyIsToldOfAGenerationThatIsBeginning_R5) {

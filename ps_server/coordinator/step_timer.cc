@@ -21,21 +21,33 @@ void DurationCounts::AddTo(proto::DurationHistogram* histogram) const {
   histogram->set_sum_seconds(sum_seconds_);
 }
 
-void StepTimer::OnOpened(absl::Time now) {
+void StepTimer::OnOpened(GlobalStep step, absl::Time now) {
+  open_ = step;
   opened_ = now;
   complete_.reset();
+  if (watch_ != nullptr) watch_->OnStepOpened(step, now);
 }
 
 void StepTimer::OnClosed(absl::Time now) {
   OnComplete(now);
-  if (opened_.has_value()) collect_.Add(*complete_ - *opened_);
+  if (opened_.has_value()) {
+    collect_.Add(*complete_ - *opened_);
+    if (watch_ != nullptr) {
+      watch_->OnStepClosed(open_, *opened_, *complete_, now);
+    }
+  }
   committing_since_ = complete_;
+  committing_ = open_;
+  closed_ = now;
   opened_.reset();
   complete_.reset();
 }
 
 void StepTimer::OnCommitted(absl::Time now) {
-  if (committing_since_.has_value()) commit_.Add(now - *committing_since_);
+  if (committing_since_.has_value()) {
+    commit_.Add(now - *committing_since_);
+    if (watch_ != nullptr) watch_->OnStepCommitted(committing_, closed_, now);
+  }
   committing_since_.reset();
 }
 

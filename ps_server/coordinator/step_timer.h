@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "absl/time/time.h"
+#include "common/ids.h"
 #include "proto/coordinator.pb.h"
 
 namespace holdfast {
@@ -28,14 +29,29 @@ class DurationCounts {
   double sum_seconds_ = 0;
 };
 
+// Told of each step's way, with the times at which it came to the next stage.
+class StepWatch {
+ public:
+  virtual ~StepWatch() = default;
+  virtual void OnStepOpened(GlobalStep step, absl::Time now) = 0;
+  // It was open, had the offers that it needs, and begins to be committed.
+  virtual void OnStepClosed(GlobalStep step, absl::Time opened,
+                            absl::Time complete, absl::Time now) = 0;
+  virtual void OnStepCommitted(GlobalStep step, absl::Time closed,
+                               absl::Time now) = 0;
+};
+
 // Where the time of a synchronous job's steps goes: collecting pushes, and
 // committing them. One step is collected while the one before is committed.
 //
 // Thread-compatible.
 class StepTimer {
  public:
-  // A step is open.
-  void OnOpened(absl::Time now);
+  // Who is told from here on; null: nobody.
+  void SetWatch(StepWatch* watch) { watch_ = watch; }
+
+  // A step is open. Repeated, it is so from here on.
+  void OnOpened(GlobalStep step, absl::Time now);
   // It has the offers that it needs.
   void OnComplete(absl::Time now) {
     if (!complete_.has_value()) complete_ = now;
@@ -50,10 +66,14 @@ class StepTimer {
   void AddTo(proto::StepTimes* times) const;
 
  private:
+  StepWatch* watch_ = nullptr;
+  GlobalStep open_;
   std::optional<absl::Time> opened_;
   std::optional<absl::Time> complete_;
-  // When the step that is being committed was complete.
+  // When the step that is being committed was complete, and closed.
   std::optional<absl::Time> committing_since_;
+  GlobalStep committing_;
+  absl::Time closed_;
   DurationCounts collect_;
   DurationCounts commit_;
 };

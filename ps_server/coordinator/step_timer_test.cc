@@ -1,7 +1,9 @@
 #include "ps_server/coordinator/step_timer.h"
 
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -36,7 +38,11 @@ class StepTimerTest : public ::testing::Test {
     return times;
   }
 
+  // The next step.
+  void Open() { timer_.OnOpened(step_ = step_.next(), now_); }
+
   absl::Time now_ = absl::UnixEpoch();
+  GlobalStep step_;
   StepTimer timer_;
 };
 
@@ -46,9 +52,9 @@ TEST_F(StepTimerTest, NothingAtFirst) {
 }
 
 TEST_F(StepTimerTest, CollectsAndCommits) {
-  timer_.OnOpened(now_);
+  Open();
   timer_.OnClosed(After(2));
-  timer_.OnOpened(now_);
+  Open();
   timer_.OnCommitted(After(0.5));
   EXPECT_EQ(Times().collect().counts(11), 1u);
   EXPECT_DOUBLE_EQ(Times().collect().sum_seconds(), 2);
@@ -61,9 +67,9 @@ TEST_F(StepTimerTest, CollectsAndCommits) {
 
 // A step may be complete while the one before is still being committed.
 TEST_F(StepTimerTest, AStepIsCompleteBeforeItCanBeClosed) {
-  timer_.OnOpened(now_);
+  Open();
   timer_.OnClosed(After(1));
-  timer_.OnOpened(now_);
+  Open();
   timer_.OnComplete(After(2));
   timer_.OnComplete(After(1));  // again
   timer_.OnCommitted(After(3));
@@ -75,15 +81,56 @@ TEST_F(StepTimerTest, AStepIsCompleteBeforeItCanBeClosed) {
 }
 
 TEST_F(StepTimerTest, WhatAGenerationLeavesUnfinishedDoesNotCount) {
-  timer_.OnOpened(now_);
+  Open();
   timer_.OnClosed(After(1));
-  timer_.OnOpened(now_);
+  Open();
   timer_.Reset();
   timer_.OnCommitted(After(100));
-  timer_.OnOpened(now_);
+  Open();
   timer_.OnClosed(After(2));
   EXPECT_EQ(Times().commit().counts(11), 0u);
   EXPECT_DOUBLE_EQ(Times().collect().sum_seconds(), 1 + 2);
+}
+
+// Seconds of each stage, by step.
+class Stages : public StepWatch {
+ public:
+  void OnStepOpened(GlobalStep step, absl::Time now) override {
+    told.push_back(absl::StrCat(step.value(), " open at ", At(now)));
+  }
+  void OnStepClosed(GlobalStep step, absl::Time opened, absl::Time complete,
+                    absl::Time now) override {
+    told.push_back(absl::StrCat(step.value(), " from ", At(opened),
+                                " complete at ", At(complete), " closed at ",
+                                At(now)));
+  }
+  void OnStepCommitted(GlobalStep step, absl::Time closed,
+                       absl::Time now) override {
+    told.push_back(absl::StrCat(step.value(), " closed at ", At(closed),
+                                " committed at ", At(now)));
+  }
+  static double At(absl::Time time) {
+    return absl::ToDoubleSeconds(time - absl::UnixEpoch());
+  }
+
+  std::vector<std::string> told;
+};
+
+TEST_F(StepTimerTest, TellsOfEachStage) {
+  Stages stages;
+  timer_.SetWatch(&stages);
+  Open();
+  timer_.OnComplete(After(1));
+  timer_.OnClosed(After(2));
+  Open();
+  timer_.OnCommitted(After(3));
+  timer_.OnClosed(After(1));
+  timer_.Reset();
+  timer_.OnCommitted(After(1));
+  EXPECT_THAT(stages.told,
+              ElementsAre("1 open at 0", "1 from 0 complete at 1 closed at 3",
+                          "2 open at 3", "1 closed at 3 committed at 6",
+                          "2 from 3 complete at 7 closed at 7"));
 }
 
 }  // namespace

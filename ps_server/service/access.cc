@@ -37,6 +37,8 @@ const std::map<std::string, Roles>& AccessTable() {
         {"/holdfast.proto.Coordinator/GetHistory", anybody},
         // A ps that is told to stop has the job saved before.
         {"/holdfast.proto.Coordinator/Checkpoint", {kPsJob, kOperatorJob}},
+        {"/holdfast.proto.Coordinator/Trace", {kOperatorJob}},
+        {"/holdfast.proto.Coordinator/ReportTrace", members},
 
         {"/holdfast.proto.Shard/Give", workers},
         {"/holdfast.proto.Shard/Push", workers},

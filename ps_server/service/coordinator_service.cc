@@ -16,11 +16,12 @@ std::string FullName(const std::string& method) {
 
 }  // namespace
 
-RpcMethods CoordinatorMethods(Coordinator* coordinator, Strand* strand) {
+RpcMethods CoordinatorMethods(Coordinator* coordinator, Strand* strand,
+                              CallRecorder* recorder) {
   RpcMethods methods;
   const auto add = [&](const char* name, auto method) {
-    methods[FullName(name)] =
-        MachineMethod(strand, &Strand::RunOrPost, coordinator, method);
+    methods[FullName(name)] = MachineMethod(strand, &Strand::RunOrPost,
+                                            coordinator, method, recorder);
   };
   add("Register", &Coordinator::Register);
   add("RenewLease", &Coordinator::RenewLease);
@@ -34,6 +35,8 @@ RpcMethods CoordinatorMethods(Coordinator* coordinator, Strand* strand) {
   add("GetEvents", &Coordinator::GetEvents);
   add("GetHistory", &Coordinator::GetHistory);
   add("Checkpoint", &Coordinator::Checkpoint);
+  add("Trace", &Coordinator::Trace);
+  add("ReportTrace", &Coordinator::ReportTrace);
   return methods;
 }
 

@@ -5,13 +5,16 @@
 
 #include "common/strand.h"
 #include "ps_server/coordinator/coordinator.h"
+#include "ps_server/service/call_recorder.h"
 #include "ps_server/service/rpc_server.h"
 
 namespace holdfast {
 
 // proto::Coordinator: hands each well-formed call to `coordinator`, which lives
-// on `strand`. Both must outlive the server.
-RpcMethods CoordinatorMethods(Coordinator* coordinator, Strand* strand);
+// on `strand`. All must outlive the server. `recorder`: of calls; null: nobody
+// records them.
+RpcMethods CoordinatorMethods(Coordinator* coordinator, Strand* strand,
+                              CallRecorder* recorder);
 
 // proto::Coordinator at a ps that has no coordinator: every call fails with
 // FAILED_PRECONDITION, which names `here` and `ask` ("/job:ps/task:0 at

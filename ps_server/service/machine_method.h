@@ -12,6 +12,7 @@
 #include "common/strand.h"
 #include "common/validate.h"
 #include "ps_server/service/access.h"
+#include "ps_server/service/call_recorder.h"
 #include "ps_server/service/rpc_server.h"
 
 namespace holdfast {
@@ -19,32 +20,34 @@ namespace holdfast {
 // Handles a call by a method of a machine that lives on `strand`; bytes that
 // are no such request, or break the rules of its proto, get INVALID_ARGUMENT,
 // those in another's name PERMISSION_DENIED, and never reach it. `hand`:
-// Strand::Post, or RunOrPost for what is quickly done.
+// Strand::Post, or RunOrPost for what is quickly done. `recorder`: of calls, on
+// the strand; null: nobody records them.
 template <typename Machine, typename Request, typename Response>
 RpcHandler MachineMethod(Strand* strand, void (Strand::*hand)(Strand::Task),
                          Machine* machine,
                          void (Machine::*method)(const Request&,
-                                                 Reply<Response>)) {
-  return [strand, hand, machine, method](const Caller& caller,
-                                         grpc::ByteBuffer bytes,
-                                         Reply<grpc::ByteBuffer> reply) {
+                                                 Reply<Response>),
+                         CallRecorder* recorder) {
+  return [strand, hand, machine, method, recorder](
+             const Caller& caller, grpc::ByteBuffer bytes,
+             Reply<grpc::ByteBuffer> reply) {
     Request request;
     absl::Status valid = FromBytes(&bytes, &request);
     if (valid.ok()) valid = CheckSenderOf(caller, request, 0);
     if (valid.ok()) valid = ValidateMessage(request);
     if (!valid.ok()) return reply(std::move(valid));
-    (strand->*hand)([machine, method, request = std::move(request),
+    (strand->*hand)([machine, method, recorder, request = std::move(request),
                      reply = std::move(reply)]() mutable {
+      Reply<Response> answer = [reply = std::move(reply)](
+                                   absl::StatusOr<Response> response) mutable {
+        if (!response.ok()) return reply(std::move(response).status());
+        grpc::ByteBuffer bytes;
+        absl::Status status = ToBytes(*response, &bytes);
+        if (!status.ok()) return reply(std::move(status));
+        reply(std::move(bytes));
+      };
       (machine->*method)(request,
-                         [reply = std::move(reply)](
-                             absl::StatusOr<Response> response) mutable {
-                           if (!response.ok())
-                             return reply(std::move(response).status());
-                           grpc::ByteBuffer bytes;
-                           absl::Status status = ToBytes(*response, &bytes);
-                           if (!status.ok()) return reply(std::move(status));
-                           reply(std::move(bytes));
-                         });
+                         Recorded(recorder, request, std::move(answer)));
     });
   };
 }

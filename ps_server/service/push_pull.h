@@ -9,6 +9,7 @@
 #include "proto/shard.pb.h"
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/protocol/tensor_messages.h"
+#include "ps_server/service/call_recorder.h"
 #include "ps_server/shard/shard.h"
 
 namespace holdfast {
@@ -19,6 +20,8 @@ struct Machines {
   Strand* shard_strand = nullptr;
   Coordinator* coordinator = nullptr;
   Strand* coordinator_strand = nullptr;
+  // Of the shard's calls. Null: nobody records them.
+  CallRecorder* recorder = nullptr;
 };
 
 // Runs a PushPullExchange between the machines. `tensors`: those of `request`.

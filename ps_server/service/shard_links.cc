@@ -85,10 +85,13 @@ class GrpcShardLinks final : public ShardLinks {
   void CallLocal(const Request& request, Reply<ShardResponse> reply) {
     const auto hand =
         light_updates_.IsLight(request) ? &Strand::RunOrPost : &Strand::Post;
-    (options_.local_strand->*hand)([shard = options_.local_shard, request,
+    (options_.local_strand->*hand)([shard = options_.local_shard,
+                                    recorder = options_.recorder, request,
                                     reply = std::move(reply)]() mutable {
       (shard->*kShardHandler<Request>)(request,
-                                       OfMethod<Request>(std::move(reply)));
+                                       Recorded(recorder, request,
+                                                OfMethod<Request>(
+                                                    std::move(reply))));
     });
   }
 

@@ -9,6 +9,7 @@
 #include "common/rpc/credentials.h"
 #include "common/strand.h"
 #include "ps_server/protocol/shard_messages.h"
+#include "ps_server/service/call_recorder.h"
 #include "ps_server/shard/shard.h"
 
 namespace holdfast {
@@ -31,6 +32,8 @@ struct ShardLinksOptions {
   // there.
   Strand* coordinator_strand = nullptr;
   absl::Duration call_timeout = kShardCallTimeout;
+  // Of the calls to the shard beside. Null: nobody records them.
+  CallRecorder* recorder = nullptr;
 };
 
 // Links over gRPC, with a control connection for each other ps. A failed call's

@@ -137,16 +137,17 @@ void Push(const Machines& machines, const Caller& caller,
   absl::Status valid = Decode(caller, bytes, &request, &tensors);
   bytes.Clear();  // the tensors keep what they need of them
   if (!valid.ok()) return reply(std::move(valid));
+  Reply<proto::PushResponse> answer =
+      [reply = std::move(reply)](
+          const absl::StatusOr<proto::PushResponse>& response) mutable {
+        reply(Encode(response));
+      };
+  answer = Recorded(machines.recorder, request, std::move(answer));
   machines.shard_strand->RunOrPost(
       [shard = machines.shard,
        part = ToPushPart(std::move(request), std::move(tensors)),
-       reply = std::move(reply)]() mutable {
-        shard->Push(
-            std::move(part),
-            [reply = std::move(reply)](
-                const absl::StatusOr<proto::PushResponse>& response) mutable {
-              reply(Encode(response));
-            });
+       answer = std::move(answer)]() mutable {
+        shard->Push(std::move(part), std::move(answer));
       });
 }
 
@@ -158,13 +159,15 @@ void Pull(const Machines& machines, const Caller& caller,
   if (valid.ok()) valid = ValidateMessage(request);
   if (valid.ok()) valid = CheckFitsInAnswer(request.ranges());
   if (!valid.ok()) return reply(std::move(valid));
+  Reply<PullReply> answer =
+      [reply = std::move(reply)](absl::StatusOr<PullReply> values) mutable {
+        reply(Encode(std::move(values)));
+      };
+  answer = Recorded(machines.recorder, request, std::move(answer));
   machines.shard_strand->RunOrPost([shard = machines.shard,
                                     request = std::move(request),
-                                    reply = std::move(reply)]() mutable {
-    shard->Pull(request, [reply = std::move(reply)](
-                             absl::StatusOr<PullReply> values) mutable {
-      reply(Encode(std::move(values)));
-    });
+                                    answer = std::move(answer)]() mutable {
+    shard->Pull(request, std::move(answer));
   });
 }
 
@@ -180,11 +183,12 @@ void PushAndPull(const Machines& machines, const Caller& caller,
         "the job has several ps: push, contribute or apply, and pull");
   }
   if (!valid.ok()) return reply(std::move(valid));
-  PushPull(
-      machines, std::move(request), std::move(tensors),
+  Reply<PushPullReply> answer =
       [reply = std::move(reply)](absl::StatusOr<PushPullReply> values) mutable {
         reply(Encode(std::move(values)));
-      });
+      };
+  answer = Recorded(machines.recorder, request, std::move(answer));
+  PushPull(machines, std::move(request), std::move(tensors), std::move(answer));
 }
 
 std::string FullName(const std::string& method) {
@@ -209,8 +213,9 @@ RpcMethods ShardMethods(const Machines& machines) {
   add_with_tensors("PushPull", &PushAndPull);
 
   const auto add = [&](const char* name, auto method) {
-    methods[FullName(name)] = MachineMethod(
-        machines.shard_strand, &Strand::Post, machines.shard, method);
+    methods[FullName(name)] =
+        MachineMethod(machines.shard_strand, &Strand::Post, machines.shard,
+                      method, machines.recorder);
   };
   add("Apply", &Shard::Apply);
   add("Pin", &Shard::Pin);

@@ -1,6 +1,7 @@
-"""A picture of some steps of a worker's --trace: trace_plot.py TRACE.json OUTPUT.svg FIRST_STEP STEPS.
+"""A picture of some steps of a trace: trace_plot.py TRACE.json OUTPUT.svg FIRST_STEP STEPS.
 
-Each row is a track of the file; spans that lie within others are drawn below them.
+TRACE.json is of a worker's --trace or of `holdfast trace`. Each row is a track of the file, below the name of its
+process where there are several; spans that lie within others are drawn below them.
 """
 
 import html
@@ -17,16 +18,20 @@ COLORS = {"step": "#d6dbdf", "model": "#f5cba7", "compute": "#c0392b", "copy": "
 
 
 def read(path):
-    """The names of the tracks; and of each span (track, event, begin, end), in ms."""
+    """The names of processes and of tracks; and of each span (track, event, begin, end), in ms."""
+    processes = {}
     names = {}
     spans = []
     for event in json.loads(path.read_text())["traceEvents"]:
+        track = (event["pid"], event["tid"])
+        if event["name"] == "process_name":
+            processes[event["pid"]] = event["args"]["name"].split(" ")[0]
         if event["name"] == "thread_name":
-            names[event["tid"]] = event["args"]["name"]
+            names[track] = event["args"]["name"]
         if event["ph"] == "X":
             begin = event["ts"] / 1e3
-            spans.append((event["tid"], event, begin, begin + event["dur"] / 1e3))
-    return names, spans
+            spans.append((track, event, begin, begin + event["dur"] / 1e3))
+    return processes, names, spans
 
 
 def window(spans, first, count):
@@ -35,7 +40,7 @@ def window(spans, first, count):
              if event["cat"] == "step" and first <= event["args"].get("step", -1) < first + count]
     if not steps:
         sys.exit(f"the trace has no step {first}")
-    return steps[0][0], steps[-1][1]
+    return min(begin for begin, _ in steps), max(end for _, end in steps)
 
 
 def text(x, y, words, extra=""):
@@ -43,16 +48,23 @@ def text(x, y, words, extra=""):
 
 
 def main():
-    names, spans = read(pathlib.Path(sys.argv[1]))
+    processes, names, spans = read(pathlib.Path(sys.argv[1]))
     low, high = window(spans, int(sys.argv[3]), int(sys.argv[4]))
     scale = WIDTH / (high - low)
     drawn = []
     y = 24
     previous = None
+    process = None
     for track, name in names.items():
         here = [span for span in spans if span[0] == track and span[3] > low and span[2] < high]
         if not here:
             continue
+        if len(processes) > 1 and track[0] != process:
+            process = track[0]
+            previous = None
+            y += 2 * GAP
+            drawn.append(text(4, y + ROW - 3, processes[process], 'font-weight="bold"'))
+            y += ROW - GAP
         if name != previous:
             y += GAP
             drawn.append(text(LEFT - 8, y + ROW - 3, name, 'text-anchor="end"'))
@@ -71,7 +83,7 @@ def main():
             drawn.append(f'<rect x="{x:.1f}" y="{top}" width="{width:.1f}" height="{ROW - 1}" '
                          f'fill="{COLORS[event["cat"]]}" stroke="#888" stroke-width="0.2"/>')
             label = event["name"]
-            if event["cat"] == "step":
+            if event["cat"] == "step" and " " not in label:
                 label += f' {event["args"].get("step", "")}'
             if width > 5.2 * len(label):
                 drawn.append(text(x + 2, top + ROW - 4, label))

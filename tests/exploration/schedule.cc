@@ -110,13 +110,15 @@ Schedule::Schedule(const Scenario& scenario, Tracing tracing)
 // ---- The operator ----
 
 template <typename Request>
-void Schedule::AskUntilAnswered(std::function<void()> then) {
-  world_.Call<Request>(sim::kOperator, sim::kCoordinator, {},
-                       [this, then](const auto& response) {
+void Schedule::AskUntilAnswered(std::function<void()> then,
+                                const Request& request) {
+  world_.Call<Request>(sim::kOperator, sim::kCoordinator, request,
+                       [this, then, request](const auto& response) {
                          if (response.ok()) return then();
-                         world_.After(sim::kOperator, kRound, [this, then] {
-                           AskUntilAnswered<Request>(then);
-                         });
+                         world_.After(
+                             sim::kOperator, kRound, [this, then, request] {
+                               AskUntilAnswered<Request>(then, request);
+                             });
                        });
 }
 
@@ -208,6 +210,12 @@ void Schedule::OnHeard(Node by, const google::protobuf::Message& response) {
           [this] { AskForCheckpoint(std::nullopt); });
       AskUntilAnswered<proto::GetEventsRequest>([] {});
       AskUntilAnswered<proto::GetHistoryRequest>([] {});
+      AskUntilAnswered<proto::ReportTraceRequest>([] {});
+      proto::TraceRequest trace;
+      trace.set_action(proto::TraceRequest::BEGIN);
+      trace.set_trace(7);
+      trace.set_steps(1);
+      AskUntilAnswered([] {}, trace);
     }
   }
   if (scenario_.expire_after_applies == 0 || by != sim::kFirstWorker + 1) {

@@ -216,7 +216,8 @@ class Schedule : public sim::Scheduler, public sim::Observer {
   void Expire(sim::Process process);
   void Forge(const Choice& choice);
   template <typename Request>
-  void AskUntilAnswered(std::function<void()> then);
+  void AskUntilAnswered(std::function<void()> then,
+                        const Request& request = Request());
   void AskForCheckpoint(std::optional<uint64_t> step);
 
   const Scenario scenario_;

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/rpc_limits.h"
@@ -750,6 +751,38 @@ TEST_F(BadInputTest, TrainingGoesOnUndisturbed) {
       {1, "Coordinator.GetStatus", "", {"FAILED_PRECONDITION"}},
       {1, "Coordinator.GetEvents", "", {"FAILED_PRECONDITION"}},
       {1, "Coordinator.GetHistory", "", {"FAILED_PRECONDITION"}},
+      {1, "Coordinator.Trace", "", {"FAILED_PRECONDITION"}},
+      {0,
+       "Coordinator.Trace",
+       "action: BEGIN trace: 1 steps: 10001",
+       {"INVALID_ARGUMENT", "steps"}},
+      {0,
+       "Coordinator.Trace",
+       "action: BEGIN steps: 1",
+       {"INVALID_ARGUMENT", "number"}},
+      {0, "Coordinator.Trace", "action: FETCH trace: 1", {"NOT_FOUND"}},
+      {0, "Coordinator.ReportTrace", "", {"INVALID_ARGUMENT", "sender"}},
+      {0,
+       "Coordinator.ReportTrace",
+       "<w1> trace: 1 part { last: true }",
+       {"NOT_FOUND"}},
+      {0,
+       "Coordinator.ReportTrace",
+       "<w1> trace: 1 part { spans { track: 1024 name: 'a' } }",
+       {"INVALID_ARGUMENT", "track"}},
+      {0,
+       "Coordinator.ReportTrace",
+       absl::StrCat("<w1> trace: 1 part { spans { name: '",
+                    std::string(65, 'a'), "' } }"),
+       {"INVALID_ARGUMENT", "name: must have at most 64 bytes"}},
+      {0,
+       "Coordinator.ReportTrace",
+       absl::StrCat(
+           "<w1> trace: 1 part { ",
+           absl::StrJoin(std::vector<std::string>(1025, "spans { name: 'a' }"),
+                         " "),
+           " }"),
+       {"INVALID_ARGUMENT", "spans: must have at most 1024 values"}},
       {0,
        "Coordinator.GetHistory",
        "max_points: 10001",

@@ -63,6 +63,8 @@ RawClient::RawClient(std::shared_ptr<grpc::Channel> channel)
   Add("Coordinator.GetEvents", coordinator_.get(), &C::GetEvents);
   Add("Coordinator.GetHistory", coordinator_.get(), &C::GetHistory);
   Add("Coordinator.Checkpoint", coordinator_.get(), &C::Checkpoint);
+  Add("Coordinator.Trace", coordinator_.get(), &C::Trace);
+  Add("Coordinator.ReportTrace", coordinator_.get(), &C::ReportTrace);
   using S = proto::Shard::Stub;
   Add("Shard.Give", shard_.get(), &S::Give);
   Add("Shard.Push", shard_.get(), &S::Push);

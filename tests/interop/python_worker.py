@@ -5,7 +5,8 @@ The stubs come from gRPC's own generator, for instance
     pip install grpcio-tools
     python -m grpc_tools.protoc -I. --python_out=stubs --grpc_python_out=stubs \\
         proto/rules.proto proto/training.proto proto/cluster.proto \\
-        proto/coordinator.proto proto/shard.proto
+        proto/trace.proto proto/coordinator.proto proto/checkpoint.proto \\
+        proto/shard.proto
 
 and the protocol is told in docs/life_of_a_step.md, docs/asynchronous.md and
 docs/recovery.md, whose step numbers stand below; docs/compatibility.md has what such

@@ -51,6 +51,8 @@ const std::map<std::string, std::string>& Expected() {
       {"Coordinator/GetEvents", "ps-0 ps-1 worker chief evaluator operator"},
       {"Coordinator/GetHistory", "ps-0 ps-1 worker chief evaluator operator"},
       {"Coordinator/Checkpoint", "ps-0 ps-1 operator"},
+      {"Coordinator/Trace", "operator"},
+      {"Coordinator/ReportTrace", "ps-0 ps-1 worker chief evaluator"},
       {"Shard/Give", "worker chief"},
       {"Shard/Push", "worker chief"},
       {"Shard/Apply", "worker chief"},

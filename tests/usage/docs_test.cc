@@ -76,8 +76,8 @@ std::string HelpOf(std::vector<std::string> command) {
 std::vector<std::string> AllHelp() {
   std::vector<std::string> help = {HelpOf({kPsServer}), HelpOf({kPsWorker})};
   for (const char* words :
-       {"local", "status", "top", "events", "history", "completion", "certs",
-        "checkpoint list", "checkpoint inspect", "checkpoint verify",
+       {"local", "status", "top", "events", "history", "trace", "completion",
+        "certs", "checkpoint list", "checkpoint inspect", "checkpoint verify",
         "checkpoint export", "checkpoint save", "bench wire", "bench step",
         "bench scale"}) {
     std::vector<std::string> command = {kHoldfast};

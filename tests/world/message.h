@@ -100,6 +100,11 @@ template <>
 struct Rpc<proto::CheckpointRequest>
     : internal::Method<&Coordinator::Checkpoint> {};
 template <>
+struct Rpc<proto::TraceRequest> : internal::Method<&Coordinator::Trace> {};
+template <>
+struct Rpc<proto::ReportTraceRequest>
+    : internal::Method<&Coordinator::ReportTrace> {};
+template <>
 struct Rpc<proto::ApplyRequest> : internal::Method<&Shard::Apply> {};
 template <>
 struct Rpc<proto::PullRequest> : internal::Method<&Shard::Pull> {};

@@ -360,7 +360,8 @@ template <typename T, typename = void>
 struct HasState : std::false_type {};
 template <typename T>
 struct HasState<T, std::void_t<decltype(std::declval<const T&>().state())>>
-    : std::true_type {};
+    : std::is_convertible<decltype(std::declval<const T&>().state()),
+                          const proto::JobState&> {};
 template <typename T, typename = void>
 struct HasDurableStep : std::false_type {};
 template <typename T>

@@ -37,6 +37,7 @@ absl::Status AsynchronousLoop::Run() {
     request = context_.cluster().StartTakeTicket();
     ScopedTrace trace(tracer, TraceKind::kStep, "ticket");
     trace.Set("ticket", (*ticket)->index);
+    context_.meter()->BeginStep("ticket", (*ticket)->index);
     status = TrainTicket(**ticket, &slots_[turn]);
     if (!status.ok()) return status;
   }

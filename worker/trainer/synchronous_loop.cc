@@ -28,6 +28,7 @@ absl::Status SynchronousLoop::Run() {
       return absl::OkStatus();
     ScopedTrace trace(context_.tracer(), TraceKind::kStep, "step");
     trace.Set("step", now_.version.value());
+    context_.meter()->BeginStep("step", now_.version.value());
     status = exchanges() ? Exchange() : TrainStep();
     if (!status.ok()) return status;
   }

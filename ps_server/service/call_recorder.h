@@ -1,0 +1,67 @@
+#ifndef HOLDFAST_PS_SERVER_SERVICE_CALL_RECORDER_H_
+#define HOLDFAST_PS_SERVER_SERVICE_CALL_RECORDER_H_
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/reply.h"
+#include "common/trace.h"
+#include "google/protobuf/message.h"
+
+namespace holdfast {
+
+// What a ps records, for traces of the whole cluster, of the calls that its
+// machines serve: rows of pushes, pulls, commits, saves and the like, with a
+// span for each call until it is answered, be it parked or at work.
+//
+// While nothing is recorded a call costs the reading of an atomic.
+//
+// Thread-safe.
+class CallRecorder {
+ public:
+  // `tracer` must outlive the recorder and all replies that it was given.
+  explicit CallRecorder(Tracer* tracer);
+
+  CallRecorder(const CallRecorder&) = delete;
+  CallRecorder& operator=(const CallRecorder&) = delete;
+
+  // `reply`, and its call becomes the end of a span that begins here.
+  template <typename Response>
+  Reply<Response> Record(const google::protobuf::Message& request,
+                         Reply<Response> reply) {
+    if (!tracer_->recording()) return reply;
+    const auto row = rows_.find(request.GetDescriptor()->name());
+    if (row == rows_.end()) return reply;
+    return
+        [tracer = tracer_, track = row->second, span = Begin(request),
+         reply = std::move(reply)](absl::StatusOr<Response> response) mutable {
+          End(tracer, track, std::move(span), response.status());
+          reply(std::move(response));
+        };
+  }
+
+ private:
+  TraceSpan Begin(const google::protobuf::Message& request) const;
+  static void End(Tracer* tracer, Tracer::Track track, TraceSpan span,
+                  const absl::Status& status);
+
+  Tracer* const tracer_;
+  // By the name of the request's type.
+  std::map<std::string, Tracer::Track> rows_;
+};
+
+// The same where there may be no recorder.
+template <typename Response>
+Reply<Response> Recorded(CallRecorder* recorder,
+                         const google::protobuf::Message& request,
+                         Reply<Response> reply) {
+  if (recorder == nullptr) return reply;
+  return recorder->Record(request, std::move(reply));
+}
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_SERVICE_CALL_RECORDER_H_
