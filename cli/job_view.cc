@@ -17,6 +17,7 @@
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "cli/units.h"
+#include "common/job_phase.h"
 #include "common/log_event.h"
 #include "common/task_id.h"
 
@@ -58,8 +59,7 @@ bool IsTraining(const GetStatusResponse& status) {
 }
 
 bool IsOver(const GetStatusResponse& status) {
-  return status.state().phase() == proto::DONE ||
-         status.state().phase() == proto::FAILED;
+  return IsEnd(status.state().phase());
 }
 
 bool IsSilent(const TaskStatus& task, const GetStatusResponse& status) {

@@ -53,8 +53,9 @@ result.json. A finished run is not run again, and its result is kept.
   holdfast local --job=examples/fashion_mnist_mlp.textproto --run_dir=runs/mlp
   holdfast status --run_dir=runs/mlp
 
-Exits 0 when the job is done, 1 when it failed or a task died, 2 for wrong flags,
-a wrong job file or wrong data, 130 when interrupted (docs/operating/exit_codes.md).
+Exits 0 when the job is done, or was stopped by `holdfast stop`; 1 when it failed or
+a task died, 2 for wrong flags, a wrong job file or wrong data, 130 when interrupted
+(docs/operating/exit_codes.md).
 
 )";
 

@@ -34,6 +34,7 @@
 #include "common/clock.h"
 #include "common/cluster_spec.h"
 #include "common/daemon.h"
+#include "common/job_phase.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/identity.h"
 #include "common/task_id.h"
@@ -266,7 +267,7 @@ class LocalRun {
       last_status_ = *std::move(status);
       std::cout << progress_.Update(last_status_, SteadyNow()) << std::flush;
       if (drain_until_ < absl::InfiniteFuture() &&
-          last_status_.state().phase() != proto::DONE) {
+          !IsOrderlyEnd(last_status_.state().phase())) {
         ++unfinished_;
       }
     }
@@ -287,6 +288,8 @@ class LocalRun {
 
   int TellResult() {
     FinishOutput();
+    const absl::StatusOr<proto::Journal> journal = JournalOf(options_);
+    if (WasStopped(journal)) return TellStopped(journal);
     for (const LocalCluster::Daemon& daemon : cluster_.daemons()) {
       if (awaited_.count(daemon.name()) == 0 || HasEndedWell(daemon)) continue;
       // The others have done its part, but not what the chief alone does.
@@ -297,12 +300,32 @@ class LocalRun {
       return kExitFailed;
     }
     const absl::StatusOr<std::string> summary =
-        options_.kind->Summary(directory_, JournalOf(options_));
+        options_.kind->Summary(directory_, journal);
     if (!summary.ok()) {
       std::cerr << "holdfast: " << summary.status().message() << std::endl;
       return kExitFailed;
     }
     std::cout << *summary << std::flush;
+    return kExitDone;
+  }
+
+  // All have ended in order, and the job is not done: an operator has stopped
+  // it.
+  bool WasStopped(const absl::StatusOr<proto::Journal>& journal) const {
+    if (journal.ok()) return PsHaveEndedWell() && !journal->finished();
+    const proto::JobPhase phase = last_status_.state().phase();
+    return phase == proto::STOPPING || phase == proto::STOPPED;
+  }
+
+  int TellStopped(const absl::StatusOr<proto::Journal>& journal) const {
+    std::cout << "holdfast: the job was stopped";
+    if (!journal.ok() || journal->checkpoints().empty()) {
+      std::cout << ", and no step is saved; to begin again:";
+    } else {
+      std::cout << "; step " << journal->checkpoints().rbegin()->step()
+                << " is saved; to go on from there:";
+    }
+    std::cout << "\n  " << options_.resume_command << std::endl;
     return kExitDone;
   }
 

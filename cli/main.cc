@@ -11,6 +11,7 @@
 #include "cli/flag_set.h"
 #include "cli/local.h"
 #include "cli/status.h"
+#include "cli/stop.h"
 #include "cli/top.h"
 #include "cli/trace.h"
 #include "common/daemon.h"
@@ -31,7 +32,7 @@ int Completion(const std::vector<std::string>& args) {
   std::vector<CommandWords> all;
   for (const std::vector<CommandWords>& words :
        {LocalWords(), CheckpointWords(), StatusWords(), TopWords(),
-        TraceWords(), CertsWords(), BenchWords()}) {
+        TraceWords(), StopWords(), CertsWords(), BenchWords()}) {
     all.insert(all.end(), words.begin(), words.end());
   }
   return CompletionCommand(args, all);
@@ -46,6 +47,7 @@ constexpr Command kCommands[] = {
     {"events", "what has happened to a running job", EventsCommand},
     {"history", "loss, scores and rate over a job's life", HistoryCommand},
     {"trace", "what all tasks of a running job do, step by step", TraceCommand},
+    {"stop", "end a running job in order, to go on later", StopCommand},
     {"certs", "make certificates for a cluster", CertsCommand},
     {"bench", "measure a cluster on this machine", BenchCommand},
     {"completion", "complete commands and flags in bash", Completion},

@@ -139,6 +139,7 @@ std::string ProgressDisplay::Line(
   const proto::JobPhase phase = status.state().phase();
   if (phase == proto::STARTING) parts.push_back("starting");
   if (phase == proto::FAILED) parts.push_back("failed");
+  if (phase == proto::STOPPING) parts.push_back("stopping");
   if (std::string step = StepOf(status); !step.empty()) parts.push_back(step);
   if (status.global_step() > 0 && status.has_train_loss()) {
     parts.push_back(absl::StrFormat("loss %.4f", status.train_loss()));
@@ -185,11 +186,12 @@ std::string ProgressDisplay::Line(
   }
   if (!status.checkpoint_error().empty()) {
     parts.push_back(absl::StrCat("not saved: ", status.checkpoint_error()));
-  } else if (phase == proto::TRAINING && status.durable_step() > 0) {
+  } else if ((phase == proto::TRAINING || phase == proto::STOPPING) &&
+             status.durable_step() > 0) {
     parts.push_back(absl::StrCat("saved ", status.durable_step()));
   }
   if (phase == proto::DONE) parts.push_back("done");
-  if (phase == proto::FAILED) {
+  if (phase == proto::FAILED || phase == proto::STOPPED) {
     parts.push_back(status.state().reason());
   } else if (!status.waiting_for().empty()) {
     parts.push_back(absl::StrCat("waiting for ", status.waiting_for()));

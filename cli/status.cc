@@ -60,8 +60,8 @@ newest 1000 are kept, across restarts where the job has checkpoints.
 The job is named by one of --ps, --cluster_spec and --run_dir, or else by the
 environment variable TF_CONFIG, in TensorFlow's form.
 
-Exits 0 when the events have been printed, with --follow when the job is done or has
-failed; 1 when the job could not be reached, with --follow for as long as --timeout;
+Exits 0 when the events have been printed, with --follow when the job is done, was
+stopped or has failed; 1 when the job could not be reached, with --follow for as long as --timeout;
 2 for wrong flags; 130 when interrupted.
 
 )";
@@ -172,7 +172,8 @@ absl::Status Status(const StatusFlags& flags) {
 // Whether nothing happens to a job after the event.
 bool IsLast(const proto::Event& event) {
   return event.kind() == proto::Event::DONE ||
-         event.kind() == proto::Event::FAILED;
+         event.kind() == proto::Event::FAILED ||
+         event.kind() == proto::Event::STOPPED;
 }
 
 absl::Status Events(const EventsFlags& flags) {

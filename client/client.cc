@@ -295,6 +295,15 @@ std::unique_ptr<Question<proto::CheckpointResponse>> Client::StartCheckpoint(
       Asked::Options{nullptr, ByCoordinator(what), std::move(look)});
 }
 
+std::unique_ptr<Question<proto::StopResponse>> Client::StartStopJob(
+    const proto::StopRequest& request) {
+  using Asked = Question<proto::StopResponse>;
+  return std::make_unique<Asked>(
+      context_, rpc::kStop, request,
+      Asked::Options{nullptr, ByCoordinator("the answer to Stop"), nullptr,
+                     /*regardless=*/true});
+}
+
 void Client::LookForNews() {
   if (member_) return;
   {

@@ -96,6 +96,9 @@ class Client {
   std::unique_ptr<Question<proto::CheckpointResponse>> StartCheckpoint(
       proto::CheckpointRequest request, const std::string& what,
       std::function<Next(const proto::CheckpointResponse&)> look);
+  // Likewise, at any time.
+  std::unique_ptr<Question<proto::StopResponse>> StartStopJob(
+      const proto::StopRequest& request);
 
   // The generation to work in.
   // Errors: FAILED_PRECONDITION before AwaitVariables; why nothing more can be

@@ -211,6 +211,15 @@ class ClusterImpl : public Cluster {
     }
   }
 
+  absl::StatusOr<proto::StopResponse> StopJob(proto::StopRequest request,
+                                              absl::Time deadline) override {
+    if (request.wait_ms() == 0) {
+      request.set_wait_ms(
+          absl::ToInt64Milliseconds(client_.context()->timing.park));
+    }
+    return client_.StartStopJob(request)->Await(deadline);
+  }
+
   absl::Status Leave(const std::string& error, absl::Time deadline) override {
     if (session_ == nullptr) return absl::OkStatus();
     return session_->Close(error, deadline);

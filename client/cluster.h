@@ -108,9 +108,10 @@ struct Contribution {
 //
 // Errors name the task that was spoken to or waited for. Errors common to all
 // calls:
-//   ABORTED              the job has failed; the message is its reason. Or this
-//                        worker was shut out. Or, where rolled_back(), it went
-//                        back to an earlier state.
+//   ABORTED              the job has failed, or was stopped, as state() tells;
+//                        the message is its reason. Or this worker was shut
+//                        out. Or, where rolled_back(), it went back to an
+//                        earlier state.
 //   UNAVAILABLE          a ps could not be reached until the deadline, or the
 //                        coordinator was silent for recovery_timeout.
 //   DEADLINE_EXCEEDED    what was waited for did not come; the message says
@@ -352,7 +353,7 @@ class Cluster {
       absl::Duration hold, absl::Time deadline) = 0;
 
   // Waits until the job is DONE: all is spent and, where there are checkpoints,
-  // saved.
+  // saved. ABORTED when it is STOPPED instead.
   virtual absl::Status AwaitDone(absl::Time deadline) = 0;
   virtual absl::Status ReportEvaluation(const proto::EvaluationResult& result,
                                         absl::Time deadline) = 0;
@@ -374,6 +375,12 @@ class Cluster {
   // Errors: those of Coordinator.Checkpoint; UNAVAILABLE, with the reason, when
   // it could not be written.
   virtual absl::StatusOr<GlobalStep> SaveCheckpoint(absl::Time deadline) = 0;
+  // Asks the job to stop so that it can go on later (Coordinator.Stop), at any
+  // time, and waits a while for that: the state in the answer says whether it
+  // has ended. Asked again, with the same request, it waits on.
+  // Errors: those of Coordinator.Stop.
+  virtual absl::StatusOr<proto::StopResponse> StopJob(
+      proto::StopRequest request, absl::Time deadline) = 0;
   // Ends the session in order, at any time. `error` says why the job cannot go
   // on, and ends it; empty: the job is done, or the caller steps down, and
   // another may take its place. Nothing else may be called afterwards, but

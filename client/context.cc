@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/job_phase.h"
 
 namespace holdfast::client {
 
@@ -48,14 +49,13 @@ void Context::Note(uint64_t generation, const proto::JobState* state,
 }
 
 void Context::NoteState(const proto::JobState& state) {
-  const bool is_final = state_.phase() >= proto::DONE;
-  if (is_final ? state.phase() > state_.phase()
-               : state.phase() != proto::JOB_PHASE_UNSPECIFIED) {
-    state_ = state;
-  }
-  if (state.phase() == proto::FAILED && ended_.ok()) {
-    ended_ = absl::AbortedError(state.reason());
-  }
+  const bool is_news =
+      IsEnd(state_.phase())
+          ? IsEnd(state.phase()) && state.phase() > state_.phase()
+          : state.phase() != proto::JOB_PHASE_UNSPECIFIED;
+  if (is_news) state_ = state;
+  const bool ended_early = IsEnd(state.phase()) && state.phase() != proto::DONE;
+  if (ended_early && ended_.ok()) ended_ = absl::AbortedError(state.reason());
 }
 
 bool Context::IsRolledBack(const proto::Sender& sender) const {

@@ -55,7 +55,8 @@ class Context {
   void Hear(const SessionNews& news) ABSL_LOCKS_EXCLUDED(mutex);
   // Ends the context for a reason of the caller's own.
   void End(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex);
-  // Takes note of what an answer says about the job; FAILED ends the context.
+  // Takes note of what an answer says about the job; FAILED and STOPPED end the
+  // context.
   // Who has no session learns of generations from here. `state`: null where the
   // answer has none.
   void Note(uint64_t generation, const proto::JobState* state,
@@ -89,7 +90,7 @@ class Context {
   std::string step_waits_for ABSL_GUARDED_BY(mutex);
 
  private:
-  // DONE and FAILED are final.
+  // An end is final.
   void NoteState(const proto::JobState& state)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
 

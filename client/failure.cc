@@ -1,11 +1,16 @@
 #include "client/failure.h"
 
+#include "common/job_phase.h"
+
 namespace holdfast {
 
 Failure FailureOf(const absl::Status& error, const Cluster& cluster) {
   switch (error.code()) {
     case absl::StatusCode::kAborted:
       if (cluster.state().phase() == proto::FAILED) return Failure::kJobFailed;
+      if (cluster.state().phase() == proto::STOPPED) {
+        return Failure::kJobStopped;
+      }
       return cluster.rolled_back() ? Failure::kRolledBack : Failure::kFenced;
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
@@ -23,9 +28,7 @@ Failure FailureOf(const absl::Status& error, const Cluster& cluster) {
 }
 
 bool IsWorkersOwn(const absl::Status& error, const proto::JobState& state) {
-  if (state.phase() == proto::DONE || state.phase() == proto::FAILED) {
-    return false;
-  }
+  if (IsEnd(state.phase())) return false;
   return absl::IsUnavailable(error) || absl::IsAborted(error);
 }
 

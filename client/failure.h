@@ -18,6 +18,8 @@ enum class Failure {
   // This worker was shut out.
   kFenced,
   kJobFailed,
+  // An operator has stopped the job; it can be started again, and goes on.
+  kJobStopped,
   // A task is out of reach, or what was waited for did not come.
   kUnavailable,
   // It contradicts what stands in the cluster.

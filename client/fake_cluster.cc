@@ -460,6 +460,11 @@ absl::StatusOr<GlobalStep> FakeCluster::SaveCheckpoint(absl::Time deadline) {
   return absl::FailedPreconditionError("there are no checkpoints here");
 }
 
+absl::StatusOr<proto::StopResponse> FakeCluster::StopJob(
+    proto::StopRequest request, absl::Time deadline) {
+  return absl::FailedPreconditionError("nothing is stopped here");
+}
+
 absl::Status FakeCluster::AwaitDone(absl::Time deadline) {
   return Call("await done", deadline);
 }

@@ -133,6 +133,8 @@ class FakeCluster final : public Cluster {
   absl::StatusOr<proto::TraceResponse> Trace(const proto::TraceRequest& request,
                                              absl::Time deadline) override;
   absl::StatusOr<GlobalStep> SaveCheckpoint(absl::Time deadline) override;
+  absl::StatusOr<proto::StopResponse> StopJob(proto::StopRequest request,
+                                              absl::Time deadline) override;
   absl::Status AwaitDone(absl::Time deadline) override;
   void Cancel() override;
   absl::Status Leave(const std::string& error, absl::Time deadline) override;

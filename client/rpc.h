@@ -112,6 +112,9 @@ inline constexpr RpcOf<proto::CheckpointRequest, proto::CheckpointResponse>
 inline constexpr RpcOf<proto::TraceRequest, proto::TraceResponse> kTrace(
     "/holdfast.proto.Coordinator/Trace", ChannelKind::kControl,
     &Timing::attempt, false);
+inline constexpr RpcOf<proto::StopRequest, proto::StopResponse> kStop(
+    "/holdfast.proto.Coordinator/Stop", ChannelKind::kControl, &Timing::attempt,
+    true);
 
 // To one ps.
 inline constexpr RpcOf<WithTensors<proto::GiveRequest>, proto::GiveResponse>

@@ -19,6 +19,12 @@ TrainingLoop::TrainingLoop(Cluster* cluster, BackgroundCalls* calls,
       calls_(*calls),
       clock_(*clock),
       options_(std::move(options)) {
+  if (const proto::JobState state = cluster_.state();
+      options_.finished_before && state.phase() == proto::STOPPED) {
+    broken_ = values_status_ = absl::AbortedError(state.reason());
+    stage_ = Stage::kDone;
+    return;
+  }
   if (options_.finished_before) {
     values_status_ = absl::FailedPreconditionError(
         "the job was finished before, and has no variables any more; its last "
@@ -613,7 +619,17 @@ absl::Status TrainingLoop::Recover(const absl::Status& error) {
     stage_ = Stage::kFinalValues;
     return absl::OkStatus();
   }
-  if (!cluster_.rolled_back()) return error;
+  const proto::JobState state = cluster_.state();
+  if (state.phase() == proto::STOPPED) {
+    return absl::AbortedError(state.reason());
+  }
+  if (!cluster_.rolled_back()) {
+    if (state.phase() != proto::STOPPING) return error;
+    // What it waited for may not come any more; the end does.
+    LOG(INFO) << "the job is stopping; dropped: " << error.message();
+    stage_ = Stage::kAwaitDone;
+    return absl::OkStatus();
+  }
   ++counts_.roll_backs;
   if (options_.strict) return error;
   LOG(INFO) << "the job is rolled back: " << error.message();

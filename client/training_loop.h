@@ -61,7 +61,8 @@ class TrainingLoop {
     // Goes over to a new generation after a roll-back: declares, where that is
     // the worker's part, and waits for the variables. On a thread of its own.
     std::function<absl::Status()> enter;
-    // The job was finished before the worker came, and there are no variables.
+    // The job was finished, or stopped, before the worker came: there are no
+    // variables.
     bool finished_before = false;
     // Where the values of variable i are, in place of both sets, where
     // memory[i] is not null; of its size. Empty: nowhere else. It is written to
@@ -133,7 +134,8 @@ class TrainingLoop {
   // again once a turn is returned.
   // Errors: FAILED_PRECONDITION when the turn was not contributed to, which
   // changes nothing; any other ends the loop: those of Cluster; ABORTED when
-  // the worker was shut out, the job has failed, or, strict, was rolled back.
+  // the worker was shut out, the job has failed or was stopped, or, strict, was
+  // rolled back.
   absl::StatusOr<std::optional<Turn>> Next(absl::Time until);
 
   // By variable, of the last turn. One of two sets, used in turn, whose memory

@@ -319,6 +319,35 @@ TEST_F(TrainingLoopTest, AStragglerOfAJobThatIsDoneIsDone) {
   EXPECT_TRUE(Next().done);
 }
 
+TEST_F(TrainingLoopTest, AJobThatIsStoppedEndsItWithTheReason) {
+  StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/4);
+  cluster_->reason = "the job was stopped at step 0";
+  const absl::Status stopped = absl::AbortedError(cluster_->reason);
+  cluster_->errors["await verdict #1"] = stopped;
+  // A ps that had lost its state meanwhile changes nothing.
+  cluster_->roll_backs["await verdict #1"].version = 0;
+  Next();
+  Push();
+  cluster_->phase = proto::STOPPED;
+  EXPECT_EQ(NextError(), stopped);
+  EXPECT_EQ(NextError(), stopped);
+  EXPECT_EQ(cluster_->calls("await done").size(), 0);
+}
+
+// What it waits for will not come any more.
+TEST_F(TrainingLoopTest, OfAJobThatIsStoppingItWaitsForTheEnd) {
+  StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/4);
+  cluster_->errors["await verdict #1"] =
+      absl::DeadlineExceededError("too long");
+  cluster_->errors["await done"] = absl::AbortedError("the job was stopped");
+  Next();
+  Push();
+  cluster_->phase = proto::STOPPING;
+  cluster_->delays["await done"] = 1;
+  EXPECT_TRUE(absl::IsAborted(NextError()));
+  EXPECT_EQ(cluster_->calls("await done").size(), 1);
+}
+
 TEST_F(TrainingLoopTest, AnErrorEndsIt) {
   StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/4);
   const absl::Status error = absl::UnavailableError("ps 0: gone");

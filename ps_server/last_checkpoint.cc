@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/clock.h"
+#include "common/job_phase.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/deadline.h"
 #include "common/rpc/status.h"
@@ -71,9 +72,8 @@ absl::Status SaveCheckpoint(const CheckpointCall& call, absl::Time deadline) {
   for (;;) {
     const auto response = call(request, deadline);
     if (!response.ok()) return response.status();
-    const proto::JobPhase phase = response->state().phase();
-    if (response->durable_step() >= response->step() || phase == proto::DONE ||
-        phase == proto::FAILED) {
+    if (response->durable_step() >= response->step() ||
+        IsEnd(response->state().phase())) {
       return absl::OkStatus();
     }
     if (!response->error().empty()) {

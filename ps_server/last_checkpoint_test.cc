@@ -50,7 +50,8 @@ TEST(LastCheckpointTest, WaitsForTheStepThatTheFirstAnswerNames) {
 }
 
 TEST(LastCheckpointTest, IsNotNeededOnceTheJobHasEnded) {
-  for (const proto::JobPhase phase : {proto::DONE, proto::FAILED}) {
+  for (const proto::JobPhase phase :
+       {proto::DONE, proto::STOPPED, proto::FAILED}) {
     proto::CheckpointResponse ended = Answer(7, 0);
     ended.mutable_state()->set_phase(phase);
     EXPECT_TRUE(Answers({ended}).Save().ok());

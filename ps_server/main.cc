@@ -207,7 +207,7 @@ int Main(int argc, char** argv) {
     LOG(ERROR) << name << " ends: " << status.message();
     return ExitCodeOfJoin(status);
   }
-  LOG(INFO) << name << " ends: the job is done";
+  LOG(INFO) << name << " ends: " << (*server)->end();
   return kExitDone;
 }
 

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/job_phase.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/deadline.h"
 #include "common/task_id.h"
@@ -19,9 +20,8 @@ namespace {
 constexpr absl::Duration kPoll = absl::Milliseconds(100);
 
 std::optional<proto::JobState> VerdictIn(const proto::JobState& state) {
-  const bool ended =
-      state.phase() == proto::DONE || state.phase() == proto::FAILED;
-  return ended ? std::optional<proto::JobState>(state) : std::nullopt;
+  return IsEnd(state.phase()) ? std::optional<proto::JobState>(state)
+                              : std::nullopt;
 }
 
 }  // namespace
@@ -104,7 +104,7 @@ void Membership::OnChange(const Session::News& news) {
                  ? news.status
                  : absl::UnavailableError(news.status.message()),
              verdict});
-  } else if (news.state.phase() == proto::DONE) {
+  } else if (IsOrderlyEnd(news.state.phase())) {
     absl::MutexLock lock(&mutex_);
     done_ = true;
   }

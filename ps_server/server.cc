@@ -12,6 +12,7 @@
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
 #include "common/clock.h"
+#include "common/job_phase.h"
 #include "common/json_log.h"
 #include "common/nonce.h"
 #include "common/process_name.h"
@@ -69,10 +70,6 @@ std::string MakeReceiptSecret() {
   return secret;
 }
 
-bool Ended(const proto::JobState& state) {
-  return state.phase() == proto::DONE || state.phase() == proto::FAILED;
-}
-
 absl::Status OfFlag(const char* flag, const absl::Status& status) {
   return absl::Status(status.code(),
                       absl::StrCat(flag, ": ", status.message()));
@@ -80,8 +77,8 @@ absl::Status OfFlag(const char* flag, const absl::Status& status) {
 
 // What Wait returns for a job that has ended.
 absl::Status ResultOf(const proto::JobState& state) {
-  return state.phase() == proto::DONE ? absl::OkStatus()
-                                      : absl::AbortedError(state.reason());
+  return IsOrderlyEnd(state.phase()) ? absl::OkStatus()
+                                     : absl::AbortedError(state.reason());
 }
 
 }  // namespace
@@ -98,6 +95,10 @@ class Server::Impl {
   absl::Status Start();
   uint16_t status_port() const { return status_port_number_; }
   absl::Status Wait();
+  std::string end() const {
+    absl::MutexLock lock(&mutex_);
+    return end_;
+  }
   void Stop(const std::string& reason);
   // Calls that are under way get `drain` for their answers. May be repeated.
   void StopParts(absl::Duration drain);
@@ -124,6 +125,8 @@ class Server::Impl {
 
   // The ps has no more to do: Wait returns `result`. The first call counts.
   void End(const absl::Status& result) ABSL_LOCKS_EXCLUDED(mutex_);
+  // How the job has ended.
+  void NoteEnd(const proto::JobState& state) ABSL_LOCKS_EXCLUDED(mutex_);
   bool has_ended() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return result_.has_value();
   }
@@ -140,6 +143,7 @@ class Server::Impl {
 
   mutable absl::Mutex mutex_;
   std::optional<absl::Status> result_ ABSL_GUARDED_BY(mutex_);
+  std::string end_ ABSL_GUARDED_BY(mutex_) = "the job is done";
   // Set by Stop; when to end even if somebody has not been told.
   std::optional<std::string> stop_reason_ ABSL_GUARDED_BY(mutex_);
   absl::Time stop_deadline_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
@@ -410,7 +414,10 @@ void Server::Impl::Join() {
     return job_recovery_timeout_;
   };
   membership_.emplace(std::move(options), [this](const Membership::End& end) {
-    if (end.verdict.has_value()) EndShard(*end.verdict);
+    if (end.verdict.has_value()) {
+      EndShard(*end.verdict);
+      NoteEnd(*end.verdict);
+    }
     End(end.status);
   });
 }
@@ -425,6 +432,7 @@ void Server::Impl::TickCoordinator() {
   observer_->Look();
   // Nor before an operator who is there has the trace of the last steps.
   if (coordinator_->finished() && !coordinator_->trace_held()) {
+    NoteEnd(coordinator_->state());
     End(ResultOf(coordinator_->state()));
     return;
   }
@@ -440,15 +448,17 @@ void Server::Impl::TickShard() {
   shard_->Tick();
   SetLogGeneration(shard_->generation().value());
   SetLogStep(shard_->version().value());
-  const proto::JobPhase phase = shard_->state().phase();
-  ready_ = phase == proto::TRAINING || phase == proto::DONE;
+  ready_ = HasVariables(shard_->state().phase());
   const proto::Timeouts& timeouts = shard_->declaration().timeouts();
   reporter_.SetShard(shard_->figures());
   if (timeouts.has_recovery_seconds()) {
     absl::MutexLock lock(&mutex_);
     job_recovery_timeout_ = absl::Seconds(timeouts.recovery_seconds());
   }
-  if (!coordinates() && Ended(shard_->state())) End(ResultOf(shard_->state()));
+  if (!coordinates() && IsEnd(shard_->state().phase())) {
+    NoteEnd(shard_->state());
+    End(ResultOf(shard_->state()));
+  }
 }
 
 void Server::Impl::EndShard(const proto::JobState& verdict) {
@@ -460,6 +470,11 @@ void Server::Impl::EndShard(const proto::JobState& verdict) {
     request.mutable_sender()->set_generation(shard_->generation().value());
     shard_->End(request, [](const absl::StatusOr<proto::EndResponse>&) {});
   });
+}
+
+void Server::Impl::NoteEnd(const proto::JobState& state) {
+  absl::MutexLock lock(&mutex_);
+  if (state.phase() == proto::STOPPED) end_ = state.reason();
 }
 
 void Server::Impl::End(const absl::Status& result) {
@@ -612,6 +627,7 @@ Server::~Server() {
 
 uint16_t Server::status_port() const { return impl_->status_port(); }
 absl::Status Server::Wait() { return impl_->Wait(); }
+std::string Server::end() const { return impl_->end(); }
 void Server::Stop(const std::string& reason) { impl_->Stop(reason); }
 
 }  // namespace holdfast

@@ -104,13 +104,15 @@ class Server {
   uint16_t status_port() const;
 
   // Waits until this ps has no more to do, and stops it in order. OK when the
-  // job is DONE; ABORTED with the reason when it has failed; CANCELLED when
-  // this ps was told to stop, and the job may go on with another in its place;
-  // UNAVAILABLE when the coordinator is out of reach or does not take this ps
-  // back, and the job may go on without it; INVALID_ARGUMENT when something
-  // else is at its address; or another error of Session::Open.
-  // To be called by one thread, once.
+  // job is DONE or STOPPED; ABORTED with the reason when it has failed;
+  // CANCELLED when this ps was told to stop, and the job may go on with another
+  // in its place; UNAVAILABLE when the coordinator is out of reach or does not
+  // take this ps back, and the job may go on without it; INVALID_ARGUMENT when
+  // something else is at its address; or another error of Session::Open. To be
+  // called by one thread, once.
   absl::Status Wait();
+  // Once Wait has returned OK: how the job has ended, for people.
+  std::string end() const;
 
   // Ends this ps, after a last checkpoint; without a checkpoint directory, the
   // job for `reason`, which the other tasks are told. After the job's end, this

@@ -38,7 +38,7 @@ GROUPS = {
         "LostWorkers", "Timeouts", "LossScale",
     ],
     "Exceptions": [
-        "Error", "RolledBack", "Fenced", "JobFailed", "Unavailable", "Refused",
+        "Error", "RolledBack", "Fenced", "JobFailed", "Stopped", "Unavailable", "Refused",
     ],
     "PyTorch": ["torch.Optimizer", "torch.state_dict", "torch.save_state_dict"],
     "JAX": ["jax.Trainer", "jax.load_checkpoint"],

@@ -35,6 +35,7 @@
 #include "common/flags.h"
 #include "common/http_server.h"
 #include "common/job_file.h"
+#include "common/job_phase.h"
 #include "common/json_log.h"
 #include "common/machine_limits.h"
 #include "common/metrics/metrics.h"
@@ -540,10 +541,7 @@ class Readiness {
   absl::Status Check() const {
     absl::MutexLock lock(&mutex_);
     if (cluster_ == nullptr) return absl::UnavailableError("not registered");
-    const proto::JobPhase phase = cluster_->state().phase();
-    if (phase == proto::TRAINING || phase == proto::DONE) {
-      return absl::OkStatus();
-    }
+    if (HasVariables(cluster_->state().phase())) return absl::OkStatus();
     return absl::UnavailableError("there are no variables yet");
   }
 
@@ -719,7 +717,9 @@ int Train(const Config& config, const WorkerHooks& hooks,
                             ? kExitRestart
                             : kExitFailed);
   }
-  LOG(INFO) << "the job is done";
+  const proto::JobState state = (*cluster)->state();
+  LOG(INFO) << (state.phase() == proto::STOPPED ? state.reason()
+                                                : "the job is done");
   return kExitDone;
 }
 

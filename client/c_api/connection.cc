@@ -249,6 +249,10 @@ absl::Status Connection::DeclareTo(Cluster* cluster) const {
   if (absl::IsAlreadyExists(status) && own_.first_values() != nullptr) {
     return absl::OkStatus();
   }
+  // There is nothing to declare any more, as the next wait says.
+  if (absl::IsAborted(status) && cluster->state().phase() == proto::STOPPED) {
+    return absl::OkStatus();
+  }
   return status;
 }
 
@@ -272,8 +276,9 @@ Error Connection::AwaitVariables(absl::Time until) {
 
 absl::Status Connection::Enter(Cluster* cluster) {
   absl::Status status = AwaitVariablesOf(cluster);
-  if (absl::IsFailedPrecondition(status) &&
-      cluster->state().phase() == proto::DONE) {
+  const proto::JobPhase phase = cluster->state().phase();
+  if ((absl::IsFailedPrecondition(status) && phase == proto::DONE) ||
+      (absl::IsAborted(status) && phase == proto::STOPPED)) {
     finished_before_ = true;
     status = absl::OkStatus();
   } else if (status.ok()) {
@@ -409,6 +414,10 @@ Error Connection::StartPull(uint64_t min_step, std::shared_ptr<Parameters> into,
   if (!has_variables_) {
     return Invalid(
         "there are no variables yet: holdfast_await_variables comes first");
+  }
+  if (const proto::JobState state = cluster()->state();
+      finished_before_ && state.phase() == proto::STOPPED) {
+    return Error(HOLDFAST_STOPPED, state.reason());
   }
   if (finished_before_) {
     return Error(HOLDFAST_UNAVAILABLE,

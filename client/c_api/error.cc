@@ -18,6 +18,7 @@ namespace {
 int32_t ExitCodeOf(holdfast_kind kind) {
   switch (kind) {
     case HOLDFAST_OK:
+    case HOLDFAST_STOPPED:
       return kExitDone;
     case HOLDFAST_INVALID:
     case HOLDFAST_REFUSED:
@@ -89,6 +90,8 @@ Error OfCluster(const absl::Status& status, const Cluster& cluster) {
       return WithMessage(HOLDFAST_FENCED, status);
     case Failure::kJobFailed:
       return WithMessage(HOLDFAST_JOB_FAILED, status);
+    case Failure::kJobStopped:
+      return WithMessage(HOLDFAST_STOPPED, status);
     case Failure::kUnavailable:
       // What was waited for too long is the job's own fault.
       return Error(

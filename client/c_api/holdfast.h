@@ -109,7 +109,10 @@ typedef enum holdfast_kind {
   HOLDFAST_NOT_FOUND = 9,
   /* A file is damaged. */
   HOLDFAST_DAMAGED = 10,
-  HOLDFAST_INTERNAL = 11
+  HOLDFAST_INTERNAL = 11,
+  /* An operator has stopped the job; the message says at which step, and from
+   * where it goes on when it is started again. */
+  HOLDFAST_STOPPED = 12
 } holdfast_kind;
 
 HOLDFAST_EXPORT int32_t holdfast_error_kind(const holdfast_error* error);
@@ -120,7 +123,7 @@ HOLDFAST_EXPORT const char* holdfast_error_message(const holdfast_error* error);
 HOLDFAST_EXPORT const char* holdfast_error_task(const holdfast_error* error);
 /* What a program that ends because of the error exits with, so that supervisors
  * treat it as a ps_worker (docs/operating/exit_codes.md): 1 failed, 2 wrong
- * use, 138 start it again. 0 for NULL. */
+ * use, 138 start it again; 0 for HOLDFAST_STOPPED, and for NULL. */
 HOLDFAST_EXPORT int32_t holdfast_error_exit_code(const holdfast_error* error);
 /* NULL is fine. */
 HOLDFAST_EXPORT void holdfast_error_free(holdfast_error* error);

@@ -82,6 +82,10 @@ class FakeCoordinator : public proto::Coordinator::Service {
                      proto::ReportTraceResponse* response) override {
     return ToGrpcStatus(ps_->report_trace.Call(*request, response));
   }
+  Status Stop(ServerContext*, const proto::StopRequest* request,
+              proto::StopResponse* response) override {
+    return ToGrpcStatus(ps_->stop.Call(*request, response));
+  }
 
  private:
   FakePs* const ps_;

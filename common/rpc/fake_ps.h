@@ -106,6 +106,7 @@ class FakePs {
   FakeMethod<proto::TraceRequest, proto::TraceResponse> trace;
   FakeMethod<proto::ReportTraceRequest, proto::ReportTraceResponse>
       report_trace;
+  FakeMethod<proto::StopRequest, proto::StopResponse> stop;
 
   FakeMethod<proto::GiveRequest, proto::GiveResponse> give;
   FakeMethod<proto::PushRequest, proto::PushResponse> push;

@@ -13,6 +13,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/clock.h"
+#include "common/job_phase.h"
 #include "common/json_log.h"
 #include "common/nonce.h"
 #include "common/process_name.h"
@@ -424,8 +425,8 @@ void Session::Hear(absl::FunctionRef<void(News* news)> change) {
 void Session::End(const absl::Status& why) {
   {
     absl::MutexLock lock(&mutex_);
-    // A coordinator that has gone once the job was DONE has failed nobody.
-    if (stopping_ || news_.state.phase() == proto::DONE) return;
+    // A coordinator that has gone once the job ended in order has failed nobody.
+    if (stopping_ || IsOrderlyEnd(news_.state.phase())) return;
   }
   Hear([&](News* news) { news->status = why; });
 }

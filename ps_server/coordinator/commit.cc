@@ -14,7 +14,7 @@ Commit::Commit(Job* job)
 
 bool Commit::IsDue() const {
   // The first step is made of as many as the cluster was started with.
-  return job_->training() && job_->step.open() && !job_->AllMade() &&
+  return job_->at_work() && job_->step.open() && !job_->AllMade() &&
          !job_->TooFewWorkers() &&
          job_->step.IsComplete(job_->tickets,
                                job_->progress.training_begun().has_value());
@@ -41,7 +41,11 @@ void Commit::Start() {
                         /*staleness=*/std::nullopt, offer->not_finite});
   }
   job_->progress.AddStep(accepted);
-  job_->OpenStepAt(step.number().next());
+  if (job_->stopping()) {
+    job_->step.Reset();  // [E2]
+  } else {
+    job_->OpenStepAt(step.number().next());
+  }
   commit_.Start();
   job_->director->OnStepClosed();
 }
@@ -52,7 +56,7 @@ void Commit::OnCommitted() {
   const absl::Time now = job_->clock->Now();
   job_->progress.OnCommit(now);
   job_->step_timer.OnCommitted(now);
-  job_->OnProgress(now);
+  job_->chronicle.OnProgress();
 }
 
 }  // namespace holdfast

@@ -14,7 +14,7 @@ namespace holdfast {
 //
 //  1. The step is complete (OpenStep::IsComplete): S is what it has, with the
 //     weights and the scalars of the step. From here on the pushes of S are
-//     ACCEPTED, and the next step is open.
+//     ACCEPTED, and the next step is open; none is in a job that stops.
 //  2. Commit(t, S) goes to every shard. Those who wait for their verdicts get
 //     them; nobody waits for the shards.
 //  3. When every shard has acknowledged, step t is committed.

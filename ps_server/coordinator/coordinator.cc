@@ -13,12 +13,6 @@
 #include "ps_server/protocol/request.h"
 
 namespace holdfast {
-namespace {
-
-// Of why a job has failed, which all are told; a task's last words may be long.
-constexpr size_t kMaxReasonBytes = 4000;
-
-}  // namespace
 
 Coordinator::Coordinator(const Options& options, const Clock* clock,
                          ShardLinks* links, Archive* archive)
@@ -29,6 +23,7 @@ Coordinator::Coordinator(const Options& options, const Clock* clock,
       save_(&job_),
       commit_(&job_),
       end_(&job_),
+      stop_(&job_, &save_),
       patience_(&job_, &restore_, &save_, &end_),
       trace_(&job_) {
   job_.step_timer.SetWatch(&trace_);
@@ -39,8 +34,7 @@ Coordinator::Coordinator(const Options& options, const Clock* clock,
 void Coordinator::TakeUp(const proto::Journal& journal) {
   job_.journal.TakeUp(journal);
   job_.members.TakeUp(journal);
-  job_.events.TakeUp(job_.options.history);
-  job_.history.TakeUp(job_.options.history);
+  job_.chronicle.TakeUp(job_.options.history);
   job_.generation = std::max(job_.generation, Generation(journal.generation()));
   if (journal.has_declaration()) job_.declared.TakeUp(journal);
   if (journal.finished() && !journal.checkpoints().empty()) {
@@ -64,10 +58,9 @@ void Coordinator::TakeUp(const proto::Journal& journal) {
 
 void Coordinator::Settle() {
   restore_.Advance();
-  if (job_.training()) {
-    StartClockWhenReady();
-    if (job_.AllMade()) Conclude();
-  }
+  if (stop_.asked()) AdvanceStop();
+  if (job_.training()) StartClockWhenReady();
+  if (job_.at_work() && job_.AllMade()) Conclude();
   StartNext();
   GrantTickets();
   if (trace_.Advance()) job_.members.AnswerRenewals();
@@ -95,19 +88,9 @@ void Coordinator::StartNext() {
   for (Operation* operation : operations_) {
     if (operation->IsDue()) return operation->Start();
   }
-}
-
-bool Coordinator::FailIfDiverged() {
-  if (!job_.training() || !job_.learning.diverged()) return false;
-  FailNow(job_.learning.DescribeDivergence(job_.progress.committed()));
-  return true;
-}
-
-// [C5]
-void Coordinator::Conclude() {
-  if (FailIfDiverged()) return;
-  if (job_.archive == nullptr) return OnFinished();
-  save_.Conclude();
+  if (job_.stopping() && !save_.concluding_since().has_value()) {
+    EndStopped();  // without a checkpoint
+  }
 }
 
 void Coordinator::Tick() {
@@ -120,165 +103,13 @@ void Coordinator::Tick() {
   AnswerPlacements();
   job_.members.AnswerDue();
   save_.AnswerDue();
+  stop_.AnswerDue();
   ticked_at_ = job_.clock->Now();
   if (*ticked_at_ >= next_look_) Look(*ticked_at_);
 }
 
 void Coordinator::OnOwnReport(const proto::PsReport& report) {
   job_.members.OnOwnReport(report);
-}
-
-// ---- Members ----
-
-void Coordinator::Register(const proto::RegisterRequest& request,
-                           Reply<proto::RegisterResponse> reply) {
-  const Outbox::Event event(&job_.outbox);
-  job_.members.Register(request, std::move(reply));
-}
-
-void Coordinator::RenewLease(const proto::RenewLeaseRequest& request,
-                             Reply<proto::RenewLeaseResponse> reply) {
-  const Outbox::Event event(&job_.outbox);
-  job_.members.RenewLease(request, std::move(reply));
-}
-
-void Coordinator::Leave(const proto::LeaveRequest& request,
-                        Reply<proto::LeaveResponse> reply) {
-  const Outbox::Event event(&job_.outbox);
-  // It may not have heard of the generation.
-  const absl::StatusOr<const Member*> session =
-      job_.members.FindLife(request.sender());
-  if (!session.ok()) {
-    return job_.outbox.Answer(std::move(reply), session.status());
-  }
-  const WorkerLife life = ToWorkerLife(request.sender());
-  if ((*session)->live()) {
-    if (!request.error().empty()) {
-      if (!job_.ended()) {
-        job_.Tell(proto::Event::LEFT,
-                  absl::StrCat(NameOf(life.worker),
-                               " left before the end: ", request.error()),
-                  life.worker);
-      }
-      FailUnlessFinishing(
-          absl::StrCat(job_.members.Describe(life.worker),
-                       " left before the end: ", request.error()));
-    }
-    job_.members.OnLeave(life.worker);
-    if (job_.ended() || job_.AllStepsFixed()) end_.OnTold(life);
-    OnGone(life.worker);
-  }
-  proto::LeaveResponse response;
-  *response.mutable_state() = job_.state;
-  job_.outbox.Answer(std::move(reply), std::move(response));
-  job_.members.RetryRegisters(life.worker);
-}
-
-absl::Status Coordinator::CheckDigests(const TaskId& task,
-                                       const proto::RegisterRequest& request) {
-  return job_.declared.CheckDigests(task, request,
-                                    job_.journal.journal().has_declaration());
-}
-
-void Coordinator::OnReplaced(const TaskId& task) {
-  if (IsWorker(task) && job_.created && !job_.ended() &&
-      !job_.members.Find(task)->fenced()) {
-    ShutOut(task);
-  }
-}
-
-void Coordinator::OnJoined(const TaskId& task, bool again) {
-  const Member& session = *job_.members.Find(task);
-  if (!job_.ended()) {
-    job_.Tell(proto::Event::JOINED, absl::StrCat(NameOf(task), " joined"),
-              task);
-  }
-  if (IsWorker(task)) {
-    job_.paces.OnJoined(job_.members.ReplicaOf(task), session.renewed_at);
-    job_.tickets.OnJoined({task, session.incarnation},
-                          job_.members.ReplicaOf(task));
-    return end_.OnJoined(task);
-  }
-  job_.outbox.Send([links = job_.links, ps = task.index,
-                    address = job_.members.ps_addresses()[task.index]] {
-    links->SetAddress(ps, address);
-  });
-  // [R4] A shard that may have had state of this generation has lost it.
-  if (again && (job_.created || job_.running == &restore_)) {
-    restore_.BeginGeneration(
-        absl::StrCat(task.ToString(), " (", session.process,
-                     ") has started anew, without its state"));
-  }
-}
-
-void Coordinator::OnBack(const TaskId& task) {
-  if (IsWorker(task)) job_.tickets.SetLive(task, true);
-  job_.Tell(proto::Event::BACK, absl::StrCat(NameOf(task), " is back"), task);
-  patience_.OnBack();
-}
-
-void Coordinator::OnLost(const TaskId& task) { OnGone(task); }
-
-void Coordinator::OnGone(const TaskId& task) {
-  if (IsWorker(task)) job_.tickets.SetLive(task, false);
-  if (job_.ended()) return;
-  const bool left = job_.members.Find(task)->left();
-  const std::string what =
-      left
-          ? absl::StrCat(NameOf(task), " left before the end")
-          : absl::StrCat(NameOf(task), " is lost: nothing was heard of it for ",
-                         absl::FormatDuration(job_.options.lease));
-  const auto tell = [&](const std::string& consequence) {
-    job_.Tell(left ? proto::Event::LEFT : proto::Event::LOST,
-              absl::StrCat(what, consequence), task);
-  };
-  if (job_.AllStepsFixed() && IsWorker(task)) {
-    return tell(", with nothing more to do");
-  }
-  if (IsWorker(task) && job_.declared.continues()) {
-    tell("; the job goes on without it");
-    if (job_.created) ShutOut(task);
-    return;
-  }
-  if (!IsWorker(task) && job_.archive == nullptr) {
-    tell("");
-    return FailUnlessFinishing(
-        absl::StrCat(what,
-                     ", and there are no checkpoints to go on "
-                     "from (--checkpoint_dir)"));
-  }
-  const absl::Duration recovery = job_.timeouts.Recovery();
-  if (recovery == absl::ZeroDuration()) {
-    tell("");
-    return FailUnlessFinishing(what);
-  }
-  tell(absl::StrCat("; the job waits for it, ", absl::FormatDuration(recovery),
-                    " at most"));
-}
-
-void Coordinator::ShutOut(const TaskId& worker) {
-  job_.members.Fence(worker);
-  job_.tickets.SetLive(worker, false);
-  const WorkerLife life{worker, job_.members.Find(worker)->incarnation};
-  job_.Tell(proto::Event::FENCED,
-            absl::StrCat(NameOf(worker), " is shut out",
-                         job_.declared.continues() ? "; the job goes on" : ""),
-            worker);
-  fence_.Add(life);
-  job_.step.Remove(life);
-  for (auto& parked : job_.step.TakeOf(life)) {
-    Refuse(parked.key, proto::FENCED);
-    job_.outbox.Answer(std::move(parked.reply),
-                       ContributeAnswer(proto::FENCED));
-  }
-  RefuseTickets(job_.tickets.TakeOf(life), proto::FENCED);
-}
-
-void Coordinator::Expel(const TaskId& worker, const absl::Status& why) {
-  LOG(ERROR) << job_.members.Describe(worker)
-             << " is not to be believed: " << why.message();
-  ShutOut(worker);
-  job_.members.RetryRegisters(worker);
 }
 
 // ---- The way to the first step ----
@@ -316,7 +147,7 @@ void Coordinator::Declare(const proto::DeclareRequest& request,
       return refuse(
           absl::Status(same.code(), absl::StrCat(same.message(), ways)));
     }
-  } else {
+  } else if (!job_.ended()) {
     if (absl::Status status = job_.declared.Set(*complete); !status.ok()) {
       return refuse(status);
     }
@@ -397,7 +228,7 @@ void Coordinator::StartClockWhenReady() {
 }
 
 void Coordinator::OnTraining(absl::Time now) {
-  job_.rates.Begin(now, job_.Reached());
+  job_.chronicle.OnTraining();
   // It waited for tasks to start until here.
   if (job_.step.open()) {
     job_.step_timer.OnOpened(job_.step.number(), now);
@@ -417,7 +248,7 @@ void Coordinator::OnGenerationOver() {
   job_.step.Reset();
   job_.tickets.Reset();
   job_.learning = LearningState();
-  job_.rates.Reset();
+  job_.chronicle.OnGenerationOver();
   job_.step_timer.Reset();
   job_.paces.Reset(job_.clock->Now());
   fence_.Clear();
@@ -426,7 +257,7 @@ void Coordinator::OnGenerationOver() {
 
 void Coordinator::OnGenerationBegun(const proto::Position& position) {
   job_.progress.GoBack(position);
-  job_.history.GoBack(position.step());
+  job_.chronicle.GoBack(position.step());
   if (job_.generation.value() > 1) {
     job_.Tell(proto::Event::GENERATION,
               absl::StrCat("generation ", job_.generation.value(),
@@ -514,10 +345,21 @@ void Coordinator::Contribute(const proto::ContributeRequest& request,
                std::min(request.acked_through(), request.sequence() - 1));
     if (const auto verdict = job_.verdicts.Find(push)) return decide(*verdict);
     if (job_.state.phase() == proto::FAILED) return decide(proto::ABORTED);
-    if (!job_.step.open()) {
+    if (job_.state.phase() == proto::STOPPED) {
+      return decide(proto::VERDICT_UNSPECIFIED);
+    }
+    // All steps were made while the job was to stop.
+    if (!job_.step.open() && job_.state.phase() == proto::DONE) {
+      Refuse(push, proto::STALE);
+      return decide(proto::STALE);
+    }
+    // [E2] In a job that stops it waits for the end, without a seat.
+    if (!job_.step.open() && !job_.stopping()) {
       return refuse(absl::FailedPreconditionError(
           absl::StrCat("no step is open: waiting for ", WaitingFor())));
     }
+  }
+  if (job_.step.open()) {
     const uint32_t replica = job_.members.ReplicaOf(task);
     const size_t seated = job_.step.step().num_offers();
     const absl::StatusOr<proto::Verdict> verdict =
@@ -587,179 +429,6 @@ proto::ContributeResponse Coordinator::NotYetAnswer(
   return response;
 }
 
-// ---- Tickets ----
-
-void Coordinator::TakeTicket(const proto::TakeTicketRequest& request,
-                             Reply<proto::TakeTicketResponse> reply) {
-  const Outbox::Event event(&job_.outbox);
-  const auto refuse = [&](const absl::Status& status) {
-    job_.outbox.Answer(std::move(reply), status);
-  };
-  const PushId push{ToWorkerLife(request.sender()),
-                    PushSequence(request.sequence())};
-  if (request.sender().generation() != job_.generation.value()) {
-    return job_.outbox.Answer(std::move(reply), TicketRefusal(proto::ABORTED));
-  }
-  const auto session = job_.members.FindSession(request.sender());
-  if (job_.members.IsFenced(session, request.sender())) {
-    return job_.outbox.Answer(std::move(reply), TicketRefusal(proto::FENCED));
-  }
-  if (!session.ok()) return refuse(session.status());
-  if (!restore_.beginning()) {
-    if (absl::Status status = CheckMayTake(request, push); !status.ok()) {
-      return refuse(status);
-    }
-    if (job_.state.phase() == proto::FAILED) {
-      return job_.outbox.Answer(std::move(reply), TicketAnswer());
-    }
-    for (const proto::SpentTicket& spent : request.spent()) {
-      const PushId told{push.from, PushSequence(spent.sequence())};
-      if (!job_.tickets.Find(told).has_value()) continue;  // told again
-      if (absl::Status status = job_.verdicts.CheckSpent(spent, told);
-          !status.ok()) {
-        Expel(push.from.worker, status);
-        return refuse(status);
-      }
-    }
-    for (const proto::SpentTicket& spent : request.spent()) {
-      Book({push.from, PushSequence(spent.sequence())}, spent);
-    }
-    AckThrough(push.from, request.acked_through());
-    const bool has_all = request.sequence() == 0 || job_.ended() ||
-                         job_.tickets.Find(push).has_value();
-    if (has_all) {
-      // What is told as spent may have been the last.
-      if (request.spent_size() > 0) Settle();
-      return job_.outbox.Answer(std::move(reply), TicketAnswer(push));
-    }
-  }
-  TicketBook::Parked& waiting = *job_.tickets.parked();
-  auto [earlier, no_room] =
-      waiting.ParkLatest(push, std::move(reply),
-                         ParkedUntil(job_.clock->Now(), request.wait_ms()));
-  for (auto& parked : earlier) {
-    job_.outbox.Answer(std::move(parked.reply), TicketAnswer(push));
-  }
-  if (request.wait_ms() == 0 || no_room) {
-    // It may get one all the same.
-    Settle();
-    AnswerTickets(waiting.Take(push));
-  }
-}
-
-absl::Status Coordinator::CheckMayTake(const proto::TakeTicketRequest& request,
-                                       const PushId& push) const {
-  const TaskId& task = push.from.worker;
-  if (!IsWorker(task)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(task.ToString(), " is no worker: it may take no ticket"));
-  }
-  if (job_.state.phase() == proto::FAILED) return absl::OkStatus();
-  if (!job_.created) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("there are no tickets yet: waiting for ", WaitingFor()));
-  }
-  if (!job_.tickets.open()) {
-    return absl::FailedPreconditionError(
-        "the job hands out no tickets: its examples are by step");
-  }
-  if (request.spent_size() > 0 && !job_.declared.asynchronous()) {
-    return absl::InvalidArgumentError(
-        "spent: a synchronous job's tickets are spent by Contribute");
-  }
-  return job_.tickets.CheckMayTake(request, push, job_.verdicts, job_.ended());
-}
-
-void Coordinator::Book(const PushId& push, const proto::SpentTicket& spent) {
-  const std::optional<TicketPool::Out> ticket = job_.tickets.Book(push);
-  if (!ticket.has_value()) return;  // told again
-  job_.verdicts.Record(push, proto::ACCEPTED);
-  AcceptedPush accepted;
-  accepted.worker = push.from.worker;
-  accepted.examples = spent.examples();
-  if (!spent.loss_unknown()) accepted.loss = spent.loss();
-  accepted.staleness = spent.staleness();
-  accepted.not_finite = spent.not_finite();
-  job_.progress.AddStep({accepted});
-  job_.learning.OnPush(spent.examples(), spent.not_finite(),
-                       ticket->loss_scale);
-  job_.progress.SetCommitted(GlobalStep(job_.tickets.pool().spent()));
-  const absl::Time now = job_.clock->Now();
-  job_.progress.OnMoved(now);
-  job_.progress.OnCommit(now);
-  job_.paces.OnSpent(job_.members.ReplicaOf(push.from.worker), ticket->granted,
-                     now);
-  trace_.OnTicketSpent(ticket->index, push.from, ticket->granted, now);
-  job_.OnProgress(now);
-}
-
-void Coordinator::GrantTickets() {
-  if (!job_.training() || !job_.tickets.open() || job_.TooFewWorkers()) return;
-  if (job_.tickets.parked()->empty()) return;
-  const float loss_scale = job_.learning.loss_scale();
-  const absl::Time now = job_.clock->Now();
-  while (auto granted = job_.tickets.GrantNext(loss_scale, now)) {
-    job_.outbox.Answer(std::move(granted->reply), TicketAnswer(granted->key));
-  }
-}
-
-proto::TakeTicketResponse Coordinator::TicketAnswer() const {
-  proto::TakeTicketResponse response;
-  response.set_generation(job_.generation.value());
-  *response.mutable_state() = job_.state;
-  response.set_global_step(job_.step.open()
-                               ? job_.step.number().value()
-                               : job_.progress.committed().value());
-  return response;
-}
-
-proto::TakeTicketResponse Coordinator::TicketRefusal(
-    proto::Verdict verdict) const {
-  proto::TakeTicketResponse response = TicketAnswer();
-  response.set_verdict(verdict);
-  return response;
-}
-
-proto::TakeTicketResponse Coordinator::TicketAnswer(const PushId& push) const {
-  proto::TakeTicketResponse response = TicketAnswer();
-  if (const auto through = save_.durable_through(push.from)) {
-    response.set_durable_through(through->value());
-  }
-  if (push.sequence == PushSequence(0)) return response;  // none is wanted
-  const std::optional<TicketPool::Out> out = job_.tickets.Find(push);
-  if (!out.has_value()) return response;
-  proto::Ticket& ticket = *response.mutable_ticket();
-  ticket.set_index(out->index);
-  if (job_.declared.asynchronous()) {
-    ticket.set_loss_scale(out->loss_scale);
-    for (const proto::Optimizer& optimizer : job_.declared->optimizers()) {
-      *ticket.add_scalars() = ScalarsAt(optimizer, out->index, out->index + 1);
-    }
-    ticket.set_receipt(job_.verdicts.ReceiptOfTicket(push, ticket.scalars()));
-  }
-  return response;
-}
-
-void Coordinator::AnswerTickets(std::vector<TicketBook::Parked::Call> calls) {
-  // The same for all of them, and as long as the list of workers.
-  std::string waiting_for;
-  for (auto& parked : calls) {
-    proto::TakeTicketResponse response = TicketAnswer(parked.key);
-    if (!response.has_ticket() && !job_.ended()) {
-      if (waiting_for.empty()) waiting_for = WaitingFor();
-      response.set_waiting_for(waiting_for);
-    }
-    job_.outbox.Answer(std::move(parked.reply), std::move(response));
-  }
-}
-
-void Coordinator::RefuseTickets(std::vector<TicketBook::Parked::Call> calls,
-                                proto::Verdict verdict) {
-  for (auto& parked : calls) {
-    job_.outbox.Answer(std::move(parked.reply), TicketRefusal(verdict));
-  }
-}
-
 // ---- Checkpoints, and what workers report ----
 
 void Coordinator::Checkpoint(const proto::CheckpointRequest& request,
@@ -795,7 +464,7 @@ void Coordinator::ReportEvaluation(
 
 void Coordinator::OnEvaluation(const proto::EvaluationResult& result) {
   job_.progress.OnEvaluation(result);
-  if (!job_.history.AddEvaluation(result)) return;  // told again
+  if (!job_.chronicle.OnEvaluation(result)) return;  // told again
   std::string text = absl::StrCat("evaluation of step ", result.step(),
                                   ": loss ", result.loss());
   if (result.has_accuracy()) {
@@ -806,84 +475,6 @@ void Coordinator::OnEvaluation(const proto::EvaluationResult& result) {
                     result.mean_absolute_error());
   }
   job_.Tell(proto::Event::EVALUATION, text);
-}
-
-// ---- The end ----
-
-void Coordinator::Fail(const std::string& reason) {
-  const Outbox::Event event(&job_.outbox);
-  FailUnlessFinishing(reason);
-}
-
-void Coordinator::FailUnlessFinishing(const std::string& reason) {
-  if (job_.ended()) return;
-  // [C5] Whoever starts next believes the disk.
-  if (job_.journal.finishing() &&
-      job_.clock->Now() - job_.journal.begun() <= job_.timeouts.Disk()) {
-    LOG_EVERY_N(WARNING, 100)
-        << "the job is about to be done, and does not fail: " << reason;
-    return;
-  }
-  FailNow(reason);
-}
-
-void Coordinator::FailNow(const std::string& reason) {
-  if (job_.ended()) return;
-  CloseHistory();
-  job_.state.set_phase(proto::FAILED);
-  job_.state.set_reason(Shorten(reason, kMaxReasonBytes));
-  job_.Tell(proto::Event::FAILED, absl::StrCat("the job has failed: ", reason));
-  auto contributions = job_.step.parked()->TakeAll();
-  for (const auto& parked : contributions) {
-    if (!job_.verdicts.Find(parked.key).has_value()) {
-      Refuse(parked.key, proto::ABORTED);
-    }
-  }
-  for (auto& parked : contributions) {
-    job_.outbox.Answer(std::move(parked.reply),
-                       ContributeAnswer(*job_.verdicts.Find(parked.key)));
-  }
-  restore_.Abort();
-  save_.Abort();
-  // What is queued would follow from what is over.
-  job_.journal.Stop();
-  job_.WriteHistory();
-  job_.members.RetryRegisters(std::nullopt);
-  AnswerTickets(job_.tickets.parked()->TakeAll());
-  AnswerPlacements();
-  job_.members.AnswerRenewals();
-  save_.AnswerAll();
-}
-
-// The last steps make a point whether or not one is due.
-void Coordinator::CloseHistory() {
-  if (!job_.created) return;
-  const absl::Time now = job_.clock->Now();
-  if (job_.progress.committed().value() > job_.history.last_step()) {
-    job_.AddPoint(now);
-  }
-  job_.rates.End(now, job_.Reached());
-}
-
-void Coordinator::OnFinished() {
-  job_.state.set_phase(proto::DONE);
-  if (job_.created) {
-    CloseHistory();
-    job_.Tell(proto::Event::DONE,
-              absl::StrCat("the job is done: ", job_.global_step(), " steps"));
-  } else {
-    // So says the journal, which is all that is known.
-    const uint64_t step = job_.journal.journal().checkpoints().rbegin()->step();
-    job_.progress.SetCommitted(GlobalStep(step));
-    save_.GoBack(step);
-  }
-  job_.journal.Stop();
-  if (job_.created) job_.WriteHistory();
-  end_.OnDone();
-  AnswerTickets(job_.tickets.parked()->TakeAll());
-  AnswerPlacements();
-  job_.members.AnswerRenewals();
-  save_.AnswerAll();
 }
 
 }  // namespace holdfast

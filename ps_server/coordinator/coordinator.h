@@ -26,6 +26,7 @@
 #include "ps_server/coordinator/patience.h"
 #include "ps_server/coordinator/restore.h"
 #include "ps_server/coordinator/save.h"
+#include "ps_server/coordinator/stop_order.h"
 #include "ps_server/coordinator/ticket_book.h"
 #include "ps_server/protocol/parked_calls.h"
 #include "ps_server/protocol/push_id.h"
@@ -51,12 +52,20 @@ namespace holdfast {
 //       +-----------(2)------------+------------(2)----------+
 //       v                          |                         |
 //   STARTING ---(1) Restore---> TRAINING ----(4)---> TRAINING, all made
-//    |     |                    |     ^                      |
-//    |     |                    +-(3)-+              (5) Save, the last
-//    |     |                 Fence, Save, Commit             |
-//    |     +-----------------------(6)-----------+           |
-//    |                                           v           v
-//    +---(7)---> FAILED <---(7)--- TRAINING     DONE <-------+
+//    |     |                    |  |  ^                      |
+//    |     |                    |  +(3)              (5) Save, the last
+//    |     |                    | Fence, Save, Commit        |
+//    |     |                   (9)                           |
+//    |     |                    v                            |
+//    |     +---(9)--+        STOPPING --(5) all made---------+
+//    |     |        |           |                            |
+//    |     |        |    (10) Fence, Commit, Save            |
+//    |     |        v           v                            |
+//    |     |      STOPPED <-----+                            |
+//    |     |        |                                        |
+//    |     +--------|--------------(6)-----------+           |
+//    |              |                            v           v
+//    +---(7)---> FAILED <---(7)--- any          DONE <-------+
 //                   |                            |
 //                   +----------(8) End ----------+
 //
@@ -72,8 +81,14 @@ namespace holdfast {
 //  7. Something was waited for too long, a task left with an error, a shard or
 //     the disk refused, or Fail() was called; not while the journal of 5 is
 //     being written.
-//  8. At once in place of whatever is under way; DONE: when nobody is waited
-//     for any more.
+//  8. At once in place of whatever is under way; DONE and STOPPED: when nobody
+//     is waited for any more.
+//  9. [E1] An operator has asked for it. A job that is STARTING has nothing
+//  that
+//     is not on disk.
+// 10. [E2, E3] The open step is committed if it is complete, or dropped; then
+// the
+//     last checkpoint is taken, unless the operator does without.
 //
 // Thread-compatible: its owner calls it, and the replies that it gave to
 // ShardLinks and Archive, from one thread at a time. Replies and messages are
@@ -132,6 +147,8 @@ class Coordinator : private Members::Owner, private Director {
                    std::optional<absl::Time> complete_from);
   // Whether somebody still asks for a trace.
   bool trace_held() const { return trace_.held(); }
+  void Stop(const proto::StopRequest& request,
+            Reply<proto::StopResponse> reply);
 
   // What this ps reports of itself, for GetStatus: it renews no lease.
   void OnOwnReport(const proto::PsReport& report);
@@ -152,7 +169,7 @@ class Coordinator : private Members::Owner, private Director {
   const proto::JobState& state() const override { return job_.state; }
   Generation generation() const override { return job_.generation; }
   // What has happened, for the log of the daemon.
-  const EventLog& events() const { return job_.events; }
+  const EventLog& events() const { return job_.chronicle.events(); }
   // Verdicts that are remembered.
   size_t verdicts_kept() const { return job_.verdicts.size(); }
   // True when the job has ended and everybody who can be told has been told:
@@ -184,6 +201,7 @@ class Coordinator : private Members::Owner, private Director {
   void OnRestored(const proto::Position& position) override;
   void OnStepClosed() override;
   void OnFinished() override;
+  void OnSavedToStop(const proto::Position& position) override;
 
   // Begins where the journal says that the job is.
   void TakeUp(const proto::Journal& journal);
@@ -194,6 +212,13 @@ class Coordinator : private Members::Owner, private Director {
   // Ends a job whose gradients are not finite any more. False where there is no
   // such thing.
   bool FailIfDiverged();
+  // [E2] What follows from the wish that the job stops, as things are.
+  void AdvanceStop();
+  // [E4] The job is STOPPED.
+  void EndStopped();
+  // The job has ended: answers whoever waits for that, or in vain for something
+  // else.
+  void AnswerOfEnd();
   // The time of training begins when the first step has the workers that it
   // needs.
   void StartClockWhenReady();
@@ -203,8 +228,6 @@ class Coordinator : private Members::Owner, private Director {
   void Look(absl::Time now);
   void JudgePaces(absl::Time now);
   void OnEvaluation(const proto::EvaluationResult& result);
-  // The job ends here.
-  void CloseHistory();
   // As people are told, whether or not the task is live.
   std::string NameOf(const TaskId& task) const;
   // Answers parked contributions and requests for tickets whose time is up.
@@ -252,6 +275,7 @@ class Coordinator : private Members::Owner, private Director {
   Save save_;
   Commit commit_;
   End end_;
+  StopOrder stop_;
   // Those that are due begin in this order.
   const std::array<Operation*, 4> operations_ = {&restore_, &fence_, &save_,
                                                  &commit_};

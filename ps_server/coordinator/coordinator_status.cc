@@ -70,7 +70,14 @@ std::string Coordinator::WaitingFor() const {
         names.push_back(members.Describe(members.WorkerOfReplica(replica)));
       }
       return JoinSome(names);
+    case proto::STOPPING:
+      names = save_.UnwrittenShares();
+      return absl::StrCat(
+          "the checkpoint that it stops with",
+          names.empty() ? "" : ", written by ", absl::StrJoin(names, ", "),
+          save_.trouble().text.empty() ? "" : "; ", save_.trouble().text);
     case proto::DONE:
+    case proto::STOPPED:
       names = end_.LateTasks();
       for (const TaskId& task : members.live_workers()) {
         names.push_back(members.Describe(task));
@@ -115,8 +122,8 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
   status.set_global_step(job_.global_step());
   const auto begun = job_.progress.training_begun();
   const absl::Time since =
-      job_.state.phase() == proto::DONE
-          ? end_.done_at()
+      IsOrderlyEnd(job_.state.phase())
+          ? end_.ended_at()
           : std::max(begun.has_value()
                          ? std::max(job_.progress.moved_at(), *begun)
                          : job_.begun,
@@ -125,7 +132,7 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
   if (now - since > kLate) status.set_waiting_for(WaitingFor());
   status.set_seconds_since_progress(absl::ToDoubleSeconds(now - since));
   status.set_lease_seconds(absl::ToDoubleSeconds(job_.options.lease));
-  const RecentRates::Rates rates = job_.rates.At(now, job_.Reached());
+  const RecentRates::Rates rates = job_.chronicle.rates();
   status.set_steps_per_second(rates.steps_per_second);
   status.set_examples_per_second(rates.examples_per_second);
   if (job_.declared.has_value() && !job_.declared.asynchronous()) {
@@ -134,7 +141,7 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
   job_.progress.AddTo(&status);
   // One of an earlier life of this ps.
   const proto::EvaluationResult* const evaluated =
-      job_.history.last_evaluation();
+      job_.chronicle.history().last_evaluation();
   if (!status.has_evaluation() && evaluated != nullptr) {
     *status.mutable_evaluation() = *evaluated;
   }
@@ -162,12 +169,12 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
 // No events either.
 void Coordinator::GetEvents(const proto::GetEventsRequest& request,
                             Reply<proto::GetEventsResponse> reply) {
-  reply(job_.events.After(request.after()));
+  reply(job_.chronicle.events().After(request.after()));
 }
 
 void Coordinator::GetHistory(const proto::GetHistoryRequest& request,
                              Reply<proto::GetHistoryResponse> reply) {
-  reply(job_.history.Answer(request));
+  reply(job_.chronicle.history().Answer(request));
 }
 
 void Coordinator::OnToldToStop(const std::string& reason) {
@@ -189,10 +196,9 @@ std::string Coordinator::NameOf(const TaskId& task) const {
 
 void Coordinator::Look(absl::Time now) {
   next_look_ = now + RecentRates::kEvery;
-  job_.rates.Look(now, job_.Reached());
   if (job_.training() && !job_.AllStepsFixed()) JudgePaces(now);
   save_.TellOfTrouble();
-  if (job_.has_journal()) job_.history_writer.Tick();
+  job_.chronicle.Look();
 }
 
 void Coordinator::JudgePaces(absl::Time now) {

@@ -15,8 +15,10 @@ End::End(Job* job)
            {[](uint32_t ps, const auto& response) { return Heard::kDone; },
             [] {}}) {}
 
+void End::OnStopped() { ended_at_ = job_->clock->Now(); }
+
 void End::OnDone() {
-  done_at_ = job_->clock->Now();
+  ended_at_ = job_->clock->Now();
   SetReporter(ChooseReporter());
 }
 
@@ -64,7 +66,7 @@ void End::OnJoined(const TaskId& worker) {
   if (missing && !IsReporter(worker)) SetReporter(worker);
 }
 
-// Those that may still come to hear that the job is done: that have not joined,
+// Those that may still come to hear of an end in order: that have not joined,
 // for a short job can be done before its last worker has started, and one that
 // was finished before this process started has not seen its other ps; that were
 // waited for when it ended; and whoever is to write the result.
@@ -83,7 +85,7 @@ std::vector<std::string> End::LateTasks() const {
     const bool missed = IsReporter(worker) ? !session->left()
                                            : !job_->declared.continues() &&
                                                  !IsTold(worker, *session) &&
-                                                 session->lost_at <= done_at_;
+                                                 session->lost_at <= ended_at_;
     if (!session->live() && missed &&
         now - session->lost_at <= job_->timeouts.Recovery()) {
       late.push_back(members.Describe(worker));

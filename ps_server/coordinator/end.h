@@ -13,12 +13,13 @@
 
 namespace holdfast {
 
-// The end of a job, DONE or FAILED.
+// The end of a job: DONE, STOPPED or FAILED.
 //
 //  1. DONE: a worker is named that evaluates the last version and writes the
 //     result: the chief, unless it does not come any more.
-//  2. DONE: the workers leave when they have what they came for, and those that
-//     may still come to hear of it are waited for. FAILED: nobody is.
+//  2. DONE, STOPPED: the workers leave when they have what they came for, and
+//     those that may still come to hear of it are waited for. FAILED: nobody
+//     is.
 //  3. End(state) goes to every shard, in place of whatever is under way there.
 //  4. The daemon may exit when all shards and live workers know, or a lease
 //     after 3.
@@ -28,7 +29,10 @@ class End : public Operation {
 
   // 1. The job is DONE from now on.
   void OnDone();
-  absl::Time done_at() const { return done_at_; }
+  // Or STOPPED.
+  void OnStopped();
+  // In order.
+  absl::Time ended_at() const { return ended_at_; }
   // The life knows that the job has ended, or that it has nothing more to do.
   void OnTold(const WorkerLife& life) { told_.insert(life); }
   // One that has just come may report in place of one that is lost.
@@ -56,7 +60,7 @@ class End : public Operation {
   }
 
   Job* const job_;
-  absl::Time done_at_;
+  absl::Time ended_at_;
   std::set<WorkerLife> told_;
   bool started_ = false;
   Broadcast<proto::EndRequest> end_;

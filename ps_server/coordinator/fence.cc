@@ -86,7 +86,7 @@ void Fence::OnResolved() {
   }
   if (job_->declared.asynchronous()) {
     job_->progress.SetCommitted(GlobalStep(job_->tickets.pool().spent()));
-    job_->OnProgress(job_->clock->Now());
+    job_->chronicle.OnProgress();
   }
 }
 

@@ -32,7 +32,7 @@ class Fence : public Operation {
   // A generation is over, which no life of it outlives.
   void Clear() { due_.clear(); }
 
-  bool IsDue() const override { return job_->training() && !due_.empty(); }
+  bool IsDue() const override { return job_->at_work() && !due_.empty(); }
   void Start() override;
   void Stop() override;
   void Tick() override;

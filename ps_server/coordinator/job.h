@@ -13,16 +13,15 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "common/job_phase.h"
 #include "common/task_id.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
 #include "ps_server/coordinator/archive.h"
 #include "ps_server/coordinator/broadcast.h"
+#include "ps_server/coordinator/chronicle.h"
 #include "ps_server/coordinator/coordinator_options.h"
-#include "ps_server/coordinator/events.h"
-#include "ps_server/coordinator/history_writer.h"
 #include "ps_server/coordinator/job_declaration.h"
-#include "ps_server/coordinator/job_history.h"
 #include "ps_server/coordinator/journal_writer.h"
 #include "ps_server/coordinator/learning_state.h"
 #include "ps_server/coordinator/members.h"
@@ -30,7 +29,6 @@
 #include "ps_server/coordinator/operation.h"
 #include "ps_server/coordinator/outbox.h"
 #include "ps_server/coordinator/progress.h"
-#include "ps_server/coordinator/recent_rates.h"
 #include "ps_server/coordinator/step_timer.h"
 #include "ps_server/coordinator/ticket_book.h"
 #include "ps_server/coordinator/timeouts.h"
@@ -64,6 +62,8 @@ class Director {
   virtual void OnStepClosed() = 0;
   // [C5] The journal says that the job is finished.
   virtual void OnFinished() = 0;
+  // [E3] The checkpoint at `position` is on disk that the job stops with.
+  virtual void OnSavedToStop(const proto::Position& position) = 0;
 };
 
 // One job: the parts of the coordinator, each of which owns its state, and the
@@ -98,21 +98,29 @@ struct Job {
             }),
         tickets(&declared),
         step(&declared),
-        history_writer(
-            clock, archive, &outbox,
-            [this] { return events.last_number() + history.changes(); },
-            [this] { return MakeHistory(); }) {
+        chronicle(this->options.date, clock, archive, &outbox, &journal,
+                  &progress, [this] {
+                    return Chronicle::Moment{generation, global_step()};
+                  }) {
     state.set_phase(proto::STARTING);
   }
 
-  bool ended() const {
-    return state.phase() == proto::DONE || state.phase() == proto::FAILED;
-  }
+  bool ended() const { return IsEnd(state.phase()); }
   bool training() const { return state.phase() == proto::TRAINING; }
+  // [E2] No step opens, no ticket is handed out, and nobody is waited for but
+  // the shards.
+  bool stopping() const { return state.phase() == proto::STOPPING; }
+  // Not all of its steps are made, and no more will be.
+  bool ended_early() const {
+    return state.phase() == proto::FAILED || state.phase() == proto::STOPPED;
+  }
+  // The shards have the variables, and may be told to change them.
+  bool at_work() const { return training() || stopping(); }
   // What is left to do, the last Commit or checkpoint, needs no worker: one may
   // see the last version on every shard, and leave, before the coordinator has
   // heard that they hold it.
   bool AllStepsFixed() const {
+    if (stopping()) return true;
     return created && (declared.asynchronous()
                            ? tickets.pool().all_spent()
                            : step.number().value() >= declared->total_steps());
@@ -152,59 +160,10 @@ struct Job {
   uint64_t global_step() const {
     return step.open() ? step.number().value() : progress.committed().value();
   }
-  RecentRates::Position Reached() const {
-    return {global_step(), progress.examples()};
-  }
-  // Steps are committed, or tickets spent: a point of the history, where it
-  // wants one.
-  void OnProgress(absl::Time now) {
-    if (history.WantsPoint(progress.committed().value())) AddPoint(now);
-  }
-  void AddPoint(absl::Time now) {
-    proto::HistoryPoint point;
-    point.set_step(progress.committed().value());
-    point.set_time(Date());
-    if (const auto loss = progress.TakeLoss()) point.set_loss(*loss);
-    point.set_examples(progress.examples());
-    const RecentRates::Rates recent = rates.At(now, Reached());
-    point.set_steps_per_second(recent.steps_per_second);
-    point.set_examples_per_second(recent.examples_per_second);
-    history.AddPoint(std::move(point));
-  }
-  // Tells people what has happened, in a whole sentence without a full stop.
+  // For people: what has happened.
   void Tell(proto::Event::Kind kind, const std::string& text,
             const std::optional<TaskId>& about = std::nullopt) {
-    // Disks and processes choose words of their own.
-    constexpr size_t kMostBytes = 4000;
-    proto::Event event;
-    event.set_time(Date());
-    event.set_kind(kind);
-    if (about.has_value()) {
-      event.mutable_task()->set_job(about->job);
-      event.mutable_task()->set_index(about->index);
-    }
-    event.set_generation(generation.value());
-    event.set_step(global_step());
-    event.set_text(Shorten(text, kMostBytes));
-    events.Add(std::move(event));
-  }
-  // Seconds since 1970.
-  double Date() const {
-    return options.date == nullptr
-               ? 0
-               : absl::ToDoubleSeconds(options.date() - absl::UnixEpoch());
-  }
-  // A directory without one is nobody's yet.
-  bool has_journal() const { return journal.journal().generation() > 0; }
-  void WriteHistory() {
-    if (has_journal()) history_writer.Write();
-  }
-  proto::History MakeHistory() const {
-    proto::History made;
-    made.set_directory_nonce(journal.journal().directory_nonce());
-    history.AddTo(&made);
-    events.AddTo(&made);
-    return made;
+    chronicle.Tell(kind, text, about);
   }
 
   // As messages to shards name the coordinator.
@@ -256,10 +215,7 @@ struct Job {
   Progress progress;
 
   // What people are told, and nothing else depends on.
-  EventLog events;
-  JobHistory history;
-  HistoryWriter history_writer;
-  RecentRates rates;
+  Chronicle chronicle;
   StepTimer step_timer;
   WorkerPaces paces;
 };

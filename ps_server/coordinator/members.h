@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "common/job_phase.h"
 #include "common/reply.h"
 #include "common/task_id.h"
 #include "proto/coordinator.pb.h"
@@ -212,10 +213,7 @@ class Members {
   using ParkedRenewals = ParkedCalls<WorkerLife, proto::RenewLeaseResponse,
                                      proto::RenewLeaseRequest>;
 
-  bool ended() const {
-    return owner_->state().phase() == proto::DONE ||
-           owner_->state().phase() == proto::FAILED;
-  }
+  bool ended() const { return IsEnd(owner_->state().phase()); }
   absl::Status CheckTask(const TaskId& task) const;
   absl::Status CheckCluster(const TaskId& task,
                             const proto::RegisterRequest& request) const;

@@ -29,8 +29,8 @@ void Patience::Judge() {
 }
 
 void Patience::JudgeDone(absl::Time now) {
-  if (job_->state.phase() != proto::DONE ||
-      now - end_->done_at() <= job_->timeouts.Step()) {
+  if (!IsOrderlyEnd(job_->state.phase()) ||
+      now - end_->ended_at() <= job_->timeouts.Step()) {
     return;
   }
   // They have all that they came for; the job ends without them.
@@ -144,12 +144,13 @@ void Patience::JudgeStep(absl::Time now) {
       step) {
     return;
   }
+  const std::string passed = absl::FormatDuration(step);
   const std::string what =
-      job_->declared.asynchronous()
-          ? absl::StrCat("no push came through for ",
-                         absl::FormatDuration(step))
+      job_->stopping() ? absl::StrCat("the job did not stop within ", passed)
+      : job_->declared.asynchronous()
+          ? absl::StrCat("no push came through for ", passed)
           : absl::StrCat("step ", job_->step.number().value(), " was open for ",
-                         absl::FormatDuration(step));
+                         passed);
   job_->director->FailUnlessFinishing(
       absl::StrCat(what, ": waited for ", job_->director->WaitingFor()));
 }

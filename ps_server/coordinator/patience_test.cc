@@ -69,6 +69,7 @@ class PatienceTest : public ::testing::Test,
   void OnRestored(const proto::Position&) override {}
   void OnStepClosed() override {}
   void OnFinished() override {}
+  void OnSavedToStop(const proto::Position&) override {}
 
   void Join(uint32_t worker) {
     proto::RegisterRequest request;

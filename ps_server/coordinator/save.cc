@@ -96,7 +96,12 @@ void Save::Conclude() {
 
 // 1.
 bool Save::IsDue() const {
-  if (job_->archive == nullptr || saving_.has_value() || !job_->training()) {
+  if (job_->archive == nullptr || saving_.has_value() || !job_->at_work()) {
+    return false;
+  }
+  // [E2] What is in flight is decided first.
+  if (job_->stopping() &&
+      (job_->step.open() || !concluding_since_.has_value())) {
     return false;
   }
   const absl::Time now = job_->clock->Now();
@@ -155,13 +160,15 @@ void Save::OnHeld() {
                     save.mutable_applied());
     }
   }
+  saving_->last = job_->stopping() && !job_->AllMade();
+  save.set_last(saving_->last && job_->declared.asynchronous());
   saving_->through = job_->tickets.Through(applied);
   proto::Manifest& manifest = saving_->manifest;
   *manifest.mutable_position() = PositionNow();
   manifest.mutable_name()->set_generation(job_->generation.value());
   manifest.mutable_name()->set_step(manifest.position().step());
   *manifest.mutable_declaration() = *job_->declared;
-  manifest.set_finished(concluding_since_.has_value());
+  manifest.set_finished(concluding_since_.has_value() && job_->AllMade());
   save.set_step(manifest.position().step());
   // Before a shard writes anything, so that it cannot take that for a remnant.
   job_->outbox.Send([archive = job_->archive, name = manifest.name()] {
@@ -248,7 +255,7 @@ void Save::WriteManifest() {
 void Save::OnManifest() {
   tally_.OnWritten(saving_->manifest, job_->clock->Now());
   // Whoever finds a job that is finished finds all of its history.
-  if (saving_->manifest.finished()) job_->WriteHistory();
+  if (saving_->manifest.finished()) job_->chronicle.Write();
   const proto::Checkpoints& config = job_->declared->checkpoints();
   const uint32_t keep = config.has_keep() ? config.keep() : kDefaultKeep;
   job_->journal.Change(
@@ -276,12 +283,16 @@ void Save::OnSaved() {
                           absl::FormatDuration(absl::Trunc(
                               now - schedule_.begun(), absl::Milliseconds(1))),
                           " after it was begun"));
-  job_->WriteHistory();
+  job_->chronicle.Write();
   AnswerThese(parked_.TakeBetween(0, durable_step_));
-  if (job_->ended() || !saved.manifest.finished()) return;
+  if (job_->ended() || !(saved.manifest.finished() || saved.last)) return;
   job_->outbox.Send(
       [archive = job_->archive] { archive->RemoveOthers(nullptr); });
-  job_->director->OnFinished();
+  if (saved.last) {
+    job_->director->OnSavedToStop(saved.manifest.position());
+  } else {
+    job_->director->OnFinished();
+  }
 }
 
 void Save::GiveUp(const absl::Status& why) {

@@ -27,13 +27,13 @@ namespace holdfast {
 // Takes checkpoints, one at a time (docs/recovery.md, C1 to C5), and knows what
 // is durable.
 //
-//  1. [C1] One is due: by the schedule, as somebody asks for it, or as the
-//  last.
+//  1. [C1] One is due: by the schedule, as somebody asks for it, or as the last
+//     of a job that is finished, or stops.
 //  2. [C2] Asynchronous: Hold(n) goes to every shard, and each tells what it
 //  has
 //     applied.
 //  3. [C3] Save(n, step) goes to every shard, until each holds its share of the
-//     cut. Then training goes on.
+//     cut. Then training goes on, unless the job stops [E3].
 //  4. [C4] AwaitSaved(n) goes to every shard, until each has written its share.
 //  5. The manifest is written, then the journal, which names the checkpoint: it
 //     is durable. The last one says that the job is finished [C5].
@@ -52,7 +52,8 @@ class Save : public Operation {
   // The end of a generation, or of the job: whatever is under way is over.
   void Abort();
 
-  // [C5] Every step is made: the last checkpoint is due at once.
+  // [C5, E3] Every step is made, or the job stops: the last checkpoint is due
+  // at once.
   void Conclude();
   // Since when the last checkpoint is due.
   std::optional<absl::Time> concluding_since() const {
@@ -109,6 +110,8 @@ class Save : public Operation {
   using Parked = ParkedCalls<uint64_t, proto::CheckpointResponse>;
   // A checkpoint that is being taken.
   struct Saving {
+    // [E3] The job stops with it.
+    bool last = false;
     // Its files are filled in as shards have written them.
     proto::Manifest manifest;
     std::map<WorkerLife, PushSequence> through;

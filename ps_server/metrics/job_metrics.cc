@@ -26,7 +26,8 @@ std::string NameOf(const proto::TaskId& task) {
 
 void AddProgress(const proto::GetStatusResponse& status, Metrics* metrics) {
   for (const proto::JobPhase phase :
-       {proto::STARTING, proto::TRAINING, proto::DONE, proto::FAILED}) {
+       {proto::STARTING, proto::TRAINING, proto::STOPPING, proto::DONE,
+        proto::STOPPED, proto::FAILED}) {
     metrics->Gauge(
         "holdfast_job_state", "1 for the state the job is in.",
         status.state().phase() == phase,

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "common/ids.h"
+#include "common/job_phase.h"
 
 namespace holdfast {
 
@@ -143,8 +144,7 @@ PushPullExchange::Output PushPullExchange::OnPulled(
     reply_.response.set_version(pulled->version.value());
     reply_.response.set_loss_scale(pulled->loss_scale);
     reply_.tensors = std::move(pulled->tensors);
-    if (pulled->state.phase() == proto::DONE ||
-        pulled->state.phase() == proto::FAILED) {
+    if (IsEnd(pulled->state.phase())) {
       *reply_.response.mutable_state() = std::move(pulled->state);
     }
   }

@@ -37,6 +37,7 @@ RpcMethods CoordinatorMethods(Coordinator* coordinator, Strand* strand,
   add("Checkpoint", &Coordinator::Checkpoint);
   add("Trace", &Coordinator::Trace);
   add("ReportTrace", &Coordinator::ReportTrace);
+  add("Stop", &Coordinator::Stop);
   return methods;
 }
 

@@ -549,7 +549,7 @@ void Shard::End(const proto::EndRequest& request,
     return reply(CheckGeneration(request.sender()));
   }
   const proto::JobPhase phase = request.state().phase();
-  if (phase != proto::DONE && phase != proto::FAILED) {
+  if (!IsEnd(phase)) {
     return reply(absl::InvalidArgumentError(absl::StrCat(
         "state.phase: ", proto::JobPhase_Name(phase), " is no end of a job")));
   }

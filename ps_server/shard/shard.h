@@ -15,6 +15,7 @@
 #include "common/buffer.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "common/job_phase.h"
 #include "common/reply.h"
 #include "common/tensor_piece.h"
 #include "common/thread_pool.h"
@@ -187,9 +188,7 @@ class Shard {
   absl::Status CheckIsCoordinator(const proto::Sender& sender) const;
   // The last two.
   absl::Status CheckFromCoordinator(const proto::Sender& sender) const;
-  bool ended() const {
-    return state_.phase() == proto::DONE || state_.phase() == proto::FAILED;
-  }
+  bool ended() const { return IsEnd(state_.phase()); }
   std::string EndedText() const;
 
   // Generations and checkpoints (shard_checkpoint.cc).

@@ -59,6 +59,10 @@ void Shard::Restore(const proto::RestoreRequest& request,
   if (IsOver(request.sender())) {
     return reply(CheckGeneration(request.sender()));
   }
+  // [E4] This life is about to end; the next one is restored.
+  if (state_.phase() == proto::STOPPED) {
+    return reply(absl::UnavailableError(EndedText()));
+  }
   // It was overtaken by End.
   if (ended()) return reply(absl::AbortedError(EndedText()));
   const Generation generation(request.sender().generation());
@@ -323,6 +327,7 @@ void Shard::Save(const proto::SaveRequest& request,
               });
   answer();
   AnswerReached();
+  if (request.last()) return;
   holding_ = false;
   std::set<WorkerLife> waiting;
   for (auto* apply = parked_applies_.Next(0); apply != nullptr;

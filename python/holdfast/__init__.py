@@ -16,7 +16,15 @@ from holdfast._native import library as _library
 from holdfast.checkpoint import Checkpoint, load_checkpoint
 from holdfast.cluster import Cluster, Status, connect
 from holdfast.data import batch_indices, digest
-from holdfast.errors import Error, Fenced, JobFailed, Refused, RolledBack, Unavailable
+from holdfast.errors import (
+    Error,
+    Fenced,
+    JobFailed,
+    Refused,
+    RolledBack,
+    Stopped,
+    Unavailable,
+)
 from holdfast.job import (
     Adagrad,
     Adam,
@@ -98,6 +106,7 @@ __all__ = [
     "RolledBack",
     "Sgd",
     "Status",
+    "Stopped",
     "Synchronous",
     "Timeouts",
     "TruncatedNormal",

@@ -29,6 +29,7 @@ JOB_FAILED = 6
 UNAVAILABLE = 7
 REFUSED = 8
 NOT_FOUND = 9
+STOPPED = 12
 
 CLIP_AS_DECLARED = -1.0
 LOSS_UNKNOWN = -sys.float_info.max
@@ -193,6 +194,7 @@ def exception(error: ctypes.c_void_p) -> Exception:
         INVALID: errors.Refused,
         FENCED: errors.Fenced,
         JOB_FAILED: errors.JobFailed,
+        STOPPED: errors.Stopped,
         UNAVAILABLE: errors.Unavailable,
         REFUSED: errors.Refused,
     }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import _native
 from holdfast._native import SLICE_MS, library
-from holdfast.errors import Error
+from holdfast.errors import Error, Stopped
 
 if TYPE_CHECKING:
     from holdfast.cluster import Cluster
@@ -83,7 +83,11 @@ def end_as_daemons_do() -> None:
     def hook(
         kind: type[BaseException], value: BaseException, traceback: types.TracebackType | None
     ) -> None:
-        before(kind, value, traceback)
+        if isinstance(value, Stopped):
+            # Not an error: no traceback.
+            print(f"holdfast: {value}", file=sys.stderr, flush=True)
+        else:
+            before(kind, value, traceback)
         _leave_all(value)
         if isinstance(value, Error):
             # The interpreter takes its exit code from this, and still cleans up.

@@ -33,7 +33,7 @@ class Status:
     """The state of the job.
 
     Attributes:
-        phase: "STARTING", "TRAINING", "DONE" or "FAILED".
+        phase: "STARTING", "TRAINING", "STOPPING", "DONE", "STOPPED" or "FAILED".
         reason: Why it has failed.
         generation: 1, and one more after each rollback.
         global_step: Steps made; asynchronous: pushes applied.
@@ -320,7 +320,7 @@ class Cluster:
 
         Raises:
             Error: ``declare`` was not called, or a batch was not answered.
-            Fenced, JobFailed, Unavailable: The worker cannot go on.
+            Fenced, JobFailed, Stopped, Unavailable: The worker cannot go on.
             RolledBack: The job was rolled back, with ``strict``.
         """
         loop = self._begin()
@@ -418,7 +418,7 @@ class Cluster:
             TypeError: A gradient has the wrong dtype.
             ValueError: A gradient is missing, unknown, or has the wrong shape.
             Error: There is no current batch.
-            Fenced, JobFailed, Unavailable: The worker cannot go on.
+            Fenced, JobFailed, Stopped, Unavailable: The worker cannot go on.
         """
         if self._unusable or self._loop is None:
             self._need_turn()

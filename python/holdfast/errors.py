@@ -58,6 +58,16 @@ class JobFailed(Error):
         return str(self)
 
 
+class Stopped(Error):
+    """An operator has stopped the job, with ``holdfast stop``.
+
+    Started again with the same checkpoint directory, it goes on from the step that the
+    message names. If nobody catches it, the process ends with 0.
+    """
+
+    exit_code = 0
+
+
 class Unavailable(Error):
     """``task`` could not be reached in time, or a wait timed out."""
 
@@ -75,5 +85,5 @@ class Refused(Error):
         return str(self)
 
 
-for _class in (Error, RolledBack, Fenced, JobFailed, Unavailable, Refused):
+for _class in (Error, RolledBack, Fenced, JobFailed, Stopped, Unavailable, Refused):
     _class.__module__ = "holdfast"  # as users know them, in tracebacks

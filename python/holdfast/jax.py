@@ -204,7 +204,7 @@ class Trainer:
             ValueError: A pytree has another structure than ``params`` or ``state``, or an
                 array another shape.
             Error: There is no current batch.
-            Fenced, JobFailed, Unavailable: The worker cannot go on.
+            Fenced, JobFailed, Stopped, Unavailable: The worker cannot go on.
         """
         examples = self._examples if examples is None else examples
         if examples is None:

@@ -1,8 +1,10 @@
 """What dies, stands still or is interrupted, and what a script sees of it."""
 
+import json
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
 import unittest
@@ -13,6 +15,8 @@ from local_cluster import LocalCluster, interrupted_after
 import holdfast
 
 FLOAT32 = np.float32
+
+HOLDFAST = os.environ.get("HOLDFAST", "cli/holdfast")
 
 # Values that depend on the order and on each gradient: with momentum.
 TRAIN = """
@@ -315,6 +319,37 @@ class ExitTest(unittest.TestCase):
             # In order: the place was free for the next at once, and nothing has failed.
             script = ps.run(WAITING.format(steps=3, then=""))
             self.assertEqual(script.wait(), 0, script.output)
+            ps.await_end()
+
+    def test_stopped_by_an_operator(self):
+        with LocalCluster(2, 2) as ps:
+            undisturbed = [ps.run(TRAIN, i) for i in range(2)]
+            digest = undisturbed[0].result()["digest"]
+        with LocalCluster(2, 2) as ps:
+            scripts = [ps.run(TRAIN, i) for i in range(2)]
+            scripts[0].await_output("batch 10")
+            stop = subprocess.run(
+                [HOLDFAST, "stop", "--cluster_spec=" + json.dumps(ps.spec)],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            self.assertEqual(stop.returncode, 0, stop.stderr)
+            self.assertRegex(stop.stdout, "^The job was stopped at step [1-9][0-9]* of 60; ")
+            for script in scripts:
+                self.assertEqual(script.wait(), 0, script.output)
+                self.assertRegex(
+                    script.output.splitlines()[-1],
+                    "^holdfast: the job was stopped at step [1-9][0-9]* of 60; started again "
+                    "with the same checkpoint directory, it goes on from there$",
+                )
+                self.assertNotIn("Traceback", script.output)
+            ps.await_end()
+            ps.start_again()
+            scripts = [ps.run(TRAIN, i) for i in range(2)]
+            self.assertEqual(scripts[0].result()["digest"], digest)
+            self.assertNotIn("batch 0\n", scripts[0].output)
+            self.assertEqual(scripts[1].wait(), 0, scripts[1].output)
             ps.await_end()
 
     def test_interrupted_while_it_waits_for_others(self):

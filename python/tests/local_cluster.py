@@ -137,6 +137,10 @@ class LocalCluster:
                 stderr=subprocess.STDOUT,
             )
 
+    def start_again(self) -> None:
+        """All of them, which have ended."""
+        self.ps = [self._start_ps(i) for i in range(len(self.ps))]
+
     def kill_ps(self, index: int) -> None:
         """kill -9, and starts it again."""
         self.ps[index].kill()

@@ -61,6 +61,7 @@ class NativeTest(unittest.TestCase):
             (8, holdfast.Refused, 2),
             (10, holdfast.Error, 1),
             (11, holdfast.Error, 1),
+            (12, holdfast.Stopped, 0),
         ):
             with self.assertRaises(holdfast.Error) as caught:
                 _native.call(
@@ -74,7 +75,7 @@ class NativeTest(unittest.TestCase):
             self.assertEqual(caught.exception.exit_code, exit_code)
             # That of the class, where nobody says another.
             self.assertEqual(cls("why").exit_code, exit_code)
-        self.assertEqual(self.library.freed, list(range(1, 9)))
+        self.assertEqual(self.library.freed, list(range(1, 10)))
 
     def test_a_missing_file(self):
         with self.assertRaisesRegex(FileNotFoundError, "no checkpoint"):

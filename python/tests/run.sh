@@ -6,5 +6,6 @@ set -euo pipefail
 
 export HOLDFAST_LIBRARY="$PWD/client/c_api/libholdfast.so"
 export HOLDFAST_PS_SERVER="$PWD/ps_server/ps_server"
+export HOLDFAST="$PWD/cli/holdfast"
 export PYTHONPATH="$PWD/python" PYTHONDONTWRITEBYTECODE=1
 exec /usr/bin/python3 "$@"

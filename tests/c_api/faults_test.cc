@@ -1,5 +1,5 @@
 // What the C API makes of a worker that is shut out, of a roll-back, and of a
-// job that was finished before.
+// job that was finished before, or is stopped.
 
 #include <cstdint>
 #include <string>
@@ -236,6 +236,75 @@ TEST_F(FaultsTest, AJobThatWasFinishedBeforeHasItsValuesInTheCheckpoint) {
   ASSERT_OK(Call(holdfast_values_get_variable, values, size_t{0}, &variable));
   EXPECT_EQ(variable.data[0], 10 - 2);
   holdfast_values_free(values);
+}
+
+TEST_F(FaultsTest, AJobThatIsStoppedGoesOnWithTheNextStart) {
+  const std::string text = absl::StrCat(Synchronous(6), kPatient);
+  StartWithCheckpoints(/*num_ps=*/2, /*num_workers=*/1);
+  holdfast_cluster* cluster = Ready(Worker(0), text);
+  holdfast_loop* loop = StartLoop(cluster);
+  holdfast_turn turn;
+  ASSERT_OK(Next(loop, &turn));
+  Push(loop);
+  ASSERT_OK(Next(loop, &turn));
+  EXPECT_EQ(turn.step, 1);
+  const auto stopped =
+      RawClient(cluster_->address(0))
+          .Call("Coordinator.Stop", "wait_ms: 30000", kPatience);
+  ASSERT_TRUE(stopped.ok()) << stopped.status();
+  EXPECT_THAT(*stopped, HasSubstr("phase: STOPPED"));
+  Push(loop);
+  for (int i = 0; i < 2; ++i) {
+    const Result result = Next(loop, &turn);
+    EXPECT_EQ(result.kind, HOLDFAST_STOPPED) << result.message;
+    EXPECT_EQ(result.exit_code, 0);
+    EXPECT_THAT(result.message, HasSubstr("was stopped at step 1 of 6; "));
+  }
+  EXPECT_OK(Call(holdfast_leave, cluster, nullptr, int64_t{-1}));
+  holdfast_close(cluster);
+  holdfast_loop_free(loop);
+  ExpectDone();
+
+  StartWithCheckpoints(/*num_ps=*/2, /*num_workers=*/1);
+  cluster = Ready(Worker(0), text);
+  loop = StartLoop(cluster);
+  ASSERT_OK(Next(loop, &turn));
+  EXPECT_EQ(turn.step, 1);
+  EXPECT_EQ(turn.batch, 1);
+  while (!turn.done) {
+    Push(loop);
+    ASSERT_OK(Next(loop, &turn));
+  }
+  EXPECT_EQ(FirstValue(loop), 10 - 6);
+  EXPECT_OK(Call(holdfast_leave, cluster, nullptr, int64_t{-1}));
+  holdfast_close(cluster);
+  holdfast_loop_free(loop);
+  ExpectDone();
+}
+
+TEST_F(FaultsTest, AWorkerThatComesToAStoppedJobHasNoTurns) {
+  const std::string text = absl::StrCat(Synchronous(6), kPatient);
+  StartWithCheckpoints(/*num_ps=*/1, /*num_workers=*/2);
+  holdfast_cluster* const chief = Ready(Worker(0), text);
+  const auto stopped =
+      RawClient(cluster_->address(0))
+          .Call("Coordinator.Stop", "wait_ms: 30000", kPatience);
+  ASSERT_TRUE(stopped.ok()) << stopped.status();
+  holdfast_cluster* const late = Ready(Worker(1), text);
+  holdfast_loop* const loop = StartLoop(late);
+  holdfast_turn turn;
+  holdfast_values* pulled = nullptr;
+  for (const Result& result :
+       {Next(loop, &turn), Call(holdfast_pull, late, uint64_t{0}, &pulled)}) {
+    EXPECT_EQ(result.kind, HOLDFAST_STOPPED) << result.message;
+    EXPECT_THAT(result.message, HasSubstr("was stopped at step 0 of 6; "));
+  }
+  for (holdfast_cluster* const cluster : {chief, late}) {
+    EXPECT_OK(Call(holdfast_leave, cluster, nullptr, int64_t{-1}));
+    holdfast_close(cluster);
+  }
+  holdfast_loop_free(loop);
+  ExpectDone();
 }
 
 }  // namespace

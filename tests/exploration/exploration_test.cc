@@ -10,6 +10,9 @@
 // - nobody is told DONE before the last checkpoint is on disk, nor that a step
 //   is durable before it is;
 // - a push has one verdict, and it is that of the Commits;
+// - of a job that was asked to stop no step opens, and no ticket is handed out;
+//   when it is STOPPED, nothing is applied any more, what is on disk is what it
+//   stopped with, and all that was told to count is in it;
 // - the job neither fails nor hangs, and ends with the one right answer, or
 //   with every ticket spent once;
 // - all of this beside a worker that offers, applies or claims what it may not,
@@ -31,7 +34,8 @@
 //   when nothing is in flight, or after all leases, or, where the job goes on
 //   without it, never; a worker may also step down, and come again;
 // - leases of living workers that run out;
-// - writes and reads of the disk that fail, before or after they were done.
+// - writes and reads of the disk that fail, before or after they were done;
+// - an operator who has the job stop: when it has, it is started again.
 //
 // In jobs called OutlivingCalls a message comes twice, the second time 0, 4 or
 // 12 places after the next generation has begun to train, which the crash of a
@@ -53,9 +57,10 @@
 // two_faults_test, which .ci/run asks for, and tests/run.sh does not.
 //
 // Further, by hand: HOLDFAST_EXPLORATION_BUDGET (orders, messages, crashes,
-// leases, disk) takes the place of the budgets below, the filter chooses jobs:
+// leases, disk, stops) takes the place of the budgets below, the filter chooses
+// jobs:
 //   bazel test //tests/exploration:exploration_test --test_timeout=36000
-//     --test_output=all --test_env=HOLDFAST_EXPLORATION_BUDGET=1,1,1,0,0
+//     --test_output=all --test_env=HOLDFAST_EXPLORATION_BUDGET=1,1,1,0,0,0
 //     --test_arg=--gtest_filter='*/Synchronous2'
 #include <cstdio>
 #include <cstdlib>
@@ -86,7 +91,7 @@ Scenario Started(Scenario scenario) {
 }
 
 // As printed and as HOLDFAST_EXPLORATION_BUDGET.
-constexpr char kFormat[] = "%d,%d,%d,%d,%d";
+constexpr char kFormat[] = "%d,%d,%d,%d,%d,%d";
 
 const std::vector<Budget>& OneOfEach() {
   static const auto* const kBudgets = new std::vector<Budget>{{1, 0, 0, 0, 0},
@@ -94,6 +99,14 @@ const std::vector<Budget>& OneOfEach() {
                                                               {0, 0, 1, 0, 0},
                                                               {0, 0, 0, 1, 0},
                                                               {0, 0, 0, 0, 1}};
+  return *kBudgets;
+}
+
+// A stop, and one fault of each kind beside it.
+const std::vector<Budget>& OneStop() {
+  static const auto* const kBudgets = new std::vector<Budget>{
+      {0, 0, 0, 0, 0, 1}, {1, 0, 0, 0, 0, 1}, {0, 1, 0, 0, 0, 1},
+      {0, 0, 1, 0, 0, 1}, {0, 0, 0, 1, 0, 1}, {0, 0, 0, 0, 1, 1}};
   return *kBudgets;
 }
 
@@ -160,6 +173,31 @@ std::vector<Case> Cases() {
       {"Asynchronous3OutlivingCalls_R1",
        WithOutlivingCalls(Asynchronous(3, 1)),
        {{0, 1, 1, 0, 0}}},
+      {"Synchronous2Stop", Synchronous(2), {{0, 0, 0, 0, 0, 1}}},
+      {"Backup2Stop", Backup(2), {{0, 0, 0, 0, 0, 1}}},
+      {"ByTicket4Stop", ByTicket(4), {{0, 0, 0, 0, 0, 1}}},
+      {"Continue4Stop", Continue(4), {{0, 0, 0, 0, 0, 1}}},
+      {"Asynchronous4Stop", Asynchronous(4, 1), {{0, 0, 0, 0, 0, 1}}},
+      {"Asynchronous3Depth2Stop", Asynchronous(3, 2), {{0, 0, 0, 0, 0, 1}}},
+      {"Synchronous2NoCheckpointsStop",
+       WithoutArchive(Synchronous(2)),
+       {{0, 0, 0, 0, 0, 1}}},
+      {"Asynchronous4NoCheckpointsStop",
+       WithoutArchive(Asynchronous(4, 1)),
+       {{0, 0, 0, 0, 0, 1}}},
+      {"Synchronous2ClientStop", Client(Synchronous(2)), {{0, 0, 0, 0, 0, 1}}},
+      {"ByTicket4ClientStop", Client(ByTicket(4)), {{0, 0, 0, 0, 0, 1}}},
+      {"Asynchronous3Depth2ClientStop",
+       Client(Asynchronous(3, 2)),
+       {{0, 0, 0, 0, 0, 1}}},
+      {"Synchronous2ClientOnePsStop",
+       Client(OnePs(Synchronous(2))),
+       {{0, 0, 0, 0, 0, 1}}},
+      {"Asynchronous4ClientOnePsStop",
+       Client(OnePs(Asynchronous(4, 1))),
+       {{0, 0, 0, 0, 0, 1}}},
+      {"Synchronous2StartedStop", Started(Synchronous(2)), OneStop()},
+      {"Asynchronous2StartedStop", Started(Asynchronous(2, 1)), OneStop()},
       {"OffersUnheld_P1", With(sim::Misdeed::kOffersUnheld, Synchronous(2)),
        OneFault()},
       {"AppliesUnheld_P2",
@@ -210,15 +248,16 @@ TEST_P(ExplorationTest, EveryPromiseIsKept) {
   if (const char* given = std::getenv("HOLDFAST_EXPLORATION_BUDGET")) {
     Budget b;
     ASSERT_EQ(std::sscanf(given, kFormat, &b.orders, &b.messages, &b.crashes,
-                          &b.expiries, &b.disk),
-              5);
+                          &b.expiries, &b.disk, &b.stops),
+              6);
     budgets = {b};
   }
   for (const Budget& b : budgets) {
     const std::clock_t begun = std::clock();
     const Explored explored = Explore(GetParam().scenario, b);
     std::printf("%s ", GetParam().name);
-    std::printf(kFormat, b.orders, b.messages, b.crashes, b.expiries, b.disk);
+    std::printf(kFormat, b.orders, b.messages, b.crashes, b.expiries, b.disk,
+                b.stops);
     std::printf(": %s; %.1f s of CPU\n", explored.ToString().c_str(),
                 static_cast<double>(std::clock() - begun) / CLOCKS_PER_SEC);
     std::fflush(stdout);

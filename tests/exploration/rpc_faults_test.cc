@@ -82,6 +82,13 @@ std::vector<Scenario> ReferenceJobs() {
       job.job.name += " before ps 1 has applied its push";
     }
   }
+  // It stops as soon as there are variables, and begins again.
+  for (const Scenario& begun :
+       {Synchronous(2), Asynchronous(3, 1), Client(Asynchronous(3, 2))}) {
+    Scenario& job = jobs.emplace_back(begun);
+    job.operator_stops = true;
+    job.job.name += ", stopped";
+  }
   jobs.push_back(WithoutArchive(Synchronous(2)));
   jobs.push_back(GivenValues(1));
   jobs.push_back(Client(GivenValues(1)));

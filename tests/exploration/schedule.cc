@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "common/job_phase.h"
 #include "tests/exploration/stranger.h"
 #include "tests/exploration/transcript.h"
 
@@ -79,6 +80,8 @@ std::string Choice::ToString() const {
                          : "the disk fails after it was done";
     case kForged:
       return absl::StrCat("forgery ", serial, " for ", NameOf(process));
+    case kStop:
+      return "the job is to stop";
   }
   return "";
 }
@@ -86,7 +89,7 @@ std::string Choice::ToString() const {
 bool Budget::Covers(const Budget& other) const {
   return orders >= other.orders && messages >= other.messages &&
          crashes >= other.crashes && expiries >= other.expiries &&
-         disk >= other.disk;
+         disk >= other.disk && stops >= other.stops;
 }
 
 Schedule::Schedule(const Scenario& scenario, Tracing tracing)
@@ -190,8 +193,25 @@ DiskFault Schedule::NextDiskFault(bool is_read) {
 }
 
 void Schedule::OnExit(Process process, bool for_good) {
-  processes_[process].for_good = for_good;
-  processes_[process].rounds_left = 0;
+  const bool over =
+      !scenario_.job.archive || world_.disk().journal().finished();
+  processes_[process].for_good = for_good && over;
+  // One that leaves a job that was stopped is started again a while later.
+  processes_[process].rounds_left = for_good && !over ? 1 : 0;
+}
+
+// Whoever ran the job starts it again.
+void Schedule::OnStopped() {
+  Trace("all have ended, and are started again");
+  for (size_t p = 0; p < processes_.size(); ++p) {
+    const Process process = p;
+    if (process >= static_cast<Process>(world_.num_ps()) &&
+        !IsWorker(process)) {
+      continue;
+    }
+    if (world_.IsAlive(process)) world_.Crash(process);
+    processes_[p] = ProcessState();
+  }
 }
 
 void Schedule::OnSent(Node from, Node to,
@@ -216,6 +236,9 @@ void Schedule::OnHeard(Node by, const google::protobuf::Message& response) {
       trace.set_trace(7);
       trace.set_steps(1);
       AskUntilAnswered([] {}, trace);
+    }
+    if (!std::exchange(stop_begun_, true) && scenario_.operator_stops) {
+      stop_.Ask();
     }
   }
   if (scenario_.expire_after_applies == 0 || by != sim::kFirstWorker + 1) {
@@ -395,9 +418,15 @@ std::vector<Choice> Schedule::Alternatives(const Budget& budget) const {
       all.push_back({Choice::kStepDown, 0, {}, process});
     }
     if (budget.expiries > 0 && world_.coordinator() != nullptr &&
-        world_.phase() != proto::DONE) {
+        !IsEnd(world_.phase())) {
       all.push_back({Choice::kExpire, 0, {}, process});
     }
+  }
+  if (budget.stops > 0 && world_.coordinator() != nullptr &&
+      !IsEnd(world_.phase()) &&
+      (world_.last_to() == World::kNobody ||
+       world_.last_to() == sim::kCoordinator)) {
+    all.push_back({Choice::kStop});
   }
   return all;
 }
@@ -489,6 +518,11 @@ void Schedule::Take(const Choice& choice, Budget* budget) {
     case Choice::kForged:
       --budget->messages;
       Forge(choice);
+      break;
+    case Choice::kStop:
+      --budget->stops;
+      stop_.Ask();
+      world_.Deliver(world_.in_flight().back().get());
       break;
   }
   world_.AfterEvent();
@@ -582,7 +616,8 @@ void Schedule::Expire(Process expired) {
 uint64_t Schedule::Fingerprint(const Budget& budget) const {
   // Who was given something last says who may crash.
   uint64_t all =
-      Mix(world_.Fingerprint(), budget.crashes > 0 ? world_.last_to() + 1 : 0);
+      Mix(world_.Fingerprint(),
+          budget.crashes + budget.stops > 0 ? world_.last_to() + 1 : 0);
   for (const ProcessState& process : processes_) {
     all = Mix(all, process.rounds_left * 2 + process.for_good);
   }

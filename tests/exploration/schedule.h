@@ -17,6 +17,7 @@
 #include "tests/world/job.h"
 #include "tests/world/message.h"
 #include "tests/world/scheduler.h"
+#include "tests/world/stop_command.h"
 #include "tests/world/worker.h"
 #include "tests/world/world.h"
 
@@ -70,6 +71,8 @@ struct Choice {
     // A stranger tells the shard of `process` the `serial`-th of its forgeries
     // (stranger.h).
     kForged,
+    // An operator has the job stop; when it has, all begin again.
+    kStop,
   };
   Kind kind = kNext;
   uint64_t serial = 0;
@@ -90,6 +93,8 @@ struct Budget {
   int crashes = 0;
   int expiries = 0;
   int disk = 0;
+  // kStop.
+  int stops = 0;
 
   bool Covers(const Budget& other) const;
   bool any() const { return !Budget().Covers(*this); }
@@ -125,6 +130,8 @@ struct Scenario {
   // An operator asks for the status and for a checkpoint when there are
   // variables.
   bool operator_asks = false;
+  // An operator has the job stop when there are variables.
+  bool operator_stops = false;
   // The lease of worker 1 runs out when it has been given this many answers to
   // Apply, although it lives. 0: never.
   int expire_after_applies = 0;
@@ -181,6 +188,7 @@ class Schedule : public sim::Scheduler, public sim::Observer {
   sim::DiskFault NextDiskFault(bool is_read) override;
   bool Breaks(const sim::Message& message) override { return true; }
   void OnExit(sim::Process process, bool for_good) override;
+  void OnStopped() override;
   void Trace(const std::string& what) override {
     if (tracing_ != Tracing::kNone) trace_.push_back(what);
   }
@@ -224,6 +232,7 @@ class Schedule : public sim::Scheduler, public sim::Observer {
   const Tracing tracing_;
   std::vector<std::string> trace_;
   sim::World world_;
+  sim::StopCommand stop_{&world_};
   // By process.
   std::vector<ProcessState> processes_;
   // By ps, what the coordinator told it last.
@@ -231,6 +240,7 @@ class Schedule : public sim::Scheduler, public sim::Observer {
   int rounds_ = 0;
   int events_ = 0;
   bool variables_ready_ = false;
+  bool stop_begun_ = false;
   int applies_ = 0;
   bool expire_due_ = false;
   sim::DiskFault disk_fault_ = sim::DiskFault::kNone;

@@ -65,6 +65,7 @@ RawClient::RawClient(std::shared_ptr<grpc::Channel> channel)
   Add("Coordinator.Checkpoint", coordinator_.get(), &C::Checkpoint);
   Add("Coordinator.Trace", coordinator_.get(), &C::Trace);
   Add("Coordinator.ReportTrace", coordinator_.get(), &C::ReportTrace);
+  Add("Coordinator.Stop", coordinator_.get(), &C::Stop);
   using S = proto::Shard::Stub;
   Add("Shard.Give", shard_.get(), &S::Give);
   Add("Shard.Push", shard_.get(), &S::Push);

@@ -52,7 +52,7 @@ MUTATIONS = [
                "if (request.sender().generation() != job_.generation.value() &&\n"
                '      !Mutant("R1_coordinator")) {\n'
                "    return decide(proto::ABORTED);"),
-        Change(COORDINATOR + "coordinator.cc",
+        Change(COORDINATOR + "coordinator_tickets.cc",
                "if (request.sender().generation() != job_.generation.value()) {\n"
                "    return job_.outbox.Answer(std::move(reply), TicketRefusal(proto::ABORTED));",
                "if (request.sender().generation() != job_.generation.value() &&\n"
@@ -79,7 +79,7 @@ MUTATIONS = [
                'if (sender.receiver_nonce() != options_.nonce && !Mutant("R4_life")) {'),
     ]),
     Mutation("R4_generation", "a newer life of a shard begins no generation", [
-        Change(COORDINATOR + "coordinator.cc",
+        Change(COORDINATOR + "coordinator_members.cc",
                "if (again && (job_.created || job_.running == &restore_)) {",
                "if (again && (job_.created || job_.running == &restore_) &&\n"
                '      !Mutant("R4_generation")) {'),
@@ -137,7 +137,7 @@ MUTATIONS = [
                '      Mutant("R9") ? Find(push) : Remove(push);'),
     ]),
     Mutation("R10", "DONE is told before the last checkpoint is on disk", [
-        Change(COORDINATOR + "coordinator.cc",
+        Change(COORDINATOR + "coordinator_end.cc",
                "if (job_.archive == nullptr) return OnFinished();",
                'if (job_.archive == nullptr || Mutant("R10")) return OnFinished();'),
     ]),
@@ -199,7 +199,7 @@ MUTATIONS = [
                '  if (holding_ || (id.sequence > next && !Mutant("T3"))) {'),
     ]),
     Mutation("T4", "what is spent is booked only by requests that ask for no ticket", [
-        Change(COORDINATOR + "coordinator.cc",
+        Change(COORDINATOR + "coordinator_tickets.cc",
                "      Book({push.from, PushSequence(spent.sequence())}, spent);",
                '      if (Mutant("T4") && request.sequence() != 0) continue;\n'
                "      Book({push.from, PushSequence(spent.sequence())}, spent);"),
@@ -284,6 +284,39 @@ MUTATIONS = [
                "      outbox_->Answer(std::move(parked.reply),\n"
                "                      RegisterAnswer(parked.key.first));\n"
                "    } else if (!IsAdmitted(parked.request)) {\n"),
+    ]),
+    Mutation("E2_step", "a step opens in a job that stops", [
+        Change(COORDINATOR + "commit.cc",
+               "  if (job_->stopping()) {\n",
+               '  if (job_->stopping() && !Mutant("E2_step")) {\n'),
+        Change(COORDINATOR + "coordinator_end.cc",
+               "  if (job_.step.open() && !commit_.IsDue()) job_.step.Reset();",
+               '  if (job_.step.open() && !commit_.IsDue() && !Mutant("E2_step")) {\n'
+               "    job_.step.Reset();\n"
+               "  }"),
+    ]),
+    Mutation("E2_ticket", "a ticket is handed out in a job that stops", [
+        Change(COORDINATOR + "coordinator_tickets.cc",
+               "  if (!job_.training() || !job_.tickets.open()",
+               '  if (!(Mutant("E2_ticket") ? job_.at_work() : job_.training()) ||\n'
+               "      !job_.tickets.open()"),
+    ]),
+    Mutation("E2_decided", "the last checkpoint is taken before what is in flight is decided", [
+        Change(COORDINATOR + "save.cc",
+               "      (job_->step.open() || !concluding_since_",
+               '      ((job_->step.open() && !Mutant("E2_decided")) ||\n'
+               "       !concluding_since_"),
+    ]),
+    Mutation("E3", "a shard goes on applying behind the checkpoint that the job stops with", [
+        Change(CHECKPOINT,
+               "  if (request.last()) return;",
+               '  if (request.last() && !Mutant("E3")) return;'),
+    ]),
+    Mutation("E4", "the journal says that a job that was stopped is finished", [
+        Change(COORDINATOR + "save.cc",
+               "concluding_since_.has_value() && job_->AllMade());",
+               "concluding_since_.has_value() &&\n"
+               '                        (job_->AllMade() || Mutant("E4")));'),
     ]),
     # What docs/recovery.md asks of a worker is the client's to keep.
     Mutation("client_sequence", "what is sent again has another sequence", [

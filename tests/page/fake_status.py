@@ -335,6 +335,17 @@ def done(tick):
     return job
 
 
+def stopped(tick):
+    job = Job(tick)
+    reason = ("the job was stopped at step 5421 of 20000; started again with the same checkpoint directory, "
+              "it goes on from there")
+    job.status["state"] = {"phase": "STOPPED", "reason": reason}
+    job.status["steps_per_second"] = job.status["examples_per_second"] = 0
+    job.event("STOPPING", job.step, "an operator has asked the job to stop")
+    job.event("STOPPED", job.step, reason)
+    return job
+
+
 def failed(tick):
     job = Job(tick=0)
     reason = "/job:worker/task:3 (worker-3:203): the loss has not been finite for 100 steps in a row"
@@ -391,6 +402,7 @@ SCENES = {
     "asynchronous": asynchronous,
     "rolled_back": rolled_back,
     "done": done,
+    "stopped": stopped,
     "failed": failed,
     "large": large,
     "hostile": hostile,

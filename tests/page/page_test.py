@@ -43,6 +43,7 @@ NAMED = {
     "asynchronous": [],
     "rolled_back": [],
     "done": [],
+    "stopped": [],
     "failed": ["The job has failed", "The loss is not finite"],
     "large": ["Worker 30 is lost", "Worker 17 is slow", "Worker 64 is slow", "Worker 65 is slow",
               "Worker 141 is slow"],

@@ -23,10 +23,11 @@ bool RandomScheduler::Event::operator<(const Event& other) const {
 }
 
 void RandomScheduler::Attach(
-    sim::World* world,
-    std::function<void(sim::Process, bool for_good)> on_exit) {
+    sim::World* world, std::function<void(sim::Process, bool for_good)> on_exit,
+    std::function<void()> on_stopped) {
   world_ = world;
   on_exit_ = std::move(on_exit);
+  on_stopped_ = std::move(on_stopped);
   const auto tick = [this](auto self) -> void {
     world_->Tick();
     After(kTick, [self] { self(self); });

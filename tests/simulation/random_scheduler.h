@@ -52,7 +52,8 @@ class RandomScheduler : public sim::Scheduler {
 
   // Before anything happens in the world.
   void Attach(sim::World* world,
-              std::function<void(sim::Process, bool for_good)> on_exit);
+              std::function<void(sim::Process, bool for_good)> on_exit,
+              std::function<void()> on_stopped);
   // Runs `event` after `delay`.
   void After(absl::Duration delay, std::function<void()> event);
   // What comes next.
@@ -69,6 +70,7 @@ class RandomScheduler : public sim::Scheduler {
   void OnExit(sim::Process process, bool for_good) override {
     on_exit_(process, for_good);
   }
+  void OnStopped() override { on_stopped_(); }
 
  private:
   struct Event {
@@ -98,6 +100,7 @@ class RandomScheduler : public sim::Scheduler {
   const Options options_;
   sim::World* world_ = nullptr;
   std::function<void(sim::Process, bool)> on_exit_;
+  std::function<void()> on_stopped_;
   std::mt19937_64 random_;
   uint64_t order_ = 0;
   // A heap, the next one on top.

@@ -39,9 +39,12 @@ Simulation::Simulation(const sim::Job& job,
       left_(troubles.of_workers ? troubles.mishaps
                                 : scheduler_.Random(troubles.mishaps + 1)),
       seats_(num_workers) {
-  scheduler_.Attach(&world_, [this](sim::Process process, bool for_good) {
-    OnExit(process, for_good);
-  });
+  scheduler_.Attach(
+      &world_,
+      [this](sim::Process process, bool for_good) {
+        OnExit(process, for_good);
+      },
+      [this] { OnStopped(); });
   world_.AddObserver(this);
   if (troubles.damage) world_.disk().set_unreadable(100);
   for (uint32_t ps = 0; ps < job.num_ps; ++ps) world_.Start(ps);
@@ -105,7 +108,10 @@ void Simulation::OnExit(sim::Process process, bool for_good) {
   if (!for_good && leaving_.count(process) == 0) ++num_shut_out_;
   Seat& seat = seats_[world_.WorkerIndex(process)];
   if (seat.process != process) return;
-  seat.state = for_good ? State::kLeft : State::kGone;
+  // One that leaves a job that was stopped comes back.
+  const bool has_left =
+      for_good && (!world_.job().archive || world_.disk().journal().finished());
+  seat.state = has_left ? State::kLeft : State::kGone;
 }
 
 void Simulation::Bring(uint32_t index, absl::Duration longest) {
@@ -188,6 +194,13 @@ void Simulation::StopAll() {
   for (uint32_t ps = 0; ps < world_.num_ps(); ++ps) RestartPs(ps);
 }
 
+void Simulation::OnStopped() {
+  ++num_stopped_;
+  StopAll();
+  if (troubles_.resize) return;
+  for (uint32_t i = 0; i < seats_.size(); ++i) Bring(i, absl::Seconds(8));
+}
+
 // ---- What happens ----
 
 // The last checkpoint is spoiled, where one stands before it to fall back on.
@@ -221,7 +234,7 @@ void Simulation::Strike() {
   if (troubles_.of_workers) return StrikeWorker();
   const auto worker = static_cast<uint32_t>(scheduler_.Random(seats_.size()));
   const auto ps = static_cast<uint32_t>(scheduler_.Random(world_.num_ps()));
-  switch (scheduler_.Random(10)) {
+  switch (scheduler_.Random(11)) {
     case 0:
     case 1:
       return Die(worker);
@@ -241,6 +254,8 @@ void Simulation::Strike() {
       return StopAll();
     case 9:
       return AskForCheckpoint();
+    case 10:
+      return stop_.Ask();
   }
 }
 

@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "proto/shard.pb.h"
 #include "tests/simulation/random_scheduler.h"
+#include "tests/world/stop_command.h"
 #include "tests/world/worker.h"
 #include "tests/world/world.h"
 
@@ -56,6 +57,8 @@ class Simulation : public sim::Observer {
   RandomScheduler& scheduler() { return scheduler_; }
   // Processes that were shut out.
   int num_shut_out() const { return num_shut_out_; }
+  // How often an operator has stopped the job.
+  int num_stopped() const { return num_stopped_; }
   void OnSent(sim::Node from, sim::Node to,
               const google::protobuf::Message& request) override;
 
@@ -81,6 +84,8 @@ class Simulation : public sim::Observer {
   void RepeatRestore(uint32_t ps);
   void StopAll();
   void DamageOne();
+  // All have ended in order, and come back.
+  void OnStopped();
   void AskForCheckpoint();
   bool IsTimeToStrike();
   void Strike();
@@ -91,6 +96,8 @@ class Simulation : public sim::Observer {
   sim::World world_;
   int left_;
   int num_shut_out_ = 0;
+  int num_stopped_ = 0;
+  sim::StopCommand stop_{&world_};
   // By index of the worker: the process that came last.
   std::vector<Seat> seats_;
   std::set<sim::Process> leaving_;

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/client.h"
+#include "common/job_phase.h"
 #include "common/session_news.h"
 #include "common/task_id.h"
 #include "tests/world/client_transport.h"
@@ -114,6 +115,7 @@ class ClientWorker : public WorkerProgram {
     }
     client_.Hear(news_);
     if (!leaving_ && news.state().phase() == proto::DONE) OnDone();
+    if (!leaving_ && news.state().phase() == proto::STOPPED) Leave();
     Advance();
   }
 
@@ -140,7 +142,8 @@ class ClientWorker : public WorkerProgram {
           }
           // What has come between, its session hears.
           if (absl::IsAborted(status) || absl::IsNotFound(status)) return;
-          world_->Exit(process_, !steps_down_ || is_done());
+          world_->Exit(process_,
+                       !steps_down_ || IsOrderlyEnd(news_.state.phase()));
         });
   }
 
@@ -199,20 +202,25 @@ class ClientWorker : public WorkerProgram {
   bool IsOk(const absl::Status& status) {
     if (status.ok()) return true;
     // What it asked for will not come any more.
-    if (absl::IsFailedPrecondition(status) && ClientHeardDone()) {
+    if (absl::IsFailedPrecondition(status) && HeardPhase() == proto::DONE) {
       Drop();
       // Its session hears it, too.
       if (is_done()) Finish();
       return false;
     }
     if (!absl::IsAborted(status)) Complain("has an error", status);
-    BeginAgain();
+    if (HeardPhase() == proto::STOPPED) {
+      Leave();
+    } else {
+      BeginAgain();
+    }
     return false;
   }
 
-  bool ClientHeardDone() {
+  // By the client: its session may not have heard it yet.
+  proto::JobPhase HeardPhase() {
     absl::MutexLock lock(&transport_.mutex());
-    return client_.context()->state().phase() == proto::DONE;
+    return client_.context()->state().phase();
   }
 
   // ---- What every worker does ----

@@ -105,6 +105,8 @@ template <>
 struct Rpc<proto::ReportTraceRequest>
     : internal::Method<&Coordinator::ReportTrace> {};
 template <>
+struct Rpc<proto::StopRequest> : internal::Method<&Coordinator::Stop> {};
+template <>
 struct Rpc<proto::ApplyRequest> : internal::Method<&Shard::Apply> {};
 template <>
 struct Rpc<proto::PullRequest> : internal::Method<&Shard::Pull> {};

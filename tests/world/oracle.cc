@@ -223,6 +223,10 @@ std::string Oracle::OnCommit(const proto::CommitRequest& request) {
     return same ? "" : absl::StrCat(Text(cut), " was made of others before");
   }
   if (all.empty()) return absl::StrCat(Text(cut), " is empty");
+  if (const auto stop = stop_asked_.find(generation);
+      stop != stop_asked_.end() && request.step() > stop->second) {
+    return absl::StrCat(Text(cut), " was opened in a job that stops");
+  }
   const bool is_last = request.step() + 1 == job_.steps();
   if (all.size() > job_.n() || (all.size() < job_.n() && !job_.continues() &&
                                 !(is_last && job_.by_ticket()))) {
@@ -309,6 +313,10 @@ std::string Oracle::OnTicket(uint64_t generation, const PushId& push,
   }
   if (ticket >= job_.tickets()) {
     return absl::StrCat("there is no ticket ", ticket);
+  }
+  if (is_new && stop_asked_.count(generation) > 0) {
+    return absl::StrCat("ticket ", ticket,
+                        " is handed out in a job that stops");
   }
   if (!is_new || !job_.asynchronous()) return "";
   auto& holders = holders_[ticket];
@@ -544,6 +552,43 @@ std::string Oracle::CheckJournal(const Disk& disk) const {
 
 // ---- The end ----
 
+void Oracle::OnStopAsked(uint64_t generation, uint64_t open_step) {
+  stop_asked_.emplace(generation, open_step);
+}
+
+std::string Oracle::CheckStopped(const Disk& disk, uint64_t generation,
+                                 uint64_t step) {
+  if (disk.journal().finished()) return "the journal says that it is finished";
+  const auto& kept = disk.journal().checkpoints();
+  const Cut end =
+      kept.empty() ? Cut{generation, 0} : Disk::NameOf(*kept.rbegin());
+  if (end.second != step) {
+    return absl::StrCat("the journal goes on from ", Text(end));
+  }
+  for (const auto& [cut, contributions] : steps_) {
+    if (cut.first == generation && cut.second >= step) {
+      return absl::StrCat(Text(cut), " was made behind it");
+    }
+  }
+  stopped_.insert(generation);
+  if (kept.empty() || disk.damaged_any()) return "";
+  OnDurable(generation, step);
+  if (!job_.asynchronous()) return "";
+  Made made;
+  std::string broken = CheckAsynchronous(disk, end, &made);
+  if (!broken.empty()) return broken;
+  const std::set<std::pair<uint64_t, PushId>> in(made.by.begin(),
+                                                 made.by.end());
+  for (const auto& [push, given] : given_[generation]) {
+    if (given.accepted && given.clip_factor != 0 &&
+        in.count({generation, push}) == 0) {
+      return absl::StrCat(Text(generation, push),
+                          " was told ACCEPTED, and is not in it");
+    }
+  }
+  return "";
+}
+
 std::string Oracle::CheckFinalState(const State& state) const {
   if (job_.by_ticket()) {
     // With fewer workers steps are made of fewer, and their number stays.
@@ -580,7 +625,8 @@ std::string Oracle::CheckVerdicts(const Disk& disk, const Cut& end,
   for (const auto& [generation, pushes] : given_) {
     for (const auto& [push, by] : pushes) {
       if (!by.accepted || by.clip_factor == 0) continue;
-      bool is_final = generation == end.first;
+      bool is_final = generation == end.first ||
+                      (!damaged && stopped_.count(generation) > 0);
       if (const auto told = told_through_.find(generation);
           !damaged && told != told_through_.end()) {
         const auto through = told->second.find(push.from);

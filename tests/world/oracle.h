@@ -65,6 +65,10 @@ class Oracle {
   void OnDurableThrough(uint64_t generation, const WorkerLife& life,
                         uint64_t sequence);
 
+  // An operator's wish reaches a coordinator while `open_step` is open: no
+  // other step opens in that generation, and no ticket is handed out (E2).
+  void OnStopAsked(uint64_t generation, uint64_t open_step);
+
   // ---- What is on disk ----
 
   // What the journal names can be gone on from, is of one line of generations,
@@ -73,6 +77,11 @@ class Oracle {
   std::string CheckCheckpoint(const Disk& disk, const Cut& name) const;
 
   // ---- The end ----
+
+  // Of a job that is STOPPED at `step`: that is what the journal goes on from,
+  // and all that was told to count is in it (E3).
+  std::string CheckStopped(const Disk& disk, uint64_t generation,
+                           uint64_t step);
 
   // The last checkpoint is the end of the job, and what was told to be final is
   // in it; without checkpoints, the last version of `generation` is.
@@ -138,6 +147,10 @@ class Oracle {
   // Where a generation went on from; absent: first values.
   std::map<uint64_t, std::optional<Cut>> origins_;
   std::map<uint64_t, uint64_t> told_durable_;
+  // By generation, the step that was open when the job was asked to stop.
+  std::map<uint64_t, uint64_t> stop_asked_;
+  // Generations that ended so.
+  std::set<uint64_t> stopped_;
   // Synchronous.
   std::map<Cut, State> history_;
   std::map<Cut, Contributions> steps_;

@@ -62,6 +62,9 @@ class Scheduler {
   virtual void OnCrash(Process process) {}
   // A process has ended by itself; `for_good`: with its work done.
   virtual void OnExit(Process process, bool for_good) = 0;
+  // An operator has stopped the job, and all processes have ended: they are to
+  // be started again.
+  virtual void OnStopped() = 0;
   // For people.
   virtual void Trace(const std::string& what) {}
   virtual void TraceDelivery(const Message& message) {}

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/job_phase.h"
 #include "common/rpc_limits.h"
 #include "common/task_id.h"
 #include "tests/world/world.h"
@@ -116,7 +117,7 @@ void Session::OnRenewed(
     hooks_.on_sender(sender_);
   }
   hooks_.on_news(*response);
-  const bool ended = phase_ == proto::DONE || phase_ == proto::FAILED;
+  const bool ended = IsEnd(phase_);
   if (is_news && !ended) return Renew();
   world_->After(node_, ended ? kRenewEndedAfter : kRenewAfter, again);
 }

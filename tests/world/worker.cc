@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "common/buffer.h"
+#include "common/job_phase.h"
 #include "common/task_id.h"
 
 namespace holdfast::sim {
@@ -74,8 +75,9 @@ void ScriptedWorker::OnSender(const proto::Sender& sender) {
 
 void ScriptedWorker::OnPhase(proto::JobPhase phase) {
   if (phase == proto::FAILED) return world_->Exit(process_, /*for_good=*/true);
-  if (phase != proto::DONE || done_) return;
+  if (!IsOrderlyEnd(phase) || done_) return;
   done_ = true;
+  if (phase == proto::STOPPED && !std::exchange(leaving_, true)) return Leave();
   LeaveIfDone();
   // A newcomer has nothing to wait for.
   if (leaving_) return;
@@ -408,6 +410,7 @@ void SynchronousWorker::TakeTicket() {
         if (IsOver(response.verdict())) return;
         if (!response.has_ticket()) {
           if (response.state().phase() == proto::DONE) return EndSeats();
+          if (response.state().phase() == proto::STOPPED) return Stall();
           return TakeTicket();
         }
         const uint64_t ticket = response.ticket().index();
@@ -511,6 +514,7 @@ void SynchronousWorker::SendOffer(const proto::ContributeRequest& request) {
   Get<proto::ContributeRequest>(
       kCoordinator, request, [=](const proto::ContributeResponse& response) {
         if (response.verdict() == proto::VERDICT_UNSPECIFIED) {
+          if (response.state().phase() == proto::STOPPED) return Stall();
           return SendOffer(request);
         }
         if (IsOver(response.verdict())) return;
@@ -591,7 +595,7 @@ void AsynchronousWorker::OnTold(const proto::TakeTicketRequest& request,
                                       response.durable_through());
   }
   // Its session is told, too.
-  if (response.state().phase() == proto::DONE) return;
+  if (IsOrderlyEnd(response.state().phase())) return;
   if (request.sequence() == 0) return;
   if (!response.has_ticket()) {
     if (request.wait_ms() > 0) return SendAsk();

@@ -392,6 +392,15 @@ void World::SetDepths(uint64_t depth) {
 }
 
 void World::AfterEvent() {
+  // [E4] A ps that was told that the job is STOPPED exits, whatever a next life
+  // of the coordinator asks of it.
+  for (uint32_t ps = 1; ps < num_ps_; ++ps) {
+    if (shards_[ps] != nullptr && coordinator_ != nullptr &&
+        shards_[ps]->state().phase() == proto::STOPPED &&
+        phase() != proto::STOPPED) {
+      Exit(ps, /*for_good=*/false);
+    }
+  }
   for (const auto& [process, for_good] : std::exchange(exits_, {})) {
     if (!processes_[process].alive) continue;
     if (scheduler_->tracing()) {
@@ -560,14 +569,52 @@ void World::CheckHistory() {
       });
 }
 
+// What E2 says of from here on.
+void World::OnStop(const proto::StopRequest& request) {
+  const uint64_t generation = coordinator_->generation().value();
+  if (request.has_generation() && request.generation() < generation) return;
+  oracle_.OnStopAsked(generation, Status().global_step());
+}
+
+// All shards are where the disk is, and stay there.
+void World::CheckStopped() {
+  const uint64_t step = Status().global_step();
+  const Generation generation = coordinator_->generation();
+  if (job_.archive) {
+    if (std::string broken =
+            oracle_.CheckStopped(disk_, generation.value(), step);
+        !broken.empty()) {
+      Violate(absl::StrCat("the job is STOPPED at step ", step, ": ", broken));
+    }
+  }
+  // Without a checkpoint asynchronous ones may be anywhere.
+  if (!job_.archive && job_.asynchronous()) return;
+  for (uint32_t ps = 0; ps < num_ps_; ++ps) {
+    if (shards_[ps] == nullptr || shards_[ps]->generation() != generation) {
+      continue;
+    }
+    // One that was about to be restored is at none.
+    const uint64_t version = shards_[ps]->version().value();
+    if (version != step && version != 0) {
+      Violate(absl::StrCat("the job is STOPPED at step ", step, ", and ps ", ps,
+                           " is at version ", version));
+    }
+  }
+}
+
 void World::CheckEnd() {
   if (coordinator_ == nullptr || finished_) return;
+  if (phase() == proto::STOPPED) CheckStopped();
   if (coordinator_->state().phase() == proto::FAILED) {
     return Violate(
         absl::StrCat("the job FAILED: ", coordinator_->state().reason()));
   }
   if (!coordinator_->finished()) return;
+  if (phase() == proto::STOPPED && job_.archive) {
+    return scheduler_->OnStopped();
+  }
   finished_ = true;
+  if (phase() == proto::STOPPED) return;
   CheckHistory();
   if (job_.archive) return Check(oracle_.CheckFinal(disk_));
   Check(oracle_.CheckFinal(coordinator_->generation().value()));

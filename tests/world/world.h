@@ -184,7 +184,7 @@ class World : public Clock, public ShardLinks {
   }
   // Empty: every promise was kept.
   const std::string& violation() const { return violation_; }
-  // The job has ended for all.
+  // The job has ended for all, and does not begin again.
   bool finished() const { return finished_; }
   void AddObserver(Observer* observer) { observers_.push_back(observer); }
   // Has all values looked at after each event of a shard.
@@ -287,6 +287,8 @@ class World : public Clock, public ShardLinks {
   // [L5] Of a step that was made of fewer.
   void CheckEnoughWorkers();
   void CheckHistory();
+  void OnStop(const proto::StopRequest& request);
+  void CheckStopped();
   void CheckEnd();
   void NotePlacement(const proto::RestoreRequest& request);
 
@@ -700,6 +702,7 @@ void World::OnArrival(Node from, Node to, const Request& request) {
   if constexpr (std::is_same_v<Request, proto::RegisterRequest>) {
     CheckNobodyWasAdmitted();
   }
+  if constexpr (std::is_same_v<Request, proto::StopRequest>) OnStop(request);
   if constexpr (kIsProto<Request>) {
     for (Observer* observer : observers_) {
       observer->OnArrival(from, to, request);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/failure.h"
 #include "common/digest.h"
+#include "common/job_phase.h"
 #include "glog/logging.h"
 #include "worker/trainer/asynchronous_loop.h"
 #include "worker/trainer/gradient.h"
@@ -58,13 +59,18 @@ Trainer::Trainer(const Parts& parts, const Options& options)
 
 absl::Status Trainer::Run() {
   Cluster& cluster = *parts_.cluster;
-  const auto done = [&] { return cluster.state().phase() == proto::DONE; };
+  const auto done = [&] { return IsOrderlyEnd(cluster.state().phase()); };
   absl::Status status = RunGeneration();
   while (!status.ok() && cluster.rolled_back() && !done()) {
     LOG(INFO) << "the job is rolled back: " << status.message();
     if (evaluator_ != nullptr) evaluator_->Drop();
     parts_.batches->Restart();
     status = RunGeneration();
+  }
+  if (cluster.state().phase() == proto::STOPPED) {
+    evaluator_.reset();
+    Leave(absl::OkStatus());
+    return absl::OkStatus();
   }
   if (!status.ok() && done()) {
     // A straggler: the job has ended without it, and the shards may have gone
@@ -86,6 +92,12 @@ absl::Status Trainer::Run() {
 absl::Status Trainer::RunGeneration() {
   absl::Status status = Prepare();
   if (status.ok()) status = Train();
+  if (!status.ok() && !parts_.cluster->rolled_back() &&
+      parts_.cluster->state().phase() == proto::STOPPING) {
+    // What it waited for may not come any more; the end does.
+    LOG(INFO) << "the job is stopping; dropped: " << status.message();
+    status = absl::OkStatus();
+  }
   // Likewise the last checkpoint.
   if (status.ok()) {
     status = parts_.cluster->AwaitDone(absl::InfiniteFuture());

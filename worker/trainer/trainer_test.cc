@@ -275,6 +275,31 @@ TEST_F(TrainerTest, StepsDownWhereTheJobMayGoOn) {
   }
 }
 
+// Whatever it was about to wait for, or to do, when it heard of that.
+TEST_F(TrainerTest, OfAJobThatIsStoppedItLeavesInOrderWithoutAResult) {
+  for (const char* call : {"declare", "await variables", "await pull 0",
+                           "await verdict #1", "await done"}) {
+    SCOPED_TRACE(call);
+    options_.declaration.Clear();
+    SetUpJob(0, 2, 2, 1);
+    cluster_->phase = proto::STOPPED;
+    cluster_->errors[call] = absl::AbortedError("the job was stopped");
+    EXPECT_EQ(Run(), absl::OkStatus());
+    EXPECT_EQ(cluster_->calls().back(), "leave");
+    EXPECT_THAT(cluster_->calls("pin 1"), IsEmpty());
+  }
+}
+
+TEST_F(TrainerTest, OfAJobThatIsStoppingItWaitsForTheEnd) {
+  SetUpJob(0, 2, 2, 1);
+  cluster_->phase = proto::STOPPING;
+  cluster_->errors["await verdict #1"] =
+      absl::DeadlineExceededError("no verdict");
+  cluster_->errors["await done"] = absl::AbortedError("the job was stopped");
+  EXPECT_TRUE(absl::IsAborted(Run()));
+  EXPECT_THAT(cluster_->calls("await done").size(), 1);
+}
+
 // A checkpoint of step 2 is on disk. Wherever the roll-back is heard of, the
 // steps from 2 on are made again, of the same examples.
 TEST_F(TrainerTest, GoesOnFromTheRestoredStep) {

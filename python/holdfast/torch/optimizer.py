@@ -201,7 +201,7 @@ class Optimizer:
         Raises:
             TypeError, ValueError: The data cannot be handed out by index.
             Error: A batch was not answered.
-            Fenced, JobFailed, Unavailable: The worker cannot go on.
+            Fenced, JobFailed, Stopped, Unavailable: The worker cannot go on.
         """
         pieces = self._ranks * self._accumulate
         first = self._rank * self._accumulate
@@ -285,7 +285,7 @@ class Optimizer:
             ValueError: ``examples`` does not fit.
             Error: There is no current batch, a hyperparameter of ``param_groups`` was changed, or a
                 gradient after it had been sent.
-            Fenced, JobFailed, Unavailable: The worker cannot go on.
+            Fenced, JobFailed, Stopped, Unavailable: The worker cannot go on.
         """
         self._need_turn()
         self._check_groups()

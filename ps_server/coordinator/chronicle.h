@@ -1,0 +1,97 @@
+#ifndef HOLDFAST_PS_SERVER_COORDINATOR_CHRONICLE_H_
+#define HOLDFAST_PS_SERVER_COORDINATOR_CHRONICLE_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "common/clock.h"
+#include "common/ids.h"
+#include "common/task_id.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/coordinator.pb.h"
+#include "ps_server/coordinator/archive.h"
+#include "ps_server/coordinator/events.h"
+#include "ps_server/coordinator/history_writer.h"
+#include "ps_server/coordinator/job_history.h"
+#include "ps_server/coordinator/journal_writer.h"
+#include "ps_server/coordinator/outbox.h"
+#include "ps_server/coordinator/progress.h"
+#include "ps_server/coordinator/recent_rates.h"
+
+namespace holdfast {
+
+// What people are told of a job's course: its events, and a history of loss and
+// rate. Keeps both on disk, where there is one. No decision depends on it.
+//
+// Thread-compatible. Part of an event machine: the archive's answers are
+// events.
+class Chronicle {
+ public:
+  // The job at this moment.
+  struct Moment {
+    Generation generation;
+    // As workers are told: verdicts come before the shards have committed.
+    uint64_t step = 0;
+  };
+
+  // `date`: empty where nobody knows it. `archive`: null where nothing is kept.
+  // All must outlive the chronicle.
+  Chronicle(std::function<absl::Time()> date, const Clock* clock,
+            Archive* archive, Outbox* outbox, const JournalWriter* journal,
+            Progress* progress, std::function<Moment()> now);
+
+  // Goes on where the file ends.
+  void TakeUp(const proto::History& history);
+
+  // Tells people what has happened, in a whole sentence without a full stop.
+  void Tell(proto::Event::Kind kind, const std::string& text,
+            const std::optional<TaskId>& about = std::nullopt);
+
+  // Training begins, or goes on.
+  void OnTraining();
+  // Steps are committed, or tickets spent: a point, where one is due.
+  void OnProgress();
+  // As a worker told. False when it has told the same before.
+  bool OnEvaluation(const proto::EvaluationResult& result);
+  // The job ends here: its last steps make a point, whether or not one is due.
+  void Close();
+  // A generation is over.
+  void OnGenerationOver() { rates_.Reset(); }
+  // The job goes on from `step`: what is known of later ones did not happen.
+  void GoBack(uint64_t step) { history_.GoBack(step); }
+
+  // Writes what has changed, if the directory is this job's.
+  void Write();
+  // Once a second.
+  void Look();
+
+  const EventLog& events() const { return events_; }
+  const JobHistory& history() const { return history_; }
+  // Over the last seconds of training.
+  RecentRates::Rates rates() const;
+
+ private:
+  void AddPoint();
+  // Seconds since 1970; 0 where nobody knows.
+  double Date() const;
+  RecentRates::Position Reached() const;
+  proto::History Make() const;
+
+  const std::function<absl::Time()> date_;
+  const Clock* const clock_;
+  const JournalWriter& journal_;
+  Progress& progress_;
+  const std::function<Moment()> now_;
+
+  EventLog events_;
+  JobHistory history_;
+  RecentRates rates_;
+  HistoryWriter writer_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_COORDINATOR_CHRONICLE_H_

@@ -1,0 +1,180 @@
+// How the job ends: DONE, FAILED, or stopped by an operator (docs/recovery.md,
+// C5 and E1 to E4).
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+#include "ps_server/coordinator/coordinator.h"
+
+namespace holdfast {
+namespace {
+
+// Of why a job has failed, which all are told; a task's last words may be long.
+constexpr size_t kMaxReasonBytes = 4000;
+
+}  // namespace
+
+// ---- DONE ----
+
+// [C5]
+void Coordinator::Conclude() {
+  if (FailIfDiverged()) return;
+  if (job_.archive == nullptr) return OnFinished();
+  save_.Conclude();
+}
+
+void Coordinator::OnFinished() {
+  job_.state.set_phase(proto::DONE);
+  if (job_.created) {
+    job_.chronicle.Close();
+    job_.Tell(proto::Event::DONE,
+              absl::StrCat("the job is done: ", job_.global_step(), " steps"));
+  } else {
+    // So says the journal, which is all that is known.
+    const uint64_t step = job_.journal.journal().checkpoints().rbegin()->step();
+    job_.progress.SetCommitted(GlobalStep(step));
+    save_.GoBack(step);
+  }
+  job_.journal.Stop();
+  if (job_.created) job_.chronicle.Write();
+  end_.OnDone();
+  AnswerOfEnd();
+}
+
+// ---- STOPPED ----
+
+void Coordinator::Stop(const proto::StopRequest& request,
+                       Reply<proto::StopResponse> reply) {
+  const Outbox::Event event(&job_.outbox);
+  if (job_.archive == nullptr && !request.without_checkpoint() &&
+      !job_.ended()) {
+    return job_.outbox.Answer(
+        std::move(reply),
+        absl::FailedPreconditionError(
+            "it was started without a checkpoint directory (--checkpoint_dir): "
+            "what was trained would be lost. `holdfast stop "
+            "--without_checkpoint` stops the job all the same"));
+  }
+  const bool meant = !request.has_generation() ||
+                     request.generation() >= job_.generation.value();
+  if (!stop_.asked() && !meant) return stop_.Tell(std::move(reply));
+  if (!stop_.asked() && !job_.ended()) {
+    job_.Tell(
+        proto::Event::STOPPING,
+        absl::StrCat(
+            "an operator has asked the job to stop",
+            request.without_checkpoint() ? ", without a checkpoint" : ""));
+  }
+  stop_.Ask(request, std::move(reply));
+}
+
+// [E2]
+void Coordinator::AdvanceStop() {
+  if (job_.state.phase() == proto::STARTING && !restore_.beginning()) {
+    // What is on disk is all that there is.
+    return EndStopped();
+  }
+  if (job_.training() && !job_.AllMade()) {
+    job_.state.set_phase(proto::STOPPING);
+    job_.members.AnswerRenewals();
+    if (!stop_.without_checkpoint()) save_.Conclude();
+  }
+  if (!job_.stopping()) return;
+  if (job_.step.open() && !commit_.IsDue()) job_.step.Reset();
+  // Not one that the journal may name already.
+  if (stop_.without_checkpoint() && !job_.AllMade() && job_.journal.idle()) {
+    save_.Abort();
+  }
+}
+
+// [E3]
+void Coordinator::OnSavedToStop(const proto::Position& position) {
+  // What shards had applied, and nobody had booked, is in it.
+  if (job_.declared.asynchronous()) job_.progress.GoBack(position);
+  EndStopped();
+}
+
+// [E4]
+void Coordinator::EndStopped() {
+  const std::string what = stop_.Describe();
+  job_.state.set_phase(proto::STOPPED);
+  job_.state.set_reason(what);
+  if (job_.created) job_.chronicle.Close();
+  job_.Tell(proto::Event::STOPPED, what);
+  for (auto& parked : job_.step.parked()->TakeAll()) {
+    job_.outbox.Answer(std::move(parked.reply),
+                       ContributeAnswer(proto::VERDICT_UNSPECIFIED));
+  }
+  restore_.Abort();
+  save_.Abort();
+  // The job is not finished, whatever was to be written.
+  job_.journal.Stop();
+  job_.chronicle.Write();
+  end_.OnStopped();
+  job_.members.RetryRegisters(std::nullopt);
+  AnswerOfEnd();
+}
+
+// ---- FAILED ----
+
+void Coordinator::Fail(const std::string& reason) {
+  const Outbox::Event event(&job_.outbox);
+  FailUnlessFinishing(reason);
+}
+
+void Coordinator::FailUnlessFinishing(const std::string& reason) {
+  if (job_.ended()) return;
+  // [C5] Whoever starts next believes the disk.
+  if (job_.journal.finishing() &&
+      job_.clock->Now() - job_.journal.begun() <= job_.timeouts.Disk()) {
+    LOG_EVERY_N(WARNING, 100)
+        << "the job is about to be done, and does not fail: " << reason;
+    return;
+  }
+  FailNow(reason);
+}
+
+void Coordinator::FailNow(const std::string& reason) {
+  if (job_.ended()) return;
+  if (job_.created) job_.chronicle.Close();
+  job_.state.set_phase(proto::FAILED);
+  job_.state.set_reason(Shorten(reason, kMaxReasonBytes));
+  job_.Tell(proto::Event::FAILED, absl::StrCat("the job has failed: ", reason));
+  auto contributions = job_.step.parked()->TakeAll();
+  for (const auto& parked : contributions) {
+    if (!job_.verdicts.Find(parked.key).has_value()) {
+      Refuse(parked.key, proto::ABORTED);
+    }
+  }
+  for (auto& parked : contributions) {
+    job_.outbox.Answer(std::move(parked.reply),
+                       ContributeAnswer(*job_.verdicts.Find(parked.key)));
+  }
+  restore_.Abort();
+  save_.Abort();
+  // What is queued would follow from what is over.
+  job_.journal.Stop();
+  job_.chronicle.Write();
+  job_.members.RetryRegisters(std::nullopt);
+  AnswerOfEnd();
+}
+
+bool Coordinator::FailIfDiverged() {
+  if (!job_.at_work() || !job_.learning.diverged()) return false;
+  FailNow(job_.learning.DescribeDivergence(job_.progress.committed()));
+  return true;
+}
+
+// ---- All ----
+
+void Coordinator::AnswerOfEnd() {
+  AnswerTickets(job_.tickets.parked()->TakeAll());
+  AnswerPlacements();
+  job_.members.AnswerRenewals();
+  save_.AnswerAll();
+  stop_.AnswerAll();
+}
+
+}  // namespace holdfast

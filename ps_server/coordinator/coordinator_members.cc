@@ -1,0 +1,167 @@
+// Who is here, as the coordinator takes it: docs/recovery.md, L1 to L5.
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+#include "ps_server/coordinator/coordinator.h"
+#include "ps_server/protocol/request.h"
+
+namespace holdfast {
+
+void Coordinator::Register(const proto::RegisterRequest& request,
+                           Reply<proto::RegisterResponse> reply) {
+  const Outbox::Event event(&job_.outbox);
+  job_.members.Register(request, std::move(reply));
+}
+
+void Coordinator::RenewLease(const proto::RenewLeaseRequest& request,
+                             Reply<proto::RenewLeaseResponse> reply) {
+  const Outbox::Event event(&job_.outbox);
+  job_.members.RenewLease(request, std::move(reply));
+}
+
+void Coordinator::Leave(const proto::LeaveRequest& request,
+                        Reply<proto::LeaveResponse> reply) {
+  const Outbox::Event event(&job_.outbox);
+  // It may not have heard of the generation.
+  const absl::StatusOr<const Member*> session =
+      job_.members.FindLife(request.sender());
+  if (!session.ok()) {
+    return job_.outbox.Answer(std::move(reply), session.status());
+  }
+  const WorkerLife life = ToWorkerLife(request.sender());
+  if ((*session)->live()) {
+    if (!request.error().empty()) {
+      if (!job_.ended()) {
+        job_.Tell(proto::Event::LEFT,
+                  absl::StrCat(NameOf(life.worker),
+                               " left before the end: ", request.error()),
+                  life.worker);
+      }
+      // [E2] Nobody needs it any more.
+      if (!job_.stopping()) {
+        FailUnlessFinishing(
+            absl::StrCat(job_.members.Describe(life.worker),
+                         " left before the end: ", request.error()));
+      }
+    }
+    job_.members.OnLeave(life.worker);
+    if (job_.ended() || job_.AllStepsFixed()) end_.OnTold(life);
+    OnGone(life.worker);
+  }
+  proto::LeaveResponse response;
+  *response.mutable_state() = job_.state;
+  job_.outbox.Answer(std::move(reply), std::move(response));
+  job_.members.RetryRegisters(life.worker);
+}
+
+absl::Status Coordinator::CheckDigests(const TaskId& task,
+                                       const proto::RegisterRequest& request) {
+  return job_.declared.CheckDigests(task, request,
+                                    job_.journal.journal().has_declaration());
+}
+
+void Coordinator::OnReplaced(const TaskId& task) {
+  if (IsWorker(task) && job_.created && !job_.ended() &&
+      !job_.members.Find(task)->fenced()) {
+    ShutOut(task);
+  }
+}
+
+void Coordinator::OnJoined(const TaskId& task, bool again) {
+  const Member& session = *job_.members.Find(task);
+  if (!job_.ended()) {
+    job_.Tell(proto::Event::JOINED, absl::StrCat(NameOf(task), " joined"),
+              task);
+  }
+  if (IsWorker(task)) {
+    job_.paces.OnJoined(job_.members.ReplicaOf(task), session.renewed_at);
+    job_.tickets.OnJoined({task, session.incarnation},
+                          job_.members.ReplicaOf(task));
+    return end_.OnJoined(task);
+  }
+  job_.outbox.Send([links = job_.links, ps = task.index,
+                    address = job_.members.ps_addresses()[task.index]] {
+    links->SetAddress(ps, address);
+  });
+  // [R4] A shard that may have had state of this generation has lost it.
+  if (again && (job_.created || job_.running == &restore_)) {
+    restore_.BeginGeneration(
+        absl::StrCat(task.ToString(), " (", session.process,
+                     ") has started anew, without its state"));
+  }
+}
+
+void Coordinator::OnBack(const TaskId& task) {
+  if (IsWorker(task)) job_.tickets.SetLive(task, true);
+  job_.Tell(proto::Event::BACK, absl::StrCat(NameOf(task), " is back"), task);
+  patience_.OnBack();
+}
+
+void Coordinator::OnLost(const TaskId& task) { OnGone(task); }
+
+void Coordinator::OnGone(const TaskId& task) {
+  if (IsWorker(task)) job_.tickets.SetLive(task, false);
+  if (job_.ended()) return;
+  const bool left = job_.members.Find(task)->left();
+  const std::string what =
+      left
+          ? absl::StrCat(NameOf(task), " left before the end")
+          : absl::StrCat(NameOf(task), " is lost: nothing was heard of it for ",
+                         absl::FormatDuration(job_.options.lease));
+  const auto tell = [&](const std::string& consequence) {
+    job_.Tell(left ? proto::Event::LEFT : proto::Event::LOST,
+              absl::StrCat(what, consequence), task);
+  };
+  if (job_.AllStepsFixed() && IsWorker(task)) {
+    return tell(", with nothing more to do");
+  }
+  if (IsWorker(task) && job_.declared.continues()) {
+    tell("; the job goes on without it");
+    if (job_.created) ShutOut(task);
+    return;
+  }
+  if (!IsWorker(task) && job_.archive == nullptr) {
+    tell("");
+    return FailUnlessFinishing(
+        absl::StrCat(what,
+                     ", and there are no checkpoints to go on "
+                     "from (--checkpoint_dir)"));
+  }
+  const absl::Duration recovery = job_.timeouts.Recovery();
+  if (recovery == absl::ZeroDuration()) {
+    tell("");
+    return FailUnlessFinishing(what);
+  }
+  tell(absl::StrCat("; the job waits for it, ", absl::FormatDuration(recovery),
+                    " at most"));
+}
+
+void Coordinator::ShutOut(const TaskId& worker) {
+  job_.members.Fence(worker);
+  job_.tickets.SetLive(worker, false);
+  const WorkerLife life{worker, job_.members.Find(worker)->incarnation};
+  job_.Tell(proto::Event::FENCED,
+            absl::StrCat(NameOf(worker), " is shut out",
+                         job_.declared.continues() ? "; the job goes on" : ""),
+            worker);
+  fence_.Add(life);
+  job_.step.Remove(life);
+  for (auto& parked : job_.step.TakeOf(life)) {
+    Refuse(parked.key, proto::FENCED);
+    job_.outbox.Answer(std::move(parked.reply),
+                       ContributeAnswer(proto::FENCED));
+  }
+  RefuseTickets(job_.tickets.TakeOf(life), proto::FENCED);
+}
+
+void Coordinator::Expel(const TaskId& worker, const absl::Status& why) {
+  LOG(ERROR) << job_.members.Describe(worker)
+             << " is not to be believed: " << why.message();
+  ShutOut(worker);
+  job_.members.RetryRegisters(worker);
+}
+
+}  // namespace holdfast
