@@ -7,7 +7,6 @@
 #include "common/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/coordinator/coordinator.h"
 #include "ps_server/coordinator/coordinator_testing.h"
 
 namespace holdfast {
@@ -99,12 +98,12 @@ TEST_F(CoordinatorTest, AfterTheLastStepOffersAreStale) {
 
 TEST_F(CoordinatorTest, TheShardsAreEndedWhenTheWorkersHaveLeft) {
   TrainToTheEnd();
-  EXPECT_FALSE(coordinator_->finished());
+  EXPECT_FALSE(finished());
   EXPECT_EQ(Renew(Worker(1))->state().phase(), proto::DONE);
   EXPECT_EQ(Leave(Worker(0))->state().phase(), proto::DONE);
   Pass(absl::Seconds(30), AllBut(Worker(0)));
   EXPECT_THAT(links_->ends, IsEmpty()) << "worker 1 may still be reading";
-  EXPECT_FALSE(coordinator_->finished());
+  EXPECT_FALSE(finished());
 
   Leave(Worker(1), "an error after the end is none of the job's");
   EXPECT_EQ(state().phase(), proto::DONE);
@@ -115,9 +114,9 @@ TEST_F(CoordinatorTest, TheShardsAreEndedWhenTheWorkersHaveLeft) {
     EXPECT_EQ(sent.request.state().phase(), proto::DONE);
   }
   PuppetLinks::Answer(links_->ends, 1);
-  EXPECT_FALSE(coordinator_->finished()) << "this ps' own shard is not told";
+  EXPECT_FALSE(finished()) << "this ps' own shard is not told";
   PuppetLinks::Answer(links_->ends, 0);
-  EXPECT_TRUE(coordinator_->finished());
+  EXPECT_TRUE(finished());
 }
 
 // It has all that it came for, and would keep the ps for ever.
@@ -132,7 +131,7 @@ TEST_F(CoordinatorTest, AWorkerThatStaysAfterTheEndIsNotWaitedForForever) {
   ASSERT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1));
   EXPECT_EQ(state().phase(), proto::DONE);
   AckEnds();
-  EXPECT_TRUE(coordinator_->finished());
+  EXPECT_TRUE(finished());
 }
 
 // A short job can be done before its last worker has started, who is to hear of
@@ -295,14 +294,14 @@ TEST_F(CoordinatorTest, EndIsSentAgainUntilItHolds) {
   Leave(Worker(1));
   PuppetLinks::Answer(links_->ends, 1, absl::UnavailableError("lost"));
   PuppetLinks::Answer(links_->ends, 0);
-  EXPECT_FALSE(coordinator_->finished());
+  EXPECT_FALSE(finished());
   Pass(absl::Milliseconds(250), {Ps(1)});
   ASSERT_THAT(PuppetLinks::To(links_->ends), ElementsAre(1));
   Pass(kResendAfter, {Ps(1)});
   ASSERT_THAT(PuppetLinks::To(links_->ends), ElementsAre(1, 1));
-  EXPECT_FALSE(coordinator_->finished());
+  EXPECT_FALSE(finished());
   PuppetLinks::Answer(links_->ends, 1);
-  EXPECT_TRUE(coordinator_->finished());
+  EXPECT_TRUE(finished());
 }
 
 TEST_F(CoordinatorTest, AShardThatRefusesTheEndHasHeardOfIt) {
@@ -311,7 +310,7 @@ TEST_F(CoordinatorTest, AShardThatRefusesTheEndHasHeardOfIt) {
   Leave(Worker(1));
   PuppetLinks::Answer(links_->ends, 0);
   PuppetLinks::Answer(links_->ends, 1, absl::AbortedError("another job's"));
-  EXPECT_TRUE(coordinator_->finished());
+  EXPECT_TRUE(finished());
   EXPECT_EQ(state().phase(), proto::DONE);
 }
 
@@ -320,9 +319,9 @@ TEST_F(CoordinatorTest, AShardThatIsGoneIsNotWaitedFor) {
   Leave(Worker(0));
   Leave(Worker(1));
   PuppetLinks::Answer(links_->ends, 0);
-  EXPECT_FALSE(coordinator_->finished());
+  EXPECT_FALSE(finished());
   Leave(Ps(1));
-  EXPECT_TRUE(coordinator_->finished());
+  EXPECT_TRUE(finished());
 }
 
 TEST_F(CoordinatorTest, PatienceWithASilentShardEnds) {
@@ -332,9 +331,9 @@ TEST_F(CoordinatorTest, PatienceWithASilentShardEnds) {
   PuppetLinks::Answer(links_->ends, 0);
   // It renews its lease, but does not answer.
   Pass(kLease, {Ps(1)});
-  EXPECT_FALSE(coordinator_->finished());
+  EXPECT_FALSE(finished());
   Pass(absl::Milliseconds(250), {Ps(1)});
-  EXPECT_TRUE(coordinator_->finished());
+  EXPECT_TRUE(finished());
 }
 
 TEST_F(CoordinatorTest, AFailedJobIsFinishedWhenAllHaveBeenTold) {
@@ -342,87 +341,87 @@ TEST_F(CoordinatorTest, AFailedJobIsFinishedWhenAllHaveBeenTold) {
     SCOPED_TRACE(by_leaving);
     Make();
     StartTraining();
-    coordinator_->Fail("told to stop");
+    Fail("told to stop");
     EXPECT_EQ(state().phase(), proto::FAILED);
     EXPECT_EQ(state().reason(), "told to stop");
-    EXPECT_FALSE(coordinator_->finished());
+    EXPECT_FALSE(finished());
     AckEnds();
-    EXPECT_FALSE(coordinator_->finished()) << "the workers have not been told";
+    EXPECT_FALSE(finished()) << "the workers have not been told";
     Renew(Worker(0));
-    EXPECT_FALSE(coordinator_->finished());
+    EXPECT_FALSE(finished());
     if (by_leaving) {
       Leave(Worker(1), "because of the failure");
     } else {
       EXPECT_EQ(Renew(Worker(1))->state().reason(), "told to stop");
     }
-    EXPECT_TRUE(coordinator_->finished());
+    EXPECT_TRUE(finished());
   }
 }
 
 TEST_F(CoordinatorTest, AFailedJobWaitsForItsShards) {
   StartTraining();
-  coordinator_->Fail("told to stop");
+  Fail("told to stop");
   Renew(Worker(0));
   Renew(Worker(1));
-  EXPECT_FALSE(coordinator_->finished());
+  EXPECT_FALSE(finished());
   PuppetLinks::Answer(links_->ends, 1);
-  EXPECT_FALSE(coordinator_->finished());
+  EXPECT_FALSE(finished());
   PuppetLinks::Answer(links_->ends, 0);
-  EXPECT_TRUE(coordinator_->finished());
+  EXPECT_TRUE(finished());
 }
 
 TEST_F(CoordinatorTest, AFailedJobIsNotKeptByASilentWorker) {
   StartTraining();
-  coordinator_->Fail("told to stop");
+  Fail("told to stop");
   AckEnds();
   Renew(Worker(0));
   Pass(kLease, {Ps(1), Worker(0)});
   // Worker 1's lease ran out as well.
-  EXPECT_TRUE(coordinator_->finished());
+  EXPECT_TRUE(finished());
 }
 
 TEST_F(CoordinatorTest, AFailedJobWaitsNoLongerThanALease) {
   StartTraining();
-  coordinator_->Fail("told to stop");
+  Fail("told to stop");
   // Nobody answers, and ticks come late, so that no lease ends.
   Advance(kLease);
   Tick();
-  EXPECT_FALSE(coordinator_->finished());
+  EXPECT_FALSE(finished());
   Advance(absl::Milliseconds(250));
   Tick();
-  EXPECT_TRUE(coordinator_->finished());
+  EXPECT_TRUE(finished());
 }
 
 TEST_F(CoordinatorTest, WhoNeverJoinedIsNotWaitedFor) {
   Make();
   Join(Worker(0));
-  coordinator_->Fail("told to stop");
+  Fail("told to stop");
   Renew(Worker(0));
-  EXPECT_FALSE(coordinator_->finished());
+  EXPECT_FALSE(finished());
   PuppetLinks::Answer(links_->ends, 0);
-  EXPECT_TRUE(coordinator_->finished());
+  EXPECT_TRUE(finished());
 }
 
 TEST_F(CoordinatorTest, ARunningJobIsNotFinished) {
   Make();
-  EXPECT_FALSE(coordinator_->finished());
+  EXPECT_FALSE(finished());
   StartTraining();
-  EXPECT_FALSE(coordinator_->finished());
+  EXPECT_FALSE(finished());
   OfferBoth(0);
   AckCommits();
-  EXPECT_FALSE(coordinator_->finished());
+  EXPECT_FALSE(finished());
 }
 
 TEST_F(CoordinatorTest, TheFirstFailureStands) {
   StartTraining();
-  coordinator_->Fail("the first");
-  coordinator_->Fail("the second");
+  Fail("the first");
+  Fail("the second");
   EXPECT_EQ(state().reason(), "the first");
   EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1)) << "once";
 
   Make();
   TrainToTheEnd();
-  coordinator_->Fail("too late");
+  Fail("too late");
   EXPECT_EQ(state().phase(), proto::DONE);
 }
 
@@ -430,31 +429,31 @@ TEST_F(CoordinatorTest, TheEndTakesThePlaceOfACommit) {
   StartTraining();
   OfferBoth(0);
   PuppetLinks::Answer(links_->commits, 0);
-  coordinator_->Fail("told to stop");
+  Fail("told to stop");
   EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1));
   // What is still heard of the commit does nothing.
   PuppetLinks::Answer(links_->commits, 1);
   EXPECT_EQ(state().phase(), proto::FAILED);
-  EXPECT_FALSE(coordinator_->finished());
+  EXPECT_FALSE(finished());
   Pass(kResendAfter, AllTasks());
   EXPECT_THAT(links_->commits, IsEmpty());
   EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1, 0, 1));
   AckEnds();
-  EXPECT_TRUE(coordinator_->finished());
+  EXPECT_TRUE(finished());
 }
 
 TEST_F(CoordinatorTest, AFailureAnswersAtOnceWhoIsParked) {
   Make();
   Join(Worker(0));
   const auto placement = GetPlacement(30000);
-  coordinator_->Fail("told to stop");
+  Fail("told to stop");
   EXPECT_EQ(placement->state().reason(), "told to stop");
   EXPECT_FALSE(placement->ready());
 
   Make();
   StartTraining();
   const auto offer = Offer(Worker(0), 0, 0, 1);
-  coordinator_->Fail("told to stop");
+  Fail("told to stop");
   EXPECT_EQ(offer->verdict(), proto::ABORTED);
   EXPECT_EQ(Status().pushes().aborted(), 1u);
 }
@@ -463,7 +462,7 @@ TEST_F(CoordinatorTest, AfterAFailureEverybodyIsToldWhy) {
   StartTraining();
   OfferBoth(0);
   const auto parked = Offer(Worker(0), 1, 0, 2);
-  coordinator_->Fail("told to stop");
+  Fail("told to stop");
   EXPECT_EQ(parked->verdict(), proto::ABORTED);
   // A verdict that was told stands; others are ABORTED, again and again.
   EXPECT_EQ(Offer(Worker(0), 0, 0, 1)->verdict(), proto::ACCEPTED);

@@ -12,7 +12,6 @@
 #include "common/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/coordinator/coordinator.h"
 #include "ps_server/coordinator/coordinator_testing.h"
 #include "ps_server/protocol/request.h"
 
@@ -372,7 +371,7 @@ TEST_F(CoordinatorFenceTest, WhatALostWorkerDidMayBeTheLastOfTheJob) {
   Leave(Worker(0));
   ASSERT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1));
   AckEnds();
-  EXPECT_TRUE(coordinator_->finished());
+  EXPECT_TRUE(finished());
 }
 
 TEST_F(CoordinatorFenceTest, ALifeWithoutTicketsIsShutOutAllTheSame) {
@@ -678,13 +677,13 @@ TEST_F(CoordinatorFenceTest, TheEndTakesThePlaceOfAFence) {
   Take(Worker(1), 1);
   Leave(Worker(1));
   Leave(Worker(2));
-  coordinator_->Fail("told to stop");
+  Fail("told to stop");
   ASSERT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1));
   ConfirmAll();
   EXPECT_THAT(links_->resolves, IsEmpty());
   AckEnds();
   Renew(Worker(0));
-  EXPECT_TRUE(coordinator_->finished());
+  EXPECT_TRUE(finished());
 }
 
 // ---- Re-entrancy ----
@@ -694,8 +693,7 @@ TEST_F(CoordinatorFenceTest, AnswersMayCallBack) {
   // answer.
   Make(2, 3);
   QuickLinks links;
-  coordinator_ =
-      std::make_unique<Coordinator>(options_, &clock_, &links, nullptr);
+  Begin(&links);
   for (const TaskId& task : AllTasks()) Join(task);
   ASSERT_TRUE(Declare(Asynchronous(3)).status().ok());
   Take(Worker(1), 1);
@@ -704,7 +702,7 @@ TEST_F(CoordinatorFenceTest, AnswersMayCallBack) {
   const auto ask = [&](const TaskId& task, uint64_t sequence, auto then) {
     proto::TakeTicketRequest request = TakeOf(task, sequence);
     request.set_wait_ms(30000);
-    coordinator_->TakeTicket(request, then);
+    Send(request, then);
   };
   std::vector<std::string> heard;
   // Told that it is shut out, worker 2 comes back as a newcomer and waits for a
@@ -712,16 +710,15 @@ TEST_F(CoordinatorFenceTest, AnswersMayCallBack) {
   // for one more.
   ask(Worker(2), 2, [&](absl::StatusOr<proto::TakeTicketResponse> response) {
     heard.push_back(proto::Verdict_Name(response->verdict()));
-    coordinator_->Register(
-        RegisterOf(Worker(2), 50),
-        [&](absl::StatusOr<proto::RegisterResponse> joined) {
-          incarnations_[Worker(2)] = joined->incarnation();
-          ask(Worker(2), 1,
-              [&](absl::StatusOr<proto::TakeTicketResponse> next) {
-                heard.push_back(
-                    absl::StrCat("newcomer ", next->ticket().index()));
-              });
-        });
+    Send(RegisterOf(Worker(2), 50),
+         [&](absl::StatusOr<proto::RegisterResponse> joined) {
+           incarnations_[Worker(2)] = joined->incarnation();
+           ask(Worker(2), 1,
+               [&](absl::StatusOr<proto::TakeTicketResponse> next) {
+                 heard.push_back(
+                     absl::StrCat("newcomer ", next->ticket().index()));
+               });
+         });
   });
   ask(Worker(0), 1, [&](absl::StatusOr<proto::TakeTicketResponse> response) {
     heard.push_back(absl::StrCat("worker 0 ", response->ticket().index()));

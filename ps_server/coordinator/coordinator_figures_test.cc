@@ -8,8 +8,8 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/coordinator/coordinator.h"
 #include "ps_server/coordinator/coordinator_testing.h"
+#include "ps_server/coordinator/events.h"
 
 namespace holdfast {
 namespace {
@@ -25,7 +25,7 @@ class FiguresTest : public CoordinatorTest {
   std::vector<std::string> Events(uint64_t after = 0) {
     proto::GetEventsRequest request;
     request.set_after(after);
-    const auto answer = Ask(&Coordinator::GetEvents, request);
+    const auto answer = Ask(request);
     std::vector<std::string> events;
     for (const proto::Event& event : answer->events()) {
       events.push_back(absl::StrCat(proto::Event::Kind_Name(event.kind()), ": ",
@@ -35,7 +35,7 @@ class FiguresTest : public CoordinatorTest {
   }
   // The kinds of those that came since this was last asked.
   std::vector<std::string> NewKinds() {
-    const auto& log = coordinator_->events();
+    const auto& log = events();
     std::vector<std::string> kinds;
     const proto::GetEventsResponse unseen = log.After(seen_);
     for (const proto::Event& event : unseen.events()) {
@@ -45,7 +45,7 @@ class FiguresTest : public CoordinatorTest {
     return kinds;
   }
   proto::GetHistoryResponse History() {
-    return *Ask(&Coordinator::GetHistory, proto::GetHistoryRequest());
+    return *Ask(proto::GetHistoryRequest());
   }
   std::vector<uint64_t> HistorySteps() {
     std::vector<uint64_t> steps;
@@ -92,13 +92,13 @@ TEST_F(FiguresTest, EventsOfAJob) {
                           "TRAINING: training begins",
                           "DONE: the job is done: 2 steps"));
   EXPECT_THAT(Events(4), SizeIs(1));
-  const proto::Event& last = coordinator_->events().events().back();
+  const proto::Event& last = events().events().back();
   EXPECT_EQ(last.number(), 5u);
   EXPECT_EQ(last.step(), 2u);
   EXPECT_EQ(last.generation(), 1u);
   EXPECT_EQ(last.time(), 1700000000);
   EXPECT_FALSE(last.has_task());
-  EXPECT_EQ(coordinator_->events().events()[1].task().job(), kWorkerJob);
+  EXPECT_EQ(events().events()[1].task().job(), kWorkerJob);
   // Who leaves a job that is done is no news.
   Leave(Worker(0));
   EXPECT_THAT(Events(5), IsEmpty());
@@ -130,9 +130,9 @@ TEST_F(FiguresTest, EventsOfALostWorker) {
 TEST_F(FiguresTest, AnEventSaysThatPs0IsToldToStop) {
   StartTraining();
   NewKinds();
-  coordinator_->OnToldToStop("/job:ps/task:0 was told to stop by SIGTERM");
+  OnToldToStop("/job:ps/task:0 was told to stop by SIGTERM");
   EXPECT_THAT(NewKinds(), ElementsAre("LEFT"));
-  const proto::Event& event = coordinator_->events().events().back();
+  const proto::Event& event = events().events().back();
   EXPECT_EQ(event.task().job(), kPsJob);
   EXPECT_EQ(event.text(),
             "/job:ps/task:0 was told to stop by SIGTERM; the job goes on when "
@@ -191,7 +191,7 @@ TEST_F(FiguresTest, AJournalThatCannotBeWrittenIsTold) {
   OfferBoth(0);
   AckCommits();
   request.set_wait_ms(1000);
-  Ask(&Coordinator::Checkpoint, request);
+  Ask(request);
   Tick();
   FinishSave();
   archive_->AnswerManifest();
@@ -214,9 +214,9 @@ TEST_F(FiguresTest, EvaluationsAreTold) {
   request.mutable_result()->set_step(1);
   request.mutable_result()->set_loss(0.5);
   request.mutable_result()->set_accuracy(0.75);
-  Ask(&Coordinator::ReportEvaluation, request);
+  Ask(request);
   // As a client does that has not heard the answer.
-  Ask(&Coordinator::ReportEvaluation, request);
+  Ask(request);
   EXPECT_THAT(NewKinds(), ElementsAre("EVALUATION"));
   EXPECT_EQ(Events().back(),
             "EVALUATION: evaluation of step 1: loss 0.5, accuracy 0.75");
@@ -427,7 +427,7 @@ TEST_F(HistoryOnDiskTest, IsCutWhereTheJobGoesBack) {
   *request.mutable_sender() = SenderOf(Worker(0));
   for (const uint64_t step : {2, 3}) {
     request.mutable_result()->set_step(step);
-    Ask(&Coordinator::ReportEvaluation, request);
+    Ask(request);
   }
   // ps 1 has lost its state.
   Leave(Ps(1));
@@ -446,7 +446,7 @@ TEST_F(HistoryOnDiskTest, StatusTellsTheLatestEvaluationAfterARestart) {
   request.mutable_result()->set_step(2);
   request.mutable_result()->set_examples(10);
   request.mutable_result()->set_accuracy(0.5);
-  Ask(&Coordinator::ReportEvaluation, request);
+  Ask(request);
   Make(5, 3);
   Restart();
   EXPECT_EQ(Status().evaluation().step(), 2u);
@@ -482,7 +482,7 @@ TEST_F(HistoryOnDiskTest, AFullDiskDoesNotEndTheJob) {
 TEST_F(HistoryOnDiskTest, AFailedJobIsToldToo) {
   StartTraining(declaration_);
   Make(1);
-  coordinator_->Fail("told to");
+  Fail("told to");
   EXPECT_EQ(archive_->history.points_size(), 1);
   EXPECT_EQ(archive_->history.events().rbegin()->text(),
             "the job has failed: told to");

@@ -7,7 +7,6 @@
 #include "common/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/coordinator/coordinator.h"
 #include "ps_server/coordinator/coordinator_testing.h"
 
 namespace holdfast {
@@ -51,7 +50,7 @@ class CoordinatorLearningStateTest : public CoordinatorTest {
     return told;
   }
   void SaveNow() {
-    Ask(&Coordinator::Checkpoint, proto::CheckpointRequest());
+    Ask(proto::CheckpointRequest());
     PuppetLinks::AnswerAll(links_->holds);
     FinishSave();
   }
@@ -338,7 +337,7 @@ TEST_F(CoordinatorLearningStateTest, ACheckpointHoldsWhatTheUnionMakesOfIt_C3) {
   Take(Worker(0), 1);
   Take(Worker(0), 2);
   Book(Worker(0), 1);
-  Ask(&Coordinator::Checkpoint, proto::CheckpointRequest());
+  Ask(proto::CheckpointRequest());
   proto::HoldResponse held;
   proto::AppliedPush& push = *held.add_applied();
   push.mutable_from()->mutable_worker()->set_job(kWorkerJob);

@@ -7,7 +7,6 @@
 #include "common/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/coordinator/coordinator.h"
 #include "ps_server/coordinator/coordinator_testing.h"
 
 namespace holdfast {
@@ -86,7 +85,7 @@ TEST_F(CoordinatorLostWorkersTest, ARegistrationIsParkedForAShortTime_L1) {
   const auto ask = [&](uint64_t wait_ms) {
     proto::RegisterRequest request = RegisterOf(Worker(1), 2);
     request.set_wait_ms(wait_ms);
-    return Ask(&Coordinator::Register, request);
+    return Ask(request);
   };
   EXPECT_EQ(ask(0)->waiting_for(),
             "the end of the lease of /job:worker/task:1 (host-of-worker1:77)");
@@ -136,7 +135,7 @@ TEST_F(CoordinatorLostWorkersTest,
   const auto register_from = [&](uint64_t generation) {
     proto::RegisterRequest request = RegisterOf(Worker(0));
     request.mutable_sender()->set_generation(generation);
-    return Ask(&Coordinator::Register, request);
+    return Ask(request);
   };
   Make();
   EXPECT_TRUE(Fails(
@@ -180,7 +179,7 @@ TEST_F(CoordinatorLostWorkersTest, ARenewalIsAnsweredWhenThereIsNews_L2) {
   Make();
   Join(Worker(0));
   const auto failed = Renew(Worker(0), 3000);
-  coordinator_->Fail("told to stop");
+  Fail("told to stop");
   EXPECT_EQ(failed->state().reason(), "told to stop");
 }
 
@@ -448,7 +447,7 @@ TEST_F(CoordinatorLostWorkersTest, WorkersMayJoinFromBeyondTheClusterSpec_L5) {
   const auto register_third = [&](uint32_t index) {
     proto::RegisterRequest request = RegisterOf(Worker(index));
     request.set_num_workers(4);
-    return Ask(&Coordinator::Register, request);
+    return Ask(request);
   };
   // Before the declaration nobody knows.
   const auto early = register_third(2);

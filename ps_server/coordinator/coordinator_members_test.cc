@@ -10,7 +10,6 @@
 #include "common/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/coordinator/coordinator.h"
 #include "ps_server/coordinator/coordinator_testing.h"
 
 namespace holdfast {
@@ -68,7 +67,7 @@ TEST_F(CoordinatorTest, ATakenPlaceIsWaitedForAsLongAsALease_L1) {
   const auto ask = [&](absl::Duration waited) {
     proto::RegisterRequest request = RegisterOf(Worker(0), 18);
     request.set_waited_ms(absl::ToInt64Milliseconds(waited));
-    return Ask(&Coordinator::Register, request);
+    return Ask(request);
   };
   const auto early = ask(options_.lease - absl::Milliseconds(1));
   Renew(Worker(0));
@@ -148,8 +147,7 @@ TEST_F(CoordinatorTest, RegisterRefusesWhatDoesNotBelongNamingBothSides) {
     SCOPED_TRACE(c.what);
     proto::RegisterRequest request = RegisterOf(c.task);
     c.change(request);
-    EXPECT_TRUE(
-        Fails(Ask(&Coordinator::Register, request).status(), c.code, c.text));
+    EXPECT_TRUE(Fails(Ask(request).status(), c.code, c.text));
   }
   // It left nothing behind.
   EXPECT_THAT(links_->addresses, IsEmpty());
@@ -200,7 +198,7 @@ TEST_F(CoordinatorTest, WithoutASessionNothingGoes) {
     }
     proto::ReportEvaluationRequest report;
     *report.mutable_sender() = SenderOf(Worker(0));
-    expect(Ask(&Coordinator::ReportEvaluation, report).status());
+    expect(Ask(report).status());
   }
   expect(Renew(Worker(1)).status());
   expect(Offer(Worker(1), 0, 1, 1).status());
@@ -224,16 +222,14 @@ TEST_F(CoordinatorTest, AnotherGenerationChangesNothing) {
     // It is how a task comes to know the generation.
     proto::RenewLeaseRequest renew;
     *renew.mutable_sender() = sender;
-    EXPECT_EQ(Ask(&Coordinator::RenewLease, renew)->generation(), 1u);
+    EXPECT_EQ(Ask(renew)->generation(), 1u);
     proto::DeclareRequest declare;
     *declare.mutable_sender() = sender;
     *declare.mutable_declaration() = MakeDeclaration();
-    EXPECT_TRUE(
-        Fails(Ask(&Coordinator::Declare, declare).status(), kAborted, text));
+    EXPECT_TRUE(Fails(Ask(declare).status(), kAborted, text));
     proto::ReportEvaluationRequest report;
     *report.mutable_sender() = sender;
-    EXPECT_TRUE(Fails(Ask(&Coordinator::ReportEvaluation, report).status(),
-                      kAborted, text));
+    EXPECT_TRUE(Fails(Ask(report).status(), kAborted, text));
   }
   EXPECT_EQ(state().phase(), proto::TRAINING);
   EXPECT_EQ(Status().pushes().aborted(), 0u);

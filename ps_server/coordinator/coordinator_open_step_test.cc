@@ -11,7 +11,6 @@
 #include "common/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/coordinator/coordinator.h"
 #include "ps_server/coordinator/coordinator_testing.h"
 
 namespace holdfast {
@@ -344,23 +343,21 @@ TEST_F(CoordinatorTest, AnswersMayCallBack) {
   // inside the verdict: the whole job in one call.
   Make();
   QuickLinks links;
-  coordinator_ =
-      std::make_unique<Coordinator>(options_, &clock_, &links, nullptr);
+  Begin(&links);
   for (const TaskId& task : AllTasks()) Join(task);
   ASSERT_TRUE(Declare(MakeDeclaration(3)).status().ok());
   ASSERT_EQ(state().phase(), proto::TRAINING);
 
   std::vector<std::string> verdicts;
   std::function<void(uint32_t, uint64_t)> run = [&](uint32_t w, uint64_t step) {
-    coordinator_->Contribute(
-        OfferOf(Worker(w), step, w, step + 1),
-        [&, w, step](absl::StatusOr<proto::ContributeResponse> response) {
-          ASSERT_TRUE(response.ok()) << response.status();
-          verdicts.push_back(absl::StrCat(
-              step, ":", w, ":", proto::Verdict_Name(response->verdict())));
-          if (step < 2) return run(w, step + 1);
-          Leave(Worker(w));
-        });
+    Send(OfferOf(Worker(w), step, w, step + 1),
+         [&, w, step](absl::StatusOr<proto::ContributeResponse> response) {
+           ASSERT_TRUE(response.ok()) << response.status();
+           verdicts.push_back(absl::StrCat(
+               step, ":", w, ":", proto::Verdict_Name(response->verdict())));
+           if (step < 2) return run(w, step + 1);
+           Leave(Worker(w));
+         });
   };
   run(0, 0);
   run(1, 0);
@@ -372,7 +369,7 @@ TEST_F(CoordinatorTest, AnswersMayCallBack) {
                           "Commit 1@0", "Commit 1@1", "Commit 2@0",
                           "Commit 2@1", "End@0", "End@1"));
   EXPECT_EQ(state().phase(), proto::DONE);
-  EXPECT_TRUE(coordinator_->finished());
+  EXPECT_TRUE(finished());
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include "common/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/coordinator/coordinator.h"
 #include "ps_server/coordinator/coordinator_testing.h"
 
 namespace holdfast {
@@ -142,14 +141,13 @@ TEST_F(CoordinatorTest, AJobThatCannotFitIsRefusedByName) {
     SCOPED_TRACE(testing::Message() << c.of_ps0 << ", " << c.of_ps1);
     Make();
     options_.memory_limit_bytes = c.of_ps0;
-    coordinator_ =
-        std::make_unique<Coordinator>(options_, &clock_, links_.get(), nullptr);
+    Begin();
     Join(Worker(0));
     ASSERT_TRUE(Declare().status().ok());
     EXPECT_EQ(state().phase(), proto::STARTING) << "ps 1 may have more";
     proto::RegisterRequest ps1 = RegisterOf(Ps(1));
     ps1.set_memory_limit_bytes(c.of_ps1);
-    ASSERT_TRUE(Ask(&Coordinator::Register, ps1).status().ok());
+    ASSERT_TRUE(Ask(ps1).status().ok());
     if (c.text.empty()) {
       EXPECT_EQ(state().phase(), proto::STARTING) << state().reason();
       EXPECT_THAT(links_->restores, SizeIs(2));

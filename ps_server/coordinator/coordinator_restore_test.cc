@@ -7,7 +7,6 @@
 #include "common/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/coordinator/coordinator.h"
 #include "ps_server/coordinator/coordinator_testing.h"
 
 namespace holdfast {
@@ -41,7 +40,7 @@ class CoordinatorRestoreTest : public CoordinatorTest {
   }
   // A checkpoint of what is reached is on disk.
   void SaveNow() {
-    Ask(&Coordinator::Checkpoint, proto::CheckpointRequest());
+    Ask(proto::CheckpointRequest());
     PuppetLinks::AnswerAll(links_->holds);
     FinishSave();
   }
@@ -129,11 +128,11 @@ TEST_F(CoordinatorRestoreTest, EveryMessageNamesTheLifeThatRegistered_P5) {
   Offer(Worker(1), 0, 1, 1);
   expect_named(links_->commits);
   AckCommits();
-  Ask(&Coordinator::Checkpoint, proto::CheckpointRequest());
+  Ask(proto::CheckpointRequest());
   expect_named(links_->saves);
   PuppetLinks::AnswerAll(links_->saves);
   expect_named(links_->awaits);
-  coordinator_->Fail("(test)");
+  Fail("(test)");
   expect_named(links_->ends);
 }
 
@@ -214,7 +213,7 @@ TEST_F(CoordinatorRestoreTest, ItTakesThePlaceOfWhatIsUnderWay_G1_R1) {
     } else if (under == kFence) {
       Leave(Worker(1));
     } else {
-      Ask(&Coordinator::Checkpoint, proto::CheckpointRequest());
+      Ask(proto::CheckpointRequest());
       if (under >= kWriting) PuppetLinks::AnswerAll(links_->saves);
       if (under == kManifest) FinishSave();
     }
@@ -254,7 +253,7 @@ TEST_F(CoordinatorRestoreTest, ItGoesOnFromWhatTheJournalSaysInTheEnd_G2) {
   StartWithArchive();
   TrainStep(0);
   archive_->quick = false;
-  Ask(&Coordinator::Checkpoint, proto::CheckpointRequest());
+  Ask(proto::CheckpointRequest());
   FinishSave();
   archive_->AnswerManifest();
   ASSERT_THAT(archive_->journals, SizeIs(1));
@@ -391,7 +390,7 @@ TEST_F(CoordinatorRestoreTest, NothingCarriesWhatTheJournalDoesNotSay_R5) {
     EXPECT_EQ(GetPlacement(0)->generation(), 1u);
     EXPECT_EQ(Declare()->generation(), 1u);
     EXPECT_EQ(Status().generation(), 1u);
-    EXPECT_EQ(coordinator_->generation(), Generation(1));
+    EXPECT_EQ(generation(), Generation(1));
   };
   expect_nothing("while the manifest is read");
   archive_->AnswerRead();
@@ -616,8 +615,8 @@ TEST_F(CoordinatorRestoreTest, AnotherJobsWorkersAreRefused) {
   Begin();
   proto::RegisterRequest request = RegisterOf(Worker(1));
   request.set_job_digest("0ther");
-  EXPECT_TRUE(Fails(Ask(&Coordinator::Register, request).status(), kNotReady,
-                    {"job file 0ther", "has j0b"}));
+  EXPECT_TRUE(
+      Fails(Ask(request).status(), kNotReady, {"job file 0ther", "has j0b"}));
 }
 
 // ---- G5: what is known then ----
@@ -667,7 +666,7 @@ TEST_F(CoordinatorRestoreTest, AnEvaluationOfWhatIsGoneIsForgotten_G5) {
   proto::ReportEvaluationRequest report;
   *report.mutable_sender() = SenderOf(Worker(0));
   report.mutable_result()->set_step(2);
-  Ask(&Coordinator::ReportEvaluation, report);
+  Ask(report);
   ReplacePs();
   EXPECT_FALSE(Status().has_evaluation());
 }
@@ -715,8 +714,7 @@ TEST_F(CoordinatorRestoreTest, AnOlderGenerationChangesNothing_R1) {
   EXPECT_EQ(Take(take)->generation(), 2u);
   proto::ReportEvaluationRequest report;
   *report.mutable_sender() = older;
-  EXPECT_TRUE(
-      Fails(Ask(&Coordinator::ReportEvaluation, report).status(), kAborted));
+  EXPECT_TRUE(Fails(Ask(report).status(), kAborted));
   EXPECT_FALSE(Status().has_evaluation());
   // The seat is free, and the worker is here.
   Offer(Worker(1), 0, 1, 1);
@@ -731,7 +729,7 @@ TEST_F(CoordinatorRestoreTest, WhoHasNotHeardOfTheGenerationMayLeave) {
   *leave.mutable_sender() = SenderOf(Worker(0));
   leave.mutable_sender()->set_generation(1);
   leave.set_error("no data");
-  EXPECT_TRUE(Ask(&Coordinator::Leave, leave).status().ok());
+  EXPECT_TRUE(Ask(leave).status().ok());
   EXPECT_EQ(state().phase(), proto::FAILED);
 }
 
@@ -752,11 +750,8 @@ TEST_F(CoordinatorRestoreTest, DiskAndShardsMayAnswerInsideTheCall) {
   MakeWithArchive(1, 2);
   QuickLinks links;
   const auto begin = [&] {
-    options_.journal = archive_->journal;
-    incarnations_.clear();
     links.told.clear();
-    coordinator_ = std::make_unique<Coordinator>(options_, &clock_, &links,
-                                                 archive_.get());
+    Begin(&links);
   };
   begin();
   for (const TaskId& task : AllTasks()) Join(task);

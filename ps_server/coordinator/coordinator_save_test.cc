@@ -10,7 +10,6 @@
 #include "common/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/coordinator/coordinator.h"
 #include "ps_server/coordinator/coordinator_testing.h"
 
 namespace holdfast {
@@ -77,7 +76,7 @@ class CoordinatorSaveTest : public CoordinatorTest {
     proto::CheckpointRequest request;
     if (step.has_value()) request.set_step(*step);
     request.set_wait_ms(wait_ms);
-    return Ask(&Coordinator::Checkpoint, request);
+    return Ask(request);
   }
   void AckSaves() { PuppetLinks::AnswerAll(links_->saves); }
   void AnswerHold(uint32_t ps, const std::vector<proto::AppliedPush>& applied) {
@@ -241,7 +240,7 @@ TEST_F(CoordinatorSaveTest, WhoMayNotAskForOne) {
   StartTraining();
   TrainStep(0);
   const auto parked = Want();
-  coordinator_->Fail("told to stop");
+  Fail("told to stop");
   EXPECT_EQ(parked->state().reason(), "told to stop");
   EXPECT_TRUE(Fails(Want().status(), kAborted, {"told to stop"}));
 }
@@ -646,10 +645,10 @@ TEST_F(CoordinatorSaveTest, NothingFailsAJobThatIsBeingFinished_C5) {
   archive_->AnswerManifest();
   ASSERT_TRUE(archive_->journals[0].request.finished());
   Leave(Worker(1), "out of memory");
-  coordinator_->Fail("told to stop");
+  Fail("told to stop");
   EXPECT_EQ(state().phase(), proto::TRAINING);
   archive_->AnswerJournal(absl::UnavailableError("input/output error"));
-  coordinator_->Fail("told to stop");
+  Fail("told to stop");
   EXPECT_EQ(state().phase(), proto::TRAINING) << "it may be there all the same";
   Pass(absl::Seconds(1), AllBut(Worker(1)));
   archive_->AnswerJournal();

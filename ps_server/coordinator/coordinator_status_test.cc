@@ -9,8 +9,8 @@
 #include "common/version.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/coordinator/coordinator.h"
 #include "ps_server/coordinator/coordinator_testing.h"
+#include "ps_server/coordinator/job_declaration.h"
 
 namespace holdfast {
 namespace {
@@ -67,7 +67,7 @@ TEST_F(CoordinatorTest, StatusTellsWhatTasksReport) {
     proto::RenewLeaseRequest request;
     *request.mutable_sender() = SenderOf(task);
     report(request);
-    Ask(&Coordinator::RenewLease, request);
+    Ask(request);
   };
   const auto of_worker = [](proto::RenewLeaseRequest& request) {
     request.mutable_worker()->set_steps(7);
@@ -83,7 +83,7 @@ TEST_F(CoordinatorTest, StatusTellsWhatTasksReport) {
   renew(Ps(1), of_worker);
   proto::PsReport own;
   own.set_updates(5);
-  coordinator_->OnOwnReport(own);
+  OnOwnReport(own);
   Advance(absl::Seconds(2));
   const proto::GetStatusResponse status = Status();
   std::map<std::string, std::string> told;
@@ -116,10 +116,10 @@ TEST_F(CoordinatorTest, StatusTellsHowLongWorkersWaitForInput) {
   *request.mutable_sender() = SenderOf(Worker(1));
   request.mutable_input_wait()->set_recent(0.5);
   request.mutable_input_wait()->set_overall(0.25);
-  Ask(&Coordinator::RenewLease, request);
+  Ask(request);
   // What it does not tell stays.
   request.clear_input_wait();
-  Ask(&Coordinator::RenewLease, request);
+  Ask(request);
   const proto::GetStatusResponse status = Status();
   for (const proto::TaskStatus& task : status.tasks()) {
     const bool told = task.task().job() == "worker" && task.task().index() == 1;
@@ -257,7 +257,7 @@ TEST_F(CoordinatorTest, StatusTellsTheLatestEvaluation) {
     request.mutable_result()->set_examples(1000);
     request.mutable_result()->set_loss(0.5);
     request.mutable_result()->set_accuracy(accuracy);
-    EXPECT_EQ(Ask(&Coordinator::ReportEvaluation, request)->generation(), 1u);
+    EXPECT_EQ(Ask(request)->generation(), 1u);
   };
   report(5, 0.75);
   report(3, 0.5);  // came late

@@ -12,7 +12,6 @@
 #include "common/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/coordinator/coordinator.h"
 #include "ps_server/coordinator/coordinator_testing.h"
 
 namespace holdfast {
@@ -264,7 +263,7 @@ TEST_F(CoordinatorTest, AFailureAnswersWhoWaitsForATicket) {
   StartTraining(Asynchronous(1));
   Take(Worker(0), 1);
   const auto parked = Take(Worker(1), 1);
-  coordinator_->Fail("told to stop");
+  Fail("told to stop");
   EXPECT_TRUE(Empty(parked));
   EXPECT_EQ(parked->state().phase(), proto::FAILED);
   EXPECT_EQ(parked->state().reason(), "told to stop");
@@ -286,7 +285,7 @@ TEST_F(CoordinatorTest, WhatAFailureReturnsIsNotHandedOut) {
   Take(Worker(1), 1);
   const auto parked = Take(Worker(2), 1);
   const auto offer = Offer(Worker(0), 0, 0, 1);
-  coordinator_->Fail("told to stop");
+  Fail("told to stop");
   EXPECT_EQ(offer->verdict(), proto::ABORTED);
   EXPECT_TRUE(Empty(parked));
   EXPECT_EQ(parked->state().phase(), proto::FAILED);
@@ -295,7 +294,7 @@ TEST_F(CoordinatorTest, WhatAFailureReturnsIsNotHandedOut) {
 TEST_F(CoordinatorTest, AFailureBeforeThereAreTicketsIsToldToo) {
   Make();
   Join(Worker(0));
-  coordinator_->Fail("told to stop");
+  Fail("told to stop");
   const auto answer = Take(Worker(0), 2, {Spent(1)});
   EXPECT_TRUE(Empty(answer));
   EXPECT_EQ(answer->state().reason(), "told to stop");
@@ -443,7 +442,7 @@ TEST_F(CoordinatorTest, TheJobIsDoneExactlyWhenAllTicketsAreSpent) {
   EXPECT_THAT(PuppetLinks::To(links_->ends), ElementsAre(0, 1));
   EXPECT_EQ(links_->ends[0].request.state().phase(), proto::DONE);
   AckEnds();
-  EXPECT_TRUE(coordinator_->finished());
+  EXPECT_TRUE(finished());
 }
 
 TEST_F(CoordinatorTest, APushOfAnAsynchronousJobIsNotContributed) {
@@ -588,13 +587,12 @@ TEST_F(CoordinatorTest, AnAnswerMayAskForTheSameAgain) {
   Take(Worker(0), 1);
   int answers = 0;
   std::function<void(int)> ask = [&](int again) {
-    coordinator_->TakeTicket(
-        TakeOf(Worker(0), 2),
-        [&, again](absl::StatusOr<proto::TakeTicketResponse> response) {
-          ASSERT_TRUE(response.ok()) << response.status();
-          ++answers;
-          if (again > 0) ask(again - 1);
-        });
+    Send(TakeOf(Worker(0), 2),
+         [&, again](absl::StatusOr<proto::TakeTicketResponse> response) {
+           ASSERT_TRUE(response.ok()) << response.status();
+           ++answers;
+           if (again > 0) ask(again - 1);
+         });
   };
   ask(1);
   ask(1);
@@ -612,9 +610,8 @@ TEST_F(CoordinatorTest, WhoIsShutOutByAnAnswerGetsNoTicket) {
   Take(Worker(0), 1);
   Take(Worker(1), 1);
   Book(Worker(0), 1);
-  coordinator_->TakeTicket(
-      TakeOf(Worker(0), 2),
-      [&](absl::StatusOr<proto::TakeTicketResponse>) { Leave(Worker(1)); });
+  Send(TakeOf(Worker(0), 2),
+       [&](absl::StatusOr<proto::TakeTicketResponse>) { Leave(Worker(1)); });
   const auto shut_out = Take(Worker(1), 2, {Spent(1)});
   EXPECT_EQ(shut_out->verdict(), proto::FENCED);
   EXPECT_TRUE(Empty(shut_out));
@@ -629,32 +626,30 @@ TEST_F(CoordinatorTest, TicketAnswersMayCallBack) {
   // calls.
   Make(1, 2);
   QuickLinks links;
-  coordinator_ =
-      std::make_unique<Coordinator>(options_, &clock_, &links, nullptr);
+  Begin(&links);
   for (const TaskId& task : AllTasks()) Join(task);
   ASSERT_TRUE(Declare(Bounded(1, 8)).status().ok());
   std::vector<uint64_t> indices;
   std::function<void(uint32_t, uint64_t)> run = [&](uint32_t w, uint64_t s) {
     std::vector<proto::SpentTicket> spent;
     if (s > 1) spent.push_back(Spent(s - 1));
-    coordinator_->TakeTicket(
-        TakeOf(Worker(w), s, spent),
-        [&, w, s](absl::StatusOr<proto::TakeTicketResponse> response) {
-          ASSERT_TRUE(response.ok()) << response.status();
-          if (!response->has_ticket()) {
-            EXPECT_EQ(response->state().phase(), proto::DONE);
-            Leave(Worker(w));
-            return;
-          }
-          indices.push_back(response->ticket().index());
-          run(w, s + 1);
-        });
+    Send(TakeOf(Worker(w), s, spent),
+         [&, w, s](absl::StatusOr<proto::TakeTicketResponse> response) {
+           ASSERT_TRUE(response.ok()) << response.status();
+           if (!response->has_ticket()) {
+             EXPECT_EQ(response->state().phase(), proto::DONE);
+             Leave(Worker(w));
+             return;
+           }
+           indices.push_back(response->ticket().index());
+           run(w, s + 1);
+         });
   };
   run(0, 1);
   run(1, 1);
   EXPECT_THAT(indices, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
   EXPECT_EQ(state().phase(), proto::DONE);
-  EXPECT_TRUE(coordinator_->finished());
+  EXPECT_TRUE(finished());
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include "common/given_values.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/coordinator/coordinator.h"
 #include "ps_server/coordinator/coordinator_testing.h"
 
 namespace holdfast {
@@ -47,7 +46,7 @@ class CoordinatorValuesTest : public CoordinatorTest {
     *request.mutable_sender() = SenderOf(Worker(1));
     request.set_wait_ms(30000);
     request.set_values_given_through(given_through);
-    return Ask(&Coordinator::GetPlacement, request);
+    return Ask(request);
   }
 };
 
@@ -108,7 +107,7 @@ TEST_F(CoordinatorValuesTest, ANewGenerationAsksAgain_V3) {
   // Ps 1 dies, and comes again.
   Leave(Ps(1));
   Join(Ps(1), 2);
-  EXPECT_EQ(coordinator_->generation(), Generation(2));
+  EXPECT_EQ(generation(), Generation(2));
   EXPECT_FALSE(given.came());
   links_->restores.clear();
   Advance(options_.resend_after + absl::Seconds(3));

@@ -5,8 +5,10 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ps_server/coordinator/coordinator.h"
 #include "ps_server/coordinator/coordinator_testing.h"
+#include "ps_server/protocol/push_id.h"
+#include "ps_server/protocol/receipts.h"
+#include "ps_server/protocol/request.h"
 
 namespace holdfast {
 namespace {
@@ -20,11 +22,11 @@ class CoordinatorVerdictsTest : public CoordinatorTest {
   // With the receipts that it has.
   Answer<proto::ContributeResponse> OfferAsItIs(
       const proto::ContributeRequest& request) {
-    return Ask(&Coordinator::Contribute, request);
+    return Ask(request);
   }
   Answer<proto::TakeTicketResponse> TakeAsItIs(
       const proto::TakeTicketRequest& request) {
-    return Ask(&Coordinator::TakeTicket, request);
+    return Ask(request);
   }
   static PushId Push(const proto::Sender& sender, uint64_t sequence) {
     return {ToWorkerLife(sender), PushSequence(sequence)};
