@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "common/rpc_limits.h"
 #include "common/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
