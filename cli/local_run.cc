@@ -312,9 +312,12 @@ class LocalRun {
   // All have ended in order, and the job is not done: an operator has stopped
   // it.
   bool WasStopped(const absl::StatusOr<proto::Journal>& journal) const {
-    if (journal.ok()) return PsHaveEndedWell() && !journal->finished();
-    const proto::JobPhase phase = last_status_.state().phase();
-    return phase == proto::STOPPING || phase == proto::STOPPED;
+    if (!PsHaveEndedWell()) return false;
+    if (journal.ok()) return !journal->finished();
+    // What ps 0 has said last; its status may not have been heard any more.
+    return absl::StrContains(
+        LastLines(directory_.LogPath(DaemonName({kPsJob, 0})), 1),
+        "ends: the job was stopped");
   }
 
   int TellStopped(const absl::StatusOr<proto::Journal>& journal) const {

@@ -624,7 +624,9 @@ absl::Status TrainingLoop::Recover(const absl::Status& error) {
     return absl::AbortedError(state.reason());
   }
   if (!cluster_.rolled_back()) {
-    if (state.phase() != proto::STOPPING) return error;
+    if (state.phase() != proto::STOPPING || stage_ == Stage::kAwaitDone) {
+      return error;
+    }
     // What it waited for may not come any more; the end does.
     LOG(INFO) << "the job is stopping; dropped: " << error.message();
     stage_ = Stage::kAwaitDone;
