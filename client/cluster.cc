@@ -77,6 +77,10 @@ class ClusterImpl : public Cluster {
     const absl::Status connected = wire_.AwaitConnected(
         client_.context(), deadline, options_.fail_fast && !client_.member(),
         options_.give_up);
+    // There is nothing to do any more, as each call to come says.
+    if (absl::IsAborted(connected) && state().phase() == proto::STOPPED) {
+      return absl::OkStatus();
+    }
     if (absl::IsInvalidArgument(connected) || absl::IsCancelled(connected)) {
       // Its own mistake, or wish, does not end the job for the others.
       LeaveShortly("");
