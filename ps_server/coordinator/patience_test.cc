@@ -1,5 +1,6 @@
 #include "ps_server/coordinator/patience.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,10 @@ class PatienceTest : public ::testing::Test,
   void OnBack(const TaskId&) override { patience_.OnBack(); }
   void OnLost(const TaskId&) override {}
   void OnTold(const WorkerLife&) override {}
+  bool HearTrace(const proto::RenewLeaseRequest&) override { return false; }
+  std::optional<proto::TraceOrder> trace_order() const override {
+    return std::nullopt;
+  }
   void FailUnlessFinishing(const std::string& reason) override {
     failures_.push_back(reason);
   }
