@@ -289,7 +289,7 @@ class LocalRun {
   int TellResult() {
     FinishOutput();
     const absl::StatusOr<proto::Journal> journal = JournalOf(options_);
-    if (WasStopped(journal)) return TellStopped(journal);
+    if (WasStopped()) return TellStopped(journal);
     for (const LocalCluster::Daemon& daemon : cluster_.daemons()) {
       if (awaited_.count(daemon.name()) == 0 || HasEndedWell(daemon)) continue;
       // The others have done its part, but not what the chief alone does.
@@ -309,12 +309,10 @@ class LocalRun {
     return kExitDone;
   }
 
-  // All have ended in order, and the job is not done: an operator has stopped
-  // it.
-  bool WasStopped(const absl::StatusOr<proto::Journal>& journal) const {
+  // An operator has stopped the job: by what ps 0 has said last, for its status
+  // may not have been heard any more.
+  bool WasStopped() const {
     if (!PsHaveEndedWell()) return false;
-    if (journal.ok()) return !journal->finished();
-    // What ps 0 has said last; its status may not have been heard any more.
     return absl::StrContains(
         LastLines(directory_.LogPath(DaemonName({kPsJob, 0})), 1),
         "ends: the job was stopped");

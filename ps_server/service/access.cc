@@ -39,7 +39,7 @@ const std::map<std::string, Roles>& AccessTable() {
         {"/holdfast.proto.Coordinator/Checkpoint", {kPsJob, kOperatorJob}},
         {"/holdfast.proto.Coordinator/Trace", {kOperatorJob}},
         {"/holdfast.proto.Coordinator/ReportTrace", members},
-        {"/holdfast.proto.Coordinator/Stop", {kPsJob, kOperatorJob}},
+        {"/holdfast.proto.Coordinator/Stop", {kOperatorJob}},
 
         {"/holdfast.proto.Shard/Give", workers},
         {"/holdfast.proto.Shard/Push", workers},

@@ -53,7 +53,7 @@ const std::map<std::string, std::string>& Expected() {
       {"Coordinator/Checkpoint", "ps-0 ps-1 operator"},
       {"Coordinator/Trace", "operator"},
       {"Coordinator/ReportTrace", "ps-0 ps-1 worker chief evaluator"},
-      {"Coordinator/Stop", "ps-0 ps-1 operator"},
+      {"Coordinator/Stop", "operator"},
       {"Shard/Give", "worker chief"},
       {"Shard/Push", "worker chief"},
       {"Shard/Apply", "worker chief"},
