@@ -1,0 +1,181 @@
+#include "common/shared_memory/arena.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+
+namespace holdfast {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+size_t RoundUp(size_t bytes, size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+struct SharedArena::State {
+  // Pieces with huge pages are taken from the front, each at the next multiple
+  // of one; others from the back.
+  struct File {
+    std::shared_ptr<const SealedFile> memory;
+    size_t front = 0;
+    size_t back = 0;
+  };
+
+  State(std::string name, size_t file_bytes)
+      : name(std::move(name)), file_bytes(file_bytes) {}
+
+  // A spare piece of the size, or null.
+  char* TakeSpare(size_t bytes);
+  // Memory that no piece has had.
+  absl::StatusOr<char*> TakeFresh(size_t bytes);
+  std::shared_ptr<char> Refer(char* piece, size_t bytes,
+                              std::shared_ptr<State> self);
+
+  const std::string name;
+  const size_t file_bytes;
+  std::function<void()> reclaim;
+
+  // Never held while memory is made: the kernel takes its time.
+  mutable absl::Mutex mutex;
+  std::vector<File> files ABSL_GUARDED_BY(mutex);
+  // By their addresses: indices into files.
+  std::map<uintptr_t, size_t> by_address ABSL_GUARDED_BY(mutex);
+  // By their size.
+  absl::flat_hash_map<size_t, std::vector<char*>> spare ABSL_GUARDED_BY(mutex);
+  int64_t bytes ABSL_GUARDED_BY(mutex) = 0;
+};
+
+char* SharedArena::State::TakeSpare(size_t bytes) {
+  absl::MutexLock lock(&mutex);
+  const auto found = spare.find(bytes);
+  if (found == spare.end() || found->second.empty()) return nullptr;
+  char* const piece = found->second.back();
+  found->second.pop_back();
+  return piece;
+}
+
+absl::StatusOr<char*> SharedArena::State::TakeFresh(size_t size) {
+  const bool is_huge = size >= kHugePageBytes;
+  std::shared_ptr<const SealedFile> memory;
+  size_t offset = 0;
+  {
+    absl::MutexLock lock(&mutex);
+    const auto has_room = [&](const File& file) {
+      const size_t begin =
+          is_huge ? RoundUp(file.front, kHugePageBytes) : file.front;
+      return begin <= file.back && size <= file.back - begin;
+    };
+    auto file = std::find_if(files.begin(), files.end(), has_room);
+    if (file == files.end()) {
+      // Only its pages take memory, and time, and none is touched here.
+      auto made = SealedFile::Create(
+          absl::StrCat("holdfast-", name),
+          std::max(file_bytes, RoundUp(size, kHugePageBytes)),
+          SealedFile::Writers::kOwner);
+      if (!made.ok()) return made.status();
+      File fresh;
+      fresh.memory = *std::move(made);
+      fresh.back = fresh.memory->size();
+      by_address.emplace(reinterpret_cast<uintptr_t>(fresh.memory->data()),
+                         files.size());
+      file = files.insert(files.end(), std::move(fresh));
+    }
+    if (is_huge) {
+      offset = RoundUp(file->front, kHugePageBytes);
+      file->front = offset + size;
+    } else {
+      file->back -= size;
+      offset = file->back;
+    }
+    memory = file->memory;
+    bytes += static_cast<int64_t>(size);
+  }
+  if (is_huge) {
+    memory->MakeHuge(offset, size / kHugePageBytes * kHugePageBytes);
+  }
+  return memory->data() + offset;
+}
+
+std::shared_ptr<char> SharedArena::State::Refer(char* piece, size_t bytes,
+                                                std::shared_ptr<State> self) {
+  return std::shared_ptr<char>(
+      piece, [bytes, state = std::move(self)](char* returned) {
+        absl::MutexLock lock(&state->mutex);
+        state->spare[bytes].push_back(returned);
+      });
+}
+
+SharedArena::SharedArena(Options options)
+    : state_(std::make_shared<State>(
+          std::move(options.name),
+          RoundUp(std::max<size_t>(options.file_bytes, 1), kHugePageBytes))) {}
+
+absl::StatusOr<std::shared_ptr<char>> SharedArena::Take(size_t bytes) {
+  if (bytes > static_cast<size_t>(std::numeric_limits<int64_t>::max()) / 2) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("shared memory \"", state_->name, "\" of ", bytes,
+                     " bytes: no system has that"));
+  }
+  const size_t size = RoundUp(std::max<size_t>(bytes, 1), kAlignment);
+  char* piece = state_->TakeSpare(size);
+  if (piece == nullptr && state_->reclaim != nullptr) {
+    state_->reclaim();
+    piece = state_->TakeSpare(size);
+  }
+  if (piece == nullptr) {
+    const absl::StatusOr<char*> fresh = state_->TakeFresh(size);
+    if (!fresh.ok()) return fresh.status();
+    piece = *fresh;
+  }
+  return state_->Refer(piece, size, state_);
+}
+
+std::optional<SharedArena::Place> SharedArena::Find(const void* data,
+                                                    size_t size) const {
+  const uintptr_t at = reinterpret_cast<uintptr_t>(data);
+  absl::MutexLock lock(&state_->mutex);
+  const auto after = state_->by_address.upper_bound(at);
+  if (after == state_->by_address.begin()) return std::nullopt;
+  const auto& [begin, index] = *std::prev(after);
+  const size_t file_size = state_->files[index].memory->size();
+  const size_t offset = at - begin;
+  if (offset >= file_size || size > file_size - offset) return std::nullopt;
+  return Place{static_cast<uint32_t>(index + 1), offset};
+}
+
+std::vector<std::shared_ptr<const SealedFile>> SharedArena::files() const {
+  absl::MutexLock lock(&state_->mutex);
+  std::vector<std::shared_ptr<const SealedFile>> files;
+  for (const State::File& file : state_->files) files.push_back(file.memory);
+  return files;
+}
+
+int64_t SharedArena::bytes() const {
+  absl::MutexLock lock(&state_->mutex);
+  return state_->bytes;
+}
+
+void SharedArena::set_reclaim(std::function<void()> reclaim) {
+  state_->reclaim = std::move(reclaim);
+}
+
+bool SharedArena::HugePagesWork() {
+  static const bool work = [] {
+    const auto file = SealedFile::Create("holdfast-probe", kHugePageBytes,
+                                         SealedFile::Writers::kOwner);
+    return file.ok() && (*file)->MakeHuge(0, kHugePageBytes);
+  }();
+  return work;
+}
+
+}  // namespace holdfast
