@@ -52,6 +52,7 @@ struct Flags {
   std::string mode = "asynchronous";
   std::string ops;
   double seconds = 1;
+  std::string same_host = "auto";
   std::string result_file;
   // With folders for all tasks. Empty: nothing is encrypted.
   std::string tls_dir;
@@ -219,6 +220,7 @@ absl::Status Control(const Flags& flags, const ClusterSpec& spec) {
   if (!credentials.ok()) return credentials.status();
   options.credentials = *std::move(credentials);
   options.connect_timeout = absl::Seconds(60);
+  options.same_host = false;
   const auto cluster = Cluster::Connect(std::move(options));
   if (!cluster.ok()) return cluster.status();
   absl::Status status = AwaitLoad(flags, cluster->get());
@@ -278,6 +280,7 @@ absl::Status Run(Flags flags) {
   if (!spec.ok()) return spec.status();
   if (flags.role == "control") return Control(flags, *spec);
   BenchJob job = flags.job;
+  job.same_host = flags.same_host != "off";
   job.bytes = std::max<uint64_t>(job.bytes, sizeof(float));
   const TaskId task = {kWorkerJob, static_cast<uint32_t>(flags.task_index)};
   const auto credentials = CredentialsOf(flags, task);
@@ -307,6 +310,7 @@ int BenchClient(const std::vector<std::string>& args) {
   set.Add("mode", "MODE", &flags.mode, "");
   set.Add("ops", "LIST", &flags.ops, "");
   set.Add("seconds", "NUMBER", &flags.seconds, "");
+  set.Add("same_host", "auto|off", &flags.same_host, "");
   set.Add("result_file", "FILE", &flags.result_file, "");
   set.Add("tls_dir", "FOLDER", &flags.tls_dir, "");
   absl::Status status = set.Parse(args);

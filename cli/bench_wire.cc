@@ -46,6 +46,9 @@ absl::StatusOr<Plan> MakePlan(const WireFlags& flags) {
   if (!load.ok()) return load.status();
   absl::Status status = CheckSeconds(flags.seconds);
   if (!status.ok()) return status;
+  const auto same_host =
+      ParseWords("same_host", flags.same_host, {"auto", "off"});
+  if (!same_host.ok()) return same_host.status();
 
   Plan plan{*std::move(sizes), *std::move(shards), *std::move(codecs),
             *std::move(ops)};
@@ -59,9 +62,12 @@ absl::StatusOr<Plan> MakePlan(const WireFlags& flags) {
 std::vector<std::string> ClientFlags(absl::string_view role, uint64_t bytes,
                                      int shards, absl::string_view codec,
                                      const WireFlags& flags) {
-  return {absl::StrCat("--role=", role), absl::StrCat("--bytes=", bytes),
-          absl::StrCat("--shards=", shards), absl::StrCat("--codec=", codec),
-          absl::StrCat("--seconds=", flags.seconds)};
+  return {absl::StrCat("--role=", role),
+          absl::StrCat("--bytes=", bytes),
+          absl::StrCat("--shards=", shards),
+          absl::StrCat("--codec=", codec),
+          absl::StrCat("--seconds=", flags.seconds),
+          absl::StrCat("--same_host=", flags.same_host)};
 }
 
 // Runs the clients, of which the last measures, beside `shards` ps.
@@ -107,6 +113,8 @@ void WireFlags::AddTo(FlagSet* set) {
            absl::StrCat("Of those pushes. Default: ", load, "."));
   set->Add("seconds", "NUMBER", &seconds,
            "For each operation of each point. Default: 1.");
+  set->Add("same_host", "auto|off", &same_host,
+           "off: tensors pass over the network. Default: auto.");
   ps.AddTo(set);
 }
 

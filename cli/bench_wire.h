@@ -21,6 +21,7 @@ struct WireFlags {
   std::string ops = "push,pull,pushpull,ticket,tcp,memcpy,control";
   std::string load = "64MB";
   double seconds = 1;
+  std::string same_host = "auto";
   BenchPs ps;
 
   void AddTo(FlagSet* set);

@@ -100,6 +100,7 @@ absl::StatusOr<std::unique_ptr<BenchWorker>> BenchWorker::Start(
   Cluster::Options options{spec};
   options.task = task;
   options.credentials = credentials;
+  options.same_host = job.same_host;
   options.job_digest = "bench";
   options.data_digest = "bench";
   options.connect_timeout = absl::Seconds(60);

@@ -29,6 +29,8 @@ struct BenchJob {
   // One of BenchOptimizers.
   std::string optimizer = "sgd";
   bool asynchronous = true;
+  // As in Cluster::Options.
+  bool same_host = true;
 };
 
 // "exact", "float16" and the others that there are (proto/training.proto).

@@ -149,6 +149,7 @@ absl::StatusOr<Cluster::Options> ResolveClusterAddress(
   }
   options.connect_timeout = address.timeout;
   options.fail_fast = true;
+  options.same_host = false;  // commands read no values
   return options;
 }
 

@@ -77,6 +77,7 @@ absl::Status StatusWatch::Ask(std::unique_ptr<Cluster>* connection) {
     Cluster::Options options{.cluster = cluster_};
     options.credentials = credentials_;
     options.connect_timeout = kCallTimeout;
+    options.same_host = false;  // it reads no values
     auto connected = Cluster::Connect(std::move(options));
     if (!connected.ok()) return connected.status();
     *connection = *std::move(connected);

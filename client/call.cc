@@ -5,6 +5,12 @@
 #include "absl/strings/str_cat.h"
 
 namespace holdfast::client {
+namespace {
+
+// To a ps of a job that is done, before it is taken for ended, too.
+constexpr int kAttemptsWhenDone = 3;
+
+}  // namespace
 
 Call::Call(std::shared_ptr<Context> context, std::shared_ptr<GroupState> group,
            const Rpc& rpc, uint32_t ps)
@@ -58,9 +64,16 @@ void Call::OnAnswer(absl::Status status) {
       }
     }
     if (group_->cancelled) return Finish();
-    if (IsTransient(status)) {
+    if (!IsTransient(status)) {
+      in_vain_ = 0;
+    } else if (++in_vain_; !IsPsGone()) {
       trouble = std::move(status);
       return Pause();
+    } else {
+      status = absl::FailedPreconditionError(
+          absl::StrCat("the job is done, and the ps has ended or cannot be "
+                       "reached: ",
+                       status.message()));
     }
     unexplained = IsUnexplained(status);
     trouble = unexplained ? status : absl::OkStatus();
@@ -96,6 +109,11 @@ bool Call::IsUnexplained(const absl::Status& error) const {
   return rpc_.request_has_sender &&
          (absl::IsAborted(error) ||
           (rpc_.asks_coordinator && absl::IsNotFound(error)));
+}
+
+bool Call::IsPsGone() const {
+  return group_->ends_with_job && in_vain_ >= kAttemptsWhenDone &&
+         context_->state().phase() == proto::DONE;
 }
 
 void Call::Pause() {

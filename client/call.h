@@ -41,6 +41,8 @@ struct GroupState {
   // Answers that are being told at this moment.
   int answering = 0;
   bool cancelled = false;
+  // As of CallGroup::EndWithJob.
+  bool ends_with_job = false;
 };
 
 // A call of a group, from its first attempt to its answer: it is sent again
@@ -83,6 +85,8 @@ class Call : public Underway, public std::enable_shared_from_this<Call> {
   void OnAnswer(absl::Status status) ABSL_LOCKS_EXCLUDED(context_->mutex);
   // Whether only news of the job can explain the error.
   bool IsUnexplained(const absl::Status& error) const;
+  // Whether the job is done and the ps does not answer any more.
+  bool IsPsGone() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex);
   void Pause() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex);
   void Finish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(context_->mutex);
 
@@ -95,6 +99,8 @@ class Call : public Underway, public std::enable_shared_from_this<Call> {
   // Of pauses, and the begin of the last attempt: guarded by the mutex.
   Backoff backoff_;
   absl::Time began_;
+  // Attempts since the last answer. Guarded by the mutex.
+  int in_vain_ = 0;
 };
 
 }  // namespace holdfast::client

@@ -48,6 +48,14 @@ class CallGroup {
   CallGroup(const CallGroup&) = delete;
   CallGroup& operator=(const CallGroup&) = delete;
 
+  // For what nobody needs once the job is DONE, but who came for it may have if
+  // the ps are still there: calls that get no answer then end with
+  // FAILED_PRECONDITION. Before Start.
+  void EndWithJob() ABSL_LOCKS_EXCLUDED(context_->mutex) {
+    absl::MutexLock lock(&context_->mutex);
+    state_->ends_with_job = true;
+  }
+
   // Calls a ps; the coordinator is in that with index 0. The request's sender
   // is filled in. The bytes of a request's tensors are not copied: their owners
   // are kept until the transport has let go of them, which may be after Cancel.

@@ -20,7 +20,8 @@ Client::Client(Options options, Transport* transport)
               options.timing, options.task, std::move(options.ps_names),
               std::move(options.on_waiting), [this] { LookForNews(); }},
           transport)),
-      news_calls_(context_) {}
+      news_calls_(context_),
+      linking_(context_) {}
 
 Client::~Client() {
   news_calls_.Cancel();
@@ -64,7 +65,8 @@ std::unique_ptr<Question<proto::DeclareResponse>> Client::StartDeclare(
   *request.mutable_declaration() = declaration;
   return std::make_unique<Asked>(
       context_, rpc::kDeclare, std::move(request),
-      Asked::Options{nullptr, ByCoordinator("the answer to Declare")});
+      Asked::Options{nullptr, ByCoordinator("the answer to Declare"), nullptr,
+                     /*regardless=*/false, /*ends_with_job=*/true});
 }
 
 // Asks for the placement until the variables are there, in the newest
@@ -95,7 +97,8 @@ class Client::VariablesQuestion : public VariablesRequest {
             nullptr, [this] { return Missing(); },
             [this](const proto::GetPlacementResponse& response) {
               return Look(response);
-            }});
+            },
+            /*regardless=*/false, /*ends_with_job=*/true});
   }
 
   bool done() const override { return found_.has_value() || question_->done(); }
@@ -107,6 +110,7 @@ class Client::VariablesQuestion : public VariablesRequest {
     if (!placement.ok()) {
       found_ = placement.status();
     } else if (placement->ready()) {
+      client_.linking_.LinkAll(deadline);
       const absl::Status entered = client_.Enter(sender_, *placement);
       found_ =
           entered.ok() ? absl::StatusOr<Variables>(Variables::kReady) : entered;
@@ -183,10 +187,11 @@ absl::Status Client::Enter(const proto::Sender& sender,
         layout.status().code(),
         absl::StrCat(PsName(), ": ", layout.status().message()));
   }
+  const std::vector<bool> neighbors = linking_.linked();
   auto generation = std::make_shared<GenerationState>(
       context_, sender,
-      Placement{*layout, PlanPush(*layout, part_bytes_),
-                PlanPull(*layout, part_bytes_)});
+      Placement{*layout, PlanPush(*layout, part_bytes_, neighbors),
+                PlanPull(*layout, part_bytes_, neighbors)});
   absl::MutexLock lock(&context_->mutex);
   if (declaration_ == nullptr) {
     declaration_ = std::make_unique<const proto::Declaration>(

@@ -18,6 +18,7 @@
 #include "client/first_values.h"
 #include "client/generation_state.h"
 #include "client/giving.h"
+#include "client/linking.h"
 #include "client/pin.h"
 #include "client/question.h"
 #include "client/transport.h"
@@ -139,6 +140,7 @@ class Client {
   // Of LookForNews.
   bool looking_ ABSL_GUARDED_BY(context_->mutex) = false;
   CallGroup news_calls_;
+  Linking linking_;
 };
 
 }  // namespace holdfast::client

@@ -2,6 +2,7 @@
 #include "client/client.h"
 
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,6 +16,7 @@ namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // Given to Await of what is done; the transport fails the test for any wait.
@@ -36,10 +38,10 @@ class ClientMachineTest : public GenerationTest {
     ASSERT_TRUE(variables->done());
     ASSERT_EQ(variables->Await(kNow).status(), absl::OkStatus());
   }
-  void Hear(uint64_t generation) {
+  void Hear(uint64_t generation, proto::JobPhase phase = proto::TRAINING) {
     SessionNews news;
     news.sender = SenderOf(generation);
-    news.state.set_phase(proto::TRAINING);
+    news.state.set_phase(phase);
     client_->Hear(news);
   }
   void AddAll(Cluster::Push* push) {
@@ -194,6 +196,47 @@ TEST_F(ClientMachineTest, ANewGenerationEndsWhatIsUnderWay) {
   AddAll(push.get());
   EXPECT_EQ(transport_.Take(rpc::kPush).request.message.sender().generation(),
             3);
+}
+
+TEST_F(ClientMachineTest, AJobThatIsDoneNeedsNoCoordinator) {
+  Client::Options options;
+  options.task = {kWorkerJob, 1};
+  options.ps_names = PsNames(2);
+  client_ = std::make_unique<Client>(std::move(options), &transport_);
+  Hear(2);
+  auto declared = client_->StartDeclare({});
+  auto variables = client_->StartAwaitVariables();
+  const auto fail = [&] {
+    transport_.Take(rpc::kDeclare).Answer(absl::UnavailableError("gone"));
+    transport_.Take(rpc::kGetPlacement).Answer(absl::UnavailableError("gone"));
+    const bool done = declared->done();
+    EXPECT_EQ(variables->done(), done);
+    transport_.Pass(absl::Minutes(1));
+    return done;
+  };
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(fail()) << i;
+  // A coordinator that is back is asked again.
+  transport_.Take(rpc::kGetPlacement).Answer(proto::GetPlacementResponse());
+  transport_.Pass(absl::Minutes(1));
+  Hear(2, proto::DONE);
+  transport_.Take(rpc::kDeclare).Answer(absl::UnavailableError("gone"));
+  ASSERT_TRUE(declared->done());
+  EXPECT_TRUE(absl::IsFailedPrecondition(declared->Await(kNow).status()));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(variables->done()) << i;
+    transport_.Take(rpc::kGetPlacement).Answer(absl::UnavailableError("gone"));
+    transport_.Pass(absl::Minutes(1));
+  }
+  ASSERT_TRUE(variables->done());
+  const absl::Status over = variables->Await(kNow).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(over));
+  EXPECT_THAT(std::string(over.message()),
+              HasSubstr("ps 0: the job is done, and the ps has ended"));
+  // One that is there is waited for.
+  auto again = client_->StartAwaitVariables();
+  transport_.Take(rpc::kGetPlacement).Answer(PlacementOf(2, false));
+  ASSERT_TRUE(again->done());
+  EXPECT_EQ(again->Await(kNow).status(), absl::OkStatus());
 }
 
 TEST_F(ClientMachineTest, APinIsOfOneVersionToo) {

@@ -14,6 +14,7 @@
 #include "client/client.h"
 #include "client/connect.h"
 #include "client/context.h"
+#include "client/neighbors.h"
 #include "client/wire.h"
 #include "common/clock.h"
 #include "common/rpc/session.h"
@@ -33,6 +34,22 @@ std::vector<std::string> PsAddresses(const ClusterSpec& cluster) {
   return addresses;
 }
 
+// Of the ps tasks, for errors and the log.
+std::vector<std::string> PsNames(const ClusterSpec& cluster) {
+  std::vector<std::string> names;
+  for (const std::string& address : PsAddresses(cluster)) {
+    const auto ps = static_cast<uint32_t>(names.size());
+    names.push_back(
+        absl::StrCat(TaskId{kPsJob, ps}.ToString(), " (", address, ")"));
+  }
+  return names;
+}
+
+std::unique_ptr<Neighbors> MakeNeighbors(const Cluster::Options& options) {
+  if (!options.same_host) return nullptr;
+  return std::make_unique<Neighbors>(PsNames(options.cluster));
+}
+
 Client::Options ClientOptions(const Cluster::Options& options,
                               const Timing& timing) {
   Client::Options client;
@@ -40,11 +57,7 @@ Client::Options ClientOptions(const Cluster::Options& options,
   client.task = options.task;
   client.part_bytes = options.part_bytes;
   client.on_waiting = options.on_waiting;
-  for (const std::string& address : PsAddresses(options.cluster)) {
-    const uint32_t ps = static_cast<uint32_t>(client.ps_names.size());
-    client.ps_names.push_back(
-        absl::StrCat(TaskId{kPsJob, ps}.ToString(), " (", address, ")"));
-  }
+  client.ps_names = PsNames(options.cluster);
   return client;
 }
 
@@ -53,7 +66,8 @@ class ClusterImpl : public Cluster {
   ClusterImpl(Options options, const Timing& timing)
       : options_(std::move(options)),
         wire_(PsAddresses(options_.cluster), options_.credentials,
-              {options_.tracer, options_.cluster_tracer}),
+              {options_.tracer, options_.cluster_tracer},
+              MakeNeighbors(options_)),
         client_(ClientOptions(options_, timing), &wire_) {}
 
   ~ClusterImpl() override {

@@ -157,6 +157,10 @@ class Cluster {
     absl::Duration recovery_timeout = kDefaultTimeout;
     // Bytes of tensors in one call, at most.
     int64_t part_bytes = kPartBytes;
+    // Whether tensors pass through shared memory where a ps is on this host
+    // (docs/same_host.md). Memory of it: the gradients
+    // of as many pushes as are under way, or kept by a ps, at a time.
+    bool same_host = true;
     // Asked with each renewal of the lease, by a thread of the cluster's: what
     // this worker has to tell about itself (as PhaseMeter::Report). Must not
     // block. May be empty.
@@ -200,12 +204,21 @@ class Cluster {
   class Push : public Handle {
    public:
     virtual PushSequence sequence() const = 0;
+    // Memory for the whole gradient of one variable, row-major, that a ps of
+    // this host reads where it lies: what is written there, then handed in by
+    // Add, is not copied. What it says at first is not specified; it may be
+    // touched until Add; and read until AwaitHeld or Await has returned, the
+    // push is destroyed, or contributed with 0 examples. Empty where there is
+    // none: Add takes any memory.
+    virtual absl::Span<float> Memory(size_t /*variable*/) { return {}; }
     // Hands in the gradient of one variable (its index as declared), whole and
     // row-major; parts that it completes leave at once, but where all of the
     // push fits in one message with what follows it. The memory must stay as it
     // is until AwaitHeld or Await has returned or the push is destroyed.
     // Errors: INVALID_ARGUMENT for a wrong index, length, a variable that is
-    // not trainable, or one handed in before; why the push has failed already.
+    // not trainable, or one handed in before; RESOURCE_EXHAUSTED, UNAVAILABLE
+    // when no memory can be shared with a ps of this host; why the push has
+    // failed already.
     virtual absl::Status Add(size_t variable,
                              absl::Span<const float> gradient) = 0;
 

@@ -101,6 +101,22 @@ TEST_F(ConnectTest, WaitsForAPsThatStartsLater) {
   *cluster = nullptr;
 }
 
+TEST_F(ConnectTest, AJobThatIsDoneNeedsNoOtherPs) {
+  ps(1).Stop();
+  Tell(kGeneration, proto::DONE);
+  Cluster::Options options = OptionsFor(kWorker);
+  options.connect_timeout = absl::InfiniteDuration();
+  auto cluster = Connect(options, timing);
+  ASSERT_TRUE(cluster.ok()) << cluster.status();
+  EXPECT_EQ((*cluster)->state().phase(), proto::DONE);
+  // Nor does the coordinator stay for ever.
+  ps(0).Stop();
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      (*cluster)->Declare({}, absl::InfiniteFuture())));
+  EXPECT_TRUE(absl::IsFailedPrecondition(
+      (*cluster)->AwaitVariables(absl::InfiniteFuture())));
+}
+
 TEST_F(ConnectTest, RefusesOptionsThatCannotBe) {
   Cluster::Options options = OptionsFor(kWorker);
   options.part_bytes = 3;

@@ -113,6 +113,8 @@ class FakeTransport final : public Transport {
   void Wait(absl::FunctionRef<bool()>, absl::Time) override {
     ADD_FAILURE() << "a wait";
   }
+  Neighbors* neighbors() override { return neighbors_; }
+  void set_neighbors(Neighbors* neighbors) { neighbors_ = neighbors; }
   absl::Mutex& mutex() override { return mutex_; }
   absl::BitGenRef random() override { return random_; }
 
@@ -171,6 +173,7 @@ class FakeTransport final : public Transport {
     }
   }
 
+  Neighbors* neighbors_ = nullptr;
   absl::Mutex mutex_;
   std::mt19937 random_{1};
   absl::Time now_ = absl::UnixEpoch();

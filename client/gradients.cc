@@ -1,17 +1,24 @@
 #include "client/gradients.h"
 
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "client/tensors.h"
 
 namespace holdfast::client {
 
-Gradients::Gradients(PushSequence push, const Layout& layout,
-                     GradientEncoder* encoder)
+Gradients::Gradients(PushSequence push, const Layout& layout, const Plan& plan,
+                     GradientEncoder* encoder, Neighbors* neighbors)
     : push_(push),
       layout_(layout),
+      plan_(plan),
       encoder_(*encoder),
+      neighbors_(neighbors),
       taken_(layout.variables().size(), false),
       gradients_(layout.variables().size()),
+      regions_(layout.variables().size()),
       encoded_(layout.variables().size()) {}
 
 absl::Status Gradients::Check(size_t variable,
@@ -39,13 +46,69 @@ absl::Status Gradients::Check(size_t variable,
   return absl::OkStatus();
 }
 
-void Gradients::Take(size_t variable, absl::Span<const float> gradient) {
+absl::Status Gradients::Take(size_t variable,
+                             absl::Span<const float> gradient) {
+  if (Lends(variable)) {
+    absl::Status status = TakeRegion(variable);
+    if (!status.ok()) return status;
+    auto* const region = reinterpret_cast<float*>(regions_[variable].get());
+    if (region != gradient.data()) {
+      for (const Stretch& stretch : plan_.lent[variable]) {
+        std::memcpy(region + stretch.begin, gradient.data() + stretch.begin,
+                    stretch.size * sizeof(float));
+      }
+    }
+  }
   taken_[variable] = true;
   ++num_taken_;
   gradients_[variable] = gradient;
   if (encoder_.Encodes(variable)) {
     encoded_[variable] = encoder_.Encode(push_, variable, gradient);
   }
+  return absl::OkStatus();
+}
+
+absl::Span<float> Gradients::Memory(size_t variable) {
+  if (variable >= taken_.size() || taken_[variable] || !Lends(variable) ||
+      !TakeRegion(variable).ok()) {
+    return {};
+  }
+  return absl::MakeSpan(reinterpret_cast<float*>(regions_[variable].get()),
+                        layout_.variables()[variable].size);
+}
+
+bool Gradients::Lends(size_t variable) const {
+  return neighbors_ != nullptr && !plan_.lent[variable].empty();
+}
+
+absl::Status Gradients::TakeRegion(size_t variable) {
+  if (regions_[variable] != nullptr) return absl::OkStatus();
+  const Layout::Variable& declared = layout_.variables()[variable];
+  absl::StatusOr<std::shared_ptr<char>> region =
+      neighbors_->Take(declared.size * sizeof(float));
+  if (!region.ok()) {
+    return absl::Status(
+        region.status().code(),
+        absl::StrCat("no shared memory for the gradient of variable \"",
+                     declared.name, "\": ", region.status().message()));
+  }
+  regions_[variable] = *std::move(region);
+  return absl::OkStatus();
+}
+
+Buffer Gradients::BytesOf(const Stretch& stretch) const {
+  const std::shared_ptr<char>& region = regions_[stretch.variable];
+  const float* const given = gradients_[stretch.variable].data();
+  const size_t size = stretch.size * sizeof(float);
+  if (region != nullptr) {
+    const auto* const shared = reinterpret_cast<const float*>(region.get());
+    const std::vector<Stretch>& lent = plan_.lent[stretch.variable];
+    if (given == shared ||
+        std::find(lent.begin(), lent.end(), stretch) != lent.end()) {
+      return Buffer::FromMemory(shared + stretch.begin, size, region);
+    }
+  }
+  return Buffer::FromMemory(given + stretch.begin, size, loan_.owner());
 }
 
 absl::Status Gradients::CheckComplete() const {
@@ -57,7 +120,14 @@ absl::Status Gradients::CheckComplete() const {
 }
 
 std::vector<TensorPiece> Gradients::PiecesOf(const Plan::Part& part) const {
-  return client::PiecesOf(layout_, part, gradients_, encoded_, loan_.owner());
+  return client::PiecesOf(
+      layout_, part, encoded_,
+      [this](const Stretch& stretch) { return BytesOf(stretch); });
+}
+
+void Gradients::AwaitReturn() {
+  loan_.AwaitReturn();
+  for (std::shared_ptr<char>& region : regions_) region.reset();
 }
 
 }  // namespace holdfast::client

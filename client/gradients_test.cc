@@ -22,7 +22,8 @@ class GradientsTest : public GenerationTest {
   const std::shared_ptr<GenerationState> generation_ =
       MakeGeneration(/*num_ps=*/1, /*part_bytes=*/1 << 20);
   Gradients gradients_{PushSequence(1), generation_->placement.layout,
-                       &generation_->encoder};
+                       generation_->placement.push, &generation_->encoder,
+                       nullptr};
 };
 
 TEST_F(GradientsTest, WhatDoesNotFitIsRefused) {
@@ -32,7 +33,7 @@ TEST_F(GradientsTest, WhatDoesNotFitIsRefused) {
             absl::InvalidArgumentError("variable \"a\": gradient has 4 "
                                        "elements, the variable 2"));
   ASSERT_EQ(gradients_.Check(0, a_), absl::OkStatus());
-  gradients_.Take(0, a_);
+  ASSERT_EQ(gradients_.Take(0, a_), absl::OkStatus());
   EXPECT_EQ(gradients_.Check(0, a_),
             absl::InvalidArgumentError(
                 "the gradient of variable \"a\" was handed in before"));
@@ -42,17 +43,17 @@ TEST_F(GradientsTest, AreCompleteWhenAllVariablesAreThere) {
   EXPECT_EQ(gradients_.CheckComplete(),
             absl::FailedPreconditionError("the gradients of 2 of 2 trainable "
                                           "variables were not handed in"));
-  gradients_.Take(1, b_);
+  ASSERT_EQ(gradients_.Take(1, b_), absl::OkStatus());
   EXPECT_EQ(gradients_.CheckComplete(),
             absl::FailedPreconditionError("the gradients of 1 of 2 trainable "
                                           "variables were not handed in"));
-  gradients_.Take(0, a_);
+  ASSERT_EQ(gradients_.Take(0, a_), absl::OkStatus());
   EXPECT_EQ(gradients_.CheckComplete(), absl::OkStatus());
 }
 
 TEST_F(GradientsTest, AreSentFromWhereTheyLieAndLentUntilNobodyRefersToThem) {
-  gradients_.Take(0, a_);
-  gradients_.Take(1, b_);
+  ASSERT_EQ(gradients_.Take(0, a_), absl::OkStatus());
+  ASSERT_EQ(gradients_.Take(1, b_), absl::OkStatus());
   auto pieces = std::make_unique<std::vector<TensorPiece>>(
       gradients_.PiecesOf(generation_->placement.push.parts[0][0]));
   ASSERT_THAT(*pieces, SizeIs(3));
@@ -65,6 +66,69 @@ TEST_F(GradientsTest, AreSentFromWhereTheyLieAndLentUntilNobodyRefersToThem) {
   gradients_.AwaitReturn();
   EXPECT_EQ(pieces, nullptr);
   sender.join();
+}
+
+// "v" has 16 KiB on ps 0, which is a neighbor, and 4 elements on ps 1.
+class LentGradientsTest : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kLent = 4096;
+
+  static Layout MakeLayout() {
+    proto::GetPlacementResponse placement;
+    proto::Variable& variable =
+        *placement.mutable_declaration()->add_variables();
+    variable.set_name("v");
+    variable.add_shape(kLent + 4);
+    variable.set_dtype(proto::FLOAT32);
+    for (const uint32_t ps : {0, 1}) {
+      proto::Slice& slice = *placement.add_slices();
+      slice.set_variable("v");
+      slice.set_begin(ps == 0 ? 0 : kLent);
+      slice.set_size(ps == 0 ? kLent : 4);
+      slice.set_ps(ps);
+    }
+    return *Layout::Make(placement, 2);
+  }
+
+  TensorPiece PieceFor(uint32_t ps) const {
+    return gradients_.PiecesOf(plan_.parts[ps][0]).front();
+  }
+  static const void* PlaceOf(const TensorPiece& piece) {
+    return piece.data.spans()[0].data;
+  }
+
+  const Layout layout_ = MakeLayout();
+  const Plan plan_ = PlanPush(layout_, 1 << 20, {true, false});
+  GradientEncoder encoder_{layout_, plan_};
+  Neighbors neighbors_{{"ps 0", "ps 1"}};
+  Gradients gradients_{PushSequence(1), layout_, plan_, &encoder_, &neighbors_};
+};
+
+TEST_F(LentGradientsTest, WhatIsLentIsCopiedAndTheRestSentFromWhereItLies) {
+  std::vector<float> given(kLent + 4, 5);
+  ASSERT_EQ(gradients_.Take(0, given), absl::OkStatus());
+  TensorPiece lent = PieceFor(0);
+  TensorPiece sent = PieceFor(1);
+  EXPECT_EQ(lent.data.size(), kLent * sizeof(float));
+  EXPECT_NE(PlaceOf(lent), given.data());
+  EXPECT_EQ(*static_cast<const float*>(PlaceOf(lent)), 5);
+  EXPECT_EQ(PlaceOf(sent), given.data() + kLent);
+  // Nobody waits for those that read what is lent.
+  sent = TensorPiece();
+  gradients_.AwaitReturn();
+  given.assign(given.size(), 6);
+  EXPECT_EQ(*static_cast<const float*>(PlaceOf(lent)), 5);
+}
+
+TEST_F(LentGradientsTest, WhatIsWrittenToItsMemoryIsNotCopied) {
+  const absl::Span<float> memory = gradients_.Memory(0);
+  ASSERT_EQ(memory.size(), kLent + 4);
+  EXPECT_EQ(gradients_.Memory(0).data(), memory.data());
+  ASSERT_EQ(gradients_.Take(0, memory), absl::OkStatus());
+  EXPECT_EQ(PlaceOf(PieceFor(0)), memory.data());
+  EXPECT_EQ(PlaceOf(PieceFor(1)), memory.data() + kLent);
+  EXPECT_TRUE(gradients_.Memory(0).empty());
+  EXPECT_TRUE(gradients_.Memory(1).empty());
 }
 
 }  // namespace

@@ -21,8 +21,9 @@ class PartSenderTest : public GenerationTest {
   void Make(int64_t part_bytes, bool asynchronous = false,
             uint32_t num_ps = 2) {
     push_ = MakePush(MakeGeneration(num_ps, part_bytes, asynchronous));
-    gradients_ = std::make_unique<Gradients>(push_.sequence, push_.layout(),
-                                             &push_.generation->encoder);
+    gradients_ = std::make_unique<Gradients>(
+        push_.sequence, push_.layout(), push_.plan(),
+        &push_.generation->encoder, nullptr);
     sender_ = std::make_unique<PartSender>(&push_, gradients_.get(), &Calls(),
                                            [this] { ++ends_; });
   }
@@ -37,7 +38,7 @@ class PartSenderTest : public GenerationTest {
   void HandIn(size_t variable) {
     const std::vector<float>& gradient = variable == 0 ? a_ : b_;
     ASSERT_EQ(gradients_->Check(variable, gradient), absl::OkStatus());
-    gradients_->Take(variable, gradient);
+    ASSERT_EQ(gradients_->Take(variable, gradient), absl::OkStatus());
     sender_->OnHandedIn(variable);
   }
   void Acknowledge(uint32_t ps, uint64_t receipt = 0) {

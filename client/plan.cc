@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/rpc_limits.h"
+
 namespace holdfast::client {
 namespace {
 
@@ -14,19 +16,53 @@ uint64_t HeaderBytes(const Layout::Variable& variable) {
   return 66 + variable.name.size() + 10 * variable.shape.size();
 }
 
+// The same of a SharedBytes with its Loan.
+constexpr uint64_t kPlaceBytes = 90;
+
+bool HasCompression(const proto::Declaration& declaration) {
+  return std::any_of(declaration.variables().begin(),
+                     declaration.variables().end(),
+                     [](const proto::Variable& variable) {
+                       return variable.compression().push() != proto::EXACT ||
+                              variable.compression().pull() != proto::EXACT;
+                     });
+}
+
+// What is lent to whom.
+class Lender {
+ public:
+  Lender(const Layout& layout, const std::vector<bool>& neighbors)
+      : neighbors_(HasCompression(layout.declaration()) ? std::vector<bool>()
+                                                        : neighbors) {}
+
+  bool Lends(uint32_t ps, const Stretch& stretch) const {
+    return !neighbors_.empty() && neighbors_[ps] &&
+           stretch.size >= kMinLentBytes / sizeof(float);
+  }
+
+ private:
+  const std::vector<bool> neighbors_;
+};
+
 // Fills the parts of one ps, stretch by stretch.
 class Packer {
  public:
-  Packer(const Layout& layout, int64_t part_bytes)
+  Packer(const Layout& layout, int64_t part_bytes, const Lender& lender,
+         uint32_t ps)
       : layout_(layout),
-        part_elements_(std::max<uint64_t>(part_bytes / sizeof(float), 1)) {}
+        part_elements_(std::max<uint64_t>(part_bytes / sizeof(float), 1)),
+        lender_(lender),
+        ps_(ps) {}
 
   void Add(Stretch stretch) {
-    const uint64_t header = HeaderBytes(layout_.variables()[stretch.variable]);
-    const bool fits = elements_ + stretch.size <= part_elements_ &&
-                      header_bytes_ + header <= kMaxHeaderBytes;
+    const bool lent = lender_.Lends(ps_, stretch);
+    const uint64_t header = HeaderBytes(layout_.variables()[stretch.variable]) +
+                            (lent ? kPlaceBytes : 0);
+    const bool fits = elements_ + (lent ? 0 : stretch.size) <= part_elements_ &&
+                      header_bytes_ + header <= kMaxHeaderBytes &&
+                      loans_ + lent <= kMaxLoansInPart;
     if (!fits && !parts_.back().empty()) NextPart();
-    while (stretch.size > part_elements_) {
+    while (!lent && stretch.size > part_elements_) {
       parts_.back().push_back(
           {stretch.variable, stretch.begin, part_elements_});
       stretch.begin += part_elements_;
@@ -34,8 +70,9 @@ class Packer {
       NextPart();
     }
     parts_.back().push_back(stretch);
-    elements_ += stretch.size;
+    elements_ += lent ? 0 : stretch.size;
     header_bytes_ += header;
+    loans_ += lent;
   }
 
   std::vector<Plan::Part> Take() {
@@ -48,22 +85,30 @@ class Packer {
     parts_.emplace_back();
     elements_ = 0;
     header_bytes_ = 0;
+    loans_ = 0;
   }
 
   const Layout& layout_;
   const uint64_t part_elements_;
+  const Lender& lender_;
+  const uint32_t ps_;
   std::vector<Plan::Part> parts_ = std::vector<Plan::Part>(1);
   // In the last part.
   uint64_t elements_ = 0;
   uint64_t header_bytes_ = 0;
+  size_t loans_ = 0;
 };
 
-void FillPlaces(const Layout& layout, Plan* plan) {
+void FillPlaces(const Layout& layout, const Lender& lender, Plan* plan) {
   plan->places.resize(layout.variables().size());
+  plan->lent.resize(layout.variables().size());
   for (uint32_t ps = 0; ps < plan->parts.size(); ++ps) {
     for (uint32_t part = 0; part < plan->parts[ps].size(); ++part) {
       for (const Stretch& stretch : plan->parts[ps][part]) {
         plan->places[stretch.variable].push_back({ps, part});
+        if (lender.Lends(ps, stretch)) {
+          plan->lent[stretch.variable].push_back(stretch);
+        }
       }
     }
   }
@@ -71,24 +116,28 @@ void FillPlaces(const Layout& layout, Plan* plan) {
 
 }  // namespace
 
-Plan PlanPush(const Layout& layout, int64_t part_bytes) {
+Plan PlanPush(const Layout& layout, int64_t part_bytes,
+              const std::vector<bool>& neighbors) {
+  const Lender lender(layout, neighbors);
   Plan plan;
   for (uint32_t ps = 0; ps < layout.num_ps(); ++ps) {
-    Packer packer(layout, part_bytes);
+    Packer packer(layout, part_bytes, lender, ps);
     const std::vector<Stretch>& slices = layout.slices(ps);
     for (auto it = slices.rbegin(); it != slices.rend(); ++it) {
       if (layout.variables()[it->variable].trainable) packer.Add(*it);
     }
     plan.parts.push_back(packer.Take());
   }
-  FillPlaces(layout, &plan);
+  FillPlaces(layout, lender, &plan);
   return plan;
 }
 
-Plan PlanPull(const Layout& layout, int64_t part_bytes) {
+Plan PlanPull(const Layout& layout, int64_t part_bytes,
+              const std::vector<bool>& neighbors) {
+  const Lender lender(layout, neighbors);
   Plan plan;
   for (uint32_t ps = 0; ps < layout.num_ps(); ++ps) {
-    Packer packer(layout, part_bytes);
+    Packer packer(layout, part_bytes, lender, ps);
     for (const Stretch& slice : layout.slices(ps)) packer.Add(slice);
     plan.parts.push_back(packer.Take());
   }
@@ -96,7 +145,7 @@ Plan PlanPull(const Layout& layout, int64_t part_bytes) {
                   [](const auto& parts) { return parts.empty(); })) {
     plan.parts.front().emplace_back();
   }
-  FillPlaces(layout, &plan);
+  FillPlaces(layout, lender, &plan);
   return plan;
 }
 

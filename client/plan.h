@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_CLIENT_PLAN_H_
 #define HOLDFAST_CLIENT_PLAN_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -24,23 +25,36 @@ struct Plan {
   // By variable: the parts with elements of it, as often as they have stretches
   // of it.
   std::vector<std::vector<Place>> places;
+  // By variable: the stretches of it that are lent to their ps, in place of
+  // being sent (docs/same_host.md).
+  std::vector<std::vector<Stretch>> lent;
 };
+
+// Loans in one part, at most, so that the words of a link's board suffice for
+// several pushes and pulls under way at a time.
+inline constexpr size_t kMaxLoansInPart = 512;
 
 // Parts have at most `part_bytes` (at least one element) of values each. A
 // slice above that is cut; smaller ones share a part as long as they fit; names
 // and shapes count against a bound of their own, so that a message of very many
 // small variables stays within kMaxMessageBytes.
 //
+// `neighbors`: by ps, whether there is a link to it; empty: to none. Stretches
+// of at least kMinLentBytes are lent to those, whole: of them nothing counts
+// but what surrounds them. In a job with compression nothing is lent.
+//
 // Pure functions.
 
 // The gradients of the trainable variables, the last declared first: in that
 // order a backward pass makes them.
-Plan PlanPush(const Layout& layout, int64_t part_bytes);
+Plan PlanPush(const Layout& layout, int64_t part_bytes,
+              const std::vector<bool>& neighbors = {});
 
 // All variables, the first declared first: in that order a forward pass needs
 // them. Where there are no elements at all, ps 0 has an empty part, which asks
 // for the version.
-Plan PlanPull(const Layout& layout, int64_t part_bytes);
+Plan PlanPull(const Layout& layout, int64_t part_bytes,
+              const std::vector<bool>& neighbors = {});
 
 }  // namespace holdfast::client
 

@@ -215,6 +215,70 @@ TEST(PlanPullTest, FirstDeclaredFirstWithWhatIsNotTrainable) {
           ElementsAre(ElementsAre(Stretch{2, 0, 10})), IsEmpty()));
 }
 
+// 16 KiB.
+constexpr int64_t kLent = 4096;
+
+TEST(PlanPushTest, WhatIsLentCountsOnlyAsItsPlace) {
+  // ps 0 is a neighbor. Parts of 8 elements: of v1, which is lent whole, none
+  // count, so v2 (3), v1 and v0 (4) are one part; ps 1 gets v3 in pieces.
+  const Layout layout =
+      MakeLayout({{4, 0}, {kLent + 1, 0}, {3, 0}, {kLent, 1}}, 2);
+  const Plan plan = PlanPush(layout, 32, {true, false});
+  EXPECT_THAT(plan.parts[0], ElementsAre(ElementsAre(Stretch{2, 0, 3},
+                                                     Stretch{1, 0, kLent + 1},
+                                                     Stretch{0, 0, 4})));
+  EXPECT_EQ(plan.parts[1].size(), kLent / 8);
+  EXPECT_THAT(plan.lent,
+              ElementsAre(IsEmpty(), ElementsAre(Stretch{1, 0, kLent + 1}),
+                          IsEmpty(), IsEmpty()));
+}
+
+TEST(PlanPushTest, WhatIsSmallIsSentToANeighborToo) {
+  const Layout layout = MakeLayout({{kLent - 1, 0}, {kLent, 0}}, 1);
+  const Plan plan = PlanPush(layout, 1 << 20, {true});
+  EXPECT_THAT(plan.parts,
+              ElementsAre(ElementsAre(ElementsAre(Stretch{1, 0, kLent},
+                                                  Stretch{0, 0, kLent - 1}))));
+  EXPECT_THAT(plan.lent,
+              ElementsAre(IsEmpty(), ElementsAre(Stretch{1, 0, kLent})));
+}
+
+TEST(PlanPushTest, APartHasABoundedNumberOfLoans) {
+  const Layout layout = MakeLayout(
+      std::vector<Declared>(kMaxLoansInPart + 1, Declared{kLent, 0}), 1);
+  const Plan plan = PlanPush(layout, 1 << 20, {true});
+  ASSERT_EQ(plan.parts[0].size(), 2);
+  EXPECT_EQ(plan.parts[0][0].size(), kMaxLoansInPart);
+  EXPECT_EQ(plan.parts[0][1].size(), 1);
+}
+
+TEST(PlanPushTest, NothingIsLentInAJobWithCompression) {
+  proto::GetPlacementResponse placement;
+  AddVariable(2 * kLent, true, &placement);
+  AddVariable(1, true, &placement);
+  AddSlice("v0", 0, 2 * kLent, 0, &placement);
+  AddSlice("v1", 0, 1, 0, &placement);
+  for (const bool push : {false, true}) {
+    proto::Compression& compression = *placement.mutable_declaration()
+                                           ->mutable_variables(1)
+                                           ->mutable_compression();
+    compression.set_push(push ? proto::FLOAT16 : proto::EXACT);
+    compression.set_pull(push ? proto::EXACT : proto::FLOAT16);
+    const Plan plan = PlanPush(*Layout::Make(placement, 1), 4 * kLent, {true});
+    EXPECT_EQ(plan.parts[0].size(), 3);
+    EXPECT_THAT(plan.lent, ElementsAre(IsEmpty(), IsEmpty()));
+  }
+}
+
+TEST(PlanPullTest, ANeighborIsAskedForAllAtOnce) {
+  const Layout layout =
+      MakeLayout({{4, 0}, {kLent, 0, false}, {2 * kLent, 0}}, 1);
+  EXPECT_THAT(
+      PlanPull(layout, 32, {true}).parts,
+      ElementsAre(ElementsAre(ElementsAre(
+          Stretch{0, 0, 4}, Stretch{1, 0, kLent}, Stretch{2, 0, 2 * kLent}))));
+}
+
 TEST(PlanPullTest, SomebodyIsAskedForTheVersion) {
   EXPECT_THAT(PlanPull(MakeLayout({{0, 0}}, 2), 80).parts,
               ElementsAre(ElementsAre(IsEmpty()), IsEmpty()));

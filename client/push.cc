@@ -37,7 +37,8 @@ class PushHandle final : public Cluster::Push {
   explicit PushHandle(PushFacts facts)
       : push_(std::move(facts)),
         context_(push_.context()),
-        gradients_(push_.sequence, push_.layout(), &push_.generation->encoder),
+        gradients_(push_.sequence, push_.layout(), push_.plan(),
+                   &push_.generation->encoder, context_.transport.neighbors()),
         part_calls_(push_.generation->context, push_.generation->sender),
         calls_(push_.generation->context, push_.generation->sender),
         sender_(&push_, &gradients_, &part_calls_, [this] { OnSent(); }),
@@ -63,11 +64,15 @@ class PushHandle final : public Cluster::Push {
 
   PushSequence sequence() const override { return push_.sequence; }
 
+  absl::Span<float> Memory(size_t variable) override {
+    return gradients_.Memory(variable);
+  }
+
   absl::Status Add(size_t variable, absl::Span<const float> gradient) override {
     absl::Status status = gradients_.Check(variable, gradient);
     if (status.ok()) status = WhyOver();
+    if (status.ok()) status = gradients_.Take(variable, gradient);
     if (!status.ok()) return status;
-    gradients_.Take(variable, gradient);
     sender_.OnHandedIn(variable);
     return absl::OkStatus();
   }
@@ -367,6 +372,7 @@ class FailedPush final : public Cluster::Push {
   explicit FailedPush(absl::Status error) : error_(std::move(error)) {}
   bool done() const override { return true; }
   PushSequence sequence() const override { return PushSequence(0); }
+  absl::Span<float> Memory(size_t) override { return {}; }
   absl::Status Add(size_t, absl::Span<const float>) override { return error_; }
   bool WaitUntilHeld(absl::Time) override { return true; }
   absl::Status AwaitHeld(absl::Time) override { return error_; }

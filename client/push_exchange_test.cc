@@ -43,15 +43,16 @@ class PushExchangeTest : public GenerationTest {
  protected:
   PushExchangeTest()
       : push_(MakePush(MakeGeneration(1, 1 << 20))),
-        gradients_(push_.sequence, push_.layout(), &push_.generation->encoder),
+        gradients_(push_.sequence, push_.layout(), push_.plan(),
+                   &push_.generation->encoder, nullptr),
         calls_(push_.generation->context, push_.generation->sender),
         exchange_(&push_, &gradients_, &follow_up_, &calls_,
                   [this](const absl::StatusOr<PushExchange::Answer>& answer) {
                     EXPECT_FALSE(answer_.has_value()) << "told twice";
                     answer_ = answer;
                   }) {
-    gradients_.Take(0, a_);
-    gradients_.Take(1, b_);
+    EXPECT_EQ(gradients_.Take(0, a_), absl::OkStatus());
+    EXPECT_EQ(gradients_.Take(1, b_), absl::OkStatus());
   }
   ~PushExchangeTest() override { calls_.Cancel(); }
 

@@ -34,6 +34,8 @@ class Question : public Cluster::Handle {
     std::function<Next(const Response&)> look;
     // It is waited for although calls cannot succeed any more.
     bool regardless = false;
+    // As CallGroup::EndWithJob.
+    bool ends_with_job = false;
   };
 
   template <typename Request>
@@ -45,6 +47,7 @@ class Question : public Cluster::Handle {
         calls_(options_.sender != nullptr
                    ? std::make_unique<CallGroup>(context_, options_.sender)
                    : std::make_unique<CallGroup>(context_)) {
+    if (options_.ends_with_job) calls_->EndWithJob();
     calls_->Start(rpc, 0, std::move(request),
                   [this](absl::StatusOr<Response> response) {
                     return OnAnswer(std::move(response));

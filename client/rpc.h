@@ -139,6 +139,10 @@ inline constexpr RpcOf<proto::PinRequest, proto::PinResponse> kPin(
 inline constexpr RpcOf<proto::UnpinRequest, proto::UnpinResponse> kUnpin(
     "/holdfast.proto.Shard/Unpin", ChannelKind::kControl, &Timing::attempt,
     false);
+// Over the connection that every client has to every ps.
+inline constexpr RpcOf<proto::LinkRequest, proto::LinkResponse> kLink(
+    "/holdfast.proto.Shard/Link", ChannelKind::kTensors, &Timing::attempt,
+    false);
 
 }  // namespace rpc
 }  // namespace holdfast::client

@@ -4,7 +4,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "common/buffer.h"
 #include "common/encoding.h"
 #include "common/shape.h"
 
@@ -51,9 +50,8 @@ absl::StatusOr<EncodedElements> Parse(const Layout::Variable& variable,
 
 std::vector<TensorPiece> PiecesOf(
     const Layout& layout, const Plan::Part& part,
-    absl::Span<const absl::Span<const float>> gradients,
     absl::Span<const GradientEncoder::Encoded> encoded,
-    const std::shared_ptr<const void>& owner) {
+    absl::FunctionRef<Buffer(const Stretch&)> exact) {
   std::vector<TensorPiece> pieces;
   pieces.reserve(part.size());
   for (const Stretch& stretch : part) {
@@ -70,9 +68,7 @@ std::vector<TensorPiece> PiecesOf(
       piece.data = elements.data;
       continue;
     }
-    piece.data =
-        Buffer::FromMemory(gradients[stretch.variable].data() + stretch.begin,
-                           stretch.size * sizeof(float), owner);
+    piece.data = exact(stretch);
   }
   return pieces;
 }

@@ -1,15 +1,16 @@
 #ifndef HOLDFAST_CLIENT_TENSORS_H_
 #define HOLDFAST_CLIENT_TENSORS_H_
 
-#include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "client/compression.h"
 #include "client/layout.h"
 #include "client/parameters.h"
 #include "client/plan.h"
+#include "common/buffer.h"
 #include "common/tensor_piece.h"
 #include "proto/shard.pb.h"
 
@@ -18,14 +19,12 @@ namespace holdfast::client {
 // Between the user's memory and messages. The only place in the client where
 // values are moved. Pure functions.
 
-// The gradients of one part, where they lie. `gradients`: by variable, whole;
-// those of the part must be there. `owner` is of their memory. `encoded`: by
-// variable; what stands there is sent instead.
+// The gradients of one part. `encoded`: by variable; what stands there is sent.
+// The others are sent as they are, from where `exact` says that they lie.
 std::vector<TensorPiece> PiecesOf(
     const Layout& layout, const Plan::Part& part,
-    absl::Span<const absl::Span<const float>> gradients,
     absl::Span<const GradientEncoder::Encoded> encoded,
-    const std::shared_ptr<const void>& owner);
+    absl::FunctionRef<Buffer(const Stretch&)> exact);
 
 // How values are asked for.
 enum class Reading {

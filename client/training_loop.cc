@@ -266,6 +266,12 @@ absl::Status TrainingLoop::Contribute(const Gradient& gradient) {
   return absl::OkStatus();
 }
 
+void TrainingLoop::WaitsForInput(bool waits) {
+  if (waits) return Meter(PhaseMeter::Phase::kInput);
+  Meter(stage_ == Stage::kTurn ? PhaseMeter::Phase::kCompute
+                               : PhaseMeter::Phase::kOther);
+}
+
 // ---- The stages ----
 
 absl::StatusOr<TrainingLoop::Progress> TrainingLoop::Advance(absl::Time until) {

@@ -74,7 +74,8 @@ class TrainingLoop {
     // coordinator, which knows who is late, speaks first.
     absl::Duration margin = absl::Seconds(30);
     // Told of what training time goes into: a turn, until it is contributed
-    // to, is computation. Must outlive the loop. Null: nobody is told.
+    // to, is computation, apart from waits for input. Must outlive the loop.
+    // Null: nobody is told.
     PhaseMeter* meter = nullptr;
     // How long the final values may be held for reading.
     absl::Duration pin_hold = absl::Minutes(10);
@@ -158,6 +159,10 @@ class TrainingLoop {
   // INVALID_ARGUMENT when a trainable variable was not handed in, or for a
   // number out of its range.
   absl::Status Contribute(const Gradient& gradient);
+
+  // The caller begins to wait for its input, or no longer does: the meter is
+  // told. Contribute and Next end such a wait.
+  void WaitsForInput(bool waits);
 
   const Counts& counts() const { return counts_; }
 

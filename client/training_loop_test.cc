@@ -421,6 +421,44 @@ TEST_F(TrainingLoopTest, TellsWhatTimeGoesInto) {
   loop_.reset();
 }
 
+TEST_F(TrainingLoopTest, TheCallerTellsOfItsInput) {
+  StoppedClock clock;
+  PhaseMeter meter(&clock);
+  options_.meter = &meter;
+  StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/2);
+  loop_->WaitsForInput(true);  // before it trains
+  clock.now += absl::Seconds(100);
+  Next();
+  EXPECT_EQ(meter.Look()->waiting_for(), "");
+  clock.now += absl::Seconds(1);
+  loop_->WaitsForInput(true);
+  clock.now += absl::Seconds(2);
+  EXPECT_EQ(meter.Look()->waiting_for(), "input");
+  EXPECT_EQ(meter.Look()->waiting_seconds(), 2);
+  loop_->WaitsForInput(false);
+  EXPECT_EQ(meter.Look()->waiting_for(), "");
+  clock.now += absl::Seconds(4);
+  Push();
+  // For the next turn, before it is asked for.
+  loop_->WaitsForInput(true);
+  clock.now += absl::Seconds(8);
+  loop_->WaitsForInput(false);
+  clock.now += absl::Seconds(16);  // none of the phases
+  Next();
+  // Ended by the push.
+  loop_->WaitsForInput(true);
+  clock.now += absl::Seconds(32);
+  Push();
+  EXPECT_TRUE(Next().done);
+  loop_->WaitsForInput(true);  // after it
+  clock.now += absl::Seconds(100);
+  const auto report = meter.Look();
+  EXPECT_EQ(report->waiting_for(), "");
+  EXPECT_EQ(report->phases().input(), 2 + 8 + 32);
+  EXPECT_EQ(report->phases().compute(), 1 + 4);
+  loop_.reset();
+}
+
 TEST_F(TrainingLoopTest, ATurnMayBePassed) {
   StartSynchronous(/*n=*/4, /*m=*/2, /*steps=*/1);
   Next();

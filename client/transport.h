@@ -19,6 +19,8 @@
 
 namespace holdfast::client {
 
+class Neighbors;
+
 // One attempt of a call to a ps. The messages are the caller's, and stay where
 // they are until `done` has been called.
 struct Attempt {
@@ -77,6 +79,10 @@ class Transport : public Clock {
   // The one lock of a client: whoever waits for an answer has to be woken by
   // whoever brings it.
   virtual absl::Mutex& mutex() = 0;
+
+  // The ps tasks with which tensors can pass through shared memory. Null: with
+  // none. Without locks.
+  virtual Neighbors* neighbors() { return nullptr; }
 
   // For the length of pauses. With mutex() held.
   virtual absl::BitGenRef random() = 0;

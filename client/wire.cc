@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/call_group.h"
 #include "client/rpc.h"
+#include "client/shared_attempt.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/deadline.h"
 #include "common/rpc/message_bytes.h"
@@ -50,12 +51,14 @@ constexpr RpcOf<grpc::health::v1::HealthCheckRequest,
                  /*asks_coordinator=*/false);
 
 // Messages with and without tensors, to and from bytes.
-grpc::ByteBuffer Encode(const Attempt& attempt) {
-  if (const int field = attempt.rpc->request_tensors_field; field != 0) {
-    return EncodeTensors(*attempt.request, field, attempt.request_tensors);
+grpc::ByteBuffer Encode(const Rpc& rpc,
+                        const google::protobuf::Message& request,
+                        absl::Span<const TensorPiece> tensors) {
+  if (const int field = rpc.request_tensors_field; field != 0) {
+    return EncodeTensors(request, field, tensors);
   }
   grpc::ByteBuffer bytes;
-  const absl::Status status = ToBytes(*attempt.request, &bytes);
+  const absl::Status status = ToBytes(request, &bytes);
   CHECK(status.ok()) << status;
   return bytes;
 }
@@ -92,7 +95,16 @@ class Wire::GrpcAttempt final
     const Ps& peer = wire_->ps_[attempt_.ps];
     const bool tensors = attempt_.rpc->channel == ChannelKind::kTensors;
     if (wire_->recording()) BeginSpan();
-    grpc::ByteBuffer message = Encode(attempt_);
+    if (wire_->neighbors_ != nullptr && tensors) {
+      auto shared = SharedAttempt::Begin(wire_->neighbors_.get(), attempt_);
+      if (!shared.ok()) return End(shared.status());
+      shared_ = *std::move(shared);
+    }
+    const grpc::ByteBuffer message =
+        shared_ != nullptr ? Encode(*attempt_.rpc, shared_->request(),
+                                    shared_->request_tensors())
+                           : Encode(*attempt_.rpc, *attempt_.request,
+                                    attempt_.request_tensors);
     if (span_ != nullptr) {
       span_->args.emplace_back("sent_bytes", message.Length());
     }
@@ -130,15 +142,24 @@ class Wire::GrpcAttempt final
 
   void OnAnswer(const grpc::Status& status, grpc::ByteBuffer* bytes) {
     if (span_ != nullptr) EndSpan(status, *bytes);
+    End(status.ok() ? TakeAnswer(bytes) : FromGrpcStatus(status));
+  }
+
+  absl::Status TakeAnswer(grpc::ByteBuffer* bytes) {
+    if (!Decode(bytes, attempt_)) {
+      return absl::InternalError("the answer is no message of its kind");
+    }
+    if (shared_ == nullptr || attempt_.response_tensors == nullptr) {
+      return absl::OkStatus();
+    }
+    return shared_->TakeValues(attempt_.response_tensors);
+  }
+
+  void End(const absl::Status& status) {
+    shared_.reset();
     // It may hold the last reference to this.
     auto done = std::exchange(attempt_.done, nullptr);
-    if (!status.ok()) {
-      done(FromGrpcStatus(status));
-    } else if (!Decode(bytes, attempt_)) {
-      done(absl::InternalError("the answer is no message of its kind"));
-    } else {
-      done(absl::OkStatus());
-    }
+    done(status);
     done = nullptr;
     absl::MutexLock lock(&wire_->mutex_);
     --wire_->out_;
@@ -146,6 +167,8 @@ class Wire::GrpcAttempt final
 
   Wire* const wire_;
   Attempt attempt_;
+  // Null: nothing is lent.
+  std::unique_ptr<SharedAttempt> shared_;
   grpc::ClientContext context_;
   std::unique_ptr<TraceSpan> span_;
 };
@@ -287,8 +310,9 @@ void Wire::PollUntilWaiter(bool idle) {
 }
 
 Wire::Wire(const std::vector<std::string>& ps_addresses,
-           const Credentials& credentials, const std::vector<Tracer*>& tracers)
-    : credentials_(credentials) {
+           const Credentials& credentials, const std::vector<Tracer*>& tracers,
+           std::unique_ptr<Neighbors> neighbors)
+    : credentials_(credentials), neighbors_(std::move(neighbors)) {
   for (uint32_t ps = 0; ps < ps_addresses.size(); ++ps) {
     const std::string& address = ps_addresses[ps];
     auto channel = MakeChannel(address, ps, ChannelKind::kTensors, credentials);
@@ -350,6 +374,8 @@ absl::Status Wire::AwaitConnection(const Context& context, uint32_t ps,
     {
       absl::MutexLock lock(&context.mutex);
       if (context.IsOver(nullptr)) return context.WhyOver(nullptr);
+      // Ps that have ended are not needed any more.
+      if (context.state().phase() == proto::DONE) return absl::OkStatus();
     }
     if (give_up && give_up()) return GivenUp();
     Diagnosis diagnosis;
@@ -409,7 +435,11 @@ absl::Status Wire::AwaitNames(const std::shared_ptr<Context>& context,
   const auto find_silent = [&] {
     return std::find(answers.begin(), answers.end(), std::nullopt);
   };
-  const auto here = [&] { return find_silent() == answers.end(); };
+  const auto here = [&] {
+    context->mutex.AssertHeld();
+    return find_silent() == answers.end() ||
+           context->state().phase() == proto::DONE;
+  };
   const auto what = [&] {
     return absl::StrCat("the answer of ",
                         context->ps_names[find_silent() - answers.begin()]);
@@ -430,6 +460,7 @@ absl::Status Wire::AwaitNames(const std::shared_ptr<Context>& context,
   group.Cancel();
   if (!status.ok()) return status;
   for (uint32_t ps = 0; ps < ps_.size(); ++ps) {
+    if (!answers[ps].has_value()) continue;  // the job is done
     const Diagnosis diagnosis = JudgeHealthCheck(*answers[ps], ps);
     if (diagnosis.kind == Diagnosis::Kind::kMistake) {
       return Mistake(*context, ps, diagnosis);

@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/context.h"
+#include "client/neighbors.h"
 #include "client/transport.h"
 #include "common/clock.h"
 #include "common/rpc/call_queue.h"
@@ -32,9 +33,11 @@ namespace holdfast::client {
 class Wire final : public Transport {
  public:
   // `ps_addresses`: host:port, by ps index. `tracers`: where attempts are
-  // recorded; nowhere where one is null.
+  // recorded; nowhere where one is null. `neighbors`: null where all tensors
+  // are to pass over the network.
   Wire(const std::vector<std::string>& ps_addresses,
-       const Credentials& credentials, const std::vector<Tracer*>& tracers);
+       const Credentials& credentials, const std::vector<Tracer*>& tracers,
+       std::unique_ptr<Neighbors> neighbors);
   // Waits until gRPC has let go of all calls, whose groups must be cancelled.
   ~Wire() override;
 
@@ -61,6 +64,7 @@ class Wire final : public Transport {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Wait(absl::FunctionRef<bool()> over, absl::Time until) override
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Neighbors* neighbors() override { return neighbors_.get(); }
   absl::Mutex& mutex() override { return mutex_; }
   absl::BitGenRef random() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return random_;
@@ -126,6 +130,7 @@ class Wire final : public Transport {
   const Credentials credentials_;
   std::vector<Recorder> recorders_;
   std::vector<Ps> ps_;
+  const std::unique_ptr<Neighbors> neighbors_;
 
   absl::Mutex mutex_;
   Polling polling_ ABSL_GUARDED_BY(mutex_);

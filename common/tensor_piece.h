@@ -2,10 +2,12 @@
 #define HOLDFAST_COMMON_TENSOR_PIECE_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/buffer.h"
+#include "proto/cluster.pb.h"
 #include "proto/training.pb.h"
 
 namespace holdfast {
@@ -23,6 +25,9 @@ struct TensorPiece {
   // Elements; 0 where `data` tells.
   uint64_t size = 0;
   Buffer data;
+  // On the wire, in place of `data`: where the bytes lie in memory that both
+  // sides can read (docs/same_host.md).
+  std::optional<proto::SharedBytes> shared;
 };
 
 }  // namespace holdfast

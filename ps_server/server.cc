@@ -34,6 +34,7 @@
 #include "ps_server/own_trace.h"
 #include "ps_server/protocol/receipts.h"
 #include "ps_server/ps_reporter.h"
+#include "ps_server/same_host.h"
 #include "ps_server/service/call_recorder.h"
 #include "ps_server/service/coordinator_service.h"
 #include "ps_server/service/health_service.h"
@@ -54,6 +55,11 @@ constexpr absl::Duration kOwnReportPeriod = absl::Seconds(1);
 constexpr absl::Duration kLeaveTimeout = absl::Seconds(3);
 // How long a ps that ends waits for what the disk was given.
 constexpr absl::Duration kDiskPatience = absl::Seconds(5);
+
+// Versions of the values that one client may read in place at a time: that on
+// which it computes, and the next one. More of it would be memory that is not
+// planned for.
+constexpr uint64_t kLentVersions = 2;
 
 // Work of one thread, and waits of the job, that are told in the log.
 constexpr absl::Duration kLongWork = absl::Seconds(5);
@@ -164,6 +170,9 @@ class Server::Impl {
   Tracer tracer_{{.max_spans = kMaxClusterTraceSpans, .on_demand = true}};
   CallRecorder recorder_{&tracer_};
 
+  // Before the shard, whose values lie there.
+  SameHost same_host_;
+
   ThreadPool update_threads_{options_.update_threads, "update"};
   // Used on its strand alone, as is the coordinator.
   Strand shard_strand_{"shard"};
@@ -213,12 +222,20 @@ absl::Status Server::Impl::OpenDirectory() {
 }
 
 void Server::Impl::MakeShard() {
+  SameHostOptions same_host;
+  same_host.name = name_;
+  same_host.enabled = options_.same_host;
+  same_host.directory = options_.same_host_dir;
+  same_host.secure = options_.credentials.secure();
+  same_host.clock = &clock_;
+  same_host_ = StartSameHost(same_host);
   Shard::Options shard;
   shard.index = options_.task.index;
   shard.num_ps = options_.cluster.num_ps();
   shard.nonce = nonce_;
   shard.memory_limit_bytes = options_.memory_limit_bytes;
   shard.update_threads = &update_threads_;
+  shard.arena = same_host_.arena.get();
   if (directory_.has_value()) {
     shard_disk_ = std::make_unique<DirectoryShardDisk>(*directory_, shard.index,
                                                        &shard_strand_);
@@ -235,6 +252,7 @@ absl::Status Server::Impl::Start() {
   machines.shard = &*shard_;
   machines.shard_strand = &shard_strand_;
   machines.recorder = &recorder_;
+  machines.neighbors = same_host_.neighbors.get();
   if (coordinates()) {
     if (absl::Status status = MakeCoordinator(); !status.ok()) return status;
     if (options_.cluster.num_ps() == 1) {
@@ -242,7 +260,7 @@ absl::Status Server::Impl::Start() {
       machines.coordinator_strand = &*coordinator_strand_;
     }
   }
-  RpcMethods methods = ShardMethods(machines);
+  RpcMethods methods = ShardMethods(machines, same_host_.why_not);
   methods.merge(coordinates()
                     ? CoordinatorMethods(&*coordinator_, &*coordinator_strand_,
                                          &recorder_)
@@ -298,6 +316,7 @@ absl::Status Server::Impl::StartStatusPort() {
   options.http = *options_.status_port;
   options.task = options_.task;
   options.coordinator_address = CoordinatorAddress();
+  options.neighbors = same_host_.neighbors.get();
   if (coordinates()) {
     options.coordinator = &*coordinator_;
     options.coordinator_strand = &*coordinator_strand_;
@@ -450,7 +469,11 @@ void Server::Impl::TickShard() {
   SetLogStep(shard_->version().value());
   ready_ = HasVariables(shard_->state().phase());
   const proto::Timeouts& timeouts = shard_->declaration().timeouts();
-  reporter_.SetShard(shard_->figures());
+  const ShardFigures figures = shard_->figures();
+  reporter_.SetShard(figures);
+  if (same_host_.neighbors != nullptr && figures.values > 0) {
+    same_host_.neighbors->set_max_lent_bytes(kLentVersions * figures.values);
+  }
   if (timeouts.has_recovery_seconds()) {
     absl::MutexLock lock(&mutex_);
     job_recovery_timeout_ = absl::Seconds(timeouts.recovery_seconds());
@@ -549,6 +572,8 @@ void Server::Impl::StopParts(absl::Duration drain) {
   links_.reset();
   rpc_.reset();
   shard_strand_.Stop();
+  // Who sees the end of its link writes to its gradients again.
+  same_host_.neighbors.reset();
   StopDisk();
 }
 

@@ -69,6 +69,12 @@ class Server {
     // What this ps' share of the job may take. A job that needs more is
     // refused. 0: no limit.
     int64_t memory_limit_bytes = 0;
+    // Whether tensors of processes on the same host pass through shared memory,
+    // where that can be had (docs/same_host.md).
+    bool same_host = true;
+    // Where these find this ps' socket: a directory, used with the permissions
+    // that it has. Empty: one that is this user's alone.
+    std::string same_host_dir;
     // Threads that apply updates, the shard's own among them; what is small it
     // applies alone. More are faster as long as memory is.
     int update_threads = 1;

@@ -14,7 +14,10 @@ namespace holdfast {
 
 StatusPort::StatusPort(const Options& options, const PsReporter* reporter,
                        const RpcServer* rpc)
-    : task_(options.task), reporter_(reporter), rpc_(rpc) {
+    : task_(options.task),
+      reporter_(reporter),
+      rpc_(rpc),
+      neighbors_(options.neighbors) {
   if (options.coordinator != nullptr) {
     coordinator_.emplace("the coordinator", options.coordinator,
                          options.coordinator_strand);
@@ -64,6 +67,7 @@ Metrics StatusPort::Scrape() {
   snapshot.process = ReadProcessFigures();
   snapshot.rpc = rpc_->figures();
   snapshot.shard = reporter_->shard();
+  if (neighbors_ != nullptr) snapshot.neighbors = neighbors_->figures();
   if (coordinator_.has_value()) {
     auto status =
         coordinator_->Ask(&Coordinator::GetStatus, proto::GetStatusRequest());

@@ -14,6 +14,7 @@
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/machine_queries.h"
 #include "ps_server/ps_reporter.h"
+#include "ps_server/service/neighbors.h"
 #include "ps_server/service/rpc_server.h"
 
 namespace holdfast {
@@ -34,6 +35,8 @@ class StatusPort {
     // In ps 0; null in every other one.
     Coordinator* coordinator = nullptr;
     Strand* coordinator_strand = nullptr;
+    // Null: this ps shares no memory.
+    const Neighbors* neighbors = nullptr;
   };
 
   // All that `options` points to, and the sources of /metrics, must outlive the
@@ -57,6 +60,7 @@ class StatusPort {
   const TaskId task_;
   const PsReporter* const reporter_;
   const RpcServer* const rpc_;
+  const Neighbors* const neighbors_;
   // In ps 0.
   std::optional<MachineQueries<Coordinator>> coordinator_;
   // Asks for the above until it is destroyed.

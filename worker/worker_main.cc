@@ -10,7 +10,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -35,12 +34,8 @@
 #include "common/flags.h"
 #include "common/http_server.h"
 #include "common/job_file.h"
-#include "common/job_phase.h"
 #include "common/json_log.h"
 #include "common/machine_limits.h"
-#include "common/metrics/metrics.h"
-#include "common/metrics/process_metrics.h"
-#include "common/process_figures.h"
 #include "common/task_id.h"
 #include "common/timeouts.h"
 #include "common/trace.h"
@@ -49,16 +44,15 @@
 #include "common/watchdog.h"
 #include "glog/logging.h"
 #include "worker/backend/cuda/cuda_backend.h"
-#include "worker/backend/cuda/gpu_usage.h"
 #include "worker/backend/device.h"
 #include "worker/input/batch_pipeline.h"
 #include "worker/input/dataset.h"
 #include "worker/input/hooked_source.h"
 #include "worker/input/image_augmenter.h"
-#include "worker/metrics/worker_metrics.h"
 #include "worker/model/replicated.h"
 #include "worker/trainer/declaration.h"
 #include "worker/trainer/trainer.h"
+#include "worker/worker_http.h"
 
 ABSL_FLAG(std::string, job, "", "Path of the job file (textproto). Required.");
 ABSL_FLAG(std::optional<uint64_t>, seed, std::nullopt,
@@ -78,6 +72,11 @@ ABSL_FLAG(bool, tf32, false,
 ABSL_FLAG(int, input_threads, 0,
           "Threads that make batches, 1 to 1024. 0: one per core of the "
           "machine (or container) beyond --intra_op_threads, 1 to 4.");
+ABSL_FLAG(
+    std::string, same_host, "auto",
+    "auto: tensors pass through shared memory where a ps is on this host and "
+    "both can have it; off: all pass over the network. The result is the same "
+    "to the bit.");
 ABSL_FLAG(
     std::string, result_file, "",
     "Where the chief writes the result of a finished job, as JSON; another "
@@ -107,7 +106,8 @@ not reach the others.)";
 const std::vector<FlagGroup>& FlagGroups() {
   static const auto* const groups = new std::vector<FlagGroup>{
       {"Training", {"job", "seed", "result_file", "trace"}},
-      {"Resources", {"device", "tf32", "intra_op_threads", "input_threads"}},
+      {"Resources",
+       {"device", "tf32", "intra_op_threads", "input_threads", "same_host"}},
   };
   return *groups;
 }
@@ -124,6 +124,7 @@ struct Config {
   uint32_t replica = 0;
   bool is_chief = false;
   Credentials credentials;
+  bool same_host = true;
   proto::Job job;
   Replicas replicas;
   Device device;
@@ -214,6 +215,12 @@ absl::StatusOr<Config> ReadConfig() {
   if (!status_port.ok()) return status_port.status();
   config.status_port = *status_port;
   config.credentials = std::move(connections->credentials);
+  const std::string same_host = absl::GetFlag(FLAGS_same_host);
+  if (same_host != "auto" && same_host != "off") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "flag --same_host: \"", same_host, "\" is neither auto nor off"));
+  }
+  config.same_host = same_host == "auto";
 
   config.device_options.threads = absl::GetFlag(FLAGS_intra_op_threads);
   config.device_options.tf32 = absl::GetFlag(FLAGS_tf32);
@@ -407,6 +414,7 @@ Cluster::Options ConnectOptions(const Config& config, const Dataset& train_set,
   Cluster::Options options{.cluster = config.cluster};
   options.task = config.task;
   options.credentials = config.credentials;
+  options.same_host = config.same_host;
   options.job_digest = JobDigest(config.job);
   options.data_digest = train_set.digest();
   options.connect_timeout = StartTimeout(config.job.timeouts());
@@ -528,107 +536,6 @@ class Leaver {
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
   std::unique_ptr<TraceFile> trace_ ABSL_GUARDED_BY(mutex_);
 };
-
-// Whether the worker takes part in its job, as told over HTTP. Thread-safe.
-class Readiness {
- public:
-  // Null: there is none any more.
-  void SetCluster(const Cluster* cluster) {
-    absl::MutexLock lock(&mutex_);
-    cluster_ = cluster;
-  }
-
-  absl::Status Check() const {
-    absl::MutexLock lock(&mutex_);
-    if (cluster_ == nullptr) return absl::UnavailableError("not registered");
-    if (HasVariables(cluster_->state().phase())) return absl::OkStatus();
-    return absl::UnavailableError("there are no variables yet");
-  }
-
- private:
-  mutable absl::Mutex mutex_;
-  const Cluster* cluster_ ABSL_GUARDED_BY(mutex_) = nullptr;
-};
-
-// What Prometheus is told of a worker. Thread-compatible: the status port's
-// thread asks.
-class Scrape {
- public:
-  // `meter` must outlive it.
-  Scrape(const TaskId& task, const Device& device, const PhaseMeter* meter)
-      : task_(task),
-        meter_(*meter),
-        gpus_(GpusOf(device)),
-        gpu_monitor_(BusIdsOf(gpus_)) {}
-
-  std::string Text() const {
-    Metrics metrics;
-    AddProcessMetrics(task_, ReadProcessFigures(), &metrics);
-    if (const auto report = meter_.Look(); report.has_value()) {
-      AddWorkerMetrics(*report, &metrics);
-    }
-    AddGpuMetrics(gpus_, gpu_monitor_.Read(), &metrics);
-    return metrics.ToText();
-  }
-
- private:
-  // Each once, however many replicas it has.
-  static std::vector<int> GpusOf(const Device& device) {
-    std::set<int> gpus;
-    for (const Place& place : device.places) {
-      if (place.has_value()) gpus.insert(*place);
-    }
-    return {gpus.begin(), gpus.end()};
-  }
-  static std::vector<std::string> BusIdsOf(const std::vector<int>& gpus) {
-    std::vector<std::string> ids;
-    for (const int gpu : gpus) ids.push_back(CudaBusId(gpu));
-    return ids;
-  }
-
-  const TaskId task_;
-  const PhaseMeter& meter_;
-  const std::vector<int> gpus_;
-  const GpuMonitor gpu_monitor_;
-};
-
-// What the worker serves over HTTP. Null: nothing.
-struct HttpServers {
-  std::unique_ptr<HttpServer> probes;
-  std::unique_ptr<HttpServer> status;
-};
-
-// Where the flags ask for it. `readiness` and `scrape` must outlive the
-// servers.
-absl::Status StartHttp(const Config& config, const Readiness& readiness,
-                       const Scrape& scrape, HttpServers* servers) {
-  const auto start = [&](const std::optional<HttpServer::Options>& options,
-                         const char* flag, HttpServer::Pages pages,
-                         std::unique_ptr<HttpServer>* server) {
-    if (!options.has_value()) return absl::OkStatus();
-    auto started = HttpServer::Start(*options, std::move(pages));
-    if (!started.ok()) {
-      return absl::Status(started.status().code(),
-                          absl::StrCat(flag, ": ", started.status().message()));
-    }
-    *server = *std::move(started);
-    LOG(INFO) << config.task << " serves " << flag << " on port "
-              << (*server)->port();
-    return absl::OkStatus();
-  };
-  absl::Status status =
-      start(config.http, "--http_port",
-            HealthPages([] { return absl::OkStatus(); },
-                        [&readiness] { return readiness.Check(); }),
-            &servers->probes);
-  if (!status.ok()) return status;
-  HttpServer::Pages pages;
-  pages["/metrics"] = [&scrape](const HttpServer::Request&) {
-    return HttpServer::Answer{200, scrape.Text(), Metrics::kContentType};
-  };
-  return start(config.status_port, "--status_port", std::move(pages),
-               &servers->status);
-}
 
 // Where --trace is given.
 absl::Status StartTrace(Config* config, Leaver* leaver) {
@@ -760,7 +667,8 @@ int RunWorker(const ModelRegistry& registry, const WorkerHooks& hooks,
   PhaseMeter meter(&clock, &cluster_tracer);
   const Scrape scrape(config->task, config->device, &meter);
   HttpServers servers;
-  status = StartHttp(*config, readiness, scrape, &servers);
+  status = StartHttp({config->task, config->http, config->status_port},
+                     readiness, scrape, &servers);
   if (!status.ok()) return StartError(status);
 
   const Device& device = config->device;

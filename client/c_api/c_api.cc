@@ -371,6 +371,12 @@ int32_t holdfast_loop_read(holdfast_loop* loop, float* const* into,
   });
 }
 
+int32_t holdfast_loop_input(holdfast_loop* loop, int32_t waiting,
+                            holdfast_error** error) {
+  return With<Loop>(loop, error,
+                    [&](Loop& found) { return found.Input(waiting != 0); });
+}
+
 int32_t holdfast_loop_add(holdfast_loop* loop, size_t variable,
                           const float* gradient, size_t elements,
                           holdfast_error** error) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/c_api/loop.h"
+#include "common/exit_code.h"
 #include "common/json.h"
 #include "common/timeouts.h"
 #include "glog/logging.h"
@@ -35,6 +36,13 @@ Error CheckMemory(const std::vector<VariableFacts>& variables,
     }
   }
   return Error();
+}
+
+// Whether an error says that the job has ended in order.
+bool IsEndOf(const Cluster& cluster, const absl::Status& error) {
+  const proto::JobPhase phase = cluster.state().phase();
+  return (absl::IsFailedPrecondition(error) && phase == proto::DONE) ||
+         (absl::IsAborted(error) && phase == proto::STOPPED);
 }
 
 }  // namespace
@@ -81,7 +89,7 @@ absl::Status Connection::Connect() {
   // How much of the computation is input, only the caller's program knows.
   options.report = [this] {
     TaskReport report = meter_.Report();
-    report.input_wait.reset();
+    if (!tells_of_input_) report.input_wait.reset();
     return report;
   };
   options.give_up = [this] { return closing_.load(); };
@@ -250,9 +258,7 @@ absl::Status Connection::DeclareTo(Cluster* cluster) const {
     return absl::OkStatus();
   }
   // There is nothing to declare any more, as the next wait says.
-  if (absl::IsAborted(status) && cluster->state().phase() == proto::STOPPED) {
-    return absl::OkStatus();
-  }
+  if (IsEndOf(*cluster, status)) return absl::OkStatus();
   return status;
 }
 
@@ -276,9 +282,7 @@ Error Connection::AwaitVariables(absl::Time until) {
 
 absl::Status Connection::Enter(Cluster* cluster) {
   absl::Status status = AwaitVariablesOf(cluster);
-  const proto::JobPhase phase = cluster->state().phase();
-  if ((absl::IsFailedPrecondition(status) && phase == proto::DONE) ||
-      (absl::IsAborted(status) && phase == proto::STOPPED)) {
+  if (IsEndOf(*cluster, status)) {
     finished_before_ = true;
     status = absl::OkStatus();
   } else if (status.ok()) {
@@ -299,6 +303,11 @@ const std::vector<VariableFacts>* Connection::variables() const {
 
 const proto::Declaration* Connection::declaration() const {
   return has_variables_ ? &declaration_ : nullptr;
+}
+
+int32_t Connection::ExitCodeWithoutValues() const {
+  // Another start would find no more of a job that was finished before.
+  return finished_before_ && !is_client() ? kExitDone : kExitFailed;
 }
 
 // ---- Questions ----
@@ -423,7 +432,7 @@ Error Connection::StartPull(uint64_t min_step, std::shared_ptr<Parameters> into,
     return Error(HOLDFAST_UNAVAILABLE,
                  "the job was finished before, and has no variables any more; "
                  "its last checkpoint holds them",
-                 1);
+                 ExitCodeWithoutValues());
   }
   absl::MutexLock lock(&mutex_);
   *call = Begin([this, cluster = cluster_, min_step, into = std::move(into)] {

@@ -75,12 +75,18 @@ class Connection {
   const std::vector<VariableFacts>* variables() const;
   const proto::Declaration* declaration() const;
 
+  // What a worker ends with that asks for the final values of a job that is
+  // done, and cannot have them.
+  int32_t ExitCodeWithoutValues() const;
+
   // Begins a loop on `self`. `memory`: as TrainingLoop::Options has it.
   // Errors: INVALID before AwaitVariables, or while there is one, and for
   // memory of another size than its variable.
   static Error StartLoop(const std::shared_ptr<Connection>& self, bool strict,
                          std::vector<absl::Span<float>> memory,
                          std::shared_ptr<Loop>* loop);
+  // From here on the share of input in the training time is reported.
+  void TellsOfInput() { tells_of_input_ = true; }
   // Reads all values, of at least this step, in the background.
   Error StartPull(uint64_t min_step, std::shared_ptr<Parameters> into,
                   std::shared_ptr<BackgroundCalls::Call>* call);
@@ -140,6 +146,8 @@ class Connection {
   Tracer cluster_tracer_{
       {.max_spans = kMaxClusterTraceSpans, .on_demand = true}};
   PhaseMeter meter_{&clock_, &cluster_tracer_};
+  // The caller's program says when it waits for input.
+  std::atomic<bool> tells_of_input_{false};
   std::atomic<bool> closing_{false};
 
   mutable absl::Mutex mutex_;

@@ -174,6 +174,9 @@ typedef struct holdfast_option {
  *   insecure       "true": without tls_dir, tasks may be on other machines
  *   connect_timeout, recovery_timeout     seconds; default 300. How long the
  *                  cluster may take to start; how long a lost one to come back
+ *   same_host      "off": tensors pass over the network also to a ps of this
+ *                  host; "auto" (the default): through shared memory, where
+ *                  that can be had
  *   trace          file that gets, when the cluster is closed, what this
  *                  process did when (docs/tracing.md); %t in it stands for the
  *                  task
@@ -391,6 +394,16 @@ HOLDFAST_EXPORT int32_t holdfast_loop_read(holdfast_loop* loop,
                                            float* const* into,
                                            const size_t* elements, size_t count,
                                            holdfast_error** error);
+
+/* For the cluster's status, metrics and traces: with `waiting` 1 the program
+ * begins to wait for the examples of a batch, with 0 the wait is over. Without
+ * it all time until holdfast_loop_contribute counts as computation. The wait
+ * ends with holdfast_loop_contribute and holdfast_loop_next, too. Does nothing
+ * before the first turn and after the last. To be called by the thread that
+ * takes the turns. */
+HOLDFAST_EXPORT int32_t holdfast_loop_input(holdfast_loop* loop,
+                                            int32_t waiting,
+                                            holdfast_error** error);
 
 /* Hands in the gradient of one variable for the turn; parts leave at once where
  * that is worth it. Each trainable variable once, in any order, from any

@@ -1,7 +1,6 @@
 #include "client/c_api/loop.h"
 
 #include <cstring>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -30,6 +29,7 @@ void Loop::Drop() {
 
 Error Loop::Next(absl::Time until, holdfast_turn* turn) {
   absl::MutexLock lock(&mutex_);
+  TraceInput();
   absl::StatusOr<std::optional<TrainingLoop::Turn>> next = std::nullopt;
   const bool done = Connection::Wait(until, given_up_, [&](absl::Time slice) {
     mutex_.AssertHeld();
@@ -58,8 +58,15 @@ Error Loop::Next(absl::Time until, holdfast_turn* turn) {
   return Error();
 }
 
+void Loop::TraceInput() {
+  if (!input_since_.has_value()) return;
+  tracer_->AddHere({TraceKind::kWait, "input", *input_since_, tracer_->Now()});
+  input_since_.reset();
+}
+
 void Loop::TraceGradient() {
   if (tracer_ == nullptr) return;
+  TraceInput();
   const absl::Time now = tracer_->Now();
   tracer_->AddHere({TraceKind::kModel,
                     "gradient",
@@ -82,7 +89,8 @@ Error Loop::Values(absl::Span<const float*> values) {
   const auto parameters = loop_->values();
   if (!parameters.ok()) {
     return Error(HOLDFAST_UNAVAILABLE,
-                 std::string(parameters.status().message()), 1);
+                 std::string(parameters.status().message()),
+                 connection_->ExitCodeWithoutValues());
   }
   if (Error error = CheckCount(values.size()); !error.ok()) return error;
   for (size_t i = 0; i < values.size(); ++i) {
@@ -98,7 +106,8 @@ Error Loop::Read(absl::Span<float* const> into,
   const auto parameters = loop_->values();
   if (!parameters.ok()) {
     return Error(HOLDFAST_UNAVAILABLE,
-                 std::string(parameters.status().message()), 1);
+                 std::string(parameters.status().message()),
+                 connection_->ExitCodeWithoutValues());
   }
   if (Error error = CheckCount(into.size()); !error.ok()) return error;
   for (size_t i = 0; i < into.size(); ++i) {
@@ -113,6 +122,16 @@ Error Loop::Read(absl::Span<float* const> into,
     if (into[i] == nullptr || values.empty()) continue;
     std::memcpy(into[i], values.data(), values.size() * sizeof(float));
   }
+  return Error();
+}
+
+Error Loop::Input(bool waiting) {
+  absl::MutexLock lock(&mutex_);
+  if (loop_ == nullptr) return Closed();
+  if (waiting) connection_->TellsOfInput();
+  loop_->WaitsForInput(waiting);
+  TraceInput();
+  if (waiting && tracer_ != nullptr) input_since_ = tracer_->Now();
   return Error();
 }
 

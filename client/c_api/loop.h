@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -33,6 +34,7 @@ class Loop {
   Error Next(absl::Time until, holdfast_turn* turn);
   Error Values(absl::Span<const float*> values);
   Error Read(absl::Span<float* const> into, absl::Span<const size_t> elements);
+  Error Input(bool waiting);
   Error Add(size_t variable, absl::Span<const float> gradient);
   Error Contribute(const TrainingLoop::Gradient& gradient);
   Error Push(absl::Span<const float* const> gradients,
@@ -47,6 +49,8 @@ class Loop {
 
   // The turn's computation is over, at which it was contributed to.
   void TraceGradient() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The wait for input, if there is one, is over.
+  void TraceInput() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::shared_ptr<Connection> connection_;
   Tracer* const tracer_;
@@ -55,6 +59,8 @@ class Loop {
   // With a tracer: when the turn was handed out, or contributed to.
   absl::Time since_ ABSL_GUARDED_BY(mutex_);
   uint64_t batch_ ABSL_GUARDED_BY(mutex_) = 0;
+  // With a tracer: since when the caller waits for its input.
+  std::optional<absl::Time> input_since_ ABSL_GUARDED_BY(mutex_);
   // Null once the cluster is closed.
   std::unique_ptr<TrainingLoop> loop_ ABSL_GUARDED_BY(mutex_);
   // Of its values; they outlive it.

@@ -16,11 +16,10 @@ namespace {
 using Options = std::map<std::string, std::string>;
 
 constexpr absl::string_view kConnectOptions[] = {
-    "chief_hosts",      "cluster_spec", "connect_timeout",
-    "data_digest",      "fail_fast",    "insecure",
-    "job_digest",       "job_name",     "ps_hosts",
-    "recovery_timeout", "task_index",   "tf_config",
-    "tls_dir",          "trace",        "worker_hosts"};
+    "chief_hosts", "cluster_spec",     "connect_timeout", "data_digest",
+    "fail_fast",   "insecure",         "job_digest",      "job_name",
+    "ps_hosts",    "recovery_timeout", "same_host",       "task_index",
+    "tf_config",   "tls_dir",          "trace",           "worker_hosts"};
 
 std::string Get(const Options& options, const std::string& name) {
   const auto found = options.find(name);
@@ -44,6 +43,14 @@ absl::Status ReadSeconds(const Options& options, const std::string& name,
   }
   *into = absl::Seconds(seconds);
   return absl::OkStatus();
+}
+
+absl::Status ReadSameHost(const Options& options, bool* into) {
+  const auto found = options.find("same_host");
+  if (found == options.end()) return absl::OkStatus();
+  *into = found->second == "auto";
+  if (*into || found->second == "off") return absl::OkStatus();
+  return Wrong("same_host", found->second, "neither \"auto\" nor \"off\"");
 }
 
 absl::StatusOr<ResolvedTask> ReadTask(const Options& options,
@@ -163,6 +170,7 @@ absl::StatusOr<Place> ReadPlace(absl::Span<const holdfast_option> options,
       ReadSeconds(*read, "connect_timeout", &connect.connect_timeout));
   status.Update(
       ReadSeconds(*read, "recovery_timeout", &connect.recovery_timeout));
+  status.Update(ReadSameHost(*read, &connect.same_host));
   const absl::StatusOr<bool> fail_fast = BoolOf(*read, "fail_fast");
   status.Update(fail_fast.status());
   if (!status.ok()) return status;

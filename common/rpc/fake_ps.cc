@@ -123,6 +123,10 @@ class FakeShard : public proto::Shard::Service {
                proto::UnpinResponse* response) override {
     return ToGrpcStatus(ps_->unpin.Call(*request, response));
   }
+  Status Link(ServerContext*, const proto::LinkRequest* request,
+              proto::LinkResponse* response) override {
+    return ToGrpcStatus(ps_->link.Call(*request, response));
+  }
 
  private:
   FakePs* const ps_;

@@ -115,6 +115,7 @@ class FakePs {
   FakeMethod<proto::PushPullRequest, proto::PushPullResponse> push_pull;
   FakeMethod<proto::PinRequest, proto::PinResponse> pin;
   FakeMethod<proto::UnpinRequest, proto::UnpinResponse> unpin;
+  FakeMethod<proto::LinkRequest, proto::LinkResponse> link;
 
  private:
   struct Services;

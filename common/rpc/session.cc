@@ -204,7 +204,8 @@ absl::Status Session::RegisterFirst() {
     absl::Status status = admitted.status();
     if (status.ok()) {
       heard = SteadyNow();
-      status = absl::UnavailableError(absl::StrCat("waits for ", waiting_for));
+      status = absl::UnavailableError(
+          absl::StrCat("it is waiting for ", waiting_for));
     } else if (IsTransient(status)) {
       Diagnosis diagnosis;
       if (SteadyNow() - heard >= kLookEvery) diagnosis = diagnoser.Look();
@@ -425,7 +426,8 @@ void Session::Hear(absl::FunctionRef<void(News* news)> change) {
 void Session::End(const absl::Status& why) {
   {
     absl::MutexLock lock(&mutex_);
-    // A coordinator that has gone once the job ended in order has failed nobody.
+    // A coordinator that has gone once the job ended in order has failed
+    // nobody.
     if (stopping_ || IsOrderlyEnd(news_.state.phase())) return;
   }
   Hear([&](News* news) { news->status = why; });

@@ -276,8 +276,9 @@ TEST_F(SessionTest, SaysWhatItWaitedForToBeAdmitted) {
   Session::Options options = Options();
   options.deadline = SteadyNow() + absl::Milliseconds(150);
   const absl::Status status = Session::Open(options).status();
-  EXPECT_EQ(status, absl::UnavailableError(absl::StrCat(
-                        CoordinatorName(), ": waits for the end of a lease")));
+  EXPECT_EQ(status,
+            absl::UnavailableError(absl::StrCat(
+                CoordinatorName(), ": it is waiting for the end of a lease")));
   EXPECT_LE(coordinator_.do_register.num_calls(), 10) << "asks in circles";
 }
 

@@ -99,6 +99,7 @@ proto::TensorPart HeaderOf(const TensorPiece& piece) {
   header.set_begin(piece.begin);
   header.set_encoding(piece.encoding);
   header.set_size(piece.size);
+  if (piece.shared.has_value()) *header.mutable_shared() = *piece.shared;
   return header;
 }
 
@@ -111,6 +112,10 @@ TensorPiece PieceOf(proto::TensorPart header, Buffer data) {
   piece.encoding = header.encoding();
   piece.size = header.size();
   piece.data = std::move(data);
+  if (header.has_shared()) {
+    piece.shared = std::move(*header.mutable_shared());
+    piece.shared->DiscardUnknownFields();
+  }
   return piece;
 }
 
@@ -270,7 +275,8 @@ grpc::ByteBuffer EncodeTensors(const google::protobuf::MessageLite& message,
   message.AppendToString(writer.gathered());
   for (const TensorPiece& piece : pieces) {
     const proto::TensorPart header = HeaderOf(piece);
-    const auto size = static_cast<uint32_t>(piece.data.size());
+    const auto size =
+        static_cast<uint32_t>(piece.shared.has_value() ? 0 : piece.data.size());
     size_t length = header.ByteSizeLong();
     if (size > 0) length += 1 + CodedOutputStream::VarintSize32(size) + size;
     AppendVarint(Tag(field, kBytes), writer.gathered());
@@ -316,11 +322,15 @@ int64_t EncodedBytes(absl::Span<const TensorPiece> pieces) {
   // size; and a tag of one byte each.
   constexpr int64_t kVarintBytes = 10;
   constexpr int64_t kFixed = 8 * (kVarintBytes + 1);
+  // SharedBytes: two messages with their lengths, five varints, one fixed64.
+  constexpr int64_t kShared = 7 * (kVarintBytes + 1) + 9;
   int64_t bytes = 0;
   for (const TensorPiece& piece : pieces) {
-    bytes += kFixed + static_cast<int64_t>(piece.variable.size()) +
-             kVarintBytes * static_cast<int64_t>(piece.shape.size()) +
-             static_cast<int64_t>(piece.data.size());
+    bytes +=
+        kFixed + static_cast<int64_t>(piece.variable.size()) +
+        kVarintBytes * static_cast<int64_t>(piece.shape.size()) +
+        (piece.shared.has_value() ? kShared
+                                  : static_cast<int64_t>(piece.data.size()));
   }
   return bytes;
 }

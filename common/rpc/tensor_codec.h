@@ -22,7 +22,7 @@ namespace holdfast {
 // `message`, whose last field, number `field`, is a `repeated TensorPart`; it
 // is empty, and `pieces` stand in its place. The bytes of a piece are referred
 // to, and their owners kept until gRPC has sent them or given them up; small
-// pieces are copied.
+// pieces are copied. Of a piece with `shared` that is written, and no bytes.
 grpc::ByteBuffer EncodeTensors(const google::protobuf::MessageLite& message,
                                int field, absl::Span<const TensorPiece> pieces);
 

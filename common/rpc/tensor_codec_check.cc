@@ -31,6 +31,7 @@ proto::TensorPart ToPart(const TensorPiece& piece) {
   part.set_encoding(piece.encoding);
   part.set_size(piece.size);
   part.set_data(Flat(piece.data));
+  if (piece.shared.has_value()) *part.mutable_shared() = *piece.shared;
   return part;
 }
 

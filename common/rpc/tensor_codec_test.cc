@@ -117,6 +117,18 @@ Buffer InSpans(const std::string& bytes, Random* random) {
   return cut;
 }
 
+proto::SharedBytes RandomPlace(Random* random) {
+  proto::SharedBytes place;
+  place.set_file(static_cast<uint32_t>(RandomNumber(random)));
+  place.set_offset(RandomNumber(random));
+  place.set_size(RandomNumber(random));
+  if (Below(2, random) == 0) return place;
+  place.mutable_loan()->set_link(RandomNumber(random));
+  place.mutable_loan()->set_slot(static_cast<uint32_t>(RandomNumber(random)));
+  place.mutable_loan()->set_serial(RandomNumber(random));
+  return place;
+}
+
 // `most_bytes`: of elements, about.
 TensorPiece RandomPiece(size_t most_bytes, Random* random) {
   TensorPiece piece;
@@ -137,6 +149,10 @@ TensorPiece RandomPiece(size_t most_bytes, Random* random) {
   const size_t count =
       std::upper_bound(std::begin(kSizes), std::end(kSizes), most_bytes) -
       std::begin(kSizes);
+  if (Below(5, random) == 0) {
+    piece.shared = RandomPlace(random);
+    return piece;
+  }
   piece.data =
       InSpans(RandomBytes(kSizes[Below(count, random)], random), random);
   return piece;
@@ -618,6 +634,23 @@ TEST(EncodeTensorsTest, FewElementsAreCopied) {
   std::vector<grpc::Slice> slices;
   ASSERT_TRUE(bytes.Dump(&slices).ok());
   EXPECT_EQ(slices.size(), 1u);
+}
+
+TEST(EncodeTensorsTest, OfWhatIsSharedThePlaceIsSent) {
+  const auto memory = std::make_shared<std::string>(1 << 20, 'x');
+  TensorPiece piece = SmallPiece();
+  piece.data = Buffer::FromMemory(memory->data(), memory->size(), memory);
+  piece.shared.emplace().set_offset(5);
+  const grpc::ByteBuffer bytes = EncodeWithTensors(SmallPush(), {piece});
+  EXPECT_LT(bytes.Length(), 100);
+  EXPECT_LE(bytes.Length(), SmallPush().ByteSizeLong() + EncodedBytes({piece}));
+  proto::PushRequest push;
+  std::vector<TensorPiece> pieces;
+  ASSERT_TRUE(DecodeWithTensors(bytes, &push, &pieces));
+  ASSERT_EQ(pieces.size(), 1u);
+  EXPECT_EQ(pieces[0].data.size(), 0);
+  ASSERT_TRUE(pieces[0].shared.has_value());
+  EXPECT_EQ(pieces[0].shared->offset(), 5);
 }
 
 TEST(EncodeTensorsTest, EncodedBytesIsAnUpperBound) {

@@ -182,8 +182,9 @@ proto::GetPlacementResponse Coordinator::PlacementAnswer() const {
   proto::GetPlacementResponse response;
   response.set_generation(job_.generation.value());
   *response.mutable_state() = job_.state;
-  response.set_ready(job_.created);
-  if (!job_.created) {
+  const bool ready = job_.created && !end_.started();
+  response.set_ready(ready);
+  if (!ready) {
     response.set_waiting_for(WaitingFor());
     response.set_values_wanted(restore_.wants_values());
     if (restore_.wants_values()) {

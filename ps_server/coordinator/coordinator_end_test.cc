@@ -104,6 +104,7 @@ TEST_F(CoordinatorTest, TheShardsAreEndedWhenTheWorkersHaveLeft) {
   Pass(absl::Seconds(30), AllBut(Worker(0)));
   EXPECT_THAT(links_->ends, IsEmpty()) << "worker 1 may still be reading";
   EXPECT_FALSE(finished());
+  EXPECT_TRUE(GetPlacement(0)->ready());
 
   Leave(Worker(1), "an error after the end is none of the job's");
   EXPECT_EQ(state().phase(), proto::DONE);
@@ -113,6 +114,11 @@ TEST_F(CoordinatorTest, TheShardsAreEndedWhenTheWorkersHaveLeft) {
     EXPECT_EQ(sent.request.sender().generation(), 1u);
     EXPECT_EQ(sent.request.state().phase(), proto::DONE);
   }
+  // Whoever comes finds no variables any more.
+  const auto placement = GetPlacement(30000);
+  ASSERT_TRUE(placement.came());
+  EXPECT_FALSE(placement->ready());
+  EXPECT_EQ(placement->state().phase(), proto::DONE);
   PuppetLinks::Answer(links_->ends, 1);
   EXPECT_FALSE(finished()) << "this ps' own shard is not told";
   PuppetLinks::Answer(links_->ends, 0);

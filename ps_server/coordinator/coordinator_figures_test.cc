@@ -139,6 +139,17 @@ TEST_F(FiguresTest, AnEventSaysThatPs0IsToldToStop) {
             "it is started again");
 }
 
+TEST_F(FiguresTest, ThatPs0IsToldToStopIsWrittenWithoutACheckpoint) {
+  MakeWithArchive();
+  StartTraining();
+  OfferBoth(0);
+  AckCommits();
+  OnToldToStop("/job:ps/task:0 was told to stop by SIGTERM");
+  ASSERT_GT(archive_->history.events_size(), 0);
+  EXPECT_THAT(archive_->history.events().rbegin()->text(),
+              HasSubstr("was told to stop by SIGTERM"));
+}
+
 TEST_F(FiguresTest, EventsOfCheckpoints) {
   MakeWithArchive();
   proto::Declaration declaration = MakeDeclaration();

@@ -88,7 +88,8 @@ TEST_F(CoordinatorLostWorkersTest, ARegistrationIsParkedForAShortTime_L1) {
     return Ask(request);
   };
   EXPECT_EQ(ask(0)->waiting_for(),
-            "the end of the lease of /job:worker/task:1 (host-of-worker1:77)");
+            "the lease of /job:worker/task:1 (host-of-worker1:77), which has "
+            "this place, to expire");
   const auto brief = ask(500);
   Pass(absl::Milliseconds(250), AllBut(Worker(1)));
   EXPECT_FALSE(brief.came());

@@ -183,6 +183,8 @@ void Coordinator::OnToldToStop(const std::string& reason) {
   job_.Tell(proto::Event::LEFT,
             absl::StrCat(reason, "; the job goes on when it is started again"),
             TaskId{kPsJob, 0});
+  // Where all steps are on disk already, no checkpoint follows that would.
+  job_.chronicle.Write();
 }
 
 // ---- Once a second ----

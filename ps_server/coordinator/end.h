@@ -47,6 +47,8 @@ class End : public Operation {
   void Tick() override { end_.SendDue(); }
   std::string WaitingFor() const override { return ""; }
 
+  // 3. Shards that have been told may go.
+  bool started() const { return started_; }
   // 4.
   bool finished() const;
 

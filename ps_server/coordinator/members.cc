@@ -227,7 +227,8 @@ absl::StatusOr<std::string> Members::FindObstacle(
                      : ": it has started anew, and has no --checkpoint_dir"));
   }
   if (!IsLive(task)) return "";
-  return absl::StrCat("the end of the lease of ", Describe(task));
+  return absl::StrCat("the lease of ", Describe(task),
+                      ", which has this place, to expire");
 }
 
 // A message that comes again after its process has left revives nobody.

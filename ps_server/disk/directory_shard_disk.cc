@@ -247,7 +247,7 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DirectoryShardDisk::Read(
     }
   }
   auto store = DenseStore::Create(declaration, options.slices, ps_,
-                                  options.slots_by_optimizer);
+                                  options.slots_by_optimizer, options.arena);
   if (!store.ok()) return store.status();
   status = ReadCheckpoint(options, declaration, go_on, progress, store->get());
   if (status.ok()) return store;

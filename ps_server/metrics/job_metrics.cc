@@ -17,7 +17,7 @@ namespace holdfast {
 namespace {
 
 // Few enough that ps 0 of a job of 64 workers has at most 300 series.
-constexpr size_t kMaxStepBounds = 6;
+constexpr size_t kMaxStepBounds = 4;
 constexpr uint64_t kStalenessBounds[] = {0, 1, 2, 4, 8, 16, 32};
 
 std::string NameOf(const proto::TaskId& task) {

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "proto/coordinator.pb.h"
 #include "ps_server/metrics/job_metrics.h"
+#include "ps_server/metrics/neighbor_metrics.h"
 #include "ps_server/metrics/ps_metrics.h"
 #include "ps_server/metrics/rpc_metrics.h"
 #include "ps_server/metrics/shard_metrics.h"
@@ -136,6 +137,29 @@ TEST(RpcMetricsTest, MethodsOfEachStepAndTheSumOfTheOthers) {
            "\nholdfast_rpc_seconds_sum{method=\"other\"} 5\n",
            "\nholdfast_debug_rpc_handler_seconds_total 5\n",
            "\nholdfast_rpc_failed_total 2\n",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(NeighborMetricsTest, TellsTheFigures) {
+  Metrics metrics;
+  AddNeighborMetrics({.links = 2,
+                      .lent_now = 30,
+                      .borrowed_now = 40,
+                      .lent = 500,
+                      .borrowed = 600,
+                      .refused_requests = 1,
+                      .refused_peers = 2,
+                      .refused_loans = 3,
+                      .refused_places = 4},
+                     &metrics);
+  const std::string text = metrics.ToText();
+  for (const char* line : {
+           "\nholdfast_neighbor_links 2\n",
+           "\nholdfast_neighbor_bytes_total{kind=\"values\"} 500\n",
+           "\nholdfast_neighbor_bytes_total{kind=\"gradients\"} 600\n",
+           "\nholdfast_neighbor_refused_total 10\n",
        }) {
     EXPECT_THAT(text, HasSubstr(line));
   }

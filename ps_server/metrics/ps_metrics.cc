@@ -2,6 +2,7 @@
 
 #include "common/metrics/process_metrics.h"
 #include "ps_server/metrics/job_metrics.h"
+#include "ps_server/metrics/neighbor_metrics.h"
 #include "ps_server/metrics/rpc_metrics.h"
 #include "ps_server/metrics/shard_metrics.h"
 
@@ -13,6 +14,7 @@ Metrics PsMetrics(const PsSnapshot& snapshot) {
   if (snapshot.status.has_value()) AddJobMetrics(*snapshot.status, &metrics);
   AddShardMetrics(snapshot.shard, &metrics);
   AddRpcMetrics(snapshot.rpc, &metrics);
+  AddNeighborMetrics(snapshot.neighbors, &metrics);
   return metrics;
 }
 

@@ -7,6 +7,7 @@
 #include "common/process_figures.h"
 #include "common/task_id.h"
 #include "proto/coordinator.pb.h"
+#include "ps_server/service/neighbor_figures.h"
 #include "ps_server/service/rpc_figures.h"
 #include "ps_server/shard/shard_figures.h"
 
@@ -18,6 +19,7 @@ struct PsSnapshot {
   ProcessFigures process;
   ShardFigures shard;
   RpcFigures rpc;
+  NeighborFigures neighbors;
   // Of ps 0, unless its coordinator is too busy to say.
   std::optional<proto::GetStatusResponse> status;
 };

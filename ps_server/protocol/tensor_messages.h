@@ -3,10 +3,12 @@
 #ifndef HOLDFAST_PS_SERVER_PROTOCOL_TENSOR_MESSAGES_H_
 #define HOLDFAST_PS_SERVER_PROTOCOL_TENSOR_MESSAGES_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "common/ids.h"
+#include "common/rpc_limits.h"
 #include "common/tensor_piece.h"
 #include "proto/cluster.pb.h"
 #include "proto/shard.pb.h"
@@ -29,6 +31,21 @@ struct PushPart {
   PushSequence acked_through;
   std::vector<TensorPiece> tensors;
 };
+
+// What the values of `range` take of kMaxPullBytes, at most `most`. Where they
+// may be lent (docs/same_host.md) that is what a place takes, and a reference
+// to each of the chunks that they lie in.
+inline uint64_t ValueBytes(const proto::ReadRange& range, uint64_t most) {
+  constexpr uint64_t kPlaceBytes = 200;
+  constexpr uint64_t kElementsPerByte = 8192;
+  const bool halves =
+      range.encoding() == proto::FLOAT16 || range.encoding() == proto::BFLOAT16;
+  const uint64_t element = halves ? sizeof(uint16_t) : sizeof(float);
+  if (range.has_loan() && !halves && range.size() >= kMinLentBytes / element) {
+    return std::min(kPlaceBytes + range.size() / kElementsPerByte, most);
+  }
+  return range.size() > most / element ? most : range.size() * element;
+}
 
 // PullResponse with its tensors as buffers, which lie in the store.
 struct PullReply {

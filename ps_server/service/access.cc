@@ -48,6 +48,7 @@ const std::map<std::string, Roles>& AccessTable() {
         {"/holdfast.proto.Shard/Pull", readers},
         {"/holdfast.proto.Shard/Pin", readers},
         {"/holdfast.proto.Shard/Unpin", readers},
+        {"/holdfast.proto.Shard/Link", readers},
         {"/holdfast.proto.Shard/Restore", coordinator},
         {"/holdfast.proto.Shard/Commit", coordinator},
         {"/holdfast.proto.Shard/Fence", coordinator},

@@ -10,6 +10,7 @@
 #include "ps_server/coordinator/coordinator.h"
 #include "ps_server/protocol/tensor_messages.h"
 #include "ps_server/service/call_recorder.h"
+#include "ps_server/service/neighbors.h"
 #include "ps_server/shard/shard.h"
 
 namespace holdfast {
@@ -22,6 +23,8 @@ struct Machines {
   Strand* coordinator_strand = nullptr;
   // Of the shard's calls. Null: nobody records them.
   CallRecorder* recorder = nullptr;
+  // Null: this ps shares no memory with others.
+  Neighbors* neighbors = nullptr;
 };
 
 // Runs a PushPullExchange between the machines. `tensors`: those of `request`.

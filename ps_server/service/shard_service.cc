@@ -3,6 +3,7 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "common/validate.h"
 #include "proto/shard.pb.h"
 #include "ps_server/protocol/shard_messages.h"
+#include "ps_server/protocol/tensor_messages.h"
 #include "ps_server/service/machine_method.h"
 
 namespace holdfast {
@@ -35,34 +37,62 @@ PushPart ToPushPart(proto::PushRequest request,
   return part;
 }
 
-// An answer with tensors as bytes. They are sent from where they lie.
+// Ranges of a call that may be lent, and to whom.
+struct Loans {
+  proto::Sender sender;
+  google::protobuf::RepeatedPtrField<proto::ReadRange> ranges;
+};
+
+// Null: none may.
+template <typename Request>
+std::unique_ptr<const Loans> LoansOf(const Request& request) {
+  for (const proto::ReadRange& range : request.ranges()) {
+    if (!range.has_loan()) continue;
+    return std::make_unique<const Loans>(
+        Loans{request.sender(), request.ranges()});
+  }
+  return nullptr;
+}
+
+// An answer with tensors as bytes. They are sent from where they lie, if they
+// are not lent.
 template <typename Response>
-absl::StatusOr<grpc::ByteBuffer> Encode(
-    const Response& response, const std::vector<TensorPiece>& tensors) {
+absl::StatusOr<grpc::ByteBuffer> Encode(const Machines& machines,
+                                        const Loans* loans,
+                                        const Response& response,
+                                        std::vector<TensorPiece> tensors) {
+  if (loans != nullptr && machines.neighbors != nullptr) {
+    machines.neighbors->Lend(loans->sender, loans->ranges, &tensors);
+  }
   // What one variable's name and shape add to each of its ranges is known only
   // here.
   const int64_t bytes = EncodedBytes(tensors);
-  if (bytes > kMaxMessageBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("ranges: ", bytes, " bytes to answer with, at most ",
-                     kMaxMessageBytes, " in one call; ask for fewer at once"));
-  }
-  return EncodeWithTensors(response, tensors);
+  if (bytes <= kMaxMessageBytes) return EncodeWithTensors(response, tensors);
+  const std::string text =
+      absl::StrCat("ranges: ", bytes, " bytes to answer with, at most ",
+                   kMaxMessageBytes, " in one call; ask for fewer at once");
+  if (loans == nullptr) return absl::InvalidArgumentError(text);
+  return absl::UnavailableError(absl::StrCat(
+      "not all of what was asked for can be lent at the moment: ", text));
 }
 
-absl::StatusOr<grpc::ByteBuffer> Encode(absl::StatusOr<PullReply> reply) {
+absl::StatusOr<grpc::ByteBuffer> Encode(const Machines& machines,
+                                        const Loans* loans,
+                                        absl::StatusOr<PullReply> reply) {
   if (!reply.ok()) return std::move(reply).status();
   proto::PullResponse response;
   response.set_generation(reply->generation.value());
   *response.mutable_state() = std::move(reply->state);
   response.set_version(reply->version.value());
   response.set_loss_scale(reply->loss_scale);
-  return Encode(response, reply->tensors);
+  return Encode(machines, loans, response, std::move(reply->tensors));
 }
 
-absl::StatusOr<grpc::ByteBuffer> Encode(absl::StatusOr<PushPullReply> reply) {
+absl::StatusOr<grpc::ByteBuffer> Encode(const Machines& machines,
+                                        const Loans* loans,
+                                        absl::StatusOr<PushPullReply> reply) {
   if (!reply.ok()) return std::move(reply).status();
-  return Encode(reply->response, reply->tensors);
+  return Encode(machines, loans, reply->response, std::move(reply->tensors));
 }
 
 template <typename Response>
@@ -83,13 +113,8 @@ absl::Status CheckFitsInAnswer(
   uint64_t bytes = 0;
   for (int i = 0; i < ranges.size(); ++i) {
     const proto::ReadRange& range = ranges[i];
-    const bool halves = range.encoding() == proto::FLOAT16 ||
-                        range.encoding() == proto::BFLOAT16;
-    const uint64_t element = halves ? 2 : sizeof(float);
-    if (range.size() <= kMaxPullBytes / element) {
-      bytes += range.size() * element + range.variable().size();
-      if (bytes <= kMaxPullBytes) continue;
-    }
+    bytes += ValueBytes(range, kMaxPullBytes + 1) + range.variable().size();
+    if (bytes <= kMaxPullBytes) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "ranges[", i, "]: with the ", range.size(), " elements of variable \"",
         range.variable(), "\" from ", range.begin(), " the answer passes ",
@@ -112,12 +137,67 @@ absl::Status Decode(const Caller& caller, const grpc::ByteBuffer& bytes,
   return valid.ok() ? ValidateMessage(*request) : valid;
 }
 
+// Puts the bytes in for places that the tensors name. Errors: those of
+// Neighbors::Borrow; INVALID_ARGUMENT for a tensor with bytes and a place.
+absl::Status Borrow(const Machines& machines, const proto::Sender& sender,
+                    std::vector<TensorPiece>* tensors) {
+  bool any = false;
+  for (const TensorPiece& piece : *tensors) {
+    if (!piece.shared.has_value()) continue;
+    any = true;
+    if (piece.data.size() > 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "variable \"", piece.variable, "\": both data and shared are set"));
+    }
+    if (machines.neighbors == nullptr) {
+      return absl::UnavailableError(
+          absl::StrCat("variable \"", piece.variable,
+                       "\": this ps has no link for its shared bytes"));
+    }
+  }
+  return any ? machines.neighbors->Borrow(sender, tensors) : absl::OkStatus();
+}
+
+// Digests are those of bytes that nobody changes any more.
+absl::Status CheckIsSent(const std::vector<TensorPiece>& tensors) {
+  for (const TensorPiece& piece : tensors) {
+    if (!piece.shared.has_value()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("variable \"", piece.variable,
+                     "\": given values have to be sent, not shared"));
+  }
+  return absl::OkStatus();
+}
+
+void Link(const Machines& machines, const std::string& no_links,
+          const Caller& caller, grpc::ByteBuffer bytes,
+          Reply<grpc::ByteBuffer> reply) {
+  proto::LinkRequest request;
+  absl::Status valid = FromBytes(&bytes, &request);
+  if (valid.ok()) valid = CheckSender(caller, request.sender());
+  if (valid.ok()) valid = ValidateMessage(request);
+  if (!valid.ok()) return reply(std::move(valid));
+  absl::StatusOr<proto::LinkResponse> response = proto::LinkResponse();
+  if (machines.neighbors == nullptr) {
+    response->set_refusal(no_links);
+  } else {
+    response = machines.neighbors->Link(request);
+  }
+  machines.shard_strand->RunOrPost([shard = machines.shard,
+                                    response = std::move(response),
+                                    reply = std::move(reply)]() mutable {
+    response->set_generation(shard->generation().value());
+    reply(Encode(response));
+  });
+}
+
 void Give(const Machines& machines, const Caller& caller,
           grpc::ByteBuffer bytes, Reply<grpc::ByteBuffer> reply) {
   proto::GiveRequest request;
   GivenPart part;
   absl::Status valid = Decode(caller, bytes, &request, &part.tensors);
   bytes.Clear();  // the tensors keep what they need of them
+  if (valid.ok()) valid = CheckIsSent(part.tensors);
   if (!valid.ok()) return reply(std::move(valid));
   part.sender = std::move(*request.mutable_sender());
   machines.shard_strand->Post([shard = machines.shard, part = std::move(part),
@@ -136,6 +216,7 @@ void Push(const Machines& machines, const Caller& caller,
   std::vector<TensorPiece> tensors;
   absl::Status valid = Decode(caller, bytes, &request, &tensors);
   bytes.Clear();  // the tensors keep what they need of them
+  if (valid.ok()) valid = Borrow(machines, request.sender(), &tensors);
   if (!valid.ok()) return reply(std::move(valid));
   Reply<proto::PushResponse> answer =
       [reply = std::move(reply)](
@@ -160,8 +241,9 @@ void Pull(const Machines& machines, const Caller& caller,
   if (valid.ok()) valid = CheckFitsInAnswer(request.ranges());
   if (!valid.ok()) return reply(std::move(valid));
   Reply<PullReply> answer =
-      [reply = std::move(reply)](absl::StatusOr<PullReply> values) mutable {
-        reply(Encode(std::move(values)));
+      [machines, loans = LoansOf(request),
+       reply = std::move(reply)](absl::StatusOr<PullReply> values) mutable {
+        reply(Encode(machines, loans.get(), std::move(values)));
       };
   answer = Recorded(machines.recorder, request, std::move(answer));
   machines.shard_strand->RunOrPost([shard = machines.shard,
@@ -182,10 +264,12 @@ void PushAndPull(const Machines& machines, const Caller& caller,
     valid = absl::FailedPreconditionError(
         "the job has several ps: push, contribute or apply, and pull");
   }
+  if (valid.ok()) valid = Borrow(machines, request.sender(), &tensors);
   if (!valid.ok()) return reply(std::move(valid));
   Reply<PushPullReply> answer =
-      [reply = std::move(reply)](absl::StatusOr<PushPullReply> values) mutable {
-        reply(Encode(std::move(values)));
+      [machines, loans = LoansOf(request),
+       reply = std::move(reply)](absl::StatusOr<PushPullReply> values) mutable {
+        reply(Encode(machines, loans.get(), std::move(values)));
       };
   answer = Recorded(machines.recorder, request, std::move(answer));
   PushPull(machines, std::move(request), std::move(tensors), std::move(answer));
@@ -197,7 +281,7 @@ std::string FullName(const std::string& method) {
 
 }  // namespace
 
-RpcMethods ShardMethods(const Machines& machines) {
+RpcMethods ShardMethods(const Machines& machines, const std::string& no_links) {
   RpcMethods methods;
   // Their tensors stay where they came in, and leave from where they lie.
   const auto add_with_tensors = [&](const char* name, auto handle) {
@@ -211,6 +295,12 @@ RpcMethods ShardMethods(const Machines& machines) {
   add_with_tensors("Push", &Push);
   add_with_tensors("Pull", &Pull);
   add_with_tensors("PushPull", &PushAndPull);
+
+  methods[FullName("Link")] = [machines, no_links](
+                                  const Caller& caller, grpc::ByteBuffer bytes,
+                                  Reply<grpc::ByteBuffer> reply) {
+    Link(machines, no_links, caller, std::move(bytes), std::move(reply));
+  };
 
   const auto add = [&](const char* name, auto method) {
     methods[FullName(name)] =

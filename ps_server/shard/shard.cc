@@ -327,9 +327,8 @@ absl::StatusOr<std::vector<size_t>> Shard::FindRanges(
           static_cast<int>(range.encoding())));
     }
     // What surrounds the values counts too: a range may be empty.
-    bytes += EncodedBytes(range.encoding(), range.size(), 0) +
-             sizeof(TensorPiece) + variable.name().size() +
-             sizeof(int64_t) * variable.shape_size();
+    bytes += ValueBytes(range, kMaxPullBytes + 1) + sizeof(TensorPiece) +
+             variable.name().size() + sizeof(int64_t) * variable.shape_size();
     if (bytes > kMaxPullBytes) {
       return absl::InvalidArgumentError(absl::StrCat(
           "a pull of more than ", kMaxPullBytes, " bytes: ask in parts"));
@@ -530,6 +529,8 @@ void Shard::Commit(const proto::CommitRequest& request,
   }
 
   PublishNext(sum, request.scalars());
+  // Its worker may write to a gradient again as soon as it knows the verdict.
+  sum.terms.clear();
   loss_scale_ = request.loss_scale();
   for (const PushId& id : accepted) ledger_.Record(id, proto::ACCEPTED);
   for (const PushId& id : staged_.DropThrough(step)) {

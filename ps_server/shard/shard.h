@@ -17,6 +17,7 @@
 #include "common/ids.h"
 #include "common/job_phase.h"
 #include "common/reply.h"
+#include "common/shared_memory/arena.h"
 #include "common/tensor_piece.h"
 #include "common/thread_pool.h"
 #include "proto/shard.pb.h"
@@ -67,6 +68,9 @@ class Shard {
     // Help with the update of large variables; must outlive the shard. Null:
     // none do.
     ThreadPool* update_threads = nullptr;
+    // Memory for values, which processes of this host may read in place; must
+    // outlive the shard and all values. Null: private memory.
+    SharedArena* arena = nullptr;
   };
 
   // `clock` and `disk` must outlive the shard; what `disk` replies is to be

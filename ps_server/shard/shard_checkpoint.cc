@@ -110,13 +110,14 @@ void Shard::Restore(const proto::RestoreRequest& request,
   }
   if (!NeedsDisk(request)) {
     return OnLoaded(DenseStore::Create(declaration_, slices, options_.index,
-                                       slots_by_optimizer));
+                                       slots_by_optimizer, options_.arena));
   }
   ShardDisk::LoadOptions load;
   load.directory_nonce = request.directory_nonce();
   load.declaration = declaration_;
   load.slices = slices;
   load.slots_by_optimizer = std::move(slots_by_optimizer);
+  load.arena = options_.arena;
   if (request.has_checkpoint()) load.checkpoint = request.checkpoint();
   load.warm_start = request.warm_start();
   disk_->Load(load, [this, load = load_](

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/reply.h"
+#include "common/shared_memory/arena.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/cluster.pb.h"
 #include "ps_server/store/dense_store.h"
@@ -38,6 +39,7 @@ class ShardDisk {
     proto::Declaration declaration;
     std::vector<proto::Slice> slices;
     std::vector<std::vector<float>> slots_by_optimizer;
+    SharedArena* arena = nullptr;
     // Absent: first values.
     std::optional<proto::CheckpointName> checkpoint;
     // Of first values: a checkpoint's folder, where variables of the same name

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/shared_memory/arena.h"
 #include "common/task_id.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -248,6 +249,21 @@ TEST_F(ShardRestoreTest, ARestoreForAnotherLifeIsRefused_R4) {
 
 TEST_F(ShardRestoreTest, GenerationZeroIsNone) {
   EXPECT_TRUE(Fails(RestoreIn(0).status(), kInvalid, {"generation 0"}));
+}
+
+TEST_F(ShardRestoreTest, ValuesLieInTheArena) {
+  if (!SharedArena::HugePagesWork()) GTEST_SKIP() << "no huge pages";
+  SharedArena arena({"test", size_t{2} << 20});
+  Shard::Options options = MakeOptions();
+  options.arena = &arena;
+  Shard shard(options, &clock_, &disk_);
+  const auto answer = Ask(shard, &Shard::Restore, Of(1, MakeAsynchronous()));
+  ASSERT_TRUE(answer.status().ok()) << answer.status();
+  EXPECT_GT(arena.bytes(), 0);
+  // And where a disk makes the store.
+  Ask(shard, &Shard::Restore, FromCheckpoint(2, MakeRestore(2, 2, true)));
+  ASSERT_THAT(disk_.loads, SizeIs(1));
+  EXPECT_EQ(disk_.loads[0].options.arena, &arena);
 }
 
 TEST_F(ShardRestoreTest, TheDiskIsToldWhatToLoad) {

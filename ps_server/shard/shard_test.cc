@@ -2,11 +2,13 @@
 
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/buffer.h"
 #include "common/encoding.h"
@@ -362,6 +364,27 @@ TEST_F(ShardTest, APartThatContradictsThoseHereIsRefused) {
       {"push 1 of /job:worker/task:0", "in 3 parts", "in 2",
        "(pushed by /job:worker/task:0)"}));
   EXPECT_EQ(shard_.staged_bytes(), 4 * 4);
+}
+
+TEST_F(ShardTest, AGradientIsLetGoBeforeItsStepIsTold) {
+  Restore();
+  PushPart part = Whole(0, 1, 0, 1);
+  std::weak_ptr<const void> gradient;
+  {
+    const auto owner = std::make_shared<const std::vector<float>>(4, 1.0f);
+    gradient = owner;
+    part.tensors[0].data =
+        Buffer::FromMemory(owner->data(), 4 * sizeof(float), owner);
+  }
+  Stage(std::move(part));
+  EXPECT_FALSE(gradient.expired());
+  bool told = false;
+  shard_.Commit(MakeCommit(0, {{0, 1, 1}}),
+                [&](const absl::StatusOr<proto::CommitResponse>& response) {
+                  told = response.ok();
+                  EXPECT_TRUE(gradient.expired());
+                });
+  EXPECT_TRUE(told);
 }
 
 TEST_F(ShardTest, APushOfAnEarlierStepIsStale) {

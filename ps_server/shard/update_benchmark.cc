@@ -6,6 +6,9 @@
 //
 // Gradients lie as gRPC hands them over: in spans of 16 KiB at odd addresses,
 // with borders inside elements.
+//
+// With --shared_memory as the first argument, values lie where processes of the
+// host can read them in place (common/shared_memory/arena.h).
 
 #include <benchmark/benchmark.h>
 #include <google/protobuf/text_format.h>
@@ -19,6 +22,7 @@
 
 #include "absl/base/attributes.h"
 #include "absl/strings/str_cat.h"
+#include "common/shared_memory/arena.h"
 #include "common/simd.h"
 #include "common/thread_pool.h"
 #include "ps_server/shard/apply_step.h"
@@ -58,6 +62,9 @@ struct Rule {
   const char* name;
   const char* config;
 };
+// Null: private memory.
+SharedArena* values_arena = nullptr;
+
 constexpr Rule kRules[] = {
     {"sgd", "sgd {}"},
     {"momentum", "momentum { momentum: 0.9 }"},
@@ -90,8 +97,9 @@ class Bench {
     proto::Slice slice;
     slice.set_variable("w");
     slice.set_size(size);
-    store_ = *DenseStore::Create(declaration, {slice}, 0,
-                                 {optimizers_[0]->initial_slots()});
+    store_ =
+        *DenseStore::Create(declaration, {slice}, 0,
+                            {optimizers_[0]->initial_slots()}, values_arena);
     for (int i = 0; i < gradients; ++i) {
       sum_.terms.push_back({1, {}});
       sum_.terms.back().by_slice.push_back(Received(size));
@@ -205,6 +213,13 @@ void RegisterAll() {
 }  // namespace holdfast
 
 int main(int argc, char** argv) {
+  holdfast::SharedArena arena({"benchmark"});
+  if (argc > 1 && std::strcmp(argv[1], "--shared_memory") == 0) {
+    holdfast::values_arena = &arena;
+    argv[1] = argv[0];
+    --argc;
+    ++argv;
+  }
   holdfast::RegisterAll();
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();

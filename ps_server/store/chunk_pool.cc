@@ -1,51 +1,63 @@
 #include "ps_server/store/chunk_pool.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "common/shared_memory/sealed_file.h"
 #include "glog/logging.h"
 
 namespace holdfast {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
-constexpr size_t kHugePage = size_t{2} << 20;
+constexpr size_t kHugePage = kHugePageBytes;
 
-bool IsHuge(size_t bytes) { return bytes > 0 && bytes % kHugePage == 0; }
+bool IsMapped(size_t bytes) { return bytes >= kHugePage; }
 
-// Whole huge pages are mapped here: what malloc maps lies anywhere, and with
-// its own header takes a page more. Where the system has no huge pages to give,
-// these are small ones.
+size_t MappedBytes(size_t bytes) {
+  const size_t page = sysconf(_SC_PAGESIZE);
+  return (bytes + page - 1) / page * page;
+}
+
+// What has whole huge pages is mapped here: what malloc maps lies anywhere, and
+// with its own header takes a page more. Where the system has no huge pages to
+// give, these are small ones.
 char* MapHuge(size_t bytes) {
+  bytes = MappedBytes(bytes);
   void* const mapped = mmap(nullptr, bytes + kHugePage, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
-  PCHECK(mapped != MAP_FAILED) << "no memory for a chunk of values";
+  PCHECK(mapped != MAP_FAILED) << "no memory for values";
   char* const begin = static_cast<char*>(mapped);
   const size_t before =
       (kHugePage - reinterpret_cast<uintptr_t>(begin) % kHugePage) % kHugePage;
   if (before > 0) munmap(begin, before);
   munmap(begin + before + bytes, kHugePage - before);
-  madvise(begin + before, bytes, MADV_HUGEPAGE);
+  // The tail behind the whole ones would take a huge page too, if what the
+  // system maps behind it were of the same kind.
+  madvise(begin + before, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return begin + before;
 }
 
 float* Allocate(size_t elements) {
   const size_t bytes = elements * sizeof(float);
   return reinterpret_cast<float*>(
-      IsHuge(bytes) ? MapHuge(bytes)
-                    : static_cast<char*>(::operator new(bytes, kAlignment)));
+      IsMapped(bytes) ? MapHuge(bytes)
+                      : static_cast<char*>(::operator new(bytes, kAlignment)));
 }
 
 void Free(float* chunk, size_t elements) {
   const size_t bytes = elements * sizeof(float);
-  if (IsHuge(bytes)) {
-    munmap(chunk, bytes);
+  if (IsMapped(bytes)) {
+    munmap(chunk, MappedBytes(bytes));
   } else {
     ::operator delete(chunk, kAlignment);
   }
@@ -61,7 +73,10 @@ struct ChunkPool::Shelf {
   int64_t bytes ABSL_GUARDED_BY(mutex) = 0;
 };
 
-ChunkPool::ChunkPool() : shelf_(std::make_shared<Shelf>()) {}
+ChunkPool::ChunkPool(SharedArena* values)
+    : values_(values != nullptr && SharedArena::HugePagesWork() ? values
+                                                                : nullptr),
+      shelf_(std::make_shared<Shelf>()) {}
 
 ChunkPool::~ChunkPool() {
   absl::MutexLock lock(&shelf_->mutex);
@@ -96,9 +111,25 @@ std::shared_ptr<float> ChunkPool::Take(size_t elements) {
                                 });
 }
 
+std::shared_ptr<float> ChunkPool::TakeValues(size_t elements) {
+  if (values_ == nullptr) return Take(elements);
+  absl::StatusOr<std::shared_ptr<char>> shared =
+      values_->Take(elements * sizeof(float));
+  if (!shared.ok()) {
+    LOG_FIRST_N(WARNING, 1)
+        << "values lie in private memory, and are not lent to processes of "
+           "this host: "
+        << shared.status();
+    return Take(elements);
+  }
+  float* const memory = reinterpret_cast<float*>(shared->get());
+  return std::shared_ptr<float>(*std::move(shared), memory);
+}
+
 int64_t ChunkPool::bytes() const {
+  const int64_t shared = values_ != nullptr ? values_->bytes() : 0;
   absl::MutexLock lock(&shelf_->mutex);
-  return shelf_->bytes;
+  return shelf_->bytes + shared;
 }
 
 }  // namespace holdfast

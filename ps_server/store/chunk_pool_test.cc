@@ -1,5 +1,7 @@
 #include "ps_server/store/chunk_pool.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -8,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "common/shared_memory/arena.h"
 #include "gtest/gtest.h"
 
 namespace holdfast {
@@ -43,6 +46,13 @@ TEST(ChunkPoolTest, HugePagesAreWhole) {
   {
     ChunkPool pool;
     for (const size_t pages : {1, 1, 3}) {
+      // With a tail behind them, too.
+      for (const size_t more : {1, 1025, 300000}) {
+        const size_t elements = pages * kPage / sizeof(float) + more;
+        const std::shared_ptr<float> piece = pool.Take(elements);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(piece.get()) % kPage, 0u);
+        std::fill_n(piece.get(), elements, 2.0f);
+      }
       const size_t elements = pages * kPage / sizeof(float);
       std::shared_ptr<float> chunk = pool.Take(elements);
       EXPECT_EQ(reinterpret_cast<uintptr_t>(chunk.get()) % kPage, 0u);
@@ -100,6 +110,71 @@ TEST(ChunkPoolTest, ReferencesMayOutliveThePool) {
   { const std::shared_ptr<float> spare = pool->Take(8); }
   *kept = 42;
   pool.reset();
+  EXPECT_EQ(*kept, 42);
+}
+
+// ---- Values in shared memory ----
+
+SharedArena::Options SmallFiles() {
+  SharedArena::Options options;
+  options.name = "test";
+  options.file_bytes = 4 << 20;
+  return options;
+}
+
+TEST(ChunkPoolTest, ValuesLieInTheArenaAndNothingElse) {
+  SharedArena arena(SmallFiles());
+  ChunkPool pool(&arena);
+  const bool shared = SharedArena::HugePagesWork();
+  for (const size_t elements : {10, 1 << 19, (3 << 19) + 10}) {
+    const size_t bytes = elements * sizeof(float);
+    const auto values = pool.TakeValues(elements), other = pool.Take(elements);
+    std::fill_n(values.get(), elements, 1.0f);
+    EXPECT_EQ(arena.Find(values.get(), bytes).has_value(), shared) << elements;
+    EXPECT_FALSE(arena.Find(other.get(), bytes).has_value()) << elements;
+  }
+  ChunkPool without;
+  EXPECT_FALSE(arena.Find(without.TakeValues(10).get(), 40).has_value());
+}
+
+TEST(ChunkPoolTest, CountsValuesInTheArena) {
+  SharedArena arena(SmallFiles());
+  ChunkPool pool(&arena);
+  const auto slot = pool.Take(16);
+  auto values = pool.TakeValues(32);
+  EXPECT_EQ(pool.bytes(), (16 + 32) * 4);
+  values = nullptr;
+  values = pool.TakeValues(32);
+  EXPECT_EQ(pool.bytes(), (16 + 32) * 4);
+}
+
+TEST(ChunkPoolTest, ValuesArePrivateWhereTheArenaGetsNoMore) {
+  SharedArena arena(SmallFiles());
+  ChunkPool pool(&arena);
+  const size_t elements = (4 << 20) / sizeof(float);
+  const auto first = pool.TakeValues(elements);  // A file.
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  rlimit none = limit;
+  none.rlim_cur = 3;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto second = pool.TakeValues(elements);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  ASSERT_NE(second, nullptr);
+  std::fill_n(second.get(), elements, 1.0f);
+  EXPECT_FALSE(arena.Find(second.get(), 4).has_value());
+  EXPECT_EQ(pool.bytes(), 2 * 4 << 20);
+}
+
+TEST(ChunkPoolTest, ValuesMayOutliveThePoolAndTheArena) {
+  std::optional<SharedArena> arena;
+  arena.emplace(SmallFiles());
+  std::optional<ChunkPool> pool;
+  pool.emplace(&*arena);
+  const auto kept = pool->TakeValues(8);
+  *kept = 42;
+  pool.reset();
+  arena.reset();
   EXPECT_EQ(*kept, 42);
 }
 

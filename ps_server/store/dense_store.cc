@@ -18,8 +18,9 @@ size_t StoredSlice::chunk_size(size_t chunk) const {
 absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
     const proto::Declaration& declaration,
     const std::vector<proto::Slice>& placed, uint32_t ps,
-    const std::vector<std::vector<float>>& slots_by_optimizer) {
-  auto store = std::unique_ptr<DenseStore>(new DenseStore);
+    const std::vector<std::vector<float>>& slots_by_optimizer,
+    SharedArena* arena) {
+  auto store = std::unique_ptr<DenseStore>(new DenseStore(arena));
   auto version = std::make_shared<StoreVersion>();
   absl::flat_hash_map<absl::string_view, const proto::Variable*> declared;
   for (const proto::Variable& variable : declaration.variables()) {
@@ -52,7 +53,7 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
     proto::Initializer initializer = variable->initializer();
     store->lacks_values_.push_back(initializer.has_given());
     if (initializer.has_given()) initializer.mutable_zeros();
-    std::vector<std::shared_ptr<const float>> chunks;
+    const std::vector<std::shared_ptr<float>> chunks = store->TakeValues(slice);
     const std::vector<float> first =
         slice.has_optimizer() ? slots_by_optimizer[variable->optimizer()]
                               : std::vector<float>();
@@ -62,12 +63,11 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
     store->slot_bytes_ += slice_bytes * static_cast<int64_t>(slots.size());
     for (size_t c = 0; c < slice.num_chunks(); ++c) {
       const size_t size = slice.chunk_size(c);
-      std::shared_ptr<float> chunk = store->pool_.Take(size);
-      absl::Status filled = Initialize(
-          initializer, variable->shape(), variable->name(), declaration.seed(),
-          slice.begin + c * kChunkElements, absl::MakeSpan(chunk.get(), size));
+      absl::Status filled =
+          Initialize(initializer, variable->shape(), variable->name(),
+                     declaration.seed(), slice.begin + c * kChunkElements,
+                     absl::MakeSpan(chunks[c].get(), size));
       if (!filled.ok()) return filled;
-      chunks.push_back(std::move(chunk));
       for (size_t s = 0; s < slots.size(); ++s) {
         slots[s].push_back({store->pool_.Take(size)});
         std::fill_n(slots[s].back().memory.get(), size, first[s]);
@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
                                                   store->slices_.size());
     store->slices_.push_back(std::move(slice));
     store->slots_.push_back(std::move(slots));
-    version->slices.push_back(std::move(chunks));
+    version->slices.emplace_back(chunks.begin(), chunks.end());
   }
   store->newest_ = std::move(version);
   return store;
@@ -149,21 +149,25 @@ Buffer DenseStore::Read(const StoreVersion& version, size_t slice,
                         uint64_t begin, uint64_t size) const {
   const StoredSlice& info = slices_[slice];
   CHECK_GE(begin, info.begin);
-  uint64_t at = begin - info.begin;
+  const uint64_t at = begin - info.begin;
   CHECK_LE(at + size, info.size);
   Buffer values;
-  while (size > 0) {
-    const size_t chunk = at / kChunkElements;
-    const size_t offset = at % kChunkElements;
-    const uint64_t taken =
-        std::min<uint64_t>(size, info.chunk_size(chunk) - offset);
-    const std::shared_ptr<const float>& memory = version.slices[slice][chunk];
-    values.Append(Buffer::FromMemory(memory.get() + offset,
-                                     taken * sizeof(float), memory));
-    at += taken;
-    size -= taken;
-  }
+  if (size == 0) return values;
+  const std::shared_ptr<const float>& first = version.slices[slice][0];
+  values.Append(
+      Buffer::FromMemory(first.get() + at, size * sizeof(float), first));
   return values;
+}
+
+std::vector<std::shared_ptr<float>> DenseStore::TakeValues(
+    const StoredSlice& slice) {
+  std::vector<std::shared_ptr<float>> chunks;
+  if (slice.size == 0) return chunks;
+  const std::shared_ptr<float> whole = pool_.TakeValues(slice.size);
+  for (size_t c = 0; c < slice.num_chunks(); ++c) {
+    chunks.emplace_back(whole, whole.get() + c * kChunkElements);
+  }
+  return chunks;
 }
 
 DenseStore::Draft DenseStore::Reserve() {
@@ -173,9 +177,7 @@ DenseStore::Draft DenseStore::Reserve() {
   draft.slots.resize(slices_.size());
   for (size_t i = 0; i < slices_.size(); ++i) {
     if (!slices_[i].trainable()) continue;
-    for (size_t c = 0; c < slices_[i].num_chunks(); ++c) {
-      draft.written[i].push_back(pool_.Take(slices_[i].chunk_size(c)));
-    }
+    draft.written[i] = TakeValues(slices_[i]);
     for (const std::vector<SlotChunk>& slot : slots_[i]) {
       auto& chunks = draft.slots[i].emplace_back(slot.size());
       for (size_t c = 0; c < slot.size(); ++c) {

@@ -14,13 +14,15 @@
 #include "absl/strings/string_view.h"
 #include "common/buffer.h"
 #include "common/ids.h"
+#include "common/shared_memory/arena.h"
 #include "proto/cluster.pb.h"
 #include "ps_server/store/chunk_pool.h"
 
 namespace holdfast {
 
-// Elements of a chunk: 2 MiB of float32, a huge page. A larger chunk makes less
-// of a slice whole huge pages; a smaller one a pull's chain of buffers longer.
+// Elements of a chunk: 2 MiB of float32, a huge page. A larger chunk of slots
+// makes less of a slice whole huge pages, and more to be copied at a time
+// beside a checkpoint.
 inline constexpr size_t kChunkElements = size_t{1} << 19;
 
 // A stretch of a variable that this shard holds.
@@ -48,7 +50,8 @@ struct StoredSlice {
 // held for as long as somebody has a reference.
 struct StoreVersion {
   GlobalStep number;
-  // By slice, by chunk.
+  // By slice, by chunk. The chunks of a slice are one piece of memory, each
+  // behind the one before, so that a slice can be read in place.
   std::vector<std::vector<std::shared_ptr<const float>>> slices;
 };
 
@@ -62,6 +65,8 @@ struct StoreSnapshot {
 };
 
 // The bytes of a shard: dense slices in versions, and the optimizer's slots.
+// The values of a slice lie in one piece, in shared memory where there is an
+// arena; slots lie chunk by chunk, in private memory.
 //
 // Thread-compatible. A StoreVersion and a StoreSnapshot may be read, and let
 // go, by any thread.
@@ -72,7 +77,8 @@ class DenseStore {
   struct Draft {
     GlobalStep number;
     // By slice, by chunk: spare memory of unspecified content for the chunks of
-    // trainable slices; the others are those of the version before.
+    // trainable slices, all in one piece; the others are those of the version
+    // before.
     std::vector<std::vector<std::shared_ptr<float>>> written;
     // By slice, by slot, by chunk: the same for a slot's chunk that a snapshot
     // holds; null for one that is changed in place.
@@ -89,18 +95,22 @@ class DenseStore {
   // Makes the slices of `placed` on ps `ps`, with their first values (zeros
   // where those are given), as version 0, and slots: for variables of optimizer
   // o as many as slots_by_optimizer[o] has values, each filled with its value.
+  // `arena`, which must outlive the store, gives the memory of values; null:
+  // that is private too.
   // Errors: INVALID_ARGUMENT for a slice that does not fit its variable.
   static absl::StatusOr<std::unique_ptr<DenseStore>> Create(
       const proto::Declaration& declaration,
       const std::vector<proto::Slice>& placed, uint32_t ps,
-      const std::vector<std::vector<float>>& slots_by_optimizer);
+      const std::vector<std::vector<float>>& slots_by_optimizer,
+      SharedArena* arena = nullptr);
 
   const std::vector<StoredSlice>& slices() const { return slices_; }
   size_t num_slots(size_t slice) const { return slots_[slice].size(); }
   std::shared_ptr<const StoreVersion> newest() const { return newest_; }
 
   // Memory of one version's values, of the slots, and of all that was ever held
-  // at a time: these, other versions and snapshots.
+  // at a time: these, other versions and snapshots, and what else the arena
+  // holds.
   int64_t value_bytes() const { return value_bytes_; }
   int64_t slot_bytes() const { return slot_bytes_; }
   int64_t held_bytes() const { return pool_.bytes(); }
@@ -127,7 +137,7 @@ class DenseStore {
   void SetVersion(GlobalStep number);
 
   // The values of [begin, begin + size) of the slice's variable, where they
-  // lie.
+  // lie: one span.
   Buffer Read(const StoreVersion& version, size_t slice, uint64_t begin,
               uint64_t size) const;
 
@@ -152,7 +162,10 @@ class DenseStore {
     bool in_snapshot = false;
   };
 
-  DenseStore() = default;
+  explicit DenseStore(SharedArena* arena) : pool_(arena) {}
+
+  // Memory of a version's values of a slice, by chunk.
+  std::vector<std::shared_ptr<float>> TakeValues(const StoredSlice& slice);
 
   std::vector<StoredSlice> slices_;
   // Indices into slices_, by their first elements.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import math
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -113,6 +114,8 @@ class Loop:
         self._push = library.holdfast_loop_push
         self._add = library.holdfast_loop_add
         self._next = library.holdfast_loop_next
+        self._input = library.holdfast_loop_input
+        self._input_waits = 0
         self._error = ctypes.c_void_p()
         self._error_ref = ctypes.byref(self._error)
 
@@ -206,6 +209,20 @@ class Loop:
             return int(gradient.ctypes.data)
         self._known[i] = weakref.ref(gradient)
         return address
+
+    @contextlib.contextmanager
+    def waiting_for_input(self) -> Iterator[None]:
+        """Counts the time within as a wait for input; waits within waits are one."""
+        self._input_waits += 1
+        if self._input_waits == 1:
+            self._input(self._handle, 1, None)
+        try:
+            yield
+        finally:
+            self._input_waits -= 1
+            if self._input_waits == 0:
+                # A loop that has ended has nothing to tell, whatever was raised within.
+                self._input(self._handle, 0, None)
 
     def need_turn(self) -> None:
         if not self.handed_out:

@@ -122,6 +122,7 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "loop_next": [_HANDLE, ctypes.c_int64, _OUT],
     "loop_values": [_HANDLE, _OUT, _SIZE],
     "loop_read": [_HANDLE, _OUT, _OUT, _SIZE],
+    "loop_input": [_HANDLE, ctypes.c_int32],
     "loop_add": [_HANDLE, _SIZE, _OUT, _SIZE],
     "loop_push": [_HANDLE, _OUT, _OUT, _SIZE, ctypes.c_uint64, ctypes.c_double, ctypes.c_float],
     "loop_contribute": [_HANDLE, ctypes.c_uint64, ctypes.c_double, ctypes.c_float],
@@ -200,7 +201,7 @@ def exception(error: ctypes.c_void_p) -> Exception:
     }
     if kind == NOT_FOUND:
         return FileNotFoundError(message)
-    return classes.get(kind, errors.Error)(message, exit_code=exit_code or None, task=task)
+    return classes.get(kind, errors.Error)(message, exit_code=exit_code, task=task)
 
 
 def call(function: Any, *arguments: Any) -> None:

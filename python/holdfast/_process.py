@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import _native
 from holdfast._native import SLICE_MS, library
-from holdfast.errors import Error, Stopped
+from holdfast.errors import Error
 
 if TYPE_CHECKING:
     from holdfast.cluster import Cluster
@@ -83,8 +83,8 @@ def end_as_daemons_do() -> None:
     def hook(
         kind: type[BaseException], value: BaseException, traceback: types.TracebackType | None
     ) -> None:
-        if isinstance(value, Stopped):
-            # Not an error: no traceback.
+        if isinstance(value, Error) and value.exit_code == 0:
+            # Not an error, but the end of the job: no traceback.
             print(f"holdfast: {value}", file=sys.stderr, flush=True)
         else:
             before(kind, value, traceback)

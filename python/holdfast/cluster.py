@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import json
@@ -88,6 +89,7 @@ def connect(
     insecure: bool | None = None,
     connect_timeout: float | None = None,
     recovery_timeout: float | None = None,
+    same_host: str | None = None,
     data_digest: str | None = None,
     trace: str | os.PathLike[str] | None = None,
 ) -> Cluster:
@@ -114,6 +116,8 @@ def connect(
             environment variable ``HOLDFAST_INSECURE`` is 1.
         connect_timeout: Seconds within which every ps must answer. Default 300.
         recovery_timeout: Seconds that a lost cluster may take to come back. Default 300.
+        same_host: "off" has tensors pass over the network also to a ps of this host.
+            Default: "auto", through shared memory where that can be had; with the same bits.
         data_digest: Any text that identifies the training data; workers with different
             ones are refused.
         trace: File that gets, when the worker leaves, what it did when (docs/tracing.md);
@@ -144,6 +148,7 @@ def connect(
         "insecure": "true" if insecure else None,
         "connect_timeout": None if connect_timeout is None else repr(float(connect_timeout)),
         "recovery_timeout": None if recovery_timeout is None else repr(float(recovery_timeout)),
+        "same_host": same_host,
         "data_digest": data_digest,
         "trace": None if trace is None else os.fspath(trace),
     }
@@ -433,6 +438,21 @@ class Cluster:
     def skip(self) -> None:
         """Answers the current batch without a gradient."""
         self._need_turn().contribute_nothing()
+
+    def waiting_for_input(self) -> contextlib.AbstractContextManager[None]:
+        """Counts the time in its ``with`` statement as a wait for input.
+
+        Within ``batches`` all of the script's time is taken for computation otherwise. The
+        status page, ``holdfast status``, metrics and traces tell the two apart, and name a
+        worker that mostly waits for its input. Before the first batch, and after the last one,
+        it does nothing.
+
+            for batch in cluster.batches():
+                with cluster.waiting_for_input():
+                    x, y = next(source)
+        """
+        self._check()
+        return contextlib.nullcontext() if self._loop is None else self._loop.waiting_for_input()
 
     @property
     def step(self) -> int:

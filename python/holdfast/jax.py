@@ -13,6 +13,7 @@ parameters and the state of the optimizer, and hands out batches::
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import re
 import types
@@ -175,6 +176,13 @@ class Trainer:
                 yield batch
             else:
                 yield holdfast.batch_indices(batch, examples, batch_size, seed)
+
+    def waiting_for_input(self) -> contextlib.AbstractContextManager[None]:
+        """Counts the time in its ``with`` statement as a wait for input.
+
+        As ``Cluster.waiting_for_input``.
+        """
+        return self.cluster.waiting_for_input()
 
     def push(
         self,

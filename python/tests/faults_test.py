@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import time
 import unittest
 
 import numpy as np
-from local_cluster import LocalCluster, interrupted_after
+from local_cluster import LocalCluster, await_that, interrupted_after
 
 import holdfast
 
@@ -259,6 +260,40 @@ class LeaseTest(unittest.TestCase):
             ps.await_end()
 
 
+class InputTest(unittest.TestCase):
+    def test_a_script_that_waits_for_its_data_is_named(self):
+        with LocalCluster(flags=("--lease=1s",)) as ps, holdfast.connect(**ps.task()) as cluster:
+            cluster.declare(
+                {"w": holdfast.Variable(1)}, optimizer=holdfast.Sgd(learning_rate=1.0), steps=1
+            )
+
+            def named():
+                command = [HOLDFAST, "status", "--cluster_spec=" + json.dumps(ps.spec)]
+                run = subprocess.run(command, capture_output=True, text=True, check=True)
+                return re.search("worker:0 (waits|has waited) for its input", run.stdout)
+
+            def worker():
+                tasks = cluster.status().everything["tasks"]
+                [task] = [task for task in tasks if task["task"]["job"] == "worker"]
+                return task["worker"]
+
+            def longer():
+                return worker().get("waiting_seconds", 0) > seconds
+
+            with cluster.waiting_for_input():
+                pass  # before there is a loop
+            for _ in cluster.batches():
+                with cluster.waiting_for_input():
+                    await_that(named, "the worker to be named")
+                    with cluster.waiting_for_input():
+                        pass  # one wait with that around it
+                    seconds = worker()["waiting_seconds"]
+                    await_that(longer, "a later report")
+                await_that(lambda: not worker().get("waiting_for"), "the end of the wait")
+                self.assertGreater(worker()["phases"]["input"], seconds)
+                cluster.push([np.ones(1, FLOAT32)], loss=0.0, examples=1)
+
+
 class ExitTest(unittest.TestCase):
     def test_an_exception_of_the_script_ends_the_job(self):
         with LocalCluster(1, 2) as ps:
@@ -351,6 +386,19 @@ class ExitTest(unittest.TestCase):
             self.assertNotIn("batch 0\n", scripts[0].output)
             self.assertEqual(scripts[1].wait(), 0, scripts[1].output)
             ps.await_end()
+
+    def test_finished_before(self):
+        with LocalCluster() as ps:
+            digest = ps.run(TRAIN).result()["digest"]
+            ps.await_end()
+            ps.start_again()
+            script = ps.run(TRAIN)
+            self.assertEqual(script.wait(), 0, script.output)
+            [line] = script.output.splitlines()
+            self.assertRegex(line, "^holdfast: the job was finished before, .* checkpoint")
+            ps.await_end()
+            checkpoint = holdfast.load_checkpoint(ps.checkpoints)
+            self.assertEqual(holdfast.digest(checkpoint.values), digest)
 
     def test_interrupted_while_it_waits_for_others(self):
         # The step waits for worker 1, which never comes.

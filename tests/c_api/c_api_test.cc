@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
+#include <fstream>
 #include <future>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,7 +17,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "client/c_api/holdfast.h"
+#include "common/clock.h"
 #include "common/example_order.h"
 #include "common/version.h"
 #include "gmock/gmock.h"
@@ -83,6 +87,8 @@ TEST(CApiTest, WrongOptionsAreNamed) {
               HasSubstr("option connect_timeout: \"soon\""));
   EXPECT_THAT(message(Options(good).Set("insecure", "yes")),
               HasSubstr("option insecure: \"yes\""));
+  EXPECT_THAT(message(Options(good).Set("same_host", "on")),
+              HasSubstr("option same_host: \"on\""));
   EXPECT_THAT(message(Options(good).Set("job_name", "ps")),
               HasSubstr("/job:ps/task:0 does not train"));
   const ClusterSpec far = *ClusterSpec::FromHosts("a.net:1", "b.net:2", "");
@@ -633,6 +639,40 @@ TEST_F(CApiClusterTest, AForkedChildHasNoHandlesAndEnds) {
   EXPECT_EQ(turn.step, 1);
   holdfast_close(cluster);
   holdfast_loop_free(loop);
+}
+
+TEST_F(CApiClusterTest, AWaitForInputIsTold) {
+  StartWithCheckpoints(/*num_ps=*/1, /*num_workers=*/1);
+  const std::string trace = absl::StrCat(testing::TempDir(), "/trace.json");
+  holdfast_cluster* const cluster =
+      Ready(Worker(0).Set("trace", trace), Synchronous(1));
+  holdfast_loop* loop = nullptr;
+  ASSERT_OK(Call(holdfast_loop_start, cluster, nullptr, size_t{0}, &loop));
+  holdfast_turn turn;
+  ASSERT_OK(Call(holdfast_loop_next, loop, int64_t{-1}, &turn));
+  ASSERT_OK(Call(holdfast_loop_input, loop, 1));
+  // The worker tells with its lease; of its share after a second.
+  const absl::Time deadline = SteadyNow() + absl::Seconds(30);
+  std::string status;
+  do {
+    char* json = nullptr;
+    ASSERT_OK(Call(holdfast_get_status, cluster, int64_t{-1}, &json));
+    status = Take(json);
+  } while (status.find("\"input_wait\"") == std::string::npos &&
+           SteadyNow() < deadline);
+  EXPECT_THAT(status, HasSubstr("\"waiting_for\":\"input\""));
+  EXPECT_THAT(status, HasSubstr("\"input_wait\":{\"recent\":0."));
+  ASSERT_OK(Call(holdfast_loop_input, loop, 0));
+  ASSERT_OK(Call(holdfast_loop_contribute, loop, uint64_t{0}, 0.0, 1.f));
+  ASSERT_OK(Call(holdfast_loop_next, loop, int64_t{-1}, &turn));
+  EXPECT_EQ(turn.done, 1);
+  EXPECT_OK(Call(holdfast_loop_input, loop, 1));
+  EXPECT_OK(Call(holdfast_leave, cluster, nullptr, int64_t{-1}));
+  holdfast_loop_free(loop);
+  holdfast_close(cluster);
+  std::ifstream file(trace);
+  const std::string spans((std::istreambuf_iterator<char>(file)), {});
+  EXPECT_THAT(spans, HasSubstr("\"name\":\"input\""));
 }
 
 TEST_F(CApiClusterTest, AWorkerLeavesWithAReason) {

@@ -120,6 +120,8 @@ std::set<std::string> AllRpcs() {
 TEST(RpcFaultsTest, EveryRpcIsMadeInSomeRun) {
   std::set<std::string> missing = AllRpcs();
   ASSERT_GE(missing.size(), 20u);
+  // No machine is asked: it is between the processes of a host.
+  missing.erase("Link");
   for (const Scenario& scenario : ReferenceJobs()) {
     std::map<std::string, int> calls;
     EXPECT_EQ(ViolationOf(scenario, &calls), "") << scenario.job.name;

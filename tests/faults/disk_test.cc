@@ -179,6 +179,21 @@ TEST_F(DiskTest, AFinishedJobStaysFinished) {
   EXPECT_THAT(cluster.log("worker-1"), HasSubstr("finished before"));
 }
 
+TEST_F(DiskTest, AFinishedJobIsToldByPs0Alone) {
+  {
+    TaskCluster cluster(options_);
+    cluster.StartAll();
+    ExpectTheRightEnd(&cluster);
+  }
+  TaskCluster cluster(options_);
+  cluster.Start("ps-0");
+  cluster.Start("worker-1");
+  ExpectACleanError(&cluster, "worker-1", 0, "finished before");
+  cluster.Start("ps-1");
+  cluster.Start("worker-0");
+  ExpectTheRightEnd(&cluster);
+}
+
 TEST_F(DiskTest, MorePsThanBefore) {
   RunUntilSaved(20);
   options_.num_ps = 3;

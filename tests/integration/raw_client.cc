@@ -76,6 +76,7 @@ RawClient::RawClient(std::shared_ptr<grpc::Channel> channel)
   Add("Shard.PushPull", shard_.get(), &S::PushPull);
   Add("Shard.Pin", shard_.get(), &S::Pin);
   Add("Shard.Unpin", shard_.get(), &S::Unpin);
+  Add("Shard.Link", shard_.get(), &S::Link);
   Add("Shard.Restore", shard_.get(), &S::Restore);
   Add("Shard.Commit", shard_.get(), &S::Commit);
   Add("Shard.Hold", shard_.get(), &S::Hold);

@@ -4,6 +4,8 @@
 #include <signal.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <map>
 #include <memory>
 #include <regex>
 #include <set>
@@ -48,6 +50,21 @@ class ClusterTraceTest : public ::testing::Test {
         kHoldfast, "local", "--run_dir=" + run_dir_, "--ps=2", "--workers=2",
         "--on_failure=restart", "--lease=2s", "--", kSlowWorker,
         "--job=" + WriteJob(folder_, job), "--slow_step_ms_max=20"});
+    ASSERT_TRUE(job_->ReadUntil(" examples/s")) << job_->output();
+  }
+  // The same with a script in Python as worker.
+  void StartScript(const std::string& text) {
+    WriteText(folder_ + "/train.py", text);
+    const std::string here = std::filesystem::current_path();
+    job_ = std::make_unique<Program>(
+        std::vector<std::string>{kHoldfast, "local", "--run_dir=" + run_dir_,
+                                 "--ps=2", "--workers=2",
+                                 "--on_failure=restart", "--lease=2s", "--",
+                                 "/usr/bin/python3", folder_ + "/train.py"},
+        std::map<std::string, std::string>{
+            {"HOLDFAST_LIBRARY", here + "/client/c_api/libholdfast.so"},
+            {"PYTHONPATH", here + "/python"},
+            {"PYTHONDONTWRITEBYTECODE", "1"}});
     ASSERT_TRUE(job_->ReadUntil(" examples/s")) << job_->output();
   }
   std::unique_ptr<Program> StartTrace(std::vector<std::string> flags) {
@@ -201,6 +218,57 @@ TEST_F(ClusterTraceTest, EveryStepOfASynchronousJobOnEveryTask) {
       EXPECT_EQ(Where(spans, absl::StrCat("step ", step), "step", step).size(),
                 1u)
           << row << " " << step;
+    }
+  }
+}
+
+// A program in Python, whose steps are as those of ps_worker.
+TEST_F(ClusterTraceTest, APythonScriptsPhasesAndCalls) {
+  StartScript(R"(
+import time
+import numpy as np
+import holdfast
+with holdfast.connect() as cluster:
+    cluster.declare({"a": holdfast.Variable(10), "b": holdfast.Variable(10)},
+                    optimizer=holdfast.Sgd(learning_rate=0.1), steps=100000)
+    gradient = np.ones(10, np.float32)
+    for batch in cluster.batches():
+        with cluster.waiting_for_input():
+            time.sleep(0.01)
+        cluster.push([gradient, gradient], loss=0.0, examples=1)
+)");
+  const auto program = StartTrace({"--steps=5"});
+  EXPECT_EQ(program->Wait(), 0) << program->output();
+  const std::string text = ReadText(output_);
+  CheckClocks(text);
+  const ReadTrace trace(text);
+  EXPECT_TRUE(trace.Nests());
+  const double first = trace.data.at("first");
+  const double end = trace.data.at("end");
+  EXPECT_EQ(end - first, 5);
+  for (const char* worker : kWorkers) {
+    SCOPED_TRACE(worker);
+    const std::vector<Event> training = SpansOf(trace, worker, "training");
+    EXPECT_THAT(NamesOf(training),
+                IsSupersetOf({"input", "compute", "push", "verdict"}));
+    for (double step = first; step < end; ++step) {
+      SCOPED_TRACE(step);
+      EXPECT_EQ(
+          Where(training, absl::StrCat("step ", step), "step", step).size(),
+          1u);
+      const auto input = Where(training, "input", "step", step);
+      ASSERT_EQ(input.size(), 1u);
+      EXPECT_GE(input[0].end - input[0].begin, 10000);
+      const auto contributed = Where(SpansOf(trace, worker, "control: ps 0"),
+                                     "Contribute", "step", step);
+      ASSERT_EQ(contributed.size(), 1u);
+      EXPECT_GE(contributed[0].begin, input[0].end);
+      for (const int ps : {0, 1}) {
+        const auto calls =
+            SpansOf(trace, worker, absl::StrCat("tensors: ps ", ps));
+        EXPECT_FALSE(Where(calls, "Push", "step", step).empty()) << ps;
+        EXPECT_FALSE(Where(calls, "Pull", "version", step + 1).empty()) << ps;
+      }
     }
   }
 }

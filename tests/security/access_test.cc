@@ -61,6 +61,7 @@ const std::map<std::string, std::string>& Expected() {
       {"Shard/Pull", "worker chief evaluator operator"},
       {"Shard/Pin", "worker chief evaluator operator"},
       {"Shard/Unpin", "worker chief evaluator operator"},
+      {"Shard/Link", "worker chief evaluator operator"},
       {"Shard/Restore", "ps-0"},
       {"Shard/Commit", "ps-0"},
       {"Shard/Fence", "ps-0"},

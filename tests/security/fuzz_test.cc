@@ -26,6 +26,7 @@
 #include "common/given_values.h"
 #include "common/placement.h"
 #include "common/rpc_limits.h"
+#include "common/shared_memory/link_socket.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -108,6 +109,7 @@ const std::map<std::string, std::string>& RightRequests() {
        "'b' dtype: FLOAT32 data: '\\0\\0\\200\\077' } ranges { variable: 'b' "
        "size: 1 }"},
       {"Pin", "hold_ms: 10"},
+      {"Link", absl::StrCat("boot_id: '", BootId(), "'")},
       {"Restore", "receipt_key: 'sixteen bytes...' loss_scale: 1"},
       {"Commit", "step: 0 contributions { } scalars { learning_rate: 1 }"},
       {"Fence", "lives { worker { job: 'worker' index: 1 } incarnation: 1 }"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -220,7 +221,8 @@ class Optimizer:
             while not self._turn.done:
                 turn = self._turn
                 for number, index in enumerate(own):
-                    examples = source.take((turn.batch, index))
+                    with self.waiting_for_input():
+                        examples = source.take((turn.batch, index))
                     seed_torch(seed_of(self._seed, (turn.batch, index), "model"))
                     self._begin_pass(number)
                     yield examples
@@ -237,6 +239,14 @@ class Optimizer:
             source.close()
         if self._leaves:
             self.close()
+
+    def waiting_for_input(self) -> contextlib.AbstractContextManager[None]:
+        """Counts the time in its ``with`` statement as a wait for input.
+
+        As ``Cluster.waiting_for_input``, for what the script itself loads in the body of the
+        loop. What ``batches`` loads counts as input anyway.
+        """
+        return contextlib.nullcontext() if self._loop is None else self._loop.waiting_for_input()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Resets the gradients of all parameters, except between the passes of ``accumulate``."""

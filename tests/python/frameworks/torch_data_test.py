@@ -6,7 +6,7 @@ import unittest
 
 import numpy as np
 import torch
-from local_cluster import LocalCluster
+from local_cluster import LocalCluster, await_that
 
 import holdfast
 import holdfast.torch
@@ -152,6 +152,32 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual(self.digest(2), expected)
         tickets = holdfast.Asynchronous()
         self.assertEqual(self.digest(2, tickets), self.digest(0, tickets))
+
+    def test_what_is_loaded_counts_as_input(self):
+        ps = self.enterContext(LocalCluster(1, flags=("--lease=1s",)))
+        cluster = self.enterContext(holdfast.connect(**ps.task()))
+        model = torch.nn.Linear(1, 1)
+        opt = holdfast.torch.Optimizer(
+            model, torch.optim.SGD(model.parameters(), lr=0.1), steps=1, cluster=cluster
+        )
+
+        def waits():
+            tasks = cluster.status().everything["tasks"]
+            return any(task.get("worker", {}).get("waiting_for") == "input" for task in tasks)
+
+        class Slow(Numbers):
+            def __getitem__(self, row):
+                await_that(waits, "a report of the wait")
+                return float(row)
+
+        for rows in opt.batches(Slow(), 1):
+            await_that(lambda: not waits(), "its end")
+            with opt.waiting_for_input():
+                await_that(waits, "a report of the next")
+            opt.zero_grad()
+            model(rows[:, None].float()).sum().backward()
+            opt.step()
+        self.assertEqual(cluster.status().phase, "DONE")
 
     def test_randomness_follows_from_the_batch(self):
         self.assertEqual(self.digest(0), self.digest(0))

@@ -1,0 +1,49 @@
+#ifndef HOLDFAST_CLIENT_LINKING_H_
+#define HOLDFAST_CLIENT_LINKING_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "client/call_group.h"
+#include "client/context.h"
+#include "client/neighbors.h"
+#include "proto/shard.pb.h"
+
+namespace holdfast::client {
+
+// Has a client's Neighbors make links (docs/same_host.md, "Making a link"):
+// when variables are there, and again when a link is lost whose ps lives.
+//
+// Does nothing where the transport has no Neighbors. Thread-safe.
+class Linking {
+ public:
+  explicit Linking(std::shared_ptr<Context> context);
+  ~Linking();
+
+  // Asks each ps that there is no link to for one, and waits for all, for at
+  // most 2 seconds and until `deadline`.
+  void LinkAll(absl::Time deadline) ABSL_LOCKS_EXCLUDED(context_->mutex);
+  // By ps, whether there is a link. Empty: there is none at all.
+  std::vector<bool> linked() const;
+
+ private:
+  void LinkAgain(uint32_t ps) ABSL_LOCKS_EXCLUDED(context_->mutex);
+  proto::LinkRequest Request() const;
+
+  const std::shared_ptr<Context> context_;
+  Neighbors* const neighbors_;
+  const std::string boot_id_;
+  // By ps: asked by LinkAgain, and not answered.
+  std::vector<bool> asked_ ABSL_GUARDED_BY(context_->mutex);
+  CallGroup calls_;
+};
+
+}  // namespace holdfast::client
+
+#endif  // HOLDFAST_CLIENT_LINKING_H_

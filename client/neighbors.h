@@ -1,0 +1,78 @@
+#ifndef HOLDFAST_CLIENT_NEIGHBORS_H_
+#define HOLDFAST_CLIENT_NEIGHBORS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "client/link.h"
+#include "common/shared_memory/arena.h"
+#include "proto/shard.pb.h"
+
+namespace holdfast::client {
+
+// The ps tasks of this host, with which tensors pass through shared memory
+// (docs/same_host.md): the links to them, and the regions for gradients.
+//
+// Thread-safe.
+class Neighbors {
+ public:
+  // `ps_names`: by ps, for the log.
+  explicit Neighbors(std::vector<std::string> ps_names);
+
+  // Makes a link of what the ps has answered to Shard.Link, in place of that
+  // before, or says in the log why there is none. Takes at most `timeout`.
+  void Join(uint32_t ps, const absl::StatusOr<proto::LinkResponse>& offer,
+            absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
+  // By ps, whether there is a link.
+  std::vector<bool> linked() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // `bytes` of the regions (at least 1), which can be lent to each neighbor.
+  // Errors: those of SharedArena.
+  absl::StatusOr<std::shared_ptr<char>> Take(size_t bytes) {
+    return regions_.Take(bytes);
+  }
+
+  // For calls that begin. Null: there never was a link; otherwise it may not be
+  // usable any more.
+  std::shared_ptr<Link> link(uint32_t ps) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // To be called, without locks, each time that a call needs a link to a ps
+  // that has none any more. Null: nothing is. When this has returned, the
+  // former is not running. It must not call anything of this class.
+  void set_on_lost(std::function<void(uint32_t ps)> on_lost)
+      ABSL_LOCKS_EXCLUDED(lost_mutex_);
+  void Lose(uint32_t ps) ABSL_LOCKS_EXCLUDED(lost_mutex_);
+
+ private:
+  struct Ps {
+    std::shared_ptr<Link> link;
+    // Why there is no link, as the log said last.
+    std::string refusal;
+  };
+
+  // Lets go of gradients that neighbors have given back.
+  void Sweep() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const std::vector<std::string> ps_names_;
+  SharedArena regions_;
+
+  absl::Mutex mutex_;
+  std::vector<Ps> ps_ ABSL_GUARDED_BY(mutex_);
+  // Links that were replaced while the ps held gradients.
+  std::vector<std::shared_ptr<Link>> former_ ABSL_GUARDED_BY(mutex_);
+
+  absl::Mutex lost_mutex_;
+  std::function<void(uint32_t)> on_lost_ ABSL_GUARDED_BY(lost_mutex_);
+};
+
+}  // namespace holdfast::client
+
+#endif  // HOLDFAST_CLIENT_NEIGHBORS_H_

@@ -1,0 +1,446 @@
+#include "client/neighbors.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/link.h"
+#include "client/rpc.h"
+#include "client/shared_attempt.h"
+#include "client/transport.h"
+#include "common/buffer.h"
+#include "common/rpc_limits.h"
+#include "common/shared_memory/arena.h"
+#include "common/shared_memory/board.h"
+#include "common/shared_memory/link_socket.h"
+#include "common/shared_memory/sealed_file.h"
+#include "common/tensor_piece.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/shard.pb.h"
+
+namespace holdfast::client {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr absl::Duration kPatience = absl::Seconds(10);
+constexpr size_t kElements = 8192;
+constexpr size_t kBytes = kElements * sizeof(float);
+
+LoanId IdOf(const proto::Loan& loan) { return {loan.slot(), loan.serial()}; }
+
+// A ps, as far as it concerns its neighbors.
+class PsEnd {
+ public:
+  PsEnd() {
+    // A socket's path has to be short.
+    EXPECT_NE(mkdtemp(directory_), nullptr);
+    auto listener = LinkListener::Listen(directory_);
+    EXPECT_TRUE(listener.ok()) << listener.status();
+    listener_ = *std::move(listener);
+  }
+  ~PsEnd() {
+    if (greeter_.joinable()) greeter_.join();
+    listener_.reset();
+    rmdir(directory_);
+  }
+
+  proto::LinkResponse Offer() const {
+    proto::LinkResponse offer;
+    offer.set_path(listener_->path());
+    offer.set_uid(getuid());
+    offer.set_link(77);
+    offer.set_secret(std::string(LinkMessage::kSecretBytes, 's'));
+    return offer;
+  }
+
+  // Welcomes the next client, by a thread of its own.
+  void Greet() {
+    greeter_ = std::thread([this] {
+      pollfd listening = {listener_->fd(), POLLIN, 0};
+      ASSERT_EQ(poll(&listening, 1, 10000), 1);
+      auto socket = listener_->TryAccept();
+      ASSERT_TRUE(socket.ok()) << socket.status();
+      socket_ = *std::move(socket);
+      const auto hello = socket_->Receive(kPatience);
+      ASSERT_TRUE(hello.ok()) << hello.status();
+      EXPECT_EQ(hello->kind, LinkMessage::Kind::kHello);
+      EXPECT_EQ(hello->link, 77);
+      EXPECT_EQ(hello->secret, Offer().secret());
+      auto board = LoanTaker::Map(hello->fd);
+      ASSERT_TRUE(board.ok()) << board.status();
+      board_ = *std::move(board);
+      LinkMessage welcome;
+      welcome.kind = LinkMessage::Kind::kWelcome;
+      welcome.link = hello->link;
+      ASSERT_EQ(socket_->Send(welcome), absl::OkStatus());
+    });
+  }
+  void AwaitGreeted() { greeter_.join(); }
+
+  LoanTaker& board() { return *board_; }
+  void Close() { socket_.reset(); }
+
+  void SendFile(uint32_t number, const SealedFile& file) {
+    LinkMessage message;
+    message.kind = LinkMessage::Kind::kFile;
+    message.link = 77;
+    message.file = number;
+    message.size = file.size();
+    message.fd = UniqueFd(dup(file.fd()));
+    EXPECT_EQ(socket_->Send(message), absl::OkStatus());
+  }
+  // `size` bytes of values, all of them `value`: their place, in a file that
+  // the client is told of.
+  proto::SharedBytes MakeValues(float value) {
+    if (file_ == nullptr) {
+      auto file =
+          SealedFile::Create("values", 1 << 20, SealedFile::Writers::kOwner);
+      EXPECT_TRUE(file.ok()) << file.status();
+      file_ = *std::move(file);
+      SendFile(1, *file_);
+    }
+    proto::SharedBytes bytes;
+    bytes.set_file(1);
+    bytes.set_offset(128);
+    bytes.set_size(kBytes);
+    const std::vector<float> values(kElements, value);
+    std::memcpy(file_->data() + bytes.offset(), values.data(), kBytes);
+    return bytes;
+  }
+  // What the client has lent; it must have told of the file before.
+  float FirstOf(const proto::SharedBytes& bytes) {
+    while (files_.size() < bytes.file()) {
+      auto message = socket_->TryReceive();
+      EXPECT_TRUE(message.ok() && message->has_value());
+      EXPECT_EQ((*message)->kind, LinkMessage::Kind::kFile);
+      EXPECT_EQ((*message)->file, files_.size() + 1);
+      auto file = PeerFile::Map((*message)->fd, (*message)->size,
+                                PeerFile::Access::kRead);
+      EXPECT_TRUE(file.ok()) << file.status();
+      files_.push_back(*std::move(file));
+    }
+    float first;
+    std::memcpy(&first, files_[bytes.file() - 1]->data() + bytes.offset(),
+                sizeof(first));
+    return first;
+  }
+
+ private:
+  char directory_[32] = "/tmp/holdfast-XXXXXX";
+  std::unique_ptr<LinkListener> listener_;
+  std::thread greeter_;
+  std::unique_ptr<LinkSocket> socket_;
+  std::unique_ptr<LoanTaker> board_;
+  std::unique_ptr<SealedFile> file_;
+  std::vector<std::unique_ptr<PeerFile>> files_;
+};
+
+class NeighborsTest : public ::testing::Test {
+ protected:
+  void Join() {
+    ps_.Greet();
+    neighbors_.Join(0, ps_.Offer(), kPatience);
+    ps_.AwaitGreeted();
+    ASSERT_THAT(neighbors_.linked(), ElementsAre(true));
+  }
+  Link& link() { return *neighbors_.link(0); }
+
+  // A gradient in the regions.
+  Buffer MakeGradient(float value) {
+    const auto region = neighbors_.Take(kBytes);
+    EXPECT_TRUE(region.ok()) << region.status();
+    const std::vector<float> values(kElements, value);
+    std::memcpy(region->get(), values.data(), kBytes);
+    return Buffer::FromMemory(region->get(), kBytes, *region);
+  }
+  // Where the next gradient will lie.
+  const void* NextPlace() { return neighbors_.Take(kBytes)->get(); }
+
+  PsEnd ps_;
+  Neighbors neighbors_{{"/job:ps/task:0"}};
+};
+
+TEST_F(NeighborsTest, NoLinkIsMadeAgainstARefusal) {
+  EXPECT_THAT(neighbors_.linked(), ElementsAre(false));
+  EXPECT_EQ(neighbors_.link(0), nullptr);
+  proto::LinkResponse refusal;
+  refusal.set_refusal("another kernel runs there");
+  neighbors_.Join(0, refusal, kPatience);
+  neighbors_.Join(0, absl::UnimplementedError("an old ps"), kPatience);
+  EXPECT_EQ(neighbors_.link(0), nullptr);
+}
+
+TEST_F(NeighborsTest, NoLinkIsMadeToAnotherUser) {
+  proto::LinkResponse offer = ps_.Offer();
+  offer.set_uid(getuid() + 1);
+  SharedArena regions({.name = "regions"});
+  EXPECT_THAT(
+      std::string(Link::Make(offer, &regions, kPatience).status().message()),
+      HasSubstr("is listened to by user"));
+}
+
+TEST_F(NeighborsTest, NoLinkIsMadeWithoutAWelcome) {
+  SharedArena regions({.name = "regions"});
+  EXPECT_EQ(
+      Link::Make(ps_.Offer(), &regions, absl::Milliseconds(1)).status().code(),
+      absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(NeighborsTest, AGradientIsReadWhereItLies) {
+  Join();
+  const auto lent = link().Lend(MakeGradient(3));
+  ASSERT_TRUE(lent.has_value());
+  EXPECT_EQ(lent->size(), kBytes);
+  EXPECT_EQ(lent->loan().link(), 77);
+  EXPECT_TRUE(ps_.board().Hold(IdOf(lent->loan())));
+  EXPECT_EQ(ps_.FirstOf(*lent), 3);
+}
+
+TEST_F(NeighborsTest, WhatIsNotLentHasToBeSent) {
+  Join();
+  const std::vector<float> elsewhere(kElements);
+  EXPECT_EQ(link().Lend(Buffer::FromMemory(elsewhere.data(), kBytes, nullptr)),
+            std::nullopt);
+  const Buffer gradient = MakeGradient(1);
+  EXPECT_EQ(link().Lend(gradient.Sub(0, kMinLentBytes - 4)), std::nullopt);
+  EXPECT_NE(link().Lend(gradient.Sub(0, kMinLentBytes)), std::nullopt);
+  Buffer two = gradient;
+  two.Append(MakeGradient(2));
+  EXPECT_EQ(link().Lend(two), std::nullopt);
+}
+
+TEST_F(NeighborsTest, AGradientThatWasNotHeldIsOverWithItsCall) {
+  Join();
+  Buffer gradient = MakeGradient(1);
+  const void* const place = gradient.spans()[0].data;
+  const auto lent = link().Lend(std::exchange(gradient, {}));
+  const auto next = neighbors_.Take(kBytes);
+  EXPECT_NE(next->get(), place);
+  link().TakeBack(lent->loan());
+  EXPECT_FALSE(ps_.board().Hold(IdOf(lent->loan())));
+  EXPECT_EQ(NextPlace(), place);
+}
+
+TEST_F(NeighborsTest, AGradientThatIsHeldIsKeptUntilItIsGivenBack) {
+  Join();
+  Buffer gradient = MakeGradient(1);
+  const void* const place = gradient.spans()[0].data;
+  const auto lent = link().Lend(std::exchange(gradient, {}));
+  ASSERT_TRUE(ps_.board().Hold(IdOf(lent->loan())));
+  link().TakeBack(lent->loan());
+  const auto next = neighbors_.Take(kBytes);  // asks for what was given back
+  EXPECT_NE(next->get(), place);
+  ps_.board().Free(IdOf(lent->loan()));
+  EXPECT_EQ(NextPlace(), place);
+}
+
+TEST_F(NeighborsTest, AGradientIsBackWhenThePsHasDied) {
+  Join();
+  Buffer gradient = MakeGradient(1);
+  const void* const place = gradient.spans()[0].data;
+  const auto lent = link().Lend(std::exchange(gradient, {}));
+  const auto in_flight = link().Lend(MakeGradient(2));
+  ASSERT_TRUE(ps_.board().Hold(IdOf(lent->loan())));
+  ASSERT_TRUE(ps_.board().Hold(IdOf(in_flight->loan())));
+  link().TakeBack(lent->loan());
+  ps_.Close();
+  EXPECT_EQ(NextPlace(), place);
+  EXPECT_THAT(neighbors_.linked(), ElementsAre(false));
+  link().TakeBack(in_flight->loan());
+  EXPECT_FALSE(link().holds());
+  EXPECT_EQ(link().Lend(MakeGradient(1)), std::nullopt);
+}
+
+TEST_F(NeighborsTest, AFormerLinkKeepsWhatThePsHolds) {
+  Join();
+  Buffer gradient = MakeGradient(1);
+  const void* const place = gradient.spans()[0].data;
+  const auto lent = link().Lend(std::exchange(gradient, {}));
+  ASSERT_TRUE(ps_.board().Hold(IdOf(lent->loan())));
+  link().TakeBack(lent->loan());
+  PsEnd again;
+  again.Greet();
+  neighbors_.Join(0, again.Offer(), kPatience);
+  again.AwaitGreeted();
+  const auto next = neighbors_.Take(kBytes);
+  EXPECT_NE(next->get(), place);
+  ps_.board().Free(IdOf(lent->loan()));
+  EXPECT_EQ(NextPlace(), place);
+}
+
+TEST_F(NeighborsTest, ValuesAreReturnedWithTheLastReference) {
+  Join();
+  const auto loan = link().OfferRead();
+  ASSERT_TRUE(loan.has_value());
+  ASSERT_TRUE(ps_.board().Hold(IdOf(*loan)));
+  proto::SharedBytes values = ps_.MakeValues(5);
+  *values.mutable_loan() = *loan;
+  auto read = link().Read(values);
+  ASSERT_TRUE(read.ok()) << read.status();
+  std::vector<float> copy(kElements);
+  read->CopyTo(copy.data());
+  EXPECT_EQ(copy, std::vector<float>(kElements, 5));
+  Buffer part = read->Sub(0, 4);
+  read = Buffer();
+  EXPECT_FALSE(ps_.board().IsReturned(IdOf(*loan)));
+  part = Buffer();
+  EXPECT_TRUE(ps_.board().IsReturned(IdOf(*loan)));
+}
+
+TEST_F(NeighborsTest, ValuesLieInsideAFileThatWasToldOf) {
+  Join();
+  proto::SharedBytes values = ps_.MakeValues(5);
+  *values.mutable_loan() = *link().OfferRead();
+  values.set_offset((1 << 20) - kBytes);
+  EXPECT_TRUE(link().Read(values).ok());
+  for (const auto& [file, offset, size] :
+       std::vector<std::tuple<uint32_t, uint64_t, uint64_t>>{
+           {0, 0, kBytes},
+           {2, 0, kBytes},
+           {1, (1 << 20) - kBytes + 1, kBytes},
+           {1, (1 << 20) + 1, 0},
+           {1, ~uint64_t{0}, kBytes},
+           {1, 1, ~uint64_t{0}}}) {
+    values.set_file(file);
+    values.set_offset(offset);
+    values.set_size(size);
+    EXPECT_EQ(link().Read(values).status().code(), absl::StatusCode::kInternal)
+        << values.ShortDebugString();
+  }
+}
+
+TEST_F(NeighborsTest, APsThatSendsWhatItMustNotIsNotSharedWith) {
+  Join();
+  auto file =
+      SealedFile::Create("values", 1 << 20, SealedFile::Writers::kOwner);
+  ASSERT_TRUE(file.ok());
+  ps_.SendFile(2, **file);  // the first is 1
+  EXPECT_THAT(neighbors_.linked(), ElementsAre(false));
+  EXPECT_EQ(link().Lend(MakeGradient(1)), std::nullopt);
+}
+
+// A PushPull of one variable.
+class SharedAttemptTest : public NeighborsTest {
+ protected:
+  SharedAttemptTest() {
+    TensorPiece piece;
+    piece.variable = "a";
+    tensors_ = {piece};
+    request_.add_ranges()->set_variable("a");
+    request_.mutable_ranges(0)->set_size(kElements);
+    attempt_.rpc = &rpc::kPushPull;
+    attempt_.ps = 0;
+    attempt_.request = &request_;
+  }
+
+  absl::StatusOr<std::unique_ptr<SharedAttempt>> Begin() {
+    attempt_.request_tensors = tensors_;
+    return SharedAttempt::Begin(&neighbors_, attempt_);
+  }
+
+  proto::PushPullRequest request_;
+  std::vector<TensorPiece> tensors_;
+  Attempt attempt_;
+};
+
+const proto::PushPullRequest& RequestOf(const SharedAttempt& shared) {
+  return static_cast<const proto::PushPullRequest&>(shared.request());
+}
+
+TEST_F(SharedAttemptTest, LendsAndReadsUnderLoansOfItsOwn) {
+  Join();
+  tensors_[0].data = MakeGradient(4);
+  auto shared = Begin();
+  ASSERT_TRUE(shared.ok()) << shared.status();
+  ASSERT_NE(*shared, nullptr);
+  EXPECT_FALSE(request_.ranges(0).has_loan());
+  EXPECT_EQ(tensors_[0].shared, std::nullopt);
+  const proto::Loan reads = RequestOf(**shared).ranges(0).loan();
+  ASSERT_THAT((*shared)->request_tensors(), SizeIs(1));
+  const proto::SharedBytes lent = *(*shared)->request_tensors()[0].shared;
+  EXPECT_EQ(ps_.FirstOf(lent), 4);
+  const auto other = Begin();
+  EXPECT_NE(RequestOf(**other).ranges(0).loan().slot(), reads.slot());
+
+  ASSERT_TRUE(ps_.board().Hold(IdOf(reads)));
+  std::vector<TensorPiece> answer(1);
+  answer[0].shared = ps_.MakeValues(6);
+  *answer[0].shared->mutable_loan() = reads;
+  EXPECT_EQ((*shared)->TakeValues(&answer), absl::OkStatus());
+  EXPECT_EQ(answer[0].data.size(), kBytes);
+  EXPECT_EQ(answer[0].shared, std::nullopt);
+  // The ps did not need the gradient; the values are still being read.
+  shared->reset();
+  EXPECT_FALSE(ps_.board().Hold(IdOf(lent.loan())));
+  EXPECT_FALSE(ps_.board().IsReturned(IdOf(reads)));
+  answer.clear();
+  EXPECT_TRUE(ps_.board().IsReturned(IdOf(reads)));
+}
+
+TEST_F(SharedAttemptTest, WithoutAnAnswerItsLoansAreOver) {
+  Join();
+  request_.add_ranges()->set_size(kElements);
+  auto shared = Begin();
+  ASSERT_NE(*shared, nullptr);
+  const proto::Loan held = RequestOf(**shared).ranges(0).loan();
+  const proto::Loan offered = RequestOf(**shared).ranges(1).loan();
+  ASSERT_TRUE(ps_.board().Hold(IdOf(held)));
+  shared->reset();
+  EXPECT_TRUE(ps_.board().IsReturned(IdOf(held)));
+  EXPECT_FALSE(ps_.board().Hold(IdOf(offered)));
+}
+
+TEST_F(SharedAttemptTest, ValuesUnderALoanThatWasNotOfferedAreRefused) {
+  Join();
+  auto shared = Begin();
+  std::vector<TensorPiece> answer(2);
+  answer[0].shared = ps_.MakeValues(6);
+  *answer[0].shared->mutable_loan() = RequestOf(**shared).ranges(0).loan();
+  answer[1] = answer[0];
+  EXPECT_EQ((*shared)->TakeValues(&answer).code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(SharedAttemptTest, WhatIsSmallOrEncodedIsSentAsItIs) {
+  Join();
+  request_.mutable_ranges(0)->set_encoding(proto::FLOAT16);
+  tensors_[0].data = Buffer::FromString(std::string(100, 'x'));
+  auto shared = Begin();
+  EXPECT_EQ(*shared, nullptr);
+  request_.mutable_ranges(0)->set_encoding(proto::EXACT);
+  request_.mutable_ranges(0)->set_size(kMinLentBytes / sizeof(float) - 1);
+  shared = Begin();
+  EXPECT_EQ(*shared, nullptr);
+}
+
+TEST_F(SharedAttemptTest, WhatDoesNotFitWithoutALinkWaitsForAnother) {
+  std::vector<uint32_t> lost;
+  neighbors_.set_on_lost([&](uint32_t ps) { lost.push_back(ps); });
+  Join();
+  request_.mutable_ranges(0)->set_size(kMaxMessageBytes);
+  EXPECT_TRUE(Begin().ok());
+  ps_.Close();
+  EXPECT_EQ(Begin().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(lost, ElementsAre(0));
+  request_.mutable_ranges(0)->set_size(kElements);
+  const auto small = Begin();
+  ASSERT_TRUE(small.ok());
+  EXPECT_EQ(*small, nullptr);
+  neighbors_.set_on_lost(nullptr);
+}
+
+}  // namespace
+}  // namespace holdfast::client

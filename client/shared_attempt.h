@@ -1,0 +1,68 @@
+#ifndef HOLDFAST_CLIENT_SHARED_ATTEMPT_H_
+#define HOLDFAST_CLIENT_SHARED_ATTEMPT_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "client/link.h"
+#include "client/neighbors.h"
+#include "client/transport.h"
+#include "common/tensor_piece.h"
+#include "google/protobuf/message.h"
+
+namespace holdfast::client {
+
+// What one attempt of a call lends to a neighbor, and reads of its memory
+// (docs/same_host.md). Each attempt has loans of its own, which are over when
+// this object goes; but those of values that were read go with them, and of
+// gradients that the ps holds the owners are kept for it.
+//
+// Thread-compatible.
+class SharedAttempt {
+ public:
+  // Makes the loans of `attempt`, which must outlive the object. Null: the
+  // attempt is to be sent as it is.
+  // Errors: UNAVAILABLE when that cannot be, for it is larger than a message,
+  // and there is no link: it is told to `neighbors`.
+  static absl::StatusOr<std::unique_ptr<SharedAttempt>> Begin(
+      Neighbors* neighbors, const Attempt& attempt);
+  ~SharedAttempt();
+
+  SharedAttempt(const SharedAttempt&) = delete;
+  SharedAttempt& operator=(const SharedAttempt&) = delete;
+
+  // To be sent in place of the attempt's.
+  const google::protobuf::Message& request() const {
+    return request_ != nullptr ? *request_ : *attempt_.request;
+  }
+  absl::Span<const TensorPiece> request_tensors() const { return tensors_; }
+
+  // To be called once with the answer's, if it comes: has all pieces lie in
+  // buffers.
+  // Errors: INTERNAL when one lies nowhere, or under no loan of this attempt.
+  absl::Status TakeValues(std::vector<TensorPiece>* tensors);
+
+ private:
+  SharedAttempt(std::shared_ptr<Link> link, const Attempt* attempt)
+      : link_(std::move(link)), attempt_(*attempt) {}
+
+  void Lend();
+  void OfferReads();
+  absl::Status CheckSize() const;
+
+  const std::shared_ptr<Link> link_;
+  const Attempt& attempt_;
+  // Null: that of the attempt.
+  std::unique_ptr<google::protobuf::Message> request_;
+  std::vector<TensorPiece> tensors_;
+  std::vector<proto::Loan> gradients_;
+  // Those that were not read.
+  std::vector<proto::Loan> values_;
+};
+
+}  // namespace holdfast::client
+
+#endif  // HOLDFAST_CLIENT_SHARED_ATTEMPT_H_

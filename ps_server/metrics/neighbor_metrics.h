@@ -1,0 +1,14 @@
+#ifndef HOLDFAST_PS_SERVER_METRICS_NEIGHBOR_METRICS_H_
+#define HOLDFAST_PS_SERVER_METRICS_NEIGHBOR_METRICS_H_
+
+#include "common/metrics/metrics.h"
+#include "ps_server/service/neighbor_figures.h"
+
+namespace holdfast {
+
+// The metrics that begin with holdfast_neighbor_ (docs/operating/metrics.md).
+void AddNeighborMetrics(const NeighborFigures& figures, Metrics* metrics);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_METRICS_NEIGHBOR_METRICS_H_

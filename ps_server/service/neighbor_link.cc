@@ -1,0 +1,246 @@
+#include "ps_server/service/neighbor_link.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+namespace {
+
+// A peer's bytes while somebody here refers to them.
+struct Borrowed {
+  Borrowed(std::shared_ptr<const PeerFile> file,
+           std::shared_ptr<LoanTaker> board, LoanId loan, uint64_t bytes,
+           std::shared_ptr<NeighborCounters> counters)
+      : file(std::move(file)),
+        board(std::move(board)),
+        loan(loan),
+        bytes(bytes),
+        counters(std::move(counters)) {
+    this->counters->borrowed_now += bytes;
+    this->counters->borrowed += bytes;
+  }
+  ~Borrowed() {
+    board->Free(loan);
+    counters->borrowed_now -= bytes;
+  }
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+
+  const std::shared_ptr<const PeerFile> file;
+  const std::shared_ptr<LoanTaker> board;
+  const LoanId loan;
+  const uint64_t bytes;
+  const std::shared_ptr<NeighborCounters> counters;
+};
+
+// Whether the bytes follow each other in memory.
+bool IsContiguous(const Buffer& data) {
+  const absl::Span<const Buffer::Span> spans = data.spans();
+  for (size_t i = 1; i < spans.size(); ++i) {
+    if (spans[i - 1].data + spans[i - 1].size != spans[i].data) return false;
+  }
+  return !spans.empty();
+}
+
+}  // namespace
+
+NeighborLink::NeighborLink(uint64_t number, Neighbor peer,
+                           std::unique_ptr<LinkSocket> socket,
+                           std::unique_ptr<LoanTaker> board,
+                           const SharedArena* arena,
+                           std::shared_ptr<NeighborCounters> counters)
+    : number_(number),
+      peer_(std::move(peer)),
+      socket_(std::move(socket)),
+      board_(std::move(board)),
+      arena_(arena),
+      counters_(std::move(counters)) {}
+
+NeighborLink::~NeighborLink() {
+  End(absl::CancelledError("the ps ends"));
+  counters_->files -= files_.size();
+}
+
+absl::Status NeighborLink::Welcome() {
+  absl::MutexLock lock(&mutex_);
+  LinkMessage message;
+  message.kind = LinkMessage::Kind::kWelcome;
+  message.link = number_;
+  if (absl::Status status = socket_->Send(message); !status.ok()) return status;
+  return SendFiles();
+}
+
+absl::Status NeighborLink::SendFiles() {
+  const auto files = arena_->files();
+  for (; files_sent_ < files.size(); ++files_sent_) {
+    const SealedFile& file = *files[files_sent_];
+    LinkMessage message;
+    message.kind = LinkMessage::Kind::kFile;
+    message.file = static_cast<uint32_t>(files_sent_ + 1);
+    message.size = file.size();
+    // A message owns its descriptor.
+    message.fd = UniqueFd(fcntl(file.fd(), F_DUPFD_CLOEXEC, 0));
+    if (!message.fd.valid()) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("fcntl(F_DUPFD_CLOEXEC): ", strerror(errno)));
+    }
+    if (absl::Status status = socket_->Send(message); !status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NeighborLink::Receive() {
+  absl::MutexLock lock(&mutex_);
+  return ReceiveLocked();
+}
+
+// A peer cannot keep us here: each packet adds to what is bounded, or is the
+// last.
+absl::Status NeighborLink::ReceiveLocked() {
+  for (;;) {
+    if (!why_ended_.ok()) return why_ended_;
+    absl::StatusOr<std::optional<LinkMessage>> message = socket_->TryReceive();
+    if (message.ok() && !message->has_value()) return absl::OkStatus();
+    absl::Status status = message.ok() ? Take(**message) : message.status();
+    if (status.ok()) continue;
+    // Whoever polls the socket ends the link.
+    why_ended_ = status;
+    shutdown(socket_->fd(), SHUT_RDWR);
+    return status;
+  }
+}
+
+absl::Status NeighborLink::Take(const LinkMessage& message) {
+  if (message.kind != LinkMessage::Kind::kFile) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a message of kind ", static_cast<uint32_t>(message.kind)));
+  }
+  if (message.file == 0 || files_.count(message.file) > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the number ", message.file, " for another file"));
+  }
+  if (files_.size() >= kMaxFiles || counters_->files >= kMaxFilesOfAll ||
+      message.size > kMaxMappedBytes - mapped_bytes_) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "files beyond ", files_.size(), " with ", mapped_bytes_, " bytes"));
+  }
+  absl::StatusOr<std::unique_ptr<PeerFile>> file =
+      PeerFile::Map(message.fd, message.size, PeerFile::Access::kRead);
+  if (!file.ok()) return file.status();
+  files_[message.file] = *std::move(file);
+  ++counters_->files;
+  mapped_bytes_ += message.size;
+  return absl::OkStatus();
+}
+
+std::optional<proto::SharedBytes> NeighborLink::Lend(LoanId loan,
+                                                     const Buffer& data,
+                                                     uint64_t max_lent_bytes) {
+  if (!IsContiguous(data)) return std::nullopt;
+  const std::optional<SharedArena::Place> found =
+      arena_->Find(data.spans()[0].data, data.size());
+  if (!found.has_value()) return std::nullopt;
+
+  absl::MutexLock lock(&mutex_);
+  if (!why_ended_.ok() || lent_.size() >= kBoardSlots ||
+      lent_bytes_ + data.size() > max_lent_bytes) {
+    return std::nullopt;
+  }
+  if (found->file > files_sent_ && !SendFiles().ok()) return std::nullopt;
+  if (!board_->Hold(loan)) return std::nullopt;
+  lent_.push_back({loan, data});
+  lent_bytes_ += data.size();
+  lent_ever_ += data.size();
+  counters_->lent_now += data.size();
+  counters_->lent += data.size();
+
+  proto::SharedBytes place;
+  place.set_file(found->file);
+  place.set_offset(found->offset);
+  place.set_size(data.size());
+  place.mutable_loan()->set_link(number_);
+  place.mutable_loan()->set_slot(loan.slot);
+  place.mutable_loan()->set_serial(loan.serial);
+  return place;
+}
+
+void NeighborLink::TakeBack() {
+  // Let go of without the lock: their owners have locks of their own.
+  std::vector<Lent> returned;
+  absl::MutexLock lock(&mutex_);
+  size_t kept = 0;
+  for (Lent& lent : lent_) {
+    if (!board_->IsReturned(lent.loan)) {
+      if (&lent_[kept] != &lent) lent_[kept] = std::move(lent);
+      ++kept;
+      continue;
+    }
+    board_->Free(lent.loan);
+    lent_bytes_ -= lent.data.size();
+    counters_->lent_now -= lent.data.size();
+    returned.push_back(std::move(lent));
+  }
+  lent_.resize(kept);
+}
+
+absl::StatusOr<Buffer> NeighborLink::Borrow(const proto::SharedBytes& place) {
+  const LoanId loan{place.loan().slot(), place.loan().serial()};
+  absl::MutexLock lock(&mutex_);
+  auto file = files_.find(place.file());
+  if (file == files_.end()) {
+    // It was sent before the message that names it, but may not have been read.
+    static_cast<void>(ReceiveLocked());
+    file = files_.find(place.file());
+  }
+  if (!why_ended_.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("the link has ended: ", why_ended_.message()));
+  }
+  if (file == files_.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("file ", place.file(), " has not been sent"));
+  }
+  const uint64_t size = file->second->size();
+  if (place.offset() > size || place.size() > size - place.offset()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(place.size(), " bytes from ", place.offset(), " of file ",
+                     place.file(), ", which has ", size));
+  }
+  if (!board_->Hold(loan)) {
+    return absl::UnavailableError(
+        absl::StrCat("loan ", loan.serial, " of word ", loan.slot,
+                     " is not offered, or not any more"));
+  }
+  borrowed_ever_ += place.size();
+  auto borrowed = std::make_shared<const Borrowed>(file->second, board_, loan,
+                                                   place.size(), counters_);
+  return Buffer::FromMemory(file->second->data() + place.offset(), place.size(),
+                            std::move(borrowed));
+}
+
+void NeighborLink::End(const absl::Status& why) {
+  std::vector<Lent> returned;
+  absl::MutexLock lock(&mutex_);
+  if (why_ended_.ok()) why_ended_ = why;
+  shutdown(socket_->fd(), SHUT_RDWR);
+  counters_->lent_now -= lent_bytes_;
+  lent_bytes_ = 0;
+  returned.swap(lent_);
+}
+
+std::string NeighborLink::Summary() const {
+  absl::MutexLock lock(&mutex_);
+  return absl::StrCat(why_ended_.message(), "; lent ", lent_ever_,
+                      " bytes of values, borrowed ", borrowed_ever_,
+                      " of gradients");
+}
+
+}  // namespace holdfast

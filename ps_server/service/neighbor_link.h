@@ -1,0 +1,148 @@
+#ifndef HOLDFAST_PS_SERVER_SERVICE_NEIGHBOR_LINK_H_
+#define HOLDFAST_PS_SERVER_SERVICE_NEIGHBOR_LINK_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/buffer.h"
+#include "common/shared_memory/arena.h"
+#include "common/shared_memory/board.h"
+#include "common/shared_memory/link_socket.h"
+#include "common/shared_memory/sealed_file.h"
+#include "common/task_id.h"
+#include "proto/cluster.pb.h"
+
+namespace holdfast {
+
+// One life of a task at the other end of a link.
+struct Neighbor {
+  TaskId task;
+  // 0: not registered (a reader).
+  uint64_t incarnation = 0;
+
+  friend bool operator==(const Neighbor& a, const Neighbor& b) {
+    return a.task == b.task && a.incarnation == b.incarnation;
+  }
+  friend bool operator!=(const Neighbor& a, const Neighbor& b) {
+    return !(a == b);
+  }
+};
+
+// Figures of all links of a ps: NeighborFigures, counted by any thread.
+struct NeighborCounters {
+  std::atomic<uint64_t> lent_now{0};
+  std::atomic<uint64_t> borrowed_now{0};
+  std::atomic<uint64_t> lent{0};
+  std::atomic<uint64_t> borrowed{0};
+  // Files of peers that are mapped.
+  std::atomic<size_t> files{0};
+};
+
+// A ps' end of a link: what has passed over its socket, which values are lent
+// over it, and which gradients are read (docs/same_host.md).
+//
+// What the peer does to its files, its board and the socket changes nothing but
+// what it gets itself.
+//
+// Thread-safe. Borrowed buffers may outlive the link.
+class NeighborLink {
+ public:
+  // What a peer may send; one that sends more has its link closed. Of all links
+  // together, as a process has 65530 mappings where nobody has said otherwise.
+  static constexpr size_t kMaxFiles = 1024;
+  static constexpr size_t kMaxFilesOfAll = 16384;
+  static constexpr uint64_t kMaxMappedBytes = uint64_t{1} << 40;
+
+  // `arena` must outlive the link.
+  NeighborLink(uint64_t number, Neighbor peer,
+               std::unique_ptr<LinkSocket> socket,
+               std::unique_ptr<LoanTaker> board, const SharedArena* arena,
+               std::shared_ptr<NeighborCounters> counters);
+  // As End.
+  ~NeighborLink();
+
+  NeighborLink(const NeighborLink&) = delete;
+  NeighborLink& operator=(const NeighborLink&) = delete;
+
+  uint64_t number() const { return number_; }
+  const Neighbor& peer() const { return peer_; }
+  // To be polled, and for nothing else.
+  int fd() const { return socket_->fd(); }
+
+  // [L4] Errors: UNAVAILABLE when the peer does not take it.
+  absl::Status Welcome() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Takes in what has come over the socket. Errors: why the link has ended, or
+  // has to: UNAVAILABLE when the peer has closed it, INVALID_ARGUMENT for what
+  // breaks its rules, RESOURCE_EXHAUSTED for too much.
+  absl::Status Receive() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Lends `data`, keeping it until the peer has returned it or the link has
+  // ended. Nullopt: it cannot be lent, so it has to be sent: it does not lie in
+  // one piece of the arena, the loan is not offered, the peer does not take the
+  // file, or has as much as it may have (`max_lent_bytes`).
+  std::optional<proto::SharedBytes> Lend(LoanId loan, const Buffer& data,
+                                         uint64_t max_lent_bytes)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Lets go of what the peer has returned.
+  void TakeBack() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // The bytes at `place`, which are the peer's for us to read until the last
+  // reference to them goes, on whatever thread. They may change at any time.
+  // Errors: INVALID_ARGUMENT when there is no such place; UNAVAILABLE when the
+  // loan is not offered, or the link has ended.
+  absl::StatusOr<Buffer> Borrow(const proto::SharedBytes& place)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Takes all loans of values back, and makes no more. The first reason counts.
+  void End(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
+  // What it has come to, and why it has ended, for people.
+  std::string Summary() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Lent {
+    LoanId loan;
+    Buffer data;
+  };
+
+  absl::Status ReceiveLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Take(const LinkMessage& message)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sends the files of the arena that have not been sent.
+  absl::Status SendFiles() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const uint64_t number_;
+  const Neighbor peer_;
+  const std::unique_ptr<LinkSocket> socket_;
+  const std::shared_ptr<LoanTaker> board_;
+  const SharedArena* const arena_;
+  const std::shared_ptr<NeighborCounters> counters_;
+
+  mutable absl::Mutex mutex_;
+  // Not OK: it has ended.
+  absl::Status why_ended_ ABSL_GUARDED_BY(mutex_);
+  // The peer's, by number.
+  std::map<uint32_t, std::shared_ptr<const PeerFile>> files_
+      ABSL_GUARDED_BY(mutex_);
+  uint64_t mapped_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Of the arena's, how many the peer has been sent.
+  size_t files_sent_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<Lent> lent_ ABSL_GUARDED_BY(mutex_);
+  // Of these.
+  uint64_t lent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t lent_ever_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t borrowed_ever_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_SERVICE_NEIGHBOR_LINK_H_

@@ -1,0 +1,282 @@
+// Workers that share memory with ps daemons, which are processes: the same end
+// as over the network, whatever the kind of push, and after a ps has died.
+
+#include <signal.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "client/cluster.h"
+#include "common/clock.h"
+#include "common/digest.h"
+#include "common/shared_memory/arena.h"
+#include "glog/logging.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "tests/integration/loopback.h"
+#include "tests/integration/process.h"
+
+namespace holdfast {
+namespace {
+
+using google::protobuf::TextFormat;
+using testing::SizeIs;
+
+constexpr absl::Duration kPatience = absl::Seconds(30);
+absl::Time Soon() { return SteadyNow() + kPatience; }
+
+// "large" is more than a message holds, and cut where there are several ps;
+// "small" is never lent.
+constexpr char kDeclaration[] = R"pb(
+  variables {
+    name: "large"
+    shape: [ 5000, 1000 ]
+    dtype: FLOAT32
+    initializer { glorot {} }
+    partitioner { fixed_shards { shards: 2 } }
+  }
+  variables {
+    name: "small"
+    shape: 10
+    dtype: FLOAT32
+    initializer { constant { value: 3 } }
+  }
+  variables {
+    name: "fixed"
+    shape: [ 300, 100 ]
+    dtype: FLOAT32
+    initializer { glorot {} }
+    trainable: false
+  }
+  optimizers {
+    learning_rate: 0.1
+    momentum { momentum: 0.9 }
+  }
+  seed: 1
+  total_steps: 6
+  checkpoints { every_seconds: 0 }
+)pb";
+constexpr size_t kTrainable = 2;
+
+// What the log says of links while it lives.
+class LinkLog : public google::LogSink {
+ public:
+  LinkLog() { google::AddLogSink(this); }
+  ~LinkLog() override { google::RemoveLogSink(this); }
+
+  void send(google::LogSeverity, const char*, const char*, int, const tm*,
+            const char* message, size_t size) override {
+    const std::string line(message, size);
+    if (!absl::StrContains(line, "tensors pass through shared memory")) return;
+    absl::MutexLock lock(&mutex_);
+    lines_.push_back(line);
+  }
+  std::vector<std::string> lines() const {
+    absl::MutexLock lock(&mutex_);
+    return lines_;
+  }
+
+ private:
+  mutable absl::Mutex mutex_;
+  std::vector<std::string> lines_ ABSL_GUARDED_BY(mutex_);
+};
+
+class SameHostTest : public testing::Test {
+ protected:
+  SameHostTest() {
+    std::string folder = absl::StrCat(testing::TempDir(), "/XXXXXX");
+    EXPECT_NE(mkdtemp(folder.data()), nullptr);
+    folder_ = folder;
+  }
+
+  void Start(uint32_t num_ps, bool asynchronous, bool same_host) {
+    ASSERT_TRUE(TextFormat::ParseFromString(kDeclaration, &declaration_));
+    if (asynchronous) {
+      declaration_.mutable_consistency()->mutable_asynchronous();
+    } else {
+      declaration_.mutable_consistency()->mutable_synchronous();
+    }
+    folder_ += "/next";
+    spec_ = MakeLoopbackCluster(num_ps, 1);
+    ps_.clear();
+    ps_.resize(num_ps);
+    for (uint32_t i = 0; i < num_ps; ++i) StartPs(i);
+    Cluster::Options options{*spec_};
+    options.task = *spec_->ReplicaTask(0);
+    options.job_digest = "job";
+    options.data_digest = "data";
+    options.same_host = same_host;
+    auto cluster = Cluster::Connect(std::move(options));
+    ASSERT_TRUE(cluster.ok()) << cluster.status();
+    cluster_ = *std::move(cluster);
+    ASSERT_EQ(cluster_->Declare(declaration_, Soon()), absl::OkStatus());
+    ASSERT_EQ(cluster_->AwaitVariables(Soon()), absl::OkStatus());
+  }
+  void StartPs(uint32_t index) {
+    ps_[index] = std::make_unique<Process>(
+        "ps_server/ps_server",
+        std::vector<std::string>{
+            absl::StrCat("--task_index=", index),
+            absl::StrCat("--cluster_spec=", spec_->ToJson()),
+            absl::StrCat("--checkpoint_dir=", folder_), "--lease=1s"});
+  }
+  bool asynchronous() const {
+    return declaration_.consistency().has_asynchronous();
+  }
+
+  absl::Status Pull(uint64_t at_least, Parameters* values) {
+    return cluster_->StartPull(GlobalStep(at_least), values)->Await(Soon());
+  }
+
+  std::unique_ptr<Cluster::Push> StartPush(const Parameters& now) {
+    if (!asynchronous()) return cluster_->StartPush(now.version);
+    const auto ticket = cluster_->StartTakeTicket()->Await(Soon());
+    EXPECT_TRUE(ticket.ok()) << ticket.status();
+    if (!ticket.ok() || !ticket->has_value()) return nullptr;
+    return cluster_->StartPush(**ticket, now);
+  }
+
+  // One step, whose gradient is a tenth of the values; `now` goes over to what
+  // comes after it. Every second one writes to memory of the push's, if there
+  // is any, and asks for the values with it.
+  absl::Status Step(Parameters* now) {
+    const uint64_t step = now->version.value();
+    auto push = StartPush(*now);
+    if (push == nullptr) return absl::InternalError("no ticket");
+    std::vector<std::vector<float>> own(kTrainable);
+    for (size_t v = 0; v < kTrainable; ++v) {
+      absl::Span<float> gradient;
+      if (step % 2 == 0) gradient = push->Memory(v);
+      memories_ += !gradient.empty();
+      if (gradient.empty()) {
+        own[v].resize(now->values[v].size());
+        gradient = absl::MakeSpan(own[v]);
+      }
+      for (size_t i = 0; i < gradient.size(); ++i) {
+        gradient[i] = 0.1f * now->values[v][i];
+      }
+      absl::Status status = push->Add(v, gradient);
+      if (!status.ok()) return status;
+    }
+    Contribution contribution;
+    contribution.examples = 10;
+    contribution.loss = 1;
+    Parameters next;
+    absl::Status status =
+        push->Contribute(contribution, step % 2 == 0 ? &next : nullptr);
+    if (!status.ok()) return status;
+    const auto outcome = push->Await(Soon());
+    if (!outcome.ok()) return outcome.status();
+    if (outcome->verdict != proto::ACCEPTED) {
+      return absl::InternalError("not accepted");
+    }
+    push.reset();
+    if (step % 2 == 1) {
+      status = Pull(now->version.next().value(), &next);
+      if (!status.ok()) return status;
+    }
+    *now = std::move(next);
+    return absl::OkStatus();
+  }
+
+  std::string DigestOf(const Parameters& values) const {
+    const auto& variables = cluster_->declaration().variables();
+    return DigestOfVariables(
+        std::vector<proto::Variable>(variables.begin(), variables.end()),
+        values.values);
+  }
+
+  // To the end, from whatever step; the digest of the values.
+  std::string Train() {
+    Parameters values;
+    EXPECT_EQ(Pull(0, &values), absl::OkStatus());
+    while (values.version.value() < declaration_.total_steps()) {
+      const absl::Status status = Step(&values);
+      EXPECT_EQ(status, absl::OkStatus());
+      if (!status.ok()) return "";
+    }
+    const auto pin = cluster_->PinVersion(absl::Seconds(30), Soon());
+    EXPECT_TRUE(pin.ok()) << pin.status();
+    if (!pin.ok()) return "";
+    Parameters pinned;
+    EXPECT_EQ((*pin)->StartRead(&pinned)->Await(Soon()), absl::OkStatus());
+    EXPECT_EQ(DigestOf(pinned), DigestOf(values));
+    return DigestOf(values);
+  }
+  void End() {
+    EXPECT_EQ(cluster_->AwaitDone(Soon()), absl::OkStatus());
+    EXPECT_EQ(cluster_->Leave("", Soon()), absl::OkStatus());
+    for (const auto& ps : ps_) {
+      EXPECT_EQ(ps->Wait(kPatience), 0) << ps->Output();
+    }
+    cluster_ = nullptr;
+  }
+
+  proto::Declaration declaration_;
+  std::string folder_;
+  std::optional<ClusterSpec> spec_;
+  std::vector<std::unique_ptr<Process>> ps_;
+  std::unique_ptr<Cluster> cluster_;
+  // Gradients that were written to memory of a push's.
+  int memories_ = 0;
+};
+
+TEST_F(SameHostTest, TheEndIsThatOverTheNetwork) {
+  if (!SharedArena::HugePagesWork()) GTEST_SKIP() << "no huge pages";
+  for (const bool asynchronous : {false, true}) {
+    for (const uint32_t num_ps : {1, 2}) {
+      SCOPED_TRACE(absl::StrCat(asynchronous ? "asynchronous, " : "", num_ps));
+      std::string network;
+      for (const bool same_host : {false, true}) {
+        const LinkLog log;
+        memories_ = 0;
+        ASSERT_NO_FATAL_FAILURE(Start(num_ps, asynchronous, same_host));
+        const std::string digest = Train();
+        End();
+        if (!same_host) network = digest;
+        EXPECT_EQ(digest, network);
+        EXPECT_THAT(log.lines(), SizeIs(same_host ? num_ps : 0));
+        // Of "large", in every second of 6 steps.
+        EXPECT_EQ(memories_, same_host ? 3 : 0);
+      }
+    }
+  }
+}
+
+TEST_F(SameHostTest, APsThatHasDiedIsLinkedAgain) {
+  if (!SharedArena::HugePagesWork()) GTEST_SKIP() << "no huge pages";
+  std::string undisturbed;
+  for (const bool is_killed : {false, true}) {
+    const LinkLog log;
+    ASSERT_NO_FATAL_FAILURE(Start(2, /*asynchronous=*/false, true));
+    if (is_killed) {
+      Parameters values;
+      ASSERT_EQ(Pull(0, &values), absl::OkStatus());
+      ASSERT_EQ(Step(&values), absl::OkStatus());
+      ps_[1]->Signal(SIGKILL);
+      ps_[1]->Wait(kPatience);
+      StartPs(1);
+      EXPECT_TRUE(absl::IsAborted(Pull(2, &values)));
+      ASSERT_TRUE(cluster_->rolled_back());
+      ASSERT_EQ(cluster_->AwaitVariables(Soon()), absl::OkStatus());
+    }
+    const std::string digest = Train();
+    End();
+    if (!is_killed) undisturbed = digest;
+    EXPECT_EQ(digest, undisturbed);
+    EXPECT_THAT(log.lines(), SizeIs(2 + is_killed));
+  }
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,75 @@
+// What a worker serves over HTTP: probes, and metrics.
+#ifndef HOLDFAST_WORKER_WORKER_HTTP_H_
+#define HOLDFAST_WORKER_WORKER_HTTP_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "client/cluster.h"
+#include "client/phase_meter.h"
+#include "common/http_server.h"
+#include "common/task_id.h"
+#include "worker/backend/cuda/gpu_usage.h"
+#include "worker/backend/device.h"
+
+namespace holdfast {
+
+// Whether the worker takes part in its job. Thread-safe.
+class Readiness {
+ public:
+  // Null: there is none any more.
+  void SetCluster(const Cluster* cluster) {
+    absl::MutexLock lock(&mutex_);
+    cluster_ = cluster;
+  }
+
+  // Errors: UNAVAILABLE.
+  absl::Status Check() const;
+
+ private:
+  mutable absl::Mutex mutex_;
+  const Cluster* cluster_ ABSL_GUARDED_BY(mutex_) = nullptr;
+};
+
+// What Prometheus is told of a worker. Thread-compatible: the status port's
+// thread asks.
+class Scrape {
+ public:
+  // `meter` must outlive it.
+  Scrape(const TaskId& task, const Device& device, const PhaseMeter* meter);
+
+  std::string Text() const;
+
+ private:
+  const TaskId task_;
+  const PhaseMeter& meter_;
+  const std::vector<int> gpus_;
+  const GpuMonitor gpu_monitor_;
+};
+
+// Null: the flags do not ask for it.
+struct HttpServers {
+  std::unique_ptr<HttpServer> probes;
+  std::unique_ptr<HttpServer> status;
+};
+
+struct HttpOptions {
+  TaskId task;
+  // Of --http_port and --status_port.
+  std::optional<HttpServer::Options> probes;
+  std::optional<HttpServer::Options> status;
+};
+
+// `readiness` and `scrape` must outlive the servers.
+// Errors: those of HttpServer::Start, with the flag.
+absl::Status StartHttp(const HttpOptions& options, const Readiness& readiness,
+                       const Scrape& scrape, HttpServers* servers);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_WORKER_HTTP_H_
