@@ -50,7 +50,7 @@ bool IsContiguous(const Buffer& data) {
 
 }  // namespace
 
-NeighborLink::NeighborLink(uint64_t number, Neighbor peer,
+NeighborLink::NeighborLink(uint64_t number, TaskId peer,
                            std::unique_ptr<LinkSocket> socket,
                            std::unique_ptr<LoanTaker> board,
                            const SharedArena* arena,

@@ -24,20 +24,6 @@
 
 namespace holdfast {
 
-// One life of a task at the other end of a link.
-struct Neighbor {
-  TaskId task;
-  // 0: not registered (a reader).
-  uint64_t incarnation = 0;
-
-  friend bool operator==(const Neighbor& a, const Neighbor& b) {
-    return a.task == b.task && a.incarnation == b.incarnation;
-  }
-  friend bool operator!=(const Neighbor& a, const Neighbor& b) {
-    return !(a == b);
-  }
-};
-
 // Figures of all links of a ps: NeighborFigures, counted by any thread.
 struct NeighborCounters {
   std::atomic<uint64_t> lent_now{0};
@@ -64,8 +50,7 @@ class NeighborLink {
   static constexpr uint64_t kMaxMappedBytes = uint64_t{1} << 40;
 
   // `arena` must outlive the link.
-  NeighborLink(uint64_t number, Neighbor peer,
-               std::unique_ptr<LinkSocket> socket,
+  NeighborLink(uint64_t number, TaskId peer, std::unique_ptr<LinkSocket> socket,
                std::unique_ptr<LoanTaker> board, const SharedArena* arena,
                std::shared_ptr<NeighborCounters> counters);
   // As End.
@@ -75,7 +60,9 @@ class NeighborLink {
   NeighborLink& operator=(const NeighborLink&) = delete;
 
   uint64_t number() const { return number_; }
-  const Neighbor& peer() const { return peer_; }
+  // The task that asked for the link, whose process holds the socket. It may
+  // register anew while it does, so the link is of no incarnation.
+  const TaskId& peer() const { return peer_; }
   // To be polled, and for nothing else.
   int fd() const { return socket_->fd(); }
 
@@ -121,7 +108,7 @@ class NeighborLink {
   absl::Status SendFiles() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const uint64_t number_;
-  const Neighbor peer_;
+  const TaskId peer_;
   const std::unique_ptr<LinkSocket> socket_;
   const std::shared_ptr<LoanTaker> board_;
   const SharedArena* const arena_;

@@ -182,9 +182,6 @@ TEST_F(LendTest, WhatCannotBeLentIsSent) {
   expect_sent(
       "another's link",
       Answer(client->sender(), range(other.get(), other->Offer()), data));
-  expect_sent(
-      "of another life",
-      Answer(SenderOf(0, 2), range(client.get(), client->Offer()), data));
   proto::ReadRange unknown = range(client.get(), client->Offer());
   unknown.mutable_loan()->set_link(client->link() + 1);
   expect_sent("no such link", Answer(client->sender(), unknown, data));
@@ -204,7 +201,7 @@ TEST_F(LendTest, WhatCannotBeLentIsSent) {
                   .shared.has_value());
   expect_sent("held",
               Answer(client->sender(), range(client.get(), once), data));
-  EXPECT_EQ(neighbors_->figures().refused_loans, 8u);
+  EXPECT_EQ(neighbors_->figures().refused_loans, 7u);
 
   google::protobuf::RepeatedPtrField<proto::ReadRange> ranges;
   *ranges.Add() = range(client.get(), client->Offer());
@@ -276,6 +273,17 @@ TEST_F(BorrowTest, AFileThatHasJustBeenSentIsFound) {
   }
 }
 
+TEST_F(BorrowTest, ATaskThatRegistersAnewKeepsItsLink) {
+  Start();
+  const auto client = MakeLink(SenderOf(0, /*incarnation=*/1));
+  const auto region = MakeRegion(kPage, "abc");
+  client->SendFile(1, *region);
+  const auto data = Borrow(SenderOf(0, /*incarnation=*/2),
+                           client->Piece(1, 0, 3, client->Offer()));
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(Text(*data), "abc");
+}
+
 TEST_F(BorrowTest, OutlivesLinkAndPs) {
   Start();
   auto client = MakeLink(SenderOf(0));
@@ -313,13 +321,11 @@ TEST_F(BorrowTest, WhatIsNoPlaceIsRefusedByName) {
     EXPECT_THAT(std::string(data.status().message()), HasSubstr("\"w\""));
     EXPECT_TRUE(client->board().Withdraw(loan)) << "it was held";
   }
-  for (const proto::Sender& sender : {other->sender(), SenderOf(0, 2)}) {
-    const LoanId loan = client->Offer();
-    const auto data = Borrow(sender, client->Piece(1, 0, 1, loan));
-    EXPECT_TRUE(absl::IsInvalidArgument(data.status())) << data.status();
-    EXPECT_TRUE(client->board().Withdraw(loan)) << "it was held";
-  }
-  EXPECT_EQ(neighbors_->figures().refused_places, 9u);
+  const LoanId loan = client->Offer();
+  const auto data = Borrow(other->sender(), client->Piece(1, 0, 1, loan));
+  EXPECT_TRUE(absl::IsInvalidArgument(data.status())) << data.status();
+  EXPECT_TRUE(client->board().Withdraw(loan)) << "it was held";
+  EXPECT_EQ(neighbors_->figures().refused_places, 8u);
 }
 
 TEST_F(BorrowTest, WhatIsNotOfferedIsUnavailable) {

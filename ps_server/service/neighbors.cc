@@ -24,8 +24,8 @@ namespace {
 // How long no connection is taken when there was no descriptor for one.
 constexpr int kPauseMs = 100;
 
-Neighbor ToNeighbor(const proto::Sender& sender) {
-  return {{sender.task().job(), sender.task().index()}, sender.incarnation()};
+TaskId TaskOf(const proto::Sender& sender) {
+  return {sender.task().job(), sender.task().index()};
 }
 
 std::string MakeSecret() {
@@ -132,7 +132,7 @@ proto::LinkResponse Neighbors::Link(const proto::LinkRequest& request) {
   }
   Pending pending;
   pending.number = MakeNonce();
-  pending.peer = ToNeighbor(request.sender());
+  pending.peer = TaskOf(request.sender());
   pending.secret = MakeSecret();
   const absl::Time now = options_.clock->Now();
   pending.deadline = now + kSecretLife;
@@ -171,7 +171,7 @@ void Neighbors::Lend(
     const proto::Sender& sender,
     const google::protobuf::RepeatedPtrField<proto::ReadRange>& ranges,
     std::vector<TensorPiece>* pieces) {
-  const Neighbor reader = ToNeighbor(sender);
+  const TaskId reader = TaskOf(sender);
   // Nearly always they name the same.
   std::shared_ptr<NeighborLink> link;
   uint64_t number = 0;
@@ -206,7 +206,7 @@ void Neighbors::Lend(
 
 absl::Status Neighbors::Borrow(const proto::Sender& sender,
                                std::vector<TensorPiece>* pieces) {
-  const Neighbor owner = ToNeighbor(sender);
+  const TaskId owner = TaskOf(sender);
   std::shared_ptr<NeighborLink> link;
   uint64_t number = 0;
   uint64_t copied = 0;
@@ -229,8 +229,7 @@ absl::Status Neighbors::Borrow(const proto::Sender& sender,
     if (link->peer() != owner) {
       return refuse(absl::StatusCode::kInvalidArgument,
                     absl::StrCat("its shared bytes are those of a link with ",
-                                 link->peer().task.ToString(), ", incarnation ",
-                                 link->peer().incarnation));
+                                 link->peer().ToString()));
     }
     const bool copy = piece.encoding != proto::EXACT;
     if (copy && piece.shared->size() > kMaxCopiedBytes - copied) {
@@ -336,13 +335,13 @@ bool Neighbors::Accept(std::list<std::unique_ptr<LinkSocket>>* strangers) {
   }
 }
 
-absl::StatusOr<Neighbor> Neighbors::TakePending(const LinkMessage& hello) {
+absl::StatusOr<TaskId> Neighbors::TakePending(const LinkMessage& hello) {
   const absl::Time now = options_.clock->Now();
   absl::MutexLock lock(&mutex_);
   for (auto it = pending_.begin(); it != pending_.end(); ++it) {
     if (it->number != hello.link || !IsSame(it->secret, hello.secret)) continue;
     if (it->deadline <= now) break;
-    Neighbor peer = std::move(it->peer);
+    TaskId peer = std::move(it->peer);
     pending_.erase(it);
     return peer;
   }
@@ -365,7 +364,7 @@ absl::StatusOr<std::shared_ptr<NeighborLink>> Neighbors::Greet(
         absl::StrCat("it is of user ", *uid, ", this ps of ", geteuid(),
                      ", and without --tls_dir nobody has shown who he is"));
   }
-  absl::StatusOr<Neighbor> peer = TakePending(hello);
+  absl::StatusOr<TaskId> peer = TakePending(hello);
   if (!peer.ok()) return peer.status();
   absl::StatusOr<std::unique_ptr<LoanTaker>> board = LoanTaker::Map(hello.fd);
   if (!board.ok()) return board.status();
@@ -385,17 +384,15 @@ absl::StatusOr<std::shared_ptr<NeighborLink>> Neighbors::Greet(
     End(link.get(), status);
     return status;
   }
-  LOG(INFO) << options_.name << " shares memory with "
-            << link->peer().task.ToString() << " (incarnation "
-            << link->peer().incarnation << ", user " << *uid << ")";
+  LOG(INFO) << options_.name << " shares memory with " << link->peer()
+            << " (user " << *uid << ")";
   return link;
 }
 
 void Neighbors::End(NeighborLink* link, const absl::Status& why) {
   link->End(why);
   LOG(INFO) << options_.name << " shares no memory any more with "
-            << link->peer().task.ToString() << " (incarnation "
-            << link->peer().incarnation << "): " << link->Summary();
+            << link->peer() << ": " << link->Summary();
   absl::MutexLock lock(&links_->mutex);
   links_->by_number.erase(link->number());
 }

@@ -115,7 +115,7 @@ class Neighbors {
   // A link that somebody has asked for.
   struct Pending {
     uint64_t number = 0;
-    Neighbor peer;
+    TaskId peer;
     std::string secret;
     absl::Time deadline;
   };
@@ -131,7 +131,7 @@ class Neighbors {
   absl::StatusOr<std::shared_ptr<NeighborLink>> Greet(
       std::unique_ptr<LinkSocket>* stranger) ABSL_LOCKS_EXCLUDED(mutex_);
   // The pending link, which is used up. Errors: PERMISSION_DENIED.
-  absl::StatusOr<Neighbor> TakePending(const LinkMessage& hello)
+  absl::StatusOr<TaskId> TakePending(const LinkMessage& hello)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void End(NeighborLink* link, const absl::Status& why);
 

@@ -256,25 +256,29 @@ TEST_F(SameHostTest, TheEndIsThatOverTheNetwork) {
 TEST_F(SameHostTest, APsThatHasDiedIsLinkedAgain) {
   if (!SharedArena::HugePagesWork()) GTEST_SKIP() << "no huge pages";
   std::string undisturbed;
-  for (const bool is_killed : {false, true}) {
+  // Without ps 0 the worker registers anew, and keeps its link to ps 1.
+  for (const std::optional<uint32_t> killed :
+       {std::optional<uint32_t>(), std::optional<uint32_t>(1),
+        std::optional<uint32_t>(0)}) {
+    SCOPED_TRACE(killed.has_value() ? absl::StrCat("ps ", *killed) : "none");
     const LinkLog log;
     ASSERT_NO_FATAL_FAILURE(Start(2, /*asynchronous=*/false, true));
-    if (is_killed) {
+    if (killed.has_value()) {
       Parameters values;
       ASSERT_EQ(Pull(0, &values), absl::OkStatus());
       ASSERT_EQ(Step(&values), absl::OkStatus());
-      ps_[1]->Signal(SIGKILL);
-      ps_[1]->Wait(kPatience);
-      StartPs(1);
+      ps_[*killed]->Signal(SIGKILL);
+      ps_[*killed]->Wait(kPatience);
+      StartPs(*killed);
       EXPECT_TRUE(absl::IsAborted(Pull(2, &values)));
       ASSERT_TRUE(cluster_->rolled_back());
       ASSERT_EQ(cluster_->AwaitVariables(Soon()), absl::OkStatus());
     }
     const std::string digest = Train();
     End();
-    if (!is_killed) undisturbed = digest;
+    if (!killed.has_value()) undisturbed = digest;
     EXPECT_EQ(digest, undisturbed);
-    EXPECT_THAT(log.lines(), SizeIs(2 + is_killed));
+    EXPECT_THAT(log.lines(), SizeIs(killed.has_value() ? 3 : 2));
   }
 }
 
