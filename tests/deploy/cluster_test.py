@@ -299,6 +299,27 @@ class ClusterTest(unittest.TestCase):
         for name, running in cluster.pods.items():
             self.assertIn(_RESTART, running.ends, name)
 
+    def test_a_stopped_job_goes_on_when_it_is_started_again(self):
+        cluster = self.cluster("overlays/cpu")
+        for name in cluster.pods:
+            cluster.start(name)
+        cluster.wait_until(lambda: cluster.checkpoints() >= 100, "there is a checkpoint")
+        stop = subprocess.run(
+            [os.path.join(_PROGRAMS, "holdfast"), "stop",
+             f"--ps={cluster.pods['holdfast-ps-0'].address}:2222"],
+            capture_output=True, text=True, timeout=60,
+        )
+        self.assertEqual(stop.returncode, 0, stop.stderr)
+        self.assertRegex(stop.stdout, "^The job was stopped at step [1-9][0-9]* of 1200; ")
+        # Every pod is complete, which for Kubernetes is the end of its Job.
+        cluster.wait_until(lambda: all(r.ends for r in cluster.pods.values()), "all have ended")
+        for name, running in cluster.pods.items():
+            self.assertEqual(running.ends, [0], name)
+        self.assertFalse(os.path.exists(os.path.join(cluster.shared, "result.json")))
+        for name in cluster.pods:
+            cluster.start(name)
+        self.expect_end(cluster)
+
     def test_a_wrong_job_is_final(self):
         cluster = self.cluster("overlays/cpu", job="nonsense { }")
         cluster.start("holdfast-worker-0")
