@@ -65,7 +65,7 @@ class StopTest : public ::testing::Test {
   }
 
   const std::string folder_;
-  const std::string run_dir_;
+  std::string run_dir_;
   std::string said_;
 };
 
@@ -98,20 +98,25 @@ TEST_F(StopTest, TheSameCommandGoesOnToTheSameDigest) {
 }
 
 TEST_F(StopTest, AnAsynchronousJobSpendsEachTicketOnce) {
-  SmallJob job;
-  job.steps = 200;
-  job.consistency = "asynchronous { pipeline_depth: 2 }";
-  auto run = Start(job, {"--on_failure=restart"});
-  EXPECT_EQ(StopWhenItTrains(run.get()), 0) << said_;
-  EXPECT_EQ(run->Wait(), 0) << run->output();
-  EXPECT_THAT(run->output(), HasSubstr("the job was stopped; step "));
-  run = Start(job, {"--on_failure=restart"});
-  EXPECT_EQ(run->Wait(), 0) << run->output();
-  const auto result = ReadResult(run_dir_ + "/result.json");
-  EXPECT_EQ(NumberIn(result, "global_step"), 200);
-  const google::protobuf::Struct pushes =
-      result.fields().at("pushes").struct_value();
-  EXPECT_EQ(NumberIn(pushes, "accepted"), 200);
+  for (const char* consistency : {"asynchronous { pipeline_depth: 2 }",
+                                  "asynchronous { staleness_bound: 3 }"}) {
+    SCOPED_TRACE(consistency);
+    run_dir_ += "_";
+    SmallJob job;
+    job.steps = 200;
+    job.consistency = consistency;
+    auto run = Start(job, {"--on_failure=restart"});
+    EXPECT_EQ(StopWhenItTrains(run.get()), 0) << said_;
+    EXPECT_EQ(run->Wait(), 0) << run->output();
+    EXPECT_THAT(run->output(), HasSubstr("the job was stopped; step "));
+    run = Start(job, {"--on_failure=restart"});
+    EXPECT_EQ(run->Wait(), 0) << run->output();
+    const auto result = ReadResult(run_dir_ + "/result.json");
+    EXPECT_EQ(NumberIn(result, "global_step"), 200);
+    const google::protobuf::Struct pushes =
+        result.fields().at("pushes").struct_value();
+    EXPECT_EQ(NumberIn(pushes, "accepted"), 200);
+  }
 }
 
 TEST_F(StopTest, WithoutCheckpointsItHasToBeSaid) {

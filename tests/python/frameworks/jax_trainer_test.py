@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax_model import examples, loss_of, perceptron
-from local_cluster import LocalCluster
+from local_cluster import LocalCluster, await_that
 
 import holdfast
 import holdfast.jax
@@ -36,7 +36,7 @@ Pair = collections.namedtuple("Pair", "first second")
 
 class TrainerTest(unittest.TestCase):
     def setUp(self):
-        self.ps = LocalCluster(1)
+        self.ps = LocalCluster(1, flags=("--lease=1s",))
         self.addCleanup(self.ps.__exit__)
         self.cluster = holdfast.connect(**self.ps.task())
         self.addCleanup(self.cluster.close)
@@ -116,6 +116,18 @@ class TrainerTest(unittest.TestCase):
         status = self.cluster.status()
         self.assertEqual(status.examples, 2 * 4 + 2 * 6)
         self.assertEqual(status.train_loss, 0.5)
+
+    def test_waiting_for_input_is_told(self):
+        def waits():
+            tasks = self.cluster.status().everything["tasks"]
+            return any(task.get("worker", {}).get("waiting_for") == "input" for task in tasks)
+
+        trainer = self.trainer(jnp.ones(3), steps=1)
+        for _ in trainer.batches(10, 4):
+            with trainer.waiting_for_input():
+                await_that(waits, "a report of the wait")
+            await_that(lambda: not waits(), "its end")
+            trainer.push(0.5, jnp.zeros(3))
 
     def test_gradients_that_do_not_fit(self):
         trainer = self.trainer({"a": jnp.ones(3), "b": jnp.ones(2)}, steps=1)
