@@ -204,8 +204,11 @@ TEST_F(CheckpointCommandTest, InspectTellsWhatItHolds) {
     variables.push_back(variable);
     values.push_back(state.at(variable.name())[0]);
   }
-  EXPECT_EQ(Line("digest"),
-            "digest       " + DigestOfVariables(variables, values));
+  EXPECT_EQ(
+      Line("digest"),
+      "digest       " +
+          DigestOfVariables(variables, std::vector<absl::Span<const float>>(
+                                           values.begin(), values.end())));
 
   EXPECT_EQ(Run({"inspect", folder_, "--checkpoint=g0002-step00000020"}),
             kExitDone);

@@ -89,7 +89,7 @@ TEST_F(ClientMachineTest, AStepIsPushedOfferedAndPulled) {
   ASSERT_TRUE(outcome.ok()) << outcome.status();
   EXPECT_EQ(outcome->verdict, proto::ACCEPTED);
   EXPECT_EQ(values_.version, GlobalStep(8));
-  EXPECT_THAT(values_.values[1], Each(8));
+  EXPECT_THAT(values_.Of(1), Each(8));
 }
 
 TEST_F(ClientMachineTest, AnApplicationIsFollowedByThePull) {
@@ -165,8 +165,8 @@ TEST_F(ClientMachineTest, APullIsOfOneVersion_R7) {
   ASSERT_TRUE(pull->done());
   ASSERT_EQ(pull->Await(kNow), absl::OkStatus());
   EXPECT_EQ(values_.version, GlobalStep(6));
-  EXPECT_THAT(values_.values[0], Each(6));
-  EXPECT_THAT(values_.values[1], Each(6));
+  EXPECT_THAT(values_.Of(0), Each(6));
+  EXPECT_THAT(values_.Of(1), Each(6));
 }
 
 // [G6]

@@ -15,6 +15,7 @@ namespace holdfast::client {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
 // What travels of "b": BFLOAT16 both ways.
@@ -205,9 +206,9 @@ TEST_F(CompressedTest, ValuesArePulledAsDeclaredAndPinnedOnesAsTheyAre) {
   Parameters values;
   ASSERT_TRUE(cluster_->StartPull(GlobalStep(1), &values)->Await(Late()).ok());
   EXPECT_EQ(encoding_of_b(), proto::BFLOAT16);
-  EXPECT_EQ(values.values[0], ValuesAt(1)[0]);
+  EXPECT_EQ(values.Of(0), ValuesAt(1)[0]);
   // 1100 to 1107, in steps of 8.
-  EXPECT_EQ(values.values[1], std::vector<float>(8, 1104));
+  EXPECT_EQ(values.Of(1), std::vector<float>(8, 1104));
 
   for (const uint32_t i : {0, 1}) {
     ps(i).pin.Do([](int, const auto&, auto* response) {
@@ -220,7 +221,7 @@ TEST_F(CompressedTest, ValuesArePulledAsDeclaredAndPinnedOnesAsTheyAre) {
   ASSERT_TRUE(pin.ok()) << pin.status();
   ASSERT_TRUE((*pin)->StartRead(&values)->Await(Late()).ok());
   EXPECT_EQ(encoding_of_b(), proto::EXACT);
-  EXPECT_EQ(values.values, ValuesAt(1));
+  EXPECT_THAT(values.All(), ElementsAreArray(ValuesAt(1)));
 }
 
 TEST_F(CompressedTest, ValuesInAnotherEncodingAreAnError) {

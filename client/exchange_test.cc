@@ -20,7 +20,9 @@
 namespace holdfast::client {
 namespace {
 
+using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -106,7 +108,7 @@ class ExchangeTest : public ClientTest {
     EXPECT_EQ(next_.version, GlobalStep(version));
     EXPECT_EQ(next_.versions,
               std::vector<GlobalStep>(num_ps, GlobalStep(version)));
-    EXPECT_EQ(next_.values, ValuesAt(version));
+    EXPECT_THAT(next_.All(), ElementsAreArray(ValuesAt(version)));
     EXPECT_EQ(next_.loss_scale, LossScaleAt(version));
   }
   // Of what the next request for a ticket tells.
@@ -485,15 +487,15 @@ TEST_F(ExchangeTest, AfterAnErrorTheValuesAreTheCallers) {
   StartPush();
   Contribute(&next_);
   EXPECT_TRUE(absl::IsInvalidArgument(push_->Await(Late()).status()));
-  for (std::vector<float>& values : next_.values) {
-    std::fill(values.begin(), values.end(), -1.0f);
+  for (size_t v = 0; v < next_.size(); ++v) {
+    for (float& value : next_.Write(v, next_.Of(v).size())) value = -1;
   }
   given_back.Notify();
   // By its end the answers to the other one would have come.
   Parameters others;
   ASSERT_TRUE(cluster_->StartPull(GlobalStep(8), &others)->Await(Late()).ok());
-  for (const std::vector<float>& values : next_.values) {
-    EXPECT_EQ(values, std::vector<float>(values.size(), -1.0f));
+  for (const absl::Span<const float> values : next_.All()) {
+    EXPECT_THAT(values, Each(-1));
   }
   TearDown();
 }

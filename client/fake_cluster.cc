@@ -25,6 +25,14 @@ class FakeCluster::FakePush final : public Cluster::Push {
     return cluster_->Call(absl::StrCat("add ", variable));
   }
 
+  absl::Span<float> Memory(size_t variable) override {
+    const auto found = cluster_->memory.find(variable);
+    if (found == cluster_->memory.end()) return {};
+    std::vector<float>& memory = memory_[variable];
+    memory.resize(found->second);
+    return absl::MakeSpan(memory);
+  }
+
   bool done() const override { return true; }
 
   bool WaitUntilHeld(absl::Time) override {
@@ -128,6 +136,7 @@ class FakeCluster::FakePush final : public Cluster::Push {
   const GlobalStep step_;
   const PushSequence sequence_;
   std::map<size_t, absl::Span<const float>> gradients_;
+  std::map<size_t, std::vector<float>> memory_;
   bool held_ = false;
   bool empty_ = false;
   proto::Verdict verdict_ = proto::ACCEPTED;
@@ -517,14 +526,13 @@ void FakeCluster::Fill(GlobalStep version, Parameters* into) const {
   into->version = version;
   into->versions = {version};
   into->loss_scale = std::exp2(static_cast<float>(version.value()));
-  into->values.resize(declaration_.variables_size());
+  into->Resize(declaration_.variables_size());
   for (int i = 0; i < declaration_.variables_size(); ++i) {
     int64_t size = 1;
     for (const int64_t dimension : declaration_.variables(i).shape()) {
       size *= dimension;
     }
-    into->values[i].resize(into->IsElsewhere(i) ? 0 : size);
-    for (float& value : into->Of(i)) value = version.value();
+    for (float& value : into->Write(i, size)) value = version.value();
   }
 }
 

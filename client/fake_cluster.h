@@ -51,6 +51,8 @@ class FakeCluster final : public Cluster {
   // The versions of the shards where a pin is read; the version is the least, 0
   // being that of a shard with nothing to train. Default: one, the version.
   std::vector<GlobalStep> pinned_versions;
+  // Variables of this many elements for whose gradients each push has memory.
+  std::map<size_t, size_t> memory;
   // What a call comes to; by its line in calls().
   std::map<std::string, absl::Status> errors;
   // How often WaitUntilDone, or WaitUntilHeld, returns false before the call

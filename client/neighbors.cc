@@ -16,6 +16,9 @@ Neighbors::Neighbors(std::vector<std::string> ps_names)
       regions_({.name = "gradients"}),
       ps_(ps_names_.size()) {
   regions_.set_reclaim([this] { Sweep(); });
+  for (size_t ps = 0; ps < ps_names_.size(); ++ps) {
+    kept_.push_back(std::make_shared<std::atomic<int>>(0));
+  }
 }
 
 void Neighbors::Join(uint32_t ps,
@@ -49,6 +52,16 @@ std::vector<bool> Neighbors::linked() {
     linked.push_back(peer.link != nullptr && peer.link->usable());
   }
   return linked;
+}
+
+std::shared_ptr<const void> Neighbors::Keep(uint32_t ps) {
+  const std::shared_ptr<std::atomic<int>>& kept = kept_[ps];
+  int count = *kept;
+  do {
+    if (count >= kMaxKept) return nullptr;
+  } while (!kept->compare_exchange_weak(count, count + 1));
+  return std::shared_ptr<const void>(
+      kept.get(), [kept](const void*) { kept->fetch_sub(1); });
 }
 
 std::shared_ptr<Link> Neighbors::link(uint32_t ps) {

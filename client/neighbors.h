@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_CLIENT_NEIGHBORS_H_
 #define HOLDFAST_CLIENT_NEIGHBORS_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -24,6 +25,9 @@ namespace holdfast::client {
 // Thread-safe.
 class Neighbors {
  public:
+  // Of each ps: the values that a worker computes on, and those after them.
+  static constexpr int kMaxKept = 2;
+
   // `ps_names`: by ps, for the log.
   explicit Neighbors(std::vector<std::string> ps_names);
 
@@ -39,6 +43,12 @@ class Neighbors {
   absl::StatusOr<std::shared_ptr<char>> Take(size_t bytes) {
     return regions_.Take(bytes);
   }
+
+  // Leave to keep what one pull reads of a ps where it lies, for as long as the
+  // result or a copy of it is there. Null: kMaxKept pulls' values are kept, so
+  // those of this one have to be copied, and given back at once: a ps lends but
+  // so many versions, and more pulls may be under way.
+  std::shared_ptr<const void> Keep(uint32_t ps);
 
   // For calls that begin. Null: there never was a link; otherwise it may not be
   // usable any more.
@@ -63,6 +73,9 @@ class Neighbors {
 
   const std::vector<std::string> ps_names_;
   SharedArena regions_;
+  // By ps, how many pulls' values are kept. They may be kept when this object
+  // has gone.
+  std::vector<std::shared_ptr<std::atomic<int>>> kept_;
 
   absl::Mutex mutex_;
   std::vector<Ps> ps_ ABSL_GUARDED_BY(mutex_);

@@ -301,6 +301,27 @@ TEST_F(NeighborsTest, ValuesAreReturnedWithTheLastReference) {
   EXPECT_TRUE(ps_.board().IsReturned(IdOf(*loan)));
 }
 
+TEST(KeptValuesTest, TwoPullsMayKeepWhatTheyRead) {
+  auto neighbors =
+      std::make_unique<Neighbors>(std::vector<std::string>{"ps 0", "ps 1"});
+  auto first = neighbors->Keep(0);
+  const auto second = neighbors->Keep(0);
+  EXPECT_NE(first, nullptr);
+  EXPECT_NE(second, nullptr);
+  EXPECT_EQ(neighbors->Keep(0), nullptr);
+  EXPECT_NE(neighbors->Keep(1), nullptr);
+  // With the last reference.
+  auto other = first;
+  first.reset();
+  EXPECT_EQ(neighbors->Keep(0), nullptr);
+  other.reset();
+  first = neighbors->Keep(0);
+  EXPECT_NE(first, nullptr);
+  EXPECT_EQ(neighbors->Keep(0), nullptr);
+  // What is kept may outlive them.
+  neighbors.reset();
+}
+
 TEST_F(NeighborsTest, ValuesLieInsideAFileThatWasToldOf) {
   Join();
   proto::SharedBytes values = ps_.MakeValues(5);

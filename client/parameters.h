@@ -1,8 +1,9 @@
 #ifndef HOLDFAST_CLIENT_PARAMETERS_H_
 #define HOLDFAST_CLIENT_PARAMETERS_H_
 
-#include <algorithm>
 #include <cstddef>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -10,27 +11,42 @@
 
 namespace holdfast {
 
-// The values of all variables.
-struct Parameters {
-  // Whether all that changes is of this version.
-  bool AllAt(GlobalStep step) const {
-    return version == step &&
-           std::all_of(versions.begin(), versions.end(),
-                       [step](GlobalStep of_ps) { return of_ps <= step; });
-  }
+// The values of all variables, in the order declared, each row-major.
+//
+// A pull decides where the values of a variable lie: in memory of this object,
+// in memory that the caller has given for them (SetMemory), or where they were
+// read, in memory that this object keeps (docs/same_host.md, "Reading in
+// place"). Readers need not know.
+//
+// Thread-compatible. Moving it moves no values; a copy shares what is kept and
+// what the caller has given.
+class Parameters {
+ public:
+  Parameters() = default;
+  Parameters(GlobalStep version, std::vector<std::vector<float>> values);
 
-  // Whether the values of a variable are in `memory`.
-  bool IsElsewhere(size_t variable) const {
-    return !memory.empty() && memory[variable].data() != nullptr;
-  }
-  // The values of a variable, wherever they are.
-  absl::Span<float> Of(size_t variable) {
-    return IsElsewhere(variable) ? memory[variable]
-                                 : absl::MakeSpan(values[variable]);
-  }
-  absl::Span<const float> Of(size_t variable) const {
-    return const_cast<Parameters*>(this)->Of(variable);
-  }
+  // Whether all that changes is of this version.
+  bool AllAt(GlobalStep step) const;
+
+  // The number of variables.
+  size_t size() const { return places_.size(); }
+  // The values of a variable. They stay where they are until the next pull into
+  // this object begins, or Release.
+  absl::Span<const float> Of(size_t variable) const;
+  // Those of all variables.
+  std::vector<absl::Span<const float>> All() const;
+
+  // ---- For whoever pulls ----
+
+  // From now on the values of variable i are written to memory[i], where that
+  // is not null, in place of memory of this object's. It must be of their size.
+  void SetMemory(absl::Span<const absl::Span<float>> memory);
+  // Lets go of what is kept; the values of those variables are not specified
+  // then.
+  void Release();
+  // The same, in memory that lies at one place from pull to pull: that of this
+  // object, to which what is kept is copied, once, or the caller's.
+  absl::Span<const float> AtFixedPlace(size_t variable);
 
   // Synchronous: of all values. Asynchronous: the least of `versions`, without
   // those of ps that hold nothing that is trained: their values never change.
@@ -38,15 +54,35 @@ struct Parameters {
   // By ps. Asynchronous: of what that shard sent, or, where it came in several
   // messages, the least of them.
   std::vector<GlobalStep> versions;
-  // By variable, in the order declared; each row-major.
-  std::vector<std::vector<float>> values;
-  // Memory of somebody else's, by variable and of its size, in which its values
-  // are in place of `values`; null for those that have none. Empty: none has.
-  std::vector<absl::Span<float>> memory;
   // With which gradients on them are computed, so that small ones do not vanish
   // in float16 (proto::LossScale); they are pushed without it. Asynchronous:
   // see Ticket.
   float loss_scale = 1;
+
+  // ---- For the pull itself ----
+
+  void Resize(size_t num_variables) { places_.resize(num_variables); }
+  // Whether the caller has given memory for a variable.
+  bool HasMemory(size_t variable) const;
+  // Where the `size` values of a variable are to be written: memory of this
+  // object's, or the caller's. Once it has that size and nothing is kept, the
+  // call changes nothing, and several threads may write to parts of it.
+  absl::Span<float> Write(size_t variable, size_t size);
+  // `values` are those of the variable, for as long as `owner` is there.
+  void Keep(size_t variable, absl::Span<const float> values,
+            std::shared_ptr<const void> owner);
+
+ private:
+  struct Place {
+    std::vector<float> own;
+    absl::Span<float> given;
+    // Where `owner` is not null; and whether `own` is a copy of it.
+    absl::Span<const float> kept;
+    std::shared_ptr<const void> owner;
+    bool copied = false;
+  };
+
+  std::vector<Place> places_;
 };
 
 }  // namespace holdfast

@@ -14,6 +14,7 @@ namespace holdfast::client {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::SizeIs;
 
 class PinTest : public ClientTest {
@@ -62,7 +63,7 @@ TEST_F(PinTest, HoldsAndReadsOneVersion) {
   Parameters values;
   ASSERT_TRUE((*pin)->StartRead(&values)->Await(Late()).ok());
   EXPECT_EQ(values.version, GlobalStep(8));
-  EXPECT_EQ(values.values, ValuesAt(8));
+  EXPECT_THAT(values.All(), ElementsAreArray(ValuesAt(8)));
 
   EXPECT_EQ(ps(0).unpin.num_calls(), 0);
   pin->reset();
@@ -132,8 +133,8 @@ TEST_F(PinTest, OfAnAsynchronousJobEachShardHoldsItsOwn) {
   ASSERT_TRUE((*pin)->StartRead(&values)->Await(Late()).ok());
   EXPECT_EQ(values.version, GlobalStep(7));
   EXPECT_THAT(values.versions, ElementsAre(GlobalStep(8), GlobalStep(7)));
-  EXPECT_EQ(values.values[0][5], Value(0, 5, 8));
-  EXPECT_EQ(values.values[1][7], Value(1, 7, 7));
+  EXPECT_EQ(values.Of(0)[5], Value(0, 5, 8));
+  EXPECT_EQ(values.Of(1)[7], Value(1, 7, 7));
 
   EXPECT_EQ(ps(0).unpin.num_calls() + ps(1).unpin.num_calls(), 0);
   pin->reset();

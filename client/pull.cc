@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
+#include "client/neighbors.h"
 #include "client/tensors.h"
 
 namespace holdfast::client {
@@ -41,7 +42,7 @@ class PullHandle : public Cluster::Pull {
         calls_(generation_->context, generation_->sender),
         into_(into),
         shards_(layout_.num_ps()) {
-    Resize(layout_, into);
+    Prepare(layout_, plan_, into);
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
       shards_[ps].version = versions[ps];
       num_parts_ += plan_.parts[ps].size();
@@ -91,6 +92,8 @@ class PullHandle : public Cluster::Pull {
     std::vector<bool> here;
     // kNewestOfEach: the lowest version of these.
     std::optional<GlobalStep> least;
+    // While values of this ps are kept.
+    std::weak_ptr<const void> leave;
   };
 
   bool over() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
@@ -185,8 +188,9 @@ class PullHandle : public Cluster::Pull {
     }
 
     // Other parts may come at the same time, to other places.
-    if (absl::Status status = TakeValues(layout_, plan_.parts[ps][part],
-                                         reading(), answer->tensors, into_);
+    if (absl::Status status =
+            TakeValues(layout_, plan_, plan_.parts[ps][part], reading(),
+                       answer->tensors, LeaveToKeep(ps), into_);
         !status.ok()) {
       return Fail(absl::Status(
           status.code(), absl::StrCat(generation_->context->ps_names[ps], ": ",
@@ -226,6 +230,21 @@ class PullHandle : public Cluster::Pull {
         shard.to_ask.push_back(part);
       }
     }
+  }
+
+  // For all that comes of one ps the same. What is pinned is read for longer
+  // than a step, and copied.
+  std::shared_ptr<const void> LeaveToKeep(uint32_t ps)
+      ABSL_LOCKS_EXCLUDED(mutex_) {
+    Neighbors* const neighbors = generation_->context->transport.neighbors();
+    if (neighbors == nullptr || which_ == Which::kExact) return nullptr;
+    absl::MutexLock lock(&mutex_);
+    std::shared_ptr<const void> leave = shards_[ps].leave.lock();
+    if (leave == nullptr) {
+      leave = neighbors->Keep(ps);
+      shards_[ps].leave = leave;
+    }
+    return leave;
   }
 
   void TellVersions() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

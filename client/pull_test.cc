@@ -14,6 +14,7 @@ namespace holdfast::client {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -36,7 +37,7 @@ class PullTest : public ClientTest {
     EXPECT_EQ(values_.version, GlobalStep(version));
     EXPECT_THAT(values_.versions,
                 ElementsAre(GlobalStep(version), GlobalStep(version)));
-    EXPECT_EQ(values_.values, ValuesAt(version));
+    EXPECT_THAT(values_.All(), ElementsAreArray(ValuesAt(version)));
     EXPECT_EQ(values_.loss_scale, LossScaleAt(version));
   }
 
@@ -64,7 +65,7 @@ TEST_F(PullTest, PutsEveryValueInItsPlace) {
 
 TEST_F(PullTest, ResizesWhatItIsGiven) {
   ConnectWithParts(1 << 20);
-  values_.values = {{}, std::vector<float>(100), {}, {1}};
+  values_ = Parameters(GlobalStep(9), {{}, std::vector<float>(100), {}, {1}});
   EXPECT_TRUE(Pull(0).ok());
   ExpectValuesAt(0);
 }
@@ -144,11 +145,11 @@ TEST_F(PullTest, AnAsynchronousJobHasTheNewestOfEachShard) {
   // "a" and the first of "b", and the rest, once each.
   EXPECT_EQ(ps(0).pull.num_calls(), 11);
   EXPECT_EQ(ps(1).pull.num_calls(), 4);
-  EXPECT_EQ(values_.values[1][7], Value(1, 7, 9));
+  EXPECT_EQ(values_.Of(1)[7], Value(1, 7, 9));
   int of_5 = 0;
   for (size_t v = 0; v < 2; ++v) {
-    for (uint64_t e = 0; e < values_.values[v].size(); ++e) {
-      if (values_.values[v][e] == Value(v, e, 5)) ++of_5;
+    for (uint64_t e = 0; e < values_.Of(v).size(); ++e) {
+      if (values_.Of(v)[e] == Value(v, e, 5)) ++of_5;
     }
   }
   EXPECT_EQ(of_5, 1);

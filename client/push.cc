@@ -125,6 +125,8 @@ class PushHandle final : public Cluster::Push {
       }
       contribution_ = contribution;
       next_ = next;
+      // What it keeps would be one version more than the ps have to lend.
+      if (next != nullptr) next->Release();
       exchange = exchange_.has_value() && !sender_.started();
       if (exchange) stage_ = Stage::kExchanging;
     }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "client/neighbors.h"
 #include "client/tensors.h"
 
 namespace holdfast::client {
@@ -80,10 +81,13 @@ absl::StatusOr<bool> PushExchange::TakeNext(
       message.verdict() == proto::VERDICT_UNSPECIFIED) {
     return false;
   }
-  Resize(push_.layout(), next_);
+  const Plan& plan = push_.generation->placement.pull;
+  Neighbors* const neighbors = push_.context().transport.neighbors();
+  Prepare(push_.layout(), plan, next_);
   if (absl::Status status = TakeValues(
-          push_.layout(), push_.generation->placement.pull.parts[0][0],
-          Reading::kAsDeclared, response.tensors, next_);
+          push_.layout(), plan, plan.parts[0][0], Reading::kAsDeclared,
+          response.tensors, neighbors != nullptr ? neighbors->Keep(0) : nullptr,
+          next_);
       !status.ok()) {
     return absl::Status(status.code(), absl::StrCat(push_.context().ps_names[0],
                                                     ": ", status.message()));

@@ -101,8 +101,8 @@ TEST_F(PushExchangeTest, BringsTheVerdictAndTheValues) {
   EXPECT_EQ(next_.version, GlobalStep(8));
   EXPECT_THAT(next_.versions, ElementsAre(GlobalStep(8)));
   EXPECT_EQ(next_.loss_scale, 4);
-  EXPECT_THAT(next_.values, ElementsAre(SizeIs(2), SizeIs(4)));
-  EXPECT_THAT(next_.values[1], Each(0.5f));
+  EXPECT_THAT(next_.All(), ElementsAre(SizeIs(2), SizeIs(4)));
+  EXPECT_THAT(next_.Of(1), Each(0.5f));
 }
 
 TEST_F(PushExchangeTest, WithoutExamplesNothingIsPushed) {
@@ -130,7 +130,7 @@ TEST_F(PushExchangeTest, AnAnswerMayLackTheVerdictOrTheValues) {
   ASSERT_TRUE(answer_.has_value() && answer_->ok());
   EXPECT_EQ((*answer_)->response.verdict(), proto::VERDICT_UNSPECIFIED);
   EXPECT_FALSE((*answer_)->brought_next);
-  EXPECT_THAT(next_.values, IsEmpty());
+  EXPECT_THAT(next_.All(), IsEmpty());
 }
 
 TEST_F(PushExchangeTest, ErrorsAreTold) {

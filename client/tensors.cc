@@ -1,5 +1,6 @@
 #include "client/tensors.h"
 
+#include <cstdint>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -46,6 +47,34 @@ absl::StatusOr<EncodedElements> Parse(const Layout::Variable& variable,
   return ParseElements(encoding, stretch.size, piece.data);
 }
 
+// Whether a ps lends all of a variable at once.
+bool IsLentWhole(const Layout& layout, const Plan& plan, size_t variable) {
+  const std::vector<Stretch>& lent = plan.lent[variable];
+  return lent.size() == 1 &&
+         lent.front().size == layout.variables()[variable].size;
+}
+
+// Has `into` read float32 where they lie. False: they do not lie in one piece,
+// as a float does.
+bool Keep(const Buffer& data, const std::shared_ptr<const void>& leave,
+          size_t variable, Parameters* into) {
+  if (data.spans().size() != 1) return false;
+  const Buffer::Span& span = data.spans().front();
+  if (reinterpret_cast<uintptr_t>(span.data) % alignof(float) != 0) {
+    return false;
+  }
+  // In this order: the values go first.
+  struct Owner {
+    std::shared_ptr<const void> leave;
+    std::shared_ptr<const void> values;
+  };
+  into->Keep(variable,
+             absl::MakeConstSpan(reinterpret_cast<const float*>(span.data),
+                                 span.size / sizeof(float)),
+             std::make_shared<Owner>(Owner{leave, span.owner}));
+  return true;
+}
+
 }  // namespace
 
 std::vector<TensorPiece> PiecesOf(
@@ -84,16 +113,19 @@ void AddRanges(const Layout& layout, const Plan::Part& part, Reading reading,
   }
 }
 
-void Resize(const Layout& layout, Parameters* into) {
+void Prepare(const Layout& layout, const Plan& plan, Parameters* into) {
   const std::vector<Layout::Variable>& variables = layout.variables();
-  into->values.resize(variables.size());
+  into->Release();
+  into->Resize(variables.size());
   for (size_t v = 0; v < variables.size(); ++v) {
-    into->values[v].resize(into->IsElsewhere(v) ? 0 : variables[v].size);
+    if (!IsLentWhole(layout, plan, v)) into->Write(v, variables[v].size);
   }
 }
 
-absl::Status TakeValues(const Layout& layout, const Plan::Part& part,
-                        Reading reading, absl::Span<const TensorPiece> pieces,
+absl::Status TakeValues(const Layout& layout, const Plan& plan,
+                        const Plan::Part& part, Reading reading,
+                        absl::Span<const TensorPiece> pieces,
+                        const std::shared_ptr<const void>& leave,
                         Parameters* into) {
   if (pieces.size() != part.size()) {
     return absl::InternalError(absl::StrCat(part.size(),
@@ -111,8 +143,15 @@ absl::Status TakeValues(const Layout& layout, const Plan::Part& part,
     elements.push_back(*std::move(parsed));
   }
   for (size_t i = 0; i < part.size(); ++i) {
+    const size_t variable = part[i].variable;
+    if (leave != nullptr && IsLentWhole(layout, plan, variable) &&
+        !into->HasMemory(variable) &&
+        Keep(pieces[i].data, leave, variable, into)) {
+      continue;
+    }
     Decode(elements[i], 0,
-           into->Of(part[i].variable).subspan(part[i].begin, part[i].size));
+           into->Write(variable, layout.variables()[variable].size)
+               .subspan(part[i].begin, part[i].size));
   }
   return absl::OkStatus();
 }

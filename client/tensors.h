@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_CLIENT_TENSORS_H_
 #define HOLDFAST_CLIENT_TENSORS_H_
 
+#include <memory>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -38,14 +39,22 @@ enum class Reading {
 void AddRanges(const Layout& layout, const Plan::Part& part, Reading reading,
                google::protobuf::RepeatedPtrField<proto::ReadRange>* ranges);
 
-// Gives `into` room for each variable that has no memory elsewhere.
-void Resize(const Layout& layout, Parameters* into);
+// Before the values of `plan` are taken: has `into` let go of what it keeps,
+// and gives it room for each variable that comes in several stretches. Those
+// that come whole get it when they cannot be kept.
+void Prepare(const Layout& layout, const Plan& plan, Parameters* into);
 
-// Writes the values of one part to their place in `into`.
+// Brings the values of one part of `plan` into `into`. Those of a variable that
+// is lent whole, exact and in one piece, stay where they lie, unless the caller
+// of the pull has given memory for them, if there is `leave` to keep them
+// (Neighbors::Keep), which is kept with them. All others are copied.
+// Several threads may take other parts at the same time.
 // Errors: INTERNAL when `pieces` are not what was asked for; then nothing has
-// been copied.
-absl::Status TakeValues(const Layout& layout, const Plan::Part& part,
-                        Reading reading, absl::Span<const TensorPiece> pieces,
+// been taken.
+absl::Status TakeValues(const Layout& layout, const Plan& plan,
+                        const Plan::Part& part, Reading reading,
+                        absl::Span<const TensorPiece> pieces,
+                        const std::shared_ptr<const void>& leave,
                         Parameters* into);
 
 // Of an answer that may have one: 1 where the job has none.

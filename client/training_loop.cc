@@ -18,7 +18,12 @@ TrainingLoop::TrainingLoop(Cluster* cluster, BackgroundCalls* calls,
     : cluster_(*cluster),
       calls_(*calls),
       clock_(*clock),
-      options_(std::move(options)) {
+      options_(std::move(options)),
+      sets_(client::ValueSets::Make(
+          options_.finished_before ? 0
+                                   : cluster->declaration().variables_size(),
+          options_.memory)),
+      now_(sets_->Take()) {
   if (const proto::JobState state = cluster_.state();
       options_.finished_before && state.phase() == proto::STOPPED) {
     broken_ = values_status_ = absl::AbortedError(state.reason());
@@ -126,12 +131,6 @@ void TrainingLoop::ReadDeclaration() {
     }
     variables_.push_back(std::move(facts));
   }
-  for (Parameters& set : *sets_) {
-    set.memory = options_.memory;
-    for (size_t i = 0; i < variables_.size(); ++i) {
-      set.values.emplace_back(set.IsElsewhere(i) ? 0 : variables_[i].size);
-    }
-  }
   squares_.resize(variables_.size());
 }
 
@@ -170,9 +169,24 @@ absl::StatusOr<std::optional<TrainingLoop::Turn>> TrainingLoop::Next(
   return turn_;
 }
 
-absl::StatusOr<const Parameters*> TrainingLoop::values() const {
+absl::StatusOr<std::shared_ptr<const Parameters>> TrainingLoop::values() const {
   if (!values_status_.ok()) return values_status_;
-  return &(*sets_)[current_];
+  return std::shared_ptr<const Parameters>(now_, &now_->values);
+}
+
+absl::StatusOr<std::vector<absl::Span<const float>>>
+TrainingLoop::ValuesAtFixedPlace() {
+  if (!values_status_.ok()) return values_status_;
+  std::vector<absl::Span<const float>> values;
+  for (size_t i = 0; i < now().size(); ++i) {
+    values.push_back(now().AtFixedPlace(i));
+  }
+  return values;
+}
+
+absl::Span<float> TrainingLoop::Memory(size_t variable) {
+  if (stage_ != Stage::kTurn) return {};
+  return underway_.back().push->Memory(variable);
 }
 
 absl::Status TrainingLoop::Add(size_t variable,
@@ -193,8 +207,15 @@ absl::Status TrainingLoop::Add(size_t variable,
   }
   Underway& hand = underway_.back();
   if (fits && pipelined()) {
-    hand.gradient[variable].assign(gradient.begin(), gradient.end());
-    gradient = hand.gradient[variable];
+    absl::Span<float> memory = hand.push->Memory(variable);
+    if (memory.empty()) {
+      hand.gradient[variable].resize(gradient.size());
+      memory = absl::MakeSpan(hand.gradient[variable]);
+    }
+    if (memory.data() != gradient.data()) {
+      std::copy(gradient.begin(), gradient.end(), memory.begin());
+    }
+    gradient = memory;
   }
   const absl::Status status = hand.push->Add(variable, gradient);
   if (absl::IsInvalidArgument(status)) return status;
@@ -340,7 +361,7 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitValues(
 }
 
 void TrainingLoop::OpenStep() {
-  current_ = 1 - current_;
+  Proceed();
   seats_filled_ = 0;
   if (spent_ || now().version >= mode_.total_steps) {
     BeginEnd();
@@ -493,7 +514,7 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitOldest(
     const absl::StatusOr<Progress> progress = FinishOldest(until);
     if (!progress.ok() || *progress == Progress::kLater) return progress;
     pulled_ = exchanges() && counts_.verdict == proto::ACCEPTED;
-    if (pulled_) current_ = 1 - current_;
+    if (pulled_) Proceed();
   }
   stage_ = Stage::kTicket;
   return Progress::kOn;
@@ -526,7 +547,7 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitNewest(
     const absl::Status status = pull_->Await(*std::exchange(wait_ends_, {}));
     pull_.reset();
     if (!status.ok()) return status;
-    current_ = 1 - current_;
+    Proceed();
   }
   Turn turn;
   turn.step = now().version;
@@ -573,8 +594,9 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitFinalValues(
     // A ps that is lost now has nobody to give it its values back.
     const absl::Time deadline = clock_.Now() + options_.margin;
     // The call may outlive the loop, so it never writes to the caller's memory.
+    next();
     final_values_ = options_.memory.empty()
-                        ? std::shared_ptr<Parameters>(sets_, &next())
+                        ? std::shared_ptr<Parameters>(next_, &next_->values)
                         : std::make_shared<Parameters>();
     call_ = calls_.Start([&cluster = cluster_, end = final_values_, deadline,
                           hold = options_.pin_hold,
@@ -593,7 +615,8 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitFinalValues(
   values_status_ = std::exchange(call_, nullptr)->status();
   if (values_status_.ok()) {
     if (final_values_.get() != &next()) TakeFinalValues();
-    current_ = 1 - current_;
+    final_values_.reset();
+    Proceed();
   } else {
     values_status_ = absl::Status(
         values_status_.code(),
@@ -612,9 +635,9 @@ void TrainingLoop::TakeFinalValues() {
   into.loss_scale = final_values_->loss_scale;
   for (size_t i = 0; i < variables_.size(); ++i) {
     const absl::Span<const float> values = final_values_->Of(i);
-    std::copy(values.begin(), values.end(), into.Of(i).begin());
+    std::copy(values.begin(), values.end(),
+              into.Write(i, values.size()).begin());
   }
-  final_values_.reset();
 }
 
 absl::Status TrainingLoop::Recover(const absl::Status& error) {

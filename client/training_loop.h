@@ -1,7 +1,6 @@
 #ifndef HOLDFAST_CLIENT_TRAINING_LOOP_H_
 #define HOLDFAST_CLIENT_TRAINING_LOOP_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -9,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,6 +18,7 @@
 #include "client/background_calls.h"
 #include "client/cluster.h"
 #include "client/phase_meter.h"
+#include "client/value_sets.h"
 #include "common/clock.h"
 #include "common/ids.h"
 
@@ -139,14 +140,22 @@ class TrainingLoop {
   // rolled back.
   absl::StatusOr<std::optional<Turn>> Next(absl::Time until);
 
-  // By variable, of the last turn. One of two sets, used in turn, whose memory
-  // stays where it is; not touched until the next Next. Of a turn that is done:
-  // the final values, or why they could not be read.
-  absl::StatusOr<const Parameters*> values() const;
-  // Which of the sets, 0 or 1.
-  int values_set() const { return current_; }
+  // By variable, of the last turn. Of a turn that is done: the final values, or
+  // why they could not be read. They stay as they are for as long as somebody
+  // has them (but where Options::memory has them), and at least until the next
+  // Next: each of their sets is used again when nobody has it any more. What is
+  // kept for longer than a turn may cost a copy of each later version
+  // (docs/same_host.md, "Reading in place").
+  absl::StatusOr<std::shared_ptr<const Parameters>> values() const;
+  // The same at a place that follows from the set: Parameters::AtFixedPlace.
+  absl::StatusOr<std::vector<absl::Span<const float>>> ValuesAtFixedPlace();
+  // Which of the sets, from 0. There are two while nobody keeps one.
+  int values_set() const { return now_->number; }
   // Keeps the sets' memory when the loop has gone.
   std::shared_ptr<const void> memory() const { return sets_; }
+
+  // As Cluster::Push::Memory, of the turn's push. Empty without a turn.
+  absl::Span<float> Memory(size_t variable);
 
   // Hands in the gradient of a variable, as Push::Add does. What is wrong with
   // the push itself is told by Next.
@@ -234,8 +243,6 @@ class TrainingLoop {
     bool trainable = true;
     bool in_norm = true;
   };
-  using Sets = std::array<Parameters, 2>;
-
   void ReadDeclaration();
 
   // Tells the meter what the stage's time goes into. A wait that Next goes on
@@ -293,8 +300,13 @@ class TrainingLoop {
   bool exchanges() const;
   // A push travels while the next gradient is computed.
   bool pipelined() const { return mode_.pipeline_depth > 1; }
-  Parameters& now() { return (*sets_)[current_]; }
-  Parameters& next() { return (*sets_)[1 - current_]; }
+  // What has been pulled is what is computed on next.
+  void Proceed() { now_ = std::exchange(next_, nullptr); }
+  Parameters& now() { return now_->values; }
+  Parameters& next() {
+    if (next_ == nullptr) next_ = sets_->Take();
+    return next_->values;
+  }
 
   Cluster& cluster_;
   BackgroundCalls& calls_;
@@ -315,11 +327,11 @@ class TrainingLoop {
   std::optional<absl::Time> wait_ends_;
   std::shared_ptr<BackgroundCalls::Call> call_;
 
-  // Also the background's, who may write the final values to those that are not
-  // current.
-  const std::shared_ptr<Sets> sets_ = std::make_shared<Sets>();
-  int current_ = 0;
-  // While they are being read.
+  const std::shared_ptr<client::ValueSets> sets_;
+  std::shared_ptr<client::ValueSets::Set> now_;
+  // Null while nothing is, or has been, pulled into it.
+  std::shared_ptr<client::ValueSets::Set> next_;
+  // While they are being read, also the background's.
   std::shared_ptr<Parameters> final_values_;
   absl::Status values_status_;
 

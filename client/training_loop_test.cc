@@ -117,7 +117,7 @@ TEST_F(TrainingLoopTest, TurnsByStepSayBatchSeatAndLossScale) {
                                  turn.step.value(), ", seat ", turn.seat, ", ",
                                  turn.loss_scale));
     EXPECT_EQ((*loop_->values())->version, turn.step);
-    EXPECT_EQ((*loop_->values())->values[1][2], turn.step.value());
+    EXPECT_EQ((*loop_->values())->Of(1)[2], turn.step.value());
     Push();
   }
   EXPECT_THAT(
@@ -128,7 +128,7 @@ TEST_F(TrainingLoopTest, TurnsByStepSayBatchSeatAndLossScale) {
   EXPECT_EQ(loop_->counts().verdict, proto::ACCEPTED);
   // The last version was pulled, so nothing more is read.
   EXPECT_EQ(cluster_->calls().back(), "await done");
-  EXPECT_EQ((*loop_->values())->values[0][0], 2);
+  EXPECT_EQ((*loop_->values())->Of(0)[0], 2);
   EXPECT_TRUE(Next().done);
 }
 
@@ -177,8 +177,8 @@ TEST_F(TrainingLoopTest, ValuesStayUntilTheNextTurn) {
     const float* sets[2] = {nullptr, nullptr};
     for (int i = 0; i < 6; ++i) {
       Next();
-      const Parameters* const values = *loop_->values();
-      const float* const data = values->values[0].data();
+      const auto values = *loop_->values();
+      const float* const data = values->Of(0).data();
       const float before = data[0];
       Push();
       EXPECT_EQ(data[0], before);
@@ -187,6 +187,40 @@ TEST_F(TrainingLoopTest, ValuesStayUntilTheNextTurn) {
       EXPECT_EQ(set, data);
     }
     EXPECT_NE(sets[0], sets[1]);
+  }
+}
+
+TEST_F(TrainingLoopTest, ValuesThatAreKeptStayAsTheyAre) {
+  StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/4);
+  std::vector<std::shared_ptr<const Parameters>> kept;
+  for (int i = 0; i < 4; ++i) {
+    Next();
+    kept.push_back(*loop_->values());
+    Push();
+  }
+  EXPECT_TRUE(Next().done);
+  loop_.reset();
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(kept[i]->version, GlobalStep(i));
+    EXPECT_THAT(kept[i]->Of(1), Each(i));
+  }
+}
+
+TEST_F(TrainingLoopTest, AGradientMayBeWrittenToThePushsMemory) {
+  for (const int depth : {1, 2}) {
+    StartAsynchronous(depth, /*tickets=*/1);
+    cluster_->memory = {{1, 3}};
+    EXPECT_TRUE(loop_->Memory(1).empty());
+    Next();
+    EXPECT_TRUE(loop_->Memory(0).empty());
+    const absl::Span<float> memory = loop_->Memory(1);
+    ASSERT_EQ(memory.size(), 3);
+    std::copy(b_.begin(), b_.end(), memory.begin());
+    EXPECT_EQ(loop_->Add(0, a_), absl::OkStatus());
+    EXPECT_EQ(loop_->Add(1, memory), absl::OkStatus());
+    EXPECT_EQ(loop_->Contribute({8, 0.5, {}}), absl::OkStatus());
+    EXPECT_TRUE(Next().done);
+    EXPECT_EQ(cluster_->pushed(1)[1], b_);
   }
 }
 
@@ -205,7 +239,7 @@ TEST_F(TrainingLoopTest, WritesValuesToTheCallersMemory) {
     for (int i = 0; i < 4; ++i) {
       const TrainingLoop::Turn turn = Next();
       ASSERT_FALSE(turn.done);
-      const Parameters* const values = *loop_->values();
+      const auto values = *loop_->values();
       EXPECT_EQ(values->Of(0).data(), own.data());
       EXPECT_THAT(own, Each(turn.step.value()));
       EXPECT_THAT(values->Of(1), Each(turn.step.value()));

@@ -13,8 +13,9 @@ namespace holdfast {
 #error "Values are digested as they lie in memory, which must be little-endian."
 #endif
 
-std::string DigestOfVariables(absl::Span<const proto::Variable> variables,
-                              absl::Span<const std::vector<float>> values) {
+std::string DigestOfVariables(
+    absl::Span<const proto::Variable> variables,
+    absl::Span<const absl::Span<const float>> values) {
   std::vector<size_t> by_name(variables.size());
   std::iota(by_name.begin(), by_name.end(), 0);
   std::sort(by_name.begin(), by_name.end(), [&](size_t a, size_t b) {

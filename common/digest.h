@@ -20,7 +20,7 @@ namespace holdfast {
 //
 // `values` holds the values of `variables`, in their order.
 std::string DigestOfVariables(absl::Span<const proto::Variable> variables,
-                              absl::Span<const std::vector<float>> values);
+                              absl::Span<const absl::Span<const float>> values);
 
 // The same, of variables that are not in memory all at once.
 //

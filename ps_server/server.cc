@@ -56,10 +56,10 @@ constexpr absl::Duration kLeaveTimeout = absl::Seconds(3);
 // How long a ps that ends waits for what the disk was given.
 constexpr absl::Duration kDiskPatience = absl::Seconds(5);
 
-// Versions of the values that one client may read in place at a time: that on
-// which it computes, and the next one. More of it would be memory that is not
-// planned for.
-constexpr uint64_t kLentVersions = 2;
+// Versions of the values that one client may read in place at a time: two that
+// it keeps, that on which it computes and the next one (Neighbors::kMaxKept in
+// client/neighbors.h), and two that it is copying, as for an evaluation.
+constexpr uint64_t kLentVersions = 4;
 
 // Work of one thread, and waits of the job, that are told in the log.
 constexpr absl::Duration kLongWork = absl::Seconds(5);

@@ -264,10 +264,11 @@ int32_t holdfast_get_declaration(holdfast_cluster* cluster, char** text,
                                  holdfast_error** error) {
   return With<Connection>(cluster, error, [&](Connection& connection) {
     if (text == nullptr) return Null("text");
-    const auto* const declaration = connection.declaration();
-    if (declaration == nullptr) return NoVariables();
+    const auto declared = connection.declared();
+    if (declared == nullptr) return NoVariables();
     std::string printed;
-    google::protobuf::TextFormat::PrintToString(*declaration, &printed);
+    google::protobuf::TextFormat::PrintToString(declared->declaration,
+                                                &printed);
     *text = CopyOf(printed);
     return Error();
   });
@@ -361,6 +362,22 @@ int32_t holdfast_loop_values(holdfast_loop* loop, const float** values,
   });
 }
 
+int32_t holdfast_loop_take_values(holdfast_loop* loop, const float** data,
+                                  size_t count, holdfast_values** values,
+                                  holdfast_error** error) {
+  return With<Loop>(loop, error, [&](Loop& found) {
+    if (values == nullptr) return Null("values");
+    std::shared_ptr<Values> taken;
+    Error result =
+        found.TakeValues({data, data == nullptr ? 0 : count}, &taken);
+    if (result.ok()) {
+      *values = static_cast<holdfast_values*>(
+          Handles::Add(Kind::kValues, std::move(taken)));
+    }
+    return result;
+  });
+}
+
 int32_t holdfast_loop_read(holdfast_loop* loop, float* const* into,
                            const size_t* elements, size_t count,
                            holdfast_error** error) {
@@ -375,6 +392,14 @@ int32_t holdfast_loop_input(holdfast_loop* loop, int32_t waiting,
                             holdfast_error** error) {
   return With<Loop>(loop, error,
                     [&](Loop& found) { return found.Input(waiting != 0); });
+}
+
+int32_t holdfast_loop_memory(holdfast_loop* loop, size_t variable,
+                             float** memory, holdfast_error** error) {
+  return With<Loop>(loop, error, [&](Loop& found) {
+    if (memory == nullptr) return Null("memory");
+    return found.Memory(variable, memory);
+  });
 }
 
 int32_t holdfast_loop_add(holdfast_loop* loop, size_t variable,

@@ -289,20 +289,18 @@ absl::Status Connection::Enter(Cluster* cluster) {
     status = own_.CheckStanding(cluster->declaration());
   }
   if (!status.ok() || has_variables_) return status;
-  if (!finished_before_) {
-    declaration_ = cluster->declaration();
-    variables_ = FactsOf(declaration_);
-  }
+  declared_ = std::make_shared<const Declared>(
+      finished_before_ ? proto::Declaration() : cluster->declaration());
   has_variables_ = true;
   return absl::OkStatus();
 }
 
 const std::vector<VariableFacts>* Connection::variables() const {
-  return has_variables_ ? &variables_ : nullptr;
+  return has_variables_ ? &declared_->variables : nullptr;
 }
 
-const proto::Declaration* Connection::declaration() const {
-  return has_variables_ ? &declaration_ : nullptr;
+std::shared_ptr<const Declared> Connection::declared() const {
+  return has_variables_ ? declared_ : nullptr;
 }
 
 int32_t Connection::ExitCodeWithoutValues() const {
@@ -369,7 +367,7 @@ absl::Time Connection::StartDeadline() const {
 }
 
 absl::Time Connection::StepDeadline() const {
-  return SteadyNow() + StepTimeout(declaration_.timeouts()) +
+  return SteadyNow() + StepTimeout(declared_->declaration.timeouts()) +
          place_.connect.recovery_timeout + kMargin;
 }
 

@@ -73,7 +73,7 @@ class Connection {
 
   // Set once AwaitVariables has succeeded; null before.
   const std::vector<VariableFacts>* variables() const;
-  const proto::Declaration* declaration() const;
+  std::shared_ptr<const Declared> declared() const;
 
   // What a worker ends with that asks for the final values of a job that is
   // done, and cannot have them.
@@ -161,8 +161,7 @@ class Connection {
   Pending<Nothing> declaring_ ABSL_GUARDED_BY(mutex_);
   Pending<Nothing> entering_ ABSL_GUARDED_BY(mutex_);
   // Set once, before has_variables_.
-  std::vector<VariableFacts> variables_;
-  proto::Declaration declaration_;
+  std::shared_ptr<const Declared> declared_;
   bool finished_before_ = false;
   std::atomic<bool> has_variables_{false};
 

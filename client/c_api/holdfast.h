@@ -330,7 +330,8 @@ typedef struct holdfast_turn {
   uint64_t step;
   /* Synchronous by step: the seat in the step. */
   uint32_t seat;
-  /* 0 or 1: which of the loop's two sets of memory the values are in. */
+  /* Which of the loop's sets of memory the values are in: 0 or 1 unless
+   * holdfast_loop_take_values keeps one. */
   uint32_t values;
   /* With which the gradient is to be computed, and divided by before it is
    * pushed. 1 where the job has none. */
@@ -380,13 +381,30 @@ HOLDFAST_EXPORT int32_t holdfast_loop_next(holdfast_loop* loop,
 /* Fills values[i] with where the values of variable i are; `count` is that of
  * the variables. They stay there until the next holdfast_loop_next is called,
  * and are not to be written to. The loop has two sets of memory, used in turn
- * (holdfast_turn.values), whose addresses never change; the memory lives until
- * holdfast_loop_free, also when the cluster is closed before. When the loop is
- * done: the final values.
+ * (holdfast_turn.values), whose addresses never change, and more while
+ * holdfast_loop_take_values keeps one; the memory lives until
+ * holdfast_loop_free, also when the cluster is closed before. Values that lie
+ * in shared memory are copied there. When the loop is done: the final values.
  * Errors: UNAVAILABLE when it is done and the values could not be had. */
 HOLDFAST_EXPORT int32_t holdfast_loop_values(holdfast_loop* loop,
                                              const float** values, size_t count,
                                              holdfast_error** error);
+
+/* The same values without a copy, wherever they lie: in memory of the loop, in
+ * shared memory of a ps of this host, or in that of holdfast_loop_start_in.
+ * Fills data[i], unless `data` is NULL, with where those of variable i are.
+ * They are not to be written to, and stay as they are until the caller frees
+ * *values, or, in memory of holdfast_loop_start_in, until the next turn; also
+ * when the loop is freed and the cluster closed before. holdfast_values_wait
+ * need not be called. A ps lends no more than it has planned memory for: while
+ * the values of an earlier turn are kept beside those of this one and the next,
+ * later ones are copied. A child of fork() must not read them. Errors: as of
+ * holdfast_loop_values. */
+HOLDFAST_EXPORT int32_t holdfast_loop_take_values(holdfast_loop* loop,
+                                                  const float** data,
+                                                  size_t count,
+                                                  holdfast_values** values,
+                                                  holdfast_error** error);
 
 /* Copies the values of variable i to into[i], where that is not NULL;
  * elements[i] must be right. */
@@ -404,6 +422,15 @@ HOLDFAST_EXPORT int32_t holdfast_loop_read(holdfast_loop* loop,
 HOLDFAST_EXPORT int32_t holdfast_loop_input(holdfast_loop* loop,
                                             int32_t waiting,
                                             holdfast_error** error);
+
+/* Sets *memory to where the gradient of a variable, whole and row-major, may be
+ * written for the turn, so that a ps of this host reads it there; NULL where
+ * there is no such memory. Handed in from elsewhere, it is copied. What it
+ * holds at first is not specified. It may be touched until it is handed in, and
+ * read until holdfast_loop_next has returned a turn. */
+HOLDFAST_EXPORT int32_t holdfast_loop_memory(holdfast_loop* loop,
+                                             size_t variable, float** memory,
+                                             holdfast_error** error);
 
 /* Hands in the gradient of one variable for the turn; parts leave at once where
  * that is worth it. Each trainable variable once, in any order, from any

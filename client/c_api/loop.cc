@@ -86,17 +86,33 @@ Error Loop::CheckCount(size_t count) const {
 Error Loop::Values(absl::Span<const float*> values) {
   absl::MutexLock lock(&mutex_);
   if (loop_ == nullptr) return Closed();
-  const auto parameters = loop_->values();
-  if (!parameters.ok()) {
-    return Error(HOLDFAST_UNAVAILABLE,
-                 std::string(parameters.status().message()),
-                 connection_->ExitCodeWithoutValues());
-  }
+  const auto found = loop_->ValuesAtFixedPlace();
+  if (!found.ok()) return NoValues(found.status());
   if (Error error = CheckCount(values.size()); !error.ok()) return error;
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = (*parameters)->Of(i).data();
-  }
+  for (size_t i = 0; i < values.size(); ++i) values[i] = (*found)[i].data();
   return Error();
+}
+
+Error Loop::TakeValues(absl::Span<const float*> data,
+                       std::shared_ptr<c_api::Values>* values) {
+  absl::MutexLock lock(&mutex_);
+  if (loop_ == nullptr) return Closed();
+  auto parameters = loop_->values();
+  if (!parameters.ok()) return NoValues(parameters.status());
+  if (data.data() != nullptr) {
+    if (Error error = CheckCount(data.size()); !error.ok()) return error;
+    for (size_t i = 0; i < data.size(); ++i) {
+      data[i] = (*parameters)->Of(i).data();
+    }
+  }
+  *values = std::make_shared<c_api::Values>(connection_->declared(),
+                                            *std::move(parameters));
+  return Error();
+}
+
+Error Loop::NoValues(const absl::Status& why) const {
+  return Error(HOLDFAST_UNAVAILABLE, std::string(why.message()),
+               connection_->ExitCodeWithoutValues());
 }
 
 Error Loop::Read(absl::Span<float* const> into,
@@ -104,11 +120,7 @@ Error Loop::Read(absl::Span<float* const> into,
   absl::MutexLock lock(&mutex_);
   if (loop_ == nullptr) return Closed();
   const auto parameters = loop_->values();
-  if (!parameters.ok()) {
-    return Error(HOLDFAST_UNAVAILABLE,
-                 std::string(parameters.status().message()),
-                 connection_->ExitCodeWithoutValues());
-  }
+  if (!parameters.ok()) return NoValues(parameters.status());
   if (Error error = CheckCount(into.size()); !error.ok()) return error;
   for (size_t i = 0; i < into.size(); ++i) {
     if (into[i] == nullptr) continue;
@@ -132,6 +144,13 @@ Error Loop::Input(bool waiting) {
   loop_->WaitsForInput(waiting);
   TraceInput();
   if (waiting && tracer_ != nullptr) input_since_ = tracer_->Now();
+  return Error();
+}
+
+Error Loop::Memory(size_t variable, float** memory) {
+  absl::MutexLock lock(&mutex_);
+  if (loop_ == nullptr) return Closed();
+  *memory = loop_->Memory(variable).data();
   return Error();
 }
 

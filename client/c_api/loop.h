@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "client/c_api/error.h"
 #include "client/c_api/holdfast.h"
+#include "client/c_api/values.h"
 #include "client/training_loop.h"
 #include "common/trace.h"
 
@@ -33,8 +34,13 @@ class Loop {
 
   Error Next(absl::Time until, holdfast_turn* turn);
   Error Values(absl::Span<const float*> values);
+  // `data`: as Values has it, but null or empty where it is not wanted.
+  Error TakeValues(absl::Span<const float*> data,
+                   std::shared_ptr<c_api::Values>* values);
   Error Read(absl::Span<float* const> into, absl::Span<const size_t> elements);
   Error Input(bool waiting);
+  // Null where there is none.
+  Error Memory(size_t variable, float** memory);
   Error Add(size_t variable, absl::Span<const float> gradient);
   Error Contribute(const TrainingLoop::Gradient& gradient);
   Error Push(absl::Span<const float* const> gradients,
@@ -44,6 +50,8 @@ class Loop {
 
  private:
   Error CheckCount(size_t count) const;
+  // Why the values are not here.
+  Error NoValues(const absl::Status& why) const;
   Error AddLocked(size_t variable, absl::Span<const float> gradient)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

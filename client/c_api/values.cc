@@ -13,20 +13,16 @@
 namespace holdfast::c_api {
 
 Values::Values(std::shared_ptr<Connection> connection,
-               std::shared_ptr<Parameters> values,
+               std::shared_ptr<const Parameters> values,
                std::shared_ptr<BackgroundCalls::Call> call)
     : connection_(std::move(connection)),
       values_(std::move(values)),
       call_(std::move(call)),
-      declaration_(*connection_->declaration()),
-      facts_(FactsOf(declaration_)) {}
+      declared_(connection_->declared()) {}
 
-Values::Values(proto::Declaration declaration,
-               std::shared_ptr<Parameters> values)
-    : values_(std::move(values)),
-      here_(true),
-      declaration_(std::move(declaration)),
-      facts_(FactsOf(declaration_)) {}
+Values::Values(std::shared_ptr<const Declared> declared,
+               std::shared_ptr<const Parameters> values)
+    : values_(std::move(values)), here_(true), declared_(std::move(declared)) {}
 
 Error Values::Await(absl::Time until) {
   if (here_) return Error();
@@ -48,13 +44,14 @@ Error Values::Check() const {
 }
 
 void Values::GetVariable(size_t index, holdfast_variable* variable) const {
-  facts_[index].CopyTo(values_->values[index].data(), variable);
+  declared_->variables[index].CopyTo(values_->Of(index).data(), variable);
 }
 
 std::string Values::Digest() const {
-  const std::vector<proto::Variable> variables(declaration_.variables().begin(),
-                                               declaration_.variables().end());
-  return DigestOfVariables(variables, values_->values);
+  const auto& variables = declared_->declaration.variables();
+  return DigestOfVariables(
+      std::vector<proto::Variable>(variables.begin(), variables.end()),
+      values_->All());
 }
 
 absl::StatusOr<std::shared_ptr<Values>> LoadCheckpoint(
@@ -78,17 +75,19 @@ absl::StatusOr<std::shared_ptr<Values>> LoadCheckpoint(
   const auto reader = CheckpointReader::OpenFolder(folder, PosixFileSystem());
   if (!reader.ok()) return reader.status();
   const proto::Manifest& manifest = (*reader)->manifest();
-  auto values = std::make_shared<Parameters>();
-  values->version = GlobalStep(manifest.name().step());
+  std::vector<std::vector<float>> values;
   for (const proto::Variable& variable : manifest.declaration().variables()) {
     const auto elements = NumElements(variable.shape());
     if (!elements.ok()) return elements.status();
-    std::vector<float>& into = values->values.emplace_back(*elements);
+    std::vector<float>& into = values.emplace_back(*elements);
     const absl::Status status =
         (*reader)->Read(variable.name(), 0, 0, absl::MakeSpan(into));
     if (!status.ok()) return status;
   }
-  return std::make_shared<Values>(manifest.declaration(), std::move(values));
+  return std::make_shared<Values>(
+      std::make_shared<const Declared>(manifest.declaration()),
+      std::make_shared<const Parameters>(GlobalStep(manifest.name().step()),
+                                         std::move(values)));
 }
 
 }  // namespace holdfast::c_api

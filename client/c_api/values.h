@@ -26,10 +26,11 @@ class Values {
  public:
   // Of a pull that is under way.
   Values(std::shared_ptr<Connection> connection,
-         std::shared_ptr<Parameters> values,
+         std::shared_ptr<const Parameters> values,
          std::shared_ptr<BackgroundCalls::Call> call);
   // That are here.
-  Values(proto::Declaration declaration, std::shared_ptr<Parameters> values);
+  Values(std::shared_ptr<const Declared> declared,
+         std::shared_ptr<const Parameters> values);
 
   void GiveUp() { given_up_ = true; }
 
@@ -38,18 +39,17 @@ class Values {
   Error Check() const;
   // Once it has.
   uint64_t step() const { return values_->version.value(); }
-  size_t count() const { return facts_.size(); }
+  size_t count() const { return declared_->variables.size(); }
   void GetVariable(size_t index, holdfast_variable* variable) const;
   std::string Digest() const;
 
  private:
   const std::shared_ptr<Connection> connection_;
-  const std::shared_ptr<Parameters> values_;
+  const std::shared_ptr<const Parameters> values_;
   const std::shared_ptr<BackgroundCalls::Call> call_;
   std::atomic<bool> given_up_{false};
   std::atomic<bool> here_{false};
-  const proto::Declaration declaration_;
-  const std::vector<VariableFacts> facts_;
+  const std::shared_ptr<const Declared> declared_;
 };
 
 // Reads a checkpoint: that of this folder, or the newest durable one of this

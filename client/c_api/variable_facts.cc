@@ -1,5 +1,7 @@
 #include "client/c_api/variable_facts.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "common/shape.h"
 
@@ -30,8 +32,9 @@ Error VariableFacts::CheckElements(size_t given) const {
                               " elements, not ", given));
 }
 
-std::vector<VariableFacts> FactsOf(const proto::Declaration& declaration) {
-  return {declaration.variables().begin(), declaration.variables().end()};
-}
+Declared::Declared(proto::Declaration of_job)
+    : declaration(std::move(of_job)),
+      variables(declaration.variables().begin(),
+                declaration.variables().end()) {}
 
 }  // namespace holdfast::c_api

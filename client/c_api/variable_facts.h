@@ -28,7 +28,15 @@ struct VariableFacts {
   bool trainable = true;
   bool moving_average = false;
 };
-std::vector<VariableFacts> FactsOf(const proto::Declaration& declaration);
+
+// What was declared.
+struct Declared {
+  explicit Declared(proto::Declaration declaration);
+
+  const proto::Declaration declaration;
+  // By variable.
+  const std::vector<VariableFacts> variables;
+};
 
 }  // namespace holdfast::c_api
 

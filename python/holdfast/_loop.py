@@ -88,14 +88,15 @@ class Loop:
         self._memory = _native.Memory(handle.value, library.holdfast_loop_free)
         self._memory.lent = place
         self._handle = handle.value
+        self._addresses = (ctypes.c_void_p * count)()
         self.turn = _native.Turn()
         self._turn_ref = ctypes.byref(self.turn)
         # Whether `turn` is valid, and whether it was handed out and not answered yet.
         self._has_turn = False
         self.handed_out = False
         self._variables = variables
-        # Views of the two sets of memory, which never move.
-        self._sets: list[dict[str, Float32Array] | None] = [None, None]
+        # Of the turn, once they have been asked for.
+        self._values: dict[str, Float32Array] | None = None
 
         # Name, index among all variables, and shape of the trainable ones.
         self._trainable = [
@@ -236,18 +237,23 @@ class Loop:
     def values(self) -> dict[str, Float32Array]:
         if not self._has_turn:
             self._fetch_turn()
-        which = int(self.turn.values)
-        values = self._sets[which]
-        if values is None:
-            addresses = (ctypes.c_void_p * self._count)()
-            _native.call(library.holdfast_loop_values, self._handle, addresses, self._count)
-            values = {
-                name: self._memory.array(address or 0, shape, writable=False)
-                for (name, shape, _), address in zip(self._variables, addresses, strict=True)
+        if self._values is None:
+            handle = ctypes.c_void_p()
+            _native.call(
+                library.holdfast_loop_take_values,
+                self._handle,
+                self._addresses,
+                self._count,
+                ctypes.byref(handle),
+            )
+            assert handle.value is not None
+            memory = _native.Memory(handle.value, library.holdfast_values_free)
+            memory.lent = self.place
+            self._values = {
+                name: memory.array(address or 0, shape, writable=False)
+                for (name, shape, _), address in zip(self._variables, self._addresses, strict=True)
             }
-            if not self.turn.done:
-                self._sets[which] = values
-        return values
+        return self._values
 
     def read_into(self, pointers: Any) -> None:
         """Copies values to memory; null for variables that are not wanted."""
@@ -268,6 +274,7 @@ class Loop:
         """Waits for the next turn; the gradients' memory is the caller's again then."""
         self.handed_out = False
         self._has_turn = False
+        self._values = None
         self._fetch_turn()
 
     def _fetch_turn(self) -> None:

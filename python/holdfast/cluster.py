@@ -360,8 +360,11 @@ class Cluster:
         Args:
             into: Writable float32 arrays by name; their variables' values are copied into
                 them, and they are returned.
-            copy: Whether to return copies. Otherwise the arrays are read-only, and are
-                valid until the next ``push``.
+            copy: Whether to return copies, to be written to or kept for long. Otherwise the
+                arrays are read-only and cost no copy: where a ps is on this host they may lie
+                in its memory. They stay as they are for as long as they are kept; but while
+                those of an earlier batch are kept beside those of this one and the next, later
+                ones cost a copy each. A process that is forked off must not read them.
 
         Returns:
             float32 arrays by name, in the order declared.

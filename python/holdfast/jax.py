@@ -289,7 +289,8 @@ class _Tree:
             if values[name].shape != shape:
                 raise ValueError(f'"{name}" has shape {values[name].shape}, not {shape}')
             # device_put may take the memory of an array on CPU devices for its own, whatever
-            # its may_alias says (jax-ml/jax#37830), and the cluster reuses its memory.
+            # its may_alias says (jax-ml/jax#37830), and the caller may donate it: it is then
+            # written to, which the cluster's is not to be.
             arrays.append(np.array(values[name], dtype))
         return self._structure.unflatten(jax.device_put(arrays, self._shardings))
 

@@ -204,6 +204,23 @@ class OneWorkerTest(unittest.TestCase):
         copy["w"][0] = 1
         self.assertEqual(cluster.pull()["w"], 0)
 
+    def test_values_that_are_kept_stay_as_they_are(self):
+        # A ps on this host lends what is large.
+        ones = {"large": np.ones((100, 100), FLOAT32), "small": ONE}
+        kept = []
+        with holdfast.connect(**self.ps.task()) as cluster:
+            variables = {name: holdfast.Variable(one.shape) for name, one in ones.items()}
+            declare(cluster, variables, steps=5)
+            for _ in cluster.batches():
+                values = cluster.pull()
+                self.assertFalse(values["large"].flags.writeable)
+                self.assertIs(cluster.pull()["large"], values["large"])
+                kept.append(values)
+                cluster.push(ones, loss=0.0, examples=1)
+            kept.append(cluster.pull())
+        for name in ones:
+            self.assertEqual([set(values[name].flat) for values in kept], [{-i} for i in range(6)])
+
     def test_pull_into(self):
         cluster, _ = self.start(
             {"w": holdfast.Variable(3, holdfast.Uniform(low=0, high=1)), "b": holdfast.Variable(1)}

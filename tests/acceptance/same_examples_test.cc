@@ -99,14 +99,14 @@ TEST(SameExamplesTest, TwoWorkersAreOneWithTwiceTheBatch) {
   const Parameters one = TrainWith(1, *job, **data);
   ASSERT_EQ(two.version.value(), kSteps);
   ASSERT_EQ(one.version.value(), kSteps);
-  ASSERT_EQ(one.values.size(), two.values.size());
-  for (size_t v = 0; v < one.values.size(); ++v) {
-    ASSERT_EQ(one.values[v].size(), two.values[v].size());
+  ASSERT_EQ(one.size(), two.size());
+  for (size_t v = 0; v < one.size(); ++v) {
+    ASSERT_EQ(one.Of(v).size(), two.Of(v).size());
     double difference = 0, norm = 0;
-    for (size_t i = 0; i < one.values[v].size(); ++i) {
-      const double d = one.values[v][i] - two.values[v][i];
+    for (size_t i = 0; i < one.Of(v).size(); ++i) {
+      const double d = one.Of(v)[i] - two.Of(v)[i];
       difference += d * d;
-      norm += double{one.values[v][i]} * one.values[v][i];
+      norm += double{one.Of(v)[i]} * one.Of(v)[i];
     }
     ASSERT_GT(norm, 0);  // it has learned something
     EXPECT_LE(std::sqrt(difference / norm), 1e-5) << "variable " << v;

@@ -53,7 +53,10 @@ void Run(const char* cluster_spec, const char* declaration_text) {
   check((*cluster)->AwaitVariables(Deadline()));
   Parameters now, next;
   check((*cluster)->StartPull(GlobalStep(0), &now)->Await(Deadline()));
-  const std::vector<std::vector<float>> gradients = now.values;
+  std::vector<std::vector<float>> gradients;
+  for (const auto values : now.All()) {
+    gradients.emplace_back(values.begin(), values.end());
+  }
 
   const double before = CpuMicroseconds();
   for (uint64_t step = 0; step < declaration.total_steps(); ++step) {

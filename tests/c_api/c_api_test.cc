@@ -487,6 +487,60 @@ TEST_F(CApiClusterTest, WritesValuesToTheCallersMemory) {
   holdfast_loop_free(loop);
 }
 
+TEST_F(CApiClusterTest, ValuesThatAreTakenStayAsTheyAre) {
+  Start(/*num_ps=*/2, /*num_workers=*/1);
+  holdfast_cluster* const cluster = Connect(Worker(0));
+  ASSERT_OK(Call(holdfast_declare, cluster, Synchronous(3).c_str(), nullptr,
+                 size_t{0}, int64_t{-1}));
+  ASSERT_OK(Call(holdfast_await_variables, cluster, int64_t{-1}));
+  holdfast_loop* loop = nullptr;
+  ASSERT_OK(Call(holdfast_loop_start, cluster, nullptr, size_t{0}, &loop));
+  const std::vector<float> ones(6, 1);
+  const float* const gradients[] = {ones.data(), nullptr, ones.data()};
+  const size_t sizes[] = {6, 0, 1};
+  holdfast_values* taken[4];
+  const float* data[4][3];
+  std::vector<float> first;
+  for (int turns = 0; turns < 4; ++turns) {
+    holdfast_turn turn;
+    ASSERT_OK(Call(holdfast_loop_next, loop, int64_t{-1}, &turn));
+    EXPECT_EQ(turn.done, turns == 3);
+    EXPECT_THAT(Call(holdfast_loop_take_values, loop, data[turns], size_t{2},
+                     &taken[turns])
+                    .message,
+                HasSubstr("3 variables, not 2"));
+    ASSERT_OK(Call(holdfast_loop_take_values, loop, data[turns], size_t{3},
+                   &taken[turns]));
+    first.push_back(data[turns][0][0]);
+    // The other way leads to the same values.
+    const float* values[3];
+    ASSERT_OK(Call(holdfast_loop_values, loop, values, size_t{3}));
+    EXPECT_EQ(values[0][5], data[turns][0][5]);
+    float* memory = nullptr;
+    EXPECT_OK(Call(holdfast_loop_memory, loop, size_t{7}, &memory));
+    EXPECT_EQ(memory, nullptr);
+    if (turn.done) break;
+    ASSERT_OK(Call(holdfast_loop_push, loop, gradients, sizes, size_t{3},
+                   uint64_t{1}, 0.5, 1.f));
+  }
+  holdfast_loop_free(loop);
+  holdfast_close(cluster);
+  for (int turns = 0; turns < 4; ++turns) {
+    uint64_t step = 9;
+    EXPECT_OK(Call(holdfast_values_get_step, taken[turns], &step));
+    EXPECT_EQ(step, turns);
+    holdfast_variable variable;
+    ASSERT_OK(
+        Call(holdfast_values_get_variable, taken[turns], size_t{0}, &variable));
+    EXPECT_EQ(variable.data, data[turns][0]);
+    EXPECT_EQ(variable.data[0], first[turns]);
+    if (turns > 0) {
+      EXPECT_NE(first[turns], first[turns - 1]);
+    }
+    holdfast_values_free(taken[turns]);
+  }
+}
+
 TEST_F(CApiClusterTest, WaitsInPortions) {
   Start(/*num_ps=*/1, /*num_workers=*/2);
   // The other worker is missing, so the first step stays open.

@@ -61,7 +61,11 @@ const char* CallAllWith(holdfast_cluster* cluster, holdfast_loop* loop,
 
   EXPECT_BAD_HANDLE(holdfast_loop_next(loop, -1, &turn, &error), "next");
   EXPECT_BAD_HANDLE(holdfast_loop_values(loop, &from, 1, &error), "values");
+  EXPECT_BAD_HANDLE(
+      holdfast_loop_take_values(loop, &from, 1, &new_values, &error),
+      "take_values");
   EXPECT_BAD_HANDLE(holdfast_loop_read(loop, &into, &one, 1, &error), "read");
+  EXPECT_BAD_HANDLE(holdfast_loop_memory(loop, 0, &into, &error), "memory");
   EXPECT_BAD_HANDLE(holdfast_loop_input(loop, 1, &error), "input");
   EXPECT_BAD_HANDLE(holdfast_loop_add(loop, 0, from, 1, &error), "add");
   EXPECT_BAD_HANDLE(holdfast_loop_contribute(loop, 1, 0, 1, &error),

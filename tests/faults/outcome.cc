@@ -76,7 +76,9 @@ absl::StatusOr<std::string> DigestAtEnd(const std::string& checkpoint_dir,
                                         uint64_t steps) {
   const auto end = ReadEnd(checkpoint_dir, steps);
   if (!end.ok()) return end.status();
-  const std::string digest = DigestOfVariables(end->variables, end->values);
+  const std::string digest = DigestOfVariables(
+      end->variables, std::vector<absl::Span<const float>>(end->values.begin(),
+                                                           end->values.end()));
   if (std::filesystem::exists(result_file)) {
     const std::string told = StringIn(ReadResult(result_file), "digest");
     if (told != digest) {

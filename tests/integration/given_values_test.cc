@@ -123,7 +123,7 @@ class GivenValuesTest : public testing::Test {
   absl::Status Step(Cluster* cluster, const Parameters& at) {
     std::vector<std::vector<float>> gradients(2);
     for (size_t v = 0; v < gradients.size(); ++v) {
-      for (const float x : at.values[v]) gradients[v].push_back(0.1f * x);
+      for (const float x : at.Of(v)) gradients[v].push_back(0.1f * x);
     }
     auto push = cluster->StartPush(at.version);
     for (size_t v = 0; v < gradients.size(); ++v) {
@@ -149,7 +149,7 @@ class GivenValuesTest : public testing::Test {
     const auto& variables = cluster->declaration().variables();
     const std::string digest = DigestOfVariables(
         std::vector<proto::Variable>(variables.begin(), variables.end()),
-        values.values);
+        values.All());
     EXPECT_EQ(cluster->AwaitDone(Soon()), absl::OkStatus());
     EXPECT_EQ(cluster->Leave("", Soon()), absl::OkStatus());
     for (const auto& ps : ps_) {
@@ -178,8 +178,8 @@ TEST_F(GivenValuesTest, TheEndIsTheSameForAnyNumberOfPs) {
     ASSERT_EQ(cluster->AwaitVariables(Soon(), First()), absl::OkStatus());
     EXPECT_EQ(asked_, 2);
     const Parameters first = Pull(cluster.get(), 0);
-    EXPECT_EQ(first.values[0], large_);
-    EXPECT_EQ(first.values[2], fixed_);
+    EXPECT_EQ(first.Of(0), large_);
+    EXPECT_EQ(first.Of(2), fixed_);
     const std::string digest = Train(cluster.get());
     if (one.empty()) one = digest;
     EXPECT_EQ(digest, one) << num_ps << " ps";
@@ -206,7 +206,7 @@ TEST_F(GivenValuesTest, APsThatDiesBeforeTheFirstCheckpointAsksAgain) {
       ASSERT_TRUE(cluster->rolled_back());
       ASSERT_EQ(cluster->AwaitVariables(Soon(), First()), absl::OkStatus());
       EXPECT_EQ(asked_, 2);
-      EXPECT_EQ(Pull(cluster.get(), 0).values[0], large_);
+      EXPECT_EQ(Pull(cluster.get(), 0).Of(0), large_);
     }
     const std::string digest = Train(cluster.get());
     if (!is_killed) undisturbed = digest;
@@ -241,7 +241,7 @@ TEST_F(GivenValuesTest, OtherValuesAreRefused) {
   EXPECT_EQ(chief->AwaitVariables(Soon(), First()), absl::OkStatus());
   // One that has none gets them, too.
   EXPECT_EQ(other->AwaitVariables(Soon()), absl::OkStatus());
-  EXPECT_EQ(Pull(other.get(), 0).values[0], large_);
+  EXPECT_EQ(Pull(other.get(), 0).Of(0), large_);
 }
 
 TEST_F(GivenValuesTest, AJobThatGoesOnFromACheckpointAsksNobody) {
@@ -272,8 +272,8 @@ TEST_F(GivenValuesTest, AJobThatGoesOnFromACheckpointAsksNobody) {
   EXPECT_EQ(asked_, 0);
   const Parameters values = Pull(cluster.get(), 0);
   EXPECT_EQ(values.version, GlobalStep(1));
-  EXPECT_NE(values.values[0], large_);
-  EXPECT_EQ(values.values[2], fixed_);
+  EXPECT_NE(values.Of(0), large_);
+  EXPECT_EQ(values.Of(2), fixed_);
 }
 
 TEST_F(GivenValuesTest, WhereNobodyGivesThemTheJobFailsWithTheirName) {

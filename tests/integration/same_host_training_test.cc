@@ -3,8 +3,11 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,8 +38,8 @@ using testing::SizeIs;
 constexpr absl::Duration kPatience = absl::Seconds(30);
 absl::Time Soon() { return SteadyNow() + kPatience; }
 
-// "large" is more than a message holds, and cut where there are several ps;
-// "small" is never lent.
+// "large" is more than a message holds, and cut in two; "whole" and "fixed" are
+// lent in one piece each; "small" is never lent.
 constexpr char kDeclaration[] = R"pb(
   variables {
     name: "large"
@@ -50,6 +53,12 @@ constexpr char kDeclaration[] = R"pb(
     shape: 10
     dtype: FLOAT32
     initializer { constant { value: 3 } }
+  }
+  variables {
+    name: "whole"
+    shape: [ 300, 200 ]
+    dtype: FLOAT32
+    initializer { glorot {} }
   }
   variables {
     name: "fixed"
@@ -66,7 +75,22 @@ constexpr char kDeclaration[] = R"pb(
   total_steps: 6
   checkpoints { every_seconds: 0 }
 )pb";
-constexpr size_t kTrainable = 2;
+constexpr size_t kTrainable = 3;
+constexpr size_t kWhole = 2;
+constexpr size_t kFixed = 3;
+
+// Whether this process reads memory of a ps there.
+bool IsInPlace(absl::Span<const float> values) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    uintptr_t begin, end;
+    if (std::sscanf(line.c_str(), "%lx-%lx r--s", &begin, &end) != 2) continue;
+    const auto at = reinterpret_cast<uintptr_t>(values.data());
+    if (at < begin || at >= end) continue;
+    return absl::StrContains(line, "r--s") && absl::StrContains(line, "memfd:");
+  }
+  return false;
+}
 
 // What the log says of links while it lives.
 class LinkLog : public google::LogSink {
@@ -151,6 +175,8 @@ class SameHostTest : public testing::Test {
   // is any, and asks for the values with it.
   absl::Status Step(Parameters* now) {
     const uint64_t step = now->version.value();
+    EXPECT_EQ(IsInPlace(now->Of(kWhole)), IsInPlace(now->Of(kFixed)));
+    in_place_ += IsInPlace(now->Of(kWhole));
     auto push = StartPush(*now);
     if (push == nullptr) return absl::InternalError("no ticket");
     std::vector<std::vector<float>> own(kTrainable);
@@ -159,11 +185,11 @@ class SameHostTest : public testing::Test {
       if (step % 2 == 0) gradient = push->Memory(v);
       memories_ += !gradient.empty();
       if (gradient.empty()) {
-        own[v].resize(now->values[v].size());
+        own[v].resize(now->Of(v).size());
         gradient = absl::MakeSpan(own[v]);
       }
       for (size_t i = 0; i < gradient.size(); ++i) {
-        gradient[i] = 0.1f * now->values[v][i];
+        gradient[i] = 0.1f * now->Of(v)[i];
       }
       absl::Status status = push->Add(v, gradient);
       if (!status.ok()) return status;
@@ -193,7 +219,7 @@ class SameHostTest : public testing::Test {
     const auto& variables = cluster_->declaration().variables();
     return DigestOfVariables(
         std::vector<proto::Variable>(variables.begin(), variables.end()),
-        values.values);
+        values.All());
   }
 
   // To the end, from whatever step; the digest of the values.
@@ -229,6 +255,8 @@ class SameHostTest : public testing::Test {
   std::unique_ptr<Cluster> cluster_;
   // Gradients that were written to memory of a push's.
   int memories_ = 0;
+  // Steps at values that were read where they lie.
+  int in_place_ = 0;
 };
 
 TEST_F(SameHostTest, TheEndIsThatOverTheNetwork) {
@@ -240,17 +268,67 @@ TEST_F(SameHostTest, TheEndIsThatOverTheNetwork) {
       for (const bool same_host : {false, true}) {
         const LinkLog log;
         memories_ = 0;
+        in_place_ = 0;
         ASSERT_NO_FATAL_FAILURE(Start(num_ps, asynchronous, same_host));
         const std::string digest = Train();
         End();
         if (!same_host) network = digest;
         EXPECT_EQ(digest, network);
         EXPECT_THAT(log.lines(), SizeIs(same_host ? num_ps : 0));
-        // Of "large", in every second of 6 steps.
-        EXPECT_EQ(memories_, same_host ? 3 : 0);
+        // Of "large" and "whole", in every second of 6 steps.
+        EXPECT_EQ(memories_, same_host ? 6 : 0);
+        // Before each step.
+        EXPECT_EQ(in_place_, same_host ? 6 : 0);
       }
     }
   }
+}
+
+// Of the versions that are kept, the first two stay in the memory of the ps,
+// and all as they were; the worker goes on as ever.
+TEST_F(SameHostTest, ValuesThatAreKeptStayAsTheyAre) {
+  if (!SharedArena::HugePagesWork()) GTEST_SKIP() << "no huge pages";
+  for (const bool asynchronous : {false, true}) {
+    ASSERT_NO_FATAL_FAILURE(Start(2, asynchronous, /*same_host=*/false));
+    const std::string network = Train();
+    End();
+    ASSERT_NO_FATAL_FAILURE(Start(2, asynchronous, /*same_host=*/true));
+    std::vector<Parameters> kept(declaration_.total_steps());
+    std::vector<std::string> digests;
+    for (Parameters& version : kept) {
+      ASSERT_EQ(Pull(digests.size(), &version), absl::OkStatus());
+      EXPECT_EQ(version.version, GlobalStep(digests.size()));
+      EXPECT_EQ(IsInPlace(version.Of(kWhole)), digests.size() < 2);
+      digests.push_back(DigestOf(version));
+      Parameters now;
+      ASSERT_EQ(Pull(0, &now), absl::OkStatus());
+      ASSERT_EQ(Step(&now), absl::OkStatus());
+    }
+    EXPECT_EQ(Train(), network);
+    for (size_t i = 0; i < kept.size(); ++i) {
+      EXPECT_EQ(DigestOf(kept[i]), digests[i]) << i;
+      EXPECT_EQ(std::count(digests.begin(), digests.end(), digests[i]), 1);
+    }
+    End();
+    // Also when both ends have gone.
+    EXPECT_TRUE(IsInPlace(kept[0].Of(kWhole)));
+    EXPECT_EQ(kept[0].Of(kFixed)[7], kept[5].Of(kFixed)[7]);
+  }
+}
+
+// As an evaluation does, which takes longer than a step.
+TEST_F(SameHostTest, WhatIsPinnedIsCopied) {
+  if (!SharedArena::HugePagesWork()) GTEST_SKIP() << "no huge pages";
+  ASSERT_NO_FATAL_FAILURE(Start(2, /*asynchronous=*/false, true));
+  Parameters pinned;
+  {
+    const auto pin = cluster_->PinVersion(absl::Seconds(30), Soon());
+    ASSERT_TRUE(pin.ok()) << pin.status();
+    ASSERT_EQ((*pin)->StartRead(&pinned)->Await(Soon()), absl::OkStatus());
+  }
+  EXPECT_FALSE(IsInPlace(pinned.Of(kWhole)));
+  Train();
+  End();
 }
 
 TEST_F(SameHostTest, APsThatHasDiedIsLinkedAgain) {

@@ -57,10 +57,10 @@ absl::Status CheckValues(const Parameters& parameters, float mean) {
         kTrainable[v] ? mean * static_cast<float>(parameters.version.value())
                       : 0;
     const std::vector<float> expected(kSizes[v], kFirst[v] - change);
-    if (parameters.values[v] != expected) {
+    if (parameters.Of(v) != expected) {
       return absl::InternalError(absl::StrCat(
           "variable ", v, " of version ", parameters.version.value(),
-          " begins with ", parameters.values[v].front(), ", expected ",
+          " begins with ", parameters.Of(v).front(), ", expected ",
           expected.front()));
     }
   }

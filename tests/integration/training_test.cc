@@ -90,8 +90,8 @@ void ExpectStep(uint32_t seats, proto::Consistency::Aggregation aggregation,
   Parameters next;
   ASSERT_EQ((*worker)->StartPull(GlobalStep(1), &next)->Await(Soon()),
             absl::OkStatus());
-  EXPECT_THAT(next.values[0], Each(10 - aggregate));
-  EXPECT_THAT(next.values[3], Each(10 - aggregate));
+  EXPECT_THAT(next.Of(0), Each(10 - aggregate));
+  EXPECT_THAT(next.Of(3), Each(10 - aggregate));
   for (const auto& push : pushes) {
     const auto outcome = push->Await(Soon());
     ASSERT_TRUE(outcome.ok()) << outcome.status();

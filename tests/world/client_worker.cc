@@ -384,7 +384,9 @@ class ClientWorker : public WorkerProgram {
     if (StartPush(slot) == nullptr) return false;
     Values values;
     for (int v = 0; v < job().declaration.variables_size(); ++v) {
-      values[job().declaration.variables(v).name()] = now_.values[v];
+      const absl::Span<const float> now = now_.Of(v);
+      values[job().declaration.variables(v).name()].assign(now.begin(),
+                                                           now.end());
     }
     const uint64_t step = now_.version.value();
     world_->Check(world_->oracle().OnComputed(slot->generation, slot->id, step,

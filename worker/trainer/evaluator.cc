@@ -18,8 +18,7 @@ absl::StatusOr<proto::EvaluationResult> EvaluateOn(
     const ExampleSource& test_set, int64_t batch_size,
     const Parameters& parameters, Model* model,
     const std::atomic<bool>* cancelled) {
-  const std::vector<absl::Span<const float>> values(parameters.values.begin(),
-                                                    parameters.values.end());
+  const std::vector<absl::Span<const float>> values = parameters.All();
   SequentialBatches batches(&test_set, batch_size);
   int64_t examples = 0;
   double loss_sum = 0;

@@ -19,7 +19,7 @@ TEST(EvaluateOnTest, IsTheMeanOverAllExamples) {
   // 10 examples with labels 0 1 2 0 1 2 0 1 2 0, in batches of 4: 4, 4 and 2.
   const FakeExamples examples(10, 3);
   FakeModel model;
-  const Parameters parameters = {GlobalStep(2), {}, {{2, 2}, {2, 2, 2}}};
+  const Parameters parameters = {GlobalStep(2), {{2, 2}, {2, 2, 2}}};
   const auto result = EvaluateOn(examples, 4, parameters, &model, nullptr);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->step(), 2);
@@ -35,7 +35,7 @@ TEST(EvaluateOnTest, TellsTheErrorOfANumber) {
   const FakeExamples examples(10, 3);
   FakeModel model;
   model.predicts_number = true;
-  const Parameters parameters = {GlobalStep(2), {}, {{2, 2}, {2, 2, 2}}};
+  const Parameters parameters = {GlobalStep(2), {{2, 2}, {2, 2, 2}}};
   const auto result = EvaluateOn(examples, 4, parameters, &model, nullptr);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_FALSE(result->has_accuracy());
@@ -48,7 +48,7 @@ TEST(EvaluateOnTest, EndsWithTheSourcesError) {
   FakeExamples examples(10, 3);
   examples.error = absl::DataLossError("truncated");
   FakeModel model;
-  const Parameters parameters = {GlobalStep(2), {}, {{2, 2}, {2, 2, 2}}};
+  const Parameters parameters = {GlobalStep(2), {{2, 2}, {2, 2, 2}}};
   EXPECT_EQ(
       EvaluateOn(examples, 4, parameters, &model, nullptr).status().code(),
       absl::StatusCode::kDataLoss);

@@ -56,8 +56,7 @@ GradientComputer::GradientComputer(Model* model, const Options& options)
 absl::StatusOr<GradientComputer::Result> GradientComputer::Compute(
     const Parameters& at, const Batch& batch, Cluster::Push* push,
     Buffers* keep) {
-  const std::vector<absl::Span<const float>> values(at.values.begin(),
-                                                    at.values.end());
+  const std::vector<absl::Span<const float>> values = at.All();
   const std::vector<Batch> parts = CutInTurn(batch, options_.micro_batches);
   const bool in_place = parts.size() == 1 && keep == nullptr;
   Buffers& sums = keep != nullptr ? *keep : sums_;

@@ -157,7 +157,7 @@ class GradientComputerTest : public ::testing::Test {
   // Sums are 300 and 305, means 60 and 61; of the labels 10 and 2.
   std::vector<float> inputs_ = {0, 1, 10, 11, 20, 21, 30, 31, 240, 241};
   std::vector<int32_t> labels_ = {0, 1, 2, 3, 4};
-  const Parameters at_ = {GlobalStep(0), {}, {{0, 0}, {0}}};
+  const Parameters at_ = {GlobalStep(0), {{0, 0}, {0}}};
   MeanModel model_;
   GradientComputer::Options options_;
   FakeCluster cluster_{proto::Declaration()};

@@ -47,8 +47,13 @@ absl::Status SynchronousLoop::Exchange() {
   status = context_.OnVerdict(outcome->verdict, computed->name);
   if (!status.ok()) return status;
   context_.meter()->FinishStep();
-  std::swap(now_, next_);
+  Proceed();
   return absl::OkStatus();
+}
+
+void SynchronousLoop::Proceed() {
+  std::swap(now_, next_);
+  next_.Release();
 }
 
 absl::Status SynchronousLoop::TrainStep() {
@@ -85,7 +90,7 @@ absl::Status SynchronousLoop::TrainStep() {
   const TracedPhase waiting = context_.Waiting(Phase::kVersion, "version");
   absl::Status status = pull->Await(context_.StepDeadline());
   if (!status.ok()) return status;
-  std::swap(now_, next_);
+  Proceed();
   return absl::OkStatus();
 }
 

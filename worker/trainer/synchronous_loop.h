@@ -71,6 +71,8 @@ class SynchronousLoop {
   }
   absl::Status TrainStep();
   absl::Status Exchange();
+  // The values that were pulled are those to compute on.
+  void Proceed();
   // Takes a ticket where none is at hand and the job is not DONE.
   absl::Status HaveTicket();
   absl::StatusOr<Batch> NextBatch(uint32_t seat);

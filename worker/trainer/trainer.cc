@@ -223,7 +223,7 @@ absl::Status Trainer::WriteResult(const Parameters& end) {
   }
   const std::vector<proto::Variable> variables(declared.variables().begin(),
                                                declared.variables().end());
-  result.set_digest(DigestOfVariables(variables, end.values));
+  result.set_digest(DigestOfVariables(variables, end.All()));
   LOG(INFO) << "digest of the variables: " << result.digest();
 
   const auto cluster_status = parts_.cluster->GetStatus(StepDeadline());

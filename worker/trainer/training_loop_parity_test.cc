@@ -122,8 +122,7 @@ class ParityTest : public TrainerTestBase {
     batch->loss_scale = turn.loss_scale;
     const auto parameters = loop->values();
     if (!parameters.ok()) return parameters.status();
-    const std::vector<absl::Span<const float>> values(
-        (*parameters)->values.begin(), (*parameters)->values.end());
+    const std::vector<absl::Span<const float>> values = (*parameters)->All();
     absl::Status added;
     const auto result = model_.ComputeGradients(
         values, *batch, [&](size_t variable, absl::Span<const float> gradient) {

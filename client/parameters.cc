@@ -1,0 +1,81 @@
+#include "client/parameters.h"
+
+#include <algorithm>
+
+namespace holdfast {
+
+Parameters::Parameters(GlobalStep version,
+                       std::vector<std::vector<float>> values)
+    : version(version) {
+  for (std::vector<float>& of_one : values) {
+    places_.emplace_back().own = std::move(of_one);
+  }
+}
+
+bool Parameters::AllAt(GlobalStep step) const {
+  return version == step &&
+         std::all_of(versions.begin(), versions.end(),
+                     [step](GlobalStep of_ps) { return of_ps <= step; });
+}
+
+absl::Span<const float> Parameters::Of(size_t variable) const {
+  const Place& place = places_[variable];
+  if (place.owner != nullptr) return place.kept;
+  if (HasMemory(variable)) return place.given;
+  return place.own;
+}
+
+std::vector<absl::Span<const float>> Parameters::All() const {
+  std::vector<absl::Span<const float>> all;
+  all.reserve(size());
+  for (size_t i = 0; i < size(); ++i) all.push_back(Of(i));
+  return all;
+}
+
+void Parameters::SetMemory(absl::Span<const absl::Span<float>> memory) {
+  places_.resize(std::max(places_.size(), memory.size()));
+  for (size_t i = 0; i < memory.size(); ++i) places_[i].given = memory[i];
+}
+
+void Parameters::Release() {
+  for (Place& place : places_) {
+    if (place.owner == nullptr) continue;
+    place.kept = {};
+    place.owner = nullptr;
+  }
+}
+
+absl::Span<const float> Parameters::AtFixedPlace(size_t variable) {
+  Place& place = places_[variable];
+  if (place.owner == nullptr) return Of(variable);
+  if (!place.copied) {
+    place.own.assign(place.kept.begin(), place.kept.end());
+    place.copied = true;
+  }
+  return place.own;
+}
+
+bool Parameters::HasMemory(size_t variable) const {
+  return variable < size() && places_[variable].given.data() != nullptr;
+}
+
+absl::Span<float> Parameters::Write(size_t variable, size_t size) {
+  Place& place = places_[variable];
+  if (place.owner != nullptr) {
+    place.kept = {};
+    place.owner = nullptr;
+  }
+  if (HasMemory(variable)) return place.given;
+  if (place.own.size() != size) place.own.resize(size);
+  return absl::MakeSpan(place.own);
+}
+
+void Parameters::Keep(size_t variable, absl::Span<const float> values,
+                      std::shared_ptr<const void> owner) {
+  Place& place = places_[variable];
+  place.kept = values;
+  place.owner = std::move(owner);
+  place.copied = false;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,86 @@
+#include "client/parameters.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(ParametersTest, ValuesLieInMemoryOfTheirOwn) {
+  Parameters values;
+  EXPECT_THAT(values.All(), IsEmpty());
+  values.Resize(2);
+  const absl::Span<float> written = values.Write(1, 2);
+  written[0] = 5;
+  EXPECT_EQ(values.Write(1, 2).data(), written.data());
+  EXPECT_EQ(values.Of(1).data(), written.data());
+  EXPECT_EQ(values.AtFixedPlace(1).data(), written.data());
+  EXPECT_THAT(values.All(), ElementsAre(IsEmpty(), ElementsAre(5, 0)));
+  const Parameters moved = std::move(values);
+  EXPECT_EQ(moved.Of(1).data(), written.data());
+}
+
+TEST(ParametersTest, ValuesAreWrittenToTheCallersMemory) {
+  Parameters values;
+  std::vector<float> given = {1, 2};
+  values.SetMemory({{}, absl::MakeSpan(given)});
+  values.Resize(2);
+  EXPECT_FALSE(values.HasMemory(0));
+  EXPECT_TRUE(values.HasMemory(1));
+  EXPECT_EQ(values.Write(1, 2).data(), given.data());
+  EXPECT_EQ(values.Of(1).data(), given.data());
+}
+
+TEST(ParametersTest, WhatIsKeptIsKeptUntilItIsReleased) {
+  const std::vector<float> lent = {3, 4};
+  auto owner = std::make_shared<int>();
+  Parameters values;
+  values.Resize(1);
+  values.Keep(0, lent, owner);
+  EXPECT_EQ(values.Of(0).data(), lent.data());
+  EXPECT_EQ(owner.use_count(), 2);
+  values.Release();
+  EXPECT_EQ(owner.use_count(), 1);
+  values.Keep(0, lent, owner);
+  values.Write(0, 2);
+  EXPECT_EQ(owner.use_count(), 1);
+}
+
+TEST(ParametersTest, ACopyOfWhatIsKeptLiesAtAFixedPlace) {
+  std::vector<float> lent = {3, 4};
+  auto owner = std::make_shared<int>();
+  Parameters values;
+  values.Resize(1);
+  values.Keep(0, lent, owner);
+  const absl::Span<const float> copy = values.AtFixedPlace(0);
+  EXPECT_THAT(copy, ElementsAre(3, 4));
+  EXPECT_NE(copy.data(), lent.data());
+  // Once.
+  lent[0] = 9;
+  EXPECT_THAT(values.AtFixedPlace(0), ElementsAre(3, 4));
+  // What was read elsewhere stays there.
+  EXPECT_EQ(values.Of(0).data(), lent.data());
+  values.Release();
+  values.Keep(0, lent, owner);
+  EXPECT_EQ(values.AtFixedPlace(0).data(), copy.data());
+  EXPECT_THAT(copy, ElementsAre(9, 4));
+}
+
+TEST(ParametersTest, AllAtAVersion) {
+  Parameters values(GlobalStep(3), {});
+  values.versions = {GlobalStep(3), GlobalStep(0)};
+  EXPECT_TRUE(values.AllAt(GlobalStep(3)));
+  EXPECT_FALSE(values.AllAt(GlobalStep(2)));
+  values.versions = {GlobalStep(3), GlobalStep(4)};
+  EXPECT_FALSE(values.AllAt(GlobalStep(3)));
+}
+
+}  // namespace
+}  // namespace holdfast
