@@ -188,6 +188,18 @@ class Backend {
   // to grow. Errors: RESOURCE_EXHAUSTED when there is no memory.
   virtual absl::Status Reserve(int64_t size, DeviceBuffer* buffer) = 0;
 
+  // Room for a matrix of rows x cols that is to be downloaded to `host`: there,
+  // where the backend can write host memory, so that its download is in place;
+  // anywhere else, or if `host` is empty, in `buffer`. `host` must have that
+  // size. Errors: as of Reserve.
+  virtual absl::StatusOr<Matrix> ReserveFor(absl::Span<float> host,
+                                            int64_t rows, int64_t cols,
+                                            DeviceBuffer* buffer) {
+    absl::Status status = Reserve(rows * cols, buffer);
+    if (!status.ok()) return status;
+    return buffer->View(rows, cols);
+  }
+
   // The values of `host` as a matrix of rows x cols = their number. A backend
   // that can read host memory returns a view of it; any other copies, into
   // `staging`. Both must stay until what uses the matrix has been downloaded.

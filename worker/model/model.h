@@ -7,12 +7,12 @@
 #include <optional>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "proto/training.pb.h"
 #include "worker/input/batch.h"
+#include "worker/model/gradient_sink.h"
 
 namespace holdfast {
 
@@ -33,8 +33,7 @@ struct BatchResult {
 };
 
 // Takes the gradient of the variable at this place in Variables().
-using GradientSink =
-    absl::FunctionRef<void(int variable, absl::Span<const float> gradient)>;
+using GradientSink = GradientSinkOf<void, absl::Span<const float>>;
 
 // A differentiable function with a loss, whose variables the cluster holds. A
 // model has no state that a step changes: it gets the values with every call.
@@ -59,7 +58,8 @@ class Model {
   // Calls `sink` once for each trainable variable, from this thread, as soon as
   // its gradient is ready, while the rest of the backward pass is still to
   // come: the worker sends it off meanwhile. The last layer's come first. A
-  // gradient's memory stays as it is until the next call of ComputeGradients.
+  // gradient may be written to the sink's memory for it, where there is some;
+  // any other memory stays as it is until the next call of ComputeGradients.
   // For a variable with a moving average `sink` gets the batch's value instead.
   // `batch.loss_scale` changes no gradient but by what rounding loses.
   //

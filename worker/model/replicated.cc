@@ -270,18 +270,18 @@ class SequentialReplicas final : public ReplicatedModel {
                    GradientSink sink) override {
     Backend* const backend = backends_[0];
     const ConstMatrix own = own_[variable];
-    absl::Status status = backend->Reserve(own.size(), &sums_[variable]);
-    if (!status.ok()) return status;
-    const Matrix sum = sums_[variable].View(own.rows, own.cols);
-    backend->Scale(weights[0], own, sum);
+    const absl::StatusOr<Matrix> sum = backend->ReserveFor(
+        sink.Memory(variable), own.rows, own.cols, &sums_[variable]);
+    if (!sum.ok()) return sum.status();
+    backend->Scale(weights[0], own, *sum);
     for (size_t replica = 1; replica < weights.size(); ++replica) {
       const absl::StatusOr<ConstMatrix> fetched =
           backend->Fetch(shared_[replica][variable],
                          &fetched_[next_fetched_++ % fetched_.size()]);
       if (!fetched.ok()) return fetched.status();
-      backend->AddScaled(weights[replica], *fetched, sum);
+      backend->AddScaled(weights[replica], *fetched, *sum);
     }
-    return downloads_.Start(variable, sum, sink);
+    return downloads_.Start(variable, *sum, sink);
   }
 
   absl::Status FinishBatch(GradientSink sink) override {
@@ -340,8 +340,13 @@ class HostReplicas final : public ReplicatedModel {
 
   absl::Status Sum(int variable, absl::Span<const float> weights,
                    GradientSink sink) override {
-    std::vector<float>& sum = sums_[variable];
-    sum.resize(gradients_[0][variable].size());
+    const size_t size = gradients_[0][variable].size();
+    absl::Span<float> sum = sink.Memory(variable);
+    // A model may make what does not fit.
+    if (sum.size() != size) {
+      sums_[variable].resize(size);
+      sum = absl::MakeSpan(sums_[variable]);
+    }
     // By pointers, which GCC vectorises.
     float* const out = sum.data();
     for (size_t replica = 0; replica < weights.size(); ++replica) {

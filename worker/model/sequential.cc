@@ -75,10 +75,12 @@ absl::StatusOr<BatchResult> Sequential::ComputeGradients(
     absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
     GradientSink sink) {
   downloads_.Clear();
-  const absl::StatusOr<BatchResult> result = ComputeOnDevice(
-      parameters, batch, [&](int variable, ConstMatrix gradient) {
-        return downloads_.Start(variable, gradient, sink);
-      });
+  const auto take = [&](int variable, ConstMatrix gradient) {
+    return downloads_.Start(variable, gradient, sink);
+  };
+  const auto memory_of = [&](int variable) { return sink.Memory(variable); };
+  const absl::StatusOr<BatchResult> result =
+      ComputeOnDevice(parameters, batch, Layer::GradientSink(take, memory_of));
   if (!result.ok()) return result;
   absl::Status status = downloads_.Finish(sink);
   if (status.ok()) status = AwaitNext();
@@ -96,13 +98,16 @@ absl::StatusOr<BatchResult> Sequential::ComputeOnDevice(
   const ScopedTrace trace(backend_->tracer(), TraceKind::kModel, "backward");
   const bool scaled = batch.loss_scale != 1;
   if (scaled) backend_->Scale(batch.loss_scale, gradient, gradient);
-  const absl::StatusOr<Matrix> done = layers_->Backward(
-      parameters_, gradient, /*want_dx=*/false, [&](int variable, Matrix made) {
-        if (scaled && !layers_->variables()[variable].has_moving_average()) {
-          backend_->Scale(1 / batch.loss_scale, made, made);
-        }
-        return sink(variable, made);
-      });
+  const auto take = [&](int variable, Matrix made) {
+    if (scaled && !layers_->variables()[variable].has_moving_average()) {
+      backend_->Scale(1 / batch.loss_scale, made, made);
+    }
+    return sink(variable, made);
+  };
+  const auto memory_of = [&](int variable) { return sink.Memory(variable); };
+  const absl::StatusOr<Matrix> done =
+      layers_->Backward(parameters_, gradient, /*want_dx=*/false,
+                        Layer::GradientSink(take, memory_of));
   if (!done.ok()) return done.status();
   // The device has all to do that it needs for this batch.
   const absl::Status status = BringNext(batch);

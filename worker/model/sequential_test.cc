@@ -743,6 +743,30 @@ TEST_F(SequentialTest, GradientsLeaveDuringTheBackwardPass) {
   EXPECT_NE(first_kernel, absl::MakeConstSpan(before));
 }
 
+TEST_F(SequentialTest, GradientsAreMadeInTheSinksMemory) {
+  auto model = MakeMlp({8, 3}, 4);
+  const Tensors parameters = RandomParameters(*model);
+  const Examples examples(6, 4, 3);
+  const Tensors expected = Gradients(model.get(), parameters, examples.batch());
+  // Of the second layer's kernel there is none.
+  Tensors memory;
+  for (const std::vector<float>& gradient : expected) {
+    memory.emplace_back(gradient.size(), -1);
+  }
+  memory[2].clear();
+  const auto take = [&](int v, absl::Span<const float> gradient) {
+    EXPECT_EQ(gradient, absl::MakeConstSpan(expected[v]));
+    if (v == 2) return;
+    EXPECT_EQ(gradient.data(), memory[v].data());
+  };
+  const auto memory_of = [&](int v) { return absl::MakeSpan(memory[v]); };
+  ASSERT_TRUE(model
+                  ->ComputeGradients(Spans(parameters), examples.batch(),
+                                     GradientSink(take, memory_of))
+                  .ok());
+  EXPECT_EQ(memory[0], expected[0]);
+}
+
 TEST_F(SequentialTest, GradientsStayUntilTheNext) {
   auto model = MakeMlp({8, 3}, 4);
   const Tensors parameters = RandomParameters(*model);

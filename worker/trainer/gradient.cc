@@ -14,17 +14,16 @@ namespace {
 // from vectorising them.
 
 // sum = weight x part, which are of one size.
-void SetTo(float weight, absl::Span<const float> part,
-           std::vector<float>* sum) {
+void SetTo(float weight, absl::Span<const float> part, absl::Span<float> sum) {
   const float* const in = part.data();
-  float* const out = sum->data();
+  float* const out = sum.data();
   for (size_t i = 0; i < part.size(); ++i) out[i] = weight * in[i];
 }
 
 // sum += weight x part.
-void Add(float weight, absl::Span<const float> part, std::vector<float>* sum) {
+void Add(float weight, absl::Span<const float> part, absl::Span<float> sum) {
   const float* const in = part.data();
-  float* const out = sum->data();
+  float* const out = sum.data();
   for (size_t i = 0; i < part.size(); ++i) out[i] += weight * in[i];
 }
 
@@ -65,6 +64,13 @@ absl::StatusOr<GradientComputer::Result> GradientComputer::Compute(
 
   bool finite = true;
   absl::Status added;
+  // Where the whole gradient of a variable is to be.
+  const auto place_of = [&](size_t variable) {
+    const absl::Span<float> memory = push->Memory(variable);
+    if (!memory.empty()) return memory;
+    sums[variable].resize(values[variable].size());
+    return absl::MakeSpan(sums[variable]);
+  };
   const auto hand_over = [&](size_t variable, absl::Span<const float> whole) {
     finite = finite && AllFinite(whole);
     if (!finite) return;
@@ -80,7 +86,10 @@ absl::StatusOr<GradientComputer::Result> GradientComputer::Compute(
     const float weight =
         static_cast<float>(static_cast<double>(parts[i].size()) /
                            static_cast<double>(batch.size()));
-    const auto sink = [&](size_t variable, absl::Span<const float> gradient) {
+    const auto memory_of = [&](size_t variable) {
+      return parts.size() == 1 ? push->Memory(variable) : absl::Span<float>();
+    };
+    const auto take = [&](size_t variable, absl::Span<const float> gradient) {
       if (!added.ok()) return;
       // A model may be the user's own.
       if (variable >= values.size() ||
@@ -91,12 +100,14 @@ absl::StatusOr<GradientComputer::Result> GradientComputer::Compute(
         return;
       }
       if (in_place) return hand_over(variable, gradient);
-      std::vector<float>* const sum = &sums[variable];
-      sum->resize(gradient.size());
-      i == 0 ? SetTo(weight, gradient, sum) : Add(weight, gradient, sum);
-      if (i + 1 == parts.size()) hand_over(variable, *sum);
+      const absl::Span<float> sum = place_of(variable);
+      if (sum.data() != gradient.data()) {
+        i == 0 ? SetTo(weight, gradient, sum) : Add(weight, gradient, sum);
+      }
+      if (i + 1 == parts.size()) hand_over(variable, sum);
     };
-    const auto part = model_->ComputeGradients(values, parts[i], sink);
+    const auto part = model_->ComputeGradients(values, parts[i],
+                                               GradientSink(take, memory_of));
     if (!part.ok()) return part.status();
     if (!added.ok()) return added;
     if (!part->finite || !finite) {

@@ -51,11 +51,12 @@ class GradientComputer {
   // Computes the gradient of the mean loss over `batch`, which may be empty, at
   // `at`, and hands that of each variable to `push` as soon as it is ready.
   //
-  // What the push was handed stays as it is until the next call; with `keep`,
-  // whatever is computed next, as long as nobody else touches `keep`. That is a
-  // copy of a gradient that is computed in one part, which costs no copy
-  // otherwise.
-  // Errors: those of the model and of Push::Add.
+  // A gradient lies in the push's own memory where there is some, in which the
+  // model writes it if it can. What else the push was handed stays as it is
+  // until the next call; with `keep`, whatever is computed next, as long as
+  // nobody else touches `keep`. That is a copy of a gradient that is computed
+  // in one part, which costs no copy otherwise. Errors: those of the model and
+  // of Push::Add.
   absl::StatusOr<Result> Compute(const Parameters& at, const Batch& batch,
                                  Cluster::Push* push, Buffers* keep = nullptr);
 
@@ -64,7 +65,7 @@ class GradientComputer {
   const Options options_;
   // By variable, whether its gradient counts in the norm.
   std::vector<bool> is_in_norm_;
-  // Of micro-batches, where they are not to be kept.
+  // Of micro-batches, where they are not to be kept and the push has no memory.
   Buffers sums_;
   // By variable, of the gradient that is being computed.
   std::vector<double> squares_;

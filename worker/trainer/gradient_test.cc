@@ -1,5 +1,6 @@
 #include "worker/trainer/gradient.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -95,6 +96,8 @@ class MeanModel final : public Model {
   // The positions of those that they name as their next.
   std::vector<std::vector<int64_t>> next;
   std::vector<float> w;
+  // Whether there was memory for that of w, to which it was written then.
+  bool had_memory = false;
 
   std::vector<proto::Variable> Variables() const override {
     std::vector<proto::Variable> variables(2);
@@ -129,7 +132,14 @@ class MeanModel final : public Model {
     } else {
       sink(1, u_);
     }
-    sink(0, w);
+    const absl::Span<float> memory = sink.Memory(0);
+    had_memory = !memory.empty();
+    if (had_memory) {
+      std::copy(w.begin(), w.end(), memory.begin());
+      sink(0, memory);
+    } else {
+      sink(0, w);
+    }
     return result;
   }
 
@@ -301,6 +311,39 @@ TEST_F(GradientComputerTest, NothingToGiveOfNoExamples) {
   EXPECT_EQ(result->loss, 0);
   EXPECT_EQ(result->not_finite, "");
   EXPECT_THAT(model_.sizes, IsEmpty());
+}
+
+TEST_F(GradientComputerTest, GradientsAreWrittenToThePushsMemory) {
+  cluster_.memory = {{0, 2}};
+  const absl::Span<float> memory = push_->Memory(0);
+  const auto result = Compute(1);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(model_.had_memory);
+  EXPECT_THAT(memory, ElementsAre(60, 61));
+  EXPECT_THAT(cluster_.pushed(1), ElementsAre(Pair(0, ElementsAre(60, 61)),
+                                              Pair(1, ElementsAre(2))));
+  // No other was made.
+  model_.w[0] = 7;
+  EXPECT_TRUE(push_->Await(absl::InfiniteFuture()).ok());
+  EXPECT_THAT(cluster_.overwritten(), IsEmpty());
+}
+
+// Where there is none, it is a copy that is kept.
+TEST_F(GradientComputerTest, WhatLiesInThePushsMemoryNeedsNoCopy) {
+  cluster_.memory = {{0, 2}};
+  GradientComputer::Buffers keep;
+  ASSERT_TRUE(Compute(1, &keep).ok());
+  EXPECT_THAT(push_->Memory(0), ElementsAre(60, 61));
+  EXPECT_THAT(keep, ElementsAre(IsEmpty(), ElementsAre(2)));
+}
+
+TEST_F(GradientComputerTest, TheSumOfMicroBatchesIsMadeInThePushsMemory) {
+  cluster_.memory = {{0, 2}};
+  ASSERT_TRUE(Compute(2).ok());
+  // Each part has its own.
+  EXPECT_FALSE(model_.had_memory);
+  EXPECT_THAT(push_->Memory(0), ElementsAre(FloatEq(60), FloatEq(61)));
+  EXPECT_THAT(cluster_.pushed(1)[0], ElementsAre(FloatEq(60), FloatEq(61)));
 }
 
 TEST_F(GradientComputerTest, NothingToGiveWhenALossIsNotFinite) {

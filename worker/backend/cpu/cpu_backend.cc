@@ -71,6 +71,13 @@ absl::Status CpuBackend::Reserve(int64_t size, DeviceBuffer* buffer) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<Matrix> CpuBackend::ReserveFor(absl::Span<float> host,
+                                              int64_t rows, int64_t cols,
+                                              DeviceBuffer* buffer) {
+  if (host.empty()) return Backend::ReserveFor(host, rows, cols, buffer);
+  return Matrix{host.data(), rows, cols};
+}
+
 absl::StatusOr<ConstMatrix> CpuBackend::Upload(absl::Span<const float> host,
                                                int64_t rows, int64_t cols,
                                                DeviceBuffer* staging) {

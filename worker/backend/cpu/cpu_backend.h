@@ -34,6 +34,9 @@ class CpuBackend final : public Backend {
   Description Describe() const override;
 
   absl::Status Reserve(int64_t size, DeviceBuffer* buffer) override;
+  absl::StatusOr<Matrix> ReserveFor(absl::Span<float> host, int64_t rows,
+                                    int64_t cols,
+                                    DeviceBuffer* buffer) override;
   absl::StatusOr<ConstMatrix> Upload(absl::Span<const float> host, int64_t rows,
                                      int64_t cols,
                                      DeviceBuffer* staging) override;

@@ -75,6 +75,22 @@ TEST(CpuBackendTest, CopiesNothing) {
   EXPECT_EQ(download->values, absl::MakeConstSpan(host));
 }
 
+TEST(CpuBackendTest, WritesWhereItIsToBeDownloaded) {
+  auto backend = MakeBackend();
+  std::vector<float> host(6);
+  DeviceBuffer buffer;
+  const auto there = backend->ReserveFor(absl::MakeSpan(host), 2, 3, &buffer);
+  ASSERT_TRUE(there.ok());
+  EXPECT_EQ(there->data, host.data());
+  EXPECT_EQ(there->rows, 2);
+  EXPECT_EQ(there->cols, 3);
+  EXPECT_EQ(buffer.capacity(), 0);
+  const auto elsewhere = backend->ReserveFor({}, 2, 3, &buffer);
+  ASSERT_TRUE(elsewhere.ok());
+  EXPECT_EQ(elsewhere->data, buffer.View(2, 3).data);
+  EXPECT_EQ(elsewhere->size(), 6);
+}
+
 TEST(CpuBackendTest, BuffersGrowAndStay) {
   auto backend = MakeBackend();
   DeviceBuffer buffer;

@@ -86,11 +86,15 @@ absl::StatusOr<Matrix> Chain::Backward(absl::Span<const ConstMatrix> parameters,
   const int last = want_dx ? 0 : first_trained_layer_;
   for (int i = static_cast<int>(layers_.size()) - 1; i >= last; --i) {
     const ScopedTrace trace(backend_->tracer(), TraceKind::kModel, names_[i]);
+    const auto take = [&](int variable, Matrix gradient) {
+      return sink(first_variable_[i] + variable, gradient);
+    };
+    const auto memory_of = [&](int variable) {
+      return sink.Memory(first_variable_[i] + variable);
+    };
     const absl::StatusOr<Matrix> dx = layers_[i]->Backward(
         ParametersOf(parameters, i), values_[i], values_[i + 1], dy,
-        want_dx || i > last, [&](int variable, Matrix gradient) {
-          return sink(first_variable_[i] + variable, gradient);
-        });
+        want_dx || i > last, Layer::GradientSink(take, memory_of));
     if (!dx.ok()) return dx.status();
     dy = *dx;
   }

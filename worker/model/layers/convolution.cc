@@ -37,20 +37,20 @@ class Conv2d final : public Layer {
                                   bool want_dx, GradientSink sink) override {
     absl::Status status;
     if (HasBias()) {
-      status = backend_->Reserve(convolution_.filters, &bias_gradient_);
-      if (!status.ok()) return status;
-      const Matrix db = bias_gradient_.View(1, convolution_.filters);
-      backend_->SumRows(ByPlace(dy), db);
-      status = sink(kBias, db);
+      const absl::StatusOr<Matrix> db = backend_->ReserveFor(
+          sink.Memory(kBias), 1, convolution_.filters, &bias_gradient_);
+      if (!db.ok()) return db.status();
+      backend_->SumRows(ByPlace(dy), *db);
+      status = sink(kBias, *db);
       if (!status.ok()) return status;
     }
     const int64_t rows = convolution_.kernel_rows();
-    status = backend_->Reserve(rows * convolution_.filters, &kernel_gradient_);
+    const absl::StatusOr<Matrix> dk = backend_->ReserveFor(
+        sink.Memory(kKernel), rows, convolution_.filters, &kernel_gradient_);
+    if (!dk.ok()) return dk.status();
+    status = backend_->ConvolveKernelGradient(convolution_, x, dy, *dk);
     if (!status.ok()) return status;
-    const Matrix dk = kernel_gradient_.View(rows, convolution_.filters);
-    status = backend_->ConvolveKernelGradient(convolution_, x, dy, dk);
-    if (!status.ok()) return status;
-    status = sink(kKernel, dk);
+    status = sink(kKernel, *dk);
     if (!status.ok()) return status;
     if (!want_dx) return Matrix{};
     status = backend_->Reserve(x.size(), &input_gradient_);

@@ -34,18 +34,18 @@ class Dense final : public Layer {
                                   bool want_dx, GradientSink sink) override {
     absl::Status status;
     if (HasBias()) {
-      status = backend_->Reserve(units_, &bias_gradient_);
-      if (!status.ok()) return status;
-      const Matrix db = bias_gradient_.View(1, units_);
-      backend_->SumRows(dy, db);
-      status = sink(kBias, db);
+      const absl::StatusOr<Matrix> db =
+          backend_->ReserveFor(sink.Memory(kBias), 1, units_, &bias_gradient_);
+      if (!db.ok()) return db.status();
+      backend_->SumRows(dy, *db);
+      status = sink(kBias, *db);
       if (!status.ok()) return status;
     }
-    status = backend_->Reserve(inputs_ * units_, &kernel_gradient_);
-    if (!status.ok()) return status;
-    const Matrix dw = kernel_gradient_.View(inputs_, units_);
-    backend_->MatMul(Form::kTransposed, x, Form::kPlain, dy, dw);
-    status = sink(kKernel, dw);
+    const absl::StatusOr<Matrix> dw = backend_->ReserveFor(
+        sink.Memory(kKernel), inputs_, units_, &kernel_gradient_);
+    if (!dw.ok()) return dw.status();
+    backend_->MatMul(Form::kTransposed, x, Form::kPlain, dy, *dw);
+    status = sink(kKernel, *dw);
     if (!status.ok()) return status;
     if (!want_dx) return Matrix{};
     status = backend_->Reserve(x.size(), &input_gradient_);

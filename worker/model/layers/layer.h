@@ -7,13 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "proto/training.pb.h"
 #include "worker/backend/backend.h"
+#include "worker/model/gradient_sink.h"
 
 namespace holdfast {
 
@@ -37,10 +37,10 @@ class Layer {
  public:
   // Takes the gradient of one of the layer's variables, by its place in
   // variables(), with the variable's elements in row-major order. It stays
-  // until the next Backward(). The sink may change it, but not the value of a
+  // until the next Backward(), but what Backend::ReserveFor has made of the
+  // sink's memory is the sink's. The sink may change it, but not the value of a
   // variable with a moving average.
-  using GradientSink =
-      absl::FunctionRef<absl::Status(int variable, Matrix gradient)>;
+  using GradientSink = GradientSinkOf<absl::Status, Matrix>;
 
   virtual ~Layer() = default;
 

@@ -44,11 +44,14 @@ class Residual final : public Layer {
     const Matrix copy = shortcut_gradient_.View(dy.rows, dy.cols);
     backend_->Copy(dy, copy);
     const int body_variables = body_->variables().size();
-    const absl::StatusOr<Matrix> dg =
-        shortcut_->Backward(OfShortcut(parameters), copy, want_dx,
-                            [&](int variable, Matrix gradient) {
-                              return sink(body_variables + variable, gradient);
-                            });
+    const auto take = [&](int variable, Matrix gradient) {
+      return sink(body_variables + variable, gradient);
+    };
+    const auto memory_of = [&](int variable) {
+      return sink.Memory(body_variables + variable);
+    };
+    const absl::StatusOr<Matrix> dg = shortcut_->Backward(
+        OfShortcut(parameters), copy, want_dx, GradientSink(take, memory_of));
     if (!dg.ok()) return dg.status();
     const absl::StatusOr<Matrix> df =
         body_->Backward(OfBody(parameters), dy, want_dx, sink);
