@@ -126,6 +126,9 @@ absl::Status Wire(const Flags& flags, BenchWorker* worker) {
     return std::count(ops.begin(), ops.end(), op) > 0;
   };
   std::vector<char> from(wants("tcp") || wants("memcpy") ? flags.job.bytes : 0);
+  const std::vector<float> values(
+      wants("read") ? flags.job.bytes / sizeof(float) : 0);
+  uint64_t sum = 0;
   std::vector<char> to(wants("memcpy") ? flags.job.bytes : 0);
   const auto tcp = TcpLimit::Start(flags.job.bytes);
   if (!tcp.ok()) return tcp.status();
@@ -133,6 +136,8 @@ absl::Status Wire(const Flags& flags, BenchWorker* worker) {
   struct Op {
     std::string name;
     std::function<absl::Status()> run;
+    // Before the clock starts. May be empty.
+    std::function<absl::Status()> prepare = nullptr;
   };
   const Op ticket = {"ticket", [&] { return worker->TakeTicket(); }};
   std::vector<Op> round;
@@ -140,7 +145,15 @@ absl::Status Wire(const Flags& flags, BenchWorker* worker) {
     round.push_back(ticket);
     round.push_back({"push", [&] { return worker->Push(); }});
   }
+  if (wants("push_in_place")) {
+    round.push_back(ticket);
+    round.push_back({"push_in_place", [&] { return worker->PushWritten(); },
+                     [&] { return worker->WriteInPlace(); }});
+  }
   if (wants("pull")) round.push_back({"pull", [&] { return worker->Pull(); }});
+  if (wants("pull_in_place")) {
+    round.push_back({"pull_in_place", [&] { return worker->ReadInPlace(); }});
+  }
   if (wants("pushpull")) {
     round.push_back(ticket);
     round.push_back({"pushpull", [&] { return worker->PushPull(); }});
@@ -155,6 +168,14 @@ absl::Status Wire(const Flags& flags, BenchWorker* worker) {
                      }});
   }
 
+  if (wants("read")) {
+    round.push_back({"read", [&] {
+                       sum += SumOf(values);
+                       return absl::OkStatus();
+                     }});
+  }
+  worker->CopyValues();
+
   const auto pids = Processes(flags.cluster_spec, flags.job.shards);
   if (!pids.ok()) return pids.status();
   std::map<std::string, std::vector<absl::Duration>> samples;
@@ -162,9 +183,10 @@ absl::Status Wire(const Flags& flags, BenchWorker* worker) {
   Schedule schedule(flags.seconds * ops.size());
   while (schedule.GoOn()) {
     for (const Op& op : round) {
+      absl::Status status = op.prepare ? op.prepare() : absl::OkStatus();
+      if (!status.ok()) return status;
       const auto before = CpuTimeOf(*pids);
-      absl::Status status =
-          Timed(op.run, schedule.counts() ? &samples[op.name] : nullptr);
+      status = Timed(op.run, schedule.counts() ? &samples[op.name] : nullptr);
       if (!status.ok()) return status;
       const auto after = CpuTimeOf(*pids);
       if (!after.ok()) return after.status();

@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_CLI_BENCH_LIMITS_H_
 #define HOLDFAST_CLI_BENCH_LIMITS_H_
 
+#include <cstdint>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -10,6 +11,9 @@
 #include "absl/types/span.h"
 
 namespace holdfast {
+
+// What reading a tensor costs at the least: touches all of its bytes.
+uint64_t SumOf(absl::Span<const float> values);
 
 // What moving a tensor costs at the least on this machine: a TCP connection on
 // loopback, over which it goes, to be answered when the last byte has been

@@ -38,9 +38,10 @@ absl::StatusOr<Plan> MakePlan(const WireFlags& flags) {
       flags.codecs.empty() ? absl::StrJoin(BenchCodecs(), ",") : flags.codecs,
       BenchCodecs());
   if (!codecs.ok()) return codecs.status();
-  auto ops = ParseWords(
-      "ops", flags.ops,
-      {"push", "pull", "pushpull", "ticket", "tcp", "memcpy", kControl});
+  auto ops =
+      ParseWords("ops", flags.ops,
+                 {"push", "push_in_place", "pull", "pull_in_place", "pushpull",
+                  "ticket", "tcp", "memcpy", "read", kControl});
   if (!ops.ok()) return ops.status();
   const auto load = ParseSizes("load", flags.load);
   if (!load.ok()) return load.status();
@@ -103,10 +104,13 @@ void WireFlags::AddTo(FlagSet* set) {
   set->Add("ops", "LIST", &ops,
            absl::StrCat(
                "push: a gradient, until SGD has applied it on every shard.\n"
-               "pull: the values, into the same memory. pushpull: both.\n"
+               "push_in_place: one that was written to shared memory before.\n"
+               "pull: the values, into the same memory. pull_in_place: read\n"
+               "where they lie, every byte. pushpull: push and pull.\n"
                "ticket: the control call before each push. tcp: as many bytes\n"
                "over a bare connection, and 16 back. memcpy: a copy by one\n"
-               "thread. control: GetStatus alone, and while another process\n"
+               "thread. read: of as many bytes, every one, by one thread.\n"
+               "control: GetStatus alone, and while another process\n"
                "pushes. Default:\n",
                ops, "."));
   set->Add("load", "SIZE", &load,

@@ -1,11 +1,13 @@
 #include "cli/bench_worker.h"
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "cli/bench_limits.h"
 #include "common/clock.h"
 
 namespace holdfast {
@@ -138,17 +140,52 @@ absl::Status BenchWorker::TakeTicket() {
 
 void BenchWorker::PrefetchTicket() { request_ = cluster_->StartTakeTicket(); }
 
-absl::Status BenchWorker::Push() { return PushThenPull(nullptr); }
+void BenchWorker::CopyValues() {
+  copy_.resize(gradient_.size());
+  now_.SetMemory({absl::MakeSpan(copy_)});
+}
+
+absl::Status BenchWorker::Push() {
+  const auto push = cluster_->StartPush(*ticket_, now_);
+  return Apply(push.get(), gradient_, nullptr);
+}
+
+absl::Status BenchWorker::WriteInPlace() {
+  written_ = cluster_->StartPush(*ticket_, now_);
+  const absl::Span<float> memory = written_->Memory(0);
+  std::copy_n(gradient_.begin(), memory.size(), memory.begin());
+  written_gradient_ = memory;
+  if (memory.empty()) written_gradient_ = gradient_;
+  return absl::OkStatus();
+}
+
+absl::Status BenchWorker::PushWritten() {
+  absl::Status status = Apply(written_.get(), written_gradient_, nullptr);
+  written_.reset();
+  return status;
+}
+
+absl::Status BenchWorker::ReadInPlace() {
+  absl::Status status =
+      cluster_->StartPull(GlobalStep(0), &in_place_)->Await(Late());
+  if (status.ok()) sum_ += SumOf(in_place_.Of(0));
+  in_place_.Release();
+  return status;
+}
 
 absl::Status BenchWorker::Pull() {
   return cluster_->StartPull(GlobalStep(0), &now_)->Await(Late());
 }
 
-absl::Status BenchWorker::PushPull() { return PushThenPull(&now_); }
-
-absl::Status BenchWorker::PushThenPull(Parameters* next) {
+absl::Status BenchWorker::PushPull() {
   const auto push = cluster_->StartPush(*ticket_, now_);
-  absl::Status status = push->Add(0, gradient_);
+  return Apply(push.get(), gradient_, &now_);
+}
+
+absl::Status BenchWorker::Apply(Cluster::Push* push,
+                                absl::Span<const float> gradient,
+                                Parameters* next) {
+  absl::Status status = push->Add(0, gradient);
   Contribution contribution;
   contribution.examples = 1;
   if (status.ok()) status = push->Contribute(contribution, next);
@@ -169,6 +206,7 @@ absl::Status BenchWorker::Step() {
   const auto outcome = push->Await(Late());
   if (!outcome.ok()) return outcome.status();
   std::swap(now_, next_);
+  next_.Release();
   return CheckAccepted(outcome->verdict);
 }
 

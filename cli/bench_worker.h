@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "client/cluster.h"
 #include "common/cluster_spec.h"
 #include "common/task_id.h"
@@ -50,6 +51,10 @@ class BenchWorker {
       const ClusterSpec& spec, const TaskId& task,
       const Credentials& credentials, const BenchJob& job);
 
+  // From now on pulled values are copied to memory of this object's, but by
+  // ReadInPlace.
+  void CopyValues();
+
   // Asynchronous jobs. The ticket of the next push, which needs one;
   // PrefetchTicket asks for the one after it, without waiting.
   absl::Status TakeTicket();
@@ -57,7 +62,13 @@ class BenchWorker {
   // Has the gradient applied by every shard. The values are those of the last
   // pull.
   absl::Status Push();
+  // The same in two parts: has the gradient written to memory of the push's, if
+  // there is some (Cluster::Push::Memory), and then applied.
+  absl::Status WriteInPlace();
+  absl::Status PushWritten();
   absl::Status Pull();
+  // Pulls, and reads every value where it lies.
+  absl::Status ReadInPlace();
   // One after the other, in one exchange.
   absl::Status PushPull();
 
@@ -69,15 +80,23 @@ class BenchWorker {
  private:
   BenchWorker(std::unique_ptr<Cluster> cluster, uint32_t seat, uint64_t size);
 
-  // Null: does not pull.
-  absl::Status PushThenPull(Parameters* next);
+  // Has `gradient` applied. Null: does not pull.
+  absl::Status Apply(Cluster::Push* push, absl::Span<const float> gradient,
+                     Parameters* next);
 
   const std::unique_ptr<Cluster> cluster_;
   const uint32_t seat_;
   const std::vector<float> gradient_;
   Parameters now_;
+  // Where they are copied to.
+  std::vector<float> copy_;
   // What Step pulls, before they are swapped.
   Parameters next_;
+  // Of ReadInPlace, and what it has read.
+  Parameters in_place_;
+  uint64_t sum_ = 0;
+  std::unique_ptr<Cluster::Push> written_;
+  absl::Span<const float> written_gradient_;
   std::unique_ptr<Cluster::TicketRequest> request_;
   std::optional<Ticket> ticket_;
 };
