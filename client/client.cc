@@ -191,7 +191,9 @@ absl::Status Client::Enter(const proto::Sender& sender,
   auto generation = std::make_shared<GenerationState>(
       context_, sender,
       Placement{*layout, PlanPush(*layout, part_bytes_, neighbors),
-                PlanPull(*layout, part_bytes_, neighbors)});
+                PlanPull(*layout, part_bytes_, neighbors),
+                PlanPush(*layout, part_bytes_),
+                PlanPull(*layout, part_bytes_)});
   absl::MutexLock lock(&context_->mutex);
   if (declaration_ == nullptr) {
     declaration_ = std::make_unique<const proto::Declaration>(

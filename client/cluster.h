@@ -161,6 +161,9 @@ class Cluster {
     // (docs/same_host.md). Memory of it: the gradients
     // of as many pushes as are under way, or kept by a ps, at a time.
     bool same_host = true;
+    // Only with a ps whose socket is in this directory, as a volume that
+    // containers share; empty: wherever it is.
+    std::string same_host_dir;
     // Asked with each renewal of the lease, by a thread of the cluster's: what
     // this worker has to tell about itself (as PhaseMeter::Report). Must not
     // block. May be empty.

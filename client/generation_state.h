@@ -29,9 +29,19 @@ struct Placement {
   // values are the same at every version [P4].
   GlobalStep VersionOf(const std::vector<GlobalStep>& versions) const;
 
+  // Whether parts that cannot be lent to a ps, and are more than a message
+  // holds, can be sent: then there are more of them.
+  static bool MayBeSent(uint32_t ps, const Plan& plan, const Plan& sent) {
+    return sent.parts[ps].size() > plan.parts[ps].size();
+  }
+
   Layout layout;
   Plan push;
   Plan pull;
+  // The same, but that nothing counts as lent: for what is more than a message
+  // holds, and cannot be lent for the moment.
+  Plan sent_push;
+  Plan sent_pull;
 };
 
 // What a client has of one generation of the job (docs/recovery.md, G6).

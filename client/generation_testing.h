@@ -68,9 +68,13 @@ class GenerationTest : public ::testing::Test {
                        : std::vector<std::string>{"ps 0", "ps 1"};
   }
 
+  // Where nothing is to be lent, parts have at most `sent_part_bytes`; default:
+  // as all.
   std::shared_ptr<GenerationState> MakeGeneration(uint32_t num_ps,
                                                   int64_t part_bytes,
-                                                  bool asynchronous = false) {
+                                                  bool asynchronous = false,
+                                                  int64_t sent_part_bytes = 0) {
+    if (sent_part_bytes == 0) sent_part_bytes = part_bytes;
     Context::Options options;
     options.task = {kWorkerJob, 1};
     options.ps_names = PsNames(num_ps);
@@ -84,7 +88,9 @@ class GenerationTest : public ::testing::Test {
     return std::make_shared<GenerationState>(
         context, news.sender,
         Placement{*layout, PlanPush(*layout, part_bytes),
-                  PlanPull(*layout, part_bytes)});
+                  PlanPull(*layout, part_bytes),
+                  PlanPush(*layout, sent_part_bytes),
+                  PlanPull(*layout, sent_part_bytes)});
   }
 
   // Push 1: of step 7; asynchronous: with a ticket, on version 7 of each ps.

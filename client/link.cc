@@ -39,9 +39,8 @@ struct Link::Borrowed {
   LoanId loan;
 };
 
-absl::StatusOr<std::shared_ptr<Link>> Link::Make(
-    const proto::LinkResponse& offer, const SharedArena* regions,
-    absl::Duration timeout) {
+absl::StatusOr<std::shared_ptr<Link>> Link::Greet(
+    const proto::LinkResponse& offer, const SharedArena* regions) {
   if (!offer.refusal().empty()) {
     return absl::FailedPreconditionError(offer.refusal());
   }
@@ -61,7 +60,7 @@ absl::StatusOr<std::shared_ptr<Link>> Link::Make(
   if (!board.ok()) return board.status();
   const std::shared_ptr<Link> link(
       new Link(offer.link(), *std::move(socket), *std::move(board), regions));
-  if (absl::Status status = link->Greet(offer, timeout); !status.ok()) {
+  if (absl::Status status = link->SendHello(offer.secret()); !status.ok()) {
     return status;
   }
   return link;
@@ -74,17 +73,19 @@ Link::Link(uint64_t number, std::unique_ptr<LinkSocket> socket,
       board_(std::move(board)),
       regions_(*regions) {}
 
-absl::Status Link::Greet(const proto::LinkResponse& offer,
-                         absl::Duration timeout) {
+absl::Status Link::SendHello(const std::string& secret) {
   absl::StatusOr<UniqueFd> board = Duplicate(board_->file().fd());
   if (!board.ok()) return board.status();
   LinkMessage hello;
   hello.kind = LinkMessage::Kind::kHello;
   hello.link = number_;
-  hello.secret = offer.secret();
+  hello.secret = secret;
   hello.size = board_->file().size();
   hello.fd = *std::move(board);
-  if (absl::Status status = socket_->Send(hello); !status.ok()) return status;
+  return socket_->Send(hello);
+}
+
+absl::Status Link::AwaitWelcome(absl::Duration timeout) {
   const absl::StatusOr<LinkMessage> welcome = socket_->Receive(timeout);
   if (!welcome.ok()) return welcome.status();
   if (welcome->kind != LinkMessage::Kind::kWelcome) {

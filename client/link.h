@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -32,13 +33,16 @@ namespace holdfast::client {
 // Thread-safe.
 class Link : public std::enable_shared_from_this<Link> {
  public:
-  // As "Making a link", L3 to L5: connects to what the ps has offered, and
-  // waits for its welcome for at most `timeout`. `regions`, of which gradients
-  // are lent, must outlive the last call of Lend.
+  // As "Making a link", L3: connects to what the ps has offered, and says whose
+  // link it is; does not wait. `regions`, of which gradients are lent, must
+  // outlive the last call of Lend.
   // Errors: why there is no link.
-  static absl::StatusOr<std::shared_ptr<Link>> Make(
-      const proto::LinkResponse& offer, const SharedArena* regions,
-      absl::Duration timeout);
+  static absl::StatusOr<std::shared_ptr<Link>> Greet(
+      const proto::LinkResponse& offer, const SharedArena* regions);
+  // L4: waits for the ps' welcome for at most `timeout`; to be called until it
+  // is here, and before all others, at one time by one thread.
+  // Errors: DEADLINE_EXCEEDED: it may still come; others: it will not.
+  absl::Status AwaitWelcome(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Whether anything may be lent or read any more: the ps lives, and has kept
   // to the rules.
@@ -80,7 +84,7 @@ class Link : public std::enable_shared_from_this<Link> {
   Link(uint64_t number, std::unique_ptr<LinkSocket> socket,
        std::unique_ptr<LoanMaker> board, const SharedArena* regions);
 
-  absl::Status Greet(const proto::LinkResponse& offer, absl::Duration timeout);
+  absl::Status SendHello(const std::string& secret);
   proto::Loan LoanOf(LoanId loan) const;
   // Reads what has come over the socket.
   void Look() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -11,9 +11,10 @@
 namespace holdfast::client {
 namespace {
 
-// For all links of a generation; and for the welcome of one.
+// For all links of a generation.
 constexpr absl::Duration kAll = absl::Seconds(2);
-constexpr absl::Duration kWelcome = absl::Seconds(1);
+// What the ps refuses, or breaks off, is not asked for with every call.
+constexpr absl::Duration kAskAgain = absl::Seconds(1);
 
 }  // namespace
 
@@ -21,7 +22,7 @@ Linking::Linking(std::shared_ptr<Context> context)
     : context_(std::move(context)),
       neighbors_(context_->transport.neighbors()),
       boot_id_(neighbors_ != nullptr ? BootId() : ""),
-      asked_(context_->num_ps()),
+      ask_again_(context_->num_ps(), absl::InfinitePast()),
       calls_(context_) {
   if (neighbors_ == nullptr) return;
   neighbors_->set_on_lost([this](uint32_t ps) { LinkAgain(ps); });
@@ -70,22 +71,24 @@ void Linking::LinkAll(absl::Time deadline) {
   for (uint32_t ps = 0; ps < linked.size(); ++ps) {
     if (linked[ps]) continue;
     const absl::Duration left = until - context_->transport.Now();
-    neighbors_->Join(ps, offers[ps].value_or(status),
-                     std::clamp(left, absl::ZeroDuration(), kWelcome));
+    neighbors_->Join(
+        ps, offers[ps].value_or(status),
+        std::clamp(left, absl::ZeroDuration(), Neighbors::kWelcome));
   }
 }
 
 void Linking::LinkAgain(uint32_t ps) {
   {
     absl::MutexLock lock(&context_->mutex);
-    if (asked_[ps]) return;
-    asked_[ps] = true;
+    if (context_->transport.Now() < ask_again_[ps]) return;
+    ask_again_[ps] = absl::InfiniteFuture();
   }
   calls_.Start(rpc::kLink, ps, Request(),
                [this, ps](const absl::StatusOr<proto::LinkResponse>& offer) {
-                 neighbors_->Join(ps, offer, kWelcome);
+                 // Whoever polls must not wait here.
+                 neighbors_->Join(ps, offer, absl::ZeroDuration());
                  absl::MutexLock lock(&context_->mutex);
-                 asked_[ps] = false;
+                 ask_again_[ps] = context_->transport.Now() + kAskAgain;
                  return Next::kDone;
                });
 }

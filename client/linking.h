@@ -18,7 +18,8 @@
 namespace holdfast::client {
 
 // Has a client's Neighbors make links (docs/same_host.md, "Making a link"):
-// when variables are there, and again when a link is lost whose ps lives.
+// when variables are there, and again when a link is lost whose ps lives, once
+// in a second.
 //
 // Does nothing where the transport has no Neighbors. Thread-safe.
 class Linking {
@@ -39,8 +40,9 @@ class Linking {
   const std::shared_ptr<Context> context_;
   Neighbors* const neighbors_;
   const std::string boot_id_;
-  // By ps: asked by LinkAgain, and not answered.
-  std::vector<bool> asked_ ABSL_GUARDED_BY(context_->mutex);
+  // By ps: before which LinkAgain does not ask; after all others while it has
+  // not been answered.
+  std::vector<absl::Time> ask_again_ ABSL_GUARDED_BY(context_->mutex);
   CallGroup calls_;
 };
 

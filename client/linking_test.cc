@@ -35,7 +35,7 @@ TEST_F(LinkingTest, WithoutNeighborsNobodyIsAsked) {
   EXPECT_THAT(transport_.names(), IsEmpty());
 }
 
-TEST_F(LinkingTest, ALinkThatIsLostIsAskedForOnceAtATime) {
+TEST_F(LinkingTest, ALinkThatIsLostIsAskedForOnceInASecond) {
   transport_.set_neighbors(&neighbors_);
   Linking linking(MakeContext());
   EXPECT_THAT(linking.linked(), ElementsAre(false, false));
@@ -47,10 +47,13 @@ TEST_F(LinkingTest, ALinkThatIsLostIsAskedForOnceAtATime) {
   proto::LinkResponse refusal;
   refusal.set_refusal("it does not want to");
   asked.Answer(refusal);
+  neighbors_.Lose(1);
   EXPECT_THAT(transport_.names(), IsEmpty());
+  transport_.Pass(absl::Seconds(1));
   neighbors_.Lose(1);
   transport_.Take(rpc::kLink, 1)
       .Answer(absl::UnimplementedError("an older ps"));
+  transport_.Pass(absl::Seconds(1));
   neighbors_.Lose(1);
   EXPECT_THAT(transport_.names(), ElementsAre("Link"));
 }

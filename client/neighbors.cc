@@ -1,18 +1,22 @@
 #include "client/neighbors.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "common/clock.h"
 #include "glog/logging.h"
 
 namespace holdfast::client {
 
-Neighbors::Neighbors(std::vector<std::string> ps_names)
+Neighbors::Neighbors(std::vector<std::string> ps_names, std::string directory)
     : ps_names_(std::move(ps_names)),
+      directory_(std::move(directory)),
       regions_({.name = "gradients"}),
       ps_(ps_names_.size()) {
   regions_.set_reclaim([this] { Sweep(); });
@@ -21,13 +25,63 @@ Neighbors::Neighbors(std::vector<std::string> ps_names)
   }
 }
 
+absl::StatusOr<std::shared_ptr<Link>> Neighbors::Greet(
+    const absl::StatusOr<proto::LinkResponse>& offer) {
+  if (!offer.ok()) return offer.status();
+  if (directory_.empty() || !offer->refusal().empty()) {
+    return Link::Greet(*offer, &regions_);
+  }
+  proto::LinkResponse here = *offer;
+  const std::filesystem::path name =
+      std::filesystem::path(offer->path()).filename();
+  here.set_path(std::filesystem::path(directory_) / name);
+  std::error_code code;
+  if (!std::filesystem::exists(here.path(), code)) {
+    return absl::NotFoundError(absl::StrCat("its socket, ", name.string(),
+                                            ", is not in ", directory_,
+                                            ", the directory of this task"));
+  }
+  return Link::Greet(here, &regions_);
+}
+
 void Neighbors::Join(uint32_t ps,
                      const absl::StatusOr<proto::LinkResponse>& offer,
                      absl::Duration timeout) {
-  const absl::StatusOr<std::shared_ptr<Link>> made =
-      offer.ok() ? Link::Make(*offer, &regions_, timeout) : offer.status();
-  std::shared_ptr<Link> former;  // goes without the lock
+  absl::StatusOr<std::shared_ptr<Link>> made = Greet(offer);
+  if (!made.ok()) {
+    absl::MutexLock lock(&mutex_);
+    return Settle(ps, made);
+  }
+  const absl::Time until = SteadyNow() + kWelcome;
+  const absl::Status welcome = (*made)->AwaitWelcome(timeout);
   absl::MutexLock lock(&mutex_);
+  if (absl::IsDeadlineExceeded(welcome)) {
+    ps_[ps].arriving = *std::move(made);
+    ps_[ps].arriving_until = until;
+  } else {
+    Settle(ps, welcome.ok() ? std::move(made) : welcome);
+  }
+}
+
+void Neighbors::LookForArrival(uint32_t ps) {
+  Ps& peer = ps_[ps];
+  if (peer.arriving == nullptr) return;
+  const absl::Status welcome =
+      peer.arriving->AwaitWelcome(absl::ZeroDuration());
+  if (absl::IsDeadlineExceeded(welcome) && SteadyNow() < peer.arriving_until) {
+    return;
+  }
+  const std::shared_ptr<Link> arrived = std::move(peer.arriving);
+  peer.arriving = nullptr;
+  if (welcome.ok()) {
+    Settle(ps, arrived);
+  } else {
+    Settle(ps, welcome);
+  }
+}
+
+void Neighbors::Settle(uint32_t ps,
+                       const absl::StatusOr<std::shared_ptr<Link>>& made) {
   Ps& peer = ps_[ps];
   if (!made.ok()) {
     absl::string_view why = made.status().message();
@@ -41,15 +95,16 @@ void Neighbors::Join(uint32_t ps,
   }
   peer.refusal.clear();
   LOG(INFO) << ps_names_[ps] << ": tensors pass through shared memory";
-  former = std::exchange(peer.link, *made);
+  const std::shared_ptr<Link> former = std::exchange(peer.link, *made);
   if (former != nullptr && former->holds()) former_.push_back(former);
 }
 
 std::vector<bool> Neighbors::linked() {
   absl::MutexLock lock(&mutex_);
   std::vector<bool> linked;
-  for (const Ps& peer : ps_) {
-    linked.push_back(peer.link != nullptr && peer.link->usable());
+  for (uint32_t ps = 0; ps < ps_.size(); ++ps) {
+    LookForArrival(ps);
+    linked.push_back(ps_[ps].link != nullptr && ps_[ps].link->usable());
   }
   return linked;
 }
@@ -66,6 +121,7 @@ std::shared_ptr<const void> Neighbors::Keep(uint32_t ps) {
 
 std::shared_ptr<Link> Neighbors::link(uint32_t ps) {
   absl::MutexLock lock(&mutex_);
+  LookForArrival(ps);
   return ps_[ps].link;
 }
 
@@ -75,6 +131,10 @@ void Neighbors::set_on_lost(std::function<void(uint32_t ps)> on_lost) {
 }
 
 void Neighbors::Lose(uint32_t ps) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (ps_[ps].arriving != nullptr) return;
+  }
   absl::MutexLock lock(&lost_mutex_);
   if (on_lost_) on_lost_(ps);
 }

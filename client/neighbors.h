@@ -27,12 +27,18 @@ class Neighbors {
  public:
   // Of each ps: the values that a worker computes on, and those after them.
   static constexpr int kMaxKept = 2;
+  // [L5] How long a welcome may take.
+  static constexpr absl::Duration kWelcome = absl::Seconds(1);
 
-  // `ps_names`: by ps, for the log.
-  explicit Neighbors(std::vector<std::string> ps_names);
+  // `ps_names`: by ps, for the log. `directory`: links are made only to ps
+  // whose sockets are there, whatever they take it for; empty: wherever.
+  explicit Neighbors(std::vector<std::string> ps_names,
+                     std::string directory = "");
 
   // Makes a link of what the ps has answered to Shard.Link, in place of that
-  // before, or says in the log why there is none. Takes at most `timeout`.
+  // before, or says in the log why there is none. Waits for the ps' welcome for
+  // at most `timeout`; one that comes later, within kWelcome, makes the link
+  // too.
   void Join(uint32_t ps, const absl::StatusOr<proto::LinkResponse>& offer,
             absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
   // By ps, whether there is a link.
@@ -55,23 +61,36 @@ class Neighbors {
   std::shared_ptr<Link> link(uint32_t ps) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // To be called, without locks, each time that a call needs a link to a ps
-  // that has none any more. Null: nothing is. When this has returned, the
-  // former is not running. It must not call anything of this class.
+  // that has none any more, and none is being made. Null: nothing is. When this
+  // has returned, the former is not running. It must not call anything of this
+  // class.
   void set_on_lost(std::function<void(uint32_t ps)> on_lost)
       ABSL_LOCKS_EXCLUDED(lost_mutex_);
-  void Lose(uint32_t ps) ABSL_LOCKS_EXCLUDED(lost_mutex_);
+  void Lose(uint32_t ps) ABSL_LOCKS_EXCLUDED(mutex_, lost_mutex_);
 
  private:
   struct Ps {
     std::shared_ptr<Link> link;
+    // One whose welcome has not come, and until when it may.
+    std::shared_ptr<Link> arriving;
+    absl::Time arriving_until;
     // Why there is no link, as the log said last.
     std::string refusal;
   };
 
+  // [L3] Where the ps listens, as seen from here.
+  absl::StatusOr<std::shared_ptr<Link>> Greet(
+      const absl::StatusOr<proto::LinkResponse>& offer);
+  // Takes the link that is being made, if it is there, or will not be.
+  void LookForArrival(uint32_t ps) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `made`, or why there is none.
+  void Settle(uint32_t ps, const absl::StatusOr<std::shared_ptr<Link>>& made)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Lets go of gradients that neighbors have given back.
   void Sweep() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::vector<std::string> ps_names_;
+  const std::string directory_;
   SharedArena regions_;
   // By ps, how many pulls' values are kept. They may be kept when this object
   // has gone.

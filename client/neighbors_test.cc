@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/link.h"
 #include "client/rpc.h"
@@ -90,6 +91,11 @@ class PsEnd {
     });
   }
   void AwaitGreeted() { greeter_.join(); }
+  // On whoever has connected.
+  void HangUp() {
+    auto socket = listener_->TryAccept();
+    EXPECT_TRUE(socket.ok() && *socket != nullptr);
+  }
 
   LoanTaker& board() { return *board_; }
   void Close() { socket_.reset(); }
@@ -188,16 +194,62 @@ TEST_F(NeighborsTest, NoLinkIsMadeToAnotherUser) {
   proto::LinkResponse offer = ps_.Offer();
   offer.set_uid(getuid() + 1);
   SharedArena regions({.name = "regions"});
-  EXPECT_THAT(
-      std::string(Link::Make(offer, &regions, kPatience).status().message()),
-      HasSubstr("is listened to by user"));
+  EXPECT_THAT(std::string(Link::Greet(offer, &regions).status().message()),
+              HasSubstr("is listened to by user"));
+}
+
+// As in containers that have a volume at different places.
+TEST_F(NeighborsTest, APsIsLookedForInTheDirectoryOfTheTask) {
+  proto::LinkResponse offer = ps_.Offer();
+  const std::string path = offer.path();
+  const size_t slash = path.rfind('/');
+  offer.set_path(absl::StrCat("/elsewhere", path.substr(slash)));
+  Neighbors here({"/job:ps/task:0"}, path.substr(0, slash));
+  ps_.Greet();
+  here.Join(0, offer, kPatience);
+  ps_.AwaitGreeted();
+  EXPECT_THAT(here.linked(), ElementsAre(true));
+}
+
+TEST_F(NeighborsTest, APsThatIsNotThereIsOfAnotherHost) {
+  Neighbors elsewhere({"/job:ps/task:0"}, "/tmp");
+  elsewhere.Join(0, ps_.Offer(), kPatience);
+  EXPECT_THAT(elsewhere.linked(), ElementsAre(false));
 }
 
 TEST_F(NeighborsTest, NoLinkIsMadeWithoutAWelcome) {
   SharedArena regions({.name = "regions"});
-  EXPECT_EQ(
-      Link::Make(ps_.Offer(), &regions, absl::Milliseconds(1)).status().code(),
-      absl::StatusCode::kDeadlineExceeded);
+  const auto link = Link::Greet(ps_.Offer(), &regions);
+  ASSERT_TRUE(link.ok()) << link.status();
+  EXPECT_EQ((*link)->AwaitWelcome(absl::Milliseconds(1)).code(),
+            absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(NeighborsTest, ALateWelcomeMakesTheLinkAndNobodyWaitsForIt) {
+  int lost = 0;
+  neighbors_.set_on_lost([&](uint32_t) { ++lost; });
+  neighbors_.Join(0, ps_.Offer(), absl::ZeroDuration());
+  EXPECT_EQ(neighbors_.link(0), nullptr);
+  neighbors_.Lose(0);
+  EXPECT_EQ(lost, 0) << "one is being made";
+  ps_.Greet();
+  ps_.AwaitGreeted();
+  EXPECT_NE(neighbors_.link(0), nullptr);
+  EXPECT_THAT(neighbors_.linked(), ElementsAre(true));
+  neighbors_.Lose(0);
+  EXPECT_EQ(lost, 1);
+  neighbors_.set_on_lost(nullptr);
+}
+
+TEST_F(NeighborsTest, APsThatHangsUpInPlaceOfAWelcomeIsAskedAgain) {
+  neighbors_.Join(0, ps_.Offer(), absl::ZeroDuration());
+  ps_.HangUp();
+  EXPECT_THAT(neighbors_.linked(), ElementsAre(false));
+  int lost = 0;
+  neighbors_.set_on_lost([&](uint32_t) { ++lost; });
+  neighbors_.Lose(0);
+  EXPECT_EQ(lost, 1);
+  neighbors_.set_on_lost(nullptr);
 }
 
 TEST_F(NeighborsTest, AGradientIsReadWhereItLies) {
@@ -447,14 +499,14 @@ TEST_F(SharedAttemptTest, WhatIsSmallOrEncodedIsSentAsItIs) {
   EXPECT_EQ(*shared, nullptr);
 }
 
-TEST_F(SharedAttemptTest, WhatDoesNotFitWithoutALinkWaitsForAnother) {
+TEST_F(SharedAttemptTest, WhatDoesNotFitWithoutALinkIsToBeSentInParts) {
   std::vector<uint32_t> lost;
   neighbors_.set_on_lost([&](uint32_t ps) { lost.push_back(ps); });
   Join();
   request_.mutable_ranges(0)->set_size(kMaxMessageBytes);
   EXPECT_TRUE(Begin().ok());
   ps_.Close();
-  EXPECT_EQ(Begin().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Begin().status().code(), absl::StatusCode::kOutOfRange);
   EXPECT_THAT(lost, ElementsAre(0));
   request_.mutable_ranges(0)->set_size(kElements);
   const auto small = Begin();

@@ -1,5 +1,6 @@
 #include "client/part_sender.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,14 +23,26 @@ PartSender::PartSender(const PushFacts* push, const Gradients* gradients,
       gradients_(*gradients),
       calls_(*calls),
       on_end_(std::move(on_end)),
+      handed_in_(push->layout().variables().size(), false),
       shards_(push->layout().num_ps()) {
-  for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
-    const std::vector<Plan::Part>& parts = push_.plan().parts[ps];
-    shards_[ps].unacknowledged = parts.size();
-    num_unacknowledged_ += parts.size();
-    for (const Plan::Part& part : parts) {
-      shards_[ps].missing.push_back(part.size());
-    }
+  absl::MutexLock lock(&push_.context().mutex);
+  for (uint32_t ps = 0; ps < shards_.size(); ++ps) SendBy(ps, push_.plan());
+}
+
+void PartSender::SendBy(uint32_t ps, const Plan& plan) {
+  Shard& shard = shards_[ps];
+  const std::vector<Plan::Part>& parts = plan.parts[ps];
+  num_unacknowledged_ -= shard.unacknowledged;
+  num_unacknowledged_ += parts.size();
+  shard.plan = &plan;
+  shard.unacknowledged = parts.size();
+  shard.missing.clear();
+  shard.ready.clear();
+  for (uint32_t part = 0; part < parts.size(); ++part) {
+    shard.missing.push_back(std::count_if(
+        parts[part].begin(), parts[part].end(),
+        [&](const Stretch& stretch) { return !handed_in_[stretch.variable]; }));
+    if (shard.missing[part] == 0) shard.ready.push_back(part);
   }
 }
 
@@ -39,16 +52,22 @@ void PartSender::Start() {
 }
 
 void PartSender::OnHandedIn(size_t variable) {
-  const std::vector<Plan::Place>& places = push_.plan().places[variable];
+  std::vector<uint32_t> to;
   {
     absl::MutexLock lock(&push_.context().mutex);
-    for (const Plan::Place& place : places) {
-      Shard& shard = shards_[place.ps];
-      if (--shard.missing[place.part] == 0) shard.ready.push_back(place.part);
+    handed_in_[variable] = true;
+    for (const Plan* plan : {&push_.plan(), &push_.sent_plan()}) {
+      for (const Plan::Place& place : plan->places[variable]) {
+        Shard& shard = shards_[place.ps];
+        if (shard.plan != plan) continue;
+        if (--shard.missing[place.part] > 0) continue;
+        shard.ready.push_back(place.part);
+        to.push_back(place.ps);
+      }
     }
   }
   if (!started_) return;
-  for (const Plan::Place& place : places) SendReady(place.ps);
+  for (const uint32_t ps : to) SendReady(ps);
 }
 
 void PartSender::Stop() {
@@ -74,21 +93,23 @@ void PartSender::SendReady(uint32_t ps) {
   for (;;) {
     WithTensors<proto::PushRequest> part;
     proto::PushRequest& request = part.message;
+    const Plan* plan;
     {
       absl::MutexLock lock(&push_.context().mutex);
       Shard& shard = shards_[ps];
       const int at_a_time = shard.refusal.empty() ? kMaxPartsInFlight : 1;
       if (stopped_ || decided() || shard.ready.empty() || shard.pausing ||
-          shard.in_flight >= at_a_time) {
+          shard.not_lent || shard.in_flight >= at_a_time) {
         return;
       }
+      plan = shard.plan;
       request.set_part(shard.ready.front());
       shard.ready.pop_front();
       ++shard.in_flight;
       request.set_acked_through(
           push_.generation->sequences.acked_through().value());
     }
-    const std::vector<Plan::Part>& parts = push_.plan().parts[ps];
+    const std::vector<Plan::Part>& parts = plan->parts[ps];
     request.set_sequence(push_.sequence.value());
     request.set_step(push_.steps[ps].value());
     request.set_num_parts(parts.size());
@@ -112,7 +133,10 @@ void PartSender::OnAnswer(uint32_t ps, uint32_t part,
     Shard& shard = shards_[ps];
     --shard.in_flight;
     if (stopped_) return;
-    if (absl::IsResourceExhausted(response.status())) {
+    if (absl::IsOutOfRange(response.status()) &&
+        Placement::MayBeSent(ps, *shard.plan, push_.sent_plan())) {
+      shard.not_lent = true;
+    } else if (absl::IsResourceExhausted(response.status())) {
       shard.ready.push_front(part);
       shard.refusal = std::string(response.status().message());
       if (!std::exchange(shard.pausing, true)) pause = &shard.backoff;
@@ -135,6 +159,10 @@ void PartSender::OnAnswer(uint32_t ps, uint32_t part,
       }
       shard.refusal.clear();
       shard.backoff.Reset();
+    }
+    if (shard.not_lent && shard.in_flight == 0) {
+      shard.not_lent = false;
+      SendBy(ps, push_.sent_plan());
     }
     ends = ended();
   }

@@ -28,6 +28,11 @@ namespace holdfast::client {
 // then asks, with pauses, until it is kept, and the others follow: many would
 // take the network from those that are to make room.
 //
+// Where a part is more than a message holds, and cannot be lent to its ps
+// (docs/same_host.md), all of that ps is sent in the parts of
+// Placement::sent_push. There are more of them, by which the ps knows that what
+// it has of the others is to go.
+//
 // Thread-safe, by the context's mutex.
 class PartSender {
  public:
@@ -67,12 +72,17 @@ class PartSender {
  private:
   // What is between the push and one ps.
   struct Shard {
+    // In whose parts it is sent.
+    const Plan* plan = nullptr;
     // By part: stretches whose variable has not been handed in.
     std::vector<size_t> missing;
     // Parts that may leave.
     std::deque<uint32_t> ready;
     int in_flight = 0;
     size_t unacknowledged = 0;
+    // A part could not be lent: no other leaves, and when none is on its way
+    // the plan is the one that lends nothing.
+    bool not_lent = false;
     // Why the ps has kept nothing, as last heard. Empty: it has room.
     std::string refusal;
     // Nothing is sent until a pause after a refusal is over.
@@ -80,6 +90,9 @@ class PartSender {
     Backoff backoff;
   };
 
+  // Nothing is on its way to it, and it has been sent nothing by `plan`.
+  void SendBy(uint32_t ps, const Plan& plan)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_.context().mutex);
   bool decided() const ABSL_SHARED_LOCKS_REQUIRED(push_.context().mutex) {
     return !error_.ok() || verdict_ != proto::VERDICT_UNSPECIFIED;
   }
@@ -96,6 +109,8 @@ class PartSender {
   // The user's thread's own.
   bool started_ = false;
 
+  // By variable.
+  std::vector<bool> handed_in_ ABSL_GUARDED_BY(push_.context().mutex);
   bool stopped_ ABSL_GUARDED_BY(push_.context().mutex) = false;
   std::vector<Shard> shards_ ABSL_GUARDED_BY(push_.context().mutex);
   size_t num_unacknowledged_ ABSL_GUARDED_BY(push_.context().mutex) = 0;

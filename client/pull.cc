@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -37,19 +38,15 @@ class PullHandle : public Cluster::Pull {
       : generation_(std::move(generation)),
         mutex_(generation_->context->mutex),
         layout_(generation_->placement.layout),
-        plan_(generation_->placement.pull),
         which_(which),
         calls_(generation_->context, generation_->sender),
         into_(into),
         shards_(layout_.num_ps()) {
-    Prepare(layout_, plan_, into);
+    Prepare(layout_, generation_->placement.pull, into);
+    absl::MutexLock lock(&mutex_);
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
       shards_[ps].version = versions[ps];
-      num_parts_ += plan_.parts[ps].size();
-      shards_[ps].here.resize(plan_.parts[ps].size());
-      for (uint32_t part = 0; part < plan_.parts[ps].size(); ++part) {
-        shards_[ps].to_ask.push_back(part);
-      }
+      AskFor(ps, generation_->placement.pull);
     }
   }
 
@@ -85,9 +82,15 @@ class PullHandle : public Cluster::Pull {
     // What is pulled: the version asked for. kNewest: or the highest that has
     // come, of any shard.
     GlobalStep version;
+    // By which parts it is asked.
+    const Plan* plan = nullptr;
     // Parts to ask for.
     std::deque<uint32_t> to_ask;
     int in_flight = 0;
+    // A part is more than a message holds, and is not lent: no other leaves,
+    // and when none is on its way all are asked for by the plan that lends
+    // nothing.
+    bool not_lent = false;
     // By part: whether its values are in place.
     std::vector<bool> here;
     // kNewestOfEach: the lowest version of these.
@@ -129,20 +132,62 @@ class PullHandle : public Cluster::Pull {
     return absl::StrCat("version ", shards_.front().version.value());
   }
 
+  // All of one ps is to be asked for, by `plan`. Nothing is in flight to it.
+  void AskFor(uint32_t ps, const Plan& plan)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    Shard& shard = shards_[ps];
+    const size_t num_parts = plan.parts[ps].size();
+    num_here_ -= std::count(shard.here.begin(), shard.here.end(), true);
+    num_parts_ += num_parts;
+    num_parts_ -= shard.here.size();
+    shard.plan = &plan;
+    shard.here.assign(num_parts, false);
+    shard.to_ask.resize(num_parts);
+    std::iota(shard.to_ask.begin(), shard.to_ask.end(), 0);
+    shard.least.reset();
+  }
+
+  // Where a part of `plan` was not lent, and cannot be sent: whether it can be
+  // had otherwise.
+  bool OnNotLent(uint32_t ps, const Plan* plan) ABSL_LOCKS_EXCLUDED(mutex_) {
+    const Plan& sent = generation_->placement.sent_pull;
+    if (!Placement::MayBeSent(ps, *plan, sent)) return false;
+    absl::MutexLock lock(&mutex_);
+    --shards_[ps].in_flight;
+    shards_[ps].not_lent = true;
+    GoOnWithoutLoans(ps);
+    return true;
+  }
+
+  void GoOnWithoutLoans(uint32_t ps) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    Shard& shard = shards_[ps];
+    if (!shard.not_lent || shard.in_flight > 0) return;
+    shard.not_lent = false;
+    // What would have been kept is written to, stretch by stretch.
+    const Plan& lent = generation_->placement.pull;
+    for (size_t v = 0; v < lent.places.size(); ++v) {
+      if (lent.places[v].size() != 1 || lent.places[v][0].ps != ps) continue;
+      into_->Write(v, layout_.variables()[v].size);
+    }
+    AskFor(ps, generation_->placement.sent_pull);
+  }
+
   // Asks one ps for what is still to be asked. From the user's thread and from
   // answers.
   void Ask(uint32_t ps) ABSL_LOCKS_EXCLUDED(mutex_) {
     for (;;) {
+      const Plan* plan;
       uint32_t part;
       GlobalStep asked;
       proto::PullRequest request;
       {
         absl::MutexLock lock(&mutex_);
         Shard& shard = shards_[ps];
-        if (!error_.ok() || shard.to_ask.empty() ||
+        if (!error_.ok() || shard.to_ask.empty() || shard.not_lent ||
             shard.in_flight == kMaxPartsInFlight) {
           return;
         }
+        plan = shard.plan;
         part = shard.to_ask.front();
         shard.to_ask.pop_front();
         ++shard.in_flight;
@@ -155,20 +200,24 @@ class PullHandle : public Cluster::Pull {
         request.set_wait_ms(
             absl::ToInt64Milliseconds(generation_->context->timing.park));
       }
-      AddRanges(layout_, plan_.parts[ps][part], reading(),
+      AddRanges(layout_, plan->parts[ps][part], reading(),
                 request.mutable_ranges());
       calls_.Start(
           rpc::kPull, ps, std::move(request),
-          [this, ps, part, asked](
+          [this, ps, plan, part, asked](
               const absl::StatusOr<WithTensors<proto::PullResponse>>& answer) {
-            return OnAnswer(ps, part, asked, answer);
+            return OnAnswer(ps, plan, part, asked, answer);
           });
     }
   }
 
-  Next OnAnswer(uint32_t ps, uint32_t part, GlobalStep asked,
+  Next OnAnswer(uint32_t ps, const Plan* plan, uint32_t part, GlobalStep asked,
                 const absl::StatusOr<WithTensors<proto::PullResponse>>& answer)
       ABSL_LOCKS_EXCLUDED(mutex_) {
+    if (absl::IsOutOfRange(answer.status()) && OnNotLent(ps, plan)) {
+      Ask(ps);
+      return Next::kDone;
+    }
     if (!answer.ok()) return Fail(answer.status());
     const proto::PullResponse& response = answer->message;
     if (response.state().phase() == proto::FAILED) {
@@ -189,7 +238,7 @@ class PullHandle : public Cluster::Pull {
 
     // Other parts may come at the same time, to other places.
     if (absl::Status status =
-            TakeValues(layout_, plan_, plan_.parts[ps][part], reading(),
+            TakeValues(layout_, *plan, plan->parts[ps][part], reading(),
                        answer->tensors, LeaveToKeep(ps), into_);
         !status.ok()) {
       return Fail(absl::Status(
@@ -213,6 +262,7 @@ class PullHandle : public Cluster::Pull {
           shard.least = std::min(shard.least.value_or(version), version);
         }
       }
+      GoOnWithoutLoans(ps);
       if (complete()) TellVersions();
     }
     for (uint32_t other = 0; other < shards_.size(); ++other) Ask(other);
@@ -265,7 +315,6 @@ class PullHandle : public Cluster::Pull {
   const std::shared_ptr<GenerationState> generation_;
   absl::Mutex& mutex_;
   const Layout& layout_;
-  const Plan& plan_;
   const Which which_;
   CallGroup calls_;
   // The waiting thread's own.
@@ -274,7 +323,7 @@ class PullHandle : public Cluster::Pull {
   Parameters* const into_;
 
   std::vector<Shard> shards_ ABSL_GUARDED_BY(mutex_);
-  size_t num_parts_ = 0;
+  size_t num_parts_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t num_here_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
 };

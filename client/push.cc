@@ -24,12 +24,13 @@ namespace {
 //
 //   kSending     parts leave as they are ready (PartSender); where all fits in
 //                one call they wait for what is to leave with them
-//   kExchanging  contributed: all in one call (PushExchange)
+//   kExchanging  contributed: all in one call (PushExchange), if that can be
 //   kFollowing   held by every shard, or without examples, and contributed: the
 //                verdict is asked for (FollowUp)
 //   kDecided     the verdict is here, and the values, if any, are being pulled
 //
-// kSending -> kExchanging | kFollowing; kExchanging -> kFollowing | kDecided;
+// kSending -> kExchanging | kFollowing; kExchanging -> kFollowing | kDecided |
+// kSending, where gradients could not be lent that are more than a call holds;
 // kFollowing -> kDecided. An error ends it in any of them.
 class PushHandle final : public Cluster::Push {
  public:
@@ -239,6 +240,7 @@ class PushHandle final : public Cluster::Push {
 
   std::string MissingVerdict() const
       ABSL_SHARED_LOCKS_REQUIRED(context_.mutex) {
+    if (stage_ == Stage::kSending) return sender_.Missing();
     return stage_ == Stage::kExchanging ? exchange_->Missing()
                                         : follow_up_->Missing();
   }
@@ -282,14 +284,20 @@ class PushHandle final : public Cluster::Push {
 
   void OnExchanged(const absl::StatusOr<PushExchange::Answer>& answer)
       ABSL_LOCKS_EXCLUDED(context_.mutex) {
+    const bool not_lent = absl::IsOutOfRange(answer.status());
     {
       absl::MutexLock lock(&context_.mutex);
-      if (!answer.ok()) {
+      if (!answer.ok() && !not_lent) {
         error_ = answer.status();
         return;
       }
-      stage_ = Stage::kFollowing;
-      if (answer->brought_next) next_ = nullptr;
+      stage_ = not_lent ? Stage::kSending : Stage::kFollowing;
+      if (!not_lent && answer->brought_next) next_ = nullptr;
+    }
+    if (not_lent) {
+      // It does not fit in one call.
+      sender_.Start();
+      return FollowWhenSent();
     }
     if (answer->response.verdict() == proto::VERDICT_UNSPECIFIED) {
       Follow();

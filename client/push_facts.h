@@ -20,6 +20,8 @@ struct PushFacts {
   Context& context() const { return *generation->context; }
   const Layout& layout() const { return generation->placement.layout; }
   const Plan& plan() const { return generation->placement.push; }
+  // For what the other lends and cannot.
+  const Plan& sent_plan() const { return generation->placement.sent_push; }
   bool asynchronous() const { return generation->placement.asynchronous(); }
 
   // For errors, with the lock held.

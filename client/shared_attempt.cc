@@ -124,9 +124,9 @@ absl::Status SharedAttempt::CheckSize() const {
   if (sent <= kMaxMessageBytes && read <= kMaxPullBytes) {
     return absl::OkStatus();
   }
-  return absl::UnavailableError(absl::StrCat(
-      link_->usable() ? "more tensors are lent to it than can be"
-                      : "its shared memory is lost, and not yet linked again",
+  return absl::OutOfRangeError(absl::StrCat(
+      link_->usable() ? "not all of its tensors can be lent at the moment"
+                      : "the link to its shared memory is lost",
       ": ", std::max(sent, read), " bytes are more than a message holds"));
 }
 

@@ -53,6 +53,18 @@ ABSL_FLAG(
     "those between tasks, where every peer is trusted, and to --status_port; "
     "with or without it those to --http_port. Without this flag they are "
     "limited to loopback.");
+ABSL_FLAG(std::string, same_host, "auto",
+          "auto: tensors pass through shared memory between a ps and workers "
+          "of its host, where both can have it; off: all pass over the "
+          "network. The result is the same to the bit.");
+ABSL_FLAG(
+    std::string, same_host_dir, "",
+    "Directory for the sockets by which tasks of one host find each other, as "
+    "a volume that their containers share. A ps makes its socket there, to "
+    "which whoever may enter the directory may connect; a worker shares memory "
+    "only with a ps whose socket is there. Default: the ps' a folder of its "
+    "user's alone, in $XDG_RUNTIME_DIR or /tmp; a worker's wherever the ps has "
+    "it.");
 ABSL_FLAG(int, http_port, 0,
           "Port for unencrypted HTTP probes: /healthz (the process works) and "
           "/readyz (it takes part in its job). On loopback only, unless "
@@ -92,8 +104,9 @@ std::vector<FlagGroup> WithCommonGroups(absl::Span<const FlagGroup> groups) {
                                  {"cluster_spec", "ps_hosts", "worker_hosts",
                                   "chief_hosts", "job_name", "task_index"}}};
   all.insert(all.end(), groups.begin(), groups.end());
-  all.push_back(
-      {"Connections", {"tls_dir", "insecure", "http_port", "status_port"}});
+  all.push_back({"Connections",
+                 {"tls_dir", "insecure", "same_host", "same_host_dir",
+                  "http_port", "status_port"}});
   all.push_back({"Log", {"log_format"}});
   return all;
 }
@@ -243,6 +256,18 @@ absl::StatusOr<ConnectionFlags> ConnectionsFromFlags(const TaskId& self) {
         credentials->identity().ToUri(), ", and this is ", self.ToString()));
   }
   flags.credentials = *std::move(credentials);
+  return flags;
+}
+
+absl::StatusOr<SameHostFlags> SameHostFromFlags() {
+  SameHostFlags flags;
+  const std::string text = absl::GetFlag(FLAGS_same_host);
+  if (text != "auto" && text != "off") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("flag --same_host: \"", text, "\" is not auto or off"));
+  }
+  flags.enabled = text == "auto";
+  flags.directory = absl::GetFlag(FLAGS_same_host_dir);
   return flags;
 }
 

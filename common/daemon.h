@@ -20,8 +20,8 @@ namespace holdfast {
 
 // What the mains of the daemons have in common. A program that links this has
 // the flags --job_name, --task_index, --cluster_spec, --ps_hosts,
-// --worker_hosts, --chief_hosts, --tls_dir, --insecure, --http_port,
-// --status_port and --log_format.
+// --worker_hosts, --chief_hosts, --tls_dir, --insecure, --same_host,
+// --same_host_dir, --http_port, --status_port and --log_format.
 
 // Settings for a program that moves tensors. Part of BeginDaemon; to be called
 // before there are threads.
@@ -63,6 +63,16 @@ struct ConnectionFlags {
 // Errors: INVALID_ARGUMENT for the certificate of another task; those of
 // Credentials::FromFolder.
 absl::StatusOr<ConnectionFlags> ConnectionsFromFlags(const TaskId& self);
+
+// What --same_host and --same_host_dir say of tasks of the same host
+// (docs/same_host.md).
+struct SameHostFlags {
+  bool enabled = true;
+  // Where the sockets lie; empty: wherever.
+  std::string directory;
+};
+// Errors: INVALID_ARGUMENT.
+absl::StatusOr<SameHostFlags> SameHostFromFlags();
 
 // Where --http_port has the daemon serve HTTP; nothing without the flag. What
 // is said there is open to whoever reaches it, so it follows the rule of all

@@ -56,14 +56,6 @@ ABSL_FLAG(
     "Memory that this ps may use for its share of the job, as 8GiB or 500MB; "
     "a job that needs more is refused. Default: 80 % of the machine's (or "
     "container's).");
-ABSL_FLAG(std::string, same_host, "auto",
-          "Whether tensors of processes on the same host pass through shared "
-          "memory: auto (where that can be had) or off.");
-ABSL_FLAG(std::string, same_host_dir, "",
-          "Directory for the socket by which processes on the same host find "
-          "this ps, as a volume that their containers share. Whoever may enter "
-          "it may connect. Default: a folder of this user's alone, in "
-          "$XDG_RUNTIME_DIR or /tmp.");
 ABSL_FLAG(
     int, update_threads, 0,
     "Threads that apply an update of more than 1 MiB of values, 1 to 256. 0: "
@@ -94,8 +86,7 @@ const std::vector<FlagGroup>& FlagGroups() {
       {"Timeouts",
        {"lease", "start_timeout", "step_timeout", "recovery_timeout"}},
       {"Resources",
-       {"listen_address", "memory_limit", "update_threads", "rpc_threads",
-        "same_host", "same_host_dir"}},
+       {"listen_address", "memory_limit", "update_threads", "rpc_threads"}},
   };
   return *groups;
 }
@@ -134,14 +125,6 @@ absl::StatusOr<int> Threads(const char* flag, int threads, int by_default) {
   if (threads > 0 && threads <= kMaxThreads) return threads;
   return absl::InvalidArgumentError(absl::StrCat("flag --", flag, ": ", threads,
                                                  " is not 1 to ", kMaxThreads));
-}
-
-absl::StatusOr<bool> SameHostFromFlag() {
-  const std::string text = absl::GetFlag(FLAGS_same_host);
-  if (text == "auto") return true;
-  if (text == "off") return false;
-  return absl::InvalidArgumentError(
-      absl::StrCat("flag --same_host: \"", text, "\" is not auto or off"));
 }
 
 absl::StatusOr<Server::Options> OptionsFromFlags() {
@@ -191,10 +174,10 @@ absl::StatusOr<Server::Options> OptionsFromFlags() {
               cores / kCoresPerRpcThread);
   if (!rpc_threads.ok()) return rpc_threads.status();
   options.rpc_threads = *rpc_threads;
-  const absl::StatusOr<bool> same_host = SameHostFromFlag();
+  const absl::StatusOr<SameHostFlags> same_host = SameHostFromFlags();
   if (!same_host.ok()) return same_host.status();
-  options.same_host = *same_host;
-  options.same_host_dir = absl::GetFlag(FLAGS_same_host_dir);
+  options.same_host = same_host->enabled;
+  options.same_host_dir = same_host->directory;
   return options;
 }
 

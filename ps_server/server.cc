@@ -236,6 +236,11 @@ void Server::Impl::MakeShard() {
   shard.memory_limit_bytes = options_.memory_limit_bytes;
   shard.update_threads = &update_threads_;
   shard.arena = same_host_.arena.get();
+  if (Neighbors* const neighbors = same_host_.neighbors.get()) {
+    shard.on_values = [neighbors](uint64_t bytes, size_t max_versions) {
+      neighbors->set_max_lent(kLentVersions * bytes, max_versions);
+    };
+  }
   if (directory_.has_value()) {
     shard_disk_ = std::make_unique<DirectoryShardDisk>(*directory_, shard.index,
                                                        &shard_strand_);
@@ -471,9 +476,6 @@ void Server::Impl::TickShard() {
   const proto::Timeouts& timeouts = shard_->declaration().timeouts();
   const ShardFigures figures = shard_->figures();
   reporter_.SetShard(figures);
-  if (same_host_.neighbors != nullptr && figures.values > 0) {
-    same_host_.neighbors->set_max_lent_bytes(kLentVersions * figures.values);
-  }
   if (timeouts.has_recovery_seconds()) {
     absl::MutexLock lock(&mutex_);
     job_recovery_timeout_ = absl::Seconds(timeouts.recovery_seconds());

@@ -73,11 +73,6 @@ ABSL_FLAG(int, input_threads, 0,
           "Threads that make batches, 1 to 1024. 0: one per core of the "
           "machine (or container) beyond --intra_op_threads, 1 to 4.");
 ABSL_FLAG(
-    std::string, same_host, "auto",
-    "auto: tensors pass through shared memory where a ps is on this host and "
-    "both can have it; off: all pass over the network. The result is the same "
-    "to the bit.");
-ABSL_FLAG(
     std::string, result_file, "",
     "Where the chief writes the result of a finished job, as JSON; another "
     "worker does where the chief was lost. Default: the result is only "
@@ -106,8 +101,7 @@ not reach the others.)";
 const std::vector<FlagGroup>& FlagGroups() {
   static const auto* const groups = new std::vector<FlagGroup>{
       {"Training", {"job", "seed", "result_file", "trace"}},
-      {"Resources",
-       {"device", "tf32", "intra_op_threads", "input_threads", "same_host"}},
+      {"Resources", {"device", "tf32", "intra_op_threads", "input_threads"}},
   };
   return *groups;
 }
@@ -124,7 +118,7 @@ struct Config {
   uint32_t replica = 0;
   bool is_chief = false;
   Credentials credentials;
-  bool same_host = true;
+  SameHostFlags same_host;
   proto::Job job;
   Replicas replicas;
   Device device;
@@ -215,12 +209,9 @@ absl::StatusOr<Config> ReadConfig() {
   if (!status_port.ok()) return status_port.status();
   config.status_port = *status_port;
   config.credentials = std::move(connections->credentials);
-  const std::string same_host = absl::GetFlag(FLAGS_same_host);
-  if (same_host != "auto" && same_host != "off") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "flag --same_host: \"", same_host, "\" is neither auto nor off"));
-  }
-  config.same_host = same_host == "auto";
+  auto same_host = SameHostFromFlags();
+  if (!same_host.ok()) return same_host.status();
+  config.same_host = *std::move(same_host);
 
   config.device_options.threads = absl::GetFlag(FLAGS_intra_op_threads);
   config.device_options.tf32 = absl::GetFlag(FLAGS_tf32);
@@ -414,7 +405,8 @@ Cluster::Options ConnectOptions(const Config& config, const Dataset& train_set,
   Cluster::Options options{.cluster = config.cluster};
   options.task = config.task;
   options.credentials = config.credentials;
-  options.same_host = config.same_host;
+  options.same_host = config.same_host.enabled;
+  options.same_host_dir = config.same_host.directory;
   options.job_digest = JobDigest(config.job);
   options.data_digest = train_set.digest();
   options.connect_timeout = StartTimeout(config.job.timeouts());

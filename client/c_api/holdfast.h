@@ -177,6 +177,8 @@ typedef struct holdfast_option {
  *   same_host      "off": tensors pass over the network also to a ps of this
  *                  host; "auto" (the default): through shared memory, where
  *                  that can be had
+ *   same_host_dir  only with a ps whose socket is in this directory, as a
+ *                  volume that containers share
  *   trace          file that gets, when the cluster is closed, what this
  *                  process did when (docs/tracing.md); %t in it stands for the
  *                  task

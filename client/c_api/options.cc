@@ -18,8 +18,9 @@ using Options = std::map<std::string, std::string>;
 constexpr absl::string_view kConnectOptions[] = {
     "chief_hosts", "cluster_spec",     "connect_timeout", "data_digest",
     "fail_fast",   "insecure",         "job_digest",      "job_name",
-    "ps_hosts",    "recovery_timeout", "same_host",       "task_index",
-    "tf_config",   "tls_dir",          "trace",           "worker_hosts"};
+    "ps_hosts",    "recovery_timeout", "same_host",       "same_host_dir",
+    "task_index",  "tf_config",        "tls_dir",         "trace",
+    "worker_hosts"};
 
 std::string Get(const Options& options, const std::string& name) {
   const auto found = options.find(name);
@@ -171,6 +172,7 @@ absl::StatusOr<Place> ReadPlace(absl::Span<const holdfast_option> options,
   status.Update(
       ReadSeconds(*read, "recovery_timeout", &connect.recovery_timeout));
   status.Update(ReadSameHost(*read, &connect.same_host));
+  connect.same_host_dir = Get(*read, "same_host_dir");
   const absl::StatusOr<bool> fail_fast = BoolOf(*read, "fail_fast");
   status.Update(fail_fast.status());
   if (!status.ok()) return status;

@@ -1,6 +1,7 @@
 #include "common/shared_memory/arena.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <utility>
@@ -36,7 +37,10 @@ struct SharedArena::State {
 
   // A spare piece of the size, or null.
   char* TakeSpare(size_t bytes);
-  // Memory that no piece has had.
+  // The same, of memory that pieces of former sizes have had.
+  char* TakeLoose(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Loosen(char* piece, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Memory that no piece has had, or none of this size.
   absl::StatusOr<char*> TakeFresh(size_t bytes);
   std::shared_ptr<char> Refer(char* piece, size_t bytes,
                               std::shared_ptr<State> self);
@@ -52,8 +56,56 @@ struct SharedArena::State {
   std::map<uintptr_t, size_t> by_address ABSL_GUARDED_BY(mutex);
   // By their size.
   absl::flat_hash_map<size_t, std::vector<char*>> spare ABSL_GUARDED_BY(mutex);
+  // Memory of spare pieces from before the last Renew, by address: what lies
+  // side by side in one file is one stretch.
+  std::map<char*, size_t> loose ABSL_GUARDED_BY(mutex);
+  uint64_t renewals ABSL_GUARDED_BY(mutex) = 0;
   int64_t bytes ABSL_GUARDED_BY(mutex) = 0;
 };
+
+void SharedArena::State::Loosen(char* piece, size_t bytes) {
+  const auto is_begin_of_file = [&](const char* at) {
+    mutex.AssertHeld();
+    return by_address.count(reinterpret_cast<uintptr_t>(at)) > 0;
+  };
+  const auto after = loose.lower_bound(piece);
+  if (after != loose.end() && after->first == piece + bytes &&
+      !is_begin_of_file(after->first)) {
+    bytes += after->second;
+    loose.erase(after);
+  }
+  auto before = loose.lower_bound(piece);
+  if (before != loose.begin()) {
+    --before;
+    if (before->first + before->second == piece && !is_begin_of_file(piece)) {
+      before->second += bytes;
+      return;
+    }
+  }
+  loose.emplace(piece, bytes);
+}
+
+char* SharedArena::State::TakeLoose(size_t size) {
+  const size_t alignment = size >= kHugePageBytes ? kHugePageBytes : kAlignment;
+  const auto skip_of = [alignment](char* begin) {
+    const uintptr_t at = reinterpret_cast<uintptr_t>(begin);
+    return RoundUp(at, alignment) - at;
+  };
+  // The shortest that will do: where sizes stay the same, it is their own.
+  auto best = loose.end();
+  for (auto it = loose.begin(); it != loose.end(); ++it) {
+    if (skip_of(it->first) + size > it->second) continue;
+    if (best == loose.end() || it->second < best->second) best = it;
+  }
+  if (best == loose.end()) return nullptr;
+  char* const begin = best->first;
+  const size_t skip = skip_of(begin);
+  const size_t left = best->second - skip - size;
+  loose.erase(best);
+  if (skip > 0) loose.emplace(begin, skip);
+  if (left > 0) loose.emplace(begin + skip + size, left);
+  return begin + skip;
+}
 
 char* SharedArena::State::TakeSpare(size_t bytes) {
   absl::MutexLock lock(&mutex);
@@ -68,8 +120,13 @@ absl::StatusOr<char*> SharedArena::State::TakeFresh(size_t size) {
   const bool is_huge = size >= kHugePageBytes;
   std::shared_ptr<const SealedFile> memory;
   size_t offset = 0;
-  {
-    absl::MutexLock lock(&mutex);
+  absl::ReleasableMutexLock lock(&mutex);
+  if (char* const loose_piece = TakeLoose(size); loose_piece != nullptr) {
+    const auto& [begin, index] = *std::prev(
+        by_address.upper_bound(reinterpret_cast<uintptr_t>(loose_piece)));
+    memory = files[index].memory;
+    offset = reinterpret_cast<uintptr_t>(loose_piece) - begin;
+  } else {
     const auto has_room = [&](const File& file) {
       const size_t begin =
           is_huge ? RoundUp(file.front, kHugePageBytes) : file.front;
@@ -100,6 +157,7 @@ absl::StatusOr<char*> SharedArena::State::TakeFresh(size_t size) {
     memory = file->memory;
     bytes += static_cast<int64_t>(size);
   }
+  lock.Release();
   if (is_huge) {
     memory->MakeHuge(offset, size / kHugePageBytes * kHugePageBytes);
   }
@@ -108,10 +166,19 @@ absl::StatusOr<char*> SharedArena::State::TakeFresh(size_t size) {
 
 std::shared_ptr<char> SharedArena::State::Refer(char* piece, size_t bytes,
                                                 std::shared_ptr<State> self) {
+  uint64_t renewals;
+  {
+    absl::MutexLock lock(&mutex);
+    renewals = this->renewals;
+  }
   return std::shared_ptr<char>(
-      piece, [bytes, state = std::move(self)](char* returned) {
+      piece, [bytes, renewals, state = std::move(self)](char* returned) {
         absl::MutexLock lock(&state->mutex);
-        state->spare[bytes].push_back(returned);
+        if (renewals == state->renewals) {
+          state->spare[bytes].push_back(returned);
+        } else {
+          state->Loosen(returned, bytes);
+        }
       });
 }
 
@@ -138,6 +205,15 @@ absl::StatusOr<std::shared_ptr<char>> SharedArena::Take(size_t bytes) {
     piece = *fresh;
   }
   return state_->Refer(piece, size, state_);
+}
+
+void SharedArena::Renew() {
+  absl::MutexLock lock(&state_->mutex);
+  ++state_->renewals;
+  for (auto& [size, pieces] : state_->spare) {
+    for (char* const piece : pieces) state_->Loosen(piece, size);
+  }
+  state_->spare.clear();
 }
 
 std::optional<SharedArena::Place> SharedArena::Find(const void* data,

@@ -18,8 +18,9 @@ namespace holdfast {
 // pages cost more than the update that fills them. Each piece of memory is
 // contiguous, in one file.
 //
-// Of each size it keeps as many pieces as were in use at one time, never more;
-// files go with the arena and the last piece of any.
+// Of each size it keeps as many pieces as were in use at one time, never more,
+// until it is told that other sizes follow; files go with the arena and the
+// last piece of any.
 //
 // Thread-safe, as are the references, which may outlive the arena.
 class SharedArena {
@@ -39,6 +40,10 @@ class SharedArena {
   // system can make them.
   // Errors: those of SealedFile::Create.
   absl::StatusOr<std::shared_ptr<char>> Take(size_t bytes);
+
+  // Pieces of other sizes may be wanted from now on: those that there are
+  // serve, once they are spare, for pieces of any size that fit.
+  void Renew();
 
   // Where memory of the arena is: file, from 1, and offset.
   struct Place {

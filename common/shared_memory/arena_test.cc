@@ -238,6 +238,48 @@ TEST(SharedArenaTest, ReferencesMayOutliveTheArena) {
   EXPECT_TRUE(file.expired());
 }
 
+TEST(SharedArenaTest, PiecesOfFormerSizesServeForOthers) {
+  SharedArena arena(Small());
+  std::vector<std::shared_ptr<char>> former = {
+      Take(arena, kHuge), Take(arena, kHuge), Take(arena, 2 * kHuge),
+      Take(arena, 4096), Take(arena, 4096)};
+  const std::shared_ptr<char> kept = former[0];
+  const std::set<const char*> places = {former[1].get(), former[2].get()};
+  const int64_t bytes = arena.bytes();
+  former[4] = nullptr;  // spare already
+  arena.Renew();
+  EXPECT_EQ(arena.bytes(), bytes);
+  former.clear();
+  // Side by side, three huge pages are one stretch; `kept` is not of it.
+  const auto large = Take(arena, 3 * kHuge);
+  EXPECT_EQ(places.count(large.get()), 1u);
+  EXPECT_TRUE(large.get() + 3 * kHuge <= kept.get() ||
+              kept.get() + kHuge <= large.get());
+  const auto small = Take(arena, 8192);
+  EXPECT_EQ(arena.bytes(), bytes);
+  const auto place = arena.Find(large.get(), 3 * kHuge);
+  ASSERT_TRUE(place.has_value());
+  EXPECT_EQ(arena.files()[place->file - 1]->data() + place->offset,
+            large.get());
+  // There is no more of it.
+  const auto more = Take(arena, kHuge);
+  EXPECT_EQ(arena.bytes(), bytes + static_cast<int64_t>(kHuge));
+  EXPECT_NE(more.get(), kept.get());
+}
+
+TEST(SharedArenaTest, AfterRenewingSizesAreKeptAsBefore) {
+  SharedArena arena(Small());
+  { const auto former = Take(arena, 2 * kHuge); }
+  arena.Renew();
+  const char* memory = nullptr;
+  for (int round = 0; round < 3; ++round) {
+    const auto piece = Take(arena, kHuge + 64);
+    if (round == 0) memory = piece.get();
+    EXPECT_EQ(piece.get(), memory);
+  }
+  EXPECT_EQ(arena.bytes(), static_cast<int64_t>(2 * kHuge));
+}
+
 TEST(SharedArenaTest, AsksForWhatCanGoBeforeItTakesMore) {
   SharedArena arena(Small());
   std::vector<std::shared_ptr<char>> others;

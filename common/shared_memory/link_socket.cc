@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
@@ -41,6 +42,10 @@ struct Packet {
 };
 static_assert(sizeof(Packet) == 48);
 static_assert(std::is_trivially_copyable_v<Packet>);
+
+// Of a socket's name.
+constexpr absl::string_view kPrefix = "holdfast-";
+constexpr absl::string_view kSuffix = ".sock";
 
 // The last character is the version of the layout.
 constexpr char kMagic[4] = {'H', 'F', 'L', '1'};
@@ -77,17 +82,47 @@ absl::Status CheckWellFormed(const LinkMessage& message) {
   return absl::OkStatus();
 }
 
-// False: the path is too long for a socket, empty, or has a zero in it.
-bool FillAddress(const std::string& path, sockaddr_un* address) {
-  std::memset(address, 0, sizeof(*address));
-  address->sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address->sun_path) ||
-      path.find('\0') != std::string::npos) {
+// Where a socket is, for the system. A path that is too long for it is looked
+// for in its folder, which is kept open.
+//
+// Thread-compatible.
+class SocketAddress {
+ public:
+  // Whether there is such a place; see errno otherwise.
+  bool Set(const std::string& path) {
+    std::string shorter = path;
+    if (path.size() >= sizeof(address_.sun_path)) {
+      const size_t slash = path.rfind('/');
+      if (slash == path.npos) return Fail(ENAMETOOLONG);
+      folder_ = UniqueFd(open(path.substr(0, slash).c_str(),
+                              O_PATH | O_DIRECTORY | O_CLOEXEC));
+      if (!folder_.valid()) return false;
+      shorter =
+          absl::StrCat("/proc/self/fd/", folder_.get(), path.substr(slash));
+    }
+    if (shorter.empty() || shorter.find('\0') != shorter.npos) {
+      return Fail(EINVAL);
+    }
+    if (shorter.size() >= sizeof(address_.sun_path)) return Fail(ENAMETOOLONG);
+    address_.sun_family = AF_UNIX;
+    std::memcpy(address_.sun_path, shorter.data(), shorter.size());
+    return true;
+  }
+
+  const sockaddr* get() const {
+    return reinterpret_cast<const sockaddr*>(&address_);
+  }
+  static constexpr socklen_t size() { return sizeof(sockaddr_un); }
+
+ private:
+  static bool Fail(int error) {
+    errno = error;
     return false;
   }
-  std::memcpy(address->sun_path, path.data(), path.size());
-  return true;
-}
+
+  sockaddr_un address_ = {};
+  UniqueFd folder_;
+};
 
 UniqueFd MakeSocket() {
   return UniqueFd(
@@ -95,9 +130,8 @@ UniqueFd MakeSocket() {
 }
 
 // Whether it could connect; see errno otherwise.
-bool ConnectTo(int fd, const sockaddr_un& address) {
-  return connect(fd, reinterpret_cast<const sockaddr*>(&address),
-                 sizeof(address)) == 0;
+bool ConnectTo(int fd, const SocketAddress& address) {
+  return connect(fd, address.get(), address.size()) == 0;
 }
 
 // Whether the folder belongs to this user, and others have no access to it.
@@ -124,6 +158,31 @@ absl::Status CheckIsOursAlone(const std::string& folder) {
   return absl::OkStatus();
 }
 
+// A socket that is made begins to listen at once, or never.
+constexpr absl::Duration kDeadAfter = absl::Minutes(1);
+
+// What cannot be removed stays: it is in nobody's way.
+void RemoveDeadSockets(const std::string& folder) {
+  std::error_code code;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, code)) {
+    const std::string path = entry.path();
+    const std::string name = entry.path().filename();
+    struct stat stat;
+    if (!absl::StartsWith(name, kPrefix) || !absl::EndsWith(name, kSuffix) ||
+        lstat(path.c_str(), &stat) != 0 || !S_ISSOCK(stat.st_mode) ||
+        stat.st_uid != geteuid() ||
+        DateNow() - absl::TimeFromTimespec(stat.st_mtim) < kDeadAfter) {
+      continue;
+    }
+    SocketAddress address;
+    const UniqueFd fd = MakeSocket();
+    if (!fd.valid() || !address.Set(path)) return;
+    if (!ConnectTo(fd.get(), address) && errno == ECONNREFUSED) {
+      unlink(path.c_str());
+    }
+  }
+}
+
 }  // namespace
 
 // ---- LinkSocket ----
@@ -133,8 +192,8 @@ absl::StatusOr<std::unique_ptr<LinkSocket>> LinkSocket::Connect(
   const auto error = [&path](absl::string_view why) {
     return absl::UnavailableError(absl::StrCat("socket ", path, ": ", why));
   };
-  sockaddr_un address;
-  if (!FillAddress(path, &address)) return error("not a path of a socket");
+  SocketAddress address;
+  if (!address.Set(path)) return error(strerror(errno));
   UniqueFd fd = MakeSocket();
   if (!fd.valid()) return error(strerror(errno));
   if (!ConnectTo(fd.get(), address)) return error(strerror(errno));
@@ -291,14 +350,8 @@ absl::StatusOr<std::unique_ptr<LinkListener>> LinkListener::Listen(
   };
   // Of its own: what others have left is in nobody's way.
   const std::string path =
-      absl::StrCat(folder, "/holdfast-", getpid(), "-",
-                   absl::Hex(MakeNonce(), absl::kZeroPad16), ".sock");
-  sockaddr_un address;
-  if (!FillAddress(path, &address)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("socket ", path, ": the path has ", path.size(),
-                     " bytes, more than ", sizeof(address.sun_path) - 1));
-  }
+      absl::StrCat(folder, "/", kPrefix, getpid(), "-",
+                   absl::Hex(MakeNonce(), absl::kZeroPad16), kSuffix);
   if (kind == Directory::kOwn) {
     if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
       return error("mkdir");
@@ -308,11 +361,18 @@ absl::StatusOr<std::unique_ptr<LinkListener>> LinkListener::Listen(
     }
   }
 
+  SocketAddress address;
+  if (!address.Set(path)) {
+    if (kind == Directory::kGiven && (errno == ENOENT || errno == ENOTDIR)) {
+      return absl::NotFoundError(absl::StrCat("no directory ", folder));
+    }
+    return error("open");
+  }
+  RemoveDeadSockets(folder);
   auto listener = std::unique_ptr<LinkListener>(new LinkListener);
   listener->fd_ = MakeSocket();
   if (!listener->fd_.valid()) return error("socket");
-  if (bind(listener->fd(), reinterpret_cast<const sockaddr*>(&address),
-           sizeof(address)) != 0) {
+  if (bind(listener->fd(), address.get(), address.size()) != 0) {
     if (kind == Directory::kGiven && (errno == ENOENT || errno == ENOTDIR)) {
       return absl::NotFoundError(absl::StrCat("no directory ", folder));
     }

@@ -78,11 +78,12 @@ class LinkListener {
     // containers of several users can share it. The socket's mode is 0666.
     kGiven,
   };
-  // Listens at a path of its own in `directory`. What a process that has died
-  // has left there stays.
+  // Listens at a path of its own in `directory`. Of this user's sockets there
+  // those that nobody has listened at for a minute are removed: their processes
+  // have died.
   // Errors: FAILED_PRECONDITION when a kOwn directory is another user's or open
   // to others; NOT_FOUND when a kGiven one is not there; INVALID_ARGUMENT when
-  // its name is too long for a socket; UNAVAILABLE with the system call.
+  // it has no name; UNAVAILABLE with the system call.
   static absl::StatusOr<std::unique_ptr<LinkListener>> Listen(
       const std::string& directory, Directory kind = Directory::kOwn);
   // Removes the path.

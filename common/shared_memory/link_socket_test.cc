@@ -449,13 +449,27 @@ TEST(LinkListenerTest, RefusesAnotherUsersFolder) {
               HasSubstr("belongs to user"));
 }
 
-TEST(LinkListenerTest, RefusesANameThatIsTooLong) {
+// A socket's address has 107 bytes.
+TEST(LinkListenerTest, APathMayBeLong) {
   const Folder folder;
   const std::string inner =
       absl::StrCat(folder.path(), "/", std::string(100, 'x'));
-  EXPECT_EQ(LinkListener::Listen(inner).status().code(),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(Entries(folder.path()), IsEmpty());
+  EXPECT_EQ(LinkListener::Listen(inner, LinkListener::Directory::kGiven)
+                .status()
+                .code(),
+            absl::StatusCode::kNotFound);
+  const int before = OpenDescriptors();
+  {
+    const auto listener = Listen(inner);
+    ASSERT_NE(listener, nullptr);
+    EXPECT_TRUE(absl::StartsWith(listener->path(), inner));
+    const auto socket = LinkSocket::Connect(listener->path());
+    EXPECT_TRUE(socket.ok()) << socket.status();
+    EXPECT_EQ(LinkSocket::Connect(inner + "/none").status().code(),
+              absl::StatusCode::kUnavailable);
+  }
+  EXPECT_EQ(OpenDescriptors(), before);
+  EXPECT_THAT(Entries(inner), IsEmpty());
 }
 
 TEST(LinkListenerTest, SeveralListenInOneFolder) {
@@ -468,21 +482,52 @@ TEST(LinkListenerTest, SeveralListenInOneFolder) {
   EXPECT_TRUE(LinkSocket::Connect(second->path()).ok());
 }
 
+// As when its process is killed.
+void Die(std::unique_ptr<LinkListener> listener) {
+  const std::string path = listener->path();
+  ASSERT_EQ(link(path.c_str(), (path + "x").c_str()), 0);
+  listener = nullptr;
+  ASSERT_EQ(rename((path + "x").c_str(), path.c_str()), 0);
+}
+
+// Has the socket be made so long ago.
+void SetAge(const std::string& path, absl::Duration age) {
+  const timespec made = absl::ToTimespec(DateNow() - age);
+  const timespec times[] = {made, made};
+  ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW), 0);
+}
+
 TEST(LinkListenerTest, WhatTheDeadHaveLeftIsInNobodysWay) {
   const Folder folder;
   auto dead = Listen(folder.path());
   ASSERT_NE(dead, nullptr);
-  // As when its process is killed.
   const std::string path = dead->path();
-  ASSERT_EQ(link(path.c_str(), (path + "x").c_str()), 0);
-  dead = nullptr;
-  ASSERT_EQ(rename((path + "x").c_str(), path.c_str()), 0);
+  Die(std::move(dead));
   EXPECT_EQ(LinkSocket::Connect(path).status().code(),
             absl::StatusCode::kUnavailable);
   const auto listener = Listen(folder.path());
   ASSERT_NE(listener, nullptr);
   EXPECT_TRUE(LinkSocket::Connect(listener->path()).ok());
-  EXPECT_THAT(Entries(folder.path()), SizeIs(2));
+  EXPECT_THAT(Entries(folder.path()), SizeIs(2))
+      << "it may be one that does not listen yet";
+}
+
+TEST(LinkListenerTest, WhatTheDeadHaveLeftIsRemovedAfterAMinute) {
+  const Folder folder;
+  auto dead = Listen(folder.path());
+  const auto living = Listen(folder.path());
+  ASSERT_TRUE(dead != nullptr && living != nullptr);
+  const std::string path = dead->path();
+  Die(std::move(dead));
+  SetAge(path, absl::Minutes(2));
+  SetAge(living->path(), absl::Minutes(2));
+  const std::string other = folder.path() + "/other.sock";
+  ASSERT_EQ(link(path.c_str(), other.c_str()), 0);
+  const auto listener = Listen(folder.path());
+  ASSERT_NE(listener, nullptr);
+  EXPECT_NE(access(path.c_str(), F_OK), 0);
+  EXPECT_EQ(access(other.c_str(), F_OK), 0) << "it is not ours";
+  EXPECT_TRUE(LinkSocket::Connect(living->path()).ok());
 }
 
 TEST(LinkListenerTest, UsesAGivenFolderAsItIs) {

@@ -87,7 +87,8 @@ Sizes SizesOn(const proto::Declaration& declaration,
 
 absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
                                       const std::vector<proto::Slice>& slices,
-                                      uint32_t ps, int64_t limit_bytes) {
+                                      uint32_t ps, int64_t limit_bytes,
+                                      bool lends) {
   const uint64_t workers = std::max(1u, declaration.num_workers());
   const auto& synchronous = declaration.consistency().synchronous();
   MemoryPlan plan;
@@ -132,6 +133,12 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
   uint64_t left = limit - needed;
   plan.extra_pushes = t == 0 ? wanted_extra : std::min(wanted_extra, left / t);
   left -= plan.extra_pushes * t;
+  if (lends) {
+    const uint64_t wanted =
+        declaration.consistency().has_asynchronous() ? 2 * workers + 2 : 4;
+    plan.max_lent_versions = t == 0 ? wanted : std::min(wanted, left / t);
+    left -= plan.max_lent_versions * t;
+  }
   plan.max_pinned_versions =
       t == 0 ? kMaxPinnedVersions
              : std::min<uint64_t>(kMaxPinnedVersions, 1 + left / t);

@@ -25,7 +25,9 @@ namespace holdfast {
 //                             many as any worker has seats in a step
 //                             (synchronous, ceil(N / M))
 //
-// and what is left goes to pushes that come early, then to pinned versions.
+// and what is left goes to pushes that come early, then to versions that
+// processes of the same host read in place (docs/same_host.md), T each, then to
+// pinned versions.
 // Not counted are the process itself, some 30 MB, and what lies around tensors
 // in gRPC's buffers, 20 to 50 MB (docs/performance.md). Parts lie in the memory
 // that is reserved for their push from their first byte, and answers are sent
@@ -38,17 +40,23 @@ struct MemoryPlan {
   size_t extra_pushes = 0;
   // Of one worker, reserved or not.
   size_t max_pushes_per_worker = 1;
+  // Distinct versions that may be lent: in a synchronous job those before and
+  // after a step, that of a worker which is late, and one that is evaluated;
+  // asynchronous, two for each worker, and two more. Fewer where there is no
+  // room: 0 has all values sent.
+  size_t max_lent_versions = 0;
   // Distinct versions that pins may hold.
   size_t max_pinned_versions = 1;
 };
 
 // The plan for the slices of ps `ps`. `declaration` has its defaults filled in;
 // its `checkpoints` are absent where none are taken.
-// `limit_bytes` 0: no limit.
-// Errors: RESOURCE_EXHAUSTED, with the sum, when it is above the limit.
+// `limit_bytes` 0: no limit. `lends`: whether values lie where they can be
+// lent. Errors: RESOURCE_EXHAUSTED, with the sum, when it is above the limit.
 absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
                                       const std::vector<proto::Slice>& slices,
-                                      uint32_t ps, int64_t limit_bytes);
+                                      uint32_t ps, int64_t limit_bytes,
+                                      bool lends = false);
 
 }  // namespace holdfast
 

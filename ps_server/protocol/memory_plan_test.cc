@@ -1,5 +1,6 @@
 #include "ps_server/protocol/memory_plan.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -123,6 +124,27 @@ TEST(MemoryPlanTest, WhatIsLeftGoesToPushesThenToPins) {
     ASSERT_TRUE(unlimited.ok()) << unlimited.status();
     EXPECT_EQ(unlimited->extra_pushes, c.wanted_extra);
     EXPECT_EQ(unlimited->max_pinned_versions, 64u);
+  }
+}
+
+TEST(MemoryPlanTest, LentVersionsComeBeforePins) {
+  for (const Case& c : Cases()) {
+    SCOPED_TRACE(c.name);
+    const bool asynchronous = c.declaration.consistency().has_asynchronous();
+    // Two for each of three workers, and two; or four versions.
+    const size_t wanted = asynchronous ? 8 : 4;
+    const int64_t least = kFixed + 2 * kT + (c.pushes + c.wanted_extra) * kT;
+    for (size_t more = 0; more < 20; ++more) {
+      const auto plan = PlanMemory(c.declaration, Slices(), 0,
+                                   least + more * kT + kT / 2, /*lends=*/true);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      EXPECT_EQ(plan->extra_pushes, c.wanted_extra);
+      EXPECT_EQ(plan->max_lent_versions, std::min(more, wanted));
+      EXPECT_EQ(plan->max_pinned_versions, 1 + more - plan->max_lent_versions);
+    }
+    const auto nobody = PlanMemory(c.declaration, Slices(), 0, 0);
+    ASSERT_TRUE(nobody.ok()) << nobody.status();
+    EXPECT_EQ(nobody->max_lent_versions, 0u);
   }
 }
 

@@ -50,17 +50,47 @@ bool IsContiguous(const Buffer& data) {
 
 }  // namespace
 
+void LentVersions::set_most(size_t versions) {
+  absl::MutexLock lock(&mutex_);
+  most_ = versions;
+}
+
+bool LentVersions::HasRoomFor(const LentVersion& version) const {
+  absl::MutexLock lock(&mutex_);
+  return loans_.size() < most_ || loans_.count(version) > 0;
+}
+
+bool LentVersions::Add(const LentVersion& version) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = loans_.find(version);
+  if (found != loans_.end()) {
+    ++found->second;
+    return true;
+  }
+  if (loans_.size() >= most_) return false;
+  loans_[version] = 1;
+  return true;
+}
+
+void LentVersions::Remove(const LentVersion& version) {
+  absl::MutexLock lock(&mutex_);
+  const auto found = loans_.find(version);
+  if (--found->second == 0) loans_.erase(found);
+}
+
 NeighborLink::NeighborLink(uint64_t number, TaskId peer,
                            std::unique_ptr<LinkSocket> socket,
                            std::unique_ptr<LoanTaker> board,
                            const SharedArena* arena,
-                           std::shared_ptr<NeighborCounters> counters)
+                           std::shared_ptr<NeighborCounters> counters,
+                           std::shared_ptr<LentVersions> versions)
     : number_(number),
       peer_(std::move(peer)),
       socket_(std::move(socket)),
       board_(std::move(board)),
       arena_(arena),
-      counters_(std::move(counters)) {}
+      counters_(std::move(counters)),
+      versions_(std::move(versions)) {}
 
 NeighborLink::~NeighborLink() {
   End(absl::CancelledError("the ps ends"));
@@ -143,6 +173,7 @@ absl::Status NeighborLink::Take(const LinkMessage& message) {
 
 std::optional<proto::SharedBytes> NeighborLink::Lend(LoanId loan,
                                                      const Buffer& data,
+                                                     const LentVersion& version,
                                                      uint64_t max_lent_bytes) {
   if (!IsContiguous(data)) return std::nullopt;
   const std::optional<SharedArena::Place> found =
@@ -155,8 +186,12 @@ std::optional<proto::SharedBytes> NeighborLink::Lend(LoanId loan,
     return std::nullopt;
   }
   if (found->file > files_sent_ && !SendFiles().ok()) return std::nullopt;
-  if (!board_->Hold(loan)) return std::nullopt;
-  lent_.push_back({loan, data});
+  if (!versions_->Add(version)) return std::nullopt;
+  if (!board_->Hold(loan)) {
+    versions_->Remove(version);
+    return std::nullopt;
+  }
+  lent_.push_back({loan, data, version});
   lent_bytes_ += data.size();
   lent_ever_ += data.size();
   counters_->lent_now += data.size();
@@ -184,6 +219,7 @@ void NeighborLink::TakeBack() {
       continue;
     }
     board_->Free(lent.loan);
+    versions_->Remove(lent.version);
     lent_bytes_ -= lent.data.size();
     counters_->lent_now -= lent.data.size();
     returned.push_back(std::move(lent));
@@ -233,6 +269,7 @@ void NeighborLink::End(const absl::Status& why) {
   shutdown(socket_->fd(), SHUT_RDWR);
   counters_->lent_now -= lent_bytes_;
   lent_bytes_ = 0;
+  for (const Lent& lent : lent_) versions_->Remove(lent.version);
   returned.swap(lent_);
 }
 

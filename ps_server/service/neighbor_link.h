@@ -4,10 +4,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -34,6 +36,38 @@ struct NeighborCounters {
   std::atomic<size_t> files{0};
 };
 
+// A version of the values, of whatever generation.
+struct LentVersion {
+  uint64_t generation = 0;
+  uint64_t number = 0;
+
+  friend bool operator<(const LentVersion& a, const LentVersion& b) {
+    return std::tie(a.generation, a.number) < std::tie(b.generation, b.number);
+  }
+};
+
+// The versions of which something is lent, over whatever link: each of them is
+// memory, which the plan of the shard's memory bounds.
+//
+// Thread-safe.
+class LentVersions {
+ public:
+  // Default: unlimited.
+  void set_most(size_t versions) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Whether Add can be true.
+  bool HasRoomFor(const LentVersion& version) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Counts a loan of `version`. False: there are as many others as may be.
+  bool Add(const LentVersion& version) ABSL_LOCKS_EXCLUDED(mutex_);
+  // A loan of it has been given back.
+  void Remove(const LentVersion& version) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  mutable absl::Mutex mutex_;
+  size_t most_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<size_t>::max();
+  // Loans of each.
+  std::map<LentVersion, size_t> loans_ ABSL_GUARDED_BY(mutex_);
+};
+
 // A ps' end of a link: what has passed over its socket, which values are lent
 // over it, and which gradients are read (docs/same_host.md).
 //
@@ -52,7 +86,8 @@ class NeighborLink {
   // `arena` must outlive the link.
   NeighborLink(uint64_t number, TaskId peer, std::unique_ptr<LinkSocket> socket,
                std::unique_ptr<LoanTaker> board, const SharedArena* arena,
-               std::shared_ptr<NeighborCounters> counters);
+               std::shared_ptr<NeighborCounters> counters,
+               std::shared_ptr<LentVersions> versions);
   // As End.
   ~NeighborLink();
 
@@ -73,11 +108,13 @@ class NeighborLink {
   // breaks its rules, RESOURCE_EXHAUSTED for too much.
   absl::Status Receive() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Lends `data`, keeping it until the peer has returned it or the link has
-  // ended. Nullopt: it cannot be lent, so it has to be sent: it does not lie in
-  // one piece of the arena, the loan is not offered, the peer does not take the
-  // file, or has as much as it may have (`max_lent_bytes`).
+  // Lends `data` of `version`, keeping it until the peer has returned it or the
+  // link has ended. Nullopt: it cannot be lent, so it has to be sent: it does
+  // not lie in one piece of the arena, the loan is not offered, the peer does
+  // not take the file, or has as much as it may have (`max_lent_bytes`), or as
+  // many versions are lent as may be.
   std::optional<proto::SharedBytes> Lend(LoanId loan, const Buffer& data,
+                                         const LentVersion& version,
                                          uint64_t max_lent_bytes)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Lets go of what the peer has returned.
@@ -99,6 +136,7 @@ class NeighborLink {
   struct Lent {
     LoanId loan;
     Buffer data;
+    LentVersion version;
   };
 
   absl::Status ReceiveLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -113,6 +151,7 @@ class NeighborLink {
   const std::shared_ptr<LoanTaker> board_;
   const SharedArena* const arena_;
   const std::shared_ptr<NeighborCounters> counters_;
+  const std::shared_ptr<LentVersions> versions_;
 
   mutable absl::Mutex mutex_;
   // Not OK: it has ended.

@@ -1,6 +1,7 @@
 // Values that are lent over a link, and gradients that are borrowed.
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -31,13 +32,14 @@ namespace holdfast::link_testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
 
 using LendTest = NeighborsTest;
 
 TEST_F(LendTest, TheClientReadsTheValuesWhereTheyLie) {
   Start();
-  LentVersion before = MakeVersion(kPage, 'a');
-  LentVersion version = MakeVersion(kMinLentBytes, 'b');
+  ValuesToLend before = MakeVersion(kPage, 'a');
+  ValuesToLend version = MakeVersion(kMinLentBytes, 'b');
   const auto client = MakeLink(SenderOf(0));
   const auto file = client->ReceiveFile(1);
   const LoanId loan = client->Offer();
@@ -61,8 +63,8 @@ TEST_F(LendTest, TheClientReadsTheValuesWhereTheyLie) {
 TEST_F(LendTest, WhatIsReturnedIsLetGoAtTheNextLoan) {
   Start();
   const auto client = MakeLink(SenderOf(0));
-  LentVersion first = MakeVersion(kMinLentBytes, 'a');
-  LentVersion second = MakeVersion(kMinLentBytes, 'b');
+  ValuesToLend first = MakeVersion(kMinLentBytes, 'a');
+  ValuesToLend second = MakeVersion(kMinLentBytes, 'b');
   const LoanId loan = client->Offer();
   ASSERT_TRUE(Lend(client.get(), &first, loan).shared.has_value());
   client->board().Return(loan);
@@ -76,12 +78,12 @@ TEST_F(LendTest, WhatIsReturnedIsLetGoAtTheNextLoan) {
 TEST_F(LendTest, WhatIsReturnedIsUsedForTheNextVersion) {
   Start();
   const auto client = MakeLink(SenderOf(0));
-  LentVersion version = MakeVersion(kMinLentBytes, 'a');
+  ValuesToLend version = MakeVersion(kMinLentBytes, 'a');
   const LoanId loan = client->Offer();
   ASSERT_TRUE(Lend(client.get(), &version, loan).shared.has_value());
   client->board().Return(loan);
   const int64_t bytes = options_.arena->bytes();
-  LentVersion next = MakeVersion(kMinLentBytes, 'b');
+  ValuesToLend next = MakeVersion(kMinLentBytes, 'b');
   EXPECT_TRUE(version.IsGone());
   EXPECT_EQ(options_.arena->bytes(), bytes);
 }
@@ -89,11 +91,11 @@ TEST_F(LendTest, WhatIsReturnedIsUsedForTheNextVersion) {
 TEST_F(LendTest, ALoanThatIsNotReturnedKeepsItsMemory) {
   Start();
   const auto client = MakeLink(SenderOf(0));
-  LentVersion version = MakeVersion(kMinLentBytes, 'a');
+  ValuesToLend version = MakeVersion(kMinLentBytes, 'a');
   const TensorPiece piece = Lend(client.get(), &version, client->Offer());
   ASSERT_TRUE(piece.shared.has_value());
   clock_.now += absl::Hours(1);
-  LentVersion next = MakeVersion(kMinLentBytes, 'b');
+  ValuesToLend next = MakeVersion(kMinLentBytes, 'b');
   EXPECT_FALSE(version.IsGone());
   EXPECT_EQ(client->ReceiveFile(1)->data()[piece.shared->offset()], 'a');
 }
@@ -102,8 +104,8 @@ TEST_F(LendTest, TheEndOfAReaderReturnsItsLoans) {
   Start();
   const auto client = MakeLink(SenderOf(0));
   const auto other = MakeLink(SenderOf(1));
-  LentVersion version = MakeVersion(kMinLentBytes, 'a');
-  LentVersion kept = MakeVersion(kMinLentBytes, 'b');
+  ValuesToLend version = MakeVersion(kMinLentBytes, 'a');
+  ValuesToLend kept = MakeVersion(kMinLentBytes, 'b');
   ASSERT_TRUE(Lend(client.get(), &version, client->Offer()).shared.has_value());
   ASSERT_TRUE(Lend(other.get(), &kept, other->Offer()).shared.has_value());
   client->Close();
@@ -114,7 +116,7 @@ TEST_F(LendTest, TheEndOfAReaderReturnsItsLoans) {
 TEST_F(LendTest, TheEndOfThePsEndsLinksAndLoans) {
   Start();
   const auto client = MakeLink(SenderOf(0));
-  LentVersion version = MakeVersion(kMinLentBytes, 'a');
+  ValuesToLend version = MakeVersion(kMinLentBytes, 'a');
   ASSERT_TRUE(Lend(client.get(), &version, client->Offer()).shared.has_value());
   neighbors_.reset();
   EXPECT_TRUE(version.IsGone());
@@ -126,8 +128,8 @@ TEST_F(LendTest, TheEndOfThePsEndsLinksAndLoans) {
 TEST_F(LendTest, AFileThatIsMadeLaterIsSentBeforeItsPlace) {
   Start();
   const auto client = MakeLink(SenderOf(0));
-  LentVersion version = MakeVersion(2 * kHugePageBytes, 'a');
-  LentVersion second = MakeVersion(2 * kHugePageBytes, 'b');
+  ValuesToLend version = MakeVersion(2 * kHugePageBytes, 'a');
+  ValuesToLend second = MakeVersion(2 * kHugePageBytes, 'b');
   const TensorPiece one = Lend(client.get(), &version, client->Offer());
   const TensorPiece two = Lend(client.get(), &second, client->Offer());
   ASSERT_TRUE(one.shared.has_value() && two.shared.has_value());
@@ -160,7 +162,7 @@ TEST_F(LendTest, WhatCannotBeLentIsSent) {
   Start();
   const auto client = MakeLink(SenderOf(0));
   const auto other = MakeLink(SenderOf(1));
-  LentVersion version = MakeVersion(kMinLentBytes, 'a');
+  ValuesToLend version = MakeVersion(kMinLentBytes, 'a');
   const Buffer data = version.data;
   const auto expect_sent = [&](const char* what, const TensorPiece& piece) {
     EXPECT_FALSE(piece.shared.has_value()) << what;
@@ -208,16 +210,79 @@ TEST_F(LendTest, WhatCannotBeLentIsSent) {
   std::vector<TensorPiece> encoded(1);
   encoded[0].encoding = proto::FLOAT16;
   encoded[0].data = data;
-  neighbors_->Lend(client->sender(), ranges, &encoded);
+  neighbors_->Lend(client->sender(), {1, 0}, ranges, &encoded);
   expect_sent("encoded", encoded[0]);
+}
+
+// Each is memory that the plan of the shard has to have.
+TEST_F(LendTest, MoreVersionsThanMayBeLentAreSent) {
+  Start();
+  neighbors_->set_max_lent(1 << 30, /*versions=*/2);
+  const auto one = MakeLink(SenderOf(0));
+  const auto two = MakeLink(SenderOf(1));
+  const auto is_lent = [&](LinkClient* client, LoanId loan, uint64_t number) {
+    ValuesToLend version = MakeVersion(kMinLentBytes, 'v');
+    return Lend(client, &version, loan, number).shared.has_value();
+  };
+  const LoanId loan_of_5 = one->Offer(), again = two->Offer();
+  EXPECT_TRUE(is_lent(one.get(), loan_of_5, 5));
+  EXPECT_TRUE(is_lent(two.get(), again, 5));
+  EXPECT_TRUE(is_lent(two.get(), two->Offer(), 6));
+  EXPECT_TRUE(is_lent(one.get(), one->Offer(), 6)) << "it is lent already";
+  EXPECT_FALSE(is_lent(one.get(), one->Offer(), 7));
+  one->board().Return(loan_of_5);
+  EXPECT_FALSE(is_lent(two.get(), two->Offer(), 7)) << "another reads 5";
+  two->board().Return(again);
+  EXPECT_TRUE(is_lent(one.get(), one->Offer(), 7));
+  EXPECT_FALSE(is_lent(one.get(), one->Offer(), 8));
+  // With a link what was lent over it goes.
+  one->Close();
+  while (neighbors_->figures().links == 2) sched_yield();
+  EXPECT_TRUE(is_lent(two.get(), two->Offer(), 8));
+  neighbors_->set_max_lent(1 << 30, /*versions=*/0);
+  EXPECT_FALSE(is_lent(two.get(), two->Offer(), 9));
+}
+
+// The files that the ps makes pile up in the socket, and then are not sent;
+// nobody waits.
+TEST_F(LendTest, APeerThatNeverReadsItsSocketIsSentBytes) {
+  Start();
+  const auto client = MakeLink(SenderOf(0));
+  constexpr int kFiles = 600;
+  std::vector<std::shared_ptr<char>> others;
+  for (int i = 0; i < kFiles; ++i) {
+    // A file each, of which nobody touches a page.
+    others.push_back(*options_.arena->Take(kHugePageBytes - 64));
+  }
+  ValuesToLend version = MakeVersion(kMinLentBytes, 'v');
+  const Buffer data = version.data;
+  ASSERT_THAT(options_.arena->files(), SizeIs(kFiles + 1));
+  EXPECT_FALSE(
+      Lend(client.get(), &version, client->Offer()).shared.has_value());
+  EXPECT_EQ(neighbors_->figures().refused_loans, 1);
+  // Once it reads, it is lent to.
+  uint32_t read = 0;
+  for (;;) {
+    version.data = data;
+    const LoanId loan = client->Offer();
+    const TensorPiece piece = Lend(client.get(), &version, loan);
+    if (piece.shared.has_value()) break;
+    while (read < kFiles + 1) {
+      const auto file = client->socket().TryReceive();
+      ASSERT_TRUE(file.ok()) << file.status();
+      if (!file->has_value()) break;
+      EXPECT_EQ((*file)->file, ++read);
+    }
+  }
+  EXPECT_EQ(neighbors_->figures().links, 1);
 }
 
 TEST_F(LendTest, MoreThanALinkMayHaveIsSent) {
   Start();
-  neighbors_->set_max_lent_bytes(2 * kMinLentBytes);
+  neighbors_->set_max_lent(2 * kMinLentBytes, /*versions=*/100);
   const auto client = MakeLink(SenderOf(0));
   const auto other = MakeLink(SenderOf(1));
-  LentVersion version = MakeVersion(kMinLentBytes, 'a');
+  ValuesToLend version = MakeVersion(kMinLentBytes, 'a');
   const auto lend = [&](LinkClient* to, LoanId loan) {
     return Answer(to->sender(), to->Range(kMinLentBytes, loan), version.data)
         .shared.has_value();
@@ -469,6 +534,33 @@ TEST_F(BorrowTest, FilesWithoutEndEndTheLink) {
   client->SendFile(NeighborLink::kMaxFiles + 1, *region);
   EXPECT_TRUE(client->IsClosed());
   EXPECT_EQ(Text(*last), "abc");
+}
+
+TEST_F(BorrowTest, FilesOfAllLinksAreBounded) {
+  Start();
+  const auto region = MakeRegion(kPage, "abc");
+  std::vector<std::unique_ptr<LinkClient>> clients;
+  const size_t links = NeighborLink::kMaxFilesOfAll / NeighborLink::kMaxFiles;
+  for (uint32_t task = 0; task < links; ++task) {
+    clients.push_back(MakeLink(SenderOf(task)));
+    for (uint32_t i = 1; i <= NeighborLink::kMaxFiles; ++i) {
+      clients.back()->SendFile(i, *region);
+    }
+    // Until they have been read.
+    const auto last = Borrow(clients.back()->sender(),
+                             clients.back()->Piece(NeighborLink::kMaxFiles, 0,
+                                                   3, clients.back()->Offer()));
+    ASSERT_TRUE(last.ok()) << last.status();
+  }
+  const auto beyond = MakeLink(SenderOf(links));
+  beyond->SendFile(1, *region);
+  EXPECT_TRUE(beyond->IsClosed());
+  // The files of a link go with it.
+  clients.back()->Close();
+  while (neighbors_->figures().links == links) sched_yield();
+  const auto next = MakeLink(SenderOf(links));
+  next->SendFile(1, *region);
+  EXPECT_TRUE(Borrow(next->sender(), next->Piece(1, 0, 3, next->Offer())).ok());
 }
 
 TEST_F(BorrowTest, TooLargeAFileEndsTheLink) {

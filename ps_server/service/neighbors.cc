@@ -168,10 +168,11 @@ proto::LinkResponse Neighbors::Link(const proto::LinkRequest& request) {
 }
 
 void Neighbors::Lend(
-    const proto::Sender& sender,
+    const proto::Sender& sender, const LentVersion& version,
     const google::protobuf::RepeatedPtrField<proto::ReadRange>& ranges,
     std::vector<TensorPiece>* pieces) {
   const TaskId reader = TaskOf(sender);
+  if (!versions_->HasRoomFor(version)) links_->TakeBack();
   // Nearly always they name the same.
   std::shared_ptr<NeighborLink> link;
   uint64_t number = 0;
@@ -193,7 +194,7 @@ void Neighbors::Lend(
     std::optional<proto::SharedBytes> place;
     if (link != nullptr) {
       place = link->Lend({range.loan().slot(), range.loan().serial()},
-                         piece.data, max_lent_bytes_);
+                         piece.data, version, max_lent_bytes_);
     }
     if (!place.has_value()) {
       ++refused_loans_;
@@ -291,7 +292,10 @@ void Neighbors::Run() {
       const auto stranger = it++;
       if (polled->revents == 0) continue;
       auto link = Greet(&*stranger);
-      if (!link.ok()) {
+      if (absl::IsUnavailable(link.status())) {
+        // It has gone, as one that only tries whether somebody listens.
+        strangers.erase(stranger);
+      } else if (!link.ok()) {
         ++refused_peers_;
         LOG_EVERY_N(WARNING, 100)
             << options_.name << ": somebody who connects to "
@@ -370,7 +374,7 @@ absl::StatusOr<std::shared_ptr<NeighborLink>> Neighbors::Greet(
   if (!board.ok()) return board.status();
   auto link = std::make_shared<NeighborLink>(
       hello.link, *peer, std::move(*stranger), *std::move(board),
-      options_.arena.get(), counters_);
+      options_.arena.get(), counters_, versions_);
   {
     // Before the welcome: what it brings may come at once.
     absl::MutexLock lock(&links_->mutex);

@@ -82,8 +82,9 @@ class Neighbors {
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Lends what `sender` may read in place: of each range with a loan that is
-  // his, the piece at the same index has a place for its data if that can be.
-  void Lend(const proto::Sender& sender,
+  // his, the piece at the same index, which is of `version`, has a place for
+  // its data if that can be.
+  void Lend(const proto::Sender& sender, const LentVersion& version,
             const google::protobuf::RepeatedPtrField<proto::ReadRange>& ranges,
             std::vector<TensorPiece>* pieces);
   // Puts the data in for each place. EXACT elements stay where they are, and
@@ -94,9 +95,12 @@ class Neighbors {
   absl::Status Borrow(const proto::Sender& sender,
                       std::vector<TensorPiece>* pieces);
 
-  // Of values lent over one link, in bytes; beyond it they are sent. Default:
-  // unlimited.
-  void set_max_lent_bytes(uint64_t bytes) { max_lent_bytes_ = bytes; }
+  // What may be lent, beyond which values are sent: bytes over one link, and
+  // distinct versions over all. Default: unlimited.
+  void set_max_lent(uint64_t bytes_of_link, size_t versions) {
+    max_lent_bytes_ = bytes_of_link;
+    versions_->set_most(versions);
+  }
 
   NeighborFigures figures() const;
 
@@ -139,6 +143,8 @@ class Neighbors {
   const std::shared_ptr<Links> links_ = std::make_shared<Links>();
   const std::shared_ptr<NeighborCounters> counters_ =
       std::make_shared<NeighborCounters>();
+  const std::shared_ptr<LentVersions> versions_ =
+      std::make_shared<LentVersions>();
   std::unique_ptr<LinkListener> listener_;
   int quit_ = -1;  // an eventfd
   std::atomic<uint64_t> max_lent_bytes_{std::numeric_limits<uint64_t>::max()};

@@ -3,11 +3,14 @@
 #include "ps_server/service/neighbors.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -54,7 +57,7 @@ TEST_F(LinkTest, EachHasAnotherNumberAndSecret) {
 
 TEST_F(LinkTest, TheFilesOfThePsComeWithTheWelcome) {
   Start();
-  LentVersion version = MakeVersion(kPage, 'a');
+  ValuesToLend version = MakeVersion(kPage, 'a');
   const auto client = MakeLink(SenderOf(0));
   const auto file = client->ReceiveFile(1);
   ASSERT_NE(file, nullptr);
@@ -155,6 +158,35 @@ TEST_F(LinkTest, SecretsAreBounded) {
   EXPECT_THAT(Ask(SenderOf(tasks)).refusal(), HasSubstr("1024"));
   clock_.now += Neighbors::kSecretLife;
   EXPECT_EQ(Ask(SenderOf(tasks)).refusal(), "");
+}
+
+// A process has room for the descriptors of that many clients, and so has this
+// one, which plays them all.
+TEST_F(LinkTest, LinksAreBounded) {
+  rlimit limit;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = std::min<rlim_t>(limit.rlim_max, 4 * Neighbors::kMaxLinks);
+  if (limit.rlim_cur < 4 * Neighbors::kMaxLinks) {
+    GTEST_SKIP() << "at most " << limit.rlim_cur << " descriptors";
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  Start();
+  const proto::LinkResponse before = Ask(SenderOf(0));
+  std::vector<std::unique_ptr<LinkClient>> clients;
+  for (uint32_t task = 1; task <= Neighbors::kMaxLinks; ++task) {
+    clients.push_back(MakeLink(SenderOf(task)));
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_EQ(neighbors_->figures().links, Neighbors::kMaxLinks);
+  EXPECT_THAT(Ask(SenderOf(0)).refusal(), HasSubstr("1024 links"));
+  LinkClient late(SenderOf(0));
+  late.Greet(before);
+  EXPECT_TRUE(late.IsClosed());
+  EXPECT_EQ(neighbors_->figures().refused_peers, 1);
+  // One that ends makes room.
+  clients.back()->Close();
+  while (neighbors_->figures().links == Neighbors::kMaxLinks) sched_yield();
+  MakeLink(SenderOf(0));
 }
 
 TEST_F(LinkTest, WhoeverSaysNothingIsInNobodysWay) {

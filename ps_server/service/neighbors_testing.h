@@ -170,7 +170,7 @@ class LinkClient {
 };
 
 // Values in the arena.
-struct LentVersion {
+struct ValuesToLend {
   std::shared_ptr<char> memory;
   Buffer data;
   // Nobody has them any more.
@@ -222,8 +222,8 @@ class NeighborsTest : public testing::Test {
     return client;
   }
 
-  LentVersion MakeVersion(size_t size, char fill) {
-    LentVersion version;
+  ValuesToLend MakeVersion(size_t size, char fill) {
+    ValuesToLend version;
     version.memory = *options_.arena->Take(size);
     std::memset(version.memory.get(), fill, size);
     auto owner = std::shared_ptr<void>(
@@ -240,19 +240,20 @@ class NeighborsTest : public testing::Test {
 
   // What a pull is answered with. The buffer of `version` goes there.
   TensorPiece Answer(const proto::Sender& sender, const proto::ReadRange& range,
-                     Buffer data) {
+                     Buffer data, uint64_t version = 0) {
     google::protobuf::RepeatedPtrField<proto::ReadRange> ranges;
     *ranges.Add() = range;
     std::vector<TensorPiece> pieces(1);
     pieces[0].variable = "w";
     pieces[0].data = std::move(data);
-    neighbors_->Lend(sender, ranges, &pieces);
+    neighbors_->Lend(sender, {/*generation=*/1, version}, ranges, &pieces);
     return std::move(pieces[0]);
   }
-  TensorPiece Lend(LinkClient* client, LentVersion* version, LoanId loan) {
+  TensorPiece Lend(LinkClient* client, ValuesToLend* version, LoanId loan,
+                   uint64_t number = 0) {
     Buffer data = std::exchange(version->data, Buffer());
     const proto::ReadRange range = client->Range(data.size(), loan);
-    return Answer(client->sender(), range, std::move(data));
+    return Answer(client->sender(), range, std::move(data), number);
   }
 
   absl::StatusOr<Buffer> Borrow(const proto::Sender& sender,

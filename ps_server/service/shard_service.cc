@@ -62,7 +62,9 @@ absl::StatusOr<grpc::ByteBuffer> Encode(const Machines& machines,
                                         const Response& response,
                                         std::vector<TensorPiece> tensors) {
   if (loans != nullptr && machines.neighbors != nullptr) {
-    machines.neighbors->Lend(loans->sender, loans->ranges, &tensors);
+    machines.neighbors->Lend(loans->sender,
+                             {response.generation(), response.version()},
+                             loans->ranges, &tensors);
   }
   // What one variable's name and shape add to each of its ranges is known only
   // here.
@@ -72,7 +74,7 @@ absl::StatusOr<grpc::ByteBuffer> Encode(const Machines& machines,
       absl::StrCat("ranges: ", bytes, " bytes to answer with, at most ",
                    kMaxMessageBytes, " in one call; ask for fewer at once");
   if (loans == nullptr) return absl::InvalidArgumentError(text);
-  return absl::UnavailableError(absl::StrCat(
+  return absl::OutOfRangeError(absl::StrCat(
       "not all of what was asked for can be lent at the moment: ", text));
 }
 
@@ -92,7 +94,11 @@ absl::StatusOr<grpc::ByteBuffer> Encode(const Machines& machines,
                                         const Loans* loans,
                                         absl::StatusOr<PushPullReply> reply) {
   if (!reply.ok()) return std::move(reply).status();
-  return Encode(machines, loans, reply->response, std::move(reply->tensors));
+  auto bytes =
+      Encode(machines, loans, reply->response, std::move(reply->tensors));
+  // The push is decided: the values are to be pulled.
+  if (!absl::IsOutOfRange(bytes.status())) return bytes;
+  return EncodeWithTensors(reply->response, {});
 }
 
 template <typename Response>

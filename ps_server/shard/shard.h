@@ -2,6 +2,7 @@
 #define HOLDFAST_PS_SERVER_SHARD_SHARD_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -71,6 +72,9 @@ class Shard {
     // Memory for values, which processes of this host may read in place; must
     // outlive the shard and all values. Null: private memory.
     SharedArena* arena = nullptr;
+    // Told what of the values may be lent, before anybody can read them: the
+    // bytes of a version, and how many versions. May be empty.
+    std::function<void(uint64_t value_bytes, size_t max_versions)> on_values;
   };
 
   // `clock` and `disk` must outlive the shard; what `disk` replies is to be

@@ -91,7 +91,8 @@ void Shard::Restore(const proto::RestoreRequest& request,
                                          request.slices().end());
   const absl::StatusOr<MemoryPlan> memory =
       PlanMemory(request.declaration(), slices, options_.index,
-                 options_.memory_limit_bytes);
+                 options_.memory_limit_bytes,
+                 /*lends=*/options_.arena != nullptr);
   if (!memory.ok()) return reply(memory.status());
 
   if (generation != generation_) unreadable_.Clear();
@@ -183,6 +184,9 @@ void Shard::OnLoaded(absl::StatusOr<std::unique_ptr<DenseStore>> store) {
 void Shard::OnRestored(std::unique_ptr<DenseStore> store) {
   wanted_.reset();
   store_ = std::move(store);
+  if (options_.on_values) {
+    options_.on_values(store_->value_bytes(), memory_.max_lent_versions);
+  }
   PushMemory::Options staging;
   staging.reserved_per_worker = memory_.reserved_per_worker;
   staging.max_per_worker = memory_.max_pushes_per_worker;

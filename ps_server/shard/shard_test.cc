@@ -358,10 +358,10 @@ TEST_F(ShardTest, ValuesComeAsTheyAreAskedFor) {
 
 TEST_F(ShardTest, APartThatContradictsThoseHereIsRefused) {
   Restore();
-  Stage(Part(0, 1, 0, {Tensor("w", {2, 2}, {1, 1, 1, 1})}, 0, 2));
+  Stage(Part(0, 1, 0, {Tensor("w", {2, 2}, {1, 1, 1, 1})}, 0, 3));
   EXPECT_TRUE(Fails(
-      Push(Part(0, 1, 0, {Tensor("b", {2}, {1, 1})}, 1, 3)).status(), kInvalid,
-      {"push 1 of /job:worker/task:0", "in 3 parts", "in 2",
+      Push(Part(0, 1, 0, {Tensor("b", {2}, {1, 1})}, 1, 2)).status(), kInvalid,
+      {"push 1 of /job:worker/task:0", "in 2 parts", "in 3",
        "(pushed by /job:worker/task:0)"}));
   EXPECT_EQ(shard_.staged_bytes(), 4 * 4);
 }

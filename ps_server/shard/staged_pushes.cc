@@ -32,16 +32,29 @@ absl::Status StagedPushes::Add(StagedPart part, bool reserved) {
     memory_.Take(part.push.from.worker, reserved);
     it = pushes_.emplace(part.push, std::move(fresh)).first;
   } else {
-    if (it->second.step != part.step ||
-        it->second.num_parts != part.num_parts) {
+    StagedPush& held = it->second;
+    if (held.step == part.step && held.num_parts != part.num_parts &&
+        IsWhole(part.push)) {
+      return absl::OkStatus();
+    }
+    if (held.step != part.step || held.num_parts > part.num_parts) {
       return absl::InvalidArgumentError(absl::StrCat(
           part.push.ToString(), ": a part of step ", part.step.value(), " in ",
-          part.num_parts, " parts, after one of step ", it->second.step.value(),
-          " in ", it->second.num_parts));
+          part.num_parts, " parts, after one of step ", held.step.value(),
+          " in ", held.num_parts));
     }
-    if (it->second.parts.count(part.part) > 0) return absl::OkStatus();
-    if (absl::Status status = CheckNoOverlap(it->second, part); !status.ok()) {
+    const bool anew = held.num_parts < part.num_parts;
+    if (!anew && held.parts.count(part.part) > 0) return absl::OkStatus();
+    if (absl::Status status = CheckNoOverlap(anew ? StagedPush() : held, part);
+        !status.ok()) {
       return status;
+    }
+    if (anew) {
+      memory_.AddBytes(-held.bytes);
+      held.bytes = 0;
+      held.parts.clear();
+      held.pieces.clear();
+      held.num_parts = part.num_parts;
     }
   }
 

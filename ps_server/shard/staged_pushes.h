@@ -40,8 +40,10 @@ struct StagedPart {
 //
 // A push arrives in parts, in any order and more than once; it is complete when
 // all its parts are here and cover every trainable slice
-// (docs/life_of_a_step.md, step 2). Pieces keep the memory that they came in,
-// which PushMemory counts.
+// (docs/life_of_a_step.md, step 2). A part that says that there are more parts
+// than those before it said begins the push anew, unless it is complete: its
+// sender could not send it as it meant to. Pieces keep the memory that they
+// came in, which PushMemory counts.
 //
 // Thread-compatible.
 // Invariants: bytes() is the sum over held pieces; a push holds no element

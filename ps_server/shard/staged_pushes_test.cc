@@ -258,13 +258,38 @@ TEST_F(StagedPushesTest, AVariableThatIsMissingAltogetherIsUncovered) {
                     {"variable \"w\": 0 of 6 elements"}));
 }
 
-TEST_F(StagedPushesTest, PartsMustAgreeOnStepAndNumberOfParts) {
+TEST_F(StagedPushesTest, APushThatIsSentInMorePartsBeginsAnew) {
+  ASSERT_TRUE(Add(Part(Push(1), 1, 2, {Piece(0, 4, 10), Piece(1, 0, 2)})).ok());
+  for (const StagedPart& part : ThreeParts(Push(1))) {
+    EXPECT_FALSE(staged_.IsWhole(Push(1)));
+    EXPECT_TRUE(Add(part).ok());
+  }
+  ExpectWhole(Push(1));
+  const int64_t bytes = staged_.bytes();
+  EXPECT_EQ(bytes, (6 + 2) * 4);
+  // Of one that is complete nothing is missing, however it is sent.
+  EXPECT_TRUE(Add(Part(Push(1), 3, 4, {Piece(0, 4, 10)})).ok());
+  EXPECT_TRUE(Add(Part(Push(1), 0, 1, {Piece(0, 4, 10)})).ok());
+  ExpectWhole(Push(1));
+  EXPECT_EQ(staged_.bytes(), bytes);
+}
+
+TEST_F(StagedPushesTest, APartThatCannotBeKeptBeginsNothing) {
+  ASSERT_TRUE(Add(Part(Push(1), 1, 2, {Piece(0, 4, 10)})).ok());
+  EXPECT_TRUE(
+      Fails(Add(Part(Push(1), 0, 3, {Piece(0, 4, 10), Piece(0, 4, 10)})),
+            kInvalid, {"came twice"}));
+  EXPECT_TRUE(Add(Part(Push(1), 1, 2, {Piece(0, 4, 10)})).ok());
+  EXPECT_EQ(staged_.num_pushes(Push(1).from.worker), 1);
+}
+
+TEST_F(StagedPushesTest, PartsMustAgreeOnStepAndNotBecomeFewer) {
   ASSERT_TRUE(Add(ThreeParts(Push(1))[0]).ok());
   StagedPart wrong = ThreeParts(Push(1))[1];
-  wrong.num_parts = 4;
+  wrong.num_parts = 2;
   EXPECT_TRUE(Fails(
       Add(wrong), kInvalid,
-      {"push 1 of /job:worker/task:0", "step 5 in 4 parts", "step 5 in 3"}));
+      {"push 1 of /job:worker/task:0", "step 5 in 2 parts", "step 5 in 3"}));
   wrong = ThreeParts(Push(1))[1];
   wrong.step = GlobalStep(6);
   EXPECT_TRUE(

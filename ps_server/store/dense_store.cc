@@ -21,6 +21,8 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DenseStore::Create(
     const std::vector<std::vector<float>>& slots_by_optimizer,
     SharedArena* arena) {
   auto store = std::unique_ptr<DenseStore>(new DenseStore(arena));
+  // Slices may be others than those of the store before.
+  if (arena != nullptr) arena->Renew();
   auto version = std::make_shared<StoreVersion>();
   absl::flat_hash_map<absl::string_view, const proto::Variable*> declared;
   for (const proto::Variable& variable : declaration.variables()) {

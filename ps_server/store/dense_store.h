@@ -95,8 +95,8 @@ class DenseStore {
   // Makes the slices of `placed` on ps `ps`, with their first values (zeros
   // where those are given), as version 0, and slots: for variables of optimizer
   // o as many as slots_by_optimizer[o] has values, each filled with its value.
-  // `arena`, which must outlive the store, gives the memory of values; null:
-  // that is private too.
+  // `arena`, which must outlive the store, gives the memory of values; of one
+  // store at a time, another's is used again. Null: that is private too.
   // Errors: INVALID_ARGUMENT for a slice that does not fit its variable.
   static absl::StatusOr<std::unique_ptr<DenseStore>> Create(
       const proto::Declaration& declaration,
