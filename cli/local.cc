@@ -84,6 +84,7 @@ struct LocalFlags {
   std::string worker_flags;
   std::string status_port = "0";
   bool tls = false;
+  bool collocated = false;
 };
 
 FlagSet MakeFlagSet(LocalFlags* flags) {
@@ -131,6 +132,11 @@ FlagSet MakeFlagSet(LocalFlags* flags) {
   set.Add("status_port", "PORT|none", &flags->status_port,
           "Where on this machine ps 0 serves the status page. Default: 0, a\n"
           "free port. none: there is no page.");
+  set.Add(
+      "collocated", "", &flags->collocated,
+      "A ps beside each worker, which share memory as on a host of their\n"
+      "own, and no other tasks: what hosts send each other is then that of\n"
+      "an all-reduce (docs/strategies.md).");
   set.Add("tls", "", &flags->tls,
           "Encrypt all connections, with certificates made for this run.");
   return set;
@@ -294,6 +300,17 @@ absl::StatusOr<LocalRunOptions> MakeOptions(
   status = command.has_value() ? TakeCommand(flags, *command, &options)
                                : TakeJobFile(flags, &options);
   if (!status.ok()) return status;
+  options.collocated = flags.collocated;
+  if (flags.collocated) {
+    if (flags.ps.value_or(options.workers) != options.workers) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--ps=", *flags.ps,
+                       " with --collocated: there is a ps beside each "
+                       "of the ",
+                       options.workers, " workers"));
+    }
+    options.ps = options.workers;
+  }
   options.tls = flags.tls;
   if (flags.status_port == "none") {
     options.status_port.reset();

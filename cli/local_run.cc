@@ -49,7 +49,7 @@ constexpr absl::Duration kStagePatience = absl::Seconds(3);
 
 LocalCluster::Program PsProgram(const TaskId& ps,
                                 const LocalRunOptions& options,
-                                const std::string& tls_dir,
+                                const LocalWorkers::Folders& folders,
                                 const RunDirectory& directory) {
   LocalCluster::Program program;
   program.name = DaemonName(ps);
@@ -58,8 +58,11 @@ LocalCluster::Program PsProgram(const TaskId& ps,
       absl::StrCat("--job_name=", ps.job),
       absl::StrCat("--task_index=", ps.index),
       absl::StrCat("--cluster_spec=", directory.cluster_spec_path())};
-  if (!tls_dir.empty()) {
-    program.args.push_back(absl::StrCat("--tls_dir=", tls_dir));
+  if (!folders.tls.empty()) {
+    program.args.push_back(absl::StrCat("--tls_dir=", folders.tls));
+  }
+  if (!folders.same_host.empty()) {
+    program.args.push_back(absl::StrCat("--same_host_dir=", folders.same_host));
   }
   if (!options.checkpoint_dir.empty()) {
     program.args.push_back(
@@ -77,11 +80,13 @@ LocalCluster::Program PsProgram(const TaskId& ps,
 LocalCluster::Program ProgramFor(const TaskId& task, const ClusterSpec& cluster,
                                  const LocalRunOptions& options,
                                  const RunDirectory& directory) {
-  const std::string tls_dir =
-      options.tls ? CertificateFolderOf(directory.tls_path(), task) : "";
+  LocalWorkers::Folders folders;
+  if (options.tls)
+    folders.tls = CertificateFolderOf(directory.tls_path(), task);
+  if (options.collocated) folders.same_host = directory.HostPath(task.index);
   return task.job == kPsJob
-             ? PsProgram(task, options, tls_dir, directory)
-             : options.kind->ProgramFor(task, cluster, tls_dir, directory);
+             ? PsProgram(task, options, folders, directory)
+             : options.kind->ProgramFor(task, cluster, folders, directory);
 }
 
 ProgressDisplay::Options ProgressOptions() {
@@ -569,6 +574,10 @@ int RunLocally(const LocalRunOptions& given) {
   }
   status = (*directory)->WriteClusterSpec(spec->ToJson());
   if (!status.ok()) return Refuse(status, kExitFailed);
+  for (int host = 0; options.collocated && host < options.workers; ++host) {
+    status = (*directory)->MakeHostFolder(host);
+    if (!status.ok()) return Refuse(status, kExitFailed);
+  }
   absl::StatusOr<Credentials> credentials = Credentials();
   if (options.tls) credentials = MakeCredentials(*spec, **directory);
   if (!credentials.ok()) return Refuse(credentials.status(), kExitFailed);

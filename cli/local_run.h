@@ -30,6 +30,9 @@ struct LocalRunOptions {
   std::optional<Restarts::Options> restarts;
   // Given to each ps, behind what makes it part of the run.
   std::vector<std::string> ps_flags;
+  // Whether worker i shares memory with ps i, and with no other. There are as
+  // many of these as of those.
+  bool collocated = false;
   // Whether all connections are encrypted, by certificates made for the run.
   bool tls = false;
   // Where on loopback ps 0 serves the status page. 0: a free port. Absent: it

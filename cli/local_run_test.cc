@@ -386,6 +386,28 @@ TEST_F(LocalRunTest, GivesEachDaemonItsFlags) {
                          options_.run_dir, "/result.json --seed=5"));
 }
 
+TEST_F(LocalRunTest, ACollocatedPsSharesMemoryWithItsWorkerAlone) {
+  options_.ps = 2;
+  options_.collocated = true;
+  const auto flag = [&](const std::string& daemon) {
+    std::ifstream file(absl::StrCat(options_.run_dir, "/", daemon, ".log"));
+    const std::string log((std::istreambuf_iterator<char>(file)), {});
+    const size_t begin = log.find("--same_host_dir=");
+    return begin == log.npos
+               ? "none"
+               : log.substr(begin, log.find_first_of(" \n", begin) - begin);
+  };
+  Run("echo $@", "echo $@");
+  for (const int host : {0, 1}) {
+    const std::string folder = absl::StrCat(options_.run_dir, "/hosts/", host);
+    for (const char* job : {"ps-", "worker-"}) {
+      EXPECT_EQ(flag(absl::StrCat(job, host)), "--same_host_dir=" + folder);
+    }
+    EXPECT_EQ(std::filesystem::status(folder).permissions(),
+              std::filesystem::perms::owner_all);
+  }
+}
+
 using CommandTest = LocalRunTest;
 
 // A ps ends when the workers have.

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -28,8 +29,8 @@ bool JobFileWorkers::IsJobOf(const proto::Journal& journal) const {
 }
 
 LocalCluster::Program JobFileWorkers::ProgramFor(
-    const TaskId& worker, const ClusterSpec& cluster,
-    const std::string& tls_dir, const RunDirectory& directory) const {
+    const TaskId& worker, const ClusterSpec& cluster, const Folders& folders,
+    const RunDirectory& directory) const {
   LocalCluster::Program program;
   program.name = DaemonName(worker);
   program.binary = options_.binary;
@@ -37,8 +38,11 @@ LocalCluster::Program JobFileWorkers::ProgramFor(
       absl::StrCat("--job_name=", worker.job),
       absl::StrCat("--task_index=", worker.index),
       absl::StrCat("--cluster_spec=", directory.cluster_spec_path())};
-  if (!tls_dir.empty()) {
-    program.args.push_back(absl::StrCat("--tls_dir=", tls_dir));
+  if (!folders.tls.empty()) {
+    program.args.push_back(absl::StrCat("--tls_dir=", folders.tls));
+  }
+  if (!folders.same_host.empty()) {
+    program.args.push_back(absl::StrCat("--same_host_dir=", folders.same_host));
   }
   program.args.push_back(absl::StrCat("--job=", options_.job_file));
   // The chief's to write, or another's in its place.
@@ -82,7 +86,7 @@ std::string CommandWorkers::job_name() const {
 
 LocalCluster::Program CommandWorkers::ProgramFor(const TaskId& worker,
                                                  const ClusterSpec& cluster,
-                                                 const std::string& tls_dir,
+                                                 const Folders& folders,
                                                  const RunDirectory&) const {
   LocalCluster::Program program;
   program.name = DaemonName(worker);
@@ -91,10 +95,12 @@ LocalCluster::Program CommandWorkers::ProgramFor(const TaskId& worker,
   program.environment["TF_CONFIG"] = absl::StrCat(
       R"({"cluster": )", cluster.ToJson(), R"(, "task": {"type": ")",
       worker.job, R"(", "index": )", worker.index, "}}");
-  if (!tls_dir.empty()) {
-    // Wherever a script may go.
-    program.environment["HOLDFAST_TLS_DIR"] =
-        std::filesystem::absolute(tls_dir).string();
+  // Wherever a script may go.
+  for (const auto& [name, folder] :
+       {std::pair("HOLDFAST_TLS_DIR", folders.tls),
+        std::pair("HOLDFAST_SAME_HOST_DIR", folders.same_host)}) {
+    if (folder.empty()) continue;
+    program.environment[name] = std::filesystem::absolute(folder).string();
   }
   if (options_.threads.has_value()) {
     program.environment["OMP_NUM_THREADS"] = absl::StrCat(*options_.threads);

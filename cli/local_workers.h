@@ -31,11 +31,17 @@ class LocalWorkers {
   // workers would train, as far as can be told before they run.
   virtual bool IsJobOf(const proto::Journal& journal) const = 0;
 
-  // What to start for `worker`, a task of `cluster`. `tls_dir`: the folder of
-  // its certificate; empty: the run is not encrypted.
+  // Folders of a worker.
+  struct Folders {
+    // Of its certificate; empty: the run is not encrypted.
+    std::string tls;
+    // Of the sockets of those with which it shares memory; empty: with all.
+    std::string same_host;
+  };
+  // What to start for `worker`, a task of `cluster`.
   virtual LocalCluster::Program ProgramFor(
-      const TaskId& worker, const ClusterSpec& cluster,
-      const std::string& tls_dir, const RunDirectory& directory) const = 0;
+      const TaskId& worker, const ClusterSpec& cluster, const Folders& folders,
+      const RunDirectory& directory) const = 0;
 
   // Those without which the job is not over: when all of them have ended well,
   // the other tasks are given a while to end, too.
@@ -75,8 +81,8 @@ class JobFileWorkers : public LocalWorkers {
   std::string job_name() const override { return options_.job_name; }
   bool IsJobOf(const proto::Journal& journal) const override;
   LocalCluster::Program ProgramFor(
-      const TaskId& worker, const ClusterSpec& cluster,
-      const std::string& tls_dir, const RunDirectory& directory) const override;
+      const TaskId& worker, const ClusterSpec& cluster, const Folders& folders,
+      const RunDirectory& directory) const override;
   std::vector<TaskId> Awaited(const ClusterSpec& cluster) const override;
   std::optional<TaskId> Shown() const override { return std::nullopt; }
   absl::StatusOr<std::string> Summary(
@@ -92,6 +98,9 @@ class JobFileWorkers : public LocalWorkers {
 //
 //   TF_CONFIG         cluster and task, in TensorFlow's form
 //   HOLDFAST_TLS_DIR  the folder of its certificate, where the run is encrypted
+//   HOLDFAST_SAME_HOST_DIR
+//                     the folder of the sockets of those with which it shares
+//                     memory, where that is not with all
 //   OMP_NUM_THREADS   so that workers do not take each other's cores
 //   PYTHONUNBUFFERED  so that the log of one that is killed is whole
 //
@@ -116,8 +125,8 @@ class CommandWorkers : public LocalWorkers {
   // here is theirs.
   bool IsJobOf(const proto::Journal&) const override { return true; }
   LocalCluster::Program ProgramFor(
-      const TaskId& worker, const ClusterSpec& cluster,
-      const std::string& tls_dir, const RunDirectory& directory) const override;
+      const TaskId& worker, const ClusterSpec& cluster, const Folders& folders,
+      const RunDirectory& directory) const override;
   std::vector<TaskId> Awaited(const ClusterSpec& cluster) const override;
   std::optional<TaskId> Shown() const override;
   absl::StatusOr<std::string> Summary(

@@ -42,15 +42,16 @@ class LocalWorkersTest : public ::testing::Test {
 TEST_F(LocalWorkersTest, OfAJobFileHaveTheirPlaceAsFlags) {
   const JobFileWorkers workers(
       {"job.textproto", "job", "its digest", "/bin/worker", {"--seed=5"}});
-  const auto program =
-      workers.ProgramFor(kSecond, cluster_, "/tls/worker-1", *directory_);
+  const auto program = workers.ProgramFor(
+      kSecond, cluster_, {"/tls/worker-1", "/hosts/1"}, *directory_);
   EXPECT_EQ(program.name, "worker-1");
   EXPECT_EQ(program.binary, "/bin/worker");
   EXPECT_THAT(
       program.args,
       ElementsAre("--job_name=worker", "--task_index=1",
                   "--cluster_spec=" + directory_->cluster_spec_path(),
-                  "--tls_dir=/tls/worker-1", "--job=job.textproto",
+                  "--tls_dir=/tls/worker-1", "--same_host_dir=/hosts/1",
+                  "--job=job.textproto",
                   "--result_file=" + directory_->result_path(), "--seed=5"));
   EXPECT_THAT(program.environment, IsEmpty());
   EXPECT_THAT(workers.Awaited(cluster_), ElementsAre(kFirst));
@@ -79,7 +80,7 @@ TEST_F(LocalWorkersTest, OfAJobFileLeaveAResult) {
 
 TEST_F(LocalWorkersTest, CommandHasItsPlaceInTheEnvironment) {
   const CommandWorkers workers = Command("/bin/python", {"train.py", "-v"});
-  auto program = workers.ProgramFor(kSecond, cluster_, "", *directory_);
+  auto program = workers.ProgramFor(kSecond, cluster_, {}, *directory_);
   EXPECT_EQ(program.name, "worker-1");
   EXPECT_EQ(program.binary, "/bin/python");
   EXPECT_THAT(program.args, ElementsAre("train.py", "-v"));
@@ -92,7 +93,9 @@ TEST_F(LocalWorkersTest, CommandHasItsPlaceInTheEnvironment) {
   EXPECT_EQ(place->cluster.ToJson(), cluster_.ToJson());
   EXPECT_THAT(workers.Awaited(cluster_), ElementsAre(kFirst, kSecond));
 
-  program = workers.ProgramFor(kSecond, cluster_, "tls/worker-1", *directory_);
+  program = workers.ProgramFor(kSecond, cluster_, {"tls/worker-1", "/hosts/1"},
+                               *directory_);
+  EXPECT_EQ(program.environment.at("HOLDFAST_SAME_HOST_DIR"), "/hosts/1");
   EXPECT_EQ(program.environment.at("HOLDFAST_TLS_DIR"),
             std::filesystem::current_path().string() + "/tls/worker-1");
 }
@@ -100,11 +103,11 @@ TEST_F(LocalWorkersTest, CommandHasItsPlaceInTheEnvironment) {
 TEST_F(LocalWorkersTest, CommandKeepsTheUsersThreadsUnlessToldOtherwise) {
   setenv("OMP_NUM_THREADS", "3", 1);
   const auto kept = Command("train", {})
-                        .ProgramFor(kFirst, cluster_, "", *directory_)
+                        .ProgramFor(kFirst, cluster_, {}, *directory_)
                         .environment;
   EXPECT_EQ(kept.count("OMP_NUM_THREADS"), 0);
   const auto told = CommandWorkers({"train", {}, /*threads=*/2})
-                        .ProgramFor(kFirst, cluster_, "", *directory_)
+                        .ProgramFor(kFirst, cluster_, {}, *directory_)
                         .environment;
   EXPECT_EQ(told.at("OMP_NUM_THREADS"), "2");
 }

@@ -118,6 +118,22 @@ std::string RunDirectory::result_path() const {
 
 std::string RunDirectory::tls_path() const { return TlsPathOf(path_); }
 
+std::string RunDirectory::HostPath(uint32_t host) const {
+  return absl::StrCat(path_, "/hosts/", host);
+}
+
+absl::Status RunDirectory::MakeHostFolder(uint32_t host) const {
+  const std::string path = HostPath(host);
+  std::error_code code;
+  std::filesystem::create_directories(path, code);
+  if (!code) {
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all, code);
+  }
+  if (!code) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("cannot make ", path, ": ", code.message()));
+}
+
 std::string RunDirectory::LogPath(absl::string_view daemon) const {
   return absl::StrCat(path_, "/", daemon, ".log");
 }

@@ -21,6 +21,8 @@ namespace holdfast {
 //                  started, behind a LogHeader; worker-0.log, ...
 //   ps-0.pid       its process, while the run lasts
 //   checkpoints    a folder of the ps, where they have no other
+//   hosts          a folder for each pair of ps and worker that share memory,
+//                  where they do not with others
 //   tls            certificates, where a run was encrypted
 //   encrypted      there while a run lasts that is encrypted
 //   result.json    what came out
@@ -47,6 +49,8 @@ class RunDirectory {
   std::string cluster_spec_path() const;
   std::string result_path() const;
   std::string tls_path() const;
+  // Of the sockets of one host, where the run plays several.
+  std::string HostPath(uint32_t host) const;
   // `daemon` as "ps-0".
   std::string LogPath(absl::string_view daemon) const;
 
@@ -60,6 +64,8 @@ class RunDirectory {
   static bool IsEncrypted(absl::string_view path);
 
   absl::Status WriteClusterSpec(absl::string_view json) const;
+  // Makes HostPath, for this user alone.
+  absl::Status MakeHostFolder(uint32_t host) const;
   absl::Status WritePid(absl::string_view daemon, pid_t pid) const;
   // This run is encrypted.
   absl::Status MarkEncrypted() const;

@@ -13,7 +13,14 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 K8S = os.path.join(ROOT, "deploy", "k8s")
 
 # What a job's folder may have as its resources.
-VARIANTS = ("overlays/cpu", "overlays/gpu", "overlays/script", "overlays/spot", "tfjob")
+VARIANTS = (
+    "overlays/collocated",
+    "overlays/cpu",
+    "overlays/gpu",
+    "overlays/script",
+    "overlays/spot",
+    "tfjob",
+)
 
 _INDEX_FIELD = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 
@@ -97,7 +104,7 @@ class Pod:
     name: str  # "holdfast-ps-0"
     hosts: list  # the names it has in the DNS
     spec: dict
-    container: dict  # its only one
+    container: dict  # its only one; of a pod with two, there is a Pod for each
     env: dict
     # Of an exit code, or 128 + a signal: whether the controller starts another pod, or None
     # where the whole job is given up.
@@ -124,22 +131,22 @@ def _indexed_job_pods(job):
     spec = job["spec"]
     assert spec["completionMode"] == "Indexed" and spec["completions"] == spec["parallelism"]
     final = set()
-    for rule in spec["podFailurePolicy"]["rules"]:
+    for rule in spec.get("podFailurePolicy", {"rules": []})["rules"]:
         if rule["action"] == "FailJob":
             assert rule["onExitCodes"]["operator"] == "In"
             final.update(rule["onExitCodes"]["values"])
     template = spec["template"]["spec"]
-    [container] = template["containers"]
     for index in range(spec["completions"]):
         name = f"{job['metadata']['name']}-{index}"
-        yield Pod(
-            name=name,
-            hosts=[f"{name}.{template['subdomain']}"],
-            spec=template,
-            container=container,
-            env=_env(container, {_INDEX_FIELD: str(index)}),
-            another_after=lambda code: None if code in final else True,
-        )
+        for container in template["containers"]:
+            yield Pod(
+                name=name,
+                hosts=[f"{name}.{template['subdomain']}"],
+                spec=template,
+                container=container,
+                env=_env(container, {_INDEX_FIELD: str(index)}),
+                another_after=lambda code: None if code in final else True,
+            )
 
 
 def _tf_job_pods(job):

@@ -15,6 +15,8 @@ import yaml
 # and the newest that is known here.
 _VERSIONS = ("1.26", "1.31", kubernetes_validate.latest_version())
 _PS, _WORKERS = 3, 5
+# What has a ps beside each worker.
+_COLLOCATED = "overlays/collocated"
 
 
 def _templates(objects):
@@ -80,11 +82,12 @@ class ManifestsTest(unittest.TestCase):
                 jsonschema.validate(broken, schema)
 
     def test_counts_are_everywhere(self):
-        for objects in self.each():
+        for variant, objects in self.rendered.items():
+            num_ps = _WORKERS if variant == _COLLOCATED else _PS
             pods = manifests.pods(objects)
             ps = [pod for pod in pods if pod.argv()[0] == "ps_server"]
             workers = [pod for pod in pods if pod.argv()[0] in ("ps_worker", "python")]
-            self.assertEqual((len(ps), len(workers)), (_PS, _WORKERS))
+            self.assertEqual((len(ps), len(workers)), (num_ps, _WORKERS))
             for pod in pods:
                 if "TFJob" in {o["kind"] for o in objects}:
                     continue
@@ -92,14 +95,16 @@ class ManifestsTest(unittest.TestCase):
                     value = _hosts(pod, job)
                     count = int(re.search(r"{(\d+)}", value).group(1))
                     names = [re.sub(r"{\d+}", str(i), value) for i in range(count)]
-                    self.assertEqual(names, [f"{task.hosts[0]}:2222" for task in tasks])
+                    port = 2223 if variant == _COLLOCATED and job == "worker" else 2222
+                    self.assertEqual(names, [f"{task.hosts[0]}:{port}" for task in tasks])
             budgets = {
                 o["metadata"]["name"]: o["spec"]["minAvailable"]
                 for o in objects
                 if o["kind"] == "PodDisruptionBudget"
             }
             if budgets:
-                self.assertEqual(budgets.pop("holdfast-ps"), _PS)
+                if variant != _COLLOCATED:
+                    self.assertEqual(budgets.pop("holdfast-ps"), _PS)
                 self.assertIn(budgets, ({}, {"holdfast-worker": _WORKERS}))
 
     def test_images_are_the_jobs(self):
@@ -140,10 +145,11 @@ class ManifestsTest(unittest.TestCase):
                         self.assertIn(("PersistentVolumeClaim", claim), names)
                 if "subdomain" in spec:
                     self.assertIn(("Service", spec["subdomain"]), names)
+                mounts = [m for c in spec["containers"] for m in c["volumeMounts"]]
+                self.assertEqual({mount["name"] for mount in mounts}, set(volumes))
+                all_ports = [p["name"] for c in spec["containers"] for p in c["ports"]]
+                self.assertEqual(len(all_ports), len(set(all_ports)))
                 for container in spec["containers"]:
-                    self.assertEqual(
-                        {mount["name"] for mount in container["volumeMounts"]}, set(volumes)
-                    )
                     ports = {port["name"] for port in container["ports"]}
                     for probe in ("livenessProbe", "readinessProbe"):
                         if probe in container:
@@ -197,6 +203,34 @@ class ManifestsTest(unittest.TestCase):
                 [tree, os.path.join(manifests.K8S, folder)], capture_output=True, check=False
             )
             self.assertEqual(done.returncode, code, done.stderr)
+
+    def test_a_collocated_ps_and_its_worker_share_a_folder(self):
+        pods = manifests.pods(self.rendered[_COLLOCATED])
+        by_name = {}
+        for pod in pods:
+            by_name.setdefault(pod.name, []).append(pod)
+        self.assertEqual(len(by_name), _WORKERS)
+        for pair in by_name.values():
+            self.assertEqual({pod.argv()[0] for pod in pair}, {"ps_server", "ps_worker"})
+            places, sockets, ports = set(), set(), []
+            for pod in pair:
+                [place] = [a for a in pod.argv() if a.startswith("--task_index=")]
+                places.add(place)
+                [flag] = [a for a in pod.argv() if a.startswith("--same_host_dir=")]
+                [mount] = [
+                    m
+                    for m in pod.container["volumeMounts"]
+                    if m["mountPath"] == flag.split("=", 1)[1]
+                ]
+                sockets.add(mount["name"])
+                ports += [a.split("=")[1] for a in pod.argv() if "_port=" in a]
+            self.assertEqual(len(places), 1)
+            # They have one network.
+            self.assertEqual(len(set(ports)), 4)
+            [volume] = [v for v in pair[0].spec["volumes"] if v["name"] in sockets]
+            self.assertIn("emptyDir", volume)
+            # What is killed is started again beside the other, which goes on.
+            self.assertEqual(pair[0].spec["restartPolicy"], "OnFailure")
 
     def test_gpu_workers_have_one(self):
         for pod in manifests.pods(self.rendered["overlays/gpu"]):

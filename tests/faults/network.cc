@@ -8,12 +8,16 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 namespace holdfast {
 namespace {
 
-absl::Status Run(const std::string& command) {
+// What the command says. Errors: with that.
+absl::StatusOr<std::string> OutputOf(const std::string& command) {
   FILE* const pipe = popen(absl::StrCat(command, " 2>&1").c_str(), "r");
   if (pipe == nullptr) return absl::InternalError("no shell");
   std::string output;
@@ -21,8 +25,12 @@ absl::Status Run(const std::string& command) {
   while (const size_t size = fread(bytes, 1, sizeof(bytes), pipe)) {
     output.append(bytes, size);
   }
-  if (pclose(pipe) == 0) return absl::OkStatus();
+  if (pclose(pipe) == 0) return output;
   return absl::PermissionDeniedError(absl::StrCat(command, ": ", output));
+}
+
+absl::Status Run(const std::string& command) {
+  return OutputOf(command).status();
 }
 
 absl::Status RunAll(const std::vector<std::string>& commands) {
@@ -113,6 +121,23 @@ std::string TestNetwork::Address(const std::string& task) const {
 
 std::vector<std::string> TestNetwork::Launcher(const std::string& task) const {
   return {"ip", "netns", "exec", absl::StrCat(prefix_, "-", task)};
+}
+
+absl::StatusOr<TestNetwork::Traffic> TestNetwork::TrafficOf(
+    const std::string& task) const {
+  const auto devices =
+      OutputOf(absl::StrCat(absl::StrJoin(Launcher(task), " "),
+                            " sed -n 's/^ *eth0://p' /proc/net/dev"));
+  if (!devices.ok()) return devices.status();
+  // Eight figures of what was received, and then those of what was sent.
+  const std::vector<std::string> figures =
+      absl::StrSplit(*devices, ' ', absl::SkipWhitespace());
+  Traffic traffic;
+  if (figures.size() < 9 || !absl::SimpleAtoi(figures[0], &traffic.received) ||
+      !absl::SimpleAtoi(figures[8], &traffic.sent)) {
+    return absl::InternalError(absl::StrCat("/proc/net/dev: ", *devices));
+  }
+  return traffic;
 }
 
 absl::Status TestNetwork::Cut(const std::string& from, const std::string& to) {

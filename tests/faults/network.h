@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_TESTS_FAULTS_NETWORK_H_
 #define HOLDFAST_TESTS_FAULTS_NETWORK_H_
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -32,6 +33,13 @@ class TestNetwork {
   std::string Address(const std::string& task) const;
   // What a command that is to run on the machine of `task` begins with.
   std::vector<std::string> Launcher(const std::string& task) const;
+
+  // Bytes over the link of `task`'s machine, with the headers of packets.
+  struct Traffic {
+    uint64_t sent = 0;
+    uint64_t received = 0;
+  };
+  absl::StatusOr<Traffic> TrafficOf(const std::string& task) const;
 
   // Drops all packets from one task to another, silently; an empty name stands
   // for all tasks and this process.

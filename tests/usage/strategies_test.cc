@@ -43,7 +43,7 @@ TEST(StrategiesTest, ConfigurationsAreValid) {
     EXPECT_TRUE(replicas.ok()) << replicas.status();
     ++count;
   }
-  EXPECT_EQ(count, 7);
+  EXPECT_EQ(count, 8);
 }
 
 }  // namespace
