@@ -10,7 +10,8 @@
 namespace holdfast {
 namespace {
 
-constexpr int64_t kPushes = 64;
+// A slice of a third of it is lent to neighbours (docs/same_host.md).
+constexpr int64_t kPushes = 3 * 8192;
 constexpr int64_t kMaxPositions = 1 << 20;
 
 proto::Variable Counter(const std::string& name, int64_t elements) {

@@ -113,7 +113,7 @@ name: "small"
 model {
   sequential {
     layers { flatten {} }
-    layers { dense { units: 16 } }
+    layers { dense { units: UNITS } }
     layers { relu {} }
     layers { dense { units: 4 } }
     loss { softmax_cross_entropy {} }
@@ -139,6 +139,7 @@ seed: 1
   const std::string path = folder + "/job.textproto";
   WriteText(path,
             absl::StrReplaceAll(kText, {{"END", job.gzip ? ".gz" : ""},
+                                        {"UNITS", absl::StrCat(job.units)},
                                         {"STEPS", absl::StrCat(job.steps)},
                                         {"OPTIMIZER", job.optimizer},
                                         {"CONSISTENCY", consistency}}) +

@@ -1,0 +1,35 @@
+// As much of leaks.h as one likes:
+//
+//   bazel run //tests/faults:leak_soak -- --kills=1000 --steps=1000000
+//
+// Exit status 1 when something has leaked.
+
+#include <cstdint>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "common/flags.h"
+#include "tests/faults/leaks.h"
+
+ABSL_FLAG(uint64_t, kills, 1000, "How many, at least.");
+ABSL_FLAG(uint64_t, steps, 1000000, "How many, at least.");
+ABSL_FLAG(std::string, folder, "/tmp/holdfast-leaks",
+          "For the files of the job; emptied.");
+
+int main(int argc, char** argv) {
+  const auto line = holdfast::ParseFlags(
+      std::vector<std::string>(argv + (argc > 0), argv + argc));
+  if (!line.ok()) {
+    std::cerr << line.status().message() << std::endl;
+    return 2;
+  }
+  holdfast::LeakOptions options;
+  options.folder = absl::GetFlag(FLAGS_folder);
+  options.kills = absl::GetFlag(FLAGS_kills);
+  options.steps = absl::GetFlag(FLAGS_steps);
+  const holdfast::LeakReport report = holdfast::LookForLeaks(options);
+  std::cout << report.table << report.failure;
+  return report.failure.empty() ? 0 : 1;
+}

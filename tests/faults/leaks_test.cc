@@ -1,0 +1,23 @@
+// A few kills of leaks.h.
+
+#include "tests/faults/leaks.h"
+
+#include <iostream>
+
+#include "gtest/gtest.h"
+#include "tests/local/small_job.h"
+
+namespace holdfast {
+namespace {
+
+TEST(LeaksTest, WhoLivesOnHoldsNoMore) {
+  LeakOptions options;
+  options.folder = FreshFolder();
+  options.kills = 12;
+  const LeakReport report = LookForLeaks(options);
+  std::cout << report.table;
+  EXPECT_EQ(report.failure, "");
+}
+
+}  // namespace
+}  // namespace holdfast
