@@ -90,6 +90,7 @@ def connect(
     connect_timeout: float | None = None,
     recovery_timeout: float | None = None,
     same_host: str | None = None,
+    same_host_dir: str | os.PathLike[str] | None = None,
     data_digest: str | None = None,
     trace: str | os.PathLike[str] | None = None,
 ) -> Cluster:
@@ -118,6 +119,9 @@ def connect(
         recovery_timeout: Seconds that a lost cluster may take to come back. Default 300.
         same_host: "off" has tensors pass over the network also to a ps of this host.
             Default: "auto", through shared memory where that can be had; with the same bits.
+        same_host_dir: Shared memory only with a ps whose socket is in this folder, as a volume
+            that containers share. Default: the environment variable ``HOLDFAST_SAME_HOST_DIR``,
+            or else wherever the ps is.
         data_digest: Any text that identifies the training data; workers with different
             ones are refused.
         trace: File that gets, when the worker leaves, what it did when (docs/tracing.md);
@@ -137,6 +141,8 @@ def connect(
     if insecure is None:
         insecure = os.environ.get("HOLDFAST_INSECURE") == "1"
     tls_dir = os.environ.get("HOLDFAST_TLS_DIR") if tls_dir is None else tls_dir
+    if same_host_dir is None:
+        same_host_dir = os.environ.get("HOLDFAST_SAME_HOST_DIR")
     settings = {
         "cluster_spec": None if cluster is None else os.fspath(cluster),
         "job_name": job_name,
@@ -149,6 +155,7 @@ def connect(
         "connect_timeout": None if connect_timeout is None else repr(float(connect_timeout)),
         "recovery_timeout": None if recovery_timeout is None else repr(float(recovery_timeout)),
         "same_host": same_host,
+        "same_host_dir": None if not same_host_dir else os.fspath(same_host_dir),
         "data_digest": data_digest,
         "trace": None if trace is None else os.fspath(trace),
     }
