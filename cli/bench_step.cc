@@ -34,9 +34,9 @@ struct Case {
 };
 
 void MakeAbsolute(proto::Dataset* dataset) {
-  proto::Idx* const idx = dataset->mutable_idx();
-  idx->set_images(std::filesystem::absolute(idx->images()));
-  idx->set_labels(std::filesystem::absolute(idx->labels()));
+  for (std::string* path : DataPaths(dataset)) {
+    if (!path->empty()) *path = std::filesystem::absolute(*path);
+  }
 }
 
 // The job at `path` in `mode`, for training alone, as text.
@@ -58,6 +58,7 @@ absl::StatusOr<std::string> JobText(const std::string& path,
   job->clear_evaluation();
   job->clear_checkpoints();
   job->mutable_data()->clear_test();
+  job->mutable_data()->clear_holdout();
   MakeAbsolute(job->mutable_data()->mutable_train());
   std::string text;
   google::protobuf::TextFormat::PrintToString(*job, &text);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -198,12 +199,130 @@ void CheckLayers(const google::protobuf::RepeatedPtrField<proto::Layer>& layers,
   }
 }
 
+// Of an Idx or Npy at `path`.
+template <typename Arrays>
+void CheckArrays(const Arrays& arrays, const std::string& path,
+                 std::vector<BrokenRule>* broken) {
+  if (arrays.labels().empty() != arrays.targets().empty()) return;
+  broken->push_back(
+      {path, arrays.labels().empty()
+                 ? "needs labels, the examples' classes, or targets, the "
+                   "numbers that the outputs should be"
+                 : "has labels and targets: an example has a class or targets, "
+                   "not both"});
+}
+
+// Errors of a list of values at `path`: two are one.
+void CheckValues(const google::protobuf::RepeatedPtrField<std::string>& values,
+                 const std::string& path, std::vector<BrokenRule>* broken) {
+  std::set<absl::string_view> seen;
+  for (int i = 0; i < values.size(); ++i) {
+    if (seen.insert(values[i]).second) continue;
+    broken->push_back({absl::StrCat(path, ".values[", i, "]"),
+                       absl::StrCat("\"", absl::CEscape(values[i]),
+                                    "\" stands there twice")});
+    return;
+  }
+}
+
+void CheckColumn(const proto::CsvColumn& column, bool header,
+                 const std::string& path, std::vector<BrokenRule>* broken) {
+  if (column.name().empty() && column.range().empty()) {
+    broken->push_back({path, "needs name or range: which columns it is for"});
+  }
+  if (!header && !column.name().empty()) {
+    broken->push_back({path + ".name",
+                       "there are no names where header is false: say range"});
+  }
+  for (int i = 0; i < column.range_size(); ++i) {
+    const proto::CsvColumn::Range& range = column.range(i);
+    if (!range.has_last() || range.last() >= range.first()) continue;
+    broken->push_back({absl::StrCat(path, ".range[", i, "].last"),
+                       absl::StrCat("must be at least first, which is ",
+                                    range.first(), ", is ", range.last())});
+  }
+  if (column.has_label()) {
+    CheckValues(column.label().values(), path + ".label", broken);
+  }
+  if (!column.has_category()) return;
+  const proto::CsvColumn::Category& category = column.category();
+  CheckValues(category.values(), path + ".category", broken);
+  if (category.values().empty() == (category.count() == 0)) {
+    broken->push_back(
+        {path + ".category",
+         "needs values, or, of whole numbers from 0, their count"});
+  }
+}
+
+void CheckCsv(const proto::Csv& csv, const std::string& path,
+              std::vector<BrokenRule>* broken) {
+  if (!csv.delimiter().empty() &&
+      (csv.delimiter().size() > 1 ||
+       absl::string_view("\"\r\n").find(csv.delimiter()[0]) !=
+           absl::string_view::npos)) {
+    broken->push_back({path + ".delimiter",
+                       absl::StrCat("must be one character, and no quote or "
+                                    "end of a line, is \"",
+                                    absl::CEscape(csv.delimiter()), "\"")});
+  }
+  int inputs = 0, labels = 0, targets = 0, weights = 0;
+  for (int i = 0; i < csv.columns_size(); ++i) {
+    const proto::CsvColumn& column = csv.columns(i);
+    CheckColumn(column, !csv.has_header() || csv.header(),
+                absl::StrCat(path, ".columns[", i, "]"), broken);
+    inputs += column.has_number() || column.has_category() ? 1 : 0;
+    labels += column.has_label() ? 1 : 0;
+    targets += column.has_target() ? 1 : 0;
+    weights += column.has_weight() ? 1 : 0;
+  }
+  if (csv.columns().empty()) return;
+  const std::string columns = path + ".columns";
+  if (inputs == 0) {
+    broken->push_back({columns,
+                       "has no number and no category, and so no "
+                       "inputs"});
+  }
+  if ((labels == 0) == (targets == 0) || labels > 1) {
+    broken->push_back(
+        {columns, absl::StrCat("needs one label, or targets: has ", labels,
+                               " and ", targets)});
+  }
+  if (weights > 1) {
+    broken->push_back(
+        {columns, absl::StrCat("takes one weight, has ", weights)});
+  }
+}
+
+void CheckDataset(const proto::Dataset& dataset, const std::string& path,
+                  std::vector<BrokenRule>* broken) {
+  if (dataset.has_idx()) CheckArrays(dataset.idx(), path + ".idx", broken);
+  if (dataset.has_npy()) CheckArrays(dataset.npy(), path + ".npy", broken);
+  if (dataset.has_csv()) CheckCsv(dataset.csv(), path + ".csv", broken);
+}
+
 // Rules between the fields of a job, beyond those that hold for any message.
 void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
   CheckLayers(job.model().sequential().layers(), "model.sequential.layers",
               broken);
-  if (job.has_evaluation() && job.has_data() && !job.data().has_test()) {
-    broken->push_back({"evaluation", "needs data.test"});
+  CheckDataset(job.data().train(), "data.train", broken);
+  CheckDataset(job.data().test(), "data.test", broken);
+  if (job.data().train().has_csv()) {
+    for (const auto& [set, field] :
+         {std::pair(job.data().has_scale(), "scale"),
+          std::pair(job.data().has_normalization(), "normalization")}) {
+      if (!set) continue;
+      broken->push_back({absl::StrCat("data.", field),
+                         "is for arrays: the columns of CSV files have a mean "
+                         "and stddev each"});
+    }
+  }
+  if (job.data().has_test() && job.data().has_holdout()) {
+    broken->push_back(
+        {"data.holdout", "stands in place of data.test, which is there too"});
+  }
+  if (job.has_evaluation() && job.has_data() && !job.data().has_test() &&
+      !job.data().has_holdout()) {
+    broken->push_back({"evaluation", "needs data.test or data.holdout"});
   }
   if (job.micro_batches() > job.batch_size()) {
     broken->push_back(
@@ -277,13 +396,12 @@ void ResolvePath(absl::string_view folder, std::string* path) {
 void ResolveData(absl::string_view filename, proto::Data* data) {
   // With its slash; empty where the file's name has none.
   const absl::string_view folder = filename.substr(0, filename.rfind('/') + 1);
-  const auto resolve = [folder](proto::Dataset* dataset) {
-    if (!dataset->has_idx()) return;
-    ResolvePath(folder, dataset->mutable_idx()->mutable_images());
-    ResolvePath(folder, dataset->mutable_idx()->mutable_labels());
-  };
-  if (data->has_train()) resolve(data->mutable_train());
-  if (data->has_test()) resolve(data->mutable_test());
+  for (proto::Dataset* dataset :
+       {data->mutable_train(),
+        data->has_test() ? data->mutable_test() : nullptr}) {
+    if (dataset == nullptr) continue;
+    for (std::string* path : DataPaths(dataset)) ResolvePath(folder, path);
+  }
 }
 
 // The steps of `seats` batches that the job's epochs over `num_examples` make,
@@ -358,9 +476,9 @@ std::string JobDigest(const proto::Job& job) {
   shared.clear_local();
   for (proto::Dataset* dataset : {shared.mutable_data()->mutable_train(),
                                   shared.mutable_data()->mutable_test()}) {
-    if (!dataset->has_idx()) continue;
-    dataset->mutable_idx()->clear_images();
-    dataset->mutable_idx()->clear_labels();
+    for (std::string* path : DataPaths(dataset)) path->clear();
+    // Nor does it matter in how many files they are.
+    if (dataset->has_csv()) dataset->mutable_csv()->clear_files();
   }
   std::string bytes;
   {
@@ -370,6 +488,28 @@ std::string JobDigest(const proto::Job& job) {
     shared.SerializeToCodedStream(&out);
   }
   return Sha256::Hex(bytes);
+}
+
+std::vector<std::string*> DataPaths(proto::Dataset* dataset) {
+  switch (dataset->kind_case()) {
+    case proto::Dataset::kIdx: {
+      proto::Idx* const idx = dataset->mutable_idx();
+      return {idx->mutable_images(), idx->mutable_labels(),
+              idx->mutable_targets(), idx->mutable_weights()};
+    }
+    case proto::Dataset::kNpy: {
+      proto::Npy* const npy = dataset->mutable_npy();
+      return {npy->mutable_inputs(), npy->mutable_labels(),
+              npy->mutable_targets(), npy->mutable_weights()};
+    }
+    case proto::Dataset::kCsv: {
+      auto* const files = dataset->mutable_csv()->mutable_files();
+      return {files->pointer_begin(), files->pointer_end()};
+    }
+    case proto::Dataset::KIND_NOT_SET:
+      break;
+  }
+  return {};
 }
 
 absl::StatusOr<std::vector<proto::Compression>> ResolveCompression(

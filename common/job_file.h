@@ -47,6 +47,9 @@ absl::StatusOr<proto::Job> LoadJobFile(const std::string& path);
 // and have a digest of their own.
 std::string JobDigest(const proto::Job& job);
 
+// The paths that `dataset` names.
+std::vector<std::string*> DataPaths(proto::Dataset* dataset);
+
 // The names of all `layers`, given or by default: the kind and the count of its
 // kind before it, as "dense", "dense_1". Layers within layers have theirs by
 // themselves.

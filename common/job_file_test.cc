@@ -219,7 +219,14 @@ TEST(ParseJobFileTest, OneFault) {
        ":20: placement: must be ROUND_ROBIN or GREEDY_BY_BYTES, is 7"},
       {"\"train-images\"", "\"\"", ":12: data.train.idx.images: must be set"},
       {"train { idx { images: \"train-images\" labels: \"train-labels\" } }",
-       "train {}", ":12: data.train: needs idx"},
+       "train {}", ":12: data.train: needs idx or npy or csv"},
+      {" labels: \"train-labels\"", "",
+       ":12: data.train.idx: needs labels, the examples' classes, or targets, "
+       "the numbers that the outputs should be"},
+      {"train { idx { images: \"train-images\" labels: \"train-labels\" } }",
+       "train { npy { inputs: \"x\" labels: \"y\" targets: \"z\" } }",
+       ":12: data.train.npy: has labels and targets: an example has a class or "
+       "targets, not both"},
       {"relu {}", "",
        absl::StrCat(":6: model.sequential.layers[2]: needs ", kLayerKinds)},
       {"units: 8", "units: 0",
@@ -305,7 +312,7 @@ TEST(ParseJobFileTest, OneFault) {
        "whose pushes wait for nobody, is WAIT"},
       {"test { idx { images: \"/data/test-images\" labels: "
        "\"/data/test-labels\" } }",
-       "", ":21: evaluation: needs data.test"},
+       "", ":21: evaluation: needs data.test or data.holdout"},
       {"units: 8", "units: 8 kernel_initializer { uniform { low: 1 high: 1 } }",
        ":5: model.sequential.layers[1].dense.kernel_initializer.uniform.high: "
        "must be above low, which is 1, is 1"},
@@ -376,6 +383,107 @@ TEST(ParseJobFileTest, OneFault) {
                 ElementsAre(absl::StrCat("dir/job.textproto", test.error)))
         << test.from << " -> " << test.to;
   }
+}
+
+TEST(ParseJobFileTest, RulesOfCsvFiles) {
+  // The errors of a job with such a data.train.csv, without their place.
+  const auto errors = [](const std::string& csv, const std::string& more = "") {
+    std::string job = Changed(
+        "train { idx { images: \"train-images\" labels: \"train-labels\" } }",
+        absl::StrCat("train { csv { files: 'a*.csv' ", csv, " } }"));
+    job = absl::StrReplaceAll(job, {{"scale: 0.5", more}});
+    std::vector<std::string> lines = ErrorsOf(job);
+    for (std::string& line : lines) {
+      line = absl::StrReplaceAll(
+          line, {{"dir/job.textproto:12: data.train.csv.", ""}});
+    }
+    return lines;
+  };
+  const std::string x = "columns { name: 'x' number {} } ";
+  const std::string y = "columns { name: 'y' label {} } ";
+  EXPECT_THAT(errors("columns { number {} } " + y),
+              ElementsAre("columns[0]: needs name or range: which columns it "
+                          "is for"));
+  EXPECT_THAT(errors("columns { name: 'x' } " + x + y),
+              ElementsAre("columns[0]: needs number or category or label or "
+                          "target or weight"));
+  EXPECT_THAT(errors(x),
+              ElementsAre("columns: needs one label, or targets: has 0 and 0"));
+  EXPECT_THAT(errors(x + y + y),
+              ElementsAre("columns: needs one label, or targets: has 2 and 0"));
+  EXPECT_THAT(errors(y), ElementsAre("columns: has no number and no category, "
+                                     "and so no inputs"));
+  EXPECT_THAT(errors(x + y + "delimiter: '::'"),
+              ElementsAre("delimiter: must be one character, and no quote or "
+                          "end of a line, is \"::\""));
+  EXPECT_THAT(
+      errors(x + y + "header: false"),
+      ElementsAre("columns[0].name: there are no names where header is false: "
+                  "say range",
+                  "columns[1].name: there are no names where header is false: "
+                  "say range"));
+  EXPECT_THAT(errors("columns { range { first: 3 last: 2 } number {} } " + y),
+              ElementsAre("columns[0].range[0].last: must be at least first, "
+                          "which is 3, is 2"));
+  EXPECT_THAT(errors("columns { name: 'c' category {} } " + y),
+              ElementsAre("columns[0].category: needs values, or, of whole "
+                          "numbers from 0, their count"));
+  EXPECT_THAT(
+      errors(x + "columns { name: 'y' label { values: 'a' values: 'a' } }"),
+      ElementsAre("columns[1].label.values[1]: \"a\" stands there twice"));
+  EXPECT_THAT(errors(x + y, "scale: 0.5"),
+              ElementsAre("dir/job.textproto:14: data.scale: is for arrays: "
+                          "the columns of CSV files have a mean and stddev "
+                          "each"));
+}
+
+TEST(ParseJobFileTest, AHoldoutStandsForATestSet) {
+  const std::string test =
+      "  test { idx { images: \"/data/test-images\" labels: "
+      "\"/data/test-labels\" } }\n";
+  EXPECT_TRUE(ParseJobFile(Changed(test, "holdout { fraction: 0.2 seed: 3 }"),
+                           "job.textproto")
+                  .ok());
+  EXPECT_THAT(ErrorsOf(Changed("scale: 0.5", "holdout { fraction: 0.2 }")),
+              ElementsAre("dir/job.textproto:14: data.holdout: stands in place "
+                          "of data.test, which is there too"));
+  EXPECT_THAT(ErrorsOf(Changed(test, "holdout { fraction: 1 }\n")),
+              ElementsAre("dir/job.textproto:13: data.holdout.fraction: must "
+                          "be below 1, is 1"));
+}
+
+// Columns by place, of TSV.
+TEST(ParseJobFileTest, ReadsCsvFiles) {
+  const auto job = ParseJobFile(
+      absl::StrReplaceAll(
+          Changed(
+              "train { idx { images: \"train-images\" labels: \"train-labels\" "
+              "} }",
+              "train { csv { files: 'a*.csv' files: '/b.csv' header: false "
+              "delimiter: '\\t' columns { range { first: 1 last: 4 } category "
+              "{ count: 3 } } columns { range { first: 0 } target {} } columns "
+              "{ range { first: 9 } weight {} } } }"),
+          {{"scale: 0.5", ""}}),
+      "dir/job.textproto");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_THAT(job->data().train().csv().files(),
+              ElementsAre("dir/a*.csv", "/b.csv"));
+}
+
+// Where the data lie is no part of what workers must agree on; the schema is.
+TEST(JobDigestTest, FilesDoNotMatterAndColumnsDo) {
+  const auto digest = [](const std::string& files, const std::string& column) {
+    const std::string text = Changed(
+        "train { idx { images: \"train-images\" labels: \"train-labels\" } }",
+        absl::StrCat("train { csv { ", files, " columns { name: '", column,
+                     "' number {} } columns { name: 'y' label {} } } }"));
+    const auto job = ParseJobFile(
+        absl::StrReplaceAll(text, {{"scale: 0.5", ""}}), "job.textproto");
+    EXPECT_TRUE(job.ok()) << job.status();
+    return JobDigest(*job);
+  };
+  EXPECT_EQ(digest("files: 'a'", "x"), digest("files: 'b' files: 'c'", "x"));
+  EXPECT_NE(digest("files: 'a'", "x"), digest("files: 'a'", "z"));
 }
 
 TEST(ParseJobFileTest, EveryBrokenRuleIsToldInTheOrderOfTheFile) {

@@ -31,11 +31,15 @@
 #include "common/clock.h"
 #include "common/cluster_spec.h"
 #include "common/daemon.h"
+#include "common/data/dataset.h"
+#include "common/data/subset_dataset.h"
+#include "common/data/typed_array.h"
 #include "common/flags.h"
 #include "common/http_server.h"
 #include "common/job_file.h"
 #include "common/json_log.h"
 #include "common/machine_limits.h"
+#include "common/shape.h"
 #include "common/task_id.h"
 #include "common/timeouts.h"
 #include "common/trace.h"
@@ -46,7 +50,6 @@
 #include "worker/backend/cuda/cuda_backend.h"
 #include "worker/backend/device.h"
 #include "worker/input/batch_pipeline.h"
-#include "worker/input/dataset.h"
 #include "worker/input/hooked_source.h"
 #include "worker/input/image_augmenter.h"
 #include "worker/model/replicated.h"
@@ -256,6 +259,8 @@ absl::StatusOr<Config> ReadConfig() {
 
 // Data and model: all that a worker has before it connects.
 struct Workshop {
+  // With data.holdout: what the training set and the test set are parts of.
+  std::shared_ptr<const Dataset> whole;
   std::unique_ptr<Dataset> train_set;
   // Absent where examples come as they are.
   std::optional<ImageAugmenter> augmenter;
@@ -274,29 +279,64 @@ struct Workshop {
   }
 };
 
+void TellOfDataset(const Dataset& dataset, absl::string_view purpose) {
+  LOG(INFO) << dataset.num_examples() << " examples to " << purpose << " on";
+  if (dataset.skipped_rows() == 0) return;
+  LOG(WARNING) << dataset.skipped_rows()
+               << " rows were left out (skip_bad_rows); the first faults:\n"
+               << absl::StrJoin(dataset.skipped_because(), "\n");
+}
+
+// Null where the job has none.
 absl::StatusOr<std::unique_ptr<Dataset>> ReadTestSet(const Config& config,
-                                                     const Dataset& train_set) {
+                                                     const Workshop& workshop) {
   const proto::Data& data = config.job.data();
-  auto test_set = Dataset::Read(data.test(), /*folder=*/"", PixelValueOf(data));
-  if (!test_set.ok()) return test_set.status();
-  if ((*test_set)->example_shape() != train_set.example_shape()) {
-    return absl::InvalidArgumentError(
-        "the examples of the test set have another shape than those of the "
-        "training set");
+  if (data.has_holdout()) {
+    auto parts = SubsetDataset::HoldOut(workshop.whole, data.holdout());
+    if (!parts.ok()) return parts.status();
+    LOG(INFO) << parts->held_out->num_examples() << " examples to test on";
+    return std::move(parts->held_out);
   }
-  LOG(INFO) << (*test_set)->num_examples() << " examples to test on";
+  if (!data.has_test()) return nullptr;
+  const Dataset& train_set = *workshop.train_set;
+  auto test_set = Dataset::Open(data.test(), Dataset::OptionsOf(data));
+  if (!test_set.ok()) return test_set.status();
+  const ExampleSpec& tested = (*test_set)->spec();
+  const ExampleSpec& trained = train_set.spec();
+  if (tested.shape != trained.shape) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the examples of the test set have the shape ",
+                     ShapeString(tested.shape), ", those of the training set ",
+                     ShapeString(trained.shape)));
+  }
+  if (tested.num_targets != trained.num_targets) {
+    const auto answers = [](const ExampleSpec& spec) {
+      return spec.num_targets == 0 ? "labels"
+                                   : absl::StrCat(spec.num_targets, " targets");
+    };
+    return absl::InvalidArgumentError(
+        absl::StrCat("the examples of the test set have ", answers(tested),
+                     ", those of the training set ", answers(trained)));
+  }
+  TellOfDataset(**test_set, "test");
   return test_set;
 }
 
 absl::Status ReadData(const Config& config, Workshop* workshop) {
   const proto::Data& data = config.job.data();
-  const PixelValue value = PixelValueOf(data);
-  auto train_set = Dataset::Read(data.train(), /*folder=*/"", value);
+  auto train_set = Dataset::Open(data.train(), Dataset::OptionsOf(data));
   if (!train_set.ok()) return train_set.status();
-  workshop->train_set = *std::move(train_set);
-  LOG(INFO) << workshop->train_set->num_examples() << " examples to train on";
-  if (!config.is_chief || !data.has_test()) return absl::OkStatus();
-  auto test_set = ReadTestSet(config, *workshop->train_set);
+  if (data.has_holdout()) {
+    workshop->whole = *std::move(train_set);
+    auto parts = SubsetDataset::HoldOut(workshop->whole, data.holdout());
+    if (!parts.ok()) return parts.status();
+    workshop->train_set = std::move(parts->kept);
+  } else {
+    workshop->train_set = *std::move(train_set);
+  }
+  TellOfDataset(*workshop->train_set, "train");
+  if (!config.is_chief) return absl::OkStatus();
+  auto test_set = ReadTestSet(config, *workshop);
   if (!test_set.ok()) return test_set.status();
   workshop->test_set = *std::move(test_set);
   return absl::OkStatus();
@@ -323,18 +363,21 @@ absl::Status MakeModel(const Config& config, const ModelRegistry& registry,
                        const Dataset& data,
                        const std::vector<Backend*>& backends,
                        std::unique_ptr<Model>* model) {
-  const auto make = [&](std::optional<int64_t> num_classes) {
-    return CreateReplicatedModel(config.job.model(), data.example_shape(),
-                                 num_classes, config.job.seed(), backends,
-                                 registry);
+  const auto make = [&](const ExampleSpec& examples) {
+    return CreateReplicatedModel(config.job.model(), examples,
+                                 config.job.seed(), backends, registry);
   };
-  auto made = make(data.num_classes());
+  auto made = make(data.spec());
   if (made.ok()) {
     *model = *std::move(made);
     return absl::OkStatus();
   }
   // Where the model could do with fewer classes, a label may be wrong.
-  if (!make(std::nullopt).ok()) return made.status();
+  ExampleSpec any_classes = data.spec();
+  any_classes.num_classes.reset();
+  if (data.GreatestLabelPlace().empty() || !make(any_classes).ok()) {
+    return made.status();
+  }
   return absl::Status(made.status().code(),
                       absl::StrCat(made.status().message(), ", by the ",
                                    data.GreatestLabelPlace()));
@@ -347,9 +390,11 @@ absl::Status MakeAugmenter(const Config& config, Workshop* workshop) {
   options.seed = config.job.seed();
   options.max_shift = data.augmentation().shift();
   options.horizontal_flip = data.augmentation().horizontal_flip();
-  options.fill = PixelValueOf(data).Of(0);
+  // What a pixel of 0 becomes, whatever it is multiplied by.
+  const Dataset::Options inputs = Dataset::OptionsOf(data);
+  options.fill = InputScaling{1, inputs.mean, inputs.stddev}.Of(0);
   auto made =
-      ImageAugmenter::Create(workshop->train_set->example_shape(), options);
+      ImageAugmenter::Create(workshop->train_set->spec().shape, options);
   if (made.ok()) workshop->augmenter = *made;
   return made.ok() ? absl::OkStatus()
                    : absl::Status(made.status().code(),
@@ -366,8 +411,8 @@ absl::Status MakeModels(const Config& config, const ModelRegistry& registry,
   absl::Status status = MakeModel(config, registry, *workshop->train_set,
                                   backends, &workshop->model);
   if (!status.ok() || workshop->test_set == nullptr) return status;
-  const bool more_classes =
-      workshop->test_set->num_classes() > workshop->train_set->num_classes();
+  const bool more_classes = workshop->test_set->spec().num_classes >
+                            workshop->train_set->spec().num_classes;
   return MakeModel(config, registry,
                    more_classes ? *workshop->test_set : *workshop->train_set,
                    {workshop->evaluation_backend.get()},
@@ -443,6 +488,9 @@ Trainer::Options TrainerOptions(const Config& config, const Workshop& workshop,
   result.set_ps(config.cluster.num_ps());
   result.set_workers(config.cluster.num_replicas());
   result.set_seed(config.job.seed());
+  if (const int64_t skipped = workshop.train_set->skipped_rows(); skipped > 0) {
+    result.set_skipped_rows(static_cast<double>(skipped));
+  }
   const std::string cores = absl::StrJoin(
       workshop.backends, " + ", [](std::string* out, const auto& backend) {
         absl::StrAppend(out, backend->Describe().core);
@@ -583,8 +631,7 @@ int Train(const Config& config, const WorkerHooks& hooks,
   parts.test_set = workshop.test_set.get();
   std::unique_ptr<Dataset> late_test_set;
   parts.read_test_set = [&]() -> absl::StatusOr<const ExampleSource*> {
-    if (!config.job.data().has_test()) return nullptr;
-    auto read = ReadTestSet(config, *workshop.train_set);
+    auto read = ReadTestSet(config, workshop);
     if (!read.ok()) return read.status();
     late_test_set = *std::move(read);
     return late_test_set.get();

@@ -54,6 +54,9 @@ absl::StatusOr<std::unique_ptr<holdfast::Model>> GeluClassifier::Create(
     return absl::InvalidArgumentError(
         "option \"hidden_units\" must be given, a number from 1 to 65536");
   }
+  if (context.weighted) {
+    return absl::InvalidArgumentError("it knows no weights of examples");
+  }
   if (!context.num_classes.has_value()) {
     return absl::InvalidArgumentError("the data do not tell their classes");
   }
@@ -123,7 +126,7 @@ absl::StatusOr<BatchResult> GeluClassifier::Forward(
   backend_->MatMul(Form::kPlain, h_, Form::kPlain, values_[kW], z_);
   backend_->AddBias(values_[kB], z_);
   const auto sums = backend_->SoftmaxCrossEntropy(
-      z_, batch.labels, want_gradient ? &dz_ : nullptr);
+      z_, {batch.labels}, want_gradient ? &dz_ : nullptr);
   if (!sums.ok()) return sums.status();
   BatchResult result;
   result.examples = examples;

@@ -57,6 +57,9 @@ absl::StatusOr<std::unique_ptr<holdfast::Model>> TanhClassifier::Create(
     return absl::InvalidArgumentError(
         "option \"hidden_units\" must be given, a number from 1 to 65536");
   }
+  if (context.weighted) {
+    return absl::InvalidArgumentError("it knows no weights of examples");
+  }
   if (!context.num_classes.has_value()) {
     return absl::InvalidArgumentError("the data do not tell their classes");
   }

@@ -8,13 +8,13 @@
 #include "absl/time/time.h"
 #include "client/cluster.h"
 #include "common/clock.h"
+#include "common/data/dataset.h"
 #include "common/job_file.h"
 #include "gtest/gtest.h"
 #include "tests/integration/loopback.h"
 #include "tests/integration/test_cluster.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/input/batch_pipeline.h"
-#include "worker/input/dataset.h"
 #include "worker/model/registry.h"
 #include "worker/trainer/declaration.h"
 #include "worker/trainer/trainer.h"
@@ -29,8 +29,8 @@ absl::Status TrainReplica(const ClusterSpec& spec, const proto::Job& job,
   const Replicas replicas = {spec.num_replicas(), spec.num_replicas()};
   auto backend = CpuBackend::Create({});
   if (!backend.ok()) return backend.status();
-  auto model = CreateModel(job.model(), data.example_shape(),
-                           data.num_classes(), job.seed(), backend->get(), {});
+  auto model =
+      CreateModel(job.model(), data.spec(), job.seed(), backend->get(), {});
   if (!model.ok()) return model.status();
   BatchPipeline::Options input;
   input.batch_size = job.batch_size();
@@ -92,7 +92,7 @@ TEST(SameExamplesTest, TwoWorkersAreOneWithTwiceTheBatch) {
       LoadJobFile("examples/fashion_mnist_softmax.textproto");
   ASSERT_TRUE(job.ok()) << job.status();
   job->clear_consistency();
-  auto data = Dataset::Read(job->data().train(), "");
+  auto data = Dataset::Open(job->data().train(), {});
   ASSERT_TRUE(data.ok()) << data.status();
 
   const Parameters two = TrainWith(2, *job, **data);

@@ -23,7 +23,8 @@ fs::path OwnFolder() {
 
 // Like Fashion-MNIST's: 28 x 28 bytes, of 10 classes, each of which has a
 // brighter stripe.
-absl::StatusOr<std::unique_ptr<Dataset>> MadeImages(const PixelValue& value) {
+absl::StatusOr<std::unique_ptr<Dataset>> MadeImages(
+    const Dataset::Options& options) {
   constexpr int kImages = 2000;
   constexpr int kSide = 28;
   std::string images("\0\0\x08\x03\0\0\x07\xd0\0\0\0\x1c\0\0\0\x1c", 16);
@@ -44,7 +45,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> MadeImages(const PixelValue& value) {
   const std::string labels_path = folder / "holdfast_made_labels";
   std::ofstream(images_path, std::ios::binary) << images;
   std::ofstream(labels_path, std::ios::binary) << labels;
-  return Dataset::ReadIdxFiles(images_path, labels_path, value);
+  return Dataset::OpenIdx(images_path, labels_path, options);
 }
 
 }  // namespace
@@ -57,15 +58,15 @@ absl::StatusOr<proto::Job> LoadExample(const std::string& name) {
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> ExampleImages(
-    const PixelValue& value) {
+    const Dataset::Options& options) {
   for (const fs::path& folder :
        {OwnFolder() / "data", fs::path("/usr/share/datasets/fashion-mnist")}) {
     const fs::path images = folder / "t10k-images-idx3-ubyte.gz";
     if (!fs::exists(images)) continue;
-    return Dataset::ReadIdxFiles(images, folder / "t10k-labels-idx1-ubyte.gz",
-                                 value);
+    return Dataset::OpenIdx(images, folder / "t10k-labels-idx1-ubyte.gz",
+                            options);
   }
-  return MadeImages(value);
+  return MadeImages(options);
 }
 
 absl::StatusOr<std::vector<std::vector<float>>> FirstValues(

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/data/dataset.h"
 #include "proto/job.pb.h"
 #include "proto/training.pb.h"
-#include "worker/input/dataset.h"
 
 namespace holdfast {
 
@@ -20,7 +20,8 @@ absl::StatusOr<proto::Job> LoadExample(const std::string& name);
 // Images of 28 x 28 to train on: those of Fashion-MNIST's test set, which are
 // fewer, from the folder that this program lies in or from Debian's package;
 // where there are none, made ones.
-absl::StatusOr<std::unique_ptr<Dataset>> ExampleImages(const PixelValue& value);
+absl::StatusOr<std::unique_ptr<Dataset>> ExampleImages(
+    const Dataset::Options& options);
 
 // The first values of the variables, as a ps makes them.
 absl::StatusOr<std::vector<std::vector<float>>> FirstValues(

@@ -104,7 +104,7 @@ absl::StatusOr<Measured> StepsOf(const proto::Model& config, int64_t batch_size,
                                  const Work& work, Backend* backend,
                                  absl::Duration length) {
   const auto model =
-      CreateModel(config, {28, 28}, 10, 1, backend, ModelRegistry());
+      CreateModel(config, {{28, 28}, 10}, 1, backend, ModelRegistry());
   if (!model.ok()) return model.status();
   const auto values = FirstValues((*model)->Variables(), 1);
   if (!values.ok()) return values.status();

@@ -18,7 +18,7 @@
 #include "tests/gpu/example_job.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/input/batch_pipeline.h"
-#include "worker/input/dataset.h"
+#include "common/data/dataset.h"
 #include "worker/model/registry.h"
 
 namespace holdfast {
@@ -68,15 +68,14 @@ class ModelsTest : public ::testing::TestWithParam<Curve> {
   absl::StatusOr<std::vector<double>> Losses(const proto::Job& job,
                                              float learning_rate,
                                              Backend* backend) {
-    const auto images = ExampleImages(PixelValueOf(job.data()));
+    const auto images = ExampleImages(Dataset::OptionsOf(job.data()));
     if (!images.ok()) return images.status();
     ModelRegistry registry;
     absl::Status status = registry.Register(
         "gelu_classifier", holdfast_examples::GeluClassifier::Create);
     if (!status.ok()) return status;
-    const auto model =
-        CreateModel(job.model(), (*images)->example_shape(),
-                    (*images)->num_classes(), job.seed(), backend, registry);
+    const auto model = CreateModel(job.model(), (*images)->spec(), job.seed(),
+                                   backend, registry);
     if (!model.ok()) return model.status();
     auto values = FirstValues((*model)->Variables(), job.seed());
     if (!values.ok()) return values.status();

@@ -141,6 +141,43 @@ class ParityTest : public ::testing::Test {
     }
   }
 
+  using Loss = absl::StatusOr<LossSums> (Backend::*)(ConstMatrix,
+                                                     const Targets&, Matrix*);
+
+  // The loss of `z` on the device beside that on the CPU.
+  void CompareLoss(const std::string& name, const Values& z,
+                   const Targets& targets, Loss loss) {
+    std::vector<LossSums> told;
+    const auto run = [&](Backend* backend, Matrix z,
+                         Matrix* dz) -> absl::Status {
+      const auto sums = (backend->*loss)(z, targets, dz);
+      if (!sums.ok()) return sums.status();
+      told.push_back(*sums);
+      return absl::OkStatus();
+    };
+    Compare(name, {z, Values::Unset(z.rows, z.cols)}, kRounding,
+            [&](Backend* backend, const Matrices& x) {
+              absl::Status status = run(backend, x[0], nullptr);
+              Matrix dz = x[1];
+              status.Update(run(backend, x[0], &dz));
+              // The gradient in place of the outputs.
+              Matrix in_place = x[0];
+              status.Update(run(backend, x[0], &in_place));
+              return status;
+            });
+    for (const LossSums& sums : told) {
+      SCOPED_TRACE(name);
+      const LossSums& expected = told.front();
+      EXPECT_NEAR(sums.loss, expected.loss, 1e-6 * std::abs(expected.loss));
+      EXPECT_EQ(sums.correct, expected.correct);
+      ASSERT_EQ(sums.absolute_error.has_value(),
+                expected.absolute_error.has_value());
+      EXPECT_NEAR(sums.absolute_error.value_or(0),
+                  expected.absolute_error.value_or(0),
+                  1e-9 * expected.absolute_error.value_or(0));
+    }
+  }
+
   void CompareAt(int64_t offset, const std::vector<Values>& all,
                  const std::vector<Values>& expected, double tolerance,
                  const Operation& operation) {
@@ -197,7 +234,7 @@ class ParityTest : public ::testing::Test {
     constexpr int64_t kExamples = 32;
     constexpr int kClasses = 10;
     std::vector<double> losses;
-    const auto model = CreateReplicatedModel(config, shape, kClasses, 1,
+    const auto model = CreateReplicatedModel(config, {shape, kClasses}, 1,
                                              backends, ModelRegistry());
     EXPECT_TRUE(model.ok()) << model.status();
     if (!model.ok()) return losses;
@@ -600,8 +637,6 @@ TEST_F(ParityTest, Normalization) {
 }
 
 TEST_F(ParityTest, Losses) {
-  using Loss = absl::StatusOr<LossSums> (Backend::*)(
-      ConstMatrix, absl::Span<const int32_t>, Matrix*);
   const std::pair<const char*, Loss> losses[] = {
       {"SoftmaxCrossEntropy", &Backend::SoftmaxCrossEntropy},
       {"SigmoidCrossEntropy", &Backend::SigmoidCrossEntropy},
@@ -612,36 +647,18 @@ TEST_F(ParityTest, Losses) {
     for (int64_t i = 0; i < m; ++i) labels[i] = i * 7 % n;
     Values z = Values::Random(m, n, 1);
     for (float& value : z.values) value = std::round(value * 4);
+    const std::vector<float> numbers = RandomValues(m * n, 2);
+    std::vector<float> weights(m);
+    for (int64_t i = 0; i < m; ++i) weights[i] = static_cast<float>(i % 3);
+    const Targets of_labels = {labels};
+    const Targets of_weighted = {labels, {}, weights};
+    const Targets of_numbers = {{}, numbers, weights};
     for (const auto& [name, loss] : losses) {
-      std::vector<LossSums> told;
-      const auto run = [&, loss = loss](Backend* backend, Matrix z,
-                                        Matrix* dz) -> absl::Status {
-        const auto sums = (backend->*loss)(z, labels, dz);
-        if (!sums.ok()) return sums.status();
-        told.push_back(*sums);
-        return absl::OkStatus();
-      };
-      Compare(Name(name, shape), {z, Values::Unset(m, n)}, kRounding,
-              [&](Backend* backend, const Matrices& x) {
-                absl::Status status = run(backend, x[0], nullptr);
-                Matrix dz = x[1];
-                status.Update(run(backend, x[0], &dz));
-                // The gradient in place of the outputs.
-                Matrix z = x[0];
-                status.Update(run(backend, x[0], &z));
-                return status;
-              });
-      ASSERT_FALSE(HasFatalFailure());
-      for (const LossSums& sums : told) {
-        SCOPED_TRACE(Name(name, shape));
-        const LossSums& expected = told.front();
-        EXPECT_NEAR(sums.loss, expected.loss, 1e-6 * std::abs(expected.loss));
-        EXPECT_EQ(sums.correct, expected.correct);
-        ASSERT_EQ(sums.absolute_error.has_value(),
-                  expected.absolute_error.has_value());
-        EXPECT_NEAR(sums.absolute_error.value_or(0),
-                    expected.absolute_error.value_or(0),
-                    1e-9 * expected.absolute_error.value_or(0));
+      for (const Targets* const targets :
+           {&of_labels, &of_weighted, &of_numbers}) {
+        if (targets == &of_numbers && loss == losses[0].second) continue;
+        CompareLoss(Name(name, shape), z, *targets, loss);
+        ASSERT_FALSE(HasFatalFailure());
       }
     }
   }

@@ -139,9 +139,20 @@ struct SharedMatrix {
   int device = 0;
 };
 
+// What the outputs of a batch's examples are compared with.
+struct Targets {
+  // The class of each example; empty where there are `values`.
+  absl::Span<const int32_t> labels;
+  // A number for each output, [examples, outputs]; empty where there are
+  // `labels`.
+  absl::Span<const float> values;
+  // How much the loss of each example counts. Empty: 1 each.
+  absl::Span<const float> weights;
+};
+
 // What a loss makes of a batch.
 struct LossSums {
-  // Over the examples; natural logarithms.
+  // Over the examples, each times its weight; natural logarithms.
   double loss = 0;
   // Examples whose class is predicted right. Absent where none is predicted.
   std::optional<int64_t> correct;
@@ -375,45 +386,50 @@ class Backend {
                                      Matrix dscale, Matrix doffset,
                                      Matrix dx) = 0;
 
-  // The losses. Each compares outputs z [m, n] with a label per example, on the
-  // host, and waits for the result. dz is the gradient of the mean loss; none
-  // is made when `gradient` is null, else [m, n], and it may be z. A loss that
-  // is not finite is no error here. The predicted class is that of the greatest
-  // output, and of equals the first, unless something else is said.
+  // The losses. Each compares outputs z [m, n] with targets on the host, and
+  // waits for the result. dz is the gradient of the mean over the examples of
+  // weight x loss; none is made when `gradient` is null, else [m, n], and it
+  // may be z. A loss that is not finite is no error here. The predicted class
+  // is that of the greatest output, and of equals the first, unless something
+  // else is said; none is predicted where the targets are values. w[i] is the
+  // weight of example i.
 
   // Softmax and cross-entropy with one right class per example, labels in
   // [0, n):
   //
   //   loss_i     = log(sum over j of exp(z[i, j])) - z[i, labels[i]]
-  //   dz[i, j]   = (exp(z[i, j] - max_i) / sum_i - [j = labels[i]]) / m
-  virtual absl::StatusOr<LossSums> SoftmaxCrossEntropy(
-      ConstMatrix logits, absl::Span<const int32_t> labels,
-      Matrix* gradient) = 0;
+  //   dz[i, j]   = w[i] (exp(z[i, j] - max_i) / sum_i - [j = labels[i]]) / m
+  virtual absl::StatusOr<LossSums> SoftmaxCrossEntropy(ConstMatrix logits,
+                                                       const Targets& targets,
+                                                       Matrix* gradient) = 0;
 
   // Sigmoid and cross-entropy of each output with a target t of 0 or 1:
   //
-  //   t[i, j]    = labels[i], which is 0 or 1, where n is 1;
+  //   t[i, j]    = values[i, j], from 0 to 1, where there are values;
+  //                labels[i], which is 0 or 1, where n is 1;
   //                [j = labels[i]], with labels in [0, n), otherwise
   //   loss_i     = mean over j of
   //                max(z[i, j], 0) - z[i, j] t[i, j] + log(1 + exp(-|z[i, j]|))
-  //   dz[i, j]   = (sigmoid(z[i, j]) - t[i, j]) / (m n)
+  //   dz[i, j]   = w[i] (sigmoid(z[i, j]) - t[i, j]) / (m n)
   //
   // Where n is 1, a logit above 0 predicts class 1, any other class 0.
-  virtual absl::StatusOr<LossSums> SigmoidCrossEntropy(
-      ConstMatrix logits, absl::Span<const int32_t> labels,
-      Matrix* gradient) = 0;
+  virtual absl::StatusOr<LossSums> SigmoidCrossEntropy(ConstMatrix logits,
+                                                       const Targets& targets,
+                                                       Matrix* gradient) = 0;
 
   // The squared distance from a target t:
   //
-  //   t[i, j]    = labels[i] where n is 1;
+  //   t[i, j]    = values[i, j] where there are values;
+  //                labels[i] where n is 1;
   //                [j = labels[i]], with labels in [0, n), otherwise
   //   loss_i     = mean over j of (z[i, j] - t[i, j])^2
-  //   dz[i, j]   = 2 (z[i, j] - t[i, j]) / (m n)
+  //   dz[i, j]   = 2 w[i] (z[i, j] - t[i, j]) / (m n)
   //
-  // Tells the absolute error. Where n is 1 no class is predicted.
-  virtual absl::StatusOr<LossSums> MeanSquaredError(
-      ConstMatrix outputs, absl::Span<const int32_t> labels,
-      Matrix* gradient) = 0;
+  // Tells the absolute error, each example's as much as any. Where n is 1 no
+  // class is predicted.
+  virtual absl::StatusOr<LossSums> MeanSquaredError(ConstMatrix outputs,
+                                                    const Targets& targets,
+                                                    Matrix* gradient) = 0;
 
  private:
   Tracer* tracer_ = nullptr;

@@ -32,8 +32,17 @@ std::vector<Batch> CutBatch(const Batch& batch, uint32_t parts) {
     const auto [begin, size] = StretchOf(examples, parts, i);
     cut[i].inputs =
         batch.inputs.subspan(begin * example_size, size * example_size);
-    cut[i].labels = batch.labels.subspan(begin, size);
     cut[i].loss_scale = batch.loss_scale;
+    cut[i].num_targets = batch.num_targets;
+    if (batch.num_targets == 0) {
+      cut[i].labels = batch.labels.subspan(begin, size);
+    } else {
+      cut[i].targets = batch.targets.subspan(begin * batch.num_targets,
+                                             size * batch.num_targets);
+    }
+    if (!batch.weights.empty()) {
+      cut[i].weights = batch.weights.subspan(begin, size);
+    }
     if (!batch.positions.empty()) {
       cut[i].positions = batch.positions.subspan(begin, size);
     }

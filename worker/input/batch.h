@@ -13,7 +13,7 @@ namespace holdfast {
 struct Batch {
   // Row-major [examples, ...shape of one example].
   absl::Span<const float> inputs;
-  // The class of each example, from 0.
+  // The class of each example, from 0. Empty where there are targets.
   absl::Span<const int32_t> labels;
   // The place of each example in the training stream (example_order.h), which
   // names it for whatever is random in training. Empty outside training.
@@ -30,7 +30,17 @@ struct Batch {
   // of its variables' gradients it divides by it again.
   float loss_scale = 1;
 
-  int64_t size() const { return static_cast<int64_t>(labels.size()); }
+  // What the outputs of each example should be, row-major [examples,
+  // num_targets]; empty where there are labels.
+  absl::Span<const float> targets;
+  int64_t num_targets = 0;
+  // How much the loss of each example counts. Empty: 1 each.
+  absl::Span<const float> weights;
+
+  int64_t size() const {
+    return static_cast<int64_t>(
+        num_targets == 0 ? labels.size() : targets.size() / num_targets);
+  }
 };
 
 // The batch in `parts` stretches whose sizes differ by one at most, the longer

@@ -82,7 +82,7 @@ absl::StatusOr<std::unique_ptr<BatchPipeline>> BatchPipeline::Start(
 BatchPipeline::BatchPipeline(const ExampleSource* source, Options options)
     : source_(source),
       options_(std::move(options)),
-      example_size_(ExampleSize(*source)),
+      example_size_(source->spec().input_size()),
       order_(options_.seed, source->num_examples()),
       ranges_({.num_examples = source->num_examples(),
                .batch_size = options_.batch_size,
@@ -119,9 +119,9 @@ absl::Status BatchPipeline::AllocateSlots() {
     } else {
       slot.inputs = AllocateInputs(values);
     }
-    slot.labels = Allocate<int32_t>(options_.batch_size);
+    slot.answers = Answers(source_->spec(), options_.batch_size);
     slot.positions = Allocate<int64_t>(options_.batch_size);
-    if (slot.inputs == nullptr || slot.labels == nullptr ||
+    if (slot.inputs == nullptr || !slot.answers.ok() ||
         slot.positions == nullptr) {
       return no_memory;
     }
@@ -224,10 +224,10 @@ absl::Status BatchPipeline::Make(uint64_t index, Slot* slot) const {
     slot->positions[i] = position;
     const auto input =
         absl::MakeSpan(slot->inputs.get() + i * example_size_, example_size_);
-    const absl::Status status =
-        source_->Read(order_.At(position),
-                      augmenter != nullptr ? absl::MakeSpan(as_read) : input,
-                      &slot->labels[i]);
+    const absl::Status status = source_->Read(
+        order_.At(position),
+        slot->answers.At(
+            i, augmenter != nullptr ? absl::MakeSpan(as_read) : input));
     if (!status.ok()) return status;
     if (augmenter != nullptr) {
       augmenter->Apply(augmenter->ChangeAt(position), as_read, input);
@@ -276,7 +276,7 @@ absl::StatusOr<Batch> BatchPipeline::Take(uint64_t index, absl::Time deadline) {
   slot->state = Slot::State::kHandedOut;
   Batch batch;
   batch.inputs = slot->Inputs(example_size_);
-  batch.labels = absl::MakeConstSpan(slot->labels.get(), slot->size);
+  slot->answers.Show(slot->size, &batch);
   batch.positions = slot->Positions();
   // It stays as it is until somebody takes it, or drops it, by a call of this
   // thread. By ticket nobody knows which it will be.

@@ -16,10 +16,11 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/batch_ranges.h"
+#include "common/data/example_source.h"
 #include "common/example_order.h"
 #include "common/ids.h"
+#include "worker/input/answers.h"
 #include "worker/input/batch.h"
-#include "worker/input/example_source.h"
 #include "worker/input/image_augmenter.h"
 
 namespace holdfast {
@@ -142,7 +143,7 @@ class BatchPipeline {
     absl::Status status;
     int64_t size = 0;
     InputMemory inputs;
-    std::unique_ptr<int32_t[]> labels;
+    Answers answers;
     std::unique_ptr<int64_t[]> positions;
 
     absl::Span<const float> Inputs(int64_t example_size) const {

@@ -20,9 +20,8 @@ class Puppet final : public ExampleSource {
   explicit Puppet(int64_t num_examples) : num_examples_(num_examples) {}
 
   int64_t num_examples() const override { return num_examples_; }
-  const std::vector<int64_t>& example_shape() const override { return shape_; }
-  absl::Status Read(int64_t index, absl::Span<float> input,
-                    int32_t* label) const override {
+  const ExampleSpec& spec() const override { return spec_; }
+  absl::Status Read(int64_t index, const ExampleMemory& to) const override {
     absl::MutexLock lock(&mutex_);
     ++waiting_;
     mutex_.Await(absl::Condition(&open_));
@@ -30,8 +29,8 @@ class Puppet final : public ExampleSource {
     ++reads_;
     last_read_ = index;
     if (index == bad_index_) return absl::DataLossError("bad sector");
-    input[0] = index;
-    *label = index;
+    to.input[0] = index;
+    *to.label = index;
     return absl::OkStatus();
   }
 
@@ -70,7 +69,7 @@ class Puppet final : public ExampleSource {
 
  private:
   const int64_t num_examples_;
-  const std::vector<int64_t> shape_ = {1};
+  const ExampleSpec spec_ = {{1}};
   mutable absl::Mutex mutex_;
   bool open_ = true;
   int64_t bad_index_ = -1;
@@ -742,16 +741,15 @@ TEST_F(TicketPipelineTest, OneAssignmentOnly) {
 class Images final : public ExampleSource {
  public:
   int64_t num_examples() const override { return 20; }
-  const std::vector<int64_t>& example_shape() const override { return shape_; }
-  absl::Status Read(int64_t index, absl::Span<float> input,
-                    int32_t* label) const override {
-    std::iota(input.begin(), input.end(), 10.0f * index);
-    *label = index;
+  const ExampleSpec& spec() const override { return spec_; }
+  absl::Status Read(int64_t index, const ExampleMemory& to) const override {
+    std::iota(to.input.begin(), to.input.end(), 10.0f * index);
+    *to.label = index;
     return absl::OkStatus();
   }
 
  private:
-  const std::vector<int64_t> shape_ = {2, 3};
+  const ExampleSpec spec_ = {{2, 3}};
 };
 
 // What becomes of an image follows from its place in the stream alone.
@@ -783,7 +781,7 @@ TEST(BatchPipelineTest, AugmentsTheSameInEveryBatchAndOnEveryThread) {
           std::vector<float> image(6), expected(6);
           int32_t label = 0;
           ASSERT_TRUE(
-              source.Read(order.At(position), absl::MakeSpan(image), &label)
+              source.Read(order.At(position), {absl::MakeSpan(image), &label})
                   .ok());
           augmenter->Apply(augmenter->ChangeAt(position), image,
                            absl::MakeSpan(expected));
@@ -792,6 +790,43 @@ TEST(BatchPipelineTest, AugmentsTheSameInEveryBatchAndOnEveryThread) {
         }
       }
       EXPECT_EQ(position, 60);
+    }
+  }
+}
+
+// Example i is (i) with the targets (2 i, 3 i) and the weight i / 2.
+class Weighted final : public ExampleSource {
+ public:
+  int64_t num_examples() const override { return 10; }
+  const ExampleSpec& spec() const override { return spec_; }
+  absl::Status Read(int64_t index, const ExampleMemory& to) const override {
+    EXPECT_EQ(to.label, nullptr);
+    to.input[0] = index;
+    to.targets[0] = 2 * index;
+    to.targets[1] = 3 * index;
+    *to.weight = index / 2.0f;
+    return absl::OkStatus();
+  }
+
+ private:
+  const ExampleSpec spec_ = {{1}, std::nullopt, 2, true};
+};
+
+TEST(BatchPipelineTest, BringsTargetsAndWeights) {
+  const Weighted source;
+  const auto pipeline = Start(source, {.batch_size = 4, .threads = 2});
+  for (int64_t step = 0; step < 5; ++step) {
+    const auto batch =
+        pipeline->Next(GlobalStep(step), 0, absl::InfiniteFuture());
+    ASSERT_TRUE(batch.ok()) << batch.status();
+    ASSERT_EQ(batch->size(), 4);
+    EXPECT_TRUE(batch->labels.empty());
+    EXPECT_EQ(batch->num_targets, 2);
+    for (int i = 0; i < 4; ++i) {
+      const float value = batch->inputs[i];
+      EXPECT_EQ(batch->targets[2 * i], 2 * value);
+      EXPECT_EQ(batch->targets[2 * i + 1], 3 * value);
+      EXPECT_EQ(batch->weights[i], value / 2);
     }
   }
 }

@@ -4,11 +4,9 @@
 #include <cstdint>
 #include <functional>
 #include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
-#include "worker/input/example_source.h"
+#include "common/data/example_source.h"
 
 namespace holdfast {
 
@@ -22,13 +20,10 @@ class HookedSource final : public ExampleSource {
       : source_(*source), before_read_(std::move(before_read)) {}
 
   int64_t num_examples() const override { return source_.num_examples(); }
-  const std::vector<int64_t>& example_shape() const override {
-    return source_.example_shape();
-  }
-  absl::Status Read(int64_t index, absl::Span<float> input,
-                    int32_t* label) const override {
+  const ExampleSpec& spec() const override { return source_.spec(); }
+  absl::Status Read(int64_t index, const ExampleMemory& to) const override {
     before_read_();
-    return source_.Read(index, input, label);
+    return source_.Read(index, to);
   }
 
  private:

@@ -10,10 +10,10 @@
 #include <memory>
 #include <string>
 
+#include "common/data/dataset.h"
+#include "common/data/idx.h"
 #include "common/random.h"
 #include "worker/input/batch_pipeline.h"
-#include "worker/input/dataset.h"
-#include "worker/input/idx.h"
 
 namespace holdfast {
 namespace {
@@ -22,7 +22,7 @@ constexpr int64_t kImages = 60000;
 constexpr int64_t kSide = 28;
 constexpr int64_t kBatchSize = 100;
 
-std::unique_ptr<Dataset> RandomImages(const PixelValue& value) {
+std::unique_ptr<Dataset> RandomImages(const Dataset::Options& options) {
   const char* const folder = std::getenv("TMPDIR");
   const std::string prefix =
       std::string(folder != nullptr ? folder : "/tmp") + "/input_benchmark.";
@@ -38,8 +38,7 @@ std::unique_ptr<Dataset> RandomImages(const PixelValue& value) {
   };
   write("images", {kImages, kSide, kSide}, kImages * kSide * kSide, 256);
   write("labels", {kImages}, kImages, 10);
-  auto made =
-      Dataset::ReadIdxFiles(prefix + "images", prefix + "labels", value);
+  auto made = Dataset::OpenIdx(prefix + "images", prefix + "labels", options);
   std::remove((prefix + "images").c_str());
   std::remove((prefix + "labels").c_str());
   return made.ok() ? *std::move(made) : nullptr;
@@ -48,16 +47,15 @@ std::unique_ptr<Dataset> RandomImages(const PixelValue& value) {
 // Arguments: threads; whether images are changed.
 void BM_MakeBatches(benchmark::State& state) {
   const bool changes = state.range(1) != 0;
-  PixelValue value;
-  if (changes) value = {1.0f / 255, 0.286f, 0.353f};
   static const std::unique_ptr<Dataset> plain = RandomImages({});
   static const std::unique_ptr<Dataset> normalised =
       RandomImages({1.0f / 255, 0.286f, 0.353f});
   const Dataset* const source = changes ? normalised.get() : plain.get();
   if (source == nullptr) return state.SkipWithError("no images");
   const auto augmenter = ImageAugmenter::Create(
-      source->example_shape(),
-      {.max_shift = 2, .horizontal_flip = true, .fill = value.Of(0)});
+      source->spec().shape, {.max_shift = 2,
+                             .horizontal_flip = true,
+                             .fill = changes ? -0.286f / 0.353f : 0});
 
   BatchPipeline::Options options;
   options.batch_size = kBatchSize;

@@ -10,22 +10,23 @@ SequentialBatches::SequentialBatches(const ExampleSource* source,
                                      int64_t batch_size)
     : source_(source),
       batch_size_(std::min(batch_size, source->num_examples())),
-      example_size_(ExampleSize(*source)),
+      example_size_(source->spec().input_size()),
       inputs_(batch_size_ * example_size_),
-      labels_(batch_size_) {}
+      answers_(source->spec(), batch_size_) {}
 
 absl::StatusOr<Batch> SequentialBatches::Next() {
   const int64_t size = std::min(batch_size_, source_->num_examples() - next_);
   for (int64_t i = 0; i < size; ++i) {
-    const absl::Status status = source_->Read(
-        next_ + i,
-        absl::MakeSpan(inputs_).subspan(i * example_size_, example_size_),
-        &labels_[i]);
+    const auto input =
+        absl::MakeSpan(inputs_).subspan(i * example_size_, example_size_);
+    const absl::Status status = source_->Read(next_ + i, answers_.At(i, input));
     if (!status.ok()) return status;
   }
   next_ += size;
-  return Batch{absl::MakeConstSpan(inputs_.data(), size * example_size_),
-               absl::MakeConstSpan(labels_.data(), size)};
+  Batch batch;
+  batch.inputs = absl::MakeConstSpan(inputs_.data(), size * example_size_);
+  answers_.Show(size, &batch);
+  return batch;
 }
 
 }  // namespace holdfast

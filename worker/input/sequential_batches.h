@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/data/example_source.h"
+#include "worker/input/answers.h"
 #include "worker/input/batch.h"
-#include "worker/input/example_source.h"
 
 namespace holdfast {
 
@@ -30,7 +31,7 @@ class SequentialBatches {
   const int64_t example_size_;
   int64_t next_ = 0;
   std::vector<float> inputs_;
-  std::vector<int32_t> labels_;
+  const Answers answers_;
 };
 
 }  // namespace holdfast

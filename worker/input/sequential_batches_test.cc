@@ -15,13 +15,12 @@ class Numbers final : public ExampleSource {
  public:
   explicit Numbers(int64_t num_examples) : num_examples_(num_examples) {}
   int64_t num_examples() const override { return num_examples_; }
-  const std::vector<int64_t>& example_shape() const override { return shape_; }
-  absl::Status Read(int64_t index, absl::Span<float> input,
-                    int32_t* label) const override {
+  const ExampleSpec& spec() const override { return spec_; }
+  absl::Status Read(int64_t index, const ExampleMemory& to) const override {
     if (index == bad_index) return absl::DataLossError("bad");
-    input[0] = index;
-    input[1] = index + 0.5f;
-    *label = 10 * index;
+    to.input[0] = index;
+    to.input[1] = index + 0.5f;
+    *to.label = 10 * index;
     return absl::OkStatus();
   }
 
@@ -29,7 +28,7 @@ class Numbers final : public ExampleSource {
 
  private:
   int64_t num_examples_;
-  std::vector<int64_t> shape_ = {1, 2};
+  const ExampleSpec spec_ = {{1, 2}};
 };
 
 TEST(SequentialBatchesTest, GivesEveryExampleOnce) {

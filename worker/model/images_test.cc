@@ -43,8 +43,7 @@ class ImagesTest : public ::testing::Test {
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
         absl::StrCat(layers, " loss { ", loss, " {} }"), &config))
         << layers;
-    return Sequential::Create(config, shape, std::nullopt, /*seed=*/7,
-                              backend_.get());
+    return Sequential::Create(config, {shape}, /*seed=*/7, backend_.get());
   }
 
   std::string CreateError(const std::string& layers,

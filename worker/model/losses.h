@@ -10,7 +10,8 @@
 
 namespace holdfast {
 
-// What a Sequential makes small: a function of its outputs and of the labels.
+// What a Sequential makes small: a function of its outputs and of what they
+// should be.
 //
 // Immutable, thus thread-safe.
 class Loss {
@@ -23,18 +24,24 @@ class Loss {
     return num_outputs == 1 ? classes_of_one_output_ : num_outputs;
   }
 
+  // Whether the targets may be values in place of labels.
+  bool TakesValues() const {
+    return function_ != &Backend::SoftmaxCrossEntropy;
+  }
+
   // The loss of `outputs` [examples, outputs], and where `gradient` is not null
   // that of the mean loss by the outputs: the backend's function of the loss's
   // name. Errors: those of the backend.
   absl::StatusOr<LossSums> Compute(Backend* backend, ConstMatrix outputs,
-                                   absl::Span<const int32_t> labels,
+                                   const Targets& targets,
                                    Matrix* gradient) const {
-    return (backend->*function_)(outputs, labels, gradient);
+    return (backend->*function_)(outputs, targets, gradient);
   }
 
  private:
-  using Function = absl::StatusOr<LossSums> (Backend::*)(
-      ConstMatrix outputs, absl::Span<const int32_t> labels, Matrix* gradient);
+  using Function = absl::StatusOr<LossSums> (Backend::*)(ConstMatrix outputs,
+                                                         const Targets& targets,
+                                                         Matrix* gradient);
 
   Loss(Function function, int64_t classes_of_one_output)
       : function_(function), classes_of_one_output_(classes_of_one_output) {}

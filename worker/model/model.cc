@@ -28,7 +28,7 @@ absl::Status CheckParameters(
 }
 
 absl::Status CheckBatch(const Batch& batch, int64_t example_size,
-                        int64_t num_classes) {
+                        int64_t num_classes, int64_t num_targets) {
   if (batch.size() == 0) {
     return absl::InvalidArgumentError("the batch has no examples");
   }
@@ -40,11 +40,23 @@ absl::Status CheckBatch(const Batch& batch, int64_t example_size,
         " values for each"));
   }
   if (!batch.positions.empty() &&
-      batch.positions.size() != batch.labels.size()) {
+      static_cast<int64_t>(batch.positions.size()) != batch.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the batch has ", batch.positions.size(),
                      " positions for ", batch.size(), " examples"));
   }
+  if (!batch.weights.empty() &&
+      static_cast<int64_t>(batch.weights.size()) != batch.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the batch has ", batch.weights.size(), " weights for ",
+                     batch.size(), " examples"));
+  }
+  if (batch.num_targets != num_targets) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the batch has ", batch.num_targets,
+        " targets for each example; the model takes ", num_targets));
+  }
+  if (num_targets > 0) return absl::OkStatus();
   for (int64_t i = 0; i < batch.size(); ++i) {
     if (batch.labels[i] < 0 || batch.labels[i] >= num_classes) {
       return absl::InvalidArgumentError(absl::StrCat(

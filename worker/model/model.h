@@ -19,7 +19,7 @@ namespace holdfast {
 // What a forward pass found.
 struct BatchResult {
   int64_t examples = 0;
-  // Sum of the examples' losses.
+  // Sum of the examples' losses, each times its weight.
   double loss_sum = 0;
   // Examples whose class was predicted right. A model tells it always or, where
   // it predicts no class, never.
@@ -49,7 +49,8 @@ class Model {
   // same. Names are unique.
   virtual std::vector<proto::Variable> Variables() const = 0;
 
-  // Computes the gradient of the mean loss over `batch`, at least one example,
+  // Computes the gradient of the mean loss over `batch`, at least one example
+  // (where there are weights, of the mean of weight x loss),
   // at `parameters`: values of the variables in the order of Variables(),
   // row-major. What is random in it follows from the job's seed and from
   // `batch.positions`, so that it is the same in whatever batch an example
@@ -85,10 +86,11 @@ absl::Status CheckParameters(
     absl::Span<const absl::Span<const float>> parameters);
 
 // Tests that `batch` has at least one example, `example_size` values for each,
-// labels in [0, num_classes), and positions for all examples or for none.
+// labels in [0, num_classes), or `num_targets` targets for each where that is
+// not 0, and weights and positions for all examples or for none.
 // Errors: INVALID_ARGUMENT with the example's place in the batch.
 absl::Status CheckBatch(const Batch& batch, int64_t example_size,
-                        int64_t num_classes);
+                        int64_t num_classes, int64_t num_targets = 0);
 
 }  // namespace holdfast
 

@@ -53,7 +53,7 @@ struct Mlp {
         )pb",
         &config);
     model =
-        *Sequential::Create(config, {28, 28}, 10, /*seed=*/0, backend.get());
+        *Sequential::Create(config, {{28, 28}, 10}, /*seed=*/0, backend.get());
     for (const proto::Variable& variable : model->Variables()) {
       int64_t size = 1;
       for (int64_t dimension : variable.shape()) size *= dimension;

@@ -41,17 +41,17 @@ absl::StatusOr<std::unique_ptr<Model>> ModelRegistry::Create(
 }
 
 absl::StatusOr<std::unique_ptr<Model>> CreateModel(
-    const proto::Model& config, absl::Span<const int64_t> example_shape,
-    std::optional<int64_t> num_classes, uint64_t seed, Backend* backend,
-    const ModelRegistry& registry) {
+    const proto::Model& config, const ExampleSpec& examples, uint64_t seed,
+    Backend* backend, const ModelRegistry& registry) {
   switch (config.kind_case()) {
     case proto::Model::kSequential:
-      return Sequential::Create(config.sequential(), example_shape, num_classes,
-                                seed, backend);
+      return Sequential::Create(config.sequential(), examples, seed, backend);
     case proto::Model::kRegistered: {
       ModelContext context;
-      context.example_shape.assign(example_shape.begin(), example_shape.end());
-      context.num_classes = num_classes;
+      context.example_shape = examples.shape;
+      context.num_classes = examples.num_classes;
+      context.num_targets = examples.num_targets;
+      context.weighted = examples.weighted;
       context.seed = seed;
       context.backend = backend;
       context.options.insert(config.registered().options().begin(),

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
+#include "common/data/example_source.h"
 #include "proto/job.pb.h"
 #include "worker/backend/backend.h"
 #include "worker/model/model.h"
@@ -25,6 +25,11 @@ struct ModelContext {
   std::vector<int64_t> example_shape;
   // Labels are below it, where the data tell.
   std::optional<int64_t> num_classes;
+  // Where it is not 0, batches have so many targets for each example in place
+  // of a label.
+  int64_t num_targets = 0;
+  // Whether batches have weights, which the model must heed or refuse.
+  bool weighted = false;
   // The job's: what is random in training follows from it (Model). All workers
   // have the same.
   uint64_t seed = 0;
@@ -59,13 +64,12 @@ class ModelRegistry {
   std::map<std::string, Factory, std::less<>> factories_;
 };
 
-// The model of a job file: a Sequential, or one of `registry`. The arguments
-// are those of ModelContext. Errors: those of Sequential::Create and
-// ModelRegistry::Create.
+// The model of a job file for such examples: a Sequential, or one of
+// `registry`. `seed` and `backend` are those of ModelContext. Errors: those of
+// Sequential::Create and ModelRegistry::Create.
 absl::StatusOr<std::unique_ptr<Model>> CreateModel(
-    const proto::Model& config, absl::Span<const int64_t> example_shape,
-    std::optional<int64_t> num_classes, uint64_t seed, Backend* backend,
-    const ModelRegistry& registry);
+    const proto::Model& config, const ExampleSpec& examples, uint64_t seed,
+    Backend* backend, const ModelRegistry& registry);
 
 }  // namespace holdfast
 

@@ -36,7 +36,7 @@ proto::Model Parse(const std::string& text) {
 class RegistryTest : public ::testing::Test {
  protected:
   absl::StatusOr<std::unique_ptr<Model>> Create(const std::string& text) {
-    return CreateModel(Parse(text), {28, 28}, 10, /*seed=*/5, backend_.get(),
+    return CreateModel(Parse(text), {{28, 28}, 10}, /*seed=*/5, backend_.get(),
                        registry_);
   }
 

@@ -377,18 +377,16 @@ class HostReplicas final : public ReplicatedModel {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> CreateReplicatedModel(
-    const proto::Model& config, absl::Span<const int64_t> example_shape,
-    std::optional<int64_t> num_classes, uint64_t seed,
+    const proto::Model& config, const ExampleSpec& examples, uint64_t seed,
     absl::Span<Backend* const> backends, const ModelRegistry& registry) {
   if (backends.size() == 1) {
-    return CreateModel(config, example_shape, num_classes, seed, backends[0],
-                       registry);
+    return CreateModel(config, examples, seed, backends[0], registry);
   }
   if (config.has_sequential()) {
     std::vector<std::unique_ptr<Sequential>> models;
     for (Backend* const backend : backends) {
-      auto model = Sequential::Create(config.sequential(), example_shape,
-                                      num_classes, seed, backend);
+      auto model =
+          Sequential::Create(config.sequential(), examples, seed, backend);
       if (!model.ok()) return model.status();
       models.push_back(*std::move(model));
     }
@@ -396,8 +394,7 @@ absl::StatusOr<std::unique_ptr<Model>> CreateReplicatedModel(
   }
   std::vector<std::unique_ptr<Model>> models;
   for (Backend* const backend : backends) {
-    auto model = CreateModel(config, example_shape, num_classes, seed, backend,
-                             registry);
+    auto model = CreateModel(config, examples, seed, backend, registry);
     if (!model.ok()) return model.status();
     models.push_back(*std::move(model));
   }

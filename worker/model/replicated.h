@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/data/example_source.h"
 #include "proto/job.pb.h"
 #include "worker/backend/backend.h"
 #include "worker/model/model.h"
@@ -42,8 +43,7 @@ namespace holdfast {
 // The first must end before the others.
 // Errors: those of CreateModel.
 absl::StatusOr<std::unique_ptr<Model>> CreateReplicatedModel(
-    const proto::Model& config, absl::Span<const int64_t> example_shape,
-    std::optional<int64_t> num_classes, uint64_t seed,
+    const proto::Model& config, const ExampleSpec& examples, uint64_t seed,
     absl::Span<Backend* const> backends, const ModelRegistry& registry);
 
 }  // namespace holdfast

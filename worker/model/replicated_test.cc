@@ -132,7 +132,7 @@ absl::StatusOr<Gradients> Compute(Model* model, const Batch& batch) {
 Gradients ByFormula(const Data& data, const std::vector<int64_t>& sizes) {
   const auto cpu = *CpuBackend::Create({});
   const auto model =
-      *CreateModel(ModelConfig(), kShape, 4, 7, cpu.get(), ModelRegistry());
+      *CreateModel(ModelConfig(), {kShape, 4}, 7, cpu.get(), ModelRegistry());
   Gradients sum;
   int64_t begin = 0;
   for (const int64_t size : sizes) {
@@ -180,7 +180,7 @@ struct Backends {
     return pointers;
   }
   std::unique_ptr<Model> MakeModel() const {
-    auto made = CreateReplicatedModel(ModelConfig(), kShape, 4, 7, all(),
+    auto made = CreateReplicatedModel(ModelConfig(), {kShape, 4}, 7, all(),
                                       ModelRegistry());
     EXPECT_TRUE(made.ok()) << made.status();
     return *std::move(made);
@@ -286,7 +286,7 @@ TEST(ReplicatedTest, EvaluatesTheWholeBatch) {
   const Data data(7);
   const Cpus cpus(2);
   const auto model = cpus.MakeModel();
-  const auto single = *CreateModel(ModelConfig(), kShape, 4, 7,
+  const auto single = *CreateModel(ModelConfig(), {kShape, 4}, 7,
                                    cpus.backends[0].get(), ModelRegistry());
   const Parameters parameters(*single);
   const auto expected = single->Evaluate(parameters.spans(), data.batch());
@@ -385,7 +385,8 @@ std::unique_ptr<Model> Replicated(const Cpus& cpus,
                   .ok());
   proto::Model config;
   config.mutable_registered()->set_name("scripted");
-  auto made = CreateReplicatedModel(config, kShape, 4, 7, cpus.all(), registry);
+  auto made =
+      CreateReplicatedModel(config, {kShape, 4}, 7, cpus.all(), registry);
   EXPECT_TRUE(made.ok()) << made.status();
   return *std::move(made);
 }

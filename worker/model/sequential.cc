@@ -26,18 +26,18 @@ absl::Status CheckDistinct(absl::Span<const proto::Variable> variables) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Sequential>> Sequential::Create(
-    const proto::Sequential& config, absl::Span<const int64_t> example_shape,
-    std::optional<int64_t> num_classes, uint64_t seed, Backend* backend) {
+    const proto::Sequential& config, const ExampleSpec& examples, uint64_t seed,
+    Backend* backend) {
   if (config.layers().empty()) {
     return absl::InvalidArgumentError("the model has no layers");
   }
   const absl::StatusOr<Loss> loss = Loss::Create(config.loss());
   if (!loss.ok()) return loss.status();
 
-  const absl::StatusOr<int64_t> example_size = NumElements(example_shape);
+  const absl::StatusOr<int64_t> example_size = NumElements(examples.shape);
   if (!example_size.ok()) return example_size.status();
 
-  auto layers = Chain::Create(config.layers(), /*prefix=*/"", example_shape,
+  auto layers = Chain::Create(config.layers(), /*prefix=*/"", examples.shape,
                               seed, /*first_place=*/0, backend);
   if (!layers.ok()) return layers.status();
   std::unique_ptr<Sequential> model(
@@ -57,13 +57,30 @@ absl::StatusOr<std::unique_ptr<Sequential>> Sequential::Create(
                      "\", the last, gives the shape ", ShapeString(shape),
                      "; the loss takes a vector"));
   }
-  model->num_classes_ = loss->NumClasses(shape[0]);
-  if (num_classes.has_value() && model->num_classes_ < *num_classes) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "layer \"", model->layers_->last_name(),
-        "\", the last, gives the shape ", ShapeString(shape),
-        ", by which the loss tells ", model->num_classes_,
-        " classes apart; the data have ", *num_classes, " classes"));
+  const std::string last =
+      absl::StrCat("layer \"", model->layers_->last_name(),
+                   "\", the last, gives the shape ", ShapeString(shape));
+  if (examples.num_targets > 0) {
+    if (!loss->TakesValues()) {
+      return absl::InvalidArgumentError(
+          "the loss is softmax_cross_entropy, which takes classes; the data "
+          "have targets: take mean_squared_error or sigmoid_cross_entropy, or "
+          "name the classes as labels of the data");
+    }
+    if (shape[0] != examples.num_targets) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(last, "; the data have ", examples.num_targets,
+                       " targets, each of which takes an output"));
+    }
+    model->num_targets_ = examples.num_targets;
+  } else {
+    model->num_classes_ = loss->NumClasses(shape[0]);
+    if (examples.num_classes.has_value() &&
+        model->num_classes_ < *examples.num_classes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          last, ", by which the loss tells ", model->num_classes_,
+          " classes apart; the data have ", *examples.num_classes, " classes"));
+    }
   }
   model->example_size_ = *example_size;
   model->parameter_staging_.resize(variables.size());
@@ -165,7 +182,7 @@ absl::StatusOr<BatchResult> Sequential::RunForward(
   const ScopedTrace trace(backend_->tracer(), TraceKind::kModel, "forward");
   absl::Status status = CheckParameters(layers_->variables(), parameters);
   if (!status.ok()) return status;
-  status = CheckBatch(batch, example_size_, num_classes_);
+  status = CheckBatch(batch, example_size_, num_classes_, num_targets_);
   if (!status.ok()) return status;
 
   for (size_t i = 0; i < parameters.size(); ++i) {
@@ -190,7 +207,8 @@ absl::StatusOr<BatchResult> Sequential::RunForward(
     *gradient = loss_gradient_.View(batch.size(), outputs->cols);
   }
   const absl::StatusOr<LossSums> sums =
-      loss_.Compute(backend_, *outputs, batch.labels, gradient);
+      loss_.Compute(backend_, *outputs,
+                    {batch.labels, batch.targets, batch.weights}, gradient);
   if (!sums.ok()) return sums.status();
   BatchResult result;
   result.examples = batch.size();

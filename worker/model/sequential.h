@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/data/example_source.h"
 #include "proto/job.pb.h"
 #include "worker/backend/backend.h"
 #include "worker/model/gradient_downloads.h"
@@ -29,16 +30,15 @@ namespace holdfast {
 // gradients of this one are computed, for which there is memory of their size.
 class Sequential final : public Model {
  public:
-  // Makes the model for examples of `example_shape`. `num_classes`, where the
-  // data tell it, is what the labels are below. What is random in training
+  // Makes the model for such examples. What is random in training
   // follows from `seed`, the layer's place in the sequence, the example's place
   // in the training stream, and the element. `backend` must outlive the model.
   // Errors: INVALID_ARGUMENT, with the layer's name, when layers do not fit one
   // another, the examples, the loss or the classes, when two have the same
   // name, or when nothing is there to train.
   static absl::StatusOr<std::unique_ptr<Sequential>> Create(
-      const proto::Sequential& config, absl::Span<const int64_t> example_shape,
-      std::optional<int64_t> num_classes, uint64_t seed, Backend* backend);
+      const proto::Sequential& config, const ExampleSpec& examples,
+      uint64_t seed, Backend* backend);
 
   std::vector<proto::Variable> Variables() const override {
     return layers_->variables();
@@ -81,8 +81,9 @@ class Sequential final : public Model {
   const Loss loss_;
   const std::unique_ptr<Chain> layers_;
   int64_t example_size_ = 0;
-  // Labels are below it.
+  // Labels are below it; 0 where examples have targets, one for each output.
   int64_t num_classes_ = 0;
+  int64_t num_targets_ = 0;
 
   // Of the pass under way, kept for their memory.
   DeviceBuffer input_staging_;

@@ -117,7 +117,8 @@ class SequentialTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<Sequential>> Create(
       const proto::Sequential& config, std::vector<int64_t> shape,
       std::optional<int64_t> num_classes = std::nullopt, uint64_t seed = 0) {
-    return Sequential::Create(config, shape, num_classes, seed, backend_.get());
+    return Sequential::Create(config, {std::move(shape), num_classes}, seed,
+                              backend_.get());
   }
 
   std::unique_ptr<Sequential> MakeMlp(const std::vector<int>& units,
@@ -366,6 +367,59 @@ TEST_F(SequentialTest, ErrorsAtCreationNameTheLayer) {
   EXPECT_THAT(CreateError(loss, {4}), HasSubstr("no layers"));
   EXPECT_THAT(CreateError("layers { dense { units: 2 } }", {4}),
               HasSubstr("no loss"));
+}
+
+TEST_F(SequentialTest, LearnsTargets) {
+  const ExampleSpec examples = {{2}, std::nullopt, 2};
+  const auto create = [&](const std::string& text) {
+    return Sequential::Create(Parse(text), examples, 0, backend_.get());
+  };
+  EXPECT_THAT(create("layers { dense { units: 2 } }"
+                     "loss { softmax_cross_entropy {} }")
+                  .status()
+                  .message(),
+              HasSubstr("softmax_cross_entropy, which takes classes; the data "
+                        "have targets"));
+  EXPECT_THAT(create("layers { dense { units: 3 } }"
+                     "loss { mean_squared_error {} }")
+                  .status()
+                  .message(),
+              HasSubstr("gives the shape [3]; the data have 2 targets"));
+  const auto model = create(
+      "layers { dense { units: 2 use_bias: false } }"
+      "loss { mean_squared_error {} }");
+  ASSERT_TRUE(model.ok()) << model.status();
+
+  // y = x W with W = 0: errors are -t, and dW = x^T dz with dz = -2 w t / 4.
+  const std::vector<float> inputs = {1, 2, 3, 4};
+  const std::vector<float> targets = {1, 0, 0, -2};
+  const std::vector<float> weights = {2, 1};
+  Batch batch;
+  batch.inputs = inputs;
+  batch.targets = targets;
+  batch.num_targets = 2;
+  batch.weights = weights;
+  const std::vector<float> zeros(4);
+  const absl::Span<const float> parameters[] = {zeros};
+  std::vector<float> gradient;
+  const auto result = (*model)->ComputeGradients(
+      parameters, batch, [&](int, absl::Span<const float> values) {
+        gradient.assign(values.begin(), values.end());
+      });
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->examples, 2);
+  EXPECT_DOUBLE_EQ(result->loss_sum, 2 * 0.5 + 2);
+  EXPECT_FALSE(result->correct.has_value());
+  EXPECT_THAT(gradient, ElementsAre(-1, 3, -2, 4));
+
+  const std::vector<int32_t> labels = {0, 1};
+  EXPECT_THAT(
+      (*model)->Evaluate(parameters, {inputs, labels}).status().message(),
+      HasSubstr("the batch has 0 targets for each example; the model "
+                "takes 2"));
+  batch.weights = absl::MakeConstSpan(weights).first(1);
+  EXPECT_THAT((*model)->Evaluate(parameters, batch).status().message(),
+              HasSubstr("the batch has 1 weights for 2 examples"));
 }
 
 // x = (1, 2), W = [1 0; 0 1], b = (0, ln 3 - 1): logits (1, ln 3 + 1), so

@@ -13,9 +13,9 @@
 #include "absl/time/time.h"
 #include "client/cluster.h"
 #include "common/clock.h"
+#include "common/data/example_source.h"
 #include "common/strand.h"
 #include "proto/coordinator.pb.h"
-#include "worker/input/example_source.h"
 #include "worker/model/model.h"
 
 namespace holdfast {

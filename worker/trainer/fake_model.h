@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "worker/input/example_source.h"
+#include "common/data/example_source.h"
 #include "worker/model/model.h"
 
 namespace holdfast {
@@ -118,18 +118,17 @@ class FakeExamples final : public ExampleSource {
   absl::Status error;
 
   int64_t num_examples() const override { return num_examples_; }
-  const std::vector<int64_t>& example_shape() const override { return shape_; }
-  absl::Status Read(int64_t index, absl::Span<float> input,
-                    int32_t* label) const override {
-    input[0] = index;
-    *label = index % num_labels_;
+  const ExampleSpec& spec() const override { return spec_; }
+  absl::Status Read(int64_t index, const ExampleMemory& to) const override {
+    to.input[0] = index;
+    *to.label = index % num_labels_;
     return error;
   }
 
  private:
   const int64_t num_examples_;
   const int32_t num_labels_;
-  const std::vector<int64_t> shape_ = {1};
+  const ExampleSpec spec_ = {{1}};
 };
 
 }  // namespace holdfast

@@ -51,6 +51,24 @@ TEST(CutBatchTest, SizesDifferByOneAtMost) {
   EXPECT_EQ(parts[1].loss_scale, 8);
 }
 
+TEST(CutBatchTest, CutsTargetsAndWeights) {
+  const std::vector<float> inputs = {1, 2, 3};
+  const std::vector<float> targets = {10, 11, 20, 21, 30, 31};
+  const std::vector<float> weights = {1, 0.5f, 2};
+  Batch batch;
+  batch.inputs = inputs;
+  batch.targets = targets;
+  batch.num_targets = 2;
+  batch.weights = weights;
+  ASSERT_EQ(batch.size(), 3);
+  const std::vector<Batch> parts = CutBatch(batch, 2);
+  EXPECT_THAT(SizesOf(parts), ElementsAre(2, 1));
+  EXPECT_THAT(parts[0].targets, ElementsAre(10, 11, 20, 21));
+  EXPECT_THAT(parts[0].weights, ElementsAre(1, 0.5f));
+  EXPECT_THAT(parts[1].targets, ElementsAre(30, 31));
+  EXPECT_THAT(parts[1].weights, ElementsAre(2));
+}
+
 TEST(CutBatchTest, TellsWhatComesNext) {
   const std::vector<float> inputs = {0, 1, 10, 11, 20, 21};
   const std::vector<int32_t> labels = {5, 6, 7};

@@ -27,9 +27,15 @@ int64_t ArgMax(const float* z, int64_t n) {
   return std::max_element(z, z + n) - z;
 }
 
-// What the j-th of n outputs should be for an example with that label.
-double Target(int32_t label, int64_t j, int64_t n) {
+// What output j, of n, should be for example i.
+double Target(const Targets& targets, int64_t i, int64_t j, int64_t n) {
+  if (!targets.values.empty()) return targets.values[i * n + j];
+  const int32_t label = targets.labels[i];
   return n == 1 ? label : (j == label ? 1 : 0);
+}
+
+double Weight(const Targets& targets, int64_t i) {
+  return targets.weights.empty() ? 1 : targets.weights[i];
 }
 
 }  // namespace
@@ -279,8 +285,9 @@ void CpuBackend::AddScaled(float factor, ConstMatrix x, Matrix y) {
   for (int64_t i = 0; i < size; ++i) y.data[i] += factor * x.data[i];
 }
 
-absl::StatusOr<LossSums> CpuBackend::SoftmaxCrossEntropy(
-    ConstMatrix logits, absl::Span<const int32_t> labels, Matrix* gradient) {
+absl::StatusOr<LossSums> CpuBackend::SoftmaxCrossEntropy(ConstMatrix logits,
+                                                         const Targets& targets,
+                                                         Matrix* gradient) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   if (!error_.ok()) return error_;
   LossSums sums;
@@ -288,7 +295,8 @@ absl::StatusOr<LossSums> CpuBackend::SoftmaxCrossEntropy(
   const double examples = static_cast<double>(logits.rows);
   for (int64_t i = 0; i < logits.rows; ++i) {
     const float* z = logits.data + i * logits.cols;
-    const int64_t label = labels[i];
+    const int64_t label = targets.labels[i];
+    const double weight = Weight(targets, i);
     const int64_t predicted = ArgMax(z, logits.cols);
     const float max = z[predicted];
     const float at_label = z[label];
@@ -302,19 +310,20 @@ absl::StatusOr<LossSums> CpuBackend::SoftmaxCrossEntropy(
     }
     // No term is above 1, and that of the greatest logit is 1: finite logits
     // give a finite loss.
-    sums.loss += std::log(sum) - (double{at_label} - double{max});
+    sums.loss += weight * (std::log(sum) - (double{at_label} - double{max}));
     correct += predicted == label ? 1 : 0;
     if (dz == nullptr) continue;
-    const float scale = static_cast<float>(1.0 / (sum * examples));
+    const float scale = static_cast<float>(weight / (sum * examples));
     for (int64_t j = 0; j < logits.cols; ++j) dz[j] *= scale;
-    dz[label] -= static_cast<float>(1.0 / examples);
+    dz[label] -= static_cast<float>(weight / examples);
   }
   sums.correct = correct;
   return sums;
 }
 
-absl::StatusOr<LossSums> CpuBackend::SigmoidCrossEntropy(
-    ConstMatrix logits, absl::Span<const int32_t> labels, Matrix* gradient) {
+absl::StatusOr<LossSums> CpuBackend::SigmoidCrossEntropy(ConstMatrix logits,
+                                                         const Targets& targets,
+                                                         Matrix* gradient) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   if (!error_.ok()) return error_;
   LossSums sums;
@@ -324,26 +333,30 @@ absl::StatusOr<LossSums> CpuBackend::SigmoidCrossEntropy(
   for (int64_t i = 0; i < logits.rows; ++i) {
     const float* z = logits.data + i * n;
     const int64_t predicted = n == 1 ? (z[0] > 0 ? 1 : 0) : ArgMax(z, n);
-    correct += predicted == labels[i] ? 1 : 0;
+    const double weight = Weight(targets, i);
+    if (!targets.labels.empty()) {
+      correct += predicted == targets.labels[i] ? 1 : 0;
+    }
     double sum = 0;
     for (int64_t j = 0; j < n; ++j) {
       const double logit = z[j];
-      const double target = Target(labels[i], j, n);
+      const double target = Target(targets, i, j, n);
       const double e = std::exp(-std::abs(logit));
       sum += std::max(logit, 0.0) - logit * target + std::log1p(e);
       if (gradient == nullptr) continue;
       const double sigmoid = (logit < 0 ? e : 1.0) / (1.0 + e);
       gradient->data[i * n + j] =
-          static_cast<float>((sigmoid - target) / values);
+          static_cast<float>(weight * (sigmoid - target) / values);
     }
-    sums.loss += sum / static_cast<double>(n);
+    sums.loss += weight * sum / static_cast<double>(n);
   }
-  sums.correct = correct;
+  if (targets.values.empty()) sums.correct = correct;
   return sums;
 }
 
-absl::StatusOr<LossSums> CpuBackend::MeanSquaredError(
-    ConstMatrix outputs, absl::Span<const int32_t> labels, Matrix* gradient) {
+absl::StatusOr<LossSums> CpuBackend::MeanSquaredError(ConstMatrix outputs,
+                                                      const Targets& targets,
+                                                      Matrix* gradient) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   if (!error_.ok()) return error_;
   LossSums sums;
@@ -353,20 +366,24 @@ absl::StatusOr<LossSums> CpuBackend::MeanSquaredError(
   const double values = static_cast<double>(outputs.size());
   for (int64_t i = 0; i < outputs.rows; ++i) {
     const float* z = outputs.data + i * n;
-    correct += ArgMax(z, n) == labels[i] ? 1 : 0;
+    const double weight = Weight(targets, i);
+    if (!targets.labels.empty()) {
+      correct += ArgMax(z, n) == targets.labels[i] ? 1 : 0;
+    }
     double squares = 0;
     double distances = 0;
     for (int64_t j = 0; j < n; ++j) {
-      const double error = z[j] - Target(labels[i], j, n);
+      const double error = z[j] - Target(targets, i, j, n);
       squares += error * error;
       distances += std::abs(error);
       if (gradient == nullptr) continue;
-      gradient->data[i * n + j] = static_cast<float>(2.0 * error / values);
+      gradient->data[i * n + j] =
+          static_cast<float>(weight * 2.0 * error / values);
     }
-    sums.loss += squares / static_cast<double>(n);
+    sums.loss += weight * squares / static_cast<double>(n);
     absolute_error += distances / static_cast<double>(n);
   }
-  if (n > 1) sums.correct = correct;
+  if (n > 1 && targets.values.empty()) sums.correct = correct;
   sums.absolute_error = absolute_error;
   return sums;
 }

@@ -96,13 +96,13 @@ class CpuBackend final : public Backend {
                              ConstMatrix moments, ConstMatrix dy, Matrix dscale,
                              Matrix doffset, Matrix dx) override;
   absl::StatusOr<LossSums> SoftmaxCrossEntropy(ConstMatrix logits,
-                                               absl::Span<const int32_t> labels,
+                                               const Targets& targets,
                                                Matrix* gradient) override;
   absl::StatusOr<LossSums> SigmoidCrossEntropy(ConstMatrix logits,
-                                               absl::Span<const int32_t> labels,
+                                               const Targets& targets,
                                                Matrix* gradient) override;
   absl::StatusOr<LossSums> MeanSquaredError(ConstMatrix outputs,
-                                            absl::Span<const int32_t> labels,
+                                            const Targets& targets,
                                             Matrix* gradient) override;
 
  private:

@@ -372,7 +372,8 @@ TEST(CpuBackendTest, SoftmaxCrossEntropyByHand) {
   const std::vector<int32_t> labels = {1, 1};
   Values gradient(2, 2, {kNan, kNan, kNan, kNan});
   Matrix dz = gradient;
-  absl::StatusOr<LossSums> sums = backend->SoftmaxCrossEntropy(z, labels, &dz);
+  absl::StatusOr<LossSums> sums =
+      backend->SoftmaxCrossEntropy(z, {labels}, &dz);
   ASSERT_TRUE(sums.ok());
   EXPECT_NEAR(sums->loss, std::log(4.0 / 3.0) + std::log(2.0), 1e-7);
   EXPECT_EQ(sums->correct, 1);
@@ -382,13 +383,13 @@ TEST(CpuBackendTest, SoftmaxCrossEntropyByHand) {
   }
 
   absl::StatusOr<LossSums> alone =
-      backend->SoftmaxCrossEntropy(z, labels, nullptr);
+      backend->SoftmaxCrossEntropy(z, {labels}, nullptr);
   ASSERT_TRUE(alone.ok());
   EXPECT_EQ(alone->loss, sums->loss);
   EXPECT_EQ(alone->correct, 1);
 
   Matrix in_place = z;
-  ASSERT_TRUE(backend->SoftmaxCrossEntropy(z, labels, &in_place).ok());
+  ASSERT_TRUE(backend->SoftmaxCrossEntropy(z, {labels}, &in_place).ok());
   EXPECT_EQ(z.values, gradient.values);
 }
 
@@ -397,11 +398,11 @@ TEST(CpuBackendTest, SoftmaxCrossEntropyOfLargeLogits) {
   Values z(1, 3, {3e38f, 0, -3e38f});
   Values gradient(1, 3, {kNan, kNan, kNan});
   Matrix dz = gradient;
-  absl::StatusOr<LossSums> sums = backend->SoftmaxCrossEntropy(z, {0}, &dz);
+  absl::StatusOr<LossSums> sums = backend->SoftmaxCrossEntropy(z, {{0}}, &dz);
   ASSERT_TRUE(sums.ok());
   EXPECT_EQ(sums->loss, 0);
   EXPECT_THAT(gradient.values, Each(0.0f));
-  sums = backend->SoftmaxCrossEntropy(z, {2}, &dz);
+  sums = backend->SoftmaxCrossEntropy(z, {{2}}, &dz);
   ASSERT_TRUE(sums.ok());
   EXPECT_NEAR(sums->loss, 6e38, 1e32);
   EXPECT_THAT(gradient.values, ElementsAre(1, 0, -1));
@@ -419,10 +420,10 @@ TEST(CpuBackendTest, LossShowsWhatIsNotANumber) {
       };
       // The softmax of minus infinity is 0, but for the right class no loss.
       if (bad != -kInfinity || place == 1) {
-        expect_not_finite(backend->SoftmaxCrossEntropy(z, {1}, nullptr));
+        expect_not_finite(backend->SoftmaxCrossEntropy(z, {{1}}, nullptr));
       }
-      expect_not_finite(backend->SigmoidCrossEntropy(z, {1}, nullptr));
-      expect_not_finite(backend->MeanSquaredError(z, {1}, nullptr));
+      expect_not_finite(backend->SigmoidCrossEntropy(z, {{1}}, nullptr));
+      expect_not_finite(backend->MeanSquaredError(z, {{1}}, nullptr));
     }
   }
 }
@@ -438,7 +439,8 @@ TEST(CpuBackendTest, SigmoidCrossEntropyOfOneOutputByHand) {
   const std::vector<int32_t> labels = {1, 1, 1, 0};
   Values gradient(4, 1, {kNan, kNan, kNan, kNan});
   Matrix dz = gradient;
-  absl::StatusOr<LossSums> sums = backend->SigmoidCrossEntropy(z, labels, &dz);
+  absl::StatusOr<LossSums> sums =
+      backend->SigmoidCrossEntropy(z, {labels}, &dz);
   ASSERT_TRUE(sums.ok());
   EXPECT_NEAR(sums->loss, 2 * std::log(4.0 / 3) + std::log(2) + std::log(4),
               1e-6);
@@ -449,13 +451,13 @@ TEST(CpuBackendTest, SigmoidCrossEntropyOfOneOutputByHand) {
                           FloatEq(0.0625f)));
 
   absl::StatusOr<LossSums> alone =
-      backend->SigmoidCrossEntropy(z, labels, nullptr);
+      backend->SigmoidCrossEntropy(z, {labels}, nullptr);
   ASSERT_TRUE(alone.ok());
   EXPECT_EQ(alone->loss, sums->loss);
   EXPECT_EQ(alone->correct, 2);
 
   Matrix in_place = z;
-  ASSERT_TRUE(backend->SigmoidCrossEntropy(z, labels, &in_place).ok());
+  ASSERT_TRUE(backend->SigmoidCrossEntropy(z, {labels}, &in_place).ok());
   EXPECT_EQ(z.values, gradient.values);
 }
 
@@ -469,7 +471,8 @@ TEST(CpuBackendTest, SigmoidCrossEntropyOfSeveralOutputsByHand) {
   const Values z(2, 3, {0, ln3, -ln3, 0, 0, 0});
   Values gradient(2, 3, std::vector<float>(6, kNan));
   Matrix dz = gradient;
-  absl::StatusOr<LossSums> sums = backend->SigmoidCrossEntropy(z, {1, 1}, &dz);
+  absl::StatusOr<LossSums> sums =
+      backend->SigmoidCrossEntropy(z, {{1, 1}}, &dz);
   ASSERT_TRUE(sums.ok());
   EXPECT_NEAR(sums->loss, (4 * std::log(2) + 2 * std::log(4.0 / 3)) / 3, 1e-6);
   EXPECT_EQ(sums->correct, 1);
@@ -497,7 +500,7 @@ TEST(CpuBackendTest, SigmoidCrossEntropyOfLargeLogits) {
     Values z(1, 1, {c.z});
     Matrix dz = z;
     absl::StatusOr<LossSums> sums =
-        backend->SigmoidCrossEntropy(z, {c.label}, &dz);
+        backend->SigmoidCrossEntropy(z, {{c.label}}, &dz);
     ASSERT_TRUE(sums.ok());
     EXPECT_NEAR(sums->loss, c.loss, 1e-7 * c.loss) << c.z;
     EXPECT_THAT(z.values, ElementsAre(FloatEq(c.dz))) << c.z;
@@ -511,7 +514,7 @@ TEST(CpuBackendTest, MeanSquaredErrorOfOneOutputByHand) {
   Values z(2, 1, {2.5f, -1});
   Values gradient(2, 1, {kNan, kNan});
   Matrix dz = gradient;
-  absl::StatusOr<LossSums> sums = backend->MeanSquaredError(z, {4, 0}, &dz);
+  absl::StatusOr<LossSums> sums = backend->MeanSquaredError(z, {{4, 0}}, &dz);
   ASSERT_TRUE(sums.ok());
   EXPECT_EQ(sums->loss, 2.25 + 1);
   EXPECT_EQ(sums->correct, std::nullopt);
@@ -519,13 +522,13 @@ TEST(CpuBackendTest, MeanSquaredErrorOfOneOutputByHand) {
   EXPECT_THAT(gradient.values, ElementsAre(-1.5f, -1));
 
   absl::StatusOr<LossSums> alone =
-      backend->MeanSquaredError(z, {4, 0}, nullptr);
+      backend->MeanSquaredError(z, {{4, 0}}, nullptr);
   ASSERT_TRUE(alone.ok());
   EXPECT_EQ(alone->loss, sums->loss);
   EXPECT_EQ(alone->absolute_error, sums->absolute_error);
 
   Matrix in_place = z;
-  ASSERT_TRUE(backend->MeanSquaredError(z, {4, 0}, &in_place).ok());
+  ASSERT_TRUE(backend->MeanSquaredError(z, {{4, 0}}, &in_place).ok());
   EXPECT_EQ(z.values, gradient.values);
 }
 
@@ -537,7 +540,7 @@ TEST(CpuBackendTest, MeanSquaredErrorOfSeveralOutputsByHand) {
   const Values z(2, 4, {1, 0, 2, -2, 1, 0, 1, 0});
   Values gradient(2, 4, std::vector<float>(8, kNan));
   Matrix dz = gradient;
-  absl::StatusOr<LossSums> sums = backend->MeanSquaredError(z, {2, 2}, &dz);
+  absl::StatusOr<LossSums> sums = backend->MeanSquaredError(z, {{2, 2}}, &dz);
   ASSERT_TRUE(sums.ok());
   EXPECT_EQ(sums->loss, 1.5 + 0.25);
   EXPECT_EQ(sums->correct, 1);
@@ -547,11 +550,69 @@ TEST(CpuBackendTest, MeanSquaredErrorOfSeveralOutputsByHand) {
 }
 
 // In float32 the square of the error would be infinite.
+// Errors (0.5, -1) and (0, 2): losses (0.25 + 1) / 2 and (0 + 4) / 2, which
+// count 2 and 0.5; dz = 2 w error / 4.
+TEST(CpuBackendTest, MeanSquaredErrorOfWeightedTargetsByHand) {
+  const auto backend = MakeBackend();
+  const std::vector<float> outputs = {1, 2, 3, 4};
+  const std::vector<float> targets = {0.5f, 3, 3, 2};
+  const std::vector<float> weights = {2, 0.5f};
+  std::vector<float> dz_values(4);
+  Matrix dz = {dz_values.data(), 2, 2};
+  const auto sums = backend->MeanSquaredError({outputs.data(), 2, 2},
+                                              {{}, targets, weights}, &dz);
+  ASSERT_TRUE(sums.ok()) << sums.status();
+  EXPECT_DOUBLE_EQ(sums->loss, 2 * 0.625 + 0.5 * 2);
+  EXPECT_FALSE(sums->correct.has_value());
+  EXPECT_DOUBLE_EQ(*sums->absolute_error, 0.75 + 1);
+  EXPECT_THAT(dz_values, ElementsAre(0.5f, -1, 0, 0.5f));
+}
+
+// Logits 0: the loss is log(2) whatever the target, dz = w (1/2 - t) / 2.
+TEST(CpuBackendTest, SigmoidCrossEntropyOfWeightedTargetsByHand) {
+  const auto backend = MakeBackend();
+  const std::vector<float> outputs = {0, 0};
+  const std::vector<float> targets = {0.25f, 1};
+  const std::vector<float> weights = {1, 4};
+  std::vector<float> dz_values(2);
+  Matrix dz = {dz_values.data(), 2, 1};
+  const auto sums = backend->SigmoidCrossEntropy({outputs.data(), 2, 1},
+                                                 {{}, targets, weights}, &dz);
+  ASSERT_TRUE(sums.ok()) << sums.status();
+  EXPECT_DOUBLE_EQ(sums->loss, 5 * std::log(2.0));
+  EXPECT_FALSE(sums->correct.has_value());
+  EXPECT_THAT(dz_values, ElementsAre(0.125f, -1));
+}
+
+// A weight of 3 is an example that comes three times, in a batch of two.
+TEST(CpuBackendTest, SoftmaxCrossEntropyOfWeightedExamples) {
+  const auto backend = MakeBackend();
+  const std::vector<float> outputs = {1, 2, -1, 0.5f};
+  const std::vector<int32_t> labels = {1, 0};
+  const std::vector<float> weights = {3, 0};
+  std::vector<float> dz_values(4);
+  Matrix dz = {dz_values.data(), 2, 2};
+  const auto sums = backend->SoftmaxCrossEntropy({outputs.data(), 2, 2},
+                                                 {labels, {}, weights}, &dz);
+  ASSERT_TRUE(sums.ok()) << sums.status();
+  std::vector<float> alone_values(2);
+  Matrix alone_dz = {alone_values.data(), 1, 2};
+  const auto alone =
+      backend->SoftmaxCrossEntropy({outputs.data(), 1, 2}, {{1}}, &alone_dz);
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_DOUBLE_EQ(sums->loss, 3 * alone->loss);
+  EXPECT_EQ(*sums->correct, 1);
+  EXPECT_FLOAT_EQ(dz_values[0], 1.5f * alone_values[0]);
+  EXPECT_FLOAT_EQ(dz_values[1], 1.5f * alone_values[1]);
+  EXPECT_EQ(dz_values[2], 0);
+  EXPECT_EQ(dz_values[3], 0);
+}
+
 TEST(CpuBackendTest, MeanSquaredErrorOfLargeOutputs) {
   auto backend = MakeBackend();
   Values z(1, 1, {1e30f});
   Matrix dz = z;
-  absl::StatusOr<LossSums> sums = backend->MeanSquaredError(z, {0}, &dz);
+  absl::StatusOr<LossSums> sums = backend->MeanSquaredError(z, {{0}}, &dz);
   ASSERT_TRUE(sums.ok());
   EXPECT_NEAR(sums->loss, 1e60, 1e53);
   EXPECT_NEAR(*sums->absolute_error, 1e30, 1e23);
@@ -563,7 +624,7 @@ TEST(CpuBackendTest, LossesOfOddShapes) {
   auto backend = MakeBackend();
   Values one(1, 1, {5});
   Matrix dz = one;
-  absl::StatusOr<LossSums> sums = backend->SoftmaxCrossEntropy(one, {0}, &dz);
+  absl::StatusOr<LossSums> sums = backend->SoftmaxCrossEntropy(one, {{0}}, &dz);
   ASSERT_TRUE(sums.ok());
   EXPECT_EQ(sums->loss, 0);
   EXPECT_EQ(sums->correct, 1);

@@ -510,7 +510,7 @@ absl::Status CudaDeviceMath::NormalizeRowsGradient(
 }
 
 absl::Status CudaDeviceMath::Loss(LossKind kind, ConstMatrix outputs,
-                                  const int32_t* labels, Matrix gradient,
+                                  const DeviceTargets& targets, Matrix gradient,
                                   DeviceLossSums* sums, float* workspace) {
   static_assert(sizeof(DeviceLossSums) == 3 * sizeof(double));
   double* const three = reinterpret_cast<double*>(sums);
@@ -525,9 +525,11 @@ absl::Status CudaDeviceMath::Loss(LossKind kind, ConstMatrix outputs,
     }
     return &kernels::MeanSquaredError;
   }();
-  return CudaStatus(function(stream_, outputs.data, labels, outputs.rows,
-                             outputs.cols, gradient.data, three, workspace),
-                    "the loss");
+  return CudaStatus(
+      function(stream_, outputs.data,
+               {targets.labels, targets.values, targets.weights}, outputs.rows,
+               outputs.cols, gradient.data, three, workspace),
+      "the loss");
 }
 
 }  // namespace holdfast

@@ -100,9 +100,9 @@ class CudaDeviceMath final : public DeviceMath {
                                      ConstMatrix moments, ConstMatrix dy,
                                      Matrix dscale, Matrix doffset, Matrix dx,
                                      float* workspace) override;
-  absl::Status Loss(LossKind kind, ConstMatrix outputs, const int32_t* labels,
-                    Matrix gradient, DeviceLossSums* sums,
-                    float* workspace) override;
+  absl::Status Loss(LossKind kind, ConstMatrix outputs,
+                    const DeviceTargets& targets, Matrix gradient,
+                    DeviceLossSums* sums, float* workspace) override;
 
  private:
   // Of a number of products that lie side by side, `batch` of them: a, b and c

@@ -78,16 +78,25 @@ cudaError_t NormalizeRowsGradient(cudaStream_t stream, const float* x,
                                   float* dscale, float* doffset, float* dx,
                                   void* workspace);
 
+// holdfast::DeviceTargets.
+struct LossTargets {
+  const int32_t* labels;
+  const float* values;
+  const float* weights;
+};
+
 // sums[0] is the loss, sums[1] how many are predicted right, sums[2] the
 // absolute error, where there is such. dz may be null.
 cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, const float* z,
-                                const int32_t* labels, int64_t m, int64_t n,
-                                float* dz, double* sums, void* workspace);
+                                const LossTargets& targets, int64_t m,
+                                int64_t n, float* dz, double* sums,
+                                void* workspace);
 cudaError_t SigmoidCrossEntropy(cudaStream_t stream, const float* z,
-                                const int32_t* labels, int64_t m, int64_t n,
-                                float* dz, double* sums, void* workspace);
+                                const LossTargets& targets, int64_t m,
+                                int64_t n, float* dz, double* sums,
+                                void* workspace);
 cudaError_t MeanSquaredError(cudaStream_t stream, const float* z,
-                             const int32_t* labels, int64_t m, int64_t n,
+                             const LossTargets& targets, int64_t m, int64_t n,
                              float* dz, double* sums, void* workspace);
 
 // holdfast::Window, in numbers that the GPU divides fast.

@@ -215,9 +215,20 @@ cudaError_t SumLosses(cudaStream_t stream, int64_t m, Make make, double* sums,
                 sums);
 }
 
-// What the j-th of n outputs should be for an example with that label.
-__device__ double Target(int32_t label, int j, int n) {
+// What output j, of n, should be for example i.
+__device__ double Target(const LossTargets& targets, int64_t i, int j, int n) {
+  if (targets.values != nullptr) return targets.values[i * n + j];
+  const int32_t label = targets.labels[i];
   return n == 1 ? label : (j == label ? 1 : 0);
+}
+
+// -1 where there are no classes.
+__device__ int32_t Label(const LossTargets& targets, int64_t i) {
+  return targets.labels != nullptr ? targets.labels[i] : -1;
+}
+
+__device__ double Weight(const LossTargets& targets, int64_t i) {
+  return targets.weights != nullptr ? targets.weights[i] : 1.0;
 }
 
 }  // namespace
@@ -375,15 +386,16 @@ cudaError_t NormalizeRowsGradient(cudaStream_t stream, const float* x,
 }
 
 cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, const float* z,
-                                const int32_t* labels, int64_t m, int64_t n,
-                                float* dz, double* sums, void* workspace) {
+                                const LossTargets& targets, int64_t m,
+                                int64_t n, float* dz, double* sums, void* workspace) {
   const int cols = static_cast<int>(n);
   const double examples = static_cast<double>(m);
   return SumLosses(
       stream, m,
       [=] __device__(int64_t i, int lane) -> RowLoss {
         const float* const row = z + i * n;
-        const int32_t label = labels[i];
+        const int32_t label = Label(targets, i);
+        const double weight = Weight(targets, i);
         const Greatest greatest = FindGreatest(row, cols, lane);
         const float at_label = row[label];
         double sum = 0;
@@ -394,50 +406,52 @@ cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, const float* z,
         if (dz != nullptr) {
           // dz may be z: all have read what they need of others' elements.
           __syncwarp();
-          const float scale = static_cast<float>(1.0 / (sum * examples));
+          const float scale = static_cast<float>(weight / (sum * examples));
           for (int j = lane; j < cols; j += kWarp) {
             float value = expf(row[j] - greatest.value) * scale;
-            if (j == label) value -= static_cast<float>(1.0 / examples);
+            if (j == label) value -= static_cast<float>(weight / examples);
             dz[i * n + j] = value;
           }
         }
-        return {log(sum) - (double{at_label} - double{greatest.value}),
+        return {weight * (log(sum) - (double{at_label} - double{greatest.value})),
                 greatest.place == label ? 1.0 : 0.0, 0};
       },
       sums, workspace);
 }
 
 cudaError_t SigmoidCrossEntropy(cudaStream_t stream, const float* z,
-                                const int32_t* labels, int64_t m, int64_t n,
-                                float* dz, double* sums, void* workspace) {
+                                const LossTargets& targets, int64_t m,
+                                int64_t n, float* dz, double* sums, void* workspace) {
   const int cols = static_cast<int>(n);
   const double values = static_cast<double>(m) * static_cast<double>(n);
   return SumLosses(
       stream, m,
       [=] __device__(int64_t i, int lane) -> RowLoss {
         const float* const row = z + i * n;
-        const int32_t label = labels[i];
+        const int32_t label = Label(targets, i);
+        const double weight = Weight(targets, i);
         const int predicted = cols == 1 ? (row[0] > 0 ? 1 : 0)
                                         : FindGreatest(row, cols, lane).place;
         __syncwarp();
         double sum = 0;
         for (int j = lane; j < cols; j += kWarp) {
           const double logit = row[j];
-          const double target = Target(label, j, cols);
+          const double target = Target(targets, i, j, cols);
           const double e = exp(-fabs(logit));
           // Not a number stays so, unlike with fmax.
           sum += (logit < 0 ? 0 : logit) - logit * target + log1p(e);
           if (dz == nullptr) continue;
           const double sigmoid = (logit < 0 ? e : 1.0) / (1.0 + e);
-          dz[i * n + j] = static_cast<float>((sigmoid - target) / values);
+          dz[i * n + j] = 
+              static_cast<float>(weight * (sigmoid - target) / values);
         }
-        return {SumOverWarp(sum) / cols, predicted == label ? 1.0 : 0.0, 0};
+        return {weight * SumOverWarp(sum) / cols, predicted == label ? 1.0 : 0.0, 0};
       },
       sums, workspace);
 }
 
 cudaError_t MeanSquaredError(cudaStream_t stream, const float* z,
-                             const int32_t* labels, int64_t m, int64_t n,
+                             const LossTargets& targets, int64_t m, int64_t n,
                              float* dz, double* sums, void* workspace) {
   const int cols = static_cast<int>(n);
   const double values = static_cast<double>(m) * static_cast<double>(n);
@@ -445,19 +459,20 @@ cudaError_t MeanSquaredError(cudaStream_t stream, const float* z,
       stream, m,
       [=] __device__(int64_t i, int lane) -> RowLoss {
         const float* const row = z + i * n;
-        const int32_t label = labels[i];
+        const int32_t label = Label(targets, i);
+        const double weight = Weight(targets, i);
         const int predicted = FindGreatest(row, cols, lane).place;
         __syncwarp();
         double squares = 0;
         double distances = 0;
         for (int j = lane; j < cols; j += kWarp) {
-          const double error = row[j] - Target(label, j, cols);
+          const double error = row[j] - Target(targets, i, j, cols);
           squares += error * error;
           distances += fabs(error);
           if (dz == nullptr) continue;
-          dz[i * n + j] = static_cast<float>(2.0 * error / values);
+          dz[i * n + j] = static_cast<float>(weight * 2.0 * error / values);
         }
-        return {SumOverWarp(squares) / cols, predicted == label ? 1.0 : 0.0,
+        return {weight * SumOverWarp(squares) / cols, predicted == label ? 1.0 : 0.0,
                 SumOverWarp(distances) / cols};
       },
       sums, workspace);

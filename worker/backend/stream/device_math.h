@@ -15,6 +15,13 @@ enum class LossKind {
   kMeanSquaredError
 };
 
+// Targets in the device's memory; null in place of an empty span.
+struct DeviceTargets {
+  const int32_t* labels = nullptr;
+  const float* values = nullptr;
+  const float* weights = nullptr;
+};
+
 // What a loss leaves in the device's memory: LossSums, of which those that the
 // loss does not tell are undefined.
 struct DeviceLossSums {
@@ -105,7 +112,7 @@ class DeviceMath {
 
   // No gradient is made where it has no data.
   virtual absl::Status Loss(LossKind kind, ConstMatrix outputs,
-                            const int32_t* labels, Matrix gradient,
+                            const DeviceTargets& targets, Matrix gradient,
                             DeviceLossSums* sums, float* workspace) = 0;
 };
 

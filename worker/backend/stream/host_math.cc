@@ -221,7 +221,7 @@ absl::Status HostMath::NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
 }
 
 absl::Status HostMath::Loss(LossKind kind, ConstMatrix outputs,
-                            const int32_t* labels, Matrix gradient,
+                            const DeviceTargets& targets, Matrix gradient,
                             DeviceLossSums* sums, float* workspace) {
   const auto function = [kind] {
     switch (kind) {
@@ -237,18 +237,26 @@ absl::Status HostMath::Loss(LossKind kind, ConstMatrix outputs,
   return Enqueue(
       [=](Backend* backend) {
         // Of labels that were not copied in time, which index memory.
-        for (int64_t i = 0; i < outputs.rows; ++i) {
+        for (int64_t i = 0; i < outputs.rows && targets.labels != nullptr;
+             ++i) {
           const bool any =
               kind == LossKind::kMeanSquaredError && outputs.cols == 1;
           const int64_t classes = std::max<int64_t>(outputs.cols, 2);
-          if (any || (labels[i] >= 0 && labels[i] < classes)) continue;
+          const int32_t label = targets.labels[i];
+          if (any || (label >= 0 && label < classes)) continue;
           *sums = {std::numeric_limits<double>::quiet_NaN(), -1, 0};
           return;
         }
         Matrix dz = gradient;
-        const absl::StatusOr<LossSums> made = (backend->*function)(
-            outputs, absl::MakeConstSpan(labels, outputs.rows),
-            dz.data == nullptr ? nullptr : &dz);
+        const auto span = [](const auto* first, int64_t size) {
+          return absl::MakeConstSpan(first, first == nullptr ? 0 : size);
+        };
+        const absl::StatusOr<LossSums> made =
+            (backend->*function)(outputs,
+                                 {span(targets.labels, outputs.rows),
+                                  span(targets.values, outputs.size()),
+                                  span(targets.weights, outputs.rows)},
+                                 dz.data == nullptr ? nullptr : &dz);
         if (!made.ok()) return;
         *sums = {made->loss, static_cast<double>(made->correct.value_or(0)),
                  made->absolute_error.value_or(0)};

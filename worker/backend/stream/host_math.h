@@ -77,9 +77,9 @@ class HostMath final : public DeviceMath {
                                      ConstMatrix moments, ConstMatrix dy,
                                      Matrix dscale, Matrix doffset, Matrix dx,
                                      float* workspace) override;
-  absl::Status Loss(LossKind kind, ConstMatrix outputs, const int32_t* labels,
-                    Matrix gradient, DeviceLossSums* sums,
-                    float* workspace) override;
+  absl::Status Loss(LossKind kind, ConstMatrix outputs,
+                    const DeviceTargets& targets, Matrix gradient,
+                    DeviceLossSums* sums, float* workspace) override;
 
  private:
   // Enqueues work(backend), with a workspace that is overwritten before.

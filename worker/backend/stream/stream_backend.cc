@@ -497,23 +497,41 @@ void StreamBackend::NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
 }
 
 absl::StatusOr<LossSums> StreamBackend::Loss(LossKind kind, ConstMatrix outputs,
-                                             absl::Span<const int32_t> labels,
+                                             const Targets& targets,
                                              Matrix* gradient) {
   absl::Status status = Enter();
   if (!status.ok()) return status;
+  const bool are_values = !targets.values.empty();
   const absl::StatusOr<ConstMatrix> copied =
-      CopySmall(labels.data(), labels.size() * sizeof(int32_t));
+      are_values ? CopySmall(targets.values.data(),
+                             targets.values.size() * sizeof(float))
+                 : CopySmall(targets.labels.data(),
+                             targets.labels.size() * sizeof(int32_t));
   if (!copied.ok()) return copied.status();
+  ConstMatrix weights;
+  if (!targets.weights.empty()) {
+    const absl::StatusOr<ConstMatrix> copied_weights = CopySmall(
+        targets.weights.data(), targets.weights.size() * sizeof(float));
+    if (!copied_weights.ok()) return copied_weights.status();
+    weights = *copied_weights;
+  }
+  DeviceTargets on_device;
+  if (are_values) {
+    on_device.values = copied->data;
+  } else {
+    on_device.labels = reinterpret_cast<const int32_t*>(copied->data);
+  }
+  on_device.weights = weights.data;
   status = Reserve(kLossSumsSize, &loss_sums_);
   if (!status.ok()) return status;
   const Matrix sums = loss_sums_.View(1, kLossSumsSize);
   const Matrix dz = gradient != nullptr ? *gradient : Matrix{};
   status =
-      Run({outputs, *copied, dz, sums},
+      Run({outputs, *copied, weights, dz, sums},
           math_->SumWorkspace(outputs.rows, outputs.cols), [&](float* memory) {
-            return math_->Loss(
-                kind, outputs, reinterpret_cast<const int32_t*>(copied->data),
-                dz, reinterpret_cast<DeviceLossSums*>(sums.data), memory);
+            return math_->Loss(kind, outputs, on_device, dz,
+                               reinterpret_cast<DeviceLossSums*>(sums.data),
+                               memory);
           });
   if (!status.ok()) return status;
   const absl::StatusOr<Download> download = StartDownload(sums);
@@ -530,7 +548,7 @@ absl::StatusOr<LossSums> StreamBackend::Loss(LossKind kind, ConstMatrix outputs,
   LossSums result;
   result.loss = made.loss;
   const bool is_distance = kind == LossKind::kMeanSquaredError;
-  if (!is_distance || outputs.cols > 1) {
+  if (!are_values && (!is_distance || outputs.cols > 1)) {
     result.correct = static_cast<int64_t>(made.correct);
   }
   if (is_distance) result.absolute_error = made.absolute_error;
@@ -538,18 +556,19 @@ absl::StatusOr<LossSums> StreamBackend::Loss(LossKind kind, ConstMatrix outputs,
 }
 
 absl::StatusOr<LossSums> StreamBackend::SoftmaxCrossEntropy(
-    ConstMatrix logits, absl::Span<const int32_t> labels, Matrix* gradient) {
-  return Loss(LossKind::kSoftmaxCrossEntropy, logits, labels, gradient);
+    ConstMatrix logits, const Targets& targets, Matrix* gradient) {
+  return Loss(LossKind::kSoftmaxCrossEntropy, logits, targets, gradient);
 }
 
 absl::StatusOr<LossSums> StreamBackend::SigmoidCrossEntropy(
-    ConstMatrix logits, absl::Span<const int32_t> labels, Matrix* gradient) {
-  return Loss(LossKind::kSigmoidCrossEntropy, logits, labels, gradient);
+    ConstMatrix logits, const Targets& targets, Matrix* gradient) {
+  return Loss(LossKind::kSigmoidCrossEntropy, logits, targets, gradient);
 }
 
-absl::StatusOr<LossSums> StreamBackend::MeanSquaredError(
-    ConstMatrix outputs, absl::Span<const int32_t> labels, Matrix* gradient) {
-  return Loss(LossKind::kMeanSquaredError, outputs, labels, gradient);
+absl::StatusOr<LossSums> StreamBackend::MeanSquaredError(ConstMatrix outputs,
+                                                         const Targets& targets,
+                                                         Matrix* gradient) {
+  return Loss(LossKind::kMeanSquaredError, outputs, targets, gradient);
 }
 
 }  // namespace holdfast

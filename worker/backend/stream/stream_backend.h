@@ -121,13 +121,13 @@ class StreamBackend final : public Backend {
                              ConstMatrix moments, ConstMatrix dy, Matrix dscale,
                              Matrix doffset, Matrix dx) override;
   absl::StatusOr<LossSums> SoftmaxCrossEntropy(ConstMatrix logits,
-                                               absl::Span<const int32_t> labels,
+                                               const Targets& targets,
                                                Matrix* gradient) override;
   absl::StatusOr<LossSums> SigmoidCrossEntropy(ConstMatrix logits,
-                                               absl::Span<const int32_t> labels,
+                                               const Targets& targets,
                                                Matrix* gradient) override;
   absl::StatusOr<LossSums> MeanSquaredError(ConstMatrix outputs,
-                                            absl::Span<const int32_t> labels,
+                                            const Targets& targets,
                                             Matrix* gradient) override;
 
  private:
@@ -166,8 +166,7 @@ class StreamBackend final : public Backend {
   absl::StatusOr<ConstMatrix> CopySmall(const void* host, int64_t bytes);
 
   absl::StatusOr<LossSums> Loss(LossKind kind, ConstMatrix outputs,
-                                absl::Span<const int32_t> labels,
-                                Matrix* gradient);
+                                const Targets& targets, Matrix* gradient);
   absl::Status AwaitStreams();
 
   const Options options_;

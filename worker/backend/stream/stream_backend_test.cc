@@ -201,10 +201,11 @@ class RandomProgram {
       }
       default: {
         const std::vector<int32_t> labels(kSide, random_() % kSide);
-        const auto loss = backend_->SoftmaxCrossEntropy(On(i), labels, nullptr);
+        const auto loss =
+            backend_->SoftmaxCrossEntropy(On(i), {labels}, nullptr);
         Check(loss.status());
         const auto expected =
-            cpu_->SoftmaxCrossEntropy(OnCpu(i), labels, nullptr);
+            cpu_->SoftmaxCrossEntropy(OnCpu(i), {labels}, nullptr);
         if (std::memcmp(&loss->loss, &expected->loss, sizeof(double)) != 0) {
           ++wrong_;
         }
@@ -557,6 +558,39 @@ class FakeClock : public Clock {
   absl::Time now = absl::UnixEpoch() + absl::Seconds(100);
 };
 
+// Values and weights go to the device as labels do.
+TEST(StreamBackendTest, LossesOfWeightedTargetsAreTheCpus) {
+  HostDevice device({.lazy = true});
+  const auto cpu = *CpuBackend::Create({});
+  const std::vector<float> outputs = RandomValues(6, 1);
+  const std::vector<float> targets = RandomValues(6, 2);
+  const std::vector<float> weights = {0.5f, 0, 3};
+  using Loss = absl::StatusOr<LossSums> (Backend::*)(ConstMatrix,
+                                                     const Targets&, Matrix*);
+  for (const Loss loss : {Loss{&Backend::MeanSquaredError},
+                          Loss{&Backend::SigmoidCrossEntropy}}) {
+    const auto on = [&](Backend* backend, std::vector<float>* gradient) {
+      DeviceBuffer staging, result;
+      const auto x = backend->Upload(outputs, 3, 2, &staging);
+      EXPECT_TRUE(x.ok() && backend->Reserve(6, &result).ok());
+      Matrix dz = result.View(3, 2);
+      const auto sums = (backend->*loss)(*x, {{}, targets, weights}, &dz);
+      EXPECT_TRUE(sums.ok()) << sums.status();
+      const auto download = backend->StartDownload(dz);
+      EXPECT_TRUE(download.ok() && backend->Await(*download).ok());
+      gradient->assign(download->values.begin(), download->values.end());
+      return *sums;
+    };
+    std::vector<float> gradient, expected_gradient;
+    const LossSums sums = on(device.backend.get(), &gradient);
+    const LossSums expected = on(cpu.get(), &expected_gradient);
+    EXPECT_EQ(sums.loss, expected.loss);
+    EXPECT_EQ(sums.correct, std::nullopt);
+    EXPECT_EQ(sums.absolute_error, expected.absolute_error);
+    EXPECT_EQ(gradient, expected_gradient);
+  }
+}
+
 TEST(StreamBackendTest, ATraceHasTheDevicesTimeOnTheHostsLine) {
   FakeClock clock;
   Tracer tracer({.clock = &clock});
@@ -576,7 +610,7 @@ TEST(StreamBackendTest, ATraceHasTheDevicesTimeOnTheHostsLine) {
   // Collects what there is, and sets the clocks by one another again.
   clock.now += absl::Seconds(2);
   const std::vector<int32_t> labels(4);
-  ASSERT_TRUE(backend->SoftmaxCrossEntropy(*x, labels, nullptr).ok());
+  ASSERT_TRUE(backend->SoftmaxCrossEntropy(*x, {labels}, nullptr).ok());
   relu();
   staging = DeviceBuffer();
   result = DeviceBuffer();
@@ -632,8 +666,8 @@ class Training {
   // evaluation after each, on batches of two sizes.
   std::vector<std::vector<float>> Run(Backend* backend, int steps = 3) const {
     std::vector<std::vector<float>> made;
-    auto model =
-        CreateModel(config_, shape_, num_classes_, 7, backend, ModelRegistry());
+    auto model = CreateModel(config_, {shape_, num_classes_}, 7, backend,
+                             ModelRegistry());
     if (!model.ok()) {
       ADD_FAILURE() << model.status();
       return made;
@@ -763,7 +797,7 @@ std::vector<std::vector<float>> TrainWithNextBatches(Backend* backend) {
            layers { dense { units: 4 } }
            loss { softmax_cross_entropy {} })pb",
       config.mutable_sequential()));
-  auto model = CreateModel(config, {6}, 4, 7, backend, ModelRegistry());
+  auto model = CreateModel(config, {{6}, 4}, 7, backend, ModelRegistry());
   EXPECT_TRUE(model.ok()) << model.status();
   const std::vector<std::vector<float>> parameters = {
       RandomValues(72, 1), RandomValues(12, 2), RandomValues(48, 3),

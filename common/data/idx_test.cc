@@ -1,4 +1,4 @@
-#include "worker/input/idx.h"
+#include "common/data/idx.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -38,13 +38,17 @@ std::string Gzip(const std::string& content) {
   return packed;
 }
 
+std::vector<uint8_t> BytesOf(const TypedArray& array) {
+  return {array.bytes.begin(), array.bytes.end()};
+}
+
 // [2, 3], values 10 to 15.
 std::string Small() { return IdxHeader({2, 3}) + "\x0a\x0b\x0c\x0d\x0e\x0f"; }
 
-// The error of reading `content` as an array of 2 dimensions.
+// The error of reading `content`.
 absl::Status ReadError(const std::string& content) {
   const std::string path = Write(content);
-  const absl::Status status = ReadIdx(path, 2).status();
+  const absl::Status status = ReadIdx(path).status();
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(status.message(), HasSubstr(path));
   return status;
@@ -59,10 +63,41 @@ TEST(IdxTest, ReadsPlainAndGzip) {
        {Small(), Gzip(Small()),
         // What `cat a.gz b.gz` makes is a gzip file too.
         Gzip(half) + Gzip(Small().substr(7))}) {
-    const auto array = ReadIdx(Write(content), 2);
+    const auto array = ReadIdx(Write(content));
     ASSERT_TRUE(array.ok()) << array.status();
     EXPECT_THAT(array->shape, ElementsAre(2, 3));
-    EXPECT_THAT(array->values, ElementsAre(10, 11, 12, 13, 14, 15));
+    EXPECT_THAT(BytesOf(*array), ElementsAre(10, 11, 12, 13, 14, 15));
+  }
+}
+
+// Written by hand: big-endian, as the format says.
+TEST(IdxTest, ReadsEveryType) {
+  struct Case {
+    char code;
+    std::string one_and_minus_two;
+    ElementType type;
+  };
+  for (const Case& c : std::vector<Case>{
+           {0x09, "\x01\xfe", ElementType::kInt8},
+           {0x0b, std::string("\0\x01\xff\xfe", 4), ElementType::kInt16},
+           {0x0c, std::string("\0\0\0\x01\xff\xff\xff\xfe", 8),
+            ElementType::kInt32},
+           {0x0d, std::string("\x3f\x80\0\0\xc0\0\0\0", 8),
+            ElementType::kFloat32},
+           {0x0e, std::string("\x3f\xf0\0\0\0\0\0\0\xc0\0\0\0\0\0\0\0", 16),
+            ElementType::kFloat64}}) {
+    std::string content = IdxHeader({2}) + c.one_and_minus_two;
+    content[2] = c.code;
+    for (const std::string& file : {content, Gzip(content)}) {
+      const auto array = ReadIdx(Write(file));
+      ASSERT_TRUE(array.ok()) << array.status();
+      EXPECT_EQ(array->type, c.type);
+      EXPECT_EQ(array->FloatAt(0), 1);
+      EXPECT_EQ(array->FloatAt(1), -2);
+      EXPECT_EQ(array->header, content.substr(0, 8));
+    }
+    EXPECT_EQ(ReadError(content.substr(0, content.size() - 1)).code(),
+              absl::StatusCode::kDataLoss);
   }
 }
 
@@ -77,10 +112,10 @@ TEST(IdxTest, ReadsLargeFiles) {
   const std::string packed = Gzip(content);
   EXPECT_GT(packed.size(), 200000u);
   for (const std::string& file : {content, packed}) {
-    const auto array = ReadIdx(Write(file), 2);
+    const auto array = ReadIdx(Write(file));
     ASSERT_TRUE(array.ok()) << array.status();
-    ASSERT_EQ(array->values.size(), 300300u);
-    EXPECT_EQ(std::string(array->values.begin(), array->values.end()),
+    ASSERT_EQ(array->bytes.size(), 300300u);
+    EXPECT_EQ(std::string(array->bytes.begin(), array->bytes.end()),
               content.substr(12));
   }
 }
@@ -102,19 +137,21 @@ TEST(IdxTest, RefusesWhatIsNotTheArrayWanted) {
            {"", loss, "at byte 0: the file ends within the magic number"},
            {"P5 ...", invalid,
             "at byte 0: not an IDX file: it begins with 0x50"},
-           {changed(2, 0x0d), invalid,
-            "at byte 2: values have type 0x0d, wanted are unsigned bytes"},
-           {changed(3, 3), invalid,
-            "at byte 3: the array has 3 dimensions, wanted are 2"},
+           {changed(2, 0x07), invalid,
+            "at byte 2: values have type 0x07, which is not among"},
+           {changed(3, 0), invalid, "at byte 3: the array has no dimensions"},
+           {changed(2, 0x0e), loss,
+            "at byte 18: the file ends early: an array of 2 x 3 float64 has to "
+            "end at byte 60"},
            {changed(7, 0), invalid, "at byte 4: dimension 0 is 0"},
            {changed(11, 0), invalid, "at byte 8: dimension 1 is 0"},
            {changed(4, 0x7f), loss, "at byte 4: dimension 0 is 2130706434"},
            {changed(8, 0x7f), loss, "at byte 8: dimension 1 is 2130706435"},
            {changed(11, 4), loss,
-            "at byte 18: the file ends early: an array of 2 x 4 bytes has to "
-            "end at 20"},
+            "at byte 18: the file ends early: an array of 2 x 4 uint8 has to "
+            "end at byte 20"},
            {changed(11, 2), loss,
-            "at byte 16: bytes behind the end of the array (2 x 2)"},
+            "at byte 16: bytes behind the end of the array (2 x 2 uint8)"},
            {Small() + "x", loss, "at byte 18: bytes behind the end"},
        }) {
     const absl::Status plain = ReadError(c.content);
@@ -157,10 +194,10 @@ TEST(IdxTest, NeverReadsDamagedGzip) {
     for (int bit = 0; bit < 8; ++bit) {
       std::string damaged = packed;
       damaged[place] ^= 1 << bit;
-      const auto array = ReadIdx(Write(damaged), 2);
+      const auto array = ReadIdx(Write(damaged));
       if (array.ok()) {
         EXPECT_THAT(array->shape, ElementsAre(2, 3));
-        EXPECT_THAT(array->values, ElementsAre(10, 11, 12, 13, 14, 15));
+        EXPECT_THAT(BytesOf(*array), ElementsAre(10, 11, 12, 13, 14, 15));
       } else {
         ++noticed;
       }
@@ -193,10 +230,10 @@ TEST(IdxTest, NoticesBytesBehindGzip) {
 
 TEST(IdxTest, SaysWhyAFileCannotBeRead) {
   const std::string missing = testing::TempDir() + "/missing.idx";
-  const absl::Status status = ReadIdx(missing, 2).status();
+  const absl::Status status = ReadIdx(missing).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(status.message(), HasSubstr(missing));
-  EXPECT_THAT(ReadIdx(testing::TempDir(), 2).status().message(),
+  EXPECT_THAT(ReadIdx(testing::TempDir()).status().message(),
               HasSubstr("not a regular file"));
 }
 

@@ -1,0 +1,328 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/data/dataset.h"
+#include "google/protobuf/text_format.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+// What one example holds.
+struct Example {
+  std::vector<float> input;
+  int32_t label = -1;
+  std::vector<float> targets;
+  float weight = -1;
+};
+
+class CsvDatasetTest : public ::testing::Test {
+ protected:
+  CsvDatasetTest() {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+
+  std::string Path(const std::string& name) { return folder_ + "/" + name; }
+  void Write(const std::string& name, const std::string& content) {
+    std::ofstream(Path(name), std::ios::binary | std::ios::trunc) << content;
+  }
+
+  // `schema` is a Csv, with FOLDER for the test's.
+  absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& schema) {
+    proto::Dataset config;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        absl::StrReplaceAll(schema, {{"FOLDER", folder_}}),
+        config.mutable_csv()));
+    return Dataset::Open(config, {});
+  }
+  // Of table.csv.
+  absl::StatusOr<std::unique_ptr<Dataset>> OpenTable(
+      const std::string& content, const std::string& schema) {
+    Write("table.csv", content);
+    return Open("files: 'FOLDER/table.csv' " + schema);
+  }
+  std::string ErrorOf(const std::string& content, const std::string& schema) {
+    const absl::Status status = OpenTable(content, schema).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    const std::string begin =
+        absl::StrCat("cannot read CSV file \"", Path("table.csv"), "\": ");
+    EXPECT_THAT(std::string(status.message()), StartsWith(begin));
+    return std::string(status.message().substr(begin.size()));
+  }
+  static Example At(const Dataset& dataset, int64_t index) {
+    const ExampleSpec& spec = dataset.spec();
+    Example example;
+    example.input.assign(spec.input_size(), -99);
+    example.targets.assign(spec.num_targets, -99);
+    const absl::Status status =
+        dataset.Read(index, {absl::MakeSpan(example.input), &example.label,
+                             absl::MakeSpan(example.targets), &example.weight});
+    EXPECT_TRUE(status.ok()) << status;
+    return example;
+  }
+
+  const std::string folder_ = testing::TempDir() + "/csv_dataset_test";
+};
+
+constexpr char kPeople[] =
+    "name,age,city,income,grade\n"
+    "ann,30,paris,1e3,2\n"
+    "\"bob, jr\",40,\"new\nyork\",-5.5,0\n"
+    "cy,50,rome,+7,1\n";
+
+constexpr char kPeopleSchema[] = R"(
+  columns { name: 'age' number { mean: 40 stddev: 10 } }
+  columns { name: 'city'
+            category { values: 'rome' values: 'paris' values: 'new\nyork' } }
+  columns { name: 'income' number {} }
+  columns { name: 'grade' label {} }
+)";
+
+TEST_F(CsvDatasetTest, ReadsNumbersCategoriesAndLabels) {
+  const auto dataset = OpenTable(kPeople, kPeopleSchema);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->num_examples(), 3);
+  EXPECT_THAT((*dataset)->spec().shape, ElementsAre(5));
+  EXPECT_EQ((*dataset)->spec().num_classes, 3);
+  EXPECT_EQ((*dataset)->GreatestLabelPlace(),
+            absl::StrCat("label 2 in line 2 of \"", Path("table.csv"), "\""));
+  EXPECT_THAT(At(**dataset, 0).input, ElementsAre(-1, 0, 1, 0, 1000));
+  EXPECT_THAT(At(**dataset, 1).input, ElementsAre(0, 0, 0, 1, -5.5f));
+  EXPECT_THAT(At(**dataset, 2).input, ElementsAre(1, 1, 0, 0, 7));
+  EXPECT_EQ(At(**dataset, 0).label, 2);
+  EXPECT_EQ(At(**dataset, 2).label, 1);
+}
+
+TEST_F(CsvDatasetTest, ReadsTargetsWeightsAndNamedClasses) {
+  auto dataset = OpenTable("x,y1,y2,w\n1,2,3,0.5\n4,5,6,0\n", R"(
+    columns { name: 'w' weight {} }
+    columns { name: 'y*' target {} }
+    columns { name: 'x' number {} })");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->spec().num_targets, 2);
+  EXPECT_TRUE((*dataset)->spec().weighted);
+  EXPECT_EQ((*dataset)->spec().num_classes, std::nullopt);
+  EXPECT_EQ((*dataset)->GreatestLabelPlace(), "");
+  const Example example = At(**dataset, 1);
+  EXPECT_THAT(example.input, ElementsAre(4));
+  EXPECT_THAT(example.targets, ElementsAre(5, 6));
+  EXPECT_EQ(example.weight, 0);
+
+  dataset = OpenTable("x,y\n1,cat\n2,dog\n", R"(
+    columns { name: 'x' number {} }
+    columns { name: 'y'
+              label { values: 'bird' values: 'dog' values: 'cat' } })");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->spec().num_classes, 3);
+  EXPECT_EQ(At(**dataset, 0).label, 2);
+  EXPECT_EQ(At(**dataset, 1).label, 1);
+}
+
+// As UCI has them: no header, the class first, an image's pixels behind.
+TEST_F(CsvDatasetTest, ReadsColumnsByPlace) {
+  const auto dataset = OpenTable("1\t10\t20\t30\t40\n0\t50\t60\t70\t80\n", R"(
+    delimiter: '\t' header: false shape: [2, 2, 1]
+    columns { range { first: 1 last: 4 } number { stddev: 10 } }
+    columns { range { first: 0 } label {} })");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->num_examples(), 2);
+  EXPECT_THAT((*dataset)->spec().shape, ElementsAre(2, 2, 1));
+  EXPECT_THAT(At(**dataset, 1).input, ElementsAre(5, 6, 7, 8));
+  EXPECT_EQ(At(**dataset, 0).label, 1);
+}
+
+TEST_F(CsvDatasetTest, DoesWithMissingValuesWhatItIsTold) {
+  const auto dataset = OpenTable("x,c,n,y\n,,,0\nNA,b,7,0\n-999,a,2,0\n", R"(
+    missing: 'NA' missing: '-999'
+    columns { name: 'x' number { mean: 1 stddev: 2 missing: 5 } }
+    columns { name: 'c' category { values: 'a' values: 'b' other: OWN } }
+    columns { name: 'n' category { count: 3 other: NONE } }
+    columns { name: 'y' label {} })");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_THAT((*dataset)->spec().shape, ElementsAre(7));
+  EXPECT_THAT(At(**dataset, 0).input, ElementsAre(2, 0, 0, 1, 0, 0, 0));
+  EXPECT_THAT(At(**dataset, 1).input, ElementsAre(2, 0, 1, 0, 0, 0, 0));
+  EXPECT_THAT(At(**dataset, 2).input, ElementsAre(2, 1, 0, 0, 0, 0, 1));
+}
+
+TEST_F(CsvDatasetTest, SaysWhichRowAndColumnDoNotFit) {
+  const std::string schema = R"(
+    columns { name: 'x' number {} }
+    columns { name: 'c' category { values: 'a' values: 'b' } }
+    columns { name: 'y' label {} })";
+  const auto error = [&](const std::string& row) {
+    return ErrorOf("x,c,y\n1,a,0\n" + row + "\n2,b,1\n", schema);
+  };
+  EXPECT_THAT(error("one,a,0"),
+              HasSubstr("line 3: column \"x\": \"one\" is no finite number"));
+  EXPECT_THAT(error("nan,a,0"), HasSubstr("add it to `missing`"));
+  EXPECT_THAT(error("1 2,a,0"), HasSubstr("\"1 2\" is no finite number"));
+  EXPECT_THAT(error("1e39,a,0"), HasSubstr("beyond the range of float32"));
+  EXPECT_THAT(error(",a,0"),
+              AllOf(HasSubstr("line 3: column \"x\": the value is missing"),
+                    HasSubstr("`number { missing: ... }`")));
+  EXPECT_THAT(error("1,z,0"),
+              AllOf(HasSubstr("line 3: column \"c\": \"z\" is none of the 2 "
+                              "values"),
+                    HasSubstr("`category { other: ... }`")));
+  EXPECT_THAT(error("1,,0"), HasSubstr("column \"c\": the value is missing"));
+  EXPECT_THAT(error("1,a,-1"),
+              HasSubstr("line 3: column \"y\": the label \"-1\" is no class"));
+  EXPECT_THAT(error("1,a,0.5"), HasSubstr("is a `target`"));
+  EXPECT_THAT(error("1,a"), HasSubstr("line 3: the row has 2 cells, the first "
+                                      "3"));
+  EXPECT_THAT(error("1,a,\"0"), HasSubstr("line 3: the quote that opens cell 3 "
+                                          "is never closed"));
+  EXPECT_THAT(ErrorOf("x,y\n1,0\n",
+                      "columns { name: 'x' weight {} }"
+                      "columns { name: 'y' number {} }"
+                      "columns { name: 'z*' label {} }"),
+              HasSubstr("line 1: there is no column \"z*\"; there are x, y"));
+  EXPECT_THAT(ErrorOf("x,y\n1,0\n",
+                      "columns { name: 'x' number {} }"
+                      "columns { name: '*' label {} }"),
+              HasSubstr("one label, but the columns \"x\" and \"y\" are such"));
+  EXPECT_THAT(ErrorOf("x,y\n1,0\n",
+                      "columns { name: 'x' number {} }"
+                      "columns { range { first: 0 } label {} }"),
+              HasSubstr("column \"x\" is named twice in the job file"));
+  EXPECT_THAT(ErrorOf("x,y\n1,0\n",
+                      "columns { name: 'x' number {} } shape: [2, 2]"
+                      "columns { name: 'y' label {} }"),
+              HasSubstr("the shape [2,2] takes 4 numbers; the columns make 1"));
+  EXPECT_THAT(ErrorOf("x;y\n1;0\n",
+                      "header: false columns { range { first: 1 } number {} }"
+                      "columns { range { first: 0 } label {} }"),
+              HasSubstr("there is no column 1, counted from 0: a row has 1 "
+                        "cells; is the delimiter right?"));
+  EXPECT_THAT(ErrorOf("x,c,y\n", schema), HasSubstr("there are no rows"));
+  EXPECT_THAT(ErrorOf("", schema), HasSubstr("there are no rows"));
+  EXPECT_THAT(ErrorOf("x,c,y\n1,a,0\n1,a,0\n-1,a,0\n",
+                      "columns { name: 'x' weight {} }"
+                      "columns { name: 'c' category { values: 'a' } }"
+                      "columns { name: 'y' label {} }"),
+              HasSubstr("line 4: column \"x\": the weight \"-1\" is below 0"));
+}
+
+TEST_F(CsvDatasetTest, LeavesBadRowsOutWhereItMay) {
+  const std::string schema = R"(
+    skip_bad_rows: true
+    columns { name: 'x' number {} } columns { name: 'y' label {} })";
+  const auto dataset = OpenTable("x,y\n1,0\nbad,0\n3,1\n4\n5,1\n", schema);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->num_examples(), 3);
+  EXPECT_THAT(At(**dataset, 1).input, ElementsAre(3));
+  EXPECT_THAT(At(**dataset, 2).input, ElementsAre(5));
+  EXPECT_EQ((*dataset)->skipped_rows(), 2);
+  EXPECT_THAT((*dataset)->skipped_because(),
+              ElementsAre(HasSubstr("line 3: column \"x\": \"bad\" is no"),
+                          HasSubstr("line 5: the row has 1 cells")));
+  // The same data as if the rows were not there.
+  const auto clean = OpenTable("x,y\n1,0\n3,1\n5,1\n", schema);
+  ASSERT_TRUE(clean.ok()) << clean.status();
+  EXPECT_THAT((*clean)->skipped_because(), IsEmpty());
+  EXPECT_EQ((*clean)->digest(), (*dataset)->digest());
+  EXPECT_THAT(ErrorOf("x,y\nbad,0\n", schema),
+              AllOf(HasSubstr("no rows without faults"),
+                    HasSubstr("line 2: column \"x\"")));
+}
+
+TEST_F(CsvDatasetTest, ReadsSeveralFilesByName) {
+  const std::string schema = R"(
+    columns { name: 'x' number {} } columns { name: 'y' label {} })";
+  Write("b-2.csv", "x,y\n3,1\n");
+  Write("b-1.csv", "x,y\n1,0\n2,0\n");
+  Write("a.csv", "x,y\n0,0\n");
+  const std::string files = "files: 'FOLDER/b-*.csv' files: 'FOLDER/a.csv'";
+  const auto dataset = Open(files + schema);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  ASSERT_EQ((*dataset)->num_examples(), 4);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_THAT(At(**dataset, i).input, ElementsAre((i + 1) % 4));
+  }
+  // Where they lie does not matter.
+  const auto one = OpenTable("x,y\n1,0\n2,0\n3,1\n0,0\n", schema);
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_EQ((*one)->digest(), (*dataset)->digest());
+
+  Write("a.csv", "y,x\n0,0\n");
+  EXPECT_THAT(Open(files + schema).status().message(),
+              AllOf(HasSubstr(Path("a.csv") + "\": line 1: the columns are not "
+                                              "those of"),
+                    HasSubstr(Path("b-1.csv"))));
+  EXPECT_THAT(Open("files: 'FOLDER/none-*.csv'" + schema).status().message(),
+              HasSubstr("no file matches \"" + Path("none-*.csv")));
+  EXPECT_EQ(Open("files: 'FOLDER/none.csv'" + schema).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_THAT(Open("files: 'FOLDER/a.csv' files: 'FOLDER/a*'" + schema)
+                  .status()
+                  .message(),
+              HasSubstr("is named twice, or matched twice"));
+}
+
+TEST_F(CsvDatasetTest, ReadsGzip) {
+  const auto plain = OpenTable(kPeople, kPeopleSchema);
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  const gzFile file = gzopen(Path("table.csv.gz").c_str(), "wb");
+  ASSERT_NE(file, nullptr);
+  gzputs(file, kPeople);
+  ASSERT_EQ(gzclose(file), Z_OK);
+  const std::string schema =
+      absl::StrCat("files: 'FOLDER/table.csv.gz'", kPeopleSchema);
+  const auto packed = Open(schema);
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  EXPECT_EQ((*packed)->digest(), (*plain)->digest());
+
+  std::filesystem::resize_file(
+      Path("table.csv.gz"),
+      std::filesystem::file_size(Path("table.csv.gz")) - 9);
+  EXPECT_EQ(Open(schema).status().code(), absl::StatusCode::kDataLoss);
+}
+
+// Whatever bytes there are: examples that are finite, or an error.
+TEST_F(CsvDatasetTest, TakesAnyBytes) {
+  std::mt19937 random(7);
+  const std::string header = "x,c,y\n1,a,0\n2,b,1\n";
+  int read = 0;
+  for (int i = 0; i < 2000; ++i) {
+    std::string content = header;
+    for (int changes = 1 + random() % 3; changes > 0; --changes) {
+      const std::string bytes("\0\xff\n,\"-.e9nif\r", 13);
+      content[random() % content.size()] = bytes[random() % bytes.size()];
+    }
+    const auto dataset = OpenTable(content, R"(
+      columns { name: 'x' number {} }
+      columns { name: 'c' category { values: 'a' values: 'b' } }
+      columns { name: 'y' label {} })");
+    if (!dataset.ok()) {
+      EXPECT_THAT(dataset.status().message(), HasSubstr(Path("table.csv")));
+      continue;
+    }
+    ++read;
+    for (int64_t row = 0; row < (*dataset)->num_examples(); ++row) {
+      const Example example = At(**dataset, row);
+      EXPECT_TRUE(std::isfinite(example.input[0]));
+      EXPECT_GE(example.label, 0);
+    }
+  }
+  EXPECT_GT(read, 10);
+}
+
+}  // namespace
+}  // namespace holdfast

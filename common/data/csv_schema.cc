@@ -1,0 +1,363 @@
+#include "common/data/csv_schema.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/shape.h"
+
+namespace holdfast {
+namespace {
+
+using ColumnKind = proto::CsvColumn::KindCase;
+
+constexpr int64_t kMostInputs = 10'000'000;
+constexpr size_t kNamesTold = 20;
+
+// Whether `name` is `pattern`, in which * stands for any characters.
+bool Matches(absl::string_view pattern, absl::string_view name) {
+  size_t star = absl::string_view::npos;
+  size_t p = 0, n = 0, after_star = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      after_star = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p;
+      ++n;
+    } else if (star != absl::string_view::npos) {
+      p = star + 1;
+      n = ++after_star;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+std::string Quote(absl::string_view text) {
+  constexpr size_t kTold = 60;
+  const bool is_long = text.size() > kTold;
+  return absl::StrCat("\"", absl::Utf8SafeCEscape(text.substr(0, kTold)),
+                      is_long ? "..." : "", "\"");
+}
+
+template <typename T>
+bool Parse(absl::string_view text, T* value) {
+  if (!text.empty() && text.front() == '+') text.remove_prefix(1);
+  const char* const end = text.data() + text.size();
+  const std::from_chars_result result =
+      std::from_chars(text.data(), end, *value);
+  return result.ec == std::errc() && result.ptr == end;
+}
+
+uint32_t BitsOf(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+float FloatOf(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+bool IsInput(ColumnKind kind) {
+  return kind == ColumnKind::kNumber || kind == ColumnKind::kCategory;
+}
+
+}  // namespace
+
+absl::StatusOr<CsvSchema> CsvSchema::Create(
+    const proto::Csv& config, absl::Span<const absl::string_view> header) {
+  CsvSchema schema;
+  const bool has_header = !config.has_header() || config.header();
+  for (size_t i = 0; i < header.size(); ++i) {
+    schema.names_.push_back(has_header ? std::string(header[i])
+                                       : absl::StrCat(i));
+  }
+  schema.missing_.assign(config.missing().begin(), config.missing().end());
+  std::vector<bool> used(header.size());
+  for (const proto::CsvColumn& column : config.columns()) {
+    absl::Status status = schema.AddColumn(column, has_header, &used);
+    if (!status.ok()) return status;
+  }
+  // Inputs, labels, targets, weights: in the order of their kinds' numbers.
+  std::stable_sort(schema.uses_.begin(), schema.uses_.end(),
+                   [](const Use& a, const Use& b) {
+                     const auto rank = [](const Use& use) {
+                       return IsInput(use.kind) ? 0 : int{use.kind};
+                     };
+                     return rank(a) < rank(b);
+                   });
+  int64_t inputs = 0;
+  for (Use& use : schema.uses_) {
+    use.cell = schema.cells_++;
+    if (IsInput(use.kind)) {
+      use.input = inputs;
+      inputs += use.width;
+      ++schema.first_answer_;
+      if (inputs > kMostInputs) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("data: categories make more than ", kMostInputs,
+                         " inputs of an example, one for each value"));
+      }
+    }
+    if (use.kind == ColumnKind::kTarget) ++schema.spec_.num_targets;
+    if (use.kind == ColumnKind::kWeight) schema.spec_.weighted = true;
+    if (use.kind == ColumnKind::kLabel && !use.values.empty()) {
+      schema.spec_.num_classes = use.values.size();
+    }
+  }
+  schema.spec_.shape.assign(config.shape().begin(), config.shape().end());
+  if (schema.spec_.shape.empty()) schema.spec_.shape = {inputs};
+  if (schema.spec_.input_size() != inputs) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data: the shape ", ShapeString(schema.spec_.shape), " takes ",
+        schema.spec_.input_size(), " numbers; the columns make ", inputs));
+  }
+  return schema;
+}
+
+absl::StatusOr<std::vector<int64_t>> CsvSchema::Find(
+    const proto::CsvColumn& column, bool header) const {
+  std::vector<int64_t> found;
+  for (const std::string& pattern : column.name()) {
+    const size_t before = found.size();
+    for (int64_t i = 0; header && i < columns(); ++i) {
+      if (Matches(pattern, names_[i])) found.push_back(i);
+    }
+    if (found.size() > before) continue;
+    const size_t told = std::min(names_.size(), kNamesTold);
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no column ", Quote(pattern), "; there are ",
+                     absl::StrJoin(names_.begin(), names_.begin() + told, ", "),
+                     told < names_.size() ? ", ..." : ""));
+  }
+  for (const proto::CsvColumn::Range& range : column.range()) {
+    const int64_t first = range.first();
+    const int64_t last = range.has_last() ? range.last() : first;
+    if (last >= columns()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("there is no column ", last,
+                       ", counted from 0: a row "
+                       "has ",
+                       columns(), " cells; is the delimiter right?"));
+    }
+    for (int64_t i = first; i <= last; ++i) found.push_back(i);
+  }
+  return found;
+}
+
+CsvSchema::Use CsvSchema::UseOf(const proto::CsvColumn& column) const {
+  Use use;
+  use.kind = column.kind_case();
+  const auto names = [&use](const auto& values) {
+    for (const std::string& value : values) {
+      use.values.emplace(value, static_cast<int32_t>(use.values.size()));
+    }
+  };
+  switch (column.kind_case()) {
+    case ColumnKind::kNumber: {
+      const proto::CsvColumn::Number& number = column.number();
+      use.width = 1;
+      use.mean = number.mean();
+      if (number.has_stddev()) use.stddev = number.stddev();
+      if (number.has_missing()) use.missing = number.missing();
+      break;
+    }
+    case ColumnKind::kCategory: {
+      const proto::CsvColumn::Category& category = column.category();
+      names(category.values());
+      use.count = use.values.empty() ? int64_t{category.count()}
+                                     : static_cast<int64_t>(use.values.size());
+      use.other = category.other();
+      use.width = use.count + (use.other == proto::CsvColumn::OWN ? 1 : 0);
+      break;
+    }
+    case ColumnKind::kLabel:
+      names(column.label().values());
+      use.count = use.values.empty()
+                      ? int64_t{std::numeric_limits<int32_t>::max()}
+                      : static_cast<int64_t>(use.values.size());
+      break;
+    case ColumnKind::kTarget:
+    case ColumnKind::kWeight:
+    case ColumnKind::KIND_NOT_SET:
+      break;
+  }
+  return use;
+}
+
+absl::Status CsvSchema::AddColumn(const proto::CsvColumn& column, bool header,
+                                  std::vector<bool>* used) {
+  const absl::StatusOr<std::vector<int64_t>> found = Find(column, header);
+  if (!found.ok()) return found.status();
+  const Use use = UseOf(column);
+  if (found->size() > 1 &&
+      (use.kind == ColumnKind::kLabel || use.kind == ColumnKind::kWeight)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("an example has one ",
+                     use.kind == ColumnKind::kLabel ? "label" : "weight",
+                     ", but the columns ", Quote(names_[(*found)[0]]), " and ",
+                     Quote(names_[(*found)[1]]), " are such"));
+  }
+  for (const int64_t place : *found) {
+    if ((*used)[place]) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "column ", Quote(names_[place]), " is named twice in the job file"));
+    }
+    (*used)[place] = true;
+    uses_.push_back(use);
+    uses_.back().column = place;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CsvSchema::Error(const Use& use, absl::string_view what) const {
+  return absl::InvalidArgumentError(
+      absl::StrCat("column ", Quote(names_[use.column]), ": ", what));
+}
+
+bool CsvSchema::IsMissing(absl::string_view text) const {
+  return text.empty() ||
+         std::find(missing_.begin(), missing_.end(), text) != missing_.end();
+}
+
+absl::StatusOr<double> CsvSchema::Number(const Use& use,
+                                         absl::string_view text) const {
+  double value = 0;
+  if (Parse(text, &value) && std::isfinite(value)) {
+    // Not before it is known not to be a mark of the user's, as -999.
+    if (missing_.empty() || !IsMissing(text)) return value;
+  }
+  if (IsMissing(text)) {
+    if (use.missing.has_value()) return *use.missing;
+    return Error(use,
+                 use.kind == ColumnKind::kNumber
+                     ? "the value is missing; say what stands for it with "
+                       "`number { missing: ... }`, or leave such rows out "
+                       "with `skip_bad_rows: true`"
+                     : "the value is missing, without which there is nothing "
+                       "to learn; leave such rows out with `skip_bad_rows: "
+                       "true`");
+  }
+  return Error(use, absl::StrCat(Quote(text),
+                                 " is no finite number; if it stands for a "
+                                 "missing one, add it to `missing`"));
+}
+
+absl::StatusOr<int32_t> CsvSchema::Category(const Use& use,
+                                            absl::string_view text) const {
+  int64_t value = -1;
+  const bool is_missing = IsMissing(text);
+  if (!is_missing && !use.values.empty()) {
+    const auto found = use.values.find(text);
+    if (found != use.values.end()) return found->second;
+  } else if (!is_missing && Parse(text, &value) && value >= 0 &&
+             value < use.count) {
+    return static_cast<int32_t>(value);
+  }
+  switch (use.other) {
+    case proto::CsvColumn::NONE:
+      return -1;
+    case proto::CsvColumn::OWN:
+      return static_cast<int32_t>(use.count);
+    default:
+      break;
+  }
+  return Error(
+      use,
+      absl::StrCat(
+          is_missing ? "the value is missing" : Quote(text),
+          is_missing ? ""
+          : use.values.empty()
+              ? absl::StrCat(" is no whole number from 0 to ", use.count - 1)
+              : absl::StrCat(" is none of the ", use.count, " values"),
+          "; say what becomes of it with `category { other: ... }`, or leave "
+          "such rows out with `skip_bad_rows: true`"));
+}
+
+absl::StatusOr<int32_t> CsvSchema::Label(const Use& use,
+                                         absl::string_view text) const {
+  if (!use.values.empty()) {
+    const auto found = use.values.find(text);
+    if (found != use.values.end()) return found->second;
+    return Error(
+        use, absl::StrCat("the label ", Quote(text), " is none of the ",
+                          use.count, " classes of `label { values: ... }`"));
+  }
+  int64_t value = -1;
+  if (Parse(text, &value) && value >= 0 && value < use.count) {
+    return static_cast<int32_t>(value);
+  }
+  return Error(
+      use, absl::StrCat("the label ", Quote(text),
+                        " is no class: classes are whole numbers from 0, or "
+                        "the names in `label { values: ... }`; a number to be "
+                        "predicted is a `target`"));
+}
+
+absl::Status CsvSchema::Pack(absl::Span<const absl::string_view> row,
+                             absl::Span<uint32_t> cells) const {
+  for (const Use& use : uses_) {
+    const absl::string_view text = row[use.column];
+    uint32_t& cell = cells[use.cell];
+    if (use.kind == ColumnKind::kCategory || use.kind == ColumnKind::kLabel) {
+      const absl::StatusOr<int32_t> place = use.kind == ColumnKind::kLabel
+                                                ? Label(use, text)
+                                                : Category(use, text);
+      if (!place.ok()) return place.status();
+      cell = static_cast<uint32_t>(*place);
+      continue;
+    }
+    const absl::StatusOr<double> value = Number(use, text);
+    if (!value.ok()) return value.status();
+    const float number = static_cast<float>((*value - use.mean) / use.stddev);
+    if (!std::isfinite(number)) {
+      return Error(
+          use, absl::StrCat(Quote(text), " is beyond the range of float32"));
+    }
+    if (use.kind == ColumnKind::kWeight && number < 0) {
+      return Error(use,
+                   absl::StrCat("the weight ", Quote(text), " is below 0"));
+    }
+    cell = BitsOf(number);
+  }
+  return absl::OkStatus();
+}
+
+void CsvSchema::Unpack(const uint32_t* cells, const ExampleMemory& to) const {
+  float* const input = to.input.data();
+  for (int64_t i = 0; i < first_answer_; ++i) {
+    const Use& use = uses_[i];
+    if (use.kind == ColumnKind::kNumber) {
+      input[use.input] = FloatOf(cells[i]);
+      continue;
+    }
+    std::fill_n(input + use.input, use.width, 0.0f);
+    const int32_t place = static_cast<int32_t>(cells[i]);
+    if (place >= 0) input[use.input + place] = 1;
+  }
+  const uint32_t* answer = cells + first_answer_;
+  if (spec_.num_targets == 0) *to.label = static_cast<int32_t>(*answer++);
+  for (int64_t i = 0; i < spec_.num_targets; ++i) {
+    to.targets[i] = FloatOf(*answer++);
+  }
+  if (spec_.weighted) *to.weight = FloatOf(*answer);
+}
+
+int32_t CsvSchema::LabelOf(const uint32_t* cells) const {
+  return static_cast<int32_t>(cells[first_answer_]);
+}
+
+}  // namespace holdfast

@@ -1,0 +1,100 @@
+#ifndef HOLDFAST_COMMON_DATA_CSV_SCHEMA_H_
+#define HOLDFAST_COMMON_DATA_CSV_SCHEMA_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/data/example_source.h"
+#include "proto/job.pb.h"
+
+namespace holdfast {
+
+// What the columns of a CSV file are to a model, found in a file: how its rows
+// become rows of 32-bit cells (row_store.h), and these become examples.
+//
+// Cells of a row: those of the inputs in their order, a float for a number and
+// for a category its place among the inputs that are its own, or -1; then the
+// label as an int32 or the targets as floats, then the weight as a float.
+//
+// Immutable, thus thread-safe.
+class CsvSchema {
+ public:
+  // `header` has the names of the columns, or, where config.header is false,
+  // the first row.
+  // Errors: INVALID_ARGUMENT when a column of `config` is not there or is used
+  // twice, or the shape is not that of the inputs.
+  static absl::StatusOr<CsvSchema> Create(
+      const proto::Csv& config, absl::Span<const absl::string_view> header);
+
+  // In a row of the file.
+  int64_t columns() const { return names_.size(); }
+  // "age", or "3" where they have none; for messages.
+  const std::string& name(int64_t column) const { return names_[column]; }
+  // Without the number of classes, where labels are integers.
+  const ExampleSpec& spec() const { return spec_; }
+  // In a row of the store.
+  int64_t cells() const { return cells_; }
+
+  // Writes the row of the store. Errors: INVALID_ARGUMENT, with the column.
+  absl::Status Pack(absl::Span<const absl::string_view> row,
+                    absl::Span<uint32_t> cells) const;
+
+  // The example of a row of the store.
+  void Unpack(const uint32_t* cells, const ExampleMemory& to) const;
+  // Of a row of the store; where there are labels.
+  int32_t LabelOf(const uint32_t* cells) const;
+
+ private:
+  using Places = std::map<std::string, int32_t, std::less<>>;
+  // A column that is used, and what for.
+  struct Use {
+    proto::CsvColumn::KindCase kind = proto::CsvColumn::KIND_NOT_SET;
+    int64_t column = 0;
+    // Of the row in the store.
+    int64_t cell = 0;
+    // Among the inputs: the first, and how many.
+    int64_t input = 0;
+    int64_t width = 0;
+    // Of numbers.
+    double mean = 0;
+    double stddev = 1;
+    std::optional<double> missing;
+    // Of categories and labels: the names, unless they are integers below
+    // `count`.
+    Places values;
+    int64_t count = 0;
+    proto::CsvColumn::Other other = proto::CsvColumn::REFUSE;
+  };
+
+  absl::Status AddColumn(const proto::CsvColumn& column, bool header,
+                         std::vector<bool>* used);
+  // The columns that `column` means, in its order.
+  absl::StatusOr<std::vector<int64_t>> Find(const proto::CsvColumn& column,
+                                            bool header) const;
+  Use UseOf(const proto::CsvColumn& column) const;
+  absl::Status Error(const Use& use, absl::string_view what) const;
+  bool IsMissing(absl::string_view text) const;
+  absl::StatusOr<double> Number(const Use& use, absl::string_view text) const;
+  absl::StatusOr<int32_t> Category(const Use& use,
+                                   absl::string_view text) const;
+  absl::StatusOr<int32_t> Label(const Use& use, absl::string_view text) const;
+
+  std::vector<std::string> names_;
+  std::vector<std::string> missing_;
+  ExampleSpec spec_;
+  int64_t cells_ = 0;
+  // Inputs in their order, then label or targets, then the weight.
+  std::vector<Use> uses_;
+  int64_t first_answer_ = 0;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_DATA_CSV_SCHEMA_H_

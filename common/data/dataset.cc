@@ -1,0 +1,72 @@
+#include "common/data/dataset.h"
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "common/data/array_dataset.h"
+#include "common/data/csv_dataset.h"
+#include "common/data/idx.h"
+#include "common/data/npy.h"
+
+namespace holdfast {
+namespace {
+
+// `config` is an Idx or Npy: the same parts, each in a file.
+template <typename Config>
+absl::StatusOr<std::unique_ptr<Dataset>> OpenArrays(
+    const Config& config, const std::string& inputs,
+    absl::StatusOr<TypedArray> (*read)(const std::string& path),
+    const Dataset::Options& options) {
+  ExampleArrays arrays;
+  auto read_inputs = read(inputs);
+  if (!read_inputs.ok()) return read_inputs.status();
+  arrays.inputs = *std::move(read_inputs);
+  for (const auto& [path, array] :
+       {std::pair(&config.labels(), &arrays.labels),
+        std::pair(&config.targets(), &arrays.targets),
+        std::pair(&config.weights(), &arrays.weights)}) {
+    if (path->empty()) continue;
+    auto made = read(*path);
+    if (!made.ok()) return made.status();
+    *array = *std::move(made);
+  }
+  return ArrayDataset::Create(std::move(arrays), options);
+}
+
+}  // namespace
+
+Dataset::Options Dataset::OptionsOf(const proto::Data& data) {
+  Options options;
+  if (data.has_scale()) options.scale = data.scale();
+  options.mean = data.normalization().mean();
+  if (data.normalization().has_stddev()) {
+    options.stddev = data.normalization().stddev();
+  }
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<Dataset>> Dataset::OpenIdx(
+    const std::string& images, const std::string& labels,
+    const Options& options) {
+  proto::Dataset config;
+  config.mutable_idx()->set_images(images);
+  config.mutable_idx()->set_labels(labels);
+  return Open(config, options);
+}
+
+absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(
+    const proto::Dataset& config, const Options& options) {
+  switch (config.kind_case()) {
+    case proto::Dataset::kIdx:
+      return OpenArrays(config.idx(), config.idx().images(), &ReadIdx, options);
+    case proto::Dataset::kNpy:
+      return OpenArrays(config.npy(), config.npy().inputs(), &ReadNpy, options);
+    case proto::Dataset::kCsv:
+      return CsvDataset::Open(config.csv());
+    case proto::Dataset::KIND_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("the data set names no files");
+}
+
+}  // namespace holdfast

@@ -1,0 +1,57 @@
+#ifndef HOLDFAST_COMMON_DATA_DATASET_H_
+#define HOLDFAST_COMMON_DATA_DATASET_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/data/example_source.h"
+#include "proto/job.pb.h"
+
+namespace holdfast {
+
+// The examples that a job file names: docs/data.md.
+//
+// Immutable, thus thread-safe.
+class Dataset : public ExampleSource {
+ public:
+  struct Options {
+    // Of inputs that are arrays. Default: 1/255 for uint8, 1 for other types.
+    std::optional<float> scale;
+    float mean = 0;
+    float stddev = 1;
+  };
+  static Options OptionsOf(const proto::Data& data);
+
+  // Opens what `config` names: reads it once, and tests it as far as its format
+  // is tested beforehand.
+  // Errors: those of the format, which name file and place; INVALID_ARGUMENT
+  // when the parts do not belong together.
+  static absl::StatusOr<std::unique_ptr<Dataset>> Open(
+      const proto::Dataset& config, const Options& options);
+
+  // The same, of an Idx of these files.
+  static absl::StatusOr<std::unique_ptr<Dataset>> OpenIdx(
+      const std::string& images, const std::string& labels,
+      const Options& options);
+
+  // Where the greatest label stands, for messages: "label 9 of example 3 (from
+  // 0) in "labels"". Empty where there are none.
+  virtual std::string GreatestLabelPlace() const = 0;
+
+  // SHA-256, in hexadecimal, of the examples as they are stored: the same for a
+  // plain file and a gzip file.
+  virtual const std::string& digest() const = 0;
+
+  // Rows that did not fit and were left out, and what was wrong with the first
+  // few.
+  virtual int64_t skipped_rows() const { return 0; }
+  virtual absl::Span<const std::string> skipped_because() const { return {}; }
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_DATA_DATASET_H_

@@ -1,0 +1,54 @@
+#ifndef HOLDFAST_COMMON_DATA_ROW_STORE_H_
+#define HOLDFAST_COMMON_DATA_ROW_STORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/sha256.h"
+
+namespace holdfast {
+
+// Rows of as many 32-bit cells each, in memory: what examples are that are
+// parsed once and read often.
+//
+// Thread-compatible while rows are added, then immutable and thread-safe.
+class RowStore {
+ public:
+  // `cells` in a row, at least 1.
+  explicit RowStore(int64_t cells);
+
+  // Adds a row, whose cells are whatever the caller writes there before the
+  // next call.
+  absl::Span<uint32_t> Add();
+  // Takes the last row back.
+  void DropLast() { --rows_; }
+
+  int64_t rows() const { return rows_; }
+  int64_t cells() const { return cells_; }
+  const uint32_t* Row(int64_t row) const {
+    return chunks_[row >> chunk_bits_].get() +
+           (row & ((int64_t{1} << chunk_bits_) - 1)) * cells_;
+  }
+  // Of all rows.
+  int64_t bytes() const {
+    return rows_ * cells_ * static_cast<int64_t>(sizeof(uint32_t));
+  }
+
+  // Appends all cells, row by row.
+  void AddTo(Sha256* sha) const;
+
+ private:
+  const int64_t cells_;
+  // A chunk has 2^chunk_bits_ rows: some MiB, so that little is left unused and
+  // nothing is ever copied.
+  int chunk_bits_ = 0;
+  int64_t rows_ = 0;
+  std::vector<std::unique_ptr<uint32_t[]>> chunks_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_DATA_ROW_STORE_H_

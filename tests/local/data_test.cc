@@ -1,0 +1,241 @@
+// Jobs on the formats of docs/data.md: what is trained follows from the
+// examples alone, and not from how they are stored or who reads them.
+
+#include <zlib.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/random.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/local/program.h"
+#include "tests/local/small_job.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int kRows = 240;
+constexpr int kFeatures = 3;
+
+// Multiples of 1/64, which are as exact in text as in float32.
+float Feature(uint32_t row, uint32_t feature) {
+  return static_cast<float>(Philox4x32({row, feature}, {3})[0] % 129) / 64 - 1;
+}
+
+// The class is the quadrant of the first two features.
+int Label(uint32_t row) {
+  return (Feature(row, 0) > 0 ? 1 : 0) + (Feature(row, 1) > 0 ? 2 : 0);
+}
+
+float Target(uint32_t row) {
+  return 3 * Feature(row, 0) - 2 * Feature(row, 1) + 0.5f;
+}
+
+constexpr char kHeader[] = "id,a,b,c,class,target,weight\n";
+
+std::string Row(int row) {
+  return absl::StrCat("row-", row, ",", Feature(row, 0), ",", Feature(row, 1),
+                      ",", Feature(row, 2), ",c", Label(row), ",", Target(row),
+                      ",", row % 3, "\n");
+}
+
+std::string Table(int begin, int end) {
+  std::string text = kHeader;
+  for (int row = begin; row < end; ++row) text += Row(row);
+  return text;
+}
+
+template <typename T>
+std::string Npy(const std::string& descr, const std::string& shape,
+                const std::vector<T>& values) {
+  const std::string header =
+      absl::StrCat("{'descr': '", descr,
+                   "', 'fortran_order': False, 'shape': ", shape, ", }\n");
+  std::string file("\x93NUMPY\1\0", 8);
+  file += static_cast<char>(header.size());
+  file += '\0';
+  file += header;
+  file.append(reinterpret_cast<const char*>(values.data()),
+              values.size() * sizeof(T));
+  return file;
+}
+
+constexpr char kColumns[] =
+    "columns { name: 'a' name: 'b' name: 'c' number {} } "
+    "columns { name: 'class' "
+    "          label { values: 'c0' values: 'c1' values: 'c2' values: 'c3' } }";
+
+class DataTest : public ::testing::Test {
+ protected:
+  DataTest() : folder_(FreshFolder()) {
+    WriteText(folder_ + "/table.csv", Table(0, kRows));
+    WriteText(folder_ + "/part-1.csv", Table(0, 100));
+    WriteText(folder_ + "/part-2.csv", Table(100, 101));
+    WriteText(folder_ + "/part-3.csv", Table(101, kRows));
+    const std::string table = Table(0, kRows);
+    const gzFile file = gzopen((folder_ + "/table.csv.gz").c_str(), "wb");
+    gzwrite(file, table.data(), table.size());
+    gzclose(file);
+    std::vector<float> x;
+    std::vector<int64_t> y;
+    for (int row = 0; row < kRows; ++row) {
+      for (int f = 0; f < kFeatures; ++f) x.push_back(Feature(row, f));
+      y.push_back(Label(row));
+    }
+    WriteText(folder_ + "/x.npy",
+              Npy("<f4", absl::StrCat("(", kRows, ", 3)"), x));
+    WriteText(folder_ + "/y.npy",
+              Npy("<i8", absl::StrCat("(", kRows, ",)"), y));
+  }
+
+  // Trains on `data`, a Dataset, and returns the exit code.
+  int Train(const std::string& data, const std::string& more = "",
+            std::vector<std::string> flags = {"--ps=2", "--workers=2"}) {
+    constexpr char kJob[] = R"(
+name: "table"
+model {
+  sequential {
+    layers { dense { units: 16 } }
+    layers { tanh {} }
+    layers { dense { units: UNITS } }
+    loss { LOSS {} }
+  }
+}
+data { WHERE }
+batch_size: 20
+steps: 100
+optimizer { learning_rate: RATE momentum { momentum: 0.9 } }
+seed: 1
+)";
+    const std::string where =
+        data_.empty() ? absl::StrCat("train { ", data, " } test { ", data, " }")
+                      : data_;
+    const std::string path = folder_ + "/job.textproto";
+    WriteText(path, absl::StrReplaceAll(kJob, {{"UNITS", units_},
+                                               {"LOSS", loss_},
+                                               {"RATE", rate_},
+                                               {"WHERE", where}}) +
+                        more);
+    run_dir_ = absl::StrCat(folder_, "/run-", runs_++);
+    std::vector<std::string> args = {kHoldfast, "local",
+                                     absl::StrCat("--job=", path),
+                                     absl::StrCat("--run_dir=", run_dir_)};
+    args.insert(args.end(), flags.begin(), flags.end());
+    Program program(args);
+    const int code = program.Wait();
+    output_ = program.output();
+    return code;
+  }
+  std::string DigestOf(const std::string& data, const std::string& more = "",
+                       std::vector<std::string> flags = {"--ps=2",
+                                                         "--workers=2"}) {
+    EXPECT_EQ(Train(data, more, flags), 0) << output_;
+    return StringIn(Result(), "digest");
+  }
+  google::protobuf::Struct Result() {
+    return ReadResult(run_dir_ + "/result.json");
+  }
+
+  const std::string folder_;
+  // In place of one Dataset for training and evaluation.
+  std::string data_;
+  std::string units_ = "4";
+  std::string loss_ = "softmax_cross_entropy";
+  std::string rate_ = "0.2";
+  int runs_ = 0;
+  std::string run_dir_;
+  std::string output_;
+};
+
+TEST_F(DataTest, HowExamplesAreStoredDoesNotMatter) {
+  const auto csv = [](const std::string& files) {
+    return absl::StrCat("csv { files: '", files, "' ", kColumns, " }");
+  };
+  const std::string digest = DigestOf(csv("table.csv"));
+  EXPECT_GT(NumberIn(Result(), "test_accuracy"), 0.9);
+  EXPECT_EQ(DigestOf(csv("table.csv.gz"), "", {"--ps=1", "--workers=2"}),
+            digest);
+  EXPECT_EQ(DigestOf(csv("part-*.csv")), digest);
+  EXPECT_EQ(
+      DigestOf("npy { inputs: 'x.npy' labels: 'y.npy' }", "",
+               {"--ps=3", "--workers=2", "--worker_flags=--input_threads=3"}),
+      digest);
+}
+
+TEST_F(DataTest, ByTicketEveryRowCountsOnce) {
+  const std::string data =
+      absl::StrCat("csv { files: 'part-*.csv' ", kColumns, " }");
+  ASSERT_EQ(Train(data, "consistency { asynchronous {} }"), 0) << output_;
+  // 100 pushes of 20 rows.
+  EXPECT_EQ(NumberIn(Result(), "examples"), 2000);
+  EXPECT_GT(NumberIn(Result(), "test_accuracy"), 0.9);
+}
+
+TEST_F(DataTest, LearnsTargets) {
+  units_ = "1";
+  loss_ = "mean_squared_error";
+  rate_ = "0.02";
+  const std::string columns =
+      "columns { name: 'a' name: 'b' name: 'c' number {} } "
+      "columns { name: 'target' target {} } ";
+  const std::string data = "csv { files: 'table.csv' " + columns;
+  const std::string digest = DigestOf(data + "}");
+  // The targets' variance is above 4.
+  EXPECT_LT(NumberIn(Result(), "test_loss"), 0.1);
+  EXPECT_LT(NumberIn(Result(), "test_mean_absolute_error"), 0.3);
+  EXPECT_EQ(DigestOf(data + "}", "micro_batches: 1", {"--ps=1"}), digest);
+  // Weights count: two thirds of them are not 1.
+  EXPECT_NE(DigestOf(data + "columns { name: 'weight' weight {} } }"), digest);
+  EXPECT_LT(NumberIn(Result(), "test_loss"), 0.1);
+}
+
+// Of logistic regression (scikit-learn 1.9) 20 splits have 95 % +- 4.4 % right.
+TEST_F(DataTest, TheExampleOfATableIsLearned) {
+  run_dir_ = folder_ + "/iris";
+  Program program({kHoldfast, "local", "--job=examples/iris.textproto",
+                   absl::StrCat("--run_dir=", run_dir_)});
+  ASSERT_EQ(program.Wait(), 0) << program.output();
+  EXPECT_GT(NumberIn(Result(), "test_accuracy"), 0.86);
+}
+
+// A fifth of the rows is kept for evaluation, whoever reads them.
+TEST_F(DataTest, HoldsATestSetOut) {
+  data_ = absl::StrCat("train { csv { files: 'table.csv' ", kColumns,
+                       " } } holdout { fraction: 0.2 seed: 9 }");
+  const std::string digest = DigestOf("");
+  EXPECT_THAT(ReadText(run_dir_ + "/worker-0.log"),
+              AllOf(HasSubstr("192 examples to train on"),
+                    HasSubstr("48 examples to test on")));
+  EXPECT_GT(NumberIn(Result(), "test_accuracy"), 0.8);
+  EXPECT_EQ(DigestOf("", "", {"--ps=1", "--workers=2"}), digest);
+}
+
+TEST_F(DataTest, WrongRowsAreToldBeforeTraining) {
+  WriteText(folder_ + "/wrong.csv",
+            Table(0, 50) + "row,1,none,3,c1,1,1\n" +
+                Table(50, 51).substr(sizeof(kHeader) - 1));
+  const std::string data = absl::StrCat("csv { files: 'wrong.csv' ", kColumns);
+  EXPECT_NE(Train(data + " }"), 0);
+  EXPECT_THAT(
+      output_,
+      AllOf(HasSubstr("wrong.csv\": line 52: column \"b\": \"none\" is no "
+                      "finite number"),
+            HasSubstr("add it to `missing`")));
+  ASSERT_EQ(Train(data + " skip_bad_rows: true }"), 0) << output_;
+  EXPECT_EQ(NumberIn(Result(), "skipped_rows"), 1);
+  EXPECT_THAT(ReadText(run_dir_ + "/worker-0.log"),
+              AllOf(HasSubstr("51 examples to train on"),
+                    HasSubstr("1 rows were left out"),
+                    HasSubstr("line 52: column \"b\"")));
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,40 @@
+#ifndef HOLDFAST_WORKER_INPUT_ANSWERS_H_
+#define HOLDFAST_WORKER_INPUT_ANSWERS_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "common/data/example_source.h"
+#include "worker/input/batch.h"
+
+namespace holdfast {
+
+// Memory for what a batch's examples hold beside their inputs: labels or
+// targets, and weights.
+//
+// Thread-compatible.
+class Answers {
+ public:
+  Answers() = default;
+  // For `examples` examples of `spec`. Uninitialised; ok() is false where there
+  // was no memory.
+  Answers(const ExampleSpec& spec, int64_t examples);
+
+  bool ok() const { return ok_; }
+
+  // Where example `i` of the batch goes, its input to `input`.
+  ExampleMemory At(int64_t i, absl::Span<float> input) const;
+  // Has `batch` refer to the first `size` examples.
+  void Show(int64_t size, Batch* batch) const;
+
+ private:
+  int64_t num_targets_ = 0;
+  bool ok_ = true;
+  std::unique_ptr<int32_t[]> labels_;
+  std::unique_ptr<float[]> targets_;
+  std::unique_ptr<float[]> weights_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_INPUT_ANSWERS_H_
