@@ -8,6 +8,7 @@
 #include "cli/certs.h"
 #include "cli/checkpoint.h"
 #include "cli/completion.h"
+#include "cli/data.h"
 #include "cli/flag_set.h"
 #include "cli/local.h"
 #include "cli/status.h"
@@ -32,7 +33,7 @@ int Completion(const std::vector<std::string>& args) {
   std::vector<CommandWords> all;
   for (const std::vector<CommandWords>& words :
        {LocalWords(), CheckpointWords(), StatusWords(), TopWords(),
-        TraceWords(), StopWords(), CertsWords(), BenchWords()}) {
+        TraceWords(), StopWords(), DataWords(), CertsWords(), BenchWords()}) {
     all.insert(all.end(), words.begin(), words.end());
   }
   return CompletionCommand(args, all);
@@ -48,6 +49,8 @@ constexpr Command kCommands[] = {
     {"history", "loss, scores and rate over a job's life", HistoryCommand},
     {"trace", "what all tasks of a running job do, step by step", TraceCommand},
     {"stop", "end a running job in order, to go on later", StopCommand},
+    {"data", "what is in files to train on, and a schema for them",
+     DataCommand},
     {"certs", "make certificates for a cluster", CertsCommand},
     {"bench", "measure a cluster on this machine", BenchCommand},
     {"completion", "complete commands and flags in bash", Completion},

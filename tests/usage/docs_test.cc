@@ -77,9 +77,9 @@ std::vector<std::string> AllHelp() {
   std::vector<std::string> help = {HelpOf({kPsServer}), HelpOf({kPsWorker})};
   for (const char* words :
        {"local", "status", "top", "events", "history", "trace", "stop",
-        "completion", "certs", "checkpoint list", "checkpoint inspect",
-        "checkpoint verify", "checkpoint export", "checkpoint save",
-        "bench wire", "bench step", "bench scale"}) {
+        "completion", "certs", "data inspect", "checkpoint list",
+        "checkpoint inspect", "checkpoint verify", "checkpoint export",
+        "checkpoint save", "bench wire", "bench step", "bench scale"}) {
     std::vector<std::string> command = {kHoldfast};
     for (const absl::string_view word : absl::StrSplit(words, ' ')) {
       command.emplace_back(word);

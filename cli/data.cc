@@ -1,0 +1,252 @@
+#include "cli/data.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "cli/table.h"
+#include "common/data/csv_profile.h"
+#include "common/data/idx.h"
+#include "common/data/npy.h"
+#include "common/data/typed_array.h"
+#include "common/exit_code.h"
+#include "common/shape.h"
+
+namespace holdfast {
+namespace {
+
+constexpr char kUsage[] =
+    R"(holdfast data inspect FILE... [flags]
+
+Says what is in files to train on, in one pass over them: of CSV its columns, with
+ranges, missing values and categories, and a schema to start from; of NumPy's and
+IDX files type, shape and range. Patterns (*, ?, [...]) stand for all that they
+match. docs/data.md tells what a job makes of them.
+
+  holdfast data inspect people.csv.gz --label=income
+  holdfast data inspect 'part-*.tsv' --format=tsv --no_header --target=0
+  holdfast data inspect train.npz:x
+
+Exits 0, 1 when a file cannot be read, 2 for wrong flags or files that are not what
+they should be.
+
+)";
+
+constexpr size_t kValuesTold = 4;
+
+struct DataFlags {
+  std::string format;
+  bool no_header = false;
+  std::string label;
+  std::string target;
+};
+
+void AddFlags(DataFlags* flags, FlagSet* set) {
+  set->Add(
+      "format", "csv|tsv|npy|idx", &flags->format,
+      "Default: by the name: .npy and .npz; those with idx in them; .tsv;\n"
+      "csv for all others.");
+  set->Add("no_header", "", &flags->no_header,
+           "The first row of CSV files is an example; columns are called by\n"
+           "their place, from 0.");
+  set->Add("label", "COLUMN", &flags->label,
+           "The class that is to be learned. Default: the last column.");
+  set->Add("target", "COLUMN", &flags->target,
+           "In place of a label: the number that is to be learned.");
+}
+
+std::string FormatOf(const std::string& file, const DataFlags& flags) {
+  if (!flags.format.empty()) return flags.format;
+  if (absl::EndsWith(file, ".npy") || absl::StrContains(file, ".npz")) {
+    return "npy";
+  }
+  const absl::string_view name =
+      absl::string_view(file).substr(file.rfind('/') + 1);
+  if (absl::StrContains(name, "idx")) return "idx";
+  return absl::StrContains(name, ".tsv") ? "tsv" : "csv";
+}
+
+std::string ValuesOf(const CsvColumnProfile& column) {
+  if (column.many_values) {
+    return absl::StrCat("> ", CsvColumnProfile::kMostValues);
+  }
+  std::vector<std::pair<int64_t, std::string>> counts;
+  for (const auto& [value, count] : column.values) {
+    counts.emplace_back(-count, value);
+  }
+  std::sort(counts.begin(), counts.end());
+  const size_t told = std::min(counts.size(), kValuesTold);
+  return absl::StrCat(
+      counts.size(), ": ",
+      absl::StrJoin(counts.begin(), counts.begin() + told, ", ",
+                    [](std::string* out, const auto& count) {
+                      absl::StrAppend(out, absl::Utf8SafeCEscape(count.second),
+                                      " (", -count.first, ")");
+                    }),
+      told < counts.size() ? ", ..." : "");
+}
+
+absl::Status InspectCsv(const std::vector<std::string>& files, char delimiter,
+                        const DataFlags& flags) {
+  const absl::StatusOr<CsvProfile> profile =
+      ProfileCsv(files, delimiter, !flags.no_header);
+  if (!profile.ok()) return profile.status();
+  const bool is_target = !flags.target.empty();
+  std::string answer = is_target ? flags.target : flags.label;
+  const bool chosen = !answer.empty();
+  if (!chosen) answer = profile->columns.back().name;
+  const bool known =
+      std::any_of(profile->columns.begin(), profile->columns.end(),
+                  [&](const auto& column) { return column.name == answer; });
+  if (!known) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("there is no column \"", answer, "\"; there are ",
+                     absl::StrJoin(profile->columns, ", ",
+                                   [](std::string* out, const auto& column) {
+                                     out->append(column.name);
+                                   })));
+  }
+  std::cout << profile->rows << " rows of " << profile->columns.size()
+            << " columns\n";
+  if (profile->uneven_rows > 0) {
+    std::cout << profile->uneven_rows << " more rows are not as long; "
+              << profile->first_uneven << "\n";
+  }
+  std::cout << "\n";
+  Table table({{"column"},
+               {"missing", true},
+               {"min", true},
+               {"max", true},
+               {"mean", true},
+               {"stddev", true},
+               {"values"}});
+  const auto number = [](double value) {
+    return absl::StrFormat("%.6g", value);
+  };
+  for (const CsvColumnProfile& column : profile->columns) {
+    const bool is_number = column.is_number();
+    table.Add({absl::Utf8SafeCEscape(column.name), absl::StrCat(column.missing),
+               is_number ? number(column.min) : "",
+               is_number ? number(column.max) : "",
+               is_number ? number(column.mean) : "",
+               is_number ? number(column.stddev) : "", ValuesOf(column)});
+  }
+  for (const std::string& line : table.Lines()) std::cout << line << "\n";
+  std::cout << "\n# A schema to start from";
+  if (!chosen) {
+    std::cout << "; the last column is taken for the label, unless --label or\n"
+                 "# --target name another";
+  }
+  std::cout << ".\n"
+            << SuggestSchema(*profile, files, delimiter, !flags.no_header,
+                             answer, is_target);
+  return absl::OkStatus();
+}
+
+absl::Status InspectArray(const std::string& file, bool is_npy) {
+  const absl::StatusOr<TypedArray> array =
+      is_npy ? ReadNpy(file) : ReadIdx(file);
+  if (!array.ok()) return array.status();
+  std::vector<float> row(array->row_size());
+  double min = 0, max = 0, sum = 0, squares = 0;
+  int64_t finite = 0, not_finite = 0;
+  for (int64_t i = 0; i < array->rows(); ++i) {
+    array->ReadFloats(i * row.size(), {}, absl::MakeSpan(row));
+    for (const double value : row) {
+      if (!std::isfinite(value)) {
+        ++not_finite;
+        continue;
+      }
+      min = finite == 0 ? value : std::min(min, value);
+      max = finite == 0 ? value : std::max(max, value);
+      ++finite;
+      const double before = value - sum;
+      sum += before / static_cast<double>(finite);
+      squares += before * (value - sum);
+    }
+  }
+  std::cout << file << ": " << TypeName(array->type) << " "
+            << ShapeString(array->shape);
+  if (finite > 0) {
+    std::cout << absl::StreamFormat(
+        ", from %.6g to %.6g, mean %.6g, stddev %.6g", min, max, sum,
+        std::sqrt(squares / static_cast<double>(finite)));
+  }
+  if (not_finite > 0) {
+    std::cout << ", " << not_finite << " of them not finite";
+  }
+  std::cout << "\n";
+  return absl::OkStatus();
+}
+
+absl::Status Inspect(const std::vector<std::string>& files,
+                     const DataFlags& flags) {
+  if (files.empty()) {
+    return absl::InvalidArgumentError("name the files to look at");
+  }
+  if (!flags.label.empty() && !flags.target.empty()) {
+    return absl::InvalidArgumentError(
+        "--label and --target exclude each other");
+  }
+  const std::string format = FormatOf(files[0], flags);
+  if (format == "csv" || format == "tsv") {
+    return InspectCsv(files, format == "csv" ? ',' : '\t', flags);
+  }
+  if (format != "npy" && format != "idx") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--format=", format, ": must be csv, tsv, npy or idx"));
+  }
+  for (const std::string& file : files) {
+    absl::Status status = InspectArray(file, format == "npy");
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int DataCommand(const std::vector<std::string>& args) {
+  DataFlags flags;
+  FlagSet set;
+  AddFlags(&flags, &set);
+  if (std::count(args.begin(), args.end(), "--help") > 0) {
+    std::cout << kUsage << "Flags:\n" << set.Help();
+    return kExitDone;
+  }
+  if (args.empty() || args[0] != "inspect") {
+    std::cerr << "holdfast data: "
+              << (args.empty()
+                      ? "a verb is needed"
+                      : absl::StrCat("no verb is named \"", args[0], "\""))
+              << "; --help lists them" << std::endl;
+    return kExitUsage;
+  }
+  std::vector<std::string> files;
+  size_t first_flag = 1;
+  while (first_flag < args.size() && !absl::StartsWith(args[first_flag], "-")) {
+    files.push_back(args[first_flag++]);
+  }
+  absl::Status status =
+      set.Parse(absl::MakeConstSpan(args).subspan(first_flag));
+  if (status.ok()) status = Inspect(files, flags);
+  if (status.ok()) return kExitDone;
+  std::cerr << "holdfast data inspect: " << status.message() << std::endl;
+  return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailed;
+}
+
+std::vector<CommandWords> DataWords() {
+  DataFlags flags;
+  FlagSet set;
+  AddFlags(&flags, &set);
+  return {{"data inspect", set.Names()}};
+}
+
+}  // namespace holdfast
