@@ -349,7 +349,7 @@ TEST_F(DiskTest, AWarmStartHasTheValuesOfTheOther) {
 
 // Training goes on without checkpoints; the last one is waited for.
 TEST_F(DiskTest, AFullDiskIsWaitedFor) {
-  SmallDisk disk(folder_ + "/checkpoints", "200k");
+  SmallDisk disk(folder_ + "/checkpoints", "1m");
   if (!disk.mounted()) GTEST_SKIP() << "cannot mount (needs root)";
   TaskCluster cluster(options_);
   cluster.StartAll();
