@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What it costs to watch a job: steps per second with and without all that shows it.
 
-    tests/benchmark/watching.py [--rounds=21] [--steps=3000] [HOLDFAST]
+    tests/benchmark/watching.py [--rounds=21] [--steps=12000] [HOLDFAST]
 
 A round runs `holdfast bench step` on the softmax example twice, every other round in the
 opposite order: once with `--status_port=none` and logs as text, and once with the status
@@ -97,7 +97,7 @@ def main():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("holdfast", nargs="?", default=f"{ROOT}/bazel-bin/cli/holdfast")
     parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=12000)
     arguments = parser.parse_args()
     ratios = {mode: [] for mode in MODES}
     for number in range(arguments.rounds):
