@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/data/dataset.h"
 #include "examples/cuda_model/gelu_classifier.h"
 #include "tests/gpu/case_count.h"
 #include "tests/gpu/device_under_test.h"
 #include "tests/gpu/example_job.h"
 #include "worker/backend/cpu/cpu_backend.h"
 #include "worker/input/batch_pipeline.h"
-#include "common/data/dataset.h"
 #include "worker/model/registry.h"
 
 namespace holdfast {
