@@ -78,7 +78,8 @@ class Neighbors {
     std::string refusal;
   };
 
-  // [L3] Where the ps listens, as seen from here.
+  // [L3] Connects to where the ps listens, as seen from here, and greets it.
+  // Errors: why there is no link.
   absl::StatusOr<std::shared_ptr<Link>> Greet(
       const absl::StatusOr<proto::LinkResponse>& offer);
   // Takes the link that is being made, if it is there, or will not be.
