@@ -44,7 +44,7 @@ TEST(TypedArrayTest, ReadsEveryType) {
   check(ArrayOf<uint32_t>(ElementType::kUint32, {7, 1u << 31}), 0x1p31f);
   check(ArrayOf<int32_t>(ElementType::kInt32, {7, -5}), -5);
   check(ArrayOf<uint64_t>(ElementType::kUint64, {7, 1ull << 40}), 0x1p40f);
-  check(ArrayOf<int64_t>(ElementType::kInt64, {7, -1ll << 40}), -0x1p40f);
+  check(ArrayOf<int64_t>(ElementType::kInt64, {7, -(1ll << 40)}), -0x1p40f);
   check(ArrayOf<float>(ElementType::kFloat32, {7, 0.1f}), 0.1f);
   check(ArrayOf<double>(ElementType::kFloat64, {7, 0.1}), 0.1f);
   EXPECT_EQ(ArrayOf<uint64_t>(ElementType::kUint64, {~0ull}).IntegerAt(0),
