@@ -225,6 +225,18 @@ void CheckValues(const google::protobuf::RepeatedPtrField<std::string>& values,
   }
 }
 
+// How many of each there are in the list at `path`.
+void CheckAnswers(int labels, int targets, int weights, const std::string& path,
+                  std::vector<BrokenRule>* broken) {
+  if ((labels == 0) == (targets == 0) || labels > 1) {
+    broken->push_back({path, absl::StrCat("needs one label, or targets: has ",
+                                          labels, " and ", targets)});
+  }
+  if (weights > 1) {
+    broken->push_back({path, absl::StrCat("takes one weight, has ", weights)});
+  }
+}
+
 void CheckColumn(const proto::CsvColumn& column, bool header,
                  const std::string& path, std::vector<BrokenRule>* broken) {
   if (column.name().empty() && column.range().empty()) {
@@ -282,15 +294,55 @@ void CheckCsv(const proto::Csv& csv, const std::string& path,
                        "has no number and no category, and so no "
                        "inputs"});
   }
-  if ((labels == 0) == (targets == 0) || labels > 1) {
-    broken->push_back(
-        {columns, absl::StrCat("needs one label, or targets: has ", labels,
-                               " and ", targets)});
+  CheckAnswers(labels, targets, weights, columns, broken);
+}
+
+void CheckTfRecord(const proto::TfRecord& tfrecord, const std::string& path,
+                   std::vector<BrokenRule>* broken) {
+  const std::string features = path + ".features";
+  std::set<absl::string_view> names;
+  int numbers = 0, arrays = 0, labels = 0, targets = 0, weights = 0;
+  for (int i = 0; i < tfrecord.features_size(); ++i) {
+    const proto::TfRecordFeature& feature = tfrecord.features(i);
+    const std::string place = absl::StrCat(features, "[", i, "]");
+    if (!feature.name().empty() && !names.insert(feature.name()).second) {
+      broken->push_back(
+          {place + ".name", absl::StrCat("\"", absl::CEscape(feature.name()),
+                                         "\" stands there twice")});
+    }
+    if (feature.has_label()) {
+      CheckValues(feature.label().values(), place + ".label", broken);
+    }
+    if (feature.has_raw() && tfrecord.shape().empty()) {
+      broken->push_back(
+          {place + ".raw", absl::StrCat("needs ", path, ".shape")});
+    }
+    numbers += feature.has_numbers() ? 1 : 0;
+    arrays += feature.has_raw() ? 1 : 0;
+    labels += feature.has_label() ? 1 : 0;
+    targets += feature.has_target() ? 1 : 0;
+    weights += feature.has_weight() ? 1 : 0;
   }
-  if (weights > 1) {
-    broken->push_back(
-        {columns, absl::StrCat("takes one weight, has ", weights)});
+  if (tfrecord.features().empty()) return;
+  if (numbers + arrays == 0) {
+    broken->push_back({features, "has neither numbers nor raw: no input"});
   }
+  if (arrays > 1 || (arrays == 1 && numbers > 0)) {
+    broken->push_back(
+        {features, "has raw, which is all of the input, and more inputs"});
+  }
+  CheckAnswers(labels, targets, weights, features, broken);
+}
+
+// Arrays are scaled and normalized by data.scale and data.normalization, all
+// else by what stands beside it.
+bool HasArrays(const proto::Dataset& dataset) {
+  if (dataset.has_csv()) return false;
+  if (!dataset.has_tfrecord()) return true;
+  const auto& features = dataset.tfrecord().features();
+  return std::any_of(
+      features.begin(), features.end(),
+      [](const proto::TfRecordFeature& feature) { return feature.has_raw(); });
 }
 
 void CheckDataset(const proto::Dataset& dataset, const std::string& path,
@@ -298,6 +350,9 @@ void CheckDataset(const proto::Dataset& dataset, const std::string& path,
   if (dataset.has_idx()) CheckArrays(dataset.idx(), path + ".idx", broken);
   if (dataset.has_npy()) CheckArrays(dataset.npy(), path + ".npy", broken);
   if (dataset.has_csv()) CheckCsv(dataset.csv(), path + ".csv", broken);
+  if (dataset.has_tfrecord()) {
+    CheckTfRecord(dataset.tfrecord(), path + ".tfrecord", broken);
+  }
 }
 
 // Rules between the fields of a job, beyond those that hold for any message.
@@ -306,14 +361,14 @@ void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
               broken);
   CheckDataset(job.data().train(), "data.train", broken);
   CheckDataset(job.data().test(), "data.test", broken);
-  if (job.data().train().has_csv()) {
+  if (!HasArrays(job.data().train())) {
     for (const auto& [set, field] :
          {std::pair(job.data().has_scale(), "scale"),
           std::pair(job.data().has_normalization(), "normalization")}) {
       if (!set) continue;
       broken->push_back({absl::StrCat("data.", field),
-                         "is for arrays: the columns of CSV files have a mean "
-                         "and stddev each"});
+                         "is for arrays: columns of CSV files and numbers of "
+                         "TFRecord files have a mean and stddev each"});
     }
   }
   if (job.data().has_test() && job.data().has_holdout()) {
@@ -479,6 +534,7 @@ std::string JobDigest(const proto::Job& job) {
     for (std::string* path : DataPaths(dataset)) path->clear();
     // Nor does it matter in how many files they are.
     if (dataset->has_csv()) dataset->mutable_csv()->clear_files();
+    if (dataset->has_tfrecord()) dataset->mutable_tfrecord()->clear_files();
   }
   std::string bytes;
   {
@@ -504,6 +560,10 @@ std::vector<std::string*> DataPaths(proto::Dataset* dataset) {
     }
     case proto::Dataset::kCsv: {
       auto* const files = dataset->mutable_csv()->mutable_files();
+      return {files->pointer_begin(), files->pointer_end()};
+    }
+    case proto::Dataset::kTfrecord: {
+      auto* const files = dataset->mutable_tfrecord()->mutable_files();
       return {files->pointer_begin(), files->pointer_end()};
     }
     case proto::Dataset::KIND_NOT_SET:

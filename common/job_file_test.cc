@@ -219,7 +219,9 @@ TEST(ParseJobFileTest, OneFault) {
        ":20: placement: must be ROUND_ROBIN or GREEDY_BY_BYTES, is 7"},
       {"\"train-images\"", "\"\"", ":12: data.train.idx.images: must be set"},
       {"train { idx { images: \"train-images\" labels: \"train-labels\" } }",
-       "train {}", ":12: data.train: needs idx or npy or csv"},
+       "train {}",
+       ":12: data.train: needs idx or npy or csv or "
+       "tfrecord"},
       {" labels: \"train-labels\"", "",
        ":12: data.train.idx: needs labels, the examples' classes, or targets, "
        "the numbers that the outputs should be"},
@@ -433,8 +435,48 @@ TEST(ParseJobFileTest, RulesOfCsvFiles) {
       ElementsAre("columns[1].label.values[1]: \"a\" stands there twice"));
   EXPECT_THAT(errors(x + y, "scale: 0.5"),
               ElementsAre("dir/job.textproto:14: data.scale: is for arrays: "
-                          "the columns of CSV files have a mean and stddev "
-                          "each"));
+                          "columns of CSV files and numbers of TFRecord files "
+                          "have a mean and stddev each"));
+}
+
+TEST(ParseJobFileTest, RulesOfTfRecordFiles) {
+  // The errors of a job with such a data.train.tfrecord, without their place.
+  const auto errors = [](const std::string& tfrecord) {
+    std::vector<std::string> lines = ErrorsOf(Changed(
+        "train { idx { images: \"train-images\" labels: \"train-labels\" } }",
+        absl::StrCat("train { tfrecord { files: 'a*' ", tfrecord, " } }")));
+    for (std::string& line : lines) {
+      line = absl::StrReplaceAll(
+          line, {{"dir/job.textproto:12: data.train.tfrecord.", ""}});
+    }
+    return lines;
+  };
+  const std::string x = "features { name: 'x' raw {} } ";
+  const std::string y = "features { name: 'y' label {} } ";
+  const std::string shape = "shape: 2 ";
+  EXPECT_THAT(errors(x + y),
+              ElementsAre("features[0].raw: needs data.train.tfrecord.shape"));
+  EXPECT_THAT(errors("features { raw {} } " + y + shape),
+              ElementsAre("features[0].name: must be set"));
+  EXPECT_THAT(errors(x + x + y + shape),
+              ElementsAre("features[1].name: \"x\" stands there twice",
+                          "features: has raw, which is all of the input, and "
+                          "more inputs"));
+  EXPECT_THAT(errors(y),
+              ElementsAre("features: has neither numbers nor raw: no input",
+                          "dir/job.textproto:14: data.scale: is for arrays: "
+                          "columns of CSV files and numbers of TFRecord files "
+                          "have a mean and stddev each"));
+  EXPECT_THAT(errors(x + shape +
+                     "features { name: 'w' weight {} } "
+                     "features { name: 'v' weight {} }"),
+              ElementsAre("features: needs one label, or targets: has 0 and 0",
+                          "features: takes one weight, has 2"));
+  EXPECT_THAT(errors(x + shape +
+                     "features { name: 'y' label { values: 'a' "
+                     "values: 'a' } }"),
+              ElementsAre("features[1].label.values[1]: \"a\" stands there "
+                          "twice"));
 }
 
 TEST(ParseJobFileTest, AHoldoutStandsForATestSet) {
@@ -484,6 +526,22 @@ TEST(JobDigestTest, FilesDoNotMatterAndColumnsDo) {
   };
   EXPECT_EQ(digest("files: 'a'", "x"), digest("files: 'b' files: 'c'", "x"));
   EXPECT_NE(digest("files: 'a'", "x"), digest("files: 'a'", "z"));
+}
+
+TEST(JobDigestTest, RecordsFilesDoNotMatter) {
+  const auto digest = [](const std::string& files) {
+    const auto job = ParseJobFile(
+        Changed("train { idx { images: \"train-images\" labels: "
+                "\"train-labels\" } }",
+                absl::StrCat("train { tfrecord { ", files,
+                             " shape: 2 features { name: 'x' raw {} } "
+                             "features { name: 'y' label {} } } }")),
+        "dir/job.textproto");
+    EXPECT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->data().train().tfrecord().files(0), "dir/a");
+    return JobDigest(*job);
+  };
+  EXPECT_EQ(digest("files: 'a'"), digest("files: 'a' files: 'c'"));
 }
 
 TEST(ParseJobFileTest, EveryBrokenRuleIsToldInTheOrderOfTheFile) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/norm.h"
 #include "common/sha256.h"
 #include "common/shape.h"
 
@@ -44,21 +45,6 @@ absl::Status CheckNumbers(const TypedArray& array, float least,
     }
   }
   return absl::OkStatus();
-}
-
-// Whether no exponent is that of infinity. Vectorised, unlike a loop that stops
-// at the first.
-bool AllFinite(absl::Span<const float> values) {
-  constexpr uint32_t kExponent = 0x7f800000;
-  const float* const data = values.data();
-  const int64_t size = values.size();
-  uint32_t not_finite = 0;
-  for (int64_t i = 0; i < size; ++i) {
-    uint32_t bits;
-    std::memcpy(&bits, data + i, sizeof(bits));
-    not_finite |= (bits & kExponent) == kExponent ? 1 : 0;
-  }
-  return not_finite == 0;
 }
 
 }  // namespace

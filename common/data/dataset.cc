@@ -7,6 +7,7 @@
 #include "common/data/csv_dataset.h"
 #include "common/data/idx.h"
 #include "common/data/npy.h"
+#include "common/data/tfrecord_dataset.h"
 
 namespace holdfast {
 namespace {
@@ -63,6 +64,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(
       return OpenArrays(config.npy(), config.npy().inputs(), &ReadNpy, options);
     case proto::Dataset::kCsv:
       return CsvDataset::Open(config.csv());
+    case proto::Dataset::kTfrecord:
+      return TfRecordDataset::Open(config.tfrecord(), options);
     case proto::Dataset::KIND_NOT_SET:
       break;
   }

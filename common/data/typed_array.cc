@@ -93,6 +93,19 @@ bool IsInteger(ElementType type) {
   return type != ElementType::kFloat32 && type != ElementType::kFloat64;
 }
 
+void ReadNumbers(ElementType type, bool big_endian, const uint8_t* from,
+                 const InputScaling& scaling, absl::Span<float> to) {
+  WithType(type, [&](auto zero) {
+    using T = decltype(zero);
+    const int64_t size = to.size();
+    if (big_endian) {
+      Convert<T, true>(from, scaling, size, to.data());
+    } else {
+      Convert<T, false>(from, scaling, size, to.data());
+    }
+  });
+}
+
 int64_t TypedArray::row_size() const {
   int64_t size = 1;
   for (size_t i = 1; i < shape.size(); ++i) size *= shape[i];
@@ -121,16 +134,8 @@ float TypedArray::FloatAt(int64_t index) const {
 
 void TypedArray::ReadFloats(int64_t first, const InputScaling& scaling,
                             absl::Span<float> to) const {
-  WithType(type, [&](auto zero) {
-    using T = decltype(zero);
-    const uint8_t* const from = bytes.data() + first * int64_t{sizeof(T)};
-    const int64_t size = to.size();
-    if (big_endian) {
-      Convert<T, true>(from, scaling, size, to.data());
-    } else {
-      Convert<T, false>(from, scaling, size, to.data());
-    }
-  });
+  ReadNumbers(type, big_endian, bytes.data() + first * TypeSize(type), scaling,
+              to);
 }
 
 }  // namespace holdfast

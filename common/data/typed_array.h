@@ -39,6 +39,10 @@ struct InputScaling {
   float Of(float number) const { return (number * scale - mean) / stddev; }
 };
 
+// The numbers from `from` on, as many as `to` takes.
+void ReadNumbers(ElementType type, bool big_endian, const uint8_t* from,
+                 const InputScaling& scaling, absl::Span<float> to);
+
 // Numbers of one type, row-major, in memory or in a mapped file.
 //
 // Immutable once made, thus thread-safe.

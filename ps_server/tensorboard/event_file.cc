@@ -8,25 +8,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/checkpoint/crc32c.h"
+#include "common/data/tfrecord_frame.h"
 
 namespace holdfast {
 namespace {
 
 // TensorBoard finds its files by this.
 constexpr absl::string_view kPrefix = "events.out.tfevents.";
-
-void AppendLittleEndian(uint64_t value, int bytes, std::string* out) {
-  for (int i = 0; i < bytes; ++i) {
-    out->push_back(static_cast<char>(value >> (8 * i)));
-  }
-}
-
-void AppendMaskedCrc(absl::string_view data, std::string* out) {
-  const uint32_t crc = Crc32c(data);
-  const uint32_t masked = ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
-  AppendLittleEndian(masked, 4, out);
-}
 
 // The seconds in the name of an event file; 0 for other files.
 int64_t SecondsOf(absl::string_view name) {
@@ -58,13 +46,7 @@ absl::Status EventFile::Append(
     const std::vector<proto::tensorboard::Event>& events) {
   std::string records;
   for (const proto::tensorboard::Event& event : events) {
-    const std::string data = event.SerializeAsString();
-    std::string length;
-    AppendLittleEndian(data.size(), 8, &length);
-    records.append(length);
-    AppendMaskedCrc(length, &records);
-    records.append(data);
-    AppendMaskedCrc(data, &records);
+    AppendTfRecord(event.SerializeAsString(), &records);
   }
   return file_->Append(records);
 }

@@ -10,9 +10,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/data/tfrecord_frame.h"
 #include "common/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/tf_example.pb.h"
 #include "tests/local/program.h"
 #include "tests/local/small_job.h"
 
@@ -68,6 +70,23 @@ std::string Npy(const std::string& descr, const std::string& shape,
   return file;
 }
 
+// The record of a row, as an Example of a feature each.
+std::string RecordOf(int row) {
+  proto::tensorflow::Example example;
+  const auto add = [&example](const std::string& name) {
+    auto* const entry = example.mutable_features()->add_feature();
+    entry->set_key(name);
+    return entry->mutable_value();
+  };
+  add("class")->mutable_int64_list()->add_value(Label(row));
+  add("id")->mutable_bytes_list()->add_value(absl::StrCat("row-", row));
+  auto* const ab = add("ab")->mutable_float_list();
+  ab->add_value(Feature(row, 0));
+  ab->add_value(Feature(row, 1));
+  add("c")->mutable_float_list()->add_value(Feature(row, 2));
+  return example.SerializeAsString();
+}
+
 constexpr char kColumns[] =
     "columns { name: 'a' name: 'b' name: 'c' number {} } "
     "columns { name: 'class' "
@@ -84,6 +103,11 @@ class DataTest : public ::testing::Test {
     const gzFile file = gzopen((folder_ + "/table.csv.gz").c_str(), "wb");
     gzwrite(file, table.data(), table.size());
     gzclose(file);
+    std::string records;
+    for (int row = 0; row < kRows; ++row) {
+      AppendTfRecord(RecordOf(row), &records);
+    }
+    WriteText(folder_ + "/rows.tfrecord", records);
     std::vector<float> x;
     std::vector<int64_t> y;
     for (int row = 0; row < kRows; ++row) {
@@ -168,6 +192,11 @@ TEST_F(DataTest, HowExamplesAreStoredDoesNotMatter) {
       DigestOf("npy { inputs: 'x.npy' labels: 'y.npy' }", "",
                {"--ps=3", "--workers=2", "--worker_flags=--input_threads=3"}),
       digest);
+  EXPECT_EQ(DigestOf("tfrecord { files: '*.tfrecord' "
+                     "features { name: 'ab' numbers { size: 2 } } "
+                     "features { name: 'c' numbers {} } "
+                     "features { name: 'class' label {} } }"),
+            digest);
 }
 
 TEST_F(DataTest, ByTicketEveryRowCountsOnce) {

@@ -1,0 +1,106 @@
+#include "common/data/tfrecord_dataset.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/data/find_files.h"
+
+namespace holdfast {
+
+absl::StatusOr<std::unique_ptr<Dataset>> TfRecordDataset::Open(
+    const proto::TfRecord& config, const Options& options) {
+  absl::StatusOr<TfRecordSchema> schema = TfRecordSchema::Create(
+      config, options.scale, options.mean, options.stddev);
+  if (!schema.ok()) return schema.status();
+  const absl::StatusOr<std::vector<std::string>> paths =
+      FindFiles({config.files().begin(), config.files().end()});
+  if (!paths.ok()) return paths.status();
+  std::unique_ptr<TfRecordDataset> dataset(
+      new TfRecordDataset(*std::move(schema)));
+  Sha256 sha;
+  sha.Update("records of tf.train.Example\n");
+  for (const std::string& path : *paths) {
+    absl::Status status = dataset->ReadFile(path, config.skip_bad_rows(), &sha);
+    if (!status.ok()) return status;
+  }
+  const SkippedRows& skipped = dataset->skipped_;
+  if (dataset->num_examples() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot read TFRecord file \"", paths->front(), "\"",
+        paths->size() > 1 ? absl::StrCat(" and ", paths->size() - 1, " more")
+                          : "",
+        ": there are no records", skipped.count() > 0 ? " without faults" : "",
+        skipped.count() > 0
+            ? absl::StrCat("; the first fault: ", skipped.because().front())
+            : ""));
+  }
+  if (dataset->greatest_label_ >= 0 &&
+      !dataset->spec_.num_classes.has_value()) {
+    dataset->spec_.num_classes = dataset->greatest_label_ + 1;
+  }
+  dataset->index_.Finish();
+  dataset->input_ = {};
+  dataset->digest_ = sha.HexDigest();
+  return dataset;
+}
+
+absl::Status TfRecordDataset::ReadFile(const std::string& path,
+                                       bool skip_bad_rows, Sha256* sha) {
+  absl::StatusOr<TfRecordReader> reader = TfRecordReader::Open(path);
+  if (!reader.ok()) return reader.status();
+  index_.AddFile(path, reader->file());
+  TfRecordReader::Record record;
+  while (true) {
+    const absl::StatusOr<bool> more = reader->Next(&record);
+    if (!more.ok()) return more.status();
+    if (!*more) return absl::OkStatus();
+    if (absl::Status status = Test(*reader, record); !status.ok()) {
+      if (!skip_bad_rows) return status;
+      skipped_.Add(status);
+      continue;
+    }
+    index_.Add(record.offset);
+    const uint64_t size = record.data.size();
+    sha->Update(&size, sizeof(size));
+    sha->Update(record.data);
+  }
+}
+
+absl::Status TfRecordDataset::Test(const TfRecordReader& reader,
+                                   const TfRecordReader::Record& record) {
+  if (!record.intact) {
+    return reader.Error(
+        absl::StatusCode::kDataLoss,
+        "its checksum is wrong: the file is damaged; get it again, or leave "
+        "such records out with `skip_bad_rows: true`");
+  }
+  input_.resize(spec_.input_size());
+  targets_.resize(spec_.num_targets);
+  int32_t label = -1;
+  float weight = 1;
+  const absl::Status status = schema_.Read(
+      record.data,
+      {absl::MakeSpan(input_), &label, absl::MakeSpan(targets_), &weight});
+  if (!status.ok()) return reader.Error(status.code(), status.message());
+  if (label > greatest_label_) {
+    greatest_label_ = label;
+    greatest_label_place_ =
+        absl::StrCat("label ", label, " of record ", reader.records() - 1,
+                     " (from 0) in \"", reader.path(), "\"");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TfRecordDataset::Read(int64_t index,
+                                   const ExampleMemory& to) const {
+  const absl::StatusOr<absl::string_view> record = index_.Read(index);
+  if (!record.ok()) return record.status();
+  const absl::Status status = schema_.Read(*record, to);
+  if (status.ok()) return status;
+  return absl::Status(
+      status.code(), absl::StrCat(index_.Place(index), ": ", status.message()));
+}
+
+std::string TfRecordDataset::GreatestLabelPlace() const {
+  return greatest_label_place_;
+}
+
+}  // namespace holdfast

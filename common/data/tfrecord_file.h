@@ -1,0 +1,97 @@
+#ifndef HOLDFAST_COMMON_DATA_TFRECORD_FILE_H_
+#define HOLDFAST_COMMON_DATA_TFRECORD_FILE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/data/file_bytes.h"
+
+namespace holdfast {
+
+// The records of a TFRecord file (tfrecord_frame.h), plain or gzip, in their
+// order.
+//
+// Thread-compatible.
+class TfRecordReader {
+ public:
+  struct Record {
+    absl::string_view data;
+    // Of the record's first byte.
+    int64_t offset = 0;
+    // Whether the checksum of `data` holds.
+    bool intact = true;
+  };
+
+  // Errors: those of ReadFileBytes.
+  static absl::StatusOr<TfRecordReader> Open(const std::string& path);
+
+  // Fills in the next record, and returns whether there is one.
+  // Errors: INVALID_ARGUMENT for a file that begins with no record; DATA_LOSS
+  // where a record is cut off, or its length is damaged, behind which no record
+  // can be told.
+  absl::StatusOr<bool> Next(Record* record);
+
+  const std::string& path() const { return path_; }
+  const FileBytes& file() const { return file_; }
+  // Records that Next() gave so far.
+  int64_t records() const { return records_; }
+
+  // An error about the record that Next() gave last.
+  absl::Status Error(absl::StatusCode code, absl::string_view what) const;
+
+ private:
+  TfRecordReader(const std::string& path, FileBytes file)
+      : path_(path), file_(std::move(file)) {}
+
+  // About the record at next_.
+  absl::Status NextError(absl::StatusCode code, absl::string_view what) const;
+  absl::Status ErrorAt(absl::StatusCode code, int64_t record, int64_t offset,
+                       absl::string_view what) const;
+
+  std::string path_;
+  FileBytes file_;
+  int64_t records_ = 0;
+  int64_t offset_ = 0;
+  int64_t next_ = 0;
+};
+
+// Where records begin in files, 8 bytes for each: any may be read at any time.
+//
+// Thread-compatible while records are added, then immutable and thread-safe.
+class TfRecordIndex {
+ public:
+  // Records that are added from here on lie in this file.
+  void AddFile(const std::string& path, const FileBytes& file);
+  void Add(int64_t offset) { offsets_.push_back(offset); }
+  // Gives back what memory no record took.
+  void Finish() { offsets_.shrink_to_fit(); }
+
+  int64_t records() const { return offsets_.size(); }
+  // Errors: DATA_LOSS when the file has been changed since.
+  absl::StatusOr<absl::string_view> Read(int64_t record) const;
+  // "record 7 (from 0) of "part.tfrecord"", for messages. Counts those that
+  // were added.
+  std::string Place(int64_t record) const;
+
+ private:
+  struct File {
+    std::string path;
+    FileBytes file;
+    // Records of the files before it.
+    int64_t first = 0;
+  };
+  const File& FileOf(int64_t record) const;
+
+  std::vector<File> files_;
+  std::vector<int64_t> offsets_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_DATA_TFRECORD_FILE_H_

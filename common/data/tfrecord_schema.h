@@ -1,0 +1,81 @@
+#ifndef HOLDFAST_COMMON_DATA_TFRECORD_SCHEMA_H_
+#define HOLDFAST_COMMON_DATA_TFRECORD_SCHEMA_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/data/example_source.h"
+#include "common/data/tf_example.h"
+#include "common/data/typed_array.h"
+#include "proto/job.pb.h"
+
+namespace holdfast {
+
+// What the features of a tf.train.Example are to a model: how records become
+// examples.
+//
+// Immutable, thus thread-safe.
+class TfRecordSchema {
+ public:
+  // `scale`, `mean` and `stddev` are those of arrays: raw features. Without a
+  // scale it is that of the type.
+  // Errors: INVALID_ARGUMENT when the shape is not that of the inputs.
+  static absl::StatusOr<TfRecordSchema> Create(const proto::TfRecord& config,
+                                               std::optional<float> scale,
+                                               float mean, float stddev);
+
+  // Without the number of classes, where labels are integers.
+  const ExampleSpec& spec() const { return spec_; }
+
+  // Writes the example of `record`.
+  // Errors: INVALID_ARGUMENT, with the feature, for what does not fit.
+  absl::Status Read(absl::string_view record, const ExampleMemory& to) const;
+
+ private:
+  using FeatureKind = proto::TfRecordFeature::KindCase;
+  // A feature that is used, and what for.
+  struct Use {
+    std::string name;
+    FeatureKind kind = proto::TfRecordFeature::KIND_NOT_SET;
+    // Among the inputs or targets: the first, and how many.
+    int64_t first = 0;
+    int64_t size = 1;
+    // Of numbers.
+    double mean = 0;
+    double stddev = 1;
+    std::optional<double> missing;
+    // Of raw bytes.
+    ElementType type = ElementType::kUint8;
+    InputScaling scaling;
+    // Of a label: the names, unless it is an integer.
+    absl::flat_hash_map<std::string, int32_t> values;
+  };
+
+  // `found` is empty where the feature is missing.
+  absl::Status Take(const Use& use, const TfFeature& found,
+                    const ExampleMemory& to) const;
+  // As they stand there, `use.size` of them.
+  absl::Status Floats(const Use& use, const TfFeature& found,
+                      absl::Span<float> to) const;
+  absl::Status Numbers(const Use& use, const TfFeature& found,
+                       absl::Span<float> to) const;
+  absl::Status Raw(const Use& use, const TfFeature& found,
+                   absl::Span<float> to) const;
+  absl::Status Label(const Use& use, const TfFeature& found, int32_t* to) const;
+
+  std::vector<Use> uses_;
+  // By their names.
+  absl::flat_hash_map<std::string, size_t> places_;
+  ExampleSpec spec_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_DATA_TFRECORD_SCHEMA_H_
