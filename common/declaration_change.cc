@@ -48,6 +48,10 @@ class Backwards final : public MessageDifferencer::StreamReporter {
 std::string FirstChange(const proto::Declaration& stands,
                         const proto::Declaration& declared, Declarer declarer) {
   MessageDifferencer differencer;
+  // Workers are held to one by job_digest; checkpoints of earlier versions have
+  // none.
+  differencer.IgnoreField(
+      proto::Declaration::descriptor()->FindFieldByName("job"));
   if (declarer == Declarer::kOther) {
     differencer.set_scope(MessageDifferencer::PARTIAL);
     differencer.IgnoreField(

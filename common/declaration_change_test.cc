@@ -84,5 +84,16 @@ TEST(WaysOutOfChangeTest, TellOfADirectoryWhereThereIsOne) {
                     HasSubstr("--warm_start")));
 }
 
+// Old checkpoints have none, and workers are held to one by its digest.
+TEST(FirstChangeTest, TheJobFileDoesNotCount) {
+  const proto::Declaration stands = Parse(kStands);
+  proto::Declaration other = stands;
+  other.mutable_job()->set_job_file("a job");
+  for (const Declarer declarer : {Declarer::kChief, Declarer::kOther}) {
+    EXPECT_EQ(FirstChange(stands, other, declarer), "");
+    EXPECT_EQ(FirstChange(other, stands, declarer), "");
+  }
+}
+
 }  // namespace
 }  // namespace holdfast

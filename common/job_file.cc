@@ -526,7 +526,7 @@ absl::StatusOr<proto::Job> LoadJobFile(const std::string& path) {
   return ParseJobFile(text, path);
 }
 
-std::string JobDigest(const proto::Job& job) {
+std::string SharedJob(const proto::Job& job) {
   proto::Job shared = job;
   shared.clear_local();
   for (proto::Dataset* dataset : {shared.mutable_data()->mutable_train(),
@@ -543,7 +543,25 @@ std::string JobDigest(const proto::Job& job) {
     out.SetSerializationDeterministic(true);
     shared.SerializeToCodedStream(&out);
   }
-  return Sha256::Hex(bytes);
+  return bytes;
+}
+
+std::string JobDigest(const proto::Job& job) {
+  return Sha256::Hex(SharedJob(job));
+}
+
+absl::StatusOr<proto::Job> DeclaredJobFile(
+    const proto::Declaration& declaration) {
+  if (!declaration.has_job()) {
+    return absl::NotFoundError(
+        "no job file was declared: the workers were scripts or programs of "
+        "your own, or of a version that did not keep it");
+  }
+  proto::Job job;
+  if (!job.ParseFromString(declaration.job().job_file())) {
+    return absl::DataLossError("the declared job file does not parse");
+  }
+  return job;
 }
 
 std::vector<std::string*> DataPaths(proto::Dataset* dataset) {

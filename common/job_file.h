@@ -20,6 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/consistency_rules.h"
+#include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "proto/training.pb.h"
 
@@ -42,10 +43,18 @@ absl::StatusOr<proto::Job> ParseJobFile(absl::string_view text,
 // than 1 MiB, and as ParseJobFile.
 absl::StatusOr<proto::Job> LoadJobFile(const std::string& path);
 
-// SHA-256, in hexadecimal, of what workers must agree on: the whole job but for
-// `local` and the data's paths, since data may lie elsewhere on each machine
-// and have a digest of their own.
+// What workers must agree on, serialized: the whole job but for `local` and the
+// data's paths, since data may lie elsewhere on each machine and have a digest
+// of their own. Equal jobs give equal bytes.
+std::string SharedJob(const proto::Job& job);
+
+// SHA-256 of that, in hexadecimal.
 std::string JobDigest(const proto::Job& job);
+
+// The job that workers with a job file have declared, without paths of data.
+// Errors: NOT_FOUND when they had none; DATA_LOSS.
+absl::StatusOr<proto::Job> DeclaredJobFile(
+    const proto::Declaration& declaration);
 
 // The paths that `dataset` names.
 std::vector<std::string*> DataPaths(proto::Dataset* dataset);

@@ -607,6 +607,8 @@ int Train(const Config& config, const WorkerHooks& hooks,
       MakeDeclaration(config.job, workshop.model->Variables(), config.replicas,
                       workshop.train_set->num_examples());
   if (!declaration.ok()) return Fail(declaration.status());
+  *declaration->mutable_job() =
+      DeclareJob(config.job, workshop.train_set->spec());
   const ExampleSource* const plain = workshop.train_set.get();
   const HookedSource hooked(plain, hooks.before_example);
   auto batches =

@@ -60,4 +60,15 @@ absl::StatusOr<proto::Declaration> MakeDeclaration(
   return declaration;
 }
 
+proto::DeclaredJob DeclareJob(const proto::Job& job,
+                              const ExampleSpec& examples) {
+  proto::DeclaredJob declared;
+  declared.set_job_file(SharedJob(job));
+  declared.mutable_example_shape()->Add(examples.shape.begin(),
+                                        examples.shape.end());
+  declared.set_num_classes(examples.num_classes.value_or(0));
+  declared.set_num_targets(examples.num_targets);
+  return declared;
+}
+
 }  // namespace holdfast

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/data/example_source.h"
 #include "common/job_file.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
@@ -21,6 +22,10 @@ namespace holdfast {
 absl::StatusOr<proto::Declaration> MakeDeclaration(
     const proto::Job& job, absl::Span<const proto::Variable> variables,
     const Replicas& replicas, uint64_t num_examples);
+
+// Declaration.job of a `job` that trains on such examples.
+proto::DeclaredJob DeclareJob(const proto::Job& job,
+                              const ExampleSpec& examples);
 
 }  // namespace holdfast
 

@@ -176,6 +176,36 @@ TEST(MakeDeclarationTest, HoldsHowEachVariableTravels) {
       "there are w, b");
 }
 
+TEST(DeclareJobTest, TellsTheJobFileAndItsExamples) {
+  auto job = Parse<proto::Job>(
+      R"pb(name: "example"
+           data { train { npy { inputs: "x.npy" targets: "y.npy" } } }
+           local { ps: 3 })pb");
+  proto::Declaration declaration;
+  *declaration.mutable_job() =
+      DeclareJob(job, {.shape = {28, 14, 3}, .num_targets = 2});
+  EXPECT_EQ(declaration.job().num_classes(), 0);
+  EXPECT_EQ(declaration.job().num_targets(), 2);
+  EXPECT_EQ(declaration.job().example_shape_size(), 3);
+  EXPECT_EQ(declaration.job().example_shape(1), 14);
+  const auto declared = DeclaredJobFile(declaration);
+  ASSERT_TRUE(declared.ok()) << declared.status();
+  EXPECT_EQ(declared->name(), "example");
+  // Where data lie and how many tasks run is each machine's own.
+  EXPECT_TRUE(declared->data().train().has_npy());
+  EXPECT_EQ(declared->data().train().npy().inputs(), "");
+  EXPECT_FALSE(declared->has_local());
+
+  EXPECT_EQ(DeclareJob(job, {.shape = {4}, .num_classes = 7}).num_classes(), 7);
+}
+
+TEST(DeclareJobTest, ScriptsDeclareNone) {
+  EXPECT_TRUE(absl::IsNotFound(DeclaredJobFile({}).status()));
+  proto::Declaration damaged;
+  damaged.mutable_job()->set_job_file("\xff");
+  EXPECT_TRUE(absl::IsDataLoss(DeclaredJobFile(damaged).status()));
+}
+
 TEST(MakeDeclarationTest, AModelHasNoFirstValuesToGive) {
   const auto given = Parse<proto::Variable>(
       "name: \"w\" shape: 3 dtype: FLOAT32 initializer { given {} }");
