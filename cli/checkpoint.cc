@@ -32,8 +32,9 @@ constexpr char kUsage[] =
                                             one a restart would use
   holdfast checkpoint inspect DIR [flags]   what a checkpoint holds
   holdfast checkpoint verify DIR [flags]    read every byte, and name what is damaged
-  holdfast checkpoint export DIR --output=FILE.npz|FILE.safetensors [flags]
-                                            variables for NumPy, or as safetensors
+  holdfast checkpoint export DIR --output=FILE.npz|FILE.safetensors|FILE.onnx [flags]
+                                            variables for NumPy, or as safetensors;
+                                            the whole model as ONNX
   holdfast checkpoint save [flags]          have a running job save its state, and
                                             wait until it is on disk
 
@@ -120,7 +121,8 @@ absl::Status Export(const CheckpointDirectory& directory,
                     const CheckpointFlags& flags) {
   if (flags.to_export.output.empty()) {
     return absl::InvalidArgumentError(
-        "--output is needed: the file to write, FILE.npz or FILE.safetensors");
+        "--output is needed: the file to write, FILE.npz, FILE.safetensors or "
+        "FILE.onnx");
   }
   const auto name = ChooseName(directory, flags);
   if (!name.ok()) return name.status();
@@ -163,7 +165,11 @@ constexpr Verb kVerbs[] = {
      [](CheckpointFlags* flags, FlagSet* set) {
        AddCheckpoint("the newest that is durable", flags, set);
        set->Add("output", "FILE", &flags->to_export.output,
-                "The .npz or .safetensors to write. Required.");
+                "The .npz, .safetensors or .onnx to write. Required.");
+       set->Add(
+           "int8", "", &flags->to_export.int8,
+           "Of .onnx: matrices and kernels as 8-bit integers, a quarter of\n"
+           "the bytes.");
        set->Add("slots", "", &flags->to_export.slots,
                 "Slots of the optimizers too, as NAME:slot0.");
        set->Add("variables", "PREFIX,...", &flags->to_export.prefixes,

@@ -7,11 +7,13 @@
 #include <cstring>
 #include <memory>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "cli/onnx_model.h"
 #include "common/checkpoint/file_system.h"
 #include "common/shape.h"
 
@@ -272,28 +274,74 @@ absl::Status AppendArray(CheckpointReader* reader, const WantedArray& array,
   return absl::OkStatus();
 }
 
-absl::Status WriteSafetensors(CheckpointReader* reader,
-                              const std::vector<WantedArray>& arrays,
-                              const std::string& output) {
+// Makes the file `output` of what `write` appends, or leaves it as it was.
+absl::Status Replace(
+    const std::string& output,
+    absl::FunctionRef<absl::Status(WritableFile* file)> write) {
   FileSystem* const files = PosixFileSystem();
   const std::string aside = output + ".tmp";
   const auto file = files->Create(aside);
   if (!file.ok()) return file.status();
-  absl::Status status = (*file)->Append(
-      SafetensorsHeader(reader->manifest().name().step(), arrays));
-  for (const WantedArray& array : arrays) {
-    if (status.ok()) status = AppendArray(reader, array, file->get());
-  }
+  absl::Status status = write(file->get());
   if (status.ok()) status = (*file)->Close();
   if (status.ok()) status = files->Rename(aside, output);
   if (!status.ok()) files->Remove(aside).IgnoreError();
   return status;
 }
 
+absl::Status WriteSafetensors(CheckpointReader* reader,
+                              const std::vector<WantedArray>& arrays,
+                              const std::string& output) {
+  return Replace(output, [&](WritableFile* file) {
+    absl::Status status = file->Append(
+        SafetensorsHeader(reader->manifest().name().step(), arrays));
+    for (const WantedArray& array : arrays) {
+      if (status.ok()) status = AppendArray(reader, array, file);
+    }
+    return status;
+  });
+}
+
+absl::Status WriteOnnx(CheckpointReader* reader, const ExportOptions& options) {
+  if (options.slots || !options.prefixes.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.output,
+                     ": an .onnx file is the whole model; --slots and "
+                     "--variables are for .npz and .safetensors"));
+  }
+  const auto read = [reader](const proto::Variable& variable)
+      -> absl::StatusOr<std::vector<float>> {
+    const absl::StatusOr<int64_t> elements = NumElements(variable.shape());
+    if (!elements.ok()) return elements.status();
+    std::vector<float> values(*elements);
+    absl::Status status =
+        reader->Read(variable.name(), /*slot=*/0, 0, absl::MakeSpan(values));
+    if (!status.ok()) return status;
+    return values;
+  };
+  const auto model = MakeOnnxModel(reader->manifest().declaration(), read,
+                                   {.int8 = options.int8});
+  if (!model.ok()) {
+    return absl::Status(model.status().code(),
+                        absl::StrCat(FolderName(reader->manifest().name()),
+                                     ": ", model.status().message()));
+  }
+  return Replace(options.output, [&](WritableFile* file) {
+    return file->Append(model->SerializeAsString());
+  });
+}
+
 }  // namespace
 
 absl::Status ExportCheckpoint(CheckpointReader* reader,
                               const ExportOptions& options) {
+  if (absl::EndsWith(options.output, ".onnx")) {
+    return WriteOnnx(reader, options);
+  }
+  if (options.int8) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.output, ": --int8 is for .onnx files"));
+  }
   const auto arrays = WantedArrays(*reader, options);
   if (!arrays.ok()) return arrays.status();
   return absl::EndsWith(options.output, ".safetensors")

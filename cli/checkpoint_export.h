@@ -10,24 +10,28 @@
 namespace holdfast {
 
 struct ExportOptions {
-  // The file to write, in place of one that is there: FILE.safetensors, or a
-  // .npz by any other name.
+  // The file to write, in place of one that is there: FILE.safetensors,
+  // FILE.onnx, or a .npz by any other name.
   std::string output;
   // Slots of the optimizers too.
   bool slots = false;
   // Variables whose name begins with one of these. Default: all.
   std::vector<std::string> prefixes;
+  // Of .onnx: weights as 8-bit integers (OnnxOptions).
+  bool int8 = false;
 };
 
 // Writes variables as NumPy's .npz: a zip of .npy files, not compressed, as
 // values hardly can be; or as .safetensors. numpy.load(output)["dense/kernel"]
 // is a variable's values, ["dense/kernel:slot0"] the first slot of its
 // optimizer; a colon is in no variable's name. The memory that it takes is a
-// few MiB.
+// few MiB. Or writes the job's whole model as .onnx (cli/onnx_model.h), which
+// takes memory for all variables.
 //
-// Errors: NOT_FOUND when there is no such variable; those of the reader;
-// UNAVAILABLE when the file cannot be written. After an error a file that was
-// there is as it was.
+// Errors: INVALID_ARGUMENT when there is no such variable, or options do not
+// belong together; those of the reader and of MakeOnnxModel; UNAVAILABLE when
+// the file cannot be written. After an error a file that was there is as it
+// was.
 absl::Status ExportCheckpoint(CheckpointReader* reader,
                               const ExportOptions& options);
 
