@@ -297,6 +297,13 @@ void CheckCsv(const proto::Csv& csv, const std::string& path,
   CheckAnswers(labels, targets, weights, columns, broken);
 }
 
+void CheckPicture(const proto::Picture& picture, const std::string& path,
+                  std::vector<BrokenRule>* broken) {
+  if (picture.channels() != 2) return;
+  broken->push_back(
+      {path + ".channels", "must be 1, grey, or 3, red, green and blue; is 2"});
+}
+
 void CheckTfRecord(const proto::TfRecord& tfrecord, const std::string& path,
                    std::vector<BrokenRule>* broken) {
   const std::string features = path + ".features";
@@ -313,23 +320,32 @@ void CheckTfRecord(const proto::TfRecord& tfrecord, const std::string& path,
     if (feature.has_label()) {
       CheckValues(feature.label().values(), place + ".label", broken);
     }
+    if (feature.has_image()) {
+      CheckPicture(feature.image(), place + ".image", broken);
+      if (!tfrecord.shape().empty()) {
+        broken->push_back(
+            {path + ".shape", "an image has the shape of its `image`"});
+      }
+    }
     if (feature.has_raw() && tfrecord.shape().empty()) {
       broken->push_back(
           {place + ".raw", absl::StrCat("needs ", path, ".shape")});
     }
     numbers += feature.has_numbers() ? 1 : 0;
-    arrays += feature.has_raw() ? 1 : 0;
+    arrays += feature.has_raw() || feature.has_image() ? 1 : 0;
     labels += feature.has_label() ? 1 : 0;
     targets += feature.has_target() ? 1 : 0;
     weights += feature.has_weight() ? 1 : 0;
   }
   if (tfrecord.features().empty()) return;
   if (numbers + arrays == 0) {
-    broken->push_back({features, "has neither numbers nor raw: no input"});
+    broken->push_back(
+        {features, "has no numbers, raw or image, and so no input"});
   }
   if (arrays > 1 || (arrays == 1 && numbers > 0)) {
     broken->push_back(
-        {features, "has raw, which is all of the input, and more inputs"});
+        {features,
+         "has raw or image, which is all of the input, and more inputs"});
   }
   CheckAnswers(labels, targets, weights, features, broken);
 }
@@ -340,9 +356,10 @@ bool HasArrays(const proto::Dataset& dataset) {
   if (dataset.has_csv()) return false;
   if (!dataset.has_tfrecord()) return true;
   const auto& features = dataset.tfrecord().features();
-  return std::any_of(
-      features.begin(), features.end(),
-      [](const proto::TfRecordFeature& feature) { return feature.has_raw(); });
+  return std::any_of(features.begin(), features.end(),
+                     [](const proto::TfRecordFeature& feature) {
+                       return feature.has_raw() || feature.has_image();
+                     });
 }
 
 void CheckDataset(const proto::Dataset& dataset, const std::string& path,
@@ -352,6 +369,9 @@ void CheckDataset(const proto::Dataset& dataset, const std::string& path,
   if (dataset.has_csv()) CheckCsv(dataset.csv(), path + ".csv", broken);
   if (dataset.has_tfrecord()) {
     CheckTfRecord(dataset.tfrecord(), path + ".tfrecord", broken);
+  }
+  if (dataset.has_images()) {
+    CheckPicture(dataset.images().picture(), path + ".images.picture", broken);
   }
 }
 
@@ -584,6 +604,8 @@ std::vector<std::string*> DataPaths(proto::Dataset* dataset) {
       auto* const files = dataset->mutable_tfrecord()->mutable_files();
       return {files->pointer_begin(), files->pointer_end()};
     }
+    case proto::Dataset::kImages:
+      return {dataset->mutable_images()->mutable_folder()};
     case proto::Dataset::KIND_NOT_SET:
       break;
   }

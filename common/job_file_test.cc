@@ -221,7 +221,7 @@ TEST(ParseJobFileTest, OneFault) {
       {"train { idx { images: \"train-images\" labels: \"train-labels\" } }",
        "train {}",
        ":12: data.train: needs idx or npy or csv or "
-       "tfrecord"},
+       "tfrecord or images"},
       {" labels: \"train-labels\"", "",
        ":12: data.train.idx: needs labels, the examples' classes, or targets, "
        "the numbers that the outputs should be"},
@@ -460,13 +460,22 @@ TEST(ParseJobFileTest, RulesOfTfRecordFiles) {
               ElementsAre("features[0].name: must be set"));
   EXPECT_THAT(errors(x + x + y + shape),
               ElementsAre("features[1].name: \"x\" stands there twice",
-                          "features: has raw, which is all of the input, and "
-                          "more inputs"));
-  EXPECT_THAT(errors(y),
-              ElementsAre("features: has neither numbers nor raw: no input",
-                          "dir/job.textproto:14: data.scale: is for arrays: "
-                          "columns of CSV files and numbers of TFRecord files "
-                          "have a mean and stddev each"));
+                          "features: has raw or image, which is all of the "
+                          "input, and more inputs"));
+  const std::string image =
+      "features { name: 'x' image { height: 2 width: 2 channels: 2 } } ";
+  EXPECT_THAT(errors(image + y),
+              ElementsAre("features[0].image.channels: must be 1, grey, or 3, "
+                          "red, green and blue; is 2"));
+  EXPECT_THAT(errors("features { name: 'x' image { height: 2 width: 2 } } " +
+                     y + shape),
+              ElementsAre("shape: an image has the shape of its `image`"));
+  EXPECT_THAT(
+      errors(y),
+      ElementsAre("features: has no numbers, raw or image, and so no input",
+                  "dir/job.textproto:14: data.scale: is for arrays: "
+                  "columns of CSV files and numbers of TFRecord files "
+                  "have a mean and stddev each"));
   EXPECT_THAT(errors(x + shape +
                      "features { name: 'w' weight {} } "
                      "features { name: 'v' weight {} }"),
@@ -542,6 +551,23 @@ TEST(JobDigestTest, RecordsFilesDoNotMatter) {
     return JobDigest(*job);
   };
   EXPECT_EQ(digest("files: 'a'"), digest("files: 'a' files: 'c'"));
+}
+
+TEST(JobDigestTest, TheFolderOfImagesDoesNotMatter) {
+  const auto digest = [](const std::string& folder, int height) {
+    const auto job =
+        ParseJobFile(Changed("train { idx { images: \"train-images\" labels: "
+                             "\"train-labels\" } }",
+                             absl::StrCat("train { images { folder: '", folder,
+                                          "' picture { height: ", height,
+                                          " width: 2 } } }")),
+                     "dir/job.textproto");
+    EXPECT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->data().train().images().folder(), "dir/" + folder);
+    return JobDigest(*job);
+  };
+  EXPECT_EQ(digest("a", 1), digest("b", 1));
+  EXPECT_NE(digest("a", 1), digest("a", 2));
 }
 
 TEST(ParseJobFileTest, EveryBrokenRuleIsToldInTheOrderOfTheFile) {

@@ -8,7 +8,8 @@
 # its libglog.a needs libraries that have no such archive, and libzip, libisal and
 # prometheus-cpp have none. So these are built from Debian's source packages,
 # against the headers of the packages that are installed, in the same versions.
-# gRPC, OpenSSL, c-ares, zlib and OpenBLAS come from Debian's archives.
+# gRPC, OpenSSL, c-ares, zlib, libpng, libjpeg and OpenBLAS come from Debian's
+# archives.
 #
 # Needs apt-get, dpkg-dev, cmake and the packages of deploy/local/setup.sh; no
 # root. Sources are listed in a list of the script's own, the system's stay as

@@ -32,6 +32,8 @@ _DEBIAN = [
     "cares",
     "ssl",
     "crypto",
+    "png16",
+    "jpeg",
     "z",
     "openblas",
     "stdc++",

@@ -58,10 +58,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> ArrayDataset::Create(
   // [n] is n examples of one number.
   if (spec.shape.empty()) spec.shape = {1};
   dataset->input_size_ = inputs.row_size();
-  dataset->scaling_ = {
-      options.scale.value_or(inputs.type == ElementType::kUint8 ? 1.0f / 255.0f
-                                                                : 1.0f),
-      options.mean, options.stddev};
+  dataset->scaling_ = options.ScalingOf(inputs.type);
 
   absl::Status status;
   if (arrays.labels.has_value()) {

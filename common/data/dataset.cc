@@ -6,6 +6,7 @@
 #include "common/data/array_dataset.h"
 #include "common/data/csv_dataset.h"
 #include "common/data/idx.h"
+#include "common/data/image_dataset.h"
 #include "common/data/npy.h"
 #include "common/data/tfrecord_dataset.h"
 
@@ -46,6 +47,11 @@ Dataset::Options Dataset::OptionsOf(const proto::Data& data) {
   return options;
 }
 
+InputScaling Dataset::Options::ScalingOf(ElementType type) const {
+  return {scale.value_or(type == ElementType::kUint8 ? 1.0f / 255.0f : 1.0f),
+          mean, stddev};
+}
+
 absl::StatusOr<std::unique_ptr<Dataset>> Dataset::OpenIdx(
     const std::string& images, const std::string& labels,
     const Options& options) {
@@ -66,6 +72,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(
       return CsvDataset::Open(config.csv());
     case proto::Dataset::kTfrecord:
       return TfRecordDataset::Open(config.tfrecord(), options);
+    case proto::Dataset::kImages:
+      return ImageDataset::Open(config.images(), options);
     case proto::Dataset::KIND_NOT_SET:
       break;
   }

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/data/example_source.h"
+#include "common/data/typed_array.h"
 #include "proto/job.pb.h"
 
 namespace holdfast {
@@ -23,6 +24,9 @@ class Dataset : public ExampleSource {
     std::optional<float> scale;
     float mean = 0;
     float stddev = 1;
+
+    // Of arrays of `type`.
+    InputScaling ScalingOf(ElementType type) const;
   };
   static Options OptionsOf(const proto::Data& data);
 

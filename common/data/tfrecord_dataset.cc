@@ -7,8 +7,8 @@ namespace holdfast {
 
 absl::StatusOr<std::unique_ptr<Dataset>> TfRecordDataset::Open(
     const proto::TfRecord& config, const Options& options) {
-  absl::StatusOr<TfRecordSchema> schema = TfRecordSchema::Create(
-      config, options.scale, options.mean, options.stddev);
+  absl::StatusOr<TfRecordSchema> schema =
+      TfRecordSchema::Create(config, options);
   if (!schema.ok()) return schema.status();
   const absl::StatusOr<std::vector<std::string>> paths =
       FindFiles({config.files().begin(), config.files().end()});
@@ -52,7 +52,11 @@ absl::Status TfRecordDataset::ReadFile(const std::string& path,
     const absl::StatusOr<bool> more = reader->Next(&record);
     if (!more.ok()) return more.status();
     if (!*more) return absl::OkStatus();
-    if (absl::Status status = Test(*reader, record); !status.ok()) {
+    if (absl::Status status =
+            Test(*reader, record,
+                 skip_bad_rows ? TfRecordSchema::ImageDepth::kPixels
+                               : TfRecordSchema::ImageDepth::kHeader);
+        !status.ok()) {
       if (!skip_bad_rows) return status;
       skipped_.Add(status);
       continue;
@@ -65,7 +69,8 @@ absl::Status TfRecordDataset::ReadFile(const std::string& path,
 }
 
 absl::Status TfRecordDataset::Test(const TfRecordReader& reader,
-                                   const TfRecordReader::Record& record) {
+                                   const TfRecordReader::Record& record,
+                                   TfRecordSchema::ImageDepth depth) {
   if (!record.intact) {
     return reader.Error(
         absl::StatusCode::kDataLoss,
@@ -77,7 +82,7 @@ absl::Status TfRecordDataset::Test(const TfRecordReader& reader,
   int32_t label = -1;
   float weight = 1;
   const absl::Status status = schema_.Read(
-      record.data,
+      record.data, depth,
       {absl::MakeSpan(input_), &label, absl::MakeSpan(targets_), &weight});
   if (!status.ok()) return reader.Error(status.code(), status.message());
   if (label > greatest_label_) {
@@ -93,7 +98,8 @@ absl::Status TfRecordDataset::Read(int64_t index,
                                    const ExampleMemory& to) const {
   const absl::StatusOr<absl::string_view> record = index_.Read(index);
   if (!record.ok()) return record.status();
-  const absl::Status status = schema_.Read(*record, to);
+  const absl::Status status =
+      schema_.Read(*record, TfRecordSchema::ImageDepth::kPixels, to);
   if (status.ok()) return status;
   return absl::Status(
       status.code(), absl::StrCat(index_.Place(index), ": ", status.message()));

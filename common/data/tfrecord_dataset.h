@@ -48,7 +48,8 @@ class TfRecordDataset final : public Dataset {
   absl::Status ReadFile(const std::string& path, bool skip_bad_rows,
                         Sha256* sha);
   absl::Status Test(const TfRecordReader& reader,
-                    const TfRecordReader::Record& record);
+                    const TfRecordReader::Record& record,
+                    TfRecordSchema::ImageDepth depth);
 
   const TfRecordSchema schema_;
   // The schema's, with the number of classes.

@@ -112,8 +112,7 @@ absl::Status Integers(absl::string_view name, const TfFeature& found,
 }  // namespace
 
 absl::StatusOr<TfRecordSchema> TfRecordSchema::Create(
-    const proto::TfRecord& config, std::optional<float> scale, float mean,
-    float stddev) {
+    const proto::TfRecord& config, const Dataset::Options& options) {
   TfRecordSchema schema;
   ExampleSpec& spec = schema.spec_;
   spec.shape.assign(config.shape().begin(), config.shape().end());
@@ -135,10 +134,14 @@ absl::StatusOr<TfRecordSchema> TfRecordSchema::Create(
       }
       case FeatureKind::kRaw:
         use.type = TypeOf(feature.raw().type());
-        use.scaling = {
-            scale.value_or(use.type == ElementType::kUint8 ? 1.0f / 255.0f
-                                                           : 1.0f),
-            mean, stddev};
+        use.scaling = options.ScalingOf(use.type);
+        use.size = spec.input_size();
+        inputs += use.size;
+        break;
+      case FeatureKind::kImage:
+        use.image.emplace(feature.image(),
+                          options.ScalingOf(ElementType::kUint8));
+        spec.shape = use.image->shape();
         use.size = spec.input_size();
         inputs += use.size;
         break;
@@ -173,7 +176,7 @@ absl::StatusOr<TfRecordSchema> TfRecordSchema::Create(
   return schema;
 }
 
-absl::Status TfRecordSchema::Read(absl::string_view record,
+absl::Status TfRecordSchema::Read(absl::string_view record, ImageDepth depth,
                                   const ExampleMemory& to) const {
   TfExample example;
   if (!example.Parse(record)) {
@@ -187,13 +190,14 @@ absl::Status TfRecordSchema::Read(absl::string_view record,
     if (place != places_.end()) found[place->second] = &feature;
   }
   for (size_t i = 0; i < uses_.size(); ++i) {
-    absl::Status status = Take(uses_[i], *found[i], to);
+    absl::Status status = Take(uses_[i], *found[i], depth, to);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
 absl::Status TfRecordSchema::Take(const Use& use, const TfFeature& found,
+                                  ImageDepth depth,
                                   const ExampleMemory& to) const {
   if (found.empty()) {
     if (use.missing.has_value()) {
@@ -213,6 +217,8 @@ absl::Status TfRecordSchema::Take(const Use& use, const TfFeature& found,
       return Numbers(use, found, to.input.subspan(use.first, use.size));
     case FeatureKind::kRaw:
       return Raw(use, found, to.input);
+    case FeatureKind::kImage:
+      return Image(use, found, depth, to.input);
     case FeatureKind::kLabel:
       return Label(use, found, to.label);
     case FeatureKind::kTarget:
@@ -242,7 +248,7 @@ absl::Status TfRecordSchema::Floats(const Use& use, const TfFeature& found,
     return WrongKind(use.name, found.kind,
                      use.kind == FeatureKind::kNumbers
                          ? "a float_list or an int64_list; an array's bytes "
-                           "are read with `raw`"
+                           "are read with `raw`, an image with `image`"
                          : "a float_list or an int64_list");
   }
   if (found.num_floats() != use.size) {
@@ -304,6 +310,21 @@ absl::Status TfRecordSchema::Raw(const Use& use, const TfFeature& found,
                "not all of its numbers are finite: a model takes finite "
                "numbers; fill in what is missing, or leave such records out "
                "with `skip_bad_rows: true`");
+}
+
+absl::Status TfRecordSchema::Image(const Use& use, const TfFeature& found,
+                                   ImageDepth depth,
+                                   absl::Span<float> to) const {
+  const absl::StatusOr<absl::string_view> file = OneOfBytes(use.name, found);
+  if (!file.ok()) return file.status();
+  const absl::Span<const uint8_t> bytes(
+      reinterpret_cast<const uint8_t*>(file->data()), file->size());
+  const absl::Status status = depth == ImageDepth::kHeader
+                                  ? use.image->CheckHeader(bytes)
+                                  : use.image->Read(bytes, to);
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      Error(use.name, status.message()).message());
 }
 
 absl::Status TfRecordSchema::Label(const Use& use, const TfFeature& found,

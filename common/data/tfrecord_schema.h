@@ -11,7 +11,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/data/dataset.h"
 #include "common/data/example_source.h"
+#include "common/data/image_input.h"
 #include "common/data/tf_example.h"
 #include "common/data/typed_array.h"
 #include "proto/job.pb.h"
@@ -24,19 +26,26 @@ namespace holdfast {
 // Immutable, thus thread-safe.
 class TfRecordSchema {
  public:
-  // `scale`, `mean` and `stddev` are those of arrays: raw features. Without a
-  // scale it is that of the type.
+  // `options` are for arrays: raw features and images.
   // Errors: INVALID_ARGUMENT when the shape is not that of the inputs.
   static absl::StatusOr<TfRecordSchema> Create(const proto::TfRecord& config,
-                                               std::optional<float> scale,
-                                               float mean, float stddev);
+                                               const Dataset::Options& options);
 
   // Without the number of classes, where labels are integers.
   const ExampleSpec& spec() const { return spec_; }
 
+  // How an image is read.
+  enum class ImageDepth {
+    // Its header is tested; nothing is written.
+    kHeader,
+    kPixels,
+  };
+
   // Writes the example of `record`.
-  // Errors: INVALID_ARGUMENT, with the feature, for what does not fit.
-  absl::Status Read(absl::string_view record, const ExampleMemory& to) const;
+  // Errors: INVALID_ARGUMENT, with the feature, for what does not fit;
+  // DATA_LOSS for a damaged image.
+  absl::Status Read(absl::string_view record, ImageDepth depth,
+                    const ExampleMemory& to) const;
 
  private:
   using FeatureKind = proto::TfRecordFeature::KindCase;
@@ -54,12 +63,13 @@ class TfRecordSchema {
     // Of raw bytes.
     ElementType type = ElementType::kUint8;
     InputScaling scaling;
+    std::optional<ImageInput> image;
     // Of a label: the names, unless it is an integer.
     absl::flat_hash_map<std::string, int32_t> values;
   };
 
   // `found` is empty where the feature is missing.
-  absl::Status Take(const Use& use, const TfFeature& found,
+  absl::Status Take(const Use& use, const TfFeature& found, ImageDepth depth,
                     const ExampleMemory& to) const;
   // As they stand there, `use.size` of them.
   absl::Status Floats(const Use& use, const TfFeature& found,
@@ -68,6 +78,8 @@ class TfRecordSchema {
                        absl::Span<float> to) const;
   absl::Status Raw(const Use& use, const TfFeature& found,
                    absl::Span<float> to) const;
+  absl::Status Image(const Use& use, const TfFeature& found, ImageDepth depth,
+                     absl::Span<float> to) const;
   absl::Status Label(const Use& use, const TfFeature& found, int32_t* to) const;
 
   std::vector<Use> uses_;

@@ -27,8 +27,9 @@ case "$1" in
     ;;
   run)
     # What our programs link to; what that needs comes with it.
-    install libabsl20220623 libgoogle-glog0v6 libgrpc++1.51 libisal2 libopenblas0-pthread \
-      libprometheus-cpp-core1.0 libprotobuf32 libre2-9 libssl3 libzip4 \
+    install libabsl20220623 libgoogle-glog0v6 libgrpc++1.51 libisal2 libjpeg62-turbo \
+      libopenblas0-pthread libpng16-16 libprometheus-cpp-core1.0 libprotobuf32 libre2-9 libssl3 \
+      libzip4 \
       ${CUDA:+"libcublas-$CUDA"} ${PACKAGES:-}
     ;;
 esac

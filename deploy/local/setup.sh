@@ -5,7 +5,7 @@ set -euo pipefail
 
 readonly packages=(
   bazel-bootstrap
-  clang-14 # common/rpc's fuzzer, as is libclang-rt-14-dev
+  clang-14 # the fuzzers of common/rpc and common/data, as is libclang-rt-14-dev
   cmake # bazel/portable, as is dpkg-dev
   dataset-fashion-mnist # what the examples train on
   dpkg-dev
@@ -20,7 +20,9 @@ readonly packages=(
   libgrpc++-dev
   libgtest-dev
   libisal-dev
+  libjpeg62-turbo-dev
   libopenblas-dev
+  libpng-dev
   libprotobuf-dev
   libre2-dev
   libssl-dev

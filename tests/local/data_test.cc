@@ -23,6 +23,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int kRows = 240;
 constexpr int kFeatures = 3;
@@ -233,6 +234,53 @@ TEST_F(DataTest, TheExampleOfATableIsLearned) {
                    absl::StrCat("--run_dir=", run_dir_)});
   ASSERT_EQ(program.Wait(), 0) << program.output();
   EXPECT_GT(NumberIn(Result(), "test_accuracy"), 0.86);
+}
+
+// Of small images in colour: PNG files in folders, and the same as records. A
+// network without colours, or without shapes, would get half of them right.
+TEST_F(DataTest, ImagesInColourAreLearnedFromFilesAndRecords) {
+  const std::string shapes = folder_ + "/shapes";
+  Program draw({"/usr/bin/python3", "examples/shapes.py", shapes});
+  ASSERT_EQ(draw.Wait(), 0) << draw.output();
+  const std::string job = absl::StrReplaceAll(
+      ReadText("examples/shapes.textproto"), {{"/tmp/shapes", shapes}});
+  const auto train = [&](const std::string& text,
+                         const std::vector<std::string>& flags) {
+    const std::string path = folder_ + "/shapes.textproto";
+    WriteText(path, text);
+    run_dir_ = absl::StrCat(folder_, "/run-", runs_++);
+    std::vector<std::string> args = {kHoldfast, "local",
+                                     absl::StrCat("--job=", path),
+                                     absl::StrCat("--run_dir=", run_dir_)};
+    args.insert(args.end(), flags.begin(), flags.end());
+    Program program(args);
+    EXPECT_EQ(program.Wait(), 0) << program.output();
+    return StringIn(Result(), "digest");
+  };
+  const std::string digest = train(job, {});
+  EXPECT_GT(NumberIn(Result(), "test_accuracy"), 0.9);
+  const auto records = [&](const std::string& part) {
+    return absl::StrCat("tfrecord { files: '", shapes, "/", part,
+                        ".tfrecord' features { name: 'image' image { height: "
+                        "24 width: 24 } } features { name: 'label' label {} }");
+  };
+  const auto images = [&](const std::string& part) {
+    return absl::StrCat("images { folder: \"", shapes, "/", part,
+                        "\" picture { height: 24 width: 24 } ");
+  };
+  EXPECT_EQ(train(absl::StrReplaceAll(job, {{images("train"), records("train")},
+                                            {images("test"), records("test")}}),
+                  {"--ps=1", "--worker_flags=--input_threads=3"}),
+            digest);
+  EXPECT_THAT(ReadText(folder_ + "/shapes.textproto"),
+              AllOf(HasSubstr("test.tfrecord"), Not(HasSubstr("folder"))));
+
+  // A file that has become something else.
+  WriteText(shapes + "/train/red_disc/0003.png", "no image");
+  train(absl::StrReplaceAll(
+            job, {{images("train"), images("train") + "skip_bad_rows: true "}}),
+        {});
+  EXPECT_EQ(NumberIn(Result(), "skipped_rows"), 1);
 }
 
 // A fifth of the rows is kept for evaluation, whoever reads them.

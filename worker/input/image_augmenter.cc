@@ -24,7 +24,7 @@ int64_t Shift(uint32_t bits, int64_t max) {
 
 absl::StatusOr<ImageAugmenter> ImageAugmenter::Create(
     absl::Span<const int64_t> shape, const Options& options) {
-  if (shape.size() != 2) {
+  if (shape.size() != 2 && shape.size() != 3) {
     return absl::InvalidArgumentError(
         absl::StrCat("images can be moved and mirrored; examples of shape ",
                      ShapeString(shape), " are none"));
@@ -35,7 +35,8 @@ absl::StatusOr<ImageAugmenter> ImageAugmenter::Create(
         "images of shape ", ShapeString(shape), " cannot be moved by up to ",
         options.max_shift, ": it must be less than their height and width"));
   }
-  return ImageAugmenter(shape[0], shape[1], options);
+  return ImageAugmenter(shape[0], shape[1], shape.size() == 3 ? shape[2] : 1,
+                        options);
 }
 
 ImageAugmenter::Change ImageAugmenter::ChangeAt(int64_t position) const {
@@ -53,27 +54,34 @@ ImageAugmenter::Change ImageAugmenter::ChangeAt(int64_t position) const {
 
 void ImageAugmenter::Apply(const Change& change, absl::Span<const float> image,
                            absl::Span<float> changed) const {
-  // Of a row, what is filled from the image.
+  // Of a row, the pixels that are filled from the image.
   const int64_t begin = std::max<int64_t>(change.right, 0);
   const int64_t end = width_ + std::min<int64_t>(change.right, 0);
+  const int64_t row_size = width_ * channels_;
   for (int64_t y = 0; y < height_; ++y) {
-    float* const to = changed.data() + y * width_;
+    float* const to = changed.data() + y * row_size;
     const int64_t from_y = y - change.down;
     if (from_y < 0 || from_y >= height_) {
-      std::fill_n(to, width_, options_.fill);
+      std::fill_n(to, row_size, options_.fill);
       continue;
     }
-    const float* const from = image.data() + from_y * width_;
-    std::fill(to, to + begin, options_.fill);
-    if (change.flip) {
+    const float* const from = image.data() + from_y * row_size;
+    std::fill(to, to + begin * channels_, options_.fill);
+    if (!change.flip) {
+      std::copy(from + (begin - change.right) * channels_,
+                from + (end - change.right) * channels_,
+                to + begin * channels_);
+    } else if (channels_ == 1) {
       // Place x shows place x - right of the mirrored row.
       std::reverse_copy(from + (width_ - end + change.right),
                         from + (width_ - begin + change.right), to + begin);
     } else {
-      std::copy(from + (begin - change.right), from + (end - change.right),
-                to + begin);
+      for (int64_t x = begin; x < end; ++x) {
+        std::copy_n(from + (width_ - 1 - (x - change.right)) * channels_,
+                    channels_, to + x * channels_);
+      }
     }
-    std::fill(to + end, to + width_, options_.fill);
+    std::fill(to + end * channels_, to + row_size, options_.fill);
   }
 }
 

@@ -36,7 +36,7 @@ class ImageAugmenter {
     int64_t right = 0;
   };
 
-  // For images of this shape, which must be [height, width].
+  // For images of this shape: [height, width] or [height, width, channels].
   // Errors: INVALID_ARGUMENT when it is another, or when nothing of an image
   // might be left.
   static absl::StatusOr<ImageAugmenter> Create(absl::Span<const int64_t> shape,
@@ -51,11 +51,16 @@ class ImageAugmenter {
              absl::Span<float> changed) const;
 
  private:
-  ImageAugmenter(int64_t height, int64_t width, const Options& options)
-      : height_(height), width_(width), options_(options) {}
+  ImageAugmenter(int64_t height, int64_t width, int64_t channels,
+                 const Options& options)
+      : height_(height),
+        width_(width),
+        channels_(channels),
+        options_(options) {}
 
   int64_t height_;
   int64_t width_;
+  int64_t channels_;
   Options options_;
 };
 

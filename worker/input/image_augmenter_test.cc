@@ -43,6 +43,22 @@ TEST(ImageAugmenterTest, MovesAndMirrors) {
   EXPECT_THAT(changed(true, 1, -1), ElementsAre(-1, -1, -1, 2, 1, -1));
 }
 
+TEST(ImageAugmenterTest, MovesPixelsOfSeveralChannels) {
+  const ImageAugmenter augmenter =
+      Make({1, 3, 2}, {.max_shift = 0, .horizontal_flip = true, .fill = -1});
+  const std::vector<float> image = {1, 2, 3, 4, 5, 6};
+  const auto changed = [&](bool flip, int64_t right) {
+    std::vector<float> result(6, 99);
+    augmenter.Apply({flip, 0, right}, image, absl::MakeSpan(result));
+    return result;
+  };
+  EXPECT_EQ(changed(false, 0), image);
+  EXPECT_THAT(changed(true, 0), ElementsAre(5, 6, 3, 4, 1, 2));
+  EXPECT_THAT(changed(false, 1), ElementsAre(-1, -1, 1, 2, 3, 4));
+  EXPECT_THAT(changed(true, -1), ElementsAre(3, 4, 1, 2, -1, -1));
+  EXPECT_THAT(changed(true, 1), ElementsAre(-1, -1, 5, 6, 3, 4));
+}
+
 // Each of the 2 x 5 x 5 changes is as likely as any. Of 50,000 draws 1000 are
 // expected of each, with a standard deviation of 31.
 TEST(ImageAugmenterTest, AllChangesAreAsLikely) {

@@ -1,0 +1,65 @@
+#ifndef HOLDFAST_COMMON_DATA_IMAGE_DATASET_H_
+#define HOLDFAST_COMMON_DATA_IMAGE_DATASET_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/data/dataset.h"
+#include "common/data/image_folder.h"
+#include "common/data/image_input.h"
+#include "common/data/skipped_rows.h"
+
+namespace holdfast {
+
+// Image files in folders, of which each is a class: class by class, and within
+// one by the files' names. Of a file its name is kept; it is decoded each time
+// that it is read.
+class ImageDataset final : public Dataset {
+ public:
+  // Reads all files once: their headers, or, with config.skip_bad_rows, all of
+  // them.
+  // Errors: those of ListImageClasses, of the system, and of ImageInput with
+  // the file; INVALID_ARGUMENT where no image is left.
+  static absl::StatusOr<std::unique_ptr<Dataset>> Open(
+      const proto::Images& config, const Options& options);
+
+  int64_t num_examples() const override { return files_.size(); }
+  const ExampleSpec& spec() const override { return spec_; }
+  absl::Status Read(int64_t index, const ExampleMemory& to) const override;
+  std::string GreatestLabelPlace() const override;
+  const std::string& digest() const override { return digest_; }
+  int64_t skipped_rows() const override { return skipped_.count(); }
+  absl::Span<const std::string> skipped_because() const override {
+    return skipped_.because();
+  }
+
+ private:
+  struct File {
+    std::string name;
+    int32_t label;
+  };
+
+  ImageDataset(const proto::Images& config, const Options& options);
+
+  absl::Status TestFiles(std::vector<ImageClass> classes);
+  std::string PathOf(const File& file) const;
+
+  const std::string folder_;
+  const bool skip_bad_rows_;
+  const ImageInput input_;
+  // By label.
+  std::vector<std::string> classes_;
+  std::vector<File> files_;
+  ExampleSpec spec_;
+  SkippedRows skipped_;
+  std::string digest_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_DATA_IMAGE_DATASET_H_

@@ -1,0 +1,58 @@
+#ifndef HOLDFAST_COMMON_DATA_IMAGE_DECODER_H_
+#define HOLDFAST_COMMON_DATA_IMAGE_DECODER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace holdfast {
+
+// Pixels of 8 bits a channel, row-major, [height, width, channels].
+struct ImagePixels {
+  int64_t height = 0;
+  int64_t width = 0;
+  // 1: grey; 3: red, green, blue.
+  int64_t channels = 0;
+  std::unique_ptr<uint8_t[]> bytes;
+};
+
+// What an image file's header says.
+struct ImageHeader {
+  int64_t height = 0;
+  int64_t width = 0;
+  // "PNG, 8 bits, RGBA" or "JPEG, YCbCr"; for people.
+  std::string description;
+};
+
+// Images of more pixels are refused: what is decoded lies in memory.
+constexpr int64_t kMostImagePixels = int64_t{1} << 26;
+
+// Reads the header of a PNG or JPEG file; its first bytes say which it is.
+// Errors: INVALID_ARGUMENT for other files and for images that DecodeImage()
+// does not decode: JPEG of four inks, or too many pixels; DATA_LOSS for a
+// damaged header.
+absl::StatusOr<ImageHeader> ReadImageHeader(absl::Span<const uint8_t> file);
+
+// Decodes a PNG or JPEG file into as many `channels`, 1 or 3. Only integers are
+// calculated with, so the same file gives the same pixels on any machine.
+//
+//   PNG   samples of 16 bits are scaled to 8: round(v x 255 / 65535); those of
+//         1, 2 or 4 bits likewise. Gamma and colour profiles do not count.
+//   JPEG  baseline or progressive, by the accurate integer transform, with
+//         interpolated chroma. An orientation of EXIF does not count.
+//   alpha v becomes round((v x alpha + background x (255 - alpha)) / 255)
+//   grey  becomes v, v, v; R, G, B become
+//         floor((19595 R + 38470 G + 7471 B + 32768) / 65536)
+//
+// Errors: those of ReadImageHeader; DATA_LOSS for a file that is damaged or cut
+// off.
+absl::StatusOr<ImagePixels> DecodeImage(absl::Span<const uint8_t> file,
+                                        int64_t channels, uint8_t background);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_DATA_IMAGE_DECODER_H_

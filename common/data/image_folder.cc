@@ -1,0 +1,78 @@
+#include "common/data/image_folder.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The names in `folder` that do not begin with a dot, sorted; where `folders`,
+// those of folders alone.
+absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder,
+                                                 bool folders) {
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::directory_iterator next(folder, error);
+  for (; !error && next != fs::directory_iterator(); next.increment(error)) {
+    std::string name = next->path().filename().string();
+    if (name[0] == '.') continue;
+    std::error_code ignored;
+    if (folders && !next->is_directory(ignored)) continue;
+    names.push_back(std::move(name));
+  }
+  if (error) {
+    return absl::ErrnoToStatus(
+        error.value(),
+        absl::StrCat("cannot list the images in \"", folder, "\""));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ImageClass>> ListImageClasses(
+    const std::string& folder, const std::vector<std::string>& classes) {
+  absl::StatusOr<std::vector<std::string>> found = NamesIn(folder, true);
+  if (!found.ok()) return found.status();
+  const auto invalid = [&](absl::string_view what) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot read the images in \"", folder, "\": ", what));
+  };
+  if (found->empty()) {
+    return invalid(
+        "there are no folders in it, of which each would have the images of a "
+        "class");
+  }
+  for (const std::string& name : classes) {
+    if (std::binary_search(found->begin(), found->end(), name)) continue;
+    return invalid(absl::StrCat("there is no folder of the class \"", name,
+                                "\"; make one, if it has no images here"));
+  }
+  for (const std::string& name : *found) {
+    if (classes.empty() ||
+        std::find(classes.begin(), classes.end(), name) != classes.end()) {
+      continue;
+    }
+    return invalid(absl::StrCat("the folder \"", name,
+                                "\" is none of the `classes`; name it there, "
+                                "or move it elsewhere"));
+  }
+  std::vector<ImageClass> listed;
+  for (const std::string& name : classes.empty() ? *found : classes) {
+    absl::StatusOr<std::vector<std::string>> files =
+        NamesIn(absl::StrCat(folder, "/", name), false);
+    if (!files.ok()) return files.status();
+    listed.push_back({name, *std::move(files)});
+  }
+  return listed;
+}
+
+}  // namespace holdfast
