@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
+#include <system_error>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -12,6 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "cli/inspect_images.h"
+#include "cli/inspect_tfrecord.h"
 #include "cli/table.h"
 #include "common/data/csv_profile.h"
 #include "common/data/idx.h"
@@ -27,13 +31,16 @@ constexpr char kUsage[] =
     R"(holdfast data inspect FILE... [flags]
 
 Says what is in files to train on, in one pass over them: of CSV its columns, with
-ranges, missing values and categories, and a schema to start from; of NumPy's and
-IDX files type, shape and range. Patterns (*, ?, [...]) stand for all that they
-match. docs/data.md tells what a job makes of them.
+ranges, missing values and categories, and a schema to start from; of TFRecord files
+their features, in the same way; of a folder of images its classes, sizes and
+formats; of NumPy's and IDX files type, shape and range. Patterns (*, ?, [...])
+stand for all that they match. docs/data.md tells what a job makes of them.
 
   holdfast data inspect people.csv.gz --label=income
   holdfast data inspect 'part-*.tsv' --format=tsv --no_header --target=0
   holdfast data inspect train.npz:x
+  holdfast data inspect 'train-*.tfrecord' --label=class
+  holdfast data inspect flowers/train
 
 Exits 0, 1 when a file cannot be read, 2 for wrong flags or files that are not what
 they should be.
@@ -51,14 +58,15 @@ struct DataFlags {
 
 void AddFlags(DataFlags* flags, FlagSet* set) {
   set->Add(
-      "format", "csv|tsv|npy|idx", &flags->format,
-      "Default: by the name: .npy and .npz; those with idx in them; .tsv;\n"
-      "csv for all others.");
+      "format", "csv|tsv|npy|idx|tfrecord|images", &flags->format,
+      "Default: images for a folder; by the name .npy and .npz, .tfrecord,\n"
+      "those with idx in them, .tsv; csv for all others.");
   set->Add("no_header", "", &flags->no_header,
            "The first row of CSV files is an example; columns are called by\n"
            "their place, from 0.");
   set->Add("label", "COLUMN", &flags->label,
-           "The class that is to be learned. Default: the last column.");
+           "The column, or feature, of the class that is to be learned.\n"
+           "Default: the last column; the feature that is called a label.");
   set->Add("target", "COLUMN", &flags->target,
            "In place of a label: the number that is to be learned.");
 }
@@ -68,8 +76,11 @@ std::string FormatOf(const std::string& file, const DataFlags& flags) {
   if (absl::EndsWith(file, ".npy") || absl::StrContains(file, ".npz")) {
     return "npy";
   }
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored)) return "images";
   const absl::string_view name =
       absl::string_view(file).substr(file.rfind('/') + 1);
+  if (absl::StrContains(name, ".tfrecord")) return "tfrecord";
   if (absl::StrContains(name, "idx")) return "idx";
   return absl::StrContains(name, ".tsv") ? "tsv" : "csv";
 }
@@ -200,12 +211,20 @@ absl::Status Inspect(const std::vector<std::string>& files,
   if (format == "csv" || format == "tsv") {
     return InspectCsv(files, format == "csv" ? ',' : '\t', flags);
   }
-  if (format != "npy" && format != "idx") {
+  if (format == "tfrecord") {
+    const bool is_target = !flags.target.empty();
+    return InspectTfRecord(files, is_target ? flags.target : flags.label,
+                           is_target);
+  }
+  if (format != "npy" && format != "idx" && format != "images") {
     return absl::InvalidArgumentError(
-        absl::StrCat("--format=", format, ": must be csv, tsv, npy or idx"));
+        absl::StrCat("--format=", format,
+                     ": must be csv, tsv, npy, idx, tfrecord or images"));
   }
   for (const std::string& file : files) {
-    absl::Status status = InspectArray(file, format == "npy");
+    absl::Status status = format == "images"
+                              ? InspectImages(file)
+                              : InspectArray(file, format == "npy");
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

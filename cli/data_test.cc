@@ -1,18 +1,24 @@
 #include "cli/data.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "common/data/image_testing.h"
+#include "common/data/tfrecord_frame.h"
 #include "common/exit_code.h"
+#include "proto/tf_example.pb.h"
 
 namespace holdfast {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 struct Said {
@@ -96,6 +102,97 @@ TEST(DataCommandTest, TellsOfArrays) {
   EXPECT_EQ(said.out, path + ": uint8 [2,1], from 3 to 5, mean 4, stddev 1\n");
 }
 
+// The record of an Example with these features, as entries of text.
+std::string Record(const std::string& features) {
+  proto::tensorflow::Example example;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      features, example.mutable_features()))
+      << features;
+  return example.SerializeAsString();
+}
+
+TEST(DataCommandTest, TellsOfFeaturesAndASchema) {
+  std::string file;
+  AppendTfRecord(
+      Record(
+          "feature { key: 'age' value { float_list { value: 1 } } } "
+          "feature { key: 'id' value { bytes_list { value: 'ab' } } } "
+          "feature { key: 'label' value { int64_list { value: 3 } } } "
+          "feature { key: 'two' value { int64_list { value: 5 value: 5 } } } "
+          "feature { key: 'vary' value { int64_list { value: 5 } } }"),
+      &file);
+  AppendTfRecord(
+      Record("feature { key: 'age' value { float_list { value: 3 } } } "
+             "feature { key: 'id' value { bytes_list { value: 'abc' } } } "
+             "feature { key: 'label' value { int64_list { value: 0 } } } "
+             "feature { key: 'vary' value { int64_list { value: 5 value: 6 } } "
+             "}"),
+      &file);
+  const std::string path = Write("some.tfrecord", file);
+  const Said said = DataSays({"inspect", path});
+  EXPECT_EQ(said.code, kExitDone) << said.error;
+  EXPECT_THAT(
+      said.out,
+      AllOf(HasSubstr("2 records\n"),
+            ContainsRegex("age +float_list +0 +1 +- +1 +3 +2 +1\n"),
+            ContainsRegex("id +bytes_list +0 +1 +2-3 "),
+            ContainsRegex("two +int64_list +1 +2 +- +5 +5 +5 +0\n"),
+            ContainsRegex("vary +int64_list +0 +1-2 "),
+            HasSubstr("\"label\" is taken for the label"),
+            HasSubstr("tfrecord {\n  files: \"" + path +
+                      "\"\n"
+                      "  features { name: \"age\" numbers { mean: 2 stddev: 1 "
+                      "} }\n"
+                      "  # not used: \"id\"\n"
+                      "  features { name: \"label\" label {} }\n"
+                      "  features { name: \"two\" numbers { size: 2 missing: "
+                      "5 } }\n"
+                      "  # not used: \"vary\", which has not always as many "
+                      "values\n}\n")));
+  EXPECT_THAT(DataSays({"inspect", path, "--target=age"}).out,
+              HasSubstr("features { name: \"age\" target {} }"));
+  EXPECT_THAT(DataSays({"inspect", path, "--label=none"}).error,
+              HasSubstr("there is no feature \"none\"; there are age, id, "));
+}
+
+TEST(DataCommandTest, TellsOfImages) {
+  const std::string folder = testing::TempDir() + "/shown";
+  std::filesystem::create_directories(folder + "/cats");
+  std::filesystem::create_directories(folder + "/dogs");
+  const std::string png = EncodePng({2, 3, 8, 2, false, std::string(18, 'x')});
+  Write("shown/cats/1.png", png);
+  Write("shown/cats/2.jpg", EncodeJpeg(4, 3, 1, std::string(12, 'x')));
+  Write("shown/dogs/1.png", png);
+  Write("shown/dogs/2.png", "none");
+  const Said said = DataSays({"inspect", folder});
+  EXPECT_EQ(said.code, kExitDone) << said.error;
+  EXPECT_THAT(
+      said.out,
+      AllOf(
+          HasSubstr("3 images in 2 classes\n"),
+          ContainsRegex("cats +2 +- +2 x 3 \\(1\\), 4 x 3 \\(1\\) +JPEG, grey "
+                        "\\(1\\), PNG, 8 bits, RGB \\(1\\)"),
+          ContainsRegex("dogs +1 +1 +2 x 3 \\(1\\) +PNG, 8 bits, RGB"),
+          HasSubstr("1 file cannot be read; the first:\n\"" + folder +
+                    "/dogs/2.png\": it begins neither"),
+          HasSubstr("images {\n  folder: \"" + folder +
+                    "\"\n  classes: \"cats\"\n  classes: \"dogs\"\n"
+                    "  picture { height: 2 width: 3 resize: CROP }\n"
+                    "  skip_bad_rows: true\n}\n")));
+  std::string file;
+  proto::tensorflow::Example example;
+  auto* const entry = example.mutable_features()->add_feature();
+  entry->set_key("picture");
+  entry->mutable_value()->mutable_bytes_list()->add_value(png);
+  AppendTfRecord(example.SerializeAsString(), &file);
+  EXPECT_THAT(
+      DataSays({"inspect", Write("pictures.tfrecord", file)}).out,
+      AllOf(HasSubstr("1: 2 x 3, the first PNG, 8 bits, RGB"),
+            HasSubstr("features { name: \"picture\" image { height: 2 width: 3 "
+                      "} }"),
+            HasSubstr("Of what is to be learned there is nothing in it")));
+}
+
 TEST(DataCommandTest, SaysWhatIsWrong) {
   EXPECT_EQ(DataSays({}).code, kExitUsage);
   EXPECT_EQ(DataSays({"look"}).code, kExitUsage);
@@ -106,7 +203,7 @@ TEST(DataCommandTest, SaysWhatIsWrong) {
   EXPECT_THAT(DataSays({"inspect", Write("empty.csv", "a,b\n")}).error,
               HasSubstr("has no rows"));
   EXPECT_THAT(DataSays({"inspect", "x", "--format=xml"}).error,
-              HasSubstr("must be csv, tsv, npy or idx"));
+              HasSubstr("must be csv, tsv, npy, idx, tfrecord or images"));
   EXPECT_THAT(DataSays({"inspect", "x", "--label=a", "--target=b"}).error,
               HasSubstr("exclude each other"));
 }
