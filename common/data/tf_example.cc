@@ -70,6 +70,7 @@ bool ParseValues(absl::string_view text, TfFeature* feature) {
 }  // namespace
 
 void TfFeature::ReadFloats(float* to) const {
+  if (empty()) return;
   std::memcpy(to, values.data(), num_floats() * sizeof(float));
 }
 

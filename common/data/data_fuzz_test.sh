@@ -1,0 +1,10 @@
+#!/bin/bash
+# Runs the fuzzer $1 on the reader of the format $2: as many inputs as $3 says, always
+# the same ones. An input that crashes it, or takes 10 s, fails the test, and is kept in
+# the test's outputs: give its path to the program, behind the format and a folder, to
+# see it again.
+set -euo pipefail
+
+seeds="$(mktemp -d "${TEST_TMPDIR:-/tmp}/seeds.XXXXXX")"
+"$1" "$2" "$seeds" -seed=1 -runs="$3" -timeout=10 -rss_limit_mb=2048 -max_len=2048 \
+  -artifact_prefix="${TEST_UNDECLARED_OUTPUTS_DIR:-$seeds}/" -print_final_stats=1 2>&1
