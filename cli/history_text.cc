@@ -4,13 +4,17 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "cli/table.h"
 #include "cli/units.h"
+#include "common/evaluation_figures.h"
 
 namespace holdfast {
 namespace {
@@ -39,14 +43,32 @@ std::string Exact(double value) {
   return std::string(text, end.ptr);
 }
 
+constexpr int kColumns = 12;
+// Where figures of an evaluation stand among the columns.
+constexpr std::pair<int, const char*> kFigureColumns[] = {
+    {6, "accuracy"},
+    {8, "mean_absolute_error"},
+    {9, "mean_squared_error"},
+    {10, "top_k_accuracy"},
+    {11, "auc"}};
+
+// The figure of that name; none where the evaluation does not have it.
+std::optional<double> FigureOf(const proto::EvaluationResult& evaluation,
+                               absl::string_view name) {
+  for (const EvaluationFigure& figure : FiguresOf(evaluation)) {
+    if (figure.name == name) return figure.value;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string HistoryCsv(const proto::GetHistoryResponse& history) {
   std::string csv =
       "step,time,loss,examples,steps_per_second,examples_per_second,accuracy,"
-      "test_loss,mean_absolute_error\n";
+      "test_loss,mean_absolute_error,mean_squared_error,top_k_accuracy,auc\n";
   for (const auto& [step, row] : RowsOf(history)) {
-    std::vector<std::string> fields(9);
+    std::vector<std::string> fields(kColumns);
     fields[0] = absl::StrCat(step);
     if (row.point != nullptr) {
       const proto::HistoryPoint& point = *row.point;
@@ -58,10 +80,10 @@ std::string HistoryCsv(const proto::GetHistoryResponse& history) {
     }
     if (row.evaluation != nullptr) {
       const proto::EvaluationResult& evaluation = *row.evaluation;
-      if (evaluation.has_accuracy()) fields[6] = Exact(evaluation.accuracy());
       fields[7] = Exact(evaluation.loss());
-      if (evaluation.has_mean_absolute_error()) {
-        fields[8] = Exact(evaluation.mean_absolute_error());
+      for (const auto& [place, name] : kFigureColumns) {
+        const auto figure = FigureOf(evaluation, name);
+        if (figure.has_value()) fields[place] = Exact(*figure);
       }
     }
     absl::StrAppend(&csv, absl::StrJoin(fields, ","), "\n");
@@ -79,12 +101,15 @@ std::string HistoryTable(const proto::GetHistoryResponse& history,
                {"examples/s", true},
                {"accuracy", true},
                {"test loss", true},
-               {"mean abs error", true}});
+               {"mean abs error", true},
+               {"mean sq error", true},
+               {"top-k accuracy", true},
+               {"AUC", true}});
   const auto score = [](double value) {
     return absl::StrFormat("%.4f", value);
   };
   for (const auto& [step, row] : RowsOf(history)) {
-    std::vector<std::string> cells(9);
+    std::vector<std::string> cells(kColumns);
     cells[0] = absl::StrCat(step);
     if (row.point != nullptr) {
       const proto::HistoryPoint& point = *row.point;
@@ -98,10 +123,10 @@ std::string HistoryTable(const proto::GetHistoryResponse& history,
     }
     if (row.evaluation != nullptr) {
       const proto::EvaluationResult& evaluation = *row.evaluation;
-      if (evaluation.has_accuracy()) cells[6] = score(evaluation.accuracy());
       cells[7] = score(evaluation.loss());
-      if (evaluation.has_mean_absolute_error()) {
-        cells[8] = score(evaluation.mean_absolute_error());
+      for (const auto& [place, name] : kFigureColumns) {
+        const auto figure = FigureOf(evaluation, name);
+        if (figure.has_value()) cells[place] = score(*figure);
       }
     }
     table.Add(std::move(cells));

@@ -12,7 +12,7 @@ namespace holdfast {
 // has a point or an evaluation, rising:
 //
 //   step,time,loss,examples,steps_per_second,examples_per_second,accuracy,
-//       test_loss,mean_absolute_error
+//       test_loss,mean_absolute_error,mean_squared_error,top_k_accuracy,auc
 //   100,1715940000.250,0.4321,50000,102.5,51250,,,
 //
 // on one line each. `time` is in seconds since 1970; a field that is not known

@@ -20,35 +20,42 @@ constexpr char kHistory[] = R"(
              steps_per_second: 102.5 examples_per_second: 51250 }
     points { step: 200 time: 1715940001 examples: 100000
              steps_per_second: 90 examples_per_second: 45000 }
-    evaluations { step: 150 examples: 10000 loss: 0.5 accuracy: 0.8125 }
+    evaluations { step: 150 examples: 10000 loss: 0.5 accuracy: 0.8125
+                  top_k_accuracy: 0.9375 auc: 0.75 }
     evaluations { step: 200 examples: 10000 loss: nan
-                  mean_absolute_error: 2.25 })";
+                  mean_absolute_error: 2.25 mean_squared_error: 8.5 })";
 
 TEST(HistoryCsvTest, HasALineForEachStep) {
   EXPECT_EQ(HistoryCsv(History(kHistory)),
             "step,time,loss,examples,steps_per_second,examples_per_second,"
-            "accuracy,test_loss,mean_absolute_error\n"
-            "100,1715940000.250,0.1,50000,102.5,51250,,,\n"
-            "150,,,,,,0.8125,0.5,\n"
-            "200,1715940001.000,,100000,90,45000,,nan,2.25\n");
+            "accuracy,test_loss,mean_absolute_error,mean_squared_error,"
+            "top_k_accuracy,auc\n"
+            "100,1715940000.250,0.1,50000,102.5,51250,,,,,,\n"
+            "150,,,,,,0.8125,0.5,,,0.9375,0.75\n"
+            "200,1715940001.000,,100000,90,45000,,nan,2.25,8.5,,\n");
 }
 
 TEST(HistoryCsvTest, OfNothingIsItsHeader) {
   EXPECT_EQ(HistoryCsv({}),
             "step,time,loss,examples,steps_per_second,examples_per_second,"
-            "accuracy,test_loss,mean_absolute_error\n");
+            "accuracy,test_loss,mean_absolute_error,mean_squared_error,"
+            "top_k_accuracy,auc\n");
 }
 
 TEST(HistoryTableTest, IsForPeople) {
   EXPECT_EQ(HistoryTable(History(kHistory), absl::UTCTimeZone()),
             "step  time                   loss  examples  steps/s  examples/s  "
-            "accuracy  test loss  mean abs error\n"
+            "accuracy  test loss  mean abs error  mean sq error  "
+            "top-k accuracy     AUC\n"
             " 100  2024-05-17 10:00:00  0.1000     50000      102       51250  "
-            "       -          -               -\n"
+            "       -          -               -              -  "
+            "             -       -\n"
             " 150  -                         -         -        -           -  "
-            "  0.8125     0.5000               -\n"
+            "  0.8125     0.5000               -              -  "
+            "        0.9375  0.7500\n"
             " 200  2024-05-17 10:00:01       -    100000       90       45000  "
-            "       -        nan          2.2500\n");
+            "       -        nan          2.2500         8.5000  "
+            "             -       -\n");
 }
 
 }  // namespace

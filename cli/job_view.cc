@@ -17,6 +17,7 @@
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "cli/units.h"
+#include "common/evaluation_figures.h"
 #include "common/job_phase.h"
 #include "common/log_event.h"
 #include "common/task_id.h"
@@ -241,12 +242,8 @@ std::string LossText(const GetStatusResponse& status) {
     const proto::EvaluationResult& evaluation = status.evaluation();
     std::vector<std::string> scores = {
         absl::StrFormat("test loss %.4f", evaluation.loss())};
-    if (evaluation.has_accuracy()) {
-      scores.push_back(absl::StrFormat("accuracy %.4f", evaluation.accuracy()));
-    }
-    if (evaluation.has_mean_absolute_error()) {
-      scores.push_back(absl::StrFormat("mean absolute error %.4f",
-                                       evaluation.mean_absolute_error()));
+    for (const EvaluationFigure& figure : FiguresOf(evaluation)) {
+      scores.push_back(absl::StrFormat("%s %.4f", figure.words, figure.value));
     }
     parts.push_back(absl::StrCat(absl::StrJoin(scores, ", "), " at step ",
                                  evaluation.step()));

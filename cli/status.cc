@@ -74,7 +74,8 @@ job has checkpoints; what a job that went back to a checkpoint had done behind i
 not in it. --csv prints comma-separated values, with times in seconds since 1970:
 
   step,time,loss,examples,steps_per_second,examples_per_second,accuracy,
-      test_loss,mean_absolute_error  (on one line)
+      test_loss,mean_absolute_error,mean_squared_error,top_k_accuracy,
+      auc  (on one line)
 
   holdfast history --run_dir=runs/first --max_points=20
   holdfast history --ps=localhost:2222 --csv > history.csv

@@ -63,7 +63,10 @@ absl::StatusOr<std::string> SummaryOf(const std::string& json) {
        {std::pair("train loss", "train_loss"),
         std::pair("test loss", "test_loss"),
         std::pair("test accuracy", "test_accuracy"),
-        std::pair("mean abs error", "test_mean_absolute_error")}) {
+        std::pair("top-k accuracy", "test_top_k_accuracy"),
+        std::pair("AUC", "test_auc"),
+        std::pair("mean abs error", "test_mean_absolute_error"),
+        std::pair("mean sq error", "test_mean_squared_error")}) {
     if (const auto number = NumberAt(result, name)) {
       add(label, absl::StrFormat("%.4f", *number));
     }

@@ -56,7 +56,7 @@ seed: 7
 constexpr char kLayerKinds[] =
     "flatten or dense or relu or tanh or sigmoid or dropout or conv2d or "
     "max_pool2d or average_pool2d or global_average_pool2d or layer_norm or "
-    "residual or batch_norm";
+    "residual or batch_norm or reshape";
 
 // kJob with `from` replaced, which stands in it once.
 std::string Changed(const std::string& from, const std::string& to) {
@@ -237,7 +237,8 @@ TEST(ParseJobFileTest, OneFault) {
        "not set"},
       {"loss { softmax_cross_entropy {} }", "loss {}",
        ":8: model.sequential.loss: needs softmax_cross_entropy or "
-       "sigmoid_cross_entropy or mean_squared_error"},
+       "sigmoid_cross_entropy or mean_squared_error or mean_absolute_error or "
+       "huber"},
       {"loss { softmax_cross_entropy {} }", "",
        ":3: model.sequential.loss: must be set"},
       {"units: 8", "units: 8 kernel_initializer {}",

@@ -54,6 +54,7 @@
 #include "worker/input/image_augmenter.h"
 #include "worker/model/replicated.h"
 #include "worker/trainer/declaration.h"
+#include "worker/trainer/scores.h"
 #include "worker/trainer/trainer.h"
 #include "worker/worker_http.h"
 
@@ -410,6 +411,10 @@ absl::Status MakeModels(const Config& config, const ModelRegistry& registry,
   }
   absl::Status status = MakeModel(config, registry, *workshop->train_set,
                                   backends, &workshop->model);
+  if (!status.ok()) return status;
+  // By every worker: each may have to evaluate in the chief's place.
+  status = CheckScores(config.job.evaluation(), workshop->model->Outputs(),
+                       workshop->train_set->spec());
   if (!status.ok() || workshop->test_set == nullptr) return status;
   const bool more_classes = workshop->test_set->spec().num_classes >
                             workshop->train_set->spec().num_classes;
@@ -478,10 +483,7 @@ Trainer::Options TrainerOptions(const Config& config, const Workshop& workshop,
   if (config.job.has_micro_batches()) {
     options.micro_batches = config.job.micro_batches();
   }
-  options.evaluate_every_steps = config.job.evaluation().every_steps();
-  if (config.job.evaluation().has_batch_size()) {
-    options.evaluation_batch_size = config.job.evaluation().batch_size();
-  }
+  options.evaluation = config.job.evaluation();
   proto::TrainingResult& result = options.result;
   result.set_job(config.job.name());
   result.set_version(kVersion);

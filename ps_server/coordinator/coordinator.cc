@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/declaration_change.h"
+#include "common/evaluation_figures.h"
 #include "glog/logging.h"
 #include "ps_server/coordinator/schedule.h"
 #include "ps_server/protocol/request.h"
@@ -468,12 +469,8 @@ void Coordinator::OnEvaluation(const proto::EvaluationResult& result) {
   if (!job_.chronicle.OnEvaluation(result)) return;  // told again
   std::string text = absl::StrCat("evaluation of step ", result.step(),
                                   ": loss ", result.loss());
-  if (result.has_accuracy()) {
-    absl::StrAppend(&text, ", accuracy ", result.accuracy());
-  }
-  if (result.has_mean_absolute_error()) {
-    absl::StrAppend(&text, ", mean absolute error ",
-                    result.mean_absolute_error());
+  for (const EvaluationFigure& figure : FiguresOf(result)) {
+    absl::StrAppend(&text, ", ", figure.words, " ", figure.value);
   }
   job_.Tell(proto::Event::EVALUATION, text);
 }

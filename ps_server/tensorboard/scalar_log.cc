@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "common/evaluation_figures.h"
 #include "glog/logging.h"
 
 namespace holdfast {
@@ -12,7 +14,7 @@ namespace {
 // START.
 constexpr char kFileVersion[] = "brain.Event:2";
 
-void AddValue(const char* tag, double value,
+void AddValue(const std::string& tag, double value,
               proto::tensorboard::Summary* summary) {
   proto::tensorboard::Summary::Value& added = *summary->add_value();
   added.set_tag(tag);
@@ -37,11 +39,8 @@ proto::tensorboard::Event EventOf(const proto::EvaluationResult& result,
   event.set_wall_time(time);
   event.set_step(static_cast<int64_t>(result.step()));
   AddValue("evaluation/loss", result.loss(), event.mutable_summary());
-  if (result.has_accuracy()) {
-    AddValue("evaluation/accuracy", result.accuracy(), event.mutable_summary());
-  }
-  if (result.has_mean_absolute_error()) {
-    AddValue("evaluation/mean_absolute_error", result.mean_absolute_error(),
+  for (const EvaluationFigure& figure : FiguresOf(result)) {
+    AddValue(absl::StrCat("evaluation/", figure.name), figure.value,
              event.mutable_summary());
   }
   return event;

@@ -5,7 +5,10 @@
 
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +24,7 @@
 namespace holdfast {
 namespace {
 
+namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -227,6 +231,59 @@ TEST_F(DataTest, LearnsTargets) {
   EXPECT_LT(NumberIn(Result(), "test_loss"), 0.1);
 }
 
+TEST_F(DataTest, LearnsByEveryDistance) {
+  units_ = "1";
+  const std::string data =
+      "csv { files: 'table.csv' "
+      "columns { name: 'a' name: 'b' name: 'c' number {} } "
+      "columns { name: 'target' target {} } }";
+  for (const auto& [loss, rate] :
+       {std::pair("mean_absolute_error", "0.01"), std::pair("huber", "0.03")}) {
+    loss_ = loss;
+    rate_ = rate;
+    ASSERT_EQ(Train(data), 0) << output_;
+    const double absolute = NumberIn(Result(), "test_mean_absolute_error");
+    const double squared = NumberIn(Result(), "test_mean_squared_error");
+    EXPECT_LT(absolute, 0.4) << loss;
+    EXPECT_GE(squared, absolute * absolute) << loss;
+    const double test_loss = NumberIn(Result(), "test_loss");
+    if (loss_ == "huber") {
+      EXPECT_LE(test_loss, squared / 2 + 1e-9);
+    } else {
+      EXPECT_DOUBLE_EQ(test_loss, absolute);
+    }
+  }
+}
+
+TEST_F(DataTest, TellsTheScoresThatAreAskedFor) {
+  const std::string data =
+      absl::StrCat("csv { files: 'table.csv' ", kColumns, " }");
+  ASSERT_EQ(Train(data, "evaluation { top_k: 2 confusion_matrix: true }"), 0)
+      << output_;
+  const google::protobuf::Struct result = Result();
+  const double accuracy = NumberIn(result, "test_accuracy");
+  EXPECT_GE(NumberIn(result, "test_top_k_accuracy"), accuracy);
+  const auto& by_class =
+      result.fields().at("test_by_class").list_value().values();
+  ASSERT_EQ(by_class.size(), 4);
+  double right = 0;
+  for (int label = 0; label < 4; ++label) {
+    const auto& predicted = by_class.Get(label)
+                                .struct_value()
+                                .fields()
+                                .at("predicted")
+                                .list_value()
+                                .values();
+    ASSERT_EQ(predicted.size(), 4);
+    right += predicted.Get(label).number_value();
+  }
+  EXPECT_DOUBLE_EQ(right / kRows, accuracy);
+  // What does not fit is told before training.
+  EXPECT_EQ(Train(data, "evaluation { auc: true }"), 2);
+  EXPECT_THAT(output_, HasSubstr("evaluation.auc: the model has 4 outputs; the "
+                                 "area under the curve is that of two"));
+}
+
 // Of logistic regression (scikit-learn 1.9) 20 splits have 95 % +- 4.4 % right.
 TEST_F(DataTest, TheExampleOfATableIsLearned) {
   run_dir_ = folder_ + "/iris";
@@ -281,6 +338,60 @@ TEST_F(DataTest, ImagesInColourAreLearnedFromFilesAndRecords) {
             job, {{images("train"), images("train") + "skip_bad_rows: true "}}),
         {});
   EXPECT_EQ(NumberIn(Result(), "skipped_rows"), 1);
+}
+
+// Gradient descent with momentum, from zeros, on batches of all 150 rows, in
+// which their order does not matter. The losses are those of the same in JAX
+// 0.10.2 and Optax 0.2.8: softmax_cross_entropy_with_integer_labels of the
+// three other columns with the species, and huber_loss of them with the petals'
+// width, by sgd(rate, momentum=0.9).
+TEST_F(DataTest, TheLossesOfATableAreJaxs) {
+  const auto train = [&](const std::string& layer, const std::string& loss,
+                         const std::string& answer, const std::string& rate,
+                         int steps) {
+    const std::string data = absl::StrCat(
+        "{ csv { files: '", fs::absolute("examples/iris.csv").string(),
+        "' columns { name: 'sepal_length' "
+        "            number { mean: 5.8433 stddev: 0.8253 } } "
+        "columns { name: 'sepal_width' "
+        "          number { mean: 3.0573 stddev: 0.4344 } } "
+        "columns { name: 'petal_length' "
+        "          number { mean: 3.758 stddev: 1.7594 } } ",
+        answer, " } } ");
+    const std::string path = folder_ + "/iris.textproto";
+    WriteText(path, absl::StrCat(
+                        "name: 'iris' model { sequential { layers { dense { ",
+                        layer, " kernel_initializer { zeros {} } } } loss { ",
+                        loss, " } } } data { train ", data, "test ", data,
+                        "} batch_size: 150 steps: ", steps,
+                        " optimizer { learning_rate: ", rate,
+                        " momentum { momentum: 0.9 } }"));
+    run_dir_ = absl::StrCat(folder_, "/iris-", runs_++);
+    Program program({kHoldfast, "local", absl::StrCat("--job=", path),
+                     absl::StrCat("--run_dir=", run_dir_), "--ps=2",
+                     "--workers=2"});
+    EXPECT_EQ(program.Wait(), 0) << program.output();
+    return NumberIn(Result(), "test_loss");
+  };
+  const std::string species =
+      "columns { name: 'species' label { "
+      "values: 'setosa' values: 'versicolor' values: 'virginica' } }";
+  const std::string width = "columns { name: 'petal_width' target {} }";
+  for (const auto& [steps, softmax, huber] :
+       {std::tuple(5, 0.6130535, 0.2342663),
+        std::tuple(20, 0.3441341, 0.03396645),
+        std::tuple(80, 0.2059894, 0.01678553)}) {
+    EXPECT_NEAR(
+        train("units: 3", "softmax_cross_entropy {}", species, "0.1", steps),
+        softmax, 2e-5 * softmax)
+        << steps;
+    EXPECT_NEAR(
+        train("units: 1", "huber { delta: 0.25 }", width, "0.05", steps), huber,
+        5e-5 * huber)
+        << steps;
+  }
+  EXPECT_NEAR(NumberIn(Result(), "test_mean_absolute_error"), 0.14724033, 1e-5);
+  EXPECT_NEAR(NumberIn(Result(), "test_mean_squared_error"), 0.037981912, 1e-5);
 }
 
 // A fifth of the rows is kept for evaluation, whoever reads them.

@@ -156,9 +156,11 @@ struct LossSums {
   double loss = 0;
   // Examples whose class is predicted right. Absent where none is predicted.
   std::optional<int64_t> correct;
-  // Over the examples: the mean over the outputs of |output - target|. Absent
-  // where the outputs are not compared with targets as numbers.
+  // Over the examples: the mean over the outputs of |output - target| and of
+  // (output - target)^2, each example's as much as any. Absent where the
+  // outputs are not compared with targets as numbers.
   std::optional<double> absolute_error;
+  std::optional<double> squared_error;
 };
 
 // The arithmetic behind a model. Everything that a model does to tensors goes
@@ -417,19 +419,31 @@ class Backend {
                                                        const Targets& targets,
                                                        Matrix* gradient) = 0;
 
-  // The squared distance from a target t:
+  // The distance from a target t, with e[i, j] = z[i, j] - t[i, j]:
   //
   //   t[i, j]    = values[i, j] where there are values;
   //                labels[i] where n is 1;
   //                [j = labels[i]], with labels in [0, n), otherwise
-  //   loss_i     = mean over j of (z[i, j] - t[i, j])^2
-  //   dz[i, j]   = 2 w[i] (z[i, j] - t[i, j]) / (m n)
+  //   loss_i     = mean over j of d(e[i, j])
+  //   dz[i, j]   = w[i] d'(e[i, j]) / (m n)
   //
-  // Tells the absolute error, each example's as much as any. Where n is 1 no
-  // class is predicted.
+  // They tell the absolute and the squared error. Where n is 1 no class is
+  // predicted.
+
+  // d(e) = e^2, d'(e) = 2 e.
   virtual absl::StatusOr<LossSums> MeanSquaredError(ConstMatrix outputs,
                                                     const Targets& targets,
                                                     Matrix* gradient) = 0;
+  // d(e) = |e|; d'(e) is the sign of e, and 0 at 0.
+  virtual absl::StatusOr<LossSums> MeanAbsoluteError(ConstMatrix outputs,
+                                                     const Targets& targets,
+                                                     Matrix* gradient) = 0;
+  // Of Huber 1964, with delta above 0: where |e| <= delta, d(e) = e^2 / 2 and
+  // d'(e) = e; elsewhere d(e) = delta (|e| - delta / 2), and d'(e) is delta
+  // with the sign of e.
+  virtual absl::StatusOr<LossSums> Huber(ConstMatrix outputs,
+                                         const Targets& targets, float delta,
+                                         Matrix* gradient) = 0;
 
  private:
   Tracer* tracer_ = nullptr;

@@ -37,6 +37,9 @@ struct Batch {
   // How much the loss of each example counts. Empty: 1 each.
   absl::Span<const float> weights;
 
+  // Of an evaluation: the model is to tell its outputs (Model::Outputs).
+  bool wants_outputs = false;
+
   int64_t size() const {
     return static_cast<int64_t>(
         num_targets == 0 ? labels.size() : targets.size() / num_targets);

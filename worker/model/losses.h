@@ -2,6 +2,8 @@
 #define HOLDFAST_WORKER_MODEL_LOSSES_H_
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -25,8 +27,11 @@ class Loss {
   }
 
   // Whether the targets may be values in place of labels.
-  bool TakesValues() const {
-    return function_ != &Backend::SoftmaxCrossEntropy;
+  bool TakesValues() const { return takes_values_; }
+
+  // Whether so many outputs predict a class, where the targets are labels.
+  bool PredictsClass(int64_t num_outputs) const {
+    return num_outputs > 1 || classes_of_one_output_ <= 2;
   }
 
   // The loss of `outputs` [examples, outputs], and where `gradient` is not null
@@ -35,19 +40,22 @@ class Loss {
   absl::StatusOr<LossSums> Compute(Backend* backend, ConstMatrix outputs,
                                    const Targets& targets,
                                    Matrix* gradient) const {
-    return (backend->*function_)(outputs, targets, gradient);
+    return function_(backend, outputs, targets, gradient);
   }
 
  private:
-  using Function = absl::StatusOr<LossSums> (Backend::*)(ConstMatrix outputs,
-                                                         const Targets& targets,
-                                                         Matrix* gradient);
+  using Function = std::function<absl::StatusOr<LossSums>(
+      Backend* backend, ConstMatrix outputs, const Targets& targets,
+      Matrix* gradient)>;
 
-  Loss(Function function, int64_t classes_of_one_output)
-      : function_(function), classes_of_one_output_(classes_of_one_output) {}
+  Loss(Function function, int64_t classes_of_one_output, bool takes_values)
+      : function_(std::move(function)),
+        classes_of_one_output_(classes_of_one_output),
+        takes_values_(takes_values) {}
 
   Function function_;
   int64_t classes_of_one_output_;
+  bool takes_values_;
 };
 
 }  // namespace holdfast

@@ -27,9 +27,24 @@ struct BatchResult {
   // Sum of the examples' mean distances, over the outputs, of output and
   // target. A model tells it always or, where it predicts no number, never.
   std::optional<double> absolute_error_sum;
+  // The same with the distance's square.
+  std::optional<double> squared_error_sum;
   // Whether the loss is a number. Where it is not, no gradient was made, and
   // the worker contributes nothing to the step.
   bool finite = true;
+  // Of an evaluation whose batch wants them: row-major, Outputs().count for
+  // each example. They stay until the next call of the model.
+  absl::Span<const float> outputs;
+};
+
+// What a model's outputs are, for scores that are made of them.
+struct OutputSpec {
+  // Numbers for each example. 0: evaluations tell none.
+  int64_t count = 0;
+  // Whether they predict one of several classes: that of the greatest, of
+  // equals the first, or, of a single one, 1 where it is above 0 and 0
+  // elsewhere.
+  bool predict_class = false;
 };
 
 // Takes the gradient of the variable at this place in Variables().
@@ -76,6 +91,9 @@ class Model {
   virtual absl::StatusOr<BatchResult> Evaluate(
       absl::Span<const absl::Span<const float>> parameters,
       const Batch& batch) = 0;
+
+  // What BatchResult::outputs holds after an evaluation. Always the same.
+  virtual OutputSpec Outputs() const { return {}; }
 };
 
 // Tests that there are values for all of `variables`, and as many as each has

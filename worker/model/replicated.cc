@@ -122,6 +122,7 @@ class ReplicatedModel : public Model {
       const Batch& batch) override {
     return First().Evaluate(parameters, batch);
   }
+  OutputSpec Outputs() const override { return First().Outputs(); }
 
  protected:
   // To be called when a gradient has been made, by its variable; an error ends
@@ -144,7 +145,7 @@ class ReplicatedModel : public Model {
   // they use.
   void Stop() { strands_.clear(); }
 
-  virtual Model& First() = 0;
+  virtual Model& First() const = 0;
   // Has a replica compute its gradients and keep them.
   virtual absl::StatusOr<BatchResult> ComputeReplica(
       size_t replica, absl::Span<const absl::Span<const float>> parameters,
@@ -185,6 +186,7 @@ class ReplicatedModel : public Model {
     BatchResult all;
     all.correct = 0;
     all.absolute_error_sum = 0;
+    all.squared_error_sum = 0;
     for (size_t replica = 0; replica < results.size(); ++replica) {
       const absl::StatusOr<BatchResult>& result = results[replica];
       if (!result.ok()) {
@@ -204,6 +206,10 @@ class ReplicatedModel : public Model {
       }
       if (all.absolute_error_sum.has_value()) {
         *all.absolute_error_sum += *result->absolute_error_sum;
+      }
+      if (!result->squared_error_sum.has_value()) all.squared_error_sum.reset();
+      if (all.squared_error_sum.has_value()) {
+        *all.squared_error_sum += *result->squared_error_sum;
       }
     }
     if (!all.finite) return all;
@@ -242,7 +248,7 @@ class SequentialReplicas final : public ReplicatedModel {
   ~SequentialReplicas() override { Stop(); }
 
  private:
-  Model& First() override { return *models_[0]; }
+  Model& First() const override { return *models_[0]; }
 
   absl::StatusOr<BatchResult> ComputeReplica(
       size_t replica, absl::Span<const absl::Span<const float>> parameters,
@@ -315,7 +321,7 @@ class HostReplicas final : public ReplicatedModel {
   ~HostReplicas() override { Stop(); }
 
  private:
-  Model& First() override { return *models_[0]; }
+  Model& First() const override { return *models_[0]; }
 
   absl::StatusOr<BatchResult> ComputeReplica(
       size_t replica, absl::Span<const absl::Span<const float>> parameters,

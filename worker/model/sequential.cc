@@ -64,8 +64,9 @@ absl::StatusOr<std::unique_ptr<Sequential>> Sequential::Create(
     if (!loss->TakesValues()) {
       return absl::InvalidArgumentError(
           "the loss is softmax_cross_entropy, which takes classes; the data "
-          "have targets: take mean_squared_error or sigmoid_cross_entropy, or "
-          "name the classes as labels of the data");
+          "have targets: take mean_squared_error, mean_absolute_error, huber "
+          "or sigmoid_cross_entropy, or name the classes as labels of the "
+          "data");
     }
     if (shape[0] != examples.num_targets) {
       return absl::InvalidArgumentError(
@@ -83,6 +84,9 @@ absl::StatusOr<std::unique_ptr<Sequential>> Sequential::Create(
     }
   }
   model->example_size_ = *example_size;
+  model->outputs_.count = shape[0];
+  model->outputs_.predict_class =
+      examples.num_targets == 0 && loss->PredictsClass(shape[0]);
   model->parameter_staging_.resize(variables.size());
   model->parameters_.resize(variables.size());
   return model;
@@ -215,7 +219,15 @@ absl::StatusOr<BatchResult> Sequential::RunForward(
   result.loss_sum = sums->loss;
   result.correct = sums->correct;
   result.absolute_error_sum = sums->absolute_error;
+  result.squared_error_sum = sums->squared_error;
   result.finite = std::isfinite(sums->loss);
+  if (batch.wants_outputs && gradient == nullptr) {
+    const absl::StatusOr<Download> download = backend_->StartDownload(*outputs);
+    if (!download.ok()) return download.status();
+    status = backend_->Await(*download);
+    if (!status.ok()) return status;
+    result.outputs = download->values;
+  }
   return result;
 }
 

@@ -57,11 +57,12 @@ class Sequential final : public Model {
   absl::StatusOr<BatchResult> Evaluate(
       absl::Span<const absl::Span<const float>> parameters,
       const Batch& batch) override;
+  OutputSpec Outputs() const override { return outputs_; }
 
  private:
   Sequential(Backend* backend, Loss loss, std::unique_ptr<Chain> layers)
       : backend_(backend),
-        loss_(loss),
+        loss_(std::move(loss)),
         layers_(std::move(layers)),
         downloads_(backend) {}
 
@@ -84,6 +85,7 @@ class Sequential final : public Model {
   // Labels are below it; 0 where examples have targets, one for each output.
   int64_t num_classes_ = 0;
   int64_t num_targets_ = 0;
+  OutputSpec outputs_;
 
   // Of the pass under way, kept for their memory.
   DeviceBuffer input_staging_;

@@ -51,6 +51,7 @@ using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 using Tensors = std::vector<std::vector<float>>;
 
@@ -507,8 +508,8 @@ TEST_F(SequentialTest, AgreesWithFiniteDifferences) {
 // one example and of more.
 TEST_F(SequentialTest, EveryKindAgreesWithFiniteDifferences) {
   for (const std::string loss :
-       {"softmax_cross_entropy", "sigmoid_cross_entropy",
-        "mean_squared_error"}) {
+       {"softmax_cross_entropy", "sigmoid_cross_entropy", "mean_squared_error",
+        "mean_absolute_error", "huber"}) {
     for (const int units : {1, 3}) {
       for (const int64_t examples : {1, 5}) {
         const auto model =
@@ -694,6 +695,85 @@ TEST_F(SequentialTest, LossesOfOneOutputByHand) {
   EXPECT_EQ(squared.loss_sum, 5);
   EXPECT_EQ(squared.correct, std::nullopt);
   EXPECT_EQ(squared.absolute_error_sum, 3);
+  EXPECT_EQ(squared.squared_error_sum, 5);
+  EXPECT_EQ(evaluate("mean_absolute_error").loss_sum, 3);
+  // With delta 1, the default: 1 / 2, 0 and 2 - 1 / 2.
+  const BatchResult huber = evaluate("huber");
+  EXPECT_EQ(huber.loss_sum, 2);
+  EXPECT_EQ(huber.correct, std::nullopt);
+  EXPECT_EQ(huber.absolute_error_sum, 3);
+  EXPECT_EQ(huber.squared_error_sum, 5);
+}
+
+TEST_F(SequentialTest, TellsItsOutputsWhereTheyAreWanted) {
+  const Tensors parameters = {{2}, {-1}};
+  const std::vector<float> inputs = {0, 1, 2};
+  const std::vector<int32_t> labels = {0, 1, 1};
+  const auto model =
+      Make("layers { dense { units: 1 } } loss { huber { delta: 2 } }", 1);
+  Batch batch = {inputs, labels};
+  auto result = model->Evaluate(Spans(parameters), batch);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(result->outputs, IsEmpty());
+  batch.wants_outputs = true;
+  result = model->Evaluate(Spans(parameters), batch);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_THAT(result->outputs, ElementsAre(-1, 1, 3));
+  // With delta 2: 1 / 2, 0 and 4 / 2.
+  EXPECT_EQ(result->loss_sum, 2.5);
+}
+
+TEST_F(SequentialTest, SaysWhetherItsOutputsPredictAClass) {
+  const auto outputs = [&](const std::string& loss, int units,
+                           const ExampleSpec& examples) {
+    const auto model =
+        Sequential::Create(Parse(absl::StrCat("layers { dense { units: ", units,
+                                              " } } loss { ", loss, " {} }")),
+                           examples, 0, backend_.get());
+    EXPECT_TRUE(model.ok()) << model.status();
+    return (*model)->Outputs();
+  };
+  const ExampleSpec classes = {{2}, 2};
+  for (const char* loss : {"mean_squared_error", "mean_absolute_error", "huber",
+                           "sigmoid_cross_entropy"}) {
+    EXPECT_EQ(outputs(loss, 3, classes).count, 3);
+    EXPECT_TRUE(outputs(loss, 3, classes).predict_class);
+    EXPECT_EQ(outputs(loss, 1, classes).predict_class,
+              absl::string_view(loss) == "sigmoid_cross_entropy");
+    EXPECT_FALSE(outputs(loss, 3, {{2}, std::nullopt, 3}).predict_class);
+  }
+  EXPECT_TRUE(outputs("softmax_cross_entropy", 2, classes).predict_class);
+}
+
+TEST_F(SequentialTest, ReshapesExamples) {
+  const std::string loss = "loss { softmax_cross_entropy {} }";
+  // A vector of 18 becomes an image of 3 x 3 places and two channels.
+  const auto model =
+      Create(Parse("layers { reshape { shape: [3, 3, 2] } }"
+                   "layers { conv2d { filters: 2 kernel_size: 2 } }"
+                   "layers { reshape { shape: 8 } }"
+                   "layers { dense { units: 3 } }" +
+                   loss),
+             {18});
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(CheckGradients(model->get(), RandomParameters(**model),
+                           Examples(3, 18, 3).batch()),
+            absl::OkStatus());
+  // It is the image as it is stored.
+  const auto image =
+      Create(Parse("layers { conv2d { filters: 2 kernel_size: 2 } }"
+                   "layers { flatten {} } layers { dense { units: 3 } }" +
+                   loss),
+             {3, 3, 2});
+  ASSERT_TRUE(image.ok()) << image.status();
+  const Tensors parameters = RandomParameters(**model);
+  const Examples examples(3, 18, 3);
+  EXPECT_EQ((*model)->Evaluate(Spans(parameters), examples.batch())->loss_sum,
+            (*image)->Evaluate(Spans(parameters), examples.batch())->loss_sum);
+  EXPECT_THAT(
+      CreateError("layers { reshape { shape: [3, 5] } }" + loss, {4, 4}),
+      HasSubstr("layer \"reshape\": its shape [3,5] must have the 16 values of "
+                "its input, whose shape is [4,4]"));
 }
 
 // Two dense units of one input, w = (1, 0) and b = (0, 1), at x = 2: outputs
@@ -715,6 +795,7 @@ TEST_F(SequentialTest, LossesOfSeveralOutputsByHand) {
   EXPECT_EQ(squared.loss_sum, 2);
   EXPECT_EQ(squared.correct, 0);
   EXPECT_EQ(squared.absolute_error_sum, 1);
+  EXPECT_EQ(squared.squared_error_sum, 2);
   EXPECT_EQ(evaluate("mean_squared_error", 0).correct, 1);
   EXPECT_EQ(evaluate("softmax_cross_entropy", 0).absolute_error_sum,
             std::nullopt);

@@ -1,6 +1,7 @@
 #include "worker/trainer/evaluator.h"
 
-#include <algorithm>
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,62 +10,102 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/clock.h"
+#include "common/evaluation_figures.h"
 #include "glog/logging.h"
 #include "worker/input/sequential_batches.h"
 
 namespace holdfast {
 
-absl::StatusOr<proto::EvaluationResult> EvaluateOn(
-    const ExampleSource& test_set, int64_t batch_size,
+namespace {
+
+constexpr int64_t kDefaultBatchSize = 1000;
+
+// What a model tells of batches itself, taken together.
+class BatchSums {
+ public:
+  void Add(const BatchResult& result) {
+    examples_ += result.examples;
+    loss_ += result.loss_sum;
+    const auto add = [](const auto& term, auto* sum) {
+      if (term.has_value()) *sum = sum->value_or(0) + *term;
+    };
+    add(result.correct, &correct_);
+    add(result.absolute_error_sum, &absolute_error_);
+    add(result.squared_error_sum, &squared_error_);
+  }
+
+  void Tell(proto::EvaluationResult* result) const {
+    const double examples = static_cast<double>(examples_);
+    result->set_examples(examples_);
+    result->set_loss(loss_ / examples);
+    if (correct_.has_value()) {
+      result->set_accuracy(static_cast<double>(*correct_) / examples);
+    }
+    if (absolute_error_.has_value()) {
+      result->set_mean_absolute_error(*absolute_error_ / examples);
+    }
+    if (squared_error_.has_value()) {
+      result->set_mean_squared_error(*squared_error_ / examples);
+    }
+  }
+
+ private:
+  int64_t examples_ = 0;
+  double loss_ = 0;
+  std::optional<int64_t> correct_;
+  std::optional<double> absolute_error_;
+  std::optional<double> squared_error_;
+};
+
+}  // namespace
+
+absl::StatusOr<EvaluationScores> EvaluateOn(
+    const ExampleSource& test_set, const proto::Evaluation& config,
     const Parameters& parameters, Model* model,
     const std::atomic<bool>* cancelled) {
   const std::vector<absl::Span<const float>> values = parameters.All();
-  SequentialBatches batches(&test_set, batch_size);
-  int64_t examples = 0;
-  double loss_sum = 0;
-  std::optional<int64_t> correct;
-  std::optional<double> absolute_error_sum;
+  const OutputSpec outputs = model->Outputs();
+  SequentialBatches batches(&test_set, config.has_batch_size()
+                                           ? config.batch_size()
+                                           : kDefaultBatchSize);
+  BatchSums sums;
+  const std::vector<std::unique_ptr<Score>> scores =
+      MakeScores(config, outputs, test_set.num_examples());
   for (;;) {
     if (cancelled != nullptr && *cancelled) {
       return absl::CancelledError("evaluation was given up");
     }
-    const absl::StatusOr<Batch> batch = batches.Next();
+    absl::StatusOr<Batch> batch = batches.Next();
     if (!batch.ok()) return batch.status();
     if (batch->size() == 0) break;
+    batch->wants_outputs = !scores.empty();
     const absl::StatusOr<BatchResult> result = model->Evaluate(values, *batch);
     if (!result.ok()) return result.status();
-    examples += result->examples;
-    loss_sum += result->loss_sum;
-    if (result->correct.has_value()) {
-      correct = correct.value_or(0) + *result->correct;
+    sums.Add(*result);
+    if (scores.empty()) continue;
+    const int64_t expected = batch->size() * outputs.count;
+    if (static_cast<int64_t>(result->outputs.size()) != expected) {
+      return absl::InternalError(absl::StrCat(
+          "the model told ", result->outputs.size(), " outputs of ",
+          batch->size(), " examples; it has ", outputs.count, " for each"));
     }
-    if (result->absolute_error_sum.has_value()) {
-      absolute_error_sum =
-          absolute_error_sum.value_or(0) + *result->absolute_error_sum;
+    for (const std::unique_ptr<Score>& score : scores) {
+      const absl::Status status = score->Add(*batch, result->outputs);
+      if (!status.ok()) return status;
     }
   }
-  proto::EvaluationResult result;
-  result.set_step(parameters.version.value());
-  result.set_examples(examples);
-  result.set_loss(loss_sum / examples);
-  if (correct.has_value()) {
-    result.set_accuracy(static_cast<double>(*correct) / examples);
-  }
-  if (absolute_error_sum.has_value()) {
-    result.set_mean_absolute_error(*absolute_error_sum / examples);
-  }
-  return result;
+  EvaluationScores all;
+  all.result.set_step(parameters.version.value());
+  sums.Tell(&all.result);
+  for (const std::unique_ptr<Score>& score : scores) score->Tell(&all);
+  return all;
 }
 
 std::string DescribeEvaluation(const proto::EvaluationResult& result) {
   std::string text =
       absl::StrCat("step ", result.step(), ": test loss ", result.loss());
-  if (result.has_accuracy()) {
-    absl::StrAppend(&text, ", accuracy ", result.accuracy());
-  }
-  if (result.has_mean_absolute_error()) {
-    absl::StrAppend(&text, ", mean absolute error ",
-                    result.mean_absolute_error());
+  for (const EvaluationFigure& figure : FiguresOf(result)) {
+    absl::StrAppend(&text, ", ", figure.words, " ", figure.value);
   }
   return text;
 }
@@ -124,12 +165,12 @@ absl::Status Evaluator::Evaluate(Cluster::Pin& pin) {
   absl::Status status =
       pin.StartRead(&parameters_)->Await(begin + options_.call_timeout);
   if (!status.ok()) return status;
-  const absl::StatusOr<proto::EvaluationResult> result = EvaluateOn(
-      *test_set_, options_.batch_size, parameters_, model_, &cancelled_);
-  if (!result.ok()) return result.status();
-  LOG(INFO) << DescribeEvaluation(*result) << " (" << clock_->Now() - begin
-            << ")";
-  return cluster_->ReportEvaluation(*result,
+  const absl::StatusOr<EvaluationScores> scores =
+      EvaluateOn(*test_set_, options_.config, parameters_, model_, &cancelled_);
+  if (!scores.ok()) return scores.status();
+  LOG(INFO) << DescribeEvaluation(scores->result) << " ("
+            << clock_->Now() - begin << ")";
+  return cluster_->ReportEvaluation(scores->result,
                                     clock_->Now() + options_.call_timeout);
 }
 

@@ -16,17 +16,21 @@
 #include "common/data/example_source.h"
 #include "common/strand.h"
 #include "proto/coordinator.pb.h"
+#include "proto/job.pb.h"
 #include "worker/model/model.h"
+#include "worker/trainer/scores.h"
 
 namespace holdfast {
 
-// Evaluates `model` at `parameters` on every example of `test_set`,
-// `batch_size` at a time. Errors: those of the model and of the source;
-// CANCELLED once `cancelled`, which may be null, is true.
-absl::StatusOr<proto::EvaluationResult> EvaluateOn(
-    const ExampleSource& test_set, int64_t batch_size,
-    const Parameters& parameters, Model* model,
-    const std::atomic<bool>* cancelled);
+// Evaluates `model` at `parameters` on every example of `test_set`, as many at
+// a time as `config` says, 1000 by default, and makes the scores that it asks
+// for (CheckScores). Errors: those of the model, of the source and of the
+// scores; CANCELLED once `cancelled`, which may be null, is true.
+absl::StatusOr<EvaluationScores> EvaluateOn(const ExampleSource& test_set,
+                                            const proto::Evaluation& config,
+                                            const Parameters& parameters,
+                                            Model* model,
+                                            const std::atomic<bool>* cancelled);
 
 // For the log: the step, the loss, and what else `result` holds.
 std::string DescribeEvaluation(const proto::EvaluationResult& result);
@@ -39,8 +43,8 @@ std::string DescribeEvaluation(const proto::EvaluationResult& result);
 class Evaluator {
  public:
   struct Options {
-    // Examples in one forward pass. More may be faster, and take more memory.
-    int64_t batch_size = 1000;
+    // What is told, and how many examples are evaluated at once.
+    proto::Evaluation config;
     // For what is asked of the cluster: pin, read, report.
     absl::Duration call_timeout = absl::Seconds(330);
     // How long the cluster keeps a pinned version that is not let go. Until

@@ -15,19 +15,27 @@ using ::testing::IsEmpty;
 
 const absl::Time kNoDeadline = absl::InfiniteFuture();
 
+proto::Evaluation InBatchesOf(uint32_t size) {
+  proto::Evaluation config;
+  config.set_batch_size(size);
+  return config;
+}
+
 TEST(EvaluateOnTest, IsTheMeanOverAllExamples) {
   // 10 examples with labels 0 1 2 0 1 2 0 1 2 0, in batches of 4: 4, 4 and 2.
   const FakeExamples examples(10, 3);
   FakeModel model;
   const Parameters parameters = {GlobalStep(2), {{2, 2}, {2, 2, 2}}};
-  const auto result = EvaluateOn(examples, 4, parameters, &model, nullptr);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_EQ(result->step(), 2);
-  EXPECT_EQ(result->examples(), 10);
-  EXPECT_EQ(result->loss(), 2);
-  EXPECT_EQ(result->accuracy(), 0.3);
-  EXPECT_FALSE(result->has_mean_absolute_error());
-  EXPECT_EQ(DescribeEvaluation(*result), "step 2: test loss 2, accuracy 0.3");
+  const auto scores =
+      EvaluateOn(examples, InBatchesOf(4), parameters, &model, nullptr);
+  ASSERT_TRUE(scores.ok()) << scores.status();
+  const proto::EvaluationResult& result = scores->result;
+  EXPECT_EQ(result.step(), 2);
+  EXPECT_EQ(result.examples(), 10);
+  EXPECT_EQ(result.loss(), 2);
+  EXPECT_EQ(result.accuracy(), 0.3);
+  EXPECT_FALSE(result.has_mean_absolute_error());
+  EXPECT_EQ(DescribeEvaluation(result), "step 2: test loss 2, accuracy 0.3");
 }
 
 TEST(EvaluateOnTest, TellsTheErrorOfANumber) {
@@ -36,12 +44,38 @@ TEST(EvaluateOnTest, TellsTheErrorOfANumber) {
   FakeModel model;
   model.predicts_number = true;
   const Parameters parameters = {GlobalStep(2), {{2, 2}, {2, 2, 2}}};
-  const auto result = EvaluateOn(examples, 4, parameters, &model, nullptr);
-  ASSERT_TRUE(result.ok()) << result.status();
-  EXPECT_FALSE(result->has_accuracy());
-  EXPECT_EQ(result->mean_absolute_error(), 1.1);
-  EXPECT_EQ(DescribeEvaluation(*result),
+  const auto scores =
+      EvaluateOn(examples, InBatchesOf(4), parameters, &model, nullptr);
+  ASSERT_TRUE(scores.ok()) << scores.status();
+  const proto::EvaluationResult& result = scores->result;
+  EXPECT_FALSE(result.has_accuracy());
+  EXPECT_EQ(result.mean_absolute_error(), 1.1);
+  EXPECT_EQ(DescribeEvaluation(result),
             "step 2: test loss 2, mean absolute error 1.1");
+}
+
+// The outputs are 0, 1, ... 9 of the labels 0 1 0 1 ...: of the 25 pairs of a 1
+// and a 0, 1 + 2 + 3 + 4 + 5 are in the right order. All but the first are
+// above 0, for class 1.
+TEST(EvaluateOnTest, MakesTheScoresThatAreAskedFor) {
+  const FakeExamples examples(10, 2);
+  FakeModel model;
+  const Parameters parameters = {GlobalStep(2), {{2, 2}, {2, 2, 2}}};
+  proto::Evaluation config = InBatchesOf(4);
+  config.set_auc(true);
+  config.set_confusion_matrix(true);
+  const auto scores = EvaluateOn(examples, config, parameters, &model, nullptr);
+  ASSERT_TRUE(scores.ok()) << scores.status();
+  EXPECT_EQ(scores->result.auc(), 15.0 / 25);
+  EXPECT_EQ(DescribeEvaluation(scores->result),
+            "step 2: test loss 2, accuracy 0, AUC 0.6");
+  ASSERT_EQ(scores->by_class.size(), 2);
+  EXPECT_THAT(scores->by_class[0].predicted(), ElementsAre(1, 4));
+  EXPECT_THAT(scores->by_class[1].predicted(), ElementsAre(0, 5));
+  // Nobody asked.
+  EXPECT_EQ(model.outputs_told, 3);
+  EXPECT_TRUE(EvaluateOn(examples, {}, parameters, &model, nullptr).ok());
+  EXPECT_EQ(model.outputs_told, 3);
 }
 
 TEST(EvaluateOnTest, EndsWithTheSourcesError) {
@@ -49,9 +83,10 @@ TEST(EvaluateOnTest, EndsWithTheSourcesError) {
   examples.error = absl::DataLossError("truncated");
   FakeModel model;
   const Parameters parameters = {GlobalStep(2), {{2, 2}, {2, 2, 2}}};
-  EXPECT_EQ(
-      EvaluateOn(examples, 4, parameters, &model, nullptr).status().code(),
-      absl::StatusCode::kDataLoss);
+  EXPECT_EQ(EvaluateOn(examples, InBatchesOf(4), parameters, &model, nullptr)
+                .status()
+                .code(),
+            absl::StatusCode::kDataLoss);
 }
 
 class EvaluatorTest : public ::testing::Test {
@@ -110,7 +145,7 @@ TEST_F(EvaluatorTest, DropsWhatIsUnderWay) {
     go_on.WaitForNotification();
   };
   Evaluator evaluator(&cluster_, &model_, &examples_, &clock_,
-                      {.batch_size = 1});
+                      {.config = InBatchesOf(1)});
   EXPECT_EQ(evaluator.Start(kNoDeadline), absl::OkStatus());
   begun.WaitForNotification();
   // Released from another thread, while Drop waits.
@@ -133,7 +168,7 @@ TEST_F(EvaluatorTest, GivesUpWhenDestroyed) {
   };
   auto evaluator =
       std::make_unique<Evaluator>(&cluster_, &model_, &examples_, &clock_,
-                                  Evaluator::Options{.batch_size = 1});
+                                  Evaluator::Options{.config = InBatchesOf(1)});
   EXPECT_EQ(evaluator->Start(kNoDeadline), absl::OkStatus());
   begun.WaitForNotification();
   // Released from another thread, while the destructor waits.

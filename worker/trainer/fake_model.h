@@ -17,7 +17,8 @@ namespace holdfast {
 // values are the version: its loss is the version, and the gradients are the
 // version for b, which comes first, and minus the version for a. In an
 // evaluation an example is right when its label is the version, or, where it
-// predicts a number, wrong by the distance of the two.
+// predicts a number, wrong by the distance of the two. Its one output is the
+// first input value.
 //
 // Thread-compatible.
 class FakeModel final : public Model {
@@ -42,6 +43,8 @@ class FakeModel final : public Model {
   std::vector<float> first_inputs;
   // The loss scale of each.
   std::vector<float> loss_scales;
+  // Evaluations whose batch wanted the outputs.
+  int outputs_told = 0;
 
   std::vector<proto::Variable> Variables() const override {
     return {MakeVariable("a", 2), MakeVariable("b", 3)};
@@ -91,8 +94,14 @@ class FakeModel final : public Model {
     } else {
       result.correct = correct;
     }
+    if (batch.wants_outputs) {
+      ++outputs_told;
+      result.outputs = batch.inputs;
+    }
     return result;
   }
+
+  OutputSpec Outputs() const override { return {1, !predicts_number}; }
 
  private:
   static proto::Variable MakeVariable(const std::string& name, int64_t size) {

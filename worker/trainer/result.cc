@@ -81,6 +81,25 @@ void AddDeclaration(const proto::Declaration& declaration,
       proto::Consistency::Aggregation_Name(synchronous.aggregation()));
 }
 
+void AddEvaluation(const EvaluationScores& scores,
+                   proto::TrainingResult* result) {
+  const proto::EvaluationResult& test = scores.result;
+  result->set_test_loss(test.loss());
+  if (test.has_accuracy()) result->set_test_accuracy(test.accuracy());
+  if (test.has_mean_absolute_error()) {
+    result->set_test_mean_absolute_error(test.mean_absolute_error());
+  }
+  if (test.has_mean_squared_error()) {
+    result->set_test_mean_squared_error(test.mean_squared_error());
+  }
+  if (test.has_top_k_accuracy()) {
+    result->set_test_top_k_accuracy(test.top_k_accuracy());
+  }
+  if (test.has_auc()) result->set_test_auc(test.auc());
+  result->mutable_test_by_class()->Assign(scores.by_class.begin(),
+                                          scores.by_class.end());
+}
+
 void AddStatus(const proto::GetStatusResponse& status,
                proto::TrainingResult* result) {
   result->set_global_step(status.global_step());

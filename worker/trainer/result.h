@@ -8,6 +8,7 @@
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
 #include "proto/result.pb.h"
+#include "worker/trainer/scores.h"
 
 namespace holdfast {
 
@@ -15,6 +16,10 @@ namespace holdfast {
 // declared, with its defaults filled in.
 void AddDeclaration(const proto::Declaration& declaration,
                     proto::TrainingResult* result);
+
+// Fills in what is told of the test set after the last step.
+void AddEvaluation(const EvaluationScores& scores,
+                   proto::TrainingResult* result);
 
 // Fills in what the coordinator counted over the job: steps, examples, training
 // loss, times, pushes, what each worker has given, recoveries, and of

@@ -131,10 +131,46 @@ TEST(ResultToJsonTest, WritesEveryField) {
  ],
  "recoveries": 2,
  "version": "1.2.3",
+ "test_by_class": [],
  "test_loss": 0.5,
  "test_accuracy": 0.875
 }
 )");
+}
+
+TEST(AddEvaluationTest, AddsWhatThereIs) {
+  proto::TrainingResult result;
+  EvaluationScores scores;
+  scores.result.set_loss(0.5);
+  AddEvaluation(scores, &result);
+  EXPECT_EQ(result.test_loss(), 0.5);
+  EXPECT_FALSE(result.has_test_accuracy() ||
+               result.has_test_mean_absolute_error() ||
+               result.has_test_mean_squared_error() ||
+               result.has_test_top_k_accuracy() || result.has_test_auc());
+  scores.result.set_accuracy(0.25);
+  scores.result.set_mean_absolute_error(2);
+  scores.result.set_mean_squared_error(3);
+  scores.result.set_top_k_accuracy(0.75);
+  scores.result.set_auc(0.875);
+  scores.by_class.emplace_back().add_predicted(7);
+  scores.by_class[0].set_recall(1);
+  AddEvaluation(scores, &result);
+  EXPECT_EQ(result.test_accuracy(), 0.25);
+  EXPECT_EQ(result.test_mean_absolute_error(), 2);
+  EXPECT_EQ(result.test_mean_squared_error(), 3);
+  EXPECT_EQ(result.test_top_k_accuracy(), 0.75);
+  EXPECT_EQ(result.test_auc(), 0.875);
+  const auto json = ResultToJson(result);
+  ASSERT_TRUE(json.ok()) << json.status();
+  EXPECT_THAT(*json, HasSubstr(R"( "test_by_class": [
+  {
+   "predicted": [
+    7
+   ],
+   "recall": 1
+  }
+ ])"));
 }
 
 TEST(ResultToJsonTest, LeavesOutTheTestOfAJobWithoutOne) {

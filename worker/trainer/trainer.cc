@@ -47,7 +47,7 @@ Trainer::Trainer(const Parts& parts, const Options& options)
     : parts_(parts), options_(options) {
   if (options_.is_chief && parts_.test_set != nullptr) {
     Evaluator::Options evaluation;
-    evaluation.batch_size = options_.evaluation_batch_size;
+    evaluation.config = options_.evaluation;
     evaluation.call_timeout =
         options_.step_timeout + options_.recovery_timeout + options_.margin;
     evaluation.hold = options_.pin_hold;
@@ -143,7 +143,7 @@ absl::Status Trainer::Train() {
   options.step_timeout = options_.step_timeout;
   options.margin = options_.recovery_timeout + options_.margin;
   options.total_steps = GlobalStep(declared.total_steps());
-  options.evaluate_every_steps = options_.evaluate_every_steps;
+  options.evaluate_every_steps = options_.evaluation.every_steps();
   options.before_step = options_.before_step;
   options.log_interval = options_.log_interval;
   options.warns_of_loss = options_.is_chief;
@@ -208,18 +208,15 @@ absl::Status Trainer::WriteResult(const Parameters& end) {
   const proto::Declaration& declared = parts_.cluster->declaration();
   proto::TrainingResult result = options_.result;
   if (const ExampleSource* const test_set = TestSet(); test_set != nullptr) {
-    const auto test = EvaluateOn(*test_set, options_.evaluation_batch_size, end,
-                                 parts_.model, /*cancelled=*/nullptr);
-    if (!test.ok()) return test.status();
+    const auto scores =
+        EvaluateOn(*test_set, options_.evaluation, end, parts_.model,
+                   /*cancelled=*/nullptr);
+    if (!scores.ok()) return scores.status();
     absl::Status status =
-        parts_.cluster->ReportEvaluation(*test, StepDeadline());
+        parts_.cluster->ReportEvaluation(scores->result, StepDeadline());
     if (!status.ok()) return status;
-    result.set_test_loss(test->loss());
-    if (test->has_accuracy()) result.set_test_accuracy(test->accuracy());
-    if (test->has_mean_absolute_error()) {
-      result.set_test_mean_absolute_error(test->mean_absolute_error());
-    }
-    LOG(INFO) << DescribeEvaluation(*test);
+    AddEvaluation(*scores, &result);
+    LOG(INFO) << DescribeEvaluation(scores->result);
   }
   const std::vector<proto::Variable> variables(declared.variables().begin(),
                                                declared.variables().end());

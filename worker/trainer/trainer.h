@@ -19,6 +19,7 @@
 #include "common/timeouts.h"
 #include "common/trace.h"
 #include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
 #include "proto/result.pb.h"
 #include "worker/input/batch_pipeline.h"
 #include "worker/model/model.h"
@@ -71,10 +72,8 @@ class Trainer {
     uint32_t micro_batches = 1;
     // For the last word to the cluster.
     absl::Duration leave_timeout = absl::Seconds(5);
-    // The chief evaluates at every multiple of it. 0: only at the end.
-    uint64_t evaluate_every_steps = 0;
-    // Examples in one forward pass of an evaluation.
-    int64_t evaluation_batch_size = 1000;
+    // When the chief evaluates, and what is told of the test set.
+    proto::Evaluation evaluation;
     // As Evaluator::Options::hold.
     absl::Duration pin_hold = absl::Minutes(10);
     // The part of the result that the cluster does not know: job, ps, workers,

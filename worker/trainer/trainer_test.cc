@@ -68,7 +68,7 @@ TEST_F(TrainerTest, StragglerIsNotRolledBackWhenTheJobIsDone) {
 TEST_F(TrainerTest, EvaluatesEverySoManyStepsAndAtTheEnd) {
   SetUpJob(0, 2, 2, 7);
   has_test_set_ = true;
-  options_.evaluate_every_steps = 3;
+  options_.evaluation.set_every_steps(3);
   EXPECT_EQ(Run(), absl::OkStatus());
   EXPECT_THAT(cluster_->calls("pin"), ElementsAre("pin 3", "pin 6", "pin 7"));
   EXPECT_THAT(cluster_->calls("report"),
@@ -82,7 +82,7 @@ TEST_F(TrainerTest, EvaluatesEverySoManyStepsAndAtTheEnd) {
 TEST_F(TrainerTest, EvaluatesTheEndOnceWhenItIsDueThereAnyway) {
   SetUpJob(0, 2, 2, 4);
   has_test_set_ = true;
-  options_.evaluate_every_steps = 2;
+  options_.evaluation.set_every_steps(2);
   EXPECT_EQ(Run(), absl::OkStatus());
   EXPECT_THAT(cluster_->calls("report"), ElementsAre("report 2", "report 4"));
 }
@@ -90,7 +90,7 @@ TEST_F(TrainerTest, EvaluatesTheEndOnceWhenItIsDueThereAnyway) {
 TEST_F(TrainerTest, ChiefThatSkipsVersionsStillEvaluatesWhenDue) {
   SetUpJob(0, 1, 2, 10);
   has_test_set_ = true;
-  options_.evaluate_every_steps = 3;
+  options_.evaluation.set_every_steps(3);
   cluster_->newest[1] = 5;
   EXPECT_EQ(Run(), absl::OkStatus());
   EXPECT_THAT(cluster_->calls("pin"),
@@ -100,7 +100,7 @@ TEST_F(TrainerTest, ChiefThatSkipsVersionsStillEvaluatesWhenDue) {
 TEST_F(TrainerTest, OtherWorkersDoNotEvaluate) {
   SetUpJob(1, 2, 2, 4);
   has_test_set_ = true;
-  options_.evaluate_every_steps = 2;
+  options_.evaluation.set_every_steps(2);
   EXPECT_EQ(Run(), absl::OkStatus());
   EXPECT_THAT(cluster_->calls("pin"), IsEmpty());
 }
@@ -108,7 +108,7 @@ TEST_F(TrainerTest, OtherWorkersDoNotEvaluate) {
 TEST_F(TrainerTest, TrainsOnWhileItEvaluates) {
   SetUpJob(0, 2, 2, 9);
   has_test_set_ = true;
-  options_.evaluate_every_steps = 5;
+  options_.evaluation.set_every_steps(5);
   // The evaluation of version 5 ends only when training has come to version 8.
   absl::Notification at_eight;
   evaluation_model_.on_evaluate = [&](int64_t) {
@@ -124,7 +124,7 @@ TEST_F(TrainerTest, TrainsOnWhileItEvaluates) {
 TEST_F(TrainerTest, FailedEvaluationEndsTheJob) {
   SetUpJob(0, 2, 2, 9);
   has_test_set_ = true;
-  options_.evaluate_every_steps = 2;
+  options_.evaluation.set_every_steps(2);
   cluster_->errors["read 2"] = absl::NotFoundError("version 2 is not held");
   EXPECT_THAT(Run().message(), HasSubstr("version 2 is not held"));
   EXPECT_EQ(cluster_->calls().back(), "leave: version 2 is not held");
@@ -357,7 +357,7 @@ TEST_F(TrainerTest, DropsTheEvaluationOfAStepThatIsRolledBack) {
     options_.declaration.Clear();
     SetUpJob(/*replica=*/0, /*n=*/2, /*m=*/2, /*steps=*/8);
     has_test_set_ = true;
-    options_.evaluate_every_steps = 3;
+    options_.evaluation.set_every_steps(3);
     cluster_->roll_backs[call].version = 2;
     EXPECT_EQ(Run(), absl::OkStatus());
     const std::vector<std::string> calls = cluster_->calls();
@@ -377,7 +377,7 @@ TEST_F(TrainerTest, DropsTheEvaluationOfAStepThatIsRolledBack) {
 TEST_F(TrainerTest, GivesUpTheEvaluationThatARollBackFinds) {
   SetUpJob(/*replica=*/0, /*n=*/2, /*m=*/2, /*steps=*/8);
   has_test_set_ = true;
-  options_.evaluate_every_steps = 3;
+  options_.evaluation.set_every_steps(3);
   cluster_->roll_backs["await verdict #5"].version = 4;
   absl::Notification begun;
   evaluation_model_.on_evaluate = [&](int64_t) {
@@ -402,7 +402,7 @@ TEST_F(TrainerTest, ComesLate) {
     options_.declaration.Clear();
     SetUpJob(/*replica=*/0, /*n=*/2, /*m=*/2, /*steps=*/7);
     has_test_set_ = true;
-    options_.evaluate_every_steps = 3;
+    options_.evaluation.set_every_steps(3);
     cluster_->first_version = first;
     model_.first_inputs.clear();
     EXPECT_EQ(Run(), absl::OkStatus());

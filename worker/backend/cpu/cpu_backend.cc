@@ -38,6 +38,51 @@ double Weight(const Targets& targets, int64_t i) {
   return targets.weights.empty() ? 1 : targets.weights[i];
 }
 
+// Of an output from its target, and its derivative by the output.
+struct Distance {
+  double value;
+  double slope;
+};
+
+// distance(output - target) gives what a loss makes of an output.
+template <typename Function>
+LossSums SumDistances(ConstMatrix outputs, const Targets& targets,
+                      Matrix* gradient, Function distance) {
+  LossSums sums;
+  int64_t correct = 0;
+  double absolute_error = 0;
+  double squared_error = 0;
+  const int64_t n = outputs.cols;
+  const double values = static_cast<double>(outputs.size());
+  for (int64_t i = 0; i < outputs.rows; ++i) {
+    const float* z = outputs.data + i * n;
+    const double weight = Weight(targets, i);
+    if (!targets.labels.empty()) {
+      correct += ArgMax(z, n) == targets.labels[i] ? 1 : 0;
+    }
+    double loss = 0;
+    double absolute = 0;
+    double squares = 0;
+    for (int64_t j = 0; j < n; ++j) {
+      const double error = z[j] - Target(targets, i, j, n);
+      const Distance made = distance(error);
+      loss += made.value;
+      absolute += std::abs(error);
+      squares += error * error;
+      if (gradient == nullptr) continue;
+      gradient->data[i * n + j] =
+          static_cast<float>(weight * made.slope / values);
+    }
+    sums.loss += weight * loss / static_cast<double>(n);
+    absolute_error += absolute / static_cast<double>(n);
+    squared_error += squares / static_cast<double>(n);
+  }
+  if (n > 1 && targets.values.empty()) sums.correct = correct;
+  sums.absolute_error = absolute_error;
+  sums.squared_error = squared_error;
+  return sums;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CpuBackend>> CpuBackend::Create(
@@ -359,33 +404,35 @@ absl::StatusOr<LossSums> CpuBackend::MeanSquaredError(ConstMatrix outputs,
                                                       Matrix* gradient) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   if (!error_.ok()) return error_;
-  LossSums sums;
-  int64_t correct = 0;
-  double absolute_error = 0;
-  const int64_t n = outputs.cols;
-  const double values = static_cast<double>(outputs.size());
-  for (int64_t i = 0; i < outputs.rows; ++i) {
-    const float* z = outputs.data + i * n;
-    const double weight = Weight(targets, i);
-    if (!targets.labels.empty()) {
-      correct += ArgMax(z, n) == targets.labels[i] ? 1 : 0;
-    }
-    double squares = 0;
-    double distances = 0;
-    for (int64_t j = 0; j < n; ++j) {
-      const double error = z[j] - Target(targets, i, j, n);
-      squares += error * error;
-      distances += std::abs(error);
-      if (gradient == nullptr) continue;
-      gradient->data[i * n + j] =
-          static_cast<float>(weight * 2.0 * error / values);
-    }
-    sums.loss += weight * squares / static_cast<double>(n);
-    absolute_error += distances / static_cast<double>(n);
-  }
-  if (n > 1 && targets.values.empty()) sums.correct = correct;
-  sums.absolute_error = absolute_error;
-  return sums;
+  return SumDistances(outputs, targets, gradient, [](double error) -> Distance {
+    return {error * error, 2.0 * error};
+  });
+}
+
+absl::StatusOr<LossSums> CpuBackend::MeanAbsoluteError(ConstMatrix outputs,
+                                                       const Targets& targets,
+                                                       Matrix* gradient) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
+  if (!error_.ok()) return error_;
+  return SumDistances(outputs, targets, gradient, [](double error) -> Distance {
+    return {std::abs(error), error == 0 ? 0 : std::copysign(1.0, error)};
+  });
+}
+
+absl::StatusOr<LossSums> CpuBackend::Huber(ConstMatrix outputs,
+                                           const Targets& targets, float delta,
+                                           Matrix* gradient) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
+  if (!error_.ok()) return error_;
+  const double knee = delta;
+  return SumDistances(outputs, targets, gradient,
+                      [knee](double error) -> Distance {
+                        if (std::abs(error) <= knee) {
+                          return {0.5 * error * error, error};
+                        }
+                        return {knee * (std::abs(error) - 0.5 * knee),
+                                std::copysign(knee, error)};
+                      });
 }
 
 }  // namespace holdfast

@@ -104,6 +104,11 @@ class CpuBackend final : public Backend {
   absl::StatusOr<LossSums> MeanSquaredError(ConstMatrix outputs,
                                             const Targets& targets,
                                             Matrix* gradient) override;
+  absl::StatusOr<LossSums> MeanAbsoluteError(ConstMatrix outputs,
+                                             const Targets& targets,
+                                             Matrix* gradient) override;
+  absl::StatusOr<LossSums> Huber(ConstMatrix outputs, const Targets& targets,
+                                 float delta, Matrix* gradient) override;
 
  private:
   explicit CpuBackend(Options options) : options_(options) {}

@@ -424,6 +424,8 @@ TEST(CpuBackendTest, LossShowsWhatIsNotANumber) {
       }
       expect_not_finite(backend->SigmoidCrossEntropy(z, {{1}}, nullptr));
       expect_not_finite(backend->MeanSquaredError(z, {{1}}, nullptr));
+      expect_not_finite(backend->MeanAbsoluteError(z, {{1}}, nullptr));
+      expect_not_finite(backend->Huber(z, {{1}}, 1, nullptr));
     }
   }
 }
@@ -519,6 +521,7 @@ TEST(CpuBackendTest, MeanSquaredErrorOfOneOutputByHand) {
   EXPECT_EQ(sums->loss, 2.25 + 1);
   EXPECT_EQ(sums->correct, std::nullopt);
   EXPECT_EQ(sums->absolute_error, 1.5 + 1);
+  EXPECT_EQ(sums->squared_error, 2.25 + 1);
   EXPECT_THAT(gradient.values, ElementsAre(-1.5f, -1));
 
   absl::StatusOr<LossSums> alone =
@@ -565,7 +568,66 @@ TEST(CpuBackendTest, MeanSquaredErrorOfWeightedTargetsByHand) {
   EXPECT_DOUBLE_EQ(sums->loss, 2 * 0.625 + 0.5 * 2);
   EXPECT_FALSE(sums->correct.has_value());
   EXPECT_DOUBLE_EQ(*sums->absolute_error, 0.75 + 1);
+  EXPECT_DOUBLE_EQ(*sums->squared_error, 0.625 + 2);
   EXPECT_THAT(dz_values, ElementsAre(0.5f, -1, 0, 0.5f));
+}
+
+// The same errors, (0.5, -1) and (0, 2), with weights 2 and 0.5: losses 1.5 / 2
+// and 2 / 2; dz = w sign(error) / 4.
+TEST(CpuBackendTest, MeanAbsoluteErrorOfWeightedTargetsByHand) {
+  const auto backend = MakeBackend();
+  const std::vector<float> outputs = {1, 2, 3, 4};
+  const std::vector<float> targets = {0.5f, 3, 3, 2};
+  const std::vector<float> weights = {2, 0.5f};
+  std::vector<float> dz_values(4);
+  Matrix dz = {dz_values.data(), 2, 2};
+  const auto sums = backend->MeanAbsoluteError({outputs.data(), 2, 2},
+                                               {{}, targets, weights}, &dz);
+  ASSERT_TRUE(sums.ok()) << sums.status();
+  EXPECT_DOUBLE_EQ(sums->loss, 2 * 0.75 + 0.5 * 1);
+  EXPECT_FALSE(sums->correct.has_value());
+  EXPECT_DOUBLE_EQ(*sums->absolute_error, 0.75 + 1);
+  EXPECT_DOUBLE_EQ(*sums->squared_error, 0.625 + 2);
+  EXPECT_THAT(dz_values, ElementsAre(0.5f, -0.5f, 0, 0.125f));
+}
+
+// With delta 0.75: (0.5^2 / 2 + 0.75 (1 - 0.375)) / 2 and 0.75 (2 - 0.375) / 2;
+// dz = w error / 4, with errors cut at 0.75. With delta 2 no error is beyond
+// it, and the loss is half the squared error.
+TEST(CpuBackendTest, HuberOfWeightedTargetsByHand) {
+  const auto backend = MakeBackend();
+  const std::vector<float> outputs = {1, 2, 3, 4};
+  const std::vector<float> targets = {0.5f, 3, 3, 2};
+  const std::vector<float> weights = {2, 0.5f};
+  std::vector<float> dz_values(4);
+  Matrix dz = {dz_values.data(), 2, 2};
+  auto sums = backend->Huber({outputs.data(), 2, 2}, {{}, targets, weights},
+                             0.75f, &dz);
+  ASSERT_TRUE(sums.ok()) << sums.status();
+  EXPECT_DOUBLE_EQ(sums->loss, (0.125 + 0.46875) + 0.5 * 1.21875 / 2);
+  EXPECT_FALSE(sums->correct.has_value());
+  EXPECT_DOUBLE_EQ(*sums->absolute_error, 0.75 + 1);
+  EXPECT_DOUBLE_EQ(*sums->squared_error, 0.625 + 2);
+  EXPECT_THAT(dz_values, ElementsAre(0.25f, -0.375f, 0, 0.09375f));
+  sums = backend->Huber({outputs.data(), 2, 2}, {{}, targets, weights}, 2,
+                        nullptr);
+  ASSERT_TRUE(sums.ok()) << sums.status();
+  EXPECT_DOUBLE_EQ(sums->loss, (2 * 0.625 + 0.5 * 2) / 2);
+}
+
+// Of several outputs classes are predicted, as by the squared error.
+TEST(CpuBackendTest, DistancesOfSeveralOutputsPredictClasses) {
+  const auto backend = MakeBackend();
+  const Values z(2, 4, {1, 0, 2, -2, 1, 0, 1, 0});
+  const auto absolute = backend->MeanAbsoluteError(z, {{2, 2}}, nullptr);
+  ASSERT_TRUE(absolute.ok());
+  EXPECT_EQ(absolute->correct, 1);
+  EXPECT_EQ(absolute->loss, 1 + 0.25);
+  const auto huber = backend->Huber(z, {{2, 2}}, 1, nullptr);
+  ASSERT_TRUE(huber.ok());
+  EXPECT_EQ(huber->correct, 1);
+  // Errors (1, 0, 1, -2) and (1, 0, 0, 0).
+  EXPECT_EQ(huber->loss, (0.5 + 0.5 + 1.5) / 4 + 0.5 / 4);
 }
 
 // Logits 0: the loss is log(2) whatever the target, dz = w (1/2 - t) / 2.

@@ -509,27 +509,39 @@ absl::Status CudaDeviceMath::NormalizeRowsGradient(
       "NormalizeRowsGradient");
 }
 
-absl::Status CudaDeviceMath::Loss(LossKind kind, ConstMatrix outputs,
+absl::Status CudaDeviceMath::Loss(const DeviceLoss& loss, ConstMatrix outputs,
                                   const DeviceTargets& targets, Matrix gradient,
                                   DeviceLossSums* sums, float* workspace) {
-  static_assert(sizeof(DeviceLossSums) == 3 * sizeof(double));
-  double* const three = reinterpret_cast<double*>(sums);
-  const auto function = [kind] {
-    switch (kind) {
+  static_assert(sizeof(DeviceLossSums) == 4 * sizeof(double));
+  double* const four = reinterpret_cast<double*>(sums);
+  const kernels::LossTargets of = {targets.labels, targets.values,
+                                   targets.weights};
+  const auto compute = [&]() -> cudaError_t {
+    switch (loss.kind) {
       case LossKind::kSoftmaxCrossEntropy:
-        return &kernels::SoftmaxCrossEntropy;
+        return kernels::SoftmaxCrossEntropy(stream_, outputs.data, of,
+                                            outputs.rows, outputs.cols,
+                                            gradient.data, four, workspace);
       case LossKind::kSigmoidCrossEntropy:
-        return &kernels::SigmoidCrossEntropy;
+        return kernels::SigmoidCrossEntropy(stream_, outputs.data, of,
+                                            outputs.rows, outputs.cols,
+                                            gradient.data, four, workspace);
+      case LossKind::kMeanAbsoluteError:
+        return kernels::MeanAbsoluteError(stream_, outputs.data, of,
+                                          outputs.rows, outputs.cols,
+                                          gradient.data, four, workspace);
+      case LossKind::kHuber:
+        return kernels::Huber(stream_, outputs.data, of, loss.delta,
+                              outputs.rows, outputs.cols, gradient.data, four,
+                              workspace);
       case LossKind::kMeanSquaredError:
         break;
     }
-    return &kernels::MeanSquaredError;
-  }();
-  return CudaStatus(
-      function(stream_, outputs.data,
-               {targets.labels, targets.values, targets.weights}, outputs.rows,
-               outputs.cols, gradient.data, three, workspace),
-      "the loss");
+    return kernels::MeanSquaredError(stream_, outputs.data, of, outputs.rows,
+                                     outputs.cols, gradient.data, four,
+                                     workspace);
+  };
+  return CudaStatus(compute(), "the loss");
 }
 
 }  // namespace holdfast

@@ -85,8 +85,9 @@ struct LossTargets {
   const float* weights;
 };
 
-// sums[0] is the loss, sums[1] how many are predicted right, sums[2] the
-// absolute error, where there is such. dz may be null.
+// sums[0] is the loss, sums[1] how many are predicted right, sums[2] and
+// sums[3] the absolute and the squared error, where there are such. dz may be
+// null.
 cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, const float* z,
                                 const LossTargets& targets, int64_t m,
                                 int64_t n, float* dz, double* sums,
@@ -98,6 +99,12 @@ cudaError_t SigmoidCrossEntropy(cudaStream_t stream, const float* z,
 cudaError_t MeanSquaredError(cudaStream_t stream, const float* z,
                              const LossTargets& targets, int64_t m, int64_t n,
                              float* dz, double* sums, void* workspace);
+cudaError_t MeanAbsoluteError(cudaStream_t stream, const float* z,
+                              const LossTargets& targets, int64_t m, int64_t n,
+                              float* dz, double* sums, void* workspace);
+cudaError_t Huber(cudaStream_t stream, const float* z,
+                  const LossTargets& targets, float delta, int64_t m, int64_t n,
+                  float* dz, double* sums, void* workspace);
 
 // holdfast::Window, in numbers that the GPU divides fast.
 struct WindowShape {

@@ -152,28 +152,32 @@ struct RowLoss {
   double loss;
   double correct;
   double absolute_error;
+  double squared_error;
 };
+
+constexpr int kRowSums = 4;
 
 // Sums what is told of m rows, by one block: few numbers are left here.
 __global__ void __launch_bounds__(kThreads)
     SumRowLossesKernel(int64_t m, const RowLoss* rows, double* sums) {
-  __shared__ double shared[3][kThreads];
-  double own[3] = {};
+  __shared__ double shared[kRowSums][kThreads];
+  double own[kRowSums] = {};
   for (int64_t i = threadIdx.x; i < m; i += kThreads) {
     own[0] += rows[i].loss;
     own[1] += rows[i].correct;
     own[2] += rows[i].absolute_error;
+    own[3] += rows[i].squared_error;
   }
-  for (int k = 0; k < 3; ++k) shared[k][threadIdx.x] = own[k];
+  for (int k = 0; k < kRowSums; ++k) shared[k][threadIdx.x] = own[k];
   for (unsigned half = kThreads / 2; half > 0; half /= 2) {
     __syncthreads();
     if (threadIdx.x >= half) continue;
-    for (int k = 0; k < 3; ++k) {
+    for (int k = 0; k < kRowSums; ++k) {
       shared[k][threadIdx.x] += shared[k][threadIdx.x + half];
     }
   }
   if (threadIdx.x != 0) return;
-  for (int k = 0; k < 3; ++k) sums[k] = shared[k][0];
+  for (int k = 0; k < kRowSums; ++k) sums[k] = shared[k][0];
 }
 
 struct Greatest {
@@ -229,6 +233,48 @@ __device__ int32_t Label(const LossTargets& targets, int64_t i) {
 
 __device__ double Weight(const LossTargets& targets, int64_t i) {
   return targets.weights != nullptr ? targets.weights[i] : 1.0;
+}
+
+// Of an output from its target, and its derivative by the output.
+struct Distance {
+  double value;
+  double slope;
+};
+
+// distance(output - target) gives what a loss makes of an output.
+template <typename Function>
+cudaError_t SumDistances(cudaStream_t stream, const float* z,
+                         const LossTargets& targets, int64_t m, int64_t n,
+                         float* dz, double* sums, void* workspace,
+                         Function distance) {
+  const int cols = static_cast<int>(n);
+  const double values = static_cast<double>(m) * static_cast<double>(n);
+  return SumLosses(
+      stream, m,
+      [=] __device__(int64_t i, int lane) -> RowLoss {
+        const float* const row = z + i * n;
+        const int32_t label = Label(targets, i);
+        const double weight = Weight(targets, i);
+        const int predicted = FindGreatest(row, cols, lane).place;
+        // dz may be z: all have read what they need of others' elements.
+        __syncwarp();
+        double loss = 0;
+        double absolute = 0;
+        double squares = 0;
+        for (int j = lane; j < cols; j += kWarp) {
+          const double error = row[j] - Target(targets, i, j, cols);
+          const Distance made = distance(error);
+          loss += made.value;
+          absolute += fabs(error);
+          squares += error * error;
+          if (dz == nullptr) continue;
+          dz[i * n + j] = static_cast<float>(weight * made.slope / values);
+        }
+        return {weight * SumOverWarp(loss) / cols,
+                predicted == label ? 1.0 : 0.0, SumOverWarp(absolute) / cols,
+                SumOverWarp(squares) / cols};
+      },
+      sums, workspace);
 }
 
 }  // namespace
@@ -414,7 +460,7 @@ cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, const float* z,
           }
         }
         return {weight * (log(sum) - (double{at_label} - double{greatest.value})),
-                greatest.place == label ? 1.0 : 0.0, 0};
+                greatest.place == label ? 1.0 : 0.0, 0, 0};
       },
       sums, workspace);
 }
@@ -445,7 +491,7 @@ cudaError_t SigmoidCrossEntropy(cudaStream_t stream, const float* z,
           dz[i * n + j] = 
               static_cast<float>(weight * (sigmoid - target) / values);
         }
-        return {weight * SumOverWarp(sum) / cols, predicted == label ? 1.0 : 0.0, 0};
+        return {weight * SumOverWarp(sum) / cols, predicted == label ? 1.0 : 0.0, 0, 0};
       },
       sums, workspace);
 }
@@ -453,29 +499,33 @@ cudaError_t SigmoidCrossEntropy(cudaStream_t stream, const float* z,
 cudaError_t MeanSquaredError(cudaStream_t stream, const float* z,
                              const LossTargets& targets, int64_t m, int64_t n,
                              float* dz, double* sums, void* workspace) {
-  const int cols = static_cast<int>(n);
-  const double values = static_cast<double>(m) * static_cast<double>(n);
-  return SumLosses(
-      stream, m,
-      [=] __device__(int64_t i, int lane) -> RowLoss {
-        const float* const row = z + i * n;
-        const int32_t label = Label(targets, i);
-        const double weight = Weight(targets, i);
-        const int predicted = FindGreatest(row, cols, lane).place;
-        __syncwarp();
-        double squares = 0;
-        double distances = 0;
-        for (int j = lane; j < cols; j += kWarp) {
-          const double error = row[j] - Target(targets, i, j, cols);
-          squares += error * error;
-          distances += fabs(error);
-          if (dz == nullptr) continue;
-          dz[i * n + j] = static_cast<float>(weight * 2.0 * error / values);
-        }
-        return {weight * SumOverWarp(squares) / cols, predicted == label ? 1.0 : 0.0,
-                SumOverWarp(distances) / cols};
-      },
-      sums, workspace);
+  return SumDistances(
+      stream, z, targets, m, n, dz, sums, workspace,
+      [] __device__(double error) -> Distance {
+        return {error * error, 2.0 * error};
+      });
+}
+
+cudaError_t MeanAbsoluteError(cudaStream_t stream, const float* z,
+                              const LossTargets& targets, int64_t m, int64_t n,
+                              float* dz, double* sums, void* workspace) {
+  return SumDistances(
+      stream, z, targets, m, n, dz, sums, workspace,
+      [] __device__(double error) -> Distance {
+        return {fabs(error), error == 0 ? 0.0 : copysign(1.0, error)};
+      });
+}
+
+cudaError_t Huber(cudaStream_t stream, const float* z,
+                  const LossTargets& targets, float delta, int64_t m, int64_t n,
+                  float* dz, double* sums, void* workspace) {
+  const double knee = delta;
+  return SumDistances(
+      stream, z, targets, m, n, dz, sums, workspace,
+      [=] __device__(double error) -> Distance {
+        if (fabs(error) <= knee) return {0.5 * error * error, error};
+        return {knee * (fabs(error) - 0.5 * knee), copysign(knee, error)};
+      });
 }
 
 }  // namespace kernels

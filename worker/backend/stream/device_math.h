@@ -12,7 +12,20 @@ enum class Activation { kRelu, kTanh, kSigmoid };
 enum class LossKind {
   kSoftmaxCrossEntropy,
   kSigmoidCrossEntropy,
-  kMeanSquaredError
+  kMeanSquaredError,
+  kMeanAbsoluteError,
+  kHuber
+};
+struct DeviceLoss {
+  LossKind kind;
+  // Of kHuber.
+  float delta = 0;
+
+  // Whether outputs are compared with targets as numbers.
+  bool is_distance() const {
+    return kind != LossKind::kSoftmaxCrossEntropy &&
+           kind != LossKind::kSigmoidCrossEntropy;
+  }
 };
 
 // Targets in the device's memory; null in place of an empty span.
@@ -28,6 +41,7 @@ struct DeviceLossSums {
   double loss;
   double correct;
   double absolute_error;
+  double squared_error;
 };
 
 // The arithmetic of a device: the operations of Backend, by the same formulas
@@ -111,7 +125,7 @@ class DeviceMath {
                                              float* workspace) = 0;
 
   // No gradient is made where it has no data.
-  virtual absl::Status Loss(LossKind kind, ConstMatrix outputs,
+  virtual absl::Status Loss(const DeviceLoss& loss, ConstMatrix outputs,
                             const DeviceTargets& targets, Matrix gradient,
                             DeviceLossSums* sums, float* workspace) = 0;
 };

@@ -13,6 +13,24 @@ namespace {
 // Of every operation that may have one.
 constexpr int64_t kWorkspace = 100;
 
+absl::StatusOr<LossSums> Compute(const DeviceLoss& loss, Backend* backend,
+                                 ConstMatrix outputs, const Targets& targets,
+                                 Matrix* gradient) {
+  switch (loss.kind) {
+    case LossKind::kSoftmaxCrossEntropy:
+      return backend->SoftmaxCrossEntropy(outputs, targets, gradient);
+    case LossKind::kSigmoidCrossEntropy:
+      return backend->SigmoidCrossEntropy(outputs, targets, gradient);
+    case LossKind::kMeanAbsoluteError:
+      return backend->MeanAbsoluteError(outputs, targets, gradient);
+    case LossKind::kHuber:
+      return backend->Huber(outputs, targets, loss.delta, gradient);
+    case LossKind::kMeanSquaredError:
+      break;
+  }
+  return backend->MeanSquaredError(outputs, targets, gradient);
+}
+
 }  // namespace
 
 absl::Status HostMath::Enqueue(std::function<void(Backend*)> work,
@@ -220,31 +238,19 @@ absl::Status HostMath::NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
       workspace);
 }
 
-absl::Status HostMath::Loss(LossKind kind, ConstMatrix outputs,
+absl::Status HostMath::Loss(const DeviceLoss& loss, ConstMatrix outputs,
                             const DeviceTargets& targets, Matrix gradient,
                             DeviceLossSums* sums, float* workspace) {
-  const auto function = [kind] {
-    switch (kind) {
-      case LossKind::kSoftmaxCrossEntropy:
-        return &Backend::SoftmaxCrossEntropy;
-      case LossKind::kSigmoidCrossEntropy:
-        return &Backend::SigmoidCrossEntropy;
-      case LossKind::kMeanSquaredError:
-        break;
-    }
-    return &Backend::MeanSquaredError;
-  }();
   return Enqueue(
       [=](Backend* backend) {
         // Of labels that were not copied in time, which index memory.
         for (int64_t i = 0; i < outputs.rows && targets.labels != nullptr;
              ++i) {
-          const bool any =
-              kind == LossKind::kMeanSquaredError && outputs.cols == 1;
+          const bool any = loss.is_distance() && outputs.cols == 1;
           const int64_t classes = std::max<int64_t>(outputs.cols, 2);
           const int32_t label = targets.labels[i];
           if (any || (label >= 0 && label < classes)) continue;
-          *sums = {std::numeric_limits<double>::quiet_NaN(), -1, 0};
+          *sums = {std::numeric_limits<double>::quiet_NaN(), -1, 0, 0};
           return;
         }
         Matrix dz = gradient;
@@ -252,14 +258,15 @@ absl::Status HostMath::Loss(LossKind kind, ConstMatrix outputs,
           return absl::MakeConstSpan(first, first == nullptr ? 0 : size);
         };
         const absl::StatusOr<LossSums> made =
-            (backend->*function)(outputs,
-                                 {span(targets.labels, outputs.rows),
-                                  span(targets.values, outputs.size()),
-                                  span(targets.weights, outputs.rows)},
-                                 dz.data == nullptr ? nullptr : &dz);
+            Compute(loss, backend, outputs,
+                    {span(targets.labels, outputs.rows),
+                     span(targets.values, outputs.size()),
+                     span(targets.weights, outputs.rows)},
+                    dz.data == nullptr ? nullptr : &dz);
         if (!made.ok()) return;
         *sums = {made->loss, static_cast<double>(made->correct.value_or(0)),
-                 made->absolute_error.value_or(0)};
+                 made->absolute_error.value_or(0),
+                 made->squared_error.value_or(0)};
       },
       workspace);
 }

@@ -496,7 +496,8 @@ void StreamBackend::NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
            }));
 }
 
-absl::StatusOr<LossSums> StreamBackend::Loss(LossKind kind, ConstMatrix outputs,
+absl::StatusOr<LossSums> StreamBackend::Loss(const DeviceLoss& loss,
+                                             ConstMatrix outputs,
                                              const Targets& targets,
                                              Matrix* gradient) {
   absl::Status status = Enter();
@@ -529,7 +530,7 @@ absl::StatusOr<LossSums> StreamBackend::Loss(LossKind kind, ConstMatrix outputs,
   status =
       Run({outputs, *copied, weights, dz, sums},
           math_->SumWorkspace(outputs.rows, outputs.cols), [&](float* memory) {
-            return math_->Loss(kind, outputs, on_device, dz,
+            return math_->Loss(loss, outputs, on_device, dz,
                                reinterpret_cast<DeviceLossSums*>(sums.data),
                                memory);
           });
@@ -547,28 +548,41 @@ absl::StatusOr<LossSums> StreamBackend::Loss(LossKind kind, ConstMatrix outputs,
   std::memcpy(&made, download->values.data(), sizeof(made));
   LossSums result;
   result.loss = made.loss;
-  const bool is_distance = kind == LossKind::kMeanSquaredError;
-  if (!are_values && (!is_distance || outputs.cols > 1)) {
+  if (!are_values && (!loss.is_distance() || outputs.cols > 1)) {
     result.correct = static_cast<int64_t>(made.correct);
   }
-  if (is_distance) result.absolute_error = made.absolute_error;
+  if (loss.is_distance()) {
+    result.absolute_error = made.absolute_error;
+    result.squared_error = made.squared_error;
+  }
   return result;
 }
 
 absl::StatusOr<LossSums> StreamBackend::SoftmaxCrossEntropy(
     ConstMatrix logits, const Targets& targets, Matrix* gradient) {
-  return Loss(LossKind::kSoftmaxCrossEntropy, logits, targets, gradient);
+  return Loss({LossKind::kSoftmaxCrossEntropy}, logits, targets, gradient);
 }
 
 absl::StatusOr<LossSums> StreamBackend::SigmoidCrossEntropy(
     ConstMatrix logits, const Targets& targets, Matrix* gradient) {
-  return Loss(LossKind::kSigmoidCrossEntropy, logits, targets, gradient);
+  return Loss({LossKind::kSigmoidCrossEntropy}, logits, targets, gradient);
 }
 
 absl::StatusOr<LossSums> StreamBackend::MeanSquaredError(ConstMatrix outputs,
                                                          const Targets& targets,
                                                          Matrix* gradient) {
-  return Loss(LossKind::kMeanSquaredError, outputs, targets, gradient);
+  return Loss({LossKind::kMeanSquaredError}, outputs, targets, gradient);
+}
+
+absl::StatusOr<LossSums> StreamBackend::MeanAbsoluteError(
+    ConstMatrix outputs, const Targets& targets, Matrix* gradient) {
+  return Loss({LossKind::kMeanAbsoluteError}, outputs, targets, gradient);
+}
+
+absl::StatusOr<LossSums> StreamBackend::Huber(ConstMatrix outputs,
+                                              const Targets& targets,
+                                              float delta, Matrix* gradient) {
+  return Loss({LossKind::kHuber, delta}, outputs, targets, gradient);
 }
 
 }  // namespace holdfast

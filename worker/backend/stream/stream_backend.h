@@ -129,6 +129,11 @@ class StreamBackend final : public Backend {
   absl::StatusOr<LossSums> MeanSquaredError(ConstMatrix outputs,
                                             const Targets& targets,
                                             Matrix* gradient) override;
+  absl::StatusOr<LossSums> MeanAbsoluteError(ConstMatrix outputs,
+                                             const Targets& targets,
+                                             Matrix* gradient) override;
+  absl::StatusOr<LossSums> Huber(ConstMatrix outputs, const Targets& targets,
+                                 float delta, Matrix* gradient) override;
 
  private:
   // What an operation reads and writes.
@@ -165,7 +170,7 @@ class StreamBackend final : public Backend {
   // `bytes` is a multiple of 4.
   absl::StatusOr<ConstMatrix> CopySmall(const void* host, int64_t bytes);
 
-  absl::StatusOr<LossSums> Loss(LossKind kind, ConstMatrix outputs,
+  absl::StatusOr<LossSums> Loss(const DeviceLoss& loss, ConstMatrix outputs,
                                 const Targets& targets, Matrix* gradient);
   absl::Status AwaitStreams();
 

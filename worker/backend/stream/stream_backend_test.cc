@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -565,16 +566,20 @@ TEST(StreamBackendTest, LossesOfWeightedTargetsAreTheCpus) {
   const std::vector<float> outputs = RandomValues(6, 1);
   const std::vector<float> targets = RandomValues(6, 2);
   const std::vector<float> weights = {0.5f, 0, 3};
-  using Loss = absl::StatusOr<LossSums> (Backend::*)(ConstMatrix,
-                                                     const Targets&, Matrix*);
-  for (const Loss loss : {Loss{&Backend::MeanSquaredError},
-                          Loss{&Backend::SigmoidCrossEntropy}}) {
+  using Loss = std::function<absl::StatusOr<LossSums>(Backend*, ConstMatrix,
+                                                      const Targets&, Matrix*)>;
+  for (const Loss& loss :
+       {Loss(std::mem_fn(&Backend::MeanSquaredError)),
+        Loss(std::mem_fn(&Backend::MeanAbsoluteError)),
+        Loss([](Backend*backend, ConstMatrix z, const Targets&targets,
+                Matrix*dz) { return backend->Huber(z, targets, 0.5f, dz); }),
+        Loss(std::mem_fn(&Backend::SigmoidCrossEntropy))}) {
     const auto on = [&](Backend* backend, std::vector<float>* gradient) {
       DeviceBuffer staging, result;
       const auto x = backend->Upload(outputs, 3, 2, &staging);
       EXPECT_TRUE(x.ok() && backend->Reserve(6, &result).ok());
       Matrix dz = result.View(3, 2);
-      const auto sums = (backend->*loss)(*x, {{}, targets, weights}, &dz);
+      const auto sums = loss(backend, *x, {{}, targets, weights}, &dz);
       EXPECT_TRUE(sums.ok()) << sums.status();
       const auto download = backend->StartDownload(dz);
       EXPECT_TRUE(download.ok() && backend->Await(*download).ok());
@@ -587,6 +592,7 @@ TEST(StreamBackendTest, LossesOfWeightedTargetsAreTheCpus) {
     EXPECT_EQ(sums.loss, expected.loss);
     EXPECT_EQ(sums.correct, std::nullopt);
     EXPECT_EQ(sums.absolute_error, expected.absolute_error);
+    EXPECT_EQ(sums.squared_error, expected.squared_error);
     EXPECT_EQ(gradient, expected_gradient);
   }
 }

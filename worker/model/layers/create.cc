@@ -25,6 +25,8 @@ absl::StatusOr<std::unique_ptr<Layer>> CreateLayer(
   switch (config.kind_case()) {
     case proto::Layer::kFlatten:
       return CreateFlatten(size, backend);
+    case proto::Layer::kReshape:
+      return CreateReshape(config.reshape(), name, input_shape, backend);
     case proto::Layer::kDense:
       return CreateDense(config.dense(), name, input_shape, backend);
     case proto::Layer::kRelu:

@@ -1,14 +1,19 @@
 #include "worker/model/layers/elementwise.h"
 
+#include <utility>
 #include <vector>
+
+#include "common/shape.h"
 
 namespace holdfast {
 namespace {
 
-// As matrices, tensors have all but their first dimension in one already.
-class FlattenLayer final : public Layer {
+// As matrices, tensors have all but their first dimension in one already: only
+// what later layers take the columns for is another.
+class ReshapeLayer final : public Layer {
  public:
-  FlattenLayer(Backend* backend, int64_t size) : Layer(backend, {size}, {}) {}
+  ReshapeLayer(Backend* backend, std::vector<int64_t> shape)
+      : Layer(backend, std::move(shape), {}) {}
 
   absl::StatusOr<ConstMatrix> Forward(const Pass&,
                                       absl::Span<const ConstMatrix>,
@@ -102,7 +107,24 @@ class DropoutLayer final : public Layer {
 }  // namespace
 
 std::unique_ptr<Layer> CreateFlatten(int64_t size, Backend* backend) {
-  return std::make_unique<FlattenLayer>(backend, size);
+  return std::make_unique<ReshapeLayer>(backend, std::vector<int64_t>{size});
+}
+
+absl::StatusOr<std::unique_ptr<Layer>> CreateReshape(
+    const proto::Layer::Reshape& config, const std::string& name,
+    absl::Span<const int64_t> input_shape, Backend* backend) {
+  const absl::StatusOr<int64_t> before = NumElements(input_shape);
+  if (!before.ok()) return before.status();
+  const absl::StatusOr<int64_t> after = NumElements(config.shape());
+  if (!after.ok() || *after != *before) {
+    return LayerError(name, "its shape ", ShapeString(config.shape()),
+                      " must have the ", *before,
+                      " values of its input, whose shape is ",
+                      ShapeString(input_shape));
+  }
+  return std::make_unique<ReshapeLayer>(
+      backend,
+      std::vector<int64_t>(config.shape().begin(), config.shape().end()));
 }
 
 std::unique_ptr<Layer> CreateRelu(absl::Span<const int64_t> shape,

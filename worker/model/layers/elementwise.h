@@ -17,6 +17,11 @@ namespace holdfast {
 // For examples of `size` elements.
 std::unique_ptr<Layer> CreateFlatten(int64_t size, Backend* backend);
 
+// Errors: as CreateLayer (create.h).
+absl::StatusOr<std::unique_ptr<Layer>> CreateReshape(
+    const proto::Layer::Reshape& config, const std::string& name,
+    absl::Span<const int64_t> input_shape, Backend* backend);
+
 std::unique_ptr<Layer> CreateRelu(absl::Span<const int64_t> shape,
                                   Backend* backend);
 std::unique_ptr<Layer> CreateTanh(absl::Span<const int64_t> shape,

@@ -1,0 +1,26 @@
+#include "common/evaluation_figures.h"
+
+namespace holdfast {
+
+std::vector<EvaluationFigure> FiguresOf(const proto::EvaluationResult& result) {
+  std::vector<EvaluationFigure> figures;
+  if (result.has_accuracy()) {
+    figures.push_back({"accuracy", "accuracy", result.accuracy()});
+  }
+  if (result.has_top_k_accuracy()) {
+    figures.push_back(
+        {"top_k_accuracy", "top-k accuracy", result.top_k_accuracy()});
+  }
+  if (result.has_auc()) figures.push_back({"auc", "AUC", result.auc()});
+  if (result.has_mean_absolute_error()) {
+    figures.push_back({"mean_absolute_error", "mean absolute error",
+                       result.mean_absolute_error()});
+  }
+  if (result.has_mean_squared_error()) {
+    figures.push_back({"mean_squared_error", "mean squared error",
+                       result.mean_squared_error()});
+  }
+  return figures;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,206 @@
+#include "worker/trainer/scores.h"
+
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// In batches of `batch_size`.
+absl::Status AddAll(absl::Span<const int32_t> labels,
+                    absl::Span<const float> outputs, Score* score,
+                    size_t batch_size = 4) {
+  const size_t width = outputs.size() / labels.size();
+  for (size_t i = 0; i < labels.size(); i += batch_size) {
+    Batch batch;
+    batch.labels = labels.subspan(i, batch_size);
+    const absl::Status status =
+        score->Add(batch, outputs.subspan(i * width, batch.size() * width));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+EvaluationScores Told(Score* score) {
+  EvaluationScores scores;
+  score->Tell(&scores);
+  return scores;
+}
+
+// Ten examples of four classes, with figures of scikit-learn 1.9.1 below.
+constexpr int32_t kLabels[] = {0, 3, 2, 0, 3, 1, 2, 3, 0, 2};
+constexpr float kOutputs[] = {2,  1,  0,   -1,    // 0
+                              .5, 3,  1,   2,     // 3, second
+                              1,  0,  2,   1.5f,  // 2
+                              0,  1,  2,   3,     // 0, last
+                              -1, -2, .5f, .25f,  // 3, second
+                              3,  2,  1,   0,     // 1, second
+                              .1, .2, .4f, .3f,   // 2
+                              1,  4,  2,   3,     // 3, second
+                              2,  0,  1,   -1,    // 0
+                              0,  2,  1,   3};    // 2, third
+
+TEST(TopKAccuracyTest, IsScikitLearns) {
+  // top_k_accuracy_score(kLabels, kOutputs, k=k).
+  for (const auto& [k, expected] : {std::pair(2, 0.8), std::pair(3, 0.9)}) {
+    TopKAccuracy score(k, 4);
+    ASSERT_EQ(AddAll(kLabels, kOutputs, &score), absl::OkStatus());
+    EXPECT_EQ(Told(&score).result.top_k_accuracy(), expected);
+  }
+}
+
+// Of equals the lower class comes first: 1 is second, and 2 is third. What is
+// not a number is nowhere, and is before nothing.
+TEST(TopKAccuracyTest, OrdersEquals) {
+  TopKAccuracy score(2, 3);
+  ASSERT_EQ(
+      AddAll({1, 2, 0, 1}, {5, 5, 5, 5, 5, 5, kNan, 1, 2, kNan, 1, 2}, &score),
+      absl::OkStatus());
+  EXPECT_EQ(Told(&score).result.top_k_accuracy(), 0.5);
+}
+
+TEST(AreaUnderCurveTest, IsScikitLearns) {
+  // roc_auc_score of these, with 6 pairs of equals among 36, is
+  // 0.7777777777777778: 28 / 36.
+  const std::vector<int32_t> labels = {0, 0, 1, 1, 0, 1, 1, 0, 1, 0, 1, 0};
+  const std::vector<float> outputs = {-1.5f, .25f, .25f, 2,  .25f, -.5f,
+                                      1,     1,    3,    -2, .25f, -.5f};
+  for (const size_t batch_size : {1, 5, 12}) {
+    AreaUnderCurve score(1, 12);
+    ASSERT_EQ(AddAll(labels, outputs, &score, batch_size), absl::OkStatus());
+    EXPECT_EQ(Told(&score).result.auc(), 28.0 / 36);
+  }
+}
+
+// Differences 1, 0.5, 0 / 3, -1, 0.5 of classes 0, 0, 1 / 1, 0, 1: of nine
+// pairs those of 3 are right, of 0 one, and of 0.5 one and a half.
+TEST(AreaUnderCurveTest, OfTwoOutputsIsThatOfTheirDifference) {
+  AreaUnderCurve score(2, 6);
+  ASSERT_EQ(AddAll({0, 0, 1, 1, 0, 1},
+                   {1, 2, 0, .5f, 3, 3, -1, 2, 2, 1, 0, .5f}, &score),
+            absl::OkStatus());
+  EXPECT_EQ(Told(&score).result.auc(), 5.5 / 9);
+}
+
+TEST(AreaUnderCurveTest, OfAllOrderedAndAllEqual) {
+  AreaUnderCurve ordered(1, 4);
+  ASSERT_EQ(AddAll({0, 1, 0, 1}, {-2, 1, -1, 2}, &ordered), absl::OkStatus());
+  EXPECT_EQ(Told(&ordered).result.auc(), 1);
+  AreaUnderCurve reversed(1, 4);
+  ASSERT_EQ(AddAll({1, 0, 1, 0}, {-2, 1, -1, 2}, &reversed), absl::OkStatus());
+  EXPECT_EQ(Told(&reversed).result.auc(), 0);
+  AreaUnderCurve equal(1, 3);
+  ASSERT_EQ(AddAll({1, 0, 1}, {3, 3, 3}, &equal), absl::OkStatus());
+  EXPECT_EQ(Told(&equal).result.auc(), 0.5);
+}
+
+TEST(AreaUnderCurveTest, IsNotToldWhereThereIsNone) {
+  AreaUnderCurve one_class(1, 2);
+  ASSERT_EQ(AddAll({1, 1}, {1, 2}, &one_class), absl::OkStatus());
+  EXPECT_FALSE(Told(&one_class).result.has_auc());
+  AreaUnderCurve diverged(1, 2);
+  ASSERT_EQ(AddAll({0, 1}, {1, kNan}, &diverged), absl::OkStatus());
+  EXPECT_FALSE(Told(&diverged).result.has_auc());
+}
+
+TEST(AreaUnderCurveTest, NamesAnExampleOfAThirdClass) {
+  AreaUnderCurve score(1, 6);
+  EXPECT_THAT(
+      AddAll({0, 1, 0, 1, 1, 2}, {1, 2, 3, 4, 5, 6}, &score).message(),
+      HasSubstr("evaluation.auc: example 5 of the test set has the label 2"));
+}
+
+// confusion_matrix(kLabels, argmax(kOutputs)) and
+// precision_recall_fscore_support of the same.
+TEST(ConfusionMatrixTest, IsScikitLearns) {
+  ConfusionMatrix score(4);
+  ASSERT_EQ(AddAll(kLabels, kOutputs, &score), absl::OkStatus());
+  const auto by_class = Told(&score).by_class;
+  ASSERT_EQ(by_class.size(), 4);
+  EXPECT_THAT(by_class[0].predicted(), ElementsAre(2, 0, 0, 1));
+  EXPECT_THAT(by_class[1].predicted(), ElementsAre(1, 0, 0, 0));
+  EXPECT_THAT(by_class[2].predicted(), ElementsAre(0, 0, 2, 1));
+  EXPECT_THAT(by_class[3].predicted(), ElementsAre(0, 2, 1, 0));
+  EXPECT_EQ(by_class[0].precision(), 2.0 / 3);
+  EXPECT_EQ(by_class[0].recall(), 2.0 / 3);
+  EXPECT_EQ(by_class[1].precision(), 0);
+  EXPECT_EQ(by_class[1].recall(), 0);
+  EXPECT_EQ(by_class[2].precision(), 2.0 / 3);
+  EXPECT_EQ(by_class[2].recall(), 2.0 / 3);
+  EXPECT_EQ(by_class[3].precision(), 0);
+  EXPECT_EQ(by_class[3].recall(), 0);
+}
+
+// One output is above 0 for class 1. Class 0 has no example, and is predicted
+// once; of the other matrix class 1 is neither.
+TEST(ConfusionMatrixTest, OfOneOutput) {
+  ConfusionMatrix score(1);
+  ASSERT_EQ(AddAll({1, 1, 1}, {.5f, 0, 2}, &score), absl::OkStatus());
+  auto by_class = Told(&score).by_class;
+  ASSERT_EQ(by_class.size(), 2);
+  EXPECT_THAT(by_class[0].predicted(), ElementsAre(0, 0));
+  EXPECT_THAT(by_class[1].predicted(), ElementsAre(1, 2));
+  EXPECT_EQ(by_class[0].precision(), 0);
+  EXPECT_FALSE(by_class[0].has_recall());
+  EXPECT_EQ(by_class[1].precision(), 1);
+  EXPECT_EQ(by_class[1].recall(), 2.0 / 3);
+  ConfusionMatrix none(1);
+  ASSERT_EQ(AddAll({0}, {-1}, &none), absl::OkStatus());
+  by_class = Told(&none).by_class;
+  EXPECT_FALSE(by_class[1].has_precision() || by_class[1].has_recall());
+}
+
+proto::Evaluation All() {
+  proto::Evaluation config;
+  config.set_top_k(2);
+  config.set_auc(true);
+  config.set_confusion_matrix(true);
+  return config;
+}
+
+TEST(MakeScoresTest, MakesWhatIsAskedFor) {
+  EXPECT_THAT(MakeScores({}, {4, true}, 10), IsEmpty());
+  EXPECT_EQ(MakeScores(All(), {4, true}, 10).size(), 3);
+}
+
+TEST(CheckScoresTest, NamesTheFieldThatDoesNotFit) {
+  const ExampleSpec labels = {{2}, 3};
+  const ExampleSpec targets = {{2}, std::nullopt, 1};
+  EXPECT_EQ(CheckScores({}, {}, targets), absl::OkStatus());
+  proto::Evaluation top_k, auc, matrix;
+  top_k.set_top_k(3);
+  auc.set_auc(true);
+  matrix.set_confusion_matrix(true);
+  EXPECT_EQ(CheckScores(top_k, {4, true}, labels), absl::OkStatus());
+  EXPECT_THAT(CheckScores(top_k, {3, true}, labels).message(),
+              HasSubstr("evaluation.top_k: 3 of the model's 3 outputs"));
+  EXPECT_EQ(CheckScores(auc, {2, true}, labels), absl::OkStatus());
+  EXPECT_EQ(CheckScores(auc, {1, false}, labels), absl::OkStatus());
+  EXPECT_THAT(CheckScores(auc, {3, true}, labels).message(),
+              HasSubstr("evaluation.auc: the model has 3 outputs"));
+  EXPECT_EQ(CheckScores(matrix, {100, true}, labels), absl::OkStatus());
+  EXPECT_THAT(CheckScores(matrix, {101, true}, labels).message(),
+              HasSubstr("evaluation.confusion_matrix: the model tells 101 "
+                        "classes apart; the matrix is told of at most 100"));
+  EXPECT_THAT(CheckScores(matrix, {1, false}, labels).message(),
+              HasSubstr("predicts a number"));
+  for (const proto::Evaluation& config : {top_k, auc, matrix}) {
+    EXPECT_THAT(CheckScores(config, {1, false}, targets).message(),
+                HasSubstr("the data have targets"));
+    EXPECT_THAT(CheckScores(config, {}, labels).message(),
+                HasSubstr("the model tells no outputs"));
+  }
+}
+
+}  // namespace
+}  // namespace holdfast
