@@ -353,7 +353,7 @@ void CheckTfRecord(const proto::TfRecord& tfrecord, const std::string& path,
 // Arrays are scaled and normalized by data.scale and data.normalization, all
 // else by what stands beside it.
 bool HasArrays(const proto::Dataset& dataset) {
-  if (dataset.has_csv()) return false;
+  if (dataset.has_csv() || dataset.has_registered()) return false;
   if (!dataset.has_tfrecord()) return true;
   const auto& features = dataset.tfrecord().features();
   return std::any_of(features.begin(), features.end(),
@@ -386,9 +386,13 @@ void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
          {std::pair(job.data().has_scale(), "scale"),
           std::pair(job.data().has_normalization(), "normalization")}) {
       if (!set) continue;
-      broken->push_back({absl::StrCat("data.", field),
-                         "is for arrays: columns of CSV files and numbers of "
-                         "TFRecord files have a mean and stddev each"});
+      broken->push_back(
+          {absl::StrCat("data.", field),
+           job.data().train().has_registered()
+               ? "is for arrays: a registered source makes its "
+                 "inputs as they are to be"
+               : "is for arrays: columns of CSV files and numbers "
+                 "of TFRecord files have a mean and stddev each"});
     }
   }
   if (job.data().has_test() && job.data().has_holdout()) {
@@ -606,6 +610,7 @@ std::vector<std::string*> DataPaths(proto::Dataset* dataset) {
     }
     case proto::Dataset::kImages:
       return {dataset->mutable_images()->mutable_folder()};
+    case proto::Dataset::kRegistered:
     case proto::Dataset::KIND_NOT_SET:
       break;
   }

@@ -221,7 +221,7 @@ TEST(ParseJobFileTest, OneFault) {
       {"train { idx { images: \"train-images\" labels: \"train-labels\" } }",
        "train {}",
        ":12: data.train: needs idx or npy or csv or "
-       "tfrecord or images"},
+       "tfrecord or images or registered"},
       {" labels: \"train-labels\"", "",
        ":12: data.train.idx: needs labels, the examples' classes, or targets, "
        "the numbers that the outputs should be"},
@@ -487,6 +487,16 @@ TEST(ParseJobFileTest, RulesOfTfRecordFiles) {
                      "values: 'a' } }"),
               ElementsAre("features[1].label.values[1]: \"a\" stands there "
                           "twice"));
+}
+
+TEST(ParseJobFileTest, NothingIsDoneToTheInputsOfARegisteredSource) {
+  const auto errors =
+      ErrorsOf(Changed("train { idx { images: \"train-images\" labels: "
+                       "\"train-labels\" } }",
+                       "train { registered { name: 'mine' } } scale: 2"));
+  ASSERT_EQ(errors.size(), 1);
+  EXPECT_THAT(errors[0], HasSubstr("data.scale: is for arrays: a registered "
+                                   "source makes its inputs"));
 }
 
 TEST(ParseJobFileTest, AHoldoutStandsForATestSet) {

@@ -2,5 +2,5 @@
 #include "worker/worker_main.h"
 
 int main(int argc, char** argv) {
-  return holdfast::WorkerMain(argc, argv, holdfast::ModelRegistry());
+  return holdfast::WorkerMain(argc, argv, holdfast::Registries());
 }

@@ -50,6 +50,7 @@
 #include "worker/backend/cuda/cuda_backend.h"
 #include "worker/backend/device.h"
 #include "worker/input/batch_pipeline.h"
+#include "worker/input/dataset_registry.h"
 #include "worker/input/hooked_source.h"
 #include "worker/input/image_augmenter.h"
 #include "worker/model/replicated.h"
@@ -289,8 +290,9 @@ void TellOfDataset(const Dataset& dataset, absl::string_view purpose) {
 }
 
 // Null where the job has none.
-absl::StatusOr<std::unique_ptr<Dataset>> ReadTestSet(const Config& config,
-                                                     const Workshop& workshop) {
+absl::StatusOr<std::unique_ptr<Dataset>> ReadTestSet(
+    const Config& config, const DatasetRegistry& datasets,
+    const Workshop& workshop) {
   const proto::Data& data = config.job.data();
   if (data.has_holdout()) {
     auto parts = SubsetDataset::HoldOut(workshop.whole, data.holdout());
@@ -300,7 +302,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> ReadTestSet(const Config& config,
   }
   if (!data.has_test()) return nullptr;
   const Dataset& train_set = *workshop.train_set;
-  auto test_set = Dataset::Open(data.test(), Dataset::OptionsOf(data));
+  auto test_set = OpenDataset(data.test(), Dataset::OptionsOf(data), datasets);
   if (!test_set.ok()) return test_set.status();
   const ExampleSpec& tested = (*test_set)->spec();
   const ExampleSpec& trained = train_set.spec();
@@ -323,9 +325,11 @@ absl::StatusOr<std::unique_ptr<Dataset>> ReadTestSet(const Config& config,
   return test_set;
 }
 
-absl::Status ReadData(const Config& config, Workshop* workshop) {
+absl::Status ReadData(const Config& config, const DatasetRegistry& datasets,
+                      Workshop* workshop) {
   const proto::Data& data = config.job.data();
-  auto train_set = Dataset::Open(data.train(), Dataset::OptionsOf(data));
+  auto train_set =
+      OpenDataset(data.train(), Dataset::OptionsOf(data), datasets);
   if (!train_set.ok()) return train_set.status();
   if (data.has_holdout()) {
     workshop->whole = *std::move(train_set);
@@ -337,7 +341,7 @@ absl::Status ReadData(const Config& config, Workshop* workshop) {
   }
   TellOfDataset(*workshop->train_set, "train");
   if (!config.is_chief) return absl::OkStatus();
-  auto test_set = ReadTestSet(config, *workshop);
+  auto test_set = ReadTestSet(config, datasets, *workshop);
   if (!test_set.ok()) return test_set.status();
   workshop->test_set = *std::move(test_set);
   return absl::OkStatus();
@@ -602,9 +606,9 @@ int Fail(const absl::Status& status, int exit_code = kExitFailed) {
 }
 
 // Returns the exit code.
-int Train(const Config& config, const WorkerHooks& hooks,
-          const Workshop& workshop, Leaver* leaver, Readiness* readiness,
-          PhaseMeter* meter, Tracer* cluster_tracer) {
+int Train(const Config& config, const DatasetRegistry& datasets,
+          const WorkerHooks& hooks, const Workshop& workshop, Leaver* leaver,
+          Readiness* readiness, PhaseMeter* meter, Tracer* cluster_tracer) {
   auto declaration =
       MakeDeclaration(config.job, workshop.model->Variables(), config.replicas,
                       workshop.train_set->num_examples());
@@ -635,7 +639,7 @@ int Train(const Config& config, const WorkerHooks& hooks,
   parts.test_set = workshop.test_set.get();
   std::unique_ptr<Dataset> late_test_set;
   parts.read_test_set = [&]() -> absl::StatusOr<const ExampleSource*> {
-    auto read = ReadTestSet(config, workshop);
+    auto read = ReadTestSet(config, datasets, workshop);
     if (!read.ok()) return read.status();
     late_test_set = *std::move(read);
     return late_test_set.get();
@@ -691,7 +695,7 @@ void KeepStopSignalsFromEarlyThreads() {
   }
 }
 
-int RunWorker(const ModelRegistry& registry, const WorkerHooks& hooks,
+int RunWorker(const Registries& registries, const WorkerHooks& hooks,
               Leaver* leaver) {
   absl::StatusOr<Config> config = ReadConfig();
   if (!config.ok()) return UsageError(config.status());
@@ -719,26 +723,26 @@ int RunWorker(const ModelRegistry& registry, const WorkerHooks& hooks,
   LOG_IF(INFO, !device.second_choice && !device.why.empty()) << device.why;
 
   Workshop workshop;
-  status = ReadData(*config, &workshop);
+  status = ReadData(*config, registries.datasets, &workshop);
   if (absl::IsResourceExhausted(status)) return Fail(status);
   if (!status.ok()) return UsageError(status);
   status = MakeBackends(*config, &workshop);
   if (absl::IsInvalidArgument(status)) return UsageError(status);
   if (!status.ok()) return Fail(status);
   status = MakeAugmenter(*config, &workshop);
-  status.Update(MakeModels(*config, registry, &workshop));
+  status.Update(MakeModels(*config, registries.models, &workshop));
   if (!status.ok()) {
     return UsageError(absl::Status(
         status.code(),
         absl::StrCat(absl::GetFlag(FLAGS_job), ": ", status.message())));
   }
-  return Train(*config, hooks, workshop, leaver, &readiness, &meter,
-               &cluster_tracer);
+  return Train(*config, registries.datasets, hooks, workshop, leaver,
+               &readiness, &meter, &cluster_tracer);
 }
 
 }  // namespace
 
-int WorkerMain(int argc, char** argv, const ModelRegistry& registry,
+int WorkerMain(int argc, char** argv, const Registries& registries,
                const WorkerHooks& hooks) {
   const std::optional<int> exit_code =
       BeginDaemon(argc, argv, kDescription, FlagGroups());
@@ -747,7 +751,7 @@ int WorkerMain(int argc, char** argv, const ModelRegistry& registry,
   Leaver leaver;
   const StopSignals signals(
       [&leaver](const std::string& signal) { leaver.Stop(signal); });
-  const int code = RunWorker(registry, hooks, &leaver);
+  const int code = RunWorker(registries, hooks, &leaver);
   leaver.EndsByItself();
   return code;
 }

@@ -5,9 +5,16 @@
 #include <functional>
 
 #include "common/ids.h"
+#include "worker/input/dataset_registry.h"
 #include "worker/model/registry.h"
 
 namespace holdfast {
+
+// What a program has of its own for job files to name.
+struct Registries {
+  ModelRegistry models;
+  DatasetRegistry datasets;
+};
 
 // What a program may add to the training loop.
 struct WorkerHooks {
@@ -20,8 +27,9 @@ struct WorkerHooks {
   std::function<void()> before_example;
 };
 
-// The whole of a worker daemon: a program with models of its own fills a
-// registry and calls this from its main() (examples/custom_model/).
+// The whole of a worker daemon: a program with models or data sources of its
+// own fills the registries and calls this from its main()
+// (examples/custom_model/, examples/custom_data/).
 //
 //   1. Reads flags, TF_CONFIG and job file.
 //   2. Reads the data, makes the model.
@@ -37,7 +45,7 @@ struct WorkerHooks {
 // flags or job file; or kExitRestart when it was told to stop, was shut out, or
 // had ps or coordinator out of its reach (IsWorkersOwn in
 // client/failure.h).
-int WorkerMain(int argc, char** argv, const ModelRegistry& registry,
+int WorkerMain(int argc, char** argv, const Registries& registries,
                const WorkerHooks& hooks = {});
 
 }  // namespace holdfast

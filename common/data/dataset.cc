@@ -74,6 +74,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(
       return TfRecordDataset::Open(config.tfrecord(), options);
     case proto::Dataset::kImages:
       return ImageDataset::Open(config.images(), options);
+    case proto::Dataset::kRegistered:
     case proto::Dataset::KIND_NOT_SET:
       break;
   }

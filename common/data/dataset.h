@@ -44,10 +44,11 @@ class Dataset : public ExampleSource {
 
   // Where the greatest label stands, for messages: "label 9 of example 3 (from
   // 0) in "labels"". Empty where there are none.
-  virtual std::string GreatestLabelPlace() const = 0;
+  virtual std::string GreatestLabelPlace() const { return ""; }
 
   // SHA-256, in hexadecimal, of the examples as they are stored: the same for a
-  // plain file and a gzip file.
+  // plain file and a gzip file. Of a source that makes its examples, of what they
+  // follow from: workers whose digests differ do not train together.
   virtual const std::string& digest() const = 0;
 
   // Rows that did not fit and were left out, and what was wrong with the first

@@ -284,6 +284,34 @@ TEST_F(DataTest, TellsTheScoresThatAreAskedFor) {
                                  "area under the curve is that of two"));
 }
 
+// Whoever trains, the examples are those of index and seed.
+TEST_F(DataTest, ASourceOfTheUsersOwnIsLearned) {
+  const auto train = [&](std::vector<std::string> more) {
+    run_dir_ = absl::StrCat(folder_, "/run-", runs_++);
+    std::vector<std::string> args = {
+        kHoldfast, "local", "--job=examples/custom_data/rings.textproto",
+        absl::StrCat("--run_dir=", run_dir_)};
+    args.insert(args.end(), more.begin(), more.end());
+    Program program(args);
+    const int code = program.Wait();
+    output_ = program.output();
+    return code;
+  };
+  const std::string worker =
+      "--worker_binary=examples/custom_data/rings_worker";
+  ASSERT_EQ(train({worker}), 0) << output_;
+  EXPECT_GT(NumberIn(Result(), "test_accuracy"), 0.98);
+  EXPECT_GT(NumberIn(Result(), "test_auc"), 0.99);
+  const std::string digest = StringIn(Result(), "digest");
+  ASSERT_EQ(train({worker, "--ps=2", "--worker_flags=--input_threads=3"}), 0)
+      << output_;
+  EXPECT_EQ(StringIn(Result(), "digest"), digest);
+  // ps_worker does not know it.
+  EXPECT_EQ(train({}), 2);
+  EXPECT_THAT(output_, HasSubstr("no data source is registered as \"rings\" in "
+                                 "this binary; it has none of the user's own"));
+}
+
 // Of logistic regression (scikit-learn 1.9) 20 splits have 95 % +- 4.4 % right.
 TEST_F(DataTest, TheExampleOfATableIsLearned) {
   run_dir_ = folder_ + "/iris";

@@ -1,10 +1,9 @@
 // ps_worker with --slow_step_ms_max.
 
 #include "tests/slow_worker/slow_steps.h"
-#include "worker/model/registry.h"
 #include "worker/worker_main.h"
 
 int main(int argc, char** argv) {
-  return holdfast::WorkerMain(argc, argv, holdfast::ModelRegistry(),
+  return holdfast::WorkerMain(argc, argv, holdfast::Registries(),
                               holdfast::SlowSteps());
 }

@@ -2,20 +2,18 @@
 #define HOLDFAST_WORKER_MODEL_REGISTRY_H_
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "common/data/example_source.h"
 #include "proto/job.pb.h"
 #include "worker/backend/backend.h"
 #include "worker/model/model.h"
+#include "worker/named_factories.h"
 
 namespace holdfast {
 
@@ -40,28 +38,11 @@ struct ModelContext {
   std::map<std::string, std::string> options;
 };
 
-// The models of the user's own that a worker binary was linked with, by the
-// names under which a job file asks for them. main() fills one and hands it to
-// WorkerMain (examples/custom_model/).
-//
-// Thread-compatible.
-class ModelRegistry {
+// The models of the user's own that a worker binary was linked with. main()
+// fills one and hands it to WorkerMain (examples/custom_model/).
+class ModelRegistry : public NamedFactories<Model, ModelContext> {
  public:
-  // Makes a model, or says what is wrong with the context, options above all.
-  // An option that it does not know should be an error.
-  using Factory = std::function<absl::StatusOr<std::unique_ptr<Model>>(
-      const ModelContext&)>;
-
-  // Errors: ALREADY_EXISTS when a model has that name.
-  absl::Status Register(absl::string_view name, Factory factory);
-
-  // Errors: NOT_FOUND, with the names that there are; those of the factory,
-  // with the model's name.
-  absl::StatusOr<std::unique_ptr<Model>> Create(
-      absl::string_view name, const ModelContext& context) const;
-
- private:
-  std::map<std::string, Factory, std::less<>> factories_;
+  ModelRegistry() : NamedFactories("model", "examples/custom_model") {}
 };
 
 // The model of a job file for such examples: a Sequential, or one of

@@ -1,0 +1,77 @@
+#ifndef HOLDFAST_WORKER_NAMED_FACTORIES_H_
+#define HOLDFAST_WORKER_NAMED_FACTORIES_H_
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+
+namespace holdfast {
+
+// What makes the parts of a user's own that a worker binary was linked with, by
+// the names under which a job file asks for them.
+//
+// Thread-compatible.
+template <typename Product, typename Context>
+class NamedFactories {
+ public:
+  // Makes a product, or says what is wrong with the context, options above all.
+  // An option that it does not know should be an error.
+  using Factory =
+      std::function<absl::StatusOr<std::unique_ptr<Product>>(const Context&)>;
+
+  // Errors: ALREADY_EXISTS when another has that name.
+  absl::Status Register(absl::string_view name, Factory factory) {
+    const bool added =
+        factories_.emplace(std::string(name), std::move(factory)).second;
+    if (added) return absl::OkStatus();
+    return absl::AlreadyExistsError(
+        absl::StrCat("a ", kind_, " is registered as \"", name, "\" already"));
+  }
+
+  // Errors: NOT_FOUND, with the names that there are; those of the factory,
+  // with the name.
+  absl::StatusOr<std::unique_ptr<Product>> Create(
+      absl::string_view name, const Context& context) const {
+    const auto found = factories_.find(name);
+    if (found == factories_.end()) {
+      const std::string known = absl::StrJoin(
+          factories_, ", ", [](std::string* out, const auto& entry) {
+            absl::StrAppend(out, "\"", entry.first, "\"");
+          });
+      return absl::NotFoundError(absl::StrCat(
+          "no ", kind_, " is registered as \"", name,
+          "\" in this binary; it has ",
+          known.empty() ? "none of the user's own" : known,
+          "; run a worker that is linked with it, as ", example_, " is"));
+    }
+    absl::StatusOr<std::unique_ptr<Product>> product = found->second(context);
+    if (!product.ok()) {
+      return absl::Status(
+          product.status().code(),
+          absl::StrCat(kind_, " \"", name, "\": ", product.status().message()));
+    }
+    return product;
+  }
+
+ protected:
+  // `kind`: what a product is, for messages; `example`: where one is.
+  NamedFactories(const char* kind, const char* example)
+      : kind_(kind), example_(example) {}
+
+ private:
+  const char* kind_;
+  const char* example_;
+  std::map<std::string, Factory, std::less<>> factories_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_NAMED_FACTORIES_H_
