@@ -279,6 +279,15 @@ std::string ExamplesText(const GetStatusResponse& status) {
     absl::StrAppend(&text,
                     "; pushes without effect: ", absl::StrJoin(counts, ", "));
   }
+  // All workers read the same rows.
+  uint64_t skipped = 0;
+  for (const TaskStatus& task : status.tasks()) {
+    skipped = std::max<uint64_t>(skipped, task.worker().skipped_rows());
+  }
+  if (skipped > 0) {
+    absl::StrAppend(&text, "; ", skipped, skipped == 1 ? " row" : " rows",
+                    " of the training set left out");
+  }
   return text;
 }
 

@@ -210,6 +210,15 @@ ps:0  ok
 )");
 }
 
+TEST(StatusViewTest, TellsWhatWasLeftOutOfTheTrainingSet) {
+  EXPECT_THAT(
+      Screen(StatusView(
+          Training("tasks { task { job: 'worker' index: 2 } alive: true "
+                   "        worker { skipped_rows: 12 } }"),
+          {}, absl::UTCTimeZone())),
+      HasSubstr("3 stale; 12 rows of the training set left out\n"));
+}
+
 TEST(StatusViewTest, ShowsNothingThatATerminalObeys) {
   proto::GetStatusResponse status = Training("waiting_for: '\\033[2J'");
   status.mutable_tasks(0)->set_process("\033]0;title\a");

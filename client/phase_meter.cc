@@ -144,6 +144,11 @@ absl::Duration PhaseMeter::In(Phase phase, absl::Time now) const {
   return training_ && phase == phase_ ? passed + (now - since_) : passed;
 }
 
+void PhaseMeter::SetSkippedRows(uint64_t rows) {
+  absl::MutexLock lock(&mutex_);
+  skipped_rows_ = rows;
+}
+
 std::optional<proto::WorkerReport> PhaseMeter::LookAt(absl::Time now) const {
   if (!began_) return std::nullopt;
   proto::WorkerReport report;
@@ -155,6 +160,7 @@ std::optional<proto::WorkerReport> PhaseMeter::LookAt(absl::Time now) const {
   phases.set_verdict(Seconds(In(Phase::kVerdict, now)));
   phases.set_ticket(Seconds(In(Phase::kTicket, now)));
   report.set_steps(steps_);
+  report.set_skipped_rows(skipped_rows_);
   if (const char* what = training_ ? WaitingFor(phase_) : ""; *what != '\0') {
     report.set_waiting_for(what);
     report.set_waiting_seconds(Seconds(now - since_));

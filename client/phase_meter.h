@@ -76,6 +76,9 @@ class PhaseMeter {
   // A step, or the work on a ticket, is finished.
   void FinishStep() ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Rows of the training set that this worker has left out, for its reports.
+  void SetSkippedRows(uint64_t rows) ABSL_LOCKS_EXCLUDED(mutex_);
+
   // The phases so far, that under way among them; absent before training began.
   // The input wait is the share since the last report that was at least a
   // second of training before, and that of all training; absent before there
@@ -121,6 +124,7 @@ class PhaseMeter {
   // By phase, without what has passed since `since_`.
   std::array<absl::Duration, kNumPhases> passed_ ABSL_GUARDED_BY(mutex_);
   uint64_t steps_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t skipped_rows_ ABSL_GUARDED_BY(mutex_) = 0;
   // As of the last report that counts.
   absl::Duration reported_training_ ABSL_GUARDED_BY(mutex_);
   absl::Duration reported_waiting_ ABSL_GUARDED_BY(mutex_);

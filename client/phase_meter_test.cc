@@ -48,6 +48,13 @@ TEST_F(PhaseMeterTest, NothingToTellBeforeTraining) {
   EXPECT_FALSE(meter_.Look().has_value());
 }
 
+TEST_F(PhaseMeterTest, TellsSkippedRows) {
+  meter_.SetSkippedRows(3);
+  meter_.BeginTraining();
+  EXPECT_EQ(meter_.Look()->skipped_rows(), 3);
+  EXPECT_EQ(meter_.Report().worker->skipped_rows(), 3);
+}
+
 TEST_F(PhaseMeterTest, SecondsByPhase) {
   meter_.BeginTraining();
   Spend(Phase::kInput, 1);

@@ -726,6 +726,7 @@ int RunWorker(const Registries& registries, const WorkerHooks& hooks,
   status = ReadData(*config, registries.datasets, &workshop);
   if (absl::IsResourceExhausted(status)) return Fail(status);
   if (!status.ok()) return UsageError(status);
+  meter.SetSkippedRows(workshop.train_set->skipped_rows());
   status = MakeBackends(*config, &workshop);
   if (absl::IsInvalidArgument(status)) return UsageError(status);
   if (!status.ok()) return Fail(status);

@@ -25,6 +25,9 @@ void AddWorkerMetrics(const proto::WorkerReport& report, Metrics* metrics) {
   metrics->Counter("holdfast_worker_steps_total",
                    "Steps, or tickets, that this worker has finished.",
                    report.steps());
+  metrics->Gauge("holdfast_worker_skipped_rows",
+                 "Rows of the training set that did not fit and were left out.",
+                 report.skipped_rows());
   for (const char* what : {"input", "version", "verdict", "ticket"}) {
     const bool waits = report.waiting_for() == what;
     metrics->Gauge("holdfast_worker_waiting_seconds",

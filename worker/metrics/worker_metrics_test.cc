@@ -16,6 +16,7 @@ TEST(WorkerMetricsTest, PhasesStepsAndWaits) {
   report.mutable_phases()->set_compute(12.5);
   report.mutable_phases()->set_verdict(3);
   report.set_steps(100);
+  report.set_skipped_rows(7);
   report.set_waiting_for("verdict");
   report.set_waiting_seconds(0.5);
   Metrics metrics;
@@ -26,6 +27,7 @@ TEST(WorkerMetricsTest, PhasesStepsAndWaits) {
            "\nholdfast_worker_phase_seconds_total{phase=\"verdict\"} 3\n",
            "\nholdfast_worker_phase_seconds_total{phase=\"input\"} 0\n",
            "\nholdfast_worker_steps_total 100\n",
+           "\nholdfast_worker_skipped_rows 7\n",
            "\nholdfast_worker_waiting_seconds{waiting_for=\"verdict\"} 0.5\n",
            "\nholdfast_worker_waiting_seconds{waiting_for=\"input\"} 0\n",
        }) {
