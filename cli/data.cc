@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "cli/data_split.h"
 #include "cli/inspect_images.h"
 #include "cli/inspect_tfrecord.h"
 #include "cli/table.h"
@@ -29,18 +30,27 @@ namespace {
 
 constexpr char kUsage[] =
     R"(holdfast data inspect FILE... [flags]
+holdfast data split FILE... --fraction=F [flags]
 
-Says what is in files to train on, in one pass over them: of CSV its columns, with
-ranges, missing values and categories, and a schema to start from; of TFRecord files
-their features, in the same way; of a folder of images its classes, sizes and
-formats; of NumPy's and IDX files type, shape and range. Patterns (*, ?, [...])
-stand for all that they match. docs/data.md tells what a job makes of them.
+inspect says what is in files to train on, in one pass over them: of CSV its
+columns, with ranges, missing values and categories, and a schema to start from; of
+TFRecord files their features, in the same way; of a folder of images its classes,
+sizes and formats; of NumPy's and IDX files type, shape and range. Patterns (*, ?,
+[...]) stand for all that they match. docs/data.md tells what a job makes of them.
+
+split writes each file in two parts beside it, NAME-train and NAME-test: the same
+examples that data.holdout of a job, with this fraction and seed, keeps for training
+and holds out. CSV files are one table, whose parts have its header; NumPy's and IDX
+files are arrays of the same rows, whose parts are .npy. A file that is there
+already is not replaced.
 
   holdfast data inspect people.csv.gz --label=income
   holdfast data inspect 'part-*.tsv' --format=tsv --no_header --target=0
   holdfast data inspect train.npz:x
   holdfast data inspect 'train-*.tfrecord' --label=class
   holdfast data inspect flowers/train
+  holdfast data split people.csv.gz --fraction=0.2 --seed=1
+  holdfast data split x.npy y.npy --fraction=0.1 --out=parts
 
 Exits 0, 1 when a file cannot be read, 2 for wrong flags or files that are not what
 they should be.
@@ -54,9 +64,11 @@ struct DataFlags {
   bool no_header = false;
   std::string label;
   std::string target;
+  SplitOptions split;
 };
 
-void AddFlags(DataFlags* flags, FlagSet* set) {
+// Of all verbs.
+void AddFormatFlags(DataFlags* flags, FlagSet* set) {
   set->Add(
       "format", "csv|tsv|npy|idx|tfrecord|images", &flags->format,
       "Default: images for a folder; by the name .npy and .npz, .tfrecord,\n"
@@ -64,11 +76,26 @@ void AddFlags(DataFlags* flags, FlagSet* set) {
   set->Add("no_header", "", &flags->no_header,
            "The first row of CSV files is an example; columns are called by\n"
            "their place, from 0.");
+}
+
+void AddInspectFlags(DataFlags* flags, FlagSet* set) {
   set->Add("label", "COLUMN", &flags->label,
            "The column, or feature, of the class that is to be learned.\n"
            "Default: the last column; the feature that is called a label.");
   set->Add("target", "COLUMN", &flags->target,
            "In place of a label: the number that is to be learned.");
+}
+
+void AddSplitFlags(DataFlags* flags, FlagSet* set) {
+  set->Add("fraction", "F", &flags->split.fraction,
+           "Which part of the examples is to test on, above 0 and below 1.\n"
+           "Required.");
+  set->Add("seed", "N", &flags->split.seed,
+           "By which these examples are drawn. Default: 0.");
+  set->Add("out", "DIR", &flags->split.out,
+           "Where the parts go. Default: beside each file.");
+  set->Add("force", "", &flags->split.force,
+           "Replace files that are there already.");
 }
 
 std::string FormatOf(const std::string& file, const DataFlags& flags) {
@@ -198,34 +225,56 @@ absl::Status InspectArray(const std::string& file, bool is_npy) {
   return absl::OkStatus();
 }
 
+// Of the first file, for all of them.
+absl::StatusOr<std::string> CheckedFormat(const std::vector<std::string>& files,
+                                          const DataFlags& flags) {
+  if (files.empty()) {
+    return absl::InvalidArgumentError("name the files");
+  }
+  const std::string format = FormatOf(files[0], flags);
+  for (const char* known : {"csv", "tsv", "npy", "idx", "tfrecord", "images"}) {
+    if (format == known) return format;
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--format=", format, ": must be csv, tsv, npy, idx, tfrecord or images"));
+}
+
 absl::Status Inspect(const std::vector<std::string>& files,
                      const DataFlags& flags) {
-  if (files.empty()) {
-    return absl::InvalidArgumentError("name the files to look at");
-  }
+  const absl::StatusOr<std::string> format = CheckedFormat(files, flags);
+  if (!format.ok()) return format.status();
   if (!flags.label.empty() && !flags.target.empty()) {
     return absl::InvalidArgumentError(
         "--label and --target exclude each other");
   }
-  const std::string format = FormatOf(files[0], flags);
-  if (format == "csv" || format == "tsv") {
-    return InspectCsv(files, format == "csv" ? ',' : '\t', flags);
+  if (*format == "csv" || *format == "tsv") {
+    return InspectCsv(files, *format == "csv" ? ',' : '\t', flags);
   }
-  if (format == "tfrecord") {
+  if (*format == "tfrecord") {
     const bool is_target = !flags.target.empty();
     return InspectTfRecord(files, is_target ? flags.target : flags.label,
                            is_target);
   }
-  if (format != "npy" && format != "idx" && format != "images") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--format=", format,
-                     ": must be csv, tsv, npy, idx, tfrecord or images"));
-  }
   for (const std::string& file : files) {
-    absl::Status status = format == "images"
+    absl::Status status = *format == "images"
                               ? InspectImages(file)
-                              : InspectArray(file, format == "npy");
+                              : InspectArray(file, *format == "npy");
     if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Split(const std::vector<std::string>& files,
+                   const DataFlags& flags) {
+  const absl::StatusOr<std::string> format = CheckedFormat(files, flags);
+  if (!format.ok()) return format.status();
+  const auto parts = *format == "csv" || *format == "tsv"
+                         ? SplitCsv(files, *format == "csv" ? ',' : '\t',
+                                    !flags.no_header, flags.split)
+                         : SplitArrays(files, *format == "npy", flags.split);
+  if (!parts.ok()) return parts.status();
+  for (const SplitPart& part : *parts) {
+    std::cout << part.path << ": " << part.examples << " examples\n";
   }
   return absl::OkStatus();
 }
@@ -234,13 +283,16 @@ absl::Status Inspect(const std::vector<std::string>& files,
 
 int DataCommand(const std::vector<std::string>& args) {
   DataFlags flags;
-  FlagSet set;
-  AddFlags(&flags, &set);
+  FlagSet inspect, split, all;
+  for (FlagSet* set : {&inspect, &split, &all}) AddFormatFlags(&flags, set);
+  for (FlagSet* set : {&inspect, &all}) AddInspectFlags(&flags, set);
+  for (FlagSet* set : {&split, &all}) AddSplitFlags(&flags, set);
   if (std::count(args.begin(), args.end(), "--help") > 0) {
-    std::cout << kUsage << "Flags:\n" << set.Help();
+    std::cout << kUsage << "Flags:\n" << all.Help();
     return kExitDone;
   }
-  if (args.empty() || args[0] != "inspect") {
+  const bool splits = !args.empty() && args[0] == "split";
+  if (args.empty() || (args[0] != "inspect" && !splits)) {
     std::cerr << "holdfast data: "
               << (args.empty()
                       ? "a verb is needed"
@@ -253,19 +305,24 @@ int DataCommand(const std::vector<std::string>& args) {
   while (first_flag < args.size() && !absl::StartsWith(args[first_flag], "-")) {
     files.push_back(args[first_flag++]);
   }
+  const FlagSet& set = splits ? split : inspect;
   absl::Status status =
       set.Parse(absl::MakeConstSpan(args).subspan(first_flag));
-  if (status.ok()) status = Inspect(files, flags);
+  if (status.ok())
+    status = splits ? Split(files, flags) : Inspect(files, flags);
   if (status.ok()) return kExitDone;
-  std::cerr << "holdfast data inspect: " << status.message() << std::endl;
+  std::cerr << "holdfast data " << args[0] << ": " << status.message()
+            << std::endl;
   return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailed;
 }
 
 std::vector<CommandWords> DataWords() {
   DataFlags flags;
-  FlagSet set;
-  AddFlags(&flags, &set);
-  return {{"data inspect", set.Names()}};
+  FlagSet inspect, split;
+  for (FlagSet* set : {&inspect, &split}) AddFormatFlags(&flags, set);
+  AddInspectFlags(&flags, &inspect);
+  AddSplitFlags(&flags, &split);
+  return {{"data inspect", inspect.Names()}, {"data split", split.Names()}};
 }
 
 }  // namespace holdfast

@@ -8,8 +8,8 @@
 
 namespace holdfast {
 
-// `holdfast data inspect`: what is in files to train on. `args` follow the
-// subcommand. Returns the exit code.
+// `holdfast data`: says what is in files to train on, or cuts them in two.
+// `args` follow the subcommand. Returns the exit code.
 int DataCommand(const std::vector<std::string>& args);
 
 // What may follow each verb.

@@ -49,7 +49,7 @@ constexpr Command kCommands[] = {
     {"history", "loss, scores and rate over a job's life", HistoryCommand},
     {"trace", "what all tasks of a running job do, step by step", TraceCommand},
     {"stop", "end a running job in order, to go on later", StopCommand},
-    {"data", "what is in files to train on, and a schema for them",
+    {"data", "what is in files to train on, and parts of them",
      DataCommand},
     {"certs", "make certificates for a cluster", CertsCommand},
     {"bench", "measure a cluster on this machine", BenchCommand},

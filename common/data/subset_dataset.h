@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -13,6 +14,13 @@
 #include "proto/job.pb.h"
 
 namespace holdfast {
+
+// Which of so many examples a holdout takes: round(fraction x n) of them, at
+// least one, and not all. Which they are follows from the number of examples,
+// fraction and seed alone.
+// Errors: INVALID_ARGUMENT when there are fewer than two.
+absl::StatusOr<std::vector<bool>> HeldOutExamples(
+    int64_t num_examples, const proto::Holdout& holdout);
 
 // Some examples of a data set: those at a stretch of places in an order that is
 // a permutation of all by a seed (example_order.h). So any example costs the
@@ -23,10 +31,8 @@ class SubsetDataset final : public Dataset {
     std::unique_ptr<Dataset> kept;
     std::unique_ptr<Dataset> held_out;
   };
-  // Holds round(fraction x n) of the examples out, at least one, and keeps the
-  // others, at least one. What is held out follows from the number of examples,
-  // fraction and seed alone.
-  // Errors: INVALID_ARGUMENT when `whole` has but one.
+  // Holds those of HeldOutExamples out and keeps the others.
+  // Errors: those of HeldOutExamples.
   static absl::StatusOr<Parts> HoldOut(std::shared_ptr<const Dataset> whole,
                                        const proto::Holdout& holdout);
 

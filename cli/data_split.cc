@@ -1,0 +1,300 @@
+#include "cli/data_split.h"
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "common/data/csv_reader.h"
+#include "common/data/find_files.h"
+#include "common/data/idx.h"
+#include "common/data/npy.h"
+#include "common/data/subset_dataset.h"
+#include "common/data/typed_array.h"
+
+namespace holdfast {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Files that get their names once all of them are whole.
+class Outputs {
+ public:
+  explicit Outputs(bool force) : force_(force) {}
+  ~Outputs() {
+    files_.clear();
+    std::error_code ignored;
+    for (const SplitPart& part : parts_) fs::remove(Aside(part), ignored);
+  }
+
+  // Takes rows for a file of this path. Errors: ALREADY_EXISTS; of the system.
+  absl::Status Add(const fs::path& path) {
+    if (!paths_.insert(path).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("two files have a part that would be \"", path.string(),
+                       "\": split them one by one, with another --out"));
+    }
+    std::error_code error;
+    if (!force_ && fs::exists(path, error)) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("\"", path.string(),
+                       "\" is there already; --force replaces it, --out "
+                       "names another folder"));
+    }
+    parts_.push_back({path.string(), 0});
+    files_.push_back(std::make_unique<std::ofstream>(
+        Aside(parts_.back()), std::ios::binary | std::ios::trunc));
+    return Check(files_.size() - 1);
+  }
+
+  void Write(size_t file, absl::string_view bytes) {
+    files_[file]->write(bytes.data(),
+                        static_cast<std::streamsize>(bytes.size()));
+  }
+  void AddExample(size_t file) { ++parts_[file].examples; }
+
+  absl::StatusOr<std::vector<SplitPart>> Finish() {
+    for (size_t i = 0; i < files_.size(); ++i) {
+      files_[i]->close();
+      absl::Status status = Check(i);
+      if (!status.ok()) return status;
+    }
+    for (const SplitPart& part : parts_) {
+      std::error_code error;
+      fs::rename(Aside(part), part.path, error);
+      if (error) {
+        return absl::InternalError(absl::StrCat("cannot write \"", part.path,
+                                                "\": ", error.message()));
+      }
+    }
+    return parts_;
+  }
+
+ private:
+  static std::string Aside(const SplitPart& part) { return part.path + ".tmp"; }
+
+  absl::Status Check(size_t file) const {
+    if (files_[file]->good()) return absl::OkStatus();
+    return absl::ErrnoToStatus(
+        errno, absl::StrCat("cannot write \"", parts_[file].path, "\""));
+  }
+
+  const bool force_;
+  std::set<fs::path> paths_;
+  std::vector<SplitPart> parts_;
+  std::vector<std::unique_ptr<std::ofstream>> files_;
+};
+
+absl::Status CheckFraction(double fraction) {
+  if (fraction > 0 && fraction < 1) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--fraction=", fraction,
+                   ": say which part of the examples is to test on, above 0 "
+                   "and below 1"));
+}
+
+// Adds the files of the parts of what is called `name`, train and test.
+absl::Status AddParts(const fs::path& folder, const std::string& name,
+                      const std::string& extension, Outputs* outputs) {
+  for (const char* part : {"-train", "-test"}) {
+    absl::Status status =
+        outputs->Add(folder / absl::StrCat(name, part, extension));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<bool>> InTest(int64_t examples,
+                                         const SplitOptions& options) {
+  proto::Holdout holdout;
+  holdout.set_fraction(options.fraction);
+  holdout.set_seed(options.seed);
+  return HeldOutExamples(examples, holdout);
+}
+
+std::string RowOf(const std::vector<absl::string_view>& cells, char delimiter) {
+  const std::string special = {'"', '\r', '\n', delimiter};
+  std::string row;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    if (i > 0) row += delimiter;
+    const absl::string_view cell = cells[i];
+    // What surrounds a cell would be taken off again, and a line with nothing
+    // on it is no row.
+    const bool quoted =
+        cell.find_first_of(special) != absl::string_view::npos ||
+        absl::StripAsciiWhitespace(cell) != cell ||
+        (cells.size() == 1 && cell.empty());
+    if (!quoted) {
+      row.append(cell.data(), cell.size());
+      continue;
+    }
+    row += '"';
+    for (const char c : cell) row.append(c == '"' ? 2 : 1, c);
+    row += '"';
+  }
+  return row + "\n";
+}
+
+// Calls take(file, is_header, cells) for each row of the files.
+template <typename Take>
+absl::Status ForEachRow(const std::vector<std::string>& files, char delimiter,
+                        bool header, Take take) {
+  std::vector<absl::string_view> cells;
+  for (size_t file = 0; file < files.size(); ++file) {
+    auto reader = CsvReader::Open(files[file], delimiter);
+    if (!reader.ok()) return reader.status();
+    for (bool is_header = header;; is_header = false) {
+      const absl::StatusOr<bool> more = (*reader)->Next(&cells);
+      if (!more.ok()) return more.status();
+      if (!*more) break;
+      take(file, is_header, cells);
+    }
+  }
+  return absl::OkStatus();
+}
+
+const char* Letter(ElementType type) {
+  switch (type) {
+    case ElementType::kUint8:
+    case ElementType::kUint16:
+    case ElementType::kUint32:
+    case ElementType::kUint64:
+      return "u";
+    case ElementType::kFloat32:
+    case ElementType::kFloat64:
+      return "f";
+    default:
+      return "i";
+  }
+}
+
+// Of `rows` rows of the array, as numpy.lib.format has it, version 1.
+std::string NpyHeader(const TypedArray& array, int64_t rows) {
+  const int64_t size = TypeSize(array.type);
+  std::vector<int64_t> shape = array.shape;
+  shape[0] = rows;
+  std::string header = absl::StrCat(
+      "{'descr': '", size == 1 ? "|" : (array.big_endian ? ">" : "<"),
+      Letter(array.type), size, "', 'fortran_order': False, 'shape': (",
+      absl::StrJoin(shape, ", "), shape.size() == 1 ? "," : "", "), }");
+  constexpr size_t kPreamble = 10;
+  constexpr size_t kAlignment = 64;
+  const size_t unpadded = kPreamble + header.size() + 1;
+  header.append((kAlignment - unpadded % kAlignment) % kAlignment, ' ');
+  header += '\n';
+  std::string file("\x93NUMPY\1\0", 8);
+  file += static_cast<char>(header.size() & 0xff);
+  file += static_cast<char>(header.size() >> 8);
+  return file + header;
+}
+
+// "people" of "dir/people.csv.gz", whose parts have the extension ".csv".
+std::string NameOf(const fs::path& file, std::string* extension) {
+  fs::path name = file.filename();
+  if (name.extension() == ".gz") name = name.stem();
+  *extension = name.extension().string();
+  return name.stem().string();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<SplitPart>> SplitCsv(
+    const std::vector<std::string>& files, char delimiter, bool header,
+    const SplitOptions& options) {
+  absl::Status status = CheckFraction(options.fraction);
+  if (!status.ok()) return status;
+  const absl::StatusOr<std::vector<std::string>> found = FindFiles(files);
+  if (!found.ok()) return found.status();
+  Outputs outputs(options.force);
+  for (const std::string& file : *found) {
+    std::string extension;
+    const std::string name = NameOf(file, &extension);
+    status = AddParts(options.out.empty() ? fs::path(file).parent_path()
+                                          : fs::path(options.out),
+                      name, extension, &outputs);
+    if (!status.ok()) return status;
+  }
+  int64_t rows = 0;
+  status = ForEachRow(
+      *found, delimiter, header,
+      [&](size_t, bool is_header, const auto&) { rows += is_header ? 0 : 1; });
+  if (!status.ok()) return status;
+  const absl::StatusOr<std::vector<bool>> in_test = InTest(rows, options);
+  if (!in_test.ok()) return in_test.status();
+  int64_t row = 0;
+  status = ForEachRow(*found, delimiter, header,
+                      [&](size_t file, bool is_header, const auto& cells) {
+                        const std::string text = RowOf(cells, delimiter);
+                        if (is_header) {
+                          outputs.Write(2 * file, text);
+                          outputs.Write(2 * file + 1, text);
+                          return;
+                        }
+                        const size_t part =
+                            2 * file + ((*in_test)[row++] ? 1 : 0);
+                        outputs.Write(part, text);
+                        outputs.AddExample(part);
+                      });
+  if (!status.ok()) return status;
+  return outputs.Finish();
+}
+
+absl::StatusOr<std::vector<SplitPart>> SplitArrays(
+    const std::vector<std::string>& files, bool is_npy,
+    const SplitOptions& options) {
+  absl::Status status = CheckFraction(options.fraction);
+  if (!status.ok()) return status;
+  std::vector<TypedArray> arrays;
+  Outputs outputs(options.force);
+  for (const std::string& file : files) {
+    absl::StatusOr<TypedArray> array = is_npy ? ReadNpy(file) : ReadIdx(file);
+    if (!array.ok()) return array.status();
+    if (!arrays.empty() && array->rows() != arrays[0].rows()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "\"", files[0], "\" has ", arrays[0].rows(), " rows, \"", file, "\" ",
+          array->rows(), "; arrays of one data set have as many"));
+    }
+    arrays.push_back(*std::move(array));
+    const size_t colon = is_npy ? file.rfind(".npz:") : std::string::npos;
+    const fs::path path = file.substr(0, colon);
+    std::string extension;
+    std::string name = NameOf(path, &extension);
+    if (colon != std::string::npos) {
+      absl::StrAppend(&name, "-", file.substr(colon + 5));
+    } else if (!is_npy) {
+      absl::StrAppend(&name, extension);
+    }
+    status = AddParts(
+        options.out.empty() ? path.parent_path() : fs::path(options.out), name,
+        ".npy", &outputs);
+    if (!status.ok()) return status;
+  }
+  const int64_t rows = arrays[0].rows();
+  const absl::StatusOr<std::vector<bool>> in_test = InTest(rows, options);
+  if (!in_test.ok()) return in_test.status();
+  int64_t test_rows = 0;
+  for (const bool is : *in_test) test_rows += is ? 1 : 0;
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    const TypedArray& array = arrays[i];
+    outputs.Write(2 * i, NpyHeader(array, rows - test_rows));
+    outputs.Write(2 * i + 1, NpyHeader(array, test_rows));
+    const int64_t size = array.row_size() * TypeSize(array.type);
+    for (int64_t row = 0; row < rows; ++row) {
+      const size_t part = 2 * i + ((*in_test)[row] ? 1 : 0);
+      const auto bytes = array.bytes.subspan(row * size, size);
+      outputs.Write(
+          part,
+          absl::string_view(reinterpret_cast<const char*>(bytes.data()), size));
+      outputs.AddExample(part);
+    }
+  }
+  return outputs.Finish();
+}
+
+}  // namespace holdfast
