@@ -15,6 +15,7 @@ namespace holdfast::client {
 Client::Client(Options options, Transport* transport)
     : member_(options.task.job != kClientJob),
       part_bytes_(options.part_bytes),
+      min_lent_bytes_(options.min_lent_bytes),
       context_(std::make_shared<Context>(
           Context::Options{
               options.timing, options.task, std::move(options.ps_names),
@@ -187,13 +188,13 @@ absl::Status Client::Enter(const proto::Sender& sender,
         layout.status().code(),
         absl::StrCat(PsName(), ": ", layout.status().message()));
   }
-  const std::vector<bool> neighbors = linking_.linked();
+  const std::vector<bool> neighbors = context_->transport.linked();
   auto generation = std::make_shared<GenerationState>(
       context_, sender,
-      Placement{*layout, PlanPush(*layout, part_bytes_, neighbors),
-                PlanPull(*layout, part_bytes_, neighbors),
-                PlanPush(*layout, part_bytes_),
-                PlanPull(*layout, part_bytes_)});
+      Placement{
+          *layout, PlanPush(*layout, part_bytes_, neighbors, min_lent_bytes_),
+          PlanPull(*layout, part_bytes_, neighbors, min_lent_bytes_),
+          PlanPush(*layout, part_bytes_), PlanPull(*layout, part_bytes_)});
   absl::MutexLock lock(&context_->mutex);
   if (declaration_ == nullptr) {
     declaration_ = std::make_unique<const proto::Declaration>(

@@ -43,6 +43,8 @@ class Client {
     // As in Cluster::Options.
     TaskId task = {kClientJob, 0};
     int64_t part_bytes = kPartBytes;
+    // Bytes of a stretch that is lent, at least (docs/same_host.md).
+    uint64_t min_lent_bytes = kMinLentBytes;
     std::function<void(const std::string&)> on_waiting;
     // By ps, for errors: "/job:ps/task:1 (127.0.0.1:4001)".
     std::vector<std::string> ps_names;
@@ -129,6 +131,7 @@ class Client {
   // Whether the caller registers.
   const bool member_;
   const int64_t part_bytes_;
+  const uint64_t min_lent_bytes_;
   const std::shared_ptr<Context> context_;
 
   // Null before AwaitVariables.

@@ -33,13 +33,12 @@ namespace holdfast::client {
 // Thread-safe.
 class Link : public std::enable_shared_from_this<Link> {
  public:
-  // As "Making a link", L3: connects to what the ps has offered, and says whose
-  // link it is; does not wait. `regions`, of which gradients are lent, must
-  // outlive the last call of Lend.
-  // Errors: why there is no link.
+  // [H3] Connects to what the ps has offered, and says whose link it is; does
+  // not wait. `regions`, of which gradients are lent, must outlive the last
+  // call of Lend. Errors: why there is no link.
   static absl::StatusOr<std::shared_ptr<Link>> Greet(
       const proto::LinkResponse& offer, const SharedArena* regions);
-  // L4: waits for the ps' welcome for at most `timeout`; to be called until it
+  // [H4] Waits for the ps' welcome for at most `timeout`; to be called until it
   // is here, and before all others, at one time by one thread.
   // Errors: DEADLINE_EXCEEDED: it may still come; others: it will not.
   absl::Status AwaitWelcome(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -32,10 +32,6 @@ Linking::~Linking() {
   if (neighbors_ != nullptr) neighbors_->set_on_lost(nullptr);
 }
 
-std::vector<bool> Linking::linked() const {
-  return neighbors_ != nullptr ? neighbors_->linked() : std::vector<bool>();
-}
-
 proto::LinkRequest Linking::Request() const {
   proto::LinkRequest request;
   request.set_boot_id(boot_id_);

@@ -30,8 +30,6 @@ class Linking {
   // Asks each ps that there is no link to for one, and waits for all, for at
   // most 2 seconds and until `deadline`.
   void LinkAll(absl::Time deadline) ABSL_LOCKS_EXCLUDED(context_->mutex);
-  // By ps, whether there is a link. Empty: there is none at all.
-  std::vector<bool> linked() const;
 
  private:
   void LinkAgain(uint32_t ps) ABSL_LOCKS_EXCLUDED(context_->mutex);

@@ -31,14 +31,12 @@ class LinkingTest : public ::testing::Test {
 TEST_F(LinkingTest, WithoutNeighborsNobodyIsAsked) {
   Linking linking(MakeContext());
   linking.LinkAll(absl::InfiniteFuture());
-  EXPECT_THAT(linking.linked(), IsEmpty());
   EXPECT_THAT(transport_.names(), IsEmpty());
 }
 
 TEST_F(LinkingTest, ALinkThatIsLostIsAskedForOnceInASecond) {
   transport_.set_neighbors(&neighbors_);
   Linking linking(MakeContext());
-  EXPECT_THAT(linking.linked(), ElementsAre(false, false));
   neighbors_.Lose(1);
   neighbors_.Lose(1);
   EXPECT_THAT(transport_.names(), ElementsAre("Link"));

@@ -27,7 +27,7 @@ class Neighbors {
  public:
   // Of each ps: the values that a worker computes on, and those after them.
   static constexpr int kMaxKept = 2;
-  // [L5] How long a welcome may take.
+  // [H5] How long a welcome may take.
   static constexpr absl::Duration kWelcome = absl::Seconds(1);
 
   // `ps_names`: by ps, for the log. `directory`: links are made only to ps
@@ -78,7 +78,7 @@ class Neighbors {
     std::string refusal;
   };
 
-  // [L3] Connects to where the ps listens, as seen from here, and greets it.
+  // [H3] Connects to where the ps listens, as seen from here, and greets it.
   // Errors: why there is no link.
   absl::StatusOr<std::shared_ptr<Link>> Greet(
       const absl::StatusOr<proto::LinkResponse>& offer);

@@ -29,7 +29,7 @@ namespace holdfast::client {
 // take the network from those that are to make room.
 //
 // Where a part is more than a message holds, and cannot be lent to its ps
-// (docs/same_host.md), all of that ps is sent in the parts of
+// (docs/same_host.md, H7), all of that ps is sent in the parts of
 // Placement::sent_push. There are more of them, by which the ps knows that what
 // it has of the others is to go.
 //
@@ -80,8 +80,8 @@ class PartSender {
     std::deque<uint32_t> ready;
     int in_flight = 0;
     size_t unacknowledged = 0;
-    // A part could not be lent: no other leaves, and when none is on its way
-    // the plan is the one that lends nothing.
+    // [H7] A part could not be lent: no other leaves, and when none is on its
+    // way the plan is the one that lends nothing.
     bool not_lent = false;
     // Why the ps has kept nothing, as last heard. Empty: it has room.
     std::string refusal;

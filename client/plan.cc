@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "common/rpc_limits.h"
-
 namespace holdfast::client {
 namespace {
 
@@ -31,17 +29,20 @@ bool HasCompression(const proto::Declaration& declaration) {
 // What is lent to whom.
 class Lender {
  public:
-  Lender(const Layout& layout, const std::vector<bool>& neighbors)
+  Lender(const Layout& layout, const std::vector<bool>& neighbors,
+         uint64_t min_bytes)
       : neighbors_(HasCompression(layout.declaration()) ? std::vector<bool>()
-                                                        : neighbors) {}
+                                                        : neighbors),
+        min_elements_(min_bytes / sizeof(float)) {}
 
   bool Lends(uint32_t ps, const Stretch& stretch) const {
     return !neighbors_.empty() && neighbors_[ps] &&
-           stretch.size >= kMinLentBytes / sizeof(float);
+           stretch.size >= min_elements_;
   }
 
  private:
   const std::vector<bool> neighbors_;
+  const uint64_t min_elements_;
 };
 
 // Fills the parts of one ps, stretch by stretch.
@@ -117,8 +118,8 @@ void FillPlaces(const Layout& layout, const Lender& lender, Plan* plan) {
 }  // namespace
 
 Plan PlanPush(const Layout& layout, int64_t part_bytes,
-              const std::vector<bool>& neighbors) {
-  const Lender lender(layout, neighbors);
+              const std::vector<bool>& neighbors, uint64_t min_lent_bytes) {
+  const Lender lender(layout, neighbors, min_lent_bytes);
   Plan plan;
   for (uint32_t ps = 0; ps < layout.num_ps(); ++ps) {
     Packer packer(layout, part_bytes, lender, ps);
@@ -133,8 +134,8 @@ Plan PlanPush(const Layout& layout, int64_t part_bytes,
 }
 
 Plan PlanPull(const Layout& layout, int64_t part_bytes,
-              const std::vector<bool>& neighbors) {
-  const Lender lender(layout, neighbors);
+              const std::vector<bool>& neighbors, uint64_t min_lent_bytes) {
+  const Lender lender(layout, neighbors, min_lent_bytes);
   Plan plan;
   for (uint32_t ps = 0; ps < layout.num_ps(); ++ps) {
     Packer packer(layout, part_bytes, lender, ps);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "client/layout.h"
+#include "common/rpc_limits.h"
 
 namespace holdfast::client {
 
@@ -40,7 +41,7 @@ inline constexpr size_t kMaxLoansInPart = 512;
 // small variables stays within kMaxMessageBytes.
 //
 // `neighbors`: by ps, whether there is a link to it; empty: to none. Stretches
-// of at least kMinLentBytes are lent to those, whole: of them nothing counts
+// of at least `min_lent_bytes` are lent to those, whole: of them nothing counts
 // but what surrounds them. In a job with compression nothing is lent.
 //
 // Pure functions.
@@ -48,13 +49,15 @@ inline constexpr size_t kMaxLoansInPart = 512;
 // The gradients of the trainable variables, the last declared first: in that
 // order a backward pass makes them.
 Plan PlanPush(const Layout& layout, int64_t part_bytes,
-              const std::vector<bool>& neighbors = {});
+              const std::vector<bool>& neighbors = {},
+              uint64_t min_lent_bytes = kMinLentBytes);
 
 // All variables, the first declared first: in that order a forward pass needs
 // them. Where there are no elements at all, ps 0 has an empty part, which asks
 // for the version.
 Plan PlanPull(const Layout& layout, int64_t part_bytes,
-              const std::vector<bool>& neighbors = {});
+              const std::vector<bool>& neighbors = {},
+              uint64_t min_lent_bytes = kMinLentBytes);
 
 }  // namespace holdfast::client
 

@@ -87,9 +87,9 @@ class PullHandle : public Cluster::Pull {
     // Parts to ask for.
     std::deque<uint32_t> to_ask;
     int in_flight = 0;
-    // A part is more than a message holds, and is not lent: no other leaves,
-    // and when none is on its way all are asked for by the plan that lends
-    // nothing.
+    // [H7] A part is more than a message holds, and is not lent: no other
+    // leaves, and when none is on its way all are asked for by the plan that
+    // lends nothing.
     bool not_lent = false;
     // By part: whether its values are in place.
     std::vector<bool> here;

@@ -25,9 +25,9 @@ class SharedAttempt {
  public:
   // Makes the loans of `attempt`, which must outlive the object. Null: the
   // attempt is to be sent as it is.
-  // Errors: OUT_OF_RANGE when it is more than a message holds, and not all of
-  // it can be lent: it has to be sent in parts. A link that is lost is told to
-  // `neighbors`.
+  // Errors: OUT_OF_RANGE [H6] when it is more than a message holds, and not all
+  // of it can be lent: it has to be sent in parts. A link that is lost is told
+  // to `neighbors`.
   static absl::StatusOr<std::unique_ptr<SharedAttempt>> Begin(
       Neighbors* neighbors, const Attempt& attempt);
   ~SharedAttempt();

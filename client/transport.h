@@ -83,6 +83,8 @@ class Transport : public Clock {
   // The ps tasks with which tensors can pass through shared memory. Null: with
   // none. Without locks.
   virtual Neighbors* neighbors() { return nullptr; }
+  // By ps, whether there is a link to it now. Empty: to none. Without locks.
+  virtual std::vector<bool> linked() { return {}; }
 
   // For the length of pauses. With mutex() held.
   virtual absl::BitGenRef random() = 0;

@@ -65,6 +65,9 @@ class Wire final : public Transport {
   void Wait(absl::FunctionRef<bool()> over, absl::Time until) override
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Neighbors* neighbors() override { return neighbors_.get(); }
+  std::vector<bool> linked() override {
+    return neighbors_ != nullptr ? neighbors_->linked() : std::vector<bool>();
+  }
   absl::Mutex& mutex() override { return mutex_; }
   absl::BitGenRef random() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return random_;

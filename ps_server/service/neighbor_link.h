@@ -101,7 +101,7 @@ class NeighborLink {
   // To be polled, and for nothing else.
   int fd() const { return socket_->fd(); }
 
-  // [L4] Errors: UNAVAILABLE when the peer does not take it.
+  // [H4] Errors: UNAVAILABLE when the peer does not take it.
   absl::Status Welcome() ABSL_LOCKS_EXCLUDED(mutex_);
   // Takes in what has come over the socket. Errors: why the link has ended, or
   // has to: UNAVAILABLE when the peer has closed it, INVALID_ARGUMENT for what

@@ -41,7 +41,7 @@ namespace holdfast {
 // Thread-safe.
 class Neighbors {
  public:
-  // [L2] How long a secret is good for, and how many there may be.
+  // [H2] How long a secret is good for, and how many there may be.
   static constexpr absl::Duration kSecretLife = absl::Seconds(10);
   static constexpr size_t kMaxSecrets = 1024;
   static constexpr size_t kMaxSecretsOfOne = 4;
@@ -76,7 +76,7 @@ class Neighbors {
   Neighbors(const Neighbors&) = delete;
   Neighbors& operator=(const Neighbors&) = delete;
 
-  // [L1, L2] For the sender of `request`, which has been tested. Does not set
+  // [H1, H2] For the sender of `request`, which has been tested. Does not set
   // the generation.
   proto::LinkResponse Link(const proto::LinkRequest& request)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -130,7 +130,7 @@ class Neighbors {
   void Run();
   // Takes connections in. False: there is no descriptor left for one.
   bool Accept(std::list<std::unique_ptr<LinkSocket>>* strangers);
-  // [L4] What a stranger has said: the link that it has a right to. Null: it
+  // [H4] What a stranger has said: the link that it has a right to. Null: it
   // has said nothing yet. Errors: why it has none.
   absl::StatusOr<std::shared_ptr<NeighborLink>> Greet(
       std::unique_ptr<LinkSocket>* stranger) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -33,16 +33,19 @@ absl::Status StagedPushes::Add(StagedPart part, bool reserved) {
     it = pushes_.emplace(part.push, std::move(fresh)).first;
   } else {
     StagedPush& held = it->second;
+    // [H8] It may have been offered.
     if (held.step == part.step && held.num_parts != part.num_parts &&
         IsWhole(part.push)) {
       return absl::OkStatus();
     }
+    // [H9]
     if (held.step != part.step || held.num_parts > part.num_parts) {
       return absl::InvalidArgumentError(absl::StrCat(
           part.push.ToString(), ": a part of step ", part.step.value(), " in ",
           part.num_parts, " parts, after one of step ", held.step.value(),
           " in ", held.num_parts));
     }
+    // [H8]
     const bool anew = held.num_parts < part.num_parts;
     if (!anew && held.parts.count(part.part) > 0) return absl::OkStatus();
     if (absl::Status status = CheckNoOverlap(anew ? StagedPush() : held, part);

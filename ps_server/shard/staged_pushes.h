@@ -42,8 +42,8 @@ struct StagedPart {
 // all its parts are here and cover every trainable slice
 // (docs/life_of_a_step.md, step 2). A part that says that there are more parts
 // than those before it said begins the push anew, unless it is complete: its
-// sender could not send it as it meant to. Pieces keep the memory that they
-// came in, which PushMemory counts.
+// sender could not send it as it meant to (docs/same_host.md, H8). Pieces keep
+// the memory that they came in, which PushMemory counts.
 //
 // Thread-compatible.
 // Invariants: bytes() is the sum over held pieces; a push holds no element

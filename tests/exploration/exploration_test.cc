@@ -35,7 +35,10 @@
 //   without it, never; a worker may also step down, and come again;
 // - leases of living workers that run out;
 // - writes and reads of the disk that fail, before or after they were done;
-// - an operator who has the job stop: when it has, it is started again.
+// - an operator who has the job stop: when it has, it is started again;
+// - loans, in jobs called Lending: a push, a pull, or the values that answer
+//   one, cannot be lent to a neighbor, nor sent in one message
+//   (docs/same_host.md, H6); or nothing can until a second passes.
 //
 // In jobs called OutlivingCalls a message comes twice, the second time 0, 4 or
 // 12 places after the next generation has begun to train, which the crash of a
@@ -57,10 +60,10 @@
 // two_faults_test, which .ci/run asks for, and tests/run.sh does not.
 //
 // Further, by hand: HOLDFAST_EXPLORATION_BUDGET (orders, messages, crashes,
-// leases, disk, stops) takes the place of the budgets below, the filter chooses
-// jobs:
+// leases, disk, stops, loans) takes the place of the budgets below, the filter
+// chooses jobs:
 //   bazel test //tests/exploration:exploration_test --test_timeout=36000
-//     --test_output=all --test_env=HOLDFAST_EXPLORATION_BUDGET=1,1,1,0,0,0
+//     --test_output=all --test_env=HOLDFAST_EXPLORATION_BUDGET=1,1,1,0,0,0,0
 //     --test_arg=--gtest_filter='*/Synchronous2'
 #include <cstdio>
 #include <cstdlib>
@@ -91,7 +94,7 @@ Scenario Started(Scenario scenario) {
 }
 
 // As printed and as HOLDFAST_EXPLORATION_BUDGET.
-constexpr char kFormat[] = "%d,%d,%d,%d,%d,%d";
+constexpr char kFormat[] = "%d,%d,%d,%d,%d,%d,%d";
 
 const std::vector<Budget>& OneOfEach() {
   static const auto* const kBudgets = new std::vector<Budget>{{1, 0, 0, 0, 0},
@@ -110,11 +113,56 @@ const std::vector<Budget>& OneStop() {
   return *kBudgets;
 }
 
+// Something that is not lent, and one fault of each kind beside it.
+const std::vector<Budget>& OneLoan() {
+  static const auto* const kBudgets = new std::vector<Budget>{
+      {0, 0, 0, 0, 0, 0, 1}, {1, 0, 0, 0, 0, 0, 1}, {0, 1, 0, 0, 0, 0, 1},
+      {0, 0, 1, 0, 0, 0, 1}, {0, 0, 0, 1, 0, 0, 1}, {0, 0, 0, 0, 0, 0, 2}};
+  return *kBudgets;
+}
+
 // Without those that have nothing to do with a worker.
 const std::vector<Budget>& OneFault() {
   static const auto* const kBudgets = new std::vector<Budget>{
       {1, 0, 0, 0, 0}, {0, 1, 0, 0, 0}, {0, 0, 1, 0, 0}};
   return *kBudgets;
+}
+
+// Worker 0 gives up its call while the push is held and offered, and sends it
+// again while worker 1's is on its way: a shard that let go of it would lack it
+// when the step is committed.
+Scenario GivenUp() {
+  Scenario scenario = Started(InOneCall(Lending(OnePs(Synchronous(1)))));
+  RpcFault given_up;
+  given_up.kind = RpcFault::kLate;
+  given_up.rpc = "PushPull";
+  given_up.from = sim::kFirstWorker;
+  RpcFault late;
+  late.kind = RpcFault::kOutOfOrder;
+  late.rpc = "PushPull";
+  late.from = sim::kFirstWorker + 1;
+  late.delay.hold = 2;
+  scenario.faults = {given_up, late};
+  return scenario;
+}
+
+// Worker 0 gives up the call of its second part, which leaves before the first.
+// When that comes at last, the first of more parts has come, and the others
+// have not.
+Scenario LateOfFewer() {
+  Scenario scenario = Started(Lending(OnePs(Synchronous(1))));
+  RpcFault fault;
+  fault.rpc = "Push";
+  fault.from = sim::kFirstWorker;
+  fault.kind = RpcFault::kLate;
+  fault.delay.hold = 2;
+  scenario.faults.push_back(fault);
+  // The third call is the first again, and the fourth has the first of more
+  // parts: those after it. None counts what the faults before it befall.
+  fault.kind = RpcFault::kOutOfOrder;
+  fault.occurrence = 4;
+  for (int part = 1; part < 4; ++part) scenario.faults.push_back(fault);
+  return scenario;
 }
 
 std::vector<Case> Cases() {
@@ -158,6 +206,16 @@ std::vector<Case> Cases() {
       {"Synchronous1ClientOnePsStarted",
        Started(Client(OnePs(Synchronous(1)))),
        {{1, 1, 0, 0, 0}, {0, 1, 1, 0, 0}}},
+      {"Synchronous2Lending", Lending(Synchronous(2)), {{0, 0, 0, 0, 0, 0, 1}}},
+      {"Synchronous1LendingOnePsStarted_H8",
+       Started(Lending(OnePs(Synchronous(1)))), OneLoan()},
+      {"Synchronous1LendingInOneCallStarted_H8",
+       Started(InOneCall(Lending(OnePs(Synchronous(1))))), OneLoan()},
+      {"LateOfFewer_H9", LateOfFewer(), {{0, 0, 0, 0, 0, 0, 1}}},
+      {"GivenUpThenNotLent_H8", GivenUp(), {{0, 1, 0, 0, 0, 0, 1}}},
+      {"Asynchronous2LendingStarted_H8",
+       Started(Lending(Asynchronous(2, 1))),
+       {{0, 0, 0, 0, 0, 0, 1}, {0, 1, 0, 0, 0, 0, 1}, {0, 0, 0, 0, 0, 0, 2}}},
       {"Synchronous2Stranger_P5",
        WithStranger(Synchronous(2)),
        {{0, 1, 0, 0, 0}}},
@@ -234,6 +292,9 @@ std::vector<Case> CasesOfTwoFaults() {
       {"Asynchronous2ClientOnePsStarted",
        Started(Client(OnePs(Asynchronous(2, 1)))),
        {{0, 1, 0, 1, 0}, {1, 1, 0, 0, 0}, {0, 1, 1, 0, 0}}},
+      {"Asynchronous2LendingStarted_H8",
+       Started(Lending(Asynchronous(2, 1))),
+       {{1, 0, 0, 0, 0, 0, 1}, {0, 0, 1, 0, 0, 0, 1}, {0, 0, 0, 1, 0, 0, 1}}},
       {"Continue2Started_S3", Started(Continue(2)), {{0, 0, 2, 0, 0}}},
       {"AcknowledgesAll_P3",
        With(sim::Misdeed::kAcknowledgesAll, Started(Asynchronous(3, 2))),
@@ -248,8 +309,8 @@ TEST_P(ExplorationTest, EveryPromiseIsKept) {
   if (const char* given = std::getenv("HOLDFAST_EXPLORATION_BUDGET")) {
     Budget b;
     ASSERT_EQ(std::sscanf(given, kFormat, &b.orders, &b.messages, &b.crashes,
-                          &b.expiries, &b.disk, &b.stops),
-              6);
+                          &b.expiries, &b.disk, &b.stops, &b.loans),
+              7);
     budgets = {b};
   }
   for (const Budget& b : budgets) {
@@ -257,7 +318,7 @@ TEST_P(ExplorationTest, EveryPromiseIsKept) {
     const Explored explored = Explore(GetParam().scenario, b);
     std::printf("%s ", GetParam().name);
     std::printf(kFormat, b.orders, b.messages, b.crashes, b.expiries, b.disk,
-                b.stops);
+                b.stops, b.loans);
     std::printf(": %s; %.1f s of CPU\n", explored.ToString().c_str(),
                 static_cast<double>(std::clock() - begun) / CLOCKS_PER_SEC);
     std::fflush(stdout);

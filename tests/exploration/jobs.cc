@@ -148,6 +148,29 @@ Scenario Client(Scenario scenario) {
   return scenario;
 }
 
+Scenario Lending(Scenario scenario) {
+  scenario = Client(InParts(std::move(scenario)));
+  sim::Job& job = scenario.job;
+  job.lends = true;
+  job.name += ", lending";
+  // "a" is lent. With one ps a push is {c}, {b, a}, and sent it is {c}, {b},
+  // {a[0]}, {a[1]}.
+  if (!job.asynchronous()) {
+    proto::Declaration& declaration = job.declaration;
+    declaration.mutable_variables(0)->set_shape(0, 2);
+    *declaration.add_variables() = declaration.variables(1);
+    declaration.mutable_variables(2)->set_name("c");
+  }
+  return scenario;
+}
+
+Scenario InOneCall(Scenario scenario) {
+  // {b, a}: it fits in a PushPull.
+  scenario.job.declaration.mutable_variables()->RemoveLast();
+  scenario.job.name += ", in one call";
+  return scenario;
+}
+
 Scenario WithStranger(Scenario scenario) {
   scenario.stranger = true;
   scenario.job.name += ", a stranger";

@@ -30,6 +30,12 @@ Scenario OnePs(Scenario scenario);
 Scenario InParts(Scenario scenario);
 // Whose workers are the production client.
 Scenario Client(Scenario scenario);
+// Whose workers are the client, and lend to the ps what is of several elements:
+// a push is in fewer parts than one that cannot be lent.
+Scenario Lending(Scenario scenario);
+// Of a synchronous job that is lending, with one ps: a push, and what comes
+// after it, are one PushPull, as long as they are lent.
+Scenario InOneCall(Scenario scenario);
 // In which a stranger speaks in the coordinator's name.
 Scenario WithStranger(Scenario scenario);
 // In which calls arrive in the generation after their own.

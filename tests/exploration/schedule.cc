@@ -82,6 +82,8 @@ std::string Choice::ToString() const {
       return absl::StrCat("forgery ", serial, " for ", NameOf(process));
     case kStop:
       return "the job is to stop";
+    case kNotLent:
+      return rounds == 0 ? "not lent" : "not lent, nor anything else";
   }
   return "";
 }
@@ -89,7 +91,7 @@ std::string Choice::ToString() const {
 bool Budget::Covers(const Budget& other) const {
   return orders >= other.orders && messages >= other.messages &&
          crashes >= other.crashes && expiries >= other.expiries &&
-         disk >= other.disk && stops >= other.stops;
+         disk >= other.disk && stops >= other.stops && loans >= other.loans;
 }
 
 Schedule::Schedule(const Scenario& scenario, Tracing tracing)
@@ -376,6 +378,11 @@ std::vector<Choice> Schedule::Alternatives(const Budget& budget) const {
         }
       }
     }
+    if (budget.loans > 0 && on_network &&
+        world_.MustBeLent(head.tensor_bytes())) {
+      all.push_back({Choice::kNotLent, 0, {}, 0, 0});
+      all.push_back({Choice::kNotLent, 0, {}, 0, 1});
+    }
     if (budget.disk > 0 && head.to == sim::kDisk && head.is_request &&
         *head.rpc != "RemoveOthers" && *head.rpc != "SetAside") {
       all.push_back({Choice::kDiskFails, 0, {}, 0, 0});
@@ -524,6 +531,10 @@ void Schedule::Take(const Choice& choice, Budget* budget) {
       stop_.Ask();
       world_.Deliver(world_.in_flight().back().get());
       break;
+    case Choice::kNotLent:
+      --budget->loans;
+      RefuseLoan(choice.rounds > 0);
+      break;
   }
   world_.AfterEvent();
   if (std::exchange(expire_due_, false) && world_.coordinator() != nullptr) {
@@ -545,6 +556,20 @@ void Schedule::Forge(const Choice& choice) {
       },
       forged);
   world_.Deliver(world_.in_flight().back().get());
+}
+
+// Of the message at the head.
+void Schedule::RefuseLoan(bool until_a_second_passes) {
+  const Message* const head = Head();
+  if (until_a_second_passes) {
+    unlinked_.insert(head->is_request ? head->from : head->to);
+  }
+  if (head->is_request) {
+    return world_.Fail(head, absl::OutOfRangeError("it cannot be lent"));
+  }
+  values_not_lent_ = true;
+  world_.Deliver(head);
+  values_not_lent_ = false;
 }
 
 // Nothing is in flight.
@@ -582,6 +607,7 @@ void Schedule::PassTime() {
   for (ProcessState& process : processes_) {
     if (process.rounds_left > 0) --process.rounds_left;
   }
+  unlinked_.clear();
   world_.SetDepths(world_.MaxDepth());
   world_.MixIntoHistories(absl::ToUnixSeconds(world_.Now()));
   world_.Tick();
@@ -621,6 +647,7 @@ uint64_t Schedule::Fingerprint(const Budget& budget) const {
   for (const ProcessState& process : processes_) {
     all = Mix(all, process.rounds_left * 2 + process.for_good);
   }
+  for (const Node client : unlinked_) all = Mix(all, client);
   return all;
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -73,6 +74,9 @@ struct Choice {
     kForged,
     // An operator has the job stop; when it has, all begin again.
     kStop,
+    // What the message at the head is to lend is not lent; `rounds` 1: nor
+    // anything else between that worker and a ps until a second passes.
+    kNotLent,
   };
   Kind kind = kNext;
   uint64_t serial = 0;
@@ -95,6 +99,8 @@ struct Budget {
   int disk = 0;
   // kStop.
   int stops = 0;
+  // kNotLent.
+  int loans = 0;
 
   bool Covers(const Budget& other) const;
   bool any() const { return !Budget().Covers(*this); }
@@ -185,6 +191,9 @@ class Schedule : public sim::Scheduler, public sim::Observer {
   // Scheduler:
   void OnSent(sim::Message* message, sim::OpenCall* call) override;
   uint64_t Random(uint64_t below) override { return 0; }
+  bool Lends(sim::Node client) override {
+    return !values_not_lent_ && unlinked_.count(client) == 0;
+  }
   sim::DiskFault NextDiskFault(bool is_read) override;
   bool Breaks(const sim::Message& message) override { return true; }
   void OnExit(sim::Process process, bool for_good) override;
@@ -223,6 +232,7 @@ class Schedule : public sim::Scheduler, public sim::Observer {
   void PassTime();
   void Expire(sim::Process process);
   void Forge(const Choice& choice);
+  void RefuseLoan(bool until_a_second_passes);
   template <typename Request>
   void AskUntilAnswered(std::function<void()> then,
                         const Request& request = Request());
@@ -244,6 +254,10 @@ class Schedule : public sim::Scheduler, public sim::Observer {
   int applies_ = 0;
   bool expire_due_ = false;
   sim::DiskFault disk_fault_ = sim::DiskFault::kNone;
+  // Those that lend nothing, and to whom nothing is lent.
+  std::set<sim::Node> unlinked_;
+  // The answer that is being delivered.
+  bool values_not_lent_ = false;
   // By fault, the calls that it may be about.
   std::vector<int> calls_made_;
 };

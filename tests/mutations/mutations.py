@@ -26,6 +26,7 @@ CLIENT = "client/"
 SHARD = "ps_server/shard/shard.cc"
 APPLY = "ps_server/shard/shard_apply.cc"
 CHECKPOINT = "ps_server/shard/shard_checkpoint.cc"
+STAGED = "ps_server/shard/staged_pushes.cc"
 COORDINATOR = "ps_server/coordinator/"
 
 MUTATIONS = [
@@ -317,6 +318,43 @@ MUTATIONS = [
                "concluding_since_.has_value() && job_->AllMade());",
                "concluding_since_.has_value() &&\n"
                '                        (job_->AllMade() || Mutant("E4")));'),
+    ]),
+    # What could not be lent is sent in more parts (docs/same_host.md).
+    Mutation("H7_push", "a push goes on in more parts while some of the fewer are on their way", [
+        Change(CLIENT + "part_sender.cc",
+               "if (shard.not_lent && shard.in_flight == 0) {",
+               "if (shard.not_lent &&\n"
+               '        (shard.in_flight == 0 || Mutant("H7_push"))) {'),
+    ]),
+    Mutation("H7_pull", "a pull goes on in more parts while some of the fewer are on their way", [
+        Change(CLIENT + "pull.cc",
+               "if (!shard.not_lent || shard.in_flight > 0) return;",
+               "if (!shard.not_lent ||\n"
+               '        (shard.in_flight > 0 && !Mutant("H7_pull"))) {\n'
+               "      return;\n"
+               "    }"),
+    ]),
+    Mutation("H8_anew", "parts of a greater number join those of the smaller one", [
+        Change(STAGED,
+               "const bool anew = held.num_parts < part.num_parts;",
+               "const bool anew = held.num_parts < part.num_parts &&\n"
+               '                      !Mutant("H8_anew");'),
+    ]),
+    Mutation("H8_complete", "a push that is complete begins anew", [
+        Change(STAGED,
+               "if (held.step == part.step && held.num_parts != part.num_parts &&",
+               "if (held.step == part.step && held.num_parts != part.num_parts &&\n"
+               '        !(Mutant("H8_complete") && held.num_parts < part.num_parts) &&'),
+    ]),
+    Mutation("H8_half", "what a push holds that begins anew stays", [
+        Change(STAGED, "      held.pieces.clear();\n",
+               '      if (!Mutant("H8_half")) held.pieces.clear();\n'),
+    ]),
+    Mutation("H9", "a late part of the smaller number is taken", [
+        Change(STAGED,
+               "if (held.step != part.step || held.num_parts > part.num_parts) {",
+               "if (held.step != part.step ||\n"
+               '        (held.num_parts > part.num_parts && !Mutant("H9"))) {'),
     ]),
     # What docs/recovery.md asks of a worker is the client's to keep.
     Mutation("client_sequence", "what is sent again has another sequence", [

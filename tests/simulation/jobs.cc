@@ -34,7 +34,7 @@ std::string Name(const SynchronousJob& job) {
       job.tickets > 0 ? absl::StrCat("T", job.tickets) : "",
       job.aggregation == proto::Consistency::SUM ? "Sum" : "",
       job.min_replicas > 0 ? absl::StrCat("Min", job.min_replicas) : "",
-      job.faulty ? "Faulty" : "");
+      job.faulty ? "Faulty" : "", job.lends ? "Lending" : "");
 }
 
 sim::Job MakeJob(const SynchronousJob& s) {
@@ -43,9 +43,18 @@ sim::Job MakeJob(const SynchronousJob& s) {
   job.name = Name(s);
   job.empty_handed = s.empty_handed;
   job.faulty = s.faulty;
+  job.lends = s.lends;
   proto::Declaration& declaration = job.declaration;
-  const std::vector<std::pair<std::string, std::vector<int64_t>>> variables = {
+  std::vector<std::pair<std::string, std::vector<int64_t>>> variables = {
       {"dense/kernel", {2, 3}}, {"dense/bias", {3}}, {"scale", {}}};
+  if (s.lends) {
+    // A slice of one element is sent. There is one of "dense/bias": with one ps
+    // all is a PushPull; otherwise a ps that has more is sent several parts.
+    variables.pop_back();
+    for (const char* name : {"scale", "offset", "gain"}) {
+      if (s.num_ps > 1) variables.emplace_back(name, std::vector<int64_t>());
+    }
+  }
   for (const auto& [name, shape] : variables) {
     proto::Variable& variable = *declaration.add_variables();
     variable.set_name(name);
@@ -83,13 +92,15 @@ sim::Job MakeJob(const SynchronousJob& s) {
 std::string Name(const AsynchronousJob& job) {
   return absl::StrCat(
       "P", job.num_ps, "W", job.workers, "D", job.depth,
-      job.bound.has_value() ? absl::StrCat("S", *job.bound) : "");
+      job.bound.has_value() ? absl::StrCat("S", *job.bound) : "",
+      job.lends ? "Lending" : "");
 }
 
 sim::Job MakeJob(const AsynchronousJob& s) {
   sim::Job job = Base(s.num_ps, s.workers, s.checkpoints);
   job.name = Name(s);
   job.faulty = s.faulty;
+  job.lends = s.lends;
   proto::Declaration& declaration = job.declaration;
   const auto add_optimizer = [&](float rate) {
     proto::Optimizer& optimizer = *declaration.add_optimizers();

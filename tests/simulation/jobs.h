@@ -31,6 +31,8 @@ struct SynchronousJob {
   proto::Consistency::Aggregation aggregation = proto::Consistency::MEAN;
   // Workers offer pushes that not all shards hold, which is to be refused [P1].
   bool faulty = false;
+  // Workers are the production client, and lend (docs/same_host.md).
+  bool lends = false;
 };
 
 std::string Name(const SynchronousJob& job);
@@ -51,6 +53,8 @@ struct AsynchronousJob {
   // without the receipts of other shards, which is to be refused [P2]; and tell
   // ps 0 that they know all verdicts [P3].
   bool faulty = false;
+  // Workers are the production client, and lend (docs/same_host.md).
+  bool lends = false;
 };
 
 std::string Name(const AsynchronousJob& job);

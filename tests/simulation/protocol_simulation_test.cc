@@ -156,6 +156,13 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
   }
 }
 
+// Whose workers are clients that lend, mostly.
+Scenario Lending(Scenario scenario) {
+  scenario.lends = true;
+  scenario.faults.not_lent = 200;
+  return scenario;
+}
+
 constexpr auto kSum = proto::Consistency::SUM;
 
 constexpr auto kMean = proto::Consistency::MEAN;
@@ -194,6 +201,12 @@ INSTANTIATE_TEST_SUITE_P(
         {2, 2, 1, 4, {50, 100}, false, 0, 0, 0, {}, kMean, true},
         {2, 3, 3, 5, {50, 100}, true, 0, 0, 0, {}, kMean, true},
         {4, 2, 3, 3, {50, 100}, true, 9, 0, 0, {}, kMean, true},
+        // What cannot be lent begins anew in more parts [H8].
+        Lending({2, 2, 1, 4, {50, 100}}),
+        Lending({2, 2, 2, 4, {50, 100}, true}),
+        Lending({4, 2, 2, 3, {50, 100}}),
+        Lending({2, 3, 2, 5, {50, 200}}),
+        Lending({3, 3, 2, 3, {50, 100}, true, 7}),
     }),
     [](const auto& info) { return Name(info.param); });
 

@@ -97,6 +97,11 @@ void RandomScheduler::OnSent(sim::Message* message, sim::OpenCall* call) {
       (is_ps(message->from) || is_ps(message->to))) {
     return DeliverAfter(absl::ZeroDuration(), serial);
   }
+  // An exchange calls the machines of its own process.
+  if (sim::World::IsLocal(message->from, message->to) &&
+      (message->from == sim::kExchanges || message->to == sim::kExchanges)) {
+    return DeliverAfter(absl::ZeroDuration(), serial);
+  }
   if (call == nullptr) return DeliverAfter(Delay(), serial);
   const auto give_up = [this, serial](const char* why) {
     After(kNoticed, [this, serial, why] {
@@ -117,6 +122,16 @@ void RandomScheduler::OnSent(sim::Message* message, sim::OpenCall* call) {
                                      : absl::ZeroDuration();
     DeliverAfter(after + Delay(), world_->Repeat(*message)->serial);
   }
+}
+
+bool RandomScheduler::Lends(sim::Node client) {
+  absl::Time& lost_until = link_lost_until_[client];
+  if (world_->Now() < lost_until) return false;
+  if (!Happens(options_.faults.not_lent)) return true;
+  if (Random(2) == 0) {
+    lost_until = world_->Now() + RandomDuration(absl::Seconds(2));
+  }
+  return false;
 }
 
 bool RandomScheduler::Breaks(const sim::Message& message) {

@@ -21,6 +21,8 @@ namespace holdfast {
 struct Faults {
   int lost = 0;
   int repeated = 0;
+  // Of those that must be lent; the link may be lost with one.
+  int not_lent = 0;
 };
 
 // Has messages arrive after delays that are mostly short and sometimes long
@@ -64,6 +66,7 @@ class RandomScheduler : public sim::Scheduler {
   void OnTimer(absl::Time due) override;
   uint64_t Random(uint64_t below) override { return random_() % below; }
   sim::DiskFault NextDiskFault(bool is_read) override;
+  bool Lends(sim::Node client) override;
   void Hurry(sim::Node node, int lane) override;
   bool Breaks(const sim::Message& message) override;
   void OnCrash(sim::Process process) override;
@@ -106,6 +109,8 @@ class RandomScheduler : public sim::Scheduler {
   // A heap, the next one on top.
   std::vector<Event> events_;
   std::map<LaneName, Lane> lanes_;
+  // By client, until when there is none.
+  std::map<sim::Node, absl::Time> link_lost_until_;
   absl::Time last_disk_fault_ = absl::InfinitePast();
 };
 

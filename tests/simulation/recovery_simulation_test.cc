@@ -25,6 +25,7 @@ namespace {
 constexpr absl::Duration kLease = absl::Seconds(6);
 
 constexpr Faults kSome = {30, 100};
+constexpr Faults kNotLent = {30, 100, 200};
 
 proto::Checkpoints Every(uint64_t steps) {
   proto::Checkpoints checkpoints;
@@ -70,7 +71,7 @@ uint64_t RunSchedules(sim::Job job, const Troubles& troubles,
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     RandomScheduler::Options options;
     options.seed = seed;
-    options.faults = kSome;
+    options.faults = job.lends ? kNotLent : kSome;
     options.disk_failing = 30;
     if (troubles.slow_disk) {
       options.longest_write = absl::Minutes(40);
@@ -133,6 +134,13 @@ SynchronousJob WithWeight0(SynchronousJob job) {
   return job;
 }
 
+// Whose workers are clients that lend, mostly.
+template <typename Job>
+Job Lending(Job job) {
+  job.lends = true;
+  return job;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Scenarios, SynchronousRecoveryTest,
     ::testing::ValuesIn(std::vector<SynchronousScenario>{
@@ -152,6 +160,9 @@ INSTANTIATE_TEST_SUITE_P(
         {Continues(Job(3, 3, 2, 7, 2, 20), 2, 2), {5, true, true}},
         {Continues(Job(2, 4, 3, 8, 2, 15), 1, 2), {5}},
         {Continues(Job(2, 3, 2, 8, 2, 15), 1, 1), {5}},
+        {Lending(Job(2, 2, 1, 8, 2)), {3}},
+        {Lending(Job(2, 3, 2, 8, 2)), {4}},
+        {Lending(Continues(Job(3, 3, 2, 8, 2), 1, 3)), {4}},
     }),
     [](const auto& info) {
       return absl::StrCat(Name(info.param.job), "Every",
@@ -200,6 +211,8 @@ INSTANTIATE_TEST_SUITE_P(
         {Asynchronous(2, 2, 1, std::nullopt, true, 8), {2, false, false, true}},
         {Asynchronous(3, 3, 2, 1, true, 4), {5, true, true}},
         {Asynchronous(2, 2, 2, std::nullopt, false, 0), {3}},
+        {Lending(Asynchronous(2, 2, 1, std::nullopt, true, 3)), {4}},
+        {Lending(Asynchronous(1, 3, 2, std::nullopt, false, 4)), {4}},
     }),
     [](const auto& info) {
       return absl::StrCat(Name(info.param.job),

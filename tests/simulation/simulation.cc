@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
+#include "tests/world/client_worker.h"
 
 namespace holdfast {
 namespace {
@@ -35,7 +36,8 @@ Simulation::Simulation(const sim::Job& job,
                        uint32_t present)
     : troubles_(troubles),
       scheduler_(options),
-      world_(job, &scheduler_, sim::MakeScriptedWorker),
+      world_(job, &scheduler_,
+             job.lends ? sim::MakeClientWorker : sim::MakeScriptedWorker),
       left_(troubles.of_workers ? troubles.mishaps
                                 : scheduler_.Random(troubles.mishaps + 1)),
       seats_(num_workers) {

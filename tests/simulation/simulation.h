@@ -45,7 +45,8 @@ Schedules SchedulesToRun(uint64_t count);
 // into it.
 class Simulation : public sim::Observer {
  public:
-  // `present` of `num_workers` are there at the beginning.
+  // `present` of `num_workers` are there at the beginning. Workers follow a
+  // script; where the job lends they are clients.
   Simulation(const sim::Job& job, const RandomScheduler::Options& options,
              const Troubles& troubles, uint32_t num_workers, uint32_t present);
 

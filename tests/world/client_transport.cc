@@ -34,20 +34,31 @@ struct Response {
   std::vector<TensorPiece>* tensors;
 };
 
-void Put(const google::protobuf::Message& answer, const Response& response) {
-  response.message->CopyFrom(answer);
+absl::Status NotLent() {
+  return absl::OutOfRangeError("not all of its tensors can be lent");
 }
-void Put(const PullReply& answer, const Response& response) {
+
+// `fits`: what it brings is lent, or can be sent. If not, a ps says so [H6].
+absl::Status Put(const google::protobuf::Message& answer, bool fits,
+                 const Response& response) {
+  response.message->CopyFrom(answer);
+  return absl::OkStatus();
+}
+absl::Status Put(const PullReply& answer, bool fits, const Response& response) {
+  if (!fits) return NotLent();
   auto& message = static_cast<proto::PullResponse&>(*response.message);
   message.set_generation(answer.generation.value());
   *message.mutable_state() = answer.state;
   message.set_version(answer.version.value());
   message.set_loss_scale(answer.loss_scale);
   *response.tensors = answer.tensors;
+  return absl::OkStatus();
 }
-void Put(const PushPullReply& answer, const Response& response) {
+absl::Status Put(const PushPullReply& answer, bool fits,
+                 const Response& response) {
   response.message->CopyFrom(answer.response);
-  *response.tensors = answer.tensors;
+  if (fits) *response.tensors = answer.tensors;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -148,6 +159,10 @@ class ClientTransport::Sending : public AttemptOperation,
   template <typename Request>
   void Send(Node to, const Request& request) {
     using Answer = typename Rpc<Request>::Response;
+    // As in Wire, within Start.
+    if (!transport_.Fits(TensorBytes(request))) {
+      return std::exchange(attempt_.done, nullptr)(NotLent());
+    }
     transport_.world_->Call<Request>(
         transport_.node_, to, request,
         [self = shared_from_this()](absl::StatusOr<Answer> answer) {
@@ -157,10 +172,12 @@ class ClientTransport::Sending : public AttemptOperation,
   template <typename Answer>
   void OnAnswer(const absl::StatusOr<Answer>& answer) {
     if (attempt_.done == nullptr) return;
-    if (answer.ok()) {
-      Put(*answer, {attempt_.response, attempt_.response_tensors});
+    absl::Status status = answer.status();
+    if (status.ok()) {
+      status = Put(*answer, transport_.Fits(TensorBytes(*answer)),
+                   {attempt_.response, attempt_.response_tensors});
     }
-    std::exchange(attempt_.done, nullptr)(answer.status());
+    std::exchange(attempt_.done, nullptr)(status);
     transport_.on_event_();
   }
 
@@ -176,6 +193,18 @@ ClientTransport::ClientTransport(World* world, Node node, uint64_t seed,
       on_event_(std::move(on_event)) {}
 
 absl::Time ClientTransport::Now() const { return world_->Now(); }
+
+std::vector<bool> ClientTransport::linked() {
+  return std::vector<bool>(world_->job().lends ? world_->num_ps() : 0, true);
+}
+
+bool ClientTransport::Fits(uint64_t tensor_bytes) {
+  if (!world_->MustBeLent(tensor_bytes) || world_->scheduler()->Lends(node_)) {
+    return true;
+  }
+  world_->MixIntoHistory(node_, 8);
+  return false;
+}
 
 std::shared_ptr<client::Transport::AttemptOperation> ClientTransport::Prepare(
     client::Attempt attempt) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
@@ -20,6 +21,10 @@ namespace holdfast::sim {
 // Attempts are messages of the world, and pauses its timers: their scheduler
 // decides when they end. Attempts have no deadline of their own. Nothing may
 // wait: whoever has the client asks first whether a handle is done.
+//
+// Where the job lends, there is a link to each ps. It has no files and no
+// board: what is lent is in the message, and whether it can be is the
+// scheduler's to say [H6].
 class ClientTransport : public client::Transport {
  public:
   // The client's process is `node`, and ends before the world does. `on_event`
@@ -32,12 +37,17 @@ class ClientTransport : public client::Transport {
   std::shared_ptr<Operation> After(absl::Duration delay,
                                    absl::AnyInvocable<void()> over) override;
   void Wait(absl::FunctionRef<bool()> over, absl::Time until) override;
+  std::vector<bool> linked() override;
   absl::Mutex& mutex() override { return mutex_; }
   absl::BitGenRef random() override { return random_; }
 
  private:
   class Pause;
   class Sending;
+
+  // Whether a message with so many bytes of tensors can be brought to a ps, or
+  // from it.
+  bool Fits(uint64_t tensor_bytes);
 
   World* const world_;
   const Node node_;

@@ -71,7 +71,9 @@ class ClientWorker : public WorkerProgram {
   static client::Client::Options OptionsOf(const World& world, uint32_t index) {
     client::Client::Options options;
     options.task = {kWorkerJob, index};
+    options.timing.park = world.job().park;
     if (world.job().cuts_pushes) options.part_bytes = sizeof(float);
+    if (world.job().lends) options.min_lent_bytes = 2 * sizeof(float);
     for (uint32_t ps = 0; ps < world.num_ps(); ++ps) {
       options.ps_names.push_back(absl::StrCat("/job:ps/task:", ps));
     }

@@ -59,6 +59,10 @@ struct Job {
   bool empty_handed = false;
   // A push goes to each shard in several parts.
   bool cuts_pushes = false;
+  // Clients lend stretches of two elements and more to each ps
+  // (docs/same_host.md), and a message holds one element beside what is lent.
+  // Needs cuts_pushes.
+  bool lends = false;
   // Worker 0 pins and reads the last version before it leaves.
   bool evaluates = false;
   // Of worker 1, once in a job.

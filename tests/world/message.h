@@ -2,6 +2,7 @@
 #ifndef HOLDFAST_TESTS_WORLD_MESSAGE_H_
 #define HOLDFAST_TESTS_WORLD_MESSAGE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -195,6 +196,41 @@ const T* As(const google::protobuf::Message& message) {
              : nullptr;
 }
 
+// Bytes of tensors that a message brings, or asks for.
+template <typename T>
+uint64_t TensorBytes(const T& message) {
+  return 0;
+}
+inline uint64_t TensorBytes(const std::vector<TensorPiece>& tensors) {
+  uint64_t bytes = 0;
+  for (const TensorPiece& piece : tensors) bytes += piece.data.size();
+  return bytes;
+}
+inline uint64_t TensorBytes(
+    const google::protobuf::RepeatedPtrField<proto::ReadRange>& ranges) {
+  uint64_t bytes = 0;
+  for (const proto::ReadRange& range : ranges) {
+    bytes += range.size() * sizeof(float);
+  }
+  return bytes;
+}
+inline uint64_t TensorBytes(const PushPart& part) {
+  return TensorBytes(part.tensors);
+}
+inline uint64_t TensorBytes(const proto::PullRequest& request) {
+  return TensorBytes(request.ranges());
+}
+inline uint64_t TensorBytes(const PullReply& reply) {
+  return TensorBytes(reply.tensors);
+}
+inline uint64_t TensorBytes(const PushPull& call) {
+  return std::max(TensorBytes(call.tensors),
+                  TensorBytes(call.request.ranges()));
+}
+inline uint64_t TensorBytes(const PushPullReply& reply) {
+  return TensorBytes(reply.tensors);
+}
+
 // ---- In flight ----
 
 // A request, or the answer to one.
@@ -212,6 +248,8 @@ class Message {
   // For people; null where it is of no type of proto/, or an error.
   virtual const google::protobuf::Message* body() const = 0;
   virtual std::string Text() const = 0;
+  // As TensorBytes.
+  virtual uint64_t tensor_bytes() const = 0;
 
   // Unlike for each in a world.
   uint64_t serial = 0;

@@ -55,6 +55,9 @@ class Scheduler {
   }
   // Of what the disk is just asked for.
   virtual DiskFault NextDiskFault(bool is_read) = 0;
+  // Whether `client` and a ps can lend each other what one of them is about to;
+  // asked for each message that must be lent (World::MustBeLent).
+  virtual bool Lends(Node client) { return true; }
   // What `node` has asked of the disk by `lane` (Disk) is to end soon.
   virtual void Hurry(Node node, int lane) {}
   // A message that is not stray, when its sender or receiver dies.

@@ -137,6 +137,10 @@ class World : public Clock, public ShardLinks {
   }
   // Goes over no network: within a process, or between it and the disk.
   static bool IsLocal(Node from, Node to);
+  // A message with so many bytes of tensors is sent only where they are lent.
+  bool MustBeLent(uint64_t tensor_bytes) const {
+    return job_.lends && tensor_bytes > sizeof(float);
+  }
   // For people.
   static std::string Describe(const Message& message);
   static std::string NameOfNode(Node node);
@@ -376,8 +380,13 @@ std::string TextOf(const T& message) {
   if constexpr (kIsProto<T>) {
     return message.ShortDebugString();
   } else if constexpr (std::is_same_v<T, PushPart>) {
-    return absl::StrCat("sequence: ", message.sequence.value(),
-                        " step: ", message.step.value());
+    std::string text = absl::StrCat("sequence: ", message.sequence.value(),
+                                    " step: ", message.step.value());
+    if (message.num_parts > 1) {
+      absl::StrAppend(&text, " part: ", message.part, " of ",
+                      message.num_parts);
+    }
+    return text;
   } else if constexpr (std::is_same_v<T, GivenPart>) {
     return message.tensors.empty() ? "" : message.tensors[0].variable;
   } else if constexpr (std::is_same_v<T, PullReply>) {
@@ -557,6 +566,9 @@ class World::Answer : public Message {
     return response_.ok() ? internal::TextOf(*response_)
                           : response_.status().ToString();
   }
+  uint64_t tensor_bytes() const override {
+    return response_.ok() ? TensorBytes(*response_) : 0;
+  }
 
  private:
   const std::shared_ptr<TypedCall<Response>> call_;
@@ -600,6 +612,7 @@ class World::RequestMessage : public Message {
     return BodyOf(*request_);
   }
   std::string Text() const override { return internal::TextOf(*request_); }
+  uint64_t tensor_bytes() const override { return TensorBytes(*request_); }
 
  private:
   const std::shared_ptr<TypedCall<Response>> call_;
