@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "client/generation_testing.h"
+#include "common/rpc_limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -68,10 +69,11 @@ TEST_F(GradientsTest, AreSentFromWhereTheyLieAndLentUntilNobodyRefersToThem) {
   sender.join();
 }
 
-// "v" has 16 KiB on ps 0, which is a neighbor, and 4 elements on ps 1.
+// "v" has what is just lent on ps 0, which is a neighbor, and 4 elements on
+// ps 1.
 class LentGradientsTest : public ::testing::Test {
  protected:
-  static constexpr uint64_t kLent = 4096;
+  static constexpr uint64_t kLent = kMinLentBytes / sizeof(float);
 
   static Layout MakeLayout() {
     proto::GetPlacementResponse placement;

@@ -38,7 +38,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr absl::Duration kPatience = absl::Seconds(10);
-constexpr size_t kElements = 8192;
+constexpr size_t kElements = 2 * kMinLentBytes / sizeof(float);
 constexpr size_t kBytes = kElements * sizeof(float);
 
 LoanId IdOf(const proto::Loan& loan) { return {loan.slot(), loan.serial()}; }

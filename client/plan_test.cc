@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/layout.h"
+#include "common/rpc_limits.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -215,8 +216,8 @@ TEST(PlanPullTest, FirstDeclaredFirstWithWhatIsNotTrainable) {
           ElementsAre(ElementsAre(Stretch{2, 0, 10})), IsEmpty()));
 }
 
-// 16 KiB.
-constexpr int64_t kLent = 4096;
+// Elements that are just lent.
+constexpr int64_t kLent = kMinLentBytes / sizeof(float);
 
 TEST(PlanPushTest, WhatIsLentCountsOnlyAsItsPlace) {
   // ps 0 is a neighbor. Parts of 8 elements: of v1, which is lent whole, none

@@ -23,8 +23,8 @@ inline constexpr int kMaxMessageBytes = 16 << 20;
 inline constexpr uint64_t kMaxPullBytes = uint64_t{12} << 20;
 
 // Bytes of a stretch that is lent to a neighbour, at least (docs/same_host.md):
-// smaller ones are sent, which costs no more.
-inline constexpr uint64_t kMinLentBytes = 16 << 10;
+// smaller ones are sent, which costs less (docs/performance.md, "On one host").
+inline constexpr uint64_t kMinLentBytes = 64 << 10;
 
 // How long a server parks a call at most, whatever the caller asks for.
 inline constexpr absl::Duration kMaxPark = absl::Seconds(30);

@@ -96,7 +96,7 @@ TaskCluster::Options SmallCluster(JobKind kind, const std::string& folder) {
   if (kind == JobKind::kSynchronous) {
     SmallJob job;
     job.steps = kJobSteps;
-    job.units = 128;
+    job.units = 256;
     job.more = kCommon;
     options.job_file = WriteJob(folder, job);
     options.worker_binary = kSlowWorker;

@@ -6,12 +6,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/rpc_limits.h"
 
 namespace holdfast {
 namespace {
 
-// A slice of a third of it is lent to neighbours (docs/same_host.md).
-constexpr int64_t kPushes = 3 * 8192;
+// A slice of a third of it is just lent to neighbours (docs/same_host.md).
+constexpr int64_t kPushes = 3 * kMinLentBytes / sizeof(float);
 constexpr int64_t kMaxPositions = 1 << 20;
 
 proto::Variable Counter(const std::string& name, int64_t elements) {

@@ -14,7 +14,7 @@ namespace holdfast {
 // A model whose variables count: trained with plain SGD at a learning rate of
 // 1,
 //
-//   pushes [64]          each element grows by 1 with every push that counts;
+//   pushes [49152]       each element grows by 1 with every push that counts;
 //   seen   [positions]   element p grows by 1 with every push that counts and
 //                        was computed on position p of the training stream.
 //

@@ -39,6 +39,8 @@ constexpr uint64_t kLong = 30000;
 // 32 MiB, twice a message.
 constexpr uint64_t kElements = uint64_t{8} << 20;
 constexpr uint64_t kBytes = kElements * sizeof(float);
+// Of the fewest that are lent.
+constexpr uint64_t kLeast = kMinLentBytes / sizeof(float);
 
 template <typename Stub, typename Request, typename Response>
 absl::Status Call(Stub* stub,
@@ -197,9 +199,9 @@ class SameHostTest : public testing::Test {
 TEST_F(SameHostTest, IsRefusedWhereItIsOff) {
   SetUpJob(/*same_host=*/false);
   EXPECT_THAT(AskForLink().refusal(), HasSubstr("--same_host=off"));
-  const auto pulled = Pull(Range(4096, {1, 1}));
+  const auto pulled = Pull(Range(kLeast, {1, 1}));
   ASSERT_TRUE(pulled.ok()) << pulled.status();
-  EXPECT_EQ(pulled->tensors(0).data().size(), 4096 * sizeof(float));
+  EXPECT_EQ(pulled->tensors(0).data().size(), kMinLentBytes);
   const auto all = Pull(Range(kElements, {1, 1}));
   EXPECT_TRUE(absl::IsOutOfRange(all.status())) << all.status();
 }
@@ -272,10 +274,10 @@ TEST_F(SameHostTest, WhatCannotBeLentIsSentOrHasToBeAskedForInParts) {
   MakeLink();
   const LoanId withdrawn = *board_->Offer();
   ASSERT_TRUE(board_->Withdraw(withdrawn));
-  const auto pulled = Pull(Range(4096, withdrawn));
+  const auto pulled = Pull(Range(kLeast, withdrawn));
   ASSERT_TRUE(pulled.ok()) << pulled.status();
   EXPECT_FALSE(pulled->tensors(0).has_shared());
-  EXPECT_EQ(pulled->tensors(0).data().size(), 4096 * sizeof(float));
+  EXPECT_EQ(pulled->tensors(0).data().size(), kMinLentBytes);
   const auto all = Pull(Range(kElements, withdrawn));
   EXPECT_TRUE(absl::IsOutOfRange(all.status())) << all.status();
   EXPECT_THAT(std::string(all.status().message()), HasSubstr("lent"));
