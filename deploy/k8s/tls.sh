@@ -22,6 +22,10 @@ job="$folder/kustomization.yaml"
 source "$(dirname "${BASH_SOURCE[0]}")/job_folder.sh"
 read_job_folder tls "$folder"
 training="$namespace"
+# Whether FOLDER uses ../overlays/$1.
+uses() { grep -q "^resources:[^#]*overlays/$1" "$job"; }
+# With a ps beside each worker, in its pod.
+if uses collocated; then num_ps="$num_workers"; fi
 
 out="$folder/tls"
 mkdir -p "$out"
@@ -76,36 +80,39 @@ END
 }
 
 cluster() {
-  local list=() i
-  for ((i = 0; i < num_ps; ++i)); do list+=("\"holdfast-ps-$i.holdfast-ps:2222\""); done
+  local list=() i of=ps port=2222
+  # The pods of the overlay are workers'; at their port nobody listens.
+  if uses collocated; then of=worker port=2223; fi
+  for ((i = 0; i < num_ps; ++i)); do list+=("\"holdfast-$of-$i.holdfast-$of:2222\""); done
   printf '{"ps": [%s], ' "$(IFS=,; echo "${list[*]}")"
   list=()
-  for ((i = 0; i < num_workers; ++i)); do list+=("\"holdfast-worker-$i.holdfast-worker:2222\""); done
+  for ((i = 0; i < num_workers; ++i)); do list+=("\"holdfast-worker-$i.holdfast-worker:$port\""); done
   printf '"worker": [%s]}' "$(IFS=,; echo "${list[*]}")"
 }
 
-# Each task of a role sees the certificates of that role, and uses its own: a daemon is told so
-# by a flag, a script by its environment.
+# patch ROLE COUNT JOB CONTAINER: that container of the pods of a Job is of the role. Each task
+# of a role sees the certificates of that role, and uses its own: a daemon is told so by a flag,
+# a script by its environment.
 patch() {
-  local role="$1" count="$2" i
+  local role="$1" count="$2" of="$3" container="$4" i
   local place="/etc/holdfast/tls/$role-\$(JOB_COMPLETION_INDEX)"
   local list=args entry="--tls_dir=$place"
-  if [[ "$role" == worker ]] && grep -q '^resources:[^#]*overlays/script' "$job"; then
+  if [[ "$role" == worker ]] && uses script; then
     list=env entry="{name: HOLDFAST_TLS_DIR, value: $place}"
   fi
   cat <<END
-  - target: {kind: Job, name: holdfast-$role}
+  - target: {kind: Job, name: $of}
     patch: |
       - op: add
-        path: /spec/template/spec/containers/0/$list/-
+        path: /spec/template/spec/containers/$container/$list/-
         value: $entry
       - op: add
-        path: /spec/template/spec/containers/0/volumeMounts/-
-        value: {name: tls, mountPath: /etc/holdfast/tls, readOnly: true}
+        path: /spec/template/spec/containers/$container/volumeMounts/-
+        value: {name: tls-$role, mountPath: /etc/holdfast/tls, readOnly: true}
       - op: add
         path: /spec/template/spec/volumes/-
         value:
-          name: tls
+          name: tls-$role
           projected:
             defaultMode: 0440
             sources:
@@ -143,7 +150,13 @@ fi
     done
   fi
   echo "patches:"
-  patch ps "$num_ps"
-  patch worker "$num_workers"
+  if uses collocated; then
+    # The worker's container comes first, as in the overlay.
+    patch worker "$num_workers" holdfast-worker 0
+    patch ps "$num_ps" holdfast-worker 1
+  else
+    patch ps "$num_ps" holdfast-ps 0
+    patch worker "$num_workers" holdfast-worker 0
+  fi
 } >"$out/kustomization.yaml"
 echo "tls: wrote $out; name it in $job: components: [tls]" >&2

@@ -286,15 +286,26 @@ class ManifestsTest(unittest.TestCase):
                 kubernetes_validate.validate(document, _VERSIONS[0], strict=True)
 
     def test_certificates_by_cert_manager(self):
-        objects = manifests.render("overlays/gpu", 2, 3, tls=["--cert-manager"])
+        self.check_certificates("overlays/gpu", num_ps=2)
+
+    def test_certificates_of_a_ps_beside_each_worker(self):
+        self.check_certificates(_COLLOCATED, num_ps=3)
+
+    def check_certificates(self, variant, num_ps):
+        objects = manifests.render(variant, 2, 3, tls=["--cert-manager"])
         issued = {}  # by Secret: URI
         for document in objects:
             if document["kind"] == "Certificate" and "uris" in document["spec"]:
                 [issued[document["spec"]["secretName"]]] = document["spec"]["uris"]
+        shown = []
         for pod in manifests.pods(objects):
-            _, role, index = pod.name.split("-")
+            role = {"ps_server": "ps", "ps_worker": "worker"}[pod.argv()[0]]
+            index = pod.name.split("-")[-1]
+            shown.append(f"{role}-{index}")
             self.assertIn(f"--tls_dir=/etc/holdfast/tls/{role}-{index}", pod.argv())
-            [volume] = [v for v in pod.spec["volumes"] if v["name"] == "tls"]
+            mounts = {m["name"]: m["mountPath"] for m in pod.container["volumeMounts"]}
+            [volume] = [v for v in pod.spec["volumes"] if "projected" in v and v["name"] in mounts]
+            self.assertEqual(mounts[volume["name"]], "/etc/holdfast/tls")
             files = {}  # by path: Secret and key
             for source in volume["projected"]["sources"]:
                 for item in source["secret"]["items"]:
@@ -305,6 +316,11 @@ class ManifestsTest(unittest.TestCase):
                 self.assertEqual(
                     issued[secret], f"holdfast://holdfast-example/{role}/{index}"
                 )
+            # Of its own role alone.
+            self.assertEqual({path.split("-")[0] for path in files}, {role})
+        self.assertEqual(
+            sorted(shown), [f"ps-{i}" for i in range(num_ps)] + [f"worker-{i}" for i in range(3)]
+        )
         for document in objects:
             if "cert-manager" not in document["apiVersion"]:
                 kubernetes_validate.validate(document, _VERSIONS[0], strict=True)
