@@ -1,6 +1,7 @@
 #include "client/neighbors.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -91,6 +92,10 @@ class PsEnd {
     });
   }
   void AwaitGreeted() { greeter_.join(); }
+  // So many clients, or one more, may have connected and not been accepted.
+  void LetWait(int clients) {
+    ASSERT_EQ(listen(listener_->fd(), clients), 0);
+  }
   // On whoever has connected.
   void HangUp() {
     auto socket = listener_->TryAccept();
@@ -223,6 +228,52 @@ TEST_F(NeighborsTest, NoLinkIsMadeWithoutAWelcome) {
   ASSERT_TRUE(link.ok()) << link.status();
   EXPECT_EQ((*link)->AwaitWelcome(absl::Milliseconds(1)).code(),
             absl::StatusCode::kDeadlineExceeded);
+}
+
+// It is stopped, and as many as may wait to be accepted do.
+TEST_F(NeighborsTest, APsThatAcceptsNobodyIsNotWaitedFor) {
+  ps_.LetWait(1);
+  std::vector<std::unique_ptr<LinkSocket>> waiting;
+  absl::Status refused;
+  while (refused.ok()) {
+    auto socket = LinkSocket::Connect(ps_.Offer().path());
+    refused = socket.status();
+    if (socket.ok()) waiting.push_back(*std::move(socket));
+  }
+  ASSERT_TRUE(absl::IsUnavailable(refused)) << refused;
+  neighbors_.Join(0, ps_.Offer(), kPatience);
+  EXPECT_THAT(neighbors_.linked(), ElementsAre(false));
+}
+
+// It is stopped after its welcome: files pile up, until no more fit.
+TEST_F(NeighborsTest, APsThatReadsNothingIsSentBytesAndNotWaitedFor) {
+  constexpr size_t kFile = 2 << 20;
+  // Of which no file has two.
+  constexpr size_t kPiece = (1 << 20) + 64;
+  SharedArena regions({.name = "regions", .file_bytes = kFile});
+  ps_.Greet();
+  const auto link = Link::Greet(ps_.Offer(), &regions);
+  ASSERT_TRUE(link.ok()) << link.status();
+  ASSERT_EQ((*link)->AwaitWelcome(kPatience), absl::OkStatus());
+  ps_.AwaitGreeted();
+  std::vector<Buffer> gradients;
+  proto::SharedBytes told;
+  for (;;) {
+    const auto region = regions.Take(kPiece);
+    ASSERT_TRUE(region.ok()) << region.status();
+    std::memset(region->get(), 0, sizeof(float));
+    gradients.push_back(Buffer::FromMemory(region->get(), kPiece, *region));
+    const auto lent = (*link)->Lend(gradients.back());
+    if (!lent.has_value()) break;
+    told = *lent;
+  }
+  EXPECT_TRUE((*link)->usable());
+  // It goes on: what it has been told of before is there, and so is the next.
+  EXPECT_EQ(ps_.FirstOf(told), 0);
+  const auto lent = (*link)->Lend(gradients.back());
+  ASSERT_TRUE(lent.has_value());
+  EXPECT_EQ(lent->file(), told.file() + 1);
+  EXPECT_EQ(ps_.FirstOf(*lent), 0);
 }
 
 TEST_F(NeighborsTest, ALateWelcomeMakesTheLinkAndNobodyWaitsForIt) {
