@@ -503,11 +503,17 @@ std::vector<ViewLine> PsTable(const GetStatusResponse& status,
                {"update", true},
                {"received", true, kBytesWidth},
                {"sent", true, kBytesWidth},
+               {"links", true},
+               {"lent", true, kBytesWidth},
+               {"shared", true, kBytesWidth},
                {"save", true, kSecondsWidth},
                {"process"}});
   for (const TaskStatus* task : tasks) {
     const proto::PsReport& ps = task->ps();
     const uint64_t limit = ps.memory().limit();
+    const proto::SharedMemoryUse& shared = ps.shared_memory();
+    const uint64_t passed = shared.received_bytes() + shared.sent_bytes();
+    const bool shares = shared.links() > 0 || passed > 0;
     const bool known = task->has_ps();
     const auto bytes = [&](uint64_t count) {
       return known ? BytesText(count) : "";
@@ -523,6 +529,9 @@ std::vector<ViewLine> PsTable(const GetStatusResponse& status,
                                               static_cast<double>(ps.updates()))
                                 : "",
                bytes(ps.received_bytes()), bytes(ps.sent_bytes()),
+               shares ? absl::StrCat(shared.links()) : "",
+               shares ? BytesText(shared.lent_bytes()) : "",
+               shares ? BytesText(passed) : "",
                ps.save_bytes() > 0 ? SecondsText(ps.save_seconds()) : "",
                PrintableText(task->process())});
   }

@@ -131,6 +131,28 @@ events
 )");
 }
 
+TEST(StatusViewTest, TellsWhatPassesThroughSharedMemory) {
+  EXPECT_EQ(Screen(StatusView(Parse<proto::GetStatusResponse>(R"(
+              generation: 1 state { phase: STARTING }
+              tasks { task { job: 'ps' } incarnation: 1 alive: true
+                      ps { received_bytes: 3145728 sent_bytes: 4194304
+                           shared_memory { links: 2 lent_bytes: 1048576
+                                           received_bytes: 2097152
+                                           sent_bytes: 3145728 } } }
+              tasks { task { job: 'ps' index: 1 } incarnation: 2 alive: true
+                      ps { shared_memory {} } }
+              waiting_for: '/job:worker/task:0')"),
+                              {}, absl::UTCTimeZone())),
+            R"(
+starting
+  waits for   /job:worker/task:0
+
+ps    state     memory  values   received       sent  links       lent     shared
+ps:0  ok           0 B     0 B    3.0 MiB    4.0 MiB      2    1.0 MiB    5.0 MiB
+ps:1  ok           0 B     0 B        0 B        0 B      -          -          -
+)");
+}
+
 // What a ps of an older version tells.
 TEST(StatusViewTest, LeavesOutWhatIsNotKnown) {
   EXPECT_EQ(Screen(StatusView(Parse<proto::GetStatusResponse>(R"(

@@ -1,10 +1,13 @@
 #ifndef HOLDFAST_PS_SERVER_PS_REPORTER_H_
 #define HOLDFAST_PS_SERVER_PS_REPORTER_H_
 
+#include <optional>
+
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/process_figures.h"
 #include "proto/coordinator.pb.h"
+#include "ps_server/service/neighbor_figures.h"
 #include "ps_server/shard/shard_figures.h"
 
 namespace holdfast {
@@ -24,10 +27,17 @@ class PsReporter {
     return shard_;
   }
 
-  // For the coordinator.
-  proto::PsReport Report() const ABSL_LOCKS_EXCLUDED(mutex_) {
+  // For the coordinator. `neighbors`: absent where the ps shares no memory.
+  proto::PsReport Report(const std::optional<NeighborFigures>& neighbors) const
+      ABSL_LOCKS_EXCLUDED(mutex_) {
     proto::PsReport report = ToReport(shard());
     report.mutable_memory()->set_resident(ReadProcessFigures().resident_bytes);
+    if (!neighbors.has_value()) return report;
+    proto::SharedMemoryUse& shared = *report.mutable_shared_memory();
+    shared.set_links(neighbors->links);
+    shared.set_lent_bytes(neighbors->lent_now);
+    shared.set_received_bytes(neighbors->borrowed);
+    shared.set_sent_bytes(neighbors->lent);
     return report;
   }
 

@@ -125,6 +125,8 @@ class Server::Impl {
   absl::Status StartStatusPort();
   void Join();
 
+  // Thread-safe.
+  proto::PsReport Report() const;
   // Run on the strands.
   void TickCoordinator();
   void TickShard();
@@ -430,7 +432,7 @@ void Server::Impl::Join() {
   options.recovery_timeout = options_.recovery_timeout;
   options.session.report = [this] {
     TaskReport report;
-    report.ps = reporter_.Report();
+    report.ps = Report();
     return report;
   };
   options.session.job_patience = [this] {
@@ -446,12 +448,19 @@ void Server::Impl::Join() {
   });
 }
 
+proto::PsReport Server::Impl::Report() const {
+  const Neighbors* const neighbors = same_host_.neighbors.get();
+  return reporter_.Report(neighbors != nullptr
+                              ? std::make_optional(neighbors->figures())
+                              : std::nullopt);
+}
+
 void Server::Impl::TickCoordinator() {
   coordinator_->Tick();
   own_trace_->Look();
   if (const absl::Time now = SteadyNow(); now >= next_own_report_) {
     next_own_report_ = now + kOwnReportPeriod;
-    coordinator_->OnOwnReport(reporter_.Report());
+    coordinator_->OnOwnReport(Report());
   }
   observer_->Look();
   // Nor before an operator who is there has the trace of the last steps.

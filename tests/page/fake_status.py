@@ -125,6 +125,8 @@ class Job:
                 "held_bytes": wide((24 + 0.4 * index) * MIB),
                 "save_seconds": 0.38 + 0.02 * index,
                 "save_bytes": wide(48 * MIB),
+                "shared_memory": {"links": wide(index), "lent_bytes": wide(24 * MIB * index),
+                                  "received_bytes": wide(MIB * index), "sent_bytes": wide(2 * MIB * index)},
             },
         }
 

@@ -157,6 +157,21 @@ class NumbersTest(unittest.TestCase):
         self.assertEqual(self.metric("checkpoints_written_total"), written)
         self.assertEqual(self.page("#pair-written").split()[0], str(written))
 
+    def test_shared_memory(self):
+        # Where all have one host there are links, and tensors of 31 kB are sent.
+        for entry in self.command["tasks"]:
+            if entry["task"]["job"] != "ps":
+                continue
+            used = entry["ps"]["shared_memory"]
+            self.assertEqual((int(used["received_bytes"]), int(used["sent_bytes"]), int(used["lent_bytes"])), (0, 0, 0))
+            self.assertGreater(int(entry["ps"]["sent_bytes"]), 0)
+        links = int(next(entry for entry in self.browser.script("return known.status.tasks")
+                         if entry["task"] == {"job": "ps", "index": 0})["ps"]["shared_memory"]["links"])
+        # Of the worker that is paused.
+        self.assertEqual(links, 1)
+        shown = " ".join(self.page('#shards-body tr[data-key="ps 0"]').split())
+        self.assertIn("0 B by 1 link, 0 B lent now", shown)
+
     def test_history_ends_where_the_job_does(self):
         last = self.browser.script("return known.points[known.points.length - 1]")
         self.assertEqual(int(last["step"]), STEPS)

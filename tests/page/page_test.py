@@ -431,6 +431,13 @@ class SceneTest(unittest.TestCase):
         self.assertIn("Staleness", browser.text("#pushes"))
         self.assertNotIn("Waited for", browser.text("#workers"))
 
+    def test_what_passes_through_shared_memory(self):
+        self.open("training")
+        self.assertEqual(browser.texts("#shards-body thead th")[-1], "Through shared memory")
+        rows = [" ".join(row.split()) for row in browser.texts("#shards-body > table tbody tr")]
+        self.assertTrue(rows[0].endswith("–"), rows[0])
+        self.assertTrue(rows[1].endswith("3 MiB by 1 link, 24 MiB lent now"), rows[1])
+
     def test_shares_of_a_checkpoint_that_is_being_written(self):
         self.open("slow_disk")
         self.assertEqual(browser.texts("#checkpoints .writing span")[:2], ["ps 2", "9 MiB of 48 MiB"])
