@@ -131,6 +131,8 @@ struct Outcome {
   // From the blow (of a pause, from its end) until there was a step more than
   // ever before. None where the job had made all its steps.
   std::optional<absl::Duration> recovery;
+  // CheckShared.
+  absl::Status shared;
 };
 
 class RoundRun {
@@ -153,6 +155,7 @@ class RoundRun {
       outcome.recovery = std::max(SteadyNow() - begun, absl::ZeroDuration());
     }
     outcome.status = cluster_.AwaitEnd(deadline_ - SteadyNow());
+    outcome.shared = CheckShared(cluster_);
     if (outcome.status.ok()) {
       outcome.status = CheckEnd(round_.kind, cluster_, digest);
       if (!outcome.status.ok()) {
@@ -268,6 +271,10 @@ class Report {
     add(1, moment, absl::StrCat("at ", kMoments[moment]));
     add(2, static_cast<int>(round.kind), NameOf(round.kind));
     add(3, 0, "in all");
+    // Seen in any of them, it is there.
+    absl::Status& shared =
+        shared_.emplace(round.kind, outcome.shared).first->second;
+    if (outcome.shared.ok()) shared = absl::OkStatus();
     std::cout << round.Name() << ": "
               << (outcome.status.ok() ? "survived" : "NOT SURVIVED")
               << (outcome.struck ? "" : " (came too late)");
@@ -285,6 +292,11 @@ class Report {
 
   ChaosReport Finish() ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
+    for (const auto& [kind, shared] : shared_) {
+      if (shared.ok()) continue;
+      report_.failures.push_back(
+          absl::StrCat("all ", NameOf(kind), " jobs: ", shared.ToString()));
+    }
     report_.table = absl::StrFormat("%-20s %6s %9s %9s  %s\n", "", "rounds",
                                     "in time", "survived", "longest way back");
     for (const auto& [group, tallies] : tallies_) {
@@ -304,6 +316,8 @@ class Report {
   // By group of the table; by place in it.
   std::map<int, std::map<std::pair<int, std::string>, Tally>> tallies_
       ABSL_GUARDED_BY(mutex_);
+  // By kind of job.
+  std::map<JobKind, absl::Status> shared_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -290,6 +290,12 @@ void TaskCluster::AskStatus() {
   proto::GetStatusResponse status;
   if (coordinator_->GetStatus(&context, {}, &status).ok()) status_ = status;
   max_step_ = std::max<uint64_t>(max_step_, status_.global_step());
+  uint64_t shared_bytes = 0;
+  for (const proto::TaskStatus& task : status_.tasks()) {
+    const proto::SharedMemoryUse& use = task.ps().shared_memory();
+    shared_bytes += use.received_bytes() + use.sent_bytes();
+  }
+  max_shared_bytes_ = std::max(max_shared_bytes_, shared_bytes);
   ask_at_ = SteadyNow() + kAskEvery;
 }
 

@@ -95,6 +95,9 @@ class TaskCluster {
   const proto::GetStatusResponse& status() const { return status_; }
   // The greatest global step that was ever seen.
   uint64_t max_step() const { return max_step_; }
+  // The most bytes of tensors that all ps were seen to have passed through
+  // shared memory, in their lives.
+  uint64_t max_shared_bytes() const { return max_shared_bytes_; }
 
   std::string log(const std::string& name) const;
   std::string log_path(const std::string& name) const;
@@ -134,6 +137,7 @@ class TaskCluster {
   absl::Time ask_at_ = absl::InfinitePast();
   proto::GetStatusResponse status_;
   uint64_t max_step_ = 0;
+  uint64_t max_shared_bytes_ = 0;
 };
 
 // The last `lines` lines of a text.

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/shared_memory/arena.h"
 #include "tests/faults/outcome.h"
 #include "tests/local/small_job.h"
 
@@ -133,10 +134,20 @@ absl::Status CheckEnd(JobKind kind, const TaskCluster& cluster,
   return absl::OkStatus();
 }
 
+absl::Status CheckShared(const TaskCluster& cluster) {
+  if (cluster.max_shared_bytes() > 0 || !SharedArena::HugePagesWork()) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(
+      "no tensor has passed through shared memory: are all smaller than "
+      "kMinLentBytes?");
+}
+
 absl::StatusOr<std::string> DigestInPeace(const std::string& folder) {
   TaskCluster cluster(SmallCluster(JobKind::kSynchronous, folder));
   cluster.StartAll();
-  const absl::Status status = cluster.AwaitEnd(absl::Seconds(60));
+  absl::Status status = cluster.AwaitEnd(absl::Seconds(60));
+  if (status.ok()) status = CheckShared(cluster);
   if (!status.ok()) return status;
   return DigestAtEnd(cluster.checkpoint_dir(), cluster.result_file(),
                      kJobSteps);

@@ -38,7 +38,12 @@ TaskCluster::Options SmallCluster(JobKind kind, const std::string& folder);
 absl::Status CheckEnd(JobKind kind, const TaskCluster& cluster,
                       const std::string& digest);
 
-// The digest of the synchronous job, run in peace.
+// Whether tensors have passed through shared memory (docs/same_host.md), so far
+// as a system can. All of these jobs have slices that are large enough; of a
+// short one whose ps are killed it may not be seen.
+absl::Status CheckShared(const TaskCluster& cluster);
+
+// The digest of the synchronous job, run in peace. Errors: CheckShared's, too.
 absl::StatusOr<std::string> DigestInPeace(const std::string& folder);
 
 }  // namespace holdfast

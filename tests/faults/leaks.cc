@@ -20,6 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "tests/faults/cluster.h"
+#include "tests/faults/jobs.h"
 #include "tests/local/small_job.h"
 
 namespace holdfast {
@@ -104,6 +105,9 @@ class LeakRun {
     absl::StrAppend(&report.table, "after ", kills_, " kills, at step ", steps_,
                     ":\n  ps 1: ", ps_after.ToString(),
                     "\n  worker 1: ", worker_after.ToString(), "\n");
+    if (absl::Status shared = CheckShared(cluster_); !shared.ok()) {
+      absl::StrAppend(&report.failure, shared.message(), "\n");
+    }
     Compare("ps 1", ps, ps_after, &report.failure);
     Compare("worker 1", worker, worker_after, &report.failure);
     for (const char* name : {"ps-1", "worker-1"}) {

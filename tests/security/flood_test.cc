@@ -134,6 +134,7 @@ class FloodTest : public testing::Test {
     ASSERT_TRUE(ended.ok()) << ended;
     EXPECT_EQ(CheckEnd(JobKind::kSynchronous, cluster, *digest),
               absl::OkStatus());
+    EXPECT_EQ(CheckShared(cluster), absl::OkStatus());
     for (const std::string& task : cluster.names()) {
       EXPECT_EQ(cluster.starts(task), 1) << task << "\n" << cluster.log(task);
     }
