@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "cli/free_ports.h"
 #include "common/clock.h"
+#include "common/shared_memory/arena.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/local/program.h"
@@ -42,6 +43,11 @@ class AcceptanceTest : public ::testing::Test {
     args.insert(args.end(), flags.begin(), flags.end());
     Program program(args);
     EXPECT_EQ(program.Wait(absl::Minutes(10)), 0) << program.output();
+    // As is usual on one host.
+    if (SharedArena::HugePagesWork()) {
+      EXPECT_THAT(ReadText(run_dir + "/worker-0.log"),
+                  HasSubstr("tensors pass through shared memory"));
+    }
     return ReadResult(run_dir + "/result.json");
   }
 

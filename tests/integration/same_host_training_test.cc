@@ -152,7 +152,8 @@ class SameHostTest : public testing::Test {
         std::vector<std::string>{
             absl::StrCat("--task_index=", index),
             absl::StrCat("--cluster_spec=", spec_->ToJson()),
-            absl::StrCat("--checkpoint_dir=", folder_), "--lease=1s"});
+            absl::StrCat("--checkpoint_dir=", folder_), "--lease=1s",
+            absl::StrCat("--memory_limit=", memory_limit_)});
   }
   bool asynchronous() const {
     return declaration_.consistency().has_asynchronous();
@@ -250,6 +251,8 @@ class SameHostTest : public testing::Test {
 
   proto::Declaration declaration_;
   std::string folder_;
+  // Of each ps, in bytes.
+  int64_t memory_limit_ = int64_t{8} << 30;
   std::optional<ClusterSpec> spec_;
   std::vector<std::unique_ptr<Process>> ps_;
   std::unique_ptr<Cluster> cluster_;
@@ -313,6 +316,41 @@ TEST_F(SameHostTest, ValuesThatAreKeptStayAsTheyAre) {
     // Also when both ends have gone.
     EXPECT_TRUE(IsInPlace(kept[0].Of(kWhole)));
     EXPECT_EQ(kept[0].Of(kFixed)[7], kept[5].Of(kFixed)[7]);
+  }
+}
+
+// A ps that has no memory for versions that others read sends them, also where
+// they are more than a message holds; and keeps to its limit as it lends.
+TEST_F(SameHostTest, WhatIsLentKeepsToTheMemoryLimit) {
+  if (!SharedArena::HugePagesWork()) GTEST_SKIP() << "no huge pages";
+  ASSERT_NO_FATAL_FAILURE(Start(1, /*asynchronous=*/false, false));
+  const std::string network = Train();
+  End();
+  // In bytes; "fixed" is in the former alone.
+  constexpr int64_t kTrained = 4 * (5000 * 1000 + 10 + 300 * 200);
+  constexpr int64_t kValues = kTrained + 4 * 300 * 100;
+  // Values, momentum, the next version, one that is read, values and momentum
+  // of a checkpoint, and a push.
+  constexpr int64_t kNeeded = kValues + 6 * kTrained;
+  // A push that comes early, and four versions that are lent.
+  constexpr int64_t kEnough = kNeeded + 5 * kTrained;
+  for (const auto& [limit, steps_in_place] :
+       {std::pair(kNeeded, 0), std::pair(kEnough, 6)}) {
+    SCOPED_TRACE(limit);
+    memory_limit_ = limit;
+    in_place_ = 0;
+    ASSERT_NO_FATAL_FAILURE(Start(1, /*asynchronous=*/false, true));
+    EXPECT_EQ(Train(), network);
+    EXPECT_EQ(in_place_, steps_in_place);
+    const auto status = cluster_->GetStatus(Soon());
+    ASSERT_TRUE(status.ok()) << status.status();
+    for (const proto::TaskStatus& task : status->tasks()) {
+      const proto::MemoryUse& memory = task.ps().memory();
+      EXPECT_LE(memory.values() + memory.slots() + memory.versions() +
+                    memory.pushes(),
+                limit);
+    }
+    End();
   }
 }
 
