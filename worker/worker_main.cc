@@ -75,8 +75,9 @@ ABSL_FLAG(bool, tf32, false,
           "Let matrix products on GPUs round their factors to TensorFloat-32: "
           "several times as fast, with 10 bits of mantissa instead of 23.");
 ABSL_FLAG(int, input_threads, 0,
-          "Threads that make batches, 1 to 1024. 0: one per core of the "
-          "machine (or container) beyond --intra_op_threads, 1 to 4.");
+          "Threads that make batches, and parse CSV when the worker starts, 1 "
+          "to 1024. 0: one per core of the machine (or container) beyond "
+          "--intra_op_threads, 1 to 4.");
 ABSL_FLAG(
     std::string, result_file, "",
     "Where the chief writes the result of a finished job, as JSON; another "
@@ -289,6 +290,12 @@ void TellOfDataset(const Dataset& dataset, absl::string_view purpose) {
                << absl::StrJoin(dataset.skipped_because(), "\n");
 }
 
+Dataset::Options DatasetOptions(const Config& config) {
+  Dataset::Options options = Dataset::OptionsOf(config.job.data());
+  options.threads = config.input_threads;
+  return options;
+}
+
 // Null where the job has none.
 absl::StatusOr<std::unique_ptr<Dataset>> ReadTestSet(
     const Config& config, const DatasetRegistry& datasets,
@@ -302,7 +309,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> ReadTestSet(
   }
   if (!data.has_test()) return nullptr;
   const Dataset& train_set = *workshop.train_set;
-  auto test_set = OpenDataset(data.test(), Dataset::OptionsOf(data), datasets);
+  auto test_set = OpenDataset(data.test(), DatasetOptions(config), datasets);
   if (!test_set.ok()) return test_set.status();
   const ExampleSpec& tested = (*test_set)->spec();
   const ExampleSpec& trained = train_set.spec();
@@ -329,7 +336,7 @@ absl::Status ReadData(const Config& config, const DatasetRegistry& datasets,
                       Workshop* workshop) {
   const proto::Data& data = config.job.data();
   auto train_set =
-      OpenDataset(data.train(), Dataset::OptionsOf(data), datasets);
+      OpenDataset(data.train(), DatasetOptions(config), datasets);
   if (!train_set.ok()) return train_set.status();
   if (data.has_holdout()) {
     workshop->whole = *std::move(train_set);

@@ -3,6 +3,7 @@
 #include <zlib.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -49,7 +50,9 @@ class CsvDatasetTest : public ::testing::Test {
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
         absl::StrReplaceAll(schema, {{"FOLDER", folder_}}),
         config.mutable_csv()));
-    return Dataset::Open(config, {});
+    Dataset::Options options;
+    options.threads = threads_;
+    return Dataset::Open(config, options);
   }
   // Of table.csv.
   absl::StatusOr<std::unique_ptr<Dataset>> OpenTable(
@@ -78,6 +81,7 @@ class CsvDatasetTest : public ::testing::Test {
   }
 
   const std::string folder_ = testing::TempDir() + "/csv_dataset_test";
+  int threads_ = 1;
 };
 
 constexpr char kPeople[] =
@@ -293,6 +297,100 @@ TEST_F(CsvDatasetTest, ReadsGzip) {
       Path("table.csv.gz"),
       std::filesystem::file_size(Path("table.csv.gz")) - 9);
   EXPECT_EQ(Open(schema).status().code(), absl::StatusCode::kDataLoss);
+}
+
+// More rows than a block holds, with a fault in each file: lines, faults and
+// examples are the same whatever the number of threads.
+TEST_F(CsvDatasetTest, ReadsBlocksInParallel) {
+  const std::string schema = R"(
+    files: 'FOLDER/part-*.csv' skip_bad_rows: true
+    columns { name: 'x' number {} } columns { name: 'y' label {} })";
+  constexpr int kRows = 100000;
+  for (int file = 0; file < 3; ++file) {
+    std::string content = "y,x\n";
+    for (int i = 0; i < kRows; ++i) {
+      // Newlines in quotes, where a row does not end.
+      absl::StrAppend(&content, i == 99990 && file == 2 ? 9 : i % 3, ",",
+                      i == 70000  ? "bad"
+                      : i % 7 > 0 ? absl::StrCat(file * kRows + i)
+                                  : absl::StrCat("\"", file * kRows + i, "\""),
+                      i % 1000 == 0 ? "\n\n" : "\n");
+    }
+    Write(absl::StrCat("part-", file, ".csv"), content);
+  }
+  std::string digest;
+  for (const int threads : {1, 2, 5}) {
+    threads_ = threads;
+    const auto dataset = Open(schema);
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    ASSERT_EQ((*dataset)->num_examples(), 3 * (kRows - 1));
+    EXPECT_THAT(At(**dataset, 70000).input, ElementsAre(70001));
+    EXPECT_THAT(At(**dataset, 3 * kRows - 4).input, ElementsAre(3 * kRows - 1));
+    // 71 empty lines lie before it, and the header.
+    EXPECT_THAT((*dataset)->skipped_because(),
+                ElementsAre(HasSubstr("part-0.csv\": line 70072: column \"x\""),
+                            HasSubstr("part-1.csv\": line 70072:"),
+                            HasSubstr("part-2.csv\": line 70072:")));
+    EXPECT_THAT(
+        (*dataset)->GreatestLabelPlace(),
+        AllOf(HasSubstr("label 9 in line 100092"), HasSubstr("part-2.csv")));
+    if (digest.empty()) digest = (*dataset)->digest();
+    EXPECT_EQ((*dataset)->digest(), digest);
+    // Where rows may not be left out, the first fault of all is told.
+    EXPECT_THAT(Open(absl::StrReplaceAll(schema, {{"true", "false"}}))
+                    .status()
+                    .message(),
+                HasSubstr("part-0.csv\": line 70072: column \"x\""));
+  }
+}
+
+// Numbers at the borders of what one division rounds correctly, against
+// strtod.
+TEST_F(CsvDatasetTest, RoundsNumbersCorrectly) {
+  const std::vector<std::string> numbers = {"0",
+                                            "-0",
+                                            "5.",
+                                            ".5",
+                                            "-.25",
+                                            "+7.125",
+                                            "0.1",
+                                            "3.4028234663852886e38",
+                                            "1e-45",
+                                            "9007199254740993",
+                                            "9007199254740992",
+                                            "-9007199254740991.5",
+                                            "0.30000000000000004",
+                                            "1.0000000596046448",
+                                            "0000000000000000000000001.5",
+                                            "1234567890123456789",
+                                            "0.000000059604644775390625",
+                                            "16777217",
+                                            "-1.17549435e-38",
+                                            "99999999999999999999",
+                                            "0.1234567890123456789"};
+  std::string content = "x,y\n";
+  for (const std::string& number : numbers) {
+    absl::StrAppend(&content, number, ",0\n");
+  }
+  const auto dataset = OpenTable(content,
+                                 "columns { name: 'x' number { stddev: 3 } }"
+                                 "columns { name: 'y' label {} }");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    const auto expected =
+        static_cast<float>(std::strtod(numbers[i].c_str(), nullptr) / 3);
+    const float read = At(**dataset, i).input[0];
+    EXPECT_EQ(read, expected) << numbers[i];
+    EXPECT_EQ(std::signbit(read), std::signbit(expected)) << numbers[i];
+  }
+  for (const char* const wrong :
+       {".", "-", "+", "1..2", "1.2.3", "0x10", "1e"}) {
+    EXPECT_THAT(ErrorOf(absl::StrCat("x,y\n", wrong, ",0\n"),
+                        "columns { name: 'x' number {} }"
+                        "columns { name: 'y' label {} }"),
+                HasSubstr("is no finite number"))
+        << wrong;
+  }
 }
 
 // Whatever bytes there are: examples that are finite, or an error.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/data/csv_blocks.h"
 
 namespace holdfast {
 namespace {
@@ -92,7 +93,7 @@ TEST(CsvReaderTest, SaysWhatIsWrong) {
               HasSubstr("line 2: the quote that opens cell 2 is never closed"));
   EXPECT_THAT(error("a,b\n\"1\"x,2\n"),
               HasSubstr("line 2: cell 1 goes on behind its closing quote"));
-  EXPECT_THAT(error(std::string(CsvReader::kMaxRowBytes + 10, 'x')),
+  EXPECT_THAT(error(std::string(CsvBlocks::kMaxRowBytes + 10, 'x')),
               HasSubstr("line 1: the row is longer than 16777216 bytes"));
 }
 

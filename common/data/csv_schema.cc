@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -50,10 +52,48 @@ std::string Quote(absl::string_view text) {
                       is_long ? "..." : "", "\"");
 }
 
+// The number in [begin, end), where it has no exponent and so few digits that
+// one division rounds it correctly: both operands are exact (Clinger, "How to
+// read floating point numbers accurately", 1990). Returns false for all others.
+bool ParseShortDecimal(const char* begin, const char* end, double* value) {
+  constexpr uint64_t kExact = uint64_t{1} << 53;
+  // Of 19 digits at most, so that the mantissa cannot overflow.
+  constexpr double kPowersOf10[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,
+                                    1e7,  1e8,  1e9,  1e10, 1e11, 1e12, 1e13,
+                                    1e14, 1e15, 1e16, 1e17, 1e18, 1e19};
+  const bool negative = begin < end && *begin == '-';
+  const char* c = begin + (negative ? 1 : 0);
+  uint64_t mantissa = 0;
+  const auto read_digits = [&] {
+    const char* const first = c;
+    for (; c < end; ++c) {
+      const unsigned digit = static_cast<unsigned char>(*c) - unsigned{'0'};
+      if (digit > 9) break;
+      mantissa = mantissa * 10 + digit;
+    }
+    return c - first;
+  };
+  std::ptrdiff_t digits = read_digits();
+  std::ptrdiff_t behind_point = 0;
+  if (c < end && *c == '.') {
+    ++c;
+    behind_point = read_digits();
+    digits += behind_point;
+  }
+  if (c != end || digits == 0 || digits > 19 || mantissa > kExact) return false;
+  const double number =
+      static_cast<double>(mantissa) / kPowersOf10[behind_point];
+  *value = negative ? -number : number;
+  return true;
+}
+
 template <typename T>
 bool Parse(absl::string_view text, T* value) {
   if (!text.empty() && text.front() == '+') text.remove_prefix(1);
   const char* const end = text.data() + text.size();
+  if constexpr (std::is_same_v<T, double>) {
+    if (ParseShortDecimal(text.data(), end, value)) return true;
+  }
   const std::from_chars_result result =
       std::from_chars(text.data(), end, *value);
   return result.ec == std::errc() && result.ptr == end;
@@ -233,15 +273,24 @@ bool CsvSchema::IsMissing(absl::string_view text) const {
          std::find(missing_.begin(), missing_.end(), text) != missing_.end();
 }
 
-absl::StatusOr<double> CsvSchema::Number(const Use& use,
-                                         absl::string_view text) const {
+float CsvSchema::Packed(const Use& use, double value) {
+  return static_cast<float>((value - use.mean) / use.stddev);
+}
+
+std::optional<double> CsvSchema::Number(const Use& use,
+                                        absl::string_view text) const {
   double value = 0;
   if (Parse(text, &value) && std::isfinite(value)) {
     // Not before it is known not to be a mark of the user's, as -999.
     if (missing_.empty() || !IsMissing(text)) return value;
   }
-  if (IsMissing(text)) {
-    if (use.missing.has_value()) return *use.missing;
+  return IsMissing(text) ? use.missing : std::nullopt;
+}
+
+absl::Status CsvSchema::RefuseNumber(const Use& use,
+                                     absl::string_view text) const {
+  const std::optional<double> value = Number(use, text);
+  if (!value.has_value() && IsMissing(text)) {
     return Error(use,
                  use.kind == ColumnKind::kNumber
                      ? "the value is missing; say what stands for it with "
@@ -251,13 +300,20 @@ absl::StatusOr<double> CsvSchema::Number(const Use& use,
                        "to learn; leave such rows out with `skip_bad_rows: "
                        "true`");
   }
-  return Error(use, absl::StrCat(Quote(text),
-                                 " is no finite number; if it stands for a "
-                                 "missing one, add it to `missing`"));
+  if (!value.has_value()) {
+    return Error(use, absl::StrCat(Quote(text),
+                                   " is no finite number; if it stands for a "
+                                   "missing one, add it to `missing`"));
+  }
+  if (!std::isfinite(Packed(use, *value))) {
+    return Error(use,
+                 absl::StrCat(Quote(text), " is beyond the range of float32"));
+  }
+  return Error(use, absl::StrCat("the weight ", Quote(text), " is below 0"));
 }
 
-absl::StatusOr<int32_t> CsvSchema::Category(const Use& use,
-                                            absl::string_view text) const {
+std::optional<int32_t> CsvSchema::Category(const Use& use,
+                                           absl::string_view text) const {
   int64_t value = -1;
   const bool is_missing = IsMissing(text);
   if (!is_missing && !use.values.empty()) {
@@ -273,8 +329,13 @@ absl::StatusOr<int32_t> CsvSchema::Category(const Use& use,
     case proto::CsvColumn::OWN:
       return static_cast<int32_t>(use.count);
     default:
-      break;
+      return std::nullopt;
   }
+}
+
+absl::Status CsvSchema::RefuseCategory(const Use& use,
+                                       absl::string_view text) const {
+  const bool is_missing = IsMissing(text);
   return Error(
       use,
       absl::StrCat(
@@ -287,18 +348,26 @@ absl::StatusOr<int32_t> CsvSchema::Category(const Use& use,
           "such rows out with `skip_bad_rows: true`"));
 }
 
-absl::StatusOr<int32_t> CsvSchema::Label(const Use& use,
-                                         absl::string_view text) const {
+std::optional<int32_t> CsvSchema::Label(const Use& use,
+                                        absl::string_view text) const {
   if (!use.values.empty()) {
     const auto found = use.values.find(text);
     if (found != use.values.end()) return found->second;
+    return std::nullopt;
+  }
+  int64_t value = -1;
+  if (!Parse(text, &value) || value < 0 || value >= use.count) {
+    return std::nullopt;
+  }
+  return static_cast<int32_t>(value);
+}
+
+absl::Status CsvSchema::RefuseLabel(const Use& use,
+                                    absl::string_view text) const {
+  if (!use.values.empty()) {
     return Error(
         use, absl::StrCat("the label ", Quote(text), " is none of the ",
                           use.count, " classes of `label { values: ... }`"));
-  }
-  int64_t value = -1;
-  if (Parse(text, &value) && value >= 0 && value < use.count) {
-    return static_cast<int32_t>(value);
   }
   return Error(
       use, absl::StrCat("the label ", Quote(text),
@@ -307,31 +376,38 @@ absl::StatusOr<int32_t> CsvSchema::Label(const Use& use,
                         "predicted is a `target`"));
 }
 
+bool CsvSchema::PackCell(const Use& use, absl::string_view text,
+                         uint32_t* cell) const {
+  if (use.kind == ColumnKind::kCategory || use.kind == ColumnKind::kLabel) {
+    const std::optional<int32_t> place =
+        use.kind == ColumnKind::kLabel ? Label(use, text) : Category(use, text);
+    if (place.has_value()) *cell = static_cast<uint32_t>(*place);
+    return place.has_value();
+  }
+  const std::optional<double> value = Number(use, text);
+  if (!value.has_value()) return false;
+  const float number = Packed(use, *value);
+  *cell = BitsOf(number);
+  return std::isfinite(number) &&
+         !(use.kind == ColumnKind::kWeight && number < 0);
+}
+
+absl::Status CsvSchema::Refuse(const Use& use, absl::string_view text) const {
+  switch (use.kind) {
+    case ColumnKind::kLabel:
+      return RefuseLabel(use, text);
+    case ColumnKind::kCategory:
+      return RefuseCategory(use, text);
+    default:
+      return RefuseNumber(use, text);
+  }
+}
+
 absl::Status CsvSchema::Pack(absl::Span<const absl::string_view> row,
                              absl::Span<uint32_t> cells) const {
   for (const Use& use : uses_) {
     const absl::string_view text = row[use.column];
-    uint32_t& cell = cells[use.cell];
-    if (use.kind == ColumnKind::kCategory || use.kind == ColumnKind::kLabel) {
-      const absl::StatusOr<int32_t> place = use.kind == ColumnKind::kLabel
-                                                ? Label(use, text)
-                                                : Category(use, text);
-      if (!place.ok()) return place.status();
-      cell = static_cast<uint32_t>(*place);
-      continue;
-    }
-    const absl::StatusOr<double> value = Number(use, text);
-    if (!value.ok()) return value.status();
-    const float number = static_cast<float>((*value - use.mean) / use.stddev);
-    if (!std::isfinite(number)) {
-      return Error(
-          use, absl::StrCat(Quote(text), " is beyond the range of float32"));
-    }
-    if (use.kind == ColumnKind::kWeight && number < 0) {
-      return Error(use,
-                   absl::StrCat("the weight ", Quote(text), " is below 0"));
-    }
-    cell = BitsOf(number);
+    if (!PackCell(use, text, &cells[use.cell])) return Refuse(use, text);
   }
   return absl::OkStatus();
 }

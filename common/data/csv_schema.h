@@ -2,11 +2,11 @@
 #define HOLDFAST_COMMON_DATA_CSV_SCHEMA_H_
 
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -52,7 +52,7 @@ class CsvSchema {
   int32_t LabelOf(const uint32_t* cells) const;
 
  private:
-  using Places = std::map<std::string, int32_t, std::less<>>;
+  using Places = absl::flat_hash_map<std::string, int32_t>;
   // A column that is used, and what for.
   struct Use {
     proto::CsvColumn::KindCase kind = proto::CsvColumn::KIND_NOT_SET;
@@ -81,10 +81,20 @@ class CsvSchema {
   Use UseOf(const proto::CsvColumn& column) const;
   absl::Status Error(const Use& use, absl::string_view what) const;
   bool IsMissing(absl::string_view text) const;
-  absl::StatusOr<double> Number(const Use& use, absl::string_view text) const;
-  absl::StatusOr<int32_t> Category(const Use& use,
-                                   absl::string_view text) const;
-  absl::StatusOr<int32_t> Label(const Use& use, absl::string_view text) const;
+  // What is written in a cell, or what stands for it where it is missing; of
+  // numbers before mean and stddev. None: it does not fit.
+  std::optional<double> Number(const Use& use, absl::string_view text) const;
+  std::optional<int32_t> Category(const Use& use, absl::string_view text) const;
+  std::optional<int32_t> Label(const Use& use, absl::string_view text) const;
+  // A number as it is stored; not finite where it is beyond float32.
+  static float Packed(const Use& use, double value);
+  // Returns false where the text does not fit, for a reason that Refuse tells.
+  // Apart, so that rows that do fit cost no absl::Status for each cell.
+  bool PackCell(const Use& use, absl::string_view text, uint32_t* cell) const;
+  absl::Status Refuse(const Use& use, absl::string_view text) const;
+  absl::Status RefuseNumber(const Use& use, absl::string_view text) const;
+  absl::Status RefuseCategory(const Use& use, absl::string_view text) const;
+  absl::Status RefuseLabel(const Use& use, absl::string_view text) const;
 
   std::vector<std::string> names_;
   std::vector<std::string> missing_;

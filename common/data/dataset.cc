@@ -69,7 +69,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(
     case proto::Dataset::kNpy:
       return OpenArrays(config.npy(), config.npy().inputs(), &ReadNpy, options);
     case proto::Dataset::kCsv:
-      return CsvDataset::Open(config.csv());
+      return CsvDataset::Open(config.csv(), options);
     case proto::Dataset::kTfrecord:
       return TfRecordDataset::Open(config.tfrecord(), options);
     case proto::Dataset::kImages:

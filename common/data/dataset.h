@@ -24,10 +24,13 @@ class Dataset : public ExampleSource {
     std::optional<float> scale;
     float mean = 0;
     float stddev = 1;
+    // That parse text, at least 1; the examples do not depend on it.
+    int threads = 1;
 
     // Of arrays of `type`.
     InputScaling ScalingOf(ElementType type) const;
   };
+  // Those that the job says.
   static Options OptionsOf(const proto::Data& data);
 
   // Opens what `config` names: reads it once, and tests it as far as its format

@@ -13,21 +13,20 @@ RowStore::RowStore(int64_t cells) : cells_(cells) {
   while ((cells_ << (chunk_bits_ + 1)) <= kChunkCells) ++chunk_bits_;
 }
 
-absl::Span<uint32_t> RowStore::Add() {
-  const int64_t in_chunk = int64_t{1} << chunk_bits_;
-  const int64_t chunk = rows_ >> chunk_bits_;
-  if (chunk == static_cast<int64_t>(chunks_.size())) {
-    chunks_.push_back(std::make_unique<uint32_t[]>(in_chunk * cells_));
-  }
-  ++rows_;
-  return {const_cast<uint32_t*>(Row(rows_ - 1)), static_cast<size_t>(cells_)};
-}
-
-void RowStore::AddTo(Sha256* sha) const {
-  const int64_t in_chunk = int64_t{1} << chunk_bits_;
-  for (int64_t row = 0; row < rows_; row += in_chunk) {
-    sha->Update(Row(row),
-                std::min(in_chunk, rows_ - row) * cells_ * sizeof(uint32_t));
+void RowStore::Append(absl::Span<const uint32_t> rows) {
+  const int64_t chunk_rows = int64_t{1} << chunk_bits_;
+  while (!rows.empty()) {
+    const int64_t used = rows_ & (chunk_rows - 1);
+    if (used == 0) {
+      // Not set to zero first.
+      chunks_.emplace_back(new uint32_t[chunk_rows * cells_]);
+    }
+    const int64_t count =
+        std::min<int64_t>(chunk_rows - used, rows.size() / cells_);
+    std::copy_n(rows.begin(), count * cells_,
+                chunks_.back().get() + used * cells_);
+    rows.remove_prefix(count * cells_);
+    rows_ += count;
   }
 }
 

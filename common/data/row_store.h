@@ -3,11 +3,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/sha256.h"
 
 namespace holdfast {
 
@@ -20,11 +18,8 @@ class RowStore {
   // `cells` in a row, at least 1.
   explicit RowStore(int64_t cells);
 
-  // Adds a row, whose cells are whatever the caller writes there before the
-  // next call.
-  absl::Span<uint32_t> Add();
-  // Takes the last row back.
-  void DropLast() { --rows_; }
+  // Copies the cells of whole rows.
+  void Append(absl::Span<const uint32_t> rows);
 
   int64_t rows() const { return rows_; }
   int64_t cells() const { return cells_; }
@@ -37,13 +32,10 @@ class RowStore {
     return rows_ * cells_ * static_cast<int64_t>(sizeof(uint32_t));
   }
 
-  // Appends all cells, row by row.
-  void AddTo(Sha256* sha) const;
-
  private:
   const int64_t cells_;
   // A chunk has 2^chunk_bits_ rows: some MiB, so that little is left unused and
-  // nothing is ever copied.
+  // nothing is moved once it is there.
   int chunk_bits_ = 0;
   int64_t rows_ = 0;
   std::vector<std::unique_ptr<uint32_t[]>> chunks_;

@@ -93,6 +93,12 @@ bool UnpackedFile::AtGzipMember() const {
 absl::StatusOr<size_t> UnpackedFile::ReadPlain(uint8_t* data, size_t size) {
   size_t done = 0;
   while (done < size) {
+    if (begin_ == end_ && size - done >= chunk_.size()) {
+      const size_t n = std::fread(data + done, 1, size - done, file_);
+      if (n < size - done && std::ferror(file_)) return SystemError(errno);
+      file_offset_ += n;
+      return done + n;
+    }
     if (absl::Status status = Fill(); !status.ok()) return status;
     const size_t n = std::min(size - done, end_ - begin_);
     if (n == 0) break;
