@@ -34,6 +34,80 @@ TEST(ExampleOrderTest, EveryEpochVisitsEveryExampleOnce) {
   }
 }
 
+constexpr Shuffle::Kind kBlocks = Shuffle::Kind::kBlocks;
+
+TEST(ExampleOrderTest, BlocksAndNoneVisitEveryExampleOnceToo) {
+  for (int64_t n : {1, 2, 3, 5, 15, 16, 17, 100, 255, 256, 257, 1000}) {
+    std::vector<int64_t> all(n);
+    std::iota(all.begin(), all.end(), 0);
+    for (int64_t block : {1, 2, 3, 16, 99, 100, 101, 4096}) {
+      const ExampleOrder order(/*seed=*/1, n, {kBlocks, block});
+      for (int64_t epoch = 0; epoch < 5; ++epoch) {
+        std::vector<int64_t> seen = Stream(order, epoch * n, (epoch + 1) * n);
+        std::sort(seen.begin(), seen.end());
+        EXPECT_EQ(seen, all)
+            << n << " examples in blocks of " << block << ", epoch " << epoch;
+      }
+    }
+    const ExampleOrder none(/*seed=*/1, n, {Shuffle::Kind::kNone});
+    EXPECT_EQ(Stream(none, 0, n), all);
+    EXPECT_EQ(Stream(none, 3 * n, 4 * n), all);
+  }
+}
+
+// While a block is visited no other one is, and the short one, of 7 examples,
+// is as likely at each place as the 9 others.
+TEST(ExampleOrderTest, StaysWithinABlock) {
+  constexpr int64_t kBlock = 10, kExamples = 97, kEpochs = 2000;
+  const ExampleOrder order(/*seed=*/3, kExamples, {kBlocks, kBlock});
+  std::vector<int> places(10);
+  for (int64_t epoch = 0; epoch < kEpochs; ++epoch) {
+    const std::vector<int64_t> stream =
+        Stream(order, epoch * kExamples, (epoch + 1) * kExamples);
+    int changes = 0;
+    for (int64_t i = 1; i < kExamples; ++i) {
+      if (stream[i] / kBlock == stream[i - 1] / kBlock) continue;
+      ++changes;
+    }
+    EXPECT_EQ(changes, 9);
+    const auto short_block =
+        std::find_if(stream.begin(), stream.end(),
+                     [](int64_t example) { return example >= 90; });
+    ++places[(short_block - stream.begin()) / kBlock];
+  }
+  // Binomial, with a mean of 200 and a standard deviation of 13.4.
+  for (const int count : places) EXPECT_NEAR(count, 200, 5 * 13.4);
+}
+
+TEST(ExampleOrderTest, BlocksDifferFromEpochToEpoch) {
+  const ExampleOrder order(1, 100, {kBlocks, 10});
+  const std::vector<int64_t> first = Stream(order, 0, 100);
+  const std::vector<int64_t> second = Stream(order, 100, 200);
+  const auto blocks_of = [](const std::vector<int64_t>& stream) {
+    std::vector<int64_t> blocks;
+    for (size_t i = 0; i < stream.size(); i += 10) {
+      blocks.push_back(stream[i] / 10);
+    }
+    return blocks;
+  };
+  const auto within_first_block = [](const std::vector<int64_t>& stream) {
+    std::vector<int64_t> within;
+    for (const int64_t example : stream) {
+      if (example < 10) within.push_back(example);
+    }
+    return within;
+  };
+  EXPECT_NE(blocks_of(first), blocks_of(second));
+  EXPECT_NE(within_first_block(first), within_first_block(second));
+  EXPECT_NE(Stream(ExampleOrder(2, 100, {kBlocks, 10}), 0, 100), first);
+  // Two blocks of one epoch are not in the same order inside.
+  std::vector<int64_t> a(first.begin(), first.begin() + 10);
+  std::vector<int64_t> b(first.begin() + 10, first.begin() + 20);
+  for (int64_t& example : a) example %= 10;
+  for (int64_t& example : b) example %= 10;
+  EXPECT_NE(a, b);
+}
+
 // The order is a contract: a job that goes on after an upgrade, or on workers
 // of two builds, must find the same examples. Values from the first version.
 TEST(ExampleOrderTest, OrderNeverChanges) {
@@ -44,6 +118,9 @@ TEST(ExampleOrderTest, OrderNeverChanges) {
   EXPECT_THAT(Stream(mnist, 59998, 60004),
               ElementsAre(17053, 18377, 23393, 19516, 4808, 9599));
   EXPECT_EQ(ExampleOrder(1, int64_t{1} << 62).At(12345), 115130522557311161);
+  EXPECT_THAT(
+      Stream(ExampleOrder(1, 10, {kBlocks, 4}), 0, 20),
+      ElementsAre(3, 0, 1, 2, 8, 9, 6, 4, 5, 7, 8, 9, 6, 7, 5, 4, 1, 3, 0, 2));
 }
 
 TEST(ExampleOrderTest, SeedAndEpochMakeTheOrder) {

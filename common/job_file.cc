@@ -395,6 +395,17 @@ void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
                  "of TFRecord files have a mean and stddev each"});
     }
   }
+  if (job.data().has_shuffle_block() &&
+      job.data().shuffle() != proto::Data::BLOCKS) {
+    broken->push_back({"data.shuffle_block", "is for shuffle: BLOCKS"});
+  }
+  if (job.data().has_holdout() && job.data().shuffle() != proto::Data::FULL) {
+    broken->push_back(
+        {"data.holdout",
+         "leaves the examples in an order of its own; with shuffle: BLOCKS or "
+         "NONE, put those to test on into files of their own and name them in "
+         "data.test"});
+  }
   if (job.data().has_test() && job.data().has_holdout()) {
     broken->push_back(
         {"data.holdout", "stands in place of data.test, which is there too"});
@@ -615,6 +626,22 @@ std::vector<std::string*> DataPaths(proto::Dataset* dataset) {
       break;
   }
   return {};
+}
+
+Shuffle ShuffleOf(const proto::Data& data) {
+  Shuffle shuffle;
+  switch (data.shuffle()) {
+    case proto::Data::BLOCKS:
+      shuffle.kind = Shuffle::Kind::kBlocks;
+      break;
+    case proto::Data::NONE:
+      shuffle.kind = Shuffle::Kind::kNone;
+      break;
+    default:
+      break;
+  }
+  if (data.has_shuffle_block()) shuffle.block = data.shuffle_block();
+  return shuffle;
 }
 
 absl::StatusOr<std::vector<proto::Compression>> ResolveCompression(

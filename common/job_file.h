@@ -20,6 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/consistency_rules.h"
+#include "common/example_order.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "proto/training.pb.h"
@@ -70,6 +71,9 @@ std::vector<std::string> LayerNames(
 // of them, which is a slip.
 absl::StatusOr<std::vector<proto::Compression>> ResolveCompression(
     const proto::Job& job, absl::Span<const std::string> names);
+
+// The order of examples that the job says.
+Shuffle ShuffleOf(const proto::Data& data);
 
 // How the pushes of `job`, which is valid, become steps on a cluster of
 // `workers`, the chief included.

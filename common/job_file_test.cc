@@ -512,6 +512,41 @@ TEST(ParseJobFileTest, AHoldoutStandsForATestSet) {
   EXPECT_THAT(ErrorsOf(Changed(test, "holdout { fraction: 1 }\n")),
               ElementsAre("dir/job.textproto:13: data.holdout.fraction: must "
                           "be below 1, is 1"));
+  EXPECT_THAT(
+      ErrorsOf(Changed(test, "holdout { fraction: 0.2 } shuffle: NONE\n")),
+      ElementsAre(::testing::HasSubstr("data.holdout: leaves the examples in "
+                                       "an order of its own")));
+}
+
+TEST(ParseJobFileTest, SaysTheOrderOfExamples) {
+  const auto shuffle_of = [](const std::string& fields) {
+    const auto job =
+        ParseJobFile(Changed("scale: 0.5", fields), "job.textproto");
+    EXPECT_TRUE(job.ok()) << job.status();
+    return ShuffleOf(job->data());
+  };
+  EXPECT_EQ(shuffle_of("").kind, Shuffle::Kind::kFull);
+  EXPECT_EQ(shuffle_of("shuffle: NONE").kind, Shuffle::Kind::kNone);
+  EXPECT_EQ(shuffle_of("shuffle: BLOCKS").kind, Shuffle::Kind::kBlocks);
+  EXPECT_EQ(shuffle_of("shuffle: BLOCKS").block, 4096);
+  EXPECT_EQ(shuffle_of("shuffle: BLOCKS shuffle_block: 10").block, 10);
+  EXPECT_THAT(ErrorsOf(Changed("scale: 0.5", "shuffle_block: 10")),
+              ElementsAre("dir/job.textproto:14: data.shuffle_block: is for "
+                          "shuffle: BLOCKS"));
+  EXPECT_THAT(
+      ErrorsOf(Changed("scale: 0.5", "shuffle: BLOCKS shuffle_block: 0")),
+      ElementsAre("dir/job.textproto:14: data.shuffle_block: must be at least "
+                  "1, is 0"));
+  // Workers with another order are refused; the default is as ever.
+  const auto digest_of = [](const std::string& fields) {
+    return JobDigest(
+        *ParseJobFile(Changed("scale: 0.5", fields), "job.textproto"));
+  };
+  EXPECT_EQ(digest_of("shuffle: FULL"), digest_of(""));
+  EXPECT_NE(digest_of("shuffle: NONE"), digest_of(""));
+  EXPECT_NE(digest_of("shuffle: BLOCKS"), digest_of("shuffle: NONE"));
+  EXPECT_NE(digest_of("shuffle: BLOCKS"),
+            digest_of("shuffle: BLOCKS shuffle_block: 10"));
 }
 
 // Columns by place, of TSV.

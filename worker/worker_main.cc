@@ -442,6 +442,7 @@ absl::StatusOr<std::unique_ptr<BatchPipeline>> StartBatches(
   options.batch_size = config.job.batch_size();
   options.short_last_batch = config.job.data().short_last_batch();
   options.seed = config.job.seed();
+  options.shuffle = ShuffleOf(config.job.data());
   options.by_ticket = config.replicas.by_ticket();
   options.seats_per_step = config.replicas.seats();
   options.seats.clear();

@@ -538,12 +538,46 @@ void holdfast_values_free(holdfast_values* values) {
 int32_t holdfast_batch_examples(uint64_t seed, int64_t num_examples,
                                 int64_t batch_size, uint64_t batch,
                                 int64_t* examples, holdfast_error** error) {
+  return holdfast_batch_examples_shuffled(seed, HOLDFAST_SHUFFLE_FULL,
+                                          /*shuffle_block=*/0, num_examples,
+                                          batch_size, batch, examples, error);
+}
+
+int32_t holdfast_batch_examples_shuffled(uint64_t seed, int32_t shuffle,
+                                         int64_t shuffle_block,
+                                         int64_t num_examples,
+                                         int64_t batch_size, uint64_t batch,
+                                         int64_t* examples,
+                                         holdfast_error** error) {
   if (examples == nullptr) return Report(Null("examples"), error);
   if (num_examples < 1 || batch_size < 1) {
     return Report(
         Invalid(absl::StrCat("num_examples is ", num_examples, ", batch_size ",
                              batch_size, "; both must be at least 1")),
         error);
+  }
+  if (shuffle_block < 0) {
+    return Report(Invalid(absl::StrCat("shuffle_block is ", shuffle_block,
+                                       "; it must be at least 1, or 0 for "
+                                       "the default")),
+                  error);
+  }
+  holdfast::Shuffle order_options;
+  if (shuffle_block > 0) order_options.block = shuffle_block;
+  switch (shuffle) {
+    case HOLDFAST_SHUFFLE_FULL:
+      break;
+    case HOLDFAST_SHUFFLE_BLOCKS:
+      order_options.kind = holdfast::Shuffle::Kind::kBlocks;
+      break;
+    case HOLDFAST_SHUFFLE_NONE:
+      order_options.kind = holdfast::Shuffle::Kind::kNone;
+      break;
+    default:
+      return Report(Invalid(absl::StrCat("shuffle is ", shuffle,
+                                         "; it must be one of "
+                                         "holdfast_shuffle, from 0 to 2")),
+                    error);
   }
   holdfast::BatchRanges::Options options;
   options.num_examples = num_examples;
@@ -552,7 +586,7 @@ int32_t holdfast_batch_examples(uint64_t seed, int64_t num_examples,
   if (!range.ok()) {
     return Report(Invalid(std::string(range.status().message())), error);
   }
-  const holdfast::ExampleOrder order(seed, num_examples);
+  const holdfast::ExampleOrder order(seed, num_examples, order_options);
   for (int64_t i = 0; i < range->count; ++i) {
     examples[i] = order.At(range->begin + i);
   }

@@ -551,6 +551,26 @@ HOLDFAST_EXPORT int32_t holdfast_batch_examples(
     uint64_t seed, int64_t num_examples, int64_t batch_size, uint64_t batch,
     int64_t* examples, holdfast_error** error);
 
+/* How far the order of an epoch is from that of the data; `shuffle` of a job
+ * file. */
+typedef enum holdfast_shuffle {
+  /* Random; the order of holdfast_batch_examples. */
+  HOLDFAST_SHUFFLE_FULL = 0,
+  /* Stretches of shuffle_block examples in random order, and in random order
+   * within each: reads stay within a stretch. */
+  HOLDFAST_SHUFFLE_BLOCKS = 1,
+  /* As the data are. */
+  HOLDFAST_SHUFFLE_NONE = 2
+} holdfast_shuffle;
+
+/* As holdfast_batch_examples, in an order that is not random throughout.
+ * shuffle_block: of HOLDFAST_SHUFFLE_BLOCKS alone, at least 1; 0 for 4096, the
+ * default of job files. */
+HOLDFAST_EXPORT int32_t holdfast_batch_examples_shuffled(
+    uint64_t seed, int32_t shuffle, int64_t shuffle_block, int64_t num_examples,
+    int64_t batch_size, uint64_t batch, int64_t* examples,
+    holdfast_error** error);
+
 #ifdef __cplusplus
 } /* extern "C" */
 #endif

@@ -134,7 +134,10 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "values_get_step": [_HANDLE, _OUT],
     "values_get_count": [_HANDLE, _OUT],
     "values_get_variable": [_HANDLE, _SIZE, _OUT],
-    "batch_examples": [ctypes.c_uint64, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint64, _OUT],
+    "batch_examples_shuffled": [
+        ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64,
+        ctypes.c_uint64, _OUT,
+    ],
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -12,32 +13,52 @@ from holdfast import _native
 from holdfast.job import Float32Array
 
 
+Shuffle = Literal["full", "blocks", "none"]
+
+
 def batch_indices(
-    batch: int, examples: int, batch_size: int, seed: int = 0
+    batch: int,
+    examples: int,
+    batch_size: int,
+    seed: int = 0,
+    *,
+    shuffle: Shuffle = "full",
+    shuffle_block: int = 4096,
 ) -> npt.NDArray[np.int64]:
     """The examples of a batch.
 
     The training stream repeats the data set, each epoch in a different order that depends
     on the seed alone. Batches are consecutive pieces of the stream, so a batch may begin in
     one epoch and end in the next. ``ps_worker`` takes the same examples for the same
-    ``seed`` and ``batch_size``.
+    ``seed``, ``batch_size`` and ``shuffle``.
 
     Args:
         batch: Index of the batch, from ``Cluster.batches``.
         examples: Number of examples in the data set.
         batch_size: Number of examples in a batch.
         seed: Seed of the order.
+        shuffle: "full": any example may be anywhere in an epoch. "blocks": stretches of
+            ``shuffle_block`` examples in random order, and in random order within each, so that
+            a data set larger than memory is read a stretch at a time. "none": as the data are.
+        shuffle_block: Examples of a stretch.
 
     Returns:
         int64 [batch_size]: indices from 0 to ``examples`` - 1.
 
     Raises:
         Refused: An argument is out of range.
+        ValueError: ``shuffle`` is none of these.
     """
+    if shuffle not in get_args(Shuffle):
+        raise ValueError(f"shuffle is {shuffle!r}, not one of {', '.join(get_args(Shuffle))}")
+    if shuffle_block < 1:
+        raise ValueError(f"shuffle_block is {shuffle_block}, not 1 or more")
     indices = np.empty(max(batch_size, 0), np.int64)
     _native.call(
-        _native.library.holdfast_batch_examples,
+        _native.library.holdfast_batch_examples_shuffled,
         seed,
+        get_args(Shuffle).index(shuffle),
+        shuffle_block,
         examples,
         batch_size,
         batch,

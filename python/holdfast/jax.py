@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 import holdfast
+from holdfast.data import Shuffle
 from holdfast.job import Float32Array, Optimizer, Variable
 
 __all__ = ["Trainer", "load_checkpoint"]
@@ -138,6 +139,8 @@ class Trainer:
         batch_size: int,
         *,
         seed: int = ...,
+        shuffle: Shuffle = ...,
+        shuffle_block: int = ...,
         on_rollback: Callable[[int], object] | None = ...,
         strict: bool = ...,
     ) -> Iterator[npt.NDArray[np.int64]]: ...
@@ -148,6 +151,8 @@ class Trainer:
         batch_size: int | None = None,
         *,
         seed: int = 0,
+        shuffle: Shuffle = "full",
+        shuffle_block: int = 4096,
         on_rollback: Callable[[int], object] | None = None,
         strict: bool = False,
     ) -> Iterator[int | npt.NDArray[np.int64]]:
@@ -160,6 +165,8 @@ class Trainer:
             examples: Number of examples in the data set.
             batch_size: Number of examples in a batch of this worker.
             seed: Seed of the order of the examples.
+            shuffle: How random it is; as for ``batch_indices``.
+            shuffle_block: Likewise.
             on_rollback: As for ``Cluster.batches``.
             strict: Likewise.
 
@@ -175,7 +182,14 @@ class Trainer:
             if examples is None or batch_size is None:
                 yield batch
             else:
-                yield holdfast.batch_indices(batch, examples, batch_size, seed)
+                yield holdfast.batch_indices(
+                    batch,
+                    examples,
+                    batch_size,
+                    seed,
+                    shuffle=shuffle,
+                    shuffle_block=shuffle_block,
+                )
 
     def waiting_for_input(self) -> contextlib.AbstractContextManager[None]:
         """Counts the time in its ``with`` statement as a wait for input.

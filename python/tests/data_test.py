@@ -26,6 +26,26 @@ class BatchIndicesTest(unittest.TestCase):
         epoch = np.concatenate([holdfast.batch_indices(k, 1000, 100, seed=3) for k in range(10)])
         self.assertEqual(sorted(epoch.tolist()), list(range(1000)))
 
+    def test_the_order_may_be_that_of_the_data(self):
+        got = holdfast.batch_indices(2, 10, 4, seed=1, shuffle="none")
+        self.assertEqual(got.tolist(), [8, 9, 0, 1])
+
+    def test_blocks_are_read_one_after_the_other(self):
+        def batch(k):
+            return holdfast.batch_indices(k, 1000, 100, seed=3, shuffle="blocks", shuffle_block=100)
+
+        batches = [batch(k) for k in range(10)]
+        self.assertEqual([len(set(rows // 100)) for rows in batches], [1] * 10)
+        self.assertEqual(sorted(np.concatenate(batches).tolist()), list(range(1000)))
+        self.assertNotEqual([rows[0] // 100 for rows in batches], list(range(10)))
+        self.assertNotEqual(batches[0].tolist(), batch(10).tolist())
+
+    def test_other_words_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "shuffle is 'some', not one of full, blocks"):
+            holdfast.batch_indices(0, 10, 4, shuffle="some")
+        with self.assertRaisesRegex(ValueError, "shuffle_block is 0"):
+            holdfast.batch_indices(0, 10, 4, shuffle="blocks", shuffle_block=0)
+
     def test_wrong_numbers_are_refused(self):
         for batch, examples, batch_size in ((0, 0, 1), (0, 10, 0), (2**62, 10, 4)):
             with self.subTest(batch=batch, examples=examples, batch_size=batch_size):

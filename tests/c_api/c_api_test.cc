@@ -169,6 +169,39 @@ TEST(CApiTest, BatchesAreThoseOfTheWorker) {
             HOLDFAST_INVALID);
 }
 
+TEST(CApiTest, BatchesMayBeShuffledLess) {
+  const auto batch = [](int32_t shuffle, int64_t block) {
+    std::vector<int64_t> examples(4);
+    EXPECT_OK(Call(holdfast_batch_examples_shuffled, uint64_t{7}, shuffle,
+                   block, int64_t{10}, int64_t{4}, uint64_t{2},
+                   examples.data()));
+    return examples;
+  };
+  const auto expected = [](const Shuffle& shuffle) {
+    const ExampleOrder order(7, 10, shuffle);
+    std::vector<int64_t> examples;
+    for (int64_t position = 8; position < 12; ++position) {
+      examples.push_back(order.At(position));
+    }
+    return examples;
+  };
+  EXPECT_EQ(batch(HOLDFAST_SHUFFLE_FULL, 0), expected({}));
+  EXPECT_EQ(batch(HOLDFAST_SHUFFLE_BLOCKS, 3),
+            expected({Shuffle::Kind::kBlocks, 3}));
+  EXPECT_EQ(batch(HOLDFAST_SHUFFLE_BLOCKS, 0),
+            expected({Shuffle::Kind::kBlocks, 4096}));
+  EXPECT_EQ(batch(HOLDFAST_SHUFFLE_NONE, 0),
+            (std::vector<int64_t>{8, 9, 0, 1}));
+  int64_t example = 0;
+  for (const auto& [shuffle, block] : {std::pair(3, 1), std::pair(1, -1)}) {
+    EXPECT_EQ(
+        Call(holdfast_batch_examples_shuffled, uint64_t{7}, shuffle,
+             int64_t{block}, int64_t{10}, int64_t{1}, uint64_t{2}, &example)
+            .kind,
+        HOLDFAST_INVALID);
+  }
+}
+
 // ---- With a cluster ----
 
 TEST_F(CApiClusterTest, TrainsFromC) {

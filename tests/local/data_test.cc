@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -432,6 +433,26 @@ TEST_F(DataTest, HoldsATestSetOut) {
                     HasSubstr("48 examples to test on")));
   EXPECT_GT(NumberIn(Result(), "test_accuracy"), 0.8);
   EXPECT_EQ(DigestOf("", "", {"--ps=1", "--workers=2"}), digest);
+}
+
+// 240 rows in blocks of 50: one block is short, and batches of 2 workers cross
+// the borders.
+TEST_F(DataTest, TheOrderIsTheSameForAnyNumberOfWorkers) {
+  const std::string data =
+      "train { npy { inputs: 'x.npy' labels: 'y.npy' } } "
+      "test { npy { inputs: 'x.npy' labels: 'y.npy' } } ";
+  std::set<std::string> digests;
+  for (const std::string shuffle :
+       {"", "shuffle: BLOCKS shuffle_block: 50", "shuffle: NONE"}) {
+    data_ = data + shuffle;
+    const std::string step =
+        "consistency { synchronous { replicas_to_aggregate: 2 } }";
+    const std::string two = DigestOf("", step, {"--ps=2", "--workers=2"});
+    EXPECT_GT(NumberIn(Result(), "test_accuracy"), 0.8) << shuffle;
+    EXPECT_EQ(DigestOf("", step, {"--ps=1", "--workers=1"}), two);
+    digests.insert(two);
+  }
+  EXPECT_EQ(digests.size(), 3);
 }
 
 TEST_F(DataTest, WrongRowsAreToldBeforeTraining) {

@@ -83,7 +83,7 @@ BatchPipeline::BatchPipeline(const ExampleSource* source, Options options)
     : source_(source),
       options_(std::move(options)),
       example_size_(source->spec().input_size()),
-      order_(options_.seed, source->num_examples()),
+      order_(options_.seed, source->num_examples(), options_.shuffle),
       ranges_({.num_examples = source->num_examples(),
                .batch_size = options_.batch_size,
                .seats_per_step = options_.seats_per_step,

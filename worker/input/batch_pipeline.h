@@ -55,6 +55,7 @@ class BatchPipeline {
     bool short_last_batch = false;
     // Of the order of examples.
     uint64_t seed = 0;
+    Shuffle shuffle;
     // Batches made ahead; at least 1. More bridge longer stalls of the source;
     // each costs a batch of memory.
     int prefetch = 4;

@@ -158,6 +158,22 @@ TEST(BatchPipelineTest, TwoWorkersSeeWhatOneSees) {
   }
 }
 
+TEST(BatchPipelineTest, ShufflesAsItIsTold) {
+  const Puppet source(100);
+  for (const Shuffle& shuffle :
+       {Shuffle{Shuffle::Kind::kBlocks, 30}, Shuffle{Shuffle::Kind::kNone}}) {
+    BatchPipeline::Options options;
+    options.batch_size = 20;
+    options.seed = 9;
+    options.shuffle = shuffle;
+    auto pipeline = Start(source, options);
+    const ExampleOrder order(9, 100, shuffle);
+    for (uint64_t step = 0; step < 12; ++step) {
+      EXPECT_EQ(Take(pipeline.get(), step, 0), Expected(order, step * 20, 20));
+    }
+  }
+}
+
 TEST(BatchPipelineTest, BatchMayBeLargerThanTheData) {
   const Puppet source(3);
   BatchPipeline::Options options;

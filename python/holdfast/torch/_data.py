@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from holdfast.data import batch_indices
+from holdfast.data import Shuffle, batch_indices
 
 # One backward pass' part of a batch: the batch's index, and which of its pieces.
 Piece = tuple[int, int]
@@ -30,19 +30,38 @@ class Pieces:
     It crosses to the processes of a data loader.
     """
 
-    def __init__(self, dataset: Any, size: int, pieces: int, seed: int, collate: Any) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        size: int,
+        pieces: int,
+        seed: int,
+        collate: Any,
+        *,
+        shuffle: Shuffle = "full",
+        shuffle_block: int = 4096,
+    ) -> None:
         self._dataset = dataset
         self._size = size
         self._pieces = pieces
         self._seed = seed
         self._collate = collate
+        self._shuffle = shuffle
+        self._shuffle_block = shuffle_block
         default = torch.utils.data.default_collate
         # Whose rows need not be taken one by one.
         self._is_tensors = type(dataset) is torch.utils.data.TensorDataset and collate is default
 
     def __getitem__(self, piece: Piece) -> Any:
         batch, index = piece
-        rows = batch_indices(batch, len(self._dataset), self._size * self._pieces, self._seed)
+        rows = batch_indices(
+            batch,
+            len(self._dataset),
+            self._size * self._pieces,
+            self._seed,
+            shuffle=self._shuffle,
+            shuffle_block=self._shuffle_block,
+        )
         rows = rows[index * self._size : (index + 1) * self._size]
         if self._is_tensors:
             indices = torch.from_numpy(rows)
@@ -160,6 +179,8 @@ def source_of(
     pieces: int,
     own: range,
     stride: int | None,
+    shuffle: Shuffle = "full",
+    shuffle_block: int = 4096,
 ) -> tuple[Inline | Ahead, int]:
     """Where batches come from, and the examples of a piece.
 
@@ -170,6 +191,8 @@ def source_of(
         pieces: Pieces of a batch.
         own: Those that this process computes.
         stride: From one batch of this process to its next; None if nobody knows.
+        shuffle: As for ``batch_indices``.
+        shuffle_block: Likewise.
 
     Raises:
         TypeError, ValueError: The data cannot be handed out by index.
@@ -198,7 +221,9 @@ def source_of(
         raise ValueError(f"size is {size}: a batch has at least one example")
     if len(dataset) == 0:
         raise ValueError("the dataset is empty")
-    source = Pieces(dataset, size, pieces, seed, collate)
+    source = Pieces(
+        dataset, size, pieces, seed, collate, shuffle=shuffle, shuffle_block=shuffle_block
+    )
     if loader is not None and loader.num_workers > 0 and stride is not None:
         return Ahead(source, loader, own, stride), size
     return Inline(source), size

@@ -11,6 +11,7 @@ import torch
 from holdfast import _native, _process, job
 from holdfast._loop import Loop
 from holdfast.cluster import Cluster, connect
+from holdfast.data import Shuffle
 from holdfast.errors import Error
 from holdfast.torch._data import seed_of, seed_torch, source_of
 from holdfast.torch._gradients import Gradients
@@ -180,7 +181,14 @@ class Optimizer:
 
     # The loop.
 
-    def batches(self, data: Any, size: int | None = None) -> Iterator[Any]:
+    def batches(
+        self,
+        data: Any,
+        size: int | None = None,
+        *,
+        shuffle: Shuffle = "full",
+        shuffle_block: int = 4096,
+    ) -> Iterator[Any]:
         """Hands out the batches that this worker computes gradients of, until the job is done.
 
         Which examples are in a batch follows from its index in the training stream alone, as
@@ -194,6 +202,8 @@ class Optimizer:
             data: A map-style dataset, or a ``DataLoader`` of one, whose ``dataset``,
                 ``batch_size``, ``collate_fn`` and processes are used; its order is not.
             size: Examples of a backward pass. Default: the loader's ``batch_size``.
+            shuffle: How random their order is; as for ``batch_indices``.
+            shuffle_block: Likewise.
 
         Yields:
             The examples of a batch, collated. With ``accumulate``, or in the ranks of a
@@ -208,7 +218,14 @@ class Optimizer:
         first = self._rank * self._accumulate
         own = range(first, first + self._accumulate)
         source, size = source_of(
-            data, size, seed=self._seed, pieces=pieces, own=own, stride=self._stride
+            data,
+            size,
+            seed=self._seed,
+            pieces=pieces,
+            own=own,
+            stride=self._stride,
+            shuffle=shuffle,
+            shuffle_block=shuffle_block,
         )
         if self._turn is None:
             if self.cluster is not None:
