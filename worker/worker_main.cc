@@ -31,7 +31,9 @@
 #include "common/clock.h"
 #include "common/cluster_spec.h"
 #include "common/daemon.h"
+#include "common/data/data_cache.h"
 #include "common/data/dataset.h"
+#include "common/data/reading_progress.h"
 #include "common/data/subset_dataset.h"
 #include "common/data/typed_array.h"
 #include "common/flags.h"
@@ -79,6 +81,11 @@ ABSL_FLAG(int, input_threads, 0,
           "to 1024. 0: one per core of the machine (or container) beyond "
           "--intra_op_threads, 1 to 4.");
 ABSL_FLAG(
+    std::string, data_cache_dir, "",
+    "Folder for rows of CSV and what is unpacked of compressed files: written "
+    "by one worker of the host, mapped by all, used again after a restart. For "
+    "data larger than memory. Default: all that is kept in memory.");
+ABSL_FLAG(
     std::string, result_file, "",
     "Where the chief writes the result of a finished job, as JSON; another "
     "worker does where the chief was lost. Default: the result is only "
@@ -107,7 +114,9 @@ not reach the others.)";
 const std::vector<FlagGroup>& FlagGroups() {
   static const auto* const groups = new std::vector<FlagGroup>{
       {"Training", {"job", "seed", "result_file", "trace"}},
-      {"Resources", {"device", "tf32", "intra_op_threads", "input_threads"}},
+      {"Resources",
+       {"device", "tf32", "intra_op_threads", "input_threads",
+        "data_cache_dir"}},
   };
   return *groups;
 }
@@ -130,6 +139,7 @@ struct Config {
   Device device;
   DeviceOptions device_options;
   int input_threads = 1;
+  std::shared_ptr<const DataCache> data_cache;
   std::string result_file;
   std::optional<HttpServer::Options> http;
   std::optional<HttpServer::Options> status_port;
@@ -159,6 +169,19 @@ absl::Status CheckResultFile(const std::string& path) {
                      folder.string(), "; make it, or name another file"));
   }
   return absl::OkStatus();
+}
+
+void Log(const std::string& line) { LOG(INFO) << line; }
+
+// Null where the flag is not given.
+absl::StatusOr<std::unique_ptr<DataCache>> OpenDataCache(
+    const std::string& folder) {
+  if (folder.empty()) return nullptr;
+  auto cache = DataCache::Open(folder, Log);
+  if (cache.ok()) return cache;
+  return absl::Status(
+      cache.status().code(),
+      absl::StrCat("--data_cache_dir: ", cache.status().message()));
 }
 
 Precision PrecisionOf(const proto::Job& job) {
@@ -231,6 +254,9 @@ absl::StatusOr<Config> ReadConfig() {
   if (!status.ok()) return status;
   status = CheckThreads("input_threads", config.input_threads);
   if (!status.ok()) return status;
+  auto data_cache = OpenDataCache(absl::GetFlag(FLAGS_data_cache_dir));
+  if (!data_cache.ok()) return data_cache.status();
+  config.data_cache = *std::move(data_cache);
   config.result_file = absl::GetFlag(FLAGS_result_file);
   status = CheckResultFile(config.result_file);
   if (!status.ok()) return status;
@@ -283,17 +309,27 @@ struct Workshop {
 };
 
 void TellOfDataset(const Dataset& dataset, absl::string_view purpose) {
-  LOG(INFO) << dataset.num_examples() << " examples to " << purpose << " on";
+  const Dataset::Footprint footprint = dataset.footprint();
+  LOG(INFO) << dataset.num_examples() << " examples to " << purpose
+            << " on: " << SizeText(footprint.memory) << " in memory, "
+            << SizeText(footprint.mapped) << " in mapped files";
+  LOG_IF(INFO, dataset.digest_is_sampled())
+      << "their digest is of samples: sizes, headers and some blocks "
+         "(docs/data.md)";
   if (dataset.skipped_rows() == 0) return;
   LOG(WARNING) << dataset.skipped_rows()
                << " rows were left out (skip_bad_rows); the first faults:\n"
                << absl::StrJoin(dataset.skipped_because(), "\n");
 }
 
-Dataset::Options DatasetOptions(const Config& config) {
+absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(
+    const Config& config, const proto::Dataset& dataset,
+    const DatasetRegistry& datasets) {
+  const SteadyClock clock;
+  ReadingProgress progress({&clock, Log});
   Dataset::Options options = Dataset::OptionsOf(config.job.data());
-  options.threads = config.input_threads;
-  return options;
+  options.reading = {config.input_threads, config.data_cache.get(), &progress};
+  return OpenDataset(dataset, options, datasets);
 }
 
 // Null where the job has none.
@@ -309,7 +345,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> ReadTestSet(
   }
   if (!data.has_test()) return nullptr;
   const Dataset& train_set = *workshop.train_set;
-  auto test_set = OpenDataset(data.test(), DatasetOptions(config), datasets);
+  auto test_set = OpenDataset(config, data.test(), datasets);
   if (!test_set.ok()) return test_set.status();
   const ExampleSpec& tested = (*test_set)->spec();
   const ExampleSpec& trained = train_set.spec();
@@ -335,8 +371,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> ReadTestSet(
 absl::Status ReadData(const Config& config, const DatasetRegistry& datasets,
                       Workshop* workshop) {
   const proto::Data& data = config.job.data();
-  auto train_set =
-      OpenDataset(data.train(), DatasetOptions(config), datasets);
+  auto train_set = OpenDataset(config, data.train(), datasets);
   if (!train_set.ok()) return train_set.status();
   if (data.has_holdout()) {
     workshop->whole = *std::move(train_set);

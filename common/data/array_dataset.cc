@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/data/data_digest.h"
 #include "common/norm.h"
-#include "common/sha256.h"
 #include "common/shape.h"
 
 namespace holdfast {
@@ -85,7 +85,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> ArrayDataset::Create(
     status = dataset->CheckLabels();
     if (!status.ok()) return status;
   }
-  dataset->Digest();
+  dataset->Digest(options.reading.progress);
   return dataset;
 }
 
@@ -112,23 +112,33 @@ absl::Status ArrayDataset::CheckLabels() {
   return absl::OkStatus();
 }
 
-void ArrayDataset::Digest() {
-  Sha256 sha;
-  const auto add = [&sha](const TypedArray& array) {
-    sha.Update(array.header);
-    sha.Update(array.bytes.data(), array.bytes.size());
-  };
-  add(arrays_.inputs);
-  if (arrays_.labels.has_value()) add(*arrays_.labels);
+void ArrayDataset::Digest(ReadingProgress* progress) {
+  // The parts, in the order of the digest, with what stands before each.
+  std::vector<std::pair<absl::string_view, const TypedArray*>> parts = {
+      {"", &arrays_.inputs}};
+  if (arrays_.labels.has_value()) parts.emplace_back("", &*arrays_.labels);
   if (arrays_.targets.has_value()) {
-    sha.Update("targets");
-    add(*arrays_.targets);
+    parts.emplace_back("targets", &*arrays_.targets);
   }
   if (arrays_.weights.has_value()) {
-    sha.Update("weights");
-    add(*arrays_.weights);
+    parts.emplace_back("weights", &*arrays_.weights);
   }
-  digest_ = sha.HexDigest();
+  for (const auto& [name, array] : parts) {
+    (array->mapped ? footprint_.mapped : footprint_.memory) +=
+        array->bytes.size();
+  }
+  const int64_t total = footprint_.mapped + footprint_.memory;
+  if (progress != nullptr) progress->Begin(arrays_.inputs.place, total);
+  DataDigest::Options options;
+  options.progress = progress;
+  DataDigest digest(total, options);
+  for (const auto& [name, array] : parts) {
+    digest.AddHeader(name);
+    digest.AddHeader(array->header);
+    digest.AddPart(array->bytes);
+  }
+  digest_ = digest.Hex();
+  digest_is_sampled_ = digest.sampled();
 }
 
 absl::Status ArrayDataset::Read(int64_t index, const ExampleMemory& to) const {

@@ -26,7 +26,7 @@ struct ExampleArrays {
 // Examples that lie in arrays, mapped or in memory.
 class ArrayDataset final : public Dataset {
  public:
-  // Tests all but the inputs, and digests everything.
+  // Tests all but the inputs, and digests everything (data_digest.h).
   // Errors: INVALID_ARGUMENT, with the array's place and the row, when the
   // arrays differ in rows, labels are no classes, or targets or weights no
   // finite numbers.
@@ -40,12 +40,14 @@ class ArrayDataset final : public Dataset {
 
   std::string GreatestLabelPlace() const override;
   const std::string& digest() const override { return digest_; }
+  bool digest_is_sampled() const override { return digest_is_sampled_; }
+  Footprint footprint() const override { return footprint_; }
 
  private:
   ArrayDataset() = default;
 
   absl::Status CheckLabels();
-  void Digest();
+  void Digest(ReadingProgress* progress);
 
   ExampleArrays arrays_;
   ExampleSpec spec_;
@@ -54,6 +56,8 @@ class ArrayDataset final : public Dataset {
   int64_t greatest_label_ = -1;
   int64_t greatest_label_row_ = 0;
   std::string digest_;
+  bool digest_is_sampled_ = false;
+  Footprint footprint_;
 };
 
 }  // namespace holdfast

@@ -72,7 +72,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenTable(int threads) {
   column->add_name("label");
   column->mutable_label();
   Dataset::Options options;
-  options.threads = threads;
+  options.reading.threads = threads;
   return Dataset::Open(config, options);
 }
 

@@ -1,20 +1,25 @@
 #include "common/data/csv_dataset.h"
 
+#include <utility>
+
 #include "absl/status/status.h"
 
 namespace holdfast {
 
 absl::StatusOr<std::unique_ptr<Dataset>> CsvDataset::Open(
     const proto::Csv& config, const Options& options) {
-  absl::StatusOr<LoadedCsv> csv = LoadCsv(config, options.threads);
+  absl::StatusOr<LoadedCsv> csv = LoadCsv(config, options.reading);
   if (!csv.ok()) return csv.status();
   return std::unique_ptr<Dataset>(new CsvDataset(*std::move(csv)));
 }
 
 CsvDataset::CsvDataset(LoadedCsv csv)
-    : csv_(std::move(csv)), spec_(csv_.schema->spec()) {
+    : csv_(std::move(csv)),
+      spec_(csv_.schema->spec()),
+      skipped_because_(csv_.notes.skipped_because().begin(),
+                       csv_.notes.skipped_because().end()) {
   if (spec_.num_targets == 0 && !spec_.num_classes.has_value()) {
-    spec_.num_classes = csv_.greatest_label + 1;
+    spec_.num_classes = csv_.notes.greatest_label() + 1;
   }
 }
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -14,7 +14,8 @@
 namespace holdfast {
 
 // The examples of CSV files, in the order of the files and of their rows. All
-// rows are parsed once, when it is opened, and kept as 32-bit cells.
+// rows are parsed once, when it is opened, and kept as 32-bit cells in memory
+// or in the cache.
 class CsvDataset final : public Dataset {
  public:
   // Errors: those of LoadCsv.
@@ -25,12 +26,16 @@ class CsvDataset final : public Dataset {
   const ExampleSpec& spec() const override { return spec_; }
   absl::Status Read(int64_t index, const ExampleMemory& to) const override;
   std::string GreatestLabelPlace() const override {
-    return csv_.greatest_label_place;
+    return csv_.notes.greatest_label_place();
   }
-  const std::string& digest() const override { return csv_.digest; }
-  int64_t skipped_rows() const override { return csv_.skipped; }
+  const std::string& digest() const override { return csv_.notes.digest(); }
+  Footprint footprint() const override {
+    return csv_.rows->in_memory() ? Footprint{csv_.rows->bytes(), 0}
+                                  : Footprint{0, csv_.rows->bytes()};
+  }
+  int64_t skipped_rows() const override { return csv_.notes.skipped(); }
   absl::Span<const std::string> skipped_because() const override {
-    return csv_.skipped_because;
+    return skipped_because_;
   }
 
  private:
@@ -39,6 +44,7 @@ class CsvDataset final : public Dataset {
   const LoadedCsv csv_;
   // The schema's, with the number of classes.
   ExampleSpec spec_;
+  const std::vector<std::string> skipped_because_;
 };
 
 }  // namespace holdfast

@@ -12,7 +12,10 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/clock.h"
+#include "common/data/data_cache.h"
 #include "common/data/dataset.h"
+#include "common/data/reading_progress.h"
 #include "google/protobuf/text_format.h"
 
 namespace holdfast {
@@ -51,7 +54,9 @@ class CsvDatasetTest : public ::testing::Test {
         absl::StrReplaceAll(schema, {{"FOLDER", folder_}}),
         config.mutable_csv()));
     Dataset::Options options;
-    options.threads = threads_;
+    options.reading.threads = threads_;
+    options.reading.cache = cache_;
+    options.reading.progress = progress_;
     return Dataset::Open(config, options);
   }
   // Of table.csv.
@@ -82,6 +87,8 @@ class CsvDatasetTest : public ::testing::Test {
 
   const std::string folder_ = testing::TempDir() + "/csv_dataset_test";
   int threads_ = 1;
+  const DataCache* cache_ = nullptr;
+  ReadingProgress* progress_ = nullptr;
 };
 
 constexpr char kPeople[] =
@@ -342,6 +349,85 @@ TEST_F(CsvDatasetTest, ReadsBlocksInParallel) {
                     .message(),
                 HasSubstr("part-0.csv\": line 70072: column \"x\""));
   }
+}
+
+TEST_F(CsvDatasetTest, KeepsRowsInTheCache) {
+  const auto in_memory = OpenTable(kPeople, kPeopleSchema);
+  ASSERT_TRUE(in_memory.ok()) << in_memory.status();
+  EXPECT_EQ((*in_memory)->footprint().memory, 3 * 4 * 4);
+  EXPECT_EQ((*in_memory)->footprint().mapped, 0);
+  const std::string cache_folder = Path("cache");
+  std::filesystem::create_directory(cache_folder);
+  std::vector<std::string> lines;
+  const auto cache = DataCache::Open(
+      cache_folder, [&](const std::string& line) { lines.push_back(line); });
+  ASSERT_TRUE(cache.ok()) << cache.status();
+  cache_ = cache->get();
+  const std::string schema =
+      absl::StrCat("files: 'FOLDER/table.csv' ", kPeopleSchema);
+  for (const std::string told : {"writing", "using"}) {
+    lines.clear();
+    const auto cached = Open(schema);
+    ASSERT_TRUE(cached.ok()) << cached.status();
+    EXPECT_THAT(lines, ElementsAre(StartsWith(told)));
+    EXPECT_EQ((*cached)->digest(), (*in_memory)->digest());
+    EXPECT_EQ((*cached)->num_examples(), 3);
+    EXPECT_EQ((*cached)->spec().num_classes, (*in_memory)->spec().num_classes);
+    EXPECT_EQ((*cached)->GreatestLabelPlace(),
+              (*in_memory)->GreatestLabelPlace());
+    EXPECT_EQ((*cached)->footprint().memory, 0);
+    EXPECT_EQ((*cached)->footprint().mapped, 3 * 4 * 4);
+    for (int row = 0; row < 3; ++row) {
+      EXPECT_EQ(At(**cached, row).input, At(**in_memory, row).input);
+      EXPECT_EQ(At(**cached, row).label, At(**in_memory, row).label);
+    }
+  }
+  // Another schema and other files make other rows.
+  lines.clear();
+  ASSERT_TRUE(
+      Open(absl::StrReplaceAll(schema, {{"mean: 40", "mean: 41"}})).ok());
+  EXPECT_THAT(lines, ElementsAre(StartsWith("writing")));
+  Write("table.csv", absl::StrCat(kPeople, "dan,60,rome,0,3\n"));
+  lines.clear();
+  const auto longer = Open(schema);
+  ASSERT_TRUE(longer.ok()) << longer.status();
+  EXPECT_EQ((*longer)->num_examples(), 4);
+  EXPECT_THAT(lines, ElementsAre(StartsWith("writing")));
+  // What is left out is told again; of wrong rows nothing is kept.
+  Write("table.csv", absl::StrCat(kPeople, "eve,old,rome,0,3\n"));
+  EXPECT_THAT(Open(schema).status().message(),
+              HasSubstr("line 6: column \"age\""));
+  EXPECT_THAT(Open(schema).status().message(),
+              HasSubstr("line 6: column \"age\""));
+  for (int i = 0; i < 2; ++i) {
+    const auto skipping = Open("skip_bad_rows: true " + schema);
+    ASSERT_TRUE(skipping.ok()) << skipping.status();
+    EXPECT_EQ((*skipping)->skipped_rows(), 1);
+    EXPECT_THAT((*skipping)->skipped_because(),
+                ElementsAre(HasSubstr("line 6: column \"age\"")));
+    EXPECT_EQ((*skipping)->digest(), (*in_memory)->digest());
+  }
+}
+
+// A clock that goes on by a minute each time that it is read.
+class FastClock : public Clock {
+ public:
+  absl::Time Now() const override { return now_ += absl::Minutes(1); }
+
+ private:
+  mutable absl::Time now_ = absl::UnixEpoch();
+};
+
+TEST_F(CsvDatasetTest, TellsHowFarReadingIs) {
+  const FastClock clock;
+  std::vector<std::string> lines;
+  ReadingProgress progress(
+      {&clock, [&](const std::string& line) { lines.push_back(line); }});
+  progress_ = &progress;
+  ASSERT_TRUE(OpenTable(kPeople, kPeopleSchema).ok());
+  EXPECT_THAT(
+      lines, ElementsAre(AllOf(HasSubstr("table.csv\": 93 B of 93 B (100 %), 3 "
+                                         "rows"))));
 }
 
 // Numbers at the borders of what one division rounds correctly, against

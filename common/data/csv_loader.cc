@@ -1,18 +1,29 @@
 #include "common/data/csv_loader.h"
 
-#include <algorithm>
+#include <cstdint>
+#include <filesystem>
 #include <optional>
+#include <string>
+#include <system_error>
 #include <utility>
+#include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/data/byte_sink.h"
 #include "common/data/csv_blocks.h"
+#include "common/data/csv_reader.h"
 #include "common/data/csv_rows.h"
+#include "common/data/data_cache.h"
 #include "common/data/find_files.h"
 #include "common/data/in_order.h"
+#include "common/data/reading_progress.h"
 #include "common/sha256.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 
 namespace holdfast {
 namespace {
@@ -47,6 +58,9 @@ struct Piece {
   int64_t skipped = 0;
   std::vector<Fault> skipped_because;
 
+  // Of the file, as it lies on the disk.
+  int64_t file_bytes = 0;
+
   // Memory is used again.
   void Clear() {
     begins_file = false;
@@ -62,20 +76,36 @@ struct Piece {
   }
 };
 
+char DelimiterOf(const proto::Csv& config) {
+  return config.delimiter().empty() ? ',' : config.delimiter()[0];
+}
+
 // Take, Make and Give are those of RunInOrder.
 class CsvLoader {
  public:
-  CsvLoader(const proto::Csv& config, std::vector<std::string> paths)
+  // Takes the cells of whole rows, in their order.
+  using TakeRows = absl::FunctionRef<absl::Status(
+      const CsvSchema& schema, absl::Span<const uint32_t> rows)>;
+
+  // What it is given must outlive it.
+  CsvLoader(const proto::Csv& config, const std::vector<std::string>& paths,
+            ReadingProgress* progress, TakeRows take_rows)
       : config_(config),
-        paths_(std::move(paths)),
-        delimiter_(config.delimiter().empty() ? ',' : config.delimiter()[0]),
-        has_header_(!config.has_header() || config.header()) {}
+        paths_(paths),
+        progress_(progress),
+        take_rows_(take_rows),
+        delimiter_(DelimiterOf(config)),
+        has_header_(!config.has_header() || config.header()) {
+    notes_.set_greatest_label(-1);
+  }
 
   bool Take(Piece* piece);
   void Make(Piece* piece) const;
   bool Give(Piece* piece);
 
-  absl::StatusOr<LoadedCsv> Finish() &&;
+  // Sets *schema, too.
+  absl::StatusOr<proto::CsvNotes> Finish(
+      std::unique_ptr<const CsvSchema>* schema);
 
  private:
   // Opens the next file where none is open, and fills the piece's block.
@@ -90,7 +120,9 @@ class CsvLoader {
                Piece* piece) const;
 
   const proto::Csv& config_;
-  const std::vector<std::string> paths_;
+  const std::vector<std::string>& paths_;
+  ReadingProgress* const progress_;
+  const TakeRows take_rows_;
   const char delimiter_;
   const bool has_header_;
 
@@ -106,12 +138,12 @@ class CsvLoader {
   std::unique_ptr<const CsvSchema> schema_;
 
   // Of Give.
-  std::unique_ptr<RowStore> rows_;
+  int64_t rows_ = 0;
   Sha256 sha_;
   // At which the piece begins, from 1.
   int64_t line_ = 1;
   absl::Status status_;
-  LoadedCsv loaded_;
+  proto::CsvNotes notes_;
 };
 
 bool CsvLoader::Take(Piece* piece) {
@@ -138,8 +170,10 @@ absl::StatusOr<bool> CsvLoader::TakeBlock(Piece* piece) {
       before_header_ = true;
       begins_file_ = true;
     }
+    const int64_t file_offset = file_->file().file_offset();
     const absl::StatusOr<bool> more = file_->Next(&piece->block);
     if (!more.ok()) return more.status();
+    piece->file_bytes = file_->file().file_offset() - file_offset;
     if (*more) break;
     file_.reset();
   }
@@ -251,60 +285,181 @@ bool CsvLoader::Give(Piece* piece) {
     return false;
   }
   if (!piece->cells.empty()) {
-    if (rows_ == nullptr) {
-      rows_ = std::make_unique<RowStore>(schema_->cells());
-      sha_.Update(absl::StrCat("rows of ", rows_->cells(), " cells\n"));
+    if (rows_ == 0) {
+      sha_.Update(absl::StrCat("rows of ", schema_->cells(), " cells\n"));
     }
-    rows_->Append(piece->cells);
     sha_.Update(piece->cells.data(), piece->cells.size() * sizeof(uint32_t));
+    status_ = take_rows_(*schema_, piece->cells);
+    if (!status_.ok()) return false;
   }
-  loaded_.skipped += piece->skipped;
+  const int64_t rows =
+      piece->cells.empty()
+          ? 0
+          : static_cast<int64_t>(piece->cells.size()) / schema_->cells();
+  rows_ += rows;
+  if (progress_ != nullptr) progress_->Add(piece->file_bytes, rows);
+  notes_.set_skipped(notes_.skipped() + piece->skipped);
   for (const Fault& fault : piece->skipped_because) {
-    if (loaded_.skipped_because.size() == kSkippedTold) break;
-    loaded_.skipped_because.emplace_back(error(fault).message());
+    if (notes_.skipped_because_size() == kSkippedTold) break;
+    notes_.add_skipped_because(std::string(error(fault).message()));
   }
-  if (piece->greatest_label > loaded_.greatest_label) {
-    loaded_.greatest_label = piece->greatest_label;
-    loaded_.greatest_label_place =
+  if (piece->greatest_label > notes_.greatest_label()) {
+    notes_.set_greatest_label(piece->greatest_label);
+    notes_.set_greatest_label_place(
         absl::StrCat("label ", piece->greatest_label, " in line ",
                      line_ + piece->greatest_label_line, " of \"",
-                     piece->file->path(), "\"");
+                     piece->file->path(), "\""));
   }
   line_ += piece->lines;
   return true;
 }
 
-absl::StatusOr<LoadedCsv> CsvLoader::Finish() && {
+absl::StatusOr<proto::CsvNotes> CsvLoader::Finish(
+    std::unique_ptr<const CsvSchema>* schema) {
   if (!status_.ok()) return status_;
-  if (rows_ == nullptr || rows_->rows() == 0) {
+  if (rows_ == 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "cannot read CSV file \"", paths_.front(), "\"",
         paths_.size() > 1 ? absl::StrCat(" and ", paths_.size() - 1, " more")
                           : "",
-        ": there are no rows", loaded_.skipped > 0 ? " without faults" : "",
-        loaded_.skipped_because.empty()
+        ": there are no rows", notes_.skipped() > 0 ? " without faults" : "",
+        notes_.skipped_because().empty()
             ? ""
-            : absl::StrCat("; the first fault: ",
-                           loaded_.skipped_because.front())));
+            : absl::StrCat("; the first fault: ", notes_.skipped_because(0))));
   }
-  loaded_.schema = std::move(schema_);
-  loaded_.rows = std::move(rows_);
-  loaded_.digest = sha_.HexDigest();
-  return std::move(loaded_);
+  notes_.set_digest(sha_.HexDigest());
+  *schema = std::move(schema_);
+  return notes_;
+}
+
+// Of the first file that has a row, as CsvLoader finds it.
+absl::StatusOr<CsvSchema> SchemaOf(const proto::Csv& config,
+                                   const std::vector<std::string>& paths) {
+  std::vector<absl::string_view> header;
+  for (const std::string& path : paths) {
+    auto reader = CsvReader::Open(path, DelimiterOf(config));
+    if (!reader.ok()) return reader.status();
+    const absl::StatusOr<bool> has_row = (*reader)->Next(&header);
+    if (!has_row.ok()) return has_row.status();
+    if (*has_row) return CsvSchema::Create(config, header);
+  }
+  return absl::InternalError("there was a row, and is none");
+}
+
+absl::StatusOr<DataCache::Key> KeyOf(const proto::Csv& config,
+                                     const std::vector<std::string>& paths) {
+  DataCache::Key key("csv");
+  proto::Csv schema = config;
+  schema.clear_files();
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream out(&stream);
+    out.SetSerializationDeterministic(true);
+    schema.SerializeToCodedStream(&out);
+  }
+  key.Add(bytes);
+  for (const std::string& path : paths) {
+    if (absl::Status status = key.AddFile(path); !status.ok()) return status;
+  }
+  return key;
+}
+
+void BeginProgress(const std::vector<std::string>& paths,
+                   ReadingProgress* progress) {
+  int64_t total = 0;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    const uintmax_t size = std::filesystem::file_size(path, error);
+    if (!error) total += static_cast<int64_t>(size);
+  }
+  const std::string others =
+      paths.size() > 1 ? absl::StrCat(" and ", paths.size() - 1, " more") : "";
+  progress->Begin(absl::StrCat("\"", paths.front(), "\"", others), total);
+}
+
+absl::StatusOr<proto::CsvNotes> Parse(
+    const proto::Csv& config, const std::vector<std::string>& paths,
+    const ReadingOptions& options, CsvLoader::TakeRows take_rows,
+    std::unique_ptr<const CsvSchema>* schema) {
+  if (options.progress != nullptr) BeginProgress(paths, options.progress);
+  CsvLoader loader(config, paths, options.progress, take_rows);
+  RunInOrder<Piece>(
+      options.threads, [&](Piece* piece) { return loader.Take(piece); },
+      [&](Piece* piece) { loader.Make(piece); },
+      [&](Piece* piece) { return loader.Give(piece); });
+  return loader.Finish(schema);
+}
+
+absl::Status LoadIntoMemory(const proto::Csv& config,
+                            const std::vector<std::string>& paths,
+                            const ReadingOptions& options, LoadedCsv* loaded) {
+  std::unique_ptr<RowStore> store;
+  auto notes = Parse(
+      config, paths, options,
+      [&](const CsvSchema& schema, absl::Span<const uint32_t> rows) {
+        if (store == nullptr) {
+          store = std::make_unique<RowStore>(schema.cells());
+        }
+        store->Append(rows);
+        return absl::OkStatus();
+      },
+      &loaded->schema);
+  if (!notes.ok()) return notes.status();
+  loaded->notes = *std::move(notes);
+  loaded->rows = std::move(store);
+  return absl::OkStatus();
+}
+
+absl::Status LoadFromCache(const proto::Csv& config,
+                           const std::vector<std::string>& paths,
+                           const ReadingOptions& options, LoadedCsv* loaded) {
+  const absl::StatusOr<DataCache::Key> key = KeyOf(config, paths);
+  if (!key.ok()) return key.status();
+  const auto entry = options.cache->Get(
+      *key, [&](ByteSink* payload, std::string* text) -> absl::Status {
+        const auto notes = Parse(
+            config, paths, options,
+            [payload](const CsvSchema&, absl::Span<const uint32_t> rows) {
+              return payload->Append(
+                  {reinterpret_cast<const uint8_t*>(rows.data()),
+                   rows.size() * sizeof(uint32_t)});
+            },
+            &loaded->schema);
+        if (notes.ok()) *text = notes->SerializeAsString();
+        return notes.status();
+      });
+  if (!entry.ok()) return entry.status();
+  if (!loaded->notes.ParseFromString(entry->notes)) {
+    return absl::DataLossError(
+        absl::StrCat("the data cache's file of \"", paths.front(),
+                     "\" is damaged; remove it, and it is made again"));
+  }
+  if (loaded->schema == nullptr) {
+    // Somebody else has parsed the rows.
+    absl::StatusOr<CsvSchema> schema = SchemaOf(config, paths);
+    if (!schema.ok()) return schema.status();
+    loaded->schema = std::make_unique<CsvSchema>(*std::move(schema));
+  }
+  loaded->rows = std::make_unique<RowStore>(loaded->schema->cells(),
+                                            entry->bytes, entry->owner);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<LoadedCsv> LoadCsv(const proto::Csv& config, int threads) {
-  absl::StatusOr<std::vector<std::string>> paths =
+absl::StatusOr<LoadedCsv> LoadCsv(const proto::Csv& config,
+                                  const ReadingOptions& options) {
+  const absl::StatusOr<std::vector<std::string>> paths =
       FindFiles({config.files().begin(), config.files().end()});
   if (!paths.ok()) return paths.status();
-  CsvLoader loader(config, *std::move(paths));
-  RunInOrder<Piece>(
-      threads, [&](Piece* piece) { return loader.Take(piece); },
-      [&](Piece* piece) { loader.Make(piece); },
-      [&](Piece* piece) { return loader.Give(piece); });
-  return std::move(loader).Finish();
+  const auto load = options.cache == nullptr ? &LoadIntoMemory : &LoadFromCache;
+  LoadedCsv loaded;
+  if (absl::Status status = load(config, *paths, options, &loaded);
+      !status.ok()) {
+    return status;
+  }
+  return loaded;
 }
 
 }  // namespace holdfast

@@ -17,10 +17,11 @@ namespace {
 template <typename Config>
 absl::StatusOr<std::unique_ptr<Dataset>> OpenArrays(
     const Config& config, const std::string& inputs,
-    absl::StatusOr<TypedArray> (*read)(const std::string& path),
+    absl::StatusOr<TypedArray> (*read)(const std::string& path,
+                                       const ReadingOptions& options),
     const Dataset::Options& options) {
   ExampleArrays arrays;
-  auto read_inputs = read(inputs);
+  auto read_inputs = read(inputs, options.reading);
   if (!read_inputs.ok()) return read_inputs.status();
   arrays.inputs = *std::move(read_inputs);
   for (const auto& [path, array] :
@@ -28,7 +29,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenArrays(
         std::pair(&config.targets(), &arrays.targets),
         std::pair(&config.weights(), &arrays.weights)}) {
     if (path->empty()) continue;
-    auto made = read(*path);
+    auto made = read(*path, options.reading);
     if (!made.ok()) return made.status();
     *array = *std::move(made);
   }

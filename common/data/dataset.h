@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "common/data/example_source.h"
 #include "common/data/typed_array.h"
+#include "common/data/unpack.h"
 #include "proto/job.pb.h"
 
 namespace holdfast {
@@ -24,8 +25,7 @@ class Dataset : public ExampleSource {
     std::optional<float> scale;
     float mean = 0;
     float stddev = 1;
-    // That parse text, at least 1; the examples do not depend on it.
-    int threads = 1;
+    ReadingOptions reading;
 
     // Of arrays of `type`.
     InputScaling ScalingOf(ElementType type) const;
@@ -49,10 +49,20 @@ class Dataset : public ExampleSource {
   // 0) in "labels"". Empty where there are none.
   virtual std::string GreatestLabelPlace() const { return ""; }
 
-  // SHA-256, in hexadecimal, of the examples as they are stored: the same for a
-  // plain file and a gzip file. Of a source that makes its examples, of what they
+  // In hexadecimal, of the examples as they are stored: the same for a plain
+  // file and a gzip file. Of a source that makes its examples, of what they
   // follow from: workers whose digests differ do not train together.
   virtual const std::string& digest() const = 0;
+  // Whether it is of samples (data_digest.h).
+  virtual bool digest_is_sampled() const { return false; }
+
+  // Bytes of examples: in memory of this process, and in mapped files, which
+  // the kernel reads and forgets as it needs.
+  struct Footprint {
+    int64_t memory = 0;
+    int64_t mapped = 0;
+  };
+  virtual Footprint footprint() const { return {}; }
 
   // Rows that did not fit and were left out, and what was wrong with the first
   // few.

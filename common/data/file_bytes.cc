@@ -1,22 +1,23 @@
 #include "common/data/file_bytes.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "common/data/file_mapping.h"
 #include "common/data/unpacked_file.h"
 
 namespace holdfast {
 namespace {
 
-// How much more memory is taken at once, beside half of what there is.
+// Unpacked at once.
 constexpr size_t kPiece = 1 << 20;
 
 }  // namespace
 
 absl::StatusOr<FileBytes> ReadFileBytes(const std::string& path,
-                                        absl::string_view kind) {
+                                        absl::string_view kind,
+                                        const ReadingOptions& options) {
   const auto file = UnpackedFile::Open(path, kind);
   if (!file.ok()) return file.status();
   FileBytes read;
@@ -26,24 +27,31 @@ absl::StatusOr<FileBytes> ReadFileBytes(const std::string& path,
     if (!mapping.ok()) return mapping.status();
     read.bytes = (*mapping)->bytes();
     read.owner = *mapping;
+    read.mapped = true;
     return read;
   }
-  const auto unpacked = std::make_shared<std::vector<uint8_t>>();
-  size_t size = 0;
-  while (true) {
-    if (unpacked->size() == size) {
-      unpacked->resize(size + std::max(kPiece, size / 2));
-    }
-    const absl::StatusOr<size_t> n =
-        (*file)->Read(unpacked->data() + size, unpacked->size() - size);
-    if (!n.ok()) return n.status();
-    size += *n;
-    if (size < unpacked->size()) break;
+  if (options.progress != nullptr) {
+    options.progress->Begin(absl::StrCat("\"", path, "\""),
+                            (*file)->file_size());
   }
-  unpacked->resize(size);
-  unpacked->shrink_to_fit();
-  read.bytes = *unpacked;
-  read.owner = unpacked;
+  const auto unpacked =
+      Unpack(options, "gzip", path, "", [&](ByteSink* bytes) -> absl::Status {
+        std::vector<uint8_t> piece(kPiece);
+        while (true) {
+          const int64_t file_offset = (*file)->file_offset();
+          const auto n = (*file)->Read(piece.data(), piece.size());
+          if (!n.ok()) return n.status();
+          absl::Status status = bytes->Append({piece.data(), *n});
+          if (!status.ok() || *n < piece.size()) return status;
+          if (options.progress != nullptr) {
+            options.progress->Add((*file)->file_offset() - file_offset);
+          }
+        }
+      });
+  if (!unpacked.ok()) return unpacked.status();
+  read.bytes = unpacked->bytes;
+  read.owner = unpacked->owner;
+  read.mapped = unpacked->mapped;
   return read;
 }
 

@@ -8,12 +8,13 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/data/unpack.h"
 
 namespace holdfast {
 
 // All bytes of a file, of which any may be read at any time: those of a plain
-// file are mapped (file_mapping.h), those of a gzip file are unpacked into
-// memory (unpacked_file.h).
+// file are mapped (file_mapping.h), those of a gzip file are unpacked
+// (unpack.h).
 //
 // Immutable, thus thread-safe.
 struct FileBytes {
@@ -22,12 +23,15 @@ struct FileBytes {
   std::shared_ptr<const void> owner;
   // Whether they are unpacked ones.
   bool is_gzip = false;
+  // Whether they are in a mapped file.
+  bool mapped = false;
 };
 
-// `kind` names the format in errors, which are those of UnpackedFile and
-// FileMapping.
+// `kind` names the format in errors, which are those of UnpackedFile,
+// FileMapping and DataCache.
 absl::StatusOr<FileBytes> ReadFileBytes(const std::string& path,
-                                        absl::string_view kind);
+                                        absl::string_view kind,
+                                        const ReadingOptions& options = {});
 
 }  // namespace holdfast
 

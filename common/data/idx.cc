@@ -1,5 +1,6 @@
 #include "common/data/idx.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -15,6 +16,8 @@ namespace holdfast {
 namespace {
 
 constexpr uint8_t kUnsignedByte = 0x08;
+// Unpacked at once.
+constexpr int64_t kPieceBytes = 1 << 20;
 
 std::optional<ElementType> TypeOf(uint8_t code) {
   switch (code) {
@@ -48,7 +51,8 @@ std::string Header(uint8_t type, const std::vector<int64_t>& shape) {
 
 }  // namespace
 
-absl::StatusOr<TypedArray> ReadIdx(const std::string& path) {
+absl::StatusOr<TypedArray> ReadIdx(const std::string& path,
+                                   const ReadingOptions& options) {
   absl::StatusOr<std::unique_ptr<UnpackedFile>> opened =
       UnpackedFile::Open(path, "IDX");
   if (!opened.ok()) return opened.status();
@@ -141,17 +145,37 @@ absl::StatusOr<TypedArray> ReadIdx(const std::string& path) {
     if (size > begin + num_bytes) return bytes_behind();
     array.bytes = bytes.subspan(begin);
     array.owner = *mapping;
+    array.mapped = true;
     return array;
   }
-  const auto values = std::make_shared<std::vector<uint8_t>>(num_bytes);
-  n = file.Read(values->data(), values->size());
-  if (!n.ok()) return n.status();
-  if (static_cast<int64_t>(*n) < num_bytes) return ends_early(begin + *n);
-  n = file.Read(word.data(), 1);
-  if (!n.ok()) return n.status();
-  if (*n > 0) return bytes_behind();
-  array.bytes = *values;
-  array.owner = values;
+  if (options.progress != nullptr) {
+    options.progress->Begin(array.place, file.file_size());
+  }
+  const auto unpacked =
+      Unpack(options, "idx", path, array.header, [&](ByteSink* values) {
+        std::vector<uint8_t> piece(std::min(num_bytes, kPieceBytes));
+        int64_t done = 0;
+        while (done < num_bytes) {
+          const int64_t file_offset = file.file_offset();
+          const size_t asked = std::min<size_t>(piece.size(), num_bytes - done);
+          const absl::StatusOr<size_t> n = file.Read(piece.data(), asked);
+          if (!n.ok()) return n.status();
+          done += *n;
+          if (*n < asked) return ends_early(begin + done);
+          absl::Status status = values->Append({piece.data(), asked});
+          if (!status.ok()) return status;
+          if (options.progress != nullptr) {
+            options.progress->Add(file.file_offset() - file_offset);
+          }
+        }
+        const absl::StatusOr<size_t> more = file.Read(piece.data(), 1);
+        if (!more.ok()) return more.status();
+        return *more > 0 ? bytes_behind() : absl::OkStatus();
+      });
+  if (!unpacked.ok()) return unpacked.status();
+  array.bytes = unpacked->bytes;
+  array.owner = unpacked->owner;
+  array.mapped = unpacked->mapped;
   return array;
 }
 

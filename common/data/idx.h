@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/data/typed_array.h"
+#include "common/data/unpack.h"
 
 namespace holdfast {
 
@@ -21,8 +22,8 @@ namespace holdfast {
 //   value  = as the type says, big-endian; row-major, the last dimension runs
 //            fastest
 //
-// A plain file is mapped; a gzip file is unpacked into memory, of which it
-// takes no more than the file can fill.
+// A plain file is mapped; a gzip file is unpacked (unpack.h), of which becomes
+// no more than the file can fill.
 //
 // Errors name the file and the offset of the offending byte, in a gzip file
 // that of the unpacked data and that in the file itself:
@@ -30,7 +31,9 @@ namespace holdfast {
 //   INVALID_ARGUMENT: not IDX, of another type, or with an empty dimension.
 //   DATA_LOSS: truncated, damaged (checksums of gzip included), or with bytes
 //     behind the end.
-absl::StatusOr<TypedArray> ReadIdx(const std::string& path);
+//   Those of DataCache.
+absl::StatusOr<TypedArray> ReadIdx(const std::string& path,
+                                   const ReadingOptions& options = {});
 
 // The bytes before the values in the plain IDX file of uint8 of `shape`.
 std::string IdxHeader(const std::vector<int64_t>& shape);

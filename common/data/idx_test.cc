@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/data/data_cache.h"
 
 namespace holdfast {
 namespace {
@@ -68,6 +71,38 @@ TEST(IdxTest, ReadsPlainAndGzip) {
     EXPECT_THAT(array->shape, ElementsAre(2, 3));
     EXPECT_THAT(BytesOf(*array), ElementsAre(10, 11, 12, 13, 14, 15));
   }
+}
+
+TEST(IdxTest, UnpacksIntoTheCache) {
+  const std::string folder = testing::TempDir() + "/idx_cache";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  std::vector<std::string> lines;
+  const auto cache = DataCache::Open(
+      folder, [&](const std::string& line) { lines.push_back(line); });
+  ASSERT_TRUE(cache.ok()) << cache.status();
+  ReadingOptions options;
+  options.cache = cache->get();
+  std::string path = Write(Gzip(Small()));
+  for (const std::string told : {"writing", "using"}) {
+    lines.clear();
+    const auto array = ReadIdx(path, options);
+    ASSERT_TRUE(array.ok()) << array.status();
+    EXPECT_TRUE(array->mapped);
+    EXPECT_THAT(BytesOf(*array), ElementsAre(10, 11, 12, 13, 14, 15));
+    EXPECT_THAT(lines, ElementsAre(::testing::StartsWith(told)));
+  }
+  // Of a plain file, and of one that is damaged, nothing is kept.
+  const auto files = [&] {
+    return std::distance(std::filesystem::directory_iterator(folder), {});
+  };
+  EXPECT_EQ(files(), 1);
+  EXPECT_TRUE(ReadIdx(Write(Small()), options)->mapped);
+  path = Write(Gzip(Small()).substr(0, 30));
+  EXPECT_EQ(ReadIdx(path, options).status().code(),
+            absl::StatusCode::kDataLoss);
+  EXPECT_EQ(files(), 1);
+  EXPECT_FALSE(ReadIdx(Write(Gzip(Small())))->mapped);
 }
 
 // Written by hand: big-endian, as the format says.

@@ -29,7 +29,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> ImageDataset::Open(
       config.folder(), {config.classes().begin(), config.classes().end()});
   if (!classes.ok()) return classes.status();
   std::unique_ptr<ImageDataset> dataset(new ImageDataset(config, options));
-  absl::Status status = dataset->TestFiles(*std::move(classes));
+  absl::Status status =
+      dataset->TestFiles(*std::move(classes), options.reading.progress);
   if (!status.ok()) return status;
   const SkippedRows& skipped = dataset->skipped_;
   if (dataset->files_.empty()) {
@@ -42,7 +43,12 @@ absl::StatusOr<std::unique_ptr<Dataset>> ImageDataset::Open(
   return dataset;
 }
 
-absl::Status ImageDataset::TestFiles(std::vector<ImageClass> classes) {
+absl::Status ImageDataset::TestFiles(std::vector<ImageClass> classes,
+                                     ReadingProgress* progress) {
+  if (progress != nullptr) {
+    progress->Begin(absl::StrCat("the images in \"", folder_, "\""),
+                    /*total_bytes=*/0);
+  }
   spec_.num_classes = classes.size();
   std::vector<float> input(skip_bad_rows_ ? spec_.input_size() : 0);
   Sha256 sha;
@@ -71,6 +77,9 @@ absl::Status ImageDataset::TestFiles(std::vector<ImageClass> classes) {
       const uint64_t size = bytes.size();
       sha.Update(&size, sizeof(size));
       sha.Update(bytes.data(), bytes.size());
+      footprint_.memory += sizeof(File) + file.name.size();
+      footprint_.mapped += bytes.size();
+      if (progress != nullptr) progress->Add(bytes.size());
       files_.push_back(std::move(file));
     }
   }

@@ -33,6 +33,8 @@ class ImageDataset final : public Dataset {
   absl::Status Read(int64_t index, const ExampleMemory& to) const override;
   std::string GreatestLabelPlace() const override;
   const std::string& digest() const override { return digest_; }
+  // Names are in memory; files are mapped while they are read.
+  Footprint footprint() const override { return footprint_; }
   int64_t skipped_rows() const override { return skipped_.count(); }
   absl::Span<const std::string> skipped_because() const override {
     return skipped_.because();
@@ -46,7 +48,8 @@ class ImageDataset final : public Dataset {
 
   ImageDataset(const proto::Images& config, const Options& options);
 
-  absl::Status TestFiles(std::vector<ImageClass> classes);
+  absl::Status TestFiles(std::vector<ImageClass> classes,
+                         ReadingProgress* progress);
   std::string PathOf(const File& file) const;
 
   const std::string folder_;
@@ -58,6 +61,7 @@ class ImageDataset final : public Dataset {
   ExampleSpec spec_;
   SkippedRows skipped_;
   std::string digest_;
+  Footprint footprint_;
 };
 
 }  // namespace holdfast

@@ -2,6 +2,7 @@
 
 #include <zip.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -155,9 +156,10 @@ absl::Status Parse(absl::Span<const uint8_t> file, TypedArray* array) {
   return absl::OkStatus();
 }
 
-// The bytes of array `name` of the archive at `path`.
-absl::StatusOr<std::shared_ptr<std::vector<uint8_t>>> Unpack(
-    const std::string& path, const std::string& name, absl::string_view place) {
+// Writes the bytes of array `name` of the archive at `path`.
+absl::Status UnpackMember(const std::string& path, const std::string& name,
+                          const std::string& place, ReadingProgress* progress,
+                          ByteSink* bytes) {
   int code = 0;
   zip_t* const archive = zip_open(path.c_str(), ZIP_RDONLY, &code);
   if (archive == nullptr) {
@@ -194,31 +196,36 @@ absl::StatusOr<std::shared_ptr<std::vector<uint8_t>>> Unpack(
   zip_file_t* const file = zip_fopen(archive, member.c_str(), 0);
   if (file == nullptr) return damaged();
   const absl::Cleanup close_file = [file] { zip_fclose(file); };
-  // Grows by what there is, whatever size the archive claims.
-  constexpr size_t kPiece = 16 << 20;
-  const auto bytes = std::make_shared<std::vector<uint8_t>>();
-  while (bytes->size() < info.size) {
-    const size_t done = bytes->size();
-    bytes->resize(done + std::min<size_t>(kPiece, info.size - done));
+  if (progress != nullptr) {
+    progress->Begin(place, static_cast<int64_t>(info.size));
+  }
+  // Takes what there is, whatever size the archive claims.
+  std::vector<uint8_t> piece(1 << 20);
+  for (zip_uint64_t done = 0; done < info.size;) {
     const zip_int64_t n =
-        zip_fread(file, bytes->data() + done, bytes->size() - done);
+        zip_fread(file, piece.data(),
+                  std::min<zip_uint64_t>(piece.size(), info.size - done));
     if (n <= 0) {
       return Error(absl::StatusCode::kDataLoss, place,
                    n < 0 ? zip_file_strerror(file) : "the archive ends early");
     }
-    bytes->resize(done + n);
+    absl::Status status = bytes->Append({piece.data(), static_cast<size_t>(n)});
+    if (!status.ok()) return status;
+    if (progress != nullptr) progress->Add(n);
+    done += n;
   }
   // Tests the checksum, which is behind the last byte.
   uint8_t more;
   if (zip_fread(file, &more, 1) < 0) {
     return Error(absl::StatusCode::kDataLoss, place, zip_file_strerror(file));
   }
-  return bytes;
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<TypedArray> ReadNpy(const std::string& path) {
+absl::StatusOr<TypedArray> ReadNpy(const std::string& path,
+                                   const ReadingOptions& options) {
   constexpr absl::string_view kArchive = ".npz:";
   TypedArray array;
   array.place = absl::StrCat("\"", path, "\"");
@@ -226,16 +233,22 @@ absl::StatusOr<TypedArray> ReadNpy(const std::string& path) {
   const size_t archive = absl::string_view(path).rfind(kArchive);
   if (archive != absl::string_view::npos) {
     const std::string name = path.substr(archive + kArchive.size());
-    auto bytes = Unpack(path.substr(0, archive + kArchive.size() - 1), name,
-                        array.place);
-    if (!bytes.ok()) return bytes.status();
-    file = **bytes;
-    array.owner = *bytes;
+    const std::string file_path = path.substr(0, archive + kArchive.size() - 1);
+    const auto unpacked =
+        Unpack(options, "npz", file_path, name, [&](ByteSink* bytes) {
+          return UnpackMember(file_path, name, array.place, options.progress,
+                              bytes);
+        });
+    if (!unpacked.ok()) return unpacked.status();
+    file = unpacked->bytes;
+    array.owner = unpacked->owner;
+    array.mapped = unpacked->mapped;
   } else {
     const auto mapping = FileMapping::Open(path);
     if (!mapping.ok()) return mapping.status();
     file = (*mapping)->bytes();
     array.owner = *mapping;
+    array.mapped = true;
   }
   const absl::Status status = Parse(file, &array);
   if (!status.ok()) return status;

@@ -5,12 +5,14 @@
 #include <zip.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/data/data_cache.h"
 
 namespace holdfast {
 namespace {
@@ -175,6 +177,36 @@ TEST(NpyTest, ReadsArraysOfArchives) {
             absl::StatusCode::kNotFound);
   EXPECT_EQ(ReadNpy(Path("missing.npy")).status().code(),
             absl::StatusCode::kNotFound);
+}
+
+TEST(NpyTest, UnpacksIntoTheCache) {
+  const std::string folder = testing::TempDir() + "/npy_cache";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const std::string path = folder + "/test.npz";
+  WriteArchive(path,
+               {{"x.npy", Npy("<f4", "(2,)", BytesOf<float>({1, 2}))},
+                {"y.npy", Npy("<f4", "(2,)", BytesOf<float>({3, 4}))}},
+               ZIP_CM_DEFLATE);
+  int lines = 0;
+  const auto cache =
+      DataCache::Open(folder, [&](const std::string&) { ++lines; });
+  ASSERT_TRUE(cache.ok()) << cache.status();
+  ReadingOptions options;
+  options.cache = cache->get();
+  for (int i = 0; i < 2; ++i) {
+    const auto x = ReadNpy(path + ":x", options);
+    ASSERT_TRUE(x.ok()) << x.status();
+    EXPECT_TRUE(x->mapped);
+    EXPECT_EQ(x->FloatAt(1), 2);
+    const auto y = ReadNpy(path + ":y", options);
+    ASSERT_TRUE(y.ok()) << y.status();
+    EXPECT_EQ(y->FloatAt(0), 3);
+  }
+  EXPECT_EQ(lines, 4);
+  EXPECT_EQ(ReadNpy(path + ":z", options).status().code(),
+            absl::StatusCode::kNotFound);
+  EXPECT_FALSE(ReadNpy(path + ":x")->mapped);
 }
 
 TEST(NpyTest, NoticesDamagedArchives) {

@@ -9,14 +9,19 @@
 
 namespace holdfast {
 
-// Rows of as many 32-bit cells each, in memory: what examples are that are
-// parsed once and read often.
+// Rows of as many 32-bit cells each: what examples are that are parsed once and
+// read often. They are added one after the other and kept in memory, or lie in
+// memory of somebody else, as a mapped file.
 //
 // Thread-compatible while rows are added, then immutable and thread-safe.
 class RowStore {
  public:
   // `cells` in a row, at least 1.
   explicit RowStore(int64_t cells);
+  // The rows at `rows`, as many as fit, whose address is a multiple of 4;
+  // `owner` keeps them. None can be added.
+  RowStore(int64_t cells, absl::Span<const uint8_t> rows,
+           std::shared_ptr<const void> owner);
 
   // Copies the cells of whole rows.
   void Append(absl::Span<const uint32_t> rows);
@@ -24,9 +29,10 @@ class RowStore {
   int64_t rows() const { return rows_; }
   int64_t cells() const { return cells_; }
   const uint32_t* Row(int64_t row) const {
-    return chunks_[row >> chunk_bits_].get() +
+    return chunks_[row >> chunk_bits_] +
            (row & ((int64_t{1} << chunk_bits_) - 1)) * cells_;
   }
+  bool in_memory() const { return owner_ == nullptr; }
   // Of all rows.
   int64_t bytes() const {
     return rows_ * cells_ * static_cast<int64_t>(sizeof(uint32_t));
@@ -38,7 +44,9 @@ class RowStore {
   // nothing is moved once it is there.
   int chunk_bits_ = 0;
   int64_t rows_ = 0;
-  std::vector<std::unique_ptr<uint32_t[]>> chunks_;
+  std::vector<const uint32_t*> chunks_;
+  std::vector<std::unique_ptr<uint32_t[]>> own_chunks_;
+  std::shared_ptr<const void> owner_;
 };
 
 }  // namespace holdfast

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <vector>
 
 namespace holdfast {
@@ -30,6 +31,18 @@ TEST(RowStoreTest, KeepsRows) {
       ASSERT_EQ(store.Row(i)[cells - 1], i + 7 * (cells > 1));
     }
   }
+}
+
+TEST(RowStoreTest, ShowsRowsOfOthers) {
+  const auto memory = std::make_shared<std::vector<uint32_t>>(12);
+  for (uint32_t i = 0; i < 12; ++i) (*memory)[i] = i;
+  const RowStore store(
+      3, {reinterpret_cast<const uint8_t*>(memory->data()), 48}, memory);
+  EXPECT_EQ(store.rows(), 4);
+  EXPECT_EQ(store.bytes(), 48);
+  EXPECT_FALSE(store.in_memory());
+  EXPECT_EQ(store.Row(3), memory->data() + 9);
+  EXPECT_EQ(store.Row(3)[2], 11);
 }
 
 }  // namespace

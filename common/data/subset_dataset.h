@@ -46,6 +46,10 @@ class SubsetDataset final : public Dataset {
   }
   // Of the whole.
   const std::string& digest() const override { return whole_->digest(); }
+  bool digest_is_sampled() const override {
+    return whole_->digest_is_sampled();
+  }
+  Footprint footprint() const override { return whole_->footprint(); }
   int64_t skipped_rows() const override { return whole_->skipped_rows(); }
   absl::Span<const std::string> skipped_because() const override {
     return whole_->skipped_because();

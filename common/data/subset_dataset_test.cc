@@ -25,6 +25,7 @@ class Numbers final : public Dataset {
   }
   std::string GreatestLabelPlace() const override { return "here"; }
   const std::string& digest() const override { return digest_; }
+  Footprint footprint() const override { return {}; }
 
  private:
   const int64_t num_examples_;

@@ -4,6 +4,12 @@
 #include "common/data/find_files.h"
 
 namespace holdfast {
+namespace {
+
+// Read from one word of progress to the next.
+constexpr int64_t kTellBytes = 4 << 20;
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Dataset>> TfRecordDataset::Open(
     const proto::TfRecord& config, const Options& options) {
@@ -18,7 +24,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> TfRecordDataset::Open(
   Sha256 sha;
   sha.Update("records of tf.train.Example\n");
   for (const std::string& path : *paths) {
-    absl::Status status = dataset->ReadFile(path, config.skip_bad_rows(), &sha);
+    absl::Status status =
+        dataset->ReadFile(path, config.skip_bad_rows(), options.reading, &sha);
     if (!status.ok()) return status;
   }
   const SkippedRows& skipped = dataset->skipped_;
@@ -37,15 +44,24 @@ absl::StatusOr<std::unique_ptr<Dataset>> TfRecordDataset::Open(
     dataset->spec_.num_classes = dataset->greatest_label_ + 1;
   }
   dataset->index_.Finish();
+  dataset->footprint_.memory += dataset->index_.bytes();
   dataset->input_ = {};
   dataset->digest_ = sha.HexDigest();
   return dataset;
 }
 
 absl::Status TfRecordDataset::ReadFile(const std::string& path,
-                                       bool skip_bad_rows, Sha256* sha) {
-  absl::StatusOr<TfRecordReader> reader = TfRecordReader::Open(path);
+                                       bool skip_bad_rows,
+                                       const ReadingOptions& options,
+                                       Sha256* sha) {
+  absl::StatusOr<TfRecordReader> reader = TfRecordReader::Open(path, options);
   if (!reader.ok()) return reader.status();
+  const FileBytes& file = reader->file();
+  (file.mapped ? footprint_.mapped : footprint_.memory) += file.bytes.size();
+  if (options.progress != nullptr) {
+    options.progress->Begin(absl::StrCat("\"", path, "\""), file.bytes.size());
+  }
+  int64_t told = 0;
   index_.AddFile(path, reader->file());
   TfRecordReader::Record record;
   while (true) {

@@ -36,6 +36,7 @@ class TfRecordDataset final : public Dataset {
   absl::Status Read(int64_t index, const ExampleMemory& to) const override;
   std::string GreatestLabelPlace() const override;
   const std::string& digest() const override { return digest_; }
+  Footprint footprint() const override { return footprint_; }
   int64_t skipped_rows() const override { return skipped_.count(); }
   absl::Span<const std::string> skipped_because() const override {
     return skipped_.because();
@@ -46,7 +47,7 @@ class TfRecordDataset final : public Dataset {
       : schema_(std::move(schema)), spec_(schema_.spec()) {}
 
   absl::Status ReadFile(const std::string& path, bool skip_bad_rows,
-                        Sha256* sha);
+                        const ReadingOptions& options, Sha256* sha);
   absl::Status Test(const TfRecordReader& reader,
                     const TfRecordReader::Record& record,
                     TfRecordSchema::ImageDepth depth);
@@ -62,6 +63,7 @@ class TfRecordDataset final : public Dataset {
   std::string greatest_label_place_;
   SkippedRows skipped_;
   std::string digest_;
+  Footprint footprint_;
 };
 
 }  // namespace holdfast

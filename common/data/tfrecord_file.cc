@@ -34,8 +34,9 @@ absl::string_view Text(const uint8_t* data, size_t size) {
 
 }  // namespace
 
-absl::StatusOr<TfRecordReader> TfRecordReader::Open(const std::string& path) {
-  absl::StatusOr<FileBytes> file = ReadFileBytes(path, "TFRecord");
+absl::StatusOr<TfRecordReader> TfRecordReader::Open(
+    const std::string& path, const ReadingOptions& options) {
+  absl::StatusOr<FileBytes> file = ReadFileBytes(path, "TFRecord", options);
   if (!file.ok()) return file.status();
   return TfRecordReader(path, *std::move(file));
 }

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/data/file_bytes.h"
+#include "common/data/unpack.h"
 
 namespace holdfast {
 
@@ -29,7 +30,8 @@ class TfRecordReader {
   };
 
   // Errors: those of ReadFileBytes.
-  static absl::StatusOr<TfRecordReader> Open(const std::string& path);
+  static absl::StatusOr<TfRecordReader> Open(
+      const std::string& path, const ReadingOptions& options = {});
 
   // Fills in the next record, and returns whether there is one.
   // Errors: INVALID_ARGUMENT for a file that begins with no record; DATA_LOSS
@@ -73,6 +75,10 @@ class TfRecordIndex {
   void Finish() { offsets_.shrink_to_fit(); }
 
   int64_t records() const { return offsets_.size(); }
+  // Of the index.
+  int64_t bytes() const {
+    return static_cast<int64_t>(offsets_.size() * sizeof(int64_t));
+  }
   // Errors: DATA_LOSS when the file has been changed since.
   absl::StatusOr<absl::string_view> Read(int64_t record) const;
   // "record 7 (from 0) of "part.tfrecord"", for messages. Counts those that

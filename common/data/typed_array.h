@@ -54,6 +54,8 @@ struct TypedArray {
   absl::Span<const uint8_t> bytes;
   // Keeps the bytes.
   std::shared_ptr<const void> owner;
+  // Whether they are in a mapped file.
+  bool mapped = false;
   // For messages: the file, and the array in it.
   std::string place;
   // What a digest says of type and shape.

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <set>
 #include <string>
 #include <tuple>
@@ -194,6 +195,19 @@ TEST_F(DataTest, HowExamplesAreStoredDoesNotMatter) {
   EXPECT_EQ(DigestOf(csv("table.csv.gz"), "", {"--ps=1", "--workers=2"}),
             digest);
   EXPECT_EQ(DigestOf(csv("part-*.csv")), digest);
+  // Both workers, and the chief's test set, share one file of rows.
+  const std::string cache = folder_ + "/cache";
+  std::filesystem::create_directory(cache);
+  for (int run = 0; run < 2; ++run) {
+    EXPECT_EQ(DigestOf(csv("part-*.csv"), "",
+                       {"--ps=2", "--workers=2",
+                        "--worker_flags=--data_cache_dir=" + cache}),
+              digest);
+    EXPECT_THAT(ReadText(run_dir_ + "/worker-0.log"),
+                HasSubstr("240 examples to train on: 0 B in memory, 3.8 kB in "
+                          "mapped files"));
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(cache), {}), 1);
+  }
   EXPECT_EQ(
       DigestOf("npy { inputs: 'x.npy' labels: 'y.npy' }", "",
                {"--ps=3", "--workers=2", "--worker_flags=--input_threads=3"}),

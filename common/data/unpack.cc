@@ -1,0 +1,45 @@
+#include "common/data/unpack.h"
+
+#include <vector>
+
+namespace holdfast {
+namespace {
+
+class MemorySink final : public ByteSink {
+ public:
+  absl::Status Append(absl::Span<const uint8_t> bytes) override {
+    bytes_->insert(bytes_->end(), bytes.begin(), bytes.end());
+    return absl::OkStatus();
+  }
+  std::shared_ptr<const std::vector<uint8_t>> Take() {
+    bytes_->shrink_to_fit();
+    return std::move(bytes_);
+  }
+
+ private:
+  std::shared_ptr<std::vector<uint8_t>> bytes_ =
+      std::make_shared<std::vector<uint8_t>>();
+};
+
+}  // namespace
+
+absl::StatusOr<Unpacked> Unpack(
+    const ReadingOptions& options, absl::string_view kind,
+    const std::string& path, absl::string_view what,
+    absl::FunctionRef<absl::Status(ByteSink* bytes)> write) {
+  if (options.cache == nullptr) {
+    MemorySink sink;
+    if (absl::Status status = write(&sink); !status.ok()) return status;
+    const auto bytes = sink.Take();
+    return Unpacked{*bytes, bytes, /*mapped=*/false};
+  }
+  DataCache::Key key(kind);
+  if (absl::Status status = key.AddFile(path); !status.ok()) return status;
+  key.Add(what);
+  auto entry = options.cache->Get(
+      key, [&](ByteSink* payload, std::string*) { return write(payload); });
+  if (!entry.ok()) return entry.status();
+  return Unpacked{entry->bytes, entry->owner, /*mapped=*/true};
+}
+
+}  // namespace holdfast

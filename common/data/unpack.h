@@ -1,0 +1,47 @@
+#ifndef HOLDFAST_COMMON_DATA_UNPACK_H_
+#define HOLDFAST_COMMON_DATA_UNPACK_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/data/byte_sink.h"
+#include "common/data/data_cache.h"
+#include "common/data/reading_progress.h"
+
+namespace holdfast {
+
+// How data files are read when they are opened.
+struct ReadingOptions {
+  // That parse text, at least 1; the examples do not depend on it.
+  int threads = 1;
+  // Keeps what is unpacked or parsed. Null: that is kept in memory.
+  const DataCache* cache = nullptr;
+  // Null: nobody is told.
+  ReadingProgress* progress = nullptr;
+};
+
+struct Unpacked {
+  absl::Span<const uint8_t> bytes;
+  // Keeps the bytes.
+  std::shared_ptr<const void> owner;
+  // Whether they are mapped, or in memory.
+  bool mapped = false;
+};
+
+// What `write` makes of the file at `path`: in the cache if there is one, and
+// in memory otherwise. `what` tells apart what is made of one file. Errors:
+// those of `write` and DataCache.
+absl::StatusOr<Unpacked> Unpack(
+    const ReadingOptions& options, absl::string_view kind,
+    const std::string& path, absl::string_view what,
+    absl::FunctionRef<absl::Status(ByteSink* bytes)> write);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_DATA_UNPACK_H_
