@@ -308,6 +308,16 @@ absl::StatusOr<Value> Translator::AddLayer(const proto::Layer& layer,
     case proto::Layer::kFlatten:
       return Value{
           graph_.AddNode("Flatten", name, {x.name}, {OnnxInt("axis", 1)}), 1};
+    case proto::Layer::kReshape: {
+      // -1 stands for the examples.
+      std::vector<int64_t> shape = {-1};
+      shape.insert(shape.end(), layer.reshape().shape().begin(),
+                   layer.reshape().shape().end());
+      return Value{
+          graph_.AddNode("Reshape", name,
+                         {x.name, graph_.AddInt64s(name + "/shape", shape)}),
+          layer.reshape().shape_size()};
+    }
     case proto::Layer::kDense:
       return AddDense(
           name, !layer.dense().has_use_bias() || layer.dense().use_bias(), x);

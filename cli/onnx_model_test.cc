@@ -186,6 +186,22 @@ TEST(OnnxModelTest, ResidualLayersAddUp) {
   EXPECT_EQ(sum.input(1), model->graph().node(0).output(0));
 }
 
+TEST(OnnxModelTest, ReshapesEachExample) {
+  const auto model = Make(Declare(
+      R"pb(sequential {
+             layers { reshape { shape: 2 shape: 3 } }
+             layers { flatten {} }
+             layers { dense { units: 1 use_bias: false } }
+             loss { huber {} }
+           })pb",
+      {6}, {{"dense/kernel", {6, 1}}}));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(Operators(*model),
+              ElementsAre("Reshape", "Flatten", "MatMul", "Identity"));
+  EXPECT_THAT(Constant<int64_t>(*model, "reshape/shape"),
+              ElementsAre(-1, 2, 3));
+}
+
 TEST(OnnxModelTest, WhatCannotBeExported) {
   EXPECT_TRUE(absl::IsNotFound(Make({}).status()));
   const absl::Status registered =

@@ -493,7 +493,7 @@ TEST(ParseJobFileTest, NothingIsDoneToTheInputsOfARegisteredSource) {
   const auto errors =
       ErrorsOf(Changed("train { idx { images: \"train-images\" labels: "
                        "\"train-labels\" } }",
-                       "train { registered { name: 'mine' } } scale: 2"));
+                       "train { registered { name: 'mine' } }"));
   ASSERT_EQ(errors.size(), 1);
   EXPECT_THAT(errors[0], HasSubstr("data.scale: is for arrays: a registered "
                                    "source makes its inputs"));
