@@ -9,6 +9,7 @@
 #include "cli/checkpoint.h"
 #include "cli/completion.h"
 #include "cli/data.h"
+#include "cli/evaluate.h"
 #include "cli/flag_set.h"
 #include "cli/local.h"
 #include "cli/status.h"
@@ -33,7 +34,8 @@ int Completion(const std::vector<std::string>& args) {
   std::vector<CommandWords> all;
   for (const std::vector<CommandWords>& words :
        {LocalWords(), CheckpointWords(), StatusWords(), TopWords(),
-        TraceWords(), StopWords(), DataWords(), CertsWords(), BenchWords()}) {
+        TraceWords(), StopWords(), EvaluateWords(), DataWords(),
+        CertsWords(), BenchWords()}) {
     all.insert(all.end(), words.begin(), words.end());
   }
   return CompletionCommand(args, all);
@@ -49,6 +51,8 @@ constexpr Command kCommands[] = {
     {"history", "loss, scores and rate over a job's life", HistoryCommand},
     {"trace", "what all tasks of a running job do, step by step", TraceCommand},
     {"stop", "end a running job in order, to go on later", StopCommand},
+    {"eval", "loss and scores of a checkpoint's model on data", EvalCommand},
+    {"predict", "what a checkpoint's model predicts of data", PredictCommand},
     {"data", "what is in files to train on, and parts of them",
      DataCommand},
     {"certs", "make certificates for a cluster", CertsCommand},

@@ -172,18 +172,21 @@ TEST(OnnxModelTest, BatchNormIsAFactorAndATerm) {
 TEST(OnnxModelTest, ResidualLayersAddUp) {
   const auto model = Make(Declare(
       R"pb(sequential {
+             layers { reshape { shape: [ 2, 2 ] } }
              layers { residual { layers { relu {} } } }
              layers { flatten {} }
              layers { dense { units: 1 use_bias: false } }
              loss { mean_squared_error {} }
            })pb",
-      {2, 2}, {{"dense/kernel", {4, 1}}}));
+      {4}, {{"dense/kernel", {4, 1}}}));
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_THAT(Operators(*model), ElementsAre("Unsqueeze", "Relu", "Add",
-                                             "Flatten", "MatMul", "Identity"));
-  const onnx::NodeProto& sum = model->graph().node(2);
+  EXPECT_THAT(Operators(*model),
+              ElementsAre("Reshape", "Unsqueeze", "Relu", "Add", "Flatten",
+                          "MatMul", "Identity"));
+  EXPECT_THAT(Constant<int64_t>(*model, "reshape/shape"), ElementsAre(-1, 2, 2));
+  const onnx::NodeProto& sum = model->graph().node(3);
   EXPECT_EQ(sum.input(0), "residual/relu");
-  EXPECT_EQ(sum.input(1), model->graph().node(0).output(0));
+  EXPECT_EQ(sum.input(1), model->graph().node(1).output(0));
 }
 
 TEST(OnnxModelTest, ReshapesEachExample) {

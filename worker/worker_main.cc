@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,15 +34,12 @@
 #include "common/daemon.h"
 #include "common/data/data_cache.h"
 #include "common/data/dataset.h"
-#include "common/data/reading_progress.h"
-#include "common/data/subset_dataset.h"
 #include "common/data/typed_array.h"
 #include "common/flags.h"
 #include "common/http_server.h"
 #include "common/job_file.h"
 #include "common/json_log.h"
 #include "common/machine_limits.h"
-#include "common/shape.h"
 #include "common/task_id.h"
 #include "common/timeouts.h"
 #include "common/trace.h"
@@ -52,11 +50,15 @@
 #include "worker/backend/cuda/cuda_backend.h"
 #include "worker/backend/device.h"
 #include "worker/input/batch_pipeline.h"
-#include "worker/input/dataset_registry.h"
 #include "worker/input/hooked_source.h"
 #include "worker/input/image_augmenter.h"
+#include "worker/job_data.h"
+#include "worker/leaver.h"
 #include "worker/model/replicated.h"
+#include "worker/offline/offline.h"
+#include "worker/precision.h"
 #include "worker/trainer/declaration.h"
+#include "worker/trainer/result.h"
 #include "worker/trainer/scores.h"
 #include "worker/trainer/trainer.h"
 #include "worker/worker_http.h"
@@ -96,6 +98,21 @@ ABSL_FLAG(
     "JSON, for ui.perfetto.dev. %t in the path stands for the task. Default: "
     "no trace.");
 
+ABSL_FLAG(std::string, checkpoint, "",
+          "Evaluate the model of a checkpoint in place of training, without a "
+          "cluster: the folder of a checkpoint, or a checkpoint directory, of "
+          "which the newest durable one is taken.");
+ABSL_FLAG(std::vector<std::string>, data, {},
+          "With --checkpoint: the files to evaluate or predict on, in the "
+          "format of the job's test set (docs/evaluation.md). Default: the "
+          "test set of --job.");
+ABSL_FLAG(std::string, predictions, "",
+          "With --checkpoint: write what the model predicts of each example "
+          "to this CSV file, in place of evaluating.");
+ABSL_FLAG(bool, int8, false,
+          "With --checkpoint: evaluate also with weights rounded to 8-bit "
+          "integers.");
+
 namespace holdfast {
 namespace {
 
@@ -105,6 +122,8 @@ daemons hold.
 
   ps_worker --job=mnist.textproto --task_index=0 \
       --ps_hosts=localhost:2222 --worker_hosts=localhost:2230
+
+or, with --checkpoint, evaluates a model that was trained (`holdfast eval`).
 
 Exit codes (docs/operating/exit_codes.md): 0 the job is done; 1 it failed; 2 the
 flags, the job file or the data are wrong, or the place in the cluster is taken;
@@ -117,6 +136,7 @@ const std::vector<FlagGroup>& FlagGroups() {
       {"Resources",
        {"device", "tf32", "intra_op_threads", "input_threads",
         "data_cache_dir"}},
+      {"Evaluation", {"checkpoint", "data", "predictions", "int8"}},
   };
   return *groups;
 }
@@ -126,8 +146,16 @@ constexpr absl::Duration kLongStep = absl::Seconds(30);
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxDefaultInputThreads = 4;
 
+// What a worker may use of its machine.
+struct Resources {
+  Device device;
+  DeviceOptions device_options;
+  DataOptions reading;
+  std::string result_file;
+};
+
 // What flags and job file say, found to fit together.
-struct Config {
+struct Config : Resources {
   ClusterSpec cluster;
   TaskId task;
   uint32_t replica = 0;
@@ -136,11 +164,6 @@ struct Config {
   SameHostFlags same_host;
   proto::Job job;
   Replicas replicas;
-  Device device;
-  DeviceOptions device_options;
-  int input_threads = 1;
-  std::shared_ptr<const DataCache> data_cache;
-  std::string result_file;
   std::optional<HttpServer::Options> http;
   std::optional<HttpServer::Options> status_port;
   // Null: nothing is traced.
@@ -184,12 +207,6 @@ absl::StatusOr<std::unique_ptr<DataCache>> OpenDataCache(
       absl::StrCat("--data_cache_dir: ", cache.status().message()));
 }
 
-Precision PrecisionOf(const proto::Job& job) {
-  if (job.precision().has_bfloat16()) return Precision::kBfloat16;
-  if (job.precision().has_float16()) return Precision::kFloat16;
-  return Precision::kFloat32;
-}
-
 absl::Status CheckJobOfTask(const TaskId& task) {
   if (task.job == kWorkerJob || task.job == kChiefJob) return absl::OkStatus();
   if (task.job == kEvaluatorJob) {
@@ -214,11 +231,33 @@ absl::Status CheckPsAddresses(const ClusterSpec& cluster) {
                    "; encrypt with --tls_dir, or allow that with --insecure"));
 }
 
+// Sets all but the device.
+absl::Status ReadResources(Resources* resources) {
+  resources->device_options.threads = absl::GetFlag(FLAGS_intra_op_threads);
+  resources->device_options.tf32 = absl::GetFlag(FLAGS_tf32);
+  resources->reading.threads = absl::GetFlag(FLAGS_input_threads);
+  if (resources->reading.threads == 0) {
+    resources->reading.threads =
+        std::clamp(AvailableCores() - resources->device_options.threads, 1,
+                   kMaxDefaultInputThreads);
+  }
+  absl::Status status =
+      CheckThreads("intra_op_threads", resources->device_options.threads);
+  if (!status.ok()) return status;
+  status = CheckThreads("input_threads", resources->reading.threads);
+  if (!status.ok()) return status;
+  auto data_cache = OpenDataCache(absl::GetFlag(FLAGS_data_cache_dir));
+  if (!data_cache.ok()) return data_cache.status();
+  resources->reading.cache = *std::move(data_cache);
+  resources->result_file = absl::GetFlag(FLAGS_result_file);
+  return CheckResultFile(resources->result_file);
+}
+
 absl::StatusOr<Config> ReadConfig() {
   absl::StatusOr<ResolvedTask> resolved = TaskFromFlags(kWorkerJob);
   if (!resolved.ok()) return resolved.status();
-  Config config{.cluster = std::move(resolved->cluster),
-                .task = std::move(resolved->task)};
+  Config config{Resources(), std::move(resolved->cluster),
+                std::move(resolved->task)};
   if (auto status = CheckJobOfTask(config.task); !status.ok()) return status;
   const auto replica = config.cluster.ReplicaIndex(config.task);
   if (!replica.ok()) return replica.status();
@@ -242,23 +281,7 @@ absl::StatusOr<Config> ReadConfig() {
   if (!same_host.ok()) return same_host.status();
   config.same_host = *std::move(same_host);
 
-  config.device_options.threads = absl::GetFlag(FLAGS_intra_op_threads);
-  config.device_options.tf32 = absl::GetFlag(FLAGS_tf32);
-  config.input_threads = absl::GetFlag(FLAGS_input_threads);
-  if (config.input_threads == 0) {
-    config.input_threads =
-        std::clamp(AvailableCores() - config.device_options.threads, 1,
-                   kMaxDefaultInputThreads);
-  }
-  auto status = CheckThreads("intra_op_threads", config.device_options.threads);
-  if (!status.ok()) return status;
-  status = CheckThreads("input_threads", config.input_threads);
-  if (!status.ok()) return status;
-  auto data_cache = OpenDataCache(absl::GetFlag(FLAGS_data_cache_dir));
-  if (!data_cache.ok()) return data_cache.status();
-  config.data_cache = *std::move(data_cache);
-  config.result_file = absl::GetFlag(FLAGS_result_file);
-  status = CheckResultFile(config.result_file);
+  auto status = ReadResources(&config);
   if (!status.ok()) return status;
 
   const std::string path = absl::GetFlag(FLAGS_job);
@@ -288,9 +311,7 @@ absl::StatusOr<Config> ReadConfig() {
 
 // Data and model: all that a worker has before it connects.
 struct Workshop {
-  // With data.holdout: what the training set and the test set are parts of.
-  std::shared_ptr<const Dataset> whole;
-  std::unique_ptr<Dataset> train_set;
+  std::optional<JobData> data;
   // Absent where examples come as they are.
   std::optional<ImageAugmenter> augmenter;
   // Null without one, and for a worker that does not evaluate.
@@ -302,88 +323,20 @@ struct Workshop {
   std::unique_ptr<Backend> evaluation_backend;
   std::unique_ptr<Model> evaluation_model;
 
+  const Dataset& train_set() const { return data->train_set(); }
+
   ~Workshop() {
     model.reset();
     for (std::unique_ptr<Backend>& backend : backends) backend.reset();
   }
 };
 
-void TellOfDataset(const Dataset& dataset, absl::string_view purpose) {
-  const Dataset::Footprint footprint = dataset.footprint();
-  LOG(INFO) << dataset.num_examples() << " examples to " << purpose
-            << " on: " << SizeText(footprint.memory) << " in memory, "
-            << SizeText(footprint.mapped) << " in mapped files";
-  LOG_IF(INFO, dataset.digest_is_sampled())
-      << "their digest is of samples: sizes, headers and some blocks "
-         "(docs/data.md)";
-  if (dataset.skipped_rows() == 0) return;
-  LOG(WARNING) << dataset.skipped_rows()
-               << " rows were left out (skip_bad_rows); the first faults:\n"
-               << absl::StrJoin(dataset.skipped_because(), "\n");
-}
-
-absl::StatusOr<std::unique_ptr<Dataset>> OpenDataset(
-    const Config& config, const proto::Dataset& dataset,
-    const DatasetRegistry& datasets) {
-  const SteadyClock clock;
-  ReadingProgress progress({&clock, Log});
-  Dataset::Options options = Dataset::OptionsOf(config.job.data());
-  options.reading = {config.input_threads, config.data_cache.get(), &progress};
-  return OpenDataset(dataset, options, datasets);
-}
-
-// Null where the job has none.
-absl::StatusOr<std::unique_ptr<Dataset>> ReadTestSet(
-    const Config& config, const DatasetRegistry& datasets,
-    const Workshop& workshop) {
-  const proto::Data& data = config.job.data();
-  if (data.has_holdout()) {
-    auto parts = SubsetDataset::HoldOut(workshop.whole, data.holdout());
-    if (!parts.ok()) return parts.status();
-    LOG(INFO) << parts->held_out->num_examples() << " examples to test on";
-    return std::move(parts->held_out);
-  }
-  if (!data.has_test()) return nullptr;
-  const Dataset& train_set = *workshop.train_set;
-  auto test_set = OpenDataset(config, data.test(), datasets);
-  if (!test_set.ok()) return test_set.status();
-  const ExampleSpec& tested = (*test_set)->spec();
-  const ExampleSpec& trained = train_set.spec();
-  if (tested.shape != trained.shape) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the examples of the test set have the shape ",
-                     ShapeString(tested.shape), ", those of the training set ",
-                     ShapeString(trained.shape)));
-  }
-  if (tested.num_targets != trained.num_targets) {
-    const auto answers = [](const ExampleSpec& spec) {
-      return spec.num_targets == 0 ? "labels"
-                                   : absl::StrCat(spec.num_targets, " targets");
-    };
-    return absl::InvalidArgumentError(
-        absl::StrCat("the examples of the test set have ", answers(tested),
-                     ", those of the training set ", answers(trained)));
-  }
-  TellOfDataset(**test_set, "test");
-  return test_set;
-}
-
-absl::Status ReadData(const Config& config, const DatasetRegistry& datasets,
-                      Workshop* workshop) {
-  const proto::Data& data = config.job.data();
-  auto train_set = OpenDataset(config, data.train(), datasets);
-  if (!train_set.ok()) return train_set.status();
-  if (data.has_holdout()) {
-    workshop->whole = *std::move(train_set);
-    auto parts = SubsetDataset::HoldOut(workshop->whole, data.holdout());
-    if (!parts.ok()) return parts.status();
-    workshop->train_set = std::move(parts->kept);
-  } else {
-    workshop->train_set = *std::move(train_set);
-  }
-  TellOfDataset(*workshop->train_set, "train");
+absl::Status ReadData(const Config& config, Workshop* workshop) {
+  auto data = JobData::Open(config.job.data(), config.reading);
+  if (!data.ok()) return data.status();
+  workshop->data = *std::move(data);
   if (!config.is_chief) return absl::OkStatus();
-  auto test_set = ReadTestSet(config, datasets, *workshop);
+  auto test_set = workshop->data->OpenTestSet();
   if (!test_set.ok()) return test_set.status();
   workshop->test_set = *std::move(test_set);
   return absl::OkStatus();
@@ -441,7 +394,7 @@ absl::Status MakeAugmenter(const Config& config, Workshop* workshop) {
   const Dataset::Options inputs = Dataset::OptionsOf(data);
   options.fill = InputScaling{1, inputs.mean, inputs.stddev}.Of(0);
   auto made =
-      ImageAugmenter::Create(workshop->train_set->spec().shape, options);
+      ImageAugmenter::Create(workshop->train_set().spec().shape, options);
   if (made.ok()) workshop->augmenter = *made;
   return made.ok() ? absl::OkStatus()
                    : absl::Status(made.status().code(),
@@ -455,17 +408,17 @@ absl::Status MakeModels(const Config& config, const ModelRegistry& registry,
   for (const auto& backend : workshop->backends) {
     backends.push_back(backend.get());
   }
-  absl::Status status = MakeModel(config, registry, *workshop->train_set,
+  absl::Status status = MakeModel(config, registry, workshop->train_set(),
                                   backends, &workshop->model);
   if (!status.ok()) return status;
   // By every worker: each may have to evaluate in the chief's place.
   status = CheckScores(config.job.evaluation(), workshop->model->Outputs(),
-                       workshop->train_set->spec());
+                       workshop->train_set().spec());
   if (!status.ok() || workshop->test_set == nullptr) return status;
   const bool more_classes = workshop->test_set->spec().num_classes >
-                            workshop->train_set->spec().num_classes;
+                            workshop->train_set().spec().num_classes;
   return MakeModel(config, registry,
-                   more_classes ? *workshop->test_set : *workshop->train_set,
+                   more_classes ? *workshop->test_set : workshop->train_set(),
                    {workshop->evaluation_backend.get()},
                    &workshop->evaluation_model);
 }
@@ -488,7 +441,7 @@ absl::StatusOr<std::unique_ptr<BatchPipeline>> StartBatches(
   if (config.job.data().has_prefetch()) {
     options.prefetch = config.job.data().prefetch();
   }
-  options.threads = config.input_threads;
+  options.threads = config.reading.threads;
   // Where copies to a GPU can begin.
   options.allocate = [backend = workshop.backends.front().get()](int64_t size) {
     return backend->AllocateHost(size);
@@ -537,7 +490,8 @@ Trainer::Options TrainerOptions(const Config& config, const Workshop& workshop,
   result.set_ps(config.cluster.num_ps());
   result.set_workers(config.cluster.num_replicas());
   result.set_seed(config.job.seed());
-  if (const int64_t skipped = workshop.train_set->skipped_rows(); skipped > 0) {
+  if (const int64_t skipped = workshop.train_set().skipped_rows();
+      skipped > 0) {
     result.set_skipped_rows(static_cast<double>(skipped));
   }
   const std::string cores = absl::StrJoin(
@@ -582,50 +536,6 @@ class StepInHand {
   absl::Time since_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Steps down for a process that is told to stop, and ends it. Thread-safe.
-class Leaver {
- public:
-  // From here on there is a cluster to leave, which must stay until
-  // EndsByItself.
-  void SetCluster(Cluster* cluster) {
-    absl::MutexLock lock(&mutex_);
-    cluster_ = cluster;
-  }
-
-  // Holds it to its own end, and sees to it that it is written.
-  Tracer* KeepTrace(std::unique_ptr<TraceFile> trace) {
-    absl::MutexLock lock(&mutex_);
-    trace_ = std::move(trace);
-    return trace_->tracer();
-  }
-
-  // The process ends by itself, with an exit code of its own.
-  void EndsByItself() {
-    absl::MutexLock lock(&mutex_);
-    done_ = true;
-  }
-
-  // Whatever the training thread computes or waits for is given up.
-  void Stop(const std::string& signal) {
-    LOG(INFO) << "told to stop by " << signal;
-    absl::MutexLock lock(&mutex_);
-    if (done_) return;
-    if (cluster_ != nullptr) {
-      const absl::Status left =
-          cluster_->Leave("", SteadyNow() + absl::Seconds(2));
-      LOG_IF(WARNING, !left.ok()) << "cannot take leave: " << left;
-    }
-    if (trace_ != nullptr) trace_->Finish();
-    std::_Exit(kExitRestart);
-  }
-
- private:
-  absl::Mutex mutex_;
-  Cluster* cluster_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  bool done_ ABSL_GUARDED_BY(mutex_) = false;
-  std::unique_ptr<TraceFile> trace_ ABSL_GUARDED_BY(mutex_);
-};
-
 // Where --trace is given.
 absl::Status StartTrace(Config* config, Leaver* leaver) {
   if (absl::GetFlag(FLAGS_trace).empty()) return absl::OkStatus();
@@ -649,23 +559,23 @@ int Fail(const absl::Status& status, int exit_code = kExitFailed) {
 }
 
 // Returns the exit code.
-int Train(const Config& config, const DatasetRegistry& datasets,
-          const WorkerHooks& hooks, const Workshop& workshop, Leaver* leaver,
-          Readiness* readiness, PhaseMeter* meter, Tracer* cluster_tracer) {
+int Train(const Config& config, const WorkerHooks& hooks,
+          const Workshop& workshop, Leaver* leaver, Readiness* readiness,
+          PhaseMeter* meter, Tracer* cluster_tracer) {
   auto declaration =
       MakeDeclaration(config.job, workshop.model->Variables(), config.replicas,
-                      workshop.train_set->num_examples());
+                      workshop.train_set().num_examples());
   if (!declaration.ok()) return Fail(declaration.status());
   *declaration->mutable_job() =
-      DeclareJob(config.job, workshop.train_set->spec());
-  const ExampleSource* const plain = workshop.train_set.get();
+      DeclareJob(config.job, workshop.train_set().spec());
+  const ExampleSource* const plain = &workshop.train_set();
   const HookedSource hooked(plain, hooks.before_example);
   auto batches =
       StartBatches(config, workshop, hooks.before_example ? &hooked : plain);
   if (!batches.ok()) return Fail(batches.status());
   const SteadyClock clock;
   Cluster::Options connect =
-      ConnectOptions(config, *workshop.train_set, meter, cluster_tracer);
+      ConnectOptions(config, workshop.train_set(), meter, cluster_tracer);
   connect.declaration = *declaration;
   auto cluster = Cluster::Connect(std::move(connect));
   if (!cluster.ok()) {
@@ -682,7 +592,7 @@ int Train(const Config& config, const DatasetRegistry& datasets,
   parts.test_set = workshop.test_set.get();
   std::unique_ptr<Dataset> late_test_set;
   parts.read_test_set = [&]() -> absl::StatusOr<const ExampleSource*> {
-    auto read = ReadTestSet(config, datasets, workshop);
+    auto read = workshop.data->OpenTestSet();
     if (!read.ok()) return read.status();
     late_test_set = *std::move(read);
     return late_test_set.get();
@@ -738,6 +648,54 @@ void KeepStopSignalsFromEarlyThreads() {
   }
 }
 
+// What --checkpoint asks for. Returns the exit code.
+int RunOffline(const Registries& registries) {
+  const auto fail = [](const absl::Status& status) {
+    const bool wrong_use =
+        absl::IsInvalidArgument(status) || absl::IsNotFound(status);
+    return wrong_use ? UsageError(status) : Fail(status);
+  };
+  Resources resources;
+  absl::Status status = ReadResources(&resources);
+  if (!status.ok()) return UsageError(status);
+  OfflineOptions options;
+  options.checkpoint = absl::GetFlag(FLAGS_checkpoint);
+  options.data = absl::GetFlag(FLAGS_data);
+  if (const std::string path = absl::GetFlag(FLAGS_job); !path.empty()) {
+    auto job = LoadJobFile(path);
+    if (!job.ok()) return UsageError(job.status());
+    options.job = *std::move(job);
+  }
+  const auto device =
+      ChooseDevice(absl::GetFlag(FLAGS_device), CheckCudaDevice);
+  if (!device.ok()) return UsageError(device.status());
+  options.place = device->places.front();
+  options.device = resources.device_options;
+  options.reading = resources.reading;
+  options.reading.registry = &registries.datasets;
+
+  const bool int8 = absl::GetFlag(FLAGS_int8);
+  if (const std::string output = absl::GetFlag(FLAGS_predictions);
+      !output.empty()) {
+    if (int8) {
+      return UsageError(absl::InvalidArgumentError(
+          "--int8 is for evaluations, not for --predictions"));
+    }
+    status = PredictWithCheckpoint(options, output, registries.models);
+    return status.ok() ? kExitDone : fail(status);
+  }
+  const auto evaluation = EvaluateCheckpoint(options, int8, registries.models);
+  if (!evaluation.ok()) return fail(evaluation.status());
+  const auto json = ResultToJson(*evaluation);
+  if (!json.ok()) return Fail(json.status());
+  if (resources.result_file.empty()) {
+    std::cout << *json << std::flush;
+    return kExitDone;
+  }
+  status = WriteFileAtomically(resources.result_file, *json);
+  return status.ok() ? kExitDone : Fail(status);
+}
+
 int RunWorker(const Registries& registries, const WorkerHooks& hooks,
               Leaver* leaver) {
   absl::StatusOr<Config> config = ReadConfig();
@@ -766,10 +724,11 @@ int RunWorker(const Registries& registries, const WorkerHooks& hooks,
   LOG_IF(INFO, !device.second_choice && !device.why.empty()) << device.why;
 
   Workshop workshop;
-  status = ReadData(*config, registries.datasets, &workshop);
+  config->reading.registry = &registries.datasets;
+  status = ReadData(*config, &workshop);
   if (absl::IsResourceExhausted(status)) return Fail(status);
   if (!status.ok()) return UsageError(status);
-  meter.SetSkippedRows(workshop.train_set->skipped_rows());
+  meter.SetSkippedRows(workshop.train_set().skipped_rows());
   status = MakeBackends(*config, &workshop);
   if (absl::IsInvalidArgument(status)) return UsageError(status);
   if (!status.ok()) return Fail(status);
@@ -780,8 +739,8 @@ int RunWorker(const Registries& registries, const WorkerHooks& hooks,
         status.code(),
         absl::StrCat(absl::GetFlag(FLAGS_job), ": ", status.message())));
   }
-  return Train(*config, registries.datasets, hooks, workshop, leaver,
-               &readiness, &meter, &cluster_tracer);
+  return Train(*config, hooks, workshop, leaver, &readiness, &meter,
+               &cluster_tracer);
 }
 
 }  // namespace
@@ -792,6 +751,11 @@ int WorkerMain(int argc, char** argv, const Registries& registries,
       BeginDaemon(argc, argv, kDescription, FlagGroups());
   if (exit_code.has_value()) return *exit_code;
   KeepStopSignalsFromEarlyThreads();
+  if (!absl::GetFlag(FLAGS_checkpoint).empty()) {
+    const StopSignals signals(
+        [](const std::string&) { std::_Exit(kExitInterrupted); });
+    return RunOffline(registries);
+  }
   Leaver leaver;
   const StopSignals signals(
       [&leaver](const std::string& signal) { leaver.Stop(signal); });

@@ -157,7 +157,9 @@ absl::Status ArrayDataset::Read(int64_t index, const ExampleMemory& to) const {
   if (arrays_.targets.has_value()) {
     arrays_.targets->ReadFloats(index * spec_.num_targets, {}, to.targets);
   } else {
-    *to.label = static_cast<int32_t>(arrays_.labels->IntegerAt(index));
+    *to.label = arrays_.labels.has_value()
+                    ? static_cast<int32_t>(arrays_.labels->IntegerAt(index))
+                    : 0;
   }
   if (arrays_.weights.has_value()) {
     *to.weight = arrays_.weights->FloatAt(index);

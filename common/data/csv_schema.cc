@@ -154,6 +154,7 @@ absl::StatusOr<CsvSchema> CsvSchema::Create(
     }
     if (use.kind == ColumnKind::kTarget) ++schema.spec_.num_targets;
     if (use.kind == ColumnKind::kWeight) schema.spec_.weighted = true;
+    if (use.kind == ColumnKind::kLabel) schema.has_label_ = true;
     if (use.kind == ColumnKind::kLabel && !use.values.empty()) {
       schema.spec_.num_classes = use.values.size();
     }
@@ -425,7 +426,7 @@ void CsvSchema::Unpack(const uint32_t* cells, const ExampleMemory& to) const {
     if (place >= 0) input[use.input + place] = 1;
   }
   const uint32_t* answer = cells + first_answer_;
-  if (spec_.num_targets == 0) *to.label = static_cast<int32_t>(*answer++);
+  if (has_label_) *to.label = static_cast<int32_t>(*answer++);
   for (int64_t i = 0; i < spec_.num_targets; ++i) {
     to.targets[i] = FloatOf(*answer++);
   }
@@ -433,7 +434,7 @@ void CsvSchema::Unpack(const uint32_t* cells, const ExampleMemory& to) const {
 }
 
 int32_t CsvSchema::LabelOf(const uint32_t* cells) const {
-  return static_cast<int32_t>(cells[first_answer_]);
+  return has_label_ ? static_cast<int32_t>(cells[first_answer_]) : -1;
 }
 
 }  // namespace holdfast

@@ -48,7 +48,7 @@ class CsvSchema {
 
   // The example of a row of the store.
   void Unpack(const uint32_t* cells, const ExampleMemory& to) const;
-  // Of a row of the store; where there are labels.
+  // Of a row of the store; -1 where there are no labels.
   int32_t LabelOf(const uint32_t* cells) const;
 
  private:
@@ -103,6 +103,7 @@ class CsvSchema {
   // Inputs in their order, then label or targets, then the weight.
   std::vector<Use> uses_;
   int64_t first_answer_ = 0;
+  bool has_label_ = false;
 };
 
 }  // namespace holdfast

@@ -136,7 +136,8 @@ void AddStatus(const proto::GetStatusResponse& status,
   if (status.staleness_size() > 0) AddStaleness(status, result);
 }
 
-absl::StatusOr<std::string> ResultToJson(const proto::TrainingResult& result) {
+absl::StatusOr<std::string> ResultToJson(
+    const google::protobuf::Message& result) {
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = true;
   options.always_print_primitive_fields = true;

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "google/protobuf/message.h"
 #include "proto/cluster.pb.h"
 #include "proto/coordinator.pb.h"
 #include "proto/result.pb.h"
@@ -27,9 +28,10 @@ void AddEvaluation(const EvaluationScores& scores,
 void AddStatus(const proto::GetStatusResponse& status,
                proto::TrainingResult* result);
 
-// The JSON of result.json.
+// The JSON of result.json, or of another message of result.proto.
 // Errors: INTERNAL when protobuf cannot write it.
-absl::StatusOr<std::string> ResultToJson(const proto::TrainingResult& result);
+absl::StatusOr<std::string> ResultToJson(
+    const google::protobuf::Message& result);
 
 // Writes `content` so that a reader, or a crash, finds the file whole or not at
 // all: aside (`path` + ".tmp"), synced, renamed.

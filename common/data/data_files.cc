@@ -1,0 +1,106 @@
+#include "common/data/data_files.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/strings/str_cat.h"
+
+namespace holdfast {
+namespace {
+
+absl::Status CheckArrayFiles(const std::vector<std::string>& files,
+                             AnswerKind answers) {
+  if (answers == AnswerKind::kNone) {
+    if (files.size() == 1) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("data of arrays are one file here, the inputs; there are ",
+                     files.size()));
+  }
+  if (files.size() == 2 || files.size() == 3) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("data of arrays are two or three files: inputs, ",
+                   answers == AnswerKind::kLabels ? "labels" : "targets",
+                   ", and weights if there are any; there are ", files.size()));
+}
+
+// Of an Idx or Npy.
+template <typename Arrays>
+void SetAnswers(const std::vector<std::string>& files, AnswerKind answers,
+                Arrays* arrays) {
+  if (answers == AnswerKind::kLabels) arrays->set_labels(files[1]);
+  if (answers == AnswerKind::kTargets) arrays->set_targets(files[1]);
+  if (files.size() > 2) arrays->set_weights(files[2]);
+}
+
+template <typename Arrays>
+void RemoveArrays(Arrays* arrays) {
+  arrays->clear_labels();
+  arrays->clear_targets();
+  arrays->clear_weights();
+}
+
+// Of the columns of a table, or the features of records.
+template <typename Parts>
+void RemoveParts(Parts* parts) {
+  parts->erase(std::remove_if(parts->begin(), parts->end(),
+                              [](const auto& part) {
+                                return part.has_label() || part.has_target() ||
+                                       part.has_weight();
+                              }),
+               parts->end());
+}
+
+}  // namespace
+
+absl::Status SetDataFiles(const std::vector<std::string>& files,
+                          AnswerKind answers, proto::Dataset* dataset) {
+  absl::Status status;
+  switch (dataset->kind_case()) {
+    case proto::Dataset::kIdx:
+      status = CheckArrayFiles(files, answers);
+      if (!status.ok()) return status;
+      dataset->clear_idx();
+      dataset->mutable_idx()->set_images(files[0]);
+      SetAnswers(files, answers, dataset->mutable_idx());
+      return absl::OkStatus();
+    case proto::Dataset::kNpy:
+      status = CheckArrayFiles(files, answers);
+      if (!status.ok()) return status;
+      dataset->clear_npy();
+      dataset->mutable_npy()->set_inputs(files[0]);
+      SetAnswers(files, answers, dataset->mutable_npy());
+      return absl::OkStatus();
+    case proto::Dataset::kCsv:
+      dataset->mutable_csv()->mutable_files()->Assign(files.begin(),
+                                                      files.end());
+      return absl::OkStatus();
+    case proto::Dataset::kTfrecord:
+      dataset->mutable_tfrecord()->mutable_files()->Assign(files.begin(),
+                                                           files.end());
+      return absl::OkStatus();
+    case proto::Dataset::kImages:
+      if (files.size() != 1) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "images are in one folder, with a folder for each class; there "
+            "are ",
+            files.size()));
+      }
+      dataset->mutable_images()->set_folder(files[0]);
+      return absl::OkStatus();
+    case proto::Dataset::KIND_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("the job's data set is not made of files");
+}
+
+void RemoveAnswers(proto::Dataset* dataset) {
+  if (dataset->has_idx()) RemoveArrays(dataset->mutable_idx());
+  if (dataset->has_npy()) RemoveArrays(dataset->mutable_npy());
+  if (dataset->has_csv())
+    RemoveParts(dataset->mutable_csv()->mutable_columns());
+  if (dataset->has_tfrecord()) {
+    RemoveParts(dataset->mutable_tfrecord()->mutable_features());
+  }
+}
+
+}  // namespace holdfast

@@ -1,0 +1,103 @@
+#include "worker/job_data.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/clock.h"
+#include "common/data/reading_progress.h"
+#include "common/data/subset_dataset.h"
+#include "common/shape.h"
+#include "glog/logging.h"
+
+namespace holdfast {
+namespace {
+
+void Log(const std::string& line) { LOG(INFO) << line; }
+
+void TellOf(const Dataset& dataset, absl::string_view purpose) {
+  const Dataset::Footprint footprint = dataset.footprint();
+  LOG(INFO) << dataset.num_examples() << " examples to " << purpose
+            << " on: " << SizeText(footprint.memory) << " in memory, "
+            << SizeText(footprint.mapped) << " in mapped files";
+  LOG_IF(INFO, dataset.digest_is_sampled())
+      << "their digest is of samples: sizes, headers and some blocks "
+         "(docs/data.md)";
+  if (dataset.skipped_rows() == 0) return;
+  LOG(WARNING) << dataset.skipped_rows()
+               << " rows were left out (skip_bad_rows); the first faults:\n"
+               << absl::StrJoin(dataset.skipped_because(), "\n");
+}
+
+// Errors: INVALID_ARGUMENT, naming what differs.
+absl::Status CheckAlike(const ExampleSpec& tested, const ExampleSpec& trained) {
+  if (tested.shape != trained.shape) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the examples of the test set have the shape ",
+                     ShapeString(tested.shape), ", those of the training set ",
+                     ShapeString(trained.shape)));
+  }
+  if (tested.num_targets == trained.num_targets) return absl::OkStatus();
+  const auto answers = [](const ExampleSpec& spec) {
+    return spec.num_targets == 0 ? "labels"
+                                 : absl::StrCat(spec.num_targets, " targets");
+  };
+  return absl::InvalidArgumentError(
+      absl::StrCat("the examples of the test set have ", answers(tested),
+                   ", those of the training set ", answers(trained)));
+}
+
+absl::StatusOr<std::unique_ptr<Dataset>> OpenQuietly(
+    const proto::Dataset& dataset, const proto::Data& data,
+    const DataOptions& options) {
+  const SteadyClock clock;
+  ReadingProgress progress({&clock, Log});
+  Dataset::Options reading = Dataset::OptionsOf(data);
+  reading.reading = {options.threads, options.cache.get(), &progress};
+  return OpenDataset(dataset, reading, *options.registry);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Dataset>> OpenJobDataset(
+    const proto::Dataset& dataset, const proto::Data& data,
+    const DataOptions& options, absl::string_view purpose) {
+  auto opened = OpenQuietly(dataset, data, options);
+  if (opened.ok()) TellOf(**opened, purpose);
+  return opened;
+}
+
+absl::StatusOr<JobData> JobData::Open(const proto::Data& config,
+                                      const DataOptions& options) {
+  JobData data(config, options);
+  auto train_set = OpenQuietly(config.train(), config, options);
+  if (!train_set.ok()) return train_set.status();
+  if (config.has_holdout()) {
+    data.whole_ = *std::move(train_set);
+    auto parts = SubsetDataset::HoldOut(data.whole_, config.holdout());
+    if (!parts.ok()) return parts.status();
+    data.train_set_ = std::move(parts->kept);
+  } else {
+    data.train_set_ = *std::move(train_set);
+  }
+  TellOf(*data.train_set_, "train");
+  return data;
+}
+
+absl::StatusOr<std::unique_ptr<Dataset>> JobData::OpenTestSet() const {
+  if (config_.has_holdout()) {
+    auto parts = SubsetDataset::HoldOut(whole_, config_.holdout());
+    if (!parts.ok()) return parts.status();
+    LOG(INFO) << parts->held_out->num_examples() << " examples to test on";
+    return std::move(parts->held_out);
+  }
+  if (!config_.has_test()) return nullptr;
+  auto test_set = OpenJobDataset(config_.test(), config_, options_, "test");
+  if (!test_set.ok()) return test_set.status();
+  const absl::Status status =
+      CheckAlike((*test_set)->spec(), train_set_->spec());
+  if (!status.ok()) return status;
+  return test_set;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,63 @@
+#ifndef HOLDFAST_WORKER_JOB_DATA_H_
+#define HOLDFAST_WORKER_JOB_DATA_H_
+
+#include <memory>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/data/data_cache.h"
+#include "common/data/dataset.h"
+#include "proto/job.pb.h"
+#include "worker/input/dataset_registry.h"
+
+namespace holdfast {
+
+// How data sets are opened.
+struct DataOptions {
+  // Sources of the user's own. It must outlive the data sets.
+  const DatasetRegistry* registry = nullptr;
+  // Threads that parse.
+  int threads = 1;
+  // Null: what is unpacked is kept in memory.
+  std::shared_ptr<const DataCache> cache;
+};
+
+// Opens `dataset`, one of `data`; how far it is, what it takes, and what it
+// leaves out, is logged. `purpose` is what is done on its examples: "train".
+// Errors: those of OpenDataset.
+absl::StatusOr<std::unique_ptr<Dataset>> OpenJobDataset(
+    const proto::Dataset& dataset, const proto::Data& data,
+    const DataOptions& options, absl::string_view purpose);
+
+// The data sets of a job.
+//
+// Thread-compatible.
+class JobData {
+ public:
+  // Opens the training set.
+  static absl::StatusOr<JobData> Open(const proto::Data& config,
+                                      const DataOptions& options);
+
+  const Dataset& train_set() const { return *train_set_; }
+
+  // Opens the test set. Null where the job has none.
+  // Errors: those of OpenDataset; INVALID_ARGUMENT where its examples are not
+  // like those of the training set.
+  absl::StatusOr<std::unique_ptr<Dataset>> OpenTestSet() const;
+
+ private:
+  JobData(const proto::Data& config, DataOptions options)
+      : config_(config), options_(std::move(options)) {}
+
+  proto::Data config_;
+  DataOptions options_;
+  // With a holdout: what training set and test set are parts of.
+  std::shared_ptr<const Dataset> whole_;
+  std::unique_ptr<Dataset> train_set_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_JOB_DATA_H_

@@ -1,0 +1,83 @@
+#include "worker/offline/checkpoint_model.h"
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "common/checkpoint/directory.h"
+#include "common/checkpoint/file_system.h"
+#include "common/ids.h"
+#include "common/shape.h"
+#include "common/weight_quantization.h"
+
+namespace holdfast {
+
+absl::StatusOr<std::unique_ptr<CheckpointReader>> OpenCheckpoint(
+    const std::string& path) {
+  const auto directory =
+      CheckpointDirectory::OpenToRead(path, PosixFileSystem());
+  if (!directory.ok()) return directory.status();
+  const auto journal = directory->ReadJournal();
+  if (absl::IsNotFound(journal.status())) {
+    return CheckpointReader::OpenFolder(path, PosixFileSystem());
+  }
+  if (!journal.ok()) return journal.status();
+  if (journal->checkpoints().empty()) {
+    return absl::NotFoundError(
+        absl::StrCat(path, ": no checkpoint is durable yet"));
+  }
+  return CheckpointReader::Open(*directory, *journal->checkpoints().rbegin());
+}
+
+absl::StatusOr<CheckpointModel> LoadModel(CheckpointReader* reader,
+                                          const proto::Job& job,
+                                          const ExampleSpec& examples,
+                                          const ModelRegistry& registry,
+                                          Backend* backend) {
+  auto model =
+      CreateModel(job.model(), examples, job.seed(), backend, registry);
+  if (!model.ok()) return model.status();
+  std::vector<std::vector<float>> values;
+  for (const proto::Variable& variable : (*model)->Variables()) {
+    const proto::Variable* const stored = reader->FindVariable(variable.name());
+    if (stored == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the job's model has a variable \"", variable.name(),
+                       "\", which the checkpoint has not: is it another "
+                       "job's?"));
+    }
+    if (absl::MakeConstSpan(stored->shape()) !=
+        absl::MakeConstSpan(variable.shape())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("variable \"", variable.name(), "\" has the shape ",
+                       ShapeString(variable.shape()), " in the job's model, ",
+                       ShapeString(stored->shape()), " in the checkpoint"));
+    }
+    const absl::StatusOr<int64_t> elements = NumElements(variable.shape());
+    if (!elements.ok()) return elements.status();
+    absl::Status status =
+        reader->Read(variable.name(), /*slot=*/0, 0,
+                     absl::MakeSpan(values.emplace_back(*elements)));
+    if (!status.ok()) return status;
+  }
+  const GlobalStep step(reader->manifest().name().step());
+  return CheckpointModel{*std::move(model),
+                         Parameters(step, std::move(values))};
+}
+
+Parameters RoundedToInt8(const Parameters& parameters,
+                         const std::vector<proto::Variable>& variables) {
+  std::vector<std::vector<float>> values;
+  for (size_t i = 0; i < variables.size(); ++i) {
+    const absl::Span<const float> from = parameters.Of(i);
+    std::vector<float>& to = values.emplace_back(from.begin(), from.end());
+    const proto::Variable& variable = variables[i];
+    if (!IsQuantizable(variable)) continue;
+    RoundToQuantized(variable.shape(variable.shape_size() - 1),
+                     absl::MakeSpan(to));
+  }
+  return Parameters(parameters.version, std::move(values));
+}
+
+}  // namespace holdfast

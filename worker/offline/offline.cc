@@ -1,0 +1,292 @@
+#include "worker/offline/offline.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/checkpoint/data_file.h"
+#include "common/checkpoint/directory.h"
+#include "common/clock.h"
+#include "common/data/data_files.h"
+#include "common/data/dataset.h"
+#include "common/data/subset_dataset.h"
+#include "common/job_file.h"
+#include "common/shape.h"
+#include "glog/logging.h"
+#include "worker/backend/device.h"
+#include "worker/input/hooked_source.h"
+#include "worker/input/sequential_batches.h"
+#include "worker/offline/checkpoint_model.h"
+#include "worker/offline/prediction_file.h"
+#include "worker/precision.h"
+#include "worker/trainer/evaluator.h"
+#include "worker/trainer/scores.h"
+
+namespace holdfast {
+namespace {
+
+constexpr absl::Duration kTellEvery = absl::Seconds(5);
+constexpr int64_t kDefaultBatchSize = 1000;
+
+// Logs how many examples have been read, now and then.
+class Progress {
+ public:
+  Progress(const ExampleSource* source, absl::string_view done)
+      : total_(source->num_examples()),
+        done_(done),
+        source_(source, [this] { Count(); }) {}
+
+  const ExampleSource* source() const { return &source_; }
+
+ private:
+  void Count() {
+    ++read_;
+    // A look at the clock takes as long as some examples.
+    if (read_ % 256 != 0) return;
+    const absl::Time now = SteadyNow();
+    if (now - told_ < kTellEvery) return;
+    told_ = now;
+    LOG(INFO) << done_ << " " << read_ << " of " << total_ << " examples";
+  }
+
+  const int64_t total_;
+  const std::string done_;
+  int64_t read_ = 0;
+  absl::Time told_ = SteadyNow();
+  const HookedSource source_;
+};
+
+// The inputs of another source, with answers of 0 as a model wants them.
+class Unanswered final : public ExampleSource {
+ public:
+  Unanswered(const ExampleSource* source, int64_t num_targets)
+      : source_(*source), spec_(source->spec()) {
+    spec_.num_classes.reset();
+    spec_.num_targets = num_targets;
+    spec_.weighted = false;
+  }
+
+  int64_t num_examples() const override { return source_.num_examples(); }
+  const ExampleSpec& spec() const override { return spec_; }
+  absl::Status Read(int64_t index, const ExampleMemory& to) const override {
+    int32_t ignored = 0;
+    ExampleMemory inputs;
+    inputs.input = to.input;
+    inputs.label = &ignored;
+    std::fill(to.targets.begin(), to.targets.end(), 0.0f);
+    if (to.label != nullptr) *to.label = 0;
+    return source_.Read(index, inputs);
+  }
+
+ private:
+  const ExampleSource& source_;
+  ExampleSpec spec_;
+};
+
+// Checkpoint and job: what all begins with.
+struct Opened {
+  std::unique_ptr<CheckpointReader> reader;
+  proto::Job job;
+  std::unique_ptr<Backend> backend;
+
+  const proto::DeclaredJob& declared() const {
+    return reader->manifest().declaration().job();
+  }
+};
+
+absl::StatusOr<Opened> Open(const OfflineOptions& options) {
+  Opened opened;
+  auto reader = OpenCheckpoint(options.checkpoint);
+  if (!reader.ok()) return reader.status();
+  opened.reader = *std::move(reader);
+  if (options.job.has_value()) {
+    opened.job = *options.job;
+  } else {
+    auto job = DeclaredJobFile(opened.reader->manifest().declaration());
+    if (!job.ok()) {
+      return absl::Status(
+          job.status().code(),
+          absl::StrCat(options.checkpoint, ": ", job.status().message(),
+                       "; name the job file with --job"));
+    }
+    opened.job = *std::move(job);
+    if (options.data.empty()) {
+      return absl::InvalidArgumentError(
+          "a checkpoint does not say where data lie: name files with --data, "
+          "or the job file with --job");
+    }
+  }
+  DeviceOptions device = options.device;
+  device.precision = PrecisionOf(opened.job);
+  auto backend = CreateBackend(options.place, device);
+  if (!backend.ok()) return backend.status();
+  opened.backend = *std::move(backend);
+  return opened;
+}
+
+// The data set that is meant. With --data the format is that of the test set,
+// or, where there is none, of the training set.
+absl::StatusOr<proto::Dataset> DatasetOf(const OfflineOptions& options,
+                                         const Opened& opened,
+                                         bool has_answers) {
+  const proto::Data& data = opened.job.data();
+  proto::Dataset dataset = data.has_test() ? data.test() : data.train();
+  if (!options.data.empty()) {
+    const AnswerKind answers = !has_answers ? AnswerKind::kNone
+                               : opened.declared().num_targets() > 0
+                                   ? AnswerKind::kTargets
+                                   : AnswerKind::kLabels;
+    const absl::Status status = SetDataFiles(options.data, answers, &dataset);
+    if (!status.ok()) return status;
+  }
+  if (!has_answers) RemoveAnswers(&dataset);
+  return dataset;
+}
+
+// Errors: INVALID_ARGUMENT when `found` is not the shape that was trained on.
+absl::Status CheckShape(const Opened& opened, const ExampleSpec& found) {
+  if (!opened.reader->manifest().declaration().has_job()) {
+    return absl::OkStatus();
+  }
+  const auto& trained = opened.declared().example_shape();
+  if (absl::MakeConstSpan(trained) == absl::MakeConstSpan(found.shape)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the data's examples have the shape ", ShapeString(found.shape),
+      "; the model was trained on ", ShapeString(trained)));
+}
+
+// Opens what DatasetOf says, or the job's holdout.
+absl::StatusOr<std::unique_ptr<Dataset>> OpenToEvaluate(
+    const OfflineOptions& options, const Opened& opened) {
+  const proto::Data& data = opened.job.data();
+  const bool held_out = options.data.empty() && data.has_holdout();
+  if (options.data.empty() && !held_out && !data.has_test()) {
+    return absl::InvalidArgumentError(
+        "the job has no test set: name files with --data");
+  }
+  auto config = DatasetOf(options, opened, /*has_answers=*/true);
+  if (!config.ok()) return config.status();
+  auto dataset = OpenJobDataset(*config, data, options.reading, "evaluate");
+  if (!dataset.ok()) return dataset.status();
+  const absl::Status status = CheckShape(opened, (*dataset)->spec());
+  if (!status.ok()) return status;
+  if (!held_out) return *std::move(dataset);
+  auto parts = SubsetDataset::HoldOut(
+      std::shared_ptr<const Dataset>(*std::move(dataset)), data.holdout());
+  if (!parts.ok()) return parts.status();
+  return std::move(parts->held_out);
+}
+
+proto::CheckpointEvaluation::Scores ScoresOf(const EvaluationScores& scores) {
+  const proto::EvaluationResult& result = scores.result;
+  proto::CheckpointEvaluation::Scores told;
+  told.set_loss(result.loss());
+  if (result.has_accuracy()) told.set_accuracy(result.accuracy());
+  if (result.has_mean_absolute_error()) {
+    told.set_mean_absolute_error(result.mean_absolute_error());
+  }
+  if (result.has_mean_squared_error()) {
+    told.set_mean_squared_error(result.mean_squared_error());
+  }
+  if (result.has_top_k_accuracy()) {
+    told.set_top_k_accuracy(result.top_k_accuracy());
+  }
+  if (result.has_auc()) told.set_auc(result.auc());
+  told.mutable_by_class()->Assign(scores.by_class.begin(),
+                                  scores.by_class.end());
+  return told;
+}
+
+}  // namespace
+
+absl::StatusOr<proto::CheckpointEvaluation> EvaluateCheckpoint(
+    const OfflineOptions& options, bool int8, const ModelRegistry& models) {
+  auto opened = Open(options);
+  if (!opened.ok()) return opened.status();
+  auto dataset = OpenToEvaluate(options, *opened);
+  if (!dataset.ok()) return dataset.status();
+  auto loaded = LoadModel(opened->reader.get(), opened->job, (*dataset)->spec(),
+                          models, opened->backend.get());
+  if (!loaded.ok()) return loaded.status();
+  const proto::Evaluation& config = opened->job.evaluation();
+  absl::Status status =
+      CheckScores(config, loaded->model->Outputs(), (*dataset)->spec());
+  if (!status.ok()) return status;
+
+  proto::CheckpointEvaluation told;
+  told.set_checkpoint(FolderName(opened->reader->manifest().name()));
+  const auto evaluate =
+      [&](const Parameters& parameters) -> absl::StatusOr<EvaluationScores> {
+    const Progress progress(dataset->get(), "evaluated");
+    return EvaluateOn(*progress.source(), config, parameters,
+                      loaded->model.get(), /*cancelled=*/nullptr);
+  };
+  const auto scores = evaluate(loaded->parameters);
+  if (!scores.ok()) return scores.status();
+  told.set_step(static_cast<double>(scores->result.step()));
+  told.set_examples(static_cast<double>(scores->result.examples()));
+  *told.mutable_float32() = ScoresOf(*scores);
+  LOG(INFO) << DescribeEvaluation(scores->result);
+  if (!int8) return told;
+  const auto rounded =
+      evaluate(RoundedToInt8(loaded->parameters, loaded->model->Variables()));
+  if (!rounded.ok()) return rounded.status();
+  *told.mutable_int8() = ScoresOf(*rounded);
+  LOG(INFO) << "with 8-bit integers: " << DescribeEvaluation(rounded->result);
+  return told;
+}
+
+absl::Status PredictWithCheckpoint(const OfflineOptions& options,
+                                   const std::string& output,
+                                   const ModelRegistry& models) {
+  auto opened = Open(options);
+  if (!opened.ok()) return opened.status();
+  const auto config = DatasetOf(options, *opened, /*has_answers=*/false);
+  if (!config.ok()) return config.status();
+  auto dataset =
+      OpenJobDataset(*config, opened->job.data(), options.reading, "predict");
+  if (!dataset.ok()) return dataset.status();
+  absl::Status status = CheckShape(*opened, (*dataset)->spec());
+  if (!status.ok()) return status;
+  const Unanswered inputs(dataset->get(), opened->declared().num_targets());
+  auto loaded = LoadModel(opened->reader.get(), opened->job, inputs.spec(),
+                          models, opened->backend.get());
+  if (!loaded.ok()) return loaded.status();
+  const OutputSpec outputs = loaded->model->Outputs();
+  if (outputs.count == 0) {
+    return absl::UnimplementedError(
+        absl::StrCat("the model \"", opened->job.model().registered().name(),
+                     "\" tells no outputs: it has to implement Model::Outputs "
+                     "(worker/model/model.h)"));
+  }
+
+  auto file = PredictionFile::Create(
+      output, ColumnsOf(opened->job, outputs.count, outputs.predict_class),
+      outputs.count);
+  if (!file.ok()) return file.status();
+  const Progress progress(&inputs, "predicted");
+  const proto::Evaluation& evaluation = opened->job.evaluation();
+  SequentialBatches batches(progress.source(), evaluation.has_batch_size()
+                                                   ? evaluation.batch_size()
+                                                   : kDefaultBatchSize);
+  const std::vector<absl::Span<const float>> values = loaded->parameters.All();
+  for (;;) {
+    auto batch = batches.Next();
+    if (!batch.ok()) return batch.status();
+    if (batch->size() == 0) break;
+    batch->wants_outputs = true;
+    const auto result = loaded->model->Evaluate(values, *batch);
+    if (!result.ok()) return result.status();
+    status = (*file)->Add(result->outputs);
+    if (!status.ok()) return status;
+  }
+  return (*file)->Finish();
+}
+
+}  // namespace holdfast

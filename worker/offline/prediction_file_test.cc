@@ -1,0 +1,108 @@
+#include "worker/offline/prediction_file.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace holdfast {
+namespace {
+
+using Kind = PredictionColumns::Kind;
+
+proto::Job Parse(const std::string& text) {
+  proto::Job job;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &job));
+  return job;
+}
+
+constexpr char kSoftmax[] =
+    "model { sequential { loss { softmax_cross_entropy {} } } }";
+
+// exp(0) / (exp(0) + 3 exp(0)) = 0.25, as exp(log 3) = 3.
+TEST(PredictionFileTest, ClassesHaveProbabilities) {
+  const PredictionColumns columns =
+      ColumnsOf(Parse(kSoftmax), 2, /*predict_class=*/true);
+  EXPECT_EQ(columns.kind, Kind::kSoftmax);
+  EXPECT_EQ(PredictionHeader(columns, 2),
+            "example,class,probability_0,probability_1\n");
+  const float log_of_3 = 1.0986123f;
+  EXPECT_EQ(PredictionLine(columns, 7, {0, log_of_3}).substr(0, 10),
+            "7,1,0.2500");
+  // Of equals the first; large outputs do not overflow.
+  EXPECT_EQ(PredictionLine(columns, 8, {1000, 1000}), "8,0,0.5,0.5\n");
+}
+
+TEST(PredictionFileTest, ATableNamesItsClasses) {
+  const PredictionColumns columns = ColumnsOf(
+      Parse(std::string(kSoftmax) + R"pb(
+        data {
+          train { csv { columns { label { values: "a,b" values: "plain" } } } }
+        })pb"),
+      2, /*predict_class=*/true);
+  EXPECT_EQ(PredictionHeader(columns, 2),
+            "example,class,\"probability_a,b\",probability_plain\n");
+  EXPECT_EQ(PredictionLine(columns, 0, {1, 1}), "0,\"a,b\",0.5,0.5\n");
+}
+
+// Above 0 it is class 1.
+TEST(PredictionFileTest, OneOutputTellsTwoClasses) {
+  const PredictionColumns columns = ColumnsOf(
+      Parse("model { sequential { loss { sigmoid_cross_entropy {} } } }"), 1,
+      /*predict_class=*/true);
+  EXPECT_EQ(PredictionHeader(columns, 1), "example,class,probability\n");
+  EXPECT_EQ(PredictionLine(columns, 0, {0}), "0,0,0.5\n");
+  EXPECT_EQ(PredictionLine(columns, 1, {100}), "1,1,1\n");
+}
+
+TEST(PredictionFileTest, NumbersAreAsTheyAre) {
+  const proto::Job job = Parse(
+      R"pb(model { sequential { loss { mean_squared_error {} } } }
+           data {
+             train {
+               csv {
+                 columns {
+                   name: "x"
+                   number {}
+                 }
+                 columns {
+                   name: "price"
+                   name: "area"
+                   target {}
+                 }
+               }
+             }
+           })pb");
+  const PredictionColumns named = ColumnsOf(job, 2, /*predict_class=*/false);
+  EXPECT_EQ(PredictionHeader(named, 2), "example,price,area\n");
+  EXPECT_EQ(PredictionLine(named, 3, {1.5f, 0.1f}), "3,1.5,0.100000001\n");
+  // As many names as outputs, or none.
+  const PredictionColumns three = ColumnsOf(job, 3, /*predict_class=*/false);
+  EXPECT_EQ(PredictionHeader(three, 3), "example,output_0,output_1,output_2\n");
+  EXPECT_EQ(PredictionHeader(ColumnsOf({}, 1, false), 1), "example,output\n");
+}
+
+TEST(PredictionFileTest, IsThereWhenItIsWhole) {
+  const std::string path = testing::TempDir() + "/predictions.csv";
+  {
+    auto file = PredictionFile::Create(path, {}, 2);
+    ASSERT_TRUE(file.ok()) << file.status();
+    ASSERT_EQ((*file)->Add({1, 2, 3, 4}), absl::OkStatus());
+    EXPECT_FALSE(std::ifstream(path).good());
+    ASSERT_EQ((*file)->Add({5, 6}), absl::OkStatus());
+    ASSERT_EQ((*file)->Finish(), absl::OkStatus());
+  }
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  EXPECT_EQ(text.str(), "example,output_0,output_1\n0,1,2\n1,3,4\n2,5,6\n");
+  // One that is given up leaves what was there.
+  { ASSERT_TRUE(PredictionFile::Create(path, {}, 1).ok()); }
+  EXPECT_TRUE(std::ifstream(path).good());
+  EXPECT_FALSE(std::ifstream(path + ".tmp").good());
+  EXPECT_FALSE(PredictionFile::Create("/nowhere/x.csv", {}, 1).ok());
+}
+
+}  // namespace
+}  // namespace holdfast

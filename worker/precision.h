@@ -1,0 +1,18 @@
+#ifndef HOLDFAST_WORKER_PRECISION_H_
+#define HOLDFAST_WORKER_PRECISION_H_
+
+#include "proto/job.pb.h"
+#include "worker/backend/backend.h"
+
+namespace holdfast {
+
+// What `job` has the factors of products rounded to.
+inline Precision PrecisionOf(const proto::Job& job) {
+  if (job.precision().has_bfloat16()) return Precision::kBfloat16;
+  if (job.precision().has_float16()) return Precision::kFloat16;
+  return Precision::kFloat32;
+}
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_PRECISION_H_
