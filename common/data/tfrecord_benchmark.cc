@@ -1,6 +1,7 @@
 // How fast TFRecord files are opened, which reads and tests all of their
 // records, and how fast examples are read from them then: images as raw bytes,
-// tables of one number a feature, and vectors of floats.
+// tables of one number a feature, vectors of floats, and photographs as JPEG
+// files.
 //
 //   bazel run //common/data:tfrecord_benchmark
 //
@@ -20,6 +21,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/data/dataset.h"
+#include "common/data/image_testing.h"
 #include "common/data/tfrecord_frame.h"
 #include "common/random.h"
 #include "proto/tf_example.pb.h"
@@ -30,9 +32,12 @@ namespace {
 constexpr uint32_t kRows = 60000;
 constexpr uint32_t kColumns = 20;
 constexpr uint32_t kPixels = 784;
+constexpr uint32_t kSide = 128;
 
-enum Kind { kImages, kTables, kVectors };
-constexpr const char* kNames[] = {"images", "tables", "vectors"};
+enum Kind { kImages, kTables, kVectors, kPhotographs };
+constexpr const char* kNames[] = {"images", "tables", "vectors", "photographs"};
+
+uint32_t RowsOf(Kind kind) { return kind == kPhotographs ? 2000 : kRows; }
 
 std::string File(Kind kind) {
   const char* folder = std::getenv("TFRECORD_BENCHMARK_FOLDER");
@@ -52,10 +57,23 @@ float NumberAt(uint32_t row, uint32_t place) {
   return static_cast<float>(Philox4x32({row, place}, {1})[0] / 0x1p31 - 1);
 }
 
+// Smooth colours, and some noise.
+std::string Photograph(uint32_t row) {
+  std::string pixels = RandomPixels(kSide * kSide * 3, row);
+  for (uint32_t i = 0; i < pixels.size(); ++i) {
+    const uint32_t x = i / 3 % kSide, y = i / 3 / kSide;
+    pixels[i] = static_cast<char>((static_cast<uint8_t>(pixels[i]) >> 4) +
+                                  (x * (i % 3 + 1) + y + row) % 256 * 7 / 8);
+  }
+  return EncodeJpeg(kSide, kSide, 3, pixels);
+}
+
 std::string Record(Kind kind, uint32_t row) {
   proto::tensorflow::Example example;
   Add("label", &example)->mutable_int64_list()->add_value(row % 10);
-  if (kind == kImages) {
+  if (kind == kPhotographs) {
+    Add("image", &example)->mutable_bytes_list()->add_value(Photograph(row));
+  } else if (kind == kImages) {
     std::string pixels(kPixels, '\0');
     for (uint32_t i = 0; i < kPixels; ++i)
       pixels[i] = static_cast<char>(row * i);
@@ -77,13 +95,16 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenFile(Kind kind) {
   const std::string path = File(kind);
   if (!std::filesystem::exists(path)) {
     std::string file;
-    for (uint32_t row = 0; row < kRows; ++row) {
+    for (uint32_t row = 0; row < RowsOf(kind); ++row) {
       AppendTfRecord(Record(kind, row), &file);
     }
     std::ofstream(path, std::ios::binary) << file;
   }
   std::string features;
-  if (kind == kImages) {
+  if (kind == kPhotographs) {
+    features = absl::StrCat("features { name: 'image' image { height: ", kSide,
+                            " width: ", kSide, " } }");
+  } else if (kind == kImages) {
     features = "shape: 28 shape: 28 features { name: 'image' raw {} }";
   } else if (kind == kTables) {
     for (uint32_t i = 0; i < kColumns; ++i) {
@@ -112,11 +133,11 @@ void BM_OpenTfRecord(benchmark::State& state) {
     }
   }
   state.SetLabel(kNames[kind]);
-  state.SetItemsProcessed(state.iterations() * kRows);
+  state.SetItemsProcessed(state.iterations() * RowsOf(kind));
   state.SetBytesProcessed(state.iterations() *
                           std::filesystem::file_size(File(kind)));
 }
-BENCHMARK(BM_OpenTfRecord)->DenseRange(0, 2)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_OpenTfRecord)->DenseRange(0, 3)->Unit(benchmark::kMillisecond);
 
 // In an order that jumps about, as training does.
 void BM_ReadTfRecord(benchmark::State& state) {
@@ -131,12 +152,13 @@ void BM_ReadTfRecord(benchmark::State& state) {
   uint64_t place = 1;
   for (auto _ : state) {
     place = place * 6364136223846793005 + 1442695040888963407;
-    benchmark::DoNotOptimize((*dataset)->Read((place >> 33) % kRows, memory));
+    benchmark::DoNotOptimize(
+        (*dataset)->Read((place >> 33) % RowsOf(kind), memory));
   }
   state.SetLabel(kNames[kind]);
   state.SetItemsProcessed(state.iterations());
 }
-BENCHMARK(BM_ReadTfRecord)->DenseRange(0, 2);
+BENCHMARK(BM_ReadTfRecord)->DenseRange(0, 3);
 
 }  // namespace
 }  // namespace holdfast
