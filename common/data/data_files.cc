@@ -87,6 +87,7 @@ absl::Status SetDataFiles(const std::vector<std::string>& files,
       }
       dataset->mutable_images()->set_folder(files[0]);
       return absl::OkStatus();
+    case proto::Dataset::kRegistered:
     case proto::Dataset::KIND_NOT_SET:
       break;
   }

@@ -329,7 +329,7 @@ TEST_F(SynchronousLoopTest, ByTicketChiefEvaluatesAndConcludes) {
   SetUpTickets(/*replica=*/0, /*n=*/2, /*m=*/2, /*tickets=*/7);
   cluster_->tickets = {0, 2, 4, 6};
   has_test_set_ = true;
-  options_.evaluate_every_steps = 2;
+  options_.evaluation.set_every_steps(2);
   EXPECT_EQ(Run(), absl::OkStatus());
   EXPECT_THAT(cluster_->calls("report"), ElementsAre("report 2", "report 4"));
 }

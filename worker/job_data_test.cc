@@ -1,0 +1,87 @@
+#include "worker/job_data.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_replace.h"
+#include "google/protobuf/text_format.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class JobDataTest : public ::testing::Test {
+ protected:
+  JobDataTest() {
+    std::ofstream(Path("table.csv")) << "a,b,y\n1,2,0\n3,4,1\n5,6,2\n7,8,1\n";
+  }
+
+  static std::string Path(const std::string& name) {
+    return testing::TempDir() + "/" + name;
+  }
+  // `text` is a Data, in which TABLE stands for a Csv of the columns a and b.
+  absl::StatusOr<JobData> Read(const std::string& text) {
+    proto::Data data;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        absl::StrReplaceAll(text,
+                            {{"TABLE",
+                              "csv { columns { name: 'a' name: 'b' number {} } "
+                              "columns { name: 'y' label {} } }"}}),
+        &data));
+    for (proto::Dataset* const set :
+         {data.mutable_train(), data.mutable_test()}) {
+      if (set->has_csv()) set->mutable_csv()->add_files(Path("table.csv"));
+    }
+    if (!data.test().has_csv()) data.clear_test();
+    return JobData::Open(data, {&registry_});
+  }
+
+  const DatasetRegistry registry_;
+};
+
+TEST_F(JobDataTest, ReadsBothSets) {
+  const auto data = Read("train { TABLE } test { TABLE }");
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->train_set().num_examples(), 4);
+  EXPECT_THAT(data->train_set().spec().shape, ElementsAre(2));
+  const auto test_set = data->OpenTestSet();
+  ASSERT_TRUE(test_set.ok()) << test_set.status();
+  EXPECT_EQ((*test_set)->num_examples(), 4);
+}
+
+TEST_F(JobDataTest, ATestSetMayBeHeldOutOrMissing) {
+  const auto held_out = Read("train { TABLE } holdout { fraction: 0.25 }");
+  ASSERT_TRUE(held_out.ok()) << held_out.status();
+  EXPECT_EQ(held_out->train_set().num_examples(), 3);
+  EXPECT_EQ((*held_out->OpenTestSet())->num_examples(), 1);
+  const auto none = Read("train { TABLE }");
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_EQ(*none->OpenTestSet(), nullptr);
+}
+
+TEST_F(JobDataTest, ATestSetMustBeLikeTheTrainingSet) {
+  const auto error = [this](const std::string& test) {
+    const auto data = Read("train { TABLE } test { " + test + " }");
+    EXPECT_TRUE(data.ok()) << data.status();
+    const absl::Status status = data->OpenTestSet().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(error("csv { columns { name: 'a' number {} } "
+                    "columns { name: 'y' label {} } }"),
+              HasSubstr("the test set have the shape [1], those of the "
+                        "training set [2]"));
+  EXPECT_THAT(error("csv { columns { name: 'a' name: 'b' number {} } "
+                    "columns { name: 'y' target {} } }"),
+              HasSubstr("the test set have 1 targets, those of the training "
+                        "set labels"));
+}
+
+}  // namespace
+}  // namespace holdfast
