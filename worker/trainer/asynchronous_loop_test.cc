@@ -251,7 +251,7 @@ TEST_F(AsynchronousLoopTest, LeavesWhenTheModelFails) {
 TEST_F(AsynchronousLoopTest, EvaluatesWhenSoManyTicketsAreSpent) {
   SetUpAsynchronous(/*replica=*/0, /*depth=*/1, /*tickets=*/20);
   has_test_set_ = true;
-  options_.evaluate_every_steps = 5;
+  options_.evaluation.set_every_steps(5);
   // Others are faster: this worker sees tickets 2, 7, 12 and 18.
   cluster_->tickets = {2, 7, 12, 18};
   for (int i = 0; i < 4; ++i) {
