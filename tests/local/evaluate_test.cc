@@ -1,6 +1,7 @@
 // `holdfast eval` and `holdfast predict` on the checkpoints of real jobs.
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -24,7 +25,8 @@ using ::testing::HasSubstr;
 class EvaluateTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    run_dir_ = new std::string(FreshFolder() + "/run");
+    run_dir_ = new std::string(testing::TempDir() + "/evaluated");
+    std::filesystem::remove_all(*run_dir_);
     Program program({kHoldfast, "local", "--job=examples/iris.textproto",
                      absl::StrCat("--run_dir=", *run_dir_)});
     ASSERT_EQ(program.Wait(), 0) << program.output();
