@@ -17,9 +17,13 @@ void Log(const std::string& line) { LOG(INFO) << line; }
 
 void TellOf(const Dataset& dataset, absl::string_view purpose) {
   const Dataset::Footprint footprint = dataset.footprint();
-  LOG(INFO) << dataset.num_examples() << " examples to " << purpose
-            << " on: " << SizeText(footprint.memory) << " in memory, "
-            << SizeText(footprint.mapped) << " in mapped files";
+  const bool makes_examples = footprint.memory == 0 && footprint.mapped == 0;
+  LOG(INFO) << dataset.num_examples() << " examples to " << purpose << " on"
+            << (makes_examples
+                    ? ""
+                    : absl::StrCat(": ", SizeText(footprint.memory),
+                                   " in memory, ", SizeText(footprint.mapped),
+                                   " in mapped files"));
   LOG_IF(INFO, dataset.digest_is_sampled())
       << "their digest is of samples: sizes, headers and some blocks "
          "(docs/data.md)";
