@@ -104,8 +104,8 @@ ABSL_FLAG(std::string, checkpoint, "",
           "which the newest durable one is taken.");
 ABSL_FLAG(std::vector<std::string>, data, {},
           "With --checkpoint: the files to evaluate or predict on, in the "
-          "format of the job's test set (docs/evaluation.md). Default: the "
-          "test set of --job.");
+          "format of those that the job is evaluated on (docs/evaluation.md). "
+          "Default: what --job is evaluated on.");
 ABSL_FLAG(std::string, predictions, "",
           "With --checkpoint: write what the model predicts of each example "
           "to this CSV file, in place of evaluating.");
