@@ -1,8 +1,12 @@
 #include "worker/offline/prediction_file.h"
 
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <string>
+#include <vector>
 
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -29,8 +33,13 @@ TEST(PredictionFileTest, ClassesHaveProbabilities) {
   EXPECT_EQ(PredictionHeader(columns, 2),
             "example,class,probability_0,probability_1\n");
   const float log_of_3 = 1.0986123f;
-  EXPECT_EQ(PredictionLine(columns, 7, {0, log_of_3}).substr(0, 10),
-            "7,1,0.2500");
+  const std::vector<std::string> cells =
+      absl::StrSplit(PredictionLine(columns, 7, {0, log_of_3}), ',');
+  ASSERT_EQ(cells.size(), 4);
+  EXPECT_EQ(cells[0], "7");
+  EXPECT_EQ(cells[1], "1");
+  EXPECT_NEAR(std::atof(cells[2].c_str()), 0.25, 1e-7);
+  EXPECT_NEAR(std::atof(cells[3].c_str()), 0.75, 1e-7);
   // Of equals the first; large outputs do not overflow.
   EXPECT_EQ(PredictionLine(columns, 8, {1000, 1000}), "8,0,0.5,0.5\n");
 }

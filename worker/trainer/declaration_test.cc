@@ -195,6 +195,7 @@ TEST(DeclareJobTest, TellsTheJobFileAndItsExamples) {
   EXPECT_TRUE(declared->data().train().has_npy());
   EXPECT_EQ(declared->data().train().npy().inputs(), "");
   EXPECT_FALSE(declared->has_local());
+  EXPECT_FALSE(declared->data().has_test());
 
   EXPECT_EQ(DeclareJob(job, {.shape = {4}, .num_classes = 7}).num_classes(), 7);
 }
