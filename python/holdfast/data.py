@@ -12,7 +12,6 @@ import numpy.typing as npt
 from holdfast import _native
 from holdfast.job import Float32Array
 
-
 Shuffle = Literal["full", "blocks", "none"]
 
 
