@@ -15,15 +15,9 @@ environment="$(tests/deploy/setup.sh)"
 built="$(mktemp -d)"
 trap 'rm -rf "$built"' EXIT
 if [[ -z "${HOLDFAST_PROGRAMS:-}" ]]; then
-  /usr/bin/bazel build //cli:holdfast //ps_server //worker:ps_worker \
-    //examples/custom_model:tanh_worker </dev/null
-  bin="$(/usr/bin/bazel info bazel-bin 2>/dev/null)"
   HOLDFAST_PROGRAMS="$built/programs"
-  # The pods' user reads it too.
-  install -d -m 755 "$built" "$HOLDFAST_PROGRAMS"
-  install -m 755 -t "$HOLDFAST_PROGRAMS" \
-    "$bin"/cli/holdfast "$bin"/ps_server/ps_server "$bin"/worker/ps_worker \
-    "$bin"/examples/custom_model/tanh_worker
+  chmod 755 "$built"
+  tests/deploy/programs.sh "$HOLDFAST_PROGRAMS"
 fi
 if [[ -z "${HOLDFAST_WHEEL:-}" ]]; then
   HOLDFAST_WHEEL="$(python/build_wheel.sh --out="$built/wheel")"
