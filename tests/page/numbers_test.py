@@ -170,7 +170,7 @@ class NumbersTest(unittest.TestCase):
         # Of the worker that is paused.
         self.assertEqual(links, 1)
         shown = " ".join(self.page('#shards-body tr[data-key="ps 0"]').split())
-        self.assertIn("0 B by 1 link, 0 B lent now", shown)
+        self.assertIn("0 B 1 link 0 B lent", shown)
 
     def test_history_ends_where_the_job_does(self):
         last = self.browser.script("return known.points[known.points.length - 1]")

@@ -433,10 +433,10 @@ class SceneTest(unittest.TestCase):
 
     def test_what_passes_through_shared_memory(self):
         self.open("training")
-        self.assertEqual(browser.texts("#shards-body thead th")[-1], "Through shared memory")
+        self.assertEqual(browser.texts("#shards-body thead th")[-1], "Shared memory")
         rows = [" ".join(row.split()) for row in browser.texts("#shards-body > table tbody tr")]
         self.assertTrue(rows[0].endswith("–"), rows[0])
-        self.assertTrue(rows[1].endswith("3 MiB by 1 link, 24 MiB lent now"), rows[1])
+        self.assertTrue(rows[1].endswith("3 MiB 1 link 24 MiB lent"), rows[1])
 
     def test_shares_of_a_checkpoint_that_is_being_written(self):
         self.open("slow_disk")
