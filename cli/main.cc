@@ -34,8 +34,8 @@ int Completion(const std::vector<std::string>& args) {
   std::vector<CommandWords> all;
   for (const std::vector<CommandWords>& words :
        {LocalWords(), CheckpointWords(), StatusWords(), TopWords(),
-        TraceWords(), StopWords(), EvaluateWords(), DataWords(),
-        CertsWords(), BenchWords()}) {
+        TraceWords(), StopWords(), EvaluateWords(), DataWords(), CertsWords(),
+        BenchWords()}) {
     all.insert(all.end(), words.begin(), words.end());
   }
   return CompletionCommand(args, all);
@@ -53,8 +53,7 @@ constexpr Command kCommands[] = {
     {"stop", "end a running job in order, to go on later", StopCommand},
     {"eval", "loss and scores of a checkpoint's model on data", EvalCommand},
     {"predict", "what a checkpoint's model predicts of data", PredictCommand},
-    {"data", "what is in files to train on, and parts of them",
-     DataCommand},
+    {"data", "what is in files to train on, and parts of them", DataCommand},
     {"certs", "make certificates for a cluster", CertsCommand},
     {"bench", "measure a cluster on this machine", BenchCommand},
     {"completion", "complete commands and flags in bash", Completion},

@@ -183,7 +183,8 @@ TEST(OnnxModelTest, ResidualLayersAddUp) {
   EXPECT_THAT(Operators(*model),
               ElementsAre("Reshape", "Unsqueeze", "Relu", "Add", "Flatten",
                           "MatMul", "Identity"));
-  EXPECT_THAT(Constant<int64_t>(*model, "reshape/shape"), ElementsAre(-1, 2, 2));
+  EXPECT_THAT(Constant<int64_t>(*model, "reshape/shape"),
+              ElementsAre(-1, 2, 2));
   const onnx::NodeProto& sum = model->graph().node(3);
   EXPECT_EQ(sum.input(0), "residual/relu");
   EXPECT_EQ(sum.input(1), model->graph().node(1).output(0));

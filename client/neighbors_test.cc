@@ -93,9 +93,7 @@ class PsEnd {
   }
   void AwaitGreeted() { greeter_.join(); }
   // So many clients, or one more, may have connected and not been accepted.
-  void LetWait(int clients) {
-    ASSERT_EQ(listen(listener_->fd(), clients), 0);
-  }
+  void LetWait(int clients) { ASSERT_EQ(listen(listener_->fd(), clients), 0); }
   // On whoever has connected.
   void HangUp() {
     auto socket = listener_->TryAccept();

@@ -24,8 +24,8 @@ class Leaver {
   // The process ends by itself, with an exit code of its own.
   void EndsByItself();
 
-  // Leaves the cluster and ends the process with kExitRestart, unless it ends by
-  // itself. Whatever the training thread computes or waits for is given up.
+  // Leaves the cluster and ends the process with kExitRestart, unless it ends
+  // by itself. Whatever the training thread computes or waits for is given up.
   void Stop(const std::string& signal);
 
  private:
