@@ -433,7 +433,8 @@ cudaError_t NormalizeRowsGradient(cudaStream_t stream, const float* x,
 
 cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, const float* z,
                                 const LossTargets& targets, int64_t m,
-                                int64_t n, float* dz, double* sums, void* workspace) {
+                                int64_t n, float* dz, double* sums,
+                                void* workspace) {
   const int cols = static_cast<int>(n);
   const double examples = static_cast<double>(m);
   return SumLosses(
@@ -459,15 +460,17 @@ cudaError_t SoftmaxCrossEntropy(cudaStream_t stream, const float* z,
             dz[i * n + j] = value;
           }
         }
-        return {weight * (log(sum) - (double{at_label} - double{greatest.value})),
-                greatest.place == label ? 1.0 : 0.0, 0, 0};
+        return {
+            weight * (log(sum) - (double{at_label} - double{greatest.value})),
+            greatest.place == label ? 1.0 : 0.0, 0, 0};
       },
       sums, workspace);
 }
 
 cudaError_t SigmoidCrossEntropy(cudaStream_t stream, const float* z,
                                 const LossTargets& targets, int64_t m,
-                                int64_t n, float* dz, double* sums, void* workspace) {
+                                int64_t n, float* dz, double* sums,
+                                void* workspace) {
   const int cols = static_cast<int>(n);
   const double values = static_cast<double>(m) * static_cast<double>(n);
   return SumLosses(
@@ -488,10 +491,11 @@ cudaError_t SigmoidCrossEntropy(cudaStream_t stream, const float* z,
           sum += (logit < 0 ? 0 : logit) - logit * target + log1p(e);
           if (dz == nullptr) continue;
           const double sigmoid = (logit < 0 ? e : 1.0) / (1.0 + e);
-          dz[i * n + j] = 
+          dz[i * n + j] =
               static_cast<float>(weight * (sigmoid - target) / values);
         }
-        return {weight * SumOverWarp(sum) / cols, predicted == label ? 1.0 : 0.0, 0, 0};
+        return {weight * SumOverWarp(sum) / cols,
+                predicted == label ? 1.0 : 0.0, 0, 0};
       },
       sums, workspace);
 }
@@ -499,11 +503,10 @@ cudaError_t SigmoidCrossEntropy(cudaStream_t stream, const float* z,
 cudaError_t MeanSquaredError(cudaStream_t stream, const float* z,
                              const LossTargets& targets, int64_t m, int64_t n,
                              float* dz, double* sums, void* workspace) {
-  return SumDistances(
-      stream, z, targets, m, n, dz, sums, workspace,
-      [] __device__(double error) -> Distance {
-        return {error * error, 2.0 * error};
-      });
+  return SumDistances(stream, z, targets, m, n, dz, sums, workspace,
+                      [] __device__(double error) -> Distance {
+                        return {error * error, 2.0 * error};
+                      });
 }
 
 cudaError_t MeanAbsoluteError(cudaStream_t stream, const float* z,
