@@ -144,6 +144,11 @@ TEST_F(EvaluateTest, WrongUseIsToldWithAWayOut) {
   EXPECT_THAT(output_, HasSubstr("--output is needed"));
   EXPECT_EQ(Run({"eval", Checkpoints()}), 2);
   EXPECT_THAT(output_, HasSubstr("name files with --data"));
+  // Not the training set in its place.
+  EXPECT_EQ(Run({"predict", Checkpoints(), "--job=examples/iris.textproto",
+                 absl::StrCat("--output=", folder_, "/none.csv")}),
+            2);
+  EXPECT_THAT(output_, HasSubstr("the job has no test set"));
   EXPECT_EQ(Run({"eval", "--checkpoint=nowhere", "--data=x"}), 2);
   EXPECT_THAT(output_, HasSubstr("nowhere"));
   EXPECT_EQ(Run({"eval", Checkpoints(), "--data=none.csv"}), 2);

@@ -161,14 +161,23 @@ absl::Status CheckShape(const Opened& opened, const ExampleSpec& found) {
       "; the model was trained on ", ShapeString(trained)));
 }
 
+// Errors: INVALID_ARGUMENT when there is nothing that DatasetOf could mean.
+absl::Status CheckHasData(const OfflineOptions& options, const Opened& opened) {
+  if (!options.data.empty() || opened.job.data().has_test()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "the job has no test set: name files with --data");
+}
+
 // Opens what DatasetOf says, or the job's holdout.
 absl::StatusOr<std::unique_ptr<Dataset>> OpenToEvaluate(
     const OfflineOptions& options, const Opened& opened) {
   const proto::Data& data = opened.job.data();
   const bool held_out = options.data.empty() && data.has_holdout();
-  if (options.data.empty() && !held_out && !data.has_test()) {
-    return absl::InvalidArgumentError(
-        "the job has no test set: name files with --data");
+  if (!held_out) {
+    const absl::Status status = CheckHasData(options, opened);
+    if (!status.ok()) return status;
   }
   auto config = DatasetOf(options, opened, /*has_answers=*/true);
   if (!config.ok()) return config.status();
@@ -247,12 +256,14 @@ absl::Status PredictWithCheckpoint(const OfflineOptions& options,
                                    const ModelRegistry& models) {
   auto opened = Open(options);
   if (!opened.ok()) return opened.status();
+  absl::Status status = CheckHasData(options, *opened);
+  if (!status.ok()) return status;
   const auto config = DatasetOf(options, *opened, /*has_answers=*/false);
   if (!config.ok()) return config.status();
   auto dataset =
       OpenJobDataset(*config, opened->job.data(), options.reading, "predict");
   if (!dataset.ok()) return dataset.status();
-  absl::Status status = CheckShape(*opened, (*dataset)->spec());
+  status = CheckShape(*opened, (*dataset)->spec());
   if (!status.ok()) return status;
   const Unanswered inputs(dataset->get(), opened->declared().num_targets());
   auto loaded = LoadModel(opened->reader.get(), opened->job, inputs.spec(),
