@@ -198,6 +198,38 @@ TEST_F(ClientMachineTest, ANewGenerationEndsWhatIsUnderWay) {
             3);
 }
 
+// Early stopping: the shards, which hear of the end last, park a pull of the
+// version that would have come. One that is there is still read.
+TEST_F(ClientMachineTest, AParkedPullEndsWithTheJob) {
+  for (const uint64_t newest : {7, 8}) {
+    MakeClient(1, /*asynchronous=*/false);
+    Parameters values;
+    auto pull = client_->StartPull(GlobalStep(8), &values);
+    WithTensors<proto::PullResponse> parked;
+    parked.message.set_version(7);
+    auto call = transport_.Take(rpc::kPull, 0);
+    EXPECT_GT(call.request.wait_ms(), 0);
+    Hear(2, proto::DONE);
+    call.Answer(parked);
+    EXPECT_FALSE(pull->done());
+    if (newest == 8) {
+      AnswerPull(0, newest);
+      ASSERT_TRUE(pull->done());
+      EXPECT_EQ(pull->Await(kNow), absl::OkStatus());
+      EXPECT_EQ(values.version, GlobalStep(8));
+      continue;
+    }
+    auto last = transport_.Take(rpc::kPull, 0);
+    EXPECT_EQ(last.request.wait_ms(), 0);
+    last.Answer(parked);
+    ASSERT_TRUE(pull->done());
+    EXPECT_EQ(pull->Await(kNow),
+              absl::FailedPreconditionError(absl::StrCat(
+                  PsNames(1)[0],
+                  ": the job is done at version 7, version 8 will not come")));
+  }
+}
+
 TEST_F(ClientMachineTest, AJobThatIsDoneNeedsNoCoordinator) {
   Client::Options options;
   options.task = {kWorkerJob, 1};

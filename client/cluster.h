@@ -359,6 +359,8 @@ class Cluster {
   // The newest version once it is at least `min_version`; asynchronous: the
   // newest of each shard. `into` must not be touched until Await has returned
   // or the pull is destroyed; its vectors are resized where they have to be.
+  // Errors: FAILED_PRECONDITION when the job is DONE at an earlier version, as
+  // by early stopping.
   virtual std::unique_ptr<Pull> StartPull(GlobalStep min_version,
                                           Parameters* into) = 0;
   // Holds one version, the newest or a newer one, on every shard for reading;
@@ -368,8 +370,9 @@ class Cluster {
   virtual absl::StatusOr<std::unique_ptr<Pin>> PinVersion(
       absl::Duration hold, absl::Time deadline) = 0;
 
-  // Waits until the job is DONE: all is spent and, where there are checkpoints,
-  // saved. ABORTED when it is STOPPED instead.
+  // Waits until the job is DONE: all is spent, or early stopping has ended it
+  // before its last step, and, where there are checkpoints, it is saved. ABORTED
+  // when it is STOPPED instead.
   virtual absl::Status AwaitDone(absl::Time deadline) = 0;
   virtual absl::Status ReportEvaluation(const proto::EvaluationResult& result,
                                         absl::Time deadline) = 0;

@@ -179,6 +179,7 @@ class PullHandle : public Cluster::Pull {
       const Plan* plan;
       uint32_t part;
       GlobalStep asked;
+      bool job_is_done;
       proto::PullRequest request;
       {
         absl::MutexLock lock(&mutex_);
@@ -192,26 +193,32 @@ class PullHandle : public Cluster::Pull {
         shard.to_ask.pop_front();
         ++shard.in_flight;
         asked = shard.version;
+        job_is_done = JobIsDone();
       }
       if (which_ == Which::kExact) {
         request.set_exact_version(asked.value());
       } else {
         request.set_min_version(asked.value());
-        request.set_wait_ms(
-            absl::ToInt64Milliseconds(generation_->context->timing.park));
+        // What is not there then will not come.
+        if (!job_is_done) {
+          request.set_wait_ms(
+              absl::ToInt64Milliseconds(generation_->context->timing.park));
+        }
       }
       AddRanges(layout_, plan->parts[ps][part], reading(),
                 request.mutable_ranges());
       calls_.Start(
           rpc::kPull, ps, std::move(request),
-          [this, ps, plan, part, asked](
+          [this, ps, plan, part, asked, job_is_done](
               const absl::StatusOr<WithTensors<proto::PullResponse>>& answer) {
-            return OnAnswer(ps, plan, part, asked, answer);
+            return OnAnswer(ps, plan, part, asked, job_is_done, answer);
           });
     }
   }
 
+  // `job_was_done`: when it was asked.
   Next OnAnswer(uint32_t ps, const Plan* plan, uint32_t part, GlobalStep asked,
+                bool job_was_done,
                 const absl::StatusOr<WithTensors<proto::PullResponse>>& answer)
       ABSL_LOCKS_EXCLUDED(mutex_) {
     if (absl::IsOutOfRange(answer.status()) && OnNotLent(ps, plan)) {
@@ -225,7 +232,9 @@ class PullHandle : public Cluster::Pull {
     }
     const GlobalStep version(response.version());
     if (version < asked) {
-      if (response.state().phase() != proto::DONE) return Next::kAgain;
+      if (response.state().phase() != proto::DONE && !job_was_done) {
+        return AskAnew(ps, part);
+      }
       return Fail(absl::FailedPreconditionError(absl::StrCat(
           generation_->context->ps_names[ps], ": the job is done at version ",
           version.value(), ", version ", asked.value(), " will not come")));
@@ -267,6 +276,25 @@ class PullHandle : public Cluster::Pull {
     }
     for (uint32_t other = 0; other < shards_.size(); ++other) Ask(other);
     return Next::kDone;
+  }
+
+  // The version has not come yet. Of a job that is done, as the coordinator has
+  // told meanwhile, it may be there now, or never will: it is asked for without
+  // a wait. The shard itself hears of the end when all workers have left.
+  Next AskAnew(uint32_t ps, uint32_t part) ABSL_LOCKS_EXCLUDED(mutex_) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!JobIsDone()) return Next::kAgain;
+      --shards_[ps].in_flight;
+      shards_[ps].to_ask.push_back(part);
+      GoOnWithoutLoans(ps);
+    }
+    Ask(ps);
+    return Next::kDone;
+  }
+
+  bool JobIsDone() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) {
+    return generation_->context->state().phase() == proto::DONE;
   }
 
   // [R7] All that has come is of lower versions, and is asked for again.

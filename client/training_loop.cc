@@ -599,16 +599,16 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitFinalValues(
                         ? std::shared_ptr<Parameters>(next_, &next_->values)
                         : std::make_shared<Parameters>();
     call_ = calls_.Start([&cluster = cluster_, end = final_values_, deadline,
-                          hold = options_.pin_hold,
-                          total = mode_.total_steps]() -> absl::Status {
+                          hold = options_.pin_hold]() -> absl::Status {
       const auto pin = cluster.PinVersion(hold, deadline);
       if (!pin.ok()) return pin.status();
       absl::Status status = (*pin)->StartRead(end.get())->Await(deadline);
       if (!status.ok()) return status;
-      if (end->AllAt(total)) return status;
-      return absl::InternalError(absl::StrCat("the newest version is ",
-                                              end->version.value(), " of ",
-                                              total.value()));
+      // That of total_steps, unless the job was ended early.
+      if (end->AllAt(end->version)) return status;
+      return absl::InternalError(
+          absl::StrCat("the ps are at different versions, the least at ",
+                       end->version.value()));
     });
   }
   if (!call_->WaitUntilDone(until)) return Progress::kLater;

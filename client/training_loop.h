@@ -83,7 +83,8 @@ class TrainingLoop {
   };
 
   struct Turn {
-    // The job is DONE; of what follows only `rolled_back` is set.
+    // The job is DONE, be it at its last step or, by early stopping, before; of
+    // what follows only `rolled_back` and `step` are set.
     bool done = false;
     // The job went back to an earlier state since the turn before.
     bool rolled_back = false;
@@ -140,12 +141,12 @@ class TrainingLoop {
   // rolled back.
   absl::StatusOr<std::optional<Turn>> Next(absl::Time until);
 
-  // By variable, of the last turn. Of a turn that is done: the final values, or
-  // why they could not be read. They stay as they are for as long as somebody
-  // has them (but where Options::memory has them), and at least until the next
-  // Next: each of their sets is used again when nobody has it any more. What is
-  // kept for longer than a turn may cost a copy of each later version
-  // (docs/same_host.md, "Reading in place").
+  // By variable, of the last turn. Of a turn that is done: the final values,
+  // those of the job's last version, or why they could not be read. They stay
+  // as they are for as long as somebody has them (but where Options::memory has
+  // them), and at least until the next Next: each of their sets is used again
+  // when nobody has it any more. What is kept for longer than a turn may cost a
+  // copy of each later version (docs/same_host.md, "Reading in place").
   absl::StatusOr<std::shared_ptr<const Parameters>> values() const;
   // The same at a place that follows from the set: Parameters::AtFixedPlace.
   absl::StatusOr<std::vector<absl::Span<const float>>> ValuesAtFixedPlace();

@@ -353,6 +353,60 @@ TEST_F(TrainingLoopTest, AStragglerOfAJobThatIsDoneIsDone) {
   EXPECT_TRUE(Next().done);
 }
 
+// Early stopping: the step of the last push is not made, so the version after
+// it does not come.
+TEST_F(TrainingLoopTest, AJobThatEndsEarlyIsDoneWithItsNewestVersion) {
+  StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/4);
+  cluster_->errors["await verdict #3"] =
+      absl::FailedPreconditionError("ps 0: the job is done at version 2");
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Next().step, GlobalStep(i));
+    Push();
+  }
+  cluster_->phase = proto::DONE;
+  const TrainingLoop::Turn turn = Next();
+  EXPECT_TRUE(turn.done);
+  EXPECT_EQ(turn.step, GlobalStep(2));
+  EXPECT_THAT(cluster_->calls("pin"), ElementsAre("pin 2"));
+  EXPECT_THAT((*loop_->values())->Of(0), Each(2));
+  EXPECT_EQ(loop_->counts().accepted, 2);
+  EXPECT_TRUE(Next().done);
+}
+
+TEST_F(TrainingLoopTest, AJobWhoseTicketsEndEarlyIsDoneWithItsNewestVersion) {
+  for (const bool asynchronous : {false, true}) {
+    declaration_.clear_consistency();
+    if (asynchronous) {
+      StartAsynchronous(/*depth=*/2, /*tickets=*/9);
+    } else {
+      declaration_.set_examples(proto::BY_TICKET);
+      StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/9);
+    }
+    cluster_->tickets = {0, 1};
+    cluster_->pinned_versions = {GlobalStep(5), GlobalStep(0), GlobalStep(5)};
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_EQ(Next().batch, i);
+      Push();
+    }
+    const TrainingLoop::Turn turn = Next();
+    EXPECT_TRUE(turn.done);
+    EXPECT_EQ(turn.step, GlobalStep(5));
+    EXPECT_EQ((*loop_->values())->version, GlobalStep(5));
+    EXPECT_EQ(cluster_->calls("await done").size(), 1);
+  }
+}
+
+TEST_F(TrainingLoopTest, FinalValuesOfDifferentVersionsAreNone) {
+  StartAsynchronous(/*depth=*/1, /*tickets=*/9);
+  cluster_->tickets = {0};
+  cluster_->pinned_versions = {GlobalStep(5), GlobalStep(4)};
+  Next();
+  Push();
+  EXPECT_TRUE(Next().done);
+  EXPECT_THAT(std::string(loop_->values().status().message()),
+              HasSubstr("the ps are at different versions, the least at 4"));
+}
+
 TEST_F(TrainingLoopTest, AJobThatIsStoppedEndsItWithTheReason) {
   StartSynchronous(/*n=*/2, /*m=*/2, /*steps=*/4);
   cluster_->reason = "the job was stopped at step 0";
