@@ -9,6 +9,7 @@
 #include "client/pull.h"
 #include "client/push.h"
 #include "client/tickets.h"
+#include "common/job_phase.h"
 
 namespace holdfast::client {
 
@@ -255,6 +256,42 @@ Client::StartReportEvaluation(const proto::EvaluationResult& result) {
       context_, rpc::kReportEvaluation, std::move(request),
       Asked::Options{(*ready)->sender,
                      ByCoordinator("the answer to ReportEvaluation")});
+}
+
+std::unique_ptr<Question<proto::NextEvaluationResponse>>
+Client::StartNextEvaluation() {
+  using Asked = Question<proto::NextEvaluationResponse>;
+  if (absl::Status status = CheckMember(); !status.ok()) {
+    return std::make_unique<Asked>(std::move(status));
+  }
+  proto::NextEvaluationRequest request;
+  request.set_wait_ms(absl::ToInt64Milliseconds(context_->timing.park));
+  return std::make_unique<Asked>(
+      context_, rpc::kNextEvaluation, std::move(request),
+      Asked::Options{nullptr, ByCoordinator("a checkpoint to evaluate"),
+                     [](const proto::NextEvaluationResponse& response) {
+                       return response.has_checkpoint() ||
+                                      IsEnd(response.state().phase())
+                                  ? Next::kDone
+                                  : Next::kAgain;
+                     },
+                     /*regardless=*/false, /*ends_with_job=*/true});
+}
+
+std::unique_ptr<Question<proto::ReportEvaluationResponse>>
+Client::StartReportEvaluation(const proto::EvaluationResult& result,
+                              const proto::CheckpointName& checkpoint) {
+  using Asked = Question<proto::ReportEvaluationResponse>;
+  if (absl::Status status = CheckMember(); !status.ok()) {
+    return std::make_unique<Asked>(std::move(status));
+  }
+  proto::ReportEvaluationRequest request;
+  *request.mutable_result() = result;
+  *request.mutable_checkpoint() = checkpoint;
+  return std::make_unique<Asked>(
+      context_, rpc::kReportEvaluation, std::move(request),
+      Asked::Options{nullptr, ByCoordinator("the answer to ReportEvaluation"),
+                     nullptr, /*regardless=*/false, /*ends_with_job=*/true});
 }
 
 std::unique_ptr<Question<proto::GetStatusResponse>> Client::StartGetStatus() {

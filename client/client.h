@@ -88,6 +88,12 @@ class Client {
   std::unique_ptr<PinRequest> StartPin(absl::Duration hold);
   std::unique_ptr<Question<proto::ReportEvaluationResponse>>
   StartReportEvaluation(const proto::EvaluationResult& result);
+  // Belong to no generation, as what is on disk.
+  std::unique_ptr<Question<proto::NextEvaluationResponse>>
+  StartNextEvaluation();
+  std::unique_ptr<Question<proto::ReportEvaluationResponse>>
+  StartReportEvaluation(const proto::EvaluationResult& result,
+                        const proto::CheckpointName& checkpoint);
   std::unique_ptr<Question<proto::GetStatusResponse>> StartGetStatus();
   std::unique_ptr<Question<proto::GetEventsResponse>> StartGetEvents(
       uint64_t after);

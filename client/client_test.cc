@@ -230,6 +230,52 @@ TEST_F(ClientMachineTest, AParkedPullEndsWithTheJob) {
   }
 }
 
+// Without AwaitVariables: it reads what is on disk.
+TEST_F(ClientMachineTest, AnEvaluatorAsksUntilACheckpointIsDue) {
+  Client::Options options;
+  options.task = {kEvaluatorJob, 0};
+  options.ps_names = PsNames(1);
+  client_ = std::make_unique<Client>(std::move(options), &transport_);
+  Hear(2);
+  auto next = client_->StartNextEvaluation();
+  auto call = transport_.Take(rpc::kNextEvaluation);
+  EXPECT_GT(call.request.wait_ms(), 0);
+  EXPECT_EQ(call.request.sender().generation(), 2);
+  // A new generation is no end.
+  Hear(3);
+  transport_.Pass(absl::Minutes(1));
+  proto::NextEvaluationResponse response;
+  response.set_generation(3);
+  call.Answer(response);
+  EXPECT_FALSE(next->done());
+  transport_.Pass(absl::Minutes(1));
+  auto again = transport_.Take(rpc::kNextEvaluation);
+  EXPECT_EQ(again.request.sender().generation(), 3);
+  response.mutable_checkpoint()->set_generation(2);
+  response.mutable_checkpoint()->set_step(40);
+  again.Answer(response);
+  ASSERT_TRUE(next->done());
+  EXPECT_EQ(next->Await(kNow)->checkpoint().step(), 40);
+
+  proto::EvaluationResult result;
+  result.set_loss(0.5);
+  auto report = client_->StartReportEvaluation(result, response.checkpoint());
+  auto told = transport_.Take(rpc::kReportEvaluation);
+  EXPECT_EQ(told.request.sender().generation(), 3);
+  EXPECT_EQ(told.request.checkpoint().generation(), 2);
+  EXPECT_EQ(told.request.checkpoint().step(), 40);
+  EXPECT_EQ(told.request.result().loss(), 0.5);
+  told.Answer(proto::ReportEvaluationResponse());
+  EXPECT_EQ(report->Await(kNow).status(), absl::OkStatus());
+
+  next = client_->StartNextEvaluation();
+  response.clear_checkpoint();
+  response.mutable_state()->set_phase(proto::DONE);
+  transport_.Take(rpc::kNextEvaluation).Answer(response);
+  ASSERT_TRUE(next->done());
+  EXPECT_FALSE(next->Await(kNow)->has_checkpoint());
+}
+
 TEST_F(ClientMachineTest, AJobThatIsDoneNeedsNoCoordinator) {
   Client::Options options;
   options.task = {kWorkerJob, 1};

@@ -176,6 +176,28 @@ class ClusterImpl : public Cluster {
     return client_.StartReportEvaluation(result)->Await(deadline).status();
   }
 
+  absl::StatusOr<std::optional<proto::CheckpointName>> NextEvaluation(
+      absl::Time deadline) override {
+    const absl::StatusOr<proto::NextEvaluationResponse> next =
+        client_.StartNextEvaluation()->Await(deadline);
+    if (absl::IsFailedPrecondition(next.status()) &&
+        state().phase() == proto::DONE) {
+      return std::nullopt;  // The ps have ended, too.
+    }
+    if (!next.ok()) return next.status();
+    if (next->has_checkpoint()) return next->checkpoint();
+    if (next->state().phase() == proto::DONE) return std::nullopt;
+    return absl::AbortedError(next->state().reason());
+  }
+
+  absl::Status ReportEvaluation(const proto::EvaluationResult& result,
+                                const proto::CheckpointName& checkpoint,
+                                absl::Time deadline) override {
+    return client_.StartReportEvaluation(result, checkpoint)
+        ->Await(deadline)
+        .status();
+  }
+
   absl::StatusOr<proto::GetStatusResponse> GetStatus(
       absl::Time deadline) override {
     return client_.StartGetStatus()->Await(deadline);
@@ -287,7 +309,10 @@ class ClusterImpl : public Cluster {
 
   void LeaveShortly(const std::string& error) {
     if (session_ == nullptr) return;
-    session_->Close(error, SteadyNow() + client_.context()->timing.last_words)
+    const bool ends_job = options_.task.job != kEvaluatorJob;
+    session_
+        ->Close(ends_job ? error : "",
+                SteadyNow() + client_.context()->timing.last_words)
         .IgnoreError();
   }
 

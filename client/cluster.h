@@ -312,7 +312,8 @@ class Cluster {
   static absl::StatusOr<std::unique_ptr<Cluster>> Connect(Options options);
 
   // Without a Leave before it, leaves with an error, so that others need not
-  // wait for the lease to run out.
+  // wait for the lease to run out. An evaluator leaves without one: nobody
+  // waits for it.
   virtual ~Cluster() = default;
 
   // Errors: INVALID_ARGUMENT, ALREADY_EXISTS: see Coordinator.Declare.
@@ -371,10 +372,23 @@ class Cluster {
       absl::Duration hold, absl::Time deadline) = 0;
 
   // Waits until the job is DONE: all is spent, or early stopping has ended it
-  // before its last step, and, where there are checkpoints, it is saved. ABORTED
-  // when it is STOPPED instead.
+  // before its last step, and, where there are checkpoints, it is saved.
+  // ABORTED when it is STOPPED instead.
   virtual absl::Status AwaitDone(absl::Time deadline) = 0;
   virtual absl::Status ReportEvaluation(const proto::EvaluationResult& result,
+                                        absl::Time deadline) = 0;
+  // For an evaluator, at any time: waits for the next checkpoint that it is to
+  // evaluate. That is kept on disk until it is reported, or another is asked
+  // for. Nothing: the job is DONE, and there is none left.
+  // Errors: those of Coordinator.NextEvaluation; ABORTED when the job has
+  // failed or was stopped.
+  virtual absl::StatusOr<std::optional<proto::CheckpointName>> NextEvaluation(
+      absl::Time deadline) = 0;
+  // The result of a checkpoint, at any time, whatever the job has gone back to
+  // meanwhile.
+  // Errors: those of Coordinator.ReportEvaluation.
+  virtual absl::Status ReportEvaluation(const proto::EvaluationResult& result,
+                                        const proto::CheckpointName& checkpoint,
                                         absl::Time deadline) = 0;
   // At any time.
   virtual absl::StatusOr<proto::GetStatusResponse> GetStatus(

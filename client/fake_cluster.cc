@@ -434,6 +434,29 @@ absl::Status FakeCluster::ReportEvaluation(
   return Call(absl::StrCat("report ", result.step()), deadline);
 }
 
+absl::StatusOr<std::optional<proto::CheckpointName>>
+FakeCluster::NextEvaluation(absl::Time deadline) {
+  absl::Status status = Call("next evaluation", deadline);
+  if (!status.ok()) return status;
+  absl::MutexLock lock(&mutex_);
+  if (checkpoints.empty()) return std::nullopt;
+  const proto::CheckpointName next = checkpoints.front();
+  checkpoints.pop_front();
+  return next;
+}
+
+absl::Status FakeCluster::ReportEvaluation(
+    const proto::EvaluationResult& result,
+    const proto::CheckpointName& checkpoint, absl::Time deadline) {
+  {
+    absl::MutexLock lock(&mutex_);
+    reports_.push_back(result);
+  }
+  return Call(absl::StrCat("report ", checkpoint.step(), " of generation ",
+                           checkpoint.generation()),
+              deadline);
+}
+
 absl::StatusOr<proto::GetStatusResponse> FakeCluster::GetStatus(
     absl::Time deadline) {
   absl::Status called = Call("status", deadline);

@@ -78,6 +78,8 @@ class FakeCluster final : public Cluster {
   // Of a job that is done.
   std::optional<proto::TaskId> reporter;
   proto::GetStatusResponse status;
+  // What NextEvaluation gives, in this order.
+  std::deque<proto::CheckpointName> checkpoints;
   // All events, which GetEvents selects from, and the answer of GetHistory.
   std::vector<proto::Event> events;
   proto::GetHistoryResponse history;
@@ -86,8 +88,8 @@ class FakeCluster final : public Cluster {
   //   "declare", "await variables", "push #1 of step 0", "add 2",
   //   "await push #1", "contribute #1: step 0, seat 1, 8 examples",
   //   "await verdict #1", "pull 1", "await pull 1", "pin 4", "read 4",
-  //   "report 4", "status", "events 0", "history 0", "await done", "cancel",
-  //   "leave", "leave: why",
+  //   "report 4", "next evaluation", "report 4 of generation 1", "status",
+  //   "events 0", "history 0", "await done", "cancel", "leave", "leave: why",
   //   "take ticket #1", "await ticket #1", "push #1 of ticket 0 at 5",
   //   "apply #1: 8 examples", "await applied #1"
   std::vector<std::string> calls() const;
@@ -125,6 +127,11 @@ class FakeCluster final : public Cluster {
   absl::StatusOr<std::unique_ptr<Pin>> PinVersion(absl::Duration hold,
                                                   absl::Time deadline) override;
   absl::Status ReportEvaluation(const proto::EvaluationResult& result,
+                                absl::Time deadline) override;
+  absl::StatusOr<std::optional<proto::CheckpointName>> NextEvaluation(
+      absl::Time deadline) override;
+  absl::Status ReportEvaluation(const proto::EvaluationResult& result,
+                                const proto::CheckpointName& checkpoint,
                                 absl::Time deadline) override;
   absl::StatusOr<proto::GetStatusResponse> GetStatus(
       absl::Time deadline) override;

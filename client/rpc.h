@@ -97,6 +97,10 @@ inline constexpr RpcOf<proto::ReportEvaluationRequest,
                        proto::ReportEvaluationResponse>
     kReportEvaluation("/holdfast.proto.Coordinator/ReportEvaluation",
                       ChannelKind::kControl, &Timing::attempt, true);
+inline constexpr RpcOf<proto::NextEvaluationRequest,
+                       proto::NextEvaluationResponse>
+    kNextEvaluation("/holdfast.proto.Coordinator/NextEvaluation",
+                    ChannelKind::kControl, &Timing::attempt, true);
 inline constexpr RpcOf<proto::GetStatusRequest, proto::GetStatusResponse>
     kGetStatus("/holdfast.proto.Coordinator/GetStatus", ChannelKind::kControl,
                &Timing::attempt, true);

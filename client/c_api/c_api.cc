@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -16,9 +17,11 @@
 #include "client/c_api/holdfast.h"
 #include "client/c_api/log.h"
 #include "client/c_api/loop.h"
+#include "client/c_api/metrics.h"
 #include "client/c_api/options.h"
 #include "client/c_api/values.h"
 #include "common/batch_ranges.h"
+#include "common/checkpoint/directory.h"
 #include "common/clock.h"
 #include "common/example_order.h"
 #include "common/version.h"
@@ -308,7 +311,50 @@ int32_t holdfast_report_evaluation(holdfast_cluster* cluster, uint64_t step,
     if (!std::isnan(mean_absolute_error)) {
       result.set_mean_absolute_error(mean_absolute_error);
     }
-    return connection.ReportEvaluation(result, Until(timeout_ms));
+    return connection.ReportEvaluation(result, std::nullopt, Until(timeout_ms));
+  });
+}
+
+int32_t holdfast_next_evaluation(holdfast_cluster* cluster, int64_t timeout_ms,
+                                 holdfast_evaluation* evaluation,
+                                 holdfast_error** error) {
+  return With<Connection>(cluster, error, [&](Connection& connection) {
+    if (evaluation == nullptr) return Null("evaluation");
+    std::optional<holdfast::proto::CheckpointName> checkpoint;
+    Error result = connection.NextEvaluation(Until(timeout_ms), &checkpoint);
+    if (!result.ok()) return result;
+    *evaluation = {};
+    evaluation->done = !checkpoint.has_value();
+    if (!checkpoint.has_value()) return result;
+    evaluation->generation = checkpoint->generation();
+    evaluation->step = checkpoint->step();
+    const std::string name = holdfast::FolderName(*checkpoint);
+    name.copy(evaluation->name, sizeof(evaluation->name) - 1);
+    return result;
+  });
+}
+
+int32_t holdfast_report_metrics(holdfast_cluster* cluster,
+                                const holdfast_evaluation* evaluation,
+                                uint64_t step, uint64_t examples,
+                                const holdfast_metric* metrics, size_t count,
+                                int64_t timeout_ms, holdfast_error** error) {
+  return With<Connection>(cluster, error, [&](Connection& connection) {
+    if (metrics == nullptr) return Null("metrics");
+    auto figures = ReadMetrics({metrics, count});
+    if (!figures.ok()) {
+      return Invalid(std::string(figures.status().message()));
+    }
+    figures->set_step(evaluation == nullptr ? step : evaluation->step);
+    figures->set_examples(examples);
+    if (evaluation == nullptr) {
+      return connection.ReportEvaluation(*figures, std::nullopt,
+                                         Until(timeout_ms));
+    }
+    holdfast::proto::CheckpointName checkpoint;
+    checkpoint.set_generation(evaluation->generation);
+    checkpoint.set_step(evaluation->step);
+    return connection.ReportEvaluation(*figures, checkpoint, Until(timeout_ms));
   });
 }
 

@@ -57,6 +57,11 @@ bool Connection::is_client() const {
   return place_.connect.task.job == kClientJob;
 }
 
+bool Connection::trains() const {
+  const std::string& job = place_.connect.task.job;
+  return job != kClientJob && job != kEvaluatorJob;
+}
+
 std::shared_ptr<Cluster> Connection::cluster() const {
   absl::MutexLock lock(&mutex_);
   return cluster_;
@@ -235,6 +240,9 @@ Error Connection::Declare(const std::string& text,
                           absl::Time until) {
   if (Error error = CheckConnected(); !error.ok()) return error;
   if (is_client()) return Invalid("a client only reads: it declares nothing");
+  if (!trains()) {
+    return Invalid("an evaluator declares nothing: workers do");
+  }
   if (Error error = own_.Take(text, first_values); !error.ok()) return error;
   Nothing nothing;
   Error error = Await<Nothing>(
@@ -334,15 +342,40 @@ Error Connection::SaveCheckpoint(absl::Time until, uint64_t* step) {
       step);
 }
 
-Error Connection::ReportEvaluation(const proto::EvaluationResult& result,
-                                   absl::Time until) {
+Error Connection::ReportEvaluation(
+    const proto::EvaluationResult& result,
+    const std::optional<proto::CheckpointName>& checkpoint, absl::Time until) {
   Nothing nothing;
   return Await<Nothing>(
       &reporting_, until,
-      [this, result](Cluster* cluster, Nothing*) {
-        return cluster->ReportEvaluation(result, AnswerDeadline());
+      [this, result, checkpoint](Cluster* cluster, Nothing*) {
+        return checkpoint.has_value()
+                   ? cluster->ReportEvaluation(result, *checkpoint,
+                                               AnswerDeadline())
+                   : cluster->ReportEvaluation(result, AnswerDeadline());
       },
       &nothing);
+}
+
+Error Connection::NextEvaluation(
+    absl::Time until, std::optional<proto::CheckpointName>* checkpoint) {
+  if (place_.connect.task.job != kEvaluatorJob) {
+    return Invalid(
+        absl::StrCat(place_.connect.task.ToString(),
+                     " is no evaluator: connect with job_name \"evaluator\""));
+  }
+  using Found = std::optional<proto::CheckpointName>;
+  return Await<Found>(
+      &next_evaluation_, until,
+      [](Cluster* cluster, Found* found) -> absl::Status {
+        // Training may go on for days without a checkpoint that is due; a
+        // coordinator that is lost ends the wait.
+        auto next = cluster->NextEvaluation(absl::InfiniteFuture());
+        if (!next.ok()) return next.status();
+        *found = *std::move(next);
+        return absl::OkStatus();
+      },
+      checkpoint);
 }
 
 Error Connection::Leave(const std::string& reason, absl::Time until) {
@@ -381,8 +414,9 @@ Error Connection::StartLoop(const std::shared_ptr<Connection>& self,
                             bool strict, std::vector<absl::Span<float>> memory,
                             std::shared_ptr<Loop>* loop) {
   if (Error error = self->CheckConnected(); !error.ok()) return error;
-  if (self->is_client()) {
-    return Invalid("a client only reads: it trains nothing");
+  if (!self->trains()) {
+    return Invalid(self->is_client() ? "a client only reads: it trains nothing"
+                                     : "an evaluator trains nothing");
   }
   if (!self->has_variables_) {
     return Invalid(

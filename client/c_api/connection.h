@@ -30,6 +30,7 @@
 #include "common/trace.h"
 #include "common/trace_parts.h"
 #include "proto/cluster.pb.h"
+#include "proto/coordinator.pb.h"
 
 namespace holdfast::c_api {
 
@@ -58,14 +59,21 @@ class Connection {
     return trace_ == nullptr ? nullptr : trace_->tracer();
   }
   bool is_client() const;
-  bool is_chief() const { return !is_client() && place_.replica == 0; }
+  // A worker or the chief.
+  bool trains() const;
+  bool is_chief() const { return trains() && place_.replica == 0; }
   Error Declare(const std::string& text,
                 absl::Span<const float* const> first_values, absl::Time until);
   Error AwaitVariables(absl::Time until);
   Error GetStatus(absl::Time until, std::string* json);
   Error SaveCheckpoint(absl::Time until, uint64_t* step);
+  // `checkpoint`: that was evaluated, if it was one.
   Error ReportEvaluation(const proto::EvaluationResult& result,
+                         const std::optional<proto::CheckpointName>& checkpoint,
                          absl::Time until);
+  // Nothing: there is none left.
+  Error NextEvaluation(absl::Time until,
+                       std::optional<proto::CheckpointName>* checkpoint);
   Error Leave(const std::string& reason, absl::Time until);
 
   // Ends all threads and connections, and with them all loops and pulls.
@@ -168,6 +176,8 @@ class Connection {
   Pending<std::string> status_ ABSL_GUARDED_BY(mutex_);
   Pending<uint64_t> saving_ ABSL_GUARDED_BY(mutex_);
   Pending<Nothing> reporting_ ABSL_GUARDED_BY(mutex_);
+  Pending<std::optional<proto::CheckpointName>> next_evaluation_
+      ABSL_GUARDED_BY(mutex_);
   Pending<Nothing> leaving_ ABSL_GUARDED_BY(mutex_);
 
   // There is one at most; dropped before it goes.

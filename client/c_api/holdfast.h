@@ -167,7 +167,8 @@ typedef struct holdfast_option {
  *   cluster_spec   JSON as TensorFlow's, or the path of a file with it
  *   ps_hosts, worker_hosts, chief_hosts   host:port,host:port
  *   job_name, task_index                  "worker", "3"; job "client" only
- *                  reads: it takes no part, and needs no index
+ *                  reads: it takes no part, and needs no index; "evaluator"
+ *                  evaluates checkpoints
  *   tf_config      instead of the environment variable TF_CONFIG, which says
  *                  what the above do not
  *   tls_dir        folder with ca.crt, tls.crt, tls.key: mutual TLS
@@ -204,10 +205,11 @@ HOLDFAST_EXPORT int32_t holdfast_await_connected(holdfast_cluster* cluster,
 
 /* Who this process is. Known as soon as holdfast_connect has returned. */
 typedef struct holdfast_place {
-  /* "worker", "chief" or "client". Valid until the cluster is closed. */
+  /* "worker", "chief", "evaluator" or "client". Valid until the cluster is
+   * closed. */
   const char* job;
   uint32_t index;
-  /* Among the tasks that train, from 0. 0 for a client. */
+  /* Among the tasks that train, from 0. 0 for one that does not. */
   uint32_t replica;
   uint32_t num_replicas;
   uint32_t num_ps;
@@ -297,11 +299,62 @@ HOLDFAST_EXPORT int32_t holdfast_save_checkpoint(holdfast_cluster* cluster,
                                                  holdfast_error** error);
 
 /* Tells the cluster how good the model is, for its status page and metrics.
- * `accuracy` and `mean_absolute_error`: NAN for none. */
+ * `accuracy` and `mean_absolute_error`: NAN for none. Other figures:
+ * holdfast_report_metrics. */
 HOLDFAST_EXPORT int32_t holdfast_report_evaluation(
     holdfast_cluster* cluster, uint64_t step, uint64_t examples, double loss,
     double accuracy, double mean_absolute_error, int64_t timeout_ms,
     holdfast_error** error);
+
+/* ---- Evaluation ---- */
+
+/* A checkpoint that an evaluator is to evaluate. */
+typedef struct holdfast_evaluation {
+  /* 1: the job is done, and there is none left. Nothing else is set. */
+  int32_t done;
+  uint32_t reserved_word;
+  /* Of the job, in which it was taken. */
+  uint64_t generation;
+  /* That it holds; asynchronous: pushes. */
+  uint64_t step;
+  /* Of its folder in the checkpoint directory of the ps, where
+   * holdfast_load_checkpoint reads it: "g0001-step00001000". */
+  char name[64];
+  uint64_t reserved[4];
+} holdfast_evaluation;
+
+/* For a task of the job "evaluator", after holdfast_await_connected: waits for
+ * the next checkpoint to evaluate. Which are due when is the declaration's
+ * `evaluation` to say. The checkpoint stays on disk until it is reported, or
+ * another is asked for.
+ * Errors: INVALID for another task, or when the ps have no checkpoint
+ * directory; STOPPED, JOB_FAILED. */
+HOLDFAST_EXPORT int32_t holdfast_next_evaluation(
+    holdfast_cluster* cluster, int64_t timeout_ms,
+    holdfast_evaluation* evaluation, holdfast_error** error);
+
+typedef struct holdfast_metric {
+  const char* name;
+  double value;
+} holdfast_metric;
+
+/* Tells the cluster how good the model is: the figures of one evaluation, on so
+ * many examples. They are called "loss", which must be there (NAN where there
+ * is none), "accuracy", "mean_absolute_error", "mean_squared_error",
+ * "top_k_accuracy", "auc", or as the caller likes, up to 32 of at most 64
+ * bytes.
+ *
+ * `evaluation`: what holdfast_next_evaluation gave, of which `generation` and
+ * `step` are looked at. When this has returned, what follows from the figures,
+ * as to which checkpoints are kept as the best, is on disk. NULL: a worker
+ * has evaluated the values of `step`, which is not looked at otherwise.
+ * Errors: INVALID for figures that cannot be kept. */
+HOLDFAST_EXPORT int32_t holdfast_report_metrics(
+    holdfast_cluster* cluster, const holdfast_evaluation* evaluation,
+    uint64_t step, uint64_t examples, const holdfast_metric* metrics,
+    size_t count, int64_t timeout_ms, holdfast_error** error);
+
+/* ---- The end ---- */
 
 /* Ends this task's part in order: `reason` says why the job cannot go on, and
  * ends it for everybody; NULL or "": the job is done, or this worker steps
@@ -311,8 +364,9 @@ HOLDFAST_EXPORT int32_t holdfast_leave(holdfast_cluster* cluster,
                                        holdfast_error** error);
 
 /* Ends all threads and connections. Without a holdfast_leave before, the
- * cluster is told that this task ended without leaving, which ends the job; a
- * child of fork() closes nothing but its own. Takes at most some seconds. */
+ * cluster is told that this task ended without leaving, which ends the job,
+ * unless it is an evaluator; a child of fork() closes nothing but its own.
+ * Takes at most some seconds. */
 HOLDFAST_EXPORT void holdfast_close(holdfast_cluster* cluster);
 
 /* ---- The training loop ---- */

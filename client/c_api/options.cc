@@ -77,12 +77,11 @@ absl::StatusOr<ResolvedTask> ReadTask(const Options& options,
     return ResolvedTask{*std::move(cluster), TaskId{kClientJob, 0}};
   }
   auto resolved = ResolveTask(flags, tf_config);
-  if (resolved.ok() &&
-      (resolved->task.job == kPsJob || resolved->task.job == kEvaluatorJob)) {
+  if (resolved.ok() && resolved->task.job == kPsJob) {
     return absl::InvalidArgumentError(absl::StrCat(
         resolved->task.ToString(),
-        " does not train: be a worker or the chief, or, to read only, set "
-        "job_name to \"client\""));
+        " does not train: be a worker, the chief or an evaluator, or, to read "
+        "only, set job_name to \"client\""));
   }
   return resolved;
 }
@@ -161,7 +160,8 @@ absl::StatusOr<Place> ReadPlace(absl::Span<const holdfast_option> options,
   Place place{Cluster::Options{std::move(task->cluster)}};
   Cluster::Options& connect = place.connect;
   connect.task = std::move(task->task);
-  if (connect.task.job != kClientJob) {
+  const bool evaluates = connect.task.job == kEvaluatorJob;
+  if (connect.task.job != kClientJob && !evaluates) {
     const auto replica = connect.cluster.ReplicaIndex(connect.task);
     if (!replica.ok()) return replica.status();
     place.replica = *replica;
@@ -178,7 +178,8 @@ absl::StatusOr<Place> ReadPlace(absl::Span<const holdfast_option> options,
   if (!status.ok()) return status;
   connect.fail_fast = *fail_fast;
   connect.job_digest = Get(*read, "job_digest");
-  connect.data_digest = Get(*read, "data_digest");
+  // An evaluator's data are others than those that are trained on.
+  if (!evaluates) connect.data_digest = Get(*read, "data_digest");
   place.trace = absl::StrReplaceAll(
       Get(*read, "trace"),
       {{"%t", absl::StrCat(connect.task.job, "-", connect.task.index)}});

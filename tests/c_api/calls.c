@@ -22,6 +22,8 @@ const char* CallAllWith(holdfast_cluster* cluster, holdfast_loop* loop,
   holdfast_variable variable;
   holdfast_turn turn;
   holdfast_outcome outcome;
+  holdfast_evaluation evaluation;
+  const holdfast_metric metric = {"loss", 0};
   holdfast_loop* new_loop = NULL;
   holdfast_values* new_values = NULL;
   char* text = NULL;
@@ -50,6 +52,11 @@ const char* CallAllWith(holdfast_cluster* cluster, holdfast_loop* loop,
   EXPECT_BAD_HANDLE(
       holdfast_report_evaluation(cluster, 1, 1, 0, NAN, NAN, -1, &error),
       "evaluation");
+  EXPECT_BAD_HANDLE(holdfast_next_evaluation(cluster, -1, &evaluation, &error),
+                    "next_evaluation");
+  EXPECT_BAD_HANDLE(
+      holdfast_report_metrics(cluster, NULL, 1, 1, &metric, 1, -1, &error),
+      "metrics");
   EXPECT_BAD_HANDLE(holdfast_leave(cluster, NULL, -1, &error), "leave");
   EXPECT_BAD_HANDLE(holdfast_loop_start(cluster, NULL, 0, &new_loop, &error),
                     "loop_start");

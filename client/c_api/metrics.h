@@ -1,0 +1,19 @@
+#ifndef HOLDFAST_CLIENT_C_API_METRICS_H_
+#define HOLDFAST_CLIENT_C_API_METRICS_H_
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "client/c_api/holdfast.h"
+#include "proto/coordinator.pb.h"
+
+namespace holdfast::c_api {
+
+// Figures by name: fields of the result, or else its further metrics.
+// Errors: INVALID_ARGUMENT for a name that is NULL, empty or given twice, and
+// without a loss.
+absl::StatusOr<proto::EvaluationResult> ReadMetrics(
+    absl::Span<const holdfast_metric> metrics);
+
+}  // namespace holdfast::c_api
+
+#endif  // HOLDFAST_CLIENT_C_API_METRICS_H_
