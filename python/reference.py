@@ -35,7 +35,8 @@ GROUPS = {
     ],
     "The job": [
         "Consistency", "Synchronous", "Asynchronous", "GradientClipping", "Checkpoints",
-        "LostWorkers", "Timeouts", "LossScale",
+        "LostWorkers", "Timeouts", "LossScale", "Evaluation", "KeepBest", "EarlyStopping",
+        "Metric",
     ],
     "Exceptions": [
         "Error", "RolledBack", "Fenced", "JobFailed", "Stopped", "Unavailable", "Refused",

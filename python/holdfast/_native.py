@@ -97,6 +97,21 @@ class Outcome(ctypes.Structure):
     ]
 
 
+class Evaluation(ctypes.Structure):
+    _fields_ = [
+        ("done", ctypes.c_int32),
+        ("reserved_word", ctypes.c_uint32),
+        ("generation", ctypes.c_uint64),
+        ("step", ctypes.c_uint64),
+        ("name", ctypes.c_char * 64),
+        ("reserved", ctypes.c_uint64 * 4),
+    ]
+
+
+class Metric(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p), ("value", ctypes.c_double)]
+
+
 _HANDLE = ctypes.c_void_p
 _OUT = ctypes.c_void_p  # by ctypes.byref, or an address
 _TEXT = ctypes.c_char_p
@@ -114,8 +129,9 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "get_declaration": [_HANDLE, _OUT],
     "get_status": [_HANDLE, ctypes.c_int64, _OUT],
     "save_checkpoint": [_HANDLE, ctypes.c_int64, _OUT],
-    "report_evaluation": [_HANDLE, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_double,
-                          ctypes.c_double, ctypes.c_double, ctypes.c_int64],
+    "next_evaluation": [_HANDLE, ctypes.c_int64, _OUT],
+    "report_metrics": [_HANDLE, _OUT, ctypes.c_uint64, ctypes.c_uint64, _OUT, _SIZE,
+                       ctypes.c_int64],
     "leave": [_HANDLE, _TEXT, ctypes.c_int64],
     "loop_start": [_HANDLE, _OUT, _SIZE, _OUT],
     "loop_start_in": [_HANDLE, _OUT, _OUT, _SIZE, _OUT, _SIZE, _OUT],
@@ -219,8 +235,11 @@ def call(function: Any, *arguments: Any) -> None:
         raise exception(error)
 
 
-def wait(function: Any, *arguments: Any) -> None:
+def wait(function: Any, *arguments: Any, patiently: bool = False) -> None:
     """Repeats a call whose timeout is ``SLICE_MS`` until it does not time out.
+
+    Args:
+        patiently: Long waits are in order, and are not logged.
 
     Raises:
         holdfast.Error: The function failed.
@@ -235,7 +254,7 @@ def wait(function: Any, *arguments: Any) -> None:
             raise exception(error)
         now = time.monotonic()
         begin = begin or now
-        if now - max(begin, told) > _TELL_AFTER_SECONDS:
+        if not patiently and now - max(begin, told) > _TELL_AFTER_SECONDS:
             told = now
             _log.warning("%s, for %.0f s", _message_of(error), now - begin)
         library.holdfast_error_free(error)

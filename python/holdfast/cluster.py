@@ -6,8 +6,10 @@ import contextlib
 import ctypes
 import dataclasses
 import json
+import logging
 import math
 import os
+import time
 import types
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +21,7 @@ import numpy.typing as npt
 from holdfast import _native, _process, job
 from holdfast._loop import Loop, Outcomes, Place
 from holdfast._native import SLICE_MS, library
+from holdfast.checkpoint import load_checkpoint
 from holdfast.errors import Error, RolledBack
 from holdfast.job import Float32Array
 
@@ -26,7 +29,12 @@ from holdfast.job import Float32Array
 _LEAVE_MS = 10_000
 _LEAVE_INTERRUPTED_MS = 1_000
 
+# Before a checkpoint that cannot be read is tried again.
+_UNREADABLE_SECONDS = 1.0
+
 _FLOAT32 = np.dtype(np.float32)
+
+_log = logging.getLogger("holdfast")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +114,8 @@ def connect(
     Args:
         cluster: The ClusterSpec in TensorFlow's form, {"ps": ["host:port", ...], "worker":
             [...]}: a mapping, JSON, or the path of a file with JSON.
-        job_name: "worker", "chief", or "client" for a process that only reads.
+        job_name: "worker", "chief", "evaluator" (see ``Cluster.evaluate``), or "client" for a
+            process that only reads.
         task_index: From 0; a client needs none.
         ps_hosts: Instead of ``cluster``: host:port of each ps, separated by commas.
         worker_hosts: Likewise.
@@ -182,7 +191,7 @@ class Cluster:
 
     Attributes:
         task: This process's task, as "/job:worker/task:1".
-        replica: Its index among the workers, from 0.
+        replica: Its index among the workers, from 0; 0 for others.
         replicas: Number of workers in the cluster.
         is_chief: Whether it is replica 0.
     """
@@ -202,6 +211,7 @@ class Cluster:
         self.replica = int(place.replica)
         self.replicas = int(place.num_replicas)
         self.is_chief = bool(place.is_chief)
+        self._evaluates = place.job == b"evaluator"
         self._variables: list[tuple[str, tuple[int, ...], bool]] = []
         self._loop: Loop | None = None
         _process.open_clusters.add(self)
@@ -246,6 +256,7 @@ class Cluster:
         timeouts: job.Timeouts | None = None,
         loss_scale: job.LossScale | None = None,
         max_consecutive_not_finite: int | None = None,
+        evaluation: job.Evaluation | None = None,
     ) -> None:
         """Declares the job, and waits until its variables exist on every ps.
 
@@ -273,6 +284,9 @@ class Cluster:
                 ``Cluster.loss_scale``. Default: none.
             max_consecutive_not_finite: The job fails after this many consecutive
                 gradients that are not finite. Default 100; 0 means never.
+            evaluation: When evaluators evaluate checkpoints, which of these are kept as the
+                best, and whether the job ends early. Default: evaluators take the newest
+                checkpoint whenever they are ready for one.
 
         Raises:
             TypeError, ValueError: An argument has the wrong type or shape.
@@ -297,6 +311,7 @@ class Cluster:
             lost_workers=lost_workers,
             loss_scale=loss_scale,
             max_consecutive_not_finite=max_consecutive_not_finite,
+            evaluation=evaluation,
         )
         text = job.declaration_text(declared, description).encode()
         # Copied by the library, which may be asked for them again later.
@@ -513,8 +528,15 @@ class Cluster:
         loss: float,
         accuracy: float | None = None,
         mean_absolute_error: float | None = None,
+        mean_squared_error: float | None = None,
+        top_k_accuracy: float | None = None,
+        auc: float | None = None,
+        metrics: Mapping[str, float] | None = None,
     ) -> None:
         """Reports an evaluation of the model, for ``status`` and the cluster's metrics.
+
+        Evaluators, whose reports decide which checkpoints are kept and whether the job ends
+        early, use ``evaluate``.
 
         Args:
             step: Step of the values that were evaluated.
@@ -522,16 +544,112 @@ class Cluster:
             loss: Mean loss over the examples.
             accuracy: Share of the examples whose class was predicted right.
             mean_absolute_error: Mean over examples and outputs.
+            mean_squared_error: Likewise.
+            top_k_accuracy: Share of the examples whose class is among the first k predicted.
+            auc: Area under the receiver operating characteristic.
+            metrics: Further figures by name, at most 32.
+
+        Raises:
+            Refused: A figure cannot be kept.
         """
         self._check()
-        _native.wait(
-            library.holdfast_report_evaluation,
-            self._handle,
+        figures = {
+            "loss": loss,
+            "accuracy": accuracy,
+            "mean_absolute_error": mean_absolute_error,
+            "mean_squared_error": mean_squared_error,
+            "top_k_accuracy": top_k_accuracy,
+            "auc": auc,
+            **(metrics or {}),
+        }
+        self._report(
+            None,
             step,
             examples,
-            loss,
-            math.nan if accuracy is None else accuracy,
-            math.nan if mean_absolute_error is None else mean_absolute_error,
+            {name: value for name, value in figures.items() if value is not None},
+        )
+
+    def evaluate(
+        self,
+        function: Callable[[dict[str, Float32Array], int], Mapping[str, float] | float],
+        *,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        examples: int = 0,
+    ) -> None:
+        """Evaluates checkpoints as the job takes them, until it is done.
+
+        For a process that is a task of the job "evaluator". Training does not wait for it,
+        and goes on without it. Which checkpoints are evaluated is what ``declare`` was given
+        as ``evaluation``; the last one is in any case. What ``function`` raises ends this
+        process, but not the job.
+
+        Args:
+            function: Called with the variables of a checkpoint, float32 arrays by name which
+                it may change, and its step. It returns the loss, or figures by name: those
+                of ``report_evaluation`` and any others.
+            checkpoint_dir: The ``--checkpoint_dir`` of the ps, as this process sees it.
+                Default: the environment variable ``HOLDFAST_CHECKPOINT_DIR``.
+            examples: Number of examples evaluated on, which is reported.
+
+        Raises:
+            Error: This process is no evaluator, or the ps have no ``--checkpoint_dir``.
+            ValueError: ``checkpoint_dir`` is not known.
+            FileNotFoundError: ``checkpoint_dir`` does not exist.
+            JobFailed, Stopped, Unavailable: The job ended otherwise.
+        """
+        self._check()
+        folder = checkpoint_dir or os.environ.get("HOLDFAST_CHECKPOINT_DIR")
+        if folder is None:
+            raise ValueError(
+                "where are the checkpoints? Give checkpoint_dir, or set HOLDFAST_CHECKPOINT_DIR"
+            )
+        missing = ""
+        while True:
+            evaluation = _native.Evaluation()
+            _native.wait(
+                library.holdfast_next_evaluation,
+                self._handle,
+                SLICE_MS,
+                ctypes.byref(evaluation),
+                patiently=True,
+            )
+            if evaluation.done:
+                return
+            name = evaluation.name.decode()
+            try:
+                checkpoint = load_checkpoint(os.path.join(folder, name))
+            except (FileNotFoundError, Error) as error:
+                if not os.path.isdir(folder):
+                    raise
+                # The job may have gone back behind it, and removed it.
+                if name != missing:
+                    _log.warning("cannot evaluate checkpoint %s: %s", name, error)
+                missing = name
+                time.sleep(_UNREADABLE_SECONDS)
+                continue
+            figures = function(checkpoint.values, checkpoint.step)
+            if not isinstance(figures, Mapping):
+                figures = {"loss": float(figures)}
+            self._report(evaluation, checkpoint.step, examples, {"loss": math.nan, **figures})
+
+    def _report(
+        self,
+        evaluation: _native.Evaluation | None,
+        step: int,
+        examples: int,
+        figures: Mapping[str, float],
+    ) -> None:
+        metrics = (_native.Metric * len(figures))()
+        for metric, (name, value) in zip(metrics, figures.items(), strict=True):
+            metric.name, metric.value = name.encode(), float(value)
+        _native.wait(
+            library.holdfast_report_metrics,
+            self._handle,
+            None if evaluation is None else ctypes.byref(evaluation),
+            step,
+            examples,
+            metrics,
+            len(metrics),
             SLICE_MS,
         )
 
@@ -590,9 +708,12 @@ class Cluster:
         """Leaves because of ``value``, which ends the job where it is an error of the script's."""
         if value is None:
             self._end("", _LEAVE_MS)
-        elif isinstance(value, (Error, KeyboardInterrupt, SystemExit, GeneratorExit)):
+        elif self._evaluates or isinstance(
+            value, (Error, KeyboardInterrupt, SystemExit, GeneratorExit)
+        ):
             # The job knows already, or goes on without this worker. A worker that was
-            # refused because it belongs to another job must not end this one.
+            # refused because it belongs to another job must not end this one. An evaluator is
+            # not waited for.
             self._end("", _LEAVE_INTERRUPTED_MS)
         else:
             self._end(f"{self.task}: {type(value).__name__}: {value}", _LEAVE_MS)

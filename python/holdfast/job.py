@@ -528,6 +528,73 @@ class Checkpoints(Message):
     keep: int | None = None
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Metric(Message):
+    """A figure of evaluations by which they are compared.
+
+    Attributes:
+        name: "loss", "accuracy", or whatever the evaluator's function calls it.
+        goal: "minimize" or "maximize". Default: "maximize" for "accuracy",
+            "top_k_accuracy" and "auc", otherwise "minimize".
+    """
+
+    name: str
+    goal: Literal["minimize", "maximize"] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class KeepBest(Message):
+    """Keeps the checkpoints whose evaluations were the best, in the folder ``best``.
+
+    Attributes:
+        metric: What is compared. Default: the loss.
+        count: Number of checkpoints that are kept so. Default 1.
+    """
+
+    metric: Metric | None = None
+    count: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EarlyStopping(Message):
+    """Ends the job before its last step once evaluations do not improve any more.
+
+    Attributes:
+        metric: What is compared. Default: the loss.
+        patience: Evaluations in a row without an improvement.
+        min_delta: A smaller change is no improvement.
+        at_fixed_steps: Synchronous jobs only: the step at which the job ends is the same in
+            every run. Training waits at each multiple of ``Evaluation.every_steps`` for the
+            evaluation of the one before.
+    """
+
+    metric: Metric | None = None
+    patience: int
+    min_delta: float = 0.0
+    at_fixed_steps: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation(Message):
+    """When an evaluator evaluates checkpoints, and what follows; see ``Cluster.evaluate``.
+
+    Attributes:
+        every_steps: The first checkpoint at or after each multiple is evaluated. Default:
+            whichever is the newest when the evaluator is ready for one.
+        every_seconds: An evaluation begins at most once in so many seconds. Default: no
+            limit.
+        start_delay_seconds: None begins in the first so many seconds of training.
+        keep_best: Which checkpoints are kept for being good. Default: none.
+        early_stopping: When the job is done before its last step. Default: never.
+    """
+
+    every_steps: int | None = None
+    every_seconds: float | None = None
+    start_delay_seconds: float | None = None
+    keep_best: KeepBest | None = None
+    early_stopping: EarlyStopping | None = None
+
+
 class Variable:
     """A float32 tensor of the model, held by the cluster.
 
@@ -617,6 +684,7 @@ class Job(Message):
     lost_workers: LostWorkers | None = None
     loss_scale: LossScale | None = None
     max_consecutive_not_finite: int | None = None
+    evaluation: Evaluation | None = None
 
 
 def variables_of(variables: Mapping[str, Variable | npt.ArrayLike]) -> dict[str, Variable]:

@@ -375,6 +375,25 @@ class OneWorkerTest(unittest.TestCase):
         evaluation = cluster.status().everything["evaluation"]
         self.assertEqual((evaluation["loss"], evaluation["accuracy"]), (0.5, 0.875))
         self.assertNotIn("mean_absolute_error", evaluation)
+        figures = {
+            "accuracy": 0.25,
+            "mean_absolute_error": 1.5,
+            "mean_squared_error": 2.5,
+            "top_k_accuracy": 0.5,
+            "auc": 0.75,
+        }
+        cluster.report_evaluation(
+            step=0, examples=7, loss=2.0, metrics={"f1": 0.625, "bleu": 20}, **figures
+        )
+        evaluation = cluster.status().everything["evaluation"]
+        self.assertEqual({name: evaluation[name] for name in figures}, figures)
+        self.assertEqual(evaluation["metrics"], {"f1": 0.625, "bleu": 20})
+        self.assertEqual(evaluation["examples"], "7")
+
+    def test_who_evaluates(self):
+        cluster, _ = self.start({"w": holdfast.Variable(1)})
+        with self.assertRaisesRegex(holdfast.Refused, "worker/task:0 is no evaluator"):
+            cluster.evaluate(lambda variables, step: 0.0, checkpoint_dir=self.ps.checkpoints)
 
     def test_a_client_reads(self):
         self.start({"w": holdfast.Variable(1, holdfast.Constant(value=3.0))})

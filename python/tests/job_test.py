@@ -67,6 +67,10 @@ MESSAGES = {
     "Timeouts": "Timeouts",
     "LostWorkers": "LostWorkers",
     "Checkpoints": "Checkpoints",
+    "Evaluation": "Evaluation",
+    "KeepBest": "KeepBest",
+    "EarlyStopping": "EarlyStopping",
+    "Metric": "Metric",
     "Piece": "LearningRateSchedule.Piecewise.Piece",
     "Job": "Declaration",
 }
