@@ -542,6 +542,7 @@ uint32_t ClusterSpec::num_ps() const {
 absl::Status ClusterSpec::CheckTask(const TaskId& task) const {
   const absl::Status known = CheckJobName(task.job);
   if (!known.ok()) return known;
+  if (task.job == kEvaluatorJob) return absl::OkStatus();
   const auto job = jobs_.find(task.job);
   if (job == jobs_.end()) {
     const auto name = [](std::string* out, const auto& entry) {
@@ -562,7 +563,11 @@ absl::Status ClusterSpec::CheckTask(const TaskId& task) const {
 absl::StatusOr<std::string> ClusterSpec::Address(const TaskId& task) const {
   const absl::Status status = CheckTask(task);
   if (!status.ok()) return status;
-  return jobs_.at(task.job).at(task.index);
+  const auto job = jobs_.find(task.job);
+  if (job == jobs_.end() || job->second.count(task.index) == 0) {
+    return Error(absl::StrCat("the cluster does not list ", task.ToString()));
+  }
+  return job->second.at(task.index);
 }
 
 absl::Status ClusterSpec::CheckPsAreLocal() const {

@@ -8,8 +8,9 @@
 //   TF_CONFIG={"cluster": {...}, "task": {"type": "ps", "index": 0}}
 //
 // Jobs are "ps", "worker", "chief" and "evaluator"; "master" is another name of
-// "chief". *Replicas* are the tasks that train: the chief, where one is listed,
-// and then the workers in the order of their indices.
+// "chief". Evaluators need not be listed, as in TensorFlow. *Replicas* are the
+// tasks that train: the chief, where one is listed, and then the workers in the
+// order of their indices.
 #ifndef HOLDFAST_COMMON_CLUSTER_SPEC_H_
 #define HOLDFAST_COMMON_CLUSTER_SPEC_H_
 
@@ -80,11 +81,12 @@ class ClusterSpec {
     return static_cast<uint32_t>(replicas_.size());
   }
 
-  // Whether the spec has the task.
+  // Whether the spec has the task. Evaluators need not be listed: nobody calls
+  // them.
   // Errors: INVALID_ARGUMENT, saying what it has instead.
   absl::Status CheckTask(const TaskId& task) const;
 
-  // Errors: as CheckTask.
+  // Errors: as CheckTask, and for an evaluator that is not listed.
   absl::StatusOr<std::string> Address(const TaskId& task) const;
 
   // Whether no ps can be reached from another machine: what is not encrypted

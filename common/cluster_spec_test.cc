@@ -154,6 +154,14 @@ TEST(ClusterSpecTest, TasksAndReplicas) {
               ElementsAre(std::pair<const uint32_t, std::string>(0, "a:1"),
                           std::pair<const uint32_t, std::string>(1, "b:2")));
 
+  // Nobody calls an evaluator.
+  EXPECT_EQ(spec.CheckTask({"evaluator", 3}), absl::OkStatus());
+  EXPECT_EQ(Spec(kTwoByTwo).CheckTask({"evaluator", 0}), absl::OkStatus());
+  EXPECT_THAT(Message(spec.Address({"evaluator", 1}).status()),
+              HasSubstr("the cluster does not list /job:evaluator/task:1"));
+  EXPECT_THAT(Message(Spec(kTwoByTwo).Address({"evaluator", 0}).status()),
+              HasSubstr("does not list /job:evaluator/task:0"));
+
   EXPECT_THAT(Message(spec.ReplicaTask(2).status()),
               HasSubstr("no replica 2: the cluster has 2"));
   EXPECT_THAT(Message(spec.ReplicaIndex({"ps", 0}).status()),
