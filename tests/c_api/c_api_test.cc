@@ -378,6 +378,41 @@ TEST_F(CApiClusterTest, TellsOfPlaceVariablesStatusAndOutcome) {
   ExpectDone();
 }
 
+TEST_F(CApiClusterTest, AnyFigureMayBeReported) {
+  Start(/*num_ps=*/1, /*num_workers=*/1);
+  holdfast_cluster* const cluster = Ready(Worker(0), Synchronous(5));
+  const auto report = [&](const std::vector<holdfast_metric>& metrics) {
+    return Call(holdfast_report_metrics, cluster,
+                static_cast<const holdfast_evaluation*>(nullptr), uint64_t{0},
+                uint64_t{8}, metrics.data(), metrics.size(), int64_t{-1});
+  };
+  ASSERT_OK(report(
+      {{"auc", 0.75}, {"loss", 0.5}, {"mean_squared_error", 4}, {"f1", 0.25}}));
+  char* text = nullptr;
+  ASSERT_OK(Call(holdfast_get_status, cluster, int64_t{-1}, &text));
+  const std::string status = Take(text);
+  for (const char* figure :
+       {"\"auc\":0.75", "\"loss\":0.5", "\"mean_squared_error\":4",
+        "\"metrics\":{\"f1\":0.25}", "\"examples\":\"8\""}) {
+    EXPECT_THAT(status, HasSubstr(figure));
+  }
+  const auto refusal = [&](const std::vector<holdfast_metric>& metrics) {
+    const Result result = report(metrics);
+    EXPECT_EQ(result.kind, HOLDFAST_INVALID);
+    return result.message;
+  };
+  EXPECT_THAT(refusal({{"auc", 1}}), HasSubstr("\"loss\" is missing"));
+  EXPECT_THAT(refusal({{"loss", 1}, {"f", 1}, {"f", 1}}),
+              HasSubstr("\"f\" is given twice"));
+  EXPECT_THAT(refusal({{"loss", 1}, {nullptr, 1}}), HasSubstr("has no name"));
+  holdfast_evaluation evaluation;
+  const Result next =
+      Call(holdfast_next_evaluation, cluster, int64_t{-1}, &evaluation);
+  EXPECT_EQ(next.kind, HOLDFAST_INVALID);
+  EXPECT_THAT(next.message, HasSubstr("worker/task:0 is no evaluator"));
+  holdfast_close(cluster);
+}
+
 TEST_F(CApiClusterTest, FirstValuesAreTheChiefs) {
   Start(/*num_ps=*/2, /*num_workers=*/2);
   const std::string text = R"(
