@@ -20,6 +20,7 @@ constexpr char kJournal[] = "JOURNAL";
 constexpr char kManifest[] = "MANIFEST";
 constexpr char kHistory[] = "HISTORY";
 constexpr char kLock[] = "LOCK";
+constexpr char kBest[] = "best";
 // Of the folder of a checkpoint that was set aside.
 constexpr absl::string_view kSetAsideSuffix = ".set-aside";
 
@@ -143,6 +144,10 @@ absl::StatusOr<CheckpointDirectory> CheckpointDirectory::OpenToRead(
   return CheckpointDirectory(std::move(path), file_system);
 }
 
+CheckpointDirectory CheckpointDirectory::Best() const {
+  return CheckpointDirectory(absl::StrCat(path_, "/", kBest), file_system_);
+}
+
 std::string CheckpointDirectory::Folder(
     const proto::CheckpointName& name) const {
   return absl::StrCat(path_, "/", FolderName(name));
@@ -260,6 +265,26 @@ absl::StatusOr<std::string> CheckpointDirectory::SetAside(
   if (renamed.ok()) renamed = file_system_->SyncFolder(path_);
   if (!renamed.ok()) return renamed;
   return aside;
+}
+
+absl::Status CheckpointDirectory::KeepBest(
+    const proto::CheckpointName& name) const {
+  const auto manifest = ReadManifest(name);
+  if (!manifest.ok()) return manifest.status();
+  const std::string from = Folder(name);
+  const std::string to = Best().Folder(name);
+  absl::Status status = file_system_->MakeFolder(to);
+  const auto link = [&](absl::string_view file) {
+    if (!status.ok()) return;
+    status = file_system_->Link(absl::StrCat(from, "/", file),
+                                absl::StrCat(to, "/", file));
+  };
+  for (const proto::DataFile& file : manifest->files()) link(file.name());
+  if (status.ok()) status = file_system_->SyncFolder(to);
+  // Last: it is complete with its manifest.
+  link(kManifest);
+  if (status.ok()) status = file_system_->SyncFolder(to);
+  return status;
 }
 
 absl::Status CheckpointDirectory::Remove(

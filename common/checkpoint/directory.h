@@ -36,6 +36,10 @@ class CheckpointDirectory {
   static absl::StatusOr<CheckpointDirectory> OpenToRead(
       std::string path, FileSystem* file_system);
 
+  // Of the job's best checkpoints, which lie there beside those of the job
+  // itself; it has no journal. Its folder may not be there.
+  CheckpointDirectory Best() const;
+
   const std::string& path() const { return path_; }
   FileSystem* file_system() const { return file_system_; }
   std::string Folder(const proto::CheckpointName& name) const;
@@ -65,6 +69,9 @@ class CheckpointDirectory {
   // returned, so that it is kept and no longer in the way.
   // Errors: NOT_FOUND; of the file system.
   absl::StatusOr<std::string> SetAside(const proto::CheckpointName& name) const;
+  // Links a checkpoint into Best(). OK when it is there already.
+  // Errors: as ReadManifest; of the file system.
+  absl::Status KeepBest(const proto::CheckpointName& name) const;
   // Removes a checkpoint, the manifest first. OK when it is not there.
   absl::Status Remove(const proto::CheckpointName& name) const;
 

@@ -271,6 +271,22 @@ absl::Status FaultyFileSystem::Rename(const std::string& from,
   return absl::OkStatus();
 }
 
+absl::Status FaultyFileSystem::Link(const std::string& from,
+                                    const std::string& to) {
+  absl::MutexLock lock(&mutex_);
+  const absl::Status status = BeginWrite(to);
+  if (!status.ok()) return status;
+  const auto found = files_.find(from);
+  if (found == files_.end()) return NotThere(from);
+  const auto there = files_.find(to);
+  if (there != files_.end()) {
+    if (there->second == found->second) return absl::OkStatus();
+    return absl::AlreadyExistsError(absl::StrCat(to, ": is there"));
+  }
+  Make({to, found->second});
+  return absl::OkStatus();
+}
+
 absl::Status FaultyFileSystem::Remove(const std::string& path) {
   absl::MutexLock lock(&mutex_);
   const absl::Status status = BeginWrite(path);

@@ -18,7 +18,7 @@ namespace holdfast {
 // A file system in memory, for tests, that knows what is synced and what is
 // not.
 //
-// A *write* is each Create, Append, Sync, Rename, Remove, MakeFolder and
+// A *write* is each Create, Append, Sync, Rename, Link, Remove, MakeFolder and
 // SyncFolder; they are counted, and can be made to fail. Crash() takes away
 // what was not synced: the end of a file without Sync, and an entry of a folder
 // without SyncFolder.
@@ -69,6 +69,7 @@ class FaultyFileSystem final : public FileSystem {
   absl::StatusOr<std::unique_ptr<ReadableFile>> Open(
       const std::string& path) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;
+  absl::Status Link(const std::string& from, const std::string& to) override;
   absl::Status Remove(const std::string& path) override;
   absl::StatusOr<std::vector<std::string>> List(
       const std::string& folder) override;

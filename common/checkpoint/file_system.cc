@@ -208,6 +208,19 @@ class Posix final : public FileSystem {
     return absl::OkStatus();
   }
 
+  absl::Status Link(const std::string& from, const std::string& to) override {
+    if (link(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
+    const int error = errno;
+    struct stat a, b;
+    if (error == EEXIST && stat(from.c_str(), &a) == 0 &&
+        stat(to.c_str(), &b) == 0 && a.st_dev == b.st_dev &&
+        a.st_ino == b.st_ino) {
+      return absl::OkStatus();
+    }
+    errno = error;
+    return Failed(absl::StrCat("link to ", to), from);
+  }
+
   absl::Status Remove(const std::string& path) override {
     if (remove(path.c_str()) != 0) return Failed("remove", path);
     return absl::OkStatus();

@@ -55,6 +55,9 @@ class FileSystem {
   // ALREADY_EXISTS for a folder in place of one that is not empty.
   virtual absl::Status Rename(const std::string& from,
                               const std::string& to) = 0;
+  // The file `from` has the name `to`, too. OK when that is so already.
+  // ALREADY_EXISTS when there is another.
+  virtual absl::Status Link(const std::string& from, const std::string& to) = 0;
   // A file, or an empty folder.
   virtual absl::Status Remove(const std::string& path) = 0;
   // Names in a folder, sorted, without "." and "..".

@@ -18,12 +18,12 @@ void AppliedPushes::Add(const Message& applied) {
 
 void AppliedPushes::Tell(const PushId& push, uint64_t index,
                          const proto::Declaration& declaration,
-                         Message* to) const {
+                         float rate_factor, Message* to) const {
   proto::AppliedPush& told = *to->Add();
   told = pushes_.at(push);
   told.clear_scalars();
   for (const proto::Optimizer& optimizer : declaration.optimizers()) {
-    *told.add_scalars() = ScalarsAt(optimizer, index, index + 1);
+    *told.add_scalars() = ScalarsAt(optimizer, index, index + 1, rate_factor);
   }
 }
 

@@ -32,9 +32,10 @@ class AppliedPushes {
   const std::map<PushId, proto::AppliedPush>& pushes() const { return pushes_; }
 
   // Tells a shard to apply `push`, which must be here, with the scalars of the
-  // ticket of that index.
+  // ticket of that index, whose learning rates are multiplied by `rate_factor`.
   void Tell(const PushId& push, uint64_t index,
-            const proto::Declaration& declaration, Message* to) const;
+            const proto::Declaration& declaration, float rate_factor,
+            Message* to) const;
   // `push`, which must be here, counts; its worker has not told of it.
   void Count(const PushId& push, const TicketPool::Out& ticket,
              Progress* progress, LearningState* learning) const;

@@ -49,6 +49,17 @@ class Archive {
   // then on. What cannot be done is told in the log.
   virtual void SetAside(const proto::CheckpointName& name) = 0;
 
+  // Links a checkpoint into the folder of the best, where it stays until the
+  // journal names it there no more. Answered when it would outlive a crash of
+  // the machine. OK when it is there already. Errors: NOT_FOUND, the disk's.
+  virtual void KeepBest(const proto::CheckpointName& name,
+                        Reply<Done> reply) = 0;
+
+  // Removes every checkpoint from the folder of the best that the journal last
+  // written does not name among them. What cannot be removed is told in the
+  // log.
+  virtual void RemoveOthersOfBest() = 0;
+
   // Removes every checkpoint, complete or not, that the journal last written
   // does not name, but for `under_way`. What cannot be removed is told in the
   // log.

@@ -16,6 +16,8 @@ bool Commit::IsDue() const {
   // The first step is made of as many as the cluster was started with.
   return job_->at_work() && job_->step.open() && !job_->AllMade() &&
          !job_->TooFewWorkers() &&
+         job_->evaluations.MayCommit(job_->step.number().value(),
+                                     job_->journal.journal()) &&
          job_->step.IsComplete(job_->tickets,
                                job_->progress.training_begun().has_value());
 }
@@ -30,7 +32,8 @@ void Commit::Start() {
   *commit.mutable_sender() = job_->Self();
   commit.set_step(step.number().value());
   step.FillIn(declared.consistency().synchronous().aggregation(), &commit);
-  job_->learning.OnStep(declared, step, &commit);
+  job_->learning.OnStep(declared, step,
+                        job_->rates.FactorAt(step.number().value()), &commit);
   std::vector<AcceptedPush> accepted;
   accepted.reserve(step.num_offers());
   for (const std::optional<SeatOffer>& offer : step.seats()) {

@@ -8,7 +8,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "common/declaration_change.h"
-#include "common/evaluation_figures.h"
 #include "glog/logging.h"
 #include "ps_server/coordinator/schedule.h"
 #include "ps_server/protocol/request.h"
@@ -26,7 +25,8 @@ Coordinator::Coordinator(const Options& options, const Clock* clock,
       end_(&job_),
       stop_(&job_, &save_),
       patience_(&job_, &restore_, &save_, &end_),
-      trace_(&job_) {
+      trace_(&job_),
+      decisions_(&job_) {
   job_.step_timer.SetWatch(&trace_);
   const Outbox::Event event(&job_.outbox);
   if (archive != nullptr) TakeUp(job_.options.journal);
@@ -36,6 +36,8 @@ void Coordinator::TakeUp(const proto::Journal& journal) {
   job_.journal.TakeUp(journal);
   job_.members.TakeUp(journal);
   job_.chronicle.TakeUp(job_.options.history);
+  job_.evaluations.TakeUp(journal);
+  job_.rates.TakeUp(journal);
   job_.generation = std::max(job_.generation, Generation(journal.generation()));
   if (journal.has_declaration()) job_.declared.TakeUp(journal);
   if (journal.finished() && !journal.checkpoints().empty()) {
@@ -61,9 +63,12 @@ void Coordinator::Settle() {
   restore_.Advance();
   if (stop_.asked()) AdvanceStop();
   if (job_.training()) StartClockWhenReady();
+  decisions_.Advance();
+  AdvanceEarlyStopping();
   if (job_.at_work() && job_.AllMade()) Conclude();
   StartNext();
   GrantTickets();
+  AssignEvaluations();
   if (trace_.Advance()) job_.members.AnswerRenewals();
   if (ticked_at_.has_value()) {
     AnswerDue(*std::exchange(ticked_at_, std::nullopt));
@@ -105,6 +110,10 @@ void Coordinator::Tick() {
   job_.members.AnswerDue();
   save_.AnswerDue();
   stop_.AnswerDue();
+  for (auto& parked : parked_evaluations_.TakeDue(job_.clock->Now())) {
+    job_.outbox.Answer(std::move(parked.reply),
+                       EvaluationAnswer(parked.key.worker));
+  }
   ticked_at_ = job_.clock->Now();
   if (*ticked_at_ >= next_look_) Look(*ticked_at_);
 }
@@ -250,6 +259,7 @@ void Coordinator::OnGenerationOver() {
   job_.step.Reset();
   job_.tickets.Reset();
   job_.learning = LearningState();
+  job_.early_end.reset();
   job_.chronicle.OnGenerationOver();
   job_.step_timer.Reset();
   job_.paces.Reset(job_.clock->Now());
@@ -260,6 +270,9 @@ void Coordinator::OnGenerationOver() {
 void Coordinator::OnGenerationBegun(const proto::Position& position) {
   job_.progress.GoBack(position);
   job_.chronicle.GoBack(position.step());
+  job_.evaluations.GoBack(position.step());
+  judge_early_stopping_ = true;
+  if (job_.evaluations.decide()) decisions_.OnChanged();
   if (job_.generation.value() > 1) {
     job_.Tell(proto::Event::GENERATION,
               absl::StrCat("generation ", job_.generation.value(),
@@ -431,7 +444,7 @@ proto::ContributeResponse Coordinator::NotYetAnswer(
   return response;
 }
 
-// ---- Checkpoints, and what workers report ----
+// ---- Checkpoints ----
 
 void Coordinator::Checkpoint(const proto::CheckpointRequest& request,
                              Reply<proto::CheckpointResponse> reply) {
@@ -448,31 +461,6 @@ void Coordinator::Checkpoint(const proto::CheckpointRequest& request,
   }
   if (!status.ok()) return job_.outbox.Answer(std::move(reply), status);
   save_.Checkpoint(request, std::move(reply));
-}
-
-void Coordinator::ReportEvaluation(
-    const proto::ReportEvaluationRequest& request,
-    Reply<proto::ReportEvaluationResponse> reply) {
-  const Outbox::Event event(&job_.outbox);
-  const auto session = job_.members.FindSession(request.sender());
-  if (!session.ok()) {
-    return job_.outbox.Answer(std::move(reply), session.status());
-  }
-  OnEvaluation(request.result());
-  proto::ReportEvaluationResponse response;
-  response.set_generation(job_.generation.value());
-  job_.outbox.Answer(std::move(reply), std::move(response));
-}
-
-void Coordinator::OnEvaluation(const proto::EvaluationResult& result) {
-  job_.progress.OnEvaluation(result);
-  if (!job_.chronicle.OnEvaluation(result)) return;  // told again
-  std::string text = absl::StrCat("evaluation of step ", result.step(),
-                                  ": loss ", result.loss());
-  for (const EvaluationFigure& figure : FiguresOf(result)) {
-    absl::StrAppend(&text, ", ", figure.words, " ", figure.value);
-  }
-  job_.Tell(proto::Event::EVALUATION, text);
 }
 
 }  // namespace holdfast

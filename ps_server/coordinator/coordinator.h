@@ -18,6 +18,7 @@
 #include "ps_server/coordinator/cluster_trace.h"
 #include "ps_server/coordinator/commit.h"
 #include "ps_server/coordinator/coordinator_options.h"
+#include "ps_server/coordinator/decision_writer.h"
 #include "ps_server/coordinator/end.h"
 #include "ps_server/coordinator/fence.h"
 #include "ps_server/coordinator/job.h"
@@ -75,7 +76,8 @@ namespace holdfast {
 //  3. One at a time, in this order: a Fence when lives are to be shut out; a
 //     Save when a checkpoint is due (its writing goes on by itself); a Commit
 //     when the open step is complete.
-//  4. Every step is committed or, asynchronous, every ticket spent.
+//  4. Every step is committed or, asynchronous, every ticket spent. Early
+//     stopping makes the job shorter while it is TRAINING.
 //  5. Where there are checkpoints.
 //  6. The journal that was found says that the job is finished.
 //  7. Something was waited for too long, a task left with an error, a shard or
@@ -122,6 +124,8 @@ class Coordinator : private Members::Owner, private Director {
                   Reply<proto::TakeTicketResponse> reply);
   void ReportEvaluation(const proto::ReportEvaluationRequest& request,
                         Reply<proto::ReportEvaluationResponse> reply);
+  void NextEvaluation(const proto::NextEvaluationRequest& request,
+                      Reply<proto::NextEvaluationResponse> reply);
   void Leave(const proto::LeaveRequest& request,
              Reply<proto::LeaveResponse> reply);
   // The following three answer inside the call.
@@ -149,6 +153,8 @@ class Coordinator : private Members::Owner, private Director {
   bool trace_held() const { return trace_.held(); }
   void Stop(const proto::StopRequest& request,
             Reply<proto::StopResponse> reply);
+  void SetLearningRate(const proto::SetLearningRateRequest& request,
+                       Reply<proto::SetLearningRateResponse> reply);
 
   // What this ps reports of itself, for GetStatus: it renews no lease.
   void OnOwnReport(const proto::PsReport& report);
@@ -228,6 +234,17 @@ class Coordinator : private Members::Owner, private Director {
   void Look(absl::Time now);
   void JudgePaces(absl::Time now);
   void OnEvaluation(const proto::EvaluationResult& result);
+  // Ends the job early once evaluations have decided so.
+  void AdvanceEarlyStopping();
+  // Of the open step, which is not made any more.
+  void RefuseContributions();
+  // Gives checkpoints to evaluators that wait for one.
+  void AssignEvaluations();
+  proto::NextEvaluationResponse EvaluationAnswer(const TaskId& evaluator) const;
+  // What a step that is complete waits for at a step that is evaluated.
+  std::string WaitingForEvaluation(std::optional<uint64_t> missing) const;
+  // Fills in what is decided of learning rate, evaluations and early end.
+  void AddDecisions(proto::GetStatusResponse* status) const;
   // As people are told, whether or not the task is live.
   std::string NameOf(const TaskId& task) const;
   // Answers parked contributions and requests for tickets whose time is up.
@@ -281,6 +298,10 @@ class Coordinator : private Members::Owner, private Director {
                                                  &commit_};
   Patience patience_;
   ClusterTrace trace_;
+  DecisionWriter decisions_;
+  // Results have come since it was last judged whether the job ends early.
+  bool judge_early_stopping_ = false;
+  ParkedCalls<WorkerLife, proto::NextEvaluationResponse> parked_evaluations_;
   // In the event of a tick.
   std::optional<absl::Time> ticked_at_;
   absl::Time next_look_ = absl::InfinitePast();

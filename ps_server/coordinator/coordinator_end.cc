@@ -38,6 +38,7 @@ void Coordinator::OnFinished() {
     save_.GoBack(step);
   }
   job_.journal.Stop();
+  decisions_.OnJournalStopped();
   if (job_.created) job_.chronicle.Write();
   end_.OnDone();
   AnswerOfEnd();
@@ -175,6 +176,9 @@ void Coordinator::AnswerOfEnd() {
   job_.members.AnswerRenewals();
   save_.AnswerAll();
   stop_.AnswerAll();
+  if (job_.ended_early()) {
+    decisions_.OnEnded(absl::AbortedError(job_.state.reason()));
+  }
 }
 
 }  // namespace holdfast

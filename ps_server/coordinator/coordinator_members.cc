@@ -40,15 +40,17 @@ void Coordinator::Leave(const proto::LeaveRequest& request,
                                " left before the end: ", request.error()),
                   life.worker);
       }
-      // [E2] Nobody needs it any more.
-      if (!job_.stopping()) {
+      // [E2] Nobody needs it any more; an evaluator nobody ever does.
+      if (!job_.stopping() && !IsEvaluator(life.worker)) {
         FailUnlessFinishing(
             absl::StrCat(job_.members.Describe(life.worker),
                          " left before the end: ", request.error()));
       }
     }
     job_.members.OnLeave(life.worker);
-    if (job_.ended() || job_.AllStepsFixed()) end_.OnTold(life);
+    if (IsWorker(life.worker) && (job_.ended() || job_.AllStepsFixed())) {
+      end_.OnTold(life);
+    }
     OnGone(life.worker);
   }
   proto::LeaveResponse response;
@@ -82,6 +84,7 @@ void Coordinator::OnJoined(const TaskId& task, bool again) {
                           job_.members.ReplicaOf(task));
     return end_.OnJoined(task);
   }
+  if (IsEvaluator(task)) return;
   job_.outbox.Send([links = job_.links, ps = task.index,
                     address = job_.members.ps_addresses()[task.index]] {
     links->SetAddress(ps, address);
@@ -104,6 +107,7 @@ void Coordinator::OnLost(const TaskId& task) { OnGone(task); }
 
 void Coordinator::OnGone(const TaskId& task) {
   if (IsWorker(task)) job_.tickets.SetLive(task, false);
+  if (IsEvaluator(task)) job_.evaluations.Release(task);
   if (job_.ended()) return;
   const bool left = job_.members.Find(task)->left();
   const std::string what =
@@ -115,6 +119,7 @@ void Coordinator::OnGone(const TaskId& task) {
     job_.Tell(left ? proto::Event::LEFT : proto::Event::LOST,
               absl::StrCat(what, consequence), task);
   };
+  if (IsEvaluator(task)) return tell("; training does not depend on it");
   if (job_.AllStepsFixed() && IsWorker(task)) {
     return tell(", with nothing more to do");
   }

@@ -2,6 +2,7 @@
 // is.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -57,6 +58,12 @@ std::string Coordinator::WaitingFor() const {
                             names.empty() ? "" : ", written by ",
                             absl::StrJoin(names, ", "));
       }
+      if (std::optional<uint64_t> missing;
+          job_.step.open() &&
+          !job_.evaluations.MayCommit(job_.step.number().value(),
+                                      job_.journal.journal(), &missing)) {
+        return WaitingForEvaluation(missing);
+      }
       if (job_.TooFewWorkers()) {
         return absl::StrCat(job_.declared->lost_workers().min_replicas(),
                             " workers, of which ", members.num_live_workers(),
@@ -80,6 +87,9 @@ std::string Coordinator::WaitingFor() const {
     case proto::STOPPED:
       names = end_.LateTasks();
       for (const TaskId& task : members.live_workers()) {
+        names.push_back(members.Describe(task));
+      }
+      for (const TaskId& task : members.live_evaluators()) {
         names.push_back(members.Describe(task));
       }
       return names.empty() ? ""
@@ -157,6 +167,7 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
     job_.paces.AddTo(job_.members.ReplicaOf(task), &pace);
     if (!job_.training()) pace.set_slow(false);
   }
+  AddDecisions(&status);
   if (job_.declared.has_value()) {
     const auto& mode = job_.declared->consistency().synchronous();
     status.set_total_steps(job_.declared->total_steps());
@@ -174,7 +185,9 @@ void Coordinator::GetEvents(const proto::GetEventsRequest& request,
 
 void Coordinator::GetHistory(const proto::GetHistoryRequest& request,
                              Reply<proto::GetHistoryResponse> reply) {
-  reply(job_.chronicle.history().Answer(request));
+  proto::GetHistoryResponse history = job_.chronicle.history().Answer(request);
+  job_.rates.AddTo(history.mutable_learning_rate_changes());
+  reply(std::move(history));
 }
 
 void Coordinator::OnToldToStop(const std::string& reason) {

@@ -125,6 +125,21 @@ void PuppetArchive::SetAside(const proto::CheckpointName& name) {
   set_aside.push_back(Name(name));
 }
 
+void PuppetArchive::KeepBest(const proto::CheckpointName& name,
+                             Reply<Done> reply) {
+  if (!best_status.ok()) return reply(best_status);
+  best.insert(Name(name));
+  reply(Done());
+}
+
+void PuppetArchive::RemoveOthersOfBest() {
+  std::set<std::string> kept;
+  for (const proto::CheckpointName& name : journal.best()) {
+    if (best.count(Name(name)) > 0) kept.insert(Name(name));
+  }
+  best = kept;
+}
+
 void PuppetArchive::RemoveOthers(const proto::CheckpointName* under_way) {
   removals.push_back(under_way == nullptr ? "" : Name(*under_way));
 }

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -130,6 +131,8 @@ class PuppetArchive : public Archive {
   void ReadManifest(const proto::CheckpointName& request,
                     Reply<proto::Manifest> reply) override;
   void SetAside(const proto::CheckpointName& name) override;
+  void KeepBest(const proto::CheckpointName& name, Reply<Done> reply) override;
+  void RemoveOthersOfBest() override;
   void RemoveOthers(const proto::CheckpointName* under_way) override;
 
   // The oldest write is carried out, or fails.
@@ -152,6 +155,9 @@ class PuppetArchive : public Archive {
   std::map<std::string, proto::Manifest> complete;
   proto::History history;
   std::vector<std::string> set_aside;
+  // In the folder of the best; and what becomes of one that is to be.
+  std::set<std::string> best;
+  absl::Status best_status;
   // What RemoveOthers was told to be under way, each time.
   std::vector<std::string> removals;
   // What waits for an answer.

@@ -119,6 +119,11 @@ void Coordinator::Book(const PushId& push, const proto::SpentTicket& spent) {
 void Coordinator::GrantTickets() {
   if (!job_.training() || !job_.tickets.open() || job_.TooFewWorkers()) return;
   if (job_.tickets.parked()->empty()) return;
+  // The job ends early.
+  if (!job_.declared.asynchronous() && job_.AllStepsFixed() &&
+      job_.early_end.has_value()) {
+    return;
+  }
   const float loss_scale = job_.learning.loss_scale();
   const absl::Time now = job_.clock->Now();
   while (auto granted = job_.tickets.GrantNext(loss_scale, now)) {
@@ -156,7 +161,8 @@ proto::TakeTicketResponse Coordinator::TicketAnswer(const PushId& push) const {
   if (job_.declared.asynchronous()) {
     ticket.set_loss_scale(out->loss_scale);
     for (const proto::Optimizer& optimizer : job_.declared->optimizers()) {
-      *ticket.add_scalars() = ScalarsAt(optimizer, out->index, out->index + 1);
+      *ticket.add_scalars() = ScalarsAt(optimizer, out->index, out->index + 1,
+                                        job_.rates.FactorAt(out->index));
     }
     ticket.set_receipt(job_.verdicts.ReceiptOfTicket(push, ticket.scalars()));
   }

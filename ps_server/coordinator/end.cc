@@ -103,7 +103,8 @@ std::vector<std::string> End::LateTasks() const {
 bool End::IsDue() const {
   if (!job_->ended() || started_) return false;
   return job_->state.phase() == proto::FAILED ||
-         (job_->members.num_live_workers() == 0 && LateTasks().empty());
+         (job_->members.num_live_workers() == 0 &&
+          job_->members.live_evaluators().empty() && LateTasks().empty());
 }
 
 // 3.

@@ -60,6 +60,7 @@ void Fence::Resolve() {
     // Booked already: every shard has applied it.
     if (!ticket.has_value()) continue;
     applied_.Tell(push, ticket->index, *job_->declared,
+                  job_->rates.FactorAt(ticket->index),
                   resolve.mutable_applied());
   }
   resolve_.Start();

@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_PS_SERVER_COORDINATOR_JOB_H_
 #define HOLDFAST_PS_SERVER_COORDINATOR_JOB_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@
 #include "ps_server/coordinator/broadcast.h"
 #include "ps_server/coordinator/chronicle.h"
 #include "ps_server/coordinator/coordinator_options.h"
+#include "ps_server/coordinator/evaluations.h"
 #include "ps_server/coordinator/job_declaration.h"
 #include "ps_server/coordinator/journal_writer.h"
 #include "ps_server/coordinator/learning_state.h"
@@ -29,6 +31,7 @@
 #include "ps_server/coordinator/operation.h"
 #include "ps_server/coordinator/outbox.h"
 #include "ps_server/coordinator/progress.h"
+#include "ps_server/coordinator/rate_changes.h"
 #include "ps_server/coordinator/step_timer.h"
 #include "ps_server/coordinator/ticket_book.h"
 #include "ps_server/coordinator/timeouts.h"
@@ -98,6 +101,7 @@ struct Job {
             }),
         tickets(&declared),
         step(&declared),
+        evaluations(&declared),
         chronicle(this->options.date, clock, archive, &outbox, &journal,
                   &progress, [this] {
                     return Chronicle::Moment{generation, global_step()};
@@ -116,20 +120,25 @@ struct Job {
   }
   // The shards have the variables, and may be told to change them.
   bool at_work() const { return training() || stopping(); }
+  // That it makes, as far as that is decided. There must be a declaration.
+  uint64_t total_steps() const {
+    return std::min(declared->total_steps(),
+                    early_end.value_or(declared->total_steps()));
+  }
   // What is left to do, the last Commit or checkpoint, needs no worker: one may
   // see the last version on every shard, and leave, before the coordinator has
   // heard that they hold it.
   bool AllStepsFixed() const {
     if (stopping()) return true;
-    return created && (declared.asynchronous()
-                           ? tickets.pool().all_spent()
-                           : step.number().value() >= declared->total_steps());
+    return created &&
+           (declared.asynchronous() ? tickets.pool().all_spent()
+                                    : step.number().value() >= total_steps());
   }
   // Every step is committed, or every ticket spent.
   bool AllMade() const {
-    return created && (declared.asynchronous() ? tickets.pool().all_spent()
-                                               : progress.committed().value() >=
-                                                     declared->total_steps());
+    return created && (declared.asynchronous()
+                           ? tickets.pool().all_spent()
+                           : progress.committed().value() >= total_steps());
   }
   // [L3] Too few workers are there for anything to go on.
   bool TooFewWorkers() const {
@@ -213,6 +222,11 @@ struct Job {
   Verdicts verdicts;
   LearningState learning;
   Progress progress;
+  Evaluations evaluations;
+  RateChanges rates;
+  // Set when the job ends early: the steps that it makes, in asynchronous jobs
+  // the tickets.
+  std::optional<uint64_t> early_end;
 
   // What people are told, and nothing else depends on.
   Chronicle chronicle;

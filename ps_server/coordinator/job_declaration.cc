@@ -46,6 +46,32 @@ std::string OtherFirstValues(const proto::Declaration& a,
   return "";
 }
 
+// What follows from evaluations needs checkpoints.
+absl::Status CheckEvaluation(const proto::Declaration& declaration,
+                             bool has_archive) {
+  const proto::Evaluation& evaluation = declaration.evaluation();
+  if (evaluation.has_keep_best() && !has_archive) {
+    return absl::InvalidArgumentError(
+        "evaluation.keep_best: the ps have no checkpoint directory "
+        "(--checkpoint_dir)");
+  }
+  if (!evaluation.early_stopping().at_fixed_steps()) return absl::OkStatus();
+  constexpr char kField[] = "evaluation.early_stopping.at_fixed_steps: ";
+  if (!has_archive) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        kField, "the ps have no checkpoint directory (--checkpoint_dir)"));
+  }
+  if (declaration.consistency().has_asynchronous()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kField, "an asynchronous job is not reproducible"));
+  }
+  if (evaluation.every_steps() == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kField, "needs evaluation.every_steps"));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckSameDeclaration(const TaskId& task,
@@ -103,6 +129,10 @@ absl::StatusOr<proto::Declaration> JobDeclaration::Complete(
     }
   }
 
+  if (absl::Status status = CheckEvaluation(resolved, has_archive_);
+      !status.ok()) {
+    return status;
+  }
   const absl::StatusOr<Replicas> replicas =
       ResolveConsistency(ConsistencyFieldsOf(resolved), num_workers_);
   if (!replicas.ok()) return replicas.status();
@@ -138,6 +168,12 @@ absl::Status JobDeclaration::Set(const proto::Declaration& complete) {
 absl::Status JobDeclaration::CheckDigests(const TaskId& task,
                                           const proto::RegisterRequest& request,
                                           bool journaled) {
+  // Whose data may be others.
+  const bool evaluates = task.job == kEvaluatorJob;
+  if (evaluates &&
+      (!digests_from_.has_value() || request.job_digest().empty())) {
+    return absl::OkStatus();
+  }
   if (!digests_from_.has_value()) {
     digests_from_ = task.ToString();
     job_digest_ = request.job_digest();
@@ -158,7 +194,7 @@ absl::Status JobDeclaration::CheckDigests(const TaskId& task,
   };
   if (absl::Status status =
           compare("job file", request.job_digest(), job_digest_);
-      !status.ok()) {
+      !status.ok() || evaluates) {
     return status;
   }
   return compare("data", request.data_digest(), data_digest_);

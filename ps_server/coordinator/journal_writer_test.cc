@@ -28,6 +28,8 @@ class SlowArchive : public Archive {
   void ReadManifest(const proto::CheckpointName&,
                     Reply<proto::Manifest>) override {}
   void SetAside(const proto::CheckpointName&) override {}
+  void KeepBest(const proto::CheckpointName&, Reply<Done>) override {}
+  void RemoveOthersOfBest() override {}
   void RemoveOthers(const proto::CheckpointName*) override {}
 
   // The generation of the oldest write, which is answered.

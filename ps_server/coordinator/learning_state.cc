@@ -18,10 +18,11 @@ LearningState::LearningState(const proto::Declaration& declaration,
 }
 
 void LearningState::OnStep(const proto::Declaration& declaration,
-                           const Step& step, proto::CommitRequest* commit) {
+                           const Step& step, float rate_factor,
+                           proto::CommitRequest* commit) {
   for (const proto::Optimizer& optimizer : declaration.optimizers()) {
     *commit->add_scalars() =
-        ScalarsAt(optimizer, step.number().value(), updates_ + 1);
+        ScalarsAt(optimizer, step.number().value(), updates_ + 1, rate_factor);
   }
   const bool changes = std::any_of(
       commit->contributions().begin(), commit->contributions().end(),

@@ -34,8 +34,9 @@ class LearningState {
 
   // A synchronous step is made of its offers: fills in the scalars of its
   // commit, whose contributions are filled in, and the next loss scale.
+  // `rate_factor`: see ScalarsAt.
   void OnStep(const proto::Declaration& declaration, const Step& step,
-              proto::CommitRequest* commit);
+              float rate_factor, proto::CommitRequest* commit);
   // An asynchronous push counts, computed with the loss scale of its ticket.
   void OnPush(uint64_t examples, bool not_finite, float loss_scale);
 

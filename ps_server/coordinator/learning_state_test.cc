@@ -33,7 +33,7 @@ class LearningStateTest : public ::testing::Test {
     step.Fill(0, offer);
     proto::CommitRequest commit;
     step.FillIn(proto::Consistency::MEAN, &commit);
-    learning->OnStep(declaration, step, &commit);
+    learning->OnStep(declaration, step, /*rate_factor=*/1, &commit);
     return commit;
   }
 

@@ -154,6 +154,9 @@ absl::Status Members::CheckTask(const TaskId& task) const {
   if (task.job == kChiefJob && options_.has_chief && task.index == 0) {
     return absl::OkStatus();
   }
+  if (IsEvaluator(task) && task.index < kMaxEvaluators) {
+    return absl::OkStatus();
+  }
   const uint32_t chiefs = options_.has_chief ? 1 : 0;
   const uint32_t plain_workers = options_.num_workers - chiefs;
   // [L5] One from beyond the ClusterSpec.
@@ -254,7 +257,7 @@ void Members::Register(const proto::RegisterRequest& request,
   }
   if (!obstacle->empty()) return Park(request, *obstacle, std::move(reply));
   if (!IsAdmitted(request)) {
-    if (IsWorker(task)) {
+    if (task.job != kPsJob) {
       if (absl::Status status = owner_->CheckDigests(task, request);
           !status.ok()) {
         return outbox_->Answer(std::move(reply), status);
@@ -304,9 +307,11 @@ void Members::SetPresence(const TaskId& task, Member* session,
     leases_run_until_ = std::min(leases_run_until_, session->expires);
     lost_.erase(task);
     if (IsWorker(task)) live_workers_.insert(task);
+    if (IsEvaluator(task)) live_evaluators_.insert(task);
   } else {
     lost_.insert(task);
     live_workers_.erase(task);
+    live_evaluators_.erase(task);
   }
 }
 
@@ -512,7 +517,7 @@ void Members::OnLeave(const TaskId& task) {
 
 void Members::GiveUpWorkers() {
   for (auto& [task, session] : sessions_) {
-    if (!IsWorker(task)) continue;
+    if (task.job == kPsJob) continue;
     SetPresence(task, &session,
                 session.fenced() ? Presence::kLeftFenced : Presence::kLeft);
   }

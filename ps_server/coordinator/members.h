@@ -79,6 +79,13 @@ inline bool IsWorker(const TaskId& task) {
   return task.job == kWorkerJob || task.job == kChiefJob;
 }
 
+// Evaluator tasks have indices below this.
+inline constexpr uint32_t kMaxEvaluators = 1000;
+
+inline bool IsEvaluator(const TaskId& task) {
+  return task.job == kEvaluatorJob;
+}
+
 // The tasks of a job: who holds which place, and who is silent
 // (docs/recovery.md, L1 to L3). Answers Register and RenewLease, and parks
 // them. What follows for the job from who is here is its owner's.
@@ -97,7 +104,7 @@ class Members {
     virtual bool beginning() const = 0;
     virtual uint64_t durable_step() const = 0;
     virtual std::string WaitingFor() const = 0;
-    // That a worker comes with this job's files.
+    // That a worker or evaluator comes with this job's files.
     virtual absl::Status CheckDigests(
         const TaskId& task, const proto::RegisterRequest& request) = 0;
 
@@ -154,7 +161,7 @@ class Members {
 
   // The task's session is over, by its own word. It must be live.
   void OnLeave(const TaskId& task);
-  // Nobody waits for the workers any more.
+  // Nobody waits for workers and evaluators any more.
   void GiveUpWorkers();
   // [L4] The worker is shut out, live or not.
   void Fence(const TaskId& worker);
@@ -183,6 +190,7 @@ class Members {
   }
   size_t num_live_workers() const { return live_workers_.size(); }
   const std::set<TaskId>& live_workers() const { return live_workers_; }
+  const std::set<TaskId>& live_evaluators() const { return live_evaluators_; }
   // How often anybody's presence has changed.
   uint64_t presence_changes() const { return presence_changes_; }
   // Tasks whose sessions are not live.
@@ -246,6 +254,7 @@ class Members {
 
   Sessions sessions_;
   std::set<TaskId> live_workers_;
+  std::set<TaskId> live_evaluators_;
   std::set<TaskId> lost_;
   uint64_t presence_changes_ = 0;
   size_t num_workers_seen_ = 0;

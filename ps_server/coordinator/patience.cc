@@ -48,6 +48,7 @@ Patience::Lost Patience::LostTasks() const {
       !job_->AllStepsFixed() &&
       (!goes_on || (job_->created && job_->TooFewWorkers()));
   for (const TaskId& task : members.lost()) {
+    if (IsEvaluator(task)) continue;
     if (IsWorker(task) && !wait_for_workers) continue;
     const absl::Time lost_at = members.Find(task)->lost_at;
     lost.tasks.push_back(task);

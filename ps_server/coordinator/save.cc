@@ -1,6 +1,7 @@
 #include "ps_server/coordinator/save.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -20,9 +21,10 @@ constexpr absl::Duration kStandingDisk = absl::Seconds(30);
 // As TensorFlow's Saver keeps.
 constexpr uint32_t kDefaultKeep = 5;
 
-// The journal names the checkpoint, and at most `keep` in all.
+// The journal names the checkpoint, and at most `keep` in all beside those that
+// evaluations need.
 void AddCheckpoint(const proto::Manifest& manifest, uint32_t keep,
-                   proto::Journal* journal) {
+                   const Evaluations& evaluations, proto::Journal* journal) {
   const proto::CheckpointName& name = manifest.name();
   // The last of all may stand there already, not as the end.
   const auto& kept = journal->checkpoints();
@@ -30,9 +32,12 @@ void AddCheckpoint(const proto::Manifest& manifest, uint32_t keep,
       kept.rbegin()->generation() != name.generation()) {
     *journal->add_checkpoints() = name;
   }
-  const int surplus = journal->checkpoints_size() - static_cast<int>(keep);
-  if (surplus > 0) {
-    journal->mutable_checkpoints()->DeleteSubrange(0, surplus);
+  int surplus = journal->checkpoints_size() - static_cast<int>(keep);
+  auto* const names = journal->mutable_checkpoints();
+  for (auto it = names->begin(); surplus > 0 && it != names->end();) {
+    const bool held = evaluations.Holds(*it);
+    it = held ? std::next(it) : names->erase(it);
+    if (!held) --surplus;
   }
   journal->set_finished(manifest.finished());
 }
@@ -109,6 +114,7 @@ bool Save::IsDue() const {
   if (concluding_since_.has_value()) return true;
   const uint64_t step = job_->progress.committed().value();
   if (step == durable_step_) return false;
+  if (job_->evaluations.NeedsCheckpointOf(step)) return true;
   if (wanted_ > durable_step_) return true;
   if (!parked_.Between(0, step).empty()) return true;
   return schedule_.IsDue(step, now);
@@ -157,7 +163,7 @@ void Save::OnHeld() {
       if (!applied_.Contains(push)) continue;
       applied.insert(push);
       applied_.Tell(push, ticket.index, *job_->declared,
-                    save.mutable_applied());
+                    job_->rates.FactorAt(ticket.index), save.mutable_applied());
     }
   }
   saving_->last = job_->stopping() && !job_->AllMade();
@@ -199,6 +205,10 @@ proto::Position Save::PositionNow() const {
     for (const uint64_t index : left) position.add_returned_tickets(index);
   }
   position.set_step(step);
+  position.set_learning_rate_factor(
+      job_->rates.FactorAt(job_->tickets.open() && job_->declared.asynchronous()
+                               ? position.next_ticket()
+                               : step));
   progress.AddTo(&position);
   learning.AddTo(&position);
   return position;
@@ -259,8 +269,9 @@ void Save::OnManifest() {
   const proto::Checkpoints& config = job_->declared->checkpoints();
   const uint32_t keep = config.has_keep() ? config.keep() : kDefaultKeep;
   job_->journal.Change(
-      [manifest = saving_->manifest, keep](proto::Journal* journal) {
-        AddCheckpoint(manifest, keep, journal);
+      [job = job_, manifest = saving_->manifest,
+       keep](proto::Journal* journal) {
+        AddCheckpoint(manifest, keep, job->evaluations, journal);
       },
       [this, number = number_] {
         if (IsTaking(number)) OnSaved();
@@ -323,9 +334,8 @@ void Save::GiveUp(const absl::Status& why) {
 void Save::Checkpoint(const proto::CheckpointRequest& request,
                       Reply<proto::CheckpointResponse> reply) {
   const uint64_t committed = job_->progress.committed().value();
-  const uint64_t step =
-      std::min(request.has_step() ? request.step() : committed,
-               job_->declared->total_steps());
+  const uint64_t step = std::min(
+      request.has_step() ? request.step() : committed, job_->total_steps());
   if (step <= durable_step_ || job_->ended()) {
     return job_->outbox.Answer(std::move(reply), Answer(step, ""));
   }

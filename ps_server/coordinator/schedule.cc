@@ -94,11 +94,13 @@ double LearningRateAt(const proto::Optimizer& config, uint64_t step) {
 }
 
 proto::StepScalars ScalarsAt(const proto::Optimizer& told, uint64_t step,
-                             uint64_t update) {
+                             uint64_t update, float rate_factor) {
   CHECK_GE(update, 1);
   const proto::Optimizer config = WithDefaults(told);
   proto::StepScalars scalars;
-  scalars.set_learning_rate(static_cast<float>(LearningRateAt(config, step)));
+  scalars.set_learning_rate(static_cast<float>(
+      std::min<double>(LearningRateAt(config, step) * rate_factor,
+                       std::numeric_limits<float>::max())));
   const auto set_corrections = [&](const auto& adam) {
     scalars.set_bias_correction1(
         static_cast<float>(BiasCorrection(adam.beta1(), update)));

@@ -19,9 +19,10 @@ namespace holdfast {
 double LearningRateAt(const proto::Optimizer& config, uint64_t step);
 
 // What the shards are told for the step that starts at global step `step` and
-// is the `update`-th that changes something, counted from 1.
+// is the `update`-th that changes something, counted from 1. The learning rate
+// is multiplied by `rate_factor`.
 proto::StepScalars ScalarsAt(const proto::Optimizer& config, uint64_t step,
-                             uint64_t update);
+                             uint64_t update, float rate_factor = 1);
 
 }  // namespace holdfast
 

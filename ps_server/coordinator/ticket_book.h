@@ -43,6 +43,8 @@ class TicketBook {
   void Begin(const proto::Position& position);
   // There are tickets.
   bool open() const { return pool_.has_value(); }
+  // The job ends with the tickets that were handed out.
+  void Seal() { pool_->Seal(); }
   const TicketPool& pool() const { return *pool_; }
 
   // A worker begins a life, at the clock of the slowest that is live.

@@ -54,6 +54,9 @@ class TicketPool {
   // Those that are out with pushes of one life, by sequence.
   const std::map<PushSequence, Out>& OutWith(const WorkerLife& life) const;
 
+  // No index is handed out that never was: the total is what it has come to.
+  void Seal() { total_ = next_; }
+
   // Hands one out. There must be one left, and none out with `push`.
   uint64_t Take(const PushId& push, float loss_scale = 0,
                 absl::Time now = absl::InfinitePast());
@@ -65,7 +68,7 @@ class TicketPool {
   // Takes the ticket off `out_`.
   std::optional<Out> Remove(const PushId& push);
 
-  const uint64_t total_;
+  uint64_t total_;
   // The lowest that was never handed out.
   uint64_t next_ = 0;
   std::set<uint64_t> returned_;

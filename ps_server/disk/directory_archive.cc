@@ -148,6 +148,44 @@ void DirectoryArchive::RemoveOthers(const proto::CheckpointName* under_way) {
   });
 }
 
+void DirectoryArchive::KeepBest(const proto::CheckpointName& name,
+                                Reply<Done> reply) {
+  thread_.Post(
+      [this, name, reply = ReplyOn(home_, std::move(reply))]() mutable {
+        reply(ToDone(directory_.KeepBest(name)));
+      });
+}
+
+void DirectoryArchive::RemoveOthersOfBest() {
+  thread_.Post([this] {
+    if (absl::Status status = RemoveOfBest(); !status.ok()) {
+      LOG(WARNING) << "checkpoints that are not among the best any more are "
+                      "not removed: "
+                   << status;
+    }
+  });
+}
+
+absl::Status DirectoryArchive::RemoveOfBest() {
+  const auto journal = ReadOwnJournal();
+  if (!journal.ok()) return journal.status();
+  const CheckpointDirectory best = directory_.Best();
+  const auto names = best.List();
+  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+  if (!names.ok()) return names.status();
+  absl::Status result;
+  for (const proto::CheckpointName& name : *names) {
+    const bool stays =
+        journal->has_value() &&
+        std::any_of((*journal)->best().begin(), (*journal)->best().end(),
+                    [&](const auto& kept) {
+                      return MessageDifferencer::Equals(name, kept);
+                    });
+    if (!stays) result.Update(best.Remove(name));
+  }
+  return result;
+}
+
 absl::Status DirectoryArchive::Remove(
     const std::optional<proto::CheckpointName>& under_way) {
   const auto journal = ReadOwnJournal();

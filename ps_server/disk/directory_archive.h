@@ -43,6 +43,8 @@ class DirectoryArchive final : public Archive {
   // Errors: also ABORTED, as WriteJournal.
   void WriteHistory(proto::History history, Reply<Done> reply) override;
   void SetAside(const proto::CheckpointName& name) override;
+  void KeepBest(const proto::CheckpointName& name, Reply<Done> reply) override;
+  void RemoveOthersOfBest() override;
   void RemoveOthers(const proto::CheckpointName* under_way) override;
 
  private:
@@ -52,6 +54,7 @@ class DirectoryArchive final : public Archive {
   absl::Status ReplaceJournal(const proto::Journal& journal);
   // Errors: the first of those that could not be moved.
   absl::Status MoveAside();
+  absl::Status RemoveOfBest();
   absl::Status Remove(const std::optional<proto::CheckpointName>& under_way);
 
   const CheckpointDirectory directory_;

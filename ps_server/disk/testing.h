@@ -69,6 +69,9 @@ class GatedFileSystem final : public FileSystem {
   absl::Status Rename(const std::string& from, const std::string& to) override {
     return base_->Rename(from, to);
   }
+  absl::Status Link(const std::string& from, const std::string& to) override {
+    return base_->Link(from, to);
+  }
   absl::Status Remove(const std::string& path) override {
     return base_->Remove(path);
   }

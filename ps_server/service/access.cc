@@ -32,6 +32,7 @@ const std::map<std::string, Roles>& AccessTable() {
         {"/holdfast.proto.Coordinator/Contribute", workers},
         {"/holdfast.proto.Coordinator/TakeTicket", workers},
         {"/holdfast.proto.Coordinator/ReportEvaluation", evaluators},
+        {"/holdfast.proto.Coordinator/NextEvaluation", {kEvaluatorJob}},
         {"/holdfast.proto.Coordinator/GetStatus", anybody},
         {"/holdfast.proto.Coordinator/GetEvents", anybody},
         {"/holdfast.proto.Coordinator/GetHistory", anybody},
@@ -40,6 +41,7 @@ const std::map<std::string, Roles>& AccessTable() {
         {"/holdfast.proto.Coordinator/Trace", {kOperatorJob}},
         {"/holdfast.proto.Coordinator/ReportTrace", members},
         {"/holdfast.proto.Coordinator/Stop", {kOperatorJob}},
+        {"/holdfast.proto.Coordinator/SetLearningRate", {kOperatorJob}},
 
         {"/holdfast.proto.Shard/Give", workers},
         {"/holdfast.proto.Shard/Push", workers},

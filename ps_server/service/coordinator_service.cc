@@ -30,6 +30,7 @@ RpcMethods CoordinatorMethods(Coordinator* coordinator, Strand* strand,
   add("Contribute", &Coordinator::Contribute);
   add("TakeTicket", &Coordinator::TakeTicket);
   add("ReportEvaluation", &Coordinator::ReportEvaluation);
+  add("NextEvaluation", &Coordinator::NextEvaluation);
   add("Leave", &Coordinator::Leave);
   add("GetStatus", &Coordinator::GetStatus);
   add("GetEvents", &Coordinator::GetEvents);
@@ -38,6 +39,7 @@ RpcMethods CoordinatorMethods(Coordinator* coordinator, Strand* strand,
   add("Trace", &Coordinator::Trace);
   add("ReportTrace", &Coordinator::ReportTrace);
   add("Stop", &Coordinator::Stop);
+  add("SetLearningRate", &Coordinator::SetLearningRate);
   return methods;
 }
 

@@ -54,6 +54,8 @@ const std::map<std::string, std::string>& Expected() {
       {"Coordinator/Trace", "operator"},
       {"Coordinator/ReportTrace", "ps-0 ps-1 worker chief evaluator"},
       {"Coordinator/Stop", "operator"},
+      {"Coordinator/NextEvaluation", "evaluator"},
+      {"Coordinator/SetLearningRate", "operator"},
       {"Shard/Give", "worker chief"},
       {"Shard/Push", "worker chief"},
       {"Shard/Apply", "worker chief"},

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "glog/logging.h"
 #include "tests/world/world.h"
 
 namespace holdfast::sim {
@@ -63,6 +64,13 @@ class Disk::OpenedArchive : public Archive {
   }
   void SetAside(const proto::CheckpointName& name) override {
     world_->Call(kCoordinator, kDisk, Disk::SetAside{name},
+                 [](const absl::StatusOr<Done>&) {});
+  }
+  void KeepBest(const proto::CheckpointName& name, Reply<Done> reply) override {
+    world_->Call(kCoordinator, kDisk, Disk::KeepBest{name}, std::move(reply));
+  }
+  void RemoveOthersOfBest() override {
+    world_->Call(kCoordinator, kDisk, Disk::RemoveOthersOfBest{},
                  [](const absl::StatusOr<Done>&) {});
   }
   void RemoveOthers(const proto::CheckpointName* under_way) override {
@@ -139,6 +147,25 @@ void Disk::Do(const Disk::ReadManifest& request, Reply<proto::Manifest> reply) {
 void Disk::Do(const Disk::SetAside& request, Reply<Done> reply) {
   auto moved = checkpoints_.extract(NameOf(request.name));
   if (!moved.empty()) aside_.insert(std::move(moved));
+  reply(Done());
+}
+
+void Disk::Do(const Disk::KeepBest& request, Reply<Done> reply) {
+  const Name name = NameOf(request.name);
+  if (checkpoints_.count(name) == 0) {
+    return reply(absl::NotFoundError("no such checkpoint"));
+  }
+  Write([&] { best_.insert(name); }, std::move(reply));
+}
+
+// What the journal names as the best is there.
+void Disk::Do(const Disk::RemoveOthersOfBest& request, Reply<Done> reply) {
+  std::set<Name> kept;
+  for (const proto::CheckpointName& name : journal_.best()) {
+    CHECK_EQ(best_.count(NameOf(name)), 1);
+    kept.insert(NameOf(name));
+  }
+  best_ = std::move(kept);
   reply(Done());
 }
 

@@ -87,6 +87,10 @@ class Disk {
   struct SetAside {
     proto::CheckpointName name;
   };
+  struct KeepBest {
+    proto::CheckpointName name;
+  };
+  struct RemoveOthersOfBest {};
   struct RemoveOthers {
     std::optional<Name> spared;
   };
@@ -112,6 +116,8 @@ class Disk {
   void Do(const WriteManifest& request, Reply<Done> reply);
   void Do(const ReadManifest& request, Reply<proto::Manifest> reply);
   void Do(const SetAside& request, Reply<Done> reply);
+  void Do(const KeepBest& request, Reply<Done> reply);
+  void Do(const RemoveOthersOfBest& request, Reply<Done> reply);
   void Do(const RemoveOthers& request, Reply<Done> reply);
   void Do(const SaveShare& request, Reply<proto::DataFile> reply);
   void Do(const LoadShare& request, Reply<std::unique_ptr<DenseStore>> reply);
@@ -150,6 +156,8 @@ class Disk {
   proto::History history_;
   std::map<Name, Checkpoint> checkpoints_;
   std::map<Name, Checkpoint> aside_;
+  // In the folder of the best.
+  std::set<Name> best_;
   // Taken off the journal from its end.
   std::set<Name> dropped_;
   bool destroyed_any_ = false;
@@ -191,6 +199,16 @@ template <>
 struct Rpc<Disk::SetAside>
     : internal::DiskMethod<Disk::SetAside, Done, Disk::kArchiveLane> {
   static constexpr char kName[] = "SetAside";
+};
+template <>
+struct Rpc<Disk::KeepBest>
+    : internal::DiskMethod<Disk::KeepBest, Done, Disk::kArchiveLane> {
+  static constexpr char kName[] = "KeepBest";
+};
+template <>
+struct Rpc<Disk::RemoveOthersOfBest>
+    : internal::DiskMethod<Disk::RemoveOthersOfBest, Done, Disk::kArchiveLane> {
+  static constexpr char kName[] = "RemoveOthersOfBest";
 };
 template <>
 struct Rpc<Disk::RemoveOthers>

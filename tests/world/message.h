@@ -108,6 +108,12 @@ struct Rpc<proto::ReportTraceRequest>
 template <>
 struct Rpc<proto::StopRequest> : internal::Method<&Coordinator::Stop> {};
 template <>
+struct Rpc<proto::NextEvaluationRequest>
+    : internal::Method<&Coordinator::NextEvaluation> {};
+template <>
+struct Rpc<proto::SetLearningRateRequest>
+    : internal::Method<&Coordinator::SetLearningRate> {};
+template <>
 struct Rpc<proto::ApplyRequest> : internal::Method<&Shard::Apply> {};
 template <>
 struct Rpc<proto::PullRequest> : internal::Method<&Shard::Pull> {};

@@ -1,0 +1,421 @@
+// What judges a job and changes it while it runs (docs/evaluation.md).
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "common/task_id.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ps_server/coordinator/coordinator.h"
+#include "ps_server/coordinator/coordinator_testing.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+const TaskId kEvaluator = {kEvaluatorJob, 0};
+
+class CoordinatorEvaluationTest : public CoordinatorTest {
+ protected:
+  // Has a checkpoint of each step.
+  static proto::Declaration Saving(proto::Declaration declaration) {
+    declaration.mutable_checkpoints()->set_every_steps(1);
+    declaration.mutable_checkpoints()->set_keep(1);
+    return declaration;
+  }
+  static proto::Declaration Judged(
+      uint32_t patience,
+      proto::Declaration declaration = Saving(MakeDeclaration())) {
+    declaration.mutable_evaluation()->mutable_early_stopping()->set_patience(
+        patience);
+    return declaration;
+  }
+  void MakeStep(uint64_t step) {
+    OfferBoth(step);
+    AckCommits();
+    FinishSave();
+  }
+  Answer<proto::NextEvaluationResponse> Next(const TaskId& task = kEvaluator,
+                                             uint64_t wait_ms = 1000) {
+    proto::NextEvaluationRequest request;
+    *request.mutable_sender() = SenderOf(task);
+    request.set_wait_ms(wait_ms);
+    return Ask(&Coordinator::NextEvaluation, request);
+  }
+  Answer<proto::ReportEvaluationResponse> Report(
+      const proto::CheckpointName& name, double loss) {
+    proto::ReportEvaluationRequest request;
+    *request.mutable_sender() = SenderOf(kEvaluator);
+    *request.mutable_checkpoint() = name;
+    request.mutable_result()->set_step(name.step());
+    request.mutable_result()->set_loss(loss);
+    return Ask(request);
+  }
+  // As the chief tells, of a version.
+  Answer<proto::ReportEvaluationResponse> Report(uint64_t step, double loss) {
+    proto::ReportEvaluationRequest request;
+    *request.mutable_sender() = SenderOf(Worker(0));
+    request.mutable_result()->set_step(step);
+    request.mutable_result()->set_loss(loss);
+    return Ask(request);
+  }
+  Answer<proto::SetLearningRateResponse> SetRate(
+      float factor, std::optional<uint64_t> at_step = std::nullopt) {
+    proto::SetLearningRateRequest request;
+    request.set_factor(factor);
+    if (at_step.has_value()) request.set_at_step(*at_step);
+    return Ask(&Coordinator::SetLearningRate, request);
+  }
+  bool Told(proto::Event::Kind kind) const {
+    for (const proto::Event& event : events().events()) {
+      if (event.kind() == kind) return true;
+    }
+    return false;
+  }
+};
+
+// ---- Evaluators ----
+
+TEST_F(CoordinatorEvaluationTest, AnEvaluatorIsGivenTheNewestCheckpoint) {
+  MakeWithArchive();
+  StartTraining(Saving(MakeDeclaration()));
+  Join(kEvaluator);
+  const auto first = Next();
+  EXPECT_FALSE(first.came());
+  MakeStep(0);
+  ASSERT_TRUE(first.came());
+  EXPECT_EQ(first->checkpoint().step(), 1u);
+  EXPECT_EQ(Status().evaluating(0).step(), 1u);
+  // It is not removed meanwhile, though one is kept.
+  MakeStep(1);
+  MakeStep(2);
+  EXPECT_EQ(archive_->Checkpoints(), "1/1 1/3");
+  EXPECT_TRUE(Report(first->checkpoint(), 0.5).status().ok());
+  EXPECT_EQ(Status().evaluation().loss(), 0.5);
+  EXPECT_THAT(Status().evaluating(), IsEmpty());
+  EXPECT_EQ(Next()->checkpoint().step(), 3u);
+  MakeStep(3);
+  EXPECT_EQ(archive_->Checkpoints(), "1/3 1/4");
+}
+
+TEST_F(CoordinatorEvaluationTest, OnlyEvaluatorsAskAndOnlyWithCheckpoints) {
+  StartTraining();
+  Join(kEvaluator);
+  EXPECT_EQ(Next().status().code(), kNotReady);
+  EXPECT_THAT(std::string(Next().status().message()),
+              HasSubstr("--checkpoint_dir"));
+  EXPECT_EQ(Next(Worker(0)).status().code(), kInvalid);
+}
+
+TEST_F(CoordinatorEvaluationTest, NobodyWaitsForAnEvaluatorThatIsLost) {
+  MakeWithArchive();
+  recovery_timeout_ = absl::ZeroDuration();
+  StartTraining(Saving(MakeDeclaration()));
+  Join(kEvaluator);
+  MakeStep(0);
+  ASSERT_EQ(Next()->checkpoint().step(), 1u);
+  Pass(2 * kLease, AllTasks());
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+  EXPECT_TRUE(Told(proto::Event::LOST));
+  EXPECT_THAT(Status().evaluating(), IsEmpty());
+  MakeStep(1);
+  EXPECT_EQ(archive_->Checkpoints(), "1/2");
+  // Another takes its place, and its checkpoints.
+  Join(kEvaluator, 2);
+  EXPECT_EQ(Next()->checkpoint().step(), 2u);
+}
+
+TEST_F(CoordinatorEvaluationTest, AnEvaluatorThatFailsEndsNoJob) {
+  MakeWithArchive();
+  StartTraining(Saving(MakeDeclaration()));
+  Join(kEvaluator);
+  Leave(kEvaluator, "its data are gone");
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+}
+
+TEST_F(CoordinatorEvaluationTest, ADoneJobsLastCheckpointIsEvaluatedToo) {
+  MakeWithArchive();
+  StartTraining(Saving(MakeDeclaration(2)));
+  Join(kEvaluator);
+  MakeStep(0);
+  const auto first = Next();
+  MakeStep(1);
+  ASSERT_EQ(state().phase(), proto::DONE);
+  for (const uint32_t worker : {0, 1}) Leave(Worker(worker));
+  Tick();
+  EXPECT_THAT(links_->ends, IsEmpty()) << "the evaluator is at work";
+  EXPECT_TRUE(Report(first->checkpoint(), 1).status().ok());
+  const auto last = Next();
+  EXPECT_EQ(last->checkpoint().step(), 2u);
+  EXPECT_TRUE(Report(last->checkpoint(), 0.5).status().ok());
+  const auto none = Next();
+  ASSERT_TRUE(none.came());
+  EXPECT_FALSE(none->has_checkpoint());
+  EXPECT_EQ(none->state().phase(), proto::DONE);
+  Leave(kEvaluator);
+  Tick();
+  EXPECT_FALSE(links_->ends.empty());
+}
+
+TEST_F(CoordinatorEvaluationTest, AReportOfAnotherLineIsDropped) {
+  MakeWithArchive();
+  StartTraining(Saving(MakeDeclaration()));
+  Join(kEvaluator);
+  MakeStep(0);
+  proto::CheckpointName other;
+  other.set_generation(7);
+  other.set_step(1);
+  EXPECT_TRUE(Report(other, 0.5).status().ok());
+  EXPECT_FALSE(Status().has_evaluation());
+}
+
+TEST_F(CoordinatorEvaluationTest, FiguresHaveBounds) {
+  StartTraining();
+  proto::ReportEvaluationRequest request;
+  *request.mutable_sender() = SenderOf(Worker(0));
+  for (int i = 0; i < 33; ++i) {
+    (*request.mutable_result()->mutable_metrics())[std::to_string(i)] = i;
+  }
+  EXPECT_EQ(Ask(request).status().code(), kInvalid);
+  request.mutable_result()->clear_metrics();
+  (*request.mutable_result()->mutable_metrics())[std::string(65, 'x')] = 1;
+  EXPECT_EQ(Ask(request).status().code(), kInvalid);
+}
+
+// ---- The best ----
+
+TEST_F(CoordinatorEvaluationTest, TheBestCheckpointStays) {
+  MakeWithArchive();
+  proto::Declaration declaration = Saving(MakeDeclaration());
+  declaration.mutable_evaluation()->mutable_keep_best();
+  StartTraining(declaration);
+  Join(kEvaluator);
+  for (uint64_t step = 0; step < 3; ++step) {
+    MakeStep(step);
+    const double losses[] = {2, 1, 3};
+    EXPECT_TRUE(Report(Next()->checkpoint(), losses[step]).status().ok());
+    EXPECT_THAT(archive_->best, ElementsAre(step == 0 ? "1/1" : "1/2"));
+  }
+  EXPECT_EQ(archive_->Checkpoints(), "1/3");
+  EXPECT_EQ(Status().best(0).step(), 2u);
+  EXPECT_TRUE(Told(proto::Event::BEST));
+  // Also in the next life.
+  Begin();
+  StartTraining(declaration);
+  EXPECT_EQ(Status().best(0).step(), 2u);
+  EXPECT_THAT(archive_->best, ElementsAre("1/2"));
+}
+
+TEST_F(CoordinatorEvaluationTest, OneThatCannotBeLinkedIsTold) {
+  MakeWithArchive();
+  proto::Declaration declaration = Saving(MakeDeclaration());
+  declaration.mutable_evaluation()->mutable_keep_best();
+  StartTraining(declaration);
+  Join(kEvaluator);
+  MakeStep(0);
+  archive_->best_status = absl::UnavailableError("no hard links here");
+  EXPECT_TRUE(Report(Next()->checkpoint(), 1).status().ok());
+  EXPECT_THAT(archive_->journal.best(), IsEmpty());
+  EXPECT_TRUE(Told(proto::Event::CHECKPOINT_FAILED));
+  EXPECT_EQ(state().phase(), proto::TRAINING);
+}
+
+TEST_F(CoordinatorEvaluationTest, WhatNeedsCheckpointsSaysSo) {
+  Make();
+  proto::Declaration declaration = MakeDeclaration();
+  declaration.mutable_evaluation()->mutable_keep_best();
+  for (const TaskId& task : AllTasks()) Join(task);
+  EXPECT_EQ(Declare(declaration).status().code(), kInvalid);
+  declaration.mutable_evaluation()->clear_keep_best();
+  declaration.mutable_evaluation()->set_every_steps(2);
+  declaration.mutable_evaluation()->mutable_early_stopping()->set_patience(1);
+  declaration.mutable_evaluation()
+      ->mutable_early_stopping()
+      ->set_at_fixed_steps(true);
+  EXPECT_THAT(std::string(Declare(declaration).status().message()),
+              AllOf(HasSubstr("at_fixed_steps"), HasSubstr("checkpoint_dir")));
+}
+
+// ---- Early stopping ----
+
+TEST_F(CoordinatorEvaluationTest, AJobThatDoesNotImproveIsDoneEarly) {
+  MakeWithArchive();
+  StartTraining(Judged(2));
+  for (uint64_t step = 0; step < 4; ++step) MakeStep(step);
+  Report(1, 1);
+  Report(2, 1);
+  EXPECT_EQ(Status().early_stopping().without_improvement(), 1u);
+  const auto late = Offer(Worker(0), 4, 0, 5);
+  EXPECT_FALSE(late.came());
+  Report(3, 2);
+  ASSERT_TRUE(late.came());
+  EXPECT_EQ(late->verdict(), proto::STALE);
+  EXPECT_EQ(Offer(Worker(1), 4, 1, 5)->verdict(), proto::STALE);
+  FinishSave();
+  EXPECT_EQ(state().phase(), proto::DONE);
+  EXPECT_TRUE(archive_->journal.finished());
+  EXPECT_EQ(archive_->Checkpoints(), "1/4");
+  EXPECT_EQ(Status().early_stopping().stop_at(), 4u);
+  EXPECT_EQ(Status().global_step(), 4u);
+  EXPECT_TRUE(Told(proto::Event::EARLY_STOPPING));
+}
+
+TEST_F(CoordinatorEvaluationTest, WithoutCheckpointsToo) {
+  Make();
+  StartTraining(Judged(1, MakeDeclaration()));
+  OfferBoth(0);
+  Report(0, 1);
+  Report(1, 1);
+  EXPECT_EQ(state().phase(), proto::TRAINING) << "step 0 is being committed";
+  AckCommits();
+  EXPECT_EQ(state().phase(), proto::DONE);
+  EXPECT_EQ(Status().global_step(), 1u);
+}
+
+TEST_F(CoordinatorEvaluationTest, TheDecisionOutlivesTheCoordinator) {
+  MakeWithArchive();
+  StartTraining(Judged(1));
+  MakeStep(0);
+  MakeStep(1);
+  Report(1, 1);
+  Report(2, 1);  // decides; the last checkpoint is that of step 2
+  Begin();
+  for (const TaskId& task : AllTasks()) Join(task, 9);
+  PuppetLinks::AnswerAll(links_->restores);
+  FinishSave();
+  EXPECT_EQ(state().phase(), proto::DONE);
+  EXPECT_EQ(Status().global_step(), 2u);
+}
+
+TEST_F(CoordinatorEvaluationTest, AsynchronousTicketsThatAreOutAreSpent) {
+  MakeWithArchive();
+  StartTraining(Judged(1, Saving(Asynchronous(100))));
+  EXPECT_EQ(Index(Take(Worker(0), 1)), 0u);
+  EXPECT_EQ(Index(Take(Worker(1), 1)), 1u);
+  Report(1, 1);
+  Report(2, 1);
+  const auto no_more = Take(Worker(0), 2, {Spent(1)});
+  EXPECT_FALSE(no_more.came());
+  EXPECT_EQ(state().phase(), proto::TRAINING) << "ticket 1 is out";
+  Book(Worker(1), 1);
+  PuppetLinks::AnswerAll(links_->holds);
+  FinishSave();
+  EXPECT_EQ(state().phase(), proto::DONE);
+  EXPECT_TRUE(Empty(no_more));
+  EXPECT_TRUE(archive_->journal.finished());
+  EXPECT_EQ(Status().global_step(), 2u);
+}
+
+TEST_F(CoordinatorEvaluationTest, AtFixedStepsTheStepDoesNotDependOnTiming) {
+  MakeWithArchive();
+  proto::Declaration declaration = Judged(1, MakeDeclaration());
+  declaration.mutable_evaluation()->set_every_steps(2);
+  declaration.mutable_evaluation()
+      ->mutable_early_stopping()
+      ->set_at_fixed_steps(true);
+  StartTraining(declaration);
+  Join(kEvaluator);
+  OfferBoth(0);
+  AckCommits();
+  EXPECT_THAT(links_->saves, IsEmpty());
+  OfferBoth(1);
+  AckCommits();
+  // Step 2 waits for the checkpoint.
+  OfferBoth(2);
+  EXPECT_THAT(links_->commits, IsEmpty());
+  EXPECT_THAT(Status().waiting_for(), "");
+  FinishSave();
+  EXPECT_EQ(Commit().step(), 2u);
+  AckCommits();
+  OfferBoth(3);
+  AckCommits();
+  // Step 4 waits for the evaluation of step 2.
+  OfferBoth(4);
+  FinishSave();
+  EXPECT_THAT(links_->commits, IsEmpty());
+  Pass(absl::Seconds(3), AllTasks());
+  EXPECT_THAT(Status().waiting_for(),
+              HasSubstr("the evaluation of step 2 by /job:evaluator/task:0"));
+  const auto two = Next();
+  ASSERT_EQ(two->checkpoint().step(), 2u);
+  Report(two->checkpoint(), 1);
+  EXPECT_EQ(Commit().step(), 4u);
+  AckCommits();
+  // That of step 4 is no better: the job ends at step 6.
+  const auto four = Next();
+  ASSERT_EQ(four->checkpoint().step(), 4u);
+  Report(four->checkpoint(), 1);
+  EXPECT_EQ(Status().early_stopping().stop_at(), 6u);
+  OfferBoth(5);
+  AckCommits();
+  FinishSave();
+  EXPECT_EQ(state().phase(), proto::DONE);
+  EXPECT_EQ(Status().global_step(), 6u);
+}
+
+// ---- The learning rate ----
+
+TEST_F(CoordinatorEvaluationTest, TheRateChangesAtAStep) {
+  MakeWithArchive();
+  StartTraining(Saving(MakeDeclaration()));
+  EXPECT_EQ(SetRate(0.5, 1)->step(), 1u);
+  OfferBoth(0);
+  EXPECT_FLOAT_EQ(Commit().scalars(0).learning_rate(), 0.1f);
+  AckCommits();
+  FinishSave();
+  EXPECT_EQ(Status().learning_rate_factor(), 0.5f);
+  OfferBoth(1);
+  EXPECT_FLOAT_EQ(Commit().scalars(0).learning_rate(), 0.05f);
+  AckCommits();
+  FinishSave();
+  EXPECT_EQ(SetRate(2)->step(), 2u);
+  EXPECT_EQ(SetRate(1, 1).status().code(), kNotReady);
+  EXPECT_TRUE(Told(proto::Event::LEARNING_RATE));
+  // In the next life, too, and in the checkpoint.
+  Begin();
+  StartTraining(Saving(MakeDeclaration()));
+  EXPECT_EQ(archive_->complete["1/2"].position().learning_rate_factor(), 0.5f);
+  OfferBoth(2);
+  EXPECT_FLOAT_EQ(Commit().scalars(0).learning_rate(), 0.2f);
+  EXPECT_EQ(Status().learning_rate_changes_size(), 2);
+}
+
+TEST_F(CoordinatorEvaluationTest, TicketsThatAreOutKeepTheirRate) {
+  MakeWithArchive();
+  StartTraining(Asynchronous(100));
+  const auto out = Take(Worker(0), 1);
+  EXPECT_EQ(SetRate(0.5)->step(), 1u);
+  EXPECT_FLOAT_EQ(out->ticket().scalars(0).learning_rate(), 0.1f);
+  EXPECT_FLOAT_EQ(Take(Worker(0), 1)->ticket().scalars(0).learning_rate(),
+                  0.1f);
+  EXPECT_FLOAT_EQ(Take(Worker(1), 1)->ticket().scalars(0).learning_rate(),
+                  0.05f);
+}
+
+TEST_F(CoordinatorEvaluationTest, TheRateOfAJobThatIsNotTrainingIsNotSet) {
+  Make();
+  EXPECT_EQ(SetRate(0.5).status().code(), kNotReady);
+  TrainToTheEnd();
+  EXPECT_EQ(SetRate(0.5).status().code(), kNotReady);
+}
+
+TEST_F(CoordinatorEvaluationTest, AChangeIsToldWhenItIsOnDisk) {
+  MakeWithArchive();
+  StartTraining();
+  archive_->quick = false;
+  const auto answer = SetRate(0.5);
+  EXPECT_FALSE(answer.came());
+  archive_->AnswerJournal();
+  EXPECT_TRUE(answer.came());
+  const auto never = SetRate(0.25);
+  Fail("the roof is on fire");
+  EXPECT_EQ(never.status().code(), kAborted);
+}
+
+}  // namespace
+}  // namespace holdfast
