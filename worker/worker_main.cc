@@ -38,6 +38,7 @@
 #include "common/flags.h"
 #include "common/http_server.h"
 #include "common/job_file.h"
+#include "common/job_phase.h"
 #include "common/json_log.h"
 #include "common/machine_limits.h"
 #include "common/task_id.h"
@@ -55,6 +56,7 @@
 #include "worker/job_data.h"
 #include "worker/leaver.h"
 #include "worker/model/replicated.h"
+#include "worker/offline/evaluator_task.h"
 #include "worker/offline/offline.h"
 #include "worker/precision.h"
 #include "worker/trainer/declaration.h"
@@ -98,6 +100,10 @@ ABSL_FLAG(
     "JSON, for ui.perfetto.dev. %t in the path stands for the task. Default: "
     "no trace.");
 
+ABSL_FLAG(
+    std::string, checkpoint_dir, "",
+    "With --job_name=evaluator: the checkpoint directory of the ps, whose "
+    "checkpoints are evaluated while the job runs.");
 ABSL_FLAG(std::string, checkpoint, "",
           "Evaluate the model of a checkpoint in place of training, without a "
           "cluster: the folder of a checkpoint, or a checkpoint directory, of "
@@ -136,13 +142,16 @@ const std::vector<FlagGroup>& FlagGroups() {
       {"Resources",
        {"device", "tf32", "intra_op_threads", "input_threads",
         "data_cache_dir"}},
-      {"Evaluation", {"checkpoint", "data", "predictions", "int8"}},
+      {"Evaluation",
+       {"checkpoint_dir", "checkpoint", "data", "predictions", "int8"}},
   };
   return *groups;
 }
 
 // A step that takes longer is told in the log.
 constexpr absl::Duration kLongStep = absl::Seconds(30);
+// Of an evaluator, for the coordinator's answer to its leave.
+constexpr absl::Duration kLeaveTimeout = absl::Seconds(10);
 constexpr int kMaxThreads = 1024;
 constexpr int kMaxDefaultInputThreads = 4;
 
@@ -168,6 +177,8 @@ struct Config : Resources {
   std::optional<HttpServer::Options> status_port;
   // Null: nothing is traced.
   Tracer* tracer = nullptr;
+
+  bool evaluates() const { return task.job == kEvaluatorJob; }
 };
 
 absl::Status CheckThreads(absl::string_view flag, int threads) {
@@ -209,16 +220,11 @@ absl::StatusOr<std::unique_ptr<DataCache>> OpenDataCache(
 
 absl::Status CheckJobOfTask(const TaskId& task) {
   if (task.job == kWorkerJob || task.job == kChiefJob) return absl::OkStatus();
-  if (task.job == kEvaluatorJob) {
-    return absl::UnimplementedError(absl::StrCat(
-        task.ToString(),
-        ": an evaluator may stand in the cluster, but cannot "
-        "be run yet; the chief evaluates (evaluation.every_steps of the job)"));
-  }
+  if (task.job == kEvaluatorJob) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(task.ToString(),
-                   ": this program is for the jobs \"worker\" "
-                   "and \"chief\"; a ps is run by ps_server"));
+                   ": this program is for the jobs \"worker\", \"chief\" and "
+                   "\"evaluator\"; a ps is run by ps_server"));
 }
 
 // What is not encrypted must not leave this machine.
@@ -259,10 +265,12 @@ absl::StatusOr<Config> ReadConfig() {
   Config config{Resources(), std::move(resolved->cluster),
                 std::move(resolved->task)};
   if (auto status = CheckJobOfTask(config.task); !status.ok()) return status;
-  const auto replica = config.cluster.ReplicaIndex(config.task);
-  if (!replica.ok()) return replica.status();
-  config.replica = *replica;
-  config.is_chief = config.replica == 0;
+  if (!config.evaluates()) {
+    const auto replica = config.cluster.ReplicaIndex(config.task);
+    if (!replica.ok()) return replica.status();
+    config.replica = *replica;
+    config.is_chief = config.replica == 0;
+  }
   absl::StatusOr<ConnectionFlags> connections =
       ConnectionsFromFlags(config.task);
   if (!connections.ok()) return connections.status();
@@ -450,20 +458,17 @@ absl::StatusOr<std::unique_ptr<BatchPipeline>> StartBatches(
   return BatchPipeline::Start(examples, options);
 }
 
-Cluster::Options ConnectOptions(const Config& config, const Dataset& train_set,
-                                PhaseMeter* meter, Tracer* cluster_tracer) {
+Cluster::Options ConnectOptions(const Config& config, Tracer* cluster_tracer) {
   Cluster::Options options{.cluster = config.cluster};
   options.task = config.task;
   options.credentials = config.credentials;
   options.same_host = config.same_host.enabled;
   options.same_host_dir = config.same_host.directory;
   options.job_digest = JobDigest(config.job);
-  options.data_digest = train_set.digest();
   options.connect_timeout = StartTimeout(config.job.timeouts());
   options.recovery_timeout = RecoveryTimeout(config.job.timeouts());
   options.tracer = config.tracer;
   options.cluster_tracer = cluster_tracer;
-  options.report = [meter] { return meter->Report(); };
   options.on_waiting = [](const std::string& what) {
     LOG(INFO) << "waiting for " << what;
   };
@@ -484,6 +489,9 @@ Trainer::Options TrainerOptions(const Config& config, const Workshop& workshop,
     options.micro_batches = config.job.micro_batches();
   }
   options.evaluation = config.job.evaluation();
+  if (config.cluster.jobs().count(kEvaluatorJob) > 0) {
+    options.evaluation.clear_every_steps();
+  }
   proto::TrainingResult& result = options.result;
   result.set_job(config.job.name());
   result.set_version(kVersion);
@@ -574,8 +582,9 @@ int Train(const Config& config, const WorkerHooks& hooks,
       StartBatches(config, workshop, hooks.before_example ? &hooked : plain);
   if (!batches.ok()) return Fail(batches.status());
   const SteadyClock clock;
-  Cluster::Options connect =
-      ConnectOptions(config, workshop.train_set(), meter, cluster_tracer);
+  Cluster::Options connect = ConnectOptions(config, cluster_tracer);
+  connect.data_digest = workshop.train_set().digest();
+  connect.report = [meter] { return meter->Report(); };
   connect.declaration = *declaration;
   auto cluster = Cluster::Connect(std::move(connect));
   if (!cluster.ok()) {
@@ -628,6 +637,40 @@ int Train(const Config& config, const WorkerHooks& hooks,
   LOG(INFO) << (state.phase() == proto::STOPPED ? state.reason()
                                                 : "the job is done");
   return kExitDone;
+}
+
+// Evaluates checkpoints until the job ends. Returns the exit code.
+int Evaluate(const Config& config, const Registries& registries, Leaver* leaver,
+             Readiness* readiness, Tracer* cluster_tracer) {
+  EvaluatorTask::Options options;
+  options.job = config.job;
+  options.checkpoint_dir = absl::GetFlag(FLAGS_checkpoint_dir);
+  options.reading = config.reading;
+  options.place = config.device.places.front();
+  options.device = config.device_options;
+  auto evaluator = EvaluatorTask::Open(options, registries.models);
+  if (absl::IsResourceExhausted(evaluator.status())) {
+    return Fail(evaluator.status());
+  }
+  if (!evaluator.ok()) return UsageError(evaluator.status());
+  auto cluster = Cluster::Connect(ConnectOptions(config, cluster_tracer));
+  if (!cluster.ok()) {
+    return Fail(cluster.status(), ExitCodeOfJoin(cluster.status()));
+  }
+  leaver->SetCluster(cluster->get());
+  readiness->SetCluster(cluster->get());
+  const absl::Cleanup gone = [readiness] { readiness->SetCluster(nullptr); };
+  const absl::Status status = (*evaluator)->Run(cluster->get());
+  leaver->EndsByItself();
+  const proto::JobState state = (*cluster)->state();
+  const absl::Status left = (*cluster)->Leave("", SteadyNow() + kLeaveTimeout);
+  LOG_IF(WARNING, !left.ok()) << "cannot leave the cluster: " << left;
+  if (status.ok() || IsOrderlyEnd(state.phase())) {
+    LOG(INFO) << (state.phase() == proto::STOPPED ? state.reason()
+                                                  : "the job is done");
+    return kExitDone;
+  }
+  return Fail(status, IsWorkersOwn(status, state) ? kExitRestart : kExitFailed);
 }
 
 // Sends a signal on to a thread that awaits it, and keeps it from this one.
@@ -723,8 +766,11 @@ int RunWorker(const Registries& registries, const WorkerHooks& hooks,
   LOG_IF(WARNING, device.second_choice) << device.why;
   LOG_IF(INFO, !device.second_choice && !device.why.empty()) << device.why;
 
-  Workshop workshop;
   config->reading.registry = &registries.datasets;
+  if (config->evaluates()) {
+    return Evaluate(*config, registries, leaver, &readiness, &cluster_tracer);
+  }
+  Workshop workshop;
   status = ReadData(*config, &workshop);
   if (absl::IsResourceExhausted(status)) return Fail(status);
   if (!status.ok()) return UsageError(status);

@@ -1,7 +1,7 @@
 #include "ps_server/coordinator/save.h"
 
 #include <algorithm>
-#include <iterator>
+#include <cstdint>
 #include <set>
 #include <utility>
 
@@ -32,12 +32,19 @@ void AddCheckpoint(const proto::Manifest& manifest, uint32_t keep,
       kept.rbegin()->generation() != name.generation()) {
     *journal->add_checkpoints() = name;
   }
-  int surplus = journal->checkpoints_size() - static_cast<int>(keep);
   auto* const names = journal->mutable_checkpoints();
-  for (auto it = names->begin(); surplus > 0 && it != names->end();) {
-    const bool held = evaluations.Holds(*it);
-    it = held ? std::next(it) : names->erase(it);
-    if (!held) --surplus;
+  const auto is_free = [&](const proto::CheckpointName& one) {
+    return !evaluations.Holds(one);
+  };
+  auto surplus = std::count_if(names->begin(), names->end(), is_free) -
+                 static_cast<int64_t>(keep);
+  for (auto it = names->begin(); surplus > 0;) {
+    if (is_free(*it)) {
+      it = names->erase(it);
+      --surplus;
+    } else {
+      ++it;
+    }
   }
   journal->set_finished(manifest.finished());
 }

@@ -54,6 +54,9 @@ absl::StatusOr<proto::Declaration> MakeDeclaration(
         job.max_consecutive_not_finite());
   }
   *declaration.mutable_checkpoints() = job.checkpoints();
+  if (job.has_evaluation()) {
+    *declaration.mutable_evaluation() = job.evaluation();
+  }
   if (job.has_lost_workers()) {
     *declaration.mutable_lost_workers() = job.lost_workers();
   }

@@ -238,8 +238,15 @@ absl::Status Trainer::WriteResult(const Parameters& end) {
 }
 
 bool Trainer::EndIsOnDisk() const {
-  return parts_.cluster->durable_step().value() >=
-         parts_.cluster->declaration().total_steps();
+  const proto::Declaration& declared = parts_.cluster->declaration();
+  const uint64_t durable = parts_.cluster->durable_step().value();
+  // A job that is done early is DONE when its last checkpoint is on disk.
+  return durable >= declared.total_steps() ||
+         (MayEndEarly() && declared.has_checkpoints());
+}
+
+bool Trainer::MayEndEarly() const {
+  return parts_.cluster->declaration().evaluation().has_early_stopping();
 }
 
 absl::StatusOr<Parameters> Trainer::ReadEnd() {
@@ -257,7 +264,12 @@ absl::StatusOr<Parameters> Trainer::ReadEnd() {
   absl::Status status = (*pin)->StartRead(&end)->Await(StepDeadline());
   if (!status.ok()) return status;
   // A shard has as many versions as steps were committed or tickets spent.
-  const GlobalStep total(parts_.cluster->declaration().total_steps());
+  GlobalStep total(parts_.cluster->declaration().total_steps());
+  if (MayEndEarly()) {
+    const auto cluster_status = parts_.cluster->GetStatus(StepDeadline());
+    if (!cluster_status.ok()) return cluster_status.status();
+    total = GlobalStep(cluster_status->global_step());
+  }
   if (end.AllAt(total)) return end;
   return absl::InternalError(
       absl::StrCat("the job is done, but the newest version is ",

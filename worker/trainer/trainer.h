@@ -137,6 +137,8 @@ class Trainer {
   absl::Status WriteResult(const Parameters& end);
   // Whether a checkpoint of the last step is on disk.
   bool EndIsOnDisk() const;
+  // Before its last step, by early stopping.
+  bool MayEndEarly() const;
   // Reads the last version. Errors: INTERNAL when it is not what a job that is
   // done has come to.
   absl::StatusOr<Parameters> ReadEnd();

@@ -1,0 +1,111 @@
+#include "worker/offline/evaluator_task.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/checkpoint/data_file.h"
+#include "common/checkpoint/file_system.h"
+#include "common/clock.h"
+#include "glog/logging.h"
+#include "worker/offline/checkpoint_model.h"
+#include "worker/trainer/evaluator.h"
+#include "worker/trainer/scores.h"
+
+namespace holdfast {
+
+absl::Status EvaluateAll(
+    Cluster* cluster,
+    const std::function<absl::StatusOr<proto::EvaluationResult>(
+        const proto::CheckpointName& name)>& evaluate,
+    const std::function<void()>& pause) {
+  int unread = 0;
+  for (;;) {
+    const auto next = cluster->NextEvaluation(absl::InfiniteFuture());
+    if (!next.ok()) return next.status();
+    if (!next->has_value()) return absl::OkStatus();
+    const auto result = evaluate(**next);
+    const absl::Status& status = result.status();
+    if (absl::IsNotFound(status) || absl::IsDataLoss(status)) {
+      // The job may have gone back behind it.
+      LOG(WARNING) << "a checkpoint cannot be read: " << status.message();
+      if (++unread == kReadAttempts) return status;
+      pause();
+      continue;
+    }
+    if (!status.ok()) return status;
+    unread = 0;
+    const absl::Status reported =
+        cluster->ReportEvaluation(*result, **next, absl::InfiniteFuture());
+    if (!reported.ok()) return reported;
+  }
+}
+
+absl::StatusOr<std::unique_ptr<EvaluatorTask>> EvaluatorTask::Open(
+    const Options& options, const ModelRegistry& models) {
+  if (options.checkpoint_dir.empty()) {
+    return absl::InvalidArgumentError(
+        "--checkpoint_dir is needed: the checkpoint directory of the ps, "
+        "whose checkpoints an evaluator reads");
+  }
+  auto directory = CheckpointDirectory::OpenToRead(options.checkpoint_dir,
+                                                   PosixFileSystem());
+  if (!directory.ok()) {
+    return absl::Status(
+        directory.status().code(),
+        absl::StrCat("--checkpoint_dir: ", directory.status().message()));
+  }
+  std::unique_ptr<EvaluatorTask> task(
+      new EvaluatorTask(options, models, *std::move(directory)));
+  const proto::Data& data = options.job.data();
+  if (data.has_test()) {
+    auto test_set =
+        OpenJobDataset(data.test(), data, options.reading, "evaluate");
+    if (!test_set.ok()) return test_set.status();
+    task->test_set_ = *std::move(test_set);
+  } else if (data.has_holdout()) {
+    auto opened = JobData::Open(data, options.reading);
+    if (!opened.ok()) return opened.status();
+    task->data_ = *std::move(opened);
+    auto test_set = task->data_->OpenTestSet();
+    if (!test_set.ok()) return test_set.status();
+    task->test_set_ = *std::move(test_set);
+  } else {
+    return absl::InvalidArgumentError(
+        "the job has nothing to evaluate on: it needs data.test or "
+        "data.holdout");
+  }
+  auto backend = CreateBackend(options.place, options.device);
+  if (!backend.ok()) return backend.status();
+  task->backend_ = *std::move(backend);
+  return task;
+}
+
+absl::Status EvaluatorTask::Run(Cluster* cluster) {
+  return EvaluateAll(
+      cluster,
+      [this](const proto::CheckpointName& name) { return Evaluate(name); },
+      [] { absl::SleepFor(absl::Seconds(1)); });
+}
+
+absl::StatusOr<proto::EvaluationResult> EvaluatorTask::Evaluate(
+    const proto::CheckpointName& name) {
+  const absl::Time begin = SteadyNow();
+  auto reader = CheckpointReader::Open(directory_, name);
+  if (!reader.ok()) return reader.status();
+  auto loaded = LoadModel(reader->get(), options_.job, test_set_->spec(),
+                          models_, backend_.get());
+  if (!loaded.ok()) return loaded.status();
+  const proto::Evaluation& config = options_.job.evaluation();
+  absl::Status status =
+      CheckScores(config, loaded->model->Outputs(), test_set_->spec());
+  if (!status.ok()) return status;
+  const auto scores = EvaluateOn(*test_set_, config, loaded->parameters,
+                                 loaded->model.get(), /*cancelled=*/nullptr);
+  if (!scores.ok()) return scores.status();
+  LOG(INFO) << DescribeEvaluation(scores->result) << " (" << SteadyNow() - begin
+            << ")";
+  return scores->result;
+}
+
+}  // namespace holdfast

@@ -1,0 +1,81 @@
+#ifndef HOLDFAST_WORKER_OFFLINE_EVALUATOR_TASK_H_
+#define HOLDFAST_WORKER_OFFLINE_EVALUATOR_TASK_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/cluster.h"
+#include "common/checkpoint/directory.h"
+#include "common/data/dataset.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/coordinator.pb.h"
+#include "proto/job.pb.h"
+#include "worker/backend/backend.h"
+#include "worker/backend/device.h"
+#include "worker/job_data.h"
+#include "worker/model/registry.h"
+
+namespace holdfast {
+
+// Evaluates each checkpoint that the coordinator gives, and reports it, until
+// there are no more. One that cannot be read is asked for again after
+// `pause`, so many times in a row.
+// Errors: those of the cluster; those of `evaluate`, of which NOT_FOUND and
+// DATA_LOSS are about the checkpoint's files.
+absl::Status EvaluateAll(
+    Cluster* cluster,
+    const std::function<absl::StatusOr<proto::EvaluationResult>(
+        const proto::CheckpointName& name)>& evaluate,
+    const std::function<void()>& pause);
+// Attempts of EvaluateAll to read a checkpoint.
+inline constexpr int kReadAttempts = 10;
+
+// A task that evaluates a job's checkpoints while it runs
+// (docs/evaluation.md): the job's model, and its test set.
+//
+// Thread-compatible.
+class EvaluatorTask {
+ public:
+  struct Options {
+    proto::Job job;
+    // That of the ps.
+    std::string checkpoint_dir;
+    DataOptions reading;
+    Place place;
+    DeviceOptions device;
+  };
+
+  // Opens the test set and the directory. `models` must outlive the task.
+  // Errors: INVALID_ARGUMENT, NOT_FOUND, with the flag or the field of the job
+  // that is wrong.
+  static absl::StatusOr<std::unique_ptr<EvaluatorTask>> Open(
+      const Options& options, const ModelRegistry& models);
+
+  // Errors: as EvaluateAll.
+  absl::Status Run(Cluster* cluster);
+
+ private:
+  EvaluatorTask(const Options& options, const ModelRegistry& models,
+                CheckpointDirectory directory)
+      : options_(options), models_(models), directory_(std::move(directory)) {}
+
+  absl::StatusOr<proto::EvaluationResult> Evaluate(
+      const proto::CheckpointName& name);
+
+  const Options options_;
+  const ModelRegistry& models_;
+  const CheckpointDirectory directory_;
+  // Of a job whose test set is part of its training set.
+  std::optional<JobData> data_;
+  std::unique_ptr<Dataset> test_set_;
+  std::unique_ptr<Backend> backend_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_OFFLINE_EVALUATOR_TASK_H_
