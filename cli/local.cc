@@ -85,6 +85,7 @@ struct LocalFlags {
   std::string status_port = "0";
   bool tls = false;
   bool collocated = false;
+  bool evaluator = false;
 };
 
 FlagSet MakeFlagSet(LocalFlags* flags) {
@@ -137,6 +138,9 @@ FlagSet MakeFlagSet(LocalFlags* flags) {
       "A ps beside each worker, which share memory as on a host of their\n"
       "own, and no other tasks: what hosts send each other is then that of\n"
       "an all-reduce (docs/strategies.md).");
+  set.Add("evaluator", "", &flags->evaluator,
+          "An evaluator, too: evaluates checkpoints while the workers train\n"
+          "(docs/evaluation.md). A COMMAND is its program as well.");
   set.Add("tls", "", &flags->tls,
           "Encrypt all connections, with certificates made for this run.");
   return set;
@@ -334,6 +338,12 @@ absl::StatusOr<LocalRunOptions> MakeOptions(
     options.checkpoint_dir = options.run_dir + "/checkpoints";
   } else if (flags.checkpoint_dir != "none") {
     options.checkpoint_dir = flags.checkpoint_dir;
+  }
+  options.evaluator = flags.evaluator;
+  if (flags.evaluator && options.checkpoint_dir.empty()) {
+    return absl::InvalidArgumentError(
+        "--evaluator with --checkpoint_dir=none: an evaluator evaluates "
+        "checkpoints");
   }
   if (!options.checkpoint_dir.empty()) options.stop_timeout = kSaveTimeout;
   if (flags.max_restarts < 0) {

@@ -42,6 +42,8 @@
 namespace holdfast {
 namespace {
 
+const TaskId kEvaluator = {kEvaluatorJob, 0};
+
 constexpr int kLogLinesShown = 20;
 // When those that are told to stop have taken so long, those that they may wait
 // for are told as well.
@@ -83,7 +85,9 @@ LocalCluster::Program ProgramFor(const TaskId& task, const ClusterSpec& cluster,
   LocalWorkers::Folders folders;
   if (options.tls)
     folders.tls = CertificateFolderOf(directory.tls_path(), task);
-  if (options.collocated) folders.same_host = directory.HostPath(task.index);
+  if (task == kEvaluator) folders.checkpoints = options.checkpoint_dir;
+  if (options.collocated && task != kEvaluator)
+    folders.same_host = directory.HostPath(task.index);
   return task.job == kPsJob
              ? PsProgram(task, options, folders, directory)
              : options.kind->ProgramFor(task, cluster, folders, directory);
@@ -144,7 +148,7 @@ class LocalRun {
       if (const auto code = RestartDaemons()) return *code;
       if (cluster_.Running().empty()) continue;
       if (unfinished_ > 1) return JobIsNotDone();
-      if (SteadyNow() >= drain_until_) return DaemonsStay();
+      if (SteadyNow() >= drain_until_ && !EvaluatorRuns()) return DaemonsStay();
     }
     return TellResult();
   }
@@ -177,8 +181,15 @@ class LocalRun {
     return absl::StartsWith(name, kPsJob);
   }
 
+  // The ps wait for it, for as long as a step may take.
+  bool EvaluatorRuns() const {
+    const std::vector<std::string> running = cluster_.Running();
+    return std::count(running.begin(), running.end(), DaemonName(kEvaluator)) >
+           0;
+  }
+
   absl::Time NextDeadline() const {
-    absl::Time next = drain_until_;
+    absl::Time next = EvaluatorRuns() ? absl::InfiniteFuture() : drain_until_;
     if (output_.has_value()) next = SteadyNow() + options_.status_period;
     for (const auto& [name, when] : restart_at_) next = std::min(next, when);
     return next;
@@ -193,7 +204,10 @@ class LocalRun {
   std::optional<int> DaemonEnded(const LocalCluster::Daemon& daemon) {
     const std::string& name = daemon.name();
     if (daemon.ended->ok()) {
-      if (IsPs(name) && PsHaveEndedWell()) EndLateWorkers();
+      if (IsPs(name) && PsHaveEndedWell()) {
+        EndLateWorkers();
+        cluster_.Signal(SIGTERM, {DaemonName(kEvaluator)});
+      }
       if (drain_until_ < absl::InfiniteFuture() || !AwaitedHaveEndedWell()) {
         return std::nullopt;
       }
@@ -201,6 +215,7 @@ class LocalRun {
       restart_at_.clear();
       return std::nullopt;
     }
+    if (name == DaemonName(kEvaluator)) return EvaluatorEnded(daemon);
     if (!options_.restarts.has_value() || !WorthRestarting(*daemon.ended)) {
       return DaemonDied(daemon);
     }
@@ -219,6 +234,32 @@ class LocalRun {
     Say(absl::StrCat(ended, "; starts again in ",
                      absl::FormatDuration(*when - now), " (", restarts.count(),
                      " of ", options_.restarts->most, ")"));
+    return std::nullopt;
+  }
+
+  // The job goes on without it, unless it was called wrongly.
+  std::optional<int> EvaluatorEnded(const LocalCluster::Daemon& daemon) {
+    if (daemon.ended->code == kExitUsage) return DaemonDied(daemon);
+    const std::string ended = EndOf(daemon);
+    if (JobIsDone()) {
+      Say(absl::StrCat(ended, ", when the job was done"));
+      return std::nullopt;
+    }
+    const Restarts::Options often =
+        options_.restarts.value_or(Restarts::Options());
+    Restarts& restarts =
+        restarts_.try_emplace(daemon.name(), often).first->second;
+    const absl::Time now = SteadyNow();
+    const auto when = WorthRestarting(*daemon.ended)
+                          ? restarts.Next(daemon.started, now)
+                          : std::nullopt;
+    if (when.has_value()) restart_at_[daemon.name()] = *when;
+    Say(absl::StrCat(ended,
+                     when.has_value()
+                         ? absl::StrCat("; starts again in ",
+                                        absl::FormatDuration(*when - now))
+                         : absl::StrCat("; the job goes on without it: see ",
+                                        directory_.LogPath(daemon.name()))));
     return std::nullopt;
   }
 
@@ -564,7 +605,7 @@ int RunLocally(const LocalRunOptions& given) {
   absl::Status status = CheckHasNoResult(**directory);
   if (!status.ok()) return Refuse(status, kExitUsage);
   const absl::StatusOr<ClusterSpec> spec =
-      ChooseLoopbackCluster(options.ps, options.workers);
+      ChooseLoopbackCluster(options.ps, options.workers, options.evaluator);
   if (!spec.ok()) return Refuse(spec.status(), kExitFailed);
   if (options.status_port == 0) {
     // Chosen here, so that it stays where it is when ps 0 is started again.
@@ -589,8 +630,9 @@ int RunLocally(const LocalRunOptions& given) {
     }
   }
   std::cout << options.kind->job_name() << ": " << options.ps << " ps and "
-            << options.workers << " workers; logs and result are in "
-            << options.run_dir << std::endl;
+            << options.workers << " workers"
+            << (options.evaluator ? " and an evaluator" : "")
+            << "; logs and result are in " << options.run_dir << std::endl;
   if (options.status_port.has_value()) {
     std::cout << "status page: " << StatusPage(options, **directory)
               << std::endl;

@@ -33,6 +33,8 @@ struct LocalRunOptions {
   // Whether worker i shares memory with ps i, and with no other. There are as
   // many of these as of those.
   bool collocated = false;
+  // Whether an evaluator evaluates the checkpoints. There must be some.
+  bool evaluator = false;
   // Whether all connections are encrypted, by certificates made for the run.
   bool tls = false;
   // Where on loopback ps 0 serves the status page. 0: a free port. Absent: it

@@ -45,6 +45,13 @@ LocalCluster::Program JobFileWorkers::ProgramFor(
     program.args.push_back(absl::StrCat("--same_host_dir=", folders.same_host));
   }
   program.args.push_back(absl::StrCat("--job=", options_.job_file));
+  if (!folders.checkpoints.empty()) {
+    program.args.push_back(
+        absl::StrCat("--checkpoint_dir=", folders.checkpoints));
+    program.args.insert(program.args.end(), options_.flags.begin(),
+                        options_.flags.end());
+    return program;
+  }
   // The chief's to write, or another's in its place.
   program.args.push_back(
       absl::StrCat("--result_file=", directory.result_path()));
@@ -98,7 +105,8 @@ LocalCluster::Program CommandWorkers::ProgramFor(const TaskId& worker,
   // Wherever a script may go.
   for (const auto& [name, folder] :
        {std::pair("HOLDFAST_TLS_DIR", folders.tls),
-        std::pair("HOLDFAST_SAME_HOST_DIR", folders.same_host)}) {
+        std::pair("HOLDFAST_SAME_HOST_DIR", folders.same_host),
+        std::pair("HOLDFAST_CHECKPOINT_DIR", folders.checkpoints)}) {
     if (folder.empty()) continue;
     program.environment[name] = std::filesystem::absolute(folder).string();
   }

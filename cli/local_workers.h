@@ -37,8 +37,10 @@ class LocalWorkers {
     std::string tls;
     // Of the sockets of those with which it shares memory; empty: with all.
     std::string same_host;
+    // Of checkpoints, which evaluators read; empty for others.
+    std::string checkpoints;
   };
-  // What to start for `worker`, a task of `cluster`.
+  // What to start for `worker`, a task of `cluster`, or an evaluator.
   virtual LocalCluster::Program ProgramFor(
       const TaskId& worker, const ClusterSpec& cluster, const Folders& folders,
       const RunDirectory& directory) const = 0;

@@ -25,18 +25,25 @@ std::string AddressOf(uint16_t port) {
 
 }  // namespace
 
-absl::StatusOr<ClusterSpec> ChooseLoopbackCluster(int ps, int workers) {
-  const auto ports =
-      FindFreePorts(ps + workers, RandomPort(), LoopbackPortIsFree);
+absl::StatusOr<ClusterSpec> ChooseLoopbackCluster(int ps, int workers,
+                                                  bool evaluator) {
+  const auto ports = FindFreePorts(ps + workers + (evaluator ? 1 : 0),
+                                   RandomPort(), LoopbackPortIsFree);
   if (!ports.ok()) return ports.status();
   std::vector<std::string> addresses;
   for (const uint16_t port : *ports) {
-    addresses.push_back(AddressOf(port));
+    addresses.push_back(absl::StrCat("\"", AddressOf(port), "\""));
   }
-  const auto first_worker = addresses.begin() + ps;
-  return ClusterSpec::FromHosts(
-      absl::StrJoin(addresses.begin(), first_worker, ","),
-      absl::StrJoin(first_worker, addresses.end(), ","), "");
+  const auto list = [&](int first, int count) {
+    return absl::StrJoin(addresses.begin() + first,
+                         addresses.begin() + first + count, ",");
+  };
+  std::string jobs = absl::StrCat("\"ps\":[", list(0, ps), "],\"worker\":[",
+                                  list(ps, workers), "]");
+  if (evaluator) {
+    absl::StrAppend(&jobs, ",\"evaluator\":[", list(ps + workers, 1), "]");
+  }
+  return ClusterSpec::FromJson(absl::StrCat("{", jobs, "}"));
 }
 
 absl::StatusOr<uint16_t> ChooseLoopbackPort(const ClusterSpec& cluster) {

@@ -8,9 +8,10 @@
 
 namespace holdfast {
 
-// So many tasks on loopback, on ports that are free.
+// So many tasks on loopback, on ports that are free; with `evaluator` one more.
 // Errors: those of FindFreePorts.
-absl::StatusOr<ClusterSpec> ChooseLoopbackCluster(int ps, int workers);
+absl::StatusOr<ClusterSpec> ChooseLoopbackCluster(int ps, int workers,
+                                                  bool evaluator = false);
 
 // A free port that is not in `cluster`, whose tasks have not started yet.
 // Errors: those of FindFreePorts.
