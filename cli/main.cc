@@ -12,6 +12,7 @@
 #include "cli/evaluate.h"
 #include "cli/flag_set.h"
 #include "cli/local.h"
+#include "cli/set.h"
 #include "cli/status.h"
 #include "cli/stop.h"
 #include "cli/top.h"
@@ -34,8 +35,8 @@ int Completion(const std::vector<std::string>& args) {
   std::vector<CommandWords> all;
   for (const std::vector<CommandWords>& words :
        {LocalWords(), CheckpointWords(), StatusWords(), TopWords(),
-        TraceWords(), StopWords(), EvaluateWords(), DataWords(), CertsWords(),
-        BenchWords()}) {
+        TraceWords(), StopWords(), SetWords(), EvaluateWords(), DataWords(),
+        CertsWords(), BenchWords()}) {
     all.insert(all.end(), words.begin(), words.end());
   }
   return CompletionCommand(args, all);
@@ -51,6 +52,7 @@ constexpr Command kCommands[] = {
     {"history", "loss, scores and rate over a job's life", HistoryCommand},
     {"trace", "what all tasks of a running job do, step by step", TraceCommand},
     {"stop", "end a running job in order, to go on later", StopCommand},
+    {"set", "change a running job's learning rate", SetCommand},
     {"eval", "loss and scores of a checkpoint's model on data", EvalCommand},
     {"predict", "what a checkpoint's model predicts of data", PredictCommand},
     {"data", "what is in files to train on, and parts of them", DataCommand},

@@ -349,6 +349,15 @@ std::unique_ptr<Question<proto::StopResponse>> Client::StartStopJob(
                      /*regardless=*/true});
 }
 
+std::unique_ptr<Question<proto::SetLearningRateResponse>>
+Client::StartSetLearningRate(const proto::SetLearningRateRequest& request) {
+  using Asked = Question<proto::SetLearningRateResponse>;
+  return std::make_unique<Asked>(
+      context_, rpc::kSetLearningRate, request,
+      Asked::Options{nullptr, ByCoordinator("the answer to SetLearningRate"),
+                     nullptr, /*regardless=*/true});
+}
+
 void Client::LookForNews() {
   if (member_) return;
   {

@@ -108,6 +108,8 @@ class Client {
   // Likewise, at any time.
   std::unique_ptr<Question<proto::StopResponse>> StartStopJob(
       const proto::StopRequest& request);
+  std::unique_ptr<Question<proto::SetLearningRateResponse>>
+  StartSetLearningRate(const proto::SetLearningRateRequest& request);
 
   // The generation to work in.
   // Errors: FAILED_PRECONDITION before AwaitVariables; why nothing more can be

@@ -261,6 +261,12 @@ class ClusterImpl : public Cluster {
     return client_.StartStopJob(request)->Await(deadline);
   }
 
+  absl::StatusOr<proto::SetLearningRateResponse> SetLearningRate(
+      const proto::SetLearningRateRequest& request,
+      absl::Time deadline) override {
+    return client_.StartSetLearningRate(request)->Await(deadline);
+  }
+
   absl::Status Leave(const std::string& error, absl::Time deadline) override {
     if (session_ == nullptr) return absl::OkStatus();
     return session_->Close(error, deadline);

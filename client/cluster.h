@@ -414,6 +414,11 @@ class Cluster {
   // Errors: those of Coordinator.Stop.
   virtual absl::StatusOr<proto::StopResponse> StopJob(
       proto::StopRequest request, absl::Time deadline) = 0;
+  // Has the learning rates multiplied by a factor
+  // (Coordinator.SetLearningRate), at any time, and waits until the change
+  // cannot be lost. Errors: those of Coordinator.SetLearningRate.
+  virtual absl::StatusOr<proto::SetLearningRateResponse> SetLearningRate(
+      const proto::SetLearningRateRequest& request, absl::Time deadline) = 0;
   // Ends the session in order, at any time. `error` says why the job cannot go
   // on, and ends it; empty: the job is done, or the caller steps down, and
   // another may take its place. Nothing else may be called afterwards, but

@@ -497,6 +497,11 @@ absl::StatusOr<proto::StopResponse> FakeCluster::StopJob(
   return absl::FailedPreconditionError("nothing is stopped here");
 }
 
+absl::StatusOr<proto::SetLearningRateResponse> FakeCluster::SetLearningRate(
+    const proto::SetLearningRateRequest& request, absl::Time deadline) {
+  return absl::FailedPreconditionError("no learning rate is changed here");
+}
+
 absl::Status FakeCluster::AwaitDone(absl::Time deadline) {
   return Call("await done", deadline);
 }

@@ -144,6 +144,9 @@ class FakeCluster final : public Cluster {
   absl::StatusOr<GlobalStep> SaveCheckpoint(absl::Time deadline) override;
   absl::StatusOr<proto::StopResponse> StopJob(proto::StopRequest request,
                                               absl::Time deadline) override;
+  absl::StatusOr<proto::SetLearningRateResponse> SetLearningRate(
+      const proto::SetLearningRateRequest& request,
+      absl::Time deadline) override;
   absl::Status AwaitDone(absl::Time deadline) override;
   void Cancel() override;
   absl::Status Leave(const std::string& error, absl::Time deadline) override;

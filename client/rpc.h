@@ -119,6 +119,10 @@ inline constexpr RpcOf<proto::TraceRequest, proto::TraceResponse> kTrace(
 inline constexpr RpcOf<proto::StopRequest, proto::StopResponse> kStop(
     "/holdfast.proto.Coordinator/Stop", ChannelKind::kControl, &Timing::attempt,
     true);
+inline constexpr RpcOf<proto::SetLearningRateRequest,
+                       proto::SetLearningRateResponse>
+    kSetLearningRate("/holdfast.proto.Coordinator/SetLearningRate",
+                     ChannelKind::kControl, &Timing::attempt, true);
 
 // To one ps.
 inline constexpr RpcOf<WithTensors<proto::GiveRequest>, proto::GiveResponse>

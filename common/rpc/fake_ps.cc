@@ -86,6 +86,11 @@ class FakeCoordinator : public proto::Coordinator::Service {
               proto::StopResponse* response) override {
     return ToGrpcStatus(ps_->stop.Call(*request, response));
   }
+  Status SetLearningRate(ServerContext*,
+                         const proto::SetLearningRateRequest* request,
+                         proto::SetLearningRateResponse* response) override {
+    return ToGrpcStatus(ps_->set_learning_rate.Call(*request, response));
+  }
 
  private:
   FakePs* const ps_;

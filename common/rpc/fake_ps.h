@@ -107,6 +107,8 @@ class FakePs {
   FakeMethod<proto::ReportTraceRequest, proto::ReportTraceResponse>
       report_trace;
   FakeMethod<proto::StopRequest, proto::StopResponse> stop;
+  FakeMethod<proto::SetLearningRateRequest, proto::SetLearningRateResponse>
+      set_learning_rate;
 
   FakeMethod<proto::GiveRequest, proto::GiveResponse> give;
   FakeMethod<proto::PushRequest, proto::PushResponse> push;

@@ -76,7 +76,7 @@ std::string HelpOf(std::vector<std::string> command) {
 std::vector<std::string> AllHelp() {
   std::vector<std::string> help = {HelpOf({kPsServer}), HelpOf({kPsWorker})};
   for (const char* words :
-       {"local", "status", "top", "events", "history", "trace", "stop",
+       {"local", "status", "top", "events", "history", "trace", "stop", "set",
         "completion", "certs", "data inspect", "checkpoint list",
         "checkpoint inspect", "checkpoint verify", "checkpoint export",
         "checkpoint save", "bench wire", "bench step", "bench scale"}) {

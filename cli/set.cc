@@ -1,0 +1,134 @@
+#include "cli/set.h"
+
+#include <cmath>
+#include <cstdint>
+#include <iostream>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "cli/cluster_address.h"
+#include "cli/command.h"
+#include "client/cluster.h"
+#include "common/clock.h"
+#include "proto/coordinator.pb.h"
+
+namespace holdfast {
+namespace {
+
+constexpr char kUsage[] =
+    R"(holdfast set learning_rate_factor=NUMBER [flags]: changes a running job
+
+The learning rates of all optimizers, as their schedules have them, are multiplied
+by NUMBER from a step on, the same one on every ps, until it is set again: 1 undoes
+it. In an asynchronous job the step is a ticket's; tickets that are out keep their
+rates. The change is kept with the checkpoints, and holds when the job goes back to
+one or is resumed.
+
+  holdfast set learning_rate_factor=0.1 --run_dir=runs/first
+  holdfast set learning_rate_factor=0.1 --at_step=20000 --ps=ps-0.example:2222
+
+The job is named by one of --ps, --cluster_spec and --run_dir, or else by the
+environment variable TF_CONFIG, in TensorFlow's form.
+
+Prints from which step on the factor holds, once it is on disk. Exits 0 then; 1 when
+the job refused, or could not be reached; 2 for wrong flags.
+
+)";
+
+constexpr absl::string_view kFactor = "learning_rate_factor";
+// Of LearningRateChange.factor.
+constexpr float kMaxFactor = 1e6;
+
+struct SetFlags {
+  ClusterAddress cluster;
+  std::optional<uint64_t> at_step;
+};
+
+FlagSet MakeFlagSet(SetFlags* flags) {
+  FlagSet set;
+  set.Add("at_step", "NUMBER", &flags->at_step,
+          "The first step that has it. Default: the first that can.");
+  flags->cluster.AddTo(&set);
+  return set;
+}
+
+// The value of `word`, learning_rate_factor=NUMBER.
+// Errors: INVALID_ARGUMENT.
+absl::StatusOr<float> ParseFactor(absl::string_view word) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(word, absl::MaxSplits('=', 1));
+  if (parts.first != kFactor) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", parts.first, "\": only ", kFactor,
+        " can be set; the rest of a job is changed when it is resumed: "
+        "docs/job_file.md"));
+  }
+  if (!absl::StrContains(word, '=')) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kFactor, " needs a value, as ", kFactor, "=0.1"));
+  }
+  float factor;
+  if (!absl::SimpleAtof(parts.second, &factor) || !std::isfinite(factor) ||
+      factor < 0 || factor > kMaxFactor) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        word, ": must be a number from 0 to 1000000, as 0.1 for a tenth"));
+  }
+  return factor;
+}
+
+absl::Status Set(const std::optional<std::string>& word,
+                 const SetFlags& flags) {
+  if (!word.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "what to set is needed, before the flags: ", kFactor, "=NUMBER"));
+  }
+  const auto factor = ParseFactor(*word);
+  if (!factor.ok()) return factor.status();
+  const auto cluster = ConnectAsOperator(flags.cluster);
+  if (!cluster.ok()) return cluster.status();
+  proto::SetLearningRateRequest request;
+  request.set_factor(*factor);
+  if (flags.at_step.has_value()) request.set_at_step(*flags.at_step);
+  const auto set =
+      (*cluster)->SetLearningRate(request, SteadyNow() + flags.cluster.timeout);
+  if (absl::IsUnavailable(set.status()) ||
+      absl::IsDeadlineExceeded(set.status())) {
+    return absl::Status(
+        set.status().code(),
+        absl::StrCat(set.status().message(),
+                     "; whether the factor was set is not known: `holdfast "
+                     "status` tells"));
+  }
+  if (!set.ok()) return set.status();
+  std::cout << "The learning rates are multiplied by " << *factor
+            << " from step " << set->step() << " on." << std::endl;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int SetCommand(const std::vector<std::string>& args) {
+  std::optional<std::string> word;
+  std::vector<std::string> rest = args;
+  if (!rest.empty() && !absl::StartsWith(rest[0], "--")) {
+    word = std::move(rest[0]);
+    rest.erase(rest.begin());
+  }
+  SetFlags flags;
+  return RunCommand("set", kUsage, MakeFlagSet(&flags), rest,
+                    [&] { return Set(word, flags); });
+}
+
+std::vector<CommandWords> SetWords() {
+  SetFlags flags;
+  return {{"set", MakeFlagSet(&flags).Names()}};
+}
+
+}  // namespace holdfast
