@@ -413,6 +413,61 @@ TEST_F(CApiClusterTest, AnyFigureMayBeReported) {
   holdfast_close(cluster);
 }
 
+// Nobody has listed it in the cluster. It ends without a word when it has seen
+// that the job is done.
+TEST_F(CApiClusterTest, AnEvaluatorIsGivenCheckpointsUntilTheJobIsDone) {
+  StartWithCheckpoints(/*num_ps=*/2, /*num_workers=*/1);
+  holdfast_cluster* const evaluator =
+      Connect(Options(cluster_->spec(), "evaluator", 0));
+  holdfast_place place;
+  ASSERT_OK(Call(holdfast_get_place, evaluator, &place));
+  EXPECT_STREQ(place.job, "evaluator");
+  EXPECT_EQ(place.is_chief, 0);
+  EXPECT_EQ(
+      Call(holdfast_declare, evaluator, "", nullptr, size_t{0}, int64_t{-1})
+          .kind,
+      HOLDFAST_INVALID);
+  holdfast_evaluation evaluation;
+  EXPECT_EQ(
+      Call(holdfast_next_evaluation, evaluator, int64_t{0}, &evaluation).kind,
+      HOLDFAST_TIMED_OUT);
+
+  const std::string text =
+      absl::StrCat(Synchronous(4), " checkpoints { every_steps: 2 }");
+  std::thread worker([&] {
+    double sum = 0;
+    const Options worker = Worker(0);
+    const auto options = worker.Get();
+    EXPECT_STREQ(
+        TrainInC(options.data(), options.size(), text.c_str(), 1, &sum),
+        nullptr);
+  });
+  uint64_t last = 0;
+  for (;;) {
+    const Result next =
+        Call(holdfast_next_evaluation, evaluator, int64_t{-1}, &evaluation);
+    EXPECT_EQ(next.kind, HOLDFAST_OK) << next.message;
+    if (next.kind != HOLDFAST_OK || evaluation.done) break;
+    EXPECT_GT(evaluation.step, last);
+    last = evaluation.step;
+    holdfast_values* values = nullptr;
+    EXPECT_OK(Call(holdfast_load_checkpoint,
+                   absl::StrCat(checkpoints_, "/", evaluation.name).c_str(),
+                   &values));
+    holdfast_variable w;
+    EXPECT_OK(Call(holdfast_values_get_variable, values, size_t{0}, &w));
+    EXPECT_EQ(w.data[5], 10.f - last);
+    holdfast_values_free(values);
+    const holdfast_metric metrics[] = {{"loss", 1. / last}, {"f1", 0.5}};
+    EXPECT_OK(Call(holdfast_report_metrics, evaluator, &evaluation, uint64_t{0},
+                   uint64_t{8}, metrics, size_t{2}, int64_t{-1}));
+  }
+  EXPECT_EQ(last, 4);
+  worker.join();
+  holdfast_close(evaluator);
+  ExpectDone();
+}
+
 TEST_F(CApiClusterTest, FirstValuesAreTheChiefs) {
   Start(/*num_ps=*/2, /*num_workers=*/2);
   const std::string text = R"(
