@@ -96,9 +96,16 @@ class Script:
 
 
 class LocalCluster:
-    """``num_ps`` daemons, and the places of ``num_workers`` workers."""
+    """``num_ps`` daemons, and the places of workers and evaluators."""
 
-    def __init__(self, num_ps: int = 1, num_workers: int = 1, *, flags: tuple[str, ...] = ()):
+    def __init__(
+        self,
+        num_ps: int = 1,
+        num_workers: int = 1,
+        *,
+        num_evaluators: int = 0,
+        flags: tuple[str, ...] = (),
+    ):
         self._folder = tempfile.TemporaryDirectory(prefix="holdfast")
         self.folder = self._folder.name
         self.checkpoints = os.path.join(self.folder, "checkpoints")
@@ -106,6 +113,8 @@ class LocalCluster:
             "ps": unused_addresses(num_ps),
             "worker": [f"127.0.0.1:{i + 1}" for i in range(num_workers)],
         }
+        if num_evaluators > 0:
+            self.spec["evaluator"] = [f"127.0.0.2:{i + 1}" for i in range(num_evaluators)]
         self._flags = flags
         self._scripts: list[Script] = []
         self._lives = 0
@@ -183,10 +192,12 @@ class LocalCluster:
         """Arguments of holdfast.connect for a worker."""
         return {"cluster": self.spec, "job_name": "worker", "task_index": index}
 
-    def run(self, text: str, index: int = 0, **environment: str) -> Script:
-        """Starts a script as a worker, which finds its place in TF_CONFIG."""
-        task = {"cluster": self.spec, "task": {"type": "worker", "index": index}}
-        name = f"worker-{index}-{len(self._scripts)}"
+    def run(
+        self, text: str, index: int = 0, *, job_name: str = "worker", **environment: str
+    ) -> Script:
+        """Starts a script as a task, which finds its place in TF_CONFIG."""
+        task = {"cluster": self.spec, "task": {"type": job_name, "index": index}}
+        name = f"{job_name}-{index}-{len(self._scripts)}"
         script = Script(text, {"TF_CONFIG": json.dumps(task), **environment}, self.folder, name)
         self._scripts.append(script)
         return script
