@@ -414,6 +414,28 @@ void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
       !job.data().has_holdout()) {
     broken->push_back({"evaluation", "needs data.test or data.holdout"});
   }
+  const proto::Evaluation& evaluation = job.evaluation();
+  const auto check_metric = [&](const char* field,
+                                const proto::Metric& metric) {
+    const std::string& name = metric.name();
+    if (name == "top_k_accuracy" && !evaluation.has_top_k()) {
+      broken->push_back({field, "top_k_accuracy needs evaluation.top_k"});
+    } else if (name == "auc" && !evaluation.auc()) {
+      broken->push_back({field, "auc needs evaluation.auc"});
+    } else if (!name.empty() && name != "loss" && name != "accuracy" &&
+               name != "top_k_accuracy" && name != "auc" &&
+               name != "mean_absolute_error" && name != "mean_squared_error") {
+      broken->push_back(
+          {field,
+           absl::StrCat("must be loss, accuracy, top_k_accuracy, auc, "
+                        "mean_absolute_error or mean_squared_error, is \"",
+                        name, "\"; others are for programs of your own")});
+    }
+  };
+  check_metric("evaluation.keep_best.metric.name",
+               evaluation.keep_best().metric());
+  check_metric("evaluation.early_stopping.metric.name",
+               evaluation.early_stopping().metric());
   if (job.micro_batches() > job.batch_size()) {
     broken->push_back(
         {"micro_batches",

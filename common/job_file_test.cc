@@ -316,6 +316,11 @@ TEST(ParseJobFileTest, OneFault) {
       {"test { idx { images: \"/data/test-images\" labels: "
        "\"/data/test-labels\" } }",
        "", ":21: evaluation: needs data.test or data.holdout"},
+      {"evaluation { ",
+       "evaluation { keep_best { metric { name: \"acuracy\" } } ",
+       ":21: evaluation.keep_best.metric.name: must be loss, accuracy, "
+       "top_k_accuracy, auc, mean_absolute_error or mean_squared_error, is "
+       "\"acuracy\"; others are for programs of your own"},
       {"units: 8", "units: 8 kernel_initializer { uniform { low: 1 high: 1 } }",
        ":5: model.sequential.layers[1].dense.kernel_initializer.uniform.high: "
        "must be above low, which is 1, is 1"},

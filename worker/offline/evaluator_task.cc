@@ -48,15 +48,7 @@ absl::StatusOr<std::unique_ptr<EvaluatorTask>> EvaluatorTask::Open(
         "--checkpoint_dir is needed: the checkpoint directory of the ps, "
         "whose checkpoints an evaluator reads");
   }
-  auto directory = CheckpointDirectory::OpenToRead(options.checkpoint_dir,
-                                                   PosixFileSystem());
-  if (!directory.ok()) {
-    return absl::Status(
-        directory.status().code(),
-        absl::StrCat("--checkpoint_dir: ", directory.status().message()));
-  }
-  std::unique_ptr<EvaluatorTask> task(
-      new EvaluatorTask(options, models, *std::move(directory)));
+  std::unique_ptr<EvaluatorTask> task(new EvaluatorTask(options, models));
   const proto::Data& data = options.job.data();
   if (data.has_test()) {
     auto test_set =
@@ -81,17 +73,28 @@ absl::StatusOr<std::unique_ptr<EvaluatorTask>> EvaluatorTask::Open(
   return task;
 }
 
+// The ps make the directory before anybody can join them, and perhaps not much
+// earlier.
 absl::Status EvaluatorTask::Run(Cluster* cluster) {
+  const auto directory = CheckpointDirectory::OpenToRead(
+      options_.checkpoint_dir, PosixFileSystem());
+  if (!directory.ok()) {
+    return absl::Status(
+        directory.status().code(),
+        absl::StrCat("--checkpoint_dir: ", directory.status().message()));
+  }
   return EvaluateAll(
       cluster,
-      [this](const proto::CheckpointName& name) { return Evaluate(name); },
+      [&](const proto::CheckpointName& name) {
+        return Evaluate(*directory, name);
+      },
       [] { absl::SleepFor(absl::Seconds(1)); });
 }
 
 absl::StatusOr<proto::EvaluationResult> EvaluatorTask::Evaluate(
-    const proto::CheckpointName& name) {
+    const CheckpointDirectory& directory, const proto::CheckpointName& name) {
   const absl::Time begin = SteadyNow();
-  auto reader = CheckpointReader::Open(directory_, name);
+  auto reader = CheckpointReader::Open(directory, name);
   if (!reader.ok()) return reader.status();
   auto loaded = LoadModel(reader->get(), options_.job, test_set_->spec(),
                           models_, backend_.get());

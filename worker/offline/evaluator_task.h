@@ -50,26 +50,24 @@ class EvaluatorTask {
     DeviceOptions device;
   };
 
-  // Opens the test set and the directory. `models` must outlive the task.
+  // Opens the test set. `models` must outlive the task.
   // Errors: INVALID_ARGUMENT, NOT_FOUND, with the flag or the field of the job
   // that is wrong.
   static absl::StatusOr<std::unique_ptr<EvaluatorTask>> Open(
       const Options& options, const ModelRegistry& models);
 
-  // Errors: as EvaluateAll.
+  // Errors: as EvaluateAll; NOT_FOUND when there is no checkpoint directory.
   absl::Status Run(Cluster* cluster);
 
  private:
-  EvaluatorTask(const Options& options, const ModelRegistry& models,
-                CheckpointDirectory directory)
-      : options_(options), models_(models), directory_(std::move(directory)) {}
+  EvaluatorTask(const Options& options, const ModelRegistry& models)
+      : options_(options), models_(models) {}
 
   absl::StatusOr<proto::EvaluationResult> Evaluate(
-      const proto::CheckpointName& name);
+      const CheckpointDirectory& directory, const proto::CheckpointName& name);
 
   const Options options_;
   const ModelRegistry& models_;
-  const CheckpointDirectory directory_;
   // Of a job whose test set is part of its training set.
   std::optional<JobData> data_;
   std::unique_ptr<Dataset> test_set_;
