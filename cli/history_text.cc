@@ -5,12 +5,15 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "cli/table.h"
 #include "cli/units.h"
@@ -19,10 +22,12 @@
 namespace holdfast {
 namespace {
 
-// What is known of one step. Either may be null, not both.
+// What is known of one step. All but one may be null.
 struct Row {
   const proto::HistoryPoint* point = nullptr;
   const proto::EvaluationResult* evaluation = nullptr;
+  // What the learning rates of the next step are multiplied by.
+  float factor = 1;
 };
 
 std::map<uint64_t, Row> RowsOf(const proto::GetHistoryResponse& history) {
@@ -32,6 +37,13 @@ std::map<uint64_t, Row> RowsOf(const proto::GetHistoryResponse& history) {
   }
   for (const proto::EvaluationResult& evaluation : history.evaluations()) {
     rows[evaluation.step()].evaluation = &evaluation;
+  }
+  for (const proto::LearningRateChange& change :
+       history.learning_rate_changes()) {
+    for (auto row = rows.try_emplace(change.step()).first; row != rows.end();
+         ++row) {
+      row->second.factor = change.factor();
+    }
   }
   return rows;
 }
@@ -43,32 +55,65 @@ std::string Exact(double value) {
   return std::string(text, end.ptr);
 }
 
-constexpr int kColumns = 12;
-// Where figures of an evaluation stand among the columns.
-constexpr std::pair<int, const char*> kFigureColumns[] = {
-    {6, "accuracy"},
-    {8, "mean_absolute_error"},
-    {9, "mean_squared_error"},
-    {10, "top_k_accuracy"},
-    {11, "auc"}};
+// The columns up to the first of `FigureColumns`.
+constexpr size_t kFirstColumns = 6;
+
+// A column of figures of evaluations.
+struct FigureColumn {
+  std::string name;
+  // For people.
+  std::string title;
+};
+
+// Those that are always there, then what else evaluations have.
+std::vector<FigureColumn> FigureColumns(
+    const proto::GetHistoryResponse& history) {
+  std::vector<FigureColumn> columns = {
+      {"accuracy", "accuracy"},
+      {"test_loss", "test loss"},
+      {"mean_absolute_error", "mean abs error"},
+      {"mean_squared_error", "mean sq error"},
+      {"top_k_accuracy", "top-k accuracy"},
+      {"auc", "AUC"}};
+  std::set<std::string> further;
+  for (const proto::EvaluationResult& evaluation : history.evaluations()) {
+    for (const auto& [name, value] : evaluation.metrics()) further.insert(name);
+  }
+  for (const std::string& name : further) {
+    columns.push_back({name, PrintableText(name)});
+  }
+  return columns;
+}
 
 // The figure of that name; none where the evaluation does not have it.
 std::optional<double> FigureOf(const proto::EvaluationResult& evaluation,
                                absl::string_view name) {
+  if (name == "test_loss") return evaluation.loss();
   for (const EvaluationFigure& figure : FiguresOf(evaluation)) {
     if (figure.name == name) return figure.value;
   }
   return std::nullopt;
 }
 
+// A field of CSV that may say anything.
+std::string Quoted(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
+}
+
 }  // namespace
 
 std::string HistoryCsv(const proto::GetHistoryResponse& history) {
+  const std::vector<FigureColumn> figures = FigureColumns(history);
+  const bool has_factors = !history.learning_rate_changes().empty();
   std::string csv =
-      "step,time,loss,examples,steps_per_second,examples_per_second,accuracy,"
-      "test_loss,mean_absolute_error,mean_squared_error,top_k_accuracy,auc\n";
+      "step,time,loss,examples,steps_per_second,examples_per_second";
+  for (const FigureColumn& column : figures) {
+    absl::StrAppend(&csv, ",", Quoted(column.name));
+  }
+  absl::StrAppend(&csv, has_factors ? ",learning_rate_factor\n" : "\n");
   for (const auto& [step, row] : RowsOf(history)) {
-    std::vector<std::string> fields(kColumns);
+    std::vector<std::string> fields(kFirstColumns);
     fields[0] = absl::StrCat(step);
     if (row.point != nullptr) {
       const proto::HistoryPoint& point = *row.point;
@@ -78,14 +123,13 @@ std::string HistoryCsv(const proto::GetHistoryResponse& history) {
       fields[4] = Exact(point.steps_per_second());
       fields[5] = Exact(point.examples_per_second());
     }
-    if (row.evaluation != nullptr) {
-      const proto::EvaluationResult& evaluation = *row.evaluation;
-      fields[7] = Exact(evaluation.loss());
-      for (const auto& [place, name] : kFigureColumns) {
-        const auto figure = FigureOf(evaluation, name);
-        if (figure.has_value()) fields[place] = Exact(*figure);
-      }
+    for (const FigureColumn& column : figures) {
+      std::string& field = fields.emplace_back();
+      if (row.evaluation == nullptr) continue;
+      const auto figure = FigureOf(*row.evaluation, column.name);
+      if (figure.has_value()) field = Exact(*figure);
     }
+    if (has_factors) fields.push_back(absl::StrCat(row.factor));
     absl::StrAppend(&csv, absl::StrJoin(fields, ","), "\n");
   }
   return csv;
@@ -93,23 +137,21 @@ std::string HistoryCsv(const proto::GetHistoryResponse& history) {
 
 std::string HistoryTable(const proto::GetHistoryResponse& history,
                          const absl::TimeZone& zone) {
-  Table table({{"step", true},
-               {"time"},
-               {"loss", true},
-               {"examples", true},
-               {"steps/s", true},
-               {"examples/s", true},
-               {"accuracy", true},
-               {"test loss", true},
-               {"mean abs error", true},
-               {"mean sq error", true},
-               {"top-k accuracy", true},
-               {"AUC", true}});
+  const std::vector<FigureColumn> figures = FigureColumns(history);
+  const bool has_factors = !history.learning_rate_changes().empty();
+  std::vector<Table::Column> columns = {
+      {"step", true},     {"time"},          {"loss", true},
+      {"examples", true}, {"steps/s", true}, {"examples/s", true}};
+  for (const FigureColumn& column : figures) {
+    columns.push_back({column.title, true});
+  }
+  columns.push_back({"rate factor", true});
+  Table table(std::move(columns));
   const auto score = [](double value) {
     return absl::StrFormat("%.4f", value);
   };
   for (const auto& [step, row] : RowsOf(history)) {
-    std::vector<std::string> cells(kColumns);
+    std::vector<std::string> cells(kFirstColumns);
     cells[0] = absl::StrCat(step);
     if (row.point != nullptr) {
       const proto::HistoryPoint& point = *row.point;
@@ -121,14 +163,13 @@ std::string HistoryTable(const proto::GetHistoryResponse& history,
       cells[4] = RateText(point.steps_per_second());
       cells[5] = RateText(point.examples_per_second());
     }
-    if (row.evaluation != nullptr) {
-      const proto::EvaluationResult& evaluation = *row.evaluation;
-      cells[7] = score(evaluation.loss());
-      for (const auto& [place, name] : kFigureColumns) {
-        const auto figure = FigureOf(evaluation, name);
-        if (figure.has_value()) cells[place] = score(*figure);
-      }
+    for (const FigureColumn& column : figures) {
+      std::string& cell = cells.emplace_back();
+      if (row.evaluation == nullptr) continue;
+      const auto figure = FigureOf(*row.evaluation, column.name);
+      if (figure.has_value()) cell = score(*figure);
     }
+    cells.push_back(has_factors ? absl::StrCat(row.factor) : "");
     table.Add(std::move(cells));
   }
   return absl::StrJoin(table.Lines(), "\n") + "\n";

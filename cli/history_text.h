@@ -9,13 +9,15 @@
 namespace holdfast {
 
 // The course of a job as CSV (RFC 4180, with '\n'), a line for each step that
-// has a point or an evaluation, rising:
+// has a point, an evaluation or a change of the learning rate, rising:
 //
 //   step,time,loss,examples,steps_per_second,examples_per_second,accuracy,
 //       test_loss,mean_absolute_error,mean_squared_error,top_k_accuracy,auc
 //   100,1715940000.250,0.4321,50000,102.5,51250,,,
 //
-// on one line each. `time` is in seconds since 1970; a field that is not known
+// on one line each. Where there are any, columns follow for figures of an
+// evaluator of the user's own, by name, and `learning_rate_factor`, that of the
+// step after it. `time` is in seconds since 1970; a field that is not known
 // is empty. Numbers are written with the digits that it takes to read back the
 // same.
 std::string HistoryCsv(const proto::GetHistoryResponse& history);

@@ -42,6 +42,37 @@ TEST(HistoryCsvTest, OfNothingIsItsHeader) {
             "top_k_accuracy,auc\n");
 }
 
+// A row for each change, and columns only where something is in them.
+constexpr char kJudged[] = R"(
+    points { step: 100 time: 1715940000 examples: 50 }
+    points { step: 300 time: 1715940001 examples: 150 }
+    evaluations { step: 100 loss: 0.5 metrics { key: 'f1' value: 0.25 }
+                  metrics { key: 'a,"b"' value: 0.5 } }
+    learning_rate_changes { step: 200 factor: 0.5 }
+    learning_rate_changes { step: 300 factor: 0.1 })";
+
+TEST(HistoryCsvTest, HasChangesOfTheLearningRateAndFurtherFigures) {
+  EXPECT_EQ(HistoryCsv(History(kJudged)),
+            "step,time,loss,examples,steps_per_second,examples_per_second,"
+            "accuracy,test_loss,mean_absolute_error,mean_squared_error,"
+            "top_k_accuracy,auc,\"a,\"\"b\"\"\",f1,learning_rate_factor\n"
+            "100,1715940000.000,,50,0,0,,0.5,,,,,0.5,0.25,1\n"
+            "200,,,,,,,,,,,,,,0.5\n"
+            "300,1715940001.000,,150,0,0,,,,,,,,,0.1\n");
+}
+
+TEST(HistoryTableTest, HasChangesOfTheLearningRateAndFurtherFigures) {
+  EXPECT_EQ(HistoryTable(History(kJudged), absl::UTCTimeZone()),
+            "step  time                 examples  steps/s  examples/s  "
+            "test loss   a,\"b\"      f1  rate factor\n"
+            " 100  2024-05-17 10:00:00        50        0           0  "
+            "   0.5000  0.5000  0.2500            1\n"
+            " 200  -                           -        -           -  "
+            "        -       -       -          0.5\n"
+            " 300  2024-05-17 10:00:01       150        0           0  "
+            "        -       -       -          0.1\n");
+}
+
 TEST(HistoryTableTest, IsForPeople) {
   EXPECT_EQ(HistoryTable(History(kHistory), absl::UTCTimeZone()),
             "step  time                   loss  examples  steps/s  examples/s  "

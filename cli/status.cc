@@ -77,6 +77,9 @@ not in it. --csv prints comma-separated values, with times in seconds since 1970
       test_loss,mean_absolute_error,mean_squared_error,top_k_accuracy,
       auc  (on one line)
 
+and, where there are any, figures of an evaluator of your own, and
+learning_rate_factor, which `holdfast set` changes.
+
   holdfast history --run_dir=runs/first --max_points=20
   holdfast history --ps=localhost:2222 --csv > history.csv
 

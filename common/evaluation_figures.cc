@@ -1,5 +1,8 @@
 #include "common/evaluation_figures.h"
 
+#include <map>
+#include <string>
+
 namespace holdfast {
 
 std::vector<EvaluationFigure> FiguresOf(const proto::EvaluationResult& result) {
@@ -19,6 +22,12 @@ std::vector<EvaluationFigure> FiguresOf(const proto::EvaluationResult& result) {
   if (result.has_mean_squared_error()) {
     figures.push_back({"mean_squared_error", "mean squared error",
                        result.mean_squared_error()});
+  }
+  // A map of protobuf has no order of its own.
+  const std::map<std::string, double> metrics(result.metrics().begin(),
+                                              result.metrics().end());
+  for (const auto& [name, value] : metrics) {
+    figures.push_back({name, name, value});
   }
   return figures;
 }

@@ -10,7 +10,8 @@ namespace holdfast {
 
 // A figure of an evaluation, beside its loss.
 struct EvaluationFigure {
-  // As the field of EvaluationResult, for programs: "mean_absolute_error".
+  // As the field of EvaluationResult, for programs: "mean_absolute_error"; or a
+  // key of its `metrics`, which is whatever an evaluator calls it.
   std::string name;
   // For people: "mean absolute error".
   std::string words;

@@ -21,7 +21,18 @@ void AddValue(const std::string& tag, double value,
   added.set_simple_value(static_cast<float>(value));
 }
 
-proto::tensorboard::Event EventOf(const proto::HistoryPoint& point) {
+// That of the step after `step`.
+float FactorAt(uint64_t step, const proto::GetHistoryResponse& history) {
+  float factor = 1;
+  for (const proto::LearningRateChange& change :
+       history.learning_rate_changes()) {
+    if (change.step() <= step) factor = change.factor();
+  }
+  return factor;
+}
+
+proto::tensorboard::Event EventOf(const proto::HistoryPoint& point,
+                                  const proto::GetHistoryResponse& history) {
   proto::tensorboard::Event event;
   event.set_wall_time(point.time());
   event.set_step(static_cast<int64_t>(point.step()));
@@ -30,6 +41,10 @@ proto::tensorboard::Event EventOf(const proto::HistoryPoint& point) {
            event.mutable_summary());
   AddValue("examples_per_second", point.examples_per_second(),
            event.mutable_summary());
+  if (!history.learning_rate_changes().empty()) {
+    AddValue("learning_rate_factor", FactorAt(point.step(), history),
+             event.mutable_summary());
+  }
   return event;
 }
 
@@ -66,7 +81,7 @@ void ScalarLog::Add(const proto::GetHistoryResponse& news) {
   const double now = absl::ToDoubleSeconds(date_() - absl::UnixEpoch());
   uint64_t last = step_;
   for (const proto::HistoryPoint& point : news.points()) {
-    events.push_back(EventOf(point));
+    events.push_back(EventOf(point, news));
     last = std::max(last, point.step());
   }
   for (const proto::EvaluationResult& result : news.evaluations()) {

@@ -103,6 +103,31 @@ TEST_F(ScalarLogTest, WritesScalarsByStep) {
                   "1: evaluation/loss 0.25 evaluation/accuracy 0.75")));
 }
 
+TEST_F(ScalarLogTest, ChangesOfTheLearningRateAndFurtherFigures) {
+  log_.Begin(0);
+  proto::GetHistoryResponse news = Point(5, 0.5);
+  *news.add_points() = Point(6, 0.5).points(0);
+  proto::LearningRateChange& change = *news.add_learning_rate_changes();
+  change.set_step(6);
+  change.set_factor(0.125);
+  proto::EvaluationResult& result = *news.add_evaluations();
+  result.set_step(6);
+  result.set_loss(0.25);
+  (*result.mutable_metrics())["recall"] = 0.5;
+  (*result.mutable_metrics())["f1"] = 0.75;
+  log_.Add(news);
+  EXPECT_THAT(
+      Read(),
+      ElementsAre(ElementsAre(
+          "brain.Event:2", "start 1",
+          "5: loss 0.5 steps_per_second 20 examples_per_second 400 "
+          "learning_rate_factor 1",
+          "6: loss 0.5 steps_per_second 20 examples_per_second 400 "
+          "learning_rate_factor 0.125",
+          "6: evaluation/loss 0.25 evaluation/f1 0.75 evaluation/recall "
+          "0.5")));
+}
+
 TEST_F(ScalarLogTest, ARollBackBeginsAnotherFile) {
   log_.Begin(0);
   log_.Add(Point(8, 0.5));
