@@ -226,8 +226,7 @@ absl::Status TakeJobFile(const LocalFlags& flags, LocalRunOptions* options) {
 
   JobFileWorkers::Options workers;
   workers.job_file = flags.job;
-  workers.job_name = job->name();
-  workers.job_digest = JobDigest(*job);
+  workers.job = *job;
   options->ps = flags.ps.value_or(DefaultPs(*job));
   options->workers = flags.workers.value_or(DefaultWorkers(*job));
   const auto replicas = ResolveConsistency(*job, options->workers);

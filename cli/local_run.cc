@@ -529,11 +529,20 @@ class LocalRun {
   int unfinished_ = 0;
 };
 
-// Whether the checkpoints are those of this job's end. Those of another job are
-// for the coordinator to refuse.
-bool FinishedBefore(const LocalRunOptions& options) {
+// Where the checkpoints are those of a job's end: whether this one has more to
+// do, and the step that it has reached.
+struct FinishedBefore {
+  absl::StatusOr<bool> has_more_to_do;
+  uint64_t step = 0;
+};
+std::optional<FinishedBefore> FindFinished(const LocalRunOptions& options) {
   const absl::StatusOr<proto::Journal> journal = JournalOf(options);
-  return journal.ok() && journal->finished() && options.kind->IsJobOf(*journal);
+  if (!journal.ok() || !journal->finished()) return std::nullopt;
+  FinishedBefore finished{options.kind->HasMoreToDo(*journal)};
+  if (!journal->checkpoints().empty()) {
+    finished.step = journal->checkpoints().rbegin()->step();
+  }
+  return finished;
 }
 
 int SayFinished(const LocalRunOptions& options) {
@@ -544,8 +553,8 @@ int SayFinished(const LocalRunOptions& options) {
     std::cout << "Its result is in " << result << ". ";
   }
   std::cout << "`holdfast checkpoint inspect " << options.checkpoint_dir
-            << "` tells of its last checkpoint. To train anew, give another "
-            << "--run_dir"
+            << "` tells of its last checkpoint. To train on, give the job more "
+            << "steps; to train anew, give another --run_dir"
             << (options.checkpoint_dir == options.run_dir + "/checkpoints"
                     ? ""
                     : " and --checkpoint_dir")
@@ -553,9 +562,12 @@ int SayFinished(const LocalRunOptions& options) {
   return kExitDone;
 }
 
-// Errors: ALREADY_EXISTS where a run has left a result, which is kept.
-absl::Status CheckHasNoResult(const RunDirectory& directory) {
+// The result of a job that goes on is set aside.
+// Errors: ALREADY_EXISTS where another run has left a result, which is kept.
+absl::Status MakeRoomForResult(const RunDirectory& directory,
+                               const std::optional<FinishedBefore>& finished) {
   if (!std::ifstream(directory.result_path()).good()) return absl::OkStatus();
+  if (finished.has_value()) return directory.SetResultAside(finished->step);
   return absl::AlreadyExistsError(absl::StrCat(
       directory.path(), " holds the result of a finished run, ",
       directory.result_path(), ", which is kept: give another --run_dir"));
@@ -597,12 +609,22 @@ int Refuse(const absl::Status& status, int exit_code) {
 
 int RunLocally(const LocalRunOptions& given) {
   LocalRunOptions options = given;
-  if (FinishedBefore(options)) return SayFinished(options);
+  const std::optional<FinishedBefore> finished = FindFinished(options);
+  if (finished.has_value()) {
+    if (!finished->has_more_to_do.ok()) {
+      return Refuse(absl::FailedPreconditionError(absl::StrCat(
+                        options.checkpoint_dir, ": ",
+                        finished->has_more_to_do.status().message(),
+                        "; go on with the same, or give another --run_dir")),
+                    kExitUsage);
+    }
+    if (!*finished->has_more_to_do) return SayFinished(options);
+  }
   // Before there is a child to tell of, or a second thread.
   SignalWatch signals;
   const auto directory = RunDirectory::Open(options.run_dir);
   if (!directory.ok()) return Refuse(directory.status(), kExitUsage);
-  absl::Status status = CheckHasNoResult(**directory);
+  absl::Status status = MakeRoomForResult(**directory, finished);
   if (!status.ok()) return Refuse(status, kExitUsage);
   const absl::StatusOr<ClusterSpec> spec =
       ChooseLoopbackCluster(options.ps, options.workers, options.evaluator);

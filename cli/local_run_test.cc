@@ -15,6 +15,7 @@
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
 #include "common/daemon.h"
+#include "common/job_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -60,7 +61,7 @@ class LocalRunTest : public ::testing::Test {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
     job_.job_file = "example.textproto";
-    job_.job_name = "example";
+    job_.job.set_name("example");
     options_.ps = 1;
     options_.workers = 2;
     options_.run_dir = folder_ + "/run";
@@ -334,13 +335,19 @@ case "$*" in *--task_index=1*) sleep 0.2; exit 138 ;; esac)";
 
 TEST_F(LocalRunTest, DoesNotRunAJobThatIsDone) {
   options_.checkpoint_dir = folder_ + "/saved";
-  job_.job_digest = "its digest";
+  proto::Job job;
+  job.set_name("example");
+  job.set_batch_size(32);
+  job.set_steps(40);
+  job_.job = job;
   const auto saved =
       CheckpointDirectory::Open(options_.checkpoint_dir, PosixFileSystem());
   ASSERT_TRUE(saved.ok()) << saved.status();
   proto::Journal journal;
   journal.set_directory_nonce(1);
-  journal.set_job_digest("its digest");
+  journal.set_job_digest(JobDigest(job));
+  journal.mutable_declaration()->mutable_job()->set_job_file(SharedJob(job));
+  journal.add_checkpoints()->set_step(40);
   ASSERT_EQ(saved->WriteJournal(journal), absl::OkStatus());
   EXPECT_EQ(Run("", kTrains), kExitDone) << err_;
   EXPECT_THAT(out_, HasSubstr("example: done"));
@@ -353,8 +360,18 @@ TEST_F(LocalRunTest, DoesNotRunAJobThatIsDone) {
                           HasSubstr("another --run_dir and --checkpoint_dir")));
   EXPECT_TRUE(std::filesystem::exists(options_.run_dir + "/result.json"));
 
-  job_.job_digest = "another's";
+  const std::string result = ReadFile("result.json");
+  proto::Job other = job;
+  other.set_batch_size(64);
+  job_.job = other;
   EXPECT_EQ(Run("exit 1", "exit 1"), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("batch_size: 32 -> 64"));
+  EXPECT_EQ(ReadFile("result.json"), result);
+
+  job.set_steps(80);
+  job_.job = job;
+  EXPECT_EQ(Run("", kTrains), kExitDone) << err_;
+  EXPECT_EQ(ReadFile("result-step00000040.json"), result);
 }
 
 TEST_F(LocalRunTest, GivesEachDaemonItsFlags) {

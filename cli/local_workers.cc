@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "cli/summary.h"
+#include "common/job_file.h"
+#include "common/resumed_declaration.h"
 
 namespace holdfast {
 namespace {
@@ -24,8 +26,16 @@ std::string DaemonName(const TaskId& task) {
   return absl::StrCat(task.job, "-", task.index);
 }
 
-bool JobFileWorkers::IsJobOf(const proto::Journal& journal) const {
-  return journal.job_digest() == options_.job_digest;
+absl::StatusOr<bool> JobFileWorkers::HasMoreToDo(
+    const proto::Journal& journal) const {
+  if (journal.job_digest() == JobDigest(options_.job)) return false;
+  const absl::Status same =
+      journal.declaration().has_job()
+          ? CompareWrittenJobFile(journal.declaration(), options_.job)
+          : absl::NotFoundError("no job file is kept with them");
+  if (same.ok()) return true;
+  return absl::FailedPreconditionError(
+      absl::StrCat("its checkpoints are of another job: ", same.message()));
 }
 
 LocalCluster::Program JobFileWorkers::ProgramFor(

@@ -12,6 +12,7 @@
 #include "common/cluster_spec.h"
 #include "common/task_id.h"
 #include "proto/checkpoint.pb.h"
+#include "proto/job.pb.h"
 
 namespace holdfast {
 
@@ -27,9 +28,11 @@ class LocalWorkers {
   // Of the job, for people.
   virtual std::string job_name() const = 0;
 
-  // Whether `journal`, which is of a finished job, is of the job that these
-  // workers would train, as far as can be told before they run.
-  virtual bool IsJobOf(const proto::Journal& journal) const = 0;
+  // Whether the job of `journal`, which is finished, has more to do by what
+  // these workers would train, as far as can be told before they run.
+  // Errors: FAILED_PRECONDITION when they would train another job.
+  virtual absl::StatusOr<bool> HasMoreToDo(
+      const proto::Journal& journal) const = 0;
 
   // Folders of a worker.
   struct Folders {
@@ -70,9 +73,8 @@ class JobFileWorkers : public LocalWorkers {
  public:
   struct Options {
     std::string job_file;
-    std::string job_name;
-    // As the workers have it.
-    std::string job_digest;
+    // What is in it, with --seed.
+    proto::Job job;
     std::string binary;
     // Given to each, behind what makes it part of the run.
     std::vector<std::string> flags;
@@ -80,8 +82,9 @@ class JobFileWorkers : public LocalWorkers {
 
   explicit JobFileWorkers(Options options) : options_(std::move(options)) {}
 
-  std::string job_name() const override { return options_.job_name; }
-  bool IsJobOf(const proto::Journal& journal) const override;
+  std::string job_name() const override { return options_.job.name(); }
+  absl::StatusOr<bool> HasMoreToDo(
+      const proto::Journal& journal) const override;
   LocalCluster::Program ProgramFor(
       const TaskId& worker, const ClusterSpec& cluster, const Folders& folders,
       const RunDirectory& directory) const override;
@@ -125,7 +128,9 @@ class CommandWorkers : public LocalWorkers {
   std::string job_name() const override;
   // What they train is known only to them: what has been brought to its end
   // here is theirs.
-  bool IsJobOf(const proto::Journal&) const override { return true; }
+  absl::StatusOr<bool> HasMoreToDo(const proto::Journal&) const override {
+    return false;
+  }
   LocalCluster::Program ProgramFor(
       const TaskId& worker, const ClusterSpec& cluster, const Folders& folders,
       const RunDirectory& directory) const override;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/cluster_spec.h"
+#include "common/job_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -19,6 +20,14 @@ using ::testing::IsEmpty;
 
 const TaskId kFirst = {kWorkerJob, 0};
 const TaskId kSecond = {kWorkerJob, 1};
+
+proto::Job Job() {
+  proto::Job job;
+  job.set_name("job");
+  job.set_batch_size(32);
+  job.set_steps(40);
+  return job;
+}
 
 class LocalWorkersTest : public ::testing::Test {
  protected:
@@ -41,7 +50,7 @@ class LocalWorkersTest : public ::testing::Test {
 
 TEST_F(LocalWorkersTest, OfAJobFileHaveTheirPlaceAsFlags) {
   const JobFileWorkers workers(
-      {"job.textproto", "job", "its digest", "/bin/worker", {"--seed=5"}});
+      {"job.textproto", Job(), "/bin/worker", {"--seed=5"}});
   const auto program = workers.ProgramFor(
       kSecond, cluster_, {"/tls/worker-1", "/hosts/1"}, *directory_);
   EXPECT_EQ(program.name, "worker-1");
@@ -58,13 +67,25 @@ TEST_F(LocalWorkersTest, OfAJobFileHaveTheirPlaceAsFlags) {
 }
 
 TEST_F(LocalWorkersTest, OfAJobFileKnowTheirJob) {
-  const JobFileWorkers workers({"job.textproto", "job", "its digest", "", {}});
+  const proto::Job job = Job();
+  const auto has_more_to_do = [](const proto::Job& given,
+                                 const proto::Journal& journal) {
+    return JobFileWorkers({"job.textproto", given, "", {}})
+        .HasMoreToDo(journal);
+  };
   proto::Journal journal;
-  journal.set_job_digest("its digest");
-  EXPECT_TRUE(workers.IsJobOf(journal));
-  journal.set_job_digest("another's");
-  EXPECT_FALSE(workers.IsJobOf(journal));
-  EXPECT_TRUE(Command("train", {}).IsJobOf(journal));
+  journal.set_job_digest(JobDigest(job));
+  EXPECT_FALSE(*has_more_to_do(job, journal));
+  proto::Job longer = job;
+  longer.set_steps(80);
+  EXPECT_FALSE(has_more_to_do(longer, journal).ok()) << "not to be told";
+  journal.mutable_declaration()->mutable_job()->set_job_file(SharedJob(job));
+  EXPECT_TRUE(*has_more_to_do(longer, journal));
+  proto::Job other = longer;
+  other.set_batch_size(64);
+  EXPECT_THAT(std::string(has_more_to_do(other, journal).status().message()),
+              HasSubstr("batch_size: 32 -> 64"));
+  EXPECT_FALSE(*Command("train", {}).HasMoreToDo(journal));
 }
 
 TEST_F(LocalWorkersTest, OfAJobFileLeaveAResult) {

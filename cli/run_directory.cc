@@ -14,6 +14,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -114,6 +115,16 @@ std::string RunDirectory::cluster_spec_path() const {
 
 std::string RunDirectory::result_path() const {
   return absl::StrCat(path_, "/", kResult);
+}
+
+absl::Status RunDirectory::SetResultAside(uint64_t step) const {
+  const std::string to =
+      absl::StrFormat("%s/result-step%08d.json", path_, step);
+  std::error_code error;
+  std::filesystem::rename(result_path(), to, error);
+  if (!error) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(
+      result_path(), " cannot be renamed to ", to, ": ", error.message()));
 }
 
 std::string RunDirectory::tls_path() const { return TlsPathOf(path_); }

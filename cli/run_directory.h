@@ -26,9 +26,12 @@ namespace holdfast {
 //   tls            certificates, where a run was encrypted
 //   encrypted      there while a run lasts that is encrypted
 //   result.json    what came out
+//   result-step00000040.json
+//                  what had come out at that step, of a job that was given more
 //
 // Of an earlier run's files, logs are appended to, and a result is kept: who
-// finds one there has no business here. One run at a time uses it.
+// finds one there has no business here, unless the job has more to do. One run
+// at a time uses it.
 // Thread-compatible.
 class RunDirectory {
  public:
@@ -64,6 +67,8 @@ class RunDirectory {
   static bool IsEncrypted(absl::string_view path);
 
   absl::Status WriteClusterSpec(absl::string_view json) const;
+  // Renames the result after the step that the job had reached.
+  absl::Status SetResultAside(uint64_t step) const;
   // Makes HostPath, for this user alone.
   absl::Status MakeHostFolder(uint32_t host) const;
   absl::Status WritePid(absl::string_view daemon, pid_t pid) const;

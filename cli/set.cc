@@ -67,8 +67,8 @@ absl::StatusOr<float> ParseFactor(absl::string_view word) {
   if (parts.first != kFactor) {
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", parts.first, "\": only ", kFactor,
-        " can be set; for another job file, train in another checkpoint "
-        "directory (docs/job_file.md)"));
+        " can be set; what else may change is edited in the job file, with "
+        "which the job is then started again (docs/recovery.md)"));
   }
   if (!absl::StrContains(word, '=')) {
     return absl::InvalidArgumentError(

@@ -85,7 +85,7 @@ TEST_F(SetTest, OnlyTheFactorCanBeSet) {
   for (const char* word : {"learning_rate=0.1", "steps=5", "factor"}) {
     EXPECT_EQ(Run({word}), kExitUsage) << word;
     EXPECT_THAT(err_, HasSubstr("only learning_rate_factor can be set; "
-                                "for another job file, train in another"));
+                                "what else may change is edited in"));
   }
   EXPECT_EQ(ps_.set_learning_rate.num_calls(), 0);
 }

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "google/protobuf/io/printer.h"
@@ -43,42 +44,70 @@ class Backwards final : public MessageDifferencer::StreamReporter {
   }
 };
 
+// Each as "optimizers[0].learning_rate: 0.1 -> 0.2". Empty: none.
+std::vector<std::string> Compare(MessageDifferencer* differencer,
+                                 const Message& stands,
+                                 const Message& declared) {
+  std::string text;
+  {
+    google::protobuf::io::StringOutputStream stream(&text);
+    google::protobuf::io::Printer printer(&stream, '$');
+    Backwards reporter(&printer);
+    differencer->ReportDifferencesTo(&reporter);
+    if (differencer->Compare(declared, stands)) return {};
+  }
+  std::vector<std::string> changes;
+  for (absl::string_view line :
+       absl::StrSplit(text, '\n', absl::SkipWhitespace())) {
+    absl::ConsumePrefix(&line, "modified: ");
+    changes.emplace_back(line);
+  }
+  return changes;
+}
+
+std::string First(const std::vector<std::string>& changes) {
+  return changes.empty() ? "" : changes.front();
+}
+
+// Workers are held to one by job_digest; checkpoints of earlier versions have
+// none.
+void IgnoreJob(MessageDifferencer* differencer) {
+  differencer->IgnoreField(
+      proto::Declaration::descriptor()->FindFieldByName("job"));
+}
+
 }  // namespace
 
 std::string FirstChange(const proto::Declaration& stands,
                         const proto::Declaration& declared, Declarer declarer) {
   MessageDifferencer differencer;
-  // Workers are held to one by job_digest; checkpoints of earlier versions have
-  // none.
-  differencer.IgnoreField(
-      proto::Declaration::descriptor()->FindFieldByName("job"));
+  IgnoreJob(&differencer);
   if (declarer == Declarer::kOther) {
     differencer.set_scope(MessageDifferencer::PARTIAL);
+  }
+  if (declarer != Declarer::kChief) {
     differencer.IgnoreField(
         proto::Initializer::Given::descriptor()->FindFieldByName("sha256"));
   }
-  std::string changes;
-  {
-    google::protobuf::io::StringOutputStream stream(&changes);
-    google::protobuf::io::Printer printer(&stream, '$');
-    Backwards reporter(&printer);
-    differencer.ReportDifferencesTo(&reporter);
-    if (differencer.Compare(declared, stands)) return "";
-  }
-  // "modified: optimizers[0].learning_rate: 0.1 -> 0.2", then others.
-  absl::string_view first = changes;
-  first = first.substr(0, first.find('\n'));
-  absl::ConsumePrefix(&first, "modified: ");
-  return std::string(first);
+  return First(Compare(&differencer, stands, declared));
+}
+
+std::vector<std::string> AllChanges(const proto::Declaration& stands,
+                                    const proto::Declaration& declared) {
+  MessageDifferencer differencer;
+  IgnoreJob(&differencer);
+  return Compare(&differencer, stands, declared);
+}
+
+std::string FirstChange(const proto::Job& stands, const proto::Job& given) {
+  MessageDifferencer differencer;
+  return First(Compare(&differencer, stands, given));
 }
 
 std::string WaysOutOfChange(const proto::Declaration& stands) {
   // Set where the job has a checkpoint directory.
-  return stands.has_checkpoints()
-             ? "; go on with the same, or train in another checkpoint "
-               "directory, from the first values or, with --warm_start, from "
-               "those of a checkpoint"
-             : "; start all workers with the same";
+  return stands.has_checkpoints() ? std::string("; ") + kWaysOutOfOtherJob
+                                  : "; start all workers with the same";
 }
 
 }  // namespace holdfast

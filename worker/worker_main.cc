@@ -628,6 +628,7 @@ int Train(const Config& config, const WorkerHooks& hooks,
   watchdog.Start();
   const absl::Status status = Trainer(parts, options).Run();
   leaver->EndsByItself();
+  if (absl::IsAlreadyExists(status)) return Fail(status, kExitUsage);
   if (!status.ok()) {
     return Fail(status, IsWorkersOwn(status, (*cluster)->state())
                             ? kExitRestart

@@ -7,7 +7,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/declaration_change.h"
+#include "common/resumed_declaration.h"
 #include "glog/logging.h"
 #include "ps_server/coordinator/schedule.h"
 #include "ps_server/protocol/request.h"
@@ -39,27 +41,37 @@ void Coordinator::TakeUp(const proto::Journal& journal) {
   job_.evaluations.TakeUp(journal);
   job_.rates.TakeUp(journal);
   job_.generation = std::max(job_.generation, Generation(journal.generation()));
-  if (journal.has_declaration()) job_.declared.TakeUp(journal);
-  if (journal.finished() && !journal.checkpoints().empty()) {
-    return OnFinished();
-  }
-  if (job_.declared.has_value()) {
-    // The cluster may be another.
-    const proto::Declaration declaration = *job_.declared;
-    absl::Status status = job_.declared.Complete(declaration).status();
-    status.Update(job_.declared.Set(declaration));
-    if (!status.ok()) {
+  if (journal.has_declaration()) {
+    if (absl::Status status = job_.declared.TakeUp(journal); !status.ok()) {
       return FailNow(absl::StrCat(
           "what was declared when the job began does not fit this cluster: ",
           status.message()));
     }
   }
+  job_.finished_before = journal.finished() && !journal.checkpoints().empty();
+  if (job_.finished_before) GoToLastCheckpoint();
   restore_.BeginGeneration("/job:ps/task:0 has started");
 }
 
 // ---- Events ----
 
+// [J3] What was finished before is DONE, unless there is more to do.
+void Coordinator::AdvanceFinishedBefore() {
+  if (job_.ended() || restore_.beginning()) return;
+  // Nobody has come.
+  if (job_.clock->Now() - job_.begun > job_.timeouts.Start()) {
+    job_.declared.Settle();
+  }
+  if (!job_.declared.settled()) return;
+  job_.finished_before = false;
+  if (job_.journal.journal().finished()) return OnFinished();
+  restore_.BeginGeneration("the job was finished, and has more to do");
+}
+
+// ---- Events ----
+
 void Coordinator::Settle() {
+  if (job_.finished_before) AdvanceFinishedBefore();
   restore_.Advance();
   if (stop_.asked()) AdvanceStop();
   if (job_.training()) StartClockWhenReady();
@@ -102,6 +114,7 @@ void Coordinator::StartNext() {
 void Coordinator::Tick() {
   const Outbox::Event event(&job_.outbox);
   job_.members.JudgeLeases();
+  if (job_.finished_before) AdvanceFinishedBefore();
   patience_.Judge();
   job_.journal.Tick();
   for (Operation* operation : operations_) operation->Tick();
@@ -148,12 +161,24 @@ void Coordinator::Declare(const proto::DeclareRequest& request,
   const absl::StatusOr<proto::Declaration> complete =
       job_.declared.Complete(request.declaration());
   if (!complete.ok()) return refuse(complete.status());
-  if (job_.declared.has_value()) {
+  if (job_.declared.has_value() && job_.declared.open() && !only_asks) {
+    if (absl::Status status = Resume(task, *complete); !status.ok()) {
+      refuse(status);
+      return AnswerPlacements();
+    }
+  } else if (job_.declared.has_value()) {
     const absl::Status same =
         CheckSameDeclaration(task, *job_.declared, *complete);
-    if (!same.ok()) {
+    if (!same.ok() &&
+        !(job_.begun_with_journal() && job_.declared.IsOfSameFile(*complete))) {
       // One that only asks has been told already.
       const std::string ways = only_asks ? "" : WaysOutOfChange(*job_.declared);
+      // Those that train go on: its leave is none that ends the job.
+      if (!only_asks && job_.begun_with_journal() &&
+          job_.members.IsLive(task)) {
+        job_.members.OnLeave(task);
+        OnGone(task);
+      }
       return refuse(
           absl::Status(same.code(), absl::StrCat(same.message(), ways)));
     }
@@ -167,10 +192,51 @@ void Coordinator::Declare(const proto::DeclareRequest& request,
           [] {});
     }
   }
+  if (only_asks && complete->has_job()) {
+    const absl::Status same =
+        CompareJobFiles(*job_.declared, complete->job().job_file());
+    if (!same.ok()) return refuse(same);
+  }
   proto::DeclareResponse response;
   if (!only_asks) response.set_generation(job_.generation.value());
   job_.outbox.Answer(std::move(reply), std::move(response));
   if (!only_asks) job_.members.RetryRegisters(std::nullopt);
+}
+
+// [J3] A worker declares the job that was taken up from a journal.
+absl::Status Coordinator::Resume(const TaskId& task,
+                                 const proto::Declaration& complete) {
+  const auto& checkpoints = job_.journal.journal().checkpoints();
+  ResumePoint at;
+  at.has_values = !checkpoints.empty();
+  if (at.has_values) at.step = checkpoints.rbegin()->step();
+  const auto changes = job_.declared.Resume(complete, at);
+  if (!changes.ok()) {
+    const absl::Status why = absl::AlreadyExistsError(absl::StrCat(
+        task.ToString(),
+        " declares another job than that of this "
+        "checkpoint directory: ",
+        Shorten(std::string(changes.status().message()), kMaxTextBytes),
+        WaysOutOfChange(*job_.declared)));
+    // Whoever waits for it came with the same. The job fails when the first of
+    // them leaves.
+    job_.declared.Refuse(why);
+    return why;
+  }
+  if (job_.declared.settled()) return absl::OkStatus();
+  job_.journal.Change(
+      [this](proto::Journal* journal) {
+        job_.declared.AddTo(journal);
+        journal->set_finished(false);
+      },
+      [this, text = Shorten(absl::StrJoin(*changes, ", "), kMaxTextBytes)] {
+        job_.declared.Settle();
+        if (!text.empty()) {
+          job_.Tell(proto::Event::CHANGED,
+                    absl::StrCat("the job goes on with changes: ", text));
+        }
+      });
+  return absl::OkStatus();
 }
 
 void Coordinator::GetPlacement(const proto::GetPlacementRequest& request,
@@ -179,8 +245,8 @@ void Coordinator::GetPlacement(const proto::GetPlacementRequest& request,
   const uint64_t given_through = request.has_values_given_through()
                                      ? request.values_given_through()
                                      : std::numeric_limits<uint64_t>::max();
-  if (job_.created || job_.ended() || request.wait_ms() == 0 ||
-      parked_placements_.full() ||
+  if (job_.created || job_.ended() || !job_.declared.refusal().ok() ||
+      request.wait_ms() == 0 || parked_placements_.full() ||
       (restore_.wants_values() && given_through < job_.generation.value())) {
     return job_.outbox.Answer(std::move(reply), PlacementAnswer());
   }
@@ -188,7 +254,9 @@ void Coordinator::GetPlacement(const proto::GetPlacementRequest& request,
                           ParkedUntil(job_.clock->Now(), request.wait_ms()));
 }
 
-proto::GetPlacementResponse Coordinator::PlacementAnswer() const {
+absl::StatusOr<proto::GetPlacementResponse> Coordinator::PlacementAnswer()
+    const {
+  if (!job_.declared.refusal().ok()) return job_.declared.refusal();
   proto::GetPlacementResponse response;
   response.set_generation(job_.generation.value());
   *response.mutable_state() = job_.state;
@@ -211,8 +279,9 @@ proto::GetPlacementResponse Coordinator::PlacementAnswer() const {
 }
 
 void Coordinator::AnswerPlacements() {
-  for (auto& parked : job_.created || job_.ended()
-                          ? parked_placements_.TakeAll()
+  const bool all =
+      job_.created || job_.ended() || !job_.declared.refusal().ok();
+  for (auto& parked : all ? parked_placements_.TakeAll()
                           : parked_placements_.TakeDue(job_.clock->Now())) {
     job_.outbox.Answer(std::move(parked.reply), PlacementAnswer());
   }
@@ -268,6 +337,11 @@ void Coordinator::OnGenerationOver() {
 }
 
 void Coordinator::OnGenerationBegun(const proto::Position& position) {
+  if (job_.finished_before) {
+    // Nothing is restored, and whoever comes may register.
+    job_.members.RetryRegisters(std::nullopt);
+    return job_.members.AnswerRenewals();
+  }
   job_.progress.GoBack(position);
   job_.chronicle.GoBack(position.step());
   job_.evaluations.GoBack(position.step());

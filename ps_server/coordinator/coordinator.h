@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/ids.h"
@@ -70,7 +71,8 @@ namespace holdfast {
 //                   |                            |
 //                   +----------(8) End ----------+
 //
-//  1. The job is declared, all ps are there, and no generation is beginning.
+//  1. The job is declared and settled, all ps are there, and no generation is
+//     beginning.
 //  2. A shard or the coordinator has lost its state. The next generation has
 //     begun when the journal says so; whatever was under way is over.
 //  3. One at a time, in this order: a Fence when lives are to be shut out; a
@@ -79,7 +81,8 @@ namespace holdfast {
 //  4. Every step is committed or, asynchronous, every ticket spent. Early
 //     stopping makes the job shorter while it is TRAINING.
 //  5. Where there are checkpoints.
-//  6. The journal that was found says that the job is finished.
+//  6. The journal that was found says that the job is finished, and nobody
+//     declares more steps [J3].
 //  7. Something was waited for too long, a task left with an error, a shard or
 //     the disk refused, or Fail() was called; not while the journal of 5 is
 //     being written.
@@ -211,6 +214,10 @@ class Coordinator : private Members::Owner, private Director {
 
   // Begins where the journal says that the job is.
   void TakeUp(const proto::Journal& journal);
+  absl::Status Resume(const TaskId& task, const proto::Declaration& complete);
+  void AdvanceFinishedBefore();
+  // Of a job that is finished.
+  void GoToLastCheckpoint();
   // The last thing in each event: what has become due.
   void Settle();
   // Every step is made: the last checkpoint, then the end.
@@ -269,7 +276,7 @@ class Coordinator : private Members::Owner, private Director {
   void GrantTickets();
 
   // Answers, as things are.
-  proto::GetPlacementResponse PlacementAnswer() const;
+  absl::StatusOr<proto::GetPlacementResponse> PlacementAnswer() const;
   void AnswerPlacements();
   proto::ContributeResponse ContributeAnswer(proto::Verdict verdict) const;
   // Without a verdict.

@@ -25,6 +25,13 @@ void Coordinator::Conclude() {
   save_.Conclude();
 }
 
+// So says the journal, which is all that is known.
+void Coordinator::GoToLastCheckpoint() {
+  const uint64_t step = job_.journal.journal().checkpoints().rbegin()->step();
+  job_.progress.SetCommitted(GlobalStep(step));
+  save_.GoBack(step);
+}
+
 void Coordinator::OnFinished() {
   job_.state.set_phase(proto::DONE);
   if (job_.created) {
@@ -32,10 +39,7 @@ void Coordinator::OnFinished() {
     job_.Tell(proto::Event::DONE,
               absl::StrCat("the job is done: ", job_.global_step(), " steps"));
   } else {
-    // So says the journal, which is all that is known.
-    const uint64_t step = job_.journal.journal().checkpoints().rbegin()->step();
-    job_.progress.SetCommitted(GlobalStep(step));
-    save_.GoBack(step);
+    GoToLastCheckpoint();
   }
   job_.journal.Stop();
   decisions_.OnJournalStopped();

@@ -286,6 +286,7 @@ TEST_F(CoordinatorEvaluationTest, TheDecisionOutlivesTheCoordinator) {
   Report(2, 1);  // decides; the last checkpoint is that of step 2
   Begin();
   for (const TaskId& task : AllTasks()) Join(task, 9);
+  ASSERT_TRUE(Declare(Judged(1)).status().ok());
   PuppetLinks::AnswerAll(links_->restores);
   FinishSave();
   EXPECT_EQ(state().phase(), proto::DONE);

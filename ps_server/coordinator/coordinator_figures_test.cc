@@ -401,6 +401,7 @@ class HistoryOnDiskTest : public FiguresTest {
     const uint64_t nonce = ++lives_;
     Begin();
     for (const TaskId& task : AllTasks()) Join(task, nonce);
+    ASSERT_TRUE(Declare(declaration_).status().ok());
     PuppetLinks::AnswerAll(links_->restores);
     ASSERT_EQ(state().phase(), proto::TRAINING);
   }
@@ -477,7 +478,7 @@ TEST_F(HistoryOnDiskTest, EveryTenSecondsAndAtTheEnd) {
   // A job that was done already tells nothing new.
   const int events = archive_->history.events_size();
   Begin();
-  Pass(absl::Seconds(11), {});
+  Pass(absl::Seconds(301), {});
   EXPECT_EQ(state().phase(), proto::DONE);
   EXPECT_THAT(Events(), SizeIs(events));
 }

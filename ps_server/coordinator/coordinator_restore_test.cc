@@ -151,7 +151,10 @@ TEST_F(CoordinatorRestoreTest, ACoordinatorsLifeBeginsAGeneration_G1) {
   EXPECT_EQ(archive_->journal.generation(), 2u);
   EXPECT_THAT(links_->restores, IsEmpty()) << "ps 1 has not joined";
   Join(Ps(1));
-  // Nobody has to declare.
+  // One that has trained need not declare.
+  proto::RegisterRequest trained = RegisterOf(Worker(0));
+  trained.mutable_sender()->set_generation(1);
+  EXPECT_TRUE(Ask(trained).status().ok());
   EXPECT_EQ(PuppetArchive::Name(Restored().checkpoint()), "1/1");
   EXPECT_THAT(Restored().declaration().variables(), SizeIs(2));
   AckRestores();
@@ -429,6 +432,8 @@ TEST_F(CoordinatorRestoreTest, ACoordinatorsFirstWordIsInTheJournal_R5) {
   archive_->AnswerJournal();
   EXPECT_TRUE(IsNotYet(ps) && IsNotYet(worker));
   EXPECT_EQ(Register(Ps(1))->generation(), 2u);
+  Join(Worker(0));
+  EXPECT_TRUE(Declare().status().ok());
   EXPECT_EQ(Restored().sender().generation(), 2u);
 }
 
@@ -586,12 +591,16 @@ TEST_F(CoordinatorRestoreTest, TheNumberOfPsMayChange_G4) {
   SaveNow();
   options_.num_ps = 3;
   Begin();
+  Join(Worker(0));
+  EXPECT_TRUE(Declare().status().ok());
   Join(Ps(1));
   EXPECT_THAT(links_->restores, IsEmpty());
   Join(Ps(2));
   EXPECT_THAT(PuppetLinks::To(links_->restores), ElementsAre(0, 1, 2));
   options_.num_ps = 1;
   Begin();
+  Join(Worker(0));
+  EXPECT_TRUE(Declare().status().ok());
   ASSERT_THAT(PuppetLinks::To(links_->restores), ElementsAre(0));
   for (const proto::Slice& slice : links_->restores[0].request.slices()) {
     EXPECT_EQ(slice.ps(), 0u);
@@ -613,6 +622,8 @@ TEST_F(CoordinatorRestoreTest, AClusterThatDoesNotFitTheJournalIsRefused) {
 TEST_F(CoordinatorRestoreTest, AnotherJobsWorkersAreRefused) {
   StartWithArchive();
   Begin();
+  Join(Worker(0));
+  EXPECT_TRUE(Declare().status().ok());
   proto::RegisterRequest request = RegisterOf(Worker(1));
   request.set_job_digest("0ther");
   EXPECT_TRUE(
@@ -691,8 +702,9 @@ TEST_F(CoordinatorRestoreTest, AJobThatHadBegunGoesOnWithFewerWorkers_L5) {
   SaveNow();
   Begin();
   Join(Ps(1));
-  AckRestores();
   Join(Worker(0));
+  EXPECT_TRUE(Declare(declaration).status().ok());
+  AckRestores();
   EXPECT_EQ(Offer(Worker(0), 1, 0, 1)->verdict(), proto::ACCEPTED);
 }
 
@@ -761,11 +773,12 @@ TEST_F(CoordinatorRestoreTest, DiskAndShardsMayAnswerInsideTheCall) {
   OfferBoth(0);
   EXPECT_THAT(links.told, ElementsAre("Restore@0", "Commit 0@0", "Save 1@0",
                                       "AwaitSaved@0"));
-  // All of a generation's beginning inside the constructor.
   begin();
+  for (const TaskId& task : AllTasks()) Join(task);
+  // All of a generation's beginning inside the call.
+  ASSERT_TRUE(Declare(declaration).status().ok());
   EXPECT_EQ(state().phase(), proto::TRAINING);
   EXPECT_EQ(Status().global_step(), 1u);
-  for (const TaskId& task : AllTasks()) Join(task);
   Offer(Worker(0), 1, 0, 1);
   Offer(Worker(1), 1, 1, 1);
   EXPECT_EQ(state().phase(), proto::DONE);

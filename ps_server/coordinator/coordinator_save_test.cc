@@ -725,13 +725,13 @@ TEST_F(CoordinatorSaveTest, AFinishedJournalIsDone_C5) {
   FinishSave();
   ASSERT_TRUE(archive_->journal.finished());
   Begin();
-  EXPECT_EQ(state().phase(), proto::DONE);
-  EXPECT_EQ(archive_->journal.generation(), 1u) << "nothing begins";
   Join(Ps(1));
-  EXPECT_THAT(links_->restores, IsEmpty());
   const auto worker = Register(Worker(0));
-  EXPECT_EQ(worker->generation(), 1u);
+  EXPECT_EQ(worker->generation(), 2u);
   incarnations_[Worker(0)] = worker->incarnation();
+  EXPECT_TRUE(Declare(Every(0, MakeDeclaration(1))).status().ok());
+  EXPECT_EQ(state().phase(), proto::DONE);
+  EXPECT_THAT(links_->restores, IsEmpty());
   EXPECT_EQ(Renew(Worker(0), 3000)->state().phase(), proto::DONE);
   EXPECT_EQ(GetPlacement(3000)->state().phase(), proto::DONE);
   EXPECT_EQ(Status().global_step(), 1u);
@@ -750,6 +750,8 @@ TEST_F(CoordinatorSaveTest, AJobThatHadMadeAllStepsEndsAgain_C5) {
   archive_->journal.set_finished(false);
   Begin();
   Join(Ps(1));
+  Join(Worker(0));
+  EXPECT_TRUE(Declare(Every(1, MakeDeclaration(1))).status().ok());
   PuppetLinks::AnswerAll(links_->restores);
   EXPECT_EQ(state().phase(), proto::TRAINING);
   EXPECT_EQ(Save().step(), 1u);

@@ -49,6 +49,13 @@ std::string Coordinator::WaitingFor() const {
         names.push_back(
             absl::StrCat("the declaration by ",
                          members.Describe(members.WorkerOfReplica(0))));
+      } else if (job_.declared.open()) {
+        names.push_back(absl::StrCat(
+            job_.finished_before
+                ? "a worker of the job, which is finished, or its "
+                  "declaration with more steps by "
+                : "the declaration with which the job goes on, by ",
+            members.Describe(members.WorkerOfReplica(0))));
       }
       return absl::StrJoin(names, ", ");
     case proto::TRAINING:

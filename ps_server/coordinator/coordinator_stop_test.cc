@@ -413,6 +413,7 @@ TEST_F(CoordinatorStopTest, TheNextStartGoesOnFromThere_E4) {
 
   Begin();
   for (const TaskId& task : AllTasks()) Join(task);
+  ASSERT_TRUE(Declare().status().ok());
   ASSERT_THAT(links_->restores, SizeIs(2));
   EXPECT_EQ(links_->restores[0].request.checkpoint().step(), 1u);
   PuppetLinks::AnswerAll(links_->restores);

@@ -25,7 +25,7 @@ class EvaluationsTest : public ::testing::Test {
     proto::Journal journal;
     ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
         text, journal.mutable_declaration()->mutable_evaluation()));
-    declared_.TakeUp(journal);
+    EXPECT_TRUE(declared_.TakeUp(journal).ok());
   }
   void Save(uint64_t step, uint64_t generation = 1) {
     proto::CheckpointName& name = *journal_.add_checkpoints();

@@ -109,6 +109,10 @@ struct Job {
     state.set_phase(proto::STARTING);
   }
 
+  // It goes on, or ended, where the journal of its directory says.
+  bool begun_with_journal() const {
+    return archive != nullptr && options.journal.has_declaration();
+  }
   bool ended() const { return IsEnd(state.phase()); }
   bool training() const { return state.phase() == proto::TRAINING; }
   // [E2] No step opens, no ticket is handed out, and nobody is waited for but
@@ -210,6 +214,9 @@ struct Job {
 
   Generation generation = Generation(1);
   proto::JobState state;
+  // The journal that was found says that the job is finished, and it is not
+  // known yet whether it goes on with more steps [J3].
+  bool finished_before = false;
   // [G5] The variables of the generation exist on every shard.
   bool created = false;
 

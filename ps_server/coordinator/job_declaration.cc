@@ -72,6 +72,15 @@ absl::Status CheckEvaluation(const proto::Declaration& declaration,
   return absl::OkStatus();
 }
 
+absl::Status OtherFiles(const TaskId& task, const char* what,
+                        const std::string& digest, const std::string& from,
+                        const std::string& theirs, bool journaled) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      task.ToString(), " has ", what, " ", digest, ", ", from, " has ", theirs,
+      " (SHA-256): ",
+      journaled ? kWaysOutOfOtherJob : "start all workers with the same"));
+}
+
 }  // namespace
 
 absl::Status CheckSameDeclaration(const TaskId& task,
@@ -91,11 +100,20 @@ absl::Status CheckSameDeclaration(const TaskId& task,
       Shorten(change, kMaxTextBytes)));
 }
 
-void JobDeclaration::TakeUp(const proto::Journal& journal) {
-  digests_from_ = "the job of this checkpoint directory";
-  job_digest_ = journal.job_digest();
+absl::Status JobDeclaration::TakeUp(const proto::Journal& journal) {
+  job_file_ = {"the job of this checkpoint directory", journal.job_digest()};
   data_digest_ = journal.data_digest();
   declaration_ = journal.declaration();
+  standing_ = Standing::kOpen;
+  const absl::StatusOr<proto::Declaration> complete = Complete(*declaration_);
+  fits_cluster_ =
+      complete.ok() && complete->num_workers() == declaration_->num_workers();
+  if (journal.finished()) return absl::OkStatus();
+  // Where it may, the chief declares other workers.
+  if (!complete.ok() && declaration_->examples() != proto::BY_TICKET) {
+    return complete.status();
+  }
+  return Set(journal.declaration());
 }
 
 absl::StatusOr<proto::Declaration> JobDeclaration::Complete(
@@ -165,44 +183,83 @@ absl::Status JobDeclaration::Set(const proto::Declaration& complete) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<std::string>> JobDeclaration::Resume(
+    const proto::Declaration& complete, const ResumePoint& at) {
+  const bool other_file =
+      offered_.has_value() && offered_->digest != job_file_->digest;
+  if (other_file && !declaration_->has_job()) {
+    return absl::FailedPreconditionError(
+        "the job file is another than the job began with, which is not in the "
+        "checkpoint, so that they cannot be compared");
+  }
+  absl::StatusOr<ResumedDeclaration> resumed =
+      ResumeDeclaration(*declaration_, complete, at);
+  if (!resumed.ok()) return resumed.status();
+  if (absl::Status status = Set(resumed->declaration); !status.ok()) {
+    return status;
+  }
+  if (other_file) job_file_ = *offered_;
+  if (resumed->changes.empty() && !other_file) {
+    Settle();
+  } else {
+    standing_ = Standing::kChanged;
+  }
+  return std::move(resumed->changes);
+}
+
+bool JobDeclaration::IsOfSameFile(const proto::Declaration& complete) const {
+  return job_file_.has_value() && complete.has_job() &&
+         ResumeDeclaration(*declaration_, complete, {0, true}).ok();
+}
+
+absl::Status JobDeclaration::CheckJobFile(const TaskId& task,
+                                          const proto::RegisterRequest& request,
+                                          bool journaled) {
+  const std::string& digest = request.job_digest();
+  if (open()) {
+    const bool same = digest == job_file_->digest;
+    // One that has trained is right, and so is one with a job file of which a
+    // declaration is known to follow.
+    if (same && (request.sender().generation() > 0 ||
+                 (!digest.empty() && fits_cluster_ && !offered_.has_value() &&
+                  declaration_->has_job()))) {
+      Settle();
+      return absl::OkStatus();
+    }
+    if (!offered_.has_value()) offered_ = {task.ToString(), digest};
+    // Whoever comes next is held to it.
+    journaled = false;
+  }
+  const JobFile& held_to = offered_.has_value() ? *offered_ : *job_file_;
+  if (digest == held_to.digest) return absl::OkStatus();
+  return OtherFiles(task, "job file", digest, held_to.from, held_to.digest,
+                    journaled);
+}
+
 absl::Status JobDeclaration::CheckDigests(const TaskId& task,
                                           const proto::RegisterRequest& request,
                                           bool journaled) {
-  // Whose data may be others.
-  const bool evaluates = task.job == kEvaluatorJob;
-  if (evaluates &&
-      (!digests_from_.has_value() || request.job_digest().empty())) {
-    return absl::OkStatus();
+  if (task.job == kEvaluatorJob) {
+    // Whose data may be others.
+    return !job_file_.has_value() || open() || request.job_digest().empty()
+               ? absl::OkStatus()
+               : CheckJobFile(task, request, journaled);
   }
-  if (!digests_from_.has_value()) {
-    digests_from_ = task.ToString();
-    job_digest_ = request.job_digest();
+  if (!job_file_.has_value()) {
+    job_file_ = {task.ToString(), request.job_digest()};
     data_digest_ = request.data_digest();
     return absl::OkStatus();
   }
-  const auto compare = [&](const char* what, const std::string& mine,
-                           const std::string& theirs) {
-    if (mine == theirs) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat(
-        task.ToString(), " has ", what, " ", mine, ", ", *digests_from_,
-        " has ", theirs, " (SHA-256): ",
-        journaled
-            ? "go on with the same, or train in another checkpoint directory, "
-              "from the first values or, with --warm_start, from those of a "
-              "checkpoint"
-            : "start all workers with the same"));
-  };
-  if (absl::Status status =
-          compare("job file", request.job_digest(), job_digest_);
-      !status.ok() || evaluates) {
-    return status;
+  if (request.data_digest() != data_digest_) {
+    return OtherFiles(task, "data", request.data_digest(), job_file_->from,
+                      data_digest_, journaled);
   }
-  return compare("data", request.data_digest(), data_digest_);
+  return CheckJobFile(task, request, journaled);
 }
 
 void JobDeclaration::AddTo(proto::Journal* journal) const {
   *journal->mutable_declaration() = *declaration_;
-  journal->set_job_digest(job_digest_);
+  journal->set_job_digest(job_file_->digest);
   journal->set_data_digest(data_digest_);
 }
 

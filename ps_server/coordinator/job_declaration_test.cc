@@ -86,8 +86,10 @@ TEST(JobDeclarationTest, GoesOnAsItsJournalSays) {
   first.AddTo(&journal);
 
   JobDeclaration second(1, 2, true);
-  second.TakeUp(journal);
+  ASSERT_TRUE(second.TakeUp(journal).ok());
   EXPECT_EQ(second->total_steps(), 3u);
+  EXPECT_FALSE(second.settled());
+  second.Settle();
   EXPECT_TRUE(Fails(second.CheckDigests(kWorker0, With("x", "d"), true),
                     absl::StatusCode::kFailedPrecondition,
                     {"job file x", "the job of this checkpoint directory"}));

@@ -214,6 +214,8 @@ absl::StatusOr<std::string> Members::FindObstacle(
   if (absl::Status status = CheckCluster(task, request); !status.ok()) {
     return status;
   }
+  if (!declared_->refusal().ok() && task.job != kPsJob)
+    return declared_->refusal();
   if (owner_->state().phase() == proto::FAILED) {
     return absl::AbortedError(owner_->state().reason());
   }

@@ -46,6 +46,8 @@ void Restore::ChooseCheckpoint() {
   const proto::Journal& journal = job_->journal.journal();
   from_.Clear();
   if (journal.checkpoints().empty()) return StartGeneration();
+  // [J1] It makes the incarnations of this life unlike those of others.
+  if (job_->finished_before) return StartGeneration();
   if (journal.finished()) {
     // That was written when the generation before was over already.
     beginning_ = false;
@@ -129,7 +131,8 @@ void Restore::StartGeneration() {
 // 4.
 bool Restore::IsDue() const {
   return job_->state.phase() == proto::STARTING && !beginning_ &&
-         job_->declared.has_value() &&
+         job_->declared.has_value() && job_->declared.settled() &&
+         !job_->finished_before &&
          (job_->archive == nullptr ||
           job_->journal.journal().has_declaration()) &&
          job_->members.MissingPs().empty();

@@ -319,6 +319,25 @@ MUTATIONS = [
                "concluding_since_.has_value() &&\n"
                '                        (job_->AllMade() || Mutant("E4")));'),
     ]),
+    Mutation("R11", "a changed declaration is restored before the journal has it", [
+        Change(COORDINATOR + "job_declaration.cc",
+               "    standing_ = Standing::kChanged;",
+               '    standing_ = Mutant("R11") ? Standing::kSettled : Standing::kChanged;'),
+        Change(COORDINATOR + "coordinator.cc",
+               "  if (job_.declared.settled()) return absl::OkStatus();\n"
+               "  job_.journal.Change(",
+               '  if (job_.declared.settled() && !Mutant("R11")) return absl::OkStatus();\n'
+               "  job_.journal.Change("),
+    ]),
+    Mutation("J1", "lives of the coordinator of a finished job hand out the same incarnations", [
+        Change(COORDINATOR + "restore.cc",
+               "  if (job_->finished_before) return StartGeneration();",
+               "  if (job_->finished_before) {\n"
+               '    if (!Mutant("J1")) return StartGeneration();\n'
+               "    beginning_ = false;\n"
+               "    return job_->director->OnGenerationBegun({});\n"
+               "  }"),
+    ]),
     # What could not be lent is sent in more parts (docs/same_host.md).
     Mutation("H7_push", "a push goes on in more parts while some of the fewer are on their way", [
         Change(CLIENT + "part_sender.cc",

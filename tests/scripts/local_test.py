@@ -213,7 +213,7 @@ class LocalTest(unittest.TestCase):
         for _ in range(5):
             again = self.enterContext(Run(
                 os.path.dirname(run.folder),
-                SOFTMAX.replace("learning_rate=0.1", "learning_rate=0.2"),
+                SOFTMAX.replace("steps=int", "seed=5, steps=int"),
                 1_000_000,
                 flags=["--ps=2"],
             ))
@@ -223,9 +223,10 @@ class LocalTest(unittest.TestCase):
             self.assertNotIn("starts again", output)
             self.assertRegex(
                 output,
-                r"holdfast.Refused: (/job:ps/task:0 .*: )?/job:worker/task:[01] declares otherwise "
-                r"than was declared before: optimizers\[0\].learning_rate: 0.1 -> 0.2; go on with "
-                r"the same, or train in another checkpoint directory, .*--warm_start",
+                r"holdfast.Refused: (/job:ps/task:0 .*: )?/job:worker/task:0 declares another job "
+                r"than that of this checkpoint directory: cannot change when a job goes on: "
+                r"added: seed: 5; go on with the same, or train in another checkpoint directory, "
+                r".*--warm_start",
             )
         # The same goes on from where it was.
         resumed = self.enterContext(Run(

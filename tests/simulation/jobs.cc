@@ -21,6 +21,8 @@ sim::Job Base(uint32_t num_ps, uint32_t num_workers,
   job.resend_after = absl::Seconds(3);
   job.park = absl::Seconds(1);
   job.cuts_pushes = true;
+  // What else is in it does not change.
+  job.declaration.mutable_job();
   return job;
 }
 

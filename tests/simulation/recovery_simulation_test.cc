@@ -36,9 +36,9 @@ proto::Checkpoints Every(uint64_t steps) {
 }
 
 std::string NameOf(const Troubles& troubles) {
-  return absl::StrCat(troubles.damage ? "Damaged" : "",
-                      troubles.resize ? "Resized" : "",
-                      troubles.slow_disk ? "SlowDisk" : "");
+  return absl::StrCat(
+      troubles.damage ? "Damaged" : "", troubles.resize ? "Resized" : "",
+      troubles.slow_disk ? "SlowDisk" : "", troubles.edited ? "Edited" : "");
 }
 
 // What was kept of calls and pushes is gone when the job is over.
@@ -134,6 +134,11 @@ SynchronousJob WithWeight0(SynchronousJob job) {
   return job;
 }
 
+Troubles Edited(Troubles troubles) {
+  troubles.edited = true;
+  return troubles;
+}
+
 // Whose workers are clients that lend, mostly.
 template <typename Job>
 Job Lending(Job job) {
@@ -160,6 +165,9 @@ INSTANTIATE_TEST_SUITE_P(
         {Continues(Job(3, 3, 2, 7, 2, 20), 2, 2), {5, true, true}},
         {Continues(Job(2, 4, 3, 8, 2, 15), 1, 2), {5}},
         {Continues(Job(2, 3, 2, 8, 2, 15), 1, 1), {5}},
+        {Job(2, 2, 2, 8, 2), Edited({4})},
+        {Job(2, 3, 2, 8, 3), Edited({4, true, true})},
+        {Continues(Job(3, 3, 2, 8, 2), 1, 3), Edited({4})},
         {Lending(Job(2, 2, 1, 8, 2)), {3}},
         {Lending(Job(2, 3, 2, 8, 2)), {4}},
         {Lending(Continues(Job(3, 3, 2, 8, 2), 1, 3)), {4}},

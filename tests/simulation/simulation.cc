@@ -38,6 +38,7 @@ Simulation::Simulation(const sim::Job& job,
       scheduler_(options),
       world_(job, &scheduler_,
              job.lends ? sim::MakeClientWorker : sim::MakeScriptedWorker),
+      steps_(job.steps()),
       left_(troubles.of_workers ? troubles.mishaps
                                 : scheduler_.Random(troubles.mishaps + 1)),
       seats_(num_workers) {
@@ -48,6 +49,7 @@ Simulation::Simulation(const sim::Job& job,
       },
       [this] { OnStopped(); });
   world_.AddObserver(this);
+  if (troubles.edited) world_.SetSteps(steps_ / 2);
   if (troubles.damage) world_.disk().set_unreadable(100);
   for (uint32_t ps = 0; ps < job.num_ps; ++ps) world_.Start(ps);
   for (uint32_t i = 0; i < num_workers; ++i) {
@@ -59,7 +61,11 @@ Simulation::Simulation(const sim::Job& job,
 void Simulation::Run(const std::function<void()>& after_each) {
   const absl::Time bound =
       world_.Now() + (troubles_.slow_disk ? 24 : 1) * kLongest;
-  while (!HasEnded() && world_.violation().empty()) {
+  while (world_.violation().empty()) {
+    if (HasEnded()) {
+      if (!troubles_.edited || edited_) break;
+      BeginAgain();
+    }
     if (world_.Now() >= bound) {
       return world_.Violate(
           absl::StrCat("it hangs: ", world_.coordinator() == nullptr
@@ -187,6 +193,9 @@ void Simulation::StopAll() {
     if (world_.IsAlive(ps)) world_.Crash(ps);
   }
   for (uint32_t i = 0; i < seats_.size(); ++i) Die(i);
+  if (troubles_.edited && !std::exchange(edited_, true)) {
+    world_.SetSteps(steps_);
+  }
   if (troubles_.resize) {
     world_.SetNumPs(1 + scheduler_.Random(3));
     // Those that have left would otherwise be waited for: the cluster is
@@ -198,6 +207,10 @@ void Simulation::StopAll() {
 
 void Simulation::OnStopped() {
   ++num_stopped_;
+  BeginAgain();
+}
+
+void Simulation::BeginAgain() {
   StopAll();
   if (troubles_.resize) return;
   for (uint32_t i = 0; i < seats_.size(); ++i) Bring(i, absl::Seconds(8));

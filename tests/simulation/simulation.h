@@ -29,6 +29,9 @@ struct Troubles {
   bool slow_disk = false;
   // It is workers who die, fall silent or leave, in the middle of training.
   bool of_workers = false;
+  // The job has half of its steps at first. When it is done with them, or when
+  // all is started anew, it has all.
+  bool edited = false;
 };
 
 // Seeds, one after the other.
@@ -87,6 +90,7 @@ class Simulation : public sim::Observer {
   void DamageOne();
   // All have ended in order, and come back.
   void OnStopped();
+  void BeginAgain();
   void AskForCheckpoint();
   bool IsTimeToStrike();
   void Strike();
@@ -95,6 +99,9 @@ class Simulation : public sim::Observer {
   const Troubles troubles_;
   RandomScheduler scheduler_;
   sim::World world_;
+  // Of the job as it is in the end, where it is edited meanwhile.
+  const uint64_t steps_;
+  bool edited_ = false;
   int left_;
   int num_shut_out_ = 0;
   int num_stopped_ = 0;

@@ -95,6 +95,13 @@ std::string Oracle::OnRestore(const proto::RestoreRequest& request,
                         " with different states");
   }
   if (!is_new) return "";
+  // [R11]
+  if (job_.archive && request.declaration().total_steps() !=
+                          disk.journal().declaration().total_steps()) {
+    return absl::StrCat("generation ", generation, " begins with ",
+                        request.declaration().total_steps(),
+                        " steps, and the journal has another declaration");
+  }
   const auto& kept = disk.journal().checkpoints();
   if (origin.has_value() &&
       (kept.empty() || Disk::NameOf(*kept.rbegin()) != *origin)) {
@@ -516,7 +523,8 @@ std::string Oracle::CheckCheckpoint(const Disk& disk, const Cut& name) const {
   if (!disk.IsWhole(name)) {
     broken = "it is not whole";
   } else if (manifest.position().step() != name.second ||
-             (manifest.finished() && name.second != job_.steps())) {
+             (manifest.finished() &&
+              name.second != manifest.declaration().total_steps())) {
     broken = "its position is of another step";
   } else if (job_.asynchronous()) {
     Made made;
@@ -558,7 +566,11 @@ void Oracle::OnStopAsked(uint64_t generation, uint64_t open_step) {
 
 std::string Oracle::CheckStopped(const Disk& disk, uint64_t generation,
                                  uint64_t step) {
-  if (disk.journal().finished()) return "the journal says that it is finished";
+  // One that was finished before stays so.
+  if (disk.journal().finished() &&
+      step != disk.journal().declaration().total_steps()) {
+    return "the journal says that it is finished";
+  }
   const auto& kept = disk.journal().checkpoints();
   const Cut end =
       kept.empty() ? Cut{generation, 0} : Disk::NameOf(*kept.rbegin());

@@ -42,7 +42,7 @@ proto::RegisterRequest RegisterRequestOf(const World& world, const char* job,
   request.set_num_workers(world.job().num_workers);
   if (job == absl::string_view(kWorkerJob)) {
     request.set_num_workers(std::max(world.job().num_workers, index + 1));
-    request.set_job_digest("job");
+    request.set_job_digest(world.job_digest());
     request.set_data_digest("data");
   } else {
     request.set_memory_limit_bytes(world.job().memory_limit_bytes);

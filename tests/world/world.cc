@@ -221,6 +221,11 @@ void World::Wake(Process process) {
   }
 }
 
+void World::SetSteps(uint64_t steps) {
+  job_.declaration.set_total_steps(steps);
+  finished_ = false;
+}
+
 bool World::Misbehaves(uint32_t worker, Misdeed misdeed) {
   if (worker == 1 && job_.misdeed == misdeed && !misdeed_done_) return true;
   if (!job_.faulty) return false;

@@ -174,6 +174,12 @@ class World : public Clock, public ShardLinks {
   uint64_t Random(uint64_t below) { return scheduler_->Random(below); }
   Scheduler* scheduler() { return scheduler_; }
   const Job& job() const { return job_; }
+  // Whoever starts from now on has a job with so many steps. Nobody is alive.
+  void SetSteps(uint64_t steps);
+  // Of the job file that workers come with.
+  std::string job_digest() const {
+    return absl::StrCat("job of ", job_.steps(), " steps");
+  }
   Oracle& oracle() { return oracle_; }
   Disk& disk() { return disk_; }
   const Disk& disk() const { return disk_; }
@@ -296,7 +302,7 @@ class World : public Clock, public ShardLinks {
   void CheckEnd();
   void NotePlacement(const proto::RestoreRequest& request);
 
-  const Job job_;
+  Job job_;
   Scheduler* const scheduler_;
   const MakeWorker make_worker_;
   uint32_t num_ps_;
