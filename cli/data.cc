@@ -41,8 +41,9 @@ sizes and formats; of NumPy's and IDX files type, shape and range. Patterns (*, 
 split writes each file in two parts beside it, NAME-train and NAME-test: the same
 examples that data.holdout of a job, with this fraction and seed, keeps for training
 and holds out. CSV files are one table, whose parts have its header; NumPy's and IDX
-files are arrays of the same rows, whose parts are .npy. A file that is there
-already is not replaced.
+files are arrays of the same rows, whose parts are .npy; TFRecord files are one set
+of records; of a folder of images the files are copied to two such folders. What is
+there already is not replaced.
 
   holdfast data inspect people.csv.gz --label=income
   holdfast data inspect 'part-*.tsv' --format=tsv --no_header --target=0
@@ -51,6 +52,8 @@ already is not replaced.
   holdfast data inspect flowers/train
   holdfast data split people.csv.gz --fraction=0.2 --seed=1
   holdfast data split x.npy y.npy --fraction=0.1 --out=parts
+  holdfast data split 'train-*.tfrecord' --fraction=0.1
+  holdfast data split flowers --fraction=0.2 --seed=1
 
 Exits 0, 1 when a file cannot be read, 2 for wrong flags or files that are not what
 they should be.
@@ -95,7 +98,7 @@ void AddSplitFlags(DataFlags* flags, FlagSet* set) {
   set->Add("out", "DIR", &flags->split.out,
            "Where the parts go. Default: beside each file.");
   set->Add("force", "", &flags->split.force,
-           "Replace files that are there already.");
+           "Replace files and folders that are there already.");
 }
 
 std::string FormatOf(const std::string& file, const DataFlags& flags) {
@@ -268,10 +271,19 @@ absl::Status Split(const std::vector<std::string>& files,
                    const DataFlags& flags) {
   const absl::StatusOr<std::string> format = CheckedFormat(files, flags);
   if (!format.ok()) return format.status();
-  const auto parts = *format == "csv" || *format == "tsv"
-                         ? SplitCsv(files, *format == "csv" ? ',' : '\t',
-                                    !flags.no_header, flags.split)
-                         : SplitArrays(files, *format == "npy", flags.split);
+  absl::StatusOr<std::vector<SplitPart>> parts;
+  if (*format == "csv" || *format == "tsv") {
+    parts = SplitCsv(files, *format == "csv" ? ',' : '\t', !flags.no_header,
+                     flags.split);
+  } else if (*format == "tfrecord") {
+    parts = SplitTfRecord(files, flags.split);
+  } else if (*format != "images") {
+    parts = SplitArrays(files, *format == "npy", flags.split);
+  } else if (files.size() == 1) {
+    parts = SplitImages(files[0], flags.split);
+  } else {
+    return absl::InvalidArgumentError("split one folder of images at a time");
+  }
   if (!parts.ok()) return parts.status();
   for (const SplitPart& part : *parts) {
     std::cout << part.path << ": " << part.examples << " examples\n";

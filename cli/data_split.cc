@@ -5,6 +5,7 @@
 #include <fstream>
 #include <memory>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -14,14 +15,34 @@
 #include "common/data/csv_reader.h"
 #include "common/data/find_files.h"
 #include "common/data/idx.h"
+#include "common/data/image_folder.h"
 #include "common/data/npy.h"
 #include "common/data/subset_dataset.h"
+#include "common/data/tfrecord_file.h"
+#include "common/data/tfrecord_frame.h"
 #include "common/data/typed_array.h"
 
 namespace holdfast {
 namespace {
 
 namespace fs = std::filesystem;
+
+std::string Aside(const SplitPart& part) { return part.path + ".tmp"; }
+
+// Errors: ALREADY_EXISTS, unless `force`.
+absl::Status CheckFree(const fs::path& path, bool force) {
+  std::error_code error;
+  if (force || !fs::exists(path, error)) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat(
+      "\"", path.string(),
+      "\" is there already; --force replaces it, --out names another folder"));
+}
+
+absl::Status CannotWrite(const std::string& path,
+                         const std::error_code& error) {
+  return absl::ErrnoToStatus(error.value(),
+                             absl::StrCat("cannot write \"", path, "\""));
+}
 
 // Files that get their names once all of them are whole.
 class Outputs {
@@ -40,13 +61,8 @@ class Outputs {
           absl::StrCat("two files have a part that would be \"", path.string(),
                        "\": split them one by one, with another --out"));
     }
-    std::error_code error;
-    if (!force_ && fs::exists(path, error)) {
-      return absl::AlreadyExistsError(
-          absl::StrCat("\"", path.string(),
-                       "\" is there already; --force replaces it, --out "
-                       "names another folder"));
-    }
+    absl::Status status = CheckFree(path, force_);
+    if (!status.ok()) return status;
     parts_.push_back({path.string(), 0});
     files_.push_back(std::make_unique<std::ofstream>(
         Aside(parts_.back()), std::ios::binary | std::ios::trunc));
@@ -68,17 +84,12 @@ class Outputs {
     for (const SplitPart& part : parts_) {
       std::error_code error;
       fs::rename(Aside(part), part.path, error);
-      if (error) {
-        return absl::InternalError(absl::StrCat("cannot write \"", part.path,
-                                                "\": ", error.message()));
-      }
+      if (error) return CannotWrite(part.path, error);
     }
     return parts_;
   }
 
  private:
-  static std::string Aside(const SplitPart& part) { return part.path + ".tmp"; }
-
   absl::Status Check(size_t file) const {
     if (files_[file]->good()) return absl::OkStatus();
     return absl::ErrnoToStatus(
@@ -89,6 +100,66 @@ class Outputs {
   std::set<fs::path> paths_;
   std::vector<SplitPart> parts_;
   std::vector<std::unique_ptr<std::ofstream>> files_;
+};
+
+// The two folders that a folder is cut into, train and test, which get their
+// names once both are whole.
+class OutputFolders {
+ public:
+  // Of what is called `name`. Errors: ALREADY_EXISTS.
+  static absl::StatusOr<std::unique_ptr<OutputFolders>> Create(
+      const fs::path& folder, const std::string& name, bool force) {
+    std::unique_ptr<OutputFolders> outputs(new OutputFolders);
+    for (const char* part : {"-train", "-test"}) {
+      const fs::path path = folder / absl::StrCat(name, part);
+      absl::Status status = CheckFree(path, force);
+      if (!status.ok()) return status;
+      outputs->parts_.push_back({path.string(), 0});
+      std::error_code ignored;
+      fs::remove_all(Aside(outputs->parts_.back()), ignored);
+    }
+    return outputs;
+  }
+  ~OutputFolders() {
+    std::error_code ignored;
+    for (const SplitPart& part : parts_) fs::remove_all(Aside(part), ignored);
+  }
+
+  // Makes a folder in both.
+  absl::Status AddFolder(const std::string& name) {
+    for (const SplitPart& part : parts_) {
+      std::error_code error;
+      fs::create_directories(fs::path(Aside(part)) / name, error);
+      if (error) return CannotWrite(part.path, error);
+    }
+    return absl::OkStatus();
+  }
+
+  // Copies `from` to `name`, which is in a folder that was added, of one.
+  absl::Status AddFile(bool test, const fs::path& from,
+                       const std::string& name) {
+    SplitPart& part = parts_[test ? 1 : 0];
+    std::error_code error;
+    fs::copy_file(from, fs::path(Aside(part)) / name, error);
+    if (error) return CannotWrite(absl::StrCat(part.path, "/", name), error);
+    ++part.examples;
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<SplitPart>> Finish() {
+    for (const SplitPart& part : parts_) {
+      std::error_code error;
+      fs::remove_all(part.path, error);
+      if (!error) fs::rename(Aside(part), part.path, error);
+      if (error) return CannotWrite(part.path, error);
+    }
+    return parts_;
+  }
+
+ private:
+  OutputFolders() = default;
+
+  std::vector<SplitPart> parts_;
 };
 
 absl::Status CheckFraction(double fraction) {
@@ -202,6 +273,45 @@ std::string NameOf(const fs::path& file, std::string* extension) {
   return name.stem().string();
 }
 
+fs::path FolderOf(const fs::path& file, const SplitOptions& options) {
+  return options.out.empty() ? file.parent_path() : fs::path(options.out);
+}
+
+// Adds the parts of file i as 2 i and 2 i + 1.
+absl::Status AddPartsOf(const std::vector<std::string>& files,
+                        const SplitOptions& options, Outputs* outputs) {
+  for (const std::string& file : files) {
+    std::string extension;
+    const std::string name = NameOf(file, &extension);
+    absl::Status status =
+        AddParts(FolderOf(file, options), name, extension, outputs);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// Calls take(file, record) for each record of the files.
+template <typename Take>
+absl::Status ForEachRecord(const std::vector<std::string>& files, Take take) {
+  for (size_t file = 0; file < files.size(); ++file) {
+    auto reader = TfRecordReader::Open(files[file]);
+    if (!reader.ok()) return reader.status();
+    TfRecordReader::Record record;
+    for (;;) {
+      const absl::StatusOr<bool> more = reader->Next(&record);
+      if (!more.ok()) return more.status();
+      if (!*more) break;
+      if (!record.intact) {
+        return reader->Error(absl::StatusCode::kDataLoss,
+                             "its checksum is wrong: the file is damaged; get "
+                             "it again");
+      }
+      take(file, record.data);
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<SplitPart>> SplitCsv(
@@ -212,14 +322,8 @@ absl::StatusOr<std::vector<SplitPart>> SplitCsv(
   const absl::StatusOr<std::vector<std::string>> found = FindFiles(files);
   if (!found.ok()) return found.status();
   Outputs outputs(options.force);
-  for (const std::string& file : *found) {
-    std::string extension;
-    const std::string name = NameOf(file, &extension);
-    status = AddParts(options.out.empty() ? fs::path(file).parent_path()
-                                          : fs::path(options.out),
-                      name, extension, &outputs);
-    if (!status.ok()) return status;
-  }
+  status = AddPartsOf(*found, options, &outputs);
+  if (!status.ok()) return status;
   int64_t rows = 0;
   status = ForEachRow(
       *found, delimiter, header,
@@ -270,9 +374,7 @@ absl::StatusOr<std::vector<SplitPart>> SplitArrays(
     } else if (!is_npy) {
       absl::StrAppend(&name, extension);
     }
-    status = AddParts(
-        options.out.empty() ? path.parent_path() : fs::path(options.out), name,
-        ".npy", &outputs);
+    status = AddParts(FolderOf(path, options), name, ".npy", &outputs);
     if (!status.ok()) return status;
   }
   const int64_t rows = arrays[0].rows();
@@ -295,6 +397,67 @@ absl::StatusOr<std::vector<SplitPart>> SplitArrays(
     }
   }
   return outputs.Finish();
+}
+
+absl::StatusOr<std::vector<SplitPart>> SplitTfRecord(
+    const std::vector<std::string>& files, const SplitOptions& options) {
+  absl::Status status = CheckFraction(options.fraction);
+  if (!status.ok()) return status;
+  const absl::StatusOr<std::vector<std::string>> found = FindFiles(files);
+  if (!found.ok()) return found.status();
+  Outputs outputs(options.force);
+  status = AddPartsOf(*found, options, &outputs);
+  if (!status.ok()) return status;
+  int64_t records = 0;
+  status = ForEachRecord(*found, [&](size_t, auto) { ++records; });
+  if (!status.ok()) return status;
+  const absl::StatusOr<std::vector<bool>> in_test = InTest(records, options);
+  if (!in_test.ok()) return in_test.status();
+  int64_t record = 0;
+  std::string frame;
+  status = ForEachRecord(*found, [&](size_t file, absl::string_view data) {
+    const size_t part = 2 * file + ((*in_test)[record++] ? 1 : 0);
+    frame.clear();
+    AppendTfRecord(data, &frame);
+    outputs.Write(part, frame);
+    outputs.AddExample(part);
+  });
+  if (!status.ok()) return status;
+  return outputs.Finish();
+}
+
+absl::StatusOr<std::vector<SplitPart>> SplitImages(
+    const std::string& folder, const SplitOptions& options) {
+  absl::Status status = CheckFraction(options.fraction);
+  if (!status.ok()) return status;
+  const auto classes = ListImageClasses(folder, {});
+  if (!classes.ok()) return classes.status();
+  // Without a slash at the end, and with a name that the parts can have.
+  fs::path path = folder;
+  if (!path.has_filename()) path = path.parent_path();
+  if (path.filename() == "." || path.filename() == "..") {
+    path = fs::absolute(path / "").lexically_normal().parent_path();
+  }
+  auto outputs = OutputFolders::Create(FolderOf(path, options),
+                                       path.filename().string(), options.force);
+  if (!outputs.ok()) return outputs.status();
+  int64_t images = 0;
+  for (const ImageClass& each : *classes) {
+    images += static_cast<int64_t>(each.files.size());
+  }
+  const absl::StatusOr<std::vector<bool>> in_test = InTest(images, options);
+  if (!in_test.ok()) return in_test.status();
+  int64_t image = 0;
+  for (const ImageClass& each : *classes) {
+    status = (*outputs)->AddFolder(each.name);
+    if (!status.ok()) return status;
+    for (const std::string& file : each.files) {
+      const std::string name = absl::StrCat(each.name, "/", file);
+      status = (*outputs)->AddFile((*in_test)[image++], path / name, name);
+      if (!status.ok()) return status;
+    }
+  }
+  return (*outputs)->Finish();
 }
 
 }  // namespace holdfast

@@ -20,7 +20,7 @@ struct SplitOptions {
   bool force = false;
 };
 
-// A file that was written, and the examples in it.
+// A file or folder that was written, and the examples in it.
 struct SplitPart {
   std::string path;
   int64_t examples = 0;
@@ -45,6 +45,18 @@ absl::StatusOr<std::vector<SplitPart>> SplitCsv(
 absl::StatusOr<std::vector<SplitPart>> SplitArrays(
     const std::vector<std::string>& files, bool is_npy,
     const SplitOptions& options);
+
+// TFRecord files, whose records are one data set. Records are copied as they
+// are, whatever is in them; files that are packed are unpacked.
+absl::StatusOr<std::vector<SplitPart>> SplitTfRecord(
+    const std::vector<std::string>& files, const SplitOptions& options);
+
+// A folder of images, with a folder for each class; in the order in which a job
+// takes them that names no `classes`. The parts are such folders, with copies
+// of the files; both have a folder of each class, also of one that has no image
+// there.
+absl::StatusOr<std::vector<SplitPart>> SplitImages(const std::string& folder,
+                                                   const SplitOptions& options);
 
 }  // namespace holdfast
 

@@ -6,11 +6,14 @@
 #include <set>
 #include <sstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/data/dataset.h"
 #include "common/data/npy.h"
 #include "common/data/subset_dataset.h"
+#include "common/data/tfrecord_file.h"
+#include "common/data/tfrecord_frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -85,10 +88,10 @@ class DataSplitTest : public ::testing::Test {
     column = config.mutable_csv()->add_columns();
     column->add_name("class");
     column->mutable_label();
-    proto::Holdout holdout;
-    holdout.set_fraction(options_.fraction);
-    holdout.set_seed(options_.seed);
-    auto parts = SubsetDataset::HoldOut(*Dataset::Open(config, {}), holdout);
+    proto::Data data;
+    data.mutable_holdout()->set_fraction(options_.fraction);
+    data.mutable_holdout()->set_seed(options_.seed);
+    auto parts = SubsetDataset::HoldOut(*Dataset::Open(config, {}), data);
     EXPECT_TRUE(parts.ok()) << parts.status();
     std::set<float> held_out;
     for (int64_t i = 0; i < parts->held_out->num_examples(); ++i) {
@@ -173,6 +176,89 @@ TEST_F(DataSplitTest, ArraysAreCutAlike) {
       }
     }
   }
+}
+
+TEST_F(DataSplitTest, RecordsAreOneSetInAllFiles) {
+  const auto records = [](int begin, int end) {
+    std::string file;
+    for (int i = begin; i < end; ++i) AppendTfRecord(absl::StrCat(i), &file);
+    return file;
+  };
+  Write("a.tfrecord", records(0, 4));
+  Write("b.tfrecord", records(4, kRows));
+  const std::set<float> held_out = HeldOut(Write("table.csv", Table(0, kRows)));
+  const auto parts = SplitTfRecord({folder_ + "/?.tfrecord"}, options_);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  ASSERT_EQ(parts->size(), 4);
+  std::vector<float> all;
+  for (const SplitPart& part : *parts) {
+    const bool test = absl::StrContains(part.path, "-test.tfrecord");
+    auto reader = TfRecordReader::Open(part.path);
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    TfRecordReader::Record record;
+    int64_t examples = 0;
+    for (; *reader->Next(&record); ++examples) {
+      EXPECT_TRUE(record.intact);
+      all.push_back(std::stof(std::string(record.data)));
+      EXPECT_EQ(held_out.count(all.back()), test ? 1 : 0);
+    }
+    EXPECT_EQ(part.examples, examples);
+  }
+  EXPECT_EQ(all.size(), kRows);
+  EXPECT_EQ(std::set<float>(all.begin(), all.end()).size(), kRows);
+}
+
+TEST_F(DataSplitTest, DamagedRecordsAreNotCopied) {
+  std::string file;
+  for (int i = 0; i < kRows; ++i) AppendTfRecord("record", &file);
+  file[kTfRecordHeaderBytes] ^= 1;
+  const absl::Status status =
+      SplitTfRecord({Write("a.tfrecord", file)}, options_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("its checksum is wrong"));
+  EXPECT_THAT(Names(), ElementsAre("a.tfrecord"));
+}
+
+// Classes 0 to 2 with the numbers 0 to 3, 4, and 5 to 9, in files of that name.
+TEST_F(DataSplitTest, FoldersOfImagesStayFoldersOfAllClasses) {
+  const std::set<float> held_out = HeldOut(Write("table.csv", Table(0, kRows)));
+  const std::string images = folder_ + "/images";
+  const auto class_of = [](int i) { return i < 4 ? 0 : i < 5 ? 1 : 2; };
+  for (int i = 0; i < kRows; ++i) {
+    fs::create_directories(absl::StrCat(images, "/", class_of(i)));
+    Write(absl::StrCat("images/", class_of(i), "/", i, ".png"),
+          absl::StrCat("pixels of ", i));
+  }
+  const auto parts = SplitImages(images + "/", options_);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  ASSERT_EQ(parts->size(), 2);
+  EXPECT_EQ((*parts)[0].path, folder_ + "/images-train");
+  EXPECT_EQ((*parts)[0].examples, 7);
+  EXPECT_EQ((*parts)[1].path, folder_ + "/images-test");
+  EXPECT_EQ((*parts)[1].examples, 3);
+  for (int i = 0; i < kRows; ++i) {
+    const std::string file = absl::StrCat("/", class_of(i), "/", i, ".png");
+    const bool test = held_out.count(static_cast<float>(i)) > 0;
+    EXPECT_EQ(Read((test ? "images-test" : "images-train") + file),
+              absl::StrCat("pixels of ", i));
+    EXPECT_FALSE(
+        fs::exists(folder_ + (test ? "/images-train" : "/images-test") + file));
+  }
+  for (const char* part : {"/images-train/", "/images-test/"}) {
+    for (const char* name : {"0", "1", "2"}) {
+      EXPECT_TRUE(fs::is_directory(folder_ + part + name));
+    }
+  }
+  EXPECT_THAT(Names(), ElementsAre("images", "images-test", "images-train",
+                                   "table.csv"));
+
+  EXPECT_EQ(SplitImages(images, options_).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  options_.force = true;
+  options_.fraction = 0.5;
+  const auto replaced = SplitImages(images, options_);
+  ASSERT_TRUE(replaced.ok()) << replaced.status();
+  EXPECT_EQ((*replaced)[1].examples, 5);
 }
 
 TEST_F(DataSplitTest, ReplacesNothingUnlessItIsTold) {

@@ -399,13 +399,6 @@ void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
       job.data().shuffle() != proto::Data::BLOCKS) {
     broken->push_back({"data.shuffle_block", "is for shuffle: BLOCKS"});
   }
-  if (job.data().has_holdout() && job.data().shuffle() != proto::Data::FULL) {
-    broken->push_back(
-        {"data.holdout",
-         "leaves the examples in an order of its own; with shuffle: BLOCKS or "
-         "NONE, put those to test on into files of their own and name them in "
-         "data.test"});
-  }
   if (job.data().has_test() && job.data().has_holdout()) {
     broken->push_back(
         {"data.holdout", "stands in place of data.test, which is there too"});

@@ -517,10 +517,6 @@ TEST(ParseJobFileTest, AHoldoutStandsForATestSet) {
   EXPECT_THAT(ErrorsOf(Changed(test, "holdout { fraction: 1 }\n")),
               ElementsAre("dir/job.textproto:13: data.holdout.fraction: must "
                           "be below 1, is 1"));
-  EXPECT_THAT(
-      ErrorsOf(Changed(test, "holdout { fraction: 0.2 } shuffle: NONE\n")),
-      ElementsAre(::testing::HasSubstr("data.holdout: leaves the examples in "
-                                       "an order of its own")));
 }
 
 TEST(ParseJobFileTest, SaysTheOrderOfExamples) {

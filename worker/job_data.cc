@@ -6,7 +6,6 @@
 #include "absl/strings/str_join.h"
 #include "common/clock.h"
 #include "common/data/reading_progress.h"
-#include "common/data/subset_dataset.h"
 #include "common/shape.h"
 #include "glog/logging.h"
 
@@ -77,10 +76,11 @@ absl::StatusOr<JobData> JobData::Open(const proto::Data& config,
   auto train_set = OpenQuietly(config.train(), config, options);
   if (!train_set.ok()) return train_set.status();
   if (config.has_holdout()) {
-    data.whole_ = *std::move(train_set);
-    auto parts = SubsetDataset::HoldOut(data.whole_, config.holdout());
+    auto parts = SubsetDataset::HoldOut(
+        std::shared_ptr<const Dataset>(*std::move(train_set)), config);
     if (!parts.ok()) return parts.status();
     data.train_set_ = std::move(parts->kept);
+    data.held_out_ = std::move(parts->held_out);
   } else {
     data.train_set_ = *std::move(train_set);
   }
@@ -89,11 +89,9 @@ absl::StatusOr<JobData> JobData::Open(const proto::Data& config,
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> JobData::OpenTestSet() const {
-  if (config_.has_holdout()) {
-    auto parts = SubsetDataset::HoldOut(whole_, config_.holdout());
-    if (!parts.ok()) return parts.status();
-    LOG(INFO) << parts->held_out->num_examples() << " examples to test on";
-    return std::move(parts->held_out);
+  if (held_out_ != nullptr) {
+    LOG(INFO) << held_out_->num_examples() << " examples to test on";
+    return std::make_unique<SubsetDataset>(*held_out_);
   }
   if (!config_.has_test()) return nullptr;
   auto test_set = OpenJobDataset(config_.test(), config_, options_, "test");

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "common/data/data_cache.h"
 #include "common/data/dataset.h"
+#include "common/data/subset_dataset.h"
 #include "proto/job.pb.h"
 #include "worker/input/dataset_registry.h"
 
@@ -53,9 +54,9 @@ class JobData {
 
   proto::Data config_;
   DataOptions options_;
-  // With a holdout: what training set and test set are parts of.
-  std::shared_ptr<const Dataset> whole_;
   std::unique_ptr<Dataset> train_set_;
+  // With a holdout: what it has taken from the training set.
+  std::unique_ptr<SubsetDataset> held_out_;
 };
 
 }  // namespace holdfast

@@ -4,10 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "common/example_order.h"
+#include "common/job_file.h"
 #include "google/protobuf/text_format.h"
 
 namespace holdfast {
@@ -63,6 +68,43 @@ TEST_F(JobDataTest, ATestSetMayBeHeldOutOrMissing) {
   const auto none = Read("train { TABLE }");
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_EQ(*none->OpenTestSet(), nullptr);
+}
+
+// Three epochs in each order: what is evaluated on is never among them, and the
+// same for every order.
+TEST_F(JobDataTest, WhatIsHeldOutIsNeverTrainedOn) {
+  const auto read = [](const Dataset& dataset, int64_t index) {
+    std::vector<float> input(2);
+    int32_t label;
+    EXPECT_TRUE(dataset.Read(index, {absl::MakeSpan(input), &label}).ok());
+    return input[0];
+  };
+  std::set<float> tested;
+  for (const std::string shuffle :
+       {"FULL", "BLOCKS shuffle_block: 2", "NONE"}) {
+    const std::string text = absl::StrCat(
+        "train { TABLE } holdout { fraction: 0.25 } shuffle: ", shuffle);
+    const auto data = Read(text);
+    ASSERT_TRUE(data.ok()) << data.status();
+    proto::Data config;
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        absl::StrCat("train { csv {} } shuffle: ", shuffle), &config));
+    const ExampleOrder order(/*seed=*/7, data->train_set().num_examples(),
+                             ShuffleOf(config));
+    std::multiset<float> seen;
+    for (int64_t position = 0; position < 9; ++position) {
+      seen.insert(read(data->train_set(), order.At(position)));
+    }
+    const auto test_set = data->OpenTestSet();
+    ASSERT_TRUE(test_set.ok()) << test_set.status();
+    ASSERT_EQ((*test_set)->num_examples(), 1);
+    const float held_out = read(**test_set, 0);
+    for (const float row : {1, 3, 5, 7}) {
+      EXPECT_EQ(seen.count(row), row == held_out ? 0 : 3) << shuffle;
+    }
+    tested.insert(held_out);
+  }
+  EXPECT_EQ(tested.size(), 1);
 }
 
 TEST_F(JobDataTest, ATestSetMustBeLikeTheTrainingSet) {

@@ -22,24 +22,54 @@ namespace holdfast {
 absl::StatusOr<std::vector<bool>> HeldOutExamples(
     int64_t num_examples, const proto::Holdout& holdout);
 
-// Some examples of a data set: those at a stretch of places in an order that is
-// a permutation of all by a seed (example_order.h). So any example costs the
-// same, and nothing is kept for it.
+// The numbers of the marked examples, and of those that are not, in increasing
+// order: any of them is found at any time. Keeps 1.25 bits an example.
+//
+// Immutable, thus thread-safe.
+class MarkedExamples {
+ public:
+  explicit MarkedExamples(const std::vector<bool>& marks);
+
+  // The example at `place`, from 0, of the marked ones or of the others. There
+  // must be so many.
+  int64_t At(int64_t place, bool marked) const;
+
+  // Of memory.
+  int64_t bytes() const {
+    return (words_.size() + marked_before_.size()) * sizeof(uint64_t);
+  }
+
+ private:
+  static constexpr int64_t kWordBits = 64;
+  static constexpr int64_t kBlockWords = 4;
+
+  // In bit i modulo 64 of word i / 64, whether example i is marked.
+  std::vector<uint64_t> words_;
+  // Marked ones before each block of kBlockWords words.
+  std::vector<int64_t> marked_before_;
+};
+
+// Some examples of a data set: those that a holdout keeps, or those that it
+// holds out. Any of them costs the same.
 class SubsetDataset final : public Dataset {
  public:
   struct Parts {
-    std::unique_ptr<Dataset> kept;
-    std::unique_ptr<Dataset> held_out;
+    std::unique_ptr<SubsetDataset> kept;
+    std::unique_ptr<SubsetDataset> held_out;
   };
-  // Holds those of HeldOutExamples out and keeps the others.
+  // Holds those of HeldOutExamples out of `whole`, the training set of `data`,
+  // as data.holdout says, and keeps the others. With data.shuffle FULL both
+  // parts are in a random order, and nothing is kept in memory for them;
+  // otherwise both are in the order of `whole`, so that reading them one after
+  // the other goes from its beginning to its end.
   // Errors: those of HeldOutExamples.
   static absl::StatusOr<Parts> HoldOut(std::shared_ptr<const Dataset> whole,
-                                       const proto::Holdout& holdout);
+                                       const proto::Data& data);
 
   int64_t num_examples() const override { return count_; }
   const ExampleSpec& spec() const override { return whole_->spec(); }
   absl::Status Read(int64_t index, const ExampleMemory& to) const override {
-    return whole_->Read(order_.At(first_ + index), to);
+    return whole_->Read(IndexInWhole(index), to);
   }
   std::string GreatestLabelPlace() const override {
     return whole_->GreatestLabelPlace();
@@ -49,7 +79,7 @@ class SubsetDataset final : public Dataset {
   bool digest_is_sampled() const override {
     return whole_->digest_is_sampled();
   }
-  Footprint footprint() const override { return whole_->footprint(); }
+  Footprint footprint() const override;
   int64_t skipped_rows() const override { return whole_->skipped_rows(); }
   absl::Span<const std::string> skipped_because() const override {
     return whole_->skipped_because();
@@ -57,15 +87,26 @@ class SubsetDataset final : public Dataset {
 
  private:
   SubsetDataset(std::shared_ptr<const Dataset> whole, uint64_t seed,
+                std::shared_ptr<const MarkedExamples> in_order, bool held_out,
                 int64_t first, int64_t count)
       : whole_(std::move(whole)),
-        order_(seed, whole_->num_examples()),
+        drawn_(seed, whole_->num_examples()),
+        in_order_(std::move(in_order)),
+        held_out_(held_out),
         first_(first),
         count_(count) {}
 
+  int64_t IndexInWhole(int64_t index) const {
+    return in_order_ == nullptr ? drawn_.At(first_ + index)
+                                : in_order_->At(index, held_out_);
+  }
+
   const std::shared_ptr<const Dataset> whole_;
-  const ExampleOrder order_;
-  // In the order.
+  const ExampleOrder drawn_;
+  // Of both parts, with those held out marked. Null: the order is drawn_.
+  const std::shared_ptr<const MarkedExamples> in_order_;
+  const bool held_out_;
+  // In drawn_.
   const int64_t first_;
   const int64_t count_;
 };

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -33,11 +34,13 @@ class Numbers final : public Dataset {
   const std::string digest_ = "digest";
 };
 
-proto::Holdout Holdout(double fraction, uint64_t seed) {
-  proto::Holdout holdout;
-  holdout.set_fraction(fraction);
-  holdout.set_seed(seed);
-  return holdout;
+proto::Data Holdout(double fraction, uint64_t seed,
+                    proto::Data::Shuffle shuffle = proto::Data::FULL) {
+  proto::Data data;
+  data.mutable_holdout()->set_fraction(fraction);
+  data.mutable_holdout()->set_seed(seed);
+  data.set_shuffle(shuffle);
+  return data;
 }
 
 std::vector<int32_t> LabelsOf(const Dataset& dataset) {
@@ -82,6 +85,36 @@ TEST(SubsetDatasetTest, SeedAndFractionDecide) {
   int in_first_half = 0;
   for (const int32_t label : held_out(0.4, 3)) in_first_half += label < 500;
   EXPECT_NEAR(in_first_half, 200, 50);
+}
+
+// The same examples whatever the order is; without FULL, in the order of the
+// data. Sizes around words of 64 bits and blocks of 256.
+TEST(SubsetDatasetTest, PartsKeepTheOrderOfTheDataUnlessItIsFull) {
+  for (const int64_t size : {2, 63, 64, 65, 255, 256, 257, 1001, 5000}) {
+    for (const double fraction : {0.001, 0.2, 0.5, 0.999}) {
+      const proto::Data full = Holdout(fraction, 5);
+      const auto marks = HeldOutExamples(size, full.holdout());
+      ASSERT_TRUE(marks.ok()) << marks.status();
+      std::vector<int32_t> kept, held_out;
+      for (int64_t i = 0; i < size; ++i) {
+        ((*marks)[i] ? held_out : kept).push_back(static_cast<int32_t>(i));
+      }
+      const auto whole = std::make_shared<Numbers>(size);
+      for (const auto shuffle : {proto::Data::BLOCKS, proto::Data::NONE}) {
+        const auto parts =
+            SubsetDataset::HoldOut(whole, Holdout(fraction, 5, shuffle));
+        ASSERT_TRUE(parts.ok()) << parts.status();
+        EXPECT_EQ(LabelsOf(*parts->kept), kept);
+        EXPECT_EQ(LabelsOf(*parts->held_out), held_out);
+        EXPECT_LE(parts->kept->footprint().memory, size * 1.25 / 8 + 40);
+      }
+      const auto parts = SubsetDataset::HoldOut(whole, full);
+      std::vector<int32_t> drawn = LabelsOf(*parts->held_out);
+      std::sort(drawn.begin(), drawn.end());
+      EXPECT_EQ(drawn, held_out);
+      EXPECT_EQ(parts->kept->footprint().memory, 0);
+    }
+  }
 }
 
 TEST(SubsetDatasetTest, OneExampleCannotBeDivided) {

@@ -449,6 +449,26 @@ TEST_F(DataTest, HoldsATestSetOut) {
   EXPECT_EQ(DigestOf("", "", {"--ps=1", "--workers=2"}), digest);
 }
 
+// Of what is held out nothing is trained on, and the rest comes in the order
+// that is asked for.
+TEST_F(DataTest, HoldsATestSetOutOfEveryOrder) {
+  const std::string step =
+      "consistency { synchronous { replicas_to_aggregate: 2 } }";
+  std::set<std::string> digests;
+  for (const std::string shuffle : {"BLOCKS shuffle_block: 50", "NONE"}) {
+    data_ = absl::StrCat(
+        "train { csv { files: 'table.csv' ", kColumns,
+        " } } holdout { fraction: 0.2 seed: 9 } shuffle: ", shuffle);
+    const std::string digest = DigestOf("", step, {"--ps=2", "--workers=2"});
+    EXPECT_THAT(ReadText(run_dir_ + "/worker-0.log"),
+                HasSubstr("48 examples to test on"));
+    EXPECT_GT(NumberIn(Result(), "test_accuracy"), 0.8) << shuffle;
+    EXPECT_EQ(DigestOf("", step, {"--ps=1", "--workers=1"}), digest);
+    digests.insert(digest);
+  }
+  EXPECT_EQ(digests.size(), 2);
+}
+
 // 240 rows in blocks of 50: one block is short, and batches of 2 workers cross
 // the borders.
 TEST_F(DataTest, TheOrderIsTheSameForAnyNumberOfWorkers) {

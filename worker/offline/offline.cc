@@ -187,7 +187,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenToEvaluate(
   if (!status.ok()) return status;
   if (!held_out) return *std::move(dataset);
   auto parts = SubsetDataset::HoldOut(
-      std::shared_ptr<const Dataset>(*std::move(dataset)), data.holdout());
+      std::shared_ptr<const Dataset>(*std::move(dataset)), data);
   if (!parts.ok()) return parts.status();
   return std::move(parts->held_out);
 }
