@@ -372,6 +372,18 @@ def large(tick):
     return job
 
 
+def figures(tick):
+    """Evaluations that tell more than accuracy."""
+    job = Job(tick)
+    plain = job.evaluations
+    job.evaluations = lambda: [
+        {**result, "top_k_accuracy": 1 - (1 - result["accuracy"]) / 3, "auc": 0.75 + result["accuracy"] / 5,
+         "mean_squared_error": 1.5 * result["loss"],
+         "metrics": {"recall_at_10": result["accuracy"] / 2, "NDCG": "NaN"}}
+        for result in plain()]
+    return job
+
+
 def hostile(tick):
     """Everything that a peer may word is markup, or very long."""
     job = Job(tick)
@@ -386,6 +398,7 @@ def hostile(tick):
     job.workers[2]["worker"]["waiting_for"] = HOSTILE
     job.workers[2]["worker"]["waiting_seconds"] = "Infinity"
     job.status["train_loss"] = "Infinity"
+    job.status["evaluation"] = {**job.evaluations()[-1], "metrics": {HOSTILE: 1, "__proto__": 2, "w" * 64: "NaN"}}
     job.event(HOSTILE, job.step, HOSTILE + "x" * 500, {"job": HOSTILE, "index": 4294967295})
     job.event("LOST", job.step, HOSTILE, task("worker", 1), at=1e300)
     return job
@@ -407,6 +420,7 @@ SCENES = {
     "stopped": stopped,
     "failed": failed,
     "large": large,
+    "figures": figures,
     "hostile": hostile,
 }
 

@@ -425,6 +425,38 @@ class SceneTest(unittest.TestCase):
         self.assertIn(f"{int(points[-1]['step']):,}", rows[0])
         self.assertIn(f"{points[-1]['loss']:.4f}", rows[0])
 
+    def test_every_figure_of_evaluations(self):
+        fake.frozen = True
+        self.open("figures")
+        evaluation = fake.last_status["figures"]["evaluation"]
+        tiles = [browser.text(f"#{id}") for id in ("evaluation", "evaluation-2", "evaluation-3", "evaluation-4", "evaluation-5")]
+        self.assertIn(f"{100 * evaluation['accuracy']:.2f} %", tiles[0])
+        self.assertEqual(tiles[1], f"{100 * evaluation['top_k_accuracy']:.2f} %")
+        self.assertEqual(tiles[2], f"{evaluation['auc']:.4f}")
+        self.assertEqual(tiles[3], f"{evaluation['mean_squared_error']:.4f}")
+        self.assertEqual(tiles[4], "not a number")
+        choice = Select(browser.driver.find_element(By.ID, "figure-choice"))
+        self.assertEqual([option.text for option in choice.options],
+                         ["Accuracy", "Top-k accuracy", "AUC", "Mean squared error", "NDCG", "recall_at_10"])
+        plot = browser.driver.find_element(By.ID, "accuracy")
+        for name, title, value in (
+                ("AUC", "AUC of evaluations", f"{evaluation['auc']:.4f}"),
+                ("Top-k accuracy", "Top-k accuracy of evaluations, %", f"{100 * evaluation['top_k_accuracy']:.2f} %"),
+                ("recall_at_10", "recall_at_10 of evaluations", f"{evaluation['metrics']['recall_at_10']:.4f}")):
+            choice.select_by_visible_text(name)
+            self.assertEqual(browser.text("#accuracy-caption"), title)
+            self.assertEqual(plot.get_attribute("aria-valuetext").replace("\u00a0", " "),
+                             f"step {int(evaluation['step']):,}: {name} {value}")
+        browser.wait_polls(2)
+        self.assertEqual(choice.first_selected_option.text, "recall_at_10")
+        choice.select_by_visible_text("NDCG")
+        self.assertEqual(browser.script("return document.querySelector('#accuracy svg').textContent"), "No evaluation yet.")
+        browser.script("document.querySelector('#curves details').open = true")
+        self.assertEqual(browser.texts("#curve-tables .part thead th")[1:],
+                         ["Loss", "Accuracy", "Top-k accuracy", "AUC", "Mean squared error", "NDCG"])
+        self.open("training")
+        self.assertFalse(browser.driver.find_element(By.ID, "figure-choice").is_displayed())
+
     def test_asynchronous_job_speaks_of_tickets(self):
         self.open("asynchronous")
         self.assertRegex(browser.text("#steps"), r"^ticket [\d,]+ of 20,000$")
