@@ -14,7 +14,7 @@
 namespace holdfast::client {
 
 Client::Client(Options options, Transport* transport)
-    : member_(options.task.job != kClientJob),
+    : member_(options.task.job != kClientJob && !options.only_reads),
       part_bytes_(options.part_bytes),
       min_lent_bytes_(options.min_lent_bytes),
       context_(std::make_shared<Context>(

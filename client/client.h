@@ -42,6 +42,7 @@ class Client {
     Timing timing;
     // As in Cluster::Options.
     TaskId task = {kClientJob, 0};
+    bool only_reads = false;
     int64_t part_bytes = kPartBytes;
     // Bytes of a stretch that is lent, at least (docs/same_host.md).
     uint64_t min_lent_bytes = kMinLentBytes;

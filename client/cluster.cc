@@ -56,6 +56,7 @@ Client::Options ClientOptions(const Cluster::Options& options,
   Client::Options client;
   client.timing = timing;
   client.task = options.task;
+  client.only_reads = options.only_reads;
   client.part_bytes = options.part_bytes;
   client.on_waiting = options.on_waiting;
   client.ps_names = PsNames(options.cluster);

@@ -136,6 +136,9 @@ class Cluster {
     // Who the caller is. A worker or chief registers and holds a lease; the
     // default only reads.
     TaskId task = {kClientJob, 0};
+    // Has a worker or evaluator look at the job before it registers: without a
+    // lease, and beside the process that may hold its place.
+    bool only_reads = false;
     // Of that task, or an operator's for one that only reads. Default: nothing
     // is encrypted.
     Credentials credentials;

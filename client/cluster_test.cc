@@ -65,6 +65,20 @@ TEST_F(ConnectTest, AReaderDoesNot) {
   EXPECT_THAT(ps(0).leave.requests(), SizeIs(0));
 }
 
+TEST_F(ConnectTest, AWorkerMayLookBeforeItRegisters) {
+  Cluster::Options options = OptionsFor(kWorker);
+  options.only_reads = true;
+  auto cluster = ConnectReady(options);
+  EXPECT_THAT(ps(0).do_register.requests(), SizeIs(0));
+  // Under its own name, which is that of its certificate.
+  const proto::Sender sender = ps(0).place.requests()[0].sender();
+  EXPECT_EQ(sender.task().job(), "worker");
+  EXPECT_EQ(sender.incarnation(), 0);
+  EXPECT_THAT(Message(cluster->Declare({}, Late())), HasSubstr("only reads"));
+  cluster.reset();
+  EXPECT_THAT(ps(0).leave.requests(), SizeIs(0));
+}
+
 TEST_F(ConnectTest, TheCoordinatorsRefusalComesAtOnce) {
   ps(0).do_register.Do([](int, const auto&, auto*) {
     return absl::AlreadyExistsError("host:1 is /job:worker/task:1");
