@@ -24,6 +24,7 @@
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/protobuf/text_format.h"
+#include "google/protobuf/util/message_differencer.h"
 #include "re2/re2.h"
 
 namespace holdfast {
@@ -237,6 +238,26 @@ void CheckAnswers(int labels, int targets, int weights, const std::string& path,
   }
 }
 
+// Of a Number, Numbers or Normalization at `path`.
+template <typename Numbers>
+void CheckMoments(const Numbers& numbers, const std::string& path,
+                  std::vector<BrokenRule>* broken) {
+  if (!numbers.computed()) return;
+  if (numbers.mean() == 0 && !numbers.has_stddev()) return;
+  broken->push_back({path + ".computed",
+                     "stands in place of mean and stddev: leave them out"});
+}
+
+// Of a Label at `path`.
+template <typename Label>
+void CheckLabel(const Label& label, const std::string& path,
+                std::vector<BrokenRule>* broken) {
+  CheckValues(label.values(), path, broken);
+  if (!label.computed() || label.values().empty()) return;
+  broken->push_back(
+      {path + ".computed", "stands in place of values: leave them out"});
+}
+
 void CheckColumn(const proto::CsvColumn& column, bool header,
                  const std::string& path, std::vector<BrokenRule>* broken) {
   if (column.name().empty() && column.range().empty()) {
@@ -253,16 +274,19 @@ void CheckColumn(const proto::CsvColumn& column, bool header,
                        absl::StrCat("must be at least first, which is ",
                                     range.first(), ", is ", range.last())});
   }
-  if (column.has_label()) {
-    CheckValues(column.label().values(), path + ".label", broken);
-  }
+  if (column.has_label()) CheckLabel(column.label(), path + ".label", broken);
+  CheckMoments(column.number(), path + ".number", broken);
   if (!column.has_category()) return;
   const proto::CsvColumn::Category& category = column.category();
   CheckValues(category.values(), path + ".category", broken);
-  if (category.values().empty() == (category.count() == 0)) {
+  const int given = (category.values().empty() ? 0 : 1) +
+                    (category.count() > 0 ? 1 : 0) +
+                    (category.computed() ? 1 : 0);
+  if (given != 1) {
     broken->push_back(
         {path + ".category",
-         "needs values, or, of whole numbers from 0, their count"});
+         "needs values, or, of whole numbers from 0, their count, or "
+         "computed: true"});
   }
 }
 
@@ -318,8 +342,9 @@ void CheckTfRecord(const proto::TfRecord& tfrecord, const std::string& path,
                                          "\" stands there twice")});
     }
     if (feature.has_label()) {
-      CheckValues(feature.label().values(), place + ".label", broken);
+      CheckLabel(feature.label(), place + ".label", broken);
     }
+    CheckMoments(feature.numbers(), place + ".numbers", broken);
     if (feature.has_image()) {
       CheckPicture(feature.image(), place + ".image", broken);
       if (!tfrecord.shape().empty()) {
@@ -362,6 +387,24 @@ bool HasArrays(const proto::Dataset& dataset) {
                      });
 }
 
+// What is computed of the test set's parts, at `path`, is the training set's.
+template <typename Parts>
+void CheckComputed(const Parts& train, const Parts& test,
+                   const std::string& path, std::vector<BrokenRule>* broken) {
+  using google::protobuf::util::MessageDifferencer;
+  for (int i = 0; i < test.size(); ++i) {
+    if (!IsComputed(test[i])) continue;
+    const bool is_there =
+        std::any_of(train.begin(), train.end(), [&](const auto& part) {
+          return MessageDifferencer::Equals(part, test[i]);
+        });
+    if (is_there) continue;
+    broken->push_back({absl::StrCat(path, "[", i, "]"),
+                       "what is computed is computed of the training set: it "
+                       "must stand in data.train in the same words"});
+  }
+}
+
 void CheckDataset(const proto::Dataset& dataset, const std::string& path,
                   std::vector<BrokenRule>* broken) {
   if (dataset.has_idx()) CheckArrays(dataset.idx(), path + ".idx", broken);
@@ -381,6 +424,20 @@ void CheckJob(const proto::Job& job, std::vector<BrokenRule>* broken) {
               broken);
   CheckDataset(job.data().train(), "data.train", broken);
   CheckDataset(job.data().test(), "data.test", broken);
+  CheckComputed(job.data().train().csv().columns(),
+                job.data().test().csv().columns(), "data.test.csv.columns",
+                broken);
+  CheckComputed(job.data().train().tfrecord().features(),
+                job.data().test().tfrecord().features(),
+                "data.test.tfrecord.features", broken);
+  CheckMoments(job.data().normalization(), "data.normalization", broken);
+  if (job.data().test().has_images() &&
+      job.data().test().images().classes().empty() &&
+      !job.data().train().has_images()) {
+    broken->push_back({"data.test.images",
+                       "needs classes, in the order of the training set's "
+                       "labels"});
+  }
   if (!HasArrays(job.data().train())) {
     for (const auto& [set, field] :
          {std::pair(job.data().has_scale(), "scale"),
@@ -616,6 +673,15 @@ absl::StatusOr<proto::Job> DeclaredJobFile(
     job.mutable_data()->clear_test();
   }
   return job;
+}
+
+bool IsComputed(const proto::CsvColumn& column) {
+  return column.number().computed() || column.category().computed() ||
+         column.label().computed();
+}
+
+bool IsComputed(const proto::TfRecordFeature& feature) {
+  return feature.numbers().computed() || feature.label().computed();
 }
 
 std::vector<std::string*> DataPaths(proto::Dataset* dataset) {

@@ -57,6 +57,10 @@ std::string JobDigest(const proto::Job& job);
 absl::StatusOr<proto::Job> DeclaredJobFile(
     const proto::Declaration& declaration);
 
+// Whether it leaves something to the training set, as a field `computed` says.
+bool IsComputed(const proto::CsvColumn& column);
+bool IsComputed(const proto::TfRecordFeature& feature);
+
 // The paths that `dataset` names.
 std::vector<std::string*> DataPaths(proto::Dataset* dataset);
 

@@ -435,7 +435,17 @@ TEST(ParseJobFileTest, RulesOfCsvFiles) {
                           "which is 3, is 2"));
   EXPECT_THAT(errors("columns { name: 'c' category {} } " + y),
               ElementsAre("columns[0].category: needs values, or, of whole "
-                          "numbers from 0, their count"));
+                          "numbers from 0, their count, or computed: true"));
+  EXPECT_THAT(
+      errors("columns { name: 'c' category { computed: true count: 3 } } "
+             "columns { name: 'y' label { computed: true values: 'a' } } "
+             "columns { name: 'z' number { computed: true mean: 3 } }"),
+      ElementsAre("columns[0].category: needs values, or, of whole numbers "
+                  "from 0, their count, or computed: true",
+                  "columns[1].label.computed: stands in place of values: leave "
+                  "them out",
+                  "columns[2].number.computed: stands in place of mean and "
+                  "stddev: leave them out"));
   EXPECT_THAT(
       errors(x + "columns { name: 'y' label { values: 'a' values: 'a' } }"),
       ElementsAre("columns[1].label.values[1]: \"a\" stands there twice"));
@@ -492,6 +502,59 @@ TEST(ParseJobFileTest, RulesOfTfRecordFiles) {
                      "values: 'a' } }"),
               ElementsAre("features[1].label.values[1]: \"a\" stands there "
                           "twice"));
+}
+
+TEST(ParseJobFileTest, ATestSetHasNothingComputedOfItsOwn) {
+  const auto job_of = [](const std::string& train, const std::string& test) {
+    return absl::StrReplaceAll(
+        Changed("train { idx { images: \"train-images\" labels: "
+                "\"train-labels\" } }",
+                "train { " + train + " }"),
+        {{"test { idx { images: \"/data/test-images\" labels: "
+          "\"/data/test-labels\" } }",
+          "test { " + test + " }"},
+         {"scale: 0.5", ""}});
+  };
+  const auto is_right = [&](const std::string& train, const std::string& test) {
+    return ParseJobFile(job_of(train, test), "job.textproto").status();
+  };
+  const auto errors = [&](const std::string& train, const std::string& test) {
+    return ErrorsOf(job_of(train, test));
+  };
+  const auto csv = [](const std::string& number) {
+    return "csv { files: 'x' columns { name: 'x' number { " + number +
+           " } } columns { name: 'c' category { computed: true } } "
+           "columns { name: 'y' label { computed: true } } }";
+  };
+  EXPECT_EQ(is_right(csv("computed: true"), csv("computed: true")),
+            absl::OkStatus());
+  EXPECT_EQ(is_right(csv("computed: true missing: 0"), csv("mean: 3")),
+            absl::OkStatus());
+  EXPECT_THAT(errors(csv("mean: 3"), csv("computed: true")),
+              ElementsAre(HasSubstr("data.test.csv.columns[0]: what is "
+                                    "computed is computed of the training "
+                                    "set: it must stand in data.train")));
+  const auto records = [](const std::string& numbers) {
+    return "tfrecord { files: 'x' features { name: 'x' numbers { " + numbers +
+           " } } features { name: 'y' label { computed: true } } }";
+  };
+  EXPECT_EQ(is_right(records("computed: true"), records("computed: true")),
+            absl::OkStatus());
+  EXPECT_THAT(
+      errors(records("computed: true size: 2"), records("computed: true")),
+      ElementsAre(HasSubstr("data.test.tfrecord.features[0]: what is "
+                            "computed")));
+  const std::string images =
+      "images { folder: 'x' picture { height: 1 width: 1 } }";
+  EXPECT_EQ(is_right(images, images), absl::OkStatus());
+  EXPECT_THAT(errors("csv { files: 'x' columns { name: 'x' number {} } "
+                     "columns { name: 'y' label {} } }",
+                     images),
+              ElementsAre(HasSubstr("data.test.images: needs classes")));
+  EXPECT_THAT(ErrorsOf(Changed("scale: 0.5",
+                               "normalization { computed: true stddev: 2 }")),
+              ElementsAre(HasSubstr("data.normalization.computed: stands in "
+                                    "place of mean and stddev")));
 }
 
 TEST(ParseJobFileTest, NothingIsDoneToTheInputsOfARegisteredSource) {

@@ -56,6 +56,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenQuietly(
   const SteadyClock clock;
   ReadingProgress progress({&clock, Log});
   Dataset::Options reading = Dataset::OptionsOf(data);
+  reading.unlabeled = options.unlabeled;
   reading.reading = {options.threads, options.cache.get(), &progress};
   return OpenDataset(dataset, reading, *options.registry);
 }

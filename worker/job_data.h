@@ -19,6 +19,8 @@ namespace holdfast {
 struct DataOptions {
   // Sources of the user's own. It must outlive the data sets.
   const DatasetRegistry* registry = nullptr;
+  // Nobody wants labels (Dataset::Options).
+  bool unlabeled = false;
   // Threads that parse.
   int threads = 1;
   // Null: what is unpacked is kept in memory.

@@ -54,6 +54,7 @@
 #include "worker/input/hooked_source.h"
 #include "worker/input/image_augmenter.h"
 #include "worker/job_data.h"
+#include "worker/job_resolution.h"
 #include "worker/leaver.h"
 #include "worker/model/replicated.h"
 #include "worker/offline/evaluator_task.h"
@@ -171,6 +172,8 @@ struct Config : Resources {
   bool is_chief = false;
   Credentials credentials;
   SameHostFlags same_host;
+  // As it stands in its file, by which workers recognize each other.
+  std::string job_digest;
   proto::Job job;
   Replicas replicas;
   std::optional<HttpServer::Options> http;
@@ -301,6 +304,7 @@ absl::StatusOr<Config> ReadConfig() {
   if (!job.ok()) return job.status();
   config.job = *std::move(job);
   if (const auto seed = absl::GetFlag(FLAGS_seed)) config.job.set_seed(*seed);
+  config.job_digest = JobDigest(config.job);
   const auto replicas =
       ResolveConsistency(config.job, config.cluster.num_replicas());
   if (!replicas.ok()) {
@@ -315,6 +319,38 @@ absl::StatusOr<Config> ReadConfig() {
   if (!device.ok()) return device.status();
   config.device = *std::move(device);
   return config;
+}
+
+// Which job was declared, before this worker joins it. Waits until one is;
+// where the chief is to declare it, there is none.
+// Errors: those of Cluster::Connect; CANCELLED when the job has ended in order.
+absl::StatusOr<std::optional<proto::Job>> AskForJob(const Config& config) {
+  Cluster::Options options{.cluster = config.cluster};
+  options.task = config.task;
+  options.only_reads = true;
+  options.credentials = config.credentials;
+  options.same_host = false;
+  options.connect_timeout = StartTimeout(config.job.timeouts());
+  options.recovery_timeout = RecoveryTimeout(config.job.timeouts());
+  options.on_waiting = [](const std::string& what) {
+    LOG(INFO) << "waiting for " << what;
+  };
+  auto cluster = Cluster::Connect(std::move(options));
+  if (!cluster.ok()) return cluster.status();
+  const absl::Time deadline = SteadyNow() + StartTimeout(config.job.timeouts());
+  if (config.is_chief) {
+    const auto job = (*cluster)->GetStatus(deadline);
+    if (!job.ok()) return job.status();
+    if (job->total_steps() == 0) return std::nullopt;
+  }
+  const absl::Status status = (*cluster)->AwaitVariables(deadline);
+  if (IsOrderlyEnd((*cluster)->state().phase())) {
+    return absl::CancelledError("the job has ended");
+  }
+  if (!status.ok()) return status;
+  auto job = DeclaredJobFile((*cluster)->declaration());
+  if (!job.ok()) return job.status();
+  return *std::move(job);
 }
 
 // Data and model: all that a worker has before it connects.
@@ -464,7 +500,7 @@ Cluster::Options ConnectOptions(const Config& config, Tracer* cluster_tracer) {
   options.credentials = config.credentials;
   options.same_host = config.same_host.enabled;
   options.same_host_dir = config.same_host.directory;
-  options.job_digest = JobDigest(config.job);
+  options.job_digest = config.job_digest;
   options.connect_timeout = StartTimeout(config.job.timeouts());
   options.recovery_timeout = RecoveryTimeout(config.job.timeouts());
   options.tracer = config.tracer;
@@ -771,6 +807,16 @@ int RunWorker(const Registries& registries, const WorkerHooks& hooks,
   if (config->evaluates()) {
     return Evaluate(*config, registries, leaver, &readiness, &cluster_tracer);
   }
+  status = ResolveJob([&] { return AskForJob(*config); }, config->reading,
+                      &config->job);
+  if (absl::IsCancelled(status)) {
+    LOG(INFO) << status.message();
+    return kExitDone;
+  }
+  if (absl::IsInvalidArgument(status) || absl::IsNotFound(status)) {
+    return UsageError(status);
+  }
+  if (!status.ok()) return Fail(status, ExitCodeOfJoin(status));
   Workshop workshop;
   status = ReadData(*config, &workshop);
   if (absl::IsResourceExhausted(status)) return Fail(status);

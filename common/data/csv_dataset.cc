@@ -16,8 +16,8 @@ absl::StatusOr<std::unique_ptr<Dataset>> CsvDataset::Open(
 CsvDataset::CsvDataset(LoadedCsv csv)
     : csv_(std::move(csv)),
       spec_(csv_.schema->spec()),
-      skipped_because_(csv_.notes.skipped_because().begin(),
-                       csv_.notes.skipped_because().end()) {
+      skipped_(csv_.notes.skipped(), {csv_.notes.skipped_because().begin(),
+                                      csv_.notes.skipped_because().end()}) {
   if (spec_.num_targets == 0 && !spec_.num_classes.has_value()) {
     spec_.num_classes = csv_.notes.greatest_label() + 1;
   }

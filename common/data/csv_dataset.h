@@ -4,12 +4,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/data/csv_loader.h"
 #include "common/data/dataset.h"
+#include "common/data/skipped_rows.h"
 
 namespace holdfast {
 
@@ -33,9 +33,9 @@ class CsvDataset final : public Dataset {
     return csv_.rows->in_memory() ? Footprint{csv_.rows->bytes(), 0}
                                   : Footprint{0, csv_.rows->bytes()};
   }
-  int64_t skipped_rows() const override { return csv_.notes.skipped(); }
+  int64_t skipped_rows() const override { return skipped_.count(); }
   absl::Span<const std::string> skipped_because() const override {
-    return skipped_because_;
+    return skipped_.because();
   }
 
  private:
@@ -44,7 +44,7 @@ class CsvDataset final : public Dataset {
   const LoadedCsv csv_;
   // The schema's, with the number of classes.
   ExampleSpec spec_;
-  const std::vector<std::string> skipped_because_;
+  const SkippedRows skipped_;
 };
 
 }  // namespace holdfast

@@ -21,14 +21,13 @@
 #include "common/data/find_files.h"
 #include "common/data/in_order.h"
 #include "common/data/reading_progress.h"
+#include "common/data/skipped_rows.h"
 #include "common/sha256.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 
 namespace holdfast {
 namespace {
-
-constexpr size_t kSkippedTold = 5;
 
 // Something wrong with a line, which counts from 0 in its block: where the
 // block begins is not known before those in front of it are parsed.
@@ -246,7 +245,7 @@ void CsvLoader::MakeRow(absl::Span<const absl::string_view> row, int64_t line,
       return;
     }
     ++piece->skipped;
-    if (piece->skipped_because.size() < kSkippedTold) {
+    if (piece->skipped_because.size() < SkippedRows::kTold) {
       piece->skipped_because.push_back({line, std::move(what)});
     }
   };
@@ -300,7 +299,7 @@ bool CsvLoader::Give(Piece* piece) {
   if (progress_ != nullptr) progress_->Add(piece->file_bytes, rows);
   notes_.set_skipped(notes_.skipped() + piece->skipped);
   for (const Fault& fault : piece->skipped_because) {
-    if (notes_.skipped_because_size() == kSkippedTold) break;
+    if (notes_.skipped_because_size() == int{SkippedRows::kTold}) break;
     notes_.add_skipped_because(std::string(error(fault).message()));
   }
   if (piece->greatest_label > notes_.greatest_label()) {

@@ -117,6 +117,10 @@ bool IsInput(ColumnKind kind) {
 
 }  // namespace
 
+bool ParseCsvNumber(absl::string_view text, double* value) {
+  return Parse(text, value) && std::isfinite(*value);
+}
+
 absl::StatusOr<CsvSchema> CsvSchema::Create(
     const proto::Csv& config, absl::Span<const absl::string_view> header) {
   CsvSchema schema;
@@ -169,30 +173,32 @@ absl::StatusOr<CsvSchema> CsvSchema::Create(
   return schema;
 }
 
-absl::StatusOr<std::vector<int64_t>> CsvSchema::Find(
-    const proto::CsvColumn& column, bool header) const {
+absl::StatusOr<std::vector<int64_t>> FindCsvColumns(
+    const proto::CsvColumn& column, absl::Span<const std::string> names,
+    bool header) {
+  const int64_t columns = names.size();
   std::vector<int64_t> found;
   for (const std::string& pattern : column.name()) {
     const size_t before = found.size();
-    for (int64_t i = 0; header && i < columns(); ++i) {
-      if (Matches(pattern, names_[i])) found.push_back(i);
+    for (int64_t i = 0; header && i < columns; ++i) {
+      if (Matches(pattern, names[i])) found.push_back(i);
     }
     if (found.size() > before) continue;
-    const size_t told = std::min(names_.size(), kNamesTold);
+    const size_t told = std::min(names.size(), kNamesTold);
     return absl::InvalidArgumentError(
         absl::StrCat("there is no column ", Quote(pattern), "; there are ",
-                     absl::StrJoin(names_.begin(), names_.begin() + told, ", "),
-                     told < names_.size() ? ", ..." : ""));
+                     absl::StrJoin(names.first(told), ", "),
+                     told < names.size() ? ", ..." : ""));
   }
   for (const proto::CsvColumn::Range& range : column.range()) {
     const int64_t first = range.first();
     const int64_t last = range.has_last() ? range.last() : first;
-    if (last >= columns()) {
+    if (last >= columns) {
       return absl::InvalidArgumentError(
           absl::StrCat("there is no column ", last,
                        ", counted from 0: a row "
                        "has ",
-                       columns(), " cells; is the delimiter right?"));
+                       columns, " cells; is the delimiter right?"));
     }
     for (int64_t i = first; i <= last; ++i) found.push_back(i);
   }
@@ -241,7 +247,8 @@ CsvSchema::Use CsvSchema::UseOf(const proto::CsvColumn& column) const {
 
 absl::Status CsvSchema::AddColumn(const proto::CsvColumn& column, bool header,
                                   std::vector<bool>* used) {
-  const absl::StatusOr<std::vector<int64_t>> found = Find(column, header);
+  const absl::StatusOr<std::vector<int64_t>> found =
+      FindCsvColumns(column, names_, header);
   if (!found.ok()) return found.status();
   const Use use = UseOf(column);
   if (found->size() > 1 &&

@@ -16,6 +16,16 @@
 
 namespace holdfast {
 
+// The columns that `column` means in a file whose columns have these names, in
+// its order. Without `header` they are known by their places alone.
+// Errors: INVALID_ARGUMENT for one that is not there.
+absl::StatusOr<std::vector<int64_t>> FindCsvColumns(
+    const proto::CsvColumn& column, absl::Span<const std::string> names,
+    bool header);
+
+// Whether `text` is a finite number, which goes to *value.
+bool ParseCsvNumber(absl::string_view text, double* value);
+
 // What the columns of a CSV file are to a model, found in a file: how its rows
 // become rows of 32-bit cells (row_store.h), and these become examples.
 //
@@ -75,9 +85,6 @@ class CsvSchema {
 
   absl::Status AddColumn(const proto::CsvColumn& column, bool header,
                          std::vector<bool>* used);
-  // The columns that `column` means, in its order.
-  absl::StatusOr<std::vector<int64_t>> Find(const proto::CsvColumn& column,
-                                            bool header) const;
   Use UseOf(const proto::CsvColumn& column) const;
   absl::Status Error(const Use& use, absl::string_view what) const;
   bool IsMissing(absl::string_view text) const;

@@ -94,7 +94,19 @@ absl::Status SetDataFiles(const std::vector<std::string>& files,
   return absl::InvalidArgumentError("the job's data set is not made of files");
 }
 
+AnswerKind AnswersOf(const proto::Dataset& dataset) {
+  const auto has_target = [](const auto& part) { return part.has_target(); };
+  const auto& columns = dataset.csv().columns();
+  const auto& features = dataset.tfrecord().features();
+  const bool targets =
+      !dataset.idx().targets().empty() || !dataset.npy().targets().empty() ||
+      std::any_of(columns.begin(), columns.end(), has_target) ||
+      std::any_of(features.begin(), features.end(), has_target);
+  return targets ? AnswerKind::kTargets : AnswerKind::kLabels;
+}
+
 void RemoveAnswers(proto::Dataset* dataset) {
+  if (dataset->has_images()) dataset->mutable_images()->clear_classes();
   if (dataset->has_idx()) RemoveArrays(dataset->mutable_idx());
   if (dataset->has_npy()) RemoveArrays(dataset->mutable_npy());
   if (dataset->has_csv())

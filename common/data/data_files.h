@@ -21,8 +21,11 @@ enum class AnswerKind { kNone, kLabels, kTargets };
 absl::Status SetDataFiles(const std::vector<std::string>& files,
                           AnswerKind answers, proto::Dataset* dataset);
 
+// Which its own files have, as far as it names some, or its schema.
+AnswerKind AnswersOf(const proto::Dataset& dataset);
+
 // Has `dataset` give inputs alone: leaves out what names labels, targets and
-// weights. The labels of images are their folders.
+// weights. The labels of images are their folders, which have no names then.
 void RemoveAnswers(proto::Dataset* dataset);
 
 }  // namespace holdfast

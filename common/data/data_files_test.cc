@@ -67,6 +67,20 @@ TEST(SetDataFilesTest, CountsFiles) {
       SetDataFiles({"x"}, AnswerKind::kNone, &nothing)));
 }
 
+TEST(AnswersOfTest, AreAsFilesOrSchemaSay) {
+  const auto answers = [](const std::string& text) {
+    return AnswersOf(Parse(text));
+  };
+  EXPECT_EQ(answers("npy { labels: 'y' }"), AnswerKind::kLabels);
+  EXPECT_EQ(answers("npy { targets: 'y' }"), AnswerKind::kTargets);
+  EXPECT_EQ(answers("idx { targets: 'y' }"), AnswerKind::kTargets);
+  EXPECT_EQ(answers("csv { columns { target {} } }"), AnswerKind::kTargets);
+  EXPECT_EQ(answers("csv { columns { label {} } }"), AnswerKind::kLabels);
+  EXPECT_EQ(answers("tfrecord { features { target {} } }"),
+            AnswerKind::kTargets);
+  EXPECT_EQ(answers("images { folder: 'x' }"), AnswerKind::kLabels);
+}
+
 TEST(RemoveAnswersTest, LeavesInputs) {
   proto::Dataset npy = Parse(
       "npy { inputs: \"x\" labels: \"y\" targets: \"t\" weights: \"w\" }");
@@ -113,6 +127,9 @@ TEST(RemoveAnswersTest, LeavesInputs) {
   RemoveAnswers(&records);
   ASSERT_EQ(records.tfrecord().features_size(), 1);
   EXPECT_EQ(records.tfrecord().features(0).name(), "a");
+  proto::Dataset images = Parse("images { folder: 'x' classes: 'a' }");
+  RemoveAnswers(&images);
+  EXPECT_EQ(images.ShortDebugString(), "images { folder: \"x\" }");
 }
 
 }  // namespace

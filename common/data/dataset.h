@@ -25,6 +25,9 @@ class Dataset : public ExampleSource {
     std::optional<float> scale;
     float mean = 0;
     float stddev = 1;
+    // Nobody wants labels: images need no folders of classes, and may lie in
+    // one.
+    bool unlabeled = false;
     ReadingOptions reading;
 
     // Of arrays of `type`.
@@ -48,6 +51,10 @@ class Dataset : public ExampleSource {
   // Where the greatest label stands, for messages: "label 9 of example 3 (from
   // 0) in "labels"". Empty where there are none.
   virtual std::string GreatestLabelPlace() const { return ""; }
+
+  // Of a source whose examples are files each, the name of one: its path within
+  // the data set's folder. Empty: they are not.
+  virtual std::string FileOf(int64_t /*index*/) const { return ""; }
 
   // In hexadecimal, of the examples as they are stored: the same for a plain
   // file and a gzip file. Of a source that makes its examples, of what they

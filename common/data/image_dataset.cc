@@ -19,14 +19,18 @@ absl::Status WithPath(const std::string& path, const absl::Status& status) {
 ImageDataset::ImageDataset(const proto::Images& config, const Options& options)
     : folder_(config.folder()),
       skip_bad_rows_(config.skip_bad_rows()),
+      unlabeled_(options.unlabeled),
       input_(config.picture(), options.ScalingOf(ElementType::kUint8)) {
   spec_.shape = input_.shape();
 }
 
 absl::StatusOr<std::unique_ptr<Dataset>> ImageDataset::Open(
     const proto::Images& config, const Options& options) {
-  absl::StatusOr<std::vector<ImageClass>> classes = ListImageClasses(
-      config.folder(), {config.classes().begin(), config.classes().end()});
+  absl::StatusOr<std::vector<ImageClass>> classes =
+      options.unlabeled
+          ? ListUnlabeledImages(config.folder())
+          : ListImageClasses(config.folder(), {config.classes().begin(),
+                                               config.classes().end()});
   if (!classes.ok()) return classes.status();
   std::unique_ptr<ImageDataset> dataset(new ImageDataset(config, options));
   absl::Status status =
@@ -49,7 +53,7 @@ absl::Status ImageDataset::TestFiles(std::vector<ImageClass> classes,
     progress->Begin(absl::StrCat("the images in \"", folder_, "\""),
                     /*total_bytes=*/0);
   }
-  spec_.num_classes = classes.size();
+  if (!unlabeled_) spec_.num_classes = classes.size();
   std::vector<float> input(skip_bad_rows_ ? spec_.input_size() : 0);
   Sha256 sha;
   sha.Update("images\n");
@@ -88,8 +92,13 @@ absl::Status ImageDataset::TestFiles(std::vector<ImageClass> classes,
   return absl::OkStatus();
 }
 
+std::string ImageDataset::NameOf(const File& file) const {
+  const std::string& of_class = classes_[file.label];
+  return of_class.empty() ? file.name : absl::StrCat(of_class, "/", file.name);
+}
+
 std::string ImageDataset::PathOf(const File& file) const {
-  return absl::StrCat(folder_, "/", classes_[file.label], "/", file.name);
+  return absl::StrCat(folder_, "/", NameOf(file));
 }
 
 absl::Status ImageDataset::Read(int64_t index, const ExampleMemory& to) const {
@@ -104,6 +113,7 @@ absl::Status ImageDataset::Read(int64_t index, const ExampleMemory& to) const {
 }
 
 std::string ImageDataset::GreatestLabelPlace() const {
+  if (unlabeled_) return "";
   return absl::StrCat("class ", classes_.size() - 1, " (from 0), the folder \"",
                       folder_, "/", classes_.back(), "\"");
 }

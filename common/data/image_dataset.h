@@ -17,14 +17,14 @@
 namespace holdfast {
 
 // Image files in folders, of which each is a class: class by class, and within
-// one by the files' names. Of a file its name is kept; it is decoded each time
-// that it is read.
+// one by the files' names; or, unlabeled, in one folder. Of a file its name is
+// kept; it is decoded each time that it is read.
 class ImageDataset final : public Dataset {
  public:
   // Reads all files once: their headers, or, with config.skip_bad_rows, all of
   // them.
-  // Errors: those of ListImageClasses, of the system, and of ImageInput with
-  // the file; INVALID_ARGUMENT where no image is left.
+  // Errors: those of ListImageClasses or ListUnlabeledImages, of the system,
+  // and of ImageInput with the file; INVALID_ARGUMENT where no image is left.
   static absl::StatusOr<std::unique_ptr<Dataset>> Open(
       const proto::Images& config, const Options& options);
 
@@ -32,6 +32,9 @@ class ImageDataset final : public Dataset {
   const ExampleSpec& spec() const override { return spec_; }
   absl::Status Read(int64_t index, const ExampleMemory& to) const override;
   std::string GreatestLabelPlace() const override;
+  std::string FileOf(int64_t index) const override {
+    return NameOf(files_[index]);
+  }
   const std::string& digest() const override { return digest_; }
   // Names are in memory; files are mapped while they are read.
   Footprint footprint() const override { return footprint_; }
@@ -50,10 +53,13 @@ class ImageDataset final : public Dataset {
 
   absl::Status TestFiles(std::vector<ImageClass> classes,
                          ReadingProgress* progress);
+  // In folder_.
+  std::string NameOf(const File& file) const;
   std::string PathOf(const File& file) const;
 
   const std::string folder_;
   const bool skip_bad_rows_;
+  const bool unlabeled_;
   const ImageInput input_;
   // By label.
   std::vector<std::string> classes_;

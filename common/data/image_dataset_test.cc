@@ -104,6 +104,35 @@ TEST_F(ImageDatasetTest, ClassesComeInTheOrderOfTheJobFile) {
               HasSubstr("there is no folder of the class \"owls\""));
 }
 
+// To predict of, images may lie in one folder, or in folders whatever they are.
+TEST_F(ImageDatasetTest, UnlabeledImagesNeedNoFolders) {
+  Dataset::Options options;
+  options.scale = 1;
+  options.unlabeled = true;
+  const auto in_folders =
+      Open(absl::StrCat(kSize, "classes: 'neither'"), options);
+  ASSERT_TRUE(in_folders.ok()) << in_folders.status();
+  EXPECT_EQ((*in_folders)->num_examples(), 3);
+  EXPECT_EQ((*in_folders)->FileOf(0), "cats/1.png");
+  EXPECT_EQ((*in_folders)->spec().num_classes, std::nullopt);
+  EXPECT_EQ((*in_folders)->GreatestLabelPlace(), "");
+
+  fs::rename(folder_ + "/cats/1.png", folder_ + "/9.png");
+  fs::rename(folder_ + "/dogs/2.png", folder_ + "/2.png");
+  fs::remove_all(folder_ + "/cats");
+  fs::remove_all(folder_ + "/dogs");
+  fs::remove(folder_ + "/readme.txt");
+  const auto flat = Open(kSize, options);
+  ASSERT_TRUE(flat.ok()) << flat.status();
+  ASSERT_EQ((*flat)->num_examples(), 2);
+  EXPECT_EQ((*flat)->FileOf(0), "2.png");
+  EXPECT_EQ((*flat)->FileOf(1), "9.png");
+  EXPECT_THAT(ExampleAt(**flat, 1).first, ElementsAre(10, 11, 12, 13, 14, 15));
+  Write("x.txt", "no image");
+  EXPECT_THAT(Open(kSize, options).status().message(),
+              HasSubstr(folder_ + "/x.txt\": it begins neither as PNG"));
+}
+
 TEST_F(ImageDatasetTest, ImagesAreBroughtToSize) {
   auto dataset = Open("picture { height: 1 width: 1 channels: 1 resize: CROP }",
                       {.scale = 1, .mean = 1, .stddev = 2});

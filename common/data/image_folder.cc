@@ -75,4 +75,14 @@ absl::StatusOr<std::vector<ImageClass>> ListImageClasses(
   return listed;
 }
 
+absl::StatusOr<std::vector<ImageClass>> ListUnlabeledImages(
+    const std::string& folder) {
+  const auto folders = NamesIn(folder, true);
+  if (!folders.ok()) return folders.status();
+  if (!folders->empty()) return ListImageClasses(folder, {});
+  auto files = NamesIn(folder, false);
+  if (!files.ok()) return files.status();
+  return std::vector<ImageClass>{{"", *std::move(files)}};
+}
+
 }  // namespace holdfast

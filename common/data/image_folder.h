@@ -23,6 +23,12 @@ struct ImageClass {
 absl::StatusOr<std::vector<ImageClass>> ListImageClasses(
     const std::string& folder, const std::vector<std::string>& classes);
 
+// The same where nobody asks for classes: where there are no folders, the files
+// in `folder` itself are all of one class without a name. Errors: as the system
+// says.
+absl::StatusOr<std::vector<ImageClass>> ListUnlabeledImages(
+    const std::string& folder);
+
 }  // namespace holdfast
 
 #endif  // HOLDFAST_COMMON_DATA_IMAGE_FOLDER_H_

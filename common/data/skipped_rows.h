@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,6 +17,13 @@ namespace holdfast {
 // Thread-compatible.
 class SkippedRows {
  public:
+  // Of which it is told what was wrong, at most.
+  static constexpr size_t kTold = 5;
+
+  SkippedRows() = default;
+  SkippedRows(int64_t count, std::vector<std::string> because)
+      : count_(count), because_(std::move(because)) {}
+
   void Add(const absl::Status& why) {
     ++count_;
     if (because_.size() < kTold) because_.emplace_back(why.message());
@@ -25,8 +33,6 @@ class SkippedRows {
   const std::vector<std::string>& because() const { return because_; }
 
  private:
-  static constexpr size_t kTold = 5;
-
   int64_t count_ = 0;
   std::vector<std::string> because_;
 };

@@ -375,6 +375,39 @@ TEST_F(DataTest, ImagesInColourAreLearnedFromFilesAndRecords) {
   EXPECT_THAT(ReadText(folder_ + "/shapes.textproto"),
               AllOf(HasSubstr("test.tfrecord"), Not(HasSubstr("folder"))));
 
+  // Of files in one folder, without classes, the model tells the classes.
+  const std::string checkpoints =
+      absl::StrCat("--checkpoint=", folder_, "/run-0/checkpoints");
+  const std::string flat = folder_ + "/flat";
+  fs::create_directory(flat);
+  fs::copy(shapes + "/test/red_disc/0000.png", flat + "/b.png");
+  fs::copy(shapes + "/test/blue_square/0000.png", flat + "/a.png");
+  const std::string predicted = folder_ + "/predicted.csv";
+  Program predict({kHoldfast, "predict", checkpoints,
+                   absl::StrCat("--data=", flat),
+                   absl::StrCat("--output=", predicted)});
+  ASSERT_EQ(predict.Wait(), 0) << predict.output();
+  EXPECT_THAT(ReadText(predicted),
+              AllOf(HasSubstr("example,file,class,probability_"),
+                    HasSubstr("\n0,a.png,blue_square,"),
+                    HasSubstr("\n1,b.png,red_disc,")));
+
+  // A test set without one of the classes shifts no label.
+  const std::string lacking = folder_ + "/lacking";
+  fs::copy(shapes + "/test", lacking, fs::copy_options::recursive);
+  fs::remove_all(lacking + "/blue_disc");
+  Program lacks(
+      {kHoldfast, "eval", checkpoints, absl::StrCat("--data=", lacking)});
+  EXPECT_EQ(lacks.Wait(), 2);
+  EXPECT_THAT(lacks.output(),
+              HasSubstr("there is no folder of the class \"blue_disc\""));
+  fs::create_directory(lacking + "/blue_disc");
+  Program evaluates(
+      {kHoldfast, "eval", checkpoints, absl::StrCat("--data=", lacking)});
+  EXPECT_EQ(evaluates.Wait(), 0);
+  EXPECT_THAT(evaluates.output(),
+              ::testing::ContainsRegex("\"accuracy\": (1|0\\.9)"));
+
   // A file that has become something else.
   WriteText(shapes + "/train/red_disc/0003.png", "no image");
   train(absl::StrReplaceAll(

@@ -7,7 +7,10 @@
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/file_system.h"
 #include "common/clock.h"
+#include "common/data/computed_fields.h"
+#include "common/job_file.h"
 #include "glog/logging.h"
+#include "worker/job_resolution.h"
 #include "worker/offline/checkpoint_model.h"
 #include "worker/trainer/evaluator.h"
 #include "worker/trainer/scores.h"
@@ -50,27 +53,34 @@ absl::StatusOr<std::unique_ptr<EvaluatorTask>> EvaluatorTask::Open(
   }
   std::unique_ptr<EvaluatorTask> task(new EvaluatorTask(options, models));
   const proto::Data& data = options.job.data();
-  if (data.has_test()) {
-    auto test_set =
-        OpenJobDataset(data.test(), data, options.reading, "evaluate");
-    if (!test_set.ok()) return test_set.status();
-    task->test_set_ = *std::move(test_set);
-  } else if (data.has_holdout()) {
-    auto opened = JobData::Open(data, options.reading);
-    if (!opened.ok()) return opened.status();
-    task->data_ = *std::move(opened);
-    auto test_set = task->data_->OpenTestSet();
-    if (!test_set.ok()) return test_set.status();
-    task->test_set_ = *std::move(test_set);
-  } else {
+  if (!data.has_test() && !data.has_holdout()) {
     return absl::InvalidArgumentError(
         "the job has nothing to evaluate on: it needs data.test or "
         "data.holdout");
+  }
+  if (!HasOpenFields(data)) {
+    const absl::Status status = task->OpenTestSet();
+    if (!status.ok()) return status;
   }
   auto backend = CreateBackend(options.place, options.device);
   if (!backend.ok()) return backend.status();
   task->backend_ = *std::move(backend);
   return task;
+}
+
+absl::Status EvaluatorTask::OpenTestSet() {
+  const proto::Data& data = options_.job.data();
+  absl::StatusOr<std::unique_ptr<Dataset>> test_set;
+  if (data.has_test()) {
+    test_set = OpenJobDataset(data.test(), data, options_.reading, "evaluate");
+  } else {
+    const auto opened = JobData::Open(data, options_.reading);
+    if (!opened.ok()) return opened.status();
+    test_set = opened->OpenTestSet();
+  }
+  if (!test_set.ok()) return test_set.status();
+  test_set_ = *std::move(test_set);
+  return absl::OkStatus();
 }
 
 // The ps make the directory before anybody can join them, and perhaps not much
@@ -96,6 +106,13 @@ absl::StatusOr<proto::EvaluationResult> EvaluatorTask::Evaluate(
   const absl::Time begin = SteadyNow();
   auto reader = CheckpointReader::Open(directory, name);
   if (!reader.ok()) return reader.status();
+  if (test_set_ == nullptr) {
+    const auto declared = DeclaredJobFile((*reader)->manifest().declaration());
+    if (!declared.ok()) return declared.status();
+    absl::Status status = ResolveFrom(*declared, &options_.job);
+    if (status.ok()) status = OpenTestSet();
+    if (!status.ok()) return status;
+  }
   auto loaded = LoadModel(reader->get(), options_.job, test_set_->spec(),
                           models_, backend_.get());
   if (!loaded.ok()) return loaded.status();

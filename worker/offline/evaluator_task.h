@@ -50,7 +50,9 @@ class EvaluatorTask {
     DeviceOptions device;
   };
 
-  // Opens the test set. `models` must outlive the task.
+  // Opens the test set, unless the job file leaves something to its training
+  // set: then the first checkpoint tells what was declared. `models` must
+  // outlive the task.
   // Errors: INVALID_ARGUMENT, NOT_FOUND, with the flag or the field of the job
   // that is wrong.
   static absl::StatusOr<std::unique_ptr<EvaluatorTask>> Open(
@@ -63,13 +65,14 @@ class EvaluatorTask {
   EvaluatorTask(const Options& options, const ModelRegistry& models)
       : options_(options), models_(models) {}
 
+  // Of options_.job.
+  absl::Status OpenTestSet();
   absl::StatusOr<proto::EvaluationResult> Evaluate(
       const CheckpointDirectory& directory, const proto::CheckpointName& name);
 
-  const Options options_;
+  Options options_;
   const ModelRegistry& models_;
-  // Of a job whose test set is part of its training set.
-  std::optional<JobData> data_;
+  // Null until it is open.
   std::unique_ptr<Dataset> test_set_;
   std::unique_ptr<Backend> backend_;
 };

@@ -20,6 +20,7 @@
 #include "worker/backend/device.h"
 #include "worker/input/hooked_source.h"
 #include "worker/input/sequential_batches.h"
+#include "worker/job_resolution.h"
 #include "worker/offline/checkpoint_model.h"
 #include "worker/offline/prediction_file.h"
 #include "worker/precision.h"
@@ -93,8 +94,21 @@ struct Opened {
   proto::Job job;
   std::unique_ptr<Backend> backend;
 
+  // Of checkpoints that keep no job file, nothing.
   const proto::DeclaredJob& declared() const {
     return reader->manifest().declaration().job();
+  }
+  bool has_declared() const {
+    return reader->manifest().declaration().has_job();
+  }
+  AnswerKind answers() const {
+    if (!has_declared()) return AnswersOf(Examples());
+    return declared().num_targets() > 0 ? AnswerKind::kTargets
+                                        : AnswerKind::kLabels;
+  }
+  // What the job is evaluated on, or else trained on.
+  const proto::Dataset& Examples() const {
+    return job.data().has_test() ? job.data().test() : job.data().train();
   }
 };
 
@@ -103,17 +117,22 @@ absl::StatusOr<Opened> Open(const OfflineOptions& options) {
   auto reader = OpenCheckpoint(options.checkpoint);
   if (!reader.ok()) return reader.status();
   opened.reader = *std::move(reader);
+  const auto declared =
+      DeclaredJobFile(opened.reader->manifest().declaration());
   if (options.job.has_value()) {
+    if (absl::IsDataLoss(declared.status())) return declared.status();
     opened.job = *options.job;
+    const absl::Status status =
+        ResolveFrom(declared.ok() ? *declared : proto::Job(), &opened.job);
+    if (!status.ok()) return status;
   } else {
-    auto job = DeclaredJobFile(opened.reader->manifest().declaration());
-    if (!job.ok()) {
+    if (!declared.ok()) {
       return absl::Status(
-          job.status().code(),
-          absl::StrCat(options.checkpoint, ": ", job.status().message(),
+          declared.status().code(),
+          absl::StrCat(options.checkpoint, ": ", declared.status().message(),
                        "; name the job file with --job"));
     }
-    opened.job = *std::move(job);
+    opened.job = *declared;
     if (options.data.empty()) {
       return absl::InvalidArgumentError(
           "a checkpoint does not say where data lie: name files with --data, "
@@ -133,25 +152,43 @@ absl::StatusOr<Opened> Open(const OfflineOptions& options) {
 absl::StatusOr<proto::Dataset> DatasetOf(const OfflineOptions& options,
                                          const Opened& opened,
                                          bool has_answers) {
-  const proto::Data& data = opened.job.data();
-  proto::Dataset dataset = data.has_test() ? data.test() : data.train();
+  proto::Dataset dataset = opened.Examples();
   if (!options.data.empty()) {
-    const AnswerKind answers = !has_answers ? AnswerKind::kNone
-                               : opened.declared().num_targets() > 0
-                                   ? AnswerKind::kTargets
-                                   : AnswerKind::kLabels;
-    const absl::Status status = SetDataFiles(options.data, answers, &dataset);
+    const absl::Status status = SetDataFiles(
+        options.data, has_answers ? opened.answers() : AnswerKind::kNone,
+        &dataset);
     if (!status.ok()) return status;
   }
-  if (!has_answers) RemoveAnswers(&dataset);
+  if (!has_answers) {
+    RemoveAnswers(&dataset);
+  } else if (dataset.has_images() && dataset.images().classes().empty()) {
+    return absl::InvalidArgumentError(
+        "the checkpoint is of a version that did not keep which folder is "
+        "which class: name the `classes` in the job file, and that with --job");
+  }
   return dataset;
+}
+
+// Of examples that have such inputs.
+// Errors: those of CreateModel.
+absl::StatusOr<int64_t> NumTargets(const Opened& opened,
+                                   const ExampleSpec& examples,
+                                   const ModelRegistry& models) {
+  if (opened.has_declared() || opened.answers() != AnswerKind::kTargets) {
+    return opened.declared().num_targets();
+  }
+  // One for each output.
+  ExampleSpec inputs = examples;
+  inputs.num_classes.reset();
+  const auto model = CreateModel(opened.job.model(), inputs, opened.job.seed(),
+                                 opened.backend.get(), models);
+  if (!model.ok()) return model.status();
+  return (*model)->Outputs().count;
 }
 
 // Errors: INVALID_ARGUMENT when `found` is not the shape that was trained on.
 absl::Status CheckShape(const Opened& opened, const ExampleSpec& found) {
-  if (!opened.reader->manifest().declaration().has_job()) {
-    return absl::OkStatus();
-  }
+  if (!opened.has_declared()) return absl::OkStatus();
   const auto& trained = opened.declared().example_shape();
   if (absl::MakeConstSpan(trained) == absl::MakeConstSpan(found.shape)) {
     return absl::OkStatus();
@@ -260,12 +297,16 @@ absl::Status PredictWithCheckpoint(const OfflineOptions& options,
   if (!status.ok()) return status;
   const auto config = DatasetOf(options, *opened, /*has_answers=*/false);
   if (!config.ok()) return config.status();
+  DataOptions reading = options.reading;
+  reading.unlabeled = true;
   auto dataset =
-      OpenJobDataset(*config, opened->job.data(), options.reading, "predict");
+      OpenJobDataset(*config, opened->job.data(), reading, "predict");
   if (!dataset.ok()) return dataset.status();
   status = CheckShape(*opened, (*dataset)->spec());
   if (!status.ok()) return status;
-  const Unanswered inputs(dataset->get(), opened->declared().num_targets());
+  const auto targets = NumTargets(*opened, (*dataset)->spec(), models);
+  if (!targets.ok()) return targets.status();
+  const Unanswered inputs(dataset->get(), *targets);
   auto loaded = LoadModel(opened->reader.get(), opened->job, inputs.spec(),
                           models, opened->backend.get());
   if (!loaded.ok()) return loaded.status();
@@ -277,9 +318,14 @@ absl::Status PredictWithCheckpoint(const OfflineOptions& options,
                      "(worker/model/model.h)"));
   }
 
-  auto file = PredictionFile::Create(
-      output, ColumnsOf(opened->job, outputs.count, outputs.predict_class),
-      outputs.count);
+  PredictionColumns columns =
+      ColumnsOf(opened->job, outputs.count, outputs.predict_class);
+  if (!(*dataset)->FileOf(0).empty()) {
+    columns.file_of = [&dataset](int64_t example) {
+      return (*dataset)->FileOf(example);
+    };
+  }
+  auto file = PredictionFile::Create(output, std::move(columns), outputs.count);
   if (!file.ok()) return file.status();
   const Progress progress(&inputs, "predicted");
   const proto::Evaluation& evaluation = opened->job.evaluation();

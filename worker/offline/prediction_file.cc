@@ -37,9 +37,14 @@ std::vector<double> Softmax(absl::Span<const float> outputs) {
   return values;
 }
 
-// The names that a table's schema has for classes or targets.
+// The names that the data have for classes or targets.
 std::vector<std::string> NamesIn(const proto::Dataset& dataset) {
-  std::vector<std::string> names;
+  const auto& folders = dataset.images().classes();
+  std::vector<std::string> names(folders.begin(), folders.end());
+  for (const proto::TfRecordFeature& feature : dataset.tfrecord().features()) {
+    const auto& values = feature.label().values();
+    names.insert(names.end(), values.begin(), values.end());
+  }
   for (const proto::CsvColumn& column : dataset.csv().columns()) {
     if (column.has_label()) {
       return {column.label().values().begin(), column.label().values().end()};
@@ -72,6 +77,7 @@ std::string PredictionHeader(const PredictionColumns& columns,
                              int64_t num_outputs) {
   using Kind = PredictionColumns::Kind;
   std::string line = "example";
+  if (columns.file_of) line += ",file";
   if (columns.classes) line += ",class";
   const bool single = num_outputs == 1;
   for (int64_t i = 0; i < num_outputs; ++i) {
@@ -94,6 +100,9 @@ std::string PredictionLine(const PredictionColumns& columns, int64_t example,
                            absl::Span<const float> outputs) {
   using Kind = PredictionColumns::Kind;
   std::string line = absl::StrCat(example);
+  if (columns.file_of) {
+    absl::StrAppend(&line, ",", Cell(columns.file_of(example)));
+  }
   if (columns.classes) {
     const size_t predicted =
         outputs.size() == 1 ? (outputs[0] > 0 ? 1 : 0)

@@ -2,6 +2,7 @@
 #define HOLDFAST_WORKER_OFFLINE_PREDICTION_FILE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +30,8 @@ struct PredictionColumns {
   bool classes = false;
   // By output: the name of the class or target. Empty: they have none.
   std::vector<std::string> names;
+  // The file that an example is. Null: they are no files.
+  std::function<std::string(int64_t example)> file_of;
 };
 
 // Of a job whose model has so many outputs. A registered model's are numbers.
@@ -36,8 +39,8 @@ PredictionColumns ColumnsOf(const proto::Job& job, int64_t num_outputs,
                             bool predict_class);
 
 // The first line of a file of predictions, and that of an example: `example`,
-// from 0; `class`, by name where it has one; and a column for each probability
-// or number.
+// from 0; `file`, where it is one; `class`, by name where it has one; and a
+// column for each probability or number.
 std::string PredictionHeader(const PredictionColumns& columns,
                              int64_t num_outputs);
 std::string PredictionLine(const PredictionColumns& columns, int64_t example,

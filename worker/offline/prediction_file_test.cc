@@ -56,6 +56,28 @@ TEST(PredictionFileTest, ATableNamesItsClasses) {
   EXPECT_EQ(PredictionLine(columns, 0, {1, 1}), "0,\"a,b\",0.5,0.5\n");
 }
 
+TEST(PredictionFileTest, FoldersAndRecordsNameClassesToo) {
+  for (const char* data :
+       {"images { classes: 'cat' classes: 'dog' }",
+        "tfrecord { features { label { values: 'cat' values: 'dog' } } }"}) {
+    const PredictionColumns columns = ColumnsOf(
+        Parse(absl::StrCat(kSoftmax, " data { train { ", data, " } }")), 2,
+        /*predict_class=*/true);
+    EXPECT_EQ(PredictionHeader(columns, 2),
+              "example,class,probability_cat,probability_dog\n");
+    EXPECT_EQ(PredictionLine(columns, 0, {1, 1}), "0,cat,0.5,0.5\n");
+  }
+}
+
+TEST(PredictionFileTest, ExamplesThatAreFilesAreNamed) {
+  PredictionColumns columns = ColumnsOf({}, 1, /*predict_class=*/false);
+  columns.file_of = [](int64_t example) {
+    return absl::StrCat("a,", example, ".png");
+  };
+  EXPECT_EQ(PredictionHeader(columns, 1), "example,file,output\n");
+  EXPECT_EQ(PredictionLine(columns, 3, {2}), "3,\"a,3.png\",2\n");
+}
+
 // Above 0 it is class 1.
 TEST(PredictionFileTest, OneOutputTellsTwoClasses) {
   const PredictionColumns columns = ColumnsOf(

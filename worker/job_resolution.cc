@@ -1,0 +1,60 @@
+#include "worker/job_resolution.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/data/computed_fields.h"
+#include "common/data/reading_progress.h"
+#include "common/job_file.h"
+#include "glog/logging.h"
+
+namespace holdfast {
+namespace {
+
+// Of DeclaredJob.job_file.
+constexpr size_t kMostJobBytes = 1 << 20;
+
+absl::Status Compute(const DataOptions& reading, proto::Job* job) {
+  const SteadyClock clock;
+  ReadingProgress progress(
+      {&clock, [](const std::string& line) { LOG(INFO) << line; }});
+  const absl::Status status = FillInComputedFields(
+      {reading.threads, reading.cache.get(), &progress}, job->mutable_data());
+  if (!status.ok()) return status;
+  LOG(INFO) << "computed of the training set: what the job file leaves to it";
+  const size_t bytes = SharedJob(*job).size();
+  if (bytes <= kMostJobBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the job with the values that are computed takes ", bytes,
+                   " bytes, and a declaration at most ", kMostJobBytes,
+                   ": a column has too many different ones to be a category"));
+}
+
+}  // namespace
+
+absl::Status ResolveJob(
+    const std::function<absl::StatusOr<std::optional<proto::Job>>()>& declared,
+    const DataOptions& reading, proto::Job* job) {
+  if (HasComputedFields(job->data())) {
+    const auto found = declared();
+    if (!found.ok()) return found.status();
+    absl::Status status =
+        found->has_value()
+            ? CopyOpenFields((*found)->data(), job->mutable_data())
+            : Compute(reading, job);
+    if (!status.ok()) return status;
+    LOG_IF(INFO, found->has_value())
+        << "as the job was declared: what the job file leaves to its training "
+           "set";
+  }
+  return FillInImageClasses(job->mutable_data());
+}
+
+absl::Status ResolveFrom(const proto::Job& declared, proto::Job* job) {
+  if (!HasOpenFields(job->data())) return absl::OkStatus();
+  const absl::Status status =
+      CopyOpenFields(declared.data(), job->mutable_data());
+  if (!status.ok() || !HasOpenFields(job->data())) return status;
+  return FillInImageClasses(job->mutable_data());
+}
+
+}  // namespace holdfast
