@@ -21,12 +21,16 @@ absl::Status Compute(const DataOptions& reading, proto::Job* job) {
       {reading.threads, reading.cache.get(), &progress}, job->mutable_data());
   if (!status.ok()) return status;
   LOG(INFO) << "computed of the training set: what the job file leaves to it";
-  const size_t bytes = SharedJob(*job).size();
+  return absl::OkStatus();
+}
+
+absl::Status CheckSize(const proto::Job& job) {
+  const size_t bytes = SharedJob(job).size();
   if (bytes <= kMostJobBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the job with the values that are computed takes ", bytes,
-                   " bytes, and a declaration at most ", kMostJobBytes,
-                   ": a column has too many different ones to be a category"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the job with the values or classes of its training set takes ", bytes,
+      " bytes, and a declaration at most ", kMostJobBytes,
+      ": there are too many of them"));
 }
 
 }  // namespace
@@ -46,7 +50,8 @@ absl::Status ResolveJob(
         << "as the job was declared: what the job file leaves to its training "
            "set";
   }
-  return FillInImageClasses(job->mutable_data());
+  const absl::Status status = FillInImageClasses(job->mutable_data());
+  return status.ok() ? CheckSize(*job) : status;
 }
 
 absl::Status ResolveFrom(const proto::Job& declared, proto::Job* job) {

@@ -94,7 +94,7 @@ TEST_F(JobResolutionTest, WhatGoesWrongIsTold) {
       ->mutable_category()
       ->set_computed(true);
   EXPECT_THAT(Resolve(std::nullopt, &job).message(),
-              HasSubstr("too many different ones to be a category"));
+              HasSubstr("there are too many of them"));
 }
 
 TEST_F(JobResolutionTest, WhoeverHasNoPartTakesWhatWasDeclared) {

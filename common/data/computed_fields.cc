@@ -12,6 +12,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -26,6 +27,7 @@
 #include "common/data/tf_example.h"
 #include "common/data/tfrecord_file.h"
 #include "common/job_file.h"
+#include "common/utf8.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace holdfast {
@@ -98,10 +100,33 @@ void SetValues(const Found& found, Values* values) {
   values->mutable_values()->Assign(found.values.begin(), found.values.end());
 }
 
-absl::Status NothingFound(absl::string_view what, absl::string_view name) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("cannot compute ", what, " \"", name,
-                   "\" of the training set: it has no values"));
+bool IsUtf8(absl::string_view text) {
+  while (!text.empty()) {
+    const size_t length = Utf8CharacterBytes(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+// Whether something was found, and can be declared.
+// Errors: INVALID_ARGUMENT, with the name of the column or feature.
+absl::Status Check(const Found& found, absl::string_view what,
+                   absl::string_view name) {
+  const auto error = [&](absl::string_view why) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot compute ", what, " \"", absl::Utf8SafeCEscape(name),
+        "\" of the training set: ", why));
+  };
+  if (found.moments.count() == 0 && found.values.empty()) {
+    return error("it has no values");
+  }
+  for (const std::string& value : found.values) {
+    if (IsUtf8(value)) continue;
+    return error(absl::StrCat("the value \"", absl::CEscape(value),
+                              "\" is not UTF-8: convert the files"));
+  }
+  return absl::OkStatus();
 }
 
 // A part of a table as the job file has it, and what takes its place.
@@ -185,15 +210,13 @@ absl::StatusOr<proto::CsvColumn> ResolvedColumn(
     const proto::CsvColumn& written, absl::Span<const std::string> names,
     bool header, const CsvComputation& computation) {
   const std::string& name = names[computation.column];
-  if (computation.found.moments.count() == 0 &&
-      computation.found.values.empty()) {
-    return NothingFound("column", name);
-  }
+  const absl::Status status = Check(computation.found, "column", name);
+  if (!status.ok()) return status;
   proto::CsvColumn column = written;
   column.clear_name();
   column.clear_range();
   // A name with a star would stand for others, too.
-  if (header && !absl::StrContains(name, '*')) {
+  if (header && !absl::StrContains(name, '*') && IsUtf8(name)) {
     column.add_name(name);
   } else {
     column.add_range()->set_first(static_cast<uint32_t>(computation.column));
@@ -348,9 +371,8 @@ absl::StatusOr<std::vector<Resolved<proto::TfRecordFeature>>> ComputeTfRecord(
     const proto::TfRecordFeature& written = config.features(i);
     resolved.push_back({written, {written}});
     if (!IsComputed(written)) continue;
-    if (found[i].moments.count() == 0 && found[i].values.empty()) {
-      return NothingFound("feature", written.name());
-    }
+    const absl::Status status = Check(found[i], "feature", written.name());
+    if (!status.ok()) return status;
     proto::TfRecordFeature& feature = resolved.back().parts[0];
     if (feature.has_numbers()) {
       SetMoments(found[i], feature.mutable_numbers());
@@ -493,7 +515,15 @@ absl::Status FillInImageClasses(proto::Data* data) {
   if (images->classes().empty()) {
     const auto classes = ListImageClasses(images->folder(), {});
     if (!classes.ok()) return classes.status();
-    for (const ImageClass& each : *classes) images->add_classes(each.name);
+    for (const ImageClass& each : *classes) {
+      if (!IsUtf8(each.name)) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "cannot read the images in \"", images->folder(),
+            "\": the name of the folder \"", absl::CEscape(each.name),
+            "\" is not UTF-8: rename it"));
+      }
+      images->add_classes(each.name);
+    }
   }
   if (!data->test().has_images()) return absl::OkStatus();
   CopyClasses(*images, data->mutable_test());

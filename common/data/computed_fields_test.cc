@@ -219,6 +219,12 @@ TEST_F(ComputedFieldsTest, WhatCannotBeComputedIsTold) {
               HasSubstr("column \"a\" of the training set: it has no values"));
   EXPECT_THAT(error("name: 'b' number { computed: true }"),
               HasSubstr("t.csv\": line 1: there is no column \"b\""));
+  Write("t.csv",
+        "a,y\nsmall,0\nf\xfc"
+        "r,1\n");
+  EXPECT_THAT(error("name: 'a' category { computed: true }"),
+              HasSubstr("column \"a\" of the training set: the value "
+                        "\"f\\374r\" is not UTF-8"));
   Write("t.csv", "");
   EXPECT_THAT(error("name: 'a' number { computed: true }"),
               HasSubstr("there are no rows"));
@@ -306,6 +312,10 @@ TEST_F(ComputedFieldsTest, ClassesOfImagesAreThoseOfTheTrainingSet) {
   EXPECT_THAT(FillInImageClasses(&data).message(),
               HasSubstr("data.test.images.classes are dog, cat, owl, those of "
                         "the training set cat, dog, owl"));
+  fs::create_directory(folder_ + "/\xfc");
+  data = Parse(train);
+  EXPECT_THAT(FillInImageClasses(&data).message(),
+              HasSubstr("the name of the folder \"\\374\" is not UTF-8"));
   data = Parse("train { csv {} }");
   EXPECT_EQ(FillInImageClasses(&data), absl::OkStatus());
   EXPECT_TRUE(data.train().has_csv());

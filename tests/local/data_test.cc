@@ -220,12 +220,18 @@ TEST_F(DataTest, HowExamplesAreStoredDoesNotMatter) {
 }
 
 TEST_F(DataTest, ByTicketEveryRowCountsOnce) {
-  const std::string data =
-      absl::StrCat("csv { files: 'part-*.csv' ", kColumns, " }");
-  ASSERT_EQ(Train(data, "consistency { asynchronous {} }"), 0) << output_;
-  // 100 pushes of 20 rows.
-  EXPECT_EQ(NumberIn(Result(), "examples"), 2000);
-  EXPECT_GT(NumberIn(Result(), "test_accuracy"), 0.9);
+  for (const std::string& data :
+       {absl::StrCat("csv { files: 'part-*.csv' ", kColumns, " }"),
+        std::string("npy { inputs: 'x.npy' labels: 'y.npy' }"),
+        std::string("tfrecord { files: 'rows.tfrecord' "
+                    "features { name: 'ab' numbers { size: 2 } } "
+                    "features { name: 'c' numbers {} } "
+                    "features { name: 'class' label {} } }")}) {
+    ASSERT_EQ(Train(data, "consistency { asynchronous {} }"), 0) << output_;
+    // 100 pushes of 20 rows.
+    EXPECT_EQ(NumberIn(Result(), "examples"), 2000) << data;
+    EXPECT_GT(NumberIn(Result(), "test_accuracy"), 0.9) << data;
+  }
 }
 
 TEST_F(DataTest, LearnsTargets) {
@@ -374,6 +380,10 @@ TEST_F(DataTest, ImagesInColourAreLearnedFromFilesAndRecords) {
             digest);
   EXPECT_THAT(ReadText(folder_ + "/shapes.textproto"),
               AllOf(HasSubstr("test.tfrecord"), Not(HasSubstr("folder"))));
+
+  // 20 epochs of 240 images, each once.
+  train(job + "consistency { asynchronous {} }", {});
+  EXPECT_EQ(NumberIn(Result(), "examples"), 4800);
 
   // Of files in one folder, without classes, the model tells the classes.
   const std::string checkpoints =
