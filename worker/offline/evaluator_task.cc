@@ -111,7 +111,8 @@ absl::StatusOr<proto::EvaluationResult> EvaluatorTask::Evaluate(
     if (!declared.ok()) return declared.status();
     absl::Status status = ResolveFrom(*declared, &options_.job);
     if (status.ok()) status = OpenTestSet();
-    if (!status.ok()) return status;
+    // Whatever is wrong with it, it is not the checkpoint.
+    if (!status.ok()) return absl::InvalidArgumentError(status.message());
   }
   auto loaded = LoadModel(reader->get(), options_.job, test_set_->spec(),
                           models_, backend_.get());
