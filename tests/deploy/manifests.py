@@ -44,7 +44,7 @@ def render(variant, ps, workers, job=None, tls=None, programs="", component=None
     """The objects of deploy/k8s/example, as dicts, with nothing changed but what a user would
     change: variant, counts and, where `job` is one, the job file's text. `tls`: further
     arguments of deploy/k8s/tls.sh, where there is to be TLS; `programs` has holdfast for it.
-    `component`: one of deploy/k8s/overlays that the job also has."""
+    `component`: one of deploy/k8s that the job also has."""
     with tempfile.TemporaryDirectory() as folder:
         tree = shutil.copytree(K8S, os.path.join(folder, "k8s"))
         path = os.path.join(tree, "example", "kustomization.yaml")
@@ -141,7 +141,7 @@ def _indexed_job_pods(job):
         for container in template["containers"]:
             yield Pod(
                 name=name,
-                hosts=[f"{name}.{template['subdomain']}"],
+                hosts=[f"{name}.{template['subdomain']}"] if "subdomain" in template else [],
                 spec=template,
                 container=container,
                 env=_env(container, {_INDEX_FIELD: str(index)}),
@@ -159,9 +159,11 @@ def _tf_job_pods(job):
     def host(kind, index):
         return f"{name}-{kind}-{index}.{namespace}.svc"
 
+    # Evaluators have no place in it.
     cluster = {
         kind: [f"{host(kind, i)}:2222" for i in range(spec["replicas"])]
         for kind, spec in replicas.items()
+        if kind != "evaluator"
     }
     for kind, spec in replicas.items():
         assert spec["restartPolicy"] == "ExitCode"

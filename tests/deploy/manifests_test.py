@@ -253,6 +253,47 @@ class ManifestsTest(unittest.TestCase):
             self.assertIn(os.path.basename(pod.argv()[1]), job["data"])
             self.assertNotIn("livenessProbe", pod.container)
 
+    def test_evaluators_read_what_the_ps_write(self):
+        for variant, component in (
+            ("tfjob", "tfjob/evaluator"),
+            ("overlays/cpu", "overlays/evaluator"),
+            ("overlays/spot", "overlays/evaluator"),
+        ):
+            objects = manifests.render(variant, _PS, _WORKERS, component=component)
+            for document in objects:
+                for version in _VERSIONS:
+                    if document["kind"] != "TFJob":
+                        kubernetes_validate.validate(document, version, strict=True)
+            pods = manifests.pods(objects)
+            self.assertEqual(len(pods), _PS + _WORKERS + 1)
+            [ps, *_] = [pod for pod in pods if pod.argv()[0] == "ps_server"]
+            [directory] = [a for a in ps.argv() if a.startswith("--checkpoint_dir=")]
+            [evaluator] = [
+                pod for pod in pods if pod.argv()[0] == "ps_worker" and directory in pod.argv()
+            ]
+            mounts = {m["name"]: m["mountPath"] for m in evaluator.container["volumeMounts"]}
+            [shared] = [v for v in ps.spec["volumes"] if v["name"] == "shared"]
+            self.assertIn(shared, evaluator.spec["volumes"])
+            self.assertTrue(directory.startswith(f"--checkpoint_dir={mounts['shared']}/"))
+            if variant == "tfjob":
+                config = json.loads(evaluator.env["TF_CONFIG"])
+                self.assertEqual(config["task"], {"type": "evaluator", "index": 0})
+                self.assertEqual(set(config["cluster"]), {"ps", "worker"})
+                path = os.path.join(os.path.dirname(__file__), "tfjob.schema.json")
+                with open(path, encoding="utf-8") as file:
+                    schema = json.load(file)
+                jsonschema.validate(manifests.find(objects, "TFJob", "holdfast"), schema)
+            else:
+                self.assertIn("--job_name=evaluator", evaluator.argv())
+                self.assertEqual(_hosts(evaluator, "ps"), _hosts(ps, "ps"))
+            # The image is the job's, and the pod is let in to the ps.
+            labels = {
+                frozenset(template["metadata"]["labels"].items())
+                for _, template in _templates(objects)
+            }
+            self.assertTrue(all(("app.kubernetes.io/name", "holdfast") in each for each in labels))
+            self.assertTrue(evaluator.container["image"].startswith("registry.example.com/"))
+
     def test_spot_workers_may_go(self):
         names = {
             o["metadata"]["name"]
