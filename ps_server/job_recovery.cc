@@ -20,6 +20,16 @@ namespace {
 constexpr absl::Duration kLockPatience = absl::Seconds(5);
 constexpr absl::Duration kLockPause = absl::Milliseconds(100);
 
+absl::StatusOr<proto::Manifest> ReadWarmStart(
+    const CheckpointDirectory& directory, const std::string& warm_start) {
+  const auto reader =
+      CheckpointReader::OpenFolder(warm_start, directory.file_system());
+  if (reader.ok()) return (*reader)->manifest();
+  return absl::Status(reader.status().code(),
+                      absl::StrCat("--warm_start=", warm_start, ": ",
+                                   reader.status().message()));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<FileLock>> AwaitLock(
@@ -48,17 +58,22 @@ absl::StatusOr<proto::Journal> RecoverJournal(
         "to begin with the values of one of them)"));
   }
   if (!warm_start.empty()) {
-    const auto reader =
-        CheckpointReader::OpenFolder(warm_start, directory.file_system());
-    if (!reader.ok()) {
-      return absl::Status(reader.status().code(),
-                          absl::StrCat("--warm_start=", warm_start, ": ",
-                                       reader.status().message()));
-    }
+    const auto manifest = ReadWarmStart(directory, warm_start);
+    if (!manifest.ok()) return manifest.status();
   }
   proto::Journal fresh;
   fresh.set_directory_nonce(MakeNonce());
   return fresh;
+}
+
+absl::StatusOr<std::optional<proto::Manifest>> FindWarmSlots(
+    const CheckpointDirectory& directory, const proto::Journal& journal,
+    const std::string& warm_start) {
+  if (!journal.checkpoints().empty()) return std::nullopt;
+  absl::StatusOr<proto::Manifest> manifest =
+      ReadWarmStart(directory, warm_start);
+  if (!manifest.ok()) return manifest.status();
+  return *std::move(manifest);
 }
 
 proto::History RecoverHistory(const CheckpointDirectory& directory,

@@ -3,6 +3,7 @@
 #define HOLDFAST_PS_SERVER_JOB_RECOVERY_H_
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -26,6 +27,13 @@ absl::StatusOr<std::unique_ptr<FileLock>> AwaitLock(
 // an empty directory; those of CheckpointDirectory.
 absl::StatusOr<proto::Journal> RecoverJournal(
     const CheckpointDirectory& directory, const std::string& warm_start);
+
+// The manifest in the folder `warm_start`, for a job that takes its first slots
+// from there; nothing where `journal` has a checkpoint to go on from.
+// Errors: those of CheckpointReader::OpenFolder.
+absl::StatusOr<std::optional<proto::Manifest>> FindWarmSlots(
+    const CheckpointDirectory& directory, const proto::Journal& journal,
+    const std::string& warm_start);
 
 // The history that goes with `journal`. It is only for people: one that is
 // lost, damaged or from another directory is left out with a warning, in which

@@ -62,6 +62,26 @@ TEST_F(JobRecoveryTest, AWarmStartThatIsNotThereIsNamed) {
             "--warm_start=gone/g0001-step00000020: ");
 }
 
+TEST_F(JobRecoveryTest, SlotsOfAWarmStartAreForAJobWithoutACheckpoint) {
+  const std::string nowhere = "gone/g0001-step00000020";
+  EXPECT_EQ(FindWarmSlots(directory_, journal_, nowhere).status().code(),
+            absl::StatusCode::kNotFound);
+  proto::Manifest manifest;
+  manifest.mutable_name()->set_generation(1);
+  manifest.mutable_name()->set_step(20);
+  manifest.mutable_position()->set_updates(19);
+  ASSERT_TRUE(directory_.WriteManifest(manifest).ok());
+  const auto found =
+      FindWarmSlots(directory_, journal_, directory_.Folder(manifest.name()));
+  ASSERT_TRUE(found.ok()) << found.status();
+  ASSERT_TRUE(found->has_value());
+  EXPECT_EQ((*found)->position().updates(), 19u);
+  journal_.add_checkpoints()->set_step(3);
+  const auto unneeded = FindWarmSlots(directory_, journal_, nowhere);
+  ASSERT_TRUE(unneeded.ok()) << unneeded.status();
+  EXPECT_FALSE(unneeded->has_value());
+}
+
 TEST_F(JobRecoveryTest, AHistoryIsTakenUpWithItsJournal) {
   ASSERT_TRUE(directory_.WriteHistory(history_).ok());
   const proto::History history = RecoverHistory(directory_, journal_, "ps");

@@ -45,6 +45,10 @@ ABSL_FLAG(std::string, warm_start, "",
           "Folder of a checkpoint, under its own name (g0001-step00001000), as "
           "of another job: variables with the same name and shape begin with "
           "its values. That of ps 0 holds. Needs --checkpoint_dir.");
+ABSL_FLAG(bool, warm_start_slots, false,
+          "With --warm_start, also take over the optimizer slots of variables "
+          "whose optimizer is of the same kind, and Adam's number of updates. "
+          "That of ps 0 holds.");
 ABSL_FLAG(std::string, tensorboard_dir, "",
           "Folder in which ps 0 writes loss, rates and evaluations for "
           "TensorBoard. Default: nowhere.");
@@ -81,7 +85,8 @@ could not reach the others.)";
 
 const std::vector<FlagGroup>& FlagGroups() {
   static const auto* const groups = new std::vector<FlagGroup>{
-      {"Checkpoints", {"checkpoint_dir", "warm_start", "grace"}},
+      {"Checkpoints",
+       {"checkpoint_dir", "warm_start", "warm_start_slots", "grace"}},
       {"Reports", {"tensorboard_dir"}},
       {"Timeouts",
        {"lease", "start_timeout", "step_timeout", "recovery_timeout"}},
@@ -149,6 +154,7 @@ absl::StatusOr<Server::Options> OptionsFromFlags() {
   options.recovery_timeout = absl::GetFlag(FLAGS_recovery_timeout);
   options.checkpoint_dir = absl::GetFlag(FLAGS_checkpoint_dir);
   options.warm_start = absl::GetFlag(FLAGS_warm_start);
+  options.warm_start_slots = absl::GetFlag(FLAGS_warm_start_slots);
   options.tensorboard_dir = absl::GetFlag(FLAGS_tensorboard_dir);
   options.grace = absl::GetFlag(FLAGS_grace);
   for (const absl::Status& status :

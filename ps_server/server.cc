@@ -367,6 +367,12 @@ absl::Status Server::Impl::MakeCoordinator() {
         RecoverJournal(*directory_, options_.warm_start);
     if (!journal.ok()) return journal.status();
     coordinator.journal = *std::move(journal);
+    if (options_.warm_start_slots) {
+      auto from =
+          FindWarmSlots(*directory_, coordinator.journal, options_.warm_start);
+      if (!from.ok()) return from.status();
+      coordinator.warm_slots_from = *std::move(from);
+    }
     coordinator.history =
         RecoverHistory(*directory_, coordinator.journal, name_);
     archive_ = std::make_unique<DirectoryArchive>(
@@ -619,6 +625,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(Options options) {
   }
   if (!options.warm_start.empty() && options.checkpoint_dir.empty()) {
     return absl::InvalidArgumentError("--warm_start needs --checkpoint_dir");
+  }
+  if (options.warm_start_slots && options.warm_start.empty()) {
+    return absl::InvalidArgumentError("--warm_start_slots needs --warm_start");
   }
   const absl::StatusOr<std::string> own = options.cluster.Address(options.task);
   if (!own.ok()) return own.status();

@@ -61,6 +61,9 @@ class Server {
     // there the first values of variables with the same name and shape. Of task
     // 0. Needs checkpoint_dir. Empty: none.
     std::string warm_start;
+    // Whether optimizer slots of these variables, and the number of updates,
+    // are taken from there, too. Set on task 0. Needs warm_start.
+    bool warm_start_slots = false;
     // Folder in which the course of the job is written for TensorBoard. Of task
     // 0. Empty: nowhere.
     std::string tensorboard_dir;

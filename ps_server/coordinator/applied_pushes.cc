@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "ps_server/coordinator/schedule.h"
 #include "ps_server/protocol/request.h"
 
 namespace holdfast {
@@ -18,13 +17,13 @@ void AppliedPushes::Add(const Message& applied) {
 
 void AppliedPushes::Tell(const PushId& push, uint64_t index,
                          const proto::Declaration& declaration,
-                         float rate_factor, Message* to) const {
+                         const LearningState& learning, float rate_factor,
+                         Message* to) const {
   proto::AppliedPush& told = *to->Add();
   told = pushes_.at(push);
   told.clear_scalars();
-  for (const proto::Optimizer& optimizer : declaration.optimizers()) {
-    *told.add_scalars() = ScalarsAt(optimizer, index, index + 1, rate_factor);
-  }
+  learning.AddScalarsOfTicket(declaration, index, rate_factor,
+                              told.mutable_scalars());
 }
 
 void AppliedPushes::Count(const PushId& push, const TicketPool::Out& ticket,

@@ -34,7 +34,8 @@ class AppliedPushes {
   // Tells a shard to apply `push`, which must be here, with the scalars of the
   // ticket of that index, whose learning rates are multiplied by `rate_factor`.
   void Tell(const PushId& push, uint64_t index,
-            const proto::Declaration& declaration, float rate_factor,
+            const proto::Declaration& declaration,
+            const LearningState& learning, float rate_factor,
             Message* to) const;
   // `push`, which must be here, counts; its worker has not told of it.
   void Count(const PushId& push, const TicketPool::Out& ticket,

@@ -63,8 +63,8 @@ TEST_F(AppliedPushesTest, AShardIsToldTheScalarsOfTheTicket) {
   AppliedPushes::Message told;
   // Twice: nothing is left of the first time.
   for (int i = 0; i < 2; ++i) {
-    applied_.Tell(Push(0, 1), /*index=*/1, declaration, /*rate_factor=*/1,
-                  &told);
+    applied_.Tell(Push(0, 1), /*index=*/1, declaration, LearningState(),
+                  /*rate_factor=*/1, &told);
   }
   ASSERT_EQ(told.size(), 2);
   const proto::AppliedPush& one = told.Get(1);

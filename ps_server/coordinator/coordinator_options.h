@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -47,6 +48,9 @@ struct CoordinatorOptions {
   // A checkpoint's folder from which variables of the same name and shape take
   // their first values. Empty: none.
   std::string warm_start;
+  // The manifest in that folder, where optimizer slots are taken from there,
+  // too. Absent: they are not, or the job has a checkpoint of its own.
+  std::optional<proto::Manifest> warm_slots_from;
   // Random bytes that nobody else knows, from which the keys of receipts are
   // made: Receipts::kKeyBytes. Required.
   std::string receipt_secret;

@@ -630,6 +630,99 @@ TEST_F(CoordinatorRestoreTest, AnotherJobsWorkersAreRefused) {
       Fails(Ask(request).status(), kNotReady, {"job file 0ther", "has j0b"}));
 }
 
+// ---- Warm start ----
+
+class WarmSlotsRestoreTest : public CoordinatorRestoreTest {
+ protected:
+  // "w" and "b" with Adam.
+  static proto::Declaration WithAdam(proto::Declaration declaration) {
+    proto::Optimizer& optimizer = *declaration.mutable_optimizers(0);
+    optimizer.mutable_adam()->set_beta1(0.5f);
+    optimizer.mutable_adam()->set_beta2(0.5f);
+    return declaration;
+  }
+  // A coordinator whose jobs take over slots that have seen two updates.
+  void MakeWarm(const proto::Declaration& saved) {
+    MakeWithArchive();
+    options_.warm_start = "/warm";
+    proto::Manifest& from = options_.warm_slots_from.emplace();
+    *from.mutable_declaration() = saved;
+    from.mutable_position()->set_updates(2);
+    from.mutable_position()->set_step(7);
+    Begin();
+  }
+  // As the next Commit has it.
+  float Correction(uint64_t step) {
+    OfferBoth(step);
+    const float correction = Commit().scalars(0).bias_correction1();
+    AckCommits();
+    return correction;
+  }
+};
+
+TEST_F(WarmSlotsRestoreTest, UpdatesGoOnAndStepsDoNot) {
+  const proto::Declaration declaration = WithAdam(MakeDeclaration());
+  MakeWarm(declaration);
+  for (const TaskId& task : AllTasks()) Join(task);
+  Declare(declaration);
+  ASSERT_THAT(links_->restores, SizeIs(2));
+  for (const auto& sent : links_->restores) {
+    EXPECT_EQ(sent.request.warm_start(), "/warm");
+    EXPECT_TRUE(sent.request.warm_start_slots());
+  }
+  AckRestores();
+  EXPECT_EQ(Status().global_step(), 0u);
+  // 1 - 0.5^3: the third update.
+  EXPECT_EQ(Correction(0), 0.875f);
+}
+
+TEST_F(WarmSlotsRestoreTest, AGenerationWithoutACheckpointDoesTheSame_G2) {
+  const proto::Declaration declaration = WithAdam(MakeDeclaration());
+  MakeWarm(declaration);
+  StartTraining(declaration);
+  EXPECT_EQ(Correction(0), 0.875f);
+  ASSERT_TRUE(ReplacePs());
+  EXPECT_TRUE(Restored().warm_start_slots());
+  AckRestores();
+  EXPECT_EQ(Correction(0), 0.875f) << "and not another two further";
+}
+
+TEST_F(WarmSlotsRestoreTest, ACheckpointKeepsTheCount_G5) {
+  const proto::Declaration declaration = WithAdam(MakeDeclaration());
+  MakeWarm(declaration);
+  StartTraining(declaration);
+  EXPECT_EQ(Correction(0), 0.875f);
+  SaveNow();
+  // The next coordinator does not look at the warm start any more.
+  options_.warm_slots_from.reset();
+  Begin();
+  for (const TaskId& task : AllTasks()) Join(task);
+  EXPECT_FALSE(Restored().warm_start_slots());
+  AckRestores();
+  EXPECT_EQ(Correction(1), 0.9375f);
+}
+
+TEST_F(WarmSlotsRestoreTest, TicketsCountOnToo) {
+  MakeWarm(WithAdam(MakeDeclaration()));
+  StartTraining(WithAdam(Asynchronous(10)));
+  // 1 - 0.5^3.
+  const auto first = Take(Worker(0), 1);
+  EXPECT_EQ(first->ticket().scalars(0).bias_correction1(), 0.875f);
+}
+
+TEST_F(WarmSlotsRestoreTest, PartOfAnAdamIsRefusedByName) {
+  proto::Declaration saved = WithAdam(MakeDeclaration());
+  saved.mutable_variables(1)->set_name("bias");
+  MakeWarm(saved);
+  for (const TaskId& task : AllTasks()) Join(task);
+  Declare(WithAdam(MakeDeclaration()));
+  EXPECT_THAT(links_->restores, IsEmpty());
+  EXPECT_EQ(state().phase(), proto::FAILED);
+  EXPECT_THAT(state().reason(), AllOf(HasSubstr("--warm_start_slots"),
+                                      HasSubstr("\"w\" would begin with 2"),
+                                      HasSubstr("\"b\" with 0")));
+}
+
 // ---- G5: what is known then ----
 
 TEST_F(CoordinatorRestoreTest, CountsAndTicketsAreTheManifests_G5) {

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "ps_server/coordinator/coordinator.h"
-#include "ps_server/coordinator/schedule.h"
 #include "ps_server/protocol/request.h"
 
 namespace holdfast {
@@ -160,10 +159,9 @@ proto::TakeTicketResponse Coordinator::TicketAnswer(const PushId& push) const {
   ticket.set_index(out->index);
   if (job_.declared.asynchronous()) {
     ticket.set_loss_scale(out->loss_scale);
-    for (const proto::Optimizer& optimizer : job_.declared->optimizers()) {
-      *ticket.add_scalars() = ScalarsAt(optimizer, out->index, out->index + 1,
-                                        job_.rates.FactorAt(out->index));
-    }
+    job_.learning.AddScalarsOfTicket(*job_.declared, out->index,
+                                     job_.rates.FactorAt(out->index),
+                                     ticket.mutable_scalars());
     ticket.set_receipt(job_.verdicts.ReceiptOfTicket(push, ticket.scalars()));
   }
   return response;

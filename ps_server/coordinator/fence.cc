@@ -59,7 +59,7 @@ void Fence::Resolve() {
     const std::optional<TicketPool::Out> ticket = job_->tickets.Find(push);
     // Booked already: every shard has applied it.
     if (!ticket.has_value()) continue;
-    applied_.Tell(push, ticket->index, *job_->declared,
+    applied_.Tell(push, ticket->index, *job_->declared, job_->learning,
                   job_->rates.FactorAt(ticket->index),
                   resolve.mutable_applied());
   }

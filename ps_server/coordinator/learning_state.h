@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/ids.h"
+#include "google/protobuf/repeated_field.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/cluster.pb.h"
 #include "proto/shard.pb.h"
@@ -37,6 +39,11 @@ class LearningState {
   // `rate_factor`: see ScalarsAt.
   void OnStep(const proto::Declaration& declaration, const Step& step,
               float rate_factor, proto::CommitRequest* commit);
+  // The same of the asynchronous push with the ticket of that index: added to
+  // `scalars`.
+  void AddScalarsOfTicket(
+      const proto::Declaration& declaration, uint64_t index, float rate_factor,
+      google::protobuf::RepeatedPtrField<proto::StepScalars>* scalars) const;
   // An asynchronous push counts, computed with the loss scale of its ticket.
   void OnPush(uint64_t examples, bool not_finite, float loss_scale);
 
@@ -51,7 +58,15 @@ class LearningState {
   void AddTo(proto::Position* position) const;
 
  private:
+  // Those of the step at `index` that makes update `update` of this job.
+  void AddScalars(
+      const proto::Declaration& declaration, uint64_t index, uint64_t update,
+      float rate_factor,
+      google::protobuf::RepeatedPtrField<proto::StepScalars>* scalars) const;
+
   uint64_t updates_ = 0;
+  // By optimizer; see proto::Position.
+  std::vector<uint64_t> updates_before_;
   std::optional<LossScaler> loss_scaler_;
   std::optional<DivergenceWatch> divergence_;
 };

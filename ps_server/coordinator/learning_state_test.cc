@@ -8,6 +8,7 @@
 namespace holdfast {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class LearningStateTest : public ::testing::Test {
@@ -59,6 +60,30 @@ TEST_F(LearningStateTest, CountsStepsThatChangeSomething) {
   const float third =
       StepOf(&again, declaration_, 10).scalars(0).bias_correction1();
   EXPECT_EQ(correction(10), third);
+}
+
+// Of two optimizers the second has slots from a warm start.
+TEST_F(LearningStateTest, UpdatesBeforeTheJobCountToo) {
+  *declaration_.add_optimizers() = declaration_.optimizers(0);
+  proto::Position position;
+  position.add_updates_before(0);
+  position.add_updates_before(2);
+  LearningState learning(declaration_, position);
+  const proto::CommitRequest commit = StepOf(&learning, declaration_, 10);
+  // 1 - 0.5^1, and 1 - 0.5^3.
+  EXPECT_EQ(commit.scalars(0).bias_correction1(), 0.5f);
+  EXPECT_EQ(commit.scalars(1).bias_correction1(), 0.875f);
+  google::protobuf::RepeatedPtrField<proto::StepScalars> scalars;
+  learning.AddScalarsOfTicket(declaration_, /*index=*/1, /*rate_factor=*/0.5f,
+                              &scalars);
+  ASSERT_EQ(scalars.size(), 2);
+  EXPECT_EQ(scalars.Get(0).bias_correction1(), 0.75f);
+  EXPECT_EQ(scalars.Get(1).bias_correction1(), 0.9375f);
+  EXPECT_EQ(scalars.Get(1).learning_rate(), 0.05f);
+  proto::Position saved;
+  learning.AddTo(&saved);
+  EXPECT_EQ(saved.updates(), 1u);
+  EXPECT_THAT(saved.updates_before(), ElementsAre(0, 2));
 }
 
 TEST_F(LearningStateTest, TheNextScaleGoesOutWithTheCommit) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "glog/logging.h"
 #include "ps_server/protocol/memory_plan.h"
+#include "ps_server/protocol/warm_slots.h"
 
 namespace holdfast {
 
@@ -148,6 +149,9 @@ void Restore::Start() {
           std::string(plan.status().message()));
     }
   }
+  if (absl::Status status = TakeSlotsOver(); !status.ok()) {
+    return job_->director->FailUnlessFinishing(std::string(status.message()));
+  }
   job_->running = this;
   proto::RestoreRequest& restore = *restore_.NewRequest();
   *restore.mutable_sender() = job_->Self();
@@ -164,6 +168,7 @@ void Restore::Start() {
     *restore.mutable_checkpoint() = from_.name();
   } else {
     restore.set_warm_start(job_->options.warm_start);
+    restore.set_warm_start_slots(job_->options.warm_slots_from.has_value());
   }
   if (!job_->declared.asynchronous()) {
     const LearningState learning(declared, from_.position());
@@ -175,6 +180,24 @@ void Restore::Start() {
   needs_disk_ = restore.has_checkpoint() || !restore.warm_start().empty();
   if (needs_disk_) watch_.Begin(job_->options.num_ps, job_->clock->Now());
   restore_.Start();
+}
+
+absl::Status Restore::TakeSlotsOver() {
+  if (from_.has_name() || !job_->options.warm_slots_from.has_value()) {
+    return absl::OkStatus();
+  }
+  const auto plan =
+      PlanWarmSlots(*job_->declared, *job_->options.warm_slots_from);
+  if (!plan.ok()) return plan.status();
+  from_.mutable_position()->mutable_updates_before()->Assign(
+      plan->updates_before.begin(), plan->updates_before.end());
+  LOG(INFO) << "warm start from " << job_->options.warm_start << ": "
+            << plan->taken.size() << " of "
+            << plan->taken.size() + plan->anew.size()
+            << " variables keep their optimizer slots"
+            << (plan->anew.empty() ? "" : "; those that begin anew: ")
+            << absl::StrJoin(plan->anew, ", ");
+  return absl::OkStatus();
 }
 
 Heard Restore::OnShard(uint32_t ps,

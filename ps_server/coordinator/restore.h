@@ -80,6 +80,9 @@ class Restore : public Operation {
   // only one: the job has failed.
   bool DropCheckpoint(const absl::Status& why);
   void StartGeneration();
+  // A job that begins with the slots of a warm start goes on from the updates
+  // that these have seen. Errors: those of PlanWarmSlots.
+  absl::Status TakeSlotsOver();
   Heard OnShard(uint32_t ps,
                 const absl::StatusOr<proto::RestoreResponse>& response);
   void OnRestored();

@@ -169,7 +169,7 @@ void Save::OnHeld() {
     for (const auto& [push, ticket] : job_->tickets.pool().out()) {
       if (!applied_.Contains(push)) continue;
       applied.insert(push);
-      applied_.Tell(push, ticket.index, *job_->declared,
+      applied_.Tell(push, ticket.index, *job_->declared, job_->learning,
                     job_->rates.FactorAt(ticket.index), save.mutable_applied());
     }
   }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
@@ -14,15 +15,10 @@
 #include "common/shape.h"
 #include "glog/logging.h"
 #include "ps_server/disk/rest.h"
+#include "ps_server/protocol/warm_slots.h"
 
 namespace holdfast {
 namespace {
-
-bool SameTensor(const proto::Variable& a, const proto::Variable& b) {
-  return a.dtype() == b.dtype() &&
-         std::equal(a.shape().begin(), a.shape().end(), b.shape().begin(),
-                    b.shape().end());
-}
 
 std::string TensorText(const proto::Variable& variable) {
   return absl::StrCat(proto::DataType_Name(variable.dtype()), " ",
@@ -97,8 +93,9 @@ absl::Status Resume(CheckpointReader* reader, const std::string& folder,
   return absl::OkStatus();
 }
 
+// `with_slots`: see ShardDisk::LoadOptions::warm_start_slots.
 absl::Status WarmStart(CheckpointReader* reader, const std::string& folder,
-                       const proto::Declaration& declaration,
+                       bool with_slots, const proto::Declaration& declaration,
                        const Reading& reading, DenseStore* store) {
   const auto fits = [&](const proto::Variable& variable) {
     const proto::Variable* const stored = reader->FindVariable(variable.name());
@@ -114,12 +111,30 @@ absl::Status WarmStart(CheckpointReader* reader, const std::string& folder,
         "warm start from ", folder,
         ": it has no variable of the name and shape of one of this job's"));
   }
-  for (const StoredSlice& slice : store->slices()) {
-    if (fits(slice.variable)) *reading.total += slice.size * sizeof(float);
+  absl::flat_hash_set<std::string> with_their_slots;
+  if (with_slots) {
+    const auto plan = PlanWarmSlots(declaration, reader->manifest());
+    if (!plan.ok()) return plan.status();
+    with_their_slots.insert(plan->taken.begin(), plan->taken.end());
+  }
+  const auto slots_to_read = [&](size_t i) -> uint32_t {
+    const std::string& name = store->slices()[i].variable.name();
+    return with_their_slots.contains(name) ? store->num_slots(i) : 0;
+  };
+  for (size_t i = 0; i < store->slices().size(); ++i) {
+    const StoredSlice& slice = store->slices()[i];
+    if (!fits(slice.variable)) continue;
+    *reading.total += slice.size * sizeof(float) * (1 + slots_to_read(i));
   }
   for (size_t i = 0; i < store->slices().size(); ++i) {
-    if (!fits(store->slices()[i].variable)) continue;
-    absl::Status status = ReadSlice(reader, i, 0, reading, store);
+    const StoredSlice& slice = store->slices()[i];
+    if (!fits(slice.variable)) continue;
+    const uint32_t slots = slots_to_read(i);
+    absl::Status status = slots == 0 ? absl::OkStatus()
+                                     : CheckFits(*reader, folder, slice, slots);
+    for (uint32_t slot = 0; status.ok() && slot <= slots; ++slot) {
+      status = ReadSlice(reader, i, slot, reading, store);
+    }
     if (!status.ok()) return status;
   }
   LOG(INFO) << "warm start from " << folder << ": " << warm << " of "
@@ -270,8 +285,8 @@ absl::Status DirectoryShardDisk::ReadCheckpoint(
   auto reader = CheckpointReader::OpenFolder(options.warm_start,
                                              directory_.file_system());
   if (!reader.ok()) return reader.status();
-  return WarmStart(reader->get(), options.warm_start, declaration, reading,
-                   store);
+  return WarmStart(reader->get(), options.warm_start, options.warm_start_slots,
+                   declaration, reading, store);
 }
 
 absl::Status DirectoryShardDisk::CheckDirectory(uint64_t nonce) const {

@@ -48,6 +48,8 @@ proto::Declaration MakeDeclaration() {
   AddVariable(declaration, "small", {2, 3}).set_optimizer(1);
   AddVariable(declaration, "frozen", {3}).set_trainable(false);
   AddVariable(declaration, "nothing", {0});
+  declaration.add_optimizers()->mutable_adam();
+  declaration.add_optimizers()->mutable_momentum();
   return declaration;
 }
 
@@ -332,6 +334,37 @@ TEST_F(DirectoryShardDiskTest, AWarmStartTakesWhatFits) {
   EXPECT_EQ((*store)->SlotToLoad(0, 0, 1)[6], 7) << "slots begin anew";
   EXPECT_EQ((*store)->ValuesToLoad(1, 0)[5], -1);
   EXPECT_EQ((*store)->ValuesToLoad(2, 0)[0], -1);
+}
+
+TEST_F(DirectoryShardDiskTest, AWarmStartTakesSlotsWithTheValues) {
+  SaveElements();
+  ShardDisk::LoadOptions options = OptionsFor(OnTwoPs());
+  options.warm_start = Directory().Folder(Name(7));
+  options.warm_start_slots = true;
+  // Of "small" another kind of optimizer keeps as many slots.
+  options.declaration.mutable_optimizers(1)->mutable_adagrad();
+  for (const uint32_t ps : {0, 1}) {
+    const auto disk = Disk(ps);
+    const auto store = Load(*disk, options);
+    ASSERT_TRUE(store.ok()) << store.status();
+    EXPECT_EQ((*store)->newest()->number, GlobalStep(0));
+    uint64_t read = 0;
+    for (size_t i = 0; i < (*store)->slices().size(); ++i) {
+      const StoredSlice& slice = (*store)->slices()[i];
+      const bool anew = slice.variable.name() == "small";
+      for (size_t slot = 0; slot <= (*store)->num_slots(i); ++slot) {
+        if (slice.size == 0) continue;
+        const float first = slot == 0 ? (*store)->ValuesToLoad(i, 0)[0]
+                                      : (*store)->SlotToLoad(i, slot - 1, 0)[0];
+        const float expected =
+            anew && slot > 0 ? 0.5f : Element(slot, slice.begin);
+        EXPECT_EQ(first, expected) << slice.variable.name() << " " << slot;
+        if (!(anew && slot > 0)) read += slice.size * sizeof(float);
+      }
+    }
+    EXPECT_EQ(disk->LoadProgress().bytes_total(), read);
+    EXPECT_EQ(disk->LoadProgress().bytes_done(), read);
+  }
 }
 
 // Each ps judges by all variables, not by those that it happens to hold.

@@ -436,6 +436,21 @@ std::unique_ptr<Optimizer> MakeMovingAverage(
   return std::make_unique<ByElement<MovingAverage>>(config);
 }
 
+bool SameSlots(const proto::Optimizer& a, const proto::Optimizer& b) {
+  if (a.update_case() != b.update_case()) return false;
+  if (!a.has_rmsprop()) return true;
+  const bool has_momentum = a.rmsprop().momentum() > 0;
+  return a.rmsprop().centered() == b.rmsprop().centered() &&
+         has_momentum == (b.rmsprop().momentum() > 0) &&
+         // The forms accumulate different things.
+         (!has_momentum ||
+          a.rmsprop().epsilon_form() == b.rmsprop().epsilon_form());
+}
+
+bool CorrectsBias(const proto::Optimizer& config) {
+  return config.has_adam() || config.has_adamw();
+}
+
 proto::Optimizer WithDefaults(proto::Optimizer config) {
   const auto set_betas = [](auto& adam) {
     if (!adam.has_beta1()) adam.set_beta1(0.9f);

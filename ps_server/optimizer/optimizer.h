@@ -136,6 +136,14 @@ std::unique_ptr<Optimizer> MakeOptimizer(const proto::Optimizer& config);
 std::unique_ptr<Optimizer> MakeMovingAverage(
     const proto::MovingAverage& config);
 
+// Whether the slots of one rule mean to the other what they mean to itself: the
+// kinds are the same, and of RmsProp what its slots are.
+bool SameSlots(const proto::Optimizer& a, const proto::Optimizer& b);
+
+// Whether the rule has bias corrections, and so depends on the number of
+// updates.
+bool CorrectsBias(const proto::Optimizer& config);
+
 // `config` with every optional field of its rule set: the defaults above.
 proto::Optimizer WithDefaults(proto::Optimizer config);
 

@@ -121,6 +121,7 @@ void Shard::Restore(const proto::RestoreRequest& request,
   load.arena = options_.arena;
   if (request.has_checkpoint()) load.checkpoint = request.checkpoint();
   load.warm_start = request.warm_start();
+  load.warm_start_slots = request.warm_start_slots();
   disk_->Load(load, [this, load = load_](
                         absl::StatusOr<std::unique_ptr<DenseStore>> store) {
     if (load == load_) OnLoaded(std::move(store));

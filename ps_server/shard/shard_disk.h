@@ -45,6 +45,8 @@ class ShardDisk {
     // Of first values: a checkpoint's folder, where variables of the same name
     // and shape are taken from. Empty: none.
     std::string warm_start;
+    // The slots of PlanWarmSlots() are taken from there, too.
+    bool warm_start_slots = false;
   };
   // Makes a store of the slices as the checkpoint holds them, whatever number
   // of ps it was saved by, at its version. What is loaded is tested against

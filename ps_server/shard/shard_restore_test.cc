@@ -269,6 +269,7 @@ TEST_F(ShardRestoreTest, ValuesLieInTheArena) {
 TEST_F(ShardRestoreTest, TheDiskIsToldWhatToLoad) {
   proto::RestoreRequest request = FromCheckpoint(2, MakeRestore(2, 2, true));
   request.set_warm_start("/warm");
+  request.set_warm_start_slots(true);
   Ask(shard_, &Shard::Restore, request);
   ASSERT_THAT(disk_.loads, SizeIs(1));
   const ShardDisk::LoadOptions& load = disk_.loads[0].options;
@@ -279,6 +280,7 @@ TEST_F(ShardRestoreTest, TheDiskIsToldWhatToLoad) {
   ASSERT_TRUE(load.checkpoint.has_value());
   EXPECT_EQ(load.checkpoint->step(), 7u);
   EXPECT_EQ(load.warm_start, "/warm");
+  EXPECT_TRUE(load.warm_start_slots);
 }
 
 TEST_F(ShardRestoreTest, FirstValuesOfAJobWithADirectoryAreTheDisksToo) {

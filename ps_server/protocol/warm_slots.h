@@ -1,0 +1,40 @@
+#ifndef HOLDFAST_PS_SERVER_PROTOCOL_WARM_SLOTS_H_
+#define HOLDFAST_PS_SERVER_PROTOCOL_WARM_SLOTS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/cluster.pb.h"
+#include "proto/training.pb.h"
+
+namespace holdfast {
+
+// The optimizer slots that a new job takes over from the checkpoint of its warm
+// start (docs/recovery.md, "With another job file").
+struct WarmSlots {
+  // Names of variables whose optimizer has slots, in the order declared: those
+  // whose slots are taken over, and those whose slots begin anew.
+  std::vector<std::string> taken;
+  std::vector<std::string> anew;
+  // As in proto::Position: of each optimizer with bias corrections, the updates
+  // that the slots taken over have seen; 0 for the others.
+  std::vector<uint64_t> updates_before;
+};
+
+// Whether two variables have the same type and shape.
+bool SameTensor(const proto::Variable& a, const proto::Variable& b);
+
+// A variable's slots are taken over when the checkpoint has a variable of that
+// name, type and shape, whose rule gave its slots the same meaning. Coordinator
+// and shards come to the same result, as they read the same manifest.
+// Errors: FAILED_PRECONDITION when the variables of one optimizer with bias
+// corrections would begin with different numbers of updates.
+absl::StatusOr<WarmSlots> PlanWarmSlots(const proto::Declaration& declaration,
+                                        const proto::Manifest& from);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_PROTOCOL_WARM_SLOTS_H_
