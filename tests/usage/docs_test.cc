@@ -1,5 +1,5 @@
-// Docs that are followed word by word: the commands of README.md and
-// docs/operating/ are run from the text, and every flag that the docs name is
+// Docs that are followed word by word: the commands of README.md, the tutorial
+// and docs/operating/ are run from the text, and every flag that the docs name is
 // one that --help knows, with the default that --help tells.
 //
 // Blocks that begin with "```sh" are run in order, those of a file in one
@@ -100,8 +100,11 @@ class CommandsTest : public ::testing::TestWithParam<std::string> {
     }
     WriteExamples(folder_);
     for (const auto& entry : fs::recursive_directory_iterator("examples")) {
-      if (entry.path().extension() != ".textproto") continue;
       fs::create_directories(fs::path(folder_) / entry.path().parent_path());
+      if (entry.path().extension() == ".csv") {
+        fs::copy_file(entry.path(), fs::path(folder_) / entry.path());
+      }
+      if (entry.path().extension() != ".textproto") continue;
       std::string text = ReadText(entry.path());
       RE2::GlobalReplace(&text, R"("/usr/share/[^"]*images[^"]*")",
                          absl::StrCat("\"", folder_, "/images.idx\""));
@@ -165,7 +168,8 @@ TEST_P(CommandsTest, Work) {
 
 INSTANTIATE_TEST_SUITE_P(
     Docs, CommandsTest,
-    ::testing::Values("README.md", "docs/operating/README.md",
+    ::testing::Values("README.md", "docs/tutorial.md",
+                      "docs/operating/README.md",
                       "docs/operating/command_line.md"),
     [](const auto& info) {
       return absl::StrReplaceAll(info.param, {{"/", "_"}, {".", "_"}});
