@@ -279,6 +279,8 @@ void Save::OnManifest() {
       [job = job_, manifest = saving_->manifest,
        keep](proto::Journal* journal) {
         AddCheckpoint(manifest, keep, job->evaluations, journal);
+        // Its steps were made with them.
+        job->rates.AddTo(journal->mutable_learning_rate_changes());
       },
       [this, number = number_] {
         if (IsTaking(number)) OnSaved();
