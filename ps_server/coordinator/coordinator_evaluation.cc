@@ -143,7 +143,10 @@ void Coordinator::ReportEvaluation(
     return answer(absl::OkStatus());
   }
   OnEvaluation(request.result());
-  if (!job_.evaluations.decide()) return answer(absl::OkStatus());
+  // The journal of a job that has ended early is not written any more.
+  if (!job_.evaluations.decide() || job_.ended_early()) {
+    return answer(absl::OkStatus());
+  }
   judge_early_stopping_ = true;
   decisions_.OnChanged(std::move(answer));
 }

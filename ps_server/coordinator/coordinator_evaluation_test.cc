@@ -162,6 +162,57 @@ TEST_F(CoordinatorEvaluationTest, ADoneJobsLastCheckpointIsEvaluatedToo) {
   EXPECT_FALSE(links_->ends.empty());
 }
 
+TEST_F(CoordinatorEvaluationTest, AnEvaluatorThatTakesTooLongIsLeftBehind) {
+  MakeWithArchive();
+  StartTraining(Saving(MakeDeclaration(1)));
+  Join(kEvaluator);
+  MakeStep(0);
+  ASSERT_EQ(state().phase(), proto::DONE);
+  ASSERT_EQ(Next()->checkpoint().step(), 1u);
+  for (const uint32_t worker : {0, 1}) Leave(Worker(worker));
+  Pass(options_.step_timeout, {Ps(1), kEvaluator});
+  EXPECT_THAT(links_->ends, IsEmpty());
+  Pass(absl::Seconds(1), {Ps(1), kEvaluator});
+  EXPECT_FALSE(links_->ends.empty());
+}
+
+TEST_F(CoordinatorEvaluationTest, AReportToAStoppedJobIsAnswered) {
+  MakeWithArchive();
+  proto::Declaration declaration = Saving(MakeDeclaration());
+  declaration.mutable_evaluation()->mutable_keep_best();
+  StartTraining(declaration);
+  Join(kEvaluator);
+  MakeStep(0);
+  const proto::CheckpointName first = Next()->checkpoint();
+  const auto stopped = Ask(&Coordinator::Stop, proto::StopRequest());
+  FinishSave();
+  ASSERT_EQ(state().phase(), proto::STOPPED);
+  EXPECT_TRUE(Report(first, 0.5).status().ok());
+  EXPECT_EQ(Next()->state().phase(), proto::STOPPED);
+}
+
+// The journal of a job that is done is not written again by itself.
+TEST_F(CoordinatorEvaluationTest, AReportThatCannotBeKeptIsToldSo) {
+  MakeWithArchive();
+  proto::Declaration declaration = Saving(MakeDeclaration(1));
+  declaration.mutable_evaluation()->mutable_keep_best();
+  StartTraining(declaration);
+  Join(kEvaluator);
+  MakeStep(0);
+  ASSERT_EQ(state().phase(), proto::DONE);
+  const proto::CheckpointName last = Next()->checkpoint();
+  archive_->quick = false;
+  const auto lost = Report(last, 0.5);
+  EXPECT_FALSE(lost.came());
+  archive_->AnswerJournal(absl::UnavailableError("no space left on device"));
+  EXPECT_EQ(lost.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(archive_->journals, IsEmpty());
+  const auto kept = Report(last, 0.5);
+  archive_->AnswerJournal();
+  EXPECT_TRUE(kept.status().ok());
+  EXPECT_EQ(archive_->journal.best_size(), 1);
+}
+
 TEST_F(CoordinatorEvaluationTest, AReportOfAnotherLineIsDropped) {
   MakeWithArchive();
   StartTraining(Saving(MakeDeclaration()));
@@ -384,6 +435,26 @@ TEST_F(CoordinatorEvaluationTest, TheRateChangesAtAStep) {
   OfferBoth(2);
   EXPECT_FLOAT_EQ(Commit().scalars(0).learning_rate(), 0.2f);
   EXPECT_EQ(Status().learning_rate_changes_size(), 2);
+}
+
+// While the journal is busy with an earlier one.
+TEST_F(CoordinatorEvaluationTest, ACheckpointIsInTheJournalWithItsRates) {
+  MakeWithArchive();
+  StartTraining(Saving(MakeDeclaration()));
+  archive_->quick = false;
+  SetRate(0.5, 5);
+  SetRate(2);
+  MakeStep(0);
+  archive_->AnswerManifest();
+  ASSERT_EQ(archive_->journals.size(), 1u);
+  EXPECT_EQ(archive_->journals[0].request.learning_rate_changes_size(), 1);
+  archive_->AnswerJournal();
+  ASSERT_EQ(archive_->journals.size(), 1u);
+  const proto::Journal& with_checkpoint = archive_->journals[0].request;
+  EXPECT_EQ(with_checkpoint.checkpoints_size(), 1);
+  ASSERT_EQ(with_checkpoint.learning_rate_changes_size(), 2);
+  EXPECT_EQ(with_checkpoint.learning_rate_changes(0).step(), 0u);
+  EXPECT_EQ(with_checkpoint.learning_rate_changes(0).factor(), 2);
 }
 
 TEST_F(CoordinatorEvaluationTest, TicketsThatAreOutKeepTheirRate) {

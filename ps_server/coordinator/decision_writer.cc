@@ -27,7 +27,11 @@ void DecisionWriter::OnChanged(Then then) {
 }
 
 void DecisionWriter::Advance() {
-  if (linking_ || writing_ || saved() || job_->ended_early()) return;
+  if (writing_ && job_->journal.idle()) GiveUp();
+  if (linking_ || writing_ || saved() || given_up_ == changed_ ||
+      job_->ended_early()) {
+    return;
+  }
   const proto::Journal& journal = job_->journal.journal();
   const std::vector<proto::CheckpointName> best =
       job_->evaluations.Best(journal);
@@ -83,6 +87,13 @@ void DecisionWriter::Write(const std::vector<proto::CheckpointName>& best) {
             [archive = job_->archive] { archive->RemoveOthersOfBest(); });
         Answer(change, absl::OkStatus());
       });
+}
+
+void DecisionWriter::GiveUp() {
+  writing_ = false;
+  given_up_ = changed_;
+  Answer(changed_,
+         absl::UnavailableError("/job:ps/task:0 cannot write its journal"));
 }
 
 void DecisionWriter::Answer(uint64_t through, const absl::Status& status) {

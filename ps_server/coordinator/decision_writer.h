@@ -23,6 +23,9 @@ namespace holdfast {
 //
 // So the journal names no best checkpoint that is not there.
 //
+// Once the job is done the journal repeats no write that fails. Whoever told
+// what was to be written is answered with UNAVAILABLE, and is to tell it again.
+//
 // Thread-compatible. Part of an event machine: the archive's answers are
 // events.
 class DecisionWriter {
@@ -53,12 +56,15 @@ class DecisionWriter {
 
   void Link(const proto::CheckpointName& name);
   void Write(const std::vector<proto::CheckpointName>& best);
+  void GiveUp();
   void Answer(uint64_t through, const absl::Status& status);
 
   Job* const job_;
   // Changes are numbered from 1.
   uint64_t changed_ = 0;
   uint64_t saved_ = 0;
+  // Of a job that is done: the last that could not be written.
+  uint64_t given_up_ = 0;
   bool linking_ = false;
   bool writing_ = false;
   // Linked, and not in the journal yet.

@@ -100,11 +100,16 @@ std::vector<std::string> End::LateTasks() const {
   return late;
 }
 
+bool End::AwaitsEvaluators() const {
+  return !job_->members.live_evaluators().empty() &&
+         job_->clock->Now() - ended_at_ <= job_->timeouts.Step();
+}
+
 bool End::IsDue() const {
   if (!job_->ended() || started_) return false;
   return job_->state.phase() == proto::FAILED ||
-         (job_->members.num_live_workers() == 0 &&
-          job_->members.live_evaluators().empty() && LateTasks().empty());
+         (job_->members.num_live_workers() == 0 && !AwaitsEvaluators() &&
+          LateTasks().empty());
 }
 
 // 3.

@@ -18,8 +18,8 @@ namespace holdfast {
 //  1. DONE: a worker is named that evaluates the last version and writes the
 //     result: the chief, unless it does not come any more.
 //  2. DONE, STOPPED: the workers leave when they have what they came for, and
-//     those that may still come to hear of it are waited for. FAILED: nobody
-//     is.
+//     those that may still come to hear of it are waited for; evaluators for
+//     as long as a step may take. FAILED: nobody is.
 //  3. End(state) goes to every shard, in place of whatever is under way there.
 //  4. The daemon may exit when all shards and live workers know, or a lease
 //     after 3.
@@ -53,6 +53,7 @@ class End : public Operation {
   bool finished() const;
 
  private:
+  bool AwaitsEvaluators() const;
   TaskId ChooseReporter() const;
   void SetReporter(const TaskId& worker);
   bool IsReporter(const TaskId& worker) const;

@@ -237,8 +237,9 @@ bool Evaluations::MayCommit(uint64_t step, const proto::Journal& journal,
   if (!NeedsCheckpointOf(step)) return true;
   const uint64_t before = step - fixed_every();
   // One that the job went on without, as from before it had evaluations, is
-  // not there.
-  if (FindCheckpoint(journal, before) != nullptr && !Has(before)) {
+  // not there. First values are not evaluated, though they may be saved.
+  if (NeedsCheckpointOf(before) && !Has(before) &&
+      FindCheckpoint(journal, before) != nullptr) {
     if (missing != nullptr) *missing = before;
     return false;
   }
