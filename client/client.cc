@@ -294,10 +294,13 @@ Client::StartReportEvaluation(const proto::EvaluationResult& result,
                      nullptr, /*regardless=*/false, /*ends_with_job=*/true});
 }
 
-std::unique_ptr<Question<proto::GetStatusResponse>> Client::StartGetStatus() {
+std::unique_ptr<Question<proto::GetStatusResponse>> Client::StartGetStatus(
+    bool with_job) {
   using Asked = Question<proto::GetStatusResponse>;
+  proto::GetStatusRequest request;
+  request.set_with_job(with_job);
   return std::make_unique<Asked>(
-      context_, rpc::kGetStatus, proto::GetStatusRequest(),
+      context_, rpc::kGetStatus, std::move(request),
       Asked::Options{nullptr, ByCoordinator("the answer to GetStatus"), nullptr,
                      /*regardless=*/true});
 }

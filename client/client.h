@@ -95,7 +95,8 @@ class Client {
   std::unique_ptr<Question<proto::ReportEvaluationResponse>>
   StartReportEvaluation(const proto::EvaluationResult& result,
                         const proto::CheckpointName& checkpoint);
-  std::unique_ptr<Question<proto::GetStatusResponse>> StartGetStatus();
+  std::unique_ptr<Question<proto::GetStatusResponse>> StartGetStatus(
+      bool with_job);
   std::unique_ptr<Question<proto::GetEventsResponse>> StartGetEvents(
       uint64_t after);
   std::unique_ptr<Question<proto::GetHistoryResponse>> StartGetHistory(

@@ -201,7 +201,15 @@ class ClusterImpl : public Cluster {
 
   absl::StatusOr<proto::GetStatusResponse> GetStatus(
       absl::Time deadline) override {
-    return client_.StartGetStatus()->Await(deadline);
+    return client_.StartGetStatus(/*with_job=*/false)->Await(deadline);
+  }
+
+  absl::StatusOr<std::optional<proto::DeclaredJob>> GetDeclaredJob(
+      absl::Time deadline) override {
+    auto status = client_.StartGetStatus(/*with_job=*/true)->Await(deadline);
+    if (!status.ok()) return status.status();
+    if (!status->has_job()) return std::nullopt;
+    return std::move(*status->mutable_job());
   }
 
   absl::StatusOr<proto::GetEventsResponse> GetEvents(

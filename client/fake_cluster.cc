@@ -464,6 +464,14 @@ absl::StatusOr<proto::GetStatusResponse> FakeCluster::GetStatus(
   return status;
 }
 
+absl::StatusOr<std::optional<proto::DeclaredJob>> FakeCluster::GetDeclaredJob(
+    absl::Time deadline) {
+  absl::Status called = Call("declared job", deadline);
+  if (!called.ok()) return called;
+  if (!declaration_.has_job()) return std::nullopt;
+  return declaration_.job();
+}
+
 absl::StatusOr<proto::GetEventsResponse> FakeCluster::GetEvents(
     uint64_t after, absl::Time deadline) {
   absl::Status called = Call(absl::StrCat("events ", after), deadline);

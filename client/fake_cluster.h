@@ -135,6 +135,8 @@ class FakeCluster final : public Cluster {
                                 absl::Time deadline) override;
   absl::StatusOr<proto::GetStatusResponse> GetStatus(
       absl::Time deadline) override;
+  absl::StatusOr<std::optional<proto::DeclaredJob>> GetDeclaredJob(
+      absl::Time deadline) override;
   absl::StatusOr<proto::GetEventsResponse> GetEvents(
       uint64_t after, absl::Time deadline) override;
   absl::StatusOr<proto::GetHistoryResponse> GetHistory(

@@ -338,11 +338,15 @@ absl::StatusOr<std::optional<proto::Job>> AskForJob(const Config& config) {
   auto cluster = Cluster::Connect(std::move(options));
   if (!cluster.ok()) return cluster.status();
   const absl::Time deadline = SteadyNow() + StartTimeout(config.job.timeouts());
-  if (config.is_chief) {
-    const auto job = (*cluster)->GetStatus(deadline);
-    if (!job.ok()) return job.status();
-    if (job->total_steps() == 0) return std::nullopt;
+  // One that goes on is restored once its workers have come.
+  auto found = (*cluster)->GetDeclaredJob(deadline);
+  if (!found.ok()) return found.status();
+  if (found->has_value()) {
+    proto::Declaration declaration;
+    *declaration.mutable_job() = **std::move(found);
+    return DeclaredJobFile(declaration);
   }
+  if (config.is_chief) return std::nullopt;
   const absl::Status status = (*cluster)->AwaitVariables(deadline);
   if (IsOrderlyEnd((*cluster)->state().phase())) {
     return absl::CancelledError("the job has ended");

@@ -136,6 +136,10 @@ void Coordinator::GetStatus(const proto::GetStatusRequest& request,
   status.set_version(kVersion);
   status.set_generation(job_.generation.value());
   *status.mutable_state() = job_.state;
+  if (request.with_job() && job_.declared.has_value() &&
+      job_.declared->has_job()) {
+    *status.mutable_job() = job_.declared->job();
+  }
   status.set_global_step(job_.global_step());
   const auto begun = job_.progress.training_begun();
   const absl::Time since =
