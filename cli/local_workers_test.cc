@@ -89,7 +89,7 @@ TEST_F(LocalWorkersTest, OfAJobFileKnowTheirJob) {
 }
 
 TEST_F(LocalWorkersTest, OfAJobFileLeaveAResult) {
-  const JobFileWorkers workers({"job.textproto", "job", "", "", {}});
+  const JobFileWorkers workers({"job.textproto", Job(), "", {}});
   EXPECT_THAT(
       std::string(
           workers.Summary(*directory_, proto::Journal()).status().message()),

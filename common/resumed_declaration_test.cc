@@ -70,6 +70,7 @@ void SetJob(proto::Declaration* declaration, uint32_t batch_size,
   job.set_name("job");
   job.set_steps(5);
   job.set_batch_size(batch_size);
+  job.mutable_data()->set_prefetch(2);
   job.mutable_optimizer()->set_learning_rate(0.5f);
   if (more) more(&job);
   declaration->mutable_job()->set_job_file(job.SerializeAsString());
