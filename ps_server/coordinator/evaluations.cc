@@ -243,6 +243,9 @@ bool Evaluations::MayCommit(uint64_t step, const proto::Journal& journal,
     if (missing != nullptr) *missing = before;
     return false;
   }
+  // Whoever decides the end waits for the disk.
+  const std::optional<uint64_t> last = StopAfter();
+  if (last.has_value() && step >= *last + fixed_every()) return false;
   return FindCheckpoint(journal, step) != nullptr;
 }
 

@@ -89,7 +89,8 @@ class Evaluations {
   // A checkpoint of `step` has to be on disk before the next step is made.
   bool NeedsCheckpointOf(uint64_t step) const;
   // Whether `step` may be committed: at a step that is to be evaluated, when
-  // its checkpoint is on disk and the one before is evaluated. Otherwise
+  // its checkpoint is on disk and the one before is evaluated, and the job does
+  // not end here. Otherwise
   // `*missing`, if that is not null, is the step whose evaluation is missing,
   // or nothing where it is the checkpoint.
   bool MayCommit(uint64_t step, const proto::Journal& journal,

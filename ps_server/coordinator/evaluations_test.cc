@@ -215,6 +215,11 @@ TEST_F(EvaluationsTest, AtFixedStepsEachIsEvaluatedInTurn) {
   Report(10, 1);
   EXPECT_TRUE(evaluations_.MayCommit(20, journal_));
   EXPECT_EQ(Due(), 20u);
+  // The job ends with step 29, whenever that is decided.
+  Save(30);
+  Report(20, 1);
+  EXPECT_TRUE(evaluations_.MayCommit(29, journal_));
+  EXPECT_FALSE(evaluations_.MayCommit(30, journal_));
 }
 
 TEST_F(EvaluationsTest, KeepsTheBestAndTheNewestResults) {
