@@ -15,6 +15,9 @@
 //   stopped with, and all that was told to count is in it;
 // - the job neither fails nor hangs, and ends with the one right answer, or
 //   with every ticket spent once;
+// - what an operator was told of the learning rate is in the journal, and each
+//   step on disk was made with the rate that the journal says;
+// - a job that evaluations end at fixed steps ends at the same one;
 // - all of this beside a worker that offers, applies or claims what it may not,
 //   none of which is taken (Misdeed), and a stranger that speaks in the
 //   coordinator's name, which no shard believes.
@@ -30,7 +33,8 @@
 //   deadline; again or late by 1, 4 or 12 places, when nothing else is in
 //   flight, a second after, or after all leases; in jobs called Stranger, or a
 //   shard is told something in the coordinator's name by somebody else;
-// - crashes, of ps 0 with the coordinator, ps 1, or a worker, which is reborn
+// - crashes, of ps 0 with the coordinator, ps 1, a worker, or in jobs called
+//   Judged the evaluator, which is reborn
 //   when nothing is in flight, or after all leases, or, where the job goes on
 //   without it, never; a worker may also step down, and come again;
 // - leases of living workers that run out;
@@ -180,6 +184,8 @@ std::vector<Case> Cases() {
       {"Asynchronous3Depth2", Asynchronous(3, 2), OneOfEach()},
       {"Asynchronous4NoCheckpoints", WithoutArchive(Asynchronous(4, 1)),
        OneOfEach()},
+      {"Synchronous2Rate", WithRate(Synchronous(2)), OneOfEach()},
+      {"JudgedStarted", Started(Judged()), OneOfEach()},
       {"Continue2Started", Started(Continue(2)), {{0, 1, 0, 1, 0}}},
       {"Synchronous2Client_R7", Client(Synchronous(2)), OneOfEach()},
       {"Backup2Client_R7", Client(Backup(2)), OneOfEach()},

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/given_values.h"
 #include "tests/world/client_worker.h"
+#include "tests/world/evaluator.h"
 
 namespace holdfast::exploration {
 namespace {
@@ -116,6 +117,32 @@ Scenario Asynchronous(uint64_t tickets, uint32_t depth) {
   declaration.mutable_consistency()->mutable_asynchronous()->set_pipeline_depth(
       depth);
   declaration.mutable_checkpoints()->set_every_steps(2);
+  return scenario;
+}
+
+Scenario Judged() {
+  Scenario scenario = MakeSynchronous("judged", 6, kNumWorkers);
+  // The evaluation of step 2 is no improvement on that of step 1.
+  proto::Evaluation& evaluation =
+      *scenario.job.declaration.mutable_evaluation();
+  evaluation.set_every_steps(1);
+  evaluation.mutable_keep_best();
+  evaluation.mutable_early_stopping()->set_patience(1);
+  evaluation.mutable_early_stopping()->set_min_delta(100);
+  evaluation.mutable_early_stopping()->set_at_fixed_steps(true);
+  scenario.job.ends_at = 3;
+  scenario.make_worker = [](sim::World* world, sim::Process process,
+                            uint32_t index, uint64_t nonce) {
+    return index == kNumWorkers
+               ? sim::MakeEvaluator(world, process, nonce)
+               : sim::MakeScriptedWorker(world, process, index, nonce);
+  };
+  return scenario;
+}
+
+Scenario WithRate(Scenario scenario) {
+  scenario.job.changes_rate = true;
+  scenario.job.name += ", another rate";
   return scenario;
 }
 

@@ -22,6 +22,11 @@ Scenario ByTicket(uint64_t tickets);
 Scenario Continue(uint64_t tickets);
 // A checkpoint after every two pushes.
 Scenario Asynchronous(uint64_t tickets, uint32_t depth);
+// As Synchronous, of 6 steps; an evaluator ends it after 3.
+Scenario Judged();
+// An operator changes the learning rate at step 1. Not without a checkpoint
+// directory.
+Scenario WithRate(Scenario scenario);
 // Without a checkpoint directory.
 Scenario WithoutArchive(Scenario scenario);
 // With one ps.

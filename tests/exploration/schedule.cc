@@ -9,6 +9,7 @@
 #include "common/job_phase.h"
 #include "tests/exploration/stranger.h"
 #include "tests/exploration/transcript.h"
+#include "tests/world/set_command.h"
 
 namespace holdfast::exploration {
 
@@ -101,7 +102,10 @@ Schedule::Schedule(const Scenario& scenario, Tracing tracing)
       calls_made_(scenario_.faults.size()) {
   world_.AddObserver(this);
   world_.CheckShardsAtEachEvent();
-  for (uint32_t i = 0; i < scenario_.job.num_workers; ++i) world_.AddWorker(i);
+  const uint32_t evaluators = scenario_.job.has_evaluator() ? 1 : 0;
+  for (uint32_t i = 0; i < scenario_.job.num_workers + evaluators; ++i) {
+    world_.AddWorker(i);
+  }
   processes_.resize(world_.num_processes());
   for (size_t process = 0; process < processes_.size(); ++process) {
     if (process >= scenario_.job.num_ps && !IsWorker(process)) {
@@ -227,7 +231,9 @@ void Schedule::OnSent(Node from, Node to,
 void Schedule::OnHeard(Node by, const google::protobuf::Message& response) {
   if (const auto* placement = sim::As<proto::GetPlacementResponse>(response);
       placement != nullptr && placement->ready()) {
-    if (!std::exchange(variables_ready_, true) && scenario_.operator_asks) {
+    const bool first = !std::exchange(variables_ready_, true);
+    if (first && scenario_.job.changes_rate) sim::SetRate(&world_, 1);
+    if (first && scenario_.operator_asks) {
       AskUntilAnswered<proto::GetStatusRequest>(
           [this] { AskForCheckpoint(std::nullopt); });
       AskUntilAnswered<proto::GetEventsRequest>([] {});

@@ -512,4 +512,32 @@ MUTATIONS = [
                "response.set_values_wanted(restore_.wants_values() &&\n"
                '                               !(Mutant("V3") && job_.generation.value() > 1));'),
     ]),
+    Mutation("judged_fixed", "a step is made before what decides about it is evaluated", [
+        Change(COORDINATOR + "commit.cc",
+               "job_->evaluations.MayCommit(job_->step.number().value(),\n"
+               "                                     job_->journal.journal()) &&",
+               '(Mutant("judged_fixed") ||\n'
+               "          job_->evaluations.MayCommit(job_->step.number().value(),\n"
+               "                                      job_->journal.journal())) &&"),
+    ]),
+    Mutation("judged_best", "the journal names a best checkpoint that is not kept", [
+        Change(COORDINATOR + "decision_writer.cc",
+               "if (!HasName(journal.best(), name) && !HasName(linked_, name)) {",
+               "if (!HasName(journal.best(), name) && !HasName(linked_, name) &&\n"
+               '        !Mutant("judged_best")) {'),
+    ]),
+    Mutation("rates_told", "a change of the learning rate is told before it is on disk", [
+        Change(COORDINATOR + "decision_writer.cc",
+               "if (saved()) return then(absl::OkStatus());",
+               'if (saved() || Mutant("rates_told")) return then(absl::OkStatus());'),
+    ]),
+    Mutation("rates_saved", "the journal has a checkpoint without the rates of its steps", [
+        Change(COORDINATOR + "save.cc",
+               "job->rates.AddTo(journal->mutable_learning_rate_changes());",
+               'if (!Mutant("rates_saved")) {\n'
+               "          job->rates.AddTo(journal->mutable_learning_rate_changes());\n"
+               "        }"),
+    ], equivalent="A change is written before the checkpoint, as the archive does what it "
+       "is asked in order, unless two best checkpoints are being linked; "
+       "coordinator_evaluation_test has that."),
 ]

@@ -36,7 +36,8 @@ std::string Name(const SynchronousJob& job) {
       job.tickets > 0 ? absl::StrCat("T", job.tickets) : "",
       job.aggregation == proto::Consistency::SUM ? "Sum" : "",
       job.min_replicas > 0 ? absl::StrCat("Min", job.min_replicas) : "",
-      job.faulty ? "Faulty" : "", job.lends ? "Lending" : "");
+      job.faulty ? "Faulty" : "", job.lends ? "Lending" : "",
+      job.judged ? "Judged" : "", job.changes_rate ? "Rates" : "");
 }
 
 sim::Job MakeJob(const SynchronousJob& s) {
@@ -46,7 +47,17 @@ sim::Job MakeJob(const SynchronousJob& s) {
   job.empty_handed = s.empty_handed;
   job.faulty = s.faulty;
   job.lends = s.lends;
+  job.changes_rate = s.changes_rate;
   proto::Declaration& declaration = job.declaration;
+  if (s.judged) {
+    // Of steps 2, 4 and 6 (sim::LossOf) the last is no improvement.
+    proto::Evaluation& evaluation = *declaration.mutable_evaluation();
+    evaluation.set_every_steps(2);
+    evaluation.mutable_keep_best()->set_count(2);
+    evaluation.mutable_early_stopping()->set_patience(1);
+    evaluation.mutable_early_stopping()->set_at_fixed_steps(true);
+    job.ends_at = 8;
+  }
   std::vector<std::pair<std::string, std::vector<int64_t>>> variables = {
       {"dense/kernel", {2, 3}}, {"dense/bias", {3}}, {"scale", {}}};
   if (s.lends) {

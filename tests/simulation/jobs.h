@@ -33,6 +33,10 @@ struct SynchronousJob {
   bool faulty = false;
   // Workers are the production client, and lend (docs/same_host.md).
   bool lends = false;
+  // An evaluator ends it at fixed steps, and the best checkpoints are kept.
+  bool judged = false;
+  // An operator changes the learning rate.
+  bool changes_rate = false;
 };
 
 std::string Name(const SynchronousJob& job);

@@ -139,6 +139,16 @@ Troubles Edited(Troubles troubles) {
   return troubles;
 }
 
+SynchronousJob Judged(SynchronousJob job) {
+  job.judged = true;
+  return job;
+}
+
+SynchronousJob WithRates(SynchronousJob job) {
+  job.changes_rate = true;
+  return job;
+}
+
 // Whose workers are clients that lend, mostly.
 template <typename Job>
 Job Lending(Job job) {
@@ -171,6 +181,12 @@ INSTANTIATE_TEST_SUITE_P(
         {Lending(Job(2, 2, 1, 8, 2)), {3}},
         {Lending(Job(2, 3, 2, 8, 2)), {4}},
         {Lending(Continues(Job(3, 3, 2, 8, 2), 1, 3)), {4}},
+        // What judges it, and what changes it.
+        {WithRates(Job(2, 2, 2, 10, 2)), {4}},
+        {WithRates(Job(3, 3, 3, 8, 1)), {4, false, true}},
+        {Judged(Job(2, 2, 2, 20, 0)), {4}},
+        {Judged(WithRates(Job(2, 2, 2, 20, 3))), {5, true, true}},
+        {Lending(Judged(WithRates(Job(2, 2, 2, 20, 2)))), {4}},
     }),
     [](const auto& info) {
       return absl::StrCat(Name(info.param.job), "Every",

@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "tests/world/client_worker.h"
+#include "tests/world/evaluator.h"
+#include "tests/world/set_command.h"
 
 namespace holdfast {
 namespace {
@@ -16,6 +18,15 @@ constexpr uint64_t kEventsBetween = 250;
 constexpr uint64_t kEventsOfWorkersBetween = 60;
 // In which a job has to end, whatever happens to it.
 constexpr absl::Duration kLongest = absl::Hours(1);
+
+sim::World::MakeWorker MakeProgram(const sim::Job& job, uint32_t num_workers) {
+  return [make = job.lends ? sim::MakeClientWorker : sim::MakeScriptedWorker,
+          num_workers](sim::World* world, sim::Process process, uint32_t index,
+                       uint64_t nonce) {
+    if (index == num_workers) return sim::MakeEvaluator(world, process, nonce);
+    return make(world, process, index, nonce);
+  };
+}
 
 }  // namespace
 
@@ -36,12 +47,11 @@ Simulation::Simulation(const sim::Job& job,
                        uint32_t present)
     : troubles_(troubles),
       scheduler_(options),
-      world_(job, &scheduler_,
-             job.lends ? sim::MakeClientWorker : sim::MakeScriptedWorker),
+      world_(job, &scheduler_, MakeProgram(job, num_workers)),
       steps_(job.steps()),
       left_(troubles.of_workers ? troubles.mishaps
                                 : scheduler_.Random(troubles.mishaps + 1)),
-      seats_(num_workers) {
+      seats_(num_workers + (job.has_evaluator() ? 1 : 0)) {
   scheduler_.Attach(
       &world_,
       [this](sim::Process process, bool for_good) {
@@ -52,10 +62,11 @@ Simulation::Simulation(const sim::Job& job,
   if (troubles.edited) world_.SetSteps(steps_ / 2);
   if (troubles.damage) world_.disk().set_unreadable(100);
   for (uint32_t ps = 0; ps < job.num_ps; ++ps) world_.Start(ps);
-  for (uint32_t i = 0; i < num_workers; ++i) {
+  for (uint32_t i = 0; i < seats_.size(); ++i) {
     Bring(i, i < present ? absl::Seconds(1) : absl::Seconds(15));
   }
   LookAfterWorkers();
+  if (job.changes_rate) sim::SetRate(&world_, 3);
 }
 
 void Simulation::Run(const std::function<void()>& after_each) {
@@ -249,7 +260,7 @@ void Simulation::Strike() {
   if (troubles_.of_workers) return StrikeWorker();
   const auto worker = static_cast<uint32_t>(scheduler_.Random(seats_.size()));
   const auto ps = static_cast<uint32_t>(scheduler_.Random(world_.num_ps()));
-  switch (scheduler_.Random(11)) {
+  switch (scheduler_.Random(world_.job().changes_rate ? 12 : 11)) {
     case 0:
     case 1:
       return Die(worker);
@@ -271,6 +282,9 @@ void Simulation::Strike() {
       return AskForCheckpoint();
     case 10:
       return stop_.Ask();
+    case 11:
+      if (world_.coordinator() == nullptr) return;
+      return sim::SetRate(&world_, world_.Status().global_step());
   }
 }
 

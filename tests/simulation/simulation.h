@@ -48,8 +48,9 @@ Schedules SchedulesToRun(uint64_t count);
 // into it.
 class Simulation : public sim::Observer {
  public:
-  // `present` of `num_workers` are there at the beginning. Workers follow a
-  // script; where the job lends they are clients.
+  // `present` of `num_workers` are there at the beginning, and an evaluator,
+  // where the job has one. Workers follow a script; where the job lends they
+  // are clients.
   Simulation(const sim::Job& job, const RandomScheduler::Options& options,
              const Troubles& troubles, uint32_t num_workers, uint32_t present);
 
@@ -106,7 +107,8 @@ class Simulation : public sim::Observer {
   int num_shut_out_ = 0;
   int num_stopped_ = 0;
   sim::StopCommand stop_{&world_};
-  // By index of the worker: the process that came last.
+  // By index of the worker, and the evaluator's behind them: the process that
+  // came last.
   std::vector<Seat> seats_;
   std::set<sim::Process> leaving_;
   // By ps.

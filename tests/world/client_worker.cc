@@ -299,12 +299,12 @@ class ClientWorker : public WorkerProgram {
 
   void OnRead() {
     if (!reading_->Await(Now()).ok()) return Leave();
-    if (!job().asynchronous() && now_.version.value() != job().steps()) {
+    if (!job().asynchronous() && now_.version.value() != job().end()) {
       world_->Violate("the pinned version is not the last one");
     }
     pin_.reset();
     proto::EvaluationResult result;
-    result.set_step(job().steps());
+    result.set_step(job().end());
     report_ = client_.StartReportEvaluation(result);
     When(*report_, [this] { Leave(); });
   }
@@ -350,7 +350,7 @@ class ClientWorker : public WorkerProgram {
   // ---- Synchronous ----
 
   void NextStep() {
-    if (now_.version.value() >= job().steps()) return OnAll();
+    if (now_.version.value() >= job().end()) return OnAll();
     if (!job().by_ticket()) return TrainStep();
     if (ticket_.has_value()) return TrainTicket();
     request_ = client_.StartTakeTicket();

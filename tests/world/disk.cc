@@ -388,6 +388,12 @@ absl::Status Disk::CheckFiles(const Checkpoint& checkpoint,
   return absl::OkStatus();
 }
 
+bool Disk::HasInJournal(const Name& name) const {
+  const auto& kept = journal_.checkpoints();
+  return std::any_of(kept.begin(), kept.end(),
+                     [&](const auto& one) { return NameOf(one) == name; });
+}
+
 bool Disk::IsWhole(const Name& name) const {
   const auto found = checkpoints_.find(name);
   if (found == checkpoints_.end()) return false;

@@ -44,6 +44,7 @@ class Disk {
   const proto::Journal& journal() const { return journal_; }
   const proto::History& history() const { return history_; }
   void set_history(proto::History history) { history_ = std::move(history); }
+  bool HasInJournal(const Name& name) const;
   // Complete, and as it was written.
   bool IsWhole(const Name& name) const;
   // Spoils a share of it, or its manifest.

@@ -11,6 +11,10 @@ size_t NumElements(const proto::Variable& variable) {
   return n;
 }
 
+double LossOf(uint64_t step) { return std::abs(static_cast<double>(step) - 4); }
+
+float RateFactorOf(uint64_t step) { return step % 2 == 0 ? 2 : 0.5f; }
+
 Batch BatchOfSeat(const Job& job, uint64_t step, uint32_t seat) {
   const bool empty = job.empty_handed && (step + 2 * seat) % 3 == 0;
   return {5 * seat + 7 * step, empty ? 0 : 10 + 3 * seat};

@@ -63,6 +63,11 @@ struct Job {
   // (docs/same_host.md), and a message holds one element beside what is lent.
   // Needs cuts_pushes.
   bool lends = false;
+  // Of a synchronous job whose evaluations end it early: the step where.
+  std::optional<uint64_t> ends_at;
+  // An operator changes the learning rate. Synchronous, with a checkpoint
+  // directory.
+  bool changes_rate = false;
   // Worker 0 pins and reads the last version before it leaves.
   bool evaluates = false;
   // Of worker 1, once in a job.
@@ -82,6 +87,9 @@ struct Job {
                           : declaration.total_tickets();
   }
   uint64_t steps() const { return declaration.total_steps(); }
+  // That it makes.
+  uint64_t end() const { return ends_at.value_or(steps()); }
+  bool has_evaluator() const { return declaration.has_evaluation(); }
   uint32_t n() const {
     return declaration.consistency().synchronous().replicas_to_aggregate();
   }
@@ -92,6 +100,11 @@ struct Job {
     return declaration.lost_workers().policy() == proto::LostWorkers::CONTINUE;
   }
 };
+
+// What an evaluator finds of a version: it is best at step 4.
+double LossOf(uint64_t step);
+// What an operator sets for the learning rate from a step on.
+float RateFactorOf(uint64_t step);
 
 // ---- Synchronous jobs ----
 

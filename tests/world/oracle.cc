@@ -157,7 +157,35 @@ Oracle::State Oracle::Initial() const {
   return state;
 }
 
-void Oracle::MakeStep(const std::vector<Batch>& batches, State* state) const {
+float Oracle::RateAt(const proto::Journal& journal, uint64_t step) const {
+  float factor = 1;
+  for (const proto::LearningRateChange& change :
+       journal.learning_rate_changes()) {
+    if (change.step() <= step) factor = change.factor();
+  }
+  return static_cast<float>(
+      double{job_.declaration.optimizers(0).learning_rate()} * factor);
+}
+
+std::string Oracle::OnRateSet(uint64_t step, const Disk& disk) {
+  rates_told_.insert(step);
+  return CheckRateIsKept(step, disk);
+}
+
+std::string Oracle::CheckRateIsKept(uint64_t step, const Disk& disk) const {
+  for (const proto::LearningRateChange& change :
+       disk.journal().learning_rate_changes()) {
+    if (change.step() == step && change.factor() == RateFactorOf(step)) {
+      return "";
+    }
+  }
+  return absl::StrCat("that the learning rate changes at step ", step,
+                      " was told, and is not in the journal");
+}
+
+void Oracle::MakeStep(const std::vector<Batch>& batches, float rate,
+                      State* state) const {
+  state->rates.push_back(rate);
   uint64_t all = 0;
   uint64_t unit = 0;
   bool finite = true;
@@ -198,7 +226,7 @@ void Oracle::MakeStep(const std::vector<Batch>& batches, State* state) const {
       }
       if (!adds) mean /= static_cast<float>(all / unit);
       slot[i] = optimizer.momentum().momentum() * slot[i] + mean;
-      values[i] = values[i] - optimizer.learning_rate() * slot[i];
+      values[i] = values[i] - rate * slot[i];
     }
   }
 }
@@ -220,13 +248,16 @@ std::string Oracle::OnCommit(const proto::CommitRequest& request) {
   }
   Contributions all(request.contributions().begin(),
                     request.contributions().end());
+  const float rate = request.scalars(0).learning_rate();
   if (const auto made = steps_.find(cut); made != steps_.end()) {
     const bool same =
         std::equal(all.begin(), all.end(), made->second.begin(),
-                   made->second.end(), [](const auto& a, const auto& b) {
+                   made->second.end(),
+                   [](const auto& a, const auto& b) {
                      return a.seat() == b.seat() && PushOf(a) == PushOf(b) &&
                             a.weight() == b.weight() && a.share() == b.share();
-                   });
+                   }) &&
+        history_.at({generation, request.step() + 1}).rates.back() == rate;
     return same ? "" : absl::StrCat(Text(cut), " was made of others before");
   }
   if (all.empty()) return absl::StrCat(Text(cut), " is empty");
@@ -270,7 +301,7 @@ std::string Oracle::OnCommit(const proto::CommitRequest& request) {
     }
     batches.push_back(BatchOf(generation, request.step(), all[i]));
   }
-  MakeStep(batches, &next);
+  MakeStep(batches, rate, &next);
   steps_.emplace(cut, std::move(all));
   history_.emplace(Cut{generation, request.step() + 1}, std::move(next));
   return "";
@@ -455,6 +486,13 @@ std::string Oracle::CheckSynchronous(const Disk& disk, const Cut& name) const {
       }
     }
   }
+  for (size_t step = 0; step < state.rates.size(); ++step) {
+    if (state.rates[step] != RateAt(disk.journal(), step)) {
+      return absl::StrCat("step ", step, " was made with the learning rate ",
+                          state.rates[step],
+                          ", which the journal does not say");
+    }
+  }
   const proto::Manifest& manifest = disk.manifest(name);
   if (manifest.position().loss_scale() != state.loss_scale ||
       manifest.position().steps_at_loss_scale() != state.steps_at_loss_scale) {
@@ -524,7 +562,8 @@ std::string Oracle::CheckCheckpoint(const Disk& disk, const Cut& name) const {
     broken = "it is not whole";
   } else if (manifest.position().step() != name.second ||
              (manifest.finished() &&
-              name.second != manifest.declaration().total_steps())) {
+              name.second != job_.ends_at.value_or(
+                                 manifest.declaration().total_steps()))) {
     broken = "its position is of another step";
   } else if (job_.asynchronous()) {
     Made made;
@@ -601,7 +640,8 @@ std::string Oracle::CheckStopped(const Disk& disk, uint64_t generation,
   return "";
 }
 
-std::string Oracle::CheckFinalState(const State& state) const {
+std::string Oracle::CheckFinalState(const proto::Journal& journal,
+                                    const State& state) const {
   if (job_.by_ticket()) {
     // With fewer workers steps are made of fewer, and their number stays.
     if (state.spent.size() < job_.tickets() && !job_.continues()) {
@@ -613,12 +653,12 @@ std::string Oracle::CheckFinalState(const State& state) const {
   if (job_.n() < job_.m() || job_.continues()) return "";
   // The one right answer, that of a single process.
   State expected = Initial();
-  for (uint64_t step = 0; step < job_.steps(); ++step) {
+  for (uint64_t step = 0; step < job_.end(); ++step) {
     std::vector<Batch> batches;
     for (uint32_t seat = 0; seat < job_.n(); ++seat) {
       batches.push_back(BatchOfSeat(job_, step, seat));
     }
-    MakeStep(batches, &expected);
+    MakeStep(batches, RateAt(journal, step), &expected);
   }
   if (state.values != expected.values || state.slots != expected.slots) {
     return "the job did not end with the one right answer";
@@ -657,8 +697,13 @@ std::string Oracle::CheckVerdicts(const Disk& disk, const Cut& end,
 std::string Oracle::CheckFinal(const Disk& disk) const {
   if (!disk.journal().finished()) return "the journal is not finished";
   const Cut end = Disk::NameOf(*disk.journal().checkpoints().rbegin());
-  if (end.second != job_.steps()) {
+  if (end.second != job_.end()) {
     return absl::StrCat("the job ended at ", Text(end));
+  }
+  for (const uint64_t step : rates_told_) {
+    if (std::string broken = CheckRateIsKept(step, disk); !broken.empty()) {
+      return broken;
+    }
   }
   const bool damaged = disk.damaged_any() || disk.num_set_aside() > 0;
   if (!damaged) {
@@ -670,15 +715,16 @@ std::string Oracle::CheckFinal(const Disk& disk) const {
       }
     }
   }
-  return job_.asynchronous() ? CheckVerdicts(disk, end, damaged)
-                             : CheckFinalState(history_.at(end));
+  return job_.asynchronous()
+             ? CheckVerdicts(disk, end, damaged)
+             : CheckFinalState(disk.journal(), history_.at(end));
 }
 
 std::string Oracle::CheckFinal(uint64_t generation) const {
   if (job_.asynchronous()) return "";
-  const auto last = history_.find({generation, job_.steps()});
+  const auto last = history_.find({generation, job_.end()});
   if (last == history_.end()) return "not all steps were made";
-  return CheckFinalState(last->second);
+  return CheckFinalState(proto::Journal(), last->second);
 }
 
 }  // namespace holdfast::sim

@@ -65,6 +65,9 @@ class Oracle {
   void OnDurableThrough(uint64_t generation, const WorkerLife& life,
                         uint64_t sequence);
 
+  // An operator is told that RateFactorOf(step) holds from `step` on.
+  std::string OnRateSet(uint64_t step, const Disk& disk);
+
   // An operator's wish reaches a coordinator while `open_step` is open: no
   // other step opens in that generation, and no ticket is handed out (E2).
   void OnStopAsked(uint64_t generation, uint64_t open_step);
@@ -116,6 +119,8 @@ class Oracle {
     uint64_t steps_at_loss_scale = 0;
     // Tickets that its steps have used.
     std::set<uint64_t> spent;
+    // With which each of its steps was made.
+    std::vector<float> rates;
   };
   // Of an asynchronous job: what values are made of.
   struct Made {
@@ -125,7 +130,11 @@ class Oracle {
 
   State Initial() const;
   // With one more step, of these batches.
-  void MakeStep(const std::vector<Batch>& batches, State* state) const;
+  void MakeStep(const std::vector<Batch>& batches, float rate,
+                State* state) const;
+  std::string CheckRateIsKept(uint64_t step, const Disk& disk) const;
+  // Of a step, by the changes that the journal has.
+  float RateAt(const proto::Journal& journal, uint64_t step) const;
   // One that several versions may go by.
   Cut Origin(Cut cut) const;
   // Whether what `cut` holds is in `end`, too, and was made only once for both.
@@ -141,7 +150,8 @@ class Oracle {
                                 Made* made) const;
   std::string CheckVerdicts(const Disk& disk, const Cut& end,
                             bool damaged) const;
-  std::string CheckFinalState(const State& state) const;
+  std::string CheckFinalState(const proto::Journal& journal,
+                              const State& state) const;
 
   const Job& job_;
   // Where a generation went on from; absent: first values.
@@ -149,6 +159,8 @@ class Oracle {
   std::map<uint64_t, uint64_t> told_durable_;
   // By generation, the step that was open when the job was asked to stop.
   std::map<uint64_t, uint64_t> stop_asked_;
+  // Steps from which a change of the learning rate was told to hold.
+  std::set<uint64_t> rates_told_;
   // Generations that ended so.
   std::set<uint64_t> stopped_;
   // Synchronous.

@@ -287,7 +287,7 @@ void ScriptedWorker::ReadPinned(uint32_t ps, const proto::PinResponse& pinned) {
   request.set_exact_version(pinned.version());
   Get<proto::PullRequest>(
       ShardNode(ps), request, [this, ps, pinned](const PullReply& reply) {
-        if (reply.version.value() != job().steps()) {
+        if (reply.version.value() != job().end()) {
           world_->Violate("the pinned version is not the last one");
         }
         proto::UnpinRequest unpin;
@@ -303,7 +303,7 @@ void ScriptedWorker::OnRead() {
   if (++read_ < num_ps_) return;
   proto::ReportEvaluationRequest report;
   *report.mutable_sender() = me_;
-  report.mutable_result()->set_step(job().steps());
+  report.mutable_result()->set_step(job().end());
   Get<proto::ReportEvaluationRequest>(
       kCoordinator, report,
       [this](const proto::ReportEvaluationResponse&) { Leave(); });
@@ -368,6 +368,7 @@ void SynchronousWorker::OnPulled(uint32_t ps, const PullReply& reply) {
 }
 
 void SynchronousWorker::ComputeStep(uint64_t step) {
+  // One that evaluations end early is over when it is said to be.
   finished_ = step >= job().steps();
   if (finished_) return LeaveIfDone();
   step_ = step;
@@ -448,18 +449,30 @@ void SynchronousWorker::SendParts(uint64_t sequence, const Batch& batch,
     for (const PushPart& part :
          CutIntoParts(ps, gradient, sequence, step_, acked_through_)) {
       ++outstanding_;
-      Get<PushPart>(ShardNode(ps), part,
-                    [=](const proto::PushResponse& response) {
-                      if (IsOver(response.verdict())) return;
-                      if (response.receipt() != 0) {
-                        receipts_[ps] = response.receipt();
-                      }
-                      // A push that came too late is offered all the same: the
-                      // coordinator's verdict is the one that counts.
-                      if (--outstanding_ == 0) next();
-                    });
+      SendPart(ps, part, next);
     }
   }
+}
+
+void SynchronousWorker::SendPart(uint32_t ps, const PushPart& part,
+                                 std::function<void()> next) {
+  Ask<PushPart>(ShardNode(ps), part,
+                [=](const absl::StatusOr<proto::PushResponse>& response) {
+                  // There are pushes of earlier lives, which are to be fenced.
+                  if (absl::IsResourceExhausted(response.status())) {
+                    return After(absl::Milliseconds(500),
+                                 [=] { SendPart(ps, part, next); });
+                  }
+                  if (!response.ok()) {
+                    return world_->Violate(response.status().ToString());
+                  }
+                  if (IsOver(response->verdict())) return;
+                  if (response->receipt() != 0)
+                    receipts_[ps] = response->receipt();
+                  // A push that came too late is offered all the same: the
+                  // coordinator's verdict is the one that counts.
+                  if (--outstanding_ == 0) next();
+                });
 }
 
 proto::ContributeRequest SynchronousWorker::OfferOf(uint64_t sequence,

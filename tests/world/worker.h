@@ -181,6 +181,7 @@ class SynchronousWorker : public ScriptedWorker {
   void PushSeat(const Batch& batch);
   void SendParts(uint64_t sequence, const Batch& batch, uint32_t from_ps,
                  uint32_t to_ps, std::function<void()> next);
+  void SendPart(uint32_t ps, const PushPart& part, std::function<void()> next);
   proto::ContributeRequest OfferOf(uint64_t sequence, const Batch& batch) const;
   void OfferSeat(uint64_t sequence, const Batch& batch);
   // Offers what only the first shards, or none, hold.

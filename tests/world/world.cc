@@ -568,7 +568,7 @@ void World::CheckHistory() {
           }
           last = point.step();
         }
-        if (last != job_.steps()) {
+        if (last != job_.end()) {
           Violate(absl::StrCat("the history ends at step ", last));
         }
       });
@@ -625,7 +625,7 @@ void World::CheckEnd() {
   Check(oracle_.CheckFinal(coordinator_->generation().value()));
   for (uint32_t ps = 0; ps < num_ps_; ++ps) {
     if (shards_[ps] == nullptr) continue;
-    if (shards_[ps]->version().value() != job_.steps()) {
+    if (shards_[ps]->version().value() != job_.end()) {
       Violate(absl::StrCat("ps ", ps, " ended at version ",
                            shards_[ps]->version().value()));
     }

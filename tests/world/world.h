@@ -699,6 +699,10 @@ void World::OnSent(Node from, Node to, const Request& request) {
 
 template <typename Request>
 bool World::IsOver(Node to, const Request& request) const {
+  if constexpr (std::is_same_v<Request, proto::ReportEvaluationRequest>) {
+    // That is a checkpoint's, and not a generation's.
+    if (request.has_checkpoint()) return false;
+  }
   if constexpr (internal::kIsOfOneGeneration<Request>) {
     const Process process = ProcessOf(to);
     const proto::Sender& sender = internal::SenderOf(request);
