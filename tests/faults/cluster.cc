@@ -69,8 +69,8 @@ std::string LastLines(const std::string& text, int lines) {
 TaskCluster::TaskCluster(const Options& options)
     : options_(options), ps_addresses_(options.ps_addresses) {
   // A worker does not listen, but has a place in the ClusterSpec.
-  const std::vector<uint16_t> ports =
-      TakePorts(options_.num_ps + options_.num_workers);
+  const std::vector<uint16_t> ports = TakePorts(
+      options_.num_ps + options_.num_workers + options_.num_evaluators);
   if (ps_addresses_.empty()) {
     for (int ps = 0; ps < options_.num_ps; ++ps) {
       ps_addresses_.push_back(absl::StrCat("localhost:", ports[ps]));
@@ -83,17 +83,34 @@ TaskCluster::TaskCluster(const Options& options)
   }
   ps_hosts_flag_ =
       absl::StrCat("--ps_hosts=", absl::StrJoin(ps_addresses_, ","));
-  const std::string worker_hosts =
-      absl::StrCat("--worker_hosts=", absl::StrJoin(workers, ","));
+  std::vector<std::string> cluster = {
+      ps_hosts_flag_,
+      absl::StrCat("--worker_hosts=", absl::StrJoin(workers, ","))};
+  if (options_.num_evaluators > 0) {
+    std::vector<std::string> evaluators;
+    for (auto port = ports.end() - options_.num_evaluators; port != ports.end();
+         ++port) {
+      evaluators.push_back(absl::StrCat("localhost:", *port));
+    }
+    const auto job = [](const char* name,
+                        const std::vector<std::string>& tasks) {
+      return absl::StrCat("\"", name, "\":[\"", absl::StrJoin(tasks, "\",\""),
+                          "\"]");
+    };
+    cluster = {absl::StrCat("--cluster_spec={", job(kPsJob, ps_addresses_), ",",
+                            job(kWorkerJob, workers), ",",
+                            job(kEvaluatorJob, evaluators), "}")};
+  }
 
   const auto add = [&](const std::string& name, const std::string& binary,
                        int index, const std::vector<std::string>& flags) {
     Task task;
     task.name = name;
     if (options_.launcher) task.args = options_.launcher(name);
-    const std::vector<std::string> program =
-        WithRpcThreads({binary, ps_hosts_flag_, worker_hosts,
-                        absl::StrCat("--task_index=", index)});
+    std::vector<std::string> program = {binary};
+    program.insert(program.end(), cluster.begin(), cluster.end());
+    program.push_back(absl::StrCat("--task_index=", index));
+    program = WithRpcThreads(std::move(program));
     task.args.insert(task.args.end(), program.begin(), program.end());
     task.args.insert(task.args.end(), flags.begin(), flags.end());
     if (options_.tls) {
@@ -115,6 +132,12 @@ TaskCluster::TaskCluster(const Options& options)
     flags.push_back("--job=" + options_.job_file);
     flags.push_back("--result_file=" + result_file());
     add(absl::StrCat("worker-", worker), options_.worker_binary, worker, flags);
+  }
+  for (int evaluator = 0; evaluator < options_.num_evaluators; ++evaluator) {
+    add(absl::StrCat("evaluator-", evaluator), options_.worker_binary,
+        evaluator,
+        {"--job_name=evaluator", "--job=" + options_.job_file,
+         "--checkpoint_dir=" + checkpoint_dir()});
   }
   Credentials credentials;
   if (options_.tls) {

@@ -32,6 +32,8 @@ class TaskCluster {
     std::string job_file;
     int num_ps = 2;
     int num_workers = 2;
+    // Evaluators, to which the chief leaves evaluations during training.
+    int num_evaluators = 0;
     std::string worker_binary;
     std::vector<std::string> ps_flags;
     std::vector<std::string> worker_flags;
@@ -56,7 +58,7 @@ class TaskCluster {
   TaskCluster(const TaskCluster&) = delete;
   TaskCluster& operator=(const TaskCluster&) = delete;
 
-  // "ps-0", ..., "worker-0", ...
+  // "ps-0", ..., "worker-0", ..., "evaluator-0", ...
   const std::vector<std::string>& names() const { return names_; }
 
   void StartAll();

@@ -21,6 +21,23 @@ struct End {
   proto::Position position;
 };
 
+absl::StatusOr<End> ReadAll(CheckpointReader* reader) {
+  const proto::Manifest& manifest = reader->manifest();
+  End end;
+  end.position = manifest.position();
+  for (const proto::Variable& variable : manifest.declaration().variables()) {
+    const auto elements = NumElements(variable.shape());
+    if (!elements.ok()) return elements.status();
+    std::vector<float> values(*elements);
+    const absl::Status read = reader->Read(variable.name(), /*slot=*/0,
+                                           /*begin=*/0, absl::MakeSpan(values));
+    if (!read.ok()) return read;
+    end.variables.push_back(variable);
+    end.values.push_back(std::move(values));
+  }
+  return end;
+}
+
 absl::StatusOr<End> ReadEnd(const std::string& checkpoint_dir, uint64_t steps) {
   const auto directory =
       CheckpointDirectory::OpenToRead(checkpoint_dir, PosixFileSystem());
@@ -33,25 +50,18 @@ absl::StatusOr<End> ReadEnd(const std::string& checkpoint_dir, uint64_t steps) {
   const proto::CheckpointName& last = *journal->checkpoints().rbegin();
   const auto reader = CheckpointReader::Open(*directory, last);
   if (!reader.ok()) return reader.status();
-  const proto::Manifest& manifest = (*reader)->manifest();
-  if (last.step() != steps || manifest.position().step() != steps) {
+  const uint64_t reached = (*reader)->manifest().position().step();
+  if (last.step() != steps || reached != steps) {
     return absl::DataLossError(
         absl::StrCat("the end is at step ", last.step(), ", not at ", steps));
   }
-  End end;
-  end.position = manifest.position();
-  for (const proto::Variable& variable : manifest.declaration().variables()) {
-    const auto elements = NumElements(variable.shape());
-    if (!elements.ok()) return elements.status();
-    std::vector<float> values(*elements);
-    const absl::Status read =
-        (*reader)->Read(variable.name(), /*slot=*/0,
-                        /*begin=*/0, absl::MakeSpan(values));
-    if (!read.ok()) return read;
-    end.variables.push_back(variable);
-    end.values.push_back(std::move(values));
-  }
-  return end;
+  return ReadAll(reader->get());
+}
+
+std::string DigestOf(const End& end) {
+  return DigestOfVariables(
+      end.variables, std::vector<absl::Span<const float>>(end.values.begin(),
+                                                          end.values.end()));
 }
 
 // Tests that all elements are `expected`.
@@ -76,9 +86,7 @@ absl::StatusOr<std::string> DigestAtEnd(const std::string& checkpoint_dir,
                                         uint64_t steps) {
   const auto end = ReadEnd(checkpoint_dir, steps);
   if (!end.ok()) return end.status();
-  const std::string digest = DigestOfVariables(
-      end->variables, std::vector<absl::Span<const float>>(end->values.begin(),
-                                                           end->values.end()));
+  const std::string digest = DigestOf(*end);
   if (std::filesystem::exists(result_file)) {
     const std::string told = StringIn(ReadResult(result_file), "digest");
     if (told != digest) {
@@ -87,6 +95,14 @@ absl::StatusOr<std::string> DigestAtEnd(const std::string& checkpoint_dir,
     }
   }
   return digest;
+}
+
+absl::StatusOr<std::string> DigestOfCheckpoint(const std::string& folder) {
+  const auto reader = CheckpointReader::OpenFolder(folder, PosixFileSystem());
+  if (!reader.ok()) return reader.status();
+  const auto all = ReadAll(reader->get());
+  if (!all.ok()) return all.status();
+  return DigestOf(*all);
 }
 
 absl::Status CheckOnes(const std::string& checkpoint_dir, uint64_t pushes,

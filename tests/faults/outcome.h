@@ -20,6 +20,10 @@ absl::StatusOr<std::string> DigestAtEnd(const std::string& checkpoint_dir,
                                         const std::string& result_file,
                                         uint64_t steps);
 
+// The digest of the values of a checkpoint, by its folder.
+// Errors: those of CheckpointReader.
+absl::StatusOr<std::string> DigestOfCheckpoint(const std::string& folder);
+
 // Tests that a job of OnesModel has counted each of `pushes` pushes, and each
 // of `positions` positions, once. Errors: DATA_LOSS with the elements that are
 // wrong.
