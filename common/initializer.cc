@@ -7,7 +7,7 @@
 #include <limits>
 #include <string>
 
-#include "absl/status/statusor.h"
+#include "absl/numeric/int128.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/random.h"
@@ -23,41 +23,55 @@ constexpr double kTruncatedStddev = 0.87962566103423978;
 constexpr double kCdfAtMinus2 = 0.022750131948179209;
 constexpr double kWithin2 = 0.95449973610364158;
 
+// The name fills half of the counter through its digest, so that no two
+// variables share numbers, nor does one with another use of the job's seed.
+std::array<uint32_t, 2> WordsOf(absl::string_view name) {
+  const std::string digest =
+      Sha256::Hex(absl::StrCat("holdfast initializer ", name));
+  std::array<uint32_t, 2> words = {0, 0};
+  absl::SimpleHexAtoi(digest.substr(0, 8), &words[0]);
+  absl::SimpleHexAtoi(digest.substr(8, 8), &words[1]);
+  return words;
+}
+
+std::array<uint32_t, 2> KeyOf(uint64_t seed) {
+  return {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+}
+
 // 32 random bits for each element of a variable.
 class ElementBits {
  public:
-  // The name fills half of the counter through its digest, so that no two
-  // variables share numbers, nor does one with another use of the job's seed.
-  ElementBits(absl::string_view name, uint64_t seed)
-      : key_{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)} {
-    const std::string digest =
-        Sha256::Hex(absl::StrCat("holdfast initializer ", name));
-    absl::SimpleHexAtoi(digest.substr(0, 8), &name_[0]);
-    absl::SimpleHexAtoi(digest.substr(8, 8), &name_[1]);
-  }
+  ElementBits(std::array<uint32_t, 2> name, std::array<uint32_t, 2> key)
+      : key_(key), name_(name) {}
 
   // Calls visit(i, bits) for each i below `count`, with the bits of element
   // begin + i.
   template <typename Visitor>
-  void Visit(int64_t begin, size_t count, Visitor visit) const {
+  void Visit(absl::uint128 begin, size_t count, Visitor visit) const {
     size_t i = 0;
     while (i < count) {
-      const uint64_t element = static_cast<uint64_t>(begin) + i;
-      const uint64_t block = element / kLanes;
-      const std::array<uint32_t, kLanes> bits =
-          Philox4x32({static_cast<uint32_t>(block),
-                      static_cast<uint32_t>(block >> 32), name_[0], name_[1]},
-                     key_);
-      for (size_t lane = element % kLanes; lane < kLanes && i < count; ++lane) {
+      const absl::uint128 element = begin + i;
+      const absl::uint128 block = element >> kLaneBits;
+      const uint64_t low = absl::Uint128Low64(block);
+      // Above 2^64 blocks there are those of rows of tables alone. There the
+      // name's words differ from the name's own in some of their last bits.
+      const auto high = static_cast<uint32_t>(absl::Uint128High64(block));
+      const std::array<uint32_t, kLanes> bits = Philox4x32(
+          {static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32),
+           name_[0], name_[1] ^ high},
+          key_);
+      for (size_t lane = absl::Uint128Low64(element) % kLanes;
+           lane < kLanes && i < count; ++lane) {
         visit(i++, bits[lane]);
       }
     }
   }
 
  private:
-  static constexpr size_t kLanes = 4;
+  static constexpr int kLaneBits = 2;
+  static constexpr size_t kLanes = 1 << kLaneBits;
   const std::array<uint32_t, 2> key_;
-  std::array<uint32_t, 2> name_ = {0, 0};
+  const std::array<uint32_t, 2> name_;
 };
 
 // In [0, 1).
@@ -70,8 +84,8 @@ float ToFloat(double value) {
   return static_cast<float>(std::clamp(value, -kMax, kMax));
 }
 
-void FillUniform(const ElementBits& bits, int64_t begin, float low, float high,
-                 absl::Span<float> values) {
+void FillUniform(const ElementBits& bits, absl::uint128 begin, float low,
+                 float high, absl::Span<float> values) {
   const double width = static_cast<double>(high) - low;
   // What is just below `high` may round up to it.
   const float greatest = std::nextafter(high, low);
@@ -81,15 +95,15 @@ void FillUniform(const ElementBits& bits, int64_t begin, float low, float high,
   });
 }
 
-void FillNormal(const ElementBits& bits, int64_t begin, double mean,
+void FillNormal(const ElementBits& bits, absl::uint128 begin, double mean,
                 double stddev, absl::Span<float> values) {
   bits.Visit(begin, values.size(), [&](size_t i, uint32_t word) {
     values[i] = ToFloat(mean + stddev * InverseNormalCdf(OpenUnit(word)));
   });
 }
 
-void FillTruncatedNormal(const ElementBits& bits, int64_t begin, double mean,
-                         double stddev, absl::Span<float> values) {
+void FillTruncatedNormal(const ElementBits& bits, absl::uint128 begin,
+                         double mean, double stddev, absl::Span<float> values) {
   bits.Visit(begin, values.size(), [&](size_t i, uint32_t word) {
     const double p = kCdfAtMinus2 + OpenUnit(word) * kWithin2;
     const double x = std::clamp(InverseNormalCdf(p), -2.0, 2.0);
@@ -166,7 +180,7 @@ absl::Status Initialize(const proto::Initializer& initializer,
         " has no elements ", begin, " to ", begin, " + ", values.size()));
   }
 
-  const ElementBits bits(name, seed);
+  const ElementBits bits(WordsOf(name), KeyOf(seed));
   const Fans fans = FansOf(shape);
   switch (initializer.kind_case()) {
     case proto::Initializer::kZeros:
@@ -201,6 +215,62 @@ absl::Status Initialize(const proto::Initializer& initializer,
   }
   return absl::InvalidArgumentError(
       absl::StrCat("variable \"", name, "\": its initializer has no kind"));
+}
+
+absl::StatusOr<RowInitializer> RowInitializer::Create(
+    const proto::Initializer& initializer, uint32_t row_length,
+    absl::string_view name, uint64_t seed) {
+  switch (initializer.kind_case()) {
+    case proto::Initializer::kZeros:
+    case proto::Initializer::kConstant:
+    case proto::Initializer::kUniform:
+    case proto::Initializer::kNormal:
+    case proto::Initializer::kTruncatedNormal:
+      break;
+    case proto::Initializer::kGlorot:
+    case proto::Initializer::kHe:
+      return absl::InvalidArgumentError(absl::StrCat(
+          "table \"", name,
+          "\": glorot and he depend on the number of rows, which a table does "
+          "not declare: give uniform, normal or truncated_normal"));
+    case proto::Initializer::kGiven:
+      return absl::InvalidArgumentError(absl::StrCat(
+          "table \"", name, "\": first values of rows cannot be given"));
+    case proto::Initializer::KIND_NOT_SET:
+      return absl::InvalidArgumentError(
+          absl::StrCat("table \"", name, "\": its initializer has no kind"));
+  }
+  RowInitializer made;
+  made.initializer_ = initializer;
+  made.row_length_ = row_length;
+  made.name_ = WordsOf(name);
+  made.key_ = KeyOf(seed);
+  return made;
+}
+
+void RowInitializer::Fill(uint64_t id, absl::Span<float> values) const {
+  const ElementBits bits(name_, key_);
+  const absl::uint128 begin = absl::uint128(id) * row_length_;
+  switch (initializer_.kind_case()) {
+    case proto::Initializer::kConstant:
+      std::fill(values.begin(), values.end(), initializer_.constant().value());
+      return;
+    case proto::Initializer::kUniform:
+      FillUniform(bits, begin, initializer_.uniform().low(),
+                  initializer_.uniform().high(), values);
+      return;
+    case proto::Initializer::kNormal:
+      FillNormal(bits, begin, initializer_.normal().mean(),
+                 initializer_.normal().stddev(), values);
+      return;
+    case proto::Initializer::kTruncatedNormal:
+      FillTruncatedNormal(bits, begin, initializer_.truncated_normal().mean(),
+                          initializer_.truncated_normal().stddev(), values);
+      return;
+    default:
+      std::fill(values.begin(), values.end(), 0.0f);
+      return;
+  }
 }
 
 double PortableLog(double x) {

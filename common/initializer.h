@@ -14,9 +14,11 @@
 #ifndef HOLDFAST_COMMON_INITIALIZER_H_
 #define HOLDFAST_COMMON_INITIALIZER_H_
 
+#include <array>
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "proto/training.pb.h"
@@ -51,6 +53,34 @@ namespace holdfast {
 absl::Status Initialize(const proto::Initializer& initializer,
                         absl::Span<const int64_t> shape, absl::string_view name,
                         uint64_t seed, int64_t begin, absl::Span<float> values);
+
+// The first values of the rows of an embedding table, whose ids are any numbers
+// of 64 bits: those of row `id` are what Initialize gives rows of a variable
+// [n, row_length] of the same name and seed, had it so many.
+//
+// Immutable, and so thread-safe.
+class RowInitializer {
+ public:
+  // `initializer` obeys the rules in proto/training.proto.
+  // Errors: INVALID_ARGUMENT, naming the table, for an initializer that a table
+  // cannot have: glorot and he, as they depend on the number of rows, and
+  // given; or for none.
+  static absl::StatusOr<RowInitializer> Create(
+      const proto::Initializer& initializer, uint32_t row_length,
+      absl::string_view name, uint64_t seed);
+
+  // `values` has the length of a row.
+  void Fill(uint64_t id, absl::Span<float> values) const;
+
+ private:
+  RowInitializer() = default;
+
+  proto::Initializer initializer_;
+  uint32_t row_length_ = 0;
+  // The words of the counters that stand for the name, and the key.
+  std::array<uint32_t, 2> name_ = {0, 0};
+  std::array<uint32_t, 2> key_ = {0, 0};
+};
 
 // The x at which the normal distribution function is p, 0 < p < 1, with a
 // relative error of about 1e-16: PPND16 of M. J. Wichura, "Algorithm AS 241:

@@ -342,6 +342,71 @@ TEST(InitializerTest, Refused) {
   }
 }
 
+std::vector<float> Row(const std::string& initializer, uint32_t length,
+                       uint64_t id, const std::string& name = "v",
+                       uint64_t seed = 1) {
+  std::vector<float> values(length, -12345.0f);
+  const absl::StatusOr<RowInitializer> rows =
+      RowInitializer::Create(Parse(initializer), length, name, seed);
+  EXPECT_TRUE(rows.ok()) << rows.status();
+  rows->Fill(id, absl::MakeSpan(values));
+  return values;
+}
+
+TEST(RowInitializerTest, RowsOfATableAreThoseOfAVariable_B3) {
+  for (const std::string initializer :
+       {"zeros {}", "constant { value: 2.5 }", "uniform { low: -3 high: 5 }",
+        "normal { mean: 1 stddev: 2 }", "truncated_normal { stddev: 0.5 }"}) {
+    // Rows that begin inside a block of four numbers, and ones that do not.
+    for (const uint32_t length : {1, 3, 4, 17}) {
+      constexpr int64_t kRows = 9;
+      const std::vector<float> whole = Values(initializer, {kRows, length});
+      std::vector<float> rows;
+      for (int64_t id = 0; id < kRows; ++id) {
+        const std::vector<float> row = Row(initializer, length, id);
+        rows.insert(rows.end(), row.begin(), row.end());
+      }
+      EXPECT_EQ(rows, whole) << initializer << " " << length;
+    }
+  }
+}
+
+TEST(RowInitializerTest, EveryIdHasValuesOfItsOwn) {
+  const std::string uniform = "uniform { low: 0 high: 1 }";
+  // Of 64 bits; and with rows of 16 elements, ids that differ by 2^62 have
+  // elements whose numbers differ by 2^66, 2^64 blocks.
+  std::vector<std::vector<float>> rows;
+  for (const uint64_t id :
+       {uint64_t{0}, uint64_t{1}, uint64_t{1} << 62, uint64_t{2} << 62,
+        uint64_t{3} << 62, uint64_t{1} << 63 | 1, ~uint64_t{0}}) {
+    rows.push_back(Row(uniform, 16, id));
+    EXPECT_EQ(Row(uniform, 16, id), rows.back()) << id;
+  }
+  rows.push_back(Row(uniform, 16, 0, "w"));
+  rows.push_back(Row(uniform, 16, 0, "v", 2));
+  std::sort(rows.begin(), rows.end());
+  EXPECT_EQ(std::unique(rows.begin(), rows.end()), rows.end());
+}
+
+TEST(RowInitializerTest, WhatATableCannotHave) {
+  const struct {
+    const char* initializer;
+    const char* error;
+  } kCases[] = {
+      {"glorot {}", "depend on the number of rows"},
+      {"he {}", "depend on the number of rows"},
+      {"given {}", "cannot be given"},
+      {"", "has no kind"},
+  };
+  for (const auto& test : kCases) {
+    const absl::Status status =
+        RowInitializer::Create(Parse(test.initializer), 4, "users", 1).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("table \"users\""));
+    EXPECT_THAT(std::string(status.message()), HasSubstr(test.error));
+  }
+}
+
 TEST(InverseNormalCdfTest, KnownQuantiles) {
   const struct {
     double p;

@@ -1,0 +1,8 @@
+#!/bin/bash
+# Runs the fuzzer $1, always on the same inputs. One that crashes it fails the test, and
+# is kept in the test's outputs: give its path to the program to see it again.
+set -euo pipefail
+
+seeds="$(mktemp -d "${TEST_TMPDIR:-/tmp}/seeds.XXXXXX")"
+"$1" "$seeds" -seed=1 -runs=200000 -timeout=10 -max_len=256 \
+  -artifact_prefix="${TEST_UNDECLARED_OUTPUTS_DIR:-$seeds}/" -print_final_stats=1 2>&1
