@@ -24,6 +24,7 @@ grep -rE '^ *# *include +[<"]' --include='*.cc' --include='*.h' --include='*.cu'
       law["ps_server"] = "ps_server common proto"
       law["ps_server/optimizer"] = "common proto ps_server/optimizer"
       law["ps_server/store"] = "common proto ps_server/store"
+      law["ps_server/table"] = "common proto ps_server/optimizer ps_server/table"
       law["ps_server/protocol"] = machine
       law["ps_server/push_pull"] = machine "ps_server/push_pull"
       law["ps_server/coordinator"] = machine "ps_server/coordinator"
@@ -36,7 +37,8 @@ grep -rE '^ *# *include +[<"]' --include='*.cc' --include='*.h' --include='*.cu'
           "|client/(wire\\.|cluster\\.cc|client_test_base|[a-z_]*_test\\.cc)" \
           "|ps_server/service/|ps_server/[^/]*$|tests/)"
       boost = "^<boost/"
-      may_see["Boost"] = "^common/http_server\\.cc$"
+      may_see["Boost"] = "^(common/http_server" \
+          "|ps_server/table/table_index_benchmark)\\.cc$"
       cuda = "^[<\"](cuda|cublas|cudnn|curand)"
       may_see["CUDA"] = "^(worker/backend/cuda/|examples/cuda_model/|tests/gpu/)"
       # Event machines are called by one thread at a time, and own none.

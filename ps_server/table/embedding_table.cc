@@ -1,0 +1,490 @@
+#include "ps_server/table/embedding_table.h"
+
+#include <algorithm>
+#include <bitset>
+#include <cstring>
+
+#include "absl/base/config.h"
+#include "absl/strings/str_cat.h"
+#include "common/sha256.h"
+#include "common/validate.h"
+#include "glog/logging.h"
+
+namespace holdfast {
+
+#if !defined(ABSL_IS_LITTLE_ENDIAN)
+#error "Rows are digested as they lie in memory, which must be little-endian."
+#endif
+
+namespace {
+
+// Other than a float, it may lie anywhere, and beside anything.
+using UnalignedFloat = float __attribute__((aligned(1), may_alias));
+
+// Rows of a step from which on helpers are called
+// (ps_server/shard/apply_step.cc has the reason).
+constexpr size_t kWorthHelpers = 4096;
+
+// Bytes of an index for each of its rows, at most: a line of 64 for 10 rows,
+// and half as much again just after it has grown.
+constexpr int64_t kIndexBytesPerRow = 10;
+
+}  // namespace
+
+// Works on the rows of one stripe at one step.
+class EmbeddingTable::StripeUpdate {
+ public:
+  StripeUpdate(EmbeddingTable* table, uint32_t stripe, uint64_t version,
+               const RowSum& sum, const proto::StepScalars& scalars,
+               const ApplyRowsOptions& options)
+      : table_(*table),
+        stripe_(stripe),
+        version_(version),
+        sum_(sum),
+        scalars_(scalars),
+        options_(options),
+        length_(table->declared_.row_length()),
+        at_a_time_(RowsAtATime(table->declared_.row_length())),
+        gradients_(at_a_time_ * length_) {
+    pending_.reserve(at_a_time_);
+  }
+
+  // `items`: those of each push in the order of ids, beginning at `runs`,
+  // pushes in the order of S.
+  void Run(std::vector<Item> items, std::vector<size_t> runs) {
+    Merge(&items, &runs);
+    Update(items);
+    Sweep(&table_.rows_);
+    Sweep(&table_.candidates_);
+    if (table_.declared_.has_max_rows()) {
+      for (uint32_t i = 0; i < kStripeBuckets; ++i) {
+        if (!touched_[i]) continue;
+        const uint32_t bucket = stripe_ * kStripeBuckets + i;
+        KeepCap(bucket, &table_.rows_, &table_.oldest_rows_);
+        KeepCap(bucket, &table_.candidates_, &table_.oldest_candidates_);
+      }
+    }
+  }
+
+ private:
+  static bool ById(const Item& a, const Item& b) { return a.id < b.id; }
+
+  // Makes one run of all, in which those of one id are in the order of S.
+  static void Merge(std::vector<Item>* items, std::vector<size_t>* runs) {
+    std::vector<Item> merged(runs->size() > 1 ? items->size() : 0);
+    while (runs->size() > 1) {
+      std::vector<size_t> longer;
+      for (size_t i = 0; i < runs->size(); i += 2) {
+        const auto begin_of = [&](size_t run) {
+          return run < runs->size() ? (*runs)[run] : items->size();
+        };
+        const auto at = items->begin();
+        std::merge(at + begin_of(i), at + begin_of(i + 1), at + begin_of(i + 1),
+                   at + begin_of(i + 2), merged.begin() + begin_of(i), ById);
+        longer.push_back(begin_of(i));
+      }
+      std::swap(*items, merged);
+      *runs = std::move(longer);
+    }
+  }
+
+  void Update(const std::vector<Item>& items) {
+    std::vector<uint64_t> ids;
+    // By id, and the end.
+    std::vector<size_t> begins;
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (i > 0 && items[i].id == items[i - 1].id) continue;
+      ids.push_back(items[i].id);
+      begins.push_back(i);
+    }
+    begins.push_back(items.size());
+    table_.rows_.FindMany(
+        ids, sizeof(RowHeader) + table_.rule_->floats() * sizeof(float),
+        [&](size_t i, RowHeader* row) {
+          Touch(row, absl::MakeConstSpan(items).subspan(
+                         begins[i], begins[i + 1] - begins[i]));
+        });
+    Flush();
+  }
+
+  // `items`: of one id, whose row is `row` if it has one.
+  void Touch(RowHeader* row, absl::Span<const Item> items) {
+    const uint64_t id = items[0].id;
+    const uint64_t hash = HashRowId(id);
+    touched_[BucketOfHash(hash) % kStripeBuckets] = true;
+    if (row != nullptr) {
+      table_.rows_.BeforeChange(hash, row);
+      row->Set(version_, row->count() + items.size());
+    } else {
+      row = Admit(hash, id, items.size());
+      if (row == nullptr) return;
+    }
+    AddUp(items, &gradients_[pending_.size() * length_]);
+    pending_.push_back(row->floats());
+    if (pending_.size() == at_a_time_) Flush();
+  }
+
+  // The row of an id that has none, or null where it is not admitted.
+  RowHeader* Admit(uint64_t hash, uint64_t id, uint64_t pushes) {
+    const uint32_t min_count = table_.declared_.min_count();
+    if (min_count > 1) {
+      BucketStore& candidates = table_.candidates_;
+      RowStripe& stripe = candidates.stripe(stripe_);
+      RowHeader* candidate = stripe.Find(hash, id);
+      if (candidate != nullptr) {
+        candidates.BeforeChange(hash, candidate);
+        pushes += candidate->count();
+      }
+      if (pushes < min_count) {
+        if (candidate == nullptr) candidate = stripe.Insert(hash, id);
+        candidate->Set(version_, pushes);
+        return nullptr;
+      }
+      if (candidate != nullptr) stripe.Erase(hash, id);
+    }
+    RowHeader* const row = table_.rows_.stripe(stripe_).Insert(hash, id);
+    row->Set(version_, pushes);
+    table_.initializer_.Fill(id, absl::MakeSpan(row->floats(), length_));
+    table_.rule_->InitializeSlots(row->floats());
+    return row;
+  }
+
+  // The sum of a row's gradients, as Optimizer::Apply forms it of a variable's
+  // elements: where not all pushes have the row, the others add a 0.
+  void AddUp(absl::Span<const Item> items, float* sum) const {
+    // The one number that leaves all others as they are when it is added.
+    std::fill_n(sum, length_, -0.0f);
+    for (const Item& item : items) {
+      const auto* const gradient =
+          static_cast<const UnalignedFloat*>(item.gradient);
+      const float weight = item.weight;
+      if (options_.clip_value.has_value()) {
+        const float clip = *options_.clip_value;
+        for (size_t i = 0; i < length_; ++i) {
+          const float g = gradient[i];
+          const float below = g > clip ? clip : g;
+          sum[i] += weight * (below < -clip ? -clip : below);
+        }
+      } else {
+        for (size_t i = 0; i < length_; ++i) sum[i] += weight * gradient[i];
+      }
+    }
+    if (items.size() < sum_.terms.size()) {
+      for (size_t i = 0; i < length_; ++i) sum[i] += 0.0f;
+    }
+    if (sum_.divisor != 1) {
+      for (size_t i = 0; i < length_; ++i) sum[i] /= sum_.divisor;
+    }
+  }
+
+  void Flush() {
+    table_.rule_->Apply(options_.simd, scalars_, pending_, gradients_.data());
+    pending_.clear();
+  }
+
+  // Removes the expired rows of the buckets whose turn it is.
+  void Sweep(BucketStore* store) {
+    if (!table_.declared_.has_expire_after_steps()) return;
+    const uint64_t expire_after = table_.declared_.expire_after_steps();
+    const BucketRange& all = store->buckets();
+    const uint32_t begin = std::max(all.begin, stripe_ * kStripeBuckets);
+    const uint32_t end = std::min(all.end, (stripe_ + 1) * kStripeBuckets);
+    for (uint32_t bucket = table_.FirstSwept(version_, begin); bucket < end;
+         bucket += table_.sweep_period()) {
+      std::vector<const RowHeader*> expired;
+      store->stripe(stripe_).ForEach(bucket, [&](const RowHeader* row) {
+        if (version_ - row->step() >= expire_after) expired.push_back(row);
+      });
+      for (const RowHeader* const row : expired) Remove(row, store);
+    }
+  }
+
+  // Removes rows of a bucket until it has no more than it may.
+  void KeepCap(uint32_t bucket, BucketStore* store, Oldest* oldest) {
+    const uint32_t cap = table_.cap();
+    RowStripe& stripe = store->stripe(stripe_);
+    if (store->RowsOf(bucket) <= cap) return;
+    std::vector<Age>& ages = (*oldest)[stripe_][bucket];
+    while (store->RowsOf(bucket) > cap) {
+      if (ages.empty()) {
+        stripe.ForEach(bucket, [&](const RowHeader* row) {
+          ages.emplace_back(row->step(), row->id());
+        });
+        const size_t kept = ages.size() - cap + cap / 16;
+        if (kept < ages.size()) {
+          std::nth_element(ages.begin(), ages.begin() + kept, ages.end());
+          ages.resize(kept);
+        }
+        std::sort(ages.rbegin(), ages.rend());
+        ages.shrink_to_fit();
+      }
+      const auto [step, id] = ages.back();
+      ages.pop_back();
+      const RowHeader* const row = stripe.Find(HashRowId(id), id);
+      if (row != nullptr && row->step() == step) Remove(row, store);
+    }
+  }
+
+  void Remove(const RowHeader* row, BucketStore* store) {
+    const uint64_t id = row->id();
+    const uint64_t hash = HashRowId(id);
+    store->BeforeChange(hash, row);
+    store->stripe(stripe_).Erase(hash, id);
+  }
+
+  EmbeddingTable& table_;
+  const uint32_t stripe_;
+  const uint64_t version_;
+  const RowSum& sum_;
+  const proto::StepScalars& scalars_;
+  const ApplyRowsOptions& options_;
+  const size_t length_;
+  const size_t at_a_time_;
+  // Rows whose gradients are known, and these.
+  std::vector<float*> pending_;
+  std::vector<float> gradients_;
+  // Buckets of the stripe with rows that the step touches.
+  std::bitset<kStripeBuckets> touched_;
+};
+
+absl::StatusOr<std::unique_ptr<EmbeddingTable>> EmbeddingTable::Create(
+    const proto::EmbeddingTable& declared, const proto::Optimizer& optimizer,
+    const Options& options) {
+  if (absl::Status valid = ValidateMessage(declared); !valid.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table \"", declared.name(), "\": ", valid.message()));
+  }
+  absl::StatusOr<RowInitializer> initializer =
+      RowInitializer::Create(declared.initializer(), declared.row_length(),
+                             declared.name(), options.seed);
+  if (!initializer.ok()) return initializer.status();
+  absl::StatusOr<std::unique_ptr<RowRule>> rule =
+      MakeRowRule(declared, optimizer);
+  if (!rule.ok()) return rule.status();
+  auto table = std::unique_ptr<EmbeddingTable>(new EmbeddingTable(
+      declared, *std::move(initializer), *std::move(rule), options));
+  if (declared.has_max_rows()) {
+    const int64_t rows = int64_t{table->cap()} * options.buckets.size();
+    const int64_t bytes = rows * table->BytesPerRow();
+    if (bytes > options.max_bytes) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "table \"", declared.name(), "\": max_rows ", declared.max_rows(),
+          " are up to ", rows, " rows on this ps, of ", bytes,
+          " bytes in all, and it may have ", options.max_bytes,
+          ": give the ps more memory, or declare fewer rows"));
+    }
+  }
+  return table;
+}
+
+EmbeddingTable::EmbeddingTable(const proto::EmbeddingTable& declared,
+                               RowInitializer initializer,
+                               std::unique_ptr<RowRule> rule,
+                               const Options& options)
+    : declared_(declared),
+      initializer_(std::move(initializer)),
+      rule_(std::move(rule)),
+      max_bytes_(options.max_bytes),
+      rows_(rule_->floats(), options.buckets),
+      candidates_(0, options.buckets) {}
+
+uint32_t EmbeddingTable::cap() const {
+  const uint64_t part = declared_.max_rows() / kRowBuckets;
+  return static_cast<uint32_t>(
+      std::min<uint64_t>(part, std::numeric_limits<uint32_t>::max()));
+}
+
+uint32_t EmbeddingTable::sweep_period() const {
+  return static_cast<uint32_t>(
+      std::clamp<uint64_t>(declared_.expire_after_steps() / 4, 1, kRowBuckets));
+}
+
+uint32_t EmbeddingTable::FirstSwept(uint64_t version, uint32_t begin) const {
+  const uint32_t period = sweep_period();
+  const auto turn = static_cast<uint32_t>(version % period);
+  return begin + (turn + period - begin % period) % period;
+}
+
+int64_t EmbeddingTable::BytesPerRow() const {
+  int64_t bytes = static_cast<int64_t>(RowSlab::RowBytes(rule_->floats())) +
+                  kIndexBytesPerRow;
+  if (declared_.min_count() > 1) {
+    bytes += static_cast<int64_t>(RowSlab::RowBytes(0)) + kIndexBytesPerRow;
+  }
+  return bytes;
+}
+
+void EmbeddingTable::Read(absl::Span<const uint64_t> ids, float* values) const {
+  const size_t length = declared_.row_length();
+  rows_.FindMany(ids, sizeof(RowHeader) + length * sizeof(float),
+                 [&](size_t i, const RowHeader* row) {
+                   float* const to = values + i * length;
+                   if (row != nullptr) {
+                     std::memcpy(to, row->floats(), length * sizeof(float));
+                   } else {
+                     initializer_.Fill(ids[i], absl::MakeSpan(to, length));
+                   }
+                 });
+}
+
+void EmbeddingTable::ReadHeld(GlobalStep version,
+                              absl::Span<const uint64_t> ids,
+                              float* values) const {
+  const size_t length = declared_.row_length();
+  for (const uint64_t id : ids) {
+    const RowHeader* const row = rows_.FindHeld(version.value(), id);
+    if (row != nullptr) {
+      std::memcpy(values, row->floats(), length * sizeof(float));
+    } else {
+      initializer_.Fill(id, absl::MakeSpan(values, length));
+    }
+    values += length;
+  }
+}
+
+int64_t EmbeddingTable::CountAbsent(absl::Span<const uint64_t> ids) const {
+  int64_t absent = 0;
+  rows_.FindMany(ids, sizeof(RowHeader), [&](size_t, const RowHeader* row) {
+    absent += row == nullptr;
+  });
+  return absent;
+}
+
+absl::Status EmbeddingTable::CheckRoom(int64_t more_rows) const {
+  // Room for all that it may have was there at the beginning.
+  if (declared_.has_max_rows()) return absl::OkStatus();
+  const int64_t grown = std::max<int64_t>(0, more_rows - rows_.free_rows());
+  const int64_t per_row = BytesPerRow();
+  if (grown <= (max_bytes_ - bytes()) / per_row) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "table \"", declared_.name(), "\" is full: it has ", rows(), " rows in ",
+      bytes(), " bytes, and ", more_rows, " more of ", per_row,
+      " bytes do not fit in its ", max_bytes_,
+      ": give the ps more memory, or declare max_rows or expire_after_steps"));
+}
+
+void EmbeddingTable::ApplyStep(const RowSum& sum,
+                               const proto::StepScalars& scalars,
+                               const ApplyRowsOptions& options) {
+  const uint64_t version = version_.next().value();
+  CHECK_LE(version, RowHeader::kMaxStep);
+  // By stripe; those of a push together, in the order of ids.
+  std::array<std::vector<Item>, kStripes> items;
+  std::array<std::vector<size_t>, kStripes> runs;
+  size_t num_rows = 0;
+  for (const RowTerm& term : sum.terms) {
+    const absl::Span<const uint64_t> ids = term.rows->ids();
+    num_rows += ids.size();
+    for (uint32_t stripe = 0; stripe < kStripes; ++stripe) {
+      runs[stripe].push_back(items[stripe].size());
+    }
+    for (size_t i = 0; i < ids.size(); ++i) {
+      items[StripeOfBucket(BucketOfRow(ids[i]))].push_back(
+          {ids[i], term.rows->gradient(i), term.weight});
+    }
+  }
+  std::vector<uint32_t> stripes;
+  for (uint32_t stripe = 0; stripe < kStripes; ++stripe) {
+    const uint32_t begin = std::max(buckets().begin, stripe * kStripeBuckets);
+    const uint32_t end = std::min(buckets().end, (stripe + 1) * kStripeBuckets);
+    const bool swept = declared_.has_expire_after_steps() && begin < end &&
+                       FirstSwept(version, begin) < end;
+    if (swept || !items[stripe].empty()) stripes.push_back(stripe);
+  }
+  const auto work = [&](size_t i) {
+    const uint32_t stripe = stripes[i];
+    StripeUpdate(this, stripe, version, sum, scalars, options)
+        .Run(std::move(items[stripe]), std::move(runs[stripe]));
+  };
+  if (options.threads != nullptr && num_rows >= kWorthHelpers) {
+    options.threads->ParallelFor(stripes.size(), work);
+  } else {
+    for (size_t i = 0; i < stripes.size(); ++i) work(i);
+  }
+  version_ = version_.next();
+}
+
+GlobalStep EmbeddingTable::Hold() {
+  if (++holds_[version_] == 1) {
+    rows_.Hold(version_.value());
+    candidates_.Hold(version_.value());
+  }
+  return version_;
+}
+
+void EmbeddingTable::Release(GlobalStep version) {
+  const auto held = holds_.find(version);
+  CHECK(held != holds_.end());
+  if (--held->second > 0) return;
+  holds_.erase(held);
+  rows_.Release(version.value());
+  candidates_.Release(version.value());
+}
+
+std::vector<const RowHeader*> EmbeddingTable::Sorted(
+    Kind kind, uint32_t bucket, std::optional<GlobalStep> held) const {
+  const BucketStore& store = kind == Kind::kRow ? rows_ : candidates_;
+  std::vector<const RowHeader*> rows;
+  const auto add = [&rows](const RowHeader* row) { rows.push_back(row); };
+  if (held.has_value()) {
+    store.ForEachHeld(held->value(), bucket, add);
+  } else {
+    store.stripe(StripeOfBucket(bucket)).ForEach(bucket, add);
+  }
+  std::sort(
+      rows.begin(), rows.end(),
+      [](const RowHeader* a, const RowHeader* b) { return a->id() < b->id(); });
+  return rows;
+}
+
+absl::Status EmbeddingTable::Load(Kind kind, uint64_t id, uint64_t step,
+                                  uint32_t count,
+                                  absl::Span<const float> floats) {
+  const auto error = [&](auto&&... what) {
+    return absl::DataLossError(absl::StrCat("table \"", declared_.name(),
+                                            "\": row ", id, " ", what...));
+  };
+  const uint64_t hash = HashRowId(id);
+  if (!buckets().Contains(BucketOfHash(hash))) {
+    return error("is of bucket ", BucketOfHash(hash),
+                 ", which is not on this ps");
+  }
+  if (floats.size() != this->floats(kind)) {
+    return error("has ", floats.size(), " float32, and is to have ",
+                 this->floats(kind));
+  }
+  if (step > RowHeader::kMaxStep || count > RowHeader::kMaxCount) {
+    return error("has step ", step, " and count ", count,
+                 ", which are out of range");
+  }
+  RowStripe& stripe = (kind == Kind::kRow ? rows_ : candidates_).StripeOf(hash);
+  if (stripe.Find(hash, id) != nullptr) return error("is there twice");
+  RowHeader* const row = stripe.Insert(hash, id);
+  row->Set(step, count);
+  std::copy(floats.begin(), floats.end(), row->floats());
+  return absl::OkStatus();
+}
+
+std::string EmbeddingTable::BucketDigest(uint32_t bucket) const {
+  Sha256 sha256;
+  for (const RowHeader* const row : Sorted(Kind::kRow, bucket)) {
+    const uint64_t id = row->id();
+    sha256.Update(&id, sizeof(id));
+    sha256.Update(row->floats(), declared_.row_length() * sizeof(float));
+  }
+  return sha256.HexDigest();
+}
+
+std::string DigestOfTable(const proto::EmbeddingTable& declared,
+                          absl::Span<const std::string> bucket_digests) {
+  constexpr absl::string_view kEnd("\0", 1);
+  Sha256 sha256;
+  sha256.Update(declared.name());
+  sha256.Update(kEnd);
+  sha256.Update(absl::StrCat("[*,", declared.row_length(), "]"));
+  sha256.Update(kEnd);
+  for (const std::string& digest : bucket_digests) sha256.Update(digest);
+  return sha256.HexDigest();
+}
+
+}  // namespace holdfast

@@ -1,0 +1,52 @@
+#ifndef HOLDFAST_PS_SERVER_TABLE_RECEIVED_ROWS_H_
+#define HOLDFAST_PS_SERVER_TABLE_RECEIVED_ROWS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/buffer.h"
+#include "common/row_bucket.h"
+#include "proto/table.pb.h"
+
+namespace holdfast {
+
+// The gradients of one push for rows of one table, as they came, and where each
+// row's lies.
+//
+// Immutable, and so thread-safe.
+class ReceivedRows {
+ public:
+  // `ids` as common/row_ids.h encodes them; `gradients`: float32, row after row
+  // in the order of ids, in spans that may cut rows and elements. Values may be
+  // any number, and no number, as in dense gradients.
+  // Errors: INVALID_ARGUMENT, naming the table and what does not fit: more rows
+  // than declared, ids that do not parse or are not of `buckets`, gradients of
+  // another size.
+  static absl::StatusOr<ReceivedRows> Parse(const proto::EmbeddingTable& table,
+                                            BucketRange buckets,
+                                            uint64_t num_rows,
+                                            const Buffer& ids,
+                                            Buffer gradients);
+
+  // In rising order.
+  absl::Span<const uint64_t> ids() const { return ids_; }
+  // float32 of the length of a row, at any alignment.
+  const void* gradient(size_t row) const { return gradients_[row]; }
+
+ private:
+  ReceivedRows() = default;
+
+  std::vector<uint64_t> ids_;
+  Buffer data_;
+  std::vector<const void*> gradients_;
+  // Copies of the rows that lie in several spans.
+  std::vector<std::unique_ptr<char[]>> whole_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_TABLE_RECEIVED_ROWS_H_

@@ -1,0 +1,62 @@
+#ifndef HOLDFAST_PS_SERVER_TABLE_ROW_RULE_H_
+#define HOLDFAST_PS_SERVER_TABLE_ROW_RULE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/simd.h"
+#include "proto/cluster.pb.h"
+#include "proto/table.pb.h"
+#include "proto/training.pb.h"
+
+namespace holdfast {
+
+// How a gradient changes rows, each of which is an array of values and behind
+// it those of its slots.
+//
+// The rule of each element is that of ps_server/optimizer, which the row's
+// values and slots are handed to; so the bits are those of a dense variable.
+// The rows that a step does not touch keep values and slots. With SGD and
+// Adagrad a dense variable's gradient of 0 does nothing either, so a table is
+// that variable bit for bit (if accumulators or epsilon are above 0, and
+// without weight decay). Momentum, Adam and FTRL are lazy: a dense variable's
+// elements would go on moving. Adam's bias corrections are the step's.
+//
+//   Row-wise Adagrad   a' = a + mean(g^2);  w' = w - lr g / (sqrt(a') +
+//   epsilon)
+//                      One slot a for all of a row, as in Adagrad at first.
+//                      mean(g^2) is SumOfSquares(g) (common/norm.h) / length,
+//                      in double, rounded once. With weight decay as in
+//                      Optimizer. (FBGEMM's EXACT_ROWWISE_ADAGRAD; Mudigere et
+//                      al. 2022.)
+//
+// Thread-safe: has no state.
+class RowRule {
+ public:
+  virtual ~RowRule() = default;
+
+  // Floats of a row: the values, and the slots.
+  virtual size_t floats() const = 0;
+  // Writes the first content of a row's slots.
+  virtual void InitializeSlots(float* row) const = 0;
+  // Applies to rows[i] the gradient gradients[i * length, (i + 1) * length).
+  virtual void Apply(Simd simd, const proto::StepScalars& scalars,
+                     absl::Span<float* const> rows,
+                     const float* gradients) const = 0;
+};
+
+// Rows that are given to Apply at a time at best: few enough that the copies of
+// their values and slots stay in the nearest cache.
+size_t RowsAtATime(uint32_t row_length);
+
+// Errors: INVALID_ARGUMENT, naming the table, for an optimizer that a table
+// cannot have.
+absl::StatusOr<std::unique_ptr<RowRule>> MakeRowRule(
+    const proto::EmbeddingTable& table, const proto::Optimizer& optimizer);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_TABLE_ROW_RULE_H_

@@ -1,0 +1,106 @@
+#ifndef HOLDFAST_PS_SERVER_TABLE_ROW_SLAB_H_
+#define HOLDFAST_PS_SERVER_TABLE_ROW_SLAB_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace holdfast {
+
+// What stands before the floats of a row.
+//
+// Step and count share eight bytes: a row of a large table must be small.
+class RowHeader {
+ public:
+  static constexpr uint64_t kMaxStep = (uint64_t{1} << 40) - 1;
+  static constexpr uint32_t kMaxCount = (uint32_t{1} << 24) - 1;
+
+  uint64_t id() const { return id_; }
+  void set_id(uint64_t id) { id_ = id; }
+
+  // The version that the last change made.
+  uint64_t step() const { return step_and_count_ >> 24; }
+  // Pushes that have touched the row. Stays at kMaxCount once it is there.
+  uint32_t count() const { return step_and_count_ & kMaxCount; }
+  void Set(uint64_t step, uint64_t count) {
+    step_and_count_ = step << 24 | (count < kMaxCount ? count : kMaxCount);
+  }
+
+  // The values, and after them the slots.
+  float* floats() { return reinterpret_cast<float*>(this + 1); }
+  const float* floats() const {
+    return reinterpret_cast<const float*>(this + 1);
+  }
+
+ private:
+  uint64_t id_;
+  uint64_t step_and_count_;
+};
+
+// Rows of one size, in slabs, each named by a place of 4 bytes. A row never
+// moves.
+//
+// Slab 0 has kFirstRows rows and each later one as many as all before it, so
+// growth copies nothing and a few slabs serve any size. Large slabs are mapped,
+// and the system makes their pages as rows are first written: what is not used
+// yet takes address space and no memory. The rows of freed places are used
+// again first; their memory is not given back.
+//
+// Thread-compatible.
+class RowSlab {
+ public:
+  static constexpr uint32_t kNoPlace = 0xffffffff;
+
+  explicit RowSlab(size_t floats_per_row);
+  ~RowSlab();
+  RowSlab(const RowSlab&) = delete;
+  RowSlab& operator=(const RowSlab&) = delete;
+
+  // Bytes of a row with so many floats.
+  static constexpr size_t RowBytes(size_t floats) {
+    // Headers are aligned to 8.
+    return sizeof(RowHeader) + (floats + 1) / 2 * 2 * sizeof(float);
+  }
+
+  // A place for a row, whose content is not specified.
+  uint32_t Take();
+  void Free(uint32_t place);
+
+  RowHeader* At(uint32_t place) const {
+    const int slab =
+        31 - __builtin_clz(place | (kFirstRows - 1)) - (kFirstBits - 1);
+    return reinterpret_cast<RowHeader*>(bases_[slab] + place * row_bytes_);
+  }
+
+  size_t row_bytes() const { return row_bytes_; }
+  // Rows in use.
+  uint32_t rows() const { return end_ - num_free_; }
+  uint32_t free_rows() const { return num_free_; }
+  // Memory of all rows that were ever in use at a time.
+  int64_t bytes() const { return int64_t{end_} * row_bytes_; }
+
+ private:
+  static constexpr int kFirstBits = 6;
+  static constexpr uint32_t kFirstRows = uint32_t{1} << kFirstBits;
+
+  static uint32_t FirstPlace(int slab) {
+    return slab == 0 ? 0 : kFirstRows << (slab - 1);
+  }
+  size_t SlabBytes(int slab) const {
+    return row_bytes_ * (slab == 0 ? kFirstRows : FirstPlace(slab));
+  }
+
+  const size_t row_bytes_;
+  int num_slabs_ = 0;
+  // Where place 0 would be if the slab began there.
+  std::array<uintptr_t, 33 - kFirstBits> bases_;
+  // Places below it have been taken at some time.
+  uint32_t end_ = 0;
+  // The first free place below it; the id of each is the next one.
+  uint32_t free_ = kNoPlace;
+  uint32_t num_free_ = 0;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_TABLE_ROW_SLAB_H_
