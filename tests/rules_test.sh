@@ -1,7 +1,7 @@
 #!/bin/bash
-# Each rule of the table in docs/recovery.md has a test in each file that the
-# table names, whose name ends with the rule's label; and no test ends with the
-# label of a rule that is not in the table.
+# Each rule of the tables in docs/recovery.md and docs/protocol/ has a test in each
+# file that the table names, whose name ends with the rule's label; and no test
+# ends with the label of a rule that is in no table.
 set -euo pipefail
 
 # The files themselves, not the copies that the test was given.
@@ -27,14 +27,14 @@ while IFS='|' read -r _ label _ _ files _; do
       complain "rule $label: no test of $path ends with _$label"
     fi
   done
-done < <(grep -E '^\| [A-Z][0-9]+ \| ' docs/recovery.md)
-[[ $rows -ge 20 ]] || complain "only $rows rules were found"
+done < <(grep -hE '^\| [A-Z][0-9]+ \| ' docs/recovery.md docs/protocol/*.md)
+[[ $rows -ge 30 ]] || complain "only $rows rules were found"
 
-for label in $(grep -rhoE '_[PRSTV][0-9]+(_[A-Z][0-9]+)*\)' --include='*_test.cc' \
+for label in $(grep -rhoE '_[BPRSTV][0-9]+(_[A-Z][0-9]+)*\)' --include='*_test.cc' \
                  cli client common ps_server tests worker |
                grep -oE '[A-Z][0-9]+' | sort -u); do
   # Steps have labels of their own: L, G, C and A.
   [[ "$label" =~ ^[LGCA] || "$labels" == *" $label "* ]] ||
-    complain "tests end with _$label, which is no rule of docs/recovery.md"
+    complain "tests end with _$label, which is no rule of docs/recovery.md or docs/protocol/"
 done
 exit $failed
