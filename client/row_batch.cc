@@ -12,61 +12,63 @@
 namespace holdfast::client {
 namespace {
 
-struct Use {
-  uint64_t id;
-  uint32_t place;
-};
-
-// Bits of an id that a pass of the sort looks at: 2048 counters stay in the
-// nearest cache.
-constexpr int kDigitBits = 11;
+// Bits of an id that a pass of the sort looks at. More make fewer passes, which
+// write to more places at a time than the nearest cache has lines for.
+constexpr int kDigitBits = 8;
 constexpr size_t kDigits = size_t{1} << kDigitBits;
 
-// Sorts by id; those of one id stay in their order. A radix sort, of as many
-// passes as ids differ in: 3 for ids below 10 million.
-void SortById(std::vector<Use>* uses) {
+}  // namespace
+
+// A radix sort, of as many passes as ids differ in: 3 for ids below 2^24.
+void RowBatch::SortById() {
   uint64_t all_ones = ~uint64_t{0};
   uint64_t any_ones = 0;
-  for (const Use& use : *uses) {
+  for (const Use& use : uses_) {
     all_ones &= use.id;
     any_ones |= use.id;
   }
   const uint64_t differing = all_ones ^ any_ones;
-  std::vector<Use> sorted(uses->size());
+  sorted_.resize(uses_.size());
   for (int shift = 0; shift < 64; shift += kDigitBits) {
     if ((differing >> shift) % kDigits == 0) continue;
     std::array<uint32_t, kDigits> begins = {};
-    for (const Use& use : *uses) ++begins[(use.id >> shift) % kDigits];
+    for (const Use& use : uses_) ++begins[(use.id >> shift) % kDigits];
     uint32_t begin = 0;
     for (uint32_t& count : begins) {
       const uint32_t end = begin + count;
       count = begin;
       begin = end;
     }
-    for (const Use& use : *uses) {
-      sorted[begins[(use.id >> shift) % kDigits]++] = use;
+    for (const Use& use : uses_) {
+      sorted_[begins[(use.id >> shift) % kDigits]++] = use;
     }
-    std::swap(*uses, sorted);
+    std::swap(uses_, sorted_);
   }
 }
 
-}  // namespace
-
-RowBatch::RowBatch(absl::Span<const uint64_t> ids) : inverse_(ids.size()) {
+void RowBatch::Assign(absl::Span<const uint64_t> ids) {
   CHECK_LT(ids.size(), uint64_t{1} << 32);
-  std::vector<Use> uses(ids.size());
-  for (uint32_t i = 0; i < ids.size(); ++i) uses[i] = {ids[i], i};
-  SortById(&uses);
-  places_.reserve(uses.size());
-  for (const Use& use : uses) {
-    if (unique_.empty() || unique_.back() != use.id) {
-      unique_.push_back(use.id);
-      begins_.push_back(static_cast<uint32_t>(places_.size()));
-    }
-    inverse_[use.place] = static_cast<uint32_t>(unique_.size() - 1);
-    places_.push_back(use.place);
+  uses_.resize(ids.size());
+  for (uint32_t i = 0; i < ids.size(); ++i) uses_[i] = {ids[i], i};
+  SortById();
+  // At most as many as there are ids; whether the next one is another cannot be
+  // predicted, so each is written, and counts or does not.
+  unique_.resize(ids.size());
+  begins_.resize(ids.size() + 1);
+  inverse_.resize(ids.size());
+  places_.resize(ids.size());
+  size_t num_unique = 0;
+  for (size_t i = 0; i < uses_.size(); ++i) {
+    const Use& use = uses_[i];
+    num_unique += i == 0 || uses_[i - 1].id != use.id;
+    unique_[num_unique - 1] = use.id;
+    begins_[num_unique] = static_cast<uint32_t>(i + 1);
+    inverse_[use.place] = static_cast<uint32_t>(num_unique - 1);
+    places_[i] = use.place;
   }
-  begins_.push_back(static_cast<uint32_t>(places_.size()));
+  unique_.resize(num_unique);
+  begins_[0] = 0;
+  begins_.resize(num_unique + 1);
 }
 
 void RowBatch::Sum(const float* gradients, size_t length, float* sums) const {

@@ -15,11 +15,14 @@ namespace holdfast::client {
 // and between them and what is sent, which has each row once, in the order of
 // ids (docs/protocol/tables.md, "Ids").
 //
-// Immutable, and so thread-safe.
+// Its memory serves one batch after the other: fresh pages would take half of
+// the time.
+//
+// Thread-compatible.
 class RowBatch {
  public:
-  // At most 2^32 - 1 of `ids`.
-  explicit RowBatch(absl::Span<const uint64_t> ids);
+  // Begins with another batch, of at most 2^32 - 1 ids.
+  void Assign(absl::Span<const uint64_t> ids);
 
   // Each id once, in rising order.
   absl::Span<const uint64_t> unique() const { return unique_; }
@@ -36,12 +39,23 @@ class RowBatch {
   void Spread(const float* rows, size_t length, float* values) const;
 
  private:
+  struct Use {
+    uint64_t id;
+    uint32_t place;
+  };
+
+  // Sorts uses_ by id; those of one id stay in their order.
+  void SortById();
+
   std::vector<uint64_t> unique_;
   std::vector<uint32_t> inverse_;
   // The batch's places of all ids, those of one id together, in their order;
   // and where those of unique_[i] begin, and the end.
   std::vector<uint32_t> places_;
   std::vector<uint32_t> begins_;
+  // What the batch uses, and memory for sorting that.
+  std::vector<Use> uses_;
+  std::vector<Use> sorted_;
 };
 
 // Whether all of `rows`, of `length` each, are finite numbers.

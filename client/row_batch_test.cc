@@ -19,8 +19,14 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+RowBatch BatchOf(const std::vector<uint64_t>& ids) {
+  RowBatch batch;
+  batch.Assign(ids);
+  return batch;
+}
+
 TEST(RowBatchTest, ByHand) {
-  const RowBatch batch({7, 3, 7, 1, 3, 7});
+  const RowBatch batch = BatchOf({7, 3, 7, 1, 3, 7});
   EXPECT_THAT(batch.unique(), ElementsAre(1, 3, 7));
   EXPECT_THAT(batch.inverse(), ElementsAre(2, 1, 2, 0, 1, 2));
   const float gradients[] = {1, 10, 2, 20, 4, 40, 8, 80, 16, 160, 32, 320};
@@ -34,7 +40,8 @@ TEST(RowBatchTest, ByHand) {
 }
 
 TEST(RowBatchTest, NoIds) {
-  const RowBatch batch({});
+  RowBatch batch;
+  batch.Assign({});
   EXPECT_THAT(batch.unique(), IsEmpty());
   EXPECT_THAT(batch.inverse(), IsEmpty());
   batch.Sum(nullptr, 4, nullptr);
@@ -43,7 +50,7 @@ TEST(RowBatchTest, NoIds) {
 
 // In float32 2^24 + 1 is 2^24 (a tie, to even), so the order shows.
 TEST(RowBatchTest, SumsInTheOrderOfOccurrence_B5) {
-  const RowBatch batch({5, 9, 5, 9, 5, 9});
+  const RowBatch batch = BatchOf({5, 9, 5, 9, 5, 9});
   // (2^24 + 1) + 1 for 5, (1 + 1) + 2^24 for 9.
   const float gradients[] = {0x1p24f, 1, 1, 1, 1, 0x1p24f};
   std::vector<float> sums(2);
@@ -53,7 +60,7 @@ TEST(RowBatchTest, SumsInTheOrderOfOccurrence_B5) {
 
 // As where a dense gradient is zeros at first, and rows are added to it.
 TEST(RowBatchTest, ASumIsNeverMinusZero) {
-  const RowBatch batch({5, 5, 6});
+  const RowBatch batch = BatchOf({5, 5, 6});
   const float gradients[] = {-0.0f, -0.0f, -0.0f};
   std::vector<float> sums(2);
   batch.Sum(gradients, 1, sums.data());
@@ -65,7 +72,7 @@ TEST(RowBatchTest, ASumIsNeverMinusZero) {
 // testSparseRepeatedIndices: gradients of 0.1 twice for row 1 do what one of
 // 0.2 does.
 TEST(RowBatchTest, RepeatedIndicesOfTensorFlow) {
-  const RowBatch batch({1, 1});
+  const RowBatch batch = BatchOf({1, 1});
   const float gradients[] = {0.1f, 0.1f};
   float sum = 0;
   batch.Sum(gradients, 1, &sum);
@@ -75,6 +82,8 @@ TEST(RowBatchTest, RepeatedIndicesOfTensorFlow) {
 
 TEST(RowBatchTest, AgainstAMap) {
   std::mt19937_64 random(1);
+  // One for all, whose memory is used again.
+  RowBatch batch;
   for (int round = 0; round < 200; ++round) {
     // Ids of all widths, some with many duplicates, some with the same high
     // bits.
@@ -94,7 +103,7 @@ TEST(RowBatchTest, AgainstAMap) {
       for (size_t e = 0; e < length; ++e) sum[e] += gradients[i * length + e];
     }
 
-    const RowBatch batch(ids);
+    batch.Assign(ids);
     ASSERT_EQ(batch.unique().size(), expected.size());
     std::vector<float> sums(expected.size() * length);
     batch.Sum(gradients.data(), length, sums.data());

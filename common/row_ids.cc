@@ -43,12 +43,18 @@ std::string EncodeRowIds(absl::Span<const uint64_t> ids) {
   std::string bytes;
   // Enough for ids that are close; others make it grow.
   bytes.reserve(ids.size() * 2 + kMaxVarint);
-  char buffer[kMaxVarint];
+  char buffer[4096];
+  char* at = buffer;
   uint64_t next = 0;
   for (const uint64_t id : ids) {
-    bytes.append(buffer, WriteVarint(id - next, buffer) - buffer);
+    at = WriteVarint(id - next, at);
     next = id + 1;
+    if (buffer + sizeof(buffer) - at < static_cast<ptrdiff_t>(kMaxVarint)) {
+      bytes.append(buffer, at - buffer);
+      at = buffer;
+    }
   }
+  bytes.append(buffer, at - buffer);
   return bytes;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -15,17 +16,16 @@ namespace holdfast {
 
 // From the rows of one bucket to their places.
 //
-// A hash table in groups of one cache line: 12 places of 4 bytes and a tag of 8
-// bits for each, which says that the entry is used and has 7 bits of the row's
-// hash. Ids stand in the rows alone, so whoever looks for one compares it
-// there; a row that is not the one is looked at in 1 of 10 searches. (The
-// layout is that of F14 in Facebook's Folly. table_index_benchmark has the
-// figures that speak for it.)
+// A hash table in groups of one cache line: 12 places of 4 bytes, and for each
+// a tag of 8 bits of the row's hash, or 0 where the entry is free. Ids are
+// stored in the rows alone, so a search compares them there; some 2 % of
+// searches look at another row first. (The layout is that of F14 in Facebook's
+// Folly; table_index_benchmark compares it with others.)
 //
-// An entry is in the first group with room, from that on to which its hash
-// belongs. Each group counts the entries that passed it because it was full, so
-// a search ends at the first group that none has passed, and erasing leaves
-// nothing behind.
+// An entry is in the first group with room, starting at its home group. Each
+// group counts the entries that passed it because it was full, so a search ends
+// at the first group that no entry has passed, and erasing leaves no
+// tombstones.
 //
 // A bucket is a 16,384th part of a table, so growth, which rehashes all of the
 // bucket's entries, is short.
@@ -41,7 +41,7 @@ class BucketIndex {
   uint32_t size() const { return size_; }
   int64_t bytes() const { return int64_t{num_groups_} * sizeof(Group); }
 
-  // Fetches what Find reads first.
+  // Prefetches the line that Find reads first.
   void Prefetch(uint64_t hash) const {
     if (num_groups_ > 0) __builtin_prefetch(&groups_[HomeOf(hash)]);
   }
@@ -182,7 +182,7 @@ class BucketIndex {
     const uint32_t grown = std::max(num_groups_ + 1, num_groups_ * 3 / 2);
     auto* const memory =
         static_cast<Group*>(::operator new(grown * sizeof(Group), kAlignment));
-    std::fill_n(memory, grown, Group{});
+    std::uninitialized_value_construct_n(memory, grown);
     BucketIndex next;
     next.groups_ = memory;
     next.num_groups_ = grown;

@@ -15,8 +15,8 @@
 
 namespace holdfast {
 
-// Buckets whose rows share a slab. A thread that changes rows owns whole
-// stripes, so it takes no lock.
+// Consecutive buckets whose rows share a slab. Threads that change rows own
+// whole stripes, so they take no locks.
 inline constexpr uint32_t kStripeBuckets = 256;
 inline constexpr uint32_t kStripes = kRowBuckets / kStripeBuckets;
 constexpr uint32_t StripeOfBucket(uint32_t bucket) {
@@ -30,16 +30,16 @@ class RowStripe {
  public:
   explicit RowStripe(size_t floats_per_row) : slab_(floats_per_row) {}
 
-  // Null where there is none.
+  // Null if there is no such row.
   RowHeader* Find(uint64_t hash, uint64_t id) const {
     const uint32_t place = IndexOf(hash).Find(
         hash, RowSlab::kNoPlace,
         [&](uint32_t place) { return slab_.At(place)->id() == id; });
     return place == RowSlab::kNoPlace ? nullptr : slab_.At(place);
   }
-  // Makes a row that is not there. Its id is set, and nothing else.
+  // Makes the row of an id that has none. Only the id is set.
   RowHeader* Insert(uint64_t hash, uint64_t id);
-  // Removes a row that is there.
+  // Removes the row of an id that has one.
   void Erase(uint64_t hash, uint64_t id);
 
   const BucketIndex& index(uint32_t bucket) const {
@@ -68,8 +68,8 @@ class RowStripe {
   std::array<BucketIndex, kStripeBuckets> indexes_;
 };
 
-// The rows of a range of buckets, and of earlier versions of them those that
-// are held.
+// The rows of a range of buckets, and the copies that keep held versions of
+// them readable.
 //
 // Thread-compatible; besides, several threads may at the same time find, make,
 // change and remove rows, and call BeforeChange, if each does so in stripes of
@@ -79,7 +79,7 @@ class BucketStore {
   BucketStore(size_t floats_per_row, BucketRange buckets);
 
   const BucketRange& buckets() const { return buckets_; }
-  // Whose buckets must be among buckets(), at least some.
+  // `index` must be that of a stripe that overlaps buckets().
   RowStripe& stripe(uint32_t index) { return *stripes_[index]; }
   const RowStripe& stripe(uint32_t index) const { return *stripes_[index]; }
   RowStripe& StripeOf(uint64_t hash) {
@@ -89,10 +89,10 @@ class BucketStore {
     return *stripes_[StripeOfBucket(BucketOfHash(hash))];
   }
 
-  // Calls visit(i, row) for ids[i], in their order, where row is null if there
-  // is none. Of each row the first `bytes` are fetched before. All ids must be
-  // of buckets(). `visit` may make rows of other ids, and change those there
-  // are, but remove none.
+  // Calls visit(i, row) for each ids[i], in order; row is null if there is
+  // none. The first `bytes` of each row are prefetched. All ids must belong to
+  // buckets(). `visit` may change rows and make rows of other ids, but must not
+  // remove any.
   template <typename Visit>
   void FindMany(absl::Span<const uint64_t> ids, size_t bytes,
                 Visit visit) const;
@@ -101,24 +101,23 @@ class BucketStore {
     return stripe(StripeOfBucket(bucket)).index(bucket).size();
   }
   int64_t rows() const;
-  // Rows that can be made without more memory for rows.
+  // Rows that can be made in memory of rows that were removed.
   int64_t free_rows() const;
-  // Memory of rows and indexes, without what is held.
+  // Memory of rows and indexes, without the copies for held versions.
   int64_t bytes() const;
 
-  // Held versions. Hold(v) is called when v is the newest version, and rises;
-  // all that a row is changed by later makes a higher version. Until Release(v)
-  // the rows of version v can be read: of each that is changed or removed
-  // meanwhile, the first change keeps a copy.
+  // Hold(v) makes the newest version, v, readable until Release(v). v must be
+  // above all versions that are held, and every later change must set a step
+  // above v. The first change or removal of a row after Hold copies it.
   void Hold(uint64_t version);
   void Release(uint64_t version);
-  // To be called before a row is changed or removed.
+  // Must be called before a row is changed or removed.
   void BeforeChange(uint64_t hash, const RowHeader* row) {
     if (!holds_.empty() && row->step() <= holds_.back().version) {
       Keep(hash, row);
     }
   }
-  // Null where there was none.
+  // Null if the version has no such row.
   const RowHeader* FindHeld(uint64_t version, uint64_t id) const;
   // Calls visit(row) for each row of a bucket, in no particular order.
   template <typename Visit>
@@ -130,13 +129,13 @@ class BucketStore {
   using Stripes = std::array<std::unique_ptr<RowStripe>, kStripes>;
   struct Held {
     uint64_t version;
-    // Of the rows that are there at `version`, and were changed before the next
-    // version that is held: as they were. Null for stripes without such.
+    // The rows of `version` that were changed before the next held version was
+    // made, as they were. Null for stripes that have none.
     Stripes copies;
   };
 
   void Keep(uint64_t hash, const RowHeader* row);
-  // Copies a row into `copies`, which has no such id.
+  // Copies a row into `copies`, which must not have its id.
   void Copy(uint64_t hash, const RowHeader* row, Stripes* copies) const;
 
   const BucketRange buckets_;

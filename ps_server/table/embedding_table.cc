@@ -101,6 +101,14 @@ class EmbeddingTable::StripeUpdate {
     table_.rows_.FindMany(
         ids, sizeof(RowHeader) + table_.rule_->floats() * sizeof(float),
         [&](size_t i, RowHeader* row) {
+          // Gradients lie in the order of ids, across all stripes.
+          constexpr size_t kAhead = 8;
+          const size_t ahead = std::min(begins[i] + kAhead, items.size() - 1);
+          const auto* const next =
+              static_cast<const char*>(items[ahead].gradient);
+          for (size_t at = 0; at < length_ * sizeof(float); at += 64) {
+            __builtin_prefetch(next + at);
+          }
           Touch(row, absl::MakeConstSpan(items).subspan(
                          begins[i], begins[i + 1] - begins[i]));
         });
@@ -178,6 +186,7 @@ class EmbeddingTable::StripeUpdate {
   }
 
   void Flush() {
+    if (pending_.empty()) return;
     table_.rule_->Apply(options_.simd, scalars_, pending_, gradients_.data());
     pending_.clear();
   }

@@ -56,9 +56,9 @@ struct ApplyRowsOptions {
 // The rows of an embedding table in a range of buckets
 // (docs/protocol/tables.md).
 //
-// All that it becomes follows from its declaration, its seed and the steps, row
-// by row or bucket by bucket: not from the range of buckets, from threads, or
-// from what else was read.
+// The state follows from the declaration, the seed and the steps alone. Steps
+// work on single rows and buckets, so it does not depend on the range of
+// buckets, on threads, or on what was read.
 //
 // Thread-compatible.
 class EmbeddingTable {
@@ -66,18 +66,18 @@ class EmbeddingTable {
   struct Options {
     uint64_t seed = 0;
     BucketRange buckets;
-    // For rows, candidates and their indexes. What pushes may still bring is
-    // refused beyond it (CheckRoom).
+    // Limit for rows, candidates and their indexes, in bytes; CheckRoom refuses
+    // what might exceed it. Default: no limit.
     int64_t max_bytes = std::numeric_limits<int64_t>::max();
   };
 
   enum class Kind {
     kRow,
-    // An id that was not touched often enough to have a row.
+    // An id that has not been touched often enough to have a row.
     kCandidate,
   };
 
-  // `optimizer`: that of the declaration which `declared` names.
+  // `optimizer`: the one that `declared` refers to.
   // Errors: INVALID_ARGUMENT for a declaration that breaks rules, or an
   // optimizer or initializer that a table cannot have; RESOURCE_EXHAUSTED when
   // as many rows as declared do not fit in max_bytes. All name the table.
@@ -90,24 +90,25 @@ class EmbeddingTable {
   GlobalStep version() const { return version_; }
   int64_t rows() const { return rows_.rows(); }
   int64_t candidates() const { return candidates_.rows(); }
-  // Memory of rows, candidates and indexes; of the copies for held versions.
+  // Memory of rows, candidates and indexes; and of copies for held versions.
   int64_t bytes() const { return rows_.bytes() + candidates_.bytes(); }
   int64_t held_bytes() const {
     return rows_.held_bytes() + candidates_.held_bytes();
   }
 
-  // Writes the values of rows, all of buckets(), one after the other. A row
-  // that is not there has its first values, and is not made.
+  // Writes the values of rows, which must belong to buckets(), one after the
+  // other. Writes the first values of a row that does not exist, and does not
+  // make it.
   void Read(absl::Span<const uint64_t> ids, float* values) const;
-  // The same, as they were at a version that is held.
+  // The same, as of a held version.
   void ReadHeld(GlobalStep version, absl::Span<const uint64_t> ids,
                 float* values) const;
 
-  // How many of `ids` have no row.
+  // The number of `ids` without a row.
   int64_t CountAbsent(absl::Span<const uint64_t> ids) const;
-  // Whether so many rows more have room for certain. To be asked before a push
-  // is acknowledged, for all rows that acknowledged ones may still make.
-  // Errors: RESOURCE_EXHAUSTED, naming table, rows and bytes.
+  // Whether `more_rows` further rows are certain to fit. To be called before a
+  // push is acknowledged, with all rows that acknowledged pushes may still
+  // make. Errors: RESOURCE_EXHAUSTED, naming table, rows and bytes.
   absl::Status CheckRoom(int64_t more_rows) const;
 
   // Makes the next version, as docs/protocol/tables.md says under "A step".
@@ -115,24 +116,25 @@ class EmbeddingTable {
   void ApplyStep(const RowSum& sum, const proto::StepScalars& scalars,
                  const ApplyRowsOptions& options);
 
-  // Holds the newest version until it has been released as often.
+  // Holds the newest version, until it has been released as often as held.
   GlobalStep Hold();
   void Release(GlobalStep version);
 
-  // The rows or candidates of a bucket in the order of their ids; as they are,
-  // or as they were at a version that is held. Good until the next change.
+  // The rows or candidates of a bucket in the order of ids: the newest ones, or
+  // those of a held version. The pointers are valid until the next change.
   std::vector<const RowHeader*> Sorted(
       Kind kind, uint32_t bucket,
       std::optional<GlobalStep> held = std::nullopt) const;
-  // Floats of what Sorted gives: values and slots; of a candidate none.
+  // Floats of each row that Sorted returns: values and slots; candidates have
+  // none.
   size_t floats(Kind kind) const {
     return kind == Kind::kRow ? rule_->floats() : 0;
   }
 
-  // For restoring, into a table without rows: makes one as Sorted has given it,
-  // and sets the version.
-  // Errors: DATA_LOSS, naming the table and what does not fit: another bucket's
-  // row, one that is there, wrong floats, a step or count out of range.
+  // For restoring into an empty table: adds a row or candidate as Sorted
+  // returned it, and sets the version. Errors: DATA_LOSS, naming the table and
+  // the row, for a row that belongs to another ps or is there already, another
+  // number of floats, or a step or count out of range.
   absl::Status Load(Kind kind, uint64_t id, uint64_t step, uint32_t count,
                     absl::Span<const float> floats);
   void SetVersion(GlobalStep version) { version_ = version; }
@@ -153,19 +155,18 @@ class EmbeddingTable {
     float weight;
   };
 
-  // The rows of one stripe as a step works on them.
+  // One step's work on one stripe.
   class StripeUpdate;
 
   EmbeddingTable(const proto::EmbeddingTable& declared,
                  RowInitializer initializer, std::unique_ptr<RowRule> rule,
                  const Options& options);
 
-  // Rows that a bucket may have, and candidates likewise.
+  // Most rows of a bucket, and most candidates.
   uint32_t cap() const;
-  // A bucket is looked at for expired rows once in so many steps.
+  // Each bucket is swept for expired rows once in so many steps.
   uint32_t sweep_period() const;
-  // The first bucket, from `begin` on, that is looked at by the step that makes
-  // `version`.
+  // The first bucket from `begin` on that the step making `version` sweeps.
   uint32_t FirstSwept(uint64_t version, uint32_t begin) const;
   int64_t BytesPerRow() const;
 
@@ -176,12 +177,12 @@ class EmbeddingTable {
   BucketStore rows_;
   BucketStore candidates_;
   GlobalStep version_;
-  // How often each version is held.
+  // By version, how often it is held.
   std::map<GlobalStep, int> holds_;
-  // By stripe, by bucket: of the rows that were in a full bucket some time ago
-  // those that were touched least recently then, the oldest last. So a full
-  // bucket is not searched for each row that it gets. Those that have been
-  // touched since, or removed, are passed over.
+  // By stripe, by bucket: the least recently touched rows of a full bucket, at
+  // the time when it was last searched for them; the oldest last. Saves
+  // searching the bucket for each row that it gains. Entries of rows that have
+  // been touched or removed since are skipped.
   using Oldest =
       std::array<absl::flat_hash_map<uint32_t, std::vector<Age>>, kStripes>;
   Oldest oldest_rows_;

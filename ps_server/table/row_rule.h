@@ -25,13 +25,13 @@ namespace holdfast {
 // without weight decay). Momentum, Adam and FTRL are lazy: a dense variable's
 // elements would go on moving. Adam's bias corrections are the step's.
 //
-//   Row-wise Adagrad   a' = a + mean(g^2);  w' = w - lr g / (sqrt(a') +
-//   epsilon)
-//                      One slot a for all of a row, as in Adagrad at first.
-//                      mean(g^2) is SumOfSquares(g) (common/norm.h) / length,
-//                      in double, rounded once. With weight decay as in
-//                      Optimizer. (FBGEMM's EXACT_ROWWISE_ADAGRAD; Mudigere et
-//                      al. 2022.)
+//   Row-wise Adagrad   a' = a + mean(g^2)
+//                      w' = w - lr g / (sqrt(a') + epsilon)
+//                      One slot a for the whole row, with Adagrad's initial
+//                      value. mean(g^2) is SumOfSquares(g) / row_length
+//                      (common/norm.h), in double, rounded once. Weight decay
+//                      is as in Optimizer. (FBGEMM's EXACT_ROWWISE_ADAGRAD;
+//                      Mudigere et al. 2022.)
 //
 // Thread-safe: has no state.
 class RowRule {
@@ -43,6 +43,7 @@ class RowRule {
   // Writes the first content of a row's slots.
   virtual void InitializeSlots(float* row) const = 0;
   // Applies to rows[i] the gradient gradients[i * length, (i + 1) * length).
+  // There must be at least one row.
   virtual void Apply(Simd simd, const proto::StepScalars& scalars,
                      absl::Span<float* const> rows,
                      const float* gradients) const = 0;

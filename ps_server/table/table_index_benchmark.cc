@@ -17,18 +17,17 @@
 // freed memory would be counted as the next one's. It prints, as one line of
 // names and figures:
 //
-//   bytes/row  resident memory (VmRSS) that came to be by making the rows, a
-//   row make_ns    to make a row and write its floats pause_us   the longest
-//   that 64 rows took, in CPU time of the thread: growth
-//              of indexes and slabs, and the pages that the system makes for
-//              them
-//   find_ns    to find a row, batches of 65,536, and add up its values
-//   read_ns    to add up the same values where the row's place is known, and
-//              fetched before: the limit for any index
+//   bytes/row  growth of the resident memory (VmRSS), for each row
+//   make_ns    time to make a row and write its floats
+//   pause_us   the longest time that 64 rows took, in CPU time of the thread:
+//              growth of indexes and slabs, and page faults; and after the
+//              slash, how many times it was more than 1 ms
+//   find_ns    time to find a row and add up its values, in batches of 65,536
+//   read_ns    time to add up the values of rows at known places, which are
+//              prefetched: a limit for any index
 //   of_reads   read_ns / find_ns
-//   lines_ns   as read_ns, and of another random line besides, as every index
-//   has
-//              to read one
+//   lines_ns   as read_ns, with another random line for each row, since every
+//              index has to read one
 //   of_lines   lines_ns / find_ns
 //
 // Lookups of the others fetch what their interfaces allow: Abseil's the group
@@ -244,6 +243,7 @@ void Measure(const Options& options) {
   const uint64_t before = ResidentBytes();
   Rows rows(options);
   double pause = 0;
+  int long_pauses = 0;
   const auto begin = Clock::now();
   constexpr uint64_t kGroup = 64;
   for (uint64_t i = 0; i < options.rows;) {
@@ -255,7 +255,9 @@ void Measure(const Options& options) {
       std::fill_n(row->floats(), options.floats, 1.0f);
       places[i] = row;
     }
-    pause = std::max(pause, CpuMicroseconds() - start);
+    const double took = CpuMicroseconds() - start;
+    pause = std::max(pause, took);
+    long_pauses += took > 1000;
   }
   const std::chrono::duration<double, std::nano> made = Clock::now() - begin;
   const double bytes = ResidentBytes() - before;
@@ -316,12 +318,12 @@ void Measure(const Options& options) {
   const double with_line = tenth(both);
   std::printf(
       "index %s rows %llu floats %zu read %zu bytes/row %.1f make_ns %.0f "
-      "pause_us %.0f find_ns %.1f read_ns %.1f of_reads %.2f "
+      "pause_us %.0f/%d find_ns %.1f read_ns %.1f of_reads %.2f "
       "lines_ns %.1f of_lines %.2f (sum %g)\n",
       options.index.c_str(), static_cast<unsigned long long>(options.rows),
       options.floats, options.read, bytes / options.rows,
-      made.count() / options.rows, pause, find, read, read / find, with_line,
-      with_line / find, sum);
+      made.count() / options.rows, pause, long_pauses, find, read, read / find,
+      with_line, with_line / find, sum);
 }
 
 bool Run(const Options& options) {
