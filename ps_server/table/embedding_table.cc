@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bitset>
 #include <cstring>
+#include <functional>
 
 #include "absl/base/config.h"
 #include "absl/strings/str_cat.h"
@@ -60,8 +61,8 @@ class EmbeddingTable::StripeUpdate {
       for (uint32_t i = 0; i < kStripeBuckets; ++i) {
         if (!touched_[i]) continue;
         const uint32_t bucket = stripe_ * kStripeBuckets + i;
-        KeepCap(bucket, &table_.rows_, &table_.oldest_rows_);
-        KeepCap(bucket, &table_.candidates_, &table_.oldest_candidates_);
+        KeepCap(bucket, &table_.rows_);
+        KeepCap(bucket, &table_.candidates_);
       }
     }
   }
@@ -98,7 +99,7 @@ class EmbeddingTable::StripeUpdate {
       begins.push_back(i);
     }
     begins.push_back(items.size());
-    table_.rows_.FindMany(
+    table_.rows_.store.FindMany(
         ids, sizeof(RowHeader) + table_.rule_->floats() * sizeof(float),
         [&](size_t i, RowHeader* row) {
           // Gradients lie in the order of ids, across all stripes.
@@ -121,7 +122,7 @@ class EmbeddingTable::StripeUpdate {
     const uint64_t hash = HashRowId(id);
     touched_[BucketOfHash(hash) % kStripeBuckets] = true;
     if (row != nullptr) {
-      table_.rows_.BeforeChange(hash, row);
+      table_.rows_.store.BeforeChange(hash, row);
       row->Set(version_, row->count() + items.size());
     } else {
       row = Admit(hash, id, items.size());
@@ -136,21 +137,22 @@ class EmbeddingTable::StripeUpdate {
   RowHeader* Admit(uint64_t hash, uint64_t id, uint64_t pushes) {
     const uint32_t min_count = table_.declared_.min_count();
     if (min_count > 1) {
-      BucketStore& candidates = table_.candidates_;
-      RowStripe& stripe = candidates.stripe(stripe_);
+      Part& candidates = table_.candidates_;
+      RowStripe& stripe = candidates.store.stripe(stripe_);
       RowHeader* candidate = stripe.Find(hash, id);
-      if (candidate != nullptr) {
-        candidates.BeforeChange(hash, candidate);
-        pushes += candidate->count();
-      }
+      if (candidate != nullptr) pushes += candidate->count();
       if (pushes < min_count) {
-        if (candidate == nullptr) candidate = stripe.Insert(hash, id);
+        if (candidate == nullptr) {
+          candidate = stripe.Insert(hash, id);
+        } else {
+          candidates.store.BeforeChange(hash, candidate);
+        }
         candidate->Set(version_, pushes);
         return nullptr;
       }
-      if (candidate != nullptr) stripe.Erase(hash, id);
+      if (candidate != nullptr) Remove(candidate, &candidates);
     }
-    RowHeader* const row = table_.rows_.stripe(stripe_).Insert(hash, id);
+    RowHeader* const row = table_.rows_.store.stripe(stripe_).Insert(hash, id);
     row->Set(version_, pushes);
     table_.initializer_.Fill(id, absl::MakeSpan(row->floats(), length_));
     table_.rule_->InitializeSlots(row->floats());
@@ -192,53 +194,57 @@ class EmbeddingTable::StripeUpdate {
   }
 
   // Removes the expired rows of the buckets whose turn it is.
-  void Sweep(BucketStore* store) {
+  void Sweep(Part* part) {
     if (!table_.declared_.has_expire_after_steps()) return;
     const uint64_t expire_after = table_.declared_.expire_after_steps();
-    const BucketRange& all = store->buckets();
+    const BucketRange& all = table_.buckets();
     const uint32_t begin = std::max(all.begin, stripe_ * kStripeBuckets);
     const uint32_t end = std::min(all.end, (stripe_ + 1) * kStripeBuckets);
     for (uint32_t bucket = table_.FirstSwept(version_, begin); bucket < end;
          bucket += table_.sweep_period()) {
       std::vector<const RowHeader*> expired;
-      store->stripe(stripe_).ForEach(bucket, [&](const RowHeader* row) {
+      part->store.stripe(stripe_).ForEach(bucket, [&](const RowHeader* row) {
         if (version_ - row->step() >= expire_after) expired.push_back(row);
       });
-      for (const RowHeader* const row : expired) Remove(row, store);
+      for (const RowHeader* const row : expired) Remove(row, part);
     }
   }
 
   // Removes rows of a bucket until it has no more than it may.
-  void KeepCap(uint32_t bucket, BucketStore* store, Oldest* oldest) {
+  void KeepCap(uint32_t bucket, Part* part) {
     const uint32_t cap = table_.cap();
-    RowStripe& stripe = store->stripe(stripe_);
-    if (store->RowsOf(bucket) <= cap) return;
-    std::vector<Age>& ages = (*oldest)[stripe_][bucket];
-    while (store->RowsOf(bucket) > cap) {
-      if (ages.empty()) {
-        stripe.ForEach(bucket, [&](const RowHeader* row) {
-          ages.emplace_back(row->step(), row->id());
+    const BucketStore& store = part->store;
+    if (store.RowsOf(bucket) <= cap) return;
+    std::vector<Dated>& oldest = part->oldest[stripe_][bucket];
+    while (store.RowsOf(bucket) > cap) {
+      if (oldest.empty()) {
+        store.stripe(stripe_).ForEach(bucket, [&](const RowHeader* row) {
+          oldest.emplace_back(row->step(), row->id());
         });
-        const size_t kept = ages.size() - cap + cap / 16;
-        if (kept < ages.size()) {
-          std::nth_element(ages.begin(), ages.begin() + kept, ages.end());
-          ages.resize(kept);
+        const size_t kept = oldest.size() - cap + cap / 16;
+        if (kept < oldest.size()) {
+          std::nth_element(oldest.begin(), oldest.begin() + kept, oldest.end());
+          oldest.resize(kept);
         }
-        std::sort(ages.rbegin(), ages.rend());
-        ages.shrink_to_fit();
+        std::sort(oldest.rbegin(), oldest.rend());
+        oldest.shrink_to_fit();
       }
-      const auto [step, id] = ages.back();
-      ages.pop_back();
-      const RowHeader* const row = stripe.Find(HashRowId(id), id);
-      if (row != nullptr && row->step() == step) Remove(row, store);
+      const auto [step, id] = oldest.back();
+      oldest.pop_back();
+      const RowHeader* const row =
+          store.stripe(stripe_).Find(HashRowId(id), id);
+      if (row != nullptr && row->step() == step) Remove(row, part);
     }
   }
 
-  void Remove(const RowHeader* row, BucketStore* store) {
+  void Remove(const RowHeader* row, Part* part) {
     const uint64_t id = row->id();
     const uint64_t hash = HashRowId(id);
-    store->BeforeChange(hash, row);
-    store->stripe(stripe_).Erase(hash, id);
+    part->store.BeforeChange(hash, row);
+    part->store.stripe(stripe_).Erase(hash, id);
+    if (table_.keeps_removals_) {
+      part->removals[stripe_][BucketOfHash(hash)].emplace_back(version_, id);
+    }
   }
 
   EmbeddingTable& table_;
@@ -294,8 +300,8 @@ EmbeddingTable::EmbeddingTable(const proto::EmbeddingTable& declared,
       initializer_(std::move(initializer)),
       rule_(std::move(rule)),
       max_bytes_(options.max_bytes),
-      rows_(rule_->floats(), options.buckets),
-      candidates_(0, options.buckets) {}
+      rows_{BucketStore(rule_->floats(), options.buckets), {}, {}},
+      candidates_{BucketStore(0, options.buckets), {}, {}} {}
 
 uint32_t EmbeddingTable::cap() const {
   const uint64_t part = declared_.max_rows() / kRowBuckets;
@@ -325,15 +331,16 @@ int64_t EmbeddingTable::BytesPerRow() const {
 
 void EmbeddingTable::Read(absl::Span<const uint64_t> ids, float* values) const {
   const size_t length = declared_.row_length();
-  rows_.FindMany(ids, sizeof(RowHeader) + length * sizeof(float),
-                 [&](size_t i, const RowHeader* row) {
-                   float* const to = values + i * length;
-                   if (row != nullptr) {
-                     std::memcpy(to, row->floats(), length * sizeof(float));
-                   } else {
-                     initializer_.Fill(ids[i], absl::MakeSpan(to, length));
-                   }
-                 });
+  rows_.store.FindMany(
+      ids, sizeof(RowHeader) + length * sizeof(float),
+      [&](size_t i, const RowHeader* row) {
+        float* const to = values + i * length;
+        if (row != nullptr) {
+          std::memcpy(to, row->floats(), length * sizeof(float));
+        } else {
+          initializer_.Fill(ids[i], absl::MakeSpan(to, length));
+        }
+      });
 }
 
 void EmbeddingTable::ReadHeld(GlobalStep version,
@@ -341,7 +348,7 @@ void EmbeddingTable::ReadHeld(GlobalStep version,
                               float* values) const {
   const size_t length = declared_.row_length();
   for (const uint64_t id : ids) {
-    const RowHeader* const row = rows_.FindHeld(version.value(), id);
+    const RowHeader* const row = rows_.store.FindHeld(version.value(), id);
     if (row != nullptr) {
       std::memcpy(values, row->floats(), length * sizeof(float));
     } else {
@@ -353,16 +360,17 @@ void EmbeddingTable::ReadHeld(GlobalStep version,
 
 int64_t EmbeddingTable::CountAbsent(absl::Span<const uint64_t> ids) const {
   int64_t absent = 0;
-  rows_.FindMany(ids, sizeof(RowHeader), [&](size_t, const RowHeader* row) {
-    absent += row == nullptr;
-  });
+  rows_.store.FindMany(
+      ids, sizeof(RowHeader),
+      [&](size_t, const RowHeader* row) { absent += row == nullptr; });
   return absent;
 }
 
 absl::Status EmbeddingTable::CheckRoom(int64_t more_rows) const {
   // Room for all that it may have was there at the beginning.
   if (declared_.has_max_rows()) return absl::OkStatus();
-  const int64_t grown = std::max<int64_t>(0, more_rows - rows_.free_rows());
+  const int64_t grown =
+      std::max<int64_t>(0, more_rows - rows_.store.free_rows());
   const int64_t per_row = BytesPerRow();
   if (grown <= (max_bytes_ - bytes()) / per_row) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
@@ -415,8 +423,8 @@ void EmbeddingTable::ApplyStep(const RowSum& sum,
 
 GlobalStep EmbeddingTable::Hold() {
   if (++holds_[version_] == 1) {
-    rows_.Hold(version_.value());
-    candidates_.Hold(version_.value());
+    rows_.store.Hold(version_.value());
+    candidates_.store.Hold(version_.value());
   }
   return version_;
 }
@@ -426,13 +434,13 @@ void EmbeddingTable::Release(GlobalStep version) {
   CHECK(held != holds_.end());
   if (--held->second > 0) return;
   holds_.erase(held);
-  rows_.Release(version.value());
-  candidates_.Release(version.value());
+  rows_.store.Release(version.value());
+  candidates_.store.Release(version.value());
 }
 
 std::vector<const RowHeader*> EmbeddingTable::Sorted(
     Kind kind, uint32_t bucket, std::optional<GlobalStep> held) const {
-  const BucketStore& store = kind == Kind::kRow ? rows_ : candidates_;
+  const BucketStore& store = part(kind).store;
   std::vector<const RowHeader*> rows;
   const auto add = [&rows](const RowHeader* row) { rows.push_back(row); };
   if (held.has_value()) {
@@ -444,6 +452,56 @@ std::vector<const RowHeader*> EmbeddingTable::Sorted(
       rows.begin(), rows.end(),
       [](const RowHeader* a, const RowHeader* b) { return a->id() < b->id(); });
   return rows;
+}
+
+void EmbeddingTable::ForgetRemovals(GlobalStep version) {
+  for (Part* const part : {&rows_, &candidates_}) {
+    for (auto& by_bucket : part->removals) {
+      for (auto bucket = by_bucket.begin(); bucket != by_bucket.end();) {
+        std::vector<Dated>& removals = bucket->second;
+        removals.erase(removals.begin(),
+                       std::upper_bound(removals.begin(), removals.end(),
+                                        Dated(version.value(), ~uint64_t{0})));
+        if (removals.empty()) {
+          by_bucket.erase(bucket++);
+        } else {
+          ++bucket;
+        }
+      }
+    }
+  }
+}
+
+EmbeddingTable::Changes EmbeddingTable::ChangesSince(
+    Kind kind, uint32_t bucket, GlobalStep since,
+    std::optional<GlobalStep> held) const {
+  const std::vector<const RowHeader*> rows = Sorted(kind, bucket, held);
+  Changes changes;
+  for (const RowHeader* const row : rows) {
+    if (row->step() > since.value()) changes.touched.push_back(row);
+  }
+  const auto& by_bucket = part(kind).removals[StripeOfBucket(bucket)];
+  const auto removals = by_bucket.find(bucket);
+  if (removals == by_bucket.end()) return changes;
+  const uint64_t until = held.value_or(version_).value();
+  for (const auto& [version, id] : removals->second) {
+    if (version > since.value() && version <= until) {
+      changes.removed.push_back(id);
+    }
+  }
+  std::sort(changes.removed.begin(), changes.removed.end());
+  // Those that have been made again are among the rows.
+  auto row = rows.begin();
+  const auto is_not_removed = [&](uint64_t id) {
+    while (row != rows.end() && (*row)->id() < id) ++row;
+    return row != rows.end() && (*row)->id() == id;
+  };
+  auto& removed = changes.removed;
+  removed.erase(std::unique(removed.begin(), removed.end()), removed.end());
+  removed.erase(
+      std::remove_if(removed.begin(), removed.end(), std::ref(is_not_removed)),
+      removed.end());
+  return changes;
 }
 
 absl::Status EmbeddingTable::Load(Kind kind, uint64_t id, uint64_t step,
@@ -466,7 +524,8 @@ absl::Status EmbeddingTable::Load(Kind kind, uint64_t id, uint64_t step,
     return error("has step ", step, " and count ", count,
                  ", which are out of range");
   }
-  RowStripe& stripe = (kind == Kind::kRow ? rows_ : candidates_).StripeOf(hash);
+  RowStripe& stripe =
+      (kind == Kind::kRow ? rows_ : candidates_).store.StripeOf(hash);
   if (stripe.Find(hash, id) != nullptr) return error("is there twice");
   RowHeader* const row = stripe.Insert(hash, id);
   row->Set(step, count);

@@ -86,14 +86,16 @@ class EmbeddingTable {
       const Options& options);
 
   const proto::EmbeddingTable& declared() const { return declared_; }
-  const BucketRange& buckets() const { return rows_.buckets(); }
+  const BucketRange& buckets() const { return rows_.store.buckets(); }
   GlobalStep version() const { return version_; }
-  int64_t rows() const { return rows_.rows(); }
-  int64_t candidates() const { return candidates_.rows(); }
+  int64_t rows() const { return rows_.store.rows(); }
+  int64_t candidates() const { return candidates_.store.rows(); }
   // Memory of rows, candidates and indexes; and of copies for held versions.
-  int64_t bytes() const { return rows_.bytes() + candidates_.bytes(); }
+  int64_t bytes() const {
+    return rows_.store.bytes() + candidates_.store.bytes();
+  }
   int64_t held_bytes() const {
-    return rows_.held_bytes() + candidates_.held_bytes();
+    return rows_.store.held_bytes() + candidates_.store.held_bytes();
   }
 
   // Writes the values of rows, which must belong to buckets(), one after the
@@ -131,6 +133,25 @@ class EmbeddingTable {
     return kind == Kind::kRow ? rule_->floats() : 0;
   }
 
+  // What has become of a bucket since an earlier version.
+  struct Changes {
+    // Rows, as from Sorted, that were touched since.
+    std::vector<const RowHeader*> touched;
+    // Ids that were removed since and are not there, rising. Some of them may
+    // have been made since as well.
+    std::vector<uint64_t> removed;
+  };
+
+  // From the next step on keeps the ids that are removed, each in 16 bytes.
+  void KeepRemovals() { keeps_removals_ = true; }
+  // Forgets the ids that steps up to `version` have removed.
+  void ForgetRemovals(GlobalStep version);
+  // From `since` to `held`, or to the newest version. The removals in between
+  // must have been kept. Changes applied to a bucket as of `since` give it as
+  // of `held`.
+  Changes ChangesSince(Kind kind, uint32_t bucket, GlobalStep since,
+                       std::optional<GlobalStep> held = std::nullopt) const;
+
   // For restoring into an empty table: adds a row or candidate as Sorted
   // returned it, and sets the version. Errors: DATA_LOSS, naming the table and
   // the row, for a row that belongs to another ps or is there already, another
@@ -145,8 +166,22 @@ class EmbeddingTable {
   std::string BucketDigest(uint32_t bucket) const;
 
  private:
-  // A row by how long ago it was touched: (step, id).
-  using Age = std::pair<uint64_t, uint64_t>;
+  // (step, id) or (version, id), by stripe, by bucket.
+  using Dated = std::pair<uint64_t, uint64_t>;
+  using ByBucket =
+      std::array<absl::flat_hash_map<uint32_t, std::vector<Dated>>, kStripes>;
+
+  // The rows, or the candidates.
+  struct Part {
+    BucketStore store;
+    // The least recently touched rows of a full bucket, at the time when it was
+    // last searched for them; the oldest last. Saves searching the bucket for
+    // each row that it gains. Entries of rows that have been touched or removed
+    // since are skipped.
+    ByBucket oldest;
+    // Removals that are kept; versions rise.
+    ByBucket removals;
+  };
 
   // A gradient for a row.
   struct Item {
@@ -169,24 +204,20 @@ class EmbeddingTable {
   // The first bucket from `begin` on that the step making `version` sweeps.
   uint32_t FirstSwept(uint64_t version, uint32_t begin) const;
   int64_t BytesPerRow() const;
+  const Part& part(Kind kind) const {
+    return kind == Kind::kRow ? rows_ : candidates_;
+  }
 
   const proto::EmbeddingTable declared_;
   const RowInitializer initializer_;
   const std::unique_ptr<RowRule> rule_;
   const int64_t max_bytes_;
-  BucketStore rows_;
-  BucketStore candidates_;
+  Part rows_;
+  Part candidates_;
   GlobalStep version_;
   // By version, how often it is held.
   std::map<GlobalStep, int> holds_;
-  // By stripe, by bucket: the least recently touched rows of a full bucket, at
-  // the time when it was last searched for them; the oldest last. Saves
-  // searching the bucket for each row that it gains. Entries of rows that have
-  // been touched or removed since are skipped.
-  using Oldest =
-      std::array<absl::flat_hash_map<uint32_t, std::vector<Age>>, kStripes>;
-  Oldest oldest_rows_;
-  Oldest oldest_candidates_;
+  bool keeps_removals_ = false;
 };
 
 // The digest of a table, from those of all its buckets in order, whichever ps

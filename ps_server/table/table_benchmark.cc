@@ -103,9 +103,9 @@ Bench& BenchOf(uint32_t length) {
 }
 
 void SetPerRow(benchmark::State& state, double rows) {
-  state.counters["per_row"] = benchmark::Counter(
-      rows, benchmark::Counter::kIsIterationInvariantRate |
-                       benchmark::Counter::kInvert);
+  state.counters["per_row"] =
+      benchmark::Counter(rows, benchmark::Counter::kIsIterationInvariantRate |
+                                   benchmark::Counter::kInvert);
 }
 
 void BM_Lines(benchmark::State& state) {
