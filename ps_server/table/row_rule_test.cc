@@ -106,6 +106,56 @@ TEST(RowRuleTest, FtrlOfMonolith) {
                                               FloatNear(-0.0164353f, 1e-6f)));
 }
 
+// PaddlePaddle/Paddle, paddle/fluid/distributed/test/sparse_sgd_rule_test.cc:
+// the first update of a row of zeros by gradients 1 to 10 with rate 0.1.
+Gradients OneToTen() {
+  Gradients push;
+  for (int i = 1; i <= 10; ++i) push[1].push_back(static_cast<float>(i));
+  return push;
+}
+
+// sparse_value_naive_sgd_test: -0.1 to -1.
+TEST(RowRuleTest, SgdOfPaddle) {
+  const auto table =
+      MakeEmbeddingTable(Declared(10, ""), "learning_rate: 0.1 sgd {}");
+  Step(table.get(), {OneToTen()}, Rate(0.1f));
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_FLOAT_EQ(ReadRow(*table, 1)[i], -0.1f * static_cast<float>(i + 1));
+  }
+}
+
+// downpour_sparse_adagrad_test: the accumulator of the row is 38.5, the mean of
+// the squares. (Its values are those of a rule that divides by the accumulator
+// before the update.)
+TEST(RowRuleTest, RowWiseAccumulatorOfPaddle) {
+  const auto table = MakeEmbeddingTable(Declared(10, "row_wise: true"),
+                                        "learning_rate: 0.1 adagrad { "
+                                        "initial_accumulator_value: 0 }");
+  Step(table.get(), {OneToTen()}, Rate(0.1f));
+  const auto rows = table->Sorted(EmbeddingTable::Kind::kRow, BucketOfRow(1));
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0]->floats()[10], 38.5f);
+}
+
+// downpour_sparse_adam_test: all values are -0.1, but for the last digits of
+// float; the moments are 0.1 g and 0.001 g^2.
+TEST(RowRuleTest, AdamOfPaddle) {
+  const auto table = MakeEmbeddingTable(
+      Declared(10, ""),
+      "learning_rate: 0.1 adam { beta1: 0.9 beta2: 0.999 epsilon: 1e-8 }");
+  Step(table.get(), {OneToTen()}, AdamScalars(0.1f, 1));
+  const auto rows = table->Sorted(EmbeddingTable::Kind::kRow, BucketOfRow(1));
+  ASSERT_EQ(rows.size(), 1u);
+  const float* const row = rows[0]->floats();
+  for (int i = 0; i < 10; ++i) {
+    const auto g = static_cast<float>(i + 1);
+    EXPECT_NEAR(row[i], -0.1f, 1e-6f) << i;
+    EXPECT_NEAR(row[10 + i], 0.1f * g, 1e-6f) << i;
+    // 0.999 is not exact in float, nor is 1 - 0.999: within 5e-5 of it.
+    EXPECT_NEAR(row[20 + i], 0.001f * g * g, 5e-5f * g * g) << i;
+  }
+}
+
 // By hand: rate 0.5, momentum 0.5, gradients 2, none, 4 for a row: a = 2, w =
 // -1; a row that is not touched stays, where a variable would go on by -0.5; a
 // = 0.5 * 2 + 4 = 5, w = -3.5.
