@@ -1,6 +1,6 @@
 // Docs that are followed word by word: the commands of README.md, the tutorial
-// and docs/operating/ are run from the text, and every flag that the docs name is
-// one that --help knows, with the default that --help tells.
+// and docs/operating/ are run from the text, and every flag that the docs name
+// is one that --help knows, with the default that --help tells.
 //
 // Blocks that begin with "```sh" are run in order, those of a file in one
 // shell. What needs more than this test has begins with "```sh (not run:
