@@ -24,6 +24,9 @@ read_job_folder tls "$folder"
 training="$namespace"
 # Whether FOLDER uses ../overlays/$1.
 uses() { grep -q "^resources:[^#]*overlays/$1" "$job"; }
+# Beside the Jobs.
+has_evaluator=false
+if grep -q "^components:[^#]*overlays/evaluator" "$job"; then has_evaluator=true; fi
 # With a ps beside each worker, in its pod.
 if uses collocated; then num_ps="$num_workers"; fi
 
@@ -35,6 +38,7 @@ echo "*" >"$out/.gitignore"
 tasks() {
   for ((i = 0; i < num_ps; ++i)); do echo "ps-$i"; done
   for ((i = 0; i < num_workers; ++i)); do echo "worker-$i"; done
+  if $has_evaluator; then echo "evaluator-0"; fi
 }
 
 # The authority and the certificates.
@@ -87,7 +91,10 @@ cluster() {
   printf '{"ps": [%s], ' "$(IFS=,; echo "${list[*]}")"
   list=()
   for ((i = 0; i < num_workers; ++i)); do list+=("\"holdfast-worker-$i.holdfast-worker:$port\""); done
-  printf '"worker": [%s]}' "$(IFS=,; echo "${list[*]}")"
+  printf '"worker": [%s]' "$(IFS=,; echo "${list[*]}")"
+  # Nobody calls it.
+  if $has_evaluator; then printf ', "evaluator": ["holdfast-evaluator-0:2222"]'; fi
+  printf '}'
 }
 
 # patch ROLE COUNT JOB CONTAINER: that container of the pods of a Job is of the role. Each task
@@ -158,5 +165,6 @@ fi
     patch ps "$num_ps" holdfast-ps 0
     patch worker "$num_workers" holdfast-worker 0
   fi
+  if $has_evaluator; then patch evaluator 1 holdfast-evaluator 0; fi
 } >"$out/kustomization.yaml"
 echo "tls: wrote $out; name it in $job: components: [tls]" >&2

@@ -63,12 +63,13 @@ def render(variant, ps, workers, job=None, tls=None, programs="", component=None
             job_file = os.path.join(tree, "example", "job.textproto")
             with open(job_file, "w", encoding="utf-8") as file:
                 file.write(job)
-        if component is not None:
-            with open(path, "a", encoding="utf-8") as file:
-                file.write(f"components: [../{component}]\n")
+        components = [] if component is None else [f"../{component}"]
         if tls is not None:
+            components.append("tls")
+        if components:
             with open(path, "a", encoding="utf-8") as file:
-                file.write("components: [tls]\n")
+                file.write(f"components: [{', '.join(components)}]\n")
+        if tls is not None:
             subprocess.run(
                 [os.path.join(tree, "tls.sh"), os.path.join(tree, "example"), *tls],
                 env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},

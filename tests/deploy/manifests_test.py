@@ -332,8 +332,11 @@ class ManifestsTest(unittest.TestCase):
     def test_certificates_of_a_ps_beside_each_worker(self):
         self.check_certificates(_COLLOCATED, num_ps=3)
 
-    def check_certificates(self, variant, num_ps):
-        objects = manifests.render(variant, 2, 3, tls=["--cert-manager"])
+    def test_certificates_of_an_evaluator(self):
+        self.check_certificates("overlays/cpu", num_ps=2, evaluator="overlays/evaluator")
+
+    def check_certificates(self, variant, num_ps, evaluator=None):
+        objects = manifests.render(variant, 2, 3, tls=["--cert-manager"], component=evaluator)
         issued = {}  # by Secret: URI
         for document in objects:
             if document["kind"] == "Certificate" and "uris" in document["spec"]:
@@ -341,6 +344,8 @@ class ManifestsTest(unittest.TestCase):
         shown = []
         for pod in manifests.pods(objects):
             role = {"ps_server": "ps", "ps_worker": "worker"}[pod.argv()[0]]
+            if "--job_name=evaluator" in pod.argv():
+                role = "evaluator"
             index = pod.name.split("-")[-1]
             shown.append(f"{role}-{index}")
             self.assertIn(f"--tls_dir=/etc/holdfast/tls/{role}-{index}", pod.argv())
@@ -359,9 +364,10 @@ class ManifestsTest(unittest.TestCase):
                 )
             # Of its own role alone.
             self.assertEqual({path.split("-")[0] for path in files}, {role})
-        self.assertEqual(
-            sorted(shown), [f"ps-{i}" for i in range(num_ps)] + [f"worker-{i}" for i in range(3)]
-        )
+        expected = [f"ps-{i}" for i in range(num_ps)] + [f"worker-{i}" for i in range(3)]
+        if evaluator is not None:
+            expected.append("evaluator-0")
+        self.assertEqual(sorted(shown), sorted(expected))
         for document in objects:
             if "cert-manager" not in document["apiVersion"]:
                 kubernetes_validate.validate(document, _VERSIONS[0], strict=True)
