@@ -697,6 +697,7 @@ TEST_F(WarmSlotsRestoreTest, ACheckpointKeepsTheCount_G5) {
   options_.warm_slots_from.reset();
   Begin();
   for (const TaskId& task : AllTasks()) Join(task);
+  ASSERT_TRUE(Declare(declaration).status().ok());
   EXPECT_FALSE(Restored().warm_start_slots());
   AckRestores();
   EXPECT_EQ(Correction(1), 0.9375f);
