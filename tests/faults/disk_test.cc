@@ -281,8 +281,9 @@ TEST_F(DiskTest, TheDirectoryOfAnotherJobIsRefused) {
   options_.job_file = WriteJob(folder_, other);
   TaskCluster cluster(options_);
   cluster.StartAll();
-  ExpectACleanError(&cluster, "worker-0", 2,
-                    "the job of this checkpoint directory has ");
+  ExpectACleanError(
+      &cluster, "worker-0", 2,
+      "declares another job than that of this checkpoint directory");
   EXPECT_FALSE(std::filesystem::exists(cluster.result_file()));
 }
 
