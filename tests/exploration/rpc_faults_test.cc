@@ -92,6 +92,8 @@ std::vector<Scenario> ReferenceJobs() {
   jobs.push_back(WithoutArchive(Synchronous(2)));
   jobs.push_back(GivenValues(1));
   jobs.push_back(Client(GivenValues(1)));
+  jobs.push_back(Judged());
+  jobs.push_back(WithRate(Synchronous(2)));
   return jobs;
 }
 
