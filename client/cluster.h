@@ -396,8 +396,8 @@ class Cluster {
   // At any time.
   virtual absl::StatusOr<proto::GetStatusResponse> GetStatus(
       absl::Time deadline) = 0;
-  // The job file that was declared, also where nothing is restored yet; nullopt:
-  // there is none. At any time.
+  // The job file that was declared, also where nothing is restored yet;
+  // nullopt: there is none. At any time.
   virtual absl::StatusOr<std::optional<proto::DeclaredJob>> GetDeclaredJob(
       absl::Time deadline) = 0;
   // What has happened to the job since event `after`, and its course. At any
