@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/consistency_rules.h"
 #include "common/declaration_change.h"
@@ -226,7 +227,14 @@ absl::Status JobDeclaration::CheckJobFile(const TaskId& task,
       Settle();
       return absl::OkStatus();
     }
-    if (!offered_.has_value()) offered_ = {task.ToString(), digest};
+    // An offer of this task alone is that of an earlier process.
+    const std::string name = task.ToString();
+    if (!offered_.has_value() || offered_->from == name) {
+      offered_ = {name, digest};
+    } else if (offered_->digest == digest &&
+               !absl::StrContains(offered_->from, name)) {
+      absl::StrAppend(&offered_->from, ", ", name);
+    }
     // Whoever comes next is held to it.
     journaled = false;
   }

@@ -16,6 +16,8 @@ namespace {
 // Of all kinds, ticks too; of those that a worker is told of.
 constexpr uint64_t kEventsBetween = 250;
 constexpr uint64_t kEventsOfWorkersBetween = 60;
+// Longer than a message is on its way.
+constexpr absl::Duration kQuiet = absl::Seconds(30);
 // In which a job has to end, whatever happens to it.
 constexpr absl::Duration kLongest = absl::Hours(1);
 
@@ -204,16 +206,23 @@ void Simulation::StopAll() {
     if (world_.IsAlive(ps)) world_.Crash(ps);
   }
   for (uint32_t i = 0; i < seats_.size(); ++i) Die(i);
-  if (troubles_.edited && !std::exchange(edited_, true)) {
-    world_.SetSteps(steps_);
-  }
-  if (troubles_.resize) {
-    world_.SetNumPs(1 + scheduler_.Random(3));
-    // Those that have left would otherwise be waited for: the cluster is
-    // another one.
+  const bool edits = troubles_.edited && !std::exchange(edited_, true);
+  if (edits) world_.SetSteps(steps_);
+  if (troubles_.resize) world_.SetNumPs(1 + scheduler_.Random(3));
+  if (edits || troubles_.resize) {
+    // Those that have left would otherwise be waited for: the cluster, or the
+    // job, is another one.
     for (uint32_t i = 0; i < seats_.size(); ++i) Bring(i, absl::Seconds(8));
   }
-  for (uint32_t ps = 0; ps < world_.num_ps(); ++ps) RestartPs(ps);
+  // Whoever edits a job has stopped all of it: nothing of it is on its way.
+  const auto restart = [this] {
+    for (uint32_t ps = 0; ps < world_.num_ps(); ++ps) RestartPs(ps);
+  };
+  if (edits) {
+    scheduler_.After(kQuiet, restart);
+  } else {
+    restart();
+  }
 }
 
 void Simulation::OnStopped() {
