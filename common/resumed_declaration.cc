@@ -1,8 +1,5 @@
 #include "common/resumed_declaration.h"
 
-#include <algorithm>
-#include <utility>
-
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/declaration_change.h"
@@ -117,7 +114,6 @@ absl::StatusOr<ResumedDeclaration> ResumeDeclaration(
     const ResumePoint& at) {
   ResumedDeclaration resumed;
   resumed.declaration = declared;
-  // The digests of first values apart, they have to be the same.
   const std::string change = FirstChange(
       Fixed(stands), Fixed(declared),
       at.has_values ? Declarer::kChiefWithoutValues : Declarer::kChief);
@@ -137,9 +133,9 @@ absl::Status CompareJobFiles(const proto::Declaration& stands,
                              const std::string& job_file) {
   if (!stands.has_job()) return absl::OkStatus();
   const auto before = ParseJob(stands.job().job_file());
+  if (!before.ok()) return before.status();
   const auto now = ParseJob(job_file);
-  if (!before.ok() || !now.ok())
-    return before.ok() ? now.status() : before.status();
+  if (!now.ok()) return now.status();
   return Compare(*before, *now, stands.examples());
 }
 

@@ -214,8 +214,9 @@ absl::StatusOr<std::string> Members::FindObstacle(
   if (absl::Status status = CheckCluster(task, request); !status.ok()) {
     return status;
   }
-  if (!declared_->refusal().ok() && task.job != kPsJob)
+  if (task.job != kPsJob && !declared_->refusal().ok()) {
     return declared_->refusal();
+  }
   if (owner_->state().phase() == proto::FAILED) {
     return absl::AbortedError(owner_->state().reason());
   }
