@@ -118,7 +118,9 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(
   }
   auto directory = RunDirectory::Open(folder);
   if (!directory.ok()) return directory.status();
-  auto spec = ChooseLoopbackCluster(num_ps, num_workers);
+  auto ports = std::make_unique<HeldPorts>();
+  auto spec = ChooseLoopbackCluster(num_ps, num_workers, /*evaluator=*/false,
+                                    ports.get());
   if (!spec.ok()) return spec.status();
   absl::Status status = (*directory)->WriteClusterSpec(spec->ToJson());
   if (!status.ok()) return status;
@@ -168,8 +170,9 @@ absl::StatusOr<std::unique_ptr<BenchCluster>> BenchCluster::Start(
     // That of the run before.
     unlink(result.c_str());
   }
-  std::unique_ptr<BenchCluster> cluster(new BenchCluster(
-      *std::move(spec), *std::move(credentials), *std::move(directory)));
+  std::unique_ptr<BenchCluster> cluster(
+      new BenchCluster(*std::move(spec), *std::move(credentials),
+                       *std::move(directory), std::move(ports)));
   auto processes =
       BenchProcesses::Start(programs, *cluster->directory_, signals);
   if (!processes.ok()) return processes.status();

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "cli/flag_set.h"
+#include "cli/free_ports.h"
 #include "cli/local_cluster.h"
 #include "cli/run_directory.h"
 #include "cli/signal_watch.h"
@@ -90,7 +91,7 @@ class BenchCluster {
   // The clients are called client-0, client-1, ... in the order given; they get
   // --cluster_spec, --result_file and --tls_dir, the folder of all tasks.
   // `num_workers` of the ClusterSpec. Errors: INVALID_ARGUMENT when there is no
-  // such ps daemon; those of RunDirectory::Open, FindFreePorts,
+  // such ps daemon; those of RunDirectory::Open, HeldPorts::Take,
   // LocalCluster::Start.
   static absl::StatusOr<std::unique_ptr<BenchCluster>> Start(
       const BenchPs& ps, int num_ps, int num_workers,
@@ -108,14 +109,17 @@ class BenchCluster {
 
  private:
   BenchCluster(ClusterSpec spec, Credentials credentials,
-               std::unique_ptr<RunDirectory> directory)
+               std::unique_ptr<RunDirectory> directory,
+               std::unique_ptr<HeldPorts> ports)
       : spec_(std::move(spec)),
         credentials_(std::move(credentials)),
-        directory_(std::move(directory)) {}
+        directory_(std::move(directory)),
+        ports_(std::move(ports)) {}
 
   const ClusterSpec spec_;
   const Credentials credentials_;
   const std::unique_ptr<RunDirectory> directory_;
+  const std::unique_ptr<HeldPorts> ports_;
   std::unique_ptr<BenchProcesses> processes_;
 };
 

@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <random>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
@@ -26,21 +28,35 @@ absl::StatusOr<std::vector<uint16_t>> FindFreePorts(
   return ports;
 }
 
-bool LoopbackPortIsFree(uint16_t port) {
+HeldPorts::~HeldPorts() {
+  for (const int fd : sockets_) close(fd);
+}
+
+absl::StatusOr<std::vector<uint16_t>> HeldPorts::Take(int count) {
+  const auto start = static_cast<uint16_t>(
+      kFirstPort + std::random_device()() % (kLastPort - kFirstPort + 1));
+  return FindFreePorts(count, start,
+                       [this](uint16_t port) { return TakeIfFree(port); });
+}
+
+bool HeldPorts::TakeIfFree(uint16_t port) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return false;
-  // As servers do: a port whose last connections linger is free.
-  const int on = 1;
-  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const bool bound = bind(fd, reinterpret_cast<const sockaddr*>(&address),
-                          sizeof(address)) == 0 &&
-                     listen(fd, 1) == 0;
-  close(fd);
-  return bound;
+  // Without SO_REUSEADDR nobody else may be bound to it; with it, servers,
+  // which have it too, may bind beside a socket that does not listen.
+  const int on = 1;
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) !=
+          0 ||
+      setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0) {
+    close(fd);
+    return false;
+  }
+  sockets_.push_back(fd);
+  return true;
 }
 
 }  // namespace holdfast

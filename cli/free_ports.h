@@ -16,14 +16,32 @@ inline constexpr uint16_t kFirstPort = 10000;
 inline constexpr uint16_t kLastPort = 31999;
 
 // `count` different ports for which `is_free` says true: those that follow
-// `start`, in [kFirstPort, kLastPort], around the range. A random start keeps
-// runs that begin at the same time apart.
+// `start`, in [kFirstPort, kLastPort], around the range.
 // Errors: RESOURCE_EXHAUSTED when there are not as many.
 absl::StatusOr<std::vector<uint16_t>> FindFreePorts(
     int count, uint16_t start, const std::function<bool(uint16_t)>& is_free);
 
-// Whether a socket can be bound to `port` on 127.0.0.1.
-bool LoopbackPortIsFree(uint16_t port);
+// Ports of 127.0.0.1 that are kept for daemons to be started: as long as this
+// lives, nobody else gets them by HeldPorts, and a daemon can listen.
+//
+// Thread-compatible.
+class HeldPorts {
+ public:
+  HeldPorts() = default;
+  HeldPorts(const HeldPorts&) = delete;
+  HeldPorts& operator=(const HeldPorts&) = delete;
+  ~HeldPorts();
+
+  // So many more, from a random place on. Errors: those of FindFreePorts.
+  absl::StatusOr<std::vector<uint16_t>> Take(int count);
+
+  // Whether the port was free, and is held now. One whose last connections
+  // linger counts as taken.
+  bool TakeIfFree(uint16_t port);
+
+ private:
+  std::vector<int> sockets_;
+};
 
 }  // namespace holdfast
 

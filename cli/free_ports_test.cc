@@ -40,22 +40,61 @@ TEST(FindFreePortsTest, SaysWhenThereAreNotEnough) {
   EXPECT_THAT(ports.status().message(), HasSubstr("only 1 of the 2 ports"));
 }
 
-TEST(LoopbackPortIsFreeTest, SeesAListener) {
+// A socket that listens to `port` of loopback, 0: any, or -1. As servers do.
+int Listen(uint16_t port) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  ASSERT_GE(fd, 0);
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   sockaddr_in address = {};
   address.sin_family = AF_INET;
+  address.sin_port = htons(port);
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  ASSERT_EQ(bind(fd, generic, size), 0);
-  ASSERT_EQ(listen(fd, 1), 0);
-  ASSERT_EQ(getsockname(fd, generic, &size), 0);
-  const uint16_t port = ntohs(address.sin_port);
-
-  EXPECT_FALSE(LoopbackPortIsFree(port));
+  if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0 &&
+      listen(fd, 1) == 0) {
+    return fd;
+  }
   close(fd);
-  EXPECT_TRUE(LoopbackPortIsFree(port));
+  return -1;
+}
+
+uint16_t PortOf(int fd) {
+  sockaddr_in address = {};
+  socklen_t size = sizeof(address);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  return ntohs(address.sin_port);
+}
+
+TEST(HeldPortsTest, DoesNotTakeOneThatIsListenedTo) {
+  const int fd = Listen(0);
+  ASSERT_GE(fd, 0);
+  const uint16_t port = PortOf(fd);
+  HeldPorts held;
+  EXPECT_FALSE(held.TakeIfFree(port));
+  close(fd);
+  EXPECT_TRUE(held.TakeIfFree(port));
+}
+
+TEST(HeldPortsTest, AServerMayListenToWhatNobodyElseCanTake) {
+  const int probe = Listen(0);
+  ASSERT_GE(probe, 0);
+  const uint16_t port = PortOf(probe);
+  close(probe);
+  HeldPorts other;
+  {
+    HeldPorts held;
+    ASSERT_TRUE(held.TakeIfFree(port));
+    EXPECT_FALSE(held.TakeIfFree(port));
+    EXPECT_FALSE(other.TakeIfFree(port));
+    // Again and again: a daemon may be started anew.
+    for (int i = 0; i < 2; ++i) {
+      const int fd = Listen(port);
+      EXPECT_GE(fd, 0);
+      EXPECT_FALSE(other.TakeIfFree(port));
+      close(fd);
+    }
+    EXPECT_FALSE(other.TakeIfFree(port));
+  }
+  EXPECT_TRUE(other.TakeIfFree(port));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "cli/certificate_folder.h"
+#include "cli/free_ports.h"
 #include "cli/local_cluster.h"
 #include "cli/local_workers.h"
 #include "cli/log_follower.h"
@@ -626,14 +627,16 @@ int RunLocally(const LocalRunOptions& given) {
   if (!directory.ok()) return Refuse(directory.status(), kExitUsage);
   absl::Status status = MakeRoomForResult(**directory, finished);
   if (!status.ok()) return Refuse(status, kExitUsage);
-  const absl::StatusOr<ClusterSpec> spec =
-      ChooseLoopbackCluster(options.ps, options.workers, options.evaluator);
+  // To the end, so that a task that is started anew finds its port.
+  HeldPorts ports;
+  const absl::StatusOr<ClusterSpec> spec = ChooseLoopbackCluster(
+      options.ps, options.workers, options.evaluator, &ports);
   if (!spec.ok()) return Refuse(spec.status(), kExitFailed);
   if (options.status_port == 0) {
     // Chosen here, so that it stays where it is when ps 0 is started again.
-    const auto port = ChooseLoopbackPort(*spec);
+    const auto port = ports.Take(1);
     if (!port.ok()) return Refuse(port.status(), kExitFailed);
-    options.status_port = *port;
+    options.status_port = port->front();
   }
   status = (*directory)->WriteClusterSpec(spec->ToJson());
   if (!status.ok()) return Refuse(status, kExitFailed);

@@ -1,21 +1,18 @@
 #ifndef HOLDFAST_CLI_LOOPBACK_CLUSTER_H_
 #define HOLDFAST_CLI_LOOPBACK_CLUSTER_H_
 
-#include <cstdint>
-
 #include "absl/status/statusor.h"
+#include "cli/free_ports.h"
 #include "common/cluster_spec.h"
 
 namespace holdfast {
 
-// So many tasks on loopback, on ports that are free; with `evaluator` one more.
-// Errors: those of FindFreePorts.
+// So many tasks on loopback, on ports that were free and are `held` for them;
+// with `evaluator` one more.
+// Errors: those of HeldPorts::Take.
 absl::StatusOr<ClusterSpec> ChooseLoopbackCluster(int ps, int workers,
-                                                  bool evaluator = false);
-
-// A free port that is not in `cluster`, whose tasks have not started yet.
-// Errors: those of FindFreePorts.
-absl::StatusOr<uint16_t> ChooseLoopbackPort(const ClusterSpec& cluster);
+                                                  bool evaluator,
+                                                  HeldPorts* held);
 
 }  // namespace holdfast
 

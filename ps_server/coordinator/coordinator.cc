@@ -260,7 +260,10 @@ absl::StatusOr<proto::GetPlacementResponse> Coordinator::PlacementAnswer()
   proto::GetPlacementResponse response;
   response.set_generation(job_.generation.value());
   *response.mutable_state() = job_.state;
-  const bool ready = job_.created && !end_.started();
+  // Who comes to a stopped job has nothing to read, though the shards are still
+  // there; who comes late to one that is done reads its last values.
+  const bool ready = job_.created && !end_.started() &&
+                     (!job_.ended() || job_.state.phase() == proto::DONE);
   response.set_ready(ready);
   if (!ready) {
     response.set_waiting_for(WaitingFor());

@@ -382,6 +382,18 @@ TEST_F(CoordinatorStopTest, AJobThatHasNotBegunIsStoppedAtOnce_E2) {
 
 // ---- E4: the end, and what comes after ----
 
+TEST_F(CoordinatorStopTest, OneThatComesLateFindsNoVariables_E4) {
+  MakeWithArchive();
+  StartTraining();
+  EXPECT_TRUE(GetPlacement(0)->ready());
+  Stop();
+  FinishSave();
+  ASSERT_THAT(links_->ends, IsEmpty()) << "the shards are still there";
+  const auto placement = GetPlacement(1000);
+  EXPECT_FALSE(placement->ready());
+  EXPECT_EQ(placement->state().phase(), proto::STOPPED);
+}
+
 TEST_F(CoordinatorStopTest, TheShardsAreEndedWhenTheWorkersHaveLeft_E4) {
   MakeWithArchive();
   StartTraining();

@@ -11,7 +11,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "cli/free_ports.h"
 #include "common/clock.h"
 #include "common/shared_memory/arena.h"
 #include "gmock/gmock.h"
@@ -142,12 +141,11 @@ TEST_F(AcceptanceTest, OneJobHasOneDigest) {
 // With N = M = 2 each step holds one gradient of each worker, also when one of
 // them comes 20 s late: it is waited for, visibly.
 TEST_F(AcceptanceTest, ALateWorkerIsWaitedFor) {
-  const auto ports = FindFreePorts(3, RandomFirstPort(), LoopbackPortIsFree);
-  ASSERT_TRUE(ports.ok()) << ports.status();
+  const std::vector<uint16_t> ports = TakePorts(3);
   const std::string cluster =
-      absl::StrCat("--cluster_spec={\"ps\": [\"localhost:", (*ports)[0],
-                   "\"], \"worker\": [\"localhost:", (*ports)[1],
-                   "\", \"localhost:", (*ports)[2], "\"]}");
+      absl::StrCat("--cluster_spec={\"ps\": [\"localhost:", ports[0],
+                   "\"], \"worker\": [\"localhost:", ports[1],
+                   "\", \"localhost:", ports[2], "\"]}");
   const std::string job = "--job=" + Shortened(kSoftmax, 200);
   const std::string result = folder_ + "/result.json";
   Program ps({kPsServer, cluster, "--task_index=0"});

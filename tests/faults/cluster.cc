@@ -12,14 +12,11 @@
 #include <random>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "cli/certificate_folder.h"
-#include "cli/free_ports.h"
 #include "common/clock.h"
 #include "common/daemon.h"
 #include "common/rpc/credentials.h"
@@ -40,17 +37,6 @@ constexpr absl::Duration kTurn = absl::Milliseconds(2);
 constexpr absl::Duration kAskEvery = absl::Milliseconds(10);
 constexpr absl::Duration kAskTimeout = absl::Milliseconds(200);
 constexpr char kPsServerBinary[] = "ps_server/ps_server";
-
-// No two clusters of this process get the same.
-std::vector<uint16_t> TakePorts(int count) {
-  static absl::Mutex mutex(absl::kConstInit);
-  static uint16_t next ABSL_GUARDED_BY(mutex) = RandomFirstPort();
-  absl::MutexLock lock(&mutex);
-  const auto ports = FindFreePorts(count, next, LoopbackPortIsFree);
-  CHECK(ports.ok()) << ports.status();
-  next = ports->back() == kLastPort ? kFirstPort : ports->back() + 1;
-  return *ports;
-}
 
 int ExitCodeOf(int status) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);

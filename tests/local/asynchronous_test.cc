@@ -9,7 +9,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "cli/free_ports.h"
 #include "common/daemon.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -187,12 +186,11 @@ TEST_F(AsynchronousTest, TheLeastMemoryIsEnough) {
 class LostWorkerTest : public AsynchronousTest {
  protected:
   LostWorkerTest() {
-    const auto ports = FindFreePorts(4, RandomFirstPort(), LoopbackPortIsFree);
-    EXPECT_TRUE(ports.ok()) << ports.status();
-    ps_hosts_ = absl::StrCat("--ps_hosts=localhost:", (*ports)[0],
-                             ",localhost:", (*ports)[1]);
-    worker_hosts_ = absl::StrCat("--worker_hosts=localhost:", (*ports)[2],
-                                 ",localhost:", (*ports)[3]);
+    const std::vector<uint16_t> ports = TakePorts(4);
+    ps_hosts_ = absl::StrCat("--ps_hosts=localhost:", ports[0],
+                             ",localhost:", ports[1]);
+    worker_hosts_ = absl::StrCat("--worker_hosts=localhost:", ports[2],
+                                 ",localhost:", ports[3]);
     SmallJob job = Asynchronous();
     job.steps = 400;
     job_ = "--job=" + WriteJob(folder_, job);

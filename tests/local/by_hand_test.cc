@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "cli/free_ports.h"
 #include "common/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -25,9 +24,8 @@ class ByHandTest : public ::testing::Test {
     WriteExamples(folder_);
     job_ = "--job=" + WriteJob(folder_, {});
     result_ = "--result_file=" + folder_ + "/result.json";
-    const auto ports = FindFreePorts(4, RandomFirstPort(), LoopbackPortIsFree);
-    EXPECT_TRUE(ports.ok()) << ports.status();
-    for (const uint16_t port : *ports) {
+    const std::vector<uint16_t> ports = TakePorts(4);
+    for (const uint16_t port : ports) {
       addresses_.push_back(absl::StrCat("localhost:", port));
     }
   }

@@ -8,7 +8,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "cli/free_ports.h"
 #include "common/exit_code.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/struct.pb.h"
@@ -33,12 +32,10 @@ class LogTest : public ::testing::Test {
     const std::string job = WriteJob(folder_, {.steps = 1000000,
                                                .replicas_to_aggregate = 1,
                                                .total_num_replicas = 1});
-    const auto ports = FindFreePorts(2, RandomFirstPort(), LoopbackPortIsFree);
-    EXPECT_TRUE(ports.ok()) << ports.status();
+    const std::vector<uint16_t> ports = TakePorts(2);
     const std::vector<std::string> cluster = {
-        absl::StrCat("--ps_hosts=localhost:", (*ports)[0]),
-        absl::StrCat("--worker_hosts=localhost:", (*ports)[1]),
-        "--task_index=0"};
+        absl::StrCat("--ps_hosts=localhost:", ports[0]),
+        absl::StrCat("--worker_hosts=localhost:", ports[1]), "--task_index=0"};
     ps_ = {kPsServer, absl::StrCat("--checkpoint_dir=", folder_, "/saved")};
     worker_ = {kPsWorker, "--job=" + job};
     ps_.insert(ps_.end(), cluster.begin(), cluster.end());

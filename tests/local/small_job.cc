@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <random>
 #include <sstream>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/synchronization/mutex.h"
 #include "cli/free_ports.h"
 #include "common/random.h"
 #include "glog/logging.h"
@@ -84,8 +85,13 @@ std::string FreshFolder() {
   return folder;
 }
 
-uint16_t RandomFirstPort() {
-  return kFirstPort + std::random_device()() % (kLastPort - kFirstPort + 1);
+std::vector<uint16_t> TakePorts(int count) {
+  static absl::Mutex mutex(absl::kConstInit);
+  static HeldPorts& held ABSL_GUARDED_BY(mutex) = *new HeldPorts;
+  absl::MutexLock lock(&mutex);
+  const auto ports = held.Take(count);
+  CHECK(ports.ok()) << ports.status();
+  return *ports;
 }
 
 void WriteText(const std::string& path, const std::string& text) {

@@ -20,10 +20,8 @@ inline constexpr char kSlowWorker[] = "tests/slow_worker/slow_worker";
 // A folder of its own for each test, emptied first.
 std::string FreshFolder();
 
-// Where to begin to look for free ports, so that test programs that run at the
-// same time look elsewhere. (Process ids would not do: in Bazel's sandboxes
-// they are small, and alike.)
-uint16_t RandomFirstPort();
+// Free ports of loopback that nobody else takes until this process ends.
+std::vector<uint16_t> TakePorts(int count);
 
 void WriteText(const std::string& path, const std::string& text);
 // Empty when there is no such file.

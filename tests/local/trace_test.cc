@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "cli/free_ports.h"
 #include "common/trace_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -115,12 +114,10 @@ TEST_F(TraceTest, ShowsTickets) {
 }
 
 TEST_F(TraceTest, IsWrittenHoweverTheWorkerEnds) {
-  const auto ports = FindFreePorts(3, RandomFirstPort(), LoopbackPortIsFree);
-  ASSERT_TRUE(ports.ok()) << ports.status();
-  const std::string ps_hosts =
-      absl::StrCat("--ps_hosts=localhost:", (*ports)[0]);
+  const std::vector<uint16_t> ports = TakePorts(3);
+  const std::string ps_hosts = absl::StrCat("--ps_hosts=localhost:", ports[0]);
   const std::string worker_hosts = absl::StrCat(
-      "--worker_hosts=localhost:", (*ports)[1], ",localhost:", (*ports)[2]);
+      "--worker_hosts=localhost:", ports[1], ",localhost:", ports[2]);
   const std::string job = absl::StrCat("--job=", WriteJob(folder_, {}));
   Program ps({kPsServer, ps_hosts, worker_hosts, "--task_index=0"});
   Program stopped(

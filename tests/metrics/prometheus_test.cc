@@ -17,7 +17,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "cli/free_ports.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "re2/re2.h"
@@ -183,8 +182,7 @@ TEST_F(PrometheusTest, TheNumbersAreThoseOfTheStatus) {
 
 TEST_F(PrometheusTest, APrometheusScrapesAJob) {
   ASSERT_NO_FATAL_FAILURE(Start());
-  const auto port = FindFreePorts(1, RandomFirstPort(), LoopbackPortIsFree);
-  ASSERT_TRUE(port.ok()) << port.status();
+  const uint16_t port = TakePorts(1).front();
   std::vector<std::string> targets;
   for (const auto& [name, of] : ports_) {
     targets.push_back(absl::StrCat("\"127.0.0.1:", of, "\""));
@@ -207,13 +205,12 @@ TEST_F(PrometheusTest, APrometheusScrapesAJob) {
   const Child prometheus(
       {kPrometheus, absl::StrCat("--config.file=", config),
        absl::StrCat("--storage.tsdb.path=", folder_, "/prometheus"),
-       absl::StrCat("--web.listen-address=127.0.0.1:", port->front())},
+       absl::StrCat("--web.listen-address=127.0.0.1:", port)},
       log);
   // The value of an expression that has one; encoded for an address.
   const auto query = [&](const std::string& expression) {
     const std::string answer =
-        HttpGet(port->front(), absl::StrCat("/api/v1/query?query=", expression))
-            .body;
+        HttpGet(port, absl::StrCat("/api/v1/query?query=", expression)).body;
     std::string value;
     double number = 0;
     return RE2::PartialMatch(answer, R"re("value":\[[\d.]+,"([^"]+)"\])re",
@@ -230,7 +227,7 @@ TEST_F(PrometheusTest, APrometheusScrapesAJob) {
       },
       kLimit))
       << ReadText(log) << cluster_.Describe();
-  EXPECT_THAT(HttpGet(port->front(), "/api/v1/rules").body,
+  EXPECT_THAT(HttpGet(port, "/api/v1/rules").body,
               HasSubstr("HoldfastCheckpointsFailing"));
   // A worker that dies and does not come back.
   cluster_.Abandon("worker-1");

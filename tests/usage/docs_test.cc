@@ -18,7 +18,6 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "cli/free_ports.h"
 #include "common/version.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -138,10 +137,8 @@ exec bazel-bin/cli/holdfast local --job="$job" "$@")");
     while (RE2::FindAndConsume(&rest, R"((localhost:\d+))", &port)) {
       ports.emplace(port, "");
     }
-    const auto free =
-        FindFreePorts(ports.size(), RandomFirstPort(), LoopbackPortIsFree);
-    EXPECT_TRUE(free.ok()) << free.status();
-    auto next = free->begin();
+    const std::vector<uint16_t> free = TakePorts(ports.size());
+    auto next = free.begin();
     for (auto& [from, to] : ports) to = absl::StrCat("localhost:", *next++);
     return absl::StrReplaceAll(script, ports);
   }

@@ -33,7 +33,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
-#include "cli/free_ports.h"
 #include "common/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -156,15 +155,14 @@ TEST_P(WrongInputsTest, IsAnswered) {
   const std::vector<Case> cases =
       ReadCases(absl::StrCat("tests/usage/cases/", GetParam(), ".txt"));
   ASSERT_FALSE(cases.empty());
-  const auto ports = FindFreePorts(kLanes * std::size(kPortsOfTheFile),
-                                   RandomFirstPort(), LoopbackPortIsFree);
-  ASSERT_TRUE(ports.ok()) << ports.status();
+  const std::vector<uint16_t> ports =
+      TakePorts(kLanes * std::size(kPortsOfTheFile));
 
   std::vector<Answer> answers(cases.size());
   std::atomic<size_t> next{0};
   std::vector<std::thread> lanes;
   for (int lane = 0; lane < kLanes; ++lane) {
-    const auto begin = ports->begin() + lane * std::size(kPortsOfTheFile);
+    const auto begin = ports.begin() + lane * std::size(kPortsOfTheFile);
     lanes.emplace_back([&, own = std::vector<uint16_t>(
                                begin, begin + std::size(kPortsOfTheFile))] {
       for (size_t i = next++; i < cases.size(); i = next++) {
