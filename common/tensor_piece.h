@@ -12,8 +12,8 @@
 
 namespace holdfast {
 
-// A stretch of a variable with its values: proto::TensorPart, whose bytes are a
-// Buffer.
+// A stretch of a variable, or rows of a table, with its values:
+// proto::TensorPart, whose bytes are a Buffer.
 struct TensorPiece {
   std::string variable;
   // Of the whole variable.
@@ -25,6 +25,8 @@ struct TensorPiece {
   // Elements; 0 where `data` tells.
   uint64_t size = 0;
   Buffer data;
+  // Set: `data` is that of rows of the embedding table `variable`.
+  std::optional<proto::RowIds> rows;
   // On the wire, in place of `data`: where the bytes lie in memory that both
   // sides can read (docs/same_host.md).
   std::optional<proto::SharedBytes> shared;

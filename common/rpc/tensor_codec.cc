@@ -29,7 +29,8 @@ constexpr uint32_t Tag(int field, WireType type) {
 }
 
 constexpr uint32_t kDataTag = Tag(proto::TensorPart::kDataFieldNumber, kBytes);
-static_assert(kDataTag < 128, "written as one byte");
+constexpr uint32_t kRowsTag = Tag(proto::TensorPart::kRowsFieldNumber, kBytes);
+static_assert(kDataTag < 128 && kRowsTag < 128, "written as one byte");
 
 // Elements up to this are copied to the bytes around them: a slice of their own
 // would cost more.
@@ -90,7 +91,7 @@ class SliceWriter {
   std::vector<grpc::Slice> slices_;
 };
 
-// All but the data.
+// All that stands before the data.
 proto::TensorPart HeaderOf(const TensorPiece& piece) {
   proto::TensorPart header;
   header.set_variable(piece.variable);
@@ -115,6 +116,10 @@ TensorPiece PieceOf(proto::TensorPart header, Buffer data) {
   if (header.has_shared()) {
     piece.shared = std::move(*header.mutable_shared());
     piece.shared->DiscardUnknownFields();
+  }
+  if (header.has_rows()) {
+    piece.rows = std::move(*header.mutable_rows());
+    piece.rows->DiscardUnknownFields();
   }
   return piece;
 }
@@ -279,13 +284,24 @@ grpc::ByteBuffer EncodeTensors(const google::protobuf::MessageLite& message,
         static_cast<uint32_t>(piece.shared.has_value() ? 0 : piece.data.size());
     size_t length = header.ByteSizeLong();
     if (size > 0) length += 1 + CodedOutputStream::VarintSize32(size) + size;
+    uint32_t rows_size = 0;
+    if (piece.rows.has_value()) {
+      rows_size = static_cast<uint32_t>(piece.rows->ByteSizeLong());
+      length += 1 + CodedOutputStream::VarintSize32(rows_size) + rows_size;
+    }
     AppendVarint(Tag(field, kBytes), writer.gathered());
     AppendVarint(static_cast<uint32_t>(length), writer.gathered());
     header.AppendToString(writer.gathered());
-    if (size == 0) continue;
-    AppendVarint(kDataTag, writer.gathered());
-    AppendVarint(size, writer.gathered());
-    writer.Append(piece.data);
+    if (size > 0) {
+      AppendVarint(kDataTag, writer.gathered());
+      AppendVarint(size, writer.gathered());
+      writer.Append(piece.data);
+    }
+    if (piece.rows.has_value()) {
+      AppendVarint(kRowsTag, writer.gathered());
+      AppendVarint(rows_size, writer.gathered());
+      piece.rows->AppendToString(writer.gathered());
+    }
   }
   return writer.Take();
 }
@@ -324,6 +340,8 @@ int64_t EncodedBytes(absl::Span<const TensorPiece> pieces) {
   constexpr int64_t kFixed = 8 * (kVarintBytes + 1);
   // SharedBytes: two messages with their lengths, five varints, one fixed64.
   constexpr int64_t kShared = 7 * (kVarintBytes + 1) + 9;
+  // RowIds: a message with its length, a varint, and bytes with theirs.
+  constexpr int64_t kRows = 3 * (kVarintBytes + 1);
   int64_t bytes = 0;
   for (const TensorPiece& piece : pieces) {
     bytes +=
@@ -331,6 +349,9 @@ int64_t EncodedBytes(absl::Span<const TensorPiece> pieces) {
         kVarintBytes * static_cast<int64_t>(piece.shape.size()) +
         (piece.shared.has_value() ? kShared
                                   : static_cast<int64_t>(piece.data.size()));
+    if (piece.rows.has_value()) {
+      bytes += kRows + static_cast<int64_t>(piece.rows->ids().size());
+    }
   }
   return bytes;
 }

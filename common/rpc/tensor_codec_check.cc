@@ -32,6 +32,7 @@ proto::TensorPart ToPart(const TensorPiece& piece) {
   part.set_size(piece.size);
   part.set_data(Flat(piece.data));
   if (piece.shared.has_value()) *part.mutable_shared() = *piece.shared;
+  if (piece.rows.has_value()) *part.mutable_rows() = *piece.rows;
   return part;
 }
 

@@ -149,6 +149,11 @@ TensorPiece RandomPiece(size_t most_bytes, Random* random) {
   const size_t count =
       std::upper_bound(std::begin(kSizes), std::end(kSizes), most_bytes) -
       std::begin(kSizes);
+  if (Below(3, random) == 0) {
+    proto::RowIds& rows = piece.rows.emplace();
+    rows.set_num_rows(Below(2, random) * RandomNumber(random));
+    rows.set_ids(RandomBytes(Below(300, random), random));
+  }
   if (Below(5, random) == 0) {
     piece.shared = RandomPlace(random);
     return piece;
