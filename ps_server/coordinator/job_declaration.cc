@@ -14,6 +14,7 @@
 #include "common/shape.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "ps_server/coordinator/loss_scaler.h"
+#include "ps_server/table/embedding_table.h"
 
 namespace holdfast {
 
@@ -69,6 +70,29 @@ absl::Status CheckEvaluation(const proto::Declaration& declaration,
   if (evaluation.every_steps() == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat(kField, "needs evaluation.every_steps"));
+  }
+  return absl::OkStatus();
+}
+
+// Adds the names of the tables to `names`.
+absl::Status CheckTables(const proto::Declaration& declaration,
+                         std::set<std::string>* names) {
+  for (const proto::EmbeddingTable& table : declaration.tables()) {
+    const auto error = [&](auto... what) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("table \"", table.name(), "\": ", what...));
+    };
+    if (!names->insert(table.name()).second) return error("declared twice");
+    if (table.optimizer() >=
+        static_cast<uint32_t>(declaration.optimizers_size())) {
+      return error("optimizer ", table.optimizer(), " of ",
+                   declaration.optimizers_size());
+    }
+    const absl::Status status =
+        EmbeddingTable::Create(table, declaration.optimizers(table.optimizer()),
+                               EmbeddingTable::Options())
+            .status();
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
@@ -148,6 +172,9 @@ absl::StatusOr<proto::Declaration> JobDeclaration::Complete(
     }
   }
 
+  if (absl::Status status = CheckTables(resolved, &names); !status.ok()) {
+    return status;
+  }
   if (absl::Status status = CheckEvaluation(resolved, has_archive_);
       !status.ok()) {
     return status;
@@ -163,6 +190,14 @@ absl::StatusOr<proto::Declaration> JobDeclaration::Complete(
       *replicas, resolved.total_steps(), resolved.total_tickets());
   if (!tickets.ok()) return tickets.status();
   resolved.set_total_tickets(*tickets);
+  // The step of a row has 40 bits.
+  const uint64_t versions =
+      std::max(resolved.total_steps(), resolved.total_tickets());
+  if (resolved.tables_size() > 0 && versions > RowHeader::kMaxStep) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("total_steps: ", versions, ", of a job with embedding ",
+                     "tables at most ", RowHeader::kMaxStep));
+  }
   if (resolved.has_loss_scale()) {
     *resolved.mutable_loss_scale() = WithDefaults(resolved.loss_scale());
   }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/row_bucket.h"
 #include "glog/logging.h"
 #include "ps_server/protocol/memory_plan.h"
 #include "ps_server/protocol/warm_slots.h"
@@ -142,8 +143,9 @@ bool Restore::IsDue() const {
 void Restore::Start() {
   const proto::Declaration& declared = *job_->declared;
   for (uint32_t ps = 0; ps < job_->options.num_ps; ++ps) {
-    const auto plan = PlanMemory(declared, job_->declared.slices(), ps,
-                                 job_->members.memory_limit(ps));
+    const auto plan = PlanMemory(
+        declared, job_->declared.slices(), ps, job_->members.memory_limit(ps),
+        /*lends=*/false, BucketsOfPs(ps, job_->options.num_ps));
     if (!plan.ok()) {
       return job_->director->FailUnlessFinishing(
           std::string(plan.status().message()));

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <limits>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -11,6 +12,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "ps_server/optimizer/optimizer.h"
+#include "ps_server/table/embedding_table.h"
+#include "ps_server/table/received_rows.h"
 
 namespace holdfast {
 namespace {
@@ -83,12 +86,47 @@ Sizes SizesOn(const proto::Declaration& declaration,
   return sizes;
 }
 
+// Of the embedding tables on one shard.
+struct TableSizes {
+  // All rows of those that have max_rows.
+  uint64_t bounded = 0;
+  // There are others.
+  bool unbounded = false;
+  // The rows of a push, at most.
+  uint64_t push = 0;
+};
+
+absl::StatusOr<TableSizes> SizesOfTables(const proto::Declaration& declaration,
+                                         BucketRange buckets) {
+  TableSizes sizes;
+  for (const proto::EmbeddingTable& declared : declaration.tables()) {
+    if (declared.optimizer() >=
+        static_cast<uint32_t>(declaration.optimizers_size())) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "table \"", declared.name(), "\": optimizer ", declared.optimizer(),
+          " of ", declaration.optimizers_size()));
+    }
+    EmbeddingTable::Options options;
+    options.buckets = buckets;
+    const absl::StatusOr<std::unique_ptr<EmbeddingTable>> table =
+        EmbeddingTable::Create(
+            declared, declaration.optimizers(declared.optimizer()), options);
+    if (!table.ok()) return table.status();
+    sizes.bounded = Add(sizes.bounded, (*table)->MaxBytes());
+    sizes.unbounded |= !declared.has_max_rows();
+    const uint64_t row =
+        declared.row_length() * kElementBytes + kReceivedRowBytes;
+    sizes.push = Add(sizes.push, Times(declared.max_rows_per_push(), row));
+  }
+  return sizes;
+}
+
 }  // namespace
 
 absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
                                       const std::vector<proto::Slice>& slices,
                                       uint32_t ps, int64_t limit_bytes,
-                                      bool lends) {
+                                      bool lends, BucketRange buckets) {
   const uint64_t workers = std::max(1u, declaration.num_workers());
   const auto& synchronous = declaration.consistency().synchronous();
   MemoryPlan plan;
@@ -106,10 +144,14 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
       workers * (plan.max_pushes_per_worker - plan.reserved_per_worker);
 
   const Sizes sizes = SizesOn(declaration, slices, ps);
+  const absl::StatusOr<TableSizes> tables = SizesOfTables(declaration, buckets);
+  if (!tables.ok()) return tables.status();
   const uint64_t t = sizes.trainable;
+  const uint64_t push = Add(t, tables->push);
   uint64_t needed = Add(sizes.values, sizes.slots);
   needed = Add(needed, Times(t, 2));
-  needed = Add(needed, Times(t, reserved));
+  needed = Add(needed, tables->bounded);
+  needed = Add(needed, Times(push, reserved));
   const uint64_t held = declaration.has_checkpoints() ? Add(t, sizes.slots) : 0;
   needed = Add(needed, held);
   const uint64_t limit =
@@ -127,12 +169,22 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
         " + a version being read ", Text(t),
         held > 0 ? absl::StrCat(" + a checkpoint being written ", Text(held))
                  : "",
-        " + ", reserved, " pushes of ", Text(t), " each"));
+        tables->bounded > 0
+            ? absl::StrCat(" + embedding tables ", Text(tables->bounded))
+            : "",
+        " + ", reserved, " pushes of ", Text(push), " each"));
   }
   plan.needed_bytes = static_cast<int64_t>(needed);
   uint64_t left = limit - needed;
-  plan.extra_pushes = t == 0 ? wanted_extra : std::min(wanted_extra, left / t);
-  left -= plan.extra_pushes * t;
+  plan.extra_pushes =
+      push == 0 ? wanted_extra : std::min(wanted_extra, left / push);
+  left -= plan.extra_pushes * push;
+  plan.table_bytes = static_cast<int64_t>(tables->bounded);
+  if (tables->unbounded) {
+    const uint64_t given = left - left / 10;
+    plan.table_bytes += static_cast<int64_t>(given);
+    left -= given;
+  }
   if (lends) {
     const uint64_t wanted =
         declaration.consistency().has_asynchronous() ? 2 * workers + 2 : 4;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/row_bucket.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast {
@@ -21,13 +22,16 @@ namespace holdfast {
 //                             a pin, all of it
 //   + T + T x slots           values and slots that are being written to a
 //                             checkpoint, where the job takes any
-//   + T x reserved_pushes     for each worker one push (asynchronous), or as
+//   + tables with max_rows    that many rows, with their indexes
+//   + P x reserved_pushes     with P = T + the rows that a push has at most:
+//                             for each worker one push (asynchronous), or as
 //                             many as any worker has seats in a step
 //                             (synchronous, ceil(N / M))
 //
-// and what is left goes to pushes that come early, then to versions that
-// processes of the same host read in place (docs/same_host.md), T each, then to
-// pinned versions.
+// and what is left goes to pushes that come early, then, nine tenths of it, to
+// tables without max_rows, then to versions that processes of the same host
+// read in place (docs/same_host.md), T each, then to pinned versions. Rows that
+// change while a version is held are copied beside that.
 // Not counted are the process itself, some 30 MB, and what lies around tensors
 // in gRPC's buffers, 20 to 50 MB (docs/performance.md). Parts lie in the memory
 // that is reserved for their push from their first byte, and answers are sent
@@ -40,6 +44,8 @@ struct MemoryPlan {
   size_t extra_pushes = 0;
   // Of one worker, reserved or not.
   size_t max_pushes_per_worker = 1;
+  // What embedding tables may take.
+  int64_t table_bytes = 0;
   // Distinct versions that may be lent: in a synchronous job those before and
   // after a step, that of a worker which is late, and one that is evaluated;
   // asynchronous, two for each worker, and two more. Fewer where there is no
@@ -49,14 +55,16 @@ struct MemoryPlan {
   size_t max_pinned_versions = 1;
 };
 
-// The plan for the slices of ps `ps`. `declaration` has its defaults filled in;
-// its `checkpoints` are absent where none are taken.
-// `limit_bytes` 0: no limit. `lends`: whether values lie where they can be
-// lent. Errors: RESOURCE_EXHAUSTED, with the sum, when it is above the limit.
+// The plan for the slices of ps `ps`, and its buckets of the tables.
+// `declaration` has its defaults filled in; its `checkpoints` are absent where
+// none are taken. `limit_bytes` 0: no limit. `lends`: whether values lie where
+// they can be lent. Errors: RESOURCE_EXHAUSTED, with the sum, when it is above
+// the limit; those of EmbeddingTable::Create.
 absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
                                       const std::vector<proto::Slice>& slices,
                                       uint32_t ps, int64_t limit_bytes,
-                                      bool lends = false);
+                                      bool lends = false,
+                                      BucketRange buckets = {});
 
 }  // namespace holdfast
 

@@ -50,7 +50,9 @@ Receipts::Receipts(
     const proto::Declaration& declaration,
     const google::protobuf::RepeatedPtrField<proto::Slice>& slices,
     uint32_t num_ps)
-    : hash_(key), generation_(generation), receives_(num_ps, false) {
+    : hash_(key),
+      generation_(generation),
+      receives_(num_ps, declaration.tables_size() > 0) {
   std::set<std::string> frozen;
   for (const proto::Variable& variable : declaration.variables()) {
     if (variable.has_trainable() && !variable.trainable()) {

@@ -43,7 +43,8 @@ class Receipts {
            const google::protobuf::RepeatedPtrField<proto::Slice>& slices,
            uint32_t num_ps);
 
-  // Whether the ps holds anything of the trainable variables. One that does not
+  // Whether the ps holds anything that is trained: all do where there are
+  // embedding tables, whose rows may be anywhere. One that does not
   // gets nothing of any push, and gives no receipts.
   bool receives(uint32_t ps) const { return receives_[ps]; }
 

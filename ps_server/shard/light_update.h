@@ -27,6 +27,7 @@ class LightUpdates {
   explicit LightUpdates(uint32_t ps) : ps_(ps) {}
 
   bool IsLight(const proto::RestoreRequest& restore) {
+    has_tables_ = restore.declaration().tables_size() > 0;
     value_bytes_ = 0;
     for (const proto::Slice& slice : restore.slices()) {
       if (slice.ps() == ps_) value_bytes_ += slice.size() * sizeof(float);
@@ -34,8 +35,8 @@ class LightUpdates {
     return false;
   }
   bool IsLight(const proto::CommitRequest& commit) const {
-    return value_bytes_ * commit.contributions_size() <=
-           static_cast<uint64_t>(kLightUpdateBytes);
+    return !has_tables_ && value_bytes_ * commit.contributions_size() <=
+                               static_cast<uint64_t>(kLightUpdateBytes);
   }
   template <typename Request>
   bool IsLight(const Request&) const {
@@ -46,6 +47,8 @@ class LightUpdates {
   const uint32_t ps_;
   // Of what the shard holds.
   uint64_t value_bytes_ = 0;
+  // Whose steps may have any number of rows.
+  bool has_tables_ = false;
 };
 
 }  // namespace holdfast

@@ -37,9 +37,8 @@ void PushMemory::Take(const TaskId& worker, bool reserved) {
 
 void PushMemory::Reserve(const TaskId& worker) { Count(worker, 0, 1); }
 
-void PushMemory::Release(const TaskId& worker, bool reserved, int64_t bytes) {
+void PushMemory::Release(const TaskId& worker, bool reserved) {
   Count(worker, -1, reserved ? -1 : 0);
-  bytes_ -= bytes;
 }
 
 void PushMemory::Count(const TaskId& worker, int pushes, int reserved) {

@@ -44,12 +44,12 @@ class PushMemory {
   absl::Status CheckRoom(const PushId& push, bool reserved) const;
   // The push comes, for which there is room.
   void Take(const TaskId& worker, bool reserved);
-  // Parts of held pushes bring so much.
+  // Parts of held pushes bring so much; below 0: they go.
   void AddBytes(int64_t bytes) { bytes_ += bytes; }
   // A held push of the worker may take one of its own places from now on.
   void Reserve(const TaskId& worker);
-  // A held push goes, with its bytes.
-  void Release(const TaskId& worker, bool reserved, int64_t bytes);
+  // A held push goes, whose bytes have gone.
+  void Release(const TaskId& worker, bool reserved);
 
   int64_t bytes() const { return bytes_; }
   size_t num_pushes(const TaskId& worker) const { return Of(worker).pushes; }

@@ -34,7 +34,7 @@ TEST(PushMemoryTest, AWorkersOwnPlaceIsTakenByNobodyElse) {
   EXPECT_THAT(WhyNot(memory, kFirst, false),
               HasSubstr("2 pushes of this worker are here undecided"));
   EXPECT_THAT(WhyNot(memory, kFirst, true), HasSubstr("2 pushes"));
-  memory.Release(kFirst, /*reserved=*/false, 0);
+  memory.Release(kFirst, /*reserved=*/false);
   EXPECT_EQ(WhyNot(memory, kSecond, false), "");
 }
 
@@ -44,7 +44,7 @@ TEST(PushMemoryTest, AHeldPushMayMoveToItsWorkersOwnPlace) {
   EXPECT_NE(WhyNot(memory, kSecond, false), "");
   memory.Reserve(kFirst);
   EXPECT_EQ(WhyNot(memory, kSecond, false), "");
-  memory.Release(kFirst, /*reserved=*/true, 0);
+  memory.Release(kFirst, /*reserved=*/true);
   EXPECT_EQ(memory.num_pushes(kFirst), 0u);
 }
 
@@ -55,7 +55,8 @@ TEST(PushMemoryTest, BytesComeWithPartsAndGoWithPushes) {
   memory.Take(kSecond, true);
   memory.AddBytes(30);
   EXPECT_EQ(memory.bytes(), 130);
-  memory.Release(kFirst, true, 100);
+  memory.AddBytes(-100);
+  memory.Release(kFirst, true);
   EXPECT_EQ(memory.bytes(), 30);
 }
 

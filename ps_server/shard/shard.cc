@@ -39,10 +39,13 @@ ShardFigures Shard::figures() const {
   ShardFigures figures = totals_;
   figures.limit = options_.memory_limit_bytes;
   figures.pushes = staged_.bytes();
+  figures.tables = tables_.bytes();
+  figures.table_rows = tables_.rows();
   if (store_ != nullptr) {
     figures.values = store_->value_bytes();
     figures.slots = store_->slot_bytes();
-    figures.versions = store_->held_bytes() - figures.values - figures.slots;
+    figures.versions = store_->held_bytes() - figures.values - figures.slots +
+                       tables_.held_bytes();
   }
   return figures;
 }
@@ -162,17 +165,34 @@ absl::StatusOr<StagedPart> Shard::Fit(PushPart part) const {
                     part.step,
                     part.part,
                     part.num_parts,
+                    {},
                     {}};
   if (part.part >= part.num_parts) {
     return absl::InvalidArgumentError(
         absl::StrCat("part ", part.part, " of ", part.num_parts));
   }
   for (TensorPiece& tensor : part.tensors) {
+    if (tensor.rows.has_value()) {
+      absl::StatusOr<StagedRows> rows = tables_.Fit(tensor);
+      if (!rows.ok()) return rows.status();
+      staged.rows.push_back(*std::move(rows));
+      continue;
+    }
     absl::StatusOr<GradientPiece> piece = Fit(std::move(tensor));
     if (!piece.ok()) return piece.status();
     staged.pieces.push_back(*std::move(piece));
   }
   return staged;
+}
+
+absl::Status Shard::CheckRoom(const StagedPart& part) const {
+  std::vector<int64_t> absent = staged_.absent_rows();
+  for (const StagedRows& rows : part.rows) {
+    absl::Status status = tables_.CheckRoom(rows.table, rows.absent, absent);
+    if (!status.ok()) return status;
+    absent[rows.table] += rows.absent;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Shard::CheckMayPush(const WorkerLife& from) const {
@@ -261,6 +281,9 @@ void Shard::Push(PushPart part, Reply<proto::PushResponse> reply) {
   }
   absl::StatusOr<StagedPart> staged = Fit(std::move(part));
   if (!staged.ok()) return refuse(staged.status());
+  if (absl::Status status = CheckRoom(*staged); !status.ok()) {
+    return refuse(status);
+  }
   if (absl::Status status = staged_.Add(*std::move(staged), IsReserved(id));
       !status.ok()) {
     return refuse(status);
@@ -283,19 +306,40 @@ absl::Status Shard::CheckScalars(
                    declaration_.optimizers_size()));
 }
 
+void Shard::AddTo(StepSum* sum, StagedPushes::Whole whole, float weight,
+                  float share) {
+  sum->dense.terms.push_back({weight, std::move(whole.gradient), share});
+  sum->tables.resize(whole.rows.size());
+  for (size_t i = 0; i < whole.rows.size(); ++i) {
+    sum->tables[i].terms.push_back({std::move(whole.rows[i]), weight});
+  }
+}
+
 void Shard::PublishNext(
-    const GradientSum& sum,
+    const StepSum& sum,
     const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars) {
   ++totals_.updates;
-  if (sum.terms.empty()) return store_->PublishUnchanged();
   const absl::Time begun = clock_->Now();
   ApplyOptions options;
   options.threads = options_.update_threads;
   if (declaration_.clipping().kind_case() == proto::GradientClipping::kValue) {
     options.clip_value = declaration_.clipping().value();
   }
-  ApplyStep(sum, {scalars.begin(), scalars.end()}, optimizers_, options,
-            store_.get());
+  // Those who read find all of a version, or nothing of it: both are made by
+  // this thread, which answers them.
+  if (!tables_.empty()) {
+    ApplyRowsOptions rows;
+    rows.clip_value = options.clip_value;
+    rows.threads = options.threads;
+    tables_.ApplyStep(sum.tables, scalars, rows);
+  }
+  if (sum.dense.terms.empty()) {
+    store_->PublishUnchanged();
+  } else {
+    ApplyStep(sum.dense, {scalars.begin(), scalars.end()}, optimizers_, options,
+              store_.get());
+  }
+  if (sum.dense.terms.empty() && tables_.empty()) return;
   totals_.update_time += clock_->Now() - begun;
 }
 
@@ -312,7 +356,20 @@ absl::StatusOr<std::vector<size_t>> Shard::FindRanges(
     const proto::PullRequest& request) const {
   std::vector<size_t> slices;
   uint64_t bytes = 0;
+  const auto too_much = [] {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a pull of more than ", kMaxPullBytes, " bytes: ask in parts"));
+  };
   for (const proto::ReadRange& range : request.ranges()) {
+    if (range.has_rows()) {
+      const absl::StatusOr<uint64_t> values =
+          tables_.ValueBytes(range, kMaxPullBytes + 1);
+      if (!values.ok()) return values.status();
+      bytes += *values + sizeof(TensorPiece) + range.variable().size();
+      if (bytes > kMaxPullBytes) return too_much();
+      slices.push_back(0);
+      continue;
+    }
     absl::StatusOr<size_t> slice =
         store_->Find(range.variable(), range.begin(), range.size());
     if (!slice.ok()) return slice.status();
@@ -329,10 +386,7 @@ absl::StatusOr<std::vector<size_t>> Shard::FindRanges(
     // What surrounds the values counts too: a range may be empty.
     bytes += ValueBytes(range, kMaxPullBytes + 1) + sizeof(TensorPiece) +
              variable.name().size() + sizeof(int64_t) * variable.shape_size();
-    if (bytes > kMaxPullBytes) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "a pull of more than ", kMaxPullBytes, " bytes: ask in parts"));
-    }
+    if (bytes > kMaxPullBytes) return too_much();
     slices.push_back(*slice);
   }
   return slices;
@@ -347,6 +401,12 @@ absl::StatusOr<PullReply> Shard::Read(const proto::PullRequest& request,
   reply.version = version.number;
   for (int i = 0; i < request.ranges_size(); ++i) {
     const proto::ReadRange& range = request.ranges(i);
+    if (range.has_rows()) {
+      absl::StatusOr<TensorPiece> rows = tables_.Read(range, version.number);
+      if (!rows.ok()) return rows.status();
+      reply.tensors.push_back(*std::move(rows));
+      continue;
+    }
     const size_t slice = (*slices)[i];
     const proto::Variable& variable = store_->slices()[slice].variable;
     TensorPiece piece;
@@ -365,13 +425,18 @@ absl::StatusOr<PullReply> Shard::Read(const proto::PullRequest& request,
   return reply;
 }
 
+const Shard::Pinned* Shard::FindPin(GlobalStep version) const {
+  for (const auto& [id, pin] : pins_) {
+    if (pin.version->number == version) return &pin;
+  }
+  return nullptr;
+}
+
 std::shared_ptr<const StoreVersion> Shard::FindVersion(
     GlobalStep version) const {
   if (store_->newest()->number == version) return store_->newest();
-  for (const auto& [id, pin] : pins_) {
-    if (pin.version->number == version) return pin.version;
-  }
-  return nullptr;
+  const Pinned* const pin = FindPin(version);
+  return pin == nullptr ? nullptr : pin->version;
 }
 
 void Shard::Pull(const proto::PullRequest& request, Reply<PullReply> reply) {
@@ -451,7 +516,10 @@ void Shard::Pin(const proto::PinRequest& request,
         " versions")));
   }
   const uint64_t id = next_pin_++;
-  pins_[id] = {version, clock_->Now() + absl::Milliseconds(request.hold_ms())};
+  pins_[id] = {version,
+               version == store_->newest() ? tables_.Hold()
+                                           : FindPin(version->number)->rows,
+               clock_->Now() + absl::Milliseconds(request.hold_ms())};
   proto::PinResponse response;
   response.set_generation(generation_.value());
   response.set_version(version->number.value());
@@ -497,10 +565,12 @@ void Shard::Commit(const proto::CommitRequest& request,
     return refuse(std::string(status.message()));
   }
 
-  GradientSum sum;
+  StepSum sum;
   for (const auto& [name, told, divisor] :
-       {std::tuple("weights", request.weight_divisor(), &sum.weight_divisor),
-        std::tuple("shares", request.share_divisor(), &sum.share_divisor)}) {
+       {std::tuple("weights", request.weight_divisor(),
+                   &sum.dense.weight_divisor),
+        std::tuple("shares", request.share_divisor(),
+                   &sum.dense.share_divisor)}) {
     if (told == 0) continue;
     if (!std::isfinite(told) || told < 0) {
       return refuse(absl::StrCat("the divisor of ", name, " is ", told));
@@ -524,13 +594,13 @@ void Shard::Commit(const proto::CommitRequest& request,
     absl::StatusOr<StagedPushes::Whole> whole = staged_.Find(id);
     if (!whole.ok()) return refuse(std::string(whole.status().message()));
     // Only pushes of the open step are staged.
-    sum.terms.push_back({contribution.weight(), std::move(whole->gradient),
-                         contribution.share()});
+    AddTo(&sum, *std::move(whole), contribution.weight(), contribution.share());
   }
+  for (RowSum& rows : sum.tables) rows.divisor = sum.dense.weight_divisor;
 
   PublishNext(sum, request.scalars());
   // Its worker may write to a gradient again as soon as it knows the verdict.
-  sum.terms.clear();
+  sum = StepSum();
   loss_scale_ = request.loss_scale();
   for (const PushId& id : accepted) ledger_.Record(id, proto::ACCEPTED);
   for (const PushId& id : staged_.DropThrough(step)) {

@@ -32,6 +32,7 @@
 #include "ps_server/shard/apply_step.h"
 #include "ps_server/shard/shard_disk.h"
 #include "ps_server/shard/shard_figures.h"
+#include "ps_server/shard/shard_tables.h"
 #include "ps_server/shard/staged_pushes.h"
 #include "ps_server/shard/wanted_values.h"
 #include "ps_server/store/dense_store.h"
@@ -178,7 +179,15 @@ class Shard {
   };
   struct Pinned {
     std::shared_ptr<const StoreVersion> version;
+    // The tables' at that version.
+    std::shared_ptr<const void> rows;
     absl::Time deadline;
+  };
+  // The pushes that make a step.
+  struct StepSum {
+    GradientSum dense;
+    // By table; empty where there are none.
+    std::vector<RowSum> tables;
   };
 
   // Adds the bytes of `tensors` to `bytes`.
@@ -219,6 +228,8 @@ class Shard {
 
   // `part` as it is staged, when its tensors fit the declaration.
   absl::StatusOr<StagedPart> Fit(PushPart part) const;
+  // That its rows have room, beside those of the pushes that are here.
+  absl::Status CheckRoom(const StagedPart& part) const;
   absl::StatusOr<GradientPiece> Fit(TensorPiece piece) const;
   proto::PushResponse PushAnswer(proto::Verdict verdict) const;
   proto::ApplyResponse ApplyAnswer(proto::Verdict verdict) const;
@@ -249,7 +260,7 @@ class Shard {
   }
   // The next version is this one with `sum`, which has no term of weight 0.
   void PublishNext(
-      const GradientSum& sum,
+      const StepSum& sum,
       const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars);
   // Applies the next push of its worker, of which `decision` has all but the
   // staleness.
@@ -272,9 +283,14 @@ class Shard {
   // Goes through the parked applications of a life again, as far as it can be
   // decided on them.
   void RetryApplies(const WorkerLife& from);
+  // Adds a push that counts.
+  static void AddTo(StepSum* sum, StagedPushes::Whole whole, float weight,
+                    float share);
+  // Of a version that is pinned: one of its pins, or null.
+  const Pinned* FindPin(GlobalStep version) const;
   std::shared_ptr<const StoreVersion> FindVersion(GlobalStep version) const;
   PullReply PullAnswer() const;
-  // The slices that are read, by range.
+  // The slices that are read, by range; of one that is of rows nothing is said.
   // Errors: NOT_FOUND, or INVALID_ARGUMENT, for what cannot be read.
   absl::StatusOr<std::vector<size_t>> FindRanges(
       const proto::PullRequest& request) const;
@@ -319,6 +335,7 @@ class Shard {
   MemoryPlan memory_;
   // Null before the generation has its state.
   std::unique_ptr<DenseStore> store_;
+  ShardTables tables_;
   // Of the newest version; 0: the job has none, or gives it with tickets.
   float loss_scale_ = 0;
   StagedPushes staged_;

@@ -118,13 +118,12 @@ void Shard::ApplyOrPark(const proto::ApplyRequest& request,
 absl::Status Shard::ApplyNext(
     const PushId& push, Decision decision,
     const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars) {
-  GradientSum sum;
+  StepSum sum;
   if (decision.clip_factor != 0) {
     absl::StatusOr<StagedPushes::Whole> whole = staged_.Find(push);
     if (!whole.ok()) return whole.status();
     decision.staleness = version().value() - whole->step.value();
-    sum.terms.push_back(
-        {decision.clip_factor, std::move(whole->gradient), /*share=*/1});
+    AddTo(&sum, *std::move(whole), decision.clip_factor, /*share=*/1);
   }
   PublishNext(sum, scalars);
   ledger_.Record(push, decision);

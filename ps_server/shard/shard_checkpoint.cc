@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/row_bucket.h"
 #include "common/timeouts.h"
 #include "ps_server/protocol/request.h"
 #include "ps_server/shard/shard.h"
@@ -89,11 +90,24 @@ void Shard::Restore(const proto::RestoreRequest& request,
   }
   const std::vector<proto::Slice> slices(request.slices().begin(),
                                          request.slices().end());
+  const BucketRange buckets = BucketsOfPs(options_.index, options_.num_ps);
   const absl::StatusOr<MemoryPlan> memory =
       PlanMemory(request.declaration(), slices, options_.index,
                  options_.memory_limit_bytes,
-                 /*lends=*/options_.arena != nullptr);
+                 /*lends=*/options_.arena != nullptr, buckets);
   if (!memory.ok()) return reply(memory.status());
+
+  absl::StatusOr<ShardTables> tables =
+      ShardTables::Create(request.declaration(), buckets, memory->table_bytes);
+  if (!tables.ok()) {
+    return reply(absl::Status(tables.status().code(),
+                              absl::StrCat("/job:ps/task:", options_.index,
+                                           ": ", tables.status().message())));
+  }
+  if (!tables->empty() && NeedsDisk(request)) {
+    return reply(absl::InvalidArgumentError(
+        "a job with embedding tables cannot have checkpoints yet"));
+  }
 
   if (generation != generation_) unreadable_.Clear();
   Begin(generation);
@@ -102,6 +116,7 @@ void Shard::Restore(const proto::RestoreRequest& request,
                     request.slices(), options_.num_ps);
   loss_scale_ = request.loss_scale();
   memory_ = *memory;
+  tables_ = *std::move(tables);
   optimizers_ = MakeOptimizers(declaration_);
   park();
   loading_ = true;
@@ -149,6 +164,7 @@ void Shard::Begin(Generation generation) {
   ledger_ = Ledger();
   fenced_.clear();
   pins_.clear();
+  tables_ = ShardTables();
   holding_ = false;
   share_ = Share();
   // So that the next share need not wait for it.
@@ -192,7 +208,9 @@ void Shard::OnRestored(std::unique_ptr<DenseStore> store) {
   staging.reserved_per_worker = memory_.reserved_per_worker;
   staging.max_per_worker = memory_.max_pushes_per_worker;
   staging.max_extra = memory_.extra_pushes;
-  staged_.Configure(&store_->slices(), staging);
+  staged_.Configure(
+      &store_->slices(),
+      {declaration_.tables().begin(), declaration_.tables().end()}, staging);
   state_.set_phase(proto::TRAINING);
   const proto::RestoreResponse answer = RestoreAnswer();
   for (auto& restore : parked_restores_.TakeAll()) restore.reply(answer);

@@ -25,8 +25,12 @@ struct ShardFigures {
   // holds.
   uint64_t versions = 0;
   uint64_t pushes = 0;
+  // Rows of embedding tables, with candidates and indexes.
+  uint64_t tables = 0;
   // 0: unlimited.
   uint64_t limit = 0;
+
+  uint64_t table_rows = 0;
 
   // Commits, or applied pushes.
   uint64_t updates = 0;
@@ -53,7 +57,9 @@ inline proto::PsReport ToReport(const ShardFigures& figures) {
   memory.set_slots(figures.slots);
   memory.set_versions(figures.versions);
   memory.set_pushes(figures.pushes);
+  memory.set_tables(figures.tables);
   memory.set_limit(figures.limit);
+  report.set_table_rows(figures.table_rows);
   report.set_updates(figures.updates);
   report.set_update_seconds(absl::ToDoubleSeconds(figures.update_time));
   uint64_t received = 0;

@@ -10,8 +10,11 @@
 namespace holdfast {
 
 void StagedPushes::Configure(const std::vector<StoredSlice>* slices,
+                             std::vector<proto::EmbeddingTable> tables,
                              const PushMemory::Options& options) {
   slices_ = slices;
+  tables_ = std::move(tables);
+  absent_rows_.assign(tables_.size(), 0);
   memory_ = PushMemory(options);
 }
 
@@ -26,7 +29,7 @@ absl::Status StagedPushes::Add(StagedPart part, bool reserved) {
     fresh.reserved = reserved;
     fresh.step = part.step;
     fresh.num_parts = part.num_parts;
-    if (absl::Status status = CheckNoOverlap(fresh, part); !status.ok()) {
+    if (absl::Status status = CheckFits(fresh, part); !status.ok()) {
       return status;
     }
     memory_.Take(part.push.from.worker, reserved);
@@ -48,15 +51,11 @@ absl::Status StagedPushes::Add(StagedPart part, bool reserved) {
     // [H8]
     const bool anew = held.num_parts < part.num_parts;
     if (!anew && held.parts.count(part.part) > 0) return absl::OkStatus();
-    if (absl::Status status = CheckNoOverlap(anew ? StagedPush() : held, part);
-        !status.ok()) {
-      return status;
-    }
+    const StagedPush none;
+    const absl::Status status = CheckFits(anew ? none : held, part);
+    if (!status.ok()) return status;
     if (anew) {
-      memory_.AddBytes(-held.bytes);
-      held.bytes = 0;
-      held.parts.clear();
-      held.pieces.clear();
+      Empty(&held);
       held.num_parts = part.num_parts;
     }
   }
@@ -71,12 +70,76 @@ absl::Status StagedPushes::Add(StagedPart part, bool reserved) {
       push.pieces[piece.slice].emplace(piece.begin, std::move(piece));
     }
   }
+  for (StagedRows& rows : part.rows) {
+    push.bytes += rows.bytes;
+    memory_.AddBytes(rows.bytes);
+    if (rows.rows->ids().empty()) continue;
+    absent_rows_[rows.table] += rows.absent;
+    push.rows[rows.table].emplace(rows.rows->ids().front(), std::move(rows));
+  }
   if (push.parts.size() == push.num_parts) {
     if (absl::Status status = CheckCovered(push); !status.ok()) {
       const std::string name = it->first.ToString();
       Drop(it);
       return absl::InvalidArgumentError(
           absl::StrCat(name, " is dropped: ", status.message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StagedPushes::CheckFits(const StagedPush& push,
+                                     const StagedPart& part) const {
+  absl::Status status = CheckNoOverlap(push, part);
+  return status.ok() ? CheckRows(push, part) : status;
+}
+
+void StagedPushes::Empty(StagedPush* push) {
+  memory_.AddBytes(-push->bytes);
+  push->bytes = 0;
+  push->parts.clear();
+  push->pieces.clear();
+  for (const auto& [table, parts] : push->rows) {
+    for (const auto& [first, rows] : parts) absent_rows_[table] -= rows.absent;
+  }
+  push->rows.clear();
+}
+
+absl::Status StagedPushes::CheckRows(const StagedPush& push,
+                                     const StagedPart& part) const {
+  for (size_t table = 0; !part.rows.empty() && table < tables_.size();
+       ++table) {
+    std::vector<absl::Span<const uint64_t>> runs;
+    for (const StagedRows& rows : part.rows) {
+      if (rows.table == table) runs.push_back(rows.rows->ids());
+    }
+    if (const auto held = push.rows.find(table); held != push.rows.end()) {
+      for (const auto& [first, rows] : held->second) {
+        runs.push_back(rows.rows->ids());
+      }
+    }
+    const auto error = [&](auto... what) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("table \"", tables_[table].name(), "\": ", what...,
+                       " in ", part.push.ToString()));
+    };
+    uint64_t count = 0;
+    for (const auto& ids : runs) count += ids.size();
+    if (count > tables_[table].max_rows_per_push()) {
+      return error(count, " rows, where max_rows_per_push is ",
+                   tables_[table].max_rows_per_push(), ",");
+    }
+    runs.erase(std::remove_if(runs.begin(), runs.end(),
+                              [](const auto& ids) { return ids.empty(); }),
+               runs.end());
+    std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) {
+      return a.front() < b.front();
+    });
+    for (size_t i = 1; i < runs.size(); ++i) {
+      if (runs[i].front() <= runs[i - 1].back()) {
+        return error("rows from ", runs[i].front(), " on came before others ",
+                     "up to ", runs[i - 1].back());
+      }
     }
   }
   return absl::OkStatus();
@@ -160,6 +223,12 @@ absl::StatusOr<StagedPushes::Whole> StagedPushes::Find(const PushId& id) const {
       whole.gradient[slice].push_back(piece.elements);
     }
   }
+  whole.rows.resize(tables_.size());
+  for (const auto& [table, parts] : push.rows) {
+    for (const auto& [first, rows] : parts) {
+      whole.rows[table].push_back(rows.rows.get());
+    }
+  }
   return whole;
 }
 
@@ -204,8 +273,8 @@ void StagedPushes::Clear() {
 }
 
 StagedPushes::Pushes::iterator StagedPushes::Drop(Pushes::iterator push) {
-  memory_.Release(push->first.from.worker, push->second.reserved,
-                  push->second.bytes);
+  Empty(&push->second);
+  memory_.Release(push->first.from.worker, push->second.reserved);
   return pushes_.erase(push);
 }
 

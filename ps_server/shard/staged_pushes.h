@@ -10,8 +10,10 @@
 #include "absl/status/statusor.h"
 #include "common/encoding.h"
 #include "common/ids.h"
+#include "proto/table.pb.h"
 #include "ps_server/protocol/push_id.h"
 #include "ps_server/shard/push_memory.h"
+#include "ps_server/shard/shard_tables.h"
 #include "ps_server/store/dense_store.h"
 
 namespace holdfast {
@@ -34,6 +36,7 @@ struct StagedPart {
   uint32_t part = 0;
   uint32_t num_parts = 1;
   std::vector<GradientPiece> pieces;
+  std::vector<StagedRows> rows;
 };
 
 // The pushes that a shard has received and not yet decided.
@@ -43,15 +46,18 @@ struct StagedPart {
 // (docs/life_of_a_step.md, step 2). A part that says that there are more parts
 // than those before it said begins the push anew, unless it is complete: its
 // sender could not send it as it meant to (docs/same_host.md, H8). Pieces keep
-// the memory that they came in, which PushMemory counts.
+// the memory that they came in, which PushMemory counts. Of embedding tables a
+// push has the rows that its parts bring.
 //
 // Thread-compatible.
 // Invariants: bytes() is the sum over held pieces; a push holds no element
-// twice; there is room for every push that is held.
+// or row twice; there is room for every push that is held.
 class StagedPushes {
  public:
   // Before the first Add. `slices` must outlive this object.
+  // `tables`: of the declaration.
   void Configure(const std::vector<StoredSlice>* slices,
+                 std::vector<proto::EmbeddingTable> tables,
                  const PushMemory::Options& options);
 
   // Keeps `part`, unless it is held already. `reserved`, which counts for the
@@ -69,6 +75,8 @@ class StagedPushes {
     // By slice, its pieces from front to back; none for slices that are not
     // trainable.
     std::vector<std::vector<EncodedElements>> gradient;
+    // By table, in the order of ids. Valid until the push is dropped.
+    std::vector<std::vector<const ReceivedRows*>> rows;
   };
   // Errors: INTERNAL, saying what is missing, when it is not held whole.
   absl::StatusOr<Whole> Find(const PushId& push) const;
@@ -87,6 +95,9 @@ class StagedPushes {
   void Clear();
 
   int64_t bytes() const { return memory_.bytes(); }
+  // By table: rows of the pushes that are here which did not exist when they
+  // came.
+  const std::vector<int64_t>& absent_rows() const { return absent_rows_; }
   size_t num_pushes(const TaskId& worker) const {
     return memory_.num_pushes(worker);
   }
@@ -99,18 +110,28 @@ class StagedPushes {
     std::set<uint32_t> parts;
     // By slice: the pieces by their first element.
     std::map<size_t, std::map<uint64_t, GradientPiece>> pieces;
+    // By table: the parts by their first id.
+    std::map<size_t, std::map<uint64_t, StagedRows>> rows;
     int64_t bytes = 0;
   };
   using Pushes = std::map<PushId, StagedPush>;
 
   absl::Status CheckNoOverlap(const StagedPush& push,
                               const StagedPart& part) const;
+  // That those of the part and those before share no id, and are as many as a
+  // push may have.
+  absl::Status CheckRows(const StagedPush& push, const StagedPart& part) const;
+  absl::Status CheckFits(const StagedPush& push, const StagedPart& part) const;
   absl::Status CheckCovered(const StagedPush& push) const;
+  // Lets go of what parts have brought.
+  void Empty(StagedPush* push);
   Pushes::iterator Drop(Pushes::iterator push);
 
   const std::vector<StoredSlice>* slices_ = nullptr;
+  std::vector<proto::EmbeddingTable> tables_;
   Pushes pushes_;
   PushMemory memory_;
+  std::vector<int64_t> absent_rows_;
 };
 
 }  // namespace holdfast

@@ -76,7 +76,7 @@ class StagedPushesTest : public ::testing::Test {
   StagedPushesTest() {
     // Two of each worker, of which one is kept for it, and one of all without a
     // place of its own.
-    staged_.Configure(&slices_, {2, 1, 1});
+    staged_.Configure(&slices_, {}, {2, 1, 1});
   }
 
   absl::Status Add(StagedPart part, bool reserved = true) {
@@ -170,7 +170,7 @@ TEST_F(StagedPushesTest, PiecesMayBeWrittenInDifferentWays) {
 TEST_F(StagedPushesTest, APartWithoutTensorsIsKeptWhereNothingIsTrained) {
   const std::vector<StoredSlice> nothing = {Slice("frozen", 0, 3, false)};
   StagedPushes staged;
-  staged.Configure(&nothing, {2, 1, 0});
+  staged.Configure(&nothing, {}, {2, 1, 0});
   EXPECT_FALSE(staged.Find(Push(1)).ok());
   ASSERT_TRUE(staged.Add(Part(Push(1), 0, 1, {}), true).ok());
   const auto gradient = staged.Find(Push(1));
@@ -366,7 +366,7 @@ TEST_F(StagedPushesTest, RoomIsGivenToWholePushesAndReservedOnesHaveTheirs) {
 }
 
 TEST_F(StagedPushesTest, AWorkersOwnPushesLeaveTheReservedPlaceFree) {
-  staged_.Configure(&slices_, {3, 1, 100});
+  staged_.Configure(&slices_, {}, {3, 1, 100});
   ASSERT_TRUE(Add(ThreeParts(Push(2))[0], /*reserved=*/false).ok());
   ASSERT_TRUE(Add(ThreeParts(Push(3))[0], /*reserved=*/false).ok());
   EXPECT_TRUE(Fails(Add(ThreeParts(Push(4))[0], /*reserved=*/false), kExhausted,
@@ -386,7 +386,7 @@ TEST_F(StagedPushesTest, AWorkersOwnPushesLeaveTheReservedPlaceFree) {
 }
 
 TEST_F(StagedPushesTest, AWorkersOwnPlacesAreAsManyAsThereAre) {
-  staged_.Configure(&slices_, {4, 2, 1});
+  staged_.Configure(&slices_, {}, {4, 2, 1});
   for (const uint64_t life : {1, 2}) {
     ASSERT_TRUE(Add(ThreeParts(Push(1, 0, life))[0]).ok());
   }

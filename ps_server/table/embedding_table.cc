@@ -278,16 +278,12 @@ absl::StatusOr<std::unique_ptr<EmbeddingTable>> EmbeddingTable::Create(
   if (!rule.ok()) return rule.status();
   auto table = std::unique_ptr<EmbeddingTable>(new EmbeddingTable(
       declared, *std::move(initializer), *std::move(rule), options));
-  if (declared.has_max_rows()) {
-    const int64_t rows = int64_t{table->cap()} * options.buckets.size();
-    const int64_t bytes = rows * table->BytesPerRow();
-    if (bytes > options.max_bytes) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "table \"", declared.name(), "\": max_rows ", declared.max_rows(),
-          " are up to ", rows, " rows on this ps, of ", bytes,
-          " bytes in all, and it may have ", options.max_bytes,
-          ": give the ps more memory, or declare fewer rows"));
-    }
+  if (table->MaxBytes() > options.max_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "table \"", declared.name(), "\": max_rows ", declared.max_rows(),
+        " are up to ", table->MaxRows(), " rows on this ps, of ",
+        table->MaxBytes(), " bytes in all, and it may have ", options.max_bytes,
+        ": give the ps more memory, or declare fewer rows"));
   }
   return table;
 }
@@ -308,6 +304,12 @@ uint32_t EmbeddingTable::cap() const {
   return static_cast<uint32_t>(
       std::min<uint64_t>(part, std::numeric_limits<uint32_t>::max()));
 }
+
+int64_t EmbeddingTable::MaxRows() const {
+  return declared_.has_max_rows() ? int64_t{cap()} * buckets().size() : 0;
+}
+
+int64_t EmbeddingTable::MaxBytes() const { return MaxRows() * BytesPerRow(); }
 
 uint32_t EmbeddingTable::sweep_period() const {
   return static_cast<uint32_t>(
@@ -366,17 +368,20 @@ int64_t EmbeddingTable::CountAbsent(absl::Span<const uint64_t> ids) const {
   return absent;
 }
 
-absl::Status EmbeddingTable::CheckRoom(int64_t more_rows) const {
+absl::Status EmbeddingTable::CheckRoom(int64_t more_rows,
+                                       int64_t others_bytes) const {
   // Room for all that it may have was there at the beginning.
   if (declared_.has_max_rows()) return absl::OkStatus();
   const int64_t grown =
       std::max<int64_t>(0, more_rows - rows_.store.free_rows());
   const int64_t per_row = BytesPerRow();
-  if (grown <= (max_bytes_ - bytes()) / per_row) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
+  if (grown <= (max_bytes_ - others_bytes - bytes()) / per_row) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
       "table \"", declared_.name(), "\" is full: it has ", rows(), " rows in ",
       bytes(), " bytes, and ", more_rows, " more of ", per_row,
-      " bytes do not fit in its ", max_bytes_,
+      " bytes do not fit in its ", max_bytes_ - others_bytes,
       ": give the ps more memory, or declare max_rows or expire_after_steps"));
 }
 
@@ -390,14 +395,16 @@ void EmbeddingTable::ApplyStep(const RowSum& sum,
   std::array<std::vector<size_t>, kStripes> runs;
   size_t num_rows = 0;
   for (const RowTerm& term : sum.terms) {
-    const absl::Span<const uint64_t> ids = term.rows->ids();
-    num_rows += ids.size();
     for (uint32_t stripe = 0; stripe < kStripes; ++stripe) {
       runs[stripe].push_back(items[stripe].size());
     }
-    for (size_t i = 0; i < ids.size(); ++i) {
-      items[StripeOfBucket(BucketOfRow(ids[i]))].push_back(
-          {ids[i], term.rows->gradient(i), term.weight});
+    for (const ReceivedRows* const part : term.parts) {
+      const absl::Span<const uint64_t> ids = part->ids();
+      num_rows += ids.size();
+      for (size_t i = 0; i < ids.size(); ++i) {
+        items[StripeOfBucket(BucketOfRow(ids[i]))].push_back(
+            {ids[i], part->gradient(i), term.weight});
+      }
     }
   }
   std::vector<uint32_t> stripes;

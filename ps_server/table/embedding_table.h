@@ -32,10 +32,11 @@ namespace holdfast {
 
 // A push that counts.
 struct RowTerm {
-  // Must outlive the step.
-  const ReceivedRows* rows;
+  // Its rows, in as many parts as they came in, which share none and stand in
+  // the order of ids. Must outlive the step.
+  std::vector<const ReceivedRows*> parts;
   // 0 or above.
-  float weight;
+  float weight = 0;
 };
 
 // The pushes that make a step, in the order of S.
@@ -108,10 +109,15 @@ class EmbeddingTable {
 
   // The number of `ids` without a row.
   int64_t CountAbsent(absl::Span<const uint64_t> ids) const;
-  // Whether `more_rows` further rows are certain to fit. To be called before a
-  // push is acknowledged, with all rows that acknowledged pushes may still
-  // make. Errors: RESOURCE_EXHAUSTED, naming table, rows and bytes.
-  absl::Status CheckRoom(int64_t more_rows) const;
+  // Whether `more_rows` further rows are certain to fit, beside `others_bytes`
+  // of tables that share its max_bytes. To be called before a push is
+  // acknowledged, with all rows that acknowledged pushes may still make.
+  // Errors: FAILED_PRECONDITION, naming table, rows and bytes.
+  absl::Status CheckRoom(int64_t more_rows, int64_t others_bytes = 0) const;
+  // What a further row takes at most.
+  int64_t BytesPerRow() const;
+  // What all rows that it may have take at most; 0 without max_rows.
+  int64_t MaxBytes() const;
 
   // Makes the next version, as docs/protocol/tables.md says under "A step".
   // Cannot fail.
@@ -199,11 +205,12 @@ class EmbeddingTable {
 
   // Most rows of a bucket, and most candidates.
   uint32_t cap() const;
+  // Of all buckets; 0 without max_rows.
+  int64_t MaxRows() const;
   // Each bucket is swept for expired rows once in so many steps.
   uint32_t sweep_period() const;
   // The first bucket from `begin` on that the step making `version` sweeps.
   uint32_t FirstSwept(uint64_t version, uint32_t begin) const;
-  int64_t BytesPerRow() const;
   const Part& part(Kind kind) const {
     return kind == Kind::kRow ? rows_ : candidates_;
   }

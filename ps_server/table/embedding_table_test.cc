@@ -195,7 +195,7 @@ TEST(EmbeddingTableTest, EqualsADenseVariableBitForBit_B6) {
           RowSum sum;
           sum.divisor = divisor;
           for (size_t i = 0; i < pushes.size(); ++i) {
-            sum.terms.push_back({&received[i], weights[i]});
+            sum.terms.push_back({{&received[i]}, weights[i]});
           }
           ApplyRowsOptions apply;
           apply.clip_value = clip;
@@ -540,7 +540,8 @@ TEST(EmbeddingTableTest, ThreadsChangeNothing_B10) {
       }
       received.push_back(Received(declared, push));
     }
-    RowSum sum{{{&received[0], 1}, {&received[1], 2}, {&received[2], 1}}, 4};
+    RowSum sum{{{{&received[0]}, 1}, {{&received[1]}, 2}, {{&received[2]}, 1}},
+               4};
     proto::StepScalars scalars = Rate(0.1f);
     scalars.set_bias_correction1(0.5f);
     scalars.set_bias_correction2(0.5f);
@@ -765,11 +766,13 @@ TEST(EmbeddingTableTest, AFullTableSaysSo_B13) {
   // 16 + 8 bytes a row, and 10 for its index.
   EXPECT_TRUE(table->CheckRoom(294).ok());
   const absl::Status status = table->CheckRoom(295);
-  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(
       std::string(status.message()),
       HasSubstr("table \"t\" is full: it has 0 rows in 0 bytes, and 295 "
                 "more of 34 bytes do not fit in its 10000"));
+  EXPECT_TRUE(table->CheckRoom(193, 3400).ok());
+  EXPECT_FALSE(table->CheckRoom(195, 3400).ok()) << "others have a third";
   Step(table.get(), {{{1, {1, 1}}, {2, {1, 1}}}}, Rate(1));
   EXPECT_EQ(table->CountAbsent(std::vector<uint64_t>{1, 2, 3, 4, 5}), 3);
   EXPECT_FALSE(table->CheckRoom(294).ok());

@@ -1,6 +1,5 @@
 #include "ps_server/table/received_rows.h"
 
-#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -11,7 +10,7 @@ namespace holdfast {
 
 absl::StatusOr<ReceivedRows> ReceivedRows::Parse(
     const proto::EmbeddingTable& table, BucketRange buckets, uint64_t num_rows,
-    const Buffer& ids, Buffer gradients) {
+    absl::string_view ids, Buffer gradients) {
   const auto error = [&table](auto&&... what) {
     return absl::InvalidArgumentError(
         absl::StrCat("table \"", table.name(), "\": ", what...));
@@ -26,9 +25,7 @@ absl::StatusOr<ReceivedRows> ReceivedRows::Parse(
     return error("gradients of ", gradients.size(), " bytes for ", num_rows,
                  " rows of ", table.row_length(), " float32");
   }
-  std::string flat(ids.size(), '\0');
-  ids.CopyTo(flat.data());
-  absl::StatusOr<std::vector<uint64_t>> decoded = DecodeRowIds(flat, num_rows);
+  absl::StatusOr<std::vector<uint64_t>> decoded = DecodeRowIds(ids, num_rows);
   if (!decoded.ok()) return error(decoded.status().message());
 
   ReceivedRows rows;

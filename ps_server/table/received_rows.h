@@ -7,12 +7,16 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/buffer.h"
 #include "common/row_bucket.h"
 #include "proto/table.pb.h"
 
 namespace holdfast {
+
+// Beside its gradient a received row takes its id and a pointer.
+inline constexpr size_t kReceivedRowBytes = 2 * sizeof(uint64_t);
 
 // The gradients of one push for rows of one table, as they came, and where each
 // row's lies.
@@ -29,7 +33,7 @@ class ReceivedRows {
   static absl::StatusOr<ReceivedRows> Parse(const proto::EmbeddingTable& table,
                                             BucketRange buckets,
                                             uint64_t num_rows,
-                                            const Buffer& ids,
+                                            absl::string_view ids,
                                             Buffer gradients);
 
   // In rising order.

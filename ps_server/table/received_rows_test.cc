@@ -38,8 +38,8 @@ TEST(ReceivedRowsTest, RowsInSpansThatCutThem) {
       whole.Sub(at, bytes.size()).CopyTo(bytes.data());
       cut.Append(Buffer::FromString(bytes));
     }
-    const absl::StatusOr<ReceivedRows> rows = ReceivedRows::Parse(
-        table, {}, ids.size(), Buffer::FromString(EncodeRowIds(ids)), cut);
+    const absl::StatusOr<ReceivedRows> rows =
+        ReceivedRows::Parse(table, {}, ids.size(), EncodeRowIds(ids), cut);
     ASSERT_TRUE(rows.ok()) << rows.status();
     EXPECT_EQ(std::vector<uint64_t>(rows->ids().begin(), rows->ids().end()),
               ids);
@@ -51,7 +51,7 @@ TEST(ReceivedRowsTest, RowsInSpansThatCutThem) {
 
 TEST(ReceivedRowsTest, NoRows) {
   const absl::StatusOr<ReceivedRows> rows =
-      ReceivedRows::Parse(Declared(3, ""), {}, 0, Buffer(), Buffer());
+      ReceivedRows::Parse(Declared(3, ""), {}, 0, "", Buffer());
   ASSERT_TRUE(rows.ok());
   EXPECT_TRUE(rows->ids().empty());
 }
@@ -62,8 +62,7 @@ TEST(ReceivedRowsTest, WhatDoesNotFit_B12) {
   const auto error = [&table](const std::vector<uint64_t>& ids, uint64_t count,
                               size_t floats, BucketRange buckets = {}) {
     const absl::Status status =
-        ReceivedRows::Parse(table, buckets, count,
-                            Buffer::FromString(EncodeRowIds(ids)),
+        ReceivedRows::Parse(table, buckets, count, EncodeRowIds(ids),
                             BytesOf(std::vector<float>(floats)))
             .status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);

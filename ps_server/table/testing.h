@@ -57,8 +57,7 @@ inline ReceivedRows Received(const proto::EmbeddingTable& table,
     values.insert(values.end(), gradient.begin(), gradient.end());
   }
   absl::StatusOr<ReceivedRows> rows = ReceivedRows::Parse(
-      table, buckets, ids.size(), Buffer::FromString(EncodeRowIds(ids)),
-      BytesOf(values));
+      table, buckets, ids.size(), EncodeRowIds(ids), BytesOf(values));
   EXPECT_TRUE(rows.ok()) << rows.status();
   return *std::move(rows);
 }
@@ -81,7 +80,7 @@ inline void Step(EmbeddingTable* table, const std::vector<Gradients>& pushes,
     received.push_back(Received(table->declared(), push, table->buckets()));
   }
   RowSum sum;
-  for (const ReceivedRows& rows : received) sum.terms.push_back({&rows, 1});
+  for (const ReceivedRows& rows : received) sum.terms.push_back({{&rows}, 1});
   table->ApplyStep(sum, scalars, {});
 }
 

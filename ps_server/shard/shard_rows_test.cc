@@ -1,0 +1,338 @@
+// Embedding tables in a shard: docs/protocol/tables.md.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/encoding.h"
+#include "common/row_bucket.h"
+#include "common/row_ids.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ps_server/shard/shard.h"
+#include "ps_server/shard/shard_testing.h"
+
+namespace holdfast {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr uint32_t kNumPs = 3;
+
+// Row `i` of those that are on this ps, or on another.
+uint64_t Id(uint64_t i, bool here = true) {
+  for (uint64_t id = 0;; ++id) {
+    const bool is_here = BucketsOfPs(kThisPs, kNumPs).Contains(BucketOfRow(id));
+    if (is_here == here && i-- == 0) return id;
+  }
+}
+
+TensorPiece Rows(const std::string& table, const std::vector<uint64_t>& ids,
+                 const std::vector<float>& gradients) {
+  TensorPiece piece;
+  piece.variable = table;
+  piece.rows.emplace();
+  piece.rows->set_num_rows(ids.size());
+  piece.rows->set_ids(EncodeRowIds(ids));
+  piece.data = Bytes(gradients);
+  return piece;
+}
+
+// Beside the variables of `request` table "t" of rows of 2, first values 1, of
+// at most 4 rows a push; and "u" of rows of 1.
+proto::RestoreRequest WithTables(proto::RestoreRequest request) {
+  for (const char* const name : {"t", "u"}) {
+    proto::EmbeddingTable& table = *request.mutable_declaration()->add_tables();
+    table.set_name(name);
+    table.set_row_length(*name == 't' ? 2 : 1);
+    table.set_max_rows_per_push(4);
+    table.mutable_initializer()->mutable_constant()->set_value(1);
+  }
+  return request;
+}
+
+template <typename Base>
+class WithRows : public Base {
+ protected:
+  // A whole push: its dense gradients are 0.
+  PushPart PushOf(uint32_t worker, uint64_t sequence, uint64_t step,
+                  std::vector<TensorPiece> rows) {
+    rows.push_back(Tensor("w", {2, 2}, {0, 0, 0, 0}));
+    rows.push_back(Tensor("b", {2}, {0, 0}));
+    return this->Part(worker, sequence, step, std::move(rows));
+  }
+
+  proto::PullRequest PullOf(const std::string& table,
+                            const std::vector<uint64_t>& ids) {
+    proto::PullRequest request;
+    *request.mutable_sender() = Reader();
+    proto::ReadRange& range = *request.add_ranges();
+    range.set_variable(table);
+    range.mutable_rows()->set_num_rows(ids.size());
+    range.mutable_rows()->set_ids(EncodeRowIds(ids));
+    return request;
+  }
+
+  std::vector<float> Read(const std::string& table,
+                          const std::vector<uint64_t>& ids) {
+    return this->Values(Ask(this->shard_, &Shard::Pull, PullOf(table, ids)), 0);
+  }
+};
+
+using ShardRowsTest = WithRows<ShardTest>;
+using AsynchronousShardRowsTest = WithRows<AsynchronousShardTest>;
+
+TEST_F(ShardRowsTest, APullOfUnknownRowsMakesNothing_B1) {
+  Restore(WithTables(MakeRestore()));
+  const auto pull =
+      Ask(shard_, &Shard::Pull, PullOf("t", {Id(0), Id(1), Id(2)}));
+  EXPECT_THAT(Values(pull, 0), ElementsAre(1, 1, 1, 1, 1, 1));
+  EXPECT_EQ(pull->tensors[0].variable, "t");
+  EXPECT_TRUE(pull->tensors[0].rows.has_value());
+  EXPECT_EQ(pull->version, GlobalStep(0));
+  EXPECT_EQ(shard_.figures().table_rows, 0u);
+  EXPECT_EQ(shard_.figures().tables, 0u);
+}
+
+TEST_F(ShardRowsTest, ACommitSumsTheRowsOfPushesThatCount_B6) {
+  Restore(WithTables(MakeRestore()));
+  Stage(PushOf(
+      0, 1, 0,
+      {Rows("t", {Id(0), Id(1)}, {1, 2, 3, 4}), Rows("u", {Id(5)}, {8})}));
+  Stage(PushOf(1, 1, 0, {Rows("t", {Id(1), Id(2)}, {4, 4, 8, 8})}));
+  // Not of the step.
+  Stage(PushOf(1, 2, 0, {Rows("t", {Id(0)}, {100, 100})}));
+  proto::CommitRequest commit = MakeCommit(0, {{0, 1, 2}, {1, 1, 1}});
+  commit.set_weight_divisor(4);
+  EXPECT_EQ(Ask(shard_, &Shard::Commit, commit)->version(), 1u);
+  // 1 - 0.5 x (2 g0 + g1) / 4
+  EXPECT_THAT(Read("t", {Id(0), Id(1), Id(2), Id(3)}),
+              ElementsAre(0.75f, 0.5f, -0.25f, -0.5f, 0, 0, 1, 1));
+  EXPECT_THAT(Read("u", {Id(5)}), ElementsAre(-1));
+  EXPECT_EQ(shard_.figures().table_rows, 4u);
+  EXPECT_EQ(shard_.staged_bytes(), 0);
+}
+
+TEST_F(ShardRowsTest, AStepWithoutPushesIsAStepOfTheTablesToo) {
+  Restore(WithTables(MakeRestore()));
+  Stage(PushOf(0, 1, 0, {Rows("t", {Id(0)}, {2, 2})}));
+  Commit(0, {{0, 1, 0}});
+  EXPECT_THAT(Read("t", {Id(0)}), ElementsAre(1, 1)) << "its weight is 0";
+  Stage(PushOf(0, 2, 1, {Rows("t", {Id(0)}, {2, 2})}));
+  Commit(1, {{0, 2, 1}});
+  const auto pull = Ask(shard_, &Shard::Pull, PullOf("t", {Id(0)}));
+  EXPECT_EQ(pull->version, GlobalStep(2));
+  EXPECT_THAT(Values(pull, 0), ElementsAre(0, 0));
+}
+
+TEST_F(ShardRowsTest, TheRowsOfAPushComeInSeveralParts) {
+  Restore(WithTables(MakeRestore()));
+  std::vector<uint64_t> ids = {Id(0), Id(1), Id(2)};
+  Stage(Part(0, 1, 0, {Rows("t", {ids[2]}, {6, 6})}, 2, 3));
+  // Sent again.
+  Stage(Part(0, 1, 0, {Rows("t", {ids[2]}, {6, 6})}, 2, 3));
+  Stage(Part(0, 1, 0, {Rows("t", {ids[0], ids[1]}, {2, 2, 4, 4})}, 0, 3));
+  PushPart last = PushOf(0, 1, 0, {});
+  last.part = 1;
+  last.num_parts = 3;
+  const auto answer = Push(std::move(last));
+  EXPECT_NE(answer->receipt(), 0u) << "it is here whole";
+  Commit(0, {{0, 1, 1}});
+  EXPECT_THAT(Read("t", ids), ElementsAre(0, 0, -1, -1, -2, -2));
+}
+
+TEST_F(ShardRowsTest, APushThatBeginsAnewLeavesNoRows) {
+  Restore(WithTables(MakeRestore()));
+  Stage(Part(0, 1, 0, {Rows("t", {Id(0)}, {2, 2})}, 0, 2));
+  const int64_t bytes = shard_.staged_bytes();
+  EXPECT_GT(bytes, 0);
+  Stage(Part(0, 1, 0, {Rows("t", {Id(0)}, {2, 2})}, 0, 3));
+  EXPECT_EQ(shard_.staged_bytes(), bytes);
+  Stage(Part(0, 1, 0, {}, 1, 3));
+  PushPart last = PushOf(0, 1, 0, {});
+  last.part = 2;
+  last.num_parts = 3;
+  Stage(std::move(last));
+  Commit(0, {{0, 1, 1}});
+  EXPECT_THAT(Read("t", {Id(0)}), ElementsAre(0, 0));
+  EXPECT_EQ(shard_.staged_bytes(), 0);
+}
+
+TEST_F(ShardRowsTest, RowsThatDoNotFitAreRefusedAndNothingKept) {
+  Restore(WithTables(MakeRestore()));
+  const auto refused = [&](TensorPiece rows,
+                           const std::vector<std::string>& parts) {
+    const auto answer = Push(Part(0, 1, 0, {std::move(rows)}, 0, 2));
+    EXPECT_TRUE(Fails(answer.status(), kInvalid, parts));
+    EXPECT_EQ(shard_.staged_bytes(), 0);
+  };
+  refused(Rows("x", {Id(0)}, {1, 1}),
+          {"table \"x\" is not declared; tables: t, u"});
+  refused(Rows("w", {Id(0)}, {1, 1}), {"table \"w\" is not declared"});
+  refused(Rows("t", {Id(0)}, {1}), {"table \"t\"", "4 bytes for 1 rows of 2"});
+  refused(Rows("t", {Id(0, /*here=*/false)}, {1, 1}),
+          {"table \"t\"", "not on this ps"});
+  refused(Rows("u", {Id(0), Id(1), Id(2), Id(3), Id(4)}, {1, 1, 1, 1, 1}),
+          {"5 rows, where max_rows_per_push is 4"});
+  TensorPiece claimed = Rows("t", {Id(0)}, {1, 1});
+  claimed.rows->set_num_rows(1'000'000'000);
+  refused(std::move(claimed), {"table \"t\"", "1000000000"});
+  TensorPiece halves = Rows("t", {Id(0)}, {1, 1});
+  halves.encoding = proto::FLOAT16;
+  refused(std::move(halves), {"EXACT FLOAT32"});
+  TensorPiece shaped = Rows("t", {Id(0)}, {1, 1});
+  shaped.shape = {2};
+  refused(std::move(shaped), {"no shape"});
+}
+
+TEST_F(ShardRowsTest, NeitherTwiceNorMoreThanDeclaredInAllParts) {
+  Restore(WithTables(MakeRestore()));
+  Stage(Part(0, 1, 0, {Rows("u", {Id(0), Id(2), Id(4)}, {1, 1, 1})}, 0, 4));
+  EXPECT_TRUE(
+      Fails(Push(Part(0, 1, 0, {Rows("u", {Id(3)}, {1})}, 1, 4)).status(),
+            kInvalid, {"table \"u\"", "before others"}));
+  EXPECT_TRUE(Fails(
+      Push(Part(0, 1, 0, {Rows("u", {Id(6), Id(7)}, {1, 1})}, 1, 4)).status(),
+      kInvalid, {"5 rows, where max_rows_per_push is 4"}));
+  EXPECT_TRUE(Fails(
+      Push(Part(0, 1, 0,
+                {Rows("t", {Id(6)}, {1, 1}), Rows("t", {Id(6)}, {1, 1})}, 1, 4))
+          .status(),
+      kInvalid, {"table \"t\""}));
+  Stage(Part(0, 1, 0, {Rows("u", {Id(6)}, {1})}, 1, 4));
+}
+
+TEST_F(ShardRowsTest, ATableThatIsFullRefusesThePush_B13) {
+  proto::RestoreRequest request = WithTables(MakeRestore());
+  Shard::Options options = MakeOptions();
+  // The job's needs, and 100 bytes for rows; one of "u" takes up to 34.
+  for (options.memory_limit_bytes = 1;; ++options.memory_limit_bytes) {
+    const auto plan =
+        PlanMemory(request.declaration(),
+                   {request.slices().begin(), request.slices().end()}, kThisPs,
+                   options.memory_limit_bytes);
+    if (plan.ok() && plan->table_bytes == 100) break;
+  }
+  Shard shard(options, &clock_, nullptr);
+  ASSERT_TRUE(Ask(shard, &Shard::Restore, request).status().ok());
+  const auto push = [&](uint32_t worker, std::vector<uint64_t> ids) {
+    Answer<proto::PushResponse> answer;
+    shard.Push(PushOf(worker, 1, 0,
+                      {Rows("u", ids, std::vector<float>(ids.size(), 1))}),
+               answer.Catch());
+    return answer.status();
+  };
+  EXPECT_TRUE(Fails(push(0, {Id(0), Id(1), Id(2)}), kNotReady,
+                    {"table \"u\" is full", "3 more of 34 bytes", "100",
+                     "/job:worker/task:0"}));
+  EXPECT_TRUE(push(0, {Id(0)}).ok());
+  EXPECT_TRUE(push(1, {Id(1)}).ok());
+  Answer<proto::PushResponse> third;
+  shard.Push(PushOf(1, 2, 0, {Rows("t", {Id(9)}, {1, 1})}), third.Catch());
+  EXPECT_TRUE(Fails(third.status(), kNotReady, {"table \"t\" is full"}))
+      << "it shares the room with the other";
+  EXPECT_TRUE(Ask(shard, &Shard::Commit, MakeCommit(0, {{0, 1, 1}, {1, 1, 1}}))
+                  .status()
+                  .ok());
+  EXPECT_EQ(shard.figures().table_rows, 2u);
+}
+
+TEST_F(ShardRowsTest, APinHoldsTheRowsOfItsVersion_B11) {
+  Restore(WithTables(MakeRestore()));
+  Stage(PushOf(0, 1, 0, {Rows("t", {Id(0)}, {2, 2})}));
+  Commit(0, {{0, 1, 1}});
+  const auto first = Pin();
+  Stage(PushOf(0, 2, 1, {Rows("t", {Id(0), Id(1)}, {2, 2, 2, 2})}));
+  Commit(1, {{0, 2, 1}});
+  const auto again = PinVersion(1);
+  EXPECT_TRUE(again.status().ok());
+  const auto pinned = [&] {
+    proto::PullRequest request = PullOf("t", {Id(0), Id(1)});
+    request.set_exact_version(1);
+    return Ask(shard_, &Shard::Pull, request);
+  };
+  EXPECT_THAT(Values(pinned(), 0), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(Read("t", {Id(0), Id(1)}), ElementsAre(-1, -1, 0, 0));
+  Unpin(first->pin());
+  EXPECT_THAT(Values(pinned(), 0), ElementsAre(0, 0, 1, 1));
+  Unpin(again->pin());
+  EXPECT_TRUE(Fails(pinned().status(), kNotFound, {"version 1"}));
+  Pin();
+  End(proto::FAILED, "(test)");
+}
+
+TEST_F(ShardRowsTest, APullWaitsForItsVersion) {
+  Restore(WithTables(MakeRestore()));
+  proto::PullRequest request = PullOf("t", {Id(0)});
+  request.set_min_version(1);
+  request.set_wait_ms(1000);
+  const auto pull = Ask(shard_, &Shard::Pull, request);
+  EXPECT_FALSE(pull.came());
+  Stage(PushOf(0, 1, 0, {Rows("t", {Id(0)}, {2, 2})}));
+  Commit(0, {{0, 1, 1}});
+  EXPECT_THAT(Values(pull, 0), ElementsAre(0, 0));
+}
+
+TEST_F(ShardRowsTest, RowsThatCannotBeReadAreToldAtOnce) {
+  Restore(WithTables(MakeRestore()));
+  const auto refused = [&](proto::PullRequest request, absl::StatusCode code,
+                           const std::vector<std::string>& parts) {
+    request.set_min_version(1);
+    request.set_wait_ms(1000);
+    EXPECT_TRUE(
+        Fails(Ask(shard_, &Shard::Pull, request).status(), code, parts));
+  };
+  refused(PullOf("x", {Id(0)}), kNotFound, {"table \"x\" is not declared"});
+  proto::PullRequest claimed = PullOf("t", {Id(0)});
+  claimed.mutable_ranges(0)->mutable_rows()->set_num_rows(1'000'000'000);
+  refused(claimed, kInvalid, {"table \"t\"", "1000000000 rows"});
+  proto::PullRequest encoded = PullOf("t", {Id(0)});
+  encoded.mutable_ranges(0)->set_encoding(proto::INT8);
+  refused(encoded, kInvalid, {"EXACT, FLOAT16 or BFLOAT16"});
+  std::vector<uint64_t> many(1'600'000);
+  for (size_t i = 0; i < many.size(); ++i) many[i] = i;
+  refused(PullOf("t", many), kInvalid, {"a pull of more than"});
+
+  const auto read = [&](proto::PullRequest request) {
+    return Ask(shard_, &Shard::Pull, request).status();
+  };
+  EXPECT_TRUE(Fails(read(PullOf("t", {Id(0, /*here=*/false)})), kInvalid,
+                    {"table \"t\"", "not on this ps"}));
+  proto::PullRequest broken = PullOf("t", {Id(0)});
+  broken.mutable_ranges(0)->mutable_rows()->set_ids("\xff");
+  EXPECT_TRUE(Fails(read(broken), kInvalid, {"table \"t\""}));
+}
+
+TEST_F(ShardRowsTest, ValuesComeInHalves) {
+  Restore(WithTables(MakeRestore()));
+  proto::PullRequest request = PullOf("t", {Id(0)});
+  request.mutable_ranges(0)->set_encoding(proto::FLOAT16);
+  const auto pull = Ask(shard_, &Shard::Pull, request);
+  EXPECT_EQ(pull->tensors[0].encoding, proto::FLOAT16);
+  EXPECT_EQ(pull->tensors[0].data.size(), 2 * sizeof(uint16_t));
+}
+
+TEST_F(ShardRowsTest, AJobWithoutTablesHasNoRows) {
+  Restore();
+  EXPECT_TRUE(Fails(Push(Part(0, 1, 0, {Rows("t", {Id(0)}, {1, 1})})).status(),
+                    kInvalid, {"the job has no tables"}));
+}
+
+TEST_F(AsynchronousShardRowsTest, AnApplicationAddsItsRows) {
+  Restore(WithTables(MakeAsynchronous()));
+  Stage(PushOf(0, 1, 0, {Rows("t", {Id(0)}, {2, 4})}));
+  Stage(PushOf(1, 1, 0, {Rows("t", {Id(0), Id(1)}, {2, 2, 2, 2})}));
+  EXPECT_EQ(Apply(1, 1)->verdict(), proto::ACCEPTED);
+  EXPECT_THAT(Read("t", {Id(0), Id(1)}), ElementsAre(0, 0, 0, 0));
+  proto::ApplyRequest clipped = ApplyOf(0, 1);
+  clipped.set_clip_factor(0.5f);
+  EXPECT_EQ(Apply(clipped)->verdict(), proto::ACCEPTED);
+  EXPECT_THAT(Read("t", {Id(0), Id(1)}), ElementsAre(-0.5f, -1, 0, 0));
+  EXPECT_EQ(Apply(NothingOf(0, 2))->verdict(), proto::ACCEPTED);
+  EXPECT_EQ(Ask(shard_, &Shard::Pull, PullOf("t", {Id(0)}))->version,
+            GlobalStep(3));
+}
+
+}  // namespace
+}  // namespace holdfast

@@ -1,0 +1,200 @@
+#include "ps_server/shard/shard_tables.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/buffer.h"
+#include "common/encoding.h"
+#include "common/row_ids.h"
+
+namespace holdfast {
+namespace {
+
+template <typename... What>
+absl::Status Error(absl::string_view table, const What&... what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("table \"", table, "\": ", what...));
+}
+
+}  // namespace
+
+absl::StatusOr<ShardTables> ShardTables::Create(
+    const proto::Declaration& declaration, BucketRange buckets,
+    int64_t max_bytes) {
+  ShardTables tables;
+  tables.buckets_ = buckets;
+  // Those with max_rows have their room at the beginning.
+  for (const bool bounded : {true, false}) {
+    tables.tables_.resize(declaration.tables_size());
+    for (int i = 0; i < declaration.tables_size(); ++i) {
+      const proto::EmbeddingTable& declared = declaration.tables(i);
+      if (declared.has_max_rows() != bounded) continue;
+      EmbeddingTable::Options options;
+      options.seed = declaration.seed();
+      options.buckets = buckets;
+      options.max_bytes = max_bytes;
+      absl::StatusOr<std::unique_ptr<EmbeddingTable>> table =
+          EmbeddingTable::Create(
+              declared, declaration.optimizers(declared.optimizer()), options);
+      if (!table.ok()) return table.status();
+      max_bytes -= (*table)->MaxBytes();
+      tables.tables_[i] = *std::move(table);
+    }
+  }
+  return tables;
+}
+
+int64_t ShardTables::rows() const {
+  int64_t rows = 0;
+  for (const auto& table : tables_) rows += table->rows();
+  return rows;
+}
+
+int64_t ShardTables::bytes() const {
+  int64_t bytes = 0;
+  for (const auto& table : tables_) bytes += table->bytes();
+  return bytes;
+}
+
+int64_t ShardTables::held_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& table : tables_) bytes += table->held_bytes();
+  return bytes;
+}
+
+absl::StatusOr<size_t> ShardTables::Find(absl::string_view name) const {
+  std::vector<absl::string_view> names;
+  for (size_t i = 0; i < tables_.size(); ++i) {
+    if (tables_[i]->declared().name() == name) return i;
+    names.push_back(tables_[i]->declared().name());
+  }
+  return absl::NotFoundError(absl::StrCat(
+      "table \"", name, "\" is not declared; ",
+      names.empty() ? std::string("the job has no tables")
+                    : absl::StrCat("tables: ", absl::StrJoin(names, ", "))));
+}
+
+absl::StatusOr<StagedRows> ShardTables::Fit(const TensorPiece& piece) const {
+  const absl::StatusOr<size_t> table = Find(piece.variable);
+  if (!table.ok()) {
+    return absl::InvalidArgumentError(table.status().message());
+  }
+  if (piece.dtype != proto::FLOAT32 || piece.encoding != proto::EXACT) {
+    return Error(piece.variable, "gradients of rows come as EXACT FLOAT32");
+  }
+  if (!piece.shape.empty() || piece.begin != 0 || piece.size != 0) {
+    return Error(piece.variable, "rows have ids, and no shape, begin or size");
+  }
+  absl::StatusOr<ReceivedRows> rows = ReceivedRows::Parse(
+      tables_[*table]->declared(), buckets_, piece.rows->num_rows(),
+      piece.rows->ids(), piece.data);
+  if (!rows.ok()) return rows.status();
+  StagedRows staged;
+  staged.table = *table;
+  staged.rows = std::make_shared<const ReceivedRows>(*std::move(rows));
+  staged.absent = tables_[*table]->CountAbsent(staged.rows->ids());
+  staged.bytes = static_cast<int64_t>(
+      piece.data.size() + staged.rows->ids().size() * kReceivedRowBytes);
+  return staged;
+}
+
+absl::Status ShardTables::CheckRoom(
+    size_t table, int64_t more_rows,
+    const std::vector<int64_t>& staged_absent) const {
+  int64_t others = 0;
+  for (size_t i = 0; i < tables_.size(); ++i) {
+    const EmbeddingTable& other = *tables_[i];
+    if (i == table || other.declared().has_max_rows()) continue;
+    others += other.bytes() + staged_absent[i] * other.BytesPerRow();
+  }
+  return tables_[table]->CheckRoom(staged_absent[table] + more_rows, others);
+}
+
+void ShardTables::ApplyStep(
+    const std::vector<RowSum>& sums,
+    const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars,
+    const ApplyRowsOptions& options) {
+  static const RowSum& kNone = *new RowSum;
+  for (size_t i = 0; i < tables_.size(); ++i) {
+    tables_[i]->ApplyStep(sums.empty() ? kNone : sums[i],
+                          scalars[tables_[i]->declared().optimizer()], options);
+  }
+  version_ = version_.next();
+}
+
+void ShardTables::SetVersion(GlobalStep version) {
+  for (const auto& table : tables_) table->SetVersion(version);
+  version_ = version;
+}
+
+absl::StatusOr<uint64_t> ShardTables::ValueBytes(const proto::ReadRange& range,
+                                                 uint64_t most) const {
+  const absl::StatusOr<size_t> table = Find(range.variable());
+  if (!table.ok()) return table.status();
+  if (range.encoding() != proto::EXACT && range.encoding() != proto::FLOAT16 &&
+      range.encoding() != proto::BFLOAT16) {
+    return Error(range.variable(),
+                 "values come as EXACT, FLOAT16 or BFLOAT16, asked for was "
+                 "encoding ",
+                 static_cast<int>(range.encoding()));
+  }
+  const uint64_t rows = range.rows().num_rows();
+  // An id has a byte at least.
+  if (rows > range.rows().ids().size()) {
+    return Error(range.variable(), rows, " rows, and ids of ",
+                 range.rows().ids().size(), " bytes");
+  }
+  const uint64_t row_bytes =
+      tables_[*table]->declared().row_length() *
+      (range.encoding() == proto::EXACT ? sizeof(float) : sizeof(uint16_t));
+  return rows > most / row_bytes ? most : rows * row_bytes;
+}
+
+absl::StatusOr<TensorPiece> ShardTables::Read(const proto::ReadRange& range,
+                                              GlobalStep version) const {
+  const absl::StatusOr<size_t> found = Find(range.variable());
+  if (!found.ok()) return found.status();
+  const EmbeddingTable& table = *tables_[*found];
+  const absl::StatusOr<std::vector<uint64_t>> ids =
+      DecodeRowIds(range.rows().ids(), range.rows().num_rows());
+  if (!ids.ok()) return Error(range.variable(), ids.status().message());
+  for (const uint64_t id : *ids) {
+    if (!buckets_.Contains(BucketOfRow(id))) {
+      return Error(range.variable(), "row ", id, " is of bucket ",
+                   BucketOfRow(id), ", which is not on this ps");
+    }
+  }
+  const size_t floats = ids->size() * table.declared().row_length();
+  const std::shared_ptr<float[]> values(new float[floats]);
+  if (version == version_) {
+    table.Read(*ids, values.get());
+  } else {
+    table.ReadHeld(version, *ids, values.get());
+  }
+  Buffer data;
+  data.Append({reinterpret_cast<const char*>(values.get()),
+               floats * sizeof(float), values});
+  TensorPiece piece;
+  piece.variable = range.variable();
+  piece.rows.emplace();
+  EncodedElements elements = Encode(range.encoding(), data);
+  piece.encoding = elements.encoding;
+  piece.data = std::move(elements.data);
+  return piece;
+}
+
+std::shared_ptr<const void> ShardTables::Hold() {
+  if (tables_.empty()) return nullptr;
+  for (const auto& table : tables_) table->Hold();
+  return std::shared_ptr<const void>(this,
+                                     [this, version = version_](const void*) {
+                                       for (const auto& table : tables_)
+                                         table->Release(version);
+                                     });
+}
+
+}  // namespace holdfast

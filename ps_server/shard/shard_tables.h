@@ -1,0 +1,106 @@
+#ifndef HOLDFAST_PS_SERVER_SHARD_SHARD_TABLES_H_
+#define HOLDFAST_PS_SERVER_SHARD_SHARD_TABLES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/ids.h"
+#include "common/row_bucket.h"
+#include "common/tensor_piece.h"
+#include "google/protobuf/repeated_field.h"
+#include "proto/cluster.pb.h"
+#include "proto/shard.pb.h"
+#include "ps_server/table/embedding_table.h"
+#include "ps_server/table/received_rows.h"
+
+namespace holdfast {
+
+// The gradients that a part of a push brings for rows of one table.
+struct StagedRows {
+  // Index into the declaration's tables.
+  size_t table = 0;
+  std::shared_ptr<const ReceivedRows> rows;
+  // Of them, those that did not exist when they came.
+  int64_t absent = 0;
+
+  // Memory that they keep, as PlanMemory reckons.
+  int64_t bytes = 0;
+};
+
+// What one shard holds of the job's embedding tables, in the order declared,
+// all at the version of the shard's store.
+//
+// Thread-compatible.
+class ShardTables {
+ public:
+  // A shard without tables.
+  ShardTables() = default;
+
+  // The tables of `declaration`, whose optimizers there are, empty.
+  // `max_bytes`: what all of them may take.
+  // Errors: those of EmbeddingTable::Create.
+  static absl::StatusOr<ShardTables> Create(
+      const proto::Declaration& declaration, BucketRange buckets,
+      int64_t max_bytes);
+
+  bool empty() const { return tables_.empty(); }
+  const EmbeddingTable& table(size_t i) const { return *tables_[i]; }
+  // Of all tables: their rows; memory of rows, and of copies for versions that
+  // are held.
+  int64_t rows() const;
+  int64_t bytes() const;
+  int64_t held_bytes() const;
+
+  // A part's rows, when they fit what is declared. Errors: INVALID_ARGUMENT,
+  // naming the table.
+  absl::StatusOr<StagedRows> Fit(const TensorPiece& piece) const;
+
+  // Whether there is room for more rows of one table, where pushes that are
+  // here may make `staged_absent` of each.
+  // Errors: FAILED_PRECONDITION, as EmbeddingTable::CheckRoom.
+  absl::Status CheckRoom(size_t table, int64_t more_rows,
+                         const std::vector<int64_t>& staged_absent) const;
+
+  // Makes the next version of each table. `sums`: by table; empty: no push
+  // counts. `scalars`: by the declaration's optimizers.
+  void ApplyStep(
+      const std::vector<RowSum>& sums,
+      const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars,
+      const ApplyRowsOptions& options);
+  void SetVersion(GlobalStep version);
+
+  // What the values of a range of rows take of kMaxPullBytes, at most `most`.
+  // Errors: NOT_FOUND for a table that is not declared; INVALID_ARGUMENT for an
+  // encoding in which values do not come, and for more rows than ids have
+  // bytes.
+  absl::StatusOr<uint64_t> ValueBytes(const proto::ReadRange& range,
+                                      uint64_t most) const;
+  // The rows of a range that ValueBytes took, as of the newest version or of
+  // one that is held. Errors: INVALID_ARGUMENT, naming the table, for ids that
+  // do not parse or are not of this ps.
+  absl::StatusOr<TensorPiece> Read(const proto::ReadRange& range,
+                                   GlobalStep version) const;
+
+  // Holds the newest version of all tables, until it goes. Must not outlive
+  // this object.
+  std::shared_ptr<const void> Hold();
+
+ private:
+  // Errors: NOT_FOUND, naming those that there are.
+  absl::StatusOr<size_t> Find(absl::string_view name) const;
+
+  // Those without max_rows share what the others leave.
+  std::vector<std::unique_ptr<EmbeddingTable>> tables_;
+  BucketRange buckets_;
+  GlobalStep version_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_PS_SERVER_SHARD_SHARD_TABLES_H_
