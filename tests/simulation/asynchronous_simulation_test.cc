@@ -39,6 +39,8 @@ struct Scenario {
   // At most 20.
   uint64_t tickets = 12;
   bool faulty = false;
+  // With an embedding table.
+  bool rows = false;
 };
 
 std::string Name(const Scenario& s) {
@@ -48,7 +50,7 @@ std::string Name(const Scenario& s) {
       s.faults.lost > 0 ? "Lossy" : "", s.faults.repeated > 0 ? "Twice" : "",
       s.mishaps > 0 ? "Deaths" : "", s.momentum ? "Momentum" : "",
       s.extra_places.has_value() ? absl::StrCat("Extra", *s.extra_places) : "",
-      s.faulty ? "Faulty" : "");
+      s.faulty ? "Faulty" : "", s.rows ? "Rows" : "");
 }
 
 AsynchronousJob JobOf(const Scenario& s) {
@@ -60,13 +62,20 @@ AsynchronousJob JobOf(const Scenario& s) {
   job.momentum = s.momentum;
   job.tickets = s.tickets;
   job.faulty = s.faulty;
+  job.rows = s.rows;
   return job;
 }
 
 // Bytes of pushes that may be on one ps [A2].
 int64_t MostStaged(const Scenario& s, const sim::Job& job) {
   const uint32_t extra = s.workers * (s.depth - 1);
-  return sim::PushBytes(job) * (s.workers + s.extra_places.value_or(extra));
+  // A row is kept with its id and a pointer.
+  const int64_t rows =
+      s.rows ? sim::NumRows(job) *
+                   (sim::RowLength(job) * sizeof(float) + 2 * sizeof(uint64_t))
+             : 0;
+  return (sim::PushBytes(job) + rows) *
+         (s.workers + s.extra_places.value_or(extra));
 }
 
 sim::Job MakeJob(const Scenario& s) {
@@ -178,6 +187,9 @@ INSTANTIATE_TEST_SUITE_P(
         {2, 1, 3, kUnbounded, kSome, 3, false, 0},
         {2, 3, 3, 1, kSome, 3, true, 0},
         {3, 2, 3, kUnbounded, kSome, 3, false, 1},
+        // Embedding tables.
+        {2, 2, 1, kUnbounded, kSome, 0, true, {}, 12, false, true},
+        {3, 4, 2, 1, kMany, 4, false, {}, 12, false, true},
         // Faulty workers [P2, P3].
         {2, 2, 1, kUnbounded, kSome, 3, false, {}, 12, true},
         {3, 3, 3, 3, kSome, 4, true, {}, 12, true},

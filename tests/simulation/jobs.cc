@@ -37,7 +37,8 @@ std::string Name(const SynchronousJob& job) {
       job.aggregation == proto::Consistency::SUM ? "Sum" : "",
       job.min_replicas > 0 ? absl::StrCat("Min", job.min_replicas) : "",
       job.faulty ? "Faulty" : "", job.lends ? "Lending" : "",
-      job.judged ? "Judged" : "", job.changes_rate ? "Rates" : "");
+      job.judged ? "Judged" : "", job.changes_rate ? "Rates" : "",
+      job.rows ? "Rows" : "");
 }
 
 sim::Job MakeJob(const SynchronousJob& s) {
@@ -79,6 +80,7 @@ sim::Job MakeJob(const SynchronousJob& s) {
   frozen = declaration.variables(0);
   frozen.set_name("frozen");
   frozen.set_trainable(false);
+  if (s.rows) sim::AddRows(&declaration);
   declaration.add_optimizers()->set_learning_rate(0.1f);
   declaration.mutable_optimizers(0)->mutable_momentum()->set_momentum(0.9f);
   declaration.mutable_partitioner()->mutable_fixed_shards()->set_shards(2);
@@ -106,7 +108,7 @@ std::string Name(const AsynchronousJob& job) {
   return absl::StrCat(
       "P", job.num_ps, "W", job.workers, "D", job.depth,
       job.bound.has_value() ? absl::StrCat("S", *job.bound) : "",
-      job.lends ? "Lending" : "");
+      job.lends ? "Lending" : "", job.rows ? "Rows" : "");
 }
 
 sim::Job MakeJob(const AsynchronousJob& s) {
@@ -147,6 +149,7 @@ sim::Job MakeJob(const AsynchronousJob& s) {
   add(sim::kTickets, {static_cast<int64_t>(s.tickets), 2}, 0);
   add(sim::kRates, {}, 1);
   if (s.momentum) add(sim::kMomentum, {}, 2);
+  if (s.rows) sim::AddRows(&declaration);
   declaration.mutable_partitioner()->mutable_fixed_shards()->set_shards(
       s.num_ps);
   declaration.set_placement(proto::ROUND_ROBIN);

@@ -37,6 +37,8 @@ struct SynchronousJob {
   bool judged = false;
   // An operator changes the learning rate.
   bool changes_rate = false;
+  // With an embedding table.
+  bool rows = false;
 };
 
 std::string Name(const SynchronousJob& job);
@@ -59,6 +61,8 @@ struct AsynchronousJob {
   bool faulty = false;
   // Workers are the production client, and lend (docs/same_host.md).
   bool lends = false;
+  // With an embedding table.
+  bool rows = false;
 };
 
 std::string Name(const AsynchronousJob& job);

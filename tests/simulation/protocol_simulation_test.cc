@@ -157,6 +157,11 @@ TEST_P(ProtocolSimulationTest, PromisesHoldUnderEverySchedule) {
 }
 
 // Whose workers are clients that lend, mostly.
+Scenario WithRows(Scenario scenario) {
+  scenario.rows = true;
+  return scenario;
+}
+
 Scenario Lending(Scenario scenario) {
   scenario.lends = true;
   scenario.faults.not_lent = 200;
@@ -201,6 +206,11 @@ INSTANTIATE_TEST_SUITE_P(
         {2, 2, 1, 4, {50, 100}, false, 0, 0, 0, {}, kMean, true},
         {2, 3, 3, 5, {50, 100}, true, 0, 0, 0, {}, kMean, true},
         {4, 2, 3, 3, {50, 100}, true, 9, 0, 0, {}, kMean, true},
+        // Embedding tables.
+        WithRows({2, 2, 1, 4, {50, 100}}),
+        WithRows({2, 2, 2, 4, {50, 100}, true}),
+        WithRows({4, 2, 3, 3, {50, 100}, true, 9}),
+        WithRows({2, 3, 3, 5, {50, 100}}),
         // What cannot be lent begins anew in more parts [H8].
         Lending({2, 2, 1, 4, {50, 100}}),
         Lending({2, 2, 2, 4, {50, 100}, true}),

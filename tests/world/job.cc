@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/row_bucket.h"
+#include "common/row_ids.h"
+
 namespace holdfast::sim {
 
 size_t NumElements(const proto::Variable& variable) {
@@ -45,6 +48,44 @@ Values GradientOf(const Job& job, const Batch& batch, const Values& values,
     }
   }
   return gradient;
+}
+
+void AddRows(proto::Declaration* declaration) {
+  const proto::Variable& variable = declaration->variables(0);
+  proto::EmbeddingTable& table = *declaration->add_tables();
+  table.set_name(kRows);
+  table.set_row_length(NumElements(variable) / variable.shape(0));
+  table.set_optimizer(variable.optimizer());
+  *table.mutable_initializer() = variable.initializer();
+  table.set_max_rows_per_push(variable.shape(0));
+}
+
+bool HasRows(const Job& job) { return job.declaration.tables_size() > 0; }
+
+uint32_t RowLength(const Job& job) {
+  return job.declaration.tables(0).row_length();
+}
+
+std::vector<uint64_t> RowsOn(const Job& job, uint32_t ps, uint32_t num_ps) {
+  std::vector<uint64_t> ids;
+  for (uint64_t id = 0; HasRows(job) && id < NumRows(job); ++id) {
+    if (BucketsOfPs(ps, num_ps).Contains(BucketOfRow(id))) ids.push_back(id);
+  }
+  return ids;
+}
+
+proto::ReadRange RangeOfRows(const std::vector<uint64_t>& ids) {
+  proto::ReadRange range;
+  range.set_variable(kRows);
+  range.mutable_rows()->set_num_rows(ids.size());
+  range.mutable_rows()->set_ids(EncodeRowIds(ids));
+  return range;
+}
+
+absl::Span<const float> RowOf(const Job& job, const Values& values,
+                              uint64_t id) {
+  return absl::MakeConstSpan(values.at(job.declaration.variables(0).name()))
+      .subspan(id * RowLength(job), RowLength(job));
 }
 
 bool HasVariable(const Job& job, const std::string& name) {

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "proto/cluster.pb.h"
+#include "proto/shard.pb.h"
 
 namespace holdfast::sim {
 
@@ -146,6 +148,24 @@ inline constexpr char kRates[] = "rates";
 inline constexpr char kMomentum[] = "momentum";
 inline constexpr float kMomentumRate = 0.25f;
 inline constexpr float kMomentumKept = 0.5f;
+
+// ---- Rows of an embedding table ----
+//
+// A job may have a table beside its first variable [n, k]: its rows 0 to n - 1
+// are those of the variable, and get the same gradients by every push. So they
+// are to have the same values at every version (docs/protocol/tables.md, B6).
+inline constexpr char kRows[] = "rows";
+
+// Declares the table. The variable has a constant first value.
+void AddRows(proto::Declaration* declaration);
+bool HasRows(const Job& job);
+uint32_t RowLength(const Job& job);
+// The ids of the rows that a ps has, rising.
+std::vector<uint64_t> RowsOn(const Job& job, uint32_t ps, uint32_t num_ps);
+proto::ReadRange RangeOfRows(const std::vector<uint64_t>& ids);
+// Of the first variable: a row of its gradient, or of its values.
+absl::Span<const float> RowOf(const Job& job, const Values& values,
+                              uint64_t id);
 
 bool HasVariable(const Job& job, const std::string& name);
 // Of each variable.

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/row_ids.h"
 #include "tests/world/disk.h"
 
 namespace holdfast::sim {
@@ -400,7 +401,26 @@ std::string Oracle::CheckRows(const std::string& variable, const float* values,
   return "";
 }
 
-std::string Oracle::CheckPulled(uint32_t ps, const PullReply& reply) const {
+std::string Oracle::CheckTable(const proto::ReadRange& range,
+                               const TensorPiece& piece,
+                               const Values& values) const {
+  const auto ids = DecodeRowIds(range.rows().ids(), range.rows().num_rows());
+  std::vector<float> rows(piece.data.size() / sizeof(float));
+  piece.data.CopyTo(rows.data());
+  if (rows.size() != ids->size() * RowLength(job_)) return "rows are missing";
+  for (size_t i = 0; i < ids->size(); ++i) {
+    const absl::Span<const float> expected = RowOf(job_, values, (*ids)[i]);
+    const float* const row = &rows[i * RowLength(job_)];
+    if (!Same(row, expected.data(), expected.size())) {
+      return absl::StrCat("row ", (*ids)[i], " is ", row[0], " ..., expected ",
+                          expected[0], " ...");
+    }
+  }
+  return "";
+}
+
+std::string Oracle::CheckPulled(uint32_t ps, const proto::PullRequest& request,
+                                const PullReply& reply) const {
   const Cut cut = {reply.generation.value(), reply.version.value()};
   const auto error = [&](auto... what) {
     return absl::StrCat("ps ", ps, " at ", Text(cut), ": ", what...);
@@ -436,8 +456,17 @@ std::string Oracle::CheckPulled(uint32_t ps, const PullReply& reply) const {
                           : made.pushes.size() != cut.second) {
       return error(made.pushes.size(), " pushes are applied");
     }
-    for (const TensorPiece& piece : reply.tensors) {
+    for (size_t i = 0; i < reply.tensors.size(); ++i) {
+      const TensorPiece& piece = reply.tensors[i];
       if (piece.variable == kTickets) continue;
+      if (piece.rows.has_value()) {
+        std::vector<Given> counted;
+        for (const Given* given : made.pushes) counted.push_back(*given);
+        const std::string broken =
+            CheckTable(request.ranges(i), piece, MadeOf(job_, counted));
+        if (!broken.empty()) return error(broken);
+        continue;
+      }
       values.resize(piece.data.size() / sizeof(float));
       piece.data.CopyTo(values.data());
       const std::string broken =
@@ -449,7 +478,14 @@ std::string Oracle::CheckPulled(uint32_t ps, const PullReply& reply) const {
   const auto known = history_.find(cut);
   if (known == history_.end()) return error("nobody has made it");
   std::vector<float> values;
-  for (const TensorPiece& piece : reply.tensors) {
+  for (size_t i = 0; i < reply.tensors.size(); ++i) {
+    const TensorPiece& piece = reply.tensors[i];
+    if (piece.rows.has_value()) {
+      const std::string broken =
+          CheckTable(request.ranges(i), piece, known->second.values);
+      if (!broken.empty()) return error(broken);
+      continue;
+    }
     values.resize(piece.data.size() / sizeof(float));
     piece.data.CopyTo(values.data());
     const std::vector<float>& expected =

@@ -46,8 +46,9 @@ class Oracle {
                        uint64_t ticket);
   // Somebody is told that steps up to `step` of the generation are final.
   void OnDurable(uint64_t generation, uint64_t step);
-  // What a shard reads out, whole slices of it.
-  std::string CheckPulled(uint32_t ps, const PullReply& reply) const;
+  // What a shard reads out, whole slices of it, and rows.
+  std::string CheckPulled(uint32_t ps, const proto::PullRequest& request,
+                          const PullReply& reply) const;
 
   // ---- What workers do, and are told ----
 
@@ -143,6 +144,9 @@ class Oracle {
   bool Holds(uint64_t generation, Cut end) const;
   // The pushes that a row of kTickets, from `row`, is made of.
   std::string Decode(const float* row, Made* made) const;
+  // Of a table, by the values of the first variable.
+  std::string CheckTable(const proto::ReadRange& range,
+                         const TensorPiece& piece, const Values& values) const;
   std::string CheckRows(const std::string& variable, const float* values,
                         size_t size, const Made& made) const;
   std::string CheckSynchronous(const Disk& disk, const Cut& name) const;

@@ -205,11 +205,15 @@ proto::PullRequest ScriptedWorker::PullOf(uint32_t ps) const {
       range.set_size(slice.size());
     }
   }
+  if (HasRows(job())) {
+    *request.add_ranges() = RangeOfRows(RowsOn(job(), ps, num_ps_));
+  }
   return request;
 }
 
 void ScriptedWorker::Keep(const PullReply& reply) {
   for (const TensorPiece& piece : reply.tensors) {
+    if (piece.rows.has_value()) continue;
     std::vector<float>& values = values_[piece.variable];
     values.resize(NumElements(variables_.at(piece.variable)));
     piece.data.CopyTo(&values[piece.begin]);
@@ -261,6 +265,20 @@ std::vector<PushPart> ScriptedWorker::CutIntoParts(
         pieces.clear();
       }
     }
+  }
+  // Each row by itself.
+  const std::vector<uint64_t> rows = RowsOn(job(), ps, num_ps_);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (job().cuts_pushes && !pieces.empty()) {
+      add(std::move(pieces));
+      pieces.clear();
+    }
+    const absl::Span<const float> row = RowOf(job(), gradient, rows[i]);
+    TensorPiece& piece = pieces.emplace_back();
+    piece.variable = kRows;
+    piece.rows = RangeOfRows({rows[i]}).rows();
+    piece.data = Buffer::FromString(std::string(
+        reinterpret_cast<const char*>(row.data()), row.size() * sizeof(float)));
   }
   if (!pieces.empty()) add(std::move(pieces));
   if (parts.empty()) add({});

@@ -504,7 +504,7 @@ void World::CheckShard(uint32_t ps) {
   request.mutable_sender()->set_generation(shards_[ps]->generation().value());
   shards_[ps]->Pull(request, [&](const absl::StatusOr<PullReply>& reply) {
     if (!reply.ok() || reply->tensors.empty()) return;
-    Check(oracle_.CheckPulled(ps, *reply));
+    Check(oracle_.CheckPulled(ps, request, *reply));
   });
 }
 
@@ -520,6 +520,9 @@ void World::NotePlacement(const proto::RestoreRequest& request) {
     range.set_begin(slice.begin());
     range.set_size(slice.size());
   }
+  for (uint32_t ps = 0; HasRows(job_) && ps < num_ps_; ++ps) {
+    *everything_[ps].add_ranges() = RangeOfRows(RowsOn(job_, ps, num_ps_));
+  }
 }
 
 Values World::ReadAll() {
@@ -534,6 +537,7 @@ Values World::ReadAll() {
     shards_[ps]->Pull(request, [&](const absl::StatusOr<PullReply>& reply) {
       if (!reply.ok()) return Violate(reply.status().ToString());
       for (const TensorPiece& piece : reply->tensors) {
+        if (piece.rows.has_value()) continue;
         piece.data.CopyTo(&values[piece.variable][piece.begin]);
       }
     });

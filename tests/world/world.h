@@ -740,7 +740,7 @@ void World::OnAnswered(Node from, Node to, const Request& request,
     CheckGeneration(response.generation.value(), NameOf<Request>());
     CheckState(response.state, NameOf<Request>());
     if (!response.tensors.empty()) {
-      Check(oracle_.CheckPulled(to - ShardNode(0), response));
+      Check(oracle_.CheckPulled(to - ShardNode(0), request, response));
     }
   }
   const auto& said = internal::SaidBy(response);
