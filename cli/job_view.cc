@@ -88,7 +88,8 @@ std::optional<double> Median(std::vector<double> values) {
 }
 
 uint64_t MemoryOf(const proto::MemoryUse& memory) {
-  return memory.values() + memory.slots() + memory.versions() + memory.pushes();
+  return memory.values() + memory.slots() + memory.versions() +
+         memory.pushes() + memory.tables();
 }
 
 // Bytes a second; nothing where it has written too little to say.

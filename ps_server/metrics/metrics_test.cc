@@ -117,6 +117,20 @@ TEST(ShardMetricsTest, TellsTheFigures) {
     EXPECT_THAT(text, HasSubstr(line));
   }
   EXPECT_THAT(text, Not(HasSubstr("sent_bytes_total{encoding=\"int8\"}")));
+  EXPECT_THAT(text, Not(HasSubstr("table")));
+}
+
+TEST(ShardMetricsTest, EmbeddingTablesWhereThereAreSome) {
+  ShardFigures figures = FullShardFigures();
+  figures.num_tables = 2;
+  figures.tables = 700;
+  figures.table_rows = 12;
+  Metrics metrics;
+  AddShardMetrics(figures, &metrics);
+  const std::string text = metrics.ToText();
+  EXPECT_THAT(
+      text, HasSubstr("\nholdfast_shard_memory_bytes{kind=\"tables\"} 700\n"));
+  EXPECT_THAT(text, HasSubstr("\nholdfast_shard_table_rows 12\n"));
 }
 
 TEST(RpcMetricsTest, MethodsOfEachStepAndTheSumOfTheOthers) {

@@ -9,13 +9,21 @@
 
 namespace holdfast {
 
+namespace {
+
+constexpr const char* kTables = "tables";
+
+}  // namespace
+
 void AddShardMetrics(const ShardFigures& figures, Metrics* metrics) {
   for (const auto& [kind, bytes] : {
            std::pair("values", figures.values),
            std::pair("slots", figures.slots),
            std::pair("versions", figures.versions),
            std::pair("pushes", figures.pushes),
+           std::pair(kTables, figures.tables),
        }) {
+    if (kind == kTables && figures.num_tables == 0) continue;
     metrics->Gauge("holdfast_shard_memory_bytes",
                    "Memory of this ps's share of the job.", bytes,
                    {{"kind", kind}});
@@ -23,6 +31,10 @@ void AddShardMetrics(const ShardFigures& figures, Metrics* metrics) {
   metrics->Gauge("holdfast_shard_memory_limit_bytes",
                  "Memory limit of this ps's share (--memory_limit).",
                  figures.limit);
+  if (figures.num_tables > 0) {
+    metrics->Gauge("holdfast_shard_table_rows", "Rows of embedding tables.",
+                   figures.table_rows);
+  }
   metrics->Counter("holdfast_shard_updates_total",
                    "Commits or, in asynchronous jobs, applied pushes.",
                    figures.updates);

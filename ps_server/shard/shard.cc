@@ -41,6 +41,7 @@ ShardFigures Shard::figures() const {
   figures.pushes = staged_.bytes();
   figures.tables = tables_.bytes();
   figures.table_rows = tables_.rows();
+  figures.num_tables = tables_.size();
   if (store_ != nullptr) {
     figures.values = store_->value_bytes();
     figures.slots = store_->slot_bytes();

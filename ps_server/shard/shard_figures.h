@@ -31,6 +31,7 @@ struct ShardFigures {
   uint64_t limit = 0;
 
   uint64_t table_rows = 0;
+  uint64_t num_tables = 0;
 
   // Commits, or applied pushes.
   uint64_t updates = 0;

@@ -50,6 +50,7 @@ class ShardTables {
       int64_t max_bytes);
 
   bool empty() const { return tables_.empty(); }
+  size_t size() const { return tables_.size(); }
   const EmbeddingTable& table(size_t i) const { return *tables_[i]; }
   // Of all tables: their rows; memory of rows, and of copies for versions that
   // are held.

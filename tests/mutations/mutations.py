@@ -366,8 +366,21 @@ MUTATIONS = [
                '        !(Mutant("H8_complete") && held.num_parts < part.num_parts) &&'),
     ]),
     Mutation("H8_half", "what a push holds that begins anew stays", [
-        Change(STAGED, "      held.pieces.clear();\n",
-               '      if (!Mutant("H8_half")) held.pieces.clear();\n'),
+        Change(STAGED, "      Empty(&held);\n",
+               '      if (Mutant("H8_half")) {\n'
+               "        held.parts.clear();\n"
+               "      } else {\n"
+               "        Empty(&held);\n"
+               "      }\n"),
+    ]),
+    Mutation("rows_step", "a step without a push that counts is none of the tables", [
+        Change(SHARD, "  if (!tables_.empty()) {\n",
+               "  if (!tables_.empty() &&\n"
+               '      !(sum.dense.terms.empty() && Mutant("rows_step"))) {\n'),
+    ]),
+    Mutation("rows_sum", "rows are summed and not averaged", [
+        Change(SHARD, "for (RowSum& rows : sum.tables) rows.divisor =",
+               'for (RowSum& rows : sum.tables) if (!Mutant("rows_sum")) rows.divisor ='),
     ]),
     Mutation("H9", "a late part of the smaller number is taken", [
         Change(STAGED,
