@@ -48,6 +48,12 @@ constexpr BucketRange BucketsOfPs(uint32_t ps, uint32_t num_ps) {
   return {begin(ps), begin(uint64_t{ps} + 1)};
 }
 
+// Which of `num_ps` ps holds a bucket: the only one whose range contains it.
+constexpr uint32_t PsOfBucket(uint32_t bucket, uint32_t num_ps) {
+  return static_cast<uint32_t>(((uint64_t{bucket} + 1) * num_ps - 1) /
+                               kRowBuckets);
+}
+
 }  // namespace holdfast
 
 #endif  // HOLDFAST_COMMON_ROW_BUCKET_H_

@@ -37,6 +37,9 @@ TEST(RowBucketTest, EachBucketIsOnOnePs) {
       const BucketRange range = BucketsOfPs(ps, num_ps);
       EXPECT_EQ(range.begin, next) << ps << " of " << num_ps;
       EXPECT_LE(range.size(), kRowBuckets / num_ps + 1);
+      for (uint32_t bucket = range.begin; bucket < range.end; ++bucket) {
+        EXPECT_EQ(PsOfBucket(bucket, num_ps), ps) << bucket;
+      }
       next = range.end;
     }
     EXPECT_EQ(next, kRowBuckets) << num_ps;
