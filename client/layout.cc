@@ -1,6 +1,7 @@
 #include "client/layout.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -14,6 +15,9 @@ template <typename... What>
 absl::Status Bad(const What&... what) {
   return absl::InternalError(absl::StrCat("placement: ", what...));
 }
+
+// In place of a variable's index.
+constexpr size_t kTable = std::numeric_limits<size_t>::max();
 
 struct Placed {
   Stretch stretch;
@@ -65,11 +69,26 @@ absl::StatusOr<Layout> Layout::Make(
     layout.variables_.push_back(std::move(variable));
   }
 
+  for (const proto::EmbeddingTable& declared : layout.declaration_.tables()) {
+    const auto error = [&declared](const auto&... what) {
+      return Bad("table \"", declared.name(), "\" ", what...);
+    };
+    if (declared.row_length() == 0) return error("has rows without values");
+    if (declared.max_rows_per_push() == 0) return error("takes no rows");
+    // No slice may be of it.
+    if (!index.emplace(declared.name(), kTable).second) {
+      return error("has the name of another table or variable");
+    }
+    layout.tables_.push_back(
+        {declared.name(), declared.row_length(), declared.max_rows_per_push()});
+  }
+
   std::vector<std::vector<Placed>> by_variable(layout.variables_.size());
   for (const proto::Slice& slice : placement.slices()) {
     const auto it = index.find(slice.variable());
-    if (it == index.end()) {
-      return Bad("slice of \"", slice.variable(), "\", which is not declared");
+    if (it == index.end() || it->second == kTable) {
+      return Bad("slice of \"", slice.variable(),
+                 "\", which is not declared as a variable");
     }
     if (slice.ps() >= num_ps) {
       return Bad("slice of \"", slice.variable(), "\" at ps ", slice.ps(),

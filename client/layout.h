@@ -23,11 +23,12 @@ struct Stretch {
   }
 };
 
-// The variables of a job and where their elements are, as the coordinator told
-// and as tested here.
+// The variables of a job and where their elements are, and its embedding
+// tables, as the coordinator told and as tested here.
 //
 // An immutable value. Invariants: every element of every variable is in exactly
-// one slice; variables have distinct names and are float32.
+// one slice; variables and tables have distinct names; variables are float32;
+// rows have values, and pushes may have rows.
 class Layout {
  public:
   struct Variable {
@@ -35,6 +36,11 @@ class Layout {
     std::vector<int64_t> shape;
     uint64_t size = 0;
     bool trainable = true;
+  };
+  struct Table {
+    std::string name;
+    uint32_t row_length = 0;
+    uint32_t max_rows_per_push = 0;
   };
 
   // Errors: INTERNAL when `placement` does not hold what the class promises;
@@ -46,6 +52,9 @@ class Layout {
   // In the order declared.
   const std::vector<Variable>& variables() const { return variables_; }
   size_t num_trainable() const { return num_trainable_; }
+  // In the order declared. Which ps has which rows follows from their ids
+  // (common/row_bucket.h).
+  const std::vector<Table>& tables() const { return tables_; }
   uint32_t num_ps() const { return static_cast<uint32_t>(slices_.size()); }
   // Of one ps, in the order declared, and by `begin`. None is empty.
   const std::vector<Stretch>& slices(uint32_t ps) const { return slices_[ps]; }
@@ -56,6 +65,7 @@ class Layout {
   proto::Declaration declaration_;
   std::vector<Variable> variables_;
   size_t num_trainable_ = 0;
+  std::vector<Table> tables_;
   std::vector<std::vector<Stretch>> slices_;
 };
 

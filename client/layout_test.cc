@@ -2,6 +2,7 @@
 
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -80,6 +81,40 @@ TEST(LayoutTest, TestsWhatTheCoordinatorTells) {
   }
 }
 
+proto::EmbeddingTable* AddTable(const std::string& name,
+                                proto::GetPlacementResponse* placement) {
+  proto::EmbeddingTable* table = placement->mutable_declaration()->add_tables();
+  table->set_name(name);
+  table->set_row_length(16);
+  table->set_max_rows_per_push(1000);
+  return table;
+}
+
+TEST(LayoutTest, TablesAreTested) {
+  using Placement = proto::GetPlacementResponse;
+  const std::vector<std::pair<void (*)(Placement*), std::string>> cases = {
+      {[](Placement* p) { AddTable("t", p)->clear_row_length(); },
+       "placement: table \"t\" has rows without values"},
+      {[](Placement* p) { AddTable("t", p)->clear_max_rows_per_push(); },
+       "placement: table \"t\" takes no rows"},
+      {[](Placement* p) {
+         AddTable("t", p);
+         AddTable("t", p);
+       },
+       "placement: table \"t\" has the name of another table or variable"},
+      {[](Placement* p) { AddTable("w", p); },
+       "placement: table \"w\" has the name of another table or variable"},
+      {[](Placement* p) {
+         AddTable("t", p);
+         p->mutable_slices(0)->set_variable("t");
+       },
+       "placement: slice of \"t\", which is not declared as a variable"},
+  };
+  for (const auto& [spoil, message] : cases) {
+    EXPECT_EQ(MakeSpoilt(spoil), absl::InternalError(message));
+  }
+}
+
 void AddVariable(const std::string& name, const std::vector<int64_t>& shape,
                  proto::GetPlacementResponse* placement) {
   proto::Variable* variable = placement->mutable_declaration()->add_variables();
@@ -108,6 +143,7 @@ absl::StatusOr<Layout> MakeOf(const std::vector<Placed>& slices) {
     slice->set_size(placed.size);
     slice->set_ps(placed.ps);
   }
+  AddTable("t", &placement);
   return Layout::Make(placement, 2);
 }
 
@@ -129,6 +165,10 @@ TEST(LayoutTest, SlicesInAnyOrderSeveralOnAPs) {
                           Stretch{1, 0, 1}, Stretch{2, 0, 1}));
   EXPECT_THAT(layout->slices(1),
               ElementsAre(Stretch{0, 10, 5}, Stretch{1, 1, 2}));
+  ASSERT_EQ(layout->tables().size(), 1);
+  EXPECT_EQ(layout->tables()[0].name, "t");
+  EXPECT_EQ(layout->tables()[0].row_length, 16);
+  EXPECT_EQ(layout->tables()[0].max_rows_per_push, 1000);
 }
 
 TEST(LayoutTest, SlicesThatDoNotCoverOnce) {

@@ -78,4 +78,31 @@ void Parameters::Keep(size_t variable, absl::Span<const float> values,
   place.copied = false;
 }
 
+void Parameters::WantRows(size_t table, absl::Span<const uint64_t> ids) {
+  if (rows_.size() <= table) rows_.resize(table + 1);
+  rows_[table].ids.assign(ids.begin(), ids.end());
+  rows_[table].num_values = 0;
+}
+
+absl::Span<const uint64_t> Parameters::RowIds(size_t table) const {
+  if (table >= rows_.size()) return {};
+  return rows_[table].ids;
+}
+
+absl::Span<const float> Parameters::RowsOf(size_t table) const {
+  if (table >= rows_.size()) return {};
+  return absl::MakeConstSpan(rows_[table].memory.data(),
+                             rows_[table].num_values);
+}
+
+absl::Span<float> Parameters::WriteRows(size_t table, size_t row_length) {
+  Rows& rows = rows_[table];
+  const size_t num_values = rows.ids.size() * row_length;
+  if (rows.num_values != num_values) {
+    if (rows.memory.size() < num_values) rows.memory.resize(num_values);
+    rows.num_values = num_values;
+  }
+  return absl::MakeSpan(rows.memory.data(), num_values);
+}
+
 }  // namespace holdfast

@@ -2,6 +2,7 @@
 #define HOLDFAST_CLIENT_PARAMETERS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -11,7 +12,8 @@
 
 namespace holdfast {
 
-// The values of all variables, in the order declared, each row-major.
+// The values of all variables, in the order declared, each row-major, and of
+// the rows of embedding tables that its user wants.
 //
 // A pull decides where the values of a variable lie: in memory of this object,
 // in memory that the caller has given for them (SetMemory), or where they were
@@ -48,6 +50,19 @@ class Parameters {
   // object, to which what is kept is copied, once, or the caller's.
   absl::Span<const float> AtFixedPlace(size_t variable);
 
+  // ---- Rows of embedding tables (docs/protocol/tables.md) ----
+
+  // Which rows of a table, by its index as declared, pulls into this object
+  // read from now on: ids that rise, each once (client/row_batch.h). Default:
+  // none. The values that were there are gone.
+  void WantRows(size_t table, absl::Span<const uint64_t> ids);
+  // Those ids.
+  absl::Span<const uint64_t> RowIds(size_t table) const;
+  // Their values, row after row in the order of ids; empty before a pull. They
+  // stay where they are until the next pull into this object begins, or
+  // WantRows.
+  absl::Span<const float> RowsOf(size_t table) const;
+
   // Synchronous: of all values. Asynchronous: the least of `versions`, without
   // those of ps that hold nothing that is trained: their values never change.
   GlobalStep version;
@@ -71,6 +86,11 @@ class Parameters {
   // `values` are those of the variable, for as long as `owner` is there.
   void Keep(size_t variable, absl::Span<const float> values,
             std::shared_ptr<const void> owner);
+  // The tables up to the last of which rows are wanted.
+  size_t num_tables() const { return rows_.size(); }
+  // Where the values of the wanted rows are to be written. Called again with
+  // the same length, it changes nothing.
+  absl::Span<float> WriteRows(size_t table, size_t row_length);
 
  private:
   struct Place {
@@ -82,7 +102,17 @@ class Parameters {
     bool copied = false;
   };
 
+  struct Rows {
+    std::vector<uint64_t> ids;
+    // The first num_values of `memory`, which never shrinks: batches differ in
+    // their numbers of rows.
+    std::vector<float> memory;
+    size_t num_values = 0;
+  };
+
   std::vector<Place> places_;
+  // By table.
+  std::vector<Rows> rows_;
 };
 
 }  // namespace holdfast

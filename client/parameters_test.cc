@@ -73,6 +73,43 @@ TEST(ParametersTest, ACopyOfWhatIsKeptLiesAtAFixedPlace) {
   EXPECT_THAT(copy, ElementsAre(9, 4));
 }
 
+TEST(ParametersTest, WantedRowsHaveValuesOnceTheyArePulled) {
+  Parameters values;
+  EXPECT_EQ(values.num_tables(), 0);
+  EXPECT_THAT(values.RowIds(1), IsEmpty());
+  EXPECT_THAT(values.RowsOf(1), IsEmpty());
+  values.WantRows(1, {{4, 7}});
+  EXPECT_EQ(values.num_tables(), 2);
+  EXPECT_THAT(values.RowIds(0), IsEmpty());
+  EXPECT_THAT(values.RowIds(1), ElementsAre(4, 7));
+  EXPECT_THAT(values.RowsOf(1), IsEmpty());
+  const absl::Span<float> rows = values.WriteRows(1, 2);
+  ASSERT_EQ(rows.size(), 4);
+  rows[3] = 5;
+  EXPECT_EQ(values.WriteRows(1, 2).data(), rows.data());
+  EXPECT_THAT(values.RowsOf(1), ElementsAre(0, 0, 0, 5));
+  const Parameters copy = values;
+  const Parameters moved = std::move(values);
+  EXPECT_EQ(moved.RowsOf(1).data(), rows.data());
+  EXPECT_THAT(copy.RowsOf(1), ElementsAre(0, 0, 0, 5));
+  EXPECT_THAT(copy.RowIds(1), ElementsAre(4, 7));
+}
+
+TEST(ParametersTest, OtherRowsAreWrittenToTheSameMemory) {
+  Parameters values;
+  values.WantRows(0, {{4, 7}});
+  const float* const memory = values.WriteRows(0, 2).data();
+  values.WantRows(0, {{9}});
+  EXPECT_THAT(values.RowsOf(0), IsEmpty());
+  EXPECT_EQ(values.WriteRows(0, 2).data(), memory);
+  EXPECT_EQ(values.RowsOf(0).size(), 2);
+  values.WantRows(0, {{1, 2}});
+  EXPECT_EQ(values.WriteRows(0, 2).data(), memory);
+  values.WantRows(0, {});
+  values.WriteRows(0, 2);
+  EXPECT_THAT(values.RowsOf(0), IsEmpty());
+}
+
 TEST(ParametersTest, AllAtAVersion) {
   Parameters values(GlobalStep(3), {});
   values.versions = {GlobalStep(3), GlobalStep(0)};
