@@ -5,9 +5,6 @@
 namespace holdfast::client {
 namespace {
 
-// Bytes of names, shapes and the like in one part, at most.
-constexpr uint64_t kMaxHeaderBytes = uint64_t{1} << 20;
-
 // What surrounds the values of one stretch in a message, at most: see
 // EncodedBytes in common/rpc/tensor_codec.cc.
 uint64_t HeaderBytes(const Layout::Variable& variable) {
@@ -121,6 +118,7 @@ Plan PlanPush(const Layout& layout, int64_t part_bytes,
               const std::vector<bool>& neighbors, uint64_t min_lent_bytes) {
   const Lender lender(layout, neighbors, min_lent_bytes);
   Plan plan;
+  plan.part_bytes = part_bytes;
   for (uint32_t ps = 0; ps < layout.num_ps(); ++ps) {
     Packer packer(layout, part_bytes, lender, ps);
     const std::vector<Stretch>& slices = layout.slices(ps);
@@ -137,6 +135,7 @@ Plan PlanPull(const Layout& layout, int64_t part_bytes,
               const std::vector<bool>& neighbors, uint64_t min_lent_bytes) {
   const Lender lender(layout, neighbors, min_lent_bytes);
   Plan plan;
+  plan.part_bytes = part_bytes;
   for (uint32_t ps = 0; ps < layout.num_ps(); ++ps) {
     Packer packer(layout, part_bytes, lender, ps);
     for (const Stretch& slice : layout.slices(ps)) packer.Add(slice);

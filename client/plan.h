@@ -21,7 +21,10 @@ struct Plan {
     uint32_t part = 0;
   };
 
-  // By ps. One without elements has none, and is not spoken to.
+  // Of values in one part, at most.
+  int64_t part_bytes = kPartBytes;
+  // By ps. One without elements has none, and is spoken to only for rows of
+  // embedding tables (client/row_plan.h).
   std::vector<std::vector<Part>> parts;
   // By variable: the parts with elements of it, as often as they have stretches
   // of it.
@@ -30,6 +33,10 @@ struct Plan {
   // being sent (docs/same_host.md).
   std::vector<std::vector<Stretch>> lent;
 };
+
+// What surrounds the values of one part, names, shapes and ids of rows, in
+// bytes, at most.
+inline constexpr uint64_t kMaxHeaderBytes = uint64_t{1} << 20;
 
 // Loans in one part, at most, so that the words of a link's board suffice for
 // several pushes and pulls under way at a time.

@@ -1,0 +1,99 @@
+#include "client/row_gradients.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+
+namespace holdfast::client {
+namespace {
+
+// Rows of `length` each, the first from `order[0]`, and so on.
+Buffer Gather(absl::Span<const uint32_t> order,
+              absl::Span<const float> gradients, size_t length) {
+  // Not cleared first, as a vector's would be.
+  const std::shared_ptr<float[]> copy(new float[gradients.size()]);
+  float* to = copy.get();
+  for (const uint32_t place : order) {
+    to = std::copy_n(gradients.data() + place * length, length, to);
+  }
+  return Buffer::FromMemory(copy.get(), gradients.size() * sizeof(float), copy);
+}
+
+}  // namespace
+
+RowGradients::RowGradients(const Layout* layout, const Plan* plan)
+    : layout_(*layout),
+      dense_plan_(*plan),
+      plan_(layout),
+      taken_(layout->tables().size(), false),
+      gradients_(layout->tables().size()) {}
+
+absl::Status RowGradients::Check(size_t table, absl::Span<const uint64_t> ids,
+                                 absl::Span<const float> gradients) const {
+  if (absl::Status status = CheckRowIds(layout_, table, ids); !status.ok()) {
+    return status;
+  }
+  const Layout::Table& declared = layout_.tables()[table];
+  const auto error = [&](const auto&... what) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("table \"", declared.name, "\": ", what...));
+  };
+  if (ids.size() > declared.max_rows_per_push) {
+    return error(ids.size(), " rows are pushed, declared at most ",
+                 declared.max_rows_per_push);
+  }
+  if (gradients.size() != ids.size() * declared.row_length) {
+    return error("the gradients of ", ids.size(), " rows of ",
+                 declared.row_length, " values are ", gradients.size(),
+                 " numbers");
+  }
+  if (taken_[table]) return error("its rows were handed in before");
+  if (closed_) {
+    return error("rows are handed in before AwaitHeld and Contribute");
+  }
+  return absl::OkStatus();
+}
+
+void RowGradients::Take(size_t table, absl::Span<const uint64_t> ids,
+                        absl::Span<const float> gradients) {
+  plan_.Set(table, ids);
+  const absl::Span<const uint32_t> order = plan_.order(table);
+  gradients_[table] =
+      order.empty()
+          ? Buffer::FromMemory(gradients.data(),
+                               gradients.size() * sizeof(float), loan_.owner())
+          : Gather(order, gradients, layout_.tables()[table].row_length);
+  taken_[table] = true;
+  ++num_taken_;
+}
+
+bool RowGradients::Close() {
+  if (closed_) return false;
+  closed_ = true;
+  plan_.Cut(dense_plan_.part_bytes);
+  plan_.AddEmptyParts(dense_plan_);
+  return true;
+}
+
+std::vector<TensorPiece> RowGradients::PiecesOf(uint32_t ps,
+                                                uint32_t part) const {
+  std::vector<TensorPiece> pieces;
+  for (const RowPlan::Stretch& stretch : plan_.parts(ps)[part]) {
+    const Layout::Table& table = layout_.tables()[stretch.table];
+    const size_t row_bytes = table.row_length * sizeof(float);
+    TensorPiece& piece = pieces.emplace_back();
+    piece.variable = table.name;
+    piece.rows = plan_.EncodedIds(ps, stretch);
+    piece.data = gradients_[stretch.table].Sub(
+        plan_.FirstPlace(ps, stretch) * row_bytes, stretch.size * row_bytes);
+  }
+  return pieces;
+}
+
+void RowGradients::AwaitReturn() {
+  gradients_.clear();
+  loan_.AwaitReturn();
+}
+
+}  // namespace holdfast::client

@@ -1,0 +1,106 @@
+#include "client/row_reads.h"
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/buffer.h"
+
+namespace holdfast::client {
+
+absl::Status CheckWantedRows(const Layout& layout, const Parameters& into) {
+  for (size_t i = 0; i < into.num_tables(); ++i) {
+    const absl::Status status = CheckRowIds(layout, i, into.RowIds(i));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+RowReads::RowReads(const Layout* layout, const Plan* plan, bool ask_all,
+                   Parameters* into)
+    : layout_(*layout), into_(*into), plan_(layout) {
+  for (size_t i = 0; i < into->num_tables(); ++i) {
+    plan_.Set(i, into->RowIds(i));
+  }
+  plan_.Cut(plan->part_bytes);
+  if (ask_all) plan_.AddEmptyParts(*plan);
+}
+
+void RowReads::Prepare() const {
+  for (size_t i = 0; i < into_.num_tables(); ++i) {
+    into_.WriteRows(i, layout_.tables()[i].row_length);
+  }
+}
+
+void RowReads::AddRanges(
+    uint32_t ps, uint32_t part,
+    google::protobuf::RepeatedPtrField<proto::ReadRange>* ranges) const {
+  for (const RowPlan::Stretch& stretch : plan_.parts(ps)[part]) {
+    proto::ReadRange& range = *ranges->Add();
+    range.set_variable(layout_.tables()[stretch.table].name);
+    *range.mutable_rows() = plan_.EncodedIds(ps, stretch);
+  }
+}
+
+absl::Status RowReads::Take(uint32_t ps, uint32_t part,
+                            absl::Span<const TensorPiece> pieces) const {
+  const RowPlan::Part& stretches = plan_.parts(ps)[part];
+  if (pieces.size() != stretches.size()) {
+    return absl::InternalError(
+        absl::StrCat(stretches.size(), " ranges of rows were asked for, and ",
+                     pieces.size(), " tensors came"));
+  }
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    absl::Status status = Check(stretches[i], pieces[i]);
+    if (!status.ok()) return status;
+  }
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    Write(ps, stretches[i], pieces[i].data);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RowReads::Check(const RowPlan::Stretch& stretch,
+                             const TensorPiece& piece) const {
+  const Layout::Table& table = layout_.tables()[stretch.table];
+  const auto error = [&](const auto&... what) {
+    return absl::InternalError(
+        absl::StrCat(stretch.size, " rows of table \"", table.name,
+                     "\" were asked for, and came ", what...));
+  };
+  if (piece.variable != table.name) {
+    return error("as of \"", piece.variable, "\"");
+  }
+  if (!piece.rows.has_value()) return error("as elements of a variable");
+  if (piece.dtype != proto::FLOAT32) return error("as dtype ", piece.dtype);
+  if (piece.encoding != proto::EXACT) {
+    return error("in encoding ", static_cast<int>(piece.encoding));
+  }
+  if (piece.data.size() != stretch.size * table.row_length * sizeof(float)) {
+    return error("in ", piece.data.size(), " bytes");
+  }
+  return absl::OkStatus();
+}
+
+void RowReads::Write(uint32_t ps, const RowPlan::Stretch& stretch,
+                     const Buffer& values) const {
+  const size_t length = layout_.tables()[stretch.table].row_length;
+  float* const rows = into_.WriteRows(stretch.table, length).data();
+  const absl::Span<const uint32_t> places = plan_.Places(ps, stretch);
+  if (places.empty()) {
+    values.CopyTo(rows + plan_.FirstPlace(ps, stretch) * length);
+    return;
+  }
+  FloatReader reader(&values);
+  for (const uint32_t place : places) {
+    float* to = rows + place * length;
+    for (size_t left = length; left > 0;) {
+      float cut;
+      const FloatReader::Run run = reader.Next(left, &cut);
+      std::memcpy(to, run.data, run.size * sizeof(float));
+      to += run.size;
+      left -= run.size;
+    }
+  }
+}
+
+}  // namespace holdfast::client
