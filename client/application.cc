@@ -26,7 +26,7 @@ class Application final : public FollowUp {
         on_outcome_(std::move(on_outcome)),
         shards_(push->context().num_ps()) {
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
-      shards_[ps].applied = push_.plan().parts[ps].empty();
+      shards_[ps].applied = !push_.generation->placement.Trains(ps);
       if (!shards_[ps].applied) ++num_left_;
     }
     spent_.mutable_receipts()->Resize(static_cast<int>(shards_.size()), 0);
@@ -66,7 +66,7 @@ class Application final : public FollowUp {
       none = num_left_ == 0;
     }
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
-      if (push_.plan().parts[ps].empty()) continue;
+      if (!push_.generation->placement.Trains(ps)) continue;
       calls_.Start(
           rpc::kApply, ps, request,
           [this, ps](const absl::StatusOr<proto::ApplyResponse>& response) {

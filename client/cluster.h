@@ -73,6 +73,8 @@ struct Contribution {
 //   for (;;) {
 //     auto push = (*cluster)->StartPush(now.version);
 //     push->Add(variable, gradient);  // each variable, in any order
+//     push->AddRows(table, ids, gradients);  // each table, as well
+//     next.WantRows(table, ids_of_next_batch);
 //     push->Contribute({seat, examples, clip_factor, loss}, &next);
 //     auto outcome = push->Await(deadline);  // the verdict; and `next` is here
 //     std::swap(now, next);
@@ -227,6 +229,19 @@ class Cluster {
     // failed already.
     virtual absl::Status Add(size_t variable,
                              absl::Span<const float> gradient) = 0;
+    // Hands in the gradients of all rows of one embedding table that the push
+    // has: `ids` rise, each is there once, and the gradients follow each other
+    // in that order (client/row_batch.h makes both). The memory of both must
+    // stay as for Add. A table that has not been handed in before AwaitHeld or
+    // Contribute has no rows in the push. As the number of parts is told with
+    // the first, nothing leaves before that, or before each table was handed
+    // in: an empty one is best handed in, too.
+    // Errors: INVALID_ARGUMENT, naming the table, for a wrong index, ids that
+    // do not rise, gradients of another length, more than max_rows_per_push
+    // rows, a table handed in before, or after AwaitHeld or Contribute; why the
+    // push has failed already.
+    virtual absl::Status AddRows(size_t table, absl::Span<const uint64_t> ids,
+                                 absl::Span<const float> gradients) = 0;
 
     // Waits until AwaitHeld would return at once, or until the time, and
     // returns whether it would. See WaitUntilDone.
@@ -244,14 +259,16 @@ class Cluster {
     // without a thread that waits: a synchronous job's is offered to its step,
     // an asynchronous one's applied on every shard. Then pulls the version
     // after the step's, or a newer one, in asynchronous jobs the newest, into
-    // `next` (null: does not pull). Where there is one ps, and the gradient
-    // fits in one message, all in one round trip. To be called once, when all
+    // `next` (null: does not pull), with the rows that it wants. Where there is
+    // one ps, and the gradient fits in one message, as do the values where
+    // there are rows, all in one round trip. To be called once, when all
     // gradients were handed in, or, with 0 examples, at any time: then nothing
     // more of the gradient is sent, and its memory is the caller's. `next` must
     // not be touched until Await has returned or the push is destroyed. Errors:
     // FAILED_PRECONDITION when a trainable variable was not handed in, or when
     // called before, and INVALID_ARGUMENT for an asynchronous push with a loss
-    // that is not finite, which leave it as it is; why it has failed already.
+    // that is not finite, or a `next` that wants rows of no table, or ids that
+    // do not rise, which leave it as it is; why it has failed already.
     virtual absl::Status Contribute(const Contribution& contribution,
                                     Parameters* next = nullptr) = 0;
 
@@ -361,10 +378,12 @@ class Cluster {
   // it with 0 examples: others wait for it.
   virtual std::unique_ptr<TicketRequest> StartTakeTicket() = 0;
   // The newest version once it is at least `min_version`; asynchronous: the
-  // newest of each shard. `into` must not be touched until Await has returned
-  // or the pull is destroyed; its vectors are resized where they have to be.
-  // Errors: FAILED_PRECONDITION when the job is DONE at an earlier version, as
-  // by early stopping.
+  // newest of each shard. With it come the rows that `into` wants. `into` must
+  // not be touched until Await has returned or the pull is destroyed; its
+  // vectors are resized where they have to be. Errors: FAILED_PRECONDITION when
+  // the job is DONE at an earlier version, as by early stopping;
+  // INVALID_ARGUMENT when `into` wants rows of no table, or ids that do not
+  // rise.
   virtual std::unique_ptr<Pull> StartPull(GlobalStep min_version,
                                           Parameters* into) = 0;
   // Holds one version, the newest or a newer one, on every shard for reading;

@@ -25,6 +25,20 @@ class FakeCluster::FakePush final : public Cluster::Push {
     return cluster_->Call(absl::StrCat("add ", variable));
   }
 
+  absl::Status AddRows(size_t table, absl::Span<const uint64_t> ids,
+                       absl::Span<const float> gradients) override {
+    {
+      absl::MutexLock lock(&cluster_->mutex_);
+      Rows& rows = cluster_->pushed_rows_[sequence_.value()][table];
+      const size_t length = cluster_->declaration_.tables(table).row_length();
+      for (size_t i = 0; i < ids.size(); ++i) {
+        const auto row = gradients.subspan(i * length, length);
+        rows[ids[i]] = {row.begin(), row.end()};
+      }
+    }
+    return cluster_->Call(absl::StrCat("add rows of ", table));
+  }
+
   absl::Span<float> Memory(size_t variable) override {
     const auto found = cluster_->memory.find(variable);
     if (found == cluster_->memory.end()) return {};
@@ -316,6 +330,13 @@ std::map<size_t, std::vector<float>> FakeCluster::pushed(uint64_t n) const {
   return found->second;
 }
 
+std::map<size_t, FakeCluster::Rows> FakeCluster::pushed_rows(uint64_t n) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = pushed_rows_.find(n);
+  if (found == pushed_rows_.end()) return {};
+  return found->second;
+}
+
 absl::Status FakeCluster::Declare(const proto::Declaration& declaration,
                                   absl::Time deadline) {
   declared_ = declaration;
@@ -569,6 +590,10 @@ void FakeCluster::Fill(GlobalStep version, Parameters* into) const {
       size *= dimension;
     }
     for (float& value : into->Write(i, size)) value = version.value();
+  }
+  for (size_t i = 0; i < into->num_tables(); ++i) {
+    const size_t length = declaration_.tables(i).row_length();
+    for (float& value : into->WriteRows(i, length)) value = version.value();
   }
 }
 

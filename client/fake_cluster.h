@@ -22,7 +22,7 @@ namespace holdfast {
 // asked. Without other orders it accepts every push, and a pull finds the
 // version that it asks for; in an asynchronous job that which counts the pushes
 // whose application the worker has awaited. At version v every value of every
-// variable is v, and the loss scale, as that of ticket v, is 2^v.
+// variable and every row is v, and the loss scale, as that of ticket v, is 2^v.
 //
 // The tickets of a declaration that has some go to this worker, in order; one
 // whose push is not ACCEPTED is handed out again. A worker that holds more than
@@ -86,6 +86,7 @@ class FakeCluster final : public Cluster {
 
   // One line per call, in their order:
   //   "declare", "await variables", "push #1 of step 0", "add 2",
+  //   "add rows of 0",
   //   "await push #1", "contribute #1: step 0, seat 1, 8 examples",
   //   "await verdict #1", "pull 1", "await pull 1", "pin 4", "read 4",
   //   "report 4", "next evaluation", "report 4 of generation 1", "status",
@@ -106,6 +107,9 @@ class FakeCluster final : public Cluster {
 
   // The gradients of push #n, by variable.
   std::map<size_t, std::vector<float>> pushed(uint64_t n) const;
+  // Of the rows of push #n, by table and id.
+  using Rows = std::map<uint64_t, std::vector<float>>;
+  std::map<size_t, Rows> pushed_rows(uint64_t n) const;
   // The pushes whose gradients were written to before they were acknowledged or
   // applied.
   std::set<uint64_t> overwritten() const;
@@ -208,6 +212,8 @@ class FakeCluster final : public Cluster {
   std::vector<Contribution> contributions_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, Contribution> applications_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::map<size_t, std::vector<float>>> pushed_
+      ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::map<size_t, Rows>> pushed_rows_
       ABSL_GUARDED_BY(mutex_);
   std::set<uint64_t> overwritten_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_sequence_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <random>
@@ -24,7 +25,8 @@
 namespace holdfast::client {
 
 // A transport that a test works by hand, in one thread: it takes calls out,
-// answers them, and lets time pass. A wait fails the test.
+// answers them, and lets time pass. A wait fails the test, unless it has said
+// what happens then.
 class FakeTransport final : public Transport {
  public:
   // A call that was sent.
@@ -111,7 +113,18 @@ class FakeTransport final : public Transport {
     return pauses_.back();
   }
   void Wait(absl::FunctionRef<bool()>, absl::Time) override {
-    ADD_FAILURE() << "a wait";
+    if (on_wait_ == nullptr) {
+      ADD_FAILURE() << "a wait";
+      return;
+    }
+    mutex_.Unlock();
+    on_wait_();
+    mutex_.Lock();
+  }
+  // What happens while somebody waits, without the lock; it must bring about
+  // what is waited for.
+  void set_on_wait(std::function<void()> on_wait) {
+    on_wait_ = std::move(on_wait);
   }
   Neighbors* neighbors() override { return neighbors_; }
   void set_neighbors(Neighbors* neighbors) { neighbors_ = neighbors; }
@@ -174,6 +187,7 @@ class FakeTransport final : public Transport {
   }
 
   Neighbors* neighbors_ = nullptr;
+  std::function<void()> on_wait_;
   absl::Mutex mutex_;
   std::mt19937 random_{1};
   absl::Time now_ = absl::UnixEpoch();

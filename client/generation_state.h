@@ -24,6 +24,11 @@ struct Placement {
   bool asynchronous() const {
     return layout.declaration().consistency().has_asynchronous();
   }
+  // Whether a ps has anything to train: in a job with tables any row may come
+  // to be there.
+  bool Trains(uint32_t ps) const {
+    return !push.parts[ps].empty() || !layout.tables().empty();
+  }
   // The version of all values, where those of each ps are of these: the least.
   // A ps without anything to train does not count in an asynchronous job: its
   // values are the same at every version [P4].

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "client/fake_transport.h"
 #include "client/generation_state.h"
 #include "client/push_facts.h"
@@ -64,8 +65,20 @@ class GenerationTest : public ::testing::Test {
     return sender;
   }
   static std::vector<std::string> PsNames(uint32_t num_ps) {
-    return num_ps == 1 ? std::vector<std::string>{"ps 0"}
-                       : std::vector<std::string>{"ps 0", "ps 1"};
+    std::vector<std::string> names;
+    for (uint32_t ps = 0; ps < num_ps; ++ps) {
+      names.push_back(absl::StrCat("ps ", ps));
+    }
+    return names;
+  }
+
+  // Generations made from now on have this table, too.
+  void AddTable(const std::string& name, uint32_t row_length,
+                uint32_t max_rows_per_push) {
+    proto::EmbeddingTable& table = tables_.emplace_back();
+    table.set_name(name);
+    table.set_row_length(row_length);
+    table.set_max_rows_per_push(max_rows_per_push);
   }
 
   // Where nothing is to be lent, parts have at most `sent_part_bytes`; default:
@@ -82,8 +95,11 @@ class GenerationTest : public ::testing::Test {
     SessionNews news;
     news.sender = SenderOf(2);
     context->Hear(news);
-    const absl::StatusOr<Layout> layout =
-        Layout::Make(PlacementOf(num_ps, asynchronous), num_ps);
+    proto::GetPlacementResponse placement = PlacementOf(num_ps, asynchronous);
+    for (const proto::EmbeddingTable& table : tables_) {
+      *placement.mutable_declaration()->add_tables() = table;
+    }
+    const absl::StatusOr<Layout> layout = Layout::Make(placement, num_ps);
     EXPECT_TRUE(layout.ok()) << layout.status();
     return std::make_shared<GenerationState>(
         context, news.sender,
@@ -131,6 +147,7 @@ class GenerationTest : public ::testing::Test {
   }
 
   FakeTransport transport_;
+  std::vector<proto::EmbeddingTable> tables_;
 };
 
 }  // namespace holdfast::client

@@ -19,7 +19,9 @@ Gradients::Gradients(PushSequence push, const Layout& layout, const Plan& plan,
       taken_(layout.variables().size(), false),
       gradients_(layout.variables().size()),
       regions_(layout.variables().size()),
-      encoded_(layout.variables().size()) {}
+      encoded_(layout.variables().size()) {
+  if (!layout.tables().empty()) rows_.emplace(&layout, &plan);
+}
 
 absl::Status Gradients::Check(size_t variable,
                               absl::Span<const float> gradient) const {
@@ -119,14 +121,32 @@ absl::Status Gradients::CheckComplete() const {
       " trainable variables were not handed in"));
 }
 
-std::vector<TensorPiece> Gradients::PiecesOf(const Plan::Part& part) const {
+absl::Status Gradients::CheckRows(size_t table, absl::Span<const uint64_t> ids,
+                                  absl::Span<const float> gradients) const {
+  if (rows_.has_value()) return rows_->Check(table, ids, gradients);
+  return CheckRowIds(layout_, table, ids);
+}
+
+bool Gradients::TakeRows(size_t table, absl::Span<const uint64_t> ids,
+                         absl::Span<const float> gradients) {
+  rows_->Take(table, ids, gradients);
+  return rows_->complete();
+}
+
+std::vector<TensorPiece> Gradients::PiecesOf(const Plan& plan, uint32_t ps,
+                                             uint32_t part) const {
+  const std::vector<Plan::Part>& parts = plan.parts[ps];
+  if (part >= parts.size()) {
+    return rows_->PiecesOf(ps, part - static_cast<uint32_t>(parts.size()));
+  }
   return client::PiecesOf(
-      layout_, part, encoded_,
+      layout_, parts[part], encoded_,
       [this](const Stretch& stretch) { return BytesOf(stretch); });
 }
 
 void Gradients::AwaitReturn() {
   loan_.AwaitReturn();
+  if (rows_.has_value()) rows_->AwaitReturn();
   for (std::shared_ptr<char>& region : regions_) region.reset();
 }
 

@@ -2,7 +2,9 @@
 #define HOLDFAST_CLIENT_GRADIENTS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -12,6 +14,7 @@
 #include "client/loan.h"
 #include "client/neighbors.h"
 #include "client/plan.h"
+#include "client/row_gradients.h"
 #include "common/buffer.h"
 #include "common/ids.h"
 #include "common/tensor_piece.h"
@@ -20,10 +23,11 @@ namespace holdfast::client {
 
 // The gradients of one push: the user's memory, lent until AwaitReturn, and
 // what is sent in its place: where the job declares an encoding, and where a ps
-// of this host reads the gradient from our regions.
+// of this host reads the gradient from our regions. In a job with embedding
+// tables also those of rows.
 //
 // Thread-compatible, but PiecesOf may be called from any thread once its part's
-// variables have been taken.
+// variables have been taken, in a job with tables after CloseRows.
 class Gradients {
  public:
   // `layout`, `plan`, by which the gradients are sent, `encoder` and
@@ -43,8 +47,27 @@ class Gradients {
   // Errors: FAILED_PRECONDITION while a trainable variable is missing.
   absl::Status CheckComplete() const;
 
-  // As it is to be sent.
-  std::vector<TensorPiece> PiecesOf(const Plan::Part& part) const;
+  // Whether TakeRows may be called.
+  // Errors: those of Push::AddRows.
+  absl::Status CheckRows(size_t table, absl::Span<const uint64_t> ids,
+                         absl::Span<const float> gradients) const;
+  // Whether there are those of all tables.
+  bool TakeRows(size_t table, absl::Span<const uint64_t> ids,
+                absl::Span<const float> gradients);
+  // Of tables that were not taken there are no rows. False: there is nothing to
+  // close, or it was called before.
+  bool CloseRows() { return rows_.has_value() && rows_->Close(); }
+  // Null in a job without tables.
+  const RowGradients* rows() const { return rows_ ? &*rows_ : nullptr; }
+
+  // The parts for a ps: those by `plan`, which is that of the constructor or
+  // cuts the same otherwise, then those of rows, from CloseRows on.
+  size_t num_parts(const Plan& plan, uint32_t ps) const {
+    return plan.parts[ps].size() + (rows_ ? rows_->num_parts(ps) : 0);
+  }
+  // One of them, as it is to be sent.
+  std::vector<TensorPiece> PiecesOf(const Plan& plan, uint32_t ps,
+                                    uint32_t part) const;
 
   // Waits until nobody refers to the user's memory any more. Nothing may be
   // taken or sent afterwards.
@@ -72,6 +95,7 @@ class Gradients {
   std::vector<std::shared_ptr<char>> regions_;
   // As they are sent; of those that are sent as they are, nothing.
   std::vector<GradientEncoder::Encoded> encoded_;
+  std::optional<RowGradients> rows_;
 };
 
 }  // namespace holdfast::client

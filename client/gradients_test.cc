@@ -56,7 +56,7 @@ TEST_F(GradientsTest, AreSentFromWhereTheyLieAndLentUntilNobodyRefersToThem) {
   ASSERT_EQ(gradients_.Take(0, a_), absl::OkStatus());
   ASSERT_EQ(gradients_.Take(1, b_), absl::OkStatus());
   auto pieces = std::make_unique<std::vector<TensorPiece>>(
-      gradients_.PiecesOf(generation_->placement.push.parts[0][0]));
+      gradients_.PiecesOf(generation_->placement.push, 0, 0));
   ASSERT_THAT(*pieces, SizeIs(3));
   // The last comes first, as in a backward pass.
   EXPECT_EQ((*pieces)[0].variable, "b");
@@ -93,7 +93,7 @@ class LentGradientsTest : public ::testing::Test {
   }
 
   TensorPiece PieceFor(uint32_t ps) const {
-    return gradients_.PiecesOf(plan_.parts[ps][0]).front();
+    return gradients_.PiecesOf(plan_, ps, 0).front();
   }
   static const void* PlaceOf(const TensorPiece& piece) {
     return piece.data.spans()[0].data;

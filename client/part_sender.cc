@@ -23,6 +23,7 @@ PartSender::PartSender(const PushFacts* push, const Gradients* gradients,
       gradients_(*gradients),
       calls_(*calls),
       on_end_(std::move(on_end)),
+      awaits_rows_(gradients->rows() != nullptr),
       handed_in_(push->layout().variables().size(), false),
       shards_(push->layout().num_ps()) {
   absl::MutexLock lock(&push_.context().mutex);
@@ -32,10 +33,13 @@ PartSender::PartSender(const PushFacts* push, const Gradients* gradients,
 void PartSender::SendBy(uint32_t ps, const Plan& plan) {
   Shard& shard = shards_[ps];
   const std::vector<Plan::Part>& parts = plan.parts[ps];
+  // One that is never sent stands for those of the rows to come.
+  const size_t num_parts =
+      gradients_.num_parts(plan, ps) + (awaits_rows_ ? 1 : 0);
   num_unacknowledged_ -= shard.unacknowledged;
-  num_unacknowledged_ += parts.size();
+  num_unacknowledged_ += num_parts;
   shard.plan = &plan;
-  shard.unacknowledged = parts.size();
+  shard.unacknowledged = num_parts;
   shard.missing.clear();
   shard.ready.clear();
   for (uint32_t part = 0; part < parts.size(); ++part) {
@@ -43,6 +47,9 @@ void PartSender::SendBy(uint32_t ps, const Plan& plan) {
         parts[part].begin(), parts[part].end(),
         [&](const Stretch& stretch) { return !handed_in_[stretch.variable]; }));
     if (shard.missing[part] == 0) shard.ready.push_back(part);
+  }
+  for (size_t part = parts.size(); part < num_parts; ++part) {
+    shard.ready.push_back(static_cast<uint32_t>(part));
   }
 }
 
@@ -68,6 +75,18 @@ void PartSender::OnHandedIn(size_t variable) {
   }
   if (!started_) return;
   for (const uint32_t ps : to) SendReady(ps);
+}
+
+void PartSender::OnRowsClosed() {
+  {
+    absl::MutexLock lock(&push_.context().mutex);
+    awaits_rows_ = false;
+    for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
+      SendBy(ps, *shards_[ps].plan);
+    }
+  }
+  if (!started_) return;
+  for (uint32_t ps = 0; ps < shards_.size(); ++ps) SendReady(ps);
 }
 
 void PartSender::Stop() {
@@ -98,8 +117,8 @@ void PartSender::SendReady(uint32_t ps) {
       absl::MutexLock lock(&push_.context().mutex);
       Shard& shard = shards_[ps];
       const int at_a_time = shard.refusal.empty() ? kMaxPartsInFlight : 1;
-      if (stopped_ || decided() || shard.ready.empty() || shard.pausing ||
-          shard.not_lent || shard.in_flight >= at_a_time) {
+      if (stopped_ || decided() || awaits_rows_ || shard.ready.empty() ||
+          shard.pausing || shard.not_lent || shard.in_flight >= at_a_time) {
         return;
       }
       plan = shard.plan;
@@ -109,12 +128,11 @@ void PartSender::SendReady(uint32_t ps) {
       request.set_acked_through(
           push_.generation->sequences.acked_through().value());
     }
-    const std::vector<Plan::Part>& parts = plan->parts[ps];
     request.set_sequence(push_.sequence.value());
     request.set_step(push_.steps[ps].value());
-    request.set_num_parts(parts.size());
+    request.set_num_parts(gradients_.num_parts(*plan, ps));
     const uint32_t index = request.part();
-    part.tensors = gradients_.PiecesOf(parts[index]);
+    part.tensors = gradients_.PiecesOf(*plan, ps, index);
     calls_.Start(
         rpc::kPush, ps, std::move(part),
         [this, ps, index](const absl::StatusOr<proto::PushResponse>& response) {

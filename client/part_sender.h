@@ -22,7 +22,8 @@ namespace holdfast::client {
 // docs/life_of_a_step.md, step 2, or docs/asynchronous.md, A2, as the worker
 // does them: the gradient leaves in the parts of Placement::push, each as soon
 // as all its variables were handed in, some of them at a time; and every shard
-// acknowledges all of its own.
+// acknowledges all of its own. In a job with embedding tables parts with rows
+// follow, and none leaves before it is known how many there are.
 //
 // A shard without room refuses a push before it keeps anything of it. One part
 // then asks, with pauses, until it is kept, and the others follow: many would
@@ -47,6 +48,8 @@ class PartSender {
   bool started() const { return started_; }
   // The gradient of a variable is there.
   void OnHandedIn(size_t variable);
+  // There will be no more rows: Gradients::CloseRows.
+  void OnRowsClosed();
   // No shard needs anything of the push: no part leaves any more, and what
   // comes of those that have does not matter.
   void Stop();
@@ -90,7 +93,8 @@ class PartSender {
     Backoff backoff;
   };
 
-  // Nothing is on its way to it, and it has been sent nothing by `plan`.
+  // Nothing is on its way to it, and it has been sent nothing by `plan`, or
+  // nothing at all.
   void SendBy(uint32_t ps, const Plan& plan)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(push_.context().mutex);
   bool decided() const ABSL_SHARED_LOCKS_REQUIRED(push_.context().mutex) {
@@ -109,6 +113,8 @@ class PartSender {
   // The user's thread's own.
   bool started_ = false;
 
+  // The rows are not all there.
+  bool awaits_rows_ ABSL_GUARDED_BY(push_.context().mutex);
   // By variable.
   std::vector<bool> handed_in_ ABSL_GUARDED_BY(push_.context().mutex);
   bool stopped_ ABSL_GUARDED_BY(push_.context().mutex) = false;

@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
 #include "client/neighbors.h"
+#include "client/row_reads.h"
 #include "client/tensors.h"
 
 namespace holdfast::client {
@@ -42,11 +43,17 @@ class PullHandle : public Cluster::Pull {
         calls_(generation_->context, generation_->sender),
         into_(into),
         shards_(layout_.num_ps()) {
-    Prepare(layout_, generation_->placement.pull, into);
+    const Plan& plan = generation_->placement.pull;
+    Prepare(layout_, plan, into);
+    if (!layout_.tables().empty()) {
+      row_reads_.emplace(&layout_, &plan,
+                         /*ask_all=*/which == Which::kNewestOfEach, into);
+      row_reads_->Prepare();
+    }
     absl::MutexLock lock(&mutex_);
     for (uint32_t ps = 0; ps < shards_.size(); ++ps) {
       shards_[ps].version = versions[ps];
-      AskFor(ps, generation_->placement.pull);
+      AskFor(ps, plan);
     }
   }
 
@@ -136,7 +143,8 @@ class PullHandle : public Cluster::Pull {
   void AskFor(uint32_t ps, const Plan& plan)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     Shard& shard = shards_[ps];
-    const size_t num_parts = plan.parts[ps].size();
+    const size_t num_parts =
+        plan.parts[ps].size() + (row_reads_ ? row_reads_->num_parts(ps) : 0);
     num_here_ -= std::count(shard.here.begin(), shard.here.end(), true);
     num_parts_ += num_parts;
     num_parts_ -= shard.here.size();
@@ -145,6 +153,11 @@ class PullHandle : public Cluster::Pull {
     shard.to_ask.resize(num_parts);
     std::iota(shard.to_ask.begin(), shard.to_ask.end(), 0);
     shard.least.reset();
+  }
+
+  // Parts with rows follow those of the plan.
+  static bool IsOfRows(const Plan& plan, uint32_t ps, uint32_t part) {
+    return part >= plan.parts[ps].size();
   }
 
   // Where a part of `plan` was not lent, and cannot be sent: whether it can be
@@ -205,8 +218,13 @@ class PullHandle : public Cluster::Pull {
               absl::ToInt64Milliseconds(generation_->context->timing.park));
         }
       }
-      AddRanges(layout_, plan->parts[ps][part], reading(),
-                request.mutable_ranges());
+      if (IsOfRows(*plan, ps, part)) {
+        row_reads_->AddRanges(ps, part - plan->parts[ps].size(),
+                              request.mutable_ranges());
+      } else {
+        AddRanges(layout_, plan->parts[ps][part], reading(),
+                  request.mutable_ranges());
+      }
       calls_.Start(
           rpc::kPull, ps, std::move(request),
           [this, ps, plan, part, asked, job_is_done](
@@ -246,10 +264,13 @@ class PullHandle : public Cluster::Pull {
     }
 
     // Other parts may come at the same time, to other places.
-    if (absl::Status status =
-            TakeValues(layout_, *plan, plan->parts[ps][part], reading(),
-                       answer->tensors, LeaveToKeep(ps), into_);
-        !status.ok()) {
+    const absl::Status status =
+        IsOfRows(*plan, ps, part)
+            ? row_reads_->Take(ps, part - plan->parts[ps].size(),
+                               answer->tensors)
+            : TakeValues(layout_, *plan, plan->parts[ps][part], reading(),
+                         answer->tensors, LeaveToKeep(ps), into_);
+    if (!status.ok()) {
       return Fail(absl::Status(
           status.code(), absl::StrCat(generation_->context->ps_names[ps], ": ",
                                       status.message())));
@@ -349,6 +370,8 @@ class PullHandle : public Cluster::Pull {
   CallGroup::NextReport report_;
   // Written by answers, each to the place of its part.
   Parameters* const into_;
+  // In a job with tables.
+  std::optional<RowReads> row_reads_;
 
   std::vector<Shard> shards_ ABSL_GUARDED_BY(mutex_);
   size_t num_parts_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -371,6 +394,8 @@ class FailedPull : public Cluster::Pull {
 std::unique_ptr<Cluster::Pull> Start(
     std::shared_ptr<GenerationState> generation, Which which,
     const std::vector<GlobalStep>& versions, Parameters* into) {
+  absl::Status status = CheckWantedRows(generation->placement.layout, *into);
+  if (!status.ok()) return std::make_unique<FailedPull>(std::move(status));
   auto pull = std::make_unique<PullHandle>(std::move(generation), which,
                                            versions, into);
   pull->Start();

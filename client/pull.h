@@ -11,8 +11,8 @@
 
 namespace holdfast::client {
 
-// All variables. Every shard is asked, in the parts of Placement::pull, some at
-// a time.
+// All variables, and the rows that `into` wants. Every shard is asked, in the
+// parts of Placement::pull, then in those of rows, some at a time.
 
 // The newest version at or above `min_version`. In synchronous jobs answers of
 // different versions are brought together: what is below the highest is pulled

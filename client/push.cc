@@ -16,6 +16,7 @@
 #include "client/pull.h"
 #include "client/push_exchange.h"
 #include "client/push_facts.h"
+#include "client/row_reads.h"
 
 namespace holdfast::client {
 namespace {
@@ -78,8 +79,18 @@ class PushHandle final : public Cluster::Push {
     return absl::OkStatus();
   }
 
+  absl::Status AddRows(size_t table, absl::Span<const uint64_t> ids,
+                       absl::Span<const float> gradients) override {
+    absl::Status status = gradients_.CheckRows(table, ids, gradients);
+    if (status.ok()) status = WhyOver();
+    if (!status.ok()) return status;
+    if (gradients_.TakeRows(table, ids, gradients)) CloseRows();
+    return absl::OkStatus();
+  }
+
   bool WaitUntilHeld(absl::Time until) override {
     if (!CheckMayBeHeld().ok()) return true;
+    CloseRows();
     if (!sender_.started()) sender_.Start();
     return part_calls_.Wait(
         until, [this] { return !error_.ok() || sender_.ended(); },
@@ -89,6 +100,7 @@ class PushHandle final : public Cluster::Push {
   absl::Status AwaitHeld(absl::Time deadline) override {
     absl::Status status = CheckMayBeHeld();
     if (status.ok()) {
+      CloseRows();
       if (!sender_.started()) sender_.Start();
       status = part_calls_.Await(
           deadline, [this] { return !error_.ok() || sender_.ended(); },
@@ -110,7 +122,12 @@ class PushHandle final : public Cluster::Push {
     if (absl::Status status = follow_up_->Check(contribution); !status.ok()) {
       return status;
     }
+    if (next != nullptr) {
+      absl::Status status = CheckWantedRows(push_.layout(), *next);
+      if (!status.ok()) return status;
+    }
     bool exchange;
+    bool rows_closed;
     {
       absl::MutexLock lock(&context_.mutex);
       if (contribution_.has_value()) {
@@ -128,7 +145,9 @@ class PushHandle final : public Cluster::Push {
       next_ = next;
       // What it keeps would be one version more than the ps have to lend.
       if (next != nullptr) next->Release();
-      exchange = exchange_.has_value() && !sender_.started();
+      rows_closed = gradients_.CloseRows();
+      exchange = exchange_.has_value() && !sender_.started() &&
+                 exchange_->FitsRows(contribution, next);
       if (exchange) stage_ = Stage::kExchanging;
     }
     if (empty()) {
@@ -138,9 +157,11 @@ class PushHandle final : public Cluster::Push {
       gradients_.AwaitReturn();
       push_.generation->encoder.Settle(push_.sequence, false);
     }
+    if (rows_closed) sender_.OnRowsClosed();
     if (exchange) {
       exchange_->Start(contribution, next);
     } else {
+      if (!sender_.started()) sender_.Start();
       FollowWhenSent();
     }
     return absl::OkStatus();
@@ -208,6 +229,11 @@ class PushHandle final : public Cluster::Push {
     return push_.asynchronous()
                ? MakeApplication(&push_, &calls_, std::move(on_outcome))
                : MakeOffer(&push_, &calls_, std::move(on_outcome));
+  }
+
+  // Parts may leave: their number is known.
+  void CloseRows() {
+    if (gradients_.CloseRows()) sender_.OnRowsClosed();
   }
 
   absl::Status CheckMayBeHeld() const ABSL_LOCKS_EXCLUDED(context_.mutex) {
@@ -384,6 +410,10 @@ class FailedPush final : public Cluster::Push {
   PushSequence sequence() const override { return PushSequence(0); }
   absl::Span<float> Memory(size_t) override { return {}; }
   absl::Status Add(size_t, absl::Span<const float>) override { return error_; }
+  absl::Status AddRows(size_t, absl::Span<const uint64_t>,
+                       absl::Span<const float>) override {
+    return error_;
+  }
   bool WaitUntilHeld(absl::Time) override { return true; }
   absl::Status AwaitHeld(absl::Time) override { return error_; }
   absl::Status Contribute(const Contribution&, Parameters*) override {

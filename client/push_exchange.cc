@@ -1,6 +1,8 @@
 #include "client/push_exchange.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -9,9 +11,23 @@
 
 namespace holdfast::client {
 
+namespace {
+
+uint64_t BytesOf(const std::vector<Plan::Part>& parts) {
+  uint64_t elements = 0;
+  for (const Plan::Part& part : parts) {
+    for (const Stretch& stretch : part) elements += stretch.size;
+  }
+  return elements * sizeof(float);
+}
+
+}  // namespace
+
 bool PushExchange::Fits(const Placement& placement) {
-  return placement.push.parts.size() == 1 &&
-         placement.push.parts[0].size() == 1 &&
+  if (placement.push.parts.size() != 1) return false;
+  const size_t push_parts = placement.push.parts[0].size();
+  return (push_parts == 1 ||
+          (push_parts == 0 && !placement.layout.tables().empty())) &&
          placement.pull.parts[0].size() == 1;
 }
 
@@ -24,9 +40,31 @@ PushExchange::PushExchange(const PushFacts* push, const Gradients* gradients,
       calls_(*calls),
       on_answer_(std::move(on_answer)) {}
 
+bool PushExchange::FitsRows(const Contribution& contribution,
+                            Parameters* next) const {
+  if (gradients_.rows() == nullptr) return true;
+  const Placement& placement = push_.generation->placement;
+  // Whether `rows` are one part that fits beside those of `plan`.
+  const auto fit = [](const Plan& plan, const auto& rows) {
+    return rows.num_parts(0) <= 1 &&
+           (rows.BytesOf(0) == 0 || BytesOf(plan.parts[0]) + rows.BytesOf(0) <=
+                                        static_cast<uint64_t>(plan.part_bytes));
+  };
+  if (contribution.examples > 0 && !fit(placement.push, *gradients_.rows())) {
+    return false;
+  }
+  return next == nullptr ||
+         fit(placement.pull, RowReads(&placement.layout, &placement.pull,
+                                      /*ask_all=*/false, next));
+}
+
 void PushExchange::Start(const Contribution& contribution, Parameters* next) {
   contribution_ = contribution;
   next_ = next;
+  if (next != nullptr && gradients_.rows() != nullptr) {
+    row_reads_.emplace(&push_.layout(), &push_.generation->placement.pull,
+                       /*ask_all=*/false, next);
+  }
   Ask();
 }
 
@@ -45,9 +83,16 @@ void PushExchange::Ask() {
   if (next_ != nullptr) {
     AddRanges(push_.layout(), push_.generation->placement.pull.parts[0][0],
               Reading::kAsDeclared, request.mutable_ranges());
+    if (HasRowReads()) row_reads_->AddRanges(0, 0, request.mutable_ranges());
   }
   if (contribution_.examples > 0) {
-    exchange.tensors = gradients_.PiecesOf(push_.plan().parts[0][0]);
+    const size_t parts = gradients_.num_parts(push_.plan(), 0);
+    exchange.tensors = gradients_.PiecesOf(push_.plan(), 0, 0);
+    for (uint32_t part = 1; part < parts; ++part) {
+      for (TensorPiece& piece : gradients_.PiecesOf(push_.plan(), 0, part)) {
+        exchange.tensors.push_back(std::move(piece));
+      }
+    }
   }
   calls_.Start(
       rpc::kPushPull, 0, std::move(exchange),
@@ -84,11 +129,18 @@ absl::StatusOr<bool> PushExchange::TakeNext(
   const Plan& plan = push_.generation->placement.pull;
   Neighbors* const neighbors = push_.context().transport.neighbors();
   Prepare(push_.layout(), plan, next_);
-  if (absl::Status status = TakeValues(
-          push_.layout(), plan, plan.parts[0][0], Reading::kAsDeclared,
-          response.tensors, neighbors != nullptr ? neighbors->Keep(0) : nullptr,
-          next_);
-      !status.ok()) {
+  absl::Span<const TensorPiece> dense = response.tensors;
+  absl::Span<const TensorPiece> rows;
+  if (HasRowReads()) {
+    rows = dense.subspan(std::min(plan.parts[0][0].size(), dense.size()));
+    dense.remove_suffix(rows.size());
+    row_reads_->Prepare();
+  }
+  absl::Status status = TakeValues(
+      push_.layout(), plan, plan.parts[0][0], Reading::kAsDeclared, dense,
+      neighbors != nullptr ? neighbors->Keep(0) : nullptr, next_);
+  if (status.ok() && HasRowReads()) status = row_reads_->Take(0, 0, rows);
+  if (!status.ok()) {
     return absl::Status(status.code(), absl::StrCat(push_.context().ps_names[0],
                                                     ": ", status.message()));
   }

@@ -13,6 +13,7 @@
 #include "client/follow_up.h"
 #include "client/gradients.h"
 #include "client/push_facts.h"
+#include "client/row_reads.h"
 #include "common/rpc/backoff.h"
 #include "proto/shard.pb.h"
 
@@ -34,13 +35,18 @@ class PushExchange {
   // Told once, without locks.
   using OnAnswer = std::function<void(const absl::StatusOr<Answer>&)>;
 
-  // Whether each push of these and each pull are one message to one ps.
+  // Whether each push of these and each pull are one message to one ps, apart
+  // from rows of embedding tables.
   static bool Fits(const Placement& placement);
 
   // All must outlive this object, and `calls` be cancelled before it goes.
   PushExchange(const PushFacts* push, const Gradients* gradients,
                const FollowUp* follow_up, CallGroup* calls, OnAnswer on_answer);
 
+  // Whether the rows that are pushed, if any, and those that `next` wants fit
+  // beside the variables, none of which then counts as lent. After
+  // Gradients::CloseRows.
+  bool FitsRows(const Contribution& contribution, Parameters* next) const;
   // Called once. `next`: null where nothing is pulled.
   void Start(const Contribution& contribution, Parameters* next);
 
@@ -51,6 +57,9 @@ class PushExchange {
   }
 
  private:
+  bool HasRowReads() const {
+    return row_reads_.has_value() && row_reads_->num_parts(0) > 0;
+  }
   // Again after each refusal, for lack of room.
   void Ask();
   void OnResponse(
@@ -67,6 +76,8 @@ class PushExchange {
   // Set by Start.
   Contribution contribution_;
   Parameters* next_ = nullptr;
+  // In a job with tables, where something is pulled.
+  std::optional<RowReads> row_reads_;
 
   std::string refusal_ ABSL_GUARDED_BY(push_.context().mutex);
   Backoff backoff_;

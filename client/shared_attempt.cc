@@ -46,6 +46,7 @@ bool MayBeLent(const TensorPiece& piece) {
 uint64_t SentBytes(const TensorPiece& piece) {
   constexpr uint64_t kSurrounding = 200;
   return kSurrounding + piece.variable.size() + 10 * piece.shape.size() +
+         (piece.rows.has_value() ? piece.rows->ids().size() : 0) +
          (piece.shared.has_value() ? 0 : piece.data.size());
 }
 
@@ -116,8 +117,10 @@ absl::Status SharedAttempt::CheckSize() const {
   for (const TensorPiece& piece : tensors_) sent += SentBytes(piece);
   uint64_t read = 0;
   if (const Ranges* ranges = RangesOf(*attempt_.rpc, request())) {
+    // Rows come beside so few elements that all fit, lent or not
+    // (PushExchange::FitsRows).
     for (const proto::ReadRange& range : *ranges) {
-      if (range.has_loan()) continue;
+      if (range.has_loan() || range.has_rows()) continue;
       read += EncodedBytes(range.encoding(), range.size(), 0);
     }
   }
