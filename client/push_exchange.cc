@@ -6,11 +6,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "client/neighbors.h"
 #include "client/tensors.h"
 
 namespace holdfast::client {
-
 namespace {
 
 uint64_t BytesOf(const std::vector<Plan::Part>& parts) {
