@@ -16,7 +16,7 @@
 namespace holdfast {
 
 // Consecutive buckets whose rows share a slab. Threads that change rows own
-// whole stripes, so they take no locks.
+// whole stripes.
 inline constexpr uint32_t kStripeBuckets = 256;
 inline constexpr uint32_t kStripes = kRowBuckets / kStripeBuckets;
 constexpr uint32_t StripeOfBucket(uint32_t bucket) {
@@ -72,8 +72,8 @@ class RowStripe {
 // them readable.
 //
 // Thread-compatible; besides, several threads may at the same time find, make,
-// change and remove rows, and call BeforeChange, if each does so in stripes of
-// its own.
+// change and remove rows, and call BeforeChange, RowsOf and ForEachHeld, if each
+// does so in stripes of its own.
 class BucketStore {
  public:
   BucketStore(size_t floats_per_row, BucketRange buckets);

@@ -7,6 +7,7 @@
 
 #include "absl/base/config.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "common/sha256.h"
 #include "common/validate.h"
 #include "glog/logging.h"
@@ -292,12 +293,14 @@ EmbeddingTable::EmbeddingTable(const proto::EmbeddingTable& declared,
                                RowInitializer initializer,
                                std::unique_ptr<RowRule> rule,
                                const Options& options)
-    : declared_(declared),
+    : rule_(std::move(rule)),
+      shared_(std::make_shared<SharedRows>(declared, rule_->floats(),
+                                           options.buckets)),
+      declared_(shared_->declared),
       initializer_(std::move(initializer)),
-      rule_(std::move(rule)),
       max_bytes_(options.max_bytes),
-      rows_{BucketStore(rule_->floats(), options.buckets), {}, {}},
-      candidates_{BucketStore(0, options.buckets), {}, {}} {}
+      rows_{shared_->rows, {}, {}},
+      candidates_{shared_->candidates, {}, {}} {}
 
 uint32_t EmbeddingTable::cap() const {
   const uint64_t part = declared_.max_rows() / kRowBuckets;
@@ -390,6 +393,7 @@ void EmbeddingTable::ApplyStep(const RowSum& sum,
                                const ApplyRowsOptions& options) {
   const uint64_t version = version_.next().value();
   CHECK_LE(version, RowHeader::kMaxStep);
+  ReleaseUnneeded();
   // By stripe; those of a push together, in the order of ids.
   std::array<std::vector<Item>, kStripes> items;
   std::array<std::vector<size_t>, kStripes> runs;
@@ -417,6 +421,7 @@ void EmbeddingTable::ApplyStep(const RowSum& sum,
   }
   const auto work = [&](size_t i) {
     const uint32_t stripe = stripes[i];
+    const CopyMutex::Changing lock(&shared_->stripes[stripe]);
     StripeUpdate(this, stripe, version, sum, scalars, options)
         .Run(std::move(items[stripe]), std::move(runs[stripe]));
   };
@@ -430,6 +435,7 @@ void EmbeddingTable::ApplyStep(const RowSum& sum,
 
 GlobalStep EmbeddingTable::Hold() {
   if (++holds_[version_] == 1) {
+    const CopyMutex::Changing lock(&shared_->holds);
     rows_.store.Hold(version_.value());
     candidates_.store.Hold(version_.value());
   }
@@ -441,8 +447,26 @@ void EmbeddingTable::Release(GlobalStep version) {
   CHECK(held != holds_.end());
   if (--held->second > 0) return;
   holds_.erase(held);
+  const CopyMutex::Changing lock(&shared_->holds);
   rows_.store.Release(version.value());
   candidates_.store.Release(version.value());
+}
+
+TableSnapshot EmbeddingTable::Snapshot() {
+  ReleaseUnneeded();
+  TableSnapshot::Counts counts;
+  counts.rows = rows();
+  counts.candidates = candidates();
+  return TableSnapshot(shared_, Hold(), counts);
+}
+
+void EmbeddingTable::ReleaseUnneeded() {
+  std::vector<GlobalStep> unneeded;
+  {
+    const absl::MutexLock lock(&shared_->unneeded_mutex);
+    unneeded.swap(shared_->unneeded);
+  }
+  for (const GlobalStep version : unneeded) Release(version);
 }
 
 std::vector<const RowHeader*> EmbeddingTable::Sorted(

@@ -27,6 +27,8 @@
 #include "ps_server/table/bucket_store.h"
 #include "ps_server/table/received_rows.h"
 #include "ps_server/table/row_rule.h"
+#include "ps_server/table/shared_rows.h"
+#include "ps_server/table/table_snapshot.h"
 
 namespace holdfast {
 
@@ -61,7 +63,8 @@ struct ApplyRowsOptions {
 // work on single rows and buckets, so it does not depend on the range of
 // buckets, on threads, or on what was read.
 //
-// Thread-compatible.
+// Thread-compatible. A TableSnapshot may be used by other threads at the same
+// time.
 class EmbeddingTable {
  public:
   struct Options {
@@ -127,6 +130,9 @@ class EmbeddingTable {
   // Holds the newest version, until it has been released as often as held.
   GlobalStep Hold();
   void Release(GlobalStep version);
+  // Holds the newest version for other threads. It is released at the step, or
+  // the snapshot, after the last copy of the handle is gone.
+  TableSnapshot Snapshot();
 
   // The rows or candidates of a bucket in the order of ids: the newest ones, or
   // those of a held version. The pointers are valid until the next change.
@@ -179,7 +185,8 @@ class EmbeddingTable {
 
   // The rows, or the candidates.
   struct Part {
-    BucketStore store;
+    // In shared_.
+    BucketStore& store;
     // The least recently touched rows of a full bucket, at the time when it was
     // last searched for them; the oldest last. Saves searching the bucket for
     // each row that it gains. Entries of rows that have been touched or removed
@@ -211,13 +218,16 @@ class EmbeddingTable {
   uint32_t sweep_period() const;
   // The first bucket from `begin` on that the step making `version` sweeps.
   uint32_t FirstSwept(uint64_t version, uint32_t begin) const;
+  // Releases what snapshots held.
+  void ReleaseUnneeded();
   const Part& part(Kind kind) const {
     return kind == Kind::kRow ? rows_ : candidates_;
   }
 
-  const proto::EmbeddingTable declared_;
-  const RowInitializer initializer_;
   const std::unique_ptr<RowRule> rule_;
+  const std::shared_ptr<SharedRows> shared_;
+  const proto::EmbeddingTable& declared_;
+  const RowInitializer initializer_;
   const int64_t max_bytes_;
   Part rows_;
   Part candidates_;

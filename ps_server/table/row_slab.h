@@ -7,7 +7,8 @@
 
 namespace holdfast {
 
-// What stands before the floats of a row.
+// What stands before the floats of a row. Checkpoints have it as it lies in
+// memory.
 //
 // Step and count share eight bytes: a row of a large table must be small.
 class RowHeader {
