@@ -1,12 +1,67 @@
 #include "common/checkpoint/checkpoint_testing.h"
 
+#include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "absl/types/span.h"
 #include "common/checkpoint/data_file.h"
+#include "common/checkpoint/encoding.h"
+#include "common/row_bucket.h"
 #include "common/shape.h"
+#include "gtest/gtest.h"
 
 namespace holdfast {
+namespace {
+
+// What a row, or candidate, holds: id, step, count and floats.
+std::vector<float> TestRow(const TestTable& table, uint64_t id, uint32_t seed) {
+  std::vector<float> row = {static_cast<float>(id),
+                            static_cast<float>(10 * seed + id % 3),
+                            static_cast<float>(seed + 1)};
+  if (id >= table.rows) return row;
+  const uint32_t floats = table.row_length * (1 + table.slots);
+  for (uint32_t i = 0; i < floats; ++i)
+    row.push_back(1000 * seed + 10 * id + i);
+  return row;
+}
+
+// Its bytes, as docs/checkpoint_format.md has them.
+void AppendRow(const std::vector<float>& row, std::string* bytes) {
+  AppendFixed64(static_cast<uint64_t>(row[0]), bytes);
+  AppendFixed64(
+      static_cast<uint64_t>(row[1]) << 24 | static_cast<uint64_t>(row[2]),
+      bytes);
+  bytes->append(reinterpret_cast<const char*>(&row[3]),
+                (row.size() - 3) * sizeof(float));
+}
+
+absl::Status WriteTable(const TestTable& table, uint32_t seed,
+                        BucketRange buckets, DataFileWriter* writer) {
+  absl::Status status = writer->BeginRows(
+      table.name, table.row_length * (1 + table.slots), buckets);
+  // By bucket, and in each as ids rise: rows first, as their ids are lower.
+  std::vector<std::pair<uint32_t, uint64_t>> ids;
+  for (uint64_t id = 0; id < table.rows + table.candidates; ++id) {
+    ids.emplace_back(BucketOfRow(id), id);
+  }
+  std::sort(ids.begin(), ids.end());
+  auto next = std::lower_bound(ids.begin(), ids.end(),
+                               std::pair(buckets.begin, uint64_t{0}));
+  for (uint32_t b = buckets.begin; status.ok() && b < buckets.end; ++b) {
+    std::string bytes;
+    uint64_t rows = 0;
+    uint64_t candidates = 0;
+    for (; next != ids.end() && next->first == b; ++next) {
+      AppendRow(TestRow(table, next->second, seed), &bytes);
+      ++(next->second < table.rows ? rows : candidates);
+    }
+    status = writer->AppendBucket(rows, candidates, bytes);
+  }
+  return status;
+}
+
+}  // namespace
 
 proto::CheckpointName TestName(uint64_t generation, uint64_t step) {
   proto::CheckpointName name;
@@ -22,8 +77,13 @@ std::vector<TestVariable> SmallVariables() {
           {"empty", {0, 4}, 1}};
 }
 
+std::vector<TestTable> SmallTables() {
+  return {{"user", 2, 1, 40, 8}, {"nobody", 3, 0, 0, 0}};
+}
+
 proto::Manifest TestManifest(const proto::CheckpointName& name,
-                             const std::vector<TestVariable>& variables) {
+                             const std::vector<TestVariable>& variables,
+                             const std::vector<TestTable>& tables) {
   proto::Manifest manifest;
   *manifest.mutable_name() = name;
   for (const TestVariable& variable : variables) {
@@ -33,12 +93,18 @@ proto::Manifest TestManifest(const proto::CheckpointName& name,
                                    variable.shape.end());
     declared->set_dtype(proto::FLOAT32);
   }
+  for (const TestTable& table : tables) {
+    proto::EmbeddingTable* declared =
+        manifest.mutable_declaration()->add_tables();
+    declared->set_name(table.name);
+    declared->set_row_length(table.row_length);
+  }
   manifest.mutable_position()->set_step(name.step());
   return manifest;
 }
 
 TestState MakeTestState(const std::vector<TestVariable>& variables,
-                        uint32_t seed) {
+                        uint32_t seed, const std::vector<TestTable>& tables) {
   TestState state;
   float first = 1000.0f * seed;
   for (const TestVariable& variable : variables) {
@@ -49,15 +115,22 @@ TestState MakeTestState(const std::vector<TestVariable>& variables,
       first += 100;
     }
   }
+  for (const TestTable& table : tables) {
+    auto& rows = state[table.name];
+    for (uint64_t id = 0; id < table.rows + table.candidates; ++id) {
+      rows.push_back(TestRow(table, id, seed));
+    }
+  }
   return state;
 }
 
 absl::Status SaveTestCheckpoint(const CheckpointDirectory& directory,
                                 const proto::CheckpointName& name,
                                 const std::vector<TestVariable>& variables,
-                                uint32_t num_ps, uint32_t seed) {
+                                uint32_t num_ps, uint32_t seed,
+                                const std::vector<TestTable>& tables) {
   const TestState state = MakeTestState(variables, seed);
-  proto::Manifest manifest = TestManifest(name, variables);
+  proto::Manifest manifest = TestManifest(name, variables, tables);
   for (uint32_t ps = 0; ps < num_ps; ++ps) {
     auto writer = DataFileWriter::Create(directory, name, ps, num_ps);
     if (!writer.ok()) return writer.status();
@@ -79,6 +152,11 @@ absl::Status SaveTestCheckpoint(const CheckpointDirectory& directory,
           if (!status.ok()) return status;
         }
       }
+    }
+    for (const TestTable& table : tables) {
+      const absl::Status status =
+          WriteTable(table, seed, BucketsOfPs(ps, num_ps), writer->get());
+      if (!status.ok()) return status;
     }
     auto file = (*writer)->Finish();
     if (!file.ok()) return file.status();
@@ -102,6 +180,22 @@ absl::StatusOr<TestState> LoadTestCheckpoint(
                                                 absl::MakeSpan(arrays.back()));
       if (!read.ok()) return read;
     }
+  }
+  for (const proto::EmbeddingTable& table :
+       (*reader)->manifest().declaration().tables()) {
+    auto& rows = state[table.name()];
+    const absl::Status read =
+        (*reader)->ReadRows(table.name(), {}, [&](const StoredRow& row) {
+          EXPECT_EQ(row.is_candidate, row.floats.empty());
+          rows.push_back({static_cast<float>(row.id),
+                          static_cast<float>(row.step),
+                          static_cast<float>(row.count)});
+          rows.back().insert(rows.back().end(), row.floats.begin(),
+                             row.floats.end());
+          return absl::OkStatus();
+        });
+    if (!read.ok()) return read;
+    std::sort(rows.begin(), rows.end());
   }
   return state;
 }

@@ -23,9 +23,10 @@ proto::CheckpointName Nth(uint32_t n) { return TestName(1, 10 * n); }
 
 // Takes the n-th checkpoint as a job does that keeps one: data files, manifest,
 // journal, and the one before goes.
-absl::Status TakeNth(const CheckpointDirectory& directory, uint32_t n) {
+absl::Status TakeNth(const CheckpointDirectory& directory, uint32_t n,
+                     const std::vector<TestTable>& tables = {}) {
   absl::Status status =
-      SaveTestCheckpoint(directory, Nth(n), SmallVariables(), kPs, n);
+      SaveTestCheckpoint(directory, Nth(n), SmallVariables(), kPs, n, tables);
   if (!status.ok()) return status;
   proto::Journal journal;
   journal.set_generation(1);
@@ -37,7 +38,8 @@ absl::Status TakeNth(const CheckpointDirectory& directory, uint32_t n) {
 
 // Which checkpoint a job would go on from; 0: it begins. Tests that it is
 // whole.
-uint32_t GoOnFrom(const CheckpointDirectory& directory) {
+uint32_t GoOnFrom(const CheckpointDirectory& directory,
+                  const std::vector<TestTable>& tables = {}) {
   const auto journal = directory.ReadJournal();
   if (absl::IsNotFound(journal.status())) return 0;
   EXPECT_TRUE(journal.ok()) << journal.status();
@@ -47,19 +49,21 @@ uint32_t GoOnFrom(const CheckpointDirectory& directory) {
   const auto state = LoadTestCheckpoint(directory, Nth(n));
   EXPECT_TRUE(state.ok()) << state.status();
   if (state.ok()) {
-    EXPECT_EQ(*state, MakeTestState(SmallVariables(), n));
+    EXPECT_EQ(*state, MakeTestState(SmallVariables(), n, tables));
   }
   return n;
 }
 
 // Whatever has a manifest is whole.
-void ExpectNothingElse(const CheckpointDirectory& directory) {
+void ExpectNothingElse(const CheckpointDirectory& directory,
+                       const std::vector<TestTable>& tables = {}) {
   const auto listed = directory.List();
   ASSERT_TRUE(listed.ok()) << listed.status();
   for (const proto::CheckpointName& name : *listed) {
     const auto state = LoadTestCheckpoint(directory, name);
     if (state.ok()) {
-      EXPECT_EQ(*state, MakeTestState(SmallVariables(), name.step() / 10));
+      EXPECT_EQ(*state,
+                MakeTestState(SmallVariables(), name.step() / 10, tables));
     } else {
       EXPECT_TRUE(absl::IsNotFound(state.status())) << state.status();
     }
@@ -71,21 +75,33 @@ struct Crash {
   uint64_t seed;
 };
 
-std::vector<Crash> Crashes() {
+std::vector<Crash> Crashes(uint64_t seeds = 20) {
   std::vector<Crash> crashes = {{Unsynced::kLost, 0}, {Unsynced::kKept, 0}};
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
     crashes.push_back({Unsynced::kPartly, seed});
   }
   return crashes;
 }
 
-class CrashTest : public ::testing::TestWithParam<uint32_t> {};
+struct Stopped {
+  // The checkpoint at which it stops.
+  uint32_t n;
+  std::vector<TestTable> tables;
+  uint64_t seeds;
+};
 
-INSTANTIATE_TEST_SUITE_P(FirstAndSecond, CrashTest, ::testing::Values(1, 2));
+class CrashTest : public ::testing::TestWithParam<Stopped> {};
+
+INSTANTIATE_TEST_SUITE_P(FirstAndSecond, CrashTest,
+                         ::testing::Values(Stopped{1, {}, 20},
+                                           Stopped{2, {}, 20}));
+// Their index takes time.
+INSTANTIATE_TEST_SUITE_P(WithTables, CrashTest,
+                         ::testing::Values(Stopped{2, SmallTables(), 2}));
 
 TEST_P(CrashTest, StopAtAnyWriteLeavesOneOfTwoStates) {
-  const uint32_t n = GetParam();
-  for (const Crash& crash : Crashes()) {
+  const auto& [n, tables, seeds] = GetParam();
+  for (const Crash& crash : Crashes(seeds)) {
     bool stopped = true;
     for (int64_t write = 1; stopped; ++write) {
       SCOPED_TRACE(absl::StrCat("write ", write, ", unsynced ",
@@ -94,26 +110,26 @@ TEST_P(CrashTest, StopAtAnyWriteLeavesOneOfTwoStates) {
       FaultyFileSystem disk;
       const auto directory = *CheckpointDirectory::Open("dir", &disk);
       for (uint32_t before = 1; before < n; ++before) {
-        ASSERT_TRUE(TakeNth(directory, before).ok());
+        ASSERT_TRUE(TakeNth(directory, before, tables).ok());
       }
       disk.StopAtWrite(write);
-      const absl::Status taken = TakeNth(directory, n);
+      const absl::Status taken = TakeNth(directory, n, tables);
       stopped = disk.stopped();
       EXPECT_EQ(taken.ok(), !stopped) << taken;
       disk.Crash(crash.unsynced, crash.seed);
 
-      const uint32_t found = GoOnFrom(directory);
+      const uint32_t found = GoOnFrom(directory, tables);
       if (taken.ok()) {
         EXPECT_EQ(found, n);
         EXPECT_EQ(directory.List()->size(), 1u);
       } else {
         EXPECT_TRUE(found == n || found == n - 1) << found;
       }
-      ExpectNothingElse(directory);
+      ExpectNothingElse(directory, tables);
       // What is left is not in the way.
       EXPECT_TRUE(directory.Remove(Nth(n + 1 - (found == n))).ok());
-      EXPECT_TRUE(TakeNth(directory, found + 1).ok());
-      EXPECT_EQ(GoOnFrom(directory), found + 1);
+      EXPECT_TRUE(TakeNth(directory, found + 1, tables).ok());
+      EXPECT_EQ(GoOnFrom(directory, tables), found + 1);
       if (HasFailure()) return;
     }
   }

@@ -5,38 +5,22 @@
 #include <map>
 #include <utility>
 
-#include "absl/base/config.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/checkpoint/crc32c.h"
+#include "common/checkpoint/data_file_format.h"
 #include "common/checkpoint/encoding.h"
+#include "common/checkpoint/stored_table.h"
 #include "common/shape.h"
 
 namespace holdfast {
 
-#if !defined(ABSL_IS_LITTLE_ENDIAN)
-#error "Elements are written as they lie in memory: that must be little-endian."
-#endif
-
 namespace {
 
-constexpr absl::string_view kMagic = "HFdata01";
-// Offset and length of the index, its CRC32C, magic.
-constexpr uint64_t kTrailerBytes = 8 + 4 + 4 + kMagicBytes;
-
-// What is smaller is gathered before it is written.
-constexpr size_t kBufferBytes = size_t{1} << 20;
-
-constexpr uint64_t kElementBytes = sizeof(float);
 constexpr uint64_t kBlockElements = kCheckpointBlockBytes / kElementBytes;
-static_assert(kCheckpointBlockBytes % kElementBytes == 0);
 
 uint64_t BlocksOf(uint64_t elements) {
   return elements / kBlockElements + (elements % kBlockElements != 0);
-}
-
-std::string DataFileName(uint32_t ps, uint32_t num_ps) {
-  return absl::StrFormat("ps-%04d-of-%04d", ps, num_ps);
 }
 
 // "variable "w"" or "slot 0 of variable "w"".
@@ -44,174 +28,6 @@ std::string WhatIs(absl::string_view variable, uint32_t slot) {
   const std::string name = absl::StrCat("variable \"", variable, "\"");
   return slot == 0 ? name : absl::StrCat("slot ", slot - 1, " of ", name);
 }
-
-class Writer final : public DataFileWriter {
- public:
-  Writer(FileSystem* file_system, std::string folder,
-         const proto::CheckpointName& name, uint32_t ps, uint32_t num_ps)
-      : file_system_(file_system),
-        folder_(std::move(folder)),
-        name_(DataFileName(ps, num_ps)),
-        aside_(absl::StrCat(folder_, "/", name_, kAsideSuffix)) {
-    *index_.mutable_checkpoint() = name;
-    index_.set_ps(ps);
-    index_.set_num_ps(num_ps);
-  }
-
-  ~Writer() override {
-    if (file_ == nullptr) return;
-    file_.reset();
-    // What cannot be removed is replaced by the next attempt.
-    file_system_->Remove(aside_).IgnoreError();
-  }
-
-  absl::Status Start() {
-    absl::Status made = file_system_->MakeFolder(folder_);
-    if (!made.ok()) return made;
-    auto file = file_system_->Create(aside_);
-    if (!file.ok()) return file.status();
-    file_ = *std::move(file);
-    buffer_.reserve(kBufferBytes);
-    return Keep(Write(kMagic));
-  }
-
-  absl::Status Begin(absl::string_view variable, uint32_t slot, uint64_t begin,
-                     uint64_t size) override {
-    if (!Ready()) return status_;
-    proto::StoredStretch* stretch = index_.add_stretches();
-    stretch->set_variable(std::string(variable));
-    stretch->set_slot(slot);
-    stretch->set_begin(begin);
-    stretch->set_size(size);
-    stretch->set_offset(written_ + buffer_.size());
-    missing_ = size;
-    in_block_ = 0;
-    crc_ = 0;
-    return absl::OkStatus();
-  }
-
-  absl::Status Append(absl::Span<const float> elements) override {
-    if (!status_.ok()) return status_;
-    if (elements.size() > missing_) {
-      return Keep(absl::InternalError(
-          absl::StrCat(aside_, ": ", elements.size(), " elements where ",
-                       missing_, " are left of the stretch")));
-    }
-    missing_ -= elements.size();
-    while (!elements.empty()) {
-      const size_t count =
-          std::min<size_t>(elements.size(), kBlockElements - in_block_);
-      const absl::string_view bytes(
-          reinterpret_cast<const char*>(elements.data()),
-          count * kElementBytes);
-      // Right before they are copied: they come from memory once.
-      crc_ = ExtendCrc32c(crc_, bytes.data(), bytes.size());
-      const absl::Status written = Keep(Write(bytes));
-      if (!written.ok()) return written;
-      in_block_ += count;
-      elements.remove_prefix(count);
-      if (in_block_ == kBlockElements || (missing_ == 0 && elements.empty())) {
-        index_.mutable_stretches()->rbegin()->add_block_crc32c(crc_);
-        in_block_ = 0;
-        crc_ = 0;
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<proto::DataFile> Finish() override {
-    if (!Ready()) return status_;
-    const auto file = DoFinish();
-    if (!file.ok()) return Keep(file.status());
-    Keep(absl::InternalError(absl::StrCat(aside_, ": is finished")))
-        .IgnoreError();
-    return file;
-  }
-
- private:
-  // Keeps what went wrong, for all calls after.
-  absl::Status Keep(absl::Status status) {
-    if (!status.ok()) status_ = status;
-    return status;
-  }
-
-  // Nothing went wrong, and no stretch is open.
-  bool Ready() {
-    if (status_.ok() && missing_ > 0) {
-      Keep(absl::InternalError(absl::StrCat(aside_, ": the stretch lacks ",
-                                            missing_, " elements")))
-          .IgnoreError();
-    }
-    return status_.ok();
-  }
-
-  absl::Status Write(absl::string_view bytes) {
-    if (buffer_.size() + bytes.size() > kBufferBytes) {
-      const absl::Status flushed = Flush();
-      if (!flushed.ok()) return flushed;
-    }
-    if (bytes.size() < kBufferBytes) {
-      buffer_.append(bytes.data(), bytes.size());
-      return absl::OkStatus();
-    }
-    written_ += bytes.size();
-    return file_->Append(bytes);
-  }
-
-  absl::Status Flush() {
-    if (buffer_.empty()) return absl::OkStatus();
-    written_ += buffer_.size();
-    const absl::Status appended = file_->Append(buffer_);
-    buffer_.clear();
-    return appended;
-  }
-
-  absl::StatusOr<proto::DataFile> DoFinish() {
-    const absl::StatusOr<std::string> index = EncodeMessage(index_);
-    if (!index.ok()) return index.status();
-    const uint32_t crc = Crc32c(*index);
-    std::string trailer;
-    AppendFixed64(written_ + buffer_.size(), &trailer);
-    AppendFixed32(index->size(), &trailer);
-    AppendFixed32(crc, &trailer);
-    trailer.append(kMagic.data(), kMagic.size());
-
-    absl::Status status = Write(*index);
-    if (status.ok()) status = Write(trailer);
-    if (status.ok()) status = Flush();
-    if (status.ok()) status = file_->Sync();
-    if (status.ok()) status = file_->Close();
-    if (status.ok()) {
-      status = file_system_->Rename(aside_, absl::StrCat(folder_, "/", name_));
-    }
-    if (!status.ok()) return status;
-    file_.reset();
-    status = file_system_->SyncFolder(folder_);
-    if (!status.ok()) return status;
-
-    proto::DataFile file;
-    file.set_name(name_);
-    file.set_size(written_);
-    file.set_index_crc32c(crc);
-    return file;
-  }
-
-  FileSystem* const file_system_;
-  const std::string folder_;
-  const std::string name_;
-  const std::string aside_;
-  std::unique_ptr<WritableFile> file_;  // null before and after it has `aside_`
-  absl::Status status_;
-  proto::DataFileIndex index_;
-  // Of the last stretch: elements that are to come, elements in its last block
-  // so far, and their checksum.
-  uint64_t missing_ = 0;
-  uint64_t in_block_ = 0;
-  uint32_t crc_ = 0;
-  // Bytes given to the file; those after them.
-  uint64_t written_ = 0;
-  std::string buffer_;
-};
 
 // A stretch, and the file that it is in.
 struct Stretch {
@@ -240,6 +56,13 @@ class Reader final : public CheckpointReader {
                .second) {
         return Damaged(absl::StrCat(WhatIs(variable.name(), 0),
                                     " is declared twice, or has no shape"));
+      }
+    }
+    for (const proto::EmbeddingTable& table :
+         manifest_.declaration().tables()) {
+      if (!tables_.try_emplace(table.name(), &table).second) {
+        return Damaged(
+            absl::StrCat("table \"", table.name(), "\" is declared twice"));
       }
     }
     indices_.resize(manifest_.files_size());
@@ -310,7 +133,39 @@ class Reader final : public CheckpointReader {
         }
       }
     }
+    for (const auto& [name, table] : tables_) {
+      const absl::Status read = table.Read(
+          {}, &block_, [](const StoredRow&) { return absl::OkStatus(); });
+      if (!read.ok()) return read;
+    }
     return absl::OkStatus();
+  }
+
+  const proto::EmbeddingTable* FindTable(
+      absl::string_view name) const override {
+    const auto found = tables_.find(name);
+    return found == tables_.end() ? nullptr : &found->second.declared();
+  }
+
+  uint32_t floats_per_row(absl::string_view table) const override {
+    const auto found = tables_.find(table);
+    return found == tables_.end() ? 0 : found->second.floats_per_row();
+  }
+
+  StoredCounts CountRows(absl::string_view table,
+                         BucketRange buckets) const override {
+    const auto found = tables_.find(table);
+    return found == tables_.end() ? StoredCounts()
+                                  : found->second.Count(buckets);
+  }
+
+  absl::Status ReadRows(absl::string_view table, BucketRange buckets,
+                        VisitRow visit) override {
+    const auto found = tables_.find(table);
+    if (found == tables_.end()) {
+      return NotStored(absl::StrCat("no table \"", table, "\""));
+    }
+    return found->second.Read(buckets, &block_, visit);
   }
 
  private:
@@ -352,7 +207,8 @@ class Reader final : public CheckpointReader {
     char magic[kMagicBytes];
     absl::Status status = ReadExactly(file, path, 0, kMagicBytes, magic);
     if (!status.ok()) return status;
-    status = CheckMagic(path, absl::string_view(magic, kMagicBytes), kMagic);
+    status =
+        CheckMagic(path, absl::string_view(magic, kMagicBytes), kDataFileMagic);
     if (!status.ok()) return status;
     char trailer[kTrailerBytes];
     status =
@@ -361,7 +217,7 @@ class Reader final : public CheckpointReader {
     status = CheckMagic(
         path,
         absl::string_view(trailer + kTrailerBytes - kMagicBytes, kMagicBytes),
-        kMagic);
+        kDataFileMagic);
     if (!status.ok()) return status;
 
     const uint64_t offset = Fixed64At(trailer);
@@ -417,6 +273,18 @@ class Reader final : public CheckpointReader {
         stretches.push_back({&stored, static_cast<size_t>(i)});
       }
     }
+    for (const proto::StoredRows& stored : indices_[i].rows()) {
+      const auto found = tables_.find(stored.table());
+      if (found == tables_.end() || stored.offset() != offset || offset > end) {
+        return absl::DataLossError(absl::StrCat(
+            path, ": its rows of table \"", stored.table(), "\" at byte ",
+            stored.offset(), " do not fit, or the table is not declared"));
+      }
+      const absl::StatusOr<uint64_t> bytes =
+          found->second.Take(path, files_[i].get(), stored, end);
+      if (!bytes.ok()) return bytes.status();
+      offset += *bytes;
+    }
     if (offset != end) {
       return absl::DataLossError(
           absl::StrCat(path, ": has stretches up to byte ", offset,
@@ -425,8 +293,12 @@ class Reader final : public CheckpointReader {
     return absl::OkStatus();
   }
 
-  // Values and slots are there, each element once.
+  // Values and slots are there, each element once, and each bucket of tables.
   absl::Status CheckCoverage() {
+    for (auto& [name, table] : tables_) {
+      const absl::Status checked = table.CheckCoverage();
+      if (!checked.ok()) return Damaged(checked.message());
+    }
     for (auto& [name, stored] : variables_) {
       stored.by_slot[0];
       uint32_t expected_slot = 0;
@@ -502,24 +374,17 @@ class Reader final : public CheckpointReader {
   const std::string folder_;
   proto::Manifest manifest_;
   std::map<std::string, Stored, std::less<>> variables_;
+  std::map<std::string, StoredTable, std::less<>> tables_;
   // As the manifest's.
   std::vector<std::unique_ptr<ReadableFile>> files_;
   std::vector<proto::DataFileIndex> indices_;
   // For a block of which a part is wanted.
   std::vector<float> scratch_;
+  // For a block of rows.
+  std::string block_;
 };
 
 }  // namespace
-
-absl::StatusOr<std::unique_ptr<DataFileWriter>> DataFileWriter::Create(
-    const CheckpointDirectory& directory, const proto::CheckpointName& name,
-    uint32_t ps, uint32_t num_ps) {
-  auto writer = std::make_unique<Writer>(
-      directory.file_system(), directory.Folder(name), name, ps, num_ps);
-  const absl::Status started = writer->Start();
-  if (!started.ok()) return started;
-  return writer;
-}
 
 absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(
     const CheckpointDirectory& directory, const proto::CheckpointName& name) {

@@ -6,12 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
+#include "common/row_bucket.h"
 #include "proto/checkpoint.pb.h"
 
 namespace holdfast {
@@ -39,10 +41,41 @@ class DataFileWriter {
   virtual absl::Status Begin(absl::string_view variable, uint32_t slot,
                              uint64_t begin, uint64_t size) = 0;
   virtual absl::Status Append(absl::Span<const float> elements) = 0;
+
+  // Begins the rows of a table in `buckets`, each of `floats_per_row` float32
+  // for its values and slots; all of the buckets follow by AppendBucket, in
+  // their order. Variables come before tables.
+  virtual absl::Status BeginRows(absl::string_view table,
+                                 uint32_t floats_per_row,
+                                 BucketRange buckets) = 0;
+  // The next bucket: its rows and then its candidates, each in the order of
+  // ids, as docs/checkpoint_format.md has them.
+  virtual absl::Status AppendBucket(uint64_t rows, uint64_t candidates,
+                                    absl::string_view bytes) = 0;
+
   // Writes the index, syncs and renames.
-  // Errors: also INTERNAL when a stretch has not got as many elements as it was
-  // begun with.
+  // Errors: also INTERNAL when a stretch has not got as many elements or
+  // buckets as it was begun with.
   virtual absl::StatusOr<proto::DataFile> Finish() = 0;
+};
+
+// A row of a table, or a candidate, in a checkpoint.
+struct StoredRow {
+  uint32_t bucket;
+  // It has no floats.
+  bool is_candidate;
+  uint64_t id;
+  uint64_t step;
+  uint32_t count;
+  // Values and slots. Valid during the visit.
+  absl::Span<const float> floats;
+};
+
+// How many there are of a table in some buckets, and their bytes in the files.
+struct StoredCounts {
+  uint64_t rows = 0;
+  uint64_t candidates = 0;
+  uint64_t bytes = 0;
 };
 
 // Reads a checkpoint as one: whoever saved which part of it.
@@ -53,7 +86,7 @@ class CheckpointReader {
   // Reads the manifest and the index of each data file.
   // Errors: those of CheckpointDirectory::ReadManifest; DATA_LOSS also when an
   // index is not the one that the manifest means, or stretches overlap or leave
-  // elements of a declared variable out.
+  // elements of a declared variable, or buckets of a declared table, out.
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(
       const CheckpointDirectory& directory, const proto::CheckpointName& name);
   // The same by the path of the checkpoint's folder.
@@ -71,7 +104,27 @@ class CheckpointReader {
   // Errors: NOT_FOUND when they are not stored; DATA_LOSS; of the file system.
   virtual absl::Status Read(absl::string_view variable, uint32_t slot,
                             uint64_t begin, absl::Span<float> into) = 0;
-  // Tests every block of every file.
+
+  // What is declared of it, or null.
+  virtual const proto::EmbeddingTable* FindTable(
+      absl::string_view name) const = 0;
+  // Float32 of a row of a table, which is declared: values and slots.
+  virtual uint32_t floats_per_row(absl::string_view table) const = 0;
+  // What there is in `buckets` of a table, which is declared.
+  virtual StoredCounts CountRows(absl::string_view table,
+                                 BucketRange buckets) const = 0;
+  using VisitRow = absl::FunctionRef<absl::Status(const StoredRow& row)>;
+  // Calls visit(row) for all that there is in `buckets` of a table, in the
+  // order of buckets; of a bucket, for its rows and then its candidates, each
+  // in the order of ids. Every block that it takes from is tested, and that the
+  // ids rise and belong to their buckets. The memory that it takes is a block.
+  // Errors: NOT_FOUND when the table is not stored; DATA_LOSS; of the file
+  // system; what `visit` returns, which ends it. A DATA_LOSS names the file,
+  // the table and the bucket.
+  virtual absl::Status ReadRows(absl::string_view table, BucketRange buckets,
+                                VisitRow visit) = 0;
+
+  // Tests every block of every file, and ids as ReadRows does.
   virtual absl::Status Verify() = 0;
 };
 

@@ -1,0 +1,42 @@
+// What writing and reading data files share (docs/checkpoint_format.md).
+// Private to the library.
+#ifndef HOLDFAST_COMMON_CHECKPOINT_DATA_FILE_FORMAT_H_
+#define HOLDFAST_COMMON_CHECKPOINT_DATA_FILE_FORMAT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/base/config.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "common/checkpoint/data_file.h"
+#include "common/checkpoint/encoding.h"
+
+namespace holdfast {
+
+#if !defined(ABSL_IS_LITTLE_ENDIAN)
+#error "Elements are written as they lie in memory: that must be little-endian."
+#endif
+
+inline constexpr absl::string_view kDataFileMagic = "HFdata01";
+// Offset and length of the index, its CRC32C, magic.
+inline constexpr uint64_t kTrailerBytes = 8 + 4 + 4 + kMagicBytes;
+
+inline constexpr uint64_t kElementBytes = sizeof(float);
+static_assert(kCheckpointBlockBytes % kElementBytes == 0);
+
+// Id, and step and count, which share 8 bytes.
+inline constexpr uint64_t kRowHeaderBytes = 16;
+inline constexpr int kCountBits = 24;
+
+constexpr uint64_t RowBytes(uint32_t floats_per_row) {
+  return kRowHeaderBytes + floats_per_row * kElementBytes;
+}
+
+inline std::string DataFileName(uint32_t ps, uint32_t num_ps) {
+  return absl::StrFormat("ps-%04d-of-%04d", ps, num_ps);
+}
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_CHECKPOINT_DATA_FILE_FORMAT_H_

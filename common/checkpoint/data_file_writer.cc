@@ -1,0 +1,255 @@
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint/crc32c.h"
+#include "common/checkpoint/data_file.h"
+#include "common/checkpoint/data_file_format.h"
+#include "common/checkpoint/encoding.h"
+#include "google/protobuf/repeated_field.h"
+
+namespace holdfast {
+namespace {
+
+// What is smaller is gathered before it is written.
+constexpr size_t kBufferBytes = size_t{1} << 20;
+
+class Writer final : public DataFileWriter {
+ public:
+  Writer(FileSystem* file_system, std::string folder,
+         const proto::CheckpointName& name, uint32_t ps, uint32_t num_ps)
+      : file_system_(file_system),
+        folder_(std::move(folder)),
+        name_(DataFileName(ps, num_ps)),
+        aside_(absl::StrCat(folder_, "/", name_, kAsideSuffix)) {
+    *index_.mutable_checkpoint() = name;
+    index_.set_ps(ps);
+    index_.set_num_ps(num_ps);
+  }
+
+  ~Writer() override {
+    if (file_ == nullptr) return;
+    file_.reset();
+    // What cannot be removed is replaced by the next attempt.
+    file_system_->Remove(aside_).IgnoreError();
+  }
+
+  absl::Status Start() {
+    absl::Status made = file_system_->MakeFolder(folder_);
+    if (!made.ok()) return made;
+    auto file = file_system_->Create(aside_);
+    if (!file.ok()) return file.status();
+    file_ = *std::move(file);
+    buffer_.reserve(kBufferBytes);
+    return Keep(Write(kDataFileMagic));
+  }
+
+  absl::Status Begin(absl::string_view variable, uint32_t slot, uint64_t begin,
+                     uint64_t size) override {
+    if (!Ready()) return status_;
+    if (!index_.rows().empty()) {
+      return Keep(absl::InternalError(
+          absl::StrCat(aside_, ": variables come before tables")));
+    }
+    proto::StoredStretch* stretch = index_.add_stretches();
+    stretch->set_variable(std::string(variable));
+    stretch->set_slot(slot);
+    stretch->set_begin(begin);
+    stretch->set_size(size);
+    stretch->set_offset(written_ + buffer_.size());
+    missing_ = size;
+    block_crcs_ = stretch->mutable_block_crc32c();
+    return absl::OkStatus();
+  }
+
+  absl::Status Append(absl::Span<const float> elements) override {
+    if (!status_.ok()) return status_;
+    if (elements.size() > missing_) {
+      return Keep(absl::InternalError(
+          absl::StrCat(aside_, ": ", elements.size(), " elements where ",
+                       missing_, " are left of the stretch")));
+    }
+    missing_ -= elements.size();
+    const absl::Status written = WriteBlocks(
+        absl::string_view(reinterpret_cast<const char*>(elements.data()),
+                          elements.size() * kElementBytes));
+    if (written.ok() && missing_ == 0) EndBlocks();
+    return written;
+  }
+
+  absl::Status BeginRows(absl::string_view table, uint32_t floats_per_row,
+                         BucketRange buckets) override {
+    if (!Ready()) return status_;
+    proto::StoredRows* rows = index_.add_rows();
+    rows->set_table(std::string(table));
+    rows->set_floats_per_row(floats_per_row);
+    rows->set_first_bucket(buckets.begin);
+    rows->set_offset(written_ + buffer_.size());
+    missing_buckets_ = buckets.size();
+    block_crcs_ = rows->mutable_block_crc32c();
+    return absl::OkStatus();
+  }
+
+  absl::Status AppendBucket(uint64_t rows, uint64_t candidates,
+                            absl::string_view bytes) override {
+    if (!status_.ok()) return status_;
+    if (missing_buckets_ == 0) {
+      return Keep(absl::InternalError(absl::StrCat(aside_,
+                                                   ": all buckets are "
+                                                   "there already")));
+    }
+    proto::StoredRows& stretch = *index_.mutable_rows()->rbegin();
+    if (bytes.size() != rows * RowBytes(stretch.floats_per_row()) +
+                            candidates * kRowHeaderBytes) {
+      return Keep(absl::InternalError(absl::StrCat(
+          aside_, ": ", bytes.size(), " bytes of ", rows, " rows and ",
+          candidates, " candidates of table \"", stretch.table(), "\"")));
+    }
+    stretch.add_rows(rows);
+    stretch.add_candidates(candidates);
+    const absl::Status written = WriteBlocks(bytes);
+    if (written.ok() && --missing_buckets_ == 0) {
+      EndBlocks();
+      if (std::count(stretch.candidates().begin(), stretch.candidates().end(),
+                     0) == stretch.candidates_size()) {
+        stretch.clear_candidates();
+      }
+    }
+    return written;
+  }
+
+  absl::StatusOr<proto::DataFile> Finish() override {
+    if (!Ready()) return status_;
+    const auto file = DoFinish();
+    if (!file.ok()) return Keep(file.status());
+    Keep(absl::InternalError(absl::StrCat(aside_, ": is finished")))
+        .IgnoreError();
+    return file;
+  }
+
+ private:
+  // Keeps what went wrong, for all calls after.
+  absl::Status Keep(absl::Status status) {
+    if (!status.ok()) status_ = status;
+    return status;
+  }
+
+  // Nothing went wrong, and no stretch is open.
+  bool Ready() {
+    if (status_.ok() && (missing_ > 0 || missing_buckets_ > 0)) {
+      Keep(absl::InternalError(
+               absl::StrCat(aside_, ": the stretch lacks ",
+                            missing_ > 0 ? missing_ : missing_buckets_,
+                            missing_ > 0 ? " elements" : " buckets")))
+          .IgnoreError();
+    }
+    return status_.ok();
+  }
+
+  // Writes bytes of the open stretch.
+  absl::Status WriteBlocks(absl::string_view bytes) {
+    while (!bytes.empty()) {
+      const absl::string_view part =
+          bytes.substr(0, kCheckpointBlockBytes - in_block_);
+      // Right before they are copied: they come from memory once.
+      crc_ = ExtendCrc32c(crc_, part.data(), part.size());
+      const absl::Status written = Keep(Write(part));
+      if (!written.ok()) return written;
+      in_block_ += part.size();
+      bytes.remove_prefix(part.size());
+      if (in_block_ == kCheckpointBlockBytes) EndBlocks();
+    }
+    return absl::OkStatus();
+  }
+
+  // Ends the last block of the open stretch.
+  void EndBlocks() {
+    if (in_block_ > 0) block_crcs_->Add(crc_);
+    in_block_ = 0;
+    crc_ = 0;
+  }
+
+  absl::Status Write(absl::string_view bytes) {
+    if (buffer_.size() + bytes.size() > kBufferBytes) {
+      const absl::Status flushed = Flush();
+      if (!flushed.ok()) return flushed;
+    }
+    if (bytes.size() < kBufferBytes) {
+      buffer_.append(bytes.data(), bytes.size());
+      return absl::OkStatus();
+    }
+    written_ += bytes.size();
+    return file_->Append(bytes);
+  }
+
+  absl::Status Flush() {
+    if (buffer_.empty()) return absl::OkStatus();
+    written_ += buffer_.size();
+    const absl::Status appended = file_->Append(buffer_);
+    buffer_.clear();
+    return appended;
+  }
+
+  absl::StatusOr<proto::DataFile> DoFinish() {
+    const absl::StatusOr<std::string> index = EncodeMessage(index_);
+    if (!index.ok()) return index.status();
+    const uint32_t crc = Crc32c(*index);
+    std::string trailer;
+    AppendFixed64(written_ + buffer_.size(), &trailer);
+    AppendFixed32(index->size(), &trailer);
+    AppendFixed32(crc, &trailer);
+    trailer.append(kDataFileMagic.data(), kDataFileMagic.size());
+
+    absl::Status status = Write(*index);
+    if (status.ok()) status = Write(trailer);
+    if (status.ok()) status = Flush();
+    if (status.ok()) status = file_->Sync();
+    if (status.ok()) status = file_->Close();
+    if (status.ok()) {
+      status = file_system_->Rename(aside_, absl::StrCat(folder_, "/", name_));
+    }
+    if (!status.ok()) return status;
+    file_.reset();
+    status = file_system_->SyncFolder(folder_);
+    if (!status.ok()) return status;
+
+    proto::DataFile file;
+    file.set_name(name_);
+    file.set_size(written_);
+    file.set_index_crc32c(crc);
+    return file;
+  }
+
+  FileSystem* const file_system_;
+  const std::string folder_;
+  const std::string name_;
+  const std::string aside_;
+  std::unique_ptr<WritableFile> file_;  // null before and after it has `aside_`
+  absl::Status status_;
+  proto::DataFileIndex index_;
+  // Of the last stretch: elements or buckets that are to come, the checksums of
+  // its blocks, bytes in the last block so far, and their checksum.
+  uint64_t missing_ = 0;
+  uint32_t missing_buckets_ = 0;
+  google::protobuf::RepeatedField<uint32_t>* block_crcs_ = nullptr;
+  uint64_t in_block_ = 0;
+  uint32_t crc_ = 0;
+  // Bytes given to the file; those after them.
+  uint64_t written_ = 0;
+  std::string buffer_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DataFileWriter>> DataFileWriter::Create(
+    const CheckpointDirectory& directory, const proto::CheckpointName& name,
+    uint32_t ps, uint32_t num_ps) {
+  auto writer = std::make_unique<Writer>(
+      directory.file_system(), directory.Folder(name), name, ps, num_ps);
+  const absl::Status started = writer->Start();
+  if (!started.ok()) return started;
+  return writer;
+}
+
+}  // namespace holdfast
