@@ -9,11 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
-#include "common/checkpoint/data_file.h"
 #include "common/clock.h"
 #include "common/reply_on.h"
 #include "common/shape.h"
 #include "glog/logging.h"
+#include "ps_server/disk/load_tables.h"
 #include "ps_server/disk/rest.h"
 #include "ps_server/protocol/warm_slots.h"
 
@@ -47,15 +47,6 @@ absl::Status CheckFits(const CheckpointReader& reader,
   return absl::OkStatus();
 }
 
-// What a reader does beside reading.
-struct Reading {
-  // Asked before each chunk.
-  absl::FunctionRef<absl::Status()> go_on;
-  // In bytes; `done` counts chunks that have been read.
-  std::atomic<uint64_t>* total;
-  std::atomic<uint64_t>* done;
-};
-
 // Reads chunks of slice `i`: its values (0), or slot `slot` - 1.
 absl::Status ReadSlice(CheckpointReader* reader, size_t i, uint32_t slot,
                        const Reading& reading, DenseStore* store) {
@@ -75,10 +66,14 @@ absl::Status ReadSlice(CheckpointReader* reader, size_t i, uint32_t slot,
 }
 
 absl::Status Resume(CheckpointReader* reader, const std::string& folder,
-                    const Reading& reading, DenseStore* store) {
+                    const Reading& reading, ShardState* state) {
+  DenseStore* const store = state->store.get();
   for (size_t i = 0; i < store->slices().size(); ++i) {
     *reading.total +=
         store->slices()[i].size * sizeof(float) * (1 + store->num_slots(i));
+  }
+  for (const auto& table : state->tables) {
+    *reading.total += BytesToLoad(*reader, *table);
   }
   for (size_t i = 0; i < store->slices().size(); ++i) {
     absl::Status status =
@@ -89,6 +84,10 @@ absl::Status Resume(CheckpointReader* reader, const std::string& folder,
     }
     if (!status.ok()) return status;
   }
+  for (const auto& table : state->tables) {
+    absl::Status status = ResumeTable(reader, folder, reading, table.get());
+    if (!status.ok()) return status;
+  }
   store->SetVersion(GlobalStep(reader->manifest().name().step()));
   return absl::OkStatus();
 }
@@ -96,7 +95,8 @@ absl::Status Resume(CheckpointReader* reader, const std::string& folder,
 // `with_slots`: see ShardDisk::LoadOptions::warm_start_slots.
 absl::Status WarmStart(CheckpointReader* reader, const std::string& folder,
                        bool with_slots, const proto::Declaration& declaration,
-                       const Reading& reading, DenseStore* store) {
+                       const Reading& reading, ShardState* state) {
+  DenseStore* const store = state->store.get();
   const auto fits = [&](const proto::Variable& variable) {
     const proto::Variable* const stored = reader->FindVariable(variable.name());
     return stored != nullptr && SameTensor(*stored, variable);
@@ -105,11 +105,16 @@ absl::Status WarmStart(CheckpointReader* reader, const std::string& folder,
   for (const proto::Variable& variable : declaration.variables()) {
     if (!fits(variable)) others.push_back(variable.name());
   }
-  const int warm = declaration.variables_size() - others.size();
+  for (const proto::EmbeddingTable& table : declaration.tables()) {
+    if (!HasTable(*reader, table)) others.push_back(table.name());
+  }
+  const int all = declaration.variables_size() + declaration.tables_size();
+  const int warm = all - others.size();
   if (warm == 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "warm start from ", folder,
-        ": it has no variable of the name and shape of one of this job's"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("warm start from ", folder,
+                     ": it has no variable of the name and shape of one of "
+                     "this job's, and no such table"));
   }
   absl::flat_hash_set<std::string> with_their_slots;
   if (with_slots) {
@@ -126,6 +131,10 @@ absl::Status WarmStart(CheckpointReader* reader, const std::string& folder,
     if (!fits(slice.variable)) continue;
     *reading.total += slice.size * sizeof(float) * (1 + slots_to_read(i));
   }
+  for (const auto& table : state->tables) {
+    if (!HasTable(*reader, table->declared())) continue;
+    *reading.total += BytesToLoad(*reader, *table);
+  }
   for (size_t i = 0; i < store->slices().size(); ++i) {
     const StoredSlice& slice = store->slices()[i];
     if (!fits(slice.variable)) continue;
@@ -137,8 +146,15 @@ absl::Status WarmStart(CheckpointReader* reader, const std::string& folder,
     }
     if (!status.ok()) return status;
   }
-  LOG(INFO) << "warm start from " << folder << ": " << warm << " of "
-            << declaration.variables_size() << " variables are from there"
+  for (const auto& table : state->tables) {
+    if (!HasTable(*reader, table->declared())) continue;
+    absl::Status status = WarmStartTable(
+        reader, folder, with_their_slots.contains(table->declared().name()),
+        reading, table.get());
+    if (!status.ok()) return status;
+  }
+  LOG(INFO) << "warm start from " << folder << ": " << warm << " of " << all
+            << " variables and tables are from there"
             << (others.empty() ? "" : ", not ") << absl::StrJoin(others, ", ");
   return absl::OkStatus();
 }
@@ -167,7 +183,7 @@ absl::Status DirectoryShardDisk::CheckNotStopping() const {
 }
 
 void DirectoryShardDisk::Save(const proto::CheckpointName& name,
-                              uint32_t num_ps, StoreSnapshot snapshot,
+                              uint32_t num_ps, ShardSnapshot snapshot,
                               Reply<proto::DataFile> reply) {
   const uint64_t save = ++saves_;
   save_progress_ = std::make_shared<Progress>();
@@ -198,11 +214,15 @@ proto::DiskProgress DirectoryShardDisk::Tell(const Progress& progress) {
 }
 
 absl::StatusOr<proto::DataFile> DirectoryShardDisk::Write(
-    const proto::CheckpointName& name, uint32_t num_ps, StoreSnapshot snapshot,
+    const proto::CheckpointName& name, uint32_t num_ps, ShardSnapshot snapshot,
     GoOn go_on, Progress* progress) const {
-  for (size_t i = 0; i < snapshot.slices.size(); ++i) {
-    progress->total += snapshot.slices[i].size * sizeof(float) *
-                       (1 + snapshot.slots[i].size());
+  const StoreSnapshot& dense = snapshot.dense;
+  for (size_t i = 0; i < dense.slices.size(); ++i) {
+    progress->total +=
+        dense.slices[i].size * sizeof(float) * (1 + dense.slots[i].size());
+  }
+  for (const TableSnapshot& table : snapshot.tables) {
+    progress->total += table.bytes();
   }
   auto writer = DataFileWriter::Create(directory_, name, ps_, num_ps);
   if (!writer.ok()) return writer.status();
@@ -220,20 +240,43 @@ absl::StatusOr<proto::DataFile> DirectoryShardDisk::Write(
         }
         return status;
       };
-  for (size_t i = 0; i < snapshot.slices.size(); ++i) {
-    const StoredSlice& slice = snapshot.slices[i];
+  for (size_t i = 0; i < dense.slices.size(); ++i) {
+    const StoredSlice& slice = dense.slices[i];
     if (slice.size == 0) continue;
-    absl::Status status = write(slice, 0, snapshot.version->slices[i]);
-    for (size_t s = 0; status.ok() && s < snapshot.slots[i].size(); ++s) {
-      status = write(slice, s + 1, snapshot.slots[i][s]);
+    absl::Status status = write(slice, 0, dense.version->slices[i]);
+    for (size_t s = 0; status.ok() && s < dense.slots[i].size(); ++s) {
+      status = write(slice, s + 1, dense.slots[i][s]);
     }
+    if (!status.ok()) return status;
+  }
+  for (const TableSnapshot& table : snapshot.tables) {
+    absl::Status status = WriteTable(table, go_on, progress, writer->get());
     if (!status.ok()) return status;
   }
   return (*writer)->Finish();
 }
 
+absl::Status DirectoryShardDisk::WriteTable(const TableSnapshot& table,
+                                            GoOn go_on, Progress* progress,
+                                            DataFileWriter* writer) {
+  absl::Status status = writer->BeginRows(
+      table.declared().name(), static_cast<uint32_t>(table.floats_per_row()),
+      table.buckets());
+  std::string bytes;
+  for (uint32_t bucket = table.buckets().begin;
+       status.ok() && bucket < table.buckets().end; ++bucket) {
+    status = go_on();
+    if (!status.ok()) break;
+    bytes.clear();
+    const TableSnapshot::Counts counts = table.AppendBucket(bucket, &bytes);
+    status = writer->AppendBucket(counts.rows, counts.candidates, bytes);
+    progress->done += bytes.size();
+  }
+  return status;
+}
+
 void DirectoryShardDisk::Load(const LoadOptions& options,
-                              Reply<std::unique_ptr<DenseStore>> reply) {
+                              Reply<ShardState> reply) {
   const uint64_t load = ++loads_;
   load_progress_ = std::make_shared<Progress>();
   loading_.Post([this, load, options, progress = load_progress_,
@@ -248,8 +291,9 @@ void DirectoryShardDisk::Load(const LoadOptions& options,
   });
 }
 
-absl::StatusOr<std::unique_ptr<DenseStore>> DirectoryShardDisk::Read(
-    const LoadOptions& options, GoOn go_on, Progress* progress) const {
+absl::StatusOr<ShardState> DirectoryShardDisk::Read(const LoadOptions& options,
+                                                    GoOn go_on,
+                                                    Progress* progress) const {
   absl::Status status = go_on();
   if (status.ok()) status = CheckDirectory(options.directory_nonce);
   if (!status.ok()) return status;
@@ -264,8 +308,12 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DirectoryShardDisk::Read(
   auto store = DenseStore::Create(declaration, options.slices, ps_,
                                   options.slots_by_optimizer, options.arena);
   if (!store.ok()) return store.status();
-  status = ReadCheckpoint(options, declaration, go_on, progress, store->get());
-  if (status.ok()) return store;
+  auto tables =
+      CreateTables(declaration, ps_, options.num_ps, options.table_max_bytes);
+  if (!tables.ok()) return tables.status();
+  ShardState state{*std::move(store), *std::move(tables)};
+  status = ReadCheckpoint(options, declaration, go_on, progress, &state);
+  if (status.ok()) return state;
   // The directory could be read a moment ago.
   const bool unreadable = absl::IsUnavailable(status) && !stopping_;
   return unreadable ? absl::UnknownError(status.message()) : status;
@@ -273,20 +321,20 @@ absl::StatusOr<std::unique_ptr<DenseStore>> DirectoryShardDisk::Read(
 
 absl::Status DirectoryShardDisk::ReadCheckpoint(
     const LoadOptions& options, const proto::Declaration& declaration,
-    GoOn go_on, Progress* progress, DenseStore* store) const {
+    GoOn go_on, Progress* progress, ShardState* state) const {
   const Reading reading{go_on, &progress->total, &progress->done};
   if (options.checkpoint.has_value()) {
     auto reader = CheckpointReader::Open(directory_, *options.checkpoint);
     if (!reader.ok()) return reader.status();
     return Resume(reader->get(), directory_.Folder(*options.checkpoint),
-                  reading, store);
+                  reading, state);
   }
   if (options.warm_start.empty()) return absl::OkStatus();
   auto reader = CheckpointReader::OpenFolder(options.warm_start,
                                              directory_.file_system());
   if (!reader.ok()) return reader.status();
   return WarmStart(reader->get(), options.warm_start, options.warm_start_slots,
-                   declaration, reading, store);
+                   declaration, reading, state);
 }
 
 absl::Status DirectoryShardDisk::CheckDirectory(uint64_t nonce) const {

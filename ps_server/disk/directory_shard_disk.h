@@ -9,9 +9,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/checkpoint/data_file.h"
 #include "common/checkpoint/directory.h"
 #include "common/strand.h"
 #include "ps_server/shard/shard_disk.h"
+#include "ps_server/shard/shard_state.h"
 
 namespace holdfast {
 
@@ -33,11 +35,10 @@ class DirectoryShardDisk final : public ShardDisk {
   bool Stop(absl::Duration patience);
 
   void Save(const proto::CheckpointName& name, uint32_t num_ps,
-            StoreSnapshot snapshot, Reply<proto::DataFile> reply) override;
+            ShardSnapshot snapshot, Reply<proto::DataFile> reply) override;
   void AbandonSave() override { ++saves_; }
   proto::DiskProgress SaveProgress() const override;
-  void Load(const LoadOptions& options,
-            Reply<std::unique_ptr<DenseStore>> reply) override;
+  void Load(const LoadOptions& options, Reply<ShardState> reply) override;
   proto::DiskProgress LoadProgress() const override;
 
  private:
@@ -51,15 +52,16 @@ class DirectoryShardDisk final : public ShardDisk {
 
   // Lets `snapshot` go as it returns.
   absl::StatusOr<proto::DataFile> Write(const proto::CheckpointName& name,
-                                        uint32_t num_ps, StoreSnapshot snapshot,
+                                        uint32_t num_ps, ShardSnapshot snapshot,
                                         GoOn go_on, Progress* progress) const;
-  absl::StatusOr<std::unique_ptr<DenseStore>> Read(const LoadOptions& options,
-                                                   GoOn go_on,
-                                                   Progress* progress) const;
-  // What of `store` is in files.
+  absl::StatusOr<ShardState> Read(const LoadOptions& options, GoOn go_on,
+                                  Progress* progress) const;
+  static absl::Status WriteTable(const TableSnapshot& table, GoOn go_on,
+                                 Progress* progress, DataFileWriter* writer);
+  // What of `state` is in files.
   absl::Status ReadCheckpoint(const LoadOptions& options,
                               const proto::Declaration& declaration, GoOn go_on,
-                              Progress* progress, DenseStore* store) const;
+                              Progress* progress, ShardState* state) const;
   absl::Status CheckDirectory(uint64_t nonce) const;
   absl::Status CheckNotStopping() const;
   static proto::DiskProgress Tell(const Progress& progress);

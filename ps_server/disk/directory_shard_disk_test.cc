@@ -123,8 +123,10 @@ class DirectoryShardDiskTest : public ::testing::Test {
   }
   static absl::StatusOr<Store> Load(ShardDisk& disk,
                                     const ShardDisk::LoadOptions& options) {
-    return Await<Store>(
-        [&](Reply<Store> reply) { disk.Load(options, std::move(reply)); });
+    auto state = Await<ShardState>(
+        [&](Reply<ShardState> reply) { disk.Load(options, std::move(reply)); });
+    if (!state.ok()) return state.status();
+    return std::move(state->store);
   }
   absl::StatusOr<Store> Load(uint32_t ps,
                              const ShardDisk::LoadOptions& options) {
@@ -135,7 +137,7 @@ class DirectoryShardDiskTest : public ::testing::Test {
                                               uint32_t num_ps,
                                               StoreSnapshot snapshot) {
     return Await<proto::DataFile>([&](Reply<proto::DataFile> reply) {
-      disk.Save(name, num_ps, std::move(snapshot), std::move(reply));
+      disk.Save(name, num_ps, {std::move(snapshot), {}}, std::move(reply));
     });
   }
 
@@ -415,20 +417,21 @@ TEST_F(DirectoryShardDiskTest, AnotherLoadTakesThePlaceOfOneUnderWay) {
   SaveElements();
   const auto disk = Disk(0);
   gate_.Close("g0001-step00000007");
-  absl::StatusOr<Store> first;
+  absl::StatusOr<ShardState> first;
   absl::Notification first_came;
-  disk->Load(FromStep7(OnTwoPs()), [&](absl::StatusOr<Store> store) {
+  disk->Load(FromStep7(OnTwoPs()), [&](absl::StatusOr<ShardState> store) {
     first = std::move(store);
     first_came.Notify();
   });
   gate_.AwaitSomebody();
-  const auto second = Await<Store>([&](Reply<Store> reply) {
+  auto second = Await<ShardState>([&](Reply<ShardState> reply) {
     disk->Load(FromStep7(OnTwoPs()), std::move(reply));
     gate_.Open();
   });
   first_came.WaitForNotification();
   EXPECT_TRUE(Fails(first.status(), absl::StatusCode::kAborted));
-  ExpectElements(second);
+  ASSERT_TRUE(second.ok()) << second.status();
+  ExpectElements(std::move(second->store));
 }
 
 // [C4] What is written is what was held, however late.
@@ -448,7 +451,7 @@ TEST_F(DirectoryShardDiskTest, TrainingGoesOnWhileAShareIsWritten) {
   *manifest.mutable_name() = Name(7);
   *manifest.mutable_declaration() = MakeDeclaration();
   const auto file = Await<proto::DataFile>([&](Reply<proto::DataFile> reply) {
-    disk->Save(Name(7), 1, (*store)->Snapshot(), std::move(reply));
+    disk->Save(Name(7), 1, {(*store)->Snapshot(), {}}, std::move(reply));
     gate_.AwaitSomebody();
     DenseStore::Draft draft = (*store)->Reserve();
     for (size_t i = 0; i < slices.size(); ++i) {
@@ -474,7 +477,7 @@ TEST_F(DirectoryShardDiskTest, ALoadDoesNotWaitForASave) {
   ASSERT_TRUE(store.ok()) << store.status();
   gate_.Close("g0001-step00000008");
   absl::Notification saved;
-  disk->Save(Name(8), 2, (*store)->Snapshot(),
+  disk->Save(Name(8), 2, {(*store)->Snapshot(), {}},
              [&](const absl::StatusOr<proto::DataFile>&) { saved.Notify(); });
   gate_.AwaitSomebody();
   ExpectElements(Load(*disk, FromStep7(OnTwoPs())));
@@ -490,7 +493,7 @@ TEST_F(DirectoryShardDiskTest, AnAbandonedSaveEndsSoon) {
   ASSERT_TRUE(store.ok()) << store.status();
   gate_.Close("g0001-step00000008");
   const auto saved = Await<proto::DataFile>([&](Reply<proto::DataFile> reply) {
-    disk->Save(Name(8), 2, (*store)->Snapshot(), std::move(reply));
+    disk->Save(Name(8), 2, {(*store)->Snapshot(), {}}, std::move(reply));
     gate_.AwaitSomebody();
     disk->AbandonSave();
     gate_.Open();
@@ -503,7 +506,7 @@ TEST_F(DirectoryShardDiskTest, ADiskThatHangsIsNotWaitedForForever) {
   SaveElements();
   const auto disk = Disk(0);
   gate_.Close("g0001-step00000007");
-  disk->Load(FromStep7(OnTwoPs()), [](const absl::StatusOr<Store>&) {});
+  disk->Load(FromStep7(OnTwoPs()), [](const absl::StatusOr<ShardState>&) {});
   gate_.AwaitSomebody();
   EXPECT_FALSE(disk->Stop(absl::ZeroDuration()));
   gate_.Open();

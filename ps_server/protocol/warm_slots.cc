@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -41,37 +42,66 @@ absl::StatusOr<WarmSlots> PlanWarmSlots(const proto::Declaration& declaration,
   for (const proto::Variable& variable : from.declaration().variables()) {
     stored.emplace(variable.name(), &variable);
   }
+  std::map<absl::string_view, const proto::EmbeddingTable*> stored_tables;
+  for (const proto::EmbeddingTable& table : from.declaration().tables()) {
+    stored_tables.emplace(table.name(), &table);
+  }
   WarmSlots plan;
   plan.updates_before.resize(declaration.optimizers_size());
-  // By optimizer: the first of its variables.
-  std::map<uint32_t, absl::string_view> first;
-  for (const proto::Variable& variable : declaration.variables()) {
-    const uint32_t optimizer = variable.optimizer();
-    if (!HasOptimizer(variable)) continue;
+  // By optimizer: the first variable or table whose slots have a part in the
+  // bias corrections, as "variable "w"".
+  std::map<uint32_t, std::string> first;
+  // Adds `what`, a variable or table of the name and optimizer, whose slots are
+  // those of optimizer `from_optimizer`, if any.
+  const auto add = [&](absl::string_view what, const std::string& name,
+                       uint32_t optimizer,
+                       std::optional<uint32_t> from_optimizer) {
     const proto::Optimizer& rule = declaration.optimizers(optimizer);
-    if (MakeOptimizer(rule)->initial_slots().empty()) continue;
-    const auto found = stored.find(variable.name());
+    if (MakeOptimizer(rule)->initial_slots().empty()) return absl::OkStatus();
     const bool fits =
-        found != stored.end() && SameTensor(*found->second, variable) &&
-        HasOptimizer(*found->second) &&
-        SameSlots(rule,
-                  from.declaration().optimizers(found->second->optimizer()));
-    (fits ? plan.taken : plan.anew).push_back(variable.name());
-    if (!CorrectsBias(rule)) continue;
-    const uint64_t updates =
-        fits ? UpdatesIn(from, found->second->optimizer()) : 0;
+        from_optimizer.has_value() &&
+        SameSlots(rule, from.declaration().optimizers(*from_optimizer));
+    (fits ? plan.taken : plan.anew).push_back(name);
+    if (!CorrectsBias(rule)) return absl::OkStatus();
+    const uint64_t updates = fits ? UpdatesIn(from, *from_optimizer) : 0;
     uint64_t& before = plan.updates_before[optimizer];
-    const auto [earlier, is_first] = first.emplace(optimizer, variable.name());
+    const std::string quoted = absl::StrCat(what, " \"", name, "\"");
+    const auto [earlier, is_first] = first.emplace(optimizer, quoted);
     if (is_first) {
       before = updates;
     } else if (before != updates) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "--warm_start_slots: the slots of variable \"", earlier->second,
-          "\" would begin with ", before, " updates, those of \"",
-          variable.name(), "\" with ", updates,
+          "--warm_start_slots: the slots of ", earlier->second,
+          " would begin with ", before, " updates, those of ", quoted, " with ",
+          updates,
           ", but their optimizer corrects bias by one number of updates: give "
           "them separate optimizers, or leave out --warm_start_slots"));
     }
+    return absl::OkStatus();
+  };
+  for (const proto::Variable& variable : declaration.variables()) {
+    if (!HasOptimizer(variable)) continue;
+    std::optional<uint32_t> from_optimizer;
+    const auto found = stored.find(variable.name());
+    if (found != stored.end() && SameTensor(*found->second, variable) &&
+        HasOptimizer(*found->second)) {
+      from_optimizer = found->second->optimizer();
+    }
+    absl::Status added =
+        add("variable", variable.name(), variable.optimizer(), from_optimizer);
+    if (!added.ok()) return added;
+  }
+  for (const proto::EmbeddingTable& table : declaration.tables()) {
+    std::optional<uint32_t> from_optimizer;
+    const auto found = stored_tables.find(table.name());
+    if (found != stored_tables.end() &&
+        found->second->row_length() == table.row_length() &&
+        found->second->row_wise() == table.row_wise()) {
+      from_optimizer = found->second->optimizer();
+    }
+    absl::Status added =
+        add("table", table.name(), table.optimizer(), from_optimizer);
+    if (!added.ok()) return added;
   }
   return plan;
 }

@@ -15,8 +15,9 @@ namespace holdfast {
 // The optimizer slots that a new job takes over from the checkpoint of its warm
 // start (docs/recovery.md, "With another job file").
 struct WarmSlots {
-  // Names of variables whose optimizer has slots, in the order declared: those
-  // whose slots are taken over, and those whose slots begin anew.
+  // Names of variables, and then of tables, whose optimizer has slots, in the
+  // order declared: those whose slots are taken over, and those whose slots
+  // begin anew.
   std::vector<std::string> taken;
   std::vector<std::string> anew;
   // As in proto::Position: of each optimizer with bias corrections, the updates
@@ -28,10 +29,12 @@ struct WarmSlots {
 bool SameTensor(const proto::Variable& a, const proto::Variable& b);
 
 // A variable's slots are taken over when the checkpoint has a variable of that
-// name, type and shape, whose rule gave its slots the same meaning. Coordinator
-// and shards come to the same result, as they read the same manifest.
-// Errors: FAILED_PRECONDITION when the variables of one optimizer with bias
-// corrections would begin with different numbers of updates.
+// name, type and shape, whose rule gave its slots the same meaning; a table's
+// when it has one of that name, row length and `row_wise`, of such a rule.
+// Coordinator and shards come to the same result, as they read the same
+// manifest. Errors: FAILED_PRECONDITION when the variables and tables of one
+// optimizer with bias corrections would begin with different numbers of
+// updates.
 absl::StatusOr<WarmSlots> PlanWarmSlots(const proto::Declaration& declaration,
                                         const proto::Manifest& from);
 

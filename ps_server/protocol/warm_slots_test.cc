@@ -132,5 +132,39 @@ TEST(WarmSlotsTest, OneNumberOfUpdatesCannotStandForTwo) {
   EXPECT_TRUE(PlanWarmSlots(Of("adam {}"), from).ok());
 }
 
+TEST(WarmSlotsTest, TablesAreTakenOverAsVariablesAre) {
+  const auto with_tables = [](const std::string& optimizer,
+                              const std::string& tables) {
+    proto::Declaration declaration = Of(optimizer, "adagrad {}");
+    declaration.MergeFrom(Parse<proto::Declaration>(tables));
+    return declaration;
+  };
+  const std::string tables = R"(
+      tables { name: "s" row_length: 2 }
+      tables { name: "t" row_length: 2 optimizer: 1 }
+      tables { name: "u" row_length: 2 optimizer: 1 row_wise: true })";
+  const proto::Manifest from = SavedBy(with_tables("adam {}", tables));
+  auto plan = PlanWarmSlots(with_tables("adam {}", tables), from);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan->taken, ElementsAre("a", "b", "c", "s", "t", "u"));
+  EXPECT_THAT(plan->updates_before, ElementsAre(5, 0));
+  // Of other lengths, or one with another kind of accumulator.
+  plan = PlanWarmSlots(with_tables("adagrad {}",
+                                   R"(tables { name: "s" row_length: 2 }
+                     tables { name: "t" row_length: 3 optimizer: 1 }
+                     tables { name: "u" row_length: 2 optimizer: 1 })"),
+                       from);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan->taken, ElementsAre("c"));
+  EXPECT_THAT(plan->anew, ElementsAre("a", "b", "s", "t", "u"));
+  EXPECT_THAT(
+      PlanWarmSlots(
+          with_tables("adam {}", R"(tables { name: "s" row_length: 3 })"), from)
+          .status()
+          .message(),
+      AllOf(HasSubstr("variable \"a\" would begin with 5 updates"),
+            HasSubstr("table \"s\" with 0")));
+}
+
 }  // namespace
 }  // namespace holdfast

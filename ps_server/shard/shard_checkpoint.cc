@@ -137,9 +137,11 @@ void Shard::Restore(const proto::RestoreRequest& request,
   if (request.has_checkpoint()) load.checkpoint = request.checkpoint();
   load.warm_start = request.warm_start();
   load.warm_start_slots = request.warm_start_slots();
-  disk_->Load(load, [this, load = load_](
-                        absl::StatusOr<std::unique_ptr<DenseStore>> store) {
-    if (load == load_) OnLoaded(std::move(store));
+  load.num_ps = options_.num_ps;
+  disk_->Load(load, [this, load = load_](absl::StatusOr<ShardState> loaded) {
+    if (load != load_) return;
+    if (!loaded.ok()) return OnLoaded(loaded.status());
+    OnLoaded(std::move(loaded->store));
   });
   AnswerLateRestores(now);
 }
@@ -345,7 +347,7 @@ void Shard::Save(const proto::SaveRequest& request,
   proto::CheckpointName name;
   name.set_generation(generation_.value());
   name.set_step(request.step());
-  disk_->Save(name, options_.num_ps, store_->Snapshot(),
+  disk_->Save(name, options_.num_ps, {store_->Snapshot(), {}},
               [this](absl::StatusOr<proto::DataFile> outcome) {
                 OnSaved(std::move(outcome));
               });

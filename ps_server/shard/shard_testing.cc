@@ -107,8 +107,9 @@ proto::WorkerLife Life(uint32_t worker, uint64_t incarnation) {
 }
 
 void FakeDisk::Save(const proto::CheckpointName& name, uint32_t num_ps,
-                    StoreSnapshot snapshot, Reply<proto::DataFile> reply) {
-  saves.push_back({name, num_ps, std::move(snapshot), std::move(reply)});
+                    ShardSnapshot snapshot, Reply<proto::DataFile> reply) {
+  saves.push_back({name, num_ps, std::move(snapshot.dense),
+                   std::move(snapshot.tables), std::move(reply)});
 }
 
 void FakeDisk::AbandonSave() { ++abandoned; }
@@ -117,8 +118,7 @@ proto::DiskProgress FakeDisk::SaveProgress() const { return progress; }
 
 proto::DiskProgress FakeDisk::LoadProgress() const { return progress; }
 
-void FakeDisk::Load(const LoadOptions& options,
-                    Reply<std::unique_ptr<DenseStore>> reply) {
+void FakeDisk::Load(const LoadOptions& options, Reply<ShardState> reply) {
   loads.push_back({options, std::move(reply)});
 }
 
@@ -130,7 +130,11 @@ void FakeDisk::FinishLoad(float value, uint64_t version) {
   ASSERT_TRUE(store.ok()) << store.status();
   std::fill_n((*store)->ValuesToLoad(0, 0), (*store)->slices()[0].size, value);
   (*store)->SetVersion(GlobalStep(version));
-  load.reply(*std::move(store));
+  auto tables = CreateTables(load.options.declaration, kThisPs,
+                             load.options.num_ps, load.options.table_max_bytes);
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  for (const auto& table : *tables) table->SetVersion(GlobalStep(version));
+  load.reply(ShardState{*std::move(store), *std::move(tables)});
 }
 
 void FakeDisk::FinishSave(const std::string& file) {

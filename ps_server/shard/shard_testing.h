@@ -89,20 +89,20 @@ class FakeDisk : public ShardDisk {
     proto::CheckpointName name;
     uint32_t num_ps;
     StoreSnapshot snapshot;
+    std::vector<TableSnapshot> tables;
     Reply<proto::DataFile> reply;
   };
   struct LoadCall {
     LoadOptions options;
-    Reply<std::unique_ptr<DenseStore>> reply;
+    Reply<ShardState> reply;
   };
 
   void Save(const proto::CheckpointName& name, uint32_t num_ps,
-            StoreSnapshot snapshot, Reply<proto::DataFile> reply) override;
+            ShardSnapshot snapshot, Reply<proto::DataFile> reply) override;
   void AbandonSave() override;
   proto::DiskProgress SaveProgress() const override;
   proto::DiskProgress LoadProgress() const override;
-  void Load(const LoadOptions& options,
-            Reply<std::unique_ptr<DenseStore>> reply) override;
+  void Load(const LoadOptions& options, Reply<ShardState> reply) override;
 
   // Answers the first load with a store of `version` that has `value` in each
   // element of its first slice.

@@ -72,8 +72,8 @@ class RowStripe {
 // them readable.
 //
 // Thread-compatible; besides, several threads may at the same time find, make,
-// change and remove rows, and call BeforeChange, RowsOf and ForEachHeld, if each
-// does so in stripes of its own.
+// change and remove rows, and call BeforeChange, RowsOf and ForEachHeld, if
+// each does so in stripes of its own.
 class BucketStore {
  public:
   BucketStore(size_t floats_per_row, BucketRange buckets);

@@ -557,11 +557,25 @@ absl::Status EmbeddingTable::Load(Kind kind, uint64_t id, uint64_t step,
   }
   RowStripe& stripe =
       (kind == Kind::kRow ? rows_ : candidates_).store.StripeOf(hash);
-  if (stripe.Find(hash, id) != nullptr) return error("is there twice");
+  if (stripe.Find(hash, id) != nullptr ||
+      (kind == Kind::kCandidate &&
+       rows_.store.StripeOf(hash).Find(hash, id) != nullptr)) {
+    return error("is there twice");
+  }
   RowHeader* const row = stripe.Insert(hash, id);
   row->Set(step, count);
   std::copy(floats.begin(), floats.end(), row->floats());
   return absl::OkStatus();
+}
+
+absl::Status EmbeddingTable::LoadValues(uint64_t id,
+                                        absl::Span<const float> values) {
+  std::vector<float> floats(values.begin(), values.end());
+  if (values.size() == declared_.row_length()) {
+    floats.resize(rule_->floats());
+    rule_->InitializeSlots(floats.data());
+  }
+  return Load(Kind::kRow, id, 0, 0, floats);
 }
 
 std::string EmbeddingTable::BucketDigest(uint32_t bucket) const {

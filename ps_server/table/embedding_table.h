@@ -165,11 +165,15 @@ class EmbeddingTable {
                        std::optional<GlobalStep> held = std::nullopt) const;
 
   // For restoring into an empty table: adds a row or candidate as Sorted
-  // returned it, and sets the version. Errors: DATA_LOSS, naming the table and
-  // the row, for a row that belongs to another ps or is there already, another
-  // number of floats, or a step or count out of range.
+  // returned it, and sets the version. Rows come before candidates. Errors:
+  // DATA_LOSS, naming the table and the row, for a row that belongs to another
+  // ps or is there already, another number of floats, or a step or count out of
+  // range.
   absl::Status Load(Kind kind, uint64_t id, uint64_t step, uint32_t count,
                     absl::Span<const float> floats);
+  // The same for a row with values from elsewhere: with first slots, and step
+  // and count 0.
+  absl::Status LoadValues(uint64_t id, absl::Span<const float> values);
   void SetVersion(GlobalStep version) { version_ = version; }
 
   // The digest of a bucket's rows at the newest version: the SHA-256, as 64

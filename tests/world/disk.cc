@@ -192,12 +192,12 @@ class Disk::OpenedShardDisk : public ShardDisk {
   OpenedShardDisk(World* world, uint32_t ps) : world_(world), ps_(ps) {}
 
   void Save(const proto::CheckpointName& name, uint32_t num_ps,
-            StoreSnapshot snapshot, Reply<proto::DataFile> reply) override {
+            ShardSnapshot snapshot, Reply<proto::DataFile> reply) override {
     saving_ = world_->Now();
     Disk::SaveShare request;
     request.name = NameOf(name);
     request.ps = ps_;
-    request.snapshot = std::make_shared<StoreSnapshot>(std::move(snapshot));
+    request.snapshot = std::make_shared<ShardSnapshot>(std::move(snapshot));
     request.number = ++wanted_->save;
     request.wanted = wanted_;
     world_->Call(ShardNode(ps_), kDisk, request, std::move(reply));
@@ -210,8 +210,7 @@ class Disk::OpenedShardDisk : public ShardDisk {
   proto::DiskProgress SaveProgress() const override { return Since(saving_); }
   proto::DiskProgress LoadProgress() const override { return Since(loading_); }
 
-  void Load(const LoadOptions& options,
-            Reply<std::unique_ptr<DenseStore>> reply) override {
+  void Load(const LoadOptions& options, Reply<ShardState> reply) override {
     loading_ = world_->Now();
     Disk::LoadShare request;
     request.options = options;
@@ -249,12 +248,12 @@ void Disk::Do(const Disk::SaveShare& request, Reply<proto::DataFile> reply) {
       request.number != request.wanted->save && world_->Random(2) > 0;
   absl::StatusOr<proto::DataFile> saved = absl::AbortedError("nobody needs it");
   if (!abandoned && fault != DiskFault::kBeforeItIsDone) {
-    saved = Save(request.name, request.ps, *request.snapshot);
+    saved = Save(request.name, request.ps, request.snapshot->dense);
   }
   if (fault != DiskFault::kNone && !abandoned) {
     saved = absl::ResourceExhaustedError("the disk is full");
   }
-  *request.snapshot = StoreSnapshot();
+  *request.snapshot = ShardSnapshot();
   reply(std::move(saved));
 }
 
@@ -277,8 +276,7 @@ proto::DataFile Disk::Save(const Name& name, uint32_t ps,
   return file.file;
 }
 
-void Disk::Do(const Disk::LoadShare& request,
-              Reply<std::unique_ptr<DenseStore>> reply) {
+void Disk::Do(const Disk::LoadShare& request, Reply<ShardState> reply) {
   switch (world_->scheduler()->NextDiskFault(/*is_read=*/true)) {
     case DiskFault::kBeforeItIsDone:
       return reply(absl::UnavailableError("the disk is away"));
@@ -293,14 +291,15 @@ void Disk::Do(const Disk::LoadShare& request,
   reply(Load(request.options, request.ps));
 }
 
-absl::StatusOr<std::unique_ptr<DenseStore>> Disk::Load(
-    const ShardDisk::LoadOptions& options, uint32_t ps) {
+absl::StatusOr<ShardState> Disk::Load(const ShardDisk::LoadOptions& options,
+                                      uint32_t ps) {
   if (options.directory_nonce != journal_.directory_nonce()) {
     return absl::FailedPreconditionError("another directory");
   }
   auto store = DenseStore::Create(options.declaration, options.slices, ps,
                                   options.slots_by_optimizer);
-  if (!store.ok() || !options.checkpoint.has_value()) return store;
+  if (!store.ok()) return store.status();
+  if (!options.checkpoint.has_value()) return ShardState{*std::move(store), {}};
   const Name name = NameOf(*options.checkpoint);
   const auto found = checkpoints_.find(name);
   if (found == checkpoints_.end() || !found->second.complete) {
@@ -329,7 +328,7 @@ absl::StatusOr<std::unique_ptr<DenseStore>> Disk::Load(
     }
   }
   (*store)->SetVersion(GlobalStep(options.checkpoint->step()));
-  return store;
+  return ShardState{*std::move(store), {}};
 }
 
 // ---- All ----

@@ -103,7 +103,7 @@ class Disk {
   struct SaveShare {
     Name name;
     uint32_t ps = 0;
-    std::shared_ptr<StoreSnapshot> snapshot;
+    std::shared_ptr<ShardSnapshot> snapshot;
     uint64_t number = 0;
     std::shared_ptr<const Wanted> wanted;
   };
@@ -121,7 +121,7 @@ class Disk {
   void Do(const RemoveOthersOfBest& request, Reply<Done> reply);
   void Do(const RemoveOthers& request, Reply<Done> reply);
   void Do(const SaveShare& request, Reply<proto::DataFile> reply);
-  void Do(const LoadShare& request, Reply<std::unique_ptr<DenseStore>> reply);
+  void Do(const LoadShare& request, Reply<ShardState> reply);
 
  private:
   class OpenedArchive;
@@ -139,8 +139,8 @@ class Disk {
   };
 
   void Write(const std::function<void()>& write, Reply<Done> reply);
-  absl::StatusOr<std::unique_ptr<DenseStore>> Load(
-      const ShardDisk::LoadOptions& options, uint32_t ps);
+  absl::StatusOr<ShardState> Load(const ShardDisk::LoadOptions& options,
+                                  uint32_t ps);
   proto::DataFile Save(const Name& name, uint32_t ps,
                        const StoreSnapshot& snapshot);
   // Has every share of `files` as they were written.
@@ -223,8 +223,7 @@ struct Rpc<Disk::SaveShare>
 };
 template <>
 struct Rpc<Disk::LoadShare>
-    : internal::DiskMethod<Disk::LoadShare, std::unique_ptr<DenseStore>,
-                           Disk::kLoadLane> {
+    : internal::DiskMethod<Disk::LoadShare, ShardState, Disk::kLoadLane> {
   static constexpr char kName[] = "LoadShare";
 };
 
