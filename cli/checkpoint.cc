@@ -33,8 +33,9 @@ constexpr char kUsage[] =
   holdfast checkpoint inspect DIR [flags]   what a checkpoint holds
   holdfast checkpoint verify DIR [flags]    read every byte, and name what is damaged
   holdfast checkpoint export DIR --output=FILE.npz|FILE.safetensors|FILE.onnx [flags]
-                                            variables for NumPy, or as safetensors;
-                                            the whole model as ONNX
+                                            variables for NumPy, or as safetensors,
+                                            and tables for NumPy; the whole model
+                                            as ONNX
   holdfast checkpoint save [flags]          have a running job save its state, and
                                             wait until it is on disk
 
@@ -173,7 +174,7 @@ constexpr Verb kVerbs[] = {
        set->Add("slots", "", &flags->to_export.slots,
                 "Slots of the optimizers too, as NAME:slot0.");
        set->Add("variables", "PREFIX,...", &flags->to_export.prefixes,
-                "Variables whose name begins so. Default: all.");
+                "Variables and tables whose name begins so. Default: all.");
      }},
     {"save", nullptr,
      [](CheckpointFlags* flags, FlagSet* set) {

@@ -7,13 +7,14 @@
 #include <cstring>
 #include <memory>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "cli/npy.h"
 #include "cli/onnx_model.h"
+#include "cli/table_export.h"
 #include "common/checkpoint/file_system.h"
 #include "common/shape.h"
 
@@ -22,22 +23,6 @@ namespace {
 
 // Elements read at a time.
 constexpr uint64_t kChunk = 4 * kCheckpointBlockBytes / sizeof(float);
-
-// The header of a .npy file of version 1.0 (numpy.lib.format): the array's
-// description as a Python literal, padded so that the elements begin at a
-// multiple of 64.
-std::string NpyHeader(absl::Span<const int64_t> shape) {
-  std::string text = absl::StrCat(
-      "{'descr': '<f4', 'fortran_order': False, 'shape': (",
-      absl::StrJoin(shape, ", "), shape.size() == 1 ? ",), }" : "), }");
-  constexpr size_t kBefore = 10;  // magic, version, length
-  while ((kBefore + text.size() + 1) % 64 != 0) text += ' ';
-  text += '\n';
-  std::string header("\x93NUMPY\x01\x00", 8);
-  header += static_cast<char>(text.size() & 0xff);
-  header += static_cast<char>(text.size() >> 8);
-  return header + text;
-}
 
 // One array as the bytes of a .npy file, read as libzip asks for them.
 class NpyArray {
@@ -48,7 +33,7 @@ class NpyArray {
         variable_(variable.name()),
         slot_(slot),
         elements_(elements),
-        header_(NpyHeader(variable.shape())) {}
+        header_(NpyHeader("<f4", variable.shape())) {}
 
   // Why reading failed.
   const absl::Status& status() const { return status_; }
@@ -212,10 +197,16 @@ absl::StatusOr<std::vector<WantedArray>> WantedArrays(
           {name, &variable, slot, static_cast<uint64_t>(*elements)});
     }
   }
-  if (!arrays.empty()) return arrays;
-  return absl::InvalidArgumentError(absl::StrCat(
-      FolderName(reader.manifest().name()), ": no variable begins with \"",
-      absl::StrJoin(options.prefixes, "\" or \""), "\""));
+  return arrays;
+}
+
+std::vector<std::string> WantedTables(const CheckpointReader& reader,
+                                      const ExportOptions& options) {
+  std::vector<std::string> tables;
+  for (const auto& table : reader.manifest().declaration().tables()) {
+    if (IsWanted(table.name(), options)) tables.push_back(table.name());
+  }
+  return tables;
 }
 
 absl::Status WriteNpz(CheckpointReader* reader,
@@ -274,25 +265,10 @@ absl::Status AppendArray(CheckpointReader* reader, const WantedArray& array,
   return absl::OkStatus();
 }
 
-// Makes the file `output` of what `write` appends, or leaves it as it was.
-absl::Status Replace(
-    const std::string& output,
-    absl::FunctionRef<absl::Status(WritableFile* file)> write) {
-  FileSystem* const files = PosixFileSystem();
-  const std::string aside = output + ".tmp";
-  const auto file = files->Create(aside);
-  if (!file.ok()) return file.status();
-  absl::Status status = write(file->get());
-  if (status.ok()) status = (*file)->Close();
-  if (status.ok()) status = files->Rename(aside, output);
-  if (!status.ok()) files->Remove(aside).IgnoreError();
-  return status;
-}
-
 absl::Status WriteSafetensors(CheckpointReader* reader,
                               const std::vector<WantedArray>& arrays,
                               const std::string& output) {
-  return Replace(output, [&](WritableFile* file) {
+  return ReplaceFile(output, [&](WritableFile* file) {
     absl::Status status = file->Append(
         SafetensorsHeader(reader->manifest().name().step(), arrays));
     for (const WantedArray& array : arrays) {
@@ -326,7 +302,7 @@ absl::Status WriteOnnx(CheckpointReader* reader, const ExportOptions& options) {
                         absl::StrCat(FolderName(reader->manifest().name()),
                                      ": ", model.status().message()));
   }
-  return Replace(options.output, [&](WritableFile* file) {
+  return ReplaceFile(options.output, [&](WritableFile* file) {
     return file->Append(model->SerializeAsString());
   });
 }
@@ -344,9 +320,21 @@ absl::Status ExportCheckpoint(CheckpointReader* reader,
   }
   const auto arrays = WantedArrays(*reader, options);
   if (!arrays.ok()) return arrays.status();
-  return absl::EndsWith(options.output, ".safetensors")
-             ? WriteSafetensors(reader, *arrays, options.output)
-             : WriteNpz(reader, *arrays, options.output);
+  const std::vector<std::string> tables = WantedTables(*reader, options);
+  if (arrays->empty() && tables.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        FolderName(reader->manifest().name()), ": no variable begins with \"",
+        absl::StrJoin(options.prefixes, "\" or \""), "\""));
+  }
+  absl::Status status;
+  if (!arrays->empty()) {
+    status = absl::EndsWith(options.output, ".safetensors")
+                 ? WriteSafetensors(reader, *arrays, options.output)
+                 : WriteNpz(reader, *arrays, options.output);
+  }
+  if (!status.ok()) return status;
+  return ExportTables(reader, tables, options.output,
+                      options.table_window_bytes);
 }
 
 }  // namespace holdfast

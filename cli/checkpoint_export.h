@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_CLI_CHECKPOINT_EXPORT_H_
 #define HOLDFAST_CLI_CHECKPOINT_EXPORT_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,18 +16,21 @@ struct ExportOptions {
   std::string output;
   // Slots of the optimizers too.
   bool slots = false;
-  // Variables whose name begins with one of these. Default: all.
+  // Variables and tables whose name begins with one of these. Default: all.
   std::vector<std::string> prefixes;
   // Of .onnx: weights as 8-bit integers (OnnxOptions).
   bool int8 = false;
+  // Memory for values of a table, in bytes. More reads a large one less often.
+  uint64_t table_window_bytes = uint64_t{1} << 30;
 };
 
 // Writes variables as NumPy's .npz: a zip of .npy files, not compressed, as
 // values hardly can be; or as .safetensors. numpy.load(output)["dense/kernel"]
 // is a variable's values, ["dense/kernel:slot0"] the first slot of its
 // optimizer; a colon is in no variable's name. The memory that it takes is a
-// few MiB. Or writes the job's whole model as .onnx (cli/onnx_model.h), which
-// takes memory for all variables.
+// few MiB. Tables are written beside it (cli/table_export.h); no `output` is
+// written where tables alone are wanted. Or writes the job's whole model as
+// .onnx (cli/onnx_model.h), which takes memory for all variables.
 //
 // Errors: INVALID_ARGUMENT when there is no such variable, or options do not
 // belong together; those of the reader and of MakeOnnxModel; UNAVAILABLE when

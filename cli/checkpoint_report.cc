@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +19,9 @@
 #include "common/checkpoint/data_file.h"
 #include "common/clock.h"
 #include "common/digest.h"
+#include "common/row_bucket.h"
 #include "common/shape.h"
+#include "common/table_digest.h"
 
 namespace holdfast {
 namespace {
@@ -173,6 +176,41 @@ absl::StatusOr<std::string> DigestOf(CheckpointReader* reader) {
   return digest.HexDigest();
 }
 
+absl::StatusOr<std::string> DigestOf(CheckpointReader* reader,
+                                     const proto::EmbeddingTable& table) {
+  std::vector<std::string> digests;
+  auto digest = std::make_unique<RowsDigest>();
+  const auto end_buckets_before = [&](uint32_t bucket) {
+    while (digests.size() < bucket) {
+      digests.push_back(digest->HexDigest());
+      digest = std::make_unique<RowsDigest>();
+    }
+  };
+  const absl::Status read =
+      reader->ReadRows(table.name(), {}, [&](const StoredRow& row) {
+        end_buckets_before(row.bucket);
+        if (!row.is_candidate) {
+          digest->Add(row.id, row.floats.first(table.row_length()));
+        }
+        return absl::OkStatus();
+      });
+  if (!read.ok()) return read;
+  end_buckets_before(kRowBuckets);
+  return DigestOfTable(table, digests);
+}
+
+uint64_t RowsOfTables(const CheckpointReader& reader) {
+  uint64_t rows = 0;
+  for (const auto& table : reader.manifest().declaration().tables()) {
+    rows += reader.CountRows(table.name(), {}).rows;
+  }
+  return rows;
+}
+
+bool HasTables(const CheckpointReader& reader) {
+  return !reader.manifest().declaration().tables().empty();
+}
+
 }  // namespace
 
 absl::StatusOr<proto::Journal> JournalOf(const CheckpointDirectory& directory) {
@@ -199,12 +237,20 @@ absl::Status ListCheckpoints(const CheckpointDirectory& directory,
     std::string folder;
     proto::CheckpointName name;
     absl::Status status;
+    // Rows of tables; absent where it has none.
+    std::optional<uint64_t> rows;
   };
   std::vector<Row> rows;
   std::string used;
+  bool any_tables = false;
   for (const proto::CheckpointName& name : *names) {
-    rows.push_back({FolderName(name), name,
-                    CheckpointReader::Open(directory, name).status()});
+    const auto reader = CheckpointReader::Open(directory, name);
+    Row& row = rows.emplace_back();
+    row.folder = FolderName(name);
+    row.name = name;
+    row.status = reader.status();
+    if (reader.ok() && HasTables(**reader)) row.rows = RowsOfTables(**reader);
+    any_tables = any_tables || row.rows.has_value();
   }
   // Damaged ones are passed over, from the end.
   for (const proto::CheckpointName& name : durable) {
@@ -213,9 +259,14 @@ absl::Status ListCheckpoints(const CheckpointDirectory& directory,
     }
   }
 
+  // A column that most jobs have no use for.
+  const auto rows_column = [any_tables](const std::string& text) {
+    return any_tables ? absl::StrFormat(" %12s", text) : "";
+  };
   if (!rows.empty()) {
-    out << absl::StreamFormat("%-22s %10s %5s %10s  %-19s  %s\n", "checkpoint",
-                              "step", "gen", "size", "written", "state");
+    out << absl::StreamFormat("%-22s %10s %5s %10s%s  %-19s  %s\n",
+                              "checkpoint", "step", "gen", "size",
+                              rows_column("rows"), "written", "state");
   }
   for (const Row& row : rows) {
     const std::string path = directory.Folder(row.name);
@@ -231,10 +282,11 @@ absl::Status ListCheckpoints(const CheckpointDirectory& directory,
     } else {
       state = row.folder == used ? "durable, the newest" : "durable";
     }
-    out << absl::StreamFormat("%-22s %10d %5d %10s  %-19s  %s\n", row.folder,
-                              row.name.step(), row.name.generation(),
-                              BytesText(FolderBytes(path)), TimeWritten(path),
-                              state);
+    out << absl::StreamFormat(
+        "%-22s %10d %5d %10s%s  %-19s  %s\n", row.folder, row.name.step(),
+        row.name.generation(), BytesText(FolderBytes(path)),
+        rows_column(row.rows.has_value() ? absl::StrCat(*row.rows) : ""),
+        TimeWritten(path), state);
   }
   if (journal.ok()) {
     out << "Generation " << journal->generation() << ". ";
@@ -278,6 +330,17 @@ absl::Status InspectCheckpoint(const CheckpointDirectory& directory,
                            ShapeString(variable.shape()), ", ", rule, ", ",
                            slots, slots == 1 ? " slot" : " slots"));
   }
+  for (const proto::EmbeddingTable& table : declaration.tables()) {
+    const StoredCounts counts = (*reader)->CountRows(table.name(), {});
+    const absl::StatusOr<std::string> of_table = DigestOf(reader->get(), table);
+    if (!of_table.ok()) return of_table.status();
+    lines.Add(
+        "table",
+        absl::StrCat(table.name(), " FLOAT32 [*,", table.row_length(),
+                     "], optimizer ", table.optimizer(), ", ", counts.rows,
+                     " rows, ", counts.candidates, " candidates, ",
+                     BytesText(counts.bytes), ", digest ", *of_table));
+  }
   lines.Add("digest", *digest);
   return absl::OkStatus();
 }
@@ -311,7 +374,11 @@ absl::Status VerifyCheckpoints(const CheckpointDirectory& directory,
         reader.ok() ? (*reader)->Verify() : reader.status();
     if (status.ok()) {
       out << folder << ": whole, "
-          << BytesText(DataBytes((*reader)->manifest())) << "\n";
+          << BytesText(DataBytes((*reader)->manifest()));
+      if (HasTables(**reader)) {
+        out << ", " << RowsOfTables(**reader) << " rows of tables";
+      }
+      out << "\n";
     } else if (absl::IsNotFound(status) && !Contains(needed, folder)) {
       out << folder << ": not complete\n";
     } else if (absl::IsNotFound(status) || absl::IsDataLoss(status)) {

@@ -14,11 +14,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "cli/table_export.h"
 #include "common/checkpoint/checkpoint_testing.h"
 #include "common/checkpoint/file_system.h"
 #include "common/daemon.h"
 #include "common/digest.h"
+#include "common/row_bucket.h"
 #include "common/rpc/fake_ps.h"
+#include "common/table_digest.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -388,6 +391,144 @@ TEST_F(CheckpointCommandTest, LargeVariablesAreExportedPieceByPiece) {
       << err_;
   EXPECT_TRUE(ReadZip(file)["v.npy"] ==
               Npy("(3, 1000001)", MakeTestState(variables, 1).at("v")[0]));
+}
+
+// The .npy of numbers; numpy.save writes the same.
+template <typename Number>
+std::string NpyOf(const std::string& type, const std::string& shape,
+                  const std::vector<Number>& numbers) {
+  std::string text =
+      absl::StrCat("{'descr': '", type,
+                   "', 'fortran_order': False, 'shape': ", shape, ", }");
+  text.resize(128 - 10 - 1, ' ');
+  std::string npy("\x93NUMPY\x01\x00\x76\x00", 10);
+  absl::StrAppend(&npy, text, "\n");
+  npy.append(reinterpret_cast<const char*>(numbers.data()),
+             numbers.size() * sizeof(Number));
+  return npy;
+}
+
+class TablesOfCheckpointTest : public CheckpointCommandTest {
+ protected:
+  TablesOfCheckpointTest() {
+    EXPECT_TRUE(SaveTestCheckpoint(directory_, first_, SmallVariables(), 2, 1,
+                                   SmallTables())
+                    .ok());
+    WriteJournal({first_});
+    // Ids from 0 on.
+    for (uint64_t id = 0; id < user_.rows; ++id) {
+      ids_.push_back(id);
+      const auto& row = state_.at("user")[id];
+      values_.insert(values_.end(), row.begin() + 3,
+                     row.begin() + 3 + user_.row_length);
+    }
+  }
+
+  const TestTable user_ = SmallTables()[0];
+  const TestState state_ = MakeTestState(SmallVariables(), 1, SmallTables());
+  std::vector<uint64_t> ids_;
+  std::vector<float> values_;
+};
+
+TEST_F(TablesOfCheckpointTest, AreListedInspectedAndVerified) {
+  Save(second_, 1);
+  EXPECT_EQ(Run({"list", folder_}), kExitDone);
+  EXPECT_THAT(Line("checkpoint"), ContainsRegex(" size +rows +written "));
+  EXPECT_THAT(Line("g0001-step00000010"),
+              ContainsRegex(" KiB +40 +20[0-9-]+ .*durable, the newest$"));
+  EXPECT_THAT(Line("g0002-step00000020"), ContainsRegex(" KiB +20[0-9-]+ "));
+  EXPECT_EQ(Run({"verify", folder_}), kExitDone);
+  EXPECT_THAT(Line("g0001-step00000010"), HasSubstr(" KiB, 40 rows of tables"));
+  EXPECT_THAT(Line("g0002-step00000020"), Not(HasSubstr("rows")));
+
+  std::vector<RowsDigest> buckets(kRowBuckets);
+  for (const uint64_t id : ids_) {
+    buckets[BucketOfRow(id)].Add(
+        id, absl::MakeConstSpan(values_).subspan(id * user_.row_length,
+                                                 user_.row_length));
+  }
+  std::vector<std::string> digests;
+  for (const RowsDigest& bucket : buckets) {
+    digests.push_back(bucket.HexDigest());
+  }
+  proto::EmbeddingTable declared;
+  declared.set_name("user");
+  declared.set_row_length(user_.row_length);
+  EXPECT_EQ(Run({"inspect", folder_}), kExitDone) << err_;
+  EXPECT_EQ(Line("table        user"),
+            "table        user FLOAT32 [*,2], optimizer 0, 40 rows, 8 "
+            "candidates, 1.4 KiB, digest " +
+                DigestOfTable(declared, digests));
+  EXPECT_THAT(Line("table        nobody"),
+              HasSubstr("nobody FLOAT32 [*,3], optimizer 0, 0 rows, 0 "
+                        "candidates, 0 B, digest "));
+}
+
+TEST_F(TablesOfCheckpointTest, AreExportedForNumPy) {
+  const std::string ids = NpyOf("<u8", "(40,)", ids_);
+  const std::string values = NpyOf("<f4", "(40, 2)", values_);
+  ASSERT_EQ(Run({"export", folder_, "--output=" + folder_ + "/all.npz"}),
+            kExitDone)
+      << err_;
+  EXPECT_THAT(ReadZip(folder_ + "/all.npz"), SizeIs(4));
+  EXPECT_TRUE(BytesOf(folder_ + "/all.user.ids.npy") == ids);
+  EXPECT_TRUE(BytesOf(folder_ + "/all.user.values.npy") == values);
+  EXPECT_EQ(BytesOf(folder_ + "/all.nobody.ids.npy"),
+            NpyOf("<u8", "(0,)", std::vector<uint64_t>()));
+  EXPECT_EQ(BytesOf(folder_ + "/all.nobody.values.npy"),
+            NpyOf("<f4", "(0, 3)", std::vector<float>()));
+
+  ASSERT_EQ(Run({"export", folder_, "--variables=us",
+                 "--output=" + folder_ + "/some.safetensors"}),
+            kExitDone)
+      << err_;
+  EXPECT_FALSE(fs::exists(folder_ + "/some.safetensors"));
+  EXPECT_TRUE(BytesOf(folder_ + "/some.user.values.npy") == values);
+  EXPECT_FALSE(fs::exists(folder_ + "/some.nobody.values.npy"));
+
+  // Window by window.
+  const auto reader = CheckpointReader::Open(directory_, first_);
+  for (const uint64_t window_bytes : {1, 24, 1000}) {
+    ASSERT_TRUE(ExportTables(reader->get(), {"user"}, folder_ + "/few.npz",
+                             window_bytes)
+                    .ok());
+    EXPECT_TRUE(BytesOf(folder_ + "/few.user.ids.npy") == ids);
+    EXPECT_TRUE(BytesOf(folder_ + "/few.user.values.npy") == values);
+  }
+}
+
+TEST_F(TablesOfCheckpointTest, WhatIsDamagedIsNotExported) {
+  const std::string file = PathOf(first_, "ps-0001-of-0002");
+  std::string contents = BytesOf(file);
+  // The end of a row's id, and its count.
+  const size_t rows = contents.find(std::string("\0\0\0\0\x02\0\0", 7));
+  ASSERT_NE(rows, std::string::npos);
+  contents[rows] ^= 1;
+  std::ofstream(file, std::ios::binary) << contents;
+  EXPECT_EQ(Run({"export", folder_, "--variables=user",
+                 "--output=" + folder_ + "/all.npz"}),
+            kExitFailed);
+  EXPECT_THAT(err_, HasSubstr("of table \"user\""));
+  EXPECT_FALSE(fs::exists(folder_ + "/all.user.ids.npy"));
+  EXPECT_FALSE(fs::exists(folder_ + "/all.user.ids.npy.tmp"));
+  EXPECT_EQ(Run({"verify", folder_}), kExitFailed);
+  EXPECT_THAT(out_, HasSubstr("of table \"user\""));
+  EXPECT_EQ(Run({"inspect", folder_}), kExitFailed);
+}
+
+TEST_F(TablesOfCheckpointTest, TwoOfOneFileAreRefused) {
+  std::vector<TestTable> tables = {{"a/b", 1, 0, 3, 0}, {"a.b", 1, 0, 3, 0}};
+  ASSERT_TRUE(
+      SaveTestCheckpoint(directory_, second_, SmallVariables(), 1, 1, tables)
+          .ok());
+  WriteJournal({second_});
+  EXPECT_EQ(Run({"export", folder_, "--output=" + folder_ + "/all.npz"}),
+            kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("tables \"a/b\" and \"a.b\" would both be"));
+  EXPECT_EQ(Run({"export", folder_, "--variables=a/",
+                 "--output=" + folder_ + "/all.npz"}),
+            kExitDone);
+  EXPECT_TRUE(fs::exists(folder_ + "/all.a.b.ids.npy"));
 }
 
 TEST_F(CheckpointCommandTest, SaveWaitsUntilItIsOnDisk) {

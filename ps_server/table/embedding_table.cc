@@ -5,18 +5,12 @@
 #include <cstring>
 #include <functional>
 
-#include "absl/base/config.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "common/sha256.h"
 #include "common/validate.h"
 #include "glog/logging.h"
 
 namespace holdfast {
-
-#if !defined(ABSL_IS_LITTLE_ENDIAN)
-#error "Rows are digested as they lie in memory, which must be little-endian."
-#endif
 
 namespace {
 
@@ -579,25 +573,12 @@ absl::Status EmbeddingTable::LoadValues(uint64_t id,
 }
 
 std::string EmbeddingTable::BucketDigest(uint32_t bucket) const {
-  Sha256 sha256;
+  RowsDigest digest;
   for (const RowHeader* const row : Sorted(Kind::kRow, bucket)) {
-    const uint64_t id = row->id();
-    sha256.Update(&id, sizeof(id));
-    sha256.Update(row->floats(), declared_.row_length() * sizeof(float));
+    digest.Add(row->id(),
+               absl::MakeConstSpan(row->floats(), declared_.row_length()));
   }
-  return sha256.HexDigest();
-}
-
-std::string DigestOfTable(const proto::EmbeddingTable& declared,
-                          absl::Span<const std::string> bucket_digests) {
-  constexpr absl::string_view kEnd("\0", 1);
-  Sha256 sha256;
-  sha256.Update(declared.name());
-  sha256.Update(kEnd);
-  sha256.Update(absl::StrCat("[*,", declared.row_length(), "]"));
-  sha256.Update(kEnd);
-  for (const std::string& digest : bucket_digests) sha256.Update(digest);
-  return sha256.HexDigest();
+  return digest.HexDigest();
 }
 
 }  // namespace holdfast

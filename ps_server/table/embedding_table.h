@@ -20,6 +20,7 @@
 #include "common/initializer.h"
 #include "common/row_bucket.h"
 #include "common/simd.h"
+#include "common/table_digest.h"
 #include "common/thread_pool.h"
 #include "proto/cluster.pb.h"
 #include "proto/table.pb.h"
@@ -176,9 +177,8 @@ class EmbeddingTable {
   absl::Status LoadValues(uint64_t id, absl::Span<const float> values);
   void SetVersion(GlobalStep version) { version_ = version; }
 
-  // The digest of a bucket's rows at the newest version: the SHA-256, as 64
-  // hexadecimal digits, of id (8 bytes) and values of each row in the order of
-  // ids, little-endian.
+  // The digest of a bucket's rows at the newest version
+  // (common/table_digest.h).
   std::string BucketDigest(uint32_t bucket) const;
 
  private:
@@ -240,14 +240,6 @@ class EmbeddingTable {
   std::map<GlobalStep, int> holds_;
   bool keeps_removals_ = false;
 };
-
-// The digest of a table, from those of all its buckets in order, whichever ps
-// they are on: the SHA-256, as 64 hexadecimal digits, of
-//
-//   table  = name 0x00 "[" "*" "," row_length "]" 0x00 bucket*
-//   bucket = 64 hexadecimal digits
-std::string DigestOfTable(const proto::EmbeddingTable& declared,
-                          absl::Span<const std::string> bucket_digests);
 
 }  // namespace holdfast
 

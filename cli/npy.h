@@ -1,0 +1,28 @@
+// What files for NumPy have in common. Private to holdfast checkpoint.
+#ifndef HOLDFAST_CLI_NPY_H_
+#define HOLDFAST_CLI_NPY_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/checkpoint/file_system.h"
+
+namespace holdfast {
+
+// The header of a .npy file of version 1.0 (numpy.lib.format): the array's
+// description as a Python literal, padded so that the elements begin at a
+// multiple of 64. `type`: as "<f4".
+std::string NpyHeader(absl::string_view type, absl::Span<const int64_t> shape);
+
+// Makes the file `output` of what `write` appends, or leaves it as it was.
+absl::Status ReplaceFile(
+    const std::string& output,
+    absl::FunctionRef<absl::Status(WritableFile* file)> write);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLI_NPY_H_

@@ -1,0 +1,32 @@
+#ifndef HOLDFAST_CLI_TABLE_EXPORT_H_
+#define HOLDFAST_CLI_TABLE_EXPORT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/checkpoint/data_file.h"
+
+namespace holdfast {
+
+// Writes the rows of tables, by name, in the order of ids, each to two files:
+//
+//   STEM.NAME.ids.npy     uint64 [n]
+//   STEM.NAME.values.npy  float32 [n, row_length]
+//
+// STEM is `output` without its extension; a slash in a name becomes a dot. It
+// takes 8 bytes of memory for each row of a table, and `window_bytes` for
+// values. A table is read once for its ids, and once for each window of its
+// values: rows lie by bucket, and not in the order of ids.
+//
+// Errors: INVALID_ARGUMENT when two tables would have the same files; those of
+// the reader and of the file system. After an error the files of a table are
+// both as they were, or both new.
+absl::Status ExportTables(CheckpointReader* reader,
+                          const std::vector<std::string>& tables,
+                          const std::string& output, uint64_t window_bytes);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_CLI_TABLE_EXPORT_H_
