@@ -179,11 +179,9 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
   plan.extra_pushes =
       push == 0 ? wanted_extra : std::min(wanted_extra, left / push);
   left -= plan.extra_pushes * push;
-  plan.table_bytes = static_cast<int64_t>(tables->bounded);
   if (tables->unbounded) {
-    const uint64_t given = left - left / 10;
-    plan.table_bytes += static_cast<int64_t>(given);
-    left -= given;
+    plan.table_bytes = static_cast<int64_t>(left - left / 10);
+    left -= plan.table_bytes;
   }
   if (lends) {
     const uint64_t wanted =

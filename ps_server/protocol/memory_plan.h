@@ -44,7 +44,7 @@ struct MemoryPlan {
   size_t extra_pushes = 0;
   // Of one worker, reserved or not.
   size_t max_pushes_per_worker = 1;
-  // What embedding tables may take.
+  // What the embedding tables without max_rows may take, together.
   int64_t table_bytes = 0;
   // Distinct versions that may be lent: in a synchronous job those before and
   // after a step, that of a worker which is late, and one that is evaluated;

@@ -32,6 +32,7 @@
 #include "ps_server/shard/apply_step.h"
 #include "ps_server/shard/shard_disk.h"
 #include "ps_server/shard/shard_figures.h"
+#include "ps_server/shard/shard_state.h"
 #include "ps_server/shard/shard_tables.h"
 #include "ps_server/shard/staged_pushes.h"
 #include "ps_server/shard/wanted_values.h"
@@ -213,7 +214,7 @@ class Shard {
   // Lets go of all that belongs to the generation before, and tells those who
   // are parked that it is over.
   void Begin(Generation generation);
-  void OnLoaded(absl::StatusOr<std::unique_ptr<DenseStore>> store);
+  void OnLoaded(absl::StatusOr<ShardState> loaded);
   // The generation has its state.
   void OnRestored(std::unique_ptr<DenseStore> store);
   // What a loading that failed with `why` is answered with.
@@ -335,6 +336,7 @@ class Shard {
   MemoryPlan memory_;
   // Null before the generation has its state.
   std::unique_ptr<DenseStore> store_;
+  // Read and changed with `store_` alone.
   ShardTables tables_;
   // Of the newest version; 0: the job has none, or gives it with tickets.
   float loss_scale_ = 0;

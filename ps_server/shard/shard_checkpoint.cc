@@ -90,24 +90,12 @@ void Shard::Restore(const proto::RestoreRequest& request,
   }
   const std::vector<proto::Slice> slices(request.slices().begin(),
                                          request.slices().end());
-  const BucketRange buckets = BucketsOfPs(options_.index, options_.num_ps);
   const absl::StatusOr<MemoryPlan> memory =
       PlanMemory(request.declaration(), slices, options_.index,
                  options_.memory_limit_bytes,
-                 /*lends=*/options_.arena != nullptr, buckets);
+                 /*lends=*/options_.arena != nullptr,
+                 BucketsOfPs(options_.index, options_.num_ps));
   if (!memory.ok()) return reply(memory.status());
-
-  absl::StatusOr<ShardTables> tables =
-      ShardTables::Create(request.declaration(), buckets, memory->table_bytes);
-  if (!tables.ok()) {
-    return reply(absl::Status(tables.status().code(),
-                              absl::StrCat("/job:ps/task:", options_.index,
-                                           ": ", tables.status().message())));
-  }
-  if (!tables->empty() && NeedsDisk(request)) {
-    return reply(absl::InvalidArgumentError(
-        "a job with embedding tables cannot have checkpoints yet"));
-  }
 
   if (generation != generation_) unreadable_.Clear();
   Begin(generation);
@@ -116,7 +104,6 @@ void Shard::Restore(const proto::RestoreRequest& request,
                     request.slices(), options_.num_ps);
   loss_scale_ = request.loss_scale();
   memory_ = *memory;
-  tables_ = *std::move(tables);
   optimizers_ = MakeOptimizers(declaration_);
   park();
   loading_ = true;
@@ -124,9 +111,16 @@ void Shard::Restore(const proto::RestoreRequest& request,
   for (const auto& optimizer : optimizers_) {
     slots_by_optimizer.push_back(optimizer->initial_slots());
   }
+  const std::vector<int64_t> table_max_bytes =
+      ShardTables::MaxBytes(declaration_, memory_.table_bytes);
   if (!NeedsDisk(request)) {
-    return OnLoaded(DenseStore::Create(declaration_, slices, options_.index,
-                                       slots_by_optimizer, options_.arena));
+    auto store = DenseStore::Create(declaration_, slices, options_.index,
+                                    slots_by_optimizer, options_.arena);
+    if (!store.ok()) return OnLoaded(store.status());
+    auto tables = CreateTables(declaration_, options_.index, options_.num_ps,
+                               table_max_bytes);
+    if (!tables.ok()) return OnLoaded(tables.status());
+    return OnLoaded(ShardState{*std::move(store), *std::move(tables)});
   }
   ShardDisk::LoadOptions load;
   load.directory_nonce = request.directory_nonce();
@@ -138,10 +132,9 @@ void Shard::Restore(const proto::RestoreRequest& request,
   load.warm_start = request.warm_start();
   load.warm_start_slots = request.warm_start_slots();
   load.num_ps = options_.num_ps;
+  load.table_max_bytes = table_max_bytes;
   disk_->Load(load, [this, load = load_](absl::StatusOr<ShardState> loaded) {
-    if (load != load_) return;
-    if (!loaded.ok()) return OnLoaded(loaded.status());
-    OnLoaded(std::move(loaded->store));
+    if (load == load_) OnLoaded(std::move(loaded));
   });
   AnswerLateRestores(now);
 }
@@ -180,10 +173,12 @@ void Shard::Begin(Generation generation) {
   AnswerAwaits(why);
 }
 
-void Shard::OnLoaded(absl::StatusOr<std::unique_ptr<DenseStore>> store) {
+void Shard::OnLoaded(absl::StatusOr<ShardState> loaded) {
   loading_ = false;
   absl::StatusOr<WantedValues> wanted =
-      store.ok() ? WantedValues::Of(*std::move(store)) : store.status();
+      loaded.ok() ? WantedValues::Of(std::move(loaded->store))
+                  : loaded.status();
+  if (loaded.ok()) tables_ = ShardTables(std::move(loaded->tables));
   if (wanted.ok() && wanted->complete()) {
     return OnRestored(wanted->TakeStore());
   }
@@ -347,7 +342,7 @@ void Shard::Save(const proto::SaveRequest& request,
   proto::CheckpointName name;
   name.set_generation(generation_.value());
   name.set_step(request.step());
-  disk_->Save(name, options_.num_ps, {store_->Snapshot(), {}},
+  disk_->Save(name, options_.num_ps, {store_->Snapshot(), tables_.Snapshot()},
               [this](absl::StatusOr<proto::DataFile> outcome) {
                 OnSaved(std::move(outcome));
               });

@@ -22,30 +22,23 @@ absl::Status Error(absl::string_view table, const What&... what) {
 
 }  // namespace
 
-absl::StatusOr<ShardTables> ShardTables::Create(
-    const proto::Declaration& declaration, BucketRange buckets,
-    int64_t max_bytes) {
-  ShardTables tables;
-  tables.buckets_ = buckets;
-  // Those with max_rows have their room at the beginning.
-  for (const bool bounded : {true, false}) {
-    tables.tables_.resize(declaration.tables_size());
-    for (int i = 0; i < declaration.tables_size(); ++i) {
-      const proto::EmbeddingTable& declared = declaration.tables(i);
-      if (declared.has_max_rows() != bounded) continue;
-      EmbeddingTable::Options options;
-      options.seed = declaration.seed();
-      options.buckets = buckets;
-      options.max_bytes = max_bytes;
-      absl::StatusOr<std::unique_ptr<EmbeddingTable>> table =
-          EmbeddingTable::Create(
-              declared, declaration.optimizers(declared.optimizer()), options);
-      if (!table.ok()) return table.status();
-      max_bytes -= (*table)->MaxBytes();
-      tables.tables_[i] = *std::move(table);
-    }
+ShardTables::ShardTables(std::vector<std::unique_ptr<EmbeddingTable>> tables)
+    : tables_(std::move(tables)) {
+  if (tables_.empty()) return;
+  buckets_ = tables_.front()->buckets();
+  version_ = tables_.front()->version();
+}
+
+std::vector<int64_t> ShardTables::MaxBytes(
+    const proto::Declaration& declaration, int64_t unbounded_bytes) {
+  std::vector<int64_t> max_bytes;
+  for (const proto::EmbeddingTable& table : declaration.tables()) {
+    // PlanMemory has found room for those that are bounded.
+    max_bytes.push_back(table.has_max_rows()
+                            ? std::numeric_limits<int64_t>::max()
+                            : unbounded_bytes);
   }
-  return tables;
+  return max_bytes;
 }
 
 int64_t ShardTables::rows() const {
@@ -126,9 +119,10 @@ void ShardTables::ApplyStep(
   version_ = version_.next();
 }
 
-void ShardTables::SetVersion(GlobalStep version) {
-  for (const auto& table : tables_) table->SetVersion(version);
-  version_ = version;
+std::vector<TableSnapshot> ShardTables::Snapshot() {
+  std::vector<TableSnapshot> snapshots;
+  for (const auto& table : tables_) snapshots.push_back(table->Snapshot());
+  return snapshots;
 }
 
 absl::StatusOr<uint64_t> ShardTables::ValueBytes(const proto::ReadRange& range,

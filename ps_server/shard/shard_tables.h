@@ -18,6 +18,7 @@
 #include "proto/shard.pb.h"
 #include "ps_server/table/embedding_table.h"
 #include "ps_server/table/received_rows.h"
+#include "ps_server/table/table_snapshot.h"
 
 namespace holdfast {
 
@@ -42,12 +43,14 @@ class ShardTables {
   // A shard without tables.
   ShardTables() = default;
 
-  // The tables of `declaration`, whose optimizers there are, empty.
-  // `max_bytes`: what all of them may take.
-  // Errors: those of EmbeddingTable::Create.
-  static absl::StatusOr<ShardTables> Create(
-      const proto::Declaration& declaration, BucketRange buckets,
-      int64_t max_bytes);
+  // `tables`: as CreateTables or ShardDisk::Load has made them, all at one
+  // version.
+  explicit ShardTables(std::vector<std::unique_ptr<EmbeddingTable>> tables);
+
+  // For CreateTables: of each table what it may take, where those without
+  // max_rows may take `unbounded_bytes` together, as CheckRoom sees to.
+  static std::vector<int64_t> MaxBytes(const proto::Declaration& declaration,
+                                       int64_t unbounded_bytes);
 
   bool empty() const { return tables_.empty(); }
   size_t size() const { return tables_.size(); }
@@ -74,7 +77,8 @@ class ShardTables {
       const std::vector<RowSum>& sums,
       const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars,
       const ApplyRowsOptions& options);
-  void SetVersion(GlobalStep version);
+  // The newest version, held for a checkpoint.
+  std::vector<TableSnapshot> Snapshot();
 
   // What the values of a range of rows take of kMaxPullBytes, at most `most`.
   // Errors: NOT_FOUND for a table that is not declared; INVALID_ARGUMENT for an
@@ -96,7 +100,6 @@ class ShardTables {
   // Errors: NOT_FOUND, naming those that there are.
   absl::StatusOr<size_t> Find(absl::string_view name) const;
 
-  // Those without max_rows share what the others leave.
   std::vector<std::unique_ptr<EmbeddingTable>> tables_;
   BucketRange buckets_;
   GlobalStep version_;

@@ -1,6 +1,7 @@
 #include "tests/world/disk.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
@@ -248,7 +249,7 @@ void Disk::Do(const Disk::SaveShare& request, Reply<proto::DataFile> reply) {
       request.number != request.wanted->save && world_->Random(2) > 0;
   absl::StatusOr<proto::DataFile> saved = absl::AbortedError("nobody needs it");
   if (!abandoned && fault != DiskFault::kBeforeItIsDone) {
-    saved = Save(request.name, request.ps, request.snapshot->dense);
+    saved = Save(request.name, request.ps, *request.snapshot);
   }
   if (fault != DiskFault::kNone && !abandoned) {
     saved = absl::ResourceExhaustedError("the disk is full");
@@ -258,7 +259,8 @@ void Disk::Do(const Disk::SaveShare& request, Reply<proto::DataFile> reply) {
 }
 
 proto::DataFile Disk::Save(const Name& name, uint32_t ps,
-                           const StoreSnapshot& snapshot) {
+                           const ShardSnapshot& whole) {
+  const StoreSnapshot& snapshot = whole.dense;
   File& file = checkpoints_[name].files[ps];
   file = File();
   file.file.set_name(absl::StrCat("ps-", ps));
@@ -272,8 +274,35 @@ proto::DataFile Disk::Save(const Name& name, uint32_t ps,
           Copied(slice, snapshot.slots[i][s]);
     }
   }
+  for (const TableSnapshot& table : whole.tables) {
+    for (uint32_t b = table.buckets().begin; b < table.buckets().end; ++b) {
+      std::string rows;
+      table.AppendBucket(b, &rows);
+      if (!rows.empty()) file.rows[table.declared().name()][b] = rows;
+    }
+  }
   file.file.set_index_crc32c(Checksum(file.share));
   return file.file;
+}
+
+absl::Status Disk::LoadRows(const File& from, EmbeddingTable* to) {
+  const auto buckets = from.rows.find(to->declared().name());
+  if (buckets == from.rows.end()) return absl::OkStatus();
+  const size_t num_floats = to->floats(EmbeddingTable::Kind::kRow);
+  for (const auto& [bucket, bytes] : buckets->second) {
+    if (!to->buckets().Contains(bucket)) continue;
+    for (const char* at = bytes.data(); at < bytes.data() + bytes.size();) {
+      RowHeader row;
+      std::vector<float> floats(num_floats);
+      std::memcpy(&row, at, sizeof(row));
+      std::memcpy(floats.data(), at + sizeof(row), num_floats * sizeof(float));
+      at += sizeof(row) + num_floats * sizeof(float);
+      absl::Status status = to->Load(EmbeddingTable::Kind::kRow, row.id(),
+                                     row.step(), row.count(), floats);
+      if (!status.ok()) return status;
+    }
+  }
+  return absl::OkStatus();
 }
 
 void Disk::Do(const Disk::LoadShare& request, Reply<ShardState> reply) {
@@ -299,7 +328,12 @@ absl::StatusOr<ShardState> Disk::Load(const ShardDisk::LoadOptions& options,
   auto store = DenseStore::Create(options.declaration, options.slices, ps,
                                   options.slots_by_optimizer);
   if (!store.ok()) return store.status();
-  if (!options.checkpoint.has_value()) return ShardState{*std::move(store), {}};
+  auto tables = CreateTables(options.declaration, ps, options.num_ps,
+                             options.table_max_bytes);
+  if (!tables.ok()) return tables.status();
+  if (!options.checkpoint.has_value()) {
+    return ShardState{*std::move(store), *std::move(tables)};
+  }
   const Name name = NameOf(*options.checkpoint);
   const auto found = checkpoints_.find(name);
   if (found == checkpoints_.end() || !found->second.complete) {
@@ -327,8 +361,16 @@ absl::StatusOr<ShardState> Disk::Load(const ShardDisk::LoadOptions& options,
       }
     }
   }
-  (*store)->SetVersion(GlobalStep(options.checkpoint->step()));
-  return ShardState{*std::move(store), {}};
+  const GlobalStep version(options.checkpoint->step());
+  (*store)->SetVersion(version);
+  for (const auto& table : *tables) {
+    for (const auto& [at, file] : found->second.files) {
+      status = LoadRows(file, table.get());
+      if (!status.ok()) return status;
+    }
+    table->SetVersion(version);
+  }
+  return ShardState{*std::move(store), *std::move(tables)};
 }
 
 // ---- All ----

@@ -129,6 +129,8 @@ class Disk {
   struct File {
     proto::DataFile file;
     Share share;
+    // By table and bucket: rows as they are written.
+    std::map<std::string, std::map<uint32_t, std::string>> rows;
     bool damaged = false;
   };
   struct Checkpoint {
@@ -142,7 +144,9 @@ class Disk {
   absl::StatusOr<ShardState> Load(const ShardDisk::LoadOptions& options,
                                   uint32_t ps);
   proto::DataFile Save(const Name& name, uint32_t ps,
-                       const StoreSnapshot& snapshot);
+                       const ShardSnapshot& snapshot);
+  // The rows of one table that `to` has the buckets of.
+  static absl::Status LoadRows(const File& from, EmbeddingTable* to);
   // Has every share of `files` as they were written.
   absl::Status CheckFiles(const Checkpoint& checkpoint,
                           const proto::Manifest& manifest) const;
