@@ -1,5 +1,6 @@
 #include "ps_server/table/table_snapshot.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -97,6 +98,7 @@ TEST_F(TableSnapshotTest, BytesByHand) {
 
 TEST_F(TableSnapshotTest, IsTheVersionThatItWasMadeAt_B11) {
   std::vector<std::pair<TableSnapshot, std::string>> snapshots;
+  int64_t most_held = 0;
   for (int step = 0; step < 60; ++step) {
     Step(table_.get(), {RandomPush(800), RandomPush(800)}, Rate(0.1f));
     if (random_() % 3 == 0) {
@@ -107,10 +109,11 @@ TEST_F(TableSnapshotTest, IsTheVersionThatItWasMadeAt_B11) {
       snapshots.erase(snapshots.begin() + random_() % snapshots.size());
     }
     for (const auto& [snapshot, bytes] : snapshots) {
-      ASSERT_EQ(BytesOf(snapshot), bytes) << step;
+      ASSERT_TRUE(BytesOf(snapshot) == bytes) << step;
     }
+    most_held = std::max(most_held, table_->held_bytes());
   }
-  EXPECT_GT(table_->held_bytes(), 0);
+  EXPECT_GT(most_held, 0);
   snapshots.clear();
   Step(table_.get(), {}, Rate(0.1f));
   EXPECT_EQ(table_->held_bytes(), 0);
