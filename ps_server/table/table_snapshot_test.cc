@@ -131,7 +131,7 @@ TEST_F(TableSnapshotTest, AnotherThreadCopiesBesideSteps_B11) {
   const auto step = [&] {
     const ReceivedRows rows = Received(table_->declared(), RandomPush(kRows));
     RowSum sum;
-    sum.terms.push_back({&rows, 1});
+    sum.terms.push_back({{&rows}, 1});
     table_->ApplyStep(sum, Rate(0.1f), options);
   };
   for (int i = 0; i < 3; ++i) step();
