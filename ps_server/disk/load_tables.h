@@ -25,9 +25,8 @@ struct Reading {
 // Loads the rows and candidates of the table's buckets into the table, which is
 // empty, and sets its version to that of the checkpoint, which lies in
 // `folder`. Errors: FAILED_PRECONDITION when the checkpoint lacks the table, or
-// has it with other rows; RESOURCE_EXHAUSTED when they do not fit in the
-// table's memory; those of CheckpointReader::ReadRows, and of
-// EmbeddingTable::Load.
+// has it with other rows, or when they do not fit in the table's memory; those
+// of CheckpointReader::ReadRows, and of EmbeddingTable::Load.
 absl::Status ResumeTable(CheckpointReader* reader, const std::string& folder,
                          const Reading& reading, EmbeddingTable* table);
 

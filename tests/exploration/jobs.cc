@@ -146,6 +146,12 @@ Scenario WithRate(Scenario scenario) {
   return scenario;
 }
 
+Scenario WithRows(Scenario scenario) {
+  sim::AddRows(&scenario.job.declaration);
+  scenario.job.name += ", rows";
+  return scenario;
+}
+
 Scenario WithoutArchive(Scenario scenario) {
   scenario.job.archive = false;
   scenario.job.name += ", no checkpoints";

@@ -27,6 +27,8 @@ Scenario Judged();
 // An operator changes the learning rate at step 1. Not without a checkpoint
 // directory.
 Scenario WithRate(Scenario scenario);
+// With an embedding table beside the first variable.
+Scenario WithRows(Scenario scenario);
 // Without a checkpoint directory.
 Scenario WithoutArchive(Scenario scenario);
 // With one ps.

@@ -211,6 +211,8 @@ INSTANTIATE_TEST_SUITE_P(
         WithRows({2, 2, 2, 4, {50, 100}, true}),
         WithRows({4, 2, 3, 3, {50, 100}, true, 9}),
         WithRows({2, 3, 3, 5, {50, 100}}),
+        WithRows(Lending({2, 2, 1, 4, {50, 100}})),
+        WithRows(Lending({2, 3, 2, 5, {50, 200}})),
         // What cannot be lent begins anew in more parts [H8].
         Lending({2, 2, 1, 4, {50, 100}}),
         Lending({2, 2, 2, 4, {50, 100}, true}),

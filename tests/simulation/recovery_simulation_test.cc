@@ -156,6 +156,12 @@ Job Lending(Job job) {
   return job;
 }
 
+template <typename Job>
+Job WithRows(Job job) {
+  job.rows = true;
+  return job;
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Scenarios, SynchronousRecoveryTest,
     ::testing::ValuesIn(std::vector<SynchronousScenario>{
@@ -181,6 +187,11 @@ INSTANTIATE_TEST_SUITE_P(
         {Lending(Job(2, 2, 1, 8, 2)), {3}},
         {Lending(Job(2, 3, 2, 8, 2)), {4}},
         {Lending(Continues(Job(3, 3, 2, 8, 2), 1, 3)), {4}},
+        // Embedding tables.
+        {WithRows(Job(2, 2, 2, 8, 2)), {4}},
+        {WithRows(WithWeight0(Job(4, 2, 3, 5, 2, 18))), {4, true, true}},
+        {WithRows(Lending(Job(2, 3, 2, 8, 2))), {4}},
+        {WithRows(Lending(Job(2, 2, 1, 8, 2))), {3}},
         // What judges it, and what changes it.
         {WithRates(Job(2, 2, 2, 10, 2)), {4}},
         {WithRates(Job(3, 3, 3, 8, 1)), {4, false, true}},
@@ -235,6 +246,9 @@ INSTANTIATE_TEST_SUITE_P(
         {Asynchronous(2, 2, 1, std::nullopt, true, 8), {2, false, false, true}},
         {Asynchronous(3, 3, 2, 1, true, 4), {5, true, true}},
         {Asynchronous(2, 2, 2, std::nullopt, false, 0), {3}},
+        {WithRows(Asynchronous(2, 2, 1, std::nullopt, true, 3)), {4}},
+        {WithRows(Asynchronous(3, 3, 2, 1, true, 4)), {5, true, true}},
+        {WithRows(Lending(Asynchronous(2, 2, 2, std::nullopt, true, 3))), {4}},
         {Lending(Asynchronous(2, 2, 1, std::nullopt, true, 3)), {4}},
         {Lending(Asynchronous(1, 3, 2, std::nullopt, false, 4)), {4}},
     }),

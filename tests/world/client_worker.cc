@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -261,6 +262,13 @@ class ClientWorker : public WorkerProgram {
     if (!IsOk(found.status())) return;
     if (*found == client::Client::Variables::kWanted) return Give();
     has_variables_ = true;
+    if (HasRows(job())) {
+      // In the order of the first variable's rows, which they equal.
+      row_ids_.resize(NumRows(job()));
+      std::iota(row_ids_.begin(), row_ids_.end(), 0);
+      now_.WantRows(0, row_ids_);
+      next_.WantRows(0, row_ids_);
+    }
     if (job().asynchronous()) {
       turn_ = 0;
       request_ = client_.StartTakeTicket();
@@ -332,6 +340,11 @@ class ClientWorker : public WorkerProgram {
       if (gradient == slot->gradient.end()) continue;
       if (!IsOk(slot->push->Add(v, gradient->second))) return;
     }
+    if (HasRows(job())) {
+      const std::vector<float>& rows =
+          slot->gradient.at(job().declaration.variables(0).name());
+      if (!IsOk(slot->push->AddRows(0, row_ids_, rows))) return;
+    }
     IsOk(slot->push->Contribute(contribution, next));
   }
 
@@ -389,6 +402,10 @@ class ClientWorker : public WorkerProgram {
       const absl::Span<const float> now = now_.Of(v);
       values[job().declaration.variables(v).name()].assign(now.begin(),
                                                            now.end());
+    }
+    if (HasRows(job()) && now_.RowsOf(0) != now_.Of(0)) {
+      world_->Violate(absl::StrCat("worker ", index_, " has read rows of ",
+                                   "another version than variables"));
     }
     const uint64_t step = now_.version.value();
     world_->Check(world_->oracle().OnComputed(slot->generation, slot->id, step,
@@ -500,6 +517,8 @@ class ClientWorker : public WorkerProgram {
   bool leaving_ = false;
   bool steps_down_ = false;
 
+  // Of all rows of the table.
+  std::vector<uint64_t> row_ids_;
   Parameters now_;
   Parameters next_;
   std::optional<Ticket> ticket_;

@@ -209,7 +209,10 @@ uint64_t TensorBytes(const T& message) {
 }
 inline uint64_t TensorBytes(const std::vector<TensorPiece>& tensors) {
   uint64_t bytes = 0;
-  for (const TensorPiece& piece : tensors) bytes += piece.data.size();
+  for (const TensorPiece& piece : tensors) {
+    // Rows are not lent, and cut as small as they can be.
+    if (!piece.rows.has_value()) bytes += piece.data.size();
+  }
   return bytes;
 }
 inline uint64_t TensorBytes(
