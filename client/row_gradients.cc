@@ -40,7 +40,7 @@ absl::Status RowGradients::Check(size_t table, absl::Span<const uint64_t> ids,
         absl::StrCat("table \"", declared.name, "\": ", what...));
   };
   if (ids.size() > declared.max_rows_per_push) {
-    return error(ids.size(), " rows are pushed, declared at most ",
+    return error(ids.size(), " rows, where max_rows_per_push is ",
                  declared.max_rows_per_push);
   }
   if (gradients.size() != ids.size() * declared.row_length) {

@@ -202,7 +202,7 @@ TEST(RowGradientsTest, WhatDoesNotFitIsRefused) {
   many.insert(many.begin() + 4, 4);
   EXPECT_EQ(rows.Check(0, many, Values(9, 2)),
             absl::InvalidArgumentError(
-                "table \"t\": 9 rows are pushed, declared at most 8"));
+                "table \"t\": 9 rows, where max_rows_per_push is 8"));
   ASSERT_EQ(rows.Check(0, ids, gradients), absl::OkStatus());
   rows.Take(0, ids, gradients);
   EXPECT_EQ(rows.Check(0, ids, gradients),
