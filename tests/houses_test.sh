@@ -15,7 +15,8 @@ grep -rE '^ *# *include +[<"]' --include='*.cc' --include='*.h' --include='*.cu'
   awk '
     BEGIN {
       # A room, and those that it may include, each with the rooms within it.
-      machine = "common proto ps_server/protocol ps_server/optimizer "
+      machine = "common proto ps_server/protocol ps_server/optimizer " \
+          "ps_server/table "
       law["common"] = "common proto"
       law["client"] = "client common proto"
       law["worker"] = "worker client common proto"
