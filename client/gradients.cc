@@ -10,7 +10,8 @@
 namespace holdfast::client {
 
 Gradients::Gradients(PushSequence push, const Layout& layout, const Plan& plan,
-                     GradientEncoder* encoder, Neighbors* neighbors)
+                     GradientEncoder* encoder, Neighbors* neighbors,
+                     GlobalStep step)
     : push_(push),
       layout_(layout),
       plan_(plan),
@@ -20,7 +21,7 @@ Gradients::Gradients(PushSequence push, const Layout& layout, const Plan& plan,
       gradients_(layout.variables().size()),
       regions_(layout.variables().size()),
       encoded_(layout.variables().size()) {
-  if (!layout.tables().empty()) rows_.emplace(&layout, &plan);
+  if (!layout.tables().empty()) rows_.emplace(&layout, &plan, step);
 }
 
 absl::Status Gradients::Check(size_t variable,

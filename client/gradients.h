@@ -32,8 +32,10 @@ class Gradients {
  public:
   // `layout`, `plan`, by which the gradients are sent, `encoder` and
   // `neighbors`, which is null where nothing is lent, must outlive this object.
+  // `step`: on whose parameters they are computed, by ps 0.
   Gradients(PushSequence push, const Layout& layout, const Plan& plan,
-            GradientEncoder* encoder, Neighbors* neighbors);
+            GradientEncoder* encoder, Neighbors* neighbors,
+            GlobalStep step = GlobalStep(0));
 
   // Whether Take may be called.
   // Errors: INVALID_ARGUMENT, as Push::Add.

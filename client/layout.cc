@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/row_encoding.h"
 #include "common/shape.h"
 
 namespace holdfast::client {
@@ -79,8 +80,12 @@ absl::StatusOr<Layout> Layout::Make(
     if (!index.emplace(declared.name(), kTable).second) {
       return error("has the name of another table or variable");
     }
-    layout.tables_.push_back(
-        {declared.name(), declared.row_length(), declared.max_rows_per_push()});
+    if (!IsRowPush(declared.push()) || !IsRowPull(declared.pull())) {
+      return error("has encodings that rows cannot have");
+    }
+    layout.tables_.push_back({declared.name(), declared.row_length(),
+                              declared.max_rows_per_push(), declared.push(),
+                              declared.pull()});
   }
 
   std::vector<std::vector<Placed>> by_variable(layout.variables_.size());

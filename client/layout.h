@@ -41,6 +41,8 @@ class Layout {
     std::string name;
     uint32_t row_length = 0;
     uint32_t max_rows_per_push = 0;
+    proto::Encoding push = proto::EXACT;
+    proto::Encoding pull = proto::EXACT;
   };
 
   // Errors: INTERNAL when `placement` does not hold what the class promises;

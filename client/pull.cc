@@ -47,7 +47,8 @@ class PullHandle : public Cluster::Pull {
     Prepare(layout_, plan, into);
     if (!layout_.tables().empty()) {
       row_reads_.emplace(&layout_, &plan,
-                         /*ask_all=*/which == Which::kNewestOfEach, into);
+                         /*ask_all=*/which == Which::kNewestOfEach, into,
+                         reading());
       row_reads_->Prepare();
     }
     absl::MutexLock lock(&mutex_);

@@ -22,9 +22,11 @@ Buffer Gather(absl::Span<const uint32_t> order,
 
 }  // namespace
 
-RowGradients::RowGradients(const Layout* layout, const Plan* plan)
+RowGradients::RowGradients(const Layout* layout, const Plan* plan,
+                           GlobalStep step)
     : layout_(*layout),
       dense_plan_(*plan),
+      rounding_{layout->declaration().seed(), step.value()},
       plan_(layout),
       taken_(layout->tables().size(), false),
       gradients_(layout->tables().size()) {}
@@ -59,11 +61,25 @@ void RowGradients::Take(size_t table, absl::Span<const uint64_t> ids,
                         absl::Span<const float> gradients) {
   plan_.Set(table, ids);
   const absl::Span<const uint32_t> order = plan_.order(table);
-  gradients_[table] =
-      order.empty()
-          ? Buffer::FromMemory(gradients.data(),
-                               gradients.size() * sizeof(float), loan_.owner())
-          : Gather(order, gradients, layout_.tables()[table].row_length);
+  const Layout::Table& declared = layout_.tables()[table];
+  const size_t length = declared.row_length;
+  Buffer& bytes = gradients_[table];
+  if (declared.push != proto::EXACT) {
+    const Buffer gathered =
+        order.empty() ? Buffer() : Gather(order, gradients, length);
+    if (!order.empty()) {
+      const auto* const first =
+          reinterpret_cast<const float*>(gathered.spans().front().data);
+      gradients = {first, gradients.size()};
+    }
+    bytes = EncodeRows(declared.push, length, plan_.ids(table), gradients,
+                       rounding_);
+  } else if (order.empty()) {
+    bytes = Buffer::FromMemory(gradients.data(),
+                               gradients.size() * sizeof(float), loan_.owner());
+  } else {
+    bytes = Gather(order, gradients, length);
+  }
   taken_[table] = true;
   ++num_taken_;
 }
@@ -81,9 +97,10 @@ std::vector<TensorPiece> RowGradients::PiecesOf(uint32_t ps,
   std::vector<TensorPiece> pieces;
   for (const RowPlan::Stretch& stretch : plan_.parts(ps)[part]) {
     const Layout::Table& table = layout_.tables()[stretch.table];
-    const size_t row_bytes = table.row_length * sizeof(float);
+    const size_t row_bytes = EncodedRowBytes(table.push, table.row_length);
     TensorPiece& piece = pieces.emplace_back();
     piece.variable = table.name;
+    piece.encoding = table.push;
     piece.rows = plan_.EncodedIds(ps, stretch);
     piece.data = gradients_[stretch.table].Sub(
         plan_.FirstPlace(ps, stretch) * row_bytes, stretch.size * row_bytes);

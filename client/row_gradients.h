@@ -12,6 +12,8 @@
 #include "client/plan.h"
 #include "client/row_plan.h"
 #include "common/buffer.h"
+#include "common/ids.h"
+#include "common/row_encoding.h"
 #include "common/tensor_piece.h"
 
 namespace holdfast::client {
@@ -25,10 +27,12 @@ namespace holdfast::client {
 // Thread-compatible, but PiecesOf may be called from any thread after Close.
 class RowGradients {
  public:
-  // Both must outlive this object. `plan`: that of the variables' gradients. A
-  // ps that has no part by it has one here, be it an empty one: in a job with
-  // tables every ps gives a receipt for each push.
-  RowGradients(const Layout* layout, const Plan* plan);
+  // Both must outlive this object. `step`: by which INT8 rounds. `plan`: that
+  // of the variables' gradients. A ps that has no part by it has one here, be
+  // it an empty one: in a job with tables every ps gives a receipt for each
+  // push.
+  RowGradients(const Layout* layout, const Plan* plan,
+               GlobalStep step = GlobalStep(0));
 
   // Whether Take may be called.
   // Errors: those of Push::AddRows.
@@ -57,13 +61,14 @@ class RowGradients {
  private:
   const Layout& layout_;
   const Plan& dense_plan_;
+  const RowRounding rounding_;
   RowPlan plan_;
   Loan loan_;
   // By table.
   std::vector<bool> taken_;
   size_t num_taken_ = 0;
   bool closed_ = false;
-  // By table, those for ps 0 first.
+  // By table, those for ps 0 first, as they are sent.
   std::vector<Buffer> gradients_;
 };
 

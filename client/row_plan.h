@@ -65,7 +65,11 @@ class RowPlan {
   absl::Span<const uint32_t> Places(uint32_t ps, const Stretch& stretch) const;
   // Where they begin if the rows of each ps lie together, those of ps 0 first.
   size_t FirstPlace(uint32_t ps, const Stretch& stretch) const;
-  // In that order, the places of all rows of the table. Empty: they are in it.
+  // In that order, the ids of all rows of the table.
+  absl::Span<const uint64_t> ids(size_t table) const {
+    return tables_[table].ids;
+  }
+  // And their places. Empty: they are in it.
   absl::Span<const uint32_t> order(size_t table) const {
     return tables_[table].places;
   }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/buffer.h"
+#include "common/row_encoding.h"
 
 namespace holdfast::client {
 
@@ -16,13 +17,18 @@ absl::Status CheckWantedRows(const Layout& layout, const Parameters& into) {
 }
 
 RowReads::RowReads(const Layout* layout, const Plan* plan, bool ask_all,
-                   Parameters* into)
-    : layout_(*layout), into_(*into), plan_(layout) {
+                   Parameters* into, Reading reading)
+    : layout_(*layout), into_(*into), reading_(reading), plan_(layout) {
   for (size_t i = 0; i < into->num_tables(); ++i) {
     plan_.Set(i, into->RowIds(i));
   }
   plan_.Cut(plan->part_bytes);
   if (ask_all) plan_.AddEmptyParts(*plan);
+}
+
+proto::Encoding RowReads::EncodingOf(size_t table) const {
+  return reading_ == Reading::kExact ? proto::EXACT
+                                     : layout_.tables()[table].pull;
 }
 
 void RowReads::Prepare() const {
@@ -37,6 +43,7 @@ void RowReads::AddRanges(
   for (const RowPlan::Stretch& stretch : plan_.parts(ps)[part]) {
     proto::ReadRange& range = *ranges->Add();
     range.set_variable(layout_.tables()[stretch.table].name);
+    range.set_encoding(EncodingOf(stretch.table));
     *range.mutable_rows() = plan_.EncodedIds(ps, stretch);
   }
 }
@@ -72,10 +79,11 @@ absl::Status RowReads::Check(const RowPlan::Stretch& stretch,
   }
   if (!piece.rows.has_value()) return error("as elements of a variable");
   if (piece.dtype != proto::FLOAT32) return error("as dtype ", piece.dtype);
-  if (piece.encoding != proto::EXACT) {
+  if (piece.encoding != EncodingOf(stretch.table)) {
     return error("in encoding ", static_cast<int>(piece.encoding));
   }
-  if (piece.data.size() != stretch.size * table.row_length * sizeof(float)) {
+  if (piece.data.size() !=
+      stretch.size * EncodedRowBytes(piece.encoding, table.row_length)) {
     return error("in ", piece.data.size(), " bytes");
   }
   return absl::OkStatus();
@@ -86,8 +94,20 @@ void RowReads::Write(uint32_t ps, const RowPlan::Stretch& stretch,
   const size_t length = layout_.tables()[stretch.table].row_length;
   float* const rows = into_.WriteRows(stretch.table, length).data();
   const absl::Span<const uint32_t> places = plan_.Places(ps, stretch);
+  const proto::Encoding encoding = EncodingOf(stretch.table);
   if (places.empty()) {
-    values.CopyTo(rows + plan_.FirstPlace(ps, stretch) * length);
+    DecodeRows(encoding, length, values,
+               rows + plan_.FirstPlace(ps, stretch) * length);
+    return;
+  }
+  if (encoding != proto::EXACT) {
+    const size_t row_bytes = EncodedRowBytes(encoding, length);
+    size_t begin = 0;
+    for (const uint32_t place : places) {
+      DecodeRows(encoding, length, values.Sub(begin, row_bytes),
+                 rows + place * length);
+      begin += row_bytes;
+    }
     return;
   }
   FloatReader reader(&values);

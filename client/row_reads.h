@@ -10,6 +10,7 @@
 #include "client/parameters.h"
 #include "client/plan.h"
 #include "client/row_plan.h"
+#include "client/tensors.h"
 #include "common/buffer.h"
 #include "common/tensor_piece.h"
 #include "proto/shard.pb.h"
@@ -20,8 +21,7 @@ namespace holdfast::client {
 // Errors: INVALID_ARGUMENT, as CheckRowIds.
 absl::Status CheckWantedRows(const Layout& layout, const Parameters& into);
 
-// The rows that one pull reads: those that its Parameters want. They are read
-// as they are: no encoding is declared for tables.
+// The rows that one pull reads: those that its Parameters want.
 //
 // Immutable. Thread-safe: Take writes each part to places of its own.
 class RowReads {
@@ -31,7 +31,7 @@ class RowReads {
   // has no part by it has one here, be it an empty one, which asks for the
   // version.
   RowReads(const Layout* layout, const Plan* plan, bool ask_all,
-           Parameters* into);
+           Parameters* into, Reading reading = Reading::kAsDeclared);
 
   // Makes room in `into`; before Take.
   void Prepare() const;
@@ -51,6 +51,8 @@ class RowReads {
                     absl::Span<const TensorPiece> pieces) const;
 
  private:
+  // In which the values of a table come.
+  proto::Encoding EncodingOf(size_t table) const;
   absl::Status Check(const RowPlan::Stretch& stretch,
                      const TensorPiece& piece) const;
   void Write(uint32_t ps, const RowPlan::Stretch& stretch,
@@ -58,6 +60,7 @@ class RowReads {
 
   const Layout& layout_;
   Parameters& into_;
+  const Reading reading_;
   RowPlan plan_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "common/encoding.h"
 #include "common/row_bucket.h"
+#include "common/row_encoding.h"
 #include "common/row_ids.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -180,7 +181,7 @@ TEST_F(ShardRowsTest, RowsThatDoNotFitAreRefusedAndNothingKept) {
   refused(std::move(claimed), {"table \"t\"", "1000000000"});
   TensorPiece halves = Rows("t", {Id(0)}, {1, 1});
   halves.encoding = proto::FLOAT16;
-  refused(std::move(halves), {"EXACT FLOAT32"});
+  refused(std::move(halves), {"encoding 1, declared is EXACT"});
   TensorPiece shaped = Rows("t", {Id(0)}, {1, 1});
   shaped.shape = {2};
   refused(std::move(shaped), {"no shape"});
@@ -302,6 +303,27 @@ TEST_F(ShardRowsTest, RowsThatCannotBeReadAreToldAtOnce) {
   proto::PullRequest broken = PullOf("t", {Id(0)});
   broken.mutable_ranges(0)->mutable_rows()->set_ids("\xff");
   EXPECT_TRUE(Fails(read(broken), kInvalid, {"table \"t\""}));
+}
+
+TEST_F(ShardRowsTest, GradientsComeAsDeclared) {
+  proto::RestoreRequest request = WithTables(MakeRestore());
+  request.mutable_declaration()->mutable_tables(0)->set_push(proto::INT8);
+  Restore(request);
+  TensorPiece rows = Rows("t", {Id(0), Id(1)}, {});
+  rows.encoding = proto::INT8;
+  rows.data = EncodeRows(proto::INT8, 2, std::vector<uint64_t>{Id(0), Id(1)},
+                         std::vector<float>{254, -254, 0, 0}, {});
+  Stage(PushOf(0, 1, 0, {rows}));
+  Stage(PushOf(1, 1, 0, {Rows("t", {Id(1)}, {4, 4})}));
+  Commit(0, {{0, 1, 1}, {1, 1, 1}});
+  EXPECT_THAT(Read("t", {Id(0), Id(1)}), ElementsAre(-126, 128, -1, -1));
+  rows.encoding = proto::BFLOAT16;
+  EXPECT_TRUE(Fails(Push(PushOf(0, 2, 1, {rows})).status(), kInvalid,
+                    {"table \"t\"", "declared is INT8"}));
+  rows.encoding = proto::INT8;
+  rows.data = rows.data.Sub(0, 11);
+  EXPECT_TRUE(Fails(Push(PushOf(0, 2, 1, {rows})).status(), kInvalid,
+                    {"table \"t\"", "11 bytes"}));
 }
 
 TEST_F(ShardRowsTest, ValuesComeInHalves) {

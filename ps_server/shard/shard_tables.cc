@@ -76,22 +76,24 @@ absl::StatusOr<StagedRows> ShardTables::Fit(const TensorPiece& piece) const {
   if (!table.ok()) {
     return absl::InvalidArgumentError(table.status().message());
   }
-  if (piece.dtype != proto::FLOAT32 || piece.encoding != proto::EXACT) {
-    return Error(piece.variable, "gradients of rows come as EXACT FLOAT32");
+  if (piece.dtype != proto::FLOAT32) {
+    return Error(piece.variable, "gradients of rows come as FLOAT32");
   }
   if (!piece.shape.empty() || piece.begin != 0 || piece.size != 0) {
     return Error(piece.variable, "rows have ids, and no shape, begin or size");
   }
   absl::StatusOr<ReceivedRows> rows = ReceivedRows::Parse(
       tables_[*table]->declared(), buckets_, piece.rows->num_rows(),
-      piece.rows->ids(), piece.data);
+      piece.rows->ids(), piece.data, piece.encoding);
   if (!rows.ok()) return rows.status();
   StagedRows staged;
   staged.table = *table;
   staged.rows = std::make_shared<const ReceivedRows>(*std::move(rows));
   staged.absent = tables_[*table]->CountAbsent(staged.rows->ids());
-  staged.bytes = static_cast<int64_t>(
-      piece.data.size() + staged.rows->ids().size() * kReceivedRowBytes);
+  const size_t row_bytes =
+      tables_[*table]->declared().row_length() * sizeof(float);
+  staged.bytes = static_cast<int64_t>(staged.rows->ids().size() *
+                                      (row_bytes + kReceivedRowBytes));
   return staged;
 }
 

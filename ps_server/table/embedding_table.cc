@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "common/row_encoding.h"
 #include "common/validate.h"
 #include "glog/logging.h"
 
@@ -263,6 +264,12 @@ absl::StatusOr<std::unique_ptr<EmbeddingTable>> EmbeddingTable::Create(
   if (absl::Status valid = ValidateMessage(declared); !valid.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("table \"", declared.name(), "\": ", valid.message()));
+  }
+  if (!IsRowPush(declared.push()) || !IsRowPull(declared.pull())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "table \"", declared.name(), "\": gradients of rows are pushed as ",
+        "EXACT, FLOAT16, BFLOAT16 or INT8, and values pulled as EXACT, FLOAT16 "
+        "or BFLOAT16"));
   }
   absl::StatusOr<RowInitializer> initializer =
       RowInitializer::Create(declared.initializer(), declared.row_length(),

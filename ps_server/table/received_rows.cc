@@ -4,13 +4,14 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/row_encoding.h"
 #include "common/row_ids.h"
 
 namespace holdfast {
 
 absl::StatusOr<ReceivedRows> ReceivedRows::Parse(
     const proto::EmbeddingTable& table, BucketRange buckets, uint64_t num_rows,
-    absl::string_view ids, Buffer gradients) {
+    absl::string_view ids, Buffer gradients, proto::Encoding encoding) {
   const auto error = [&table](auto&&... what) {
     return absl::InvalidArgumentError(
         absl::StrCat("table \"", table.name(), "\": ", what...));
@@ -19,7 +20,12 @@ absl::StatusOr<ReceivedRows> ReceivedRows::Parse(
     return error("a push of ", num_rows, " rows, where max_rows_per_push is ",
                  table.max_rows_per_push());
   }
-  const size_t row_bytes = table.row_length() * sizeof(float);
+  if (encoding != proto::EXACT && encoding != table.push()) {
+    return error("gradients in encoding ", static_cast<int>(encoding),
+                 ", declared is ", proto::Encoding_Name(table.push()));
+  }
+  const size_t length = table.row_length();
+  const size_t row_bytes = EncodedRowBytes(encoding, length);
   // Below 2^48: neither factor is greater than 2^30 and 2^18.
   if (gradients.size() != num_rows * row_bytes) {
     return error("gradients of ", gradients.size(), " bytes for ", num_rows,
@@ -35,6 +41,16 @@ absl::StatusOr<ReceivedRows> ReceivedRows::Parse(
       return error("row ", id, " is of bucket ", BucketOfRow(id),
                    ", which is not on this ps");
     }
+  }
+  if (encoding != proto::EXACT) {
+    auto& decoded = rows.whole_.emplace_back(
+        std::make_unique<char[]>(num_rows * length * sizeof(float)));
+    auto* const floats = reinterpret_cast<float*>(decoded.get());
+    DecodeRows(encoding, length, gradients, floats);
+    for (uint64_t row = 0; row < num_rows; ++row) {
+      rows.gradients_.push_back(floats + row * length);
+    }
+    return rows;
   }
   rows.data_ = std::move(gradients);
   rows.gradients_.reserve(num_rows);

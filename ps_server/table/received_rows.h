@@ -24,21 +24,21 @@ inline constexpr size_t kReceivedRowBytes = 2 * sizeof(uint64_t);
 // Immutable, and so thread-safe.
 class ReceivedRows {
  public:
-  // `ids` as common/row_ids.h encodes them; `gradients`: float32, row after row
-  // in the order of ids, in spans that may cut rows and elements. Values may be
-  // any number, and no number, as in dense gradients.
-  // Errors: INVALID_ARGUMENT, naming the table and what does not fit: more rows
-  // than declared, ids that do not parse or are not of `buckets`, gradients of
-  // another size.
-  static absl::StatusOr<ReceivedRows> Parse(const proto::EmbeddingTable& table,
-                                            BucketRange buckets,
-                                            uint64_t num_rows,
-                                            absl::string_view ids,
-                                            Buffer gradients);
+  // `ids` as common/row_ids.h encodes them; `gradients`: in `encoding`, which
+  // is EXACT or the declared one, row after row in the order of ids, in spans
+  // that may cut rows and elements. Values may be any number, and no number, as
+  // in dense gradients. Errors: INVALID_ARGUMENT, naming the table and what
+  // does not fit: more rows than declared, ids that do not parse or are not of
+  // `buckets`, gradients of another size.
+  static absl::StatusOr<ReceivedRows> Parse(
+      const proto::EmbeddingTable& table, BucketRange buckets,
+      uint64_t num_rows, absl::string_view ids, Buffer gradients,
+      proto::Encoding encoding = proto::EXACT);
 
   // In rising order.
   absl::Span<const uint64_t> ids() const { return ids_; }
-  // float32 of the length of a row, at any alignment.
+  // float32 of the length of a row, at any alignment, decoded where it came
+  // otherwise.
   const void* gradient(size_t row) const { return gradients_[row]; }
 
  private:
@@ -47,7 +47,7 @@ class ReceivedRows {
   std::vector<uint64_t> ids_;
   Buffer data_;
   std::vector<const void*> gradients_;
-  // Copies of the rows that lie in several spans.
+  // Copies of the rows that lie in several spans; or all rows, decoded.
   std::vector<std::unique_ptr<char[]>> whole_;
 };
 

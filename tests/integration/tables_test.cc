@@ -68,6 +68,8 @@ constexpr char kDeclaration[] = R"pb(
     min_count: 2
     expire_after_steps: 12
     max_rows_per_push: 300
+    push: INT8
+    pull: BFLOAT16
   }
   consistency { synchronous {} }
   seed: 3
