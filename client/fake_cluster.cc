@@ -583,8 +583,10 @@ void FakeCluster::Fill(GlobalStep version, Parameters* into) const {
   into->version = version;
   into->versions = {version};
   into->loss_scale = std::exp2(static_cast<float>(version.value()));
-  into->Resize(declaration_.variables_size());
-  for (int i = 0; i < declaration_.variables_size(); ++i) {
+  const int variables =
+      into->wants_variables() ? declaration_.variables_size() : 0;
+  into->Resize(variables);
+  for (int i = 0; i < variables; ++i) {
     int64_t size = 1;
     for (const int64_t dimension : declaration_.variables(i).shape()) {
       size *= dimension;

@@ -63,6 +63,11 @@ class Parameters {
   // WantRows.
   absl::Span<const float> RowsOf(size_t table) const;
 
+  // Whether pulls into this object, other than one that comes with a push, read
+  // the variables as well. Default: they do.
+  void WantVariables(bool want) { wants_variables_ = want; }
+  bool wants_variables() const { return wants_variables_; }
+
   // Synchronous: of all values. Asynchronous: the least of `versions`, without
   // those of ps that hold nothing that is trained: their values never change.
   GlobalStep version;
@@ -113,6 +118,7 @@ class Parameters {
   std::vector<Place> places_;
   // By table.
   std::vector<Rows> rows_;
+  bool wants_variables_ = true;
 };
 
 }  // namespace holdfast

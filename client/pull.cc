@@ -43,12 +43,18 @@ class PullHandle : public Cluster::Pull {
         calls_(generation_->context, generation_->sender),
         into_(into),
         shards_(layout_.num_ps()) {
-    const Plan& plan = generation_->placement.pull;
-    Prepare(layout_, plan, into);
-    if (!layout_.tables().empty()) {
-      row_reads_.emplace(&layout_, &plan,
-                         /*ask_all=*/which == Which::kNewestOfEach, into,
-                         reading());
+    if (!into->wants_variables()) {
+      rows_alone_.emplace();
+      rows_alone_->part_bytes = generation_->placement.pull.part_bytes;
+      rows_alone_->parts.resize(layout_.num_ps());
+    }
+    const Plan& plan = rows_alone_ ? *rows_alone_ : generation_->placement.pull;
+    if (!rows_alone_) Prepare(layout_, plan, into);
+    if (rows_alone_ || !layout_.tables().empty()) {
+      row_reads_.emplace(
+          &layout_, &plan,
+          /*ask_all=*/rows_alone_ || which == Which::kNewestOfEach, into,
+          reading());
       row_reads_->Prepare();
     }
     absl::MutexLock lock(&mutex_);
@@ -165,7 +171,7 @@ class PullHandle : public Cluster::Pull {
   // had otherwise.
   bool OnNotLent(uint32_t ps, const Plan* plan) ABSL_LOCKS_EXCLUDED(mutex_) {
     const Plan& sent = generation_->placement.sent_pull;
-    if (!Placement::MayBeSent(ps, *plan, sent)) return false;
+    if (rows_alone_ || !Placement::MayBeSent(ps, *plan, sent)) return false;
     absl::MutexLock lock(&mutex_);
     --shards_[ps].in_flight;
     shards_[ps].not_lent = true;
@@ -371,7 +377,9 @@ class PullHandle : public Cluster::Pull {
   CallGroup::NextReport report_;
   // Written by answers, each to the place of its part.
   Parameters* const into_;
-  // In a job with tables.
+  // Where no variables are read: a plan without parts.
+  std::optional<Plan> rows_alone_;
+  // In a job with tables, or where no variables are read.
   std::optional<RowReads> row_reads_;
 
   std::vector<Shard> shards_ ABSL_GUARDED_BY(mutex_);

@@ -131,6 +131,23 @@ TEST_F(TablePullTest, APinIsReadWithItsRows) {
   EXPECT_THAT(into_.RowsOf(0), ElementsAreArray(Values(ids, 4)));
 }
 
+// Every ps is asked, so that the version is one of all.
+TEST_F(TablePullTest, RowsMayBePulledAlone) {
+  const std::vector<uint64_t> ids = {IdOf(0, 2, 0)};
+  for (const bool asynchronous : {false, true}) {
+    Want(ids);
+    into_.WantVariables(false);
+    Start(2, 1 << 20, asynchronous);
+    EXPECT_THAT(AnswerPull(0, 5).ranges(), SizeIs(1));
+    EXPECT_THAT(AnswerPull(1, 5).ranges(), IsEmpty());
+    EXPECT_THAT(transport_.names(), IsEmpty());
+    EXPECT_EQ(Await(), absl::OkStatus());
+    EXPECT_EQ(into_.version, GlobalStep(5));
+    EXPECT_THAT(into_.RowsOf(0), ElementsAreArray(Values(ids, 5)));
+    EXPECT_EQ(into_.size(), 0);
+  }
+}
+
 // Its rows may be trained, so its version counts.
 TEST_F(TablePullTest, AsynchronouslyAPsWithoutAnythingIsAskedForItsVersion) {
   Start(3, 1 << 20, /*asynchronous=*/true);
