@@ -132,6 +132,10 @@ void TrainingLoop::ReadDeclaration() {
     variables_.push_back(std::move(facts));
   }
   squares_.resize(variables_.size());
+  rows_of_turn_.resize(declared.tables_size());
+  row_squares_.resize(declared.tables_size());
+  tables_ = declared.tables();
+  rows_.WantVariables(false);
 }
 
 // ---- What the caller does ----
@@ -209,8 +213,9 @@ absl::Status TrainingLoop::Add(size_t variable,
   if (fits && pipelined()) {
     absl::Span<float> memory = hand.push->Memory(variable);
     if (memory.empty()) {
-      hand.gradient[variable].resize(gradient.size());
-      memory = absl::MakeSpan(hand.gradient[variable]);
+      std::vector<float>& copy = hand.memory.gradient[variable];
+      copy.resize(gradient.size());
+      memory = absl::MakeSpan(copy);
     }
     if (memory.data() != gradient.data()) {
       std::copy(gradient.begin(), gradient.end(), memory.begin());
@@ -237,7 +242,11 @@ absl::Status TrainingLoop::Contribute(const Gradient& gradient) {
     return absl::InvalidArgumentError(
         absl::StrCat("clip_factor is ", clip_factor, ", not in 0 to 1"));
   }
-  const bool finite = finite_ && std::isfinite(gradient.loss.value_or(0));
+  const bool finite_rows =
+      std::find(rows_of_turn_.begin(), rows_of_turn_.end(),
+                RowsOfTurn::kNotFinite) == rows_of_turn_.end();
+  const bool finite =
+      finite_ && finite_rows && std::isfinite(gradient.loss.value_or(0));
   const bool counts = gradient.examples > 0 && finite;
   if (failed_.ok() && counts && num_added_ < num_trainable_) {
     size_t missing = 0;
@@ -250,6 +259,10 @@ absl::Status TrainingLoop::Contribute(const Gradient& gradient) {
                      variables_[missing].name, "\""));
   }
   Meter(PhaseMeter::Phase::kPush);
+  if (row_pull_ != nullptr) {
+    row_pull_.reset();
+    wait_ends_.reset();
+  }
   contribution_ = Contribution();
   if (!mode_.asynchronous) contribution_.seat = turn_.seat;
   if (counts) {
@@ -259,15 +272,17 @@ absl::Status TrainingLoop::Contribute(const Gradient& gradient) {
     if (!gradient.clip_factor.has_value() && mode_.max_global_norm) {
       double sum = 0;
       for (const double square : squares_) sum += square;
+      for (const double square : row_squares_) sum += square;
       contribution_.clip_factor =
           ClipFactor(std::sqrt(sum), *mode_.max_global_norm);
     }
   } else if (gradient.examples > 0) {
     contribution_.not_finite = true;
     ++counts_.not_finite;
-    LOG_EVERY_N(WARNING, 100) << underway_.back().name << ": "
-                              << (finite_ ? "the loss" : "a gradient")
-                              << " is not a finite number; contributes nothing";
+    LOG_EVERY_N(WARNING, 100)
+        << underway_.back().name << ": "
+        << (finite_ && finite_rows ? "the loss" : "a gradient")
+        << " is not a finite number; contributes nothing";
   }
   if (!failed_.ok()) return absl::OkStatus();
 
@@ -278,7 +293,7 @@ absl::Status TrainingLoop::Contribute(const Gradient& gradient) {
     stage_ = Stage::kHeld;
     return absl::OkStatus();
   }
-  failed_ = push.Contribute(contribution_, exchanges() ? &next() : nullptr);
+  failed_ = push.Contribute(contribution_, exchanges() ? &PullInto() : nullptr);
   ++seats_filled_;
   stage_ = mode_.asynchronous ? Stage::kOldest
            : exchanges()      ? Stage::kExchanged
@@ -344,7 +359,7 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::Begin() {
     request_ = cluster_.StartTakeTicket();
     stage_ = Stage::kOldest;
   } else {
-    pull_ = cluster_.StartPull(GlobalStep(0), &next());
+    pull_ = cluster_.StartPull(GlobalStep(0), &PullInto());
     stage_ = Stage::kValues;
   }
   return Progress::kOn;
@@ -405,18 +420,19 @@ TrainingLoop::Progress TrainingLoop::HandOut(
   Underway underway;
   underway.name = std::move(name);
   underway.push = std::move(push);
-  if (pipelined()) {
-    if (!spare_.empty()) {
-      underway.gradient = std::move(spare_.back());
-      spare_.pop_back();
-    }
-    underway.gradient.resize(variables_.size());
+  if (!spare_.empty()) {
+    underway.memory = std::move(spare_.back());
+    spare_.pop_back();
   }
+  if (pipelined()) underway.memory.gradient.resize(variables_.size());
+  underway.memory.rows.resize(rows_of_turn_.size());
   underway_.push_back(std::move(underway));
   added_.assign(variables_.size(), false);
   num_added_ = 0;
   finite_ = true;
   std::fill(squares_.begin(), squares_.end(), 0);
+  std::fill(rows_of_turn_.begin(), rows_of_turn_.end(), RowsOfTurn::kNone);
+  std::fill(row_squares_.begin(), row_squares_.end(), 0);
   turn_ = std::move(turn);
   stage_ = Stage::kTurn;
   return Progress::kTurn;
@@ -447,7 +463,7 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::FinishOldest(
   const absl::Status status = OnOutcome(*outcome, oldest.name);
   if (!status.ok()) return status;
   oldest.push.reset();
-  spare_.push_back(std::move(oldest.gradient));
+  spare_.push_back(std::move(oldest.memory));
   underway_.pop_front();
   // Of a synchronous step the last verdict ends it.
   if (options_.meter != nullptr && (mode_.asynchronous || underway_.empty())) {
@@ -466,7 +482,7 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitExchanged(
 void TrainingLoop::CloseStep() {
   GlobalStep version = now().version.next();
   if (ticket_.has_value()) version = std::max(version, ticket_->global_step);
-  if (!spent_) pull_ = cluster_.StartPull(version, &next());
+  if (!spent_) pull_ = cluster_.StartPull(version, &PullInto());
   stage_ = Stage::kVerdicts;
 }
 
@@ -535,7 +551,7 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitTicket(
   }
   MeterStep("ticket", ticket_->index);
   request_ = cluster_.StartTakeTicket();
-  if (!pulled_) pull_ = cluster_.StartPull(GlobalStep(0), &next());
+  if (!pulled_) pull_ = cluster_.StartPull(GlobalStep(0), &PullInto());
   stage_ = Stage::kNewest;
   return Progress::kOn;
 }
@@ -594,7 +610,7 @@ absl::StatusOr<TrainingLoop::Progress> TrainingLoop::AwaitFinalValues(
     // A ps that is lost now has nobody to give it its values back.
     const absl::Time deadline = clock_.Now() + options_.margin;
     // The call may outlive the loop, so it never writes to the caller's memory.
-    next();
+    PullInto();
     final_values_ = options_.memory.empty()
                         ? std::shared_ptr<Parameters>(next_, &next_->values)
                         : std::make_shared<Parameters>();
@@ -672,6 +688,7 @@ absl::Status TrainingLoop::Recover(const absl::Status& error) {
 void TrainingLoop::Drop() {
   underway_.clear();
   pull_.reset();
+  row_pull_.reset();
   request_.reset();
   ticket_.reset();
   wait_ends_.reset();

@@ -18,6 +18,8 @@
 #include "client/background_calls.h"
 #include "client/cluster.h"
 #include "client/phase_meter.h"
+#include "client/row_batch.h"
+#include "client/row_request.h"
 #include "client/value_sets.h"
 #include "common/clock.h"
 #include "common/ids.h"
@@ -44,6 +46,11 @@ namespace holdfast {
 //     loop.Add(variable, gradient);  // each trainable variable
 //     loop.Contribute({examples, loss});
 //   }
+//
+// Rows of embedding tables are read with ReadRows, and their gradients handed
+// in with AddRows. Those that WantRows named before the pull came with the
+// turn's values; others take a pull of their own, which reads rows and nothing
+// else.
 //
 // When the job is rolled back, what is under way is dropped, the newest
 // generation is entered, and the next turn says so. The loop does not leave the
@@ -163,6 +170,39 @@ class TrainingLoop {
   // Errors: FAILED_PRECONDITION without a turn; INVALID_ARGUMENT, as Push::Add.
   absl::Status Add(size_t variable, absl::Span<const float> gradient);
 
+  // ---- Rows of embedding tables (docs/protocol/tables.md) ----
+
+  // Has the next pull of values read these rows as well, in place of those that
+  // were wanted before: it begins with Contribute, or in Next. A batch that is
+  // known before its turn is read so without a wait; after a roll-back it is
+  // another, and ReadRows reads what is missing.
+  // Errors: INVALID_ARGUMENT for no such table, or one that is named twice;
+  // then what was wanted before stays.
+  absl::Status WantRows(absl::Span<const RowUse> rows);
+
+  // Copies the values of rows, those of rows[i] to into[i], [ids, row_length]
+  // in the order of the ids. All of them are of the turn's version, or of one
+  // pull: in an asynchronous job the newest; in a synchronous one of the turn's
+  // version, or of a newer one if the step has closed, in which case the turn's
+  // push is STALE. Of a turn that is done: the final ones. False at `until`:
+  // called again with the same rows, it goes on to wait.
+  // Errors: FAILED_PRECONDITION without a turn; INVALID_ARGUMENT, naming the
+  // table; both change nothing. Any other ends the turn: Next tells how the
+  // loop goes on.
+  absl::StatusOr<bool> ReadRows(absl::Span<const RowUse> rows,
+                                absl::Span<const absl::Span<float>> into,
+                                absl::Time until);
+
+  // Hands in the gradients of all rows that the turn has of one table,
+  // [ids, row_length]; those of an id that is there several times are added up.
+  // Both are copied. A table that is not handed in has no rows in the push.
+  // Errors: FAILED_PRECONDITION without a turn; INVALID_ARGUMENT, naming the
+  // table, as Push::AddRows, and with row and element for a sum that is not
+  // finite. The rows may be handed in again then; otherwise a turn with such a
+  // sum is passed and counted.
+  absl::Status AddRows(size_t table, absl::Span<const uint64_t> ids,
+                       absl::Span<const float> gradients);
+
   // Ends the turn. Where the loss or a gradient is not finite, it is passed and
   // counted.
   // Errors, which change nothing: FAILED_PRECONDITION without a turn;
@@ -210,14 +250,25 @@ class TrainingLoop {
   // What came of it.
   enum class Progress { kOn, kLater, kTurn };
 
-  // By variable.
-  using Copy = std::vector<std::vector<float>>;
+  // The gradients of the rows of one table that a push has.
+  struct RowSums {
+    client::RowBatch batch;
+    std::vector<float> sums;
+  };
+  // What a push reads while it is under way.
+  struct PushMemory {
+    // By variable. Where pushes travel while the next gradient is computed: a
+    // copy of it.
+    std::vector<std::vector<float>> gradient;
+    // By table.
+    std::vector<RowSums> rows;
+  };
   // A push that was begun and whose verdict is not known.
   struct Underway {
     std::string name;  // for messages
+    PushMemory memory;
+    // Destroyed before what it reads.
     std::unique_ptr<Cluster::Push> push;
-    // Where pushes travel while the next gradient is computed: a copy of it.
-    Copy gradient;
   };
 
   // As declared.
@@ -308,6 +359,8 @@ class TrainingLoop {
     if (next_ == nullptr) next_ = sets_->Take();
     return next_->values;
   }
+  // The same, for a pull that begins: with the rows that are wanted.
+  Parameters& PullInto();
 
   Cluster& cluster_;
   BackgroundCalls& calls_;
@@ -345,10 +398,23 @@ class TrainingLoop {
   std::vector<double> squares_;
   Contribution contribution_;
 
+  client::EmbeddingTables tables_;
+  // Rows that the next pull is to read as well.
+  client::RowRequest wanted_rows_;
+  // What ReadRows reads: pulled where it did not come with the values.
+  client::RowRequest row_request_;
+  Parameters rows_;
+  std::unique_ptr<Cluster::Pull> row_pull_;
+  // By table: whether rows were handed in for the turn, or refused because they
+  // are not finite; and the sum of their squares.
+  enum class RowsOfTurn { kNone, kAdded, kNotFinite };
+  std::vector<RowsOfTurn> rows_of_turn_;
+  std::vector<double> row_squares_;
+
   // The oldest first; while there is a turn, the last is its own.
   std::deque<Underway> underway_;
   // Memory for those to come.
-  std::vector<Copy> spare_;
+  std::vector<PushMemory> spare_;
   // The seats of the step that have had their turn.
   size_t seats_filled_ = 0;
   std::unique_ptr<Cluster::TicketRequest> request_;
