@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -20,6 +21,7 @@
 #include "client/c_api/metrics.h"
 #include "client/c_api/options.h"
 #include "client/c_api/values.h"
+#include "client/row_request.h"
 #include "common/batch_ranges.h"
 #include "common/checkpoint/directory.h"
 #include "common/clock.h"
@@ -114,6 +116,18 @@ TrainingLoop::Gradient GradientOf(uint64_t examples, double loss,
 Error NoVariables() {
   return Invalid(
       "there are no variables yet: holdfast_await_variables comes first");
+}
+
+Error ReadRowUses(const holdfast_rows* rows, size_t count,
+                  std::vector<holdfast::RowUse>* uses) {
+  if (rows == nullptr && count > 0) return Null("rows");
+  for (size_t i = 0; i < count; ++i) {
+    if (rows[i].ids == nullptr && rows[i].count > 0) {
+      return Null(absl::StrCat("rows[", i, "].ids"));
+    }
+    uses->push_back({rows[i].table, {rows[i].ids, rows[i].count}});
+  }
+  return Error();
 }
 
 // `memory`: by variable, or empty: none.
@@ -259,6 +273,38 @@ int32_t holdfast_get_variable(holdfast_cluster* cluster, size_t index,
                                   variables->size()));
     }
     (*variables)[index].CopyTo(nullptr, variable);
+    return Error();
+  });
+}
+
+int32_t holdfast_get_num_tables(holdfast_cluster* cluster, size_t* count,
+                                holdfast_error** error) {
+  return With<Connection>(cluster, error, [&](Connection& connection) {
+    if (count == nullptr) return Null("count");
+    const auto declared = connection.declared();
+    if (declared == nullptr) return NoVariables();
+    *count = declared->declaration.tables_size();
+    return Error();
+  });
+}
+
+int32_t holdfast_get_table(holdfast_cluster* cluster, size_t index,
+                           holdfast_table* table, holdfast_error** error) {
+  return With<Connection>(cluster, error, [&](Connection& connection) {
+    if (table == nullptr) return Null("table");
+    const auto declared = connection.declared();
+    if (declared == nullptr) return NoVariables();
+    const auto& tables = declared->declaration.tables();
+    const size_t num_tables = tables.size();
+    if (index >= num_tables) {
+      return Invalid(
+          absl::StrCat("there is no table ", index, ", only ", num_tables));
+    }
+    const auto& from = tables[static_cast<int>(index)];
+    *table = {};
+    table->name = from.name().c_str();
+    table->row_length = from.row_length();
+    table->max_rows_per_push = from.max_rows_per_push();
     return Error();
   });
 }
@@ -477,6 +523,48 @@ int32_t holdfast_loop_push(holdfast_loop* loop, const float* const* gradients,
   });
 }
 
+int32_t holdfast_loop_read_rows(holdfast_loop* loop, const holdfast_rows* rows,
+                                size_t count, float* const* into,
+                                const size_t* elements, int64_t timeout_ms,
+                                holdfast_error** error) {
+  return With<Loop>(loop, error, [&](Loop& found) {
+    if (into == nullptr && count > 0) return Null("into");
+    if (elements == nullptr && count > 0) return Null("elements");
+    std::vector<holdfast::RowUse> uses;
+    Error result = ReadRowUses(rows, count, &uses);
+    if (!result.ok()) return result;
+    std::vector<absl::Span<float>> spans;
+    for (size_t i = 0; i < count; ++i) {
+      if (into[i] == nullptr && elements[i] > 0) {
+        return Null(absl::StrCat("into[", i, "]"));
+      }
+      spans.emplace_back(into[i], elements[i]);
+    }
+    return found.ReadRows(uses, spans, Until(timeout_ms));
+  });
+}
+
+int32_t holdfast_loop_want_rows(holdfast_loop* loop, const holdfast_rows* rows,
+                                size_t count, holdfast_error** error) {
+  return With<Loop>(loop, error, [&](Loop& found) {
+    std::vector<holdfast::RowUse> uses;
+    Error result = ReadRowUses(rows, count, &uses);
+    return result.ok() ? found.WantRows(uses) : result;
+  });
+}
+
+int32_t holdfast_loop_add_rows(holdfast_loop* loop, const holdfast_rows* rows,
+                               const float* gradients, size_t elements,
+                               holdfast_error** error) {
+  return With<Loop>(loop, error, [&](Loop& found) {
+    if (gradients == nullptr && elements > 0) return Null("gradients");
+    std::vector<holdfast::RowUse> uses;
+    Error result = ReadRowUses(rows, 1, &uses);
+    if (!result.ok()) return result;
+    return found.AddRows(uses.front(), {gradients, elements});
+  });
+}
+
 int32_t holdfast_loop_outcome(holdfast_loop* loop, holdfast_outcome* outcome,
                               holdfast_error** error) {
   return With<Loop>(loop, error, [&](Loop& found) {
@@ -493,18 +581,30 @@ void holdfast_loop_free(holdfast_loop* loop) {
 
 int32_t holdfast_pull(holdfast_cluster* cluster, uint64_t min_step,
                       holdfast_values** values, holdfast_error** error) {
+  return holdfast_pull_rows(cluster, min_step, nullptr, 0, values, error);
+}
+
+int32_t holdfast_pull_rows(holdfast_cluster* cluster, uint64_t min_step,
+                           const holdfast_rows* rows, size_t count,
+                           holdfast_values** values, holdfast_error** error) {
   const std::shared_ptr<Connection> connection = Find<Connection>(cluster);
   if (connection == nullptr) {
     return Report(BadHandle<Connection>(cluster), error);
   }
   if (values == nullptr) return Report(Null("values"), error);
+  std::vector<holdfast::RowUse> uses;
+  if (Error result = ReadRowUses(rows, count, &uses); !result.ok()) {
+    return Report(std::move(result), error);
+  }
   auto into = std::make_shared<holdfast::Parameters>();
+  holdfast::client::RowRequest request;
   std::shared_ptr<holdfast::BackgroundCalls::Call> call;
-  Error result = connection->StartPull(min_step, into, &call);
+  Error result = connection->StartPull(min_step, uses, &request, into, &call);
   if (result.ok()) {
     *values = static_cast<holdfast_values*>(Handles::Add(
-        Kind::kValues, std::make_shared<Values>(connection, std::move(into),
-                                                std::move(call))));
+        Kind::kValues,
+        std::make_shared<Values>(connection, std::move(into),
+                                 std::move(request), std::move(call))));
   }
   return Report(std::move(result), error);
 }
@@ -562,6 +662,16 @@ int32_t holdfast_values_get_variable(holdfast_values* values, size_t index,
     Error result = found.Check();
     if (result.ok()) found.GetVariable(index, variable);
     return result;
+  });
+}
+
+int32_t holdfast_values_get_rows(holdfast_values* values, size_t index,
+                                 float* into, size_t elements,
+                                 holdfast_error** error) {
+  return With<Values>(values, error, [&](Values& found) {
+    if (into == nullptr && elements > 0) return Null("into");
+    Error result = found.Check();
+    return result.ok() ? found.GetRows(index, {into, elements}) : result;
   });
 }
 

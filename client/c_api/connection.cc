@@ -449,7 +449,9 @@ Error Connection::StartLoop(const std::shared_ptr<Connection>& self,
   return Error();
 }
 
-Error Connection::StartPull(uint64_t min_step, std::shared_ptr<Parameters> into,
+Error Connection::StartPull(uint64_t min_step, absl::Span<const RowUse> uses,
+                            client::RowRequest* rows,
+                            std::shared_ptr<Parameters> into,
                             std::shared_ptr<BackgroundCalls::Call>* call) {
   if (Error error = CheckConnected(); !error.ok()) return error;
   if (!has_variables_) {
@@ -466,6 +468,10 @@ Error Connection::StartPull(uint64_t min_step, std::shared_ptr<Parameters> into,
                  "its last checkpoint holds them",
                  ExitCodeWithoutValues());
   }
+  const absl::Status status =
+      rows->Assign(declared_->declaration.tables(), uses);
+  if (!status.ok()) return Invalid(std::string(status.message()));
+  rows->WantFrom(into.get());
   absl::MutexLock lock(&mutex_);
   *call = Begin([this, cluster = cluster_, min_step, into = std::move(into)] {
     return Pull(cluster.get(), GlobalStep(min_step), into.get());

@@ -25,6 +25,7 @@
 #include "client/c_api/variable_facts.h"
 #include "client/cluster.h"
 #include "client/phase_meter.h"
+#include "client/row_request.h"
 #include "client/training_loop.h"
 #include "common/clock.h"
 #include "common/trace.h"
@@ -95,8 +96,11 @@ class Connection {
                          std::shared_ptr<Loop>* loop);
   // From here on the share of input in the training time is reported.
   void TellsOfInput() { tells_of_input_ = true; }
-  // Reads all values, of at least this step, in the background.
-  Error StartPull(uint64_t min_step, std::shared_ptr<Parameters> into,
+  // Reads all values, of at least this step, in the background, and the rows
+  // that `rows` becomes a request for.
+  // Errors: INVALID, naming the table.
+  Error StartPull(uint64_t min_step, absl::Span<const RowUse> uses,
+                  client::RowRequest* rows, std::shared_ptr<Parameters> into,
                   std::shared_ptr<BackgroundCalls::Call>* call);
 
   // The error of a call; of one that is not over yet, with what it waits for.

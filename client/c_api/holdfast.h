@@ -93,8 +93,8 @@ typedef enum holdfast_kind {
   HOLDFAST_BAD_HANDLE = 2,
   /* The call may be repeated to go on waiting. */
   HOLDFAST_TIMED_OUT = 3,
-  /* The job went back to an earlier step. Only in strict loops, and from pulls
-   * that were under way. */
+  /* The job went back to an earlier step. Only in strict loops, and from pulls,
+   * of rows as well, that were under way. */
   HOLDFAST_ROLLED_BACK = 4,
   /* This worker's lease ran out, or another process has taken its place. */
   HOLDFAST_FENCED = 5,
@@ -279,6 +279,39 @@ HOLDFAST_EXPORT int32_t holdfast_get_variable(holdfast_cluster* cluster,
                                               size_t index,
                                               holdfast_variable* variable,
                                               holdfast_error** error);
+
+/* An embedding table (docs/protocol/tables.md): rows of float by id, which is
+ * any unsigned number of 64 bits. Declared in the text as
+ *
+ *   tables { name: "users" row_length: 16 max_rows_per_push: 4096
+ *            initializer { uniform { low: -0.05 high: 0.05 } } }
+ */
+typedef struct holdfast_table {
+  /* Valid until the cluster is closed. */
+  const char* name;
+  /* Values of a row. */
+  size_t row_length;
+  /* Different ids that a push has at most. */
+  size_t max_rows_per_push;
+  uint64_t reserved[4];
+} holdfast_table;
+
+/* The tables that were declared, in the order declared. After
+ * holdfast_await_variables. */
+HOLDFAST_EXPORT int32_t holdfast_get_num_tables(holdfast_cluster* cluster,
+                                                size_t* count,
+                                                holdfast_error** error);
+HOLDFAST_EXPORT int32_t holdfast_get_table(holdfast_cluster* cluster,
+                                           size_t index, holdfast_table* table,
+                                           holdfast_error** error);
+
+/* Rows of one table: any ids, in any order, also several times. */
+typedef struct holdfast_rows {
+  /* Its index as declared. */
+  size_t table;
+  const uint64_t* ids;
+  size_t count;
+} holdfast_rows;
 
 /* The declaration in text format, with defaults filled in. After
  * holdfast_await_variables. *text is to be freed by holdfast_text_free. */
@@ -498,6 +531,51 @@ HOLDFAST_EXPORT int32_t holdfast_loop_add(holdfast_loop* loop, size_t variable,
                                           size_t elements,
                                           holdfast_error** error);
 
+/* Copies the values of rows[i], [count, row_length] in the order of its ids, to
+ * into[i]; elements[i] must be right, and each table is there once. A row that
+ * no step has changed has its first values. All rows are of one pull. In a
+ * synchronous job they are of turn.step; or newer, if the step has closed
+ * meanwhile: then the turn's push is STALE. In an asynchronous one they are the
+ * newest. When the loop is done: the final ones.
+ *
+ * Rows that holdfast_loop_want_rows has asked for are here, and all others take
+ * a call to the ps, one for all `rows`. After TIMED_OUT the same rows are to be
+ * asked for to go on waiting.
+ *
+ * Errors: INVALID, naming the table, which changes nothing; UNAVAILABLE when
+ * the loop is done and the values could not be had. Any other than TIMED_OUT,
+ * such as ROLLED_BACK, ends the turn, not the loop: what is pushed for it
+ * counts nowhere, and holdfast_loop_next says how the loop goes on. */
+HOLDFAST_EXPORT int32_t holdfast_loop_read_rows(
+    holdfast_loop* loop, const holdfast_rows* rows, size_t count,
+    float* const* into, const size_t* elements, int64_t timeout_ms,
+    holdfast_error** error);
+
+/* Has the next pull of values read these rows as well, in place of those asked
+ * for before: of a worker with one turn in a step it begins when a turn is
+ * contributed. For programs that know the next batch by then: they save a call
+ * to the ps. The ids are copied. Each table is there once. */
+HOLDFAST_EXPORT int32_t holdfast_loop_want_rows(holdfast_loop* loop,
+                                                const holdfast_rows* rows,
+                                                size_t count,
+                                                holdfast_error** error);
+
+/* Hands in the gradients of all rows of one table for the turn, [count,
+ * row_length] in the order of the ids; those of an id that is there several
+ * times are added up. Before holdfast_loop_contribute, once for each table; of
+ * a table that is not handed in the push has no rows. Gradients leave when each
+ * table was handed in, or with holdfast_loop_contribute. All is copied before
+ * this returns. After a roll-back it does nothing.
+ * Errors: INVALID, naming the table, for a wrong size or more than
+ * max_rows_per_push different ids, and with row and element for a sum that is
+ * not finite. The rows may be handed in again then; a turn with a sum that is
+ * not finite is otherwise passed and counted. */
+HOLDFAST_EXPORT int32_t holdfast_loop_add_rows(holdfast_loop* loop,
+                                               const holdfast_rows* rows,
+                                               const float* gradients,
+                                               size_t elements,
+                                               holdfast_error** error);
+
 /* The factor that the declaration's clipping.global_norm asks for, or 1. */
 #define HOLDFAST_CLIP_AS_DECLARED (-1.0f)
 /* A loss that is not known: the push is left out of the job's train_loss. The
@@ -566,6 +644,11 @@ HOLDFAST_EXPORT int32_t holdfast_pull(holdfast_cluster* cluster,
                                       uint64_t min_step,
                                       holdfast_values** values,
                                       holdfast_error** error);
+/* The same with rows of tables, of the same version; each table is there once,
+ * and the ids are copied. */
+HOLDFAST_EXPORT int32_t holdfast_pull_rows(
+    holdfast_cluster* cluster, uint64_t min_step, const holdfast_rows* rows,
+    size_t count, holdfast_values** values, holdfast_error** error);
 HOLDFAST_EXPORT int32_t holdfast_values_wait(holdfast_values* values,
                                              int64_t timeout_ms,
                                              holdfast_error** error);
@@ -587,6 +670,12 @@ HOLDFAST_EXPORT int32_t holdfast_values_get_count(holdfast_values* values,
 HOLDFAST_EXPORT int32_t holdfast_values_get_variable(
     holdfast_values* values, size_t index, holdfast_variable* variable,
     holdfast_error** error);
+/* Of values from holdfast_pull_rows: copies the values of rows[index], [count,
+ * row_length] in the order of its ids; `elements` must be right. */
+HOLDFAST_EXPORT int32_t holdfast_values_get_rows(holdfast_values* values,
+                                                 size_t index, float* into,
+                                                 size_t elements,
+                                                 holdfast_error** error);
 /* SHA-256 in hexadecimal over names, shapes and values: what ps_worker calls
  * "digest of the variables". *text is to be freed by holdfast_text_free. */
 HOLDFAST_EXPORT int32_t holdfast_values_get_digest(holdfast_values* values,

@@ -185,6 +185,39 @@ Error Loop::Push(absl::Span<const float* const> gradients,
   return connection_->OfCall(loop_->Contribute(gradient));
 }
 
+Error Loop::ReadRows(absl::Span<const RowUse> rows,
+                     absl::Span<const absl::Span<float>> into,
+                     absl::Time until) {
+  absl::MutexLock lock(&mutex_);
+  TraceInput();
+  if (loop_ == nullptr) return Closed();
+  if (const auto values = loop_->values(); !values.ok()) {
+    return NoValues(values.status());
+  }
+  absl::StatusOr<bool> here = false;
+  const bool done = Connection::Wait(until, given_up_, [&](absl::Time slice) {
+    mutex_.AssertHeld();
+    if (loop_ == nullptr) return true;
+    here = loop_->ReadRows(rows, into, slice);
+    return !here.ok() || *here;
+  });
+  if (loop_ == nullptr || given_up_) return Closed();
+  if (!here.ok()) return connection_->OfCall(here.status());
+  return done ? Error() : connection_->NotYet();
+}
+
+Error Loop::WantRows(absl::Span<const RowUse> rows) {
+  absl::MutexLock lock(&mutex_);
+  if (loop_ == nullptr) return Closed();
+  return connection_->OfCall(loop_->WantRows(rows));
+}
+
+Error Loop::AddRows(const RowUse& rows, absl::Span<const float> gradients) {
+  absl::MutexLock lock(&mutex_);
+  if (loop_ == nullptr) return Closed();
+  return connection_->OfCall(loop_->AddRows(rows.table, rows.ids, gradients));
+}
+
 Error Loop::Outcome(holdfast_outcome* outcome) {
   absl::MutexLock lock(&mutex_);
   if (loop_ == nullptr) return Closed();

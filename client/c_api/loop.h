@@ -14,6 +14,7 @@
 #include "client/c_api/error.h"
 #include "client/c_api/holdfast.h"
 #include "client/c_api/values.h"
+#include "client/row_request.h"
 #include "client/training_loop.h"
 #include "common/trace.h"
 
@@ -46,6 +47,11 @@ class Loop {
   Error Push(absl::Span<const float* const> gradients,
              absl::Span<const size_t> elements,
              const TrainingLoop::Gradient& gradient);
+  // As TrainingLoop has them.
+  Error ReadRows(absl::Span<const RowUse> rows,
+                 absl::Span<const absl::Span<float>> into, absl::Time until);
+  Error WantRows(absl::Span<const RowUse> rows);
+  Error AddRows(const RowUse& rows, absl::Span<const float> gradients);
   Error Outcome(holdfast_outcome* outcome);
 
  private:

@@ -14,9 +14,11 @@ namespace holdfast::c_api {
 
 Values::Values(std::shared_ptr<Connection> connection,
                std::shared_ptr<const Parameters> values,
+               client::RowRequest rows,
                std::shared_ptr<BackgroundCalls::Call> call)
     : connection_(std::move(connection)),
       values_(std::move(values)),
+      rows_(std::move(rows)),
       call_(std::move(call)),
       declared_(connection_->declared()) {}
 
@@ -45,6 +47,18 @@ Error Values::Check() const {
 
 void Values::GetVariable(size_t index, holdfast_variable* variable) const {
   declared_->variables[index].CopyTo(values_->Of(index).data(), variable);
+}
+
+Error Values::GetRows(size_t index, absl::Span<float> into) const {
+  if (index >= rows_.size()) {
+    return Invalid(absl::StrCat("rows of ", rows_.size(),
+                                " tables were pulled; there are none of index ",
+                                index));
+  }
+  const absl::Status status = rows_.CheckSize(index, into.size());
+  if (!status.ok()) return Invalid(std::string(status.message()));
+  rows_.Copy(index, *values_, into.data());
+  return Error();
 }
 
 std::string Values::Digest() const {

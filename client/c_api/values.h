@@ -10,11 +10,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "client/background_calls.h"
 #include "client/c_api/error.h"
 #include "client/c_api/holdfast.h"
 #include "client/c_api/variable_facts.h"
 #include "client/cluster.h"
+#include "client/row_request.h"
 #include "proto/cluster.pb.h"
 
 namespace holdfast::c_api {
@@ -26,7 +28,7 @@ class Values {
  public:
   // Of a pull that is under way.
   Values(std::shared_ptr<Connection> connection,
-         std::shared_ptr<const Parameters> values,
+         std::shared_ptr<const Parameters> values, client::RowRequest rows,
          std::shared_ptr<BackgroundCalls::Call> call);
   // That are here.
   Values(std::shared_ptr<const Declared> declared,
@@ -41,11 +43,14 @@ class Values {
   uint64_t step() const { return values_->version.value(); }
   size_t count() const { return declared_->variables.size(); }
   void GetVariable(size_t index, holdfast_variable* variable) const;
+  // Of what was pulled with them.
+  Error GetRows(size_t index, absl::Span<float> into) const;
   std::string Digest() const;
 
  private:
   const std::shared_ptr<Connection> connection_;
   const std::shared_ptr<const Parameters> values_;
+  const client::RowRequest rows_;
   const std::shared_ptr<BackgroundCalls::Call> call_;
   std::atomic<bool> given_up_{false};
   std::atomic<bool> here_{false};

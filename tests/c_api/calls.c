@@ -24,6 +24,9 @@ const char* CallAllWith(holdfast_cluster* cluster, holdfast_loop* loop,
   holdfast_outcome outcome;
   holdfast_evaluation evaluation;
   const holdfast_metric metric = {"loss", 0};
+  holdfast_table table;
+  const uint64_t id = 1;
+  const holdfast_rows rows = {0, &id, 1};
   holdfast_loop* new_loop = NULL;
   holdfast_values* new_values = NULL;
   char* text = NULL;
@@ -44,6 +47,9 @@ const char* CallAllWith(holdfast_cluster* cluster, holdfast_loop* loop,
                     "num_variables");
   EXPECT_BAD_HANDLE(holdfast_get_variable(cluster, 0, &variable, &error),
                     "variable");
+  EXPECT_BAD_HANDLE(holdfast_get_num_tables(cluster, &count, &error),
+                    "num_tables");
+  EXPECT_BAD_HANDLE(holdfast_get_table(cluster, 0, &table, &error), "table");
   EXPECT_BAD_HANDLE(holdfast_get_declaration(cluster, &text, &error),
                     "declaration");
   EXPECT_BAD_HANDLE(holdfast_get_status(cluster, -1, &text, &error), "status");
@@ -64,6 +70,9 @@ const char* CallAllWith(holdfast_cluster* cluster, holdfast_loop* loop,
                                            &new_loop, &error),
                     "loop_start_in");
   EXPECT_BAD_HANDLE(holdfast_pull(cluster, 0, &new_values, &error), "pull");
+  EXPECT_BAD_HANDLE(
+      holdfast_pull_rows(cluster, 0, &rows, 1, &new_values, &error),
+      "pull_rows");
   holdfast_close(cluster);
 
   EXPECT_BAD_HANDLE(holdfast_loop_next(loop, -1, &turn, &error), "next");
@@ -79,6 +88,13 @@ const char* CallAllWith(holdfast_cluster* cluster, holdfast_loop* loop,
                     "contribute");
   EXPECT_BAD_HANDLE(holdfast_loop_push(loop, &from, &one, 1, 1, 0, 1, &error),
                     "push");
+  EXPECT_BAD_HANDLE(
+      holdfast_loop_read_rows(loop, &rows, 1, &into, &one, -1, &error),
+      "read_rows");
+  EXPECT_BAD_HANDLE(holdfast_loop_want_rows(loop, &rows, 1, &error),
+                    "want_rows");
+  EXPECT_BAD_HANDLE(holdfast_loop_add_rows(loop, &rows, from, 1, &error),
+                    "add_rows");
   EXPECT_BAD_HANDLE(holdfast_loop_outcome(loop, &outcome, &error), "outcome");
   holdfast_loop_free(loop);
 
@@ -87,6 +103,8 @@ const char* CallAllWith(holdfast_cluster* cluster, holdfast_loop* loop,
   EXPECT_BAD_HANDLE(holdfast_values_get_count(values, &count, &error), "count");
   EXPECT_BAD_HANDLE(holdfast_values_get_variable(values, 0, &variable, &error),
                     "values_variable");
+  EXPECT_BAD_HANDLE(holdfast_values_get_rows(values, 0, into, 1, &error),
+                    "values_rows");
   EXPECT_BAD_HANDLE(holdfast_values_get_digest(values, &text, &error),
                     "digest");
   holdfast_values_free(values);

@@ -215,6 +215,8 @@ TEST_F(FaultsTest, AJobThatWasFinishedBeforeHasItsValuesInTheCheckpoint) {
       holdfast_values* pulled = nullptr;
       for (const Result& result :
            {Call(holdfast_loop_values, loop, values, size_t{3}),
+            Call(holdfast_loop_read_rows, loop, nullptr, size_t{0}, nullptr,
+                 nullptr, int64_t{-1}),
             Call(holdfast_pull, cluster, uint64_t{0}, &pulled)}) {
         EXPECT_EQ(result.kind, HOLDFAST_UNAVAILABLE);
         EXPECT_EQ(result.exit_code, 0);
