@@ -11,6 +11,7 @@
 #include "cli/bench_client.h"
 #include "cli/bench_cluster.h"
 #include "cli/bench_report.h"
+#include "cli/bench_rows.h"
 #include "cli/bench_scale.h"
 #include "cli/bench_step.h"
 #include "cli/bench_wire.h"
@@ -25,6 +26,8 @@ constexpr char kUsage[] =
 
   holdfast bench wire    push and pull of one tensor, by one worker, beside a bare
                          TCP connection and memcpy
+  holdfast bench rows    push and pull of an embedding table's rows, by one worker,
+                         and deduplication of ids
   holdfast bench step    whole training, as `holdfast local` runs it
   holdfast bench scale   many workers that do nothing but push and pull
 
@@ -44,6 +47,7 @@ interrupted.
 struct BenchFlags {
   std::string json;
   WireFlags wire;
+  RowsFlags rows;
   StepFlags step;
   ScaleFlags scale;
 };
@@ -67,6 +71,11 @@ constexpr Verb kVerbs[] = {
      [](const BenchFlags& flags, const std::string& folder,
         SignalWatch* signals, BenchReport* report) {
        return BenchWire(flags.wire, folder, signals, report);
+     }},
+    {"rows", [](BenchFlags* flags, FlagSet* set) { flags->rows.AddTo(set); },
+     [](const BenchFlags& flags, const std::string& folder,
+        SignalWatch* signals, BenchReport* report) {
+       return BenchRows(flags.rows, folder, signals, report);
      }},
     {"step", [](BenchFlags* flags, FlagSet* set) { flags->step.AddTo(set); },
      [](const BenchFlags& flags, const std::string& folder,

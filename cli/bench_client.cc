@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "cli/bench_limits.h"
 #include "cli/bench_report.h"
+#include "cli/bench_row_worker.h"
 #include "cli/bench_samples.h"
 #include "cli/bench_worker.h"
 #include "cli/certificate_folder.h"
@@ -49,6 +50,7 @@ struct Flags {
   std::string cluster_spec;
   int task_index = 0;
   BenchJob job;
+  BenchRowJob row_job;
   std::string mode = "asynchronous";
   std::string ops;
   double seconds = 1;
@@ -117,9 +119,61 @@ absl::StatusOr<std::vector<pid_t>> Processes(const std::string& cluster_spec,
   return pids;
 }
 
-// The operations in turn, so that what disturbs the machine disturbs all alike.
-// Leaves in order: the ps wait for a successor, and are not disturbed before
-// the results are read.
+// An operation that is measured.
+struct Op {
+  std::string name;
+  std::function<absl::Status()> run;
+  // Before the clock starts. May be empty.
+  std::function<absl::Status()> prepare = nullptr;
+};
+
+// What an operation took in each round, and the CPU time of client and ps in
+// all of them.
+struct Costs {
+  std::vector<absl::Duration> samples;
+  absl::Duration cpu;
+};
+
+// Runs the operations of a round in turn, so that what disturbs the machine
+// disturbs all alike, until they have been measured for `seconds` together.
+// The costs are by name. Errors: theirs; INTERNAL when a ps is not there.
+absl::StatusOr<std::map<std::string, Costs>> MeasureInTurn(
+    const std::vector<Op>& round, const Flags& flags, double seconds) {
+  const auto pids = Processes(flags.cluster_spec, flags.job.shards);
+  if (!pids.ok()) return pids.status();
+  std::map<std::string, Costs> costs;
+  Schedule schedule(seconds);
+  while (schedule.GoOn()) {
+    for (const Op& op : round) {
+      absl::Status status = op.prepare ? op.prepare() : absl::OkStatus();
+      if (!status.ok()) return status;
+      const auto before = CpuTimeOf(*pids);
+      status =
+          Timed(op.run, schedule.counts() ? &costs[op.name].samples : nullptr);
+      if (!status.ok()) return status;
+      const auto after = CpuTimeOf(*pids);
+      if (!after.ok()) return after.status();
+      if (schedule.counts()) costs[op.name].cpu += *after - *before;
+    }
+  }
+  return costs;
+}
+
+// Sets the fields of what an operation costs.
+void SetCosts(const Costs& costs, proto::BenchmarkResult* result) {
+  Summarize(costs.samples, result);
+  result->set_cpu_us(absl::ToDoubleMicroseconds(costs.cpu) / result->rounds());
+}
+
+// Writes the results, and leaves in order: the ps wait for a successor, and are
+// not disturbed before the results are read.
+absl::Status Finish(const std::vector<proto::BenchmarkResult>& results,
+                    const Flags& flags, Cluster* cluster) {
+  absl::Status status = WriteResults(results, flags.result_file);
+  if (!status.ok()) return status;
+  return cluster->Leave("", SteadyNow() + absl::Seconds(60));
+}
+
 absl::Status Wire(const Flags& flags, BenchWorker* worker) {
   const std::vector<std::string> ops = absl::StrSplit(flags.ops, ',');
   const auto wants = [&](const char* op) {
@@ -133,12 +187,6 @@ absl::Status Wire(const Flags& flags, BenchWorker* worker) {
   const auto tcp = TcpLimit::Start(flags.job.bytes);
   if (!tcp.ok()) return tcp.status();
 
-  struct Op {
-    std::string name;
-    std::function<absl::Status()> run;
-    // Before the clock starts. May be empty.
-    std::function<absl::Status()> prepare = nullptr;
-  };
   const Op ticket = {"ticket", [&] { return worker->TakeTicket(); }};
   std::vector<Op> round;
   if (wants("push") || (wants("ticket") && !wants("pushpull"))) {
@@ -176,24 +224,8 @@ absl::Status Wire(const Flags& flags, BenchWorker* worker) {
   }
   worker->CopyValues();
 
-  const auto pids = Processes(flags.cluster_spec, flags.job.shards);
-  if (!pids.ok()) return pids.status();
-  std::map<std::string, std::vector<absl::Duration>> samples;
-  std::map<std::string, absl::Duration> cpu;
-  Schedule schedule(flags.seconds * ops.size());
-  while (schedule.GoOn()) {
-    for (const Op& op : round) {
-      absl::Status status = op.prepare ? op.prepare() : absl::OkStatus();
-      if (!status.ok()) return status;
-      const auto before = CpuTimeOf(*pids);
-      status = Timed(op.run, schedule.counts() ? &samples[op.name] : nullptr);
-      if (!status.ok()) return status;
-      const auto after = CpuTimeOf(*pids);
-      if (!after.ok()) return after.status();
-      if (schedule.counts()) cpu[op.name] += *after - *before;
-    }
-  }
-
+  auto costs = MeasureInTurn(round, flags, flags.seconds * ops.size());
+  if (!costs.ok()) return costs.status();
   std::vector<proto::BenchmarkResult> results;
   for (const std::string& op : ops) {
     proto::BenchmarkResult& result = results.emplace_back();
@@ -202,13 +234,56 @@ absl::Status Wire(const Flags& flags, BenchWorker* worker) {
     result.set_codec(flags.job.codec);
     result.set_bytes(flags.job.bytes);
     result.set_shards(flags.job.shards);
-    Summarize(samples[op], &result);
-    result.set_cpu_us(absl::ToDoubleMicroseconds(cpu[op]) / result.rounds());
+    SetCosts((*costs)[op], &result);
     if (op != "ticket") SetRate(&result);
   }
-  absl::Status status = WriteResults(results, flags.result_file);
+  return Finish(results, flags, &worker->cluster());
+}
+
+absl::Status Rows(const Flags& flags, BenchRowWorker* worker) {
+  absl::Status status = worker->Fill();
   if (!status.ok()) return status;
-  return worker->cluster().Leave("", SteadyNow() + absl::Seconds(60));
+
+  const auto ticket = [&] { return worker->TakeTicket(); };
+  const auto done = [&](void (BenchRowWorker::*call)()) {
+    return [worker, call] {
+      (worker->*call)();
+      return absl::OkStatus();
+    };
+  };
+  const std::vector<Op> all = {
+      {"push", [&] { return worker->Push(); }, ticket},
+      {"pull", [&] { return worker->Pull(); }},
+      {"pushpull", [&] { return worker->PushPull(); }, ticket},
+      {"assign", done(&BenchRowWorker::Assign)},
+      {"sum", done(&BenchRowWorker::Sum)},
+      {"spread", done(&BenchRowWorker::Spread)},
+      {"batch", [&] { return worker->TrainBatch(); }, ticket}};
+  const std::vector<std::string> ops = absl::StrSplit(flags.ops, ',');
+  std::vector<Op> round;
+  for (const Op& op : all) {
+    if (std::count(ops.begin(), ops.end(), op.name) > 0) round.push_back(op);
+  }
+  auto costs = MeasureInTurn(round, flags, flags.seconds * ops.size());
+  if (!costs.ok()) return costs.status();
+
+  std::vector<proto::BenchmarkResult> results;
+  for (const std::string& op : ops) {
+    proto::BenchmarkResult& result = results.emplace_back();
+    result.set_benchmark("rows");
+    result.set_op(op);
+    result.set_ps(flags.job.shards);
+    result.set_row_length(flags.row_job.row_length);
+    result.set_table_rows(static_cast<double>(flags.row_job.rows));
+    const bool unique = op == "push" || op == "pull" || op == "pushpull";
+    result.set_rows(unique ? worker->unique_ids() : flags.row_job.ids);
+    SetCosts((*costs)[op], &result);
+    SetRowCosts(&result);
+    if (op == "assign") continue;
+    result.set_bytes(result.rows() * flags.row_job.row_length * sizeof(float));
+    SetRate(&result);
+  }
+  return Finish(results, flags, &worker->cluster());
 }
 
 // Until the job trains and, where there is a load, the first pushes are
@@ -307,6 +382,11 @@ absl::Status Run(Flags flags) {
   const TaskId task = {kWorkerJob, static_cast<uint32_t>(flags.task_index)};
   const auto credentials = CredentialsOf(flags, task);
   if (!credentials.ok()) return credentials.status();
+  if (flags.role == "rows") {
+    const auto worker =
+        BenchRowWorker::Start(*spec, task, *credentials, flags.row_job);
+    return worker.ok() ? Rows(flags, worker->get()) : worker.status();
+  }
   const auto worker = BenchWorker::Start(*spec, task, *credentials, job);
   if (!worker.ok()) return worker.status();
   if (flags.role == "wire") return Wire(flags, worker->get());
@@ -329,6 +409,10 @@ int BenchClient(const std::vector<std::string>& args) {
   set.Add("shards", "NUMBER", &flags.job.shards, "");
   set.Add("codec", "CODEC", &flags.job.codec, "");
   set.Add("optimizer", "NAME", &flags.job.optimizer, "");
+  set.Add("row_length", "NUMBER", &flags.row_job.row_length, "");
+  set.Add("rows", "NUMBER", &flags.row_job.rows, "");
+  set.Add("ids", "NUMBER", &flags.row_job.ids, "");
+  set.Add("zipf", "NUMBER", &flags.row_job.zipf, "");
   set.Add("mode", "MODE", &flags.mode, "");
   set.Add("ops", "LIST", &flags.ops, "");
   set.Add("seconds", "NUMBER", &flags.seconds, "");

@@ -15,6 +15,8 @@ namespace holdfast {
 //   control  a reader: measures GetStatus
 //   load     a worker that pushes until it is killed, or, with --bytes=0, waits
 //   train    a worker that pushes and pulls until it is killed
+//   rows     the worker of an embedding table, which it fills: measures --ops,
+//            a line of JSON each in --result_file
 //
 // Returns the exit code.
 int BenchClient(const std::vector<std::string>& args);

@@ -54,6 +54,24 @@ std::string Rate(const BenchmarkResult& r) {
 std::string Rounds(const BenchmarkResult& r) {
   return Number(r.has_rounds(), r.rounds(), 0);
 }
+std::string RowLength(const BenchmarkResult& r) {
+  return Number(r.has_row_length(), r.row_length(), 0);
+}
+std::string TableRows(const BenchmarkResult& r) {
+  return Number(r.has_table_rows(), r.table_rows(), 0);
+}
+std::string Rows(const BenchmarkResult& r) {
+  return Number(r.has_rows(), r.rows(), 0);
+}
+std::string RowsPerSecond(const BenchmarkResult& r) {
+  return Number(r.has_rows_per_second(), r.rows_per_second(), 0);
+}
+std::string NsPerRow(const BenchmarkResult& r) {
+  return Number(r.has_ns_per_row(), r.ns_per_row(), 1);
+}
+std::string CpuPerRow(const BenchmarkResult& r) {
+  return Number(r.has_cpu_ns_per_row(), r.cpu_ns_per_row(), 1);
+}
 std::string Ps(const BenchmarkResult& r) {
   return Number(r.has_ps(), r.ps(), 0);
 }
@@ -91,6 +109,20 @@ const std::vector<Column>& ColumnsOf(absl::string_view benchmark) {
                               {"GB/s", 8, Rate},
                               {"CPU us", 10, CpuPerOp},
                               {"rounds", 8, Rounds}};
+  static const auto* const kRows =
+      new std::vector<Column>{{"op", -9, Op},
+                              {"ps", 4, Ps},
+                              {"length", 6, RowLength},
+                              {"table rows", 11, TableRows},
+                              {"rows", 7, Rows},
+                              {"median us", 10, Median},
+                              {"p90 us", 10, P90},
+                              {"p99 us", 10, P99},
+                              {"rows/s", 10, RowsPerSecond},
+                              {"ns/row", 8, NsPerRow},
+                              {"GB/s", 8, Rate},
+                              {"CPU ns/row", 10, CpuPerRow},
+                              {"rounds", 7, Rounds}};
   static const auto* const kStep = new std::vector<Column>{
       {"job", -28, Job},       {"mode", -13, Mode},
       {"ps", 4, Ps},           {"workers", 8, Workers},
@@ -101,6 +133,7 @@ const std::vector<Column>& ColumnsOf(absl::string_view benchmark) {
       {"mode", -13, Mode},  {"ps", 4, Ps},          {"workers", 8, Workers},
       {"bytes", 10, Bytes}, {"steps/s", 10, Steps}, {"GB/s", 8, Rate},
       {"CPU s/GB", 10, Cpu}};
+  if (benchmark == "rows") return *kRows;
   if (benchmark == "step") return *kStep;
   return benchmark == "scale" ? *kScale : *kOps;
 }

@@ -74,6 +74,34 @@ TEST(BenchReportTest, TableOfOperations) {
             "           -        -          -        -");
 }
 
+TEST(BenchReportTest, TableOfRows) {
+  EXPECT_EQ(
+      BenchTableHead("rows"),
+      "op          ps length  table rows    rows  median us     p90 us    "
+      " p99 us     rows/s   ns/row     GB/s CPU ns/row  rounds");
+  EXPECT_EQ(
+      BenchTableRow(Result(R"pb(
+        benchmark: "rows"
+        op: "pull"
+        bytes: 1676288
+        median_us: 5238.4
+        p90_us: 6000
+        p99_us: 7000.04
+        gb_per_s: 0.32
+        rounds: 190
+        ps: 2
+        cpu_us: 7857.6
+        row_length: 16
+        table_rows: 10000000
+        rows: 26192
+        rows_per_second: 5000000
+        ns_per_row: 200
+        cpu_ns_per_row: 300
+      )pb")),
+      "pull         2     16    10000000   26192     5238.4     6000.0    "
+      " 7000.0    5000000    200.0   0.3200      300.0     190");
+}
+
 TEST(BenchReportTest, TableOfTraining) {
   EXPECT_EQ(BenchTableHead("step"),
             "job                          mode            ps  workers    "

@@ -58,4 +58,10 @@ void SetRate(proto::BenchmarkResult* result) {
   result->set_gb_per_s(result->bytes() / result->median_us() / 1e3);
 }
 
+void SetRowCosts(proto::BenchmarkResult* result) {
+  result->set_rows_per_second(result->rows() / result->median_us() * 1e6);
+  result->set_ns_per_row(result->median_us() / result->rows() * 1e3);
+  result->set_cpu_ns_per_row(result->cpu_us() / result->rows() * 1e3);
+}
+
 }  // namespace holdfast

@@ -31,6 +31,10 @@ void Summarize(std::vector<absl::Duration> samples,
 // Sets gb_per_s from `bytes` and median_us.
 void SetRate(proto::BenchmarkResult* result);
 
+// Sets rows_per_second and ns_per_row from `rows` and median_us, and
+// cpu_ns_per_row from `rows` and cpu_us.
+void SetRowCosts(proto::BenchmarkResult* result);
+
 }  // namespace holdfast
 
 #endif  // HOLDFAST_CLI_BENCH_SAMPLES_H_

@@ -42,6 +42,18 @@ TEST(BenchSamplesTest, Rate) {
   EXPECT_DOUBLE_EQ(result.gb_per_s(), 2);
 }
 
+// 20,000 rows in 4 ms, and 5 ms of CPU time.
+TEST(BenchSamplesTest, CostsOfRows) {
+  proto::BenchmarkResult result;
+  result.set_rows(20000);
+  result.set_median_us(4000);
+  result.set_cpu_us(5000);
+  SetRowCosts(&result);
+  EXPECT_DOUBLE_EQ(result.rows_per_second(), 5e6);
+  EXPECT_DOUBLE_EQ(result.ns_per_row(), 200);
+  EXPECT_DOUBLE_EQ(result.cpu_ns_per_row(), 250);
+}
+
 TEST(BenchSamplesTest, CpuTime) {
   const auto before = CpuTimeOf({getpid()});
   ASSERT_TRUE(before.ok()) << before.status();

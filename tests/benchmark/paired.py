@@ -20,7 +20,7 @@ import subprocess
 import sys
 
 # Fields that tell one row from another, and those that are compared.
-KEYS = ("op", "codec", "bytes", "shards", "job", "mode", "ps", "workers")
+KEYS = ("op", "codec", "bytes", "shards", "job", "mode", "ps", "workers", "row_length")
 FIGURES = ("median_us", "p99_us", "cpu_us", "steps_per_second", "cpu_seconds_per_gb")
 
 

@@ -110,6 +110,52 @@ TEST_F(BenchTest, WireOfSeveralShards) {
   EXPECT_EQ(NumberIn(Results()[1], "shards"), 3);
 }
 
+TEST_F(BenchTest, Rows) {
+  ASSERT_EQ(Run({"rows", "--row_length=1,16", "--ps=1,2", "--rows=1000",
+                 "--ids=300", "--seconds=0.02"}),
+            0)
+      << output_;
+  const std::vector<Struct> results = Results();
+  ASSERT_EQ(results.size(), 4 * 7);
+  std::vector<std::string> ops;
+  for (const Struct& result : results) {
+    const std::string op = StringIn(result, "op");
+    if (ops.size() < 7) ops.push_back(op);
+    EXPECT_EQ(StringIn(result, "benchmark"), "rows");
+    EXPECT_EQ(NumberIn(result, "table_rows"), 1000);
+    EXPECT_GE(NumberIn(result, "rounds"), 5);
+    EXPECT_GT(NumberIn(result, "cpu_us"), 0);
+    const double rows = NumberIn(result, "rows");
+    if (op == "push" || op == "pull" || op == "pushpull") {
+      // Of 300 ids out of 1000 many are there several times.
+      EXPECT_GT(rows, 50);
+      EXPECT_LT(rows, 250);
+    } else {
+      EXPECT_EQ(rows, 300);
+    }
+    EXPECT_NEAR(
+        NumberIn(result, "rows_per_second") * NumberIn(result, "ns_per_row"),
+        1e9, 1);
+  }
+  EXPECT_THAT(ops, ElementsAre("push", "pull", "pushpull", "assign", "sum",
+                               "spread", "batch"));
+  EXPECT_EQ(NumberIn(results[0], "ps"), 1);
+  EXPECT_EQ(NumberIn(results[0], "row_length"), 1);
+  EXPECT_EQ(NumberIn(results[27], "ps"), 2);
+  EXPECT_EQ(NumberIn(results[27], "row_length"), 16);
+  EXPECT_EQ(NumberIn(results[27], "bytes"), 300 * 16 * 4);
+  EXPECT_THAT(Leftovers(), IsEmpty());
+}
+
+TEST_F(BenchTest, RowsOfOneOperation) {
+  ASSERT_EQ(Run({"rows", "--tls", "--row_length=4", "--rows=70", "--ids=50",
+                 "--zipf=0", "--seconds=0.02", "--ops=batch"}),
+            0)
+      << output_;
+  ASSERT_EQ(Results().size(), 1);
+  EXPECT_EQ(StringIn(Results()[0], "op"), "batch");
+}
+
 TEST_F(BenchTest, Scale) {
   ASSERT_EQ(
       Run({"scale", "--workers=2", "--ps=2", "--size=4kB", "--seconds=0.2"}), 0)

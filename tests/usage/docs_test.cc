@@ -74,11 +74,26 @@ std::string HelpOf(std::vector<std::string> command) {
 
 std::vector<std::string> AllHelp() {
   std::vector<std::string> help = {HelpOf({kPsServer}), HelpOf({kPsWorker})};
-  for (const char* words :
-       {"local", "status", "top", "events", "history", "trace", "stop", "set",
-        "completion", "certs", "data inspect", "checkpoint list",
-        "checkpoint inspect", "checkpoint verify", "checkpoint export",
-        "checkpoint save", "bench wire", "bench step", "bench scale"}) {
+  for (const char* words : {"local",
+                            "status",
+                            "top",
+                            "events",
+                            "history",
+                            "trace",
+                            "stop",
+                            "set",
+                            "completion",
+                            "certs",
+                            "data inspect",
+                            "checkpoint list",
+                            "checkpoint inspect",
+                            "checkpoint verify",
+                            "checkpoint export",
+                            "checkpoint save",
+                            "bench wire",
+                            "bench rows",
+                            "bench step",
+                            "bench scale"}) {
     std::vector<std::string> command = {kHoldfast};
     for (const absl::string_view word : absl::StrSplit(words, ' ')) {
       command.emplace_back(word);
