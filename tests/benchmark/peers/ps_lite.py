@@ -8,30 +8,27 @@ import subprocess
 import harness
 
 
-def build(source, folder):
-    """The program ps_lite_wire, made in `folder` with the system's ZeroMQ."""
+def build(source, folder, name="ps_lite_wire", more=()):
+    """The program `name`, made in `folder` with the system's ZeroMQ.
+
+    `more`: words for the compiler.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(
         ["protoc", f"--proto_path={source}/src", f"--cpp_out={folder}", "meta.proto"], check=True)
-    program = folder / "ps_lite_wire"
+    program = folder / name
     subprocess.run(
         ["g++", "-std=c++17", "-O3", "-march=native", "-w",
          f"-I{folder}", f"-I{source}/include", f"-I{source}/src", "-o", program,
-         pathlib.Path(__file__).parent / "ps_lite_wire.cc", folder / "meta.pb.cc",
+         pathlib.Path(__file__).parent / f"{name}.cc", folder / "meta.pb.cc",
          *[f"{source}/src/{name}.cc" for name in ("customer", "postoffice", "van")],
-         "-lprotobuf", "-lzmq", "-pthread"],
+         *more, "-lprotobuf", "-lzmq", "-pthread"],
         check=True)
     return program
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--build", type=pathlib.Path, help="only build, in this folder")
-    parser.add_argument("--program", help="ps_lite_wire")
-    flags = parser.parse_args()
-    if flags.build:
-        print(build(os.environ["PS_LITE_SOURCE"], flags.build))
-        return
+def run(words):
+    """Runs a program as each role of a cluster of one server and one worker."""
     environment = {
         "DMLC_PS_ROOT_URI": "127.0.0.1",
         "DMLC_PS_ROOT_PORT": str(harness.free_port()),
@@ -42,8 +39,19 @@ def main():
     }
     with harness.Processes() as processes:
         for role in ("scheduler", "server", "worker"):
-            process = processes.run([flags.program], {**environment, "DMLC_ROLE": role})
+            process = processes.run(words, {**environment, "DMLC_ROLE": role})
         processes.wait(process)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", type=pathlib.Path, help="only build, in this folder")
+    parser.add_argument("--program", help="ps_lite_wire")
+    flags = parser.parse_args()
+    if flags.build:
+        print(build(os.environ["PS_LITE_SOURCE"], flags.build))
+        return
+    run([flags.program])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,57 @@
+"""What the programs that measure rows share: batches of ids, flags, reporting.
+
+Ids are drawn as `holdfast bench rows` draws them: Zipf's law over the rows of the
+table, permuted so that the frequent ones are not the small ones. Each program
+measures one row length and prints lines as harness.py does, in ns for each row: for
+"push", "pull" and "pushpull" of a batch's unique ids, in rising order, and for the
+others of all of its ids.
+"""
+
+import argparse
+
+import harness
+
+BATCHES = 16
+LEARNING_RATE = 0.001
+# As in cli/bench_row_worker.cc: above any number of rows.
+_PRIME = 2654435761
+
+
+def parser():
+    result = argparse.ArgumentParser()
+    result.add_argument("--rows", type=int, default=10_000_000, help="of the table")
+    result.add_argument("--ids", type=int, default=65536, help="of a batch")
+    result.add_argument("--zipf", type=float, default=1.05)
+    result.add_argument("--row_length", type=int, default=16)
+    result.add_argument("--seconds", type=float, default=1.5, help="for each operation")
+    return result
+
+
+class Batches:
+    """BATCHES batches, to be used in turn."""
+
+    def __init__(self, flags):
+        import numpy as np
+        weights = np.arange(1, flags.rows + 1, dtype=np.float64) ** -flags.zipf
+        cumulative = np.cumsum(weights)
+        random = np.random.RandomState(1)
+        drawn = random.uniform(0, cumulative[-1], (BATCHES, flags.ids))
+        ranks = np.minimum(np.searchsorted(cumulative, drawn), flags.rows - 1) + 1
+        self.all = [(batch.astype(np.uint64) * np.uint64(_PRIME) %
+                     np.uint64(flags.rows)).astype(np.int64) for batch in ranks]
+        unique = [np.unique(batch) for batch in self.all]
+        # As many in each, for programs whose shapes are fixed.
+        self.num_unique = min(map(len, unique))
+        self.unique = [ids[:self.num_unique] for ids in unique]
+        self._turn = 0
+
+    def next(self):
+        """The number of the next one."""
+        self._turn = (self._turn + 1) % BATCHES
+        return self._turn
+
+
+def report(peer, operation, flags, num_rows, call):
+    """Measures calls, each of so many rows."""
+    seconds = harness.median_seconds(call, flags.seconds)
+    harness.report(peer, f"{operation}_{flags.row_length}", seconds / num_rows * 1e9, "ns/row")
