@@ -302,8 +302,7 @@ TEST_F(TablesTest, WhatDoesNotFitIsNamed) {
           [](auto& options) {
             options.declaration.mutable_tables(1)->set_optimizer(2);
           });
-  refused(kNotReady,
-          {"table \"item\" is full", "do not fit in its 1000"},
+  refused(kNotReady, {"table \"item\" is full", "do not fit in its 1000"},
           [](auto& options) {
             options.table_max_bytes = {1 << 30, 1000};
           });

@@ -127,6 +127,18 @@ TEST_F(ShardRowsTest, AStepWithoutPushesIsAStepOfTheTablesToo) {
   EXPECT_THAT(Values(pull, 0), ElementsAre(0, 0));
 }
 
+TEST_F(ShardRowsTest, RowsExpireInStepsWithoutPushes_B8) {
+  proto::RestoreRequest request = WithTables(MakeRestore());
+  request.mutable_declaration()->mutable_tables(0)->set_expire_after_steps(2);
+  Restore(request);
+  Stage(PushOf(0, 1, 0, {Rows("t", {Id(0)}, {2, 2})}));
+  Commit(0, {{0, 1, 1}});
+  Commit(1, {});
+  EXPECT_EQ(shard_.figures().table_rows, 1u);
+  Commit(2, {});
+  EXPECT_EQ(shard_.figures().table_rows, 0u);
+}
+
 TEST_F(ShardRowsTest, TheRowsOfAPushComeInSeveralParts) {
   Restore(WithTables(MakeRestore()));
   std::vector<uint64_t> ids = {Id(0), Id(1), Id(2)};

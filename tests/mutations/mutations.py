@@ -373,11 +373,6 @@ MUTATIONS = [
                "        Empty(&held);\n"
                "      }\n"),
     ]),
-    Mutation("rows_step", "a step without a push that counts is none of the tables", [
-        Change(SHARD, "  if (!tables_.empty()) {\n",
-               "  if (!tables_.empty() &&\n"
-               '      !(sum.dense.terms.empty() && Mutant("rows_step"))) {\n'),
-    ]),
     Mutation("rows_sum", "rows are summed and not averaged", [
         Change(SHARD, "for (RowSum& rows : sum.tables) rows.divisor =",
                'for (RowSum& rows : sum.tables) if (!Mutant("rows_sum")) rows.divisor ='),
