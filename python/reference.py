@@ -28,6 +28,7 @@ GROUPS = {
     "Variables": [
         "Variable", "Initializer", "Zeros", "Constant", "Uniform", "Normal", "TruncatedNormal",
         "Glorot", "He", "Compression", "Partitioner", "FixedShards", "MinSize", "MaxSize",
+        "EmbeddingTable",
     ],
     "Optimizers": ["Optimizer", "Sgd", "Momentum", "Adagrad", "RmsProp", "Adam", "AdamW", "Ftrl"],
     "Learning rates": [

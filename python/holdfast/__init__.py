@@ -13,8 +13,9 @@ it is given; the cluster holds the variables, makes the steps, and absorbs failu
 
 from holdfast._loop import Outcomes
 from holdfast._native import library as _library
+from holdfast._status import Status
 from holdfast.checkpoint import Checkpoint, load_checkpoint
-from holdfast.cluster import Cluster, Status, connect
+from holdfast.cluster import Cluster, connect
 from holdfast.data import batch_indices, digest
 from holdfast.errors import (
     Error,
@@ -67,6 +68,7 @@ from holdfast.job import (
     Variable,
     Zeros,
 )
+from holdfast.table import EmbeddingTable
 
 __version__: str = _library.holdfast_version().decode()
 
@@ -83,6 +85,7 @@ __all__ = [
     "Constant",
     "Cosine",
     "EarlyStopping",
+    "EmbeddingTable",
     "Error",
     "Evaluation",
     "Exponential",

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from holdfast import _native
+from holdfast import _native, _rows
 from holdfast._native import SLICE_MS, library
 from holdfast.errors import Error
 from holdfast.job import Float32Array
@@ -189,6 +189,24 @@ class Loop:
             self.add_from(i, address)
             self._added.add(i)
 
+    def read_rows(self, request: _rows.Request) -> dict[str, Float32Array]:
+        if not self._has_turn:
+            self._fetch_turn()
+        return _rows.read(self._handle, request)
+
+    def want_rows(self, request: _rows.Request) -> None:
+        _native.call(library.holdfast_loop_want_rows, self._handle, request.array, request.count)
+
+    def add_rows(self, request: _rows.Request, gradients: Float32Array) -> None:
+        self.need_turn()
+        _native.call(
+            library.holdfast_loop_add_rows,
+            self._handle,
+            request.array,
+            gradients.ctypes.data,
+            gradients.size,
+        )
+
     def add_from(self, variable: int, address: int) -> None:
         """Hands in a gradient that lies at ``address`` until the next turn has come."""
         _native.call(self._add, self._handle, variable, address, self._elements[variable])
@@ -320,3 +338,24 @@ def _float32_of(name: str, gradient: object) -> Float32Array:
             ".astype(numpy.float32), or compute in float32 all along, which takes half the time"
         )
     return array
+
+
+def copy_into(
+    into: Mapping[str, Float32Array], values: dict[str, Float32Array]
+) -> dict[str, Float32Array]:
+    """Copies values to the caller's arrays, which it returns."""
+    copied: dict[str, Float32Array] = {}
+    for name, array in into.items():
+        if name not in values:
+            raise ValueError(f'there is no variable "{name}"')
+        if not isinstance(array, np.ndarray) or array.dtype != _FLOAT32:
+            raise TypeError(f'into "{name}": expected an array of float32, got {array!r}')
+        if array.shape != values[name].shape:
+            raise ValueError(
+                f'into "{name}" has shape {array.shape}, declared {values[name].shape}'
+            )
+        if not array.flags.writeable:
+            raise ValueError(f'into "{name}" is read-only')
+        np.copyto(array, values[name])
+        copied[name] = array
+    return copied

@@ -24,6 +24,7 @@ _LIBRARY = "libholdfast.so.1"
 OK = 0
 INVALID = 1
 TIMED_OUT = 3
+ROLLED_BACK = 4
 FENCED = 5
 JOB_FAILED = 6
 UNAVAILABLE = 7
@@ -66,6 +67,23 @@ class Variable(ctypes.Structure):
         ("trainable", ctypes.c_int32),
         ("moving_average", ctypes.c_int32),
         ("data", ctypes.c_void_p),
+    ]
+
+
+class Table(ctypes.Structure):
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("row_length", ctypes.c_size_t),
+        ("max_rows_per_push", ctypes.c_size_t),
+        ("reserved", ctypes.c_uint64 * 4),
+    ]
+
+
+class Rows(ctypes.Structure):
+    _fields_ = [
+        ("table", ctypes.c_size_t),
+        ("ids", ctypes.c_void_p),
+        ("count", ctypes.c_size_t),
     ]
 
 
@@ -126,6 +144,8 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "await_variables": [_HANDLE, ctypes.c_int64],
     "get_num_variables": [_HANDLE, _OUT],
     "get_variable": [_HANDLE, _SIZE, _OUT],
+    "get_num_tables": [_HANDLE, _OUT],
+    "get_table": [_HANDLE, _SIZE, _OUT],
     "get_declaration": [_HANDLE, _OUT],
     "get_status": [_HANDLE, ctypes.c_int64, _OUT],
     "save_checkpoint": [_HANDLE, ctypes.c_int64, _OUT],
@@ -143,13 +163,18 @@ _FUNCTIONS: dict[str, list[Any]] = {
     "loop_add": [_HANDLE, _SIZE, _OUT, _SIZE],
     "loop_push": [_HANDLE, _OUT, _OUT, _SIZE, ctypes.c_uint64, ctypes.c_double, ctypes.c_float],
     "loop_contribute": [_HANDLE, ctypes.c_uint64, ctypes.c_double, ctypes.c_float],
+    "loop_read_rows": [_HANDLE, _OUT, _SIZE, _OUT, _OUT, ctypes.c_int64],
+    "loop_want_rows": [_HANDLE, _OUT, _SIZE],
+    "loop_add_rows": [_HANDLE, _OUT, _OUT, _SIZE],
     "loop_outcome": [_HANDLE, _OUT],
     "pull": [_HANDLE, ctypes.c_uint64, _OUT],
+    "pull_rows": [_HANDLE, ctypes.c_uint64, _OUT, _SIZE, _OUT],
     "values_wait": [_HANDLE, ctypes.c_int64],
     "load_checkpoint": [_TEXT, _OUT],
     "values_get_step": [_HANDLE, _OUT],
     "values_get_count": [_HANDLE, _OUT],
     "values_get_variable": [_HANDLE, _SIZE, _OUT],
+    "values_get_rows": [_HANDLE, _SIZE, _OUT, _SIZE],
     "batch_examples_shuffled": [
         ctypes.c_uint64, ctypes.c_int32, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64,
         ctypes.c_uint64, _OUT,
@@ -189,6 +214,10 @@ def _load() -> ctypes.CDLL:
 library = _load()
 
 
+class RolledBackMeanwhile(errors.Error):
+    """What was waited for is of a state that the job has gone back from."""
+
+
 def take_text(text: ctypes.c_void_p) -> str:
     """Converts a char* that the library has allocated, and frees it."""
     assert text.value is not None
@@ -213,6 +242,7 @@ def exception(error: ctypes.c_void_p) -> Exception:
         library.holdfast_error_free(error)
     classes: dict[int, type[errors.Error]] = {
         INVALID: errors.Refused,
+        ROLLED_BACK: RolledBackMeanwhile,
         FENCED: errors.Fenced,
         JOB_FAILED: errors.JobFailed,
         STOPPED: errors.Stopped,

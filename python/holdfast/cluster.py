@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import dataclasses
 import json
 import logging
 import math
@@ -18,12 +17,14 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from holdfast import _native, _process, job
-from holdfast._loop import Loop, Outcomes, Place
+from holdfast import _native, _process, _rows, job
+from holdfast._loop import Loop, Outcomes, Place, copy_into
 from holdfast._native import SLICE_MS, library
+from holdfast._status import Status
 from holdfast.checkpoint import load_checkpoint
 from holdfast.errors import Error, RolledBack
 from holdfast.job import Float32Array
+from holdfast.table import EmbeddingTable, tables_of
 
 # Time limits for leaving the cluster; the second applies after Ctrl-C and errors.
 _LEAVE_MS = 10_000
@@ -32,57 +33,7 @@ _LEAVE_INTERRUPTED_MS = 1_000
 # Before a checkpoint that cannot be read is tried again.
 _UNREADABLE_SECONDS = 1.0
 
-_FLOAT32 = np.dtype(np.float32)
-
 _log = logging.getLogger("holdfast")
-
-
-@dataclasses.dataclass(frozen=True)
-class Status:
-    """The state of the job.
-
-    Attributes:
-        phase: "STARTING", "TRAINING", "STOPPING", "DONE", "STOPPED" or "FAILED".
-        reason: Why it has failed.
-        generation: 1, and one more after each rollback.
-        global_step: Steps made; asynchronous: pushes applied.
-        total_steps: Of the whole job.
-        durable_step: Step of the newest checkpoint on disk; 0 if there is none.
-        examples: Examples behind these steps.
-        train_loss: Mean loss over the examples of the last 100 steps; None where no worker
-            has told one.
-        waiting_for: What the job is waiting for; "" if nothing is late.
-        everything: The whole answer, GetStatusResponse of proto/coordinator.proto, as
-            protobuf's JSON mapping has it.
-    """
-
-    phase: str
-    reason: str
-    generation: int
-    global_step: int
-    total_steps: int
-    durable_step: int
-    examples: int
-    train_loss: float | None
-    waiting_for: str
-    everything: dict[str, Any]
-
-    @staticmethod
-    def _of(text: str) -> Status:
-        everything = json.loads(text)
-        state = everything.get("state", {})
-        return Status(
-            phase=state.get("phase", "STARTING"),
-            reason=state.get("reason", ""),
-            generation=int(everything.get("generation", 0)),
-            global_step=int(everything.get("global_step", 0)),
-            total_steps=int(everything.get("total_steps", 0)),
-            durable_step=int(everything.get("durable_step", 0)),
-            examples=int(everything.get("examples", 0)),
-            train_loss=everything.get("train_loss"),
-            waiting_for=everything.get("waiting_for", ""),
-            everything=everything,
-        )
 
 
 def connect(
@@ -213,6 +164,7 @@ class Cluster:
         self.is_chief = bool(place.is_chief)
         self._evaluates = place.job == b"evaluator"
         self._variables: list[tuple[str, tuple[int, ...], bool]] = []
+        self._tables: dict[str, _rows.Table] = {}
         self._loop: Loop | None = None
         _process.open_clusters.add(self)
         # For a cluster that is neither closed nor used any more; _process sees to exits.
@@ -257,6 +209,7 @@ class Cluster:
         loss_scale: job.LossScale | None = None,
         max_consecutive_not_finite: int | None = None,
         evaluation: job.Evaluation | None = None,
+        tables: Mapping[str, EmbeddingTable] | None = None,
     ) -> None:
         """Declares the job, and waits until its variables exist on every ps.
 
@@ -287,6 +240,7 @@ class Cluster:
             evaluation: When evaluators evaluate checkpoints, which of these are kept as the
                 best, and whether the job ends early. Default: evaluators take the newest
                 checkpoint whenever they are ready for one.
+            tables: Embedding tables by name. Default: none.
 
         Raises:
             TypeError, ValueError: An argument has the wrong type or shape.
@@ -295,10 +249,12 @@ class Cluster:
         """
         self._check()
         declared = job.variables_of(variables)
+        declared_tables = tables_of(tables)
         if not isinstance(optimizer, job.Optimizer):
             raise TypeError(f"optimizer: expected one of holdfast's, as Sgd, got {optimizer!r}")
+        optimizers = job.optimizers_of([*declared.values(), *declared_tables.values()], optimizer)
         description = job.Job(
-            optimizers=job.optimizers_of(declared, optimizer),
+            optimizers=optimizers,
             consistency=job.Synchronous() if consistency is None else consistency,
             placement=placement,
             seed=seed,
@@ -313,13 +269,21 @@ class Cluster:
             max_consecutive_not_finite=max_consecutive_not_finite,
             evaluation=evaluation,
         )
-        text = job.declaration_text(declared, description).encode()
+        text = job.declaration_text(declared, description)
+        text += "".join(table.text(name, optimizers) for name, table in declared_tables.items())
         # Copied by the library, which may be asked for them again later.
         values = [variable.value for variable in declared.values()]
         pointers = (ctypes.c_void_p * len(values))(
             *[None if value is None else value.ctypes.data for value in values]
         )
-        _native.wait(library.holdfast_declare, self._handle, text, pointers, len(values), SLICE_MS)
+        _native.wait(
+            library.holdfast_declare,
+            self._handle,
+            text.encode(),
+            pointers,
+            len(values),
+            SLICE_MS,
+        )
         self._await_variables()
 
     def batches(
@@ -398,7 +362,7 @@ class Cluster:
         self._check()
         values = self._fetch() if self._loop is None else self._loop.values()
         if into is not None:
-            return _copy_into(into, values)
+            return copy_into(into, values)
         return {name: np.array(value) for name, value in values.items()} if copy else dict(values)
 
     def add(self, gradients: Mapping[str, Float32Array]) -> None:
@@ -417,6 +381,79 @@ class Cluster:
             Error: There is no current batch.
         """
         self._need_turn().add(gradients)
+
+    def pull_rows(self, ids: Mapping[str, npt.ArrayLike]) -> dict[str, Float32Array]:
+        """Rows of embedding tables, read from the ps by one call.
+
+        Within ``batches`` these are the rows at which the gradient of the current batch is to
+        be computed: in synchronous jobs of the same step as ``pull``, unless that has closed
+        without this worker. After the last ``push`` they are the final ones, and elsewhere the
+        newest. Rows that ``want_rows`` named have arrived already. If the job is rolled back
+        meanwhile, rows are 0, and the current batch counts nowhere, as ever then.
+
+        Args:
+            ids: By table, the ids of its rows: integers in an array of any shape, in any order,
+                also several times.
+
+        Returns:
+            float32 arrays by table, of the shape of its ids with ``row_length`` behind. A row
+            that no step has changed has its first values.
+
+        Raises:
+            TypeError, ValueError: There is no such table, or ids are not unsigned integers.
+            Unavailable: The rows could not be read.
+        """
+        self._check()
+        self._need_variables()
+        request = _rows.Request(self._tables, ids)
+        if self._loop is None:
+            return _rows.pull(self._handle, request)
+        return self._loop.read_rows(request)
+
+    def want_rows(self, ids: Mapping[str, npt.ArrayLike]) -> None:
+        """Has these rows come with the values of the next batch, by the same call to the ps.
+
+        For batches that are known before they are handed out, as those that are assigned by
+        step: called before ``push``, it makes ``pull_rows`` return at once. A wrong guess costs
+        time, and nothing else.
+
+        Args:
+            ids: As of ``pull_rows``.
+
+        Raises:
+            TypeError, ValueError: As of ``pull_rows``.
+            Error: ``declare`` was not called.
+        """
+        self._begin().want_rows(_rows.Request(self._tables, ids))
+
+    def add_rows(self, table: str, ids: npt.ArrayLike, gradients: npt.ArrayLike) -> None:
+        """Hands in the gradients of all rows of one table that the current batch has.
+
+        Once for each table, before ``push``, which ends the batch; a table that is not handed
+        in has no gradients. Those of an id that is there several times are added up. The arrays
+        may be changed at once.
+
+        Args:
+            table: Its name.
+            ids: As of ``pull_rows``.
+            gradients: float32 of the shape that ``pull_rows`` returns for these ids, averaged
+                over the examples as those of variables are.
+
+        Raises:
+            TypeError, ValueError: An array has the wrong dtype or shape.
+            Refused: There are more than ``max_rows_per_push`` different ids, or rows of this
+                table were handed in before; or a sum is not finite, which names its row. Unless
+                the rows are handed in again, ``push`` contributes nothing then, and is counted
+                as not finite.
+            Error: There is no current batch.
+        """
+        loop = self._need_turn()
+        of_table = _rows.find(self._tables, table)
+        array = _rows.ids_of(table, ids)
+        loop.add_rows(
+            _rows.Request(self._tables, {table: array}),
+            _rows.gradients_of(of_table, array, gradients),
+        )
 
     def push(
         self,
@@ -676,6 +713,7 @@ class Cluster:
             self._variables.append(
                 (variable.name.decode(), _native.shape_of(variable), bool(variable.trainable))
             )
+        self._tables = _rows.tables_of(self._handle)
 
     def _need_variables(self) -> list[tuple[str, tuple[int, ...], bool]]:
         if not self._variables:
@@ -727,23 +765,3 @@ class Cluster:
         _process.open_clusters.discard(self)
         self._finalizer.detach()
         _process.leave(self._handle, reason, timeout_ms)
-
-
-def _copy_into(
-    into: Mapping[str, Float32Array], values: dict[str, Float32Array]
-) -> dict[str, Float32Array]:
-    copied: dict[str, Float32Array] = {}
-    for name, array in into.items():
-        if name not in values:
-            raise ValueError(f'there is no variable "{name}"')
-        if not isinstance(array, np.ndarray) or array.dtype != _FLOAT32:
-            raise TypeError(f'into "{name}": expected an array of float32, got {array!r}')
-        if array.shape != values[name].shape:
-            raise ValueError(
-                f'into "{name}" has shape {array.shape}, declared {values[name].shape}'
-            )
-        if not array.flags.writeable:
-            raise ValueError(f'into "{name}" is read-only')
-        np.copyto(array, values[name])
-        copied[name] = array
-    return copied

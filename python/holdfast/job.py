@@ -13,7 +13,7 @@ import json
 import numbers
 import types
 import typing
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -704,9 +704,15 @@ def variables_of(variables: Mapping[str, Variable | npt.ArrayLike]) -> dict[str,
     return declared
 
 
-def optimizers_of(variables: Mapping[str, Variable], default: Optimizer) -> tuple[Optimizer, ...]:
-    """The default optimizer and the variables' own ones, without repetition."""
-    own = [variable.optimizer for variable in variables.values() if variable.optimizer is not None]
+class HasOptimizer(typing.Protocol):
+    """A variable or a table, with an optimizer of its own or the job's."""
+
+    optimizer: Optimizer | None
+
+
+def optimizers_of(owners: Iterable[HasOptimizer], default: Optimizer) -> tuple[Optimizer, ...]:
+    """The default optimizer and the owners' own ones, without repetition."""
+    own = [owner.optimizer for owner in owners if owner.optimizer is not None]
     return tuple(dict.fromkeys([default, *own]))
 
 

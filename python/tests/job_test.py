@@ -43,7 +43,7 @@ def declare(variables, optimizer=None, **fields):
     optimizer = optimizer or job.Sgd(learning_rate=0.1)
     fields = {"consistency": job.Synchronous(), "total_steps": 5, **fields}
     text = job.declaration_text(
-        declared, job.Job(optimizers=job.optimizers_of(declared, optimizer), **fields)
+        declared, job.Job(optimizers=job.optimizers_of(declared.values(), optimizer), **fields)
     )
     return parse(text)
 
@@ -83,7 +83,7 @@ class VocabularyTest(unittest.TestCase):
         # What Python has no use for: `variables` are written by name; the rest is filled in.
         elsewhere = {
             "Compression": {"variables"},
-            "Declaration": {"variables", "num_workers", "total_tickets"},
+            "Declaration": {"variables", "tables", "num_workers", "total_tickets"},
         }
         seen = 0
         for cls in subclasses(job.Message):

@@ -76,6 +76,11 @@ class QuickstartTest(unittest.TestCase):
         self.assertIn("all near 1: True", chief)
         self.assertEqual(other, "")
 
+    def test_embedding(self):
+        chief, other = run("embedding.py", num_ps=2)
+        self.assertIn("all are found: True", chief)
+        self.assertEqual(other, "")
+
 
 if __name__ == "__main__":
     unittest.main()

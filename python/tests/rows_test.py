@@ -1,0 +1,228 @@
+"""Embedding tables against real ps daemons."""
+
+import unittest
+
+import numpy as np
+from local_cluster import LocalCluster
+
+import holdfast
+
+FLOAT32 = np.float32
+ONE = np.ones(1, FLOAT32)
+LAST = 2**64 - 1
+
+
+def table(row_length=2, initializer=None, *, max_rows_per_push=3, **more):
+    if initializer is None:
+        initializer = holdfast.Constant(value=5.0)
+    return holdfast.EmbeddingTable(
+        row_length, initializer, max_rows_per_push=max_rows_per_push, **more
+    )
+
+
+def declare(cluster, *, steps=3, tables=None, **more):
+    cluster.declare(
+        {"w": holdfast.Variable(1)},
+        optimizer=holdfast.Sgd(learning_rate=1.0),
+        steps=steps,
+        tables={"t": table()} if tables is None else tables,
+        **more,
+    )
+
+
+def push(cluster):
+    cluster.push([ONE], loss=0.0, examples=1)
+
+
+# A worker of two: each pushes row 1 and one of its own.
+SCRIPT = """
+    import json
+    import numpy as np
+    import holdfast
+    with holdfast.connect() as cluster:
+        cluster.declare(
+            {"w": holdfast.Variable(1)},
+            optimizer=holdfast.Sgd(learning_rate=1.0),
+            steps=10,
+            tables={"t": holdfast.EmbeddingTable(
+                2, holdfast.Constant(value=5.0), max_rows_per_push=2)},
+        )
+        ids = np.array([10 + cluster.replica, 1])
+        for batch in cluster.batches():
+            rows = cluster.pull_rows({"t": ids})["t"]
+            assert rows[1, 0] == 5 - 2 * cluster.step, (rows, cluster.step)
+            cluster.add_rows("t", ids, np.full((2, 2), 2, np.float32))
+            cluster.want_rows({"t": ids})
+            cluster.push([np.ones(1, np.float32)], loss=0.0, examples=1)
+        rows = cluster.pull_rows({"t": [1, 10, 11, 12]})["t"]
+    print(json.dumps(rows[:, 0].tolist()))
+"""
+
+
+class RowsTest(unittest.TestCase):
+    def setUp(self):
+        self.ps = LocalCluster(2)
+        self.addCleanup(self.ps.__exit__)
+
+    def connect(self):
+        cluster = holdfast.connect(**self.ps.task())
+        self.addCleanup(cluster.close)
+        return cluster
+
+    def start(self, **more):
+        """A cluster in its first turn."""
+        cluster = self.connect()
+        declare(cluster, **more)
+        batches = cluster.batches()
+        next(batches)
+        return cluster, batches
+
+    def test_a_whole_loop(self):
+        tables = {"t": table(), "u": table(3, holdfast.Uniform(low=1.0, high=2.0))}
+        with holdfast.connect(**self.ps.task()) as cluster:
+            declare(cluster, steps=2, tables=tables)
+            for batch in cluster.batches():
+                ids = np.array([[9, 4], [9, LAST]], np.uint64)
+                rows = cluster.pull_rows({"u": [3, 4], "t": ids})
+                self.assertEqual(list(rows), ["u", "t"])
+                self.assertEqual(rows["t"].shape, (2, 2, 2))
+                self.assertEqual(rows["t"].dtype, FLOAT32)
+                self.assertTrue((rows["u"] >= 1).all() and (rows["u"] < 2).all())
+                self.assertTrue((rows["u"][0] != rows["u"][1]).all())
+                expected = [[5, 5], [5, 5]] if batch == 0 else [[3, 4], [3, 5]]
+                self.assertEqual(rows["t"][..., 0].tolist(), expected)
+                self.assertEqual(rows["t"][..., 1].tolist(), [[5, 5], [5, 5]])
+                if batch == 0:
+                    gradients = np.zeros((2, 2, 2), FLOAT32)
+                    gradients[:, :, 0] = [[1, 1], [1, 0]]
+                    cluster.add_rows("t", ids, gradients)
+                    gradients[:] = 100
+                push(cluster)
+            self.assertEqual(cluster.pull_rows({"t": 9})["t"].tolist(), [3, 5])
+            self.assertEqual(cluster.pull()["w"], -2)
+        self.ps.await_end()
+
+    def test_before_the_first_batch_the_newest_are_read(self):
+        cluster = self.connect()
+        declare(cluster)
+        rows = cluster.pull_rows({"t": np.arange(3, dtype=np.int32)})
+        self.assertEqual(rows["t"].tolist(), [[5, 5]] * 3)
+        self.assertEqual(cluster.pull_rows({"t": []})["t"].shape, (0, 2))
+
+    def test_two_workers(self):
+        with LocalCluster(2, 2) as ps:
+            scripts = [ps.run(SCRIPT, i) for i in range(2)]
+            results = [script.result() for script in scripts]
+            ps.await_end()
+        # Of a row that one of both has pushed, half of the gradient counts.
+        self.assertEqual(results, [[-15, -5, -5, 5]] * 2)
+
+    def test_asynchronous(self):
+        cluster, batches = self.start(steps=6, consistency=holdfast.Asynchronous(pipeline_depth=2))
+        for _ in range(6):
+            cluster.pull_rows({"t": [1]})
+            cluster.add_rows("t", [1, 1], np.ones((2, 2), FLOAT32))
+            push(cluster)
+            next(batches, None)
+        self.assertEqual(cluster.pull_rows({"t": [1]})["t"].tolist(), [[-7, -7]])
+
+    def test_wrong_arguments(self):
+        cluster, batches = self.start()
+        ones = np.ones((2, 2), FLOAT32)
+        for call, error, message in (
+            (lambda: cluster.pull_rows({"x": [1]}), ValueError, 'no table "x"; there are: t'),
+            (lambda: cluster.want_rows({"x": [1]}), ValueError, 'no table "x"'),
+            (lambda: cluster.add_rows("x", [1, 2], ones), ValueError, 'no table "x"'),
+            (lambda: cluster.pull_rows({"t": [0.5]}), TypeError, '"t" have dtype float64'),
+            (lambda: cluster.pull_rows({"t": [1, -7]}), ValueError, "-7 is among them"),
+            (lambda: cluster.add_rows("t", [1], ones), ValueError, r"shape \(2, 2\); .* \(1, 2\)"),
+            (lambda: cluster.add_rows("t", [1, 2], np.ones((2, 2))), TypeError, "dtype float64"),
+            (
+                lambda: cluster.add_rows("t", [1, 2, 3, 4], np.ones((4, 2), FLOAT32)),
+                holdfast.Refused,
+                "4 rows are pushed, declared at most 3",
+            ),
+            (
+                lambda: cluster.add_rows("t", [1, 6], np.array([[1, 1], [1, np.nan]], FLOAT32)),
+                holdfast.Refused,
+                'table "t": element 1 of row 6 is nan',
+            ),
+        ):
+            with self.assertRaisesRegex(error, message):
+                call()
+        # What is right is taken then.
+        cluster.add_rows("t", [1, 6], ones)
+        with self.assertRaisesRegex(holdfast.Refused, "were handed in before"):
+            cluster.add_rows("t", [1, 6], ones)
+        push(cluster)
+        next(batches)
+        self.assertEqual(cluster.pull_rows({"t": [6]})["t"].tolist(), [[4, 4]])
+        self.assertEqual(cluster.outcomes().not_finite, 0)
+
+    def test_a_roll_back(self):
+        with LocalCluster(2) as ps, holdfast.connect(**ps.task()) as cluster:
+            declare(cluster, steps=8)
+            seen, rollbacks = [], []
+            killed = False
+            for batch in cluster.batches(on_rollback=rollbacks.append):
+                if batch == 3 and not killed:
+                    self.assertEqual(cluster.checkpoint(), 3)
+                if batch == 5 and not killed:
+                    killed = True
+                    ps.kill_ps(1)
+                # Rows of either ps.
+                rows = cluster.pull_rows({"t": [1, 2, 3]})["t"]
+                seen.append((batch, rows[:, 0].tolist()))
+                cluster.add_rows("t", [1, 2, 3], np.ones((3, 2), FLOAT32))
+                push(cluster)
+            self.assertEqual(rollbacks, [3])
+            rows = cluster.pull_rows({"t": [1, 2, 3]})["t"]
+        expected = [(batch, [5 - batch] * 3) for batch in [0, 1, 2, 3, 4, 5, 3, 4, 5, 6, 7]]
+        # Of the batch that was computed on when the ps was lost.
+        expected[5] = (5, [0] * 3)
+        self.assertEqual(seen, expected)
+        self.assertEqual(rows.tolist(), [[-3, -3]] * 3)
+
+
+class DeclarationTest(unittest.TestCase):
+    def test_every_option_is_declared(self):
+        with LocalCluster() as ps, holdfast.connect(**ps.task()) as cluster:
+            adagrad = holdfast.Adagrad(learning_rate=0.5)
+            tables = {
+                "plain": table(),
+                "rich": table(
+                    optimizer=adagrad,
+                    row_wise=True,
+                    min_count=2,
+                    expire_after_steps=100,
+                    max_rows=16384,
+                ),
+            }
+            declare(cluster, tables=tables)
+            # Made by the second push of the row.
+            for batch in cluster.batches():
+                expected = (5.0, 5.0, 4.5)[batch]
+                row = cluster.pull_rows({"rich": [1]})["rich"]
+                self.assertAlmostEqual(row[0, 0], expected, delta=0.03)
+                cluster.add_rows("rich", [1], np.ones((1, 2), FLOAT32))
+                push(cluster)
+
+    def test_what_is_wrong_is_told(self):
+        for arguments, message in (
+            ({"row_length": 2.5}, "row_length: expected int, got 2.5"),
+            ({"max_rows_per_push": None}, "max_rows_per_push: expected int, got None"),
+            ({"min_count": True}, "min_count: expected int or None, got True"),
+            ({"initializer": np.ones(2)}, "initializer: expected one of holdfast's"),
+            ({"optimizer": 1}, "optimizer: expected Optimizer or None, got 1"),
+        ):
+            with self.assertRaisesRegex(TypeError, message):
+                table(**{"row_length": 2, "initializer": holdfast.Zeros(), **arguments})
+        with LocalCluster() as ps, holdfast.connect(**ps.task()) as cluster:
+            with self.assertRaisesRegex(TypeError, 'table "t": expected EmbeddingTable'):
+                declare(cluster, tables={"t": holdfast.Variable(1)})
+            with self.assertRaisesRegex(holdfast.Refused, "row_length"):
+                declare(cluster, tables={"t": table(0)})
+
+
+if __name__ == "__main__":
+    unittest.main()
