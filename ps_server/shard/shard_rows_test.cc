@@ -241,6 +241,7 @@ TEST_F(ShardRowsTest, ATableThatIsFullRefusesThePush_B13) {
                      "/job:worker/task:0"}));
   EXPECT_TRUE(push(0, {Id(0)}).ok());
   EXPECT_TRUE(push(1, {Id(1)}).ok());
+  EXPECT_TRUE(push(1, {Id(1)}).ok()) << "it was acknowledged before";
   Answer<proto::PushResponse> third;
   shard.Push(PushOf(1, 2, 0, {Rows("t", {Id(9)}, {1, 1})}), third.Catch());
   EXPECT_TRUE(Fails(third.status(), kNotReady, {"table \"t\" is full"}))

@@ -238,6 +238,13 @@ bool StagedPushes::IsWhole(const PushId& push) const {
   return it != pushes_.end() && it->second.parts.size() == it->second.num_parts;
 }
 
+bool StagedPushes::Has(const StagedPart& part) const {
+  const auto it = pushes_.find(part.push);
+  return it != pushes_.end() &&
+         (IsWhole(part.push) || (it->second.num_parts == part.num_parts &&
+                                 it->second.parts.count(part.part) > 0));
+}
+
 void StagedPushes::Reserve(const PushId& push) {
   const auto it = pushes_.find(push);
   if (it == pushes_.end() || it->second.reserved) return;

@@ -83,6 +83,8 @@ class StagedPushes {
 
   // Whether every part of it is here, and with them every element.
   bool IsWhole(const PushId& push) const;
+  // Whether Add would do nothing with a part that it takes.
+  bool Has(const StagedPart& part) const;
 
   // Lets a push that may be here take one of its worker's own places.
   void Reserve(const PushId& push);
