@@ -17,10 +17,10 @@ namespace {
 
 constexpr uint64_t kWithoutEnd = 100'000'000'000;
 constexpr int kBatches = 16;
-// Values in one push of Fill: a few messages' worth.
+// Values in one push of Fill.
 constexpr uint64_t kFillValues = uint64_t{1} << 20;
-// Above the most rows that a table may have here, so that multiplication by it
-// permutes ids: the frequent ones are spread over all.
+// Larger than the number of rows can be, so that multiplying by it permutes the
+// ids: the frequent ones are then spread over the whole range.
 constexpr uint64_t kPrime = 2654435761;
 
 absl::Time Late() { return SteadyNow() + absl::Seconds(60); }

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "client/cluster.h"
 #include "client/parameters.h"
 #include "client/row_batch.h"
@@ -18,21 +19,23 @@
 
 namespace holdfast {
 
-// What is trained in a benchmark of rows: an embedding table by SGD, and one
-// dense value, as a job must have a variable.
+// What a benchmark of rows trains: an embedding table with SGD. It also has one
+// dense value, because a job must have a variable.
 struct BenchRowJob {
+  // Values in a row.
   uint32_t row_length = 16;
-  // Of the table; ids are below it.
+  // Rows in the table. Their ids are 0 to rows - 1.
   uint64_t rows = 10'000'000;
-  // Of a batch, by Zipf's law with this exponent.
+  // Ids in a batch, duplicates included.
   uint32_t ids = 65536;
+  // Exponent of Zipf's law, by which ids are drawn.
   double zipf = 1.05;
 };
 
 // The only worker of a BenchRowJob, which is asynchronous and has no end. Its
-// batches and gradients are made beforehand. Each operation is of the next
-// batch of several, in turn, so that none finds the rows of the one before it
-// in a cache, but for those that many batches have.
+// batches and gradients are made at the start. Each operation takes the next of
+// several batches in turn, so that it finds no rows in a cache but those that
+// most batches have.
 //
 // Every call waits for 60 s at most. Thread-compatible.
 class BenchRowWorker {
@@ -42,13 +45,13 @@ class BenchRowWorker {
       const ClusterSpec& spec, const TaskId& task,
       const Credentials& credentials, const BenchRowJob& job);
 
-  // Has every row of the table made, by pushes of zeros.
+  // Makes every row of the table, by pushing gradients of zeros.
   absl::Status Fill();
 
-  // The ticket of the next push, which needs one.
+  // Takes the ticket that the next push needs.
   absl::Status TakeTicket();
-  // Has the gradients of a batch's unique rows applied by every ps that holds
-  // some.
+  // Pushes the gradients of a batch's unique rows, and waits until every ps has
+  // applied them.
   absl::Status Push();
   // Pulls the values of a batch's unique rows.
   absl::Status Pull();
@@ -56,16 +59,16 @@ class BenchRowWorker {
   // exchange.
   absl::Status PushPull();
 
-  // Of a batch with duplicates: RowBatch's Assign, Sum and Spread.
+  // RowBatch's Assign, Sum and Spread for a batch with duplicates.
   void Assign();
   void Sum();
   void Spread();
 
-  // All that a training step does beside its arithmetic: Assign of the next
-  // batch, Sum of this one's gradients, PushPull, Spread of what was pulled.
+  // What a training step does besides arithmetic: assigns the next batch, sums
+  // this one's gradients, pushes and pulls, and spreads the pulled rows.
   absl::Status TrainBatch();
 
-  // Unique ids of a batch, on average.
+  // Mean number of unique ids in a batch.
   double unique_ids() const;
 
   Cluster& cluster() { return *cluster_; }
@@ -78,9 +81,10 @@ class BenchRowWorker {
 
   BenchRowWorker(std::unique_ptr<Cluster> cluster, const BenchRowJob& job);
 
-  // The next one, in turn.
+  // The batch whose turn it is.
   const Batch& NextBatch();
-  // Has a gradient of rows applied. Null: does not pull.
+  // Pushes the gradients of rows and waits for the verdict. Pulls into `next`
+  // in the same exchange, unless it is null.
   absl::Status Apply(absl::Span<const uint64_t> ids, const float* gradients,
                      Parameters* next);
 
@@ -88,14 +92,14 @@ class BenchRowWorker {
   const BenchRowJob job_;
   std::vector<Batch> batches_;
   size_t turn_ = 0;
-  // Of each id of a batch with duplicates, or of as many unique ones.
+  // One for each id of a batch; a push of unique rows uses the first of them.
   std::vector<float> gradients_;
-  // Of each unique id.
+  // Summed gradients of the unique rows.
   std::vector<float> sums_;
-  // Of each id, as spread.
+  // Values of each id of a batch.
   std::vector<float> values_;
   client::RowBatch assigned_;
-  // TrainBatch: the batch to push, and the one to pull.
+  // The batch that TrainBatch pushes next, and memory for the one after it.
   client::RowBatch this_batch_;
   client::RowBatch next_batch_;
   Parameters parameters_;

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "cli/bench_lists.h"
 
 namespace holdfast {
@@ -14,12 +15,12 @@ namespace {
 constexpr int kMostPs = 64;
 constexpr int kMostRowLength = 4096;
 constexpr uint64_t kMostRows = 1'000'000'000;
-// The worker has the gradients and the values of a batch in memory, and the ps
-// reserves memory for a push.
+// Values in a batch. The worker keeps them three times (gradients, sums,
+// values), and the ps reserves memory for a whole push.
 constexpr uint64_t kMostBatchValues = uint64_t{1} << 28;
 constexpr double kMostExponent = 10;
 
-// What the flags say of lists.
+// The flags that are lists.
 struct Plan {
   std::vector<int> row_lengths;
   std::vector<int> ps_counts;
@@ -86,12 +87,12 @@ absl::Status Measure(const RowsFlags& flags, const Plan& plan, int num_ps,
 
 void RowsFlags::AddTo(FlagSet* set) {
   set->Add("row_length", "LIST", &row_lengths,
-           absl::StrCat("Numbers of float32 values in a row. Default: ",
+           absl::StrCat("Lengths of a row, in float32 values. Default: ",
                         row_lengths, "."));
   set->Add("ps", "LIST", &ps_counts,
            absl::StrCat("Numbers of ps. Default: ", ps_counts, "."));
   set->Add("rows", "NUMBER", &rows,
-           absl::StrCat("Rows of the table, all made before the measurement.\n"
+           absl::StrCat("Rows of the table, all made before measuring.\n"
                         "Default: ",
                         rows, "."));
   set->Add(

@@ -6,13 +6,13 @@
 
 namespace holdfast {
 
-// Ranks from 1 to n by Zipf's law: rank k has a probability in proportion to
-// k^-exponent. With exponent 0 all are equally likely.
+// Random ranks from 1 to n that follow Zipf's law: the probability of rank k is
+// proportional to k^-exponent. With exponent 0 all are equally likely.
 //
 // Rejection-inversion (W. Hormann and G. Derflinger, "Rejection-inversion to
-// generate variates from monotone discrete distributions", 1996): no table, and
-// less than two tries for a rank on average. The same seed gives the same ranks
-// on machines whose `pow` is the same.
+// generate variates from monotone discrete distributions", 1996), which needs
+// no table of n weights. The same seed gives the same ranks, except where the
+// rounding of the math library differs.
 //
 // Thread-compatible.
 class ZipfRanks {
@@ -23,17 +23,18 @@ class ZipfRanks {
   uint64_t Next();
 
  private:
-  // k^-exponent for any real k, its integral, and the inverse of that.
+  // x^-exponent, its integral, and the inverse of the integral.
   double Weight(double x) const;
   double Integral(double x) const;
   double InverseIntegral(double area) const;
 
   const uint64_t n_;
   const double exponent_;
-  // Areas under Weight are drawn from between these.
+  // Limits between which areas under Weight are drawn.
   const double first_area_;
   const double last_area_;
-  // A rank less than this above the real number drawn is accepted at once.
+  // A rank that exceeds the real number drawn by at most this is accepted
+  // without evaluating the integral.
   const double accepted_;
   std::mt19937_64 random_;
 };

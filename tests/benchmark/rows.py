@@ -5,18 +5,18 @@
         [--redis=VENV/bin/python] [--tensorflow=VENV/bin/python] \\
         [--torch=VENV/bin/python] [--ps_lite=PROGRAM] [--output=FILE]
 
-All do the same work in turn, for several rounds, as compare.py has it: a table of
---rows rows is filled, and a worker pushes and pulls the unique ids of batches that
-are drawn by Zipf's law (peers/rows.py). Prints two tables in Markdown: the ns that
-each takes for a row, and how many times as fast Holdfast was in the same round.
+All do the same work in turn, for several rounds, as in compare.py: each fills a table
+of --rows rows, and then pushes and pulls the unique ids of batches that are drawn by
+Zipf's law (peers/rows.py). Prints two tables in Markdown: the ns that each takes for
+a row, and how many times as fast Holdfast was in the same round.
 
-What has no flag is not measured:
+A peer whose flag is not given is left out:
 
   --redis       a Python with redis, hiredis and numpy; redis-server (Debian's package)
-                is on the path. Its push stores values, and works in no gradient.
+                must be on the path. A push only stores values.
   --tensorflow  a Python with tensorflow
-  --torch       a Python with torch: an EmbeddingBag, index_add_ and numpy.unique within
-                one process, by one thread
+  --torch       a Python with torch and numpy, which work within one process, with one
+                thread: EmbeddingBag, index_add_, index_select and numpy.unique
   --ps_lite     as made by `PS_LITE_SOURCE=... peers/ps_lite_rows.py --build=FOLDER`
 """
 

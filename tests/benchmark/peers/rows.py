@@ -2,9 +2,9 @@
 
 Ids are drawn as `holdfast bench rows` draws them: Zipf's law over the rows of the
 table, permuted so that the frequent ones are not the small ones. Each program
-measures one row length and prints lines as harness.py does, in ns for each row: for
-"push", "pull" and "pushpull" of a batch's unique ids, in rising order, and for the
-others of all of its ids.
+measures one row length and prints lines as harness.py does, in ns for each row. The
+operations "push", "pull" and "pushpull" are of a batch's unique ids, in rising order;
+the others are of all of its ids.
 """
 
 import argparse
@@ -40,7 +40,7 @@ class Batches:
         self.all = [(batch.astype(np.uint64) * np.uint64(_PRIME) %
                      np.uint64(flags.rows)).astype(np.int64) for batch in ranks]
         unique = [np.unique(batch) for batch in self.all]
-        # As many in each, for programs whose shapes are fixed.
+        # The same number in each batch, for programs whose shapes are fixed.
         self.num_unique = min(map(len, unique))
         self.unique = [ids[:self.num_unique] for ids in unique]
         self._turn = 0
