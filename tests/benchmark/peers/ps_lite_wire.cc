@@ -92,6 +92,11 @@ int main() {
     server = new ps::KVServer<float>(/*app_id=*/0);
     server->set_request_handle(Serve);
   }
+  if (!ps::IsScheduler()) {
+    // A request that arrives before the handler is set ends the server.
+    ps::Postoffice::Get()->Barrier(/*customer_id=*/0,
+                                   ps::kWorkerGroup + ps::kServerGroup);
+  }
   if (ps::IsWorker()) Work();
   ps::Finalize(/*customer_id=*/0, /*do_barrier=*/true);
   delete server;
