@@ -71,8 +71,9 @@ void AddExported(const std::string& text, Described* exported) {
 Described AllExported() {
   Described exported;
   for (const bool asynchronous : {false, true}) {
-    AddExported(PsMetrics(FullSnapshot(asynchronous, 2, 2)).ToText(),
-                &exported);
+    auto ps = FullSnapshot(asynchronous, 2, 2);
+    ps.shard.num_tables = 1;
+    AddExported(PsMetrics(ps).ToText(), &exported);
   }
   Metrics worker;
   AddProcessMetrics({kWorkerJob, 0}, ProcessFigures(), &worker);
