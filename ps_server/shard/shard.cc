@@ -187,8 +187,8 @@ absl::StatusOr<StagedPart> Shard::Fit(PushPart part) const {
 }
 
 absl::Status Shard::CheckRoom(const StagedPart& part) const {
-  // It was acknowledged, and its rows have their room.
-  if (staged_.Has(part)) return absl::OkStatus();
+  // Rows that were acknowledged have their room.
+  if (part.rows.empty() || staged_.Has(part)) return absl::OkStatus();
   std::vector<int64_t> absent = staged_.absent_rows();
   for (const StagedRows& rows : part.rows) {
     absl::Status status = tables_.CheckRoom(rows.table, rows.absent, absent);
