@@ -202,19 +202,37 @@ TEST_F(CoordinatorSaveTest, WhenItIsAskedFor_C1) {
   OfferBoth(1);
   const auto asked = Want();
   const auto no_wait = Want(std::nullopt, 0);
-  EXPECT_EQ(no_wait->step(), 1u);
+  EXPECT_EQ(no_wait->step(), 2u);
   EXPECT_EQ(no_wait->durable_step(), 0u);
   EXPECT_THAT(links_->saves, IsEmpty());
   AckCommits();
-  EXPECT_EQ(Save().step(), 2u) << "what is reached then holds it";
+  EXPECT_EQ(Save().step(), 2u);
   AckSaves();
   EXPECT_FALSE(asked.came());
   FinishSave();
-  EXPECT_EQ(asked->step(), 1u);
+  EXPECT_EQ(asked->step(), 2u);
   EXPECT_EQ(asked->durable_step(), 2u);
   EXPECT_EQ(Want(1)->durable_step(), 2u);
   EXPECT_THAT(links_->saves, IsEmpty()) << "it is on disk";
   EXPECT_EQ(archive_->Checkpoints(), "1/2");
+}
+
+// The workers were told that it is made.
+TEST_F(CoordinatorSaveTest, WhatWasAcceptedIsInThoughItsCommitIsUnderWay_C1) {
+  Start(Every(0, MakeDeclaration()));
+  TrainStep(0);
+  Want();
+  FinishSave();
+  OfferBoth(1);
+  const auto asked = Want();
+  const auto no_wait = Want(std::nullopt, 0);
+  EXPECT_EQ(no_wait->step(), 2u);
+  EXPECT_EQ(no_wait->durable_step(), 1u);
+  EXPECT_FALSE(asked.came());
+  AckCommits();
+  FinishSave();
+  EXPECT_EQ(asked->step(), 2u);
+  EXPECT_EQ(archive_->Checkpoints(), "1/1 1/2");
 }
 
 TEST_F(CoordinatorSaveTest, OneOfAStepAheadIsTakenWhenItIsReached_C1) {

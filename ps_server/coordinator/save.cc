@@ -122,7 +122,7 @@ bool Save::IsDue() const {
   const uint64_t step = job_->progress.committed().value();
   if (step == durable_step_) return false;
   if (job_->evaluations.NeedsCheckpointOf(step)) return true;
-  if (wanted_ > durable_step_) return true;
+  if (wanted_ > durable_step_ && wanted_ <= step) return true;
   if (!parked_.Between(0, step).empty()) return true;
   return schedule_.IsDue(step, now);
 }
@@ -342,14 +342,17 @@ void Save::GiveUp(const absl::Status& why) {
 
 void Save::Checkpoint(const proto::CheckpointRequest& request,
                       Reply<proto::CheckpointResponse> reply) {
-  const uint64_t committed = job_->progress.committed().value();
-  const uint64_t step = std::min(
-      request.has_step() ? request.step() : committed, job_->total_steps());
+  // What workers were told is accepted is in, though its Commit is under way.
+  const uint64_t reached = job_->step.open()
+                               ? job_->step.number().value()
+                               : job_->progress.committed().value();
+  const uint64_t step = std::min(request.has_step() ? request.step() : reached,
+                                 job_->total_steps());
   if (step <= durable_step_ || job_->ended()) {
     return job_->outbox.Answer(std::move(reply), Answer(step, ""));
   }
   // One that is ahead is due when it is reached.
-  if (step <= committed) wanted_ = std::max(wanted_, step);
+  if (step <= reached) wanted_ = std::max(wanted_, step);
   if (request.wait_ms() == 0 || parked_.full()) {
     return job_->outbox.Answer(std::move(reply), Answer(step, ""));
   }
