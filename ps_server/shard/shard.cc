@@ -186,16 +186,23 @@ absl::StatusOr<StagedPart> Shard::Fit(PushPart part) const {
   return staged;
 }
 
-absl::Status Shard::CheckRoom(const StagedPart& part) const {
+absl::Status Shard::CheckRoom(StagedPart* part) {
   // Rows that were acknowledged have their room.
-  if (part.rows.empty() || staged_.Has(part)) return absl::OkStatus();
-  std::vector<int64_t> absent = staged_.absent_rows();
-  for (const StagedRows& rows : part.rows) {
-    absl::Status status = tables_.CheckRoom(rows.table, rows.absent, absent);
-    if (!status.ok()) return status;
-    absent[rows.table] += rows.absent;
-  }
-  return absl::OkStatus();
+  if (part->rows.empty() || staged_.Has(*part)) return absl::OkStatus();
+  const auto check = [&] {
+    std::vector<int64_t> absent = staged_.absent_rows();
+    for (const StagedRows& rows : part->rows) {
+      absl::Status status = tables_.CheckRoom(rows.table, rows.absent, absent);
+      if (!status.ok()) return status;
+      absent[rows.table] += rows.absent;
+    }
+    return absl::OkStatus();
+  };
+  // Mostly there is room for all of them, whether they exist or not.
+  if (check().ok()) return absl::OkStatus();
+  staged_.CountAbsent(tables_);
+  for (StagedRows& rows : part->rows) tables_.CountAbsent(&rows);
+  return check();
 }
 
 absl::Status Shard::CheckMayPush(const WorkerLife& from) const {
@@ -284,7 +291,7 @@ void Shard::Push(PushPart part, Reply<proto::PushResponse> reply) {
   }
   absl::StatusOr<StagedPart> staged = Fit(std::move(part));
   if (!staged.ok()) return refuse(staged.status());
-  if (absl::Status status = CheckRoom(*staged); !status.ok()) {
+  if (absl::Status status = CheckRoom(&*staged); !status.ok()) {
     return refuse(status);
   }
   if (absl::Status status = staged_.Add(*std::move(staged), IsReserved(id));

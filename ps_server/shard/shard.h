@@ -229,8 +229,9 @@ class Shard {
 
   // `part` as it is staged, when its tensors fit the declaration.
   absl::StatusOr<StagedPart> Fit(PushPart part) const;
-  // That its rows have room, beside those of the pushes that are here.
-  absl::Status CheckRoom(const StagedPart& part) const;
+  // That its rows have room, beside those of the pushes that are here. Finds
+  // out which of them exist where that matters.
+  absl::Status CheckRoom(StagedPart* part);
   absl::StatusOr<GradientPiece> Fit(TensorPiece piece) const;
   proto::PushResponse PushAnswer(proto::Verdict verdict) const;
   proto::ApplyResponse ApplyAnswer(proto::Verdict verdict) const;

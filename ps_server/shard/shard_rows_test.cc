@@ -216,18 +216,22 @@ TEST_F(ShardRowsTest, NeitherTwiceNorMoreThanDeclaredInAllParts) {
   Stage(Part(0, 1, 0, {Rows("u", {Id(6)}, {1})}, 1, 4));
 }
 
-TEST_F(ShardRowsTest, ATableThatIsFullRefusesThePush_B13) {
-  proto::RestoreRequest request = WithTables(MakeRestore());
-  Shard::Options options = MakeOptions();
-  // The job's needs, and 100 bytes for rows; one of "u" takes up to 34.
+// With what the job needs, and `bytes` for rows.
+Shard::Options WithRoom(Shard::Options options, int64_t bytes,
+                        const proto::RestoreRequest& request) {
   for (options.memory_limit_bytes = 1;; ++options.memory_limit_bytes) {
     const auto plan =
         PlanMemory(request.declaration(),
                    {request.slices().begin(), request.slices().end()}, kThisPs,
                    options.memory_limit_bytes);
-    if (plan.ok() && plan->table_bytes == 100) break;
+    if (plan.ok() && plan->table_bytes == bytes) return options;
   }
-  Shard shard(options, &clock_, nullptr);
+}
+
+TEST_F(ShardRowsTest, ATableThatIsFullRefusesThePush_B13) {
+  const proto::RestoreRequest request = WithTables(MakeRestore());
+  // One of "u" takes up to 34.
+  Shard shard(WithRoom(MakeOptions(), 100, request), &clock_, nullptr);
   ASSERT_TRUE(Ask(shard, &Shard::Restore, request).status().ok());
   const auto push = [&](uint32_t worker, std::vector<uint64_t> ids) {
     Answer<proto::PushResponse> answer;
@@ -250,6 +254,31 @@ TEST_F(ShardRowsTest, ATableThatIsFullRefusesThePush_B13) {
                   .status()
                   .ok());
   EXPECT_EQ(shard.figures().table_rows, 2u);
+}
+
+TEST_F(ShardRowsTest, RowsThatExistNeedNoRoom_B13) {
+  const proto::RestoreRequest request = WithTables(MakeRestore());
+  // Two rows of "u" take 24 bytes each, and 64 for the index of a bucket. Of
+  // the 40 that are left a further one may take up to 34.
+  Shard shard(WithRoom(MakeOptions(), 216, request), &clock_, nullptr);
+  ASSERT_TRUE(Ask(shard, &Shard::Restore, request).status().ok());
+  const auto push = [&](uint32_t worker, uint64_t sequence,
+                        std::vector<uint64_t> ids) {
+    Answer<proto::PushResponse> answer;
+    shard.Push(PushOf(worker, sequence, sequence - 1,
+                      {Rows("u", ids, std::vector<float>(ids.size(), 1))}),
+               answer.Catch());
+    return answer.status();
+  };
+  ASSERT_TRUE(push(0, 1, {Id(0), Id(1)}).ok());
+  ASSERT_TRUE(
+      Ask(shard, &Shard::Commit, MakeCommit(0, {{0, 1, 1}})).status().ok());
+  ASSERT_EQ(shard.figures().table_rows, 2u);
+
+  EXPECT_TRUE(push(0, 2, {Id(0)}).ok());
+  EXPECT_TRUE(Fails(push(1, 2, {Id(1), Id(2), Id(3)}), kNotReady,
+                    {"table \"u\" is full", "2 more of 34 bytes"}));
+  EXPECT_TRUE(push(1, 2, {Id(1), Id(2)}).ok());
 }
 
 TEST_F(ShardRowsTest, APinHoldsTheRowsOfItsVersion_B11) {

@@ -89,12 +89,18 @@ absl::StatusOr<StagedRows> ShardTables::Fit(const TensorPiece& piece) const {
   StagedRows staged;
   staged.table = *table;
   staged.rows = std::make_shared<const ReceivedRows>(*std::move(rows));
-  staged.absent = tables_[*table]->CountAbsent(staged.rows->ids());
+  staged.absent = static_cast<int64_t>(staged.rows->ids().size());
   const size_t row_bytes =
       tables_[*table]->declared().row_length() * sizeof(float);
   staged.bytes = static_cast<int64_t>(staged.rows->ids().size() *
                                       (row_bytes + kReceivedRowBytes));
   return staged;
+}
+
+void ShardTables::CountAbsent(StagedRows* rows) const {
+  if (rows->counted) return;
+  rows->absent = tables_[rows->table]->CountAbsent(rows->rows->ids());
+  rows->counted = true;
 }
 
 absl::Status ShardTables::CheckRoom(

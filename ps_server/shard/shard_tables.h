@@ -27,8 +27,9 @@ struct StagedRows {
   // Index into the declaration's tables.
   size_t table = 0;
   std::shared_ptr<const ReceivedRows> rows;
-  // Of them, those that did not exist when they came.
+  // Of them, those that do not exist, at most: all, until they are counted.
   int64_t absent = 0;
+  bool counted = false;
 
   // Memory that they keep, as PlanMemory reckons.
   int64_t bytes = 0;
@@ -65,6 +66,9 @@ class ShardTables {
   // naming the table.
   absl::StatusOr<StagedRows> Fit(const TensorPiece& piece) const;
 
+  // Counts those of `rows` that do not exist, once. That looks each of them up,
+  // which costs as much as a pull.
+  void CountAbsent(StagedRows* rows) const;
   // Whether there is room for more rows of one table, where pushes that are
   // here may make `staged_absent` of each.
   // Errors: FAILED_PRECONDITION, as EmbeddingTable::CheckRoom.

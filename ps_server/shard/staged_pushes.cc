@@ -245,6 +245,18 @@ bool StagedPushes::Has(const StagedPart& part) const {
                                  it->second.parts.count(part.part) > 0));
 }
 
+void StagedPushes::CountAbsent(const ShardTables& tables) {
+  for (auto& [id, push] : pushes_) {
+    for (auto& [table, parts] : push.rows) {
+      for (auto& [first, rows] : parts) {
+        absent_rows_[table] -= rows.absent;
+        tables.CountAbsent(&rows);
+        absent_rows_[table] += rows.absent;
+      }
+    }
+  }
+}
+
 void StagedPushes::Reserve(const PushId& push) {
   const auto it = pushes_.find(push);
   if (it == pushes_.end() || it->second.reserved) return;

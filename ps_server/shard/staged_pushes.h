@@ -96,9 +96,11 @@ class StagedPushes {
   std::vector<PushId> DropThrough(GlobalStep step);
   void Clear();
 
+  // Has ShardTables::CountAbsent count the rows of all pushes that are here.
+  void CountAbsent(const ShardTables& tables);
+
   int64_t bytes() const { return memory_.bytes(); }
-  // By table: rows of the pushes that are here which did not exist when they
-  // came.
+  // By table: rows of the pushes that are here which do not exist, at most.
   const std::vector<int64_t>& absent_rows() const { return absent_rows_; }
   size_t num_pushes(const TaskId& worker) const {
     return memory_.num_pushes(worker);
