@@ -1,9 +1,11 @@
 #include "ps_server/table/embedding_table.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bitset>
 #include <cstring>
 #include <functional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -28,14 +30,83 @@ constexpr int64_t kIndexBytesPerRow = 10;
 
 }  // namespace
 
-// Works on the rows of one stripe at one step.
+// The gradients of a step by stripe; within a stripe by push, in the order of
+// S; of a push in the order of ids.
+class EmbeddingTable::SortedItems {
+ public:
+  explicit SortedItems(const RowSum& sum)
+      : num_terms_(sum.terms.size()), begins_(kStripes * num_terms_ + 1, 0) {
+    for (const RowTerm& term : sum.terms) {
+      for (const ReceivedRows* const part : term.parts) {
+        size_ += part->ids().size();
+      }
+    }
+    // Not cleared first, as vectors would be.
+    items_.reset(new Item[size_]);
+    const std::unique_ptr<uint8_t[]> stripes(new uint8_t[size_]);
+    static_assert(kStripes <= 256);
+    size_t row = 0;
+    for (size_t t = 0; t < num_terms_; ++t) {
+      for (const ReceivedRows* const part : sum.terms[t].parts) {
+        for (const uint64_t id : part->ids()) {
+          const uint32_t stripe = StripeOfBucket(BucketOfRow(id));
+          stripes[row++] = static_cast<uint8_t>(stripe);
+          ++begins_[stripe * num_terms_ + t];
+        }
+      }
+    }
+    size_t begin = 0;
+    for (size_t& count : begins_) begin += std::exchange(count, begin);
+    std::vector<size_t> next = begins_;
+    row = 0;
+    for (size_t t = 0; t < num_terms_; ++t) {
+      const RowTerm& term = sum.terms[t];
+      for (const ReceivedRows* const part : term.parts) {
+        const absl::Span<const uint64_t> ids = part->ids();
+        for (size_t i = 0; i < ids.size(); ++i) {
+          items_[next[stripes[row++] * num_terms_ + t]++] = {
+              ids[i], part->gradient(i), term.weight};
+        }
+      }
+    }
+  }
+
+  size_t size() const { return size_; }
+  bool Has(uint32_t stripe) const {
+    return BeginOf(stripe) < BeginOf(stripe + 1);
+  }
+  absl::Span<Item> Of(uint32_t stripe) {
+    return {items_.get() + BeginOf(stripe),
+            BeginOf(stripe + 1) - BeginOf(stripe)};
+  }
+  // Where those of each push begin in Of(stripe).
+  std::vector<size_t> RunsOf(uint32_t stripe) const {
+    std::vector<size_t> runs(begins_.begin() + stripe * num_terms_,
+                             begins_.begin() + (stripe + 1) * num_terms_);
+    for (size_t& begin : runs) begin -= BeginOf(stripe);
+    return runs;
+  }
+  size_t num_terms() const { return num_terms_; }
+
+ private:
+  size_t BeginOf(uint32_t stripe) const { return begins_[stripe * num_terms_]; }
+
+  const size_t num_terms_;
+  // By stripe, by push; and the end.
+  std::vector<size_t> begins_;
+  size_t size_ = 0;
+  std::unique_ptr<Item[]> items_;
+};
+
+// Works on rows at one step, on one stripe after the other. Keeps its memory
+// from stripe to stripe: processes have one heap, for whose lock threads would
+// wait.
 class EmbeddingTable::StripeUpdate {
  public:
-  StripeUpdate(EmbeddingTable* table, uint32_t stripe, uint64_t version,
-               const RowSum& sum, const proto::StepScalars& scalars,
+  StripeUpdate(EmbeddingTable* table, uint64_t version, const RowSum& sum,
+               const proto::StepScalars& scalars,
                const ApplyRowsOptions& options)
       : table_(*table),
-        stripe_(stripe),
         version_(version),
         sum_(sum),
         scalars_(scalars),
@@ -46,11 +117,10 @@ class EmbeddingTable::StripeUpdate {
     pending_.reserve(at_a_time_);
   }
 
-  // `items`: those of each push in the order of ids, beginning at `runs`,
-  // pushes in the order of S.
-  void Run(std::vector<Item> items, std::vector<size_t> runs) {
-    Merge(&items, &runs);
-    Update(items);
+  void Run(uint32_t stripe, SortedItems* items) {
+    stripe_ = stripe;
+    touched_.reset();
+    Update(Merge(stripe, items));
     Sweep(&table_.rows_);
     Sweep(&table_.candidates_);
     if (table_.declared_.has_max_rows()) {
@@ -67,47 +137,51 @@ class EmbeddingTable::StripeUpdate {
   static bool ById(const Item& a, const Item& b) { return a.id < b.id; }
 
   // Makes one run of all, in which those of one id are in the order of S.
-  static void Merge(std::vector<Item>* items, std::vector<size_t>* runs) {
-    std::vector<Item> merged(runs->size() > 1 ? items->size() : 0);
-    while (runs->size() > 1) {
+  absl::Span<const Item> Merge(uint32_t stripe, SortedItems* sorted) {
+    const absl::Span<Item> items = sorted->Of(stripe);
+    if (sorted->num_terms() <= 1) return items;
+    std::vector<size_t> runs = sorted->RunsOf(stripe);
+    merged_.resize(items.size());
+    Item* from = items.data();
+    Item* to = merged_.data();
+    while (runs.size() > 1) {
       std::vector<size_t> longer;
-      for (size_t i = 0; i < runs->size(); i += 2) {
+      for (size_t i = 0; i < runs.size(); i += 2) {
         const auto begin_of = [&](size_t run) {
-          return run < runs->size() ? (*runs)[run] : items->size();
+          return run < runs.size() ? runs[run] : items.size();
         };
-        const auto at = items->begin();
-        std::merge(at + begin_of(i), at + begin_of(i + 1), at + begin_of(i + 1),
-                   at + begin_of(i + 2), merged.begin() + begin_of(i), ById);
+        std::merge(from + begin_of(i), from + begin_of(i + 1),
+                   from + begin_of(i + 1), from + begin_of(i + 2),
+                   to + begin_of(i), ById);
         longer.push_back(begin_of(i));
       }
-      std::swap(*items, merged);
-      *runs = std::move(longer);
+      std::swap(from, to);
+      runs = std::move(longer);
     }
+    return {from, items.size()};
   }
 
-  void Update(const std::vector<Item>& items) {
-    std::vector<uint64_t> ids;
-    // By id, and the end.
-    std::vector<size_t> begins;
+  void Update(absl::Span<const Item> items) {
+    ids_.clear();
+    begins_.clear();
     for (size_t i = 0; i < items.size(); ++i) {
       if (i > 0 && items[i].id == items[i - 1].id) continue;
-      ids.push_back(items[i].id);
-      begins.push_back(i);
+      ids_.push_back(items[i].id);
+      begins_.push_back(i);
     }
-    begins.push_back(items.size());
+    begins_.push_back(items.size());
     table_.rows_.store.FindMany(
-        ids, sizeof(RowHeader) + table_.rule_->floats() * sizeof(float),
+        ids_, sizeof(RowHeader) + table_.rule_->floats() * sizeof(float),
         [&](size_t i, RowHeader* row) {
           // Gradients lie in the order of ids, across all stripes.
           constexpr size_t kAhead = 8;
-          const size_t ahead = std::min(begins[i] + kAhead, items.size() - 1);
+          const size_t ahead = std::min(begins_[i] + kAhead, items.size() - 1);
           const auto* const next =
               static_cast<const char*>(items[ahead].gradient);
           for (size_t at = 0; at < length_ * sizeof(float); at += 64) {
             __builtin_prefetch(next + at);
           }
-          Touch(row, absl::MakeConstSpan(items).subspan(
-                         begins[i], begins[i + 1] - begins[i]));
+          Touch(row, items.subspan(begins_[i], begins_[i + 1] - begins_[i]));
         });
     Flush();
   }
@@ -244,13 +318,18 @@ class EmbeddingTable::StripeUpdate {
   }
 
   EmbeddingTable& table_;
-  const uint32_t stripe_;
   const uint64_t version_;
   const RowSum& sum_;
   const proto::StepScalars& scalars_;
   const ApplyRowsOptions& options_;
   const size_t length_;
   const size_t at_a_time_;
+  // The stripe that is worked on.
+  uint32_t stripe_ = 0;
+  std::vector<Item> merged_;
+  std::vector<uint64_t> ids_;
+  // By id, and the end.
+  std::vector<size_t> begins_;
   // Rows whose gradients are known, and these.
   std::vector<float*> pending_;
   std::vector<float> gradients_;
@@ -395,41 +474,27 @@ void EmbeddingTable::ApplyStep(const RowSum& sum,
   const uint64_t version = version_.next().value();
   CHECK_LE(version, RowHeader::kMaxStep);
   ReleaseUnneeded();
-  // By stripe; those of a push together, in the order of ids.
-  std::array<std::vector<Item>, kStripes> items;
-  std::array<std::vector<size_t>, kStripes> runs;
-  size_t num_rows = 0;
-  for (const RowTerm& term : sum.terms) {
-    for (uint32_t stripe = 0; stripe < kStripes; ++stripe) {
-      runs[stripe].push_back(items[stripe].size());
-    }
-    for (const ReceivedRows* const part : term.parts) {
-      const absl::Span<const uint64_t> ids = part->ids();
-      num_rows += ids.size();
-      for (size_t i = 0; i < ids.size(); ++i) {
-        items[StripeOfBucket(BucketOfRow(ids[i]))].push_back(
-            {ids[i], part->gradient(i), term.weight});
-      }
-    }
-  }
+  SortedItems items(sum);
   std::vector<uint32_t> stripes;
   for (uint32_t stripe = 0; stripe < kStripes; ++stripe) {
     const uint32_t begin = std::max(buckets().begin, stripe * kStripeBuckets);
     const uint32_t end = std::min(buckets().end, (stripe + 1) * kStripeBuckets);
     const bool swept = declared_.has_expire_after_steps() && begin < end &&
                        FirstSwept(version, begin) < end;
-    if (swept || !items[stripe].empty()) stripes.push_back(stripe);
+    if (swept || items.Has(stripe)) stripes.push_back(stripe);
   }
-  const auto work = [&](size_t i) {
-    const uint32_t stripe = stripes[i];
-    const CopyMutex::Changing lock(&shared_->stripes[stripe]);
-    StripeUpdate(this, stripe, version, sum, scalars, options)
-        .Run(std::move(items[stripe]), std::move(runs[stripe]));
+  std::atomic<size_t> next{0};
+  const auto work = [&](size_t) {
+    StripeUpdate update(this, version, sum, scalars, options);
+    for (size_t i; (i = next.fetch_add(1)) < stripes.size();) {
+      const CopyMutex::Changing lock(&shared_->stripes[stripes[i]]);
+      update.Run(stripes[i], &items);
+    }
   };
-  if (options.threads != nullptr && num_rows >= kWorthHelpers) {
-    options.threads->ParallelFor(stripes.size(), work);
+  if (options.threads != nullptr && items.size() >= kWorthHelpers) {
+    options.threads->ParallelFor(options.threads->threads(), work);
   } else {
-    for (size_t i = 0; i < stripes.size(); ++i) work(i);
+    work(0);
   }
   version_ = version_.next();
 }

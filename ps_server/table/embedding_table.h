@@ -207,7 +207,7 @@ class EmbeddingTable {
     float weight;
   };
 
-  // One step's work on one stripe.
+  class SortedItems;
   class StripeUpdate;
 
   EmbeddingTable(const proto::EmbeddingTable& declared,

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/base/attributes.h"
+#include "absl/container/fixed_array.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/norm.h"
@@ -44,9 +46,11 @@ class ByElement : public RowRule {
              const float* gradients) const override {
     const size_t at_a_time = RowsAtATime(length_);
     const size_t most = std::min(rows.size(), at_a_time) * length_;
-    // Values, slots, and next values.
-    std::vector<float> copies(most * (2 + initial_slots_.size()));
-    std::vector<Optimizer::Slot> slots;
+    // Values, slots, and next values. On the stack, and not cleared first: a
+    // heap block for each call would cost more than the arithmetic.
+    absl::FixedArray<float, kElements * 4> copies(most *
+                                                  (2 + initial_slots_.size()));
+    absl::InlinedVector<Optimizer::Slot, 2> slots;
     for (size_t s = 0; s < initial_slots_.size(); ++s) {
       float* const slot = &copies[most * (1 + s)];
       slots.push_back({slot, slot});
