@@ -412,7 +412,8 @@ absl::StatusOr<PullReply> Shard::Read(const proto::PullRequest& request,
   for (int i = 0; i < request.ranges_size(); ++i) {
     const proto::ReadRange& range = request.ranges(i);
     if (range.has_rows()) {
-      absl::StatusOr<TensorPiece> rows = tables_.Read(range, version.number);
+      absl::StatusOr<TensorPiece> rows =
+          tables_.Read(range, version.number, options_.update_threads);
       if (!rows.ok()) return rows.status();
       reply.tensors.push_back(*std::move(rows));
       continue;

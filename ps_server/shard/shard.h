@@ -68,8 +68,8 @@ class Shard {
     uint64_t nonce = 0;
     // That the shard's share of the job may take (memory_plan.h). 0: no limit.
     int64_t memory_limit_bytes = 0;
-    // Help with the update of large variables; must outlive the shard. Null:
-    // none do.
+    // Help with the update of large variables, and with steps and reads of many
+    // rows; must outlive the shard. Null: none do.
     ThreadPool* update_threads = nullptr;
     // Memory for values, which processes of this host may read in place; must
     // outlive the shard and all values. Null: private memory.

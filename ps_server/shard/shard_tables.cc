@@ -157,7 +157,8 @@ absl::StatusOr<uint64_t> ShardTables::ValueBytes(const proto::ReadRange& range,
 }
 
 absl::StatusOr<TensorPiece> ShardTables::Read(const proto::ReadRange& range,
-                                              GlobalStep version) const {
+                                              GlobalStep version,
+                                              ThreadPool* threads) const {
   const absl::StatusOr<size_t> found = Find(range.variable());
   if (!found.ok()) return found.status();
   const EmbeddingTable& table = *tables_[*found];
@@ -173,7 +174,7 @@ absl::StatusOr<TensorPiece> ShardTables::Read(const proto::ReadRange& range,
   const size_t floats = ids->size() * table.declared().row_length();
   const std::shared_ptr<float[]> values(new float[floats]);
   if (version == version_) {
-    table.Read(*ids, values.get());
+    table.Read(*ids, values.get(), threads);
   } else {
     table.ReadHeld(version, *ids, values.get());
   }

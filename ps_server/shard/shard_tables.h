@@ -92,9 +92,10 @@ class ShardTables {
                                       uint64_t most) const;
   // The rows of a range that ValueBytes took, as of the newest version or of
   // one that is held. Errors: INVALID_ARGUMENT, naming the table, for ids that
-  // do not parse or are not of this ps.
+  // do not parse or are not of this ps. `threads`: as EmbeddingTable::Read.
   absl::StatusOr<TensorPiece> Read(const proto::ReadRange& range,
-                                   GlobalStep version) const;
+                                   GlobalStep version,
+                                   ThreadPool* threads) const;
 
   // Holds the newest version of all tables, until it goes. Must not outlive
   // this object.

@@ -20,9 +20,12 @@ namespace {
 // Other than a float, it may lie anywhere, and beside anything.
 using UnalignedFloat = float __attribute__((aligned(1), may_alias));
 
-// Rows of a step from which on helpers are called
+// Rows of a step or a read from which on helpers are called
 // (ps_server/shard/apply_step.cc has the reason).
 constexpr size_t kWorthHelpers = 4096;
+
+// Rows that a thread reads at a time: some 50 us of work.
+constexpr size_t kReadAtATime = 1024;
 
 // Bytes of an index for each of its rows, at most: a line of 64 for 10 rows,
 // and half as much again just after it has grown.
@@ -414,18 +417,30 @@ int64_t EmbeddingTable::BytesPerRow() const {
   return bytes;
 }
 
-void EmbeddingTable::Read(absl::Span<const uint64_t> ids, float* values) const {
+void EmbeddingTable::Read(absl::Span<const uint64_t> ids, float* values,
+                          ThreadPool* threads) const {
   const size_t length = declared_.row_length();
-  rows_.store.FindMany(
-      ids, sizeof(RowHeader) + length * sizeof(float),
-      [&](size_t i, const RowHeader* row) {
-        float* const to = values + i * length;
-        if (row != nullptr) {
-          std::memcpy(to, row->floats(), length * sizeof(float));
-        } else {
-          initializer_.Fill(ids[i], absl::MakeSpan(to, length));
-        }
-      });
+  const auto work = [&](size_t piece) {
+    const absl::Span<const uint64_t> some =
+        ids.subspan(piece * kReadAtATime, kReadAtATime);
+    float* to = values + piece * kReadAtATime * length;
+    rows_.store.FindMany(
+        some, sizeof(RowHeader) + length * sizeof(float),
+        [&](size_t i, const RowHeader* row) {
+          if (row != nullptr) {
+            std::memcpy(to, row->floats(), length * sizeof(float));
+          } else {
+            initializer_.Fill(some[i], absl::MakeSpan(to, length));
+          }
+          to += length;
+        });
+  };
+  const size_t pieces = (ids.size() + kReadAtATime - 1) / kReadAtATime;
+  if (threads != nullptr && ids.size() >= kWorthHelpers) {
+    threads->ParallelFor(pieces, work);
+  } else {
+    for (size_t i = 0; i < pieces; ++i) work(i);
+  }
 }
 
 void EmbeddingTable::ReadHeld(GlobalStep version,

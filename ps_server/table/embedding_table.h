@@ -105,8 +105,9 @@ class EmbeddingTable {
 
   // Writes the values of rows, which must belong to buckets(), one after the
   // other. Writes the first values of a row that does not exist, and does not
-  // make it.
-  void Read(absl::Span<const uint64_t> ids, float* values) const;
+  // make it. `threads`: for many rows. Null: the caller's does all.
+  void Read(absl::Span<const uint64_t> ids, float* values,
+            ThreadPool* threads = nullptr) const;
   // The same, as of a held version.
   void ReadHeld(GlobalStep version, absl::Span<const uint64_t> ids,
                 float* values) const;

@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <tuple>
@@ -556,6 +557,14 @@ TEST(EmbeddingTableTest, ThreadsChangeNothing_B10) {
   for (uint32_t bucket = 0; bucket < kRowBuckets; bucket += 5) {
     ASSERT_EQ(helped->BucketDigest(bucket), alone->BucketDigest(bucket));
   }
+  // Not all of them have rows.
+  std::vector<uint64_t> ids(25000);
+  std::iota(ids.begin(), ids.end(), 0);
+  std::vector<float> values(2 * ids.size());
+  alone->Read(ids, values.data());
+  std::vector<float> also(values.size());
+  helped->Read(ids, also.data(), &threads);
+  EXPECT_EQ(also, values);
 }
 
 // The digest of one row by hand: id 1 and the value -1, little-endian; those of
