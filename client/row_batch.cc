@@ -93,8 +93,13 @@ void RowBatch::Sum(const float* gradients, size_t length, float* sums) const {
 }
 
 void RowBatch::Spread(const float* rows, size_t length, float* values) const {
-  for (const uint32_t row : inverse_) {
-    std::memcpy(values, rows + row * length, length * sizeof(float));
+  // Rows are read in the order of the batch.
+  constexpr size_t kAhead = 16;
+  for (size_t i = 0; i < inverse_.size(); ++i) {
+    const size_t ahead = std::min(i + kAhead, inverse_.size() - 1);
+    const float* const next = rows + inverse_[ahead] * length;
+    for (size_t at = 0; at < length; at += 16) __builtin_prefetch(next + at);
+    std::memcpy(values, rows + inverse_[i] * length, length * sizeof(float));
     values += length;
   }
 }
