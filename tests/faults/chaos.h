@@ -11,13 +11,14 @@ namespace holdfast {
 //
 // Round r of a seed is always the same: what is hit, how, in which kind of job,
 // and when, in terms of the job's progress. 18 rounds hit every target in every
-// way; 450 do so at every moment and in every kind of job.
+// way; 720 do so at every moment and in every kind of job.
 //
 // A round is survived when every task ends by itself with 0 (but one that was
 // hit at the end, and has nobody left to ask), and the last checkpoint is
 // right: synchronous by step, it has the digest of a run that was left in
 // peace; otherwise each push and each example counts once, or, where the job
-// goes on without lost workers, each step (OnesModel).
+// goes on without lost workers, each step (OnesModel); with embedding tables,
+// each push in each of its rows (rows_job.h).
 struct ChaosOptions {
   // For the rounds' folders; those of rounds that were not survived stay.
   std::string folder;

@@ -21,8 +21,8 @@ class DateTest : public ::testing::Test {
  protected:
   // Of a job that was left in peace; the same for all tests.
   static void SetUpTestSuite() {
-    const auto digest =
-        DigestInPeace(absl::StrCat(::testing::TempDir(), "/peace"));
+    const auto digest = DigestInPeace(
+        JobKind::kSynchronous, absl::StrCat(::testing::TempDir(), "/peace"));
     ASSERT_TRUE(digest.ok()) << digest.status();
     digest_ = *digest;
   }

@@ -6,12 +6,14 @@
 #include "absl/strings/str_replace.h"
 #include "common/shared_memory/arena.h"
 #include "tests/faults/outcome.h"
+#include "tests/faults/rows_job.h"
 #include "tests/local/small_job.h"
 
 namespace holdfast {
 namespace {
 
 constexpr char kOnesWorker[] = "tests/faults/ones_worker";
+constexpr char kRowsWorker[] = "tests/faults/rows_worker";
 constexpr int kOnesBatch = 5;
 
 // Positions of the training stream that the job of OnesModel gets to: a step of
@@ -46,10 +48,13 @@ seed: 1
 std::string ConsistencyOf(JobKind kind) {
   switch (kind) {
     case JobKind::kByTicket:
+    case JobKind::kTablesByTicket:
       return "synchronous { replicas_to_aggregate: 1 total_num_replicas: 2 }";
     case JobKind::kBounded:
+    case JobKind::kTablesBounded:
       return "asynchronous { staleness_bound: 1 pipeline_depth: 2 }";
     case JobKind::kGoingOn:
+    case JobKind::kTables:
       return "synchronous {}";
     default:
       return "asynchronous {}";
@@ -70,6 +75,24 @@ std::string WriteOnesJob(JobKind kind, const std::string& folder) {
   return path;
 }
 
+bool HasTables(JobKind kind) {
+  return kind == JobKind::kTables || kind == JobKind::kTablesByTicket ||
+         kind == JobKind::kTablesBounded;
+}
+
+std::string WriteRowsJob(JobKind kind, const std::string& folder) {
+  const std::string path = folder + "/declaration.textproto";
+  WriteText(path,
+            RowsDeclaration(ConsistencyOf(kind),
+                            /*by_ticket=*/kind != JobKind::kTables, kJobSteps));
+  return path;
+}
+
+// In peace.
+bool HasDigest(JobKind kind) {
+  return kind == JobKind::kSynchronous || kind == JobKind::kTables;
+}
+
 }  // namespace
 
 const char* NameOf(JobKind kind) {
@@ -84,6 +107,12 @@ const char* NameOf(JobKind kind) {
       return "bounded";
     case JobKind::kGoingOn:
       return "going on";
+    case JobKind::kTables:
+      return "tables";
+    case JobKind::kTablesByTicket:
+      return "tables by ticket";
+    case JobKind::kTablesBounded:
+      return "tables bounded";
   }
   return "";
 }
@@ -101,6 +130,9 @@ TaskCluster::Options SmallCluster(JobKind kind, const std::string& folder) {
     job.more = kCommon;
     options.job_file = WriteJob(folder, job);
     options.worker_binary = kSlowWorker;
+  } else if (HasTables(kind)) {
+    options.job_file = WriteRowsJob(kind, folder);
+    options.worker_binary = kRowsWorker;
   } else {
     options.job_file = WriteOnesJob(kind, folder);
     options.worker_binary = kOnesWorker;
@@ -109,8 +141,7 @@ TaskCluster::Options SmallCluster(JobKind kind, const std::string& folder) {
                       "--start_timeout=20s", "--recovery_timeout=20s",
                       "--grace=5s"};
   // Of a synchronous step the slowest counts; other jobs share the steps.
-  const bool whole_steps =
-      kind == JobKind::kSynchronous || kind == JobKind::kGoingOn;
+  const bool whole_steps = HasDigest(kind) || kind == JobKind::kGoingOn;
   options.worker_flags = {whole_steps ? "--slow_step_ms_max=30"
                                       : "--slow_step_ms_max=80"};
   return options;
@@ -121,7 +152,10 @@ absl::Status CheckEnd(JobKind kind, const TaskCluster& cluster,
   if (kind == JobKind::kGoingOn) {
     return CheckSteps(cluster.checkpoint_dir(), kJobSteps);
   }
-  if (kind != JobKind::kSynchronous) {
+  if (HasTables(kind) && !HasDigest(kind)) {
+    return CheckRows(cluster.checkpoint_dir(), kJobSteps);
+  }
+  if (!HasDigest(kind)) {
     return CheckOnes(cluster.checkpoint_dir(), kJobSteps, PositionsOf(kind));
   }
   const auto found =
@@ -143,14 +177,30 @@ absl::Status CheckShared(const TaskCluster& cluster) {
       "kMinLentBytes?");
 }
 
-absl::StatusOr<std::string> DigestInPeace(const std::string& folder) {
-  TaskCluster cluster(SmallCluster(JobKind::kSynchronous, folder));
+absl::StatusOr<std::string> DigestInPeace(JobKind kind,
+                                          const std::string& folder) {
+  TaskCluster cluster(SmallCluster(kind, folder));
   cluster.StartAll();
   absl::Status status = cluster.AwaitEnd(absl::Seconds(60));
   if (status.ok()) status = CheckShared(cluster);
   if (!status.ok()) return status;
   return DigestAtEnd(cluster.checkpoint_dir(), cluster.result_file(),
                      kJobSteps);
+}
+
+absl::StatusOr<std::map<JobKind, std::string>> DigestsInPeace(
+    const std::string& folder) {
+  std::map<JobKind, std::string> digests;
+  for (const JobKind kind : kJobKinds) {
+    if (!HasDigest(kind)) {
+      digests[kind] = "";
+      continue;
+    }
+    const auto digest = DigestInPeace(kind, folder);
+    if (!digest.ok()) return digest.status();
+    digests[kind] = *digest;
+  }
+  return digests;
 }
 
 }  // namespace holdfast

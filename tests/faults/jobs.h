@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_TESTS_FAULTS_JOBS_H_
 #define HOLDFAST_TESTS_FAULTS_JOBS_H_
 
+#include <map>
 #include <string>
 
 #include "absl/status/status.h"
@@ -21,10 +22,16 @@ enum class JobKind {
   kBounded,
   // By step, of whoever is there.
   kGoingOn,
+  // With embedding tables (rows_job.h): as kSynchronous, kByTicket and
+  // kBounded.
+  kTables,
+  kTablesByTicket,
+  kTablesBounded,
 };
 inline constexpr JobKind kJobKinds[] = {
-    JobKind::kSynchronous, JobKind::kByTicket, JobKind::kAsynchronous,
-    JobKind::kBounded, JobKind::kGoingOn};
+    JobKind::kSynchronous,    JobKind::kByTicket,     JobKind::kAsynchronous,
+    JobKind::kBounded,        JobKind::kGoingOn,      JobKind::kTables,
+    JobKind::kTablesByTicket, JobKind::kTablesBounded};
 const char* NameOf(JobKind kind);
 
 // Steps, or pushes, of each of them.
@@ -34,7 +41,8 @@ inline constexpr absl::Duration kJobLease = absl::Seconds(1);
 // A cluster for such a job, whose files are written to `folder`.
 TaskCluster::Options SmallCluster(JobKind kind, const std::string& folder);
 
-// Tests what a finished one has left. `digest` is that of a synchronous job.
+// Tests what a finished one has left. `digest` is that of the same job in
+// peace, where that is known.
 absl::Status CheckEnd(JobKind kind, const TaskCluster& cluster,
                       const std::string& digest);
 
@@ -43,8 +51,13 @@ absl::Status CheckEnd(JobKind kind, const TaskCluster& cluster,
 // short one whose ps are killed it may not be seen.
 absl::Status CheckShared(const TaskCluster& cluster);
 
-// The digest of the synchronous job, run in peace. Errors: CheckShared's, too.
-absl::StatusOr<std::string> DigestInPeace(const std::string& folder);
+// The digest of a synchronous job by step (with tables or without), run in
+// peace. Errors: CheckShared's, too.
+absl::StatusOr<std::string> DigestInPeace(JobKind kind,
+                                          const std::string& folder);
+// Of all that have one; of the others it is empty.
+absl::StatusOr<std::map<JobKind, std::string>> DigestsInPeace(
+    const std::string& folder);
 
 }  // namespace holdfast
 

@@ -117,8 +117,8 @@ TEST(NetworkTest, LinksAreCutAndHealed) {
                  << probe.status();
   }
   const std::string folder = FreshFolder();
-  const auto digest = DigestInPeace(folder + "/peace");
-  ASSERT_TRUE(digest.ok()) << digest.status();
+  const auto digests = DigestsInPeace(folder + "/peace");
+  ASSERT_TRUE(digests.ok()) << digests.status();
 
   constexpr int kNumRounds = std::size(kRounds) * kKindsEach;
   std::mt19937 random(kSeed);
@@ -142,11 +142,11 @@ TEST(NetworkTest, LinksAreCutAndHealed) {
         const Round& round = kRounds[index / kKindsEach];
         const JobKind kind = kJobKinds[index % std::size(kJobKinds)];
         absl::Status shared;
-        const auto took =
-            Survive(round, kind, from_steps[index],
-                    absl::StrCat(folder, "/round-", index), *digest, &shared);
+        const auto took = Survive(round, kind, from_steps[index],
+                                  absl::StrCat(folder, "/round-", index),
+                                  digests->at(kind), &shared);
         const std::string name =
-            absl::StrFormat("%-24s %-13s from step %2d", round.what,
+            absl::StrFormat("%-24s %-16s from step %2d", round.what,
                             NameOf(kind), from_steps[index]);
         absl::MutexLock lock(&mutex);
         if (took.ok() && shared.ok()) have_shared.insert(kind);

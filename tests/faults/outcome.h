@@ -14,8 +14,9 @@ namespace holdfast {
 
 // The digest (common/digest.h) of the last checkpoint, which has to be
 // the job's end, whole, and of `steps` steps; and that of `result_file`, where
-// the chief has lived to write it, has to be the same.
-// Errors: DATA_LOSS with what is wrong.
+// the chief has lived to write it, has to be the same. Where there are
+// embedding tables, of their rows and candidates with all that is stored of
+// them, too. Errors: DATA_LOSS with what is wrong.
 absl::StatusOr<std::string> DigestAtEnd(const std::string& checkpoint_dir,
                                         const std::string& result_file,
                                         uint64_t steps);
@@ -34,6 +35,11 @@ absl::Status CheckOnes(const std::string& checkpoint_dir, uint64_t pushes,
 // counted each of `steps` steps once.
 // Errors: as CheckOnes.
 absl::Status CheckSteps(const std::string& checkpoint_dir, uint64_t steps);
+
+// Tests that a job of rows_worker that counts (rows_job.h) has counted each of
+// `pushes` pushes once, in the variable and in every row that it had.
+// Errors: DATA_LOSS with the rows that are wrong.
+absl::Status CheckRows(const std::string& checkpoint_dir, uint64_t pushes);
 
 }  // namespace holdfast
 

@@ -111,7 +111,8 @@ class FloodTest : public testing::Test {
   // Trains, and attacks from the fifth step until the job is done.
   void TrainUnder(const std::function<void(const TaskCluster&,
                                            const std::atomic<bool>&)>& attack) {
-    const auto digest = DigestInPeace(folder_ + "/peace");
+    const auto digest =
+        DigestInPeace(JobKind::kSynchronous, folder_ + "/peace");
     ASSERT_TRUE(digest.ok()) << digest.status();
     TaskCluster::Options options =
         SmallCluster(JobKind::kSynchronous, folder_ + "/attacked");
