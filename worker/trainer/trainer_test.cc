@@ -43,7 +43,8 @@ TEST_F(TrainerTest, ChiefDeclaresFirstAndReadsThePinnedEndLast) {
                           "await pull 0", "push #1 of step 0", "add 1", "add 0",
                           "contribute #1: step 0, seat 0, 8 examples", "pull 1",
                           "await push #1", "await verdict #1", "await pull 1",
-                          "await done", "pin 1", "read 1", "status", "leave"));
+                          "await done", "status", "pin 1", "read 1", "status",
+                          "leave"));
   EXPECT_EQ(cluster_->declared().SerializeAsString(),
             options_.declaration.SerializeAsString());
 }
@@ -416,10 +417,10 @@ TEST_F(TrainerTest, ComesWhenThereIsNothingLeftButTheResult) {
   SetUpJob(/*replica=*/0, /*n=*/2, /*m=*/2, /*steps=*/7);
   cluster_->first_version = 7;
   EXPECT_EQ(Run(), absl::OkStatus());
-  EXPECT_THAT(
-      cluster_->calls(),
-      ElementsAre("declare", "await variables", "pull 0", "await pull 0",
-                  "await done", "pin 7", "read 7", "status", "leave"));
+  EXPECT_THAT(cluster_->calls(),
+              ElementsAre("declare", "await variables", "pull 0",
+                          "await pull 0", "await done", "status", "pin 7",
+                          "read 7", "status", "leave"));
 }
 
 TEST_F(TrainerTest, ComesWhenTheJobWasFinishedBefore) {
@@ -464,6 +465,17 @@ TEST_F(TrainerTest, IsDoneWithoutAResultWhenTheEndIsOnDisk) {
     // A ps that nobody brings back is not waited for as during training.
     EXPECT_EQ(cluster_->deadline_of("pin") - clock_.now, options_.margin);
   }
+}
+
+// The answer that told of the end need not tell of the disk.
+TEST_F(TrainerTest, AsksWhetherTheEndIsOnDisk) {
+  SetUpJob(/*replica=*/0, /*n=*/2, /*m=*/2, /*steps=*/1);
+  cluster_->phase = proto::DONE;
+  cluster_->status.set_durable_step(1);
+  cluster_->errors["pin 1"] = absl::DeadlineExceededError("a ps is away");
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(ReadFile(options_.result_file), "");
+  EXPECT_EQ(cluster_->deadline_of("pin") - clock_.now, options_.margin);
 }
 
 TEST_F(TrainerTest, LeavesWhenTheModelFails) {
