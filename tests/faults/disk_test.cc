@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "tests/faults/cluster.h"
 #include "tests/faults/jobs.h"
 #include "tests/faults/outcome.h"
+#include "tests/faults/rows_job.h"
 #include "tests/local/small_job.h"
 
 namespace holdfast {
@@ -76,17 +78,23 @@ class SmallDisk {
 
 class DiskTest : public ::testing::Test {
  protected:
-  // Of a job that was left in peace; the same for all tests.
-  static void SetUpTestSuite() {
-    const auto digest =
-        DigestInPeace(absl::StrCat(::testing::TempDir(), "/peace"));
-    ASSERT_TRUE(digest.ok()) << digest.status();
-    digest_ = *digest;
-  }
+  explicit DiskTest(JobKind kind = JobKind::kSynchronous)
+      : kind_(kind),
+        folder_(FreshFolder()),
+        options_(SmallCluster(kind, folder_)) {}
 
-  DiskTest()
-      : folder_(FreshFolder()),
-        options_(SmallCluster(JobKind::kSynchronous, folder_)) {}
+  // Of the same job, left in peace, which is run once for all tests.
+  std::string Digest() {
+    static auto* const digests = new std::map<JobKind, std::string>;
+    std::string& digest = (*digests)[kind_];
+    if (digest.empty()) {
+      const auto found =
+          DigestInPeace(kind_, absl::StrCat(::testing::TempDir(), "/peace"));
+      EXPECT_TRUE(found.ok()) << found.status();
+      if (found.ok()) digest = *found;
+    }
+    return digest;
+  }
 
   // Starts the job, and kills all of it when a checkpoint beyond `step` is on
   // disk.
@@ -101,8 +109,7 @@ class DiskTest : public ::testing::Test {
   void ExpectTheRightEnd(TaskCluster* cluster) {
     const absl::Status ended = cluster->AwaitEnd(kLimit);
     EXPECT_TRUE(ended.ok()) << ended;
-    const absl::Status right =
-        CheckEnd(JobKind::kSynchronous, *cluster, digest_);
+    const absl::Status right = CheckEnd(kind_, *cluster, Digest());
     EXPECT_TRUE(right.ok()) << right << cluster->Describe();
   }
 
@@ -151,12 +158,50 @@ class DiskTest : public ::testing::Test {
     WriteText(file, bytes);
   }
 
-  static std::string digest_;
+  const JobKind kind_;
   const std::string folder_;
   TaskCluster::Options options_;
 };
 
-std::string DiskTest::digest_;
+// Those of a job without embedding tables, and of one with them.
+class AnyDiskTest : public DiskTest,
+                    public ::testing::WithParamInterface<JobKind> {
+ protected:
+  AnyDiskTest() : DiskTest(GetParam()) {}
+};
+
+INSTANTIATE_TEST_SUITE_P(Jobs, AnyDiskTest,
+                         ::testing::Values(JobKind::kSynchronous,
+                                           JobKind::kTables),
+                         [](const auto& info) {
+                           return std::string(NameOf(info.param));
+                         });
+
+class TablesDiskTest : public DiskTest {
+ protected:
+  TablesDiskTest() : DiskTest(JobKind::kTables) {}
+
+  // In the middle of a row of the table.
+  static void DamageRow(const std::filesystem::path& checkpoint, size_t table) {
+    // Every batch has it, so it is there; more often than once if its id is.
+    const uint64_t id = RowsOfAll().back();
+    const std::string id_bytes(reinterpret_cast<const char*>(&id), sizeof(id));
+    for (const char* name : {"ps-0000-of-0002", "ps-0001-of-0002"}) {
+      const std::string file = checkpoint / name;
+      std::string bytes = ReadText(file);
+      size_t at = bytes.find(id_bytes);
+      // Each table has a row of that id, in the order of the declaration.
+      for (size_t i = 0; i < table && at != std::string::npos; ++i) {
+        at = bytes.find(id_bytes, at + 1);
+      }
+      if (at == std::string::npos) continue;
+      bytes[at] ^= 1;
+      WriteText(file, bytes);
+      return;
+    }
+    FAIL() << "no row of id " << id << " in " << checkpoint;
+  }
+};
 
 TEST_F(DiskTest, GoesOnWhereItWasWhenAllIsStartedAgain) {
   RunUntilSaved(20);
@@ -194,7 +239,7 @@ TEST_F(DiskTest, AFinishedJobIsToldByPs0Alone) {
   ExpectTheRightEnd(&cluster);
 }
 
-TEST_F(DiskTest, MorePsThanBefore) {
+TEST_P(AnyDiskTest, MorePsThanBefore) {
   RunUntilSaved(20);
   options_.num_ps = 3;
   TaskCluster cluster(options_);
@@ -223,7 +268,7 @@ TEST_F(DiskTest, ADamagedCheckpointIsPassedOver) {
                     HasSubstr(checkpoints.back().filename())));
 }
 
-TEST_F(DiskTest, ACheckpointWithoutItsFileIsPassedOver) {
+TEST_P(AnyDiskTest, ACheckpointWithoutItsFileIsPassedOver) {
   RunUntilSaved(20);
   std::filesystem::remove(Checkpoints().back() / "ps-0001-of-0002");
   TaskCluster cluster(options_);
@@ -345,12 +390,12 @@ TEST_F(DiskTest, AWarmStartHasTheValuesOfTheOther) {
   const auto digest =
       DigestAtEnd(cluster.checkpoint_dir(), cluster.result_file(), kJobSteps);
   ASSERT_TRUE(digest.ok()) << digest.status();
-  EXPECT_NE(*digest, digest_) << "it began elsewhere";
+  EXPECT_NE(*digest, Digest()) << "it began elsewhere";
 }
 
 // Training goes on without checkpoints; the last one is waited for.
-TEST_F(DiskTest, AFullDiskIsWaitedFor) {
-  SmallDisk disk(folder_ + "/checkpoints", "1m");
+TEST_P(AnyDiskTest, AFullDiskIsWaitedFor) {
+  SmallDisk disk(folder_ + "/checkpoints", "8m");
   if (!disk.mounted()) GTEST_SKIP() << "cannot mount (needs root)";
   TaskCluster cluster(options_);
   cluster.StartAll();
@@ -366,7 +411,7 @@ TEST_F(DiskTest, AFullDiskIsWaitedFor) {
 }
 
 // Nothing that was not synced is taken for a checkpoint.
-TEST_F(DiskTest, AFailingFsyncIsWaitedFor) {
+TEST_P(AnyDiskTest, AFailingFsyncIsWaitedFor) {
   const std::string failing = folder_ + "/failing";
   PreloadABadDisk("BAD_DISK_SYNC_FAILS=" + failing);
   TaskCluster cluster(options_);
@@ -385,7 +430,7 @@ TEST_F(DiskTest, AFailingFsyncIsWaitedFor) {
 }
 
 // What one file says is believed after a while; the others are tried.
-TEST_F(DiskTest, ABadSectorIsPassedOver) {
+TEST_P(AnyDiskTest, ABadSectorIsPassedOver) {
   RunUntilSaved(20);
   const std::string bad = Checkpoints().back().filename();
   PreloadABadDisk("BAD_DISK_UNREADABLE=" + bad + "/ps-0000");
@@ -398,6 +443,61 @@ TEST_F(DiskTest, ABadSectorIsPassedOver) {
                     HasSubstr(bad + ".set-aside")));
   EXPECT_TRUE(std::filesystem::exists(cluster.checkpoint_dir() + "/" + bad +
                                       ".set-aside/MANIFEST"));
+}
+
+TEST_F(TablesDiskTest, ADamagedRowIsPassedOverAndItsTableNamed) {
+  RunUntilSaved(20);
+  const auto checkpoints = Checkpoints();
+  ASSERT_GE(checkpoints.size(), 2);
+  DamageRow(checkpoints.back(), kAdmittedTable);
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ExpectTheRightEnd(&cluster);
+  EXPECT_THAT(cluster.log("ps-0"),
+              AllOf(HasSubstr("the job goes on from the one before"),
+                    HasSubstr(checkpoints.back().filename()),
+                    ContainsRegex("ps-000[01]-of-0002: block 0 of table "
+                                  "\"admitted\"")));
+}
+
+TEST_F(TablesDiskTest, WhenTheRowsOfAllAreDamagedTheJobFails) {
+  RunUntilSaved(20);
+  for (const auto& checkpoint : Checkpoints()) {
+    DamageRow(checkpoint, kCappedTable);
+  }
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ExpectACleanError(&cluster, "ps-0", 1, "there is none before it");
+  EXPECT_THAT(cluster.log("ps-0"),
+              ContainsRegex("ps-000[01]-of-0002: block 0 of table \"capped\""));
+}
+
+// As a machine may leave it that crashes.
+TEST_F(TablesDiskTest, ATornFileIsPassedOver) {
+  RunUntilSaved(20);
+  const auto checkpoint = Checkpoints().back();
+  const std::filesystem::path file = checkpoint / "ps-0001-of-0002";
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) * 3 / 4);
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ExpectTheRightEnd(&cluster);
+  EXPECT_THAT(cluster.log("ps-0"), HasSubstr(checkpoint.filename()));
+}
+
+// Steps go on while rows of a version before are written.
+TEST_F(TablesDiskTest, ASlowDiskDoesNotKeepStepsFromChangingRows) {
+  PreloadABadDisk("BAD_DISK_SYNC_MS=150");
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  EXPECT_TRUE(cluster.AdvanceUntil(
+      [&] {
+        return cluster.status().disk_progress_size() > 0 &&
+               cluster.status().global_step() >
+                   cluster.status().durable_step() + 7;
+      },
+      kLimit))
+      << cluster.Describe();
+  ExpectTheRightEnd(&cluster);
 }
 
 TEST_F(DiskTest, AHungDiskDoesNotKeepAPsFromEnding) {
