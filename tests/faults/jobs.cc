@@ -13,7 +13,6 @@ namespace holdfast {
 namespace {
 
 constexpr char kOnesWorker[] = "tests/faults/ones_worker";
-constexpr char kRowsWorker[] = "tests/faults/rows_worker";
 constexpr int kOnesBatch = 5;
 
 // Positions of the training stream that the job of OnesModel gets to: a step of
@@ -82,9 +81,11 @@ bool HasTables(JobKind kind) {
 
 std::string WriteRowsJob(JobKind kind, const std::string& folder) {
   const std::string path = folder + "/declaration.textproto";
-  WriteText(path,
-            RowsDeclaration(ConsistencyOf(kind),
-                            /*by_ticket=*/kind != JobKind::kTables, kJobSteps));
+  RowsJob job;
+  job.consistency = ConsistencyOf(kind);
+  job.by_ticket = kind != JobKind::kTables;
+  job.steps = kJobSteps;
+  WriteText(path, RowsDeclaration(job));
   return path;
 }
 

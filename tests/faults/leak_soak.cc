@@ -15,6 +15,7 @@
 
 ABSL_FLAG(uint64_t, kills, 1000, "How many, at least.");
 ABSL_FLAG(uint64_t, steps, 1000000, "How many, at least.");
+ABSL_FLAG(bool, tables, false, "Whether the job has embedding tables.");
 ABSL_FLAG(std::string, folder, "/tmp/holdfast-leaks",
           "For the files of the job; emptied.");
 
@@ -29,6 +30,7 @@ int main(int argc, char** argv) {
   options.folder = absl::GetFlag(FLAGS_folder);
   options.kills = absl::GetFlag(FLAGS_kills);
   options.steps = absl::GetFlag(FLAGS_steps);
+  options.tables = absl::GetFlag(FLAGS_tables);
   const holdfast::LeakReport report = holdfast::LookForLeaks(options);
   std::cout << report.table << report.failure;
   return report.failure.empty() ? 0 : 1;

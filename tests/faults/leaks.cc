@@ -21,6 +21,7 @@
 #include "absl/time/time.h"
 #include "tests/faults/cluster.h"
 #include "tests/faults/jobs.h"
+#include "tests/faults/rows_job.h"
 #include "tests/local/small_job.h"
 
 namespace holdfast {
@@ -80,7 +81,7 @@ Footprint Least(const Footprint& a, const Footprint& b) {
 class LeakRun {
  public:
   explicit LeakRun(const LeakOptions& options)
-      : options_(options), cluster_(ClusterOptions(options.folder)) {}
+      : options_(options), cluster_(ClusterOptions(options)) {}
 
   LeakReport Run() {
     LeakReport report;
@@ -122,12 +123,29 @@ class LeakRun {
   }
 
  private:
-  static TaskCluster::Options ClusterOptions(const std::string& folder) {
+  static TaskCluster::Options ClusterOptions(const LeakOptions& leaks) {
+    const std::string& folder = leaks.folder;
     std::filesystem::remove_all(folder);
     std::filesystem::create_directories(folder);
     WriteExamples(folder);
+    TaskCluster::Options options;
+    options.folder = folder;
+    options.ps_flags = {"--lease=500ms", "--start_timeout=20s",
+                        "--recovery_timeout=20s", "--grace=5s"};
+    constexpr int kSteps = std::numeric_limits<int>::max();
+    if (leaks.tables) {
+      options.job_file = folder + "/declaration.textproto";
+      RowsJob job;
+      job.consistency = "asynchronous {}";
+      job.by_ticket = true;
+      job.steps = kSteps;
+      job.save_every = 500;
+      WriteText(options.job_file, RowsDeclaration(job));
+      options.worker_binary = kRowsWorker;
+      return options;
+    }
     SmallJob job;
-    job.steps = std::numeric_limits<int>::max();
+    job.steps = kSteps;
     job.consistency = "asynchronous {}";
     job.units = 512;
     job.more = R"(
@@ -135,12 +153,8 @@ partitioner { fixed_shards { shards: 2 } }
 checkpoints { every_steps: 500 keep: 2 }
 timeouts { start_seconds: 20 step_seconds: 30 recovery_seconds: 20 }
 )";
-    TaskCluster::Options options;
-    options.folder = folder;
     options.job_file = WriteJob(folder, job);
     options.worker_binary = kSlowWorker;
-    options.ps_flags = {"--lease=500ms", "--start_timeout=20s",
-                        "--recovery_timeout=20s", "--grace=5s"};
     return options;
   }
 

@@ -15,6 +15,9 @@ struct LeakOptions {
   // At least so many kills, and steps.
   uint64_t kills = 6;
   uint64_t steps = 0;
+  // Whether the job has embedding tables (rows_job.h), of which one grows by
+  // some rows with each step: by a MiB in some ten thousand.
+  bool tables = false;
 };
 
 struct LeakReport {

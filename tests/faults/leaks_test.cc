@@ -19,5 +19,14 @@ TEST(LeaksTest, WhoLivesOnHoldsNoMore) {
   EXPECT_EQ(report.failure, "");
 }
 
+TEST(LeaksTest, NorWithEmbeddingTables) {
+  LeakOptions options;
+  options.folder = FreshFolder();
+  options.tables = true;
+  const LeakReport report = LookForLeaks(options);
+  std::cout << report.table;
+  EXPECT_EQ(report.failure, "");
+}
+
 }  // namespace
 }  // namespace holdfast

@@ -58,7 +58,7 @@ constexpr char kDeclaration[] = R"pb(
   partitioner { fixed_shards { shards: 3 } }
   seed: 1
   total_steps: STEPS
-  checkpoints { every_steps: 7 keep: 2 }
+  checkpoints { every_steps: EVERY keep: 2 }
   timeouts { start_seconds: 20 step_seconds: 30 recovery_seconds: 20 }
 )pb";
 
@@ -87,16 +87,17 @@ constexpr char kCounting[] = R"pb(
 
 }  // namespace
 
-std::string RowsDeclaration(const std::string& consistency, bool by_ticket,
-                            uint64_t steps) {
+std::string RowsDeclaration(const RowsJob& job) {
   const std::string text = absl::StrReplaceAll(
       kDeclaration,
       {{"DENSE", absl::StrCat(3 * kMinLentBytes / sizeof(float))},
-       {"INITIALIZER", by_ticket ? "zeros {}" : "uniform { low: -1 high: 1 }"},
+       {"INITIALIZER",
+        job.by_ticket ? "zeros {}" : "uniform { low: -1 high: 1 }"},
        {"EXPIRE", absl::StrCat(kRowsExpireAfter)},
-       {"CONSISTENCY", consistency},
-       {"STEPS", absl::StrCat(steps)}});
-  return absl::StrCat(text, by_ticket ? kCounting : kComputing);
+       {"CONSISTENCY", job.consistency},
+       {"STEPS", absl::StrCat(job.steps)},
+       {"EVERY", absl::StrCat(job.save_every)}});
+  return absl::StrCat(text, job.by_ticket ? kCounting : kComputing);
 }
 
 std::vector<uint64_t> RowsOfAll() {

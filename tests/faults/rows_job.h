@@ -19,6 +19,9 @@ namespace holdfast {
 // Jobs by ticket **count**: all gradients are the same, and values and counts
 // tell how often each push has counted (CheckRows in outcome.h).
 
+// Where the program is, for a test whose BUILD rule lists it as `data`.
+inline constexpr char kRowsWorker[] = "tests/faults/rows_worker";
+
 // Tables, by their index in the declaration.
 inline constexpr size_t kCountedTable = 0;
 // Rows are made by the second push, are removed 16 to 19 steps after the last
@@ -38,9 +41,17 @@ inline constexpr float kRowsUnit = 127;
 // Examples of a batch.
 inline constexpr uint64_t kRowsBatch = 5;
 
-// The declaration, as text. `consistency`: as text; by ticket if `by_ticket`.
-std::string RowsDeclaration(const std::string& consistency, bool by_ticket,
-                            uint64_t steps);
+struct RowsJob {
+  // As text.
+  std::string consistency;
+  bool by_ticket = false;
+  uint64_t steps = 1;
+  // From one checkpoint to the next.
+  uint64_t save_every = 7;
+};
+
+// The declaration, as text.
+std::string RowsDeclaration(const RowsJob& job);
 
 // Rows that every batch uses, of each table.
 std::vector<uint64_t> RowsOfAll();
