@@ -259,13 +259,17 @@ absl::StatusOr<Parameters> Trainer::ReadEnd() {
     if (!status.ok()) return status;
   }
   // A ps that is lost now has nobody to give it its values back, and nothing is
-  // lost with them that is on disk.
+  // lost with them that is on disk. Many of them take a while to read.
+  const bool on_disk = EndIsOnDisk();
   const auto pin = parts_.cluster->PinVersion(
       options_.pin_hold,
-      EndIsOnDisk() ? parts_.clock->Now() + options_.margin : StepDeadline());
+      on_disk ? parts_.clock->Now() + options_.margin : StepDeadline());
   if (!pin.ok()) return pin.status();
   Parameters end;
-  absl::Status status = (*pin)->StartRead(&end)->Await(StepDeadline());
+  absl::Status status = (*pin)->StartRead(&end)->Await(
+      on_disk
+          ? parts_.clock->Now() + options_.recovery_timeout + options_.margin
+          : StepDeadline());
   if (!status.ok()) return status;
   // A shard has as many versions as steps were committed or tickets spent.
   GlobalStep total(parts_.cluster->declaration().total_steps());

@@ -464,6 +464,9 @@ TEST_F(TrainerTest, IsDoneWithoutAResultWhenTheEndIsOnDisk) {
     EXPECT_EQ(ReadFile(options_.result_file), "");
     // A ps that nobody brings back is not waited for as during training.
     EXPECT_EQ(cluster_->deadline_of("pin") - clock_.now, options_.margin);
+    if (call == "pin 1") continue;
+    EXPECT_EQ(cluster_->deadline_of("read") - clock_.now,
+              options_.recovery_timeout + options_.margin);
   }
 }
 
