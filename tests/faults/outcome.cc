@@ -197,13 +197,13 @@ class RowsCheck {
     if (!of_all && of_one_.count(row.id) == 0) return "no push had it";
     if (!of_all && row.count != 1) return "one push had it";
     if (table_ == kCountedTable) {
-      return Differ(row, 0, 4, kRowsUnit * row.count, 0);
+      return Differ(row, 0, 4, -kRowsUnit * row.count, 0);
     }
     // Adagrad with g always the same: after n updates the accumulator is n g^2,
-    // and update n has added g / sqrt(n g^2).
-    float value = 0;
-    for (uint32_t n = 1; n <= row.count; ++n) value += 1 / std::sqrt(n);
-    const std::string wrong = Differ(row, 0, 2, value, 1e-4f * value);
+    // and update n has taken off g / sqrt(n g^2).
+    float taken = 0;
+    for (uint32_t n = 1; n <= row.count; ++n) taken += 1 / std::sqrt(n);
+    const std::string wrong = Differ(row, 0, 2, -taken, 1e-4f * taken);
     if (!wrong.empty()) return wrong;
     return Differ(row, 2, 4, kRowsUnit * kRowsUnit * row.count, 0);
   }
@@ -215,7 +215,7 @@ class RowsCheck {
     if (row.is_candidate != (row.count < 2)) return "two pushes make a row";
     if (row.is_candidate) return "";
     // The first one's gradient was dropped.
-    return Differ(row, 0, 3, kRowsUnit * (row.count - 1), 0);
+    return Differ(row, 0, 3, -kRowsUnit * (row.count - 1), 0);
   }
 
   static std::string Differ(const Row& row, size_t begin, size_t end,

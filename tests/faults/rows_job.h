@@ -34,8 +34,8 @@ inline constexpr uint64_t kRowsExpireAfter = 16;
 // So long that a row is not swept at once.
 inline constexpr uint64_t kRowsSweepPeriod = kRowsExpireAfter / 4;
 
-// Where a job counts: what each push adds to each element of a row by SGD, and
-// what its gradient is with Adagrad. 127 is a number that INT8 has exactly.
+// Each element of a row's gradient where a job counts: what a push takes off by
+// SGD. INT8 has it exactly: as the greatest number there, it is not rounded up.
 inline constexpr float kRowsUnit = 127;
 
 // Examples of a batch.

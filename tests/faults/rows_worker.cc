@@ -112,7 +112,7 @@ class RowsWorker {
     absl::Status status = AddDense(turn, loop);
     for (size_t table = 0; status.ok() && table < ids.size(); ++table) {
       const std::vector<float> gradients =
-          counts() ? std::vector<float>(values[table].size(), -kRowsUnit)
+          counts() ? std::vector<float>(values[table].size(), kRowsUnit)
                    : RowGradients(ids[table], turn.batch, values[table]);
       status = loop->AddRows(table, ids[table], gradients);
     }
