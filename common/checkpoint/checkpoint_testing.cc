@@ -39,7 +39,7 @@ void AppendRow(const std::vector<float>& row, std::string* bytes) {
 absl::Status WriteTable(const TestTable& table, uint32_t seed,
                         BucketRange buckets, DataFileWriter* writer) {
   absl::Status status = writer->BeginRows(
-      table.name, table.row_length * (1 + table.slots), buckets);
+      {table.name, table.row_length * (1 + table.slots), buckets});
   // By bucket, and in each as ids rise: rows first, as their ids are lower.
   std::vector<std::pair<uint32_t, uint64_t>> ids;
   for (uint64_t id = 0; id < table.rows + table.candidates; ++id) {
@@ -50,13 +50,12 @@ absl::Status WriteTable(const TestTable& table, uint32_t seed,
                                std::pair(buckets.begin, uint64_t{0}));
   for (uint32_t b = buckets.begin; status.ok() && b < buckets.end; ++b) {
     std::string bytes;
-    uint64_t rows = 0;
-    uint64_t candidates = 0;
+    StoredBucket contents;
     for (; next != ids.end() && next->first == b; ++next) {
       AppendRow(TestRow(table, next->second, seed), &bytes);
-      ++(next->second < table.rows ? rows : candidates);
+      ++(next->second < table.rows ? contents.rows : contents.candidates);
     }
-    status = writer->AppendBucket(rows, candidates, bytes);
+    status = writer->AppendBucket(contents, bytes);
   }
   return status;
 }

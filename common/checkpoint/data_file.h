@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "absl/types/span.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
+#include "common/checkpoint/stored_bucket.h"
 #include "common/row_bucket.h"
 #include "proto/checkpoint.pb.h"
 
@@ -42,15 +44,21 @@ class DataFileWriter {
                              uint64_t begin, uint64_t size) = 0;
   virtual absl::Status Append(absl::Span<const float> elements) = 0;
 
-  // Begins the rows of a table in `buckets`, each of `floats_per_row` float32
-  // for its values and slots; all of the buckets follow by AppendBucket, in
+  struct Rows {
+    absl::string_view table;
+    // Values and slots.
+    uint32_t floats_per_row = 0;
+    BucketRange buckets;
+    // As in proto::StoredRows.
+    std::optional<uint64_t> since;
+    bool changes = false;
+  };
+  // Begins the rows of a table; all of its buckets follow by AppendBucket, in
   // their order. Variables come before tables.
-  virtual absl::Status BeginRows(absl::string_view table,
-                                 uint32_t floats_per_row,
-                                 BucketRange buckets) = 0;
-  // The next bucket: its rows and then its candidates, each in the order of
-  // ids, as docs/checkpoint_format.md has them.
-  virtual absl::Status AppendBucket(uint64_t rows, uint64_t candidates,
+  virtual absl::Status BeginRows(const Rows& rows) = 0;
+  // The next bucket: its rows, its candidates, and removed ids, each in the
+  // order of ids, as docs/checkpoint_format.md has them.
+  virtual absl::Status AppendBucket(const StoredBucket& contents,
                                     absl::string_view bytes) = 0;
 
   // Writes the index, syncs and renames.

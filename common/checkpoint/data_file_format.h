@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "common/checkpoint/data_file.h"
 #include "common/checkpoint/encoding.h"
+#include "common/checkpoint/stored_bucket.h"
 
 namespace holdfast {
 
@@ -31,6 +32,16 @@ inline constexpr int kCountBits = 24;
 
 constexpr uint64_t RowBytes(uint32_t floats_per_row) {
   return kRowHeaderBytes + floats_per_row * kElementBytes;
+}
+
+inline constexpr uint64_t kRemovedIdBytes = 8;
+
+constexpr uint64_t BucketBytes(const StoredBucket& contents,
+                               uint32_t floats_per_row) {
+  return contents.rows * RowBytes(floats_per_row) +
+         contents.candidates * kRowHeaderBytes +
+         (contents.removed_rows + contents.removed_candidates) *
+             kRemovedIdBytes;
 }
 
 inline std::string DataFileName(uint32_t ps, uint32_t num_ps) {

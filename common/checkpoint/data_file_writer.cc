@@ -78,20 +78,21 @@ class Writer final : public DataFileWriter {
     return written;
   }
 
-  absl::Status BeginRows(absl::string_view table, uint32_t floats_per_row,
-                         BucketRange buckets) override {
+  absl::Status BeginRows(const Rows& rows) override {
     if (!Ready()) return status_;
-    proto::StoredRows* rows = index_.add_rows();
-    rows->set_table(std::string(table));
-    rows->set_floats_per_row(floats_per_row);
-    rows->set_first_bucket(buckets.begin);
-    rows->set_offset(written_ + buffer_.size());
-    missing_buckets_ = buckets.size();
-    block_crcs_ = rows->mutable_block_crc32c();
+    proto::StoredRows* stretch = index_.add_rows();
+    stretch->set_table(std::string(rows.table));
+    stretch->set_floats_per_row(rows.floats_per_row);
+    stretch->set_first_bucket(rows.buckets.begin);
+    stretch->set_offset(written_ + buffer_.size());
+    if (rows.since.has_value()) stretch->set_since(*rows.since);
+    stretch->set_changes(rows.changes);
+    missing_buckets_ = rows.buckets.size();
+    block_crcs_ = stretch->mutable_block_crc32c();
     return absl::OkStatus();
   }
 
-  absl::Status AppendBucket(uint64_t rows, uint64_t candidates,
+  absl::Status AppendBucket(const StoredBucket& contents,
                             absl::string_view bytes) override {
     if (!status_.ok()) return status_;
     if (missing_buckets_ == 0) {
@@ -100,20 +101,32 @@ class Writer final : public DataFileWriter {
                                                    "there already")));
     }
     proto::StoredRows& stretch = *index_.mutable_rows()->rbegin();
-    if (bytes.size() != rows * RowBytes(stretch.floats_per_row()) +
-                            candidates * kRowHeaderBytes) {
-      return Keep(absl::InternalError(absl::StrCat(
-          aside_, ": ", bytes.size(), " bytes of ", rows, " rows and ",
-          candidates, " candidates of table \"", stretch.table(), "\"")));
+    if (bytes.size() != BucketBytes(contents, stretch.floats_per_row())) {
+      return Keep(absl::InternalError(
+          absl::StrCat(aside_, ": ", bytes.size(), " bytes of ", contents.rows,
+                       " rows, ", contents.candidates, " candidates and ",
+                       contents.removed_rows + contents.removed_candidates,
+                       " removed ids of table \"", stretch.table(), "\"")));
     }
-    stretch.add_rows(rows);
-    stretch.add_candidates(candidates);
+    stretch.add_rows(contents.rows);
+    stretch.add_candidates(contents.candidates);
+    stretch.add_removed_rows(contents.removed_rows);
+    stretch.add_removed_candidates(contents.removed_candidates);
+    if (stretch.changes()) {
+      stretch.add_all_rows(contents.all_rows);
+      stretch.add_all_candidates(contents.all_candidates);
+    }
     const absl::Status written = WriteBlocks(bytes);
     if (written.ok() && --missing_buckets_ == 0) {
       EndBlocks();
-      if (std::count(stretch.candidates().begin(), stretch.candidates().end(),
-                     0) == stretch.candidates_size()) {
-        stretch.clear_candidates();
+      for (auto* const counts :
+           {stretch.mutable_candidates(), stretch.mutable_removed_rows(),
+            stretch.mutable_removed_candidates(), stretch.mutable_all_rows(),
+            stretch.mutable_all_candidates()}) {
+        const bool none =
+            std::all_of(counts->begin(), counts->end(),
+                        [](uint64_t count) { return count == 0; });
+        if (none) counts->Clear();
       }
     }
     return written;

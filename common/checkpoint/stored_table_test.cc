@@ -282,10 +282,10 @@ TEST_F(StoredTableTest, RowsThatCannotBe) {
   const uint32_t bucket = BucketOfRow(first);
   const auto read = [&](const std::string& rows) {
     const auto writer = Writer();
-    EXPECT_TRUE(writer->BeginRows("t", 1, {}).ok());
+    EXPECT_TRUE(writer->BeginRows({"t", 1, {}}).ok());
     for (uint32_t b = 0; b < kRowBuckets; ++b) {
       const std::string bytes = b == bucket ? rows : "";
-      EXPECT_TRUE(writer->AppendBucket(bytes.size() / 20, 0, bytes).ok());
+      EXPECT_TRUE(writer->AppendBucket({bytes.size() / 20}, bytes).ok());
     }
     return ReadAllOf(writer.get());
   };
@@ -302,27 +302,27 @@ TEST_F(StoredTableTest, RowsThatCannotBe) {
 TEST_F(StoredTableTest, WhatIsWrittenWrongly) {
   {
     const auto writer = Writer();
-    ASSERT_TRUE(writer->BeginRows("t", 1, {3, 5}).ok());
-    ASSERT_TRUE(writer->AppendBucket(0, 0, "").ok());
+    ASSERT_TRUE(writer->BeginRows({"t", 1, {3, 5}}).ok());
+    ASSERT_TRUE(writer->AppendBucket({}, "").ok());
     EXPECT_THAT(writer->Finish().status().message(),
                 HasSubstr("the stretch lacks 1 buckets"));
   }
   {
     const auto writer = Writer();
-    ASSERT_TRUE(writer->BeginRows("t", 1, {3, 4}).ok());
+    ASSERT_TRUE(writer->BeginRows({"t", 1, {3, 4}}).ok());
     EXPECT_THAT(
-        writer->AppendBucket(2, 1, std::string(20, '\0')).message(),
+        writer->AppendBucket({2, 1}, std::string(20, '\0')).message(),
         HasSubstr("20 bytes of 2 rows and 1 candidates of table \"t\""));
   }
   {
     const auto writer = Writer();
-    ASSERT_TRUE(writer->BeginRows("t", 1, {3, 4}).ok());
-    ASSERT_TRUE(writer->AppendBucket(0, 0, "").ok());
-    EXPECT_THAT(writer->AppendBucket(0, 0, "").message(),
+    ASSERT_TRUE(writer->BeginRows({"t", 1, {3, 4}}).ok());
+    ASSERT_TRUE(writer->AppendBucket({}, "").ok());
+    EXPECT_THAT(writer->AppendBucket({}, "").message(),
                 HasSubstr("all buckets are there already"));
   }
   const auto writer = Writer();
-  ASSERT_TRUE(writer->BeginRows("t", 1, {3, 3}).ok());
+  ASSERT_TRUE(writer->BeginRows({"t", 1, {3, 3}}).ok());
   EXPECT_THAT(writer->Begin("v", 0, 0, 0).message(),
               HasSubstr("variables come before tables"));
   EXPECT_FALSE(writer->Finish().ok());

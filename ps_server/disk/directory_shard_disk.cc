@@ -260,8 +260,8 @@ absl::Status DirectoryShardDisk::WriteTable(const TableSnapshot& table,
                                             GoOn go_on, Progress* progress,
                                             DataFileWriter* writer) {
   absl::Status status = writer->BeginRows(
-      table.declared().name(), static_cast<uint32_t>(table.floats_per_row()),
-      table.buckets());
+      {table.declared().name(), static_cast<uint32_t>(table.floats_per_row()),
+       table.buckets()});
   std::string bytes;
   for (uint32_t bucket = table.buckets().begin;
        status.ok() && bucket < table.buckets().end; ++bucket) {
@@ -269,7 +269,7 @@ absl::Status DirectoryShardDisk::WriteTable(const TableSnapshot& table,
     if (!status.ok()) break;
     bytes.clear();
     const TableSnapshot::Counts counts = table.AppendBucket(bucket, &bytes);
-    status = writer->AppendBucket(counts.rows, counts.candidates, bytes);
+    status = writer->AppendBucket({counts.rows, counts.candidates}, bytes);
     progress->done += bytes.size();
   }
   return status;
