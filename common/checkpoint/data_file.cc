@@ -1,144 +1,65 @@
 #include "common/checkpoint/data_file.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "common/checkpoint/crc32c.h"
-#include "common/checkpoint/data_file_format.h"
-#include "common/checkpoint/encoding.h"
-#include "common/checkpoint/stored_table.h"
-#include "common/shape.h"
+#include "common/checkpoint/stored_checkpoint.h"
+#include "common/checkpoint/table_chain.h"
 
 namespace holdfast {
-
 namespace {
 
-constexpr uint64_t kBlockElements = kCheckpointBlockBytes / kElementBytes;
-
-uint64_t BlocksOf(uint64_t elements) {
-  return elements / kBlockElements + (elements % kBlockElements != 0);
-}
-
-// "variable "w"" or "slot 0 of variable "w"".
-std::string WhatIs(absl::string_view variable, uint32_t slot) {
-  const std::string name = absl::StrCat("variable \"", variable, "\"");
-  return slot == 0 ? name : absl::StrCat("slot ", slot - 1, " of ", name);
-}
-
-// A stretch, and the file that it is in.
-struct Stretch {
-  const proto::StoredStretch* stored;
-  size_t file;
-};
+using Files = StoredCheckpoint::Files;
 
 class Reader final : public CheckpointReader {
  public:
-  Reader(const CheckpointDirectory& directory,
-         const proto::CheckpointName& name)
-      : folder_(directory.Folder(name)) {}
+  explicit Reader(const CheckpointDirectory& directory)
+      : directory_(directory) {}
 
-  absl::Status Start(const CheckpointDirectory& directory,
-                     const proto::CheckpointName& name) {
-    auto manifest = directory.ReadManifest(name);
-    if (!manifest.ok()) return manifest.status();
-    manifest_ = *std::move(manifest);
-    for (const proto::Variable& variable :
-         manifest_.declaration().variables()) {
-      const auto elements = NumElements(variable.shape());
-      if (!elements.ok() ||
-          !variables_
-               .try_emplace(variable.name(),
-                            Stored{&variable, static_cast<uint64_t>(*elements)})
-               .second) {
-        return Damaged(absl::StrCat(WhatIs(variable.name(), 0),
-                                    " is declared twice, or has no shape"));
-      }
+  absl::Status Start(const proto::CheckpointName& name) {
+    absl::Status status = AddToLine(name, Files::kStayOpen);
+    if (!status.ok()) return status;
+    const auto& chain = manifest().chain();
+    for (auto link = chain.rbegin(); link != chain.rend(); ++link) {
+      status = AddLink(link->checkpoint());
+      if (!status.ok()) return status;
     }
-    for (const proto::EmbeddingTable& table :
-         manifest_.declaration().tables()) {
-      if (!tables_.try_emplace(table.name(), &table).second) {
-        return Damaged(
-            absl::StrCat("table \"", table.name(), "\" is declared twice"));
-      }
+    for (const auto& [name, table] : own().tables()) {
+      TableChain merged(LinksOf(name));
+      status = merged.Check();
+      if (!status.ok()) return status;
+      tables_.emplace(name, std::move(merged));
     }
-    indices_.resize(manifest_.files_size());
-    for (int i = 0; i < manifest_.files_size(); ++i) {
-      const absl::Status opened = OpenFile(*directory.file_system(), i);
-      if (!opened.ok()) return opened;
-    }
-    return CheckCoverage();
+    return absl::OkStatus();
   }
 
-  const proto::Manifest& manifest() const override { return manifest_; }
+  const proto::Manifest& manifest() const override { return own().manifest(); }
 
   const proto::Variable* FindVariable(absl::string_view name) const override {
-    const auto found = variables_.find(name);
-    return found == variables_.end() ? nullptr : found->second.declared;
+    return own().FindVariable(name);
   }
 
   uint32_t num_slots(absl::string_view variable) const override {
-    const auto found = variables_.find(variable);
-    if (found == variables_.end() || found->second.by_slot.empty()) return 0;
-    return found->second.by_slot.rbegin()->first;
+    return own().num_slots(variable);
   }
 
   absl::Status Read(absl::string_view variable, uint32_t slot, uint64_t begin,
                     absl::Span<float> into) override {
-    const auto found = variables_.find(variable);
-    if (found == variables_.end()) {
-      return NotStored(absl::StrCat("no ", WhatIs(variable, slot)));
-    }
-    const Stored& stored = found->second;
-    if (begin > stored.elements || into.size() > stored.elements - begin ||
-        slot > num_slots(variable)) {
-      return NotStored(absl::StrCat("no elements [", begin, ", ",
-                                    begin + into.size(), ") of ",
-                                    WhatIs(variable, slot)));
-    }
-    if (into.empty()) return absl::OkStatus();
-    // Stretches cover all elements: the first that is needed is the last that
-    // begins at or before `begin`.
-    const std::vector<Stretch>& stretches = stored.by_slot.at(slot);
-    auto next = std::upper_bound(stretches.begin(), stretches.end(), begin,
-                                 [](uint64_t element, const Stretch& stretch) {
-                                   return element < stretch.stored->begin();
-                                 });
-    for (--next; !into.empty(); ++next) {
-      const uint64_t from = begin - next->stored->begin();
-      const uint64_t count =
-          std::min<uint64_t>(into.size(), next->stored->size() - from);
-      const absl::Status read =
-          ReadStretch(*next, from, into.subspan(0, count));
-      if (!read.ok()) return read;
-      begin += count;
-      into.remove_prefix(count);
-    }
-    return absl::OkStatus();
+    return own().Read(variable, slot, begin, into);
   }
 
   absl::Status Verify() override {
-    std::vector<float> scratch(kBlockElements);
-    for (size_t file = 0; file < indices_.size(); ++file) {
-      for (const proto::StoredStretch& stored : indices_[file].stretches()) {
-        for (uint64_t from = 0; from < stored.size(); from += kBlockElements) {
-          const uint64_t count =
-              std::min<uint64_t>(kBlockElements, stored.size() - from);
-          const absl::Status read = ReadStretch(
-              {&stored, file}, from, absl::MakeSpan(scratch).subspan(0, count));
-          if (!read.ok()) return read;
-        }
-      }
+    absl::Status status = own().VerifyVariables();
+    // What is in memory may not be what is in the files.
+    for (const Member& member : line_) member.block->stretch = nullptr;
+    for (auto& [name, table] : tables_) {
+      if (!status.ok()) return status;
+      status =
+          table.Read({}, [](const StoredRow&) { return absl::OkStatus(); });
     }
-    for (const auto& [name, table] : tables_) {
-      const absl::Status read = table.Read(
-          {}, &block_, [](const StoredRow&) { return absl::OkStatus(); });
-      if (!read.ok()) return read;
-    }
-    return absl::OkStatus();
+    return status;
   }
 
   const proto::EmbeddingTable* FindTable(
@@ -162,234 +83,122 @@ class Reader final : public CheckpointReader {
   absl::Status ReadRows(absl::string_view table, BucketRange buckets,
                         VisitRow visit) override {
     const auto found = tables_.find(table);
-    if (found == tables_.end()) {
-      return NotStored(absl::StrCat("no table \"", table, "\""));
-    }
-    return found->second.Read(buckets, &block_, visit);
+    return found == tables_.end() ? NotStored(table)
+                                  : found->second.Read(buckets, visit);
+  }
+
+  absl::Status ReadChanges(absl::string_view table, BucketRange buckets,
+                           uint64_t since_step, VisitRow visit_row,
+                           VisitRemoved visit_removed) override {
+    const auto found = tables_.find(table);
+    if (found == tables_.end()) return NotStored(table);
+    const auto line = LineSince(table, buckets, since_step);
+    if (!line.ok()) return line.status();
+    return found->second.ReadChanges(buckets, since_step, *line, visit_row,
+                                     visit_removed);
   }
 
  private:
-  struct Stored {
-    const proto::Variable* declared;
-    uint64_t elements;
-    // Stretches with elements, in their order. A variable without elements has
-    // slots, and no stretches in them.
-    std::map<uint32_t, std::vector<Stretch>> by_slot;
+  struct Member {
+    std::unique_ptr<StoredCheckpoint> checkpoint;
+    std::unique_ptr<RowBlock> block;
   };
 
-  std::string PathOf(size_t file) const {
-    return absl::StrCat(folder_, "/", manifest_.files(file).name());
+  StoredCheckpoint& own() { return *line_.front().checkpoint; }
+  const StoredCheckpoint& own() const { return *line_.front().checkpoint; }
+
+  absl::Status NotStored(absl::string_view table) const {
+    return absl::NotFoundError(
+        absl::StrCat(own().folder(), ": holds no table \"", table, "\""));
   }
 
-  absl::Status Damaged(absl::string_view what) const {
-    return absl::DataLossError(absl::StrCat(folder_, ": ", what));
-  }
-
-  absl::Status NotStored(absl::string_view what) const {
-    return absl::NotFoundError(absl::StrCat(folder_, ": holds ", what));
-  }
-
-  // Reads the index of a data file, and takes its stretches.
-  absl::Status OpenFile(FileSystem& file_system, int i) {
-    const proto::DataFile& expected = manifest_.files(i);
-    const std::string path = PathOf(i);
-    auto opened = file_system.Open(path);
+  // Opens the checkpoint before the last one of the line.
+  absl::Status AddToLine(const proto::CheckpointName& name, Files files) {
+    auto opened = StoredCheckpoint::Open(directory_, name, files);
     if (!opened.ok()) return opened.status();
-    ReadableFile* const file = opened->get();
-    files_.push_back(*std::move(opened));
+    line_.push_back({*std::move(opened), std::make_unique<RowBlock>()});
+    return absl::OkStatus();
+  }
 
-    const uint64_t size = file->size();
-    if (size != expected.size() || size < kMagicBytes + kTrailerBytes) {
+  // The same for a checkpoint of the chain, which has to be there.
+  absl::Status AddLink(const proto::CheckpointName& name) {
+    const proto::Manifest& after = line_.back().checkpoint->manifest();
+    if (FolderName(after.previous()) != FolderName(name)) {
       return absl::DataLossError(absl::StrCat(
-          path, ": has ", size, " bytes, in the manifest ", expected.size(),
-          ", at least ", kMagicBytes + kTrailerBytes));
+          line_.back().checkpoint->folder(), ": comes after ",
+          FolderName(after.previous()), ", and in the chain of ",
+          FolderName(manifest().name()), " after ", FolderName(name)));
     }
-    char magic[kMagicBytes];
-    absl::Status status = ReadExactly(file, path, 0, kMagicBytes, magic);
-    if (!status.ok()) return status;
-    status =
-        CheckMagic(path, absl::string_view(magic, kMagicBytes), kDataFileMagic);
-    if (!status.ok()) return status;
-    char trailer[kTrailerBytes];
-    status =
-        ReadExactly(file, path, size - kTrailerBytes, kTrailerBytes, trailer);
-    if (!status.ok()) return status;
-    status = CheckMagic(
-        path,
-        absl::string_view(trailer + kTrailerBytes - kMagicBytes, kMagicBytes),
-        kDataFileMagic);
-    if (!status.ok()) return status;
-
-    const uint64_t offset = Fixed64At(trailer);
-    const uint64_t length = Fixed32At(trailer + 8);
-    const uint32_t crc = Fixed32At(trailer + 12);
-    if (offset < kMagicBytes || offset > size - kTrailerBytes ||
-        length != size - kTrailerBytes - offset) {
-      return absl::DataLossError(absl::StrCat(path, ": its index cannot have ",
-                                              length, " bytes from byte ",
-                                              offset, " on"));
-    }
-    if (crc != expected.index_crc32c()) {
-      return absl::DataLossError(absl::StrFormat(
-          "%s: its index has the CRC32C %08x, in the manifest %08x", path, crc,
-          expected.index_crc32c()));
-    }
-    proto::DataFileIndex& index = indices_[i];
-    status = ReadMessage(file, path, offset, length, crc, &index);
-    if (!status.ok()) return status;
-    if (FolderName(index.checkpoint()) != FolderName(manifest_.name()) ||
-        index.num_ps() != indices_.size() || index.ps() >= index.num_ps() ||
-        expected.name() != DataFileName(index.ps(), index.num_ps())) {
-      return absl::DataLossError(
-          absl::StrCat(path, ": is the share of ps ", index.ps(), " of ",
-                       index.num_ps(), " in ", FolderName(index.checkpoint())));
-    }
-    return TakeStretches(path, i, offset);
+    const absl::Status added = AddToLine(name, Files::kOneAtATime);
+    if (!absl::IsNotFound(added)) return added;
+    return absl::DataLossError(
+        absl::StrCat(own().folder(), ": needs ", FolderName(name),
+                     ", which is not there: ", added.message()));
   }
 
-  // The stretches of file `i`, whose index is at `end`, follow each other.
-  absl::Status TakeStretches(const std::string& path, int i, uint64_t end) {
-    uint64_t offset = kMagicBytes;
-    for (const proto::StoredStretch& stored : indices_[i].stretches()) {
-      const auto found = variables_.find(stored.variable());
-      if (found == variables_.end() ||
-          stored.begin() > found->second.elements ||
-          stored.size() > found->second.elements - stored.begin()) {
-        return absl::DataLossError(absl::StrCat(
-            path, ": holds ", stored.size(), " elements from ", stored.begin(),
-            " on of ", WhatIs(stored.variable(), stored.slot()),
-            ", which has fewer, or is not declared"));
-      }
-      if (stored.offset() != offset ||
-          static_cast<uint64_t>(stored.block_crc32c_size()) !=
-              BlocksOf(stored.size())) {
-        return absl::DataLossError(absl::StrCat(
-            path, ": its stretch of ", WhatIs(stored.variable(), stored.slot()),
-            " at byte ", stored.offset(), " does not fit"));
-      }
-      offset += stored.size() * kElementBytes;
-      std::vector<Stretch>& stretches = found->second.by_slot[stored.slot()];
-      if (stored.size() > 0) {
-        stretches.push_back({&stored, static_cast<size_t>(i)});
-      }
+  // The parts of a table that can be merged. A checkpoint without the table
+  // has not those that are before it, either.
+  std::vector<TableChain::Link> LinksOf(absl::string_view name) const {
+    std::vector<TableChain::Link> links;
+    for (const Member& member : line_) {
+      const StoredTable* const part = member.checkpoint->FindTable(name);
+      if (part == nullptr) break;
+      links.push_back({part, member.block.get()});
     }
-    for (const proto::StoredRows& stored : indices_[i].rows()) {
-      const auto found = tables_.find(stored.table());
-      if (found == tables_.end() || stored.offset() != offset || offset > end) {
-        return absl::DataLossError(absl::StrCat(
-            path, ": its rows of table \"", stored.table(), "\" at byte ",
-            stored.offset(), " do not fit, or the table is not declared"));
-      }
-      const absl::StatusOr<uint64_t> bytes =
-          found->second.Take(path, files_[i].get(), stored, end);
-      if (!bytes.ok()) return bytes.status();
-      offset += *bytes;
-    }
-    if (offset != end) {
-      return absl::DataLossError(
-          absl::StrCat(path, ": has stretches up to byte ", offset,
-                       ", and its index at byte ", end));
-    }
-    return absl::OkStatus();
+    return links;
   }
 
-  // Values and slots are there, each element once, and each bucket of tables.
-  absl::Status CheckCoverage() {
-    for (auto& [name, table] : tables_) {
-      const absl::Status checked = table.CheckCoverage();
-      if (!checked.ok()) return Damaged(checked.message());
+  // Those of the line whose steps are above `since_step`, the newest first.
+  absl::StatusOr<std::vector<TableChain::Link>> LineSince(
+      absl::string_view table, BucketRange buckets, uint64_t since_step) {
+    const uint64_t step = manifest().name().step();
+    if (since_step > step) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(own().folder(), ": is of step ", step,
+                       ", and cannot tell what has changed since step ",
+                       since_step, "; name a later checkpoint"));
     }
-    for (auto& [name, stored] : variables_) {
-      stored.by_slot[0];
-      uint32_t expected_slot = 0;
-      for (auto& [slot, stretches] : stored.by_slot) {
-        if (slot != expected_slot++) {
-          return Damaged(absl::StrCat("lacks ", WhatIs(name, slot - 1)));
-        }
-        std::sort(stretches.begin(), stretches.end(),
-                  [](const Stretch& a, const Stretch& b) {
-                    return a.stored->begin() < b.stored->begin();
-                  });
-        uint64_t end = 0;
-        for (const Stretch& stretch : stretches) {
-          if (stretch.stored->begin() != end) {
-            return Damaged(
-                absl::StrCat("lacks elements of ", WhatIs(name, slot),
-                             ", or has them twice:", " between ",
-                             std::min(end, stretch.stored->begin()), " and ",
-                             std::max(end, stretch.stored->begin())));
-          }
-          end += stretch.stored->size();
-        }
-        if (end != stored.elements) {
-          return Damaged(absl::StrCat("lacks elements of ", WhatIs(name, slot),
-                                      " from ", end, " on, of ",
-                                      stored.elements));
-        }
+    std::vector<TableChain::Link> line;
+    uint64_t known_since = step;
+    for (size_t i = 0; known_since > since_step; ++i) {
+      const auto unknown = [&](absl::string_view why) {
+        return absl::FailedPreconditionError(
+            absl::StrCat(own().folder(), ": which rows of table \"", table,
+                         "\" were removed since step ", since_step,
+                         " is not known, only since step ", known_since, ": ",
+                         why, "; export all rows instead"));
+      };
+      if (i == line_.size()) {
+        const absl::Status added = AddToLine(
+            line_.back().checkpoint->manifest().previous(), Files::kOneAtATime);
+        if (absl::IsNotFound(added)) return unknown(added.message());
+        if (!added.ok()) return added;
       }
+      const StoredCheckpoint& checkpoint = *line_[i].checkpoint;
+      const StoredTable* const part = checkpoint.FindTable(table);
+      if (part == nullptr || !part->ListsRemoved(buckets)) {
+        return unknown(
+            absl::StrCat(checkpoint.folder(), " does not list them"));
+      }
+      line.push_back({part, line_[i].block.get()});
+      known_since = checkpoint.manifest().previous().step();
     }
-    return absl::OkStatus();
+    return line;
   }
 
-  // Elements of a stretch, from its own `from` on, block by block.
-  absl::Status ReadStretch(const Stretch& stretch, uint64_t from,
-                           absl::Span<float> into) {
-    const proto::StoredStretch& stored = *stretch.stored;
-    while (!into.empty()) {
-      const uint64_t block = from / kBlockElements;
-      const uint64_t first = block * kBlockElements;
-      const uint64_t size =
-          std::min<uint64_t>(kBlockElements, stored.size() - first);
-      const uint64_t count =
-          std::min<uint64_t>(into.size(), first + size - from);
-      // A whole block is read to where it belongs: no copy, and a checksum of
-      // what the cache still has.
-      const bool whole = count == size;
-      if (!whole) scratch_.resize(kBlockElements);
-      float* const elements = whole ? into.data() : scratch_.data();
-      const std::string path = PathOf(stretch.file);
-      const absl::Status read =
-          ReadExactly(files_[stretch.file].get(), path,
-                      stored.offset() + first * kElementBytes,
-                      size * kElementBytes, reinterpret_cast<char*>(elements));
-      if (!read.ok()) return read;
-      const uint32_t crc = ExtendCrc32c(0, elements, size * kElementBytes);
-      if (crc != stored.block_crc32c(block)) {
-        return absl::DataLossError(absl::StrFormat(
-            "%s: elements [%d, %d) of %s have the CRC32C %08x, and should have "
-            "%08x",
-            path, stored.begin() + first, stored.begin() + first + size,
-            WhatIs(stored.variable(), stored.slot()), crc,
-            stored.block_crc32c(block)));
-      }
-      if (!whole) {
-        std::copy_n(elements + (from - first), count, into.data());
-      }
-      from += count;
-      into.remove_prefix(count);
-    }
-    return absl::OkStatus();
-  }
-
-  const std::string folder_;
-  proto::Manifest manifest_;
-  std::map<std::string, Stored, std::less<>> variables_;
-  std::map<std::string, StoredTable, std::less<>> tables_;
-  // As the manifest's.
-  std::vector<std::unique_ptr<ReadableFile>> files_;
-  std::vector<proto::DataFileIndex> indices_;
-  // For a block of which a part is wanted.
-  std::vector<float> scratch_;
-  // For a block of rows.
-  std::string block_;
+  const CheckpointDirectory directory_;
+  // The checkpoint, those of its chain, and those before it that were asked
+  // for; each comes after the next one.
+  std::vector<Member> line_;
+  std::map<std::string, TableChain, std::less<>> tables_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(
     const CheckpointDirectory& directory, const proto::CheckpointName& name) {
-  auto reader = std::make_unique<Reader>(directory, name);
-  const absl::Status started = reader->Start(directory, name);
+  auto reader = std::make_unique<Reader>(directory);
+  const absl::Status started = reader->Start(name);
   if (!started.ok()) return started;
   return reader;
 }

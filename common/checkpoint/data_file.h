@@ -79,22 +79,27 @@ struct StoredRow {
   absl::Span<const float> floats;
 };
 
-// How many there are of a table in some buckets, and their bytes in the files.
+// How many a table has in some buckets, and the bytes that are read for them,
+// of all checkpoints that are needed.
 struct StoredCounts {
   uint64_t rows = 0;
   uint64_t candidates = 0;
   uint64_t bytes = 0;
 };
 
-// Reads a checkpoint as one: whoever saved which part of it.
+// Reads a checkpoint as one: whoever saved which part of it, and in whichever
+// checkpoint of its chain a row lies.
 //
 // Thread-compatible.
 class CheckpointReader {
  public:
-  // Reads the manifest and the index of each data file.
+  // Reads the manifest and the index of each data file, also of the checkpoints
+  // in its chain, whose folders are beside its own.
   // Errors: those of CheckpointDirectory::ReadManifest; DATA_LOSS also when an
   // index is not the one that the manifest means, or stretches overlap or leave
-  // elements of a declared variable, or buckets of a declared table, out.
+  // elements of a declared variable, or buckets of a declared table, out; when
+  // a checkpoint of the chain is not there, damaged, or of another line; and
+  // when no checkpoint of the chain has all rows of a bucket.
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(
       const CheckpointDirectory& directory, const proto::CheckpointName& name);
   // The same by the path of the checkpoint's folder.
@@ -125,14 +130,33 @@ class CheckpointReader {
   // Calls visit(row) for all that there is in `buckets` of a table, in the
   // order of buckets; of a bucket, for its rows and then its candidates, each
   // in the order of ids. Every block that it takes from is tested, and that the
-  // ids rise and belong to their buckets. The memory that it takes is a block.
+  // ids rise, belong to their buckets, and are of steps that can be there. The
+  // memory that it takes is a block; where rows are merged, a block and the
+  // changes of a bucket for each checkpoint that is needed.
   // Errors: NOT_FOUND when the table is not stored; DATA_LOSS; of the file
   // system; what `visit` returns, which ends it. A DATA_LOSS names the file,
   // the table and the bucket.
   virtual absl::Status ReadRows(absl::string_view table, BucketRange buckets,
                                 VisitRow visit) = 0;
 
-  // Tests every block of every file, and ids as ReadRows does.
+  using VisitRemoved =
+      absl::FunctionRef<absl::Status(uint32_t bucket, uint64_t id)>;
+  // Tells how a copy of the table's rows as of `since_step` becomes one of this
+  // checkpoint: visit_row(row) for each row, not candidate, of a later step,
+  // and visit_removed(bucket, id) for each id that was removed as a row since
+  // then and is not a row here; of a bucket, rows come first, each in the order
+  // of ids. An id that the copy does not have may be told as removed: the
+  // checkpoint that lists it may begin before `since_step`.
+  // Errors: as ReadRows; INVALID_ARGUMENT when `since_step` is after the
+  // checkpoint; FAILED_PRECONDITION when it is before the oldest step since
+  // which removed rows are listed, in the checkpoints of the job's line that
+  // are still there; the message tells that step.
+  virtual absl::Status ReadChanges(absl::string_view table, BucketRange buckets,
+                                   uint64_t since_step, VisitRow visit_row,
+                                   VisitRemoved visit_removed) = 0;
+
+  // Tests every block of the checkpoint's own files, and the rows that are
+  // needed of others, as ReadRows does.
   virtual absl::Status Verify() = 0;
 };
 

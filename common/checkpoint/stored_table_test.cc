@@ -1,7 +1,5 @@
 // Rows of embedding tables in data files: what is written is read, wherever it
 // was written, and what is damaged or does not fit is found.
-#include "common/checkpoint/stored_table.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <functional>
@@ -14,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/checkpoint_testing.h"
 #include "common/checkpoint/crc32c.h"
+#include "common/checkpoint/data_file.h"
 #include "common/checkpoint/encoding.h"
 #include "common/checkpoint/faulty_file_system.h"
 #include "gmock/gmock.h"
@@ -83,7 +82,7 @@ class StoredTableTest : public ::testing::Test {
   FaultyFileSystem disk_;
   const CheckpointDirectory directory_ =
       *CheckpointDirectory::Open("dir", &disk_);
-  const proto::CheckpointName name_ = TestName(1, 10);
+  const proto::CheckpointName name_ = TestName(1, 100);
   proto::Manifest manifest_;
 };
 
@@ -312,7 +311,8 @@ TEST_F(StoredTableTest, WhatIsWrittenWrongly) {
     ASSERT_TRUE(writer->BeginRows({"t", 1, {3, 4}}).ok());
     EXPECT_THAT(
         writer->AppendBucket({2, 1}, std::string(20, '\0')).message(),
-        HasSubstr("20 bytes of 2 rows and 1 candidates of table \"t\""));
+        HasSubstr("20 bytes of 2 rows, 1 candidates and 0 removed ids of table "
+                  "\"t\""));
   }
   {
     const auto writer = Writer();

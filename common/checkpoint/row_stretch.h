@@ -1,0 +1,118 @@
+#ifndef HOLDFAST_COMMON_CHECKPOINT_ROW_STRETCH_H_
+#define HOLDFAST_COMMON_CHECKPOINT_ROW_STRETCH_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/checkpoint/data_file.h"
+#include "common/checkpoint/file_system.h"
+#include "common/checkpoint/stored_bucket.h"
+#include "common/row_bucket.h"
+#include "proto/checkpoint.pb.h"
+
+namespace holdfast {
+
+class RowStretch;
+
+// The block of a stretch that was read last, so that the next bucket need not
+// read it again. It must not outlive the stretch.
+struct RowBlock {
+  const RowStretch* stretch = nullptr;  // null: none
+  uint64_t number = 0;
+  std::string bytes;
+};
+
+// The rows of a table in consecutive buckets, in a data file. Private to the
+// library.
+//
+// Thread-compatible. Every block that it reads from is tested, and that ids
+// rise, belong to their buckets, and are of steps that can be there.
+class RowStretch {
+ public:
+  // What it is read from, which must outlive it.
+  struct Source {
+    std::string path;
+    ReadableFile* file = nullptr;
+    // Where the stretches of the file end.
+    uint64_t end = 0;
+    // Of the checkpoint. The second is that of Manifest.previous.
+    uint64_t step = 0;
+    std::optional<uint64_t> previous_step;
+    bool has_chain = false;
+  };
+  // `stored` must outlive it; its offset is not above the source's end.
+  // Errors: DATA_LOSS, with the path, when it cannot be.
+  static absl::StatusOr<RowStretch> Create(const Source& source,
+                                           const proto::StoredRows& stored,
+                                           uint32_t row_length);
+
+  const BucketRange& buckets() const { return buckets_; }
+  uint32_t floats_per_row() const { return stored_->floats_per_row(); }
+  // Of its checkpoint.
+  uint64_t step() const { return source_.step; }
+  // It has only what steps after since() have touched.
+  bool is_delta() const { return stored_->changes(); }
+  // The step since which removed ids are listed.
+  std::optional<uint64_t> since() const;
+
+  StoredBucket Contents(uint32_t bucket) const;
+  // Of buckets that it has.
+  uint64_t Bytes(BucketRange buckets) const;
+  uint64_t bytes() const { return begins_.back(); }
+
+  using VisitRow = CheckpointReader::VisitRow;
+  // An id that was removed as a row, or as a candidate.
+  using VisitRemoved =
+      absl::FunctionRef<absl::Status(uint64_t id, bool as_candidate)>;
+
+  // Visits what it has in `buckets`, in the order of its bytes. A row's floats
+  // are in `block`, or in memory of the call.
+  // Errors: DATA_LOSS, with path, table and bucket; of the file system; those
+  // of the visits.
+  absl::Status Read(BucketRange buckets, RowBlock* block, VisitRow visit_row,
+                    VisitRemoved visit_removed) const;
+  // The same for one bucket; the floats of rows are in `bytes`, whose content
+  // is replaced.
+  absl::Status ReadBucket(uint32_t bucket, RowBlock* block, std::string* bytes,
+                          VisitRow visit_row, VisitRemoved visit_removed) const;
+
+  // DATA_LOSS, with path, table and bucket.
+  absl::Status Damaged(uint32_t bucket, absl::string_view what) const;
+
+ private:
+  class Decoder;
+  using VisitBytes = absl::FunctionRef<absl::Status(absl::string_view bytes)>;
+
+  RowStretch(const Source& source, const proto::StoredRows& stored)
+      : source_(source),
+        stored_(&stored),
+        buckets_{stored.first_bucket(),
+                 stored.first_bucket() +
+                     static_cast<uint32_t>(stored.rows_size())} {}
+
+  absl::Status CheckBuckets(uint32_t row_length) const;
+  absl::Status CheckSince() const;
+  absl::Status CheckSizes();
+  // DATA_LOSS, with path and table.
+  absl::Status Refuse(absl::string_view what) const;
+  // The bytes of `buckets`, which it has, in pieces.
+  absl::Status ReadBytes(BucketRange buckets, RowBlock* block,
+                         VisitBytes visit) const;
+  absl::Status ReadBlock(uint64_t number, RowBlock* block) const;
+
+  Source source_;
+  const proto::StoredRows* stored_;
+  BucketRange buckets_;
+  // Of each bucket, in bytes of the stretch; and the end.
+  std::vector<uint64_t> begins_ = {0};
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_CHECKPOINT_ROW_STRETCH_H_

@@ -1,0 +1,438 @@
+#include "common/checkpoint/stored_checkpoint.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/checkpoint/crc32c.h"
+#include "common/checkpoint/data_file_format.h"
+#include "common/checkpoint/encoding.h"
+#include "common/shape.h"
+
+namespace holdfast {
+namespace {
+
+constexpr uint64_t kBlockElements = kCheckpointBlockBytes / kElementBytes;
+
+uint64_t BlocksOf(uint64_t elements) {
+  return elements / kBlockElements + (elements % kBlockElements != 0);
+}
+
+// "variable "w"" or "slot 0 of variable "w"".
+std::string WhatIs(absl::string_view variable, uint32_t slot) {
+  const std::string name = absl::StrCat("variable \"", variable, "\"");
+  return slot == 0 ? name : absl::StrCat("slot ", slot - 1, " of ", name);
+}
+
+}  // namespace
+
+// The file that was read last.
+class StoredCheckpoint::OneOpenFile {
+ public:
+  explicit OneOpenFile(FileSystem* file_system) : file_system_(file_system) {}
+
+  // Valid until the next call. Errors: DATA_LOSS when it is not there any more.
+  absl::StatusOr<ReadableFile*> Get(const std::string& path) {
+    if (file_ != nullptr && path == path_) return file_.get();
+    file_.reset();
+    auto opened = file_system_->Open(path);
+    if (absl::IsNotFound(opened.status())) {
+      return absl::DataLossError(absl::StrCat(path, ": is not there any more"));
+    }
+    if (!opened.ok()) return opened.status();
+    file_ = *std::move(opened);
+    path_ = path;
+    return file_.get();
+  }
+
+ private:
+  FileSystem* const file_system_;
+  std::string path_;
+  std::unique_ptr<ReadableFile> file_;  // null: none is open
+};
+
+// A file that is opened when it is read.
+class StoredCheckpoint::FileOfMany final : public ReadableFile {
+ public:
+  FileOfMany(std::string path, uint64_t size,
+             std::shared_ptr<OneOpenFile> one_open_file)
+      : path_(std::move(path)),
+        size_(size),
+        one_open_file_(std::move(one_open_file)) {}
+
+  uint64_t size() const override { return size_; }
+  absl::Status Read(uint64_t offset, uint64_t size, char* into) override {
+    const auto file = one_open_file_->Get(path_);
+    return file.ok() ? (*file)->Read(offset, size, into) : file.status();
+  }
+
+ private:
+  const std::string path_;
+  const uint64_t size_;
+  const std::shared_ptr<OneOpenFile> one_open_file_;
+};
+
+absl::StatusOr<std::unique_ptr<StoredCheckpoint>> StoredCheckpoint::Open(
+    const CheckpointDirectory& directory, const proto::CheckpointName& name,
+    Files files) {
+  auto opened =
+      std::unique_ptr<StoredCheckpoint>(new StoredCheckpoint(directory, name));
+  const absl::Status started = opened->Start(directory, name, files);
+  if (!started.ok()) return started;
+  return opened;
+}
+
+absl::Status StoredCheckpoint::Start(const CheckpointDirectory& directory,
+                                     const proto::CheckpointName& name,
+                                     Files files) {
+  auto manifest = directory.ReadManifest(name);
+  if (!manifest.ok()) return manifest.status();
+  manifest_ = *std::move(manifest);
+  absl::Status status = CheckNames();
+  if (status.ok()) status = TakeDeclaration();
+  if (files == Files::kOneAtATime) {
+    one_open_file_ = std::make_shared<OneOpenFile>(directory.file_system());
+  }
+  indices_.resize(manifest_.files_size());
+  for (int i = 0; status.ok() && i < manifest_.files_size(); ++i) {
+    status = OpenFile(directory.file_system(), files, i);
+  }
+  return status.ok() ? CheckCoverage() : status;
+}
+
+// The checkpoints that the manifest names are earlier ones, in their order.
+absl::Status StoredCheckpoint::CheckNames() const {
+  const proto::CheckpointName* before = nullptr;
+  // Another generation may save the step that it began with again.
+  const auto is_next = [&](const proto::CheckpointName& name) {
+    return before == nullptr ||
+           std::make_pair(before->step(), before->generation()) <
+               std::make_pair(name.step(), name.generation());
+  };
+  for (const proto::ChainLink& link : manifest_.chain()) {
+    if (!is_next(link.checkpoint())) {
+      return Damaged(absl::StrCat("its chain has ",
+                                  FolderName(link.checkpoint()), " after ",
+                                  FolderName(*before)));
+    }
+    before = &link.checkpoint();
+  }
+  if (manifest_.has_previous()) {
+    if (before != nullptr &&
+        FolderName(*before) != FolderName(manifest_.previous())) {
+      return Damaged(absl::StrCat("its chain ends with ", FolderName(*before),
+                                  ", and the checkpoint before is ",
+                                  FolderName(manifest_.previous())));
+    }
+    before = &manifest_.previous();
+  } else if (before != nullptr) {
+    return Damaged("has a chain, and no checkpoint before");
+  }
+  if (is_next(manifest_.name())) return absl::OkStatus();
+  return Damaged(absl::StrCat("cannot come after ", FolderName(*before)));
+}
+
+absl::Status StoredCheckpoint::TakeDeclaration() {
+  for (const proto::Variable& variable : manifest_.declaration().variables()) {
+    const auto elements = NumElements(variable.shape());
+    if (!elements.ok() ||
+        !variables_
+             .try_emplace(variable.name(),
+                          Variable{&variable, static_cast<uint64_t>(*elements)})
+             .second) {
+      return Damaged(absl::StrCat(WhatIs(variable.name(), 0),
+                                  " is declared twice, or has no shape"));
+    }
+  }
+  for (const proto::EmbeddingTable& table : manifest_.declaration().tables()) {
+    if (!tables_.try_emplace(table.name(), &table).second) {
+      return Damaged(
+          absl::StrCat("table \"", table.name(), "\" is declared twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+const proto::Variable* StoredCheckpoint::FindVariable(
+    absl::string_view name) const {
+  const auto found = variables_.find(name);
+  return found == variables_.end() ? nullptr : found->second.declared;
+}
+
+uint32_t StoredCheckpoint::num_slots(absl::string_view variable) const {
+  const auto found = variables_.find(variable);
+  if (found == variables_.end() || found->second.by_slot.empty()) return 0;
+  return found->second.by_slot.rbegin()->first;
+}
+
+const StoredTable* StoredCheckpoint::FindTable(absl::string_view name) const {
+  const auto found = tables_.find(name);
+  return found == tables_.end() ? nullptr : &found->second;
+}
+
+absl::Status StoredCheckpoint::Read(absl::string_view variable, uint32_t slot,
+                                    uint64_t begin, absl::Span<float> into) {
+  const auto found = variables_.find(variable);
+  if (found == variables_.end()) {
+    return NotStored(absl::StrCat("no ", WhatIs(variable, slot)));
+  }
+  const Variable& stored = found->second;
+  if (begin > stored.elements || into.size() > stored.elements - begin ||
+      slot > num_slots(variable)) {
+    return NotStored(absl::StrCat("no elements [", begin, ", ",
+                                  begin + into.size(), ") of ",
+                                  WhatIs(variable, slot)));
+  }
+  if (into.empty()) return absl::OkStatus();
+  // Stretches cover all elements: the first that is needed is the last that
+  // begins at or before `begin`.
+  const std::vector<Stretch>& stretches = stored.by_slot.at(slot);
+  auto next = std::upper_bound(stretches.begin(), stretches.end(), begin,
+                               [](uint64_t element, const Stretch& stretch) {
+                                 return element < stretch.stored->begin();
+                               });
+  for (--next; !into.empty(); ++next) {
+    const uint64_t from = begin - next->stored->begin();
+    const uint64_t count =
+        std::min<uint64_t>(into.size(), next->stored->size() - from);
+    const absl::Status read = ReadStretch(*next, from, into.subspan(0, count));
+    if (!read.ok()) return read;
+    begin += count;
+    into.remove_prefix(count);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StoredCheckpoint::VerifyVariables() {
+  std::vector<float> scratch(kBlockElements);
+  for (size_t file = 0; file < indices_.size(); ++file) {
+    for (const proto::StoredStretch& stored : indices_[file].stretches()) {
+      for (uint64_t from = 0; from < stored.size(); from += kBlockElements) {
+        const uint64_t count =
+            std::min<uint64_t>(kBlockElements, stored.size() - from);
+        const absl::Status read = ReadStretch(
+            {&stored, file}, from, absl::MakeSpan(scratch).subspan(0, count));
+        if (!read.ok()) return read;
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string StoredCheckpoint::PathOf(size_t file) const {
+  return absl::StrCat(folder_, "/", manifest_.files(file).name());
+}
+
+absl::Status StoredCheckpoint::Damaged(absl::string_view what) const {
+  return absl::DataLossError(absl::StrCat(folder_, ": ", what));
+}
+
+absl::Status StoredCheckpoint::NotStored(absl::string_view what) const {
+  return absl::NotFoundError(absl::StrCat(folder_, ": holds ", what));
+}
+
+// Reads the index of a data file, and takes its stretches.
+absl::Status StoredCheckpoint::OpenFile(FileSystem* file_system, Files files,
+                                        int i) {
+  const std::string path = PathOf(i);
+  auto opened = file_system->Open(path);
+  if (!opened.ok()) return opened.status();
+  uint64_t end;
+  absl::Status status = ReadIndex(path, opened->get(), i, &end);
+  if (!status.ok()) return status;
+  if (files == Files::kOneAtATime) {
+    files_.push_back(
+        std::make_unique<FileOfMany>(path, (*opened)->size(), one_open_file_));
+  } else {
+    files_.push_back(*std::move(opened));
+  }
+  return TakeStretches(path, i, end);
+}
+
+// `end`: where it begins.
+absl::Status StoredCheckpoint::ReadIndex(const std::string& path,
+                                         ReadableFile* file, int i,
+                                         uint64_t* end) {
+  const proto::DataFile& expected = manifest_.files(i);
+  const uint64_t size = file->size();
+  if (size != expected.size() || size < kMagicBytes + kTrailerBytes) {
+    return absl::DataLossError(absl::StrCat(
+        path, ": has ", size, " bytes, in the manifest ", expected.size(),
+        ", at least ", kMagicBytes + kTrailerBytes));
+  }
+  char magic[kMagicBytes];
+  absl::Status status = ReadExactly(file, path, 0, kMagicBytes, magic);
+  if (!status.ok()) return status;
+  status =
+      CheckMagic(path, absl::string_view(magic, kMagicBytes), kDataFileMagic);
+  if (!status.ok()) return status;
+  char trailer[kTrailerBytes];
+  status =
+      ReadExactly(file, path, size - kTrailerBytes, kTrailerBytes, trailer);
+  if (!status.ok()) return status;
+  status = CheckMagic(
+      path,
+      absl::string_view(trailer + kTrailerBytes - kMagicBytes, kMagicBytes),
+      kDataFileMagic);
+  if (!status.ok()) return status;
+
+  const uint64_t offset = Fixed64At(trailer);
+  const uint64_t length = Fixed32At(trailer + 8);
+  const uint32_t crc = Fixed32At(trailer + 12);
+  if (offset < kMagicBytes || offset > size - kTrailerBytes ||
+      length != size - kTrailerBytes - offset) {
+    return absl::DataLossError(absl::StrCat(path, ": its index cannot have ",
+                                            length, " bytes from byte ", offset,
+                                            " on"));
+  }
+  if (crc != expected.index_crc32c()) {
+    return absl::DataLossError(absl::StrFormat(
+        "%s: its index has the CRC32C %08x, in the manifest %08x", path, crc,
+        expected.index_crc32c()));
+  }
+  proto::DataFileIndex& index = indices_[i];
+  status = ReadMessage(file, path, offset, length, crc, &index);
+  if (!status.ok()) return status;
+  if (FolderName(index.checkpoint()) != FolderName(manifest_.name()) ||
+      index.num_ps() != indices_.size() || index.ps() >= index.num_ps() ||
+      expected.name() != DataFileName(index.ps(), index.num_ps())) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": is the share of ps ", index.ps(), " of ",
+                     index.num_ps(), " in ", FolderName(index.checkpoint())));
+  }
+  *end = offset;
+  return absl::OkStatus();
+}
+
+// The stretches of file `i`, whose index is at `end`, follow each other.
+absl::Status StoredCheckpoint::TakeStretches(const std::string& path, int i,
+                                             uint64_t end) {
+  uint64_t offset = kMagicBytes;
+  for (const proto::StoredStretch& stored : indices_[i].stretches()) {
+    const auto found = variables_.find(stored.variable());
+    if (found == variables_.end() || stored.begin() > found->second.elements ||
+        stored.size() > found->second.elements - stored.begin()) {
+      return absl::DataLossError(absl::StrCat(
+          path, ": holds ", stored.size(), " elements from ", stored.begin(),
+          " on of ", WhatIs(stored.variable(), stored.slot()),
+          ", which has fewer, or is not declared"));
+    }
+    if (stored.offset() != offset ||
+        static_cast<uint64_t>(stored.block_crc32c_size()) !=
+            BlocksOf(stored.size())) {
+      return absl::DataLossError(absl::StrCat(
+          path, ": its stretch of ", WhatIs(stored.variable(), stored.slot()),
+          " at byte ", stored.offset(), " does not fit"));
+    }
+    offset += stored.size() * kElementBytes;
+    std::vector<Stretch>& stretches = found->second.by_slot[stored.slot()];
+    if (stored.size() > 0) {
+      stretches.push_back({&stored, static_cast<size_t>(i)});
+    }
+  }
+  RowStretch::Source source{path, files_[i].get(), end,
+                            manifest_.name().step()};
+  if (manifest_.has_previous()) {
+    source.previous_step = manifest_.previous().step();
+  }
+  source.has_chain = !manifest_.chain().empty();
+  for (const proto::StoredRows& stored : indices_[i].rows()) {
+    const auto found = tables_.find(stored.table());
+    if (found == tables_.end() || stored.offset() != offset || offset > end) {
+      return absl::DataLossError(absl::StrCat(
+          path, ": its rows of table \"", stored.table(), "\" at byte ",
+          stored.offset(), " do not fit, or the table is not declared"));
+    }
+    const absl::StatusOr<uint64_t> bytes = found->second.Take(source, stored);
+    if (!bytes.ok()) return bytes.status();
+    offset += *bytes;
+  }
+  if (offset != end) {
+    return absl::DataLossError(absl::StrCat(path, ": has stretches up to byte ",
+                                            offset, ", and its index at byte ",
+                                            end));
+  }
+  return absl::OkStatus();
+}
+
+// Values and slots are there, each element once, and each bucket of tables.
+absl::Status StoredCheckpoint::CheckCoverage() {
+  for (auto& [name, table] : tables_) {
+    const absl::Status checked = table.CheckCoverage();
+    if (!checked.ok()) return Damaged(checked.message());
+  }
+  for (auto& [name, stored] : variables_) {
+    stored.by_slot[0];
+    uint32_t expected_slot = 0;
+    for (auto& [slot, stretches] : stored.by_slot) {
+      if (slot != expected_slot++) {
+        return Damaged(absl::StrCat("lacks ", WhatIs(name, slot - 1)));
+      }
+      std::sort(stretches.begin(), stretches.end(),
+                [](const Stretch& a, const Stretch& b) {
+                  return a.stored->begin() < b.stored->begin();
+                });
+      uint64_t end = 0;
+      for (const Stretch& stretch : stretches) {
+        if (stretch.stored->begin() != end) {
+          return Damaged(absl::StrCat("lacks elements of ", WhatIs(name, slot),
+                                      ", or has them twice:", " between ",
+                                      std::min(end, stretch.stored->begin()),
+                                      " and ",
+                                      std::max(end, stretch.stored->begin())));
+        }
+        end += stretch.stored->size();
+      }
+      if (end != stored.elements) {
+        return Damaged(absl::StrCat("lacks elements of ", WhatIs(name, slot),
+                                    " from ", end, " on, of ",
+                                    stored.elements));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Elements of a stretch, from its own `from` on, block by block.
+absl::Status StoredCheckpoint::ReadStretch(const Stretch& stretch,
+                                           uint64_t from,
+                                           absl::Span<float> into) {
+  const proto::StoredStretch& stored = *stretch.stored;
+  while (!into.empty()) {
+    const uint64_t block = from / kBlockElements;
+    const uint64_t first = block * kBlockElements;
+    const uint64_t size =
+        std::min<uint64_t>(kBlockElements, stored.size() - first);
+    const uint64_t count = std::min<uint64_t>(into.size(), first + size - from);
+    // A whole block is read to where it belongs: no copy, and a checksum of
+    // what the cache still has.
+    const bool whole = count == size;
+    if (!whole) scratch_.resize(kBlockElements);
+    float* const elements = whole ? into.data() : scratch_.data();
+    const std::string path = PathOf(stretch.file);
+    const absl::Status read =
+        ReadExactly(files_[stretch.file].get(), path,
+                    stored.offset() + first * kElementBytes,
+                    size * kElementBytes, reinterpret_cast<char*>(elements));
+    if (!read.ok()) return read;
+    const uint32_t crc = ExtendCrc32c(0, elements, size * kElementBytes);
+    if (crc != stored.block_crc32c(block)) {
+      return absl::DataLossError(absl::StrFormat(
+          "%s: elements [%d, %d) of %s have the CRC32C %08x, and should have "
+          "%08x",
+          path, stored.begin() + first, stored.begin() + first + size,
+          WhatIs(stored.variable(), stored.slot()), crc,
+          stored.block_crc32c(block)));
+    }
+    if (!whole) {
+      std::copy_n(elements + (from - first), count, into.data());
+    }
+    from += count;
+    into.remove_prefix(count);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace holdfast

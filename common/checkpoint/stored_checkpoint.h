@@ -1,0 +1,107 @@
+#ifndef HOLDFAST_COMMON_CHECKPOINT_STORED_CHECKPOINT_H_
+#define HOLDFAST_COMMON_CHECKPOINT_STORED_CHECKPOINT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/checkpoint/directory.h"
+#include "common/checkpoint/file_system.h"
+#include "common/checkpoint/stored_table.h"
+#include "proto/checkpoint.pb.h"
+
+namespace holdfast {
+
+// A checkpoint's own files, without those of its chain. Private to the library.
+//
+// Thread-compatible.
+class StoredCheckpoint {
+ public:
+  enum class Files {
+    // Whoever removes them does not disturb the reading.
+    kStayOpen,
+    // The one that is read: a chain may have more files than a process may
+    // have open.
+    kOneAtATime,
+  };
+  // Errors: as CheckpointReader::Open, but for the chain.
+  static absl::StatusOr<std::unique_ptr<StoredCheckpoint>> Open(
+      const CheckpointDirectory& directory, const proto::CheckpointName& name,
+      Files files);
+
+  const std::string& folder() const { return folder_; }
+  const proto::Manifest& manifest() const { return manifest_; }
+
+  // As those of CheckpointReader.
+  const proto::Variable* FindVariable(absl::string_view name) const;
+  uint32_t num_slots(absl::string_view variable) const;
+  absl::Status Read(absl::string_view variable, uint32_t slot, uint64_t begin,
+                    absl::Span<float> into);
+
+  using Tables = std::map<std::string, StoredTable, std::less<>>;
+  const Tables& tables() const { return tables_; }
+  // Null where it is not declared.
+  const StoredTable* FindTable(absl::string_view name) const;
+
+  // Reads every block of variables.
+  absl::Status VerifyVariables();
+
+ private:
+  // A stretch, and the file that it is in.
+  struct Stretch {
+    const proto::StoredStretch* stored;
+    size_t file;
+  };
+  struct Variable {
+    const proto::Variable* declared;
+    uint64_t elements;
+    // Stretches with elements, in their order. A variable without elements has
+    // slots, and no stretches in them.
+    std::map<uint32_t, std::vector<Stretch>> by_slot;
+  };
+  class OneOpenFile;
+  class FileOfMany;
+
+  StoredCheckpoint(const CheckpointDirectory& directory,
+                   const proto::CheckpointName& name)
+      : folder_(directory.Folder(name)) {}
+
+  absl::Status Start(const CheckpointDirectory& directory,
+                     const proto::CheckpointName& name, Files files);
+  absl::Status CheckNames() const;
+  absl::Status TakeDeclaration();
+  absl::Status OpenFile(FileSystem* file_system, Files files, int i);
+  absl::Status ReadIndex(const std::string& path, ReadableFile* file, int i,
+                         uint64_t* end);
+  absl::Status TakeStretches(const std::string& path, int i, uint64_t end);
+  absl::Status CheckCoverage();
+  absl::Status ReadStretch(const Stretch& stretch, uint64_t from,
+                           absl::Span<float> into);
+
+  std::string PathOf(size_t file) const;
+  absl::Status Damaged(absl::string_view what) const;
+  absl::Status NotStored(absl::string_view what) const;
+
+  const std::string folder_;
+  proto::Manifest manifest_;
+  std::map<std::string, Variable, std::less<>> variables_;
+  Tables tables_;
+  // As the manifest's.
+  std::shared_ptr<OneOpenFile> one_open_file_;
+  std::vector<std::unique_ptr<ReadableFile>> files_;
+  std::vector<proto::DataFileIndex> indices_;
+  // For a block of which a part is wanted.
+  std::vector<float> scratch_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_CHECKPOINT_STORED_CHECKPOINT_H_
