@@ -60,6 +60,96 @@ absl::Status WriteTable(const TestTable& table, uint32_t seed,
   return status;
 }
 
+// This ps' share of variables, in 2 `num_ps` stretches of each array.
+absl::Status WriteVariables(const TestState& state, uint32_t ps,
+                            uint32_t num_ps, DataFileWriter* writer) {
+  uint32_t next_ps = 0;
+  for (const auto& [variable, arrays] : state) {
+    for (uint32_t slot = 0; slot < arrays.size(); ++slot) {
+      const uint64_t elements = arrays[slot].size();
+      const uint64_t parts = 2 * num_ps;
+      for (uint64_t part = 0; part < parts; ++part) {
+        if (next_ps++ % num_ps != ps) continue;
+        const uint64_t begin = elements * part / parts;
+        const uint64_t size = elements * (part + 1) / parts - begin;
+        const auto stretch =
+            absl::MakeConstSpan(arrays[slot]).subspan(begin, size);
+        absl::Status status = writer->Begin(variable, slot, begin, size);
+        if (status.ok()) status = writer->Append(stretch.first(size / 2));
+        if (status.ok()) status = writer->Append(stretch.subspan(size / 2));
+        if (!status.ok()) return status;
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The bytes of a bucket: what is there, and what is not any more.
+class BucketOfEntries {
+ public:
+  void Add(uint64_t id, const TestEntry& entry) {
+    ++(entry.is_row() ? contents_.rows : contents_.candidates);
+    std::string& bytes = entry.is_row() ? rows_ : candidates_;
+    AppendFixed64(id, &bytes);
+    AppendFixed64(entry.step << 24 | entry.count, &bytes);
+    bytes.append(reinterpret_cast<const char*>(entry.floats.data()),
+                 entry.floats.size() * sizeof(float));
+  }
+  void Count(const TestEntry& entry) {
+    ++(entry.is_row() ? contents_.all_rows : contents_.all_candidates);
+  }
+  void AddRemoved(uint64_t id, bool as_candidate) {
+    ++(as_candidate ? contents_.removed_candidates : contents_.removed_rows);
+    AppendFixed64(id, as_candidate ? &removed_candidates_ : &removed_rows_);
+  }
+  absl::Status Write(DataFileWriter* writer) const {
+    return writer->AppendBucket(
+        contents_, rows_ + candidates_ + removed_rows_ + removed_candidates_);
+  }
+
+ private:
+  StoredBucket contents_;
+  std::string rows_;
+  std::string candidates_;
+  std::string removed_rows_;
+  std::string removed_candidates_;
+};
+
+absl::Status WriteEntries(const TestSave& save, uint32_t ps,
+                          DataFileWriter* writer) {
+  DataFileWriter::Rows rows;
+  rows.table = "user";
+  rows.floats_per_row = 4;
+  rows.buckets = BucketsOfPs(ps, save.num_ps);
+  if (save.lists_removed.count(ps) > 0) rows.since = save.previous->step();
+  rows.changes = save.writes_changes.count(ps) > 0;
+  std::map<uint32_t, BucketOfEntries> buckets;
+  for (const auto& [id, entry] : save.entries) {
+    BucketOfEntries& bucket = buckets[BucketOfRow(id)];
+    bucket.Count(entry);
+    if (!rows.changes || entry.step > *rows.since) bucket.Add(id, entry);
+  }
+  if (rows.since.has_value()) {
+    const auto is_there = [&](uint64_t id, bool as_candidate) {
+      const auto now = save.entries.find(id);
+      return now != save.entries.end() && now->second.is_row() != as_candidate;
+    };
+    for (const bool as_candidate : {false, true}) {
+      for (const uint64_t id :
+           as_candidate ? save.removed_candidates : save.removed_rows) {
+        if (is_there(id, as_candidate)) continue;
+        buckets[BucketOfRow(id)].AddRemoved(id, as_candidate);
+      }
+    }
+  }
+  absl::Status status = writer->BeginRows(rows);
+  for (uint32_t b = rows.buckets.begin; status.ok() && b < rows.buckets.end;
+       ++b) {
+    status = buckets[b].Write(writer);
+  }
+  return status;
+}
+
 }  // namespace
 
 proto::CheckpointName TestName(uint64_t generation, uint64_t step) {
@@ -133,28 +223,10 @@ absl::Status SaveTestCheckpoint(const CheckpointDirectory& directory,
   for (uint32_t ps = 0; ps < num_ps; ++ps) {
     auto writer = DataFileWriter::Create(directory, name, ps, num_ps);
     if (!writer.ok()) return writer.status();
-    uint32_t next_ps = 0;
-    for (const auto& [variable, arrays] : state) {
-      for (uint32_t slot = 0; slot < arrays.size(); ++slot) {
-        const uint64_t elements = arrays[slot].size();
-        const uint64_t parts = 2 * num_ps;
-        for (uint64_t part = 0; part < parts; ++part) {
-          if (next_ps++ % num_ps != ps) continue;
-          const uint64_t begin = elements * part / parts;
-          const uint64_t size = elements * (part + 1) / parts - begin;
-          const auto stretch =
-              absl::MakeConstSpan(arrays[slot]).subspan(begin, size);
-          absl::Status status = (*writer)->Begin(variable, slot, begin, size);
-          if (status.ok()) status = (*writer)->Append(stretch.first(size / 2));
-          if (status.ok())
-            status = (*writer)->Append(stretch.subspan(size / 2));
-          if (!status.ok()) return status;
-        }
-      }
-    }
+    absl::Status status = WriteVariables(state, ps, num_ps, writer->get());
+    if (!status.ok()) return status;
     for (const TestTable& table : tables) {
-      const absl::Status status =
-          WriteTable(table, seed, BucketsOfPs(ps, num_ps), writer->get());
+      status = WriteTable(table, seed, BucketsOfPs(ps, num_ps), writer->get());
       if (!status.ok()) return status;
     }
     auto file = (*writer)->Finish();
@@ -197,6 +269,75 @@ absl::StatusOr<TestState> LoadTestCheckpoint(
     std::sort(rows.begin(), rows.end());
   }
   return state;
+}
+
+TestEntry TestRowOf(uint64_t id, uint64_t step) {
+  TestEntry row;
+  row.step = step;
+  for (int i = 0; i < 4; ++i) {
+    row.floats.push_back(static_cast<float>(1000 * step + 10 * (id % 100) + i));
+  }
+  return row;
+}
+
+void AddRemoved(const TestEntries& before, const TestEntries& after,
+                TestSave* save) {
+  for (const auto& [id, entry] : before) {
+    const auto now = after.find(id);
+    if (now != after.end() && now->second.is_row() == entry.is_row()) continue;
+    (entry.is_row() ? save->removed_rows : save->removed_candidates).insert(id);
+  }
+}
+
+absl::Status SaveTestTable(const CheckpointDirectory& directory,
+                           const TestSave& save) {
+  proto::Manifest manifest =
+      TestManifest(save.name, SmallVariables(), {{"user", 2}});
+  const TestState state = MakeTestState(SmallVariables(), save.seed);
+  for (uint32_t ps = 0; ps < save.num_ps; ++ps) {
+    auto writer = DataFileWriter::Create(directory, save.name, ps, save.num_ps);
+    if (!writer.ok()) return writer.status();
+    absl::Status status = WriteVariables(state, ps, save.num_ps, writer->get());
+    if (status.ok()) status = WriteEntries(save, ps, writer->get());
+    if (!status.ok()) return status;
+    auto file = (*writer)->Finish();
+    if (!file.ok()) return file.status();
+    *manifest.add_files() = *std::move(file);
+  }
+  if (save.previous.has_value()) *manifest.mutable_previous() = *save.previous;
+  for (const proto::CheckpointName& name : save.chain) {
+    proto::ChainLink* const link = manifest.add_chain();
+    *link->mutable_checkpoint() = name;
+    const auto of_link = directory.ReadManifest(name);
+    if (!of_link.ok()) return of_link.status();
+    for (const proto::DataFile& file : of_link->files()) {
+      link->set_bytes(link->bytes() + file.size());
+    }
+  }
+  return directory.WriteManifest(manifest);
+}
+
+absl::StatusOr<TestEntries> LoadTestEntries(
+    const CheckpointDirectory& directory, const proto::CheckpointName& name,
+    BucketRange buckets) {
+  const auto reader = CheckpointReader::Open(directory, name);
+  if (!reader.ok()) return reader.status();
+  TestEntries entries;
+  const absl::Status read =
+      (*reader)->ReadRows("user", buckets, [&](const StoredRow& row) {
+        EXPECT_EQ(row.is_candidate, row.floats.empty());
+        const bool is_first =
+            entries
+                .try_emplace(row.id,
+                             TestEntry{row.step,
+                                       row.count,
+                                       {row.floats.begin(), row.floats.end()}})
+                .second;
+        EXPECT_TRUE(is_first) << row.id;
+        return absl::OkStatus();
+      });
+  if (!read.ok()) return read;
+  return entries;
 }
 
 }  // namespace holdfast

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/checkpoint/directory.h"
+#include "common/row_bucket.h"
 #include "proto/checkpoint.pb.h"
 
 namespace holdfast {
@@ -66,6 +69,50 @@ absl::Status SaveTestCheckpoint(const CheckpointDirectory& directory,
 // Reads all of a checkpoint.
 absl::StatusOr<TestState> LoadTestCheckpoint(
     const CheckpointDirectory& directory, const proto::CheckpointName& name);
+
+// An entry of a table, whose rows have 2 values and 2 slots: a row or, without
+// floats, a candidate.
+struct TestEntry {
+  uint64_t step = 0;
+  uint32_t count = 1;
+  std::vector<float> floats;
+
+  bool is_row() const { return !floats.empty(); }
+  bool operator==(const TestEntry& other) const {
+    return step == other.step && count == other.count && floats == other.floats;
+  }
+};
+using TestEntries = std::map<uint64_t, TestEntry>;
+
+// A row that was touched by a step; its floats follow from both.
+TestEntry TestRowOf(uint64_t id, uint64_t step);
+
+// A checkpoint of SmallVariables and of a table "user", perhaps with changes
+// alone.
+struct TestSave {
+  proto::CheckpointName name;
+  uint32_t num_ps = 1;
+  uint32_t seed = 0;
+  TestEntries entries;
+  // Ids that were removed since `previous`; what they are now is not listed.
+  std::set<uint64_t> removed_rows;
+  std::set<uint64_t> removed_candidates;
+  std::optional<proto::CheckpointName> previous;
+  std::vector<proto::CheckpointName> chain;
+  // By ps: those that write changes, and those that list what was removed.
+  std::set<uint32_t> writes_changes;
+  std::set<uint32_t> lists_removed;
+};
+// Adds what is in `before` and not in `after`, of the same kind.
+void AddRemoved(const TestEntries& before, const TestEntries& after,
+                TestSave* save);
+absl::Status SaveTestTable(const CheckpointDirectory& directory,
+                           const TestSave& save);
+
+// What a checkpoint has of table "user".
+absl::StatusOr<TestEntries> LoadTestEntries(
+    const CheckpointDirectory& directory, const proto::CheckpointName& name,
+    BucketRange buckets = {});
 
 }  // namespace holdfast
 

@@ -18,8 +18,8 @@ using Unsynced = FaultyFileSystem::Unsynced;
 
 constexpr uint32_t kPs = 2;
 
-// The n-th checkpoint of a job: step and values follow from n. Rows are of steps
-// from 10 n to 10 n + 2.
+// The n-th checkpoint of a job: step and values follow from n. Rows are of
+// steps from 10 n to 10 n + 2.
 proto::CheckpointName Nth(uint32_t n) { return TestName(1, 10 * n + 2); }
 
 // Takes the n-th checkpoint as a job does that keeps one: data files, manifest,
