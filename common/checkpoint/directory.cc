@@ -271,15 +271,32 @@ absl::Status CheckpointDirectory::KeepBest(
     const proto::CheckpointName& name) const {
   const auto manifest = ReadManifest(name);
   if (!manifest.ok()) return manifest.status();
-  const std::string from = Folder(name);
-  const std::string to = Best().Folder(name);
+  // First: a checkpoint that is complete has what it needs.
+  for (const proto::ChainLink& link : manifest->chain()) {
+    const auto needed = ReadManifest(link.checkpoint());
+    if (absl::IsNotFound(needed.status())) {
+      return absl::DataLossError(
+          absl::StrCat(Folder(name), ": needs ", FolderName(link.checkpoint()),
+                       ", which is not there: ", needed.status().message()));
+    }
+    if (!needed.ok()) return needed.status();
+    const absl::Status linked = LinkIntoBest(*needed);
+    if (!linked.ok()) return linked;
+  }
+  return LinkIntoBest(*manifest);
+}
+
+absl::Status CheckpointDirectory::LinkIntoBest(
+    const proto::Manifest& manifest) const {
+  const std::string from = Folder(manifest.name());
+  const std::string to = Best().Folder(manifest.name());
   absl::Status status = file_system_->MakeFolder(to);
   const auto link = [&](absl::string_view file) {
     if (!status.ok()) return;
     status = file_system_->Link(absl::StrCat(from, "/", file),
                                 absl::StrCat(to, "/", file));
   };
-  for (const proto::DataFile& file : manifest->files()) link(file.name());
+  for (const proto::DataFile& file : manifest.files()) link(file.name());
   if (status.ok()) status = file_system_->SyncFolder(to);
   // Last: it is complete with its manifest.
   link(kManifest);

@@ -69,8 +69,10 @@ class CheckpointDirectory {
   // returned, so that it is kept and no longer in the way.
   // Errors: NOT_FOUND; of the file system.
   absl::StatusOr<std::string> SetAside(const proto::CheckpointName& name) const;
-  // Links a checkpoint into Best(). OK when it is there already.
-  // Errors: as ReadManifest; of the file system.
+  // Links a checkpoint, and those of its chain, into Best(). OK when they are
+  // there already.
+  // Errors: as ReadManifest; DATA_LOSS also when one of the chain is not there;
+  // of the file system.
   absl::Status KeepBest(const proto::CheckpointName& name) const;
   // Removes a checkpoint, the manifest first. OK when it is not there.
   absl::Status Remove(const proto::CheckpointName& name) const;
@@ -78,6 +80,8 @@ class CheckpointDirectory {
  private:
   CheckpointDirectory(std::string path, FileSystem* file_system)
       : path_(std::move(path)), file_system_(file_system) {}
+
+  absl::Status LinkIntoBest(const proto::Manifest& manifest) const;
 
   std::string path_;
   FileSystem* file_system_;

@@ -1,6 +1,6 @@
 #include "ps_server/disk/directory_archive.h"
 
-#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -166,6 +166,53 @@ void DirectoryArchive::RemoveOthersOfBest() {
   });
 }
 
+absl::StatusOr<DirectoryArchive::FolderNames> DirectoryArchive::NeedsOf(
+    const CheckpointDirectory& directory, const proto::CheckpointName& name) {
+  const std::string folder = FolderName(name);
+  if (const auto known = needs_.find(folder); known != needs_.end()) {
+    return known->second;
+  }
+  const auto manifest = directory.ReadManifest(name);
+  if (absl::IsNotFound(manifest.status()) ||
+      absl::IsDataLoss(manifest.status())) {
+    return FolderNames();
+  }
+  if (!manifest.ok()) return manifest.status();
+  FolderNames& needs = needs_[folder];
+  for (const proto::ChainLink& link : manifest->chain()) {
+    needs.insert(FolderName(link.checkpoint()));
+  }
+  return needs;
+}
+
+absl::StatusOr<DirectoryArchive::FolderNames> DirectoryArchive::WithNeeded(
+    const CheckpointDirectory& directory, const Checkpoints& kept,
+    const proto::Declaration& declaration) {
+  FolderNames stay;
+  for (const proto::CheckpointName& name : kept) {
+    stay.insert(FolderName(name));
+    // Only tables have chains.
+    if (declaration.tables().empty()) continue;
+    const auto needs = NeedsOf(directory, name);
+    if (!needs.ok()) return needs.status();
+    stay.insert(needs->begin(), needs->end());
+  }
+  return stay;
+}
+
+void DirectoryArchive::ForgetOthersNeeds(const proto::Journal& journal) {
+  FolderNames kept;
+  for (const auto* const names : {&journal.checkpoints(), &journal.best()}) {
+    for (const proto::CheckpointName& name : *names) {
+      kept.insert(FolderName(name));
+    }
+  }
+  for (auto needs = needs_.begin(); needs != needs_.end();) {
+    needs =
+        kept.count(needs->first) > 0 ? std::next(needs) : needs_.erase(needs);
+  }
+}
+
 absl::Status DirectoryArchive::RemoveOfBest() {
   const auto journal = ReadOwnJournal();
   if (!journal.ok()) return journal.status();
@@ -173,15 +220,12 @@ absl::Status DirectoryArchive::RemoveOfBest() {
   const auto names = best.List();
   if (absl::IsNotFound(names.status())) return absl::OkStatus();
   if (!names.ok()) return names.status();
+  const proto::Journal known = journal->value_or(proto::Journal());
+  const auto stay = WithNeeded(best, known.best(), known.declaration());
+  if (!stay.ok()) return stay.status();
   absl::Status result;
   for (const proto::CheckpointName& name : *names) {
-    const bool stays =
-        journal->has_value() &&
-        std::any_of((*journal)->best().begin(), (*journal)->best().end(),
-                    [&](const auto& kept) {
-                      return MessageDifferencer::Equals(name, kept);
-                    });
-    if (!stays) result.Update(best.Remove(name));
+    if (stay->count(FolderName(name)) == 0) result.Update(best.Remove(name));
   }
   return result;
 }
@@ -193,25 +237,18 @@ absl::Status DirectoryArchive::Remove(
   absl::Status result = MoveAside();
   const auto names = directory_.List();
   if (!names.ok()) return names.status();
-  const auto is_named = [&](const proto::CheckpointName& name) {
-    if (under_way.has_value() && MessageDifferencer::Equals(name, *under_way)) {
-      return true;
-    }
-    if (std::any_of(to_set_aside_.begin(), to_set_aside_.end(),
-                    [&](const auto& aside) {
-                      return MessageDifferencer::Equals(name, aside);
-                    })) {
-      return true;
-    }
-    return journal->has_value() &&
-           std::any_of((*journal)->checkpoints().begin(),
-                       (*journal)->checkpoints().end(), [&](const auto& kept) {
-                         return MessageDifferencer::Equals(name, kept);
-                       });
-  };
+  const proto::Journal known = journal->value_or(proto::Journal());
+  ForgetOthersNeeds(known);
+  auto stay = WithNeeded(directory_, known.checkpoints(), known.declaration());
+  if (!stay.ok()) return stay.status();
+  // What it needs is the last durable one, and what that one needs.
+  if (under_way.has_value()) stay->insert(FolderName(*under_way));
+  for (const auto& name : to_set_aside_) stay->insert(FolderName(name));
   for (const proto::CheckpointName& name : *names) {
     // One that cannot be removed does not keep the others.
-    if (!is_named(name)) result.Update(directory_.Remove(name));
+    if (stay->count(FolderName(name)) == 0) {
+      result.Update(directory_.Remove(name));
+    }
   }
   return result;
 }

@@ -1,7 +1,10 @@
 #ifndef HOLDFAST_PS_SERVER_DISK_DIRECTORY_ARCHIVE_H_
 #define HOLDFAST_PS_SERVER_DISK_DIRECTORY_ARCHIVE_H_
 
+#include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -9,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/checkpoint/directory.h"
 #include "common/strand.h"
+#include "google/protobuf/repeated_field.h"
 #include "proto/checkpoint.pb.h"
 #include "ps_server/coordinator/archive.h"
 
@@ -48,12 +52,24 @@ class DirectoryArchive final : public Archive {
   void RemoveOthers(const proto::CheckpointName* under_way) override;
 
  private:
+  using Checkpoints = google::protobuf::RepeatedPtrField<proto::CheckpointName>;
+  using FolderNames = std::set<std::string>;
+
   absl::StatusOr<proto::Manifest> Read(const proto::CheckpointName& name);
   // The journal on the disk. Errors: ABORTED when it is not ours.
   absl::StatusOr<std::optional<proto::Journal>> ReadOwnJournal();
   absl::Status ReplaceJournal(const proto::Journal& journal);
   // Errors: the first of those that could not be moved.
   absl::Status MoveAside();
+  // Folders that a checkpoint needs by its chain: none where its manifest is
+  // damaged or not there. Errors: when the manifest cannot be read now.
+  absl::StatusOr<FolderNames> NeedsOf(const CheckpointDirectory& directory,
+                                      const proto::CheckpointName& name);
+  // Folders of `kept`, and those that these need. Errors: as above.
+  absl::StatusOr<FolderNames> WithNeeded(const CheckpointDirectory& directory,
+                                         const Checkpoints& kept,
+                                         const proto::Declaration& declaration);
+  void ForgetOthersNeeds(const proto::Journal& journal);
   absl::Status RemoveOfBest();
   absl::Status Remove(const std::optional<proto::CheckpointName>& under_way);
 
@@ -66,6 +82,9 @@ class DirectoryArchive final : public Archive {
   std::optional<proto::Journal> attempted_;
   // Checkpoints that are set aside, but could not be moved yet.
   std::vector<proto::CheckpointName> to_set_aside_;
+  // Of checkpoints that the journal names, by folder; a manifest that is there
+  // does not change.
+  std::map<std::string, FolderNames> needs_;
   Strand thread_{"archive"};
 };
 

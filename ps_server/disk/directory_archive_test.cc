@@ -244,6 +244,134 @@ TEST_F(DirectoryArchiveTest, ABadSectorIsToldFromADiskThatIsAway) {
                     absl::StatusCode::kUnavailable));
 }
 
+// Checkpoints of a job with a table.
+class ChainsOfArchiveTest : public DirectoryArchiveTest {
+ protected:
+  // A journal with these steps, and these among the best.
+  static proto::Journal Journal(const std::vector<uint64_t>& steps,
+                                const std::vector<uint64_t>& best = {}) {
+    proto::Journal journal = JournalOf(1);
+    journal.mutable_declaration()->add_tables()->set_name("user");
+    for (const uint64_t step : steps) {
+      *journal.add_checkpoints() = Name(1, step);
+    }
+    for (const uint64_t step : best) *journal.add_best() = Name(1, step);
+    return journal;
+  }
+  // Checkpoints of steps 1 to 6: 1 and 4 have all rows.
+  static void WriteAll(Archive& archive) {
+    std::vector<uint64_t> chain;
+    for (uint64_t step = 1; step <= 6; ++step) {
+      proto::Manifest manifest;
+      *manifest.mutable_name() = Name(1, step);
+      if (step > 1) *manifest.mutable_previous() = Name(1, step - 1);
+      if (step == 4) chain.clear();
+      for (const uint64_t link : chain) {
+        *manifest.add_chain()->mutable_checkpoint() = Name(1, link);
+      }
+      chain.push_back(step);
+      ASSERT_TRUE(Write(archive, manifest).ok());
+    }
+  }
+  std::vector<uint64_t> BestSteps() {
+    std::vector<uint64_t> steps;
+    const auto names = Directory().Best().List();
+    if (!names.ok()) return steps;
+    for (const auto& name : *names) steps.push_back(name.step());
+    return steps;
+  }
+};
+
+TEST_F(ChainsOfArchiveTest, WhatIsNeededStays) {
+  const auto archive = Begin();
+  WriteAll(*archive);
+  ASSERT_TRUE(Write(*archive, Journal({3, 6})).ok());
+  archive->RemoveOthers(nullptr);
+  Flush(*archive);
+  EXPECT_THAT(Steps(), ElementsAre(1, 2, 3, 4, 5, 6));
+  // The checkpoint before one with all rows is not needed.
+  ASSERT_TRUE(Write(*archive, Journal({5})).ok());
+  const proto::CheckpointName under_way = Name(1, 6);
+  archive->RemoveOthers(&under_way);
+  Flush(*archive);
+  EXPECT_THAT(Steps(), ElementsAre(4, 5, 6));
+  archive->RemoveOthers(nullptr);
+  Flush(*archive);
+  EXPECT_THAT(Steps(), ElementsAre(4, 5));
+}
+
+TEST_F(ChainsOfArchiveTest, ADamagedOneNeedsNothing) {
+  const auto archive = Begin();
+  WriteAll(*archive);
+  const std::string file = Directory().Folder(Name(1, 3)) + "/MANIFEST";
+  files_.SetContents(file, "HFmani01");
+  ASSERT_TRUE(Write(*archive, Journal({3, 5, 7})).ok());
+  archive->RemoveOthers(nullptr);
+  Flush(*archive);
+  EXPECT_THAT(Steps(), ElementsAre(3, 4, 5));
+}
+
+TEST_F(ChainsOfArchiveTest, WhileAManifestCannotBeReadNothingIsRemoved) {
+  const auto archive = Begin();
+  WriteAll(*archive);
+  ASSERT_TRUE(Write(*archive, Journal({5}, {2})).ok());
+  ASSERT_TRUE(Await<Done>([&](Reply<Done> reply) {
+                archive->KeepBest(Name(1, 2), std::move(reply));
+              }).ok());
+  files_.SetReadFails("MANIFEST", absl::UnavailableError("input/output error"));
+  archive->RemoveOthers(nullptr);
+  archive->RemoveOthersOfBest();
+  Flush(*archive);
+  EXPECT_THAT(Steps(), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(BestSteps(), ElementsAre(1, 2));
+  files_.SetReadFails("", absl::OkStatus());
+  archive->RemoveOthers(nullptr);
+  archive->RemoveOthersOfBest();
+  Flush(*archive);
+  EXPECT_THAT(Steps(), ElementsAre(4, 5));
+  EXPECT_THAT(BestSteps(), ElementsAre(1, 2));
+  // What it needs is known by now.
+  files_.SetReadFails("MANIFEST", absl::UnavailableError("input/output error"));
+  proto::Manifest manifest;
+  *manifest.mutable_name() = Name(1, 9);
+  ASSERT_TRUE(Write(*archive, manifest).ok());
+  archive->RemoveOthers(nullptr);
+  Flush(*archive);
+  EXPECT_THAT(Steps(), ElementsAre(4, 5));
+}
+
+TEST_F(ChainsOfArchiveTest, TheBestAreKeptWithWhatTheyNeed) {
+  const auto archive = Begin();
+  WriteAll(*archive);
+  for (const uint64_t step : {3, 6}) {
+    ASSERT_TRUE(Await<Done>([&](Reply<Done> reply) {
+                  archive->KeepBest(Name(1, step), std::move(reply));
+                }).ok());
+  }
+  EXPECT_THAT(BestSteps(), ElementsAre(1, 2, 3, 4, 5, 6));
+  ASSERT_TRUE(Write(*archive, Journal({}, {3, 5})).ok());
+  archive->RemoveOthers(nullptr);
+  archive->RemoveOthersOfBest();
+  Flush(*archive);
+  EXPECT_THAT(Steps(), IsEmpty());
+  EXPECT_THAT(BestSteps(), ElementsAre(1, 2, 3, 4, 5));
+  ASSERT_TRUE(Write(*archive, Journal({}, {4})).ok());
+  archive->RemoveOthersOfBest();
+  Flush(*archive);
+  EXPECT_THAT(BestSteps(), ElementsAre(4));
+}
+
+TEST_F(ChainsOfArchiveTest, OneWithoutItsChainIsNotAmongTheBest) {
+  const auto archive = Begin();
+  WriteAll(*archive);
+  ASSERT_TRUE(Directory().Remove(Name(1, 1)).ok());
+  EXPECT_TRUE(Fails(Await<Done>([&](Reply<Done> reply) {
+                      archive->KeepBest(Name(1, 3), std::move(reply));
+                    }).status(),
+                    absl::StatusCode::kDataLoss,
+                    {"needs g0001-step00000001, which is not there"}));
+}
+
 TEST_F(DirectoryArchiveTest, WithAnotherCoordinatorsJournalNothingIsRemoved) {
   const auto first = Begin();
   ASSERT_TRUE(Write(*first, JournalOf(1)).ok());
