@@ -1,6 +1,7 @@
 #include "cli/checkpoint.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <iostream>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "cli/checkpoint_export.h"
@@ -36,6 +38,9 @@ constexpr char kUsage[] =
                                             variables for NumPy, or as safetensors,
                                             and tables for NumPy; the whole model
                                             as ONNX
+  holdfast checkpoint delta DIR --since=STEP --output=FILE.npz [flags]
+                                            what has changed of tables since a
+                                            step, for whoever serves a copy
   holdfast checkpoint save [flags]          have a running job save its state, and
                                             wait until it is on disk
 
@@ -53,6 +58,7 @@ Exits 0 when all is well, 1 when something failed or is damaged, 2 for wrong fla
 struct CheckpointFlags {
   std::string checkpoint;
   ExportOptions to_export;
+  std::string since;
   ClusterAddress cluster;
   absl::Duration wait = absl::Minutes(10);
 };
@@ -132,6 +138,36 @@ absl::Status Export(const CheckpointDirectory& directory,
   return ExportCheckpoint(reader->get(), flags.to_export);
 }
 
+absl::Status Delta(const CheckpointDirectory& directory,
+                   const CheckpointFlags& flags) {
+  uint64_t since;
+  if (!absl::SimpleAtoi(flags.since, &since)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flags.since.empty() ? "--since is needed"
+                            : absl::StrCat("--since=", flags.since),
+        ": the step that the copy is of, which `holdfast checkpoint delta` and "
+        "the names of checkpoints tell"));
+  }
+  if (flags.to_export.output.empty()) {
+    return absl::InvalidArgumentError(
+        "--output is needed: with F.npz the files are F.NAME.ids.npy, "
+        "F.NAME.values.npy and F.NAME.removed.npy for each table NAME");
+  }
+  const auto name = ChooseName(directory, flags);
+  if (!name.ok()) return name.status();
+  const auto reader = CheckpointReader::Open(directory, *name);
+  if (!reader.ok()) return reader.status();
+  const auto changes = ExportChanges(reader->get(), flags.to_export, since);
+  if (!changes.ok()) return changes.status();
+  for (const TableChanges& table : *changes) {
+    std::cout << "table " << table.table << ": " << table.rows
+              << " rows changed, " << table.removed << " removed\n";
+  }
+  std::cout << "A copy of step " << since << " becomes one of step "
+            << name->step() << "." << std::endl;
+  return absl::OkStatus();
+}
+
 absl::Status Save(const CheckpointFlags& flags) {
   const auto connection = ConnectAsOperator(flags.cluster);
   if (!connection.ok()) return connection.status();
@@ -175,6 +211,16 @@ constexpr Verb kVerbs[] = {
                 "Slots of the optimizers too, as NAME:slot0.");
        set->Add("variables", "PREFIX,...", &flags->to_export.prefixes,
                 "Variables and tables whose name begins so. Default: all.");
+     }},
+    {"delta", Delta,
+     [](CheckpointFlags* flags, FlagSet* set) {
+       AddCheckpoint("the newest that is durable", flags, set);
+       set->Add("since", "STEP", &flags->since,
+                "The step that the copy is of. Required.");
+       set->Add("output", "FILE", &flags->to_export.output,
+                "As of export: F.npz for F.NAME.ids.npy and so on. Required.");
+       set->Add("variables", "PREFIX,...", &flags->to_export.prefixes,
+                "Tables whose name begins so. Default: all.");
      }},
     {"save", nullptr,
      [](CheckpointFlags* flags, FlagSet* set) {

@@ -8,8 +8,9 @@
 
 namespace holdfast {
 
-// `holdfast checkpoint list|inspect|verify|export|save`: looks at a checkpoint
-// directory, or has a running job save its state. `args` follow the subcommand.
+// `holdfast checkpoint list|inspect|verify|export|delta|save`: looks at a
+// checkpoint directory, or has a running job save its state. `args` follow the
+// subcommand.
 // Returns the exit code.
 int CheckpointCommand(const std::vector<std::string>& args);
 

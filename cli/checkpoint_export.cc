@@ -14,7 +14,6 @@
 #include "absl/types/span.h"
 #include "cli/npy.h"
 #include "cli/onnx_model.h"
-#include "cli/table_export.h"
 #include "common/checkpoint/file_system.h"
 #include "common/shape.h"
 
@@ -335,6 +334,24 @@ absl::Status ExportCheckpoint(CheckpointReader* reader,
   if (!status.ok()) return status;
   return ExportTables(reader, tables, options.output,
                       options.table_window_bytes);
+}
+
+absl::StatusOr<std::vector<TableChanges>> ExportChanges(
+    CheckpointReader* reader, const ExportOptions& options,
+    uint64_t since_step) {
+  const std::vector<std::string> tables = WantedTables(*reader, options);
+  if (tables.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        FolderName(reader->manifest().name()), ": ",
+        options.prefixes.empty()
+            ? "has no tables"
+            : absl::StrCat("no table begins with \"",
+                           absl::StrJoin(options.prefixes, "\" or \""), "\""),
+        "; `holdfast checkpoint export` writes variables, which are always "
+        "whole"));
+  }
+  return ExportTableChanges(reader, tables, since_step, options.output,
+                            options.table_window_bytes);
 }
 
 }  // namespace holdfast

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cli/table_export.h"
 #include "common/checkpoint/data_file.h"
 
 namespace holdfast {
@@ -38,6 +40,16 @@ struct ExportOptions {
 // was.
 absl::Status ExportCheckpoint(CheckpointReader* reader,
                               const ExportOptions& options);
+
+// Writes, of the tables that `options` choose, what steps after `since_step`
+// have changed (cli/table_export.h); of `options`, what is for tables counts.
+//
+// Errors: INVALID_ARGUMENT when there is no such table, or the checkpoint is of
+// an earlier step; FAILED_PRECONDITION when what was removed is not known since
+// that step; those of the reader and of the file system.
+absl::StatusOr<std::vector<TableChanges>> ExportChanges(
+    CheckpointReader* reader, const ExportOptions& options,
+    uint64_t since_step);
 
 }  // namespace holdfast
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -211,6 +212,27 @@ bool HasTables(const CheckpointReader& reader) {
   return !reader.manifest().declaration().tables().empty();
 }
 
+// What its own files have of tables.
+std::string KindOf(const proto::Manifest& manifest) {
+  if (manifest.chain().empty()) return "all rows";
+  return absl::StrCat("changes since ", manifest.previous().step());
+}
+
+// For each folder that another one needs, the newest that needs it.
+std::map<std::string, std::string> NeededBy(
+    const CheckpointDirectory& directory, const Names& kept) {
+  std::map<std::string, std::string> needed_by;
+  for (const proto::CheckpointName& name : kept) {
+    // What is damaged needs nothing; the list says so.
+    const auto manifest = directory.ReadManifest(name);
+    if (!manifest.ok()) continue;
+    for (const proto::ChainLink& link : manifest->chain()) {
+      needed_by[FolderName(link.checkpoint())] = FolderName(name);
+    }
+  }
+  return needed_by;
+}
+
 }  // namespace
 
 absl::StatusOr<proto::Journal> JournalOf(const CheckpointDirectory& directory) {
@@ -237,8 +259,9 @@ absl::Status ListCheckpoints(const CheckpointDirectory& directory,
     std::string folder;
     proto::CheckpointName name;
     absl::Status status;
-    // Rows of tables; absent where it has none.
+    // Of tables; absent where it has none.
     std::optional<uint64_t> rows;
+    std::string kind;
   };
   std::vector<Row> rows;
   std::string used;
@@ -249,7 +272,10 @@ absl::Status ListCheckpoints(const CheckpointDirectory& directory,
     row.folder = FolderName(name);
     row.name = name;
     row.status = reader.status();
-    if (reader.ok() && HasTables(**reader)) row.rows = RowsOfTables(**reader);
+    if (reader.ok() && HasTables(**reader)) {
+      row.rows = RowsOfTables(**reader);
+      row.kind = KindOf((*reader)->manifest());
+    }
     any_tables = any_tables || row.rows.has_value();
   }
   // Damaged ones are passed over, from the end.
@@ -259,14 +285,17 @@ absl::Status ListCheckpoints(const CheckpointDirectory& directory,
     }
   }
 
-  // A column that most jobs have no use for.
-  const auto rows_column = [any_tables](const std::string& text) {
-    return any_tables ? absl::StrFormat(" %12s", text) : "";
+  // Columns that most jobs have no use for.
+  const auto table_columns = [any_tables](const std::string& rows,
+                                          const std::string& kind) {
+    return any_tables ? absl::StrFormat(" %12s  %-20s", rows, kind) : "";
   };
+  const std::map<std::string, std::string> needed_by =
+      NeededBy(directory, durable);
   if (!rows.empty()) {
-    out << absl::StreamFormat("%-22s %10s %5s %10s%s  %-19s  %s\n",
-                              "checkpoint", "step", "gen", "size",
-                              rows_column("rows"), "written", "state");
+    out << absl::StreamFormat(
+        "%-22s %10s %5s %10s%s  %-19s  %s\n", "checkpoint", "step", "gen",
+        "size", table_columns("rows", "kind"), "written", "state");
   }
   for (const Row& row : rows) {
     const std::string path = directory.Folder(row.name);
@@ -278,14 +307,18 @@ absl::Status ListCheckpoints(const CheckpointDirectory& directory,
     } else if (!journal.ok()) {
       state = "complete";
     } else if (!Contains(durable, row.folder)) {
-      state = "complete, not in the journal";
+      const auto needed = needed_by.find(row.folder);
+      state = needed == needed_by.end()
+                  ? "complete, not in the journal"
+                  : absl::StrCat("needed by ", needed->second);
     } else {
       state = row.folder == used ? "durable, the newest" : "durable";
     }
     out << absl::StreamFormat(
         "%-22s %10d %5d %10s%s  %-19s  %s\n", row.folder, row.name.step(),
         row.name.generation(), BytesText(FolderBytes(path)),
-        rows_column(row.rows.has_value() ? absl::StrCat(*row.rows) : ""),
+        table_columns(row.rows.has_value() ? absl::StrCat(*row.rows) : "",
+                      row.kind),
         TimeWritten(path), state);
   }
   if (journal.ok()) {
@@ -310,6 +343,11 @@ absl::Status InspectCheckpoint(const CheckpointDirectory& directory,
   lines.Add("finished", manifest.finished() ? "yes" : "no");
   lines.Add("saved by", absl::StrCat(manifest.files_size(), " ps"));
   lines.Add("size", BytesText(DataBytes(manifest)));
+  if (!declaration.tables().empty()) lines.Add("tables", KindOf(manifest));
+  for (const proto::ChainLink& link : manifest.chain()) {
+    lines.Add("needs", absl::StrCat(FolderName(link.checkpoint()), ", ",
+                                    BytesText(link.bytes())));
+  }
   PrintPosition(manifest.position(), declaration.examples() == proto::BY_TICKET,
                 &lines);
   lines.Add("consistency", declaration.consistency().ShortDebugString());

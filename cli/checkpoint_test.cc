@@ -411,7 +411,7 @@ std::string NpyOf(const std::string& type, const std::string& shape,
 class TablesOfCheckpointTest : public CheckpointCommandTest {
  protected:
   TablesOfCheckpointTest() {
-    EXPECT_TRUE(SaveTestCheckpoint(directory_, first_, SmallVariables(), 2, 1,
+    EXPECT_TRUE(SaveTestCheckpoint(directory_, first_, SmallVariables(), 2, 0,
                                    SmallTables())
                     .ok());
     WriteJournal({first_});
@@ -425,7 +425,7 @@ class TablesOfCheckpointTest : public CheckpointCommandTest {
   }
 
   const TestTable user_ = SmallTables()[0];
-  const TestState state_ = MakeTestState(SmallVariables(), 1, SmallTables());
+  const TestState state_ = MakeTestState(SmallVariables(), 0, SmallTables());
   std::vector<uint64_t> ids_;
   std::vector<float> values_;
 };
@@ -433,9 +433,10 @@ class TablesOfCheckpointTest : public CheckpointCommandTest {
 TEST_F(TablesOfCheckpointTest, AreListedInspectedAndVerified) {
   Save(second_, 1);
   EXPECT_EQ(Run({"list", folder_}), kExitDone);
-  EXPECT_THAT(Line("checkpoint"), ContainsRegex(" size +rows +written "));
-  EXPECT_THAT(Line("g0001-step00000010"),
-              ContainsRegex(" KiB +40 +20[0-9-]+ .*durable, the newest$"));
+  EXPECT_THAT(Line("checkpoint"), ContainsRegex(" size +rows +kind +written "));
+  EXPECT_THAT(
+      Line("g0001-step00000010"),
+      ContainsRegex(" KiB +40 +all rows +20[0-9-]+ .*durable, the newest$"));
   EXPECT_THAT(Line("g0002-step00000020"), ContainsRegex(" KiB +20[0-9-]+ "));
   EXPECT_EQ(Run({"verify", folder_}), kExitDone);
   EXPECT_THAT(Line("g0001-step00000010"), HasSubstr(" KiB, 40 rows of tables"));
@@ -501,7 +502,7 @@ TEST_F(TablesOfCheckpointTest, WhatIsDamagedIsNotExported) {
   const std::string file = PathOf(first_, "ps-0001-of-0002");
   std::string contents = BytesOf(file);
   // The end of a row's id, and its count.
-  const size_t rows = contents.find(std::string("\0\0\0\0\x02\0\0", 7));
+  const size_t rows = contents.find(std::string("\0\0\0\0\x01\0\0", 7));
   ASSERT_NE(rows, std::string::npos);
   contents[rows] ^= 1;
   std::ofstream(file, std::ios::binary) << contents;
@@ -566,6 +567,9 @@ TEST_F(CheckpointCommandTest, WrongUseIsTold) {
       {{"inspect", folder_, "--checkpoint=x"}, "\"x\" is not the name"},
       {{"verify", folder_, "--checkpoint=x"}, "\"x\" is not the name"},
       {{"export", folder_}, "--output is needed"},
+      {{"delta", folder_}, "--since is needed"},
+      {{"delta", folder_, "--since=-1"}, "--since=-1: the step that"},
+      {{"delta", folder_, "--since=10"}, "--output is needed"},
       {{"save"}, "no cluster is named: give --ps=HOST:PORT"},
       {{"save", "--ps=nowhere"}, "--ps=nowhere"},
   };

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/types/span.h"
@@ -19,11 +21,13 @@ absl::Status Append(absl::Span<const Number> numbers, WritableFile* file) {
                         numbers.size() * sizeof(Number)));
 }
 
-// `ids`: of all rows, rising.
-absl::Status AppendValues(CheckpointReader* reader, const std::string& table,
-                          absl::Span<const uint64_t> ids, uint64_t window_bytes,
+// Visits rows, and perhaps candidates, in any order; the same each time.
+using ReadRows = absl::FunctionRef<absl::Status(CheckpointReader::VisitRow)>;
+
+// `ids`: of all rows, rising. `length`: of their values.
+absl::Status AppendValues(ReadRows read, absl::Span<const uint64_t> ids,
+                          size_t length, uint64_t window_bytes,
                           WritableFile* file) {
-  const size_t length = reader->FindTable(table)->row_length();
   const size_t window =
       std::max<uint64_t>(1, window_bytes / (length * sizeof(float)));
   std::vector<float> values;
@@ -31,55 +35,102 @@ absl::Status AppendValues(CheckpointReader* reader, const std::string& table,
     const absl::Span<const uint64_t> some = ids.subspan(0, window);
     ids.remove_prefix(some.size());
     values.resize(some.size() * length);
-    absl::Status status =
-        reader->ReadRows(table, {}, [&](const StoredRow& row) {
-          if (row.is_candidate || row.id < some.front() ||
-              row.id > some.back()) {
-            return absl::OkStatus();
-          }
-          const size_t i =
-              std::lower_bound(some.begin(), some.end(), row.id) - some.begin();
-          std::copy_n(row.floats.begin(), length, &values[i * length]);
-          return absl::OkStatus();
-        });
+    absl::Status status = read([&](const StoredRow& row) {
+      if (row.is_candidate || row.id < some.front() || row.id > some.back()) {
+        return absl::OkStatus();
+      }
+      const size_t i =
+          std::lower_bound(some.begin(), some.end(), row.id) - some.begin();
+      std::copy_n(row.floats.begin(), length, &values[i * length]);
+      return absl::OkStatus();
+    });
     if (status.ok()) status = Append(absl::MakeConstSpan(values), file);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
+absl::Status AppendIds(absl::Span<const uint64_t> ids, WritableFile* file) {
+  absl::Status status =
+      file->Append(NpyHeader("<u8", {static_cast<int64_t>(ids.size())}));
+  return status.ok() ? Append(ids, file) : status;
+}
+
+// Replaces PATH.ids.npy and PATH.values.npy.
+absl::Status WriteRows(const std::string& path, ReadRows read,
+                       absl::Span<const uint64_t> ids, size_t length,
+                       uint64_t window_bytes) {
+  return ReplaceFile(
+      absl::StrCat(path, ".ids.npy"), [&](WritableFile* ids_file) {
+        absl::Status status = AppendIds(ids, ids_file);
+        if (!status.ok()) return status;
+        return ReplaceFile(
+            absl::StrCat(path, ".values.npy"), [&](WritableFile* file) {
+              absl::Status written = file->Append(
+                  NpyHeader("<f4", {static_cast<int64_t>(ids.size()),
+                                    static_cast<int64_t>(length)}));
+              if (!written.ok()) return written;
+              return AppendValues(read, ids, length, window_bytes, file);
+            });
+      });
+}
+
 absl::Status ExportTable(CheckpointReader* reader, const std::string& table,
                          const std::string& path, uint64_t window_bytes) {
   std::vector<uint64_t> ids;
   ids.reserve(reader->CountRows(table, {}).rows);
-  const absl::Status read =
-      reader->ReadRows(table, {}, [&](const StoredRow& row) {
-        if (!row.is_candidate) ids.push_back(row.id);
-        return absl::OkStatus();
-      });
-  if (!read.ok()) return read;
+  const auto read = [&](CheckpointReader::VisitRow visit) {
+    return reader->ReadRows(table, {}, visit);
+  };
+  const absl::Status status = read([&](const StoredRow& row) {
+    if (!row.is_candidate) ids.push_back(row.id);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
   std::sort(ids.begin(), ids.end());
-  const auto rows = static_cast<int64_t>(ids.size());
-  const int64_t length = reader->FindTable(table)->row_length();
-  return ReplaceFile(
-      absl::StrCat(path, ".ids.npy"), [&](WritableFile* ids_file) {
-        absl::Status status = ids_file->Append(NpyHeader("<u8", {rows}));
-        if (status.ok()) status = Append(absl::MakeConstSpan(ids), ids_file);
-        if (!status.ok()) return status;
-        return ReplaceFile(absl::StrCat(path, ".values.npy"), [&](WritableFile*
-                                                                      file) {
-          absl::Status written = file->Append(NpyHeader("<f4", {rows, length}));
-          if (!written.ok()) return written;
-          return AppendValues(reader, table, ids, window_bytes, file);
-        });
-      });
+  return WriteRows(path, read, ids, reader->FindTable(table)->row_length(),
+                   window_bytes);
 }
 
-}  // namespace
+absl::StatusOr<TableChanges> ExportChangesOf(CheckpointReader* reader,
+                                             const std::string& table,
+                                             uint64_t since_step,
+                                             const std::string& path,
+                                             uint64_t window_bytes) {
+  std::vector<uint64_t> ids;
+  std::vector<uint64_t> removed;
+  absl::Status status = reader->ReadChanges(
+      table, {}, since_step,
+      [&](const StoredRow& row) {
+        ids.push_back(row.id);
+        return absl::OkStatus();
+      },
+      [&](uint32_t, uint64_t id) {
+        removed.push_back(id);
+        return absl::OkStatus();
+      });
+  if (!status.ok()) return status;
+  std::sort(ids.begin(), ids.end());
+  std::sort(removed.begin(), removed.end());
+  const auto read = [&](CheckpointReader::VisitRow visit) {
+    return reader->ReadChanges(
+        table, {}, since_step, visit,
+        [](uint32_t, uint64_t) { return absl::OkStatus(); });
+  };
+  status =
+      ReplaceFile(absl::StrCat(path, ".removed.npy"), [&](WritableFile* file) {
+        absl::Status written = AppendIds(removed, file);
+        if (!written.ok()) return written;
+        return WriteRows(path, read, ids,
+                         reader->FindTable(table)->row_length(), window_bytes);
+      });
+  if (!status.ok()) return status;
+  return TableChanges{table, ids.size(), removed.size()};
+}
 
-absl::Status ExportTables(CheckpointReader* reader,
-                          const std::vector<std::string>& tables,
-                          const std::string& output, uint64_t window_bytes) {
+// Tables by what the names of their files begin with.
+absl::StatusOr<std::map<std::string, std::string>> PathsOf(
+    const std::vector<std::string>& tables, const std::string& output) {
   const std::string stem =
       std::filesystem::path(output).replace_extension().string();
   std::map<std::string, std::string> by_path;
@@ -93,11 +144,36 @@ absl::Status ExportTables(CheckpointReader* reader,
           path, ".values.npy: export one at a time, with --variables"));
     }
   }
-  for (const auto& [path, table] : by_path) {
+  return by_path;
+}
+
+}  // namespace
+
+absl::Status ExportTables(CheckpointReader* reader,
+                          const std::vector<std::string>& tables,
+                          const std::string& output, uint64_t window_bytes) {
+  const auto by_path = PathsOf(tables, output);
+  if (!by_path.ok()) return by_path.status();
+  for (const auto& [path, table] : *by_path) {
     absl::Status status = ExportTable(reader, table, path, window_bytes);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<TableChanges>> ExportTableChanges(
+    CheckpointReader* reader, const std::vector<std::string>& tables,
+    uint64_t since_step, const std::string& output, uint64_t window_bytes) {
+  const auto by_path = PathsOf(tables, output);
+  if (!by_path.ok()) return by_path.status();
+  std::vector<TableChanges> changes;
+  for (const auto& [path, table] : *by_path) {
+    auto of_table =
+        ExportChangesOf(reader, table, since_step, path, window_bytes);
+    if (!of_table.ok()) return of_table.status();
+    changes.push_back(*std::move(of_table));
+  }
+  return changes;
 }
 
 }  // namespace holdfast

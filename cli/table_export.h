@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "common/checkpoint/data_file.h"
 
 namespace holdfast {
@@ -26,6 +27,24 @@ namespace holdfast {
 absl::Status ExportTables(CheckpointReader* reader,
                           const std::vector<std::string>& tables,
                           const std::string& output, uint64_t window_bytes);
+
+// What has changed of a table, in numbers.
+struct TableChanges {
+  std::string table;
+  uint64_t rows = 0;
+  uint64_t removed = 0;
+};
+
+// The same of the rows that steps after `since_step` have touched, and a third
+// file of the ids that such steps have removed and that are not rows any more:
+//
+//   STEM.NAME.removed.npy  uint64 [n], rising
+//
+// Whoever has the rows of `since_step` drops these and takes those over.
+// Errors: as above, and as CheckpointReader::ReadChanges.
+absl::StatusOr<std::vector<TableChanges>> ExportTableChanges(
+    CheckpointReader* reader, const std::vector<std::string>& tables,
+    uint64_t since_step, const std::string& output, uint64_t window_bytes);
 
 }  // namespace holdfast
 

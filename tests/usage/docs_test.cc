@@ -89,6 +89,7 @@ std::vector<std::string> AllHelp() {
                             "checkpoint inspect",
                             "checkpoint verify",
                             "checkpoint export",
+                            "checkpoint delta",
                             "checkpoint save",
                             "bench wire",
                             "bench rows",
