@@ -136,6 +136,125 @@ TEST_P(CrashTest, StopAtAnyWriteLeavesOneOfTwoStates) {
   }
 }
 
+// A job with a table whose rows are touched and removed by n: every third
+// checkpoint has all rows, those between have changes.
+class ChainedJob {
+ public:
+  explicit ChainedJob(const CheckpointDirectory& directory)
+      : directory_(directory) {}
+
+  // What the n-th checkpoint has; adds what was removed for it to `save`.
+  static TestEntries EntriesOf(uint32_t n, TestSave* save = nullptr) {
+    TestEntries entries, before;
+    for (uint64_t k = 1; k <= n; ++k) {
+      before = entries;
+      for (uint64_t id = 0; id < 12; ++id) {
+        if ((id + k) % 3 == 0) entries[id] = TestRowOf(id, 10 * k);
+        if ((id + k) % 5 == 0) entries.erase(id);
+        if ((id + k) % 7 == 0) entries[id] = {10 * k, 1, {}};
+      }
+    }
+    if (save != nullptr) AddRemoved(before, entries, save);
+    return entries;
+  }
+
+  // Takes the n-th as a job does that keeps one, and it among the best.
+  absl::Status Take(uint32_t n) {
+    TestSave save;
+    save.name = Nth(n);
+    save.num_ps = kPs;
+    save.seed = n;
+    save.entries = EntriesOf(n, &save);
+    if (n > 1) {
+      save.previous = Nth(n - 1);
+      save.lists_removed = {0, 1};
+    }
+    const uint32_t base = n - (n - 1) % 3;
+    for (uint32_t link = base; link < n; ++link) {
+      save.chain.push_back(Nth(link));
+    }
+    if (n > base) save.writes_changes = {0, 1};
+    absl::Status status = SaveTestTable(directory_, save);
+    if (status.ok()) status = directory_.KeepBest(save.name);
+    proto::Journal journal;
+    journal.set_generation(1);
+    *journal.add_checkpoints() = save.name;
+    if (status.ok()) status = directory_.WriteJournal(journal);
+    for (uint32_t old = 1; status.ok() && old < base; ++old) {
+      status = directory_.Remove(Nth(old));
+    }
+    return status;
+  }
+
+  // Which one it would go on from. Tests that it is whole, and that whatever is
+  // complete among the best is, too.
+  uint32_t GoOnFrom() {
+    const auto best = directory_.Best().List();
+    if (best.ok()) {
+      for (const proto::CheckpointName& name : *best) {
+        const auto entries = LoadTestEntries(directory_.Best(), name);
+        if (absl::IsNotFound(entries.status())) continue;
+        EXPECT_TRUE(entries.ok()) << entries.status();
+        if (entries.ok()) {
+          EXPECT_EQ(*entries, EntriesOf(name.step() / 10));
+        }
+      }
+    }
+    const auto journal = directory_.ReadJournal();
+    if (absl::IsNotFound(journal.status())) return 0;
+    EXPECT_TRUE(journal.ok()) << journal.status();
+    if (!journal.ok()) return 0;
+    const uint32_t n = journal->checkpoints(0).step() / 10;
+    const auto entries = LoadTestEntries(directory_, Nth(n));
+    EXPECT_TRUE(entries.ok()) << entries.status();
+    if (entries.ok()) {
+      EXPECT_EQ(*entries, EntriesOf(n));
+    }
+    return n;
+  }
+
+ private:
+  const CheckpointDirectory& directory_;
+};
+
+TEST(ChainCrashTest, StopAtAnyWriteLeavesOneOfTwoStates) {
+  // The third has a chain of two; the fourth takes it away.
+  for (const uint32_t n : {3, 4}) {
+    for (const Crash& crash : Crashes(1)) {
+      bool stopped = true;
+      for (int64_t write = 1; stopped; ++write) {
+        SCOPED_TRACE(absl::StrCat("checkpoint ", n, ", write ", write,
+                                  ", unsynced ",
+                                  static_cast<int>(crash.unsynced)));
+        FaultyFileSystem disk;
+        const auto directory = *CheckpointDirectory::Open("dir", &disk);
+        ChainedJob job(directory);
+        for (uint32_t before = 1; before < n; ++before) {
+          ASSERT_TRUE(job.Take(before).ok());
+        }
+        disk.StopAtWrite(write);
+        const absl::Status taken = job.Take(n);
+        stopped = disk.stopped();
+        EXPECT_EQ(taken.ok(), !stopped) << taken;
+        disk.Crash(crash.unsynced, crash.seed);
+        const uint32_t found = job.GoOnFrom();
+        if (taken.ok()) {
+          EXPECT_EQ(found, n);
+          EXPECT_EQ(directory.List()->size(), n == 3 ? 3u : 1u);
+        } else {
+          EXPECT_TRUE(found == n || found == n - 1) << found;
+        }
+        // What is left of the next one would have another name.
+        ASSERT_TRUE(directory.Remove(Nth(found + 1)).ok());
+        ASSERT_TRUE(directory.Best().Remove(Nth(found + 1)).ok());
+        ASSERT_TRUE(job.Take(found + 1).ok());
+        EXPECT_EQ(job.GoOnFrom(), found + 1);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
 // As a coordinator sees it: OK of a single file outlives the crash.
 TEST(DurabilityTest, WhatIsAcknowledgedIsThere) {
   for (const Crash& crash : Crashes()) {

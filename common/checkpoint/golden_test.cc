@@ -1,10 +1,13 @@
 // Directories that were written once and lie in the tree are read, and what is
 // written is the same to the byte: programs of another day read these files.
 //
+// golden_delta holds a checkpoint, and the changes of a table since that one.
+//
 // After a change of the format, its version in the magic rises, and
 //   bazel run //common/checkpoint:golden_test --
 //     --gtest_also_run_disabled_tests --gtest_filter='*WritesIt'
 // says where it has written the directories that belong in testdata/.
+#include <cstdint>
 #include <fstream>
 #include <iostream>
 #include <sstream>
@@ -22,27 +25,63 @@
 namespace holdfast {
 namespace {
 
-// The name of a directory in testdata/, and what it holds beside variables.
+const proto::CheckpointName kName = TestName(3, 1000);
+
+// The name of a directory in testdata/, and what it holds beside variables: of
+// a checkpoint, or of several that are in a chain.
 struct Golden {
   const char* name;
   std::vector<TestTable> tables;
+  std::vector<TestSave> saves;
 };
 
-const proto::CheckpointName kName = TestName(3, 1000);
+// All rows of two ps; then changes of one ps: rows that were touched, made,
+// admitted and removed, one that is a candidate again, a candidate that was
+// removed.
+std::vector<TestSave> BaseAndDelta() {
+  TestSave base;
+  base.name = kName;
+  base.num_ps = 2;
+  base.seed = 7;
+  for (uint64_t id = 0; id < 40; ++id) base.entries[id] = TestRowOf(id, 990);
+  for (uint64_t id = 40; id < 48; ++id) base.entries[id] = {995, 3, {}};
+
+  TestSave delta;
+  delta.name = TestName(4, 1010);
+  delta.seed = 8;
+  delta.entries = base.entries;
+  for (const uint64_t id : {1, 40, 50}) {
+    delta.entries[id] = TestRowOf(id, 1005);
+  }
+  delta.entries[2] = {1007, 1, {}};
+  for (const uint64_t id : {3, 4, 41}) delta.entries.erase(id);
+  AddRemoved(base.entries, delta.entries, &delta);
+  delta.previous = kName;
+  delta.chain = {kName};
+  delta.writes_changes = delta.lists_removed = {0};
+  return {base, delta};
+}
 
 absl::Status Write(const std::string& path, const Golden& golden,
                    FileSystem* file_system) {
   const auto directory = CheckpointDirectory::Open(path, file_system);
   if (!directory.ok()) return directory.status();
-  absl::Status saved = SaveTestCheckpoint(*directory, kName, SmallVariables(),
-                                          2, 7, golden.tables);
-  if (!saved.ok()) return saved;
   proto::Journal journal;
+  absl::Status saved;
+  for (const TestSave& save : golden.saves) {
+    saved.Update(SaveTestTable(*directory, save));
+    *journal.add_checkpoints() = save.name;
+  }
+  if (golden.saves.empty()) {
+    saved = SaveTestCheckpoint(*directory, kName, SmallVariables(), 2, 7,
+                               golden.tables);
+    *journal.add_checkpoints() = kName;
+  }
+  if (!saved.ok()) return saved;
   journal.set_directory_nonce(0x0123456789abcdef);
   journal.set_generation(3);
   *journal.mutable_declaration() =
       TestManifest(kName, SmallVariables(), golden.tables).declaration();
-  *journal.add_checkpoints() = kName;
   journal.set_job_digest("job");
   journal.set_data_digest("data");
   return directory->WriteJournal(journal);
@@ -65,6 +104,9 @@ INSTANTIATE_TEST_SUITE_P(Without, GoldenTest,
 INSTANTIATE_TEST_SUITE_P(WithTables, GoldenTest,
                          ::testing::Values(Golden{"golden_tables",
                                                   SmallTables()}));
+INSTANTIATE_TEST_SUITE_P(WithDelta, GoldenTest,
+                         ::testing::Values(Golden{
+                             "golden_delta", {{"user", 2}}, BaseAndDelta()}));
 
 TEST_P(GoldenTest, IsRead) {
   const auto directory = CheckpointDirectory::OpenToRead(
@@ -74,6 +116,14 @@ TEST_P(GoldenTest, IsRead) {
   ASSERT_TRUE(journal.ok()) << journal.status();
   EXPECT_EQ(journal->generation(), 3u);
   EXPECT_EQ(journal->directory_nonce(), 0x0123456789abcdefu);
+  for (const TestSave& save : GetParam().saves) {
+    const auto entries = LoadTestEntries(*directory, save.name);
+    ASSERT_TRUE(entries.ok()) << entries.status();
+    EXPECT_EQ(*entries, save.entries);
+    const auto reader = CheckpointReader::Open(*directory, save.name);
+    EXPECT_TRUE((*reader)->Verify().ok());
+  }
+  if (!GetParam().saves.empty()) return;
   const auto state = LoadTestCheckpoint(*directory, kName);
   ASSERT_TRUE(state.ok()) << state.status();
   EXPECT_EQ(*state, MakeTestState(SmallVariables(), 7, GetParam().tables));
@@ -82,7 +132,8 @@ TEST_P(GoldenTest, IsRead) {
 TEST_P(GoldenTest, IsWrittenTheSame) {
   FaultyFileSystem disk;
   ASSERT_TRUE(Write(GetParam().name, GetParam(), &disk).ok());
-  EXPECT_EQ(disk.Files().size(), 4u);
+  // The journal, two data files and their manifest; one data file and its own.
+  EXPECT_EQ(disk.Files().size(), GetParam().saves.empty() ? 4u : 6u);
   for (const std::string& path : disk.Files()) {
     EXPECT_EQ(disk.Contents(path), ReadFile(InTree(path))) << path;
   }

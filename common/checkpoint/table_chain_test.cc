@@ -474,6 +474,19 @@ TEST_F(TableChainTest, ChangesAreToldThroughABase) {
                                        HasSubstr(File(first_, "MANIFEST"))));
 }
 
+TEST_F(TableChainTest, AmongTheBestItHasItsChain) {
+  ASSERT_TRUE(directory_.KeepBest(second_.name).ok());
+  for (const TestSave& save : {base_, first_, second_}) {
+    ASSERT_TRUE(directory_.Remove(save.name).ok());
+  }
+  const CheckpointDirectory best = directory_.Best();
+  EXPECT_EQ(*LoadTestEntries(best, second_.name), second_.entries);
+  const auto reader =
+      CheckpointReader::OpenFolder(best.Folder(second_.name) + "/", &disk_);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_TRUE((*reader)->Verify().ok());
+}
+
 TEST_F(TableChainTest, EveryBitOfAChainCounts) {
   for (const std::string& path : FilesOfChain()) {
     const std::string contents = disk_.Contents(path);
