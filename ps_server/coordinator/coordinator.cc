@@ -375,10 +375,11 @@ void Coordinator::OnValuesWanted() {
 }
 
 // [G5]
-void Coordinator::OnRestored(const proto::Position& position) {
+void Coordinator::OnRestored(const proto::Manifest& from) {
+  const proto::Position& position = from.position();
   job_.state.set_phase(proto::TRAINING);
   job_.learning = LearningState(*job_.declared, position);
-  save_.OnRestored(position.step());
+  save_.OnRestored(from);
   if (job_.declared->examples() == proto::BY_TICKET) {
     job_.tickets.Begin(position);
   }

@@ -207,7 +207,7 @@ class Coordinator : private Members::Owner, private Director {
   void OnGenerationOver() override;
   void OnGenerationBegun(const proto::Position& position) override;
   void OnValuesWanted() override;
-  void OnRestored(const proto::Position& position) override;
+  void OnRestored(const proto::Manifest& from) override;
   void OnStepClosed() override;
   void OnFinished() override;
   void OnSavedToStop(const proto::Position& position) override;

@@ -59,8 +59,8 @@ class Director {
   virtual void OnGenerationBegun(const proto::Position& position) = 0;
   // [G4] A shard lacks first values that workers have to give.
   virtual void OnValuesWanted() = 0;
-  // [G5]
-  virtual void OnRestored(const proto::Position& position) = 0;
+  // [G5] `from`: the checkpoint's; empty if there is none.
+  virtual void OnRestored(const proto::Manifest& from) = 0;
   // A step is made of the offers that it has, and the next one is open.
   virtual void OnStepClosed() = 0;
   // [C5] The journal says that the job is finished.

@@ -236,7 +236,7 @@ void Restore::OnRestored() {
   job_->running = nullptr;
   job_->created = true;
   watch_.End();
-  job_->director->OnRestored(from_.position());
+  job_->director->OnRestored(from_);
 }
 
 void Restore::Stop() {

@@ -80,13 +80,15 @@ Save::Save(Job* job)
 void Save::GoBack(uint64_t step) {
   durable_step_ = step;
   durable_through_.clear();
+  chain_.Clear();
   wanted_ = 0;
   AnswerThese(parked_.TakeBetween(0, durable_step_));
 }
 
-void Save::OnRestored(uint64_t step) {
+void Save::OnRestored(const proto::Manifest& from) {
+  if (from.has_name()) chain_.OnDurable(from);
   schedule_.Begin(job_->declared->checkpoints(), job_->declared.asynchronous(),
-                  step, job_->clock->Now());
+                  from.position().step(), job_->clock->Now());
 }
 
 void Save::Abort() {
@@ -182,6 +184,8 @@ void Save::OnHeld() {
   manifest.mutable_name()->set_step(manifest.position().step());
   *manifest.mutable_declaration() = *job_->declared;
   manifest.set_finished(concluding_since_.has_value() && job_->AllMade());
+  save.set_changes(chain_.AddTo(&manifest));
+  save.set_durable_step(manifest.previous().step());
   save.set_step(manifest.position().step());
   // Before a shard writes anything, so that it cannot take that for a remnant.
   job_->outbox.Send([archive = job_->archive, name = manifest.name()] {
@@ -292,6 +296,7 @@ void Save::OnSaved() {
   writing_ = false;
   watch_.End();
   durable_step_ = saved.manifest.position().step();
+  chain_.OnDurable(saved.manifest);
   durable_through_ = saved.through;
   error_ = absl::OkStatus();
   told_kind_.clear();

@@ -14,6 +14,7 @@
 #include "proto/coordinator.pb.h"
 #include "ps_server/coordinator/applied_pushes.h"
 #include "ps_server/coordinator/broadcast.h"
+#include "ps_server/coordinator/checkpoint_chain.h"
 #include "ps_server/coordinator/checkpoint_tally.h"
 #include "ps_server/coordinator/disk_watch.h"
 #include "ps_server/coordinator/job.h"
@@ -47,8 +48,9 @@ class Save : public Operation {
 
   // [G3] A generation goes on from the checkpoint of that step.
   void GoBack(uint64_t step);
-  // [G5] Checkpoints are due from now on.
-  void OnRestored(uint64_t step);
+  // [G5] Checkpoints are due from now on. `from`: the one that the generation
+  // goes on from; empty if there is none.
+  void OnRestored(const proto::Manifest& from);
   // The end of a generation, or of the job: whatever is under way is over.
   void Abort();
 
@@ -142,6 +144,7 @@ class Save : public Operation {
 
   Job* const job_;
   SaveSchedule schedule_;
+  CheckpointChain chain_;
   // None begins earlier.
   absl::Time not_before_ = absl::InfinitePast();
   // Asked for by Checkpoint, of what was reached then.

@@ -259,18 +259,28 @@ absl::StatusOr<proto::DataFile> DirectoryShardDisk::Write(
 absl::Status DirectoryShardDisk::WriteTable(const TableSnapshot& table,
                                             GoOn go_on, Progress* progress,
                                             DataFileWriter* writer) {
-  absl::Status status = writer->BeginRows(
-      {table.declared().name(), static_cast<uint32_t>(table.floats_per_row()),
-       table.buckets()});
+  DataFileWriter::Rows rows;
+  rows.table = table.declared().name();
+  rows.floats_per_row = static_cast<uint32_t>(table.floats_per_row());
+  rows.buckets = table.buckets();
+  if (table.contents().since.has_value()) {
+    rows.since = table.contents().since->value();
+  }
+  rows.changes = table.contents().changes;
+  absl::Status status = writer->BeginRows(rows);
+  const size_t row_bytes =
+      sizeof(RowHeader) + table.floats_per_row() * sizeof(float);
   std::string bytes;
   for (uint32_t bucket = table.buckets().begin;
        status.ok() && bucket < table.buckets().end; ++bucket) {
     status = go_on();
     if (!status.ok()) break;
     bytes.clear();
-    const TableSnapshot::Counts counts = table.AppendBucket(bucket, &bytes);
-    status = writer->AppendBucket({counts.rows, counts.candidates}, bytes);
-    progress->done += bytes.size();
+    const StoredBucket contents = table.AppendBucket(bucket, &bytes);
+    status = writer->AppendBucket(contents, bytes);
+    // Of all rows, as they are all looked at.
+    progress->done += contents.all_rows * row_bytes +
+                      contents.all_candidates * sizeof(RowHeader);
   }
   return status;
 }

@@ -198,6 +198,12 @@ void Shard::OnLoaded(absl::StatusOr<ShardState> loaded) {
 void Shard::OnRestored(std::unique_ptr<DenseStore> store) {
   wanted_.reset();
   store_ = std::move(store);
+  // Of the next checkpoint only changes may be wanted.
+  const proto::Checkpoints& checkpoints = declaration_.checkpoints();
+  if (disk_ != nullptr &&
+      !(checkpoints.has_max_deltas() && checkpoints.max_deltas() == 0)) {
+    tables_.KeepRemovals();
+  }
   if (options_.on_values) {
     options_.on_values(store_->value_bytes(), memory_.max_lent_versions);
   }
@@ -342,10 +348,14 @@ void Shard::Save(const proto::SaveRequest& request,
   proto::CheckpointName name;
   name.set_generation(generation_.value());
   name.set_step(request.step());
-  disk_->Save(name, options_.num_ps, {store_->Snapshot(), tables_.Snapshot()},
-              [this](absl::StatusOr<proto::DataFile> outcome) {
-                OnSaved(std::move(outcome));
-              });
+  std::optional<GlobalStep> durable;
+  if (request.durable_step() > 0) durable = GlobalStep(request.durable_step());
+  disk_->Save(
+      name, options_.num_ps,
+      {store_->Snapshot(), tables_.Snapshot(durable, request.changes())},
+      [this](absl::StatusOr<proto::DataFile> outcome) {
+        OnSaved(std::move(outcome));
+      });
   answer();
   AnswerReached();
   if (request.last()) return;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/encoding.h"
 #include "common/row_bucket.h"
 #include "common/row_encoding.h"
@@ -375,6 +376,69 @@ TEST_F(ShardRowsTest, ValuesComeInHalves) {
   const auto pull = Ask(shard_, &Shard::Pull, request);
   EXPECT_EQ(pull->tensors[0].encoding, proto::FLOAT16);
   EXPECT_EQ(pull->tensors[0].data.size(), 2 * sizeof(uint16_t));
+}
+
+// What a checkpoint has of "t": rows touched, and removed.
+std::string SavedOf(const FakeDisk::SaveCall& save) {
+  const TableSnapshot& table = save.tables[0];
+  std::string bytes;
+  StoredBucket all;
+  for (uint32_t b = table.buckets().begin; b < table.buckets().end; ++b) {
+    const StoredBucket bucket = table.AppendBucket(b, &bytes);
+    all.rows += bucket.rows;
+    all.removed_rows += bucket.removed_rows;
+  }
+  const TableSnapshot::Contents& contents = table.contents();
+  return absl::StrCat(
+      contents.changes ? "changed " : "all ", all.rows, ", removed ",
+      contents.since.has_value() ? absl::StrCat(all.removed_rows) : "unknown");
+}
+
+TEST_F(ShardRowsTest, ACheckpointHasWhatChangedSinceTheDurableOne_B15) {
+  proto::RestoreRequest request = WithTables(MakeRestore());
+  request.mutable_declaration()->mutable_tables(0)->set_expire_after_steps(2);
+  Restore(request);
+  uint64_t number = 0;
+  const auto save = [&](uint64_t step, uint64_t durable_step, bool changes) {
+    proto::SaveRequest save = SaveOf(++number, step);
+    save.set_durable_step(durable_step);
+    save.set_changes(changes);
+    EXPECT_TRUE(Ask(shard_, &Shard::Save, save).status().ok());
+    const std::string saved = SavedOf(disk_.saves.front());
+    disk_.FinishSave("file");
+    return saved;
+  };
+  const auto step = [&](uint64_t step, std::vector<uint64_t> ids) {
+    Stage(PushOf(0, step + 1, step,
+                 {Rows("t", ids, std::vector<float>(2 * ids.size(), 1))}));
+    Commit(step, {{0, step + 1, 1}});
+  };
+  step(0, {Id(0), Id(1), Id(2)});
+  EXPECT_EQ(save(1, 0, false), "all 3, removed unknown");
+  step(1, {Id(0)});
+  EXPECT_EQ(save(2, 1, true), "changed 1, removed 0");
+  step(2, {Id(3)});
+  EXPECT_EQ(save(3, 1, true), "changed 2, removed 2")
+      << "of step 1, as 2 failed";
+  EXPECT_EQ(save(3, 2, true), "changed 1, removed 2");
+  EXPECT_EQ(save(3, 2, false), "all 2, removed 2");
+  EXPECT_EQ(save(3, 1, true), "all 2, removed unknown") << "it is forgotten";
+}
+
+TEST_F(ShardRowsTest, WhereAllCheckpointsHaveAllRowsNoRemovalIsKept) {
+  proto::RestoreRequest request = WithTables(MakeRestore());
+  request.mutable_declaration()->mutable_checkpoints()->set_max_deltas(0);
+  Restore(request);
+  Commit(0, {});
+  proto::SaveRequest save = SaveOf(1, 1);
+  Ask(shard_, &Shard::Save, save);
+  disk_.FinishSave("file");
+  Commit(1, {});
+  save = SaveOf(2, 2);
+  save.set_durable_step(1);
+  save.set_changes(true);
+  Ask(shard_, &Shard::Save, save);
+  EXPECT_EQ(SavedOf(disk_.saves.front()), "all 0, removed unknown");
 }
 
 TEST_F(ShardRowsTest, AJobWithoutTablesHasNoRows) {

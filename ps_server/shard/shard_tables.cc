@@ -127,9 +127,18 @@ void ShardTables::ApplyStep(
   version_ = version_.next();
 }
 
-std::vector<TableSnapshot> ShardTables::Snapshot() {
+void ShardTables::KeepRemovals() {
+  for (const auto& table : tables_) table->KeepRemovals();
+}
+
+std::vector<TableSnapshot> ShardTables::Snapshot(
+    std::optional<GlobalStep> durable, bool changes) {
   std::vector<TableSnapshot> snapshots;
-  for (const auto& table : tables_) snapshots.push_back(table->Snapshot());
+  for (const auto& table : tables_) {
+    if (durable.has_value()) table->ForgetRemovals(*durable);
+    snapshots.push_back(table->Snapshot(durable, changes));
+    if (!durable.has_value()) table->ForgetRemovals(version_);
+  }
   return snapshots;
 }
 

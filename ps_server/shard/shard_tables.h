@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -81,8 +82,14 @@ class ShardTables {
       const std::vector<RowSum>& sums,
       const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars,
       const ApplyRowsOptions& options);
-  // The newest version, held for a checkpoint.
-  std::vector<TableSnapshot> Snapshot();
+  // From now on keeps the ids that are removed, for checkpoints with changes.
+  void KeepRemovals();
+  // The newest version, held for a checkpoint. `durable`: the version of the
+  // newest durable one, if any, which must have been made by this or have been
+  // restored; what was removed up to then is forgotten. `changes`: as of
+  // EmbeddingTable::Snapshot, since `durable`.
+  std::vector<TableSnapshot> Snapshot(std::optional<GlobalStep> durable,
+                                      bool changes);
 
   // What the values of a range of rows take of kMaxPullBytes, at most `most`.
   // Errors: NOT_FOUND for a table that is not declared; INVALID_ARGUMENT for an

@@ -31,6 +31,9 @@ constexpr size_t kReadAtATime = 1024;
 // and half as much again just after it has grown.
 constexpr int64_t kIndexBytesPerRow = 10;
 
+// Fewer removed ids are kept, however small the table is.
+constexpr int64_t kManyRemovals = 4096;
+
 }  // namespace
 
 // The gradients of a step by stripe; within a stripe by push, in the order of
@@ -315,8 +318,10 @@ class EmbeddingTable::StripeUpdate {
     const uint64_t hash = HashRowId(id);
     part->store.BeforeChange(hash, row);
     part->store.stripe(stripe_).Erase(hash, id);
-    if (table_.keeps_removals_) {
-      part->removals[stripe_][BucketOfHash(hash)].emplace_back(version_, id);
+    if (part == &table_.rows_) {
+      table_.removals_.AddRow(BucketOfHash(hash), id);
+    } else {
+      table_.removals_.AddCandidate(BucketOfHash(hash), id);
     }
   }
 
@@ -382,8 +387,8 @@ EmbeddingTable::EmbeddingTable(const proto::EmbeddingTable& declared,
       declared_(shared_->declared),
       initializer_(std::move(initializer)),
       max_bytes_(options.max_bytes),
-      rows_{shared_->rows, {}, {}},
-      candidates_{shared_->candidates, {}, {}} {}
+      rows_{shared_->rows, {}},
+      candidates_{shared_->candidates, {}} {}
 
 uint32_t EmbeddingTable::cap() const {
   const uint64_t part = declared_.max_rows() / kRowBuckets;
@@ -512,6 +517,11 @@ void EmbeddingTable::ApplyStep(const RowSum& sum,
     work(0);
   }
   version_ = version_.next();
+  // A checkpoint of so many changes is hardly smaller than one of all rows.
+  const int64_t removed = removals_.num_ids();
+  if (removed > kManyRemovals && removed > (rows() + candidates()) / 4) {
+    KeepRemovals();
+  }
 }
 
 GlobalStep EmbeddingTable::Hold() {
@@ -533,12 +543,20 @@ void EmbeddingTable::Release(GlobalStep version) {
   candidates_.store.Release(version.value());
 }
 
-TableSnapshot EmbeddingTable::Snapshot() {
+TableSnapshot EmbeddingTable::Snapshot(std::optional<GlobalStep> since,
+                                       bool changes) {
   ReleaseUnneeded();
-  TableSnapshot::Counts counts;
-  counts.rows = rows();
-  counts.candidates = candidates();
-  return TableSnapshot(shared_, Hold(), counts);
+  TableSnapshot::Contents contents;
+  auto removed = removals_.Since(since.value_or(version_), version_);
+  if (since.has_value() && removed.has_value()) {
+    contents.since = since;
+    contents.removed = *std::move(removed);
+    contents.changes = changes;
+  }
+  const uint64_t bytes =
+      rows() * (sizeof(RowHeader) + rule_->floats() * sizeof(float)) +
+      candidates() * sizeof(RowHeader);
+  return TableSnapshot(shared_, Hold(), bytes, std::move(contents));
 }
 
 void EmbeddingTable::ReleaseUnneeded() {
@@ -564,56 +582,6 @@ std::vector<const RowHeader*> EmbeddingTable::Sorted(
       rows.begin(), rows.end(),
       [](const RowHeader* a, const RowHeader* b) { return a->id() < b->id(); });
   return rows;
-}
-
-void EmbeddingTable::ForgetRemovals(GlobalStep version) {
-  for (Part* const part : {&rows_, &candidates_}) {
-    for (auto& by_bucket : part->removals) {
-      for (auto bucket = by_bucket.begin(); bucket != by_bucket.end();) {
-        std::vector<Dated>& removals = bucket->second;
-        removals.erase(removals.begin(),
-                       std::upper_bound(removals.begin(), removals.end(),
-                                        Dated(version.value(), ~uint64_t{0})));
-        if (removals.empty()) {
-          by_bucket.erase(bucket++);
-        } else {
-          ++bucket;
-        }
-      }
-    }
-  }
-}
-
-EmbeddingTable::Changes EmbeddingTable::ChangesSince(
-    Kind kind, uint32_t bucket, GlobalStep since,
-    std::optional<GlobalStep> held) const {
-  const std::vector<const RowHeader*> rows = Sorted(kind, bucket, held);
-  Changes changes;
-  for (const RowHeader* const row : rows) {
-    if (row->step() > since.value()) changes.touched.push_back(row);
-  }
-  const auto& by_bucket = part(kind).removals[StripeOfBucket(bucket)];
-  const auto removals = by_bucket.find(bucket);
-  if (removals == by_bucket.end()) return changes;
-  const uint64_t until = held.value_or(version_).value();
-  for (const auto& [version, id] : removals->second) {
-    if (version > since.value() && version <= until) {
-      changes.removed.push_back(id);
-    }
-  }
-  std::sort(changes.removed.begin(), changes.removed.end());
-  // Those that have been made again are among the rows.
-  auto row = rows.begin();
-  const auto is_not_removed = [&](uint64_t id) {
-    while (row != rows.end() && (*row)->id() < id) ++row;
-    return row != rows.end() && (*row)->id() == id;
-  };
-  auto& removed = changes.removed;
-  removed.erase(std::unique(removed.begin(), removed.end()), removed.end());
-  removed.erase(
-      std::remove_if(removed.begin(), removed.end(), std::ref(is_not_removed)),
-      removed.end());
-  return changes;
 }
 
 absl::Status EmbeddingTable::Load(Kind kind, uint64_t id, uint64_t step,

@@ -27,6 +27,7 @@
 #include "proto/training.pb.h"
 #include "ps_server/table/bucket_store.h"
 #include "ps_server/table/received_rows.h"
+#include "ps_server/table/removal_log.h"
 #include "ps_server/table/row_rule.h"
 #include "ps_server/table/shared_rows.h"
 #include "ps_server/table/table_snapshot.h"
@@ -95,9 +96,11 @@ class EmbeddingTable {
   GlobalStep version() const { return version_; }
   int64_t rows() const { return rows_.store.rows(); }
   int64_t candidates() const { return candidates_.store.rows(); }
-  // Memory of rows, candidates and indexes; and of copies for held versions.
+  // Memory of rows, candidates, indexes and removed ids; and of copies for held
+  // versions.
   int64_t bytes() const {
-    return rows_.store.bytes() + candidates_.store.bytes();
+    return rows_.store.bytes() + candidates_.store.bytes() +
+           removals_.num_ids() * RemovalLog::kBytesPerId;
   }
   int64_t held_bytes() const {
     return rows_.store.held_bytes() + candidates_.store.held_bytes();
@@ -134,7 +137,18 @@ class EmbeddingTable {
   void Release(GlobalStep version);
   // Holds the newest version for other threads. It is released at the step, or
   // the snapshot, after the last copy of the handle is gone.
-  TableSnapshot Snapshot();
+  //
+  // `since`: a version with a snapshot, or that KeepRemovals was called at. The
+  // ids that were removed after it are listed, and with `changes`, there are
+  // only the rows that were touched. Where it is not known what was removed,
+  // there are all rows and no such list.
+  TableSnapshot Snapshot(std::optional<GlobalStep> since = std::nullopt,
+                         bool changes = false);
+  // From the next step on keeps the ids that are removed, until there are so
+  // many that all rows are better; then begins anew.
+  void KeepRemovals() { removals_.Begin(version_); }
+  // Forgets the ids that steps up to `version` have removed.
+  void ForgetRemovals(GlobalStep version) { removals_.Forget(version); }
 
   // The rows or candidates of a bucket in the order of ids: the newest ones, or
   // those of a held version. The pointers are valid until the next change.
@@ -146,25 +160,6 @@ class EmbeddingTable {
   size_t floats(Kind kind) const {
     return kind == Kind::kRow ? rule_->floats() : 0;
   }
-
-  // What has become of a bucket since an earlier version.
-  struct Changes {
-    // Rows, as from Sorted, that were touched since.
-    std::vector<const RowHeader*> touched;
-    // Ids that were removed since and are not there, rising. Some of them may
-    // have been made since as well.
-    std::vector<uint64_t> removed;
-  };
-
-  // From the next step on keeps the ids that are removed, each in 16 bytes.
-  void KeepRemovals() { keeps_removals_ = true; }
-  // Forgets the ids that steps up to `version` have removed.
-  void ForgetRemovals(GlobalStep version);
-  // From `since` to `held`, or to the newest version. The removals in between
-  // must have been kept. Changes applied to a bucket as of `since` give it as
-  // of `held`.
-  Changes ChangesSince(Kind kind, uint32_t bucket, GlobalStep since,
-                       std::optional<GlobalStep> held = std::nullopt) const;
 
   // For restoring into an empty table: adds a row or candidate as Sorted
   // returned it, and sets the version. Rows come before candidates. Errors:
@@ -183,7 +178,7 @@ class EmbeddingTable {
   std::string BucketDigest(uint32_t bucket) const;
 
  private:
-  // (step, id) or (version, id), by stripe, by bucket.
+  // (step, id), by stripe, by bucket.
   using Dated = std::pair<uint64_t, uint64_t>;
   using ByBucket =
       std::array<absl::flat_hash_map<uint32_t, std::vector<Dated>>, kStripes>;
@@ -197,8 +192,6 @@ class EmbeddingTable {
     // each row that it gains. Entries of rows that have been touched or removed
     // since are skipped.
     ByBucket oldest;
-    // Removals that are kept; versions rise.
-    ByBucket removals;
   };
 
   // A gradient for a row.
@@ -239,7 +232,7 @@ class EmbeddingTable {
   GlobalStep version_;
   // By version, how often it is held.
   std::map<GlobalStep, int> holds_;
-  bool keeps_removals_ = false;
+  RemovalLog removals_;
 };
 
 }  // namespace holdfast

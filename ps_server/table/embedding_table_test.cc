@@ -688,62 +688,6 @@ TEST(EmbeddingTableTest, LoadedOnAnotherNumberOfPs_B14) {
   EXPECT_EQ(DigestOf(three), DigestOf(two));
 }
 
-// A base, and deltas between versions some of which are held for it while the
-// table goes on: what they add up to, loaded, is the table as it was.
-TEST(EmbeddingTableTest, BaseAndDeltasAreTheTable_B15) {
-  const std::vector<uint64_t> ids = IdsOf(300, 40);
-  const proto::EmbeddingTable declared =
-      Declared(1, "min_count: 2 expire_after_steps: 8 max_rows: 163840");
-  for (int seed = 0; seed < 20; ++seed) {
-    const auto table = MakeEmbeddingTable(declared, "learning_rate: 1 sgd {}");
-    table->KeepRemovals();
-    std::mt19937 random(seed);
-    const auto step = [&] {
-      Gradients push;
-      for (uint32_t n = random() % 8; n > 0; --n) {
-        push[ids[random() % ids.size()]] = {static_cast<float>(random() % 9)};
-      }
-      Step(table.get(), {push}, Rate(1));
-    };
-    using Rows = std::map<uint64_t, std::tuple<uint64_t, uint32_t, float>>;
-    const auto describe = [](const RowHeader* row, EmbeddingTable::Kind kind) {
-      return std::tuple(row->step(), row->count(),
-                        kind == kRow ? row->floats()[0] : 0.0f);
-    };
-    std::map<EmbeddingTable::Kind, Rows> merged;
-    GlobalStep since;
-    for (int checkpoint = 0; checkpoint < 10; ++checkpoint) {
-      for (uint32_t n = random() % 20; n > 0; --n) step();
-      std::map<EmbeddingTable::Kind, Rows> expected;
-      for (const EmbeddingTable::Kind kind : {kRow, kCandidate}) {
-        for (const RowHeader* const row : table->Sorted(kind, 300)) {
-          expected[kind][row->id()] = describe(row, kind);
-        }
-      }
-      const GlobalStep held = table->Hold();
-      for (uint32_t n = random() % 20; n > 0; --n) step();
-      for (const EmbeddingTable::Kind kind : {kRow, kCandidate}) {
-        const EmbeddingTable::Changes changes =
-            table->ChangesSince(kind, 300, since, held);
-        EXPECT_TRUE(
-            std::is_sorted(changes.removed.begin(), changes.removed.end()));
-        for (const uint64_t id : changes.removed) merged[kind].erase(id);
-        for (const RowHeader* const row : changes.touched) {
-          EXPECT_GT(row->step(), since.value());
-          merged[kind][row->id()] = describe(row, kind);
-        }
-        ASSERT_EQ(merged[kind], expected[kind]) << seed << " " << checkpoint;
-      }
-      table->Release(held);
-      table->ForgetRemovals(held);
-      since = held;
-    }
-    table->ForgetRemovals(table->version());
-    EXPECT_THAT(table->ChangesSince(kRow, 300, table->version()).removed,
-                SizeIs(0));
-  }
-}
-
 TEST(EmbeddingTableTest, WhatCannotBeLoaded) {
   EmbeddingTable::Options options;
   options.buckets = {1, kRowBuckets};

@@ -4,11 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "common/checkpoint/stored_bucket.h"
 #include "common/ids.h"
 #include "common/row_bucket.h"
 #include "proto/table.pb.h"
+#include "ps_server/table/removal_log.h"
 
 namespace holdfast {
 
@@ -21,30 +24,34 @@ struct SharedRows;
 // the last of them is gone. Thread-safe.
 class TableSnapshot {
  public:
-  // Numbers of rows and candidates.
-  struct Counts {
-    uint64_t rows = 0;
-    uint64_t candidates = 0;
+  // What a checkpoint is to have of the version.
+  struct Contents {
+    // Ids that were removed after this version are listed. Absent: none are.
+    std::optional<GlobalStep> since;
+    // Between `since` and the version.
+    RemovalLog::Periods removed;
+    // Only rows and candidates that were touched after `since`.
+    bool changes = false;
   };
 
   // `version` of `shared` must be held once more for it. EmbeddingTable::
-  // Snapshot calls this.
+  // Snapshot calls this. `bytes`: of all rows and candidates.
   TableSnapshot(std::shared_ptr<SharedRows> shared, GlobalStep version,
-                const Counts& counts);
+                uint64_t bytes, Contents contents);
 
   const proto::EmbeddingTable& declared() const;
   const BucketRange& buckets() const;
   // Float32 of a row: values and slots.
   size_t floats_per_row() const;
   GlobalStep version() const { return held_->version; }
-  const Counts& counts() const { return held_->counts; }
-  // What AppendBucket appends for all buckets.
-  uint64_t bytes() const;
+  const Contents& contents() const { return held_->contents; }
+  // Of all rows and candidates, touched or not, as in a checkpoint.
+  uint64_t bytes() const { return held_->bytes; }
 
-  // Appends the rows of a bucket and then its candidates, each in the order of
-  // ids, as a checkpoint has them (docs/checkpoint_format.md). A step waits
-  // while a bucket of its stripe is copied.
-  Counts AppendBucket(uint32_t bucket, std::string* bytes) const;
+  // Appends what contents() says of a bucket, as a checkpoint has it
+  // (docs/checkpoint_format.md). A step waits while a bucket of its stripe is
+  // copied.
+  StoredBucket AppendBucket(uint32_t bucket, std::string* bytes) const;
 
  private:
   struct Held {
@@ -52,7 +59,8 @@ class TableSnapshot {
 
     std::shared_ptr<SharedRows> shared;
     GlobalStep version;
-    Counts counts;
+    uint64_t bytes;
+    Contents contents;
   };
 
   std::shared_ptr<const Held> held_;

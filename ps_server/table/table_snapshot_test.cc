@@ -79,7 +79,7 @@ TEST_F(TableSnapshotTest, BytesByHand) {
 
   // id; step << 24 | count.
   std::string bytes;
-  TableSnapshot::Counts counts = before.AppendBucket(bucket, &bytes);
+  StoredBucket counts = before.AppendBucket(bucket, &bytes);
   EXPECT_EQ(counts.rows, 0u);
   EXPECT_EQ(counts.candidates, 1u);
   EXPECT_EQ(bytes, std::string("\x02\x01\0\0\0\0\0\0\x01\0\0\x01\0\0\0\0", 16));

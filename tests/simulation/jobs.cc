@@ -80,9 +80,15 @@ sim::Job MakeJob(const SynchronousJob& s) {
   frozen = declaration.variables(0);
   frozen.set_name("frozen");
   frozen.set_trainable(false);
-  if (s.rows) sim::AddRows(&declaration);
   declaration.add_optimizers()->set_learning_rate(0.1f);
   declaration.mutable_optimizers(0)->mutable_momentum()->set_momentum(0.9f);
+  if (s.rows) {
+    // Its elements stay where the gradient is 0, as rows do that a push lacks.
+    declaration.mutable_variables(0)->set_optimizer(1);
+    declaration.add_optimizers()->set_learning_rate(0.1f);
+    declaration.mutable_optimizers(1)->mutable_sgd();
+    sim::AddRows(&declaration);
+  }
   declaration.mutable_partitioner()->mutable_fixed_shards()->set_shards(2);
   auto& mode = *declaration.mutable_consistency()->mutable_synchronous();
   mode.set_replicas_to_aggregate(s.n);

@@ -66,6 +66,9 @@ class ClientWorker : public WorkerProgram {
     uint64_t generation = 0;
     PushId id;
     Values gradient;
+    // Of the table, as they are pushed.
+    std::vector<uint64_t> row_ids;
+    std::vector<float> rows;
     std::unique_ptr<Cluster::Push> push;
   };
 
@@ -341,9 +344,13 @@ class ClientWorker : public WorkerProgram {
       if (!IsOk(slot->push->Add(v, gradient->second))) return;
     }
     if (HasRows(job())) {
-      const std::vector<float>& rows =
-          slot->gradient.at(job().declaration.variables(0).name());
-      if (!IsOk(slot->push->AddRows(0, row_ids_, rows))) return;
+      slot->row_ids = RowsOfPush(job(), slot->gradient, row_ids_);
+      slot->rows.clear();
+      for (const uint64_t id : slot->row_ids) {
+        const auto row = RowOf(job(), slot->gradient, id);
+        slot->rows.insert(slot->rows.end(), row.begin(), row.end());
+      }
+      if (!IsOk(slot->push->AddRows(0, slot->row_ids, slot->rows))) return;
     }
     IsOk(slot->push->Contribute(contribution, next));
   }

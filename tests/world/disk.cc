@@ -171,11 +171,19 @@ void Disk::Do(const Disk::RemoveOthersOfBest& request, Reply<Done> reply) {
 }
 
 void Disk::Do(const Disk::RemoveOthers& request, Reply<Done> reply) {
+  std::set<Name> needed;
+  for (const proto::CheckpointName& name : journal_.checkpoints()) {
+    const auto found = checkpoints_.find(NameOf(name));
+    if (found == checkpoints_.end()) continue;
+    for (const proto::ChainLink& link : found->second.manifest.chain()) {
+      needed.insert(NameOf(link.checkpoint()));
+    }
+  }
   for (auto it = checkpoints_.begin(); it != checkpoints_.end();) {
     const bool named = std::any_of(
         journal_.checkpoints().begin(), journal_.checkpoints().end(),
         [&](const auto& name) { return NameOf(name) == it->first; });
-    if (named || it->first == request.spared) {
+    if (named || needed.count(it->first) > 0 || it->first == request.spared) {
       ++it;
       continue;
     }
@@ -280,27 +288,53 @@ proto::DataFile Disk::Save(const Name& name, uint32_t ps,
       table.AppendBucket(b, &rows);
       if (!rows.empty()) file.rows[table.declared().name()][b] = rows;
     }
+    if (table.contents().changes) {
+      file.changes.insert(table.declared().name());
+    }
   }
   file.file.set_index_crc32c(Checksum(file.share));
   return file.file;
 }
 
-absl::Status Disk::LoadRows(const File& from, EmbeddingTable* to) {
-  const auto buckets = from.rows.find(to->declared().name());
-  if (buckets == from.rows.end()) return absl::OkStatus();
+absl::Status Disk::LoadRows(const std::vector<const Checkpoint*>& links,
+                            EmbeddingTable* to) {
+  const std::string& name = to->declared().name();
   const size_t num_floats = to->floats(EmbeddingTable::Kind::kRow);
-  for (const auto& [bucket, bytes] : buckets->second) {
-    if (!to->buckets().Contains(bucket)) continue;
-    for (const char* at = bytes.data(); at < bytes.data() + bytes.size();) {
-      RowHeader row;
-      std::vector<float> floats(num_floats);
-      std::memcpy(&row, at, sizeof(row));
-      std::memcpy(floats.data(), at + sizeof(row), num_floats * sizeof(float));
-      at += sizeof(row) + num_floats * sizeof(float);
-      absl::Status status = to->Load(EmbeddingTable::Kind::kRow, row.id(),
-                                     row.step(), row.count(), floats);
-      if (!status.ok()) return status;
+  const size_t row_bytes = sizeof(RowHeader) + num_floats * sizeof(float);
+  // By id, as in the newest that has it.
+  std::map<uint64_t, const char*> rows;
+  // Of those that have been looked at, one has all rows.
+  std::set<uint32_t> done;
+  for (const Checkpoint* const link : links) {
+    const uint32_t num_ps = link->manifest.files_size();
+    for (const auto& [ps, file] : link->files) {
+      if (ps >= num_ps) continue;
+      const BucketRange saved = BucketsOfPs(ps, num_ps);
+      const auto buckets = file.rows.find(name);
+      if (buckets != file.rows.end()) {
+        for (const auto& [bucket, bytes] : buckets->second) {
+          if (!to->buckets().Contains(bucket) || done.count(bucket) > 0) {
+            continue;
+          }
+          for (size_t at = 0; at < bytes.size(); at += row_bytes) {
+            uint64_t id;
+            std::memcpy(&id, &bytes[at], sizeof(id));
+            rows.emplace(id, &bytes[at]);
+          }
+        }
+      }
+      if (file.changes.count(name) > 0) continue;
+      for (uint32_t b = saved.begin; b < saved.end; ++b) done.insert(b);
     }
+  }
+  for (const auto& [id, at] : rows) {
+    RowHeader row;
+    std::vector<float> floats(num_floats);
+    std::memcpy(&row, at, sizeof(row));
+    std::memcpy(floats.data(), at + sizeof(row), num_floats * sizeof(float));
+    absl::Status status = to->Load(EmbeddingTable::Kind::kRow, id, row.step(),
+                                   row.count(), floats);
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
@@ -342,11 +376,8 @@ absl::StatusOr<ShardState> Disk::Load(const ShardDisk::LoadOptions& options,
   if (IsUnreadable(name, ps)) {
     return absl::UnknownError("a sector cannot be read");
   }
-  absl::Status status = CheckFiles(found->second, found->second.manifest);
-  if (!status.ok()) return status;
-  for (const auto& [at, file] : found->second.files) {
-    if (file.damaged) return absl::DataLossError("a share is damaged");
-  }
+  const auto links = LinksOf(found->second);
+  if (!links.ok()) return links.status();
   const auto arrays = Read(name);
   for (size_t i = 0; i < (*store)->slices().size(); ++i) {
     const StoredSlice& slice = (*store)->slices()[i];
@@ -364,10 +395,8 @@ absl::StatusOr<ShardState> Disk::Load(const ShardDisk::LoadOptions& options,
   const GlobalStep version(options.checkpoint->step());
   (*store)->SetVersion(version);
   for (const auto& table : *tables) {
-    for (const auto& [at, file] : found->second.files) {
-      status = LoadRows(file, table.get());
-      if (!status.ok()) return status;
-    }
+    absl::Status status = LoadRows(*links, table.get());
+    if (!status.ok()) return status;
     table->SetVersion(version);
   }
   return ShardState{*std::move(store), *std::move(tables)};
@@ -435,15 +464,34 @@ bool Disk::HasInJournal(const Name& name) const {
                      [&](const auto& one) { return NameOf(one) == name; });
 }
 
+absl::StatusOr<std::vector<const Disk::Checkpoint*>> Disk::LinksOf(
+    const Checkpoint& checkpoint) const {
+  std::vector<const Checkpoint*> links = {&checkpoint};
+  const auto& chain = checkpoint.manifest.chain();
+  for (auto link = chain.rbegin(); link != chain.rend(); ++link) {
+    const auto found = checkpoints_.find(NameOf(link->checkpoint()));
+    if (found == checkpoints_.end() || !found->second.complete ||
+        found->second.manifest_damaged) {
+      return absl::DataLossError("a checkpoint that it needs is not there");
+    }
+    links.push_back(&found->second);
+  }
+  for (const Checkpoint* const link : links) {
+    absl::Status status = CheckFiles(*link, link->manifest);
+    if (!status.ok()) return absl::DataLossError(status.message());
+    for (const auto& [ps, file] : link->files) {
+      if (file.damaged) return absl::DataLossError("a share is damaged");
+    }
+  }
+  return links;
+}
+
 bool Disk::IsWhole(const Name& name) const {
   const auto found = checkpoints_.find(name);
   if (found == checkpoints_.end()) return false;
   const Checkpoint& checkpoint = found->second;
   return checkpoint.complete && !checkpoint.manifest_damaged &&
-         checkpoint.manifest.files_size() > 0 &&
-         CheckFiles(checkpoint, checkpoint.manifest).ok() &&
-         std::none_of(checkpoint.files.begin(), checkpoint.files.end(),
-                      [](const auto& file) { return file.second.damaged; });
+         checkpoint.manifest.files_size() > 0 && LinksOf(checkpoint).ok();
 }
 
 void Disk::Damage(const Name& name, bool manifest) {

@@ -131,6 +131,8 @@ class Disk {
     Share share;
     // By table and bucket: rows as they are written.
     std::map<std::string, std::map<uint32_t, std::string>> rows;
+    // Tables of which only what has changed is there.
+    std::set<std::string> changes;
     bool damaged = false;
   };
   struct Checkpoint {
@@ -145,8 +147,13 @@ class Disk {
                                   uint32_t ps);
   proto::DataFile Save(const Name& name, uint32_t ps,
                        const ShardSnapshot& snapshot);
-  // The rows of one table that `to` has the buckets of.
-  static absl::Status LoadRows(const File& from, EmbeddingTable* to);
+  // The rows of one table that `to` has the buckets of. `links`: the
+  // checkpoints that have them, the newest first.
+  static absl::Status LoadRows(const std::vector<const Checkpoint*>& links,
+                               EmbeddingTable* to);
+  // A checkpoint and what it needs, the newest first. Errors: DATA_LOSS.
+  absl::StatusOr<std::vector<const Checkpoint*>> LinksOf(
+      const Checkpoint& checkpoint) const;
   // Has every share of `files` as they were written.
   absl::Status CheckFiles(const Checkpoint& checkpoint,
                           const proto::Manifest& manifest) const;

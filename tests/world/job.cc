@@ -28,6 +28,16 @@ Batch BatchOfTicket(const Job& job, uint64_t ticket) {
   return {7 * ticket, empty ? 0 : 10 + 3 * (ticket % 4)};
 }
 
+namespace {
+
+// Whether a batch uses a row. The batches of one step use the same ones.
+bool Touches(const Batch& batch, uint64_t row) {
+  const uint64_t kind = batch.number % 5;
+  return kind == 4 || kind % 2 != row % 2;
+}
+
+}  // namespace
+
 Values GradientOf(const Job& job, const Batch& batch, const Values& values,
                   float loss_scale) {
   const auto& variables = job.declaration.variables();
@@ -45,6 +55,9 @@ Values GradientOf(const Job& job, const Batch& batch, const Values& values,
           after * 0.3f +
           1.0f / (static_cast<float>(3 + batch.number + 11 * i) + loss_scale) +
           0.01f * v);
+      if (v == 0 && HasRows(job) && !Touches(batch, i / RowLength(job))) {
+        g.back() = 0;
+      }
     }
   }
   return gradient;
@@ -86,6 +99,18 @@ absl::Span<const float> RowOf(const Job& job, const Values& values,
                               uint64_t id) {
   return absl::MakeConstSpan(values.at(job.declaration.variables(0).name()))
       .subspan(id * RowLength(job), RowLength(job));
+}
+
+std::vector<uint64_t> RowsOfPush(const Job& job, const Values& gradient,
+                                 std::vector<uint64_t> ids) {
+  ids.erase(std::remove_if(ids.begin(), ids.end(),
+                           [&](uint64_t id) {
+                             const auto row = RowOf(job, gradient, id);
+                             return std::all_of(row.begin(), row.end(),
+                                                [](float g) { return g == 0; });
+                           }),
+            ids.end());
+  return ids;
 }
 
 bool HasVariable(const Job& job, const std::string& name) {

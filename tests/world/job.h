@@ -153,7 +153,9 @@ inline constexpr float kMomentumKept = 0.5f;
 //
 // A job may have a table beside its first variable [n, k]: its rows 0 to n - 1
 // are those of the variable, and get the same gradients by every push. So they
-// are to have the same values at every version (docs/protocol/tables.md, B6).
+// are to have the same values at every version (docs/protocol/tables.md, B6). A
+// synchronous step may leave some of them alone: a push lacks the rows whose
+// gradient is 0.
 inline constexpr char kRows[] = "rows";
 
 // Declares the table. The variable has a constant first value.
@@ -166,6 +168,10 @@ proto::ReadRange RangeOfRows(const std::vector<uint64_t>& ids);
 // Of the first variable: a row of its gradient, or of its values.
 absl::Span<const float> RowOf(const Job& job, const Values& values,
                               uint64_t id);
+
+// Of `ids`, those that a push with this gradient has.
+std::vector<uint64_t> RowsOfPush(const Job& job, const Values& gradient,
+                                 std::vector<uint64_t> ids);
 
 bool HasVariable(const Job& job, const std::string& name);
 // Of each variable.

@@ -267,7 +267,8 @@ std::vector<PushPart> ScriptedWorker::CutIntoParts(
     }
   }
   // Each row by itself.
-  const std::vector<uint64_t> rows = RowsOn(job(), ps, num_ps_);
+  const std::vector<uint64_t> rows =
+      RowsOfPush(job(), gradient, RowsOn(job(), ps, num_ps_));
   for (size_t i = 0; i < rows.size(); ++i) {
     if (job().cuts_pushes && !pieces.empty()) {
       add(std::move(pieces));
