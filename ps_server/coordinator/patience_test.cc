@@ -71,7 +71,7 @@ class PatienceTest : public ::testing::Test,
   void OnGenerationOver() override {}
   void OnGenerationBegun(const proto::Position&) override {}
   void OnValuesWanted() override {}
-  void OnRestored(const proto::Position&) override {}
+  void OnRestored(const proto::Manifest&) override {}
   void OnStepClosed() override {}
   void OnFinished() override {}
   void OnSavedToStop(const proto::Position&) override {}

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <tuple>
@@ -63,10 +64,12 @@ proto::CheckpointName Name(uint64_t step) {
 // The states of all ps.
 using States = std::vector<ShardState>;
 
-ShardSnapshot SnapshotOf(const ShardState& state) {
+// `since`: with what has changed since then alone.
+ShardSnapshot SnapshotOf(const ShardState& state,
+                         std::optional<GlobalStep> since = std::nullopt) {
   ShardSnapshot snapshot{state.store->Snapshot(), {}};
   for (const auto& table : state.tables) {
-    snapshot.tables.push_back(table->Snapshot());
+    snapshot.tables.push_back(table->Snapshot(since, since.has_value()));
   }
   return snapshot;
 }
@@ -80,8 +83,7 @@ std::string ContentsOf(const States& states) {
       const BucketRange& buckets = snapshot.buckets();
       for (uint32_t b = buckets.begin; b < buckets.end; ++b) {
         const size_t before = contents.size();
-        const TableSnapshot::Counts counts =
-            snapshot.AppendBucket(b, &contents);
+        const StoredBucket counts = snapshot.AppendBucket(b, &contents);
         if (contents.size() == before) continue;
         absl::StrAppend(&contents, "bucket ", b, " has ", counts.rows, "+",
                         counts.candidates);
@@ -122,13 +124,21 @@ class TablesTest : public ::testing::Test {
       disk.Save(Name(step), num_ps, std::move(snapshot), std::move(reply));
     });
   }
-  // The checkpoint of `step`.
-  void SaveAll(const States& states, uint64_t step) {
+  // The checkpoint of `step`; with what has changed since the last of those in
+  // `chain`, which are the steps of those that it needs.
+  void SaveAll(const States& states, uint64_t step,
+               const std::vector<uint64_t>& chain = {}) {
     proto::Manifest manifest;
     *manifest.mutable_name() = Name(step);
     *manifest.mutable_declaration() = MakeDeclaration();
+    std::optional<GlobalStep> since;
+    for (const uint64_t link : chain) {
+      since = GlobalStep(link);
+      *manifest.mutable_previous() = Name(link);
+      *manifest.add_chain()->mutable_checkpoint() = Name(link);
+    }
     for (uint32_t ps = 0; ps < states.size(); ++ps) {
-      ShardSnapshot snapshot = SnapshotOf(states[ps]);
+      ShardSnapshot snapshot = SnapshotOf(states[ps], since);
       // "w" is ps 0's.
       if (ps > 0) snapshot.dense = StoreSnapshot();
       const auto file =
@@ -197,6 +207,35 @@ TEST_F(TablesTest, RestoredOnAnyNumberOfPsTheyGoOnWithTheSameBits_B14) {
   for (const States* const restored : {&on_one, &on_two, &on_three}) {
     EXPECT_TRUE(ContentsOf(*restored) == later);
   }
+}
+
+// Rows expire, are evicted and come back between them.
+TEST_F(TablesTest, AChainIsRestoredOnAnyNumberOfPs_B15) {
+  States states = StatesAfter(20);
+  const auto keep_removals = [](const States& all) {
+    for (const ShardState& state : all) {
+      for (const auto& table : state.tables) table->KeepRemovals();
+    }
+  };
+  keep_removals(states);
+  SaveAll(states, 20);
+  std::vector<uint64_t> chain = {20};
+  for (uint64_t step = 21; step <= 40; ++step) {
+    StepAll({&states});
+    if (step % 5 > 0) continue;
+    SaveAll(states, step, chain);
+    chain.push_back(step);
+    for (const uint32_t num_ps : {1, 3}) {
+      EXPECT_TRUE(ContentsOf(LoadAll(From(step, num_ps))) ==
+                  ContentsOf(states));
+    }
+    // It goes on with another number of ps.
+    if (step == 30) {
+      states = LoadAll(From(step, 3));
+      keep_removals(states);
+    }
+  }
+  EXPECT_EQ(chain.size(), 5u);
 }
 
 TEST_F(TablesTest, StepsGoOnWhileItIsWritten) {

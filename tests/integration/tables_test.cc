@@ -18,6 +18,8 @@
 #include "absl/types/span.h"
 #include "client/cluster.h"
 #include "client/row_batch.h"
+#include "common/checkpoint/directory.h"
+#include "common/checkpoint/file_system.h"
 #include "common/clock.h"
 #include "common/row_bucket.h"
 #include "gmock/gmock.h"
@@ -228,11 +230,28 @@ class TablesTest : public testing::Test {
         ++step;
         continue;
       }
-      ASSERT_TRUE(absl::IsAborted(status) && workers_[0]->rolled_back())
-          << status;
-      AwaitVariables();
-      step = Version();
+      ASSERT_TRUE(absl::IsAborted(status)) << status;
+      step = CatchUp();
     }
+  }
+
+  // All workers are where the job has gone back to, of which some may not have
+  // heard yet. Returns its version.
+  uint64_t CatchUp() {
+    Parameters values;
+    for (const auto& worker : workers_) {
+      for (;;) {
+        EXPECT_EQ(worker->AwaitVariables(Soon()), absl::OkStatus());
+        const absl::Status status =
+            worker->StartPull(GlobalStep(0), &values)->Await(Soon());
+        if (status.ok()) break;
+        if (!absl::IsAborted(status) || !worker->rolled_back()) {
+          ADD_FAILURE() << status;
+          return kSteps;
+        }
+      }
+    }
+    return values.version.value();
   }
 
   // All rows that were ever used, and the variable.
@@ -271,6 +290,22 @@ class TablesTest : public testing::Test {
       EXPECT_EQ(ps->Wait(kPatience), 0) << ps->Output();
     }
     return all;
+  }
+
+  // Of the checkpoints that are kept, those that have only what changed.
+  int NumDeltas() {
+    const auto directory =
+        CheckpointDirectory::OpenToRead(folder_, PosixFileSystem());
+    EXPECT_TRUE(directory.ok()) << directory.status();
+    const auto journal = directory->ReadJournal();
+    EXPECT_TRUE(journal.ok()) << journal.status();
+    int deltas = 0;
+    for (const proto::CheckpointName& name : journal->checkpoints()) {
+      const auto manifest = directory->ReadManifest(name);
+      EXPECT_TRUE(manifest.ok()) << manifest.status();
+      deltas += !manifest->chain().empty();
+    }
+    return deltas;
   }
 
   // Of a job that nothing happens to.
@@ -316,8 +351,11 @@ TEST_F(TablesTest, AJobGoesOnWithItsRowsOnAnotherNumberOfPs) {
   const std::vector<float> undisturbed = Undisturbed(3);
   folder_ += "/next";
   StartCluster(2);
-  Train(9);
-  ASSERT_TRUE(workers_[0]->SaveCheckpoint(Soon()).ok());
+  for (const uint64_t step : {7, 9}) {
+    Train(step);
+    ASSERT_TRUE(workers_[0]->SaveCheckpoint(Soon()).ok());
+  }
+  EXPECT_GE(NumDeltas(), 1) << "of two in a row one is a delta";
   for (uint32_t i = 0; i < 2; ++i) KillPs(i);
   StartCluster(3);
   EXPECT_EQ(Version(), 9u);
