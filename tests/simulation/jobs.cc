@@ -86,7 +86,7 @@ sim::Job MakeJob(const SynchronousJob& s) {
     // Its elements stay where the gradient is 0, as rows do that a push lacks.
     declaration.mutable_variables(0)->set_optimizer(1);
     declaration.add_optimizers()->set_learning_rate(0.1f);
-    declaration.mutable_optimizers(1)->mutable_sgd();
+    declaration.mutable_optimizers(1)->mutable_momentum()->set_momentum(0);
     sim::AddRows(&declaration);
   }
   declaration.mutable_partitioner()->mutable_fixed_shards()->set_shards(2);

@@ -214,8 +214,14 @@ void Oracle::MakeStep(const std::vector<Batch>& batches, float rate,
     gradients.emplace_back(adds ? 1 : static_cast<float>(batch.examples / unit),
                            GradientOf(job_, batch, state->values, loss_scale));
   }
-  const proto::Optimizer& optimizer = job_.declaration.optimizers(0);
-  for (auto& [name, slot] : state->slots) {
+  for (const proto::Variable& variable : job_.declaration.variables()) {
+    const std::string& name = variable.name();
+    const auto slots = state->slots.find(name);
+    if (slots == state->slots.end()) continue;
+    std::vector<float>& slot = slots->second;
+    const float kept = job_.declaration.optimizers(variable.optimizer())
+                           .momentum()
+                           .momentum();
     std::vector<float>& values = state->values[name];
     for (size_t i = 0; i < values.size(); ++i) {
       float mean = 0;
@@ -226,7 +232,7 @@ void Oracle::MakeStep(const std::vector<Batch>& batches, float rate,
         first = false;
       }
       if (!adds) mean /= static_cast<float>(all / unit);
-      slot[i] = optimizer.momentum().momentum() * slot[i] + mean;
+      slot[i] = kept * slot[i] + mean;
       values[i] = values[i] - rate * slot[i];
     }
   }
