@@ -377,6 +377,19 @@ MUTATIONS = [
         Change(SHARD, "for (RowSum& rows : sum.tables) rows.divisor =",
                'for (RowSum& rows : sum.tables) if (!Mutant("rows_sum")) rows.divisor ='),
     ]),
+    Mutation("B15_since", "a delta lacks a step", [
+        Change("ps_server/shard/shard_checkpoint.cc",
+               "durable = GlobalStep(request.durable_step());",
+               'durable = GlobalStep(request.durable_step() + (Mutant("B15_since") ? 1 : 0));'),
+    ]),
+    Mutation("B15_chain", "a delta does not need the one before it", [
+        Change("ps_server/coordinator/checkpoint_chain.cc",
+               "*next->mutable_chain() = last_->links;",
+               "*next->mutable_chain() = last_->links;\n"
+               '  if (Mutant("B15_chain") && next->chain_size() > 1) {\n'
+               "    next->mutable_chain()->RemoveLast();\n"
+               "  }"),
+    ]),
     Mutation("H9", "a late part of the smaller number is taken", [
         Change(STAGED,
                "if (held.step != part.step || held.num_parts > part.num_parts) {",
