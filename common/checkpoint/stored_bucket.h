@@ -13,8 +13,7 @@ struct StoredBucket {
   // Ids.
   uint64_t removed_rows = 0;
   uint64_t removed_candidates = 0;
-  // That the bucket has, where the bytes have only those that changed. Otherwise
-  // as `rows` and `candidates`.
+  // That the bucket has; in the bytes there may be only those that changed.
   uint64_t all_rows = 0;
   uint64_t all_candidates = 0;
 };

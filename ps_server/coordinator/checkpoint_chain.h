@@ -1,7 +1,6 @@
 #ifndef HOLDFAST_PS_SERVER_COORDINATOR_CHECKPOINT_CHAIN_H_
 #define HOLDFAST_PS_SERVER_COORDINATOR_CHECKPOINT_CHAIN_H_
 
-#include <cstdint>
 #include <optional>
 
 #include "proto/checkpoint.pb.h"
@@ -23,15 +22,14 @@ class CheckpointChain {
   // Fills in what `next` has to say of those before it, whose name,
   // declaration and `finished` are there. Returns whether it may have changes
   // alone.
+  //
+  // One of the same name gets the bytes of the last, as its files replace them
+  // one after the other.
   bool AddTo(proto::Manifest* next) const;
 
  private:
-  struct Last {
-    proto::CheckpointName name;
-    // All that it needs, and itself.
-    google::protobuf::RepeatedPtrField<proto::ChainLink> links;
-  };
-  std::optional<Last> last_;
+  // Its name, files, `previous` and `chain`.
+  std::optional<proto::Manifest> last_;
 };
 
 }  // namespace holdfast

@@ -20,7 +20,7 @@ class CheckpointChainTest : public testing::Test {
   // `again`: of the same step.
   std::string Take(uint64_t bytes, bool finished = false, bool again = false) {
     proto::Manifest manifest;
-    manifest.mutable_name()->set_generation(1);
+    manifest.mutable_name()->set_generation(generation_);
     manifest.mutable_name()->set_step(step_ + !again);
     step_ = manifest.name().step();
     *manifest.mutable_declaration() = declaration_;
@@ -34,7 +34,7 @@ class CheckpointChainTest : public testing::Test {
     if (!changes) return "all";
     std::vector<uint64_t> steps;
     for (const proto::ChainLink& link : manifest.chain()) {
-      EXPECT_EQ(link.checkpoint().generation(), 1u);
+      EXPECT_EQ(link.checkpoint().generation(), generation_);
       steps.push_back(link.checkpoint().step());
     }
     return absl::StrJoin(steps, " ");
@@ -42,6 +42,7 @@ class CheckpointChainTest : public testing::Test {
 
   proto::Declaration declaration_;
   CheckpointChain chain_;
+  uint64_t generation_ = 1;
   uint64_t step_ = 0;
   uint64_t previous_ = 0;
 };
@@ -83,10 +84,22 @@ TEST_F(CheckpointChainTest, TheLastOfAllHasAllRows) {
   EXPECT_EQ(previous_, 1u);
 }
 
-// Its files may replace those of the last.
-TEST_F(CheckpointChainTest, OneOfTheSameStepHasAllRows) {
+// Its files replace those of the last, which have the same bytes then.
+TEST_F(CheckpointChainTest, OneOfTheSameNameIsAsTheLast) {
+  Take(1000);
+  EXPECT_EQ(Take(1000, /*finished=*/true, /*again=*/true), "all");
+  EXPECT_EQ(previous_, 0u);
+  Take(10);
+  Take(10);
+  EXPECT_EQ(Take(10, /*finished=*/true, /*again=*/true), "1 2");
+  EXPECT_EQ(previous_, 2u);
+  EXPECT_EQ(Take(10), "1 2 3");
+}
+
+TEST_F(CheckpointChainTest, OneOfTheSameStepAndALaterGenerationHasAllRows) {
   Take(1000);
   Take(10);
+  ++generation_;
   EXPECT_EQ(Take(1000, /*finished=*/false, /*again=*/true), "all");
   EXPECT_EQ(previous_, 0u);
   EXPECT_EQ(Take(10), "2");

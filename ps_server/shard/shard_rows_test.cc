@@ -421,6 +421,7 @@ TEST_F(ShardRowsTest, ACheckpointHasWhatChangedSinceTheDurableOne_B15) {
   EXPECT_EQ(save(3, 1, true), "changed 2, removed 2")
       << "of step 1, as 2 failed";
   EXPECT_EQ(save(3, 2, true), "changed 1, removed 2");
+  EXPECT_EQ(save(3, 2, true), "changed 1, removed 2") << "the same again";
   EXPECT_EQ(save(3, 2, false), "all 2, removed 2");
   EXPECT_EQ(save(3, 1, true), "all 2, removed unknown") << "it is forgotten";
 }

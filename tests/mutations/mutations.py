@@ -384,8 +384,8 @@ MUTATIONS = [
     ]),
     Mutation("B15_chain", "a delta does not need the one before it", [
         Change("ps_server/coordinator/checkpoint_chain.cc",
-               "*next->mutable_chain() = last_->links;",
-               "*next->mutable_chain() = last_->links;\n"
+               "*next->mutable_chain() = links;",
+               "*next->mutable_chain() = links;\n"
                '  if (Mutant("B15_chain") && next->chain_size() > 1) {\n'
                "    next->mutable_chain()->RemoveLast();\n"
                "  }"),
