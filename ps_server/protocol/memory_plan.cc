@@ -189,6 +189,10 @@ absl::StatusOr<MemoryPlan> PlanMemory(const proto::Declaration& declaration,
     plan.max_lent_versions = t == 0 ? wanted : std::min(wanted, left / t);
     left -= plan.max_lent_versions * t;
   }
+  if (!declaration.tables().empty()) {
+    plan.held_row_bytes = static_cast<int64_t>(left / 2);
+    left -= plan.held_row_bytes;
+  }
   plan.max_pinned_versions =
       t == 0 ? kMaxPinnedVersions
              : std::min<uint64_t>(kMaxPinnedVersions, 1 + left / t);

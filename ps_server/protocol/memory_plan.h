@@ -30,8 +30,10 @@ namespace holdfast {
 //
 // and what is left goes to pushes that come early, then, nine tenths of it, to
 // tables without max_rows, then to versions that processes of the same host
-// read in place (docs/same_host.md), T each, then to pinned versions. Rows that
-// change while a version is held are copied beside that.
+// read in place (docs/same_host.md), T each, then to pinned versions; with
+// tables, half of it, and the other half to copies of rows that change while a
+// version is held. These may become more, for a checkpoint or a pin that is
+// held for long: then no further version is pinned.
 // Not counted are the process itself, some 30 MB, and what lies around tensors
 // in gRPC's buffers, 20 to 50 MB (docs/performance.md). Parts lie in the memory
 // that is reserved for their push from their first byte, and answers are sent
@@ -53,6 +55,8 @@ struct MemoryPlan {
   size_t max_lent_versions = 0;
   // Distinct versions that pins may hold.
   size_t max_pinned_versions = 1;
+  // Copies of rows with which no further version is pinned.
+  int64_t held_row_bytes = 0;
 };
 
 // The plan for the slices of ps `ps`, and its buckets of the tables.

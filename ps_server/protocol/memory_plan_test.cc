@@ -179,6 +179,29 @@ TEST(MemoryPlanTest, TheRefusalShowsTheSum) {
                 "bytes there"));
 }
 
+TEST(MemoryPlanTest, WhatIsLeftIsForPinsAndForCopiesOfRows) {
+  proto::Declaration declaration = Asynchronous(1);
+  const auto without = PlanMemory(declaration, Slices(), 0, 1 << 20);
+  ASSERT_TRUE(without.ok()) << without.status();
+  EXPECT_EQ(without->held_row_bytes, 0);
+  proto::EmbeddingTable& table = *declaration.add_tables();
+  table.set_name("t");
+  table.set_row_length(1);
+  table.set_max_rows_per_push(1);
+  table.set_max_rows(kRowBuckets);
+  table.mutable_initializer()->mutable_zeros();
+  const auto all = PlanMemory(declaration, Slices(), 0, 0);
+  ASSERT_TRUE(all.ok()) << all.status();
+  // A push has a row of 4 bytes, and 16 for its id and place.
+  const auto with = PlanMemory(
+      declaration, Slices(), 0,
+      all->needed_bytes + all->extra_pushes * (kT + 4 + 16) + 6 * kT);
+  ASSERT_TRUE(with.ok()) << with.status();
+  EXPECT_EQ(with->extra_pushes, all->extra_pushes);
+  EXPECT_EQ(with->held_row_bytes, 3 * kT);
+  EXPECT_EQ(with->max_pinned_versions, 1 + 3u);
+}
+
 // Values and slots that are being written stay beside those that go on.
 TEST(MemoryPlanTest, CheckpointsCostWhatTheyHold) {
   for (Case c : Cases()) {

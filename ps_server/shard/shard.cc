@@ -518,6 +518,15 @@ void Shard::Pin(const proto::PinRequest& request,
         "version ", request.version(), " is not held at /job:ps/task:",
         options_.index, ", the newest is ", this->version().value())));
   }
+  const Pinned* const same = FindPin(version->number);
+  if (same == nullptr && tables_.held_bytes() > memory_.held_row_bytes) {
+    return reply(absl::ResourceExhaustedError(absl::StrCat(
+        "/job:ps/task:", options_.index, " pins no further version: copies of ",
+        "rows that have changed since versions that are held take ",
+        tables_.held_bytes(), " bytes, of ", memory_.held_row_bytes,
+        " that are left for them; unpin a version, wait for the checkpoint, ",
+        "or give the ps more memory")));
+  }
   std::set<GlobalStep> pinned = {version->number};
   for (const auto& [id, pin] : pins_) pinned.insert(pin.version->number);
   if (pinned.size() > memory_.max_pinned_versions || pins_.size() >= kMaxPins) {
@@ -527,9 +536,7 @@ void Shard::Pin(const proto::PinRequest& request,
         " versions")));
   }
   const uint64_t id = next_pin_++;
-  pins_[id] = {version,
-               version == store_->newest() ? tables_.Hold()
-                                           : FindPin(version->number)->rows,
+  pins_[id] = {version, same != nullptr ? same->rows : tables_.Hold(),
                clock_->Now() + absl::Milliseconds(request.hold_ms())};
   proto::PinResponse response;
   response.set_generation(generation_.value());

@@ -306,6 +306,40 @@ TEST_F(ShardRowsTest, APinHoldsTheRowsOfItsVersion_B11) {
   End(proto::FAILED, "(test)");
 }
 
+TEST_F(ShardRowsTest, NoFurtherVersionIsPinnedWhereCopiesTakeTooMuch) {
+  const proto::RestoreRequest request = WithTables(MakeRestore());
+  Shard shard(WithRoom(MakeOptions(), 216, request), &clock_, nullptr);
+  ASSERT_TRUE(Ask(shard, &Shard::Restore, request).status().ok());
+  const auto step = [&](uint64_t step) {
+    Answer<proto::PushResponse> answer;
+    shard.Push(PushOf(0, step + 1, step, {Rows("u", {Id(0)}, {1})}),
+               answer.Catch());
+    EXPECT_TRUE(answer.status().ok());
+    Ask(shard, &Shard::Commit, MakeCommit(step, {{0, step + 1, 1}}));
+  };
+  const auto pin = [&](uint64_t version) {
+    proto::PinRequest pin;
+    *pin.mutable_sender() = Reader();
+    pin.set_version(version);
+    pin.set_hold_ms(1000);
+    return Ask(shard, &Shard::Pin, pin);
+  };
+  step(0);
+  const auto first = pin(1);
+  ASSERT_TRUE(first.status().ok());
+  step(1);
+  EXPECT_TRUE(Fails(pin(2).status(), kExhausted,
+                    {"pins no further version", "bytes, of 11 "}));
+  EXPECT_TRUE(pin(1).status().ok()) << "it is held already";
+  proto::UnpinRequest unpin;
+  *unpin.mutable_sender() = Reader();
+  for (uint64_t id = first->pin(); id <= first->pin() + 1; ++id) {
+    unpin.set_pin(id);
+    EXPECT_TRUE(Ask(shard, &Shard::Unpin, unpin).status().ok());
+  }
+  EXPECT_TRUE(pin(2).status().ok());
+}
+
 TEST_F(ShardRowsTest, APullWaitsForItsVersion) {
   Restore(WithTables(MakeRestore()));
   proto::PullRequest request = PullOf("t", {Id(0)});
