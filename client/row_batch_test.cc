@@ -16,6 +16,7 @@ namespace holdfast::client {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::FloatEq;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -78,6 +79,50 @@ TEST(RowBatchTest, RepeatedIndicesOfTensorFlow) {
   batch.Sum(gradients, 1, &sum);
   EXPECT_THAT(batch.unique(), ElementsAre(1));
   EXPECT_EQ(sum, 0.2f);
+}
+
+// alibaba/x-deeplearning, xdl/test/python/unit_test/test_unique.py,
+// test_unique_gpu_1d: each id once, in rising order, and where it stands.
+TEST(RowBatchTest, UniqueOfXdl) {
+  const RowBatch batch = BatchOf(
+      {3, 1, 2, 1, 3, 1, 2, 0, 1, 3, 1, 1, 2, 0, 1, 3, 3, 2, 3, 2, 2, 1, 2, 0});
+  EXPECT_THAT(batch.unique(), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(batch.inverse(), ElementsAre(3, 1, 2, 1, 3, 1, 2, 0, 1, 3, 1, 1,
+                                           2, 0, 1, 3, 3, 2, 3, 2, 2, 1, 2, 0));
+}
+
+// The same folder, test_take_grad.py: gradients of 5 examples, of which two use
+// row 0, two row 1 and one row 2.
+TEST(RowBatchTest, TakeGradOfXdl) {
+  const RowBatch batch = BatchOf({0, 0, 1, 1, 2});
+  const float gradients[] = {0.1f, 0.2f, 0.3f, 0.4f, 0.5f, 0.6f, 0.7f, 0.8f,
+                             0.9f, 0.1f, 0.2f, 0.3f, 0.4f, 0.5f, 0.6f};
+  std::vector<float> sums(9);
+  batch.Sum(gradients, 3, sums.data());
+  EXPECT_THAT(sums, ElementsAre(FloatEq(0.5f), FloatEq(0.7f), FloatEq(0.9f),
+                                FloatEq(0.8f), FloatEq(1.0f), FloatEq(1.2f),
+                                FloatEq(0.4f), FloatEq(0.5f), FloatEq(0.6f)));
+}
+
+// The same folder, test_ksum_grad.py, test_cpu_with_values: three examples with
+// gradients 1, 2 and 3 use rows {0, 1, 2}, {3, 2, 1} and {4, 5, 0, 2}.
+TEST(RowBatchTest, KSumGradOfXdl) {
+  const RowBatch batch = BatchOf({0, 1, 2, 3, 2, 1, 4, 5, 0, 2});
+  const float gradients[] = {1, 1, 1, 2, 2, 2, 3, 3, 3, 3};
+  std::vector<float> sums(6);
+  batch.Sum(gradients, 1, sums.data());
+  EXPECT_THAT(sums, ElementsAre(4, 3, 6, 2, 3, 3));
+}
+
+// apache/mxnet, tests/python/unittest/test_gluon.py, test_embedding,
+// check_embedding_large_input: 20,481 uses of row 1 with gradients of 1.
+TEST(RowBatchTest, LargeInputOfMXNet) {
+  const RowBatch batch = BatchOf(std::vector<uint64_t>(20481, 1));
+  const std::vector<float> gradients(20481, 1);
+  float sum = 0;
+  batch.Sum(gradients.data(), 1, &sum);
+  EXPECT_THAT(batch.unique(), ElementsAre(1));
+  EXPECT_EQ(sum, 20481);
 }
 
 TEST(RowBatchTest, AgainstAMap) {

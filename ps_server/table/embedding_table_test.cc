@@ -284,47 +284,6 @@ TEST(EmbeddingTableTest, ARowIsAdmittedByItsNthPush_B7) {
   EXPECT_EQ(table->Sorted(kRow, BucketOfRow(9))[0]->count(), 5u);
 }
 
-// bytedance/monolith, monolith/native_training/runtime/hash_filter/
-// hash_filter_test.cc, TestSkipZeroThresholdFeatures: with an occurrence
-// threshold of 0 an id is never filtered; with 1 its first occurrence is. That
-// is min_count 1 and 2 here.
-TEST(EmbeddingTableTest, ThresholdsOfMonolith) {
-  const Gradients push = {{9, {1}}};
-  const auto at_once = MakeEmbeddingTable(Declared(1, "min_count: 1"),
-                                          "learning_rate: 1 sgd {}");
-  Step(at_once.get(), {push}, Rate(1));
-  EXPECT_EQ(at_once->rows(), 1);
-  EXPECT_EQ(at_once->candidates(), 0);
-  const auto filtered = MakeEmbeddingTable(Declared(1, "min_count: 2"),
-                                           "learning_rate: 1 sgd {}");
-  Step(filtered.get(), {push}, Rate(1));
-  EXPECT_EQ(filtered->rows(), 0);
-  EXPECT_THAT(ReadRow(*filtered, 9), ElementsAre(0));
-  Step(filtered.get(), {push}, Rate(1));
-  EXPECT_THAT(ReadRow(*filtered, 9), ElementsAre(-1));
-}
-
-// bytedance/monolith, monolith/native_training/runtime/hash_table/
-// embedding_hash_table_test.h, OneTimeEvict: of values 2, 5 and 7 with times to
-// live of 5, 6 and 14 the first alone is gone after 5. Days there, steps here;
-// the sweep for the third comes every 3 steps.
-TEST(EmbeddingTableTest, ExpiryOfMonolith) {
-  const struct {
-    int expire_after;
-    float value;
-    float after;
-  } kCases[] = {{5, 2, 0}, {6, 5, 5}, {14, 7, 7}};
-  for (const auto& test : kCases) {
-    const auto table = MakeEmbeddingTable(
-        Declared(1, "expire_after_steps: " + std::to_string(test.expire_after)),
-        "learning_rate: 1 sgd {}");
-    Step(table.get(), {{{9, {-test.value}}}}, Rate(1));
-    EXPECT_THAT(ReadRow(*table, 9), ElementsAre(test.value));
-    for (int i = 0; i < 5; ++i) table->ApplyStep({}, Rate(1), {});
-    EXPECT_THAT(ReadRow(*table, 9), ElementsAre(test.after));
-  }
-}
-
 // Each row goes at the first sweep of its bucket that finds it 100 steps old or
 // older: buckets are swept every 25 steps, bucket b at versions of which b is
 // the remainder. Candidates likewise.

@@ -19,10 +19,11 @@ using ::testing::FloatNear;
 using ::testing::HasSubstr;
 
 // What the coordinator tells of step t of Adam, t = 1 at the first.
-proto::StepScalars AdamScalars(float rate, int t) {
+proto::StepScalars AdamScalars(float rate, int t, double beta1 = 0.9,
+                               double beta2 = 0.999) {
   proto::StepScalars scalars = Rate(rate);
-  scalars.set_bias_correction1(static_cast<float>(1 - std::pow(0.9, t)));
-  scalars.set_bias_correction2(static_cast<float>(1 - std::pow(0.999, t)));
+  scalars.set_bias_correction1(static_cast<float>(1 - std::pow(beta1, t)));
+  scalars.set_bias_correction2(static_cast<float>(1 - std::pow(beta2, t)));
   return scalars;
 }
 
@@ -153,6 +154,189 @@ TEST(RowRuleTest, AdamOfPaddle) {
     EXPECT_NEAR(row[10 + i], 0.1f * g, 1e-6f) << i;
     // 0.999 is not exact in float, nor is 1 - 0.999: within 5e-5 of it.
     EXPECT_NEAR(row[20 + i], 0.001f * g * g, 5e-5f * g * g) << i;
+  }
+}
+
+// alibaba/x-deeplearning, xdl/ps-plus/ps-plus/server/udf/test/
+// adagrad_updater_test.cc, AdagradUpdaterForHash: two variables of 4 rows, of
+// which two get two gradients; then row 1 gets the second gradient (again, in
+// the other variable). XDL's rule has no epsilon.
+TEST(RowRuleTest, AdagradOfXdl) {
+  const auto five = MakeEmbeddingTable(
+      Declared(1, "initializer { constant { value: 5 } }"),
+      "learning_rate: 3 adagrad { initial_accumulator_value: 5 epsilon: 0 }");
+  Step(five.get(), {{{0, {2}}, {2, {2}}}}, Rate(3));
+  EXPECT_THAT(ReadRow(*five, 0), ElementsAre(3));
+  Step(five.get(), {{{0, {4}}, {2, {4}}}}, Rate(3));
+  Step(five.get(), {{{1, {4}}}}, Rate(3));
+  EXPECT_THAT(ReadRow(*five, 0), ElementsAre(FloatEq(0.6f)));
+  EXPECT_THAT(ReadRow(*five, 1), ElementsAre(FloatEq(2.381385f)));
+  EXPECT_THAT(ReadRow(*five, 2), ElementsAre(FloatEq(0.6f)));
+  EXPECT_THAT(ReadRow(*five, 3), ElementsAre(5));
+  const auto one = MakeEmbeddingTable(
+      Declared(1, "initializer { constant { value: 1 } }"),
+      "learning_rate: 4 adagrad { initial_accumulator_value: 3 epsilon: 0 }");
+  Step(one.get(), {{{1, {1}}, {2, {1}}}}, Rate(4));
+  EXPECT_THAT(ReadRow(*one, 1), ElementsAre(-1));
+  Step(one.get(), {{{1, {3}}, {2, {3}}}}, Rate(4));
+  EXPECT_THAT(ReadRow(*one, 1), ElementsAre(FloatEq(-4.3282f)));
+  Step(one.get(), {{{1, {3}}}}, Rate(4));
+  EXPECT_THAT(ReadRow(*one, 0), ElementsAre(1));
+  EXPECT_THAT(ReadRow(*one, 1), ElementsAre(FloatEq(-6.88661f)));
+  EXPECT_THAT(ReadRow(*one, 2), ElementsAre(FloatEq(-4.3282f)));
+  EXPECT_THAT(ReadRow(*one, 3), ElementsAre(1));
+}
+
+// The same folder, adam_updater_test.cc: rate 2, gradients of 2 and 1 for rows
+// 0 and 2, and of 1 for row 1 at step 3, whose bias corrections are the step's
+// (lr_decay is true).
+TEST(RowRuleTest, LazyAdamOfXdl) {
+  const auto table = MakeEmbeddingTable(
+      Declared(1, "initializer { constant { value: 5 } }"),
+      "learning_rate: 2 adam { beta1: 0.9 beta2: 0.8 epsilon: 0.5 }");
+  Step(table.get(), {{{0, {2}}, {2, {2}}}}, AdamScalars(2, 1, 0.9, 0.8));
+  EXPECT_THAT(ReadRow(*table, 0), ElementsAre(FloatNear(3.71714f, 5e-6f)));
+  Step(table.get(), {{{0, {1}}, {2, {1}}}}, AdamScalars(2, 2, 0.9, 0.8));
+  Step(table.get(), {{{1, {1}}}}, AdamScalars(2, 3, 0.9, 0.8));
+  EXPECT_THAT(ReadRow(*table, 0), ElementsAre(FloatNear(2.46871f, 5e-6f)));
+  EXPECT_THAT(ReadRow(*table, 1), ElementsAre(FloatNear(4.45572f, 5e-6f)));
+  EXPECT_THAT(ReadRow(*table, 2), ElementsAre(FloatNear(2.46871f, 5e-6f)));
+  EXPECT_THAT(ReadRow(*table, 3), ElementsAre(5));
+}
+
+// The same folder, momentum_updater_test.cc: rate 1, momentum 0.5, gradients of
+// 1 for rows 0 and 2, twice, and then for rows 1 and 2. Row 0 stays.
+TEST(RowRuleTest, LazyMomentumOfXdl) {
+  const auto table = MakeEmbeddingTable(
+      Declared(1, ""), "learning_rate: 1 momentum { momentum: 0.5 }");
+  Step(table.get(), {{{0, {1}}, {2, {1}}}}, Rate(1));
+  EXPECT_THAT(ReadRow(*table, 0), ElementsAre(-1));
+  Step(table.get(), {{{0, {1}}, {2, {1}}}}, Rate(1));
+  EXPECT_THAT(ReadRow(*table, 2), ElementsAre(-2.5f));
+  Step(table.get(), {{{1, {1}}, {2, {1}}}}, Rate(1));
+  EXPECT_THAT(ReadRow(*table, 0), ElementsAre(-2.5f));
+  EXPECT_THAT(ReadRow(*table, 1), ElementsAre(-1));
+  EXPECT_THAT(ReadRow(*table, 2), ElementsAre(-4.25f));
+  EXPECT_THAT(ReadRow(*table, 3), ElementsAre(0));
+}
+
+// alibaba/x-deeplearning, xdl/test/python/unit_test/ps_ops/
+// test_ps_sparse_apply_{adagrad,adam,ftrl,momentum}_op.py: ones, gradients 1
+// and 2 for rows 1 and 2, twice.
+TEST(RowRuleTest, SparseApplyOfXdl) {
+  const struct {
+    float rate;
+    std::string optimizer;
+    float within;
+    float once[2];
+    float twice[2];
+  } kCases[] = {
+      {0.5f,
+       "adagrad { initial_accumulator_value: 0 epsilon: 0 }",
+       1e-7f,
+       {0.5f, 0.5f},
+       {0.14644662f, 0.14644662f}},
+      {0.1f,
+       "adam { beta1: 0.9 beta2: 0.999 epsilon: 1e-8 }",
+       // XDL's slots are double; in float 1 - 0.999 is 1.3e-5 of it less.
+       2e-6f,
+       {0.90000004f, 0.90000004f},
+       {0.8000001f, 0.8000001f}},
+      {0.1f,
+       "ftrl { initial_accumulator_value: 0.1 }",
+       2e-7f,
+       {0.6031424f, 0.7450533f},
+       {0.5341358f, 0.6747804f}},
+      {0.5f, "momentum { momentum: 0.9 }", 2e-7f, {0.5f, 0}, {-0.45f, -1.9f}},
+  };
+  for (const auto& test : kCases) {
+    const auto table =
+        MakeEmbeddingTable(Declared(1, "initializer { constant { value: 1 } }"),
+                           "learning_rate: 1 " + test.optimizer);
+    for (int t = 1; t <= 2; ++t) {
+      Step(table.get(), {{{1, {1}}, {2, {2}}}}, AdamScalars(test.rate, t));
+      const float* const values = t == 1 ? test.once : test.twice;
+      EXPECT_THAT(ReadRow(*table, 1),
+                  ElementsAre(FloatNear(values[0], test.within)))
+          << test.optimizer;
+      EXPECT_THAT(ReadRow(*table, 2),
+                  ElementsAre(FloatNear(values[1], test.within)))
+          << test.optimizer;
+    }
+    EXPECT_THAT(ReadRow(*table, 0), ElementsAre(1));
+    EXPECT_THAT(ReadRow(*table, 3), ElementsAre(1));
+  }
+}
+
+// apache/mxnet, tests/python/unittest/test_gluon_trainer.py,
+// test_trainer_with_sparse_grad_on_single_context: the first step of momentum
+// 0.5 with rate 1 and gradients of 1 for 10 rows of zeros: -1.
+TEST(RowRuleTest, MomentumOfMXNet) {
+  const auto table = MakeEmbeddingTable(
+      Declared(1, ""), "learning_rate: 1 momentum { momentum: 0.5 }");
+  Gradients push;
+  for (uint64_t id = 0; id < 10; ++id) push[id] = {1};
+  Step(table.get(), {push}, Rate(1));
+  for (uint64_t id = 0; id < 10; ++id) {
+    EXPECT_THAT(ReadRow(*table, id), ElementsAre(-1)) << id;
+  }
+}
+
+// A run of MXNet 1.9.1: mxnet.optimizer with weights and gradients that are
+// row_sparse, lazy_update=True, rate 0.1, and options that apache/mxnet,
+// tests/python/unittest/test_optimizer.py uses in test_sparse_sgd, _adagrad,
+// _adam and _ftrl, which draw weights and gradients at random; epsilon is the
+// default of 1.9.1. MXNet's FTRL adds `wd` where this one adds 2 l2.
+//
+// Rows 0 to 2 are {1, -2}, {0.5, 4} and {3, 0.25}. Step 1 has gradients {0.5,
+// -1} for row 0 and {2, 0.25} for row 2, step 2 {-1, 3} for row 2, and step 3
+// {0.125, 0.75} for row 0 and {-2, 1} for row 1.
+TEST(RowRuleTest, RowSparseOptimizersOfMXNet) {
+  const std::vector<Gradients> pushes = {{{0, {0.5f, -1}}, {2, {2, 0.25f}}},
+                                         {{2, {-1, 3}}},
+                                         {{0, {0.125f, 0.75f}}, {1, {-2, 1}}}};
+  const struct {
+    std::string optimizer;
+    // Rows after the three steps.
+    float rows[3][2];
+  } kCases[] = {
+      {"sgd {} weight_decay: 0.03",
+       {{0.93165898f, -1.9633180f},
+        {0.69849998f, 3.8880000f},
+        {2.8826268f, -0.076422781f}}},
+      {"momentum { momentum: 0.9 } weight_decay: 0.03",
+       {{0.88395905f, -1.8679180f},
+        {0.69850004f, 3.8880000f},
+        {2.6945269f, -0.099597767f}}},
+      {"adagrad { initial_accumulator_value: 0 epsilon: 1e-7 }",
+       {{0.87574649f, -1.9600000f},
+        {0.60000002f, 3.9000001f},
+        {2.9447215f, 0.050345488f}}},
+      {"adam { beta1: 0.5 beta2: 0.8 } weight_decay: 0.03",
+       {{0.82523102f, -1.9123892f},
+        {0.58925998f, 3.9107399f},
+        {2.8943250f, 0.056997299f}}},
+      {"ftrl { initial_accumulator_value: 0 l1: 0.1 l2: 0.015 beta: 1 }",
+       {{0.28451544f, -0.97687352f},
+        {0.39627036f, 1.9420869f},
+        {1.9589452f, -0.047818977f}}},
+  };
+  const float first[3][2] = {{1, -2}, {0.5f, 4}, {3, 0.25f}};
+  for (const auto& test : kCases) {
+    const auto table = MakeEmbeddingTable(
+        Declared(2, ""), "learning_rate: 0.1 " + test.optimizer);
+    for (uint64_t id = 0; id < 3; ++id) {
+      ASSERT_TRUE(table->LoadValues(id, first[id]).ok());
+    }
+    for (int t = 1; t <= 3; ++t) {
+      Step(table.get(), {pushes[t - 1]}, AdamScalars(0.1f, t, 0.5, 0.8));
+    }
+    for (uint64_t id = 0; id < 3; ++id) {
+      EXPECT_THAT(ReadRow(*table, id),
+                  ElementsAre(FloatNear(test.rows[id][0], 1e-6f),
+                              FloatNear(test.rows[id][1], 1e-6f)))
+          << test.optimizer << " row " << id;
+    }
   }
 }
 
