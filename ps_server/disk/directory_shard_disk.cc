@@ -194,7 +194,10 @@ void DirectoryShardDisk::Save(const proto::CheckpointName& name,
       if (save != saves_) return absl::AbortedError("nobody needs it any more");
       return CheckNotStopping();
     };
-    reply(Write(name, num_ps, std::move(snapshot), go_on, progress.get()));
+    // The snapshot is gone at the end of the expression.
+    auto written =
+        Write(name, num_ps, std::move(snapshot), go_on, progress.get());
+    reply(std::move(written));
   });
 }
 
