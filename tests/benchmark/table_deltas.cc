@@ -67,6 +67,9 @@ class DeltaBenchmark {
     proto::Declaration declaration;
     CHECK(google::protobuf::TextFormat::ParseFromString(
         absl::StrCat(R"(
+          variables {
+            name: "w" dtype: FLOAT32 initializer { zeros {} } trainable: false
+          }
           optimizers { learning_rate: 0.01 adagrad {} }
           consistency { synchronous {} }
           total_steps: 1000000000
