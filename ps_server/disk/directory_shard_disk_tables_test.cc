@@ -212,12 +212,12 @@ TEST_F(TablesTest, RestoredOnAnyNumberOfPsTheyGoOnWithTheSameBits_B14) {
 // Rows expire, are evicted and come back between them.
 TEST_F(TablesTest, AChainIsRestoredOnAnyNumberOfPs_B15) {
   States states = StatesAfter(20);
-  const auto keep_removals = [](const States& all) {
+  const auto keep_changes = [](const States& all) {
     for (const ShardState& state : all) {
-      for (const auto& table : state.tables) table->KeepRemovals();
+      for (const auto& table : state.tables) table->KeepChanges();
     }
   };
-  keep_removals(states);
+  keep_changes(states);
   SaveAll(states, 20);
   std::vector<uint64_t> chain = {20};
   for (uint64_t step = 21; step <= 40; ++step) {
@@ -232,7 +232,7 @@ TEST_F(TablesTest, AChainIsRestoredOnAnyNumberOfPs_B15) {
     // It goes on with another number of ps.
     if (step == 30) {
       states = LoadAll(From(step, 3));
-      keep_removals(states);
+      keep_changes(states);
     }
   }
   EXPECT_EQ(chain.size(), 5u);

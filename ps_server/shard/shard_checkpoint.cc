@@ -202,7 +202,7 @@ void Shard::OnRestored(std::unique_ptr<DenseStore> store) {
   const proto::Checkpoints& checkpoints = declaration_.checkpoints();
   if (disk_ != nullptr &&
       !(checkpoints.has_max_deltas() && checkpoints.max_deltas() == 0)) {
-    tables_.KeepRemovals();
+    tables_.KeepChanges();
   }
   if (options_.on_values) {
     options_.on_values(store_->value_bytes(), memory_.max_lent_versions);

@@ -127,17 +127,17 @@ void ShardTables::ApplyStep(
   version_ = version_.next();
 }
 
-void ShardTables::KeepRemovals() {
-  for (const auto& table : tables_) table->KeepRemovals();
+void ShardTables::KeepChanges() {
+  for (const auto& table : tables_) table->KeepChanges();
 }
 
 std::vector<TableSnapshot> ShardTables::Snapshot(
     std::optional<GlobalStep> durable, bool changes) {
   std::vector<TableSnapshot> snapshots;
   for (const auto& table : tables_) {
-    if (durable.has_value()) table->ForgetRemovals(*durable);
+    if (durable.has_value()) table->ForgetChanges(*durable);
     snapshots.push_back(table->Snapshot(durable, changes));
-    if (!durable.has_value()) table->ForgetRemovals(version_);
+    if (!durable.has_value()) table->ForgetChanges(version_);
   }
   return snapshots;
 }

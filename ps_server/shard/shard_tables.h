@@ -83,7 +83,7 @@ class ShardTables {
       const google::protobuf::RepeatedPtrField<proto::StepScalars>& scalars,
       const ApplyRowsOptions& options);
   // From now on keeps the ids that are removed, for checkpoints with changes.
-  void KeepRemovals();
+  void KeepChanges();
   // The newest version, held for a checkpoint. `durable`: the version of the
   // newest durable one, if any, which must have been made by this or have been
   // restored; what was removed up to then is forgotten. `changes`: as of

@@ -31,8 +31,8 @@ constexpr size_t kReadAtATime = 1024;
 // and half as much again just after it has grown.
 constexpr int64_t kIndexBytesPerRow = 10;
 
-// Fewer removed ids are kept, however small the table is.
-constexpr int64_t kManyRemovals = 4096;
+// Fewer changed ids are kept, however small the table is.
+constexpr int64_t kManyChanges = 4096;
 
 }  // namespace
 
@@ -199,6 +199,7 @@ class EmbeddingTable::StripeUpdate {
     touched_[BucketOfHash(hash) % kStripeBuckets] = true;
     if (row != nullptr) {
       table_.rows_.store.BeforeChange(hash, row);
+      LogTouch(ChangeLog::kRow, *row);
       row->Set(version_, row->count() + items.size());
     } else {
       row = Admit(hash, id, items.size());
@@ -220,8 +221,10 @@ class EmbeddingTable::StripeUpdate {
       if (pushes < min_count) {
         if (candidate == nullptr) {
           candidate = stripe.Insert(hash, id);
+          table_.changes_.Add(ChangeLog::kCandidate, stripe_, id);
         } else {
           candidates.store.BeforeChange(hash, candidate);
+          LogTouch(ChangeLog::kCandidate, *candidate);
         }
         candidate->Set(version_, pushes);
         return nullptr;
@@ -229,6 +232,7 @@ class EmbeddingTable::StripeUpdate {
       if (candidate != nullptr) Remove(candidate, &candidates);
     }
     RowHeader* const row = table_.rows_.store.stripe(stripe_).Insert(hash, id);
+    table_.changes_.Add(ChangeLog::kRow, stripe_, id);
     row->Set(version_, pushes);
     table_.initializer_.Fill(id, absl::MakeSpan(row->floats(), length_));
     table_.rule_->InitializeSlots(row->floats());
@@ -313,16 +317,21 @@ class EmbeddingTable::StripeUpdate {
     }
   }
 
+  // Must be called before the step is set.
+  void LogTouch(ChangeLog::Kind kind, const RowHeader& row) {
+    if (table_.changes_.IsFirstTouch(row.step())) {
+      table_.changes_.Add(kind, stripe_, row.id());
+    }
+  }
+
   void Remove(const RowHeader* row, Part* part) {
     const uint64_t id = row->id();
     const uint64_t hash = HashRowId(id);
     part->store.BeforeChange(hash, row);
     part->store.stripe(stripe_).Erase(hash, id);
-    if (part == &table_.rows_) {
-      table_.removals_.AddRow(BucketOfHash(hash), id);
-    } else {
-      table_.removals_.AddCandidate(BucketOfHash(hash), id);
-    }
+    table_.changes_.Add(part == &table_.rows_ ? ChangeLog::kRemovedRow
+                                              : ChangeLog::kRemovedCandidate,
+                        stripe_, id);
   }
 
   EmbeddingTable& table_;
@@ -518,9 +527,9 @@ void EmbeddingTable::ApplyStep(const RowSum& sum,
   }
   version_ = version_.next();
   // A checkpoint of so many changes is hardly smaller than one of all rows.
-  const int64_t removed = removals_.num_ids();
-  if (removed > kManyRemovals && removed > (rows() + candidates()) / 4) {
-    KeepRemovals();
+  const int64_t changed = changes_.num_ids();
+  if (changed > kManyChanges && changed > (rows() + candidates()) / 4) {
+    changes_.Pause();
   }
 }
 
@@ -547,11 +556,17 @@ TableSnapshot EmbeddingTable::Snapshot(std::optional<GlobalStep> since,
                                        bool changes) {
   ReleaseUnneeded();
   TableSnapshot::Contents contents;
-  auto removed = removals_.Since(since.value_or(version_), version_);
-  if (since.has_value() && removed.has_value()) {
+  auto changed = changes_.Since(since.value_or(version_), version_);
+  if (since.has_value() && changed.has_value()) {
     contents.since = since;
-    contents.removed = *std::move(removed);
+    contents.changed = *std::move(changed);
     contents.changes = changes;
+  }
+  if (contents.changes) {
+    for (uint32_t b = buckets().begin; b < buckets().end; ++b) {
+      contents.num_rows.push_back(rows_.store.RowsOf(b));
+      contents.num_candidates.push_back(candidates_.store.RowsOf(b));
+    }
   }
   const uint64_t bytes =
       rows() * (sizeof(RowHeader) + rule_->floats() * sizeof(float)) +

@@ -26,8 +26,8 @@
 #include "proto/table.pb.h"
 #include "proto/training.pb.h"
 #include "ps_server/table/bucket_store.h"
+#include "ps_server/table/change_log.h"
 #include "ps_server/table/received_rows.h"
-#include "ps_server/table/removal_log.h"
 #include "ps_server/table/row_rule.h"
 #include "ps_server/table/shared_rows.h"
 #include "ps_server/table/table_snapshot.h"
@@ -96,11 +96,11 @@ class EmbeddingTable {
   GlobalStep version() const { return version_; }
   int64_t rows() const { return rows_.store.rows(); }
   int64_t candidates() const { return candidates_.store.rows(); }
-  // Memory of rows, candidates, indexes and removed ids; and of copies for held
+  // Memory of rows, candidates, indexes and changed ids; and of copies for held
   // versions.
   int64_t bytes() const {
     return rows_.store.bytes() + candidates_.store.bytes() +
-           removals_.num_ids() * RemovalLog::kBytesPerId;
+           changes_.num_ids() * ChangeLog::kBytesPerId;
   }
   int64_t held_bytes() const {
     return rows_.store.held_bytes() + candidates_.store.held_bytes();
@@ -138,17 +138,17 @@ class EmbeddingTable {
   // Holds the newest version for other threads. It is released at the step, or
   // the snapshot, after the last copy of the handle is gone.
   //
-  // `since`: a version with a snapshot, or that KeepRemovals was called at. The
+  // `since`: a version with a snapshot, or that KeepChanges was called at. The
   // ids that were removed after it are listed, and with `changes`, there are
-  // only the rows that were touched. Where it is not known what was removed,
+  // only the rows that were touched. Where it is not known what has changed,
   // there are all rows and no such list.
   TableSnapshot Snapshot(std::optional<GlobalStep> since = std::nullopt,
                          bool changes = false);
-  // From the next step on keeps the ids that are removed, until there are so
-  // many that all rows are better; then begins anew.
-  void KeepRemovals() { removals_.Begin(version_); }
-  // Forgets the ids that steps up to `version` have removed.
-  void ForgetRemovals(GlobalStep version) { removals_.Forget(version); }
+  // From the next step on keeps the ids that are touched or removed, until
+  // there are so many that all rows are better; then from the next snapshot on.
+  void KeepChanges() { changes_.Begin(version_); }
+  // Forgets what steps up to `version` have changed.
+  void ForgetChanges(GlobalStep version) { changes_.Forget(version); }
 
   // The rows or candidates of a bucket in the order of ids: the newest ones, or
   // those of a held version. The pointers are valid until the next change.
@@ -232,7 +232,7 @@ class EmbeddingTable {
   GlobalStep version_;
   // By version, how often it is held.
   std::map<GlobalStep, int> holds_;
-  RemovalLog removals_;
+  ChangeLog changes_;
 };
 
 }  // namespace holdfast

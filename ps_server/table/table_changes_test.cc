@@ -116,7 +116,7 @@ TEST(TableChangesTest, BaseAndDeltasAreTheTable_B15) {
     const auto table = MakeEmbeddingTable(
         Declared(1, "min_count: 2 expire_after_steps: 8 max_rows: 163840"),
         "learning_rate: 1 sgd {}");
-    table->KeepRemovals();
+    table->KeepChanges();
     std::mt19937 random(seed);
     const auto steps = [&] {
       for (uint32_t s = random() % 20; s > 0; --s) {
@@ -131,7 +131,7 @@ TEST(TableChangesTest, BaseAndDeltasAreTheTable_B15) {
     GlobalStep durable;
     for (int checkpoint = 0; checkpoint < 12; ++checkpoint) {
       steps();
-      table->ForgetRemovals(durable);
+      table->ForgetChanges(durable);
       const TableSnapshot snapshot = table->Snapshot(durable, true);
       const Bucket expected = Now(*table);
       steps();
@@ -168,7 +168,7 @@ class OneBucketTest : public testing::Test {
 };
 
 TEST_F(OneBucketTest, ACheckpointOfAllRowsTellsWhatWasRemovedToo_B15) {
-  table_->KeepRemovals();
+  table_->KeepChanges();
   Push(ids_[0]);
   Push(ids_[1]);
   const TableSnapshot before = table_->Snapshot();
@@ -190,40 +190,39 @@ TEST_F(OneBucketTest, WhatIsNotKnownIsNotTold_B15) {
   };
   Push(ids_[0]);
   EXPECT_TRUE(has_all(GlobalStep(0))) << "nothing is kept";
-  table_->KeepRemovals();
+  table_->KeepChanges();
   Push(ids_[1]);
   EXPECT_TRUE(has_all(GlobalStep(0))) << "one step was not seen";
   EXPECT_FALSE(has_all(GlobalStep(1)));
   EXPECT_FALSE(has_all(GlobalStep(2)));
-  table_->ForgetRemovals(GlobalStep(2));
+  table_->ForgetChanges(GlobalStep(2));
   EXPECT_TRUE(has_all(GlobalStep(1)));
   EXPECT_FALSE(has_all(GlobalStep(2)));
 }
 
-TEST_F(OneBucketTest, TooManyRemovalsAreForgotten_B15) {
-  table_->KeepRemovals();
-  Push(ids_[0]);
-  const TableSnapshot before = table_->Snapshot();
-  const int64_t bytes = table_->bytes();
+// Nor does a row take memory of the log with each touch.
+TEST_F(OneBucketTest, TooManyChangesAreForgotten_B15) {
+  table_->KeepChanges();
   Gradients many;
-  for (uint64_t id = 0; id < 5000; ++id) many[id] = {1};
-  many.erase(ids_[0]);
-  many[ids_[1]] = {1};
-  many[ids_[2]] = {1};
+  for (uint64_t id = 0; id < 20000; ++id) many[id] = {1};
+  for (const uint64_t id : ids_) many[id] = {1};
   Step(table_.get(), {many}, Rate(1));
-  PushNothing(2);
-  const TableSnapshot during = table_->Snapshot(before.version(), true);
+  EXPECT_FALSE(table_->Snapshot(GlobalStep(0), true).contents().changes);
+  const int64_t bytes = table_->bytes();
+  for (int i = 0; i < 3; ++i) {
+    Push(ids_[0]);
+    EXPECT_EQ(table_->bytes(), bytes + ChangeLog::kBytesPerId);
+  }
+  const TableSnapshot during = table_->Snapshot(GlobalStep(1), true);
   EXPECT_TRUE(during.contents().changes);
+
   PushNothing(10);
   EXPECT_EQ(table_->rows(), 0);
+  EXPECT_EQ(table_->bytes(), bytes) << "the log is empty";
   EXPECT_FALSE(table_->Snapshot(during.version(), true).contents().changes);
-  EXPECT_THAT(Read(during).removed_rows, IsEmpty());
-  EXPECT_EQ(Read(during).touched.rows.size(), 2u) << "it has what it needs";
-  // They take memory no more; that of rows stays.
-  const int64_t after = table_->bytes();
-  EXPECT_GT(after, bytes);
-  Step(table_.get(), {many}, Rate(1));
-  EXPECT_EQ(table_->bytes(), after);
+  const Stored stored = Read(during);
+  EXPECT_EQ(stored.touched.rows.size(), 1u) << "it has what it needs";
+  EXPECT_EQ(stored.counts.all_rows, 3u);
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "absl/base/config.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/synchronization/mutex.h"
 #include "ps_server/table/bucket_store.h"
 #include "ps_server/table/shared_rows.h"
@@ -26,47 +25,40 @@ struct Copied {
   std::vector<std::pair<uint64_t, size_t>> by_id;
   // Ids that were removed and are not there, rising.
   std::vector<uint64_t> removed;
-  // Whether they are appended or not.
-  uint64_t all_rows = 0;
 };
 
-// Of a held version. `since`: only what was touched after it. `removed`: ids
-// that were removed, and may have been made again.
+// Of a held version. `touched`: these alone, where they are there; null: all.
+// `removed`: ids that were removed, and may have been made again.
 Copied Copy(SharedRows* shared, const BucketStore& store, GlobalStep version,
-            uint32_t bucket, size_t row_bytes, std::optional<GlobalStep> since,
-            std::vector<uint64_t> removed) {
+            uint32_t bucket, size_t row_bytes,
+            const std::vector<uint64_t>* touched,
+            const std::vector<uint64_t>& removed) {
   // A row may change as soon as the locks are gone, so all are copied; what can
   // wait, is done after that.
   Copied copied;
-  std::vector<uint64_t> untouched;
+  const auto copy = [&](const RowHeader* row) {
+    copied.by_id.emplace_back(row->id(), copied.rows.size());
+    copied.rows.append(reinterpret_cast<const char*>(row), row_bytes);
+  };
   {
     const CopyMutex::Copying holds(&shared->holds);
     const CopyMutex::Copying stripe(&shared->stripes[StripeOfBucket(bucket)]);
-    if (!since.has_value()) {
+    if (touched == nullptr) {
       copied.rows.reserve(store.RowsOf(bucket) * row_bytes);
-    }
-    store.ForEachHeld(version.value(), bucket, [&](const RowHeader* row) {
-      ++copied.all_rows;
-      if (since.has_value() && row->step() <= since->value()) {
-        if (!removed.empty()) untouched.push_back(row->id());
-        return;
+      store.ForEachHeld(version.value(), bucket, copy);
+    } else {
+      for (const uint64_t id : *touched) {
+        const RowHeader* const row = store.FindHeld(version.value(), id);
+        if (row != nullptr) copy(row);
       }
-      copied.by_id.emplace_back(row->id(), copied.rows.size());
-      copied.rows.append(reinterpret_cast<const char*>(row), row_bytes);
-    });
+    }
+    for (const uint64_t id : removed) {
+      if (store.FindHeld(version.value(), id) == nullptr) {
+        copied.removed.push_back(id);
+      }
+    }
   }
   std::sort(copied.by_id.begin(), copied.by_id.end());
-  if (removed.empty()) return copied;
-  std::sort(removed.begin(), removed.end());
-  removed.erase(std::unique(removed.begin(), removed.end()), removed.end());
-  const absl::flat_hash_set<uint64_t> still_there(untouched.begin(),
-                                                  untouched.end());
-  for (const uint64_t id : removed) {
-    const bool touched = std::binary_search(
-        copied.by_id.begin(), copied.by_id.end(), std::pair(id, size_t{0}),
-        [](const auto& a, const auto& b) { return a.first < b.first; });
-    if (!touched && !still_there.contains(id)) copied.removed.push_back(id);
-  }
   return copied;
 }
 
@@ -88,10 +80,43 @@ TableSnapshot::Held::~Held() {
   shared->unneeded.push_back(version);
 }
 
+TableSnapshot::ChangedIds TableSnapshot::Held::ChangedIn(
+    uint32_t bucket) const {
+  ChangedIds ids;
+  if (contents.changed.empty()) return ids;
+  const absl::MutexLock lock(&mutex);
+  const uint32_t its_stripe = StripeOfBucket(bucket);
+  const bool is_other = stripe != its_stripe;
+  stripe = its_stripe;
+  for (size_t kind = 0; kind < ChangeLog::kKinds; ++kind) {
+    auto& of_stripe = sorted[kind];
+    if (is_other) {
+      of_stripe.clear();
+      for (const auto& period : contents.changed) {
+        for (const uint64_t id :
+             period->ids(its_stripe, static_cast<ChangeLog::Kind>(kind))) {
+          of_stripe.emplace_back(BucketOfRow(id), id);
+        }
+      }
+      std::sort(of_stripe.begin(), of_stripe.end());
+      of_stripe.erase(std::unique(of_stripe.begin(), of_stripe.end()),
+                      of_stripe.end());
+    }
+    auto at = std::lower_bound(of_stripe.begin(), of_stripe.end(),
+                               std::pair(bucket, uint64_t{0}));
+    for (; at != of_stripe.end() && at->first == bucket; ++at) {
+      ids[kind].push_back(at->second);
+    }
+  }
+  return ids;
+}
+
 TableSnapshot::TableSnapshot(std::shared_ptr<SharedRows> shared,
                              GlobalStep version, uint64_t bytes,
                              Contents contents)
-    : held_(new Held{std::move(shared), version, bytes, std::move(contents)}) {}
+    : held_(new Held{
+          std::move(shared), version, bytes, std::move(contents), {}, {}, {}}) {
+}
 
 const proto::EmbeddingTable& TableSnapshot::declared() const {
   return held_->shared->declared;
@@ -108,22 +133,17 @@ size_t TableSnapshot::floats_per_row() const {
 StoredBucket TableSnapshot::AppendBucket(uint32_t bucket,
                                          std::string* bytes) const {
   SharedRows* const shared = held_->shared.get();
-  RemovalLog::Ids removed;
-  for (const auto& period : contents().removed) {
-    const RemovalLog::Ids* const ids = period->Find(bucket);
-    if (ids == nullptr) continue;
-    removed.rows.insert(removed.rows.end(), ids->rows.begin(), ids->rows.end());
-    removed.candidates.insert(removed.candidates.end(), ids->candidates.begin(),
-                              ids->candidates.end());
-  }
-  const std::optional<GlobalStep> touched_since =
-      contents().changes ? contents().since : std::nullopt;
+  const ChangedIds changed = held_->ChangedIn(bucket);
+  const auto only = [&](ChangeLog::Kind kind) {
+    return contents().changes ? &changed[kind] : nullptr;
+  };
   const size_t row_bytes = sizeof(RowHeader) + floats_per_row() * sizeof(float);
-  const Copied rows = Copy(shared, shared->rows, version(), bucket, row_bytes,
-                           touched_since, std::move(removed.rows));
+  const Copied rows =
+      Copy(shared, shared->rows, version(), bucket, row_bytes,
+           only(ChangeLog::kRow), changed[ChangeLog::kRemovedRow]);
   const Copied candidates =
       Copy(shared, shared->candidates, version(), bucket, sizeof(RowHeader),
-           touched_since, std::move(removed.candidates));
+           only(ChangeLog::kCandidate), changed[ChangeLog::kRemovedCandidate]);
   AppendRows(rows, row_bytes, bytes);
   AppendRows(candidates, sizeof(RowHeader), bytes);
   AppendIds(rows.removed, bytes);
@@ -133,8 +153,13 @@ StoredBucket TableSnapshot::AppendBucket(uint32_t bucket,
   appended.candidates = candidates.by_id.size();
   appended.removed_rows = rows.removed.size();
   appended.removed_candidates = candidates.removed.size();
-  appended.all_rows = rows.all_rows;
-  appended.all_candidates = candidates.all_rows;
+  appended.all_rows = appended.rows;
+  appended.all_candidates = appended.candidates;
+  if (contents().changes) {
+    const uint32_t i = bucket - buckets().begin;
+    appended.all_rows = contents().num_rows[i];
+    appended.all_candidates = contents().num_candidates[i];
+  }
   return appended;
 }
 

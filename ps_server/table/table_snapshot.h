@@ -1,17 +1,22 @@
 #ifndef HOLDFAST_PS_SERVER_TABLE_TABLE_SNAPSHOT_H_
 #define HOLDFAST_PS_SERVER_TABLE_TABLE_SNAPSHOT_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "common/checkpoint/stored_bucket.h"
 #include "common/ids.h"
 #include "common/row_bucket.h"
 #include "proto/table.pb.h"
-#include "ps_server/table/removal_log.h"
+#include "ps_server/table/change_log.h"
 
 namespace holdfast {
 
@@ -29,9 +34,12 @@ class TableSnapshot {
     // Ids that were removed after this version are listed. Absent: none are.
     std::optional<GlobalStep> since;
     // Between `since` and the version.
-    RemovalLog::Periods removed;
-    // Only rows and candidates that were touched after `since`.
+    ChangeLog::Periods changed;
+    // Only rows and candidates that were touched after `since`. Then also how
+    // many of them the table has, by bucket.
     bool changes = false;
+    std::vector<uint32_t> num_rows;
+    std::vector<uint32_t> num_candidates;
   };
 
   // `version` of `shared` must be held once more for it. EmbeddingTable::
@@ -54,13 +62,26 @@ class TableSnapshot {
   StoredBucket AppendBucket(uint32_t bucket, std::string* bytes) const;
 
  private:
+  // Of a bucket, by ChangeLog::Kind; rising, each once.
+  using ChangedIds = std::array<std::vector<uint64_t>, ChangeLog::kKinds>;
+
   struct Held {
     ~Held();
 
-    std::shared_ptr<SharedRows> shared;
-    GlobalStep version;
-    uint64_t bytes;
-    Contents contents;
+    // What contents.changed says of a bucket.
+    ChangedIds ChangedIn(uint32_t bucket) const;
+
+    const std::shared_ptr<SharedRows> shared;
+    const GlobalStep version;
+    const uint64_t bytes;
+    const Contents contents;
+
+    // Of the stripe that was asked for last, by bucket and id.
+    mutable absl::Mutex mutex;
+    mutable std::optional<uint32_t> stripe ABSL_GUARDED_BY(mutex);
+    mutable std::array<std::vector<std::pair<uint32_t, uint64_t>>,
+                       ChangeLog::kKinds>
+        sorted ABSL_GUARDED_BY(mutex);
   };
 
   std::shared_ptr<const Held> held_;
