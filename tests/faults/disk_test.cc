@@ -4,7 +4,6 @@
 
 #include <sys/mount.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -14,9 +13,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint/directory.h"
+#include "common/checkpoint/file_system.h"
 #include "common/daemon.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/checkpoint.pb.h"
 #include "tests/faults/cluster.h"
 #include "tests/faults/jobs.h"
 #include "tests/faults/outcome.h"
@@ -136,17 +138,18 @@ class DiskTest : public ::testing::Test {
     };
   }
 
-  // By name, the oldest first.
+  // That the journal names, the oldest first. A kill may leave others.
   std::vector<std::filesystem::path> Checkpoints() const {
-    std::vector<std::filesystem::path> found;
-    for (const auto& entry :
-         std::filesystem::directory_iterator(folder_ + "/checkpoints")) {
-      if (std::filesystem::exists(entry.path() / "MANIFEST")) {
-        found.push_back(entry.path());
-      }
+    const auto directory = CheckpointDirectory::OpenToRead(
+        folder_ + "/checkpoints", PosixFileSystem());
+    EXPECT_TRUE(directory.ok()) << directory.status();
+    const auto journal = directory->ReadJournal();
+    EXPECT_TRUE(journal.ok()) << journal.status();
+    std::vector<std::filesystem::path> named;
+    for (const proto::CheckpointName& name : journal->checkpoints()) {
+      named.push_back(directory->Folder(name));
     }
-    std::sort(found.begin(), found.end());
-    return found;
+    return named;
   }
 
   // In the middle of the first data file.
