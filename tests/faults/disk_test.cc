@@ -423,6 +423,9 @@ TEST_P(AnyDiskTest, AFailingFsyncIsWaitedFor) {
       [&] { return cluster.status().durable_step() > 10; }, kLimit));
   WriteText(failing, "");
   ExpectPs0Says(&cluster, "Input/output error");
+  // The status may be older than the log.
+  ASSERT_TRUE(cluster.AdvanceUntil(
+      [&] { return !cluster.status().checkpoint_error().empty(); }, kLimit));
   const uint64_t durable = cluster.status().durable_step();
   ASSERT_TRUE(cluster.AdvanceUntil(
       [&] { return cluster.status().global_step() == kJobSteps; }, kLimit));
