@@ -71,6 +71,9 @@ void AddRows(proto::Declaration* declaration) {
   table.set_optimizer(variable.optimizer());
   *table.mutable_initializer() = variable.initializer();
   table.set_max_rows_per_push(variable.shape(0));
+  if (declaration->has_checkpoints()) {
+    declaration->mutable_checkpoints()->set_max_deltas(kMaxDeltas);
+  }
 }
 
 bool HasRows(const Job& job) { return job.declaration.tables_size() > 0; }

@@ -158,6 +158,9 @@ inline constexpr float kMomentumKept = 0.5f;
 // gradient is 0.
 inline constexpr char kRows[] = "rows";
 
+// Fewer than steps between failures, so that chains end.
+inline constexpr uint32_t kMaxDeltas = 2;
+
 // Declares the table. The variable has a constant first value.
 void AddRows(proto::Declaration* declaration);
 bool HasRows(const Job& job);
