@@ -2,13 +2,12 @@
 // bytes beside those with all rows, and how fast a job trains meanwhile.
 //
 // One ps and one worker, on this machine. Batches use a part of the table's
-// rows; each round trains for a while without a checkpoint, and then with one
-// delta after the other, as fast as they are written.
+// rows; each round trains for a while without a checkpoint, and then with a
+// delta now and then.
 //
 //   bazel run //tests/benchmark:table_deltas -- --dir=FOLDER
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <iostream>
@@ -21,6 +20,7 @@
 #include "absl/flags/flag.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/cluster.h"
@@ -40,7 +40,8 @@ ABSL_FLAG(uint64_t, changed, 200'000, "Rows that batches use.");
 ABSL_FLAG(uint32_t, row_length, 16, "Values of a row; Adagrad keeps as many.");
 ABSL_FLAG(uint32_t, batch, 20'000, "Rows of a batch.");
 ABSL_FLAG(int, rounds, 5, "Medians are printed.");
-ABSL_FLAG(double, seconds, 10, "How long each part of a round takes.");
+ABSL_FLAG(double, seconds, 20, "How long each part of a round takes.");
+ABSL_FLAG(double, every, 10, "Seconds from a delta to the next.");
 ABSL_FLAG(std::string, ps_server, "ps_server/ps_server", "The ps daemon.");
 
 namespace holdfast {
@@ -163,36 +164,36 @@ void Run() {
                absl::ToDoubleSeconds(SteadyNow() - begin));
 
   const absl::Duration part = absl::Seconds(absl::GetFlag(FLAGS_seconds));
+  const absl::Duration every = absl::Seconds(absl::GetFlag(FLAGS_every));
   std::vector<double> ratios;
   for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
     const auto for_a_while = [until = SteadyNow() + part] {
       return SteadyNow() < until;
     };
     const double without = benchmark.Train(for_a_while);
-    std::atomic<bool> saving{true};
+    absl::Notification over;
     uint64_t bytes = 0;
     int saves = 0;
-    bool deltas = true;
-    absl::Duration took;
+    absl::Duration saving;
     std::thread saver([&] {
-      const absl::Time first = SteadyNow();
-      while (SteadyNow() < first + part) {
+      do {
+        const absl::Time begun = SteadyNow();
         bytes = benchmark.Save();
-        deltas = deltas && benchmark.is_delta();
+        CHECK(benchmark.is_delta()) << "a checkpoint has all rows";
+        saving += SteadyNow() - begun;
         ++saves;
-      }
-      took = SteadyNow() - first;
-      saving = false;
+      } while (!over.WaitForNotificationWithTimeout(every));
     });
-    const double with = benchmark.Train([&] { return saving.load(); });
+    const double with = benchmark.Train(
+        [until = SteadyNow() + part] { return SteadyNow() < until; });
+    over.Notify();
     saver.join();
-    CHECK(deltas) << "a checkpoint has all rows";
     ratios.push_back(with / without);
     absl::PrintF(
-        "%.1f steps/s without, %.1f (%.3f) while deltas are written one after "
-        "the other: %d bytes (%.4f) in %.2f s each\n",
-        without, with, with / without, bytes, 1.0 * bytes / all,
-        absl::ToDoubleSeconds(took) / saves);
+        "%.1f steps/s without, %.1f (%.3f) with %d deltas of %d bytes (%.4f of "
+        "all), %.2f s each\n",
+        without, with, with / without, saves, bytes, 1.0 * bytes / all,
+        absl::ToDoubleSeconds(saving) / saves);
     std::fflush(stdout);
   }
   absl::PrintF("median of the ratio of speeds: %.3f\n", MedianOf(ratios));
