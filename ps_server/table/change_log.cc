@@ -28,7 +28,7 @@ std::optional<ChangeLog::Periods> ChangeLog::Since(GlobalStep since,
   open_->end_ = version;
   open_since_ = version;
   ended_.push_back(std::exchange(open_, std::make_shared<Period>()));
-  if (since < since_) return std::nullopt;
+  if (since < since_ || since > version) return std::nullopt;
   const auto first =
       std::find_if(ended_.begin(), ended_.end(),
                    [&](const auto& period) { return period->end_ > since; });

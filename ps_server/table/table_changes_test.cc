@@ -195,6 +195,7 @@ TEST_F(OneBucketTest, WhatIsNotKnownIsNotTold_B15) {
   EXPECT_TRUE(has_all(GlobalStep(0))) << "one step was not seen";
   EXPECT_FALSE(has_all(GlobalStep(1)));
   EXPECT_FALSE(has_all(GlobalStep(2)));
+  EXPECT_TRUE(has_all(GlobalStep(3))) << "it is not made yet";
   table_->ForgetChanges(GlobalStep(2));
   EXPECT_TRUE(has_all(GlobalStep(1)));
   EXPECT_FALSE(has_all(GlobalStep(2)));

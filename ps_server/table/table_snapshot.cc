@@ -89,6 +89,8 @@ TableSnapshot::ChangedIds TableSnapshot::Held::ChangedIn(
   const bool is_other = stripe != its_stripe;
   stripe = its_stripe;
   for (size_t kind = 0; kind < ChangeLog::kKinds; ++kind) {
+    // All rows are there, touched or not.
+    if (!contents.changes && kind <= ChangeLog::kCandidate) continue;
     auto& of_stripe = sorted[kind];
     if (is_other) {
       of_stripe.clear();

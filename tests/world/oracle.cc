@@ -219,9 +219,8 @@ void Oracle::MakeStep(const std::vector<Batch>& batches, float rate,
     const auto slots = state->slots.find(name);
     if (slots == state->slots.end()) continue;
     std::vector<float>& slot = slots->second;
-    const float kept = job_.declaration.optimizers(variable.optimizer())
-                           .momentum()
-                           .momentum();
+    const float kept =
+        job_.declaration.optimizers(variable.optimizer()).momentum().momentum();
     std::vector<float>& values = state->values[name];
     for (size_t i = 0; i < values.size(); ++i) {
       float mean = 0;
