@@ -6,7 +6,8 @@
 #
 #   tests/gpu/bundle.sh FOLDER [flags of bazel build]
 #
-# There, FOLDER/run.sh does it all; see its head below.
+# There, FOLDER/run.sh does it all. Beside the folder lies FOLDER.tar.xz, with all of
+# it.
 set -euo pipefail
 
 if (($# < 1)); then
@@ -40,7 +41,7 @@ for target in "${targets[@]}"; do
   install -m 755 "$bin/${file/://}" "$folder/"
 done
 
-install -m 755 tests/gpu/cluster_test.sh "$folder/"
+install -m 755 tests/gpu/cluster_test.sh tests/gpu/run.sh "$folder/"
 install -m 644 tests/gpu/torch_benchmark.py "$folder/"
 mkdir -p "$folder/examples/cuda_model"
 install -m 644 examples/*.textproto "$folder/examples/"
@@ -81,7 +82,7 @@ gcc -shared -s -o "$folder/libopenblas.so.0" -Wl,-soname,libopenblas.so.0 \
 # The C library's parts belong together, and to the machine's loader.
 readonly c_library='^(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|util|anl|mvec))\.so'
 for program in "$folder"/*; do
-  [[ "$(head -c 4 "$program")" == $'\x7fELF' ]] || continue
+  [[ -f "$program" && "$(head -c 4 "$program")" == $'\x7fELF' ]] || continue
   ldd "$program"
 done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
   while read -r library; do
@@ -91,50 +92,9 @@ done | awk '$2 == "=>" && $3 ~ /^\// { print $3 }' | sort -u |
     strip --strip-unneeded "$folder/$name" 2>/dev/null || true
   done
 
-cat >"$folder/run.sh" <<'RUN'
-#!/bin/bash
-#   run.sh              compares GPU and CPU, operation by operation and in whole
-#                       models, also under compute-sanitizer where that is
-#                       installed; then trains clusters on the GPU
-#   run.sh --benchmark  measures, beside PyTorch where that is installed
-#   run.sh JOB_FILE     trains that job, 2 ps and 2 workers on the GPU
-# Each says how much it did; without a GPU that is nothing.
-set -euo pipefail
-here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)"
-case "${1-}" in
-"")
-  "$here/gpu_parity_test" --gtest_brief=1
-  sanitizer="$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)"
-  if [[ -n "$sanitizer" ]]; then
-    # Every kernel once; the loss curves repeat them.
-    for tool in memcheck racecheck; do
-      echo "compute-sanitizer --tool $tool"
-      "$sanitizer" --tool "$tool" --error-exitcode 1 \
-        "$here/gpu_parity_test" --gtest_brief=1 --gtest_filter='-*LossCurve*'
-    done
-  else
-    echo "compute-sanitizer is not installed: nothing was run under it"
-  fi
-  "$here/cluster_test.sh" "$here"
-  ;;
---benchmark)
-  "$here/gpu_benchmark"
-  if python3 -c 'import torch' 2>/dev/null; then
-    python3 "$here/torch_benchmark.py"
-  else
-    echo "PyTorch is not installed: not measured"
-  fi
-  ;;
-*)
-  "$here/holdfast" local --job="$1" --ps=2 --workers=2 \
-    --worker_flags=--device=cuda:0 --run_dir="$(mktemp -d)"
-  ;;
-esac
-RUN
-chmod 755 "$folder/run.sh"
-
-size_mib="$(du --apparent-size -sm "$folder" | cut -f1)"
-echo "$folder: $size_mib MiB"
+tar -C "$folder" -cJf "$folder.tar.xz" .
+size_mib="$(du --apparent-size -sm "$folder.tar.xz" | cut -f1)"
+echo "$folder.tar.xz: $size_mib MiB"
 if ((size_mib >= limit_mib)); then
   echo "bundle.sh: more than $limit_mib MiB" >&2
   exit 1

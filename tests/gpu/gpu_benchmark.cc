@@ -1,30 +1,43 @@
-// Steps per second of two models on the first GPU, by way of its arithmetic,
-// and the share of what cuBLAS reaches there in a product of large square
-// matrices:
+// Steps per second of models on the first GPU, by way of its arithmetic, beside
+// what a product of large square matrices reaches there:
 //
-//   mlp      784-4096-4096-10, batches of 1024
-//   resnet   examples/fashion_mnist_resnet.textproto, batches of 512
+//   mlp        784-4096-4096-10, batches of 1024
+//   resnet     examples/fashion_mnist_resnet.textproto, batches of 512
+//   resnet50   ResNet-50 on 224 x 224 pixels (He et al. 2016; stride in the
+//              convolutions of 3 x 3), batches of 256
 //
 // A step is what a worker does between a pull and a push: parameters to the
-// GPU, forward and backward pass, gradients to the host.
-//
-//   gpu_benchmark [SECONDS]    per model and arithmetic; default 5
+// GPU, forward and backward pass, gradients to the host. Parameters lie in
+// memory of Backend::AllocateHost, as pulled ones do. Beside the steps stands
+// how long parameters alone take to the GPU, and a forward pass with them.
+// torch_benchmark.py measures the same models.
 
 #include <google/protobuf/text_format.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/flags/flag.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "common/flags.h"
 #include "tests/gpu/device_under_test.h"
 #include "tests/gpu/example_job.h"
 #include "worker/model/registry.h"
+
+ABSL_FLAG(double, seconds, 3, "For each model and arithmetic.");
+ABSL_FLAG(std::vector<std::string>, models,
+          std::vector<std::string>({"product", "mlp", "resnet", "resnet50"}),
+          "What to measure.");
+ABSL_FLAG(std::vector<std::string>, types,
+          std::vector<std::string>({"float32", "tf32", "bfloat16", "float16"}),
+          "Arithmetic of products.");
 
 namespace holdfast {
 namespace {
@@ -38,30 +51,71 @@ constexpr char kMlp[] = R"pb(
   layers { dense { units: 10 } }
   loss { softmax_cross_entropy {} })pb";
 
-// Multiplications of one example's forward pass. All but the first layer are
-// done three times in a step: forward, and backward for kernel and input.
-struct Work {
-  double first = 0;
-  double others = 0;
+std::string Convolution(int filters, int size, int stride) {
+  return absl::StrFormat(
+      "conv2d { filters: %d kernel_size: %d stride: %d padding: SAME use_bias: "
+      "false }",
+      filters, size, stride);
+}
 
-  double FlopsOfStep(int64_t batch) const {
-    return 2.0 * static_cast<double>(batch) * (2 * first + 3 * others);
+std::string ResNet50() {
+  std::string text =
+      absl::StrCat("layers { ", Convolution(64, 7, 2),
+                   " } layers { batch_norm {} } layers { relu {} } "
+                   "layers { max_pool2d { size: 3 stride: 2 padding: SAME } }");
+  const int blocks[] = {3, 4, 6, 3};
+  for (int stage = 0; stage < 4; ++stage) {
+    const int filters = 64 << stage;
+    for (int block = 0; block < blocks[stage]; ++block) {
+      const int stride = stage > 0 && block == 0 ? 2 : 1;
+      absl::StrAppend(
+          &text, "layers { residual { layers { ", Convolution(filters, 1, 1),
+          " } layers { batch_norm {} } layers { relu {} } layers { ",
+          Convolution(filters, 3, stride),
+          " } layers { batch_norm {} } layers { relu {} } layers { ",
+          Convolution(4 * filters, 1, 1), " } layers { batch_norm {} } ");
+      if (block == 0) {
+        absl::StrAppend(&text, "shortcut { ",
+                        Convolution(4 * filters, 1, stride),
+                        " } shortcut { batch_norm {} } ");
+      }
+      absl::StrAppend(&text, "} } layers { relu {} } ");
+    }
   }
-};
+  absl::StrAppend(&text,
+                  "layers { global_average_pool2d {} } layers { dense { units: "
+                  "1000 } } loss { softmax_cross_entropy {} }");
+  return text;
+}
 
-constexpr Work kMlpWork = {784.0 * 4096, 4096.0 * 4096 + 4096.0 * 10};
-// Convolutions: places x window x channels in x channels out. The blocks are of
-// 28 x 28, 14 x 14 and 7 x 7 places; the latter two with a shortcut of 1 x 1.
-constexpr Work kResnetWork = {
-    784.0 * 9 * 1 * 16,
-    2 * 784.0 * 9 * 16 * 16 +                            //
-        196.0 * (9 * 16 * 32 + 9 * 32 * 32 + 16 * 32) +  //
-        49.0 * (9 * 32 * 64 + 9 * 64 * 64 + 32 * 64) + 64.0 * 10};
+struct Subject {
+  std::string name;
+  proto::Model model;
+  ExampleSpec examples;
+  int64_t batch_size = 0;
+  // Operations of a step for one example: two for each multiplication. All but
+  // the first layer's are done three times: forward, and backward for kernel
+  // and input.
+  double flops = 0;
+};
 
 struct Measured {
   double steps_per_second = 0;
-  double flops = 0;
+  // Seconds.
+  double upload = 0;
+  double forward = 0;
 };
+
+// Below 1, evenly.
+void FillAtRandom(uint64_t seed, absl::Span<float> values) {
+  uint64_t state = seed * 0x9E3779B97F4A7C15 + 1;
+  for (float& value : values) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    value = static_cast<float>(state >> 40) * 0x1p-24f;
+  }
+}
 
 // Of a square product of `side`.
 absl::StatusOr<double> FlopsOfProduct(Backend* backend, int64_t side,
@@ -71,9 +125,10 @@ absl::StatusOr<double> FlopsOfProduct(Backend* backend, int64_t side,
     const absl::Status status = backend->Reserve(side * side, buffer);
     if (!status.ok()) return status;
   }
-  const std::vector<float> ones(side * side, 1.0f);
+  std::vector<float> values(side * side);
+  FillAtRandom(1, absl::MakeSpan(values));
   for (DeviceBuffer* buffer : {&a, &b}) {
-    const auto uploaded = backend->Upload(ones, side, side, buffer);
+    const auto uploaded = backend->Upload(values, side, side, buffer);
     if (!uploaded.ok()) return uploaded.status();
   }
   absl::Time begin = absl::InfiniteFuture();
@@ -100,51 +155,96 @@ absl::StatusOr<double> FlopsOfProduct(Backend* backend, int64_t side,
   }
 }
 
-absl::StatusOr<Measured> StepsOf(const proto::Model& config, int64_t batch_size,
-                                 const Work& work, Backend* backend,
+// How long a call of `work` takes, in seconds, once it has been called a few
+// times.
+template <typename Work>
+absl::StatusOr<double> TimeOf(absl::Duration length, Work work) {
+  constexpr int kWarmUp = 5;
+  absl::Time begin = absl::InfiniteFuture();
+  for (int64_t round = 0;; ++round) {
+    if (round == kWarmUp) begin = SteadyNow();
+    const absl::Status status = work(round);
+    if (!status.ok()) return status;
+    const absl::Duration passed = SteadyNow() - begin;
+    if (round < kWarmUp || passed < length) continue;
+    return absl::ToDoubleSeconds(passed) /
+           static_cast<double>(round + 1 - kWarmUp);
+  }
+}
+
+absl::StatusOr<Measured> Measure(const Subject& subject, Backend* backend,
                                  absl::Duration length) {
   const auto model =
-      CreateModel(config, {{28, 28}, 10}, 1, backend, ModelRegistry());
+      CreateModel(subject.model, subject.examples, 1, backend, ModelRegistry());
   if (!model.ok()) return model.status();
   const auto values = FirstValues((*model)->Variables(), 1);
   if (!values.ok()) return values.status();
-  const std::vector<absl::Span<const float>> parameters(values->begin(),
-                                                        values->end());
-  const size_t size = batch_size * 784;
-  auto inputs = backend->AllocateHost(size);
-  if (!inputs.ok()) return inputs.status();
-  for (size_t i = 0; i < size; ++i) {
-    (*inputs)[i] = static_cast<float>(i * 7919 % 256) / 255;
+  std::vector<HostBuffer> memory;
+  std::vector<absl::Span<const float>> parameters;
+  for (const std::vector<float>& value : *values) {
+    auto pinned = backend->AllocateHost(value.size());
+    if (!pinned.ok()) return pinned.status();
+    absl::c_copy(value, pinned->get());
+    parameters.emplace_back(pinned->get(), value.size());
+    memory.push_back(*std::move(pinned));
   }
+  int64_t example_size = 1;
+  for (const int64_t dimension : subject.examples.shape) {
+    example_size *= dimension;
+  }
+  const int64_t batch_size = subject.batch_size;
+  const size_t size = batch_size * example_size;
+  // Two batches, in turn.
+  HostBuffer inputs[2];
   std::vector<int32_t> labels(batch_size);
-  // Two batches, in turn, of the same inputs.
   std::vector<int64_t> positions[2];
-  for (int64_t i = 0; i < batch_size; ++i) {
-    labels[i] = i % 10;
-    positions[0].push_back(i);
-    positions[1].push_back(batch_size + i);
+  for (int which = 0; which < 2; ++which) {
+    auto pinned = backend->AllocateHost(size);
+    if (!pinned.ok()) return pinned.status();
+    inputs[which] = *std::move(pinned);
+    FillAtRandom(which + 1, {inputs[which].get(), size});
+    for (int64_t i = 0; i < batch_size; ++i) {
+      labels[i] = i % *subject.examples.num_classes;
+      positions[which].push_back(which * batch_size + i);
+    }
   }
-  const int warm_up = 5;
-  absl::Time begin = absl::InfiniteFuture();
-  for (int64_t step = 0;; ++step) {
-    if (step == warm_up) begin = SteadyNow();
+  const auto batch_of = [&](int64_t step) {
     Batch batch;
-    batch.inputs = {inputs->get(), size};
+    batch.inputs = {inputs[step % 2].get(), size};
     batch.labels = labels;
     batch.positions = positions[step % 2];
-    batch.next_inputs = batch.inputs;
+    return batch;
+  };
+
+  Measured measured;
+  std::vector<DeviceBuffer> staging(parameters.size());
+  const auto upload = TimeOf(length / 4, [&](int64_t) {
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      const auto uploaded =
+          backend->Upload(parameters[i], 1, parameters[i].size(), &staging[i]);
+      if (!uploaded.ok()) return uploaded.status();
+    }
+    return backend->AwaitUploads();
+  });
+  if (!upload.ok()) return upload.status();
+  measured.upload = *upload;
+  const auto forward = TimeOf(length / 4, [&](int64_t step) {
+    return (*model)->Evaluate(parameters, batch_of(step)).status();
+  });
+  if (!forward.ok()) return forward.status();
+  measured.forward = *forward;
+  const auto step = TimeOf(length, [&](int64_t step) {
+    Batch batch = batch_of(step);
+    batch.next_inputs = {inputs[(step + 1) % 2].get(), size};
     batch.next_positions = positions[(step + 1) % 2];
-    const auto result = (*model)->ComputeGradients(
-        parameters, batch, [](int, absl::Span<const float>) {});
-    if (!result.ok()) return result.status();
-    const absl::Duration passed = SteadyNow() - begin;
-    if (step < warm_up || passed < length) continue;
-    Measured measured;
-    measured.steps_per_second =
-        static_cast<double>(step + 1 - warm_up) / absl::ToDoubleSeconds(passed);
-    measured.flops = measured.steps_per_second * work.FlopsOfStep(batch_size);
-    return measured;
-  }
+    return (*model)
+        ->ComputeGradients(parameters, batch,
+                           [](int, absl::Span<const float>) {})
+        .status();
+  });
+  if (!step.ok()) return step.status();
+  measured.steps_per_second = 1 / *step;
+  return measured;
 }
 
 struct Arithmetic {
@@ -152,48 +252,90 @@ struct Arithmetic {
   ProductOptions products;
 };
 
-absl::Status Run(absl::Duration length) {
+absl::StatusOr<std::vector<Subject>> Subjects() {
+  const auto resnet = LoadExample("fashion_mnist_resnet.textproto");
+  if (!resnet.ok()) return resnet.status();
+  // Multiplications of the first layer and of the others, for one example.
+  const auto flops = [](double first, double others) {
+    return 2 * (2 * first + 3 * others);
+  };
+  std::vector<Subject> subjects;
+  subjects.push_back({"mlp",
+                      {},
+                      {{28, 28}, 10},
+                      1024,
+                      flops(784.0 * 4096, 4096.0 * 4096 + 4096.0 * 10)});
+  // Convolutions: places x window x channels in x channels out. The blocks are
+  // of 28 x 28, 14 x 14 and 7 x 7 places; the latter two with a shortcut of
+  // 1 x 1.
+  subjects.push_back(
+      {"resnet",
+       resnet->model(),
+       {{28, 28}, 10},
+       512,
+       flops(784.0 * 9 * 1 * 16,
+             2 * 784.0 * 9 * 16 * 16 +                            //
+                 196.0 * (9 * 16 * 32 + 9 * 32 * 32 + 16 * 32) +  //
+                 49.0 * (9 * 32 * 64 + 9 * 64 * 64 + 32 * 64) + 64.0 * 10)});
+  subjects.push_back({"resnet50",
+                      {},
+                      {{224, 224, 3}, 1000},
+                      256,
+                      flops(118e6, 4.09e9 - 118e6)});
+  const std::string texts[] = {kMlp, "", ResNet50()};
+  for (size_t i = 0; i < subjects.size(); ++i) {
+    if (texts[i].empty()) continue;
+    if (!google::protobuf::TextFormat::ParseFromString(
+            texts[i], subjects[i].model.mutable_sequential())) {
+      return absl::InternalError(
+          absl::StrCat("the model ", subjects[i].name, " cannot be read"));
+    }
+  }
+  return subjects;
+}
+
+absl::Status Run() {
+  const absl::Duration length = absl::Seconds(absl::GetFlag(FLAGS_seconds));
   if (const auto gpu = MakeDeviceUnderTest(); !gpu.ok()) {
     return gpu.status();
   }
-  proto::Model mlp;
-  if (!google::protobuf::TextFormat::ParseFromString(
-          kMlp, mlp.mutable_sequential())) {
-    return absl::InternalError("the MLP cannot be read");
-  }
-  const auto resnet = LoadExample("fashion_mnist_resnet.textproto");
-  if (!resnet.ok()) return resnet.status();
+  const auto subjects = Subjects();
+  if (!subjects.ok()) return subjects.status();
+  const std::vector<std::string> models = absl::GetFlag(FLAGS_models);
+  const std::vector<std::string> types = absl::GetFlag(FLAGS_types);
   bool named = false;
   for (const Arithmetic& arithmetic :
        {Arithmetic{"float32", {}}, Arithmetic{"tf32", {.tf32 = true}},
         Arithmetic{"bfloat16", {.precision = Precision::kBfloat16}},
         Arithmetic{"float16", {.precision = Precision::kFloat16}}}) {
+    if (!absl::c_linear_search(types, arithmetic.name)) continue;
     const auto backend = MakeDeviceUnderTest(arithmetic.products);
     if (!backend.ok()) return backend.status();
     if (!std::exchange(named, true)) {
       std::printf("%s\n", (*backend)->Describe().core.c_str());
-      std::printf("%-8s %-8s %10s %12s %10s %s\n", "model", "type", "steps/s",
-                  "examples/s", "TFLOP/s", "of cuBLAS");
+      std::printf("%-9s %-9s %9s %11s %9s %10s %11s\n", "model", "type",
+                  "steps/s", "examples/s", "TFLOP/s", "upload ms",
+                  "forward ms");
     }
-    const auto peak = FlopsOfProduct(backend->get(), 8192, length);
-    if (!peak.ok()) return peak.status();
-    std::printf("%-8s %-8s %10s %12s %10.1f\n", "product", arithmetic.name, "",
-                "", *peak / 1e12);
-    const auto tell = [&](const char* name, const proto::Model& config,
-                          int64_t batch_size, const Work& work) {
-      const auto measured =
-          StepsOf(config, batch_size, work, backend->get(), length);
+    if (absl::c_linear_search(models, "product")) {
+      const auto peak = FlopsOfProduct(backend->get(), 8192, length);
+      if (!peak.ok()) return peak.status();
+      std::printf("%-9s %-9s %9s %11s %9.1f\n", "product", arithmetic.name, "",
+                  "", *peak / 1e12);
+    }
+    for (const Subject& subject : *subjects) {
+      if (!absl::c_linear_search(models, subject.name)) continue;
+      const auto measured = Measure(subject, backend->get(), length);
       if (!measured.ok()) return measured.status();
-      std::printf("%-8s %-8s %10.1f %12.0f %10.1f %8.0f%%\n", name,
-                  arithmetic.name, measured->steps_per_second,
-                  measured->steps_per_second * batch_size,
-                  measured->flops / 1e12, 100 * measured->flops / *peak);
-      return absl::OkStatus();
-    };
-    absl::Status status = tell("mlp", mlp, 1024, kMlpWork);
-    if (!status.ok()) return status;
-    status = tell("resnet", resnet->model(), 512, kResnetWork);
-    if (!status.ok()) return status;
+      const double examples =
+          measured->steps_per_second * static_cast<double>(subject.batch_size);
+      std::printf("%-9s %-9s %9.2f %11.0f %9.1f %10.3f %11.3f\n",
+                  subject.name.c_str(), arithmetic.name,
+                  measured->steps_per_second, examples,
+                  examples * subject.flops / 1e12, 1e3 * measured->upload,
+                  1e3 * measured->forward);
+      std::fflush(stdout);
+    }
   }
   return absl::OkStatus();
 }
@@ -202,8 +344,19 @@ absl::Status Run(absl::Duration length) {
 }  // namespace holdfast
 
 int main(int argc, char** argv) {
-  const double seconds = argc > 1 ? std::atof(argv[1]) : 5;
-  const absl::Status status = holdfast::Run(absl::Seconds(seconds));
+  const auto line =
+      holdfast::ParseFlags(std::vector<std::string>(argv + 1, argv + argc));
+  if (!line.ok() || !line->arguments.empty()) {
+    std::fprintf(stderr, "%s\n",
+                 line.ok() ? "gpu_benchmark takes flags alone"
+                           : std::string(line.status().message()).c_str());
+    return 2;
+  }
+  if (line->help) {
+    std::printf("%s", holdfast::FlagsHelp({}).c_str());
+    return 0;
+  }
+  const absl::Status status = holdfast::Run();
   if (status.ok()) return 0;
   // Without a GPU there is nothing to measure.
   const bool none =

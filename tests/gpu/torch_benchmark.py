@@ -1,9 +1,19 @@
-"""The models of gpu_benchmark in PyTorch, forward and backward: steps per second.
+"""The models of gpu_benchmark in PyTorch: steps per second, best of the ways.
 
-Parameters and gradients stay on the GPU: there are no transfers but the batch's.
+A step brings the parameters from pinned memory of the host to the GPU, computes
+forward and backward pass, and brings the gradients to pinned memory, as a worker
+of a parameter server does:
+
+  plain         one after the other, in one stream
+  overlapped    each gradient by a stream of its own as soon as it is there, and
+                the parameters of the next step so too
+  resident      no transfers but the batch's: what PyTorch does without a server
+
+Usage: torch_benchmark.py [--seconds=3] [--models=mlp,...] [--types=float32,...]
+                          [--ways=plain,...]
 """
 
-import sys
+import argparse
 import time
 
 import torch
@@ -18,17 +28,24 @@ def convolution(inputs, outputs, size, stride=1):
 
 
 class Block(nn.Module):
+    """A residual block, of two convolutions of 3 x 3 or a bottleneck of three."""
 
-    def __init__(self, inputs, outputs, stride):
+    def __init__(self, inputs, outputs, stride, middle=None):
         super().__init__()
-        self.body = nn.Sequential(
-            convolution(inputs, outputs, 3, stride), nn.ReLU(),
-            convolution(outputs, outputs, 3))
-        self.shortcut = (nn.Identity() if inputs == outputs else
+        if middle is None:
+            self.body = nn.Sequential(
+                convolution(inputs, outputs, 3, stride), nn.ReLU(inplace=True),
+                convolution(outputs, outputs, 3))
+        else:
+            self.body = nn.Sequential(
+                convolution(inputs, middle, 1), nn.ReLU(inplace=True),
+                convolution(middle, middle, 3, stride), nn.ReLU(inplace=True),
+                convolution(middle, outputs, 1))
+        self.shortcut = (nn.Identity() if inputs == outputs and stride == 1 else
                          convolution(inputs, outputs, 1, stride))
 
     def forward(self, x):
-        return F.relu(self.body(x) + self.shortcut(x))
+        return F.relu(self.body(x) + self.shortcut(x), inplace=True)
 
 
 def mlp():
@@ -43,46 +60,152 @@ def resnet():
         nn.Linear(64, 10))
 
 
-def steps_per_second(model, batch, dtype, seconds):
-    model = model.cuda()
-    host = torch.rand(batch, 1, 28, 28).pin_memory()
-    labels = torch.arange(batch).remainder(10).cuda()
+def resnet50():
+    layers = [convolution(3, 64, 7, 2), nn.ReLU(inplace=True),
+              nn.MaxPool2d(3, 2, 1)]
+    inputs = 64
+    for stage, blocks in enumerate((3, 4, 6, 3)):
+        middle = 64 << stage
+        for block in range(blocks):
+            stride = 2 if stage > 0 and block == 0 else 1
+            layers.append(Block(inputs, 4 * middle, stride, middle))
+            inputs = 4 * middle
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                         nn.Linear(inputs, 1000))
 
-    def step():
-        model.zero_grad(set_to_none=True)
-        x = host.cuda(non_blocking=True)
-        with torch.autocast("cuda", dtype or torch.float16,
-                            enabled=dtype is not None):
-            loss = F.cross_entropy(model(x), labels)
+
+MODELS = {
+    "mlp": (mlp, 1024, (1, 28, 28), 10),
+    "resnet": (resnet, 512, (1, 28, 28), 10),
+    "resnet50": (resnet50, 256, (3, 224, 224), 1000),
+}
+TYPES = {
+    "float32": (False, None),
+    "tf32": (True, None),
+    "bfloat16": (True, torch.bfloat16),
+    "float16": (True, torch.float16),
+}
+
+
+def pinned_like(tensor):
+    return torch.empty_like(tensor, device="cpu").pin_memory()
+
+
+class Steps:
+    """What a step does, by `way`."""
+
+    def __init__(self, name, dtype, way, channels_last):
+        make, batch, shape, classes = MODELS[name]
+        layout = (torch.channels_last
+                  if channels_last else torch.contiguous_format)
+        self.model = make().cuda().to(memory_format=layout)
+        self.inputs = [
+            torch.rand(batch, *shape).contiguous(memory_format=layout)
+            .pin_memory() for _ in range(2)
+        ]
+        self.labels = torch.arange(batch).remainder(classes).cuda()
+        self.dtype = dtype
+        self.way = way
+        self.parameters = list(self.model.parameters())
+        self.hosts = [pinned_like(p.data) for p in self.parameters]
+        for host, parameter in zip(self.hosts, self.parameters):
+            host.copy_(parameter.data)
+        self.gradients = [pinned_like(p.data) for p in self.parameters]
+        self.copies = torch.cuda.Stream()
+        self.steps = 0
+        if way == "overlapped":
+            for i, parameter in enumerate(self.parameters):
+                parameter.register_post_accumulate_grad_hook(
+                    lambda p, i=i: self.bring(p, i))
+
+    def bring(self, parameter, i):
+        self.copies.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.copies):
+            self.gradients[i].copy_(parameter.grad, non_blocking=True)
+        parameter.grad.record_stream(self.copies)
+
+    def upload(self):
+        with torch.no_grad():
+            for host, parameter in zip(self.hosts, self.parameters):
+                parameter.copy_(host, non_blocking=True)
+
+    def step(self):
+        self.steps += 1
+        self.model.zero_grad(set_to_none=True)
+        if self.way != "resident":
+            self.upload()
+        x = self.inputs[self.steps % 2].cuda(non_blocking=True)
+        with torch.autocast("cuda", self.dtype or torch.float16,
+                            enabled=self.dtype is not None):
+            loss = F.cross_entropy(self.model(x), self.labels)
         loss.backward()
+        if self.way == "plain":
+            for parameter, host in zip(self.parameters, self.gradients):
+                host.copy_(parameter.grad, non_blocking=True)
+        torch.cuda.synchronize()
         return loss.item()
 
+
+def steps_per_second(seconds, *how):
+    steps = Steps(*how)
     for _ in range(5):
-        step()
+        steps.step()
+    begin = time.perf_counter()
+    count = 0
+    while time.perf_counter() - begin < seconds:
+        steps.step()
+        count += 1
+    return count / (time.perf_counter() - begin)
+
+
+def product(tf32, dtype, seconds):
+    """Operations per second of a product of 8192 x 8192, of random values."""
+    side = 8192
+    a, b = (torch.rand(side, side, device="cuda").to(dtype or torch.float32)
+            for _ in range(2))
+    for _ in range(3):
+        a @ b
     torch.cuda.synchronize()
     begin = time.perf_counter()
-    steps = 0
+    count = 0
     while time.perf_counter() - begin < seconds:
-        step()
-        steps += 1
-    torch.cuda.synchronize()
-    return steps / (time.perf_counter() - begin)
+        for _ in range(5):
+            a @ b
+        count += 5
+        torch.cuda.synchronize()
+    return 2 * side**3 * count / (time.perf_counter() - begin)
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--models", default="product,mlp,resnet,resnet50")
+    parser.add_argument("--types", default=",".join(TYPES))
+    parser.add_argument("--ways", default="plain,overlapped,resident")
+    flags = parser.parse_args()
     if not torch.cuda.is_available():
         print("PyTorch: nothing was measured: it sees no GPU")
         return
-    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 5
-    print(f"PyTorch {torch.__version__}")
-    for name, make, batch in (("mlp", mlp, 1024), ("resnet", resnet, 512)):
-        for kind, tf32, dtype in (("float32", False, None), ("tf32", True, None),
-                                  ("bf16", True, torch.bfloat16),
-                                  ("fp16", True, torch.float16)):
-            torch.backends.cuda.matmul.allow_tf32 = tf32
-            torch.backends.cudnn.allow_tf32 = tf32
-            rate = steps_per_second(make(), batch, dtype, seconds)
-            print(f"{name:8} {kind:8} {rate:10.1f} {rate * batch:12.0f}")
+    models = flags.models.split(",")
+    print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name()}")
+    print("model     type          way        layout    steps/s  examples/s")
+    for kind in flags.types.split(","):
+        tf32, dtype = TYPES[kind]
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        torch.backends.cudnn.allow_tf32 = tf32
+        if "product" in models:
+            rate = product(tf32, dtype, flags.seconds)
+            print(f"product   {kind:12}  {rate / 1e12:.1f} TFLOP/s")
+        for name in (n for n in models if n != "product"):
+            layouts = (False,) if name == "mlp" else (False, True)
+            for channels_last in layouts:
+                for way in flags.ways.split(","):
+                    rate = steps_per_second(flags.seconds, name, dtype, way,
+                                            channels_last)
+                    layout = "NHWC" if channels_last else "NCHW"
+                    print(f"{name:9} {kind:12}  {way:10} {layout:8} "
+                          f"{rate:8.2f} {rate * MODELS[name][1]:11.0f}",
+                          flush=True)
 
 
 main()
