@@ -606,25 +606,43 @@ TEST_F(ParityTest, Normalization) {
     for (float& value : variance.values) value = value * value + 0.1f;
     Values mean = Values::Random(1, n, 4);
     for (float& value : mean.values) value += 100;
-    Compare(
-        Name("NormalizeColumns", shape),
-        {x, mean, variance, Values::Random(1, n, 5), Values::Random(1, n, 6),
-         Values::Unset(m, n)},
-        kSum, Void([](Backend* backend, const Matrices& x) {
-          backend->NormalizeColumns(x[0], x[1], x[2], 1e-3f, x[3], x[4], x[5]);
-          backend->NormalizeColumns(x[0], x[1], x[2], 1e-3f, x[3], x[4], x[0]);
-        }));
+    const Values scale = Values::Random(1, n, 5),
+                 offset = Values::Random(1, n, 6);
+    Compare(Name("NormalizeColumns", shape),
+            {x, mean, variance, scale, offset, Values::Random(m, n, 7),
+             Values::Unset(m, n), Values::Unset(m, n), Values::Unset(m, n)},
+            kSum, Void([](Backend* backend, const Matrices& x) {
+              const ColumnNorm norm = {x[1], x[2], 1e-3f, x[3], x[4]};
+              backend->NormalizeColumns(x[0], norm, {}, false, x[6]);
+              backend->NormalizeColumns(x[0], norm, {}, true, x[7]);
+              backend->NormalizeColumns(x[0], norm, x[5], true, x[8]);
+              backend->NormalizeColumns(x[0], norm, x[5], false, x[0]);
+            }));
     for (const bool want_dx : {true, false}) {
-      Compare(
-          Name("NormalizeColumnsGradient", shape),
-          {x, mean, variance, Values::Random(1, n, 5), Values::Random(m, n, 6),
-           Values::Unset(1, n), Values::Unset(1, n), Values::Unset(m, n)},
-          kSum, Void([&](Backend* backend, const Matrices& x) {
-            const Matrix dx = want_dx ? x[7] : Matrix{};
-            backend->NormalizeColumnsGradient(x[0], x[1], x[2], 1e-3f, x[3],
-                                              x[4], x[5], x[6], dx);
-          }));
+      Compare(Name("NormalizeColumnsGradient", shape),
+              {x, mean, variance, scale, offset, Values::Random(m, n, 6),
+               Values::Unset(1, n), Values::Unset(1, n), Values::Unset(m, n)},
+              kSum, Void([&](Backend* backend, const Matrices& x) {
+                const ColumnNorm norm = {x[1], x[2], 1e-3f, x[3], x[4]};
+                const Matrix dx = want_dx ? x[8] : Matrix{};
+                backend->NormalizeColumnsGradient(x[0], norm, false, x[5], x[6],
+                                                  x[7], dx);
+              }));
     }
+    // What a relu lets pass is the same but near 0, where nothing comes: the
+    // values are quarters, and their mean is none.
+    Values quarters = x, means = mean;
+    for (float& value : quarters.values) value = std::round(value * 4) / 4;
+    for (float& value : means.values) value = std::round(value * 4) / 4 + 0.1f;
+    Compare(Name("NormalizeColumnsGradient of a relu", shape),
+            {quarters, means, variance, scale, Values::Unset(1, n),
+             Values::Random(m, n, 6), Values::Unset(1, n), Values::Unset(1, n)},
+            kSum, Void([&](Backend* backend, const Matrices& x) {
+              backend->Scale(0, x[3], x[4]);
+              const ColumnNorm norm = {x[1], x[2], 1e-3f, x[3], x[4]};
+              backend->NormalizeColumnsGradient(x[0], norm, true, x[5], x[6],
+                                                x[7], x[5]);
+            }));
     // Of one value the variance is 0, and all is noise.
     if (n == 1) continue;
     Compare(Name("NormalizeRows", shape),

@@ -79,6 +79,15 @@ struct Convolution {
   int64_t output_size() const { return window.output_places() * filters; }
 };
 
+// By what the columns of a matrix [m, n] are normalised, each [1, n].
+struct ColumnNorm {
+  ConstMatrix mean;
+  ConstMatrix variance;
+  float epsilon = 0;
+  ConstMatrix scale;
+  ConstMatrix offset;
+};
+
 // What the factors of products are rounded to, those of MatMul and of
 // convolutions: to the nearest and of two to the even one; beyond 65504 float16
 // is infinite. Products are summed in float32, and all else is float32
@@ -351,23 +360,25 @@ class Backend {
   // (Ioffe and Szegedy 2015; images are given as a row per place.) The sums are
   // made in double or by pairs: their error does not grow with m.
   virtual void ColumnMoments(ConstMatrix x, Matrix mean, Matrix variance) = 0;
-  // y[i, j] = (x[i, j] - mean[0, j]) / sqrt(variance[0, j] + epsilon)
-  //           scale[0, j] + offset[0, j]. y may be x.
-  virtual void NormalizeColumns(ConstMatrix x, ConstMatrix mean,
-                                ConstMatrix variance, float epsilon,
-                                ConstMatrix scale, ConstMatrix offset,
-                                Matrix y) = 0;
-  // With mean and variance of x by ColumnMoments, h the normalised x:
+  // n[i, j] = (x[i, j] - mean[0, j]) / sqrt(variance[0, j] + epsilon)
+  //           scale[0, j] + offset[0, j]
+  // y[i, j] = n[i, j] + addend[i, j], where there is an addend; of that
+  //           max(., 0), as of Relu, if `relu`.
   //
-  //   dscale[0, j]  = sum over i of dy[i, j] h[i, j]
-  //   doffset[0, j] = sum over i of dy[i, j]
+  // y may be x, but not the addend.
+  virtual void NormalizeColumns(ConstMatrix x, const ColumnNorm& norm,
+                                ConstMatrix addend, bool relu, Matrix y) = 0;
+  // With mean and variance of x by ColumnMoments, h the normalised x, g = dy,
+  // or, if `relu`, dy where n > 0, else 0:
+  //
+  //   dscale[0, j]  = sum over i of g[i, j] h[i, j]
+  //   doffset[0, j] = sum over i of g[i, j]
   //   dx[i, j]      = scale[0, j] / sqrt(variance[0, j] + epsilon)
-  //                   (dy[i, j] - doffset[0, j] / m - h[i, j] dscale[0, j] / m)
+  //                   (g[i, j] - doffset[0, j] / m - h[i, j] dscale[0, j] / m)
   //
   // dx may be dy; none is made where it has no data.
-  virtual void NormalizeColumnsGradient(ConstMatrix x, ConstMatrix mean,
-                                        ConstMatrix variance, float epsilon,
-                                        ConstMatrix scale, ConstMatrix dy,
+  virtual void NormalizeColumnsGradient(ConstMatrix x, const ColumnNorm& norm,
+                                        bool relu, ConstMatrix dy,
                                         Matrix dscale, Matrix doffset,
                                         Matrix dx) = 0;
 

@@ -506,32 +506,53 @@ TEST(NormalizationTest, OfColumnsAgreesWithFloat64) {
     ExpectNear(found_mean, mean, 2e-7);
     ExpectNear(found_variance, variance, 1e-6);
     Values found = Values::Unset(m, n);
-    backend->NormalizeColumns(x, found_mean, found_variance, kEpsilon, scale,
-                              offset, found);
+    const ColumnNorm norm = {found_mean, found_variance, kEpsilon, scale,
+                             offset};
+    backend->NormalizeColumns(x, norm, {}, false, found);
     ExpectNear(found, y);
     Values found_dscale = Values::Unset(1, n), found_doffset = found_dscale;
     Values found_dx = Values::Unset(m, n);
-    backend->NormalizeColumnsGradient(x, found_mean, found_variance, kEpsilon,
-                                      scale, dy, found_dscale, found_doffset,
-                                      found_dx);
+    backend->NormalizeColumnsGradient(x, norm, false, dy, found_dscale,
+                                      found_doffset, found_dx);
     ExpectNear(found_dscale, dscale);
     ExpectNear(found_doffset, doffset);
     ExpectNear(found_dx, dx);
 
     // In place, and without dx.
     Values in_place = x;
-    backend->NormalizeColumns(in_place, found_mean, found_variance, kEpsilon,
-                              scale, offset, in_place);
+    backend->NormalizeColumns(in_place, norm, {}, false, in_place);
     EXPECT_EQ(in_place.values, found.values);
     in_place = dy;
-    backend->NormalizeColumnsGradient(x, found_mean, found_variance, kEpsilon,
-                                      scale, in_place, found_dscale,
+    backend->NormalizeColumnsGradient(x, norm, false, in_place, found_dscale,
                                       found_doffset, in_place);
     EXPECT_EQ(in_place.values, found_dx.values);
     Values same_dscale = Values::Unset(1, n), same_doffset = same_dscale;
-    backend->NormalizeColumnsGradient(x, found_mean, found_variance, kEpsilon,
-                                      scale, dy, same_dscale, same_doffset,
-                                      {nullptr, m, n});
+    backend->NormalizeColumnsGradient(x, norm, false, dy, same_dscale,
+                                      same_doffset, {nullptr, m, n});
+    EXPECT_EQ(same_dscale.values, found_dscale.values);
+    EXPECT_EQ(same_doffset.values, found_doffset.values);
+
+    // With an addend and a relu: what Add and Relu make of it.
+    Values expected = found, ended = Values::Unset(m, n);
+    backend->Add(expected, dy, expected);
+    backend->NormalizeColumns(x, norm, dy, false, ended);
+    EXPECT_EQ(ended.values, expected.values);
+    backend->Relu(expected, expected);
+    backend->NormalizeColumns(x, norm, dy, true, ended);
+    EXPECT_EQ(ended.values, expected.values);
+    expected = found;
+    backend->Relu(expected, expected);
+    backend->NormalizeColumns(x, norm, {}, true, ended);
+    EXPECT_EQ(ended.values, expected.values);
+    // And the gradient by way of ReluGradient.
+    Values passed = dy;
+    backend->ReluGradient(ended, passed, passed);
+    backend->NormalizeColumnsGradient(x, norm, false, passed, found_dscale,
+                                      found_doffset, found_dx);
+    Values ended_dx = dy;
+    backend->NormalizeColumnsGradient(x, norm, true, ended_dx, same_dscale,
+                                      same_doffset, ended_dx);
+    EXPECT_EQ(ended_dx.values, found_dx.values);
     EXPECT_EQ(same_dscale.values, found_dscale.values);
     EXPECT_EQ(same_doffset.values, found_doffset.values);
   }
@@ -618,11 +639,12 @@ TEST(NormalizationTest, WithoutRows) {
   auto backend = MakeBackend();
   const Values none(0, 3, {}), row(1, 3, {1, 1, 1});
   Values empty(0, 3, {}), moments(0, 2, {});
-  backend->NormalizeColumns(none, row, row, kEpsilon, row, row, empty);
+  const ColumnNorm norm = {row, row, kEpsilon, row, row};
+  backend->NormalizeColumns(none, norm, none, true, empty);
   backend->NormalizeRows(none, kEpsilon, row, row, moments, empty);
   Values dscale = Values::Unset(1, 3), doffset = Values::Unset(1, 3);
-  backend->NormalizeColumnsGradient(none, row, row, kEpsilon, row, none, dscale,
-                                    doffset, empty);
+  backend->NormalizeColumnsGradient(none, norm, true, none, dscale, doffset,
+                                    empty);
   EXPECT_THAT(dscale.values, Each(0));
   EXPECT_THAT(doffset.values, Each(0));
   dscale = doffset = Values::Unset(1, 3);

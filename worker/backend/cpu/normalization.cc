@@ -48,6 +48,28 @@ double SumRow(int64_t n, Value value) {
   return total;
 }
 
+// What NormalizeColumns makes of a value of column begin + j: the gradient has
+// to come to the same bits.
+class Normalization {
+ public:
+  Normalization(const ColumnNorm& norm, int64_t begin, int64_t size)
+      : means_(norm.mean.data + begin), offsets_(norm.offset.data + begin) {
+    for (int64_t j = 0; j < size; ++j) {
+      factors_[j] = norm.scale.data[begin + j] /
+                    std::sqrt(norm.variance.data[begin + j] + norm.epsilon);
+    }
+  }
+
+  float operator()(float x, int64_t j) const {
+    return (x - means_[j]) * factors_[j] + offsets_[j];
+  }
+
+ private:
+  const float* const means_;
+  const float* const offsets_;
+  float factors_[kBlock];
+};
+
 }  // namespace
 
 void CpuBackend::ColumnMoments(ConstMatrix x, Matrix mean, Matrix variance) {
@@ -75,47 +97,55 @@ void CpuBackend::ColumnMoments(ConstMatrix x, Matrix mean, Matrix variance) {
   });
 }
 
-void CpuBackend::NormalizeColumns(ConstMatrix x, ConstMatrix mean,
-                                  ConstMatrix variance, float epsilon,
-                                  ConstMatrix scale, ConstMatrix offset,
-                                  Matrix y) {
+void CpuBackend::NormalizeColumns(ConstMatrix x, const ColumnNorm& norm,
+                                  ConstMatrix addend, bool relu, Matrix y) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   VisitBlocks(x.cols, [&](int64_t begin, int64_t size) {
-    float factors[kBlock];
-    for (int64_t j = 0; j < size; ++j) {
-      factors[j] =
-          scale.data[begin + j] / std::sqrt(variance.data[begin + j] + epsilon);
-    }
-    const float* const means = mean.data + begin;
-    const float* const offsets = offset.data + begin;
+    const Normalization normalized(norm, begin, size);
     for (int64_t i = 0; i < x.rows; ++i) {
       const float* const from = x.data + i * x.cols + begin;
       float* const to = y.data + i * x.cols + begin;
-      for (int64_t j = 0; j < size; ++j) {
-        to[j] = (from[j] - means[j]) * factors[j] + offsets[j];
+      for (int64_t j = 0; j < size; ++j) to[j] = normalized(from[j], j);
+      if (addend.data != nullptr) {
+        const float* const added = addend.data + i * x.cols + begin;
+        for (int64_t j = 0; j < size; ++j) to[j] += added[j];
+      }
+      if (relu) {
+        for (int64_t j = 0; j < size; ++j) to[j] = to[j] < 0 ? 0 : to[j];
       }
     }
   });
 }
 
-void CpuBackend::NormalizeColumnsGradient(ConstMatrix x, ConstMatrix mean,
-                                          ConstMatrix variance, float epsilon,
-                                          ConstMatrix scale, ConstMatrix dy,
+void CpuBackend::NormalizeColumnsGradient(ConstMatrix x, const ColumnNorm& norm,
+                                          bool relu, ConstMatrix dy,
                                           Matrix dscale, Matrix doffset,
                                           Matrix dx) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   const double rows = static_cast<double>(x.rows);
   VisitBlocks(x.cols, [&](int64_t begin, int64_t size) {
-    const float* const means = mean.data + begin;
+    const Normalization normalization(norm, begin, size);
+    const float* const means = norm.mean.data + begin;
     float inverses[kBlock];
     for (int64_t j = 0; j < size; ++j) {
-      inverses[j] = 1.0f / std::sqrt(variance.data[begin + j] + epsilon);
+      inverses[j] =
+          1.0f / std::sqrt(norm.variance.data[begin + j] + norm.epsilon);
     }
+    // What of a row's dy goes through the relu.
+    float passed[kBlock];
+    const auto gradient_of = [&](const float* value, int64_t i) {
+      const float* const gradient = dy.data + i * x.cols + begin;
+      if (!relu) return gradient;
+      for (int64_t j = 0; j < size; ++j) {
+        passed[j] = normalization(value[j], j) > 0 ? gradient[j] : 0;
+      }
+      return static_cast<const float*>(passed);
+    };
     double sums[kBlock] = {};
     double products[kBlock] = {};
     for (int64_t i = 0; i < x.rows; ++i) {
       const float* const value = x.data + i * x.cols + begin;
-      const float* const gradient = dy.data + i * x.cols + begin;
+      const float* const gradient = gradient_of(value, i);
       for (int64_t j = 0; j < size; ++j) {
         const float normalized = (value[j] - means[j]) * inverses[j];
         sums[j] += gradient[j];
@@ -130,12 +160,12 @@ void CpuBackend::NormalizeColumnsGradient(ConstMatrix x, ConstMatrix mean,
       dscale.data[begin + j] = static_cast<float>(products[j]);
       mean_gradients[j] = static_cast<float>(sums[j] / rows);
       mean_products[j] = static_cast<float>(products[j] / rows);
-      factors[j] = scale.data[begin + j] * inverses[j];
+      factors[j] = norm.scale.data[begin + j] * inverses[j];
     }
     if (dx.data == nullptr) return;
     for (int64_t i = 0; i < x.rows; ++i) {
       const float* const value = x.data + i * x.cols + begin;
-      const float* const gradient = dy.data + i * x.cols + begin;
+      const float* const gradient = gradient_of(value, i);
       float* const to = dx.data + i * x.cols + begin;
       for (int64_t j = 0; j < size; ++j) {
         const float normalized = (value[j] - means[j]) * inverses[j];

@@ -23,6 +23,11 @@ kernels::WindowShape Shape(const Window& window) {
           narrow(window.output_width)};
 }
 
+kernels::ColumnNorm Of(const ColumnNorm& norm) {
+  return {norm.mean.data, norm.variance.data, norm.epsilon, norm.scale.data,
+          norm.offset.data};
+}
+
 // What the window sees is the image itself.
 bool SeesPixels(const Window& window) {
   return window.window_size() == 1 && window.stride_height == 1 &&
@@ -468,24 +473,22 @@ absl::Status CudaDeviceMath::ColumnMoments(ConstMatrix x, Matrix mean,
                     "ColumnMoments");
 }
 
-absl::Status CudaDeviceMath::NormalizeColumns(ConstMatrix x, ConstMatrix mean,
-                                              ConstMatrix variance,
-                                              float epsilon, ConstMatrix scale,
-                                              ConstMatrix offset, Matrix y) {
-  return CudaStatus(kernels::NormalizeColumns(
-                        stream_, x.data, mean.data, variance.data, epsilon,
-                        scale.data, offset.data, x.rows, x.cols, y.data),
-                    "NormalizeColumns");
+absl::Status CudaDeviceMath::NormalizeColumns(ConstMatrix x,
+                                              const ColumnNorm& norm,
+                                              ConstMatrix addend, bool relu,
+                                              Matrix y) {
+  return CudaStatus(
+      kernels::NormalizeColumns(stream_, x.data, Of(norm), addend.data, relu,
+                                x.rows, x.cols, y.data),
+      "NormalizeColumns");
 }
 
 absl::Status CudaDeviceMath::NormalizeColumnsGradient(
-    ConstMatrix x, ConstMatrix mean, ConstMatrix variance, float epsilon,
-    ConstMatrix scale, ConstMatrix dy, Matrix dscale, Matrix doffset, Matrix dx,
-    float* workspace) {
+    ConstMatrix x, const ColumnNorm& norm, bool relu, ConstMatrix dy,
+    Matrix dscale, Matrix doffset, Matrix dx, float* workspace) {
   return CudaStatus(kernels::NormalizeColumnsGradient(
-                        stream_, x.data, mean.data, variance.data, epsilon,
-                        scale.data, dy.data, x.rows, x.cols, dscale.data,
-                        doffset.data, dx.data, workspace),
+                        stream_, x.data, Of(norm), relu, dy.data, x.rows,
+                        x.cols, dscale.data, doffset.data, dx.data, workspace),
                     "NormalizeColumnsGradient");
 }
 

@@ -84,13 +84,11 @@ class CudaDeviceMath final : public DeviceMath {
                                    Matrix dx) override;
   absl::Status ColumnMoments(ConstMatrix x, Matrix mean, Matrix variance,
                              float* workspace) override;
-  absl::Status NormalizeColumns(ConstMatrix x, ConstMatrix mean,
-                                ConstMatrix variance, float epsilon,
-                                ConstMatrix scale, ConstMatrix offset,
+  absl::Status NormalizeColumns(ConstMatrix x, const ColumnNorm& norm,
+                                ConstMatrix addend, bool relu,
                                 Matrix y) override;
-  absl::Status NormalizeColumnsGradient(ConstMatrix x, ConstMatrix mean,
-                                        ConstMatrix variance, float epsilon,
-                                        ConstMatrix scale, ConstMatrix dy,
+  absl::Status NormalizeColumnsGradient(ConstMatrix x, const ColumnNorm& norm,
+                                        bool relu, ConstMatrix dy,
                                         Matrix dscale, Matrix doffset,
                                         Matrix dx, float* workspace) override;
   absl::Status NormalizeRows(ConstMatrix x, float epsilon, ConstMatrix scale,

@@ -56,15 +56,23 @@ cudaError_t SumRows(cudaStream_t stream, const float* x, int64_t m, int64_t n,
 cudaError_t ColumnMoments(cudaStream_t stream, const float* x, int64_t m,
                           int64_t n, float* mean, float* variance,
                           void* workspace);
+
+// holdfast::ColumnNorm.
+struct ColumnNorm {
+  const float* mean;
+  const float* variance;
+  float epsilon;
+  const float* scale;
+  const float* offset;
+};
+
+// addend may be null.
 cudaError_t NormalizeColumns(cudaStream_t stream, const float* x,
-                             const float* mean, const float* variance,
-                             float epsilon, const float* scale,
-                             const float* offset, int64_t m, int64_t n,
-                             float* y);
+                             const ColumnNorm& norm, const float* addend,
+                             bool relu, int64_t m, int64_t n, float* y);
 // dx may be null.
 cudaError_t NormalizeColumnsGradient(cudaStream_t stream, const float* x,
-                                     const float* mean, const float* variance,
-                                     float epsilon, const float* scale,
+                                     const ColumnNorm& norm, bool relu,
                                      const float* dy, int64_t m, int64_t n,
                                      float* dscale, float* doffset, float* dx,
                                      void* workspace);

@@ -147,6 +147,12 @@ __device__ float InverseDeviation(float variance, float epsilon) {
   return 1.0f / sqrtf(variance + epsilon);
 }
 
+// In the forward pass and, where a relu came after it, in the backward pass.
+__device__ float Normalized(float x, float mean, float inverse, float scale,
+                            float offset) {
+  return (x - mean) * inverse * scale + offset;
+}
+
 // What a loss tells of a row.
 struct RowLoss {
   double loss;
@@ -319,31 +325,34 @@ cudaError_t ColumnMoments(cudaStream_t stream, const float* x, int64_t m,
 }
 
 cudaError_t NormalizeColumns(cudaStream_t stream, const float* x,
-                             const float* mean, const float* variance,
-                             float epsilon, const float* scale,
-                             const float* offset, int64_t m, int64_t n,
-                             float* y) {
+                             const ColumnNorm& norm, const float* addend,
+                             bool relu, int64_t m, int64_t n, float* y) {
   const int cols = static_cast<int>(n);
   return ForEach(stream, m * n, [=] __device__(int64_t i) {
     const int j = Divide(i, cols).remainder;
-    y[i] =
-        (x[i] - mean[j]) * InverseDeviation(variance[j], epsilon) * scale[j] +
-        offset[j];
+    const float inverse = InverseDeviation(norm.variance[j], norm.epsilon);
+    float value =
+        Normalized(x[i], norm.mean[j], inverse, norm.scale[j], norm.offset[j]);
+    if (addend != nullptr) value += addend[i];
+    y[i] = relu && value < 0.0f ? 0.0f : value;
   });
 }
 
 cudaError_t NormalizeColumnsGradient(cudaStream_t stream, const float* x,
-                                     const float* mean, const float* variance,
-                                     float epsilon, const float* scale,
+                                     const ColumnNorm& norm, bool relu,
                                      const float* dy, int64_t m, int64_t n,
                                      float* dscale, float* doffset, float* dx,
                                      void* workspace) {
   const cudaError_t error = SumColumns<2>(
       stream, m, n,
       [=] __device__(int64_t i, int j) {
-        const float h =
-            (x[i * n + j] - mean[j]) * InverseDeviation(variance[j], epsilon);
-        const double g = dy[i * n + j];
+        const float inverse = InverseDeviation(norm.variance[j], norm.epsilon);
+        const float value = x[i * n + j];
+        const float h = (value - norm.mean[j]) * inverse;
+        const bool passes =
+            !relu || Normalized(value, norm.mean[j], inverse, norm.scale[j],
+                                norm.offset[j]) > 0.0f;
+        const double g = passes ? dy[i * n + j] : 0.0f;
         return Sums<2>{{g * h, g}};
       },
       [=] __device__(int j, const Sums<2>& total) {
@@ -356,10 +365,14 @@ cudaError_t NormalizeColumnsGradient(cudaStream_t stream, const float* x,
   const float share = static_cast<float>(1.0 / static_cast<double>(m));
   return ForEach(stream, m * n, [=] __device__(int64_t i) {
     const int j = Divide(i, cols).remainder;
-    const float inverse = InverseDeviation(variance[j], epsilon);
-    const float h = (x[i] - mean[j]) * inverse;
-    dx[i] = scale[j] * inverse *
-            (dy[i] - doffset[j] * share - h * (dscale[j] * share));
+    const float inverse = InverseDeviation(norm.variance[j], norm.epsilon);
+    const float h = (x[i] - norm.mean[j]) * inverse;
+    const bool passes =
+        !relu || Normalized(x[i], norm.mean[j], inverse, norm.scale[j],
+                            norm.offset[j]) > 0.0f;
+    const float g = passes ? dy[i] : 0.0f;
+    dx[i] = norm.scale[j] * inverse *
+            (g - doffset[j] * share - h * (dscale[j] * share));
   });
 }
 

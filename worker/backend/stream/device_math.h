@@ -107,14 +107,12 @@ class DeviceMath {
 
   virtual absl::Status ColumnMoments(ConstMatrix x, Matrix mean,
                                      Matrix variance, float* workspace) = 0;
-  virtual absl::Status NormalizeColumns(ConstMatrix x, ConstMatrix mean,
-                                        ConstMatrix variance, float epsilon,
-                                        ConstMatrix scale, ConstMatrix offset,
+  virtual absl::Status NormalizeColumns(ConstMatrix x, const ColumnNorm& norm,
+                                        ConstMatrix addend, bool relu,
                                         Matrix y) = 0;
   virtual absl::Status NormalizeColumnsGradient(
-      ConstMatrix x, ConstMatrix mean, ConstMatrix variance, float epsilon,
-      ConstMatrix scale, ConstMatrix dy, Matrix dscale, Matrix doffset,
-      Matrix dx, float* workspace) = 0;
+      ConstMatrix x, const ColumnNorm& norm, bool relu, ConstMatrix dy,
+      Matrix dscale, Matrix doffset, Matrix dx, float* workspace) = 0;
   virtual absl::Status NormalizeRows(ConstMatrix x, float epsilon,
                                      ConstMatrix scale, ConstMatrix offset,
                                      Matrix moments, Matrix y) = 0;

@@ -196,23 +196,23 @@ absl::Status HostMath::ColumnMoments(ConstMatrix x, Matrix mean,
       workspace);
 }
 
-absl::Status HostMath::NormalizeColumns(ConstMatrix x, ConstMatrix mean,
-                                        ConstMatrix variance, float epsilon,
-                                        ConstMatrix scale, ConstMatrix offset,
+absl::Status HostMath::NormalizeColumns(ConstMatrix x, const ColumnNorm& norm,
+                                        ConstMatrix addend, bool relu,
                                         Matrix y) {
   return Enqueue([=](Backend* backend) {
-    backend->NormalizeColumns(x, mean, variance, epsilon, scale, offset, y);
+    backend->NormalizeColumns(x, norm, addend, relu, y);
   });
 }
 
-absl::Status HostMath::NormalizeColumnsGradient(
-    ConstMatrix x, ConstMatrix mean, ConstMatrix variance, float epsilon,
-    ConstMatrix scale, ConstMatrix dy, Matrix dscale, Matrix doffset, Matrix dx,
-    float* workspace) {
+absl::Status HostMath::NormalizeColumnsGradient(ConstMatrix x,
+                                                const ColumnNorm& norm,
+                                                bool relu, ConstMatrix dy,
+                                                Matrix dscale, Matrix doffset,
+                                                Matrix dx, float* workspace) {
   return Enqueue(
       [=](Backend* backend) {
-        backend->NormalizeColumnsGradient(x, mean, variance, epsilon, scale, dy,
-                                          dscale, doffset, dx);
+        backend->NormalizeColumnsGradient(x, norm, relu, dy, dscale, doffset,
+                                          dx);
       },
       workspace);
 }

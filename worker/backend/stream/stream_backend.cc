@@ -454,26 +454,21 @@ void StreamBackend::ColumnMoments(ConstMatrix x, Matrix mean, Matrix variance) {
            }));
 }
 
-void StreamBackend::NormalizeColumns(ConstMatrix x, ConstMatrix mean,
-                                     ConstMatrix variance, float epsilon,
-                                     ConstMatrix scale, ConstMatrix offset,
-                                     Matrix y) {
-  Keep(Run({x, mean, variance, scale, offset, y}, [&] {
-    return math_->NormalizeColumns(x, mean, variance, epsilon, scale, offset,
-                                   y);
-  }));
+void StreamBackend::NormalizeColumns(ConstMatrix x, const ColumnNorm& norm,
+                                     ConstMatrix addend, bool relu, Matrix y) {
+  Keep(Run({x, norm.mean, norm.variance, norm.scale, norm.offset, addend, y},
+           [&] { return math_->NormalizeColumns(x, norm, addend, relu, y); }));
 }
 
-void StreamBackend::NormalizeColumnsGradient(ConstMatrix x, ConstMatrix mean,
-                                             ConstMatrix variance,
-                                             float epsilon, ConstMatrix scale,
+void StreamBackend::NormalizeColumnsGradient(ConstMatrix x,
+                                             const ColumnNorm& norm, bool relu,
                                              ConstMatrix dy, Matrix dscale,
                                              Matrix doffset, Matrix dx) {
-  Keep(Run({x, mean, variance, scale, dy, dscale, doffset, dx},
+  Keep(Run({x, norm.mean, norm.variance, norm.scale, norm.offset, dy, dscale,
+            doffset, dx},
            math_->SumWorkspace(x.rows, x.cols), [&](float* memory) {
-             return math_->NormalizeColumnsGradient(x, mean, variance, epsilon,
-                                                    scale, dy, dscale, doffset,
-                                                    dx, memory);
+             return math_->NormalizeColumnsGradient(x, norm, relu, dy, dscale,
+                                                    doffset, dx, memory);
            }));
 }
 

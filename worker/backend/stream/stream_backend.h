@@ -107,14 +107,11 @@ class StreamBackend final : public Backend {
   void AveragePoolGradient(const Window& window, ConstMatrix dy,
                            Matrix dx) override;
   void ColumnMoments(ConstMatrix x, Matrix mean, Matrix variance) override;
-  void NormalizeColumns(ConstMatrix x, ConstMatrix mean, ConstMatrix variance,
-                        float epsilon, ConstMatrix scale, ConstMatrix offset,
-                        Matrix y) override;
-  void NormalizeColumnsGradient(ConstMatrix x, ConstMatrix mean,
-                                ConstMatrix variance, float epsilon,
-                                ConstMatrix scale, ConstMatrix dy,
-                                Matrix dscale, Matrix doffset,
-                                Matrix dx) override;
+  void NormalizeColumns(ConstMatrix x, const ColumnNorm& norm,
+                        ConstMatrix addend, bool relu, Matrix y) override;
+  void NormalizeColumnsGradient(ConstMatrix x, const ColumnNorm& norm,
+                                bool relu, ConstMatrix dy, Matrix dscale,
+                                Matrix doffset, Matrix dx) override;
   void NormalizeRows(ConstMatrix x, float epsilon, ConstMatrix scale,
                      ConstMatrix offset, Matrix moments, Matrix y) override;
   void NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,

@@ -61,19 +61,35 @@ absl::StatusOr<std::unique_ptr<Chain>> Chain::Create(
     chain->variables_.insert(chain->variables_.end(), variables.begin(),
                              variables.end());
     if (chain->variables_.empty()) chain->first_trained_layer_ = i + 1;
+    chain->absorbed_.push_back(layers.Get(i).has_relu() && i > 0 &&
+                               !chain->absorbed_.back() &&
+                               chain->layers_.back()->TakesRelu());
     chain->layers_.push_back(*std::move(layer));
   }
   chain->values_.resize(chain->layers_.size() + 1);
   return chain;
 }
 
+bool Chain::TakesAddend() const {
+  return !layers_.empty() && layers_.back()->TakesAddend();
+}
+
 absl::StatusOr<ConstMatrix> Chain::Forward(
     const Pass& pass, absl::Span<const ConstMatrix> parameters, ConstMatrix x) {
   values_[0] = x;
   for (size_t i = 0; i < layers_.size(); ++i) {
+    if (absorbed_[i]) {
+      values_[i + 1] = values_[i];
+      continue;
+    }
     const ScopedTrace trace(backend_->tracer(), TraceKind::kModel, names_[i]);
+    Pass of_layer = pass;
+    if (i + 1 < layers_.size()) {
+      of_layer.addend = {};
+      of_layer.relu = absorbed_[i + 1];
+    }
     const absl::StatusOr<ConstMatrix> value =
-        layers_[i]->Forward(pass, ParametersOf(parameters, i), values_[i]);
+        layers_[i]->Forward(of_layer, ParametersOf(parameters, i), values_[i]);
     if (!value.ok()) return value.status();
     values_[i + 1] = *value;
   }
@@ -85,6 +101,7 @@ absl::StatusOr<Matrix> Chain::Backward(absl::Span<const ConstMatrix> parameters,
                                        Layer::GradientSink sink) {
   const int last = want_dx ? 0 : first_trained_layer_;
   for (int i = static_cast<int>(layers_.size()) - 1; i >= last; --i) {
+    if (absorbed_[i]) continue;
     const ScopedTrace trace(backend_->tracer(), TraceKind::kModel, names_[i]);
     const auto take = [&](int variable, Matrix gradient) {
       return sink(first_variable_[i] + variable, gradient);

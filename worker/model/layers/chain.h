@@ -35,6 +35,11 @@ class Chain {
   // Of the last layer; empty without any.
   std::string last_name() const { return names_.empty() ? "" : names_.back(); }
 
+  // As Layer's, by the last layer; without any it takes nothing.
+  bool TakesAddend() const;
+  // Whether Backward() leaves dy as it is.
+  bool KeepsGradient() const { return layers_.empty() || TakesAddend(); }
+
   // As Layer's. `x` must stay for Backward().
   absl::StatusOr<ConstMatrix> Forward(const Pass& pass,
                                       absl::Span<const ConstMatrix> parameters,
@@ -60,6 +65,8 @@ class Chain {
   // The first layer with variables, where the backward pass may end; as many as
   // there are layers if none has any.
   int first_trained_layer_ = 0;
+  // Of each layer, whether it is a relu that the one before it does.
+  std::vector<bool> absorbed_;
   // Of the pass under way: values_[i] goes into layer i, values_[i + 1] comes
   // out.
   std::vector<ConstMatrix> values_;

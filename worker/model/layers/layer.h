@@ -26,6 +26,10 @@ struct Pass {
   bool training = false;
   // Of the batch. Stays until the pass is over.
   absl::Span<const int64_t> positions;
+  // What is done to the layer's values before they leave it, if it takes that:
+  // this is added, and then of each the greater of it and 0 is made.
+  ConstMatrix addend;
+  bool relu = false;
 };
 
 // One function in a Sequential, with its part of the variables. Shapes are
@@ -48,6 +52,12 @@ class Layer {
   const std::vector<proto::Variable>& variables() const { return variables_; }
   const std::vector<int64_t>& output_shape() const { return output_shape_; }
 
+  // Whether a pass may have a relu, and an addend: memory is what such
+  // operations wait for, and a layer that goes over its values last anyway does
+  // them by the way.
+  virtual bool TakesRelu() const { return false; }
+  virtual bool TakesAddend() const { return false; }
+
   // The layer's value at `x` [examples, inputs], under `parameters`, one for
   // each of variables(). [examples, outputs]; it stays until the next
   // Forward(). Errors: those of the backend; INVALID_ARGUMENT, with the layer's
@@ -60,8 +70,9 @@ class Layer {
   // training pass and is still under way, and `dy`, the gradient of the mean
   // loss by y, makes the gradients by the variables, for
   // `sink` in reverse order of variables() and each as early as possible, and
-  // then, if `want_dx`, that by x, which it returns. dy may be overwritten.
-  // Errors: those of the backend and of `sink`.
+  // then, if `want_dx`, that by x, which it returns. dy is that behind a relu,
+  // but before it where the pass had an addend. It may be overwritten, unless
+  // the layer takes an addend. Errors: those of the backend and of `sink`.
   virtual absl::StatusOr<Matrix> Backward(
       absl::Span<const ConstMatrix> parameters, ConstMatrix x, ConstMatrix y,
       Matrix dy, bool want_dx, GradientSink sink) = 0;

@@ -105,6 +105,9 @@ class BatchNorm final : public Layer {
         channels_(channels),
         epsilon_(epsilon) {}
 
+  bool TakesRelu() const override { return true; }
+  bool TakesAddend() const override { return true; }
+
   absl::StatusOr<ConstMatrix> Forward(const Pass& pass,
                                       absl::Span<const ConstMatrix> parameters,
                                       ConstMatrix x) override {
@@ -125,9 +128,13 @@ class BatchNorm final : public Layer {
     status = backend_->Reserve(x.size(), &output_);
     if (!status.ok()) return status;
     const Matrix y = output_.View(x.rows, x.cols);
-    backend_->NormalizeColumns(rows, mean, variance, epsilon_,
-                               parameters[kScale], parameters[kOffset],
-                               ByChannels(y, channels_));
+    backend_->NormalizeColumns(
+        rows,
+        {mean, variance, epsilon_, parameters[kScale], parameters[kOffset]},
+        ByChannels(pass.addend, channels_), pass.relu,
+        ByChannels(y, channels_));
+    // What comes before an addend's relu is known to who gave the addend.
+    relu_ = pass.relu && pass.addend.data == nullptr;
     return y;
   }
 
@@ -146,16 +153,19 @@ class BatchNorm final : public Layer {
     }
     const Matrix dscale = scale_gradient_.View(1, channels_);
     const Matrix doffset = offset_gradient_.View(1, channels_);
-    Matrix dx = ByChannels(dy, channels_);
-    if (!want_dx) dx.data = nullptr;
+    // Who takes y has been here, and dy is to stay.
+    const Matrix dx = output_.View(dy.rows, dy.cols);
+    Matrix made = ByChannels(dx, channels_);
+    if (!want_dx) made.data = nullptr;
     backend_->NormalizeColumnsGradient(
-        ByChannels(x, channels_), mean, variance, epsilon_, parameters[kScale],
-        ByChannels(dy, channels_), dscale, doffset, dx);
+        ByChannels(x, channels_),
+        {mean, variance, epsilon_, parameters[kScale], parameters[kOffset]},
+        relu_, ByChannels(dy, channels_), dscale, doffset, made);
     status = sink(kOffset, doffset);
     if (!status.ok()) return status;
     status = sink(kScale, dscale);
     if (!status.ok()) return status;
-    return dy;
+    return dx;
   }
 
   // Places in variables(), beside those of ScaleAndOffset.
@@ -165,6 +175,9 @@ class BatchNorm final : public Layer {
  private:
   const int64_t channels_;
   const float epsilon_;
+  // Of the pass under way: whether dy is behind a relu of this layer.
+  bool relu_ = false;
+  // In the backward pass, dx.
   DeviceBuffer output_;
   // Of the batch of the last training pass.
   DeviceBuffer mean_;

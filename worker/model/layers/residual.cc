@@ -18,31 +18,45 @@ class Residual final : public Layer {
         body_(std::move(body)),
         shortcut_(std::move(shortcut)) {}
 
+  bool TakesRelu() const override { return true; }
+
   absl::StatusOr<ConstMatrix> Forward(const Pass& pass,
                                       absl::Span<const ConstMatrix> parameters,
                                       ConstMatrix x) override {
-    const absl::StatusOr<ConstMatrix> f =
-        body_->Forward(pass, OfBody(parameters), x);
-    if (!f.ok()) return f.status();
+    relu_ = pass.relu;
+    const Pass within = {pass.training, pass.positions, {}, false};
     const absl::StatusOr<ConstMatrix> g =
-        shortcut_->Forward(pass, OfShortcut(parameters), x);
+        shortcut_->Forward(within, OfShortcut(parameters), x);
     if (!g.ok()) return g.status();
+    if (body_->TakesAddend()) {
+      Pass with_shortcut = within;
+      with_shortcut.addend = *g;
+      with_shortcut.relu = relu_;
+      return body_->Forward(with_shortcut, OfBody(parameters), x);
+    }
+    const absl::StatusOr<ConstMatrix> f =
+        body_->Forward(within, OfBody(parameters), x);
+    if (!f.ok()) return f.status();
     absl::Status status = backend_->Reserve(f->size(), &output_);
     if (!status.ok()) return status;
     const Matrix y = output_.View(f->rows, f->cols);
     backend_->Add(*f, *g, y);
+    if (relu_) backend_->Relu(y, y);
     return y;
   }
 
   // dx = f'(x) dy + g'(x) dy.
   absl::StatusOr<Matrix> Backward(absl::Span<const ConstMatrix> parameters,
-                                  ConstMatrix, ConstMatrix, Matrix dy,
+                                  ConstMatrix, ConstMatrix y, Matrix dy,
                                   bool want_dx, GradientSink sink) override {
-    // The layers of the shortcut may overwrite what they are given.
-    absl::Status status = backend_->Reserve(dy.size(), &shortcut_gradient_);
-    if (!status.ok()) return status;
-    const Matrix copy = shortcut_gradient_.View(dy.rows, dy.cols);
-    backend_->Copy(dy, copy);
+    if (relu_) backend_->ReluGradient(y, dy, dy);
+    Matrix for_shortcut = dy;
+    if (!shortcut_->KeepsGradient() || !body_->KeepsGradient()) {
+      absl::Status status = backend_->Reserve(dy.size(), &shortcut_gradient_);
+      if (!status.ok()) return status;
+      for_shortcut = shortcut_gradient_.View(dy.rows, dy.cols);
+      backend_->Copy(dy, for_shortcut);
+    }
     const int body_variables = body_->variables().size();
     const auto take = [&](int variable, Matrix gradient) {
       return sink(body_variables + variable, gradient);
@@ -50,8 +64,9 @@ class Residual final : public Layer {
     const auto memory_of = [&](int variable) {
       return sink.Memory(body_variables + variable);
     };
-    const absl::StatusOr<Matrix> dg = shortcut_->Backward(
-        OfShortcut(parameters), copy, want_dx, GradientSink(take, memory_of));
+    const absl::StatusOr<Matrix> dg =
+        shortcut_->Backward(OfShortcut(parameters), for_shortcut, want_dx,
+                            GradientSink(take, memory_of));
     if (!dg.ok()) return dg.status();
     const absl::StatusOr<Matrix> df =
         body_->Backward(OfBody(parameters), dy, want_dx, sink);
@@ -72,6 +87,8 @@ class Residual final : public Layer {
 
   const std::unique_ptr<Chain> body_;
   const std::unique_ptr<Chain> shortcut_;
+  // Of the pass under way.
+  bool relu_ = false;
   DeviceBuffer output_;
   DeviceBuffer shortcut_gradient_;
 };
