@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/random.h"
 #include "common/shape.h"
 #include "worker/backend/cpu/cpu_backend.h"
@@ -409,6 +410,70 @@ TEST_F(ImagesTest, ResidualsAgreeWithFiniteDifferences) {
       "layers { dropout { rate: 0.5 } } shortcut { dropout { rate: 0.5 } } } }"
       "layers { dense { units: 3 } }",
       {5}, /*with_positions=*/true);
+}
+
+// Batch norms and blocks do the relu behind them, and batch norms a block's
+// sum: to the same bits as where a layer that does nothing stands between
+// ("|").
+TEST_F(ImagesTest, RelusAndSumsOfOtherLayersChangeNoBit) {
+  const auto conv_of = [](const std::string& chain, int filters) {
+    return chain + " { conv2d { filters: " + absl::StrCat(filters) +
+           " kernel_size: 3 padding: SAME use_bias: false } }";
+  };
+  const std::string conv = conv_of("layers", 4);
+  const std::string relu = "| layers { relu {} }";
+  const std::string norm = "layers { batch_norm {} }";
+  for (const std::string& layers : std::vector<std::string>{
+           conv + norm + relu + conv + norm + relu + relu,
+           // Behind the identity; behind one with a batch norm; within.
+           conv + "layers { residual { " + conv + norm + relu + conv + norm +
+               "| } }" + relu + conv + norm + relu,
+           conv + "layers { residual { " + norm + relu + conv + norm + "|" +
+               conv_of("shortcut", 4) + "shortcut { batch_norm {} } } }" +
+               relu + "layers { residual { " + norm + "| } }" + relu,
+           conv + "layers { residual { " + conv + norm + relu + " } }" + relu,
+           // Blocks whose body ends with something else, or whose shortcut
+           // overwrites what it is given.
+           conv + "layers { residual { " + conv + " } }" + relu,
+           conv + "layers { residual { " + norm + "| shortcut { tanh {} } } }" +
+               relu,
+           conv + "layers { residual { layers { tanh {} } " +
+               conv_of("shortcut", 4) + "shortcut { batch_norm {} } } }" + relu,
+           conv + "layers { residual { layers { residual { " + norm +
+               "| } } } }" + relu,
+       }) {
+    SCOPED_TRACE(layers);
+    const std::vector<float> inputs = RandomValues(3 * 4 * 3 * 2, 1.0f, 7);
+    const std::vector<int32_t> labels = {1, 0, 2};
+    const auto gradients_with = [&](const std::string& between) {
+      const auto model =
+          Create(absl::StrReplaceAll(layers, {{"|", between}}) +
+                     "layers { flatten {} } layers { dense { units: 3 } }",
+                 {4, 3, 2});
+      EXPECT_TRUE(model.ok()) << model.status();
+      Tensors parameters;
+      for (const proto::Variable& variable : (*model)->Variables()) {
+        parameters.push_back(RandomValues(*NumElements(variable.shape()), 0.5f,
+                                          100 + parameters.size()));
+      }
+      const std::vector<absl::Span<const float>> spans(parameters.begin(),
+                                                       parameters.end());
+      Tensors gradients(parameters.size());
+      // Twice: nothing of the first batch is left for the second.
+      for (int round = 0; round < 2; ++round) {
+        const auto result = (*model)->ComputeGradients(
+            spans, {inputs, labels},
+            [&](int v, absl::Span<const float> values) {
+              gradients[v].assign(values.begin(), values.end());
+            });
+        EXPECT_TRUE(result.ok()) << result.status();
+        gradients.push_back({static_cast<float>(result->loss_sum)});
+      }
+      return gradients;
+    };
+    EXPECT_EQ(gradients_with(""),
+              gradients_with("layers { dropout { rate: 0 } }"));
+  }
 }
 
 // Neither the other's in the block, nor those of the same places outside.
