@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/trace.h"
+#include "worker/backend/precision.h"
 
 namespace holdfast {
 
@@ -87,12 +88,6 @@ struct ColumnNorm {
   ConstMatrix scale;
   ConstMatrix offset;
 };
-
-// What the factors of products are rounded to, those of MatMul and of
-// convolutions: to the nearest and of two to the even one; beyond 65504 float16
-// is infinite. Products are summed in float32, and all else is float32
-// (Micikevicius et al. 2018).
-enum class Precision { kFloat32, kBfloat16, kFloat16 };
 
 // Whether MatMul takes a factor as it is or transposed.
 enum class Form { kPlain, kTransposed };

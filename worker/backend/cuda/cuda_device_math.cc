@@ -35,25 +35,60 @@ bool SeesPixels(const Window& window) {
          window.pad_left == 0;
 }
 
+int64_t RoundUp(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
 // Of an image that is unfolded: values for each place.
 int64_t ColumnsOf(const Convolution& convolution) {
   return convolution.window.window_size() * convolution.window.channels;
 }
 
+// Values from one place's columns to the next's. Rows of halves that begin at
+// multiples of 16 bytes are what tensor cores read fastest; groups leave no
+// room for that.
+int64_t ColumnsRow(const Convolution& convolution) {
+  const int64_t columns = ColumnsOf(convolution);
+  return SeesPixels(convolution.window) || convolution.groups > 1
+             ? columns
+             : RoundUp(columns, 8);
+}
+
 int64_t UnfoldedSize(const Convolution& convolution) {
-  return convolution.window.output_places() * ColumnsOf(convolution);
+  return convolution.window.output_places() * ColumnsRow(convolution);
+}
+
+// Whether the gradient by the images is best made as a convolution of dy: its
+// columns are as narrow as those of the images, are not written by a product
+// in float32, and need no gathering.
+bool GradientIsConvolution(const Convolution& convolution) {
+  const Window& window = convolution.window;
+  return !SeesPixels(window) && convolution.groups == 1 &&
+         window.stride_height == 1 && window.stride_width == 1 &&
+         convolution.filters <= window.channels;
+}
+
+// That convolution: it sees dy through the window turned by half a circle.
+Convolution Gradient(const Convolution& convolution) {
+  const Window& window = convolution.window;
+  Convolution gradient;
+  gradient.window = window;
+  gradient.window.height = window.output_height;
+  gradient.window.width = window.output_width;
+  gradient.window.channels = convolution.filters;
+  gradient.window.pad_top = window.window_height - 1 - window.pad_top;
+  gradient.window.pad_left = window.window_width - 1 - window.pad_left;
+  gradient.window.output_height = window.height;
+  gradient.window.output_width = window.width;
+  gradient.filters = window.channels;
+  return gradient;
 }
 
 // Where matrices begin in a workspace, in values: tensor cores are fastest from
 // such an address on.
 constexpr int64_t kAlignment = 64;
 
-int64_t Aligned(int64_t size) {
-  return (size + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-// In values of float32, what a matrix of halves takes.
-int64_t HalvesSize(int64_t size) { return Aligned((size + 1) / 2); }
+int64_t Aligned(int64_t size) { return RoundUp(size, kAlignment); }
 
 cublasOperation_t Operation(Form form) {
   return form == Form::kTransposed ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -107,93 +142,77 @@ absl::Status CudaDeviceMath::Fill0(float* values, int64_t size) {
                     "filling with 0");
 }
 
-absl::Status CudaDeviceMath::Multiply(const Gemm& gemm, const float* a,
-                                      const float* b, float* c,
-                                      float* workspace) {
+int64_t CudaDeviceMath::FactorSize(int64_t size) const {
+  return Aligned(rounds() ? (size + 1) / 2 : size);
+}
+
+int64_t CudaDeviceMath::RoundedSize(int64_t size) const {
+  return rounds() ? FactorSize(size) : 0;
+}
+
+absl::StatusOr<const void*> CudaDeviceMath::Round(const float* values,
+                                                  int64_t size,
+                                                  float* workspace) {
+  if (!rounds()) return values;
+  auto* const halves = reinterpret_cast<uint16_t*>(workspace);
+  const absl::Status status =
+      CudaStatus(options_.precision == Precision::kFloat16
+                     ? kernels::ToFloat16(stream_, values, size, halves)
+                     : kernels::ToBfloat16(stream_, values, size, halves),
+                 "rounding the factors of a product");
+  if (!status.ok()) return status;
+  return halves;
+}
+
+absl::Status CudaDeviceMath::Multiply(const Gemm& gemm, const void* a,
+                                      const void* b, float* c) {
   if (gemm.m == 0 || gemm.n == 0) return absl::OkStatus();
-  if (options_.precision != Precision::kFloat32) {
-    return MultiplyHalves(gemm, a, b, c, workspace);
-  }
-  const float one = 1.0f;
-  const float beta = gemm.add ? 1.0f : 0.0f;
   // cuBLAS goes by columns, where our matrices are their transposed, and so is
   // the product: c^T = b^T a^T.
-  if (gemm.batch == 1) {
-    return CublasStatus(
-        *cublas_,
-        cublas_->sgemm(handle_, Operation(gemm.form_b), Operation(gemm.form_a),
-                       static_cast<int>(gemm.n), static_cast<int>(gemm.m),
-                       static_cast<int>(gemm.k), &one, b, Leading(gemm.b_row),
-                       a, Leading(gemm.a_row), &beta, c, Leading(gemm.c_row)),
-        "a matrix product");
-  }
-  return CublasStatus(
-      *cublas_,
-      cublas_->sgemm_strided_batched(
-          handle_, Operation(gemm.form_b), Operation(gemm.form_a),
-          static_cast<int>(gemm.n), static_cast<int>(gemm.m),
-          static_cast<int>(gemm.k), &one, b, Leading(gemm.b_row), gemm.b_step,
-          a, Leading(gemm.a_row), gemm.a_step, &beta, c, Leading(gemm.c_row),
-          gemm.c_step, static_cast<int>(gemm.batch)),
-      "matrix products");
+  const cublasOperation_t form_a = Operation(gemm.form_a);
+  const cublasOperation_t form_b = Operation(gemm.form_b);
+  const int m = static_cast<int>(gemm.m);
+  const int n = static_cast<int>(gemm.n);
+  const int k = static_cast<int>(gemm.k);
+  const int a_row = Leading(gemm.a_row);
+  const int b_row = Leading(gemm.b_row);
+  const int c_row = Leading(gemm.c_row);
+  const int batch = static_cast<int>(gemm.batch);
+  const float one = 1.0f;
+  const float beta = gemm.add ? 1.0f : 0.0f;
+  const auto multiply = [&] {
+    if (rounds()) {
+      const cudaDataType_t type =
+          options_.precision == Precision::kFloat16 ? CUDA_R_16F : CUDA_R_16BF;
+      if (batch == 1) {
+        return cublas_->gemm_ex(handle_, form_b, form_a, n, m, k, &one, b, type,
+                                b_row, a, type, a_row, &beta, c, CUDA_R_32F,
+                                c_row, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+      }
+      return cublas_->gemm_strided_batched_ex(
+          handle_, form_b, form_a, n, m, k, &one, b, type, b_row, gemm.b_step,
+          a, type, a_row, gemm.a_step, &beta, c, CUDA_R_32F, c_row, gemm.c_step,
+          batch, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
+    }
+    const auto* const left = static_cast<const float*>(a);
+    const auto* const right = static_cast<const float*>(b);
+    if (batch == 1) {
+      return cublas_->sgemm(handle_, form_b, form_a, n, m, k, &one, right,
+                            b_row, left, a_row, &beta, c, c_row);
+    }
+    return cublas_->sgemm_strided_batched(
+        handle_, form_b, form_a, n, m, k, &one, right, b_row, gemm.b_step, left,
+        a_row, gemm.a_step, &beta, c, c_row, gemm.c_step, batch);
+  };
+  return CublasStatus(*cublas_, multiply(), "a matrix product");
 }
 
 absl::Status CudaDeviceMath::Custom(CustomOperation operation) {
   return operation(stream_);
 }
 
-absl::Status CudaDeviceMath::MultiplyHalves(const Gemm& gemm, const float* a,
-                                            const float* b, float* c,
-                                            float* workspace) {
-  const bool is_float16 = options_.precision == Precision::kFloat16;
-  const auto round = [&](const float* from, int64_t size, float* to) {
-    auto* const halves = reinterpret_cast<uint16_t*>(to);
-    return CudaStatus(is_float16
-                          ? kernels::ToFloat16(stream_, from, size, halves)
-                          : kernels::ToBfloat16(stream_, from, size, halves),
-                      "rounding the factors of a product");
-  };
-  // Of all products in the batch, whose factors lie in the same rows.
-  const int64_t a_rows = gemm.form_a == Form::kPlain ? gemm.m : gemm.k;
-  const int64_t b_rows = gemm.form_b == Form::kPlain ? gemm.k : gemm.n;
-  const int64_t a_size = a_rows * gemm.a_row;
-  float* const rounded_a = workspace;
-  float* const rounded_b = workspace + HalvesSize(a_size);
-  absl::Status status = round(a, a_size, rounded_a);
-  if (!status.ok()) return status;
-  status = round(b, b_rows * gemm.b_row, rounded_b);
-  if (!status.ok()) return status;
-  const cudaDataType_t type = is_float16 ? CUDA_R_16F : CUDA_R_16BF;
-  const float one = 1.0f;
-  const float beta = gemm.add ? 1.0f : 0.0f;
-  if (gemm.batch == 1) {
-    return CublasStatus(
-        *cublas_,
-        cublas_->gemm_ex(handle_, Operation(gemm.form_b),
-                         Operation(gemm.form_a), static_cast<int>(gemm.n),
-                         static_cast<int>(gemm.m), static_cast<int>(gemm.k),
-                         &one, rounded_b, type, Leading(gemm.b_row), rounded_a,
-                         type, Leading(gemm.a_row), &beta, c, CUDA_R_32F,
-                         Leading(gemm.c_row), CUBLAS_COMPUTE_32F,
-                         CUBLAS_GEMM_DEFAULT),
-        "a matrix product");
-  }
-  return CublasStatus(
-      *cublas_,
-      cublas_->gemm_strided_batched_ex(
-          handle_, Operation(gemm.form_b), Operation(gemm.form_a),
-          static_cast<int>(gemm.n), static_cast<int>(gemm.m),
-          static_cast<int>(gemm.k), &one, rounded_b, type, Leading(gemm.b_row),
-          gemm.b_step, rounded_a, type, Leading(gemm.a_row), gemm.a_step, &beta,
-          c, CUDA_R_32F, Leading(gemm.c_row), gemm.c_step,
-          static_cast<int>(gemm.batch), CUBLAS_COMPUTE_32F,
-          CUBLAS_GEMM_DEFAULT),
-      "matrix products");
-}
-
 int64_t CudaDeviceMath::ProductWorkspace(int64_t a_size, int64_t b_size) {
-  if (options_.precision == Precision::kFloat32) return 0;
-  return HalvesSize(a_size) + HalvesSize(b_size);
+  return RoundedSize(a_size) + RoundedSize(b_size);
 }
 
 absl::Status CudaDeviceMath::MatMul(Form form_a, ConstMatrix a, Form form_b,
@@ -208,7 +227,13 @@ absl::Status CudaDeviceMath::MatMul(Form form_a, ConstMatrix a, Form form_b,
   gemm.a_row = a.cols;
   gemm.b_row = b.cols;
   gemm.c_row = c.cols;
-  return Multiply(gemm, a.data, b.data, c.data, workspace);
+  const absl::StatusOr<const void*> factor_a =
+      Round(a.data, a.size(), workspace);
+  if (!factor_a.ok()) return factor_a.status();
+  const absl::StatusOr<const void*> factor_b =
+      Round(b.data, b.size(), workspace + RoundedSize(a.size()));
+  if (!factor_b.ok()) return factor_b.status();
+  return Multiply(gemm, *factor_a, *factor_b, c.data);
 }
 
 absl::Status CudaDeviceMath::AddBias(ConstMatrix bias, Matrix y) {
@@ -295,106 +320,149 @@ absl::Status CudaDeviceMath::AddScaled(float factor, ConstMatrix x, Matrix y) {
 
 int64_t CudaDeviceMath::ImagesAtATime(const Convolution& convolution,
                                       int64_t images) const {
-  const bool in_place = SeesPixels(convolution.window) &&
-                        options_.precision == Precision::kFloat32;
+  const bool in_place = SeesPixels(convolution.window) && !rounds();
   const int64_t most =
       std::max<int64_t>(1, options_.max_columns / UnfoldedSize(convolution));
-  return in_place ? std::max<int64_t>(images, 1) : most;
+  return in_place ? images : std::min(most, images);
 }
 
-int64_t CudaDeviceMath::ColumnsWorkspace(const Convolution& convolution,
-                                         int64_t images) const {
-  if (SeesPixels(convolution.window)) return 0;
-  return Aligned(std::min(images, ImagesAtATime(convolution, images)) *
-                 UnfoldedSize(convolution));
+int64_t CudaDeviceMath::ColumnsSize(const Convolution& convolution,
+                                    int64_t images) const {
+  const int64_t size = images * UnfoldedSize(convolution);
+  return SeesPixels(convolution.window) ? RoundedSize(size) : FactorSize(size);
+}
+
+int64_t CudaDeviceMath::KernelRows(const Convolution& convolution) const {
+  return rounds() && convolution.groups == 1 ? ColumnsRow(convolution)
+                                             : convolution.kernel_rows();
 }
 
 int64_t CudaDeviceMath::ConvolutionWorkspace(const Convolution& convolution,
                                              int64_t images) {
-  const int64_t at_a_time =
-      std::min(images, ImagesAtATime(convolution, images));
-  // Two of these are the factors, whichever way it goes.
-  const int64_t columns = at_a_time * UnfoldedSize(convolution);
-  const int64_t outputs = at_a_time * convolution.output_size();
-  const int64_t kernel = convolution.kernel_rows() * convolution.filters;
-  return ColumnsWorkspace(convolution, images) +
-         ProductWorkspace(std::max(columns, kernel), std::max(outputs, kernel));
+  const auto columns = [&](const Convolution& of) {
+    return ColumnsSize(of, ImagesAtATime(of, images));
+  };
+  const auto kernel = [&](const Convolution& of) {
+    return KernelRows(of) * of.filters;
+  };
+  const int64_t at_a_time = ImagesAtATime(convolution, images);
+  const int64_t outputs = RoundedSize(at_a_time * convolution.output_size());
+  const int64_t convolve =
+      RoundedSize(kernel(convolution)) + columns(convolution);
+  const int64_t kernel_gradient = columns(convolution) + outputs;
+  int64_t input_gradient = 0;
+  if (GradientIsConvolution(convolution)) {
+    const Convolution gradient = Gradient(convolution);
+    input_gradient = FactorSize(kernel(gradient)) + columns(gradient);
+  } else {
+    input_gradient =
+        RoundedSize(convolution.kernel_rows() * convolution.filters) + outputs;
+    if (!SeesPixels(convolution.window)) {
+      input_gradient += at_a_time * convolution.window.output_places() *
+                        ColumnsOf(convolution);
+    }
+  }
+  return std::max({convolve, kernel_gradient, input_gradient});
 }
 
-absl::StatusOr<const float*> CudaDeviceMath::ColumnsOfImages(
+absl::StatusOr<const void*> CudaDeviceMath::ColumnsOfImages(
     const Convolution& convolution, const float* images, int64_t count,
     float* workspace) {
-  if (SeesPixels(convolution.window)) return images;
+  if (SeesPixels(convolution.window)) {
+    return Round(images, count * convolution.window.input_size(), workspace);
+  }
   const absl::Status status =
       CudaStatus(kernels::ImagesToColumns(
                      stream_, images, Shape(convolution.window),
-                     static_cast<int>(convolution.groups), count, workspace),
+                     static_cast<int>(convolution.groups), count,
+                     ColumnsRow(convolution), options_.precision, workspace),
                  "unfolding images");
   if (!status.ok()) return status;
   return workspace;
 }
 
-absl::Status CudaDeviceMath::Convolve(const Convolution& convolution,
-                                      ConstMatrix x, ConstMatrix kernel,
-                                      Matrix y, float* workspace) {
-  const Window& window = convolution.window;
+absl::Status CudaDeviceMath::PadKernel(const Convolution& convolution,
+                                       float* factor) {
+  const int64_t size = convolution.kernel_rows() * convolution.filters;
+  const int64_t padded = KernelRows(convolution) * convolution.filters;
+  if (padded == size) return absl::OkStatus();
+  return CudaStatus(
+      cudaMemsetAsync(reinterpret_cast<uint16_t*>(factor) + size, 0,
+                      (padded - size) * sizeof(uint16_t), stream_),
+      "filling with 0");
+}
+
+absl::Status CudaDeviceMath::ConvolveFactor(const Convolution& convolution,
+                                            ConstMatrix x, const void* kernel,
+                                            Matrix y, float* workspace) {
   const int groups = static_cast<int>(convolution.groups);
-  const int64_t cols = ColumnsOf(convolution);
-  const int64_t at_a_time = ImagesAtATime(convolution, x.rows);
-  float* const for_product = workspace + ColumnsWorkspace(convolution, x.rows);
   Gemm gemm;
   gemm.n = convolution.filters / groups;
-  gemm.k = cols / groups;
-  gemm.a_row = cols;
+  gemm.k = KernelRows(convolution);
+  gemm.a_row = ColumnsRow(convolution);
   gemm.b_row = convolution.filters;
   gemm.c_row = convolution.filters;
   gemm.batch = groups;
   gemm.a_step = gemm.k;
   gemm.b_step = gemm.n;
   gemm.c_step = gemm.n;
+  const int64_t at_a_time = ImagesAtATime(convolution, x.rows);
   for (int64_t first = 0; first < x.rows; first += at_a_time) {
     const int64_t images = std::min(at_a_time, x.rows - first);
-    const absl::StatusOr<const float*> columns = ColumnsOfImages(
+    const absl::StatusOr<const void*> columns = ColumnsOfImages(
         convolution, x.data + first * x.cols, images, workspace);
     if (!columns.ok()) return columns.status();
-    gemm.m = images * window.output_places();
-    const absl::Status status = Multiply(gemm, *columns, kernel.data,
-                                         y.data + first * y.cols, for_product);
+    gemm.m = images * convolution.window.output_places();
+    const absl::Status status =
+        Multiply(gemm, *columns, kernel, y.data + first * y.cols);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
+absl::Status CudaDeviceMath::Convolve(const Convolution& convolution,
+                                      ConstMatrix x, ConstMatrix kernel,
+                                      Matrix y, float* workspace) {
+  const absl::StatusOr<const void*> factor =
+      Round(kernel.data, kernel.size(), workspace);
+  if (!factor.ok()) return factor.status();
+  const absl::Status status = PadKernel(convolution, workspace);
+  if (!status.ok()) return status;
+  return ConvolveFactor(
+      convolution, x, *factor, y,
+      workspace + RoundedSize(KernelRows(convolution) * kernel.cols));
+}
+
 absl::Status CudaDeviceMath::ConvolveKernelGradient(
     const Convolution& convolution, ConstMatrix x, ConstMatrix dy,
     Matrix kernel_gradient, float* workspace) {
-  const Window& window = convolution.window;
   const int groups = static_cast<int>(convolution.groups);
-  const int64_t cols = ColumnsOf(convolution);
-  const int64_t at_a_time = ImagesAtATime(convolution, x.rows);
   if (x.rows == 0) return Fill0(kernel_gradient.data, kernel_gradient.size());
-  float* const for_product = workspace + ColumnsWorkspace(convolution, x.rows);
   Gemm gemm;
   gemm.form_a = Form::kTransposed;
-  gemm.m = cols / groups;
+  gemm.m = convolution.kernel_rows();
   gemm.n = convolution.filters / groups;
-  gemm.a_row = cols;
+  gemm.a_row = ColumnsRow(convolution);
   gemm.b_row = convolution.filters;
   gemm.c_row = convolution.filters;
   gemm.batch = groups;
   gemm.a_step = gemm.m;
   gemm.b_step = gemm.n;
   gemm.c_step = gemm.n;
+  const int64_t at_a_time = ImagesAtATime(convolution, x.rows);
+  float* const for_outputs = workspace + ColumnsSize(convolution, at_a_time);
   for (int64_t first = 0; first < x.rows; first += at_a_time) {
     const int64_t images = std::min(at_a_time, x.rows - first);
-    const absl::StatusOr<const float*> columns = ColumnsOfImages(
+    const absl::StatusOr<const void*> columns = ColumnsOfImages(
         convolution, x.data + first * x.cols, images, workspace);
     if (!columns.ok()) return columns.status();
-    gemm.k = images * window.output_places();
+    const absl::StatusOr<const void*> outputs =
+        Round(dy.data + first * dy.cols, images * dy.cols, for_outputs);
+    if (!outputs.ok()) return outputs.status();
+    gemm.k = images * convolution.window.output_places();
     gemm.add = first > 0;
     const absl::Status status =
-        Multiply(gemm, *columns, dy.data + first * dy.cols,
-                 kernel_gradient.data, for_product);
+        Multiply(gemm, *columns, *outputs, kernel_gradient.data);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -404,32 +472,52 @@ absl::Status CudaDeviceMath::ConvolveInputGradient(
     const Convolution& convolution, ConstMatrix kernel, ConstMatrix dy,
     Matrix dx, float* workspace) {
   const Window& window = convolution.window;
+  if (GradientIsConvolution(convolution)) {
+    const Convolution gradient = Gradient(convolution);
+    absl::Status status =
+        CudaStatus(kernels::FlipKernel(stream_, kernel.data, Shape(window),
+                                       static_cast<int>(convolution.filters),
+                                       options_.precision, workspace),
+                   "turning a kernel");
+    if (!status.ok()) return status;
+    status = PadKernel(gradient, workspace);
+    if (!status.ok()) return status;
+    return ConvolveFactor(
+        gradient, dy, workspace, dx,
+        workspace + FactorSize(KernelRows(gradient) * gradient.filters));
+  }
   const int groups = static_cast<int>(convolution.groups);
-  const int64_t cols = ColumnsOf(convolution);
   const bool sees_pixels = SeesPixels(window);
-  const int64_t at_a_time = ImagesAtATime(convolution, dx.rows);
-  float* const for_product = workspace + ColumnsWorkspace(convolution, dx.rows);
   Gemm gemm;
   gemm.form_b = Form::kTransposed;
-  gemm.n = cols / groups;
+  gemm.n = convolution.kernel_rows();
   gemm.k = convolution.filters / groups;
   gemm.a_row = convolution.filters;
   gemm.b_row = convolution.filters;
-  gemm.c_row = cols;
+  gemm.c_row = ColumnsOf(convolution);
   gemm.batch = groups;
   gemm.a_step = gemm.k;
   gemm.b_step = gemm.k;
   gemm.c_step = gemm.n;
+  const int64_t at_a_time = ImagesAtATime(convolution, dx.rows);
+  const absl::StatusOr<const void*> factor =
+      Round(kernel.data, kernel.size(), workspace);
+  if (!factor.ok()) return factor.status();
+  float* const for_outputs = workspace + RoundedSize(kernel.size());
+  float* const columns = for_outputs + RoundedSize(at_a_time * dy.cols);
   for (int64_t first = 0; first < dx.rows; first += at_a_time) {
     const int64_t images = std::min(at_a_time, dx.rows - first);
     float* const to = dx.data + first * dx.cols;
+    const absl::StatusOr<const void*> outputs =
+        Round(dy.data + first * dy.cols, images * dy.cols, for_outputs);
+    if (!outputs.ok()) return outputs.status();
     gemm.m = images * window.output_places();
-    absl::Status status = Multiply(gemm, dy.data + first * dy.cols, kernel.data,
-                                   sees_pixels ? to : workspace, for_product);
+    absl::Status status =
+        Multiply(gemm, *outputs, *factor, sees_pixels ? to : columns);
     if (!status.ok()) return status;
     if (sees_pixels) continue;
     status =
-        CudaStatus(kernels::ColumnsToImages(stream_, workspace, Shape(window),
+        CudaStatus(kernels::ColumnsToImages(stream_, columns, Shape(window),
                                             groups, images, to),
                    "ConvolveInputGradient");
     if (!status.ok()) return status;

@@ -33,8 +33,8 @@ class CudaDeviceMath final : public DeviceMath {
     // Of the factors of products.
     Precision precision = Precision::kFloat32;
     // Values that a convolution unfolds, or rounds, at a time, but for one
-    // image that is larger. The default, 256 MiB, keeps any GPU busy; more only
-    // takes more memory.
+    // image that is larger. The default, 256 MiB in float32 and half of that in
+    // halves, keeps any GPU busy; more only takes more memory.
     int64_t max_columns = int64_t{1} << 26;
   };
 
@@ -128,24 +128,36 @@ class CudaDeviceMath final : public DeviceMath {
                  const Options& options)
       : cublas_(cublas), stream_(stream), options_(options) {}
 
+  // Whether factors of products are rounded, to halves.
+  bool rounds() const { return options_.precision != Precision::kFloat32; }
+  // Values of workspace that so many of a factor take, and that they take if
+  // they lie somewhere in float32: then only what is rounded needs any.
+  int64_t FactorSize(int64_t size) const;
+  int64_t RoundedSize(int64_t size) const;
+  // The factor that `values` are: rounded into `workspace`, or themselves.
+  absl::StatusOr<const void*> Round(const float* values, int64_t size,
+                                    float* workspace);
+
   // Of a convolution over so many images, those that are unfolded, or rounded,
   // at a time.
   int64_t ImagesAtATime(const Convolution& convolution, int64_t images) const;
-  // Values that it unfolds them to; that is what its workspace begins with.
-  int64_t ColumnsWorkspace(const Convolution& convolution,
-                           int64_t images) const;
-  // The columns of so many images: unfolded into `workspace` or, where a window
-  // sees one pixel, the images themselves.
-  absl::StatusOr<const float*> ColumnsOfImages(const Convolution& convolution,
-                                               const float* images,
-                                               int64_t count, float* workspace);
+  // Values of workspace that their columns take.
+  int64_t ColumnsSize(const Convolution& convolution, int64_t images) const;
+  // The columns of so many images as a factor: unfolded into `workspace` or,
+  // where a window sees one pixel, what Round makes of the images themselves.
+  absl::StatusOr<const void*> ColumnsOfImages(const Convolution& convolution,
+                                              const float* images,
+                                              int64_t count, float* workspace);
+  // Rows of the kernel as a factor. In halves they are as many as a row of
+  // columns has values; PadKernel fills those behind the kernel with 0.
+  int64_t KernelRows(const Convolution& convolution) const;
+  absl::Status PadKernel(const Convolution& convolution, float* factor);
+  // The convolution with a kernel that is a factor.
+  absl::Status ConvolveFactor(const Convolution& convolution, ConstMatrix x,
+                              const void* kernel, Matrix y, float* workspace);
 
-  // `workspace`: as much as ProductWorkspace says.
-  absl::Status Multiply(const Gemm& gemm, const float* a, const float* b,
-                        float* c, float* workspace);
-  // The same with factors that are rounded to 16 bits.
-  absl::Status MultiplyHalves(const Gemm& gemm, const float* a, const float* b,
-                              float* c, float* workspace);
+  absl::Status Multiply(const Gemm& gemm, const void* a, const void* b,
+                        float* c);
   absl::Status Fill0(float* values, int64_t size);
 
   const Cublas* const cublas_;

@@ -33,9 +33,9 @@ __device__ uint4 Philox4x32(uint4 counter, uint2 key) {
 
 cudaError_t AddBias(cudaStream_t stream, const float* bias, int64_t m,
                     int64_t n, float* y) {
-  const int cols = static_cast<int>(n);
+  const Divisor by_cols(n);
   return ForEach(stream, m * n, [=] __device__(int64_t i) {
-    y[i] += bias[Divide(i, cols).remainder];
+    y[i] += bias[by_cols.Divide(i).remainder];
   });
 }
 
@@ -122,8 +122,9 @@ cudaError_t Dropout(cudaStream_t stream, const float* x,
                             static_cast<uint32_t>(key >> 32)};
   // A thread for the four elements that share a random number.
   const int groups = static_cast<int>((n + 3) / 4);
+  const Divisor by_groups(groups);
   return ForEach(stream, m * groups, [=] __device__(int64_t i) {
-    const Quotient place = Divide(i, groups);
+    const auto place = by_groups.Divide(i);
     const uint64_t position = positions[place.quotient];
     const uint4 random = Philox4x32(
         {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32),

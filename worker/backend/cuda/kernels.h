@@ -15,6 +15,8 @@
 
 #include <cstdint>
 
+#include "worker/backend/precision.h"
+
 namespace holdfast {
 namespace kernels {
 
@@ -123,15 +125,24 @@ struct WindowShape {
   int output_height, output_width;
 };
 
-// What each place of the window sees, a row per place:
+// What each place of the window sees, a row per place, rounded to `precision`:
 //   columns[(i, p, q), (g, v, u, c)], with c over the channels of group g.
+// Rows have row_size values, of which those behind the columns are 0; `columns`
+// is aligned to 16 bytes. They are float32, or halves in two bytes each.
 cudaError_t ImagesToColumns(cudaStream_t stream, const float* x,
                             const WindowShape& window, int groups,
-                            int64_t images, float* columns);
-// The transposed: dx = the sum of the columns that saw it.
+                            int64_t images, int64_t row_size,
+                            Precision precision, void* columns);
+// The transposed, of columns in float32 without anything behind them:
+// dx = the sum of the columns that saw it.
 cudaError_t ColumnsToImages(cudaStream_t stream, const float* columns,
                             const WindowShape& window, int groups,
                             int64_t images, float* dx);
+// A kernel [(v, u, c), f] with its window turned by half a circle and its
+// channels and filters exchanged, [(v, u, f), c], rounded to `precision`.
+cudaError_t FlipKernel(cudaStream_t stream, const float* kernel,
+                       const WindowShape& window, int filters,
+                       Precision precision, void* flipped);
 
 cudaError_t MaxPool(cudaStream_t stream, const float* x,
                     const WindowShape& window, int64_t images, float* y);

@@ -1,4 +1,4 @@
-// How our kernels are launched: a thread per element.
+// How our kernels are launched, and what they move and divide by.
 #ifndef HOLDFAST_WORKER_BACKEND_CUDA_LAUNCH_CUH_
 #define HOLDFAST_WORKER_BACKEND_CUDA_LAUNCH_CUH_
 
@@ -11,9 +11,6 @@ namespace holdfast {
 namespace kernels {
 
 inline constexpr int kThreads = 256;
-
-// Enough to fill any GPU; what is left over is done in rounds.
-inline constexpr int64_t kMaxBlocks = 1 << 16;
 
 // Enqueues a kernel. Elsewhere than in nvcc it is a host function like any
 // other and is emulated (tests/gpu/emulation.h).
@@ -28,41 +25,89 @@ cudaError_t Launch(cudaStream_t stream, void (*kernel)(Parameters...),
 #endif
 }
 
+inline int64_t CeilOfRatio(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 template <typename Function>
 __global__ void __launch_bounds__(kThreads)
     ForEachKernel(int64_t size, Function function) {
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-       i < size; i += step) {
-    function(i);
-  }
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i < size) function(i);
 }
 
-// function(i) for i in [0, size). Neighbours in i run in one warp, so what they
-// touch had better lie side by side.
+// function(i) for i in [0, size), each by a thread. Neighbours in i run in one
+// warp, so what they touch had better lie side by side.
 template <typename Function>
 cudaError_t ForEach(cudaStream_t stream, int64_t size, Function function) {
   if (size == 0) return cudaSuccess;
-  const int64_t blocks = std::min(kMaxBlocks, (size + kThreads - 1) / kThreads);
   return Launch(stream, ForEachKernel<Function>,
-                dim3(static_cast<unsigned>(blocks)), dim3(kThreads), size,
-                function);
+                dim3(static_cast<unsigned>(CeilOfRatio(size, kThreads))),
+                dim3(kThreads), size, function);
 }
 
-struct Quotient {
-  int64_t quotient;
-  int remainder;
+// kWidth neighbours in memory, read and written by one instruction for each 16
+// bytes: a warp has four times as much under way as with a value for each
+// thread, which is what it takes to keep memory busy.
+template <typename T, int kWidth>
+struct alignas(sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16) Vector {
+  T of[kWidth];
 };
 
-// i / divisor for i >= 0. GPUs divide 32 bits several times as fast as 64.
-__device__ inline Quotient Divide(int64_t i, int divisor) {
-  if (i <= UINT32_MAX) {
-    const uint32_t small = static_cast<uint32_t>(i);
-    const uint32_t quotient = small / static_cast<uint32_t>(divisor);
-    return {quotient, static_cast<int>(small - quotient * divisor)};
-  }
-  return {i / divisor, static_cast<int>(i % divisor)};
+template <int kWidth, typename T>
+__host__ __device__ Vector<T, kWidth>* AsVectors(T* values) {
+  return reinterpret_cast<Vector<T, kWidth>*>(values);
 }
+
+template <int kWidth, typename T>
+__host__ __device__ const Vector<T, kWidth>* AsVectors(const T* values) {
+  return reinterpret_cast<const Vector<T, kWidth>*>(values);
+}
+
+// Whether all may be read as vectors.
+template <typename... Pointers>
+bool AreAligned(Pointers... pointers) {
+  return ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
+}
+
+// Divides by a number that is known before the kernel runs, which takes a
+// multiplication and two shifts where GPUs divide in dozens of instructions
+// (Granlund and Montgomery 1994). With d <= 2^s and m = ceil(2^(31+s) / d),
+// i / d is i m / 2^(31+s) for all i < 2^31: the error of m adds less than 1/d.
+class Divisor {
+ public:
+  explicit Divisor(int64_t value)
+      : value_(static_cast<int>(std::max<int64_t>(value, 1))) {
+    while ((int64_t{1} << shift_) < value_) ++shift_;
+    multiplier_ = static_cast<uint32_t>(
+        ((uint64_t{1} << (31 + shift_)) + value_ - 1) / value_);
+  }
+
+  __host__ __device__ int value() const { return value_; }
+
+  template <typename T>
+  struct Result {
+    T quotient;
+    int remainder;
+  };
+
+  // Of i >= 0.
+  __device__ Result<int> Divide(int i) const {
+    const int quotient = static_cast<int>(
+        __umulhi(static_cast<uint32_t>(i) << 1, multiplier_) >> shift_);
+    return {quotient, i - quotient * value_};
+  }
+  __device__ Result<int64_t> Divide(int64_t i) const {
+    if (i <= INT32_MAX) {
+      const Result<int> small = Divide(static_cast<int>(i));
+      return {small.quotient, small.remainder};
+    }
+    return {i / value_, static_cast<int>(i % value_)};
+  }
+
+ private:
+  int value_;
+  uint32_t multiplier_ = 0;
+  int shift_ = 0;
+};
 
 }  // namespace kernels
 }  // namespace holdfast

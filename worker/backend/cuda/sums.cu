@@ -17,8 +17,6 @@ constexpr int64_t kSumBlocks = 1024;
 // Rows of a stretch at least, so that a block has something to do.
 constexpr int64_t kMinStretch = 64;
 
-int64_t CeilOfRatio(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 struct Stretches {
   int64_t count;
   int64_t rows;
@@ -126,21 +124,17 @@ __device__ double SumOverWarp(double value) {
 template <typename Function>
 __global__ void __launch_bounds__(kWarp* kRowsPerBlock)
     ForEachRowKernel(int64_t m, Function function) {
-  const int64_t step = static_cast<int64_t>(gridDim.x) * kRowsPerBlock;
-  for (int64_t i =
-           static_cast<int64_t>(blockIdx.x) * kRowsPerBlock + threadIdx.y;
-       i < m; i += step) {
-    function(i, static_cast<int>(threadIdx.x));
-  }
+  const int64_t i =
+      static_cast<int64_t>(blockIdx.x) * kRowsPerBlock + threadIdx.y;
+  if (i < m) function(i, static_cast<int>(threadIdx.x));
 }
 
 template <typename Function>
 cudaError_t ForEachRow(cudaStream_t stream, int64_t m, Function function) {
   if (m == 0) return cudaSuccess;
-  const int64_t blocks = std::min(kMaxBlocks, CeilOfRatio(m, kRowsPerBlock));
   return Launch(stream, ForEachRowKernel<Function>,
-                dim3(static_cast<unsigned>(blocks)), dim3(kWarp, kRowsPerBlock),
-                m, function);
+                dim3(static_cast<unsigned>(CeilOfRatio(m, kRowsPerBlock))),
+                dim3(kWarp, kRowsPerBlock), m, function);
 }
 
 __device__ float InverseDeviation(float variance, float epsilon) {
@@ -327,9 +321,9 @@ cudaError_t ColumnMoments(cudaStream_t stream, const float* x, int64_t m,
 cudaError_t NormalizeColumns(cudaStream_t stream, const float* x,
                              const ColumnNorm& norm, const float* addend,
                              bool relu, int64_t m, int64_t n, float* y) {
-  const int cols = static_cast<int>(n);
+  const Divisor by_cols(n);
   return ForEach(stream, m * n, [=] __device__(int64_t i) {
-    const int j = Divide(i, cols).remainder;
+    const int j = by_cols.Divide(i).remainder;
     const float inverse = InverseDeviation(norm.variance[j], norm.epsilon);
     float value =
         Normalized(x[i], norm.mean[j], inverse, norm.scale[j], norm.offset[j]);
@@ -361,10 +355,10 @@ cudaError_t NormalizeColumnsGradient(cudaStream_t stream, const float* x,
       },
       workspace);
   if (error != cudaSuccess || dx == nullptr) return error;
-  const int cols = static_cast<int>(n);
+  const Divisor by_cols(n);
   const float share = static_cast<float>(1.0 / static_cast<double>(m));
   return ForEach(stream, m * n, [=] __device__(int64_t i) {
-    const int j = Divide(i, cols).remainder;
+    const int j = by_cols.Divide(i).remainder;
     const float inverse = InverseDeviation(norm.variance[j], norm.epsilon);
     const float h = (x[i] - norm.mean[j]) * inverse;
     const bool passes =

@@ -1,241 +1,501 @@
-// What moves a window over images. All gather: a thread makes one value of the
-// result and reads what it is made of, so that no two write to the same place.
+// What moves a window over images. All gather: a thread makes neighbouring
+// values of the result and reads what they are made of, so that no two write to
+// the same place.
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/launch.cuh"
+#include "worker/backend/halves.h"
 
 namespace holdfast {
 namespace kernels {
 namespace {
 
-// A value's place in images of [height, width, channels].
+// Channels that a thread takes where it can.
+constexpr int kChannels = 4;
+
+// A stretch [begin, end).
+struct Range {
+  int begin, end;
+
+  __device__ int size() const { return end - begin; }
+};
+
+// A vector's place in images of [height, width, channels].
 struct Place {
   int64_t image;
   int y, x, channel;
 };
 
-__device__ Place FindPlace(int64_t i, int height, int width, int channels) {
-  const Quotient pixel = Divide(i, channels);
-  const Quotient row = Divide(pixel.quotient, width);
-  const Quotient image = Divide(row.quotient, height);
-  return {image.quotient, image.remainder, row.remainder, pixel.remainder};
-}
+// Images of which each pixel has so many vectors of channels.
+class Images {
+ public:
+  Images(int height, int width, int vectors)
+      : height_(height), width_(width), vectors_(vectors) {}
 
-__device__ int64_t IndexOf(const Place& place, int height, int width,
-                           int channels) {
-  return ((place.image * height + place.y) * width + place.x) * channels +
-         place.channel;
-}
+  int64_t size() const {
+    return int64_t{height_.value()} * width_.value() * vectors_.value();
+  }
+  __device__ Place Find(int64_t i) const {
+    const auto pixel = vectors_.Divide(i);
+    const auto row = width_.Divide(pixel.quotient);
+    const auto image = height_.Divide(row.quotient);
+    return {image.quotient, image.remainder, row.remainder, pixel.remainder};
+  }
+  __device__ int64_t IndexOf(const Place& place) const {
+    return ((place.image * height_.value() + place.y) * width_.value() +
+            place.x) *
+               vectors_.value() +
+           place.channel;
+  }
 
-// A stretch [begin, end).
-struct Range {
-  int begin, end;
+ private:
+  Divisor height_, width_, vectors_;
 };
 
-// What a window at place p sees along one axis of an image.
-__device__ Range Seen(int p, int stride, int pad, int window, int size) {
-  const int begin = p * stride - pad;
-  return {max(begin, 0), min(begin + window, size)};
+// A window along one axis of an image.
+class Axis {
+ public:
+  Axis(int size, int window, int stride, int pad, int places)
+      : size_(size),
+        window_(window),
+        pad_(pad),
+        places_(places),
+        stride_(stride) {}
+
+  // What the window sees at place p.
+  __device__ Range Seen(int p) const {
+    const int begin = p * stride_.value() - pad_;
+    return {max(begin, 0), min(begin + window_, size_)};
+  }
+  // The places at which it sees the pixel at y.
+  __device__ Range SeenFrom(int y) const {
+    const int last = stride_.Divide(y + pad_).quotient;
+    const int before = y + pad_ - window_;
+    const int first = before < 0 ? 0 : stride_.Divide(before).quotient + 1;
+    return {first, min(last + 1, places_)};
+  }
+  // Where in the window that is, seen from place p.
+  __device__ int InWindow(int y, int p) const {
+    return y + pad_ - p * stride_.value();
+  }
+
+ private:
+  int size_, window_, pad_, places_;
+  Divisor stride_;
+};
+
+// A window over images of whose channels `width` make a vector.
+struct Windows {
+  Windows(const WindowShape& window, int width)
+      : inputs(window.height, window.width, window.channels / width),
+        outputs(window.output_height, window.output_width,
+                window.channels / width),
+        rows(window.height, window.window_height, window.stride_height,
+             window.pad_top, window.output_height),
+        cols(window.width, window.window_width, window.stride_width,
+             window.pad_left, window.output_width) {}
+
+  Images inputs, outputs;
+  Axis rows, cols;
+};
+
+// How a value is kept as a factor of a product.
+struct AsFloat32 {
+  using Value = float;
+  __device__ float operator()(float value) const { return value; }
+};
+
+struct AsBfloat16 {
+  using Value = uint16_t;
+  __device__ uint16_t operator()(float value) const {
+    return halves::ToBfloat16(value);
+  }
+};
+
+struct AsFloat16 {
+  using Value = uint16_t;
+  __device__ uint16_t operator()(float value) const {
+    return halves::ToFloat16(value);
+  }
+};
+
+// function(As...()), by the precision.
+template <typename Function>
+cudaError_t InPrecision(Precision precision, Function function) {
+  switch (precision) {
+    case Precision::kBfloat16:
+      return function(AsBfloat16());
+    case Precision::kFloat16:
+      return function(AsFloat16());
+    case Precision::kFloat32:
+      break;
+  }
+  return function(AsFloat32());
 }
 
-// The places of the window that see the pixel at y, along one axis.
-__device__ Range SeenFrom(int y, int stride, int pad, int window, int places) {
-  const int last = (y + pad) / stride;
-  const int before = y + pad - window;
-  const int first = before < 0 ? 0 : before / stride + 1;
-  return {first, min(last + 1, places)};
+// A thread makes kRun neighbours of a row, from kStep neighbouring channels at
+// a time: it divides once for all of them, and counts on from there.
+template <int kRun, int kStep, typename As>
+cudaError_t Unfold(cudaStream_t stream, const float* x,
+                   const WindowShape& window, int groups, int64_t images,
+                   int64_t row_size, As as, typename As::Value* columns) {
+  const int group_channels = window.channels / groups;
+  const int64_t runs = row_size / kRun;
+  const Divisor by_runs(runs);
+  const Divisor by_output_width(window.output_width);
+  const Divisor by_output_height(window.output_height);
+  const Divisor by_group(int64_t{window.window_height} * window.window_width *
+                         group_channels);
+  const Divisor by_channels(group_channels);
+  const Divisor by_window_width(window.window_width);
+  const int64_t rows = images * window.output_height * window.output_width;
+  auto* const to = AsVectors<kRun>(columns);
+  return ForEach(stream, rows * runs, [=] __device__(int64_t i) {
+    const auto row = by_runs.Divide(i);
+    const auto image_row = by_output_width.Divide(row.quotient);
+    const auto image = by_output_height.Divide(image_row.quotient);
+    const auto group = by_group.Divide(row.remainder * kRun);
+    const auto tap = by_channels.Divide(group.remainder);
+    const auto at = by_window_width.Divide(tap.quotient);
+    const int top = image.remainder * window.stride_height - window.pad_top;
+    const int left =
+        image_row.remainder * window.stride_width - window.pad_left;
+    int g = group.quotient;
+    int v = at.quotient;
+    int u = at.remainder;
+    int c = tap.remainder;
+    Vector<typename As::Value, kRun> made;
+#pragma unroll
+    for (int k = 0; k < kRun; k += kStep) {
+      const int h = top + v;
+      const int w = left + u;
+      Vector<float, kStep> seen = {};
+      if (h >= 0 && h < window.height && w >= 0 && w < window.width &&
+          g < groups) {
+        const int64_t pixel =
+            (image.quotient * window.height + h) * window.width + w;
+        seen = *AsVectors<kStep>(x + pixel * window.channels +
+                                 g * group_channels + c);
+      }
+#pragma unroll
+      for (int s = 0; s < kStep; ++s) made.of[k + s] = as(seen.of[s]);
+      c += kStep;
+      if (c < group_channels) continue;
+      c = 0;
+      if (++u < window.window_width) continue;
+      u = 0;
+      if (++v < window.window_height) continue;
+      v = 0;
+      ++g;
+    }
+    to[i] = made;
+  });
 }
 
-__device__ Range RowsSeen(const WindowShape& window, int p) {
-  return Seen(p, window.stride_height, window.pad_top, window.window_height,
-              window.height);
+constexpr int kTile = 32;
+constexpr int kTileRows = 8;
+
+// A block transposes a tile of one of the window's places, by way of shared
+// memory: it reads and writes 32 neighbours at a time.
+template <typename As>
+__global__ void __launch_bounds__(kTile* kTileRows)
+    FlipKernelKernel(const float* kernel, int places, int channels, int filters,
+                     As as, typename As::Value* flipped) {
+  // One more, so that the threads of a warp read from different banks.
+  __shared__ float tile[kTile][kTile + 1];
+  const int64_t size = static_cast<int64_t>(channels) * filters;
+  const float* const from = kernel + (places - 1 - blockIdx.z) * size;
+  typename As::Value* const to = flipped + blockIdx.z * size;
+  const int first_filter = blockIdx.x * kTile;
+  const int first_channel = blockIdx.y * kTile;
+  for (int row = threadIdx.y; row < kTile; row += kTileRows) {
+    const int c = first_channel + row;
+    const int f = first_filter + threadIdx.x;
+    if (c < channels && f < filters) {
+      tile[row][threadIdx.x] = from[static_cast<int64_t>(c) * filters + f];
+    }
+  }
+  __syncthreads();
+  for (int row = threadIdx.y; row < kTile; row += kTileRows) {
+    const int f = first_filter + row;
+    const int c = first_channel + threadIdx.x;
+    if (c < channels && f < filters) {
+      to[static_cast<int64_t>(f) * channels + c] = as(tile[threadIdx.x][row]);
+    }
+  }
 }
 
-__device__ Range ColumnsSeen(const WindowShape& window, int q) {
-  return Seen(q, window.stride_width, window.pad_left, window.window_width,
-              window.width);
+// Whether a thread can take kChannels of so many.
+template <typename... Pointers>
+bool InVectors(int channels, Pointers... pointers) {
+  return channels % kChannels == 0 && AreAligned(pointers...);
 }
 
-__device__ Range RowsThatSee(const WindowShape& window, int y) {
-  return SeenFrom(y, window.stride_height, window.pad_top, window.window_height,
-                  window.output_height);
+template <int kWidth>
+cudaError_t Fold(cudaStream_t stream, const float* columns,
+                 const WindowShape& window, int groups, int64_t images,
+                 float* dx) {
+  const Windows windows(window, kWidth);
+  const int group_channels = window.channels / groups / kWidth;
+  const int group_cols =
+      window.window_height * window.window_width * group_channels;
+  const int64_t cols = int64_t{groups} * group_cols;
+  const Divisor by_group(group_channels);
+  const auto* const from = AsVectors<kWidth>(columns);
+  auto* const to = AsVectors<kWidth>(dx);
+  return ForEach(
+      stream, images * windows.inputs.size(), [=] __device__(int64_t i) {
+        const Place at = windows.inputs.Find(i);
+        const auto group = by_group.Divide(at.channel);
+        const int first_col = group.quotient * group_cols + group.remainder;
+        const Range rows = windows.rows.SeenFrom(at.y);
+        const Range places = windows.cols.SeenFrom(at.x);
+        Vector<float, kWidth> sum = {};
+        for (int p = rows.begin; p < rows.end; ++p) {
+          const int v = windows.rows.InWindow(at.y, p);
+          for (int q = places.begin; q < places.end; ++q) {
+            const int u = windows.cols.InWindow(at.x, q);
+            const int64_t row =
+                (at.image * window.output_height + p) * window.output_width + q;
+            const int tap = v * window.window_width + u;
+            const Vector<float, kWidth> column =
+                from[row * cols + first_col + tap * group_channels];
+#pragma unroll
+            for (int k = 0; k < kWidth; ++k) sum.of[k] += column.of[k];
+          }
+        }
+        to[i] = sum;
+      });
 }
 
-__device__ Range ColumnsThatSee(const WindowShape& window, int x) {
-  return SeenFrom(x, window.stride_width, window.pad_left, window.window_width,
-                  window.output_width);
+template <int kWidth>
+cudaError_t PoolMax(cudaStream_t stream, const float* x,
+                    const WindowShape& window, int64_t images, float* y) {
+  const Windows windows(window, kWidth);
+  const auto* const from = AsVectors<kWidth>(x);
+  auto* const to = AsVectors<kWidth>(y);
+  return ForEach(
+      stream, images * windows.outputs.size(), [=] __device__(int64_t i) {
+        const Place out = windows.outputs.Find(i);
+        const Range rows = windows.rows.Seen(out.y);
+        const Range cols = windows.cols.Seen(out.x);
+        Vector<float, kWidth> greatest;
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) greatest.of[k] = -INFINITY;
+        for (int h = rows.begin; h < rows.end; ++h) {
+          for (int w = cols.begin; w < cols.end; ++w) {
+            const Vector<float, kWidth> seen =
+                from[windows.inputs.IndexOf({out.image, h, w, out.channel})];
+#pragma unroll
+            for (int k = 0; k < kWidth; ++k) {
+              // Not a number is greater than all, and stays.
+              if (!(seen.of[k] <= greatest.of[k]) && !isnan(greatest.of[k])) {
+                greatest.of[k] = seen.of[k];
+              }
+            }
+          }
+        }
+        to[i] = greatest;
+      });
 }
 
-int64_t InputSize(const WindowShape& window) {
-  return int64_t{window.height} * window.width * window.channels;
+// Whether a value is the greatest, which may be not a number.
+__device__ bool IsGreatest(float value, float greatest) {
+  return value == greatest || (isnan(value) && isnan(greatest));
 }
 
-int64_t OutputSize(const WindowShape& window) {
-  return int64_t{window.output_height} * window.output_width * window.channels;
+template <int kWidth>
+cudaError_t PoolMaxGradient(cudaStream_t stream, const float* x, const float* y,
+                            const float* dy, const WindowShape& window,
+                            int64_t images, float* dx) {
+  const Windows windows(window, kWidth);
+  const auto* const inputs = AsVectors<kWidth>(x);
+  const auto* const outputs = AsVectors<kWidth>(y);
+  const auto* const gradients = AsVectors<kWidth>(dy);
+  auto* const to = AsVectors<kWidth>(dx);
+  return ForEach(
+      stream, images * windows.inputs.size(), [=] __device__(int64_t i) {
+        const Place at = windows.inputs.Find(i);
+        const Vector<float, kWidth> own = inputs[i];
+        const Range rows = windows.rows.SeenFrom(at.y);
+        const Range cols = windows.cols.SeenFrom(at.x);
+        Vector<float, kWidth> sum = {};
+        for (int p = rows.begin; p < rows.end; ++p) {
+          for (int q = cols.begin; q < cols.end; ++q) {
+            const int64_t out =
+                windows.outputs.IndexOf({at.image, p, q, at.channel});
+            const Vector<float, kWidth> greatest = outputs[out];
+            // The first of those in the window gets it.
+            bool first[kWidth];
+            bool any = false;
+#pragma unroll
+            for (int k = 0; k < kWidth; ++k) {
+              first[k] = IsGreatest(own.of[k], greatest.of[k]);
+              any = any || first[k];
+            }
+            const Range rows_seen = windows.rows.Seen(p);
+            const Range cols_seen = windows.cols.Seen(q);
+            for (int h = rows_seen.begin; h <= at.y && any; ++h) {
+              const int end = h < at.y ? cols_seen.end : at.x;
+              for (int w = cols_seen.begin; w < end && any; ++w) {
+                const Vector<float, kWidth> other =
+                    inputs[windows.inputs.IndexOf(
+                        {at.image, h, w, at.channel})];
+                any = false;
+#pragma unroll
+                for (int k = 0; k < kWidth; ++k) {
+                  first[k] =
+                      first[k] && !IsGreatest(other.of[k], greatest.of[k]);
+                  any = any || first[k];
+                }
+              }
+            }
+            if (!any) continue;
+            const Vector<float, kWidth> gradient = gradients[out];
+#pragma unroll
+            for (int k = 0; k < kWidth; ++k) {
+              if (first[k]) sum.of[k] += gradient.of[k];
+            }
+          }
+        }
+        to[i] = sum;
+      });
+}
+
+template <int kWidth>
+cudaError_t PoolAverage(cudaStream_t stream, const float* x,
+                        const WindowShape& window, int64_t images, float* y) {
+  const Windows windows(window, kWidth);
+  const auto* const from = AsVectors<kWidth>(x);
+  auto* const to = AsVectors<kWidth>(y);
+  return ForEach(
+      stream, images * windows.outputs.size(), [=] __device__(int64_t i) {
+        const Place out = windows.outputs.Find(i);
+        const Range rows = windows.rows.Seen(out.y);
+        const Range cols = windows.cols.Seen(out.x);
+        Vector<float, kWidth> sum = {};
+        for (int h = rows.begin; h < rows.end; ++h) {
+          for (int w = cols.begin; w < cols.end; ++w) {
+            const Vector<float, kWidth> seen =
+                from[windows.inputs.IndexOf({out.image, h, w, out.channel})];
+#pragma unroll
+            for (int k = 0; k < kWidth; ++k) sum.of[k] += seen.of[k];
+          }
+        }
+        const float count = static_cast<float>(rows.size() * cols.size());
+#pragma unroll
+        for (int k = 0; k < kWidth; ++k) sum.of[k] /= count;
+        to[i] = sum;
+      });
+}
+
+template <int kWidth>
+cudaError_t PoolAverageGradient(cudaStream_t stream, const float* dy,
+                                const WindowShape& window, int64_t images,
+                                float* dx) {
+  const Windows windows(window, kWidth);
+  const auto* const from = AsVectors<kWidth>(dy);
+  auto* const to = AsVectors<kWidth>(dx);
+  return ForEach(
+      stream, images * windows.inputs.size(), [=] __device__(int64_t i) {
+        const Place at = windows.inputs.Find(i);
+        const Range rows = windows.rows.SeenFrom(at.y);
+        const Range cols = windows.cols.SeenFrom(at.x);
+        Vector<float, kWidth> sum = {};
+        for (int p = rows.begin; p < rows.end; ++p) {
+          for (int q = cols.begin; q < cols.end; ++q) {
+            const float count = static_cast<float>(windows.rows.Seen(p).size() *
+                                                   windows.cols.Seen(q).size());
+            const Vector<float, kWidth> gradient =
+                from[windows.outputs.IndexOf({at.image, p, q, at.channel})];
+#pragma unroll
+            for (int k = 0; k < kWidth; ++k) {
+              sum.of[k] += gradient.of[k] / count;
+            }
+          }
+        }
+        to[i] = sum;
+      });
 }
 
 }  // namespace
 
 cudaError_t ImagesToColumns(cudaStream_t stream, const float* x,
                             const WindowShape& window, int groups,
-                            int64_t images, float* columns) {
+                            int64_t images, int64_t row_size,
+                            Precision precision, void* columns) {
+  // 16 bytes of halves.
+  constexpr int kRun = 8;
   const int group_channels = window.channels / groups;
-  const int group_cols =
-      window.window_height * window.window_width * group_channels;
-  const int cols = groups * group_cols;
-  const int64_t rows = images * window.output_height * window.output_width;
-  return ForEach(stream, rows * cols, [=] __device__(int64_t i) {
-    const Quotient row = Divide(i, cols);
-    const Quotient image_row = Divide(row.quotient, window.output_width);
-    const Quotient image = Divide(image_row.quotient, window.output_height);
-    const int group = row.remainder / group_cols;
-    const int in_group = row.remainder - group * group_cols;
-    const int tap = in_group / group_channels;
-    const int v = tap / window.window_width;
-    const int u = tap - v * window.window_width;
-    const Place place = {
-        image.quotient,
-        image.remainder * window.stride_height - window.pad_top + v,
-        image_row.remainder * window.stride_width - window.pad_left + u,
-        group * group_channels + in_group - tap * group_channels};
-    const bool inside = place.y >= 0 && place.y < window.height &&
-                        place.x >= 0 && place.x < window.width;
-    columns[i] =
-        inside ? x[IndexOf(place, window.height, window.width, window.channels)]
-               : 0.0f;
+  const bool aligned = AreAligned(x);
+  return InPrecision(precision, [&](auto as) {
+    using As = decltype(as);
+    const auto unfold = [&](auto function) {
+      return function(stream, x, window, groups, images, row_size, as,
+                      static_cast<typename As::Value*>(columns));
+    };
+    if (row_size % kRun != 0) return unfold(Unfold<1, 1, As>);
+    if (aligned && group_channels % kRun == 0) {
+      return unfold(Unfold<kRun, kRun, As>);
+    }
+    if (aligned && group_channels % kChannels == 0) {
+      return unfold(Unfold<kRun, kChannels, As>);
+    }
+    return unfold(Unfold<kRun, 1, As>);
   });
 }
 
 cudaError_t ColumnsToImages(cudaStream_t stream, const float* columns,
                             const WindowShape& window, int groups,
                             int64_t images, float* dx) {
-  const int group_channels = window.channels / groups;
-  const int group_cols =
-      window.window_height * window.window_width * group_channels;
-  const int64_t cols = int64_t{groups} * group_cols;
-  return ForEach(stream, images * InputSize(window), [=] __device__(int64_t i) {
-    const Place to = FindPlace(i, window.height, window.width, window.channels);
-    const int group = to.channel / group_channels;
-    const int first_col =
-        group * group_cols + to.channel - group * group_channels;
-    const Range rows = RowsThatSee(window, to.y);
-    const Range places = ColumnsThatSee(window, to.x);
-    float sum = 0;
-    for (int p = rows.begin; p < rows.end; ++p) {
-      const int v = to.y + window.pad_top - p * window.stride_height;
-      for (int q = places.begin; q < places.end; ++q) {
-        const int u = to.x + window.pad_left - q * window.stride_width;
-        const int64_t row =
-            (to.image * window.output_height + p) * window.output_width + q;
-        const int tap = v * window.window_width + u;
-        sum += columns[row * cols + first_col + tap * group_channels];
-      }
-    }
-    dx[i] = sum;
+  return InVectors(window.channels / groups, columns, dx)
+             ? Fold<kChannels>(stream, columns, window, groups, images, dx)
+             : Fold<1>(stream, columns, window, groups, images, dx);
+}
+
+cudaError_t FlipKernel(cudaStream_t stream, const float* kernel,
+                       const WindowShape& window, int filters,
+                       Precision precision, void* flipped) {
+  const int places = window.window_height * window.window_width;
+  const auto tiles = [](int size) {
+    return static_cast<unsigned>(CeilOfRatio(size, kTile));
+  };
+  const dim3 blocks(tiles(filters), tiles(window.channels), places);
+  return InPrecision(precision, [&](auto as) {
+    using As = decltype(as);
+    return Launch(stream, FlipKernelKernel<As>, blocks, dim3(kTile, kTileRows),
+                  kernel, places, window.channels, filters, as,
+                  static_cast<typename As::Value*>(flipped));
   });
 }
 
 cudaError_t MaxPool(cudaStream_t stream, const float* x,
                     const WindowShape& window, int64_t images, float* y) {
-  return ForEach(
-      stream, images * OutputSize(window), [=] __device__(int64_t i) {
-        const Place out = FindPlace(i, window.output_height,
-                                    window.output_width, window.channels);
-        const Range rows = RowsSeen(window, out.y);
-        const Range cols = ColumnsSeen(window, out.x);
-        float greatest = -INFINITY;
-        for (int h = rows.begin; h < rows.end; ++h) {
-          for (int w = cols.begin; w < cols.end; ++w) {
-            const float value =
-                x[IndexOf({out.image, h, w, out.channel}, window.height,
-                          window.width, window.channels)];
-            // Not a number is greater than all, and stays.
-            if (value > greatest || isnan(value)) greatest = value;
-            if (isnan(greatest)) break;
-          }
-          if (isnan(greatest)) break;
-        }
-        y[i] = greatest;
-      });
+  return InVectors(window.channels, x, y)
+             ? PoolMax<kChannels>(stream, x, window, images, y)
+             : PoolMax<1>(stream, x, window, images, y);
 }
 
 cudaError_t MaxPoolGradient(cudaStream_t stream, const float* x, const float* y,
                             const float* dy, const WindowShape& window,
                             int64_t images, float* dx) {
-  return ForEach(stream, images * InputSize(window), [=] __device__(int64_t i) {
-    const Place at = FindPlace(i, window.height, window.width, window.channels);
-    const float own = x[i];
-    const Range rows = RowsThatSee(window, at.y);
-    const Range cols = ColumnsThatSee(window, at.x);
-    float sum = 0;
-    for (int p = rows.begin; p < rows.end; ++p) {
-      for (int q = cols.begin; q < cols.end; ++q) {
-        const int64_t out =
-            IndexOf({at.image, p, q, at.channel}, window.output_height,
-                    window.output_width, window.channels);
-        const float greatest = y[out];
-        const bool is_nan = isnan(greatest);
-        if (is_nan ? !isnan(own) : own != greatest) continue;
-        // The first of those in the window gets it.
-        const Range rows_seen = RowsSeen(window, p);
-        const Range cols_seen = ColumnsSeen(window, q);
-        bool first = true;
-        for (int h = rows_seen.begin; h <= at.y && first; ++h) {
-          const int end = h < at.y ? cols_seen.end : at.x;
-          for (int w = cols_seen.begin; w < end && first; ++w) {
-            const float other =
-                x[IndexOf({at.image, h, w, at.channel}, window.height,
-                          window.width, window.channels)];
-            first = is_nan ? !isnan(other) : other != greatest;
-          }
-        }
-        if (first) sum += dy[out];
-      }
-    }
-    dx[i] = sum;
-  });
+  return InVectors(window.channels, x, y, dy, dx)
+             ? PoolMaxGradient<kChannels>(stream, x, y, dy, window, images, dx)
+             : PoolMaxGradient<1>(stream, x, y, dy, window, images, dx);
 }
 
 cudaError_t AveragePool(cudaStream_t stream, const float* x,
                         const WindowShape& window, int64_t images, float* y) {
-  return ForEach(
-      stream, images * OutputSize(window), [=] __device__(int64_t i) {
-        const Place out = FindPlace(i, window.output_height,
-                                    window.output_width, window.channels);
-        const Range rows = RowsSeen(window, out.y);
-        const Range cols = ColumnsSeen(window, out.x);
-        float sum = 0;
-        for (int h = rows.begin; h < rows.end; ++h) {
-          for (int w = cols.begin; w < cols.end; ++w) {
-            sum += x[IndexOf({out.image, h, w, out.channel}, window.height,
-                             window.width, window.channels)];
-          }
-        }
-        y[i] = sum / static_cast<float>((rows.end - rows.begin) *
-                                        (cols.end - cols.begin));
-      });
+  return InVectors(window.channels, x, y)
+             ? PoolAverage<kChannels>(stream, x, window, images, y)
+             : PoolAverage<1>(stream, x, window, images, y);
 }
 
 cudaError_t AveragePoolGradient(cudaStream_t stream, const float* dy,
                                 const WindowShape& window, int64_t images,
                                 float* dx) {
-  return ForEach(stream, images * InputSize(window), [=] __device__(int64_t i) {
-    const Place at = FindPlace(i, window.height, window.width, window.channels);
-    const Range rows = RowsThatSee(window, at.y);
-    const Range cols = ColumnsThatSee(window, at.x);
-    float sum = 0;
-    for (int p = rows.begin; p < rows.end; ++p) {
-      const Range rows_seen = RowsSeen(window, p);
-      for (int q = cols.begin; q < cols.end; ++q) {
-        const Range cols_seen = ColumnsSeen(window, q);
-        const int count = (rows_seen.end - rows_seen.begin) *
-                          (cols_seen.end - cols_seen.begin);
-        sum += dy[IndexOf({at.image, p, q, at.channel}, window.output_height,
-                          window.output_width, window.channels)] /
-               static_cast<float>(count);
-      }
-    }
-    dx[i] = sum;
-  });
+  return InVectors(window.channels, dy, dx)
+             ? PoolAverageGradient<kChannels>(stream, dy, window, images, dx)
+             : PoolAverageGradient<1>(stream, dy, window, images, dx);
 }
 
 }  // namespace kernels
