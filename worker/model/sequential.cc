@@ -189,6 +189,9 @@ absl::StatusOr<BatchResult> Sequential::RunForward(
   status = CheckBatch(batch, example_size_, num_classes_, num_targets_);
   if (!status.ok()) return status;
 
+  // In the order in which the layers need them.
+  const absl::StatusOr<ConstMatrix> input = Inputs(batch);
+  if (!input.ok()) return input.status();
   for (size_t i = 0; i < parameters.size(); ++i) {
     // A matrix as it is, a vector as a row.
     const proto::Variable& variable = layers_->variables()[i];
@@ -199,8 +202,6 @@ absl::StatusOr<BatchResult> Sequential::RunForward(
     if (!uploaded.ok()) return uploaded.status();
     parameters_[i] = *uploaded;
   }
-  const absl::StatusOr<ConstMatrix> input = Inputs(batch);
-  if (!input.ok()) return input.status();
   const Pass pass = {/*training=*/gradient != nullptr, batch.positions};
   const absl::StatusOr<ConstMatrix> outputs =
       layers_->Forward(pass, parameters_, *input);

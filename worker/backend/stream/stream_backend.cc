@@ -105,7 +105,7 @@ absl::Status StreamBackend::CopyIn(const void* host, int64_t size,
   if (!status.ok()) return status;
   block->copied_in = in_.Next();
   const int64_t bytes = size * int64_t{sizeof(float)};
-  return Traced(StreamId::kCopyIn, "copy in", bytes, [&]() -> absl::Status {
+  status = Traced(StreamId::kCopyIn, "copy in", bytes, [&]() -> absl::Status {
     if (is_pinned) {
       return runtime_->CopyIn(static_cast<const float*>(host), size,
                               block->device);
@@ -120,6 +120,9 @@ absl::Status StreamBackend::CopyIn(const void* host, int64_t size,
     }
     return absl::OkStatus();
   });
+  if (!status.ok()) return status;
+  // Before the next copy: operations on this one do not wait for that.
+  return in_.MarkHere();
 }
 
 absl::StatusOr<ConstMatrix> StreamBackend::CopySmall(const void* host,

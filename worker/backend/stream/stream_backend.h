@@ -24,9 +24,10 @@ namespace holdfast {
 // all that is not arithmetic. Knows which stream touches which memory when, and
 // so what waits for what:
 //
-//   1. An operation waits for the copies into what it reads or writes. Not for
-//      copies out of what it writes: until those have arrived, nobody may write
-//      there (StartDownload).
+//   1. An operation waits for the copies into what it reads or writes, and not
+//      for later ones: each has an event behind it. Nor for copies out of what
+//      it writes: until those have arrived, nobody may write there
+//      (StartDownload).
 //   2. A copy to the device (Upload) waits for the operations on the memory
 //      that it writes. It begins in pinned memory: where the values are not in
 //      such (AllocateHost), the host moves them there, once earlier copies, to
