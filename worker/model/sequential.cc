@@ -102,9 +102,9 @@ absl::StatusOr<BatchResult> Sequential::ComputeGradients(
   const auto memory_of = [&](int variable) { return sink.Memory(variable); };
   const absl::StatusOr<BatchResult> result =
       ComputeOnDevice(parameters, batch, Layer::GradientSink(take, memory_of));
-  if (!result.ok()) return result;
-  absl::Status status = downloads_.Finish(sink);
-  if (status.ok()) status = AwaitNext();
+  absl::Status status = result.status();
+  if (status.ok()) status = downloads_.Finish(sink);
+  status.Update(AwaitUploads());
   if (!status.ok()) return status;
   return result;
 }
@@ -136,10 +136,11 @@ absl::StatusOr<BatchResult> Sequential::ComputeOnDevice(
   return result;
 }
 
-absl::Status Sequential::AwaitNext() {
-  if (next_positions_.empty()) return absl::OkStatus();
+absl::Status Sequential::AwaitUploads() {
+  if (backend_->host_memory() == nullptr) return absl::OkStatus();
+  // Gradients need not depend on all parameters, nor on the next batch.
   const ScopedTrace waiting(backend_->tracer(), TraceKind::kWait,
-                            "the next batch's copy");
+                            "copies to the device");
   return backend_->AwaitUploads();
 }
 
@@ -177,7 +178,12 @@ absl::Status Sequential::BringNext(const Batch& batch) {
 
 absl::StatusOr<BatchResult> Sequential::Evaluate(
     absl::Span<const absl::Span<const float>> parameters, const Batch& batch) {
-  return RunForward(parameters, batch, nullptr);
+  const absl::StatusOr<BatchResult> result =
+      RunForward(parameters, batch, nullptr);
+  absl::Status status = result.status();
+  status.Update(AwaitUploads());
+  if (!status.ok()) return status;
+  return result;
 }
 
 absl::StatusOr<BatchResult> Sequential::RunForward(
@@ -189,6 +195,9 @@ absl::StatusOr<BatchResult> Sequential::RunForward(
   status = CheckBatch(batch, example_size_, num_classes_, num_targets_);
   if (!status.ok()) return status;
 
+  // In the order in which the layers need them.
+  const absl::StatusOr<ConstMatrix> input = Inputs(batch);
+  if (!input.ok()) return input.status();
   for (size_t i = 0; i < parameters.size(); ++i) {
     // A matrix as it is, a vector as a row.
     const proto::Variable& variable = layers_->variables()[i];
@@ -199,8 +208,6 @@ absl::StatusOr<BatchResult> Sequential::RunForward(
     if (!uploaded.ok()) return uploaded.status();
     parameters_[i] = *uploaded;
   }
-  const absl::StatusOr<ConstMatrix> input = Inputs(batch);
-  if (!input.ok()) return input.status();
   const Pass pass = {/*training=*/gradient != nullptr, batch.positions};
   const absl::StatusOr<ConstMatrix> outputs =
       layers_->Forward(pass, parameters_, *input);

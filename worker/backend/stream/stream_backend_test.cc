@@ -367,6 +367,36 @@ TEST(StreamBackendTest, AnUploadDoesNotWaitForOtherMatrices) {
   EXPECT_FALSE(device.runtime->IsIdle(StreamId::kCompute));
 }
 
+// So the first layer computes while the parameters of the others are copied.
+TEST(StreamBackendTest, AnOperationDoesNotWaitForLaterUploads) {
+  for (const bool pinned : {false, true}) {
+    SCOPED_TRACE(pinned);
+    HostDevice device({.lazy = true});
+    Backend* const backend = device.backend.get();
+    DeviceBuffer first_staging, second_staging, sum;
+    auto host = backend->AllocateHost(16);
+    ASSERT_TRUE(host.ok() && backend->Reserve(16, &sum).ok());
+    std::vector<float> values = RandomValues(16, 1);
+    std::copy(values.begin(), values.end(), host->get());
+    const absl::Span<const float> from =
+        pinned ? absl::MakeConstSpan(host->get(), 16) : values;
+    const auto first = backend->Upload(from, 4, 4, &first_staging);
+    const auto second = backend->Upload(from, 4, 4, &second_staging);
+    ASSERT_TRUE(first.ok() && second.ok());
+    backend->Add(*first, *first, sum.View(4, 4));
+    const auto download = backend->StartDownload(sum.View(4, 4));
+    ASSERT_TRUE(download.ok() && backend->Await(*download).ok());
+    EXPECT_EQ(download->values[3], 2 * values[3]);
+    EXPECT_FALSE(device.runtime->IsIdle(StreamId::kCopyIn));
+    // One that needs the second waits for it.
+    backend->Add(*first, *second, sum.View(4, 4));
+    const auto next = backend->StartDownload(sum.View(4, 4));
+    ASSERT_TRUE(next.ok() && backend->Await(*next).ok());
+    EXPECT_EQ(next->values[3], 2 * values[3]);
+    EXPECT_TRUE(device.runtime->IsIdle(StreamId::kCopyIn));
+  }
+}
+
 TEST(StreamBackendTest, UploadsOfSeveralPieces) {
   HostDevice device;
   DeviceBuffer staging;
