@@ -3,6 +3,7 @@
 
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/launch.cuh"
+#include "worker/backend/cuda/maps.cuh"
 #include "worker/backend/halves.h"
 
 namespace holdfast {
@@ -33,10 +34,9 @@ __device__ uint4 Philox4x32(uint4 counter, uint2 key) {
 
 cudaError_t AddBias(cudaStream_t stream, const float* bias, int64_t m,
                     int64_t n, float* y) {
-  const Divisor by_cols(n);
-  return ForEach(stream, m * n, [=] __device__(int64_t i) {
-    y[i] += bias[by_cols.Divide(i).remainder];
-  });
+  return MapColumns<float>(
+      stream, m, n, [=] __device__(int j) -> float { return bias[j]; },
+      [] __device__(float bias, float y) -> float { return y + bias; }, y, y);
 }
 
 cudaError_t Add(cudaStream_t stream, const float* a, const float* b,

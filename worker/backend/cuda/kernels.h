@@ -50,7 +50,7 @@ cudaError_t Dropout(cudaStream_t stream, const float* x,
                     int64_t m, int64_t n, float* y);
 
 // Bytes that the sums below, and the losses, want as `workspace` for a matrix
-// of m x n; at most 24 for each of m, n and 2^15.
+// of m x n; at most 32 for each of m and n, and 2^21 more.
 int64_t SumWorkspaceBytes(int64_t m, int64_t n);
 
 cudaError_t SumRows(cudaStream_t stream, const float* x, int64_t m, int64_t n,
