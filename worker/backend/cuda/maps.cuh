@@ -23,6 +23,7 @@ __global__ void __launch_bounds__(kThreads)
     *AsVectors<kWidth>(y + first) = map(*AsVectors<kWidth>(x + first)...);
     return;
   }
+#pragma unroll 1
   for (int64_t i = first; i < size; ++i) y[i] = function(x[i]...);
 }
 
