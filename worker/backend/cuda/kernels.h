@@ -120,7 +120,9 @@ struct WindowShape {
 // What each place of the window sees, a row per place, rounded to `precision`:
 //   columns[(i, p, q), (g, v, u, c)], with c over the channels of group g.
 // Rows have row_size values, of which those behind the columns are 0; `columns`
-// is aligned to 16 bytes. They are float32, or halves in two bytes each.
+// is aligned to 16 bytes. They are float32, or halves in two bytes each. An
+// image, and an eighth of the columns, have less than 2^31 values; where rows
+// are no multiple of 8, so do all columns.
 cudaError_t ImagesToColumns(cudaStream_t stream, const float* x,
                             const WindowShape& window, int groups,
                             int64_t images, int64_t row_size,
