@@ -11,6 +11,7 @@
 
 uint3 threadIdx;
 uint3 blockIdx;
+dim3 blockDim;
 dim3 gridDim;
 
 namespace holdfast {
@@ -150,6 +151,7 @@ namespace kernels {
 cudaError_t EmulateLaunch(std::function<void()> thread, dim3 blocks,
                           dim3 threads) {
   g_enqueue([=] {
+    blockDim = threads;
     gridDim = blocks;
     for (unsigned z = 0; z < blocks.z; ++z) {
       for (unsigned y = 0; y < blocks.y; ++y) {

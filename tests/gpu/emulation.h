@@ -25,6 +25,7 @@
 // Of the thread that runs.
 extern uint3 threadIdx;
 extern uint3 blockIdx;
+extern dim3 blockDim;
 extern dim3 gridDim;
 
 void __syncthreads();

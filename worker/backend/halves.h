@@ -54,20 +54,37 @@ HOLDFAST_ON_BOTH inline float RoundToBfloat16(float value) {
   return FromBits((is_nan ? bits | kQuiet : rounded) & 0xffff0000);
 }
 
-// The bits of `value` so rounded.
+// The bits of `value` so rounded, where all that is not a number is kNan: the
+// GPU's instructions do so.
+inline constexpr uint16_t kNan = 0x7fff;
+
 HOLDFAST_ON_BOTH inline uint16_t ToFloat16(float value) {
+#ifdef __CUDA_ARCH__
+  uint16_t half;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(value));
+  return half;
+#else
   const uint32_t bits = BitsOf(RoundToFloat16(value));
   const uint32_t magnitude = bits & ~kSign;
   uint32_t half = (magnitude - ((127u - 15u) << 23)) >> 13;
   if (magnitude < 0x38800000) {
     half = static_cast<uint32_t>(FromBits(magnitude) * 0x1p24f);
   }
-  if (magnitude >= kInfinity) half = magnitude > kInfinity ? 0x7e00 : 0x7c00;
+  if (magnitude == kInfinity) half = 0x7c00;
+  if (magnitude > kInfinity) return kNan;
   return static_cast<uint16_t>((bits & kSign) >> 16 | half);
+#endif
 }
 
 HOLDFAST_ON_BOTH inline uint16_t ToBfloat16(float value) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint16_t half;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(value));
+  return half;
+#else
+  if (value != value) return kNan;
   return static_cast<uint16_t>(BitsOf(RoundToBfloat16(value)) >> 16);
+#endif
 }
 
 }  // namespace halves

@@ -11,14 +11,14 @@ namespace halves {
 namespace {
 
 constexpr float kInfinite = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
 
 // The value of a float16, from IEEE 754's definition.
 float ValueOfFloat16(uint16_t half) {
   const float sign = half & 0x8000 ? -1.0f : 1.0f;
   const int exponent = half >> 10 & 0x1f;
   const int fraction = half & 0x3ff;
-  if (exponent == 31) return fraction == 0 ? sign * kInfinite : kNan;
+  if (exponent == 31) return fraction == 0 ? sign * kInfinite : kNotANumber;
   if (exponent == 0) return sign * std::ldexp(fraction, -24);
   return sign * std::ldexp(1024 + fraction, exponent - 25);
 }
@@ -83,10 +83,18 @@ TEST(HalvesTest, Bfloat16) {
   EXPECT_NEAR(RoundToBfloat16(1e38f), 1e38f, 1e38f * 0x1p-8f) << "no overflow";
   EXPECT_EQ(RoundToBfloat16(std::numeric_limits<float>::max()), kInfinite);
   EXPECT_EQ(RoundToBfloat16(-kInfinite), -kInfinite);
-  EXPECT_TRUE(std::isnan(RoundToBfloat16(kNan)));
+  EXPECT_TRUE(std::isnan(RoundToBfloat16(kNotANumber)));
   // Of which rounding alone would make 0.
   EXPECT_TRUE(std::isnan(RoundToBfloat16(FromBits(0xffffffff))));
   EXPECT_TRUE(std::isnan(RoundToBfloat16(FromBits(0x7f800001))));
+}
+
+TEST(HalvesTest, HasOneHalfForWhatIsNotANumber) {
+  for (const uint32_t bits :
+       {0x7fc00000u, 0xffc00000u, 0x7f800001u, 0xffffffffu}) {
+    EXPECT_EQ(ToFloat16(FromBits(bits)), 0x7fff) << bits;
+    EXPECT_EQ(ToBfloat16(FromBits(bits)), 0x7fff) << bits;
+  }
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ cudaError_t Dropout(cudaStream_t stream, const float* x,
                     int64_t m, int64_t n, float* y);
 
 // Bytes that the sums below, and the losses, want as `workspace` for a matrix
-// of m x n; at most 24 for each of m, n and 2^15.
+// of m x n; at most 32 for each of m and n, and 2^21 more.
 int64_t SumWorkspaceBytes(int64_t m, int64_t n);
 
 cudaError_t SumRows(cudaStream_t stream, const float* x, int64_t m, int64_t n,
@@ -128,7 +128,9 @@ struct WindowShape {
 // What each place of the window sees, a row per place, rounded to `precision`:
 //   columns[(i, p, q), (g, v, u, c)], with c over the channels of group g.
 // Rows have row_size values, of which those behind the columns are 0; `columns`
-// is aligned to 16 bytes. They are float32, or halves in two bytes each.
+// is aligned to 16 bytes. They are float32, or halves in two bytes each. An
+// image, and an eighth of the columns, have less than 2^31 values; where rows
+// are no multiple of 8, so do all columns.
 cudaError_t ImagesToColumns(cudaStream_t stream, const float* x,
                             const WindowShape& window, int groups,
                             int64_t images, int64_t row_size,

@@ -1,34 +1,48 @@
 // Sums over rows and columns, and what is made of them: normalisation, losses.
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/launch.cuh"
+#include "worker/backend/cuda/maps.cuh"
 
 namespace holdfast {
 namespace kernels {
 namespace {
 
 // A sum over the rows of a matrix is made in two rounds: the rows are cut into
-// stretches, and each block sums one stretch of 32 columns; then the stretches'
-// sums are summed. A warp reads 32 neighbours of a row; its block's eight warps
-// take every eighth row.
-constexpr int kTile = 32;
-constexpr int kLanes = 8;
+// stretches, and each block sums one stretch of up to 128 columns; then the
+// stretches' sums are summed. A thread takes four neighbouring columns, and
+// every lanes-th row of the stretch, a few of them at once: one row would
+// leave memory idle.
+constexpr int kSumWidth = 4;
+constexpr int kMaxTile = 32;
+constexpr int kRowsAtOnce = 4;
+// Rows of a stretch for each thread at least, so that it has something to do.
+constexpr int kMinRows = 8;
 // Blocks of a round: a few for each multiprocessor of the largest GPUs.
 constexpr int64_t kSumBlocks = 1024;
-// Rows of a stretch at least, so that a block has something to do.
-constexpr int64_t kMinStretch = 64;
-
-struct Stretches {
-  int64_t count;
-  int64_t rows;
-};
 
 // Follows from the shape alone: else the GPU would show in the bits.
-Stretches CutRows(int64_t m, int64_t n) {
-  const int64_t most = std::max<int64_t>(1, kSumBlocks / CeilOfRatio(n, kTile));
-  const int64_t wanted =
-      std::min(most, std::max<int64_t>(1, CeilOfRatio(m, kMinStretch)));
-  const int64_t rows = std::max<int64_t>(1, CeilOfRatio(m, wanted));
-  return {std::max<int64_t>(1, CeilOfRatio(m, rows)), rows};
+struct Cut {
+  // Threads beside one another, and rows that they take at a time: a power of
+  // two.
+  int tile, lanes;
+  int64_t tiles;
+  int64_t stretches;
+  int64_t stretch_rows;
+};
+
+Cut CutMatrix(int64_t m, int64_t n) {
+  const int64_t vectors = CeilOfRatio(n, kSumWidth);
+  Cut cut;
+  cut.tiles = CeilOfRatio(vectors, kMaxTile);
+  cut.tile = static_cast<int>(CeilOfRatio(vectors, cut.tiles));
+  cut.lanes = kThreads / kMaxTile;
+  while (2 * cut.lanes * cut.tile <= kThreads) cut.lanes *= 2;
+  const int64_t most = std::max<int64_t>(1, kSumBlocks / cut.tiles);
+  const int64_t wanted = std::min(
+      most, std::max<int64_t>(1, CeilOfRatio(m, cut.lanes * kMinRows)));
+  cut.stretch_rows = std::max<int64_t>(1, CeilOfRatio(m, wanted));
+  cut.stretches = std::max<int64_t>(1, CeilOfRatio(m, cut.stretch_rows));
+  return cut;
 }
 
 template <int kSums>
@@ -36,73 +50,160 @@ struct Sums {
   double of[kSums] = {};
 };
 
-// make(i, j) gives kSums terms for row i and column j; take(j, sums, stretch)
-// gets the sums of a stretch of `rows` rows.
-template <int kSums, typename Make, typename Take>
-__global__ void __launch_bounds__(kTile* kLanes)
-    SumColumnsKernel(int64_t m, int n, int64_t rows, Make make, Take take) {
-  // One column more, so that the threads of a warp write to different banks.
-  __shared__ double shared[kSums][kLanes][kTile + 1];
-  const int col = blockIdx.x * kTile + threadIdx.x;
-  const int64_t begin = blockIdx.y * rows;
-  const int64_t end = min(m, begin + rows);
-  Sums<kSums> sums;
-  if (col < n) {
-    for (int64_t i = begin + threadIdx.y; i < end; i += kLanes) {
-      const Sums<kSums> terms = make(i, col);
+// Matrices that are read at the same places.
+template <int kInputs>
+struct Inputs {
+  const float* of[kInputs];
+};
+
+// Adds up, over the threads of a block with the same threadIdx.x, what each
+// has; that with threadIdx.y 0 gets the sums. blockDim.y is a power of two.
+template <int kCount>
+__device__ void SumOverLanes(double (&own)[kCount]) {
+  __shared__ double shared[kCount][kThreads];
+  const int thread = threadIdx.y * blockDim.x + threadIdx.x;
 #pragma unroll
-      for (int k = 0; k < kSums; ++k) sums.of[k] += terms.of[k];
+  for (int k = 0; k < kCount; ++k) shared[k][thread] = own[k];
+  for (unsigned half = blockDim.y / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (threadIdx.y >= half) continue;
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      own[k] += shared[k][thread + half * blockDim.x];
+      shared[k][thread] = own[k];
     }
   }
-#pragma unroll
-  for (int k = 0; k < kSums; ++k) {
-    shared[k][threadIdx.y][threadIdx.x] = sums.of[k];
-  }
-  __syncthreads();
-  if (threadIdx.y != 0 || col >= n) return;
-#pragma unroll
-  for (int k = 0; k < kSums; ++k) {
-    for (int lane = 1; lane < kLanes; ++lane) {
-      sums.of[k] += shared[k][lane][threadIdx.x];
-    }
-  }
-  take(col, sums, blockIdx.y);
 }
 
-// take(j, sums) gets the sums over i of make(i, j).
-template <int kSums, typename Make, typename Take>
-cudaError_t SumColumns(cudaStream_t stream, int64_t m, int64_t n, Make make,
-                       Take take, void* workspace) {
+// kSumWidth neighbours of which `count` are within a matrix.
+template <bool kAligned>
+__device__ Vector<float, kSumWidth> Load(const float* from, int count) {
+  if (kAligned) return *AsVectors<kSumWidth>(from);
+  Vector<float, kSumWidth> values = {};
+#pragma unroll
+  for (int k = 0; k < kSumWidth; ++k) {
+    if (k < count) values.of[k] = from[k];
+  }
+  return values;
+}
+
+// make(prepare(j), i, values) gives kSums terms for row i and column j, where
+// the inputs have those values.
+template <bool kAligned, int kSums, typename Column, int kInputs,
+          typename Prepare, typename Make>
+__global__ void __launch_bounds__(kThreads)
+    SumColumnsKernel(int64_t m, int n, int64_t stretch_rows,
+                     Inputs<kInputs> inputs, Prepare prepare, Make make,
+                     double* partial) {
+  const int col = (blockIdx.x * blockDim.x + threadIdx.x) * kSumWidth;
+  const int count = min(kSumWidth, n - col);
+  const int lanes = blockDim.y;
+  const int64_t begin = blockIdx.y * stretch_rows;
+  const int64_t end = count > 0 ? min(m, begin + stretch_rows) : begin;
+  Column columns[kSumWidth] = {};
+#pragma unroll
+  for (int k = 0; k < kSumWidth; ++k) {
+    if (k < count) columns[k] = prepare(col + k);
+  }
+  double sums[kSums * kSumWidth] = {};
+  for (int64_t first = begin + threadIdx.y; first < end;
+       first += kRowsAtOnce * lanes) {
+    Vector<float, kSumWidth> rows[kRowsAtOnce][kInputs];
+#pragma unroll
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      const int64_t i = first + r * lanes;
+      if (i >= end) continue;
+#pragma unroll
+      for (int x = 0; x < kInputs; ++x) {
+        rows[r][x] = Load<kAligned>(inputs.of[x] + i * n + col, count);
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < kRowsAtOnce; ++r) {
+      const int64_t i = first + r * lanes;
+      if (i >= end) continue;
+#pragma unroll
+      for (int k = 0; k < kSumWidth; ++k) {
+        float values[kInputs];
+#pragma unroll
+        for (int x = 0; x < kInputs; ++x) values[x] = rows[r][x].of[k];
+        const Sums<kSums> terms = make(columns[k], i, values);
+#pragma unroll
+        for (int s = 0; s < kSums; ++s) {
+          sums[s * kSumWidth + k] += terms.of[s];
+        }
+      }
+    }
+  }
+  SumOverLanes(sums);
+  if (threadIdx.y != 0) return;
+#pragma unroll
+  for (int s = 0; s < kSums; ++s) {
+#pragma unroll
+    for (int k = 0; k < kSumWidth; ++k) {
+      if (k >= count) continue;
+      const int64_t row = static_cast<int64_t>(blockIdx.y) * kSums + s;
+      partial[row * n + col + k] = sums[s * kSumWidth + k];
+    }
+  }
+}
+
+// Few columns for each block: what waits here are the stretches, one behind the
+// other.
+constexpr int kFinishTile = 8;
+
+template <int kSums, typename Take>
+__global__ void __launch_bounds__(kThreads)
+    FinishColumnsKernel(int64_t stretches, int n, const double* partial,
+                        Take take) {
+  const int col = blockIdx.x * kFinishTile + threadIdx.x;
+  double sums[kSums] = {};
+  if (col < n) {
+#pragma unroll 4
+    for (int64_t stretch = threadIdx.y; stretch < stretches;
+         stretch += blockDim.y) {
+#pragma unroll
+      for (int s = 0; s < kSums; ++s) {
+        sums[s] += partial[(stretch * kSums + s) * n + col];
+      }
+    }
+  }
+  SumOverLanes(sums);
+  if (threadIdx.y != 0 || col >= n) return;
+  Sums<kSums> total;
+#pragma unroll
+  for (int s = 0; s < kSums; ++s) total.of[s] = sums[s];
+  take(col, total);
+}
+
+// take(j, sums) gets the sums over i of make(prepare(j), i, values); prepare
+// gives a Column.
+template <int kSums, typename Column, int kInputs, typename Prepare,
+          typename Make, typename Take>
+cudaError_t SumColumns(cudaStream_t stream, int64_t m, int64_t n,
+                       const Inputs<kInputs>& inputs, Prepare prepare,
+                       Make make, Take take, void* workspace) {
   if (n == 0) return cudaSuccess;
-  const Stretches stretches = CutRows(m, n);
+  bool aligned = n % kSumWidth == 0;
+  for (const float* const input : inputs.of) {
+    aligned = aligned && AreAligned(input);
+  }
+  const Cut cut = CutMatrix(m, n);
   double* const partial = static_cast<double*>(workspace);
   const int cols = static_cast<int>(n);
-  const dim3 threads(kTile, kLanes);
-  const unsigned tiles = static_cast<unsigned>(CeilOfRatio(n, kTile));
-  const auto keep = [=] __device__(int col, const Sums<kSums>& sums,
-                                   int64_t stretch) {
-    for (int k = 0; k < kSums; ++k) {
-      partial[(stretch * kSums + k) * cols + col] = sums.of[k];
-    }
-  };
-  const cudaError_t error =
-      Launch(stream, SumColumnsKernel<kSums, Make, decltype(keep)>,
-             dim3(tiles, static_cast<unsigned>(stretches.count)), threads, m,
-             cols, stretches.rows, make, keep);
+  const cudaError_t error = Launch(
+      stream,
+      aligned ? SumColumnsKernel<true, kSums, Column, kInputs, Prepare, Make>
+              : SumColumnsKernel<false, kSums, Column, kInputs, Prepare, Make>,
+      dim3(static_cast<unsigned>(cut.tiles),
+           static_cast<unsigned>(cut.stretches)),
+      dim3(cut.tile, cut.lanes), m, cols, cut.stretch_rows, inputs, prepare,
+      make, partial);
   if (error != cudaSuccess) return error;
-  const auto kept = [=] __device__(int64_t stretch, int col) {
-    Sums<kSums> sums;
-    for (int k = 0; k < kSums; ++k) {
-      sums.of[k] = partial[(stretch * kSums + k) * cols + col];
-    }
-    return sums;
-  };
-  const auto finish = [=] __device__(int col, const Sums<kSums>& sums,
-                                     int64_t) { take(col, sums); };
-  return Launch(stream,
-                SumColumnsKernel<kSums, decltype(kept), decltype(finish)>,
-                dim3(tiles), threads, stretches.count, cols, stretches.count,
-                kept, finish);
+  return Launch(stream, FinishColumnsKernel<kSums, Take>,
+                dim3(static_cast<unsigned>(CeilOfRatio(n, kFinishTile))),
+                dim3(kFinishTile, kThreads / kFinishTile), cut.stretches, cols,
+                partial, take);
 }
 
 // Threads that share a row, where rows are summed: a warp, whose threads can
@@ -141,10 +242,29 @@ __device__ float InverseDeviation(float variance, float epsilon) {
   return 1.0f / sqrtf(variance + epsilon);
 }
 
-// In the forward pass and, where a relu came after it, in the backward pass.
-__device__ float Normalized(float x, float mean, float inverse, float scale,
-                            float offset) {
-  return (x - mean) * inverse * scale + offset;
+// What threads keep of their columns.
+struct Nothing {};
+
+struct Normalization {
+  float mean, inverse_deviation, scale, offset;
+
+  __device__ float Centered(float x) const {
+    return (x - mean) * inverse_deviation;
+  }
+  __device__ float Of(float x) const { return Centered(x) * scale + offset; }
+};
+
+struct NormalizationGradient {
+  Normalization norm;
+  // scale / deviation.
+  float factor;
+  // Means over the rows of dy, and of dy times what x is normalised to.
+  float mean_dy, mean_dy_h;
+};
+
+__device__ Normalization ColumnOf(const ColumnNorm& norm, int j) {
+  return {norm.mean[j], InverseDeviation(norm.variance[j], norm.epsilon),
+          norm.scale[j], norm.offset[j]};
 }
 
 // What a loss tells of a row.
@@ -281,16 +401,19 @@ cudaError_t SumDistances(cudaStream_t stream, const float* z,
 
 int64_t SumWorkspaceBytes(int64_t m, int64_t n) {
   // Two sums are the most of those over rows.
-  const int64_t columns = CutRows(m, n).count * n * 2 * sizeof(double);
+  const int64_t columns = CutMatrix(m, n).stretches * n * 2 * sizeof(double);
   const int64_t rows = m * static_cast<int64_t>(sizeof(RowLoss));
   return std::max(columns, rows);
 }
 
 cudaError_t SumRows(cudaStream_t stream, const float* x, int64_t m, int64_t n,
                     float* sums, void* workspace) {
-  return SumColumns<1>(
-      stream, m, n,
-      [=] __device__(int64_t i, int j) { return Sums<1>{{x[i * n + j]}}; },
+  return SumColumns<1, Nothing>(
+      stream, m, n, Inputs<1>{{x}},
+      [=] __device__(int) -> Nothing { return {}; },
+      [=] __device__(Nothing, int64_t, const float(&at)[1]) -> Sums<1> {
+        return {{at[0]}};
+      },
       [=] __device__(int j, const Sums<1>& total) {
         sums[j] = static_cast<float>(total.of[0]);
       },
@@ -302,11 +425,12 @@ cudaError_t SumRows(cudaStream_t stream, const float* x, int64_t m, int64_t n,
 cudaError_t ColumnMoments(cudaStream_t stream, const float* x, int64_t m,
                           int64_t n, float* mean, float* variance,
                           void* workspace) {
-  return SumColumns<2>(
-      stream, m, n,
-      [=] __device__(int64_t i, int j) {
-        const double distance = double{x[i * n + j]} - double{x[j]};
-        return Sums<2>{{distance, distance * distance}};
+  return SumColumns<2, double>(
+      stream, m, n, Inputs<1>{{x}},
+      [=] __device__(int j) -> double { return x[j]; },
+      [=] __device__(double first, int64_t, const float(&at)[1]) -> Sums<2> {
+        const double distance = double{at[0]} - first;
+        return {{distance, distance * distance}};
       },
       [=] __device__(int j, const Sums<2>& total) {
         const double rows = static_cast<double>(m);
@@ -321,15 +445,23 @@ cudaError_t ColumnMoments(cudaStream_t stream, const float* x, int64_t m,
 cudaError_t NormalizeColumns(cudaStream_t stream, const float* x,
                              const ColumnNorm& norm, const float* addend,
                              bool relu, int64_t m, int64_t n, float* y) {
-  const Divisor by_cols(n);
-  return ForEach(stream, m * n, [=] __device__(int64_t i) {
-    const int j = by_cols.Divide(i).remainder;
-    const float inverse = InverseDeviation(norm.variance[j], norm.epsilon);
-    float value =
-        Normalized(x[i], norm.mean[j], inverse, norm.scale[j], norm.offset[j]);
-    if (addend != nullptr) value += addend[i];
-    y[i] = relu && value < 0.0f ? 0.0f : value;
-  });
+  const auto column = [=] __device__(int j) { return ColumnOf(norm, j); };
+  const auto end = [=] __device__(float value) {
+    return relu && value < 0.0f ? 0.0f : value;
+  };
+  if (addend == nullptr) {
+    return MapColumns<Normalization>(
+        stream, m, n, column,
+        [=] __device__(const Normalization& column, float x) -> float {
+          return end(column.Of(x));
+        },
+        y, x);
+  }
+  return MapColumns<Normalization>(
+      stream, m, n, column,
+      [=] __device__(const Normalization& column, float x, float added)
+          -> float { return end(column.Of(x) + added); },
+      y, x, addend);
 }
 
 cudaError_t NormalizeColumnsGradient(cudaStream_t stream, const float* x,
@@ -337,17 +469,18 @@ cudaError_t NormalizeColumnsGradient(cudaStream_t stream, const float* x,
                                      const float* dy, int64_t m, int64_t n,
                                      float* dscale, float* doffset, float* dx,
                                      void* workspace) {
-  const cudaError_t error = SumColumns<2>(
-      stream, m, n,
-      [=] __device__(int64_t i, int j) {
-        const float inverse = InverseDeviation(norm.variance[j], norm.epsilon);
-        const float value = x[i * n + j];
-        const float h = (value - norm.mean[j]) * inverse;
-        const bool passes =
-            !relu || Normalized(value, norm.mean[j], inverse, norm.scale[j],
-                                norm.offset[j]) > 0.0f;
-        const double g = passes ? dy[i * n + j] : 0.0f;
-        return Sums<2>{{g * h, g}};
+  // What of dy comes through the relu.
+  const auto passed = [=] __device__(const Normalization& column, float x,
+                                     float dy) {
+    return !relu || column.Of(x) > 0.0f ? dy : 0.0f;
+  };
+  const cudaError_t error = SumColumns<2, Normalization>(
+      stream, m, n, Inputs<2>{{x, dy}},
+      [=] __device__(int j) { return ColumnOf(norm, j); },
+      [=] __device__(const Normalization& column, int64_t,
+                     const float(&at)[2]) -> Sums<2> {
+        const double g = passed(column, at[0], at[1]);
+        return {{g * column.Centered(at[0]), g}};
       },
       [=] __device__(int j, const Sums<2>& total) {
         dscale[j] = static_cast<float>(total.of[0]);
@@ -355,19 +488,20 @@ cudaError_t NormalizeColumnsGradient(cudaStream_t stream, const float* x,
       },
       workspace);
   if (error != cudaSuccess || dx == nullptr) return error;
-  const Divisor by_cols(n);
   const float share = static_cast<float>(1.0 / static_cast<double>(m));
-  return ForEach(stream, m * n, [=] __device__(int64_t i) {
-    const int j = by_cols.Divide(i).remainder;
-    const float inverse = InverseDeviation(norm.variance[j], norm.epsilon);
-    const float h = (x[i] - norm.mean[j]) * inverse;
-    const bool passes =
-        !relu || Normalized(x[i], norm.mean[j], inverse, norm.scale[j],
-                            norm.offset[j]) > 0.0f;
-    const float g = passes ? dy[i] : 0.0f;
-    dx[i] = norm.scale[j] * inverse *
-            (g - doffset[j] * share - h * (dscale[j] * share));
-  });
+  return MapColumns<NormalizationGradient>(
+      stream, m, n,
+      [=] __device__(int j) -> NormalizationGradient {
+        const Normalization of = ColumnOf(norm, j);
+        return {of, of.scale * of.inverse_deviation, doffset[j] * share,
+                dscale[j] * share};
+      },
+      [=] __device__(const NormalizationGradient& column, float x,
+                     float dy) -> float {
+        return column.factor * (passed(column.norm, x, dy) - column.mean_dy -
+                                column.norm.Centered(x) * column.mean_dy_h);
+      },
+      dx, x, dy);
 }
 
 cudaError_t NormalizeRows(cudaStream_t stream, const float* x, float epsilon,
@@ -405,12 +539,13 @@ cudaError_t NormalizeRowsGradient(cudaStream_t stream, const float* x,
                                   const float* dy, int64_t m, int64_t n,
                                   float* dscale, float* doffset, float* dx,
                                   void* workspace) {
-  const cudaError_t error = SumColumns<2>(
-      stream, m, n,
-      [=] __device__(int64_t i, int j) {
-        const float h = (x[i * n + j] - moments[2 * i]) * moments[2 * i + 1];
-        const double g = dy[i * n + j];
-        return Sums<2>{{g * h, g}};
+  const cudaError_t error = SumColumns<2, Nothing>(
+      stream, m, n, Inputs<2>{{x, dy}},
+      [=] __device__(int) -> Nothing { return {}; },
+      [=] __device__(Nothing, int64_t i, const float(&at)[2]) -> Sums<2> {
+        const float h = (at[0] - moments[2 * i]) * moments[2 * i + 1];
+        const double g = at[1];
+        return {{g * h, g}};
       },
       [=] __device__(int j, const Sums<2>& total) {
         dscale[j] = static_cast<float>(total.of[0]);

@@ -134,12 +134,21 @@ cudaError_t InPrecision(Precision precision, Function function) {
 
 // A thread makes kRun neighbours of a row, from kStep neighbouring channels at
 // a time: it divides once for all of them, and counts on from there.
+//
+// Numbers of 32 bits count the threads, and the values of an image: at two
+// bytes for a value written there is time for about 17 instructions.
 template <int kRun, int kStep, typename As>
 cudaError_t Unfold(cudaStream_t stream, const float* x,
                    const WindowShape& window, int groups, int64_t images,
                    int64_t row_size, As as, typename As::Value* columns) {
   const int group_channels = window.channels / groups;
   const int64_t runs = row_size / kRun;
+  const int64_t rows = images * window.output_height * window.output_width;
+  const int64_t image_size =
+      int64_t{window.height} * window.width * window.channels;
+  if (rows * runs > INT32_MAX || image_size > INT32_MAX) {
+    return cudaErrorInvalidValue;
+  }
   const Divisor by_runs(runs);
   const Divisor by_output_width(window.output_width);
   const Divisor by_output_height(window.output_height);
@@ -147,44 +156,44 @@ cudaError_t Unfold(cudaStream_t stream, const float* x,
                          group_channels);
   const Divisor by_channels(group_channels);
   const Divisor by_window_width(window.window_width);
-  const int64_t rows = images * window.output_height * window.output_width;
   auto* const to = AsVectors<kRun>(columns);
-  return ForEach(stream, rows * runs, [=] __device__(int64_t i) {
+  return ForEach(stream, rows * runs, [=] __device__(int64_t thread) {
+    const int i = static_cast<int>(thread);
     const auto row = by_runs.Divide(i);
     const auto image_row = by_output_width.Divide(row.quotient);
     const auto image = by_output_height.Divide(image_row.quotient);
     const auto group = by_group.Divide(row.remainder * kRun);
     const auto tap = by_channels.Divide(group.remainder);
     const auto at = by_window_width.Divide(tap.quotient);
+    const float* const from = x + image.quotient * image_size;
+    // Of the window in the image, and of what is read.
     const int top = image.remainder * window.stride_height - window.pad_top;
     const int left =
         image_row.remainder * window.stride_width - window.pad_left;
     int g = group.quotient;
-    int v = at.quotient;
-    int u = at.remainder;
+    int h = top + at.quotient;
+    int w = left + at.remainder;
     int c = tap.remainder;
     Vector<typename As::Value, kRun> made;
 #pragma unroll
     for (int k = 0; k < kRun; k += kStep) {
-      const int h = top + v;
-      const int w = left + u;
       Vector<float, kStep> seen = {};
-      if (h >= 0 && h < window.height && w >= 0 && w < window.width &&
+      if (static_cast<unsigned>(h) < static_cast<unsigned>(window.height) &&
+          static_cast<unsigned>(w) < static_cast<unsigned>(window.width) &&
           g < groups) {
-        const int64_t pixel =
-            (image.quotient * window.height + h) * window.width + w;
-        seen = *AsVectors<kStep>(x + pixel * window.channels +
-                                 g * group_channels + c);
+        const int place =
+            (h * window.width + w) * window.channels + g * group_channels + c;
+        seen = *AsVectors<kStep>(from + place);
       }
 #pragma unroll
       for (int s = 0; s < kStep; ++s) made.of[k + s] = as(seen.of[s]);
       c += kStep;
       if (c < group_channels) continue;
       c = 0;
-      if (++u < window.window_width) continue;
-      u = 0;
-      if (++v < window.window_height) continue;
-      v = 0;
+      if (++w < left + window.window_width) continue;
+      w = left;
+      if (++h < top + window.window_height) continue;
+      h = top;
       ++g;
     }
     to[i] = made;

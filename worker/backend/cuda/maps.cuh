@@ -1,0 +1,108 @@
+// Kernels that make each value of a matrix from values at the same place of
+// others, of which it may be one.
+#ifndef HOLDFAST_WORKER_BACKEND_CUDA_MAPS_CUH_
+#define HOLDFAST_WORKER_BACKEND_CUDA_MAPS_CUH_
+
+#include "worker/backend/cuda/launch.cuh"
+
+namespace holdfast {
+namespace kernels {
+
+template <int kWidth, typename Out, typename Function, typename... In>
+__global__ void __launch_bounds__(kThreads)
+    MapKernel(int64_t size, Function function, Out* y, const In*... x) {
+  const int64_t first =
+      (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kWidth;
+  if (first + kWidth <= size) {
+    const auto map = [&](Vector<In, kWidth>... values) {
+      Vector<Out, kWidth> made;
+#pragma unroll
+      for (int k = 0; k < kWidth; ++k) made.of[k] = function(values.of[k]...);
+      return made;
+    };
+    *AsVectors<kWidth>(y + first) = map(*AsVectors<kWidth>(x + first)...);
+    return;
+  }
+#pragma unroll 1
+  for (int64_t i = first; i < size; ++i) y[i] = function(x[i]...);
+}
+
+// y[i] = function(x[i]...) for i in [0, size).
+template <typename Out, typename Function, typename... In>
+cudaError_t Map(cudaStream_t stream, int64_t size, Function function, Out* y,
+                const In*... x) {
+  if (size == 0) return cudaSuccess;
+  // 16 bytes of the result.
+  constexpr int kWidth = 16 / sizeof(Out);
+  const bool aligned = AreAligned(y, x...);
+  const int64_t threads = aligned ? CeilOfRatio(size, kWidth) : size;
+  return Launch(stream,
+                aligned ? MapKernel<kWidth, Out, Function, In...>
+                        : MapKernel<1, Out, Function, In...>,
+                dim3(static_cast<unsigned>(CeilOfRatio(threads, kThreads))),
+                dim3(kThreads), size, function, y, x...);
+}
+
+// A thread keeps what belongs to its columns in registers, and walks over rows.
+template <int kWidth, typename Column, typename Prepare, typename Function,
+          typename... In>
+__global__ void __launch_bounds__(kThreads)
+    MapColumnsKernel(int64_t m, int vectors, Prepare prepare, Function function,
+                     float* y, const In*... x) {
+  const int vector = blockIdx.x * blockDim.x + threadIdx.x;
+  if (vector >= vectors) return;
+  Column columns[kWidth];
+#pragma unroll
+  for (int k = 0; k < kWidth; ++k) columns[k] = prepare(vector * kWidth + k);
+  const auto map = [&](Vector<In, kWidth>... values) {
+    Vector<float, kWidth> made;
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      made.of[k] = function(columns[k], values.of[k]...);
+    }
+    return made;
+  };
+  const int64_t step = static_cast<int64_t>(gridDim.y) * blockDim.y;
+#pragma unroll 1
+  for (int64_t i = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
+       i < m; i += step) {
+    const int64_t at = i * vectors + vector;
+    AsVectors<kWidth>(y)[at] = map(AsVectors<kWidth>(x)[at]...);
+  }
+}
+
+// y[i, j] = function(prepare(j), x[i, j]...) for the rows and columns of m x n;
+// prepare gives a Column.
+template <typename Column, typename Prepare, typename Function, typename... In>
+cudaError_t MapColumns(cudaStream_t stream, int64_t m, int64_t n,
+                       Prepare prepare, Function function, float* y,
+                       const In*... x) {
+  // Several for each place on any GPU, so that none waits long for the last;
+  // and not so many that threads have few rows to prepare for.
+  constexpr int64_t kBlocks = 4096;
+  if (m == 0 || n == 0) return cudaSuccess;
+  constexpr int kWidth = 4;
+  const bool in_vectors = n % kWidth == 0 && AreAligned(y, x...);
+  const int64_t vectors = in_vectors ? n / kWidth : n;
+  const int64_t blocks_x = CeilOfRatio(vectors, kThreads);
+  const int64_t threads_x = CeilOfRatio(vectors, blocks_x);
+  // Where a row is short a block takes several, which are neighbours too.
+  const int64_t threads_y = kThreads / threads_x;
+  const int64_t blocks_y = std::min(CeilOfRatio(m, threads_y),
+                                    std::max<int64_t>(1, kBlocks / blocks_x));
+  const auto narrow = [](int64_t value) {
+    return static_cast<unsigned>(value);
+  };
+  return Launch(stream,
+                in_vectors
+                    ? MapColumnsKernel<kWidth, Column, Prepare, Function, In...>
+                    : MapColumnsKernel<1, Column, Prepare, Function, In...>,
+                dim3(narrow(blocks_x), narrow(blocks_y)),
+                dim3(narrow(threads_x), narrow(threads_y)), m,
+                static_cast<int>(vectors), prepare, function, y, x...);
+}
+
+}  // namespace kernels
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_BACKEND_CUDA_MAPS_CUH_
