@@ -13,8 +13,8 @@ namespace holdfast {
 //
 //   gpu.cc       the first GPU;
 //   emulated.cc  our kernels on the host (emulation.h), with OpenBLAS for
-//   cuBLAS; stand_in.cc  the host's stand-in for a device, with the CPU's
-//   operations,
+//   cuBLAS and the definition of a convolution for cuDNN; stand_in.cc  the
+//   host's stand-in for a device, with the CPU's operations,
 //                which shows that the comparisons themselves hold.
 //
 // What products are made in: CudaBackendOptions.
@@ -23,6 +23,7 @@ namespace holdfast {
 struct ProductOptions {
   bool tf32 = false;
   Precision precision = Precision::kFloat32;
+  bool cudnn = true;
 };
 absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(
     const ProductOptions& options = {});

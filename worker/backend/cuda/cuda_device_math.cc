@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "glog/logging.h"
 #include "worker/backend/cuda/cuda_status.h"
 #include "worker/backend/cuda/kernels.h"
 
@@ -88,10 +89,21 @@ absl::StatusOr<std::unique_ptr<CudaDeviceMath>> CudaDeviceMath::Create(
       math->handle_,
       options.tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH));
   if (!status.ok()) return status;
+  // Its products of 16 bits have results of 16 bits.
+  if (options.cudnn != nullptr && options.precision == Precision::kFloat32) {
+    auto cudnn =
+        CudnnConvolution::Create(options.cudnn, stream, {.tf32 = options.tf32});
+    if (cudnn.ok()) {
+      math->cudnn_ = *std::move(cudnn);
+    } else {
+      LOG(WARNING) << "convolutions by im2col: " << cudnn.status().message();
+    }
+  }
   return math;
 }
 
 CudaDeviceMath::~CudaDeviceMath() {
+  cudnn_.reset();
   if (handle_ != nullptr) cublas_->destroy(handle_);
   cudaFree(cublas_workspace_);
 }
@@ -312,8 +324,13 @@ int64_t CudaDeviceMath::ConvolutionWorkspace(const Convolution& convolution,
   const int64_t columns = at_a_time * UnfoldedSize(convolution);
   const int64_t outputs = at_a_time * convolution.output_size();
   const int64_t kernel = convolution.kernel_rows() * convolution.filters;
-  return ColumnsWorkspace(convolution, images) +
-         ProductWorkspace(std::max(columns, kernel), std::max(outputs, kernel));
+  const int64_t unfolded =
+      ColumnsWorkspace(convolution, images) +
+      ProductWorkspace(std::max(columns, kernel), std::max(outputs, kernel));
+  // What cuDNN refuses when it is to begin is unfolded.
+  return cudnn_ == nullptr
+             ? unfolded
+             : std::max(unfolded, cudnn_->Workspace(convolution, images));
 }
 
 absl::StatusOr<const float*> CudaDeviceMath::ColumnsOfImages(
@@ -332,6 +349,11 @@ absl::StatusOr<const float*> CudaDeviceMath::ColumnsOfImages(
 absl::Status CudaDeviceMath::Convolve(const Convolution& convolution,
                                       ConstMatrix x, ConstMatrix kernel,
                                       Matrix y, float* workspace) {
+  if (cudnn_ != nullptr) {
+    const absl::StatusOr<bool> done =
+        cudnn_->Convolve(convolution, x, kernel, y, workspace);
+    if (!done.ok() || *done) return done.status();
+  }
   const Window& window = convolution.window;
   const int groups = static_cast<int>(convolution.groups);
   const int64_t cols = ColumnsOf(convolution);
@@ -363,6 +385,11 @@ absl::Status CudaDeviceMath::Convolve(const Convolution& convolution,
 absl::Status CudaDeviceMath::ConvolveKernelGradient(
     const Convolution& convolution, ConstMatrix x, ConstMatrix dy,
     Matrix kernel_gradient, float* workspace) {
+  if (cudnn_ != nullptr) {
+    const absl::StatusOr<bool> done =
+        cudnn_->KernelGradient(convolution, x, dy, kernel_gradient, workspace);
+    if (!done.ok() || *done) return done.status();
+  }
   const Window& window = convolution.window;
   const int groups = static_cast<int>(convolution.groups);
   const int64_t cols = ColumnsOf(convolution);
@@ -398,6 +425,11 @@ absl::Status CudaDeviceMath::ConvolveKernelGradient(
 absl::Status CudaDeviceMath::ConvolveInputGradient(
     const Convolution& convolution, ConstMatrix kernel, ConstMatrix dy,
     Matrix dx, float* workspace) {
+  if (cudnn_ != nullptr) {
+    const absl::StatusOr<bool> done =
+        cudnn_->InputGradient(convolution, kernel, dy, dx, workspace);
+    if (!done.ok() || *done) return done.status();
+  }
   const Window& window = convolution.window;
   const int groups = static_cast<int>(convolution.groups);
   const int64_t cols = ColumnsOf(convolution);
