@@ -5,6 +5,9 @@
 //   mlp      784-4096-4096-10, batches of 1024
 //   resnet   examples/fashion_mnist_resnet.textproto, batches of 512
 //
+// The types that end in "-u" are those without cuDNN, whose convolutions are
+// unfolded; only the ResNet has any.
+//
 // A step is what a worker does between a pull and a push: parameters to the
 // GPU, forward and backward pass, gradients to the host.
 //
@@ -165,34 +168,39 @@ absl::Status Run(absl::Duration length) {
   if (!resnet.ok()) return resnet.status();
   bool named = false;
   for (const Arithmetic& arithmetic :
-       {Arithmetic{"float32", {}}, Arithmetic{"tf32", {.tf32 = true}},
+       {Arithmetic{"float32", {}}, Arithmetic{"float32-u", {.cudnn = false}},
+        Arithmetic{"tf32", {.tf32 = true}},
+        Arithmetic{"tf32-u", {.tf32 = true, .cudnn = false}},
         Arithmetic{"bfloat16", {.precision = Precision::kBfloat16}},
         Arithmetic{"float16", {.precision = Precision::kFloat16}}}) {
     const auto backend = MakeDeviceUnderTest(arithmetic.products);
     if (!backend.ok()) return backend.status();
     if (!std::exchange(named, true)) {
       std::printf("%s\n", (*backend)->Describe().core.c_str());
-      std::printf("%-8s %-8s %10s %12s %10s %s\n", "model", "type", "steps/s",
+      std::printf("%-8s %-9s %10s %12s %10s %s\n", "model", "type", "steps/s",
                   "examples/s", "TFLOP/s", "of cuBLAS");
     }
     const auto peak = FlopsOfProduct(backend->get(), 8192, length);
     if (!peak.ok()) return peak.status();
-    std::printf("%-8s %-8s %10s %12s %10.1f\n", "product", arithmetic.name, "",
+    std::printf("%-8s %-9s %10s %12s %10.1f\n", "product", arithmetic.name, "",
                 "", *peak / 1e12);
     const auto tell = [&](const char* name, const proto::Model& config,
                           int64_t batch_size, const Work& work) {
       const auto measured =
           StepsOf(config, batch_size, work, backend->get(), length);
       if (!measured.ok()) return measured.status();
-      std::printf("%-8s %-8s %10.1f %12.0f %10.1f %8.0f%%\n", name,
+      std::printf("%-8s %-9s %10.1f %12.0f %10.1f %8.0f%%\n", name,
                   arithmetic.name, measured->steps_per_second,
                   measured->steps_per_second * batch_size,
                   measured->flops / 1e12, 100 * measured->flops / *peak);
       return absl::OkStatus();
     };
-    absl::Status status = tell("mlp", mlp, 1024, kMlpWork);
-    if (!status.ok()) return status;
-    status = tell("resnet", resnet->model(), 512, kResnetWork);
+    if (arithmetic.products.cudnn) {
+      const absl::Status status = tell("mlp", mlp, 1024, kMlpWork);
+      if (!status.ok()) return status;
+    }
+    const absl::Status status =
+        tell("resnet", resnet->model(), 512, kResnetWork);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

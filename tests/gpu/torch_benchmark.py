@@ -82,7 +82,7 @@ def main():
             torch.backends.cuda.matmul.allow_tf32 = tf32
             torch.backends.cudnn.allow_tf32 = tf32
             rate = steps_per_second(make(), batch, dtype, seconds)
-            print(f"{name:8} {kind:8} {rate:10.1f} {rate * batch:12.0f}")
+            print(f"{name:8} {kind:9} {rate:10.1f} {rate * batch:12.0f}")
 
 
 main()

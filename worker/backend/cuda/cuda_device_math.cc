@@ -89,7 +89,7 @@ absl::StatusOr<std::unique_ptr<CudaDeviceMath>> CudaDeviceMath::Create(
       math->handle_,
       options.tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH));
   if (!status.ok()) return status;
-  // Its products of 16 bits have results of 16 bits.
+  // From factors of 16 bits cuDNN makes results of 16 bits.
   if (options.cudnn != nullptr && options.precision == Precision::kFloat32) {
     auto cudnn =
         CudnnConvolution::Create(options.cudnn, stream, {.tf32 = options.tf32});
