@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace holdfast {
 namespace {
@@ -17,6 +19,9 @@ namespace {
 // Where the toolkit puts its libraries, which need not be known to the dynamic
 // linker.
 constexpr char kToolkitFolder[] = "/usr/local/cuda/lib64";
+
+// Of a chain, as the kernel's own limit.
+constexpr int kMaxLinks = 40;
 
 void AddMatches(const std::string& pattern, std::vector<std::string>* found) {
   glob_t matches;
@@ -50,6 +55,15 @@ std::string Parent(const std::string& path) {
   return path.substr(0, std::min(path.rfind('/'), path.size()));
 }
 
+// Empty where `path` is no link.
+std::string LinkedTo(const std::string& path) {
+  char target[PATH_MAX];
+  const ssize_t size = readlink(path.c_str(), target, sizeof(target));
+  if (size <= 0) return "";
+  const std::string linked(target, size);
+  return linked[0] == '/' ? linked : absl::StrCat(Parent(path), "/", linked);
+}
+
 std::string Environment(const char* name) {
   const char* const value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -64,15 +78,17 @@ std::vector<std::string> PythonLibraryFolders(const std::string& path,
   const std::vector<std::string> folders =
       absl::StrSplit(path, ':', absl::SkipEmpty());
   for (const std::string& folder : folders) {
-    const std::string python = folder + "/python3";
+    const std::string python =
+        absl::StrCat(absl::StripSuffix(folder, "/"), "/python3");
     if (access(python.c_str(), X_OK) != 0) continue;
-    // A virtual environment has a link to the Python that it is of, whose
-    // packages come second.
-    AddFoldersBelow(Parent(folder), &found);
-    if (Parent(folder) == "/usr") AddFoldersBelow("/usr/local", &found);
-    char* const real = realpath(python.c_str(), nullptr);
-    if (real != nullptr) AddFoldersBelow(Parent(Parent(real)), &found);
-    std::free(real);
+    // Where it is a link, as in a virtual environment, the packages of what it
+    // links to come after its own.
+    std::string at = python;
+    for (int links = 0; links < kMaxLinks && !at.empty(); ++links) {
+      AddFoldersBelow(Parent(Parent(at)), &found);
+      if (Parent(Parent(at)) == "/usr") AddFoldersBelow("/usr/local", &found);
+      at = LinkedTo(at);
+    }
     break;
   }
   return found;

@@ -12,10 +12,10 @@
 namespace holdfast {
 
 // The folders of NVIDIA's libraries (nvidia/cudnn/lib, nvidia/cublas/lib,
-// nvidia/cu13/lib) below the site-packages of two Pythons, as far as they are
-// there: that of the virtual environment `virtual_env`, and that of the first
-// python3 in the folders of `path`. Both may be empty. Nothing is executed, so
-// a python3 that is a script which runs another leads nowhere.
+// nvidia/cu13/lib) below the site-packages of these, as far as they are there:
+// the virtual environment `virtual_env`, the first python3 in the folders of
+// `path`, and each Python that this one links to. Both may be empty. Nothing is
+// executed, so a python3 that is a script which runs another leads nowhere.
 std::vector<std::string> PythonLibraryFolders(const std::string& path,
                                               const std::string& virtual_env);
 

@@ -4,14 +4,14 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
-#include <cstdlib>
+#include <cstdio>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -47,14 +47,8 @@ class PythonLibraryFoldersTest : public ::testing::Test {
     return prefix + "/lib/python3.11/site-packages/nvidia/";
   }
 
-  // Without links, which are followed on the way to a Python.
-  static std::string RealTempDir() {
-    char real[PATH_MAX];
-    return realpath(::testing::TempDir().c_str(), real) == nullptr ? "" : real;
-  }
-
   const std::string root_ = absl::StrCat(
-      RealTempDir(), "/",
+      absl::StripSuffix(::testing::TempDir(), "/"), "/",
       ::testing::UnitTest::GetInstance()->current_test_info()->name());
 };
 
@@ -64,7 +58,7 @@ TEST_F(PythonLibraryFoldersTest, OfTheFirstPythonOnThePath) {
   MakeFolder(root_ + "/empty/bin");
   EXPECT_THAT(
       PythonLibraryFolders(absl::StrCat(root_, "/empty/bin::", root_,
-                                        "/first/bin:", root_, "/second/bin"),
+                                        "/first/bin/:", root_, "/second/bin"),
                            ""),
       ElementsAre(Packages(root_ + "/first") + "cudnn/lib",
                   Packages(root_ + "/first") + "cu13/lib"));
@@ -82,6 +76,19 @@ TEST_F(PythonLibraryFoldersTest, OfAVirtualEnvironmentAndItsPython) {
                           Packages(root_ + "/python") + "cudnn/lib",
                           Packages(root_ + "/python") + "cu13/lib"));
   EXPECT_THAT(PythonLibraryFolders("", root_ + "/venv"),
+              ElementsAre(Packages(root_ + "/venv") + "cudnn/lib",
+                          Packages(root_ + "/venv") + "cu13/lib"));
+}
+
+// One link is relative; the environment is neither the first nor the last.
+TEST_F(PythonLibraryFoldersTest, OfEachPythonInAChainOfLinks) {
+  MakePython(root_ + "/venv");
+  const std::string link = root_ + "/venv/bin/python3";
+  ASSERT_EQ(rename(link.c_str(), (root_ + "/venv/bin/python3.11").c_str()), 0);
+  ASSERT_EQ(symlink("python3.11", link.c_str()), 0);
+  MakeFolder(root_ + "/local/bin");
+  ASSERT_EQ(symlink(link.c_str(), (root_ + "/local/bin/python3").c_str()), 0);
+  EXPECT_THAT(PythonLibraryFolders(root_ + "/local/bin", ""),
               ElementsAre(Packages(root_ + "/venv") + "cudnn/lib",
                           Packages(root_ + "/venv") + "cu13/lib"));
 }
