@@ -576,6 +576,7 @@ void ParityTest::CompareConvolutions(double tolerance) {
 TEST_F(ParityTest, Convolutions) { CompareConvolutions(); }
 
 TEST_F(ParityTest, ConvolutionsWithoutCudnn) {
+  if (DeviceHasTheCpusBits()) GTEST_SKIP() << "it has but one way";
   auto device = MakeDeviceUnderTest({.cudnn = false});
   ASSERT_TRUE(device.ok()) << device.status();
   device_ = *std::move(device);
@@ -583,6 +584,7 @@ TEST_F(ParityTest, ConvolutionsWithoutCudnn) {
 }
 
 TEST_F(ParityTest, ConvolutionsInTf32) {
+  if (DeviceHasTheCpusBits()) GTEST_SKIP() << "it has but one way";
   auto device = MakeDeviceUnderTest({.tf32 = true});
   ASSERT_TRUE(device.ok()) << device.status();
   device_ = *std::move(device);
