@@ -9,13 +9,13 @@
 namespace holdfast {
 
 // A backend on the device that is compared with the CPU. Three programs have
-// the same comparisons, with
+// the same comparisons:
 //
-//   gpu.cc       the first GPU;
-//   emulated.cc  our kernels on the host (emulation.h), with OpenBLAS for
-//   cuBLAS; stand_in.cc  the host's stand-in for a device, with the CPU's
-//   operations,
-//                which shows that the comparisons themselves hold.
+// - gpu.cc, with the first GPU;
+// - emulated.cc, with our kernels on the host (emulation.h), OpenBLAS for
+//   cuBLAS, and for cuDNN the definition of a convolution (emulated_cudnn.h);
+// - stand_in.cc, with the host's stand-in for a device and the CPU's
+//   operations, which shows that the comparisons themselves hold.
 //
 // What products are made in: CudaBackendOptions.
 // Errors: FAILED_PRECONDITION or UNIMPLEMENTED, with the reason, when there is
@@ -23,6 +23,7 @@ namespace holdfast {
 struct ProductOptions {
   bool tf32 = false;
   Precision precision = Precision::kFloat32;
+  bool cudnn = true;
 };
 absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(
     const ProductOptions& options = {});

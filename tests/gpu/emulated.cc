@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/gpu/device_under_test.h"
+#include "tests/gpu/emulated_cudnn.h"
 #include "tests/gpu/emulation.h"
 #include "worker/backend/cuda/cublas.h"
 #include "worker/backend/cuda/cuda_device_math.h"
@@ -151,10 +152,12 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(
   };
   EmulateOn(g_enqueue);
   // An image or two at a time.
-  auto math = CudaDeviceMath::Create(nullptr, 9,
-                                     {.tf32 = products.tf32,
-                                      .precision = products.precision,
-                                      .max_columns = 2000});
+  auto math = CudaDeviceMath::Create(
+      nullptr, 9,
+      {.tf32 = products.tf32,
+       .precision = products.precision,
+       .max_columns = 2000,
+       .cudnn = products.cudnn ? EmulatedCudnn(g_enqueue) : nullptr});
   if (!math.ok()) return math.status();
   StreamBackend::Options options;
   options.name = "emulation";

@@ -5,8 +5,10 @@ namespace holdfast {
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(
     const ProductOptions& options) {
-  return CreateCudaBackend(
-      {.index = 0, .tf32 = options.tf32, .precision = options.precision});
+  return CreateCudaBackend({.index = 0,
+                            .tf32 = options.tf32,
+                            .precision = options.precision,
+                            .cudnn = options.cudnn});
 }
 
 bool DeviceHasTheCpusBits() { return false; }

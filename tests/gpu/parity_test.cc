@@ -135,6 +135,7 @@ class ParityTest : public ::testing::Test {
     ASSERT_EQ(operation(cpu_.get(), on_cpu), absl::OkStatus());
     std::vector<std::vector<float>> first_bits;
     for (const int64_t offset : {1, 7, 0}) {
+      // What lies at 0 and 1 tells a slow device what is aligned and what not.
       if (offset == 7 && DeviceIsSlow()) continue;
       SCOPED_TRACE(absl::StrCat("offset ", offset));
       CompareAt(offset, all, expected, tolerance, operation, &first_bits);
@@ -297,7 +298,7 @@ class ParityTest : public ::testing::Test {
 
   // Of all shapes.
   void CompareProducts();
-  void CompareConvolutions();
+  void CompareConvolutions(double tolerance = kSum);
 
   std::unique_ptr<Backend> cpu_ = *CpuBackend::Create({});
   std::unique_ptr<Backend> device_;
@@ -505,6 +506,33 @@ Images MakeImages(int64_t m, int64_t height, int64_t width, int64_t channels,
   return {m, made, filters, groups};
 }
 
+// Padded as little as it takes for ceil(size / stride) places, with the odd one
+// behind (TensorFlow's SAME).
+Images MakeSameImages(int64_t m, int64_t height, int64_t width,
+                      int64_t channels, int64_t window, int64_t stride,
+                      int64_t filters, int64_t groups) {
+  const auto places = [&](int64_t size) {
+    return (size + stride - 1) / stride;
+  };
+  const auto pad = [&](int64_t size) {
+    return std::max<int64_t>(0, (places(size) - 1) * stride + window - size) /
+           2;
+  };
+  Window made;
+  made.height = height;
+  made.width = width;
+  made.channels = channels;
+  made.window_height = window;
+  made.window_width = window;
+  made.stride_height = stride;
+  made.stride_width = stride;
+  made.pad_top = pad(height);
+  made.pad_left = pad(width);
+  made.output_height = places(height);
+  made.output_width = places(width);
+  return {m, made, filters, groups};
+}
+
 const std::vector<Images>& AllImages() {
   static const auto* const all = new std::vector<Images>{
       MakeImages(1, 1, 1, 1, 1, 1, 0, 1, 1),
@@ -525,6 +553,10 @@ const std::vector<Images>& AllImages() {
       MakeImages(9, 6, 5, 8, 1, 1, 0, 16, 1),
       MakeImages(2, 9, 8, 4, 3, 1, 0, 3, 1),
       MakeImages(DeviceIsSlow() ? 1 : 33, 28, 28, 16, 5, 1, 2, 32, 1),
+      // More behind than before; and pixels behind that no window sees.
+      MakeSameImages(3, 8, 10, 4, 3, 2, 6, 2),
+      MakeSameImages(3, 7, 10, 4, 2, 3, 8, 1),
+      MakeSameImages(2, 9, 6, 3, 4, 1, 5, 1),
   };
   return *all;
 }
@@ -537,7 +569,7 @@ std::string Name(const char* what, const Images& images) {
                       ", groups ", images.groups);
 }
 
-void ParityTest::CompareConvolutions() {
+void ParityTest::CompareConvolutions(double tolerance) {
   has_products_ = true;
   for (const Images& images : AllImages()) {
     const Convolution convolution = {images.window, images.filters,
@@ -550,20 +582,20 @@ void ParityTest::CompareConvolutions() {
         Name("Convolve", images),
         {Values::Random(m, inputs, 1), Values::Random(rows, images.filters, 2),
          Values::Unset(m, outputs)},
-        kSum, [&](Backend* backend, const Matrices& x) {
+        tolerance, [&](Backend* backend, const Matrices& x) {
           return backend->Convolve(convolution, x[0], x[1], x[2]);
         });
     Compare(Name("ConvolveKernelGradient", images),
             {Values::Random(m, inputs, 1), Values::Random(m, outputs, 2),
              Values::Unset(rows, images.filters)},
-            kSum, [&](Backend* backend, const Matrices& x) {
+            tolerance, [&](Backend* backend, const Matrices& x) {
               return backend->ConvolveKernelGradient(convolution, x[0], x[1],
                                                      x[2]);
             });
     Compare(Name("ConvolveInputGradient", images),
             {Values::Random(rows, images.filters, 1),
              Values::Random(m, outputs, 2), Values::Unset(m, inputs)},
-            kSum, [&](Backend* backend, const Matrices& x) {
+            tolerance, [&](Backend* backend, const Matrices& x) {
               return backend->ConvolveInputGradient(convolution, x[0], x[1],
                                                     x[2]);
             });
@@ -571,6 +603,97 @@ void ParityTest::CompareConvolutions() {
 }
 
 TEST_F(ParityTest, Convolutions) { CompareConvolutions(); }
+
+TEST_F(ParityTest, ConvolutionsWithoutCudnn) {
+  if (DeviceHasTheCpusBits()) GTEST_SKIP() << "it has but one way";
+  auto device = MakeDeviceUnderTest({.cudnn = false});
+  ASSERT_TRUE(device.ok()) << device.status();
+  device_ = *std::move(device);
+  CompareConvolutions();
+}
+
+TEST_F(ParityTest, ConvolutionsInTf32) {
+  if (DeviceHasTheCpusBits()) GTEST_SKIP() << "it has but one way";
+  auto device = MakeDeviceUnderTest({.tf32 = true});
+  ASSERT_TRUE(device.ok()) << device.status();
+  device_ = *std::move(device);
+  CompareConvolutions(kTf32);
+}
+
+// Those of a ResNet, and a depthwise one: by cuDNN twice, by another backend's
+// cuDNN, and unfolded.
+TEST_F(ParityTest, ConvolutionsByCudnn) {
+  if (device_->Describe().core.find("cuDNN") == std::string::npos) {
+    GTEST_SKIP() << "no cuDNN on " << device_->Describe().core;
+  }
+  auto twin = MakeDeviceUnderTest();
+  ASSERT_TRUE(twin.ok()) << twin.status();
+  auto unfolding = MakeDeviceUnderTest({.cudnn = false});
+  ASSERT_TRUE(unfolding.ok()) << unfolding.status();
+  const Images all[] = {MakeSameImages(64, 28, 28, 1, 3, 1, 16, 1),
+                        MakeSameImages(64, 28, 28, 16, 3, 1, 16, 1),
+                        MakeSameImages(64, 28, 28, 16, 3, 2, 32, 1),
+                        MakeSameImages(64, 28, 28, 16, 1, 2, 32, 1),
+                        MakeSameImages(64, 14, 14, 32, 3, 1, 32, 1),
+                        MakeSameImages(64, 14, 14, 64, 3, 1, 64, 64),
+                        MakeSameImages(8, 56, 56, 64, 3, 1, 64, 1),
+                        MakeSameImages(8, 112, 112, 3, 7, 2, 64, 1)};
+  for (const Images& images : all) {
+    SCOPED_TRACE(Name("convolution", images));
+    const Convolution convolution = {images.window, images.filters,
+                                     images.groups};
+    const int64_t m = images.m;
+    const int64_t rows = convolution.kernel_rows();
+    const Values x = Values::Random(m, images.window.input_size(), 1);
+    const Values kernel = Values::Random(rows, images.filters, 2);
+    const Values dy = Values::Random(m, convolution.output_size(), 3);
+    // y, the gradient by the kernel and that by x.
+    const auto run = [&](Backend* backend,
+                         std::vector<std::vector<float>>* results) {
+      std::vector<DeviceBuffer> buffers(6);
+      const auto upload = [&](const Values& values, DeviceBuffer* buffer) {
+        return backend->Upload(values.values, values.rows, values.cols, buffer);
+      };
+      const auto in_x = upload(x, &buffers[0]);
+      const auto in_kernel = upload(kernel, &buffers[1]);
+      const auto in_dy = upload(dy, &buffers[2]);
+      ASSERT_TRUE(in_x.ok() && in_kernel.ok() && in_dy.ok());
+      std::vector<Matrix> made;
+      for (const ConstMatrix like : {*in_dy, *in_kernel, *in_x}) {
+        DeviceBuffer& buffer = buffers[3 + made.size()];
+        ASSERT_EQ(backend->Reserve(like.size(), &buffer), absl::OkStatus());
+        made.push_back(buffer.View(like.rows, like.cols));
+      }
+      ASSERT_EQ(backend->Convolve(convolution, *in_x, *in_kernel, made[0]),
+                absl::OkStatus());
+      ASSERT_EQ(
+          backend->ConvolveKernelGradient(convolution, *in_x, *in_dy, made[1]),
+          absl::OkStatus());
+      ASSERT_EQ(backend->ConvolveInputGradient(convolution, *in_kernel, *in_dy,
+                                               made[2]),
+                absl::OkStatus());
+      for (const Matrix& matrix : made) {
+        const auto download = backend->StartDownload(matrix);
+        ASSERT_TRUE(download.ok()) << download.status();
+        ASSERT_EQ(backend->Await(*download), absl::OkStatus());
+        results->emplace_back(download->values.begin(), download->values.end());
+      }
+    };
+    std::vector<std::vector<float>> first, again, of_twin, unfolded;
+    run(device_.get(), &first);
+    run(device_.get(), &again);
+    run(twin->get(), &of_twin);
+    run(unfolding->get(), &unfolded);
+    if (HasFatalFailure()) return;
+    for (size_t i = 0; i < first.size(); ++i) {
+      SCOPED_TRACE(absl::StrCat("result ", i));
+      EXPECT_TRUE(Near(again[i], first[i], kExact));
+      EXPECT_TRUE(Near(of_twin[i], first[i], kExact));
+      EXPECT_TRUE(Near(first[i], unfolded[i], kSum));
+      ++g_cases;
+    }
+  }
+}
 
 // The CPU rounds the same factors, and sums in another order.
 TEST_F(ParityTest, ProductsInSixteenBits) {

@@ -2,9 +2,8 @@
 
 #include <dlfcn.h>
 
-#include <string>
-
 #include "absl/strings/str_cat.h"
+#include "worker/backend/cuda/find_library.h"
 
 namespace holdfast {
 namespace {
@@ -16,9 +15,6 @@ constexpr char kLibrary[] = "libcublas.so." HOLDFAST_STRING(CUBLAS_VER_MAJOR);
 #undef HOLDFAST_STRING
 #undef HOLDFAST_STRING_OF
 
-// Where the toolkit puts it, which need not be known to the dynamic linker.
-constexpr char kUsualFolder[] = "/usr/local/cuda/lib64/";
-
 template <typename Function>
 bool Find(void* library, const char* name, Function* function) {
   *function = reinterpret_cast<Function>(dlsym(library, name));
@@ -26,17 +22,10 @@ bool Find(void* library, const char* name, Function* function) {
 }
 
 absl::StatusOr<const Cublas*> Load() {
-  void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const std::string error = dlerror();
-    library = dlopen(absl::StrCat(kUsualFolder, kLibrary).c_str(),
-                     RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "cuBLAS cannot be loaded: ", error, "; looked beside the program, ",
-          "in LD_LIBRARY_PATH, in the system's folders and in ", kUsualFolder));
-    }
-  }
+  const absl::StatusOr<void*> loaded =
+      LoadSharedLibrary(kLibrary, CudaLibraryFolders());
+  if (!loaded.ok()) return loaded.status();
+  void* const library = *loaded;
   static Cublas cublas;
   const bool found =
       Find(library, "cublasCreate_v2", &cublas.create) &&

@@ -6,10 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "glog/logging.h"
 #include "worker/backend/cuda/cublas.h"
 #include "worker/backend/cuda/cuda_device_math.h"
 #include "worker/backend/cuda/cuda_device_runtime.h"
 #include "worker/backend/cuda/cuda_status.h"
+#include "worker/backend/cuda/cudnn.h"
 #include "worker/backend/stream/stream_backend.h"
 
 namespace holdfast {
@@ -49,6 +51,18 @@ absl::StatusOr<Gpu> FindGpu(int index) {
   return gpu;
 }
 
+// Null where convolutions are not cuDNN's; the first call to miss it logs why.
+const Cudnn* FindCudnn(const CudaBackendOptions& options) {
+  if (!options.cudnn || options.precision != Precision::kFloat32) {
+    return nullptr;
+  }
+  const absl::StatusOr<const Cudnn*> cudnn = LoadCudnn();
+  if (cudnn.ok()) return *cudnn;
+  LOG_FIRST_N(INFO, 1) << "convolutions by im2col: no cuDNN found: "
+                       << cudnn.status().message();
+  return nullptr;
+}
+
 }  // namespace
 
 absl::Status CheckCudaDevice(int index) {
@@ -70,15 +84,17 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(
   absl::StatusOr<std::unique_ptr<CudaDeviceRuntime>> runtime =
       CudaDeviceRuntime::Create(options.index);
   if (!runtime.ok()) return runtime.status();
+  const Cudnn* const cudnn = FindCudnn(options);
   absl::StatusOr<std::unique_ptr<CudaDeviceMath>> math = CudaDeviceMath::Create(
       (*runtime)->stream(StreamId::kCompute), gpu->major,
-      {.tf32 = options.tf32, .precision = options.precision});
+      {.tf32 = options.tf32, .precision = options.precision, .cudnn = cudnn});
   if (!math.ok()) return math.status();
   StreamBackend::Options stream_options;
   stream_options.name = absl::StrCat("cuda:", options.index);
   stream_options.description.core =
       absl::StrCat(gpu->name, ", compute capability ", gpu->major, ".",
-                   gpu->minor, options.tf32 ? ", TF32" : "");
+                   gpu->minor, options.tf32 ? ", TF32" : "",
+                   (*math)->has_cudnn() ? ", cuDNN " + cudnn->Version() : "");
   stream_options.pinned = options.pinned;
   return std::make_unique<StreamBackend>(*std::move(runtime), *std::move(math),
                                          std::move(stream_options));

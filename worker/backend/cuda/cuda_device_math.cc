@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "glog/logging.h"
 #include "worker/backend/cuda/cuda_status.h"
 #include "worker/backend/cuda/kernels.h"
 
@@ -128,10 +129,21 @@ absl::StatusOr<std::unique_ptr<CudaDeviceMath>> CudaDeviceMath::Create(
       math->handle_,
       options.tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH));
   if (!status.ok()) return status;
+  // From factors of 16 bits cuDNN makes results of 16 bits.
+  if (options.cudnn != nullptr && options.precision == Precision::kFloat32) {
+    auto cudnn =
+        CudnnConvolution::Create(options.cudnn, stream, {.tf32 = options.tf32});
+    if (cudnn.ok()) {
+      math->cudnn_ = *std::move(cudnn);
+    } else {
+      LOG(WARNING) << "convolutions by im2col: " << cudnn.status().message();
+    }
+  }
   return math;
 }
 
 CudaDeviceMath::~CudaDeviceMath() {
+  cudnn_.reset();
   if (handle_ != nullptr) cublas_->destroy(handle_);
   cudaFree(cublas_workspace_);
 }
@@ -362,7 +374,10 @@ int64_t CudaDeviceMath::ConvolutionWorkspace(const Convolution& convolution,
                         ColumnsOf(convolution);
     }
   }
-  return std::max({convolve, kernel_gradient, input_gradient});
+  // What cuDNN refuses when it is to begin is unfolded.
+  const int64_t by_cudnn =
+      cudnn_ == nullptr ? 0 : cudnn_->Workspace(convolution, images);
+  return std::max({convolve, kernel_gradient, input_gradient, by_cudnn});
 }
 
 absl::StatusOr<const void*> CudaDeviceMath::ColumnsOfImages(
@@ -423,6 +438,11 @@ absl::Status CudaDeviceMath::ConvolveFactor(const Convolution& convolution,
 absl::Status CudaDeviceMath::Convolve(const Convolution& convolution,
                                       ConstMatrix x, ConstMatrix kernel,
                                       Matrix y, float* workspace) {
+  if (cudnn_ != nullptr) {
+    const absl::StatusOr<bool> done =
+        cudnn_->Convolve(convolution, x, kernel, y, workspace);
+    if (!done.ok() || *done) return done.status();
+  }
   const absl::StatusOr<const void*> factor =
       Round(kernel.data, kernel.size(), workspace);
   if (!factor.ok()) return factor.status();
@@ -436,6 +456,11 @@ absl::Status CudaDeviceMath::Convolve(const Convolution& convolution,
 absl::Status CudaDeviceMath::ConvolveKernelGradient(
     const Convolution& convolution, ConstMatrix x, ConstMatrix dy,
     Matrix kernel_gradient, float* workspace) {
+  if (cudnn_ != nullptr) {
+    const absl::StatusOr<bool> done =
+        cudnn_->KernelGradient(convolution, x, dy, kernel_gradient, workspace);
+    if (!done.ok() || *done) return done.status();
+  }
   const int groups = static_cast<int>(convolution.groups);
   if (x.rows == 0) return Fill0(kernel_gradient.data, kernel_gradient.size());
   Gemm gemm;
@@ -471,6 +496,11 @@ absl::Status CudaDeviceMath::ConvolveKernelGradient(
 absl::Status CudaDeviceMath::ConvolveInputGradient(
     const Convolution& convolution, ConstMatrix kernel, ConstMatrix dy,
     Matrix dx, float* workspace) {
+  if (cudnn_ != nullptr) {
+    const absl::StatusOr<bool> done =
+        cudnn_->InputGradient(convolution, kernel, dy, dx, workspace);
+    if (!done.ok() || *done) return done.status();
+  }
   const Window& window = convolution.window;
   if (GradientIsConvolution(convolution)) {
     const Convolution gradient = Gradient(convolution);

@@ -11,12 +11,14 @@
 #include "absl/status/statusor.h"
 #include "worker/backend/backend.h"
 #include "worker/backend/cuda/cublas.h"
+#include "worker/backend/cuda/cudnn.h"
+#include "worker/backend/cuda/cudnn_convolution.h"
 #include "worker/backend/stream/device_math.h"
 
 namespace holdfast {
 
-// The arithmetic of a GPU: cuBLAS for matrix products, which convolutions
-// become too, and our own kernels for the rest.
+// The arithmetic of a GPU: cuBLAS for matrix products, cuDNN for convolutions
+// or, where they are not its, cuBLAS again, and our own kernels for the rest.
 //
 // The same operations give the same bits, on the same kind of GPU and with the
 // same cuBLAS: it has a workspace of its own, of fixed size, uses no atomics,
@@ -36,6 +38,9 @@ class CudaDeviceMath final : public DeviceMath {
     // image that is larger. The default, 256 MiB in float32 and half of that in
     // halves, keeps any GPU busy; more only takes more memory.
     int64_t max_columns = int64_t{1} << 26;
+    // Does convolutions in float32, as far as it can; the others, and all where
+    // it is null or does not start, are unfolded. Must outlive this.
+    const Cudnn* cudnn = nullptr;
   };
 
   // For the GPU that the thread is bound to, whose compute capability this is.
@@ -44,6 +49,9 @@ class CudaDeviceMath final : public DeviceMath {
   static absl::StatusOr<std::unique_ptr<CudaDeviceMath>> Create(
       cudaStream_t stream, int capability_major, const Options& options);
   ~CudaDeviceMath() override;
+
+  // Whether convolutions are cuDNN's, as far as it does them.
+  bool has_cudnn() const { return cudnn_ != nullptr; }
 
   absl::Status Custom(CustomOperation operation) override;
   int64_t ProductWorkspace(int64_t a_size, int64_t b_size) override;
@@ -165,6 +173,8 @@ class CudaDeviceMath final : public DeviceMath {
   const Options options_;
   cublasHandle_t handle_ = nullptr;
   void* cublas_workspace_ = nullptr;
+  // Null: convolutions are unfolded.
+  std::unique_ptr<CudnnConvolution> cudnn_;
 };
 
 }  // namespace holdfast

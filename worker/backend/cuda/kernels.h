@@ -157,6 +157,23 @@ cudaError_t AveragePoolGradient(cudaStream_t stream, const float* dy,
                                 const WindowShape& window, int64_t images,
                                 float* dx);
 
+// y[j, i] = x[i, j], with x of rows x cols. They must not overlap.
+cudaError_t Transpose(cudaStream_t stream, const float* x, int64_t rows,
+                      int64_t cols, float* y);
+
+// Images of [height, width, channels], and those of another size that are cut
+// out of them, or of them and zeros around them.
+struct ImageShift {
+  int channels;
+  int height, width;
+  int down, right;
+  int to_height, to_width;
+};
+
+// y[i, (p, q, c)] = x[i, (p + down, q + right, c)], 0 for x beyond the image.
+cudaError_t ShiftImages(cudaStream_t stream, const float* x,
+                        const ImageShift& shift, int64_t images, float* y);
+
 }  // namespace kernels
 }  // namespace holdfast
 

@@ -1,0 +1,144 @@
+#ifndef HOLDFAST_WORKER_BACKEND_CUDA_CUDNN_CONVOLUTION_H_
+#define HOLDFAST_WORKER_BACKEND_CUDA_CUDNN_CONVOLUTION_H_
+
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/backend/backend.h"
+#include "worker/backend/cuda/cudnn.h"
+
+namespace holdfast {
+
+// Convolutions of float32 by cuDNN, as far as it does them with the same bits
+// in every run; those that it does not are the caller's.
+//
+// cuDNN's heuristics propose algorithms for a convolution over a number of
+// images, the fastest first, and the first deterministic one with a workspace
+// within the limit is taken. Nothing is timed: the choice follows from the
+// shapes, the kind of GPU and cuDNN's version.
+//
+// Images are NHWC, as ours are. cuDNN wants a kernel as [filters, rows] (KRSC),
+// the transpose of ours, which is made in the workspace. It pads an image by as
+// much behind as before; where that gives other places than the window has, the
+// images are copied, padded, into the workspace.
+//
+// Thread-compatible.
+class CudnnConvolution {
+ public:
+  struct Options {
+    // Factors may be rounded to TensorFloat-32.
+    bool tf32 = false;
+    // Bytes of workspace that an algorithm and the padded images may take
+    // together. More lets cuDNN choose faster algorithms for large batches.
+    int64_t max_workspace = int64_t{256} << 20;
+  };
+
+  // For the GPU that the thread is bound to. `cudnn` and `stream`, on which
+  // everything is enqueued, must outlive this.
+  // Errors: as of CudnnStatus.
+  static absl::StatusOr<std::unique_ptr<CudnnConvolution>> Create(
+      const Cudnn* cudnn, cudaStream_t stream, const Options& options);
+  ~CudnnConvolution();
+
+  CudnnConvolution(const CudnnConvolution&) = delete;
+  CudnnConvolution& operator=(const CudnnConvolution&) = delete;
+
+  // Values of workspace that the operations below need for so many images; 0
+  // where none of them is done here.
+  int64_t Workspace(const Convolution& convolution, int64_t images);
+
+  // The operations of DeviceMath. False: not done here, and nothing is
+  // enqueued that matters. That is so where cuDNN has no such algorithm, or
+  // refuses to begin it, which the log tells once; where a window sees a pixel,
+  // which cuBLAS multiplies as it is; and where a matrix is not aligned to 16
+  // bytes, on which cuDNN's kernels rely (those that begin where a DeviceBuffer
+  // does are). Errors: INTERNAL when an operation could not be enqueued.
+  absl::StatusOr<bool> Convolve(const Convolution& convolution, ConstMatrix x,
+                                ConstMatrix kernel, Matrix y, float* workspace);
+  absl::StatusOr<bool> KernelGradient(const Convolution& convolution,
+                                      ConstMatrix x, ConstMatrix dy,
+                                      Matrix kernel_gradient, float* workspace);
+  absl::StatusOr<bool> InputGradient(const Convolution& convolution,
+                                     ConstMatrix kernel, ConstMatrix dy,
+                                     Matrix dx, float* workspace);
+
+ private:
+  enum class Direction { kForward, kKernelGradient, kInputGradient };
+  // All numbers of a convolution, the images and the direction.
+  using Key = std::array<int64_t, 15>;
+
+  // What cuDNN needs for one operation.
+  struct Plan {
+    explicit Plan(const Cudnn* cudnn) : cudnn(cudnn) {}
+    ~Plan();
+    Plan(const Plan&) = delete;
+    Plan& operator=(const Plan&) = delete;
+
+    const Cudnn* const cudnn;
+    Cudnn::Descriptor x = nullptr;
+    Cudnn::Descriptor kernel = nullptr;
+    Cudnn::Descriptor convolution = nullptr;
+    Cudnn::Descriptor y = nullptr;
+    // Whether cuDNN does it.
+    bool usable = false;
+    int algorithm = 0;
+    // Whether x, or dx, is a padded copy in the workspace, of this size.
+    bool padded = false;
+    int64_t padded_height = 0;
+    int64_t padded_width = 0;
+    // The workspace, in values: the transposed kernel, padded images, and what
+    // is cuDNN's, each aligned to 256 bytes.
+    int64_t kernel_size = 0;
+    int64_t images_size = 0;
+    size_t algorithm_bytes = 0;
+
+    int64_t workspace() const;
+  };
+
+  CudnnConvolution(const Cudnn* cudnn, cudaStream_t stream,
+                   const Options& options)
+      : cudnn_(cudnn), stream_(stream), options_(options) {}
+
+  // For the log.
+  static std::string Name(Direction direction, const Convolution& convolution,
+                          int64_t images);
+  const Cudnn::Operation& OperationOf(Direction direction) const;
+  // Made when it is first asked for.
+  Plan& PlanOf(Direction direction, const Convolution& convolution,
+               int64_t images);
+  // OK: the plan is usable. Errors: why it is not; UNIMPLEMENTED where cuDNN
+  // has no algorithm that we want.
+  absl::Status MakePlan(Direction direction, const Convolution& convolution,
+                        int64_t images, Plan* plan);
+  absl::Status ChooseFor(Direction direction, Plan* plan);
+
+  // Descriptors in the order of the arguments of OperationOf(direction).
+  std::array<Cudnn::Descriptor, 3> Descriptors(Direction direction,
+                                               const Plan& plan) const;
+  // Enqueues OperationOf(direction) on a, b and c. False, and the plan is no
+  // longer usable, where cuDNN refuses after all.
+  absl::StatusOr<bool> Compute(Direction direction,
+                               const Convolution& convolution, int64_t images,
+                               const float* a, const float* b, float* c,
+                               float* workspace, Plan* plan);
+  absl::Status Transpose(const float* x, int64_t rows, int64_t cols, float* y);
+  absl::Status PadImages(const Window& window, const Plan& plan, int64_t images,
+                         const float* x, float* padded);
+
+  const Cudnn* const cudnn_;
+  const cudaStream_t stream_;
+  const Options options_;
+  Cudnn::Handle handle_ = nullptr;
+  std::map<Key, std::unique_ptr<Plan>> plans_;
+};
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_BACKEND_CUDA_CUDNN_CONVOLUTION_H_
