@@ -47,8 +47,8 @@ std::vector<std::string> PsNames(const ClusterSpec& cluster) {
 
 std::unique_ptr<Neighbors> MakeNeighbors(const Cluster::Options& options) {
   if (!options.same_host) return nullptr;
-  return std::make_unique<Neighbors>(PsNames(options.cluster),
-                                     options.same_host_dir);
+  return std::make_unique<Neighbors>(
+      PsNames(options.cluster), options.same_host_dir, options.host_memory);
 }
 
 Client::Options ClientOptions(const Cluster::Options& options,

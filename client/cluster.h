@@ -15,6 +15,7 @@
 #include "client/first_values.h"
 #include "client/parameters.h"
 #include "common/cluster_spec.h"
+#include "common/host_memory.h"
 #include "common/ids.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc_limits.h"
@@ -169,6 +170,11 @@ class Cluster {
     // Only with a ps whose socket is in this directory, as a volume that
     // containers share; empty: wherever it is.
     std::string same_host_dir;
+    // Pins what is read of a ps of this host where it lies, for a device to
+    // copy from. Values that come otherwise lie where their Parameters take
+    // memory (Parameters::SetHostMemory). Must outlive the cluster and all
+    // Parameters. Null: nothing is pinned.
+    HostMemory* host_memory = nullptr;
     // Asked with each renewal of the lease, by a thread of the cluster's: what
     // this worker has to tell about itself (as PhaseMeter::Report). Must not
     // block. May be empty.

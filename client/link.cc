@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc_limits.h"
+#include "common/shared_memory/sealed_file.h"
 #include "glog/logging.h"
 
 namespace holdfast::client {
@@ -35,12 +36,13 @@ struct Link::Borrowed {
   ~Borrowed() { link->board_->Return(loan); }
 
   std::shared_ptr<Link> link;
-  std::shared_ptr<const PeerFile> file;
+  std::shared_ptr<const LentFile> file;
   LoanId loan;
 };
 
 absl::StatusOr<std::shared_ptr<Link>> Link::Greet(
-    const proto::LinkResponse& offer, const SharedArena* regions) {
+    const proto::LinkResponse& offer, const SharedArena* regions,
+    HostMemory* host_memory) {
   if (!offer.refusal().empty()) {
     return absl::FailedPreconditionError(offer.refusal());
   }
@@ -58,8 +60,9 @@ absl::StatusOr<std::shared_ptr<Link>> Link::Greet(
   }
   auto board = LoanMaker::Create();
   if (!board.ok()) return board.status();
-  const std::shared_ptr<Link> link(
-      new Link(offer.link(), *std::move(socket), *std::move(board), regions));
+  const std::shared_ptr<Link> link(new Link(offer.link(), *std::move(socket),
+                                            *std::move(board), regions,
+                                            host_memory));
   if (absl::Status status = link->SendHello(offer.secret()); !status.ok()) {
     return status;
   }
@@ -67,11 +70,13 @@ absl::StatusOr<std::shared_ptr<Link>> Link::Greet(
 }
 
 Link::Link(uint64_t number, std::unique_ptr<LinkSocket> socket,
-           std::unique_ptr<LoanMaker> board, const SharedArena* regions)
+           std::unique_ptr<LoanMaker> board, const SharedArena* regions,
+           HostMemory* host_memory)
     : number_(number),
       socket_(std::move(socket)),
       board_(std::move(board)),
-      regions_(*regions) {}
+      regions_(*regions),
+      host_memory_(host_memory) {}
 
 absl::Status Link::SendHello(const std::string& secret) {
   absl::StatusOr<UniqueFd> board = Duplicate(board_->file().fd());
@@ -132,7 +137,7 @@ absl::Status Link::TakeFile(const LinkMessage& message) {
   absl::StatusOr<std::unique_ptr<PeerFile>> file =
       PeerFile::Map(message.fd, message.size, PeerFile::Access::kRead);
   if (!file.ok()) return file.status();
-  files_.push_back(*std::move(file));
+  files_.push_back(std::make_shared<LentFile>(*std::move(file), host_memory_));
   return absl::OkStatus();
 }
 
@@ -173,7 +178,7 @@ std::optional<proto::Loan> Link::OfferRead() {
 }
 
 absl::StatusOr<Buffer> Link::Read(const proto::SharedBytes& values) {
-  std::shared_ptr<const PeerFile> file;
+  std::shared_ptr<LentFile> file;
   {
     absl::MutexLock lock(&mutex_);
     if (values.file() > files_.size()) Look();
@@ -189,6 +194,7 @@ absl::StatusOr<Buffer> Link::Read(const proto::SharedBytes& values) {
         file == nullptr ? "is not known"
                         : absl::StrCat("has ", file->size(), " bytes")));
   }
+  file->Pin(values.offset(), values.size());
   const char* const data = file->data() + values.offset();
   return Buffer::FromMemory(
       data, values.size(),

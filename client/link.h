@@ -14,11 +14,12 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "client/lent_file.h"
 #include "common/buffer.h"
+#include "common/host_memory.h"
 #include "common/shared_memory/arena.h"
 #include "common/shared_memory/board.h"
 #include "common/shared_memory/link_socket.h"
-#include "common/shared_memory/sealed_file.h"
 #include "proto/cluster.pb.h"
 #include "proto/shard.pb.h"
 
@@ -35,9 +36,11 @@ class Link : public std::enable_shared_from_this<Link> {
  public:
   // [H3] Connects to what the ps has offered, and says whose link it is; does
   // not wait. `regions`, of which gradients are lent, must outlive the last
-  // call of Lend. Errors: why there is no link.
+  // call of Lend. With `host_memory`, which must outlive the link and all that
+  // was read, what Read returns is pinned. Errors: why there is no link.
   static absl::StatusOr<std::shared_ptr<Link>> Greet(
-      const proto::LinkResponse& offer, const SharedArena* regions);
+      const proto::LinkResponse& offer, const SharedArena* regions,
+      HostMemory* host_memory = nullptr);
   // [H4] Waits for the ps' welcome for at most `timeout`; to be called until it
   // is here, and before all others, at one time by one thread.
   // Errors: DEADLINE_EXCEEDED: it may still come; others: it will not.
@@ -81,7 +84,8 @@ class Link : public std::enable_shared_from_this<Link> {
   struct Borrowed;
 
   Link(uint64_t number, std::unique_ptr<LinkSocket> socket,
-       std::unique_ptr<LoanMaker> board, const SharedArena* regions);
+       std::unique_ptr<LoanMaker> board, const SharedArena* regions,
+       HostMemory* host_memory);
 
   absl::Status SendHello(const std::string& secret);
   proto::Loan LoanOf(LoanId loan) const;
@@ -96,6 +100,7 @@ class Link : public std::enable_shared_from_this<Link> {
   const std::unique_ptr<LinkSocket> socket_;
   const std::unique_ptr<LoanMaker> board_;
   const SharedArena& regions_;
+  HostMemory* const host_memory_;
 
   mutable absl::Mutex mutex_;
   // The ps has closed its end: it is dead, or holds nothing.
@@ -103,7 +108,7 @@ class Link : public std::enable_shared_from_this<Link> {
   // It has sent what it must not.
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;
   // Of the ps, from number 1.
-  std::vector<std::shared_ptr<const PeerFile>> files_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<LentFile>> files_ ABSL_GUARDED_BY(mutex_);
   // How many of the regions' files the ps knows.
   uint32_t files_sent_ ABSL_GUARDED_BY(mutex_) = 0;
   // By slot.

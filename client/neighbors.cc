@@ -14,9 +14,11 @@
 
 namespace holdfast::client {
 
-Neighbors::Neighbors(std::vector<std::string> ps_names, std::string directory)
+Neighbors::Neighbors(std::vector<std::string> ps_names, std::string directory,
+                     HostMemory* host_memory)
     : ps_names_(std::move(ps_names)),
       directory_(std::move(directory)),
+      host_memory_(host_memory),
       regions_({.name = "gradients"}),
       ps_(ps_names_.size()) {
   regions_.set_reclaim([this] { Sweep(); });
@@ -29,7 +31,7 @@ absl::StatusOr<std::shared_ptr<Link>> Neighbors::Greet(
     const absl::StatusOr<proto::LinkResponse>& offer) {
   if (!offer.ok()) return offer.status();
   if (directory_.empty() || !offer->refusal().empty()) {
-    return Link::Greet(*offer, &regions_);
+    return Link::Greet(*offer, &regions_, host_memory_);
   }
   proto::LinkResponse here = *offer;
   const std::filesystem::path name =
@@ -41,7 +43,7 @@ absl::StatusOr<std::shared_ptr<Link>> Neighbors::Greet(
                                             ", is not in ", directory_,
                                             ", the directory of this task"));
   }
-  return Link::Greet(here, &regions_);
+  return Link::Greet(here, &regions_, host_memory_);
 }
 
 void Neighbors::Join(uint32_t ps,

@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/link.h"
+#include "common/host_memory.h"
 #include "common/shared_memory/arena.h"
 #include "proto/shard.pb.h"
 
@@ -32,8 +33,10 @@ class Neighbors {
 
   // `ps_names`: by ps, for the log. `directory`: links are made only to ps
   // whose sockets are there, whatever they take it for; empty: wherever.
+  // `host_memory`: as of Link::Greet.
   explicit Neighbors(std::vector<std::string> ps_names,
-                     std::string directory = "");
+                     std::string directory = "",
+                     HostMemory* host_memory = nullptr);
 
   // Makes a link of what the ps has answered to Shard.Link, in place of that
   // before, or says in the log why there is none. Waits for the ps' welcome for
@@ -92,6 +95,7 @@ class Neighbors {
 
   const std::vector<std::string> ps_names_;
   const std::string directory_;
+  HostMemory* const host_memory_;
   SharedArena regions_;
   // By ps, how many pulls' values are kept. They may be kept when this object
   // has gone.

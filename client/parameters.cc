@@ -8,8 +8,25 @@ Parameters::Parameters(GlobalStep version,
                        std::vector<std::vector<float>> values)
     : version(version) {
   for (std::vector<float>& of_one : values) {
-    places_.emplace_back().own = std::move(of_one);
+    places_.emplace_back().own = Own(std::move(of_one));
   }
+}
+
+Parameters::Own::Own(const Own& other)
+    : heap_(other.values().begin(), other.values().end()) {}
+
+Parameters::Own& Parameters::Own::operator=(const Own& other) {
+  return *this = Own(other);
+}
+
+absl::Span<float> Parameters::Own::Make(size_t size, HostMemory* memory) {
+  if (values().size() != size) {
+    pinned_ = memory != nullptr ? memory->Allocate(size) : nullptr;
+    pinned_size_ = size;
+    heap_.resize(pinned_ != nullptr ? 0 : size);
+  }
+  if (pinned_ == nullptr) return absl::MakeSpan(heap_);
+  return absl::MakeSpan(pinned_.get(), size);
 }
 
 bool Parameters::AllAt(GlobalStep step) const {
@@ -22,7 +39,7 @@ absl::Span<const float> Parameters::Of(size_t variable) const {
   const Place& place = places_[variable];
   if (place.owner != nullptr) return place.kept;
   if (HasMemory(variable)) return place.given;
-  return place.own;
+  return place.own.values();
 }
 
 std::vector<absl::Span<const float>> Parameters::All() const {
@@ -49,10 +66,12 @@ absl::Span<const float> Parameters::AtFixedPlace(size_t variable) {
   Place& place = places_[variable];
   if (place.owner == nullptr) return Of(variable);
   if (!place.copied) {
-    place.own.assign(place.kept.begin(), place.kept.end());
+    const absl::Span<float> copy =
+        place.own.Make(place.kept.size(), host_memory_);
+    std::copy(place.kept.begin(), place.kept.end(), copy.begin());
     place.copied = true;
   }
-  return place.own;
+  return place.own.values();
 }
 
 bool Parameters::HasMemory(size_t variable) const {
@@ -66,8 +85,7 @@ absl::Span<float> Parameters::Write(size_t variable, size_t size) {
     place.owner = nullptr;
   }
   if (HasMemory(variable)) return place.given;
-  if (place.own.size() != size) place.own.resize(size);
-  return absl::MakeSpan(place.own);
+  return place.own.Make(size, host_memory_);
 }
 
 void Parameters::Keep(size_t variable, absl::Span<const float> values,

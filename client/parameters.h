@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/host_memory.h"
 #include "common/ids.h"
 
 namespace holdfast {
@@ -40,6 +41,11 @@ class Parameters {
 
   // ---- For whoever pulls ----
 
+  // From now on memory of this object's is pinned where it is taken, as far as
+  // `memory` has some; that is, not of variables whose values are kept, or
+  // written to the caller's memory. It must outlive the object. Null, the
+  // default: none is.
+  void SetHostMemory(HostMemory* memory) { host_memory_ = memory; }
   // From now on the values of variable i are written to memory[i], where that
   // is not null, in place of memory of this object's. It must be of their size.
   void SetMemory(absl::Span<const absl::Span<float>> memory);
@@ -98,8 +104,33 @@ class Parameters {
   absl::Span<float> WriteRows(size_t table, size_t row_length);
 
  private:
+  // Memory of this object's. What is copied is not pinned.
+  class Own {
+   public:
+    Own() = default;
+    explicit Own(std::vector<float> values) : heap_(std::move(values)) {}
+    Own(const Own& other);
+    Own& operator=(const Own& other);
+    Own(Own&&) = default;
+    Own& operator=(Own&&) = default;
+
+    // Memory for so many values, the same as before if it has that size; else
+    // of `memory`, which may be null or have none.
+    absl::Span<float> Make(size_t size, HostMemory* memory);
+    absl::Span<const float> values() const {
+      if (pinned_ == nullptr) return heap_;
+      return absl::MakeConstSpan(pinned_.get(), pinned_size_);
+    }
+
+   private:
+    // One of them is empty.
+    std::vector<float> heap_;
+    HostBuffer pinned_;
+    size_t pinned_size_ = 0;
+  };
+
   struct Place {
-    std::vector<float> own;
+    Own own;
     absl::Span<float> given;
     // Where `owner` is not null; and whether `own` is a copy of it.
     absl::Span<const float> kept;
@@ -119,6 +150,7 @@ class Parameters {
   // By table.
   std::vector<Rows> rows_;
   bool wants_variables_ = true;
+  HostMemory* host_memory_ = nullptr;
 };
 
 }  // namespace holdfast

@@ -36,6 +36,7 @@
 #include "common/data/dataset.h"
 #include "common/data/typed_array.h"
 #include "common/flags.h"
+#include "common/host_memory.h"
 #include "common/http_server.h"
 #include "common/job_file.h"
 #include "common/job_phase.h"
@@ -50,6 +51,7 @@
 #include "glog/logging.h"
 #include "worker/backend/cuda/cuda_backend.h"
 #include "worker/backend/device.h"
+#include "worker/backend/pinned_ranges.h"
 #include "worker/input/batch_pipeline.h"
 #include "worker/input/hooked_source.h"
 #include "worker/input/image_augmenter.h"
@@ -391,8 +393,10 @@ absl::Status ReadData(const Config& config, Workshop* workshop) {
 }
 
 absl::Status MakeBackends(const Config& config, Workshop* workshop) {
+  DeviceOptions options = config.device_options;
+  options.pinned = std::make_shared<PinnedRanges>();
   const auto make = [&](const Place& place, std::unique_ptr<Backend>* backend) {
-    auto made = CreateBackend(place, config.device_options);
+    auto made = CreateBackend(place, options);
     if (!made.ok()) return made.status();
     *backend = *std::move(made);
     (*backend)->SetTracer(config.tracer);
@@ -626,6 +630,8 @@ int Train(const Config& config, const WorkerHooks& hooks,
   connect.data_digest = workshop.train_set().digest();
   connect.report = [meter] { return meter->Report(); };
   connect.declaration = *declaration;
+  HostMemory* const host_memory = workshop.backends.front()->host_memory();
+  connect.host_memory = host_memory;
   auto cluster = Cluster::Connect(std::move(connect));
   if (!cluster.ok()) {
     return Fail(cluster.status(), ExitCodeOfJoin(cluster.status()));
@@ -650,6 +656,7 @@ int Train(const Config& config, const WorkerHooks& hooks,
   parts.meter = meter;
   parts.clock = &clock;
   parts.tracer = config.tracer;
+  parts.host_memory = host_memory;
   Trainer::Options options =
       TrainerOptions(config, workshop, *std::move(declaration));
   StepInHand in_hand;

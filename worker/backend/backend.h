@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/host_memory.h"
 #include "common/trace.h"
 
 namespace holdfast {
@@ -110,10 +111,6 @@ class DeviceBuffer {
   std::unique_ptr<float, Free> data_;
   int64_t capacity_ = 0;
 };
-
-// float32 memory of the host, from which uploads begin at once. Must not
-// outlive the backend that made it.
-using HostBuffer = std::unique_ptr<float[], std::function<void(float*)>>;
 
 // An operation of a model's own (Backend::Custom). On a GPU, launches kernels
 // on the cudaStream_t that it gets, and does not wait for them. Elsewhere it
@@ -215,15 +212,20 @@ class Backend {
 
   // The values of `host` as a matrix of rows x cols = their number. A backend
   // that can read host memory returns a view of it; any other copies, into
-  // `staging`. Both must stay until what uses the matrix has been downloaded.
+  // `staging`, and may not have done so when the call returns. Both must stay
+  // until what uses the matrix has been downloaded; where nothing may use it,
+  // until AwaitUploads has returned, too.
   virtual absl::StatusOr<ConstMatrix> Upload(absl::Span<const float> host,
                                              int64_t rows, int64_t cols,
                                              DeviceBuffer* staging) = 0;
 
   // Memory of the host for so many values, which are undefined. A backend that
   // copies takes uploads straight from it; what lies elsewhere, the host moves
-  // first. Errors: RESOURCE_EXHAUSTED.
+  // first. It must not outlive the backend. Errors: RESOURCE_EXHAUSTED.
   virtual absl::StatusOr<HostBuffer> AllocateHost(int64_t size) = 0;
+  // The same for others' use, as for values on their way from the network: by
+  // any thread. Lives as long as the backend. Null where uploads do not copy.
+  virtual HostMemory* host_memory() { return nullptr; }
   // Waits until what Upload copies is copied: from then on that memory of the
   // host may change.
   virtual absl::Status AwaitUploads() = 0;

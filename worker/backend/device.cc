@@ -80,7 +80,8 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateBackend(
   if (place.has_value()) {
     return CreateCudaBackend({.index = *place,
                               .tf32 = options.tf32,
-                              .precision = options.precision});
+                              .precision = options.precision,
+                              .pinned = options.pinned});
   }
   absl::StatusOr<std::unique_ptr<CpuBackend>> cpu = CpuBackend::Create(
       {.threads = options.threads, .precision = options.precision});

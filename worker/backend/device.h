@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "worker/backend/backend.h"
+#include "worker/backend/pinned_ranges.h"
 
 namespace holdfast {
 
@@ -47,6 +48,9 @@ struct DeviceOptions {
   // Of a GPU: matrix products in TensorFloat-32 (CudaBackendOptions).
   bool tf32 = false;
   Precision precision = Precision::kFloat32;
+  // Of a GPU: what is pinned, as all backends of a process may share it. Null:
+  // this backend's own.
+  std::shared_ptr<PinnedRanges> pinned;
 };
 
 // A backend there. Errors: those of CpuBackend::Create and

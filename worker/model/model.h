@@ -79,6 +79,10 @@ class Model {
   // For a variable with a moving average `sink` gets the batch's value instead.
   // `batch.loss_scale` changes no gradient but by what rounding loses.
   //
+  // When it returns, whatever it returns, nothing reads the parameters and the
+  // batch any more: a model that uploads what no gradient depends on waits for
+  // that (Backend::AwaitUploads).
+  //
   // When the loss is not finite, returns so and never calls `sink`.
   // Errors: INVALID_ARGUMENT when parameters or batch do not fit the model
   // (CheckParameters, CheckBatch); those of the backend. After an error the
@@ -87,7 +91,8 @@ class Model {
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       GradientSink sink) = 0;
 
-  // The forward pass alone, without anything random.
+  // The forward pass alone, without anything random. Reads nothing any more
+  // when it returns.
   virtual absl::StatusOr<BatchResult> Evaluate(
       absl::Span<const absl::Span<const float>> parameters,
       const Batch& batch) = 0;

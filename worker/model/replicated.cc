@@ -264,8 +264,8 @@ class SequentialReplicas final : public ReplicatedModel {
           }
           return made(variable);
         });
-    if (!result.ok()) return result;
-    const absl::Status status = models_[replica]->AwaitNext();
+    absl::Status status = result.status();
+    status.Update(models_[replica]->AwaitUploads());
     if (!status.ok()) return status;
     return result;
   }

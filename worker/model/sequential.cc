@@ -102,9 +102,9 @@ absl::StatusOr<BatchResult> Sequential::ComputeGradients(
   const auto memory_of = [&](int variable) { return sink.Memory(variable); };
   const absl::StatusOr<BatchResult> result =
       ComputeOnDevice(parameters, batch, Layer::GradientSink(take, memory_of));
-  if (!result.ok()) return result;
-  absl::Status status = downloads_.Finish(sink);
-  if (status.ok()) status = AwaitNext();
+  absl::Status status = result.status();
+  if (status.ok()) status = downloads_.Finish(sink);
+  status.Update(AwaitUploads());
   if (!status.ok()) return status;
   return result;
 }
@@ -136,10 +136,11 @@ absl::StatusOr<BatchResult> Sequential::ComputeOnDevice(
   return result;
 }
 
-absl::Status Sequential::AwaitNext() {
-  if (next_positions_.empty()) return absl::OkStatus();
+absl::Status Sequential::AwaitUploads() {
+  if (backend_->host_memory() == nullptr) return absl::OkStatus();
+  // Gradients need not depend on all parameters, nor on the next batch.
   const ScopedTrace waiting(backend_->tracer(), TraceKind::kWait,
-                            "the next batch's copy");
+                            "copies to the device");
   return backend_->AwaitUploads();
 }
 
@@ -177,7 +178,12 @@ absl::Status Sequential::BringNext(const Batch& batch) {
 
 absl::StatusOr<BatchResult> Sequential::Evaluate(
     absl::Span<const absl::Span<const float>> parameters, const Batch& batch) {
-  return RunForward(parameters, batch, nullptr);
+  const absl::StatusOr<BatchResult> result =
+      RunForward(parameters, batch, nullptr);
+  absl::Status status = result.status();
+  status.Update(AwaitUploads());
+  if (!status.ok()) return status;
+  return result;
 }
 
 absl::StatusOr<BatchResult> Sequential::RunForward(

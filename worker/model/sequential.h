@@ -48,12 +48,13 @@ class Sequential final : public Model {
       GradientSink sink) override;
   // As ComputeGradients, but the gradients stay in the backend's memory, until
   // the next pass: `sink` gets each once the operations that make it have been
-  // begun. A sink's error ends the pass, which returns it. The next batch's
-  // inputs must stay until AwaitNext has returned.
+  // begun. A sink's error ends the pass, which returns it. Whatever it returns,
+  // parameters and inputs, the next batch's too, must stay until AwaitUploads
+  // has returned.
   absl::StatusOr<BatchResult> ComputeOnDevice(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       Layer::GradientSink sink);
-  absl::Status AwaitNext();
+  absl::Status AwaitUploads();
   absl::StatusOr<BatchResult> Evaluate(
       absl::Span<const absl::Span<const float>> parameters,
       const Batch& batch) override;

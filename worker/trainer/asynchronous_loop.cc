@@ -16,7 +16,9 @@ using Phase = PhaseMeter::Phase;
 
 AsynchronousLoop::AsynchronousLoop(TrainingContext* context,
                                    const Options& options)
-    : context_(*context), options_(options), slots_(options.pipeline_depth) {}
+    : context_(*context), options_(options), slots_(options.pipeline_depth) {
+  now_.SetHostMemory(context->host_memory());
+}
 
 absl::Status AsynchronousLoop::Run() {
   std::unique_ptr<Cluster::TicketRequest> request =

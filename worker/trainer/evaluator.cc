@@ -118,7 +118,9 @@ Evaluator::Evaluator(Cluster* cluster, Model* model,
       test_set_(test_set),
       clock_(clock),
       options_(options),
-      strand_("evaluator") {}
+      strand_("evaluator") {
+  parameters_.SetHostMemory(options_.host_memory);
+}
 
 Evaluator::~Evaluator() { cancelled_ = true; }
 

@@ -14,6 +14,7 @@
 #include "client/cluster.h"
 #include "common/clock.h"
 #include "common/data/example_source.h"
+#include "common/host_memory.h"
 #include "common/strand.h"
 #include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
@@ -50,6 +51,8 @@ class Evaluator {
     // How long the cluster keeps a pinned version that is not let go. Until
     // then it may cost a copy of the parameters there. At most an hour.
     absl::Duration hold = absl::Minutes(10);
+    // As Trainer::Parts.
+    HostMemory* host_memory = nullptr;
   };
 
   // The arguments must outlive the evaluator; `model` is used by no one else.

@@ -13,6 +13,13 @@ using Phase = PhaseMeter::Phase;
 
 }  // namespace
 
+SynchronousLoop::SynchronousLoop(TrainingContext* context,
+                                 const Options& options)
+    : context_(*context), options_(options) {
+  now_.SetHostMemory(context->host_memory());
+  next_.SetHostMemory(context->host_memory());
+}
+
 absl::Status SynchronousLoop::Run() {
   absl::Status status = [&] {
     const TracedPhase waiting = context_.Waiting(Phase::kVersion, "version");

@@ -52,8 +52,7 @@ class SynchronousLoop {
   };
 
   // `context` must outlive the loop.
-  SynchronousLoop(TrainingContext* context, const Options& options)
-      : context_(*context), options_(options) {}
+  SynchronousLoop(TrainingContext* context, const Options& options);
 
   // Trains to the last version, or until the job is DONE.
   // Errors: those of TrainingContext, Cluster, GradientComputer, BatchPipeline.

@@ -51,6 +51,7 @@ Trainer::Trainer(const Parts& parts, const Options& options)
     evaluation.call_timeout =
         options_.step_timeout + options_.recovery_timeout + options_.margin;
     evaluation.hold = options_.pin_hold;
+    evaluation.host_memory = parts_.host_memory;
     evaluator_ =
         std::make_unique<Evaluator>(parts_.cluster, parts_.evaluation_model,
                                     parts_.test_set, parts_.clock, evaluation);
@@ -139,6 +140,7 @@ absl::Status Trainer::Train() {
   parts.meter = parts_.meter;
   parts.clock = parts_.clock;
   parts.tracer = parts_.tracer;
+  parts.host_memory = parts_.host_memory;
   TrainingContext::Options options;
   options.step_timeout = options_.step_timeout;
   options.margin = options_.recovery_timeout + options_.margin;

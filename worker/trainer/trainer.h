@@ -14,6 +14,7 @@
 #include "client/phase_meter.h"
 #include "common/clock.h"
 #include "common/data/example_source.h"
+#include "common/host_memory.h"
 #include "common/ids.h"
 #include "common/task_id.h"
 #include "common/timeouts.h"
@@ -107,6 +108,9 @@ class Trainer {
     const Clock* clock = nullptr;
     // Where steps and waits are recorded; null: nowhere.
     Tracer* tracer = nullptr;
+    // Where the values that are computed on are pulled to: the models' devices
+    // copy from there. Null: anywhere.
+    HostMemory* host_memory = nullptr;
   };
 
   using Counts = TrainingContext::Counts;

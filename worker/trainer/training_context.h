@@ -12,6 +12,7 @@
 #include "client/cluster.h"
 #include "client/phase_meter.h"
 #include "common/clock.h"
+#include "common/host_memory.h"
 #include "common/ids.h"
 #include "common/loss_watch.h"
 #include "common/trace.h"
@@ -58,6 +59,8 @@ class TrainingContext {
     const Clock* clock = nullptr;
     // Where steps and waits are recorded; null: nowhere.
     Tracer* tracer = nullptr;
+    // As Trainer::Parts.
+    HostMemory* host_memory = nullptr;
   };
 
   struct Options {
@@ -93,6 +96,7 @@ class TrainingContext {
   BatchPipeline& batches() { return *parts_.batches; }
   GradientComputer& gradients() { return *parts_.gradients; }
   Tracer* tracer() const { return parts_.tracer; }
+  HostMemory* host_memory() const { return parts_.host_memory; }
   PhaseMeter* meter() const { return parts_.meter; }
   // While the thread waits in `phase`; `what` names the wait in the trace.
   TracedPhase Waiting(PhaseMeter::Phase phase, absl::string_view what) const {

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/backend/backend.h"
+#include "worker/backend/pinned_ranges.h"
 
 namespace holdfast {
 
@@ -21,6 +22,8 @@ struct CudaBackendOptions {
   bool tf32 = false;
   // Other than float32: tensor cores multiply, several times as fast again.
   Precision precision = Precision::kFloat32;
+  // As DeviceOptions::pinned.
+  std::shared_ptr<PinnedRanges> pinned;
 };
 
 // Tests that there is a GPU with this index that we can use.

@@ -123,14 +123,28 @@ DeviceRuntime::Memory CudaDeviceRuntime::GetMemory() {
 
 absl::StatusOr<float*> CudaDeviceRuntime::AllocatePinned(int64_t size) {
   void* memory = nullptr;
-  const absl::Status status =
-      CudaStatus(cudaMallocHost(&memory, size * sizeof(float)),
-                 "taking pinned memory of the host");
+  const absl::Status status = CudaStatus(
+      cudaHostAlloc(&memory, size * sizeof(float), cudaHostAllocPortable),
+      "taking pinned memory of the host");
   if (!status.ok()) return status;
   return static_cast<float*>(memory);
 }
 
 void CudaDeviceRuntime::FreePinned(float* memory) { cudaFreeHost(memory); }
+
+absl::Status CudaDeviceRuntime::RegisterPinned(const void* memory,
+                                               size_t bytes) {
+  // Pages of others can be pinned for reading only.
+  return CudaStatus(
+      cudaHostRegister(const_cast<void*>(memory), bytes,
+                       cudaHostRegisterPortable | cudaHostRegisterReadOnly),
+      "pinning memory of the host");
+}
+
+void CudaDeviceRuntime::UnregisterPinned(const void* memory) {
+  // Where it cannot be done, the memory goes with the context.
+  CudaStatus(cudaHostUnregister(const_cast<void*>(memory)), "").IgnoreError();
+}
 
 absl::Status CudaDeviceRuntime::CopyIn(const float* host, int64_t size,
                                        float* device) {

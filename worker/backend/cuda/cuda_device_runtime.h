@@ -42,6 +42,8 @@ class CudaDeviceRuntime final : public DeviceRuntime {
   Memory GetMemory() override;
   absl::StatusOr<float*> AllocatePinned(int64_t size) override;
   void FreePinned(float* memory) override;
+  absl::Status RegisterPinned(const void* memory, size_t bytes) override;
+  void UnregisterPinned(const void* memory) override;
   absl::Status CopyIn(const float* host, int64_t size, float* device) override;
   absl::Status CopyOut(const float* device, int64_t size, float* host) override;
   // Over the host where the GPUs cannot reach one another.

@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_WORKER_BACKEND_STREAM_DEVICE_RUNTIME_H_
 #define HOLDFAST_WORKER_BACKEND_STREAM_DEVICE_RUNTIME_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -19,7 +20,8 @@ inline constexpr int kNumStreams = 3;
 // arithmetic. Calls that enqueue return at once; an error of the work itself
 // may be returned by any later call.
 //
-// Thread-compatible, from any thread that has called BindThread.
+// Thread-compatible, from any thread that has called BindThread; that call, and
+// those about memory of the host, are thread-safe.
 class DeviceRuntime {
  public:
   // A place in a stream that others can wait for. Ends with the runtime.
@@ -66,10 +68,16 @@ class DeviceRuntime {
   virtual void Free(float* memory) = 0;
   virtual Memory GetMemory() = 0;
 
-  // Memory of the host that copies can reach while the host does other things.
-  // Errors: RESOURCE_EXHAUSTED.
+  // Memory of the host that copies, of all devices, can reach while the host
+  // does other things. Errors: RESOURCE_EXHAUSTED.
   virtual absl::StatusOr<float*> AllocatePinned(int64_t size) = 0;
   virtual void FreePinned(float* memory) = 0;
+  // Makes whole pages of the host's memory such, for copies to devices: they
+  // may be mapped for reading only. Errors: the device's, which changes
+  // nothing.
+  virtual absl::Status RegisterPinned(const void* memory, size_t bytes) = 0;
+  // Of what was registered from `memory` on.
+  virtual void UnregisterPinned(const void* memory) = 0;
 
   // Enqueues a copy from pinned memory to the device, on kCopyIn.
   virtual absl::Status CopyIn(const float* host, int64_t size,

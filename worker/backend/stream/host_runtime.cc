@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 namespace holdfast {
@@ -157,17 +158,48 @@ absl::StatusOr<float*> HostRuntime::Allocate(int64_t size) {
   return Make(size, bytes);
 }
 
-void HostRuntime::Free(float* memory) {
-  absl::MutexLock lock(&machine_->mutex);
-  for (const Stream& stream : streams_) {
-    for (const Item& item : stream.queue) {
-      if (item.work == nullptr || options_.misuse == nullptr) continue;
-      *options_.misuse = absl::FailedPreconditionError(
-          "memory was freed while there was work to do");
+void HostRuntime::Misused(absl::string_view what) {
+  if (options_.misuse == nullptr) return;
+  *options_.misuse = absl::FailedPreconditionError(what);
+}
+
+bool HostRuntime::IsRead(const void* begin, const void* end) const {
+  for (const HostRuntime* const device : machine_->devices) {
+    for (const Stream& stream : device->streams_) {
+      for (const Item& item : stream.queue) {
+        const absl::Span<const float> source = item.source;
+        if (source.data() < end && begin < source.data() + source.size()) {
+          return true;
+        }
+      }
     }
   }
+  return false;
+}
+
+bool HostRuntime::HasWork() const {
+  for (const Stream& stream : streams_) {
+    for (const Item& item : stream.queue) {
+      if (item.work != nullptr) return true;
+    }
+  }
+  return false;
+}
+
+void HostRuntime::Free(float* memory) {
+  absl::MutexLock lock(&machine_->mutex);
+  if (HasWork()) Misused("memory was freed while there was work to do");
+  Drop(memory);
+}
+
+void HostRuntime::Drop(float* memory) {
   for (Allocation& made : made_) {
     if (made.first != memory) continue;
+    const float* const end = made.memory.data() + made.memory.size();
+    if (made.pinned && IsRead(memory, end)) {
+      Misused("memory of the host was freed before it was copied");
+    }
+    made.pinned = false;
     std::fill(made.memory.begin(), made.memory.end(), kNan);
     device_bytes_ -= made.bytes;
     made.bytes = 0;
@@ -182,15 +214,67 @@ DeviceRuntime::Memory HostRuntime::GetMemory() {
 absl::StatusOr<float*> HostRuntime::AllocatePinned(int64_t size) {
   absl::MutexLock lock(&machine_->mutex);
   if (!failure_.ok()) return failure_;
-  return Make(size, /*device_bytes=*/0);
+  float* const memory = Make(size, /*device_bytes=*/0);
+  made_.back().pinned = true;
+  return memory;
 }
 
-void HostRuntime::FreePinned(float* memory) { Free(memory); }
+void HostRuntime::FreePinned(float* memory) {
+  absl::MutexLock lock(&machine_->mutex);
+  Drop(memory);
+}
+
+absl::Status HostRuntime::RegisterPinned(const void* memory, size_t bytes) {
+  absl::MutexLock lock(&machine_->mutex);
+  if (!failure_.ok()) return failure_;
+  if (options_.refuses_registration) {
+    return absl::UnimplementedError("this device registers no memory");
+  }
+  const char* const begin = static_cast<const char*>(memory);
+  const auto next = machine_->registered.lower_bound(begin);
+  if ((next != machine_->registered.end() && next->first < begin + bytes) ||
+      (next != machine_->registered.begin() &&
+       std::prev(next)->second > begin)) {
+    return absl::AlreadyExistsError("some of the memory is registered");
+  }
+  machine_->registered[begin] = begin + bytes;
+  return absl::OkStatus();
+}
+
+void HostRuntime::UnregisterPinned(const void* memory) {
+  absl::MutexLock lock(&machine_->mutex);
+  const auto found =
+      machine_->registered.find(static_cast<const char*>(memory));
+  if (found == machine_->registered.end()) {
+    return Misused("memory was unregistered that is not registered");
+  }
+  if (IsRead(found->first, found->second)) {
+    Misused("memory was unregistered before it was copied");
+  }
+  machine_->registered.erase(found);
+}
+
+bool HostRuntime::IsPinned(const float* host, int64_t size) const {
+  const char* const begin = reinterpret_cast<const char*>(host);
+  const char* const end = reinterpret_cast<const char*>(host + size);
+  const auto next = machine_->registered.upper_bound(begin);
+  if (next != machine_->registered.begin() && std::prev(next)->second >= end) {
+    return true;
+  }
+  for (const HostRuntime* const device : machine_->devices) {
+    for (const Allocation& made : device->made_) {
+      const float* const last = made.memory.data() + made.memory.size();
+      if (made.pinned && host >= made.first && host + size <= last) return true;
+    }
+  }
+  return false;
+}
 
 absl::Status HostRuntime::CopyIn(const float* host, int64_t size,
                                  float* device) {
   absl::MutexLock lock(&machine_->mutex);
   if (!failure_.ok()) return failure_;
+  if (!IsPinned(host, size)) Misused("a copy from memory that is not pinned");
   EnqueueCopy(StreamId::kCopyIn, host, size, device);
   return absl::OkStatus();
 }
@@ -219,7 +303,7 @@ void HostRuntime::EnqueueCopy(StreamId stream, const float* from, int64_t size,
       {[to, size] { std::fill_n(to, size, kNan); }, std::nullopt});
   At(stream).queue.push_back(
       {[from, to, size] { std::memcpy(to, from, size * sizeof(float)); },
-       std::nullopt});
+       std::nullopt, absl::MakeConstSpan(from, size)});
   Dawdle();
 }
 

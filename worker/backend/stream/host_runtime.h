@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -13,7 +14,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "worker/backend/stream/device_runtime.h"
 
 namespace holdfast {
@@ -45,6 +48,8 @@ class HostRuntime final : public DeviceRuntime {
     std::vector<HostRuntime*> devices;
     // Items done.
     int64_t time = 0;
+    // What was registered: by the first byte, the one behind the last.
+    std::map<const char*, const char*> registered;
   };
 
   struct Options {
@@ -62,8 +67,12 @@ class HostRuntime final : public DeviceRuntime {
     std::optional<StreamId> ignored_synchronize;
     // Nothing is done but what the host waits for.
     bool lazy = false;
+    // Memory of the host can be taken, but not registered.
+    bool refuses_registration = false;
     // Where it is told, if not null, that something was done which a device
-    // does not bear: memory freed while there is work to do.
+    // does not bear: memory of it freed while there is work to do; memory of
+    // the host freed, or no longer registered, that is yet to be copied; a copy
+    // from memory that is not pinned, or beyond a range of it.
     absl::Status* misuse = nullptr;
   };
 
@@ -95,6 +104,8 @@ class HostRuntime final : public DeviceRuntime {
   Memory GetMemory() override;
   absl::StatusOr<float*> AllocatePinned(int64_t size) override;
   void FreePinned(float* memory) override;
+  absl::Status RegisterPinned(const void* memory, size_t bytes) override;
+  void UnregisterPinned(const void* memory) override;
   absl::Status CopyIn(const float* host, int64_t size, float* device) override;
   absl::Status CopyOut(const float* device, int64_t size, float* host) override;
   absl::Status CopyFromPeer(int peer_device, const float* theirs, int64_t size,
@@ -114,6 +125,8 @@ class HostRuntime final : public DeviceRuntime {
     std::function<void()> work;
     // Not before this.
     std::optional<Place> after;
+    // Of a copy: what it reads.
+    absl::Span<const float> source;
   };
   struct Stream {
     int64_t done = 0;
@@ -128,6 +141,8 @@ class HostRuntime final : public DeviceRuntime {
     float* first = nullptr;
     // Of the device, or 0.
     int64_t bytes = 0;
+    // Of the host, and not freed.
+    bool pinned = false;
   };
 
   Stream& At(StreamId stream) { return streams_[static_cast<int>(stream)]; }
@@ -138,6 +153,14 @@ class HostRuntime final : public DeviceRuntime {
   void EnqueueCopy(StreamId stream, const float* from, int64_t size, float* to);
   absl::Status EnqueueWait(StreamId stream, const Place& place);
   float* Make(int64_t size, int64_t device_bytes);
+  void Misused(absl::string_view what);
+  bool HasWork() const;
+  // Whether a device of the machine has yet to copy from there.
+  bool IsRead(const void* begin, const void* end) const;
+  // Ends with the memory of an allocation.
+  void Drop(float* memory);
+  // In one range, of any device of the machine.
+  bool IsPinned(const float* host, int64_t size) const;
 
   // Does some of the work, perhaps none.
   void Dawdle();

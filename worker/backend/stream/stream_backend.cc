@@ -1,11 +1,13 @@
 #include "worker/backend/stream/stream_backend.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "glog/logging.h"
 
 namespace holdfast {
 namespace {
@@ -19,6 +21,60 @@ constexpr int64_t kPiece = int64_t{1} << 20;
 // In values.
 constexpr int64_t kLossSumsSize = sizeof(DeviceLossSums) / sizeof(float);
 
+// Of one device, for copies to any that shares `ranges`.
+class PinnedMemory final : public HostMemory {
+ public:
+  // The arguments must outlive it.
+  PinnedMemory(DeviceRuntime* runtime, PinnedRanges* ranges, std::string device)
+      : runtime_(*runtime), ranges_(*ranges), device_(std::move(device)) {}
+
+  HostBuffer Allocate(int64_t size) override {
+    const absl::Status bound = runtime_.BindThread();
+    const absl::StatusOr<float*> memory =
+        bound.ok() ? runtime_.AllocatePinned(size) : bound;
+    if (!memory.ok()) {
+      Tell(memory.status());
+      return nullptr;
+    }
+    ranges_.Add(*memory, size * sizeof(float));
+    return HostBuffer(*memory, [this](float* memory) {
+      ranges_.Remove(memory);
+      runtime_.BindThread().IgnoreError();
+      runtime_.FreePinned(memory);
+    });
+  }
+
+  bool Register(const void* data, size_t bytes) override {
+    absl::Status status = runtime_.BindThread();
+    if (status.ok()) status = runtime_.RegisterPinned(data, bytes);
+    if (status.ok()) {
+      ranges_.Add(data, bytes);
+    } else {
+      Tell(status);
+    }
+    return status.ok();
+  }
+
+  void Unregister(const void* data) override {
+    ranges_.Remove(data);
+    runtime_.BindThread().IgnoreError();
+    runtime_.UnregisterPinned(data);
+  }
+
+ private:
+  void Tell(const absl::Status& status) {
+    if (told_.exchange(true)) return;
+    LOG(WARNING) << "copies to " << device_
+                 << " go over the host's own memory, which is slower: "
+                 << status.message();
+  }
+
+  DeviceRuntime& runtime_;
+  PinnedRanges& ranges_;
+  const std::string device_;
+  std::atomic<bool> told_ = false;
+};
+
 }  // namespace
 
 StreamBackend::StreamBackend(std::unique_ptr<DeviceRuntime> runtime,
@@ -29,7 +85,11 @@ StreamBackend::StreamBackend(std::unique_ptr<DeviceRuntime> runtime,
       compute_(runtime_.get(), StreamId::kCompute),
       in_(runtime_.get(), StreamId::kCopyIn),
       out_(runtime_.get(), StreamId::kCopyOut),
-      pool_(runtime_.get(), options_.name, [this] { return AwaitStreams(); }) {}
+      pool_(runtime_.get(), options_.name, [this] { return AwaitStreams(); }),
+      pinned_(options_.pinned != nullptr ? options_.pinned
+                                         : std::make_shared<PinnedRanges>()),
+      host_memory_(std::make_unique<PinnedMemory>(runtime_.get(), pinned_.get(),
+                                                  options_.name)) {}
 
 StreamBackend::~StreamBackend() {
   // What has gone wrong has been told, or nobody wants to know.
@@ -91,8 +151,9 @@ absl::Status StreamBackend::CopyIn(const void* host, int64_t size,
   const absl::StatusOr<Block*> found = BlockOf(buffer->View(1, 1).data);
   if (!found.ok()) return found.status();
   Block* const block = *found;
-  const bool is_pinned = IsPinned(host, size);
-  if (!is_pinned) {
+  const float* const values = static_cast<const float*>(host);
+  const std::vector<int64_t> stretches = PinnedStretches(values, size);
+  if (stretches.empty()) {
     status = pool_.Pin(block);
     if (!status.ok()) return status;
     // The pinned memory is read by the copy in, and written by the copy out.
@@ -106,15 +167,18 @@ absl::Status StreamBackend::CopyIn(const void* host, int64_t size,
   block->copied_in = in_.Next();
   const int64_t bytes = size * int64_t{sizeof(float)};
   status = Traced(StreamId::kCopyIn, "copy in", bytes, [&]() -> absl::Status {
-    if (is_pinned) {
-      return runtime_->CopyIn(static_cast<const float*>(host), size,
-                              block->device);
+    int64_t copied = 0;
+    for (const int64_t stretch : stretches) {
+      status =
+          runtime_->CopyIn(values + copied, stretch, block->device + copied);
+      if (!status.ok()) return status;
+      copied += stretch;
     }
+    if (copied == size) return absl::OkStatus();
     for (int64_t begin = 0; begin < size; begin += kPiece) {
       const int64_t piece = std::min(kPiece, size - begin);
       float* const pinned = block->pinned + begin;
-      std::memcpy(pinned, static_cast<const float*>(host) + begin,
-                  piece * sizeof(float));
+      std::memcpy(pinned, values + begin, piece * sizeof(float));
       status = runtime_->CopyIn(pinned, piece, block->device + begin);
       if (!status.ok()) return status;
     }
@@ -149,12 +213,12 @@ absl::StatusOr<HostBuffer> StreamBackend::AllocateHost(int64_t size) {
   if (!status.ok()) return status;
   const absl::StatusOr<float*> memory = runtime_->AllocatePinned(size);
   if (!memory.ok()) return memory.status();
-  pinned_[*memory] = *memory + size;
+  pinned_->Add(*memory, size * sizeof(float));
   return HostBuffer(*memory, [this](float* memory) {
     // A copy may be under way; what has gone wrong has been told.
     runtime_->BindThread().IgnoreError();
     AwaitStreams().IgnoreError();
-    pinned_.erase(memory);
+    pinned_->Remove(memory);
     runtime_->FreePinned(memory);
   });
 }
@@ -165,10 +229,19 @@ absl::Status StreamBackend::AwaitUploads() {
   return in_.Await(in_.last());
 }
 
-bool StreamBackend::IsPinned(const void* host, int64_t size) const {
-  const float* const first = static_cast<const float*>(host);
-  const auto next = pinned_.upper_bound(first);
-  return next != pinned_.begin() && first + size <= std::prev(next)->second;
+std::vector<int64_t> StreamBackend::PinnedStretches(const float* host,
+                                                    int64_t size) const {
+  std::vector<int64_t> stretches;
+  for (int64_t done = 0; done < size;) {
+    const size_t bytes =
+        pinned_->Covered(host + done, (size - done) * sizeof(float));
+    // Ranges begin and end between values.
+    const int64_t stretch = bytes / sizeof(float);
+    if (stretch == 0) return {};
+    stretches.push_back(stretch);
+    done += stretch;
+  }
+  return stretches;
 }
 
 absl::StatusOr<Download> StreamBackend::StartDownload(ConstMatrix matrix) {

@@ -4,14 +4,15 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
-#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "worker/backend/backend.h"
+#include "worker/backend/pinned_ranges.h"
 #include "worker/backend/stream/block_pool.h"
 #include "worker/backend/stream/device_math.h"
 #include "worker/backend/stream/device_runtime.h"
@@ -30,8 +31,8 @@ namespace holdfast {
 //      (StartDownload).
 //   2. A copy to the device (Upload) waits for the operations on the memory
 //      that it writes. It begins in pinned memory: where the values are not in
-//      such (AllocateHost), the host moves them there, once earlier copies, to
-//      the device or from it, are done with that.
+//      such (AllocateHost, host_memory), the host moves them there, once
+//      earlier copies, to the device or from it, are done with that.
 //   3. A copy to the host (StartDownload) waits for the operations on, and for
 //      the copies into, the memory that it reads.
 //   4. The host waits only for downloads, for losses, in step 2, and where it
@@ -52,6 +53,9 @@ class StreamBackend final : public Backend {
     // Of the device, for messages: "cuda:0".
     std::string name;
     Description description;
+    // What is pinned, shared with other backends whose devices can copy from
+    // the same. Null: this one's own.
+    std::shared_ptr<PinnedRanges> pinned;
   };
 
   StreamBackend(std::unique_ptr<DeviceRuntime> runtime,
@@ -67,6 +71,7 @@ class StreamBackend final : public Backend {
                                      int64_t cols,
                                      DeviceBuffer* staging) override;
   absl::StatusOr<HostBuffer> AllocateHost(int64_t size) override;
+  HostMemory* host_memory() override { return host_memory_.get(); }
   absl::Status AwaitUploads() override;
   absl::StatusOr<Download> StartDownload(ConstMatrix matrix) override;
   absl::StatusOr<bool> HasArrived(const Download& download) override;
@@ -163,8 +168,9 @@ class StreamBackend final : public Backend {
 
   // Errors: INTERNAL where the value is not in this backend's memory.
   absl::StatusOr<Block*> BlockOf(const float* value);
-  // Whether the values are in memory of AllocateHost.
-  bool IsPinned(const void* host, int64_t size) const;
+  // The stretches of pinned memory that the values lie in, one behind the
+  // other, by their numbers of values. Empty where some are not in such.
+  std::vector<int64_t> PinnedStretches(const float* host, int64_t size) const;
   // Copies `size` values into the first of `buffer`, of which it makes room.
   absl::Status CopyIn(const void* host, int64_t size, DeviceBuffer* buffer);
   // The same into memory of this backend's own, valid for the next operation.
@@ -184,8 +190,9 @@ class StreamBackend final : public Backend {
   BlockPool pool_;
   // Null without a tracer.
   std::unique_ptr<DeviceTrace> trace_;
-  // Of AllocateHost: by the first value, the one behind the last.
-  std::map<const float*, const float*> pinned_;
+  // With this, AllocateHost and host_memory(), and others' backends'.
+  const std::shared_ptr<PinnedRanges> pinned_;
+  const std::unique_ptr<HostMemory> host_memory_;
   // The first that went wrong; it has broken the device's state.
   absl::Status error_;
 
