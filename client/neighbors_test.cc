@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,11 +16,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "client/lent_file.h"
 #include "client/link.h"
 #include "client/rpc.h"
 #include "client/shared_attempt.h"
 #include "client/transport.h"
 #include "common/buffer.h"
+#include "common/host_memory_testing.h"
 #include "common/rpc_limits.h"
 #include "common/shared_memory/arena.h"
 #include "common/shared_memory/board.h"
@@ -218,6 +221,87 @@ TEST_F(NeighborsTest, APsThatIsNotThereIsOfAnotherHost) {
   Neighbors elsewhere({"/job:ps/task:0"}, "/tmp");
   elsewhere.Join(0, ps_.Offer(), kPatience);
   EXPECT_THAT(elsewhere.linked(), ElementsAre(false));
+}
+
+TEST_F(NeighborsTest, WhatIsReadIsPinnedUntilItsFileGoes) {
+  FakeHostMemory memory;
+  auto here = std::make_unique<Neighbors>(
+      std::vector<std::string>{"/job:ps/task:0"}, "", &memory);
+  ps_.Greet();
+  here->Join(0, ps_.Offer(), kPatience);
+  ps_.AwaitGreeted();
+  ASSERT_THAT(here->linked(), ElementsAre(true));
+  std::optional<Buffer> values;
+  for (int i = 0; i < 2; ++i) {
+    proto::SharedBytes told = ps_.MakeValues(i);
+    *told.mutable_loan() = *here->link(0)->OfferRead();
+    auto read = here->link(0)->Read(told);
+    ASSERT_TRUE(read.ok()) << read.status();
+    values = *std::move(read);
+    EXPECT_TRUE(memory.IsRegistered(values->spans()[0].data, kBytes));
+    // The place is the same.
+    EXPECT_EQ(memory.requests(), 1);
+  }
+  here.reset();
+  EXPECT_EQ(memory.num_ranges(), 1);
+  values.reset();
+  EXPECT_EQ(memory.num_ranges(), 0);
+}
+
+class LentFileTest : public ::testing::Test {
+ protected:
+  LentFileTest() {
+    auto file =
+        SealedFile::Create("values", 16 * page_, SealedFile::Writers::kOwner);
+    EXPECT_TRUE(file.ok()) << file.status();
+    auto mapped = PeerFile::Map(UniqueFd(dup((*file)->fd())), (*file)->size(),
+                                PeerFile::Access::kRead);
+    EXPECT_TRUE(mapped.ok()) << mapped.status();
+    size_ = (*file)->size();
+    file_ = std::make_unique<LentFile>(*std::move(mapped), &memory_);
+  }
+  bool IsPinned(size_t page, size_t pages = 1) const {
+    return memory_.IsRegistered(file_->data() + page * page_, pages * page_);
+  }
+
+  const size_t page_ = sysconf(_SC_PAGESIZE);
+  FakeHostMemory memory_;
+  size_t size_ = 0;
+  std::unique_ptr<LentFile> file_;
+};
+
+TEST_F(LentFileTest, NoPageIsPinnedTwice) {
+  file_->Pin(2 * page_ + 64, 2 * page_);
+  EXPECT_TRUE(IsPinned(2, 3));
+  EXPECT_FALSE(IsPinned(1));
+  EXPECT_FALSE(IsPinned(5));
+  // Neighbors share pages.
+  file_->Pin(4 * page_ + 64, 2 * page_);
+  EXPECT_EQ(memory_.requests(), 2);
+  EXPECT_TRUE(IsPinned(2, 5));
+  EXPECT_FALSE(IsPinned(7));
+  file_->Pin(9 * page_, page_);
+  EXPECT_EQ(memory_.requests(), 3);
+  // All gaps.
+  file_->Pin(64, 11 * page_);
+  EXPECT_EQ(memory_.requests(), 6);
+  EXPECT_TRUE(IsPinned(0, 12));
+  EXPECT_FALSE(IsPinned(12));
+  file_->Pin(page_, 9 * page_);
+  EXPECT_EQ(memory_.requests(), 6);
+  file_->Pin(size_ - 64, 64);
+  EXPECT_TRUE(memory_.IsRegistered(file_->data() + size_ - 64, 64));
+}
+
+TEST_F(LentFileTest, ARefusalIsTheLastRequest) {
+  file_->Pin(0, page_);
+  memory_.refuses = true;
+  file_->Pin(0, 2 * page_);
+  file_->Pin(0, 3 * page_);
+  EXPECT_EQ(memory_.requests(), 2);
+  EXPECT_TRUE(IsPinned(0));
+  file_.reset();
+  EXPECT_EQ(memory_.num_ranges(), 0);
 }
 
 TEST_F(NeighborsTest, NoLinkIsMadeWithoutAWelcome) {

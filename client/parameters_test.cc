@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/host_memory_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -36,6 +37,45 @@ TEST(ParametersTest, ValuesAreWrittenToTheCallersMemory) {
   EXPECT_TRUE(values.HasMemory(1));
   EXPECT_EQ(values.Write(1, 2).data(), given.data());
   EXPECT_EQ(values.Of(1).data(), given.data());
+}
+
+TEST(ParametersTest, MemoryOfItsOwnIsPinned) {
+  FakeHostMemory memory;
+  const std::vector<float> lent = {3, 4};
+  {
+    Parameters values;
+    values.SetHostMemory(&memory);
+    values.Resize(2);
+    // What is kept needs none.
+    values.Keep(1, lent, std::make_shared<int>());
+    const absl::Span<float> written = values.Write(0, 2);
+    written[0] = written[1] = 5;
+    EXPECT_EQ(values.Write(0, 2).data(), written.data());
+    EXPECT_EQ(memory.allocations(), 1);
+    EXPECT_THAT(values.Of(0), ElementsAre(5, 5));
+    EXPECT_THAT(values.AtFixedPlace(1), ElementsAre(3, 4));
+    EXPECT_EQ(memory.allocations(), 2);
+    // A copy is another's.
+    const Parameters copy = values;
+    values.Write(0, 2)[0] = 6;
+    EXPECT_THAT(copy.Of(0), ElementsAre(5, 5));
+    EXPECT_EQ(memory.buffers(), 2);
+    const Parameters moved = std::move(values);
+    EXPECT_EQ(moved.Of(0).data(), written.data());
+  }
+  EXPECT_EQ(memory.buffers(), 0);
+}
+
+TEST(ParametersTest, WithoutPinnedMemoryItTakesOther) {
+  FakeHostMemory memory;
+  memory.refuses = true;
+  Parameters values;
+  values.SetHostMemory(&memory);
+  values.Resize(1);
+  const absl::Span<float> written = values.Write(0, 2);
+  written[1] = 5;
+  EXPECT_EQ(values.Write(0, 2).data(), written.data());
+  EXPECT_THAT(values.Of(0), ElementsAre(0, 5));
 }
 
 TEST(ParametersTest, WhatIsKeptIsKeptUntilItIsReleased) {

@@ -90,7 +90,8 @@ struct Data {
 
 class Parameters {
  public:
-  explicit Parameters(const Model& model) {
+  // Without `memory`, in any memory.
+  explicit Parameters(const Model& model, HostMemory* memory = nullptr) {
     for (const proto::Variable& variable : model.Variables()) {
       int64_t size = 1;
       for (const int64_t dimension : variable.shape()) size *= dimension;
@@ -101,11 +102,18 @@ class Parameters {
       }
     }
     spans_.assign(values_.begin(), values_.end());
+    if (memory == nullptr) return;
+    for (absl::Span<const float>& span : spans_) {
+      pinned_.push_back(memory->Allocate(span.size()));
+      std::copy(span.begin(), span.end(), pinned_.back().get());
+      span = {pinned_.back().get(), span.size()};
+    }
   }
   absl::Span<const absl::Span<const float>> spans() const { return spans_; }
 
  private:
   std::vector<std::vector<float>> values_;
+  std::vector<HostBuffer> pinned_;
   std::vector<absl::Span<const float>> spans_;
 };
 
@@ -114,8 +122,10 @@ struct Gradients {
   std::map<int, std::vector<float>> by_variable;
 };
 
-absl::StatusOr<Gradients> Compute(Model* model, const Batch& batch) {
-  const Parameters parameters(*model);
+// The parameters lie in `memory` where there is some, and go at the end.
+absl::StatusOr<Gradients> Compute(Model* model, const Batch& batch,
+                                  HostMemory* memory = nullptr) {
+  const Parameters parameters(*model, memory);
   Gradients made;
   const auto result = model->ComputeGradients(
       parameters.spans(), batch,
@@ -200,6 +210,7 @@ struct Cpus : Backends {
 struct StandIns : Backends {
   StandIns(int count, uint64_t seed, bool ignored_peer_wait = false) {
     const auto machine = std::make_shared<HostRuntime::Machine>();
+    const auto pinned = std::make_shared<PinnedRanges>();
     for (int i = 0; i < count; ++i) {
       HostRuntime::Options options;
       options.seed = seed + 1000 * i;
@@ -211,9 +222,9 @@ struct StandIns : Backends {
       runtimes.push_back(runtime.get());
       auto math =
           std::make_unique<HostMath>(runtimes.back(), cpus.back().get());
-      backends.push_back(
-          std::make_unique<StreamBackend>(std::move(runtime), std::move(math),
-                                          StreamBackend::Options{"host", {}}));
+      backends.push_back(std::make_unique<StreamBackend>(
+          std::move(runtime), std::move(math),
+          StreamBackend::Options{"host", {}, pinned}));
     }
   }
   ~StandIns() {
@@ -264,6 +275,26 @@ TEST(ReplicatedTest, EveryOrderOfDevicesGivesTheSameBits) {
     ExpectSame(Compute(model.get(), first.batch()), of_first);
     const StandIns three(3, seed);
     ExpectSame(Compute(three.MakeModel().get(), first.batch()), of_three);
+  }
+}
+
+TEST(ReplicatedTest, AllCopyFromThePinnedMemoryOfOne) {
+  const Data data(7);
+  Data nans(7);
+  std::fill(nans.inputs.begin(), nans.inputs.end(),
+            std::numeric_limits<float>::quiet_NaN());
+  const Gradients expected = ByFormula(data, {3, 2, 2});
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(seed);
+    const StandIns three(3, seed);
+    const auto model = three.MakeModel();
+    HostMemory* const memory = three.backends[0]->host_memory();
+    for (int i = 0; i < 2; ++i) {
+      ExpectSame(Compute(model.get(), data.batch(), memory), expected);
+      const auto made = Compute(model.get(), nans.batch(), memory);
+      ASSERT_TRUE(made.ok()) << made.status();
+      EXPECT_FALSE(made->result.finite);
+    }
   }
 }
 

@@ -138,7 +138,7 @@ absl::StatusOr<BatchResult> Sequential::ComputeOnDevice(
 
 absl::Status Sequential::AwaitUploads() {
   if (backend_->host_memory() == nullptr) return absl::OkStatus();
-  // Gradients need not depend on all parameters, nor on the next batch.
+  // Gradients need not depend on all that is copied: not on the next batch.
   const ScopedTrace waiting(backend_->tracer(), TraceKind::kWait,
                             "copies to the device");
   return backend_->AwaitUploads();

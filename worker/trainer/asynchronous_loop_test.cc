@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/host_memory_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/trainer_testing.h"
@@ -66,6 +67,15 @@ TEST_F(AsynchronousLoopTest, WorkerTrainsTicketByTicket) {
 // As in synchronous_loop_test.cc: here the phases are three tickets, the last
 // of which says that there are no more, the first version, and of each of two
 // pushes input, computation, push and verdict.
+TEST_F(AsynchronousLoopTest, PullsIntoPinnedMemory) {
+  FakeHostMemory memory;
+  host_memory_ = &memory;
+  SetUpAsynchronous(/*replica=*/1, /*depth=*/2, /*tickets=*/5);
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(memory.allocations(), 2);
+  EXPECT_EQ(memory.buffers(), 0);
+}
+
 TEST_F(AsynchronousLoopTest, MeasuresItsPhases) {
   SetUpAsynchronous(/*replica=*/1, /*depth=*/1, /*tickets=*/5);
   cluster_->tickets = {1, 4};

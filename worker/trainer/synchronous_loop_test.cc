@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/host_memory_testing.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/trainer/trainer_testing.h"
@@ -75,6 +76,16 @@ TEST_F(SynchronousLoopTest, FillsAllItsSeatsBeforeItWaitsForVerdicts_S1) {
                   "contribute #2: step 0, seat 3, 8 examples", "pull 1",
                   "await verdict #1", "await verdict #2", "await pull 1",
                   "await done", "leave"));
+}
+
+// Of two variables, for the version that is computed on and the next.
+TEST_F(SynchronousLoopTest, PullsIntoPinnedMemory) {
+  FakeHostMemory memory;
+  host_memory_ = &memory;
+  SetUpJob(/*replica=*/1, /*n=*/2, /*m=*/2, /*steps=*/5);
+  EXPECT_EQ(Run(), absl::OkStatus());
+  EXPECT_EQ(memory.allocations(), 4);
+  EXPECT_EQ(memory.buffers(), 0);
 }
 
 TEST_F(SynchronousLoopTest, TakesTheBatchOfStepAndSeat) {

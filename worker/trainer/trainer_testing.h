@@ -13,6 +13,7 @@
 #include "client/fake_cluster.h"
 #include "client/phase_meter.h"
 #include "common/clock.h"
+#include "common/host_memory.h"
 #include "gtest/gtest.h"
 #include "worker/input/batch_pipeline.h"
 #include "worker/trainer/fake_model.h"
@@ -74,6 +75,7 @@ class TrainerTestBase : public ::testing::Test {
     parts.batches = batches_.get();
     parts.meter = &meter_;
     parts.clock = &clock_;
+    parts.host_memory = host_memory_;
     if (has_test_set_) {
       parts.test_set = &test_set_;
       parts.evaluation_model = &evaluation_model_;
@@ -122,6 +124,7 @@ class TrainerTestBase : public ::testing::Test {
   StoppedClock clock_;
   TickingClock phase_clock_;
   PhaseMeter meter_{&phase_clock_};
+  HostMemory* host_memory_ = nullptr;
   bool has_test_set_ = false;
   std::function<absl::StatusOr<const ExampleSource*>()> read_test_set_;
   Trainer::Options options_;

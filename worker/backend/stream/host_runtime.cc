@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 namespace holdfast {
 namespace {
@@ -28,6 +29,10 @@ HostRuntime::HostRuntime(const Options& options)
 
 HostRuntime::~HostRuntime() {
   absl::MutexLock lock(&machine_->mutex);
+  for (const Allocation& made : made_) {
+    if (!made.pinned) continue;
+    machine_->pinned.erase(reinterpret_cast<const char*>(made.first));
+  }
   std::vector<HostRuntime*>& devices = machine_->devices;
   devices.erase(std::find(devices.begin(), devices.end(), this));
 }
@@ -195,11 +200,14 @@ void HostRuntime::Free(float* memory) {
 void HostRuntime::Drop(float* memory) {
   for (Allocation& made : made_) {
     if (made.first != memory) continue;
-    const float* const end = made.memory.data() + made.memory.size();
-    if (made.pinned && IsRead(memory, end)) {
-      Misused("memory of the host was freed before it was copied");
+    if (std::exchange(made.pinned, false)) {
+      const auto found =
+          machine_->pinned.find(reinterpret_cast<const char*>(memory));
+      if (IsRead(found->first, found->second)) {
+        Misused("memory of the host was freed before it was copied");
+      }
+      machine_->pinned.erase(found);
     }
-    made.pinned = false;
     std::fill(made.memory.begin(), made.memory.end(), kNan);
     device_bytes_ -= made.bytes;
     made.bytes = 0;
@@ -216,6 +224,8 @@ absl::StatusOr<float*> HostRuntime::AllocatePinned(int64_t size) {
   if (!failure_.ok()) return failure_;
   float* const memory = Make(size, /*device_bytes=*/0);
   made_.back().pinned = true;
+  machine_->pinned[reinterpret_cast<const char*>(memory)] =
+      reinterpret_cast<const char*>(memory + size);
   return memory;
 }
 
@@ -231,43 +241,32 @@ absl::Status HostRuntime::RegisterPinned(const void* memory, size_t bytes) {
     return absl::UnimplementedError("this device registers no memory");
   }
   const char* const begin = static_cast<const char*>(memory);
-  const auto next = machine_->registered.lower_bound(begin);
-  if ((next != machine_->registered.end() && next->first < begin + bytes) ||
-      (next != machine_->registered.begin() &&
-       std::prev(next)->second > begin)) {
-    return absl::AlreadyExistsError("some of the memory is registered");
+  const auto next = machine_->pinned.lower_bound(begin);
+  if ((next != machine_->pinned.end() && next->first < begin + bytes) ||
+      (next != machine_->pinned.begin() && std::prev(next)->second > begin)) {
+    return absl::AlreadyExistsError("some of the memory is pinned");
   }
-  machine_->registered[begin] = begin + bytes;
+  machine_->pinned[begin] = begin + bytes;
   return absl::OkStatus();
 }
 
 void HostRuntime::UnregisterPinned(const void* memory) {
   absl::MutexLock lock(&machine_->mutex);
-  const auto found =
-      machine_->registered.find(static_cast<const char*>(memory));
-  if (found == machine_->registered.end()) {
+  const auto found = machine_->pinned.find(static_cast<const char*>(memory));
+  if (found == machine_->pinned.end()) {
     return Misused("memory was unregistered that is not registered");
   }
   if (IsRead(found->first, found->second)) {
     Misused("memory was unregistered before it was copied");
   }
-  machine_->registered.erase(found);
+  machine_->pinned.erase(found);
 }
 
 bool HostRuntime::IsPinned(const float* host, int64_t size) const {
-  const char* const begin = reinterpret_cast<const char*>(host);
-  const char* const end = reinterpret_cast<const char*>(host + size);
-  const auto next = machine_->registered.upper_bound(begin);
-  if (next != machine_->registered.begin() && std::prev(next)->second >= end) {
-    return true;
-  }
-  for (const HostRuntime* const device : machine_->devices) {
-    for (const Allocation& made : device->made_) {
-      const float* const last = made.memory.data() + made.memory.size();
-      if (made.pinned && host >= made.first && host + size <= last) return true;
-    }
-  }
-  return false;
+  const auto next =
+      machine_->pinned.upper_bound(reinterpret_cast<const char*>(host));
+  return next != machine_->pinned.begin() &&
+         std::prev(next)->second >= reinterpret_cast<const char*>(host + size);
 }
 
 absl::Status HostRuntime::CopyIn(const float* host, int64_t size,

@@ -48,8 +48,9 @@ class HostRuntime final : public DeviceRuntime {
     std::vector<HostRuntime*> devices;
     // Items done.
     int64_t time = 0;
-    // What was registered: by the first byte, the one behind the last.
-    std::map<const char*, const char*> registered;
+    // Pinned memory, that which was registered too: by the first byte, the one
+    // behind the last.
+    std::map<const char*, const char*> pinned;
   };
 
   struct Options {

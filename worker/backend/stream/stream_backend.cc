@@ -29,9 +29,9 @@ class PinnedMemory final : public HostMemory {
       : runtime_(*runtime), ranges_(*ranges), device_(std::move(device)) {}
 
   HostBuffer Allocate(int64_t size) override {
-    absl::Status status = runtime_.BindThread();
-    absl::StatusOr<float*> memory = status;
-    if (status.ok()) memory = runtime_.AllocatePinned(size);
+    const absl::Status bound = runtime_.BindThread();
+    const absl::StatusOr<float*> memory =
+        bound.ok() ? runtime_.AllocatePinned(size) : bound;
     if (!memory.ok()) {
       Tell(memory.status());
       return nullptr;

@@ -33,13 +33,15 @@ using ::testing::HasSubstr;
 
 // A StreamBackend on the host's stand-in for a device.
 struct HostDevice {
-  explicit HostDevice(HostRuntime::Options options = {}) {
+  explicit HostDevice(HostRuntime::Options options = {},
+                      std::shared_ptr<PinnedRanges> pinned = nullptr) {
     options.misuse = &misuse;
     auto made = std::make_unique<HostRuntime>(options);
     runtime = made.get();
     auto math = std::make_unique<HostMath>(runtime, cpu.get());
     StreamBackend::Options stream_options;
     stream_options.name = "host:0";
+    stream_options.pinned = std::move(pinned);
     backend = std::make_unique<StreamBackend>(std::move(made), std::move(math),
                                               stream_options);
   }
@@ -78,9 +80,13 @@ class RandomProgram {
   RandomProgram(Backend* backend, uint64_t seed, Host host = Host::kAny)
       : backend_(backend), random_(seed), host_(host) {
     for (size_t i = 0; i < slots_.size(); ++i) {
-      auto pinned = backend_->AllocateHost(kSize);
-      Check(pinned.status());
-      slots_[i].pinned = *std::move(pinned);
+      if (i % 2 == 0) {
+        slots_[i].pinned = backend_->host_memory()->Allocate(kSize);
+      } else {
+        auto pinned = backend_->AllocateHost(kSize);
+        Check(pinned.status());
+        slots_[i].pinned = *std::move(pinned);
+      }
       Upload(i);
     }
   }
@@ -304,6 +310,85 @@ TEST(StreamBackendTest, UploadsBeginInPinnedMemory) {
   ASSERT_TRUE(backend->Upload({host->get(), 4}, 2, 2, &staging).ok());
   host->reset();
   EXPECT_EQ(device.misuse, absl::OkStatus());
+}
+
+// Whether an upload of these values copies them from where they lie, later.
+bool BeginsThere(Backend* backend, absl::Span<float> host) {
+  std::fill(host.begin(), host.end(), 1.0f);
+  DeviceBuffer staging;
+  const auto x = backend->Upload(host, 1, host.size(), &staging);
+  EXPECT_TRUE(x.ok()) << x.status();
+  std::fill(host.begin(), host.end(), 2.0f);
+  const auto download = backend->StartDownload(*x);
+  EXPECT_TRUE(download.ok() && backend->Await(*download).ok());
+  const float value = download->values[0];
+  EXPECT_THAT(download->values, ::testing::Each(value));
+  return value == 2;
+}
+
+TEST(StreamBackendTest, PinnedMemoryIsThatOfAllBackendsThatShareIt) {
+  const auto machine = std::make_shared<HostRuntime::Machine>();
+  const auto pinned = std::make_shared<PinnedRanges>();
+  HostRuntime::Options options;
+  options.machine = machine;
+  options.lazy = true;
+  HostDevice one(options, pinned), two(options, pinned), other(options);
+  HostBuffer host = one.backend->host_memory()->Allocate(16);
+  auto of_one = one.backend->AllocateHost(16);
+  ASSERT_TRUE(host != nullptr && of_one.ok());
+  for (float* const memory : {host.get(), of_one->get()}) {
+    EXPECT_TRUE(BeginsThere(one.backend.get(), {memory, 16}));
+    EXPECT_TRUE(BeginsThere(two.backend.get(), {memory, 16}));
+    EXPECT_FALSE(BeginsThere(other.backend.get(), {memory, 16}));
+  }
+  host.reset();
+  std::vector<float> values(16);
+  EXPECT_FALSE(BeginsThere(two.backend.get(), absl::MakeSpan(values)));
+  for (const HostDevice* const device : {&one, &two, &other}) {
+    EXPECT_EQ(device->misuse, absl::OkStatus());
+  }
+}
+
+TEST(StreamBackendTest, MemoryOfOthersIsPinnedByRanges) {
+  constexpr int64_t kPage = 1024;
+  HostDevice device({.lazy = true});
+  Backend* const backend = device.backend.get();
+  HostMemory* const memory = backend->host_memory();
+  std::vector<float> values(4 * kPage);
+  const absl::Span<float> all = absl::MakeSpan(values);
+  const auto pin = [&](int64_t page, int64_t pages) {
+    return memory->Register(&values[page * kPage],
+                            pages * kPage * sizeof(float));
+  };
+  ASSERT_TRUE(pin(0, 1));
+  ASSERT_TRUE(pin(1, 2));
+  EXPECT_FALSE(pin(2, 2)) << "one of them is pinned";
+  EXPECT_TRUE(BeginsThere(backend, all.subspan(100, 200)));
+  EXPECT_TRUE(BeginsThere(backend, all.subspan(3 * kPage - 8, 8)));
+  // A device copies no further than to the end of a range.
+  EXPECT_TRUE(BeginsThere(backend, all.subspan(100, 2 * kPage)));
+  // Some of it is not pinned.
+  EXPECT_FALSE(BeginsThere(backend, all.subspan(100)));
+  EXPECT_FALSE(BeginsThere(backend, all.subspan(3 * kPage)));
+  memory->Unregister(&values[kPage]);
+  EXPECT_TRUE(BeginsThere(backend, all.first(kPage)));
+  EXPECT_FALSE(BeginsThere(backend, all.subspan(kPage, 4)));
+  memory->Unregister(&values[0]);
+  EXPECT_EQ(device.misuse, absl::OkStatus());
+}
+
+TEST(StreamBackendTest, WithoutRegistrationTheHostMovesValues) {
+  HostRuntime::Options options;
+  options.lazy = true;
+  options.refuses_registration = true;
+  HostDevice device(options);
+  std::vector<float> values(16);
+  EXPECT_FALSE(device.backend->host_memory()->Register(values.data(), 64));
+  EXPECT_FALSE(BeginsThere(device.backend.get(), absl::MakeSpan(values)));
+  EXPECT_NE(device.backend->host_memory()->Allocate(4), nullptr);
+  device.runtime->FailWith(absl::ResourceExhaustedError("no memory"));
+  EXPECT_EQ(device.backend->host_memory()->Allocate(4), nullptr);
+  device.runtime->FailWith(absl::OkStatus());
 }
 
 TEST(StreamBackendTest, TheEndWaitsForAllStreams) {
@@ -816,6 +901,59 @@ TEST(StreamBackendTest, AConvolutionalNetworkGetsTheCpusBits) {
                )pb",
                {6, 6, 2}, 3),
       30);
+}
+
+// The parameters' memory goes as soon as a call has returned. It does not
+// depend on what the results depend on, which may not be all that was uploaded:
+// the host need not wait for these.
+TEST(StreamBackendTest, NothingReadsParametersWhenAStepIsOver) {
+  proto::Model config;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      R"pb(layers { dense { units: 12 } }
+           layers { tanh {} }
+           layers { dense { units: 4 } }
+           layers { batch_norm {} }
+           loss { softmax_cross_entropy {} })pb",
+      config.mutable_sequential()));
+  std::vector<float> inputs = RandomValues(30, 1);
+  const std::vector<int32_t> labels = {0, 1, 2, 3, 0};
+  const std::vector<int64_t> positions = {0, 1, 2, 3, 4};
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    HostRuntime::Options options;
+    options.seed = seed;
+    if (seed % 2 == 1) options.ignored_synchronize = StreamId::kCopyOut;
+    HostDevice device(options);
+    HostMemory* const memory = device.backend->host_memory();
+    auto model =
+        CreateModel(config, {{6}, 4}, 7, device.backend.get(), ModelRegistry());
+    ASSERT_TRUE(model.ok()) << model.status();
+    const auto call = [&](const auto& calls_it) {
+      std::vector<HostBuffer> buffers;
+      std::vector<absl::Span<const float>> spans;
+      for (const proto::Variable& variable : (*model)->Variables()) {
+        int64_t size = 1;
+        for (const int64_t dimension : variable.shape()) size *= dimension;
+        buffers.push_back(memory->Allocate(size));
+        std::fill_n(buffers.back().get(), size, 0.5f);
+        spans.push_back({buffers.back().get(), static_cast<size_t>(size)});
+      }
+      const absl::StatusOr<BatchResult> result = calls_it(spans);
+      ASSERT_TRUE(result.ok()) << result.status();
+    };
+    const auto compute = [&](absl::Span<const absl::Span<const float>> spans) {
+      return (*model)->ComputeGradients(spans, {inputs, labels, positions},
+                                        [](int, absl::Span<const float>) {});
+    };
+    call(compute);
+    call([&](const auto& spans) {
+      return (*model)->Evaluate(spans, {inputs, labels});
+    });
+    const float input = std::exchange(inputs[0], NAN);
+    call(compute);
+    inputs[0] = input;
+    ASSERT_EQ(device.misuse, absl::OkStatus());
+  }
 }
 
 // Steps of a model on batches in pinned memory, each of which tells what comes
