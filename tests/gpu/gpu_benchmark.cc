@@ -18,6 +18,7 @@
 #include <google/protobuf/text_format.h>
 
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,6 +31,7 @@
 #include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/flags.h"
+#include "common/trace.h"
 #include "tests/gpu/device_under_test.h"
 #include "tests/gpu/example_job.h"
 #include "worker/model/registry.h"
@@ -42,6 +44,9 @@ ABSL_FLAG(std::vector<std::string>, types,
           std::vector<std::string>({"float32", "float32-u", "tf32", "tf32-u",
                                     "bfloat16", "float16"}),
           "Arithmetic of products.");
+
+ABSL_FLAG(bool, operations, false,
+          "Whether to tell how long the operations of a step take on the GPU.");
 
 namespace holdfast {
 namespace {
@@ -237,7 +242,7 @@ absl::StatusOr<Measured> Measure(const Subject& subject, Backend* backend,
   });
   if (!forward.ok()) return forward.status();
   measured.forward = *forward;
-  const auto step = TimeOf(length, [&](int64_t step) {
+  const auto one_step = [&](int64_t step) {
     Batch batch = batch_of(step);
     batch.next_inputs = {inputs[(step + 1) % 2].get(), size};
     batch.next_positions = positions[(step + 1) % 2];
@@ -245,9 +250,46 @@ absl::StatusOr<Measured> Measure(const Subject& subject, Backend* backend,
         ->ComputeGradients(parameters, batch,
                            [](int, absl::Span<const float>) {})
         .status();
-  });
+  };
+  const auto step = TimeOf(length, one_step);
   if (!step.ok()) return step.status();
   measured.steps_per_second = 1 / *step;
+  if (!absl::GetFlag(FLAGS_operations)) return measured;
+
+  // A step is over when its gradients are: the spans of three are whole.
+  constexpr int kTraced = 3;
+  Tracer tracer({.on_demand = true});
+  backend->SetTracer(&tracer);
+  tracer.Begin();
+  const absl::Time begin = tracer.Now();
+  for (int i = 0; i < kTraced; ++i) {
+    const absl::Status status = one_step(i);
+    if (!status.ok()) return status;
+  }
+  const absl::Time end = tracer.Now();
+  backend->SetTracer(nullptr);
+  struct Total {
+    int count = 0;
+    absl::Duration time;
+  };
+  std::map<std::string, Total> totals;
+  for (const TraceTrack& track : tracer.End(begin, end).tracks) {
+    for (const TraceSpan& span : track.spans) {
+      if (span.kind != TraceKind::kCompute && span.kind != TraceKind::kCopy) {
+        continue;
+      }
+      Total& total = totals[span.name];
+      ++total.count;
+      total.time += span.end - span.begin;
+    }
+  }
+  std::printf("  %.3f ms a traced step, of which on the GPU:\n",
+              absl::ToDoubleMilliseconds(end - begin) / kTraced);
+  for (const auto& [name, total] : totals) {
+    std::printf("  %8.3f ms  %4d x %s\n",
+                absl::ToDoubleMilliseconds(total.time) / kTraced,
+                total.count / kTraced, name.c_str());
+  }
   return measured;
 }
 

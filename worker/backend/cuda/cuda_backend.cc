@@ -93,7 +93,8 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(
   stream_options.name = absl::StrCat("cuda:", options.index);
   stream_options.description.core =
       absl::StrCat(gpu->name, ", compute capability ", gpu->major, ".",
-                   gpu->minor, options.tf32 ? ", TF32" : "");
+                   gpu->minor, options.tf32 ? ", TF32" : "",
+                   (*math)->has_cudnn() ? ", cuDNN " + cudnn->Version() : "");
   stream_options.pinned = options.pinned;
   return std::make_unique<StreamBackend>(*std::move(runtime), *std::move(math),
                                          std::move(stream_options));
