@@ -290,6 +290,32 @@ cudaError_t Fold(cudaStream_t stream, const float* columns,
       });
 }
 
+// function(values) for what the window sees at a place, row by row; a few reads
+// are under way at once.
+template <int kWidth, typename Function>
+__device__ void ForEachSeen(const Windows& windows, const Place& out,
+                            const Vector<float, kWidth>* images,
+                            Function function) {
+  constexpr int kAtOnce = 4;
+  const Range rows = windows.rows.Seen(out.y);
+  const Range cols = windows.cols.Seen(out.x);
+  for (int h = rows.begin; h < rows.end; ++h) {
+    for (int w = cols.begin; w < cols.end; w += kAtOnce) {
+      Vector<float, kWidth> seen[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (w + k >= cols.end) continue;
+        seen[k] =
+            images[windows.inputs.IndexOf({out.image, h, w + k, out.channel})];
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (w + k < cols.end) function(seen[k]);
+      }
+    }
+  }
+}
+
 template <int kWidth>
 cudaError_t PoolMax(cudaStream_t stream, const float* x,
                     const WindowShape& window, int64_t images, float* y) {
@@ -298,25 +324,20 @@ cudaError_t PoolMax(cudaStream_t stream, const float* x,
   auto* const to = AsVectors<kWidth>(y);
   return ForEach(
       stream, images * windows.outputs.size(), [=] __device__(int64_t i) {
-        const Place out = windows.outputs.Find(i);
-        const Range rows = windows.rows.Seen(out.y);
-        const Range cols = windows.cols.Seen(out.x);
         Vector<float, kWidth> greatest;
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) greatest.of[k] = -INFINITY;
-        for (int h = rows.begin; h < rows.end; ++h) {
-          for (int w = cols.begin; w < cols.end; ++w) {
-            const Vector<float, kWidth> seen =
-                from[windows.inputs.IndexOf({out.image, h, w, out.channel})];
+        ForEachSeen(
+            windows, windows.outputs.Find(i), from,
+            [&](const Vector<float, kWidth>& seen) {
 #pragma unroll
-            for (int k = 0; k < kWidth; ++k) {
-              // Not a number is greater than all, and stays.
-              if (!(seen.of[k] <= greatest.of[k]) && !isnan(greatest.of[k])) {
-                greatest.of[k] = seen.of[k];
+              for (int k = 0; k < kWidth; ++k) {
+                // Not a number is greater than all, and stays.
+                if (!(seen.of[k] <= greatest.of[k]) && !isnan(greatest.of[k])) {
+                  greatest.of[k] = seen.of[k];
+                }
               }
-            }
-          }
-        }
+            });
         to[i] = greatest;
       });
 }
@@ -393,18 +414,15 @@ cudaError_t PoolAverage(cudaStream_t stream, const float* x,
   return ForEach(
       stream, images * windows.outputs.size(), [=] __device__(int64_t i) {
         const Place out = windows.outputs.Find(i);
-        const Range rows = windows.rows.Seen(out.y);
-        const Range cols = windows.cols.Seen(out.x);
         Vector<float, kWidth> sum = {};
-        for (int h = rows.begin; h < rows.end; ++h) {
-          for (int w = cols.begin; w < cols.end; ++w) {
-            const Vector<float, kWidth> seen =
-                from[windows.inputs.IndexOf({out.image, h, w, out.channel})];
+        ForEachSeen(windows, out, from, [&](const Vector<float, kWidth>& seen) {
 #pragma unroll
-            for (int k = 0; k < kWidth; ++k) sum.of[k] += seen.of[k];
+          for (int k = 0; k < kWidth; ++k) {
+            sum.of[k] += seen.of[k];
           }
-        }
-        const float count = static_cast<float>(rows.size() * cols.size());
+        });
+        const float count = static_cast<float>(windows.rows.Seen(out.y).size() *
+                                               windows.cols.Seen(out.x).size());
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) sum.of[k] /= count;
         to[i] = sum;
