@@ -133,11 +133,12 @@ cudaError_t InPrecision(Precision precision, Function function) {
 }
 
 // A thread makes kRun neighbours of a row, from kStep neighbouring channels at
-// a time: it divides once for all of them, and counts on from there.
+// a time: it divides once for all of them, and counts on from there. Without
+// kGrouped there is one group, of one channel.
 //
 // Numbers of 32 bits count the threads, and the values of an image: at two
 // bytes for a value written there is time for about 17 instructions.
-template <int kRun, int kStep, typename As>
+template <int kRun, int kStep, bool kGrouped, typename As>
 cudaError_t Unfold(cudaStream_t stream, const float* x,
                    const WindowShape& window, int groups, int64_t images,
                    int64_t row_size, As as, typename As::Value* columns) {
@@ -162,39 +163,52 @@ cudaError_t Unfold(cudaStream_t stream, const float* x,
     const auto row = by_runs.Divide(i);
     const auto image_row = by_output_width.Divide(row.quotient);
     const auto image = by_output_height.Divide(image_row.quotient);
-    const auto group = by_group.Divide(row.remainder * kRun);
-    const auto tap = by_channels.Divide(group.remainder);
-    const auto at = by_window_width.Divide(tap.quotient);
     const float* const from = x + image.quotient * image_size;
-    // Of the window in the image, and of what is read.
+    // Of the window in the image, and in it of what is read.
     const int top = image.remainder * window.stride_height - window.pad_top;
     const int left =
         image_row.remainder * window.stride_width - window.pad_left;
-    int g = group.quotient;
+    int tap = row.remainder * kRun;
+    int g = 0;
+    int c = 0;
+    if (kGrouped) {
+      const auto group = by_group.Divide(tap);
+      const auto in_group = by_channels.Divide(group.remainder);
+      g = group.quotient;
+      tap = in_group.quotient;
+      c = in_group.remainder;
+    }
+    const auto at = by_window_width.Divide(tap);
     int h = top + at.quotient;
     int w = left + at.remainder;
-    int c = tap.remainder;
     Vector<typename As::Value, kRun> made;
 #pragma unroll
     for (int k = 0; k < kRun; k += kStep) {
       Vector<float, kStep> seen = {};
       if (static_cast<unsigned>(h) < static_cast<unsigned>(window.height) &&
           static_cast<unsigned>(w) < static_cast<unsigned>(window.width) &&
-          g < groups) {
-        const int place =
-            (h * window.width + w) * window.channels + g * group_channels + c;
+          (kGrouped ? g < groups : h < top + window.window_height)) {
+        int place = h * window.width + w;
+        if (kGrouped) {
+          place = place * window.channels + g * group_channels + c;
+        }
         seen = *AsVectors<kStep>(from + place);
       }
 #pragma unroll
       for (int s = 0; s < kStep; ++s) made.of[k + s] = as(seen.of[s]);
-      c += kStep;
-      if (c < group_channels) continue;
-      c = 0;
-      if (++w < left + window.window_width) continue;
+      if (kGrouped) {
+        c += kStep;
+        if (c < group_channels) continue;
+        c = 0;
+      }
+      w += kGrouped ? 1 : kStep;
+      if (w < left + window.window_width) continue;
       w = left;
-      if (++h < top + window.window_height) continue;
-      h = top;
-      ++g;
+      ++h;
+      if (kGrouped && h == top + window.window_height) {
+        h = top;
+        ++g;
+      }
     }
     to[i] = made;
   });
@@ -276,6 +290,32 @@ cudaError_t Fold(cudaStream_t stream, const float* columns,
       });
 }
 
+// function(values) for what the window sees at a place, row by row; a few reads
+// are under way at once.
+template <int kWidth, typename Function>
+__device__ void ForEachSeen(const Windows& windows, const Place& out,
+                            const Vector<float, kWidth>* images,
+                            Function function) {
+  constexpr int kAtOnce = 4;
+  const Range rows = windows.rows.Seen(out.y);
+  const Range cols = windows.cols.Seen(out.x);
+  for (int h = rows.begin; h < rows.end; ++h) {
+    for (int w = cols.begin; w < cols.end; w += kAtOnce) {
+      Vector<float, kWidth> seen[kAtOnce];
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (w + k >= cols.end) continue;
+        seen[k] =
+            images[windows.inputs.IndexOf({out.image, h, w + k, out.channel})];
+      }
+#pragma unroll
+      for (int k = 0; k < kAtOnce; ++k) {
+        if (w + k < cols.end) function(seen[k]);
+      }
+    }
+  }
+}
+
 template <int kWidth>
 cudaError_t PoolMax(cudaStream_t stream, const float* x,
                     const WindowShape& window, int64_t images, float* y) {
@@ -284,25 +324,20 @@ cudaError_t PoolMax(cudaStream_t stream, const float* x,
   auto* const to = AsVectors<kWidth>(y);
   return ForEach(
       stream, images * windows.outputs.size(), [=] __device__(int64_t i) {
-        const Place out = windows.outputs.Find(i);
-        const Range rows = windows.rows.Seen(out.y);
-        const Range cols = windows.cols.Seen(out.x);
         Vector<float, kWidth> greatest;
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) greatest.of[k] = -INFINITY;
-        for (int h = rows.begin; h < rows.end; ++h) {
-          for (int w = cols.begin; w < cols.end; ++w) {
-            const Vector<float, kWidth> seen =
-                from[windows.inputs.IndexOf({out.image, h, w, out.channel})];
+        ForEachSeen(
+            windows, windows.outputs.Find(i), from,
+            [&](const Vector<float, kWidth>& seen) {
 #pragma unroll
-            for (int k = 0; k < kWidth; ++k) {
-              // Not a number is greater than all, and stays.
-              if (!(seen.of[k] <= greatest.of[k]) && !isnan(greatest.of[k])) {
-                greatest.of[k] = seen.of[k];
+              for (int k = 0; k < kWidth; ++k) {
+                // Not a number is greater than all, and stays.
+                if (!(seen.of[k] <= greatest.of[k]) && !isnan(greatest.of[k])) {
+                  greatest.of[k] = seen.of[k];
+                }
               }
-            }
-          }
-        }
+            });
         to[i] = greatest;
       });
 }
@@ -379,18 +414,15 @@ cudaError_t PoolAverage(cudaStream_t stream, const float* x,
   return ForEach(
       stream, images * windows.outputs.size(), [=] __device__(int64_t i) {
         const Place out = windows.outputs.Find(i);
-        const Range rows = windows.rows.Seen(out.y);
-        const Range cols = windows.cols.Seen(out.x);
         Vector<float, kWidth> sum = {};
-        for (int h = rows.begin; h < rows.end; ++h) {
-          for (int w = cols.begin; w < cols.end; ++w) {
-            const Vector<float, kWidth> seen =
-                from[windows.inputs.IndexOf({out.image, h, w, out.channel})];
+        ForEachSeen(windows, out, from, [&](const Vector<float, kWidth>& seen) {
 #pragma unroll
-            for (int k = 0; k < kWidth; ++k) sum.of[k] += seen.of[k];
+          for (int k = 0; k < kWidth; ++k) {
+            sum.of[k] += seen.of[k];
           }
-        }
-        const float count = static_cast<float>(rows.size() * cols.size());
+        });
+        const float count = static_cast<float>(windows.rows.Seen(out.y).size() *
+                                               windows.cols.Seen(out.x).size());
 #pragma unroll
         for (int k = 0; k < kWidth; ++k) sum.of[k] /= count;
         to[i] = sum;
@@ -434,22 +466,30 @@ cudaError_t ImagesToColumns(cudaStream_t stream, const float* x,
                             Precision precision, void* columns) {
   // 16 bytes of halves.
   constexpr int kRun = 8;
-  const int group_channels = window.channels / groups;
-  const bool aligned = AreAligned(x);
+  const bool in_vectors = InVectors(window.channels / groups, x);
+  // Pixels side by side have all their channels side by side, and so have
+  // columns without groups: they are of wider images with one channel.
+  WindowShape seen = window;
+  if (groups == 1) {
+    seen.channels = 1;
+    seen.width *= window.channels;
+    seen.window_width *= window.channels;
+    seen.stride_width *= window.channels;
+    seen.pad_left *= window.channels;
+  }
   return InPrecision(precision, [&](auto as) {
     using As = decltype(as);
     const auto unfold = [&](auto function) {
-      return function(stream, x, window, groups, images, row_size, as,
+      return function(stream, x, seen, groups, images, row_size, as,
                       static_cast<typename As::Value*>(columns));
     };
-    if (row_size % kRun != 0) return unfold(Unfold<1, 1, As>);
-    if (aligned && group_channels % kRun == 0) {
-      return unfold(Unfold<kRun, kRun, As>);
+    if (row_size % kRun != 0) return unfold(Unfold<1, 1, true, As>);
+    if (groups == 1) {
+      return unfold(in_vectors ? Unfold<kRun, kChannels, false, As>
+                               : Unfold<kRun, 1, false, As>);
     }
-    if (aligned && group_channels % kChannels == 0) {
-      return unfold(Unfold<kRun, kChannels, As>);
-    }
-    return unfold(Unfold<kRun, 1, As>);
+    return unfold(in_vectors ? Unfold<kRun, kChannels, true, As>
+                             : Unfold<kRun, 1, true, As>);
   });
 }
 
