@@ -151,6 +151,26 @@ struct Targets {
   absl::Span<const float> weights;
 };
 
+// One of Backend's losses, by the name of its function.
+enum class LossKind {
+  kSoftmaxCrossEntropy,
+  kSigmoidCrossEntropy,
+  kMeanSquaredError,
+  kMeanAbsoluteError,
+  kHuber
+};
+struct LossFunction {
+  LossKind kind;
+  // Of kHuber.
+  float delta = 0;
+
+  // Whether outputs are compared with targets as numbers.
+  bool is_distance() const {
+    return kind != LossKind::kSoftmaxCrossEntropy &&
+           kind != LossKind::kSigmoidCrossEntropy;
+  }
+};
+
 // What a loss makes of a batch.
 struct LossSums {
   // Over the examples, each times its weight; natural logarithms.
@@ -162,6 +182,17 @@ struct LossSums {
   // outputs are not compared with targets as numbers.
   std::optional<double> absolute_error;
   std::optional<double> squared_error;
+};
+
+// A loss whose sums may still be on their way to the host.
+struct PendingLoss {
+  // Where they are known already, as where the host computes.
+  std::optional<LossSums> sums;
+  // The backend's own where they are not: what comes, and which of them it
+  // tells.
+  Download download;
+  bool tells_correct = false;
+  bool tells_errors = false;
 };
 
 // The arithmetic behind a model. Everything that a model does to tensors goes
@@ -453,9 +484,46 @@ class Backend {
                                          const Targets& targets, float delta,
                                          Matrix* gradient) = 0;
 
+  // One of these, by its kind, but does not wait: operations on the gradient
+  // can be begun before the loss is known.
+  virtual absl::StatusOr<PendingLoss> StartLoss(const LossFunction& loss,
+                                                ConstMatrix outputs,
+                                                const Targets& targets,
+                                                Matrix* gradient);
+  // Waits for the sums of the last that was started. It does not wait for
+  // operations that were begun after it.
+  virtual absl::StatusOr<LossSums> ReadLoss(const PendingLoss& loss) {
+    return *loss.sums;
+  }
+
  private:
   Tracer* tracer_ = nullptr;
 };
+
+inline absl::StatusOr<PendingLoss> Backend::StartLoss(const LossFunction& loss,
+                                                      ConstMatrix outputs,
+                                                      const Targets& targets,
+                                                      Matrix* gradient) {
+  const absl::StatusOr<LossSums> sums = [&] {
+    switch (loss.kind) {
+      case LossKind::kSoftmaxCrossEntropy:
+        return SoftmaxCrossEntropy(outputs, targets, gradient);
+      case LossKind::kSigmoidCrossEntropy:
+        return SigmoidCrossEntropy(outputs, targets, gradient);
+      case LossKind::kMeanAbsoluteError:
+        return MeanAbsoluteError(outputs, targets, gradient);
+      case LossKind::kHuber:
+        return Huber(outputs, targets, loss.delta, gradient);
+      case LossKind::kMeanSquaredError:
+        break;
+    }
+    return MeanSquaredError(outputs, targets, gradient);
+  }();
+  if (!sums.ok()) return sums.status();
+  PendingLoss made;
+  made.sums = *sums;
+  return made;
+}
 
 }  // namespace holdfast
 

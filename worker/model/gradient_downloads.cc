@@ -11,9 +11,22 @@ void GradientDownloads::Clear() {
 
 absl::Status GradientDownloads::Start(int variable, ConstMatrix gradient,
                                       GradientSink sink) {
+  const absl::Status status = Begin(variable, gradient);
+  return status.ok() ? Deliver(sink) : status;
+}
+
+absl::Status GradientDownloads::Drop() {
+  return Finish([](int, absl::Span<const float>) {});
+}
+
+absl::Status GradientDownloads::Begin(int variable, ConstMatrix gradient) {
   const absl::StatusOr<Download> download = backend_->StartDownload(gradient);
   if (!download.ok()) return download.status();
   sending_.push_back({variable, *download});
+  return absl::OkStatus();
+}
+
+absl::Status GradientDownloads::Deliver(GradientSink sink) {
   for (; delivered_ < sending_.size(); ++delivered_) {
     const Sending& next = sending_[delivered_];
     const absl::StatusOr<bool> arrived = backend_->HasArrived(next.download);

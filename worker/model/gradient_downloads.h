@@ -22,12 +22,18 @@ class GradientDownloads {
   // Of another batch; what was begun before is forgotten.
   void Clear();
 
-  // Begins to bring one, and gives `sink` those that have arrived. Never waits:
-  // the device has the rest of the backward pass to do. Errors: the backend's.
+  // Begins to bring one. Errors: the backend's.
+  absl::Status Begin(int variable, ConstMatrix gradient);
+  // Gives `sink` those that have arrived. Never waits: the device has the rest
+  // of the backward pass to do. Errors: the backend's.
+  absl::Status Deliver(GradientSink sink);
+  // Both.
   absl::Status Start(int variable, ConstMatrix gradient, GradientSink sink);
 
-  // Waits for the rest. Errors: the backend's.
+  // Waits for the rest, and gives it to `sink`. Errors: the backend's.
   absl::Status Finish(GradientSink sink);
+  // Waits for the rest, which nobody gets. Errors: the backend's.
+  absl::Status Drop();
 
  private:
   struct Sending {

@@ -2,8 +2,6 @@
 #define HOLDFAST_WORKER_MODEL_LOSSES_H_
 
 #include <cstdint>
-#include <functional>
-#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -36,24 +34,21 @@ class Loss {
 
   // The loss of `outputs` [examples, outputs], and where `gradient` is not null
   // that of the mean loss by the outputs: the backend's function of the loss's
-  // name. Errors: those of the backend.
-  absl::StatusOr<LossSums> Compute(Backend* backend, ConstMatrix outputs,
-                                   const Targets& targets,
-                                   Matrix* gradient) const {
-    return function_(backend, outputs, targets, gradient);
+  // name, which is not waited for. Errors: those of the backend.
+  absl::StatusOr<PendingLoss> Start(Backend* backend, ConstMatrix outputs,
+                                    const Targets& targets,
+                                    Matrix* gradient) const {
+    return backend->StartLoss(function_, outputs, targets, gradient);
   }
 
  private:
-  using Function = std::function<absl::StatusOr<LossSums>(
-      Backend* backend, ConstMatrix outputs, const Targets& targets,
-      Matrix* gradient)>;
-
-  Loss(Function function, int64_t classes_of_one_output, bool takes_values)
-      : function_(std::move(function)),
+  Loss(const LossFunction& function, int64_t classes_of_one_output,
+       bool takes_values)
+      : function_(function),
         classes_of_one_output_(classes_of_one_output),
         takes_values_(takes_values) {}
 
-  Function function_;
+  LossFunction function_;
   int64_t classes_of_one_output_;
   bool takes_values_;
 };

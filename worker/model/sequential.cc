@@ -1,6 +1,7 @@
 #include "worker/model/sequential.h"
 
 #include <cmath>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -95,27 +96,71 @@ absl::StatusOr<std::unique_ptr<Sequential>> Sequential::Create(
 absl::StatusOr<BatchResult> Sequential::ComputeGradients(
     absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
     GradientSink sink) {
-  downloads_.Clear();
-  const auto take = [&](int variable, ConstMatrix gradient) {
-    return downloads_.Start(variable, gradient, sink);
-  };
-  const auto memory_of = [&](int variable) { return sink.Memory(variable); };
-  const absl::StatusOr<BatchResult> result =
-      ComputeOnDevice(parameters, batch, Layer::GradientSink(take, memory_of));
+  const absl::StatusOr<BatchResult> result = Compute(parameters, batch, sink);
   absl::Status status = result.status();
-  if (status.ok()) status = downloads_.Finish(sink);
   status.Update(AwaitUploads());
   if (!status.ok()) return status;
   return result;
+}
+
+absl::StatusOr<BatchResult> Sequential::Compute(
+    absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
+    GradientSink sink) {
+  downloads_.Clear();
+  Matrix gradient;
+  const absl::StatusOr<Forward> forward =
+      RunForward(parameters, batch, &gradient);
+  if (!forward.ok()) return forward.status();
+  const PendingLoss& loss = forward->loss;
+  std::optional<BatchResult> result;
+  const auto read_result = [&]() -> absl::Status {
+    const absl::StatusOr<BatchResult> read = ReadResult(batch, loss);
+    if (read.ok()) result = *read;
+    return read.status();
+  };
+  if (loss.sums.has_value()) {
+    const absl::Status status = read_result();
+    if (!status.ok()) return status;
+    if (!result->finite) return *result;
+  }
+  const auto take = [&](int variable, ConstMatrix made) -> absl::Status {
+    absl::Status status = downloads_.Begin(variable, made);
+    if (!status.ok()) return status;
+    if (!result.has_value()) {
+      const absl::StatusOr<bool> arrived = backend_->HasArrived(loss.download);
+      if (!arrived.ok()) return arrived.status();
+      if (!*arrived) return absl::OkStatus();
+      status = read_result();
+      if (!status.ok()) return status;
+    }
+    return result->finite ? downloads_.Deliver(sink) : absl::OkStatus();
+  };
+  const auto memory_of = [&](int variable) { return sink.Memory(variable); };
+  absl::Status status =
+      RunBackward(batch, gradient, Layer::GradientSink(take, memory_of));
+  if (status.ok() && !result.has_value()) status = read_result();
+  if (!status.ok()) return status;
+  status = result->finite ? downloads_.Finish(sink) : downloads_.Drop();
+  if (!status.ok()) return status;
+  return *result;
 }
 
 absl::StatusOr<BatchResult> Sequential::ComputeOnDevice(
     absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
     Layer::GradientSink sink) {
   Matrix gradient;
-  const absl::StatusOr<BatchResult> result =
+  const absl::StatusOr<Forward> forward =
       RunForward(parameters, batch, &gradient);
+  if (!forward.ok()) return forward.status();
+  const absl::StatusOr<BatchResult> result = ReadResult(batch, forward->loss);
   if (!result.ok() || !result->finite) return result;
+  const absl::Status status = RunBackward(batch, gradient, sink);
+  if (!status.ok()) return status;
+  return result;
+}
+
+absl::Status Sequential::RunBackward(const Batch& batch, Matrix gradient,
+                                     Layer::GradientSink sink) {
   const ScopedTrace trace(backend_->tracer(), TraceKind::kModel, "backward");
   const bool scaled = batch.loss_scale != 1;
   if (scaled) backend_->Scale(batch.loss_scale, gradient, gradient);
@@ -131,8 +176,25 @@ absl::StatusOr<BatchResult> Sequential::ComputeOnDevice(
                         Layer::GradientSink(take, memory_of));
   if (!done.ok()) return done.status();
   // The device has all to do that it needs for this batch.
-  const absl::Status status = BringNext(batch);
-  if (!status.ok()) return status;
+  return BringNext(batch);
+}
+
+absl::StatusOr<BatchResult> Sequential::ReadResult(const Batch& batch,
+                                                   const PendingLoss& loss) {
+  const auto read = [&] {
+    if (loss.sums.has_value()) return backend_->ReadLoss(loss);
+    const ScopedTrace waiting(backend_->tracer(), TraceKind::kWait, "the loss");
+    return backend_->ReadLoss(loss);
+  };
+  const absl::StatusOr<LossSums> sums = read();
+  if (!sums.ok()) return sums.status();
+  BatchResult result;
+  result.examples = batch.size();
+  result.loss_sum = sums->loss;
+  result.correct = sums->correct;
+  result.absolute_error_sum = sums->absolute_error;
+  result.squared_error_sum = sums->squared_error;
+  result.finite = std::isfinite(sums->loss);
   return result;
 }
 
@@ -178,15 +240,30 @@ absl::Status Sequential::BringNext(const Batch& batch) {
 
 absl::StatusOr<BatchResult> Sequential::Evaluate(
     absl::Span<const absl::Span<const float>> parameters, const Batch& batch) {
-  const absl::StatusOr<BatchResult> result =
-      RunForward(parameters, batch, nullptr);
+  const absl::StatusOr<BatchResult> result = RunEvaluation(parameters, batch);
   absl::Status status = result.status();
   status.Update(AwaitUploads());
   if (!status.ok()) return status;
   return result;
 }
 
-absl::StatusOr<BatchResult> Sequential::RunForward(
+absl::StatusOr<BatchResult> Sequential::RunEvaluation(
+    absl::Span<const absl::Span<const float>> parameters, const Batch& batch) {
+  const absl::StatusOr<Forward> forward =
+      RunForward(parameters, batch, nullptr);
+  if (!forward.ok()) return forward.status();
+  absl::StatusOr<BatchResult> result = ReadResult(batch, forward->loss);
+  if (!result.ok() || !batch.wants_outputs) return result;
+  const absl::StatusOr<Download> download =
+      backend_->StartDownload(forward->outputs);
+  if (!download.ok()) return download.status();
+  const absl::Status status = backend_->Await(*download);
+  if (!status.ok()) return status;
+  result->outputs = download->values;
+  return result;
+}
+
+absl::StatusOr<Sequential::Forward> Sequential::RunForward(
     absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
     Matrix* gradient) {
   const ScopedTrace trace(backend_->tracer(), TraceKind::kModel, "forward");
@@ -217,25 +294,11 @@ absl::StatusOr<BatchResult> Sequential::RunForward(
     if (!status.ok()) return status;
     *gradient = loss_gradient_.View(batch.size(), outputs->cols);
   }
-  const absl::StatusOr<LossSums> sums =
-      loss_.Compute(backend_, *outputs,
-                    {batch.labels, batch.targets, batch.weights}, gradient);
-  if (!sums.ok()) return sums.status();
-  BatchResult result;
-  result.examples = batch.size();
-  result.loss_sum = sums->loss;
-  result.correct = sums->correct;
-  result.absolute_error_sum = sums->absolute_error;
-  result.squared_error_sum = sums->squared_error;
-  result.finite = std::isfinite(sums->loss);
-  if (batch.wants_outputs && gradient == nullptr) {
-    const absl::StatusOr<Download> download = backend_->StartDownload(*outputs);
-    if (!download.ok()) return download.status();
-    status = backend_->Await(*download);
-    if (!status.ok()) return status;
-    result.outputs = download->values;
-  }
-  return result;
+  absl::StatusOr<PendingLoss> loss =
+      loss_.Start(backend_, *outputs,
+                  {batch.labels, batch.targets, batch.weights}, gradient);
+  if (!loss.ok()) return loss.status();
+  return Forward{*outputs, *std::move(loss)};
 }
 
 }  // namespace holdfast

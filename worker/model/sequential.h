@@ -24,7 +24,9 @@ namespace holdfast {
 // The model that a job file describes as a sequence of layers and a loss, as in
 // proto::Sequential.
 //
-// Gradients come in the reverse order of Variables().
+// Gradients come in the reverse order of Variables(). Where the backend tells
+// the loss later, the backward pass is begun before it is known; its gradients
+// are given away once it is, and is finite.
 // Memory is taken by the first call, and again only for a larger batch. Where
 // the backend copies, the next batch's inputs (Batch) are copied while the
 // gradients of this one are computed, for which there is memory of their size.
@@ -48,7 +50,8 @@ class Sequential final : public Model {
       GradientSink sink) override;
   // As ComputeGradients, but the gradients stay in the backend's memory, until
   // the next pass: `sink` gets each once the operations that make it have been
-  // begun. A sink's error ends the pass, which returns it. Whatever it returns,
+  // begun, if the loss is finite. A sink's error ends the pass, which returns
+  // it. Whatever it returns,
   // parameters and inputs, the next batch's too, must stay until AwaitUploads
   // has returned.
   absl::StatusOr<BatchResult> ComputeOnDevice(
@@ -67,12 +70,30 @@ class Sequential final : public Model {
         layers_(std::move(layers)),
         downloads_(backend) {}
 
+  // What a forward pass has begun.
+  struct Forward {
+    ConstMatrix outputs;
+    PendingLoss loss;
+  };
   // Tests and uploads what a pass needs, and runs the layers. A pass that makes
   // the loss's gradient by the outputs, where `gradient` is not null, is a
   // training pass.
-  absl::StatusOr<BatchResult> RunForward(
+  absl::StatusOr<Forward> RunForward(
       absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
       Matrix* gradient);
+  // Runs the layers back from the loss's gradient, and begins to bring the next
+  // batch.
+  absl::Status RunBackward(const Batch& batch, Matrix gradient,
+                           Layer::GradientSink sink);
+  // Waits for the loss.
+  absl::StatusOr<BatchResult> ReadResult(const Batch& batch,
+                                         const PendingLoss& loss);
+  // Both but for the wait for uploads.
+  absl::StatusOr<BatchResult> RunEvaluation(
+      absl::Span<const absl::Span<const float>> parameters, const Batch& batch);
+  absl::StatusOr<BatchResult> Compute(
+      absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
+      GradientSink sink);
 
   // The batch's inputs on the device, where they may be already.
   absl::StatusOr<ConstMatrix> Inputs(const Batch& batch);

@@ -630,7 +630,7 @@ absl::Status CudaDeviceMath::NormalizeRowsGradient(
       "NormalizeRowsGradient");
 }
 
-absl::Status CudaDeviceMath::Loss(const DeviceLoss& loss, ConstMatrix outputs,
+absl::Status CudaDeviceMath::Loss(const LossFunction& loss, ConstMatrix outputs,
                                   const DeviceTargets& targets, Matrix gradient,
                                   DeviceLossSums* sums, float* workspace) {
   static_assert(sizeof(DeviceLossSums) == 4 * sizeof(double));

@@ -9,24 +9,6 @@
 namespace holdfast {
 
 enum class Activation { kRelu, kTanh, kSigmoid };
-enum class LossKind {
-  kSoftmaxCrossEntropy,
-  kSigmoidCrossEntropy,
-  kMeanSquaredError,
-  kMeanAbsoluteError,
-  kHuber
-};
-struct DeviceLoss {
-  LossKind kind;
-  // Of kHuber.
-  float delta = 0;
-
-  // Whether outputs are compared with targets as numbers.
-  bool is_distance() const {
-    return kind != LossKind::kSoftmaxCrossEntropy &&
-           kind != LossKind::kSigmoidCrossEntropy;
-  }
-};
 
 // Targets in the device's memory; null in place of an empty span.
 struct DeviceTargets {
@@ -123,7 +105,7 @@ class DeviceMath {
                                              float* workspace) = 0;
 
   // No gradient is made where it has no data.
-  virtual absl::Status Loss(const DeviceLoss& loss, ConstMatrix outputs,
+  virtual absl::Status Loss(const LossFunction& loss, ConstMatrix outputs,
                             const DeviceTargets& targets, Matrix gradient,
                             DeviceLossSums* sums, float* workspace) = 0;
 };

@@ -13,7 +13,7 @@ namespace {
 // Of every operation that may have one.
 constexpr int64_t kWorkspace = 100;
 
-absl::StatusOr<LossSums> Compute(const DeviceLoss& loss, Backend* backend,
+absl::StatusOr<LossSums> Compute(const LossFunction& loss, Backend* backend,
                                  ConstMatrix outputs, const Targets& targets,
                                  Matrix* gradient) {
   switch (loss.kind) {
@@ -238,7 +238,7 @@ absl::Status HostMath::NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
       workspace);
 }
 
-absl::Status HostMath::Loss(const DeviceLoss& loss, ConstMatrix outputs,
+absl::Status HostMath::Loss(const LossFunction& loss, ConstMatrix outputs,
                             const DeviceTargets& targets, Matrix gradient,
                             DeviceLossSums* sums, float* workspace) {
   return Enqueue(

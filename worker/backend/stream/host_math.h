@@ -75,7 +75,7 @@ class HostMath final : public DeviceMath {
                                      ConstMatrix moments, ConstMatrix dy,
                                      Matrix dscale, Matrix doffset, Matrix dx,
                                      float* workspace) override;
-  absl::Status Loss(const DeviceLoss& loss, ConstMatrix outputs,
+  absl::Status Loss(const LossFunction& loss, ConstMatrix outputs,
                     const DeviceTargets& targets, Matrix gradient,
                     DeviceLossSums* sums, float* workspace) override;
 

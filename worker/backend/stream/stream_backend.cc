@@ -224,9 +224,16 @@ absl::StatusOr<HostBuffer> StreamBackend::AllocateHost(int64_t size) {
 }
 
 absl::Status StreamBackend::AwaitUploads() {
-  const absl::Status status = Enter();
+  absl::Status status = Enter();
   if (!status.ok()) return status;
-  return in_.Await(in_.last());
+  status = in_.Await(in_.last());
+  if (!status.ok()) return status;
+  // At the end of a step, where the device rests.
+  return CollectTrace();
+}
+
+absl::Status StreamBackend::CollectTrace() {
+  return trace_ == nullptr ? absl::OkStatus() : trace_->Collect();
 }
 
 std::vector<int64_t> StreamBackend::PinnedStretches(const float* host,
@@ -567,10 +574,10 @@ void StreamBackend::NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
            }));
 }
 
-absl::StatusOr<LossSums> StreamBackend::Loss(const DeviceLoss& loss,
-                                             ConstMatrix outputs,
-                                             const Targets& targets,
-                                             Matrix* gradient) {
+absl::StatusOr<PendingLoss> StreamBackend::StartLoss(const LossFunction& loss,
+                                                     ConstMatrix outputs,
+                                                     const Targets& targets,
+                                                     Matrix* gradient) {
   absl::Status status = Enter();
   if (!status.ok()) return status;
   const bool are_values = !targets.values.empty();
@@ -598,35 +605,51 @@ absl::StatusOr<LossSums> StreamBackend::Loss(const DeviceLoss& loss,
   if (!status.ok()) return status;
   const Matrix sums = loss_sums_.View(1, kLossSumsSize);
   const Matrix dz = gradient != nullptr ? *gradient : Matrix{};
-  status =
-      Run({outputs, *copied, weights, dz, sums},
-          math_->SumWorkspace(outputs.rows, outputs.cols), [&](float* memory) {
-            return math_->Loss(loss, outputs, on_device, dz,
-                               reinterpret_cast<DeviceLossSums*>(sums.data),
-                               memory);
-          });
+  status = Run(
+      {outputs, *copied, weights, dz, sums},
+      math_->SumWorkspace(outputs.rows, outputs.cols),
+      [&](float* memory) {
+        return math_->Loss(loss, outputs, on_device, dz,
+                           reinterpret_cast<DeviceLossSums*>(sums.data),
+                           memory);
+      },
+      "Loss");
   if (!status.ok()) return status;
   const absl::StatusOr<Download> download = StartDownload(sums);
   if (!download.ok()) return download.status();
-  status = Await(*download);
+  PendingLoss made;
+  made.download = *download;
+  made.tells_correct = !are_values && (!loss.is_distance() || outputs.cols > 1);
+  made.tells_errors = loss.is_distance();
+  return made;
+}
+
+absl::StatusOr<LossSums> StreamBackend::ReadLoss(const PendingLoss& loss) {
+  absl::Status status = Await(loss.download);
   if (!status.ok()) return status;
-  if (trace_ != nullptr) {
-    // The host has waited, and the device rests until it goes on.
-    status = trace_->Collect();
-    if (!status.ok()) return status;
-  }
+  // Where nothing was begun after it, the device rests.
+  status = CollectTrace();
+  if (!status.ok()) return status;
   DeviceLossSums made;
-  std::memcpy(&made, download->values.data(), sizeof(made));
-  LossSums result;
-  result.loss = made.loss;
-  if (!are_values && (!loss.is_distance() || outputs.cols > 1)) {
-    result.correct = static_cast<int64_t>(made.correct);
+  std::memcpy(&made, loss.download.values.data(), sizeof(made));
+  LossSums sums;
+  sums.loss = made.loss;
+  if (loss.tells_correct) sums.correct = static_cast<int64_t>(made.correct);
+  if (loss.tells_errors) {
+    sums.absolute_error = made.absolute_error;
+    sums.squared_error = made.squared_error;
   }
-  if (loss.is_distance()) {
-    result.absolute_error = made.absolute_error;
-    result.squared_error = made.squared_error;
-  }
-  return result;
+  return sums;
+}
+
+absl::StatusOr<LossSums> StreamBackend::Loss(const LossFunction& loss,
+                                             ConstMatrix outputs,
+                                             const Targets& targets,
+                                             Matrix* gradient) {
+  const absl::StatusOr<PendingLoss> started =
+      StartLoss(loss, outputs, targets, gradient);
+  if (!started.ok()) return started.status();
+  return ReadLoss(*started);
 }
 
 absl::StatusOr<LossSums> StreamBackend::SoftmaxCrossEntropy(

@@ -137,6 +137,11 @@ class StreamBackend final : public Backend {
                                              Matrix* gradient) override;
   absl::StatusOr<LossSums> Huber(ConstMatrix outputs, const Targets& targets,
                                  float delta, Matrix* gradient) override;
+  absl::StatusOr<PendingLoss> StartLoss(const LossFunction& loss,
+                                        ConstMatrix outputs,
+                                        const Targets& targets,
+                                        Matrix* gradient) override;
+  absl::StatusOr<LossSums> ReadLoss(const PendingLoss& loss) override;
 
  private:
   // What an operation reads and writes.
@@ -174,9 +179,11 @@ class StreamBackend final : public Backend {
   // `bytes` is a multiple of 4.
   absl::StatusOr<ConstMatrix> CopySmall(const void* host, int64_t bytes);
 
-  absl::StatusOr<LossSums> Loss(const DeviceLoss& loss, ConstMatrix outputs,
+  absl::StatusOr<LossSums> Loss(const LossFunction& loss, ConstMatrix outputs,
                                 const Targets& targets, Matrix* gradient);
   absl::Status AwaitStreams();
+  // Of what the device has done, where there is a trace.
+  absl::Status CollectTrace();
 
   const Options options_;
   const std::unique_ptr<DeviceRuntime> runtime_;

@@ -903,6 +903,100 @@ TEST(StreamBackendTest, AConvolutionalNetworkGetsTheCpusBits) {
       30);
 }
 
+TEST(StreamBackendTest, ALossDoesNotWaitForWhatComesAfter) {
+  HostDevice device({.lazy = true});
+  Backend* const backend = device.backend.get();
+  DeviceBuffer staging, made;
+  const auto x = backend->Upload(RandomValues(16, 1), 4, 4, &staging);
+  ASSERT_TRUE(x.ok() && backend->Reserve(16, &made).ok());
+  Matrix dz = made.View(4, 4);
+  const std::vector<int32_t> labels(4);
+  const auto loss =
+      backend->StartLoss({LossKind::kSoftmaxCrossEntropy}, *x, {labels}, &dz);
+  ASSERT_TRUE(loss.ok()) << loss.status();
+  EXPECT_FALSE(loss->sums.has_value());
+  backend->Scale(2, dz, dz);
+  const auto download = backend->StartDownload(dz);
+  ASSERT_TRUE(download.ok());
+  const auto sums = backend->ReadLoss(*loss);
+  ASSERT_TRUE(sums.ok()) << sums.status();
+  EXPECT_GT(sums->loss, 0);
+  EXPECT_TRUE(sums->correct.has_value());
+  EXPECT_FALSE(device.runtime->IsIdle(StreamId::kCompute));
+  EXPECT_FALSE(*backend->HasArrived(*download));
+  ASSERT_TRUE(backend->Await(*download).ok());
+}
+
+// Steps of which each second has a loss that is not finite. Returns all
+// gradients.
+std::vector<std::vector<float>> TrainWithNans(Backend* backend) {
+  proto::Model config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      R"pb(layers { dense { units: 12 } }
+           layers { tanh {} }
+           layers { dense { units: 4 } }
+           loss { softmax_cross_entropy {} })pb",
+      config.mutable_sequential()));
+  auto model = CreateModel(config, {{6}, 4}, 7, backend, ModelRegistry());
+  EXPECT_TRUE(model.ok()) << model.status();
+  const std::vector<int32_t> labels = {0, 1, 2, 3, 0};
+  const std::vector<int64_t> positions = {0, 1, 2, 3, 4};
+  std::vector<std::vector<float>> made;
+  for (int step = 0; step < 6; ++step) {
+    std::vector<float> inputs = RandomValues(30, step);
+    if (step % 2 == 1) inputs[7] = NAN;
+    const std::vector<std::vector<float>> parameters = {
+        RandomValues(72, 1), RandomValues(12, 2), RandomValues(48, 3),
+        RandomValues(4, 4)};
+    const std::vector<absl::Span<const float>> spans(parameters.begin(),
+                                                     parameters.end());
+    const size_t before = made.size();
+    const auto result = (*model)->ComputeGradients(
+        spans, {inputs, labels, positions},
+        [&](int, absl::Span<const float> gradient) {
+          made.emplace_back(gradient.begin(), gradient.end());
+        });
+    EXPECT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->finite, step % 2 == 0);
+    EXPECT_EQ(made.size() - before, step % 2 == 0 ? 4 : 0);
+  }
+  return made;
+}
+
+TEST(StreamBackendTest, ALossThatIsNotFiniteGivesNothing) {
+  const auto cpu = *CpuBackend::Create({});
+  const auto expected = TrainWithNans(cpu.get());
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    HostDevice device({.seed = seed});
+    const auto made = TrainWithNans(device.backend.get());
+    ASSERT_EQ(made.size(), expected.size());
+    for (size_t i = 0; i < made.size(); ++i) {
+      ASSERT_TRUE(SameBits(made[i], expected[i])) << "gradient " << i;
+    }
+    device.backend.reset();
+    EXPECT_EQ(device.misuse, absl::OkStatus());
+  }
+}
+
+TEST(StreamBackendTest, TheBackwardPassIsBegunBeforeTheLossIsKnown) {
+  Tracer tracer({});
+  HostDevice device({.lazy = true});
+  device.backend->SetTracer(&tracer);
+  TrainWithNans(device.backend.get());
+  device.backend.reset();
+  std::vector<ReadTrace::Event> backward, waits;
+  for (const ReadTrace::Event& event : ReadTrace(tracer.ToJson()).events) {
+    if (event.name == "backward") backward.push_back(event);
+    if (event.name == "the loss") waits.push_back(event);
+  }
+  ASSERT_EQ(backward.size(), 6);
+  ASSERT_EQ(waits.size(), 6);
+  for (int step = 0; step < 6; ++step) {
+    EXPECT_LE(backward[step].end, waits[step].begin);
+  }
+}
+
 // The parameters' memory goes as soon as a call has returned. It does not
 // depend on what the results depend on, which may not be all that was uploaded:
 // the host need not wait for these.
