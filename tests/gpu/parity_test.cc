@@ -727,6 +727,98 @@ TEST_F(ParityTest, ProductsInSixteenBits) {
   }
 }
 
+// Products take the rounded copies that normalisation leaves beside its values,
+// to the same bits as where they round the values themselves.
+TEST_F(ParityTest, RoundedCopiesOfFactors) {
+  if (DeviceHasTheCpusBits()) GTEST_SKIP() << "it rounds no factors itself";
+  for (const Precision precision :
+       {Precision::kBfloat16, Precision::kFloat16}) {
+    SCOPED_TRACE(precision == Precision::kFloat16 ? "float16" : "bfloat16");
+    auto device = MakeDeviceUnderTest({.precision = precision});
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+    for (const Images& images : AllImages()) {
+      if (images.m == 0) continue;
+      SCOPED_TRACE(Name("rounded copies", images));
+      const Window& window = images.window;
+      const Convolution convolution = {window, images.filters, images.groups};
+      const int64_t outputs = window.output_places() * images.filters;
+      const int64_t kernel_rows = convolution.kernel_rows();
+      std::vector<std::unique_ptr<DeviceBuffer>> buffers;
+      const auto upload = [&](const Values& values) -> ConstMatrix {
+        buffers.push_back(std::make_unique<DeviceBuffer>());
+        return *device_->Upload(values.values, values.rows, values.cols,
+                                buffers.back().get());
+      };
+      // Normalised images of so many channels, which have a copy.
+      const auto normalized = [&](int64_t size, int64_t channels,
+                                  bool by_gradient) {
+        const ConstMatrix x =
+            upload(Values::Random(images.m * size / channels, channels, 1));
+        const ConstMatrix row = upload(Values::Random(1, channels, 2));
+        Values positive = Values::Random(1, channels, 3);
+        for (float& value : positive.values) value = value * value + 0.1f;
+        const ColumnNorm norm = {row, upload(positive), 1e-3f, row, row};
+        buffers.push_back(std::make_unique<DeviceBuffer>());
+        Matrix y =
+            *device_->ReserveFactor(images.m, size, buffers.back().get());
+        EXPECT_NE(y.rounded, nullptr);
+        const Matrix by_row = {y.data, x.rows, x.cols, y.rounded};
+        DeviceBuffer sums;
+        if (by_gradient) {
+          EXPECT_EQ(device_->Reserve(2 * channels, &sums), absl::OkStatus());
+          const Matrix both = sums.View(2, channels);
+          device_->NormalizeColumnsGradient(
+              x, norm, true, upload(Values::Random(x.rows, channels, 4)),
+              {both.data, 1, channels}, {both.data + channels, 1, channels},
+              by_row);
+        } else {
+          device_->NormalizeColumns(x, norm, {}, true, by_row);
+        }
+        return y;
+      };
+      const ConstMatrix x =
+          normalized(window.input_size(), window.channels, false);
+      const ConstMatrix dy = normalized(outputs, images.filters, true);
+      const ConstMatrix kernel =
+          upload(Values::Random(kernel_rows, images.filters, 5));
+      const auto without_copy = [](ConstMatrix matrix) {
+        matrix.rounded = nullptr;
+        return matrix;
+      };
+      const auto results = [&](ConstMatrix x, ConstMatrix dy) {
+        std::vector<std::vector<float>> results;
+        DeviceBuffer buffer;
+        const auto result = [&](int64_t rows, int64_t cols, auto operation) {
+          EXPECT_EQ(device_->Reserve(rows * cols, &buffer), absl::OkStatus());
+          const Matrix made = buffer.View(rows, cols);
+          EXPECT_EQ(operation(made), absl::OkStatus());
+          const auto download = device_->StartDownload(made);
+          EXPECT_EQ(device_->Await(*download), absl::OkStatus());
+          results.emplace_back(download->values.begin(),
+                               download->values.end());
+        };
+        result(images.m, outputs, [&](Matrix y) {
+          return device_->Convolve(convolution, x, kernel, y);
+        });
+        result(kernel_rows, images.filters, [&](Matrix dk) {
+          return device_->ConvolveKernelGradient(convolution, x, dy, dk);
+        });
+        result(images.m, x.cols, [&](Matrix dx) {
+          return device_->ConvolveInputGradient(convolution, kernel, dy, dx);
+        });
+        result(images.m, images.m, [&](Matrix c) {
+          device_->MatMul(Form::kPlain, x, Form::kTransposed, x, c);
+          return absl::OkStatus();
+        });
+        return results;
+      };
+      EXPECT_EQ(results(x, dy), results(without_copy(x), without_copy(dy)));
+      ++g_cases;
+    }
+  }
+}
+
 TEST_F(ParityTest, Pools) {
   for (const Images& images : AllImages()) {
     const Window& window = images.window;

@@ -21,10 +21,16 @@ namespace holdfast {
 // must not follow `data`, which may be an address on a GPU. Tensors of a higher
 // rank are matrices too: their first dimension is the rows, all others together
 // are the columns.
+//
+// A matrix may have a copy of it beside it, rounded to the precision of
+// products, which take it instead of rounding the values once more
+// (Backend::ReserveFactor). Who writes the values writes the copy too, or makes
+// a matrix without one of them.
 struct ConstMatrix {
   const float* data = nullptr;
   int64_t rows = 0;
   int64_t cols = 0;
+  const void* rounded = nullptr;
 
   int64_t size() const { return rows * cols; }
 };
@@ -33,9 +39,10 @@ struct Matrix {
   float* data = nullptr;
   int64_t rows = 0;
   int64_t cols = 0;
+  void* rounded = nullptr;
 
   int64_t size() const { return rows * cols; }
-  operator ConstMatrix() const { return {data, rows, cols}; }
+  operator ConstMatrix() const { return {data, rows, cols, rounded}; }
 };
 
 // A window that moves over images: of a convolution or of pooling. An image is
@@ -232,6 +239,16 @@ class Backend {
   // Makes `buffer` hold at least `size` values, its values undefined if it has
   // to grow. Errors: RESOURCE_EXHAUSTED when there is no memory.
   virtual absl::Status Reserve(int64_t size, DeviceBuffer* buffer) = 0;
+
+  // Room for a matrix of rows x cols that NormalizeColumns or its gradient is
+  // to make, and products are to take: with a rounded copy, where this backend
+  // rounds the factors of products and gains by it. Errors: as of Reserve.
+  virtual absl::StatusOr<Matrix> ReserveFactor(int64_t rows, int64_t cols,
+                                               DeviceBuffer* buffer) {
+    absl::Status status = Reserve(rows * cols, buffer);
+    if (!status.ok()) return status;
+    return buffer->View(rows, cols);
+  }
 
   // Room for a matrix of rows x cols that is to be downloaded to `host`: there,
   // where the backend can write host memory, so that its download is in place;

@@ -162,10 +162,14 @@ int64_t CudaDeviceMath::RoundedSize(int64_t size) const {
   return rounds() ? FactorSize(size) : 0;
 }
 
-absl::StatusOr<const void*> CudaDeviceMath::Round(const float* values,
-                                                  int64_t size,
-                                                  float* workspace) {
+absl::StatusOr<const void*> CudaDeviceMath::Factor(ConstMatrix x, int64_t begin,
+                                                   int64_t size,
+                                                   float* workspace) {
+  const float* const values = x.data + begin;
   if (!rounds()) return values;
+  if (x.rounded != nullptr) {
+    return static_cast<const uint16_t*>(x.rounded) + begin;
+  }
   auto* const halves = reinterpret_cast<uint16_t*>(workspace);
   const absl::Status status =
       CudaStatus(options_.precision == Precision::kFloat16
@@ -240,10 +244,10 @@ absl::Status CudaDeviceMath::MatMul(Form form_a, ConstMatrix a, Form form_b,
   gemm.b_row = b.cols;
   gemm.c_row = c.cols;
   const absl::StatusOr<const void*> factor_a =
-      Round(a.data, a.size(), workspace);
+      Factor(a, 0, a.size(), workspace);
   if (!factor_a.ok()) return factor_a.status();
   const absl::StatusOr<const void*> factor_b =
-      Round(b.data, b.size(), workspace + RoundedSize(a.size()));
+      Factor(b, 0, b.size(), workspace + RoundedSize(a.size()));
   if (!factor_b.ok()) return factor_b.status();
   return Multiply(gemm, *factor_a, *factor_b, c.data);
 }
@@ -381,14 +385,20 @@ int64_t CudaDeviceMath::ConvolutionWorkspace(const Convolution& convolution,
 }
 
 absl::StatusOr<const void*> CudaDeviceMath::ColumnsOfImages(
-    const Convolution& convolution, const float* images, int64_t count,
+    const Convolution& convolution, ConstMatrix x, int64_t first, int64_t count,
     float* workspace) {
+  const int64_t begin = first * x.cols;
   if (SeesPixels(convolution.window)) {
-    return Round(images, count * convolution.window.input_size(), workspace);
+    return Factor(x, begin, count * x.cols, workspace);
   }
+  const bool is_rounded = rounds() && x.rounded != nullptr;
+  const void* const images =
+      is_rounded ? static_cast<const void*>(
+                       static_cast<const uint16_t*>(x.rounded) + begin)
+                 : x.data + begin;
   const absl::Status status =
       CudaStatus(kernels::ImagesToColumns(
-                     stream_, images, Shape(convolution.window),
+                     stream_, images, is_rounded, Shape(convolution.window),
                      static_cast<int>(convolution.groups), count,
                      ColumnsRow(convolution), options_.precision, workspace),
                  "unfolding images");
@@ -424,8 +434,8 @@ absl::Status CudaDeviceMath::ConvolveFactor(const Convolution& convolution,
   const int64_t at_a_time = ImagesAtATime(convolution, x.rows);
   for (int64_t first = 0; first < x.rows; first += at_a_time) {
     const int64_t images = std::min(at_a_time, x.rows - first);
-    const absl::StatusOr<const void*> columns = ColumnsOfImages(
-        convolution, x.data + first * x.cols, images, workspace);
+    const absl::StatusOr<const void*> columns =
+        ColumnsOfImages(convolution, x, first, images, workspace);
     if (!columns.ok()) return columns.status();
     gemm.m = images * convolution.window.output_places();
     const absl::Status status =
@@ -444,7 +454,7 @@ absl::Status CudaDeviceMath::Convolve(const Convolution& convolution,
     if (!done.ok() || *done) return done.status();
   }
   const absl::StatusOr<const void*> factor =
-      Round(kernel.data, kernel.size(), workspace);
+      Factor(kernel, 0, kernel.size(), workspace);
   if (!factor.ok()) return factor.status();
   const absl::Status status = PadKernel(convolution, workspace);
   if (!status.ok()) return status;
@@ -478,11 +488,11 @@ absl::Status CudaDeviceMath::ConvolveKernelGradient(
   float* const for_outputs = workspace + ColumnsSize(convolution, at_a_time);
   for (int64_t first = 0; first < x.rows; first += at_a_time) {
     const int64_t images = std::min(at_a_time, x.rows - first);
-    const absl::StatusOr<const void*> columns = ColumnsOfImages(
-        convolution, x.data + first * x.cols, images, workspace);
+    const absl::StatusOr<const void*> columns =
+        ColumnsOfImages(convolution, x, first, images, workspace);
     if (!columns.ok()) return columns.status();
     const absl::StatusOr<const void*> outputs =
-        Round(dy.data + first * dy.cols, images * dy.cols, for_outputs);
+        Factor(dy, first * dy.cols, images * dy.cols, for_outputs);
     if (!outputs.ok()) return outputs.status();
     gemm.k = images * convolution.window.output_places();
     gemm.add = first > 0;
@@ -531,7 +541,7 @@ absl::Status CudaDeviceMath::ConvolveInputGradient(
   gemm.c_step = gemm.n;
   const int64_t at_a_time = ImagesAtATime(convolution, dx.rows);
   const absl::StatusOr<const void*> factor =
-      Round(kernel.data, kernel.size(), workspace);
+      Factor(kernel, 0, kernel.size(), workspace);
   if (!factor.ok()) return factor.status();
   float* const for_outputs = workspace + RoundedSize(kernel.size());
   float* const columns = for_outputs + RoundedSize(at_a_time * dy.cols);
@@ -539,7 +549,7 @@ absl::Status CudaDeviceMath::ConvolveInputGradient(
     const int64_t images = std::min(at_a_time, dx.rows - first);
     float* const to = dx.data + first * dx.cols;
     const absl::StatusOr<const void*> outputs =
-        Round(dy.data + first * dy.cols, images * dy.cols, for_outputs);
+        Factor(dy, first * dy.cols, images * dy.cols, for_outputs);
     if (!outputs.ok()) return outputs.status();
     gemm.m = images * window.output_places();
     absl::Status status =
@@ -597,17 +607,18 @@ absl::Status CudaDeviceMath::NormalizeColumns(ConstMatrix x,
                                               Matrix y) {
   return CudaStatus(
       kernels::NormalizeColumns(stream_, x.data, Of(norm), addend.data, relu,
-                                x.rows, x.cols, y.data),
+                                x.rows, x.cols, y.data, RoundedOf(y)),
       "NormalizeColumns");
 }
 
 absl::Status CudaDeviceMath::NormalizeColumnsGradient(
     ConstMatrix x, const ColumnNorm& norm, bool relu, ConstMatrix dy,
     Matrix dscale, Matrix doffset, Matrix dx, float* workspace) {
-  return CudaStatus(kernels::NormalizeColumnsGradient(
-                        stream_, x.data, Of(norm), relu, dy.data, x.rows,
-                        x.cols, dscale.data, doffset.data, dx.data, workspace),
-                    "NormalizeColumnsGradient");
+  return CudaStatus(
+      kernels::NormalizeColumnsGradient(
+          stream_, x.data, Of(norm), relu, dy.data, x.rows, x.cols, dscale.data,
+          doffset.data, dx.data, RoundedOf(dx), workspace),
+      "NormalizeColumnsGradient");
 }
 
 absl::Status CudaDeviceMath::NormalizeRows(ConstMatrix x, float epsilon,

@@ -13,6 +13,7 @@
 #include "worker/backend/cuda/cublas.h"
 #include "worker/backend/cuda/cudnn.h"
 #include "worker/backend/cuda/cudnn_convolution.h"
+#include "worker/backend/cuda/kernels.h"
 #include "worker/backend/stream/device_math.h"
 
 namespace holdfast {
@@ -57,6 +58,7 @@ class CudaDeviceMath final : public DeviceMath {
   int64_t ProductWorkspace(int64_t a_size, int64_t b_size) override;
   absl::Status MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
                       Matrix c, float* workspace) override;
+  int64_t RoundedCopy(int64_t size) override { return RoundedSize(size); }
   absl::Status AddBias(ConstMatrix bias, Matrix y) override;
   int64_t SumWorkspace(int64_t rows, int64_t cols) override;
   absl::Status SumRows(ConstMatrix x, Matrix sums, float* workspace) override;
@@ -142,19 +144,20 @@ class CudaDeviceMath final : public DeviceMath {
   // they lie somewhere in float32: then only what is rounded needs any.
   int64_t FactorSize(int64_t size) const;
   int64_t RoundedSize(int64_t size) const;
-  // The factor that `values` are: rounded into `workspace`, or themselves.
-  absl::StatusOr<const void*> Round(const float* values, int64_t size,
-                                    float* workspace);
+  // The factor that `size` values of x are, from `begin` on: themselves, or
+  // rounded, as they are already or into `workspace`.
+  absl::StatusOr<const void*> Factor(ConstMatrix x, int64_t begin, int64_t size,
+                                     float* workspace);
 
   // Of a convolution over so many images, those that are unfolded, or rounded,
   // at a time.
   int64_t ImagesAtATime(const Convolution& convolution, int64_t images) const;
   // Values of workspace that their columns take.
   int64_t ColumnsSize(const Convolution& convolution, int64_t images) const;
-  // The columns of so many images as a factor: unfolded into `workspace` or,
-  // where a window sees one pixel, what Round makes of the images themselves.
+  // The columns of so many images of x as a factor: unfolded into `workspace`
+  // or, where a window sees one pixel, the Factor that they are.
   absl::StatusOr<const void*> ColumnsOfImages(const Convolution& convolution,
-                                              const float* images,
+                                              ConstMatrix x, int64_t first,
                                               int64_t count, float* workspace);
   // Rows of the kernel as a factor. In halves they are as many as a row of
   // columns has values; PadKernel fills those behind the kernel with 0.
@@ -163,6 +166,10 @@ class CudaDeviceMath final : public DeviceMath {
   // The convolution with a kernel that is a factor.
   absl::Status ConvolveFactor(const Convolution& convolution, ConstMatrix x,
                               const void* kernel, Matrix y, float* workspace);
+
+  kernels::RoundedCopy RoundedOf(Matrix matrix) const {
+    return {options_.precision, static_cast<uint16_t*>(matrix.rounded)};
+  }
 
   absl::Status Multiply(const Gemm& gemm, const void* a, const void* b,
                         float* c);

@@ -36,7 +36,8 @@ cudaError_t AddBias(cudaStream_t stream, const float* bias, int64_t m,
                     int64_t n, float* y) {
   return MapColumns<float>(
       stream, m, n, [=] __device__(int j) -> float { return bias[j]; },
-      [] __device__(float bias, float y) -> float { return y + bias; }, y, y);
+      [] __device__(float bias, float y) -> float { return y + bias; }, y, {},
+      y);
 }
 
 cudaError_t Add(cudaStream_t stream, const float* a, const float* b,

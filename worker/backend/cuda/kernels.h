@@ -59,6 +59,13 @@ cudaError_t ColumnMoments(cudaStream_t stream, const float* x, int64_t m,
                           int64_t n, float* mean, float* variance,
                           void* workspace);
 
+// Where else what a kernel makes is to go, rounded to `precision`, which is one
+// of 16 bits. Null: nowhere.
+struct RoundedCopy {
+  Precision precision = Precision::kFloat32;
+  uint16_t* values = nullptr;
+};
+
 // holdfast::ColumnNorm.
 struct ColumnNorm {
   const float* mean;
@@ -71,12 +78,14 @@ struct ColumnNorm {
 // addend may be null.
 cudaError_t NormalizeColumns(cudaStream_t stream, const float* x,
                              const ColumnNorm& norm, const float* addend,
-                             bool relu, int64_t m, int64_t n, float* y);
+                             bool relu, int64_t m, int64_t n, float* y,
+                             const RoundedCopy& rounded_y);
 // dx may be null.
 cudaError_t NormalizeColumnsGradient(cudaStream_t stream, const float* x,
                                      const ColumnNorm& norm, bool relu,
                                      const float* dy, int64_t m, int64_t n,
                                      float* dscale, float* doffset, float* dx,
+                                     const RoundedCopy& rounded_dx,
                                      void* workspace);
 cudaError_t NormalizeRows(cudaStream_t stream, const float* x, float epsilon,
                           const float* scale, const float* offset, int64_t m,
@@ -131,7 +140,8 @@ struct WindowShape {
 // is aligned to 16 bytes. They are float32, or halves in two bytes each. An
 // image, and an eighth of the columns, have less than 2^31 values; where rows
 // are no multiple of 8, so do all columns.
-cudaError_t ImagesToColumns(cudaStream_t stream, const float* x,
+// The images are float32, or, if they are rounded, already of that precision.
+cudaError_t ImagesToColumns(cudaStream_t stream, const void* x, bool is_rounded,
                             const WindowShape& window, int groups,
                             int64_t images, int64_t row_size,
                             Precision precision, void* columns);

@@ -3,7 +3,9 @@
 #ifndef HOLDFAST_WORKER_BACKEND_CUDA_MAPS_CUH_
 #define HOLDFAST_WORKER_BACKEND_CUDA_MAPS_CUH_
 
+#include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/launch.cuh"
+#include "worker/backend/cuda/rounding.cuh"
 
 namespace holdfast {
 namespace kernels {
@@ -43,12 +45,34 @@ cudaError_t Map(cudaStream_t stream, int64_t size, Function function, Out* y,
                 dim3(kThreads), size, function, y, x...);
 }
 
+// Takes what MapColumns makes, besides the matrix itself: nothing, or a rounded
+// copy.
+struct NoCopy {
+  bool is_aligned() const { return true; }
+  template <int kWidth>
+  __device__ void Put(int64_t, const Vector<float, kWidth>&) const {}
+};
+
+template <typename As>
+struct CopyAs {
+  uint16_t* to;
+
+  bool is_aligned() const { return AreAligned(to); }
+  template <int kWidth>
+  __device__ void Put(int64_t at, const Vector<float, kWidth>& made) const {
+    Vector<uint16_t, kWidth> rounded;
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) rounded.of[k] = As()(made.of[k]);
+    AsVectors<kWidth>(to)[at] = rounded;
+  }
+};
+
 // A thread keeps what belongs to its columns in registers, and walks over rows.
 template <int kWidth, typename Column, typename Prepare, typename Function,
-          typename... In>
+          typename Copy, typename... In>
 __global__ void __launch_bounds__(kThreads)
     MapColumnsKernel(int64_t m, int vectors, Prepare prepare, Function function,
-                     float* y, const In*... x) {
+                     float* y, Copy copy, const In*... x) {
   const int vector = blockIdx.x * blockDim.x + threadIdx.x;
   if (vector >= vectors) return;
   Column columns[kWidth];
@@ -67,22 +91,24 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
        i < m; i += step) {
     const int64_t at = i * vectors + vector;
-    AsVectors<kWidth>(y)[at] = map(AsVectors<kWidth>(x)[at]...);
+    const Vector<float, kWidth> made = map(AsVectors<kWidth>(x)[at]...);
+    AsVectors<kWidth>(y)[at] = made;
+    copy.Put(at, made);
   }
 }
 
-// y[i, j] = function(prepare(j), x[i, j]...) for the rows and columns of m x n;
-// prepare gives a Column.
-template <typename Column, typename Prepare, typename Function, typename... In>
-cudaError_t MapColumns(cudaStream_t stream, int64_t m, int64_t n,
-                       Prepare prepare, Function function, float* y,
-                       const In*... x) {
+template <typename Column, typename Prepare, typename Function, typename Copy,
+          typename... In>
+cudaError_t MapColumnsTo(cudaStream_t stream, int64_t m, int64_t n,
+                         Prepare prepare, Function function, float* y,
+                         Copy copy, const In*... x) {
   // Several for each place on any GPU, so that none waits long for the last;
   // and not so many that threads have few rows to prepare for.
   constexpr int64_t kBlocks = 4096;
   if (m == 0 || n == 0) return cudaSuccess;
   constexpr int kWidth = 4;
-  const bool in_vectors = n % kWidth == 0 && AreAligned(y, x...);
+  const bool in_vectors =
+      n % kWidth == 0 && AreAligned(y, x...) && copy.is_aligned();
   const int64_t vectors = in_vectors ? n / kWidth : n;
   const int64_t blocks_x = CeilOfRatio(vectors, kThreads);
   const int64_t threads_x = CeilOfRatio(vectors, blocks_x);
@@ -93,13 +119,29 @@ cudaError_t MapColumns(cudaStream_t stream, int64_t m, int64_t n,
   const auto narrow = [](int64_t value) {
     return static_cast<unsigned>(value);
   };
-  return Launch(stream,
-                in_vectors
-                    ? MapColumnsKernel<kWidth, Column, Prepare, Function, In...>
-                    : MapColumnsKernel<1, Column, Prepare, Function, In...>,
-                dim3(narrow(blocks_x), narrow(blocks_y)),
-                dim3(narrow(threads_x), narrow(threads_y)), m,
-                static_cast<int>(vectors), prepare, function, y, x...);
+  return Launch(
+      stream,
+      in_vectors
+          ? MapColumnsKernel<kWidth, Column, Prepare, Function, Copy, In...>
+          : MapColumnsKernel<1, Column, Prepare, Function, Copy, In...>,
+      dim3(narrow(blocks_x), narrow(blocks_y)),
+      dim3(narrow(threads_x), narrow(threads_y)), m, static_cast<int>(vectors),
+      prepare, function, y, copy, x...);
+}
+
+// y[i, j] = function(prepare(j), x[i, j]...) for the rows and columns of m x n;
+// prepare gives a Column.
+template <typename Column, typename Prepare, typename Function, typename... In>
+cudaError_t MapColumns(cudaStream_t stream, int64_t m, int64_t n,
+                       Prepare prepare, Function function, float* y,
+                       const RoundedCopy& copy, const In*... x) {
+  const auto map_to = [&](auto to) {
+    return MapColumnsTo<Column>(stream, m, n, prepare, function, y, to, x...);
+  };
+  if (copy.values == nullptr) return map_to(NoCopy());
+  return copy.precision == Precision::kFloat16
+             ? map_to(CopyAs<AsFloat16>{copy.values})
+             : map_to(CopyAs<AsBfloat16>{copy.values});
 }
 
 }  // namespace kernels

@@ -444,7 +444,8 @@ cudaError_t ColumnMoments(cudaStream_t stream, const float* x, int64_t m,
 
 cudaError_t NormalizeColumns(cudaStream_t stream, const float* x,
                              const ColumnNorm& norm, const float* addend,
-                             bool relu, int64_t m, int64_t n, float* y) {
+                             bool relu, int64_t m, int64_t n, float* y,
+                             const RoundedCopy& rounded_y) {
   const auto column = [=] __device__(int j) { return ColumnOf(norm, j); };
   const auto end = [=] __device__(float value) {
     return relu && value < 0.0f ? 0.0f : value;
@@ -455,19 +456,20 @@ cudaError_t NormalizeColumns(cudaStream_t stream, const float* x,
         [=] __device__(const Normalization& column, float x) -> float {
           return end(column.Of(x));
         },
-        y, x);
+        y, rounded_y, x);
   }
   return MapColumns<Normalization>(
       stream, m, n, column,
       [=] __device__(const Normalization& column, float x, float added)
           -> float { return end(column.Of(x) + added); },
-      y, x, addend);
+      y, rounded_y, x, addend);
 }
 
 cudaError_t NormalizeColumnsGradient(cudaStream_t stream, const float* x,
                                      const ColumnNorm& norm, bool relu,
                                      const float* dy, int64_t m, int64_t n,
                                      float* dscale, float* doffset, float* dx,
+                                     const RoundedCopy& rounded_dx,
                                      void* workspace) {
   // What of dy comes through the relu.
   const auto passed = [=] __device__(const Normalization& column, float x,
@@ -501,7 +503,7 @@ cudaError_t NormalizeColumnsGradient(cudaStream_t stream, const float* x,
         return column.factor * (passed(column.norm, x, dy) - column.mean_dy -
                                 column.norm.Centered(x) * column.mean_dy_h);
       },
-      dx, x, dy);
+      dx, rounded_dx, x, dy);
 }
 
 cudaError_t NormalizeRows(cudaStream_t stream, const float* x, float epsilon,

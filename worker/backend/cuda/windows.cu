@@ -3,7 +3,7 @@
 // the same place.
 #include "worker/backend/cuda/kernels.h"
 #include "worker/backend/cuda/launch.cuh"
-#include "worker/backend/halves.h"
+#include "worker/backend/cuda/rounding.cuh"
 
 namespace holdfast {
 namespace kernels {
@@ -98,40 +98,6 @@ struct Windows {
   Axis rows, cols;
 };
 
-// How a value is kept as a factor of a product.
-struct AsFloat32 {
-  using Value = float;
-  __device__ float operator()(float value) const { return value; }
-};
-
-struct AsBfloat16 {
-  using Value = uint16_t;
-  __device__ uint16_t operator()(float value) const {
-    return halves::ToBfloat16(value);
-  }
-};
-
-struct AsFloat16 {
-  using Value = uint16_t;
-  __device__ uint16_t operator()(float value) const {
-    return halves::ToFloat16(value);
-  }
-};
-
-// function(As...()), by the precision.
-template <typename Function>
-cudaError_t InPrecision(Precision precision, Function function) {
-  switch (precision) {
-    case Precision::kBfloat16:
-      return function(AsBfloat16());
-    case Precision::kFloat16:
-      return function(AsFloat16());
-    case Precision::kFloat32:
-      break;
-  }
-  return function(AsFloat32());
-}
-
 // A thread makes kRun neighbours of a row, from kStep neighbouring channels at
 // a time: it divides once for all of them, and counts on from there. Without
 // kGrouped there is one group, of one channel.
@@ -139,7 +105,7 @@ cudaError_t InPrecision(Precision precision, Function function) {
 // Numbers of 32 bits count the threads, and the values of an image: at two
 // bytes for a value written there is time for about 17 instructions.
 template <int kRun, int kStep, bool kGrouped, typename As>
-cudaError_t Unfold(cudaStream_t stream, const float* x,
+cudaError_t Unfold(cudaStream_t stream, const typename As::Given* x,
                    const WindowShape& window, int groups, int64_t images,
                    int64_t row_size, As as, typename As::Value* columns) {
   const int group_channels = window.channels / groups;
@@ -163,7 +129,7 @@ cudaError_t Unfold(cudaStream_t stream, const float* x,
     const auto row = by_runs.Divide(i);
     const auto image_row = by_output_width.Divide(row.quotient);
     const auto image = by_output_height.Divide(image_row.quotient);
-    const float* const from = x + image.quotient * image_size;
+    const typename As::Given* const from = x + image.quotient * image_size;
     // Of the window in the image, and in it of what is read.
     const int top = image.remainder * window.stride_height - window.pad_top;
     const int left =
@@ -184,7 +150,7 @@ cudaError_t Unfold(cudaStream_t stream, const float* x,
     Vector<typename As::Value, kRun> made;
 #pragma unroll
     for (int k = 0; k < kRun; k += kStep) {
-      Vector<float, kStep> seen = {};
+      Vector<typename As::Given, kStep> seen = {};
       if (static_cast<unsigned>(h) < static_cast<unsigned>(window.height) &&
           static_cast<unsigned>(w) < static_cast<unsigned>(window.width) &&
           (kGrouped ? g < groups : h < top + window.window_height)) {
@@ -460,7 +426,7 @@ cudaError_t PoolAverageGradient(cudaStream_t stream, const float* dy,
 
 }  // namespace
 
-cudaError_t ImagesToColumns(cudaStream_t stream, const float* x,
+cudaError_t ImagesToColumns(cudaStream_t stream, const void* x, bool is_rounded,
                             const WindowShape& window, int groups,
                             int64_t images, int64_t row_size,
                             Precision precision, void* columns) {
@@ -477,10 +443,11 @@ cudaError_t ImagesToColumns(cudaStream_t stream, const float* x,
     seen.stride_width *= window.channels;
     seen.pad_left *= window.channels;
   }
-  return InPrecision(precision, [&](auto as) {
+  const auto unfold_as = [&](auto as) {
     using As = decltype(as);
     const auto unfold = [&](auto function) {
-      return function(stream, x, seen, groups, images, row_size, as,
+      return function(stream, static_cast<const typename As::Given*>(x), seen,
+                      groups, images, row_size, as,
                       static_cast<typename As::Value*>(columns));
     };
     if (row_size % kRun != 0) return unfold(Unfold<1, 1, true, As>);
@@ -490,7 +457,8 @@ cudaError_t ImagesToColumns(cudaStream_t stream, const float* x,
     }
     return unfold(in_vectors ? Unfold<kRun, kChannels, true, As>
                              : Unfold<kRun, 1, true, As>);
-  });
+  };
+  return is_rounded ? unfold_as(AsItIs()) : InPrecision(precision, unfold_as);
 }
 
 cudaError_t ColumnsToImages(cudaStream_t stream, const float* columns,

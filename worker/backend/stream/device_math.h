@@ -44,6 +44,9 @@ class DeviceMath {
   virtual int64_t ProductWorkspace(int64_t a_size, int64_t b_size) = 0;
   virtual absl::Status MatMul(Form form_a, ConstMatrix a, Form form_b,
                               ConstMatrix b, Matrix c, float* workspace) = 0;
+  // Of so many values, what a rounded copy takes (ConstMatrix::rounded), in
+  // values of float32; 0 where there are none.
+  virtual int64_t RoundedCopy(int64_t size) = 0;
   virtual absl::Status AddBias(ConstMatrix bias, Matrix y) = 0;
 
   // Of everything that sums over the rows or columns of a matrix, a loss too.

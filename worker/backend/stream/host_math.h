@@ -26,6 +26,7 @@ class HostMath final : public DeviceMath {
   int64_t ProductWorkspace(int64_t a_size, int64_t b_size) override;
   absl::Status MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
                       Matrix c, float* workspace) override;
+  int64_t RoundedCopy(int64_t) override { return 0; }
   absl::Status AddBias(ConstMatrix bias, Matrix y) override;
   int64_t SumWorkspace(int64_t rows, int64_t cols) override;
   absl::Status SumRows(ConstMatrix x, Matrix sums, float* workspace) override;

@@ -144,6 +144,21 @@ absl::Status StreamBackend::Reserve(int64_t size, DeviceBuffer* buffer) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<Matrix> StreamBackend::ReserveFactor(int64_t rows, int64_t cols,
+                                                    DeviceBuffer* buffer) {
+  const int64_t size = rows * cols;
+  const int64_t copy = math_->RoundedCopy(size);
+  if (copy == 0) return Backend::ReserveFactor(rows, cols, buffer);
+  // The copy lies behind the values, where memory is aligned for products.
+  constexpr int64_t kAlignment = 64;
+  const int64_t begin = (size + kAlignment - 1) / kAlignment * kAlignment;
+  const absl::Status status = Reserve(begin + copy, buffer);
+  if (!status.ok()) return status;
+  Matrix matrix = buffer->View(rows, cols);
+  matrix.rounded = matrix.data + begin;
+  return matrix;
+}
+
 absl::Status StreamBackend::CopyIn(const void* host, int64_t size,
                                    DeviceBuffer* buffer) {
   absl::Status status = Reserve(size, buffer);

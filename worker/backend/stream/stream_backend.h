@@ -67,6 +67,8 @@ class StreamBackend final : public Backend {
   void SetTracer(Tracer* tracer) override;
 
   absl::Status Reserve(int64_t size, DeviceBuffer* buffer) override;
+  absl::StatusOr<Matrix> ReserveFactor(int64_t rows, int64_t cols,
+                                       DeviceBuffer* buffer) override;
   absl::StatusOr<ConstMatrix> Upload(absl::Span<const float> host, int64_t rows,
                                      int64_t cols,
                                      DeviceBuffer* staging) override;

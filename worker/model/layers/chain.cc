@@ -113,7 +113,10 @@ absl::StatusOr<Matrix> Chain::Backward(absl::Span<const ConstMatrix> parameters,
         ParametersOf(parameters, i), values_[i], values_[i + 1], dy,
         want_dx || i > last, Layer::GradientSink(take, memory_of));
     if (!dx.ok()) return dx.status();
+    // What a layer has made of dy where that lies has no rounded copy.
+    const bool in_place = dx->data == dy.data;
     dy = *dx;
+    if (in_place) dy.rounded = nullptr;
   }
   return dy;
 }

@@ -39,7 +39,7 @@ absl::StatusOr<int64_t> ChannelsOf(absl::Span<const int64_t> shape,
 // x with a row for each `channels` values that lie side by side.
 template <typename AnyMatrix>
 AnyMatrix ByChannels(AnyMatrix x, int64_t channels) {
-  return {x.data, x.size() / channels, channels};
+  return {x.data, x.size() / channels, channels, x.rounded};
 }
 
 class LayerNorm final : public Layer {
@@ -125,17 +125,17 @@ class BatchNorm final : public Layer {
       backend_->ColumnMoments(rows, mean_.View(1, channels_),
                               variance_.View(1, channels_));
     }
-    status = backend_->Reserve(x.size(), &output_);
-    if (!status.ok()) return status;
-    const Matrix y = output_.View(x.rows, x.cols);
+    const absl::StatusOr<Matrix> y =
+        backend_->ReserveFactor(x.rows, x.cols, &output_);
+    if (!y.ok()) return y.status();
     backend_->NormalizeColumns(
         rows,
         {mean, variance, epsilon_, parameters[kScale], parameters[kOffset]},
         ByChannels(pass.addend, channels_), pass.relu,
-        ByChannels(y, channels_));
+        ByChannels(*y, channels_));
     // What comes before an addend's relu is known to who gave the addend.
     relu_ = pass.relu && pass.addend.data == nullptr;
-    return y;
+    return *y;
   }
 
   absl::StatusOr<Matrix> Backward(absl::Span<const ConstMatrix> parameters,
@@ -154,8 +154,10 @@ class BatchNorm final : public Layer {
     const Matrix dscale = scale_gradient_.View(1, channels_);
     const Matrix doffset = offset_gradient_.View(1, channels_);
     // Who takes y has been here, and dy is to stay.
-    const Matrix dx = output_.View(dy.rows, dy.cols);
-    Matrix made = ByChannels(dx, channels_);
+    const absl::StatusOr<Matrix> dx =
+        backend_->ReserveFactor(dy.rows, dy.cols, &output_);
+    if (!dx.ok()) return dx.status();
+    Matrix made = ByChannels(*dx, channels_);
     if (!want_dx) made.data = nullptr;
     backend_->NormalizeColumnsGradient(
         ByChannels(x, channels_),
@@ -165,7 +167,7 @@ class BatchNorm final : public Layer {
     if (!status.ok()) return status;
     status = sink(kScale, dscale);
     if (!status.ok()) return status;
-    return dx;
+    return *dx;
   }
 
   // Places in variables(), beside those of ScaleAndOffset.

@@ -49,7 +49,10 @@ class Residual final : public Layer {
   absl::StatusOr<Matrix> Backward(absl::Span<const ConstMatrix> parameters,
                                   ConstMatrix, ConstMatrix y, Matrix dy,
                                   bool want_dx, GradientSink sink) override {
-    if (relu_) backend_->ReluGradient(y, dy, dy);
+    if (relu_) {
+      backend_->ReluGradient(y, dy, dy);
+      dy.rounded = nullptr;
+    }
     Matrix for_shortcut = dy;
     if (!shortcut_->KeepsGradient() || !body_->KeepsGradient()) {
       absl::Status status = backend_->Reserve(dy.size(), &shortcut_gradient_);
@@ -71,8 +74,9 @@ class Residual final : public Layer {
     const absl::StatusOr<Matrix> df =
         body_->Backward(OfBody(parameters), dy, want_dx, sink);
     if (!df.ok()) return df.status();
-    if (want_dx) backend_->Add(*df, *dg, *df);
-    return *df;
+    if (!want_dx) return *df;
+    backend_->Add(*df, *dg, *df);
+    return Matrix{df->data, df->rows, df->cols};
   }
 
  private:
