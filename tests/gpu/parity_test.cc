@@ -752,7 +752,7 @@ TEST_F(ParityTest, RoundedCopiesOfFactors) {
       };
       // Normalised images of so many channels, which have a copy.
       const auto normalized = [&](int64_t size, int64_t channels,
-                                  bool by_gradient) {
+                                  bool by_gradient, bool alone) {
         const ConstMatrix x =
             upload(Values::Random(images.m * size / channels, channels, 1));
         const ConstMatrix row = upload(Values::Random(1, channels, 2));
@@ -760,10 +760,11 @@ TEST_F(ParityTest, RoundedCopiesOfFactors) {
         for (float& value : positive.values) value = value * value + 0.1f;
         const ColumnNorm norm = {row, upload(positive), 1e-3f, row, row};
         buffers.push_back(std::make_unique<DeviceBuffer>());
-        Matrix y =
-            *device_->ReserveFactor(images.m, size, buffers.back().get());
+        Matrix y = *device_->ReserveFactor(images.m, size, alone,
+                                           buffers.back().get());
         EXPECT_NE(y.rounded, nullptr);
-        const Matrix by_row = {y.data, x.rows, x.cols, y.rounded};
+        EXPECT_EQ(y.rounded_alone, alone);
+        const Matrix by_row = {y.data, x.rows, x.cols, y.rounded, alone};
         DeviceBuffer sums;
         if (by_gradient) {
           EXPECT_EQ(device_->Reserve(2 * channels, &sums), absl::OkStatus());
@@ -777,9 +778,14 @@ TEST_F(ParityTest, RoundedCopiesOfFactors) {
         }
         return y;
       };
-      const ConstMatrix x =
-          normalized(window.input_size(), window.channels, false);
-      const ConstMatrix dy = normalized(outputs, images.filters, true);
+      const auto images_of = [&](bool alone) -> ConstMatrix {
+        return normalized(window.input_size(), window.channels, false, alone);
+      };
+      const auto gradient_of = [&](bool alone) -> ConstMatrix {
+        return normalized(outputs, images.filters, true, alone);
+      };
+      const ConstMatrix x = images_of(false);
+      const ConstMatrix dy = gradient_of(false);
       const ConstMatrix kernel =
           upload(Values::Random(kernel_rows, images.filters, 5));
       const auto without_copy = [](ConstMatrix matrix) {
@@ -813,7 +819,9 @@ TEST_F(ParityTest, RoundedCopiesOfFactors) {
         });
         return results;
       };
-      EXPECT_EQ(results(x, dy), results(without_copy(x), without_copy(dy)));
+      const auto rounding = results(without_copy(x), without_copy(dy));
+      EXPECT_EQ(results(x, dy), rounding);
+      EXPECT_EQ(results(images_of(true), gradient_of(true)), rounding);
       ++g_cases;
     }
   }

@@ -25,12 +25,13 @@ namespace holdfast {
 // A matrix may have a copy of it beside it, rounded to the precision of
 // products, which take it instead of rounding the values once more
 // (Backend::ReserveFactor). Who writes the values writes the copy too, or makes
-// a matrix without one of them.
+// a matrix without one of them. Or it has that copy alone, and no values.
 struct ConstMatrix {
   const float* data = nullptr;
   int64_t rows = 0;
   int64_t cols = 0;
   const void* rounded = nullptr;
+  bool rounded_alone = false;
 
   int64_t size() const { return rows * cols; }
 };
@@ -40,9 +41,12 @@ struct Matrix {
   int64_t rows = 0;
   int64_t cols = 0;
   void* rounded = nullptr;
+  bool rounded_alone = false;
 
   int64_t size() const { return rows * cols; }
-  operator ConstMatrix() const { return {data, rows, cols, rounded}; }
+  operator ConstMatrix() const {
+    return {data, rows, cols, rounded, rounded_alone};
+  }
 };
 
 // A window that moves over images: of a convolution or of pooling. An image is
@@ -242,8 +246,10 @@ class Backend {
 
   // Room for a matrix of rows x cols that NormalizeColumns or its gradient is
   // to make, and products are to take: with a rounded copy, where this backend
-  // rounds the factors of products and gains by it. Errors: as of Reserve.
+  // rounds the factors of products and gains by it, or, if nothing else takes
+  // it, with that copy `alone`. Errors: as of Reserve.
   virtual absl::StatusOr<Matrix> ReserveFactor(int64_t rows, int64_t cols,
+                                               bool /*alone*/,
                                                DeviceBuffer* buffer) {
     absl::Status status = Reserve(rows * cols, buffer);
     if (!status.ok()) return status;

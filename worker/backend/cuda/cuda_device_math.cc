@@ -29,6 +29,11 @@ kernels::ColumnNorm Of(const ColumnNorm& norm) {
           norm.offset.data};
 }
 
+// Where the values of a matrix go, unless it has a rounded copy alone.
+float* ValuesOf(Matrix matrix) {
+  return matrix.rounded_alone ? nullptr : matrix.data;
+}
+
 // What the window sees is the image itself.
 bool SeesPixels(const Window& window) {
   return window.window_size() == 1 && window.stride_height == 1 &&
@@ -607,7 +612,7 @@ absl::Status CudaDeviceMath::NormalizeColumns(ConstMatrix x,
                                               Matrix y) {
   return CudaStatus(
       kernels::NormalizeColumns(stream_, x.data, Of(norm), addend.data, relu,
-                                x.rows, x.cols, y.data, RoundedOf(y)),
+                                x.rows, x.cols, ValuesOf(y), RoundedOf(y)),
       "NormalizeColumns");
 }
 
@@ -617,7 +622,7 @@ absl::Status CudaDeviceMath::NormalizeColumnsGradient(
   return CudaStatus(
       kernels::NormalizeColumnsGradient(
           stream_, x.data, Of(norm), relu, dy.data, x.rows, x.cols, dscale.data,
-          doffset.data, dx.data, RoundedOf(dx), workspace),
+          doffset.data, ValuesOf(dx), RoundedOf(dx), workspace),
       "NormalizeColumnsGradient");
 }
 

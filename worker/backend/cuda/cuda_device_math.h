@@ -168,7 +168,9 @@ class CudaDeviceMath final : public DeviceMath {
                               const void* kernel, Matrix y, float* workspace);
 
   kernels::RoundedCopy RoundedOf(Matrix matrix) const {
-    return {options_.precision, static_cast<uint16_t*>(matrix.rounded)};
+    const bool wanted = matrix.data != nullptr && matrix.rounded != nullptr;
+    return {options_.precision,
+            wanted ? static_cast<uint16_t*>(matrix.rounded) : nullptr};
   }
 
   absl::Status Multiply(const Gemm& gemm, const void* a, const void* b,

@@ -75,12 +75,12 @@ struct ColumnNorm {
   const float* offset;
 };
 
-// addend may be null.
+// addend may be null; y too, where there is a rounded copy.
 cudaError_t NormalizeColumns(cudaStream_t stream, const float* x,
                              const ColumnNorm& norm, const float* addend,
                              bool relu, int64_t m, int64_t n, float* y,
                              const RoundedCopy& rounded_y);
-// dx may be null.
+// dx may be null. Then only its rounded copy is made, if there is one.
 cudaError_t NormalizeColumnsGradient(cudaStream_t stream, const float* x,
                                      const ColumnNorm& norm, bool relu,
                                      const float* dy, int64_t m, int64_t n,

@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads)
        i < m; i += step) {
     const int64_t at = i * vectors + vector;
     const Vector<float, kWidth> made = map(AsVectors<kWidth>(x)[at]...);
-    AsVectors<kWidth>(y)[at] = made;
+    if (y != nullptr) AsVectors<kWidth>(y)[at] = made;
     copy.Put(at, made);
   }
 }
@@ -130,7 +130,7 @@ cudaError_t MapColumnsTo(cudaStream_t stream, int64_t m, int64_t n,
 }
 
 // y[i, j] = function(prepare(j), x[i, j]...) for the rows and columns of m x n;
-// prepare gives a Column.
+// prepare gives a Column. Without y only the copy is made.
 template <typename Column, typename Prepare, typename Function, typename... In>
 cudaError_t MapColumns(cudaStream_t stream, int64_t m, int64_t n,
                        Prepare prepare, Function function, float* y,

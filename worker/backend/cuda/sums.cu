@@ -489,7 +489,8 @@ cudaError_t NormalizeColumnsGradient(cudaStream_t stream, const float* x,
         doffset[j] = static_cast<float>(total.of[1]);
       },
       workspace);
-  if (error != cudaSuccess || dx == nullptr) return error;
+  const bool want_dx = dx != nullptr || rounded_dx.values != nullptr;
+  if (error != cudaSuccess || !want_dx) return error;
   const float share = static_cast<float>(1.0 / static_cast<double>(m));
   return MapColumns<NormalizationGradient>(
       stream, m, n,

@@ -145,17 +145,20 @@ absl::Status StreamBackend::Reserve(int64_t size, DeviceBuffer* buffer) {
 }
 
 absl::StatusOr<Matrix> StreamBackend::ReserveFactor(int64_t rows, int64_t cols,
+                                                    bool alone,
                                                     DeviceBuffer* buffer) {
   const int64_t size = rows * cols;
   const int64_t copy = math_->RoundedCopy(size);
-  if (copy == 0) return Backend::ReserveFactor(rows, cols, buffer);
+  if (copy == 0) return Backend::ReserveFactor(rows, cols, alone, buffer);
   // The copy lies behind the values, where memory is aligned for products.
   constexpr int64_t kAlignment = 64;
-  const int64_t begin = (size + kAlignment - 1) / kAlignment * kAlignment;
+  const int64_t begin =
+      alone ? 0 : (size + kAlignment - 1) / kAlignment * kAlignment;
   const absl::Status status = Reserve(begin + copy, buffer);
   if (!status.ok()) return status;
   Matrix matrix = buffer->View(rows, cols);
   matrix.rounded = matrix.data + begin;
+  matrix.rounded_alone = alone;
   return matrix;
 }
 

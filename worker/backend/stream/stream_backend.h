@@ -67,7 +67,7 @@ class StreamBackend final : public Backend {
   void SetTracer(Tracer* tracer) override;
 
   absl::Status Reserve(int64_t size, DeviceBuffer* buffer) override;
-  absl::StatusOr<Matrix> ReserveFactor(int64_t rows, int64_t cols,
+  absl::StatusOr<Matrix> ReserveFactor(int64_t rows, int64_t cols, bool alone,
                                        DeviceBuffer* buffer) override;
   absl::StatusOr<ConstMatrix> Upload(absl::Span<const float> host, int64_t rows,
                                      int64_t cols,

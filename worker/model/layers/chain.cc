@@ -67,6 +67,15 @@ absl::StatusOr<std::unique_ptr<Chain>> Chain::Create(
     chain->layers_.push_back(*std::move(layer));
   }
   chain->values_.resize(chain->layers_.size() + 1);
+  // Layers that follow one another, but for those that others do.
+  std::vector<Layer*> own;
+  for (size_t i = 0; i < chain->layers_.size(); ++i) {
+    if (!chain->absorbed_[i]) own.push_back(chain->layers_[i].get());
+  }
+  for (size_t i = 0; i < own.size(); ++i) {
+    own[i]->TellTakers(i + 1 < own.size() && own[i + 1]->TakesFactor(),
+                       i > 0 && own[i - 1]->TakesGradientFactor());
+  }
   return chain;
 }
 

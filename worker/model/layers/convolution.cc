@@ -18,6 +18,9 @@ class Conv2d final : public Layer {
               std::move(variables)),
         convolution_(convolution) {}
 
+  bool TakesFactor() const override { return true; }
+  bool TakesGradientFactor() const override { return !HasBias(); }
+
   absl::StatusOr<ConstMatrix> Forward(const Pass&,
                                       absl::Span<const ConstMatrix> parameters,
                                       ConstMatrix x) override {

@@ -18,6 +18,9 @@ class Dense final : public Layer {
         inputs_(inputs),
         units_(units) {}
 
+  bool TakesFactor() const override { return true; }
+  bool TakesGradientFactor() const override { return !HasBias(); }
+
   absl::StatusOr<ConstMatrix> Forward(const Pass&,
                                       absl::Span<const ConstMatrix> parameters,
                                       ConstMatrix x) override {

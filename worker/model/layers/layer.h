@@ -58,6 +58,18 @@ class Layer {
   virtual bool TakesRelu() const { return false; }
   virtual bool TakesAddend() const { return false; }
 
+  // Whether all that it makes of x, and of dy, are products, so that a rounded
+  // copy alone will do.
+  virtual bool TakesFactor() const { return false; }
+  virtual bool TakesGradientFactor() const { return false; }
+
+  // Tells whether that is so of the layer that gets y, and of that which gets
+  // dx; by default it is not.
+  void TellTakers(bool y_is_factor, bool dx_is_factor) {
+    y_is_factor_ = y_is_factor;
+    dx_is_factor_ = dx_is_factor;
+  }
+
   // The layer's value at `x` [examples, inputs], under `parameters`, one for
   // each of variables(). [examples, outputs]; it stays until the next
   // Forward(). Errors: those of the backend; INVALID_ARGUMENT, with the layer's
@@ -84,11 +96,16 @@ class Layer {
         output_shape_(std::move(output_shape)),
         variables_(std::move(variables)) {}
 
+  bool y_is_factor() const { return y_is_factor_; }
+  bool dx_is_factor() const { return dx_is_factor_; }
+
   Backend* const backend_;
 
  private:
   const std::vector<int64_t> output_shape_;
   const std::vector<proto::Variable> variables_;
+  bool y_is_factor_ = false;
+  bool dx_is_factor_ = false;
 };
 
 // A layer's variable of float32.

@@ -39,7 +39,7 @@ absl::StatusOr<int64_t> ChannelsOf(absl::Span<const int64_t> shape,
 // x with a row for each `channels` values that lie side by side.
 template <typename AnyMatrix>
 AnyMatrix ByChannels(AnyMatrix x, int64_t channels) {
-  return {x.data, x.size() / channels, channels, x.rounded};
+  return {x.data, x.size() / channels, channels, x.rounded, x.rounded_alone};
 }
 
 class LayerNorm final : public Layer {
@@ -126,7 +126,7 @@ class BatchNorm final : public Layer {
                               variance_.View(1, channels_));
     }
     const absl::StatusOr<Matrix> y =
-        backend_->ReserveFactor(x.rows, x.cols, &output_);
+        backend_->ReserveFactor(x.rows, x.cols, y_is_factor(), &output_);
     if (!y.ok()) return y.status();
     backend_->NormalizeColumns(
         rows,
@@ -155,7 +155,7 @@ class BatchNorm final : public Layer {
     const Matrix doffset = offset_gradient_.View(1, channels_);
     // Who takes y has been here, and dy is to stay.
     const absl::StatusOr<Matrix> dx =
-        backend_->ReserveFactor(dy.rows, dy.cols, &output_);
+        backend_->ReserveFactor(dy.rows, dy.cols, dx_is_factor(), &output_);
     if (!dx.ok()) return dx.status();
     Matrix made = ByChannels(*dx, channels_);
     if (!want_dx) made.data = nullptr;
