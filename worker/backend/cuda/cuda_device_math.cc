@@ -563,12 +563,21 @@ absl::Status CudaDeviceMath::MaxPool(const Window& window, ConstMatrix x,
       "MaxPool");
 }
 
+int64_t CudaDeviceMath::MaxPoolGradientWorkspace(const Window& window,
+                                                 int64_t images) {
+  return RoundUp(kernels::MaxPoolGradientWorkspaceBytes(Shape(window), images),
+                 sizeof(float)) /
+         int64_t{sizeof(float)};
+}
+
 absl::Status CudaDeviceMath::MaxPoolGradient(const Window& window,
                                              ConstMatrix x, ConstMatrix y,
-                                             ConstMatrix dy, Matrix dx) {
-  return CudaStatus(kernels::MaxPoolGradient(stream_, x.data, y.data, dy.data,
-                                             Shape(window), x.rows, dx.data),
-                    "MaxPoolGradient");
+                                             ConstMatrix dy, Matrix dx,
+                                             float* workspace) {
+  return CudaStatus(
+      kernels::MaxPoolGradient(stream_, x.data, dy.data, Shape(window), x.rows,
+                               dx.data, workspace),
+      "MaxPoolGradient");
 }
 
 absl::Status CudaDeviceMath::AveragePool(const Window& window, ConstMatrix x,
