@@ -64,13 +64,12 @@ Status Propose(const Shapes& shapes, int wanted, int* count,
   const Status status = Check(shapes);
   if (status != Cudnn::kSuccess) return status;
   const int math = shapes.convolution.math;
-  const bool is_depthwise = shapes.kernel.c == 1 && shapes.x.c > 1;
   proposals[0] = {0, Cudnn::kSuccess, 1.0f, 0, 0, math, {}};
   proposals[1] = {kAlgorithm,
                   Cudnn::kSuccess,
                   2.0f,
                   kWorkspace,
-                  is_depthwise ? 0 : Cudnn::kDeterministic,
+                  shapes.kernel.h == 4 ? 0 : Cudnn::kDeterministic,
                   math,
                   {}};
   *count = 2;

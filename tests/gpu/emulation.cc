@@ -1,5 +1,6 @@
 #include "tests/gpu/emulation.h"
 
+#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstdio>
@@ -20,10 +21,13 @@ namespace {
 constexpr int kWarp = 32;
 constexpr size_t kStack = 64 << 10;
 
-// A thread of the block that runs.
+// A thread of the block that runs, and then one of the next block. It is begun
+// by ucontext and changes by _longjmp, which unlike swapcontext makes no system
+// call.
 struct Fiber {
+  // Null until it is begun.
   std::unique_ptr<char[]> stack;
-  ucontext_t context;
+  jmp_buf context;
   uint3 index;
   bool done = false;
   // How often it has waited for its block, and for its warp.
@@ -40,7 +44,7 @@ struct Block {
   std::vector<Fiber> fibers;
   size_t count = 0;
   size_t running = 0;
-  ucontext_t scheduler;
+  jmp_buf scheduler;
 };
 
 Block g_block;
@@ -59,7 +63,9 @@ Fiber& Running() {
 }
 
 // To the next thread, and back when all have had their turn.
-void Yield() { swapcontext(&Running().context, &g_block.scheduler); }
+void Yield() {
+  if (_setjmp(Running().context) == 0) _longjmp(g_block.scheduler, 1);
+}
 
 // Waits until all of [begin, end) that are not done have waited as often, by
 // `waits`, as the running thread.
@@ -83,9 +89,11 @@ void AwaitWarp() {
 }
 
 void RunFiber() {
-  (*g_block.thread)();
-  Running().done = true;
-  Yield();
+  while (true) {
+    (*g_block.thread)();
+    Running().done = true;
+    Yield();
+  }
 }
 
 uint3 IndexOf(size_t i, dim3 threads) {
@@ -97,21 +105,25 @@ uint3 IndexOf(size_t i, dim3 threads) {
 // Runs a thread until it waits, or ends.
 void Resume(size_t i) {
   g_block.running = i;
-  threadIdx = g_block.fibers[i].index;
-  swapcontext(&g_block.scheduler, &g_block.fibers[i].context);
+  Fiber& fiber = g_block.fibers[i];
+  threadIdx = fiber.index;
+  if (_setjmp(g_block.scheduler) != 0) return;
+  if (fiber.stack != nullptr) _longjmp(fiber.context, 1);
+  fiber.stack.reset(new char[kStack]);
+  ucontext_t begin;
+  getcontext(&begin);
+  begin.uc_stack.ss_sp = fiber.stack.get();
+  begin.uc_stack.ss_size = kStack;
+  makecontext(&begin, RunFiber, 0);
+  setcontext(&begin);
 }
 
 void Begin(size_t i, dim3 threads) {
   Fiber& fiber = g_block.fibers[i];
-  if (fiber.stack == nullptr) fiber.stack.reset(new char[kStack]);
   fiber.done = false;
   fiber.block_waits = 0;
   fiber.warp_waits = 0;
   fiber.index = IndexOf(i, threads);
-  getcontext(&fiber.context);
-  fiber.context.uc_stack.ss_sp = fiber.stack.get();
-  fiber.context.uc_stack.ss_size = kStack;
-  makecontext(&fiber.context, RunFiber, 0);
 }
 
 void RunBlock(const std::function<void()>& thread, dim3 threads) {

@@ -6,8 +6,7 @@
 //   resnet50   ResNet-50 on 224 x 224 pixels (He et al. 2016; stride in the
 //              convolutions of 3 x 3), batches of 256
 //
-// The types that end in "-u" are those without cuDNN, whose convolutions are
-// unfolded.
+// The type "tf32-u" is TF32 without cuDNN, where all convolutions are unfolded.
 //
 // A step is what a worker does between a pull and a push: parameters to the
 // GPU, forward and backward pass, gradients to the host. Parameters lie in
@@ -41,8 +40,8 @@ ABSL_FLAG(std::vector<std::string>, models,
           std::vector<std::string>({"product", "mlp", "resnet", "resnet50"}),
           "What to measure.");
 ABSL_FLAG(std::vector<std::string>, types,
-          std::vector<std::string>({"float32", "float32-u", "tf32", "tf32-u",
-                                    "bfloat16", "float16"}),
+          std::vector<std::string>({"float32", "tf32", "tf32-u", "bfloat16",
+                                    "float16"}),
           "Arithmetic of products.");
 
 ABSL_FLAG(bool, operations, false,
@@ -351,8 +350,7 @@ absl::Status Run() {
   const std::vector<std::string> types = absl::GetFlag(FLAGS_types);
   bool named = false;
   for (const Arithmetic& arithmetic :
-       {Arithmetic{"float32", {}}, Arithmetic{"float32-u", {.cudnn = false}},
-        Arithmetic{"tf32", {.tf32 = true}},
+       {Arithmetic{"float32", {}}, Arithmetic{"tf32", {.tf32 = true}},
         Arithmetic{"tf32-u", {.tf32 = true, .cudnn = false}},
         Arithmetic{"bfloat16", {.precision = Precision::kBfloat16}},
         Arithmetic{"float16", {.precision = Precision::kFloat16}}}) {

@@ -21,6 +21,9 @@ namespace {
 constexpr int kOldestMajor = 7;
 constexpr int kOldestMinor = 5;
 
+// Ampere: the oldest that multiplies in TF32.
+constexpr int kTf32Major = 8;
+
 struct Gpu {
   std::string name;
   int major = 0;
@@ -51,9 +54,10 @@ absl::StatusOr<Gpu> FindGpu(int index) {
   return gpu;
 }
 
-// Null where convolutions are not cuDNN's; the first call to miss it logs why.
-const Cudnn* FindCudnn(const CudaBackendOptions& options) {
-  if (!options.cudnn || options.precision != Precision::kFloat32) {
+// Null where no convolution is cuDNN's; the first call to miss it logs why.
+const Cudnn* FindCudnn(const CudaBackendOptions& options, const Gpu& gpu) {
+  if (!options.cudnn || !options.tf32 || gpu.major < kTf32Major ||
+      options.precision != Precision::kFloat32) {
     return nullptr;
   }
   const absl::StatusOr<const Cudnn*> cudnn = LoadCudnn();
@@ -84,7 +88,7 @@ absl::StatusOr<std::unique_ptr<Backend>> CreateCudaBackend(
   absl::StatusOr<std::unique_ptr<CudaDeviceRuntime>> runtime =
       CudaDeviceRuntime::Create(options.index);
   if (!runtime.ok()) return runtime.status();
-  const Cudnn* const cudnn = FindCudnn(options);
+  const Cudnn* const cudnn = FindCudnn(options, *gpu);
   absl::StatusOr<std::unique_ptr<CudaDeviceMath>> math = CudaDeviceMath::Create(
       (*runtime)->stream(StreamId::kCompute), gpu->major,
       {.tf32 = options.tf32, .precision = options.precision, .cudnn = cudnn});

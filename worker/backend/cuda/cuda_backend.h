@@ -22,8 +22,8 @@ struct CudaBackendOptions {
   bool tf32 = false;
   // Other than float32: tensor cores multiply, several times as fast again.
   Precision precision = Precision::kFloat32;
-  // Convolutions in float32 by cuDNN, where it is found and does them with the
-  // same bits in every run; else, and with false, by our own way.
+  // Convolutions in TF32 by cuDNN, where it is found, does them with the same
+  // bits in every run, and is faster; else, and with false, by our own way.
   bool cudnn = true;
   // As DeviceOptions::pinned.
   std::shared_ptr<PinnedRanges> pinned;

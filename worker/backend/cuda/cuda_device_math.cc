@@ -134,10 +134,11 @@ absl::StatusOr<std::unique_ptr<CudaDeviceMath>> CudaDeviceMath::Create(
       math->handle_,
       options.tf32 ? CUBLAS_TF32_TENSOR_OP_MATH : CUBLAS_DEFAULT_MATH));
   if (!status.ok()) return status;
-  // From factors of 16 bits cuDNN makes results of 16 bits.
-  if (options.cudnn != nullptr && options.precision == Precision::kFloat32) {
-    auto cudnn =
-        CudnnConvolution::Create(options.cudnn, stream, {.tf32 = options.tf32});
+  // In float32 a product of unfolded images is faster, and from factors of 16
+  // bits cuDNN makes results of 16 bits.
+  if (options.cudnn != nullptr && options.tf32 &&
+      options.precision == Precision::kFloat32) {
+    auto cudnn = CudnnConvolution::Create(options.cudnn, stream);
     if (cudnn.ok()) {
       math->cudnn_ = *std::move(cudnn);
     } else {
@@ -577,12 +578,21 @@ absl::Status CudaDeviceMath::MaxPool(const Window& window, ConstMatrix x,
       "MaxPool");
 }
 
+int64_t CudaDeviceMath::MaxPoolGradientWorkspace(const Window& window,
+                                                 int64_t images) {
+  return RoundUp(kernels::MaxPoolGradientWorkspaceBytes(Shape(window), images),
+                 sizeof(float)) /
+         int64_t{sizeof(float)};
+}
+
 absl::Status CudaDeviceMath::MaxPoolGradient(const Window& window,
                                              ConstMatrix x, ConstMatrix y,
-                                             ConstMatrix dy, Matrix dx) {
-  return CudaStatus(kernels::MaxPoolGradient(stream_, x.data, y.data, dy.data,
-                                             Shape(window), x.rows, dx.data),
-                    "MaxPoolGradient");
+                                             ConstMatrix dy, Matrix dx,
+                                             float* workspace) {
+  return CudaStatus(
+      kernels::MaxPoolGradient(stream_, x.data, dy.data, Shape(window), x.rows,
+                               dx.data, workspace),
+      "MaxPoolGradient");
 }
 
 absl::Status CudaDeviceMath::AveragePool(const Window& window, ConstMatrix x,

@@ -39,8 +39,8 @@ class CudaDeviceMath final : public DeviceMath {
     // image that is larger. The default, 256 MiB in float32 and half of that in
     // halves, keeps any GPU busy; more only takes more memory.
     int64_t max_columns = int64_t{1} << 26;
-    // Does convolutions in float32, as far as it can; the others, and all where
-    // it is null or does not start, are unfolded. Must outlive this.
+    // Does convolutions in TF32, as far as it is the faster; the others, and
+    // all where it is null or does not start, are unfolded. Must outlive this.
     const Cudnn* cudnn = nullptr;
   };
 
@@ -51,7 +51,7 @@ class CudaDeviceMath final : public DeviceMath {
       cudaStream_t stream, int capability_major, const Options& options);
   ~CudaDeviceMath() override;
 
-  // Whether convolutions are cuDNN's, as far as it does them.
+  // Whether there are convolutions that cuDNN does.
   bool has_cudnn() const { return cudnn_ != nullptr; }
 
   absl::Status Custom(CustomOperation operation) override;
@@ -85,9 +85,11 @@ class CudaDeviceMath final : public DeviceMath {
                                      ConstMatrix kernel, ConstMatrix dy,
                                      Matrix dx, float* workspace) override;
   absl::Status MaxPool(const Window& window, ConstMatrix x, Matrix y) override;
+  int64_t MaxPoolGradientWorkspace(const Window& window,
+                                   int64_t images) override;
   absl::Status MaxPoolGradient(const Window& window, ConstMatrix x,
-                               ConstMatrix y, ConstMatrix dy,
-                               Matrix dx) override;
+                               ConstMatrix y, ConstMatrix dy, Matrix dx,
+                               float* workspace) override;
   absl::Status AveragePool(const Window& window, ConstMatrix x,
                            Matrix y) override;
   absl::Status AveragePoolGradient(const Window& window, ConstMatrix dy,

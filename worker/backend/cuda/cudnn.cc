@@ -105,10 +105,8 @@ static_assert(Cudnn::kNhwc == CUDNN_TENSOR_NHWC);
 static_assert(Cudnn::kCrossCorrelation == CUDNN_CROSS_CORRELATION);
 static_assert(Cudnn::kDeterministic == CUDNN_DETERMINISTIC);
 static_assert(Cudnn::kDefaultMath == CUDNN_DEFAULT_MATH);
-static_assert(Cudnn::kTensorOpMath == CUDNN_TENSOR_OP_MATH);
 static_assert(Cudnn::kTensorOpMathAllowConversion ==
               CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION);
-static_assert(Cudnn::kFmaMath == CUDNN_FMA_MATH);
 
 }  // namespace
 }  // namespace holdfast
@@ -208,16 +206,12 @@ absl::Status CudnnStatus(const Cudnn& cudnn, Cudnn::Status status,
 }
 
 std::optional<size_t> ChooseAlgorithm(
-    absl::Span<const Cudnn::Proposal> proposals, size_t first, int math,
+    absl::Span<const Cudnn::Proposal> proposals, size_t first,
     size_t max_workspace) {
   for (size_t i = first; i < proposals.size(); ++i) {
     const Cudnn::Proposal& proposal = proposals[i];
-    // kDefaultMath as an answer is what the descriptor allows.
-    const bool math_is_asked =
-        proposal.math == Cudnn::kFmaMath ||
-        proposal.math == Cudnn::kDefaultMath ||
-        (proposal.math == Cudnn::kTensorOpMath && math != Cudnn::kFmaMath);
-    if (proposal.status == Cudnn::kSuccess && math_is_asked &&
+    if (proposal.status == Cudnn::kSuccess &&
+        proposal.math != Cudnn::kTensorOpMathAllowConversion &&
         proposal.determinism == Cudnn::kDeterministic &&
         proposal.memory <= max_workspace) {
       return i;

@@ -35,13 +35,10 @@ struct Cudnn {
   static constexpr int kNhwc = 1;
   static constexpr int kCrossCorrelation = 1;
   static constexpr int kDeterministic = 1;
-  // May round factors to TensorFloat-32.
+  // May round factors to TensorFloat-32; what a new descriptor has.
   static constexpr int kDefaultMath = 0;
-  static constexpr int kTensorOpMath = 1;
   // May round factors to float16.
   static constexpr int kTensorOpMathAllowConversion = 2;
-  // Products and sums in float32.
-  static constexpr int kFmaMath = 3;
 
   // An algorithm as cuDNN proposes it.
   struct Proposal {
@@ -129,11 +126,10 @@ absl::Status CudnnStatus(const Cudnn& cudnn, Cudnn::Status status,
                          absl::string_view what);
 
 // The place of the first proposal, from `first` on, that can be used, gives the
-// same bits in every run, needs at most so many bytes of workspace, and keeps
-// to `math`: kFmaMath, where the factors stay float32, or kDefaultMath, where
-// they may be rounded to TensorFloat-32. None: nullopt.
+// same bits in every run, needs at most so many bytes of workspace, and rounds
+// factors to TensorFloat-32 or not at all. None: nullopt.
 std::optional<size_t> ChooseAlgorithm(
-    absl::Span<const Cudnn::Proposal> proposals, size_t first, int math,
+    absl::Span<const Cudnn::Proposal> proposals, size_t first,
     size_t max_workspace);
 
 }  // namespace holdfast

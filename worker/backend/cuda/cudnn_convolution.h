@@ -16,35 +16,29 @@
 
 namespace holdfast {
 
-// Convolutions of float32 by cuDNN, as far as it does them with the same bits
-// in every run; those that it does not are the caller's.
+// Convolutions of float32 by cuDNN, whose factors it rounds to TensorFloat-32
+// on GPUs that can, as far as it does them with the same bits in every run and
+// faster than a product of unfolded images; the others are the caller's.
 //
 // cuDNN's heuristics propose algorithms for a convolution over a number of
 // images, the fastest first, and the first deterministic one with a workspace
-// within the limit is taken. Nothing is timed: the choice follows from the
+// of at most 256 MiB is taken. Nothing is timed: the choice follows from the
 // shapes, the kind of GPU and cuDNN's version.
 //
 // Images are NHWC, as ours are. cuDNN wants a kernel as [filters, rows] (KRSC),
 // the transpose of ours, which is made in the workspace. It pads an image by as
 // much behind as before; where that gives other places than the window has, the
-// images are copied, padded, into the workspace.
+// images are copied, padded, into the workspace, of which they may take another
+// 768 MiB.
 //
 // Thread-compatible.
 class CudnnConvolution {
  public:
-  struct Options {
-    // Factors may be rounded to TensorFloat-32.
-    bool tf32 = false;
-    // Bytes of workspace that an algorithm and the padded images may take
-    // together. More lets cuDNN choose faster algorithms for large batches.
-    int64_t max_workspace = int64_t{256} << 20;
-  };
-
   // For the GPU that the thread is bound to. `cudnn` and `stream`, on which
   // everything is enqueued, must outlive this.
   // Errors: as of CudnnStatus.
   static absl::StatusOr<std::unique_ptr<CudnnConvolution>> Create(
-      const Cudnn* cudnn, cudaStream_t stream, const Options& options);
+      const Cudnn* cudnn, cudaStream_t stream);
   ~CudnnConvolution();
 
   CudnnConvolution(const CudnnConvolution&) = delete;
@@ -56,10 +50,11 @@ class CudnnConvolution {
 
   // The operations of DeviceMath. False: not done here, and nothing is
   // enqueued that matters. That is so where cuDNN has no such algorithm, or
-  // refuses to begin it, which the log tells once; where a window sees a pixel,
-  // which cuBLAS multiplies as it is; and where a matrix is not aligned to 16
-  // bytes, on which cuDNN's kernels rely (those that begin where a DeviceBuffer
-  // does are). Errors: INTERNAL when an operation could not be enqueued.
+  // refuses to begin it, which the log tells once; where a group has few
+  // channels, which is slower by cuDNN; where a window sees a pixel, which
+  // cuBLAS multiplies as it is; and where a matrix is not aligned to 16 bytes,
+  // on which cuDNN's kernels rely (those that begin where a DeviceBuffer does
+  // are). Errors: INTERNAL when an operation could not be enqueued.
   absl::StatusOr<bool> Convolve(const Convolution& convolution, ConstMatrix x,
                                 ConstMatrix kernel, Matrix y, float* workspace);
   absl::StatusOr<bool> KernelGradient(const Convolution& convolution,
@@ -102,9 +97,8 @@ class CudnnConvolution {
     int64_t workspace() const;
   };
 
-  CudnnConvolution(const Cudnn* cudnn, cudaStream_t stream,
-                   const Options& options)
-      : cudnn_(cudnn), stream_(stream), options_(options) {}
+  CudnnConvolution(const Cudnn* cudnn, cudaStream_t stream)
+      : cudnn_(cudnn), stream_(stream) {}
 
   // For the log.
   static std::string Name(Direction direction, const Convolution& convolution,
@@ -134,7 +128,6 @@ class CudnnConvolution {
 
   const Cudnn* const cudnn_;
   const cudaStream_t stream_;
-  const Options options_;
   Cudnn::Handle handle_ = nullptr;
   std::map<Key, std::unique_ptr<Plan>> plans_;
 };

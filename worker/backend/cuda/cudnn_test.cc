@@ -65,22 +65,21 @@ TEST(CudnnStatusTest, TellsWhatIsRefusedFromWhatFails) {
 
 constexpr size_t kLimit = 1000;
 
-// One that can be used, in float32.
+// One that can be used.
 Cudnn::Proposal Good() {
   Cudnn::Proposal proposal = {};
   proposal.status = Cudnn::kSuccess;
   proposal.memory = kLimit;
   proposal.determinism = Cudnn::kDeterministic;
-  proposal.math = Cudnn::kFmaMath;
+  proposal.math = Cudnn::kDefaultMath;
   return proposal;
 }
 
 TEST(ChooseAlgorithmTest, TakesTheFirst) {
   const std::vector<Cudnn::Proposal> proposals = {Good(), Good()};
-  EXPECT_EQ(ChooseAlgorithm(proposals, 0, Cudnn::kFmaMath, kLimit), 0u);
-  EXPECT_EQ(ChooseAlgorithm(proposals, 1, Cudnn::kFmaMath, kLimit), 1u);
-  EXPECT_EQ(ChooseAlgorithm(proposals, 2, Cudnn::kFmaMath, kLimit),
-            std::nullopt);
+  EXPECT_EQ(ChooseAlgorithm(proposals, 0, kLimit), 0u);
+  EXPECT_EQ(ChooseAlgorithm(proposals, 1, kLimit), 1u);
+  EXPECT_EQ(ChooseAlgorithm(proposals, 2, kLimit), std::nullopt);
 }
 
 TEST(ChooseAlgorithmTest, LeavesOutWhatCannotBeUsed) {
@@ -88,19 +87,16 @@ TEST(ChooseAlgorithmTest, LeavesOutWhatCannotBeUsed) {
   proposals[0].status = Cudnn::kNotSupported;
   proposals[1].determinism = 0;
   proposals[2].memory = kLimit + 1;
-  EXPECT_EQ(ChooseAlgorithm(proposals, 0, Cudnn::kFmaMath, kLimit), 3u);
+  EXPECT_EQ(ChooseAlgorithm(proposals, 0, kLimit), 3u);
   proposals.pop_back();
-  EXPECT_EQ(ChooseAlgorithm(proposals, 0, Cudnn::kFmaMath, kLimit),
-            std::nullopt);
-  EXPECT_EQ(ChooseAlgorithm({}, 0, Cudnn::kFmaMath, kLimit), std::nullopt);
+  EXPECT_EQ(ChooseAlgorithm(proposals, 0, kLimit), std::nullopt);
+  EXPECT_EQ(ChooseAlgorithm({}, 0, kLimit), std::nullopt);
 }
 
-TEST(ChooseAlgorithmTest, KeepsToThePrecision) {
-  std::vector<Cudnn::Proposal> proposals(3, Good());
+TEST(ChooseAlgorithmTest, LeavesOutWhatRoundsToFloat16) {
+  std::vector<Cudnn::Proposal> proposals(2, Good());
   proposals[0].math = Cudnn::kTensorOpMathAllowConversion;
-  proposals[1].math = Cudnn::kTensorOpMath;
-  EXPECT_EQ(ChooseAlgorithm(proposals, 0, Cudnn::kFmaMath, kLimit), 2u);
-  EXPECT_EQ(ChooseAlgorithm(proposals, 0, Cudnn::kDefaultMath, kLimit), 1u);
+  EXPECT_EQ(ChooseAlgorithm(proposals, 0, kLimit), 1u);
 }
 
 }  // namespace

@@ -158,9 +158,12 @@ cudaError_t FlipKernel(cudaStream_t stream, const float* kernel,
 
 cudaError_t MaxPool(cudaStream_t stream, const float* x,
                     const WindowShape& window, int64_t images, float* y);
-cudaError_t MaxPoolGradient(cudaStream_t stream, const float* x, const float* y,
+// Bytes that MaxPoolGradient wants as `workspace`.
+int64_t MaxPoolGradientWorkspaceBytes(const WindowShape& window,
+                                      int64_t images);
+cudaError_t MaxPoolGradient(cudaStream_t stream, const float* x,
                             const float* dy, const WindowShape& window,
-                            int64_t images, float* dx);
+                            int64_t images, float* dx, void* workspace);
 cudaError_t AveragePool(cudaStream_t stream, const float* x,
                         const WindowShape& window, int64_t images, float* y);
 cudaError_t AveragePoolGradient(cudaStream_t stream, const float* dy,

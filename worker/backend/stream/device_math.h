@@ -82,9 +82,12 @@ class DeviceMath {
 
   virtual absl::Status MaxPool(const Window& window, ConstMatrix x,
                                Matrix y) = 0;
+  // Of a MaxPoolGradient over so many images.
+  virtual int64_t MaxPoolGradientWorkspace(const Window& window,
+                                           int64_t images) = 0;
   virtual absl::Status MaxPoolGradient(const Window& window, ConstMatrix x,
-                                       ConstMatrix y, ConstMatrix dy,
-                                       Matrix dx) = 0;
+                                       ConstMatrix y, ConstMatrix dy, Matrix dx,
+                                       float* workspace) = 0;
   virtual absl::Status AveragePool(const Window& window, ConstMatrix x,
                                    Matrix y) = 0;
   virtual absl::Status AveragePoolGradient(const Window& window, ConstMatrix dy,

@@ -170,12 +170,17 @@ absl::Status HostMath::MaxPool(const Window& window, ConstMatrix x, Matrix y) {
   return Enqueue([=](Backend* backend) { backend->MaxPool(window, x, y); });
 }
 
+int64_t HostMath::MaxPoolGradientWorkspace(const Window& window,
+                                           int64_t images) {
+  return kWorkspace;
+}
+
 absl::Status HostMath::MaxPoolGradient(const Window& window, ConstMatrix x,
-                                       ConstMatrix y, ConstMatrix dy,
-                                       Matrix dx) {
-  return Enqueue([=](Backend* backend) {
-    backend->MaxPoolGradient(window, x, y, dy, dx);
-  });
+                                       ConstMatrix y, ConstMatrix dy, Matrix dx,
+                                       float* workspace) {
+  return Enqueue(
+      [=](Backend* backend) { backend->MaxPoolGradient(window, x, y, dy, dx); },
+      workspace);
 }
 
 absl::Status HostMath::AveragePool(const Window& window, ConstMatrix x,

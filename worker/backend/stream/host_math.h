@@ -53,9 +53,11 @@ class HostMath final : public DeviceMath {
                                      ConstMatrix kernel, ConstMatrix dy,
                                      Matrix dx, float* workspace) override;
   absl::Status MaxPool(const Window& window, ConstMatrix x, Matrix y) override;
+  int64_t MaxPoolGradientWorkspace(const Window& window,
+                                   int64_t images) override;
   absl::Status MaxPoolGradient(const Window& window, ConstMatrix x,
-                               ConstMatrix y, ConstMatrix dy,
-                               Matrix dx) override;
+                               ConstMatrix y, ConstMatrix dy, Matrix dx,
+                               float* workspace) override;
   absl::Status AveragePool(const Window& window, ConstMatrix x,
                            Matrix y) override;
   absl::Status AveragePoolGradient(const Window& window, ConstMatrix dy,

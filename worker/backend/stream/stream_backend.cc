@@ -534,8 +534,10 @@ void StreamBackend::MaxPool(const Window& window, ConstMatrix x, Matrix y) {
 
 void StreamBackend::MaxPoolGradient(const Window& window, ConstMatrix x,
                                     ConstMatrix y, ConstMatrix dy, Matrix dx) {
-  Keep(Run({x, y, dy, dx},
-           [&] { return math_->MaxPoolGradient(window, x, y, dy, dx); }));
+  Keep(Run({x, y, dy, dx}, math_->MaxPoolGradientWorkspace(window, x.rows),
+           [&](float* memory) {
+             return math_->MaxPoolGradient(window, x, y, dy, dx, memory);
+           }));
 }
 
 void StreamBackend::AveragePool(const Window& window, ConstMatrix x, Matrix y) {
