@@ -360,14 +360,15 @@ void ParityTest::CompareProducts() {
       for (const Form form_b : {Form::kPlain, Form::kTransposed}) {
         const bool at = form_a == Form::kTransposed;
         const bool bt = form_b == Form::kTransposed;
-        Compare(
-            absl::StrCat("MatMul ", m, " ", n, " ", k, at ? " T" : " N",
-                         bt ? "T" : "N"),
-            {Values::Random(at ? k : m, at ? m : k, 1),
-             Values::Random(bt ? n : k, bt ? k : n, 2), Values::Unset(m, n)},
-            kSum, Void([=](Backend* backend, const Matrices& x) {
-              backend->MatMul(form_a, x[0], form_b, x[1], x[2]);
-            }));
+        Compare(absl::StrCat("MatMul ", m, " ", n, " ", k, at ? " T" : " N",
+                             bt ? "T" : "N"),
+                {Values::Random(at ? k : m, at ? m : k, 1),
+                 Values::Random(bt ? n : k, bt ? k : n, 2), Values::Unset(m, n),
+                 Values::Random(m, n, 3)},
+                kSum, Void([=](Backend* backend, const Matrices& x) {
+                  backend->MatMul(form_a, x[0], form_b, x[1], x[2]);
+                  backend->AddMatMul(form_a, x[0], form_b, x[1], x[3]);
+                }));
       }
     }
   }
@@ -843,6 +844,7 @@ TEST_F(ParityTest, RoundedCopiesOfFactors) {
         });
         result(images.m, images.m, [&](Matrix c) {
           device_->MatMul(Form::kPlain, x, Form::kTransposed, x, c);
+          device_->AddMatMul(Form::kPlain, dy, Form::kTransposed, dy, c);
           return absl::OkStatus();
         });
         return results;

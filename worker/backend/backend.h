@@ -319,6 +319,9 @@ class Backend {
   // form(x) is x or its transpose. c must not overlap a or b.
   virtual void MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
                       Matrix c) = 0;
+  // c += form_a(a) form_b(b), likewise.
+  virtual void AddMatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
+                         Matrix c) = 0;
 
   // y[i, j] += bias[0, j], with y [m, n] and bias [1, n].
   virtual void AddBias(ConstMatrix bias, Matrix y) = 0;

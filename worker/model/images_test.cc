@@ -421,6 +421,8 @@ TEST_F(ImagesTest, RelusAndSumsOfOtherLayersChangeNoBit) {
            " kernel_size: 3 padding: SAME use_bias: false } }";
   };
   const std::string conv = conv_of("layers", 4);
+  const std::string pixel =
+      "layers { conv2d { filters: 4 kernel_size: 1 use_bias: false } }";
   const std::string relu = "| layers { relu {} }";
   const std::string norm = "layers { batch_norm {} }";
   for (const std::string& layers : std::vector<std::string>{
@@ -441,6 +443,13 @@ TEST_F(ImagesTest, RelusAndSumsOfOtherLayersChangeNoBit) {
                conv_of("shortcut", 4) + "shortcut { batch_norm {} } } }" + relu,
            conv + "layers { residual { layers { residual { " + norm +
                "| } } } }" + relu,
+           // Bodies that begin with a product, which adds to the shortcut's
+           // gradient: of the identity, of a convolution, and without a norm.
+           conv + "layers { residual { | " + pixel + norm + relu + conv + norm +
+               " } }" + relu + "layers { residual { | " + pixel + norm +
+               conv_of("shortcut", 4) + "shortcut { batch_norm {} } } }" + relu,
+           conv + "layers { residual { | " + pixel + " } }" + relu +
+               "layers { residual { | " + pixel + "layers { tanh {} } } }",
        }) {
     SCOPED_TRACE(layers);
     const std::vector<float> inputs = RandomValues(3 * 4 * 3 * 2, 1.0f, 7);

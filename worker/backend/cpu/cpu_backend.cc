@@ -202,6 +202,17 @@ absl::Status CpuBackend::RoundFactors(ConstMatrix* a, ConstMatrix* b) {
 void CpuBackend::MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
                         Matrix c) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
+  Multiply(form_a, a, form_b, b, 0, c);
+}
+
+void CpuBackend::AddMatMul(Form form_a, ConstMatrix a, Form form_b,
+                           ConstMatrix b, Matrix c) {
+  const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
+  Multiply(form_a, a, form_b, b, 1, c);
+}
+
+void CpuBackend::Multiply(Form form_a, ConstMatrix a, Form form_b,
+                          ConstMatrix b, float beta, Matrix c) {
   const int64_t k = form_a == Form::kPlain ? a.cols : a.rows;
   if (c.size() == 0) return;
   error_.Update(RoundFactors(&a, &b));
@@ -209,7 +220,7 @@ void CpuBackend::MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
   // BLAS wants leading dimensions of at least 1, also for empty factors.
   cblas_sgemm(CblasRowMajor, Transposition(form_a), Transposition(form_b),
               c.rows, c.cols, k, 1.0f, a.data, std::max<int64_t>(a.cols, 1),
-              b.data, std::max<int64_t>(b.cols, 1), 0.0f, c.data, c.cols);
+              b.data, std::max<int64_t>(b.cols, 1), beta, c.data, c.cols);
 }
 
 void CpuBackend::AddBias(ConstMatrix bias, Matrix y) {

@@ -53,6 +53,8 @@ class CpuBackend final : public Backend {
                       CustomOperation operation) override;
   void MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
               Matrix c) override;
+  void AddMatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
+                 Matrix c) override;
   void AddBias(ConstMatrix bias, Matrix y) override;
   void SumRows(ConstMatrix x, Matrix sums) override;
   void Relu(ConstMatrix x, Matrix y) override;
@@ -108,6 +110,9 @@ class CpuBackend final : public Backend {
                                  float delta, Matrix* gradient) override;
 
  private:
+  // c = beta c + form_a(a) form_b(b).
+  void Multiply(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
+                float beta, Matrix c);
   explicit CpuBackend(Options options) : options_(options) {}
 
   // Puts copies that are rounded to `options_.precision` in the place of a

@@ -233,19 +233,27 @@ absl::Status CudaDeviceMath::Custom(CustomOperation operation) {
   return operation(stream_);
 }
 
-int64_t CudaDeviceMath::ProductWorkspace(int64_t a_size, int64_t b_size) {
-  return RoundedSize(a_size) + RoundedSize(b_size);
+int64_t CudaDeviceMath::ToRound(ConstMatrix x) const {
+  return x.rounded != nullptr ? 0 : RoundedSize(x.size());
+}
+
+int64_t CudaDeviceMath::ProductWorkspace(ConstMatrix a, ConstMatrix b) {
+  return ToRound(a) + ToRound(b);
 }
 
 absl::Status CudaDeviceMath::MatMul(Form form_a, ConstMatrix a, Form form_b,
-                                    ConstMatrix b, Matrix c, float* workspace) {
+                                    ConstMatrix b, bool add, Matrix c,
+                                    float* workspace) {
   Gemm gemm;
+  gemm.add = add;
   gemm.form_a = form_a;
   gemm.form_b = form_b;
   gemm.m = c.rows;
   gemm.n = c.cols;
   gemm.k = form_a == Form::kPlain ? a.cols : a.rows;
-  if (gemm.k == 0) return Fill0(c.data, c.size());
+  if (gemm.k == 0) {
+    return add ? absl::OkStatus() : Fill0(c.data, c.size());
+  }
   gemm.a_row = a.cols;
   gemm.b_row = b.cols;
   gemm.c_row = c.cols;
@@ -253,7 +261,7 @@ absl::Status CudaDeviceMath::MatMul(Form form_a, ConstMatrix a, Form form_b,
       Factor(a, 0, a.size(), workspace);
   if (!factor_a.ok()) return factor_a.status();
   const absl::StatusOr<const void*> factor_b =
-      Factor(b, 0, b.size(), workspace + RoundedSize(a.size()));
+      Factor(b, 0, b.size(), workspace + ToRound(a));
   if (!factor_b.ok()) return factor_b.status();
   return Multiply(gemm, *factor_a, *factor_b, c.data);
 }

@@ -55,9 +55,9 @@ class CudaDeviceMath final : public DeviceMath {
   bool has_cudnn() const { return cudnn_ != nullptr; }
 
   absl::Status Custom(CustomOperation operation) override;
-  int64_t ProductWorkspace(int64_t a_size, int64_t b_size) override;
+  int64_t ProductWorkspace(ConstMatrix a, ConstMatrix b) override;
   absl::Status MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
-                      Matrix c, float* workspace) override;
+                      bool add, Matrix c, float* workspace) override;
   int64_t RoundedCopy(int64_t size) override { return RoundedSize(size); }
   absl::Status AddBias(ConstMatrix bias, Matrix y) override;
   int64_t SumWorkspace(int64_t rows, int64_t cols) override;
@@ -146,6 +146,8 @@ class CudaDeviceMath final : public DeviceMath {
   // they lie somewhere in float32: then only what is rounded needs any.
   int64_t FactorSize(int64_t size) const;
   int64_t RoundedSize(int64_t size) const;
+  // What rounding a factor takes that is not rounded yet.
+  int64_t ToRound(ConstMatrix x) const;
   // The factor that `size` values of x are, from `begin` on: themselves, or
   // rounded, as they are already or into `workspace`.
   absl::StatusOr<const void*> Factor(ConstMatrix x, int64_t begin, int64_t size,

@@ -67,7 +67,9 @@ struct CopyAs {
   }
 };
 
-// A thread keeps what belongs to its columns in registers, and walks over rows.
+// A thread keeps what belongs to its columns in registers, and walks over rows,
+// from the last to the first: what was read or written last is still in the
+// cache.
 template <int kWidth, typename Column, typename Prepare, typename Function,
           typename Copy, typename... In>
 __global__ void __launch_bounds__(kThreads)
@@ -90,7 +92,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll 1
   for (int64_t i = static_cast<int64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
        i < m; i += step) {
-    const int64_t at = i * vectors + vector;
+    const int64_t at = (m - 1 - i) * vectors + vector;
     const Vector<float, kWidth> made = map(AsVectors<kWidth>(x)[at]...);
     if (y != nullptr) AsVectors<kWidth>(y)[at] = made;
     copy.Put(at, made);

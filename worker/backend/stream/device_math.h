@@ -41,9 +41,10 @@ class DeviceMath {
 
   virtual absl::Status Custom(CustomOperation operation) = 0;
   // Of a product of factors with so many values.
-  virtual int64_t ProductWorkspace(int64_t a_size, int64_t b_size) = 0;
+  virtual int64_t ProductWorkspace(ConstMatrix a, ConstMatrix b) = 0;
   virtual absl::Status MatMul(Form form_a, ConstMatrix a, Form form_b,
-                              ConstMatrix b, Matrix c, float* workspace) = 0;
+                              ConstMatrix b, bool add, Matrix c,
+                              float* workspace) = 0;
   // Of so many values, what a rounded copy takes (ConstMatrix::rounded), in
   // values of float32; 0 where there are none.
   virtual int64_t RoundedCopy(int64_t size) = 0;

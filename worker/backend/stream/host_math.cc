@@ -53,14 +53,21 @@ absl::Status HostMath::Custom(CustomOperation operation) {
   });
 }
 
-int64_t HostMath::ProductWorkspace(int64_t a_size, int64_t b_size) {
+int64_t HostMath::ProductWorkspace(ConstMatrix a, ConstMatrix b) {
   return kWorkspace;
 }
 
 absl::Status HostMath::MatMul(Form form_a, ConstMatrix a, Form form_b,
-                              ConstMatrix b, Matrix c, float* workspace) {
+                              ConstMatrix b, bool add, Matrix c,
+                              float* workspace) {
   return Enqueue(
-      [=](Backend* backend) { backend->MatMul(form_a, a, form_b, b, c); },
+      [=](Backend* backend) {
+        if (add) {
+          backend->AddMatMul(form_a, a, form_b, b, c);
+        } else {
+          backend->MatMul(form_a, a, form_b, b, c);
+        }
+      },
       workspace);
 }
 

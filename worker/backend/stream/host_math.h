@@ -23,9 +23,9 @@ class HostMath final : public DeviceMath {
       : runtime_(runtime), backend_(backend) {}
 
   absl::Status Custom(CustomOperation operation) override;
-  int64_t ProductWorkspace(int64_t a_size, int64_t b_size) override;
+  int64_t ProductWorkspace(ConstMatrix a, ConstMatrix b) override;
   absl::Status MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
-                      Matrix c, float* workspace) override;
+                      bool add, Matrix c, float* workspace) override;
   int64_t RoundedCopy(int64_t) override { return 0; }
   absl::Status AddBias(ConstMatrix bias, Matrix y) override;
   int64_t SumWorkspace(int64_t rows, int64_t cols) override;

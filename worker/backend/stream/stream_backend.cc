@@ -422,10 +422,22 @@ absl::Status StreamBackend::Custom(absl::Span<const ConstMatrix> touched,
 
 void StreamBackend::MatMul(Form form_a, ConstMatrix a, Form form_b,
                            ConstMatrix b, Matrix c) {
-  Keep(Run({a, b, c}, math_->ProductWorkspace(a.size(), b.size()),
-           [&](float* memory) {
-             return math_->MatMul(form_a, a, form_b, b, c, memory);
-           }));
+  Keep(Multiply(form_a, a, form_b, b, /*add=*/false, c));
+}
+
+void StreamBackend::AddMatMul(Form form_a, ConstMatrix a, Form form_b,
+                              ConstMatrix b, Matrix c) {
+  Keep(Multiply(form_a, a, form_b, b, /*add=*/true, c));
+}
+
+absl::Status StreamBackend::Multiply(Form form_a, ConstMatrix a, Form form_b,
+                                     ConstMatrix b, bool add, Matrix c) {
+  return Run(
+      {a, b, c}, math_->ProductWorkspace(a, b),
+      [&](float* memory) {
+        return math_->MatMul(form_a, a, form_b, b, add, c, memory);
+      },
+      add ? "AddMatMul" : "MatMul");
 }
 
 void StreamBackend::AddBias(ConstMatrix bias, Matrix y) {

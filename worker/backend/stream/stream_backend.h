@@ -86,6 +86,8 @@ class StreamBackend final : public Backend {
                       CustomOperation operation) override;
   void MatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
               Matrix c) override;
+  void AddMatMul(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
+                 Matrix c) override;
   void AddBias(ConstMatrix bias, Matrix y) override;
   void SumRows(ConstMatrix x, Matrix sums) override;
   void Relu(ConstMatrix x, Matrix y) override;
@@ -167,6 +169,8 @@ class StreamBackend final : public Backend {
   template <typename Operation>
   absl::Status Traced(StreamId stream, const char* name, int64_t bytes,
                       Operation operation);
+  absl::Status Multiply(Form form_a, ConstMatrix a, Form form_b, ConstMatrix b,
+                        bool add, Matrix c);
   // Keeps an error for the next call that can tell it.
   void Keep(absl::Status status);
 

@@ -39,6 +39,11 @@ class Chain {
   bool TakesAddend() const;
   // Whether Backward() leaves dy as it is.
   bool KeepsGradient() const { return layers_.empty() || TakesAddend(); }
+  // As Layer's, by the first layer.
+  bool AddsGradient() const {
+    return !layers_.empty() && layers_[0]->AddsGradient();
+  }
+  void AddGradientTo(Matrix sum) { layers_[0]->AddGradientTo(sum); }
 
   // As Layer's. `x` must stay for Backward().
   absl::StatusOr<ConstMatrix> Forward(const Pass& pass,

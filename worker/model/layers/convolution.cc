@@ -18,6 +18,13 @@ class Conv2d final : public Layer {
               std::move(variables)),
         convolution_(convolution) {}
 
+  // Where a window sees one pixel and all its channels the gradient by x is a
+  // product of matrices with a row per place.
+  bool AddsGradient() const override {
+    const Window& window = convolution_.window;
+    return window.window_size() == 1 && window.stride_height == 1 &&
+           window.stride_width == 1 && convolution_.groups == 1;
+  }
   bool TakesFactor() const override { return true; }
   bool TakesGradientFactor() const override { return !HasBias(); }
 
@@ -56,6 +63,14 @@ class Conv2d final : public Layer {
     status = sink(kKernel, *dk);
     if (!status.ok()) return status;
     if (!want_dx) return Matrix{};
+    if (const Matrix sum = gradient_sum(); sum.data != nullptr) {
+      AddGradientTo({});
+      backend_->AddMatMul(Form::kPlain, ByPlace(dy), Form::kTransposed,
+                          AsMatrix(parameters[kKernel]),
+                          {sum.data, sum.size() / convolution_.window.channels,
+                           convolution_.window.channels});
+      return sum;
+    }
     status = backend_->Reserve(x.size(), &input_gradient_);
     if (!status.ok()) return status;
     const Matrix dx = input_gradient_.View(x.rows, x.cols);
@@ -80,7 +95,7 @@ class Conv2d final : public Layer {
   // Images with a row per place.
   Matrix ByPlace(Matrix y) const {
     return {y.data, y.rows * convolution_.window.output_places(),
-            convolution_.filters};
+            convolution_.filters, y.rounded, y.rounded_alone};
   }
 
   const Convolution convolution_;

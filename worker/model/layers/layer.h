@@ -70,6 +70,12 @@ class Layer {
     dx_is_factor_ = dx_is_factor;
   }
 
+  // Whether the layer can add dx to a matrix for nothing, as a product does.
+  virtual bool AddsGradient() const { return false; }
+  // Has it do so in the next Backward(), which returns `sum`; without data,
+  // not.
+  void AddGradientTo(Matrix sum) { gradient_sum_ = sum; }
+
   // The layer's value at `x` [examples, inputs], under `parameters`, one for
   // each of variables(). [examples, outputs]; it stays until the next
   // Forward(). Errors: those of the backend; INVALID_ARGUMENT, with the layer's
@@ -98,6 +104,7 @@ class Layer {
 
   bool y_is_factor() const { return y_is_factor_; }
   bool dx_is_factor() const { return dx_is_factor_; }
+  Matrix gradient_sum() const { return gradient_sum_; }
 
   Backend* const backend_;
 
@@ -106,6 +113,7 @@ class Layer {
   const std::vector<proto::Variable> variables_;
   bool y_is_factor_ = false;
   bool dx_is_factor_ = false;
+  Matrix gradient_sum_;
 };
 
 // A layer's variable of float32.

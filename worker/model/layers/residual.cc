@@ -71,10 +71,11 @@ class Residual final : public Layer {
         shortcut_->Backward(OfShortcut(parameters), for_shortcut, want_dx,
                             GradientSink(take, memory_of));
     if (!dg.ok()) return dg.status();
+    const bool adds = want_dx && body_->AddsGradient();
+    if (adds) body_->AddGradientTo({dg->data, dg->rows, dg->cols});
     const absl::StatusOr<Matrix> df =
         body_->Backward(OfBody(parameters), dy, want_dx, sink);
-    if (!df.ok()) return df.status();
-    if (!want_dx) return *df;
+    if (!df.ok() || !want_dx || adds) return df;
     backend_->Add(*df, *dg, *df);
     return Matrix{df->data, df->rows, df->cols};
   }
