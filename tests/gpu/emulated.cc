@@ -156,7 +156,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeDeviceUnderTest(
       nullptr, 9,
       {.tf32 = products.tf32,
        .precision = products.precision,
-       .max_columns = 2000,
+       .max_columns_bytes = 4000,
        .cudnn = products.cudnn ? EmulatedCudnn(g_enqueue) : nullptr});
   if (!math.ok()) return math.status();
   StreamBackend::Options options;

@@ -349,11 +349,12 @@ absl::Status CudaDeviceMath::AddScaled(float factor, ConstMatrix x, Matrix y) {
 }
 
 int64_t CudaDeviceMath::ImagesAtATime(const Convolution& convolution,
-                                      int64_t images) const {
-  const bool in_place = SeesPixels(convolution.window) && !rounds();
-  const int64_t most =
-      std::max<int64_t>(1, options_.max_columns / UnfoldedSize(convolution));
-  return in_place ? images : std::min(most, images);
+                                      int64_t images, bool ready) const {
+  if (SeesPixels(convolution.window) && (ready || !rounds())) return images;
+  const int64_t bytes = UnfoldedSize(convolution) *
+                        int64_t{rounds() ? sizeof(uint16_t) : sizeof(float)};
+  return std::min(images,
+                  std::max<int64_t>(1, options_.max_columns_bytes / bytes));
 }
 
 int64_t CudaDeviceMath::ColumnsSize(const Convolution& convolution,
@@ -370,12 +371,12 @@ int64_t CudaDeviceMath::KernelRows(const Convolution& convolution) const {
 int64_t CudaDeviceMath::ConvolutionWorkspace(const Convolution& convolution,
                                              int64_t images) {
   const auto columns = [&](const Convolution& of) {
-    return ColumnsSize(of, ImagesAtATime(of, images));
+    return ColumnsSize(of, ImagesAtATime(of, images, /*ready=*/false));
   };
   const auto kernel = [&](const Convolution& of) {
     return KernelRows(of) * of.filters;
   };
-  const int64_t at_a_time = ImagesAtATime(convolution, images);
+  const int64_t at_a_time = ImagesAtATime(convolution, images, /*ready=*/false);
   const int64_t outputs = RoundedSize(at_a_time * convolution.output_size());
   const int64_t convolve =
       RoundedSize(kernel(convolution)) + columns(convolution);
@@ -445,7 +446,8 @@ absl::Status CudaDeviceMath::ConvolveFactor(const Convolution& convolution,
   gemm.a_step = gemm.k;
   gemm.b_step = gemm.n;
   gemm.c_step = gemm.n;
-  const int64_t at_a_time = ImagesAtATime(convolution, x.rows);
+  const int64_t at_a_time =
+      ImagesAtATime(convolution, x.rows, x.rounded != nullptr);
   for (int64_t first = 0; first < x.rows; first += at_a_time) {
     const int64_t images = std::min(at_a_time, x.rows - first);
     const absl::StatusOr<const void*> columns =
@@ -498,7 +500,8 @@ absl::Status CudaDeviceMath::ConvolveKernelGradient(
   gemm.a_step = gemm.m;
   gemm.b_step = gemm.n;
   gemm.c_step = gemm.n;
-  const int64_t at_a_time = ImagesAtATime(convolution, x.rows);
+  const int64_t at_a_time = ImagesAtATime(
+      convolution, x.rows, x.rounded != nullptr && dy.rounded != nullptr);
   float* const for_outputs = workspace + ColumnsSize(convolution, at_a_time);
   for (int64_t first = 0; first < x.rows; first += at_a_time) {
     const int64_t images = std::min(at_a_time, x.rows - first);
@@ -553,7 +556,8 @@ absl::Status CudaDeviceMath::ConvolveInputGradient(
   gemm.a_step = gemm.k;
   gemm.b_step = gemm.k;
   gemm.c_step = gemm.n;
-  const int64_t at_a_time = ImagesAtATime(convolution, dx.rows);
+  const int64_t at_a_time =
+      ImagesAtATime(convolution, dx.rows, dy.rounded != nullptr);
   const absl::StatusOr<const void*> factor =
       Factor(kernel, 0, kernel.size(), workspace);
   if (!factor.ok()) return factor.status();

@@ -35,10 +35,11 @@ class CudaDeviceMath final : public DeviceMath {
     bool tf32 = false;
     // Of the factors of products.
     Precision precision = Precision::kFloat32;
-    // Values that a convolution unfolds, or rounds, at a time, but for one
-    // image that is larger. The default, 256 MiB in float32 and half of that in
-    // halves, keeps any GPU busy; more only takes more memory.
-    int64_t max_columns = int64_t{1} << 26;
+    // Bytes of columns that a convolution unfolds, or rounds, at a time, but
+    // for one image that is larger. Less costs speed: products of fewer rows,
+    // and more of them to add up (ResNet-50 in bfloat16 took 1.02 times as long
+    // with half of it); more takes more memory.
+    int64_t max_columns_bytes = int64_t{256} << 20;
     // Does convolutions in TF32, as far as it is the faster; the others, and
     // all where it is null or does not start, are unfolded. Must outlive this.
     const Cudnn* cudnn = nullptr;
@@ -154,8 +155,9 @@ class CudaDeviceMath final : public DeviceMath {
                                      float* workspace);
 
   // Of a convolution over so many images, those that are unfolded, or rounded,
-  // at a time.
-  int64_t ImagesAtATime(const Convolution& convolution, int64_t images) const;
+  // at a time; all, where their pixels are `ready` as factors.
+  int64_t ImagesAtATime(const Convolution& convolution, int64_t images,
+                        bool ready) const;
   // Values of workspace that their columns take.
   int64_t ColumnsSize(const Convolution& convolution, int64_t images) const;
   // The columns of so many images of x as a factor: unfolded into `workspace`
