@@ -240,7 +240,7 @@ class Coordinator : private Members::Owner, private Director {
   // Once a second: what follows for people from how far the job is.
   void Look(absl::Time now);
   void JudgePaces(absl::Time now);
-  void OnEvaluation(const proto::EvaluationResult& result);
+  void OnEvaluation(const proto::EvaluationResult& result, bool by_evaluator);
   // Ends the job early once evaluations have decided so.
   void AdvanceEarlyStopping();
   // Of the open step, which is not made any more.

@@ -142,7 +142,7 @@ void Coordinator::ReportEvaluation(
       (there == nullptr || !SameCheckpoint(*there, request.checkpoint()))) {
     return answer(absl::OkStatus());
   }
-  OnEvaluation(request.result());
+  OnEvaluation(request.result(), /*by_evaluator=*/of_checkpoint);
   // The journal of a job that has ended early is not written any more.
   if (!job_.evaluations.decide() || job_.ended_early()) {
     return answer(absl::OkStatus());
@@ -151,9 +151,10 @@ void Coordinator::ReportEvaluation(
   decisions_.OnChanged(std::move(answer));
 }
 
-void Coordinator::OnEvaluation(const proto::EvaluationResult& result) {
+void Coordinator::OnEvaluation(const proto::EvaluationResult& result,
+                               bool by_evaluator) {
   job_.progress.OnEvaluation(result);
-  job_.evaluations.Add(result);
+  job_.evaluations.Add(result, by_evaluator);
   if (!job_.chronicle.OnEvaluation(result)) return;  // told again
   std::string text = absl::StrCat("evaluation of step ", result.step(),
                                   ": loss ", result.loss());

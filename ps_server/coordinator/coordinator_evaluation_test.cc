@@ -162,6 +162,31 @@ TEST_F(CoordinatorEvaluationTest, ADoneJobsLastCheckpointIsEvaluatedToo) {
   EXPECT_FALSE(links_->ends.empty());
 }
 
+// A short job may be done, and its chief have told of its last version, before
+// an evaluator has started.
+TEST_F(CoordinatorEvaluationTest,
+       AnEvaluatorThatComesLastHasTheLastCheckpoint) {
+  MakeWithArchive();
+  StartTraining(Saving(MakeDeclaration(1)));
+  MakeStep(0);
+  ASSERT_EQ(state().phase(), proto::DONE);
+  EXPECT_TRUE(Report(1, 0.5).status().ok());
+  Join(kEvaluator);
+  for (const uint32_t worker : {0, 1}) Leave(Worker(worker));
+  Tick();
+  EXPECT_THAT(links_->ends, IsEmpty()) << "the evaluator is at work";
+  const auto last = Next();
+  ASSERT_TRUE(last.came());
+  EXPECT_EQ(last->checkpoint().step(), 1u);
+  EXPECT_TRUE(Report(last->checkpoint(), 0.5).status().ok());
+  const auto none = Next();
+  ASSERT_TRUE(none.came());
+  EXPECT_FALSE(none->has_checkpoint());
+  Leave(kEvaluator);
+  Tick();
+  EXPECT_FALSE(links_->ends.empty());
+}
+
 TEST_F(CoordinatorEvaluationTest, AnEvaluatorThatTakesTooLongIsLeftBehind) {
   MakeWithArchive();
   StartTraining(Saving(MakeDeclaration(1)));

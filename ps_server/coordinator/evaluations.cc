@@ -34,14 +34,20 @@ void Evaluations::TakeUp(const proto::Journal& journal) {
 
 void Evaluations::GoBack(uint64_t step) {
   results_.erase(results_.upper_bound(step), results_.end());
+  if (newest_by_evaluator_ > step) newest_by_evaluator_ = 0;
 }
 
 bool Evaluations::decide() const {
   return config().has_keep_best() || config().has_early_stopping();
 }
 
-void Evaluations::Add(const proto::EvaluationResult& result) {
+void Evaluations::Add(const proto::EvaluationResult& result,
+                      bool by_evaluator) {
   results_[result.step()] = result;
+  if (by_evaluator) {
+    newest_by_evaluator_ =
+        std::max<uint64_t>(newest_by_evaluator_, result.step());
+  }
   Trim();
 }
 
@@ -93,9 +99,8 @@ std::optional<proto::CheckpointName> Evaluations::NextDue(
                         });
   };
   const proto::CheckpointName& newest = *names.rbegin();
-  const bool newest_is_due = newest.step() > 0 && !Has(newest.step());
   if (moment.done) {
-    if (newest_is_due && is_free(newest)) return newest;
+    if (newest.step() > newest_by_evaluator_ && is_free(newest)) return newest;
     return std::nullopt;
   }
   if (fixed_every() > 0) {
@@ -107,7 +112,9 @@ std::optional<proto::CheckpointName> Evaluations::NextDue(
     }
     return std::nullopt;
   }
-  if (!newest_is_due || !is_free(newest)) return std::nullopt;
+  if (newest.step() == 0 || Has(newest.step()) || !is_free(newest)) {
+    return std::nullopt;
+  }
   const auto seconds = [](double s) { return absl::Seconds(s); };
   if (moment.now - last_assigned_ < seconds(config().every_seconds())) {
     return std::nullopt;

@@ -42,8 +42,9 @@ class Evaluations {
   // The job goes on from `step`.
   void GoBack(uint64_t step);
 
-  // Replaces one of the same step.
-  void Add(const proto::EvaluationResult& result);
+  // Replaces one of the same step. `by_evaluator`: an evaluator reports it, of
+  // a checkpoint; otherwise a worker does, of its values.
+  void Add(const proto::EvaluationResult& result, bool by_evaluator);
   bool Has(uint64_t step) const { return results_.count(step) > 0; }
   // Something follows from results: they are kept in the journal.
   bool decide() const;
@@ -55,7 +56,9 @@ class Evaluations {
     absl::Time now;
     // Of the first step.
     std::optional<absl::Time> training_begun;
-    // No checkpoint follows those of the journal.
+    // No checkpoint follows those of the journal. The last one is due until an
+    // evaluator has reported it, whatever the chief has found of that step: an
+    // evaluator may compute other figures, and comes at any time.
     bool done = false;
   };
   // The one to give to an evaluator. Nothing: none is due.
@@ -110,6 +113,9 @@ class Evaluations {
   const JobDeclaration* const declared_;
   // By step.
   std::map<uint64_t, proto::EvaluationResult> results_;
+  // The newest step that an evaluator has reported since this process started;
+  // 0: none.
+  uint64_t newest_by_evaluator_ = 0;
   // By generation and step.
   std::set<std::pair<uint64_t, uint64_t>> forsaken_;
   std::map<TaskId, proto::CheckpointName> assigned_;

@@ -32,11 +32,11 @@ class EvaluationsTest : public ::testing::Test {
     name.set_generation(generation);
     name.set_step(step);
   }
-  void Report(uint64_t step, double loss) {
+  void Report(uint64_t step, double loss, bool by_evaluator = true) {
     proto::EvaluationResult result;
     result.set_step(step);
     result.set_loss(loss);
-    evaluations_.Add(result);
+    evaluations_.Add(result, by_evaluator);
   }
   // The step of the checkpoint; 0: none is due.
   uint64_t Due(absl::Duration since_begin = absl::ZeroDuration(),
@@ -106,6 +106,32 @@ TEST_F(EvaluationsTest, EveryStepsTakesTheFirstAtOrAfterAMultiple) {
   EXPECT_EQ(Due(absl::ZeroDuration(), /*done=*/true), 210u);
   Report(210, 1);
   EXPECT_EQ(Due(absl::ZeroDuration(), /*done=*/true), 0u);
+}
+
+TEST_F(EvaluationsTest, TheLastCheckpointIsDueUntilAnEvaluatorReportsIt) {
+  const auto due_at_end = [this] {
+    return Due(absl::ZeroDuration(), /*done=*/true);
+  };
+  Save(10);
+  Report(10, 1);
+  Save(20);
+  // By the chief.
+  Report(20, 1, /*by_evaluator=*/false);
+  EXPECT_EQ(Due(), 0u);
+  EXPECT_EQ(due_at_end(), 20u);
+  Assign(kFirst, 20);
+  EXPECT_EQ(due_at_end(), 0u);
+  evaluations_.Release(kFirst);
+  // A late report of an earlier one changes nothing.
+  Report(10, 1);
+  EXPECT_EQ(due_at_end(), 20u);
+  Report(20, 1);
+  EXPECT_EQ(due_at_end(), 0u);
+  // That of another line is of another model.
+  evaluations_.GoBack(10);
+  journal_.mutable_checkpoints()->RemoveLast();
+  Save(20, /*generation=*/2);
+  EXPECT_EQ(due_at_end(), 20u);
 }
 
 TEST_F(EvaluationsTest, EverySecondsAndStartDelay) {

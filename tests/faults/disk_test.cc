@@ -8,11 +8,14 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/checkpoint/directory.h"
 #include "common/checkpoint/file_system.h"
 #include "common/daemon.h"
@@ -138,18 +141,30 @@ class DiskTest : public ::testing::Test {
     };
   }
 
-  // That the journal names, the oldest first. A kill may leave others.
-  std::vector<std::filesystem::path> Checkpoints() const {
+  // Checkpoints that the journal names, the oldest first. A kill may leave
+  // others.
+  struct Saved {
+    CheckpointDirectory directory;
+    std::vector<proto::CheckpointName> names;
+  };
+  absl::StatusOr<Saved> ReadSaved() const {
     const auto directory = CheckpointDirectory::OpenToRead(
         folder_ + "/checkpoints", PosixFileSystem());
-    EXPECT_TRUE(directory.ok()) << directory.status();
+    if (!directory.ok()) return directory.status();
     const auto journal = directory->ReadJournal();
-    EXPECT_TRUE(journal.ok()) << journal.status();
-    std::vector<std::filesystem::path> named;
-    for (const proto::CheckpointName& name : journal->checkpoints()) {
-      named.push_back(directory->Folder(name));
+    if (!journal.ok()) return journal.status();
+    return Saved{
+        *directory,
+        {journal->checkpoints().begin(), journal->checkpoints().end()}};
+  }
+  std::vector<std::filesystem::path> Checkpoints() const {
+    const auto saved = ReadSaved();
+    EXPECT_TRUE(saved.ok()) << saved.status();
+    std::vector<std::filesystem::path> folders;
+    for (const proto::CheckpointName& name : saved->names) {
+      folders.push_back(saved->directory.Folder(name));
     }
-    return named;
+    return folders;
   }
 
   // In the middle of the first data file.
@@ -203,6 +218,34 @@ class TablesDiskTest : public DiskTest {
       return;
     }
     FAIL() << "no row of id " << id << " in " << checkpoint;
+  }
+
+  // The index of the base that the newest checkpoint, a delta, needs, if
+  // `before` checkpoints or more stand before that base. Nothing: otherwise.
+  static std::optional<size_t> BaseOfNewest(const absl::StatusOr<Saved>& saved,
+                                            size_t before) {
+    if (!saved.ok() || saved->names.empty()) return std::nullopt;
+    const auto manifest = saved->directory.ReadManifest(saved->names.back());
+    if (!manifest.ok() || manifest->chain().empty()) return std::nullopt;
+    const proto::CheckpointName& base = manifest->chain(0).checkpoint();
+    for (size_t i = before; i < saved->names.size(); ++i) {
+      if (FolderName(saved->names[i]) == FolderName(base)) return i;
+    }
+    return std::nullopt;
+  }
+
+  // Runs the job, and kills all of it, until there is such a base. As "dense"
+  // has most of a checkpoint's bytes, about every other one is a delta.
+  void RunUntilDelta(size_t before) {
+    const auto is_there = [&] {
+      return BaseOfNewest(ReadSaved(), before).has_value();
+    };
+    do {
+      TaskCluster cluster(options_);
+      cluster.StartAll();
+      ASSERT_TRUE(cluster.AdvanceUntil(is_there, kLimit)) << cluster.Describe();
+      // It may have saved another when it is killed.
+    } while (!is_there());
   }
 };
 
@@ -476,6 +519,49 @@ TEST_F(TablesDiskTest, WhenTheRowsOfAllAreDamagedTheJobFails) {
   ExpectACleanError(&cluster, "ps-0", 1, "there is none before it");
   EXPECT_THAT(cluster.log("ps-0"),
               ContainsRegex("ps-000[01]-of-0002: block 0 of table \"capped\""));
+}
+
+// What needs it is passed over with it, though its own files are whole.
+TEST_F(TablesDiskTest, ADamagedBaseTakesItsDeltasWithIt) {
+  WriteText(options_.job_file, absl::StrReplaceAll(ReadText(options_.job_file),
+                                                   {{"keep: 2", "keep: 6"}}));
+  RunUntilDelta(/*before=*/1);
+  const auto saved = ReadSaved();
+  const std::optional<size_t> base = BaseOfNewest(saved, /*before=*/1);
+  ASSERT_TRUE(base.has_value());
+  const std::string damaged = saved->directory.Folder(saved->names[*base]);
+  DamageRow(damaged, kCountedTable);
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ExpectTheRightEnd(&cluster);
+  const std::string log = cluster.log("ps-0");
+  EXPECT_THAT(log, ContainsRegex(damaged + "/ps-000[01]-of-0002: block 0 of "
+                                           "table \"counted\""));
+  for (size_t i = *base; i < saved->names.size(); ++i) {
+    EXPECT_THAT(log, HasSubstr(FolderName(saved->names[i]) + ".set-aside"));
+  }
+  EXPECT_THAT(log, HasSubstr(absl::StrCat("goes on from step ",
+                                          saved->names[*base - 1].step())));
+}
+
+TEST_F(TablesDiskTest, WhenAllNeedADamagedBaseTheJobFails) {
+  RunUntilDelta(/*before=*/0);
+  const auto saved = ReadSaved();
+  const std::optional<size_t> base = BaseOfNewest(saved, /*before=*/0);
+  ASSERT_TRUE(base.has_value());
+  const std::string damaged = saved->directory.Folder(saved->names[*base]);
+  DamageRow(damaged, kCountedTable);
+  // What does not need it.
+  for (size_t i = 0; i < *base; ++i) {
+    DamageRow(saved->directory.Folder(saved->names[i]), kCountedTable);
+  }
+  TaskCluster cluster(options_);
+  cluster.StartAll();
+  ExpectACleanError(&cluster, "ps-0", 1, "there is none before it");
+  EXPECT_THAT(
+      cluster.log("ps-0"),
+      ContainsRegex(damaged +
+                    "/ps-000[01]-of-0002: block 0 of table \"counted\""));
 }
 
 // As a machine may leave it that crashes.

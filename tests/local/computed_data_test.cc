@@ -155,13 +155,18 @@ TEST_F(ComputedDataTest, CheckpointsHaveThem) {
                 "probability_s\n0,no,"));
 }
 
+// At fixed steps the job waits for the evaluator. Otherwise so short a job may
+// be done, and the ps gone, before that has started.
 TEST_F(ComputedDataTest, AnEvaluatorTakesThemFromCheckpoints) {
-  DigestOf(JobOf(kComputed, "evaluation { every_steps: 60 }\n"),
+  DigestOf(JobOf(kComputed,
+                 "evaluation { every_steps: 60 early_stopping { "
+                 "patience: 100 at_fixed_steps: true } }\n"),
            {"--ps=1", "--workers=1", "--evaluator"});
   EXPECT_THAT(Log("evaluator-0"),
               AllOf(HasSubstr("24 examples to evaluate on"),
-                    HasSubstr("test loss 0.000"), HasSubstr("accuracy 1 "),
-                    Not(HasSubstr(kByChief))));
+                    HasSubstr("step 60: test loss "),
+                    HasSubstr("step 120: test loss 0.000"),
+                    HasSubstr("accuracy 1 "), Not(HasSubstr(kByChief))));
 }
 
 TEST_F(ComputedDataTest, AJobThatGoesOnComputesNothing) {
