@@ -12,6 +12,7 @@
 #include "worker/backend/cuda/cuda_device_runtime.h"
 #include "worker/backend/cuda/cuda_status.h"
 #include "worker/backend/cuda/cudnn.h"
+#include "worker/backend/proof.h"
 #include "worker/backend/stream/stream_backend.h"
 
 namespace holdfast {
@@ -72,7 +73,15 @@ const Cudnn* FindCudnn(const CudaBackendOptions& options, const Gpu& gpu) {
 absl::Status CheckCudaDevice(int index) {
   const absl::StatusOr<Gpu> gpu = FindGpu(index);
   if (!gpu.ok()) return gpu.status();
-  return LoadCublas().status();
+  const absl::Status cublas = LoadCublas().status();
+  if (!cublas.ok()) return cublas;
+  const absl::StatusOr<std::unique_ptr<Backend>> backend =
+      CreateCudaBackend({.index = index});
+  const absl::Status works =
+      backend.ok() ? ProveBackend(backend->get()) : backend.status();
+  if (works.ok()) return works;
+  return absl::FailedPreconditionError(absl::StrCat(
+      gpu->name, " is there, but does not compute: ", works.message()));
 }
 
 std::string CudaBusId(int index) {

@@ -29,10 +29,11 @@ struct CudaBackendOptions {
   std::shared_ptr<PinnedRanges> pinned;
 };
 
-// Tests that there is a GPU with this index that we can use.
+// Tests that there is a GPU with this index that we can use, by using it.
 // Errors, all with what is wrong: UNIMPLEMENTED in a build without CUDA;
 // FAILED_PRECONDITION when there is no driver, or one that is too old, or no
-// cuBLAS, or the GPU is too old; NOT_FOUND when there is no such GPU.
+// cuBLAS, or the GPU is too old or does not compute; NOT_FOUND when there is no
+// such GPU.
 absl::Status CheckCudaDevice(int index);
 
 // Where the GPU is on the PCI bus, as "0000:65:00.0", by which NVIDIA's tools
