@@ -81,7 +81,8 @@ TEST_F(TraceTest, ShowsComputationAndCallsOfSteps) {
     // A gradient to each ps in each step, and its answer.
     std::map<std::string, std::set<double>> steps;
     for (const ReadTrace::Event& event : trace.OfKind("rpc")) {
-      EXPECT_EQ(event.error, "") << event.name;
+      // A worker that ends does not wait until its values are let go.
+      if (event.name != "Unpin") EXPECT_EQ(event.error, "") << event.name;
       if (event.name != "Push") continue;
       steps[event.track].insert(event.args.at("step"));
       EXPECT_GT(event.args.at("sent_bytes"), 100);
