@@ -82,12 +82,13 @@ TEST_P(TablesTest, GoesOnWithAnotherNumberOfPs) {
     TaskCluster cluster(options_);
     cluster.StartAll();
     if (num_ps == 1) return ExpectTheRightEnd(&cluster);
-    // Some steps after a checkpoint, which are lost.
+    // Steps after a checkpoint, which are lost. The job has few: under load a
+    // status may tell of one in several of them.
     ASSERT_TRUE(cluster.AdvanceUntil(
         [&] {
           const proto::GetStatusResponse& status = cluster.status();
-          return status.durable_step() > durable + 15 &&
-                 status.global_step() > status.durable_step() + 2;
+          return status.durable_step() > durable &&
+                 status.global_step() > status.durable_step();
         },
         kLimit))
         << cluster.Describe();
