@@ -208,15 +208,17 @@ TEST(HelpTest, OfTheDaemonsTellsOfTfConfigAndHasNoFlagsForTests) {
 }
 
 TEST(FlagsTest, ThatDocsNameAreThere) {
-  // Of Bazel, curl, kubectl, docker, nvcc, pkg-config, and of our benchmarks
-  // and scripts.
+  // Of Bazel, curl, kubectl, docker, nvcc, ncu, pkg-config, and of our
+  // benchmarks and scripts.
   std::set<std::string> known = {
-      "--bdp_probe", "--measures",     "--benchmark", "--benchmark_filter",
-      "--build-arg", "--cert-manager", "--config",    "--data",
-      "--fmad",      "--for",          "--repo_env",  "--tail",
-      "--help",      "--version",      "--cacert",    "--cert",
-      "--key",       "--connect-to",   "--logdir",    "--cflags",
-      "--libs"};
+      "--bdp_probe", "--measures",      "--benchmark",    "--benchmark_filter",
+      "--build-arg", "--cert-manager",  "--config",       "--data",
+      "--fmad",      "--for",           "--repo_env",     "--tail",
+      "--help",      "--version",       "--cacert",       "--cert",
+      "--key",       "--connect-to",    "--logdir",       "--cflags",
+      "--libs",      "--at_once",       "--models",       "--operations",
+      "--types",     "--clock-control", "--launch-count", "--launch-skip",
+      "--metrics"};
   std::string flag;
   for (const std::string& help : AllHelp()) {
     re2::StringPiece rest(help);
