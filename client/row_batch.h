@@ -29,6 +29,11 @@ class RowBatch {
   // Of each id of the batch, where it is in unique().
   absl::Span<const uint32_t> inverse() const { return inverse_; }
 
+  // The same by row: unique()[i] is at the places uses()[begins()[i]] up to
+  // uses()[begins()[i + 1]] of the batch, which rise.
+  absl::Span<const uint32_t> uses() const { return places_; }
+  absl::Span<const uint32_t> begins() const { return begins_; }
+
   // Adds up the gradients of each row in the order in which the batch has it,
   // beginning with 0, as a dense gradient is added up. `gradients`: as many as
   // the batch has ids, each of `length`; `sums`: as many as unique().

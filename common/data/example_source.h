@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -10,11 +11,23 @@
 
 namespace holdfast {
 
-// What each example of a source is made of: an input, and a class or regression
-// targets.
+// Ids that an example has, each the id of a row of an embedding table: any
+// unsigned numbers.
+struct IdField {
+  std::string name;
+  // At least 1.
+  int64_t max_ids = 1;
+};
+
+// What each example of a source is made of: an input, ids, and a class or
+// regression targets.
 struct ExampleSpec {
   // Of the input, without a batch dimension; every dimension is at least 1.
+  // Where there is none, beside ids, it is {0}.
   std::vector<int64_t> shape;
+  std::vector<IdField> id_fields;
+  // Whether each id has a value, by which its row is multiplied.
+  bool id_values = false;
   // Labels are below it, where the data tell. Absent with targets.
   std::optional<int64_t> num_classes;
   // Numbers that the model's outputs should be. 0: the example has a class.
@@ -28,6 +41,13 @@ struct ExampleSpec {
     for (const int64_t dimension : shape) size *= dimension;
     return size;
   }
+
+  // The number of ids that an example has at most.
+  int64_t max_ids() const {
+    int64_t sum = 0;
+    for (const IdField& field : id_fields) sum += field.max_ids;
+    return sum;
+  }
 };
 
 // Where the parts of an example are to be written.
@@ -40,6 +60,13 @@ struct ExampleMemory {
   absl::Span<float> targets;
   // Written where the source is weighted.
   float* weight = nullptr;
+  // ExampleSpec::max_ids() long: room for IdField::max_ids of each field, one
+  // field after the other. How many a field has goes to id_counts, which is as
+  // long as ExampleSpec::id_fields; what is behind them is not written.
+  absl::Span<uint64_t> ids;
+  absl::Span<uint32_t> id_counts;
+  // As `ids`; finite. Written where the source has id_values.
+  absl::Span<float> id_values;
 };
 
 // Examples with random access: what batches are made from.

@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_WORKER_BACKEND_BACKEND_H_
 #define HOLDFAST_WORKER_BACKEND_BACKEND_H_
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -161,6 +162,52 @@ struct Targets {
   // How much the loss of each example counts. Empty: 1 each.
   absl::Span<const float> weights;
 };
+
+// Bags of rows of a matrix, on the host: a bag has any number of them, some
+// perhaps more than once. Each time that a bag has a row is a use; uses are
+// numbered bag after bag.
+struct Bags {
+  // By use: the row, the bag, and by what the row is multiplied; without
+  // weights, by 1.
+  absl::Span<const uint32_t> rows;
+  absl::Span<const uint32_t> bags;
+  absl::Span<const float> weights;
+  // Bag b has the uses offsets[b] up to offsets[b + 1].
+  absl::Span<const uint32_t> offsets;
+  // Row r has the uses uses[begins[r]] up to uses[begins[r + 1]], which rise.
+  absl::Span<const uint32_t> uses;
+  absl::Span<const uint32_t> begins;
+
+  int64_t num_bags() const { return static_cast<int64_t>(offsets.size()) - 1; }
+  int64_t num_rows() const { return static_cast<int64_t>(begins.size()) - 1; }
+};
+
+// The same where a backend's operations read it (Backend::UploadBags).
+struct DeviceBags {
+  const uint32_t* rows = nullptr;
+  const uint32_t* bags = nullptr;
+  // Null: 1 each.
+  const float* weights = nullptr;
+  const uint32_t* offsets = nullptr;
+  const uint32_t* uses = nullptr;
+  const uint32_t* begins = nullptr;
+  int64_t num_uses = 0;
+  int64_t num_bags = 0;
+  int64_t num_rows = 0;
+  // So many bags in a row are one to operations.
+  int64_t merged = 1;
+
+  int64_t num_merged_bags() const { return num_bags / merged; }
+  // Each `count` bags, which divide their number, as one.
+  DeviceBags Merged(int64_t count) const {
+    DeviceBags bags = *this;
+    bags.merged *= count;
+    return bags;
+  }
+};
+
+// Memory for the parts of a DeviceBags.
+using BagsBuffer = std::array<DeviceBuffer, 6>;
 
 // One of Backend's losses, by the name of its function.
 enum class LossKind {
@@ -452,6 +499,55 @@ class Backend {
                                      ConstMatrix moments, ConstMatrix dy,
                                      Matrix dscale, Matrix doffset,
                                      Matrix dx) = 0;
+
+  // `bags` for operations. As Upload: what is on the host, and `staging`, must
+  // stay likewise.
+  virtual absl::StatusOr<DeviceBags> UploadBags(const Bags& bags,
+                                                BagsBuffer* staging) = 0;
+
+  // y[b] = sum over the uses k of bag b, in their order and beginning with 0,
+  // of
+  //        weights[k] rows[bags.rows[k]],
+  //
+  // with rows [num_rows, d], y [num_merged_bags, d].
+  virtual void SumBags(const DeviceBags& bags, ConstMatrix rows, Matrix y) = 0;
+  // drows[r] = sum over the uses k of row r, likewise, of
+  //            weights[k] dy[the bag of k].
+  virtual void SumBagsGradient(const DeviceBags& bags, ConstMatrix dy,
+                               Matrix drows) = 0;
+
+  // The sum of the dot products of all pairs of a bag (Rendle 2010, lemma 3.1),
+  // with x[k] = weights[k] rows[bags.rows[k]]:
+  //
+  //   sums[b] = sum over k of x[k]
+  //   y[b, 0] = sum over j of (sums[b, j]^2 - sum over k of x[k, j]^2) / 2,
+  //
+  // with sums [num_merged_bags, d], y [num_merged_bags, 1].
+  virtual void PairwiseBags(const DeviceBags& bags, ConstMatrix rows,
+                            Matrix sums, Matrix y) = 0;
+  // drows[r] += sum over the uses k of row r of
+  //             dy[b, 0] weights[k] (sums[b] - weights[k] rows[r]), b that of
+  //             k.
+  virtual void AddPairwiseBagsGradient(const DeviceBags& bags, ConstMatrix rows,
+                                       ConstMatrix sums, ConstMatrix dy,
+                                       Matrix drows) = 0;
+
+  // The dot products of all pairs of vectors. A row of x [m, n d] is n vectors
+  // of d; one of y [m, n (n - 1) / 2] has them in the order (1, 0), (2, 0),
+  // (2, 1), (3, 0) and so on:
+  //
+  //   y[i, (p, q)] = <x[i, p], x[i, q]>, q < p.
+  virtual void DotPairs(ConstMatrix x, int64_t n, Matrix y) = 0;
+  // dx[i, p] = sum over q other than p of dy[i, (p, q) or (q, p)] x[i, q].
+  virtual void DotPairsGradient(ConstMatrix x, int64_t n, ConstMatrix dy,
+                                Matrix dx) = 0;
+
+  // y[i, to + j] = x[i, from + j] for j in [0, count). They must not overlap.
+  virtual void CopyColumns(ConstMatrix x, int64_t from, int64_t count, Matrix y,
+                           int64_t to) = 0;
+  // y[i, to + j] += x[i, from + j].
+  virtual void AddColumns(ConstMatrix x, int64_t from, int64_t count, Matrix y,
+                          int64_t to) = 0;
 
   // The losses. Each compares outputs z [m, n] with targets on the host, and
   // waits for the result. dz is the gradient of the mean over the examples of

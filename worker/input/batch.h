@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "worker/input/id_bags.h"
 
 namespace holdfast {
 
@@ -36,6 +37,15 @@ struct Batch {
   int64_t num_targets = 0;
   // How much the loss of each example counts. Empty: 1 each.
   absl::Span<const float> weights;
+
+  // By table of the model (Model::Tables): the ids that the examples have in
+  // the table's fields, and the values of their rows, [bags.unique(),
+  // row_length].
+  struct TableRows {
+    const IdBags* bags = nullptr;
+    absl::Span<const float> values;
+  };
+  absl::Span<const TableRows> tables;
 
   // Of an evaluation: the model is to tell its outputs (Model::Outputs).
   bool wants_outputs = false;

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "proto/table.pb.h"
 #include "proto/training.pb.h"
 #include "worker/input/batch.h"
 #include "worker/model/gradient_sink.h"
@@ -47,7 +48,19 @@ struct OutputSpec {
   bool predict_class = false;
 };
 
-// Takes the gradient of the variable at this place in Variables().
+// An embedding table of a model (docs/protocol/tables.md).
+struct ModelTable {
+  proto::EmbeddingTable declared;
+  // Of this table's own. Absent: the job's.
+  std::optional<proto::Optimizer> optimizer;
+  // The fields of ids whose rows are the table's: their places in
+  // ExampleSpec::id_fields, rising, at least one.
+  std::vector<int> fields;
+};
+
+// Takes the gradient of the variable at this place in Variables(); at the
+// places behind them, of the rows of the table at this place in Tables():
+// [unique ids of the batch, row_length].
 using GradientSink = GradientSinkOf<void, absl::Span<const float>>;
 
 // A differentiable function with a loss, whose variables the cluster holds. A
@@ -64,6 +77,10 @@ class Model {
   // same. Names are unique.
   virtual std::vector<proto::Variable> Variables() const = 0;
 
+  // The embedding tables whose rows batches bring (Batch::tables); likewise
+  // always the same. Their names are not those of variables.
+  virtual std::vector<ModelTable> Tables() const { return {}; }
+
   // Computes the gradient of the mean loss over `batch`, at least one example
   // (where there are weights, of the mean of weight x loss),
   // at `parameters`: values of the variables in the order of Variables(),
@@ -71,13 +88,14 @@ class Model {
   // `batch.positions`, so that it is the same in whatever batch an example
   // comes, and on whichever worker.
   //
-  // Calls `sink` once for each trainable variable, from this thread, as soon as
-  // its gradient is ready, while the rest of the backward pass is still to
-  // come: the worker sends it off meanwhile. The last layer's come first. A
-  // gradient may be written to the sink's memory for it, where there is some;
-  // any other memory stays as it is until the next call of ComputeGradients.
-  // For a variable with a moving average `sink` gets the batch's value instead.
-  // `batch.loss_scale` changes no gradient but by what rounding loses.
+  // Calls `sink` once for each trainable variable and each table, from this
+  // thread, as soon as its gradient is ready, while the rest of the backward
+  // pass is still to come: the worker sends it off meanwhile. The last layer's
+  // come first. A gradient may be written to the sink's memory for it, where
+  // there is some; any other memory stays as it is until the next call of
+  // ComputeGradients. For a variable with a moving average `sink` gets the
+  // batch's value instead. `batch.loss_scale` changes no gradient but by what
+  // rounding loses.
   //
   // When it returns, whatever it returns, nothing reads the parameters and the
   // batch any more: a model that uploads what no gradient depends on waits for
