@@ -25,15 +25,15 @@ struct ExampleSpec {
   // Of the input, without a batch dimension; every dimension is at least 1.
   // Where there is none, beside ids, it is {0}.
   std::vector<int64_t> shape;
-  std::vector<IdField> id_fields;
-  // Whether each id has a value, by which its row is multiplied.
-  bool id_values = false;
   // Labels are below it, where the data tell. Absent with targets.
   std::optional<int64_t> num_classes;
   // Numbers that the model's outputs should be. 0: the example has a class.
   int64_t num_targets = 0;
   // Whether an example says how much its loss counts.
   bool weighted = false;
+  std::vector<IdField> id_fields;
+  // Whether each id has a value, by which its row is multiplied.
+  bool id_values = false;
 
   // The number of values in an input.
   int64_t input_size() const {

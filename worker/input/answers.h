@@ -6,11 +6,12 @@
 
 #include "common/data/example_source.h"
 #include "worker/input/batch.h"
+#include "worker/input/id_bags.h"
 
 namespace holdfast {
 
 // Memory for what a batch's examples hold beside their inputs: labels or
-// targets, and weights.
+// targets, weights, and ids.
 //
 // Thread-compatible.
 class Answers {
@@ -26,13 +27,22 @@ class Answers {
   ExampleMemory At(int64_t i, absl::Span<float> input) const;
   // Has `batch` refer to the first `size` examples.
   void Show(int64_t size, Batch* batch) const;
+  // Those of all examples; without ids, null.
+  BatchIds ids() const {
+    return {ids_.get(), id_counts_.get(), id_values_.get()};
+  }
 
  private:
   int64_t num_targets_ = 0;
+  int64_t num_id_fields_ = 0;
+  int64_t max_ids_ = 0;
   bool ok_ = true;
   std::unique_ptr<int32_t[]> labels_;
   std::unique_ptr<float[]> targets_;
   std::unique_ptr<float[]> weights_;
+  std::unique_ptr<uint64_t[]> ids_;
+  std::unique_ptr<uint32_t[]> id_counts_;
+  std::unique_ptr<float[]> id_values_;
 };
 
 }  // namespace holdfast

@@ -55,4 +55,18 @@ std::vector<Batch> CutBatch(const Batch& batch, uint32_t parts) {
   return cut;
 }
 
+void CutBags(const Batch& batch, std::vector<TableBags>* bags,
+             absl::Span<Batch> cut) {
+  if (batch.bags == nullptr) return;
+  bags->resize(std::max(bags->size(), cut.size()));
+  int64_t begin = 0;
+  for (size_t i = 0; i < cut.size(); ++i) {
+    const int64_t end = begin + cut[i].size();
+    (*bags)[i].AssignPart(*batch.bags, begin, end);
+    cut[i].bags = &(*bags)[i];
+    cut[i].rows = batch.rows;
+    begin = end;
+  }
+}
+
 }  // namespace holdfast

@@ -38,14 +38,11 @@ struct Batch {
   // How much the loss of each example counts. Empty: 1 each.
   absl::Span<const float> weights;
 
-  // By table of the model (Model::Tables): the ids that the examples have in
-  // the table's fields, and the values of their rows, [bags.unique(),
-  // row_length].
-  struct TableRows {
-    const IdBags* bags = nullptr;
-    absl::Span<const float> values;
-  };
-  absl::Span<const TableRows> tables;
+  // The ids of the examples; null where no table of the model wants them.
+  const TableBags* bags = nullptr;
+  // By table (Model::Tables), the values of the rows that they have,
+  // [unique ids, row_length]. Of whoever trains or evaluates.
+  absl::Span<const absl::Span<const float>> rows;
 
   // Of an evaluation: the model is to tell its outputs (Model::Outputs).
   bool wants_outputs = false;
@@ -58,8 +55,14 @@ struct Batch {
 
 // The batch in `parts` stretches whose sizes differ by one at most, the longer
 // first; in fewer where it has fewer examples. None where it has none. The next
-// one of a stretch is that of its place in the batch's next.
+// one of a stretch is that of its place in the batch's next. Ids stay those of
+// the whole batch (CutBags).
 std::vector<Batch> CutBatch(const Batch& batch, uint32_t parts);
+
+// Has the stretches that `batch` was cut in have their ids, in the memory of
+// `bags`. Their rows are those of the whole batch.
+void CutBags(const Batch& batch, std::vector<TableBags>* bags,
+             absl::Span<Batch> cut);
 
 }  // namespace holdfast
 

@@ -120,6 +120,7 @@ absl::Status BatchPipeline::AllocateSlots() {
       slot.inputs = AllocateInputs(values);
     }
     slot.answers = Answers(source_->spec(), options_.batch_size);
+    slot.bags = TableBags(source_->spec().id_fields, options_.table_fields);
     slot.positions = Allocate<int64_t>(options_.batch_size);
     if (slot.inputs == nullptr || !slot.answers.ok() ||
         slot.positions == nullptr) {
@@ -174,6 +175,23 @@ absl::StatusOr<Batch> BatchPipeline::NextTicket(uint64_t ticket,
         " are prepared already, and must be taken or dropped first"));
   }
   return Take(ticket, deadline);
+}
+
+const TableBags* BatchPipeline::NextBags() {
+  absl::MutexLock lock(&mutex_);
+  return options_.by_ticket ? nullptr : BagsOf(next_);
+}
+
+const TableBags* BatchPipeline::BagsOfTicket(uint64_t ticket) {
+  absl::MutexLock lock(&mutex_);
+  return BagsOf(ticket);
+}
+
+const TableBags* BatchPipeline::BagsOf(uint64_t index) {
+  const Slot* const slot = SlotOf(index);
+  const bool is_made = slot != nullptr && slot->state == Slot::State::kReady &&
+                       slot->status.ok();
+  return is_made && !slot->bags.empty() ? &slot->bags : nullptr;
 }
 
 void BatchPipeline::Drop(uint64_t ticket) {
@@ -233,6 +251,7 @@ absl::Status BatchPipeline::Make(uint64_t index, Slot* slot) const {
       augmenter->Apply(augmenter->ChangeAt(position), as_read, input);
     }
   }
+  slot->bags.Assign(range->count, slot->answers.ids());
   return absl::OkStatus();
 }
 
@@ -277,6 +296,7 @@ absl::StatusOr<Batch> BatchPipeline::Take(uint64_t index, absl::Time deadline) {
   Batch batch;
   batch.inputs = slot->Inputs(example_size_);
   slot->answers.Show(slot->size, &batch);
+  if (!slot->bags.empty()) batch.bags = &slot->bags;
   batch.positions = slot->Positions();
   // It stays as it is until somebody takes it, or drops it, by a call of this
   // thread. By ticket nobody knows which it will be.

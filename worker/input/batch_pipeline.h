@@ -21,6 +21,7 @@
 #include "common/ids.h"
 #include "worker/input/answers.h"
 #include "worker/input/batch.h"
+#include "worker/input/id_bags.h"
 #include "worker/input/image_augmenter.h"
 
 namespace holdfast {
@@ -66,6 +67,9 @@ class BatchPipeline {
     std::function<absl::StatusOr<InputMemory>(int64_t size)> allocate;
     // Changes the examples. Null: nothing does. Must outlive the pipeline.
     const ImageAugmenter* augmenter = nullptr;
+    // By table of the model, the fields of ids whose rows it has
+    // (ModelTable::fields). Empty: batches have no ids.
+    std::vector<std::vector<int>> table_fields;
 
     // How the examples are assigned. True: by ticket, and what follows is not
     // looked at.
@@ -120,6 +124,12 @@ class BatchPipeline {
   //     was not made until `deadline` is prepared.
   absl::StatusOr<Batch> NextTicket(uint64_t ticket, absl::Time deadline);
 
+  // The ids of a batch that is prepared and made already: by step, of the one
+  // behind the last that was handed out; by ticket, of that ticket. Null where
+  // it is not. They stay until the next call of this thread.
+  const TableBags* NextBags();
+  const TableBags* BagsOfTicket(uint64_t ticket);
+
   // By ticket: what was prepared for this ticket will not be asked for. Does
   // nothing where nothing was.
   void Drop(uint64_t ticket);
@@ -145,6 +155,7 @@ class BatchPipeline {
     int64_t size = 0;
     InputMemory inputs;
     Answers answers;
+    TableBags bags;
     std::unique_ptr<int64_t[]> positions;
 
     absl::Span<const float> Inputs(int64_t example_size) const {
@@ -179,6 +190,8 @@ class BatchPipeline {
   bool IsPrepared(uint64_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int NumPrepared() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Slot* FreeSlot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // As NextBags.
+  const TableBags* BagsOf(uint64_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Of a prepared batch; null where it is not begun.
   Slot* SlotOf(uint64_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What the threads, and Take(), wait for.

@@ -1,5 +1,6 @@
 #include "worker/input/id_bags.h"
 
+#include <algorithm>
 #include <cstddef>
 
 namespace holdfast {
@@ -68,6 +69,36 @@ void IdBags::AssignPart(const IdBags& whole, int64_t begin, int64_t end) {
   }
   uses_ = part_uses_;
   begins_ = part_begins_;
+}
+
+TableBags::TableBags(const std::vector<IdField>& id_fields,
+                     absl::Span<const std::vector<int>> fields) {
+  for (const IdField& field : id_fields) {
+    layout_.begins.push_back(layout_.ids_per_example);
+    layout_.ids_per_example += field.max_ids;
+  }
+  for (const std::vector<int>& of_table : fields) {
+    const auto same = std::find(fields_.begin(), fields_.end(), of_table);
+    bags_of_.push_back(static_cast<int>(same - fields_.begin()));
+    if (same == fields_.end()) fields_.push_back(of_table);
+  }
+  bags_.resize(fields_.size());
+}
+
+void TableBags::Assign(int64_t examples, const BatchIds& from) {
+  for (size_t i = 0; i < bags_.size(); ++i) {
+    bags_[i].Assign(layout_, fields_[i], examples, from);
+  }
+}
+
+void TableBags::AssignPart(const TableBags& whole, int64_t begin, int64_t end) {
+  layout_ = whole.layout_;
+  fields_ = whole.fields_;
+  bags_of_ = whole.bags_of_;
+  bags_.resize(whole.bags_.size());
+  for (size_t i = 0; i < bags_.size(); ++i) {
+    bags_[i].AssignPart(whole.bags_[i], begin, end);
+  }
 }
 
 }  // namespace holdfast

@@ -6,6 +6,7 @@
 
 #include "absl/types/span.h"
 #include "client/row_batch.h"
+#include "common/data/example_source.h"
 
 namespace holdfast {
 
@@ -78,6 +79,35 @@ class IdBags {
   absl::Span<const uint32_t> rows_;
   absl::Span<const uint32_t> uses_;
   absl::Span<const uint32_t> begins_;
+};
+
+// The bags of all tables of a model, for one batch at a time. Tables with the
+// same fields share theirs.
+//
+// Thread-compatible.
+class TableBags {
+ public:
+  TableBags() = default;
+  // `fields`: by table, as of IdBags::Assign.
+  TableBags(const std::vector<IdField>& id_fields,
+            absl::Span<const std::vector<int>> fields);
+
+  bool empty() const { return bags_of_.empty(); }
+  int64_t num_tables() const { return static_cast<int64_t>(bags_of_.size()); }
+
+  void Assign(int64_t examples, const BatchIds& from);
+  // As IdBags::AssignPart.
+  void AssignPart(const TableBags& whole, int64_t begin, int64_t end);
+
+  const IdBags& Of(int64_t table) const { return bags_[bags_of_[table]]; }
+
+ private:
+  IdLayout layout_;
+  std::vector<std::vector<int>> fields_;
+  // As many as fields_.
+  std::vector<IdBags> bags_;
+  // By table, the place of its bags.
+  std::vector<int> bags_of_;
 };
 
 }  // namespace holdfast

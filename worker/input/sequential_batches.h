@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "common/data/example_source.h"
 #include "worker/input/answers.h"
 #include "worker/input/batch.h"
+#include "worker/input/id_bags.h"
 
 namespace holdfast {
 
@@ -17,8 +19,10 @@ namespace holdfast {
 // Thread-compatible.
 class SequentialBatches {
  public:
-  // `source` must outlive this; `batch_size` is at least 1.
-  SequentialBatches(const ExampleSource* source, int64_t batch_size);
+  // `source` must outlive this; `batch_size` is at least 1. `table_fields`: as
+  // of BatchPipeline::Options.
+  SequentialBatches(const ExampleSource* source, int64_t batch_size,
+                    absl::Span<const std::vector<int>> table_fields = {});
 
   // The next batch; the last may be smaller, and behind it come empty ones. Its
   // memory stays until the next call.
@@ -32,6 +36,7 @@ class SequentialBatches {
   int64_t next_ = 0;
   std::vector<float> inputs_;
   const Answers answers_;
+  TableBags bags_;
 };
 
 }  // namespace holdfast
