@@ -37,14 +37,14 @@ std::vector<float> RandomValues(int64_t size, float scale, uint32_t key) {
 class ImagesTest : public ::testing::Test {
  protected:
   // `layers`, and a loss.
-  absl::StatusOr<std::unique_ptr<Sequential>> Create(
+  absl::StatusOr<std::unique_ptr<NetworkModel>> Create(
       const std::string& layers, const std::vector<int64_t>& shape,
       const std::string& loss = "softmax_cross_entropy") {
     proto::Sequential config;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
         absl::StrCat(layers, " loss { ", loss, " {} }"), &config))
         << layers;
-    return Sequential::Create(config, {shape}, /*seed=*/7, backend_.get());
+    return CreateSequential(config, {shape}, /*seed=*/7, backend_.get());
   }
 
   std::string CreateError(const std::string& layers,

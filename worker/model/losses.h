@@ -10,7 +10,7 @@
 
 namespace holdfast {
 
-// What a Sequential makes small: a function of its outputs and of what they
+// What a NetworkModel makes small: a function of its outputs and of what they
 // should be.
 //
 // Immutable, thus thread-safe.

@@ -53,7 +53,7 @@ struct Mlp {
         )pb",
         &config);
     model =
-        *Sequential::Create(config, {{28, 28}, 10}, /*seed=*/0, backend.get());
+        *CreateSequential(config, {{28, 28}, 10}, /*seed=*/0, backend.get());
     for (const proto::Variable& variable : model->Variables()) {
       int64_t size = 1;
       for (int64_t dimension : variable.shape()) size *= dimension;
@@ -65,7 +65,7 @@ struct Mlp {
   Batch batch() const { return {inputs, labels}; }
 
   std::unique_ptr<CpuBackend> backend = MakeBackend();
-  std::unique_ptr<Sequential> model;
+  std::unique_ptr<NetworkModel> model;
   std::vector<std::vector<float>> values;
   std::vector<absl::Span<const float>> parameters;
   std::vector<float> inputs = RandomValues(kBatchSize * kInputs, 1.0f);

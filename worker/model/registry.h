@@ -28,6 +28,10 @@ struct ModelContext {
   int64_t num_targets = 0;
   // Whether batches have weights, which the model must heed or refuse.
   bool weighted = false;
+  // The ids that an example has, and whether each has a value. A model whose
+  // Tables() want none is not given them.
+  std::vector<IdField> id_fields;
+  bool id_values = false;
   // The job's: what is random in training follows from it (Model). All workers
   // have the same.
   uint64_t seed = 0;
@@ -45,9 +49,9 @@ class ModelRegistry : public NamedFactories<Model, ModelContext> {
   ModelRegistry() : NamedFactories("model", "examples/custom_model") {}
 };
 
-// The model of a job file for such examples: a Sequential, or one of
-// `registry`. `seed` and `backend` are those of ModelContext. Errors: those of
-// Sequential::Create and ModelRegistry::Create.
+// The model of a job file for such examples: a sequential or a click model, or
+// one of `registry`. `seed` and `backend` are those of ModelContext. Errors:
+// those of CreateSequential, CreateClickModel and ModelRegistry::Create.
 absl::StatusOr<std::unique_ptr<Model>> CreateModel(
     const proto::Model& config, const ExampleSpec& examples, uint64_t seed,
     Backend* backend, const ModelRegistry& registry);

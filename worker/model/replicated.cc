@@ -231,7 +231,7 @@ class ReplicatedModel : public Model {
 // Sums on the backend of the first replica.
 class SequentialReplicas final : public ReplicatedModel {
  public:
-  SequentialReplicas(std::vector<std::unique_ptr<Sequential>> models,
+  SequentialReplicas(std::vector<std::unique_ptr<NetworkModel>> models,
                      absl::Span<Backend* const> backends)
       : ReplicatedModel(models.size(), models[0]->Variables(),
                         backends[0]->tracer()),
@@ -294,7 +294,7 @@ class SequentialReplicas final : public ReplicatedModel {
     return downloads_.Finish(sink);
   }
 
-  const std::vector<std::unique_ptr<Sequential>> models_;
+  const std::vector<std::unique_ptr<NetworkModel>> models_;
   const std::vector<Backend*> backends_;
   // By variable, the first replica's.
   std::vector<ConstMatrix> own_;
@@ -389,10 +389,10 @@ absl::StatusOr<std::unique_ptr<Model>> CreateReplicatedModel(
     return CreateModel(config, examples, seed, backends[0], registry);
   }
   if (config.has_sequential()) {
-    std::vector<std::unique_ptr<Sequential>> models;
+    std::vector<std::unique_ptr<NetworkModel>> models;
     for (Backend* const backend : backends) {
       auto model =
-          Sequential::Create(config.sequential(), examples, seed, backend);
+          CreateSequential(config.sequential(), examples, seed, backend);
       if (!model.ok()) return model.status();
       models.push_back(*std::move(model));
     }
@@ -402,6 +402,11 @@ absl::StatusOr<std::unique_ptr<Model>> CreateReplicatedModel(
   for (Backend* const backend : backends) {
     auto model = CreateModel(config, examples, seed, backend, registry);
     if (!model.ok()) return model.status();
+    if (!(*model)->Tables().empty()) {
+      return absl::InvalidArgumentError(
+          "a model with embedding tables is not shared by the GPUs of one "
+          "worker: start a worker for each GPU");
+    }
     models.push_back(*std::move(model));
   }
   return std::make_unique<HostReplicas>(std::move(models),

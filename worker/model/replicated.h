@@ -27,8 +27,9 @@ namespace holdfast {
 //
 //    from the left, each weight, product and sum rounded to float32: the bits
 //    do not depend on the timing, and are those of as many micro-batches. A
-//    Sequential's replicas bring what they have to the first one's backend,
-//    which sums; of a registered model the host sums what sinks were given.
+//    sequential model's replicas bring what they have to the first one's
+//    backend, which sums; of a registered model the host sums what sinks were
+//    given.
 // 4. A sum begins when the first replica has made its next gradient, so that
 //    what the others bring is there by then; and goes to `sink` while the
 //    backward passes go on.
@@ -41,7 +42,8 @@ namespace holdfast {
 // With one backend it is CreateModel. The arguments are that function's;
 // `backends` are all of one kind, each another object, and outlive the model.
 // The first must end before the others.
-// Errors: those of CreateModel.
+// Errors: those of CreateModel; INVALID_ARGUMENT for several backends and a
+// model with embedding tables.
 absl::StatusOr<std::unique_ptr<Model>> CreateReplicatedModel(
     const proto::Model& config, const ExampleSpec& examples, uint64_t seed,
     absl::Span<Backend* const> backends, const ModelRegistry& registry);

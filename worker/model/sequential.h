@@ -3,124 +3,26 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/types/span.h"
 #include "common/data/example_source.h"
 #include "proto/job.pb.h"
 #include "worker/backend/backend.h"
-#include "worker/model/gradient_downloads.h"
-#include "worker/model/layers/chain.h"
-#include "worker/model/losses.h"
-#include "worker/model/model.h"
+#include "worker/model/network_model.h"
 
 namespace holdfast {
 
-// The model that a job file describes as a sequence of layers and a loss, as in
-// proto::Sequential.
-//
-// Gradients come in the reverse order of Variables(). Where the backend tells
-// the loss later, the backward pass is begun before it is known; its gradients
-// are given away once it is, and is finite.
-// Memory is taken by the first call, and again only for a larger batch. Where
-// the backend copies, the next batch's inputs (Batch) are copied while the
-// gradients of this one are computed, for which there is memory of their size.
-class Sequential final : public Model {
- public:
-  // Makes the model for such examples. What is random in training
-  // follows from `seed`, the layer's place in the sequence, the example's place
-  // in the training stream, and the element. `backend` must outlive the model.
-  // Errors: INVALID_ARGUMENT, with the layer's name, when layers do not fit one
-  // another, the examples, the loss or the classes, when two have the same
-  // name, or when nothing is there to train.
-  static absl::StatusOr<std::unique_ptr<Sequential>> Create(
-      const proto::Sequential& config, const ExampleSpec& examples,
-      uint64_t seed, Backend* backend);
-
-  std::vector<proto::Variable> Variables() const override {
-    return layers_->variables();
-  }
-  absl::StatusOr<BatchResult> ComputeGradients(
-      absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
-      GradientSink sink) override;
-  // As ComputeGradients, but the gradients stay in the backend's memory, until
-  // the next pass: `sink` gets each once the operations that make it have been
-  // begun, if the loss is finite. A sink's error ends the pass, which returns
-  // it. Whatever it returns,
-  // parameters and inputs, the next batch's too, must stay until AwaitUploads
-  // has returned.
-  absl::StatusOr<BatchResult> ComputeOnDevice(
-      absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
-      Layer::GradientSink sink);
-  absl::Status AwaitUploads();
-  absl::StatusOr<BatchResult> Evaluate(
-      absl::Span<const absl::Span<const float>> parameters,
-      const Batch& batch) override;
-  OutputSpec Outputs() const override { return outputs_; }
-
- private:
-  Sequential(Backend* backend, Loss loss, std::unique_ptr<Chain> layers)
-      : backend_(backend),
-        loss_(std::move(loss)),
-        layers_(std::move(layers)),
-        downloads_(backend) {}
-
-  // What a forward pass has begun.
-  struct Forward {
-    ConstMatrix outputs;
-    PendingLoss loss;
-  };
-  // Tests and uploads what a pass needs, and runs the layers. A pass that makes
-  // the loss's gradient by the outputs, where `gradient` is not null, is a
-  // training pass.
-  absl::StatusOr<Forward> RunForward(
-      absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
-      Matrix* gradient);
-  // Runs the layers back from the loss's gradient, and begins to bring the next
-  // batch.
-  absl::Status RunBackward(const Batch& batch, Matrix gradient,
-                           Layer::GradientSink sink);
-  // Waits for the loss.
-  absl::StatusOr<BatchResult> ReadResult(const Batch& batch,
-                                         const PendingLoss& loss);
-  // Both but for the wait for uploads.
-  absl::StatusOr<BatchResult> RunEvaluation(
-      absl::Span<const absl::Span<const float>> parameters, const Batch& batch);
-  absl::StatusOr<BatchResult> Compute(
-      absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
-      GradientSink sink);
-
-  // The batch's inputs on the device, where they may be already.
-  absl::StatusOr<ConstMatrix> Inputs(const Batch& batch);
-  // Begins to bring the next batch's there.
-  absl::Status BringNext(const Batch& batch);
-
-  Backend* const backend_;
-  const Loss loss_;
-  const std::unique_ptr<Chain> layers_;
-  int64_t example_size_ = 0;
-  // Labels are below it; 0 where examples have targets, one for each output.
-  int64_t num_classes_ = 0;
-  int64_t num_targets_ = 0;
-  OutputSpec outputs_;
-
-  // Of the pass under way, kept for their memory.
-  DeviceBuffer input_staging_;
-  // Of the batch that is expected next, and its positions; none: nothing is
-  // there.
-  DeviceBuffer next_staging_;
-  ConstMatrix next_;
-  std::vector<int64_t> next_positions_;
-  std::vector<DeviceBuffer> parameter_staging_;
-  std::vector<ConstMatrix> parameters_;
-  DeviceBuffer loss_gradient_;
-  GradientDownloads downloads_;
-};
+// The model that a job file describes as a sequence of layers and a loss, for
+// such examples. What is random in training follows from `seed`, the layer's
+// place in the sequence, the example's place in the training stream, and the
+// element. `backend` must outlive the model. Gradients come in the reverse
+// order of Variables().
+// Errors: INVALID_ARGUMENT, with the layer's name, when layers do not fit one
+// another, when two have the same name, or when nothing is there to train; as
+// NetworkModel::Create.
+absl::StatusOr<std::unique_ptr<NetworkModel>> CreateSequential(
+    const proto::Sequential& config, const ExampleSpec& examples, uint64_t seed,
+    Backend* backend);
 
 }  // namespace holdfast
 

@@ -115,15 +115,15 @@ struct Examples {
 
 class SequentialTest : public ::testing::Test {
  protected:
-  absl::StatusOr<std::unique_ptr<Sequential>> Create(
+  absl::StatusOr<std::unique_ptr<NetworkModel>> Create(
       const proto::Sequential& config, std::vector<int64_t> shape,
       std::optional<int64_t> num_classes = std::nullopt, uint64_t seed = 0) {
-    return Sequential::Create(config, {std::move(shape), num_classes}, seed,
-                              backend_.get());
+    return CreateSequential(config, {std::move(shape), num_classes}, seed,
+                            backend_.get());
   }
 
-  std::unique_ptr<Sequential> MakeMlp(const std::vector<int>& units,
-                                      int64_t inputs) {
+  std::unique_ptr<NetworkModel> MakeMlp(const std::vector<int>& units,
+                                        int64_t inputs) {
     auto model = Create(Mlp(units), {inputs});
     EXPECT_TRUE(model.ok()) << model.status();
     return *std::move(model);
@@ -138,8 +138,8 @@ class SequentialTest : public ::testing::Test {
   }
 
   // For vectors of so many inputs.
-  std::unique_ptr<Sequential> Make(const std::string& text, int64_t inputs,
-                                   uint64_t seed = 0) {
+  std::unique_ptr<NetworkModel> Make(const std::string& text, int64_t inputs,
+                                     uint64_t seed = 0) {
     auto model = Create(Parse(text), {inputs}, std::nullopt, seed);
     EXPECT_TRUE(model.ok()) << model.status();
     return *std::move(model);
@@ -373,7 +373,7 @@ TEST_F(SequentialTest, ErrorsAtCreationNameTheLayer) {
 TEST_F(SequentialTest, LearnsTargets) {
   const ExampleSpec examples = {{2}, std::nullopt, 2};
   const auto create = [&](const std::string& text) {
-    return Sequential::Create(Parse(text), examples, 0, backend_.get());
+    return CreateSequential(Parse(text), examples, 0, backend_.get());
   };
   EXPECT_THAT(create("layers { dense { units: 2 } }"
                      "loss { softmax_cross_entropy {} }")
@@ -727,9 +727,9 @@ TEST_F(SequentialTest, SaysWhetherItsOutputsPredictAClass) {
   const auto outputs = [&](const std::string& loss, int units,
                            const ExampleSpec& examples) {
     const auto model =
-        Sequential::Create(Parse(absl::StrCat("layers { dense { units: ", units,
-                                              " } } loss { ", loss, " {} }")),
-                           examples, 0, backend_.get());
+        CreateSequential(Parse(absl::StrCat("layers { dense { units: ", units,
+                                            " } } loss { ", loss, " {} }")),
+                         examples, 0, backend_.get());
     EXPECT_TRUE(model.ok()) << model.status();
     return (*model)->Outputs();
   };

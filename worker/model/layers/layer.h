@@ -32,7 +32,7 @@ struct Pass {
   bool relu = false;
 };
 
-// One function in a Sequential, with its part of the variables. Shapes are
+// One function in a Chain, with its part of the variables. Shapes are
 // those of one example; as matrices, tensors have an example per row.
 //
 // Thread-compatible. Keeps the memory of its results, and takes more only for a

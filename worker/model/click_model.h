@@ -1,0 +1,31 @@
+#ifndef HOLDFAST_WORKER_MODEL_CLICK_MODEL_H_
+#define HOLDFAST_WORKER_MODEL_CLICK_MODEL_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/data/example_source.h"
+#include "proto/job.pb.h"
+#include "worker/backend/backend.h"
+#include "worker/model/network_model.h"
+
+namespace holdfast {
+
+// Whether the job file's model is one of the click models
+// (docs/click_models.md): logistic_regression, factorization_machine,
+// wide_and_deep, deep_fm or dlrm.
+bool IsClickModel(const proto::Model& config);
+
+// A click model for such examples, which have ids; its one output is the logit
+// of label 1. `seed` and `backend` are as of CreateSequential. Its tables are
+// "linear", of rows of one weight, and "embedding", those that it has.
+// Errors: INVALID_ARGUMENT when the examples have no ids, or lack numbers that
+// the model needs, or when layers do not fit; as NetworkModel::Create.
+absl::StatusOr<std::unique_ptr<NetworkModel>> CreateClickModel(
+    const proto::Model& config, const ExampleSpec& examples, uint64_t seed,
+    Backend* backend);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_WORKER_MODEL_CLICK_MODEL_H_

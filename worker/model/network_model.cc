@@ -1,0 +1,289 @@
+#include "worker/model/network_model.h"
+
+#include <cmath>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/shape.h"
+
+namespace holdfast {
+namespace {
+
+// Errors: INVALID_ARGUMENT when two variables have the same name, as those of
+// "a/b" and of "b" in "a" may.
+absl::Status CheckDistinct(absl::Span<const proto::Variable> variables) {
+  std::set<absl::string_view> names;
+  for (const proto::Variable& variable : variables) {
+    if (names.insert(variable.name()).second) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("two variables of the model are named \"", variable.name(),
+                     "\": give their layers other names"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<NetworkModel>> NetworkModel::Create(
+    std::unique_ptr<Network> network, const Loss& loss,
+    const ExampleSpec& examples, Backend* backend) {
+  const absl::StatusOr<int64_t> example_size = NumElements(examples.shape);
+  if (!example_size.ok()) return example_size.status();
+  std::unique_ptr<NetworkModel> model(
+      new NetworkModel(backend, loss, std::move(network)));
+  const std::vector<proto::Variable>& variables = model->network_->variables();
+  if (absl::Status status = CheckDistinct(variables); !status.ok()) {
+    return status;
+  }
+  const std::vector<int64_t>& shape = model->network_->output_shape();
+  const std::string last = absl::StrCat(
+      model->network_->OutputName(), " gives the shape ", ShapeString(shape));
+  if (shape.size() != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(last, "; the loss takes a vector"));
+  }
+  if (examples.num_targets > 0) {
+    if (!loss.TakesValues()) {
+      return absl::InvalidArgumentError(
+          "the loss is softmax_cross_entropy, which takes classes; the data "
+          "have targets: take mean_squared_error, mean_absolute_error, huber "
+          "or sigmoid_cross_entropy, or name the classes as labels of the "
+          "data");
+    }
+    if (shape[0] != examples.num_targets) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(last, "; the data have ", examples.num_targets,
+                       " targets, each of which takes an output"));
+    }
+    model->num_targets_ = examples.num_targets;
+  } else {
+    model->num_classes_ = loss.NumClasses(shape[0]);
+    if (examples.num_classes.has_value() &&
+        model->num_classes_ < *examples.num_classes) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          last, ", by which the loss tells ", model->num_classes_,
+          " classes apart; the data have ", *examples.num_classes, " classes"));
+    }
+  }
+  model->example_size_ = *example_size;
+  model->outputs_.count = shape[0];
+  model->outputs_.predict_class =
+      examples.num_targets == 0 && loss.PredictsClass(shape[0]);
+  model->parameter_staging_.resize(variables.size());
+  model->parameters_.resize(variables.size());
+  return model;
+}
+
+absl::StatusOr<BatchResult> NetworkModel::ComputeGradients(
+    absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
+    GradientSink sink) {
+  const absl::StatusOr<BatchResult> result = Compute(parameters, batch, sink);
+  absl::Status status = result.status();
+  status.Update(AwaitUploads());
+  if (!status.ok()) return status;
+  return result;
+}
+
+absl::StatusOr<BatchResult> NetworkModel::Compute(
+    absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
+    GradientSink sink) {
+  downloads_.Clear();
+  Matrix gradient;
+  const absl::StatusOr<Forward> forward =
+      RunForward(parameters, batch, &gradient);
+  if (!forward.ok()) return forward.status();
+  const PendingLoss& loss = forward->loss;
+  std::optional<BatchResult> result;
+  const auto read_result = [&]() -> absl::Status {
+    const absl::StatusOr<BatchResult> read = ReadResult(batch, loss);
+    if (read.ok()) result = *read;
+    return read.status();
+  };
+  if (loss.sums.has_value()) {
+    const absl::Status status = read_result();
+    if (!status.ok()) return status;
+    if (!result->finite) return *result;
+  }
+  const auto take = [&](int variable, ConstMatrix made) -> absl::Status {
+    absl::Status status = downloads_.Begin(variable, made);
+    if (!status.ok()) return status;
+    if (!result.has_value()) {
+      const absl::StatusOr<bool> arrived = backend_->HasArrived(loss.download);
+      if (!arrived.ok()) return arrived.status();
+      if (!*arrived) return absl::OkStatus();
+      status = read_result();
+      if (!status.ok()) return status;
+    }
+    return result->finite ? downloads_.Deliver(sink) : absl::OkStatus();
+  };
+  const auto memory_of = [&](int variable) { return sink.Memory(variable); };
+  absl::Status status =
+      RunBackward(batch, gradient, Layer::GradientSink(take, memory_of));
+  if (status.ok() && !result.has_value()) status = read_result();
+  if (!status.ok()) return status;
+  status = result->finite ? downloads_.Finish(sink) : downloads_.Drop();
+  if (!status.ok()) return status;
+  return *result;
+}
+
+absl::StatusOr<BatchResult> NetworkModel::ComputeOnDevice(
+    absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
+    Layer::GradientSink sink) {
+  Matrix gradient;
+  const absl::StatusOr<Forward> forward =
+      RunForward(parameters, batch, &gradient);
+  if (!forward.ok()) return forward.status();
+  const absl::StatusOr<BatchResult> result = ReadResult(batch, forward->loss);
+  if (!result.ok() || !result->finite) return result;
+  const absl::Status status = RunBackward(batch, gradient, sink);
+  if (!status.ok()) return status;
+  return result;
+}
+
+absl::Status NetworkModel::RunBackward(const Batch& batch, Matrix gradient,
+                                       Layer::GradientSink sink) {
+  const ScopedTrace trace(backend_->tracer(), TraceKind::kModel, "backward");
+  const bool scaled = batch.loss_scale != 1;
+  if (scaled) backend_->Scale(batch.loss_scale, gradient, gradient);
+  const auto take = [&](int variable, Matrix made) {
+    const auto& variables = network_->variables();
+    const bool is_average = static_cast<size_t>(variable) < variables.size() &&
+                            variables[variable].has_moving_average();
+    if (scaled && !is_average) {
+      backend_->Scale(1 / batch.loss_scale, made, made);
+    }
+    return sink(variable, made);
+  };
+  const auto memory_of = [&](int variable) { return sink.Memory(variable); };
+  const absl::Status done = network_->Backward(
+      parameters_, gradient, Layer::GradientSink(take, memory_of));
+  if (!done.ok()) return done;
+  // The device has all to do that it needs for this batch.
+  return BringNext(batch);
+}
+
+absl::StatusOr<BatchResult> NetworkModel::ReadResult(const Batch& batch,
+                                                     const PendingLoss& loss) {
+  const auto read = [&] {
+    if (loss.sums.has_value()) return backend_->ReadLoss(loss);
+    const ScopedTrace waiting(backend_->tracer(), TraceKind::kWait, "the loss");
+    return backend_->ReadLoss(loss);
+  };
+  const absl::StatusOr<LossSums> sums = read();
+  if (!sums.ok()) return sums.status();
+  BatchResult result;
+  result.examples = batch.size();
+  result.loss_sum = sums->loss;
+  result.correct = sums->correct;
+  result.absolute_error_sum = sums->absolute_error;
+  result.squared_error_sum = sums->squared_error;
+  result.finite = std::isfinite(sums->loss);
+  return result;
+}
+
+absl::Status NetworkModel::AwaitUploads() {
+  if (backend_->host_memory() == nullptr) return absl::OkStatus();
+  // Gradients need not depend on all that is copied: not on the next batch.
+  const ScopedTrace waiting(backend_->tracer(), TraceKind::kWait,
+                            "copies to the device");
+  return backend_->AwaitUploads();
+}
+
+absl::StatusOr<ConstMatrix> NetworkModel::Inputs(const Batch& batch) {
+  const bool is_there = !next_positions_.empty() &&
+                        absl::MakeConstSpan(next_positions_) == batch.positions;
+  next_positions_.clear();
+  if (!is_there) {
+    return backend_->Upload(batch.inputs, batch.size(), example_size_,
+                            &input_staging_);
+  }
+  std::swap(input_staging_, next_staging_);
+  return next_;
+}
+
+absl::Status NetworkModel::BringNext(const Batch& batch) {
+  const int64_t examples = batch.next_positions.size();
+  if (examples == 0) return absl::OkStatus();
+  if (static_cast<int64_t>(batch.next_inputs.size()) !=
+      examples * example_size_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the next batch has ", examples, " examples, but ",
+        batch.next_inputs.size(), " values; each has ", example_size_));
+  }
+  const absl::StatusOr<ConstMatrix> uploaded = backend_->Upload(
+      batch.next_inputs, examples, example_size_, &next_staging_);
+  if (!uploaded.ok()) return uploaded.status();
+  // A backend that reads the host's own memory has brought nothing.
+  if (uploaded->data == batch.next_inputs.data()) return absl::OkStatus();
+  next_ = *uploaded;
+  next_positions_.assign(batch.next_positions.begin(),
+                         batch.next_positions.end());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BatchResult> NetworkModel::Evaluate(
+    absl::Span<const absl::Span<const float>> parameters, const Batch& batch) {
+  const absl::StatusOr<BatchResult> result = RunEvaluation(parameters, batch);
+  absl::Status status = result.status();
+  status.Update(AwaitUploads());
+  if (!status.ok()) return status;
+  return result;
+}
+
+absl::StatusOr<BatchResult> NetworkModel::RunEvaluation(
+    absl::Span<const absl::Span<const float>> parameters, const Batch& batch) {
+  const absl::StatusOr<Forward> forward =
+      RunForward(parameters, batch, nullptr);
+  if (!forward.ok()) return forward.status();
+  absl::StatusOr<BatchResult> result = ReadResult(batch, forward->loss);
+  if (!result.ok() || !batch.wants_outputs) return result;
+  const absl::StatusOr<Download> download =
+      backend_->StartDownload(forward->outputs);
+  if (!download.ok()) return download.status();
+  const absl::Status status = backend_->Await(*download);
+  if (!status.ok()) return status;
+  result->outputs = download->values;
+  return result;
+}
+
+absl::StatusOr<NetworkModel::Forward> NetworkModel::RunForward(
+    absl::Span<const absl::Span<const float>> parameters, const Batch& batch,
+    Matrix* gradient) {
+  const ScopedTrace trace(backend_->tracer(), TraceKind::kModel, "forward");
+  absl::Status status = CheckParameters(network_->variables(), parameters);
+  if (!status.ok()) return status;
+  status = CheckBatch(batch, example_size_, num_classes_, num_targets_);
+  if (!status.ok()) return status;
+
+  // In the order in which the network needs them.
+  const absl::StatusOr<ConstMatrix> input = Inputs(batch);
+  if (!input.ok()) return input.status();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    // A matrix as it is, a vector as a row.
+    const proto::Variable& variable = network_->variables()[i];
+    const int64_t rows = variable.shape_size() > 1 ? variable.shape(0) : 1;
+    const absl::StatusOr<ConstMatrix> uploaded =
+        backend_->Upload(parameters[i], rows, parameters[i].size() / rows,
+                         &parameter_staging_[i]);
+    if (!uploaded.ok()) return uploaded.status();
+    parameters_[i] = *uploaded;
+  }
+  const Pass pass = {/*training=*/gradient != nullptr, batch.positions};
+  const absl::StatusOr<ConstMatrix> outputs =
+      network_->Forward(pass, parameters_, *input, batch);
+  if (!outputs.ok()) return outputs.status();
+  if (gradient != nullptr) {
+    status = backend_->Reserve(outputs->size(), &loss_gradient_);
+    if (!status.ok()) return status;
+    *gradient = loss_gradient_.View(batch.size(), outputs->cols);
+  }
+  absl::StatusOr<PendingLoss> loss =
+      loss_.Start(backend_, *outputs,
+                  {batch.labels, batch.targets, batch.weights}, gradient);
+  if (!loss.ok()) return loss.status();
+  return Forward{*outputs, *std::move(loss)};
+}
+
+}  // namespace holdfast
