@@ -62,6 +62,7 @@
 #include "worker/offline/evaluator_task.h"
 #include "worker/offline/offline.h"
 #include "worker/precision.h"
+#include "worker/trainer/batch_rows.h"
 #include "worker/trainer/declaration.h"
 #include "worker/trainer/result.h"
 #include "worker/trainer/scores.h"
@@ -494,6 +495,7 @@ absl::StatusOr<std::unique_ptr<BatchPipeline>> StartBatches(
     options.prefetch = config.job.data().prefetch();
   }
   options.threads = config.reading.threads;
+  options.table_fields = FieldsOf(*workshop.model);
   // Where copies to a GPU can begin.
   options.allocate = [backend = workshop.backends.front().get()](int64_t size) {
     return backend->AllocateHost(size);
@@ -618,6 +620,10 @@ int Train(const Config& config, const WorkerHooks& hooks,
       MakeDeclaration(config.job, workshop.model->Variables(), config.replicas,
                       workshop.train_set().num_examples());
   if (!declaration.ok()) return Fail(declaration.status());
+  absl::Status tables =
+      AddTables(config.job, workshop.model->Tables(),
+                workshop.train_set().spec(), &*declaration);
+  if (!tables.ok()) return Fail(tables);
   *declaration->mutable_job() =
       DeclareJob(config.job, workshop.train_set().spec());
   const ExampleSource* const plain = &workshop.train_set();

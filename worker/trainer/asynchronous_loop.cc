@@ -18,11 +18,11 @@ AsynchronousLoop::AsynchronousLoop(TrainingContext* context,
                                    const Options& options)
     : context_(*context), options_(options), slots_(options.pipeline_depth) {
   now_.SetHostMemory(context->host_memory());
+  next_.SetHostMemory(context->host_memory());
 }
 
 absl::Status AsynchronousLoop::Run() {
-  std::unique_ptr<Cluster::TicketRequest> request =
-      context_.cluster().StartTakeTicket();
+  request_ = context_.cluster().StartTakeTicket();
   Tracer* const tracer = context_.tracer();
   size_t turn = 0;
   for (;; turn = (turn + 1) % slots_.size()) {
@@ -30,13 +30,10 @@ absl::Status AsynchronousLoop::Run() {
     // a push that has failed says more than a ticket that does not come.
     absl::Status status = Finish(&slots_[turn]);
     if (!status.ok()) return status;
-    const absl::StatusOr<std::optional<Ticket>> ticket = [&] {
-      const TracedPhase waiting = context_.Waiting(Phase::kTicket, "ticket");
-      return request->Await(context_.StepDeadline(options_.longest_wait));
-    }();
+    const OneTicket ticket = AwaitTicket();
     if (!ticket.ok()) return ticket.status();
     if (!ticket->has_value()) break;
-    request = context_.cluster().StartTakeTicket();
+    request_ = context_.cluster().StartTakeTicket();
     ScopedTrace trace(tracer, TraceKind::kStep, "ticket");
     trace.Set("ticket", (*ticket)->index);
     context_.meter()->BeginStep("ticket", (*ticket)->index);
@@ -50,22 +47,79 @@ absl::Status AsynchronousLoop::Run() {
   return absl::OkStatus();
 }
 
+AsynchronousLoop::OneTicket AsynchronousLoop::AwaitTicket() {
+  if (next_ticket_.has_value()) {
+    OneTicket ticket = *std::move(next_ticket_);
+    next_ticket_.reset();
+    return ticket;
+  }
+  const TracedPhase waiting = context_.Waiting(Phase::kTicket, "ticket");
+  return request_->Await(context_.StepDeadline(options_.longest_wait));
+}
+
+absl::Status AsynchronousLoop::LookAhead() {
+  if (!context_.has_tables() || next_ticket_.has_value()) {
+    return absl::OkStatus();
+  }
+  if (!request_->WaitUntilDone(absl::InfinitePast())) return absl::OkStatus();
+  next_ticket_ = request_->Await(context_.StepDeadline());
+  // What is wrong with it is told when it is due.
+  if (!next_ticket_->ok() || !(*next_ticket_)->has_value()) {
+    return absl::OkStatus();
+  }
+  return context_.batches().Prepare((**next_ticket_)->index);
+}
+
+const TableBags* AsynchronousLoop::NextBags() {
+  if (!next_ticket_.has_value() || !next_ticket_->ok() ||
+      !(*next_ticket_)->has_value()) {
+    return nullptr;
+  }
+  return context_.batches().BagsOfTicket((**next_ticket_)->index);
+}
+
+absl::Status AsynchronousLoop::Pull(const TableBags* bags) {
+  const TracedPhase waiting = context_.Waiting(Phase::kVersion, "version");
+  if (pull_ahead_ != nullptr) {
+    const absl::Status status = pull_ahead_->Await(context_.StepDeadline());
+    pull_ahead_.reset();
+    std::swap(now_, next_);
+    next_.Release();
+    return status;
+  }
+  context_.WantRows(bags, &now_);
+  return context_.cluster()
+      .StartPull(GlobalStep(0), &now_)
+      ->Await(context_.StepDeadline());
+}
+
 absl::Status AsynchronousLoop::TrainTicket(const Ticket& ticket, Slot* slot) {
   absl::Status status = context_.batches().Prepare(ticket.index);
   if (!status.ok()) return status;
   status = context_.EvaluateWhenDue(ticket.global_step);
   if (!status.ok()) return status;
-  if (!pulled_) {
-    const TracedPhase waiting = context_.Waiting(Phase::kVersion, "version");
-    status = context_.cluster()
-                 .StartPull(GlobalStep(0), &now_)
-                 ->Await(context_.StepDeadline());
+  // Which rows are to be pulled is known by the batch.
+  if (!pulled_ && !context_.has_tables()) {
+    status = Pull(nullptr);
     if (!status.ok()) return status;
   }
   context_.BeforeStep(GlobalStep(ticket.index));
   absl::StatusOr<Batch> batch = context_.NextTicketBatch(ticket.index);
   if (!batch.ok()) return batch.status();
   batch->loss_scale = ticket.loss_scale;
+  if (context_.has_tables()) {
+    if (!pulled_) status = Pull(batch->bags);
+    if (status.ok() && batch->size() > 0) {
+      status = context_.BringRows(now_, GlobalStep(0), &*batch);
+    }
+    status.Update(LookAhead());
+    if (!status.ok()) return status;
+    if (const TableBags* const bags = NextBags();
+        bags != nullptr && pulls_ahead()) {
+      context_.WantRows(bags, &next_);
+      pull_ahead_ = context_.cluster().StartPull(GlobalStep(0), &next_);
+    }
+  }
 
   slot->name = absl::StrCat("the push for ticket ", ticket.index);
   slot->push = context_.cluster().StartPush(ticket, now_);
@@ -83,6 +137,11 @@ absl::Status AsynchronousLoop::TrainTicket(const Ticket& ticket, Slot* slot) {
   contribution.clip_factor = gradient->clip_factor;
   contribution.loss = gradient->loss;
   contribution.not_finite = !gradient->not_finite.empty();
+  if (exchanges()) {
+    status = LookAhead();
+    if (!status.ok()) return status;
+    context_.WantRows(NextBags(), &now_);
+  }
   const PhaseMeter::Scope pushing(context_.meter(), Phase::kPush);
   return slot->push->Contribute(contribution, exchanges() ? &now_ : nullptr);
 }

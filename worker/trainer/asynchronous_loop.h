@@ -50,19 +50,31 @@ class AsynchronousLoop {
   // `context` must outlive the loop.
   AsynchronousLoop(TrainingContext* context, const Options& options);
 
-  // Trains until the job is DONE.
-  // Errors: those of TrainingContext, Cluster, GradientComputer, BatchPipeline.
+  // Trains until the job is DONE. Rows of embedding tables come with the
+  // values, where the next ticket and its batch are known by then; otherwise
+  // they are pulled when they are needed. Errors: those of TrainingContext,
+  // Cluster, GradientComputer, BatchPipeline.
   absl::Status Run();
 
  private:
   // A push that was begun and not finished, or the place for one.
   struct Slot {
     std::string name;  // of the push, for messages
-    GradientComputer::Buffers gradient;
+    GradientComputer::Kept gradient;
     // Ends before what it sends.
     std::unique_ptr<Cluster::Push> push;
   };
 
+  using OneTicket = absl::StatusOr<std::optional<Ticket>>;
+
+  // The ticket that was asked for; nothing: there are no more.
+  OneTicket AwaitTicket();
+  // With tables: has the batch of the next ticket made, if that has come.
+  absl::Status LookAhead();
+  // The ids of that batch, where they are known.
+  const TableBags* NextBags();
+  // Has now_ have values for a batch with these ids.
+  absl::Status Pull(const TableBags* bags);
   absl::Status TrainTicket(const Ticket& ticket, Slot* slot);
   // Waits until the push in the slot, if there is one, is applied.
   absl::Status Finish(Slot* slot);
@@ -74,9 +86,24 @@ class AsynchronousLoop {
     return options_.pipeline_depth == 1 && !options_.has_bound;
   }
 
+  // Pulls ahead the values for the next ticket while the gradient of this one
+  // is computed: as pushes travel meanwhile, they lack the worker's own anyway.
+  bool pulls_ahead() const {
+    return context_.has_tables() && options_.pipeline_depth > 1;
+  }
+
+  // For the ticket behind the one in hand; and that, where it has come before
+  // it is due.
+  std::unique_ptr<Cluster::TicketRequest> request_;
+  std::optional<OneTicket> next_ticket_;
+
   Parameters now_;
   // They have come with the last push.
   bool pulled_ = false;
+  // What is pulled ahead.
+  Parameters next_;
+  // Destroyed before what it writes to.
+  std::unique_ptr<Cluster::Pull> pull_ahead_;
   // Used in turn: that of the next push is free, or holds the oldest.
   std::vector<Slot> slots_;
 };

@@ -1,5 +1,6 @@
 #include "worker/trainer/declaration.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -7,6 +8,12 @@
 #include "absl/strings/str_cat.h"
 
 namespace holdfast {
+namespace {
+
+// EmbeddingTable.max_rows_per_push.
+constexpr double kMaxRowsPerPush = 1e9;
+
+}  // namespace
 
 absl::StatusOr<proto::Declaration> MakeDeclaration(
     const proto::Job& job, absl::Span<const proto::Variable> variables,
@@ -63,6 +70,36 @@ absl::StatusOr<proto::Declaration> MakeDeclaration(
   return declaration;
 }
 
+absl::Status AddTables(const proto::Job& job,
+                       absl::Span<const ModelTable> tables,
+                       const ExampleSpec& examples,
+                       proto::Declaration* declaration) {
+  for (const ModelTable& table : tables) {
+    proto::EmbeddingTable& declared = *declaration->add_tables();
+    declared = table.declared;
+    int64_t ids = 0;
+    for (const int field : table.fields) {
+      if (field < 0 || field >= static_cast<int>(examples.id_fields.size())) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("table \"", declared.name(),
+                         "\": the model wants the ids of field ", field,
+                         "; the examples have ", examples.id_fields.size()));
+      }
+      ids += examples.id_fields[field].max_ids;
+    }
+    if (declared.max_rows_per_push() == 0) {
+      declared.set_max_rows_per_push(static_cast<uint32_t>(std::min(
+          static_cast<double>(job.batch_size()) * static_cast<double>(ids),
+          kMaxRowsPerPush)));
+    }
+    declared.set_optimizer(0);
+    if (!table.optimizer.has_value()) continue;
+    declared.set_optimizer(declaration->optimizers_size());
+    *declaration->add_optimizers() = *table.optimizer;
+  }
+  return absl::OkStatus();
+}
+
 proto::DeclaredJob DeclareJob(const proto::Job& job,
                               const ExampleSpec& examples) {
   proto::DeclaredJob declared;
@@ -71,6 +108,12 @@ proto::DeclaredJob DeclareJob(const proto::Job& job,
                                         examples.shape.end());
   declared.set_num_classes(examples.num_classes.value_or(0));
   declared.set_num_targets(examples.num_targets);
+  for (const IdField& field : examples.id_fields) {
+    proto::DeclaredJob::IdField* const told = declared.add_id_fields();
+    told->set_name(field.name);
+    told->set_max_ids(field.max_ids);
+  }
+  declared.set_id_values(examples.id_values);
   return declared;
 }
 

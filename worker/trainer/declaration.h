@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/data/example_source.h"
@@ -10,6 +11,7 @@
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "proto/training.pb.h"
+#include "worker/model/model.h"
 
 namespace holdfast {
 
@@ -22,6 +24,16 @@ namespace holdfast {
 absl::StatusOr<proto::Declaration> MakeDeclaration(
     const proto::Job& job, absl::Span<const proto::Variable> variables,
     const Replicas& replicas, uint64_t num_examples);
+
+// Adds the model's embedding tables to a declaration made so, and the
+// optimizers that are their own. A table that does not say how many rows a push
+// has at most gets as many as a batch may have ids in its fields. Errors:
+// INVALID_ARGUMENT, with the table's name, for fields that the examples have
+// not.
+absl::Status AddTables(const proto::Job& job,
+                       absl::Span<const ModelTable> tables,
+                       const ExampleSpec& examples,
+                       proto::Declaration* declaration);
 
 // Declaration.job of a `job` that trains on such examples.
 proto::DeclaredJob DeclareJob(const proto::Job& job,

@@ -61,13 +61,15 @@ class BatchSums {
 
 absl::StatusOr<EvaluationScores> EvaluateOn(
     const ExampleSource& test_set, const proto::Evaluation& config,
-    const Parameters& parameters, Model* model,
+    const Parameters& parameters, const RowSource& read_rows, Model* model,
     const std::atomic<bool>* cancelled) {
   const std::vector<absl::Span<const float>> values = parameters.All();
   const OutputSpec outputs = model->Outputs();
-  SequentialBatches batches(&test_set, config.has_batch_size()
-                                           ? config.batch_size()
-                                           : kDefaultBatchSize);
+  SequentialBatches batches(
+      &test_set,
+      config.has_batch_size() ? config.batch_size() : kDefaultBatchSize,
+      FieldsOf(*model));
+  BatchRows rows(model->Tables().size());
   BatchSums sums;
   const std::vector<std::unique_ptr<Score>> scores =
       MakeScores(config, outputs, test_set.num_examples());
@@ -79,6 +81,8 @@ absl::StatusOr<EvaluationScores> EvaluateOn(
     if (!batch.ok()) return batch.status();
     if (batch->size() == 0) break;
     batch->wants_outputs = !scores.empty();
+    const absl::Status read = rows.Bring(Parameters(), read_rows, &*batch);
+    if (!read.ok()) return read;
     const absl::StatusOr<BatchResult> result = model->Evaluate(values, *batch);
     if (!result.ok()) return result.status();
     sums.Add(*result);
@@ -167,8 +171,11 @@ absl::Status Evaluator::Evaluate(Cluster::Pin& pin) {
   absl::Status status =
       pin.StartRead(&parameters_)->Await(begin + options_.call_timeout);
   if (!status.ok()) return status;
-  const absl::StatusOr<EvaluationScores> scores =
-      EvaluateOn(*test_set_, options_.config, parameters_, model_, &cancelled_);
+  const RowSource read_rows = [&](Parameters* rows) {
+    return pin.StartRead(rows)->Await(clock_->Now() + options_.call_timeout);
+  };
+  const absl::StatusOr<EvaluationScores> scores = EvaluateOn(
+      *test_set_, options_.config, parameters_, read_rows, model_, &cancelled_);
   if (!scores.ok()) return scores.status();
   LOG(INFO) << DescribeEvaluation(scores->result) << " ("
             << clock_->Now() - begin << ")";

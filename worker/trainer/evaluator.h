@@ -19,17 +19,20 @@
 #include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
 #include "worker/model/model.h"
+#include "worker/trainer/batch_rows.h"
 #include "worker/trainer/scores.h"
 
 namespace holdfast {
 
 // Evaluates `model` at `parameters` on every example of `test_set`, as many at
 // a time as `config` says, 1000 by default, and makes the scores that it asks
-// for (CheckScores). Errors: those of the model, of the source and of the
-// scores; CANCELLED once `cancelled`, which may be null, is true.
+// for (CheckScores). `read_rows` reads rows of embedding tables, and may be
+// empty for a model without. Errors: those of the model, of the sources and of
+// the scores; CANCELLED once `cancelled`, which may be null, is true.
 absl::StatusOr<EvaluationScores> EvaluateOn(const ExampleSource& test_set,
                                             const proto::Evaluation& config,
                                             const Parameters& parameters,
+                                            const RowSource& read_rows,
                                             Model* model,
                                             const std::atomic<bool>* cancelled);
 

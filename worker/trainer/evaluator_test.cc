@@ -27,7 +27,7 @@ TEST(EvaluateOnTest, IsTheMeanOverAllExamples) {
   FakeModel model;
   const Parameters parameters = {GlobalStep(2), {{2, 2}, {2, 2, 2}}};
   const auto scores =
-      EvaluateOn(examples, InBatchesOf(4), parameters, &model, nullptr);
+      EvaluateOn(examples, InBatchesOf(4), parameters, {}, &model, nullptr);
   ASSERT_TRUE(scores.ok()) << scores.status();
   const proto::EvaluationResult& result = scores->result;
   EXPECT_EQ(result.step(), 2);
@@ -45,7 +45,7 @@ TEST(EvaluateOnTest, TellsTheErrorOfANumber) {
   model.predicts_number = true;
   const Parameters parameters = {GlobalStep(2), {{2, 2}, {2, 2, 2}}};
   const auto scores =
-      EvaluateOn(examples, InBatchesOf(4), parameters, &model, nullptr);
+      EvaluateOn(examples, InBatchesOf(4), parameters, {}, &model, nullptr);
   ASSERT_TRUE(scores.ok()) << scores.status();
   const proto::EvaluationResult& result = scores->result;
   EXPECT_FALSE(result.has_accuracy());
@@ -64,7 +64,8 @@ TEST(EvaluateOnTest, MakesTheScoresThatAreAskedFor) {
   proto::Evaluation config = InBatchesOf(4);
   config.set_auc(true);
   config.set_confusion_matrix(true);
-  const auto scores = EvaluateOn(examples, config, parameters, &model, nullptr);
+  const auto scores =
+      EvaluateOn(examples, config, parameters, {}, &model, nullptr);
   ASSERT_TRUE(scores.ok()) << scores.status();
   EXPECT_EQ(scores->result.auc(), 15.0 / 25);
   EXPECT_EQ(DescribeEvaluation(scores->result),
@@ -74,7 +75,7 @@ TEST(EvaluateOnTest, MakesTheScoresThatAreAskedFor) {
   EXPECT_THAT(scores->by_class[1].predicted(), ElementsAre(0, 5));
   // Nobody asked.
   EXPECT_EQ(model.outputs_told, 3);
-  EXPECT_TRUE(EvaluateOn(examples, {}, parameters, &model, nullptr).ok());
+  EXPECT_TRUE(EvaluateOn(examples, {}, parameters, {}, &model, nullptr).ok());
   EXPECT_EQ(model.outputs_told, 3);
 }
 
@@ -83,10 +84,11 @@ TEST(EvaluateOnTest, EndsWithTheSourcesError) {
   examples.error = absl::DataLossError("truncated");
   FakeModel model;
   const Parameters parameters = {GlobalStep(2), {{2, 2}, {2, 2, 2}}};
-  EXPECT_EQ(EvaluateOn(examples, InBatchesOf(4), parameters, &model, nullptr)
-                .status()
-                .code(),
-            absl::StatusCode::kDataLoss);
+  EXPECT_EQ(
+      EvaluateOn(examples, InBatchesOf(4), parameters, {}, &model, nullptr)
+          .status()
+          .code(),
+      absl::StatusCode::kDataLoss);
 }
 
 class EvaluatorTest : public ::testing::Test {

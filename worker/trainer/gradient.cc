@@ -30,8 +30,15 @@ void Add(float weight, absl::Span<const float> part, absl::Span<float> sum) {
 // The batch in `parts` stretches that are computed one after the other: the
 // next one of each is the stretch behind it, and that of the last the first of
 // the batch's next.
-std::vector<Batch> CutInTurn(const Batch& batch, uint32_t parts) {
+std::vector<Batch> CutInTurn(const Batch& batch, uint32_t parts,
+                             std::vector<TableBags>* bags) {
   std::vector<Batch> cut = CutBatch(batch, parts);
+  if (cut.size() == 1) {
+    cut[0].bags = batch.bags;
+    cut[0].rows = batch.rows;
+  } else {
+    CutBags(batch, bags, absl::MakeSpan(cut));
+  }
   if (cut.empty()) return cut;
   const Batch first = cut.front();
   for (size_t i = 0; i + 1 < cut.size(); ++i) {
@@ -50,34 +57,55 @@ GradientComputer::GradientComputer(Model* model, const Options& options)
   for (const proto::Variable& variable : model->Variables()) {
     is_in_norm_.push_back(!variable.has_moving_average());
   }
+  tables_ = model->Tables();
 }
 
 absl::StatusOr<GradientComputer::Result> GradientComputer::Compute(
-    const Parameters& at, const Batch& batch, Cluster::Push* push,
-    Buffers* keep) {
+    const Parameters& at, const Batch& batch, Cluster::Push* push, Kept* keep) {
   const std::vector<absl::Span<const float>> values = at.All();
-  const std::vector<Batch> parts = CutInTurn(batch, options_.micro_batches);
+  const std::vector<Batch> parts =
+      CutInTurn(batch, options_.micro_batches, &part_bags_);
   const bool in_place = parts.size() == 1 && keep == nullptr;
-  Buffers& sums = keep != nullptr ? *keep : sums_;
-  sums.resize(values.size());
-  squares_.assign(values.size(), 0);
+  Kept& sums = keep != nullptr ? *keep : sums_;
+  const size_t num_gradients = values.size() + tables_.size();
+  sums.gradients.resize(num_gradients);
+  sums.ids.resize(tables_.size());
+  squares_.assign(num_gradients, 0);
 
+  const auto is_row = [&](size_t place) { return place >= values.size(); };
+  const auto size_of = [&](size_t place) {
+    return is_row(place) ? batch.rows[place - values.size()].size()
+                         : values[place].size();
+  };
   bool finite = true;
   absl::Status added;
-  // Where the whole gradient of a variable is to be.
-  const auto place_of = [&](size_t variable) {
-    const absl::Span<float> memory = push->Memory(variable);
-    if (!memory.empty()) return memory;
-    sums[variable].resize(values[variable].size());
-    return absl::MakeSpan(sums[variable]);
+  const auto memory_of_push = [&](size_t place) {
+    return is_row(place) ? absl::Span<float>() : push->Memory(place);
   };
-  const auto hand_over = [&](size_t variable, absl::Span<const float> whole) {
+  // Where the whole gradient is to be.
+  const auto place_of = [&](size_t place) {
+    const absl::Span<float> memory = memory_of_push(place);
+    if (!memory.empty()) return memory;
+    sums.gradients[place].resize(size_of(place));
+    return absl::MakeSpan(sums.gradients[place]);
+  };
+  const auto add_rows = [&](size_t table, absl::Span<const float> gradients) {
+    absl::Span<const uint64_t> ids = batch.bags->Of(table).unique();
+    if (keep != nullptr) {
+      keep->ids[table].assign(ids.begin(), ids.end());
+      ids = keep->ids[table];
+    }
+    return push->AddRows(table, ids, gradients);
+  };
+  const auto hand_over = [&](size_t place, absl::Span<const float> whole) {
     finite = finite && AllFinite(whole);
     if (!finite) return;
-    if (options_.max_global_norm.has_value() && is_in_norm_[variable]) {
-      squares_[variable] = SumOfSquares(whole);
+    if (options_.max_global_norm.has_value() &&
+        (is_row(place) || is_in_norm_[place])) {
+      squares_[place] = SumOfSquares(whole);
     }
-    added = push->Add(variable, whole);
+    added = is_row(place) ? add_rows(place - values.size(), whole)
+                          : push->Add(place, whole);
   };
 
   Result result;
@@ -86,25 +114,27 @@ absl::StatusOr<GradientComputer::Result> GradientComputer::Compute(
     const float weight =
         static_cast<float>(static_cast<double>(parts[i].size()) /
                            static_cast<double>(batch.size()));
-    const auto memory_of = [&](size_t variable) {
-      return parts.size() == 1 ? push->Memory(variable) : absl::Span<float>();
+    const auto memory_of = [&](size_t place) {
+      return parts.size() == 1 ? memory_of_push(place) : absl::Span<float>();
     };
-    const auto take = [&](size_t variable, absl::Span<const float> gradient) {
+    const auto take = [&](size_t place, absl::Span<const float> gradient) {
       if (!added.ok()) return;
       // A model may be the user's own.
-      if (variable >= values.size() ||
-          gradient.size() != values[variable].size()) {
+      if (place >= num_gradients || gradient.size() != size_of(place)) {
         added = absl::InvalidArgumentError(absl::StrCat(
-            "the model made a gradient of ", gradient.size(),
-            " elements for variable ", variable, ", which does not fit"));
+            "the model made a gradient of ", gradient.size(), " elements for ",
+            place >= num_gradients || !is_row(place)
+                ? absl::StrCat("variable ", place)
+                : absl::StrCat("table ", place - values.size()),
+            ", which does not fit"));
         return;
       }
-      if (in_place) return hand_over(variable, gradient);
-      const absl::Span<float> sum = place_of(variable);
+      if (in_place) return hand_over(place, gradient);
+      const absl::Span<float> sum = place_of(place);
       if (sum.data() != gradient.data()) {
         i == 0 ? SetTo(weight, gradient, sum) : Add(weight, gradient, sum);
       }
-      if (i + 1 == parts.size()) hand_over(variable, sum);
+      if (i + 1 == parts.size()) hand_over(place, sum);
     };
     const auto part = model_->ComputeGradients(values, parts[i],
                                                GradientSink(take, memory_of));

@@ -18,6 +18,9 @@ namespace holdfast {
 
 // Computes gradients of a job's batches and hands them to pushes.
 //
+// A gradient is, by place, that of a variable or, behind the variables, of the
+// rows of a table.
+//
 // Thread-compatible.
 class GradientComputer {
  public:
@@ -30,8 +33,12 @@ class GradientComputer {
     std::optional<float> max_global_norm;
   };
 
-  // A gradient, by variable.
-  using Buffers = std::vector<std::vector<float>>;
+  // A gradient of its own memory, by variable and, behind those, by table; and
+  // the ids of each table's rows.
+  struct Kept {
+    std::vector<std::vector<float>> gradients;
+    std::vector<std::vector<uint64_t>> ids;
+  };
 
   struct Result {
     // Behind the gradient. 0: there is nothing to give, and what was handed to
@@ -49,25 +56,29 @@ class GradientComputer {
   GradientComputer(Model* model, const Options& options);
 
   // Computes the gradient of the mean loss over `batch`, which may be empty, at
-  // `at`, and hands that of each variable to `push` as soon as it is ready.
+  // `at` and the batch's rows, and hands that of each variable and table to
+  // `push` as soon as it is ready.
   //
   // A gradient lies in the push's own memory where there is some, in which the
   // model writes it if it can. What else the push was handed stays as it is
   // until the next call; with `keep`, whatever is computed next, as long as
   // nobody else touches `keep`. That is a copy of a gradient that is computed
-  // in one part, which costs no copy otherwise. Errors: those of the model and
-  // of Push::Add.
+  // in one part, which costs no copy otherwise. Errors: those of the model,
+  // of Push::Add and of Push::AddRows.
   absl::StatusOr<Result> Compute(const Parameters& at, const Batch& batch,
-                                 Cluster::Push* push, Buffers* keep = nullptr);
+                                 Cluster::Push* push, Kept* keep = nullptr);
 
  private:
   Model* const model_;
   const Options options_;
   // By variable, whether its gradient counts in the norm.
   std::vector<bool> is_in_norm_;
+  std::vector<ModelTable> tables_;
   // Of micro-batches, where they are not to be kept and the push has no memory.
-  Buffers sums_;
-  // By variable, of the gradient that is being computed.
+  Kept sums_;
+  // Likewise, their ids.
+  std::vector<TableBags> part_bags_;
+  // By variable and table, of the gradient that is being computed.
   std::vector<double> squares_;
 };
 

@@ -176,7 +176,7 @@ class GradientComputerTest : public ::testing::Test {
   GradientComputerTest() : push_(cluster_.StartPush(GlobalStep(0))) {}
 
   absl::StatusOr<GradientComputer::Result> Compute(
-      uint32_t micro_batches, GradientComputer::Buffers* keep = nullptr) {
+      uint32_t micro_batches, GradientComputer::Kept* keep = nullptr) {
     options_.micro_batches = micro_batches;
     return GradientComputer(&model_, options_)
         .Compute(at_, Batch{inputs_, labels_}, push_.get(), keep);
@@ -209,7 +209,7 @@ TEST_F(GradientComputerTest, HandsInTheModelsMemory) {
 }
 
 TEST_F(GradientComputerTest, KeepsACopyWhereItIsToldTo) {
-  GradientComputer::Buffers keep;
+  GradientComputer::Kept keep;
   const auto result = Compute(1, &keep);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_THAT(keep, ElementsAre(ElementsAre(60, 61), ElementsAre(2)));
@@ -227,7 +227,7 @@ TEST_F(GradientComputerTest, CopyHasTheSameBits) {
   ASSERT_TRUE(Compute(1).ok());
   const auto whole = cluster_.pushed(1);
   push_ = cluster_.StartPush(GlobalStep(0));
-  GradientComputer::Buffers keep;
+  GradientComputer::Kept keep;
   ASSERT_TRUE(Compute(1, &keep).ok());
   EXPECT_EQ(cluster_.pushed(2), whole);
 }
@@ -235,7 +235,7 @@ TEST_F(GradientComputerTest, CopyHasTheSameBits) {
 TEST_F(GradientComputerTest, MicroBatchesAreWeightedByTheirExamples) {
   // Parts of 3 and 2 examples: means of the first 10 and 11, and 1; of the
   // second 135 and 136, and 3.5: 0.6 x 10 + 0.4 x 135 = 60.
-  GradientComputer::Buffers keep;
+  GradientComputer::Kept keep;
   const auto result = Compute(2, &keep);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_THAT(model_.sizes, ElementsAre(3, 2));
@@ -349,7 +349,7 @@ TEST_F(GradientComputerTest, GradientsAreWrittenToThePushsMemory) {
 // Where there is none, it is a copy that is kept.
 TEST_F(GradientComputerTest, WhatLiesInThePushsMemoryNeedsNoCopy) {
   cluster_.memory = {{0, 2}};
-  GradientComputer::Buffers keep;
+  GradientComputer::Kept keep;
   ASSERT_TRUE(Compute(1, &keep).ok());
   EXPECT_THAT(push_->Memory(0), ElementsAre(60, 61));
   EXPECT_THAT(keep, ElementsAre(IsEmpty(), ElementsAre(2)));

@@ -45,6 +45,7 @@ absl::Status SynchronousLoop::Exchange() {
   context_.BeforeStep(now_.version);
   const absl::StatusOr<Computed> computed = Compute(options_.seats.front());
   if (!computed.ok()) return computed.status();
+  context_.WantRows(context_.batches().NextBags(), &next_);
   absl::Status status = Contribute(*computed, &next_);
   if (!status.ok()) return status;
   const TracedPhase waiting =
@@ -79,7 +80,10 @@ absl::Status SynchronousLoop::TrainStep() {
   GlobalStep next = now_.version.next();
   if (ticket_.has_value()) next = std::max(next, ticket_->global_step);
   std::unique_ptr<Cluster::Pull> pull;
-  if (!done_) pull = context_.cluster().StartPull(next, &next_);
+  if (!done_) {
+    context_.WantRows(context_.batches().NextBags(), &next_);
+    pull = context_.cluster().StartPull(next, &next_);
+  }
   for (const Computed& computed : pushes) {
     const TracedPhase waiting = context_.Waiting(Phase::kVerdict, "verdict");
     const auto outcome = computed.push->Await(context_.StepDeadline());
@@ -126,6 +130,10 @@ absl::StatusOr<SynchronousLoop::Computed> SynchronousLoop::Compute(
   absl::StatusOr<Batch> batch = NextBatch(seat);
   if (!batch.ok()) return batch.status();
   batch->loss_scale = now_.loss_scale;
+  if (batch->size() > 0) {
+    const absl::Status status = context_.BringRows(now_, now_.version, &*batch);
+    if (!status.ok()) return status;
+  }
   Computed computed;
   computed.name =
       absl::StrCat("the push for step ", now_.version.value(), ", seat ", seat);

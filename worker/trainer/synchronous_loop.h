@@ -24,7 +24,9 @@ namespace holdfast {
 //   1. For each of the worker's own seats: takes the batch of (t, seat), or of
 //      a ticket; computes the gradients, of which each leaves as soon as it is
 //      ready; and offers the push to the step. What is not finite, and a seat
-//      without examples, is offered with weight 0.
+//      without examples, is offered with weight 0. Rows of embedding tables are
+//      those of t, too: the pull has brought those of the first seat's batch,
+//      if that was made by then; others are pulled before they are needed.
 //   2. Begins the pull of t + 1, waits for the verdicts, and then for the pull.
 //      A late backup worker learns that it is STALE and goes on with the newest
 //      version.

@@ -141,6 +141,7 @@ absl::Status Trainer::Train() {
   parts.clock = parts_.clock;
   parts.tracer = parts_.tracer;
   parts.host_memory = parts_.host_memory;
+  parts.num_tables = parts_.model->Tables().size();
   TrainingContext::Options options;
   options.step_timeout = options_.step_timeout;
   options.margin = options_.recovery_timeout + options_.margin;
@@ -190,7 +191,7 @@ const ExampleSource* Trainer::TestSet() const {
 absl::Status Trainer::Conclude() {
   LOG_IF(INFO, !options_.is_chief)
       << "the chief is lost: this worker writes the result";
-  absl::StatusOr<Parameters> end = ReadEnd();
+  const absl::StatusOr<End> end = ReadEnd();
   if (!end.ok() && EndIsOnDisk()) {
     LOG(WARNING) << "the job is done, and its last checkpoint holds the "
                     "variables (holdfast checkpoint inspect), but there is no "
@@ -206,13 +207,16 @@ absl::Status Trainer::Conclude() {
                    status.message()));
 }
 
-absl::Status Trainer::WriteResult(const Parameters& end) {
+absl::Status Trainer::WriteResult(const End& end) {
   const proto::Declaration& declared = parts_.cluster->declaration();
   proto::TrainingResult result = options_.result;
   if (const ExampleSource* const test_set = TestSet(); test_set != nullptr) {
+    const RowSource read_rows = [&](Parameters* rows) {
+      return end.pin->StartRead(rows)->Await(StepDeadline());
+    };
     const auto scores =
-        EvaluateOn(*test_set, options_.evaluation, end, parts_.model,
-                   /*cancelled=*/nullptr);
+        EvaluateOn(*test_set, options_.evaluation, end.values, read_rows,
+                   parts_.model, /*cancelled=*/nullptr);
     if (!scores.ok()) return scores.status();
     absl::Status status =
         parts_.cluster->ReportEvaluation(scores->result, StepDeadline());
@@ -222,7 +226,7 @@ absl::Status Trainer::WriteResult(const Parameters& end) {
   }
   const std::vector<proto::Variable> variables(declared.variables().begin(),
                                                declared.variables().end());
-  result.set_digest(DigestOfVariables(variables, end.All()));
+  result.set_digest(DigestOfVariables(variables, end.values.All()));
   LOG(INFO) << "digest of the variables: " << result.digest();
 
   const auto cluster_status = parts_.cluster->GetStatus(StepDeadline());
@@ -255,7 +259,7 @@ bool Trainer::MayEndEarly() const {
   return parts_.cluster->declaration().evaluation().has_early_stopping();
 }
 
-absl::StatusOr<Parameters> Trainer::ReadEnd() {
+absl::StatusOr<Trainer::End> Trainer::ReadEnd() {
   if (evaluator_ != nullptr) {
     absl::Status status = evaluator_->Finish(StepDeadline());
     if (!status.ok()) return status;
@@ -263,15 +267,17 @@ absl::StatusOr<Parameters> Trainer::ReadEnd() {
   // A ps that is lost now has nobody to give it its values back, and nothing is
   // lost with them that is on disk. Many of them take a while to read.
   const bool on_disk = EndIsOnDisk();
-  const auto pin = parts_.cluster->PinVersion(
+  auto pin = parts_.cluster->PinVersion(
       options_.pin_hold,
       on_disk ? parts_.clock->Now() + options_.margin : StepDeadline());
   if (!pin.ok()) return pin.status();
-  Parameters end;
-  absl::Status status = (*pin)->StartRead(&end)->Await(
-      on_disk
-          ? parts_.clock->Now() + options_.recovery_timeout + options_.margin
-          : StepDeadline());
+  End end;
+  end.pin = *std::move(pin);
+  absl::Status status =
+      end.pin->StartRead(&end.values)
+          ->Await(on_disk ? parts_.clock->Now() + options_.recovery_timeout +
+                                options_.margin
+                          : StepDeadline());
   if (!status.ok()) return status;
   // A shard has as many versions as steps were committed or tickets spent.
   GlobalStep total(parts_.cluster->declaration().total_steps());
@@ -280,10 +286,10 @@ absl::StatusOr<Parameters> Trainer::ReadEnd() {
     if (!cluster_status.ok()) return cluster_status.status();
     total = GlobalStep(cluster_status->global_step());
   }
-  if (end.AllAt(total)) return end;
+  if (end.values.AllAt(total)) return end;
   return absl::InternalError(
       absl::StrCat("the job is done, but the newest version is ",
-                   end.version.value(), " of ", total.value()));
+                   end.values.version.value(), " of ", total.value()));
 }
 
 void Trainer::Leave(const absl::Status& status) {

@@ -126,6 +126,12 @@ class Trainer {
   const Counts& counts() const { return counts_; }
 
  private:
+  // The last version, held so that rows can be read.
+  struct End {
+    std::unique_ptr<Cluster::Pin> pin;
+    Parameters values;
+  };
+
   // 1 to 3. Errors: when the job is rolled back, any.
   absl::Status RunGeneration();
   absl::Status Prepare();
@@ -138,14 +144,14 @@ class Trainer {
   absl::Status Conclude();
   // The reporter's; null where there is none.
   const ExampleSource* TestSet() const;
-  absl::Status WriteResult(const Parameters& end);
+  absl::Status WriteResult(const End& end);
   // Whether a checkpoint of the last step is on disk.
   bool EndIsOnDisk() const;
   // Before its last step, by early stopping.
   bool MayEndEarly() const;
   // Reads the last version. Errors: INTERNAL when it is not what a job that is
   // done has come to.
-  absl::StatusOr<Parameters> ReadEnd();
+  absl::StatusOr<End> ReadEnd();
   void Leave(const absl::Status& status);
 
   absl::Time StartDeadline() const;

@@ -16,6 +16,7 @@ TrainingContext::TrainingContext(const Parts& parts, const Options& options,
     : parts_(parts),
       options_(options),
       counts_(*counts),
+      rows_(parts.num_tables),
       last_log_(parts.clock->Now()),
       loss_watch_(kLossesPerReport) {}
 
@@ -32,6 +33,15 @@ absl::StatusOr<Batch> TrainingContext::NextBatch(GlobalStep step,
 absl::StatusOr<Batch> TrainingContext::NextTicketBatch(uint64_t ticket) {
   const TracedPhase waiting = Waiting(PhaseMeter::Phase::kInput, "input");
   return parts_.batches->NextTicket(ticket, StepDeadline());
+}
+
+absl::Status TrainingContext::BringRows(const Parameters& at,
+                                        GlobalStep min_version, Batch* batch) {
+  const RowSource read = [&](Parameters* rows) {
+    const TracedPhase waiting = Waiting(PhaseMeter::Phase::kVersion, "rows");
+    return parts_.cluster->StartPull(min_version, rows)->Await(StepDeadline());
+  };
+  return rows_.Bring(at, read, batch);
 }
 
 void TrainingContext::BeforeStep(GlobalStep step_or_ticket) {

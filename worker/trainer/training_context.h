@@ -1,6 +1,7 @@
 #ifndef HOLDFAST_WORKER_TRAINER_TRAINING_CONTEXT_H_
 #define HOLDFAST_WORKER_TRAINER_TRAINING_CONTEXT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "common/trace.h"
 #include "proto/cluster.pb.h"
 #include "worker/input/batch_pipeline.h"
+#include "worker/trainer/batch_rows.h"
 #include "worker/trainer/evaluator.h"
 #include "worker/trainer/gradient.h"
 
@@ -61,6 +63,8 @@ class TrainingContext {
     Tracer* tracer = nullptr;
     // As Trainer::Parts.
     HostMemory* host_memory = nullptr;
+    // Embedding tables of the model.
+    size_t num_tables = 0;
   };
 
   struct Options {
@@ -119,6 +123,18 @@ class TrainingContext {
   absl::StatusOr<Batch> NextBatch(GlobalStep step, int64_t seat);
   absl::StatusOr<Batch> NextTicketBatch(uint64_t ticket);
 
+  bool has_tables() const { return parts_.num_tables > 0; }
+  // Has the next pull into `into` read the rows of a batch with these ids, and
+  // no others; null: it is not known.
+  void WantRows(const TableBags* bags, Parameters* into) const {
+    rows_.Want(bags, into);
+  }
+  // Has `batch` have its rows, those of `at` if they are there, or else of the
+  // newest version, `min_version` at least. They stay until the next call, and
+  // as long as those of `at`. Errors: those of Pull.
+  absl::Status BringRows(const Parameters& at, GlobalStep min_version,
+                         Batch* batch);
+
   // To be called when a step begins, or the work on a ticket.
   void BeforeStep(GlobalStep step_or_ticket);
   // Begins to evaluate when that is due at `version`, which has been reached.
@@ -138,6 +154,7 @@ class TrainingContext {
   const Parts parts_;
   const Options options_;
   Counts& counts_;
+  BatchRows rows_;
   // The latest version at which it was due.
   std::optional<uint64_t> last_due_;
   absl::Time last_log_;
