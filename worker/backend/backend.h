@@ -1,7 +1,6 @@
 #ifndef HOLDFAST_WORKER_BACKEND_BACKEND_H_
 #define HOLDFAST_WORKER_BACKEND_BACKEND_H_
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -206,8 +205,9 @@ struct DeviceBags {
   }
 };
 
-// Memory for the parts of a DeviceBags.
-using BagsBuffer = std::array<DeviceBuffer, 6>;
+// Memory for all that a DeviceBags points to: one piece, so that one copy fills
+// it.
+using BagsBuffer = DeviceBuffer;
 
 // One of Backend's losses, by the name of its function.
 enum class LossKind {

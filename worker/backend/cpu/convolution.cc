@@ -120,8 +120,8 @@ void MakeColumns(const Group& group, const float* x, int64_t begin, int64_t end,
 }
 
 // dx += what `columns`, the gradient of those of the lines, says of x.
-void AddColumns(const Group& group, const float* columns, int64_t begin,
-                int64_t end, float* dx) {
+void FoldColumns(const Group& group, const float* columns, int64_t begin,
+                 int64_t end, float* dx) {
   const Window& window = group.window;
   VisitLines(window, begin, end, [&](int64_t i, int64_t p, int64_t first) {
     float* image = dx + i * window.input_size();
@@ -246,7 +246,7 @@ absl::Status CpuBackend::ConvolveInputGradient(const Convolution& convolution,
                 ? dx.data + begin * width * channels + group.first_channel
                 : memory,
             is_pointwise ? channels : group.depth);
-        if (!is_pointwise) AddColumns(group, memory, begin, end, dx.data);
+        if (!is_pointwise) FoldColumns(group, memory, begin, end, dx.data);
       });
   return absl::OkStatus();
 }

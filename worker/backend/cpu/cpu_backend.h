@@ -94,6 +94,23 @@ class CpuBackend final : public Backend {
   void NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
                              ConstMatrix moments, ConstMatrix dy, Matrix dscale,
                              Matrix doffset, Matrix dx) override;
+  absl::StatusOr<DeviceBags> UploadBags(const Bags& bags,
+                                        BagsBuffer* staging) override;
+  void SumBags(const DeviceBags& bags, ConstMatrix rows, Matrix y) override;
+  void SumBagsGradient(const DeviceBags& bags, ConstMatrix dy,
+                       Matrix drows) override;
+  void PairwiseBags(const DeviceBags& bags, ConstMatrix rows, Matrix sums,
+                    Matrix y) override;
+  void AddPairwiseBagsGradient(const DeviceBags& bags, ConstMatrix rows,
+                               ConstMatrix sums, ConstMatrix dy,
+                               Matrix drows) override;
+  void DotPairs(ConstMatrix x, int64_t n, Matrix y) override;
+  void DotPairsGradient(ConstMatrix x, int64_t n, ConstMatrix dy,
+                        Matrix dx) override;
+  void CopyColumns(ConstMatrix x, int64_t from, int64_t count, Matrix y,
+                   int64_t to) override;
+  void AddColumns(ConstMatrix x, int64_t from, int64_t count, Matrix y,
+                  int64_t to) override;
   absl::StatusOr<LossSums> SoftmaxCrossEntropy(ConstMatrix logits,
                                                const Targets& targets,
                                                Matrix* gradient) override;
@@ -127,6 +144,8 @@ class CpuBackend final : public Backend {
   // The rounded factors of a product.
   DeviceBuffer rounded_a_;
   DeviceBuffer rounded_b_;
+  // The vectors of a row whose pairs are multiplied, transposed.
+  DeviceBuffer transposed_;
 };
 
 }  // namespace holdfast

@@ -97,6 +97,44 @@ cudaError_t NormalizeRowsGradient(cudaStream_t stream, const float* x,
                                   float* dscale, float* doffset, float* dx,
                                   void* workspace);
 
+// holdfast::DeviceBags.
+struct Bags {
+  const uint32_t* rows;
+  const uint32_t* bags;
+  const float* weights;
+  const uint32_t* offsets;
+  const uint32_t* uses;
+  const uint32_t* begins;
+  int64_t num_merged_bags;
+  int64_t num_rows;
+  int64_t merged;
+};
+
+// Rows have d values. All sum in float32 and in the order of the CPU, whose
+// bits they get, but for y of PairwiseBags, which is summed in double.
+cudaError_t SumBags(cudaStream_t stream, const Bags& bags, const float* rows,
+                    int64_t d, float* y);
+cudaError_t SumBagsGradient(cudaStream_t stream, const Bags& bags,
+                            const float* dy, int64_t d, float* drows);
+cudaError_t PairwiseBags(cudaStream_t stream, const Bags& bags,
+                         const float* rows, int64_t d, float* sums, float* y);
+cudaError_t AddPairwiseBagsGradient(cudaStream_t stream, const Bags& bags,
+                                    const float* rows, const float* sums,
+                                    const float* dy, int64_t d, float* drows);
+
+// Of m rows of n vectors of d values.
+cudaError_t DotPairs(cudaStream_t stream, const float* x, int64_t m, int64_t n,
+                     int64_t d, float* y);
+cudaError_t DotPairsGradient(cudaStream_t stream, const float* x,
+                             const float* dy, int64_t m, int64_t n, int64_t d,
+                             float* dx);
+
+// `count` columns of m rows; rows of x and y begin so many values apart.
+cudaError_t CopyColumns(cudaStream_t stream, const float* x, int64_t x_row,
+                        int64_t m, int64_t count, float* y, int64_t y_row);
+cudaError_t AddColumns(cudaStream_t stream, const float* x, int64_t x_row,
+                       int64_t m, int64_t count, float* y, int64_t y_row);
+
 // holdfast::DeviceTargets.
 struct LossTargets {
   const int32_t* labels;

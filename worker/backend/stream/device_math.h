@@ -111,6 +111,25 @@ class DeviceMath {
                                              Matrix doffset, Matrix dx,
                                              float* workspace) = 0;
 
+  // What `bags` point to is in the device's memory, too.
+  virtual absl::Status SumBags(const DeviceBags& bags, ConstMatrix rows,
+                               Matrix y) = 0;
+  virtual absl::Status SumBagsGradient(const DeviceBags& bags, ConstMatrix dy,
+                                       Matrix drows) = 0;
+  virtual absl::Status PairwiseBags(const DeviceBags& bags, ConstMatrix rows,
+                                    Matrix sums, Matrix y) = 0;
+  virtual absl::Status AddPairwiseBagsGradient(const DeviceBags& bags,
+                                               ConstMatrix rows,
+                                               ConstMatrix sums, ConstMatrix dy,
+                                               Matrix drows) = 0;
+  virtual absl::Status DotPairs(ConstMatrix x, int64_t n, Matrix y) = 0;
+  virtual absl::Status DotPairsGradient(ConstMatrix x, int64_t n,
+                                        ConstMatrix dy, Matrix dx) = 0;
+  virtual absl::Status CopyColumns(ConstMatrix x, int64_t from, int64_t count,
+                                   Matrix y, int64_t to) = 0;
+  virtual absl::Status AddColumns(ConstMatrix x, int64_t from, int64_t count,
+                                  Matrix y, int64_t to) = 0;
+
   // No gradient is made where it has no data.
   virtual absl::Status Loss(const LossFunction& loss, ConstMatrix outputs,
                             const DeviceTargets& targets, Matrix gradient,

@@ -31,6 +31,26 @@ absl::StatusOr<LossSums> Compute(const LossFunction& loss, Backend* backend,
   return backend->MeanSquaredError(outputs, targets, gradient);
 }
 
+// Whether numbers that index memory are within it: they are not where bags were
+// not copied in time.
+bool AreBags(const DeviceBags& bags) {
+  const auto are_below = [](const uint32_t* numbers, int64_t count,
+                            int64_t limit) {
+    return std::all_of(numbers, numbers + count,
+                       [limit](uint32_t number) { return number < limit; });
+  };
+  return are_below(bags.rows, bags.num_uses, bags.num_rows) &&
+         are_below(bags.bags, bags.num_uses, bags.num_bags) &&
+         are_below(bags.uses, bags.num_uses, bags.num_uses) &&
+         are_below(bags.offsets, bags.num_bags + 1, bags.num_uses + 1) &&
+         are_below(bags.begins, bags.num_rows + 1, bags.num_uses + 1);
+}
+
+void Spoil(Matrix matrix) {
+  std::fill_n(matrix.data, matrix.size(),
+              std::numeric_limits<float>::quiet_NaN());
+}
+
 }  // namespace
 
 absl::Status HostMath::Enqueue(std::function<void(Backend*)> work,
@@ -248,6 +268,65 @@ absl::Status HostMath::NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
                                        dx);
       },
       workspace);
+}
+
+absl::Status HostMath::SumBags(const DeviceBags& bags, ConstMatrix rows,
+                               Matrix y) {
+  return Enqueue([=](Backend* backend) {
+    if (!AreBags(bags)) return Spoil(y);
+    backend->SumBags(bags, rows, y);
+  });
+}
+
+absl::Status HostMath::SumBagsGradient(const DeviceBags& bags, ConstMatrix dy,
+                                       Matrix drows) {
+  return Enqueue([=](Backend* backend) {
+    if (!AreBags(bags)) return Spoil(drows);
+    backend->SumBagsGradient(bags, dy, drows);
+  });
+}
+
+absl::Status HostMath::PairwiseBags(const DeviceBags& bags, ConstMatrix rows,
+                                    Matrix sums, Matrix y) {
+  return Enqueue([=](Backend* backend) {
+    if (!AreBags(bags)) {
+      Spoil(sums);
+      return Spoil(y);
+    }
+    backend->PairwiseBags(bags, rows, sums, y);
+  });
+}
+
+absl::Status HostMath::AddPairwiseBagsGradient(const DeviceBags& bags,
+                                               ConstMatrix rows,
+                                               ConstMatrix sums, ConstMatrix dy,
+                                               Matrix drows) {
+  return Enqueue([=](Backend* backend) {
+    if (!AreBags(bags)) return Spoil(drows);
+    backend->AddPairwiseBagsGradient(bags, rows, sums, dy, drows);
+  });
+}
+
+absl::Status HostMath::DotPairs(ConstMatrix x, int64_t n, Matrix y) {
+  return Enqueue([=](Backend* backend) { backend->DotPairs(x, n, y); });
+}
+
+absl::Status HostMath::DotPairsGradient(ConstMatrix x, int64_t n,
+                                        ConstMatrix dy, Matrix dx) {
+  return Enqueue(
+      [=](Backend* backend) { backend->DotPairsGradient(x, n, dy, dx); });
+}
+
+absl::Status HostMath::CopyColumns(ConstMatrix x, int64_t from, int64_t count,
+                                   Matrix y, int64_t to) {
+  return Enqueue(
+      [=](Backend* backend) { backend->CopyColumns(x, from, count, y, to); });
+}
+
+absl::Status HostMath::AddColumns(ConstMatrix x, int64_t from, int64_t count,
+                                  Matrix y, int64_t to) {
+  return Enqueue(
+      [=](Backend* backend) { backend->AddColumns(x, from, count, y, to); });
 }
 
 absl::Status HostMath::Loss(const LossFunction& loss, ConstMatrix outputs,

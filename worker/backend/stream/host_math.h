@@ -78,6 +78,22 @@ class HostMath final : public DeviceMath {
                                      ConstMatrix moments, ConstMatrix dy,
                                      Matrix dscale, Matrix doffset, Matrix dx,
                                      float* workspace) override;
+  absl::Status SumBags(const DeviceBags& bags, ConstMatrix rows,
+                       Matrix y) override;
+  absl::Status SumBagsGradient(const DeviceBags& bags, ConstMatrix dy,
+                               Matrix drows) override;
+  absl::Status PairwiseBags(const DeviceBags& bags, ConstMatrix rows,
+                            Matrix sums, Matrix y) override;
+  absl::Status AddPairwiseBagsGradient(const DeviceBags& bags, ConstMatrix rows,
+                                       ConstMatrix sums, ConstMatrix dy,
+                                       Matrix drows) override;
+  absl::Status DotPairs(ConstMatrix x, int64_t n, Matrix y) override;
+  absl::Status DotPairsGradient(ConstMatrix x, int64_t n, ConstMatrix dy,
+                                Matrix dx) override;
+  absl::Status CopyColumns(ConstMatrix x, int64_t from, int64_t count, Matrix y,
+                           int64_t to) override;
+  absl::Status AddColumns(ConstMatrix x, int64_t from, int64_t count, Matrix y,
+                          int64_t to) override;
   absl::Status Loss(const LossFunction& loss, ConstMatrix outputs,
                     const DeviceTargets& targets, Matrix gradient,
                     DeviceLossSums* sums, float* workspace) override;

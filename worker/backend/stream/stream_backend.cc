@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
@@ -74,6 +75,12 @@ class PinnedMemory final : public HostMemory {
   const std::string device_;
   std::atomic<bool> told_ = false;
 };
+
+// What an operation on bags touches: all their parts lie in one piece of
+// memory.
+ConstMatrix MemoryOf(const DeviceBags& bags) {
+  return {reinterpret_cast<const float*>(bags.offsets), 1, 1};
+}
 
 }  // namespace
 
@@ -162,16 +169,30 @@ absl::StatusOr<Matrix> StreamBackend::ReserveFactor(int64_t rows, int64_t cols,
   return matrix;
 }
 
-absl::Status StreamBackend::CopyIn(const void* host, int64_t size,
-                                   DeviceBuffer* buffer) {
+absl::Status StreamBackend::CopyIn(absl::Span<const Source> sources,
+                                   int64_t size, DeviceBuffer* buffer) {
   absl::Status status = Reserve(size, buffer);
   if (!status.ok() || size == 0) return status;
   const absl::StatusOr<Block*> found = BlockOf(buffer->View(1, 1).data);
   if (!found.ok()) return found.status();
   Block* const block = *found;
-  const float* const values = static_cast<const float*>(host);
-  const std::vector<int64_t> stretches = PinnedStretches(values, size);
-  if (stretches.empty()) {
+  // What is copied from where it lies: all or nothing.
+  absl::InlinedVector<Source, 8> direct;
+  int64_t values = 0;
+  for (const Source& source : sources) {
+    values += source.size;
+    const float* const host = static_cast<const float*>(source.host);
+    int64_t done = 0;
+    for (const int64_t stretch : PinnedStretches(host, source.size)) {
+      direct.push_back({host + done, stretch, source.offset + done});
+      done += stretch;
+    }
+    if (done < source.size) {
+      direct.clear();
+      break;
+    }
+  }
+  if (direct.empty()) {
     status = pool_.Pin(block);
     if (!status.ok()) return status;
     // The pinned memory is read by the copy in, and written by the copy out.
@@ -183,24 +204,38 @@ absl::Status StreamBackend::CopyIn(const void* host, int64_t size,
   status = compute_.LetWait(StreamId::kCopyIn, block->computed);
   if (!status.ok()) return status;
   block->copied_in = in_.Next();
-  const int64_t bytes = size * int64_t{sizeof(float)};
+  const int64_t bytes = values * int64_t{sizeof(float)};
   status = Traced(StreamId::kCopyIn, "copy in", bytes, [&]() -> absl::Status {
-    int64_t copied = 0;
-    for (const int64_t stretch : stretches) {
-      status =
-          runtime_->CopyIn(values + copied, stretch, block->device + copied);
-      if (!status.ok()) return status;
-      copied += stretch;
-    }
-    if (copied == size) return absl::OkStatus();
-    for (int64_t begin = 0; begin < size; begin += kPiece) {
-      const int64_t piece = std::min(kPiece, size - begin);
-      float* const pinned = block->pinned + begin;
-      std::memcpy(pinned, values + begin, piece * sizeof(float));
-      status = runtime_->CopyIn(pinned, piece, block->device + begin);
+    for (const Source& source : direct) {
+      status = runtime_->CopyIn(static_cast<const float*>(source.host),
+                                source.size, block->device + source.offset);
       if (!status.ok()) return status;
     }
-    return absl::OkStatus();
+    if (!direct.empty()) return absl::OkStatus();
+    // What the host has moved and is not on its way: [begin, end).
+    int64_t begin = 0;
+    int64_t end = 0;
+    const auto copy_piece = [&] {
+      return runtime_->CopyIn(block->pinned + begin, end - begin,
+                              block->device + begin);
+    };
+    for (const Source& source : sources) {
+      const float* const host = static_cast<const float*>(source.host);
+      for (int64_t moved = 0; moved < source.size;) {
+        const int64_t at = source.offset + moved;
+        if (at - begin >= kPiece) {
+          status = copy_piece();
+          if (!status.ok()) return status;
+          begin = at;
+        }
+        const int64_t count =
+            std::min(begin + kPiece - at, source.size - moved);
+        std::memcpy(block->pinned + at, host + moved, count * sizeof(float));
+        moved += count;
+        end = at + count;
+      }
+    }
+    return copy_piece();
   });
   if (!status.ok()) return status;
   // Before the next copy: operations on this one do not wait for that.
@@ -604,6 +639,92 @@ void StreamBackend::NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
              return math_->NormalizeRowsGradient(x, scale, moments, dy, dscale,
                                                  doffset, dx, memory);
            }));
+}
+
+absl::StatusOr<DeviceBags> StreamBackend::UploadBags(const Bags& bags,
+                                                     BagsBuffer* staging) {
+  absl::Status status = Enter();
+  if (!status.ok()) return status;
+  // Each part begins where a warp's reads begin best.
+  constexpr int64_t kAlignment = 32;
+  absl::InlinedVector<Source, 6> sources;
+  int64_t size = 0;
+  const auto add = [&](auto part) {
+    if (part.empty()) return int64_t{0};
+    const int64_t offset = (size + kAlignment - 1) / kAlignment * kAlignment;
+    const int64_t count = static_cast<int64_t>(part.size());
+    sources.push_back({part.data(), count, offset});
+    size = offset + count;
+    return offset;
+  };
+  const int64_t rows = add(bags.rows);
+  const int64_t of_uses = add(bags.bags);
+  const int64_t weights = add(bags.weights);
+  const int64_t offsets = add(bags.offsets);
+  const int64_t uses = add(bags.uses);
+  const int64_t begins = add(bags.begins);
+  status = CopyIn(sources, size, staging);
+  if (!status.ok()) return status;
+  const float* const memory = staging->View(1, size).data;
+  const auto at = [&](int64_t offset) {
+    return reinterpret_cast<const uint32_t*>(memory + offset);
+  };
+  DeviceBags made;
+  made.rows = at(rows);
+  made.bags = at(of_uses);
+  made.weights = bags.weights.empty() ? nullptr : memory + weights;
+  made.offsets = at(offsets);
+  made.uses = at(uses);
+  made.begins = at(begins);
+  made.num_uses = static_cast<int64_t>(bags.rows.size());
+  made.num_bags = bags.num_bags();
+  made.num_rows = bags.num_rows();
+  return made;
+}
+
+void StreamBackend::SumBags(const DeviceBags& bags, ConstMatrix rows,
+                            Matrix y) {
+  Keep(Run({MemoryOf(bags), rows, y},
+           [&] { return math_->SumBags(bags, rows, y); }));
+}
+
+void StreamBackend::SumBagsGradient(const DeviceBags& bags, ConstMatrix dy,
+                                    Matrix drows) {
+  Keep(Run({MemoryOf(bags), dy, drows},
+           [&] { return math_->SumBagsGradient(bags, dy, drows); }));
+}
+
+void StreamBackend::PairwiseBags(const DeviceBags& bags, ConstMatrix rows,
+                                 Matrix sums, Matrix y) {
+  Keep(Run({MemoryOf(bags), rows, sums, y},
+           [&] { return math_->PairwiseBags(bags, rows, sums, y); }));
+}
+
+void StreamBackend::AddPairwiseBagsGradient(const DeviceBags& bags,
+                                            ConstMatrix rows, ConstMatrix sums,
+                                            ConstMatrix dy, Matrix drows) {
+  Keep(Run({MemoryOf(bags), rows, sums, dy, drows}, [&] {
+    return math_->AddPairwiseBagsGradient(bags, rows, sums, dy, drows);
+  }));
+}
+
+void StreamBackend::DotPairs(ConstMatrix x, int64_t n, Matrix y) {
+  Keep(Run({x, y}, [&] { return math_->DotPairs(x, n, y); }));
+}
+
+void StreamBackend::DotPairsGradient(ConstMatrix x, int64_t n, ConstMatrix dy,
+                                     Matrix dx) {
+  Keep(Run({x, dy, dx}, [&] { return math_->DotPairsGradient(x, n, dy, dx); }));
+}
+
+void StreamBackend::CopyColumns(ConstMatrix x, int64_t from, int64_t count,
+                                Matrix y, int64_t to) {
+  Keep(Run({x, y}, [&] { return math_->CopyColumns(x, from, count, y, to); }));
+}
+
+void StreamBackend::AddColumns(ConstMatrix x, int64_t from, int64_t count,
+                               Matrix y, int64_t to) {
+  Keep(Run({x, y}, [&] { return math_->AddColumns(x, from, count, y, to); }));
 }
 
 absl::StatusOr<PendingLoss> StreamBackend::StartLoss(const LossFunction& loss,

@@ -127,6 +127,23 @@ class StreamBackend final : public Backend {
   void NormalizeRowsGradient(ConstMatrix x, ConstMatrix scale,
                              ConstMatrix moments, ConstMatrix dy, Matrix dscale,
                              Matrix doffset, Matrix dx) override;
+  absl::StatusOr<DeviceBags> UploadBags(const Bags& bags,
+                                        BagsBuffer* staging) override;
+  void SumBags(const DeviceBags& bags, ConstMatrix rows, Matrix y) override;
+  void SumBagsGradient(const DeviceBags& bags, ConstMatrix dy,
+                       Matrix drows) override;
+  void PairwiseBags(const DeviceBags& bags, ConstMatrix rows, Matrix sums,
+                    Matrix y) override;
+  void AddPairwiseBagsGradient(const DeviceBags& bags, ConstMatrix rows,
+                               ConstMatrix sums, ConstMatrix dy,
+                               Matrix drows) override;
+  void DotPairs(ConstMatrix x, int64_t n, Matrix y) override;
+  void DotPairsGradient(ConstMatrix x, int64_t n, ConstMatrix dy,
+                        Matrix dx) override;
+  void CopyColumns(ConstMatrix x, int64_t from, int64_t count, Matrix y,
+                   int64_t to) override;
+  void AddColumns(ConstMatrix x, int64_t from, int64_t count, Matrix y,
+                  int64_t to) override;
   absl::StatusOr<LossSums> SoftmaxCrossEntropy(ConstMatrix logits,
                                                const Targets& targets,
                                                Matrix* gradient) override;
@@ -179,8 +196,21 @@ class StreamBackend final : public Backend {
   // The stretches of pinned memory that the values lie in, one behind the
   // other, by their numbers of values. Empty where some are not in such.
   std::vector<int64_t> PinnedStretches(const float* host, int64_t size) const;
-  // Copies `size` values into the first of `buffer`, of which it makes room.
-  absl::Status CopyIn(const void* host, int64_t size, DeviceBuffer* buffer);
+  // Values on the host, and how far from the beginning of a buffer they go.
+  struct Source {
+    const void* host = nullptr;
+    int64_t size = 0;
+    int64_t offset = 0;
+  };
+  // Copies the sources, in the order of their places, into the first `size`
+  // values of `buffer`, of which it makes room. What lies between them is
+  // undefined.
+  absl::Status CopyIn(absl::Span<const Source> sources, int64_t size,
+                      DeviceBuffer* buffer);
+  // The same of one.
+  absl::Status CopyIn(const void* host, int64_t size, DeviceBuffer* buffer) {
+    return CopyIn({{host, size}}, size, buffer);
+  }
   // The same into memory of this backend's own, valid for the next operation.
   // `bytes` is a multiple of 4.
   absl::StatusOr<ConstMatrix> CopySmall(const void* host, int64_t bytes);
