@@ -23,23 +23,48 @@ absl::StatusOr<double> MeanTrainingLoss(
 
 absl::Status CheckGradients(Model* model,
                             std::vector<std::vector<float>> parameters,
-                            const Batch& batch, float step, double tolerance) {
+                            Batch batch, float step, double tolerance) {
   const std::vector<proto::Variable> variables = model->Variables();
+  const std::vector<ModelTable> tables = model->Tables();
   const std::vector<absl::Span<const float>> spans(parameters.begin(),
                                                    parameters.end());
   absl::Status status = CheckParameters(variables, spans);
   if (!status.ok()) return status;
-  const auto wrong = [&](int variable, const auto&... what) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "variable \"", variables[variable].name(), "\": ", what...));
+  // By place, as sinks have them: variables, and the rows of tables.
+  std::vector<absl::Span<float>> values;
+  for (std::vector<float>& of_variable : parameters) {
+    values.push_back(absl::MakeSpan(of_variable));
+  }
+  std::vector<std::vector<float>> rows;
+  for (const absl::Span<const float> of_table : batch.rows) {
+    rows.emplace_back(of_table.begin(), of_table.end());
+  }
+  for (std::vector<float>& of_table : rows) {
+    values.push_back(absl::MakeSpan(of_table));
+  }
+  if (rows.size() != tables.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the batch has rows of ", rows.size(),
+                     " tables, the model has ", tables.size()));
+  }
+  const std::vector<absl::Span<const float>> row_spans(rows.begin(),
+                                                       rows.end());
+  batch.rows = row_spans;
+  const auto wrong = [&](size_t place, const auto&... what) {
+    const std::string name =
+        place < variables.size()
+            ? absl::StrCat("variable \"", variables[place].name())
+            : absl::StrCat("table \"",
+                           tables[place - variables.size()].declared.name());
+    return absl::FailedPreconditionError(absl::StrCat(name, "\": ", what...));
   };
 
-  std::vector<std::vector<float>> gradients(variables.size());
-  std::vector<int> calls(variables.size());
+  std::vector<std::vector<float>> gradients(values.size());
+  std::vector<int> calls(values.size());
   const absl::StatusOr<BatchResult> result = model->ComputeGradients(
-      spans, batch, [&](int variable, absl::Span<const float> gradient) {
-        gradients[variable].assign(gradient.begin(), gradient.end());
-        ++calls[variable];
+      spans, batch, [&](int place, absl::Span<const float> gradient) {
+        gradients[place].assign(gradient.begin(), gradient.end());
+        ++calls[place];
       });
   if (!result.ok()) return result.status();
   const bool averages = std::any_of(
@@ -55,20 +80,21 @@ absl::Status CheckGradients(Model* model,
     }
   }
 
-  for (size_t v = 0; v < variables.size(); ++v) {
-    const bool trainable =
-        !variables[v].has_trainable() || variables[v].trainable();
-    if (calls[v] != (trainable ? 1 : 0)) {
-      return wrong(v, "has ", calls[v], " gradients");
+  for (size_t place = 0; place < values.size(); ++place) {
+    const bool is_variable = place < variables.size();
+    const bool trainable = !is_variable || !variables[place].has_trainable() ||
+                           variables[place].trainable();
+    if (calls[place] != (trainable ? 1 : 0)) {
+      return wrong(place, "has ", calls[place], " gradients");
     }
     if (!trainable) continue;
-    if (variables[v].has_moving_average()) continue;
-    if (gradients[v].size() != parameters[v].size()) {
-      return wrong(v, "has ", parameters[v].size(), " elements, its gradient ",
-                   gradients[v].size());
+    if (is_variable && variables[place].has_moving_average()) continue;
+    if (gradients[place].size() != values[place].size()) {
+      return wrong(place, "has ", values[place].size(),
+                   " elements, its gradient ", gradients[place].size());
     }
-    for (size_t i = 0; i < parameters[v].size(); ++i) {
-      float& x = parameters[v][i];
+    for (size_t i = 0; i < values[place].size(); ++i) {
+      float& x = values[place][i];
       const float at = x;
       x = at + step;
       const float above = x;
@@ -84,9 +110,10 @@ absl::Status CheckGradients(Model* model,
       const double expected =
           (*loss_above - *loss_below) / (double{above} - double{below});
       // So that a NaN is wrong too.
-      if (!(std::abs(gradients[v][i] - expected) <= tolerance)) {
-        return wrong(v, "element ", i, " has the gradient ", gradients[v][i],
-                     ", the difference of losses gives ", expected);
+      if (!(std::abs(gradients[place][i] - expected) <= tolerance)) {
+        return wrong(place, "element ", i, " has the gradient ",
+                     gradients[place][i], ", the difference of losses gives ",
+                     expected);
       }
     }
   }

@@ -11,9 +11,9 @@ namespace holdfast {
 
 // Compares the gradients of `model` at `parameters` with central differences of
 // its mean loss in training, (f(x + h) - f(x - h)) / 2 h, element by element;
-// and tests that every trainable variable gets a gradient, once and of its
-// size. For tests of models, with few parameters and away from kinks of the
-// loss.
+// likewise by the rows that the batch has of each table; and tests that every
+// trainable variable and each table gets a gradient, once and of its size. For
+// tests of models, with few parameters and away from kinks of the loss.
 //
 // What is random in training is the same in every pass, if it follows from
 // `batch.positions` as it should. Without positions nothing is random: then
@@ -23,11 +23,11 @@ namespace holdfast {
 //
 // The losses come of float32, so that with h = `step` a difference is wrong by
 // about 1e-7 / h for rounding and h^2 for curvature: 1e-2 is a good step.
-// Errors: FAILED_PRECONDITION with the variable, the element and both values,
-// where they differ by more than `tolerance`; those of the model.
+// Errors: FAILED_PRECONDITION with the variable or table, the element and both
+// values, where they differ by more than `tolerance`; those of the model.
 absl::Status CheckGradients(Model* model,
                             std::vector<std::vector<float>> parameters,
-                            const Batch& batch, float step = 1e-2f,
+                            Batch batch, float step = 1e-2f,
                             double tolerance = 2e-4);
 
 }  // namespace holdfast
