@@ -61,9 +61,11 @@ absl::StatusOr<CheckpointModel> LoadModel(CheckpointReader* reader,
                      absl::MakeSpan(values.emplace_back(*elements)));
     if (!status.ok()) return status;
   }
+  auto rows = CheckpointRows::Load(reader, (*model)->Tables());
+  if (!rows.ok()) return rows.status();
   const GlobalStep step(reader->manifest().name().step());
-  return CheckpointModel{*std::move(model),
-                         Parameters(step, std::move(values))};
+  return CheckpointModel{*std::move(model), Parameters(step, std::move(values)),
+                         *std::move(rows)};
 }
 
 Parameters RoundedToInt8(const Parameters& parameters,

@@ -16,6 +16,8 @@
 #include "worker/backend/backend.h"
 #include "worker/model/model.h"
 #include "worker/model/registry.h"
+#include "worker/offline/checkpoint_rows.h"
+#include "worker/trainer/batch_rows.h"
 
 namespace holdfast {
 
@@ -31,11 +33,18 @@ struct CheckpointModel {
   // Of the model's variables, in their order; the version is the checkpoint's
   // step.
   Parameters parameters;
+  // Of the model's tables.
+  CheckpointRows rows;
+
+  RowSource ReadRows() const {
+    return [this](Parameters* wanted) { return rows.Read(wanted); };
+  }
 };
 
-// Makes the model of `job` for such examples and reads its variables' values.
+// Makes the model of `job` for such examples and reads the values of its
+// variables and of the rows of its tables.
 // Errors: those of CreateModel and of `reader`; INVALID_ARGUMENT, with the
-// variable's name, when the checkpoint has not what the model needs.
+// name of variable or table, when the checkpoint has not what the model needs.
 absl::StatusOr<CheckpointModel> LoadModel(CheckpointReader* reader,
                                           const proto::Job& job,
                                           const ExampleSpec& examples,

@@ -122,7 +122,8 @@ absl::StatusOr<proto::EvaluationResult> EvaluatorTask::Evaluate(
       CheckScores(config, loaded->model->Outputs(), test_set_->spec());
   if (!status.ok()) return status;
   const auto scores = EvaluateOn(*test_set_, config, loaded->parameters,
-                                 loaded->model.get(), /*cancelled=*/nullptr);
+                                 loaded->ReadRows(), loaded->model.get(),
+                                 /*cancelled=*/nullptr);
   if (!scores.ok()) return scores.status();
   LOG(INFO) << DescribeEvaluation(scores->result) << " (" << SteadyNow() - begin
             << ")";

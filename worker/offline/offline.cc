@@ -24,6 +24,7 @@
 #include "worker/offline/checkpoint_model.h"
 #include "worker/offline/prediction_file.h"
 #include "worker/precision.h"
+#include "worker/trainer/batch_rows.h"
 #include "worker/trainer/evaluator.h"
 #include "worker/trainer/scores.h"
 
@@ -77,6 +78,9 @@ class Unanswered final : public ExampleSource {
     int32_t ignored = 0;
     ExampleMemory inputs;
     inputs.input = to.input;
+    inputs.ids = to.ids;
+    inputs.id_counts = to.id_counts;
+    inputs.id_values = to.id_values;
     inputs.label = &ignored;
     std::fill(to.targets.begin(), to.targets.end(), 0.0f);
     if (to.label != nullptr) *to.label = 0;
@@ -186,9 +190,17 @@ absl::StatusOr<int64_t> NumTargets(const Opened& opened,
   return (*model)->Outputs().count;
 }
 
-// Errors: INVALID_ARGUMENT when `found` is not the shape that was trained on.
-absl::Status CheckShape(const Opened& opened, const ExampleSpec& found) {
+// Errors: INVALID_ARGUMENT when `found` is not what was trained on.
+absl::Status CheckInputs(const Opened& opened, const ExampleSpec& found) {
   if (!opened.has_declared()) return absl::OkStatus();
+  const auto& fields = opened.declared().id_fields();
+  if (fields.size() != static_cast<int>(found.id_fields.size()) ||
+      opened.declared().id_values() != found.id_values) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the data's examples have ids of ", found.id_fields.size(), " fields",
+        found.id_values ? " with values" : "", "; the model was trained on ",
+        fields.size(), opened.declared().id_values() ? " with values" : ""));
+  }
   const auto& trained = opened.declared().example_shape();
   if (absl::MakeConstSpan(trained) == absl::MakeConstSpan(found.shape)) {
     return absl::OkStatus();
@@ -220,7 +232,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> OpenToEvaluate(
   if (!config.ok()) return config.status();
   auto dataset = OpenJobDataset(*config, data, options.reading, "evaluate");
   if (!dataset.ok()) return dataset.status();
-  const absl::Status status = CheckShape(opened, (*dataset)->spec());
+  const absl::Status status = CheckInputs(opened, (*dataset)->spec());
   if (!status.ok()) return status;
   if (!held_out) return *std::move(dataset);
   auto parts = SubsetDataset::HoldOut(
@@ -271,7 +283,8 @@ absl::StatusOr<proto::CheckpointEvaluation> EvaluateCheckpoint(
       [&](const Parameters& parameters) -> absl::StatusOr<EvaluationScores> {
     const Progress progress(dataset->get(), "evaluated");
     return EvaluateOn(*progress.source(), config, parameters,
-                      loaded->model.get(), /*cancelled=*/nullptr);
+                      loaded->ReadRows(), loaded->model.get(),
+                      /*cancelled=*/nullptr);
   };
   const auto scores = evaluate(loaded->parameters);
   if (!scores.ok()) return scores.status();
@@ -302,7 +315,7 @@ absl::Status PredictWithCheckpoint(const OfflineOptions& options,
   auto dataset =
       OpenJobDataset(*config, opened->job.data(), reading, "predict");
   if (!dataset.ok()) return dataset.status();
-  status = CheckShape(*opened, (*dataset)->spec());
+  status = CheckInputs(*opened, (*dataset)->spec());
   if (!status.ok()) return status;
   const auto targets = NumTargets(*opened, (*dataset)->spec(), models);
   if (!targets.ok()) return targets.status();
@@ -329,15 +342,19 @@ absl::Status PredictWithCheckpoint(const OfflineOptions& options,
   if (!file.ok()) return file.status();
   const Progress progress(&inputs, "predicted");
   const proto::Evaluation& evaluation = opened->job.evaluation();
-  SequentialBatches batches(progress.source(), evaluation.has_batch_size()
-                                                   ? evaluation.batch_size()
-                                                   : kDefaultBatchSize);
+  SequentialBatches batches(
+      progress.source(),
+      evaluation.has_batch_size() ? evaluation.batch_size() : kDefaultBatchSize,
+      FieldsOf(*loaded->model));
+  BatchRows rows(loaded->model->Tables().size());
   const std::vector<absl::Span<const float>> values = loaded->parameters.All();
   for (;;) {
     auto batch = batches.Next();
     if (!batch.ok()) return batch.status();
     if (batch->size() == 0) break;
     batch->wants_outputs = true;
+    status = rows.Bring(Parameters(), loaded->ReadRows(), &*batch);
+    if (!status.ok()) return status;
     const auto result = loaded->model->Evaluate(values, *batch);
     if (!result.ok()) return result.status();
     status = (*file)->Add(result->outputs);
