@@ -174,6 +174,8 @@ absl::Status FillInTest(const std::vector<Resolved<Part>>& train,
 struct CsvComputation {
   int64_t column = 0;
   bool is_number = false;
+  // Of numbers.
+  bool log1p = false;
   Found found;
 };
 
@@ -185,7 +187,8 @@ absl::StatusOr<std::vector<CsvComputation>> ComputationsOf(
   if (!places.ok()) return places.status();
   std::vector<CsvComputation> computations;
   for (const int64_t place : *places) {
-    computations.push_back({place, column.has_number(), {}});
+    computations.push_back(
+        {place, column.has_number(), column.number().log1p(), {}});
   }
   return computations;
 }
@@ -201,7 +204,8 @@ void AddCell(absl::string_view text, const proto::Csv& config,
   if (!computation->is_number) {
     computation->found.AddValue(text);
   } else if (ParseCsvNumber(text, &number)) {
-    computation->found.moments.Add(number);
+    computation->found.moments.Add(computation->log1p ? CsvLog1p(number)
+                                                      : number);
   }
 }
 
