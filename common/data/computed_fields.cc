@@ -23,6 +23,7 @@
 #include "common/data/dataset.h"
 #include "common/data/find_files.h"
 #include "common/data/image_folder.h"
+#include "common/data/parse_number.h"
 #include "common/data/reading_progress.h"
 #include "common/data/tf_example.h"
 #include "common/data/tfrecord_file.h"
@@ -203,7 +204,7 @@ void AddCell(absl::string_view text, const proto::Csv& config,
   double number = 0;
   if (!computation->is_number) {
     computation->found.AddValue(text);
-  } else if (ParseCsvNumber(text, &number)) {
+  } else if (ParseFinite(text, &number)) {
     computation->found.moments.Add(computation->log1p ? CsvLog1p(number)
                                                       : number);
   }

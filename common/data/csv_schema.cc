@@ -1,13 +1,11 @@
 #include "common/data/csv_schema.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <limits>
 #include <optional>
-#include <type_traits>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -15,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/data/id_hash.h"
+#include "common/data/parse_number.h"
 #include "common/portable_math.h"
 #include "common/shape.h"
 
@@ -55,53 +54,6 @@ std::string Quote(absl::string_view text) {
                       is_long ? "..." : "", "\"");
 }
 
-// The number in [begin, end), where it has no exponent and so few digits that
-// one division rounds it correctly: both operands are exact (Clinger, "How to
-// read floating point numbers accurately", 1990). Returns false for all others.
-bool ParseShortDecimal(const char* begin, const char* end, double* value) {
-  constexpr uint64_t kExact = uint64_t{1} << 53;
-  // Of 19 digits at most, so that the mantissa cannot overflow.
-  constexpr double kPowersOf10[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,
-                                    1e7,  1e8,  1e9,  1e10, 1e11, 1e12, 1e13,
-                                    1e14, 1e15, 1e16, 1e17, 1e18, 1e19};
-  const bool negative = begin < end && *begin == '-';
-  const char* c = begin + (negative ? 1 : 0);
-  uint64_t mantissa = 0;
-  const auto read_digits = [&] {
-    const char* const first = c;
-    for (; c < end; ++c) {
-      const unsigned digit = static_cast<unsigned char>(*c) - unsigned{'0'};
-      if (digit > 9) break;
-      mantissa = mantissa * 10 + digit;
-    }
-    return c - first;
-  };
-  std::ptrdiff_t digits = read_digits();
-  std::ptrdiff_t behind_point = 0;
-  if (c < end && *c == '.') {
-    ++c;
-    behind_point = read_digits();
-    digits += behind_point;
-  }
-  if (c != end || digits == 0 || digits > 19 || mantissa > kExact) return false;
-  const double number =
-      static_cast<double>(mantissa) / kPowersOf10[behind_point];
-  *value = negative ? -number : number;
-  return true;
-}
-
-template <typename T>
-bool Parse(absl::string_view text, T* value) {
-  if (!text.empty() && text.front() == '+') text.remove_prefix(1);
-  const char* const end = text.data() + text.size();
-  if constexpr (std::is_same_v<T, double>) {
-    if (ParseShortDecimal(text.data(), end, value)) return true;
-  }
-  const std::from_chars_result result =
-      std::from_chars(text.data(), end, *value);
-  return result.ec == std::errc() && result.ptr == end;
-}
-
 uint32_t BitsOf(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
@@ -119,10 +71,6 @@ bool IsInput(ColumnKind kind) {
 }
 
 }  // namespace
-
-bool ParseCsvNumber(absl::string_view text, double* value) {
-  return Parse(text, value) && std::isfinite(*value);
-}
 
 double CsvLog1p(double number) { return PortableLog1p(std::max(number, 0.0)); }
 
@@ -337,7 +285,7 @@ float CsvSchema::Packed(const Use& use, double value) {
 std::optional<double> CsvSchema::Number(const Use& use,
                                         absl::string_view text) const {
   double value = 0;
-  if (Parse(text, &value) && std::isfinite(value)) {
+  if (ParseFinite(text, &value)) {
     // Not before it is known not to be a mark of the user's, as -999.
     if (missing_.empty() || !IsMissing(text)) return value;
   }
@@ -376,7 +324,7 @@ std::optional<int32_t> CsvSchema::Category(const Use& use,
   if (!is_missing && !use.values.empty()) {
     const auto found = use.values.find(text);
     if (found != use.values.end()) return found->second;
-  } else if (!is_missing && Parse(text, &value) && value >= 0 &&
+  } else if (!is_missing && ParseWhole(text, &value) && value >= 0 &&
              value < use.count) {
     return static_cast<int32_t>(value);
   }
@@ -413,7 +361,7 @@ std::optional<int32_t> CsvSchema::Label(const Use& use,
     return std::nullopt;
   }
   int64_t value = -1;
-  if (!Parse(text, &value) || value < 0 || value >= use.count) {
+  if (!ParseWhole(text, &value) || value < 0 || value >= use.count) {
     return std::nullopt;
   }
   return static_cast<int32_t>(value);
@@ -455,7 +403,7 @@ CsvSchema::IdFault CsvSchema::PackIds(const Use& use, absl::string_view text,
     uint64_t id = 0;
     if (!use.ids_are_numbers) {
       id = IdHash(use.seed, part);
-    } else if (!Parse(part, &id)) {
+    } else if (!ParseWhole(part, &id)) {
       return IdFault::kNoNumber;
     }
     add(id);

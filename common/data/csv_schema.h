@@ -23,9 +23,6 @@ absl::StatusOr<std::vector<int64_t>> FindCsvColumns(
     const proto::CsvColumn& column, absl::Span<const std::string> names,
     bool header);
 
-// Whether `text` is a finite number, which goes to *value.
-bool ParseCsvNumber(absl::string_view text, double* value);
-
 // What stands in place of a number where CsvColumn.Number.log1p is set:
 // log(1 + max(number, 0)).
 double CsvLog1p(double number);

@@ -8,6 +8,7 @@
 #include "common/data/csv_dataset.h"
 #include "common/data/idx.h"
 #include "common/data/image_dataset.h"
+#include "common/data/libsvm_dataset.h"
 #include "common/data/npy.h"
 #include "common/data/tfrecord_dataset.h"
 
@@ -80,6 +81,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(
     case proto::Dataset::kImages:
       return ImageDataset::Open(config.images(), options);
     case proto::Dataset::kLibsvm:
+      return LibsvmDataset::Open(config.libsvm(), options);
     case proto::Dataset::kRegistered:
     case proto::Dataset::KIND_NOT_SET:
       break;
