@@ -51,6 +51,7 @@ _LIBRARIES = {
     "protobuf": struct(pc = "protobuf", package = "libprotobuf-dev"),
     "re2": struct(pc = "re2", package = "libre2-dev"),
     "ssl": struct(pc = "libssl", package = "libssl-dev", deps = [":crypto"]),
+    "xxhash": struct(header = "xxhash.h", package = "libxxhash-dev"),
     "zip": struct(pc = "libzip", package = "libzip-dev"),
     "zlib": struct(pc = "zlib", package = "zlib1g-dev"),
 }

@@ -3,8 +3,8 @@
 //
 // Rules of validity: those that hold for any message are told in
 // common/validate.h; those between the fields of a job stand in job_file.cc,
-// but for those that hold for a declaration as well
-// (common/consistency_rules.h).
+// but for those of its data (common/job_data_rules.h), and those that hold for
+// a declaration as well (common/consistency_rules.h).
 //
 // Pure functions but for LoadJobFile, which reads its file; safe from any
 // thread.

@@ -221,7 +221,7 @@ TEST(ParseJobFileTest, OneFault) {
       {"train { idx { images: \"train-images\" labels: \"train-labels\" } }",
        "train {}",
        ":12: data.train: needs idx or npy or csv or "
-       "tfrecord or images or registered"},
+       "tfrecord or images or criteo or libsvm or registered"},
       {" labels: \"train-labels\"", "",
        ":12: data.train.idx: needs labels, the examples' classes, or targets, "
        "the numbers that the outputs should be"},
@@ -414,13 +414,13 @@ TEST(ParseJobFileTest, RulesOfCsvFiles) {
                           "is for"));
   EXPECT_THAT(errors("columns { name: 'x' } " + x + y),
               ElementsAre("columns[0]: needs number or category or label or "
-                          "target or weight"));
+                          "target or weight or ids"));
   EXPECT_THAT(errors(x),
               ElementsAre("columns: needs one label, or targets: has 0 and 0"));
   EXPECT_THAT(errors(x + y + y),
               ElementsAre("columns: needs one label, or targets: has 2 and 0"));
-  EXPECT_THAT(errors(y), ElementsAre("columns: has no number and no category, "
-                                     "and so no inputs"));
+  EXPECT_THAT(errors(y), ElementsAre("columns: has no number, no category and "
+                                     "no ids, and so no inputs"));
   EXPECT_THAT(errors(x + y + "delimiter: '::'"),
               ElementsAre("delimiter: must be one character, and no quote or "
                           "end of a line, is \"::\""));
@@ -449,6 +449,28 @@ TEST(ParseJobFileTest, RulesOfCsvFiles) {
   EXPECT_THAT(
       errors(x + "columns { name: 'y' label { values: 'a' values: 'a' } }"),
       ElementsAre("columns[1].label.values[1]: \"a\" stands there twice"));
+  const auto ids = [&](const std::string& fields) {
+    return errors("columns { name: 'u' ids { " + fields + " } } " + y);
+  };
+  EXPECT_THAT(
+      ids("separator: ','"),
+      ElementsAre("columns[0].ids.separator: must be one character, and "
+                  "not the delimiter of cells, is \",\""));
+  EXPECT_THAT(
+      ids("separator: '||'"),
+      ElementsAre("columns[0].ids.separator: must be one character, and "
+                  "not the delimiter of cells, is \"||\""));
+  EXPECT_THAT(ids("max_ids: 3"),
+              ElementsAre("columns[0].ids.max_ids: needs separator: a cell "
+                          "without one is a single id"));
+  EXPECT_THAT(ids("separator: '|' max_ids: 0"),
+              ElementsAre("columns[0].ids.max_ids: must be at least 1, is 0"));
+  EXPECT_THAT(
+      ids("numbers: true group: 'g' missing: OWN"),
+      ElementsAre("columns[0].ids.group: is for ids that are hashed: "
+                  "numbers are ids as they are, the same in all columns",
+                  "columns[0].ids.missing: must be REFUSE or NONE with "
+                  "numbers: an empty cell has no number of its own"));
   EXPECT_THAT(errors(x + y, "scale: 0.5"),
               ElementsAre("dir/job.textproto:14: data.scale: is for arrays: "
                           "columns of CSV files and numbers of TFRecord files "
@@ -623,12 +645,37 @@ TEST(ParseJobFileTest, ReadsCsvFiles) {
               "train { csv { files: 'a*.csv' files: '/b.csv' header: false "
               "delimiter: '\\t' columns { range { first: 1 last: 4 } category "
               "{ count: 3 } } columns { range { first: 0 } target {} } columns "
-              "{ range { first: 9 } weight {} } } }"),
+              "{ range { first: 9 } weight {} } columns { range { first: 10 } "
+              "ids "
+              "{} } columns { range { first: 11 } ids { separator: ' ' "
+              "max_ids: "
+              "3 group: 'g' missing: OWN } } } }"),
           {{"scale: 0.5", ""}}),
       "dir/job.textproto");
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_THAT(job->data().train().csv().files(),
               ElementsAre("dir/a*.csv", "/b.csv"));
+}
+
+TEST(ParseJobFileTest, ReadsFilesOfIds) {
+  for (const char* kind : {"criteo", "libsvm"}) {
+    const std::string text = Changed(
+        "train { idx { images: \"train-images\" labels: \"train-labels\" } }",
+        absl::StrCat("train { ", kind, " { files: 'day*' } }"));
+    const auto job = ParseJobFile(
+        absl::StrReplaceAll(text, {{"scale: 0.5", ""}}), "dir/job.textproto");
+    ASSERT_TRUE(job.ok()) << job.status();
+    proto::Dataset train = job->data().train();
+    const std::vector<std::string*> paths = DataPaths(&train);
+    ASSERT_THAT(paths, SizeIs(1));
+    EXPECT_EQ(*paths[0], "dir/day*");
+    proto::Job elsewhere = *job;
+    *DataPaths(elsewhere.mutable_data()->mutable_train())[0] = "/day*";
+    EXPECT_EQ(JobDigest(elsewhere), JobDigest(*job));
+    EXPECT_THAT(ErrorsOf(text),
+                ElementsAre("dir/job.textproto:14: data.scale: is for arrays: "
+                            "the format says what its numbers become"));
+  }
 }
 
 // Where the data lie is no part of what workers must agree on; the schema is.

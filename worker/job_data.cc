@@ -40,6 +40,21 @@ absl::Status CheckAlike(const ExampleSpec& tested, const ExampleSpec& trained) {
                      ShapeString(tested.shape), ", those of the training set ",
                      ShapeString(trained.shape)));
   }
+  const auto ids = [](const ExampleSpec& spec) {
+    if (spec.id_fields.empty()) return std::string("no ids");
+    return absl::StrCat(
+        spec.id_values ? "ids with values" : "ids", " of the fields ",
+        absl::StrJoin(spec.id_fields, ", ",
+                      [](std::string* out, const IdField& field) {
+                        out->append(field.name);
+                      }));
+  };
+  // How many of a field there are may differ.
+  if (ids(tested) != ids(trained)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the examples of the test set have ", ids(tested),
+                     ", those of the training set ", ids(trained)));
+  }
   if (tested.num_targets == trained.num_targets) return absl::OkStatus();
   const auto answers = [](const ExampleSpec& spec) {
     return spec.num_targets == 0 ? "labels"

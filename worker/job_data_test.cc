@@ -123,6 +123,20 @@ TEST_F(JobDataTest, ATestSetMustBeLikeTheTrainingSet) {
                     "columns { name: 'y' target {} } }"),
               HasSubstr("the test set have 1 targets, those of the training "
                         "set labels"));
+  const std::string numbers = "columns { name: 'b' number {} } ";
+  const std::string y = "columns { name: 'y' label {} } ";
+  const auto with_ids = [&](const std::string& train, const std::string& test) {
+    const auto data = Read("train { csv { " + numbers + y + train +
+                           " } } test { csv { " + numbers + y + test + " } }");
+    EXPECT_TRUE(data.ok()) << data.status();
+    return data->OpenTestSet().status();
+  };
+  EXPECT_THAT(with_ids("columns { name: 'a' ids {} }", "").message(),
+              HasSubstr("the test set have no ids, those of the training set "
+                        "ids of the fields a"));
+  EXPECT_EQ(with_ids("columns { name: 'a' ids {} }",
+                     "columns { name: 'a' ids { separator: '|' max_ids: 7 } }"),
+            absl::OkStatus());
 }
 
 }  // namespace

@@ -23,6 +23,7 @@
 #include "common/data/dataset.h"
 #include "common/data/find_files.h"
 #include "common/data/image_folder.h"
+#include "common/data/parse_number.h"
 #include "common/data/reading_progress.h"
 #include "common/data/tf_example.h"
 #include "common/data/tfrecord_file.h"
@@ -174,6 +175,8 @@ absl::Status FillInTest(const std::vector<Resolved<Part>>& train,
 struct CsvComputation {
   int64_t column = 0;
   bool is_number = false;
+  // Of numbers.
+  bool log1p = false;
   Found found;
 };
 
@@ -185,7 +188,8 @@ absl::StatusOr<std::vector<CsvComputation>> ComputationsOf(
   if (!places.ok()) return places.status();
   std::vector<CsvComputation> computations;
   for (const int64_t place : *places) {
-    computations.push_back({place, column.has_number(), {}});
+    computations.push_back(
+        {place, column.has_number(), column.number().log1p(), {}});
   }
   return computations;
 }
@@ -200,8 +204,9 @@ void AddCell(absl::string_view text, const proto::Csv& config,
   double number = 0;
   if (!computation->is_number) {
     computation->found.AddValue(text);
-  } else if (ParseCsvNumber(text, &number)) {
-    computation->found.moments.Add(number);
+  } else if (ParseFinite(text, &number)) {
+    computation->found.moments.Add(computation->log1p ? CsvLog1p(number)
+                                                      : number);
   }
 }
 

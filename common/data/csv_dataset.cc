@@ -7,8 +7,8 @@
 namespace holdfast {
 
 absl::StatusOr<std::unique_ptr<Dataset>> CsvDataset::Open(
-    const proto::Csv& config, const Options& options) {
-  absl::StatusOr<LoadedCsv> csv = LoadCsv(config, options.reading);
+    const CsvTable& table, const Options& options) {
+  absl::StatusOr<LoadedCsv> csv = LoadCsv(table, options.reading);
   if (!csv.ok()) return csv.status();
   return std::unique_ptr<Dataset>(new CsvDataset(*std::move(csv)));
 }

@@ -19,7 +19,7 @@ namespace holdfast {
 class CsvDataset final : public Dataset {
  public:
   // Errors: those of LoadCsv.
-  static absl::StatusOr<std::unique_ptr<Dataset>> Open(const proto::Csv& config,
+  static absl::StatusOr<std::unique_ptr<Dataset>> Open(const CsvTable& table,
                                                        const Options& options);
 
   int64_t num_examples() const override { return csv_.rows->rows(); }

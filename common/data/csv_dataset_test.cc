@@ -15,6 +15,7 @@
 #include "common/clock.h"
 #include "common/data/data_cache.h"
 #include "common/data/dataset.h"
+#include "common/data/id_hash.h"
 #include "common/data/reading_progress.h"
 #include "google/protobuf/text_format.h"
 
@@ -33,6 +34,8 @@ struct Example {
   int32_t label = -1;
   std::vector<float> targets;
   float weight = -1;
+  // By field.
+  std::vector<std::vector<uint64_t>> ids;
 };
 
 class CsvDatasetTest : public ::testing::Test {
@@ -49,11 +52,15 @@ class CsvDatasetTest : public ::testing::Test {
 
   // `schema` is a Csv, with FOLDER for the test's.
   absl::StatusOr<std::unique_ptr<Dataset>> Open(const std::string& schema) {
+    return OpenConfig("csv {" + schema + "}");
+  }
+  // Likewise, a Dataset.
+  absl::StatusOr<std::unique_ptr<Dataset>> OpenConfig(const std::string& text) {
     proto::Dataset config;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
-        absl::StrReplaceAll(schema, {{"FOLDER", folder_}}),
-        config.mutable_csv()));
+        absl::StrReplaceAll(text, {{"FOLDER", folder_}}), &config));
     Dataset::Options options;
+    options.unlabeled = unlabeled_;
     options.reading.threads = threads_;
     options.reading.cache = cache_;
     options.reading.progress = progress_;
@@ -78,14 +85,24 @@ class CsvDatasetTest : public ::testing::Test {
     Example example;
     example.input.assign(spec.input_size(), -99);
     example.targets.assign(spec.num_targets, -99);
+    std::vector<uint64_t> ids(spec.max_ids(), 99);
+    std::vector<uint32_t> counts(spec.id_fields.size(), 99);
     const absl::Status status =
         dataset.Read(index, {absl::MakeSpan(example.input), &example.label,
-                             absl::MakeSpan(example.targets), &example.weight});
+                             absl::MakeSpan(example.targets), &example.weight,
+                             absl::MakeSpan(ids), absl::MakeSpan(counts)});
     EXPECT_TRUE(status.ok()) << status;
+    auto first = ids.begin();
+    for (size_t field = 0; field < counts.size(); ++field) {
+      EXPECT_LE(counts[field], spec.id_fields[field].max_ids);
+      example.ids.emplace_back(first, first + counts[field]);
+      first += spec.id_fields[field].max_ids;
+    }
     return example;
   }
 
   const std::string folder_ = testing::TempDir() + "/csv_dataset_test";
+  bool unlabeled_ = false;
   int threads_ = 1;
   const DataCache* cache_ = nullptr;
   ReadingProgress* progress_ = nullptr;
@@ -170,6 +187,217 @@ TEST_F(CsvDatasetTest, DoesWithMissingValuesWhatItIsTold) {
   EXPECT_THAT(At(**dataset, 0).input, ElementsAre(2, 0, 0, 1, 0, 0, 0));
   EXPECT_THAT(At(**dataset, 1).input, ElementsAre(2, 0, 1, 0, 0, 0, 0));
   EXPECT_THAT(At(**dataset, 2).input, ElementsAre(2, 1, 0, 0, 0, 0, 1));
+}
+
+uint64_t Id(const std::string& group, const std::string& text) {
+  return IdHash(IdSeed(group), text);
+}
+
+TEST_F(CsvDatasetTest, ReadsIds) {
+  const std::string content =
+      "user,tags,n,x,y\n"
+      "ann,a|b|a,18446744073709551615,1,0\n"
+      "bob,,7,2,1\n"
+      "ann, c | |d,0,3,1\n";
+  const std::string schema = R"(
+    columns { name: 'user' ids {} }
+    columns { name: 'tags' ids { separator: '|' max_ids: 4 missing: NONE } }
+    columns { name: 'n' ids { numbers: true } }
+    columns { name: 'y' label {} } columns { name: 'x' number {} })";
+  const auto dataset = OpenTable(content, schema);
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const ExampleSpec& spec = (*dataset)->spec();
+  EXPECT_THAT(spec.shape, ElementsAre(1));
+  EXPECT_FALSE(spec.id_values);
+  ASSERT_EQ(spec.id_fields.size(), 3);
+  EXPECT_EQ(spec.id_fields[0].name, "user");
+  EXPECT_EQ(spec.id_fields[0].max_ids, 1);
+  EXPECT_EQ(spec.id_fields[1].name, "tags");
+  EXPECT_EQ(spec.id_fields[1].max_ids, 4);
+  EXPECT_EQ(spec.max_ids(), 6);
+  const auto tag = [](const std::string& text) { return Id("tags", text); };
+  EXPECT_THAT(At(**dataset, 0).ids,
+              ElementsAre(ElementsAre(Id("user", "ann")),
+                          ElementsAre(tag("a"), tag("b"), tag("a")),
+                          ElementsAre(~uint64_t{0})));
+  EXPECT_THAT(At(**dataset, 0).input, ElementsAre(1));
+  EXPECT_EQ(At(**dataset, 1).label, 1);
+  EXPECT_THAT(At(**dataset, 1).ids, ElementsAre(ElementsAre(Id("user", "bob")),
+                                                IsEmpty(), ElementsAre(7)));
+  EXPECT_THAT(At(**dataset, 2).ids,
+              ElementsAre(ElementsAre(Id("user", "ann")),
+                          ElementsAre(tag("c"), tag("d")), ElementsAre(0)));
+  // 8 bytes an id, 4 for how many tags there are, and x and y.
+  EXPECT_EQ((*dataset)->footprint().memory, 3 * (8 + 4 + 4 * 8 + 8 + 4 + 4));
+
+  std::filesystem::create_directories(Path("cache"));
+  const auto cache = DataCache::Open(Path("cache"), [](const std::string&) {});
+  ASSERT_TRUE(cache.ok()) << cache.status();
+  cache_ = cache->get();
+  for (int i = 0; i < 2; ++i) {
+    const auto cached = OpenTable(content, schema);
+    ASSERT_TRUE(cached.ok()) << cached.status();
+    EXPECT_EQ((*cached)->digest(), (*dataset)->digest());
+    for (int example = 0; example < 3; ++example) {
+      EXPECT_EQ(At(**cached, example).ids, At(**dataset, example).ids);
+    }
+  }
+}
+
+TEST_F(CsvDatasetTest, ReadsTablesOfIdsAlone) {
+  const auto dataset = OpenTable("a,1,b\nc,0,-\n", R"(
+    header: false missing: '-'
+    columns { range { first: 1 } label {} }
+    columns { range { first: 2 } ids { group: 'g' missing: OWN } }
+    columns { range { first: 0 } ids {} })");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const ExampleSpec& spec = (*dataset)->spec();
+  EXPECT_THAT(spec.shape, ElementsAre(0));
+  EXPECT_EQ(spec.input_size(), 0);
+  EXPECT_EQ(spec.num_classes, 2);
+  ASSERT_EQ(spec.id_fields.size(), 2);
+  EXPECT_EQ(spec.id_fields[0].name, "column 2");
+  EXPECT_EQ(spec.id_fields[1].name, "column 0");
+  EXPECT_THAT(
+      At(**dataset, 0).ids,
+      ElementsAre(ElementsAre(Id("g", "b")), ElementsAre(Id("column 0", "a"))));
+  EXPECT_THAT(
+      At(**dataset, 1).ids,
+      ElementsAre(ElementsAre(Id("g", "")), ElementsAre(Id("column 0", "c"))));
+  EXPECT_EQ(At(**dataset, 0).label, 1);
+}
+
+TEST_F(CsvDatasetTest, SaysWhichIdsDoNotFit) {
+  const std::string schema = R"(
+    columns { name: 'u' ids {} }
+    columns { name: 'n' ids { numbers: true separator: '|' max_ids: 2 } }
+    columns { name: 'y' label {} })";
+  const auto error = [&](const std::string& row) {
+    return ErrorOf("u,n,y\na,1,0\n" + row + "\n", schema);
+  };
+  EXPECT_THAT(error(",1,0"),
+              AllOf(HasSubstr("line 3: column \"u\": the id is missing"),
+                    HasSubstr("`ids { missing: ... }`")));
+  EXPECT_THAT(error("a, | ,0"), HasSubstr("column \"n\": the id is missing"));
+  EXPECT_THAT(error("a,1|x,0"),
+              HasSubstr("column \"n\": \"1|x\" is no whole number from 0 to "
+                        "18446744073709551615"));
+  EXPECT_THAT(error("a,-1,0"), HasSubstr("\"-1\" is no whole number"));
+  EXPECT_THAT(error("a,18446744073709551616,0"), HasSubstr("no whole number"));
+  EXPECT_THAT(error("a,1|2|3,0"),
+              HasSubstr("column \"n\": there are more than 2 ids in "
+                        "\"1|2|3\"; raise max_ids"));
+}
+
+// Any change of what an id is makes another file.
+TEST_F(CsvDatasetTest, KeepsIdsOfOtherSchemasApartInTheCache) {
+  std::filesystem::create_directories(Path("cache"));
+  const auto cache = DataCache::Open(Path("cache"), [](const std::string&) {});
+  ASSERT_TRUE(cache.ok()) << cache.status();
+  cache_ = cache->get();
+  int files = 0;
+  for (const char* ids :
+       {"", "group: 'g'", "numbers: true", "missing: OWN", "missing: NONE",
+        "separator: '|'", "separator: '|' max_ids: 2"}) {
+    const auto dataset = OpenTable(
+        "u,y\n1,0\n2,1\n", absl::StrCat("columns { name: 'u' ids { ", ids,
+                                        " } } columns { name: 'y' label {} }"));
+    ASSERT_TRUE(dataset.ok()) << dataset.status();
+    ++files;
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(Path("cache")),
+                            std::filesystem::directory_iterator()),
+              files)
+        << ids;
+  }
+}
+
+TEST_F(CsvDatasetTest, TakesLogarithmsOfNumbers) {
+  const auto dataset = OpenTable("x,y\n1,0\n-3,0\n,1\n", R"(
+    columns { name: 'x'
+              number { log1p: true mean: 1 stddev: 0.5 missing: 3 } }
+    columns { name: 'y' label {} })");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const auto expected = [](double log) {
+    return ::testing::FloatEq(static_cast<float>((log - 1) / 0.5));
+  };
+  EXPECT_THAT(At(**dataset, 0).input, ElementsAre(expected(std::log(2))));
+  EXPECT_THAT(At(**dataset, 1).input, ElementsAre(expected(0)));
+  EXPECT_THAT(At(**dataset, 2).input, ElementsAre(expected(std::log(4))));
+}
+
+// A line of the layout: cell i is `cell(i)`.
+template <typename Cell>
+std::string CriteoLine(Cell cell) {
+  std::string line = cell(0);
+  for (int i = 1; i < 40; ++i) absl::StrAppend(&line, "\t", cell(i));
+  return line + "\n";
+}
+
+TEST_F(CsvDatasetTest, ReadsCriteo) {
+  const std::string full = CriteoLine([](int i) {
+    return i == 0 ? "1" : i < 14 ? absl::StrCat(i - 3) : absl::StrCat("id", i);
+  });
+  const std::string sparse = CriteoLine([](int i) {
+    return i == 0 ? "0" : i == 14 ? "68fd1e64" : "";
+  });
+  Write("day.tsv", full + sparse);
+  auto dataset = OpenConfig("criteo { files: 'FOLDER/day.tsv' }");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  const ExampleSpec& spec = (*dataset)->spec();
+  EXPECT_THAT(spec.shape, ElementsAre(13));
+  ASSERT_EQ(spec.id_fields.size(), 26);
+  EXPECT_EQ(spec.id_fields[0].name, "C1");
+  EXPECT_EQ(spec.id_fields[25].name, "C26");
+  EXPECT_EQ(spec.max_ids(), 26);
+  EXPECT_EQ(spec.num_classes, 2);
+  Example example = At(**dataset, 0);
+  EXPECT_EQ(example.label, 1);
+  for (int i = 0; i < 13; ++i) {
+    EXPECT_FLOAT_EQ(example.input[i], std::log1p(std::max(i - 2, 0))) << i;
+  }
+  EXPECT_THAT(example.ids[25], ElementsAre(Id("C26", "id39")));
+  example = At(**dataset, 1);
+  EXPECT_THAT(example.input, ::testing::Each(0));
+  EXPECT_EQ(example.label, 0);
+  EXPECT_THAT(example.ids[0], ElementsAre(Id("C1", "68fd1e64")));
+  EXPECT_THAT(example.ids[1], ElementsAre(Id("C2", "")));
+
+  // As the table that it stands for.
+  Write("table.csv", full + sparse);
+  std::string columns = R"(delimiter: '\t' header: false
+    columns { range { first: 0 } label {} }
+    columns { range { first: 1 last: 13 } number { log1p: true missing: 0 } })";
+  for (int i = 1; i <= 26; ++i) {
+    absl::StrAppend(&columns, "columns { range { first: ", 13 + i,
+                    " } ids { group: 'C", i, "' missing: OWN } }");
+  }
+  const auto table = Open("files: 'FOLDER/table.csv' " + columns);
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_EQ((*table)->digest(), (*dataset)->digest());
+
+  Write("day.tsv", full + CriteoLine([](int i) {
+                     return i == 0 ? "0" : i == 3 ? "x" : "7";
+                   }));
+  EXPECT_THAT(
+      OpenConfig("criteo { files: 'FOLDER/day.tsv' }").status().message(),
+      HasSubstr("day.tsv\": line 2: column \"I3\": \"x\" is no finite number"));
+  dataset =
+      OpenConfig("criteo { files: 'FOLDER/day.tsv' skip_bad_rows: true }");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->num_examples(), 1);
+  EXPECT_EQ((*dataset)->skipped_rows(), 1);
+
+  Write("day.tsv", "1\t2\t3\n");
+  EXPECT_THAT(
+      OpenConfig("criteo { files: 'FOLDER/day.tsv' }").status().message(),
+      HasSubstr("line 1: the row has 3 cells in place of 40, label to C26"));
+
+  // To predict on, nobody wants labels.
+  Write("day.tsv", full.substr(1));
+  unlabeled_ = true;
+  dataset = OpenConfig("criteo { files: 'FOLDER/day.tsv' }");
+  ASSERT_TRUE(dataset.ok()) << dataset.status();
+  EXPECT_EQ((*dataset)->spec().id_fields.size(), 26);
 }
 
 TEST_F(CsvDatasetTest, SaysWhichRowAndColumnDoNotFit) {

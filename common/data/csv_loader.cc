@@ -87,14 +87,15 @@ class CsvLoader {
       const CsvSchema& schema, absl::Span<const uint32_t> rows)>;
 
   // What it is given must outlive it.
-  CsvLoader(const proto::Csv& config, const std::vector<std::string>& paths,
+  CsvLoader(const CsvTable& table, const std::vector<std::string>& paths,
             ReadingProgress* progress, TakeRows take_rows)
-      : config_(config),
+      : config_(table.config),
+        names_(table.names),
         paths_(paths),
         progress_(progress),
         take_rows_(take_rows),
-        delimiter_(DelimiterOf(config)),
-        has_header_(!config.has_header() || config.header()) {
+        delimiter_(DelimiterOf(config_)),
+        has_header_(!config_.has_header() || config_.header()) {
     notes_.set_greatest_label(-1);
   }
 
@@ -119,6 +120,7 @@ class CsvLoader {
                Piece* piece) const;
 
   const proto::Csv& config_;
+  const std::vector<std::string>& names_;
   const std::vector<std::string>& paths_;
   ReadingProgress* const progress_;
   const TakeRows take_rows_;
@@ -201,7 +203,8 @@ void CsvLoader::TakeHeader(Piece* piece) {
 std::optional<std::string> CsvLoader::CheckHeader(
     const CsvBlocks& file, absl::Span<const absl::string_view> header) {
   if (schema_ == nullptr) {
-    absl::StatusOr<CsvSchema> schema = CsvSchema::Create(config_, header);
+    absl::StatusOr<CsvSchema> schema =
+        CsvSchema::Create(config_, header, names_);
     if (!schema.ok()) return std::string(schema.status().message());
     schema_ = std::make_unique<CsvSchema>(*std::move(schema));
     first_path_ = file.path();
@@ -332,23 +335,23 @@ absl::StatusOr<proto::CsvNotes> CsvLoader::Finish(
 }
 
 // Of the first file that has a row, as CsvLoader finds it.
-absl::StatusOr<CsvSchema> SchemaOf(const proto::Csv& config,
+absl::StatusOr<CsvSchema> SchemaOf(const CsvTable& table,
                                    const std::vector<std::string>& paths) {
   std::vector<absl::string_view> header;
   for (const std::string& path : paths) {
-    auto reader = CsvReader::Open(path, DelimiterOf(config));
+    auto reader = CsvReader::Open(path, DelimiterOf(table.config));
     if (!reader.ok()) return reader.status();
     const absl::StatusOr<bool> has_row = (*reader)->Next(&header);
     if (!has_row.ok()) return has_row.status();
-    if (*has_row) return CsvSchema::Create(config, header);
+    if (*has_row) return CsvSchema::Create(table.config, header, table.names);
   }
   return absl::InternalError("there was a row, and is none");
 }
 
-absl::StatusOr<DataCache::Key> KeyOf(const proto::Csv& config,
+absl::StatusOr<DataCache::Key> KeyOf(const CsvTable& table,
                                      const std::vector<std::string>& paths) {
   DataCache::Key key("csv");
-  proto::Csv schema = config;
+  proto::Csv schema = table.config;
   schema.clear_files();
   std::string bytes;
   {
@@ -358,6 +361,7 @@ absl::StatusOr<DataCache::Key> KeyOf(const proto::Csv& config,
     schema.SerializeToCodedStream(&out);
   }
   key.Add(bytes);
+  for (const std::string& name : table.names) key.Add(name);
   for (const std::string& path : paths) {
     if (absl::Status status = key.AddFile(path); !status.ok()) return status;
   }
@@ -378,11 +382,11 @@ void BeginProgress(const std::vector<std::string>& paths,
 }
 
 absl::StatusOr<proto::CsvNotes> Parse(
-    const proto::Csv& config, const std::vector<std::string>& paths,
+    const CsvTable& table, const std::vector<std::string>& paths,
     const ReadingOptions& options, CsvLoader::TakeRows take_rows,
     std::unique_ptr<const CsvSchema>* schema) {
   if (options.progress != nullptr) BeginProgress(paths, options.progress);
-  CsvLoader loader(config, paths, options.progress, take_rows);
+  CsvLoader loader(table, paths, options.progress, take_rows);
   RunInOrder<Piece>(
       options.threads, [&](Piece* piece) { return loader.Take(piece); },
       [&](Piece* piece) { loader.Make(piece); },
@@ -390,12 +394,12 @@ absl::StatusOr<proto::CsvNotes> Parse(
   return loader.Finish(schema);
 }
 
-absl::Status LoadIntoMemory(const proto::Csv& config,
+absl::Status LoadIntoMemory(const CsvTable& table,
                             const std::vector<std::string>& paths,
                             const ReadingOptions& options, LoadedCsv* loaded) {
   std::unique_ptr<RowStore> store;
   auto notes = Parse(
-      config, paths, options,
+      table, paths, options,
       [&](const CsvSchema& schema, absl::Span<const uint32_t> rows) {
         if (store == nullptr) {
           store = std::make_unique<RowStore>(schema.cells());
@@ -410,15 +414,15 @@ absl::Status LoadIntoMemory(const proto::Csv& config,
   return absl::OkStatus();
 }
 
-absl::Status LoadFromCache(const proto::Csv& config,
+absl::Status LoadFromCache(const CsvTable& table,
                            const std::vector<std::string>& paths,
                            const ReadingOptions& options, LoadedCsv* loaded) {
-  const absl::StatusOr<DataCache::Key> key = KeyOf(config, paths);
+  const absl::StatusOr<DataCache::Key> key = KeyOf(table, paths);
   if (!key.ok()) return key.status();
   const auto entry = options.cache->Get(
       *key, [&](ByteSink* payload, std::string* text) -> absl::Status {
         const auto notes = Parse(
-            config, paths, options,
+            table, paths, options,
             [payload](const CsvSchema&, absl::Span<const uint32_t> rows) {
               return payload->Append(
                   {reinterpret_cast<const uint8_t*>(rows.data()),
@@ -436,7 +440,7 @@ absl::Status LoadFromCache(const proto::Csv& config,
   }
   if (loaded->schema == nullptr) {
     // Somebody else has parsed the rows.
-    absl::StatusOr<CsvSchema> schema = SchemaOf(config, paths);
+    absl::StatusOr<CsvSchema> schema = SchemaOf(table, paths);
     if (!schema.ok()) return schema.status();
     loaded->schema = std::make_unique<CsvSchema>(*std::move(schema));
   }
@@ -447,14 +451,15 @@ absl::Status LoadFromCache(const proto::Csv& config,
 
 }  // namespace
 
-absl::StatusOr<LoadedCsv> LoadCsv(const proto::Csv& config,
+absl::StatusOr<LoadedCsv> LoadCsv(const CsvTable& table,
                                   const ReadingOptions& options) {
+  const auto& patterns = table.config.files();
   const absl::StatusOr<std::vector<std::string>> paths =
-      FindFiles({config.files().begin(), config.files().end()});
+      FindFiles({patterns.begin(), patterns.end()});
   if (!paths.ok()) return paths.status();
   const auto load = options.cache == nullptr ? &LoadIntoMemory : &LoadFromCache;
   LoadedCsv loaded;
-  if (absl::Status status = load(config, *paths, options, &loaded);
+  if (absl::Status status = load(table, *paths, options, &loaded);
       !status.ok()) {
     return status;
   }

@@ -1,18 +1,20 @@
 #include "common/data/csv_schema.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <limits>
 #include <optional>
-#include <type_traits>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/data/id_hash.h"
+#include "common/data/parse_number.h"
+#include "common/portable_math.h"
 #include "common/shape.h"
 
 namespace holdfast {
@@ -52,53 +54,6 @@ std::string Quote(absl::string_view text) {
                       is_long ? "..." : "", "\"");
 }
 
-// The number in [begin, end), where it has no exponent and so few digits that
-// one division rounds it correctly: both operands are exact (Clinger, "How to
-// read floating point numbers accurately", 1990). Returns false for all others.
-bool ParseShortDecimal(const char* begin, const char* end, double* value) {
-  constexpr uint64_t kExact = uint64_t{1} << 53;
-  // Of 19 digits at most, so that the mantissa cannot overflow.
-  constexpr double kPowersOf10[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,
-                                    1e7,  1e8,  1e9,  1e10, 1e11, 1e12, 1e13,
-                                    1e14, 1e15, 1e16, 1e17, 1e18, 1e19};
-  const bool negative = begin < end && *begin == '-';
-  const char* c = begin + (negative ? 1 : 0);
-  uint64_t mantissa = 0;
-  const auto read_digits = [&] {
-    const char* const first = c;
-    for (; c < end; ++c) {
-      const unsigned digit = static_cast<unsigned char>(*c) - unsigned{'0'};
-      if (digit > 9) break;
-      mantissa = mantissa * 10 + digit;
-    }
-    return c - first;
-  };
-  std::ptrdiff_t digits = read_digits();
-  std::ptrdiff_t behind_point = 0;
-  if (c < end && *c == '.') {
-    ++c;
-    behind_point = read_digits();
-    digits += behind_point;
-  }
-  if (c != end || digits == 0 || digits > 19 || mantissa > kExact) return false;
-  const double number =
-      static_cast<double>(mantissa) / kPowersOf10[behind_point];
-  *value = negative ? -number : number;
-  return true;
-}
-
-template <typename T>
-bool Parse(absl::string_view text, T* value) {
-  if (!text.empty() && text.front() == '+') text.remove_prefix(1);
-  const char* const end = text.data() + text.size();
-  if constexpr (std::is_same_v<T, double>) {
-    if (ParseShortDecimal(text.data(), end, value)) return true;
-  }
-  const std::from_chars_result result =
-      std::from_chars(text.data(), end, *value);
-  return result.ec == std::errc() && result.ptr == end;
-}
-
 uint32_t BitsOf(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
@@ -117,60 +72,83 @@ bool IsInput(ColumnKind kind) {
 
 }  // namespace
 
-bool ParseCsvNumber(absl::string_view text, double* value) {
-  return Parse(text, value) && std::isfinite(*value);
-}
+double CsvLog1p(double number) { return PortableLog1p(std::max(number, 0.0)); }
 
 absl::StatusOr<CsvSchema> CsvSchema::Create(
-    const proto::Csv& config, absl::Span<const absl::string_view> header) {
+    const proto::Csv& config, absl::Span<const absl::string_view> header,
+    absl::Span<const std::string> names) {
   CsvSchema schema;
   const bool has_header = !config.has_header() || config.header();
+  schema.has_names_ = has_header || !names.empty();
+  if (!names.empty() && names.size() != header.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the row has ", header.size(), " cells in place of ",
+                     names.size(), ", ", names.front(), " to ", names.back()));
+  }
   for (size_t i = 0; i < header.size(); ++i) {
-    schema.names_.push_back(has_header ? std::string(header[i])
-                                       : absl::StrCat(i));
+    schema.names_.push_back(!names.empty() ? names[i]
+                            : has_header   ? std::string(header[i])
+                                           : absl::StrCat(i));
   }
   schema.missing_.assign(config.missing().begin(), config.missing().end());
   std::vector<bool> used(header.size());
   for (const proto::CsvColumn& column : config.columns()) {
-    absl::Status status = schema.AddColumn(column, has_header, &used);
+    absl::Status status = schema.AddColumn(column, schema.has_names_, &used);
     if (!status.ok()) return status;
   }
-  // Inputs, labels, targets, weights: in the order of their kinds' numbers.
-  std::stable_sort(schema.uses_.begin(), schema.uses_.end(),
-                   [](const Use& a, const Use& b) {
-                     const auto rank = [](const Use& use) {
-                       return IsInput(use.kind) ? 0 : int{use.kind};
-                     };
-                     return rank(a) < rank(b);
-                   });
+  schema.spec_.shape.assign(config.shape().begin(), config.shape().end());
+  if (absl::Status status = schema.PlaceUses(); !status.ok()) return status;
+  return schema;
+}
+
+absl::Status CsvSchema::PlaceUses() {
+  // Inputs, labels, targets, weights, ids: in the order of their kinds'
+  // numbers.
+  std::stable_sort(uses_.begin(), uses_.end(), [](const Use& a, const Use& b) {
+    const auto rank = [](const Use& use) {
+      return IsInput(use.kind) ? 0 : int{use.kind};
+    };
+    return rank(a) < rank(b);
+  });
   int64_t inputs = 0;
-  for (Use& use : schema.uses_) {
-    use.cell = schema.cells_++;
+  int64_t ids = 0;
+  for (Use& use : uses_) {
+    use.cell = cells_++;
     if (IsInput(use.kind)) {
       use.input = inputs;
       inputs += use.width;
-      ++schema.first_answer_;
+      ++first_answer_;
       if (inputs > kMostInputs) {
         return absl::InvalidArgumentError(
             absl::StrCat("data: categories make more than ", kMostInputs,
                          " inputs of an example, one for each value"));
       }
     }
-    if (use.kind == ColumnKind::kTarget) ++schema.spec_.num_targets;
-    if (use.kind == ColumnKind::kWeight) schema.spec_.weighted = true;
-    if (use.kind == ColumnKind::kLabel) schema.has_label_ = true;
+    if (use.kind == ColumnKind::kIds) {
+      cells_ += 2 * use.max_ids - (use.counted ? 0 : 1);
+      use.input = ids;
+      ids += use.max_ids;
+      spec_.id_fields.push_back({FieldName(use.column), use.max_ids});
+      if (ids > kMostInputs) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("data: an example may have more than ", kMostInputs,
+                         " ids, max_ids in each column"));
+      }
+    } else {
+      ++first_ids_;
+    }
+    if (use.kind == ColumnKind::kTarget) ++spec_.num_targets;
+    if (use.kind == ColumnKind::kWeight) spec_.weighted = true;
+    if (use.kind == ColumnKind::kLabel) has_label_ = true;
     if (use.kind == ColumnKind::kLabel && !use.values.empty()) {
-      schema.spec_.num_classes = use.values.size();
+      spec_.num_classes = use.values.size();
     }
   }
-  schema.spec_.shape.assign(config.shape().begin(), config.shape().end());
-  if (schema.spec_.shape.empty()) schema.spec_.shape = {inputs};
-  if (schema.spec_.input_size() != inputs) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "data: the shape ", ShapeString(schema.spec_.shape), " takes ",
-        schema.spec_.input_size(), " numbers; the columns make ", inputs));
-  }
-  return schema;
+  if (spec_.shape.empty()) spec_.shape = {inputs};
+  if (spec_.input_size() == inputs) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("data: the shape ", ShapeString(spec_.shape), " takes ",
+                   spec_.input_size(), " numbers; the columns make ", inputs));
 }
 
 absl::StatusOr<std::vector<int64_t>> FindCsvColumns(
@@ -220,6 +198,7 @@ CsvSchema::Use CsvSchema::UseOf(const proto::CsvColumn& column) const {
       use.mean = number.mean();
       if (number.has_stddev()) use.stddev = number.stddev();
       if (number.has_missing()) use.missing = number.missing();
+      use.log1p = number.log1p();
       break;
     }
     case ColumnKind::kCategory: {
@@ -237,6 +216,15 @@ CsvSchema::Use CsvSchema::UseOf(const proto::CsvColumn& column) const {
                       ? int64_t{std::numeric_limits<int32_t>::max()}
                       : static_cast<int64_t>(use.values.size());
       break;
+    case ColumnKind::kIds: {
+      const proto::CsvColumn::Ids& ids = column.ids();
+      use.ids_are_numbers = ids.numbers();
+      if (!ids.separator().empty()) use.separator = ids.separator()[0];
+      if (ids.has_max_ids()) use.max_ids = ids.max_ids();
+      use.other = ids.missing();
+      use.counted = use.max_ids > 1 || use.other == proto::CsvColumn::NONE;
+      break;
+    }
     case ColumnKind::kTarget:
     case ColumnKind::kWeight:
     case ColumnKind::KIND_NOT_SET:
@@ -267,8 +255,16 @@ absl::Status CsvSchema::AddColumn(const proto::CsvColumn& column, bool header,
     (*used)[place] = true;
     uses_.push_back(use);
     uses_.back().column = place;
+    if (use.kind == ColumnKind::kIds) {
+      const std::string& group = column.ids().group();
+      uses_.back().seed = IdSeed(group.empty() ? FieldName(place) : group);
+    }
   }
   return absl::OkStatus();
+}
+
+std::string CsvSchema::FieldName(int64_t column) const {
+  return has_names_ ? names_[column] : absl::StrCat("column ", column);
 }
 
 absl::Status CsvSchema::Error(const Use& use, absl::string_view what) const {
@@ -282,13 +278,14 @@ bool CsvSchema::IsMissing(absl::string_view text) const {
 }
 
 float CsvSchema::Packed(const Use& use, double value) {
+  if (use.log1p) value = CsvLog1p(value);
   return static_cast<float>((value - use.mean) / use.stddev);
 }
 
 std::optional<double> CsvSchema::Number(const Use& use,
                                         absl::string_view text) const {
   double value = 0;
-  if (Parse(text, &value) && std::isfinite(value)) {
+  if (ParseFinite(text, &value)) {
     // Not before it is known not to be a mark of the user's, as -999.
     if (missing_.empty() || !IsMissing(text)) return value;
   }
@@ -327,7 +324,7 @@ std::optional<int32_t> CsvSchema::Category(const Use& use,
   if (!is_missing && !use.values.empty()) {
     const auto found = use.values.find(text);
     if (found != use.values.end()) return found->second;
-  } else if (!is_missing && Parse(text, &value) && value >= 0 &&
+  } else if (!is_missing && ParseWhole(text, &value) && value >= 0 &&
              value < use.count) {
     return static_cast<int32_t>(value);
   }
@@ -364,7 +361,7 @@ std::optional<int32_t> CsvSchema::Label(const Use& use,
     return std::nullopt;
   }
   int64_t value = -1;
-  if (!Parse(text, &value) || value < 0 || value >= use.count) {
+  if (!ParseWhole(text, &value) || value < 0 || value >= use.count) {
     return std::nullopt;
   }
   return static_cast<int32_t>(value);
@@ -384,8 +381,69 @@ absl::Status CsvSchema::RefuseLabel(const Use& use,
                         "predicted is a `target`"));
 }
 
+CsvSchema::IdFault CsvSchema::PackIds(const Use& use, absl::string_view text,
+                                      uint32_t* cells) const {
+  uint32_t* const ids = cells + (use.counted ? 1 : 0);
+  int64_t count = 0;
+  const auto add = [&](uint64_t id) {
+    ids[2 * count] = static_cast<uint32_t>(id);
+    ids[2 * count + 1] = static_cast<uint32_t>(id >> 32);
+    ++count;
+  };
+  while (!text.empty()) {
+    absl::string_view part = text;
+    text = {};
+    if (use.separator.has_value()) {
+      const size_t end = part.find(*use.separator);
+      if (end != absl::string_view::npos) text = part.substr(end + 1);
+      part = absl::StripAsciiWhitespace(part.substr(0, end));
+    }
+    if (IsMissing(part)) continue;
+    if (count == use.max_ids) return IdFault::kTooMany;
+    uint64_t id = 0;
+    if (!use.ids_are_numbers) {
+      id = IdHash(use.seed, part);
+    } else if (!ParseWhole(part, &id)) {
+      return IdFault::kNoNumber;
+    }
+    add(id);
+  }
+  if (count == 0) {
+    if (use.other == proto::CsvColumn::REFUSE) return IdFault::kMissing;
+    if (use.other == proto::CsvColumn::OWN) add(IdHash(use.seed, ""));
+  }
+  if (use.counted) *cells = static_cast<uint32_t>(count);
+  std::fill(ids + 2 * count, ids + 2 * use.max_ids, 0);
+  return IdFault::kNone;
+}
+
+absl::Status CsvSchema::RefuseIds(const Use& use,
+                                  absl::string_view text) const {
+  std::vector<uint32_t> ignored(1 + 2 * use.max_ids);
+  switch (PackIds(use, text, ignored.data())) {
+    case IdFault::kNoNumber:
+      return Error(use,
+                   absl::StrCat(Quote(text), " is no whole number from 0 to ",
+                                std::numeric_limits<uint64_t>::max(),
+                                "; without `numbers` an id may be any text"));
+    case IdFault::kTooMany:
+      return Error(use, absl::StrCat("there are more than ", use.max_ids,
+                                     use.max_ids == 1 ? " id" : " ids", " in ",
+                                     Quote(text), "; raise max_ids"));
+    case IdFault::kMissing:
+    case IdFault::kNone:
+      break;
+  }
+  return Error(use,
+               "the id is missing; say what becomes of it with `ids { missing: "
+               "... }`, or leave such rows out with `skip_bad_rows: true`");
+}
+
 bool CsvSchema::PackCell(const Use& use, absl::string_view text,
                          uint32_t* cell) const {
+  if (use.kind == ColumnKind::kIds) {
+    return PackIds(use, text, cell) == IdFault::kNone;
+  }
   if (use.kind == ColumnKind::kCategory || use.kind == ColumnKind::kLabel) {
     const std::optional<int32_t> place =
         use.kind == ColumnKind::kLabel ? Label(use, text) : Category(use, text);
@@ -406,6 +464,8 @@ absl::Status CsvSchema::Refuse(const Use& use, absl::string_view text) const {
       return RefuseLabel(use, text);
     case ColumnKind::kCategory:
       return RefuseCategory(use, text);
+    case ColumnKind::kIds:
+      return RefuseIds(use, text);
     default:
       return RefuseNumber(use, text);
   }
@@ -438,6 +498,17 @@ void CsvSchema::Unpack(const uint32_t* cells, const ExampleMemory& to) const {
     to.targets[i] = FloatOf(*answer++);
   }
   if (spec_.weighted) *to.weight = FloatOf(*answer);
+  const int64_t uses = uses_.size();
+  for (int64_t i = first_ids_; i < uses; ++i) {
+    const Use& use = uses_[i];
+    const uint32_t* stored = cells + use.cell;
+    const uint32_t count = use.counted ? *stored++ : 1;
+    to.id_counts[i - first_ids_] = count;
+    uint64_t* const ids = &to.ids[use.input];
+    for (uint32_t k = 0; k < count; ++k) {
+      ids[k] = stored[2 * k] | uint64_t{stored[2 * k + 1]} << 32;
+    }
+  }
 }
 
 int32_t CsvSchema::LabelOf(const uint32_t* cells) const {

@@ -23,25 +23,31 @@ absl::StatusOr<std::vector<int64_t>> FindCsvColumns(
     const proto::CsvColumn& column, absl::Span<const std::string> names,
     bool header);
 
-// Whether `text` is a finite number, which goes to *value.
-bool ParseCsvNumber(absl::string_view text, double* value);
+// What stands in place of a number where CsvColumn.Number.log1p is set:
+// log(1 + max(number, 0)).
+double CsvLog1p(double number);
 
 // What the columns of a CSV file are to a model, found in a file: how its rows
 // become rows of 32-bit cells (row_store.h), and these become examples.
 //
 // Cells of a row: those of the inputs in their order, a float for a number and
 // for a category its place among the inputs that are its own, or -1; then the
-// label as an int32 or the targets as floats, then the weight as a float.
+// label as an int32 or the targets as floats, then the weight as a float, then
+// the ids by field: where their number may vary, that number in a cell, and for
+// each id that there may be, two cells, the lower half first; those that are
+// not used are 0.
 //
 // Immutable, thus thread-safe.
 class CsvSchema {
  public:
   // `header` has the names of the columns, or, where config.header is false,
-  // the first row.
-  // Errors: INVALID_ARGUMENT when a column of `config` is not there or is used
-  // twice, or the shape is not that of the inputs.
+  // the first row. `names`: those of a format whose files have no header;
+  // empty: there are none. Errors: INVALID_ARGUMENT when a column of `config`
+  // is not there or is used twice, the shape is not that of the inputs, or
+  // there are not as many columns as names.
   static absl::StatusOr<CsvSchema> Create(
-      const proto::Csv& config, absl::Span<const absl::string_view> header);
+      const proto::Csv& config, absl::Span<const absl::string_view> header,
+      absl::Span<const std::string> names = {});
 
   // In a row of the file.
   int64_t columns() const { return names_.size(); }
@@ -80,12 +86,29 @@ class CsvSchema {
     // `count`.
     Places values;
     int64_t count = 0;
+    // Also of ids, where missing.
     proto::CsvColumn::Other other = proto::CsvColumn::REFUSE;
+    // Of numbers.
+    bool log1p = false;
+    // Of ids: what they are hashed with, unless they are numbers; what
+    // separates them in a cell, and how many there may be; whether their number
+    // is stored. `input` is the first one's place among the ids of an example.
+    uint64_t seed = 0;
+    bool ids_are_numbers = false;
+    std::optional<char> separator;
+    int64_t max_ids = 1;
+    bool counted = false;
   };
+  // Why a cell of ids does not fit.
+  enum class IdFault { kNone, kMissing, kNoNumber, kTooMany };
 
   absl::Status AddColumn(const proto::CsvColumn& column, bool header,
                          std::vector<bool>* used);
   Use UseOf(const proto::CsvColumn& column) const;
+  // Gives the uses their places in a row of the store and in an example.
+  absl::Status PlaceUses();
+  // As IdField has it: without a header "column 3".
+  std::string FieldName(int64_t column) const;
   absl::Status Error(const Use& use, absl::string_view what) const;
   bool IsMissing(absl::string_view text) const;
   // What is written in a cell, or what stands for it where it is missing; of
@@ -98,18 +121,23 @@ class CsvSchema {
   // Returns false where the text does not fit, for a reason that Refuse tells.
   // Apart, so that rows that do fit cost no absl::Status for each cell.
   bool PackCell(const Use& use, absl::string_view text, uint32_t* cell) const;
+  IdFault PackIds(const Use& use, absl::string_view text,
+                  uint32_t* cells) const;
   absl::Status Refuse(const Use& use, absl::string_view text) const;
   absl::Status RefuseNumber(const Use& use, absl::string_view text) const;
   absl::Status RefuseCategory(const Use& use, absl::string_view text) const;
   absl::Status RefuseLabel(const Use& use, absl::string_view text) const;
+  absl::Status RefuseIds(const Use& use, absl::string_view text) const;
 
   std::vector<std::string> names_;
+  bool has_names_ = false;
   std::vector<std::string> missing_;
   ExampleSpec spec_;
   int64_t cells_ = 0;
-  // Inputs in their order, then label or targets, then the weight.
+  // Inputs in their order, then label or targets, then the weight, then ids.
   std::vector<Use> uses_;
   int64_t first_answer_ = 0;
+  int64_t first_ids_ = 0;
   bool has_label_ = false;
 };
 

@@ -78,6 +78,14 @@ absl::Status SetDataFiles(const std::vector<std::string>& files,
       dataset->mutable_tfrecord()->mutable_files()->Assign(files.begin(),
                                                            files.end());
       return absl::OkStatus();
+    case proto::Dataset::kCriteo:
+      dataset->mutable_criteo()->mutable_files()->Assign(files.begin(),
+                                                         files.end());
+      return absl::OkStatus();
+    case proto::Dataset::kLibsvm:
+      dataset->mutable_libsvm()->mutable_files()->Assign(files.begin(),
+                                                         files.end());
+      return absl::OkStatus();
     case proto::Dataset::kImages:
       if (files.size() != 1) {
         return absl::InvalidArgumentError(absl::StrCat(
@@ -100,6 +108,7 @@ AnswerKind AnswersOf(const proto::Dataset& dataset) {
   const auto& features = dataset.tfrecord().features();
   const bool targets =
       !dataset.idx().targets().empty() || !dataset.npy().targets().empty() ||
+      dataset.libsvm().targets() ||
       std::any_of(columns.begin(), columns.end(), has_target) ||
       std::any_of(features.begin(), features.end(), has_target);
   return targets ? AnswerKind::kTargets : AnswerKind::kLabels;

@@ -25,7 +25,9 @@ absl::Status SetDataFiles(const std::vector<std::string>& files,
 AnswerKind AnswersOf(const proto::Dataset& dataset);
 
 // Has `dataset` give inputs alone: leaves out what names labels, targets and
-// weights. The labels of images are their folders, which have no names then.
+// weights. The labels of images are their folders, which have no names then;
+// those of Criteo and libsvm files have a place of their own in each line,
+// which Dataset::Options::unlabeled leaves unread.
 void RemoveAnswers(proto::Dataset* dataset);
 
 }  // namespace holdfast

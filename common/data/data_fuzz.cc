@@ -3,14 +3,15 @@
 //
 //   data_fuzz FORMAT SEEDS_FOLDER [flags of libFuzzer]
 //
-// FORMAT is tfrecord, image, idx, npy or csv. Before it begins, files to start
-// from are written into the folder.
+// FORMAT is tfrecord, image, idx, npy, csv, ids (a cell of CSV) or libsvm.
+// Before it begins, files to start from are written into the folder.
 
 #include <sys/mman.h>
 #include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -23,10 +24,13 @@
 #include "absl/strings/str_cat.h"
 #include "common/data/csv_reader.h"
 #include "common/data/csv_rows.h"
+#include "common/data/csv_schema.h"
+#include "common/data/id_hash.h"
 #include "common/data/idx.h"
 #include "common/data/image_decoder.h"
 #include "common/data/image_fit.h"
 #include "common/data/image_testing.h"
+#include "common/data/libsvm_line.h"
 #include "common/data/npy.h"
 #include "common/data/tf_example.h"
 #include "common/data/tfrecord_file.h"
@@ -129,6 +133,64 @@ void FuzzCsv(const uint8_t* data, size_t size) {
     // Of a packed file there is more than of the input.
     Expect(is_gzip || bytes <= size, "more in the cells than in the file");
   }
+}
+
+// The first byte says which columns there are: of hashes or numbers, one in a
+// cell or three, and what becomes of a missing one.
+void FuzzIds(const uint8_t* data, size_t size) {
+  if (size == 0) return;
+  const bool numbers = data[0] & 1;
+  const bool several = data[0] & 2;
+  const auto missing = static_cast<proto::CsvColumn::Other>(data[0] / 4 % 3);
+  proto::Csv config;
+  config.add_missing("NA");
+  config.add_columns()->add_name("u");
+  proto::CsvColumn::Ids* const ids = config.mutable_columns(0)->mutable_ids();
+  ids->set_numbers(numbers);
+  ids->set_missing(missing);
+  if (several) {
+    ids->set_separator("|");
+    ids->set_max_ids(3);
+  }
+  const absl::string_view names[] = {"u"};
+  const auto schema = CsvSchema::Create(config, names);
+  Expect(schema.ok(), "no schema");
+  const size_t max_ids = several ? 3 : 1;
+  Expect(static_cast<size_t>(schema->spec().max_ids()) == max_ids,
+         "another number of ids");
+  // In memory of its own size, so that no byte beside it is read unseen.
+  const std::unique_ptr<char[]> copy(new char[size - 1]);
+  std::memcpy(copy.get(), data + 1, size - 1);
+  const absl::string_view cell(copy.get(), size - 1);
+  std::vector<uint32_t> cells(schema->cells());
+  if (!schema->Pack({cell}, absl::MakeSpan(cells)).ok()) return;
+  std::vector<uint64_t> got(max_ids);
+  uint32_t count = 0;
+  ExampleMemory to;
+  to.ids = absl::MakeSpan(got);
+  to.id_counts = absl::MakeSpan(&count, 1);
+  schema->Unpack(cells.data(), to);
+  Expect(count <= max_ids, "more ids than there may be");
+  Expect(count > 0 || missing == proto::CsvColumn::NONE, "no id");
+  if (numbers || several || cell.empty() || cell == "NA") return;
+  Expect(got[0] == IdHash(IdSeed("u"), cell), "not the hash of the cell");
+}
+
+void FuzzLibsvm(const uint8_t* data, size_t size) {
+  const std::unique_ptr<char[]> copy(new char[size]);
+  if (size > 0) std::memcpy(copy.get(), data, size);
+  LibsvmLine line(absl::string_view(copy.get(), size));
+  uint64_t index = 0;
+  float value = 0;
+  size_t bytes = line.label().size();
+  LibsvmLine::Result result;
+  while ((result = line.Next(&index, &value)) == LibsvmLine::Result::kFeature) {
+    Expect(std::isfinite(value), "a value that is not finite");
+    bytes += line.part().size() + 1;
+  }
+  Expect((result == LibsvmLine::Result::kFault) != line.part().empty(),
+         "a fault without a place");
+  Expect(bytes <= line.text().size() + 1, "more in the parts than in the line");
 }
 
 // With the checksums of PNG that belong to what is in its chunks: no mutation
@@ -321,6 +383,21 @@ std::vector<std::string> CsvSeeds() {
   return {table, "\xef\xbb\xbf" + table, Gzip(table)};
 }
 
+std::vector<std::string> IdsSeeds() {
+  std::vector<std::string> seeds;
+  for (const char kind : {0, 1, 2, 3, 7, 10}) {
+    seeds.push_back(std::string(1, kind) + "17");
+    seeds.push_back(std::string(1, kind) + " 18446744073709551615| |NA|7");
+    seeds.push_back(std::string(1, kind));
+  }
+  return seeds;
+}
+
+std::vector<std::string> LibsvmSeeds() {
+  return {"+1 3:0.5 17:1 4096:-2.25e3  # comment",
+          "-1\t18446744073709551615:1\r", "1:2 3:4", "0"};
+}
+
 std::vector<std::string> ImageSeeds() {
   PngImage palette = {4, 4, 2, 3, false, std::string(4, '\x1b')};
   palette.palette = {
@@ -365,6 +442,8 @@ constexpr Format kFormats[] = {
     {"idx", FuzzIdx, IdxSeeds},
     {"npy", FuzzNpy, NpySeeds},
     {"csv", FuzzCsv, CsvSeeds},
+    {"ids", FuzzIds, IdsSeeds},
+    {"libsvm", FuzzLibsvm, LibsvmSeeds},
 };
 const Format* format = nullptr;
 

@@ -4,9 +4,11 @@
 
 #include "absl/status/status.h"
 #include "common/data/array_dataset.h"
+#include "common/data/criteo.h"
 #include "common/data/csv_dataset.h"
 #include "common/data/idx.h"
 #include "common/data/image_dataset.h"
+#include "common/data/libsvm_dataset.h"
 #include "common/data/npy.h"
 #include "common/data/tfrecord_dataset.h"
 
@@ -70,11 +72,16 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(
     case proto::Dataset::kNpy:
       return OpenArrays(config.npy(), config.npy().inputs(), &ReadNpy, options);
     case proto::Dataset::kCsv:
-      return CsvDataset::Open(config.csv(), options);
+      return CsvDataset::Open({config.csv(), {}}, options);
+    case proto::Dataset::kCriteo:
+      return CsvDataset::Open(CriteoTable(config.criteo(), options.unlabeled),
+                              options);
     case proto::Dataset::kTfrecord:
       return TfRecordDataset::Open(config.tfrecord(), options);
     case proto::Dataset::kImages:
       return ImageDataset::Open(config.images(), options);
+    case proto::Dataset::kLibsvm:
+      return LibsvmDataset::Open(config.libsvm(), options);
     case proto::Dataset::kRegistered:
     case proto::Dataset::KIND_NOT_SET:
       break;

@@ -26,6 +26,7 @@ readonly packages=(
   libprotobuf-dev
   libre2-dev
   libssl-dev
+  libxxhash-dev
   libzip-dev
   pkg-config
   prometheus # tests/metrics

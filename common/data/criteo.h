@@ -1,0 +1,19 @@
+// The layout of the Criteo data sets (docs/data.md, "Criteo").
+#ifndef HOLDFAST_COMMON_DATA_CRITEO_H_
+#define HOLDFAST_COMMON_DATA_CRITEO_H_
+
+#include "common/data/csv_loader.h"
+#include "proto/job.pb.h"
+
+namespace holdfast {
+
+inline constexpr int kCriteoNumbers = 13;
+inline constexpr int kCriteoCategories = 26;
+
+// What a Criteo stands for: a table of the columns label, I1 to I13 and C1 to
+// C26. `unlabeled`: the label's cell may hold anything.
+CsvTable CriteoTable(const proto::Criteo& config, bool unlabeled);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_DATA_CRITEO_H_

@@ -1,0 +1,31 @@
+// The ids of rows of embedding tables that texts stand for: docs/data.md,
+// "Ids".
+//
+// Pure functions of their bytes, the same on every machine and in every
+// version: checkpoints have rows under these ids.
+#ifndef HOLDFAST_COMMON_DATA_ID_HASH_H_
+#define HOLDFAST_COMMON_DATA_ID_HASH_H_
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+
+// All of xxHash (0.8) is in its header, and nothing is to be linked.
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace holdfast {
+
+// The seed of the ids of a group, whose texts have ids of their own.
+inline uint64_t IdSeed(absl::string_view group) {
+  return XXH64(group.data(), group.size(), 0);
+}
+
+// The id of `text` in the group with this seed.
+inline uint64_t IdHash(uint64_t seed, absl::string_view text) {
+  return XXH64(text.data(), text.size(), seed);
+}
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_DATA_ID_HASH_H_

@@ -1,0 +1,21 @@
+// Numbers as text files have them. Pure functions.
+#ifndef HOLDFAST_COMMON_DATA_PARSE_NUMBER_H_
+#define HOLDFAST_COMMON_DATA_PARSE_NUMBER_H_
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+
+namespace holdfast {
+
+// Whether all of `text` is a finite number, which goes to *value, rounded to
+// the nearest double. A plus sign may stand before it.
+bool ParseFinite(absl::string_view text, double* value);
+
+// The same of whole numbers in the range of the type.
+bool ParseWhole(absl::string_view text, int64_t* value);
+bool ParseWhole(absl::string_view text, uint64_t* value);
+
+}  // namespace holdfast
+
+#endif  // HOLDFAST_COMMON_DATA_PARSE_NUMBER_H_
