@@ -10,6 +10,7 @@
 #include "absl/numeric/int128.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/portable_math.h"
 #include "common/random.h"
 #include "common/sha256.h"
 #include "common/shape.h"
@@ -271,34 +272,6 @@ void RowInitializer::Fill(uint64_t id, absl::Span<float> values) const {
       std::fill(values.begin(), values.end(), 0.0f);
       return;
   }
-}
-
-double PortableLog(double x) {
-  // x = m 2^e with m in [sqrt(1/2), sqrt(2)).
-  uint64_t bits;
-  std::memcpy(&bits, &x, sizeof(bits));
-  int exponent = static_cast<int>(bits >> 52) - 1023;
-  bits = (bits & 0x000fffffffffffff) | 0x3ff0000000000000;
-  double m;
-  std::memcpy(&m, &bits, sizeof(m));
-  constexpr double kSqrt2 = 1.4142135623730951;
-  if (m >= kSqrt2) {
-    m *= 0.5;
-    ++exponent;
-  }
-  // log m = 2 artanh(s) = 2 (s + s^3/3 + s^5/5 + ...) with |s| < 0.172. The
-  // term of s^23 is below 1e-19 of the sum.
-  const double s = (m - 1) / (m + 1);
-  static constexpr double kSeries[] = {2.0 / 23, 2.0 / 21, 2.0 / 19, 2.0 / 17,
-                                       2.0 / 15, 2.0 / 13, 2.0 / 11, 2.0 / 9,
-                                       2.0 / 7,  2.0 / 5,  2.0 / 3};
-  const double z = s * s;
-  const double tail = s * (z * Polynomial(kSeries, z));
-  // log 2, of which the first part has so few digits that its product with an
-  // exponent is exact.
-  constexpr double kLn2High = 0x1.62e42fee00000p-1;
-  constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
-  return exponent * kLn2High + (2 * s + (tail + exponent * kLn2Low));
 }
 
 double InverseNormalCdf(double p) {

@@ -88,10 +88,6 @@ class RowInitializer {
 // (1988).
 double InverseNormalCdf(double p);
 
-// The natural logarithm of a positive, normal (not subnormal), finite x, within
-// 2 units in the last place.
-double PortableLog(double x);
-
 }  // namespace holdfast
 
 #endif  // HOLDFAST_COMMON_INITIALIZER_H_

@@ -450,17 +450,5 @@ TEST(InverseNormalCdfTest, IsOdd) {
   }
 }
 
-TEST(PortableLogTest, AgreesWithTheCLibrary) {
-  for (double x = 0x1p-60; x < 0x1p60; x *= 1.0009765625) {
-    const double expected = std::log(x);
-    EXPECT_NEAR(PortableLog(x), expected, 4.5e-16 * std::abs(expected)) << x;
-  }
-  for (double x = 0.9; x < 1.1; x += 0x1p-14) {
-    const double expected = std::log(x);
-    EXPECT_NEAR(PortableLog(x), expected, 4.5e-16 * std::abs(expected)) << x;
-  }
-  EXPECT_EQ(PortableLog(1), 0);
-}
-
 }  // namespace
 }  // namespace holdfast

@@ -1,6 +1,10 @@
 #include "common/portable_math.h"
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <iterator>
 #include <limits>
 
 namespace holdfast {
@@ -11,7 +15,6 @@ namespace {
 constexpr double kLn2High = 6.93147180369123816490e-01;
 constexpr double kLn2Low = 1.90821492927058770002e-10;
 constexpr double kLog2E = 1.44269504088896338700e+00;
-constexpr double kSqrtHalf = 0.70710678118654752440;
 
 // e^r - 1 by its Taylor series; |r| is at most 0.35, and so the first term left
 // out below 2^-56 of the sum.
@@ -47,14 +50,33 @@ double PortableExpm1(double x) {
 }
 
 double PortableLog(double x) {
-  int exponent = 0;
-  double fraction = std::frexp(x, &exponent);
-  if (fraction < kSqrtHalf) {
-    fraction *= 2;
-    --exponent;
+  // x = m 2^e with m in [sqrt(1/2), sqrt(2)).
+  uint64_t bits;
+  std::memcpy(&bits, &x, sizeof(bits));
+  int exponent = static_cast<int>(bits >> 52) - 1023;
+  bits = (bits & 0x000fffffffffffff) | 0x3ff0000000000000;
+  double m;
+  std::memcpy(&m, &bits, sizeof(m));
+  constexpr double kSqrt2 = 1.4142135623730951;
+  if (m >= kSqrt2) {
+    m *= 0.5;
+    ++exponent;
   }
-  const double log = LogSeries((fraction - 1) / (fraction + 1));
-  return exponent * kLn2High + (exponent * kLn2Low + log);
+  // log m = 2 artanh(s) = 2 (s + s^3/3 + s^5/5 + ...) with |s| < 0.172. The
+  // term of s^23 is below 1e-19 of the sum.
+  const double s = (m - 1) / (m + 1);
+  static constexpr double kSeries[] = {2.0 / 23, 2.0 / 21, 2.0 / 19, 2.0 / 17,
+                                       2.0 / 15, 2.0 / 13, 2.0 / 11, 2.0 / 9,
+                                       2.0 / 7,  2.0 / 5,  2.0 / 3};
+  const double z = s * s;
+  double sum = kSeries[0];
+  for (size_t i = 1; i < std::size(kSeries); ++i) sum = sum * z + kSeries[i];
+  const double tail = s * (z * sum);
+  // log 2, of which the first part has so few digits that its product with an
+  // exponent is exact.
+  constexpr double kLn2High = 0x1.62e42fee00000p-1;
+  constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
+  return exponent * kLn2High + (2 * s + (tail + exponent * kLn2Low));
 }
 
 double PortableLog1p(double x) {

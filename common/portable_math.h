@@ -12,7 +12,8 @@ namespace holdfast {
 double PortableExp(double x);
 // e^x - 1.
 double PortableExpm1(double x);
-// The natural logarithm of a finite number above 0.
+// The natural logarithm of a positive, normal (not subnormal), finite number,
+// within 2 units in the last place.
 double PortableLog(double x);
 // log(1 + x), with x finite and at least -0.5.
 double PortableLog1p(double x);
