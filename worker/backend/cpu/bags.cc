@@ -1,12 +1,14 @@
 // Bags of rows, and dot products of the pairs of some vectors.
 //
-// Vectors of the CPU run over columns, or over the pairs of one vector with
-// others, and each of their lanes sums in the order that backend.h gives or,
-// for dot products, in that of the columns: so the bits are the same for
-// vectors of every length.
+// Loops are written in vectors of the length that the CPU has, so that what
+// they sum stays in registers; GCC leaves sums that it vectorizes by itself in
+// memory. The lanes of a vector are columns, or pairs of one vector with
+// others. Each sums in the order that backend.h gives, dot products in that of
+// the columns: so the bits are the same for vectors of every length.
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "absl/base/attributes.h"
 #include "common/simd.h"
@@ -15,8 +17,81 @@
 namespace holdfast {
 namespace {
 
-// Values of the longest vectors.
-constexpr int64_t kLanes = 16;
+// A vector of so many values.
+template <int64_t kSize>
+struct Lanes {
+  static constexpr int64_t kCount = kSize;
+  typedef float Vector __attribute__((vector_size(kSize * sizeof(float))));
+  // The same in memory, wherever it lies.
+  typedef float Memory __attribute__((vector_size(kSize * sizeof(float)),
+                                      aligned(alignof(float)), may_alias));
+};
+
+template <>
+struct Lanes<1> {
+  static constexpr int64_t kCount = 1;
+  using Vector = float;
+  using Memory = float;
+};
+
+// Of the longest vectors.
+constexpr int64_t kMaxLanes = 16;
+
+template <typename L>
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline const typename L::Memory& At(
+    const float* values) {
+  return *reinterpret_cast<const typename L::Memory*>(values);
+}
+
+template <typename L>
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline typename L::Memory& At(float* values) {
+  return *reinterpret_cast<typename L::Memory*>(values);
+}
+
+// Calls loop(Lanes<n>()), compiled for this CPU, with its longest vectors.
+// `loop` is as in RunSimd.
+template <typename Loop>
+void RunInVectors(Loop loop) {
+  const Simd simd = BestSimd();
+  switch (simd) {
+    case Simd::kAvx512:
+      return RunSimd(simd,
+                     [=]() ABSL_ATTRIBUTE_ALWAYS_INLINE { loop(Lanes<16>()); });
+    case Simd::kAvx2:
+      return RunSimd(simd,
+                     [=]() ABSL_ATTRIBUTE_ALWAYS_INLINE { loop(Lanes<8>()); });
+    case Simd::kPlain:
+      return loop(Lanes<4>());
+  }
+}
+
+// So many vectors beside one another.
+template <typename L, int64_t kCount>
+struct Stretch {
+  using Lanes = L;
+  static constexpr int64_t kVectors = kCount;
+  static constexpr int64_t kColumns = kCount * L::kCount;
+};
+
+// Calls visit(Stretch(), first) for stretches of columns, which come to `cols`:
+// for as many as there are of the longest, which has kMost vectors.
+template <typename L, int64_t kMost = 4, typename Visitor>
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline void VisitColumns(int64_t cols,
+                                                      const Visitor& visit) {
+  int64_t j = 0;
+  if constexpr (kMost > 1) {
+    constexpr int64_t kColumns = kMost * L::kCount;
+    for (; j + kColumns <= cols; j += kColumns) visit(Stretch<L, kMost>(), j);
+  }
+  for (; j + L::kCount <= cols; j += L::kCount) visit(Stretch<L, 1>(), j);
+  if constexpr (L::kCount > 8) {
+    for (; j + 8 <= cols; j += 8) visit(Stretch<Lanes<8>, 1>(), j);
+  }
+  if constexpr (L::kCount > 4) {
+    for (; j + 4 <= cols; j += 4) visit(Stretch<Lanes<4>, 1>(), j);
+  }
+  for (; j < cols; ++j) visit(Stretch<Lanes<1>, 1>(), j);
+}
 
 // Divides by a number that is known before a loop, which takes a
 // multiplication and a shift (Granlund and Montgomery 1994): with d <= 2^s and
@@ -37,73 +112,50 @@ class Divisor {
   uint64_t multiplier_ = 0;
 };
 
-// Calls visit(Columns<n>(), first) for stretches of n columns, which come to
-// `cols`: for as many as there are of the longest, of which sums stay in
-// registers.
-template <int64_t kCount>
-struct Columns {
-  static constexpr int64_t kSize = kCount;
-};
-
-template <typename Visitor>
-ABSL_ATTRIBUTE_ALWAYS_INLINE inline void VisitColumns(int64_t cols,
-                                                      const Visitor& visit) {
-  int64_t j = 0;
-  for (; j + 64 <= cols; j += 64) visit(Columns<64>(), j);
-  for (; j + 16 <= cols; j += 16) visit(Columns<16>(), j);
-  for (; j + 4 <= cols; j += 4) visit(Columns<4>(), j);
-  for (; j < cols; ++j) visit(Columns<1>(), j);
-}
-
 // A row of a matrix, and by what it is multiplied.
 struct Term {
   const float* row;
   float weight;
 };
 
-// y = the sum over u in [begin, end) of term(u), of kCount columns.
-template <int64_t kCount, bool kWeighted, typename MakeTerm>
-ABSL_ATTRIBUTE_ALWAYS_INLINE inline void SumTerms(int64_t begin, int64_t end,
-                                                  const MakeTerm& term,
-                                                  float* y) {
-  float sums[kCount] = {};
-  for (int64_t u = begin; u < end; ++u) {
-    const Term of = term(u);
-    for (int64_t j = 0; j < kCount; ++j) {
-      sums[j] += kWeighted ? of.weight * of.row[j] : of.row[j];
-    }
-  }
-  for (int64_t j = 0; j < kCount; ++j) y[j] = sums[j];
-}
-
 // Sums of terms for each of `count` results, of which i has the terms
 // [first[i * step], first[(i + 1) * step]).
-template <bool kWeighted, typename MakeTerm>
-ABSL_ATTRIBUTE_ALWAYS_INLINE inline void SumAllTerms(int64_t count,
-                                                     const uint32_t* first,
-                                                     int64_t step, int64_t cols,
-                                                     const MakeTerm& term,
-                                                     float* y) {
+template <bool kWeighted, typename L, typename MakeTerm>
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline void SumTerms(int64_t count,
+                                                  const uint32_t* first,
+                                                  int64_t step, int64_t cols,
+                                                  const MakeTerm& make_term,
+                                                  float* y) {
   for (int64_t i = 0; i < count; ++i) {
     const int64_t begin = first[i * step];
     const int64_t end = first[(i + 1) * step];
-    VisitColumns(cols,
-                 [&](auto columns, int64_t j) ABSL_ATTRIBUTE_ALWAYS_INLINE {
-                   SumTerms<decltype(columns)::kSize, kWeighted>(
-                       begin, end,
-                       [&](int64_t u) ABSL_ATTRIBUTE_ALWAYS_INLINE {
-                         const Term of = term(u);
-                         return Term{of.row + j, of.weight};
-                       },
-                       y + i * cols + j);
-                 });
+    VisitColumns<L>(
+        cols, [&](auto stretch, int64_t j) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+          using S = decltype(stretch);
+          using V = typename S::Lanes;
+          typename V::Vector sums[S::kVectors] = {};
+          for (int64_t u = begin; u < end; ++u) {
+            const Term term = make_term(u);
+            const float* const row = term.row + j;
+#pragma GCC unroll 4
+            for (int64_t v = 0; v < S::kVectors; ++v) {
+              const typename V::Vector x = At<V>(row + v * V::kCount);
+              sums[v] += kWeighted ? term.weight * x : x;
+            }
+          }
+          float* const to = y + i * cols + j;
+#pragma GCC unroll 4
+          for (int64_t v = 0; v < S::kVectors; ++v) {
+            At<V>(to + v * V::kCount) = sums[v];
+          }
+        });
   }
 }
 
 template <bool kWeighted>
 void SumBagsLoop(const DeviceBags& bags, ConstMatrix rows, Matrix y) {
-  RunSimd(BestSimd(), [=]() ABSL_ATTRIBUTE_ALWAYS_INLINE {
-    SumAllTerms<kWeighted>(
+  RunInVectors([=](auto lanes) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+    SumTerms<kWeighted, decltype(lanes)>(
         y.rows, bags.offsets, bags.merged, y.cols,
         [&](int64_t k) ABSL_ATTRIBUTE_ALWAYS_INLINE {
           return Term{rows.data + bags.rows[k] * rows.cols,
@@ -117,8 +169,8 @@ void SumBagsLoop(const DeviceBags& bags, ConstMatrix rows, Matrix y) {
 template <bool kWeighted, typename BagOf>
 void SumBagsGradientLoop(const DeviceBags& bags, ConstMatrix dy, Matrix drows,
                          BagOf bag_of) {
-  RunSimd(BestSimd(), [=]() ABSL_ATTRIBUTE_ALWAYS_INLINE {
-    SumAllTerms<kWeighted>(
+  RunInVectors([=](auto lanes) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+    SumTerms<kWeighted, decltype(lanes)>(
         drows.rows, bags.begins, 1, drows.cols,
         [&](int64_t u) ABSL_ATTRIBUTE_ALWAYS_INLINE {
           const uint32_t k = bags.uses[u];
@@ -151,47 +203,42 @@ void ForKindOf(const DeviceBags& bags, const Run& run) {
   }
 }
 
-// The sum of some columns of (sum^2 - squares): of halves, and halves of those.
-template <int64_t kCount>
-ABSL_ATTRIBUTE_ALWAYS_INLINE inline float SumPairs(const float (&sums)[kCount],
-                                                   float (&squares)[kCount]) {
-  for (int64_t j = 0; j < kCount; ++j) {
-    squares[j] = sums[j] * sums[j] - squares[j];
-  }
-  for (int64_t half = kCount / 2; half > 0; half /= 2) {
-    for (int64_t j = 0; j < half; ++j) squares[j] += squares[j + half];
-  }
-  return squares[0];
-}
-
 template <bool kWeighted>
 void PairwiseBagsLoop(const DeviceBags& bags, ConstMatrix rows, Matrix sums,
                       Matrix y) {
-  RunSimd(BestSimd(), [=]() ABSL_ATTRIBUTE_ALWAYS_INLINE {
+  RunInVectors([=](auto lanes) ABSL_ATTRIBUTE_ALWAYS_INLINE {
     const int64_t cols = sums.cols;
     for (int64_t b = 0; b < sums.rows; ++b) {
       const int64_t begin = bags.offsets[b * bags.merged];
       const int64_t end = bags.offsets[(b + 1) * bags.merged];
-      float total = 0;
-      VisitColumns(
-          cols, [&](auto columns, int64_t first) ABSL_ATTRIBUTE_ALWAYS_INLINE {
-            constexpr int64_t kCount = decltype(columns)::kSize;
-            float of_bag[kCount] = {};
-            float squares[kCount] = {};
+      double total = 0;
+      VisitColumns<decltype(lanes)>(
+          cols, [&](auto stretch, int64_t first) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+            using S = decltype(stretch);
+            using V = typename S::Lanes;
+            typename V::Vector of_bag[S::kVectors] = {};
+            typename V::Vector squares[S::kVectors] = {};
             for (int64_t k = begin; k < end; ++k) {
               const float* const row = rows.data + bags.rows[k] * cols + first;
               const float weight = kWeighted ? bags.weights[k] : 1.0f;
-              for (int64_t j = 0; j < kCount; ++j) {
-                const float x = kWeighted ? weight * row[j] : row[j];
-                of_bag[j] += x;
-                squares[j] += x * x;
+#pragma GCC unroll 4
+              for (int64_t v = 0; v < S::kVectors; ++v) {
+                typename V::Vector x = At<V>(row + v * V::kCount);
+                if (kWeighted) x = weight * x;
+                of_bag[v] += x;
+                squares[v] += x * x;
               }
             }
             float* const to = sums.data + b * cols + first;
-            for (int64_t j = 0; j < kCount; ++j) to[j] = of_bag[j];
-            total += SumPairs(of_bag, squares);
+            float pairs[S::kColumns];
+#pragma GCC unroll 4
+            for (int64_t v = 0; v < S::kVectors; ++v) {
+              At<V>(to + v * V::kCount) = of_bag[v];
+              At<V>(pairs + v * V::kCount) = of_bag[v] * of_bag[v] - squares[v];
+            }
+            for (const float of_column : pairs) total += of_column;
           });
-      y.data[b] = 0.5f * total;
+      y.data[b] = static_cast<float>(0.5 * total);
     }
   });
 }
@@ -200,33 +247,152 @@ template <bool kWeighted, typename BagOf>
 void AddPairwiseBagsGradientLoop(const DeviceBags& bags, ConstMatrix rows,
                                  ConstMatrix sums, ConstMatrix dy, Matrix drows,
                                  BagOf bag_of) {
-  RunSimd(BestSimd(), [=]() ABSL_ATTRIBUTE_ALWAYS_INLINE {
+  RunInVectors([=](auto lanes) ABSL_ATTRIBUTE_ALWAYS_INLINE {
     const int64_t cols = rows.cols;
     for (int64_t r = 0; r < drows.rows; ++r) {
       const int64_t begin = bags.begins[r];
       const int64_t end = bags.begins[r + 1];
-      VisitColumns(cols, [&](auto columns,
-                             int64_t first) ABSL_ATTRIBUTE_ALWAYS_INLINE {
-        constexpr int64_t kCount = decltype(columns)::kSize;
-        const float* const row = rows.data + r * cols + first;
-        float gradient[kCount] = {};
-        for (int64_t u = begin; u < end; ++u) {
-          const uint32_t k = bags.uses[u];
-          const int64_t bag = bag_of(k);
-          const float weight = kWeighted ? bags.weights[k] : 1.0f;
-          const float slope = kWeighted ? dy.data[bag] * weight : dy.data[bag];
-          const float* const sum = sums.data + bag * cols + first;
-          for (int64_t j = 0; j < kCount; ++j) {
-            const float x = kWeighted ? weight * row[j] : row[j];
-            gradient[j] += slope * (sum[j] - x);
-          }
-        }
-        float* const to = drows.data + r * cols + first;
-        for (int64_t j = 0; j < kCount; ++j) to[j] += gradient[j];
-      });
+      VisitColumns<decltype(lanes)>(
+          cols, [&](auto stretch, int64_t first) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+            using S = decltype(stretch);
+            using V = typename S::Lanes;
+            const float* const row = rows.data + r * cols + first;
+            typename V::Vector gradient[S::kVectors] = {};
+            for (int64_t u = begin; u < end; ++u) {
+              const uint32_t k = bags.uses[u];
+              const int64_t bag = bag_of(k);
+              const float weight = kWeighted ? bags.weights[k] : 1.0f;
+              const float slope =
+                  kWeighted ? dy.data[bag] * weight : dy.data[bag];
+              const float* const sum = sums.data + bag * cols + first;
+#pragma GCC unroll 4
+              for (int64_t v = 0; v < S::kVectors; ++v) {
+                typename V::Vector x = At<V>(row + v * V::kCount);
+                if (kWeighted) x = weight * x;
+                gradient[v] += slope * (At<V>(sum + v * V::kCount) - x);
+              }
+            }
+            float* const to = drows.data + r * cols + first;
+#pragma GCC unroll 4
+            for (int64_t v = 0; v < S::kVectors; ++v) {
+              At<V>(to + v * V::kCount) += gradient[v];
+            }
+          });
     }
   });
 }
+
+// to[j * to_row + q] = x[q * d + j] for n rows of d values, in squares of four
+// by four: a value at a time would take as long as what is done to them.
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline void Transpose(const float* x, int64_t n,
+                                                   int64_t d, int64_t to_row,
+                                                   float* to) {
+  using Four = Lanes<4>;
+  int64_t q = 0;
+  for (; q + 4 <= n; q += 4) {
+    const float* const rows = x + q * d;
+    int64_t j = 0;
+    for (; j + 4 <= d; j += 4) {
+      const Four::Vector a = At<Four>(rows + j);
+      const Four::Vector b = At<Four>(rows + d + j);
+      const Four::Vector c = At<Four>(rows + 2 * d + j);
+      const Four::Vector e = At<Four>(rows + 3 * d + j);
+      const Four::Vector ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+      const Four::Vector ab_high = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+      const Four::Vector ce_low = __builtin_shufflevector(c, e, 0, 4, 1, 5);
+      const Four::Vector ce_high = __builtin_shufflevector(c, e, 2, 6, 3, 7);
+      float* const at = to + j * to_row + q;
+      At<Four>(at) = __builtin_shufflevector(ab_low, ce_low, 0, 1, 4, 5);
+      At<Four>(at + to_row) =
+          __builtin_shufflevector(ab_low, ce_low, 2, 3, 6, 7);
+      At<Four>(at + 2 * to_row) =
+          __builtin_shufflevector(ab_high, ce_high, 0, 1, 4, 5);
+      At<Four>(at + 3 * to_row) =
+          __builtin_shufflevector(ab_high, ce_high, 2, 3, 6, 7);
+    }
+    for (; j < d; ++j) {
+      for (int64_t k = 0; k < 4; ++k) to[j * to_row + q + k] = rows[k * d + j];
+    }
+  }
+  for (; q < n; ++q) {
+    for (int64_t j = 0; j < d; ++j) to[j * to_row + q] = x[q * d + j];
+  }
+}
+
+int64_t PairsBefore(int64_t p) { return p * (p - 1) / 2; }
+
+// The products of kRows vectors, from p on, with those before each: `pairs` are
+// the example's. What is read of the others serves all kRows.
+template <int64_t kRows, typename L>
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline void MultiplyWithOthers(
+    const float* vectors, int64_t p, int64_t d, const float* transposed,
+    int64_t padded, float* pairs) {
+  const float* const own = vectors + p * d;
+  for (int64_t first = 0; first < p + kRows - 1; first += L::kCount) {
+    typename L::Vector sums[kRows] = {};
+    for (int64_t j = 0; j < d; ++j) {
+      const typename L::Vector others = At<L>(transposed + j * padded + first);
+#pragma GCC unroll 4
+      for (int64_t r = 0; r < kRows; ++r) sums[r] += own[r * d + j] * others;
+    }
+#pragma GCC unroll 4
+    for (int64_t r = 0; r < kRows; ++r) {
+      float* const to = pairs + PairsBefore(p + r) + first;
+      const int64_t count = p + r - first;
+      if (count >= L::kCount) {
+        At<L>(to) = sums[r];
+        continue;
+      }
+      for (int64_t q = 0; q < count; ++q) to[q] = sums[r][q];
+    }
+  }
+}
+
+// The gradients of kRows vectors, from p on: dx is the first one's.
+template <int64_t kRows, typename L>
+ABSL_ATTRIBUTE_ALWAYS_INLINE inline void SumOthers(const float* vectors,
+                                                   int64_t p, int64_t n,
+                                                   int64_t d, const float* dy,
+                                                   float* dx) {
+  VisitColumns<L, 1>(
+      d, [&](auto stretch, int64_t first) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+        using V = typename decltype(stretch)::Lanes;
+        typename V::Vector sums[kRows] = {};
+        const float* other = vectors + first;
+        for (int64_t q = 0; q < p; ++q, other += d) {
+          const typename V::Vector x = At<V>(other);
+#pragma GCC unroll 4
+          for (int64_t r = 0; r < kRows; ++r) {
+            sums[r] += dy[PairsBefore(p + r) + q] * x;
+          }
+        }
+        for (int64_t q = p; q < p + kRows; ++q, other += d) {
+          const typename V::Vector x = At<V>(other);
+#pragma GCC unroll 4
+          for (int64_t r = 0; r < kRows; ++r) {
+            const int64_t own = p + r;
+            // Not 0 times what may not be finite.
+            if (own == q) continue;
+            sums[r] +=
+                dy[own > q ? PairsBefore(own) + q : PairsBefore(q) + own] * x;
+          }
+        }
+        const float* slopes = dy + PairsBefore(p + kRows) + p;
+        for (int64_t q = p + kRows; q < n; slopes += q, ++q, other += d) {
+          const typename V::Vector x = At<V>(other);
+#pragma GCC unroll 4
+          for (int64_t r = 0; r < kRows; ++r) sums[r] += slopes[r] * x;
+        }
+#pragma GCC unroll 4
+        for (int64_t r = 0; r < kRows; ++r) {
+          At<V>(dx + r * d + first) = sums[r];
+        }
+      });
+}
+
+// Vectors that are multiplied by others at a time: what is summed for each
+// waits for the sum before it, and there are two multiplications at once.
+constexpr int64_t kRowsAtOnce = 4;
 
 }  // namespace
 
@@ -282,39 +448,31 @@ void CpuBackend::AddPairwiseBagsGradient(const DeviceBags& bags,
   });
 }
 
-// A row's vectors are transposed first. Then the products of vector p with
-// kLanes others are one vector of sums.
+// An example's vectors are transposed first. Then the products of one of them
+// with as many others as a vector of the CPU has values are one such vector.
 void CpuBackend::DotPairs(ConstMatrix x, int64_t n, Matrix y) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   if (y.size() == 0) return;
   const int64_t d = x.cols / n;
-  const int64_t padded = (n + kLanes - 1) / kLanes * kLanes;
+  const int64_t padded = (n + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
   error_.Update(Reserve(d * padded, &transposed_));
   if (!error_.ok()) return;
   float* const transposed = transposed_.View(d, padded).data;
+  // Of what no vector lies behind, the products are made, too, and dropped.
   std::fill_n(transposed, d * padded, 0.0f);
-  RunSimd(BestSimd(), [=]() ABSL_ATTRIBUTE_ALWAYS_INLINE {
+  RunInVectors([=](auto lanes) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+    using L = decltype(lanes);
     for (int64_t i = 0; i < x.rows; ++i) {
       const float* const vectors = x.data + i * x.cols;
-      for (int64_t q = 0; q < n; ++q) {
-        for (int64_t j = 0; j < d; ++j) {
-          transposed[j * padded + q] = vectors[q * d + j];
-        }
+      float* const pairs = y.data + i * y.cols;
+      Transpose(vectors, n, d, padded, transposed);
+      int64_t p = 1;
+      for (; p + kRowsAtOnce <= n; p += kRowsAtOnce) {
+        MultiplyWithOthers<kRowsAtOnce, L>(vectors, p, d, transposed, padded,
+                                           pairs);
       }
-      float* to = y.data + i * y.cols;
-      for (int64_t p = 1; p < n; ++p) {
-        const float* const vector = vectors + p * d;
-        for (int64_t first = 0; first < p; first += kLanes) {
-          float sums[kLanes] = {};
-          for (int64_t j = 0; j < d; ++j) {
-            const float* const others = transposed + j * padded + first;
-            const float value = vector[j];
-            for (int64_t q = 0; q < kLanes; ++q) sums[q] += value * others[q];
-          }
-          const int64_t count = std::min(kLanes, p - first);
-          for (int64_t q = 0; q < count; ++q) to[q] = sums[q];
-          to += count;
-        }
+      for (; p < n; ++p) {
+        MultiplyWithOthers<1, L>(vectors, p, d, transposed, padded, pairs);
       }
     }
   });
@@ -325,31 +483,18 @@ void CpuBackend::DotPairsGradient(ConstMatrix x, int64_t n, ConstMatrix dy,
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   if (x.size() == 0) return;
   const int64_t d = x.cols / n;
-  RunSimd(BestSimd(), [=]() ABSL_ATTRIBUTE_ALWAYS_INLINE {
+  RunInVectors([=](auto lanes) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+    using L = decltype(lanes);
     for (int64_t i = 0; i < x.rows; ++i) {
       const float* const vectors = x.data + i * x.cols;
       const float* const slopes = dy.data + i * dy.cols;
-      for (int64_t p = 0; p < n; ++p) {
-        VisitColumns(
-            d, [&](auto columns, int64_t first) ABSL_ATTRIBUTE_ALWAYS_INLINE {
-              constexpr int64_t kCount = decltype(columns)::kSize;
-              float sums[kCount] = {};
-              const float* slope = slopes + p * (p - 1) / 2;
-              const float* other = vectors + first;
-              for (int64_t q = 0; q < p; ++q, other += d) {
-                const float by = slope[q];
-                for (int64_t j = 0; j < kCount; ++j) sums[j] += by * other[j];
-              }
-              other += d;
-              slope = slopes + p * (p + 1) / 2 + p;
-              for (int64_t q = p + 1; q < n; ++q, other += d) {
-                const float by = *slope;
-                for (int64_t j = 0; j < kCount; ++j) sums[j] += by * other[j];
-                slope += q;
-              }
-              float* const to = dx.data + i * x.cols + p * d + first;
-              for (int64_t j = 0; j < kCount; ++j) to[j] = sums[j];
-            });
+      float* const to = dx.data + i * x.cols;
+      int64_t p = 0;
+      for (; p + kRowsAtOnce <= n; p += kRowsAtOnce) {
+        SumOthers<kRowsAtOnce, L>(vectors, p, n, d, slopes, to + p * d);
+      }
+      for (; p < n; ++p) {
+        SumOthers<1, L>(vectors, p, n, d, slopes, to + p * d);
       }
     }
   });
