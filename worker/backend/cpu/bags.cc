@@ -48,11 +48,10 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline typename L::Memory& At(float* values) {
   return *reinterpret_cast<typename L::Memory*>(values);
 }
 
-// Calls loop(Lanes<n>()), compiled for this CPU, with its longest vectors.
+// Calls loop(Lanes<n>()), compiled for `simd`, with vectors of its length.
 // `loop` is as in RunSimd.
 template <typename Loop>
-void RunInVectors(Loop loop) {
-  const Simd simd = BestSimd();
+void RunInVectors(Simd simd, Loop loop) {
   switch (simd) {
     case Simd::kAvx512:
       return RunSimd(simd,
@@ -153,8 +152,9 @@ ABSL_ATTRIBUTE_ALWAYS_INLINE inline void SumTerms(int64_t count,
 }
 
 template <bool kWeighted>
-void SumBagsLoop(const DeviceBags& bags, ConstMatrix rows, Matrix y) {
-  RunInVectors([=](auto lanes) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+void SumBagsLoop(Simd simd, const DeviceBags& bags, ConstMatrix rows,
+                 Matrix y) {
+  RunInVectors(simd, [=](auto lanes) ABSL_ATTRIBUTE_ALWAYS_INLINE {
     SumTerms<kWeighted, decltype(lanes)>(
         y.rows, bags.offsets, bags.merged, y.cols,
         [&](int64_t k) ABSL_ATTRIBUTE_ALWAYS_INLINE {
@@ -167,9 +167,9 @@ void SumBagsLoop(const DeviceBags& bags, ConstMatrix rows, Matrix y) {
 
 // bag_of(k) is the merged bag of use k.
 template <bool kWeighted, typename BagOf>
-void SumBagsGradientLoop(const DeviceBags& bags, ConstMatrix dy, Matrix drows,
-                         BagOf bag_of) {
-  RunInVectors([=](auto lanes) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+void SumBagsGradientLoop(Simd simd, const DeviceBags& bags, ConstMatrix dy,
+                         Matrix drows, BagOf bag_of) {
+  RunInVectors(simd, [=](auto lanes) ABSL_ATTRIBUTE_ALWAYS_INLINE {
     SumTerms<kWeighted, decltype(lanes)>(
         drows.rows, bags.begins, 1, drows.cols,
         [&](int64_t u) ABSL_ATTRIBUTE_ALWAYS_INLINE {
@@ -204,9 +204,9 @@ void ForKindOf(const DeviceBags& bags, const Run& run) {
 }
 
 template <bool kWeighted>
-void PairwiseBagsLoop(const DeviceBags& bags, ConstMatrix rows, Matrix sums,
-                      Matrix y) {
-  RunInVectors([=](auto lanes) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+void PairwiseBagsLoop(Simd simd, const DeviceBags& bags, ConstMatrix rows,
+                      Matrix sums, Matrix y) {
+  RunInVectors(simd, [=](auto lanes) ABSL_ATTRIBUTE_ALWAYS_INLINE {
     const int64_t cols = sums.cols;
     for (int64_t b = 0; b < sums.rows; ++b) {
       const int64_t begin = bags.offsets[b * bags.merged];
@@ -244,10 +244,10 @@ void PairwiseBagsLoop(const DeviceBags& bags, ConstMatrix rows, Matrix sums,
 }
 
 template <bool kWeighted, typename BagOf>
-void AddPairwiseBagsGradientLoop(const DeviceBags& bags, ConstMatrix rows,
-                                 ConstMatrix sums, ConstMatrix dy, Matrix drows,
-                                 BagOf bag_of) {
-  RunInVectors([=](auto lanes) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+void AddPairwiseBagsGradientLoop(Simd simd, const DeviceBags& bags,
+                                 ConstMatrix rows, ConstMatrix sums,
+                                 ConstMatrix dy, Matrix drows, BagOf bag_of) {
+  RunInVectors(simd, [=](auto lanes) ABSL_ATTRIBUTE_ALWAYS_INLINE {
     const int64_t cols = rows.cols;
     for (int64_t r = 0; r < drows.rows; ++r) {
       const int64_t begin = bags.begins[r];
@@ -414,9 +414,9 @@ absl::StatusOr<DeviceBags> CpuBackend::UploadBags(const Bags& bags,
 void CpuBackend::SumBags(const DeviceBags& bags, ConstMatrix rows, Matrix y) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   if (bags.weights != nullptr) {
-    SumBagsLoop<true>(bags, rows, y);
+    SumBagsLoop<true>(options_.simd, bags, rows, y);
   } else {
-    SumBagsLoop<false>(bags, rows, y);
+    SumBagsLoop<false>(options_.simd, bags, rows, y);
   }
 }
 
@@ -424,7 +424,7 @@ void CpuBackend::SumBagsGradient(const DeviceBags& bags, ConstMatrix dy,
                                  Matrix drows) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   ForKindOf(bags, [&](auto bag_of, auto is_weighted) {
-    SumBagsGradientLoop<is_weighted>(bags, dy, drows, bag_of);
+    SumBagsGradientLoop<is_weighted>(options_.simd, bags, dy, drows, bag_of);
   });
 }
 
@@ -432,9 +432,9 @@ void CpuBackend::PairwiseBags(const DeviceBags& bags, ConstMatrix rows,
                               Matrix sums, Matrix y) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   if (bags.weights != nullptr) {
-    PairwiseBagsLoop<true>(bags, rows, sums, y);
+    PairwiseBagsLoop<true>(options_.simd, bags, rows, sums, y);
   } else {
-    PairwiseBagsLoop<false>(bags, rows, sums, y);
+    PairwiseBagsLoop<false>(options_.simd, bags, rows, sums, y);
   }
 }
 
@@ -443,8 +443,8 @@ void CpuBackend::AddPairwiseBagsGradient(const DeviceBags& bags,
                                          ConstMatrix dy, Matrix drows) {
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   ForKindOf(bags, [&](auto bag_of, auto is_weighted) {
-    AddPairwiseBagsGradientLoop<is_weighted>(bags, rows, sums, dy, drows,
-                                             bag_of);
+    AddPairwiseBagsGradientLoop<is_weighted>(options_.simd, bags, rows, sums,
+                                             dy, drows, bag_of);
   });
 }
 
@@ -460,7 +460,7 @@ void CpuBackend::DotPairs(ConstMatrix x, int64_t n, Matrix y) {
   float* const transposed = transposed_.View(d, padded).data;
   // Of what no vector lies behind, the products are made, too, and dropped.
   std::fill_n(transposed, d * padded, 0.0f);
-  RunInVectors([=](auto lanes) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+  RunInVectors(options_.simd, [=](auto lanes) ABSL_ATTRIBUTE_ALWAYS_INLINE {
     using L = decltype(lanes);
     for (int64_t i = 0; i < x.rows; ++i) {
       const float* const vectors = x.data + i * x.cols;
@@ -483,7 +483,7 @@ void CpuBackend::DotPairsGradient(ConstMatrix x, int64_t n, ConstMatrix dy,
   const ScopedTrace trace(tracer(), TraceKind::kCompute, __func__);
   if (x.size() == 0) return;
   const int64_t d = x.cols / n;
-  RunInVectors([=](auto lanes) ABSL_ATTRIBUTE_ALWAYS_INLINE {
+  RunInVectors(options_.simd, [=](auto lanes) ABSL_ATTRIBUTE_ALWAYS_INLINE {
     using L = decltype(lanes);
     for (int64_t i = 0; i < x.rows; ++i) {
       const float* const vectors = x.data + i * x.cols;

@@ -12,6 +12,7 @@
 #include <random>
 #include <vector>
 
+#include "common/simd.h"
 #include "worker/backend/cpu/cpu_backend.h"
 
 namespace holdfast {
@@ -75,17 +76,23 @@ Matrix Of(Values& values, int64_t cols) {
   return {values.data(), static_cast<int64_t>(values.size()) / cols, cols};
 }
 
-class BagsTest : public ::testing::Test {
+// With the vectors of each kind of CPU that this one can be.
+class BagsTest : public ::testing::TestWithParam<Simd> {
  protected:
   DeviceBags Upload(const Bags& bags) {
     return *backend_->UploadBags(bags, &staging_);
   }
 
-  std::unique_ptr<CpuBackend> backend_ = *CpuBackend::Create({});
+  std::unique_ptr<CpuBackend> backend_ =
+      *CpuBackend::Create({.simd = GetParam()});
   BagsBuffer staging_;
 };
 
-TEST_F(BagsTest, UploadsAreViews) {
+INSTANTIATE_TEST_SUITE_P(Simd, BagsTest,
+                         ::testing::ValuesIn(SupportedSimd().begin(),
+                                             SupportedSimd().end()));
+
+TEST_P(BagsTest, UploadsAreViews) {
   HostBags host(3);
   host.Add({2, 0}, {1, 2});
   host.Add({}, {});
@@ -102,7 +109,7 @@ TEST_F(BagsTest, UploadsAreViews) {
 
 // Rows (1, 2), (3, 4), (5, 6), of which the last has no use; bags {0, 1, 0}, {}
 // and {1}.
-TEST_F(BagsTest, SumsByHand) {
+TEST_P(BagsTest, SumsByHand) {
   HostBags host(3);
   host.Add({0, 1, 0});
   host.Add({});
@@ -123,7 +130,7 @@ TEST_F(BagsTest, SumsByHand) {
   EXPECT_THAT(drows, ElementsAre(2, 20, 3, 30, 0, 0));
 }
 
-TEST_F(BagsTest, WeightsByHand) {
+TEST_P(BagsTest, WeightsByHand) {
   HostBags host(2);
   host.Add({0, 1, 0}, {2, -1, 0.5});
   host.Add({1}, {3});
@@ -141,7 +148,7 @@ TEST_F(BagsTest, WeightsByHand) {
   EXPECT_THAT(drows, ElementsAre(25, 290));
 }
 
-TEST_F(BagsTest, MergedBagsByHand) {
+TEST_P(BagsTest, MergedBagsByHand) {
   HostBags host(3);
   for (const uint32_t row : {0, 1, 2, 2}) host.Add({row});
   const Bags of_host = host.Get();
@@ -158,7 +165,7 @@ TEST_F(BagsTest, MergedBagsByHand) {
 }
 
 // x = (1, 2), (3, 4), 2 (5, 6): their products by pairs are 11, 34 and 78.
-TEST_F(BagsTest, PairsOfBagsByHand) {
+TEST_P(BagsTest, PairsOfBagsByHand) {
   HostBags host(3);
   host.Add({0, 1, 2}, {1, 1, 2});
   host.Add({1}, {5});
@@ -183,7 +190,7 @@ TEST_F(BagsTest, PairsOfBagsByHand) {
 }
 
 // Vectors (1, 2), (3, 4), (5, 6) and 10 times as much.
-TEST_F(BagsTest, DotPairsByHand) {
+TEST_P(BagsTest, DotPairsByHand) {
   Values x = {1, 2, 3, 4, 5, 6, 10, 20, 30, 40, 50, 60};
   Values y(6, kNan);
   backend_->DotPairs(Of(x, 6), 3, Of(y, 3));
@@ -198,7 +205,7 @@ TEST_F(BagsTest, DotPairsByHand) {
               ElementsAre(53, 64, 501, 602, 310, 420, 0, 0, 50, 60, 30, 40));
 }
 
-TEST_F(BagsTest, AVectorAloneHasNoPairs) {
+TEST_P(BagsTest, AVectorAloneHasNoPairs) {
   Values x = {1, 2, 3};
   backend_->DotPairs(Of(x, 3), 1, {nullptr, 1, 0});
   Values dx(3, kNan);
@@ -206,7 +213,7 @@ TEST_F(BagsTest, AVectorAloneHasNoPairs) {
   EXPECT_THAT(dx, ElementsAre(0, 0, 0));
 }
 
-TEST_F(BagsTest, Columns) {
+TEST_P(BagsTest, Columns) {
   Values x = {1, 2, 3, 4, 5, 6};
   Values y(8, 9);
   backend_->CopyColumns(Of(x, 3), 1, 2, Of(y, 4), 1);
@@ -218,7 +225,7 @@ TEST_F(BagsTest, Columns) {
 }
 
 // What is not finite shows where it goes, and nowhere else.
-TEST_F(BagsTest, NansFlow) {
+TEST_P(BagsTest, NansFlow) {
   HostBags host(3);
   host.Add({0, 1});
   host.Add({2});
@@ -248,7 +255,7 @@ TEST_F(BagsTest, NansFlow) {
 }
 
 // 1e8 + 1 - 1e8 is 0 in this order, and 1 in others.
-TEST_F(BagsTest, SumsAreInTheOrderOfUses) {
+TEST_P(BagsTest, SumsAreInTheOrderOfUses) {
   HostBags host(3);
   host.Add({0, 1, 2});
   const Bags of_host = host.Get();
@@ -296,7 +303,7 @@ struct RandomBags {
   Bags bags;
 };
 
-TEST_F(BagsTest, RandomBagsAreThoseOfTheFormulas) {
+TEST_P(BagsTest, RandomBagsAreThoseOfTheFormulas) {
   for (const bool weighted : {false, true}) {
     for (const int64_t merged : {1, 3, 60}) {
       for (const int64_t cols : kCols) {
@@ -366,7 +373,7 @@ TEST_F(BagsTest, RandomBagsAreThoseOfTheFormulas) {
   }
 }
 
-TEST_F(BagsTest, DotPairsAreThoseOfTheFormula) {
+TEST_P(BagsTest, DotPairsAreThoseOfTheFormula) {
   std::mt19937 random(5);
   for (const int64_t n : {2, 3, 4, 5, 6, 16, 17, 18, 27, 33, 40}) {
     for (const int64_t d : kCols) {
@@ -433,7 +440,7 @@ double Dot(const Values& a, const Values& b) {
   return sum;
 }
 
-TEST_F(BagsTest, GradientsAreDifferences) {
+TEST_P(BagsTest, GradientsAreDifferences) {
   for (const bool weighted : {false, true}) {
     for (const int64_t merged : {1, 4}) {
       constexpr int64_t kColumns = 6;

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "common/simd.h"
 #include "worker/backend/backend.h"
 
 namespace holdfast {
@@ -25,6 +26,9 @@ class CpuBackend final : public Backend {
     int threads = 1;
     // Other than float32 is emulated, and slower than that.
     Precision precision = Precision::kFloat32;
+    // Vectors that the loops over bags and pairs use, one of SupportedSimd().
+    // All give the same bits.
+    Simd simd = BestSimd();
   };
 
   // Errors: INVALID_ARGUMENT when `threads` is below 1 or above what OpenBLAS
