@@ -17,7 +17,7 @@ constexpr double kSqrtHalf = 0.70710678118654752440;
 // out below 2^-56 of the sum.
 double ExpSeries(double r) {
   double sum = 0;
-  for (int k = 14; k >= 1; --k) sum = (sum + 1) * r / k;
+  for (int k = 14; k >= 1; --k) sum = (sum + 1) * (r * (1.0 / k));
   return sum;
 }
 
