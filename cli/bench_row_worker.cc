@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "cli/bench_zipf.h"
+#include "cli/zipf.h"
 #include "common/clock.h"
 #include "proto/cluster.pb.h"
 

@@ -9,6 +9,7 @@
 #include "cli/checkpoint.h"
 #include "cli/completion.h"
 #include "cli/data.h"
+#include "cli/datagen.h"
 #include "cli/evaluate.h"
 #include "cli/flag_set.h"
 #include "cli/local.h"
@@ -36,7 +37,7 @@ int Completion(const std::vector<std::string>& args) {
   for (const std::vector<CommandWords>& words :
        {LocalWords(), CheckpointWords(), StatusWords(), TopWords(),
         TraceWords(), StopWords(), SetWords(), EvaluateWords(), DataWords(),
-        CertsWords(), BenchWords()}) {
+        DatagenWords(), CertsWords(), BenchWords()}) {
     all.insert(all.end(), words.begin(), words.end());
   }
   return CompletionCommand(args, all);
@@ -56,6 +57,8 @@ constexpr Command kCommands[] = {
     {"eval", "loss and scores of a checkpoint's model on data", EvalCommand},
     {"predict", "what a checkpoint's model predicts of data", PredictCommand},
     {"data", "what is in files to train on, and parts of them", DataCommand},
+    {"datagen", "make files to train on, of a model that is known",
+     DatagenCommand},
     {"certs", "make certificates for a cluster", CertsCommand},
     {"bench", "measure a cluster on this machine", BenchCommand},
     {"completion", "complete commands and flags in bash", Completion},

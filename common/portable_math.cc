@@ -20,7 +20,7 @@ constexpr double kLog2E = 1.44269504088896338700e+00;
 // out below 2^-56 of the sum.
 double ExpSeries(double r) {
   double sum = 0;
-  for (int k = 14; k >= 1; --k) sum = (sum + 1) * r / k;
+  for (int k = 14; k >= 1; --k) sum = (sum + 1) * (r * (1.0 / k));
   return sum;
 }
 

@@ -85,6 +85,7 @@ std::vector<std::string> AllHelp() {
                             "completion",
                             "certs",
                             "data inspect",
+                            "datagen criteo",
                             "checkpoint list",
                             "checkpoint inspect",
                             "checkpoint verify",

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "cli/bench_zipf.h"
+#include "cli/zipf.h"
 #include "ps/ps.h"
 
 namespace {

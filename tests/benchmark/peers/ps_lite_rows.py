@@ -15,7 +15,8 @@ def build(source, folder):
     words = subprocess.run(["pkg-config", "--cflags", "--libs", "absl_flat_hash_map"], check=True,
                            stdout=subprocess.PIPE, text=True).stdout.split()
     return ps_lite.build(source, folder, "ps_lite_rows",
-                         [f"-I{ROOT}", ROOT / "cli/bench_zipf.cc", *words])
+                         [f"-I{ROOT}", ROOT / "cli/zipf.cc",
+                          ROOT / "common/portable_math.cc", *words])
 
 
 def main():

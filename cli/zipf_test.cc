@@ -1,4 +1,4 @@
-#include "cli/bench_zipf.h"
+#include "cli/zipf.h"
 
 #include <cmath>
 #include <set>
@@ -45,6 +45,15 @@ TEST(ZipfRanksTest, UniqueRanksOfABatch) {
   std::set<uint64_t> unique;
   for (int i = 0; i < 65536; ++i) unique.insert(ranks.Next());
   EXPECT_NEAR(unique.size(), 26189, 500);
+}
+
+TEST(ZipfLawTest, TheLeastLikelyOfTheMostRanks) {
+  // Of 1/k: 1, 1/2, 1/3, whose last is 2/11 of the sum.
+  EXPECT_EQ(ZipfLaw::MostRanks(1000, 1, 2.0 / 11 - 1e-9), 3);
+  EXPECT_EQ(ZipfLaw::MostRanks(1000, 1, 2.0 / 11 + 1e-9), 2);
+  EXPECT_EQ(ZipfLaw::MostRanks(2, 1, 0.01), 2);
+  EXPECT_EQ(ZipfLaw::MostRanks(7, 1, 1.5), 1);
+  EXPECT_EQ(ZipfLaw::MostRanks(1000, 0, 0.01 - 1e-9), 100);
 }
 
 TEST(ZipfRanksTest, TheSeedDecides) {
