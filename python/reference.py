@@ -42,7 +42,10 @@ GROUPS = {
     "Exceptions": [
         "Error", "RolledBack", "Fenced", "JobFailed", "Stopped", "Unavailable", "Refused",
     ],
-    "PyTorch": ["torch.Optimizer", "torch.state_dict", "torch.save_state_dict"],
+    "PyTorch": [
+        "torch.Optimizer", "torch.Embedding", "torch.EmbeddingBag", "torch.state_dict",
+        "torch.save_state_dict",
+    ],
     "JAX": ["jax.Trainer", "jax.load_checkpoint"],
 }  # fmt: skip
 

@@ -8,6 +8,9 @@ parameters and the state of the optimizer, and hands out batches::
     for batch in trainer.batches(len(x), 100):
         loss, grads = step(trainer.params, x[batch], y[batch])
         trainer.push(loss, grads)
+
+Rows of embedding tables are arguments of the loss like the parameters: ``Trainer.rows`` reads
+those of a batch, and ``push`` takes their gradients.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ import numpy.typing as npt
 
 import holdfast
 from holdfast.data import Shuffle
-from holdfast.job import Float32Array, Optimizer, Variable
+from holdfast.job import Asynchronous, Float32Array, Optimizer, Variable
+from holdfast.table import EmbeddingTable
 
 __all__ = ["Trainer", "load_checkpoint"]
 
@@ -63,6 +67,7 @@ class Trainer:
         state: A pytree of arrays that are averaged over steps rather than trained, such as
             the statistics of batch norm; see ``push``. Its names begin with "state/".
         moving_average: Share of ``state`` that a step keeps.
+        tables: Embedding tables by name, whose rows ``rows`` reads. Default: none.
         options: Called with the name of each parameter; returns further arguments of its
             ``Variable``, such as ``compression`` or an ``optimizer`` of its own.
         cluster: The cluster. Default: ``holdfast.connect()``.
@@ -84,6 +89,7 @@ class Trainer:
         steps: int,
         state: Any = None,
         moving_average: float = 0.99,
+        tables: Mapping[str, EmbeddingTable] | None = None,
         options: Callable[[str], Mapping[str, Any]] | None = None,
         cluster: holdfast.Cluster | None = None,
         **declare: Any,
@@ -97,7 +103,14 @@ class Trainer:
             **self._state.variables(lambda name: {"moving_average": moving_average}),
         }
         self.cluster = holdfast.connect() if cluster is None else cluster
-        self.cluster.declare(variables, optimizer=optimizer, steps=steps, **declare)
+        self.cluster.declare(variables, optimizer=optimizer, steps=steps, tables=tables, **declare)
+        # From one batch of this worker to its next; None where nobody knows.
+        self._stride: int | None = None
+        consistency = declare.get("consistency")
+        ticketed = declare.get("examples") == "by_ticket"
+        if not ticketed and not isinstance(consistency, Asynchronous):
+            replicas = getattr(consistency, "total_num_replicas", None)
+            self._stride = replicas or self.cluster.replicas
         self.batch = 0
         self._examples: int | None = None
 
@@ -127,6 +140,30 @@ class Trainer:
         """The averages of ``state``, like ``params``."""
         return self._state.put(self.cluster.pull())
 
+    def rows(self, ids: Mapping[str, npt.ArrayLike]) -> dict[str, Any]:
+        """Rows of embedding tables, read by one call to the ps, each row once.
+
+        Within ``batches`` those at which the gradient of the batch is to be computed, after the
+        loop the final ones, and elsewhere the newest. Reading makes no rows.
+
+        Args:
+            ids: By table, the ids of its rows: integers in an array of any shape, in any
+                order, also several times. A negative one stands for the unsigned number of 64
+                bits with the same bits, so an int64 may be a hash. NumPy's arrays keep such
+                ids whole; JAX' own have 32 bits unless ``jax_enable_x64`` is set.
+
+        Returns:
+            ``jax.Array`` by table, float32 of the shape of its ids with ``row_length`` behind:
+            a ``jit`` that takes them is compiled anew for other shapes only.
+
+        Raises:
+            TypeError, ValueError: There is no such table, or ids are not integers.
+            Unavailable: The rows could not be read.
+        """
+        # Nobody else has these arrays, so JAX may take their memory for its own.
+        rows = self.cluster.pull_rows(_unsigned(ids))
+        return {name: jax.device_put(array) for name, array in rows.items()}
+
     @overload
     def batches(
         self, *, on_rollback: Callable[[int], object] | None = ..., strict: bool = ...
@@ -141,6 +178,7 @@ class Trainer:
         seed: int = ...,
         shuffle: Shuffle = ...,
         shuffle_block: int = ...,
+        ids: Callable[[npt.NDArray[np.int64]], Mapping[str, npt.ArrayLike]] | None = ...,
         on_rollback: Callable[[int], object] | None = ...,
         strict: bool = ...,
     ) -> Iterator[npt.NDArray[np.int64]]: ...
@@ -153,6 +191,7 @@ class Trainer:
         seed: int = 0,
         shuffle: Shuffle = "full",
         shuffle_block: int = 4096,
+        ids: Callable[[npt.NDArray[np.int64]], Mapping[str, npt.ArrayLike]] | None = None,
         on_rollback: Callable[[int], object] | None = None,
         strict: bool = False,
     ) -> Iterator[int | npt.NDArray[np.int64]]:
@@ -167,6 +206,9 @@ class Trainer:
             seed: Seed of the order of the examples.
             shuffle: How random it is; as for ``batch_indices``.
             shuffle_block: Likewise.
+            ids: Called with the indices of a batch's examples, returns what ``rows`` will be
+                asked for. Where batches are assigned by step, the rows then come with the
+                other values.
             on_rollback: As for ``Cluster.batches``.
             strict: Likewise.
 
@@ -176,20 +218,21 @@ class Trainer:
         """
         if (examples is None) != (batch_size is None):
             raise TypeError("batches: give examples and batch_size, or neither")
+        if ids is not None and examples is None:
+            raise TypeError("batches: ids are told of the indices of examples: give examples")
         self._examples = batch_size
+
+        def indices_of(batch: int) -> npt.NDArray[np.int64]:
+            assert examples is not None and batch_size is not None
+            return holdfast.batch_indices(
+                batch, examples, batch_size, seed, shuffle=shuffle, shuffle_block=shuffle_block
+            )
+
         for batch in self.cluster.batches(on_rollback=on_rollback, strict=strict):
             self.batch = batch
-            if examples is None or batch_size is None:
-                yield batch
-            else:
-                yield holdfast.batch_indices(
-                    batch,
-                    examples,
-                    batch_size,
-                    seed,
-                    shuffle=shuffle,
-                    shuffle_block=shuffle_block,
-                )
+            if ids is not None and self._stride is not None:
+                self.cluster.want_rows(_unsigned(ids(indices_of(batch + self._stride))))
+            yield batch if examples is None else indices_of(batch)
 
     def waiting_for_input(self) -> contextlib.AbstractContextManager[None]:
         """Counts the time in its ``with`` statement as a wait for input.
@@ -205,6 +248,8 @@ class Trainer:
         *,
         examples: int | None = None,
         state: Any = None,
+        ids: Mapping[str, npt.ArrayLike] | None = None,
+        rows: Mapping[str, npt.ArrayLike] | None = None,
         clip_factor: float | None = None,
     ) -> None:
         """Contributes the gradient of the current batch, exactly once.
@@ -219,12 +264,16 @@ class Trainer:
             examples: Number of examples in the batch. Default: ``batch_size`` of ``batches``.
             state: The values of ``state`` in this batch, of which the step takes the mean:
                 the batch's own statistics, not averages with earlier ones.
+            ids: By table, the ids of the rows that have gradients, as ``rows`` was given.
+            rows: By table, their gradients, of the shape that ``rows`` returned. Those of an id
+                that is there several times are added up.
             clip_factor: As for ``Cluster.push``.
 
         Raises:
             TypeError: A gradient has the wrong dtype.
             ValueError: A pytree has another structure than ``params`` or ``state``, or an
-                array another shape.
+                array another shape; or there are not gradients of all tables of ``ids``.
+            Refused: A table has more different ids than ``max_rows_per_push``.
             Error: There is no current batch.
             Fenced, JobFailed, Stopped, Unavailable: The worker cannot go on.
         """
@@ -232,9 +281,33 @@ class Trainer:
         if examples is None:
             raise TypeError("push: examples is needed where batches was not given batch_size")
         gradients = {**self._params.get(grads, "grads"), **self._state.get(state, "state")}
+        ids, rows = ids or {}, rows or {}
+        if set(ids) != set(rows):
+            raise ValueError(
+                f"push: ids are those of the tables {sorted(ids)}, and rows of {sorted(rows)}"
+            )
+        for name, of_table in _unsigned(ids).items():
+            self._add_rows(name, of_table, np.asarray(jax.device_get(rows[name])))
         self.cluster.push(
             gradients, loss=float(np.asarray(loss)), examples=examples, clip_factor=clip_factor
         )
+
+    def _add_rows(self, table: str, ids: npt.NDArray[Any], gradients: npt.NDArray[Any]) -> None:
+        try:
+            self.cluster.add_rows(table, ids, gradients)
+        except holdfast.Refused:
+            # A sum that is not finite makes the push count as not finite, as a variable's does.
+            if np.isfinite(gradients).all():
+                raise
+
+
+def _unsigned(ids: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[Any]]:
+    """Signed ids by their bits; what is no integer is refused by the cluster."""
+    arrays = {name: np.asarray(of_table) for name, of_table in ids.items()}
+    return {
+        name: array.astype(np.int64).view(np.uint64) if array.dtype.kind == "i" else array
+        for name, array in arrays.items()
+    }
 
 
 def load_checkpoint(path: str | os.PathLike[str], like: Any) -> Any:

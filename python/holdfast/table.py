@@ -31,6 +31,10 @@ class EmbeddingTable:
         max_rows: Rows at most; beyond it those that were touched longest ago are removed.
             Default: as many as there is memory for.
 
+    Attributes:
+        row_length: As given.
+        max_rows_per_push: As given.
+
     Raises:
         TypeError: An argument has the wrong type.
     """
@@ -65,6 +69,8 @@ class EmbeddingTable:
             if not isinstance(value, numbers.Integral) or isinstance(value, bool):
                 expected = "int" if is_needed else "int or None"
                 raise TypeError(f"{name}: expected {expected}, got {value!r}")
+        self.row_length = int(row_length)
+        self.max_rows_per_push = int(max_rows_per_push)
         self.initializer = initializer
         self.optimizer = optimizer
         self.row_wise = bool(row_wise)

@@ -9,9 +9,12 @@ optimizer, and hands out the batches::
         loss = torch.nn.functional.cross_entropy(model(x), y)
         loss.backward()
         opt.step(loss)
+
+``Embedding`` and ``EmbeddingBag`` take the place of torch's; their rows are on the cluster.
 """
 
+from holdfast.torch.embedding import Embedding, EmbeddingBag
 from holdfast.torch.export import save_state_dict, state_dict
 from holdfast.torch.optimizer import Optimizer
 
-__all__ = ["Optimizer", "save_state_dict", "state_dict"]
+__all__ = ["Embedding", "EmbeddingBag", "Optimizer", "save_state_dict", "state_dict"]

@@ -12,6 +12,9 @@ import torch
 
 from holdfast import job
 
+# The one variable, always 0, of a job that trains tables alone: a job has at least one.
+PLACEHOLDER = "tables_only"
+
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -40,6 +43,11 @@ class Slot:
         )
 
 
+def placeholder() -> Slot:
+    """What is declared where a job trains tables alone; no gradient ever reaches it."""
+    return Slot(PLACEHOLDER, torch.nn.Parameter(torch.zeros(1)))
+
+
 def slots_of(model: Any, groups: Sequence[Mapping[str, Any]]) -> list[Slot]:
     """The variables of a model in the order in which they are declared.
 
@@ -66,7 +74,10 @@ def slots_of(model: Any, groups: Sequence[Mapping[str, Any]]) -> list[Slot]:
         if id(parameter) in trained
     ]
     if not parameters:
-        raise ValueError("the optimizer has no parameter that requires a gradient")
+        raise ValueError(
+            "the optimizer has no parameter that requires a gradient; where tables are to be "
+            "trained alone it is None"
+        )
     statistics = list(_statistics_of(model))
     for slot in [*statistics, *parameters]:
         _check(slot)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 import torch
@@ -16,8 +16,9 @@ from holdfast.errors import Error
 from holdfast.torch._data import seed_of, seed_torch, source_of
 from holdfast.torch._gradients import Gradients
 from holdfast.torch._group import Group
+from holdfast.torch._tables import Tables, Told
 from holdfast.torch._turns import Turn, Values
-from holdfast.torch._variables import slots_of, variables_of
+from holdfast.torch._variables import placeholder, slots_of, variables_of
 from holdfast.torch.rules import rules_of
 
 # What goes in one message: a smaller gradient is sent as a whole, together with the pull.
@@ -39,6 +40,11 @@ class Optimizer:
             loss.backward()
             opt.step(loss)
 
+    The tables of the model's ``Embedding`` and ``EmbeddingBag`` modules are declared, too, and
+    ``step`` pushes the gradients of the rows that the batch has used. This worker then stays in
+    the cluster when ``batches`` ends, so that the rows can be read: until ``close``, or the end
+    of the process.
+
     Not in the cluster, and each worker's own: parameters with ``requires_grad=False`` or in
     none of the optimizer's groups, integer buffers, and buffers other than the moving
     statistics. Parameters that no gradient reaches count as having a gradient of zeros.
@@ -46,19 +52,22 @@ class Optimizer:
     Args:
         model: The module that is trained.
         optimizer: An optimizer of ``torch.optim`` for its parameters, which tells the rule and
-            its hyperparameters, and makes no steps itself.
+            its hyperparameters, and makes no steps itself. None: the cluster holds the tables of
+            the model alone, each of which has an optimizer of its own, and the script trains
+            the parameters, if there are any.
         steps: Global steps in the whole job; in asynchronous jobs, pushes. Synchronous jobs
             with examples by ticket hand out as many batches as fill all steps.
         scheduler: A scheduler of ``torch.optim.lr_scheduler`` for ``optimizer``, or a schedule of
             Holdfast's. The script need not call its ``step``.
         scheduler_every: Steps from one ``scheduler.step()`` of the original script to the next.
         cluster: The cluster to train on, which the caller closes. Default: what
-            ``holdfast.connect()`` finds; this worker leaves it when ``batches`` ends.
+            ``holdfast.connect()`` finds; this worker leaves it when ``batches`` ends, or, if
+            there are tables, when the process does.
         accumulate: Backward passes per push.
         overlap: Whether gradients are sent while the backward pass goes on. Default: if they
             exceed one message, 4 MiB.
         process_group: A group of ``torch.distributed`` whose ranks are one worker: gradients are
-            added up within it, and its rank 0 talks to the cluster.
+            added up within it, and its rank 0 talks to the cluster. Not with tables.
         seed: Seed of the order of examples, and of PyTorch's random numbers in each batch.
         consistency: This and what follows: as for ``holdfast.Cluster.declare``.
         examples: As for ``declare``.
@@ -111,13 +120,34 @@ class Optimizer:
             raise ValueError(f"accumulate is {accumulate}, not 1 or more")
         if process_group is not None and overlap:
             raise ValueError("overlap: gradients of a process_group are added up before they leave")
+        self._tables = Tables(model)
+        if process_group is not None and self._tables.declared:
+            raise ValueError(
+                f"process_group: the model has tables ({', '.join(self._tables.declared)}), whose "
+                "rows only a process with a connection of its own can read: make each rank a "
+                "worker"
+            )
+        slots = []
+        has_variables = optimizer is not None
+        if not has_variables:
+            if not self._tables.declared:
+                raise ValueError(
+                    "optimizer is None, and the model has no Embedding or EmbeddingBag of "
+                    "holdfast.torch: there is nothing to train"
+                )
+            if scheduler is not None:
+                raise ValueError("scheduler: it belongs to an optimizer, which is None")
+            slots = [placeholder()]
+            optimizer = torch.optim.SGD([slots[0].tensor], lr=1.0)
         rules = rules_of(
             optimizer, steps=steps, scheduler=scheduler, scheduler_every=scheduler_every
         )
+        self._tables.check(rules[0] if has_variables else None)
         self._inner = optimizer
         self._may_change = ("params",) if scheduler is None else ("params", "lr")
         self._declared = [dict(group) for group in optimizer.param_groups]
-        slots = slots_of(model, optimizer.param_groups)
+        if has_variables:
+            slots = slots_of(model, optimizer.param_groups)
         variables = variables_of(slots, optimizer.param_groups, rules)
         elements = sum(slot.tensor.numel() for slot in slots)
         if overlap is None:
@@ -165,7 +195,9 @@ class Optimizer:
                 timeouts=timeouts,
                 loss_scale=loss_scale,
                 max_consecutive_not_finite=max_consecutive_not_finite,
+                tables=self._tables.declared,
             )
+            self._tables.attach(self.cluster)
             if not isinstance(consistency, job.Asynchronous) and examples != "by_ticket":
                 replicas = getattr(consistency, "total_num_replicas", None)
                 stride = replicas or self.cluster.replicas
@@ -188,6 +220,7 @@ class Optimizer:
         *,
         shuffle: Shuffle = "full",
         shuffle_block: int = 4096,
+        ids: Callable[[Any], Mapping[Any, Any]] | None = None,
     ) -> Iterator[Any]:
         """Hands out the batches that this worker computes gradients of, until the job is done.
 
@@ -204,6 +237,11 @@ class Optimizer:
             size: Examples of a backward pass. Default: the loader's ``batch_size``.
             shuffle: How random their order is; as for ``batch_indices``.
             shuffle_block: Likewise.
+            ids: Called with the examples of a batch, as they are yielded; returns the ids that
+                the model will look up, by its ``Embedding`` and ``EmbeddingBag`` modules. The
+                rows of all tables are then read by one call, and where batches are assigned by
+                step they come with the other values: batches are loaded one ahead for this.
+                Ids that it leaves out are read when they are looked up.
 
         Yields:
             The examples of a batch, collated. With ``accumulate``, or in the ranks of a
@@ -227,6 +265,11 @@ class Optimizer:
             shuffle=shuffle,
             shuffle_block=shuffle_block,
         )
+        told = None
+        if ids is not None:
+            if not self._tables.declared:
+                raise ValueError("ids: the model has no holdfast.torch.Embedding or EmbeddingBag")
+            told = Told(source, self._tables, ids, own, self._stride)
         if self._turn is None:
             if self.cluster is not None:
                 place = self._values.place if self._group is None else None
@@ -237,9 +280,11 @@ class Optimizer:
         try:
             while not self._turn.done:
                 turn = self._turn
+                if told is not None:
+                    told.begin(turn.batch, self.waiting_for_input)
                 for number, index in enumerate(own):
                     with self.waiting_for_input():
-                        examples = source.take((turn.batch, index))
+                        examples = (told or source).take((turn.batch, index))
                     seed_torch(seed_of(self._seed, (turn.batch, index), "model"))
                     self._begin_pass(number)
                     yield examples
@@ -254,7 +299,8 @@ class Optimizer:
         finally:
             self._gradients.loop = None
             source.close()
-        if self._leaves:
+        # Rows are read from the cluster, also when the job is done.
+        if self._leaves and not self._tables.declared:
             self.close()
 
     def waiting_for_input(self) -> contextlib.AbstractContextManager[None]:
@@ -269,6 +315,7 @@ class Optimizer:
         """Resets the gradients of all parameters, except between the passes of ``accumulate``."""
         if not self._keeps_gradients:
             self._inner.zero_grad(set_to_none=set_to_none)
+            self._tables.zero_grad()
 
     def clip_grad_norm(self, max_norm: float) -> Any:
         """Has the gradient scaled down so that its norm is at most ``max_norm``.
@@ -284,13 +331,13 @@ class Optimizer:
         """
         self._need_turn()
         if not self._is_last_pass():
-            return torch.nn.utils.get_total_norm(self._gradients.all())
+            return self._norm(1.0)
         if self._group is not None:
             self._reduce(self._group)
             norm = self._group.norm()
         else:
             self._gradients.scale_rest()
-            norm = torch.nn.utils.get_total_norm(self._gradients.all())
+            norm = self._norm(self._gradients.scale)
         factor = float(max_norm) / (float(norm) + 1e-6)
         # A norm that is not a number is that of a gradient that does not count anyway.
         self._clip = min(1.0, factor) if factor >= 0 else 1.0
@@ -311,7 +358,8 @@ class Optimizer:
         Raises:
             ValueError: ``examples`` does not fit.
             Error: There is no current batch, a hyperparameter of ``param_groups`` was changed, or a
-                gradient after it had been sent.
+                gradient after it had been sent; or the batch uses more rows than its table's
+                ``max_rows_per_push``.
             Fenced, JobFailed, Stopped, Unavailable: The worker cannot go on.
         """
         self._need_turn()
@@ -330,6 +378,7 @@ class Optimizer:
             return
         if self._group is None:
             self._gradients.scale_rest()
+            self._tables.hand_in(self._gradients.scale)
             self._push(self._gradients.pointers(), examples, self._mean_loss())
             return
         self._reduce(self._group)
@@ -414,6 +463,9 @@ class Optimizer:
     def _mean_loss(self) -> float | None:
         return sum(self._losses) / len(self._losses) if self._losses else None
 
+    def _norm(self, scale: float) -> Any:
+        return torch.nn.utils.get_total_norm([*self._gradients.all(), *self._tables.sums(scale)])
+
     def _reduce(self, group: Group) -> None:
         if self._reduced:
             return
@@ -457,6 +509,8 @@ class Optimizer:
                 self._group.give_up()
                 raise
         self._gradients.on_turn()
+        self._tables.on_turn()
+        self._tables.in_turn = not self._turn.done
         if not self._turn.done:
             self._gradients.scale = 1 / (self._accumulate * self._ranks * self._turn.loss_scale)
 
