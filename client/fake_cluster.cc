@@ -168,6 +168,8 @@ class FakeCluster::FakeTicketRequest final : public Cluster::TicketRequest {
   bool done() const override { return true; }
 
   bool WaitUntilDone(absl::Time) override {
+    if (answer_.ok() && !answer_->has_value() && cluster_->WaitsForOwnTicket())
+      return false;
     return cluster_->IsDue(absl::StrCat("await ticket #", sequence_));
   }
 
@@ -408,6 +410,13 @@ std::optional<Ticket> FakeCluster::GiveTicket(uint64_t sequence) {
       GlobalStep(found == ticket_steps.end() ? version_ : found->second);
   held_[sequence].index = ticket.index;
   return ticket;
+}
+
+bool FakeCluster::WaitsForOwnTicket() const {
+  absl::MutexLock lock(&mutex_);
+  if (!tickets.empty()) return false;
+  return std::any_of(held_.begin(), held_.end(),
+                     [](const auto& held) { return !held.second.decided; });
 }
 
 void FakeCluster::DecideTicket(uint64_t sequence, proto::Verdict verdict) {

@@ -200,6 +200,8 @@ class FakeCluster final : public Cluster {
   // The push was contributed or is to be applied: its ticket is spent, or goes
   // to the next request.
   void DecideTicket(uint64_t sequence, proto::Verdict verdict);
+  // Whether no ticket is left, and one that the worker holds is undecided.
+  bool WaitsForOwnTicket() const;
   // The worker knows so, and may hold another one.
   void ForgetTicket(uint64_t sequence);
 

@@ -187,6 +187,20 @@ const TableBags* BatchPipeline::BagsOfTicket(uint64_t ticket) {
   return BagsOf(ticket);
 }
 
+bool BatchPipeline::AwaitMade(uint64_t ticket, absl::Time until,
+                              const TableBags** bags) {
+  absl::MutexLock lock(&mutex_);
+  const auto is_made = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const Slot* const slot = SlotOf(ticket);
+    return stopped_ || !IsPrepared(ticket) ||
+           (slot != nullptr && slot->state == Slot::State::kReady);
+  };
+  const bool in_time =
+      mutex_.AwaitWithTimeout(absl::Condition(&is_made), until - SteadyNow());
+  *bags = BagsOf(ticket);
+  return in_time;
+}
+
 const TableBags* BatchPipeline::BagsOf(uint64_t index) {
   const Slot* const slot = SlotOf(index);
   const bool is_made = slot != nullptr && slot->state == Slot::State::kReady &&

@@ -41,8 +41,8 @@ using InputMemory = std::unique_ptr<float[], std::function<void(float*)>>;
 //               order.
 //
 // Next(), NextTicket(), Drop() and Restart() are for one thread at a time,
-// which may be any; Prepare() and Stop() may be called from any thread at any
-// time.
+// which may be any; Prepare(), AwaitMade() and Stop() may be called from any
+// thread at any time.
 // Invariants: at most `prefetch` + 1 batches are in memory, the one handed out
 // among them. Memory is taken once, at the start.
 class BatchPipeline {
@@ -129,6 +129,11 @@ class BatchPipeline {
   // it is not. They stay until the next call of this thread.
   const TableBags* NextBags();
   const TableBags* BagsOfTicket(uint64_t ticket);
+  // By ticket, from any thread: waits until the batch of a ticket that was
+  // prepared, and is taken later, is made. False at `until`. Then, or else,
+  // `bags` are its ids, or null where there are none; they stay until it is
+  // taken or dropped.
+  bool AwaitMade(uint64_t ticket, absl::Time until, const TableBags** bags);
 
   // By ticket: what was prepared for this ticket will not be asked for. Does
   // nothing where nothing was.

@@ -18,11 +18,13 @@ AsynchronousLoop::AsynchronousLoop(TrainingContext* context,
                                    const Options& options)
     : context_(*context), options_(options), slots_(options.pipeline_depth) {
   now_.SetHostMemory(context->host_memory());
-  next_.SetHostMemory(context->host_memory());
+  if (context->has_tables() && options.pipeline_depth > 1) {
+    ahead_.emplace(context, options.longest_wait);
+  }
 }
 
 absl::Status AsynchronousLoop::Run() {
-  request_ = context_.cluster().StartTakeTicket();
+  AskForTicket();
   Tracer* const tracer = context_.tracer();
   size_t turn = 0;
   for (;; turn = (turn + 1) % slots_.size()) {
@@ -33,7 +35,7 @@ absl::Status AsynchronousLoop::Run() {
     const OneTicket ticket = AwaitTicket();
     if (!ticket.ok()) return ticket.status();
     if (!ticket->has_value()) break;
-    request_ = context_.cluster().StartTakeTicket();
+    if (!ahead_.has_value()) AskForTicket();
     ScopedTrace trace(tracer, TraceKind::kStep, "ticket");
     trace.Set("ticket", (*ticket)->index);
     context_.meter()->BeginStep("ticket", (*ticket)->index);
@@ -47,7 +49,16 @@ absl::Status AsynchronousLoop::Run() {
   return absl::OkStatus();
 }
 
+void AsynchronousLoop::AskForTicket() {
+  if (ahead_.has_value()) {
+    ahead_->Start();
+  } else {
+    request_ = context_.cluster().StartTakeTicket();
+  }
+}
+
 AsynchronousLoop::OneTicket AsynchronousLoop::AwaitTicket() {
+  if (ahead_.has_value()) return ahead_->AwaitTicket();
   if (next_ticket_.has_value()) {
     OneTicket ticket = *std::move(next_ticket_);
     next_ticket_.reset();
@@ -58,7 +69,8 @@ AsynchronousLoop::OneTicket AsynchronousLoop::AwaitTicket() {
 }
 
 absl::Status AsynchronousLoop::LookAhead() {
-  if (!context_.has_tables() || next_ticket_.has_value()) {
+  if (!context_.has_tables() || ahead_.has_value() ||
+      next_ticket_.has_value()) {
     return absl::OkStatus();
   }
   if (!request_->WaitUntilDone(absl::InfinitePast())) return absl::OkStatus();
@@ -79,14 +91,13 @@ const TableBags* AsynchronousLoop::NextBags() {
 }
 
 absl::Status AsynchronousLoop::Pull(const TableBags* bags) {
-  const TracedPhase waiting = context_.Waiting(Phase::kVersion, "version");
-  if (pull_ahead_ != nullptr) {
-    const absl::Status status = pull_ahead_->Await(context_.StepDeadline());
-    pull_ahead_.reset();
-    std::swap(now_, next_);
-    next_.Release();
+  if (ahead_.has_value()) {
+    const absl::Status status = ahead_->Take(&now_);
+    // Not before, as its memory is used again.
+    AskForTicket();
     return status;
   }
+  const TracedPhase waiting = context_.Waiting(Phase::kVersion, "version");
   context_.WantRows(bags, &now_);
   return context_.cluster()
       .StartPull(GlobalStep(0), &now_)
@@ -98,8 +109,10 @@ absl::Status AsynchronousLoop::TrainTicket(const Ticket& ticket, Slot* slot) {
   if (!status.ok()) return status;
   status = context_.EvaluateWhenDue(ticket.global_step);
   if (!status.ok()) return status;
-  // Which rows are to be pulled is known by the batch.
-  if (!pulled_ && !context_.has_tables()) {
+  // Which rows are to be pulled is known by the batch; what pulls ahead has
+  // looked at that before it is taken here.
+  const bool pulls_with_batch = context_.has_tables() && !ahead_.has_value();
+  if (!pulled_ && !pulls_with_batch) {
     status = Pull(nullptr);
     if (!status.ok()) return status;
   }
@@ -108,17 +121,12 @@ absl::Status AsynchronousLoop::TrainTicket(const Ticket& ticket, Slot* slot) {
   if (!batch.ok()) return batch.status();
   batch->loss_scale = ticket.loss_scale;
   if (context_.has_tables()) {
-    if (!pulled_) status = Pull(batch->bags);
+    if (!pulled_ && pulls_with_batch) status = Pull(batch->bags);
     if (status.ok() && batch->size() > 0) {
       status = context_.BringRows(now_, GlobalStep(0), &*batch);
     }
     status.Update(LookAhead());
     if (!status.ok()) return status;
-    if (const TableBags* const bags = NextBags();
-        bags != nullptr && pulls_ahead()) {
-      context_.WantRows(bags, &next_);
-      pull_ahead_ = context_.cluster().StartPull(GlobalStep(0), &next_);
-    }
   }
 
   slot->name = absl::StrCat("the push for ticket ", ticket.index);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "absl/time/time.h"
 #include "client/cluster.h"
 #include "worker/trainer/gradient.h"
+#include "worker/trainer/pull_ahead.h"
 #include "worker/trainer/training_context.h"
 
 namespace holdfast {
@@ -69,6 +71,8 @@ class AsynchronousLoop {
 
   // The ticket that was asked for; nothing: there are no more.
   OneTicket AwaitTicket();
+  // Asks for the one behind it.
+  void AskForTicket();
   // With tables: has the batch of the next ticket made, if that has come.
   absl::Status LookAhead();
   // The ids of that batch, where they are known.
@@ -86,12 +90,6 @@ class AsynchronousLoop {
     return options_.pipeline_depth == 1 && !options_.has_bound;
   }
 
-  // Pulls ahead the values for the next ticket while the gradient of this one
-  // is computed: as pushes travel meanwhile, they lack the worker's own anyway.
-  bool pulls_ahead() const {
-    return context_.has_tables() && options_.pipeline_depth > 1;
-  }
-
   // For the ticket behind the one in hand; and that, where it has come before
   // it is due.
   std::unique_ptr<Cluster::TicketRequest> request_;
@@ -100,10 +98,9 @@ class AsynchronousLoop {
   Parameters now_;
   // They have come with the last push.
   bool pulled_ = false;
-  // What is pulled ahead.
-  Parameters next_;
-  // Destroyed before what it writes to.
-  std::unique_ptr<Cluster::Pull> pull_ahead_;
+  // With tables, where pushes travel while the next gradient is computed: in
+  // place of request_ and of pulls here.
+  std::optional<PullAhead> ahead_;
   // Used in turn: that of the next push is free, or holds the oldest.
   std::vector<Slot> slots_;
 };

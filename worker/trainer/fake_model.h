@@ -34,6 +34,9 @@ class FakeModel final : public Model {
   } at;
   // Order: whether it predicts a number, not a class.
   bool predicts_number = false;
+  // Order: whether it has a table "t" of two values a row, of field 0. The
+  // gradient of its rows is the number of the batch's uses of each, twice.
+  bool has_table = false;
   // Called in each evaluation, with the version.
   std::function<void(int64_t version)> on_evaluate;
   // Called in each computation of gradients, with the version.
@@ -43,11 +46,22 @@ class FakeModel final : public Model {
   std::vector<float> first_inputs;
   // The loss scale of each.
   std::vector<float> loss_scales;
+  // With a table: the values of the rows of each batch, be it evaluated.
+  std::vector<std::vector<float>> rows;
   // Evaluations whose batch wanted the outputs.
   int outputs_told = 0;
 
   std::vector<proto::Variable> Variables() const override {
     return {MakeVariable("a", 2), MakeVariable("b", 3)};
+  }
+
+  std::vector<ModelTable> Tables() const override {
+    if (!has_table) return {};
+    ModelTable table;
+    table.declared.set_name("t");
+    table.declared.set_row_length(2);
+    table.fields = {0};
+    return {table};
   }
 
   absl::StatusOr<BatchResult> ComputeGradients(
@@ -72,6 +86,15 @@ class FakeModel final : public Model {
       a_[1] = std::numeric_limits<float>::infinity();
     }
     sink(0, a_);
+    if (has_table) {
+      rows.emplace_back(batch.rows[0].begin(), batch.rows[0].end());
+      t_.assign(batch.rows[0].size(), 0);
+      for (const uint32_t row : batch.bags->Of(0).rows()) {
+        t_[row * 2] += 1;
+        t_[row * 2 + 1] += 1;
+      }
+      sink(2, t_);
+    }
     return result;
   }
 
@@ -80,6 +103,9 @@ class FakeModel final : public Model {
       const Batch& batch) override {
     const float version = parameters[0][0];
     if (on_evaluate) on_evaluate(version);
+    if (has_table) {
+      rows.emplace_back(batch.rows[0].begin(), batch.rows[0].end());
+    }
     BatchResult result;
     result.examples = batch.size();
     result.loss_sum = version * batch.size();
@@ -115,13 +141,20 @@ class FakeModel final : public Model {
 
   std::vector<float> a_;
   std::vector<float> b_;
+  std::vector<float> t_;
 };
 
-// Examples of one value: that of example i is i, its label i mod `num_labels`.
+// Examples of one value: that of example i is i, its label i mod `num_labels`;
+// and, with ids, i and i mod 10 in field 0.
 class FakeExamples final : public ExampleSource {
  public:
   FakeExamples(int64_t num_examples, int32_t num_labels)
-      : num_examples_(num_examples), num_labels_(num_labels) {}
+      : num_examples_(num_examples), num_labels_(num_labels) {
+    spec_.shape = {1};
+  }
+
+  // Order: they have ids.
+  void GiveIds() { spec_.id_fields = {{"f", 2}}; }
 
   // Order: what reading any example comes to.
   absl::Status error;
@@ -131,13 +164,18 @@ class FakeExamples final : public ExampleSource {
   absl::Status Read(int64_t index, const ExampleMemory& to) const override {
     to.input[0] = index;
     *to.label = index % num_labels_;
+    if (!to.ids.empty()) {
+      to.ids[0] = index;
+      to.ids[1] = index % 10;
+      to.id_counts[0] = 2;
+    }
     return error;
   }
 
  private:
   const int64_t num_examples_;
   const int32_t num_labels_;
-  const ExampleSpec spec_ = {{1}};
+  ExampleSpec spec_;
 };
 
 }  // namespace holdfast

@@ -16,6 +16,7 @@
 #include "common/host_memory.h"
 #include "gtest/gtest.h"
 #include "worker/input/batch_pipeline.h"
+#include "worker/trainer/batch_rows.h"
 #include "worker/trainer/fake_model.h"
 #include "worker/trainer/trainer.h"
 
@@ -40,6 +41,15 @@ class TickingClock final : public Clock {
 
 class TrainerTestBase : public ::testing::Test {
  protected:
+  // To be called first: the model has a table.
+  void SetUpTable() {
+    model_.has_table = true;
+    evaluation_model_.has_table = true;
+    train_set_.GiveIds();
+    test_set_.GiveIds();
+    batch_options_.table_fields = FieldsOf(model_);
+  }
+
   // A synchronous job of `n` = N and `m` = M, seen by its replica `replica`.
   void SetUpJob(uint32_t replica, uint32_t n, uint32_t m, uint64_t steps) {
     SetUpSteps(n, m, steps);
@@ -148,6 +158,9 @@ class TrainerTestBase : public ::testing::Test {
     options_.declaration.clear_variables();
     for (const proto::Variable& variable : model_.Variables()) {
       *options_.declaration.add_variables() = variable;
+    }
+    for (const ModelTable& table : model_.Tables()) {
+      *options_.declaration.add_tables() = table.declared;
     }
     cluster_ = std::make_unique<FakeCluster>(options_.declaration);
 
